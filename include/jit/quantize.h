@@ -63,6 +63,10 @@ struct QuantizeSpec {
   bool center_keys = false;    ///< k without its mean over the tokens of each head
   bool center_values = false;  ///< v without its mean over the tokens of each head
 
+  /// Whether v_out lies token after token, of one column after another, as attention with AttentionSpec::v_along_sequence
+  /// reads it: of its strides that of tokens is 1.
+  bool v_along_sequence = false;
+
   int value_head_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
   bool operator==(const QuantizeSpec&) const = default;
 };
@@ -73,7 +77,8 @@ void validate(const QuantizeSpec& spec);
 /// The tensors of one call. All of q, k, v and what is made of them are (batch, seqlen, heads, head_dim), or ragged,
 /// (tokens, heads, head_dim): then those of all sequences are one batch entry without "batch" in the sizes below, and one
 /// mean is that of all. heads_q is a multiple of heads_kv. Any strides whose last is 1; of scales of heads and tokens any
-/// at all. Means, shifts and scales of channels are dense.
+/// at all. Means, shifts and scales of channels are dense. With v_along_sequence v_out's stride of tokens is 1, not that of
+/// columns, which keeps rows' alignment.
 ///
 /// Numbers: a scale of a largest magnitude below 2^-100 is 1. NaN stays NaN and takes no part in a scale. An infinity
 /// becomes the largest element; its scale is that of the largest float, which leaves zeros of what shares it. A mean with

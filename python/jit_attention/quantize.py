@@ -51,6 +51,7 @@ def quantize_qkv(
     center_keys=False,
     center_values=False,
     return_lse_shift=False,
+    v_along_sequence=False,
     cos_sin=None,
     q_positions=None,
     k_positions=None,
@@ -89,6 +90,8 @@ def quantize_qkv(
             than add, such as softcap.
         center_values: v loses the same, and attention adds it to the result.
         return_lse_shift: with center_keys: also what LSE has lost, over softmax_scale, which attention adds to it.
+        v_along_sequence: v's memory has a row of tokens for each column, as products of 8 bits read it on sm_90a: of its strides
+            that of tokens is 1. Its shape stays what it is. attention sees it by these strides.
         cos_sin: fp32, bf16 or fp16 (max_pos, rotary_dim): of each position the cosines of rotary_dim / 2 pairs, then their
             sines, by which the leading rotary_dim elements of q's and k's heads are rotated; None: they are not.
         q_positions, k_positions: int64 (batch, seqlen), or (tokens): rows of cos_sin. None, where q is not ragged: tokens'
@@ -126,6 +129,7 @@ def quantize_qkv(
             center_keys=center_keys,
             center_values=center_values,
             return_lse_shift=return_lse_shift,
+            v_along_sequence=v_along_sequence,
             cos_sin=cos_sin,
             q_positions=q_positions,
             k_positions=k_positions,
@@ -138,4 +142,14 @@ def quantize_qkv(
             stream=stream,
         )
     )
+    if v_along_sequence and v_out is None:
+        made = made._replace(v=_seen_by_rows(made.v, v.shape[-3]))
     return made._replace(descale_per="head" if scales == "given" else scales)
+
+
+def _seen_by_rows(laid, tokens):
+    """(…, heads, columns, pitch) as (…, tokens, heads, columns), in place."""
+    rank = len(laid.shape)
+    order = *range(rank - 3), rank - 1, rank - 3, rank - 2
+    turned = laid.permute(order) if hasattr(laid, "permute") else laid.transpose(order)
+    return turned[..., :tokens, :, :]

@@ -6,6 +6,7 @@
 #include "base/fp8_scale.cuh"
 #include "quantize/rows.cuh"
 #include "quantize/statistics.cuh"
+#include "quantize/turned_columns.cuh"
 
 namespace jit {
 
@@ -98,6 +99,7 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
           params.k.results + static_cast<long long>(work.unit) * 2 * Plan::columns + column, key_means[turn]);
   });
 
+  [[maybe_unused]] TurnedColumns<Config, tensor> turned(shared);
   float* const block_scales = shared + quantize_chunk(share);
   if constexpr (Plan::scales == QuantizedScales::block)
     find_block_scales<Config, tensor>(rows, means, shared, block_scales);
@@ -135,19 +137,26 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
     }
     if (!rows.has_row(step)) continue;
     rows.for_pieces([&](int turn, int column) {
-      unsigned words[(share.piece + 3) / 4] = {};
+      [[maybe_unused]] unsigned words[(share.piece + 3) / 4] = {};
 #pragma unroll
       for (int i = 0; i < share.piece; i += 2) {
         const auto element = [&](int at) {
           return at < share.piece ? row[turn][at] * (Plan::has_row_scales ? of_token : factors[turn][at])
                                   : 0.0f;
         };
-        words[i / 4] |= pack_fp8<Stored>(element(i), element(i + 1)) << (i % 4 * 8);
+        const unsigned pair = pack_fp8<Stored>(element(i), element(i + 1));
+        if constexpr (Plan::is_along_sequence) {
+          turned.take(turn, i, step, pair);
+        } else {
+          words[i / 4] |= pair << (i % 4 * 8);
+        }
       }
-      store_words<share.piece, maximum(alignment, 1)>(to + rows.token(step) * own.to_strides.seq + column,
-                                                      words);
+      if constexpr (!Plan::is_along_sequence)
+        store_words<share.piece, maximum(alignment, 1)>(to + rows.token(step) * own.to_strides.seq + column,
+                                                        words);
     });
   }
+  if constexpr (Plan::is_along_sequence) turned.store(rows);
 }
 
 template <class Config, QkvTensor tensor>
@@ -168,8 +177,9 @@ __device__ __forceinline__ void quantize_qkv(const QuantizeParams& params) {
   constexpr int most =
       maximum(maximum(numbers(Q::statistics, Q::columns), numbers(K::statistics, K::columns)),
               maximum(numbers(V::statistics, V::columns), 1));
-  __shared__ float
-      shared[maximum(quantize_threads / warp_size * most, maximum(Q::block_numbers, K::block_numbers))];
+  constexpr int turned_numbers = V::turned_bytes / static_cast<int>(sizeof(float));
+  __shared__ __align__(16) float shared[maximum(maximum(quantize_threads / warp_size * most, turned_numbers),
+                                                maximum(Q::block_numbers, K::block_numbers))];
   __shared__ int ticket;
   __shared__ bool is_last;
   wait_for_grids_before();

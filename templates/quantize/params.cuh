@@ -39,7 +39,8 @@ struct QuantizeTensor {
   const void* from;  ///< (batch, seqlen, heads, columns)
   void* to;          ///< the same, of 8 bits
   TensorStrides from_strides;
-  TensorStrides to_strides;
+  TensorStrides
+      to_strides;  ///< of values along the sequence, where tokens have stride 1, `seq` is that of columns
   /// Read where scales are given, else written: strides of batch, seq and head are 0 along what they do not depend on;
   /// the channels of a head lie side by side.
   float* descale;

@@ -14,6 +14,8 @@ struct QuantizePlan {
   static constexpr int columns = is_value ? Config::head_dim_v : Config::head_dim;
   static constexpr RowLanes share =
       is_value ? row_lanes(columns, columns, sizeof(typename Config::Element)) : rotated_lanes<Config>;
+  /// Whether elements leave token after token, of one column after another.
+  static constexpr bool is_along_sequence = is_value && Config::v_along_sequence;
   static constexpr bool is_normalised = !is_value && Config::norm;
   static constexpr bool has_rotary = !is_value && Config::rotary_dim != 0;
   static constexpr QuantizedScales scales = is_value ? Config::value_scales : Config::scales;
@@ -28,6 +30,9 @@ struct QuantizePlan {
                                            : 0;
   static constexpr bool has_extremes = scales == QuantizedScales::head || scales == QuantizedScales::channel;
   static constexpr int statistics = column_statistics(is_centred, has_extremes);
+
+  /// Bytes of a piece of work, where columns come together (turned_columns.cuh).
+  static constexpr int turned_bytes = is_along_sequence ? quantize_chunk(share) * columns : 0;
 
   static __device__ __forceinline__ const QuantizeTensor& of(const QuantizeParams& params) {
     return tensor == QkvTensor::q ? params.q : tensor == QkvTensor::k ? params.k : params.v;

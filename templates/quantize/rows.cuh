@@ -12,7 +12,7 @@
 
 namespace jit {
 
-/// `quantize_steps` rows of one head, `rows_at_once` apart, of which a lane has some pieces.
+/// `quantize_steps` rows of one head, `rows_apart`, of which a lane has some pieces.
 template <class Config, QkvTensor tensor>
 class QuantizeRows {
   using Element = typename Config::Element;
@@ -20,7 +20,8 @@ class QuantizeRows {
 
  public:
   static constexpr RowLanes share = Plan::share;
-  static constexpr int rows_at_once = quantize_threads / share.lanes;
+  /// Where elements leave token after token, a lane has neighbours.
+  static constexpr int rows_apart = Plan::is_along_sequence ? 1 : quantize_threads / share.lanes;
   using Row = float[share.turns][share.piece];
 
   __device__ __forceinline__ QuantizeRows(const QuantizeParams& params, const QuantizeWork& work)
@@ -29,19 +30,19 @@ class QuantizeRows {
         batch_(work.unit / params.heads_kv),
         kv_head_(work.unit % params.heads_kv),
         head_(kv_head_ * own().heads + work.item % own().heads),
-        first_(work.item / own().heads * quantize_chunk(share) +
-               static_cast<int>(threadIdx.x) / share.lanes) {}
+        first_(work.item / own().heads * quantize_chunk(share) + place(0)) {}
 
   __device__ __forceinline__ const QuantizeTensor& own() const { return Plan::of(params_); }
   __device__ __forceinline__ int lane() const { return lane_; }
   __device__ __forceinline__ int batch() const { return batch_; }
   __device__ __forceinline__ int kv_head() const { return kv_head_; }
   __device__ __forceinline__ int head() const { return head_; }
-  __device__ __forceinline__ int token(int step) const { return first_ + step * rows_at_once; }
+  __device__ __forceinline__ int token(int step) const { return first_ + step * rows_apart; }
   /// The first token of the piece of work, and how far a row is behind it.
   __device__ __forceinline__ int chunk_begin() const { return first_ - place(0); }
   __device__ __forceinline__ int place(int step) const {
-    return static_cast<int>(threadIdx.x) / share.lanes + step * rows_at_once;
+    const int first = static_cast<int>(threadIdx.x) / share.lanes;
+    return (Plan::is_along_sequence ? first * quantize_steps : first) + step * rows_apart;
   }
   __device__ __forceinline__ bool has_row(int step) const { return token(step) < own().seqlen; }
 

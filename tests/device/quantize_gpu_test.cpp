@@ -178,6 +178,30 @@ TEST_F(QuantizeTest, LayoutsAndRaggedTokens) {
   }
 }
 
+// Pieces of work that are whole and one that is not, of as many tokens as a run or fewer; more columns than lanes.
+TEST_F(QuantizeTest, ValuesAlongTheSequence) {
+  const CurrentDevice current(0);
+  QuantizeSpec odd{.head_dim = 64, .head_dim_v = 40, .alignment = 2, .v_along_sequence = true};
+  for (const auto& [head_dim_v, seqlen_kv] :
+       {std::pair{8, 2100}, {40, 9}, {72, 130}, {128, 1}, {128, 200}, {256, 70}}) {
+    const bool is_centred = head_dim_v % 16 == 0;
+    expect_right({.spec = {.dtype = head_dim_v == 256 ? DType::fp32 : DType::bf16,
+                           .out_dtype = head_dim_v == 40 ? DType::fp8_e5m2 : DType::fp8_e4m3,
+                           .head_dim = 8,
+                           .head_dim_v = head_dim_v,
+                           .value_scales = is_centred        ? channel
+                                           : head_dim_v == 8 ? given
+                                                             : head,
+                           .center_values = is_centred,
+                           .v_along_sequence = true},
+                  .seqlen_kv = seqlen_kv,
+                  .offset = 2});
+  }
+  expect_right({.spec = odd, .batch = 0, .seqlen_kv = 133});
+  odd.center_values = true;
+  expect_right({.spec = odd, .seqlen_kv = 133, .layout = {.row_elements = 3, .first = 1}});
+}
+
 TEST_F(QuantizeTest, NothingOrLittleToDo) {
   const CurrentDevice current(0);
   for (const bool center : {false, true}) {

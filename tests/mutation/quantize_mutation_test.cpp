@@ -28,6 +28,13 @@ QuantizeCase blocks() {
           .heads_kv = 1,
           .outliers = 30};
 }
+QuantizeCase along_sequence() {
+  return {.spec = {.head_dim = 8, .head_dim_v = 64, .v_along_sequence = true},
+          .batch = 1,
+          .seqlen_kv = 300,
+          .heads_q = 1,
+          .heads_kv = 1};
+}
 
 std::string noticed_of_quantiser(const TemplateMutation* mutation, const QuantizeCase& problem) {
   const MutatedTemplates templates(mutation);
@@ -47,6 +54,7 @@ std::string noticed_of_quantiser(const TemplateMutation* mutation, const Quantiz
 TEST(Quantiser, IsRightUnmutated) {
   EXPECT_EQ(noticed_of_quantiser(nullptr, two_looks()), "");
   EXPECT_EQ(noticed_of_quantiser(nullptr, blocks()), "");
+  EXPECT_EQ(noticed_of_quantiser(nullptr, along_sequence()), "");
 }
 
 constexpr const char* kernel = "quantize/kernel.cuh";
@@ -109,6 +117,29 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race", "uninitialized"},
                          {},
                          true}),
+    ::testing::PrintToStringParamName());
+
+// Of values along the sequence.
+class TurnedColumnsMutationTest : public MutationTest {};
+
+TEST_P(TurnedColumnsMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_quantiser(&GetParam(), along_sequence()));
+}
+
+constexpr const char* turned = "quantize/turned_columns.cuh";
+
+INSTANTIATE_TEST_SUITE_P(
+    Quantiser, TurnedColumnsMutationTest,
+    ::testing::Values(
+        TemplateMutation{"RunsAreReadBeforeTheyAreThere",
+                         turned,
+                         "    });\n    __syncthreads();\n    const QuantizeTensor& own",
+                         "    });\n    const QuantizeTensor& own",
+                         {"data race", "uninitialized"}},
+        TemplateMutation{"TheSecondColumnOfAPairIsLost", turned, "i + 1 < share.piece", "false"},
+        TemplateMutation{
+            "RunsOfAllLanesInOnePlace", turned, "(at ^ lane % runs)", "(lane % runs)", {"data race"}},
+        TemplateMutation{"TheLastRunIsLost", turned, "token + i < own.seqlen", "false"}),
     ::testing::PrintToStringParamName());
 
 // Of scales of blocks of rows.

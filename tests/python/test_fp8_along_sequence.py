@@ -68,6 +68,21 @@ def test_the_tool_lays_values_out(rng, tmp_path):
     assert numpy.array_equal(results[1], o)
 
 
+def test_the_tool_quantises_and_lays_values_out(rng, tmp_path):
+    arrays = {n: rng.standard_normal((1, 70, 2, 32)).astype(numpy.float32) for n in "qkv"}
+    for name, array in arrays.items():
+        numpy.save(tmp_path / f"{name}.npy", array)
+    files = [word for n in "qkv" for word in (f"--{n}", str(tmp_path / f"{n}.npy"))]
+    results = []
+    for more in ([], ["--v-along-sequence"]):
+        out = tmp_path / f"o{len(more)}.npy"
+        command = [os.environ["JIT_ATTENTION_TOOL"], "run", *files, "--quantize", "head", "--out", str(out), *more]
+        environment = dict(os.environ, JIT_ATTENTION_DEVICE="emulated:sm_90a")
+        subprocess.run(command, check=True, capture_output=True, env=environment)
+        results.append(numpy.load(out))
+    assert numpy.abs(results[0]).max() > 0.1 and numpy.allclose(*results, rtol=0, atol=0.02)
+
+
 def test_what_cannot_be_served_is_refused(rng):
     q, k, v = (rng.standard_normal((1, 40, 2, 32)).astype(FP8["fp8_e4m3"]) for _ in "qkv")
     with pytest.raises(ja.errors.InvalidSpecError, match="pad the rows of v to a multiple of 16 keys"):

@@ -143,6 +143,25 @@ def test_attention_of_what_it_makes(rng, place, fetch):
     assert max(errors[1:]) < 0.02 and max(errors[1:]) < 0.4 * errors[0], errors
 
 
+@pytest.mark.parametrize("ragged", [False, True])
+def test_values_along_the_sequence(rng, place, fetch, ragged):
+    """The same elements in other places, into new arrays and given ones; and attention reads them."""
+    q, k, v = (place(x) for x in inputs(rng, DTYPES["bf16"], ragged, seqlen_kv=37))
+    options = dict(scales="head", value_scales="channel", center_values=True)
+    rows, along = (ja.quantize_qkv(q, k, v, **options, v_along_sequence=turns) for turns in (False, True))
+    assert tuple(along.v.shape) == tuple(rows.v.shape)
+    numpy.testing.assert_array_equal(fetch(along.v), fetch(rows.v))
+    numpy.testing.assert_allclose(fetch(along.v_mean), fetch(rows.v_mean), rtol=1e-5, atol=1e-6)
+    again = ja.quantize_qkv(q, k, v, **options, v_along_sequence=True, v_out=along.v)
+    assert again.v is along.v
+    numpy.testing.assert_array_equal(fetch(again.v), fetch(rows.v))
+    if not ragged and ja.devices()[0].arch == "sm_90a":
+        o, other = (fetch(ja.attention(z.q, z.k, z.v, **z.scales, out_dtype="fp32")) for z in (rows, along))
+        numpy.testing.assert_allclose(o, other, rtol=0, atol=1e-5)
+    with pytest.raises(ja.errors.InvalidArgumentError, match="along seqlen; it must be 1, as v_along_sequence"):
+        ja.quantize_qkv(q, k, v, **options, v_along_sequence=True, v_out=rows.v)
+
+
 @pytest.mark.parametrize(
     "change, error, words",
     [

@@ -91,7 +91,8 @@ Quantizer make_quantizer(const Fp8Options& options, Array& q, Array& k, Array& v
                                .value_scales = value_scales,
                                .rotate = options.rotation_seed.has_value(),
                                .center_keys = center_keys,
-                               .center_values = center_values},
+                               .center_values = center_values,
+                               .v_along_sequence = spec.v_along_sequence},
                       .q = std::move(q),
                       .k = convert(std::move(k), dtype, "--k"),
                       .v = convert(std::move(v), dtype, "--v"),
@@ -118,12 +119,13 @@ QuantizeArguments quantize_arguments(Quantizer& quantizer, Array& q, Array& k, A
   const auto placed = [&](Array& array) {
     return array.shape.empty() ? TensorView() : view(array, place(array));
   };
+  const bool is_along_sequence = quantizer.spec.v_along_sequence;
   return {.q = placed(quantizer.q),
           .k = placed(quantizer.k),
           .v = placed(quantizer.v),
           .q_out = placed(q),
           .k_out = placed(k),
-          .v_out = placed(v),
+          .v_out = is_along_sequence ? view_along_sequence(v, k.shape[1], place(v)) : placed(v),
           .q_descale = placed(scales.q_descale),
           .k_descale = placed(scales.k_descale),
           .v_descale = placed(scales.v_descale),

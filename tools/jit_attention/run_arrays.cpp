@@ -188,8 +188,10 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
   app.add_option("--tensor", options.tensors, "name=file.npy: a tensor that mask or score reads")
       ->allow_extra_args(false);
   add_kv_options(app, options.fp8);
-  app.add_flag("--v-along-sequence", options.fp8.v_along_sequence,
-               "Lay --v of fp8 out along the sequence before it is read: a row of all keys for each column");
+  app.add_flag(
+      "--v-along-sequence", options.fp8.v_along_sequence,
+      "Lay --v of fp8 out along the sequence before it is read, or made by --quantize: a row of all keys for "
+      "each column");
   add_fp8_options(app, options.scales);
   const CLI::Range lengths(0, static_cast<std::int32_t>(largest_size));
   const auto add_lengths = [&](const char* name, std::vector<std::int32_t>& values, const char* text) {
@@ -255,8 +257,6 @@ void check_quantize(const RunOptions& options) {
     throw BadInput("--quantize wants values of their own: give --v in place of --head-dim-v");
   if (options.fp8.descale_per != ScaleKind::head || options.fp8.v_descale_per != ScaleKind::head)
     throw BadInput("--quantize says what there are scales for; leave --descale-per and --v-descale-per out");
-  if (options.fp8.v_along_sequence)
-    throw BadInput("--quantize makes v with a row for each key; leave --v-along-sequence out");
   if (options.fp8.kv_dtype) throw BadInput("--quantize makes k and v of --dtype, too; leave --kv-dtype out");
 }
 

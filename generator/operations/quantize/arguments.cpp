@@ -37,6 +37,9 @@ bool is_scale(const QuantizeRow& row) {
 bool is_written(const QuantizeSpec& spec, const QuantizeRow& row) {
   return row.is_output && !(is_scale(row) && scales_of(spec, row) == QuantizedScales::given);
 }
+bool is_along_sequence(const QuantizeSpec& spec, const QuantizeRow& row) {
+  return spec.v_along_sequence && row.view == &QuantizeArguments::v_out;
+}
 bool is_positions(const QuantizeRow& row) {
   return row.view == &QuantizeArguments::q_positions || row.view == &QuantizeArguments::k_positions;
 }
@@ -103,9 +106,12 @@ CallSizes check_tensors(const QuantizeSpec& spec, const QuantizeArguments& argum
     const TensorView& tensor = arguments.*row.view;
     if (!is_required(spec, row, is_dense) && !tensor.is_present()) continue;
     const DType dtype = row.dtype(spec);
-    sizes.check(
-        {row.name, dims_of(spec, row, tensor, is_dense), dtype, row.is_rows ? row_alignment(spec, dtype) : 0},
-        tensor);
+    sizes.check({.name = row.name,
+                 .dims = dims_of(spec, row, tensor, is_dense),
+                 .dtype = dtype,
+                 .row_alignment = row.is_rows ? row_alignment(spec, dtype) : 0,
+                 .behind_row = is_along_sequence(spec, row) ? 2 : 0},
+                tensor);
     // Behind rows, which stand before scales.
     if (row.view == &QuantizeArguments::v) {
       sizes.know("blocks_q", scale_blocks_of(sizes[is_dense ? "seqlen_q" : "total_q"]));
@@ -249,6 +255,7 @@ QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arg
     place(own.results, units * 2 * facts.columns);
     needed.counter_bytes = static_cast<std::size_t>(1 + 3 * units) * sizeof(unsigned);
   }
+  if (spec.v_along_sequence) params.v.to_strides.seq = stride_along(a.v_out, a.v_out.rank - 1);
   if (arguments.lse_shift.is_present()) params.k.waiting += params.q.items;
   constexpr std::int64_t most = (std::int64_t{1} << 31) - 1;
   if (blocks > most) refuse("q", fmt::format("k and v are {} pieces of work; at most {} fit", blocks, most));

@@ -48,6 +48,7 @@ std::string words_of(const QuantizeSpec& spec) {
   if (spec.rotate) words += " rotated";
   if (spec.center_keys) words += " k-mean";
   if (spec.center_values) words += " v-mean";
+  if (spec.v_along_sequence) words += " v-along-sequence";
   return words;
 }
 
@@ -77,7 +78,8 @@ std::string config_lines(const QuantizeSpec& spec) {
          truth("norm_adds_one", spec.norm_adds_one, "to the weights") +
          truth("rotate", spec.rotate, "q and k by one orthogonal matrix") +
          truth("center_keys", spec.center_keys, "k without its mean") +
-         truth("center_values", spec.center_values, "v without its mean");
+         truth("center_values", spec.center_values, "v without its mean") +
+         truth("v_along_sequence", spec.v_along_sequence, "v leaves token after token");
 }
 
 }  // namespace

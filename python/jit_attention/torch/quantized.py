@@ -29,6 +29,7 @@ def quantized_attention(
     center_keys=False,
     center_values=False,
     value_scales="head",
+    v_along_sequence=False,
     softmax_scale=None,
     score=None,
     sinks=None,
@@ -51,6 +52,8 @@ def quantized_attention(
         center_values: subtract v's mean, which the result has again: what wgmma's sums of 13 bits behind the point lose
             of long sequences is mostly the mean.
         value_scales: of v: "head", or "channel", one for each batch entry, KV head and column.
+        v_along_sequence: v is laid out as products of 8 bits read it, on sm_90a, for sequences of one length: faster with
+            head_dim 256.
         softmax_scale, score, sinks, return_lse, layout, options: as those of `jit_attention.torch.attention`.
 
     Returns:
@@ -61,13 +64,15 @@ def quantized_attention(
         Error: what `jit_attention.torch.attention` raises.
     """
     _check(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, score, layout, options)
+    if v_along_sequence and q.dim() != 4:
+        _refuse("v_along_sequence", "must be False beside cu_seqlens_q: attention reads such values of one length alone")
     is_turned = layout == "BHSD" and q.dim() == 4
     own = [x.transpose(1, 2) if is_turned else x for x in (q, k, v)]
     own = [x if x.stride(-1) == 1 else x.contiguous() for x in own]
     with_shift = center_keys and (return_lse or sinks is not None)  # sinks weigh as much as the scores that were
     quantize = _operator if torch.compiler.is_compiling() else _quantized
     q8, k8, v8, q_descale, k_descale, v_descale, v_mean, lse_shift = quantize(
-        *own, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift
+        *own, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, v_along_sequence
     )
     result = attention(
         q8,
@@ -91,7 +96,9 @@ def quantized_attention(
     return (o, *lse) if return_lse else o
 
 
-def _quantized(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift):
+def _quantized(
+    q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, v_along_sequence
+):
     """The tensors of `quantize_qkv`; empty ones where there is none."""
     made = quantize_qkv(
         q,
@@ -104,6 +111,7 @@ def _quantized(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys,
         center_keys=center_keys,
         center_values=center_values,
         return_lse_shift=with_shift,
+        v_along_sequence=v_along_sequence,
     )
     means = [q.new_empty(0, dtype=torch.float32) if x is None else x for x in (made.v_mean, made.lse_shift)]
     return [*made[:6], *means]
@@ -111,19 +119,25 @@ def _quantized(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys,
 
 @library.custom_op("jit_attention::quantize_qkv", mutates_args=())
 def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: str, scales: str, value_scales: str,
-              rotation_seed: Optional[int], center_keys: bool, center_values: bool, with_shift: bool
-              ) -> list[torch.Tensor]:  # fmt: skip
-    return _quantized(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift)
+              rotation_seed: Optional[int], center_keys: bool, center_values: bool, with_shift: bool,
+              v_along_sequence: bool) -> list[torch.Tensor]:  # fmt: skip
+    return _quantized(
+        q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, v_along_sequence
+    )
 
 
 @_operator.register_fake
-def _(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift):
+def _(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, v_along_sequence):
     def numbers(*shape):
         return q.new_empty(shape, dtype=torch.float32)
 
     batch, (seqlen_q, heads_q) = q.shape[:-3], q.shape[-3:-1]
     of_heads = (*batch, k.shape[-2])
     made = [x.new_empty(x.shape, dtype=_TYPES[dtype]) for x in (q, k, v)]
+    if v_along_sequence:
+        size, seqlen, heads, columns = v.shape
+        rows = v.new_empty((size, heads, columns, (seqlen + 15) // 16 * 16), dtype=_TYPES[dtype])
+        made[2] = rows.permute(0, 3, 1, 2)[:, :seqlen]
     for x in (q, k):
         rows = x.shape[-3] if scales == "token" else (x.shape[-3] + 63) // 64
         made.append(numbers(*of_heads) if scales == "head" else numbers(*batch, rows, x.shape[-2]))

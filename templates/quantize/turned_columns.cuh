@@ -1,0 +1,68 @@
+// Elements of a piece of work that leave token after token: a lane has a run of tokens of some columns, and the runs of a
+// column come together in shared memory, from where they go out side by side.
+#pragma once
+
+#include "base/row_pieces.cuh"
+#include "quantize/rows.cuh"
+
+namespace jit {
+
+/// A run is what a lane has of a column: `quantize_steps` tokens of a byte each.
+template <class Config, QkvTensor tensor>
+class TurnedColumns {
+  using Plan = QuantizePlan<Config, tensor>;
+  using Rows = QuantizeRows<Config, tensor>;
+  static constexpr RowLanes share = Plan::share;
+  static constexpr int run_words = quantize_steps / 4;
+  static constexpr int runs = quantize_chunk(share) / quantize_steps;  // of a column
+  static_assert(quantize_steps == 8 && (runs & (runs - 1)) == 0);
+
+ public:
+  /// `memory` has Plan::turned_bytes, aligned to runs.
+  __device__ __forceinline__ explicit TurnedColumns(void* memory) : memory_(static_cast<char*>(memory)) {}
+
+  /// Two neighbouring columns of a row, from `i` on of the lane's piece of turn `turn`.
+  __device__ __forceinline__ void take(int turn, int i, int step, unsigned pair) {
+    const int shift = step % 4 * 8;
+    words_[turn][i][step / 4] |= (pair & 0xff) << shift;
+    if (i + 1 < share.piece) words_[turn][i + 1][step / 4] |= (pair >> 8 & 0xff) << shift;
+  }
+
+  /// Stores all columns of the piece of work. By all threads of a block, once.
+  __device__ __forceinline__ void store(const Rows& rows) const {
+    using Stored = typename Config::StoredElement;
+    constexpr int alignment = Config::alignment / static_cast<int>(sizeof(typename Config::Element));
+    rows.for_pieces([&](int turn, int column) {
+#pragma unroll
+      for (int i = 0; i < share.piece; ++i)
+        *run(column + i, rows.place(0) / quantize_steps) = make_uint2(words_[turn][i][0], words_[turn][i][1]);
+    });
+    __syncthreads();
+    const QuantizeTensor& own = rows.own();
+    Stored* const to = static_cast<Stored*>(own.to) + rows.offset(own.to_strides);
+    for (int at = static_cast<int>(threadIdx.x); at < Plan::columns * runs; at += quantize_threads) {
+      const int column = at / runs, token = rows.chunk_begin() + at % runs * quantize_steps;
+      const uint2 found = *run(column, at % runs);
+      const unsigned words[run_words] = {found.x, found.y};
+      Stored* const target = to + column * own.to_strides.seq + token;
+      if (token + quantize_steps <= own.seqlen) {
+        store_words<quantize_steps, maximum(alignment, 1)>(target, words);
+      } else {
+        for (int i = 0; token + i < own.seqlen; ++i)
+          target[i].bits = static_cast<unsigned char>(words[i / 4] >> i % 4 * 8);
+      }
+    }
+  }
+
+ private:
+  // Lanes of a row store runs of columns that lie a multiple of all banks apart; so the place of a run depends on the lane.
+  __device__ __forceinline__ uint2* run(int column, int at) const {
+    const int lane = column / share.piece % share.lanes;
+    return reinterpret_cast<uint2*>(memory_ + (column * runs + (at ^ lane % runs)) * quantize_steps);
+  }
+
+  char* const memory_;
+  unsigned words_[share.turns][share.piece][run_words] = {};
+};
+
+}  // namespace jit
