@@ -45,7 +45,7 @@ __device__ __forceinline__ int key_tiles_of_head(const AttentionParams& params) 
   return (DenseSequences<Config>::longest_kv(params) + Config::tile_kv - 1) / Config::tile_kv;
 }
 
-/// Tile `tile` of a launch: those of a head follow one another, so that blocks of a time share queries. By whole warps.
+/// Tile `tile` of a launch, counted head by head. By whole warps.
 template <class Config>
 __device__ __forceinline__ KeyTile<Config> key_tile(const AttentionParams& params, int tile) {
   if constexpr (Config::sequences_kv == SequenceKind::ragged) {

@@ -23,19 +23,20 @@ __device__ __forceinline__ int take_number(unsigned* taken, int all) {
   return uniform(number);
 }
 
-/// Deals a launch's tiles in their order. By the loader's warp.
+/// Deals a launch's tiles in their order (dealing_order.cuh). By the loader's warp.
 ///
-/// A block begins with the tile of its own index, and takes whichever is next when it has started its last load.
+/// A block begins with the one that its own index is the number of, and takes whichever is next when it has started its
+/// last load.
 template <class Config, bool in_order = Config::deterministic>
 class KeyTileDealer {
  public:
   __device__ __forceinline__ KeyTileDealer(const AttentionParams&, const TensorMaps& maps) : maps_(maps) {}
 
-  __device__ __forceinline__ int first() const { return static_cast<int>(blockIdx.x); }
+  __device__ __forceinline__ int first() const { return maps_.order.tile(static_cast<int>(blockIdx.x)); }
   // Each block asks once in vain, or never: as often as there are tiles.
   __device__ __forceinline__ int next() const {
-    const int tile = static_cast<int>(gridDim.x) + take_number(maps_.taken, maps_.key_tiles);
-    return tile < maps_.key_tiles ? tile : no_key_tile;
+    const int number = static_cast<int>(gridDim.x) + take_number(maps_.taken, maps_.order.count());
+    return number < maps_.order.count() ? maps_.order.tile(number) : no_key_tile;
   }
 
  private:
@@ -73,7 +74,7 @@ class KeyTileDealer<Config, true> {
 
  private:
   __device__ __forceinline__ int tile() const {
-    return head_ * tiles_ < maps_.key_tiles ? head_ * tiles_ + round_begin_ + place_ : no_key_tile;
+    return head_ < maps_.order.heads ? head_ * tiles_ + round_begin_ + place_ : no_key_tile;
   }
 
   const TensorMaps& maps_;

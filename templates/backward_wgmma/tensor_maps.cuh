@@ -1,6 +1,7 @@
 // What a kernel with TMA is given beside AttentionParams and GradientParams. Compiled by the host and by NVRTC.
 #pragma once
 
+#include "backward_wgmma/dealing_order.cuh"
 #include "backward_wgmma/visits.cuh"
 #include "base/tensor_map.cuh"
 
@@ -21,8 +22,9 @@ struct TensorMaps {
   TensorMap v;
   TensorMap d_o;
   unsigned* taken;  ///< tiles of keys that blocks asked for, or blocks that began, 0 between launches
-  int key_tiles;    ///< of this launch
-  Turns turns;      ///< of a deterministic kernel
+  DealingOrder
+      order;    ///< of the tiles of this launch; of a deterministic kernel only their count is asked for
+  Turns turns;  ///< of a deterministic kernel
 };
 
 /// The same where only the device knows how long sequences are.

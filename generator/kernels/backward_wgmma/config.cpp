@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
 #include "generator/kernels/backward_wgmma/family.h"
 #include "generator/kernels/tma_rules.h"
 #include "generator/problem/functor_node.h"
+#include "generator/text/score_mask.h"
 #include "templates/backward_wgmma/smem_layout.cuh"
 #include "templates/backward_wgmma/visits.cuh"
 #include "templates/base/element.cuh"
@@ -79,6 +81,14 @@ HeadShares head_shares(int heads, int key_tiles, int sm_count, int most_sharers)
       best = {sharers, heads_at_once, rounds};
   }
   return best;
+}
+
+int heads_dealt_together(const AttentionSpec& spec, int heads, int key_tiles, int sm_count) {
+  if (!drops_keys(spec) || heads == 0 || key_tiles == 0) return 1;
+  constexpr double tiles_per_block = 1.5;
+  const int fewest = static_cast<int>(std::ceil(tiles_per_block * sm_count / key_tiles));
+  const int groups = std::max(1, heads / fewest);
+  return (heads + groups - 1) / groups;
 }
 
 QueryStatisticsLayout statistics(const BackwardWgmma& config) { return {.tile = config.tile_q, .sign = -1}; }

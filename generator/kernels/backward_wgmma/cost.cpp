@@ -30,8 +30,8 @@ double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& sh
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
   const double q = config.tile_q, kv = backward_wgmma::tile_kv(spec);
   const bool beside = backward_wgmma::has_query_consumer(spec, config) && !backward_wgmma::has_roles(spec);
-  const double step = 2 * q * kv * (3 * d + 2 * dv) / flops_per_clock +
-                      (beside ? step_clocks_beside : step_clocks);
+  const double step =
+      2 * q * kv * (3 * d + 2 * dv) / flops_per_clock + (beside ? step_clocks_beside : step_clocks);
   const double steps = std::ceil(static_cast<double>(shape.seqlen_q) / q) * spec.gqa_ratio;
   const int heads = shape.batch * shape.heads_q / spec.gqa_ratio;
   const int key_tiles = static_cast<int>(std::ceil(static_cast<double>(shape.seqlen_kv) / kv));

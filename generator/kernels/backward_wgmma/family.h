@@ -57,6 +57,10 @@ struct HeadShares {
 /// The fewest rounds, and then up to so many sharers, which read the same queries at the same time.
 HeadShares head_shares(int heads, int key_tiles, int sm_count, int most_sharers);
 
+/// How many KV heads' tiles of keys are dealt together (templates/backward_wgmma/dealing_order.cuh): one, where all tiles are
+/// as long; else so many that they keep all multiprocessors busy for more than one tile, of `heads` as evenly as they go.
+int heads_dealt_together(const AttentionSpec& spec, int heads, int key_tiles, int sm_count);
+
 /// The members of the Config that all three programs share.
 std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);
 

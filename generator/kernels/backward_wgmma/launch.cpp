@@ -185,7 +185,11 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   void* arguments[] = {&launch.params, launch.gradients, &maps, &dropout};
   try {
     for_entries_of_a_grid(launch.params, launch.params.heads_kv, key_tiles, [&](int tiles) {
-      maps.key_tiles = tiles;
+      const int heads = tiles / key_tiles.tiles;
+      maps.order = {.key_tiles = key_tiles.tiles,
+                    .heads = heads,
+                    .heads_together =
+                        heads_dealt_together(launch.spec, heads, key_tiles.tiles, launch.kernel.sm_count)};
       int blocks = std::min(tiles, launch.kernel.sm_count);
       if (config.deterministic) blocks = maps.turns.visits.sharers * maps.turns.visits.heads_at_once;
       launch_blocks(launch, blocks, arguments, true);

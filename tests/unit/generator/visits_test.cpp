@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/host_functors.h"
 #include "tests/support/seed.h"
 
 namespace jit::backward_wgmma {

@@ -1,0 +1,90 @@
+#include "templates/backward_wgmma/dealing_order.cuh"
+
+#include <algorithm>
+#include <queue>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "generator/kernels/backward_wgmma/family.h"
+
+namespace jit::backward_wgmma {
+namespace {
+
+// Steps of tiles of keys under a causal mask of as many queries as keys, of 64 queries and 128 keys, and what a tile costs
+// beside them.
+double steps_of(int key_tile, int key_tiles, int query_heads) {
+  constexpr double around = 2;
+  return 2.0 * (key_tiles - key_tile) * query_heads + around;
+}
+
+// When the last of `blocks` blocks ends that take whichever tile is next, over the time of an even share.
+double unevenness(const DealingOrder& order, int query_heads, int blocks) {
+  std::priority_queue<double, std::vector<double>, std::greater<>> ends;
+  for (int i = 0; i < blocks; ++i) ends.push(0);
+  double sum = 0, last = 0;
+  for (int number = 0; number < order.count(); ++number) {
+    const double steps = steps_of(order.tile(number) % order.key_tiles, order.key_tiles, query_heads);
+    const double end = ends.top() + steps;
+    ends.pop();
+    ends.push(end);
+    last = std::max(last, end);
+    sum += steps;
+  }
+  return last / (sum / blocks);
+}
+
+constexpr int multiprocessors = 132;
+
+DealingOrder order_of(const AttentionSpec& spec, int heads, int key_tiles) {
+  return {.key_tiles = key_tiles,
+          .heads = heads,
+          .heads_together = heads_dealt_together(spec, heads, key_tiles, multiprocessors)};
+}
+
+TEST(DealingOrder, EachTileIsDealtOnce) {
+  for (int heads = 1; heads < 9; ++heads) {
+    for (int key_tiles = 1; key_tiles < 7; ++key_tiles) {
+      for (int together = 1; together <= heads; ++together) {
+        const DealingOrder order{key_tiles, heads, together};
+        std::vector<int> dealt;
+        for (int number = 0; number < order.count(); ++number) dealt.push_back(order.tile(number));
+        std::sort(dealt.begin(), dealt.end());
+        for (int i = 0; i < order.count(); ++i) ASSERT_EQ(dealt.at(static_cast<std::size_t>(i)), i);
+      }
+    }
+  }
+}
+
+TEST(DealingOrder, HeadsFollowOneAnotherWithoutAMask) {
+  const DealingOrder order = order_of({}, 16, 64);
+  for (int number = 0; number < order.count(); ++number) EXPECT_EQ(order.tile(number), number);
+}
+
+// 16,384 tokens, 16 query heads.
+TEST(DealingOrder, CausalTilesLeaveNoBlockBehind) {
+  const AttentionSpec causal{.mask = mask::causal()};
+  for (const int tokens : {512, 1024, 2048, 4096, 8192, 16384}) {
+    for (const int query_heads : {1, 4, 8}) {
+      const int heads = 16 * (16384 / tokens) / query_heads, key_tiles = tokens / 128;
+      const DealingOrder order = order_of(causal, heads, key_tiles);
+      EXPECT_LT(unevenness(order, query_heads, multiprocessors), 1.035) << tokens << ", " << query_heads;
+      if (query_heads == 8 && tokens <= 8192) {
+        EXPECT_GT(unevenness({key_tiles, heads, 1}, query_heads, multiprocessors), 1.4)
+            << "head by head it would not be so";
+      }
+    }
+  }
+}
+
+TEST(DealingOrder, HeadsComeTogetherInEvenGroups) {
+  const AttentionSpec causal{.mask = mask::causal()};
+  EXPECT_EQ(heads_dealt_together(causal, 32, 64, multiprocessors), 4);
+  EXPECT_EQ(heads_dealt_together(causal, 9, 64, multiprocessors), 5);
+  EXPECT_EQ(heads_dealt_together(causal, 3, 64, multiprocessors), 3);
+  EXPECT_EQ(heads_dealt_together(causal, 0, 64, multiprocessors), 1);
+  EXPECT_EQ(heads_dealt_together(causal, 4, 512, multiprocessors), 1);
+}
+
+}  // namespace
+}  // namespace jit::backward_wgmma
