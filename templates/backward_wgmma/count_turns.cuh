@@ -1,5 +1,5 @@
 // Counts, before a deterministic one-pass kernel runs, how many tiles of keys add to a tile of queries before each one that
-// adds (turns.cuh), and clears the counter of additions. A block has a tile of queries.
+// adds (turns.cuh), and clears the counter of additions, and the sums where nobody adds. A block has a tile of queries.
 //
 // Of tiles of keys whose times mix with one another (HeadVisits::contested) it notes which ones the mask leaves, and then
 // compares their times.
@@ -7,6 +7,7 @@
 
 #include "backward_wgmma/dq_sums.cuh"
 #include "backward_wgmma/key_tile.cuh"
+#include "backward_wgmma/prepare.cuh"
 #include "backward_wgmma/tensor_maps.cuh"
 #include "backward_wgmma/turn_counts.cuh"
 #include "problem/functor.cuh"
@@ -34,7 +35,8 @@ __device__ __forceinline__ void for_each_adder(const BlockContext& context, int 
 }
 
 template <class Config>
-__device__ __forceinline__ void count_turns(const AttentionParams& params, const Turns& turns) {
+__device__ __forceinline__ void count_turns(const AttentionParams& params, const GradientParams& gradients,
+                                            const Turns& turns) {
   __shared__ bool adds[2 * max_sharers];
   griddepcontrol_wait();
   const HeadVisits& visits = turns.visits;
@@ -67,6 +69,7 @@ __device__ __forceinline__ void count_turns(const AttentionParams& params, const
     __syncthreads();
     begin = tiles.end;
   }
+  if (before == 0) clear_sums<Config>(gradients, tile);
 }
 
 }  // namespace jit::backward_wgmma

@@ -201,10 +201,15 @@ class DqAdder {
  private:
   __device__ __forceinline__ void add(unsigned step, int tile) const {
     const auto ring = rings_.dq(consumer_);
-    if constexpr (Config::deterministic) take_turn<Config>(rings_, step);
+    bool is_first = false;
+    if constexpr (Config::deterministic) is_first = take_turn<Config>(rings_, step);
     if (lane_id() == 0) {
-      cp_reduce_async_bulk_add(sums_ + static_cast<long long>(tile) * Traits::dq_tile_floats, ring.tile(0),
-                               part_bytes);
+      float* const sums = sums_ + static_cast<long long>(tile) * Traits::dq_tile_floats;
+      if (is_first) {
+        cp_async_bulk_store(sums, ring.tile(0), part_bytes);
+      } else {
+        cp_reduce_async_bulk_add(sums, ring.tile(0), part_bytes);
+      }
       cp_async_bulk_commit_group();
       cp_async_bulk_wait_group_read<0>();
     }

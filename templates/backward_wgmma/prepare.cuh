@@ -1,5 +1,5 @@
 // What runs before the one-pass kernel: −delta, with delta = rowsum(dO ∘ O) − dLSE, and log2 Σ exp(score) of each
-// query, and zeros where dQ is summed. A block has a tile of queries. With dropout, gradients of scores are computed times
+// query, and zeros where dQ is summed, unless who is first stores (turns.cuh). A block has a tile of queries. With dropout, gradients of scores are computed times
 // the share that is kept, and so is delta.
 #pragma once
 
@@ -16,11 +16,19 @@ namespace jit::backward_wgmma {
 
 inline constexpr int prepare_threads = 256;
 
+/// Zeros where dQ of a tile of queries, counted among those of the call, is summed. By all threads of a block.
+template <class Config>
+__device__ __forceinline__ void clear_sums(const GradientParams& gradients, long long tile) {
+  uint4* const sums = reinterpret_cast<uint4*>(dq_sums<Config>(gradients, tile));
+#pragma unroll
+  for (int i = threadIdx.x; i < KernelTraits<Config>::dq_tile_floats / 4; i += prepare_threads)
+    sums[i] = make_uint4(0, 0, 0, 0);
+}
+
 template <class Config>
 __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
                                                  const GradientParams& gradient_params,
                                                  const DropoutParams& dropout = {}) {
-  using Traits = KernelTraits<Config>;
   constexpr int lanes = 8;  // that share a row
   constexpr int piece = 8;  // elements that a lane reads at once
   griddepcontrol_wait();
@@ -36,10 +44,7 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
   const long long tile =
       first_query_tile<Config>(params, sequences, batch, head) + first_query / Config::tile_q;
 
-  uint4* const sums = reinterpret_cast<uint4*>(dq_sums<Config>(gradient_params, tile));
-#pragma unroll
-  for (int i = threadIdx.x; i < Traits::dq_tile_floats / 4; i += prepare_threads)
-    sums[i] = make_uint4(0, 0, 0, 0);
+  if constexpr (!Config::deterministic) clear_sums<Config>(gradient_params, tile);
 
   const int lane = threadIdx.x % lanes;
 #pragma unroll

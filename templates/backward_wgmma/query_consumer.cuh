@@ -51,6 +51,7 @@ class QueryConsumer {
  private:
   __device__ __forceinline__ void multiply(unsigned step, int tile) {
     float* const sums = own_sums_ + static_cast<long long>(tile) * Traits::dq_tile_floats;
+    bool is_first = false;
 #pragma unroll
     for (int part = 0; part < Traits::dq_parts; ++part) {
       wgmma_fence();
@@ -58,11 +59,15 @@ class QueryConsumer {
           dq_.registers[0], lower_word(DsTile::along_columns(rings_.ds.tile(step), 0, 0)),
           lower_word(KTile::along_rows(rings_.smem + Traits::layout.k + part * KTile::panel_bytes, 0)));
       wgmma_commit_group();
-      if (Config::deterministic && part == 0) take_turn<Config>(rings_, step);
+      if (Config::deterministic && part == 0) is_first = take_turn<Config>(rings_, step);
       wgmma_wait_group<0>();
       wgmma_hold(dq_.registers[0]);
       if (part + 1 == Traits::dq_parts) rings_.ds.arrive_empty(step);
-      add(sums + part * Traits::dq_part_floats);
+      if (is_first) {
+        store(sums + part * Traits::dq_part_floats);
+      } else {
+        add(sums + part * Traits::dq_part_floats);
+      }
     }
     if constexpr (Config::deterministic) hand_over_addition<Config>(rings_, step, first_tile_ + tile);
   }
@@ -71,6 +76,15 @@ class QueryConsumer {
 #pragma unroll
     for (int n = 0; n < Traits::QueryGradient::column_blocks; ++n)
       atomic_add_relaxed(sums + n * warpgroup_size * 4, dq_.registers[0][n]);
+  }
+
+  __device__ __forceinline__ void store(float* sums) const {
+#pragma unroll
+    for (int n = 0; n < Traits::QueryGradient::column_blocks; ++n) {
+      const float(&x)[4] = dq_.registers[0][n];
+      store_relaxed(reinterpret_cast<float4*>(sums + n * warpgroup_size * 4),
+                    make_float4(x[0], x[1], x[2], x[3]));
+    }
   }
 
   const int first_tile_;  // of the batch entry, among those of the call

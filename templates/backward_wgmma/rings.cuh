@@ -68,7 +68,7 @@ struct Rings {
   StepRing<Config::stages, Traits::DoTile::bytes> d_o;
   StepRing<Traits::stages_ds, Traits::DsTile::bytes> ds;
   StepRing<1, 0> w;
-  StepRing<stages_turns, 0> turns;
+  StepRing<stages_turns, static_cast<int>(sizeof(int))> turns;
   StepRing<stages_turns, static_cast<int>(sizeof(int))> added;
   unsigned smem;
 
@@ -78,7 +78,8 @@ struct Rings {
         d_o{address + Traits::layout.d_o, address + Traits::layout.do_full, 0},
         ds{address + Traits::layout.ds, address + Traits::layout.ds_full, address + Traits::layout.ds_empty},
         w{address + Traits::layout.w, address + Traits::layout.w_full, address + Traits::layout.w_empty},
-        turns{0, address + Traits::layout.turn_full, address + Traits::layout.turn_empty},
+        turns{address + Traits::layout.turn_notes, address + Traits::layout.turn_full,
+              address + Traits::layout.turn_empty},
         added{address + Traits::layout.added_notes, address + Traits::layout.added_full,
               address + Traits::layout.added_empty},
         smem(address) {}

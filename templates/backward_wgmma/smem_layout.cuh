@@ -80,6 +80,7 @@ struct SmemLayout {
   int turn_counts;  ///< for each stage, those of four tiles of keys (turn_counts.cuh); deterministic
   int notes;        ///< QueryNote for each stage
   int dq_notes;     ///< int for each of the last steps: which tile its dQ belongs to
+  int turn_notes;   ///< int for each step whose turn has come: how many add before it; deterministic
   int added_notes;  ///< int for each step whose additions wait: the tile of queries; deterministic, of a consumer of dQ
   int key_note;  ///< two int: which tile of keys is there, and whether queries see it
   int keys_full;
@@ -147,6 +148,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.notes = place(sizes.stages * static_cast<int>(sizeof(QueryNote)), 8);
   layout.dq_notes = place(stages_dq_notes * static_cast<int>(sizeof(int)), 8);
   const int turns = sizes.deterministic ? stages_turns : 0;
+  layout.turn_notes = place(turns * static_cast<int>(sizeof(int)), 8);
   layout.added_notes = place((queries ? turns : 0) * static_cast<int>(sizeof(int)), 8);
   layout.key_note = place(2 * static_cast<int>(sizeof(int)), 8);
   layout.keys_full = barriers(1);

@@ -3,7 +3,7 @@
 // Tiles of keys that the mask leaves add in the order of the times of their visits (visits.cuh): if all steps take as long,
 // nobody waits. The kernel that runs before counts how many add before each (count_turns.cuh). One warp of a block waits for
 // these, while dQ is computed. With a consumer of dQ another one says that what it has added is there, so that the
-// consumer need not wait for that.
+// consumer need not wait for that. Who is first stores, so that nobody must have written zeros.
 //
 // Nobody waits for ever: a block waits for steps of earlier times alone, and all blocks that share a head are there.
 #pragma once
@@ -60,6 +60,7 @@ __device__ __forceinline__ unsigned wait_for_turns(const AttentionParams& params
       wait_for_additions<Config>(additions<Config>(params, maps, keys, note & ~last_dq_tile),
                                  before * KernelTraits<Config>::dq_adders);
     }
+    if (lane_id() == 0) store_shared(rings.turns.tile(step), before);
     rings.turns.arrive_full(step);
   }
   return step;
@@ -92,11 +93,14 @@ __device__ __forceinline__ void hand_over_addition(const Rings<Config>& rings, u
   rings.added.arrive_full(step);
 }
 
-/// Waits until it is the turn of a step. By each warp that adds dQ.
+/// Waits until it is the turn of a step. Returns whether nobody adds before it, so that it stores: nobody has written zeros.
+/// By each warp that adds dQ.
 template <class Config>
-__device__ __forceinline__ void take_turn(const Rings<Config>& rings, unsigned step) {
+__device__ __forceinline__ bool take_turn(const Rings<Config>& rings, unsigned step) {
   rings.turns.wait_full(step);
+  const bool is_first = load_shared_by_warp(rings.turns.tile(step)) == 0;
   rings.turns.arrive_empty(step);
+  return is_first;
 }
 
 }  // namespace jit::backward_wgmma
