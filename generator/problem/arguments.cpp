@@ -100,6 +100,8 @@ FunctorTensor check_functor_tensor(const AttentionSpec& spec, const FunctorTenso
       if (i + 1 < dims.count()) result.strides[first + i] = tensor.strides[at];
     }
     check_dense_last(name, tensor);
+    check_rows(name, tensor, use.row->alignment);
+    check_pointer(name, tensor, use.row->alignment);
   } else {
     check_sizes_and_strides(name, tensor);
   }

@@ -175,6 +175,11 @@ struct MaskOfTile {
   using type = Mask;
 };
 
+/// Words of the scores of a tile that such a mask may know, in the order of base/score_words.cuh; 0: it knows none, or no
+/// whole words of a tile.
+template <class Mask, int tile_q, int tile_kv>
+inline constexpr int known_score_words = 0;
+
 /// Tiles of tile_q queries by what there is to do for them, where something that the mask reads tells.
 template <class Mask, int tile_q>
 struct TilesByWork {
