@@ -11,8 +11,7 @@ namespace jit {
 
 /// What is kept of blocks that are seen: of one whose place in slot `slot_places`, int32 (batch, heads, block_rows,
 /// block_columns), is a place in slot `slot_scores`, int32 (batch, heads, room, words of a block), what the bits there
-/// say (base/score_words.cuh), of which those of keys that do not exist are 0. Of others, whose place may be any other
-/// number, what `Within` keeps.
+/// say (base/score_words.cuh). Of others, whose place may be any other number, what `Within` keeps.
 template <class Within, int slot_places, int slot_scores, int block_q, int block_kv>
 struct KnownScores {
   static constexpr int queries_of_block = block_q, keys_of_block = block_kv;
@@ -28,7 +27,8 @@ struct KnownScores {
   int seqlen_kv;
   bool has_heads;
 
-  __device__ explicit KnownScores(const BlockContext& context) : within(context), seqlen_kv(context.seqlen_kv) {
+  __device__ explicit KnownScores(const BlockContext& context)
+      : within(context), seqlen_kv(context.seqlen_kv) {
     const FunctorTensor &of_places = context.tensors[slot_places], &of_scores = context.tensors[slot_scores];
     places = static_cast<const int*>(of_places.data) + context.batch * of_places.strides[0] +
              context.head * of_places.strides[1];
@@ -69,8 +69,8 @@ using BlockScores = BlockMask<KnownScores<Within, slot_places, slot_scores, bloc
                               block_q, block_kv>;
 
 template <class Within, int slot_places, int slot_scores, int block_q, int block_kv, int tile_q, int tile_kv>
-inline constexpr int
-    known_score_words<KnownScores<Within, slot_places, slot_scores, block_q, block_kv>, tile_q, tile_kv> =
-        words_of_known_tile(block_q, block_kv, tile_q, tile_kv);
+inline constexpr int known_score_words<KnownScores<Within, slot_places, slot_scores, block_q, block_kv>,
+                                       tile_q, tile_kv> = words_of_known_tile(block_q, block_kv, tile_q,
+                                                                              tile_kv);
 
 }  // namespace jit

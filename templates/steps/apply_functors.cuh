@@ -100,12 +100,17 @@ inline constexpr bool has_shared_bits = false;
 template <class Within>
 inline constexpr bool has_shared_bits<SharedScoreBits<Within>> = true;
 
-/// Sets scores to −inf whose bits in shared memory are not set.
-template <class Scores>
-__device__ __forceinline__ void drop_by_shared_bits(Scores& scores, unsigned words, unsigned stride) {
+/// Sets scores to −inf whose bits in shared memory are not set, or whose keys do not exist.
+template <class Scores, class Within>
+__device__ __forceinline__ void drop_by_shared_bits(Scores& scores, const ScorePlace& place,
+                                                    const SharedScoreBits<Within>& mask,
+                                                    const BlockContext& context) {
   static_assert(Scores::row_blocks == 1, "a warp's words are of 16 rows");
-  using Bits = ScoreBits<typename Scores::Layout, Scores::column_blocks>;
-  drop_all_but(scores, 0, Bits::of_words([&](int w) { return load_shared(words + w * stride); }));
+  using Asked = MaskedScores<typename Scores::Layout, Scores::column_blocks>;
+  auto kept = Asked::Bits::of_words([&](int w) { return load_shared(mask.words + w * mask.stride); });
+  if (__builtin_expect(place.k + Asked::Bits::columns > context.seqlen_kv, false))
+    kept = kept & Asked(place.q, place.k, context).of_existing_keys();
+  drop_all_but(scores, 0, kept);
 }
 
 /// How a kernel asks a mask about the scores of a partial tile.
@@ -122,7 +127,7 @@ template <MaskQuery query, class Scores, class Mask>
 __device__ __forceinline__ void drop_masked(Scores& scores, const ScorePlace& place, const Mask& mask,
                                             const BlockContext& context) {
   if constexpr (has_shared_bits<Mask>) {
-    if (mask.words != 0) return drop_by_shared_bits(scores, mask.words, mask.stride);
+    if (mask.words != 0) return drop_by_shared_bits(scores, place, mask, context);
     drop_masked<query>(scores, place, mask.within, context);
   } else if constexpr (query == MaskQuery::each_score) {
     const int seqlen_q = context.seqlen_q, seqlen_kv = context.seqlen_kv;
