@@ -26,11 +26,10 @@ struct MaskMemory {
   }
 };
 
-/// Of a mask that says itself what is remembered.
+/// Of a mask that says itself what is remembered. Of blocks within which another mask tells the classes of tiles that is
+/// nothing, for want of registers.
 template <class Mask>
-concept has_memory = requires {
-  typename Mask::Memory;
-};
+concept has_memory = Mask::has_memory;
 template <has_memory Mask>
 struct MaskMemory<Mask> {
   typename Mask::Memory own;

@@ -125,6 +125,7 @@ struct BlockMask {
 
   /// What a warp has read for a tile of queries: `key_range` comes first, and then `next_tile` needs no look at memory but
   /// for blocks far behind. A lane has the words of 32 blocks.
+  static constexpr bool has_memory = has_one_class<Within>;
   class Memory {
    public:
     __device__ __forceinline__ KeyRange key_range(const BlockMask& mask, int q_begin, int q_end) {

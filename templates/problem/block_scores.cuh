@@ -46,6 +46,7 @@ struct KnownScores {
   __device__ bool differs_by_head() const { return has_heads || heads_differ(within); }
 
   __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
+  static constexpr bool has_one_class = true;
   __device__ TileClass classify(const ScoreTile&) const { return TileClass::partial; }
   __device__ bool keep(int q, int k) const {
     const unsigned* const words = words_of(q, k);

@@ -83,7 +83,17 @@ inline constexpr bool has_parts = [] {
   }
 }();
 
-/// The same, or by ranges of rows, which are parts that a mask is made of.
+/// Whether all tiles have the same class, so that `classify` is no code.
+template <class Mask>
+inline constexpr bool has_one_class = [] {
+  if constexpr (requires { Mask::has_one_class; }) {
+    return Mask::has_one_class;
+  } else {
+    return false;
+  }
+}();
+
+/// Whether it tells the scores of a tile by parts, or by ranges of rows, which are parts that a mask is made of.
 template <class Mask>
 inline constexpr bool is_made_of_parts = has_parts<Mask> || has_row_range<Mask>;
 
@@ -230,6 +240,7 @@ __device__ __forceinline__ int key_word_of(const A& a, const B& b, int k) {
 
 /// Every query sees every key.
 struct NoMask {
+  static constexpr bool has_one_class = true;
   int seqlen_kv;
   __device__ explicit NoMask(const BlockContext& context) : seqlen_kv(context.seqlen_kv) {}
   __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
