@@ -35,8 +35,11 @@ def text_mask(cell, inputs):
     return mask, tensors or None
 
 
-def block_mask(cell, inputs):
-    """(what jit_attention.block_mask makes of a SparseCell's text, or of its blocks alone; a Runner's detail)."""
+def block_mask(cell, inputs, scores=False):
+    """(what jit_attention.block_mask makes of a SparseCell's text, or of its blocks alone; a Runner's detail).
+
+    `scores`: whether it knows the scores of partial blocks.
+    """
     import jit_attention as ja
 
     size = (cell.block, cell.block)
@@ -44,5 +47,5 @@ def block_mask(cell, inputs):
         make = lambda: ja.block_mask(inputs.q, inputs.k, blocks=inputs.blocks[None], block_size=size)
     else:
         mask, tensors = text_mask(cell, inputs)
-        make = lambda: ja.block_mask(inputs.q, inputs.k, mask=mask, tensors=tensors, block_size=size)
+        make = lambda: ja.block_mask(inputs.q, inputs.k, mask=mask, tensors=tensors, block_size=size, scores=scores)
     return made_beforehand(inputs.q.device, make)

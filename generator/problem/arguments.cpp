@@ -61,6 +61,16 @@ void check_functor_size(std::string_view name, const TensorView& tensor, int at,
   check(name, tensor, at, dim.extent->name, size);
 }
 
+// The rows of a functor's tensor along its last dimension begin at multiples of so many bytes.
+void check_row_starts(std::string_view name, const TensorView& tensor, int alignment) {
+  bool is_fine = reinterpret_cast<std::uintptr_t>(tensor.data) % static_cast<unsigned>(alignment) == 0;
+  for (int i = 0; i + 1 < tensor.rank; ++i)
+    is_fine &= tensor.shape[i] <= 1 || tensor.strides[i] * size_of(tensor.dtype) % alignment == 0;
+  if (!is_fine)
+    refuse(name, fmt::format("has rows that do not begin at multiples of {} bytes: it starts at {}, {}",
+                             alignment, tensor.data, tensor.to_string()));
+}
+
 const Dims& dims_of(const FunctorTensorRow& row, const AttentionSpec& spec) {
   if (has_ragged_q(spec) && row.ragged_dims) return *row.ragged_dims;
   return !is_dense(spec) && row.varied_dims ? *row.varied_dims : row.dims;
@@ -100,6 +110,7 @@ FunctorTensor check_functor_tensor(const AttentionSpec& spec, const FunctorTenso
       if (i + 1 < dims.count()) result.strides[first + i] = tensor.strides[at];
     }
     check_dense_last(name, tensor);
+    check_row_starts(name, tensor, use.row->alignment);
   } else {
     check_sizes_and_strides(name, tensor);
   }

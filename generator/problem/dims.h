@@ -33,6 +33,9 @@ struct Extents {
   std::int64_t words = 1;        ///< of 32 bits, a bit for each query; where lengths differ, at least 1
   std::int64_t block_rows = 1;   ///< of a block mask: blocks of queries
   std::int64_t block_words = 2;  ///< of its rows: two for 32 blocks of keys
+  std::int64_t block_columns = 1;  ///< blocks of keys
+  std::int64_t block_room = 1;     ///< blocks whose scores are known
+  std::int64_t score_words = 32;   ///< of one of these
 };
 
 /// Blocks of rows that share a scale.
@@ -69,7 +72,10 @@ inline constexpr std::array extent_table = {
     Extent{"2", "size", &Extents::rng_words},
     Extent{"words", "words", &Extents::words},
     Extent{"block_rows", "block_rows", &Extents::block_rows},
-    Extent{"block_words", "block_words", &Extents::block_words}};
+    Extent{"block_words", "block_words", &Extents::block_words},
+    Extent{"block_columns", "block_columns", &Extents::block_columns},
+    Extent{"block_room", "block_room", &Extents::block_room},
+    Extent{"score_words", "score_words", &Extents::score_words}};
 
 /// One dimension of a tensor.
 struct Dim {

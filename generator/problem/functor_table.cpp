@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <jit/error.h>
 
+#include "templates/base/score_words.cuh"
+
 namespace jit {
 namespace {
 
@@ -100,21 +102,63 @@ Extents sizes_in_blocks(Extents sizes, const FunctorArguments& arguments) {
     return (length + side - 1) / side;
   };
   sizes.block_rows = blocks(sizes.seqlen_q, 0);
-  sizes.block_words = 2 * words_of(blocks(sizes.seqlen_kv, 1));
+  sizes.block_columns = blocks(sizes.seqlen_kv, 1);
+  sizes.block_words = 2 * words_of(sizes.block_columns);
+  sizes.score_words = score_words(std::get<int>(arguments[0]), std::get<int>(arguments[1]));
   return sizes;
 }
 
 // Every other block, of which none is full.
-constexpr std::array block_tensors = {FunctorTensorRow{
+constexpr FunctorTensorRow block_table{
     .name = "block_mask",
     .dtype = DType::int32,
     .dims = "batch?, heads_q?, block_rows, block_words^",
     .typical = [](const Extents&, std::int64_t i) { return i % 2 == 0 ? double{0x55555555} : 0.0; },
     .sizes = sizes_in_blocks,
-    .varied_dims = Dims("batch?, heads_q?, block_rows+, block_words+")}};
+    .varied_dims = Dims("batch?, heads_q?, block_rows+, block_words+")};
+constexpr std::array block_tensors = {block_table};
+
+// All of them the first block whose scores are known, of which every other one is kept.
+constexpr std::array block_scores_tensors = {
+    block_table,
+    FunctorTensorRow{.name = "block_places",
+                     .dtype = DType::int32,
+                     .dims = "batch?, heads_q?, block_rows, block_columns",
+                     .typical = [](const Extents&, std::int64_t) { return 0.0; },
+                     .sizes = sizes_in_blocks,
+                     .varied_dims = Dims("batch?, heads_q?, block_rows+, block_columns+")},
+    FunctorTensorRow{.name = "block_scores",
+                     .dtype = DType::int32,
+                     .dims = "batch?, heads_q?, block_room+, score_words",
+                     .typical = [](const Extents&, std::int64_t) { return double{0x55555555}; },
+                     .sizes = sizes_in_blocks,
+                     .alignment = 16}};
 
 bool keeps_block(const HostFunctor& f, const Place& at) {
   return block_bit(f.tensors[0], {.b = at.b, .h = at.h, .q = at.q / f.whole(0), .k = at.k / f.whole(1)}, 0);
+}
+
+// Where the bits of the block of a score lie; nothing: they are not known.
+std::optional<std::int64_t> place_of_block(const HostFunctor& f, const Place& at) {
+  const HostTensor& places = f.tensors[1];
+  const std::size_t rank = places.shape.size();
+  const std::int64_t row = at.q / f.whole(0), column = at.k / f.whole(1);
+  if (row >= places.shape[rank - 2] || column >= places.shape[rank - 1]) return {};
+  const auto place = static_cast<std::int64_t>(places.at({at.b, at.h, row, column}));
+  const bool is_there = place >= 0 && place < f.tensors[2].shape[f.tensors[2].shape.size() - 2];
+  return is_there ? std::optional(place) : std::nullopt;
+}
+
+bool knows_score(const HostFunctor& f, const Place& at) { return place_of_block(f, at).has_value(); }
+
+bool keeps_known_score(const HostFunctor& f, const Place& at) {
+  if (!keeps_block(f, at)) return false;
+  const std::optional<std::int64_t> block = place_of_block(f, at);
+  if (!block) return true;
+  const ScoreBitPlace place = score_bit_place(static_cast<int>(at.q % f.whole(0)),
+                                              static_cast<int>(at.k % f.whole(1)), f.whole(0));
+  const auto word = static_cast<std::int64_t>(f.tensors[2].at({at.b, at.h, *block, place.word}));
+  return (word >> place.bit & 1) != 0;
 }
 
 // The slopes of the paper.
@@ -225,6 +269,18 @@ constexpr std::array masks = {
                     .parameters = block_parameters,
                     .tensors = block_tensors},
         .keep = keeps_block},
+    MaskRow{.functor = {.name = "block_scores",
+                        .device_type = "BlockScores<within, block_mask, block_places, block_scores, block_q, "
+                                       "block_kv>",
+                        .device_file = "problem/block_scores.cuh",
+                        .has_within = true,
+                        .doc = "the same, of partial blocks by a bit for each score; another mask is asked about "
+                               "those that have none",
+                        .parameters = block_parameters,
+                        .tensors = block_scores_tensors},
+            .knows_scores = true,
+            .keep = keeps_known_score,
+            .decides = knows_score},
 };
 
 constexpr std::array scores = {

@@ -51,6 +51,7 @@ struct FunctorTensorRow {
   Extents (*sizes)(Extents, const FunctorArguments&) = nullptr;
   /// Where sequences may differ in length, if they are others: of a problem of one query and key.
   std::optional<Dims> varied_dims = {};
+  int alignment = 1;  ///< of where rows along the last dimension begin, in bytes; 1: that of an element
 };
 
 /// What masks and scores have in common.
@@ -97,7 +98,10 @@ struct MaskRow {
   bool has_row_range = false;     ///< whether the device struct has one
   bool rows_begin_first = false;  ///< as templates/problem/masks.cuh has it
   int key_words = 2;              ///< the same; 0 with a row_range
+  bool knows_scores = false;      ///< whether it has a bit for each score of partial tiles
   bool (*keep)(const HostFunctor&, const Place&);
+  /// Of a row with a mask within: whether what `keep` says is all, so that the other one is not asked; null: never.
+  bool (*decides)(const HostFunctor&, const Place&) = nullptr;
   /// A range that holds all keys that query q sees; null: tensors tell.
   KeyRange (*row_keys)(const HostFunctor&, std::int64_t q) = nullptr;
   /// Whether with these arguments every query sees every key, which makes it no mask; null: never.

@@ -30,8 +30,11 @@ HostKeep keep_of(const MaskNode& node, const HostProblem& problem, const TextKee
       return keep(functor, at);
     };
     if (!node.a) return of_row;
-    return [of_row, within = keep_of(*node.a, problem, of_text)](const Place& at) {
-      return of_row(at) && within(at);
+    const auto decides = [functor = functor_of(node, problem), decides = node.row->decides](const Place& at) {
+      return decides != nullptr && decides(functor, at);
+    };
+    return [of_row, decides, within = keep_of(*node.a, problem, of_text)](const Place& at) {
+      return of_row(at) && (decides(at) || within(at));
     };
   }
   HostKeep a = keep_of(*node.a, problem, of_text);

@@ -67,7 +67,7 @@ bool has_row_range(const MaskNode& node) {
 }
 
 std::optional<BlockSides> block_sides(const MaskNode& node) {
-  if (node.row == &mask_row("block_mask"))
+  if (node.row != nullptr && node.row->functor.has_within)
     return BlockSides{std::get<int>(node.arguments[0]), std::get<int>(node.arguments[1])};
   if (node.combination != MaskOperator::conjunction) return {};
   const std::optional<BlockSides> a = block_sides(*node.a);
@@ -85,7 +85,8 @@ int key_words(const MaskNode& node) {
     case MaskOperator::none:
       break;
   }
-  if (node.row != nullptr && node.row->functor.has_within) return node.a ? key_words(*node.a) : 0;
+  const bool has_within = node.row != nullptr && node.row->functor.has_within;
+  if (has_within && !node.row->knows_scores) return node.a ? key_words(*node.a) : 0;
   return node.row != nullptr ? node.row->key_words : 2;  // a text is asked for each score
 }
 
@@ -95,6 +96,7 @@ bool is_asked_by_parts(const MaskNode& node) {
     return std::none_of(parts.begin(), parts.end(),
                         [](const MaskPart& part) { return part.kind == MaskPart::Kind::score; });
   }
+  if (node.row != nullptr && node.row->knows_scores) return true;
   if (node.combination == MaskOperator::none && !(node.row != nullptr && node.row->functor.has_within))
     return has_row_range(node);
   return (!node.a || is_asked_by_parts(*node.a)) && (!node.b || is_asked_by_parts(*node.b));
@@ -111,6 +113,11 @@ Mask make_mask(const MaskRow& row, FunctorArguments arguments, const Mask& withi
 }
 
 std::optional<BlockSides> block_sides(const Mask& mask) { return block_sides(node_of(mask)); }
+
+std::optional<BlockSides> known_score_sides(const Mask& mask) {
+  const MaskNode& node = node_of(mask);
+  return node.row != nullptr && node.row->knows_scores ? block_sides(node) : std::nullopt;
+}
 
 bool has_row_range(const Mask& mask) { return has_row_range(node_of(mask)); }
 
@@ -170,6 +177,10 @@ Mask document() { return make_mask(mask_row("document")); }
 
 Mask block_mask(int block_q, int block_kv, const Mask& within) {
   return make_mask(mask_row("block_mask"), {block_q, block_kv}, within);
+}
+
+Mask block_scores(int block_q, int block_kv, const Mask& within) {
+  return make_mask(mask_row("block_scores"), {block_q, block_kv}, within);
 }
 
 Mask text(FunctorText text) {

@@ -192,6 +192,7 @@ Samples mask_samples() {
           {.mask = mask::block_mask(64, 64)},
           {.mask = mask::block_mask(64, 128)},
           {.mask = mask::block_mask(64, 64, mask::causal())},
+          {.mask = mask::block_scores(64, 64)},
           {.mask = mask::text(text)},
           {.mask = mask::text(body)},
           {.mask = mask::text(constant)},

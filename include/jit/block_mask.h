@@ -6,7 +6,12 @@
 //   jit::attention(attention_spec)({.q = q, …, .tensors = {{"block_mask", table}}}, stream);
 //
 // For what bounds of q and k cannot tell (docs/masks.md), and for blocks that the caller chooses. A table has two bits
-// for a block, whatever it holds: 64 KB for 65,536 queries and keys in blocks of 128, for each batch entry and head.
+// for a block, whatever it holds: 64 KB for 65,536 queries and keys in blocks of 128, for each batch entry and head. Where
+// the text reads memory, a bit for each score of partial blocks spares attention from asking it:
+//
+//   jit::BlockMaskSpec spec{.mask = jit::mask::text(...), .scores = true};
+//   jit::block_mask(spec)({.block_mask = table, .block_places = places, .block_scores = scores, …}, stream);
+//   jit::AttentionSpec attention_spec{.mask = jit::mask::block_scores(128, 128)};
 #pragma once
 
 #include <array>
@@ -29,6 +34,7 @@ struct BlockMaskSpec {
   int block_kv = 128;      ///< keys of a block: the same
   bool ragged_q = false;   ///< whether calls have cu_seqlens_q
   bool ragged_kv = false;  ///< whether calls have cu_seqlens_k
+  bool scores = false;     ///< whether calls have block_places and block_scores, for jit::mask::block_scores
 
   bool operator==(const BlockMaskSpec&) const = default;
 };
@@ -41,6 +47,16 @@ void validate(const BlockMaskSpec& spec);
 std::array<std::int64_t, 4> block_mask_shape(const BlockMaskSpec& spec, std::int64_t batch,
                                              std::int64_t heads, std::int64_t seqlen_q,
                                              std::int64_t seqlen_kv);
+
+/// (batch, heads, block_rows, block_columns) of block_places: where the bits of each block lie.
+std::array<std::int64_t, 4> block_places_shape(const BlockMaskSpec& spec, std::int64_t batch,
+                                               std::int64_t heads, std::int64_t seqlen_q,
+                                               std::int64_t seqlen_kv);
+
+/// (batch, heads, room, score_words) of block_scores: a bit for each score of `room` blocks. A block takes an eighth of a
+/// byte for each of its scores, of keys rounded up to 64.
+std::array<std::int64_t, 4> block_scores_shape(const BlockMaskSpec& spec, std::int64_t batch,
+                                               std::int64_t heads, std::int64_t room);
 
 /// Blocks in lists: for each row of blocks how many, and which columns, as FlexAttention's BlockMask has them; or, of
 /// block-sparse rows (BSR) as SciPy and FlashInfer have them, where in one list of columns each row begins. In any order;
@@ -59,6 +75,13 @@ struct BlockMaskArguments {
   /// of forward_wgmma look at, work is dealt as without a table. Batch 1 is for all batch entries, and heads 1 for all
   /// heads: the mask must not depend on what one stands for all of.
   TensorView block_mask;
+  /// With spec.scores, int32, written: block_places_shape() of the sizes below, with the table's batch and heads. Of
+  /// partial blocks the number of those before, row by row, in the same batch entry and head, which is a place in
+  /// block_scores; -1 of other blocks, and of those that there is no room for.
+  TensorView block_places = {};
+  /// With spec.scores, int32, written: block_scores_shape() of any room, 1 or more. Rows begin at multiples of 16 bytes.
+  /// In an order of its own (templates/base/score_words.cuh). What no place names is left as it is.
+  TensorView block_scores = {};
   std::int64_t seqlen_q = 0;   ///< the most that a sequence has
   std::int64_t seqlen_kv = 0;  ///< the same
   std::int64_t heads_q = 0;    ///< query heads of the attention; 0: those of the table
@@ -90,8 +113,8 @@ class BlockMask {
  public:
   /// Writes a table on `stream`, on the device of the current context. A block is full, partial or empty by what the
   /// mask keeps of its scores: by `classify` where that tells, else by all of its scores. Two launches, of which the
-  /// second one sorts rows by their blocks. The first call on a device
-  /// loads the kernel there, or `prepare`; later calls only launch, also under capture. Throws Error invalid_argument,
+  /// second one sorts rows by their blocks; with spec.scores a third one, which leaves what the mask says of each score of
+  /// partial blocks. The first call on a device loads the kernel there, or `prepare`; later calls only launch, also under capture. Throws Error invalid_argument,
   /// naming the argument, before anything is launched; not_prepared under capture when the kernel is not loaded;
   /// launch_failed.
   void operator()(const BlockMaskArguments& arguments, Stream stream = nullptr) const;

@@ -77,6 +77,11 @@ Mask document();
 /// blocks without asking `within`, and do not ask it about blocks that the table says are full. Throws Error
 /// invalid_spec unless both sides are multiples of 16 from 16 to 4096.
 Mask block_mask(int block_q, int block_kv, const Mask& within = none());
+/// The same, where the table's maker has left a bit for each score of blocks of which some is seen, so that these are
+/// looked up, and neither `within` nor what it reads is needed: int32 tensors "block_mask", "block_places" and
+/// "block_scores" at launch, which jit::block_mask makes. `within` is asked about blocks that have no bits: give the mask
+/// that the table was made of where there may not be room for all. Without it they are seen wholly.
+Mask block_scores(int block_q, int block_kv, const Mask& within = none());
 /// The user's own: `text.body` returns true for what is kept. Throws Error invalid_spec for names that are no
 /// identifiers or are taken (keywords, macros, what texts already have), unbalanced brackets, preprocessor
 /// lines other than `#pragma unroll`, and what would make the kernel depend on when and where it was
@@ -87,7 +92,7 @@ Mask text(FunctorText text);
 
 /// Reads a mask: names with arguments, `&&`, `||`, `!`, parentheses. Names: none, causal, causal(top_left),
 /// causal_per_request, draft_tree, window(left, right[, top_left]), prefix(length), prefix_lengths, document,
-/// block_mask(block_q, block_kv[, mask]), and text(name) for each of `texts`. Throws Error invalid_argument that points
+/// block_mask(block_q, block_kv[, mask]), block_scores(block_q, block_kv[, mask]), and text(name) for each of `texts`. Throws Error invalid_argument that points
 /// at the place and lists the known names.
 Mask parse_mask(std::string_view text, const std::vector<FunctorText>& texts = {});
 

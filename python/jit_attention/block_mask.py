@@ -42,10 +42,13 @@ class BlockMask:
         batch: batch entries of such calls; None: any, as the table is one for all.
         heads: query heads of such calls; None: any.
         within: the mask within the blocks.
-        mask: the mask of such calls: ``block_mask(block_q, block_kv, within)``.
+        mask: the mask of such calls: ``block_mask(block_q, block_kv, within)``, or, with scores,
+            ``block_scores(block_q, block_kv)``.
         tensors: names and arrays that `mask` reads, the table among them.
         ragged_q: whether such calls have cu_seqlens_q.
         ragged_k: whether they have cu_seqlens_k.
+        scores: whether blocks that are seen in part have a bit for each score: all of them, so many of each table, or none.
+        read: names and arrays that `within` was asked with.
     """
 
     table: Any = field(repr=False)
@@ -59,6 +62,8 @@ class BlockMask:
     tensors: dict[str, Any] = field(repr=False)
     ragged_q: bool = False
     ragged_k: bool = False
+    scores: bool | int = False
+    read: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_lists(
@@ -75,6 +80,7 @@ class BlockMask:
         tensors: Mapping[str, Any] | None = None,
         batch: int | None = None,
         heads_q: int | None = None,
+        scores: bool | int = False,
         stream=None,
     ) -> BlockMask:
         """Of lists: for each row of blocks how many blocks of keys are seen, and which.
@@ -91,6 +97,7 @@ class BlockMask:
             tensors: what the mask reads.
             batch, heads_q: batch entries and query heads of calls; None: those of the lists. Needed where the lists
                 are for all, and the mask is not.
+            scores: as `block_mask` has it.
             stream: as `attention` has it.
 
         Raises InvalidArgumentError and InvalidSpecError.
@@ -114,6 +121,7 @@ class BlockMask:
             seqlen_q=wanted_whole("seqlen_q", seqlen_q, 0),
             seqlen_k=wanted_whole("seqlen_k", seqlen_k, 0),
             tensors=tensors,
+            scores=scores,
             stream=stream,
             **lists,
         )
@@ -132,6 +140,7 @@ class BlockMask:
         batch: int | None = None,
         heads_q: int | None = None,
         like=None,
+        scores: bool | int = False,
         stream=None,
     ) -> BlockMask:
         """Of block-sparse rows as SciPy's ``bsr_array`` and FlashInfer have them: the blocks of row i of blocks are
@@ -150,6 +159,7 @@ class BlockMask:
             batch, heads_q: as `from_lists` has them.
             like: an array where calls compute; needed there are arrays in memory of the host that are none of those
                 that calls take.
+            scores: as `block_mask` has it.
             stream: as `attention` has it.
 
         Raises InvalidArgumentError, also for rows that end before they begin, and blocks that are out of range, out of
@@ -180,6 +190,7 @@ class BlockMask:
             tensors=tensors,
             indptr=indptr,
             indices=indices,
+            scores=scores,
             stream=stream,
         )
 
@@ -192,6 +203,7 @@ class BlockMask:
         *,
         batch: int | None = None,
         heads_q: int | None = None,
+        scores: bool | int = False,
         stream=None,
     ) -> BlockMask:
         """Of a ``torch.nn.attention.flex_attention.BlockMask``, whose lists are read as they are.
@@ -202,6 +214,7 @@ class BlockMask:
                 there are blocks that are seen in part; without it the device is waited for to tell.
             tensors: what the mask reads.
             batch, heads_q: as `from_lists` has them.
+            scores: as `block_mask` has it.
             stream: as `attention` has it.
 
         Raises InvalidArgumentError, for partial blocks without a mask, too, and InvalidSpecError.
@@ -222,6 +235,7 @@ class BlockMask:
             tensors=tensors,
             batch=batch,
             heads_q=heads_q,
+            scores=scores,
             stream=stream,
         )
 
@@ -257,7 +271,8 @@ class BlockMask:
             )
         together = dict(self.tensors)
         for name, array in (tensors or {}).items():
-            if together.setdefault(name, array) is not array:
+            known = self.read if name in self.read else together
+            if known.setdefault(name, array) is not array:
                 raise InvalidArgumentError(
                     f"{name}: is not the array that the block mask was made with; leave it out", "validate", name
                 )
@@ -304,6 +319,7 @@ def block_mask(
     per_batch: bool | None = None,
     per_head: bool | None = None,
     blocks=None,
+    scores: bool | int = False,
     layout: str = "BSHD",
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
@@ -328,6 +344,10 @@ def block_mask(
             between them, as far as its text tells.
         per_head: the same of query heads.
         blocks: bool or uint8 (batch or 1, heads_q or 1, rows, columns): which blocks may be seen at all; None: any.
+        scores: whether a bit is kept for each score of blocks that are seen in part. Calls look these up in place of
+            asking the mask, and need nothing that it reads. True: of all blocks, an eighth of a byte for each score of
+            a table. A whole number: of so many blocks of a table that are seen in part, the first ones row by row; of
+            others calls ask the mask.
         layout: of q and k: "BSHD" or "BHSD".
         max_seqlen_q: queries of the longest sequence, with cu_seqlens_q; None: rows of q.
         max_seqlen_k: the same for keys.
@@ -385,6 +405,7 @@ def block_mask(
         seqlen_k=seqlen_k,
         tensors=tensors,
         blocks=blocks,
+        scores=scores,
         stream=stream,
         **sizes,
         **lengths,
@@ -401,18 +422,32 @@ def _wanted_block_size(block_size):
     return wanted_whole("block_size", block_q), wanted_whole("block_size", block_kv)
 
 
-@functools.lru_cache(maxsize=256)
-def _mask_over(block_q, block_kv, within):
+@functools.lru_cache(maxsize=256, typed=True)
+def _mask_over(block_q, block_kv, within, scores):
     """The mask of calls. Reading its texts takes longer than all else of making a table, so it is kept."""
-    return _masks.block_mask(block_q, block_kv, within)
+    if scores is False:
+        return _masks.block_mask(block_q, block_kv, within)
+    return _masks.block_scores(block_q, block_kv, None if scores is True else within)
 
 
-def _made(like, like_name, *, mask, block_size, batch, heads, seqlen_q, seqlen_k, tensors, heads_q=0, **arrays):
+def _room(scores, block_size, seqlen_q, seqlen_k, indices):
+    """Blocks of a table that there is room for the bits of; 0: of none. `indices` lists those that are seen in part."""
+    if isinstance(scores, bool):
+        rows, columns = (-(-length // side) for length, side in zip((seqlen_q, seqlen_k), block_size))
+        if indices is not None and len(indices.shape) == 4:
+            columns = min(columns, int(indices.shape[3]))
+        return max(1, rows * columns) if scores else 0
+    return wanted_whole("scores", scores, 1)
+
+
+def _made(
+    like, like_name, *, mask, block_size, batch, heads, seqlen_q, seqlen_k, tensors, heads_q=0, scores=False, **arrays
+):
     """A BlockMask; `batch` and `heads` are None where one table is for all. Errors call `like` by `like_name`."""
     block_q, block_kv = _wanted_block_size(block_size)
-    over = _mask_over(block_q, block_kv, mask)
+    over = _mask_over(block_q, block_kv, mask, scores)
     given = dict(tensors or {})
-    table = _core.make_block_mask(
+    made = _core.make_block_mask(
         like,
         like_name=like_name,
         mask=mask,
@@ -424,10 +459,11 @@ def _made(like, like_name, *, mask, block_size, batch, heads, seqlen_q, seqlen_k
         seqlen_q=seqlen_q,
         seqlen_k=seqlen_k,
         tensors=given,
+        room=_room(scores, (block_q, block_kv), seqlen_q, seqlen_k, arrays.get("indices")),
         **arrays,
     )
     return BlockMask(
-        table=table,
+        table=made[0],
         block_size=(block_q, block_kv),
         seqlen_q=seqlen_q,
         seqlen_k=seqlen_k,
@@ -435,9 +471,11 @@ def _made(like, like_name, *, mask, block_size, batch, heads, seqlen_q, seqlen_k
         heads=heads,
         within=mask,
         mask=over,
-        tensors=given | {"block_mask": table},
+        tensors=({} if scores is True else given) | dict(zip(("block_mask", "block_places", "block_scores"), made)),
         ragged_q=arrays.get("cu_seqlens_q") is not None,
         ragged_k=arrays.get("cu_seqlens_k") is not None,
+        scores=scores,
+        read=given,
     )
 
 

@@ -111,12 +111,25 @@ def block_mask(block_q: int, block_kv: int, within: Mask | None = None) -> Mask:
     ``attention(..., block_mask=...)`` does all of this. Blocks that the table has not are skipped without asking
     ``within``. Raises InvalidSpecError unless both sides are multiples of 16 from 16 to 4096.
     """
+    return _of_blocks("block_mask", block_q, block_kv, within)
+
+
+def block_scores(block_q: int, block_kv: int, within: Mask | None = None) -> Mask:
+    """The same, where what is kept of blocks that are seen in part is known: a bit for each of their scores.
+
+    int32 arrays "block_mask", "block_places" and "block_scores" in each call, which ``jit_attention.block_mask(...,
+    scores=True)`` makes. ``within`` is asked about blocks that have no bits. Raises InvalidSpecError as `block_mask` does.
+    """
+    return _of_blocks("block_scores", block_q, block_kv, within)
+
+
+def _of_blocks(name, block_q, block_kv, within):
     sides = f"{functor.wanted_whole('block_q', block_q)}, {functor.wanted_whole('block_kv', block_kv)}"
     if within is None:
-        return Mask(f"block_mask({sides})")
+        return Mask(f"{name}({sides})")
     if not isinstance(within, Mask):
         raise TypeError(f"within must be a jit_attention.Mask or None, not a {type(within).__name__}")
-    return Mask(f"block_mask({sides}, {within.text})", within.texts)
+    return Mask(f"{name}({sides}, {within.text})", within.texts)
 
 
 def text(

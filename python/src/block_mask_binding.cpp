@@ -35,12 +35,13 @@ nb::object compute(nb::handle like, const std::string& like_name, nb::handle mas
                    nb::handle blocks, nb::handle counts, nb::handle indptr, nb::handle indices,
                    nb::handle full_counts, nb::handle full_indices, nb::handle cu_seqlens_q,
                    nb::handle cu_seqlens_k, nb::handle seqused_q, nb::handle seqused_k,
-                   nb::handle cache_leftpad, nb::handle stream) {
+                   nb::handle cache_leftpad, std::int64_t room, nb::handle stream) {
   const BlockMaskSpec spec{.mask = mask_of(mask),
                            .block_q = block_q,
                            .block_kv = block_kv,
                            .ragged_q = !cu_seqlens_q.is_none(),
-                           .ragged_kv = !cu_seqlens_k.is_none()};
+                           .ragged_kv = !cu_seqlens_k.is_none(),
+                           .scores = room > 0};
   validate(spec);
   OperationCall call(like, like_name.c_str(), stream, std::nullopt);
   BlockMaskArguments arguments{.block_mask = {},
@@ -72,6 +73,12 @@ nb::object compute(nb::handle like, const std::string& like_name, nb::handle mas
   name_tensors();
   const std::array<std::int64_t, 4> shape = block_mask_shape(spec, batch, heads, seqlen_q, seqlen_k);
   const std::size_t table = call.make(DType::int32, shape, arguments.block_mask);
+  std::size_t places = 0, scores = 0;
+  if (spec.scores) {
+    places = call.make(DType::int32, block_places_shape(spec, batch, heads, seqlen_q, seqlen_k),
+                       arguments.block_places);
+    scores = call.make(DType::int32, block_scores_shape(spec, batch, heads, room), arguments.block_scores);
+  }
   call.stage([&] { check_arguments(spec, arguments); });
   name_tensors();
   const Context& context = context_for(std::nullopt);
@@ -80,7 +87,8 @@ nb::object compute(nb::handle like, const std::string& like_name, nb::handle mas
     block_mask(spec, context)(arguments, call.stream());
     call.complete();
   });
-  return call.result(table);
+  if (!spec.scores) return nb::make_tuple(call.result(table));
+  return nb::make_tuple(call.result(table), call.result(places), call.result(scores));
 }
 
 }  // namespace
@@ -120,8 +128,9 @@ void bind_block_mask(nb::module_& module) {
              "indptr"_a = nb::none(), "indices"_a = nb::none(), "full_counts"_a = nb::none(),
              "full_indices"_a = nb::none(), "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(),
              "seqused_q"_a = nb::none(), "seqused_k"_a = nb::none(), "cache_leftpad"_a = nb::none(),
-             "stream"_a = nb::none(),
-             "The table of a BlockMask, of the framework of `like`, which errors call `like_name`.");
+             "room"_a = 0, "stream"_a = nb::none(),
+             "(the table of a BlockMask, of the framework of `like`, which errors call `like_name`), with room for the "
+             "scores of blocks also their places and bits.");
 }
 
 }  // namespace jit::python

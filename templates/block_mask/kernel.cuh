@@ -1,15 +1,19 @@
 // Makes a block mask: what a mask leaves of each block of scores, of those that the caller names or of all. A thread block
-// has the two words of 32 blocks of keys of a row, and a warp some of these blocks.
+// has the two words of 32 blocks of keys of a row, and a warp some of these blocks. Where scores are wanted, what it leaves of
+// each score of partial blocks, too.
 #pragma once
 
 #include "base/bit_words.cuh"
 #include "base/dependent_launch.cuh"
 #include "base/prelude.cuh"
+#include "base/score_words.cuh"
 #include "block_mask/params.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "problem/variable_sequences.cuh"
+#include "steps/score_bits.cuh"
+#include "tiles/accumulator.cuh"
 
 namespace jit {
 
@@ -117,39 +121,44 @@ __device__ __forceinline__ void order_rows(const BlockMaskParams& params) {
   if (own < params.block_rows) words[place * params.row_stride + params.block_words] = own;
 }
 
-template <class Config>
-__device__ __forceinline__ void make_block_mask(const BlockMaskParams& params) {
-  using Mask = typename Config::Mask;
-  __shared__ TileClass classes[warp_size];
-  wait_for_grids_before();
-  if (params.is_order_asked) {
-    order_rows(params);
-    return let_next_grid_start();
+/// The 32 blocks that a thread block looks at.
+struct BlockGroup {
+  BlockPlace first;
+  int word;  ///< of the row, counted in pairs
+
+  __device__ __forceinline__ explicit BlockGroup(const BlockMaskParams& params) {
+    const unsigned words = params.block_words / 2;
+    const unsigned row_index = blockIdx.x / words, slice = row_index / params.block_rows;
+    word = static_cast<int>(blockIdx.x % words);
+    first = {.batch = static_cast<int>(slice / params.heads),
+             .head = static_cast<int>(slice % params.heads),
+             .row = static_cast<int>(row_index % params.block_rows),
+             .column = word * warp_size};
   }
-  const unsigned words = params.block_words / 2;
-  const unsigned row_index = blockIdx.x / words, slice = row_index / params.block_rows;
-  BlockPlace at{.batch = static_cast<int>(slice / params.heads),
-                .head = static_cast<int>(slice % params.heads),
-                .row = static_cast<int>(row_index % params.block_rows),
-                .column = 0};
-  const int first = static_cast<int>(blockIdx.x % words) * warp_size;
-  AttentionParams lengths{};
-  lengths.seqlen_q = params.seqlen_q;
-  lengths.seqlen_kv = params.seqlen_kv;
-  lengths.sequences = params.sequences;
-  const VariableSequences<Config> sequences(lengths);
-  const Sequence queries = sequences.q(at.batch), keys = sequences.kv(at.batch);
-  const BlockContext context{at.batch,    at.head,       params.heads_q, queries.length,
-                             keys.length, queries.begin, params.tensors};
-  const Mask mask(context);
+};
+
+/// The two words of 32 blocks.
+__device__ __forceinline__ unsigned* words_of_blocks(const BlockMaskParams& params, const BlockPlace& at,
+                                                     int row, int word) {
+  return params.words + at.batch * params.batch_stride + at.head * params.head_stride +
+         row * params.row_stride + 2 * word;
+}
+
+/// Writes what is left of blocks.
+template <class Config>
+__device__ __forceinline__ void write_classes(const BlockMaskParams& params, const BlockGroup& group,
+                                              const typename Config::Mask& mask,
+                                              const BlockContext& context) {
+  __shared__ TileClass classes[warp_size];
+  BlockPlace at = group.first;
 #pragma unroll 1
   for (int i = warp_id(); i < warp_size; i += blockDim.x / warp_size) {
-    at.column = first + i;
+    at.column = group.first.column + i;
     TileClass kind = TileClass::empty;
     const int q_begin = at.row * Config::block_q, k_begin = at.column * Config::block_kv;
-    if (q_begin < queries.length && k_begin < keys.length) {
-      const ScoreTile tile{q_begin, minimum(q_begin + Config::block_q, queries.length), k_begin,
-                           minimum(k_begin + Config::block_kv, keys.length)};
+    if (q_begin < context.seqlen_q && k_begin < context.seqlen_kv) {
+      const ScoreTile tile{q_begin, minimum(q_begin + Config::block_q, context.seqlen_q), k_begin,
+                           minimum(k_begin + Config::block_kv, context.seqlen_kv)};
       kind = named_class(params, at);
       if (kind == TileClass::partial) kind = mask.classify(tile);
       if (kind == TileClass::partial) kind = class_of_scores(mask, tile);
@@ -161,10 +170,96 @@ __device__ __forceinline__ void make_block_mask(const BlockMaskParams& params) {
     const TileClass kind = classes[lane_id()];
     const unsigned seen = __ballot_sync(full_warp, kind != TileClass::empty);
     const unsigned full = __ballot_sync(full_warp, kind == TileClass::full);
-    unsigned* pair = params.words + at.batch * params.batch_stride + at.head * params.head_stride +
-                     at.row * params.row_stride + first / warp_size * 2;
+    unsigned* const pair = words_of_blocks(params, group.first, group.first.row, group.word);
     if (lane_id() < 2) pair[lane_id()] = lane_id() == 0 ? seen : full;
   }
+}
+
+/// Those of which something, but not all, is left.
+__device__ __forceinline__ unsigned partial_blocks(const unsigned* pair) { return pair[0] & ~pair[1]; }
+
+/// Partial blocks of the same batch entry and head that come before these. By a whole thread block.
+__device__ __forceinline__ int partial_blocks_before(const BlockMaskParams& params, const BlockGroup& group) {
+  __shared__ int of_warps[warp_size];
+  const int words = params.block_words / 2, end = group.first.row * words + group.word;
+  int own = 0;
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < end; i += static_cast<int>(blockDim.x))
+    own += __popc(partial_blocks(words_of_blocks(params, group.first, i / words, i % words)));
+  own = __reduce_add_sync(full_warp, own);
+  if (lane_id() == 0) of_warps[warp_id()] = own;
+  __syncthreads();
+  const int warps = static_cast<int>(blockDim.x) / warp_size;
+  return __reduce_add_sync(full_warp, lane_id() < warps ? of_warps[lane_id()] : 0);
+}
+
+/// Writes the bits of a block's scores in the order of base/score_words.cuh. By a whole warp.
+template <class Config>
+__device__ __forceinline__ void write_score_bits(unsigned* words, const typename Config::Mask& mask,
+                                                 const BlockContext& context, int q_begin, int k_begin) {
+  using Scores = MaskedScores<MmaLayout, score_word_keys / MmaLayout::block_columns>;
+#pragma unroll 1
+  for (int k = 0; k < Config::block_kv; k += score_word_keys) {
+#pragma unroll 1
+    for (int q = 0; q < Config::block_q; q += score_word_queries) {
+      unsigned word = 0;
+      if (q_begin + q < context.seqlen_q && k_begin + k < context.seqlen_kv) {
+        const Scores scores(q_begin + q + MmaLayout::lane_row(lane_id()),
+                            k_begin + k + MmaLayout::lane_column(lane_id()), context);
+        word = (kept_bits(mask, scores) & scores.of_existing_keys()).word(0);
+      }
+      words[first_score_word(q, k, Config::block_q) + lane_id()] = word;
+    }
+  }
+}
+
+/// Writes where the bits of partial blocks lie, one block behind another as far as there is room, and these bits.
+template <class Config>
+__device__ __forceinline__ void write_scores(const BlockMaskParams& params, const BlockGroup& group,
+                                             const typename Config::Mask& mask, const BlockContext& context) {
+  const BlockPlace& first = group.first;
+  const unsigned partial = partial_blocks(words_of_blocks(params, first, first.row, group.word));
+  const int before = partial_blocks_before(params, group);
+  const auto from = [&](const long long(&strides)[3], int index) {
+    return first.batch * strides[0] + first.head * strides[1] + index * strides[2];
+  };
+#pragma unroll 1
+  for (int i = warp_id(); i < warp_size; i += blockDim.x / warp_size) {
+    const int column = first.column + i;
+    if (column >= params.block_columns) break;
+    const int place = before + __popc(partial & bits_between(0, 0, i));
+    const bool has_place = (partial >> i & 1) != 0 && place < params.room;
+    if (lane_id() == 0) params.places[from(params.place_strides, first.row) + column] = has_place ? place : -1;
+    if (!has_place) continue;
+    write_score_bits<Config>(params.scores + from(params.score_strides, place), mask, context,
+                             first.row * Config::block_q, column * Config::block_kv);
+  }
+}
+
+template <class Config>
+__device__ __forceinline__ void make_block_mask(const BlockMaskParams& params) {
+  wait_for_grids_before();
+  if (params.step == BlockMaskStep::order) {
+    order_rows(params);
+    return let_next_grid_start();
+  }
+  const BlockGroup group(params);
+  AttentionParams lengths{};
+  lengths.seqlen_q = params.seqlen_q;
+  lengths.seqlen_kv = params.seqlen_kv;
+  lengths.sequences = params.sequences;
+  const VariableSequences<Config> sequences(lengths);
+  const Sequence queries = sequences.q(group.first.batch), keys = sequences.kv(group.first.batch);
+  const BlockContext context{group.first.batch, group.first.head, params.heads_q, queries.length,
+                             keys.length,       queries.begin,    params.tensors};
+  const typename Config::Mask mask(context);
+  if constexpr (Config::knows_scores) {
+    if (params.step == BlockMaskStep::scores) {
+      write_scores<Config>(params, group, mask, context);
+      return let_next_grid_start();
+    }
+  }
+  write_classes<Config>(params, group, mask, context);
   let_next_grid_start();
 }
 

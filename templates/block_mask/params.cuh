@@ -17,6 +17,13 @@ struct BlockLists {
   int capacity;                ///< of a row; with `begins`, of all rows together
 };
 
+/// What a launch writes.
+enum class BlockMaskStep {
+  classes,  ///< the bits of blocks
+  order,    ///< of rows, by these
+  scores,   ///< places and bits of the scores of partial blocks, by these
+};
+
 struct BlockMaskParams {
   unsigned* words;  ///< (batch, heads, block_rows, block_words), the last two dense
   long long batch_stride;
@@ -25,10 +32,16 @@ struct BlockMaskParams {
   int heads;    ///< of the table
   int heads_q;  ///< of the problem
   int block_rows;
-  int block_words;      ///< of bits
-  int cut_row;          ///< the last row where it has fewer queries than the others; else -1
-  bool is_order_asked;  ///< of this launch: for the order of rows, of bits that are there
-  int seqlen_q;         ///< the most that a sequence has
+  int block_words;  ///< of bits
+  int cut_row;      ///< the last row where it has fewer queries than the others; else -1
+  BlockMaskStep step;
+  int* places;              ///< (batch, heads, block_rows, block_columns), the last one dense
+  long long place_strides[3];
+  int block_columns;
+  unsigned* scores;  ///< (batch, heads, room, words of a block), the last one dense
+  long long score_strides[3];
+  int room;
+  int seqlen_q;  ///< the most that a sequence has
   int seqlen_kv;
   SequenceParams sequences;
   FunctorTensor tensors[max_functor_tensors];

@@ -58,6 +58,10 @@ class ConsumerKeys {
   __device__ __forceinline__ bool is_lower() const { return (flags_ & key_note_lower << consumer_) != 0; }
   /// Whether some score must be dropped.
   __device__ __forceinline__ bool is_partial() const { return (flags_ & key_note_partial) != 0; }
+  /// Shared address of the bits of its scores; 0: they are not there.
+  __device__ __forceinline__ unsigned known_scores() const {
+    return (flags_ & key_note_known) != 0 ? known_scores_of<Config>(smem_, k_.stage()) : 0;
+  }
 
   /// The tile's first key, the shared addresses of K, and of the words and scales of its keys.
   __device__ __forceinline__ int first_key() const { return load_key_note_begin(note()); }

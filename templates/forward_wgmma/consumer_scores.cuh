@@ -176,8 +176,24 @@ class ConsumerScores {
     const unsigned words = keys.words() + MmaLayout::lane_column(thread) * 4;
     const ScorePlace place{q, k, words};
     const BlockContext here = queries.context();
-    jit::apply_functors<MaskQuery::shortest>(scores_, place, queries.score(), queries.scales().of_scores(),
-                                             Mask(here), here, keys.is_partial());
+    const auto leave = [&](const auto& mask) {
+      jit::apply_functors<MaskQuery::shortest>(scores_, place, queries.score(), queries.scales().of_scores(),
+                                               mask, here, keys.is_partial());
+    };
+    if constexpr (Traits::has_known_scores) {
+      leave(shared_bits(Mask(here).within, keys.known_scores(), thread));
+    } else {
+      leave(Mask(here));
+    }
+  }
+
+  // `words` are those of all consumers; 0: there are none.
+  template <class Within>
+  __device__ __forceinline__ SharedScoreBits<Within> shared_bits(const Within& within, unsigned words,
+                                                                 int thread) const {
+    constexpr unsigned from_64_keys = score_words(Config::tile_q, score_word_keys) * 4;
+    const unsigned own = words + (consumer_ * warpgroup_size + thread) * 4;
+    return {within, words == 0 ? 0 : own, from_64_keys};
   }
 
   __device__ __forceinline__ bool update_maxima(Queries& queries, RowFactors& correction) {

@@ -6,6 +6,7 @@
 #include "base/params.cuh"
 #include "forward_wgmma/key_note_flags.cuh"
 #include "forward_wgmma/key_scales.cuh"
+#include "forward_wgmma/known_scores.cuh"
 #include "forward_wgmma/mask_memory.cuh"
 #include "forward_wgmma/next_work.cuh"
 #include "forward_wgmma/rings.cuh"
@@ -71,6 +72,10 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
   const auto load_k = [&](const Mask& mask, const Box& keys, const Work<Config>& own,
                           const Sequence& sequence, int k_begin, int flags) {
     const int seqlen_kv = sequence.length;
+    const unsigned* known = nullptr;
+    if (Traits::has_known_scores && (flags & key_note_partial) != 0)
+      known = known_words<Config>(context_of<Config>(params, own), own.q_begin, k_begin);
+    if (known != nullptr) flags |= key_note_known;
     rings.k.wait_empty();
     if constexpr (Traits::has_key_words) {
       const unsigned words = stored_words_of<Config>(smem, rings.k.stage());
@@ -82,8 +87,15 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
                                key_scales_of<Config>(smem, rings.k.stage()));
     rings.k.arrive_full_beside_copies();
     if (elected) store_key_note(stored_note<Config>(smem, rings.k.stage()), k_begin, flags);
+    if constexpr (Traits::has_known_scores) {
+      if (elected && known != nullptr) expect_known_scores<Config>(rings.k.full());
+    }
     load_key_tile<Config, typename Traits::StoredKTile>(rings.k.tile(), k_map<Config>(maps), rings.k.full(),
                                                         keys);
+    if constexpr (Traits::has_known_scores) {
+      if (elected && known != nullptr)
+        load_known_scores<Config>(known_scores_of<Config>(smem, rings.k.stage()), known, rings.k.full());
+    }
     rings.k.advance();
   };
   const auto load_v = [&] {

@@ -26,6 +26,25 @@ struct MaskMemory {
   }
 };
 
+/// Of a mask that says itself what is remembered. Of blocks within which another mask tells the classes of tiles that is
+/// nothing, for want of registers.
+template <class Mask>
+concept has_memory = Mask::has_memory;
+template <has_memory Mask>
+struct MaskMemory<Mask> {
+  typename Mask::Memory own;
+  template <class Ranges>
+  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const Ranges&, int, int q_begin,
+                                                int q_end) {
+    return own.key_range(mask, q_begin, q_end);
+  }
+  template <class Ranges>
+  __device__ __forceinline__ TileClass classify(const Mask& mask, const Ranges&, int,
+                                                const ScoreTile& tile) const {
+    return mask.classify(tile);
+  }
+};
+
 template <int slot_q, int slot_kv>
 class MaskMemory<DocumentMask<slot_q, slot_kv>> {
   using Mask = DocumentMask<slot_q, slot_kv>;
@@ -131,9 +150,13 @@ struct RememberedMask {
   __device__ __forceinline__ int next_key(int q_begin, int q_end, int k) const requires has_next<Mask> {
     return mask.next_key(q_begin, q_end, k);
   }
-  __device__ __forceinline__ SeenTile next_tile(int q_begin, int q_end, int k, int k_end,
-                                                int tile_kv) const requires finds_tiles<Mask> {
-    return mask.next_tile(q_begin, q_end, k, k_end, tile_kv);
+  __device__ __forceinline__ SeenTile next_tile(int q_begin, int q_end, int k, int k_end, int tile_kv) const
+      requires(finds_tiles<Mask> || has_memory<Mask>) {
+    if constexpr (has_memory<Mask>) {
+      return memory.own.next_tile(mask, q_begin, q_end, k, k_end, tile_kv);
+    } else {
+      return mask.next_tile(q_begin, q_end, k, k_end, tile_kv);
+    }
   }
 };
 

@@ -111,6 +111,8 @@ inline constexpr int key_note_last = 8;
 inline constexpr int key_note_lower = 64;
 /// There are no more tiles for anybody, as converters are told.
 inline constexpr int key_note_no_more = 512;
+/// The bits of its scores lie beside it.
+inline constexpr int key_note_known = 1024;
 /// No flags: nobody has read the note.
 inline constexpr int key_flags_unknown = -1;
 /// The last tile for everyone.
@@ -140,6 +142,13 @@ __device__ __forceinline__ unsigned key_words_of(unsigned smem, int stage) {
 template <class Config>
 __device__ __forceinline__ unsigned stored_words_of(unsigned smem, int stage) {
   return smem + KernelTraits<Config>::layout.stored_words + stage * Config::tile_kv * 4;
+}
+
+/// Shared address of the bits of a stage's scores.
+template <class Config>
+__device__ __forceinline__ unsigned known_scores_of(unsigned smem, int stage) {
+  return smem + KernelTraits<Config>::layout.known_scores +
+         stage * KernelTraits<Config>::known_score_words * 4;
 }
 
 /// Shared address of the scales of a stage's keys.

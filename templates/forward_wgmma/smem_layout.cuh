@@ -21,7 +21,7 @@ struct KeyNote {
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | stored K, V | O | P | words and their ranges | scales | notes | barriers |
+///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | stored K, V | O | P | words and their ranges | bits of scores | scales | notes | barriers |
 ///
 /// O lies over the Q that it was computed from unless the config separates it or has consumers write it; P is
 /// there when PV reads it from shared memory. Stored K and V are K and V unless a warpgroup makes these of them: V where
@@ -38,6 +38,7 @@ struct SmemLayout {
   int key_words;        ///< int for each key of each stage, if the mask asks for words
   int stored_words;     ///< the same of stored K
   int key_word_ranges;  ///< the table of their ranges: two ints each
+  int known_scores;     ///< words of the tile's scores for each stage of K, if the mask knows them
   int key_scales;       ///< float for each key of each stage, if each, or each block, has a scale
   int key_notes;        ///< KeyNote for each stage of K
   int stored_notes;     ///< the same of stored K
@@ -85,6 +86,7 @@ struct SmemSizes {
   int output_bytes = jit::element_bytes;   ///< of o
   bool key_scales = false;                 ///< whether each key, or block of keys, has a scale of its own
   int stages_stored = 0;                   ///< of K and V of 8 bits that are widened; 0: they are not
+  int known_score_words = 0;               ///< of a tile; 0: its scores are not known
   bool v_along_sequence = false;           ///< whether memory has a row for each column of V
 
   /// Products of elements of 8 bits sum along the columns of both tiles (PTX ISA, "wgmma.mma_async"): a tile of V has a
@@ -163,6 +165,10 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.key_words = place_words(sizes.stages_k);
   layout.stored_words = sizes.widens() ? place_words(sizes.stages_stored) : layout.key_words;
   layout.key_word_ranges = place(has_key_word_ranges(sizes) ? key_word_range_places * 2 * word_bytes : 0);
+  if (sizes.known_score_words > 0) {
+    constexpr int copy_alignment = 16;
+    layout.known_scores = place(sizes.stages_k * sizes.known_score_words * word_bytes, copy_alignment);
+  }
   layout.key_scales = place(sizes.key_scales ? sizes.stages_k * sizes.tile_kv * word_bytes : 0);
   const auto place_notes = [&](int stages) { return place(stages * static_cast<int>(sizeof(KeyNote))); };
   layout.key_notes = place_notes(sizes.stages_k);
@@ -194,9 +200,9 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   return layout;
 }
 
-/// `key_words`: whether the mask has words of keys.
+/// `key_words`: whether the mask has words of keys; `known_score_words`: of a tile whose scores it knows.
 template <class Config>
-JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, bool has_lengths) {
+JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, int known_score_words, bool has_lengths) {
   return {.head_dim = Config::head_dim,
           .head_dim_v = Config::head_dim_v,
           .tile_q = Config::tile_q,
@@ -214,6 +220,7 @@ JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, bool has_lengths)
           .output_bytes = static_cast<int>(sizeof(OutputElement<Config>)),
           .key_scales = has_row_scales<Config>,
           .stages_stored = Config::stages_stored,
+          .known_score_words = known_score_words,
           .v_along_sequence = values_along_sequence<Config>};
 }
 

@@ -131,10 +131,16 @@ struct KernelTraits {
   /// Whether the key loader leaves a word of each key of a partial tile.
   static constexpr bool has_key_words = key_words<typename Config::Mask> == 1;
 
+  /// Words of a tile's scores that the key loader fetches where the mask knows them; 0: it never does. What is widened
+  /// passes through other hands, which do not know of them.
+  static constexpr int known_score_words =
+      widens ? 0 : jit::known_score_words<TileMask<Config>, Config::tile_q, Config::tile_kv>;
+  static constexpr bool has_known_scores = known_score_words > 0;
+
   /// Whether the key loader leaves what the elements of each key, or block of keys, are multiplied by.
   static constexpr bool has_key_scales = has_row_scales<Config>;
 
-  static constexpr SmemSizes sizes = smem_sizes<Config>(has_key_words, has_lengths);
+  static constexpr SmemSizes sizes = smem_sizes<Config>(has_key_words, known_score_words, has_lengths);
   static constexpr SmemLayout layout = smem_layout(sizes);
   static constexpr int q_stage_bytes = q_stage_size(sizes);
   /// Whether O waits in the shared memory of the Q that it was computed from until it is stored.

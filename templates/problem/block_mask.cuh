@@ -123,6 +123,89 @@ struct BlockMask {
     return 0x7fffffff;
   }
 
+  /// What a warp has read for a tile of queries: `key_range` comes first, and then `next_tile` needs no look at memory but
+  /// for blocks far behind. A lane has the words of 32 blocks.
+  static constexpr bool has_memory = has_one_class<Within>;
+  class Memory {
+   public:
+    __device__ __forceinline__ KeyRange key_range(const BlockMask& mask, int q_begin, int q_end) {
+      int first = -1, last = -1;
+#pragma unroll 1
+      for (int window = 0; q_begin < q_end && window * bits_of_word < mask.key_blocks; window += warp_size) {
+        read(mask, q_begin, q_end, window);
+        const unsigned lanes = __ballot_sync(full_warp, seen_ != 0);
+        if (lanes == 0) continue;
+        if (first < 0) first = first_block(seen_, lanes);
+        const int lane = bits_of_word - 1 - __clz(static_cast<int>(lanes));
+        last = (window + lane + 1) * bits_of_word - 1 - __clz(static_cast<int>(of_lane(seen_, lane)));
+      }
+      if (first < 0) return {0, 0};
+      return {first * block_kv, last + 1 == mask.key_blocks ? mask.end_of_blocks() : (last + 1) * block_kv};
+    }
+
+    __device__ __forceinline__ SeenTile next_tile(const BlockMask& mask, int q_begin, int q_end, int k,
+                                                  int k_end, int tile_kv) {
+#pragma unroll 1
+      while (true) {
+        const int block = next_block(mask, q_begin, q_end, k / block_kv);
+        k = maximum(k, block * block_kv) / tile_kv * tile_kv;
+        if (block == mask.key_blocks || k >= k_end) return {k_end, false};
+        const ScoreTile tile{q_begin, q_end, k, minimum(k + tile_kv, mask.seqlen_kv)};
+        const TileClass kind = classify(mask, tile, block);
+        if (kind != TileClass::empty) return {k, kind == TileClass::full};
+        k += tile_kv;
+      }
+    }
+
+   private:
+    static __device__ __forceinline__ unsigned of_lane(unsigned word, int lane) {
+      return __shfl_sync(full_warp, word, lane);
+    }
+    // Of these words of the lanes, some of which have bits.
+    __device__ __forceinline__ int first_block(unsigned word, unsigned lanes) const {
+      const int lane = __ffs(static_cast<int>(lanes)) - 1;
+      return (window_ + lane) * bits_of_word + __ffs(static_cast<int>(of_lane(word, lane))) - 1;
+    }
+    __device__ __forceinline__ void read(const BlockMask& mask, int q_begin, int q_end, int window) {
+      window_ = window;
+      seen_ = full_ = 0;
+      const int word = window + lane_id(),
+                end = minimum(rounded_up_quotient(q_end, block_q), mask.block_rows);
+      if (word * bits_of_word >= mask.key_blocks) return;
+#pragma unroll 1
+      for (int row = q_begin / block_q; row < end; ++row) {
+        seen_ |= mask.seen(row, word);
+        full_ = mask.full(row, word);
+      }
+      seen_ &= bits_between(word, 0, mask.key_blocks);
+    }
+    // From `block` on the first that is seen; key_blocks: none.
+    __device__ __forceinline__ int next_block(const BlockMask& mask, int q_begin, int q_end, int block) {
+#pragma unroll 1
+      for (int window = block / bits_of_word / warp_size * warp_size; window * bits_of_word < mask.key_blocks;
+           window += warp_size) {
+        if (window != window_) read(mask, q_begin, q_end, window);
+        const unsigned word = seen_ & bits_between(window + lane_id(), block, mask.key_blocks);
+        const unsigned lanes = __ballot_sync(full_warp, word != 0);
+        if (lanes != 0) return first_block(word, lanes);
+      }
+      return mask.key_blocks;
+    }
+    // Of a tile of which `block` is seen.
+    __device__ __forceinline__ TileClass classify(const BlockMask& mask, const ScoreTile& tile,
+                                                  int block) const {
+      const bool is_in_block = tile.q_begin / block_q == (tile.q_end - 1) / block_q &&
+                               tile.k_begin / block_kv == (tile.k_end - 1) / block_kv;
+      if (!is_in_block) return mask.classify(tile);
+      const unsigned full = of_lane(full_, block / bits_of_word - window_);
+      return (full >> block % bits_of_word & 1) != 0 ? TileClass::full : mask.within.classify(tile);
+    }
+
+    int window_;     // the word of the first lane
+    unsigned seen_;  // by some query
+    unsigned full_;  // of the last row
+  };
+
   __device__ bool keep(int q, int k) const { return has_key(row_of(q), k) && within.keep(q, k); }
 
   static_assert(block_q % 8 == 0 && block_kv % 16 == 0, "parts are of 8 queries and 16 keys");

@@ -83,7 +83,17 @@ inline constexpr bool has_parts = [] {
   }
 }();
 
-/// The same, or by ranges of rows, which are parts that a mask is made of.
+/// Whether all tiles have the same class, so that `classify` is no code.
+template <class Mask>
+inline constexpr bool has_one_class = [] {
+  if constexpr (requires { Mask::has_one_class; }) {
+    return Mask::has_one_class;
+  } else {
+    return false;
+  }
+}();
+
+/// Whether it tells the scores of a tile by parts, or by ranges of rows, which are parts that a mask is made of.
 template <class Mask>
 inline constexpr bool is_made_of_parts = has_parts<Mask> || has_row_range<Mask>;
 
@@ -175,6 +185,11 @@ struct MaskOfTile {
   using type = Mask;
 };
 
+/// Words of the scores of a tile that such a mask may know, in the order of base/score_words.cuh; 0: it knows none, or no
+/// whole words of a tile.
+template <class Mask, int tile_q, int tile_kv>
+inline constexpr int known_score_words = 0;
+
 /// Tiles of tile_q queries by what there is to do for them, where something that the mask reads tells.
 template <class Mask, int tile_q>
 struct TilesByWork {
@@ -225,6 +240,7 @@ __device__ __forceinline__ int key_word_of(const A& a, const B& b, int k) {
 
 /// Every query sees every key.
 struct NoMask {
+  static constexpr bool has_one_class = true;
   int seqlen_kv;
   __device__ explicit NoMask(const BlockContext& context) : seqlen_kv(context.seqlen_kv) {}
   __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }

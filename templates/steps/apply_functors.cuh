@@ -63,6 +63,19 @@ __device__ __forceinline__ void drop_by_terms(Scores& scores, const ScorePlace& 
   }
 }
 
+/// Sets scores of 16 rows to −inf whose bits are not set.
+template <class Scores, class Bits>
+__device__ __forceinline__ void drop_all_but(Scores& scores, int m, const Bits& kept) {
+#pragma unroll
+  for (int n = 0; n < Scores::column_blocks; ++n) {
+#pragma unroll
+    for (int i = 0; i < Scores::Layout::block_values; ++i) {
+      float& score = scores.registers[m][n][i];
+      score = kept.at(n, i / 2, i % 2) ? score : negative_infinity();
+    }
+  }
+}
+
 /// Sets scores to −inf that the mask drops, which is asked for its parts, and for each score where it has none.
 template <class Scores, class Mask>
 __device__ __forceinline__ void drop_by_bits(Scores& scores, const ScorePlace& place, const Mask& mask,
@@ -71,16 +84,33 @@ __device__ __forceinline__ void drop_by_bits(Scores& scores, const ScorePlace& p
 #pragma unroll
   for (int m = 0; m < Scores::row_blocks; ++m) {
     const MaskedScores<Layout, Scores::column_blocks> asked(Layout::row(place.q, m, 0), place.k, context);
-    const auto kept = kept_bits(mask, asked) & asked.of_existing_keys();
-#pragma unroll
-    for (int n = 0; n < Scores::column_blocks; ++n) {
-#pragma unroll
-      for (int i = 0; i < Layout::block_values; ++i) {
-        float& score = scores.registers[m][n][i];
-        score = kept.at(n, i / 2, i % 2) ? score : negative_infinity();
-      }
-    }
+    drop_all_but(scores, m, kept_bits(mask, asked) & asked.of_existing_keys());
   }
+}
+
+/// A mask of which the bits of a tile's scores may lie in shared memory, as a lane has them: a word for each 64 keys.
+template <class Within>
+struct SharedScoreBits {
+  Within within;    ///< of tiles that have none
+  unsigned words;   ///< shared address of the lane's first one; 0: there are none
+  unsigned stride;  ///< from one to the next
+};
+template <class Mask>
+inline constexpr bool has_shared_bits = false;
+template <class Within>
+inline constexpr bool has_shared_bits<SharedScoreBits<Within>> = true;
+
+/// Sets scores to −inf whose bits in shared memory are not set, or whose keys do not exist.
+template <class Scores, class Within>
+__device__ __forceinline__ void drop_by_shared_bits(Scores& scores, const ScorePlace& place,
+                                                    const SharedScoreBits<Within>& mask,
+                                                    const BlockContext& context) {
+  static_assert(Scores::row_blocks == 1, "a warp's words are of 16 rows");
+  using Asked = MaskedScores<typename Scores::Layout, Scores::column_blocks>;
+  auto kept = Asked::Bits::of_words([&](int w) { return load_shared(mask.words + w * mask.stride); });
+  if (__builtin_expect(place.k + Asked::Bits::columns > context.seqlen_kv, false))
+    kept = kept & Asked(place.q, place.k, context).of_existing_keys();
+  drop_all_but(scores, 0, kept);
 }
 
 /// How a kernel asks a mask about the scores of a partial tile.
@@ -96,7 +126,10 @@ enum class MaskQuery {
 template <MaskQuery query, class Scores, class Mask>
 __device__ __forceinline__ void drop_masked(Scores& scores, const ScorePlace& place, const Mask& mask,
                                             const BlockContext& context) {
-  if constexpr (query == MaskQuery::each_score) {
+  if constexpr (has_shared_bits<Mask>) {
+    if (mask.words != 0) return drop_by_shared_bits(scores, place, mask, context);
+    drop_masked<query>(scores, place, mask.within, context);
+  } else if constexpr (query == MaskQuery::each_score) {
     const int seqlen_q = context.seqlen_q, seqlen_kv = context.seqlen_kv;
     scores.for_each(place.q, place.k, [&](float& score, int q, int k) {
       if (k >= seqlen_kv || !mask.keep(minimum(q, seqlen_q - 1), k)) score = negative_infinity();

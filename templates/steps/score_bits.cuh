@@ -9,6 +9,7 @@
 #include "base/bit_words.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "base/score_words.cuh"
 #include "problem/functor.cuh"
 #include "tiles/accumulator.cuh"
 
@@ -50,6 +51,17 @@ class ScoreBits {
     }
     return bits;
   }
+  /// Of words that are kept as these are: word(w) is of 64 columns.
+  template <class Word>
+  static __device__ __forceinline__ ScoreBits of_words(const Word& word) {
+    static_assert(is_same<Layout, MmaLayout>, "known scores are in this order");
+    ScoreBits bits;
+#pragma unroll
+    for (int w = 0; w < words; ++w) bits.words_[w] = word(w);
+    return bits;
+  }
+  __device__ __forceinline__ unsigned word(int w) const { return words_[w]; }
+
   /// The lane's columns of such a word.
   __device__ __forceinline__ unsigned row(int half, int w) const {
     return words_[w / 2] >> shift(half, w) & lane_columns;
@@ -70,6 +82,7 @@ class ScoreBits {
   }
   static constexpr int columns_of_word = 2 * bits_of_word;
   static constexpr int words = rounded_up_quotient(columns, columns_of_word);
+  static_assert(columns_of_word == score_word_keys);
 
   friend __device__ __forceinline__ ScoreBits operator&(const ScoreBits& x, const ScoreBits& y) {
     return joined(x, y, [](unsigned a, unsigned b) { return a & b; });
@@ -99,6 +112,19 @@ class ScoreBits {
 
   unsigned words_[words];
 };
+
+// Known scores are in the order of these words.
+static_assert([] {
+  using Bits = ScoreBits<MmaLayout, score_word_keys / MmaLayout::block_columns>;
+  bool is_same_order = true;
+  for (int n = 0; n < 8; ++n) {
+    for (int value = 0; value < 4; ++value) {
+      const int q = MmaLayout::row(0, 0, value / 2), k = MmaLayout::column(0, n, value % 2);
+      is_same_order &= score_bit_place(q, k, 16).bit == Bits::place(n, value / 2, value % 2);
+    }
+  }
+  return is_same_order;
+}());
 
 /// The scores of a block of 16 rows, as a warp asks a mask for them: its `kept_bits` joins what these functions return.
 /// Rows are queries, the first of which is a multiple of 8, columns are keys, the first of which is a multiple of 16.

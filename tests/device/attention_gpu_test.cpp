@@ -197,6 +197,8 @@ TEST_F(AttentionTest, MasksAndScores) {
                            "block_mask(128, 256, document && window(70, 0))",
                            "causal && block_mask(192, 128)",
                            "!block_mask(32, 16, text(recent)) || prefix(9)",
+                           "block_scores(128, 128)",
+                           "block_scores(64, 96, text(stripes)) && document",
                            "prefix(30) || text(allowed-keys)",
                            "window(16, 16) || prefix(8) && causal",
                            "causal && !causal"}) {

@@ -311,6 +311,18 @@ TEST_F(ForwardWgmmaTest, TablesSayInWhichOrderRowsAreDealt) {
   }
 }
 
+// Of a table the key loader remembers the words of 1,024 blocks of a row, and of several rows what any of them sees.
+TEST_F(ForwardWgmmaTest, TablesOfManyBlocks) {
+  AttentionCase problem{.batch = 1, .heads_kv = 2, .seqlen_q = 100, .seqlen_kv = 16 * 1024 + 900};
+  problem.spec.head_dim = 16;
+  problem.seed = reference::test_seed();
+  for (const auto& [mask, config] : {std::pair{"block_mask(64, 16)", "tile_q=64 tile_kv=16 stages_q=2"},
+                                     {"block_mask(32, 16)", "tile_q=64 tile_kv=64"}}) {
+    problem.spec.mask = parse_mask(mask);
+    expect_right(problem, parse_config(fmt::format("family=forward_wgmma {}", config)));
+  }
+}
+
 // Scores that differ by more than exponentials can hold, from one tile of keys to the next, and rows that see
 // nothing of the first tile.
 TEST_F(ForwardWgmmaTest, TilesThatOverflowAreComputedAgain) {

@@ -68,6 +68,53 @@ def test_forward_and_backward_over_a_text(rng, place, fetch):
         numpy.testing.assert_allclose(fetch(got), expected, atol=0.02 * numpy.abs(expected).max())
 
 
+@pytest.mark.parametrize("scores", [True, 3])
+def test_known_scores_are_those_of_the_mask(rng, place, fetch, scores):
+    arrays = random_qkv(rng, batch=2, seqlen_q=200, seqlen_kv=200, heads_q=4, heads_kv=2)
+    q, k, v, segment = map(place, (*arrays, random_segments(rng, 2, 200)))
+    asked = ja.block_mask(q, k, mask=SEGMENTS, tensors={"segment": segment}, block_size=(64, 64))
+    bm = ja.block_mask(q, k, mask=SEGMENTS, tensors={"segment": segment}, block_size=(64, 64), scores=scores)
+    is_whole = scores is not True
+    names = {"block_mask", "block_places", "block_scores"} | ({"segment"} if is_whole else set())
+    assert set(bm.tensors) == names and bm.scores == scores and bm.within == SEGMENTS
+    assert bm.mask == ja.mask.block_scores(64, 64, SEGMENTS if is_whole else None)
+    places, seen, full = fetch(bm.tensors["block_places"]), *blocks_of(fetch(bm.table), 4)
+    assert tuple(bm.tensors["block_scores"].shape) == (2, 1, 3 if is_whole else 16, 128)
+    for b in range(2):
+        partial = (seen & ~full)[b, 0].astype(bool)
+        expected = numpy.full((4, 4), -1)
+        expected[partial] = numpy.arange(partial.sum())
+        expected[expected >= (3 if is_whole else 16)] = -1
+        assert numpy.array_equal(places[b, 0], expected)
+
+    o, lse = ja.attention(q, k, v, block_mask=bm, return_lse=True)
+    right = exact_attention(
+        *arrays, keep=lambda b, h, i, j: (fetch(segment)[b, i] == fetch(segment)[b, j]) | (j < 3)
+    )
+    right.check(fetch(o), fetch(lse))
+    same = ja.attention(q, k, v, mask=SEGMENTS, tensors={"segment": segment}, block_mask=bm)
+    by_hand = ja.attention(q, k, v, mask=bm.mask, tensors=bm.tensors)
+    assert numpy.array_equal(fetch(same), fetch(o)) and numpy.array_equal(fetch(by_hand), fetch(o))
+    do = place(rng.standard_normal(arrays[0].shape).astype(arrays[0].dtype))
+    for got, expected in zip(
+        ja.attention_backward(do, q, k, v, o, lse, block_mask=bm),
+        ja.attention_backward(do, q, k, v, o, lse, block_mask=asked),
+    ):
+        assert numpy.array_equal(fetch(got), fetch(expected))
+
+
+def test_room_for_scores(rng, place):
+    q, k, _ = map(place, random_qkv(rng, seqlen_q=100, seqlen_kv=150))
+    for scores in (0, -1):
+        with pytest.raises(ja.InvalidSpecError, match="scores: is"):
+            ja.block_mask(q, k, mask=BY_HEAD, scores=scores)
+    counts, indices = place(numpy.ones((1, 1, 4), numpy.int32)), place(numpy.zeros((1, 1, 4, 2), numpy.int32))
+    bm = ja.BlockMask.from_lists(
+        counts, indices, seqlen_q=100, seqlen_k=150, block_size=(32, 16), mask=ja.mask.prefix(9), scores=True
+    )
+    assert tuple(bm.tensors["block_scores"].shape) == (1, 1, 4 * 2, 64)
+
+
 def test_tables_say_what_is_seen(rng, place, fetch):
     q, k, _ = map(place, random_qkv(rng, batch=2, seqlen_q=100, seqlen_kv=150, heads_q=3))
     table = ja.block_mask(q, k, mask=BY_HEAD, block_size=(32, 16)).table
@@ -254,7 +301,7 @@ def test_block_sparse_rows_that_nobody_looks_at(rng, place, fetch):
     q, _, _ = map(place, random_qkv(rng, seqlen_q=60, seqlen_kv=90))
     indptr = place(numpy.array([[[2, 9, -4, 3]]], numpy.int32))  # ends behind the list, before its beginning
     indices = place(numpy.array([7, 0, 1, 1, -5], numpy.int32))
-    table = _core.make_block_mask(q, like_name="q", mask=ja.mask.none(), block_q=32, block_kv=32, batch=1, heads=1, heads_q=1,
+    (table,) = _core.make_block_mask(q, like_name="q", mask=ja.mask.none(), block_q=32, block_kv=32, batch=1, heads=1, heads_q=1,
                                   seqlen_q=96, seqlen_k=90, indptr=indptr, indices=indices)
     seen, _ = blocks_of(fetch(table), 3)
     assert numpy.array_equal(seen[0, 0], [[0, 1, 0], [0, 0, 0], [1, 1, 0]])

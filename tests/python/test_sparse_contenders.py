@@ -17,7 +17,7 @@ from comparison.contender import Unsupported  # noqa: E402
 from comparison.contenders import all_contenders  # noqa: E402
 from comparison.flash_attention_peers import FlashAttention3, FlashAttention4  # noqa: E402
 from comparison.flashinfer_peers import FlashInfer  # noqa: E402
-from comparison.ours import BlockMasks, BuiltIn, JitAttention  # noqa: E402
+from comparison.ours import BlockMasks, BuiltIn, JitAttention, KnownScores  # noqa: E402
 from comparison.torch_peers import CuDnn, FlashAttention2, Flex  # noqa: E402
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
@@ -163,8 +163,8 @@ def test_built_in_masks_stand_beside_texts(emulated):
 @needs_ours
 @pytest.mark.parametrize("contender, mask, per_head", [
     (OURS, "document", False), (OURS, "bigbird", False), (OURS, "blocks", True),
-    (BlockMasks("off"), "longformer", False)],
-    ids=["document", "bigbird", "blocks", "longformer"])
+    (BlockMasks("off"), "longformer", False), (KnownScores("off"), "document", False)],
+    ids=["document", "bigbird", "blocks", "longformer", "known"])
 def test_ours_passes_the_check_with_block_masks(contender, mask, per_head, emulated):
     import jit_attention
 
@@ -182,6 +182,7 @@ def test_who_takes_part():
         cell = small(mask)
         table = BlockMasks().preparing(cell)
         assert (table is None) == (mask in ("document", "bigbird", "blocks")), "there `ours` has a block mask itself"
+        assert (KnownScores().preparing(cell) is None) == (mask == "blocks"), "whose blocks are all full"
         here = {one.name for one in all_contenders() if one.preparing(cell)}
         assert here >= {"ours", "flex", "fa3", "fa4", "fa2", "cudnn", "flashinfer"} and "ours_two_calls" not in here
     assert BuiltIn().preparing(cells.cell("test", "dense", 1, 8, 1, 8)) is None

@@ -97,12 +97,13 @@ Place place_lse(Arena& arena, const AttentionCase& wanted) {
 // Bias rows lie apart; all other tensors of functors are dense.
 Place place_functor_tensor(Arena& arena, const reference::FunctorData& data) {
   Place place{.dtype = data.dtype, .rank = static_cast<int>(data.shape.size())};
+  const std::int64_t gap = data.dtype == DType::int32 ? 4 : 5;  // known scores begin at multiples of 16 bytes
   std::int64_t stride = 1;
   for (int i = place.rank - 1; i >= 0; --i) {
     place.shape[i] = data.shape[static_cast<std::size_t>(i)];
     place.strides[i] = stride;
     stride *= place.shape[i];
-    if (place.rank == 4 && i == 3) stride += 5;
+    if (place.rank == 4 && i == 3) stride += gap;
   }
   const auto element = static_cast<std::size_t>(size_of(data.dtype));
   place.offset = arena.reserve(static_cast<std::size_t>(stride) * element);
@@ -110,7 +111,7 @@ Place place_functor_tensor(Arena& arena, const reference::FunctorData& data) {
       place.rank == 0 ? 0 : static_cast<std::size_t>(place.shape[place.rank - 1]) * element;
   if (row == 0) return place;
   const std::size_t rows = data.bytes.size() / row;
-  const std::size_t pitch = row + (place.rank == 4 ? 5 * element : 0);
+  const std::size_t pitch = row + (place.rank == 4 ? static_cast<std::size_t>(gap) * element : 0);
   for (std::size_t i = 0; i < rows; ++i)
     std::memcpy(arena.host.data() + place.offset + i * pitch, data.bytes.data() + i * row, row);
   return place;

@@ -98,6 +98,10 @@ FunctorData random_data(const FunctorTensorUse& use, const FunctorProblem& probl
     } else if (name ==
                "block_mask") {  // of which nothing is known to be full; bits of blocks without keys are any
       append(data.bytes, i % 2 == 1 ? 0u : static_cast<std::uint32_t>(random() & random()));
+    } else if (name == "block_places") {  // of two, where there are as many, and of none
+      append<std::int32_t>(data.bytes, draw(random, -1, 2));
+    } else if (name == "block_scores") {
+      append(data.bytes, random_bits(i, data.shape.back(), random));
     } else if (name.starts_with("document_ids")) {
       if (draw(random, 0, 60) == 0) ++document;
       append<std::int32_t>(data.bytes, draw(random, 0, 200) == 0 ? 2 : document);
@@ -281,7 +285,9 @@ Mask random_mask(Random& random, int depth) {
     }
   }
   const Alignment alignment = draw(random, 0, 2) == 0 ? Alignment::top_left : Alignment::bottom_right;
-  switch (draw(random, 0, 10)) {
+  switch (draw(random, 0, 11)) {
+    case 11:
+      return mask::block_scores(32, 48, depth > 0 ? random_mask(random, depth - 1) : mask::none());
     case 10:  // one table, and so one size of blocks, however many masks read it
       return mask::block_mask(32, 48, depth > 0 ? random_mask(random, depth - 1) : mask::none());
     case 0:

@@ -8,6 +8,7 @@
 #include "generator/problem/functor_node.h"
 #include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
+#include "templates/base/score_words.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
 #include "templates/tiles/panel_tile.cuh"
 
@@ -117,6 +118,13 @@ bool reads_too_much(int tile_kv) {
   return 3 * panels * panel > 4 * tile_kv;
 }
 
+// As templates/forward_wgmma/traits.cuh has it.
+int known_score_words(const AttentionSpec& spec, const ForwardWgmma& config) {
+  const std::optional<BlockSides> sides = known_score_sides(spec.mask);
+  if (!sides || widens(spec)) return 0;
+  return words_of_known_tile(sides->q, sides->kv, config.tile_q, config.tile_kv);
+}
+
 int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
   return smem_layout({.head_dim = spec.head_dim,
                       .head_dim_v = spec.value_head_dim(),
@@ -135,6 +143,7 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .output_bytes = size_of(output_dtype(spec)),
                       .key_scales = spec.descale_per != ScaleKind::head,
                       .stages_stored = config.stages_stored,
+                      .known_score_words = known_score_words(spec, config),
                       .v_along_sequence = spec.v_along_sequence})
       .total;
 }

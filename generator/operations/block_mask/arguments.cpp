@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "generator/operations/block_mask/program.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/tensor_checks.h"
+#include "templates/base/score_words.cuh"
 
 namespace jit {
 namespace {
@@ -87,10 +90,42 @@ BlockLists read_lists(std::string_view name, const BlockListViews& lists, const 
   return result;
 }
 
-// What is written shares no byte with what is read.
-void check_apart(const BlockMaskArguments& arguments) {
-  check_no_self_overlap("block_mask", arguments.block_mask);
-  for (const auto& [name, tensor] : {std::pair<std::string_view, const TensorView&>{"map", arguments.map},
+// Of a tensor that is written: that it is there with spec.scores, and only then.
+void check_presence(std::string_view name, const TensorView& tensor, bool is_wanted) {
+  if (tensor.is_present() == is_wanted) return;
+  refuse(name, is_wanted ? "is missing; spec.scores is true" : "was given; spec.scores is false");
+}
+
+void read_scores(const BlockMaskSpec& spec, const BlockMaskArguments& arguments, const Sizes& sizes,
+                 BlockMaskParams& params) {
+  check_presence("block_places", arguments.block_places, spec.scores);
+  check_presence("block_scores", arguments.block_scores, spec.scores);
+  if (!spec.scores) return;
+  const auto read_written = [&](std::string_view name, const TensorView& tensor,
+                                std::pair<std::string_view, std::int64_t> third,
+                                std::pair<std::string_view, std::int64_t> last, long long(&strides)[3]) {
+    long long all[4];
+    read<4>(name, tensor, DType::int32, {{{"batch", sizes.batch}, {"heads", sizes.heads}, third, last}}, all);
+    check_size(name, tensor, 0, "batch", sizes.batch);
+    check_size(name, tensor, 1, "heads", sizes.heads);
+    check_dense_last(name, tensor);
+    std::copy_n(all, 3, strides);
+  };
+  read_written("block_places", arguments.block_places, {"block_rows", sizes.rows},
+               {"block_columns", sizes.columns}, params.place_strides);
+  read_written("block_scores", arguments.block_scores, {"room", -1},
+               {"score_words", score_words(spec.block_q, spec.block_kv)}, params.score_strides);
+  params.places = static_cast<int*>(arguments.block_places.data);
+  params.scores = static_cast<unsigned*>(arguments.block_scores.data);
+  params.block_columns = static_cast<int>(sizes.columns);
+  params.room = static_cast<int>(
+      std::min<std::int64_t>(arguments.block_scores.shape[2], std::numeric_limits<int>::max()));
+}
+
+// `written` shares no byte with what is read.
+void check_apart(std::string_view name, const TensorView& written, const BlockMaskArguments& arguments) {
+  check_no_self_overlap(name, written);
+  for (const auto& [other, tensor] : {std::pair<std::string_view, const TensorView&>{"map", arguments.map},
                                      {"partial.counts", arguments.partial.counts},
                                      {"partial.indptr", arguments.partial.indptr},
                                      {"partial.indices", arguments.partial.indices},
@@ -102,10 +137,22 @@ void check_apart(const BlockMaskArguments& arguments) {
                                      {"seqused_q", arguments.seqused_q},
                                      {"seqused_k", arguments.seqused_k},
                                      {"cache_leftpad", arguments.cache_leftpad}}) {
-    if (tensor.is_present()) check_no_overlap("block_mask", arguments.block_mask, name, tensor);
+    if (tensor.is_present()) check_no_overlap(name, written, other, tensor);
   }
   for (const NamedTensor& tensor : arguments.tensors)
-    check_no_overlap("block_mask", arguments.block_mask, tensor.name, tensor.tensor);
+    check_no_overlap(name, written, tensor.name, tensor.tensor);
+}
+
+void check_apart(const BlockMaskArguments& arguments) {
+  const auto& [table, places, scores] =
+      std::tie(arguments.block_mask, arguments.block_places, arguments.block_scores);
+  check_apart("block_mask", table, arguments);
+  if (!places.is_present()) return;
+  check_apart("block_places", places, arguments);
+  check_apart("block_scores", scores, arguments);
+  check_no_overlap("block_places", places, "block_mask", table);
+  check_no_overlap("block_scores", scores, "block_mask", table);
+  check_no_overlap("block_scores", scores, "block_places", places);
 }
 
 }  // namespace
@@ -113,8 +160,20 @@ void check_apart(const BlockMaskArguments& arguments) {
 std::array<std::int64_t, 4> block_mask_shape(const BlockMaskSpec& spec, std::int64_t batch,
                                              std::int64_t heads, std::int64_t seqlen_q,
                                              std::int64_t seqlen_kv) {
+  const auto [b, h, rows, columns] = block_places_shape(spec, batch, heads, seqlen_q, seqlen_kv);
+  return {b, h, rows, 2 * words_of(columns) + 1};
+}
+
+std::array<std::int64_t, 4> block_places_shape(const BlockMaskSpec& spec, std::int64_t batch,
+                                               std::int64_t heads, std::int64_t seqlen_q,
+                                               std::int64_t seqlen_kv) {
   const auto blocks = [](std::int64_t length, int side) { return (length + side - 1) / side; };
-  return {batch, heads, blocks(seqlen_q, spec.block_q), 2 * words_of(blocks(seqlen_kv, spec.block_kv)) + 1};
+  return {batch, heads, blocks(seqlen_q, spec.block_q), blocks(seqlen_kv, spec.block_kv)};
+}
+
+std::array<std::int64_t, 4> block_scores_shape(const BlockMaskSpec& spec, std::int64_t batch,
+                                               std::int64_t heads, std::int64_t room) {
+  return {batch, heads, room, score_words(spec.block_q, spec.block_kv)};
 }
 
 BlockMaskGrids fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& arguments,
@@ -131,7 +190,8 @@ BlockMaskGrids fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& 
   const std::int64_t bit_words = shape[3] - 1;
   const bool has_order = table.rank != 4 || table.shape[3] != bit_words;
   if (!has_order) shape[3] = bit_words;
-  const Sizes sizes{batch, heads, shape[2], (arguments.seqlen_kv + spec.block_kv - 1) / spec.block_kv};
+  const Sizes sizes{batch, heads, shape[2],
+                    block_places_shape(spec, batch, heads, arguments.seqlen_q, arguments.seqlen_kv)[3]};
   long long strides[4];
   read<4>("block_mask", table, DType::int32,
           {{{"batch", batch}, {"heads", heads}, {"block_rows", shape[2]}, {"block_words", shape[3]}}},
@@ -187,6 +247,7 @@ BlockMaskGrids fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& 
   }
   params.partial = read_lists("partial", arguments.partial, sizes);
   params.full = read_lists("full", arguments.full, sizes);
+  read_scores(spec, arguments, sizes, params);
   check_apart(arguments);
 
   const std::int64_t pairs = bit_words / 2, rows = batch * heads * shape[2];
@@ -194,8 +255,10 @@ BlockMaskGrids fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& 
   if (rows > most / std::max<std::int64_t>(pairs, 1))
     refuse("block_mask", fmt::format("has {} rows of {} words; make it of larger blocks", rows, shape[3]));
   const std::int64_t parts = (shape[2] + block_mask_threads - 1) / block_mask_threads;
-  return {.bits = static_cast<unsigned>(rows * pairs),
-          .order = has_order ? static_cast<unsigned>(batch * heads * parts) : 0};
+  const auto groups = static_cast<unsigned>(rows * pairs);
+  return {.classes = groups,
+          .order = has_order ? static_cast<unsigned>(batch * heads * parts) : 0,
+          .scores = spec.scores ? groups : 0};
 }
 
 }  // namespace jit

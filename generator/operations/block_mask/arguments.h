@@ -9,15 +9,16 @@
 
 namespace jit {
 
-/// Thread blocks of the two launches; 0: there is nothing to write.
+/// Thread blocks of the launches; 0: there is nothing to write.
 struct BlockMaskGrids {
-  unsigned bits;
-  unsigned order;  ///< of rows
+  unsigned classes = 0;
+  unsigned order = 0;
+  unsigned scores = 0;
 
   bool operator==(const BlockMaskGrids&) const = default;
 };
 
-/// Checks `arguments` against `spec` and fills `params`, of the launch for bits. Throws Error invalid_argument, whose
+/// Checks `arguments` against `spec` and fills `params`, of any of the launches. Throws Error invalid_argument, whose
 /// field is the argument's name.
 BlockMaskGrids fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& arguments,
                            BlockMaskParams& params);

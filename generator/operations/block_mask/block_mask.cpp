@@ -1,5 +1,7 @@
 #include <jit/block_mask.h>
 
+#include <utility>
+
 #include <jit/device.h>
 
 #include "generator/operations/block_mask/arguments.h"
@@ -10,11 +12,12 @@ namespace jit {
 namespace {
 
 // Names every member: a spec with another one does not compile here.
-std::array<std::uint64_t, 6> words_of(const BlockMaskSpec& spec) {
-  const auto& [mask, block_q, block_kv, ragged_q, ragged_kv] = spec;
+std::array<std::uint64_t, 7> words_of(const BlockMaskSpec& spec) {
+  const auto& [mask, block_q, block_kv, ragged_q, ragged_kv, scores] = spec;
   const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
   constexpr std::uint64_t block_mask = 3;  // no other operation's
-  return {block_mask, mask.hash(), word(block_q), word(block_kv), word(ragged_q), word(ragged_kv)};
+  return {block_mask, mask.hash(), word(block_q), word(block_kv), word(ragged_q), word(ragged_kv),
+          word(scores)};
 }
 
 }  // namespace
@@ -27,12 +30,15 @@ void check_arguments(const BlockMaskSpec& spec, const BlockMaskArguments& argume
 void BlockMask::operator()(const BlockMaskArguments& arguments, Stream stream) const {
   BlockMaskParams params;
   const BlockMaskGrids grids = fill_params(spec_, arguments, params);
-  if (grids.bits == 0 && grids.order == 0) return;
+  if (grids == BlockMaskGrids{}) return;
   const CurrentDevice device;
   const LoadedKernel& kernel = kernel_for_launch(*state_, device.ordinal(), stream);
-  if (grids.bits != 0) launch_operation(kernel, {grids.bits, 1}, &params, stream);
-  params.is_order_asked = true;
-  if (grids.order != 0) launch_operation(kernel, {grids.order, 1}, &params, stream);
+  for (const auto& [step, blocks] : {std::pair{BlockMaskStep::classes, grids.classes},
+                                     {BlockMaskStep::order, grids.order},
+                                     {BlockMaskStep::scores, grids.scores}}) {
+    params.step = step;
+    if (blocks != 0) launch_operation(kernel, {blocks, 1}, &params, stream);
+  }
 }
 
 void BlockMask::prepare() const { prepared_kernel(*state_); }

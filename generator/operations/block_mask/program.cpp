@@ -46,7 +46,8 @@ Program block_mask_program(const BlockMaskSpec& spec) {
   program.threads = block_mask_threads;
   program.name = fmt::format("block_mask_{}x{}_{}", spec.block_q, spec.block_kv, problem_name(attention));
   program.facts = {
-      {"spec", fmt::format("block_mask {}x{} {}", spec.block_q, spec.block_kv, to_string(attention))}};
+      {"spec", fmt::format("block_mask {}x{}{} {}", spec.block_q, spec.block_kv,
+                           spec.scores ? " with scores" : "", to_string(attention))}};
   std::string& source = program.source;
   source =
       fmt::format("// Block mask of {} queries by {} keys: {}. Generated: change the spec, not this file.\n",
@@ -56,6 +57,8 @@ Program block_mask_program(const BlockMaskSpec& spec) {
   source += "struct Config {\n" + spec_lines(attention, functors);
   source += constant_line("int", "block_q", std::to_string(spec.block_q), "queries of a block");
   source += constant_line("int", "block_kv", std::to_string(spec.block_kv), "keys of a block");
+  source += constant_line("bool", "knows_scores", spec.scores ? "true" : "false",
+                          "there are bits for the scores of partial blocks");
   source += "};\n" + kernel_text(program, "BlockMaskParams", sizeof(BlockMaskParams), "make_block_mask",
                                  functors.assertions);
   return program;

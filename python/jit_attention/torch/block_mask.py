@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .. import mask as _mask
-from ..block_mask import BlockMask, _differs_by_entry, _differs_by_head, _wanted_mask
+from ..block_mask import BlockMask, _differs_by_entry, _differs_by_head, _mask_over, _wanted_mask
 
 #: The lists of PyTorch's BlockMask: what an operator calls them, and what `BlockMask.from_lists` does.
 _LISTS = {
@@ -29,7 +28,8 @@ def written_down(block_mask, mask, tensors):
         _, tensors = block_mask._for_call(mask, tensors)
         for_all = (_ANY if size is None else size for size in (block_mask.batch, block_mask.heads))
         return block_mask.within, tensors, [*block_mask.block_size, block_mask.seqlen_q, block_mask.seqlen_k, *for_all,
-                                            int(block_mask.ragged_q), int(block_mask.ragged_k)]
+                                            int(block_mask.ragged_q), int(block_mask.ragged_k),
+                                            _kind_of(block_mask.scores)]
     _wanted_torchs(block_mask)
     lists = {f"block_mask.{name}": getattr(block_mask, name) for name in _LISTS}
     tensors = {**tensors, **{name: given for name, given in lists.items() if given is not None}}
@@ -44,9 +44,10 @@ def read_back(numbers, mask, tensors, q, layout):
     if of_table:
         batch, heads = (None if size == _ANY else size for size in of_table[:2])
         within = _wanted_mask(mask)
+        scores = _scores_of(of_table[4])
         given = BlockMask(table=tensors["block_mask"], block_size=block_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
-                          batch=batch, heads=heads, within=within, mask=_mask.block_mask(*block_size, within),
-                          tensors=tensors, ragged_q=bool(of_table[2]), ragged_k=bool(of_table[3]))
+                          batch=batch, heads=heads, within=within, mask=_mask_over(*block_size, within, scores),
+                          tensors=tensors, ragged_q=bool(of_table[2]), ragged_k=bool(of_table[3]), scores=scores)
         return given, tensors
     lists = {keyword: tensors.get(f"block_mask.{name}") for name, keyword in _LISTS.items()}
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("block_mask.")}
@@ -60,6 +61,15 @@ def for_eager_call(block_mask, mask, tensors, q, layout):
         return block_mask
     _wanted_torchs(block_mask)
     return BlockMask.from_torch(block_mask, mask, tensors, **_sizes_if_differing(mask, q, layout))
+
+
+def _kind_of(scores):
+    """Of how many blocks scores are known, as a number: of none, of all, of some. How many makes no difference to a call."""
+    return int(scores) if isinstance(scores, bool) else 2
+
+
+def _scores_of(kind):
+    return bool(kind) if kind < 2 else kind
 
 
 def _sizes_if_differing(mask, q, layout):

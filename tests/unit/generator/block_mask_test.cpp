@@ -75,7 +75,7 @@ TEST(BlockMaskArgumentsTest, OneForAllHasNoStride) {
       .partial = {tensor(2, DType::int32, {1, 3, 4}), tensor(3, DType::int32, {1, 3, 4, 9})},
       .full = {tensor(4, DType::int32, {2, 1, 4}), tensor(5, DType::int32, {2, 1, 4, 1})}};
   BlockMaskParams params;
-  EXPECT_EQ(fill_params(spec, arguments, params), (BlockMaskGrids{.bits = 2 * 3 * 4 * 2, .order = 0}));
+  EXPECT_EQ(fill_params(spec, arguments, params), (BlockMaskGrids{.classes = 2 * 3 * 4 * 2, .order = 0}));
   EXPECT_EQ(params.partial.count_strides[0], 0);
   EXPECT_EQ(params.partial.count_strides[1], 4);
   EXPECT_EQ(params.partial.index_strides[1], 36);
@@ -92,10 +92,10 @@ TEST(BlockMaskArgumentsTest, RowsOfAllSlicesAreSorted) {
         spec, {.block_mask = tensor(1, DType::int32, {2, 3, rows, 5}), .seqlen_q = queries, .seqlen_kv = 600},
         params);
   };
-  EXPECT_EQ(grids(16 * 512, 512), (BlockMaskGrids{.bits = 2 * 3 * 512 * 2, .order = 2 * 3}));
+  EXPECT_EQ(grids(16 * 512, 512), (BlockMaskGrids{.classes = 2 * 3 * 512 * 2, .order = 2 * 3}));
   EXPECT_EQ(params.block_words, 4);
   EXPECT_EQ(params.cut_row, -1);
-  EXPECT_EQ(grids(16 * 512 + 1, 513), (BlockMaskGrids{.bits = 2 * 3 * 513 * 2, .order = 2 * 3 * 2}));
+  EXPECT_EQ(grids(16 * 512 + 1, 513), (BlockMaskGrids{.classes = 2 * 3 * 513 * 2, .order = 2 * 3 * 2}));
   EXPECT_EQ(params.cut_row, 512);
 }
 

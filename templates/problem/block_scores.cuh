@@ -1,0 +1,77 @@
+// A block mask that knows the scores of its partial blocks: a tensor has a bit for each.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "base/score_words.cuh"
+#include "problem/block_mask.cuh"
+#include "problem/masks.cuh"
+
+namespace jit {
+
+/// What is kept of blocks that are seen: of one whose place in slot `slot_places`, int32 (batch, heads, block_rows,
+/// block_columns), is a place in slot `slot_scores`, int32 (batch, heads, room, words of a block), what the bits there
+/// say (base/score_words.cuh). Of others, whose place may be any other number, what `Within` keeps.
+template <class Within, int slot_places, int slot_scores, int block_q, int block_kv>
+struct KnownScores {
+  static constexpr int queries_of_block = block_q, keys_of_block = block_kv;
+
+  Within within;
+  const int* places;  ///< of the batch entry and head, as is all else
+  long long place_stride;
+  int rows;
+  int columns;
+  const unsigned* scores;
+  long long score_stride;
+  int room;
+  int seqlen_kv;
+  bool has_heads;
+
+  __device__ explicit KnownScores(const BlockContext& context)
+      : within(context), seqlen_kv(context.seqlen_kv) {
+    const FunctorTensor &of_places = context.tensors[slot_places], &of_scores = context.tensors[slot_scores];
+    places = static_cast<const int*>(of_places.data) + context.batch * of_places.strides[0] +
+             context.head * of_places.strides[1];
+    place_stride = of_places.strides[2];
+    rows = of_places.rows;
+    columns = of_places.last_size;
+    scores = static_cast<const unsigned*>(of_scores.data) + context.batch * of_scores.strides[0] +
+             context.head * of_scores.strides[1];
+    score_stride = of_scores.strides[2];
+    room = of_scores.rows;
+    has_heads = of_places.strides[1] != 0 || of_scores.strides[1] != 0;
+  }
+
+  static constexpr bool reads_head = true;
+  __device__ bool differs_by_head() const { return has_heads || heads_differ(within); }
+
+  __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
+  static constexpr bool has_one_class = true;
+  __device__ TileClass classify(const ScoreTile&) const { return TileClass::partial; }
+  __device__ bool keep(int q, int k) const {
+    const unsigned* const words = words_of(q, k);
+    if (words == nullptr) return within.keep(q, k);
+    const ScoreBitPlace at = score_bit_place(q % block_q, k % block_kv, block_q);
+    return (__ldg(words + at.word) >> at.bit & 1) != 0;
+  }
+
+  /// The words of the block that has a score; null: they are not known.
+  __device__ __forceinline__ const unsigned* words_of(int q, int k) const {
+    const int row = q / block_q, column = k / block_kv;
+    if (row >= rows || column >= columns) return nullptr;
+    const int place = __ldg(places + row * place_stride + column);
+    return place >= 0 && place < room ? scores + place * score_stride : nullptr;
+  }
+};
+
+/// The type of BlockMask that knows scores.
+template <class Within, int slot_table, int slot_places, int slot_scores, int block_q, int block_kv>
+using BlockScores = BlockMask<KnownScores<Within, slot_places, slot_scores, block_q, block_kv>, slot_table,
+                              block_q, block_kv>;
+
+template <class Within, int slot_places, int slot_scores, int block_q, int block_kv, int tile_q, int tile_kv>
+inline constexpr int known_score_words<KnownScores<Within, slot_places, slot_scores, block_q, block_kv>,
+                                       tile_q, tile_kv> = words_of_known_tile(block_q, block_kv, tile_q,
+                                                                              tile_kv);
+
+}  // namespace jit
