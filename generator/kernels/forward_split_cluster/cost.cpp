@@ -11,17 +11,20 @@ namespace jit {
 namespace {
 
 // In clocks. Set by hand, from what the parts of the kernel wait for (docs/kernels/forward_split_cluster.md).
-constexpr double memory_bytes_per_clock = 19;  // of a multiprocessor while all read
-constexpr double alone_bytes_per_clock = 45;   // while few do
-constexpr double memory_latency = 1100;        // of a load, from issue to use, while others are on their way
+constexpr double memory_bytes_per_clock = 17.2;  // of a multiprocessor while all read: other families keep rings full
+constexpr double alone_bytes_per_clock = 32;     // while few do
+constexpr double scarce_bytes = 6144;            // by this over the bytes on the way reading takes longer
 constexpr double launch_clocks = 4500;
-constexpr double cluster_clocks = 1500;  // of each wave: lengths, queries, and the first products
-constexpr double merge_clocks = 1200;    // of warps, then of blocks
-constexpr double block_clocks = 30;      // for each block whose pieces are merged
-constexpr double step_clocks = 900;      // of a warp, from tile to tile, where all has come
-constexpr double issue_clocks = 160;     // of a multiprocessor, for a tile of 16 keys of a warp at head_dim 128
+constexpr double load_clocks = 900;    // of the first load, from issue to use
+constexpr double begin_clocks = 800;   // of each wave: lengths and queries
+constexpr double merge_clocks = 1000;  // of warps, then of blocks
+constexpr double block_clocks = 25;    // for each block whose pieces are merged
+constexpr double step_clocks = 600;    // of a warp, from tile to tile, where all has come
+constexpr double issue_clocks = 160;   // of a multiprocessor, for 16 keys of a warp at head_dim 128
 // A GPC has so many multiprocessors at least, and a cluster lies in one GPC.
 constexpr double multiprocessors_of_gpc = 16;
+// As the models of the other families that split keys.
+constexpr double beside_other_families = 0.7;
 
 }  // namespace
 
@@ -47,18 +50,19 @@ double Family<ForwardSplitCluster>::cycles(const Case& problem, const ProblemSha
   const double tile_bytes = config.tile_kv * (d + dv) * size_of(spec.key_dtype());
   const double warps = config.key_warps * blocks;
   const double steps = std::ceil(tiles / (config.cluster * config.key_warps));
-  const double rate = std::min({alone_bytes_per_clock, memory_bytes_per_clock * limits.sm_count / sms,
-                                tile_bytes * config.stages * warps / memory_latency});
+  const double in_flight = tile_bytes * std::min<double>(config.stages, steps) * warps;
+  const double rate = std::min(alone_bytes_per_clock, memory_bytes_per_clock * limits.sm_count / sms) /
+                      (1 + scarce_bytes / in_flight);
   const double conversion = has_fp8_keys(spec) ? 2 : 1;
   const double issue = issue_clocks * conversion * config.tile_kv / 16 * (d + dv) / 256;
-  const double step = std::max({tile_bytes * warps / rate, issue * warps,
-                                step_clocks + issue * (config.tile_kv / 16 - 1)});
+  const double step = std::max(
+      {tile_bytes * warps / rate, issue * warps, step_clocks + issue * (config.tile_kv / 16.0 - 1)});
   const double merge = merge_clocks + config.cluster * block_clocks;
-  double cycles = launch_clocks + memory_latency + waves * (cluster_clocks + steps * step + merge);
+  double cycles = launch_clocks + load_clocks + waves * (begin_clocks + steps * step + merge);
   const Footprint needs = footprint(spec, config);
   const int spare = needs.register_cap - needs.registers;
   if (spare < 0) cycles *= 1.15 - spare * 0.01;
-  return cycles;
+  return cycles * beside_other_families;
 }
 
 }  // namespace jit
