@@ -42,7 +42,7 @@ __device__ __forceinline__ WarpParts<KernelTraits<Config>> multiply_keys(const A
                                                                          unsigned char* bytes) {
   using Traits = KernelTraits<Config>;
   using Products = KvProducts<Traits>;
-  constexpr int loads_ahead = Config::stages - 1;
+  constexpr int loads_ahead = Config::stages - 1, groups_ahead = 2 * loads_ahead;
   const unsigned queries = smem_address(bytes) + Traits::layout.queries;
   const KeyRange keys =
       keys_of_warp<Config>(tiles_of<Config>(params, unit), part.part, params.sequences.num_splits);
@@ -56,13 +56,15 @@ __device__ __forceinline__ WarpParts<KernelTraits<Config>> multiply_keys(const A
   SoftmaxState<Traits::Output::rows> state;
   const float scale_log2 = exponent_scale<typename Config::Score>(params.softmax_scale);
 
-  copy_rows<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment>(
-      queries, QueryRows<Config>(params, part));
 #pragma unroll 1
   for (int step = -loads_ahead;; ++step) {
-    load_tile(params, unit, part, ring, step + loads_ahead, tiles, pages);
+    load_tile(params, unit, part, ring, step + loads_ahead, tiles, pages, [&] {
+      if (step != -loads_ahead) return;
+      copy_rows<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment>(
+          queries, QueryRows<Config>(params, part));
+    });
     if (step < 0) continue;
-    cp_async_wait_group<loads_ahead>();
+    cp_async_wait_group<groups_ahead + 1>();  // keys
     if (step == 0) {
       __syncthreads();  // the queries of all threads are there
       q.load(queries, 0);
@@ -78,7 +80,10 @@ __device__ __forceinline__ WarpParts<KernelTraits<Config>> multiply_keys(const A
     apply_row_functors<Config>(scores, params, part, score_origin(part, note, 0));
     online_softmax<Config::rescale>(scores, output, state, scale_log2);
     scales.scale_weights(scores, stage, 0);
+    cp_async_wait_group<groups_ahead>();  // values
+    __syncwarp();
     Products::multiply_pv(output, scores, stage + Traits::layout.v);
+    if ((note.flags & key_note_last) != 0) break;
     __syncwarp();  // all lanes are done with the tile
   }
   scales.scale_output(output);

@@ -89,28 +89,45 @@ struct WarpRing {
   }
 };
 
-/// Starts the loads of a step, those of the next tile if there is one, leaves its note, and closes a group. By a whole warp.
-template <class Config>
+/// Starts the copy of a tile of keys or values. By a whole warp.
+template <class Config, class Tile, int columns>
+__device__ __forceinline__ void copy_tile(unsigned tile, const KvRows<Config>& rows) {
+  if constexpr (KernelTraits<Config>::has_pages) {
+    copy_rows<Tile, columns, warp_size, Config::alignment>(tile, rows, lane_id());
+  } else {
+    TileLoader<Tile, columns, warp_size, Config::alignment, KvElement<Config>>(rows.dense(), rows.count, lane_id())
+        .load(tile, 0);
+  }
+}
+
+/// Starts the loads of a step, those of the next tile if there is one, and leaves its note: a group of keys and of what
+/// `behind_keys` copies, and one of values, which are needed later. By a whole warp.
+template <class Config, class F>
 __device__ __forceinline__ void load_tile(const AttentionParams& params, const Unit& unit,
                                           const PartNote& part, const WarpRing<Config>& ring, int step,
-                                          WarpTiles<Config>& tiles, PageWindow<Config>& pages) {
+                                          WarpTiles<Config>& tiles, PageWindow<Config>& pages,
+                                          F behind_keys) {
   using Traits = KernelTraits<Config>;
   const bool has_tile = tiles.has(0);
-  const int k_begin = tiles.key(0);
-  if (lane_id() == 0) {
-    ring.note(step) = {k_begin, has_tile ? (tiles.is_partial() ? key_note_partial : 0) : key_note_none};
-  }
+  KeyNote note{tiles.key(0), has_tile ? 0 : key_note_none};
   if (has_tile) {
-    if constexpr (Traits::has_pages) pages.put(params, unit, k_begin, ring.pages());
-    const KvRows<Config> k(params, part, k_begin, ring.pages(), params.k, params.k_strides);
-    const KvRows<Config> v(params, part, k_begin, ring.pages(), params.v, params.v_strides);
-    copy_rows<typename Traits::KTile, Config::head_dim, warp_size, Config::alignment>(
-        ring.stage(step), [&](int row) { return k.at(row); }, lane_id());
-    copy_rows<typename Traits::VTile, Config::head_dim_v, warp_size, Config::alignment>(
-        ring.stage(step) + Traits::layout.v, [&](int row) { return v.at(row); }, lane_id());
+    if constexpr (Traits::has_pages) pages.put(params, unit, note.k_begin, ring.pages());
+    copy_tile<Config, typename Traits::KTile, Config::head_dim>(
+        ring.stage(step),
+        KvRows<Config>(params, part, note.k_begin, ring.pages(), params.k, params.k_strides));
+  }
+  behind_keys();
+  cp_async_commit_group();
+  if (has_tile) {
+    copy_tile<Config, typename Traits::VTile, Config::head_dim_v>(
+        ring.stage(step) + Traits::layout.v,
+        KvRows<Config>(params, part, note.k_begin, ring.pages(), params.v, params.v_strides));
+    if (tiles.is_partial()) note.flags |= key_note_partial;
     tiles.advance();
+    if (!tiles.has(0)) note.flags |= key_note_last;
   }
   cp_async_commit_group();
+  if (lane_id() == 0) ring.note(step) = note;
 }
 
 }  // namespace jit::forward_split_cluster

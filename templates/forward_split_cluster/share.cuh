@@ -62,9 +62,11 @@ __device__ __forceinline__ PartNote note_of(const Unit& unit, int rank, int clus
 /// blocks have some, one for each of their first warps. `num_splits` blocks share them at most; 0: all of the cluster.
 template <class Config>
 __device__ __forceinline__ KeyRange keys_of_warp(const TileRange& tiles, int rank, int num_splits) {
+  constexpr int all_warps = Config::cluster * Config::key_warps;
   const int blocks = num_splits == 0 ? Config::cluster : minimum(Config::cluster, num_splits);
   const int warps = blocks * Config::key_warps, place = warp_id() * blocks + rank;
-  const int each = tiles.count() / warps, more = tiles.count() % warps;
+  const int each = warps == all_warps ? tiles.count() / all_warps : tiles.count() / warps;
+  const int more = tiles.count() - each * warps;
   const int begin = tiles.begin + place * each + minimum(place, more);
   const int count = rank < blocks ? each + (place < more ? 1 : 0) : 0;
   return {begin * Config::tile_kv, (begin + count) * Config::tile_kv};

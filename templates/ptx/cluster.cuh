@@ -12,10 +12,11 @@ __device__ __forceinline__ int cluster_rank() {
   return static_cast<int>(rank);
 }
 
-/// Says to all blocks of the cluster that what this thread has done so far is done. By all threads of all blocks; a
-/// cluster_wait follows.
+/// Says to all blocks of the cluster that this block has begun and that its mbarriers are there, if a fence_mbarrier_init
+/// stands behind their inits: nothing else that it has done is visible yet. By all threads of all blocks; a cluster_wait
+/// follows.
 __device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 
 /// Waits until all threads of the cluster have arrived.

@@ -12,7 +12,7 @@ namespace {
 
 // In clocks. Set by hand, from what the parts of the kernel wait for (docs/kernels/forward_split_cluster.md).
 constexpr double memory_bytes_per_clock = 17.2;  // of a multiprocessor while all read: other families keep rings full
-constexpr double alone_bytes_per_clock = 32;     // while few do
+constexpr double alone_bytes_per_clock = 40;     // while few do
 constexpr double scarce_bytes = 6144;            // by this over the bytes on the way reading takes longer
 constexpr double launch_clocks = 4500;
 constexpr double load_clocks = 900;    // of the first load, from issue to use
