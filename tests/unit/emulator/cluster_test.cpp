@@ -149,6 +149,14 @@ TEST(Cluster, ArrivingIsNotWaiting) {
   @%p1 fence.mbarrier_init.release.cluster;
   barrier.cluster.arrive.relaxed.aligned;
 )";
+  const std::string pause = R"(
+  mov.u32 %r9, 0;
+PAUSE:
+  nanosleep.u32 100;
+  add.u32 %r9, %r9, 1;
+  setp.lt.u32 %p2, %r9, 100;
+  @%p2 bra PAUSE;
+)";
   const std::string wait = "  barrier.cluster.wait.aligned;\n", send = next_rank + R"(
   mapa.shared::cluster.u32 %r4, %r1, %r3;
   mapa.shared::cluster.u32 %r8, %r2, %r3;
@@ -158,7 +166,7 @@ TEST(Cluster, ArrivingIsNotWaiting) {
   bool is_race = false;
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     EXPECT_EQ(findings_of(run(begin + wait + send, seed).result), "");
-    const Outcome outcome = run(begin + send + wait, seed);  // some mbarriers are not there yet
+    const Outcome outcome = run(begin + pause + send + wait, seed);  // some mbarriers may not be there yet
     EXPECT_NE(findings_of(outcome.result), "");
     is_race |= has_finding(outcome.result, FindingKind::data_race);
   }
