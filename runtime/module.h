@@ -22,6 +22,9 @@ struct KernelFacts {
   int max_threads = 0;        ///< per block
 };
 
+/// Blocks that a cluster may have on every GPU that has clusters (CUDA programming guide, "Thread Block Clusters").
+inline constexpr int portable_cluster = 8;
+
 /// One entry of a Module. Thread safe; good for every device that the code runs on.
 class Kernel {
  public:
@@ -31,6 +34,10 @@ class Kernel {
   /// Allows launches with up to `bytes` of dynamic shared memory; needed once per device, before the first
   /// launch.
   void set_dynamic_smem(int device, int bytes) const;
+
+  /// Allows launches of a kernel whose clusters have more than portable_cluster blocks; needed once per device, before the
+  /// first launch.
+  void allow_large_cluster(int device) const;
 
   /// Loads the code into the context of `device` now, so that no launch does; allowed during graph capture.
   void force_load(int device) const;

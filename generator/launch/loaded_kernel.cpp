@@ -38,6 +38,7 @@ LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImag
   LoadedKernel loaded;
   loaded.kernel = module.kernel(image->program.name);
   loaded.kernel.set_dynamic_smem(device, image->program.smem_bytes);
+  if (image->program.cluster > portable_cluster) loaded.kernel.allow_large_cluster(device);
   loaded.kernel.force_load(device);
   const DeviceInfo info = device_info(device);
   loaded.sm_count = info.sm_count;

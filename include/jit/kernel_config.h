@@ -85,6 +85,19 @@ struct ForwardSplitWgmma {
   bool operator==(const ForwardSplitWgmma&) const = default;
 };
 
+/// cp.async and mma.sync, keys split over the blocks of a cluster: sm_90a, few queries and few keys
+/// (templates/forward_split_cluster).
+struct ForwardSplitCluster {
+  int cluster = 8;                  ///< blocks that share the keys of a tile of rows: 1, 2, 4, 8 or 16
+  int key_warps = 4;                ///< warps of a block, each of which has keys of its own
+  int tile_kv = 16;                 ///< keys per step of a warp
+  int stages = 4;                   ///< buffers of a warp for tiles of keys and values
+  Rescale rescale = Rescale::lazy;  ///< when the output is rescaled to a new row maximum
+  int blocks_per_sm = 1;            ///< that must fit on a multiprocessor: caps the registers
+
+  bool operator==(const ForwardSplitCluster&) const = default;
+};
+
 /// TMA or cp.async, and wgmma, for values that are the first columns of keys, as multi-head latent attention has them:
 /// sm_90a (templates/forward_mla_wgmma).
 struct ForwardMlaWgmma {
@@ -131,7 +144,8 @@ struct BackwardWgmma {
 
 /// The list of kernel families: their order is that in which equal ones are tried.
 using KernelConfig = std::variant<ForwardMmaSync, ForwardWgmma, ForwardSplitKv, ForwardSplitWgmma,
-                                  ForwardMlaWgmma, BackwardDqMmaSync, BackwardDkvMmaSync, BackwardWgmma>;
+                                  ForwardSplitCluster, ForwardMlaWgmma, BackwardDqMmaSync, BackwardDkvMmaSync,
+                                  BackwardWgmma>;
 
 /// "forward_wgmma": the family that a config is of.
 std::string_view family_name(const KernelConfig& config);

@@ -10,8 +10,6 @@
 #include "base/prelude.cuh"
 #include "forward_split_kv/box_loader.cuh"
 #include "forward_split_kv/box_ring.cuh"
-#include "forward_split_kv/kv_products.cuh"
-#include "forward_split_kv/kv_scales.cuh"
 #include "forward_split_kv/results.cuh"
 #include "forward_split_kv/tensor_maps.cuh"
 #include "forward_split_kv/traits.cuh"
@@ -19,6 +17,8 @@
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "ptx/warpgroup.cuh"
+#include "split_keys/kv_products.cuh"
+#include "split_keys/kv_scales.cuh"
 #include "split_keys/part_ring.cuh"
 #include "split_keys/row_functors.cuh"
 #include "steps/softmax.cuh"
@@ -111,7 +111,7 @@ class BoxConsumer {
     return warp_id() / Config::row_warps * Traits::warp_keys;
   }
 
-  using Products = KvProducts<Config>;
+  using Products = KvProducts<Traits>;
   const AttentionParams& params_;
   const SplitParams& split_;
   const DescaleParams& descale_;
@@ -121,7 +121,7 @@ class BoxConsumer {
   BoxRing<Config> ring_;
   PartRing<Traits> parts_;
   typename Products::Queries q_;
-  KvScales<Config> scales_;
+  KvScales<Traits> scales_;
   typename Traits::Output output_;
   SoftmaxState<Traits::Output::rows> state_;
 };

@@ -14,8 +14,6 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_kv/box_kernel.cuh"
-#include "forward_split_kv/kv_products.cuh"
-#include "forward_split_kv/kv_scales.cuh"
 #include "forward_split_kv/loads.cuh"
 #include "forward_split_kv/results.cuh"
 #include "forward_split_kv/rows.cuh"
@@ -24,6 +22,8 @@
 #include "forward_split_kv/traits.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/cp_async.cuh"
+#include "split_keys/kv_products.cuh"
+#include "split_keys/kv_scales.cuh"
 #include "split_keys/row_functors.cuh"
 #include "split_keys/split_params.cuh"
 #include "steps/softmax.cuh"
@@ -35,7 +35,7 @@ template <class Config>
 __device__ __forceinline__ void attention_forward(const AttentionParams& params, const SplitParams& split,
                                                   const DescaleParams& descale = {}) {
   using Traits = KernelTraits<Config>;
-  using Products = KvProducts<Config>;
+  using Products = KvProducts<Traits>;
   constexpr int loads_ahead = Config::stages - 1, pages_ahead = Config::stages;
   extern __shared__ __align__(128) unsigned char bytes[];
   const Smem<Config> smem{bytes};
@@ -51,7 +51,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     __syncwarp();
   }
   typename Products::Queries q;
-  KvScales<Config> scales(descale);
+  KvScales<Traits> scales(descale);
   typename Traits::Output output = {};
   SoftmaxState<Traits::Output::rows> state;
   const float scale_log2 = exponent_scale<typename Config::Score>(params.softmax_scale);

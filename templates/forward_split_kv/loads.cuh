@@ -4,10 +4,10 @@
 #include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_split_kv/rows.cuh"
 #include "forward_split_kv/smem.cuh"
 #include "forward_split_kv/traits.cuh"
 #include "ptx/cp_async.cuh"
+#include "split_keys/kv_rows.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "tiles/tile_copy.cuh"
 

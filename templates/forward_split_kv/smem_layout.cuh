@@ -6,6 +6,7 @@
 #include "base/host_device.cuh"
 #include "jit/options.h"
 #include "split_keys/span_note.cuh"
+#include "split_keys/warp_layout.cuh"
 
 namespace jit::forward_split_kv {
 
@@ -53,10 +54,6 @@ struct SmemLayout : StageLayout {
   int total;
 };
 
-inline constexpr int rows_per_warp = 16;
-/// Floats between rows of a warp's results beside those of the row, so that stores meet all banks.
-inline constexpr int result_padding = 8;
-
 /// How many steps a block looks ahead: while one is multiplied, loads run `stages` − 1 ahead; where there are pages,
 /// they must be known a step before that.
 JIT_HOST_DEVICE constexpr int steps_ahead(int stages, bool has_pages) {
@@ -65,11 +62,6 @@ JIT_HOST_DEVICE constexpr int steps_ahead(int stages, bool has_pages) {
 
 /// Room for a StepList (step_list.cuh).
 inline constexpr int step_list_bytes = 128;
-
-/// Bytes of the results of all warps: rows of O, and maximum and sum of each row.
-JIT_HOST_DEVICE constexpr int result_bytes(int warps, int head_dim_v) {
-  return warps * rows_per_warp * (padded_head_dim(head_dim_v) + result_padding + 2) * 4;
-}
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, int row_warps, int key_warps,
                                                  int tile_kv, int stages, bool has_pages, bool has_spans,

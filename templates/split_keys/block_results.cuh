@@ -15,6 +15,7 @@
 #include "split_keys/part_note.cuh"
 #include "split_keys/row_end.cuh"
 #include "split_keys/split_params.cuh"
+#include "split_keys/warp_layout.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit {
@@ -24,7 +25,6 @@ struct RowPiece {
   float4 values;
   RowState state;
 };
-inline constexpr int piece_columns = 4;
 
 /// Where a piece lies in a tile of rows: pieces count along rows.
 template <class Config>

@@ -73,12 +73,12 @@ struct RowChunks {
 template <class Tile, int columns, int threads, int alignment, class Element>
 class TileLoader {
  public:
-  __device__ __forceinline__ TileLoader(const DenseRows<const Element>& rows, int row_end)
-      : row_stride_(rows.stride), row_end_(row_end), row_(threadIdx.x / Tile::chunks) {
-    const int chunk = threadIdx.x % Tile::chunks;
-    source_ = rows.first + row_ * rows.stride + chunk * ElementTraits<Element>::per_chunk;
-    offset_ = Tile::offset(row_, chunk);
-    column_is_valid_ = chunk < Chunks::count;
+  __device__ __forceinline__ TileLoader(const DenseRows<const Element>& rows, int row_end,
+                                        int thread = static_cast<int>(threadIdx.x))
+      : row_stride_(rows.stride), row_end_(row_end), row_(thread / Tile::chunks), chunk_(thread % Tile::chunks) {
+    source_ = rows.first + row_ * rows.stride + chunk_ * ElementTraits<Element>::per_chunk;
+    offset_ = Tile::offset(row_, chunk_);
+    column_is_valid_ = chunk_ < Chunks::count;
   }
 
   /// Starts the copy of the rows from `first_row` on to the tile at shared address `tile`.
@@ -99,7 +99,7 @@ class TileLoader {
           const bool valid =
               first_row + row_ + pass * rows_per_pass < row_end_ && (all_columns || column_is_valid_);
           copy_chunk<alignment>(tile + offset(pass), source + pass * rows_per_pass * row_stride_, valid,
-                                Chunks::bytes(threadIdx.x % Tile::chunks));
+                                Chunks::bytes(chunk_));
         }
       }
     }
@@ -122,13 +122,14 @@ class TileLoader {
 
   __device__ __forceinline__ unsigned offset(int pass) const {
     if constexpr (power_of_two) return Tile::advance(offset_, pass * rows_per_pass, 0);
-    return Tile::offset(row_ + pass * rows_per_pass, threadIdx.x % Tile::chunks);
+    return Tile::offset(row_ + pass * rows_per_pass, chunk_);
   }
 
   const Element* source_;  // of this thread's chunk of row 0
   long long row_stride_;
   int row_end_;
   int row_;          // of this thread in the first pass
+  int chunk_;        // of each of its rows
   unsigned offset_;  // of its chunk in the tile, first pass
   bool column_is_valid_;
 };

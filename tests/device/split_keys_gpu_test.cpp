@@ -54,7 +54,16 @@ const std::vector<TestedFamily>& families() {
                    "tile_rows=64 tile_kv=16 stages=4 stages_q=2 rescale=always",
                    "tile_rows=128 tile_kv=48 stages=1 order=free stages_q=2"},
        .small = "tile_rows=64 tile_kv=32 stages=1",
-       .large = "tile_rows=128 tile_kv=128 stages=2"}};
+       .large = "tile_rows=128 tile_kv=128 stages=2"},
+      {.label = "forward_split_cluster",
+       .name = "forward_split_cluster",
+       .least = {9, 0, 'a'},
+       .on_one_arch = true,
+       .configs = {"cluster=8 key_warps=2 tile_kv=16 stages=3", "cluster=4 key_warps=4 tile_kv=32 stages=2",
+                   "cluster=16 key_warps=1 tile_kv=16 stages=2 rescale=always",
+                   "cluster=1 key_warps=3 tile_kv=16 stages=5"},
+       .small = "cluster=2 key_warps=2 tile_kv=16 stages=2",
+       .large = "cluster=2 key_warps=4 tile_kv=32 stages=2"}};
   return families;
 }
 

@@ -221,12 +221,12 @@ TEST_P(Fp8SplitMutationTest, IsCaught) {
 
 INSTANTIATE_TEST_SUITE_P(
     Fp8Split, Fp8SplitMutationTest,
-    ::testing::Values(TemplateMutation{"EvenPairsTwice", "forward_split_kv/kv_products.cuh",
+    ::testing::Values(TemplateMutation{"EvenPairsTwice", "split_keys/kv_products.cuh",
                                        "widen_fp8<fp16, Stored>(four >> 16)",
                                        "widen_fp8<fp16, Stored>(four)"},
-                      TemplateMutation{"ScaleOfAnotherQuery", "forward_split_kv/kv_scales.cuh",
+                      TemplateMutation{"ScaleOfAnotherQuery", "split_keys/kv_scales.cuh",
                                        "(part.q_begin + place.query) /", "part.q_begin /"},
-                      TemplateMutation{"ScalesOfTheFirstKeys", "forward_split_kv/kv_scales.cuh",
+                      TemplateMutation{"ScalesOfTheFirstKeys", "split_keys/kv_scales.cuh",
                                        "(first_key + Layout::lane_column(lane_id())) * 4",
                                        "Layout::lane_column(lane_id()) * 4"}),
     ::testing::PrintToStringParamName());
@@ -330,10 +330,10 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"OneScaleATile", mma_scales, "first_key + place * keys;", "first_key;"},
         TemplateMutation{"SoftmaxWithoutFactors", kernel, "if constexpr (has_block_factors<Config>) {",
                          "if constexpr (false) {"},
-        TemplateMutation{"TokensForBlocks", "forward_split_kv/rows.cuh",
+        TemplateMutation{"TokensForBlocks", "split_keys/kv_rows.cuh",
                          "(place + row) / rows_together * strides.seq : nullptr",
                          "(place + row) % 2 * strides.seq : nullptr"},
-        TemplateMutation{"BlockOfAnotherHead", "forward_split_kv/kv_scales.cuh", "place.head, (part.q_begin",
+        TemplateMutation{"BlockOfAnotherHead", "split_keys/kv_scales.cuh", "place.head, (part.q_begin",
                          "0, (part.q_begin"}),
     ::testing::PrintToStringParamName());
 

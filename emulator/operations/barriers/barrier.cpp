@@ -111,7 +111,13 @@ std::uint64_t ClusterBarrier::take_arrival(Warp& warp) {
   }
   const std::uint64_t phase = arrival->second;
   arrivals_.erase(arrival);
+  waited_for_[&warp] = phase + 1;
   return phase;
+}
+
+std::uint64_t ClusterBarrier::phases_waited_for(const Warp& warp) const {
+  const auto found = waited_for_.find(&warp);
+  return found == waited_for_.end() ? 0 : found->second;
 }
 
 void ClusterBarrier::wake(Warp& warp) const {

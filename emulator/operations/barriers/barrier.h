@@ -69,6 +69,8 @@ class ClusterBarrier final : public Waitable {
   std::uint64_t take_arrival(Warp& warp);
   /// The phase that is not complete yet.
   std::uint64_t phase() const { return phase_; }
+  /// How many phases are over for the warp, which has waited for the last of them.
+  std::uint64_t phases_waited_for(const Warp& warp) const;
   void recheck();
 
  private:
@@ -76,6 +78,7 @@ class ClusterBarrier final : public Waitable {
 
   const Cluster& cluster_;
   std::unordered_map<const Warp*, std::uint64_t> arrivals_;
+  std::unordered_map<const Warp*, std::uint64_t> waited_for_;  // phases that are over, of warps that have waited
   unsigned arrived_ = 0;
   std::uint64_t phase_ = 0;
   Knowledge gathering_, released_;

@@ -149,7 +149,7 @@ bool Mbarrier::is_past(const Use& use, const Warp& warp, int lane) {
 
 bool Mbarrier::is_init_visible(const Warp& warp, int lane) const {
   return is_past(init_, warp, lane) ||
-         (init_published_ && warp.block.cluster.barrier->phase() > *init_published_);
+         (init_published_ && warp.block.cluster.barrier->phases_waited_for(warp) > *init_published_);
 }
 
 bool Mbarrier::is_init_visible_to_copies(const Warp& warp, int lane) const {
@@ -158,7 +158,7 @@ bool Mbarrier::is_init_visible_to_copies(const Warp& warp, int lane) const {
   if (is_own && view.fenced >= init_.time) return true;
   if ((init_.lanes & ~view.known.async_past.lanes_at(init_.agent, init_.time)) == 0) return true;
   return (init_fence_ && is_past(*init_fence_, warp, lane)) ||
-         (init_published_ && warp.block.cluster.barrier->phase() > *init_published_);
+         (init_published_ && warp.block.cluster.barrier->phases_waited_for(warp) > *init_published_);
 }
 
 void Mbarrier::publish_init(const Warp& by, std::uint64_t cluster_phase) {

@@ -13,8 +13,6 @@
 namespace jit {
 namespace {
 
-using forward_split_kv::rows_per_warp;
-
 // More queries of dense sequences than this are other families' work.
 constexpr std::int64_t few_queries = 8;
 

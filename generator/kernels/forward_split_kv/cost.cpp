@@ -47,7 +47,7 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
                                       const ForwardSplitKv& config) {
   const auto& [spec, limits] = problem;
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
-  const double tile_rows = config.row_warps * forward_split_kv::rows_per_warp;
+  const double tile_rows = config.row_warps * rows_per_warp;
   const double heads_kv = static_cast<double>(shape.heads_q) / spec.gqa_ratio;
   const double row_tiles = std::ceil(static_cast<double>(shape.seqlen_q) * spec.gqa_ratio / tile_rows);
   const double units = static_cast<double>(shape.batch) * heads_kv * row_tiles;

@@ -142,6 +142,37 @@ TEST(Cluster, RelaxedBarrierNeedsTheFenceOfMbarrierInit) {
   EXPECT_TRUE(has_finding(with("").result, FindingKind::data_race));
 }
 
+// Who arrives and does not wait knows nothing of the others' mbarriers, however early they were there.
+TEST(Cluster, ArrivingIsNotWaiting) {
+  const std::string begin = R"(
+  @%p1 mbarrier.init.shared::cta.b64 [%r2], 1;
+  @%p1 fence.mbarrier_init.release.cluster;
+  barrier.cluster.arrive.relaxed.aligned;
+)";
+  const std::string pause = R"(
+  mov.u32 %r9, 0;
+PAUSE:
+  nanosleep.u32 100;
+  add.u32 %r9, %r9, 1;
+  setp.lt.u32 %p2, %r9, 100;
+  @%p2 bra PAUSE;
+)";
+  const std::string wait = "  barrier.cluster.wait.aligned;\n", send = next_rank + R"(
+  mapa.shared::cluster.u32 %r4, %r1, %r3;
+  mapa.shared::cluster.u32 %r8, %r2, %r3;
+  @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 4;
+  @%p1 st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r4], %r3, [%r8];
+)" + wait_for("%r2", "0", "WAIT");
+  bool is_race = false;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    EXPECT_EQ(findings_of(run(begin + wait + send, seed).result), "");
+    const Outcome outcome = run(begin + pause + send + wait, seed);  // some mbarriers may not be there yet
+    EXPECT_NE(findings_of(outcome.result), "");
+    is_race |= has_finding(outcome.result, FindingKind::data_race);
+  }
+  EXPECT_TRUE(is_race);
+}
+
 TEST(Cluster, MbarrierOfAnotherBlockNeedsTheClusterBarrier) {
   std::string body = init(32) + next_rank + R"(
   mapa.shared::cluster.u32 %r8, %r2, %r3;

@@ -6,24 +6,25 @@
 
 #include "base/descale_params.cuh"
 #include "base/prelude.cuh"
-#include "forward_split_kv/kv_products.cuh"
-#include "forward_split_kv/traits.cuh"
 #include "problem/variable_sequences.cuh"
 #include "split_keys/head_scales.cuh"
+#include "split_keys/kv_products.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "split_keys/part_note.cuh"
+#include "split_keys/warp_layout.cuh"
 #include "steps/head_scales.cuh"
 #include "tiles/shared_words.cuh"
 
-namespace jit::forward_split_kv {
+namespace jit {
 
 /// Keys and values without scales.
-template <class Config, bool has_fp8 = keys_are_fp8<Config>, bool has_each = has_row_scales<Config>,
-          bool has_value_scales = KernelTraits<Config>::has_value_scales>
+template <class KernelTraits, bool has_fp8 = keys_are_fp8<typename KernelTraits::Config>,
+          bool has_each = has_row_scales<typename KernelTraits::Config>,
+          bool has_value_scales = KernelTraits::has_value_scales>
 struct KvScales {
-  using Traits = KernelTraits<Config>;
+  using Traits = KernelTraits;
   using Scores = typename Traits::Scores;
-  using Queries = typename KvProducts<Config>::Queries;
+  using Queries = typename KvProducts<Traits>::Queries;
 
   __device__ __forceinline__ explicit KvScales(const DescaleParams&) {}
   /// Before the first step of a part, whose queries these are.
@@ -43,11 +44,12 @@ __device__ __forceinline__ float value_scale(const DescaleParams& descale, const
 }
 
 /// One scale for all keys of a part, and its queries of 8 bits, and one for all values.
-template <class Config>
-struct KvScales<Config, true, false, false> {
-  using Traits = KernelTraits<Config>;
+template <class KernelTraits>
+struct KvScales<KernelTraits, true, false, false> {
+  using Traits = KernelTraits;
+  using Config = typename Traits::Config;
   using Scores = typename Traits::Scores;
-  using Queries = typename KvProducts<Config>::Queries;
+  using Queries = typename KvProducts<Traits>::Queries;
 
   __device__ __forceinline__ explicit KvScales(const DescaleParams& descale) : descale_(descale) {}
 
@@ -76,11 +78,12 @@ struct KvScales<Config, true, false, false> {
 };
 
 /// A scale for each key and one for each value, which lie in the stage behind these.
-template <class Config>
-struct KvScales<Config, true, true, true> {
-  using Traits = KernelTraits<Config>;
+template <class KernelTraits>
+struct KvScales<KernelTraits, true, true, true> {
+  using Traits = KernelTraits;
+  using Config = typename Traits::Config;
   using Scores = typename Traits::Scores;
-  using Queries = typename KvProducts<Config>::Queries;
+  using Queries = typename KvProducts<Traits>::Queries;
 
   __device__ __forceinline__ explicit KvScales(const DescaleParams&) {}
   __device__ __forceinline__ void begin_part(const PartNote&, const Queries& q) {
@@ -117,11 +120,12 @@ struct KvScales<Config, true, true, true> {
 
 /// A scale for each query, or block of them, which a lane keeps for its rows, and one for each key, which lie in the stage; one
 /// for all values of a part.
-template <class Config>
-struct KvScales<Config, true, true, false> {
-  using Traits = KernelTraits<Config>;
+template <class KernelTraits>
+struct KvScales<KernelTraits, true, true, false> {
+  using Traits = KernelTraits;
+  using Config = typename Traits::Config;
   using Scores = typename Traits::Scores;
-  using Queries = typename KvProducts<Config>::Queries;
+  using Queries = typename KvProducts<Traits>::Queries;
   using Layout = typename Scores::Layout;
 
   __device__ __forceinline__ explicit KvScales(const DescaleParams& descale) : descale_(descale) {}
@@ -150,4 +154,4 @@ struct KvScales<Config, true, true, false> {
   float v_ = 1;
 };
 
-}  // namespace jit::forward_split_kv
+}  // namespace jit

@@ -10,22 +10,25 @@
 // times a power of two that takes its largest number near fp16's largest (steps/fp16_rows.cuh).
 #pragma once
 
+#include "base/element.cuh"
 #include "base/prelude.cuh"
-#include "forward_split_kv/traits.cuh"
 #include "ptx/fp8.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mma.cuh"
+#include "split_keys/warp_layout.cuh"
 #include "steps/fp16_rows.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "tiles/shared_words.cuh"
 
-namespace jit::forward_split_kv {
+namespace jit {
 
-/// Of keys and values of q's type.
-template <class Config, bool has_fp8 = keys_are_fp8<Config>>
+/// Of keys and values of q's type. A Traits is that of a kernel family: its Config, the tiles QTile, KTile and VTile, Scores
+/// and Output of a warp, warp_keys, head_dim_steps, and has_value_scales.
+template <class KernelTraits, bool has_fp8 = keys_are_fp8<typename KernelTraits::Config>>
 struct KvProducts {
-  using Traits = KernelTraits<Config>;
+  using Traits = KernelTraits;
+  using Config = typename Traits::Config;
   using Element = typename Config::Element;
 
   /// Q of one warp as A fragments.
@@ -71,9 +74,10 @@ struct KvProducts {
 };
 
 /// The same of keys and values of 8 bits.
-template <class Config>
-struct KvProducts<Config, true> {
-  using Traits = KernelTraits<Config>;
+template <class KernelTraits>
+struct KvProducts<KernelTraits, true> {
+  using Traits = KernelTraits;
+  using Config = typename Traits::Config;
   using Stored = KvElement<Config>;
   using KTile = typename Traits::KTile;
   using VTile = typename Traits::VTile;
@@ -197,4 +201,4 @@ struct KvProducts<Config, true> {
   }
 };
 
-}  // namespace jit::forward_split_kv
+}  // namespace jit

@@ -1,0 +1,38 @@
+// The family of forward kernels whose keys are split over the blocks of a cluster (templates/forward_split_cluster).
+#pragma once
+
+#include "generator/kernels/family.h"
+
+namespace jit {
+
+template <>
+struct Family<ForwardSplitCluster> {
+  static constexpr std::string_view name = "forward_split_cluster";
+  static constexpr std::string_view doc =
+      "cp.async and mma.sync, keys split over the blocks of a cluster: sm_90a, few queries and few keys";
+  static constexpr Pass pass = Pass::forward;
+  static constexpr bool may_spill = true;
+  static constexpr ForwardSplitCluster smallest = {
+      .cluster = 1, .key_warps = 1, .tile_kv = 16, .stages = 2, .rescale = Rescale::always};
+
+  static std::span<const ConfigField<ForwardSplitCluster>> fields();
+  static bool suits(const ProblemShape& shape);
+  static std::string rejection(const Case& problem, const ForwardSplitCluster& config);
+  static std::vector<ForwardSplitCluster> space(const Case& problem);
+  static Footprint footprint(const AttentionSpec& spec, const ForwardSplitCluster& config);
+  static double cycles(const Case& problem, const ProblemShape& shape, const ForwardSplitCluster& config);
+  static Program program(const AttentionSpec& spec, const ForwardSplitCluster& config);
+  static std::size_t workspace_bytes(const AttentionSpec&, const ForwardSplitCluster&, const AttentionParams&,
+                                     int) {
+    return 0;
+  }
+  static void launch(const KernelLaunch& launch, const ForwardSplitCluster& config);
+};
+
+namespace forward_split_cluster {
+
+/// Blocks of the largest cluster: as many as multiprocessors of a GPC of Hopper's, of which each GPU has some.
+inline constexpr int largest_cluster = 16;
+
+}  // namespace forward_split_cluster
+}  // namespace jit

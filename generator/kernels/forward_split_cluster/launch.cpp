@@ -1,0 +1,50 @@
+#include <cstdint>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+
+#include "generator/kernels/forward_split_cluster/family.h"
+#include "generator/launch/kernel_launch.h"
+#include "runtime/launch.h"
+#include "templates/split_keys/warp_layout.cuh"
+
+namespace jit {
+namespace {
+
+constexpr std::int64_t most_rows = 0x7fffffff, most_blocks_x = 0x7fffffff, most_blocks_y = 65535;
+
+// Packed rows of all queries of a KV head, and places for tiles of them.
+struct RowTiles {
+  std::int64_t rows;
+  std::int64_t places;
+};
+RowTiles row_tiles(const AttentionSpec& spec, const AttentionParams& params) {
+  if (spec.sequences_q == SequenceKind::ragged) {
+    const std::int64_t rows = std::int64_t{params.sequences.total_q} * spec.gqa_ratio;
+    return {rows, rows / rows_per_warp + params.batch};
+  }
+  const std::int64_t rows = std::int64_t{params.seqlen_q} * spec.gqa_ratio;
+  return {rows, params.batch * ((rows + rows_per_warp - 1) / rows_per_warp)};
+}
+
+}  // namespace
+
+void Family<ForwardSplitCluster>::launch(const KernelLaunch& launch, const ForwardSplitCluster& config) {
+  const RowTiles tiles = row_tiles(launch.spec, launch.params);
+  const std::int64_t blocks = tiles.places * config.cluster;
+  if (tiles.rows > most_rows || blocks > most_blocks_x || launch.params.heads_kv > most_blocks_y) {
+    throw Error(ErrorCode::invalid_argument, "launch", "q",
+                fmt::format("q: {} tiles of rows of {} heads of k are more than a launch of {} has; give fewer "
+                            "sequences at once",
+                            tiles.places, launch.params.heads_kv, name));
+  }
+  DescaleParams descale = launch.descale;  // kernels of 16-bit keys do not look at it
+  void* arguments[] = {&launch.params, &descale};
+  jit::launch(launch.kernel.kernel.handle(),
+              {.grid = {static_cast<unsigned>(blocks), static_cast<unsigned>(launch.params.heads_kv), 1},
+               .block = {launch.kernel.threads, 1, 1},
+               .smem_bytes = launch.kernel.smem_bytes},
+              arguments, launch.stream);
+}
+
+}  // namespace jit

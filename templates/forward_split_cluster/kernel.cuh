@@ -1,0 +1,135 @@
+// Attention forward for few queries over few keys: the blocks of a cluster share the keys of a tile of rows, and merge
+// what they have come to over their shared memory. cp.async, ldmatrix and mma.sync, and clusters: sm_90a.
+//
+// A tile of rows holds the queries of all heads that share a KV head. Each warp of a cluster has keys of its own, a ring
+// of its own and a softmax of its own; warps of a block meet once for the queries and once in the end:
+//
+//     each warp   load tile n + stages ─ wait for tile n ─ S = Q Kᵀ ─ mask, softmax ─ O += P V
+//     each block  merge what its warps have come to ─ send it, piece by piece, to the blocks that end them
+//                 ─ wait for what the others send ─ merge, normalise, store
+//
+// Which block computes what follows from the shape of the call: nothing is dealt, counted or left behind.
+#pragma once
+
+#include "base/descale_params.cuh"
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "base/touch_lines.cuh"
+#include "forward_split_cluster/inbox.cuh"
+#include "forward_split_cluster/loads.cuh"
+#include "forward_split_cluster/share.cuh"
+#include "forward_split_cluster/traits.cuh"
+#include "problem/zero_padding.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/cp_async.cuh"
+#include "split_keys/block_results.cuh"
+#include "split_keys/kv_products.cuh"
+#include "split_keys/kv_scales.cuh"
+#include "split_keys/packed_rows.cuh"
+#include "split_keys/row_functors.cuh"
+#include "split_keys/warp_parts.cuh"
+#include "steps/softmax.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit::forward_split_cluster {
+
+/// What the block's warps come to over their keys of a unit, each for itself, at the start of the block's memory.
+template <class Config>
+__device__ __forceinline__ WarpParts<KernelTraits<Config>> multiply_keys(const AttentionParams& params,
+                                                                         const DescaleParams& descale,
+                                                                         const Unit& unit,
+                                                                         const PartNote& part,
+                                                                         unsigned char* bytes) {
+  using Traits = KernelTraits<Config>;
+  using Products = KvProducts<Traits>;
+  constexpr int loads_ahead = Config::stages - 1, groups_ahead = 2 * loads_ahead;
+  const unsigned queries = smem_address(bytes) + Traits::layout.queries;
+  const KeyRange keys =
+      keys_of_warp<Config>(tiles_of<Config>(params, unit), part.part, params.sequences.num_splits);
+  const UnitMask<Config> mask{params, unit};
+  WarpTiles<Config> tiles(mask, queries_of<Config>(unit), keys, unit.kv.length);
+  PageWindow<Config> pages;
+  const WarpRing<Config> ring{bytes};
+  typename Products::Queries q;
+  KvScales<Traits> scales(descale);
+  typename Traits::Output output = {};
+  SoftmaxState<Traits::Output::rows> state;
+  const float scale_log2 = exponent_scale<typename Config::Score>(params.softmax_scale);
+
+#pragma unroll 1
+  for (int step = -loads_ahead;; ++step) {
+    load_tile(params, unit, part, ring, step + loads_ahead, tiles, pages, [&] {
+      if (step != -loads_ahead) return;
+      copy_rows<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment>(
+          queries, QueryRows<Config>(params, part));
+    });
+    if (step < 0) continue;
+    cp_async_wait_group<groups_ahead + 1>();  // keys
+    if (step == 0) {
+      __syncthreads();  // the queries of all threads are there
+      q.load(queries, 0);
+      scales.begin_part(part, q);
+    }
+    __syncwarp();
+    const KeyNote note = ring.note(step);
+    if ((note.flags & key_note_none) != 0) break;
+    const unsigned stage = ring.stage(step);
+    typename Traits::Scores scores;
+    Products::multiply_qk(scores, q, stage);
+    scales.scale_scores(scores, stage, 0);
+    apply_row_functors<Config>(scores, params, part, score_origin(part, note, 0));
+    online_softmax<Config::rescale>(scores, output, state, scale_log2);
+    scales.scale_weights(scores, stage, 0);
+    cp_async_wait_group<groups_ahead>();  // values
+    __syncwarp();
+    Products::multiply_pv(output, scores, stage + Traits::layout.v);
+    if ((note.flags & key_note_last) != 0) break;
+    __syncwarp();  // all lanes are done with the tile
+  }
+  scales.scale_output(output);
+  __syncthreads();  // the other warps are done with the tiles that lie where results will
+  const WarpParts<Traits> parts(bytes);
+  parts.put(output, state, scale_log2);
+  __syncthreads();
+  return parts;
+}
+
+template <class Config>
+__device__ __forceinline__ void attention_forward(const AttentionParams& params,
+                                                  const DescaleParams& descale = {}) {
+  using Traits = KernelTraits<Config>;
+  extern __shared__ __align__(1024) unsigned char bytes[];
+  touch_lines(params);
+  const int rank = cluster_rank();
+  const Inbox<Traits> inbox(bytes, rank);
+  if (threadIdx.x == 0) inbox.init();
+  cluster_arrive();
+  const Unit unit = unit_of_cluster<Config>(params);
+  const PartNote part = note_of(unit, rank, Config::cluster);
+  const int pieces = (unit.row_end - unit.row_begin) * PiecePlace<Config>::of_row;
+  if (pieces > 0) {
+    if (threadIdx.x == 0) inbox.expect(pieces);
+    const WarpParts<Traits> parts = multiply_keys<Config>(params, descale, unit, part, bytes);
+    cluster_wait();  // all inboxes are there
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < pieces; i += Traits::threads) {
+      const PiecePlace<Config> at(i);
+      inbox.send(i, merge_piece(parts, at.row, at.column));
+    }
+    inbox.wait();
+#pragma unroll 1
+    for (int place = static_cast<int>(threadIdx.x);; place += Traits::threads) {
+      const int i = inbox.index(place);
+      if (i >= pieces) break;
+      const PiecePlace<Config> at(i);
+      store_piece<Config>(params, descale, part, at.row, at.column, merge_piece(inbox, place, 0));
+    }
+  } else {
+    cluster_wait();
+  }
+  const int block = static_cast<int>(blockIdx.x + blockIdx.y * gridDim.x);
+  zero_padding<Config>(params, block * Traits::warps + warp_id(),
+                       static_cast<int>(gridDim.x * gridDim.y) * Traits::warps);
+}
+
+}  // namespace jit::forward_split_cluster

@@ -1,0 +1,133 @@
+// The loads of a warp: each fills and empties a ring of its own, so that no warp waits for another one.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_split_cluster/traits.cuh"
+#include "problem/kv_tiles.cuh"
+#include "problem/variable_sequences.cuh"
+#include "ptx/cp_async.cuh"
+#include "split_keys/key_boxes.cuh"
+#include "split_keys/kv_rows.cuh"
+#include "split_keys/part_note.cuh"
+#include "split_keys/work_list.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit::forward_split_cluster {
+
+/// Asks for the pages of a sequence before it is known how many are needed: its length and the table come from memory at once,
+/// not one after the other. By a whole warp.
+template <class Config>
+__device__ __forceinline__ void prefetch_pages(const AttentionParams& params, int batch) {
+  constexpr int line_pages = 32;
+  const SequenceParams& given = params.sequences;
+  const int pages = (params.seqlen_kv + Config::page_size - 1) / Config::page_size;
+  const int first = lane_id() * line_pages;
+  if (first < pages) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(given.page_table + batch * given.page_table_stride + first)
+                 : "memory");
+  }
+}
+
+/// The pages of the rows of tiles, one after another: lanes hold the numbers of pages that stand side by side in the table.
+template <class Config>
+class PageWindow {
+ public:
+  /// Leaves those of the rows of the tile from key `k_begin` on at `target`. By a whole warp.
+  __device__ __forceinline__ void put(const AttentionParams& params, const Unit& unit, int k_begin,
+                                      int* target) {
+    const int row = unit.kv.begin + k_begin;
+    if ((row + Config::tile_kv - 1) / Config::page_size - first_ >= warp_size) {
+      first_ = row / Config::page_size;
+      const int own_row = (first_ + lane_id()) * Config::page_size;
+      page_ = own_row < unit.kv.begin + unit.kv.length
+                  ? VariableSequences<Config>(params).page(unit.batch, own_row)
+                  : -1;
+    }
+    const int lane_row = row + minimum(lane_id(), Config::tile_kv - 1), key = k_begin + lane_id();
+    const int page = __shfl_sync(full_warp, page_, lane_row / Config::page_size - first_);
+    if (lane_id() < Config::tile_kv && key < unit.kv.length)
+      expect_page<Config>(params, unit, key, 1, page);
+    __syncwarp();  // all have read what lies there
+    if (lane_id() < Config::tile_kv) target[lane_id()] = page;
+    __syncwarp();
+  }
+
+ private:
+  int first_ = -warp_size;
+  int page_ = -1;
+};
+
+/// The tiles that the mask leaves of a warp's keys.
+template <class Config>
+using WarpTiles = KvTiles<UnitMask<Config>, Config::tile_kv, 0>;
+
+/// A warp's ring of stages in the block's memory.
+template <class Config>
+struct WarpRing {
+  using Traits = KernelTraits<Config>;
+  static constexpr SmemLayout layout = Traits::layout;
+  unsigned char* bytes;
+
+  /// The shared address of the tile of keys of a step.
+  __device__ __forceinline__ unsigned stage(int step) const {
+    return smem_address(bytes) + place(step) * layout.stage_bytes;
+  }
+  /// The place of what is noted of it.
+  __device__ __forceinline__ KeyNote& note(int step) const {
+    return reinterpret_cast<KeyNote*>(bytes + layout.key_notes)[place(step)];
+  }
+  /// The place of the pages of the tile that is loaded.
+  __device__ __forceinline__ int* pages() const {
+    return reinterpret_cast<int*>(bytes + layout.pages) + warp_id() * Config::tile_kv;
+  }
+
+ private:
+  static __device__ __forceinline__ int place(int step) {
+    const auto stages = static_cast<unsigned>(Config::stages);
+    return warp_id() * Config::stages + static_cast<int>(static_cast<unsigned>(step) % stages);
+  }
+};
+
+/// Starts the copy of a tile of keys or values. By a whole warp.
+template <class Config, class Tile, int columns>
+__device__ __forceinline__ void copy_tile(unsigned tile, const KvRows<Config>& rows) {
+  if constexpr (KernelTraits<Config>::has_pages) {
+    copy_rows<Tile, columns, warp_size, Config::alignment>(tile, rows, lane_id());
+  } else {
+    TileLoader<Tile, columns, warp_size, Config::alignment, KvElement<Config>>(rows.dense(), rows.count, lane_id())
+        .load(tile, 0);
+  }
+}
+
+/// Starts the loads of a step, those of the next tile if there is one, and leaves its note: a group of keys and of what
+/// `behind_keys` copies, and one of values, which are needed later. By a whole warp.
+template <class Config, class F>
+__device__ __forceinline__ void load_tile(const AttentionParams& params, const Unit& unit,
+                                          const PartNote& part, const WarpRing<Config>& ring, int step,
+                                          WarpTiles<Config>& tiles, PageWindow<Config>& pages,
+                                          F behind_keys) {
+  using Traits = KernelTraits<Config>;
+  const bool has_tile = tiles.has(0);
+  KeyNote note{tiles.key(0), has_tile ? 0 : key_note_none};
+  if (has_tile) {
+    if constexpr (Traits::has_pages) pages.put(params, unit, note.k_begin, ring.pages());
+    copy_tile<Config, typename Traits::KTile, Config::head_dim>(
+        ring.stage(step),
+        KvRows<Config>(params, part, note.k_begin, ring.pages(), params.k, params.k_strides));
+  }
+  behind_keys();
+  cp_async_commit_group();
+  if (has_tile) {
+    copy_tile<Config, typename Traits::VTile, Config::head_dim_v>(
+        ring.stage(step) + Traits::layout.v,
+        KvRows<Config>(params, part, note.k_begin, ring.pages(), params.v, params.v_strides));
+    if (tiles.is_partial()) note.flags |= key_note_partial;
+    tiles.advance();
+    if (!tiles.has(0)) note.flags |= key_note_last;
+  }
+  cp_async_commit_group();
+  if (lane_id() == 0) ring.note(step) = note;
+}
+
+}  // namespace jit::forward_split_cluster

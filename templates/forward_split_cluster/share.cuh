@@ -1,0 +1,75 @@
+// Which rows a cluster computes, and which keys of theirs are a warp's. Both follow from the shape of the call and the
+// lengths of the request alone: every warp works out its own.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_split_cluster/traits.cuh"
+#include "problem/variable_sequences.cuh"
+#include "scheduling/ragged_place.cuh"
+#include "split_keys/work_list.cuh"
+
+namespace jit::forward_split_cluster {
+
+/// The tile of packed rows of the block's cluster: batch entries and their tiles lie along x. Where queries are ragged they
+/// have more places than tiles (base/ragged_tiles.cuh).
+template <class Config>
+__device__ __forceinline__ RaggedPlace place_of_cluster(const AttentionParams& params) {
+  constexpr int tile_rows = KernelTraits<Config>::tile_rows;
+  const int place = static_cast<int>(blockIdx.x) / Config::cluster;
+  if constexpr (Config::sequences_q == SequenceKind::ragged) {
+    const VariableSequences<Config> sequences(params);
+    return ragged_place<tile_rows>(
+        place, params.batch, [&](int batch) { return sequences.q(batch).begin * Config::gqa_ratio; });
+  } else {
+    const int longest = Config::seqlen_q != 0 ? Config::seqlen_q : params.seqlen_q;
+    const int row_tiles = (longest * Config::gqa_ratio + tile_rows - 1) / tile_rows;
+    const int batch = row_tiles == 1 ? place : place / row_tiles;
+    return {batch, (place - batch * row_tiles) * tile_rows};
+  }
+}
+
+/// The unit of the block's cluster: KV heads lie along y. It may have no rows: the place is nobody's, or the sequence is
+/// shorter than there is room for.
+template <class Config>
+__device__ __forceinline__ Unit unit_of_cluster(const AttentionParams& params) {
+  const RaggedPlace place = place_of_cluster<Config>(params);
+  const VariableSequences<Config> sequences(params);
+  Unit unit{.batch = place.batch,
+            .kv_head = static_cast<int>(blockIdx.y),
+            .q = sequences.q(place.batch),
+            .kv = sequences.kv(place.batch)};
+  const int rows = place.first_row < 0 ? 0 : unit.q.length * Config::gqa_ratio;
+  unit.enter_rows(place.first_row, rows, KernelTraits<Config>::tile_rows);
+  return unit;
+}
+
+/// What a block notes of its part of a unit.
+__device__ __forceinline__ PartNote note_of(const Unit& unit, int rank, int cluster) {
+  return {.batch = unit.batch,
+          .kv_head = unit.kv_head,
+          .row_begin = unit.row_begin,
+          .q_begin = unit.q.begin,
+          .seqlen_q = unit.q.length,
+          .kv_begin = unit.kv.begin,
+          .seqlen_kv = unit.kv.length,
+          .part = rank,
+          .parts = cluster,
+          .first_block = 0};
+}
+
+/// The keys of the warp: the tiles that the unit's rows see, dealt evenly in pieces that stand side by side. Of few tiles all
+/// blocks have some, one for each of their first warps. `num_splits` blocks share them at most; 0: all of the cluster.
+template <class Config>
+__device__ __forceinline__ KeyRange keys_of_warp(const TileRange& tiles, int rank, int num_splits) {
+  constexpr int all_warps = Config::cluster * Config::key_warps;
+  const int blocks = num_splits == 0 ? Config::cluster : minimum(Config::cluster, num_splits);
+  const int warps = blocks * Config::key_warps, place = warp_id() * blocks + rank;
+  const int each = warps == all_warps ? tiles.count() / all_warps : tiles.count() / warps;
+  const int more = tiles.count() - each * warps;
+  const int begin = tiles.begin + place * each + minimum(place, more);
+  const int count = rank < blocks ? each + (place < more ? 1 : 0) : 0;
+  return {begin * Config::tile_kv, (begin + count) * Config::tile_kv};
+}
+
+}  // namespace jit::forward_split_cluster

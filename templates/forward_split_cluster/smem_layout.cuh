@@ -1,0 +1,71 @@
+// The map of a block's shared memory. Compiled by the host, which needs the size to launch, and by NVRTC; the
+// generated program asserts that both came to the same size.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/host_device.cuh"
+#include "jit/options.h"
+#include "split_keys/key_note.cuh"
+#include "split_keys/smem_places.cuh"
+#include "split_keys/warp_layout.cuh"
+
+namespace jit::forward_split_cluster {
+
+/// So many pieces side by side are one block's: 32 bytes of O, which memory writes at once.
+inline constexpr int pieces_together = 4;
+
+/// Pieces of a tile of rows that one of the blocks of a cluster ends, at most.
+JIT_HOST_DEVICE constexpr int most_own_pieces(int head_dim_v, int cluster) {
+  const int groups = rows_per_warp * (head_dim_v / piece_columns) / pieces_together;
+  return (groups + cluster - 1) / cluster * pieces_together;
+}
+
+/// Byte offsets from the start of dynamic shared memory.
+///
+///     | warp 0: stage 0: K, V | stage 1 … | warp 1 … | Q | inbox: values, states | notes of tiles | pages | barrier |
+///
+/// When all warps are done with their tiles, what each has come to lies there in their place.
+struct SmemLayout {
+  int v;  ///< in a stage
+  int stage_bytes;
+  int queries;
+  int inbox_values;  ///< float4 for each piece of each block of the cluster
+  int inbox_states;  ///< RowState for the same
+  int key_notes;     ///< KeyNote for each stage of each warp
+  int pages;         ///< of the rows of a tile, for each warp
+  int barrier;       ///< of the inbox
+  int total;
+};
+
+struct SmemSizes {
+  int head_dim;
+  int head_dim_v;
+  int query_bytes;  ///< of an element of q
+  int key_bytes;    ///< of k and v
+  int cluster;
+  int key_warps;
+  int tile_kv;
+  int stages;
+  bool has_pages;
+};
+
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
+  SmemPlaces place;
+  SmemLayout layout{};
+  layout.v = sizes.tile_kv * padded_head_dim(sizes.head_dim) * sizes.key_bytes;
+  layout.stage_bytes = layout.v + sizes.tile_kv * padded_head_dim(sizes.head_dim_v) * sizes.key_bytes;
+  const int tiles = sizes.key_warps * sizes.stages * layout.stage_bytes;
+  const int results = result_bytes(sizes.key_warps, sizes.head_dim_v);
+  place.tiles(tiles > results ? tiles : results);
+  layout.queries = place.tiles(rows_per_warp * padded_head_dim(sizes.head_dim) * sizes.query_bytes);
+  const int pieces = sizes.cluster * most_own_pieces(sizes.head_dim_v, sizes.cluster);
+  layout.inbox_values = place.tiles(pieces * piece_columns * 4);
+  layout.inbox_states = place.numbers(pieces * 8);
+  layout.key_notes = place.numbers(sizes.key_warps * sizes.stages * static_cast<int>(sizeof(KeyNote)));
+  layout.pages = place.numbers(sizes.has_pages ? sizes.key_warps * sizes.tile_kv * 4 : 0);
+  layout.barrier = place.barriers(1);
+  layout.total = place.total();
+  return layout;
+}
+
+}  // namespace jit::forward_split_cluster

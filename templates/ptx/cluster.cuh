@@ -1,0 +1,62 @@
+// Clusters of blocks and their shared memory (PTX ISA, "barrier.cluster", "mapa", "st.async"): from sm_90 on.
+#pragma once
+
+#include "base/prelude.cuh"
+
+namespace jit {
+
+/// The block's place in its cluster.
+__device__ __forceinline__ int cluster_rank() {
+  unsigned rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
+}
+
+/// Says to all blocks of the cluster that this block has begun and that its mbarriers are there, if a fence_mbarrier_init
+/// stands behind their inits: nothing else that it has done is visible yet. By all threads of all blocks; a cluster_wait
+/// follows.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+/// Waits until all threads of the cluster have arrived.
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/// The address by which block `rank` of the cluster is named what `address` names of the own block.
+__device__ __forceinline__ unsigned cluster_address(unsigned address, int rank) {
+  unsigned mapped;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
+  return mapped;
+}
+
+/// Stores to shared memory of a block of the cluster, without waiting: when the numbers are there, their bytes are counted
+/// on `barrier`, of the same block.
+__device__ __forceinline__ void store_async(unsigned address, const float4& value, unsigned barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+          address),
+      "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void store_async(unsigned address, const float2& value, unsigned barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(
+                   address),
+               "f"(value.x), "f"(value.y), "r"(barrier)
+               : "memory");
+}
+
+/// Waits until the phase of this parity of a barrier of the own block is over, which blocks of the cluster store on.
+__device__ __forceinline__ void mbarrier_wait_parity_cluster(unsigned barrier, unsigned parity) {
+  asm volatile(
+      "{.reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+}  // namespace jit

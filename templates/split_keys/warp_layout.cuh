@@ -1,0 +1,20 @@
+// The room that warps of 16 rows need which multiply by mma.sync. Compiled by the host and by NVRTC.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/host_device.cuh"
+
+namespace jit {
+
+inline constexpr int rows_per_warp = 16;
+/// Neighbouring columns of a row of O that are merged at once.
+inline constexpr int piece_columns = 4;
+/// Floats between rows of a warp's results beside those of the row, so that stores meet all banks.
+inline constexpr int result_padding = 8;
+
+/// Bytes of the results of all warps: rows of O, and maximum and sum of each row.
+JIT_HOST_DEVICE constexpr int result_bytes(int warps, int head_dim_v) {
+  return warps * rows_per_warp * (padded_head_dim(head_dim_v) + result_padding + 2) * 4;
+}
+
+}  // namespace jit
