@@ -83,6 +83,22 @@ TEST(CompileSpace, TheDefaultCompilesOnEveryArchWithoutSpills) {
   }
 }
 
+// Whose tiles are blocks, so that they lie in shared memory.
+TEST(CompileSpace, DefaultsOfKnownScoresAreClean) {
+  std::vector<Wish> wishes;
+  for (const int head_dim : {64, 128})
+    wishes.push_back({{.head_dim = head_dim, .mask = mask::block_scores(128, 128)}, testing::sm_90a});
+  for (const auto& kernel : compile_all(wishes, Context(private_settings()))) {
+    if (!kernel) continue;
+    expect_sound(*kernel);
+    EXPECT_EQ(kernel->resources().spill_bytes(), 0) << kernel->report();
+    const auto* const config = std::get_if<ForwardWgmma>(&kernel->config());
+    ASSERT_NE(config, nullptr);
+    EXPECT_EQ(config->tile_q * config->tile_kv, 128 * 128);
+    EXPECT_NE(kernel->ptx().find("cp.async.bulk.shared::cluster.global.mbarrier"), std::string::npos);
+  }
+}
+
 // Of one architecture of each kind: without a conversion of e4m3, with products of 8 bits, and with a conversion alone.
 TEST(CompileSpace, DefaultsOfFp8QueriesHaveProductsOfWhatTheArchMultiplies) {
   struct Kind {

@@ -53,7 +53,8 @@ TEST(BlockMaskSpecTest, EachFieldMakesAnotherProgram) {
                                             {.mask = {}, .block_q = 64},
                                             {.mask = {}, .block_kv = 64},
                                             {.mask = {}, .ragged_q = true},
-                                            {.mask = {}, .ragged_kv = true}};
+                                            {.mask = {}, .ragged_kv = true},
+                                            {.mask = {}, .scores = true}};
   for (const BlockMaskSpec& spec : specs) sources.insert(block_mask_program(spec).source);
   EXPECT_EQ(sources.size(), specs.size());
 }
@@ -203,6 +204,67 @@ TEST(BlockMaskArgumentsTest, RefusesByName) {
     const Error error = error_of([&] { check_arguments(spec, arguments); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
     EXPECT_TRUE(error.field() == one.field) << error.what() << ", not " << one.field;
+    EXPECT_THAT(error.message(), HasSubstr(one.message));
+  }
+}
+
+TEST(BlockMaskArgumentsTest, ScoresHaveABitAndBlocksAPlace) {
+  const BlockMaskSpec spec{.mask = {}, .block_q = 64, .block_kv = 80, .scores = true};
+  using Shape = std::array<std::int64_t, 4>;
+  EXPECT_EQ(block_places_shape(spec, 2, 3, 65, 161), (Shape{2, 3, 2, 3}));
+  EXPECT_EQ(block_scores_shape(spec, 2, 3, 9), (Shape{2, 3, 9, 64 * 128 / 32}));  // of keys rounded up to 64
+}
+
+TEST(BlockMaskArgumentsTest, RefusesScoresByName) {
+  const BlockMaskSpec spec{.mask = {}, .block_q = 64, .block_kv = 128, .scores = true};
+  const BlockMaskArguments right{.block_mask = tensor(1, DType::int32, {2, 3, 5, 3}),
+                                 .block_places = tensor(2, DType::int32, {2, 3, 5, 3}),
+                                 .block_scores = tensor(3, DType::int32, {2, 3, 7, 256}),
+                                 .seqlen_q = 300,
+                                 .seqlen_kv = 300};
+  BlockMaskParams params;
+  EXPECT_EQ(fill_params(spec, right, params), (BlockMaskGrids{.classes = 30, .order = 6, .scores = 30}));
+  EXPECT_EQ(params.room, 7);
+  EXPECT_EQ(params.score_strides[2], 256);
+  struct Wrong {
+    const char *field, *message;
+    std::function<void(BlockMaskArguments&)> change;
+    bool scores = true;
+  };
+  const std::vector<Wrong> wrong = {
+      {"block_places", "is missing; spec.scores is true", [](auto& a) { a.block_places = {}; }},
+      {"block_scores", "is missing; spec.scores is true", [](auto& a) { a.block_scores = {}; }},
+      {"block_places", "was given; spec.scores is false", [](auto&) {}, false},
+      {"block_places", "has heads = 1; it must be 3",
+       [](auto& a) {
+         a.block_places = tensor(2, DType::int32, {2, 1, 5, 3});
+       }},
+      {"block_places", "has block_columns = 4; it must be 3",
+       [](auto& a) {
+         a.block_places = tensor(2, DType::int32, {2, 3, 5, 4});
+       }},
+      {"block_scores", "has score_words = 128; it must be 256",
+       [](auto& a) {
+         a.block_scores = tensor(3, DType::int32, {2, 3, 7, 128});
+       }},
+      {"block_scores", "shares memory with block_places",
+       [](auto& a) {
+         a.block_scores = tensor(2, DType::int32, {2, 3, 7, 256});
+       }},
+      {"block_places", "shares memory with block_mask",
+       [](auto& a) {
+         a.block_places = tensor(1, DType::int32, {2, 3, 5, 3});
+       }},
+      {"block_scores", "shares memory with map", [](auto& a) {
+         a.map = tensor(3, DType::uint8, {2, 3, 5, 3});
+       }}};
+  for (const Wrong& one : wrong) {
+    BlockMaskArguments arguments = right;
+    one.change(arguments);
+    BlockMaskSpec other = spec;
+    other.scores = one.scores;
+    const Error error = error_of([&] { check_arguments(other, arguments); });
+    EXPECT_EQ(error.field(), one.field) << error.what();
     EXPECT_THAT(error.message(), HasSubstr(one.message));
   }
 }

@@ -82,6 +82,9 @@ std::vector<Region> regions_of(const SmemSizes& sizes) {
     EXPECT_EQ(layout.stored_k_empty, layout.k_empty);
   }
   if (!sizes.p_in_registers) regions.push_back({"p", layout.p, panel_tile_bytes(rows, sizes.tile_kv), tile});
+  if (sizes.known_score_words > 0)
+    regions.push_back(
+        {"known_scores", layout.known_scores, sizes.stages_k * sizes.known_score_words * 4, 16});
   if (sizes.key_words) {
     regions.push_back({"key_words", layout.key_words, sizes.stages_k * sizes.tile_kv * 4, 8});
   }
@@ -155,6 +158,14 @@ void for_sizes(F f) {
 }
 
 TEST(SmemLayout, RegionsAreDisjointAlignedAndWithinTheTotal) { for_sizes(expect_disjoint); }
+
+// Bulk copies want multiples of 16 bytes.
+TEST(SmemLayout, KnownScores) {
+  for_sizes([](SmemSizes sizes) {
+    sizes.known_score_words = sizes.tile_q * 2 * ((sizes.tile_kv + 63) / 64);
+    expect_disjoint(sizes);
+  });
+}
 
 // Values of 8 bits take two rings, and O never lies over Q.
 TEST(SmemLayout, ElementsOf8Bits) {
@@ -252,6 +263,11 @@ TEST(SmemLayout, KnownSizes) {
   with_words.key_words = true;  // 4 bytes for each key of two stages, and the table
   EXPECT_EQ(smem_layout(with_words).total, layout.total + 2 * 128 * 4 + key_word_range_places * 8);
 
+  SmemSizes with_scores = sizes;
+  with_scores.known_score_words = 128 * 128 / 32;  // a bit for each score of two stages
+  EXPECT_EQ(smem_layout(with_scores).known_scores, 160 * kib);
+  EXPECT_EQ(smem_layout(with_scores).total, layout.total + 2 * 2 * kib);
+
   SmemSizes with_lengths = with_words;
   with_lengths.has_lengths = true;  // no table, four more numbers for each work tile, and a barrier
   EXPECT_EQ(smem_layout(with_lengths).total, layout.total + 2 * 128 * 4 + stages_work * 16 + 8);
@@ -265,7 +281,8 @@ struct Config {
 };
 
 TEST(SmemLayout, TakesSizesFromAConfig) {
-  constexpr SmemSizes sizes = smem_sizes<Config>(true, false);
+  constexpr SmemSizes sizes = smem_sizes<Config>(true, 768, false);
+  EXPECT_EQ(sizes.known_score_words, 768);
   EXPECT_EQ(to_string(sizes),
             "head_dim 40, head_dim_v 72, tile 192 x 80, stages 2 3 4, separate_o true, direct_o false, "
             "p_in_registers false, key_words true, persistent true, has_lengths false, bytes 2 2");

@@ -37,6 +37,7 @@ TEST(RowKeys, OfBuiltInMasks) {
   EXPECT_EQ(keys_seen(parse_mask("prefix(30) && window(20, 3)"), 10), "none");
   EXPECT_EQ(keys_seen(parse_mask("(prefix(30) && window(20, 3)) || window(0, 0)"), 10), "210..211");
   EXPECT_EQ(keys_seen(parse_mask("block_mask(64, 64, window(20, 3))"), 10), "190..214");
+  EXPECT_EQ(keys_seen(parse_mask("block_scores(64, 64)"), 10), "") << "bits tell";
 }
 
 TEST(RowKeys, WhatOnlyTensorsDecideIsNotKnown) {
