@@ -5,7 +5,7 @@
 namespace jit {
 namespace {
 
-constexpr double l2_bytes_per_clock = 45;
+constexpr double l2_bytes_per_clock = 64;
 constexpr double latency_clocks = 2000;  // two reads one after another, of parts that have just been written
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "generator/kernels/part_merge.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_split_kv/smem_layout.cuh"
+#include "templates/scheduling/request_kinds.cuh"
 
 namespace jit {
 namespace {
@@ -34,7 +35,7 @@ constexpr double crowded_bytes = 1310720;  // by what is more than enough over t
 constexpr double box_step_clocks = 900;    // of a warp from tile to tile, beside what it issues
 constexpr double issue_share = 1.6;        // of which it takes so many times the least
 constexpr double warps_that_issue = 4;     // at once, one in each quarter of a multiprocessor
-// One config serves all calls with split_keys, prefill among them, which wgmma computes several times as fast.
+// Prefill, which wgmma computes several times as fast. With split_keys one config serves all calls, prefill among them.
 constexpr double prefill_too = 1.7;
 // Instructions for an element of 8 bits that becomes one of 16: counted, not fitted.
 constexpr double slots_to(DType dtype) { return dtype == DType::bf16 ? 2 : 0.75; }
@@ -96,7 +97,7 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
   const Footprint needs = footprint(spec, config);
   const int spare = needs.register_cap - needs.registers;
   if (spare < 0) cycles *= 1.15 - spare * 0.01;
-  if (spec.split_keys != 0) cycles *= prefill_too;
+  if (spec.split_keys != 0 || shape.seqlen_q > few_queries) cycles *= prefill_too;
   return cycles * beside_other_families;
 }
 
