@@ -104,9 +104,12 @@ Plan untuned_backward_plan(ContextState& context, const AttentionSpec& spec, con
   const DeviceLimits limits = device_limits(device_info(device));
   if (!has_one_pass(spec, shape, deterministic, limits))
     return two_pass_plan(context, spec, shape, {}, {}, device, std::move(why));
-  BackwardWgmma config = std::get<BackwardWgmma>(untuned_order(spec, shape, limits).front());
-  config.deterministic = deterministic;
-  return one_pass_plan(context, spec, config, device, std::move(why));
+  for (const KernelConfig& config : untuned_order(spec, shape, limits)) {
+    const BackwardWgmma& one_pass = std::get<BackwardWgmma>(config);
+    if (one_pass.deterministic || !deterministic)
+      return one_pass_plan(context, spec, one_pass, device, std::move(why));
+  }
+  return two_pass_plan(context, spec, shape, {}, {}, device, std::move(why));
 }
 
 Plan backward_plan(ContextState& context, const AttentionSpec& spec, const PlanConfigs& configs, int device,

@@ -34,8 +34,10 @@ std::vector<Candidate> BackwardProblem::one_pass_candidates() const {
   const DeviceLimits limits = device_limits(device());
   if (!has_one_pass(kernel_spec_, shape(), deterministic_, limits)) return {};
   std::vector<Candidate> candidates = all_candidates(kernel_spec_, shape(), limits);
-  for (Candidate& candidate : candidates)
-    std::get<BackwardWgmma>(candidate.configs.front()).deterministic = deterministic_;
+  if (deterministic_)
+    std::erase_if(candidates, [](const Candidate& candidate) {
+      return !std::get<BackwardWgmma>(candidate.configs.front()).deterministic;
+    });
   return candidates;
 }
 
@@ -76,8 +78,8 @@ std::string BackwardProblem::rejection(const PlanConfigs& configs) const {
     if (!reason.empty()) return reason;
   }
   const BackwardWgmma* const one_pass = std::get_if<BackwardWgmma>(&configs.front());
-  if (one_pass && one_pass->deterministic != deterministic_)
-    return fmt::format("deterministic must be {}, as the call has it", deterministic_);
+  if (one_pass && deterministic_ && !one_pass->deterministic)
+    return "deterministic must be true, as the call has it";
   return "";
 }
 

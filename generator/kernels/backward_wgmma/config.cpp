@@ -85,6 +85,9 @@ HeadShares head_shares(int heads, int key_tiles, int sm_count, int most_sharers)
 
 int heads_dealt_together(const AttentionSpec& spec, int heads, int key_tiles, int sm_count) {
   if (!drops_keys(spec) || heads == 0 || key_tiles == 0) return 1;
+  // Of a block's work under a causal mask, what a head's first tile is: how late the last one may end.
+  constexpr double little = 0.11;
+  if (2.0 * sm_count / (static_cast<double>(heads) * (key_tiles + 1)) < little) return 1;
   constexpr double tiles_per_block = 1.5;
   const int fewest = static_cast<int>(std::ceil(tiles_per_block * sm_count / key_tiles));
   const int groups = std::max(1, heads / fewest);
@@ -138,8 +141,15 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
 
 std::vector<BackwardWgmma> Family<BackwardWgmma>::space(const Case& problem) {
   if (problem.limits.arch != arch_of_tma) return {};
-  // Many queries where they fit: waits are as long for more of them. Then four buffers: loads are further ahead.
-  return {{.stages = 4}, {.stages = 2}, {.tile_q = 128}};
+  // Many queries where they fit: waits are as long for more of them. Then four buffers: loads are further ahead. Turns
+  // save zeros, which is more than waiting costs where sequences are short.
+  std::vector<BackwardWgmma> configs;
+  for (const bool deterministic : {false, true}) {
+    if (deterministic && !is_plain(problem.spec)) continue;
+    for (const auto& [tile_q, stages] : {std::pair{64, 4}, {64, 2}, {128, 2}})
+      configs.push_back({.tile_q = tile_q, .stages = stages, .deterministic = deterministic});
+  }
+  return configs;
 }
 
 }  // namespace jit

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "generator/kernels/backward_wgmma/family.h"
+#include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
 
 namespace jit {
@@ -12,13 +13,16 @@ constexpr double flops_per_clock = 4096;
 constexpr double step_clocks = 2000;        // of a step, in which no product runs (docs/notebook.md)
 constexpr double step_clocks_beside = 900;  // the same beside a consumer of dQ
 constexpr double block_clocks = 6000;       // keys that come, gradients that leave
+// How much longer steps take where blocks wait for turns, on an H200 (docs/notebook.md): under a mask, and without one or
+// with head dims up to 64.
+constexpr double with_turns = 1.06, with_more_turns = 1.12;
 // Of the GPU: what kernels around this one read and write in a clock.
 constexpr double bytes_per_clock = 2000;
 
 // Of all kernels around, for each query of each head: delta of rows of dO and O, zeros and the rounding of sums.
-double bytes_around(const AttentionSpec& spec) {
+double bytes_around(const AttentionSpec& spec, const BackwardWgmma& config) {
   const double element = size_of(spec.dtype), sums = sizeof(float) * spec.head_dim;
-  const double zeros = sums, rounding = sums + element * spec.head_dim;
+  const double zeros = config.deterministic ? 0 : sums, rounding = sums + element * spec.head_dim;
   return 2 * element * spec.value_head_dim() + zeros + rounding;
 }
 
@@ -30,15 +34,16 @@ double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& sh
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
   const double q = config.tile_q, kv = backward_wgmma::tile_kv(spec);
   const bool beside = backward_wgmma::has_query_consumer(spec, config) && !backward_wgmma::has_roles(spec);
-  const double step =
-      2 * q * kv * (3 * d + 2 * dv) / flops_per_clock + (beside ? step_clocks_beside : step_clocks);
+  double step = 2 * q * kv * (3 * d + 2 * dv) / flops_per_clock + (beside ? step_clocks_beside : step_clocks);
+  const bool is_small = beside || q > backward_wgmma::rows_per_warpgroup;
+  if (config.deterministic) step *= is_small || !drops_keys(spec) ? with_more_turns : with_turns;
   const double steps = std::ceil(static_cast<double>(shape.seqlen_q) / q) * spec.gqa_ratio;
   const int heads = shape.batch * shape.heads_q / spec.gqa_ratio;
   const int key_tiles = static_cast<int>(std::ceil(static_cast<double>(shape.seqlen_kv) / kv));
   const double tiles_of_block = config.deterministic
                                     ? backward_wgmma::head_shares(heads, key_tiles, limits.sm_count, 1).rounds
                                     : std::ceil(static_cast<double>(heads) * key_tiles / limits.sm_count);
-  const double around = bytes_around(spec) * shape.batch * shape.heads_q * shape.seqlen_q;
+  const double around = bytes_around(spec, config) * shape.batch * shape.heads_q * shape.seqlen_q;
   return tiles_of_block * (steps * step + block_clocks) + around / bytes_per_clock;
 }
 

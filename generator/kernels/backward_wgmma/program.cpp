@@ -73,8 +73,8 @@ Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams "
       "gradients{}{}) {{\n{}  backward_wgmma::{}<Config>(params, gradients{});\n}}\n",
       threads, program.name, turns ? ", const __grid_constant__ backward_wgmma::Turns turns" : "",
-      dropout.parameter, turns ? "  backward_wgmma::count_turns<Config>(params, gradients, turns);\n" : "", call,
-      dropout.argument);
+      dropout.parameter, turns ? "  backward_wgmma::count_turns<Config>(params, gradients, turns);\n" : "",
+      call, dropout.argument);
   return program;
 }
 

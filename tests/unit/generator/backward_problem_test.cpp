@@ -61,7 +61,7 @@ TEST(BackwardProblem, OnePassAndTwoCompete) {
       for (const Candidate& candidate : few) {
         EXPECT_TRUE(problem.can_run(candidate.configs)) << to_string(candidate.configs);
         if (const auto* one_pass = std::get_if<BackwardWgmma>(&candidate.configs.front())) {
-          EXPECT_EQ(one_pass->deterministic, deterministic);
+          EXPECT_TRUE(one_pass->deterministic || !deterministic);
         }
       }
     }
@@ -108,6 +108,26 @@ TEST(BackwardProblem, AnExhaustiveSearchTakesAllKernels) {
   EXPECT_TRUE(kernels.contains(to_string(BackwardWgmma{.stages = 4})));
 }
 
+// Turns save zeros, and cost waiting.
+TEST(BackwardProblem, ShortMaskedSequencesTakeTurns) {
+  const auto takes_turns = [](const AttentionSpec& spec, int tokens) {
+    const ProblemShape shape{.pass = Pass::backward,
+                             .batch = 16384 / tokens,
+                             .heads_q = 2048 / spec.head_dim,
+                             .seqlen_q = tokens,
+                             .seqlen_kv = tokens};
+    return std::get<BackwardWgmma>(untuned_order(spec, shape, device_limits(hopper)).front()).deterministic;
+  };
+  for (const int head_dim : {128, 256}) {
+    const AttentionSpec causal{.head_dim = head_dim, .mask = mask::causal()};
+    EXPECT_TRUE(takes_turns(causal, 512)) << head_dim;
+    EXPECT_FALSE(takes_turns(causal, 2048)) << head_dim;
+    EXPECT_FALSE(takes_turns({.head_dim = head_dim}, 512)) << head_dim;
+  }
+  EXPECT_FALSE(takes_turns({.head_dim = 64, .mask = mask::causal()}, 512));
+  EXPECT_FALSE(takes_turns(ragged({.mask = mask::causal()}), 512));
+}
+
 TEST(BackwardProblem, WhatCannotServeIsNotRun) {
   const BackwardProblem problem = problem_of({}, hopper);
   const PlanConfigs pair = {BackwardDqMmaSync{}, BackwardDkvMmaSync{}};
@@ -122,8 +142,7 @@ TEST(BackwardProblem, WhatCannotServeIsNotRun) {
                                                              {pair[0], BackwardDkvMmaSync{.tile_kv = 17}},
                                                              {BackwardWgmma{}, BackwardWgmma{}},
                                                              {pair[0], pair[1], pair[1]},
-                                                             {BackwardWgmma{.tile_q = 128}},
-                                                             {BackwardWgmma{.deterministic = true}}})
+                                                             {BackwardWgmma{.tile_q = 128}}})
     EXPECT_FALSE(problem.can_run(configs)) << to_string(configs);
   EXPECT_TRUE(problem_of({}, hopper, true).can_run({BackwardWgmma{.deterministic = true}}));
   EXPECT_FALSE(problem_of({}, hopper, true).can_run({BackwardWgmma{}}));
