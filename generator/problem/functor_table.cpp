@@ -155,8 +155,8 @@ bool keeps_known_score(const HostFunctor& f, const Place& at) {
   if (!keeps_block(f, at)) return false;
   const std::optional<std::int64_t> block = place_of_block(f, at);
   if (!block) return true;
-  const ScoreBitPlace place = score_bit_place(static_cast<int>(at.q % f.whole(0)),
-                                              static_cast<int>(at.k % f.whole(1)), f.whole(0));
+  const ScoreBitPlace place =
+      score_bit_place(static_cast<int>(at.q % f.whole(0)), static_cast<int>(at.k % f.whole(1)), f.whole(0));
   const auto word = static_cast<std::int64_t>(f.tensors[2].at({at.b, at.h, *block, place.word}));
   return (word >> place.bit & 1) != 0;
 }
@@ -269,18 +269,19 @@ constexpr std::array masks = {
                     .parameters = block_parameters,
                     .tensors = block_tensors},
         .keep = keeps_block},
-    MaskRow{.functor = {.name = "block_scores",
-                        .device_type = "BlockScores<within, block_mask, block_places, block_scores, block_q, "
-                                       "block_kv>",
-                        .device_file = "problem/block_scores.cuh",
-                        .has_within = true,
-                        .doc = "the same, of partial blocks by a bit for each score; another mask is asked about "
-                               "those that have none",
-                        .parameters = block_parameters,
-                        .tensors = block_scores_tensors},
-            .knows_scores = true,
-            .keep = keeps_known_score,
-            .decides = knows_score},
+    MaskRow{
+        .functor = {.name = "block_scores",
+                    .device_type = "BlockScores<within, block_mask, block_places, block_scores, block_q, "
+                                   "block_kv>",
+                    .device_file = "problem/block_scores.cuh",
+                    .has_within = true,
+                    .doc = "the same, of partial blocks by a bit for each score; another mask is asked about "
+                           "those that have none",
+                    .parameters = block_parameters,
+                    .tensors = block_scores_tensors},
+        .knows_scores = true,
+        .keep = keeps_known_score,
+        .decides = knows_score},
 };
 
 constexpr std::array scores = {

@@ -91,9 +91,8 @@ ClassOfTile block_classes(const MaskNode& node, const Scene& scene) {
     throw Error(ErrorCode::invalid_argument, "validate", "block_mask",
                 "tensor block_mask is not given, and the mask reads it");
   const TileClass of_blocks = node.row->knows_scores ? TileClass::partial : TileClass::full;
-  const ClassOfTile within = node.a && !node.row->knows_scores
-                                 ? classes_of(*node.a, scene)
-                                 : [=](const TileBounds&) { return of_blocks; };
+  const ClassOfTile within = node.a && !node.row->knows_scores ? classes_of(*node.a, scene)
+                                                               : [=](const TileBounds&) { return of_blocks; };
   return
       [=, table = given->second, b = scene.batch, h = scene.head, block_q = std::get<int>(node.arguments[0]),
        block_kv = std::get<int>(node.arguments[1])](const TileBounds& tile) {

@@ -271,8 +271,10 @@ class BlockMask:
             )
         together = dict(self.tensors)
         for name, array in (tensors or {}).items():
-            known = self.read if name in self.read else together
-            if known.setdefault(name, array) is not array:
+            known = self.read.get(name, together.get(name))
+            if known is None:
+                together[name] = array
+            elif known is not array:
                 raise InvalidArgumentError(
                     f"{name}: is not the array that the block mask was made with; leave it out", "validate", name
                 )

@@ -129,7 +129,8 @@ void bind_block_mask(nb::module_& module) {
              "full_indices"_a = nb::none(), "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(),
              "seqused_q"_a = nb::none(), "seqused_k"_a = nb::none(), "cache_leftpad"_a = nb::none(),
              "room"_a = 0, "stream"_a = nb::none(),
-             "(the table of a BlockMask, of the framework of `like`, which errors call `like_name`), with room for the "
+             "(the table of a BlockMask, of the framework of `like`, which errors call `like_name`), with "
+             "room for the "
              "scores of blocks also their places and bits.");
 }
 

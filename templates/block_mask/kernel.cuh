@@ -229,7 +229,8 @@ __device__ __forceinline__ void write_scores(const BlockMaskParams& params, cons
     if (column >= params.block_columns) break;
     const int place = before + __popc(partial & bits_between(0, 0, i));
     const bool has_place = (partial >> i & 1) != 0 && place < params.room;
-    if (lane_id() == 0) params.places[from(params.place_strides, first.row) + column] = has_place ? place : -1;
+    if (lane_id() == 0)
+      params.places[from(params.place_strides, first.row) + column] = has_place ? place : -1;
     if (!has_place) continue;
     write_score_bits<Config>(params.scores + from(params.score_strides, place), mask, context,
                              first.row * Config::block_q, column * Config::block_kv);

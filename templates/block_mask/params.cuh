@@ -35,7 +35,7 @@ struct BlockMaskParams {
   int block_words;  ///< of bits
   int cut_row;      ///< the last row where it has fewer queries than the others; else -1
   BlockMaskStep step;
-  int* places;              ///< (batch, heads, block_rows, block_columns), the last one dense
+  int* places;  ///< (batch, heads, block_rows, block_columns), the last one dense
   long long place_strides[3];
   int block_columns;
   unsigned* scores;  ///< (batch, heads, room, words of a block), the last one dense

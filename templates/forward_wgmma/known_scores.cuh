@@ -35,7 +35,8 @@ __device__ __forceinline__ void expect_known_scores(unsigned full) {
 /// each 64 keys. By one thread.
 template <class Config>
 __device__ __forceinline__ void load_known_scores(unsigned target, const unsigned* words, unsigned full) {
-  constexpr int block_q = TileMask<Config>::queries_of_block, tile_words = KernelTraits<Config>::known_score_words;
+  constexpr int block_q = TileMask<Config>::queries_of_block,
+                tile_words = KernelTraits<Config>::known_score_words;
   constexpr int column_words = score_words(Config::tile_q, score_word_keys);
   constexpr int pieces = Config::tile_q == block_q ? 1 : tile_words / column_words;
   constexpr int piece_words = tile_words / pieces;

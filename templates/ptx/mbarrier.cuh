@@ -29,8 +29,7 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(unsigned barrier, int 
 
 /// Lets the phase wait for `bytes` more bytes, in front of the arrival of the one who starts their copy.
 __device__ __forceinline__ void mbarrier_expect_tx(unsigned barrier, int bytes) {
-  asm volatile("mbarrier.expect_tx.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
+  asm volatile("mbarrier.expect_tx.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
 /// Whether the phase of this parity is over. Does not wait.

@@ -110,6 +110,19 @@ TEST_F(CliBlockMap, RunSeesTheseBlocks) {
   }
 }
 
+// With bits for some of the blocks, and with more room than there are blocks.
+TEST_F(CliBlockMap, RunByKnownScores) {
+  const Array q = random_file("q", {batch, 70, heads, dim}), k = random_file("k", {batch, 100, heads, dim}),
+              v = random_file("v", {batch, 100, heads, dim});
+  const Array map = random_map("map", {1, heads, 3, 3});
+  for (const char* room : {"2", "20"}) {
+    const ToolResult result = run({"--block-map", file("map"), "--mask", "causal", "--block-scores", room});
+    ASSERT_EQ(result.status, 0) << result.err;
+    EXPECT_NE(result.out.find("block_scores(32, 48, causal)"), std::string::npos) << result.out;
+    for (int b = 0; b < batch; ++b) expect_entry(q, k, v, tool::read_npy(file("o")), map, b, true);
+  }
+}
+
 TEST_F(CliBlockMap, RunOfRaggedSequences) {
   const Array q = random_file("q", {33 + 60, heads, dim}), k = random_file("k", {90 + 52, heads, dim}),
               v = random_file("v", {90 + 52, heads, dim});
@@ -137,7 +150,7 @@ TEST_F(CliBlockMap, TablesAreMadeOnTheDevice) {
   options.batch = batch;
   options.heads = heads;
   options.seqlen_q = options.seqlen_kv = 128;
-  options.block_map = {.path = file("map"), .sides = {block_q, block_kv}};
+  options.block_map = {.path = file("map"), .sides = {block_q, block_kv}, .scores = 5};
   tool::Problem problem = tool::build_problem(options);
   const double share = tool::kept_share(problem).value();
   const auto bit = [&](std::int64_t slice, int row, int column, int word) {
@@ -155,6 +168,12 @@ TEST_F(CliBlockMap, TablesAreMadeOnTheDevice) {
       tensors.make_block_mask(problem, Context(settings));
       EXPECT_NE(tensors.addresses().at("block_mask"), nullptr);
     }
+    const Array& places = problem.tensors.at("block_places");
+    const std::int64_t known =
+        std::count_if(places.as<std::int32_t>(), places.as<std::int32_t>() + places.elements(),
+                      [](std::int32_t place) { return place >= 0; });
+    EXPECT_EQ(known > 0, made);
+    EXPECT_LE(known, batch * heads * 5);
     for (int slice = 0; slice < batch * heads; ++slice) {
       for (int row = 0; row < 4; ++row) {
         for (int column = 0; column < 3; ++column) {
@@ -202,6 +221,7 @@ TEST_F(CliBlockMap, WhatDoesNotFitIsRefused) {
   expect_bad_input(run({"--block-map", file("map")}), "is float32 (3, 3); it must be of bool or uint8");
   expect_bad_input(run({"--block-map", file("none")}), "there is no such file");
   expect_bad_input(run({}), "--block-size requires --block-map");
+  refuse({3, 3}, "--block-scores", {"--block-scores", "0"});
   random_map("map", {3, 3});
   write("table", tool::zeros(DType::int32, {1, 1, 3, 2}));
   expect_bad_input(run({"--block-map", file("map"), "--tensor", "block_mask=" + file("table")}),

@@ -233,7 +233,23 @@ TEST_F(BlockScoresTest, ForwardByBitsIsThatOfTheMask) {
   EXPECT_GT(known, 3);
 }
 
-// Whatever kernel the cost model takes, on any architecture.
+// Products of 8 bits, and keys of 8 bits that are widened, whose consumers look up each bit.
+TEST_F(BlockScoresTest, ElementsOf8Bits) {
+  if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "forward_wgmma runs on sm_90a only";
+  Pair pair{.problem = {.batch = 1, .heads_kv = 2, .seqlen_q = 140, .seqlen_kv = 200},
+            .blocks = {.mask = parsed("document"), .block_q = 64, .block_kv = 64}};
+  pair.problem.spec.head_dim = 64;
+  pair.problem.spec.dtype = DType::fp8_e4m3;
+  EXPECT_GT(
+      expect_equal_bits(pair, parse_config("family=forward_wgmma tile_q=64 tile_kv=64 separate_o=true")), 2);
+  pair.problem.spec.dtype = DType::bf16;
+  pair.problem.spec.kv_dtype = DType::fp8_e4m3;
+  EXPECT_GT(expect_equal_bits(pair, parse_config("family=forward_wgmma tile_q=64 tile_kv=64 stages_stored=1 "
+                                                 "converter_warps=2")),
+            2);
+}
+
+// Those without bits in shared memory, on any architecture.
 TEST_F(BlockScoresTest, OtherKernelsAskBits) {
   Pair pair{.problem = {.batch = 1, .heads_kv = 2, .seqlen_q = 90, .seqlen_kv = 210},
             .blocks = {.mask = parsed("document || text(stripes)"), .block_q = 32, .block_kv = 64}};

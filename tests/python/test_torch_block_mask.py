@@ -32,8 +32,8 @@ def segments_of(q):
     return torch.randint(4, q.shape[:2], dtype=torch.int32, device=q.device).sort(-1).values
 
 
-def of_segments(q, k, segment):
-    return ja.block_mask(q, k, mask=SEGMENTS, tensors={"segment": segment}, block_size=(32, 16))
+def of_segments(q, k, segment, scores=False):
+    return ja.block_mask(q, k, mask=SEGMENTS, tensors={"segment": segment}, block_size=(32, 16), scores=scores)
 
 
 def of_flex(q, k, rule=near, heads=None):
@@ -72,12 +72,13 @@ def assert_near(ours, right):
         assert a.shape == b.shape and (a.double() - b).abs().max() <= 0.02 * b.abs().max()
 
 
-@pytest.mark.parametrize("kind", ["own", "flex", "flex by head"])
+@pytest.mark.parametrize("kind", ["own", "own, all scores known", "own, some known", "flex", "flex by head"])
 def test_eager_compiled_and_with_gradients(make, kind):
     q, k, v = random_qkv(make)
-    if kind == "own":
+    if kind.startswith("own"):
         segment = segments_of(q)
-        given = dict(block_mask=of_segments(q, k, segment))
+        scores = {"own": False, "own, all scores known": True}.get(kind, 2)
+        given = dict(block_mask=of_segments(q, k, segment, scores))
         b, _, i, j = positions(q, k)
         keep = (segment[b, i] == segment[b, j]) | (j < 3)
         plain = given["block_mask"]

@@ -1,5 +1,7 @@
 #include "block_map.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -42,6 +44,12 @@ void add_block_map_options(CLI::App& app, BlockMapOptions& options) {
       ->expected(2)
       ->capture_default_str()
       ->needs(map);
+  app.add_option(
+         "--block-scores", options.scores,
+         "Bits are kept for the scores of so many of these blocks of each batch entry and head that are "
+         "seen in part; --mask is asked about others")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31))
+      ->needs(map);
 }
 
 std::optional<BlockMap> read_block_map(const BlockMapOptions& options, const BlockMapSizes& sizes,
@@ -51,9 +59,11 @@ std::optional<BlockMap> read_block_map(const BlockMapOptions& options, const Blo
                         .block_q = options.sides[0],
                         .block_kv = options.sides[1],
                         .ragged_q = spec.sequences_q == SequenceKind::ragged,
-                        .ragged_kv = spec.sequences_kv == SequenceKind::ragged},
+                        .ragged_kv = spec.sequences_kv == SequenceKind::ragged,
+                        .scores = options.scores > 0},
                .sizes = sizes,
-               .blocks = read_npy(options.path)};
+               .blocks = read_npy(options.path),
+               .room = options.scores};
   validate(map.spec);
   const std::string given = fmt::format("--block-map {} is {}", options.path, describe(map.blocks));
   if (map.blocks.shape.size() == 2) map.blocks.shape.insert(map.blocks.shape.begin(), {1, 1});
@@ -63,20 +73,33 @@ std::optional<BlockMap> read_block_map(const BlockMapOptions& options, const Blo
                    "rows, columns)");
   }
   check_shape(map, given);
-  spec.mask = mask::block_mask(map.spec.block_q, map.spec.block_kv, map.spec.mask);
+  const auto over = map.spec.scores ? mask::block_scores : mask::block_mask;
+  spec.mask = over(map.spec.block_q, map.spec.block_kv, map.spec.mask);
   return map;
 }
 
-Array empty_table(const BlockMap& map) {
-  const auto& [batch, heads_q, seqlen_q, seqlen_kv] = map.sizes;
-  const auto shape = block_mask_shape(map.spec, batch, heads_q, seqlen_q, seqlen_kv);
-  return zeros(DType::int32, {shape.begin(), shape.end()});
+std::vector<std::string> written_tensors(const BlockMap& map) {
+  if (!map.spec.scores) return {"block_mask"};
+  return {"block_mask", "block_places", "block_scores"};
 }
 
 void add_known_table(const BlockMap& map, NamedArrays& tensors) {
-  if (tensors.contains("block_mask"))
-    throw BadInput("--tensor block_mask is given beside --block-map, which makes it; give one of them");
-  Array table = empty_table(map);
+  for (const std::string& name : written_tensors(map)) {
+    if (tensors.contains(name))
+      throw BadInput(
+          fmt::format("--tensor {} is given beside --block-map, which makes it; give one of them", name));
+  }
+  const auto& [batch, heads_q, seqlen_q, seqlen_kv] = map.sizes;
+  const auto empty = [](const std::array<std::int64_t, 4>& shape) {
+    return zeros(DType::int32, {shape.begin(), shape.end()});
+  };
+  if (map.spec.scores) {
+    Array places = empty(block_places_shape(map.spec, batch, heads_q, seqlen_q, seqlen_kv));
+    std::fill(places.bytes.begin(), places.bytes.end(), decltype(places.bytes)::value_type{0xff});  // -1
+    tensors.emplace("block_places", std::move(places));
+    tensors.emplace("block_scores", empty(block_scores_shape(map.spec, batch, heads_q, map.room)));
+  }
+  Array table = empty(block_mask_shape(map.spec, batch, heads_q, seqlen_q, seqlen_kv));
   const bool is_all_seen = map.spec.mask == Mask();
   const std::vector<std::int64_t>& given = map.blocks.shape;
   const std::int64_t rows = table.shape[2], words = table.shape[3], columns = given[3];
@@ -97,9 +120,14 @@ void add_known_table(const BlockMap& map, NamedArrays& tensors) {
   tensors.emplace("block_mask", std::move(table));
 }
 
-BlockMaskArguments block_mask_arguments(BlockMap& map, Array& table, NamedArrays& tensors,
-                                        const Place& place) {
-  BlockMaskArguments arguments{.block_mask = view(table, place(table)),
+BlockMaskArguments block_mask_arguments(BlockMap& map, NamedArrays& tensors, const Place& place) {
+  const auto written = [&](const char* name) {
+    Array& array = tensors.at(name);
+    return view(array, place(array));
+  };
+  BlockMaskArguments arguments{.block_mask = written("block_mask"),
+                               .block_places = map.spec.scores ? written("block_places") : TensorView(),
+                               .block_scores = map.spec.scores ? written("block_scores") : TensorView(),
                                .seqlen_q = map.sizes.seqlen_q,
                                .seqlen_kv = map.sizes.seqlen_kv,
                                .heads_q = map.sizes.heads_q,

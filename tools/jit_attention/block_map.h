@@ -28,6 +28,7 @@ using Place = std::function<void*(Array&)>;
 struct BlockMapOptions {
   std::string path;  ///< empty: not given
   std::vector<int> sides = {128, 128};
+  std::int64_t scores = 0;  ///< blocks of each batch entry and head whose scores the table knows
 };
 void add_block_map_options(CLI::App& app, BlockMapOptions& options);
 
@@ -42,7 +43,8 @@ struct BlockMapSizes {
 struct BlockMap {
   BlockMaskSpec spec;  ///< its mask: that within the blocks
   BlockMapSizes sizes;
-  Array blocks;  ///< uint8 (batch or 1, heads or 1, rows, columns)
+  Array blocks;           ///< uint8 (batch or 1, heads or 1, rows, columns)
+  std::int64_t room = 0;  ///< for the scores of blocks, with spec.scores
 };
 
 /// Reads the file, and puts the mask of `spec` within its blocks; nothing where no file is given. Throws BadInput, also
@@ -50,16 +52,16 @@ struct BlockMap {
 std::optional<BlockMap> read_block_map(const BlockMapOptions& options, const BlockMapSizes& sizes,
                                        AttentionSpec& spec);
 
-/// Zeros of the shape of the table, for all batch entries and heads.
-Array empty_table(const BlockMap& map);
-
 /// Adds tensor block_mask, what is known of the table without a device: blocks of which something may be seen, and, where
-/// that is all of each, so much. Rows are in their own order. Throws BadInput where there is such a tensor.
+/// that is all of each, so much. Rows are in their own order. Where it is to know scores, also block_places and
+/// block_scores, by which none is known yet. Throws BadInput where there is such a tensor.
 void add_known_table(const BlockMap& map, NamedArrays& tensors);
 
-/// The arguments of jit::block_mask that writes `table`, without those of sequences that differ in length. Of `tensors`
-/// it is given those that the mask reads.
-BlockMaskArguments block_mask_arguments(BlockMap& map, Array& table, NamedArrays& tensors,
-                                        const Place& place);
+/// The tensors that jit::block_mask writes.
+std::vector<std::string> written_tensors(const BlockMap& map);
+
+/// The arguments of jit::block_mask, which writes some of `tensors` and is given those that the mask reads, without those
+/// of sequences that differ in length.
+BlockMaskArguments block_mask_arguments(BlockMap& map, NamedArrays& tensors, const Place& place);
 
 }  // namespace jit::tool

@@ -145,21 +145,18 @@ void DeviceTensors::make_block_mask(Problem& problem, const Context& context) {
   BlockMap& map = *problem.block_map;
   const DeviceBuffer blocks(device_, std::max<std::size_t>(1, map.blocks.bytes.size()));
   blocks.upload(map.blocks.bytes.data(), map.blocks.bytes.size());
-  Array& known = problem.tensors.at("block_mask");
-  Array table = empty_table(map);
-  buffers_.emplace_back(device_, std::max<std::size_t>(1, table.bytes.size()));
-  const DeviceBuffer& made = buffers_.back();
   const Place place = [&](Array& array) -> void* {
     if (&array == &map.blocks) return blocks.data();
-    if (&array == &table) return made.data();
     for (const auto& [name, given] : problem.tensors)
       if (&given == &array) return addresses_.at(name);
     return nullptr;
   };
-  block_mask(map.spec, context)(block_mask_arguments(map, table, problem.tensors, place));
-  made.download(table.bytes.data(), table.bytes.size());
-  known = std::move(table);
-  addresses_["block_mask"] = made.data();
+  block_mask(map.spec, context)(block_mask_arguments(map, problem.tensors, place));
+  for (const std::string& name : written_tensors(map)) {
+    Array& array = problem.tensors.at(name);
+    const auto buffer = std::ranges::find(buffers_, addresses_.at(name), &DeviceBuffer::data);
+    buffer->download(array.bytes.data(), array.bytes.size());
+  }
 }
 
 }  // namespace jit::tool

@@ -404,8 +404,7 @@ BackwardArguments backward_arguments(RunProblem& problem, const Place& place) {
 
 BlockMaskArguments block_mask_arguments(RunProblem& problem, const Place& place) {
   RunArrays& arrays = problem.arrays;
-  BlockMaskArguments arguments =
-      block_mask_arguments(*problem.block_map, arrays.tensors.at("block_mask"), arrays.tensors, place);
+  BlockMaskArguments arguments = block_mask_arguments(*problem.block_map, arrays.tensors, place);
   for (const auto& [array, view_of] : {std::pair{&arrays.cu_seqlens_q, &arguments.cu_seqlens_q},
                                        {&arrays.cu_seqlens_k, &arguments.cu_seqlens_k},
                                        {&arrays.seqused_q, &arguments.seqused_q},

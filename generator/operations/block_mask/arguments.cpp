@@ -126,17 +126,17 @@ void read_scores(const BlockMaskSpec& spec, const BlockMaskArguments& arguments,
 void check_apart(std::string_view name, const TensorView& written, const BlockMaskArguments& arguments) {
   check_no_self_overlap(name, written);
   for (const auto& [other, tensor] : {std::pair<std::string_view, const TensorView&>{"map", arguments.map},
-                                     {"partial.counts", arguments.partial.counts},
-                                     {"partial.indptr", arguments.partial.indptr},
-                                     {"partial.indices", arguments.partial.indices},
-                                     {"full.counts", arguments.full.counts},
-                                     {"full.indptr", arguments.full.indptr},
-                                     {"full.indices", arguments.full.indices},
-                                     {"cu_seqlens_q", arguments.cu_seqlens_q},
-                                     {"cu_seqlens_k", arguments.cu_seqlens_k},
-                                     {"seqused_q", arguments.seqused_q},
-                                     {"seqused_k", arguments.seqused_k},
-                                     {"cache_leftpad", arguments.cache_leftpad}}) {
+                                      {"partial.counts", arguments.partial.counts},
+                                      {"partial.indptr", arguments.partial.indptr},
+                                      {"partial.indices", arguments.partial.indices},
+                                      {"full.counts", arguments.full.counts},
+                                      {"full.indptr", arguments.full.indptr},
+                                      {"full.indices", arguments.full.indices},
+                                      {"cu_seqlens_q", arguments.cu_seqlens_q},
+                                      {"cu_seqlens_k", arguments.cu_seqlens_k},
+                                      {"seqused_q", arguments.seqused_q},
+                                      {"seqused_k", arguments.seqused_k},
+                                      {"cache_leftpad", arguments.cache_leftpad}}) {
     if (tensor.is_present()) check_no_overlap(name, written, other, tensor);
   }
   for (const NamedTensor& tensor : arguments.tensors)

@@ -45,9 +45,8 @@ Program block_mask_program(const BlockMaskSpec& spec) {
   Program program;
   program.threads = block_mask_threads;
   program.name = fmt::format("block_mask_{}x{}_{}", spec.block_q, spec.block_kv, problem_name(attention));
-  program.facts = {
-      {"spec", fmt::format("block_mask {}x{}{} {}", spec.block_q, spec.block_kv,
-                           spec.scores ? " with scores" : "", to_string(attention))}};
+  program.facts = {{"spec", fmt::format("block_mask {}x{}{} {}", spec.block_q, spec.block_kv,
+                                        spec.scores ? " with scores" : "", to_string(attention))}};
   std::string& source = program.source;
   source =
       fmt::format("// Block mask of {} queries by {} keys: {}. Generated: change the spec, not this file.\n",
