@@ -363,5 +363,21 @@ TEST_F(SplitClusterTest, RequestsOfAllLengths) {
   }
 }
 
+// Keys and values of 8 bits with a scale for each head, under queries of 16 bits and of 8.
+TEST_F(SplitClusterTest, KeysOfEightBits) {
+  std::vector<KernelCase> cases;
+  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp8_e4m3}) {
+    AttentionCase problem{.batch = 2, .heads_kv = 2, .seqlen_q = 3, .seqlen_kv = 170};
+    problem.spec.dtype = dtype;
+    problem.spec.head_dim = 64;
+    problem.spec.gqa_ratio = 3;
+    if (dtype != DType::fp8_e4m3) problem.spec.kv_dtype = DType::fp8_e4m3;
+    problem.seed = reference::test_seed();
+    cases.push_back(
+        {problem, parse_config("family=forward_split_cluster cluster=4 block_warps=2 tile_kv=32 stages=2")});
+  }
+  expect_all_right(cases);
+}
+
 }  // namespace
 }  // namespace jit::testing
