@@ -88,8 +88,9 @@ void Kernel::set_dynamic_smem(int device, int bytes) const {
 
 void Kernel::allow_large_cluster(int device) const {
   const std::lock_guard lock(loaded_->attributes);
-  check(driver().cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, handle_, device),
-        "cuKernelSetAttribute", ErrorCode::load_failed);
+  check(
+      driver().cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, handle_, device),
+      "cuKernelSetAttribute", ErrorCode::load_failed);
 }
 
 void Kernel::force_load(int device) const {

@@ -89,7 +89,7 @@ struct ForwardSplitWgmma {
 /// (templates/forward_split_cluster).
 struct ForwardSplitCluster {
   int cluster = 8;                  ///< blocks that share the keys of a tile of rows: 1, 2, 4, 8 or 16
-  int key_warps = 4;                ///< warps of a block, each of which has keys of its own
+  int block_warps = 4;              ///< warps of a block, each of which has keys of its own
   int tile_kv = 16;                 ///< keys per step of a warp
   int stages = 4;                   ///< buffers of a warp for tiles of keys and values
   Rescale rescale = Rescale::lazy;  ///< when the output is rescaled to a new row maximum
@@ -143,9 +143,9 @@ struct BackwardWgmma {
 };
 
 /// The list of kernel families: their order is that in which equal ones are tried.
-using KernelConfig = std::variant<ForwardMmaSync, ForwardWgmma, ForwardSplitKv, ForwardSplitWgmma,
-                                  ForwardSplitCluster, ForwardMlaWgmma, BackwardDqMmaSync, BackwardDkvMmaSync,
-                                  BackwardWgmma>;
+using KernelConfig =
+    std::variant<ForwardMmaSync, ForwardWgmma, ForwardSplitKv, ForwardSplitWgmma, ForwardSplitCluster,
+                 ForwardMlaWgmma, BackwardDqMmaSync, BackwardDkvMmaSync, BackwardWgmma>;
 
 /// "forward_wgmma": the family that a config is of.
 std::string_view family_name(const KernelConfig& config);

@@ -42,8 +42,7 @@ class Inbox {
   /// Sends a piece to the block that ends it. Requires: the cluster has met.
   __device__ __forceinline__ void send(int index, const RowPiece& piece) const {
     const int group = index / pieces_together, owner = group % cluster;
-    const int place =
-        rank_ * places + group / cluster * pieces_together + index % pieces_together;
+    const int place = rank_ * places + group / cluster * pieces_together + index % pieces_together;
     const unsigned there = cluster_address(smem_, owner), counts = there + Traits::layout.barrier;
     store_async(there + Traits::layout.inbox_values + place * sizeof(float4), piece.values, counts);
     store_async(there + Traits::layout.inbox_states + place * sizeof(float2),

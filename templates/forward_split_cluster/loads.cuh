@@ -15,20 +15,6 @@
 
 namespace jit::forward_split_cluster {
 
-/// Asks for the pages of a sequence before it is known how many are needed: its length and the table come from memory at once,
-/// not one after the other. By a whole warp.
-template <class Config>
-__device__ __forceinline__ void prefetch_pages(const AttentionParams& params, int batch) {
-  constexpr int line_pages = 32;
-  const SequenceParams& given = params.sequences;
-  const int pages = (params.seqlen_kv + Config::page_size - 1) / Config::page_size;
-  const int first = lane_id() * line_pages;
-  if (first < pages) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(given.page_table + batch * given.page_table_stride + first)
-                 : "memory");
-  }
-}
-
 /// The pages of the rows of tiles, one after another: lanes hold the numbers of pages that stand side by side in the table.
 template <class Config>
 class PageWindow {
@@ -46,8 +32,7 @@ class PageWindow {
     }
     const int lane_row = row + minimum(lane_id(), Config::tile_kv - 1), key = k_begin + lane_id();
     const int page = __shfl_sync(full_warp, page_, lane_row / Config::page_size - first_);
-    if (lane_id() < Config::tile_kv && key < unit.kv.length)
-      expect_page<Config>(params, unit, key, 1, page);
+    if (lane_id() < Config::tile_kv && key < unit.kv.length) expect_page<Config>(params, unit, key, 1, page);
     __syncwarp();  // all have read what lies there
     if (lane_id() < Config::tile_kv) target[lane_id()] = page;
     __syncwarp();
@@ -95,7 +80,8 @@ __device__ __forceinline__ void copy_tile(unsigned tile, const KvRows<Config>& r
   if constexpr (KernelTraits<Config>::has_pages) {
     copy_rows<Tile, columns, warp_size, Config::alignment>(tile, rows, lane_id());
   } else {
-    TileLoader<Tile, columns, warp_size, Config::alignment, KvElement<Config>>(rows.dense(), rows.count, lane_id())
+    TileLoader<Tile, columns, warp_size, Config::alignment, KvElement<Config>>(rows.dense(), rows.count,
+                                                                               lane_id())
         .load(tile, 0);
   }
 }

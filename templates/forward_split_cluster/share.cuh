@@ -6,6 +6,7 @@
 #include "base/prelude.cuh"
 #include "forward_split_cluster/traits.cuh"
 #include "problem/variable_sequences.cuh"
+#include "ptx/prefetch.cuh"
 #include "scheduling/ragged_place.cuh"
 #include "split_keys/work_list.cuh"
 
@@ -19,8 +20,8 @@ __device__ __forceinline__ RaggedPlace place_of_cluster(const AttentionParams& p
   const int place = static_cast<int>(blockIdx.x) / Config::cluster;
   if constexpr (Config::sequences_q == SequenceKind::ragged) {
     const VariableSequences<Config> sequences(params);
-    return ragged_place<tile_rows>(
-        place, params.batch, [&](int batch) { return sequences.q(batch).begin * Config::gqa_ratio; });
+    return ragged_place<tile_rows>(place, params.batch,
+                                   [&](int batch) { return sequences.q(batch).begin * Config::gqa_ratio; });
   } else {
     const int longest = Config::seqlen_q != 0 ? Config::seqlen_q : params.seqlen_q;
     const int row_tiles = (longest * Config::gqa_ratio + tile_rows - 1) / tile_rows;
@@ -29,11 +30,24 @@ __device__ __forceinline__ RaggedPlace place_of_cluster(const AttentionParams& p
   }
 }
 
+/// Asks for the pages of a sequence before it is known how many are needed: its length and the table come from memory at once,
+/// not one after the other. By the first warp.
+template <class Config>
+__device__ __forceinline__ void prefetch_pages(const AttentionParams& params, int batch) {
+  constexpr int line_pages = 32;
+  const SequenceParams& given = params.sequences;
+  const int pages = (params.seqlen_kv + Config::page_size - 1) / Config::page_size;
+  const int first = static_cast<int>(threadIdx.x) * line_pages;
+  if (threadIdx.x < warp_size && first < pages)
+    prefetch_l2(given.page_table + batch * given.page_table_stride + first);
+}
+
 /// The unit of the block's cluster: KV heads lie along y. It may have no rows: the place is nobody's, or the sequence is
 /// shorter than there is room for.
 template <class Config>
 __device__ __forceinline__ Unit unit_of_cluster(const AttentionParams& params) {
   const RaggedPlace place = place_of_cluster<Config>(params);
+  if constexpr (KernelTraits<Config>::has_pages) prefetch_pages<Config>(params, place.batch);
   const VariableSequences<Config> sequences(params);
   Unit unit{.batch = place.batch,
             .kv_head = static_cast<int>(blockIdx.y),
@@ -62,9 +76,9 @@ __device__ __forceinline__ PartNote note_of(const Unit& unit, int rank, int clus
 /// blocks have some, one for each of their first warps. `num_splits` blocks share them at most; 0: all of the cluster.
 template <class Config>
 __device__ __forceinline__ KeyRange keys_of_warp(const TileRange& tiles, int rank, int num_splits) {
-  constexpr int all_warps = Config::cluster * Config::key_warps;
+  constexpr int all_warps = Config::cluster * Config::block_warps;
   const int blocks = num_splits == 0 ? Config::cluster : minimum(Config::cluster, num_splits);
-  const int warps = blocks * Config::key_warps, place = warp_id() * blocks + rank;
+  const int warps = blocks * Config::block_warps, place = warp_id() * blocks + rank;
   const int each = warps == all_warps ? tiles.count() / all_warps : tiles.count() / warps;
   const int more = tiles.count() - each * warps;
   const int begin = tiles.begin + place * each + minimum(place, more);

@@ -43,7 +43,7 @@ struct SmemSizes {
   int query_bytes;  ///< of an element of q
   int key_bytes;    ///< of k and v
   int cluster;
-  int key_warps;
+  int block_warps;
   int tile_kv;
   int stages;
   bool has_pages;
@@ -54,15 +54,15 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   SmemLayout layout{};
   layout.v = sizes.tile_kv * padded_head_dim(sizes.head_dim) * sizes.key_bytes;
   layout.stage_bytes = layout.v + sizes.tile_kv * padded_head_dim(sizes.head_dim_v) * sizes.key_bytes;
-  const int tiles = sizes.key_warps * sizes.stages * layout.stage_bytes;
-  const int results = result_bytes(sizes.key_warps, sizes.head_dim_v);
+  const int tiles = sizes.block_warps * sizes.stages * layout.stage_bytes;
+  const int results = result_bytes(sizes.block_warps, sizes.head_dim_v);
   place.tiles(tiles > results ? tiles : results);
   layout.queries = place.tiles(rows_per_warp * padded_head_dim(sizes.head_dim) * sizes.query_bytes);
   const int pieces = sizes.cluster * most_own_pieces(sizes.head_dim_v, sizes.cluster);
   layout.inbox_values = place.tiles(pieces * piece_columns * 4);
   layout.inbox_states = place.numbers(pieces * 8);
-  layout.key_notes = place.numbers(sizes.key_warps * sizes.stages * static_cast<int>(sizeof(KeyNote)));
-  layout.pages = place.numbers(sizes.has_pages ? sizes.key_warps * sizes.tile_kv * 4 : 0);
+  layout.key_notes = place.numbers(sizes.block_warps * sizes.stages * static_cast<int>(sizeof(KeyNote)));
+  layout.pages = place.numbers(sizes.has_pages ? sizes.block_warps * sizes.tile_kv * 4 : 0);
   layout.barrier = place.barriers(1);
   layout.total = place.total();
   return layout;

@@ -21,7 +21,7 @@ struct KernelTraits {
   /// What q is multiplied as: of 8 bits as fp16, which has all their numbers.
   using Number = typename ChosenType<is_fp8<typename Config::Element>, fp16, typename Config::Element>::type;
   static constexpr int mma_k = ElementTraits<Number>::mma_k;
-  static constexpr int warps = Config::key_warps;
+  static constexpr int warps = Config::block_warps;
   static constexpr int threads = warps * warp_size;
   static constexpr int tile_rows = rows_per_warp;
   static constexpr int warp_keys = Config::tile_kv;
@@ -37,8 +37,7 @@ struct KernelTraits {
   static constexpr int chunks(int head_dim) {
     return padded_head_dim(head_dim, mma_k) / ElementTraits<Element>::per_chunk;
   }
-  using QTile =
-      SmemTile<tile_rows, chunks<typename Config::Element>(Config::head_dim), Swizzle::xor_chunks>;
+  using QTile = SmemTile<tile_rows, chunks<typename Config::Element>(Config::head_dim), Swizzle::xor_chunks>;
   using KTile = SmemTile<Config::tile_kv, chunks<KvElement<Config>>(Config::head_dim), Swizzle::xor_chunks>;
   using VTile = SmemTile<Config::tile_kv, chunks<KvElement<Config>>(Config::head_dim_v), Swizzle::xor_chunks>;
 
@@ -48,7 +47,7 @@ struct KernelTraits {
                    .query_bytes = static_cast<int>(sizeof(typename Config::Element)),
                    .key_bytes = static_cast<int>(sizeof(KvElement<Config>)),
                    .cluster = Config::cluster,
-                   .key_warps = Config::key_warps,
+                   .block_warps = Config::block_warps,
                    .tile_kv = Config::tile_kv,
                    .stages = Config::stages,
                    .has_pages = has_pages});

@@ -41,10 +41,11 @@ __device__ __forceinline__ void store_async(unsigned address, const float4& valu
       : "memory");
 }
 __device__ __forceinline__ void store_async(unsigned address, const float2& value, unsigned barrier) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(
-                   address),
-               "f"(value.x), "f"(value.y), "r"(barrier)
-               : "memory");
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(
+          address),
+      "f"(value.x), "f"(value.y), "r"(barrier)
+      : "memory");
 }
 
 /// Waits until the phase of this parity of a barrier of the own block is over, which blocks of the cluster store on.

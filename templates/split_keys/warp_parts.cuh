@@ -19,8 +19,7 @@ class WarpParts {
   static constexpr int row_floats = Traits::Output::column_blocks * 8 + result_padding;
 
  public:
-  __device__ __forceinline__ explicit WarpParts(unsigned char* stage)
-      : o_(reinterpret_cast<float*>(stage)) {}
+  __device__ __forceinline__ explicit WarpParts(unsigned char* stage) : o_(reinterpret_cast<float*>(stage)) {}
 
   /// Leaves this warp's own. `scale_log2` makes exponents of 2 of its maxima.
   __device__ __forceinline__ void put(const typename Traits::Output& output,
@@ -39,7 +38,7 @@ class WarpParts {
     });
   }
 
-  static constexpr int count = Config::key_warps;
+  static constexpr int count = Traits::warps * rows_per_warp / Traits::tile_rows;
   __device__ __forceinline__ RowState state(int i, int row) const { return states()[place(i, row)]; }
   __device__ __forceinline__ float4 values(int i, int row, int column) const {
     return *reinterpret_cast<const float4*>(o_ + place(i, row) * row_floats + column);

@@ -75,7 +75,10 @@ class TileLoader {
  public:
   __device__ __forceinline__ TileLoader(const DenseRows<const Element>& rows, int row_end,
                                         int thread = static_cast<int>(threadIdx.x))
-      : row_stride_(rows.stride), row_end_(row_end), row_(thread / Tile::chunks), chunk_(thread % Tile::chunks) {
+      : row_stride_(rows.stride),
+        row_end_(row_end),
+        row_(thread / Tile::chunks),
+        chunk_(thread % Tile::chunks) {
     source_ = rows.first + row_ * rows.stride + chunk_ * ElementTraits<Element>::per_chunk;
     offset_ = Tile::offset(row_, chunk_);
     column_is_valid_ = chunk_ < Chunks::count;

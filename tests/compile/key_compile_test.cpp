@@ -104,6 +104,7 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
                         std::filesystem::copy_options::recursive);
   const std::map<std::string, KernelConfig> families = {{"forward_mla_wgmma/", ForwardMlaWgmma{}},
                                                         {"forward_mma_sync/", ForwardMmaSync{}},
+                                                        {"forward_split_cluster/", ForwardSplitCluster{}},
                                                         {"forward_split_kv/", ForwardSplitKv{}},
                                                         {"forward_split_wgmma/", ForwardSplitWgmma{}},
                                                         {"forward_wgmma/", ForwardWgmma{}}};

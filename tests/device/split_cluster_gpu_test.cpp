@@ -112,8 +112,7 @@ class Call {
   }
 
   AttentionArguments arguments() const {
-    AttentionArguments a{
-        .q = q_.view(), .k = k_.view(), .v = v_.view(), .o = o_.view(), .lse = lse_.view()};
+    AttentionArguments a{.q = q_.view(), .k = k_.view(), .v = v_.view(), .o = o_.view(), .lse = lse_.view()};
     a.zero_padding = r_.zero_padding;
     if (r_.kind_q == SequenceKind::ragged) a.cu_seqlens_q = cu_q_.view();
     a.seqused_q = used_q_.view();
@@ -338,8 +337,8 @@ class SplitClusterTest : public GpuTest {
 TEST_F(SplitClusterTest, RequestsOfAllLengths) {
   const CurrentDevice current(0);
   const std::vector<const char*> configs = {
-      "cluster=8 key_warps=2 tile_kv=16 stages=2", "cluster=16 key_warps=4 tile_kv=16 stages=2",
-      "cluster=4 key_warps=2 tile_kv=32 stages=3", "cluster=2 key_warps=8 tile_kv=16 stages=2"};
+      "cluster=8 block_warps=2 tile_kv=16 stages=2", "cluster=16 block_warps=4 tile_kv=16 stages=2",
+      "cluster=4 block_warps=2 tile_kv=32 stages=3", "cluster=2 block_warps=8 tile_kv=16 stages=2"};
   const TestStream stream;
   int index = 0;
   for (const Requests& requests : all_requests()) {
@@ -347,8 +346,8 @@ TEST_F(SplitClusterTest, RequestsOfAllLengths) {
     if (!is_in_this_run(index++, 2)) continue;
     SCOPED_TRACE(requests.label);
     Call call(requests);
-    const Attention kernel =
-        attention(requests.spec(), parse_config(fmt::format("family=forward_split_cluster {}", text)), context());
+    const Attention kernel = attention(
+        requests.spec(), parse_config(fmt::format("family=forward_split_cluster {}", text)), context());
     std::vector<std::uint8_t> first;
     for (int launch = 0; launch < sized(50, 2); ++launch) {
       call.poison();
@@ -362,6 +361,22 @@ TEST_F(SplitClusterTest, RequestsOfAllLengths) {
       ASSERT_EQ(now, first) << "launch " << launch;
     }
   }
+}
+
+// Keys and values of 8 bits with a scale for each head, under queries of 16 bits and of 8.
+TEST_F(SplitClusterTest, KeysOfEightBits) {
+  std::vector<KernelCase> cases;
+  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp8_e4m3}) {
+    AttentionCase problem{.batch = 2, .heads_kv = 2, .seqlen_q = 3, .seqlen_kv = 170};
+    problem.spec.dtype = dtype;
+    problem.spec.head_dim = 64;
+    problem.spec.gqa_ratio = 3;
+    if (dtype != DType::fp8_e4m3) problem.spec.kv_dtype = DType::fp8_e4m3;
+    problem.seed = reference::test_seed();
+    cases.push_back(
+        {problem, parse_config("family=forward_split_cluster cluster=4 block_warps=2 tile_kv=32 stages=2")});
+  }
+  expect_all_right(cases);
 }
 
 }  // namespace

@@ -5,22 +5,25 @@ namespace jit::testing {
 namespace {
 
 // Several tiles for each warp, rows of two tiles, more clusters than the device holds at a time.
-const Subject clusters = {.config = "family=forward_split_cluster cluster=4 key_warps=2 tile_kv=16 stages=2",
-                          .gqa_ratio = 3,
-                          .heads = 70,
-                          .seqlen_q = 6,
-                          .seqlen_kv = 500,
-                          .launches = 2};
+const Subject clusters = {
+    .config = "family=forward_split_cluster cluster=4 block_warps=2 tile_kv=16 stages=2",
+    .gqa_ratio = 3,
+    .heads = 70,
+    .seqlen_q = 6,
+    .seqlen_kv = 500,
+    .launches = 2};
 // Fewer tiles than warps.
-const Subject few_keys = {.config = "family=forward_split_cluster cluster=8 key_warps=4 tile_kv=32 stages=3",
-                          .mask = "none",
-                          .gqa_ratio = 4,
-                          .heads = 3,
-                          .seqlen_q = 1,
-                          .seqlen_kv = 150};
+const Subject few_keys = {
+    .config = "family=forward_split_cluster cluster=8 block_warps=4 tile_kv=32 stages=3",
+    .mask = "none",
+    .gqa_ratio = 4,
+    .heads = 3,
+    .seqlen_q = 1,
+    .seqlen_kv = 150};
 
 TEST(SplitCluster, IsRightUnmutated) {
-  for (const Subject& subject : {clusters, few_keys}) EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
+  for (const Subject& subject : {clusters, few_keys})
+    EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
 
 constexpr const char* kernel = "forward_split_cluster/kernel.cuh";
@@ -55,12 +58,13 @@ INSTANTIATE_TEST_SUITE_P(
                          "",
                          {"data race", "uninitialized"},
                          clusters},
-        TemplateMutation{"ResultsOverTilesOfOtherWarps",
-                         kernel,
-                         "  __syncthreads();  // the other warps are done with the tiles that lie where results will\n",
-                         "",
-                         {"data race", "access in flight"},
-                         clusters},
+        TemplateMutation{
+            "ResultsOverTilesOfOtherWarps",
+            kernel,
+            "  __syncthreads();  // the other warps are done with the tiles that lie where results will\n",
+            "",
+            {"data race", "access in flight"},
+            clusters},
         TemplateMutation{"ResultsOfOtherWarpsWithoutBarrier",
                          kernel,
                          "  parts.put(output, state, scale_log2);\n  __syncthreads();\n",
@@ -116,12 +120,8 @@ INSTANTIATE_TEST_SUITE_P(
                          "place * each + minimum(place + 1, more)",
                          {},
                          few_keys},
-        TemplateMutation{"WarpsOfOneBlockAlone",
-                         share,
-                         "warp_id() * blocks + rank;",
-                         "warp_id() * blocks;",
-                         {},
-                         few_keys},
+        TemplateMutation{
+            "WarpsOfOneBlockAlone", share, "warp_id() * blocks + rank;", "warp_id() * blocks;", {}, few_keys},
         TemplateMutation{"ScoresBehindTheKeys",
                          loads,
                          "    if (tiles.is_partial()) note.flags |= key_note_partial;\n",

@@ -230,7 +230,8 @@ def test_prepared_calls(rng, place, fetch):
     q = place(numpy.concatenate(batch.q))
     prepared = ja.prepare(spec, q, **arrays)
     batch.check(fetch(prepared(q, **arrays)), keep=causal)
-    assert prepared.kernel(q, **arrays).config["family"] in ("forward_split_kv", "forward_split_wgmma")
+    assert prepared.kernel(q, **arrays).config["family"] in (
+        "forward_split_kv", "forward_split_wgmma", "forward_split_cluster")
     with pytest.raises(ja.errors.InvalidArgumentError, match="without q, k and v"):
         ja.prepare(spec, page_table=arrays["page_table"])
 

@@ -78,7 +78,8 @@ class ClusterBarrier final : public Waitable {
 
   const Cluster& cluster_;
   std::unordered_map<const Warp*, std::uint64_t> arrivals_;
-  std::unordered_map<const Warp*, std::uint64_t> waited_for_;  // phases that are over, of warps that have waited
+  std::unordered_map<const Warp*, std::uint64_t>
+      waited_for_;  // phases that are over, of warps that have waited
   unsigned arrived_ = 0;
   std::uint64_t phase_ = 0;
   Knowledge gathering_, released_;

@@ -29,21 +29,21 @@ constexpr int fp8_registers = 8;
 constexpr int spill_allowance = 40;
 
 constexpr std::array rows = {
-    field<&ForwardSplitCluster::cluster>(
-        "cluster", "blocks that share the keys of a tile of rows, a power of two",
-        {range(1, largest_cluster), Affects::tiling, 2}),
-    field<&ForwardSplitCluster::key_warps>("key_warps",
-                                           "warps of a block, each of which has keys of its own",
-                                           {range(1, 16), Affects::tiling, 2}),
+    field<&ForwardSplitCluster::cluster>("cluster",
+                                         "blocks that share the keys of a tile of rows, a power of two",
+                                         {range(1, largest_cluster), Affects::tiling, 2}),
+    field<&ForwardSplitCluster::block_warps>("block_warps",
+                                             "warps of a block, each of which has keys of its own",
+                                             {range(1, 16), Affects::tiling, 2}),
     field<&ForwardSplitCluster::tile_kv>("tile_kv", "keys per step of a warp",
                                          {multiples(16, 32), Affects::tiling, 32}),
     field<&ForwardSplitCluster::stages>("stages", "buffers of a warp for tiles of keys and values",
                                         {range(2, 16), Affects::buffers, 2}),
     field<&ForwardSplitCluster::rescale>("rescale", "when the output is rescaled to a new row maximum",
                                          {.sample = static_cast<int>(Rescale::always)}),
-    field<&ForwardSplitCluster::blocks_per_sm>(
-        "blocks_per_sm", "blocks that must fit on a multiprocessor: caps the registers",
-        {range(1, 8), Affects::registers, 2}),
+    field<&ForwardSplitCluster::blocks_per_sm>("blocks_per_sm",
+                                               "blocks that must fit on a multiprocessor: caps the registers",
+                                               {range(1, 8), Affects::registers, 2}),
 };
 static_assert(rows.size() == member_count<ForwardSplitCluster>(), "each member has a row");
 
@@ -67,7 +67,8 @@ std::string Family<ForwardSplitCluster>::rejection(const Case& problem, const Fo
         name, spec.split_keys);
   }
   if (spec.descale_per != ScaleKind::head)
-    return fmt::format("{} reads scales of heads, none of tokens or blocks, which forward_split_kv reads", name);
+    return fmt::format("{} reads scales of heads, none of tokens or blocks, which forward_split_kv reads",
+                       name);
   if (config.rescale == Rescale::on_overflow)
     return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
   if (!std::has_single_bit(static_cast<unsigned>(config.cluster)))
@@ -77,14 +78,14 @@ std::string Family<ForwardSplitCluster>::rejection(const Case& problem, const Fo
 
 Footprint Family<ForwardSplitCluster>::footprint(const AttentionSpec& spec,
                                                  const ForwardSplitCluster& config) {
-  const int threads = config.key_warps * 32;
+  const int threads = config.block_warps * 32;
   const int output = padded_head_dim(spec.value_head_dim()) / 8 * 4;
   const int scores = config.tile_kv / 8 * 4;
   const int q = padded_head_dim(spec.head_dim) / 16 * 4;
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
   // A quarter of a multiprocessor has a quarter of its registers, and every fourth warp.
   constexpr int quarters = 4;
-  const int warps_of_quarter = (config.key_warps * config.blocks_per_sm + quarters - 1) / quarters;
+  const int warps_of_quarter = (config.block_warps * config.blocks_per_sm + quarters - 1) / quarters;
   const int share = registers_per_sm / quarters / (warps_of_quarter * 32);
   return {.threads = threads,
           .smem_bytes = smem_layout({.head_dim = spec.head_dim,
@@ -92,7 +93,7 @@ Footprint Family<ForwardSplitCluster>::footprint(const AttentionSpec& spec,
                                      .query_bytes = size_of(spec.dtype),
                                      .key_bytes = size_of(spec.key_dtype()),
                                      .cluster = config.cluster,
-                                     .key_warps = config.key_warps,
+                                     .block_warps = config.block_warps,
                                      .tile_kv = config.tile_kv,
                                      .stages = config.stages,
                                      .has_pages = spec.sequences_kv == SequenceKind::paged})
@@ -109,12 +110,12 @@ std::vector<ForwardSplitCluster> Family<ForwardSplitCluster>::space(const Case& 
   std::vector<ForwardSplitCluster> configs;
   for (const int cluster : {2, 4, 8, 16}) {
     if (cluster > portable_cluster && problem.limits.sm_count < multiprocessors_of_whole) continue;
-    for (const int key_warps : {4, 8}) {
+    for (const int block_warps : {4, 8}) {
       for (const int tile_kv : {16, 32}) {
         for (const int stages : {2, 3, 4, 6}) {
           for (const int blocks_per_sm : {1, 2}) {
             configs.push_back({.cluster = cluster,
-                               .key_warps = key_warps,
+                               .block_warps = block_warps,
                                .tile_kv = tile_kv,
                                .stages = stages,
                                .rescale = searched_rescale(problem.spec),

@@ -11,16 +11,18 @@ namespace jit {
 namespace {
 
 // In clocks. Set by hand, from what the parts of the kernel wait for (docs/kernels/forward_split_cluster.md).
-constexpr double memory_bytes_per_clock = 17.2;  // of a multiprocessor while all read: other families keep rings full
-constexpr double alone_bytes_per_clock = 40;     // while few do
-constexpr double scarce_bytes = 6144;            // by this over the bytes on the way reading takes longer
+// Of a multiprocessor while all read. Other families keep their rings full from unit to unit.
+constexpr double memory_bytes_per_clock = 17.2;
+constexpr double alone_bytes_per_clock = 40;  // while few do
+constexpr double scarce_bytes = 6144;         // by this over the bytes on the way reading takes longer
 constexpr double launch_clocks = 4500;
 constexpr double load_clocks = 900;    // of the first load, from issue to use
 constexpr double begin_clocks = 800;   // of each wave: lengths and queries
 constexpr double merge_clocks = 1000;  // of warps, then of blocks
 constexpr double block_clocks = 25;    // for each block whose pieces are merged
-constexpr double step_clocks = 600;    // of a warp, from tile to tile, where all has come
-constexpr double issue_clocks = 160;   // of a multiprocessor, for 16 keys of a warp at head_dim 128
+constexpr double step_clocks = 900;    // of a warp, from tile to tile, where all has come
+constexpr double warp_clocks = 800;    // of a warp alone, beside that, for 16 keys at head_dim 128
+constexpr double issue_clocks = 160;   // of all warps of a multiprocessor, for as many keys of one of them
 // A GPC has so many multiprocessors at least, and a cluster lies in one GPC.
 constexpr double multiprocessors_of_gpc = 16;
 // As the models of the other families that split keys.
@@ -35,9 +37,9 @@ double Family<ForwardSplitCluster>::cycles(const Case& problem, const ProblemSha
   const double heads_kv = static_cast<double>(shape.heads_q) / spec.gqa_ratio;
   const double row_tiles = std::ceil(static_cast<double>(shape.seqlen_q) * spec.gqa_ratio / rows_per_warp);
   const double units = static_cast<double>(shape.batch) * heads_kv * row_tiles;
-  const double tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv) *
-                                         block_cover(spec, std::max(1, rows_per_warp / spec.gqa_ratio),
-                                                     config.tile_kv));
+  const double tiles =
+      std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv) *
+                        block_cover(spec, std::max(1, rows_per_warp / spec.gqa_ratio), config.tile_kv));
 
   const double gpcs = std::max(1.0, std::floor(limits.sm_count / multiprocessors_of_gpc));
   const double clusters =
@@ -48,15 +50,15 @@ double Family<ForwardSplitCluster>::cycles(const Case& problem, const ProblemSha
   const double blocks = at_once / sms;  // of one multiprocessor
 
   const double tile_bytes = config.tile_kv * (d + dv) * size_of(spec.key_dtype());
-  const double warps = config.key_warps * blocks;
-  const double steps = std::ceil(tiles / (config.cluster * config.key_warps));
+  const double warps = config.block_warps * blocks;
+  const double steps = std::ceil(tiles / (config.cluster * config.block_warps));
   const double in_flight = tile_bytes * std::min<double>(config.stages, steps) * warps;
   const double rate = std::min(alone_bytes_per_clock, memory_bytes_per_clock * limits.sm_count / sms) /
                       (1 + scarce_bytes / in_flight);
   const double conversion = has_fp8_keys(spec) ? 2 : 1;
-  const double issue = issue_clocks * conversion * config.tile_kv / 16 * (d + dv) / 256;
+  const double products = conversion * config.tile_kv / 16 * (d + dv) / 256;
   const double step = std::max(
-      {tile_bytes * warps / rate, issue * warps, step_clocks + issue * (config.tile_kv / 16.0 - 1)});
+      {tile_bytes * warps / rate, issue_clocks * products * warps, step_clocks + warp_clocks * products});
   const double merge = merge_clocks + config.cluster * block_clocks;
   double cycles = launch_clocks + load_clocks + waves * (begin_clocks + steps * step + merge);
   const Footprint needs = footprint(spec, config);

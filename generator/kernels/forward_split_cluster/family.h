@@ -12,8 +12,9 @@ struct Family<ForwardSplitCluster> {
       "cp.async and mma.sync, keys split over the blocks of a cluster: sm_90a, few queries and few keys";
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = true;
+  static constexpr double model_error = 1.5;  ///< not fitted to timings
   static constexpr ForwardSplitCluster smallest = {
-      .cluster = 1, .key_warps = 1, .tile_kv = 16, .stages = 2, .rescale = Rescale::always};
+      .cluster = 1, .block_warps = 1, .tile_kv = 16, .stages = 2, .rescale = Rescale::always};
 
   static std::span<const ConfigField<ForwardSplitCluster>> fields();
   static bool suits(const ProblemShape& shape);

@@ -33,10 +33,11 @@ void Family<ForwardSplitCluster>::launch(const KernelLaunch& launch, const Forwa
   const RowTiles tiles = row_tiles(launch.spec, launch.params);
   const std::int64_t blocks = tiles.places * config.cluster;
   if (tiles.rows > most_rows || blocks > most_blocks_x || launch.params.heads_kv > most_blocks_y) {
-    throw Error(ErrorCode::invalid_argument, "launch", "q",
-                fmt::format("q: {} tiles of rows of {} heads of k are more than a launch of {} has; give fewer "
-                            "sequences at once",
-                            tiles.places, launch.params.heads_kv, name));
+    throw Error(
+        ErrorCode::invalid_argument, "launch", "q",
+        fmt::format("q: {} tiles of rows of {} heads of k are more than a launch of {} has; give fewer "
+                    "sequences at once",
+                    tiles.places, launch.params.heads_kv, name));
   }
   DescaleParams descale = launch.descale;  // kernels of 16-bit keys do not look at it
   void* arguments[] = {&launch.params, &descale};

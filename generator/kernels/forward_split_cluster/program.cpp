@@ -13,9 +13,8 @@ Program Family<ForwardSplitCluster>::program(const AttentionSpec& spec, const Fo
   program.threads = needs.threads;
   program.smem_bytes = needs.smem_bytes;
   program.cluster = config.cluster;
-  program.name =
-      fmt::format("attention_forward_split_cluster_{}_c{}k{}kv{}s{}", problem_name(spec), config.cluster,
-                  config.key_warps, config.tile_kv, config.stages);
+  program.name = fmt::format("attention_forward_split_cluster_{}_c{}k{}kv{}s{}", problem_name(spec),
+                             config.cluster, config.block_warps, config.tile_kv, config.stages);
 
   std::string& source = program.source;
   source =

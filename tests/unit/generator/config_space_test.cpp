@@ -274,6 +274,36 @@ TEST(ConfigRejection, BoxesWantWhatTmaReads) {
   }
 }
 
+TEST(ConfigRejection, ForwardSplitClusterNamesWhatItNeeds) {
+  using ::testing::HasSubstr;
+  const DeviceLimits hopper = device_limits(Arch{9, 0, 'a'});
+  EXPECT_EQ(config_rejection({}, ForwardSplitCluster{}, hopper), "");
+  EXPECT_EQ(config_rejection({.alignment = 2}, ForwardSplitCluster{.cluster = 16}, hopper), "");
+  EXPECT_THAT(config_rejection({}, ForwardSplitCluster{}, device_limits(Arch{8, 0})),
+              HasSubstr("needs sm_90a"));
+  EXPECT_THAT(config_rejection({}, ForwardSplitCluster{.cluster = 6}, hopper),
+              HasSubstr("cluster = 6 must be a power of two"));
+  EXPECT_THAT(config_rejection({.split_keys = 512}, ForwardSplitCluster{.rescale = Rescale::always}, hopper),
+              HasSubstr("spec.split_keys is 512"));
+  EXPECT_THAT(config_rejection({}, ForwardSplitCluster{.rescale = Rescale::on_overflow}, hopper),
+              HasSubstr("rescale = on_overflow"));
+  AttentionSpec tokens{.kv_dtype = DType::fp8_e4m3};
+  EXPECT_EQ(config_rejection(tokens, ForwardSplitCluster{}, hopper), "");
+  tokens.descale_per = ScaleKind::token;
+  EXPECT_THAT(config_rejection(tokens, ForwardSplitCluster{}, hopper), HasSubstr("scales of heads"));
+  // A part of a GPU may have no room for the largest clusters.
+  for (const int multiprocessors : {132, 16}) {
+    DeviceLimits limits = hopper;
+    limits.sm_count = multiprocessors;
+    int largest = 0;
+    for (const KernelConfig& config : config_space({AttentionSpec{}, limits}, {})) {
+      if (const auto* own = std::get_if<ForwardSplitCluster>(&config))
+        largest = std::max(largest, own->cluster);
+    }
+    EXPECT_EQ(largest, multiprocessors == 132 ? 16 : 8);
+  }
+}
+
 TEST(ConfigRejection, ForwardMmaSyncReadsFp8QueriesInStepsOf32Keys) {
   using ::testing::HasSubstr;
   const AttentionSpec fp8{.dtype = DType::fp8_e4m3}, cache{.kv_dtype = DType::fp8_e4m3};

@@ -4,8 +4,6 @@
 #include <cmath>
 
 #include <gmock/gmock.h>
-#include <map>
-#include <cstdio>
 #include <gtest/gtest.h>
 
 #include <jit/compiled_kernel.h>
@@ -122,7 +120,7 @@ TEST(Search, FewQueriesHaveTheirKeysSplit) {
   const KernelConfig decode =
       ranked_configs({}, {.batch = 1, .heads_q = 8, .seqlen_q = 1, .seqlen_kv = 4096}, limits)[0];
   const KernelConfig prefill = ranked_configs({}, typical_shape(limits), limits)[0];
-  EXPECT_EQ(family_name(decode), "forward_split_wgmma");
+  EXPECT_EQ(family_name(decode), "forward_split_cluster");
   EXPECT_EQ(family_name(prefill), "forward_wgmma");
   const DeviceLimits ampere = device_limits(Arch{8, 0});
   const KernelConfig earlier =
@@ -130,18 +128,35 @@ TEST(Search, FewQueriesHaveTheirKeysSplit) {
   EXPECT_EQ(family_name(earlier), "forward_split_kv");
 }
 
-TEST(Search, ZZZ) {
+// A unit's keys are shared by a cluster where few units have few keys: else blocks that stay share them better.
+TEST(Search, ShortDecodingIsMergedInClusters) {
   DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   limits.sm_count = 132;
-  struct C { int b, h, hk, n, page; };
-  for (const C& c : {C{1,32,8,1024,0},{1,32,8,8192,0},{1,8,1,8192,0},{8,32,8,1024,0},{1,32,8,1024,16},{64,8,1,4096,0},{1,32,8,131072,0},{1,32,32,1024,0},{64,32,8,1024,0},{64,32,8,8192,16},{1,8,8,4096,0},{1,64,8,300,0}}) {
-    AttentionSpec spec{.gqa_ratio = c.h / c.hk};
-    if (c.page) { spec.sequences_kv = SequenceKind::paged; spec.page_size = c.page; }
-    const ProblemShape shape{.batch = c.b, .heads_q = c.h, .seqlen_q = 1, .seqlen_kv = c.n, .has_device_lengths = c.page != 0};
-    std::map<std::string, int> seen;
-    for (const auto& config : ranked_configs(spec, shape, limits))
-      if (family_name(config).starts_with("forward_split") && seen[std::string(family_name(config))]++ < (family_name(config) == "forward_split_cluster" ? 4 : 1)) printf("%d %d/%d %d p%d: %.0f %s\n", c.b, c.h, c.hk, c.n, c.page, estimated_cycles({spec, limits}, shape, config), to_string(config).c_str());
-  }
+  struct Call {
+    int batch, heads_q, heads_kv, seqlen_kv, page_size;
+  };
+  const auto family = [&](const Call& call) {
+    AttentionSpec spec{.gqa_ratio = call.heads_q / call.heads_kv};
+    spec.sequences_kv = call.page_size != 0 ? SequenceKind::paged : SequenceKind::dense;
+    spec.page_size = call.page_size;
+    const ProblemShape shape{.batch = call.batch,
+                             .heads_q = call.heads_q,
+                             .seqlen_kv = call.seqlen_kv,
+                             .has_device_lengths = call.page_size != 0};
+    return family_name(ranked_configs(spec, shape, limits)[0]);
+  };
+  for (const Call& call : {Call{1, 32, 8, 300, 0},
+                           {1, 32, 8, 1024, 0},
+                           {1, 32, 8, 1024, 16},
+                           {1, 32, 8, 8192, 0},
+                           {1, 8, 1, 8192, 0},
+                           {8, 32, 8, 1024, 0},
+                           {1, 32, 32, 1024, 1}})
+    EXPECT_EQ(family(call), "forward_split_cluster")
+        << call.batch << " " << call.heads_kv << " " << call.seqlen_kv;
+  for (const Call& call : {Call{1, 32, 8, 131072, 0}, {64, 8, 1, 4096, 0}, {64, 32, 8, 1024, 16}})
+    EXPECT_NE(family(call), "forward_split_cluster")
+        << call.batch << " " << call.heads_kv << " " << call.seqlen_kv;
 }
 
 // As timings on an H200 want it. With split_keys one config computes prefill, too.

@@ -1,0 +1,11 @@
+// Hints that memory will be read (PTX ISA, "prefetch").
+#pragma once
+
+namespace jit {
+
+/// Brings the line of a global address to the L2 cache.
+__device__ __forceinline__ void prefetch_l2(const void* gmem) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(gmem) : "memory");
+}
+
+}  // namespace jit
