@@ -1,17 +1,14 @@
 # Sources that are compiled as one: what each would compile of the standard library, of fmt and of GoogleTest anew, they
 # compile once, which is most of the time that a source takes.
-option(JIT_ATTENTION_COMPILE_TOGETHER "Compile some sources of a folder as one; off shows a source that leans on others" ON)
+option(JIT_ATTENTION_COMPILE_TOGETHER "Compile sources of a folder as one; off shows a source that leans on others" ON)
 
-# jit_compile_together(TARGET [SIZE n] [ALONE SOURCES...]): of the sources that TARGET has so far those of one folder, at
-# most SIZE (8) at a time: so much is compiled after an edit of one. What they name in namespaces of their own must
-# differ. ALONE are those that clash, or are too long for a group. By folders and not lists, so that a new source is in one.
+# jit_compile_together(TARGET [ALONE SOURCES...]): of the sources that TARGET has so far those of one folder, at most 8
+# at a time: so much is compiled after an edit of one. What they name in namespaces of their own must differ. ALONE are
+# those that clash, or are too long for a group. By folders and not lists, so that a new source is in one.
 function(jit_compile_together target)
-  cmake_parse_arguments(arg "" SIZE ALONE ${ARGN})
+  cmake_parse_arguments(arg "" "" ALONE ${ARGN})
   if(NOT JIT_ATTENTION_COMPILE_TOGETHER)
     return()
-  endif()
-  if(NOT arg_SIZE)
-    set(arg_SIZE 8)
   endif()
   list(TRANSFORM arg_ALONE PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
   get_target_property(sources ${target} SOURCES)
@@ -32,7 +29,7 @@ function(jit_compile_together target)
     if(count EQUAL 1)
       continue()
     endif()
-    math(EXPR parts "(${count} + ${arg_SIZE} - 1) / ${arg_SIZE}")
+    math(EXPR parts "(${count} + 7) / 8")
     set(place 0)
     foreach(source ${sources_of_${folder}})
       math(EXPR part "${place} * ${parts} / ${count}")
