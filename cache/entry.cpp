@@ -9,9 +9,10 @@
 namespace jit {
 namespace {
 
-constexpr std::uint64_t format_version = 1;
-constexpr std::array<std::byte, 8> magic = {std::byte{'J'}, std::byte{'I'}, std::byte{'T'}, std::byte{'A'},
-                                            std::byte{'T'}, std::byte{'T'}, std::byte{'N'}, std::byte{0x1a}};
+constexpr std::uint64_t entry_version = 1;
+constexpr std::array<std::byte, 8> entry_start = {std::byte{'J'}, std::byte{'I'}, std::byte{'T'},
+                                                  std::byte{'A'}, std::byte{'T'}, std::byte{'T'},
+                                                  std::byte{'N'}, std::byte{0x1a}};
 
 struct Header {
   std::array<std::byte, 8> magic;
@@ -31,7 +32,8 @@ std::optional<Header> read_header(std::span<const std::byte> bytes) {
   Header header;
   if (bytes.size() < sizeof header + sizeof(Trailer)) return std::nullopt;
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (header.magic != magic || header.version != format_version || header.code_size == 0) return std::nullopt;
+  if (header.magic != entry_start || header.version != entry_version || header.code_size == 0)
+    return std::nullopt;
   std::uint64_t room = bytes.size() - sizeof header - sizeof(Trailer);
   for (const std::uint64_t size : {header.key_size, header.metadata_size, header.code_size}) {
     if (size > room) return std::nullopt;
@@ -58,7 +60,7 @@ std::string to_text(std::span<const std::byte> bytes) {
 
 std::vector<std::byte> encode(std::string_view key_text, std::string_view metadata,
                               std::span<const std::byte> code) {
-  const Header header{magic, format_version, key_text.size(), metadata.size(), code.size()};
+  const Header header{entry_start, entry_version, key_text.size(), metadata.size(), code.size()};
   std::vector<std::byte> bytes;
   bytes.reserve(total_size(header));
   append(bytes, std::span(&header, 1));
@@ -94,6 +96,6 @@ std::optional<std::size_t> encoded_size(std::span<const std::byte> bytes) {
   return total_size(*header);
 }
 
-std::span<const std::byte> entry_magic() { return magic; }
+std::span<const std::byte> entry_magic() { return entry_start; }
 
 }  // namespace jit

@@ -10,7 +10,7 @@ namespace jit {
 namespace {
 
 constexpr const char* entries_root = "v1";
-constexpr std::string_view extension = ".bin";
+constexpr std::string_view entry_extension = ".bin";
 constexpr std::size_t digest_digits = 32;
 
 bool is_hex(std::string_view text) {
@@ -18,7 +18,7 @@ bool is_hex(std::string_view text) {
 }
 
 bool is_entry_name(std::string_view name) {
-  return name.size() == digest_digits + extension.size() && name.ends_with(extension) &&
+  return name.size() == digest_digits + entry_extension.size() && name.ends_with(entry_extension) &&
          is_hex(name.substr(0, digest_digits));
 }
 
@@ -28,7 +28,7 @@ std::string entry_folder(const std::string& digest_hex) {
   return std::string(entries_root) + "/" + digest_hex.substr(0, 2);
 }
 
-std::string entry_name(const std::string& digest_hex) { return digest_hex + std::string(extension); }
+std::string entry_name(const std::string& digest_hex) { return digest_hex + std::string(entry_extension); }
 
 std::vector<StoredFile> scan_entries(FileSystem& file_system, int directory, bool remove_abandoned) {
   std::vector<StoredFile> files;

@@ -10,10 +10,11 @@
 namespace jit {
 namespace {
 
-constexpr std::uint64_t format_version = 1;
+constexpr std::uint64_t pack_version = 1;
 constexpr std::uint64_t max_pack_bytes = std::uint64_t{4} << 30;
-constexpr std::array<std::byte, 8> magic = {std::byte{'J'}, std::byte{'I'}, std::byte{'T'}, std::byte{'P'},
-                                            std::byte{'A'}, std::byte{'C'}, std::byte{'K'}, std::byte{0x1a}};
+constexpr std::array<std::byte, 8> pack_start = {std::byte{'J'}, std::byte{'I'}, std::byte{'T'},
+                                                 std::byte{'P'}, std::byte{'A'}, std::byte{'C'},
+                                                 std::byte{'K'}, std::byte{0x1a}};
 
 struct Head {
   std::array<std::byte, 8> magic;
@@ -30,7 +31,7 @@ struct Checksum {
 static_assert(sizeof(Head) == 32 && sizeof(StoredRow) == 32 && sizeof(Checksum) == 16);
 
 template <class Object>
-void append(std::vector<std::byte>& to, const Object& object) {
+void append_object(std::vector<std::byte>& to, const Object& object) {
   const auto bytes = std::as_bytes(std::span(&object, 1));
   to.insert(to.end(), bytes.begin(), bytes.end());
 }
@@ -50,16 +51,16 @@ std::vector<std::byte> encode_pack(std::span<const KeyField> facts, std::span<co
   std::sort(encoded.begin(), encoded.end());
   const std::string text = canonical_text(facts);
   std::vector<std::byte> pack;
-  append(pack, Head{magic, format_version, text.size(), encoded.size()});
+  append_object(pack, Head{pack_start, pack_version, text.size(), encoded.size()});
   const auto text_bytes = std::as_bytes(std::span(text));
   pack.insert(pack.end(), text_bytes.begin(), text_bytes.end());
   std::uint64_t offset = pack.size() + encoded.size() * sizeof(StoredRow) + sizeof(Checksum);
   for (const auto& [key, bytes] : encoded) {
-    append(pack, StoredRow{key.high, key.low, offset, bytes.size()});
+    append_object(pack, StoredRow{key.high, key.low, offset, bytes.size()});
     offset += bytes.size();
   }
   const Digest checksum = digest(pack);
-  append(pack, Checksum{checksum.high, checksum.low});
+  append_object(pack, Checksum{checksum.high, checksum.low});
   for (const auto& [key, bytes] : encoded) pack.insert(pack.end(), bytes.begin(), bytes.end());
   return pack;
 }
@@ -87,11 +88,11 @@ std::string PackFile::read_head() {
   const auto has = [&](std::uint64_t offset, std::uint64_t size) {
     return offset <= bytes.size() && size <= bytes.size() - offset;
   };
-  if (!has(0, sizeof(Head)) || object_at<Head>(bytes, 0).magic != magic)
+  if (!has(0, sizeof(Head)) || object_at<Head>(bytes, 0).magic != pack_start)
     return "it is no pack that `jit-attention warm` has written";
   const Head head = object_at<Head>(bytes, 0);
-  if (head.version != format_version)
-    return fmt::format("its format has version {}; this library reads {}", head.version, format_version);
+  if (head.version != pack_version)
+    return fmt::format("its format has version {}; this library reads {}", head.version, pack_version);
   constexpr const char* damaged = "its head is damaged";
   if (!has(sizeof head, head.facts_size)) return damaged;
   const std::uint64_t rows = sizeof head + head.facts_size;

@@ -14,7 +14,7 @@ namespace jit {
 namespace {
 
 constexpr const char* records_root = "tuning/v1";
-constexpr const char* extension = ".txt";
+constexpr const char* record_extension = ".txt";
 constexpr std::uint64_t max_record_bytes = std::uint64_t{16} << 20;
 
 struct Content {
@@ -59,7 +59,7 @@ std::vector<std::string> record_paths(FileSystem& file_system, int directory) {
     std::vector<std::string> names;
     file_system.read_directory(directory, environment_folder(folder).c_str(), names);
     for (const std::string& name : names) {
-      if (!is_temporary(name) && name.ends_with(extension)) {
+      if (!is_temporary(name) && name.ends_with(record_extension)) {
         paths.push_back(environment_folder(folder) + "/" + name);
       }
     }
@@ -103,7 +103,7 @@ std::optional<std::string> TuningStore::load(const Key& environment, const Key& 
   const OpenedDirectory directory = open_trusted_directory(file_system_, directory_, Ownership::user);
   if (!directory.refusal.empty()) return std::nullopt;
   const std::string path =
-      environment_folder(environment.digest().hex()) + "/" + operation.digest().hex() + extension;
+      environment_folder(environment.digest().hex()) + "/" + operation.digest().hex() + record_extension;
   const TrustedFile file = read_record(file_system_, directory.file.get(), path);
   if (file.absent) return std::nullopt;
   if (!file.failure.empty()) {
@@ -135,7 +135,7 @@ std::string TuningStore::try_store(const std::string& environment, const std::st
   if (!directory.refusal.empty()) return directory.refusal;
   const std::string folder = environment_folder(digest(environment).hex());
   const FileFailure failure =
-      publish_file(file_system_, directory.file.get(), folder, digest(operation).hex() + extension,
+      publish_file(file_system_, directory.file.get(), folder, digest(operation).hex() + record_extension,
                    std::as_bytes(std::span(text)));
   if (failure) return failure.message();
   remove_abandoned(file_system_, directory.file.get(), folder);

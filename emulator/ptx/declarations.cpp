@@ -16,7 +16,6 @@ namespace {
 constexpr std::uint64_t most_declared_bytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t most_initial_bytes = std::uint64_t{1} << 26;
 constexpr int most_alignment = 1 << 20;
-constexpr int most_registers = 1 << 20;
 constexpr std::size_t most_dimensions = 8;
 
 constexpr std::array<std::pair<std::string_view, int>, 20> element_types = {

@@ -11,6 +11,9 @@
 
 namespace jit::emulator::ptx {
 
+/// Each range of registers may have as many; those of a function together may not have more.
+constexpr int most_registers = 1 << 20;
+
 struct DeclaredRegisters {
   RegisterRange range;
   int line = 0;

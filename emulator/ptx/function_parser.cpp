@@ -11,9 +11,6 @@
 namespace jit::emulator::ptx {
 namespace {
 
-// Each range may have as many; together they may not have more.
-constexpr int most_registers = 1 << 20;
-
 struct DirectiveForm {
   std::string_view name;
   int least;  ///< how many numbers follow

@@ -15,7 +15,7 @@
 namespace jit {
 namespace {
 
-[[noreturn]] void refuse(std::string_view kind, const std::string& message) {
+[[noreturn]] void refuse_text(std::string_view kind, const std::string& message) {
   throw Error(ErrorCode::invalid_spec, "validate", fmt::format("spec.{}", kind), message);
 }
 
@@ -59,11 +59,11 @@ void check_directives(std::string_view kind, const FunctorText& text, const Join
   for (std::size_t at = 0; at < body.text.size(); ++at) {
     if (body.text[at] != '#' && body.text.compare(at, 2, "%:") != 0) continue;
     if (body.text.compare(at, unroll.size(), unroll) == 0) continue;
-    refuse(kind,
-           fmt::format(
-               "text functor '{}' has a preprocessor directive in line {}: only '{}' is allowed; put what "
-               "the functor needs into its body, constants or tensors",
-               text.name, body.lines[at], unroll));
+    refuse_text(
+        kind, fmt::format(
+                  "text functor '{}' has a preprocessor directive in line {}: only '{}' is allowed; put what "
+                  "the functor needs into its body, constants or tensors",
+                  text.name, body.lines[at], unroll));
   }
 }
 
@@ -102,7 +102,7 @@ class BracketReader {
 
  private:
   [[noreturn]] void fail(std::size_t at, const std::string& what) const {
-    refuse(kind_, fmt::format("{}:{}: {}", name_, lines_[at], what));
+    refuse_text(kind_, fmt::format("{}:{}: {}", name_, lines_[at], what));
   }
 
   // "<:" may also be what "x<::y" begins with.
@@ -145,27 +145,27 @@ constexpr std::size_t most_bytes = 64 * 1024;
 void check_body(std::string_view kind, const FunctorText& text, const std::string& part,
                 const std::string& body) {
   if (body.size() > most_bytes) {
-    refuse(kind, fmt::format("{} has {} bytes; a body has at most {}: put tables into tensors", part,
-                             body.size(), most_bytes));
+    refuse_text(kind, fmt::format("{} has {} bytes; a body has at most {}: put tables into tensors", part,
+                                  body.size(), most_bytes));
   }
   const JoinedBody joined = join_lines(body);
   check_directives(kind, text, joined);
   for (const std::string_view word : forbidden_words) {
     if (joined.text.find(word) != std::string::npos) {
-      refuse(kind,
-             fmt::format("text functor '{}' uses {}, which would make the kernel depend on where and when "
-                         "it is compiled",
-                         text.name, word));
+      refuse_text(
+          kind, fmt::format("text functor '{}' uses {}, which would make the kernel depend on where and when "
+                            "it is compiled",
+                            text.name, word));
     }
   }
   if (body.find('\0') != std::string::npos) {
-    refuse(kind, fmt::format("text functor '{}' contains a zero byte", text.name));
+    refuse_text(kind, fmt::format("text functor '{}' contains a zero byte", text.name));
   }
   BracketReader(kind, part, joined).check();
   if (joined.text.ends_with('\\') || joined.text.ends_with("\\\r")) {
-    refuse(kind,
-           fmt::format("text functor '{}' ends with a backslash, which would join a generated line to it",
-                       text.name));
+    refuse_text(
+        kind, fmt::format("text functor '{}' ends with a backslash, which would join a generated line to it",
+                          text.name));
   }
 }
 
@@ -177,19 +177,22 @@ void validate_functor_text(const FunctorText& text, std::string_view kind) {
                               return c < 128 && (std::isalnum(c) || c == '_' || c == '-' || c == '.');
                             });
   if (!name_is_fine) {
-    refuse(kind, fmt::format(
-                     "the name of a text functor must be 1 to 64 letters, digits, '_', '-' or '.', not '{}'",
-                     text.name));
+    refuse_text(
+        kind,
+        fmt::format("the name of a text functor must be 1 to 64 letters, digits, '_', '-' or '.', not '{}'",
+                    text.name));
   }
   if (text.body.find_first_not_of(" \t\r\n") == std::string::npos) {
-    refuse(kind,
-           fmt::format("text functor '{}' has an empty body; write at least a return statement", text.name));
+    refuse_text(kind, fmt::format("text functor '{}' has an empty body; write at least a return statement",
+                                  text.name));
   }
   if (kind == "score" && !text.classify.empty()) {
-    refuse(kind, fmt::format("text functor '{}' has a classify body, which only masks may have", text.name));
+    refuse_text(kind,
+                fmt::format("text functor '{}' has a classify body, which only masks may have", text.name));
   }
   if (kind == "mask" && !text.derivative.empty()) {
-    refuse(kind, fmt::format("text functor '{}' has a derivative, which only scores may have", text.name));
+    refuse_text(kind,
+                fmt::format("text functor '{}' has a derivative, which only scores may have", text.name));
   }
   check_body(kind, text, text.name, text.body);
   check_body(kind, text, text.name + ".classify", text.classify);
@@ -198,35 +201,36 @@ void validate_functor_text(const FunctorText& text, std::string_view kind) {
   std::set<std::string_view> names;
   const auto check_name = [&](const std::string& name) {
     if (!is_identifier(name)) {
-      refuse(kind, fmt::format("'{}' in text functor '{}' must be a C++ identifier", name, text.name));
+      refuse_text(kind, fmt::format("'{}' in text functor '{}' must be a C++ identifier", name, text.name));
     }
     if (const std::string_view taken = taken_as(name); !taken.empty()) {
-      refuse(kind, fmt::format("'{}' in text functor '{}' is {}; choose another name, such as '{}_'", name,
-                               text.name, taken, name));
+      refuse_text(kind, fmt::format("'{}' in text functor '{}' is {}; choose another name, such as '{}_'",
+                                    name, text.name, taken, name));
     }
     if (!names.insert(name).second) {
-      refuse(kind, fmt::format("'{}' occurs twice in text functor '{}'", name, text.name));
+      refuse_text(kind, fmt::format("'{}' occurs twice in text functor '{}'", name, text.name));
     }
   };
   for (const auto& [name, value] : text.constants) check_name(name);
   for (const FunctorTensorSpec& tensor : text.tensors) {
     check_name(tensor.name);
     if (facts(tensor.dtype).is_fp8()) {
-      refuse(kind,
-             fmt::format(
-                 "'{}' in text functor '{}' is {}, which texts cannot read; give it as fp16, which holds "
-                 "the same numbers",
-                 tensor.name, text.name, to_string(tensor.dtype)));
+      refuse_text(
+          kind, fmt::format(
+                    "'{}' in text functor '{}' is {}, which texts cannot read; give it as fp16, which holds "
+                    "the same numbers",
+                    tensor.name, text.name, to_string(tensor.dtype)));
     }
   }
 }
 
 void check_leaves(int leaves, std::string_view kind) {
   if (leaves <= most_leaves) return;
-  refuse(kind,
-         fmt::format("a {0} joins at most {1} {0}s, not {2}: each is computed for each score, and compiling "
-                     "many takes minutes; write one text functor instead, which may loop over a tensor",
-                     kind, most_leaves, leaves));
+  refuse_text(
+      kind,
+      fmt::format("a {0} joins at most {1} {0}s, not {2}: each is computed for each score, and compiling "
+                  "many takes minutes; write one text functor instead, which may loop over a tensor",
+                  kind, most_leaves, leaves));
 }
 
 void add_functor_text(Digester& digester, const FunctorText& text) {

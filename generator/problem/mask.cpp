@@ -12,7 +12,7 @@
 namespace jit {
 namespace {
 
-Mask make(MaskNode node) {
+Mask make_mask(MaskNode node) {
   count_leaves(node, "mask");
   Digester digester;
   digester.add(static_cast<std::uint64_t>(node.combination));
@@ -107,9 +107,9 @@ bool is_asked_by_parts(const MaskNode& node) {
 Mask make_mask(const MaskRow& row, FunctorArguments arguments, const Mask& within) {
   arguments = complete_arguments(row.functor, "mask", std::move(arguments));
   if (row.is_none != nullptr && row.is_none(arguments)) return Mask();
-  return make({.row = &row,
-               .arguments = std::move(arguments),
-               .a = is_none(node_of(within)) ? nullptr : MaskAccess::node(within)});
+  return make_mask({.row = &row,
+                    .arguments = std::move(arguments),
+                    .a = is_none(node_of(within)) ? nullptr : MaskAccess::node(within)});
 }
 
 std::optional<BlockSides> block_sides(const Mask& mask) { return block_sides(node_of(mask)); }
@@ -128,7 +128,7 @@ bool is_asked_by_parts(const Mask& mask) { return is_asked_by_parts(node_of(mask
 int functor_count(const Mask& mask) { return is_none(node_of(mask)) ? 0 : node_of(mask).leaves; }
 
 Mask::Mask() {
-  static const Mask none = make({.row = &mask_row("none")});
+  static const Mask none = make_mask({.row = &mask_row("none")});
   node_ = none.node_;
 }
 
@@ -142,17 +142,19 @@ bool Mask::operator==(const Mask& other) const { return node_->hash == other.nod
 Mask operator&&(const Mask& a, const Mask& b) {
   if (is_none(node_of(a))) return b;
   if (is_none(node_of(b))) return a;
-  return make({.combination = MaskOperator::conjunction, .a = MaskAccess::node(a), .b = MaskAccess::node(b)});
+  return make_mask(
+      {.combination = MaskOperator::conjunction, .a = MaskAccess::node(a), .b = MaskAccess::node(b)});
 }
 
 Mask operator||(const Mask& a, const Mask& b) {
   if (is_none(node_of(a)) || is_none(node_of(b))) return Mask();
-  return make({.combination = MaskOperator::disjunction, .a = MaskAccess::node(a), .b = MaskAccess::node(b)});
+  return make_mask(
+      {.combination = MaskOperator::disjunction, .a = MaskAccess::node(a), .b = MaskAccess::node(b)});
 }
 
 Mask operator!(const Mask& a) {
   if (node_of(a).combination == MaskOperator::negation) return MaskAccess::make(node_of(a).a);
-  return make({.combination = MaskOperator::negation, .a = MaskAccess::node(a)});
+  return make_mask({.combination = MaskOperator::negation, .a = MaskAccess::node(a)});
 }
 
 namespace mask {
@@ -187,9 +189,9 @@ Mask text(FunctorText text) {
   validate_functor_text(text, "mask");
   std::shared_ptr<const TextRowRange> rows = text_row_range(text);
   std::shared_ptr<const MaskParts> parts = rows == nullptr ? mask_parts(text) : nullptr;
-  return make({.text = std::make_shared<const FunctorText>(std::move(text)),
-               .rows = std::move(rows),
-               .parts = std::move(parts)});
+  return make_mask({.text = std::make_shared<const FunctorText>(std::move(text)),
+                    .rows = std::move(rows),
+                    .parts = std::move(parts)});
 }
 
 }  // namespace mask

@@ -7,7 +7,7 @@
 namespace jit {
 namespace {
 
-Score make(ScoreNode node) {
+Score make_score(ScoreNode node) {
   count_leaves(node, "score");
   Digester digester;
   add_leaf(digester, node);
@@ -38,7 +38,8 @@ bool only_adds(const ScoreNode& node) {
 }  // namespace
 
 Score make_score(const ScoreRow& row, FunctorArguments arguments) {
-  return make({.row = &row, .arguments = complete_arguments(row.functor, "score", std::move(arguments))});
+  return make_score(
+      {.row = &row, .arguments = complete_arguments(row.functor, "score", std::move(arguments))});
 }
 
 bool are_steady(const Score& score) { return are_steady(node_of(score)); }
@@ -48,7 +49,7 @@ bool only_adds(const Score& score) { return only_adds(node_of(score)); }
 int functor_count(const Score& score) { return is_none(node_of(score)) ? 0 : node_of(score).leaves; }
 
 Score::Score() {
-  static const Score none = make({.row = &score_row("none")});
+  static const Score none = make_score({.row = &score_row("none")});
   node_ = none.node_;
 }
 
@@ -57,7 +58,7 @@ Score Score::then(const Score& next) const {
   if (is_none(*node_)) return next;
   if (is_none(*next.node_)) return *this;
   if (next.node_->a) return then(Score(next.node_->a)).then(Score(next.node_->b));
-  return make({.a = node_, .b = next.node_});
+  return make_score({.a = node_, .b = next.node_});
 }
 
 std::string Score::to_string() const { return print(*node_); }
@@ -78,7 +79,7 @@ Score bias(DType dtype) { return make_score(score_row("bias"), {dtype}); }
 
 Score text(FunctorText text) {
   validate_functor_text(text, "score");
-  return make({.text = std::make_shared<const FunctorText>(std::move(text))});
+  return make_score({.text = std::make_shared<const FunctorText>(std::move(text))});
 }
 
 }  // namespace score

@@ -20,7 +20,7 @@ using Kind = MaskPart::Kind;
 // More take longer to compile than they save.
 constexpr int most_leaves = 16;
 constexpr std::size_t most_parts = 128;
-constexpr std::size_t most_nodes = 512;
+constexpr std::size_t most_nodes_to_part = 512;
 constexpr int no_part = -1;
 
 using Slopes = std::array<std::int64_t, 2>;  // by q and by k
@@ -40,8 +40,6 @@ struct Dependence {
 
   bool is_uniform() const { return q == 0 && k == 0; }
 };
-
-bool is_real(NumberType type) { return type == NumberType::real32 || type == NumberType::real64; }
 
 class Decomposition {
  public:
@@ -321,7 +319,7 @@ class Decomposition {
 std::shared_ptr<const MaskParts> mask_parts(const FunctorText& text) {
   const std::variant<TextMeaning, NotFollowed> meaning = mask_meaning(text);
   const TextMeaning* const followed = std::get_if<TextMeaning>(&meaning);
-  if (followed == nullptr || followed->nodes.size() > most_nodes) return nullptr;
+  if (followed == nullptr || followed->nodes.size() > most_nodes_to_part) return nullptr;
   return Decomposition(*followed).parts();
 }
 

@@ -34,8 +34,6 @@ struct Fact {
   int end = -1;
 };
 
-bool is_real(NumberType type) { return type == NumberType::real32 || type == NumberType::real64; }
-
 /// A number that others are compared with: one of the list, of type whole64, and so much more. −1 is none of the list.
 struct Bound {
   int node;
@@ -46,9 +44,9 @@ struct Bound {
 
 // Numbers that depend on the key are whole32, and what leaves that type is not defined in C++. So bounds are computed in
 // whole64 as numbers without end, and cut to what such a number can reach where products would leave it.
-class Derivation {
+class RowDerivation {
  public:
-  explicit Derivation(const TextMeaning& source) : source_(source) {
+  explicit RowDerivation(const TextMeaning& source) : source_(source) {
     for (const TextNode& node : source.nodes) facts_.push_back(fact(node));
   }
 
@@ -383,13 +381,13 @@ class Derivation {
 
 }  // namespace
 
-std::optional<TextKeys> text_keys(const TextMeaning& truth) { return Derivation(truth).keys(); }
+std::optional<TextKeys> text_keys(const TextMeaning& truth) { return RowDerivation(truth).keys(); }
 
 std::shared_ptr<const TextRowRange> text_row_range(const FunctorText& text) {
   if (!text.classify.empty()) return nullptr;
   const std::variant<TextMeaning, NotFollowed> meaning = mask_meaning(text);
   const TextMeaning* const followed = std::get_if<TextMeaning>(&meaning);
-  return followed == nullptr ? nullptr : Derivation(*followed).range();
+  return followed == nullptr ? nullptr : RowDerivation(*followed).range();
 }
 
 }  // namespace jit

@@ -26,14 +26,12 @@ struct Certainty {
   Side high;
 };
 
-bool is_real(NumberType type) { return type == NumberType::real32 || type == NumberType::real64; }
-
 // Factors that are normal numbers of any type, and whose inverses are: no rounding makes 0 or infinity of them.
 bool is_ordinary(double factor) { return std::abs(factor) >= 0x1p-120 && std::abs(factor) <= 0x1p120; }
 
-class Derivation {
+class ScoreDerivation {
  public:
-  Derivation() {
+  ScoreDerivation() {
     const Side finite{no_, yes_, no_};
     score_ = {finite, finite};
   }
@@ -222,7 +220,7 @@ class Derivation {
 }  // namespace
 
 std::shared_ptr<const ScoreMask> score_mask(const ScoreNode& score) {
-  Derivation derivation;
+  ScoreDerivation derivation;
   derivation.pass(score);
   return derivation.mask();
 }

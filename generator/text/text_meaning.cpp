@@ -48,7 +48,6 @@ const std::map<std::string_view, std::string_view> words_for_signs = {
     {"and", "&&"},  {"or", "||"},     {"not", "!"},     {"bitand", "&"}, {"bitor", "|"},  {"xor", "^"},
     {"compl", "~"}, {"not_eq", "!="}, {"and_eq", "&="}, {"or_eq", "|="}, {"xor_eq", "^="}};
 
-bool is_real(NumberType type) { return type == NumberType::real32 || type == NumberType::real64; }
 bool is_type_word(std::string_view word) {
   constexpr std::string_view words[] = {"const", "constexpr", "bool", "int",   "unsigned", "signed",
                                         "long",  "short",     "char", "float", "double",   "auto"};

@@ -16,6 +16,8 @@ namespace jit {
 
 /// Types of numbers that texts are followed with. Operands of arithmetic are promoted to whole32 at least.
 enum class NumberType { truth, whole32, natural32, whole64, real32, real64 };
+/// float or double.
+inline bool is_real(NumberType type) { return type == NumberType::real32 || type == NumberType::real64; }
 
 /// How C++ and templates/problem/interval.cuh write it.
 std::string_view to_string(NumberType type);

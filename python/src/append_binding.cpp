@@ -48,14 +48,14 @@ AppendSpec spec_of_arrays(const AppendArguments& a) {
   return spec;
 }
 
-nb::object compute(nb::handle k, nb::handle v, nb::handle k_cache, nb::handle v_cache,
-                   nb::handle slot_mapping, nb::handle seqused_k, nb::handle cu_seqlens_q,
-                   nb::handle page_table, nb::handle q, nb::handle q_out, nb::handle cos_sin, nb::handle cos,
-                   nb::handle sin, nb::handle positions, bool rotary_interleaved,
-                   std::optional<std::array<int, 3>> mrope_sections, bool mrope_interleaved,
-                   nb::handle q_norm_weight, nb::handle k_norm_weight, float norm_eps, bool norm_adds_one,
-                   nb::handle k_scale, nb::handle v_scale, nb::handle cache_dtype, nb::handle dtype,
-                   nb::handle stream) {
+nb::object append_arrays(nb::handle k, nb::handle v, nb::handle k_cache, nb::handle v_cache,
+                         nb::handle slot_mapping, nb::handle seqused_k, nb::handle cu_seqlens_q,
+                         nb::handle page_table, nb::handle q, nb::handle q_out, nb::handle cos_sin,
+                         nb::handle cos, nb::handle sin, nb::handle positions, bool rotary_interleaved,
+                         std::optional<std::array<int, 3>> mrope_sections, bool mrope_interleaved,
+                         nb::handle q_norm_weight, nb::handle k_norm_weight, float norm_eps,
+                         bool norm_adds_one, nb::handle k_scale, nb::handle v_scale, nb::handle cache_dtype,
+                         nb::handle dtype, nb::handle stream) {
   OperationCall call(k, "k", stream, dtype_of(dtype, "dtype"));
   AppendArguments arguments;
   const bool in_place = q_out.is_none();
@@ -160,10 +160,10 @@ Raises:
 
 void bind_append(nb::module_& module) {
   module.def(
-      "append", compute, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a, nb::kw_only(), "slot_mapping"_a = nb::none(),
-      "seqused_k"_a = nb::none(), "cu_seqlens_q"_a = nb::none(), "page_table"_a = nb::none(),
-      "q"_a = nb::none(), "q_out"_a = nb::none(), "cos_sin"_a = nb::none(), "cos"_a = nb::none(),
-      "sin"_a = nb::none(), "positions"_a = nb::none(), "rotary_interleaved"_a = false,
+      "append", append_arrays, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a, nb::kw_only(),
+      "slot_mapping"_a = nb::none(), "seqused_k"_a = nb::none(), "cu_seqlens_q"_a = nb::none(),
+      "page_table"_a = nb::none(), "q"_a = nb::none(), "q_out"_a = nb::none(), "cos_sin"_a = nb::none(),
+      "cos"_a = nb::none(), "sin"_a = nb::none(), "positions"_a = nb::none(), "rotary_interleaved"_a = false,
       "mrope_sections"_a = nb::none(), "mrope_interleaved"_a = false, "q_norm_weight"_a = nb::none(),
       "k_norm_weight"_a = nb::none(), "norm_eps"_a = 1e-6f, "norm_adds_one"_a = false,
       "k_scale"_a = nb::none(), "v_scale"_a = nb::none(), "cache_dtype"_a = nb::none(),

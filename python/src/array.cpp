@@ -17,7 +17,7 @@ static_assert(static_cast<int>(NumberKind::signed_integer) == dlpack::signed_int
               static_cast<int>(NumberKind::floating) == dlpack::floating &&
               static_cast<int>(NumberKind::bfloat) == dlpack::bfloat);
 
-std::optional<DType> dtype_of(dlpack::DataType type, std::optional<DType> sixteen_bits) {
+std::optional<DType> dtype_of_dlpack(dlpack::DataType type, std::optional<DType> sixteen_bits) {
   if (type.lanes != 1) return {};
   if (type.code == dlpack::boolean && type.bits == 8) return DType::uint8;
   for (const DTypeFacts& row : dtype_table()) {
@@ -39,7 +39,7 @@ std::string elements_of(dlpack::DataType type) {
 Array array_of(const dlpack::Tensor& tensor, const char* argument, std::optional<DType> sixteen_bits) {
   if (tensor.ndim < 1 || tensor.ndim > max_rank)
     refuse(argument, fmt::format("has {} dimensions; one to {} are possible", tensor.ndim, max_rank));
-  const std::optional<DType> dtype = dtype_of(tensor.dtype, sixteen_bits);
+  const std::optional<DType> dtype = dtype_of_dlpack(tensor.dtype, sixteen_bits);
   if (!dtype) {
     const bool is_integer =
         tensor.dtype.code == dlpack::signed_int || tensor.dtype.code == dlpack::unsigned_int;

@@ -157,9 +157,9 @@ std::optional<int> value_columns(nb::handle v, std::optional<int> head_dim_v) {
   return head_dim_v;
 }
 
-nb::object compute(CallInputs inputs, nb::handle mask, nb::handle score, nb::handle softmax_scale,
-                   int split_keys, nb::handle descale_per, nb::handle block_mask,
-                   std::optional<int> head_dim_v, const Context& context) {
+nb::object attend_arrays(CallInputs inputs, nb::handle mask, nb::handle score, nb::handle softmax_scale,
+                         int split_keys, nb::handle descale_per, nb::handle block_mask,
+                         std::optional<int> head_dim_v, const Context& context) {
   inputs.values_in_keys = value_columns(inputs.v, head_dim_v).has_value();
   const GivenBlockMask given(block_mask, mask, inputs.tensors);
   inputs.tensors = given.tensors();
@@ -390,19 +390,20 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
          int num_splits, bool zero_padding, int split_keys, double dropout_p, nb::handle block_mask,
          nb::handle kv_dtype, nb::handle descale_per, std::optional<int> head_dim_v, nb::handle out_dtype) {
         const Context& context = context_for(parse_tuning(tuning));
-        return compute({.q = q,
-                        .k = k,
-                        .v = v,
-                        .tensors = tensors,
-                        .out = out,
-                        .stream = stream,
-                        .layout = parse_layout(layout),
-                        .dtype = input_dtype_of(dtype, "dtype"),
-                        .kv_dtype = fp8_dtype_of(kv_dtype, "kv_dtype"),
-                        .out_dtype = float_dtype_of(out_dtype, "out_dtype"),
-                        .return_lse = return_lse,
-                        .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},
-                       mask, score, softmax_scale, split_keys, descale_per, block_mask, head_dim_v, context);
+        return attend_arrays({.q = q,
+                              .k = k,
+                              .v = v,
+                              .tensors = tensors,
+                              .out = out,
+                              .stream = stream,
+                              .layout = parse_layout(layout),
+                              .dtype = input_dtype_of(dtype, "dtype"),
+                              .kv_dtype = fp8_dtype_of(kv_dtype, "kv_dtype"),
+                              .out_dtype = float_dtype_of(out_dtype, "out_dtype"),
+                              .return_lse = return_lse,
+                              .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},
+                             mask, score, softmax_scale, split_keys, descale_per, block_mask, head_dim_v,
+                             context);
       },
       "q"_a.none(), "k"_a.none(), "v"_a = nb::none(), nb::kw_only(), "mask"_a = nb::none(),
       "score"_a = nb::none(), "softmax_scale"_a = nb::none(), "return_lse"_a = nb::bool_(false),

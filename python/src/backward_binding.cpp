@@ -15,7 +15,7 @@ namespace {
 
 using namespace nb::literals;
 
-nb::tuple compute(const BackwardInputs& inputs, const Context& context) {
+nb::tuple compute_gradients(const BackwardInputs& inputs, const Context& context) {
   const BackwardCall call(inputs);
   without_lock([&] {
     const CurrentDevice scope(call.device());
@@ -25,7 +25,7 @@ nb::tuple compute(const BackwardInputs& inputs, const Context& context) {
   return call.results();
 }
 
-std::vector<CompiledKernel> prepare(const BackwardInputs& inputs, const Context& context) {
+std::vector<CompiledKernel> prepare_gradients(const BackwardInputs& inputs, const Context& context) {
   const BackwardCall call(inputs);
   return without_lock([&] {
     const CurrentDevice scope(call.device());
@@ -73,7 +73,7 @@ Raises:
     Error: of another kind, see jit_attention.errors.
 )";
 
-constexpr const char* prepare_doc =
+constexpr const char* prepare_gradients_doc =
     R"(The kernels that `attention_backward` of these arguments launches, in their order, made ready for it.
 
 Chooses, compiles, loads and, as `tuning` says, tunes them for calls of these sizes, which only launch then: also while
@@ -159,8 +159,8 @@ void define(nb::module_& module, const char* name, const char* result, const cha
 }  // namespace
 
 void bind_backward(nb::module_& module) {
-  define(module, "attention_backward", "tuple[typing.Any, ...]", backward_doc, compute);
-  define(module, "prepare_backward", "list[jit_attention.Kernel]", prepare_doc, prepare);
+  define(module, "attention_backward", "tuple[typing.Any, ...]", backward_doc, compute_gradients);
+  define(module, "prepare_backward", "list[jit_attention.Kernel]", prepare_gradients_doc, prepare_gradients);
 }
 
 }  // namespace jit::python

@@ -29,13 +29,14 @@ nb::object ask(nb::handle block_mask, const char* method, Arguments... arguments
   return nb::getattr(block_mask, method)(arguments...);
 }
 
-nb::object compute(nb::handle like, const std::string& like_name, nb::handle mask, int block_q, int block_kv,
-                   std::int64_t batch, std::int64_t heads, std::int64_t heads_q, std::int64_t seqlen_q,
-                   std::int64_t seqlen_k, std::int64_t total_q, std::int64_t total_k, nb::handle tensors,
-                   nb::handle blocks, nb::handle counts, nb::handle indptr, nb::handle indices,
-                   nb::handle full_counts, nb::handle full_indices, nb::handle cu_seqlens_q,
-                   nb::handle cu_seqlens_k, nb::handle seqused_q, nb::handle seqused_k,
-                   nb::handle cache_leftpad, std::int64_t room, nb::handle stream) {
+nb::object make_block_mask(nb::handle like, const std::string& like_name, nb::handle mask, int block_q,
+                           int block_kv, std::int64_t batch, std::int64_t heads, std::int64_t heads_q,
+                           std::int64_t seqlen_q, std::int64_t seqlen_k, std::int64_t total_q,
+                           std::int64_t total_k, nb::handle tensors, nb::handle blocks, nb::handle counts,
+                           nb::handle indptr, nb::handle indices, nb::handle full_counts,
+                           nb::handle full_indices, nb::handle cu_seqlens_q, nb::handle cu_seqlens_k,
+                           nb::handle seqused_q, nb::handle seqused_k, nb::handle cache_leftpad,
+                           std::int64_t room, nb::handle stream) {
   const BlockMaskSpec spec{.mask = mask_of(mask),
                            .block_q = block_q,
                            .block_kv = block_kv,
@@ -122,13 +123,13 @@ void GivenBlockMask::check(const Sizes& sizes) const {
 nb::object spec_over(nb::handle block_mask, nb::handle spec) { return ask(block_mask, "_spec_over", spec); }
 
 void bind_block_mask(nb::module_& module) {
-  module.def("make_block_mask", compute, "like"_a, nb::kw_only(), "like_name"_a, "mask"_a.none(), "block_q"_a,
-             "block_kv"_a, "batch"_a, "heads"_a, "heads_q"_a, "seqlen_q"_a, "seqlen_k"_a, "total_q"_a = 0,
-             "total_k"_a = 0, "tensors"_a = nb::none(), "blocks"_a = nb::none(), "counts"_a = nb::none(),
-             "indptr"_a = nb::none(), "indices"_a = nb::none(), "full_counts"_a = nb::none(),
-             "full_indices"_a = nb::none(), "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(),
-             "seqused_q"_a = nb::none(), "seqused_k"_a = nb::none(), "cache_leftpad"_a = nb::none(),
-             "room"_a = 0, "stream"_a = nb::none(),
+  module.def("make_block_mask", make_block_mask, "like"_a, nb::kw_only(), "like_name"_a, "mask"_a.none(),
+             "block_q"_a, "block_kv"_a, "batch"_a, "heads"_a, "heads_q"_a, "seqlen_q"_a, "seqlen_k"_a,
+             "total_q"_a = 0, "total_k"_a = 0, "tensors"_a = nb::none(), "blocks"_a = nb::none(),
+             "counts"_a = nb::none(), "indptr"_a = nb::none(), "indices"_a = nb::none(),
+             "full_counts"_a = nb::none(), "full_indices"_a = nb::none(), "cu_seqlens_q"_a = nb::none(),
+             "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(), "seqused_k"_a = nb::none(),
+             "cache_leftpad"_a = nb::none(), "room"_a = 0, "stream"_a = nb::none(),
              "(the table of a BlockMask, of the framework of `like`, which errors call `like_name`), with "
              "room for the "
              "scores of blocks also their places and bits.");

@@ -67,8 +67,8 @@ Error renamed(const Error& error, bool is_list) {
   return Error(error.code(), error.stage(), name, message);
 }
 
-nb::object compute(nb::handle outs, nb::handle lses, nb::handle out, nb::handle out_lse, nb::handle out_dtype,
-                   nb::handle dtype, nb::handle stream) {
+nb::object merge_arrays(nb::handle outs, nb::handle lses, nb::handle out, nb::handle out_lse,
+                        nb::handle out_dtype, nb::handle dtype, nb::handle stream) {
   // A stack of (batch, seqlen, heads, head_dim_v) has five dimensions, which views do not have: it is its slices.
   const bool is_list = is_sequence(outs) || dimensions(outs) == 5;
   const std::vector<nb::object> o_arrays = is_list ? items_of(outs) : std::vector{nb::borrow(outs)},
@@ -144,7 +144,7 @@ Raises:
 }  // namespace
 
 void bind_merge(nb::module_& module) {
-  module.def("merge", compute, "outs"_a, "lses"_a, nb::kw_only(), "out"_a = nb::none(),
+  module.def("merge", merge_arrays, "outs"_a, "lses"_a, nb::kw_only(), "out"_a = nb::none(),
              "out_lse"_a = nb::none(), "out_dtype"_a = nb::none(), "dtype"_a = nb::none(),
              "stream"_a = nb::none(), merge_doc,
              nb::sig("def merge(outs: typing.Any, lses: typing.Any, *, out: typing.Any = None, "

@@ -46,13 +46,13 @@ class BackwardTest : public GpuTest {
 TEST_F(BackwardTest, HeadDims) {
   int index = 0;
   for (const int head_dim : {8, 24, 64, 72, 128, 200, 256}) {
-    // One of the two types on an emulated device, alternately.
-    if (is_in_this_run(index, 2)) expect_right(case_of({.head_dim = head_dim}, 1, 1, 35, 41));
-    if (is_in_this_run(++index, 2))
+    // Two of three in one of the two types on an emulated device.
+    if (is_in_this_run(index, 3)) expect_right(case_of({.head_dim = head_dim}, 1, 1, 35, 41));
+    if (is_in_this_run(++index, 3))
       expect_right(case_of({.dtype = DType::fp16, .head_dim = head_dim}, 1, 1, 35, 41));
   }
   for (const auto& [d, dv] : {std::pair(192, 128), {64, 256}, {256, 8}, {40, 72}}) {
-    if (is_in_this_run(index++, 2)) expect_right(case_of({.head_dim = d, .head_dim_v = dv}, 1, 2, 35, 41));
+    if (is_in_this_run(index++, 3)) expect_right(case_of({.head_dim = d, .head_dim_v = dv}, 1, 2, 35, 41));
   }
 }
 
@@ -95,7 +95,7 @@ TEST_F(BackwardTest, RowsApartAndAlignments) {
   for (const int head_dim : {40, 64}) {
     ++index;  // the other alignments with the next head dim
     for (const int alignment : {16, 8, 4, 2}) {
-      if (!is_in_this_run(index++, 2)) continue;
+      if (!is_in_this_run(index++, 4)) continue;
       BackwardCase problem =
           case_of({.head_dim = head_dim, .gqa_ratio = 2, .alignment = alignment, .mask = mask::causal()}, 2,
                   2, 33, 47);
@@ -121,7 +121,7 @@ TEST_F(BackwardTest, Masks) {
   for (const reference::TextMask& text : reference::text_masks()) masks.push_back(mask::text(text.text));
   int index = 0;
   for (const Mask& mask : masks) {
-    if (is_in_this_run(index++, 4))
+    if (is_in_this_run(index++, 5))
       expect_right(case_of({.head_dim = 32, .gqa_ratio = 2, .mask = mask}, 2, 1, 70, 75));
   }
 }
@@ -138,14 +138,14 @@ TEST_F(BackwardTest, BuiltInScores) {
   for (const DType dtype : {DType::bf16, DType::fp16}) {
     for (const Score& score :
          {score::softcap(3), score::alibi(), score::bias(dtype).then(score::softcap(5))}) {
-      if (!is_in_this_run(index++, 2)) continue;
+      if (!is_in_this_run(index++, 3)) continue;
       expect_right(
           case_of({.dtype = dtype, .head_dim = 32, .gqa_ratio = 2, .mask = mask::causal(), .score = score}, 2,
                   1, 45, 60));
     }
   }
   for (const reference::TextScore& text : reference::text_scores()) {
-    if (is_in_this_run(index++, 2))
+    if (is_in_this_run(index++, 3))
       expect_right(case_of({.head_dim = 32, .score = score::text(text.text)}, 1, 2, 45, 60));
   }
 }
@@ -175,7 +175,7 @@ TEST_F(BackwardTest, TextsDifferentiateThemselves) {
   };
   int index = 0;
   for (const Text& text : texts) {
-    if (!is_in_this_run(index++, 2)) continue;
+    if (!is_in_this_run(index++, 3)) continue;
     BackwardCase problem =
         case_of({.head_dim = 16, .score = score::text({.name = "text", .body = text.body})}, 1, 1, 20, 24);
     problem.score = [&](double s, int, int, int, int) { return text.meaning(s); };
@@ -217,7 +217,7 @@ TEST_F(BackwardTest, Configs) {
   };
   int index = 0;
   for (const auto& [dq, dkv] : configs) {
-    if (!is_in_this_run(index++, 2)) continue;
+    if (!is_in_this_run(index++, 3)) continue;
     run.poison_gradients();
     run.compute(context(), dq, dkv);
     EXPECT_EQ(run.check(), "") << to_string(KernelConfig(dq)) << ", " << to_string(KernelConfig(dkv));

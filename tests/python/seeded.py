@@ -15,9 +15,12 @@ def takes_all():
     return not ja.devices()[0].emulated or os.environ.get("JIT_ATTENTION_TEST_ALL") == "1"
 
 
-def some(cases, count=2, turn=0):
-    """Every `count`-th case, from where the seed falls on: a few runs take all. Tests that go through the same cases
-    have a `turn` each, so that a run has all cases in one test or another."""
+def some(cases, count=None, turn=0):
+    """Every `count`-th case, from where the seed falls on: a few runs take all. Without a count a third of the cases, of
+    up to three a half. Tests that go through the same cases have a `turn` each, so that a run has all of two cases in one
+    test or another."""
+    cases = list(cases)
+    count = count or (3 if len(cases) > 3 else 2)
     first = SEED // 16 + turn  # by itself: the cases may be pairs
     return [case for place, case in enumerate(cases) if takes_all() or (place + first) % count == 0]
 

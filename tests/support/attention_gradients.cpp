@@ -33,9 +33,9 @@ void add(double* sum, const double* x, double factor, int count) {
 
 // One query of one head, and what its keys have to do with it.
 template <class Round>
-class Row {
+class GradientRow {
  public:
-  Row(const GradientProblem& problem, int b, int h, int q, const Round& round)
+  GradientRow(const GradientProblem& problem, int b, int h, int q, const Round& round)
       : problem_(problem), b_(b), h_(h), q_(q), round_(round) {
     scores_.assign(static_cast<std::size_t>(problem.seqlen_kv), -infinity);
     if (!problem.sinks.empty()) sink_ = problem.sinks[static_cast<std::size_t>(h)];
@@ -98,7 +98,7 @@ template <class Round, class F>
 void for_each_row(const GradientProblem& problem, const Round& round, const F& f) {
   for (int b = 0; b < problem.batch; ++b) {
     for (int h = 0; h < problem.heads_q(); ++h) {
-      for (int q = 0; q < problem.seqlen_q; ++q) f(Row<Round>(problem, b, h, q, round));
+      for (int q = 0; q < problem.seqlen_q; ++q) f(GradientRow<Round>(problem, b, h, q, round));
     }
   }
 }
@@ -106,7 +106,7 @@ void for_each_row(const GradientProblem& problem, const Round& round, const F& f
 template <class Round>
 ForwardResult forward(const GradientProblem& problem, const Round& round) {
   ForwardResult result{.o = std::vector<double>(problem.d_o.size(), 0), .lse = {}};
-  for_each_row(problem, round, [&](const Row<Round>& row) {
+  for_each_row(problem, round, [&](const GradientRow<Round>& row) {
     double* o = &result.o[row.query_place(problem.head_dim_v)];
     for (int key = 0; key < problem.seqlen_kv; ++key) {
       const double p = row.probability(key);
@@ -125,7 +125,7 @@ GradientResult gradients(const GradientProblem& problem, const Round& round, con
   GradientResult sums{std::vector<double>(problem.q.size(), 0), std::vector<double>(problem.k.size(), 0),
                       std::vector<double>(problem.v.size(), 0), std::vector<double>(problem.sinks.size(), 0)};
   std::size_t rows = 0;
-  for_each_row(problem, round, [&](const Row<Round>& row) {
+  for_each_row(problem, round, [&](const GradientRow<Round>& row) {
     const std::size_t at = row.query_place(problem.head_dim_v);
     double delta = dot(&problem.d_o[at], &result.o[at], problem.head_dim_v);
     if (!problem.d_lse.empty() && row.lse != -infinity) delta -= problem.d_lse[rows];

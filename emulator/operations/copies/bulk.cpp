@@ -13,10 +13,10 @@ namespace jit::emulator {
 namespace {
 
 /// A copy from global memory.
-class Load final : public CopyToShared {
+class LoadRegion final : public CopyToShared {
  public:
-  Load(const Issue& issue, const SharedPlace& to, Mbarrier& mbarrier,
-       std::shared_ptr<const BulkRegion> region)
+  LoadRegion(const Issue& issue, const SharedPlace& to, Mbarrier& mbarrier,
+             std::shared_ptr<const BulkRegion> region)
       : CopyToShared(issue, to, mbarrier, region->bytes), region_(std::move(region)) {}
 
  private:
@@ -81,7 +81,7 @@ void start_load(Warp& warp, int lane, const std::shared_ptr<const BulkRegion>& r
     to.block->shared.begin_write(warp.access(lane, Proxy::async), to.offset, region->bytes);
   }
   warp.count().shared_write_bytes += region->bytes;
-  warp.block.cluster.async.push(std::make_unique<Load>(issue, to, mbarrier, region));
+  warp.block.cluster.async.push(std::make_unique<LoadRegion>(issue, to, mbarrier, region));
 }
 
 CopyToGlobal::CopyToGlobal(Issue issue, SharedPlace from, BulkRegion region,

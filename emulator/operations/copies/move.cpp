@@ -18,7 +18,7 @@ using U32 = std::uint32_t;
 using U64 = std::uint64_t;
 
 template <class U>
-struct Copy final : Operation {
+struct CopyLanes final : Operation {
   Slot to = 0, from = 0;
 
   Flow execute(Warp& warp) const override {
@@ -29,7 +29,7 @@ struct Copy final : Operation {
 
 template <class U>
 Result make_copy(Decoder& decoder, Type type) {
-  auto copy = std::make_unique<Copy<U>>();
+  auto copy = std::make_unique<CopyLanes<U>>();
   copy->to = decoder.destination(0, type);
   copy->from = decoder.source(1, type);
   return copy;

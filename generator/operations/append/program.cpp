@@ -33,7 +33,7 @@ void check_sections(const AppendSpec& spec) {
               fmt::format("({}, 0, 0)", spec.rotary_dim / 2));
 }
 
-std::string words_of(const AppendSpec& spec) {
+std::string summary_of(const AppendSpec& spec) {
   std::string words = fmt::format("{} d{}", to_string(spec.dtype), spec.head_dim);
   if (spec.value_head_dim() != spec.head_dim) words += fmt::format("/{}", spec.value_head_dim());
   if (spec.stored_dtype() != spec.dtype) words += fmt::format(" to {}", to_string(spec.stored_dtype()));
@@ -111,10 +111,10 @@ Program append_program(const AppendSpec& spec) {
   program.name = fmt::format("append_{}_d{}{}{}", to_string(spec.dtype), spec.head_dim,
                              spec.rotary_dim != 0 ? fmt::format("_rotary{}", spec.rotary_dim) : "",
                              spec.norm ? "_norm" : "");
-  program.facts = {{"spec", "append " + words_of(spec)}};
+  program.facts = {{"spec", "append " + summary_of(spec)}};
   std::string& source = program.source;
   source =
-      fmt::format("// Append to a cache: {}. Generated: change the spec, not this file.\n", words_of(spec));
+      fmt::format("// Append to a cache: {}. Generated: change the spec, not this file.\n", summary_of(spec));
   source += "#include \"append/kernel.cuh\"\n\nusing namespace jit;\n\nstruct Config {\n" +
             config_lines(spec) + "};\n";
   source += kernel_text(program, "AppendParams", sizeof(AppendParams), "append_rows",

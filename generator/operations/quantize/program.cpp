@@ -33,7 +33,7 @@ void check_head_dim(const char* field, int value) {
               std::to_string(nearest));
 }
 
-std::string words_of(const QuantizeSpec& spec) {
+std::string summary_of(const QuantizeSpec& spec) {
   std::string words =
       fmt::format("{} to {} d{}", to_string(spec.dtype), to_string(spec.out_dtype), spec.head_dim);
   if (spec.value_head_dim() != spec.head_dim) words += fmt::format("/{}", spec.value_head_dim());
@@ -128,7 +128,7 @@ Program quantize_program(const QuantizeSpec& spec) {
   program.threads = quantize_threads;
   program.name = fmt::format("quantize_qkv_{}_{}_d{}{}", to_string(spec.dtype), to_string(spec.out_dtype),
                              spec.head_dim, spec.rotate ? "_rotated" : "");
-  program.facts = {{"spec", "quantize_qkv " + words_of(spec)}};
+  program.facts = {{"spec", "quantize_qkv " + summary_of(spec)}};
   std::string assertions;
   constexpr std::array names = {"q", "k", "v"};
   for (const QkvTensor tensor : {QkvTensor::q, QkvTensor::k, QkvTensor::v}) {
@@ -140,7 +140,7 @@ Program quantize_program(const QuantizeSpec& spec) {
         names.at(static_cast<std::size_t>(tensor)), facts.statistics, facts.chunk);
   }
   program.source = fmt::format("// Quantiser of q, k and v: {}. Generated: change the spec, not this file.\n",
-                               words_of(spec)) +
+                               summary_of(spec)) +
                    "#include \"quantize/kernel.cuh\"\n\nusing namespace jit;\n\nstruct Config {\n" +
                    config_lines(spec) + "};\n" +
                    kernel_text(program, "QuantizeParams", sizeof(QuantizeParams), "quantize_qkv", assertions);

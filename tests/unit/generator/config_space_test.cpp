@@ -1,4 +1,5 @@
 #include "generator/kernels/families.h"
+#include "generator/kernels/search.h"
 #include "generator/tuning/candidates.h"
 
 #include <algorithm>

@@ -17,7 +17,7 @@ namespace {
 using testing::error_of;
 using ::testing::HasSubstr;
 
-FunctorText good() {
+FunctorText good_text() {
   return {.name = "my-mask.v2",
           .body = "return q >= k;",
           .classify = "return TileClass::partial;",
@@ -26,7 +26,7 @@ FunctorText good() {
 }
 
 FunctorText with(const std::function<void(FunctorText&)>& change) {
-  FunctorText text = good();
+  FunctorText text = good_text();
   change(text);
   return text;
 }

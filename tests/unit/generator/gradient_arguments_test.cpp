@@ -28,7 +28,7 @@ TensorView view(std::uintptr_t slot, DType dtype, std::initializer_list<std::int
 
 const AttentionSpec spec{.head_dim = 64, .head_dim_v = 32, .gqa_ratio = 2};
 
-BackwardArguments good() {
+BackwardArguments good_gradients() {
   const DType bf16 = DType::bf16;
   return {.d_o = view(1, bf16, {2, 10, 4, 32}),
           .q = view(2, bf16, {2, 10, 4, 64}),
@@ -42,8 +42,8 @@ BackwardArguments good() {
 }
 
 TEST(BackwardArguments, WhatIsRightPasses) {
-  EXPECT_NO_THROW(check_backward_arguments(spec, good()));
-  BackwardArguments broadcast = good();
+  EXPECT_NO_THROW(check_backward_arguments(spec, good_gradients()));
+  BackwardArguments broadcast = good_gradients();
   broadcast.d_o.strides[0] = broadcast.d_o.strides[1] = 0;  // as the gradient of a sum is
   EXPECT_NO_THROW(check_backward_arguments(spec, broadcast));
 }
@@ -73,7 +73,7 @@ TEST(BackwardArguments, ErrorsNameTheArgument) {
       {"dv", [](auto& a) { a.dv.data = a.d_o.data; }, "do"},
   };
   for (const Case& wrong : cases) {
-    BackwardArguments arguments = good();
+    BackwardArguments arguments = good_gradients();
     wrong.spoil(arguments);
     const Error error = error_of([&] { check_backward_arguments(spec, arguments); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << wrong.argument;
@@ -137,7 +137,7 @@ TEST(BackwardArguments, RaggedErrorsNameTheArgument) {
     EXPECT_EQ(error.field(), wrong.argument) << error.message();
     EXPECT_THAT(error.message(), HasSubstr(wrong.message)) << wrong.argument;
   }
-  BackwardArguments dense = good();
+  BackwardArguments dense = good_gradients();
   dense.seqused_q = view(13, DType::int32, {2});
   EXPECT_NO_THROW(check_backward_arguments(spec, dense));
   dense.seqused_q = view(13, DType::int32, {3});
@@ -149,7 +149,7 @@ TEST(BackwardArguments, RaggedErrorsNameTheArgument) {
 TEST(BackwardArguments, TensorsOfFunctorsAreReadAndNotWritten) {
   AttentionSpec biased = spec;
   biased.score = score::bias(DType::fp32);
-  BackwardArguments arguments = good();
+  BackwardArguments arguments = good_gradients();
   EXPECT_EQ(error_of([&] { check_backward_arguments(biased, arguments); }).field(), "bias");
   const TensorView bias = view(10, DType::fp32, {2, 4, 10, 20});
   arguments.tensors.add({"bias", bias});
@@ -171,7 +171,7 @@ TEST(BackwardArguments, GradientsOfWhatIsReadAreChecked) {
                                       .body = "return score + counts[k];",
                                       .tensors = {{"counts", DType::int32}}}));
   const auto all = [&] {
-    BackwardArguments arguments = good();
+    BackwardArguments arguments = good_gradients();
     arguments.tensors = {{"document_ids_q", view(10, DType::int32, {1, 10})},
                          {"document_ids_kv", view(11, DType::int32, {1, 20})},
                          {"weights", view(12, DType::fp32, {20})},
@@ -240,7 +240,7 @@ TEST(BackwardArguments, GradientsOfWhatIsReadAreChecked) {
     EXPECT_EQ(error.field(), wrong.argument) << error.message();
     EXPECT_THAT(error.message(), HasSubstr(wrong.message)) << wrong.argument;
   }
-  BackwardArguments arguments = good();
+  BackwardArguments arguments = good_gradients();
   arguments.d_sinks = view(17, DType::fp32, {4});
   EXPECT_EQ(error_of([&] { check_backward_arguments(spec, arguments); }).field(), "d_sinks");
 }
@@ -252,7 +252,7 @@ TEST(BackwardArguments, SpecsWithoutBackwardAreRefused) {
         {AttentionSpec{.dtype = DType::fp8_e4m3}, "spec.dtype"},
         {AttentionSpec{.kv_dtype = DType::fp8_e4m3}, "spec.kv_dtype"},
         {AttentionSpec{.head_dim_v = 64, .values_in_keys = true}, "spec.values_in_keys"}}) {
-    const Error error = error_of([&] { check_backward_arguments(wrong, good()); });
+    const Error error = error_of([&] { check_backward_arguments(wrong, good_gradients()); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_spec);
     EXPECT_EQ(error.field(), field);
     EXPECT_THAT(error.message(), HasSubstr("has no backward"));

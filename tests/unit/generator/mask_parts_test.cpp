@@ -23,7 +23,7 @@ using Kind = MaskPart::Kind;
 using testing::Number;
 using testing::TextPlace;
 
-FunctorText text_of(std::string body) {
+FunctorText parts_text(std::string body) {
   return {.name = "m",
           .body = std::move(body),
           .constants = {{"width", std::int64_t{128}}, {"block", std::int64_t{48}}},
@@ -48,7 +48,7 @@ std::string described(const MaskParts& parts, int i) {
          (part.asked < 0 ? std::string() : "[" + described(parts, part.asked) + "]");
 }
 std::string made_of(const std::string& body) {
-  const auto parts = mask_parts(text_of(body));
+  const auto parts = mask_parts(parts_text(body));
   return parts ? described(*parts, static_cast<int>(parts->parts.size()) - 1) : "";
 }
 
@@ -95,7 +95,7 @@ TEST(MaskParts, AreOnlyWhatIsTrue) {
 
 // It says of tiles what it likes, and of scores what its body says.
 TEST(MaskParts, OfTextsThatClassify) {
-  FunctorText text = text_of("return k <= q && k % 3 == 0;");
+  FunctorText text = parts_text("return k <= q && k % 3 == 0;");
   text.classify = "return TileClass::partial;";
   ASSERT_NE(mask_parts(text), nullptr);
   EXPECT_EQ(mask_parts(text)->parts.size(), 3u);
@@ -211,7 +211,7 @@ TEST(MaskParts, OfRandomTextsAreNeverWrong) {
   int known = 0;
   for (int i = 0; i < texts; ++i) {
     const testing::RandomMaskText text = testing::random_part_text(random);
-    const auto parts = mask_parts(text_of(text.body));
+    const auto parts = mask_parts(parts_text(text.body));
     if (!parts) continue;
     ++known;
     for (const MaskPart& part : parts->parts)

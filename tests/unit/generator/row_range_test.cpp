@@ -18,7 +18,7 @@ namespace {
 
 using testing::TextPlace;
 
-FunctorText text_of(std::string body) {
+FunctorText rows_text(std::string body) {
   return {.name = "m",
           .body = std::move(body),
           .constants = {{"width", std::int64_t{128}}, {"wide", std::int64_t{1} << 40}},
@@ -50,7 +50,7 @@ TEST(RowRange, RandomTextsAreNeverMisjudged) {
   for (int i = 0; i < texts; ++i) {
     const testing::RandomMaskText text =
         i % 5 == 0 ? testing::random_mask_text(random) : testing::random_range_text(random);
-    const auto rows = text_row_range(text_of(text.body));
+    const auto rows = text_row_range(rows_text(text.body));
     if (rows == nullptr) continue;
     ++known;
     const int seqlen_q = 1 + below(80), seqlen_kv = 1 + below(80);
@@ -73,7 +73,7 @@ TEST(RowRange, RandomTextsAreNeverMisjudged) {
 
 // What a query sees of [0, 300), as "begin..end"; "" where it is not known.
 std::string seen(const std::string& body, int q, int seqlen_q = 100) {
-  const auto rows = text_row_range(text_of(body));
+  const auto rows = text_row_range(rows_text(body));
   if (!rows) return "";
   const Keys keys = keys_of(*rows, {q, 0, 2, 5, 8, seqlen_q, 300});
   const std::int64_t begin = std::clamp<std::int64_t>(keys.begin, 0, 300),
@@ -124,14 +124,14 @@ TEST(RowRange, IsNotGuessed) {
       "return k / q < 5;",                                                   // the divisor may have any sign
       "for (int i = 0; i < k; ++i) if (i > q) return false;\nreturn true;",  // not followed
   };
-  for (const std::string& body : texts) EXPECT_EQ(text_row_range(text_of(body)), nullptr) << body;
+  for (const std::string& body : texts) EXPECT_EQ(text_row_range(rows_text(body)), nullptr) << body;
   // Neither a long time nor much memory.
   std::string magnitudes = "int x = k;\n", sums = "int x = k;\n";
   for (int i = 0; i < 30; ++i) magnitudes += "x = abs(x - q);\n";
   for (int i = 0; i < 2000; ++i) sums += "x += q;\n";
-  EXPECT_EQ(text_row_range(text_of(magnitudes + "return x < 5;")), nullptr);
-  EXPECT_EQ(text_row_range(text_of(sums + "return x < 5;")), nullptr);
-  FunctorText classified = text_of("return k <= q;");
+  EXPECT_EQ(text_row_range(rows_text(magnitudes + "return x < 5;")), nullptr);
+  EXPECT_EQ(text_row_range(rows_text(sums + "return x < 5;")), nullptr);
+  FunctorText classified = rows_text("return k <= q;");
   classified.classify = "return TileClass::partial;";
   EXPECT_EQ(text_row_range(classified), nullptr) << "what the text says of tiles is taken at its word";
 }
@@ -165,14 +165,14 @@ TEST(RowRange, AtTheEndsOfTypes) {
 }
 
 TEST(RowRange, IsPartOfTheMask) {
-  const Mask window = mask::text(text_of("return abs(q - k) < 9;")),
-             gap = mask::text(text_of("return abs(q - k) > 9;"));
+  const Mask window = mask::text(rows_text("return abs(q - k) < 9;")),
+             gap = mask::text(rows_text("return abs(q - k) > 9;"));
   EXPECT_TRUE(has_row_range(window));
   EXPECT_FALSE(has_row_range(gap));
   EXPECT_TRUE(has_row_range(window && mask::causal()));
   EXPECT_FALSE(has_row_range(window || mask::causal()));
   EXPECT_FALSE(has_row_range(!window));
-  const Mask before = mask::text(text_of("return k < q - 9;"));
+  const Mask before = mask::text(rows_text("return k < q - 9;"));
   EXPECT_TRUE(has_row_range(before || mask::causal())) << "both begin with the first key";
   EXPECT_FALSE(has_row_range(before || window));
   EXPECT_EQ(key_words(window || mask::document()), 1) << "ranges are terms";
