@@ -35,7 +35,7 @@ double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& sh
   const double q = config.tile_q, kv = backward_wgmma::tile_kv(spec);
   const bool beside = backward_wgmma::has_query_consumer(spec, config) && !backward_wgmma::has_roles(spec);
   double step = 2 * q * kv * (3 * d + 2 * dv) / flops_per_clock + (beside ? step_clocks_beside : step_clocks);
-  const bool is_small = beside || q > backward_wgmma::rows_per_warpgroup;
+  const bool is_small = beside || q > rows_per_warpgroup;
   if (config.deterministic) step *= is_small || !drops_keys(spec) ? with_more_turns : with_turns;
   const double steps = std::ceil(static_cast<double>(shape.seqlen_q) / q) * spec.gqa_ratio;
   const int heads = shape.batch * shape.heads_q / spec.gqa_ratio;

@@ -14,7 +14,7 @@ namespace jit {
 namespace {
 
 // More queries of dense sequences than this are other families' work.
-constexpr std::int64_t few_queries = 8;
+constexpr std::int64_t decoded_queries = 8;
 
 // Loop counters, addresses and what the first warp knows of the work ahead; softmax state and fragments; what masks
 // and scores add. Counted on the assembler's reports.
@@ -71,7 +71,7 @@ forward_split_kv::Storage Family<ForwardSplitKv>::storage_of(const AttentionSpec
 }
 
 bool Family<ForwardSplitKv>::suits(const ProblemShape& shape) {
-  return shape.has_device_lengths || shape.seqlen_q <= few_queries;
+  return shape.has_device_lengths || shape.seqlen_q <= decoded_queries;
 }
 
 bool Family<ForwardSplitKv>::can_read(const ProblemShape& shape, const ForwardSplitKv& config) {
