@@ -15,7 +15,7 @@ constexpr double step_clocks_beside = 900;  // the same beside a consumer of dQ
 constexpr double block_clocks = 6000;       // keys that come, gradients that leave
 // How much longer steps take where blocks wait for turns, on an H200 (docs/notebook.md): under a mask, and without one or
 // with head dims up to 64.
-constexpr double with_turns = 1.06, with_more_turns = 1.12;
+constexpr double with_turns = 1.06, with_more_turns = 1.15;
 // Of the GPU: what kernels around this one read and write in a clock.
 constexpr double bytes_per_clock = 2000;
 
