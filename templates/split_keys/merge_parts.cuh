@@ -62,7 +62,7 @@ class LeftShares {
       if (block < note_.mergers) {
         const unsigned* const word = share_notice(split_, note_.first_block + block);
         do notice = load_relaxed(word);
-        while (is_empty(notice));
+        while (notice == empty_word);
       }
       left_ = __ballot_sync(full_warp, notice == notice_leaves);
       first_ = asked_;
@@ -92,7 +92,7 @@ __device__ __forceinline__ void merge_share(const BlockResults<Config>& results,
 #pragma unroll 1
   for (int part = team.thread; part < note.parts; part += Team::threads) {
     const float* const state = results.state(part, begin / of_row, begin % of_row * strip_columns);
-    while (is_empty(__float_as_uint(load_relaxed(reinterpret_cast<const float2*>(state)).x))) {
+    while (__float_as_uint(load_relaxed(reinterpret_cast<const float2*>(state)).x) == empty_word) {
     }
   }
   team.sync();

@@ -65,8 +65,6 @@ struct StripPiece {
   }
 };
 
-__device__ __forceinline__ bool is_empty(unsigned word) { return word == empty_word; }
-
 /// Whether a word of it is empty.
 __device__ __forceinline__ bool is_missing(const RowPiece& piece) {
   const unsigned words[] = {__float_as_uint(piece.values.x),  __float_as_uint(piece.values.y),
@@ -75,7 +73,7 @@ __device__ __forceinline__ bool is_missing(const RowPiece& piece) {
   unsigned most = 0;
 #pragma unroll
   for (const unsigned word : words) most = maximum(most, word);
-  return is_empty(most);
+  return most == empty_word;
 }
 
 /// What all lanes with the same piece have come to, in the order of their parts. By a whole warp.

@@ -186,9 +186,8 @@ __device__ __forceinline__ float length_beside(const AttentionParams& params, in
          places_of_pair;
 }
 
-/// The block's place among those that share the line, which goes through blocks from the last index to the first. The GPU
-/// begins blocks in the order of their indices, so that when the first block of a unit has begun, all of them have
-/// (merge_parts.cuh).
+/// The block's place among those that share the line. A block waits for blocks behind it on the line alone (merge_parts.cuh),
+/// and these begin before it: the GPU begins blocks in the order of their indices.
 template <bool is_shared>
 struct LineBlock {
   __device__ __forceinline__ void enter_line(const SplitParams&) {}

@@ -229,8 +229,8 @@ TEST_P(SplitKeysTest, AnyNumberOfSplitsIsRight) {
   }
 }
 
-// Many parts of one unit, which groups of lanes share.
-TEST_P(SplitKeysTest, ManyPartsAreMerged) {
+// Many parts of one unit: they are merged in groups.
+TEST_P(SplitKeysTest, ManyPartsAreMergedInGroups) {
   const CurrentDevice current(0);
   const AttentionCase problem{.spec = {.head_dim = 64, .gqa_ratio = 4},
                               .batch = 1,

@@ -41,13 +41,12 @@ const Subject room_for_more = {.config = "family=forward_split_wgmma tile_rows=6
                                .seqlen_q = 2,
                                .seqlen_kv = 100,
                                .rows_behind = 2};
-// One unit for all blocks: all of them merge it, and lanes of a warp share its parts.
+// One unit for all blocks: its parts are merged in groups.
 const Subject many_parts = {.config = "family=forward_split_wgmma tile_rows=64 tile_kv=16 stages=2",
                             .mask = "none",
                             .heads = 1,
                             .seqlen_q = 2,
-                            .seqlen_kv = 1000,
-                            .launches = 4};
+                            .seqlen_kv = 1000};
 
 TEST(SplitKeys, AreRightUnmutated) {
   for (const Subject& subject : reference::some_of<Subject>(
@@ -169,7 +168,7 @@ TEST_P(MailboxMutationTest, IsCaught) {
 }
 
 constexpr const char* relaxed = "ptx/relaxed.cuh";
-constexpr const char* merge_results = "split_keys/merge_results.cuh";
+constexpr const char* block_results = "split_keys/block_results.cuh";
 constexpr const char* merge_parts = "split_keys/merge_parts.cuh";
 
 INSTANTIATE_TEST_SUITE_P(
@@ -200,59 +199,44 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race"},
                          split_kv},
         TemplateMutation{
-            "WaitsForNothing", merge_results, "return word == empty_word;", "return false;", {}, many_parts},
+            "WaitsForNothing", block_results, "return most == empty_word;", "return false;", {}, split_wgmma},
         TemplateMutation{
             "ValuesStay",
-            merge_results,
+            block_results,
             "store_relaxed(reinterpret_cast<float4*>(values), make_float4(none, none, none, none));",
             "{}",
             {},
             split_kv},
         TemplateMutation{"StatesStay",
-                         merge_results,
-                         "store_relaxed(reinterpret_cast<float2*>(state), make_float2(none, none));",
+                         merge_parts,
+                         "results.put_state(place + i / rows, i % rows, {none, none});",
                          "{}",
                          {},
                          split_wgmma},
-        TemplateMutation{"AShareIsMissed",
+        TemplateMutation{"AllMerge",
                          merge_parts,
-                         "end = strips * (share + 1) / note.mergers;",
-                         "end = strips * (share + 1) / (note.mergers + 1);",
-                         {},
-                         split_wgmma},
-        TemplateMutation{"AStripOfTwoShares",
-                         merge_parts,
-                         "int begin = strips * share / note.mergers",
-                         "int begin = maximum(0, strips * share / note.mergers - 1)",
-                         {"deadlock"},
-                         many_parts},
-        TemplateMutation{"SharesThatAreLeftStay",
-                         merge_parts,
-                         "} while (is_first && left.next(share));",
-                         "} while (false);",
-                         {},
-                         many_parts},
-        TemplateMutation{"NoticesOfSharesStay",
-                         merge_parts,
-                         "store_relaxed(share_notice(split, note.first_block + block), empty_word);",
-                         "{}",
+                         "if (is_group ? note.part % parts_of_group != 0 : note.part != 0) return;",
+                         "",
                          {},
                          split_kv},
-        TemplateMutation{"BlocksHaveBegunForEver",
+        TemplateMutation{"GroupsInPlacesOfParts",
                          merge_parts,
-                         "store_relaxed(begun_notice(split, note.first_block + note.part), empty_word);",
-                         "{}",
-                         {},
-                         split_kv},
-        TemplateMutation{"PartsOfAnotherGroup",
-                         merge_results,
-                         "return parts * (group() + 1) / groups;",
-                         "return parts * (group() + 1) / groups + 1;",
+                         "results.put(note.parts + note.part / parts_of_group",
+                         "results.put(note.part / parts_of_group",
                          {"deadlock"},
                          many_parts},
-        TemplateMutation{
-            "GroupsThatDoNotMeet", merge_results, "piece = join_lanes(piece, place);", "", {}, many_parts},
-        TemplateMutation{"WordsOfTheFirstPartAlone", merge_results, "values += distance;", "", {}, split_kv}),
+        TemplateMutation{"OneGroupIsNotThere",
+                         merge_parts,
+                         "note.part % parts_of_group != 0 :",
+                         "note.part != 0 :",
+                         {"deadlock"},
+                         many_parts},
+        TemplateMutation{"WordsOfTheFirstPartAlone",
+                         block_results,
+                         "const int next = first + i + 1 < count ? distance : 0;",
+                         "const int next = 0;",
+                         {},
+                         split_kv}),
     ::testing::PrintToStringParamName());
 
 }  // namespace
