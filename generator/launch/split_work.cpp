@@ -145,8 +145,7 @@ SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, st
   const bool has_spans = launch.spec.split_keys != 0;
   const int levels = has_spans ? levels_of(launch.spec, tiles, launch.params) : 0;
   const int places = has_spans ? split_nodes(levels) * blocks : most_partials(blocks);
-  const std::size_t words = static_cast<std::size_t>(places) * floats;
-  const std::size_t bytes = (words + (has_spans ? 0 : notice_words(blocks))) * sizeof(float);
+  const std::size_t bytes = static_cast<std::size_t>(places) * floats * sizeof(float);
   const StreamMemory& memory = launch.memory;
   const int device = launch.kernel.device;
   void* partials = launch.turn > 0 ? *launch.mailbox : nullptr;
@@ -160,7 +159,6 @@ SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, st
   return {launch.turn > 0 ? launches.second : launches.first,
           {.partials = static_cast<float*>(partials),
            .partial_rows = rows,
-           .notices = has_spans ? nullptr : static_cast<unsigned*>(partials) + words,
            .known = known_line(launch.spec, tiles, launch.params, blocks),
            .counters = counters,
            .levels = levels,

@@ -40,8 +40,6 @@ __device__ __forceinline__ void finish_part(const AttentionParams& params, const
   using Traits = KernelTraits<Config>;
   const WarpParts<Traits> own(stage);
   const BlockTeam<Config> team;
-  bool may_merge = false;
-  if constexpr (Config::split_keys == 0) may_merge = team.thread == 0 && have_begun(split, note);
   team.sync();  // the other warps are done with the tiles that lie here
   own.put(output, state, scale_log2);
   output.clear();
@@ -64,11 +62,7 @@ __device__ __forceinline__ void finish_part(const AttentionParams& params, const
       BlockResults<Config>(split, note).put(note.part, at.row, at.column, piece);
     }
   }
-  if constexpr (Config::split_keys == 0) {
-    end_part<Config, Traits::tile_rows>(params, descale, split, note, team, may_merge);
-  } else if (note.parts > 1) {
-    merge_parts<Config, Traits::tile_rows>(params, descale, split, note, team);
-  }
+  if (note.parts > 1) merge_parts<Config, Traits::tile_rows>(params, descale, split, note, team);
 }
 
 }  // namespace jit::forward_split_kv

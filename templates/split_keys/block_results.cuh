@@ -39,38 +39,46 @@ struct PiecePlace {
 
 /// The partial results of a unit that several blocks share, side by side in the order of keys. Two units that are shared
 /// have no block in common but one: where the first unit ends and the second begins. So the places from
-/// 2 · (first block) + 1 to 2 · (last block) are the unit's own, and no more than that are its parts.
+/// 2 · (first block) + 1 to 2 · (last block) are the unit's own: one for each part, and behind these enough for groups.
 template <class Config>
 class BlockResults {
  public:
   __device__ __forceinline__ BlockResults(const SplitParams& split, const PartNote& note)
       : rows_(split.partial_rows), first_(split.partials + (2ll * note.first_block + 1) * floats()) {}
 
-  /// Where a place has a row's values from a column on, and its state beside them. Those of the next place lie floats()
-  /// behind.
+  /// Where a place has a row's values from a column on, and its state. Those of the next place lie floats() behind.
   __device__ __forceinline__ float* values(int place, int row, int column) const {
     return first_ + place * floats() + row * Config::head_dim_v + column;
   }
-  __device__ __forceinline__ float* state(int place, int row, int column) const {
-    constexpr int strips = strips_of_row(Config::head_dim_v);
-    return first_ + place * floats() + rows_ * Config::head_dim_v +
-           2 * (row * strips + column / strip_columns);
+  __device__ __forceinline__ float* state(int place, int row) const {
+    return first_ + place * floats() + rows_ * Config::head_dim_v + 2 * row;
   }
   __device__ __forceinline__ int floats() const { return partial_floats(rows_, Config::head_dim_v); }
 
-  /// Leaves a piece; the one with the first column of a strip leaves the row's state, too.
+  /// Leaves a piece; the one with the first column leaves the row's state, too.
   __device__ __forceinline__ void put(int place, int row, int column, const RowPiece& piece) const {
     store_relaxed(reinterpret_cast<float4*>(values(place, row, column)), piece.values);
-    if (column % strip_columns == 0) put_state(place, row, column, piece.state);
+    if (column == 0) put_state(place, row, piece.state);
   }
-  __device__ __forceinline__ void put_state(int place, int row, int column, const RowState& value) const {
-    store_relaxed(reinterpret_cast<float2*>(state(place, row, column)), make_float2(value.max, value.sum));
+  __device__ __forceinline__ void put_state(int place, int row, const RowState& value) const {
+    store_relaxed(reinterpret_cast<float2*>(state(place, row)), make_float2(value.max, value.sum));
   }
 
  private:
   int rows_;
   float* first_;
 };
+
+/// Whether a word of it is empty.
+__device__ __forceinline__ bool is_missing(const RowPiece& piece) {
+  const unsigned words[] = {__float_as_uint(piece.values.x),  __float_as_uint(piece.values.y),
+                            __float_as_uint(piece.values.z),  __float_as_uint(piece.values.w),
+                            __float_as_uint(piece.state.max), __float_as_uint(piece.state.sum)};
+  unsigned most = 0;
+#pragma unroll
+  for (const unsigned word : words) most = maximum(most, word);
+  return most == empty_word;
+}
 
 /// Adds `weight` times the values, unless it is 0: 0 · v is not 0 where v is not a number.
 __device__ __forceinline__ void add_weighted(float4& sum, float weight, const float4& values) {
@@ -86,35 +94,83 @@ __device__ __forceinline__ float weight_of(const RowState& state, float max) {
   return ex2(state.max == negative_infinity() ? state.max : state.max - max);
 }
 
-/// How much two results count, of which one stands behind the other.
-struct JoinWeights {
-  float left;
-  float right;
-
-  /// The sum of two values; exactly one of them where the other one's result has no keys.
-  __device__ __forceinline__ float sum(float x, float y) const {
-    const float both = __fmaf_rn(right, y, __fmul_rn(left, x));
-    const float sum = left == 0 ? y : both;
-    return right == 0 ? x : sum;
+/// Merges `count` results from place `place` on, in their order, for `pieces` pieces from index `first_piece` on, `step`
+/// apart, and calls f(row, column, piece) for those of rows below `rows`. Waits for the results, and leaves the values
+/// empty. All that is read of `reads` results is on the way at once.
+template <int pieces, int reads, class Config, class F>
+__device__ __forceinline__ void merge(const BlockResults<Config>& results, int place, int count, int rows,
+                                      int first_piece, int step, F f) {
+  const float none = __uint_as_float(empty_word);
+  const int floats = results.floats();
+  const int all = rows * PiecePlace<Config>::of_row;
+  // Behind the last piece, and behind the last result, one is read again: fewer instructions than for none.
+  const auto place_of = [&](int p) {
+    const int index = first_piece + p * step;
+    return PiecePlace<Config>(index < all ? index : first_piece);
+  };
+  RowPiece merged[pieces];
+#pragma unroll
+  for (RowPiece& piece : merged) piece = {make_float4(0, 0, 0, 0), {negative_infinity(), 0}};
+#pragma unroll 1
+  for (int first = 0; first < count; first += reads) {
+    RowPiece read[pieces][reads];
+    bool is_waiting = true;
+#pragma unroll 1
+    while (is_waiting) {
+      is_waiting = false;
+      int distance = floats;
+      asm volatile("" : "+r"(distance));  // else all addresses would be kept through the loop
+#pragma unroll
+      for (int p = 0; p < pieces; ++p) {
+        const PiecePlace<Config> at = place_of(p);
+        const float* values = results.values(place + first, at.row, at.column);
+        const float* state = results.state(place + first, at.row);
+#pragma unroll
+        for (int i = 0; i < reads; ++i) {
+          const float2 pair = load_relaxed(reinterpret_cast<const float2*>(state));
+          read[p][i] = {load_relaxed(reinterpret_cast<const float4*>(values)), {pair.x, pair.y}};
+          const int next = first + i + 1 < count ? distance : 0;
+          values += next;
+          state += next;
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < pieces * reads; ++i) is_waiting |= is_missing(read[i / reads][i % reads]);
+    }
+#pragma unroll
+    for (int p = 0; p < pieces; ++p) {
+      const PiecePlace<Config> at = place_of(p);
+      float* values = results.values(place + first, at.row, at.column);
+      float max = merged[p].state.max;
+#pragma unroll
+      for (int i = 0; i < reads; ++i) {
+        max = fmaxf(max, read[p][i].state.max);
+        if (first + i < count)
+          store_relaxed(reinterpret_cast<float4*>(values), make_float4(none, none, none, none));
+        values += floats;
+      }
+      RowPiece& sum = merged[p];
+      const float earlier = weight_of(sum.state, max);
+      sum = {make_float4(earlier * sum.values.x, earlier * sum.values.y, earlier * sum.values.z,
+                         earlier * sum.values.w),
+             {max, earlier * sum.state.sum}};
+#pragma unroll
+      for (int i = 0; i < reads; ++i) {
+        const float weight = first + i < count ? weight_of(read[p][i].state, max) : 0;
+        sum.state.sum = __fmaf_rn(weight, read[p][i].state.sum, sum.state.sum);
+        add_weighted(sum.values, weight, read[p][i].values);
+      }
+    }
   }
-};
-
-/// Of a result and one behind it: their weights; `state` becomes that of both.
-__device__ __forceinline__ JoinWeights join_states(const RowState& left, RowState& state) {
-  const float max = fmaxf(left.max, state.max);
-  const JoinWeights weights{weight_of(left, max), weight_of(state, max)};
-  state = {max, weights.sum(left.sum, state.sum)};
-  return weights;
-}
-
-__device__ __forceinline__ RowPiece join(const RowPiece& left, const RowPiece& right) {
-  RowPiece both = right;
-  const JoinWeights weights = join_states(left.state, both.state);
-  both.values.x = weights.sum(left.values.x, right.values.x);
-  both.values.y = weights.sum(left.values.y, right.values.y);
-  both.values.z = weights.sum(left.values.z, right.values.z);
-  both.values.w = weights.sum(left.values.w, right.values.w);
-  return both;
+#pragma unroll 1
+  for (int p = 0; p < pieces; ++p) {  // one copy of f
+    const PiecePlace<Config> at(first_piece + p * step);
+    if (at.row >= rows) break;
+    RowPiece piece = merged[0];
+#pragma unroll
+    for (int i = 1; i < pieces; ++i) piece = p == i ? merged[i] : piece;
+    f(at.row, at.column, piece);
+  }
 }
 
 /// Normalises a piece and writes it to O; the one with the first column writes LSE.

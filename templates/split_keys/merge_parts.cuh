@@ -1,145 +1,86 @@
-// How the parts of a unit come together: its blocks leave them in the mailbox, and then each merges a share of the strips
-// of all rows, from all parts.
+// How the parts of a unit come together: the block that has the first of them waits for the others, and merges all.
 //
 // What a block leaves are its own words, none of which is empty, so no counter and no fence stand between those who write
-// and those who read (the idea of NCCL's LL protocol). Each word is read by one warp, which leaves it empty again.
-//
-// Blocks merge what they work on last: all blocks of the unit, but for the last one if that goes on with the next unit. So
-// nobody waits before all of its own parts are there.
-//
-// Blocks wait only for blocks that have begun: else those that wait could take the room of those that they wait for,
-// where the GPU has another kernel's blocks, too. The first block of the unit begins last (LineBlock), and says so when it
-// begins. Who has left its part earlier than that does not wait: it leaves its share to the first block.
+// and the one who reads (the idea of NCCL's LL protocol). The first part of a unit is the last that its block computes,
+// while other blocks begin with theirs: it waits for what is nearly always there.
 #pragma once
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "ptx/relaxed.cuh"
 #include "split_keys/block_results.cuh"
-#include "split_keys/merge_results.cuh"
 #include "split_keys/part_note.cuh"
-#include "split_keys/span_note.cuh"
 #include "split_keys/split_params.cuh"
 
 namespace jit {
 
-/// What a block tells: that it has begun, and whether it merges its share of its last unit. Else the words are empty.
-inline constexpr unsigned notice_begun = 0, notice_merges = 0, notice_leaves = 1;
+/// Of a unit of many parts, groups of so many are merged first, by different blocks.
+inline constexpr int parts_of_group = 16;
+inline constexpr int most_parts_without_groups = 2 * parts_of_group;
 
-__device__ __forceinline__ unsigned* begun_notice(const SplitParams& split, int block) {
-  return split.notices + 2 * block;
-}
-__device__ __forceinline__ unsigned* share_notice(const SplitParams& split, int block) {
-  return split.notices + 2 * block + 1;
-}
+/// Results that a thread reads at once, of one piece, and where there are few of them, of two.
+inline constexpr int most_reads = 16, reads_of_few = 4;
 
-/// Says that the block has begun, with a part that thread 0 of a team knows. By the team, when it begins a part.
+/// Whether a thread has few registers to read by: tiles of many keys leave few, and setmaxnreg may. There are few parts then,
+/// or merging them takes longer.
 template <class Config>
-__device__ __forceinline__ void say_begun(const SplitParams& split, const Note<Config>& note, int thread) {
-  if (Config::split_keys == 0 && note.is_cut && thread == 0)
-    store_relaxed(begun_notice(split, note.first_block + note.part), notice_begun);
-}
-/// Whether all blocks of the unit have begun.
-__device__ __forceinline__ bool have_begun(const SplitParams& split, const PartNote& note) {
-  return note.part == 0 ||
-         (note.part < note.mergers && load_relaxed(begun_notice(split, note.first_block)) == notice_begun);
-}
+inline constexpr bool has_few_registers = Config::tile_kv > 64;
+template <class Config>
+requires requires { Config::consumer_registers; }
+inline constexpr bool has_few_registers<Config> = Config::tile_kv > 64 || (Config::consumer_registers != 0 &&
+                                                                           Config::consumer_registers < 168);
 
-/// The shares that blocks of a unit leave to the first one, which asks all of them. By a whole warp, whose lanes get the
-/// same answers, as other warps do.
-class LeftShares {
- public:
-  __device__ __forceinline__ LeftShares(const SplitParams& split, const PartNote& note)
-      : split_(split), note_(note) {}
-
-  /// The next one; false if there is none. Waits for blocks to say so.
-  __device__ __forceinline__ bool next(int& share) {
-#pragma unroll 1
-    while (left_ == 0) {
-      if (asked_ >= note_.mergers) return false;
-      const int block = asked_ + lane_id();
-      unsigned notice = notice_merges;
-      if (block < note_.mergers) {
-        const unsigned* const word = share_notice(split_, note_.first_block + block);
-        do notice = load_relaxed(word);
-        while (notice == empty_word);
-      }
-      left_ = __ballot_sync(full_warp, notice == notice_leaves);
-      first_ = asked_;
-      asked_ += warp_size;
-    }
-    share = first_ + __ffs(static_cast<int>(left_)) - 1;
-    left_ &= left_ - 1;
-    return true;
-  }
-
- private:
-  const SplitParams& split_;
-  const PartNote& note_;
-  int asked_ = 1, first_ = 0;
-  unsigned left_ = 0;
-};
-
-/// Merges a share of a unit: of so many equal ones as there are blocks that merge. By a team whose block has left its part.
+/// Merges `count` results from place `place` on, always in the order of keys, and calls f(row, column, piece) for the
+/// rows. Leaves the places empty. By a team whose threads have left their own results.
 template <class Config, int tile_rows, class Team, class F>
-__device__ __forceinline__ void merge_share(const BlockResults<Config>& results, const PartNote& note,
-                                            const Team& team, int share, F f) {
-  constexpr int of_row = strips_of_row(Config::head_dim_v);
-  const int strips = rows_of<Config, tile_rows>(note) * of_row;
-  const int begin = strips * share / note.mergers, end = strips * (share + 1) / note.mergers;
-  if (begin == end) return;
-    // First for one word of each part: reads of all words, again and again, would hold up those who are still to write.
+__device__ __forceinline__ void merge_results(const BlockResults<Config>& results, const PartNote& note,
+                                              const Team& team, int place, int count, F f) {
+  const int rows = rows_of<Config, tile_rows>(note);
+  const int all = rows * PiecePlace<Config>::of_row;
+  const auto merge_all = [&]<int pieces, int reads>() {
 #pragma unroll 1
-  for (int part = team.thread; part < note.parts; part += Team::threads) {
-    const float* const state = results.state(part, begin / of_row, begin % of_row * strip_columns);
-    while (__float_as_uint(load_relaxed(reinterpret_cast<const float2*>(state)).x) == empty_word) {
-    }
+    for (int i = team.thread; i < all; i += pieces * Team::threads)
+      merge<pieces, reads>(results, place, count, rows, i, Team::threads, f);
+  };
+  if constexpr (has_few_registers<Config>) {
+    merge_all.template operator()<1, reads_of_few>();
+  } else if (count <= reads_of_few) {
+    merge_all.template operator()<2, reads_of_few>();
+  } else {
+    merge_all.template operator()<1, most_reads>();
   }
-  team.sync();
-  merge_results<Config>(results, team, note.parts, begin, end, f);
+  team.sync();  // all have read the states
+#pragma unroll 1
+  for (int i = team.thread; i < rows * count; i += Team::threads) {
+    const float none = __uint_as_float(empty_word);
+    results.put_state(place + i / rows, i % rows, {none, none});
+  }
 }
 
-/// Merges the block's share of a unit that is shared and stores the rows. `may_merge` is what have_begun() has said, to
-/// thread 0. By a team whose threads share `note`.
+/// Merges a unit's parts, of which the team has left one in its place, if that is the first one of all or of a group, and
+/// stores the rows. A Team has a `thread`, a number of `threads`, and `sync()`.
 template <class Config, int tile_rows, class Team>
-__device__ __forceinline__ void merge_unit(const AttentionParams& params, const DescaleParams& descale,
-                                           const SplitParams& split, const PartNote& note, const Team& team,
-                                           bool may_merge) {
-  const bool is_first = note.part == 0;
-  if (team.thread == 0) {
-    note.merges = may_merge;
-    if (!is_first)
-      store_relaxed(share_notice(split, note.first_block + note.part),
-                    may_merge ? notice_merges : notice_leaves);
-  }
-  team.sync();
-  if (!note.merges) return;
+__device__ __forceinline__ void merge_parts(const AttentionParams& params, const DescaleParams& descale,
+                                            const SplitParams& split, const PartNote& note,
+                                            const Team& team) {
   const BlockResults<Config> results(split, note);
-  LeftShares left(split, note);
-  int share = note.part;
+  bool is_group = note.parts > most_parts_without_groups;
+  if (is_group ? note.part % parts_of_group != 0 : note.part != 0) return;
+  int place = note.part, count = minimum(is_group ? parts_of_group : note.parts, note.parts - note.part);
 #pragma unroll 1
-  do {
-    merge_share<Config, tile_rows>(results, note, team, share,
-                                   [&](int row, int column, const RowPiece& piece) {
-                                     store_piece<Config>(params, descale, note, row, column, piece);
-                                   });
-  } while (is_first && left.next(share));
-  if (!is_first) return;
-  team.sync();  // all have asked
-#pragma unroll 1
-  for (int block = 1 + team.thread; block < note.mergers; block += Team::threads)
-    store_relaxed(share_notice(split, note.first_block + block), empty_word);
-}
-
-/// Ends a part, whose results the team has stored, if it had the unit alone, or left in the mailbox. By a team whose
-/// threads share `note`; a Team has a `thread`, a number of `threads`, and `sync()`.
-template <class Config, int tile_rows, class Team>
-__device__ __forceinline__ void end_part(const AttentionParams& params, const DescaleParams& descale,
-                                         const SplitParams& split, const PartNote& note, const Team& team,
-                                         bool may_merge) {
-  if (!note.is_cut || note.part >= note.mergers) return;
-  if (note.parts > 1) merge_unit<Config, tile_rows>(params, descale, split, note, team, may_merge);
-  if (team.thread == 0) store_relaxed(begun_notice(split, note.first_block + note.part), empty_word);
+  while (true) {
+    merge_results<Config, tile_rows>(
+        results, note, team, place, count, [&](int row, int column, const RowPiece& piece) {
+          if (is_group) {
+            results.put(note.parts + note.part / parts_of_group, row, column, piece);
+          } else {
+            store_piece<Config>(params, descale, note, row, column, piece);
+          }
+        });
+    if (!is_group || note.part != 0) return;
+    is_group = false;  // what groups have come to
+    place = note.parts;
+    count = (note.parts + parts_of_group - 1) / parts_of_group;
+  }
 }
 
 }  // namespace jit

@@ -15,9 +15,6 @@ struct PartNote {
   int part;         ///< which of the unit's parts, in the order of keys
   int parts;        ///< that the unit has
   int first_block;  ///< whose the first part is
-  bool is_cut;      ///< whether blocks share units of this line
-  int mergers;      ///< of the unit's blocks, those from the first one on that have nothing to do behind it
-  mutable bool merges;  ///< whether the block takes part in merging the unit, once its part is done
 };
 
 }  // namespace jit

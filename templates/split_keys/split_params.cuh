@@ -21,14 +21,12 @@ struct KnownLine {
 
 struct SplitParams {
   /// Two partial results for each block: of the unit that it enters in the middle, and of the one that it leaves in
-  /// the middle. Each has rows of O in fp32, not normalised, then maximum and sum of each row, once for each strip of
-  /// its columns. All words are empty before and after the kernel: who waits for a result reads until none of its words
-  /// is empty, and leaves the place as it was. Where keys are summed in spans, split_nodes(levels) results for each block, of any contents
+  /// the middle. Each has rows of O in fp32, not normalised, then maximum and sum of each row. All words are empty
+  /// before and after the kernel: who waits for a result reads until none of its words is empty, and leaves the place as
+  /// it was. Where keys are summed in spans, split_nodes(levels) results for each block, of any contents
   /// (split_keys/span_results.cuh).
   float* partials;
   int partial_rows;  ///< for which there is room in each
-  /// Behind them, two for each block: what it tells the others (split_keys/merge_parts.cuh). Empty before and after.
-  unsigned* notices;
   KnownLine known;
   unsigned*
       counters;  ///< one for each block, 0 before and after the kernel; where keys are summed in spans, as
@@ -39,20 +37,8 @@ struct SplitParams {
   bool gives_way;     ///< whether some of the blocks leave their multiprocessors to the other kernel at once
 };
 
-/// Columns of a row of O that a warp merges together. Each has the row's maximum and sum beside it, so that what one warp
-/// reads no other one does.
-inline constexpr int strip_columns = 16;
-JIT_HOST_DEVICE constexpr int strips_of_row(int head_dim_v) {
-  return (head_dim_v + strip_columns - 1) / strip_columns;
-}
-
 /// Floats of one partial result.
-JIT_HOST_DEVICE constexpr int partial_floats(int rows, int head_dim_v) {
-  return rows * (head_dim_v + 2 * strips_of_row(head_dim_v));
-}
-
-/// Words by which blocks tell each other how far they are.
-JIT_HOST_DEVICE constexpr int notice_words(int blocks) { return 2 * blocks; }
+JIT_HOST_DEVICE constexpr int partial_floats(int rows, int head_dim_v) { return rows * (head_dim_v + 2); }
 
 /// Nodes of a tree of spans for which each block has room: left and right ones of each level of a part that begins within a
 /// unit, and left ones of one that begins where its unit does.

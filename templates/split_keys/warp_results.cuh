@@ -126,15 +126,13 @@ __device__ __forceinline__ void store_rows(const AttentionParams& params, const 
 template <class Traits>
 __device__ __forceinline__ void put_rows(const BlockResults<typename Traits::Config>& results, int part,
                                          int rows, const WarpResult<Traits>& result) {
-  using Layout = typename Traits::Output::Layout;
   result.for_each_row([&](int r, int row) {
     if (row >= rows) return;
     float2* const pairs = reinterpret_cast<float2*>(results.values(part, row, result.lane_column()));
     result.for_each_pair([&](int n, int offset) {
       store_relaxed(pairs + offset / 2, make_float2(result.output.at(r, n, 0), result.output.at(r, n, 1)));
-      if (offset % strip_columns == 0 && Layout::speaks_for_rows(lane_id()))
-        results.put_state(part, row, result.first_column + offset, result.states[r]);
     });
+    if (result.speaks_for_rows()) results.put_state(part, row, result.states[r]);
   });
 }
 
@@ -206,13 +204,9 @@ __device__ __forceinline__ void finish_part(const AttentionParams& params, const
       merge_parts<Config, tile_rows>(params, {}, split, note, team);
     }
   } else {
-    const bool may_merge = team.thread == 0 && have_begun(split, note);
-    if (note.parts == 1) {
-      store_rows(params, note, result);
-    } else {
-      put_rows(BlockResults<Config>(split, note), note.part, rows, result);
-    }
-    end_part<Config, tile_rows>(params, {}, split, note, team, may_merge);
+    if (note.parts == 1) return store_rows(params, note, result);
+    put_rows(BlockResults<Config>(split, note), note.part, rows, result);
+    merge_parts<Config, tile_rows>(params, {}, split, note, team);
   }
 }
 

@@ -298,9 +298,6 @@ struct WorkList : LineBlockOf<Config> {
   }
   /// What a block notes of that.
   __device__ __forceinline__ PartNote note(const UnitPart& part) const {
-    const int unit_end = unit_begin + shares.on_line(tiles.count());
-    const int last_block = part.first_block + part.parts - 1;
-    const bool last_goes_on = shares.end(last_block) > unit_end && unit_end < shares.total;
     return {.batch = unit.batch,
             .kv_head = unit.kv_head,
             .row_begin = unit.row_begin,
@@ -310,10 +307,7 @@ struct WorkList : LineBlockOf<Config> {
             .seqlen_kv = unit.kv.length,
             .part = this->block() - part.first_block,
             .parts = part.parts,
-            .first_block = part.first_block,
-            .is_cut = !shares.is_dealt && shares.num_splits != 1,
-            .mergers = part.parts - (last_goes_on ? 1 : 0),
-            .merges = false};
+            .first_block = part.first_block};
   }
 
   /// The same of a span, which begins with tile `tile` of the sequence.

@@ -4,10 +4,8 @@
 
 #include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_split_kv/family.h"
-#include "generator/kernels/part_merge.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_split_kv/smem_layout.cuh"
-#include "templates/scheduling/request_kinds.cuh"
 
 namespace jit {
 namespace {
@@ -24,6 +22,7 @@ constexpr double least_step_clocks = 1400;  // of a block, from barrier to barri
 constexpr double step_bytes_per_clock = 40;
 constexpr double launch_clocks = 6000;
 constexpr double unit_clocks = 1500;  // queries, merge of the warps, stores
+constexpr double part_clocks = 60;    // that the last block of a unit needs for each part
 constexpr double flops_per_clock = 2700;
 // Where TMA copies boxes of caches of fp8 (docs/notebook.md).
 constexpr double box_bytes_per_clock = 18.5;
@@ -35,7 +34,7 @@ constexpr double crowded_bytes = 1310720;  // by what is more than enough over t
 constexpr double box_step_clocks = 900;    // of a warp from tile to tile, beside what it issues
 constexpr double issue_share = 1.6;        // of which it takes so many times the least
 constexpr double warps_that_issue = 4;     // at once, one in each quarter of a multiprocessor
-// Prefill, which wgmma computes several times as fast. With split_keys one config serves all calls, prefill among them.
+// One config serves all calls with split_keys, prefill among them, which wgmma computes several times as fast.
 constexpr double prefill_too = 1.7;
 // Instructions for an element of 8 bits that becomes one of 16: counted, not fitted.
 constexpr double slots_to(DType dtype) { return dtype == DType::bf16 ? 2 : 0.75; }
@@ -90,14 +89,14 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
 
   const double slots = static_cast<double>(limits.sm_count) * blocks;
   const double own_tiles = std::ceil(units * tiles / slots);
-  const double rows = std::min(tile_rows, static_cast<double>(shape.seqlen_q) * spec.gqa_ratio);
-  const double merge = own_tiles < tiles ? merge_clocks(rows, dv) : 0;
+  const double parts = std::min(tiles, std::ceil(tiles / own_tiles));
   const double own_units = std::ceil(own_tiles / tiles);
-  double cycles = launch_clocks + own_tiles * step + own_units * unit_clocks + merge;
+  double cycles =
+      launch_clocks + own_tiles * step + own_units * unit_clocks + (parts > 1 ? parts * part_clocks : 0);
   const Footprint needs = footprint(spec, config);
   const int spare = needs.register_cap - needs.registers;
   if (spare < 0) cycles *= 1.15 - spare * 0.01;
-  if (spec.split_keys != 0 || shape.seqlen_q > few_queries) cycles *= prefill_too;
+  if (spec.split_keys != 0) cycles *= prefill_too;
   return cycles * beside_other_families;
 }
 
