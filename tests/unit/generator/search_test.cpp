@@ -149,6 +149,7 @@ TEST(Search, ShortDecodingIsMergedInClusters) {
                            {1, 32, 8, 1024, 0},
                            {1, 32, 8, 1024, 16},
                            {1, 32, 8, 8192, 0},
+                           {1, 8, 1, 8192, 0},
                            {8, 32, 8, 1024, 0},
                            {1, 32, 32, 1024, 1}})
     EXPECT_EQ(family(call), "forward_split_cluster")
