@@ -45,7 +45,7 @@ class KeyTileDealer {
 
 /// Where blocks wait for one another, as many as share a head have all of its keys, a tile each in a round, and then those
 /// of another head. Their order is another one in each round, there and back, as a causal mask leaves more of the first
-/// tiles. Blocks are numbered as they begin, so that those that share a head are there.
+/// tiles. Blocks are numbered as they begin, so that those that share a head begin one after another.
 template <class Config>
 class KeyTileDealer<Config, true> {
  public:

@@ -5,7 +5,8 @@
 // these, while dQ is computed. With a consumer of dQ another one says that what it has added is there, so that the
 // consumer need not wait for that. Who is first stores, so that nobody must have written zeros.
 //
-// Nobody waits for ever: a block waits for steps of earlier times alone, and all blocks that share a head are there.
+// Nobody waits for ever: a block waits for steps of earlier times alone, of blocks that share its head. These begin one after
+// another (key_tiles.cuh).
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
