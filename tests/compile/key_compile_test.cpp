@@ -102,21 +102,20 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
   const FreshFolder folder;
   std::filesystem::copy(std::string(JIT_ATTENTION_SOURCE_DIR) + "/templates", folder.path(),
                         std::filesystem::copy_options::recursive);
-  const std::map<std::string, KernelConfig> families = {{"forward_mla_wgmma/", ForwardMlaWgmma{}},
-                                                        {"forward_mma_sync/", ForwardMmaSync{}},
-                                                        {"forward_split_cluster/", ForwardSplitCluster{}},
-                                                        {"forward_split_kv/", ForwardSplitKv{}},
-                                                        {"forward_split_wgmma/", ForwardSplitWgmma{}},
-                                                        {"forward_wgmma/", ForwardWgmma{}}};
+  const std::map<std::string, KernelConfig> families = {
+      {"forward_mla_wgmma/", ForwardMlaWgmma{}},         {"forward_mma_sync/", ForwardMmaSync{}},
+      {"forward_split_cluster/", ForwardSplitCluster{}}, {"forward_split_kv/", ForwardSplitKv{}},
+      {"forward_split_wgmma/", ForwardSplitWgmma{}},     {"forward_wgmma/", ForwardWgmma{}}};
   // What lies beside that which all families share, and is of some alone.
   const std::set<std::string> of_some = {"base/dependent_launch.cuh", "base/descale_params.cuh",
                                          "base/dropout_params.cuh",   "base/fp8_scale.cuh",
                                          "base/gradient_params.cuh",  "base/philox.cuh",
                                          "base/ragged_tiles.cuh",     "base/rotary.cuh",
                                          "base/row_lanes.cuh",        "base/row_norm.cuh",
-                                         "base/row_pieces.cuh",       "base/tensor_map.cuh",
-                                         "base/touch_lines.cuh",      "base/warp_sum.cuh",
-                                         "problem/array_checks.cuh",  "problem/block_mask.cuh",
+                                         "base/row_pieces.cuh",       "base/score_words.cuh",
+                                         "base/tensor_map.cuh",       "base/touch_lines.cuh",
+                                         "base/warp_sum.cuh",         "problem/array_checks.cuh",
+                                         "problem/block_mask.cuh",    "problem/block_scores.cuh",
                                          "problem/dual.cuh",          "problem/entry_sequences.cuh",
                                          "problem/exact.cuh",         "problem/gradients.cuh",
                                          "problem/interval.cuh",      "problem/interval_mask.cuh",

@@ -189,8 +189,6 @@ TEST_P(MaskPartsMutation, IsCaught) {
 INSTANTIATE_TEST_SUITE_P(
     Rules, MaskPartsMutation,
     ::testing::Values(
-        Mutation{"RowsShareTheirBits", "(2 * (w % 2) + half) * neighbours", "2 * (w % 2) * neighbours"},
-        Mutation{"WordsOfARowShareTheirBits", "(2 * (w % 2) + half) * neighbours", "half * neighbours"},
         Mutation{"NeighboursOfTheOtherLayout", "neighbours = 4;", "neighbours = 2;", "tiles/accumulator.cuh"},
         Mutation{"KeysThatDoNotExist", "bits_between(w, 0, seqlen_kv_ - k_); });\n  }\n\n  /// Keys",
                  "~0u; });\n  }\n\n  /// Keys"},
