@@ -324,18 +324,19 @@ TEST(Fp8MmaBlock, IsRightUnmutated) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Fp8MmaBlock, Fp8MmaBlockMutationTest,
-    ::testing::Values(
-        TemplateMutation{"OneScaleATile", mma_scales, "first_key + place * keys;", "first_key;"},
-        TemplateMutation{"SoftmaxWithoutFactors", kernel, "if constexpr (has_block_factors<Config>) {",
-                         "if constexpr (false) {"},
-        TemplateMutation{"TokensForBlocks", "split_keys/kv_rows.cuh",
-                         "(place + row) / rows_together * strides.seq : nullptr",
-                         "(place + row) % 2 * strides.seq : nullptr"},
-        TemplateMutation{"BlockOfAnotherHead", "split_keys/kv_scales.cuh", "place.head, (part.q_begin",
-                         "0, (part.q_begin"}),
-    ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Fp8MmaBlock, Fp8MmaBlockMutationTest,
+                         ::testing::Values(TemplateMutation{"OneScaleATile", mma_scales,
+                                                            "first_key + place * keys;", "first_key;"},
+                                           TemplateMutation{"SoftmaxWithoutFactors", kernel,
+                                                            "if constexpr (has_block_factors<Config>) {",
+                                                            "if constexpr (false) {"},
+                                           TemplateMutation{
+                                               "TokensForBlocks", "split_keys/kv_rows.cuh",
+                                               "(place + row) / rows_together * strides.seq : nullptr",
+                                               "(place + row) % 2 * strides.seq : nullptr"},
+                                           TemplateMutation{"BlockOfAnotherHead", "split_keys/kv_scales.cuh",
+                                                            "place.head, (part.q_begin", "0, (part.q_begin"}),
+                         ::testing::PrintToStringParamName());
 
 // Of kernels that give back what a quantiser has taken away.
 class Fp8ColumnsMutationTest : public MutationTest {};
