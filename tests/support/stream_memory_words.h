@@ -14,24 +14,28 @@
 
 namespace jit::testing {
 
-inline std::vector<std::uint32_t> downloaded_words(const void* from, std::size_t count) {
+/// Behind what is on `stream`: memory that is asked for here first is filled there.
+inline std::vector<std::uint32_t> downloaded_words(const void* from, std::size_t count, CUstream stream) {
   std::vector<std::uint32_t> words(count, 0x12345678);
-  check(driver().cuMemcpyDtoH(words.data(), reinterpret_cast<CUdeviceptr>(from), count * sizeof(words[0])),
-        "cuMemcpyDtoH");
+  check(driver().cuMemcpyDtoHAsync(words.data(), reinterpret_cast<CUdeviceptr>(from),
+                                   count * sizeof(words[0]), stream),
+        "cuMemcpyDtoHAsync");
+  check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
   return words;
 }
 
 /// 0 between launches.
 inline std::vector<std::uint32_t> counters_of(const Context& context, CUstream stream) {
   constexpr int count = 64;
-  return downloaded_words(Access::state(context)->memory.counters(0, stream, count), count);
+  return downloaded_words(Access::state(context)->memory.counters(0, stream, count), count, stream);
 }
 
 /// Of its mailboxes of up to 4 MiB, whatever has their sizes: 0xffffffff between launches.
 inline std::vector<std::uint32_t> mailboxes_of(const Context& context, CUstream stream) {
   std::vector<std::uint32_t> all;
   for (std::size_t bytes = 4096; bytes <= std::size_t{4} << 20; bytes *= 2) {
-    const auto words = downloaded_words(Access::state(context)->memory.mailbox(0, stream, bytes), bytes / 4);
+    const auto words =
+        downloaded_words(Access::state(context)->memory.mailbox(0, stream, bytes), bytes / 4, stream);
     all.insert(all.end(), words.begin(), words.end());
   }
   return all;
