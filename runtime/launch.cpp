@@ -21,11 +21,18 @@ void launch(CUkernel kernel, const LaunchConfig& config, void** params, CUstream
   launch_config.blockDimZ = config.block[2];
   launch_config.sharedMemBytes = config.smem_bytes;
   launch_config.hStream = stream;
-  CUlaunchAttribute dependent{};
-  dependent.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-  dependent.value.programmaticStreamSerializationAllowed = 1;
-  launch_config.attrs = &dependent;
-  launch_config.numAttrs = config.dependent && driver().version >= dependent_launch_version ? 1 : 0;
+  CUlaunchAttribute attributes[2] = {};
+  launch_config.attrs = attributes;
+  if (config.dependent && driver().version >= dependent_launch_version) {
+    CUlaunchAttribute& attribute = attributes[launch_config.numAttrs++];
+    attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+  }
+  if (config.cooperative) {
+    CUlaunchAttribute& attribute = attributes[launch_config.numAttrs++];
+    attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    attribute.value.cooperative = 1;
+  }
   // The driver documents that a CUkernel may stand where a CUfunction is asked for.
   const CUresult result =
       driver().cuLaunchKernelEx(&launch_config, reinterpret_cast<CUfunction>(kernel), params, nullptr);

@@ -13,6 +13,9 @@ struct LaunchConfig {
   /// stream serialization"): for kernels that wait for it themselves (griddepcontrol.wait), from sm_90 on. Not
   /// done with drivers before 12.3.
   bool dependent = false;
+  /// Whether all blocks must run at the same time ("cooperative"): for kernels whose blocks wait for one another in any
+  /// order. The launch waits until there is room for all; it fails if there never is.
+  bool cooperative = false;
 };
 
 /// Puts the kernel on `stream`; null stands for the default stream of the current context. `params` holds one

@@ -142,8 +142,6 @@ struct BackwardArguments {
   float dropout_p = 0;  ///< as forward had it, as is rng_state
   TensorView rng_state = {};
   /// Whether equal inputs must give bit-identical gradients. Otherwise sums over blocks of dq may be made in any order.
-  /// Calls of long sequences must not run side by side on streams of different priority
-  /// (docs/kernels/backward_wgmma.md, "What is deterministic").
   bool deterministic = false;
 
   TensorView d_lse = {};    ///< "dlse" in errors, optional: the gradient of lse, of its type and shape

@@ -30,6 +30,7 @@ constexpr ResultName result_names[] = {
     JIT_RESULT(CUDA_ERROR_ILLEGAL_STATE, "the object is in another state than the call needs"),
     JIT_RESULT(CUDA_ERROR_NOT_FOUND, "there is nothing of that name"),
     JIT_RESULT(CUDA_ERROR_LAUNCH_FAILED, "the kernel failed"),
+    JIT_RESULT(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, "blocks that must run at the same time do not fit"),
     JIT_RESULT(CUDA_ERROR_NOT_SUPPORTED, "an emulated device cannot do this"),
     JIT_RESULT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the call is not allowed while a stream is captured"),
     JIT_RESULT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture was spoilt by an earlier call"),

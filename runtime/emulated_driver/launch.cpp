@@ -91,6 +91,18 @@ void run(const LaunchRequest& request) {
   if (!failure.empty()) fail(CUDA_ERROR_LAUNCH_FAILED, failure);
 }
 
+// Of a launch whose blocks must run at the same time.
+void check_that_all_fit(const emulator::Kernel& kernel, const emulator::LaunchShape& shape,
+                        const Device& device) {
+  const std::uint64_t blocks = std::uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
+  const std::uint64_t most = resident_blocks(kernel, shape, device.properties);
+  if (blocks > most) {
+    fail(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
+         "a cooperative launch has " + std::to_string(blocks) + " blocks; " + device.name() + " runs " +
+             std::to_string(most) + " of this kernel at the same time");
+  }
+}
+
 void apply_attribute(const CUlaunchAttribute& attribute, const Device& device, emulator::LaunchShape& shape) {
   switch (attribute.id) {
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
@@ -128,7 +140,16 @@ emulator::LaunchShape shape_of(const CUlaunchConfig& config, const LoadedEntry& 
   }
   std::copy(kernel.cluster.begin(), kernel.cluster.end(), shape.cluster.begin());
   if (config.numAttrs > 0) require(config.attrs, "attrs");
-  for (unsigned i = 0; i < config.numAttrs; ++i) apply_attribute(config.attrs[i], device, shape);
+  bool is_cooperative = false;
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config.attrs[i];
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
+      is_cooperative = attribute.value.cooperative != 0;
+    } else {
+      apply_attribute(attribute, device, shape);
+    }
+  }
+  if (is_cooperative) check_that_all_fit(kernel, shape, device);
   return shape;
 }
 

@@ -450,3 +450,23 @@ def test_rows_in_use_of_dense_arrays(rng, place, fetch):
             one, other = fetch(one)[b], fetch(other)[0]
             assert numpy.abs(one[part] - other).max() <= 0.02 * numpy.abs(other).max()
             assert numpy.isnan(one[part.stop :]).all()
+
+
+def test_deterministic_calls_run_beside_each_other(emulated):
+    """Blocks of a call wait for one another, and those of two calls do not fit at a time: none keeps the other out."""
+    if emulated:
+        pytest.skip("launches on an emulated device run one after another")
+    import torch
+
+    streams = [torch.cuda.Stream(priority=priority) for priority in (0, -1)]
+    q, k, v, do = (torch.randn(1, 16384, 1, 128, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+    o, lse = ja.attention(q, k, v, mask=ja.mask.causal(), return_lse=True)
+    wanted = ja.attention_backward(do, q, k, v, o, lse, mask=ja.mask.causal(), deterministic=True)
+    torch.cuda.synchronize()
+    for _ in range(50):
+        got = []
+        for stream in streams:
+            with torch.cuda.stream(stream):
+                got.append(ja.attention_backward(do, q, k, v, o, lse, mask=ja.mask.causal(), deterministic=True))
+        torch.cuda.synchronize()
+        assert all(torch.equal(a, b) for gradients in got for a, b in zip(gradients, wanted, strict=True))

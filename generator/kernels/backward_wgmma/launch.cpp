@@ -109,12 +109,14 @@ void for_entries_of_a_grid(AttentionParams& params, int heads, const SequenceGri
   }
 }
 
-// Kernels that wait for the one before themselves are `dependent`.
-void launch_blocks(const KernelLaunch& launch, int blocks, void** arguments, bool dependent) {
+// Kernels that wait for the one before themselves are `dependent`, those whose blocks take turns `cooperative`.
+void launch_blocks(const KernelLaunch& launch, int blocks, void** arguments, bool dependent,
+                   bool cooperative = false) {
   const LaunchConfig grid{.grid = {static_cast<unsigned>(blocks), 1, 1},
                           .block = {launch.kernel.threads, 1, 1},
                           .smem_bytes = launch.kernel.smem_bytes,
-                          .dependent = dependent};
+                          .dependent = dependent,
+                          .cooperative = cooperative};
   jit::launch(launch.kernel.kernel.handle(), grid, arguments, launch.stream);
 }
 
@@ -192,7 +194,7 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
                         heads_dealt_together(launch.spec, heads, key_tiles.tiles, launch.kernel.sm_count)};
       int blocks = std::min(tiles, launch.kernel.sm_count);
       if (config.deterministic) blocks = maps.turns.visits.sharers * maps.turns.visits.heads_at_once;
-      launch_blocks(launch, blocks, arguments, true);
+      launch_blocks(launch, blocks, arguments, true, config.deterministic);
     });
   } catch (const Error&) {
     launch.memory.reset(launch.kernel.device, launch.stream);

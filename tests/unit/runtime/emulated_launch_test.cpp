@@ -206,12 +206,14 @@ TEST_F(EmulatedLaunches, AttributesOfLaunches) {
   waiting.insert(waiting.find("  ld.param", waiting.find(".entry blocks")), "  griddepcontrol.wait;\n");
   const Module module(waiting), hasty(other_kernels("sm_90a")), plain(two_kernels());
   const CUdeviceptr data = upload({0});
-  CUlaunchAttribute cluster{}, overlap{}, unknown{};
+  CUlaunchAttribute cluster{}, overlap{}, together{}, unknown{};
   cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
   cluster.value.clusterDim = {2, 1, 1};
   overlap.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   overlap.value.programmaticStreamSerializationAllowed = 1;
-  unknown.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  together.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  together.value.cooperative = 1;
+  unknown.id = CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN;
   const CUkernel blocks = module.kernel("blocks").handle();
   EXPECT_EQ(launch(blocks, {.grid = 4, .block = 1, .attributes = {overlap, cluster}}, data), CUDA_SUCCESS);
   EXPECT_THAT(download(data, 1), ElementsAre(2));
@@ -224,7 +226,10 @@ TEST_F(EmulatedLaunches, AttributesOfLaunches) {
   expect_failure(launch(blocks, {.grid = 3, .block = 1, .attributes = {cluster}}, data),
                  CUDA_ERROR_INVALID_VALUE, "does not divide");
   expect_failure(launch(blocks, {.attributes = {unknown}}, data), CUDA_ERROR_NOT_SUPPORTED,
-                 "launch attribute 2");
+                 "launch attribute 10");
+  EXPECT_EQ(launch(blocks, {.grid = 4, .block = 1, .attributes = {together, overlap}}, data), CUDA_SUCCESS);
+  expect_failure(launch(blocks, {.grid = 1 << 16, .block = 1, .attributes = {together}}, data),
+                 CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, "65536 blocks");
   push(1);
   expect_failure(launch(plain.kernel("put").handle(), {.grid = 2, .attributes = {cluster}}, data, 1u),
                  CUDA_ERROR_NOT_SUPPORTED, "sm_80 has no clusters");
