@@ -48,11 +48,11 @@ TEST_F(BackwardTest, HeadDims) {
   for (const int head_dim : {8, 24, 64, 72, 128, 200, 256}) {
     // Two of three in one of the two types on an emulated device.
     if (is_in_this_run(index, 3)) expect_right(case_of({.head_dim = head_dim}, 1, 1, 35, 41));
-    if (is_in_this_run(++index, 3))
+    if (is_in_this_run(++index, 5))
       expect_right(case_of({.dtype = DType::fp16, .head_dim = head_dim}, 1, 1, 35, 41));
   }
   for (const auto& [d, dv] : {std::pair(192, 128), {64, 256}, {256, 8}, {40, 72}}) {
-    if (is_in_this_run(index++, 3)) expect_right(case_of({.head_dim = d, .head_dim_v = dv}, 1, 2, 35, 41));
+    if (is_in_this_run(index++, 5)) expect_right(case_of({.head_dim = d, .head_dim_v = dv}, 1, 2, 35, 41));
   }
 }
 
@@ -138,14 +138,14 @@ TEST_F(BackwardTest, BuiltInScores) {
   for (const DType dtype : {DType::bf16, DType::fp16}) {
     for (const Score& score :
          {score::softcap(3), score::alibi(), score::bias(dtype).then(score::softcap(5))}) {
-      if (!is_in_this_run(index++, 3)) continue;
+      if (!is_in_this_run(index++, 5)) continue;
       expect_right(
           case_of({.dtype = dtype, .head_dim = 32, .gqa_ratio = 2, .mask = mask::causal(), .score = score}, 2,
                   1, 45, 60));
     }
   }
   for (const reference::TextScore& text : reference::text_scores()) {
-    if (is_in_this_run(index++, 3))
+    if (is_in_this_run(index++, 5))
       expect_right(case_of({.head_dim = 32, .score = score::text(text.text)}, 1, 2, 45, 60));
   }
 }
@@ -175,7 +175,7 @@ TEST_F(BackwardTest, TextsDifferentiateThemselves) {
   };
   int index = 0;
   for (const Text& text : texts) {
-    if (!is_in_this_run(index++, 3)) continue;
+    if (!is_in_this_run(index++, 5)) continue;
     BackwardCase problem =
         case_of({.head_dim = 16, .score = score::text({.name = "text", .body = text.body})}, 1, 1, 20, 24);
     problem.score = [&](double s, int, int, int, int) { return text.meaning(s); };
@@ -239,7 +239,7 @@ TEST_F(BackwardTest, ConfigsOfOnePass) {
     ++index;  // the other config with the next spec
     for (const BackwardWgmma& config :
          std::vector<BackwardWgmma>{{.stages = spec.head_dim == 64 ? 4 : 2}, {.deterministic = true}}) {
-      if (!is_in_this_run(index++, 2)) continue;
+      if (!is_in_this_run(index++, 5)) continue;
       run.poison_gradients();
       run.compute(context(), config);
       EXPECT_EQ(run.check(), "") << to_string(spec) << ", " << to_string(KernelConfig(config));
@@ -260,7 +260,7 @@ TEST_F(BackwardTest, ConfigsOfOnePassWithManyQueries) {
     BackwardRun run(case_of(spec, 1, 2, 330, 290));
     ++index;  // the other config with the next spec
     for (const bool deterministic : {false, true}) {
-      if (!is_in_this_run(index++, 2)) continue;
+      if (!is_in_this_run(index++, 5)) continue;
       const BackwardWgmma config{.tile_q = 128, .deterministic = deterministic};
       run.poison_gradients();
       run.compute(context(), config);
@@ -292,7 +292,7 @@ TEST_F(BackwardTest, ConfigsOfOnePassAboveHeadDimsOf128) {
     BackwardRun run(case_of(spec, 1, 1, 150, 90));
     ++index;  // the other config with the next spec
     for (const bool deterministic : {false, true}) {
-      if (!is_in_this_run(index++, 2)) continue;
+      if (!is_in_this_run(index++, 4)) continue;
       const BackwardWgmma config{.deterministic = deterministic};
       run.poison_gradients();
       run.compute(context(), config);

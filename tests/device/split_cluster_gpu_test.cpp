@@ -343,7 +343,7 @@ TEST_F(SplitClusterTest, RequestsOfAllLengths) {
   int index = 0;
   for (const Requests& requests : all_requests()) {
     const char* const text = configs[static_cast<std::size_t>(index) % configs.size()];
-    if (!is_in_this_run(index++, 2)) continue;
+    if (!is_in_this_run(index++, 4)) continue;
     SCOPED_TRACE(requests.label);
     Call call(requests);
     const Attention kernel = attention(

@@ -81,7 +81,7 @@ TEST_F(SweepTest, EveryTripleIsRight) {
   const std::uint64_t seed = reference::test_seed();
   const int only = number_from_environment("JIT_ATTENTION_TEST_TRIPLE", -1);
   const int first = only < 0 ? 0 : only;
-  const int last = only < 0 ? number_from_environment("JIT_ATTENTION_TEST_SWEEP", sized(200, 40)) : only + 1;
+  const int last = only < 0 ? number_from_environment("JIT_ATTENTION_TEST_SWEEP", sized(200, 24)) : only + 1;
   const DeviceLimits limits = device_limits(device_);
   const auto case_of = [&](int triple) -> KernelCase {
     const auto [spec, config] = random_kernel(seed, triple / shapes_per_kernel, limits);

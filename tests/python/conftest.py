@@ -15,7 +15,19 @@ os.environ.setdefault("JIT_ATTENTION_CACHE_DIR", tempfile.mkdtemp(prefix="jit-at
 os.environ.setdefault("JIT_ATTENTION_TUNING", "off")  # tests compare results, not times
 
 import jit_attention as ja  # noqa: E402
-from seeded import SEED  # noqa: E402
+from seeded import SEED, some  # noqa: E402
+
+
+def pytest_collection_modifyitems(config, items):
+    """Of a module with a `SHARE` one of so many tests, as the seed chooses, unless some are asked for by name."""
+    if any("::" in argument for argument in config.args):
+        return
+    shares = {}
+    for item in items:
+        shares.setdefault(getattr(item.module, "SHARE", None), []).append(item)
+    left_out = {item for share, those in shares.items() if share for item in set(those) - set(some(those, share))}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from exact_attention import DTYPES, random_qkv
 from request_batches import BF16, boundaries, int32, requests
 from seeded import some
 
+SHARE = 2  # kernels take long to compile
+
 
 def exact_gradients(do, q, k, v, *, keep=None, score=None, slope=None):
     """dq, dk, dv in double precision, of (batch, seqlen, heads, head_dim); `keep`, `score` and its derivative `slope`

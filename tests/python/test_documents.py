@@ -8,6 +8,8 @@ import numpy
 import pytest
 from exact_attention import DTYPES, random_qkv
 
+SHARE = 2  # kernels take long to compile
+
 SMALL_SPEC = 'ja.AttentionSpec(dtype="fp16", head_dim=16)'
 FEW_SIZES = "heads_q=2, max_batch=2, max_seqlen=64"
 ROOT = pathlib.Path(__file__).resolve().parents[2]

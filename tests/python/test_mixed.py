@@ -8,6 +8,8 @@ from exact_attention import exact_attention
 from request_batches import BF16, boundaries, causal, int32, paged, requests
 from seeded import some
 
+SHARE = 3  # kernels take long to compile
+
 FEW = 64  # a request of more queries has many
 # Both sides of the boundary, requests without queries and without keys, and the most that a tile of rows or queries holds.
 LENGTHS_Q = [200, 1, FEW + 1, FEW, 0, 150, 3, 1, 128]

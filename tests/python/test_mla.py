@@ -6,6 +6,8 @@ import pytest
 from request_batches import BF16, Requests, boundaries, causal, int32, paged
 from seeded import some
 
+SHARE = 3  # kernels take long to compile
+
 
 @pytest.fixture(autouse=True)
 def on_sm_90a(place):
