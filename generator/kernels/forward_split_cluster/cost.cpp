@@ -10,23 +10,23 @@
 namespace jit {
 namespace {
 
-// In clocks. Set by hand, from what the parts of the kernel wait for (docs/kernels/forward_split_cluster.md).
-// Of a multiprocessor while all read. Other families keep their rings full from unit to unit.
-constexpr double memory_bytes_per_clock = 17.2;
-constexpr double alone_bytes_per_clock = 40;  // while few do
-constexpr double scarce_bytes = 6144;         // by this over the bytes on the way reading takes longer
-constexpr double launch_clocks = 4500;
-constexpr double load_clocks = 900;    // of the first load, from issue to use
-constexpr double begin_clocks = 800;   // of each wave: lengths and queries
-constexpr double merge_clocks = 1000;  // of warps, then of blocks
-constexpr double block_clocks = 25;    // for each block whose pieces are merged
-constexpr double step_clocks = 900;    // of a warp, from tile to tile, where all has come
-constexpr double warp_clocks = 800;    // of a warp alone, beside that, for 16 keys at head_dim 128
-constexpr double issue_clocks = 160;   // of all warps of a multiprocessor, for as many keys of one of them
+// Fitted to timings of 240 configs and shapes on an H200 (docs/notebook.md, "Clusters for large batches"), in clocks as
+// the models of the other families that split keys count them for the same shapes: fewer than pass.
+constexpr double memory_bytes_per_clock = 29.8;  // of a multiprocessor while all read
+constexpr double alone_bytes_per_clock = 75.4;   // while few do
+constexpr double scarce_bytes = 7150;            // by this over the bytes on the way reading takes longer
+constexpr double scarce_keys = 1.4;              // the same over the keys of a tile
+constexpr double launch_clocks = 3150;           // and the first load
+constexpr double merge_clocks = 120;             // of warps, then of blocks
+constexpr double block_clocks = 138;             // for each block whose pieces are merged
+constexpr double step_clocks = 580;              // of a warp, from tile to tile, where all has come
+constexpr double warp_clocks = 168;              // of a warp alone, beside that, for 16 keys at head_dim 128
+constexpr double issue_clocks = 70;  // of all warps of a multiprocessor, for as many keys of one of them
+constexpr double last_wave = 0.22;   // of a wave, in which some multiprocessors have nothing to do
+// Of sequences whose lengths only the device knows some are longer than others, and no other cluster helps with them.
+constexpr double uneven = 1.25;
 // A GPC has so many multiprocessors at least, and a cluster lies in one GPC.
 constexpr double multiprocessors_of_gpc = 16;
-// As the models of the other families that split keys.
-constexpr double beside_other_families = 0.7;
 
 }  // namespace
 
@@ -44,7 +44,7 @@ double Family<ForwardSplitCluster>::cycles(const Case& problem, const ProblemSha
   const double gpcs = std::max(1.0, std::floor(limits.sm_count / multiprocessors_of_gpc));
   const double clusters =
       gpcs * std::max(1.0, std::floor(multiprocessors_of_gpc * config.blocks_per_sm / config.cluster));
-  const double waves = std::ceil(units / clusters);
+  const double waves = units <= clusters ? 1 : units / clusters + last_wave;
   const double at_once = std::min(units, clusters) * config.cluster;  // blocks
   const double sms = std::min(at_once, static_cast<double>(limits.sm_count));
   const double blocks = at_once / sms;  // of one multiprocessor
@@ -54,17 +54,18 @@ double Family<ForwardSplitCluster>::cycles(const Case& problem, const ProblemSha
   const double steps = std::ceil(tiles / (config.cluster * config.block_warps));
   const double in_flight = tile_bytes * std::min<double>(config.stages, steps) * warps;
   const double rate = std::min(alone_bytes_per_clock, memory_bytes_per_clock * limits.sm_count / sms) /
-                      (1 + scarce_bytes / in_flight);
+                      ((1 + scarce_bytes / in_flight) * (1 + scarce_keys / config.tile_kv));
   const double conversion = has_fp8_keys(spec) ? 2 : 1;
   const double products = conversion * config.tile_kv / 16 * (d + dv) / 256;
   const double step = std::max(
       {tile_bytes * warps / rate, issue_clocks * products * warps, step_clocks + warp_clocks * products});
   const double merge = merge_clocks + config.cluster * block_clocks;
-  double cycles = launch_clocks + load_clocks + waves * (begin_clocks + steps * step + merge);
+  const double waits = shape.has_device_lengths && shape.batch > 1 ? uneven : 1;
+  double cycles = launch_clocks + waits * waves * (steps * step + merge);
   const Footprint needs = footprint(spec, config);
   const int spare = needs.register_cap - needs.registers;
   if (spare < 0) cycles *= 1.15 - spare * 0.01;
-  return cycles * beside_other_families;
+  return cycles;
 }
 
 }  // namespace jit

@@ -9,10 +9,10 @@ template <>
 struct Family<ForwardSplitCluster> {
   static constexpr std::string_view name = "forward_split_cluster";
   static constexpr std::string_view doc =
-      "cp.async and mma.sync, keys split over the blocks of a cluster: sm_90a, few queries and few keys";
+      "cp.async and mma.sync, keys split over the blocks of a cluster: sm_90a, few queries";
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = true;
-  static constexpr double model_error = 1.5;  ///< not fitted to timings
+  static constexpr double model_error = 1.15;
   static constexpr ForwardSplitCluster smallest = {
       .cluster = 1, .block_warps = 1, .tile_kv = 16, .stages = 2, .rescale = Rescale::always};
 
