@@ -11,6 +11,7 @@
 // Which block computes what follows from the shape of the call: nothing is dealt, counted or left behind.
 #pragma once
 
+#include "base/dependent_launch.cuh"
 #include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
@@ -104,6 +105,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   const Inbox<Traits> inbox(bytes, rank);
   if (threadIdx.x == 0) inbox.init();
   cluster_arrive();
+  wait_for_grids_before();
   const Unit unit = unit_of_cluster<Config>(params);
   const PartNote part = note_of(unit, rank, Config::cluster);
   const int pieces = (unit.row_end - unit.row_begin) * PiecePlace<Config>::of_row;
@@ -130,6 +132,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   const int block = static_cast<int>(blockIdx.x + blockIdx.y * gridDim.x);
   zero_padding<Config>(params, block * Traits::warps + warp_id(),
                        static_cast<int>(gridDim.x * gridDim.y) * Traits::warps);
+  let_next_grid_start();
 }
 
 }  // namespace jit::forward_split_cluster

@@ -15,13 +15,18 @@
 
 namespace jit::forward_split_cluster {
 
-/// The pages of the rows of tiles, one after another: lanes hold the numbers of pages that stand side by side in the table.
+/// Where the rows of a tile of keys begin in pages, or of values; null for one that does not exist.
+template <class Config>
+using RowStart = const KvElement<Config>*;
+
+/// Finds the pages of tiles, one after another: lanes hold the numbers of pages that stand side by side in the table.
 template <class Config>
 class PageWindow {
  public:
-  /// Leaves those of the rows of the tile from key `k_begin` on at `target`. By a whole warp.
+  /// Leaves where the rows of the tile from key `k_begin` on begin, of keys and behind them of values, at `starts`: a lane
+  /// finds out for a row what else all would that copy a piece of it. By a whole warp.
   __device__ __forceinline__ void put(const AttentionParams& params, const Unit& unit, int k_begin,
-                                      int* target) {
+                                      RowStart<Config>* starts) {
     const int row = unit.kv.begin + k_begin;
     if ((row + Config::tile_kv - 1) / Config::page_size - first_ >= warp_size) {
       first_ = row / Config::page_size;
@@ -32,9 +37,19 @@ class PageWindow {
     }
     const int lane_row = row + minimum(lane_id(), Config::tile_kv - 1), key = k_begin + lane_id();
     const int page = __shfl_sync(full_warp, page_, lane_row / Config::page_size - first_);
-    if (lane_id() < Config::tile_kv && key < unit.kv.length) expect_page<Config>(params, unit, key, 1, page);
+    const bool is_key = lane_id() < Config::tile_kv && key < unit.kv.length;
+    if (is_key) expect_page<Config>(params, unit, key, 1, page);
+    const bool exists = is_key && page >= 0 && page < params.sequences.pages;
+    const auto start = [&](const void* data, const TensorStrides& strides) {
+      return exists ? static_cast<RowStart<Config>>(data) + page * strides.batch +
+                          lane_row % Config::page_size * strides.seq + unit.kv_head * strides.head
+                    : nullptr;
+    };
     __syncwarp();  // all have read what lies there
-    if (lane_id() < Config::tile_kv) target[lane_id()] = page;
+    if (lane_id() < Config::tile_kv) {
+      starts[lane_id()] = start(params.k, params.k_strides);
+      starts[Config::tile_kv + lane_id()] = start(params.v, params.v_strides);
+    }
     __syncwarp();
   }
 
@@ -62,9 +77,9 @@ struct WarpRing {
   __device__ __forceinline__ KeyNote& note(int step) const {
     return reinterpret_cast<KeyNote*>(bytes + layout.key_notes)[place(step)];
   }
-  /// The place of the pages of the tile that is loaded.
-  __device__ __forceinline__ int* pages() const {
-    return reinterpret_cast<int*>(bytes + layout.pages) + warp_id() * Config::tile_kv;
+  /// Where the rows of the tile that is loaded begin, of keys and then of values. Where there are pages.
+  __device__ __forceinline__ RowStart<Config>* row_starts() const {
+    return reinterpret_cast<RowStart<Config>*>(bytes + layout.row_starts) + warp_id() * 2 * Config::tile_kv;
   }
 
  private:
@@ -74,11 +89,13 @@ struct WarpRing {
   }
 };
 
-/// Starts the copy of a tile of keys or values. By a whole warp.
+/// Starts the copy of a tile of keys or values. By a whole warp. Where there are pages its rows begin at `starts`.
 template <class Config, class Tile, int columns>
-__device__ __forceinline__ void copy_tile(unsigned tile, const KvRows<Config>& rows) {
+__device__ __forceinline__ void copy_tile(unsigned tile, const KvRows<Config>& rows,
+                                          const RowStart<Config>* starts) {
   if constexpr (KernelTraits<Config>::has_pages) {
-    copy_rows<Tile, columns, warp_size, Config::alignment>(tile, rows, lane_id());
+    copy_rows<Tile, columns, warp_size, Config::alignment>(
+        tile, [starts](int row) { return starts[minimum(row, Config::tile_kv - 1)]; }, lane_id());
   } else {
     TileLoader<Tile, columns, warp_size, Config::alignment, KvElement<Config>>(rows.dense(), rows.count,
                                                                                lane_id())
@@ -97,17 +114,18 @@ __device__ __forceinline__ void load_tile(const AttentionParams& params, const U
   const bool has_tile = tiles.has(0);
   KeyNote note{tiles.key(0), has_tile ? 0 : key_note_none};
   if (has_tile) {
-    if constexpr (Traits::has_pages) pages.put(params, unit, note.k_begin, ring.pages());
+    if constexpr (Traits::has_pages) pages.put(params, unit, note.k_begin, ring.row_starts());
     copy_tile<Config, typename Traits::KTile, Config::head_dim>(
-        ring.stage(step),
-        KvRows<Config>(params, part, note.k_begin, ring.pages(), params.k, params.k_strides));
+        ring.stage(step), KvRows<Config>(params, part, note.k_begin, nullptr, params.k, params.k_strides),
+        ring.row_starts());
   }
   behind_keys();
   cp_async_commit_group();
   if (has_tile) {
     copy_tile<Config, typename Traits::VTile, Config::head_dim_v>(
         ring.stage(step) + Traits::layout.v,
-        KvRows<Config>(params, part, note.k_begin, ring.pages(), params.v, params.v_strides));
+        KvRows<Config>(params, part, note.k_begin, nullptr, params.v, params.v_strides),
+        ring.row_starts() + Config::tile_kv);
     if (tiles.is_partial()) note.flags |= key_note_partial;
     tiles.advance();
     if (!tiles.has(0)) note.flags |= key_note_last;

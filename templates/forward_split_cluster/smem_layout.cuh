@@ -22,7 +22,7 @@ JIT_HOST_DEVICE constexpr int most_own_pieces(int head_dim_v, int cluster) {
 
 /// Byte offsets from the start of dynamic shared memory.
 ///
-///     | warp 0: stage 0: K, V | stage 1 … | warp 1 … | Q | inbox: values, states | notes of tiles | pages | barrier |
+///     | warp 0: stage 0: K, V | stage 1 … | warp 1 … | Q | inbox: values, states | notes of tiles | starts of rows | barrier |
 ///
 /// When all warps are done with their tiles, what each has come to lies there in their place.
 struct SmemLayout {
@@ -32,7 +32,7 @@ struct SmemLayout {
   int inbox_values;  ///< float4 for each piece of each block of the cluster
   int inbox_states;  ///< RowState for the same
   int key_notes;     ///< KeyNote for each stage of each warp
-  int pages;         ///< of the rows of a tile, for each warp
+  int row_starts;    ///< pointers to the rows of a tile of keys and of values in pages, for each warp
   int barrier;       ///< of the inbox
   int total;
 };
@@ -62,7 +62,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.inbox_values = place.tiles(pieces * piece_columns * 4);
   layout.inbox_states = place.numbers(pieces * 8);
   layout.key_notes = place.numbers(sizes.block_warps * sizes.stages * static_cast<int>(sizeof(KeyNote)));
-  layout.pages = place.numbers(sizes.has_pages ? sizes.block_warps * sizes.tile_kv * 4 : 0);
+  layout.row_starts = place.numbers(sizes.has_pages ? sizes.block_warps * sizes.tile_kv * 2 * 8 : 0);
   layout.barrier = place.barriers(1);
   layout.total = place.total();
   return layout;

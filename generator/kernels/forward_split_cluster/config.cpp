@@ -108,7 +108,7 @@ Footprint Family<ForwardSplitCluster>::footprint(const AttentionSpec& spec,
 
 std::vector<ForwardSplitCluster> Family<ForwardSplitCluster>::space(const Case& problem) {
   std::vector<ForwardSplitCluster> configs;
-  for (const int cluster : {2, 4, 8, 16}) {
+  for (const int cluster : {1, 2, 4, 8, 16}) {
     if (cluster > portable_cluster && problem.limits.sm_count < multiprocessors_of_whole) continue;
     for (const int block_warps : {4, 8}) {
       for (const int tile_kv : {16, 32}) {

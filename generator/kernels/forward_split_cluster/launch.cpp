@@ -44,7 +44,8 @@ void Family<ForwardSplitCluster>::launch(const KernelLaunch& launch, const Forwa
   jit::launch(launch.kernel.kernel.handle(),
               {.grid = {static_cast<unsigned>(blocks), static_cast<unsigned>(launch.params.heads_kv), 1},
                .block = {launch.kernel.threads, 1, 1},
-               .smem_bytes = launch.kernel.smem_bytes},
+               .smem_bytes = launch.kernel.smem_bytes,
+               .dependent = true},
               arguments, launch.stream);
 }
 
