@@ -94,6 +94,14 @@ Turns find_turns(const KernelLaunch& launch, const BackwardWgmma& config) {
           .before = counts};
 }
 
+// Whether a few calls side by side could each hold multiprocessors that the blocks of another one's head want. A cooperative
+// launch rules it out, and does not begin before the kernel in front of it has ended: where few share a head it would
+// take as many calls as never meet, all of them between the same two blocks.
+bool waits_for_many(const KernelLaunch& launch, const Turns& turns) {
+  constexpr int calls_side_by_side = 8;
+  return turns.visits.sharers > launch.kernel.sm_count / calls_side_by_side;
+}
+
 // Calls `launch_tiles` with the number of tiles of as many batch entries at a time as a grid of one dimension has room
 // for, each of which has `heads` times those of the sequence; ragged sequences are one entry.
 template <class LaunchTiles>
@@ -194,7 +202,8 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
                         heads_dealt_together(launch.spec, heads, key_tiles.tiles, launch.kernel.sm_count)};
       int blocks = std::min(tiles, launch.kernel.sm_count);
       if (config.deterministic) blocks = maps.turns.visits.sharers * maps.turns.visits.heads_at_once;
-      launch_blocks(launch, blocks, arguments, true, config.deterministic);
+      launch_blocks(launch, blocks, arguments, true,
+                    config.deterministic && waits_for_many(launch, maps.turns));
     });
   } catch (const Error&) {
     launch.memory.reset(launch.kernel.device, launch.stream);

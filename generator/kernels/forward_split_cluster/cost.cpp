@@ -10,23 +10,32 @@
 namespace jit {
 namespace {
 
-// Fitted to timings of 240 configs and shapes on an H200 (docs/notebook.md, "Clusters for large batches"), in clocks as
+// Fitted to timings of 420 configs and shapes on an H200 (docs/notebook.md, "Clusters for large batches"), in clocks as
 // the models of the other families that split keys count them for the same shapes: fewer than pass.
-constexpr double memory_bytes_per_clock = 29.8;  // of a multiprocessor while all read
-constexpr double alone_bytes_per_clock = 75.4;   // while few do
-constexpr double scarce_bytes = 7150;            // by this over the bytes on the way reading takes longer
-constexpr double scarce_keys = 1.4;              // the same over the keys of a tile
-constexpr double launch_clocks = 3150;           // and the first load
-constexpr double merge_clocks = 120;             // of warps, then of blocks
-constexpr double block_clocks = 138;             // for each block whose pieces are merged
-constexpr double step_clocks = 580;              // of a warp, from tile to tile, where all has come
-constexpr double warp_clocks = 168;              // of a warp alone, beside that, for 16 keys at head_dim 128
-constexpr double issue_clocks = 70;  // of all warps of a multiprocessor, for as many keys of one of them
-constexpr double last_wave = 0.22;   // of a wave, in which some multiprocessors have nothing to do
+constexpr double memory_bytes_per_clock = 31.5;  // of a multiprocessor while all read
+constexpr double alone_bytes_per_clock = 62;     // while few do
+constexpr double tile_cost_bytes = 1024;         // by this over the bytes of a tile reading takes longer
+constexpr double scarce_bytes = 2000;            // the same over the bytes on the way
+constexpr double launch_clocks = 2200;           // and the first load
+constexpr double merge_clocks = 100;             // of warps, then of blocks
+constexpr double block_clocks = 260;             // for each block whose pieces are merged
+constexpr double step_clocks = 600;              // of a warp, from tile to tile, where all has come
+constexpr double warp_clocks = 120;              // of a warp alone, beside that, for 16 keys at head_dim 128
+constexpr double issue_clocks = 30;      // of all warps of a multiprocessor, for as many keys of one of them
+constexpr double fp8_conversion = 1.15;  // of keys of 8 bits, by which reading takes longer
+constexpr double last_wave = 0.3;        // of a wave, in which some multiprocessors have nothing to do
 // Of sequences whose lengths only the device knows some are longer than others, and no other cluster helps with them.
 constexpr double uneven = 1.25;
-// A GPC has so many multiprocessors at least, and a cluster lies in one GPC.
-constexpr double multiprocessors_of_gpc = 16;
+// A GPC has so many multiprocessors, and a cluster lies in one GPC; one of them has fewer.
+constexpr int multiprocessors_of_gpc = 16;
+
+// How many clusters run at a time.
+double resident_clusters(const DeviceLimits& limits, const ForwardSplitCluster& config) {
+  if (config.cluster == 1) return limits.sm_count * config.blocks_per_sm;
+  const int gpcs =
+      limits.sm_count / multiprocessors_of_gpc - (config.cluster == multiprocessors_of_gpc ? 1 : 0);
+  return std::max(1, gpcs) * std::max(1, multiprocessors_of_gpc * config.blocks_per_sm / config.cluster);
+}
 
 }  // namespace
 
@@ -41,9 +50,7 @@ double Family<ForwardSplitCluster>::cycles(const Case& problem, const ProblemSha
       std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv) *
                         block_cover(spec, std::max(1, rows_per_warp / spec.gqa_ratio), config.tile_kv));
 
-  const double gpcs = std::max(1.0, std::floor(limits.sm_count / multiprocessors_of_gpc));
-  const double clusters =
-      gpcs * std::max(1.0, std::floor(multiprocessors_of_gpc * config.blocks_per_sm / config.cluster));
+  const double clusters = resident_clusters(limits, config);
   const double waves = units <= clusters ? 1 : units / clusters + last_wave;
   const double at_once = std::min(units, clusters) * config.cluster;  // blocks
   const double sms = std::min(at_once, static_cast<double>(limits.sm_count));
@@ -54,11 +61,11 @@ double Family<ForwardSplitCluster>::cycles(const Case& problem, const ProblemSha
   const double steps = std::ceil(tiles / (config.cluster * config.block_warps));
   const double in_flight = tile_bytes * std::min<double>(config.stages, steps) * warps;
   const double rate = std::min(alone_bytes_per_clock, memory_bytes_per_clock * limits.sm_count / sms) /
-                      ((1 + scarce_bytes / in_flight) * (1 + scarce_keys / config.tile_kv));
-  const double conversion = has_fp8_keys(spec) ? 2 : 1;
-  const double products = conversion * config.tile_kv / 16 * (d + dv) / 256;
-  const double step = std::max(
-      {tile_bytes * warps / rate, issue_clocks * products * warps, step_clocks + warp_clocks * products});
+                      ((1 + tile_cost_bytes / tile_bytes) * (1 + scarce_bytes / in_flight));
+  const double conversion = has_fp8_keys(spec) ? fp8_conversion : 1;
+  const double products = config.tile_kv / 16 * (d + dv) / 256;
+  const double step = std::max({conversion * tile_bytes * warps / rate, issue_clocks * products * warps,
+                                step_clocks + warp_clocks * products});
   const double merge = merge_clocks + config.cluster * block_clocks;
   const double waits = shape.has_device_lengths && shape.batch > 1 ? uneven : 1;
   double cycles = launch_clocks + waits * waves * (steps * step + merge);

@@ -163,10 +163,8 @@ TEST(Search, DecodingIsMergedInClusters) {
                            {8, 64, 4, 2048, 16}})
     EXPECT_EQ(family(call), "forward_split_cluster")
         << call.batch << " " << call.heads_kv << " " << call.seqlen_kv;
-  for (const Call& call : {Call{64, 32, 8, 1024, 16},
-                           {16, 32, 8, 8192, 16},
-                           {64, 32, 8, 4096, 16},
-                           {32, 32, 8, 131072, 16}})
+  for (const Call& call :
+       {Call{64, 32, 8, 1024, 16}, {16, 32, 8, 8192, 16}, {64, 32, 8, 4096, 16}, {32, 32, 8, 131072, 16}})
     EXPECT_NE(family(call), "forward_split_cluster")
         << call.batch << " " << call.heads_kv << " " << call.seqlen_kv;
 }
