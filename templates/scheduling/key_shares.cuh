@@ -81,6 +81,11 @@ struct KeyShares {
     return cut_length == plain_length ? sum : small_quotient(sum, plain_length) * cut_length;
   }
 
+  /// Whether blocks may share units.
+  JIT_HOST_DEVICE constexpr bool cuts_units() const {
+    return !is_dealt && num_splits != 1 && (plain_length == 0 || length < cut_length);
+  }
+
   JIT_HOST_DEVICE constexpr UnitPart part(int block, int unit_begin, int tiles) const {
     if (is_dealt) return {0, tiles, 1, block, true};
     const int first_block = small_quotient(unit_begin, length);
