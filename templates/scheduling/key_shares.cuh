@@ -99,6 +99,11 @@ struct KeyShares {
             .is_mine = block >= first_block && block <= last_block};
   }
 
+  /// Whether the last block of a unit that ends at `unit_end` has a part of the next one, too.
+  JIT_HOST_DEVICE constexpr bool goes_on(const UnitPart& part, int unit_end) const {
+    return unit_end < total && unit_end < end(part.first_block + part.parts - 1);
+  }
+
  private:
   // Tiles of a unit that begin before a place on the line, counted from the unit's own beginning.
   static JIT_HOST_DEVICE constexpr int tiles_before(int place, int tiles) {

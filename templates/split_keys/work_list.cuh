@@ -345,9 +345,7 @@ struct WorkList : LineBlockOf<Config> {
  private:
   // Blocks of the unit but for the last one, if that goes on with the next unit.
   __device__ __forceinline__ int mergers(const UnitPart& part) const {
-    const int unit_end = unit_begin + shares.on_line(tiles.count());
-    const bool goes_on = unit_end < shares.end(part.first_block + part.parts - 1) && unit_end < shares.total;
-    return part.parts - (goes_on ? 1 : 0);
+    return part.parts - (shares.goes_on(part, unit_begin + shares.on_line(tiles.count())) ? 1 : 0);
   }
 
   static constexpr bool has_others = requests_of<Config>() != Requests::all;
