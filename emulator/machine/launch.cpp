@@ -22,6 +22,9 @@ namespace {
 constexpr std::size_t most_findings = 64;
 // A cluster that has run for so long may be polling for what another one writes: others get their turn.
 constexpr std::uint64_t slice = std::uint64_t{1} << 22;
+// And for about so long, where blocks read what others write, before the next one begins: as on a GPU they run side by
+// side, and some have begun before others end.
+constexpr std::uint32_t slices_of_beginners = 12;  // powers of 2
 constexpr std::chrono::milliseconds time_between_questions(20);
 
 using Size3 = std::array<unsigned, 3>;
@@ -35,6 +38,14 @@ std::string to_text(const Size3& size) { return fmt::format("({}, {}, {})", size
 bool waits_for_grids(const Kernel& kernel) {
   return std::any_of(kernel.info.begin(), kernel.info.end(), [](const InstructionInfo& instruction) {
     return instruction.name == "griddepcontrol.wait";
+  });
+}
+
+// Whether blocks of the grid may wait for others: they read words that others write at the same time.
+bool asks_other_blocks(const Kernel& kernel) {
+  return std::any_of(kernel.info.begin(), kernel.info.end(), [](const InstructionInfo& instruction) {
+    return instruction.name.starts_with("ld.relaxed.gpu") || instruction.name.starts_with("ld.acquire.gpu") ||
+           instruction.name.starts_with("ld.volatile.global");
   });
 }
 
@@ -110,7 +121,12 @@ class Grid {
 class Worker {
  public:
   Worker(Launch& launch, Grid& grid, std::size_t index)
-      : launch_(launch), grid_(grid), index_(index), counts_(launch.kernel.code.size()) {}
+      : launch_(launch),
+        grid_(grid),
+        index_(index),
+        counts_(launch.kernel.code.size()),
+        begin_together_(asks_other_blocks(launch.kernel)),
+        random_(launch.options.seed + index) {}
 
   // Ends when the grid has ended or the launch was stopped. Never throws.
   void run() noexcept {
@@ -140,7 +156,8 @@ class Worker {
     const bool has_begun = begin_cluster();
     bool only_poll = !has_begun;
     for (std::size_t i = resident_.size(); i-- > 0;) {
-      if (!resident_[i]->run(slice)) {
+      const bool is_short = begin_together_ && has_begun;
+      if (!resident_[i]->run(is_short ? short_slice() : slice)) {
         only_poll = only_poll && resident_[i]->is_polling_in_vain();
         continue;
       }
@@ -152,6 +169,11 @@ class Worker {
     if (all_taken_ && resident_.empty()) return false;
     if (only_poll) look_for_deadlock(changes);
     return true;
+  }
+
+  // Of any order of magnitude.
+  std::uint64_t short_slice() {
+    return 1 + random_.below(std::uint32_t{1} << random_.below(slices_of_beginners));
   }
 
   // False where there is none left, or no room for it.
@@ -196,6 +218,8 @@ class Worker {
   Grid& grid_;
   const std::size_t index_;
   Counts counts_;
+  const bool begin_together_;
+  Random random_;
   std::vector<std::unique_ptr<Cluster>> resident_;
   bool all_taken_ = false;
   std::uint64_t steps_ = 0;

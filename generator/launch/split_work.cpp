@@ -141,11 +141,15 @@ SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, st
   const LineLaunches launches = line_launches(tiles, launch.params, wanted, launch.kernel.sm_count);
   const int blocks = launches.first + launches.second;
   const int rows = partial_rows(launch.spec, tiles, launch.params);
-  const auto floats = static_cast<std::size_t>(partial_floats(rows, launch.spec.value_head_dim()));
   const bool has_spans = launch.spec.split_keys != 0;
+  const int head_dim_v = launch.spec.value_head_dim();
+  const bool by_all = !has_spans && all_merge(launch.spec.gqa_ratio, head_dim_v);
+  const auto floats =
+      static_cast<std::size_t>(partial_floats(rows, head_dim_v, strips_of_row(by_all, head_dim_v)));
   const int levels = has_spans ? levels_of(launch.spec, tiles, launch.params) : 0;
   const int places = has_spans ? split_nodes(levels) * blocks : most_partials(blocks);
-  const std::size_t bytes = static_cast<std::size_t>(places) * floats * sizeof(float);
+  const std::size_t words = static_cast<std::size_t>(places) * floats;
+  const std::size_t bytes = (words + (by_all ? notice_words(blocks) : 0)) * sizeof(float);
   const StreamMemory& memory = launch.memory;
   const int device = launch.kernel.device;
   void* partials = launch.turn > 0 ? *launch.mailbox : nullptr;
@@ -159,6 +163,7 @@ SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, st
   return {launch.turn > 0 ? launches.second : launches.first,
           {.partials = static_cast<float*>(partials),
            .partial_rows = rows,
+           .notices = by_all ? static_cast<unsigned*>(partials) + words : nullptr,
            .known = known_line(launch.spec, tiles, launch.params, blocks),
            .counters = counters,
            .levels = levels,

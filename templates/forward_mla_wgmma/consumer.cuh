@@ -45,6 +45,7 @@ class Consumer {
 
   __device__ __forceinline__ void run() {
     for (bool is_odd = false; parts_.take(); is_odd = !is_odd) {
+      say_begun<Config>(split_, parts_.note(), thread());
       output_.clear();
       state_ = SoftmaxState<Traits::Scores::rows>();
       if (brings_queries<Config>(parts_.note())) q_ring_.wait_full();
@@ -54,7 +55,7 @@ class Consumer {
       finish_part<Traits>(
           params_, split_, parts_.note(),
           {output_, state_, sums, scale_log2_, first_row(), consumer_ * Traits::consumer_columns},
-          {static_cast<int>(reread_thread_index()) - warpgroup_size});
+          {thread()});
       parts_.release();
     }
   }
@@ -156,6 +157,9 @@ class Consumer {
     keys_.advance();
   }
 
+  __device__ __forceinline__ int thread() const {
+    return static_cast<int>(reread_thread_index()) - warpgroup_size;
+  }
   // Of the warp, in the tile of rows.
   __device__ __forceinline__ int first_row() const {
     return reread_thread_index() % warpgroup_size / warp_size * 16;

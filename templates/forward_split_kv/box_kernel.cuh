@@ -61,6 +61,7 @@ class BoxConsumer {
   __device__ __forceinline__ void run() {
     output_.clear();
     while (parts_.take()) {
+      say_begun<Config>(split_, parts_.note(), static_cast<int>(threadIdx.x));
       bool begins = true;
       while (true) {
         ring_.wait_full();

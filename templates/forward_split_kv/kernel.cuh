@@ -70,6 +70,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     if (has_pages_ahead) pages.ask(params, smem, step + pages_ahead);
 
     const Note<Config>& part = smem.parts()[note.part];
+    if (note.flags & step_begins) say_begun<Config>(split, part, static_cast<int>(threadIdx.x));
     unsigned char* const stage = smem.stage(maximum(step, 0));
     // Half of the warps load while the others multiply: loads hold up those who start them.
 #pragma unroll 1

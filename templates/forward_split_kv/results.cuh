@@ -6,7 +6,8 @@
 #include "forward_split_kv/traits.cuh"
 #include "ptx/warpgroup.cuh"
 #include "split_keys/block_results.cuh"
-#include "split_keys/merge_parts.cuh"
+#include "split_keys/end_part.cuh"
+#include "split_keys/merge_shares.cuh"
 #include "split_keys/part_note.cuh"
 #include "split_keys/span_results.cuh"
 #include "split_keys/split_params.cuh"
@@ -29,7 +30,7 @@ struct BlockTeam {
 };
 
 /// Ends a part of a unit: the block merges what its warps have come to, and what all blocks have of a unit that several
-/// share (split_keys/merge_parts.cuh). `stage` is free shared memory, behind a barrier. Leaves output and state as the
+/// share (split_keys/end_part.cuh). `stage` is free shared memory, behind a barrier. Leaves output and state as the
 /// next part begins with them.
 template <class Config>
 __device__ __forceinline__ void finish_part(const AttentionParams& params, const DescaleParams& descale,
@@ -40,6 +41,7 @@ __device__ __forceinline__ void finish_part(const AttentionParams& params, const
   using Traits = KernelTraits<Config>;
   const WarpParts<Traits> own(stage);
   const BlockTeam<Config> team;
+  const bool asked = may_merge<Config>(split, note, team.thread);
   team.sync();  // the other warps are done with the tiles that lie here
   own.put(output, state, scale_log2);
   output.clear();
@@ -62,7 +64,7 @@ __device__ __forceinline__ void finish_part(const AttentionParams& params, const
       BlockResults<Config>(split, note).put(note.part, at.row, at.column, piece);
     }
   }
-  if (note.parts > 1) merge_parts<Config, Traits::tile_rows>(params, descale, split, note, team);
+  end_part<Config, Traits::tile_rows>(params, descale, split, note, team, asked);
 }
 
 }  // namespace jit::forward_split_kv

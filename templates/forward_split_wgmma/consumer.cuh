@@ -58,6 +58,7 @@ class Consumer {
 
   __device__ __forceinline__ void run() {
     while (parts_.take()) {
+      say_begun<Config>(split_, parts_.note(), thread());
       output_.clear();
       state_ = SoftmaxState<Traits::Scores::rows>();
       scales_.begin_part(parts_.note());

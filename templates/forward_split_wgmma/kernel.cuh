@@ -4,7 +4,7 @@
 // A block is one warpgroup of loaders, with a warp for keys and values and three for queries, and one or two warpgroups
 // of consumers, which compute; a further one makes keys and values of 16 bits of those of 8 (steps/convert_keys.cuh). A tile of rows holds the queries of all heads that share a KV head. Blocks stay, and take
 // pieces of equal length of one line of work (scheduling/key_shares.cuh); what blocks have come to for a tile of rows
-// that they share is merged by the one that has the first keys.
+// that they share is merged by the one that has the first keys, or by all of them (split_keys/end_part.cuh).
 #pragma once
 
 #include "base/descale_params.cuh"

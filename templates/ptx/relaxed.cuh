@@ -18,6 +18,15 @@ __device__ __forceinline__ float4 load_relaxed(const float4* from) {
   return x;
 }
 
+__device__ __forceinline__ unsigned load_relaxed(const unsigned* from) {
+  unsigned x;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+  return x;
+}
+
+__device__ __forceinline__ void store_relaxed(unsigned* to, unsigned x) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
 __device__ __forceinline__ void store_relaxed(float2* to, const float2& x) {
   asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x.x), "f"(x.y) : "memory");
 }

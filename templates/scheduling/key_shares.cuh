@@ -81,6 +81,11 @@ struct KeyShares {
     return cut_length == plain_length ? sum : small_quotient(sum, plain_length) * cut_length;
   }
 
+  /// Whether blocks may share units.
+  JIT_HOST_DEVICE constexpr bool cuts_units() const {
+    return !is_dealt && num_splits != 1 && (plain_length == 0 || length < cut_length);
+  }
+
   JIT_HOST_DEVICE constexpr UnitPart part(int block, int unit_begin, int tiles) const {
     if (is_dealt) return {0, tiles, 1, block, true};
     const int first_block = small_quotient(unit_begin, length);
@@ -92,6 +97,11 @@ struct KeyShares {
             .parts = last_block - first_block + 1,
             .first_block = first_block,
             .is_mine = block >= first_block && block <= last_block};
+  }
+
+  /// Whether the last block of a unit that ends at `unit_end` has a part of the next one, too.
+  JIT_HOST_DEVICE constexpr bool goes_on(const UnitPart& part, int unit_end) const {
+    return unit_end < total && unit_end < end(part.first_block + part.parts - 1);
   }
 
  private:

@@ -1,8 +1,4 @@
 // From what blocks have come to for a tile of rows to its rows of O and LSE.
-//
-// A result of some keys is, for each row, O not normalised, the maximum m of its exponents of 2 and the sum l of its
-// exponentials relative to m. Results of different keys are merged as "Flash-Decoding" (Dao et al.) does:
-// M = max m, O = Σ 2^(m − M) O, L = Σ 2^(m − M) l.
 #pragma once
 
 #include "base/descale_params.cuh"
@@ -13,18 +9,13 @@
 #include "ptx/relaxed.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "split_keys/part_note.cuh"
+#include "split_keys/result_pieces.cuh"
 #include "split_keys/row_end.cuh"
 #include "split_keys/split_params.cuh"
 #include "split_keys/warp_layout.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit {
-
-/// Four neighbouring values of a row of O, and the row's state.
-struct RowPiece {
-  float4 values;
-  RowState state;
-};
 
 /// Where a piece lies in a tile of rows: pieces count along rows.
 template <class Config>
@@ -46,22 +37,27 @@ class BlockResults {
   __device__ __forceinline__ BlockResults(const SplitParams& split, const PartNote& note)
       : rows_(split.partial_rows), first_(split.partials + (2ll * note.first_block + 1) * floats()) {}
 
-  /// Where a place has a row's values from a column on, and its state. Those of the next place lie floats() behind.
+  /// Columns of a row that have one copy of its state.
+  static constexpr int strip = strip_columns(all_blocks_merge<Config>, Config::head_dim_v);
+  static constexpr int strips = strips_of_row(all_blocks_merge<Config>, Config::head_dim_v);
+
+  /// Where a place has a row's values from a column on, and the state beside them. Those of the next place lie floats()
+  /// behind.
   __device__ __forceinline__ float* values(int place, int row, int column) const {
     return first_ + place * floats() + row * Config::head_dim_v + column;
   }
-  __device__ __forceinline__ float* state(int place, int row) const {
-    return first_ + place * floats() + rows_ * Config::head_dim_v + 2 * row;
+  __device__ __forceinline__ float* state(int place, int row, int column) const {
+    return first_ + place * floats() + rows_ * Config::head_dim_v + 2 * (row * strips + column / strip);
   }
-  __device__ __forceinline__ int floats() const { return partial_floats(rows_, Config::head_dim_v); }
+  __device__ __forceinline__ int floats() const { return partial_floats(rows_, Config::head_dim_v, strips); }
 
-  /// Leaves a piece; the one with the first column leaves the row's state, too.
+  /// Leaves a piece; the one with the first column of a strip leaves the row's state, too.
   __device__ __forceinline__ void put(int place, int row, int column, const RowPiece& piece) const {
     store_relaxed(reinterpret_cast<float4*>(values(place, row, column)), piece.values);
-    if (column == 0) put_state(place, row, piece.state);
+    if (column % strip == 0) put_state(place, row, column, piece.state);
   }
-  __device__ __forceinline__ void put_state(int place, int row, const RowState& value) const {
-    store_relaxed(reinterpret_cast<float2*>(state(place, row)), make_float2(value.max, value.sum));
+  __device__ __forceinline__ void put_state(int place, int row, int column, const RowState& value) const {
+    store_relaxed(reinterpret_cast<float2*>(state(place, row, column)), make_float2(value.max, value.sum));
   }
 
  private:
@@ -69,30 +65,17 @@ class BlockResults {
   float* first_;
 };
 
-/// Whether a word of it is empty.
-__device__ __forceinline__ bool is_missing(const RowPiece& piece) {
-  const unsigned words[] = {__float_as_uint(piece.values.x),  __float_as_uint(piece.values.y),
-                            __float_as_uint(piece.values.z),  __float_as_uint(piece.values.w),
-                            __float_as_uint(piece.state.max), __float_as_uint(piece.state.sum)};
-  unsigned most = 0;
-#pragma unroll
-  for (const unsigned word : words) most = maximum(most, word);
-  return most == empty_word;
-}
+/// Results that a thread reads at once, of one piece, and where there are few of them, of several.
+inline constexpr int most_reads = 16, reads_of_few = 4;
 
-/// Adds `weight` times the values, unless it is 0: 0 · v is not 0 where v is not a number.
-__device__ __forceinline__ void add_weighted(float4& sum, float weight, const float4& values) {
-  const bool counts = weight != 0;
-  sum.x = counts ? __fmaf_rn(weight, values.x, sum.x) : sum.x;
-  sum.y = counts ? __fmaf_rn(weight, values.y, sum.y) : sum.y;
-  sum.z = counts ? __fmaf_rn(weight, values.z, sum.z) : sum.z;
-  sum.w = counts ? __fmaf_rn(weight, values.w, sum.w) : sum.w;
-}
-
-/// How much a result counts beside one whose maximum is `max`.
-__device__ __forceinline__ float weight_of(const RowState& state, float max) {
-  return ex2(state.max == negative_infinity() ? state.max : state.max - max);
-}
+/// Whether a thread has few registers to read by: tiles of many keys leave few, and setmaxnreg may. There are few parts then,
+/// or merging them takes longer.
+template <class Config>
+inline constexpr bool has_few_registers = Config::tile_kv > 64;
+template <class Config>
+requires requires { Config::consumer_registers; }
+inline constexpr bool has_few_registers<Config> = Config::tile_kv > 64 || (Config::consumer_registers != 0 &&
+                                                                           Config::consumer_registers < 168);
 
 /// Merges `count` results from place `place` on, in their order, for `pieces` pieces from index `first_piece` on, `step`
 /// apart, and calls f(row, column, piece) for those of rows below `rows`. Waits for the results, and leaves the values
@@ -124,7 +107,7 @@ __device__ __forceinline__ void merge(const BlockResults<Config>& results, int p
       for (int p = 0; p < pieces; ++p) {
         const PiecePlace<Config> at = place_of(p);
         const float* values = results.values(place + first, at.row, at.column);
-        const float* state = results.state(place + first, at.row);
+        const float* state = results.state(place + first, at.row, 0);
 #pragma unroll
         for (int i = 0; i < reads; ++i) {
           const float2 pair = load_relaxed(reinterpret_cast<const float2*>(state));

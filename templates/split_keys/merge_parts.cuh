@@ -17,18 +17,6 @@ namespace jit {
 inline constexpr int parts_of_group = 16;
 inline constexpr int most_parts_without_groups = 2 * parts_of_group;
 
-/// Results that a thread reads at once, of one piece, and where there are few of them, of two.
-inline constexpr int most_reads = 16, reads_of_few = 4;
-
-/// Whether a thread has few registers to read by: tiles of many keys leave few, and setmaxnreg may. There are few parts then,
-/// or merging them takes longer.
-template <class Config>
-inline constexpr bool has_few_registers = Config::tile_kv > 64;
-template <class Config>
-requires requires { Config::consumer_registers; }
-inline constexpr bool has_few_registers<Config> = Config::tile_kv > 64 || (Config::consumer_registers != 0 &&
-                                                                           Config::consumer_registers < 168);
-
 /// Merges `count` results from place `place` on, always in the order of keys, and calls f(row, column, piece) for the
 /// rows. Leaves the places empty. By a team whose threads have left their own results.
 template <class Config, int tile_rows, class Team, class F>
@@ -52,7 +40,7 @@ __device__ __forceinline__ void merge_results(const BlockResults<Config>& result
 #pragma unroll 1
   for (int i = team.thread; i < rows * count; i += Team::threads) {
     const float none = __uint_as_float(empty_word);
-    results.put_state(place + i / rows, i % rows, {none, none});
+    results.put_state(place + i / rows, i % rows, 0, {none, none});
   }
 }
 

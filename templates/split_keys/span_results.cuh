@@ -5,46 +5,15 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "ptx/atomic.cuh"
-#include "ptx/math.cuh"
 #include "split_keys/block_results.cuh"
 #include "split_keys/merge_parts.cuh"
+#include "split_keys/result_pieces.cuh"
 #include "split_keys/span_note.cuh"
 #include "split_keys/span_tree.cuh"
 #include "split_keys/split_params.cuh"
 #include "split_keys/unit_nodes.cuh"
 
 namespace jit {
-
-/// How much two results count, of which one stands behind the other.
-struct JoinWeights {
-  float left;
-  float right;
-
-  /// The sum of two values; exactly one of them where the other one's result has no keys.
-  __device__ __forceinline__ float sum(float x, float y) const {
-    const float both = __fmaf_rn(right, y, __fmul_rn(left, x));
-    const float sum = left == 0 ? y : both;
-    return right == 0 ? x : sum;
-  }
-};
-
-/// Of a result and one behind it: their weights; `state` becomes that of both.
-__device__ __forceinline__ JoinWeights join_states(const RowState& left, RowState& state) {
-  const float max = fmaxf(left.max, state.max);
-  const JoinWeights weights{weight_of(left, max), weight_of(state, max)};
-  state = {max, weights.sum(left.sum, state.sum)};
-  return weights;
-}
-
-__device__ __forceinline__ RowPiece join(const RowPiece& left, const RowPiece& right) {
-  RowPiece both = right;
-  const JoinWeights weights = join_states(left.state, both.state);
-  both.values.x = weights.sum(left.values.x, right.values.x);
-  both.values.y = weights.sum(left.values.y, right.values.y);
-  both.values.z = weights.sum(left.values.z, right.values.z);
-  both.values.w = weights.sum(left.values.w, right.values.w);
-  return both;
-}
 
 /// The nodes that a part of a unit keeps. A block has room for those of a part that begins within a unit, and for those of
 /// one that begins where its unit does, as all units do that are the block's alone, one after another.
@@ -84,7 +53,7 @@ class SpanNodes {
   }
 
  private:
-  __device__ __forceinline__ int floats() const { return partial_floats(rows_, Config::head_dim_v); }
+  __device__ __forceinline__ int floats() const { return partial_floats(rows_, Config::head_dim_v, 1); }
   __device__ __forceinline__ float* place(const SpanNode& node) const {
     return first_ + static_cast<long long>(node.level + (node.is_right() ? levels_ : 0)) * floats();
   }

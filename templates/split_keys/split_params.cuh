@@ -21,12 +21,15 @@ struct KnownLine {
 
 struct SplitParams {
   /// Two partial results for each block: of the unit that it enters in the middle, and of the one that it leaves in
-  /// the middle. Each has rows of O in fp32, not normalised, then maximum and sum of each row. All words are empty
-  /// before and after the kernel: who waits for a result reads until none of its words is empty, and leaves the place as
-  /// it was. Where keys are summed in spans, split_nodes(levels) results for each block, of any contents
-  /// (split_keys/span_results.cuh).
+  /// the middle. Each has rows of O in fp32, not normalised, then maximum and sum of each row, once for each strip of
+  /// its columns. All words are empty before and after the kernel: who waits for a result reads until none of its words
+  /// is empty, and leaves the place as it was. Where keys are summed in spans, split_nodes(levels) results for each
+  /// block, of any contents (split_keys/span_results.cuh).
   float* partials;
   int partial_rows;  ///< for which there is room in each
+  /// Behind them, where all blocks of a unit merge it, two words of each block: what it tells the others
+  /// (split_keys/merge_shares.cuh). Empty before and after.
+  unsigned* notices;
   KnownLine known;
   unsigned*
       counters;  ///< one for each block, 0 before and after the kernel; where keys are summed in spans, as
@@ -37,8 +40,32 @@ struct SplitParams {
   bool gives_way;     ///< whether some of the blocks leave their multiprocessors to the other kernel at once
 };
 
+/// Whether all blocks of a unit merge it, each a share of its rows, or the one that has its first part. That one reads
+/// as much as all have written: many bytes where a unit has many rows. Where it has few, waiting for one another takes all
+/// longer than that (docs/notebook.md). A unit has the rows of one query at least.
+JIT_HOST_DEVICE constexpr bool all_merge(int gqa_ratio, int head_dim_v) {
+  constexpr int least_values = 4096;
+  return gqa_ratio * head_dim_v >= least_values;
+}
+template <class Config>
+inline constexpr bool all_blocks_merge = Config::split_keys == 0 &&
+                                         all_merge(Config::gqa_ratio, Config::head_dim_v);
+
+/// Columns of a row of O that have a copy of the row's maximum and sum beside them. Where all blocks merge these are few
+/// enough for a warp to merge them together: so what one warp reads no other one does.
+JIT_HOST_DEVICE constexpr int strip_columns(bool by_all, int head_dim_v) { return by_all ? 16 : head_dim_v; }
+JIT_HOST_DEVICE constexpr int strips_of_row(bool by_all, int head_dim_v) {
+  const int columns = strip_columns(by_all, head_dim_v);
+  return (head_dim_v + columns - 1) / columns;
+}
+
 /// Floats of one partial result.
-JIT_HOST_DEVICE constexpr int partial_floats(int rows, int head_dim_v) { return rows * (head_dim_v + 2); }
+JIT_HOST_DEVICE constexpr int partial_floats(int rows, int head_dim_v, int strips) {
+  return rows * (head_dim_v + 2 * strips);
+}
+
+/// Words by which blocks tell each other how far they are.
+JIT_HOST_DEVICE constexpr int notice_words(int blocks) { return 2 * blocks; }
 
 /// Nodes of a tree of spans for which each block has room: left and right ones of each level of a part that begins within a
 /// unit, and left ones of one that begins where its unit does.

@@ -9,7 +9,8 @@
 #include "ptx/math.cuh"
 #include "ptx/warpgroup.cuh"
 #include "split_keys/block_results.cuh"
-#include "split_keys/merge_parts.cuh"
+#include "split_keys/end_part.cuh"
+#include "split_keys/merge_shares.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "split_keys/part_note.cuh"
 #include "split_keys/span_results.cuh"
@@ -73,6 +74,10 @@ struct WarpResult {
       if (all_exist || offset + lane_column() < head_dim_v) f(n, offset);
     }
   }
+  /// Whether the lane says for its rows what there is once of each so many columns of a row, as far as these are the warp's.
+  __device__ __forceinline__ bool speaks_for_strips(int columns) const {
+    return first_column % columns == 0 && Layout::speaks_for_rows(lane_id());
+  }
   /// Whether the lane says for its rows what there is once of a row.
   __device__ __forceinline__ bool speaks_for_rows() const {
     return first_column == 0 && Layout::speaks_for_rows(lane_id());
@@ -126,13 +131,15 @@ __device__ __forceinline__ void store_rows(const AttentionParams& params, const 
 template <class Traits>
 __device__ __forceinline__ void put_rows(const BlockResults<typename Traits::Config>& results, int part,
                                          int rows, const WarpResult<Traits>& result) {
+  const bool speaks = result.speaks_for_strips(results.strip);
   result.for_each_row([&](int r, int row) {
     if (row >= rows) return;
     float2* const pairs = reinterpret_cast<float2*>(results.values(part, row, result.lane_column()));
     result.for_each_pair([&](int n, int offset) {
       store_relaxed(pairs + offset / 2, make_float2(result.output.at(r, n, 0), result.output.at(r, n, 1)));
+      if (offset % results.strip == 0 && speaks)
+        results.put_state(part, row, result.first_column + offset, result.states[r]);
     });
-    if (result.speaks_for_rows()) results.put_state(part, row, result.states[r]);
   });
 }
 
@@ -195,19 +202,16 @@ __device__ __forceinline__ void finish_part(const AttentionParams& params, const
                                             const Note<typename Traits::Config>& note,
                                             WarpResult<Traits>&& result, const ConsumerTeam<Traits>& team) {
   using Config = typename Traits::Config;
-  constexpr int tile_rows = Traits::tile_rows;
   const int rows = note.seqlen_q * Config::gqa_ratio - note.row_begin;
+  const bool asked = may_merge<Config>(split, note, team.thread);
   if constexpr (Config::split_keys != 0) {
-    if (settle_rows(own_nodes<Config>(split, note), note, rows, result)) {
-      store_rows(params, note, result);
-    } else if (note.parts > 1) {
-      merge_parts<Config, tile_rows>(params, {}, split, note, team);
-    }
+    if (settle_rows(own_nodes<Config>(split, note), note, rows, result)) store_rows(params, note, result);
+  } else if (note.parts == 1) {
+    store_rows(params, note, result);
   } else {
-    if (note.parts == 1) return store_rows(params, note, result);
     put_rows(BlockResults<Config>(split, note), note.part, rows, result);
-    merge_parts<Config, tile_rows>(params, {}, split, note, team);
   }
+  end_part<Config, Traits::tile_rows>(params, {}, split, note, team, asked);
 }
 
 }  // namespace jit

@@ -187,7 +187,8 @@ __device__ __forceinline__ float length_beside(const AttentionParams& params, in
 }
 
 /// The block's place among those that share the line. A block waits for blocks behind it on the line alone (merge_parts.cuh),
-/// and these begin before it: the GPU begins blocks in the order of their indices.
+/// or for all of a unit when the first of them has begun (merge_shares.cuh). Those behind it begin before it: the GPU begins
+/// blocks in the order of their indices.
 template <bool is_shared>
 struct LineBlock {
   __device__ __forceinline__ void enter_line(const SplitParams&) {}
@@ -307,7 +308,10 @@ struct WorkList : LineBlockOf<Config> {
             .seqlen_kv = unit.kv.length,
             .part = this->block() - part.first_block,
             .parts = part.parts,
-            .first_block = part.first_block};
+            .first_block = part.first_block,
+            .is_cut = all_blocks_merge<Config> && shares.cuts_units(),
+            .mergers = all_blocks_merge<Config> ? mergers(part) : 0,
+            .merges = false};
   }
 
   /// The same of a span, which begins with tile `tile` of the sequence.
@@ -339,6 +343,11 @@ struct WorkList : LineBlockOf<Config> {
   }
 
  private:
+  // Blocks of the unit but for the last one, if that goes on with the next unit.
+  __device__ __forceinline__ int mergers(const UnitPart& part) const {
+    return part.parts - (shares.goes_on(part, unit_begin + shares.on_line(tiles.count())) ? 1 : 0);
+  }
+
   static constexpr bool has_others = requests_of<Config>() != Requests::all;
 
   __device__ __forceinline__ UnitCuts cuts() const {

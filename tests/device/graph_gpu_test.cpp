@@ -29,7 +29,10 @@ class GraphTest : public GpuTest {
   /// One for each family that counts and runs here: keys shared by blocks, with a workspace, and tiles of queries that
   /// persistent blocks take, more of them than there are blocks.
   std::vector<Counting> counting() const {
-    const AttentionCase shared_keys{.batch = 2, .heads_kv = 2, .seqlen_q = 2, .seqlen_kv = sized(5000, 2200)};
+    const AttentionCase shared_keys{
+        .spec = {.gqa_ratio = 4}, .batch = 2, .heads_kv = 2, .seqlen_q = 2, .seqlen_kv = sized(5000, 2200)};
+    const AttentionCase merged_by_all{
+        .spec = {.gqa_ratio = 64}, .batch = 1, .heads_kv = 2, .seqlen_q = 1, .seqlen_kv = sized(5000, 2200)};
     const AttentionCase many_tiles{
         .batch = 2, .heads_kv = device_.sm_count / 4 + 3, .seqlen_q = 130, .seqlen_kv = 75};
     std::vector<Counting> cases = {
@@ -37,11 +40,12 @@ class GraphTest : public GpuTest {
     if (native_arch(device_) == Arch{9, 0, 'a'}) {
       cases.push_back(
           {shared_keys, parse_config("family=forward_split_wgmma tile_rows=64 tile_kv=64 stages=2")});
+      cases.push_back(
+          {merged_by_all, parse_config("family=forward_split_wgmma tile_rows=64 tile_kv=64 stages=2")});
       cases.push_back({many_tiles, parse_config("family=forward_wgmma tile_q=64 tile_kv=48 stages_q=2")});
     }
     for (Counting& one : cases) {
       one.problem.spec.head_dim = 64;
-      one.problem.spec.gqa_ratio = one.problem.seqlen_q == 2 ? 4 : 1;
       one.problem.spec.mask = mask::causal();
       one.problem.seed = reference::test_seed();
     }

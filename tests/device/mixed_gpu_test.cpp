@@ -23,6 +23,7 @@
 #include "tests/support/host_functors.h"
 #include "tests/support/seed.h"
 #include "tests/support/shared_cache.h"
+#include "tests/support/stream_memory_words.h"
 
 namespace jit::testing {
 namespace {
@@ -36,15 +37,16 @@ std::vector<int> boundaries(const std::vector<int>& lengths) {
 }
 
 // Ragged queries over ragged keys, as many of each; o is poisoned before each run. `room`: rows behind the last request,
-// which make the host expect as many more queries.
+// which make the host expect as many more queries. `gqa_ratio`: query heads of a KV head, of which there are `heads`.
 class MixedRun {
  public:
-  explicit MixedRun(const std::vector<int>& lengths, int room = 0)
-      : begins_(boundaries(lengths)),
-        q_(DType::bf16, {begins_.back() + room, heads, head_dim}),
+  explicit MixedRun(const std::vector<int>& lengths, int room = 0, int gqa_ratio = 1)
+      : heads_q_(heads * gqa_ratio),
+        begins_(boundaries(lengths)),
+        q_(DType::bf16, {begins_.back() + room, heads_q_, head_dim}),
         k_(DType::bf16, {begins_.back() + room, heads, head_dim}),
         v_(DType::bf16, {begins_.back() + room, heads, head_dim}),
-        o_(DType::bf16, {begins_.back() + room, heads, head_dim}),
+        o_(DType::bf16, {begins_.back() + room, heads_q_, head_dim}),
         cu_(DType::int32, {static_cast<std::int64_t>(begins_.size())}) {
     reference::Random random(reference::test_seed());
     for (DeviceTensor* tensor : {&q_, &k_, &v_}) {
@@ -83,7 +85,7 @@ class MixedRun {
     for (std::size_t i = 0; i + 1 < begins_.size(); ++i) {
       if (begins_[i + 1] - begins_[i] > few_queries) continue;
       for (std::int64_t row = begins_[i]; row < begins_[i + 1]; ++row) {
-        for (std::int64_t head = 0; head < heads; ++head) {
+        for (std::int64_t head = 0; head < heads_q_; ++head) {
           for (std::int64_t d = 0; d < head_dim; ++d) numbers.push_back(o_.get({row, head, d}));
         }
       }
@@ -97,7 +99,7 @@ class MixedRun {
     for (std::size_t i = 0; i + 1 < begins_.size(); ++i) {
       int count = 0;
       for (std::int64_t row = begins_[i]; row < begins_[i + 1]; ++row) {
-        for (std::int64_t head = 0; head < heads; ++head) {
+        for (std::int64_t head = 0; head < heads_q_; ++head) {
           for (std::int64_t d = 0; d < head_dim; ++d) count += !std::isnan(o_.get({row, head, d}));
         }
       }
@@ -107,6 +109,7 @@ class MixedRun {
   }
 
  private:
+  int heads_q_;
   std::vector<int> begins_;
   DeviceTensor q_, k_, v_, o_, cu_;
 };
@@ -119,24 +122,26 @@ class MixedTest : public GpuTest {
       GTEST_SKIP() << "calls take two kernels on sm_90a only";
   }
 
-  static AttentionSpec spec() {
+  static AttentionSpec spec(int gqa_ratio = 1) {
     return {.head_dim = head_dim,
+            .gqa_ratio = gqa_ratio,
             .sequences_q = SequenceKind::ragged,
             .sequences_kv = SequenceKind::ragged,
             .mask = mask::causal()};
   }
 
   // Runs the steps of one kernel: what it leaves to the other one stays as it was.
-  void run_alone(const MixedRun& run, const char* config, int turns) const {
+  void run_alone(const MixedRun& run, const char* config, int turns, int gqa_ratio = 1) const {
     ContextState& state = *Access::state(context());
-    Plan plan = make_plan(
-        state, spec(), build_kernel(state, spec(), parse_config(config), native_target(device_)), 0, "test");
+    const AttentionSpec own = spec(gqa_ratio);
+    Plan plan = make_plan(state, own, build_kernel(state, own, parse_config(config), native_target(device_)),
+                          0, "test");
     if (turns == 2) {
       plan.steps.push_back(plan.steps.front());
       plan.steps.back().turn = 1;
     }
     AttentionParams params;
-    ASSERT_TRUE(fill_params(spec(), functor_tensor_uses(spec()), run.arguments(), params));
+    ASSERT_TRUE(fill_params(own, functor_tensor_uses(own), run.arguments(), params));
     run_plan(plan, params, state.memory, nullptr);
     check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
   }
@@ -187,6 +192,23 @@ TEST_F(MixedTest, BlocksThatGiveWayLeaveNothingOut) {
     run_alone(run, "family=forward_split_wgmma tile_rows=64 tile_kv=64", 1);
     EXPECT_THAT(numbers, ::testing::Pointwise(::testing::DoubleNear(0.02), run.of_few())) << prompt;
   }
+}
+
+// Units of many rows, which all of their blocks merge: those of one launch, or of both.
+TEST_F(MixedTest, BlocksOfTwoLaunchesMergeTogether) {
+  const CurrentDevice current(0);
+  constexpr int gqa_ratio = 64;
+  const std::string config = "family=forward_split_wgmma tile_rows=64 tile_kv=16";
+  const std::vector<int> own = {2, 20, few_queries + 1, 1};
+  MixedRun run(own, 0, gqa_ratio);
+  run_alone(run, (config + " requests=few_queries").c_str(), 2, gqa_ratio);
+  std::vector<int> counts;
+  for (const int n : own) counts.push_back(n > few_queries ? 0 : n * heads * gqa_ratio * head_dim);
+  EXPECT_EQ(run.written(), counts);
+  const std::vector<double> numbers = run.of_few();
+  EXPECT_EQ(disorder(context(), nullptr), "");
+  run_alone(run, config.c_str(), 1, gqa_ratio);
+  EXPECT_THAT(numbers, ::testing::Pointwise(::testing::DoubleNear(0.02), run.of_few()));
 }
 
 // The kinds of requests are found at each run: other lengths, another kernel.

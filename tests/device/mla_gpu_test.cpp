@@ -107,9 +107,10 @@ TEST_F(MlaTest, RepeatedRunsAreBitIdenticalAndLeaveMailboxesEmpty) {
   const CurrentDevice current(0);
   int index = 0;
   for (const KernelConfig& config : configs()) {
+    const int ratio = index % 3 == 0 ? 16 : 64;  // one block of a unit merges it, or all do
     if (!is_in_this_run(index++, 2)) continue;
-    SCOPED_TRACE(to_string(config));
-    const AttentionCase problem = case_of(small, 16, 2, 2, sized(5000, 700));
+    SCOPED_TRACE(to_string(config) + ", " + std::to_string(ratio) + " heads");
+    const AttentionCase problem = case_of(small, ratio, 2, 2, sized(5000, 700));
     AttentionRun run(problem);
     const Attention kernel = attention(problem.spec, config, context());
     const TestStream stream;
@@ -130,16 +131,18 @@ TEST_F(MlaTest, RepeatedRunsAreBitIdenticalAndLeaveMailboxesEmpty) {
 
 TEST_F(MlaTest, AnyNumberOfSplitsIsRight) {
   const CurrentDevice current(0);
-  const AttentionCase problem = case_of(small, 32, 1, 3, 900);
-  AttentionRun run(problem);
-  const Attention kernel = attention(problem.spec, configs()[0], context());
-  for (const int num_splits : {1, 2, 3, 1000}) {
-    AttentionArguments arguments = run.arguments();
-    arguments.num_splits = num_splits;
-    run.poison_outputs();
-    kernel(arguments);
-    check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
-    EXPECT_EQ(run.check().failure, "") << num_splits;
+  for (const int ratio : {8, 64}) {  // one block of a unit merges it, or all do
+    const AttentionCase problem = case_of(small, ratio, 1, ratio == 8 ? 9 : 2, 900);
+    AttentionRun run(problem);
+    const Attention kernel = attention(problem.spec, configs()[0], context());
+    for (const int num_splits : {1, 2, 3, 1000}) {
+      AttentionArguments arguments = run.arguments();
+      arguments.num_splits = num_splits;
+      run.poison_outputs();
+      kernel(arguments);
+      check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
+      EXPECT_EQ(run.check().failure, "") << ratio << " " << num_splits;
+    }
   }
 }
 

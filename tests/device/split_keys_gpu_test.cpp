@@ -90,6 +90,9 @@ class SplitKeysTest : public GpuTest, public ::testing::WithParamInterface<Teste
   }
 };
 
+/// Query heads of a KV head, of 64 columns each: the block with the first part of a unit merges it, or all of its blocks do.
+constexpr int merged_by_one = 4, merged_by_all = 64;
+
 AttentionCase case_of(int ratio, int batch, int seqlen_q, int seqlen_kv, Layout layout = Layout::bshd) {
   static std::uint64_t seed = reference::test_seed();
   AttentionCase problem{
@@ -193,9 +196,10 @@ TEST_P(SplitKeysTest, RepeatedRunsAreBitIdenticalAndLeaveMailboxesEmpty) {
   const CurrentDevice current(0);
   int index = 0;
   for (const KernelConfig& config : configs()) {
+    const int ratio = index % 3 == 0 ? merged_by_one : merged_by_all;
     if (!is_in_this_run(index++, 2)) continue;
-    SCOPED_TRACE(to_string(config));
-    const AttentionCase problem = case_of(4, 2, 2, sized(5000, 700));
+    SCOPED_TRACE(to_string(config) + ", " + std::to_string(ratio) + " heads of a KV head");
+    const AttentionCase problem = case_of(ratio, 2, 2, sized(5000, 700));
     AttentionRun run(problem);
     const Attention kernel = attention(problem.spec, config, context());
     const TestStream stream;
@@ -216,55 +220,62 @@ TEST_P(SplitKeysTest, RepeatedRunsAreBitIdenticalAndLeaveMailboxesEmpty) {
 
 TEST_P(SplitKeysTest, AnyNumberOfSplitsIsRight) {
   const CurrentDevice current(0);
-  const AttentionCase problem = case_of(4, 1, 3, 900);
-  AttentionRun run(problem);
-  const Attention kernel = attention(problem.spec, configs()[1], context());
-  for (const int num_splits : {1, 2, 3, 7, 1000}) {
-    AttentionArguments arguments = run.arguments();
-    arguments.num_splits = num_splits;
-    run.poison_outputs();
-    kernel(arguments);
-    check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
-    EXPECT_EQ(run.check().failure, "") << num_splits;
+  for (const int ratio : {merged_by_one, merged_by_all}) {
+    const AttentionCase problem = case_of(ratio, 1, 3, ratio == merged_by_one ? 900 : sized(900, 300));
+    AttentionRun run(problem);
+    const Attention kernel = attention(problem.spec, configs()[1], context());
+    for (const int num_splits : {1, 2, 3, 7, 1000}) {
+      AttentionArguments arguments = run.arguments();
+      arguments.num_splits = num_splits;
+      run.poison_outputs();
+      kernel(arguments);
+      check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
+      EXPECT_EQ(run.check().failure, "") << ratio << " " << num_splits;
+    }
   }
 }
 
-// Many parts of one unit: they are merged in groups.
-TEST_P(SplitKeysTest, ManyPartsAreMergedInGroups) {
+// Many parts of one unit: they are merged in groups, or groups of lanes share them.
+TEST_P(SplitKeysTest, ManyPartsAreMerged) {
   const CurrentDevice current(0);
-  const AttentionCase problem{.spec = {.head_dim = 64, .gqa_ratio = 4},
-                              .batch = 1,
-                              .heads_kv = 1,
-                              .seqlen_q = 2,
-                              .seqlen_kv = sized(20000, 3000)};
   int index = 0;
   for (const KernelConfig& config : configs()) {
-    if (!is_in_this_run(index++, 2)) continue;
-    AttentionRun run(problem);
-    run.poison_outputs();
-    attention(problem.spec, config, context())(run.arguments());
-    check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
-    EXPECT_EQ(run.check().failure, "") << to_string(config);
+    for (const int ratio : {merged_by_one, merged_by_all}) {
+      if (!is_in_this_run(index++, 4)) continue;
+      const AttentionCase problem{.spec = {.head_dim = 64, .gqa_ratio = ratio},
+                                  .batch = 1,
+                                  .heads_kv = 1,
+                                  .seqlen_q = ratio == merged_by_one ? 2 : 1,
+                                  .seqlen_kv = sized(20000, 3000)};
+      AttentionRun run(problem);
+      run.poison_outputs();
+      attention(problem.spec, config, context())(run.arguments());
+      check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
+      EXPECT_EQ(run.check().failure, "") << to_string(config) << " " << ratio;
+    }
   }
 }
 
 // Rows whose pieces are no power of two, beside tiles that leave few registers.
 TEST_P(SplitKeysTest, LargeTilesAreMerged) {
   const CurrentDevice current(0);
+  struct Rows {
+    int head_dim, ratio, queries;
+  };
   int index = 0;
-  for (const int head_dim : {40, 80}) {
+  for (const auto [head_dim, ratio, queries] : {Rows{40, 4, 33}, {80, 4, 33}, {40, 128, 1}, {80, 64, 2}}) {
     if (!is_in_this_run(index++, 2)) continue;
     for (const int keys : {300, 1500}) {  // few parts, and many
-      const AttentionCase problem{.spec = {.head_dim = head_dim, .gqa_ratio = 4},
+      const AttentionCase problem{.spec = {.head_dim = head_dim, .gqa_ratio = ratio},
                                   .batch = 1,
                                   .heads_kv = 2,
-                                  .seqlen_q = 33,
+                                  .seqlen_q = queries,
                                   .seqlen_kv = keys};
       AttentionRun run(problem);
       run.poison_outputs();
       attention(problem.spec, config_of(GetParam().large), context())(run.arguments());
       check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
-      EXPECT_EQ(run.check().failure, "") << head_dim << " " << keys;
+      EXPECT_EQ(run.check().failure, "") << head_dim << " " << ratio << " " << keys;
     }
   }
 }

@@ -48,9 +48,33 @@ const Subject many_parts = {.config = "family=forward_split_wgmma tile_rows=64 t
                             .seqlen_q = 2,
                             .seqlen_kv = 1000};
 
+// Units of many rows, which all of their blocks merge.
+const Subject kv_by_all = {.config = "family=forward_split_kv tile_kv=64 stages=3 blocks_per_sm=1",
+                           .gqa_ratio = 64,
+                           .heads = 35,
+                           .seqlen_q = 1,
+                           .seqlen_kv = 500,
+                           .launches = 2};
+const Subject wgmma_by_all = {.config = "family=forward_split_wgmma tile_rows=64 tile_kv=64 stages=2",
+                              .gqa_ratio = 64,
+                              .heads = 140,
+                              .seqlen_q = 1,
+                              .seqlen_kv = 500,
+                              .launches = 2};
+// One unit for all blocks: lanes of a warp share its parts.
+const Subject many_by_all = {.config = "family=forward_split_wgmma tile_rows=64 tile_kv=16 stages=2",
+                             .mask = "none",
+                             .gqa_ratio = 64,
+                             .heads = 1,
+                             .seqlen_q = 1,
+                             .seqlen_kv = 1000,
+                             .launches = 4};
+
 TEST(SplitKeys, AreRightUnmutated) {
-  for (const Subject& subject : reference::some_of<Subject>(
-           {split_kv, boxes, boxes_with_room, split_wgmma, dealt, room_for_more, many_parts}, 3))
+  for (const Subject& subject :
+       reference::some_of<Subject>({split_kv, boxes, boxes_with_room, split_wgmma, dealt, room_for_more,
+                                    many_parts, kv_by_all, wgmma_by_all, many_by_all},
+                                   3))
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
 
@@ -170,6 +194,9 @@ TEST_P(MailboxMutationTest, IsCaught) {
 constexpr const char* relaxed = "ptx/relaxed.cuh";
 constexpr const char* block_results = "split_keys/block_results.cuh";
 constexpr const char* merge_parts = "split_keys/merge_parts.cuh";
+constexpr const char* merge_shares = "split_keys/merge_shares.cuh";
+constexpr const char* merge_strips = "split_keys/merge_strips.cuh";
+constexpr const char* result_pieces = "split_keys/result_pieces.cuh";
 
 INSTANTIATE_TEST_SUITE_P(
     SplitKeys, MailboxMutationTest,
@@ -199,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race"},
                          split_kv},
         TemplateMutation{
-            "WaitsForNothing", block_results, "return most == empty_word;", "return false;", {}, split_wgmma},
+            "WaitsForNothing", result_pieces, "return is_empty(most);", "return false;", {}, split_wgmma},
         TemplateMutation{
             "ValuesStay",
             block_results,
@@ -209,7 +236,7 @@ INSTANTIATE_TEST_SUITE_P(
             split_kv},
         TemplateMutation{"StatesStay",
                          merge_parts,
-                         "results.put_state(place + i / rows, i % rows, {none, none});",
+                         "results.put_state(place + i / rows, i % rows, 0, {none, none});",
                          "{}",
                          {},
                          split_wgmma},
@@ -237,6 +264,69 @@ INSTANTIATE_TEST_SUITE_P(
                          "const int next = 0;",
                          {},
                          split_kv}),
+    ::testing::PrintToStringParamName());
+
+INSTANTIATE_TEST_SUITE_P(
+    SplitKeysByAll, MailboxMutationTest,
+    ::testing::Values(
+        TemplateMutation{
+            "WaitsForNothing", result_pieces, "return word == empty_word;", "return false;", {}, many_by_all},
+        TemplateMutation{
+            "ValuesStay",
+            merge_strips,
+            "store_relaxed(reinterpret_cast<float4*>(values), make_float4(none, none, none, none));",
+            "{}",
+            {},
+            kv_by_all},
+        TemplateMutation{"StatesStay",
+                         merge_strips,
+                         "store_relaxed(reinterpret_cast<float2*>(state), make_float2(none, none));",
+                         "{}",
+                         {},
+                         wgmma_by_all},
+        TemplateMutation{"AShareIsMissed",
+                         merge_shares,
+                         "end = strips * (share + 1) / note.mergers;",
+                         "end = strips * (share + 1) / (note.mergers + 1);",
+                         {},
+                         wgmma_by_all},
+        TemplateMutation{"AStripOfTwoShares",
+                         merge_shares,
+                         "int begin = strips * share / note.mergers",
+                         "int begin = maximum(0, strips * share / note.mergers - 1)",
+                         {"deadlock"},
+                         many_by_all},
+        TemplateMutation{"SharesThatAreLeftStay",
+                         merge_shares,
+                         "} while (is_first && left.next(share));",
+                         "} while (false);",
+                         {},
+                         many_by_all},
+        TemplateMutation{"NoticesOfSharesStay",
+                         merge_shares,
+                         "store_relaxed(share_notice(split, note.first_block + block), empty_word);",
+                         "{}",
+                         {},
+                         kv_by_all},
+        TemplateMutation{"BlocksHaveBegunForEver",
+                         merge_shares,
+                         "store_relaxed(begun_notice(split, note.first_block + note.part), empty_word);",
+                         "{}",
+                         {},
+                         kv_by_all},
+        TemplateMutation{"PartsOfAnotherGroup",
+                         merge_strips,
+                         "return parts * (group() + 1) / groups;",
+                         "return parts * (group() + 1) / groups + 1;",
+                         {"deadlock"},
+                         many_by_all},
+        TemplateMutation{"GroupsThatDoNotMeet",
+                         merge_strips,
+                         "piece = join_lanes(merged[0], place);",
+                         "piece = merged[0];",
+                         {},
+                         many_by_all},
+        TemplateMutation{"WordsOfTheFirstPartAlone", merge_strips, "values += distance;", "", {}, kv_by_all}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

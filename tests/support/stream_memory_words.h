@@ -30,10 +30,10 @@ inline std::vector<std::uint32_t> counters_of(const Context& context, CUstream s
   return downloaded_words(Access::state(context)->memory.counters(0, stream, count), count, stream);
 }
 
-/// Of its mailboxes of up to 4 MiB, whatever has their sizes: 0xffffffff between launches.
+/// Of its mailboxes of up to 16 MiB, whatever has their sizes: 0xffffffff between launches.
 inline std::vector<std::uint32_t> mailboxes_of(const Context& context, CUstream stream) {
   std::vector<std::uint32_t> all;
-  for (std::size_t bytes = 4096; bytes <= std::size_t{4} << 20; bytes *= 2) {
+  for (std::size_t bytes = 4096; bytes <= std::size_t{16} << 20; bytes *= 2) {
     const auto words =
         downloaded_words(Access::state(context)->memory.mailbox(0, stream, bytes), bytes / 4, stream);
     all.insert(all.end(), words.begin(), words.end());

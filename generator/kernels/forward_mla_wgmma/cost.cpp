@@ -4,6 +4,7 @@
 
 #include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_mla_wgmma/family.h"
+#include "generator/kernels/part_merge.h"
 #include "templates/base/element.cuh"
 #include "templates/tiles/panel_tile.cuh"
 
@@ -25,7 +26,7 @@ constexpr double tensor_share = 0.9;     // of their rate, that the tensor cores
 constexpr double narrow_products = 1.5;  // longer, of fewer keys than the rows that they are multiplied with
 constexpr double launch_clocks = 6000;
 constexpr double unit_clocks = 3500;
-constexpr double part_clocks = 200;  // that the last block of a unit needs for each part
+constexpr double part_clocks = 200;  // that the block that merges a unit needs for each part
 // As forward_split_wgmma has it: models of other families do not know what memory can bring.
 constexpr double beside_other_families = 0.7;
 
@@ -68,9 +69,10 @@ double Family<ForwardMlaWgmma>::cycles(const Case& problem, const ProblemShape& 
   const double own_tiles = std::ceil(units * tiles / slots);
   const double parts = std::min(tiles, std::ceil(tiles / own_tiles));
   const double own_units = std::ceil(own_tiles / tiles);
-  return (launch_clocks + own_tiles * step + own_units * unit_clocks +
-          (parts > 1 ? parts * part_clocks : 0)) *
-         beside_other_families;
+  const double rows =
+      std::min<double>(rows_per_warpgroup, static_cast<double>(shape.seqlen_q) * spec.gqa_ratio);
+  const double merge = merge_clocks(spec, rows, parts, part_clocks);
+  return (launch_clocks + own_tiles * step + own_units * unit_clocks + merge) * beside_other_families;
 }
 
 }  // namespace jit

@@ -4,6 +4,7 @@
 
 #include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_split_kv/family.h"
+#include "generator/kernels/part_merge.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_split_kv/smem_layout.cuh"
 
@@ -22,7 +23,7 @@ constexpr double least_step_clocks = 1400;  // of a block, from barrier to barri
 constexpr double step_bytes_per_clock = 40;
 constexpr double launch_clocks = 6000;
 constexpr double unit_clocks = 1500;  // queries, merge of the warps, stores
-constexpr double part_clocks = 60;    // that the last block of a unit needs for each part
+constexpr double part_clocks = 60;    // that the block that merges a unit needs for each part
 constexpr double flops_per_clock = 2700;
 // Where TMA copies boxes of caches of fp8 (docs/notebook.md).
 constexpr double box_bytes_per_clock = 18.5;
@@ -90,9 +91,10 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
   const double slots = static_cast<double>(limits.sm_count) * blocks;
   const double own_tiles = std::ceil(units * tiles / slots);
   const double parts = std::min(tiles, std::ceil(tiles / own_tiles));
+  const double rows = std::min(tile_rows, static_cast<double>(shape.seqlen_q) * spec.gqa_ratio);
+  const double merge = merge_clocks(spec, rows, parts, part_clocks);
   const double own_units = std::ceil(own_tiles / tiles);
-  double cycles =
-      launch_clocks + own_tiles * step + own_units * unit_clocks + (parts > 1 ? parts * part_clocks : 0);
+  double cycles = launch_clocks + own_tiles * step + own_units * unit_clocks + merge;
   const Footprint needs = footprint(spec, config);
   const int spare = needs.register_cap - needs.registers;
   if (spare < 0) cycles *= 1.15 - spare * 0.01;

@@ -4,6 +4,7 @@
 
 #include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_split_wgmma/family.h"
+#include "generator/kernels/part_merge.h"
 #include "generator/kernels/tma_rules.h"
 #include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
@@ -31,7 +32,7 @@ constexpr double box_clocks = 110;       // to start the copy of a panel of a bo
 constexpr double launch_clocks = 6000;
 constexpr double unit_clocks = 2500;
 constexpr double waiting_for_queries = 800;  // where they have one buffer
-constexpr double part_clocks = 60;           // that the last block of a unit needs for each part
+constexpr double part_clocks = 60;           // that the block that merges a unit needs for each part
 constexpr double single_stage = 1.25;
 // The models of other families do not know what memory can bring, so that theirs come out lower for few queries.
 constexpr double beside_other_families = 0.7;
@@ -104,6 +105,9 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
   const double seen = is_prefill ? seen_tiles(spec, shape, tiles) : tiles;
   const double own_tiles = std::ceil(units * seen / slots);
   const double parts = std::min(seen, std::ceil(seen / own_tiles));
+  const double rows =
+      std::min<double>(config.tile_rows, static_cast<double>(shape.seqlen_q) * spec.gqa_ratio);
+  const double merge = merge_clocks(spec, rows, parts, part_clocks);
   const double own_units = std::ceil(own_tiles / seen);
   const double unit = unit_clocks + (config.stages_q > 1 ? 0 : waiting_for_queries) +
                       (is_prefill && drops_keys(spec) ? masked_clocks : 0);
@@ -111,8 +115,7 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
                          : drops_keys(spec) ? beside_forward_wgmma
                                             : 1) *
                         (is_prefill && is_stored ? stored_prefill : 1);
-  return (launch_clocks + own_tiles * step + own_units * unit + (parts > 1 ? parts * part_clocks : 0)) *
-         beside;
+  return (launch_clocks + own_tiles * step + own_units * unit + merge) * beside;
 }
 
 }  // namespace jit

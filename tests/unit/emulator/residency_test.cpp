@@ -80,6 +80,28 @@ WAIT:
   EXPECT_EQ(text.find("has not begun"), std::string::npos) << text;
 }
 
+// Blocks that read what others write run side by side: block 0 finds that the last one has begun, though it does not wait
+// for it, and others have ended long before.
+TEST_P(ResidencyTest, BlocksThatAskOthersBeginBeforeTheyEnd) {
+  EXPECT_EQ(found(numbers + std::string(R"(
+  sub.u32 %r3, %r58, 1;
+  setp.ne.u32 %p1, %r59, %r3;
+  @%p1 bra COMPUTE;
+  st.relaxed.gpu.global.u32 [%rd60], 1;
+COMPUTE:
+  mov.u32 %r1, 60000;
+AGAIN:
+  sub.u32 %r1, %r1, 1;
+  setp.ne.u32 %p2, %r1, 0;
+  @%p2 bra AGAIN;
+  ld.relaxed.gpu.global.u32 %r2, [%rd60];
+  setp.eq.u32 %p3, %r2, 0;
+  @%p3 trap;
+)"),
+                  30, 132),
+            "");
+}
+
 // The last block computes for long before it raises the flag of all others; a wait may give up, too.
 TEST_P(ResidencyTest, PatienceIsNoDeadlock) {
   EXPECT_EQ(found(numbers + std::string(R"(

@@ -34,6 +34,8 @@ void expect_partition(const Line& line, int blocks, int num_splits) {
   ASSERT_EQ(shares.all_on_line(line.size.total), shares.total);
   int begin = 0;
   int last_shared = -1;
+  int last_block = -1;  // of the unit before
+  bool goes_on = false;
   for (const int tiles : line.tiles) {
     int next = 0, parts = 0, expected = 0, first = -1;
     for (int block = 0; block < blocks; ++block) {
@@ -54,6 +56,10 @@ void expect_partition(const Line& line, int blocks, int num_splits) {
     if (num_splits > 0) {
       EXPECT_LE(parts, num_splits);
     }
+    EXPECT_EQ(goes_on, first == last_block);
+    EXPECT_TRUE(parts == 1 || shares.cuts_units());
+    last_block = first + parts - 1;
+    goes_on = shares.goes_on(shares.part(first, begin, tiles), begin + shares.on_line(tiles));
     if (parts > 1) {  // places of partial results, counted as results.cuh does, are the unit's own
       EXPECT_GT(2 * first + 1, last_shared);
       last_shared = 2 * first + parts;
@@ -61,6 +67,7 @@ void expect_partition(const Line& line, int blocks, int num_splits) {
     }
     begin += shares.on_line(tiles);
   }
+  EXPECT_FALSE(goes_on);
 }
 
 TEST(KeyShares, PartitionTheLine) {
@@ -99,6 +106,18 @@ TEST(KeyShares, UnitsThatAreAlikeAreCutAlike) {
       EXPECT_LE(part.parts, c.parts);
     }
   }
+}
+
+// A unit for each block, and several: nothing is shared.
+TEST(KeyShares, LinesThatCutNoUnitsAreKnown) {
+  const auto of_alike = [](int units, int num_splits) {
+    return key_shares({units * unit_length(64), false, 64, 64}, 132, num_splits);
+  };
+  EXPECT_FALSE(of_alike(128, 0).cuts_units());
+  EXPECT_FALSE(of_alike(264, 0).cuts_units());
+  EXPECT_FALSE(of_alike(2, 1).cuts_units());
+  EXPECT_TRUE(of_alike(2, 0).cuts_units());
+  EXPECT_TRUE(of_alike(140, 0).cuts_units());
 }
 
 TEST(KeyShares, ManyUnitsOfTheSameKeysAreDealtWhole) {

@@ -1,0 +1,21 @@
+#include "generator/kernels/part_merge.h"
+
+#include "templates/split_keys/split_params.cuh"
+
+namespace jit {
+namespace {
+
+constexpr double l2_bytes_per_clock = 64;
+constexpr double latency_clocks = 2000;  // two reads one after another, of parts that have just been written
+
+}  // namespace
+
+double merge_clocks(const AttentionSpec& spec, double rows, double parts, double clocks_of_part) {
+  const int head_dim_v = spec.value_head_dim();
+  if (parts <= 1) return 0;
+  if (spec.split_keys != 0 || !all_merge(spec.gqa_ratio, head_dim_v)) return parts * clocks_of_part;
+  const double bytes = rows * partial_floats(1, head_dim_v, strips_of_row(true, head_dim_v)) * sizeof(float);
+  return latency_clocks + 2 * bytes / l2_bytes_per_clock;
+}
+
+}  // namespace jit

@@ -1,0 +1,178 @@
+// A warp merges strips of rows: some columns of a row, from the results of all parts of a unit.
+//
+// A strip of 16 columns takes four lanes, so that a warp merges eight strips at a time, or fewer, whose parts several
+// groups of lanes share. Each lane merges its parts in the order of keys, and then lanes with the same columns meet, the
+// parts before and the parts behind: the order of sums follows from the number of parts and of strips alone.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "ptx/math.cuh"
+#include "ptx/relaxed.cuh"
+#include "split_keys/block_results.cuh"
+#include "split_keys/result_pieces.cuh"
+#include "split_keys/split_params.cuh"
+
+namespace jit {
+
+inline constexpr int lanes_of_strip = 4;
+inline constexpr int most_strips_of_warp = warp_size / lanes_of_strip;
+
+/// Strips of a tile of rows, row by row, some of which are `begin` to `end`; a warp's next ones are `step` behind.
+struct Strips {
+  int begin;
+  int end;
+  int step;
+};
+
+/// Which parts and which strips of those of its warp a lane merges.
+struct LanePlace {
+  int groups;  ///< of lanes, each of which has some of the parts: a power of 2
+  int parts;   ///< of the unit
+  int lane;
+
+  __device__ __forceinline__ int lanes() const { return warp_size / groups; }
+  __device__ __forceinline__ int group() const { return lane / lanes(); }
+  __device__ __forceinline__ int strip() const { return lane % lanes() / lanes_of_strip; }
+  __device__ __forceinline__ int first_part() const { return parts * group() / groups; }
+  __device__ __forceinline__ int end_part() const { return parts * (group() + 1) / groups; }
+  /// That a lane has at most.
+  __device__ __forceinline__ int most_parts() const { return (parts + groups - 1) / groups; }
+};
+
+/// Four columns of a strip.
+template <class Config>
+struct StripPiece {
+  int row;
+  int column;
+  bool exists;
+
+  __device__ __forceinline__ StripPiece(const Strips& strips, int strip, int lane) {
+    using Results = BlockResults<Config>;
+    static_assert(Results::strip == lanes_of_strip * piece_columns);
+    row = strip / Results::strips;
+    column = strip % Results::strips * Results::strip + lane % lanes_of_strip * piece_columns;
+    exists = strip < strips.end && column < Config::head_dim_v;
+  }
+};
+
+/// What all lanes with the same piece have come to, in the order of their parts: to the lanes of the first group. Each lane
+/// joins what another one has that is behind it; who has none behind it comes to nothing that is asked for. By a whole warp.
+__device__ __forceinline__ RowPiece join_lanes(RowPiece piece, const LanePlace& place) {
+#pragma unroll 1
+  for (int distance = place.lanes(); distance < warp_size; distance *= 2) {
+    const auto theirs = [&](float x) { return __shfl_xor_sync(full_warp, x, distance); };
+    piece = join(piece, {make_float4(theirs(piece.values.x), theirs(piece.values.y), theirs(piece.values.z),
+                                     theirs(piece.values.w)),
+                         {theirs(piece.state.max), theirs(piece.state.sum)}});
+  }
+  return piece;
+}
+
+/// Merges strips, of `pieces` of which each lane has a piece at a time, and calls f(row, column, piece) for each piece, by
+/// one lane. Waits for the results, and leaves their words empty. All that is read of `reads` results is on the way at
+/// once. By a whole warp.
+template <int pieces, int reads, class Config, class F>
+__device__ __forceinline__ void merge_warp_strips(const BlockResults<Config>& results, const Strips& strips,
+                                                  const LanePlace& place, F f) {
+  const float none = __uint_as_float(empty_word);
+  const int floats = results.floats(), count = place.end_part() - place.first_part();
+#pragma unroll 1
+  for (int strip = strips.begin; strip < strips.end; strip += pieces * strips.step) {
+    const auto piece_of = [&](int p) {
+      return StripPiece<Config>(strips, strip + p * strips.step + place.strip(), place.lane);
+    };
+    RowPiece merged[pieces];
+#pragma unroll
+    for (RowPiece& piece : merged) piece = {make_float4(0, 0, 0, 0), {negative_infinity(), 0}};
+#pragma unroll 1
+    for (int first = 0; first < place.most_parts(); first += reads) {
+      RowPiece read[pieces][reads];
+      bool is_waiting = true;
+#pragma unroll 1
+      while (is_waiting) {
+        is_waiting = false;
+        int distance = floats;
+        asm volatile("" : "+r"(distance));  // else all addresses would be kept through the loop
+#pragma unroll
+        for (int p = 0; p < pieces; ++p) {
+          const StripPiece<Config> at = piece_of(p);
+          const float* values = results.values(place.first_part() + first, at.row, at.column);
+          const float* state = results.state(place.first_part() + first, at.row, at.column);
+#pragma unroll
+          for (int i = 0; i < reads; ++i) {
+            read[p][i] = {make_float4(0, 0, 0, 0), {negative_infinity(), 0}};
+            if (at.exists && first + i < count) {
+              const float2 pair = load_relaxed(reinterpret_cast<const float2*>(state));
+              read[p][i] = {load_relaxed(reinterpret_cast<const float4*>(values)), {pair.x, pair.y}};
+            }
+            values += distance;
+            state += distance;
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < pieces * reads; ++i) is_waiting |= is_missing(read[i / reads][i % reads]);
+        is_waiting = __any_sync(full_warp, is_waiting) != 0;  // all lanes have read before one empties
+      }
+#pragma unroll
+      for (int p = 0; p < pieces; ++p) {
+        const StripPiece<Config> at = piece_of(p);
+        float* values = results.values(place.first_part() + first, at.row, at.column);
+        float* state = results.state(place.first_part() + first, at.row, at.column);
+        float max = merged[p].state.max;
+#pragma unroll
+        for (int i = 0; i < reads; ++i) {
+          max = fmaxf(max, read[p][i].state.max);
+          if (at.exists && first + i < count) {
+            store_relaxed(reinterpret_cast<float4*>(values), make_float4(none, none, none, none));
+            if (at.column % results.strip == 0)
+              store_relaxed(reinterpret_cast<float2*>(state), make_float2(none, none));
+          }
+          values += floats;
+          state += floats;
+        }
+        RowPiece& sum = merged[p];
+        const float earlier = weight_of(sum.state, max);
+        sum = {make_float4(earlier * sum.values.x, earlier * sum.values.y, earlier * sum.values.z,
+                           earlier * sum.values.w),
+               {max, earlier * sum.state.sum}};
+#pragma unroll
+        for (int i = 0; i < reads; ++i) {
+          const float weight = weight_of(read[p][i].state, max);
+          sum.state.sum = __fmaf_rn(weight, read[p][i].state.sum, sum.state.sum);
+          add_weighted(sum.values, weight, read[p][i].values);
+        }
+      }
+    }
+#pragma unroll 1
+    for (int p = 0; p < pieces; ++p) {  // one copy of f
+      const RowPiece piece = join_lanes(merged[0], place);
+#pragma unroll
+      for (int i = 1; i < pieces; ++i) merged[i - 1] = merged[i];  // an index would take them to local memory
+      const StripPiece<Config> at = piece_of(p);
+      if (at.exists && place.group() == 0) f(at.row, at.column, piece);
+    }
+  }
+}
+
+/// Merges the strips from `begin` to `end` of a tile of rows, of a unit of so many parts, by a team: as many groups of lanes
+/// share the parts as leave a place for each strip.
+template <class Config, class Team, class F>
+__device__ __forceinline__ void merge_strips(const BlockResults<Config>& results, const Team& team, int parts,
+                                             int begin, int end, F f) {
+  constexpr int warps = Team::threads / warp_size;
+  LanePlace place{most_strips_of_warp, parts, lane_id()};
+  while (place.groups > 1 &&
+         (place.groups > parts || most_strips_of_warp / place.groups * warps < end - begin))
+    place.groups /= 2;
+  const int strips_of_warp = most_strips_of_warp / place.groups;
+  const Strips strips = {begin + team.thread / warp_size * strips_of_warp, end, warps * strips_of_warp};
+  if constexpr (has_few_registers<Config>) {
+    merge_warp_strips<1, reads_of_few>(results, strips, place, f);
+  } else if (place.most_parts() <= reads_of_few) {
+    merge_warp_strips<most_reads / reads_of_few, reads_of_few>(results, strips, place, f);
+  } else {
+    merge_warp_strips<1, most_reads>(results, strips, place, f);
+  }
+}
+
+}  // namespace jit
