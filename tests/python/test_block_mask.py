@@ -440,6 +440,38 @@ def test_prepared_kernels(rng, place, fetch):
         exact_attention(*arrays, keep=lambda b, h, i, j: j <= i).check(fetch(kernel(q, k, v, block_mask=bm)))
     with pytest.raises(ja.InvalidArgumentError, match="prepared for causal; prepare it with block_mask"):
         ja.prepare(spec)(q, k, v, block_mask=bm)
+    other = ja.block_mask(q, k, mask=ja.mask.causal(), block_size=(64, 32))
+    both = r"is of mask block_mask\(64, 32, causal\), and the kernel was prepared for block_mask\(32, 32, causal\)"
+    with pytest.raises(ja.InvalidArgumentError, match=both):
+        kernel(q, k, v, block_mask=other)
+
+
+class OnTheSecondGpu:
+    """Says so, as an array there does."""
+
+    def __init__(self, array):
+        self.shape, self.dtype = array.shape, array.dtype
+
+    def __dlpack_device__(self):
+        return 2, 1
+
+    def __dlpack__(self, **_):
+        raise BufferError("is not handed over")
+
+
+def test_tables_of_another_device(rng, place):
+    q, k, v = map(place, random_qkv(rng, seqlen_q=60, seqlen_kv=60))
+    bm = ja.block_mask(q, k, mask=ja.mask.causal(), block_size=(32, 32), scores=True)
+    o, lse = ja.attention(q, k, v, block_mask=bm, return_lse=True)
+    for name in ("block_mask", "block_places", "block_scores"):
+        tensors = bm.tensors | {name: OnTheSecondGpu(bm.tensors[name])}
+        elsewhere = dataclasses.replace(bm, tensors=tensors, table=tensors["block_mask"])
+        match = f"{name}: is in GPU 1, but q is in .*; all arrays of a call must be in one place"
+        with pytest.raises(ja.InvalidArgumentError, match=match):
+            ja.attention(q, k, v, block_mask=elsewhere)
+        if name == "block_mask":
+            with pytest.raises(ja.InvalidArgumentError, match=match):
+                ja.attention_backward(o, q, k, v, o, lse, block_mask=elsewhere)
 
 
 def test_calls_that_a_table_was_not_made_for(rng, place):
