@@ -1,21 +1,25 @@
 """What compiling a mask of text costs beside the built-in mask of the same meaning, in CPU time, without a GPU.
 
-    python3 bench/text_compile.py build/default/tools/jit-attention --repeats 9
+    python3 bench/text_compile.py build/default/tools/jit-attention --repeats 9 --out times.jsonl
 
 Each kernel is compiled by processes of their own with empty caches, in turns, with the config that the cost model
 chooses for it, or with one given. Printed are medians of the CPU time of all of a process, and the median of the
-ratios of neighbours.
+ratios of neighbours; --out keeps the times of all processes.
 """
 
 import argparse
+import datetime
+import json
 import os
 import resource
 import statistics
 import subprocess
+import sys
 import tempfile
 
 TEXTS = {
     "causal": "return k <= q + seqlen_kv - seqlen_q;",
+    "window(1024, 0)": "const int p = q + seqlen_kv - seqlen_q; return k <= p && p - k <= 1024;",
     "causal && window(1024, 0)": "return k <= q + seqlen_kv - seqlen_q && q + seqlen_kv - seqlen_q - k <= 1024;",
     "prefix(256)": "return k < 256;",
     "causal || prefix(256)": "return k <= q + seqlen_kv - seqlen_q || k < 256;",
@@ -43,7 +47,14 @@ def main():
     parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--head-dims", default="64,128")
     parser.add_argument("--config", help="of both, in place of what the cost model chooses for each")
+    parser.add_argument("--out", type=argparse.FileType("w"), help="a file of JSON lines")
     options = parser.parse_args()
+    kept = options.out or open(os.devnull, "w")
+    version = subprocess.run([options.tool, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    now = datetime.datetime.now(datetime.timezone.utc)
+    run = {"kind": "run", "date": f"{now:%Y-%m-%d}", "time": now.isoformat(timespec="seconds"), "version": version,
+           "cores": os.cpu_count(), "what": "CPU time of whole processes in ms, in turns", "command": " ".join(sys.argv)}
+    print(json.dumps(run), file=kept)
     print(f"{'head_dim':>8} {'mask':<26} {'built in':>9} {'text':>9} {'ratio':>6}")
     with tempfile.TemporaryDirectory() as folder:
         for head_dim in options.head_dims.split(","):
@@ -57,6 +68,10 @@ def main():
                 times = [[cpu_ms(options.tool, way) for way in ways] for _ in range(options.repeats)]
                 built_in, text = (statistics.median(column) for column in zip(*times))
                 ratio = statistics.median(text / built_in for built_in, text in times)
+                cell = {"kind": "cell", "head_dim": int(head_dim), "mask": mask, "text": body,
+                        "built_in_ms": [round(pair[0], 1) for pair in times],
+                        "text_ms": [round(pair[1], 1) for pair in times], "ratio": round(ratio, 3)}
+                print(json.dumps(cell), file=kept, flush=True)
                 print(f"{head_dim:>8} {mask:<26} {built_in:>9.0f} {text:>9.0f} {ratio:>6.2f}", flush=True)
 
 

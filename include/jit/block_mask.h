@@ -12,6 +12,9 @@
 //   jit::BlockMaskSpec spec{.mask = jit::mask::text(...), .scores = true};
 //   jit::block_mask(spec)({.block_mask = table, .block_places = places, .block_scores = scores, …}, stream);
 //   jit::AttentionSpec attention_spec{.mask = jit::mask::block_scores(128, 128)};
+//
+// Backward looks each bit up in memory, which takes longer than to ask the text: give it a spec with the mask above, over
+// the same table.
 #pragma once
 
 #include <array>

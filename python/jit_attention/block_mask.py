@@ -48,7 +48,7 @@ class BlockMask:
         ragged_q: whether such calls have cu_seqlens_q.
         ragged_k: whether they have cu_seqlens_k.
         scores: whether blocks that are seen in part have a bit for each score: all of them, so many of each table, or none.
-        read: names and arrays that `within` was asked with.
+        read: names and arrays that `within` was asked with, and that gradients ask it with again.
     """
 
     table: Any = field(repr=False)
@@ -260,25 +260,20 @@ class BlockMask:
                 )
         return cls.from_lists(**lists, mask=mask, **others)
 
-    def _for_call(self, mask, tensors):
-        """Mask and tensors of a call that was given these ones beside this."""
-        if mask is not None and mask not in (self.mask, self.within):
-            raise InvalidArgumentError(
-                f"block_mask: was made of mask {self.within}, and the call's mask is {mask}; make it of that one, or "
-                "leave mask out",
-                "validate",
-                "block_mask",
-            )
-        together = dict(self.tensors)
-        for name, array in (tensors or {}).items():
-            known = self.read.get(name, together.get(name))
-            if known is None:
-                together[name] = array
-            elif known is not array:
-                raise InvalidArgumentError(
-                    f"{name}: is not the array that the block mask was made with; leave it out", "validate", name
-                )
-        return self.mask, together
+    def _for_call(self, mask, score, tensors):
+        """Mask and tensors of a call that was given these ones, and a score, beside this."""
+        self._check_beside(mask, tensors)
+        return self.mask, self._together(self.tensors, score, tensors)
+
+    def _for_gradients(self, mask, score, tensors):
+        """The same of a call for gradients. Its kernels look each bit up in memory, which takes longer than to ask
+        `within`: they ask it wherever they can."""
+        over, together = self._for_call(mask, score, tensors)
+        if self.scores is not False and self.within.tensors.keys() <= self.read.keys():
+            asked = self._together({"block_mask": self.table, **self.read}, score, tensors)
+            if len(asked) <= _core.most_tensors:
+                return _mask_over(*self.block_size, self.within, False), asked
+        return over, together
 
     def _for_prepared(self, spec, tensors):
         """The same of a kernel that was prepared for `spec`."""
@@ -289,11 +284,33 @@ class BlockMask:
                 "validate",
                 "block_mask",
             )
-        return self._for_call(spec.mask, tensors)
+        return self._for_call(spec.mask, spec.score, tensors)
+
+    def _check_beside(self, mask, tensors):
+        """Refuses a call's mask and tensors where they are others than those of this."""
+        if mask is not None and mask not in (self.mask, self.within):
+            raise InvalidArgumentError(
+                f"block_mask: was made of mask {self.within}, and the call's mask is {mask}; make it of that one, or "
+                "leave mask out",
+                "validate",
+                "block_mask",
+            )
+        for name, array in (tensors or {}).items():
+            if self.read.get(name, self.tensors.get(name, array)) is not array:
+                raise InvalidArgumentError(
+                    f"{name}: is not the array that the block mask was made with; leave it out", "validate", name
+                )
+
+    def _together(self, own, score, tensors):
+        """The tensors `own` of a mask, and of a call's those that are no mask's, or that the score reads, too."""
+        known, of_score = self.tensors.keys() | self.read.keys(), getattr(score, "tensors", ())
+        given = (tensors or {}).items()
+        return own | {name: array for name, array in given if name not in known or name in of_score}
 
     def _spec_over(self, spec):
         """`spec` with the mask over the table."""
-        return dataclasses.replace(spec, mask=self._for_call(spec.mask, None)[0])
+        self._check_beside(spec.mask, None)
+        return dataclasses.replace(spec, mask=self.mask)
 
     def _check(self, seqlen_q, seqlen_k, batch, heads):
         """Refuses calls of other sizes. A length below 0: sequences are ragged."""
@@ -338,8 +355,8 @@ def block_mask(
     Args:
         q, k: as `attention` has them; their sizes alone matter.
         mask: a Mask, which keys a query sees; None: all of the blocks that `blocks` names.
-        tensors: names and arrays that the mask reads. The table is of what they hold now: make another when that
-            changes.
+        tensors: names and arrays that the mask reads, which the BlockMask keeps. The table is of what they hold now:
+            make another when that changes.
         block_size: queries and keys of a block, multiples of 16 from 16 to 4096. Fastest are those of which
             kernels' tiles are parts.
         per_batch: whether batch entries have tables of their own; None: where the mask, the blocks or lengths differ
@@ -347,9 +364,9 @@ def block_mask(
         per_head: the same of query heads.
         blocks: bool or uint8 (batch or 1, heads_q or 1, rows, columns): which blocks may be seen at all; None: any.
         scores: whether a bit is kept for each score of blocks that are seen in part. Calls look these up in place of
-            asking the mask, and need nothing that it reads. True: of all blocks, an eighth of a byte for each score of
-            a table. A whole number: of so many blocks of a table that are seen in part, the first ones row by row; of
-            others calls ask the mask.
+            asking the mask; those for gradients ask it. True: of all blocks, an eighth of a byte for each score of a
+            table. A whole number: of so many blocks of a table that are seen in part, the first ones row by row; of
+            others all calls ask the mask.
         layout: of q and k: "BSHD" or "BHSD".
         max_seqlen_q: queries of the longest sequence, with cu_seqlens_q; None: rows of q.
         max_seqlen_k: the same for keys.

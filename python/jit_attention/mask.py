@@ -35,6 +35,13 @@ class Mask(Functor):
     def __bool__(self):
         raise TypeError("a mask is neither true nor false; combine masks with & | ~ instead of and, or, not")
 
+    def show(self, *, seqlen_q: int, seqlen_kv: int, **others) -> _core.TileMap:
+        """The tiles that this leaves of so many queries and keys, which notebooks show as a picture.
+
+        others: as `jit_attention.tile_map` has them, such as tile_q, tile_kv and tensors. Raises InvalidArgumentError.
+        """
+        return _core.tile_map(self, seqlen_q=seqlen_q, seqlen_kv=seqlen_kv, **others)
+
     def _joined(self, operator, other):
         if not isinstance(other, Mask):
             return NotImplemented

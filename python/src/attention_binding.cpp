@@ -161,7 +161,7 @@ nb::object attend_arrays(CallInputs inputs, nb::handle mask, nb::handle score, n
                          int split_keys, nb::handle descale_per, nb::handle block_mask,
                          std::optional<int> head_dim_v, const Context& context) {
   inputs.values_in_keys = value_columns(inputs.v, head_dim_v).has_value();
-  const GivenBlockMask given(block_mask, mask, inputs.tensors);
+  const GivenBlockMask given(block_mask, mask, score, inputs.tensors);
   inputs.tensors = given.tensors();
   Call call(inputs);
   check_sizes(given, call);

@@ -40,9 +40,11 @@ Two kernels or more, compiled for this problem, and chosen for its sizes, at the
 
 Args:
     do: the gradient of o, of o's shape; bf16 or fp16 as all arrays but lse, any strides whose last is 1.
-    q, k, v, mask, score, softmax_scale, tensors, block_mask: as `attention` had them. Texts of scores are differentiated by the
-        library, unless they give their derivative: they are compiled with a number type that carries its derivative,
-        so that variables that depend on `score`, or on tensors in `d_tensors`, are declared with `auto`.
+    q, k, v, mask, score, softmax_scale, tensors, block_mask: as `attention` had them. Texts of scores are
+        differentiated by the library, unless they give their derivative: they are compiled with a number type that
+        carries its derivative, so that variables that depend on `score`, or on tensors in `d_tensors`, are declared
+        with `auto`. Of a block_mask with known scores the mask is asked, with the arrays that it was made with, and
+        bits are looked up where these are not there.
     o, lse: what `attention` returned with return_lse.
     dq, dk, dv: arrays to write to, which are then returned; they share no memory with each other or the inputs.
     dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.

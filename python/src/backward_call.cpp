@@ -49,7 +49,7 @@ bool is_wanted(nb::handle d_sinks) { return !d_sinks.is_none() && d_sinks.ptr() 
 
 BackwardCall::BackwardCall(const BackwardInputs& inputs)
     : inputs_(inputs),
-      over_(inputs.block_mask, inputs.mask, inputs.tensors),
+      over_(GivenBlockMask::for_gradients(inputs.block_mask, inputs.mask, inputs.score, inputs.tensors)),
       sixteen_bits_(dtype_of(inputs.dtype, "dtype")),
       call_(inputs.q, "q", inputs.stream, sixteen_bits_),
       named_(over_.tensors()),

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <jit/attention.h>
 #include <jit/block_mask.h>
 #include <jit/device.h>
 #include <nanobind/stl/string.h>
@@ -21,9 +22,10 @@ using namespace nb::literals;
 
 constexpr std::int64_t unknown = -1;
 
-// Calls a method that only a BlockMask has.
+// What a method that only a BlockMask has returns; None of None.
 template <class... Arguments>
 nb::object ask(nb::handle block_mask, const char* method, Arguments... arguments) {
+  if (block_mask.is_none()) return nb::none();
   if (!nb::hasattr(block_mask, method))
     throw nb::type_error("block_mask must be a jit_attention.BlockMask, or None");
   return nb::getattr(block_mask, method)(arguments...);
@@ -94,20 +96,22 @@ nb::object make_block_mask(nb::handle like, const std::string& like_name, nb::ha
 
 }  // namespace
 
-GivenBlockMask::GivenBlockMask(nb::handle block_mask, nb::handle mask, nb::handle tensors)
-    : GivenBlockMask(block_mask, "_for_call", mask, tensors) {}
+GivenBlockMask::GivenBlockMask(nb::handle block_mask, nb::handle mask, nb::handle score, nb::handle tensors)
+    : GivenBlockMask(block_mask, mask, tensors, ask(block_mask, "_for_call", mask, score, tensors)) {}
 
 GivenBlockMask GivenBlockMask::for_prepared(nb::handle block_mask, nb::handle spec, nb::handle tensors) {
-  return {block_mask, "_for_prepared", spec, tensors};
+  return {block_mask, spec, tensors, ask(block_mask, "_for_prepared", spec, tensors)};
 }
 
-GivenBlockMask::GivenBlockMask(nb::handle block_mask, const char* method, nb::handle of, nb::handle tensors)
-    : block_mask_(nb::borrow(block_mask)), mask_(nb::borrow(of)), tensors_(nb::borrow(tensors)) {
-  if (block_mask.is_none()) return;
-  const nb::object both = ask(block_mask, method, of, tensors);
-  mask_ = both[0];
-  tensors_ = both[1];
+GivenBlockMask GivenBlockMask::for_gradients(nb::handle block_mask, nb::handle mask, nb::handle score,
+                                             nb::handle tensors) {
+  return {block_mask, mask, tensors, ask(block_mask, "_for_gradients", mask, score, tensors)};
 }
+
+GivenBlockMask::GivenBlockMask(nb::handle block_mask, nb::handle mask, nb::handle tensors, nb::object over)
+    : block_mask_(nb::borrow(block_mask)),
+      mask_(over.is_none() ? nb::borrow(mask) : nb::object(over[0])),
+      tensors_(over.is_none() ? nb::borrow(tensors) : nb::object(over[1])) {}
 
 void GivenBlockMask::check(const Sizes& sizes) const {
   if (block_mask_.is_none()) return;
@@ -123,6 +127,7 @@ void GivenBlockMask::check(const Sizes& sizes) const {
 nb::object spec_over(nb::handle block_mask, nb::handle spec) { return ask(block_mask, "_spec_over", spec); }
 
 void bind_block_mask(nb::module_& module) {
+  module.attr("most_tensors") = NamedTensors::capacity;
   module.def("make_block_mask", make_block_mask, "like"_a, nb::kw_only(), "like_name"_a, "mask"_a.none(),
              "block_q"_a, "block_kv"_a, "batch"_a, "heads"_a, "heads_q"_a, "seqlen_q"_a, "seqlen_k"_a,
              "total_q"_a = 0, "total_k"_a = 0, "tensors"_a = nb::none(), "blocks"_a = nb::none(),

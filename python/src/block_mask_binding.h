@@ -14,9 +14,12 @@ class GivenBlockMask {
  public:
   /// Throws Error invalid_argument when the table is of another mask or tensor than those given beside it, a Python
   /// TypeError for anything but a BlockMask and None.
-  GivenBlockMask(nb::handle block_mask, nb::handle mask, nb::handle tensors);
+  GivenBlockMask(nb::handle block_mask, nb::handle mask, nb::handle score, nb::handle tensors);
   /// The same for kernels that were prepared for `spec`.
   static GivenBlockMask for_prepared(nb::handle block_mask, nb::handle spec, nb::handle tensors);
+  /// The same for gradients, which ask the mask that the table is of rather than to look up its known scores.
+  static GivenBlockMask for_gradients(nb::handle block_mask, nb::handle mask, nb::handle score,
+                                      nb::handle tensors);
 
   nb::handle mask() const { return mask_; }
   nb::handle tensors() const { return tensors_; }
@@ -33,7 +36,8 @@ class GivenBlockMask {
   void check(const Sizes& sizes) const;
 
  private:
-  GivenBlockMask(nb::handle block_mask, const char* method, nb::handle of, nb::handle tensors);
+  /// `over` is what the BlockMask says in place of mask and tensors, or None.
+  GivenBlockMask(nb::handle block_mask, nb::handle mask, nb::handle tensors, nb::object over);
 
   nb::object block_mask_, mask_, tensors_;
 };

@@ -48,6 +48,13 @@ class CliBlockMap : public ::testing::Test {
     return write(name, std::move(array));
   }
 
+  void whole_file(const std::string& name, std::vector<std::int64_t> shape,
+                  const std::vector<std::int64_t>& numbers) const {
+    Array array = tool::zeros(DType::int64, std::move(shape));
+    std::copy(numbers.begin(), numbers.end(), array.as<std::int64_t>());
+    write(name, std::move(array));
+  }
+
   ToolResult run(std::vector<std::string> more) const {
     std::vector<std::string> arguments = {"run",  "--q",      file("q"),        "--k",          file("k"),
                                           "--v",  file("v"),  "--out",          file("o"),      "--dtype",
@@ -110,6 +117,57 @@ TEST_F(CliBlockMap, RunSeesTheseBlocks) {
   }
 }
 
+// Of all heads, and with a list for each of them.
+TEST_F(CliBlockMap, RunOfBlockSparseRows) {
+  const Array q = random_file("q", {batch, 70, heads, dim}), k = random_file("k", {batch, 100, heads, dim}),
+              v = random_file("v", {batch, 100, heads, dim});
+  whole_file("indptr", {4}, {0, 2, 3, 5});
+  whole_file("indices", {5}, {0, 2, 1, 0, 1});
+  Array map = tool::zeros(DType::uint8, {3, 3});
+  for (const int i : {0, 2, 4, 6, 7}) map.as<std::uint8_t>()[i] = 1;
+  const std::string files = file("indptr") + "," + file("indices");
+  const auto expect = [&] {
+    const ToolResult result = run({"--block-map", files, "--mask", "causal"});
+    ASSERT_EQ(result.status, 0) << result.err;
+    for (int b = 0; b < batch; ++b) expect_entry(q, k, v, tool::read_npy(file("o")), map, b, true);
+  };
+  expect();
+  whole_file("indptr", {1, heads, 4}, {0, 2, 3, 5, 6, 7, 7, 8});
+  whole_file("indices", {8}, {0, 2, 1, 0, 1, 99, 0, 2});  // one is no row's
+  map = tool::zeros(DType::uint8, {1, heads, 3, 3});
+  for (const int i : {0, 2, 4, 6, 7, 9, 17}) map.as<std::uint8_t>()[i] = 1;
+  expect();
+}
+
+TEST_F(CliBlockMap, BlockSparseRowsThatAreRefused) {
+  random_file("q", {batch, 70, heads, dim});
+  random_file("k", {batch, 100, heads, dim});
+  random_file("v", {batch, 100, heads, dim});
+  const std::string files = file("indptr") + "," + file("indices");
+  using Numbers = std::vector<std::int64_t>;
+  const auto refuse = [&](const Numbers& indptr, const Numbers& indices, const std::string& message) {
+    whole_file("indptr", {static_cast<std::int64_t>(indptr.size())}, indptr);
+    whole_file("indices", {static_cast<std::int64_t>(indices.size())}, indices);
+    expect_bad_input(run({"--block-map", files}), message);
+  };
+  refuse({0, 1, 2}, {0, 1}, "70 queries and 100 keys have 3 by 3 blocks of 32 by 48");
+  refuse({0, 1, 2, 4}, {0, 1, 0}, "indptr.npy has 4 at [3]; it must be from 0 to 3, the number of indices");
+  refuse({-1, 1, 2, 3}, {0, 1, 0}, "indptr.npy has -1 at [0]");
+  refuse({0, 2, 1, 3}, {0, 1, 0}, "indptr.npy falls from 2 to 1 at [2]");
+  refuse({0, 1, 2, 3}, {0, 3, 0},
+         "indices.npy has 3 at [1]; it must be from 0 to 2, as there are 3 blocks of keys");
+  refuse({0, 1, 2, 3}, {0, -1, 0}, "indices.npy has -1 at [1]");
+  refuse({0, 2, 2, 3}, {2, 0, 0}, "indices.npy has 0 at [1], after 2; blocks of a row must ascend");
+  refuse({0, 0, 2, 3}, {1, 1, 0}, "indices.npy has 1 at [1], after 1");
+  refuse({}, {}, "(rows + 1) or (batch or 1, heads or 1, rows + 1)");
+  whole_file("indices", {1, 1}, {0});
+  whole_file("indptr", {4}, {0, 1, 1, 1});
+  expect_bad_input(run({"--block-map", files}), "indices.npy is int64 (1, 1); it must have one dimension");
+  random_file("indptr", {4});
+  expect_bad_input(run({"--block-map", files}), "indptr.npy is float32; it must be int64");
+  expect_bad_input(run({"--block-map", files + "," + file("q")}), "--block-map");
+}
+
 // With bits for some of the blocks, and with more room than there are blocks.
 TEST_F(CliBlockMap, RunByKnownScores) {
   const Array q = random_file("q", {batch, 70, heads, dim}), k = random_file("k", {batch, 100, heads, dim}),
@@ -150,7 +208,7 @@ TEST_F(CliBlockMap, TablesAreMadeOnTheDevice) {
   options.batch = batch;
   options.heads = heads;
   options.seqlen_q = options.seqlen_kv = 128;
-  options.block_map = {.path = file("map"), .sides = {block_q, block_kv}, .scores = 5};
+  options.block_map = {.paths = {file("map")}, .sides = {block_q, block_kv}, .scores = 5};
   tool::Problem problem = tool::build_problem(options);
   const double share = tool::kept_share(problem).value();
   const auto bit = [&](std::int64_t slice, int row, int column, int word) {

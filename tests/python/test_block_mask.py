@@ -1,5 +1,7 @@
 """Block masks against double precision, what calls refuse to use them for, and PyTorch's own."""
 
+import dataclasses
+
 import jit_attention as ja
 import numpy
 import pytest
@@ -98,11 +100,70 @@ def test_known_scores_are_those_of_the_mask(rng, place, fetch, scores):
     by_hand = ja.attention(q, k, v, mask=bm.mask, tensors=bm.tensors)
     assert numpy.array_equal(fetch(same), fetch(o)) and numpy.array_equal(fetch(by_hand), fetch(o))
     do = place(rng.standard_normal(arrays[0].shape).astype(arrays[0].dtype))
-    for got, expected in zip(
-        ja.attention_backward(do, q, k, v, o, lse, block_mask=bm),
-        ja.attention_backward(do, q, k, v, o, lse, block_mask=asked),
-    ):
+    right = [fetch(x) for x in ja.attention_backward(do, q, k, v, o, lse, block_mask=asked)]
+    by_bits = {"mask": bm.mask, "tensors": bm.tensors}
+    beside = {"block_mask": bm, "mask": SEGMENTS, "tensors": {"segment": segment}}
+    for given in ({"block_mask": bm}, beside, by_bits):
+        for got, expected in zip(ja.attention_backward(do, q, k, v, o, lse, **given), right):
+            assert numpy.array_equal(fetch(got), expected)
+
+
+def looks_up_bits(do, q, k, v, o, lse, **given):
+    return any("block_scores" in kernel.source for kernel in ja.prepare_backward(do, q, k, v, o, lse, **given))
+
+
+@pytest.mark.parametrize("scores", [True, 3])
+def test_gradients_ask_the_mask_where_they_can(rng, place, fetch, scores):
+    arrays = random_qkv(rng, batch=2, seqlen_q=90, seqlen_kv=90, heads_q=2)
+    q, k, v, segment = map(place, (*arrays, random_segments(rng, 2, 90)))
+    bm = ja.block_mask(q, k, mask=SEGMENTS, tensors={"segment": segment}, block_size=(32, 32), scores=scores)
+    o, lse = ja.attention(q, k, v, block_mask=bm, return_lse=True)
+    call = (place(rng.standard_normal(arrays[0].shape).astype(arrays[0].dtype)), q, k, v, o, lse)
+    assert not looks_up_bits(*call, block_mask=bm)
+    without = dataclasses.replace(bm, read={})  # as made by hand: what the mask reads is not there
+    assert looks_up_bits(*call, block_mask=without) and looks_up_bits(*call, mask=bm.mask, tensors=bm.tensors)
+    for got, expected in zip(*(ja.attention_backward(*call, block_mask=given) for given in (bm, without))):
         assert numpy.array_equal(fetch(got), fetch(expected))
+
+
+def test_a_score_reads_what_the_mask_does(rng, place, fetch):
+    """Known scores need it no more, and the score does."""
+    arrays = random_qkv(rng, batch=2, seqlen_q=90, seqlen_kv=90, heads_q=2)
+    near = rng.standard_normal((2, 90)).astype(numpy.float32)
+    q, k, v, weights = map(place, (*arrays, near))
+    mask = ja.mask.text("return weights[b * seqlen_kv + k] > 0.0f || k < 3;", name="some", tensors={"weights": "fp32"})
+    score = ja.score.text("return score + weights[b * seqlen_kv + k];", name="more", tensors={"weights": "fp32"})
+    tensors = {"weights": weights}
+    do = place(rng.standard_normal(arrays[0].shape).astype(arrays[0].dtype))
+    results = []
+    for scores in (False, True):
+        bm = ja.block_mask(q, k, mask=mask, tensors=tensors, block_size=(32, 32), scores=scores)
+        given = {"block_mask": bm, "score": score, "tensors": tensors}
+        o, lse = ja.attention(q, k, v, return_lse=True, **given)
+        *grads, by_name = ja.attention_backward(do, q, k, v, o, lse, d_tensors=["weights"], **given)
+        results.append([o, lse, *grads, by_name["weights"]])
+    for got, expected in zip(*results, strict=True):
+        assert numpy.array_equal(fetch(got), fetch(expected))
+    with pytest.raises(ja.InvalidArgumentError, match="other: was given, but neither mask nor score reads"):
+        ja.attention(q, k, v, block_mask=bm, tensors={"other": weights})
+
+
+def test_gradients_of_a_mask_that_reads_all_that_a_call_may(rng, place, fetch):
+    """Eight arrays, so that there is no room for the table beside them: bits are looked up."""
+    arrays = random_qkv(rng, seqlen_q=50, seqlen_kv=50)
+    q, k, v = map(place, arrays)
+    kept = rng.integers(0, 2, (8, 50)).astype(numpy.int32)
+    tensors = {f"kept{i}": place(row) for i, row in enumerate(kept)}
+    body = " || ".join(f"kept{i}[k] > 0 && q % 8 == {i}" for i in range(8))
+    mask = ja.mask.text(f"return k == 0 || {body};", name="eight", tensors=dict.fromkeys(tensors, "int32"))
+    bm = ja.block_mask(q, k, mask=mask, tensors=tensors, block_size=(32, 32), scores=True)
+    o, lse = ja.attention(q, k, v, block_mask=bm, return_lse=True)
+    do = rng.standard_normal(arrays[0].shape).astype(arrays[0].dtype)
+    call = (place(do), q, k, v, o, lse)
+    assert looks_up_bits(*call, block_mask=bm)
+    expected = gradients(*arrays, do, lambda b, h, i, j: (j == 0) | (kept[i % 8, j] > 0))
+    for got, right in zip(ja.attention_backward(*call, block_mask=bm), expected):
+        numpy.testing.assert_allclose(fetch(got), right, atol=0.02 * numpy.abs(right).max())
 
 
 def test_room_for_scores(rng, place):
@@ -381,6 +442,38 @@ def test_prepared_kernels(rng, place, fetch):
         exact_attention(*arrays, keep=lambda b, h, i, j: j <= i).check(fetch(kernel(q, k, v, block_mask=bm)))
     with pytest.raises(ja.InvalidArgumentError, match="prepared for causal; prepare it with block_mask"):
         ja.prepare(spec)(q, k, v, block_mask=bm)
+    other = ja.block_mask(q, k, mask=ja.mask.causal(), block_size=(64, 32))
+    both = r"is of mask block_mask\(64, 32, causal\), and the kernel was prepared for block_mask\(32, 32, causal\)"
+    with pytest.raises(ja.InvalidArgumentError, match=both):
+        kernel(q, k, v, block_mask=other)
+
+
+class OnTheSecondGpu:
+    """Says so, as an array there does."""
+
+    def __init__(self, array):
+        self.shape, self.dtype = array.shape, array.dtype
+
+    def __dlpack_device__(self):
+        return 2, 1
+
+    def __dlpack__(self, **_):
+        raise BufferError("is not handed over")
+
+
+def test_tables_of_another_device(rng, place):
+    q, k, v = map(place, random_qkv(rng, seqlen_q=60, seqlen_kv=60))
+    bm = ja.block_mask(q, k, mask=ja.mask.causal(), block_size=(32, 32), scores=True)
+    o, lse = ja.attention(q, k, v, block_mask=bm, return_lse=True)
+    for name in ("block_mask", "block_places", "block_scores"):
+        tensors = bm.tensors | {name: OnTheSecondGpu(bm.tensors[name])}
+        elsewhere = dataclasses.replace(bm, tensors=tensors, table=tensors["block_mask"])
+        match = f"{name}: is in GPU 1, but q is in .*; all arrays of a call must be in one place"
+        with pytest.raises(ja.InvalidArgumentError, match=match):
+            ja.attention(q, k, v, block_mask=elsewhere)
+        if name == "block_mask":
+            with pytest.raises(ja.InvalidArgumentError, match=match):
+                ja.attention_backward(o, q, k, v, o, lse, block_mask=elsewhere)
 
 
 def test_calls_that_a_table_was_not_made_for(rng, place):

@@ -17,6 +17,7 @@ def test_texts_skip_the_tiles_that_built_in_masks_skip():
     assert shown.computed_share == 1 - shown.counts["empty"] / 231 and shown.notes == []
     xml.dom.minidom.parseString(shown._repr_svg_())
     assert repr(shown).startswith("TileMap(text(near): ")
+    assert text.show(**sizes)._repr_svg_() == shown._repr_svg_()
 
 
 def test_texts_read_arrays_of_one_entry():

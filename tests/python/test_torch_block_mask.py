@@ -104,6 +104,51 @@ def test_eager_compiled_and_with_gradients(make, kind):
         assert_same(gradients_of(compiled, q, k, v, do), results)
 
 
+@pytest.mark.parametrize("scores", [True, 2])
+def test_gradients_ask_the_mask_of_which_scores_are_known(make, monkeypatch, scores):
+    q, k, v = random_qkv(make)
+    segment = segments_of(q)
+    bm = of_segments(q, k, segment, scores)
+    asked, for_gradients = [], ja.BlockMask._for_gradients
+
+    def watched(*given):
+        mask, tensors = for_gradients(*given)
+        asked.append((mask, set(tensors)))
+        return mask, tensors
+
+    monkeypatch.setattr(ja.BlockMask, "_for_gradients", watched)
+
+    def compute(q, k, v):
+        return jt.attention(q, k, v, block_mask=bm)
+
+    do = make(*q.shape[:3], v.shape[-1])
+    results = gradients_of(compute, q, k, v, do)
+    assert asked == [(ja.mask.block_mask(32, 16, SEGMENTS), {"block_mask", "segment"})]
+    assert_same(gradients_of(torch.compile(compute, fullgraph=True), q, k, v, do), results)
+    assert asked[1:] == asked[:1]
+    o, lse = ja.attention(q, k, v, block_mask=bm, return_lse=True)
+    by_bits = ja.attention_backward(do, q, k, v, o, lse, mask=bm.mask, tensors=bm.tensors)
+    assert_same(results, [o, *by_bits])
+    o = compute(q.clone().requires_grad_(), k, v)
+    segment += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        o.backward(do)
+
+
+def test_a_score_reads_what_the_mask_does(make):
+    q, k, v = random_qkv(make)
+    weights = torch.nn.Parameter(make(70).float())
+    mask = ja.mask.text("return weights[k] > 0.0f || k < 3;", name="some", tensors={"weights": "fp32"})
+    score = ja.score.text("return score + weights[k];", name="more", tensors={"weights": "fp32"})
+    results = []
+    for scores in (False, True):
+        with torch.no_grad():
+            bm = ja.block_mask(q, k, mask=mask, tensors={"weights": weights}, block_size=(32, 16), scores=scores)
+        o = jt.attention(q, k, v, block_mask=bm, score=score, tensors={"weights": weights})
+        results.append((o, *torch.autograd.grad(o.sum(), weights)))
+    assert_same(*results)
+
+
 def test_a_block_mask_is_an_argument_of_compiled_functions(make):
     compiled = torch.compile(lambda q, k, v, bm: jt.attention(q, k, v, block_mask=bm), fullgraph=True)
     for batch, seqlen in ((2, 70), (3, 41), (2, 70)):
@@ -206,21 +251,23 @@ def test_what_the_mask_reads_has_no_gradient(make):
     q, k, v = random_qkv(make)
     some = ja.mask.text("return weights[k] > 0;", name="some", tensors={"weights": "fp32"})
     weights = torch.nn.Parameter(make(70).float())
-    bm = ja.block_mask(q, k, mask=some, tensors={"weights": weights.detach()}, block_size=(32, 16))
-    jt.attention(q, k, v, block_mask=bm)
-    with torch.no_grad():
-        wrong = ja.block_mask(q, k, mask=some, tensors={"weights": weights}, block_size=(32, 16))
-    with pytest.raises(ja.InvalidArgumentError, match="'weights' requires grad"):
-        jt.attention(q, k, v, block_mask=wrong)
+    for scores in (False, True):
+        known = dict(mask=some, block_size=(32, 16), scores=scores)
+        jt.attention(q, k, v, block_mask=ja.block_mask(q, k, tensors={"weights": weights.detach()}, **known))
+        with torch.no_grad():
+            wrong = ja.block_mask(q, k, tensors={"weights": weights}, **known)
+        with pytest.raises(ja.InvalidArgumentError, match="'weights' requires grad"):
+            jt.attention(q, k, v, block_mask=wrong)
 
 
-def test_opcheck(make):
+@pytest.mark.parametrize("scores", [False, True])
+def test_opcheck(make, scores):
     q, k, v = random_qkv(make)
-    bm = of_segments(q, k, segments_of(q))
-    numbers = [32, 16, 70, 70, 2, -1, 0, 0]
-    problem = repr(((SEGMENTS.text, tuple(text.plain for text in SEGMENTS.texts)), None, tuple(bm.tensors)))
-    arguments = (q, k, v, list(bm.tensors.values()), problem, None, True, "BSHD", None)
+    bm = of_segments(q, k, segments_of(q), scores)
+    numbers, tensors = [32, 16, 70, 70, 2, -1, 0, 0, int(scores)], {**bm.tensors, **bm.read}
+    problem = repr(((SEGMENTS.text, tuple(text.plain for text in SEGMENTS.texts)), None, tuple(tensors)))
+    arguments = (q, k, v, list(tensors.values()), problem, None, True, "BSHD", None)
     library.opcheck(torch.ops.jit_attention.attention.default, arguments, {"block_numbers": numbers})
     o, lse = ja.attention(q, k, v, block_mask=bm, return_lse=True)
-    arguments = (make(*o.shape), q, k, v, o, lse, list(bm.tensors.values()), problem, None, "BSHD")
+    arguments = (make(*o.shape), q, k, v, o, lse, list(tensors.values()), problem, None, "BSHD")
     library.opcheck(torch.ops.jit_attention.attention_backward.default, arguments, {"block_numbers": numbers})

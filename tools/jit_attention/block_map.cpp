@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include "block_rows.h"
 #include "command.h"
 #include "npy.h"
 
@@ -33,9 +35,13 @@ void check_shape(const BlockMap& map, const std::string& given) {
 void add_block_map_options(CLI::App& app, BlockMapOptions& options) {
   CLI::Option* map =
       app.add_option(
-             "--block-map", options.path,
+             "--block-map", options.paths,
              "File of truths (rows, columns) or (batch or 1, heads or 1, rows, columns): which blocks "
-             "of queries and keys may be seen at all; --mask decides within them")
+             "of queries and keys may be seen at all; --mask decides within them. Or two files, "
+             "INDPTR,INDICES: block-sparse rows")
+          ->delimiter(',')
+          ->allow_extra_args(false)
+          ->expected(1, 2)
           ->check(must_not_be_empty);
   app.add_option("--block-size", options.sides,
                  "Queries and keys of these blocks, multiples of 16 up to 4096")
@@ -54,7 +60,7 @@ void add_block_map_options(CLI::App& app, BlockMapOptions& options) {
 
 std::optional<BlockMap> read_block_map(const BlockMapOptions& options, const BlockMapSizes& sizes,
                                        AttentionSpec& spec) {
-  if (options.path.empty()) return std::nullopt;
+  if (options.paths.empty()) return std::nullopt;
   BlockMap map{.spec = {.mask = spec.mask,
                         .block_q = options.sides[0],
                         .block_kv = options.sides[1],
@@ -62,10 +68,15 @@ std::optional<BlockMap> read_block_map(const BlockMapOptions& options, const Blo
                         .ragged_kv = spec.sequences_kv == SequenceKind::ragged,
                         .scores = options.scores > 0},
                .sizes = sizes,
-               .blocks = read_npy(options.path),
+               .blocks = {},
                .room = options.scores};
   validate(map.spec);
-  const std::string given = fmt::format("--block-map {} is {}", options.path, describe(map.blocks));
+  const bool is_map = options.paths.size() == 1;
+  map.blocks =
+      is_map ? read_npy(options.paths[0])
+             : map_of_rows(options.paths[0], options.paths[1], blocks_of(sizes.seqlen_kv, map.spec.block_kv));
+  const std::string given = fmt::format("--block-map {} {} {}", fmt::join(options.paths, ","),
+                                        is_map ? "is" : "is a map", describe(map.blocks));
   if (map.blocks.shape.size() == 2) map.blocks.shape.insert(map.blocks.shape.begin(), {1, 1});
   if (map.blocks.dtype != DType::uint8 || map.blocks.shape.size() != 4) {
     throw BadInput(given +

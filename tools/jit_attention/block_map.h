@@ -26,7 +26,8 @@ using NamedArrays = std::map<std::string, Array>;
 using Place = std::function<void*(Array&)>;
 
 struct BlockMapOptions {
-  std::string path;  ///< empty: not given
+  std::vector<std::string>
+      paths;  ///< of a map, or of block-sparse rows: indptr and indices; empty: not given
   std::vector<int> sides = {128, 128};
   std::int64_t scores = 0;  ///< blocks of each batch entry and head whose scores the table knows
 };
@@ -47,7 +48,7 @@ struct BlockMap {
   std::int64_t room = 0;  ///< for the scores of blocks, with spec.scores
 };
 
-/// Reads the file, and puts the mask of `spec` within its blocks; nothing where no file is given. Throws BadInput, also
+/// Reads the files, and puts the mask of `spec` within their blocks; nothing where no file is given. Throws BadInput, also
 /// for a map of other sizes, and Error.
 std::optional<BlockMap> read_block_map(const BlockMapOptions& options, const BlockMapSizes& sizes,
                                        AttentionSpec& spec);

@@ -236,9 +236,9 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
 std::vector<std::string> input_files(const RunOptions& options) {
   std::vector<std::string> inputs = input_files(options.functors);
   inputs.insert(inputs.end(), {options.q, options.k});
-  for (const std::string* path :
-       {&options.v, &options.page_table, &options.sinks, &options.d_o, &options.block_map.path})
+  for (const std::string* path : {&options.v, &options.page_table, &options.sinks, &options.d_o})
     if (!path->empty()) inputs.push_back(*path);
+  inputs.insert(inputs.end(), options.block_map.paths.begin(), options.block_map.paths.end());
   for (std::string& path : input_files(options.scales)) inputs.push_back(std::move(path));
   for (const std::string& tensor : options.tensors)
     inputs.push_back(split_assignment("--tensor", tensor).second);

@@ -25,7 +25,8 @@ def written_down(block_mask, mask, tensors):
     if block_mask is None:
         return mask, tensors, None
     if isinstance(block_mask, BlockMask):
-        _, tensors = block_mask._for_call(mask, tensors)
+        block_mask._check_beside(mask, tensors)
+        tensors = {**block_mask.tensors, **block_mask.read, **tensors}
         for_all = (_ANY if size is None else size for size in (block_mask.batch, block_mask.heads))
         return block_mask.within, tensors, [*block_mask.block_size, block_mask.seqlen_q, block_mask.seqlen_k, *for_all,
                                             int(block_mask.ragged_q), int(block_mask.ragged_k),
@@ -43,11 +44,12 @@ def read_back(numbers, mask, tensors, q, layout):
     block_size, (seqlen_q, seqlen_k), of_table = tuple(numbers[:2]), numbers[2:4], numbers[4:]
     if of_table:
         batch, heads = (None if size == _ANY else size for size in of_table[:2])
-        within = _wanted_mask(mask)
-        scores = _scores_of(of_table[4])
+        within, scores = _wanted_mask(mask), _scores_of(of_table[4])
+        over = _mask_over(*block_size, within, scores)
         given = BlockMask(table=tensors["block_mask"], block_size=block_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
-                          batch=batch, heads=heads, within=within, mask=_mask_over(*block_size, within, scores),
-                          tensors=tensors, ragged_q=bool(of_table[2]), ragged_k=bool(of_table[3]), scores=scores)
+                          batch=batch, heads=heads, within=within, mask=over, tensors=_read_by(over, tensors),
+                          ragged_q=bool(of_table[2]), ragged_k=bool(of_table[3]), scores=scores,
+                          read=_read_by(within, tensors))
         return given, tensors
     lists = {keyword: tensors.get(f"block_mask.{name}") for name, keyword in _LISTS.items()}
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("block_mask.")}
@@ -61,6 +63,10 @@ def for_eager_call(block_mask, mask, tensors, q, layout):
         return block_mask
     _wanted_torchs(block_mask)
     return BlockMask.from_torch(block_mask, mask, tensors, **_sizes_if_differing(mask, q, layout))
+
+
+def _read_by(mask, tensors):
+    return {name: tensors[name] for name in mask.tensors if name in tensors}
 
 
 def _kind_of(scores):

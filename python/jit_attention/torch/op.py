@@ -73,7 +73,7 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
             rng_state = torch.randint(2**63 - 1, (2,), dtype=torch.int64, device=q.device)
         sequences.update(dropout_p=dropout_p, rng_state=rng_state)
     tensors = tensors or {}
-    read = *tensors.values(), *getattr(block_mask, "tensors", {}).values()
+    read = *tensors.values(), *getattr(block_mask, "read", {}).values()
     if torch.compiler.is_compiling() or type(q) is not torch.Tensor or _wants_gradient(q, k, v, sinks, *read):
         return _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,
                                  deterministic, block_mask)
