@@ -23,6 +23,7 @@ constexpr double step_clocks = 600;              // of a warp, from tile to tile
 constexpr double warp_clocks = 120;              // of a warp alone, beside that, for 16 keys at head_dim 128
 constexpr double issue_clocks = 30;      // of all warps of a multiprocessor, for as many keys of one of them
 constexpr double fp8_conversion = 1.15;  // of keys of 8 bits, by which reading takes longer
+constexpr double page_look_up = 1.12;    // of rows in pages, by which it does, too
 constexpr double last_wave = 0.3;        // of a wave, in which some multiprocessors have nothing to do
 // Of sequences whose lengths only the device knows some are longer than others, and no other cluster helps with them.
 constexpr double uneven = 1.25;
@@ -63,9 +64,10 @@ double Family<ForwardSplitCluster>::cycles(const Case& problem, const ProblemSha
   const double rate = std::min(alone_bytes_per_clock, memory_bytes_per_clock * limits.sm_count / sms) /
                       ((1 + tile_cost_bytes / tile_bytes) * (1 + scarce_bytes / in_flight));
   const double conversion = has_fp8_keys(spec) ? fp8_conversion : 1;
+  const double look_up = spec.sequences_kv == SequenceKind::paged ? page_look_up : 1;
   const double products = config.tile_kv / 16 * (d + dv) / 256;
-  const double step = std::max({conversion * tile_bytes * warps / rate, issue_clocks * products * warps,
-                                step_clocks + warp_clocks * products});
+  const double step = std::max({conversion * look_up * tile_bytes * warps / rate,
+                                issue_clocks * products * warps, step_clocks + warp_clocks * products});
   const double merge = merge_clocks + config.cluster * block_clocks;
   const double waits = shape.has_device_lengths && shape.batch > 1 ? uneven : 1;
   double cycles = launch_clocks + waits * waves * (steps * step + merge);
