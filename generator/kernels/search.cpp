@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -65,20 +66,27 @@ std::vector<KernelConfig> untuned_order(const AttentionSpec& spec, const Problem
 std::vector<KernelConfig> first_untuned(const AttentionSpec& spec, std::span<const ProblemShape> shapes,
                                         const DeviceLimits& limits) {
   const Case problem{spec, limits};
-  if (shapes.empty()) return {};
-  const std::vector<KernelConfig> configs = config_space(problem, deciding_shape(spec, shapes.front()));
-  if (configs.empty()) ranked_configs(spec, shapes.front(), limits);  // throws
-  std::vector<char> is_unsure(configs.size());
-  for (std::size_t i = 0; i < configs.size(); ++i) is_unsure[i] = !has_sure_registers(spec, configs[i]);
+  // Of shapes that the same families suit the configs are the same.
+  std::map<std::vector<std::string>, std::vector<std::size_t>> alike;
+  for (std::size_t i = 0; i < shapes.size(); ++i)
+    alike[competing_entries(problem, deciding_shape(spec, shapes[i]))].push_back(i);
   std::vector<KernelConfig> firsts(shapes.size());
-  in_parallel(shapes.size(), [&](std::size_t i) {
-    const ProblemShape shape = deciding_shape(spec, shapes[i]);
-    std::tuple<char, double, std::size_t> first = {1, HUGE_VAL, 0};
-    for (std::size_t config = 0; config < configs.size(); ++config) {
-      first = std::min(first, {is_unsure[config], estimated_cycles(problem, shape, configs[config]), config});
-    }
-    firsts[i] = configs[std::get<2>(first)];
-  });
+  for (const auto& [families, places] : alike) {
+    const std::vector<KernelConfig> configs =
+        config_space(problem, deciding_shape(spec, shapes[places.front()]));
+    if (configs.empty()) ranked_configs(spec, shapes[places.front()], limits);  // throws
+    std::vector<char> is_unsure(configs.size());
+    for (std::size_t i = 0; i < configs.size(); ++i) is_unsure[i] = !has_sure_registers(spec, configs[i]);
+    in_parallel(places.size(), [&](std::size_t i) {
+      const ProblemShape shape = deciding_shape(spec, shapes[places[i]]);
+      std::tuple<char, double, std::size_t> first = {1, HUGE_VAL, 0};
+      for (std::size_t config = 0; config < configs.size(); ++config) {
+        first =
+            std::min(first, {is_unsure[config], estimated_cycles(problem, shape, configs[config]), config});
+      }
+      firsts[places[i]] = configs[std::get<2>(first)];
+    });
+  }
   return firsts;
 }
 

@@ -32,8 +32,8 @@ std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const Proble
 std::vector<KernelConfig> untuned_order(const AttentionSpec& spec, const ProblemShape& shape,
                                         const DeviceLimits& limits);
 
-/// The first of untuned_order() for each of many shapes of one pass that suit the same families, without ranking
-/// the others.
+/// The first of untuned_order() for each of many shapes of one pass, all of which TMA can map or none, without ranking the
+/// others.
 std::vector<KernelConfig> first_untuned(const AttentionSpec& spec, std::span<const ProblemShape> shapes,
                                         const DeviceLimits& limits);
 
