@@ -14,7 +14,8 @@ struct LaunchConfig {
   /// done with drivers before 12.3.
   bool dependent = false;
   /// Whether all blocks must run at the same time ("cooperative"): for kernels whose blocks wait for one another in any
-  /// order. The launch waits until there is room for all; it fails if there never is.
+  /// order. The launch waits until there is room for all; it fails if there never is. On an H200 `dependent` does nothing
+  /// beside it.
   bool cooperative = false;
 };
 

@@ -27,7 +27,8 @@ struct LaunchShape {
   std::array<unsigned, 3> block = {1, 1, 1};
   std::array<unsigned, 3> cluster = {1, 1, 1};
   std::size_t dynamic_smem_bytes = 0;
-  bool dependent = false;  ///< may start before the grid in front of it has ended
+  bool dependent = false;    ///< may start before the grid in front of it has ended
+  bool cooperative = false;  ///< all blocks run at the same time; whoever launches sees that there is room
 };
 
 struct LaunchOptions {

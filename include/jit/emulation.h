@@ -19,6 +19,8 @@ class LaunchTrace {
 
   /// Name of the kernel.
   const std::string& kernel() const;
+  /// Whether all of its blocks were to run at the same time (CU_LAUNCH_ATTRIBUTE_COOPERATIVE).
+  bool is_cooperative() const;
   /// What was wrong, one sentence with its place each; empty: nothing was. At most 64.
   std::vector<std::string> findings() const;
   /// Instructions that warps executed.

@@ -87,7 +87,7 @@ void run(const LaunchRequest& request) {
     fail(CUDA_ERROR_LAUNCH_FAILED, error.what());
   }
   const std::string failure = result.findings.empty() ? "" : describe(result.findings);
-  trace_launch(code, std::move(result));
+  trace_launch(code, request.shape, std::move(result));
   if (!failure.empty()) fail(CUDA_ERROR_LAUNCH_FAILED, failure);
 }
 
@@ -115,6 +115,9 @@ void apply_attribute(const CUlaunchAttribute& attribute, const Device& device, e
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
       shape.dependent = attribute.value.programmaticStreamSerializationAllowed != 0;
       return;
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+      shape.cooperative = attribute.value.cooperative != 0;
+      return;
     // Hints.
     case CU_LAUNCH_ATTRIBUTE_IGNORE:
     case CU_LAUNCH_ATTRIBUTE_PRIORITY:
@@ -140,16 +143,8 @@ emulator::LaunchShape shape_of(const CUlaunchConfig& config, const LoadedEntry& 
   }
   std::copy(kernel.cluster.begin(), kernel.cluster.end(), shape.cluster.begin());
   if (config.numAttrs > 0) require(config.attrs, "attrs");
-  bool is_cooperative = false;
-  for (unsigned i = 0; i < config.numAttrs; ++i) {
-    const CUlaunchAttribute& attribute = config.attrs[i];
-    if (attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
-      is_cooperative = attribute.value.cooperative != 0;
-    } else {
-      apply_attribute(attribute, device, shape);
-    }
-  }
-  if (is_cooperative) check_that_all_fit(kernel, shape, device);
+  for (unsigned i = 0; i < config.numAttrs; ++i) apply_attribute(config.attrs[i], device, shape);
+  if (shape.cooperative) check_that_all_fit(kernel, shape, device);
   return shape;
 }
 

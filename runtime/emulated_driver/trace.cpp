@@ -8,6 +8,7 @@ namespace jit {
 
 struct LaunchTrace::Record {
   emulated_driver::DeviceCode code;
+  emulator::LaunchShape shape;
   emulator::LaunchResult result;
 };
 
@@ -24,6 +25,7 @@ class TraceScopes {
 };
 
 const std::string& LaunchTrace::kernel() const { return record_->code.kernel.name; }
+bool LaunchTrace::is_cooperative() const { return record_->shape.cooperative; }
 
 std::vector<std::string> LaunchTrace::findings() const {
   std::vector<std::string> texts;
@@ -49,10 +51,10 @@ TraceScope::~TraceScope() { TraceScopes::innermost() = outer_; }
 
 namespace emulated_driver {
 
-void trace_launch(const DeviceCode& code, emulator::LaunchResult result) {
+void trace_launch(const DeviceCode& code, const emulator::LaunchShape& shape, emulator::LaunchResult result) {
   if (!TraceScopes::innermost()) return;
-  TraceScopes::add(
-      LaunchTrace(std::make_shared<const LaunchTrace::Record>(LaunchTrace::Record{code, std::move(result)})));
+  TraceScopes::add(LaunchTrace(
+      std::make_shared<const LaunchTrace::Record>(LaunchTrace::Record{code, shape, std::move(result)})));
 }
 
 }  // namespace emulated_driver

@@ -7,6 +7,6 @@
 namespace jit::emulated_driver {
 
 /// Gives the launch to the trace scopes of this thread.
-void trace_launch(const DeviceCode& code, emulator::LaunchResult result);
+void trace_launch(const DeviceCode& code, const emulator::LaunchShape& shape, emulator::LaunchResult result);
 
 }  // namespace jit::emulated_driver

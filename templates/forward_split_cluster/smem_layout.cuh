@@ -22,7 +22,7 @@ JIT_HOST_DEVICE constexpr int most_own_pieces(int head_dim_v, int cluster) {
 
 /// Byte offsets from the start of dynamic shared memory.
 ///
-///     | warp 0: stage 0: K, V | stage 1 … | warp 1 … | Q | inbox: values, states | notes of tiles | starts of rows | barrier |
+///     | warp 0: stage 0: K, V | stage 1 … | warp 1 … | Q | inbox: values, states | notes of tiles | row starts | barrier |
 ///
 /// When all warps are done with their tiles, what each has come to lies there in their place.
 struct SmemLayout {

@@ -1,9 +1,11 @@
 // Gradients on a device against fp64 on the CPU: head dims, heads, lengths, layouts, masks, scores, configs.
 #include <jit/attention.h>
+#include <jit/emulation.h>
 
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <tuple>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -327,6 +329,24 @@ TEST_F(BackwardTest, RepeatedRunsAreBitIdentical) {
     attention.backward(run.arguments(true));
     if (i == 0) first = run.gradients();
     EXPECT_EQ(run.gradients(), first);
+  }
+}
+
+// Calls side by side may have multiprocessors that the blocks of another one's head want.
+TEST_F(BackwardTest, BlocksThatWaitForManyBeginTogether) {
+  if (!device_.emulated) GTEST_SKIP() << "an emulated device tells how kernels were launched";
+  if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels of backward_wgmma are for sm_90a";
+  const CurrentDevice scope(0);
+  const int tiles = device_.sm_count / 8 + 1;
+  for (const auto& [key_tiles, deterministic, expected] :
+       {std::tuple(tiles, true, 1), {tiles - 1, true, 0}, {tiles, false, 0}}) {
+    BackwardRun run(case_of({.head_dim = 16, .mask = mask::causal()}, 1, 1, 128, 128 * key_tiles));
+    run.poison_gradients();
+    const TraceScope traces;
+    run.compute(context(), BackwardWgmma{.deterministic = deterministic});
+    EXPECT_EQ(std::ranges::count_if(traces.launches(), &LaunchTrace::is_cooperative), expected)
+        << key_tiles << " " << deterministic;
+    EXPECT_EQ(run.check(), "");
   }
 }
 

@@ -94,9 +94,9 @@ Turns find_turns(const KernelLaunch& launch, const BackwardWgmma& config) {
           .before = counts};
 }
 
-// Whether a few calls side by side could each hold multiprocessors that the blocks of another one's head want. A cooperative
-// launch rules it out, and does not begin before the kernel in front of it has ended: where few share a head it would
-// take as many calls as never meet, all of them between the same two blocks.
+// Whether so many blocks share a head that a few calls side by side could keep each other's blocks out: each holds some
+// multiprocessors, and its blocks there wait for those that have none. Then all blocks must begin together. Where few
+// share a head it would take more calls than that, each of them stopped within a head.
 bool waits_for_many(const KernelLaunch& launch, const Turns& turns) {
   constexpr int calls_side_by_side = 8;
   return turns.visits.sharers > launch.kernel.sm_count / calls_side_by_side;
