@@ -282,6 +282,7 @@ const std::vector<Requests>& all_requests() {
        .keys = {700, 40},
        .kind_kv = paged,
        .page_size = 1,
+       .head_dim_v = 96,  // so that rows of values lie apart in another way than those of keys
        .softcap = true},
       {.label = "PagesBehindPadding",
        .queries = {1, 3},
