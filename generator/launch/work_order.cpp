@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "generator/launch/ceil_div.h"
+#include "generator/problem/functor_node.h"
 #include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
@@ -14,15 +15,28 @@ namespace {
 // (docs/notebook.md).
 constexpr double l2_share = 0.3;
 
+// Under a block mask neighbouring rows may read keys that lie far apart: those of fewer slices stay in the cache from row
+// to row (bench/row_order.py counts what is read).
+constexpr int block_mask_section_slices = 4;
+
 }  // namespace
 
 WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size) {
   const int rows = ceil_div(size.seqlen_q, size.tile_q);
-  WorkOrder order{.rows = rows, .slices = size.slices, .section_slices = 1, .last_rows = 0};
+  WorkOrder order{.rows = rows, .slices = size.slices, .section_slices = 1, .first_rows = 0, .last_rows = 0};
   if (!drops_keys(spec)) return order;
+  const bool has_block_mask = block_sides(spec.mask).has_value();
   order.section_slices =
-      section_slices(size.slices, section_keys(spec, size.l2_bytes) / std::max(1, size.seqlen_kv));
-  order.last_rows = size.seqlen_q <= few_tokens ? 0 : ceil_div(rows, 4);
+      section_slices(size.slices, section_keys(spec, size.l2_bytes) / std::max(1, size.seqlen_kv),
+                     has_block_mask ? block_mask_section_slices : fewest_section_slices);
+  if (size.seqlen_q <= few_tokens) return order;
+  if (has_block_mask) {
+    const int wave_rows = ceil_div(size.blocks, std::max(1, size.slices));
+    order.first_rows = std::min(wave_rows, ceil_div(rows, 8));
+    order.last_rows = std::min({2 * wave_rows, ceil_div(rows, 4), rows - order.first_rows});
+  } else {
+    order.last_rows = ceil_div(rows, 4);
+  }
   return order;
 }
 

@@ -126,6 +126,7 @@ class SequenceDealer {
     return {.rows = rows,
             .slices = params_.heads_q,
             .section_slices = is_masked ? section_slices(params_.heads_q, fitting) : 1,
+            .first_rows = 0,
             .last_rows = last_rows};
   }
 

@@ -20,24 +20,31 @@ struct SequenceTile : WorkTile {
   int seqlen_kv;
 };
 
-/// In which order the work tiles of a launch are dealt. The list has two parts. First come sections of
-/// slices, few enough to share the L2 cache; within a section the last row of tiles comes first, because its
-/// queries see most keys under most masks. Then come the first `last_rows` rows of all slices, which are the
-/// shortest work, so that all blocks end at about the same time.
+/// In which order the work tiles of a launch are dealt. In each slice the last row of tiles comes first, because its
+/// queries see most keys under most masks. The list has three parts. First come the last `first_rows` rows of all
+/// slices, which are the longest work where rows differ by more than their place. Then come sections of slices, few
+/// enough to share the L2 cache. In the end come the first `last_rows` rows of all slices, which are the shortest work,
+/// so that all blocks end at about the same time.
 struct WorkOrder {
   int rows;            ///< of tiles, in each slice
   int slices;          ///< of this launch
   int section_slices;  ///< at least 1
-  int last_rows;       ///< at most `rows`
+  int first_rows;
+  int last_rows;  ///< with first_rows at most `rows`
 
   JIT_HOST_DEVICE constexpr int tiles() const { return rows * slices; }
-  /// Of the first part of the list.
+  /// Of all but the last part of the list.
   JIT_HOST_DEVICE constexpr int long_tiles() const { return (rows - last_rows) * slices; }
 };
 
-/// The width of sections of `slices` slices, of which `fitting` fit the cache: nearly the same of all sections.
-JIT_HOST_DEVICE constexpr int section_slices(int slices, int fitting) {
-  constexpr int fewest = 8, most = 32;  // the fastest of those measured on an H200 (docs/notebook.md)
+/// Slices of a section where the rows of all are computed one after the other: the fastest of those measured on an H200
+/// (docs/notebook.md).
+inline constexpr int fewest_section_slices = 8;
+
+/// The width of sections of `slices` slices, of which `fitting` fit the cache, and of `fewest` at least: nearly the
+/// same of all sections.
+JIT_HOST_DEVICE constexpr int section_slices(int slices, int fitting, int fewest = fewest_section_slices) {
+  constexpr int most = 32;  // measured like the fewest
   const int width = fitting < fewest ? fewest : fitting > most ? most : fitting;
   const int sections = (slices + width - 1) / width;
   return (slices + sections - 1) / sections;
@@ -51,19 +58,26 @@ inline constexpr int few_tokens = 1024;
 template <int tile_q>
 JIT_HOST_DEVICE constexpr WorkTile work_tile(const WorkOrder& order, int index, int heads_q,
                                              int batch_begin) {
-  const int long_rows = order.rows - order.last_rows;
-  const bool is_last = index >= order.slices * long_rows;
-  const int section = is_last ? 0 : index / (order.section_slices * long_rows);
-  const int first = is_last ? 0 : section * order.section_slices;
-  const int left = order.slices - first;
-  const int width = !is_last && order.section_slices < left ? order.section_slices : left;
-  const int in_section = index - (is_last ? order.slices : first) * long_rows;
+  // Of the part of the list that the tile is of: its rows, from the last one of the slice on, and its first place.
+  const int first_tiles = order.first_rows * order.slices, long_tiles = order.long_tiles();
+  const bool is_first = index < first_tiles, is_last = index >= long_tiles;
+  const int rows_before = is_first ? 0 : is_last ? order.rows - order.last_rows : order.first_rows;
+  const int rows = is_first  ? order.first_rows
+                   : is_last ? order.last_rows
+                             : order.rows - order.last_rows - rows_before;
+  const int place = index - rows_before * order.slices;
+
+  const int section_slices = is_first || is_last ? order.slices : order.section_slices;
+  const int first_slice = place / (section_slices * rows) * section_slices;
+  const int left = order.slices - first_slice;
+  const int width = section_slices < left ? section_slices : left;
+  const int in_section = place - first_slice * rows;
   const int row = in_section / width;
-  const int slice = first + in_section - row * width;
+  const int slice = first_slice + in_section - row * width;
   const int batch = slice / heads_q;
   return {.batch = batch_begin + batch,
           .head = slice - batch * heads_q,
-          .q_begin = (order.rows - 1 - row - (is_last ? long_rows : 0)) * tile_q};
+          .q_begin = (order.rows - 1 - rows_before - row) * tile_q};
 }
 
 }  // namespace jit

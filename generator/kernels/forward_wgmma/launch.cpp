@@ -114,6 +114,7 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
                                           .seqlen_kv = params.seqlen_kv,
                                           .slices = count * params.heads_q,
                                           .tile_q = config.tile_q,
+                                          .blocks = resident,
                                           .l2_bytes = kernel.l2_bytes});
     launch_grid(launch, config, maps,
                 config.persistent ? std::min(maps.order.tiles(), resident) : maps.order.tiles());

@@ -56,6 +56,7 @@ TEST(WorkOrder, ListsEachTileOnce) {
     order.slices = heads * batch;
     order.section_slices = reference::draw(random, 1, order.slices);
     order.last_rows = reference::draw(random, 0, order.rows);
+    order.first_rows = reference::draw(random, 0, order.rows - order.last_rows);
     std::set<std::tuple<int, int, int>> seen;
     for (int index = 0; index < order.tiles(); ++index) {
       const auto [b, h, q] = work_tile<64>(order, index, heads, 3);
@@ -76,6 +77,7 @@ TEST(WorkOrder, BlocksEndTogether) {
                           .seqlen_kv = seqlen,
                           .slices = slices,
                           .tile_q = 128,
+                          .blocks = h200_blocks,
                           .l2_bytes = h200_l2_bytes};
       const WorkOrder order = work_order(causal(head_dim), size);
       EXPECT_LT(unevenness(tiles_in_order(order, heads), h200_blocks), 1.04) << head_dim << ", " << seqlen;
@@ -84,8 +86,12 @@ TEST(WorkOrder, BlocksEndTogether) {
 }
 
 TEST(WorkOrder, SectionsFitTheCacheAndAreOfOneSize) {
-  const WorkSize size{
-      .seqlen_q = 4096, .seqlen_kv = 4096, .slices = 64, .tile_q = 128, .l2_bytes = h200_l2_bytes};
+  const WorkSize size{.seqlen_q = 4096,
+                      .seqlen_kv = 4096,
+                      .slices = 64,
+                      .tile_q = 128,
+                      .blocks = h200_blocks,
+                      .l2_bytes = h200_l2_bytes};
   const WorkOrder order = work_order(causal(128), size);
   EXPECT_EQ(order.rows, 32);
   EXPECT_EQ(order.section_slices, 8);  // nine fit, but would leave a last section of one
@@ -97,6 +103,37 @@ TEST(WorkOrder, SectionsFitTheCacheAndAreOfOneSize) {
   const WorkOrder unmasked = work_order({.head_dim = 128}, size);
   EXPECT_EQ(unmasked.section_slices, 1);
   EXPECT_EQ(unmasked.last_rows, 0);
+}
+
+// The rows of a block mask are listed by their number of blocks: those with most of any slice must not wait for the
+// sections before its own.
+TEST(WorkOrder, LongestRowsOfABlockMaskComeFirst) {
+  const AttentionSpec spec{.head_dim = 128, .mask = mask::block_mask(128, 128, mask::causal())};
+  WorkSize size{.seqlen_q = 8192,
+                .seqlen_kv = 8192,
+                .slices = 64,
+                .tile_q = 128,
+                .blocks = h200_blocks,
+                .l2_bytes = h200_l2_bytes};
+  const WorkOrder order = work_order(spec, size);
+  EXPECT_EQ(order.section_slices, 4);
+  EXPECT_EQ(order.first_rows, 3);  // 132 blocks over 64 slices
+  EXPECT_EQ(order.last_rows, 6);
+  const std::vector<WorkTile> tiles = tiles_in_order(order, 16);
+  for (int i = 0; i < 3 * 64; ++i) EXPECT_EQ(tiles[i].q_begin, (63 - i / 64) * 128) << i;
+  for (int i = 0; i < 4 * 55; ++i) {  // the first section
+    const WorkTile& tile = tiles[3 * 64 + i];
+    EXPECT_EQ(tile.q_begin, (60 - i / 4) * 128) << i;
+    EXPECT_EQ(tile.head, i % 4) << i;
+  }
+  for (int i = 0; i < 6 * 64; ++i) EXPECT_EQ(tiles[58 * 64 + i].q_begin, (5 - i / 64) * 128) << i;
+
+  size.slices = 16;  // a wave would be nine rows
+  EXPECT_EQ(work_order(spec, size).first_rows, 8);
+  EXPECT_EQ(work_order(spec, size).last_rows, 16);
+  size.seqlen_q = 1024;
+  EXPECT_EQ(work_order(spec, size).first_rows, 0);
+  EXPECT_EQ(work_order(spec, size).last_rows, 0);
 }
 
 TEST(WorkOrder, LaunchesWithKeyWordsFillTheirTableAndTheGpu) {
