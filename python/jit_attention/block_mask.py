@@ -26,6 +26,9 @@ from .mask import Mask
 #: Built-in masks that differ from one batch entry to the next, by an array or by where sequences end.
 _OF_BATCH_ENTRIES = ("document", "prefix_lengths", "causal_per_request", "draft_tree")
 
+#: Of the bits of scores that are kept unasked, over all batch entries and heads.
+_MOST_UNASKED_BYTES = 64 << 20
+
 
 @dataclass(frozen=True, eq=False)
 class BlockMask:
@@ -80,7 +83,7 @@ class BlockMask:
         tensors: Mapping[str, Any] | None = None,
         batch: int | None = None,
         heads_q: int | None = None,
-        scores: bool | int = False,
+        scores: bool | int | None = None,
         stream=None,
     ) -> BlockMask:
         """Of lists: for each row of blocks how many blocks of keys are seen, and which.
@@ -140,7 +143,7 @@ class BlockMask:
         batch: int | None = None,
         heads_q: int | None = None,
         like=None,
-        scores: bool | int = False,
+        scores: bool | int | None = None,
         stream=None,
     ) -> BlockMask:
         """Of block-sparse rows as SciPy's ``bsr_array`` and FlashInfer have them: the blocks of row i of blocks are
@@ -203,7 +206,7 @@ class BlockMask:
         *,
         batch: int | None = None,
         heads_q: int | None = None,
-        scores: bool | int = False,
+        scores: bool | int | None = None,
         stream=None,
     ) -> BlockMask:
         """Of a ``torch.nn.attention.flex_attention.BlockMask``, whose lists are read as they are.
@@ -338,7 +341,7 @@ def block_mask(
     per_batch: bool | None = None,
     per_head: bool | None = None,
     blocks=None,
-    scores: bool | int = False,
+    scores: bool | int | None = None,
     layout: str = "BSHD",
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
@@ -366,7 +369,8 @@ def block_mask(
         scores: whether a bit is kept for each score of blocks that are seen in part. Calls look these up in place of
             asking the mask; those for gradients ask it. True: of all blocks, an eighth of a byte for each score of a
             table. A whole number: of so many blocks of a table that are seen in part, the first ones row by row; of
-            others all calls ask the mask.
+            others all calls ask the mask. None: True where the mask reads arrays, calls are for Hopper, whose forward
+            gains by it, and the bits take 64 MiB or less; else False.
         layout: of q and k: "BSHD" or "BHSD".
         max_seqlen_q: queries of the longest sequence, with cu_seqlens_q; None: rows of q.
         max_seqlen_k: the same for keys.
@@ -449,21 +453,35 @@ def _mask_over(block_q, block_kv, within, scores):
     return _masks.block_scores(block_q, block_kv, None if scores is True else within)
 
 
-def _room(scores, block_size, seqlen_q, seqlen_k, indices):
-    """Blocks of a table that there is room for the bits of; 0: of none. `indices` lists those that are seen in part."""
-    if isinstance(scores, bool):
-        rows, columns = (-(-length // side) for length, side in zip((seqlen_q, seqlen_k), block_size))
-        if indices is not None and len(indices.shape) == 4:
-            columns = min(columns, int(indices.shape[3]))
-        return max(1, rows * columns) if scores else 0
-    return wanted_whole("scores", scores, 1)
+def _blocks_with_scores(block_size, seqlen_q, seqlen_k, indices):
+    """How many blocks of a table may be seen in part. `indices` lists those that are, where it is given."""
+    rows, columns = (-(-length // side) for length, side in zip((seqlen_q, seqlen_k), block_size))
+    if indices is not None and len(indices.shape) == 4:
+        columns = min(columns, int(indices.shape[3]))
+    return max(1, rows * columns)
+
+
+def _pay(within, like, like_name, score_bytes):
+    """Whether bits of scores are kept unasked: Hopper's forward has them beside its keys, other kernels look them up in
+    memory as a text looks up what it reads."""
+    return (
+        bool(within.tensors)
+        and score_bytes <= _MOST_UNASKED_BYTES
+        and _core.device_of(like, like_name).arch == "sm_90a"
+    )
 
 
 def _made(
-    like, like_name, *, mask, block_size, batch, heads, seqlen_q, seqlen_k, tensors, heads_q=0, scores=False, **arrays
+    like, like_name, *, mask, block_size, batch, heads, seqlen_q, seqlen_k, tensors, scores, heads_q=0, **arrays
 ):
     """A BlockMask; `batch` and `heads` are None where one table is for all. Errors call `like` by `like_name`."""
-    block_q, block_kv = _wanted_block_size(block_size)
+    block_q, block_kv = block_size = _wanted_block_size(block_size)
+    _masks.block_mask(block_q, block_kv)  # refuses sides that are none
+    blocks = _blocks_with_scores(block_size, seqlen_q, seqlen_k, arrays.get("indices"))
+    if scores is None:
+        tables = (1 if batch is None else batch) * (1 if heads is None else heads)
+        scores = _pay(mask, like, like_name, tables * blocks * block_q * block_kv // 8)
+    room = blocks * scores if isinstance(scores, bool) else wanted_whole("scores", scores, 1)
     over = _mask_over(block_q, block_kv, mask, scores)
     given = dict(tensors or {})
     made = _core.make_block_mask(
@@ -478,12 +496,12 @@ def _made(
         seqlen_q=seqlen_q,
         seqlen_k=seqlen_k,
         tensors=given,
-        room=_room(scores, (block_q, block_kv), seqlen_q, seqlen_k, arrays.get("indices")),
+        room=room,
         **arrays,
     )
     return BlockMask(
         table=made[0],
-        block_size=(block_q, block_kv),
+        block_size=block_size,
         seqlen_q=seqlen_q,
         seqlen_k=seqlen_k,
         batch=batch,

@@ -128,6 +128,12 @@ nb::object spec_over(nb::handle block_mask, nb::handle spec) { return ask(block_
 
 void bind_block_mask(nb::module_& module) {
   module.attr("most_tensors") = NamedTensors::capacity;
+  module.def(
+      "device_of",
+      [](nb::handle like, const std::string& name) {
+        return device_info(OperationCall(like, name.c_str(), nb::none(), std::nullopt).device());
+      },
+      "like"_a, "name"_a, "The Device where calls with such an array compute; errors call it `name`.");
   module.def("make_block_mask", make_block_mask, "like"_a, nb::kw_only(), "like_name"_a, "mask"_a.none(),
              "block_q"_a, "block_kv"_a, "batch"_a, "heads"_a, "heads_q"_a, "seqlen_q"_a, "seqlen_k"_a,
              "total_q"_a = 0, "total_k"_a = 0, "tensors"_a = nb::none(), "blocks"_a = nb::none(),

@@ -1,6 +1,7 @@
 """Block masks against double precision, what calls refuse to use them for, and PyTorch's own."""
 
 import dataclasses
+import sys
 
 import jit_attention as ja
 import numpy
@@ -52,7 +53,7 @@ def test_forward_and_backward_over_a_text(rng, place, fetch):
     arrays = random_qkv(rng, batch=2, seqlen_q=200, seqlen_kv=200, heads_q=4, heads_kv=2)
     ids = random_segments(rng, 2, 200)
     q, k, v, segment = map(place, (*arrays, ids))
-    bm = ja.block_mask(q, k, mask=SEGMENTS, tensors={"segment": segment}, block_size=(64, 64))
+    bm = ja.block_mask(q, k, mask=SEGMENTS, tensors={"segment": segment}, block_size=(64, 64), scores=False)
     assert (bm.batch, bm.heads, bm.block_size, bm.within) == (2, None, (64, 64), SEGMENTS)
     assert bm.mask == ja.mask.block_mask(64, 64, SEGMENTS) and set(bm.tensors) == {"segment", "block_mask"}
     assert tuple(bm.table.shape) == (2, 1, 4, 3)
@@ -76,7 +77,7 @@ def test_forward_and_backward_over_a_text(rng, place, fetch):
 def test_known_scores_are_those_of_the_mask(rng, place, fetch, scores):
     arrays = random_qkv(rng, batch=2, seqlen_q=200, seqlen_kv=200, heads_q=4, heads_kv=2)
     q, k, v, segment = map(place, (*arrays, random_segments(rng, 2, 200)))
-    asked = ja.block_mask(q, k, mask=SEGMENTS, tensors={"segment": segment}, block_size=(64, 64))
+    asked = ja.block_mask(q, k, mask=SEGMENTS, tensors={"segment": segment}, block_size=(64, 64), scores=False)
     bm = ja.block_mask(q, k, mask=SEGMENTS, tensors={"segment": segment}, block_size=(64, 64), scores=scores)
     is_whole = scores is not True
     names = {"block_mask", "block_places", "block_scores"} | ({"segment"} if is_whole else set())
@@ -106,6 +107,26 @@ def test_known_scores_are_those_of_the_mask(rng, place, fetch, scores):
     for given in ({"block_mask": bm}, beside, by_bits):
         for got, expected in zip(ja.attention_backward(do, q, k, v, o, lse, **given), right):
             assert numpy.array_equal(fetch(got), expected)
+
+
+def test_scores_are_known_unasked_where_that_pays(rng, place, monkeypatch):
+    q, k, _ = map(place, random_qkv(rng, batch=2, seqlen_q=90, seqlen_kv=90, heads_q=2))
+    segment = place(random_segments(rng, 2, 90))
+
+    def known(mask, **given):
+        bm = ja.block_mask(q, k, mask=mask, block_size=(32, 32), **given)
+        assert ("block_scores" in bm.tensors) == bm.scores
+        return bm.scores
+
+    read = {"tensors": {"segment": segment}}
+    is_hopper = ja.devices()[0].arch == "sm_90a"
+    assert known(SEGMENTS, **read) == is_hopper
+    assert not known(SEGMENTS, scores=False, **read) and known(SEGMENTS, scores=True, **read)
+    assert not known(BY_HEAD) and known(BY_HEAD, scores=True)  # reads nothing
+    of_two_entries = 2 * 3 * 3 * 32 * 32 // 8
+    for most, expected in ((of_two_entries, is_hopper), (of_two_entries - 1, False)):
+        monkeypatch.setattr(sys.modules["jit_attention.block_mask"], "_MOST_UNASKED_BYTES", most)
+        assert known(SEGMENTS, **read) == expected
 
 
 def looks_up_bits(do, q, k, v, o, lse, **given):

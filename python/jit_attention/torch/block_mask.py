@@ -54,7 +54,7 @@ def read_back(numbers, mask, tensors, q, layout):
     lists = {keyword: tensors.get(f"block_mask.{name}") for name, keyword in _LISTS.items()}
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("block_mask.")}
     return BlockMask._from_torchs_lists(lists, mask, seqlen_q=seqlen_q, seqlen_k=seqlen_k, block_size=block_size,
-                                        tensors=tensors, **_sizes_if_differing(mask, q, layout)), tensors
+                                        tensors=tensors, scores=False, **_sizes_if_differing(mask, q, layout)), tensors
 
 
 def for_eager_call(block_mask, mask, tensors, q, layout):
@@ -62,7 +62,8 @@ def for_eager_call(block_mask, mask, tensors, q, layout):
     if block_mask is None or isinstance(block_mask, BlockMask):
         return block_mask
     _wanted_torchs(block_mask)
-    return BlockMask.from_torch(block_mask, mask, tensors, **_sizes_if_differing(mask, q, layout))
+    # Of one call, which asks the mask no more often than the table's maker would.
+    return BlockMask.from_torch(block_mask, mask, tensors, scores=False, **_sizes_if_differing(mask, q, layout))
 
 
 def _read_by(mask, tensors):
