@@ -356,6 +356,29 @@ def test_ragged_queries_or_keys_alone_with_sinks(rng, place, fetch):
             assert numpy.abs(x - y).max() <= 1e-4 * numpy.abs(y).max() > 0
 
 
+@pytest.mark.parametrize("deterministic", some([False, True]))
+def test_not_a_number_stays_in_its_row_and_its_kv_head(rng, place, fetch, deterministic):
+    problem = random_problem(rng, "bf16", batch=2, seqlen_q=70, seqlen_kv=90, heads_q=4, heads_kv=2,
+                             head_dim=32)
+    do, q, k, v = map(place, problem)
+    mask = ja.mask.causal()
+    o, lse = ja.attention(q, k, v, mask=mask, return_lse=True)
+
+    def gradients(do):
+        made = ja.attention_backward(do, q, k, v, o, lse, mask=mask, deterministic=deterministic)
+        return [fetch(x).astype(numpy.float32) for x in made]
+
+    right = gradients(do)
+    for value in (numpy.nan, numpy.inf):
+        spoilt = problem[0].copy()
+        spoilt[1, 33, 2, 5] = value
+        for name, got, expected in zip(("dq", "dk", "dv"), gradients(place(spoilt)), right, strict=True):
+            assert not numpy.isfinite(got[1, 33, 2] if name == "dq" else got[1, :, 1]).all(), name
+            where = (1, 33, 2) if name == "dq" else (1, slice(None), 1)
+            got[where] = expected[where]
+            numpy.testing.assert_allclose(got, expected, rtol=0.01, atol=0.01, err_msg=name)
+
+
 @pytest.mark.parametrize("sequences, rows, heads", [(0, 0, 2), (0, 5, 2), (2, 0, 2), (2, 5, 0)])
 def test_what_nothing_shares_has_gradients_of_zero(place, fetch, sequences, rows, heads):
     q, o = (place(numpy.zeros((rows, heads, 16), BF16)) for _ in "qo")

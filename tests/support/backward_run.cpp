@@ -272,6 +272,7 @@ BackwardRun::Sums BackwardRun::tensor_gradient(const std::string& name,
 }
 
 std::string BackwardRun::check() {
+  error_ratio_ = 0;
   gradients();
   const DType dtype = case_.spec.dtype;
   std::vector<SeenScore> scores, plain_scores;
@@ -291,6 +292,7 @@ std::string BackwardRun::check() {
     for (std::int64_t flat = 0; flat < tensor.count(); ++flat) {
       const std::vector<std::int64_t> at = tensor.index(flat);
       const double got = tensor.get(at), expected = right[static_cast<std::size_t>(flat)];
+      error_ratio_ = std::max(error_ratio_, std::abs(got - expected) / limit);
       if (!(std::abs(got - expected) <= limit))
         return fmt::format("{}[{}] is {}, should be {} within {}", name, fmt::join(at, ", "), got, expected,
                            limit);

@@ -66,6 +66,8 @@ class BackwardRun {
   std::vector<std::uint8_t> gradients();
   /// What is wrong with the gradients on the device, or nothing.
   std::string check();
+  /// The largest error that `check` found, over what is allowed there.
+  double error_ratio() const { return error_ratio_; }
   /// What is wrong with o and lse as forward computes them, by a kernel of this config if there is one.
   std::string check_forward(const Context& context, const std::optional<KernelConfig>& config) const;
 
@@ -90,6 +92,7 @@ class BackwardRun {
   std::shared_ptr<const reference::FunctorProblem> functors_;
   DeviceTensor q_, k_, v_, d_o_, o_, lse_, dq_, dk_, dv_;
   DeviceBuffer rng_state_;
+  double error_ratio_ = 0;
   DeviceTensor d_lse_, sinks_, d_sinks_;
   std::vector<DeviceTensor> d_tensors_;  // as those of the case
 

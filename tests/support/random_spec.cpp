@@ -65,18 +65,62 @@ ForwardWgmma random_wgmma_config(Random& random) {
   return config;
 }
 
+BackwardDqMmaSync random_dq_config(Random& random) {
+  BackwardDqMmaSync config;
+  config.warps = pick({1, 2, 3, 4, 4, 8}, random);
+  config.tile_q = 16 * config.warps * draw(random, 1, 2);
+  config.tile_kv = 16 * draw(random, 1, 8);
+  config.stages = draw(random, 1, 4);
+  config.blocks_per_sm = draw(random, 1, 3);
+  return config;
+}
+
+BackwardDkvMmaSync random_dkv_config(Random& random) {
+  BackwardDkvMmaSync config;
+  config.warps = pick({1, 2, 3, 4, 4, 8}, random);
+  config.tile_kv = 16 * config.warps * draw(random, 1, 2);
+  config.tile_q = 16 * draw(random, 1, 8);
+  config.stages = draw(random, 1, 4);
+  config.separate = pick({false, true}, random);
+  config.blocks_per_sm = draw(random, 1, 3);
+  return config;
+}
+
+BackwardWgmma random_one_pass_config(Random& random) {
+  return {.tile_q = pick({64, 64, 128}, random),
+          .stages = draw(random, 1, 4),
+          .deterministic = pick({false, true}, random)};
+}
+
+// Drawn until one is legal; the default one where none is.
+template <class Draw>
+KernelConfig legal(const AttentionSpec& spec, const DeviceLimits& limits, const Draw& draw_config) {
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    const KernelConfig config = draw_config();
+    if (config_rejection(spec, config, limits).empty()) return config;
+  }
+  return std::decay_t<decltype(draw_config())>();
+}
+
 }  // namespace
 
 KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random) {
   // Drawn, not picked from the search grid: what is legal reaches further than what is searched.
   const bool has_wgmma = limits.arch == Arch{9, 0, 'a'} && spec.alignment == 16;
   const bool wgmma = has_wgmma && draw(random, 0, 3) != 0;
-  for (int attempt = 0; attempt < 1000; ++attempt) {
-    KernelConfig config = random_mma_sync_config(random);
-    if (wgmma) config = random_wgmma_config(random);
-    if (config_rejection(spec, config, limits).empty()) return config;
+  return legal(spec, limits, [&]() -> KernelConfig {
+    if (wgmma) return random_wgmma_config(random);
+    return random_mma_sync_config(random);
+  });
+}
+
+PlanConfigs random_backward_configs(const AttentionSpec& spec, const DeviceLimits& limits, Random& random) {
+  if (limits.arch == Arch{9, 0, 'a'} && spec.alignment == 16 && draw(random, 0, 3) != 0) {
+    const KernelConfig config = legal(spec, limits, [&] { return random_one_pass_config(random); });
+    if (config_rejection(spec, config, limits).empty()) return {config};
   }
-  return {};
+  return {legal(spec, limits, [&] { return random_dq_config(random); }),
+          legal(spec, limits, [&] { return random_dkv_config(random); })};
 }
 
 }  // namespace jit::reference

@@ -16,4 +16,8 @@ AttentionSpec random_spec(Random& random);
 /// A legal config for `spec`, of all axes that there are; the default one where none is legal.
 KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random);
 
+/// Legal configs of the kernels of gradients for `spec`, of one pass or of two, of all axes that there are; the default
+/// ones of two passes where none is legal.
+PlanConfigs random_backward_configs(const AttentionSpec& spec, const DeviceLimits& limits, Random& random);
+
 }  // namespace jit::reference
