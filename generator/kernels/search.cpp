@@ -33,6 +33,7 @@ ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape
           .heads_q = heads_kv * spec.gqa_ratio,
           .seqlen_q = 1,
           .seqlen_kv = 4096,
+          .tma = shape.tma,
           .has_device_lengths = true};
 }
 

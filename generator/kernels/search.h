@@ -17,8 +17,8 @@ namespace jit {
 /// whose lengths only the device knows are taken to have few queries: kernels for these are not slow for many.
 ProblemShape typical_shape(const DeviceLimits& limits, const AttentionSpec& spec = {});
 
-/// The shape that decides which config serves calls of `shape`: with spec.split_keys one for all of them, so that no
-/// size, stride or tensor of a call changes a request's bits.
+/// The shape that decides which config serves calls of `shape`: with spec.split_keys one for all that can be read by
+/// TMA, and one for all others, so that nothing else of a call changes a request's bits.
 ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape);
 
 /// The legal configs of the search grids of all families that serve the shape's pass and can read its tensors,

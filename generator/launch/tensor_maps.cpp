@@ -192,8 +192,8 @@ void check_mappable(const Operand& operand) {
       fmt::format(
           "{}: its kernel reads it by TMA, which needs rows aligned to {} bytes and "
           "positive strides below 2^40 bytes; it starts at {} and has strides {}, {}, {} along batch, "
-          "seqlen, heads. Give a config with family=forward_mma_sync, or with family=forward_split_kv where "
-          "sequences are not dense; none will do without split_keys",
+          "seqlen, heads. Give no config, or one with family=forward_mma_sync, or with "
+          "family=forward_split_kv where sequences are not dense",
           operand.name, tma_alignment, operand.data, operand.strides.batch, operand.strides.seq,
           operand.strides.head));
 }

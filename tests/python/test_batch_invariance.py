@@ -23,20 +23,26 @@ class Engine:
         self.fetch = fetch
         self.options = dict(mask=ja.mask.causal(), split_keys=SPAN) | options
 
-    def __call__(self, pieces, *, room=0, **changes):
+    def __call__(self, pieces, *, room=0, pads=None, **changes):
         """`pieces`: of each request q, k, v and the range of queries that are computed, all keys before its end seen.
-        `room`: rows of the page table beyond what is needed. Returns o (queries, heads, head_dim) and lse (heads,
+        `room`: rows of the page table beyond what is needed. `pads`: rows of NaN before the keys of each. Returns o (queries, heads, head_dim) and lse (heads,
         queries) of each."""
         qs = [q[begin:end] for q, _, _, begin, end in pieces]
         keys = [len(k) - (len(q) - end) for q, k, _, _, end in pieces]
         batch = type("", (), {})()
         batch.k = [k[:n] for (_, k, _, _, _), n in zip(pieces, keys)]
         batch.v = [v[:n] for (_, _, v, _, _), n in zip(pieces, keys)]
+        if pads is not None:
+            batch.k, batch.v = ([numpy.concatenate([numpy.full_like(x, numpy.nan, shape=(pad, *x.shape[1:])), x])
+                                 for pad, x in zip(pads, xs)] for xs in (batch.k, batch.v))
+            keys = [pad + n for pad, n in zip(pads, keys)]
         batch.lengths_k = keys
         arrays = paged(self.rng, batch, self.page_size, spare=int(self.rng.integers(1, 9)))
         table = arrays["page_table"]
         arrays["page_table"] = numpy.pad(table, ((0, 0), (0, room)), constant_values=-1)
         arrays["cu_seqlens_q"] = boundaries([len(q) for q in qs])
+        if pads is not None:
+            arrays["cache_leftpad"] = numpy.asarray(pads, numpy.int32)
         o, lse = call(self.place, numpy.concatenate(qs), arrays, return_lse=True, **(self.options | changes))
         o, lse = self.fetch(o), self.fetch(lse)
         ends = arrays["cu_seqlens_q"]
@@ -64,6 +70,18 @@ def test_alone_and_in_batches(rng, engine):
     alone = [engine([one(batch, b)])[0] for b in range(6)]
     for order in ([0, 1, 2, 3, 4, 5], [5, 3, 0], [1, 0, 0, 0, 0, 0, 5]):
         for b, result in zip(order, engine([one(batch, b) for b in order])):
+            same(result, alone[b])
+    o = numpy.concatenate([o for o, _ in alone])
+    lse = numpy.concatenate([lse for _, lse in alone], axis=1)
+    batch.check(o, lse, keep=causal)
+
+
+def test_rows_before_the_cache(rng, engine):
+    """Which TMA does not read in pages: another kernel serves such calls, with bits of its own."""
+    batch = requests(rng, [1, 5, 1], [300, 170, 64])
+    alone = [engine([one(batch, b)], pads=[pad])[0] for b, pad in enumerate((3, 0, 20))]
+    for order, pads in (([0, 1, 2], [0, 7, 1]), ([2, 0], [16, 33])):
+        for b, result in zip(order, engine([one(batch, b) for b in order], pads=pads)):
             same(result, alone[b])
     o = numpy.concatenate([o for o, _ in alone])
     lse = numpy.concatenate([lse for _, lse in alone], axis=1)

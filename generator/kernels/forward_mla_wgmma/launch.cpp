@@ -24,8 +24,7 @@ TensorMap map_of_keys(const AttentionSpec& spec, const ForwardMlaWgmma& config,
     throw Error(
         error.code(), "launch", error.field(),
         fmt::format("{}: a kernel with copies = tma reads keys whose strides are positive multiples of 16 "
-                    "bytes, and pages without cache_leftpad. Give a config with copies=cp_async, or none "
-                    "without split_keys",
+                    "bytes, and pages without cache_leftpad. Give a config with copies=cp_async, or none",
                     error.field()));
   }
 }
