@@ -50,6 +50,16 @@ def is_on_host(array):
     return device is not None and device()[0] in _CPU_KINDS
 
 
+def copy_on_host(array):
+    """`array` itself where NumPy can read it, else a copy in CPU memory, made as its framework makes it."""
+    if is_on_host(array):
+        return array
+    for method in ("cpu", "get"):  # of PyTorch, of CuPy
+        if hasattr(array, method):
+            return getattr(array, method)()
+    return importlib.import_module("numpy").asarray(array)
+
+
 class _Adapter:
     """Arrays that speak DLPack or the CUDA array interface. Results speak DLPack, or are of NumPy in CPU memory."""
 

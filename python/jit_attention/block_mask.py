@@ -19,6 +19,7 @@ from typing import Any
 from . import _core
 from . import _block_sparse_rows as _rows
 from . import mask as _masks
+from ._frameworks import copy_on_host
 from .errors import InvalidArgumentError
 from .functor import wanted_whole
 from .mask import Mask
@@ -262,6 +263,24 @@ class BlockMask:
                     "mask",
                 )
         return cls.from_lists(**lists, mask=mask, **others)
+
+    def show(self, *, entry: int = 0, head: int = 0, **others) -> _core.TileMap:
+        """The tiles that this leaves, which notebooks show as a picture. What calls read on a device is copied to the
+        host for it.
+
+        others: as `jit_attention.tile_map` has them, such as tile_q and tile_kv. Raises InvalidArgumentError.
+        """
+        return _core.tile_map(
+            _mask_over(*self.block_size, self.within, False),
+            seqlen_q=self.seqlen_q,
+            seqlen_kv=self.seqlen_k,
+            batch=self.batch or entry + 1,
+            heads_q=self.heads or head + 1,
+            entry=entry,
+            head=head,
+            tensors={name: copy_on_host(array) for name, array in ({"block_mask": self.table} | self.read).items()},
+            **others,
+        )
 
     def _for_call(self, mask, score, tensors):
         """Mask and tensors of a call that was given these ones, and a score, beside this."""

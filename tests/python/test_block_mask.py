@@ -129,6 +129,20 @@ def test_scores_are_known_unasked_where_that_pays(rng, place, monkeypatch):
         assert known(SEGMENTS, **read) == expected
 
 
+@pytest.mark.parametrize("scores", [False, True])
+def test_a_picture(rng, place, scores):
+    q, k, _ = map(place, random_qkv(rng, batch=2, seqlen_q=100, seqlen_kv=70, heads_q=2))
+    ids = numpy.zeros((2, 70), numpy.int32)
+    ids[1, 40:] = 1
+    mask = ja.mask.text("return segment[b * seqlen_kv + k] == h;", name="of_head", tensors={"segment": "int32"})
+    bm = ja.block_mask(q, k, mask=mask, tensors={"segment": place(ids)}, block_size=(32, 32), scores=scores)
+    sizes = {"tile_q": 32, "tile_kv": 32}
+    assert set(map(tuple, bm.show(entry=0, head=0, **sizes).classes)) == {("full",) * 3}
+    assert set(map(tuple, bm.show(entry=0, head=1, **sizes).classes)) == {("empty",) * 3}
+    shown = bm.show(entry=1, head=1, **sizes)
+    assert set(map(tuple, shown.classes)) == {("empty", "partial", "full")} and "<svg" in shown._repr_svg_()
+
+
 def looks_up_bits(do, q, k, v, o, lse, **given):
     return any("block_scores" in kernel.source for kernel in ja.prepare_backward(do, q, k, v, o, lse, **given))
 
