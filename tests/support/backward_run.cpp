@@ -69,9 +69,10 @@ std::shared_ptr<reference::FunctorProblem> moved(const reference::FunctorProblem
 }  // namespace
 
 std::string to_string(const BackwardCase& problem) {
-  return fmt::format("{}, batch {}, heads_kv {}, seqlen_q {}, seqlen_kv {}, gaps {}, seed {}",
-                     to_string(problem.spec), problem.batch, problem.heads_kv, problem.seqlen_q,
-                     problem.seqlen_kv, problem.has_gaps, problem.seed);
+  return fmt::format(
+      "{}, batch {}, heads_kv {}, seqlen_q {}, seqlen_kv {}, gaps {}, amplitude {}, dropout_p {}, seed {}",
+      to_string(problem.spec), problem.batch, problem.heads_kv, problem.seqlen_q, problem.seqlen_kv,
+      problem.has_gaps, problem.amplitude, problem.dropout_p, problem.seed);
 }
 
 DeviceTensor BackwardRun::operand(int seqlen, int heads, int columns) const {
