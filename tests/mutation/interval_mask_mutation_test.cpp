@@ -117,9 +117,10 @@ struct Mutation {
   const char* name;
   const char* from;
   const char* to;
+  const char* file = "problem/interval.cuh";
 };
 
-class IntervalMaskMutation : public ::testing::TestWithParam<Mutation> {};
+class IntervalMaskMutation : public ProgramMutationTest<Mutation> {};
 
 TEST_P(IntervalMaskMutation, IsCaught) { EXPECT_NE(misjudged(GetParam().from, GetParam().to), ""); }
 

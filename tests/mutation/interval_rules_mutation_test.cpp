@@ -246,9 +246,10 @@ struct Mutation {
   const char* name;
   const char* from;
   const char* to;
+  const char* file = "problem/interval.cuh";
 };
 
-class IntervalRuleMutation : public ::testing::TestWithParam<Mutation> {};
+class IntervalRuleMutation : public ProgramMutationTest<Mutation> {};
 
 TEST_P(IntervalRuleMutation, IsCaught) { EXPECT_NE(wrong_rule(GetParam().from, GetParam().to), ""); }
 

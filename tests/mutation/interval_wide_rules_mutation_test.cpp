@@ -138,9 +138,10 @@ struct Mutation {
   const char* name;
   const char* from;
   const char* to;
+  const char* file = "problem/interval.cuh";
 };
 
-class WideIntervalRuleMutation : public ::testing::TestWithParam<Mutation> {};
+class WideIntervalRuleMutation : public ProgramMutationTest<Mutation> {};
 
 TEST_P(WideIntervalRuleMutation, IsCaught) { EXPECT_NE(wrong_rule(GetParam().from, GetParam().to), ""); }
 

@@ -180,7 +180,7 @@ struct Mutation {
   const char* file = "steps/score_bits.cuh";
 };
 
-class MaskPartsMutation : public ::testing::TestWithParam<Mutation> {};
+class MaskPartsMutation : public ProgramMutationTest<Mutation> {};
 
 TEST_P(MaskPartsMutation, IsCaught) {
   EXPECT_NE(misjudged(GetParam().file, GetParam().from, GetParam().to), "");

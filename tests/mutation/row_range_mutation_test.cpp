@@ -191,7 +191,7 @@ struct Mutation {
   const char* to;
 };
 
-class RowRangeMutation : public ::testing::TestWithParam<Mutation> {};
+class RowRangeMutation : public ProgramMutationTest<Mutation> {};
 
 TEST_P(RowRangeMutation, IsCaught) {
   EXPECT_NE(misjudged(GetParam().file, GetParam().from, GetParam().to), "");
