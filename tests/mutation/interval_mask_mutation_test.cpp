@@ -18,7 +18,7 @@
 #include "tests/support/ptx_run.h"
 #include "tests/support/random_mask_text.h"
 
-namespace jit::testing {
+namespace jit::testing::interval_mask_mutations {
 namespace {
 
 constexpr int texts = 24, tiles = 640;
@@ -135,4 +135,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::interval_mask_mutations

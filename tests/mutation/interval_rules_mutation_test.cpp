@@ -17,7 +17,7 @@
 #include "tests/mutation/interval_program.h"
 #include "tests/support/ptx_run.h"
 
-namespace jit::testing {
+namespace jit::testing::interval_rules_mutations {
 namespace {
 
 constexpr int pairs = 1024;
@@ -399,4 +399,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::interval_rules_mutations

@@ -15,7 +15,7 @@
 #include "tests/mutation/interval_program.h"
 #include "tests/support/ptx_run.h"
 
-namespace jit::testing {
+namespace jit::testing::interval_wide_rules_mutations {
 namespace {
 
 constexpr int pairs = 1024;
@@ -173,4 +173,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::interval_wide_rules_mutations
