@@ -15,7 +15,7 @@ import jit_attention as ja
 import jit_attention.flash_attn as fa
 from jit_attention.flash_attn import v3, v4
 
-SHARE = 2  # kernels take long to compile
+SHARE = 3  # kernels take long to compile
 
 PROBLEMS = {
     "plain": dict(heads_q=2, heads_kv=2),

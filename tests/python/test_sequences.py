@@ -7,7 +7,7 @@ from exact_attention import exact_attention
 from request_batches import BF16, boundaries, call, causal, int32, paged, requests
 from seeded import some
 
-SHARE = 2  # kernels take long to compile
+SHARE = 3  # kernels take long to compile
 
 
 @pytest.mark.parametrize("page_size", some([1, 7, 16, 256]))
