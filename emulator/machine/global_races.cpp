@@ -138,7 +138,7 @@ void GlobalRaces::check_writes(const Doing& doing) {
                   if (write.is_moved()) {
                     Shard& shard = shard_of(word);
                     const std::lock_guard lock(shard.mutex);
-                    use(doing, shard.words[word], word, which);
+                    use(doing, shard[word], word, which);
                   } else if ((write.bytes() & which) != 0) {
                     if (is_ordered(doing, write)) {
                       fine = write;

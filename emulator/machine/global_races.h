@@ -51,9 +51,24 @@ class GlobalRaces {
  private:
   using Page = GlobalShadow::Page;
   struct Doing;
+  // Words lie beside each other, and the last ones are found again at once: a strong access asks several times for a few
+  // that are neighbours.
   struct Shard {
+    static constexpr std::uint64_t neighbours = 32;
+    using Words = std::array<GlobalWord, neighbours>;
+
+    GlobalWord& operator[](std::uint64_t word) {
+      if (!last_words || last != word / neighbours) {
+        last = word / neighbours;
+        last_words = &words[last];
+      }
+      return (*last_words)[word % neighbours];
+    }
+
     std::mutex mutex;
-    std::unordered_map<std::uint64_t, GlobalWord> words;
+    std::unordered_map<std::uint64_t, Words> words;
+    std::uint64_t last = 0;
+    Words* last_words = nullptr;
   };
 
   static int lane_of(const Access& access) {
@@ -74,7 +89,7 @@ class GlobalRaces {
   void check_reads(const Doing& doing);
 
   // With the shard of the word locked.
-  Shard& shard_of(std::uint64_t word) { return shards_[word / 8 % shards_.size()]; }
+  Shard& shard_of(std::uint64_t word) { return shards_[word / Shard::neighbours % shards_.size()]; }
   GlobalWord& move(Shard& shard, std::uint64_t word);
   void use(const Doing& doing, GlobalWord& global, std::uint64_t word, std::uint32_t bytes);
   void acquire(Warp& warp, int lane, const GlobalWord& word, const Ordering& ordering);

@@ -34,7 +34,7 @@ void GlobalRaces::update(Access access, std::uint64_t address, std::uint32_t byt
 GlobalWord& GlobalRaces::move(Shard& shard, std::uint64_t word) {
   Page& page = shadow_.page(word * 4);
   const std::size_t i = word % GlobalShadow::page_words;
-  GlobalWord& global = shard.words[word];
+  GlobalWord& global = shard[word];
   const Touch write = Touch::from(page.writes[i].exchange(Touch::moved().bits()));
   if (write.is_moved()) return global;
   if (!write.is_none()) global.writes.push_back(write);
@@ -136,12 +136,12 @@ void GlobalRaces::strong(Warp& warp, int lane, std::uint64_t address, std::uint3
                     kind != Kind::load,
                     ordering.scope};
   for_each_word(address, bytes, [&](Page&, std::size_t, std::uint64_t word, std::uint32_t which) {
-    use(doing, shard.words[word], word, which);
+    use(doing, shard[word], word, which);
   });
   change();
   if (kind == Kind::load) return;
   for_each_word(address, bytes, [&](Page&, std::size_t, std::uint64_t word, std::uint32_t) {
-    release(warp, lane, shard.words[word], ordering, kind);
+    release(warp, lane, shard[word], ordering, kind);
   });
 }
 

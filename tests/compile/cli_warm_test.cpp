@@ -8,6 +8,7 @@
 
 #include "generator/kernels/search.h"
 #include "tests/support/cli_testing.h"
+#include "tests/support/seed.h"
 #include "tools/jit_attention/npy.h"
 
 namespace jit::testing {
@@ -27,6 +28,9 @@ class CliWarm : public ::testing::Test {
                R"({"model_type": "llama", "head_dim": 16, "num_attention_heads": 2,
       "num_key_value_heads": 1, "torch_dtype": "float16", "max_position_embeddings": 64})");
   }
+
+  // Of three kinds of packs, each of many kernels, a run makes one. Those of Python's tests are for the first two.
+  static bool is_turn_of(std::uint64_t kind) { return reference::is_in_this_run(kind, 3); }
 
   ToolResult warm(const std::string& targets, std::vector<std::string> more = {}) const {
     std::vector<std::string> arguments = {"warm",  "--model", maker_.folder.path(), "--arch", targets,
@@ -91,6 +95,7 @@ TEST_F(CliWarm, AProcessWithThePackNeverCompiles) {
 }
 
 TEST_F(CliWarm, APackForServingIsOfPages) {
+  if (!is_turn_of(0)) GTEST_SKIP() << "this run\'s seed takes another kind of pack";
   const ToolResult made =
       warm("emulated:sm_80", {"--serving", "--page-size", "32", "--kv-dtype", "fp8_e4m3"});
   ASSERT_EQ(made.status, 0) << made.err;
@@ -113,6 +118,7 @@ TEST_F(CliWarm, APackForServingIsOfPages) {
 }
 
 TEST_F(CliWarm, APackForTrainingHasGradients) {
+  if (!is_turn_of(1)) GTEST_SKIP() << "this run\'s seed takes another kind of pack";
   constexpr const char* devices = "emulated:sm_80,emulated:sm_90a";
   ASSERT_EQ(warm(devices, {"--training"}).status, 0);
   for (const char* device : {"emulated:sm_80", "emulated:sm_90a"}) {
@@ -130,6 +136,7 @@ TEST_F(CliWarm, APackForTrainingHasGradients) {
 
 // Attention of fp8 and what makes q, k and v for it, out of arrays of the model's type, beside that of the model's type.
 TEST_F(CliWarm, APackOfFp8HasQuantisers) {
+  if (!is_turn_of(2)) GTEST_SKIP() << "this run\'s seed takes another kind of pack";
   const std::vector<std::string> options = {"--quantize", "head", "--center-keys", "--center-values"};
   const ToolResult made = warm("emulated:sm_80", options);
   ASSERT_EQ(made.status, 0) << made.err;

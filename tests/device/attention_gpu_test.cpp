@@ -41,12 +41,12 @@ TEST_F(AttentionTest, HeadDims) {
   int index = 0;
   for (const int head_dim : {8, 16, 24, 32, 40, 64, 72, 80, 96, 104, 128, 136, 160, 192, 200, 224, 256}) {
     // Two of five, in one type or the other, on an emulated device.
-    if (is_in_this_run(index++, 5)) specs.push_back(spec_of(head_dim));
-    if (is_in_this_run(index++, 5)) specs.push_back(spec_of(head_dim, 0, DType::fp16));
+    if (is_in_this_run(index++, 7)) specs.push_back(spec_of(head_dim));
+    if (is_in_this_run(index++, 7)) specs.push_back(spec_of(head_dim, 0, DType::fp16));
   }
   for (const auto& [d, dv] :
        {std::pair(192, 128), {128, 192}, {64, 256}, {256, 64}, {8, 256}, {256, 8}, {40, 72}}) {
-    if (is_in_this_run(index++, 5)) specs.push_back(spec_of(d, dv));
+    if (is_in_this_run(index++, 7)) specs.push_back(spec_of(d, dv));
   }
   std::vector<KernelCase> cases;
   for (const AttentionSpec& spec : specs)
@@ -77,7 +77,7 @@ TEST_F(AttentionTest, EveryLength) {
     spec.mask = mask;
     for (const int seqlen_q : {1, 2, 15, 16, 17, 63, 64, 65, 127, 129, 300}) {
       for (const int seqlen_kv : {0, 1, 7, 31, 32, 33, 64, 65, 127, 128, 257}) {
-        if (!is_in_this_run(index++, 7)) continue;
+        if (!is_in_this_run(index++, 14)) continue;
         cases.push_back({case_of(spec, 1, 2, seqlen_q, seqlen_kv)});
       }
     }
@@ -150,7 +150,7 @@ TEST_F(AttentionTest, MasksAndScores) {
   std::vector<KernelCase> cases;
   int index = 0;
   const auto add = [&](const char* mask, const char* score) {
-    if (!is_in_this_run(index++, 7)) return;
+    if (!is_in_this_run(index++, 12)) return;
     AttentionSpec spec = spec_of(64);
     spec.gqa_ratio = 2;
     spec.mask = parse_mask(mask, masks);

@@ -72,7 +72,9 @@ TEST_F(BackwardTest, QueryHeadsShareKvHeads) {
 }
 
 TEST_F(BackwardTest, Lengths) {
+  int index = 0;
   for (const Mask& mask : {mask::none(), mask::causal(), mask::causal(Alignment::top_left)}) {
+    if (!is_in_this_run(index++, 3)) continue;
     const AttentionSpec spec{.head_dim = 32, .mask = mask};
     for (const auto& [seqlen_q, seqlen_kv] :
          {std::pair(1, 1), {1, 70}, {70, 1}, {15, 17}, {64, 64}, {65, 129}, {129, 65}, {200, 40}})

@@ -128,7 +128,7 @@ TEST_F(Fp8CacheWgmmaTest, TypesAndConfigs) {
       AttentionCase problem =
           case_of(kv_dtype, ScaleKind::head, 1 + lengths % 3 * 30, 70 + 61 * (lengths % 4));
       if (kv_dtype == DType::fp8_e5m2) problem.spec.dtype = DType::fp16;
-      if (is_in_this_run(index++, 2)) cases.push_back({problem, wgmma(text)});
+      if (is_in_this_run(index++, 3)) cases.push_back({problem, wgmma(text)});
       ++lengths;
     }
     ++index;  // the other type with the next config
@@ -141,7 +141,7 @@ TEST_F(Fp8CacheWgmmaTest, BoxesAndMmaSync) {
   std::vector<KernelCase> cases;
   int turn = 0, index = 0;
   const auto add = [&](const AttentionCase& problem, const char* text) {
-    if (is_in_this_run(turn++, 2)) cases.push_back({problem, config_of(text)});
+    if (is_in_this_run(turn++, 3)) cases.push_back({problem, config_of(text)});
   };
   for (const char* text : {"copies=tma row_warps=1 key_warps=4 tile_kv=128 stages=3",
                            "copies=tma row_warps=2 key_warps=2 tile_kv=32 stages=2 rescale=always",
@@ -199,7 +199,7 @@ TEST_F(Fp8CacheWgmmaTest, HeadDimsMasksAndScores) {
     AttentionCase problem = case_of(DType::fp8_e4m3, ScaleKind::head, 3, 100);
     problem.spec.head_dim = d;
     problem.spec.head_dim_v = dv;
-    if (is_in_this_run(index++, 2)) cases.push_back({problem, small});
+    if (is_in_this_run(index++, 3)) cases.push_back({problem, small});
   }
   AttentionCase problem = case_of(DType::fp8_e4m3, ScaleKind::head, 90, 130);
   problem.spec.mask = mask::causal() && mask::sliding_window(50, 0);

@@ -76,7 +76,7 @@ TEST_F(MlaTest, LengthsRatiosAndLayouts) {
     prefill.spec.mask = mask::causal();
     cases.push_back({prefill, config});
   }
-  expect_some_right(cases, 4);
+  expect_some_right(cases, 6);
 }
 
 // Tensors that TMA cannot map.
@@ -100,7 +100,7 @@ TEST_F(MlaTest, MasksAndScores) {
     add(mask, "none");
   for (const char* score : {"softcap(15)", "alibi", "text(temperature), text(distance), alibi"})
     add("causal", score);
-  expect_some_right(cases, 4);
+  expect_some_right(cases, 6);
 }
 
 TEST_F(MlaTest, RepeatedRunsAreBitIdenticalAndLeaveMailboxesEmpty) {

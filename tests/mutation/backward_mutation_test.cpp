@@ -2,7 +2,7 @@
 #include "tests/mutation/template_mutation.h"
 #include "tests/support/backward_run.h"
 
-namespace jit::testing {
+namespace jit::testing::backward_mutations {
 namespace {
 
 // Several tiles on both sides, two of them in flight, partial ones and empty ones, queries without keys, two heads that
@@ -583,4 +583,4 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::backward_mutations

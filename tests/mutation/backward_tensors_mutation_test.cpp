@@ -5,7 +5,7 @@
 #include "tests/mutation/template_mutation.h"
 #include "tests/support/backward_run.h"
 
-namespace jit::testing {
+namespace jit::testing::backward_tensors_mutations {
 namespace {
 
 // Several tiles, partial ones and empty ones; a tensor whose elements are all read by one warp, and one that is read
@@ -108,4 +108,4 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::backward_tensors_mutations

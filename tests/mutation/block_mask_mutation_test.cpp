@@ -1,7 +1,7 @@
 // Mutations of masks within blocks: each must be noticed.
 #include "tests/mutation/template_mutation.h"
 
-namespace jit::testing {
+namespace jit::testing::block_mask_mutations {
 namespace {
 
 // Tiles of several blocks, and blocks that end in the midst of tiles.
@@ -111,4 +111,4 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::block_mask_mutations

@@ -1,7 +1,7 @@
 // Mutations of the mask of drafts: each must be noticed.
 #include "tests/mutation/template_mutation.h"
 
-namespace jit::testing {
+namespace jit::testing::draft_tree_mutations {
 namespace {
 
 // Some tiles of rows lie in one block of bits that are all set, or none, some in two.
@@ -33,4 +33,4 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::draft_tree_mutations

@@ -2,7 +2,7 @@
 #include "tests/mutation/template_mutation.h"
 #include "tests/support/backward_run.h"
 
-namespace jit::testing {
+namespace jit::testing::dropout_mutations {
 namespace {
 
 // Two heads that share keys, several groups on both sides, halves of them, partial tiles.
@@ -56,4 +56,4 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::dropout_mutations

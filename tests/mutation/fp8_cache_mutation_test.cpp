@@ -2,7 +2,7 @@
 // they write must be read, and left alone, in time.
 #include "tests/mutation/template_mutation.h"
 
-namespace jit::testing {
+namespace jit::testing::fp8_cache_mutations {
 namespace {
 
 // More tiles than blocks have at once.
@@ -134,4 +134,4 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::fp8_cache_mutations

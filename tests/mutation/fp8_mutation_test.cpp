@@ -1,7 +1,7 @@
 // Mutations of what only kernels of 8 bits do: each must be noticed.
 #include "tests/mutation/template_mutation.h"
 
-namespace jit::testing {
+namespace jit::testing::fp8_mutations {
 namespace {
 
 constexpr const char* fp8_config =
@@ -371,4 +371,4 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::fp8_mutations

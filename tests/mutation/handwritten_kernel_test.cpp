@@ -24,7 +24,7 @@
 #include "tests/support/float16.h"
 #include "tests/support/ptx_run.h"
 
-namespace jit::testing {
+namespace jit::testing::handwritten_kernel {
 namespace {
 
 using emulator::FindingKind;
@@ -270,4 +270,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const ::testing::TestParamInfo<Mutation>& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::handwritten_kernel

@@ -18,7 +18,7 @@
 #include "tests/support/ptx_run.h"
 #include "tests/support/random_mask_text.h"
 
-namespace jit::testing {
+namespace jit::testing::interval_mask_mutations {
 namespace {
 
 constexpr int texts = 24, tiles = 640;
@@ -117,9 +117,10 @@ struct Mutation {
   const char* name;
   const char* from;
   const char* to;
+  const char* file = "problem/interval.cuh";
 };
 
-class IntervalMaskMutation : public ::testing::TestWithParam<Mutation> {};
+class IntervalMaskMutation : public ProgramMutationTest<Mutation> {};
 
 TEST_P(IntervalMaskMutation, IsCaught) { EXPECT_NE(misjudged(GetParam().from, GetParam().to), ""); }
 
@@ -134,4 +135,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::interval_mask_mutations

@@ -17,7 +17,7 @@
 #include "tests/mutation/interval_program.h"
 #include "tests/support/ptx_run.h"
 
-namespace jit::testing {
+namespace jit::testing::interval_rules_mutations {
 namespace {
 
 constexpr int pairs = 1024;
@@ -246,9 +246,10 @@ struct Mutation {
   const char* name;
   const char* from;
   const char* to;
+  const char* file = "problem/interval.cuh";
 };
 
-class IntervalRuleMutation : public ::testing::TestWithParam<Mutation> {};
+class IntervalRuleMutation : public ProgramMutationTest<Mutation> {};
 
 TEST_P(IntervalRuleMutation, IsCaught) { EXPECT_NE(wrong_rule(GetParam().from, GetParam().to), ""); }
 
@@ -398,4 +399,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::interval_rules_mutations

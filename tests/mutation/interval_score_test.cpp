@@ -19,7 +19,7 @@
 #include "tests/support/random_score_text.h"
 #include "tests/support/seed.h"
 
-namespace jit::testing {
+namespace jit::testing::interval_score {
 namespace {
 
 constexpr int texts = 32, tiles = 256, tokens = 66;
@@ -128,4 +128,4 @@ TEST(IntervalScore, BrokenBoundsAreNoticed) {
 }
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::interval_score

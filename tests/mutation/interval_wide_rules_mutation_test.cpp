@@ -15,7 +15,7 @@
 #include "tests/mutation/interval_program.h"
 #include "tests/support/ptx_run.h"
 
-namespace jit::testing {
+namespace jit::testing::interval_wide_rules_mutations {
 namespace {
 
 constexpr int pairs = 1024;
@@ -138,9 +138,10 @@ struct Mutation {
   const char* name;
   const char* from;
   const char* to;
+  const char* file = "problem/interval.cuh";
 };
 
-class WideIntervalRuleMutation : public ::testing::TestWithParam<Mutation> {};
+class WideIntervalRuleMutation : public ProgramMutationTest<Mutation> {};
 
 TEST_P(WideIntervalRuleMutation, IsCaught) { EXPECT_NE(wrong_rule(GetParam().from, GetParam().to), ""); }
 
@@ -172,4 +173,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::interval_wide_rules_mutations

@@ -21,7 +21,7 @@
 #include "tests/support/ptx_run.h"
 #include "tests/support/random_mask_text.h"
 
-namespace jit::testing {
+namespace jit::testing::mask_parts_mutations {
 namespace {
 
 constexpr int rows = 16;
@@ -180,7 +180,7 @@ struct Mutation {
   const char* file = "steps/score_bits.cuh";
 };
 
-class MaskPartsMutation : public ::testing::TestWithParam<Mutation> {};
+class MaskPartsMutation : public ProgramMutationTest<Mutation> {};
 
 TEST_P(MaskPartsMutation, IsCaught) {
   EXPECT_NE(misjudged(GetParam().file, GetParam().from, GetParam().to), "");
@@ -221,4 +221,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::mask_parts_mutations

@@ -1,7 +1,7 @@
 // Mutations of the kernels whose values are columns of keys: what consumers hand over must come in time, and whole.
 #include "tests/mutation/template_mutation.h"
 
-namespace jit::testing {
+namespace jit::testing::mla_mutations {
 namespace {
 
 // A few more units than blocks, of several tiles.
@@ -124,4 +124,4 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::mla_mutations

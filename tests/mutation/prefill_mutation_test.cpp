@@ -4,7 +4,7 @@
 
 #include "tests/mutation/template_mutation.h"
 
-namespace jit::testing {
+namespace jit::testing::prefill_mutations {
 namespace {
 
 /// Requests of one length, which the kernel does not know: ragged queries over ragged keys or over pages.
@@ -210,4 +210,4 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::prefill_mutations

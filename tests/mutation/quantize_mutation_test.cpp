@@ -2,7 +2,7 @@
 #include "tests/mutation/template_mutation.h"
 #include "tests/support/quantize_run.h"
 
-namespace jit::testing {
+namespace jit::testing::quantize_mutations {
 namespace {
 
 // Several units of several pieces of work, of which some wait for others' means; or scales of blocks, in one look.
@@ -161,4 +161,4 @@ INSTANTIATE_TEST_SUITE_P(Quantiser, QuantiserBlockMutationTest,
                          ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::quantize_mutations

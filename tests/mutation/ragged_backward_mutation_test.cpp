@@ -2,7 +2,7 @@
 #include "tests/mutation/template_mutation.h"
 #include "tests/support/ragged_backward_run.h"
 
-namespace jit::testing {
+namespace jit::testing::ragged_backward_mutations {
 namespace {
 
 // Requests that begin and end anywhere, each with room for more rows, among them some without queries or without keys.
@@ -107,4 +107,4 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::ragged_backward_mutations

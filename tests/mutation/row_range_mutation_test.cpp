@@ -20,7 +20,7 @@
 #include "tests/support/ptx_run.h"
 #include "tests/support/random_mask_text.h"
 
-namespace jit::testing {
+namespace jit::testing::row_range_mutations {
 namespace {
 
 constexpr int most_rows = 80;
@@ -191,7 +191,7 @@ struct Mutation {
   const char* to;
 };
 
-class RowRangeMutation : public ::testing::TestWithParam<Mutation> {};
+class RowRangeMutation : public ProgramMutationTest<Mutation> {};
 
 TEST_P(RowRangeMutation, IsCaught) {
   EXPECT_NE(misjudged(GetParam().file, GetParam().from, GetParam().to), "");
@@ -224,4 +224,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::row_range_mutations

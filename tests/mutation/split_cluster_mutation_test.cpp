@@ -1,7 +1,7 @@
 // Mutations of forward_split_cluster: each must be noticed.
 #include "tests/mutation/template_mutation.h"
 
-namespace jit::testing {
+namespace jit::testing::split_cluster_mutations {
 namespace {
 
 // Several tiles for each warp, rows of two tiles, more clusters than the device holds at a time.
@@ -137,4 +137,4 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::split_cluster_mutations

@@ -1,7 +1,7 @@
 // Mutations of the families whose keys are split over blocks: each must be noticed.
 #include "tests/mutation/template_mutation.h"
 
-namespace jit::testing {
+namespace jit::testing::split_keys_mutations {
 namespace {
 
 // A few more units than blocks, of several tiles: blocks go from one to the next, and share them.
@@ -330,4 +330,4 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::split_keys_mutations

@@ -2,7 +2,7 @@
 #include "tests/mutation/template_mutation.h"
 #include "tests/support/cut_arguments.h"
 
-namespace jit::testing {
+namespace jit::testing::split_spans_mutations {
 namespace {
 
 constexpr const char* split_kv =
@@ -96,4 +96,4 @@ TEST(SplitSpans, MergedTooEarlyAreARace) {
 }
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::split_spans_mutations

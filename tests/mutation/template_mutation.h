@@ -161,7 +161,7 @@ inline void expect_caught(const TemplateMutation& mutation) {
   expect_caught(mutation, noticed(&mutation, mutation.subject));
 }
 
-/// The suites of mutations. Compiling a broken kernel takes seconds, so that a run has an eighth of them. That the text to
+/// The suites of mutations. Compiling a broken kernel takes seconds, so that a run has a twelfth of them. That the text to
 /// change stands in the templates is looked at in each.
 template <class Mutation>
 class MutationTestOf : public ::testing::TestWithParam<Mutation> {
@@ -169,7 +169,7 @@ class MutationTestOf : public ::testing::TestWithParam<Mutation> {
   void SetUp() override {
     const TemplateMutation& mutation = mutation_of(this->GetParam());
     expect_stands_there(mutation);
-    if (!reference::is_in_this_run(std::hash<std::string_view>()(mutation.name), 8))
+    if (!reference::is_in_this_run(std::hash<std::string_view>()(mutation.name), 12))
       GTEST_SKIP() << "this run's seed takes others; JIT_ATTENTION_TEST_ALL=1 takes all";
   }
 

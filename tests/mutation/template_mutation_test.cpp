@@ -2,7 +2,7 @@
 // reference. What is not noticed here, a GPU might hide as well.
 #include "tests/mutation/template_mutation.h"
 
-namespace jit::testing {
+namespace jit::testing::template_mutations {
 namespace {
 
 const Subject mma_sync = {};
@@ -480,4 +480,4 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace jit::testing
+}  // namespace jit::testing::template_mutations

@@ -8,6 +8,8 @@ import pytest
 from exact_attention import exact_attention, random_qkv
 from seeded import paired, some
 
+SHARE = 3  # kernels take long to compile
+
 
 @pytest.mark.parametrize("dims, dtype", paired([(8, 8), (64, 64), (72, 40), (128, 128)], ["bf16", "fp16"]))
 def test_equals_double_precision(rng, place, fetch, dims, dtype):

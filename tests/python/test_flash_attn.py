@@ -15,6 +15,8 @@ import jit_attention as ja
 import jit_attention.flash_attn as fa
 from jit_attention.flash_attn import v3, v4
 
+SHARE = 3  # kernels take long to compile
+
 PROBLEMS = {
     "plain": dict(heads_q=2, heads_kv=2),
     "grouped heads, causal, blind queries": dict(heads_q=4, heads_kv=2, seqlen_q=70, seqlen_kv=45, causal=True),

@@ -9,6 +9,8 @@ import numpy
 import pytest
 from fp8_caches import FP8
 
+SHARE = 2  # kernels take long to compile
+
 
 @pytest.fixture(autouse=True)
 def on_hopper(emulated):

@@ -6,6 +6,8 @@ import pytest
 from request_batches import BF16, boundaries, call, causal, int32, paged, requests
 from seeded import paired, some
 
+SHARE = 3  # kernels take long to compile
+
 
 def random_tree(rng, nodes):
     """bool (nodes, nodes): each node sees itself and its ancestors."""

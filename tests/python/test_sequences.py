@@ -7,6 +7,8 @@ from exact_attention import exact_attention
 from request_batches import BF16, boundaries, call, causal, int32, paged, requests
 from seeded import some
 
+SHARE = 3  # kernels take long to compile
+
 
 @pytest.mark.parametrize("page_size", some([1, 7, 16, 256]))
 def test_pages_of_any_size(rng, place, fetch, page_size):

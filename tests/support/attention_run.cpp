@@ -194,20 +194,35 @@ void for_each_element(const Place& place, const F& f) {
   }
 }
 
+// Codes of 8 bits by what they are worth: magnitudes grow with the code, whose upper bit is the sign.
+class NearestCode {
+ public:
+  explicit NearestCode(DType dtype) {
+    for (std::uint16_t code = 0; std::isfinite(float_from_bits(dtype, code)); ++code)
+      magnitudes_.push_back(float_from_bits(dtype, code));
+  }
+
+  /// The code nearest to `wanted`; of two the smaller.
+  unsigned char operator()(float wanted) const {
+    const float magnitude = std::abs(wanted);
+    auto nearest = std::lower_bound(magnitudes_.begin(), magnitudes_.end() - 1, magnitude);
+    if (nearest != magnitudes_.begin() && magnitude - nearest[-1] <= *nearest - magnitude) --nearest;
+    const auto code = nearest - magnitudes_.begin();
+    return static_cast<unsigned char>(wanted < 0 && code != 0 ? code | 0x80 : code);
+  }
+
+ private:
+  std::vector<float> magnitudes_;
+};
+
 // Elements of 8 bits that are normally distributed once they are multiplied by their scales, which `ratio` heads share.
 void fill_codes(Arena& arena, const Place& place, const Place& scales, int ratio, float amplitude,
                 std::mt19937_64& random) {
   std::normal_distribution<float> normal(0, amplitude);
+  const NearestCode nearest_code(place.dtype);
   for_each_element(place, [&](auto b, auto s, auto h, auto d) {
-    const float wanted = normal(random) / scale_at(arena, scales, b, s, h / ratio, d);
-    int nearest = 0;
-    float least = std::numeric_limits<float>::infinity();
-    for (int code = 0; code < 256; ++code) {
-      const float distance =
-          std::abs(float_from_bits(place.dtype, static_cast<std::uint16_t>(code)) - wanted);
-      if (distance < least) least = distance, nearest = code;
-    }
-    arena.host[place.at(b, s, h, d)] = static_cast<unsigned char>(nearest);
+    arena.host[place.at(b, s, h, d)] =
+        nearest_code(normal(random) / scale_at(arena, scales, b, s, h / ratio, d));
   });
 }
 
