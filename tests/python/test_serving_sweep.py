@@ -229,11 +229,9 @@ def test_random_calls(place, fetch):
     for number in range(count) if only is None else [int(only)]:
         rng = numpy.random.default_rng((SEED, number))
         call = random_call(rng)
-        config = None
-        if rng.integers(2):
-            configs = [x for x in ja.candidate_configs(call.spec, arch)
-                       if not call.needs_copies or str(x).startswith("family=forward_split_kv")]
-            config = configs[int(rng.integers(len(configs)))]
+        configs = [config for config in ja.candidate_configs(call.spec, arch)
+                   if not call.needs_copies or config["family"] == "forward_split_kv"]
+        config = configs[int(rng.integers(len(configs)))] if configs and rng.integers(2) else None
         try:
             compute(call, config, place, fetch)
         except Exception as error:
