@@ -16,6 +16,7 @@ from jit_attention.torch import register_with_transformers  # noqa: E402
 from transformers import masking_utils  # noqa: E402
 
 register_with_transformers()
+from jit_attention.torch import transformers_mask  # noqa: E402
 from jit_attention.torch.transformers_mask import attention_mask_function  # noqa: E402
 
 SIZES = dict(vocab_size=100, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96,
@@ -261,15 +262,25 @@ def test_gradients_err_at_most_twice_as_much_as_those_of_eager(device, architect
 LENGTHS = (9, 1, 14)  # of packed sequences
 
 
-def packed(device, by):
+def packed(device, by, lengths=LENGTHS):
     """Sequences in one batch entry as DataCollatorWithFlattening makes them, and each by itself."""
-    tokens = torch.randint(5, 90, (1, sum(LENGTHS)), device=device)
-    positions = torch.cat([torch.arange(n, device=device) for n in LENGTHS])[None]
+    tokens = torch.randint(5, 90, (1, sum(lengths)), device=device)
+    positions = torch.cat([torch.arange(n, device=device) for n in lengths])[None]
     inputs = dict(input_ids=tokens, position_ids=positions, use_cache=False)
     if by == "lengths":
-        ends = torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0)], dtype=torch.int32, device=device)
-        inputs |= dict(cu_seq_lens_q=ends, cu_seq_lens_k=ends, max_length_q=max(LENGTHS), max_length_k=max(LENGTHS))
-    return inputs, tokens.split(LENGTHS, 1)
+        ends = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device=device)
+        inputs |= dict(cu_seq_lens_q=ends, cu_seq_lens_k=ends, max_length_q=max(lengths), max_length_k=max(lengths))
+    return inputs, tokens.split(lengths, 1)
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral"])
+def test_one_sequence_alone_may_have_lengths(name, device, calls):
+    (ours,) = built(name, device, ours=("jit_attention", torch.bfloat16))
+    inputs, parts = packed(device, "lengths", lengths=(24,))
+    with torch.no_grad():
+        with_lengths, alone = (ours(**given).logits for given in (inputs, dict(input_ids=parts[0])))
+    assert (with_lengths - alone).norm() <= 0.02 * alone.norm()
+    assert len(calls) == 4 and len(set(calls)) == 1
 
 
 @pytest.mark.parametrize("by", ["lengths", "positions"])
@@ -385,28 +396,63 @@ def test_masks_mean_what_transformers_means(pattern, cached, kv_offset, padding,
     torch.testing.assert_close(o, attend(q, kv, dense), atol=0.02, rtol=0.02)
 
 
-@pytest.mark.parametrize("pattern", ["causal", "window"])
-@pytest.mark.parametrize("since_5_18", [False, True])  # versions of Transformers, which join masks in different orders
-def test_packed_sequences_are_known_by_either_order(since_5_18, pattern, device, monkeypatch):
+def joined(each, ids, positions, how):
+    """A pattern and packed sequences, as versions of Transformers join them."""
+    which = masking_utils.packed_sequence_mask_function(ids)
+    if how == "before 5.18":
+        return masking_utils.and_masks(each, which)
+    if not hasattr(masking_utils, "remap_positions_for_packed_sequence"):
+        pytest.skip("this version of Transformers knows no positions within a sequence")
+    of_positions = masking_utils.remap_positions_for_packed_sequence(each, positions)
+    order = (which, of_positions) if how == "from 5.18" else (of_positions, which)
+    return masking_utils.and_masks(*order)
+
+
+@pytest.mark.parametrize("pattern", ["causal", "bidirectional", "window", "both ways"])
+@pytest.mark.parametrize("how", ["before 5.18", "from 5.18", "from 5.24"])
+def test_packed_sequences_are_known_however_they_are_joined(how, pattern, device, monkeypatch):
     lengths = torch.tensor([7, 1, 12], device=device)
     ids = torch.arange(3, device=device).repeat_interleave(lengths).expand(2, 20)
+    positions = torch.cat([torch.arange(n, device=device) for n in lengths]).expand(2, 20)
     each, _ = pattern_function(pattern, device)
-    if not since_5_18:
-        function = masking_utils.and_masks(each, masking_utils.packed_sequence_mask_function(ids))
-    elif hasattr(masking_utils, "packed_sequence_compatibility_function"):
-        positions = torch.cat([torch.arange(n, device=device) for n in lengths]).expand(2, 20)
-        function = masking_utils.packed_sequence_compatibility_function(each, positions, ids)
-    else:
-        pytest.skip("this version of Transformers joins masks in the other order")
-    arguments = dict(batch_size=2, q_length=20, kv_length=20, mask_function=function, device=device)
+    arguments = dict(batch_size=2, q_length=20, kv_length=20, mask_function=joined(each, ids, positions, how),
+                     device=device)  # fmt: skip
     ours = attention_mask_function(**arguments, allow_is_causal_skip=False)
     assert isinstance(ours, integration.AttentionMask)
-    assert ours.of_each == {"causal": ja.mask.causal(), "window": ja.mask.sliding_window(4, 0)}[pattern]
+    window = ja.mask.sliding_window
+    assert ours.of_each == {"causal": ja.mask.causal(), "bidirectional": ja.mask.none(), "window": window(4, 0),
+                            "both ways": window(4, 4)}[pattern]  # fmt: skip
     dense = masking_utils.sdpa_mask(**arguments, allow_is_causal_skip=False)
     q, kv = torch.randn(2, 4, 20, 16, device=device).bfloat16(), torch.randn(2, 2, 20, 16, device=device).bfloat16()
     torch.testing.assert_close(attend(q, kv, ours), attend(q, kv, dense), atol=0.02, rtol=0.02)
     monkeypatch.setattr(masking_utils, "sdpa_mask", lambda **_: "a tensor")
     assert attention_mask_function(**arguments | dict(kv_length=21)) == "a tensor"  # of more keys nothing is known
+
+
+def test_a_tensor_for_a_pattern_that_is_not_known_is_told_once(device, caplog):
+    transformers_mask._tell_of_a_tensor.cache_clear()
+    ids = torch.arange(20, device=device).div(8, rounding_mode="floor").expand(2, 20)
+    chunks, _ = pattern_function("chunks", device)
+    arguments = dict(batch_size=2, q_length=20, kv_length=20, device=device,
+                     mask_function=joined(chunks, ids, ids, "before 5.18"))  # fmt: skip
+    for _ in range(2):
+        tensor = attention_mask_function(**arguments, allow_is_causal_skip=False)
+        assert tensor.shape == (2, 1, 20, 20)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1 and "chunked_overlay" in told[0] and "packed_sequence_mask_function" in told[0]
+    q = torch.randn(1, 2, 20, 16, device=device).bfloat16()
+    with pytest.raises(ja.InvalidArgumentError, match="attention_mask.*return_flash_attn_kwargs=False"):
+        attend(q, q, tensor[:1], cu_seq_lens_q=ENDS, cu_seq_lens_k=ENDS)
+
+
+def test_patterns_that_models_need_as_tensors_are_not_told(device, caplog):
+    transformers_mask._tell_of_a_tensor.cache_clear()
+    window, _ = pattern_function("window", device)
+    arguments = dict(batch_size=2, q_length=20, kv_length=20, mask_function=window, device=device)
+    assert attention_mask_function(**arguments, allow_is_causal_skip=False).shape == (2, 1, 20, 20)
+    either = masking_utils.or_masks(masking_utils.sliding_window_overlay(5), masking_utils.causal_mask_function)
+    either = attention_mask_function(**arguments | dict(mask_function=either, q_length=1, q_offset=19))
+    assert isinstance(either, torch.Tensor) and not caplog.records  # of one query a tensor is a row
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

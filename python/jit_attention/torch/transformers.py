@@ -40,7 +40,7 @@ def register_with_transformers(name="jit_attention", quantized=None):
     For models in bf16 or fp16, or in fp32 under ``torch.autocast``: encoders, decoders and caches of
     keys and values, with padding at any side, sliding windows, softcap, sinks, position biases and fewer KV heads than
     query heads. Causal masks, windows and padding are computed in the kernel, which skips what they leave empty; other
-    masks are tensors, as for "sdpa". Rows of padding that see no token are zero. Packed sequences, one behind another
+    masks are tensors, as for "sdpa", and the log tells of patterns that are not known. Rows of padding that see no token are zero. Packed sequences, one behind another
     in a single batch entry, are known by positions that begin anew or by `cu_seq_lens_q` and `cu_seq_lens_k`, as
     `DataCollatorWithFlattening` makes them.
 
@@ -101,7 +101,8 @@ class AttentionMask:
         mask: a jit_attention.Mask that says all about which keys a query sees.
         tensors: what the mask reads, by name.
         shape: (batch, 1, seqlen_q, seqlen_kv), of the tensor that it stands for.
-        of_each: where `mask` says that sequences are packed, the mask of each by itself; else None.
+        of_each: the mask of each sequence by itself, where `mask` says nothing beside it but which ones are packed;
+            else None.
     """
 
     mask: _mask.Mask
@@ -140,7 +141,7 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
         softcap: of the scores, before masks and biases.
         position_bias: (batch|1, heads_q|1, seqlen_q|1, seqlen_kv), added to the scores.
         cu_seq_lens_q, cu_seq_lens_k: (sequences + 1), where each of the packed sequences begins and ends, both or none.
-            attention_mask is None then, or says by positions that sequences are packed.
+            attention_mask is None then, or a pattern without padding, alone or over packed sequences.
         s_aux: (heads_q), sinks: a score of each head without a value.
         quantized: as `register_with_transformers` has it.
 
@@ -198,8 +199,8 @@ def _packed(query, attention_mask, position_bias, cu_seq_lens_q, cu_seq_lens_k):
     if query.shape[0] != 1:
         _refuse("cu_seq_lens_q", f"is given, and the batch is {query.shape[0]}; packed sequences are one batch entry")
     if attention_mask is not None and getattr(attention_mask, "of_each", None) is None:
-        _refuse("attention_mask", "is given beside cu_seq_lens_q; packed sequences have no padding and no masks of "
-                "their own: give one of the two")
+        _refuse("attention_mask", "is given beside cu_seq_lens_q, and is not only which sequences are packed: leave it "
+                "out, or the lengths (return_flash_attn_kwargs=False of the collator), so that a mask says all")
     if position_bias is not None:
         _refuse("position_bias", "is given beside cu_seq_lens_q; packed sequences have none")
     return dict(cu_seqlens_q=cu_seq_lens_q.to(torch.int32), cu_seqlens_k=cu_seq_lens_k.to(torch.int32))

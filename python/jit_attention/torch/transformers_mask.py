@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import logging
 import types
 
 import torch
@@ -10,6 +12,8 @@ from transformers import masking_utils
 
 from .. import mask as _mask
 from .transformers import AttentionMask
+
+_log = logging.getLogger("jit_attention")
 
 if "q_length" not in inspect.signature(masking_utils.sdpa_mask).parameters:
     raise ImportError("this version of transformers calls mask functions with other arguments")
@@ -44,19 +48,23 @@ def attention_mask_function(batch_size, q_length, kv_length, q_offset=0, kv_offs
     Returns:
         None for a causal or full mask without padding; an AttentionMask for these with padding, for sliding windows and
         for all of these over packed sequences; else what "sdpa" gets, a bool tensor (batch, 1, q_length, kv_length).
+        Where that is because nobody here knows the pattern, the log says so once.
     """
     if isinstance(attention_mask, AttentionMask):
         return attention_mask
     shape = (batch_size, 1, q_length, kv_length)
-    if attention_mask is None and (packed := _packed(mask_function, shape)) is not None:
+    parts = _parts(mask_function)
+    if attention_mask is None and (packed := _packed(parts, shape)) is not None:
         pattern, ids = packed
         mask = _mask.document() if pattern is _ALL else _mask.document() & pattern
         return AttentionMask(mask, {"document_ids_q": ids, "document_ids_kv": ids}, shape, pattern)
     pattern = None
     if allow_is_causal_skip or allow_is_bidirectional_skip:
         aligned = not isinstance(q_offset, torch.Tensor) and q_offset + q_length == kv_offset + kv_length
-        pattern = _pattern(mask_function, aligned)
+        pattern = _pattern(parts, aligned)
     if pattern is None or (attention_mask is not None and attention_mask.dim() != 2):
+        if q_length > 1 and not torch.compiler.is_compiling() and _pattern(parts, aligned=True) is None:
+            _tell_of_a_tensor(" and ".join(getattr(part, "__qualname__", repr(part)) for part in parts))
         return masking_utils.sdpa_mask(
             batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset,
             mask_function=mask_function, attention_mask=attention_mask, allow_is_causal_skip=False, **kwargs)
@@ -67,54 +75,68 @@ def attention_mask_function(batch_size, q_length, kv_length, q_offset=0, kv_offs
         if _must_not_wait() or not is_token.all():
             padded = _PADDING if pattern is _ALL else pattern & _PADDING
             return AttentionMask(padded, _padding_tensors(is_token), shape)
-    return None if pattern is _CAUSAL or pattern is _ALL else AttentionMask(pattern, {}, shape)
+    return None if pattern is _CAUSAL or pattern is _ALL else AttentionMask(pattern, {}, shape, pattern)
 
 
-def _pattern(mask_function, aligned):
-    """The Mask that Transformers' function means, or None where it is none that is known."""
-    if mask_function is masking_utils.bidirectional_mask_function:
+@functools.cache
+def _tell_of_a_tensor(functions):
+    _log.warning("mask_function: is %s, which is not known here; as for 'sdpa' it becomes a tensor (batch, 1, q_length, "
+                 "kv_length) in each forward pass. Known are causal and full masks and sliding windows, with padding or "
+                 "over packed sequences", functions)
+
+
+def _parts(mask_function):
+    """The functions all of which must hold: what Transformers joined is taken apart, in whatever order it did."""
+    if torch.compiler.is_compiling() or not _is_made_by(masking_utils.and_masks, mask_function):
+        return [mask_function]  # the compiler cannot look into functions
+    return [part for joined in _captured(mask_function)["mask_functions"] for part in _parts(joined)]
+
+
+def _pattern(parts, aligned):
+    """The Mask that Transformers' functions mean together, or None where it is none that is known."""
+    if len(parts) == 1 and parts[0] is masking_utils.bidirectional_mask_function:
         return _ALL
     if not aligned:  # the last query does not stand at the last key
         return None
-    if mask_function is masking_utils.causal_mask_function:
-        return _CAUSAL
-    if torch.compiler.is_compiling():  # which cannot look into functions
+    if len(parts) == 1:
+        return _CAUSAL if parts[0] is masking_utils.causal_mask_function else None
+    if len(parts) != 2:
         return None
-    first, *rest = _captured(mask_function).get("mask_functions", (None,))
-    if rest == [masking_utils.causal_mask_function] and _is_made_by(masking_utils.sliding_window_overlay, first):
-        return _mask.sliding_window(_captured(first)["sliding_window"] - 1, 0)
-    if rest == [masking_utils.bidirectional_mask_function] and _is_made_by(
-            masking_utils.sliding_window_bidirectional_overlay, first):
-        size = _captured(first)["sliding_window"]
-        return _mask.sliding_window(size, size)
+    for overlay, base in (parts, reversed(parts)):
+        if base is masking_utils.causal_mask_function and _is_made_by(masking_utils.sliding_window_overlay, overlay, 1):
+            return _mask.sliding_window(_captured(overlay)["sliding_window"] - 1, 0)
+        if base is masking_utils.bidirectional_mask_function and _is_made_by(
+                masking_utils.sliding_window_bidirectional_overlay, overlay, 1):
+            size = _captured(overlay)["sliding_window"]
+            return _mask.sliding_window(size, size)
     return None
 
 
-def _packed(mask_function, shape):
+def _packed(parts, shape):
     """The Mask of each of packed sequences, and to which of them a token belongs, int32 (batch, tokens); or None.
 
-    Transformers joins the two since 5.18 as (sequence, pattern of positions within one), and before as (pattern of
-    positions in the batch entry, sequence). Both say the same: patterns look at differences of positions alone.
+    Beside the sequence, versions of Transformers join a pattern of positions within one (since 5.18) or in the batch
+    entry (before). Both say the same: patterns look at differences of positions alone.
     """
     if torch.compiler.is_compiling():
         return None
-    functions = _captured(mask_function).get("mask_functions", ())
-    if len(functions) != 2:
+    which = [part for part in parts if _is_made_by(masking_utils.packed_sequence_mask_function, part, None)]
+    if len(which) != 1:
         return None
-    which, of_each = functions
-    remap = getattr(masking_utils, "remap_positions_for_packed_sequence", None)
-    if remap is not None and _is_made_by(remap, of_each, None):
-        of_each = _captured(of_each)["mask_function"]
-    else:
-        of_each, which = functions
-    if not _is_made_by(masking_utils.packed_sequence_mask_function, which):
-        return None
-    ids = _captured(which)["packed_sequence_mask"]
+    of_each = [one for part in parts if part is not which[0] for one in _parts(_of_positions_in_entry(part))]
+    ids = _captured(which[0])["packed_sequence_mask"]
     pattern = _pattern(of_each, aligned=True)
     batch, _, seqlen_q, seqlen_kv = shape
     if pattern is None or seqlen_q != seqlen_kv or ids.shape != (batch, seqlen_q):
         return None
     return pattern, ids.to(torch.int32)
+
+
+def _of_positions_in_entry(function):
+    """What a pattern of positions within a sequence was made of; other functions as they are."""
+    remap = getattr(masking_utils, "remap_positions_for_packed_sequence", None)
+    is_remapped = remap is not None and _is_made_by(remap, function, None, None)
+    return _captured(function)["mask_function"] if is_remapped else function
 
 
 def _captured(function):
@@ -124,8 +146,9 @@ def _captured(function):
     return dict(zip(function.__code__.co_freevars, (cell.cell_contents for cell in function.__closure__ or ())))
 
 
-def _is_made_by(factory, function, *others):
-    return getattr(function, "__code__", None) is factory(1, *others).__code__
+def _is_made_by(factory, function, *arguments):
+    """Whether `factory` returned the function; it is called with arguments that only have to be taken."""
+    return getattr(function, "__code__", None) is factory(*arguments).__code__
 
 
 def _must_not_wait():
