@@ -137,6 +137,13 @@ def test_compiled(make, ragged, scales):
     assert all(torch.equal(a, b) for a, b in zip(compiled, eager))
 
 
+def test_autocast_converts(make, emulated):
+    q, k, v = (make(1, 8, 2, 32, dtype=torch.float32) for _ in "qkv")
+    with torch.autocast("cpu" if emulated else "cuda", dtype=torch.bfloat16):
+        o = jt.quantized_attention(q, k, v)
+    assert torch.equal(o, jt.quantized_attention(*(x.bfloat16() for x in (q, k, v))))
+
+
 def test_zeros_and_nothing(make):
     zeros = torch.zeros_like(make(1, 8, 2, 32))
     assert (jt.quantized_attention(zeros, zeros, zeros, center_values=True) == 0).all()

@@ -363,6 +363,46 @@ def test_parameters_are_served_where_no_gradient_is_wanted(make, mode, compiled)
     assert not o.requires_grad and torch.equal(o, expected)
 
 
+@pytest.mark.parametrize("dtypes, compiled", [("fp32", False), ("fp32", True), ("fp32 and bf16", False),
+                                              ("bf16", False)])
+def test_autocast_converts_as_for_torchs_own_attention(make, emulated, dtypes, compiled):
+    q, k, v = random_qkv(make, head_dim_v=16)
+    if dtypes != "bf16":
+        q, v = q.float(), v.float()
+    k = k.float() if dtypes == "fp32" else k
+    q, k, v = map(parameter, (q, k, v))
+    device = "cpu" if emulated else "cuda"
+
+    def compute(q, k, v):
+        with torch.autocast(device, dtype=torch.float16):
+            return jt.attention(q, k, v, mask=ja.mask.causal())
+
+    o = (torch.compile(compute, fullgraph=True) if compiled else compute)(q, k, v)
+    with torch.autocast(device, dtype=torch.float16):
+        rows = (x.transpose(1, 2) for x in (q, k, v))
+        assert o.dtype == torch.nn.functional.scaled_dot_product_attention(*rows, enable_gqa=True).dtype
+    halves = [parameter(x.detach().half()) for x in (q, k, v)]
+    expected = jt.attention(*halves, mask=ja.mask.causal())
+    assert torch.equal(o, expected)
+    do = make(*o.shape, dtype=torch.float16)
+    with torch.autocast(device, dtype=torch.float16):  # which says nothing to the backward pass
+        gradients = torch.autograd.grad(o, (q, k, v), do)
+    assert [x.dtype for x in gradients] == [x.dtype for x in (q, k, v)]
+    for ours, right in zip(gradients, torch.autograd.grad(expected, halves, do), strict=True):
+        torch.testing.assert_close(ours, right.to(ours.dtype), atol=2e-3, rtol=2e-3)  # sums in another order
+
+
+def test_autocast_leaves_fp8_and_double_precision_alone(make, emulated):
+    q, k, v = random_qkv(make, head_dim_v=16)
+    q, k, v = (x.to(torch.float8_e4m3fn) for x in (q, k, v))
+    expected = jt.attention(q, k, v)
+    with torch.autocast("cpu" if emulated else "cuda", dtype=torch.float16):
+        o = jt.attention(q, k, v)
+        with pytest.raises(ja.InvalidArgumentError, match="q: has float64"):
+            jt.attention(*(x.double() for x in (q, k, v)))
+    assert torch.equal(o, expected)
+
+
 def test_errors_of_the_library_arrive(make):
     q, k, v = random_qkv(make)
     with pytest.raises(ja.InvalidArgumentError, match="heads"):

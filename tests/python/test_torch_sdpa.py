@@ -132,12 +132,21 @@ def test_compiled(make, dynamic):
         assert torch.equal(compiled(q, k, v, is_causal=True), scaled_dot_product_attention(q, k, v, is_causal=True))
 
 
-def test_autocast_converts(make, emulated):
-    q, k, v = random_qkv(make, dtype=torch.float32)
-    with torch.autocast("cpu" if emulated else "cuda", dtype=torch.bfloat16):
-        o = scaled_dot_product_attention(q, k, v)
-        assert o.dtype == torch_sdpa(q, k, v).dtype
-    assert torch.equal(o, scaled_dot_product_attention(q.bfloat16(), k.bfloat16(), v.bfloat16()))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
+def test_autocast_converts(make, emulated, given, dtype):
+    q, k, v = (x.requires_grad_() for x in random_qkv(make, dtype=given))
+    attn_mask, do = make(33, 47), make(2, 4, 33, 16, dtype=dtype)
+    with torch.autocast("cpu" if emulated else "cuda", dtype=dtype):
+        o = scaled_dot_product_attention(q, k, v, attn_mask)
+        assert o.dtype == torch_sdpa(q, k, v, attn_mask).dtype
+    converted = [x.detach().to(dtype).requires_grad_() for x in (q, k, v)]
+    expected = scaled_dot_product_attention(*converted, attn_mask.to(dtype))
+    assert torch.equal(o, expected)
+    gradients = torch.autograd.grad(o, (q, k, v), do)
+    assert [x.dtype for x in gradients] == [given] * 3
+    for ours, right in zip(gradients, torch.autograd.grad(expected, converted, do), strict=True):
+        torch.testing.assert_close(ours, right.to(given), atol=0.01, rtol=0.01)  # sums in another order
 
 
 def test_empty(make):

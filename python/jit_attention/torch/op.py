@@ -22,8 +22,8 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
               tuning=None, cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, page_table=None,
               cache_leftpad=None, sinks=None, num_splits=0, zero_padding=False, split_keys=0,
               k_descale=None, v_descale=None, kv_dtype=None, descale_per=None, head_dim_v=None, q_descale=None,
-              v_mean=None, lse_shift=None, out_dtype=None,
-              dropout_p=0, rng_state=None, deterministic=False, block_mask=None):
+              v_mean=None, lse_shift=None, out_dtype=None, dropout_p=0, rng_state=None,
+              deterministic=False, block_mask=None):
     """`jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients for q, k and v, for sinks, and
     for what scores read.
 
@@ -38,12 +38,14 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
 
     Args:
         q, k, v: tensors of one dtype, bf16 or fp16; k and v, or all three, may be of fp8, without gradients, as with no
-            v.
+            v. Under ``torch.autocast`` those of fp32 and 16 bits are converted to its dtype, as for PyTorch's own
+            attention, and gradients come in the dtypes that were given.
         mask, score, softmax_scale, return_lse, layout, tensors, tuning, cu_seqlens_q, cu_seqlens_k, seqused_q,
             seqused_k, page_table, cache_leftpad, sinks, num_splits, zero_padding, split_keys, k_descale, v_descale,
             kv_dtype, descale_per, head_dim_v, q_descale, v_mean, lse_shift, out_dtype: as those of
-            `jit_attention.attention`. What it has beside them (out, dtype, stream) an operator has not: its result is new, on torch's current stream. With
-            ``seqused_q``, rows of the result that are no query's hold anything unless ``zero_padding`` is set.
+            `jit_attention.attention`. What it has beside them (out, dtype, stream) an operator has not: its result is
+            new, on torch's current stream. With ``seqused_q``, rows of the result that are no query's hold anything
+            unless ``zero_padding`` is set.
         dropout_p: the rate of dropout, as that of `jit_attention.attention`.
         rng_state: int64 (2), seed and offset of its random numbers; None: drawn from torch's default generator of q's
             device. So a CUDA graph drops other probabilities at each replay, and what a checkpoint computes again drops
@@ -68,11 +70,12 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
                      kv_dtype=kv_dtype, descale_per=descale_per, head_dim_v=head_dim_v, q_descale=q_descale,
                      v_mean=v_mean, lse_shift=lse_shift,
                      out_dtype=None if out_dtype is None else _functor.element_type(out_dtype))
+    tensors = tensors or {}
+    q, k, v = autocast(q, k, v)
     if dropout_p != 0:  # only then is a rate part of what is compiled
         if rng_state is None:
             rng_state = torch.randint(2**63 - 1, (2,), dtype=torch.int64, device=q.device)
         sequences.update(dropout_p=dropout_p, rng_state=rng_state)
-    tensors = tensors or {}
     read = *tensors.values(), *getattr(block_mask, "read", {}).values()
     if torch.compiler.is_compiling() or type(q) is not torch.Tensor or _wants_gradient(q, k, v, sinks, *read):
         return _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,
@@ -80,6 +83,21 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
     return _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
                       layout=layout, tensors=tensors, tuning=tuning,
                       block_mask=_block_mask.for_eager_call(block_mask, mask, tensors, q, layout), **sequences)
+
+
+#: What autocast converts; not fp8, whose numbers mean something beside their scales alone, and, as in torch, not fp64.
+_CONVERTED = torch.float32, torch.bfloat16, torch.float16
+
+
+def autocast(*tensors):
+    """The tensors as `torch.autocast` would hand them to PyTorch's own attention; as they are where it is off."""
+    if not torch._C._is_any_autocast_enabled():  # the quicker question
+        return tensors
+    device = tensors[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(x.to(dtype) if x is not None and x.dtype in _CONVERTED else x for x in tensors)
 
 
 def _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,

@@ -11,7 +11,7 @@ from torch import library
 
 from ..errors import InvalidArgumentError
 from ..quantize import quantize_qkv
-from .op import attention
+from .op import attention, autocast
 
 _TYPES = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 _SCALES = ("head", "token", "block")
@@ -57,12 +57,13 @@ def quantized_attention(
         softmax_scale, score, sinks, return_lse, layout, options: as those of `jit_attention.torch.attention`.
 
     Returns:
-        o of q's dtype, or (o, lse), as `jit_attention.torch.attention` does.
+        o of q's dtype, under ``torch.autocast`` of that one's, or (o, lse), as `jit_attention.torch.attention` does.
 
     Raises:
         InvalidArgumentError: an argument cannot be served; names it.
         Error: what `jit_attention.torch.attention` raises.
     """
+    q, k, v = autocast(q, k, v)
     _check(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, score, layout, options)
     if v_along_sequence and q.dim() != 4:
         _refuse("v_along_sequence", "must be False beside cu_seqlens_q: attention reads such values of one length alone")

@@ -9,7 +9,7 @@ import torch
 from .. import mask as _mask
 from .. import score as _score
 from ..errors import InvalidArgumentError
-from .op import attention
+from .op import attention, autocast
 
 _CAUSAL = _mask.causal("top_left")
 _BIAS = {
@@ -30,8 +30,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     −1e9 gives NaN where a row's first keys, a hundred or more, all have it.
 
     Args:
-        query: (..., heads_q, seqlen_q, head_dim), bf16 or fp16, with none or more batch dimensions; fp32 under
-            ``torch.autocast``, which converts it. Two dimensions are (seqlen_q, head_dim).
+        query: (..., heads_q, seqlen_q, head_dim), bf16 or fp16, with none or more batch dimensions; under
+            ``torch.autocast``, which converts it to its dtype, fp32, too. Two dimensions are (seqlen_q, head_dim).
         key: (..., heads_kv, seqlen_kv, head_dim), of query's dtype; batch dimensions of size 1 broadcast.
         value: (..., heads_kv, seqlen_kv, head_dim_v), of query's dtype.
         attn_mask: broadcasts to (..., heads_q, seqlen_q, seqlen_kv). bool: True is kept; fp32 or query's dtype: added
@@ -51,8 +51,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     """
     if attn_mask is not None and is_causal:
         _refuse("attn_mask", "is given together with is_causal=True; put the causal part into attn_mask, or pass one")
-    if query.dtype not in _BIAS or query.dtype == torch.float32 or not query.dtype == key.dtype == value.dtype:
-        query, key, value = _autocast(query, key, value)
+    query, key, value = _in_16_bits(query, key, value)
     _check_heads(query, key, value, enable_gqa)
     batch = query.shape[:-3]
     if query.dim() != 4 or key.dim() != 4 or value.dim() != 4 or not batch == key.shape[:-3] == value.shape[:-3]:
@@ -64,6 +63,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
     tensors = score = None
     if attn_mask is not None:
+        if attn_mask.dtype != torch.float32:  # which may stay as precise as it is
+            (attn_mask,) = autocast(attn_mask)
         bias = _bias_of(attn_mask, query, key.shape[2], batch)
         tensors, score = {"bias": bias}, _BIAS[bias.dtype]
     mask = _CAUSAL if is_causal else None
@@ -80,14 +81,14 @@ def _refuse(argument, message):
     raise InvalidArgumentError(f"{argument}: {message}", "arguments", argument)
 
 
-def _autocast(*tensors):
-    """The tensors as autocast would hand them to torch's own function; refuses where it is off."""
-    device = tensors[0].device.type
-    if torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) in (torch.bfloat16, torch.float16):
-        return tuple(tensor.to(torch.get_autocast_dtype(device)) for tensor in tensors)
-    dtypes = ", ".join(str(tensor.dtype) for tensor in tensors)
-    _refuse("query", f"query, key and value are {dtypes}; they must be all bf16 or all fp16: convert them, or the "
-            "whole model, with .to(torch.bfloat16), or compute under torch.autocast")
+def _in_16_bits(*tensors):
+    """The tensors, in the dtype of autocast where that is on; refuses other than all bf16 or all fp16."""
+    tensors = autocast(*tensors)
+    dtypes = [tensor.dtype for tensor in tensors]
+    if dtypes[0] not in (torch.bfloat16, torch.float16) or len(set(dtypes)) > 1:
+        _refuse("query", f"query, key and value are {', '.join(map(str, dtypes))}; they must be all bf16 or all fp16: "
+                "convert them, or the whole model, with .to(torch.bfloat16), or compute under torch.autocast")
+    return tensors
 
 
 def _check_heads(query, key, value, enable_gqa):

@@ -12,7 +12,7 @@ from .. import mask as _mask
 from .. import score as _score
 from .op import attention
 from .quantized import quantized_attention
-from .sdpa import _BIAS, _autocast, _bias_of, _refuse
+from .sdpa import _BIAS, _bias_of, _in_16_bits, _refuse
 
 _CAUSAL = _mask.causal()
 
@@ -40,9 +40,9 @@ def register_with_transformers(name="jit_attention", quantized=None):
     For models in bf16 or fp16, or in fp32 under ``torch.autocast``: encoders, decoders and caches of
     keys and values, with padding at any side, sliding windows, softcap, sinks, position biases and fewer KV heads than
     query heads. Causal masks, windows and padding are computed in the kernel, which skips what they leave empty; other
-    masks are tensors, as for "sdpa", and the log tells of patterns that are not known. Rows of padding that see no token are zero. Packed sequences, one behind another
-    in a single batch entry, are known by positions that begin anew or by `cu_seq_lens_q` and `cu_seq_lens_k`, as
-    `DataCollatorWithFlattening` makes them.
+    masks are tensors, as for "sdpa", and the log tells of patterns that are not known. Rows of padding that see no
+    token are zero. Packed sequences, one behind another in a single batch entry, are known by positions that begin anew
+    or by `cu_seq_lens_q` and `cu_seq_lens_k`, as `DataCollatorWithFlattening` makes them.
 
     Args:
         name: under which the implementation is registered; again under the same name the last one holds.
@@ -152,8 +152,7 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
     """
     _check(kwargs)
     packed = _packed(query, attention_mask, position_bias, cu_seq_lens_q, cu_seq_lens_k)
-    if query.dtype not in (torch.bfloat16, torch.float16) or not query.dtype == key.dtype == value.dtype:
-        query, key, value = _autocast(query, key, value)
+    query, key, value = _in_16_bits(query, key, value)
 
     tensors = {}
     if isinstance(attention_mask, AttentionMask) and packed:

@@ -80,9 +80,9 @@ def attention_mask_function(batch_size, q_length, kv_length, q_offset=0, kv_offs
 
 @functools.cache
 def _tell_of_a_tensor(functions):
-    _log.warning("mask_function: is %s, which is not known here; as for 'sdpa' it becomes a tensor (batch, 1, q_length, "
-                 "kv_length) in each forward pass. Known are causal and full masks and sliding windows, with padding or "
-                 "over packed sequences", functions)
+    _log.warning("mask_function: is %s, which is not known here: as for 'sdpa' it becomes a tensor (batch, 1, q_length, "
+                 "kv_length) in each forward pass. Known are causal and full masks and sliding windows, with padding "
+                 "or over packed sequences", functions)
 
 
 def _parts(mask_function):
