@@ -50,6 +50,37 @@ def test_random_numbers_are_those_of_torchs_generator(make):
     assert torch.equal(jt.attention(q, k, v, dropout_p=0.0), jt.attention(q, k, v))
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("wants_gradient", [False, True])
+def test_the_state_that_was_drawn_repeats_a_call(make, wants_gradient, compiled):
+    q, k, v = (x.requires_grad_(wants_gradient) for x in inputs(make))
+
+    def compute(q, k, v):
+        return jt.attention(q, k, v, return_lse=True, dropout_p=RATE, return_rng_state=True)
+
+    o, lse, state = (torch.compile(compute, fullgraph=True) if compiled else compute)(q, k, v)
+    assert state.dtype == torch.int64 and state.shape == (2,) and state.device == q.device
+    dropout = dict(dropout_p=RATE, rng_state=state)
+    again, same = jt.attention(q, k, v, return_rng_state=True, **dropout)
+    assert torch.equal(again, o) and same is state
+    if wants_gradient:
+        do = make(*o.shape, dtype=q.dtype)
+        gradients = torch.autograd.grad(o, (q, k, v), do)
+        given = (x.detach() for x in (do, q, k, v, o, lse))
+        by_hand = ja.attention_backward(*given, deterministic=True, **dropout)
+        for ours, right in zip(by_hand, gradients, strict=True):
+            torch.testing.assert_close(ours, right, atol=2e-3, rtol=2e-3)  # sums in another order
+
+
+def test_without_dropout_there_is_no_state(make):
+    q, k, v = (x.detach() for x in inputs(make))
+    o, state = jt.attention(q, k, v, dropout_p=0.0, rng_state=rng_state(q), return_rng_state=True)
+    assert state is None and torch.equal(o, jt.attention(q, k, v))
+    o, lse, state = jt.attention(q, k, v, return_lse=True, return_rng_state=True)
+    assert state is None
+    ja.attention_backward(torch.ones_like(o), q, k, v, o, lse, dropout_p=0.0, rng_state=state)
+
+
 def test_what_a_checkpoint_computes_again_has_equal_bits(make):
     q, k, v = inputs(make)
     do = make(2, 19, 4, 16, dtype=q.dtype)

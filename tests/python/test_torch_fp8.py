@@ -165,6 +165,7 @@ def test_zeros_and_nothing(make):
         ({"q_descale": 1}, "q_descale", "has no place here"),
         ({"requires_grad": True}, "q", "there are no gradients of fp8"),
         ({"kind": torch.float32}, "q", "must be torch.bfloat16"),
+        ({"return_rng_state": True}, "return_rng_state", "there is no dropout"),
     ],
 )
 def test_refusals(make, options, argument, words):

@@ -22,7 +22,7 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
               tuning=None, cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, page_table=None,
               cache_leftpad=None, sinks=None, num_splits=0, zero_padding=False, split_keys=0,
               k_descale=None, v_descale=None, kv_dtype=None, descale_per=None, head_dim_v=None, q_descale=None,
-              v_mean=None, lse_shift=None, out_dtype=None, dropout_p=0, rng_state=None,
+              v_mean=None, lse_shift=None, out_dtype=None, dropout_p=0, rng_state=None, return_rng_state=False,
               deterministic=False, block_mask=None):
     """`jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients for q, k and v, for sinks, and
     for what scores read.
@@ -50,13 +50,16 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
         rng_state: int64 (2), seed and offset of its random numbers; None: drawn from torch's default generator of q's
             device. So a CUDA graph drops other probabilities at each replay, and what a checkpoint computes again drops
             the same ones.
+        return_rng_state: whether to return the rng_state that was used, behind o and lse.
         deterministic: whether equal inputs give bit-identical gradients; the result does always.
         block_mask: a `jit_attention.BlockMask`, checked as by `jit_attention.attention`; or FlexAttention's, with
             `mask` in place of its ``mask_mod``. Tables of the latter are made in each call: where many calls have
             it, give all of them one ``jit_attention.BlockMask.from_torch(...)``.
 
     Returns:
-        o, contiguous, of q's dtype or out_dtype, or (o, lse), as `jit_attention.attention` does.
+        o, contiguous, of q's dtype or out_dtype, or (o, lse), as `jit_attention.attention` does. With return_rng_state
+        (o, rng_state) or (o, lse, rng_state): what repeats the call and goes to `jit_attention.attention_backward`;
+        None where dropout_p is 0.
 
     Raises:
         InvalidArgumentError: a gradient is wanted that there is none of: with paged keys or cache_leftpad, of one of
@@ -72,17 +75,23 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
                      out_dtype=None if out_dtype is None else _functor.element_type(out_dtype))
     tensors = tensors or {}
     q, k, v = autocast(q, k, v)
-    if dropout_p != 0:  # only then is a rate part of what is compiled
+    if dropout_p == 0:  # else a rate is part of what is compiled
+        rng_state = None
+    else:
         if rng_state is None:
             rng_state = torch.randint(2**63 - 1, (2,), dtype=torch.int64, device=q.device)
         sequences.update(dropout_p=dropout_p, rng_state=rng_state)
     read = *tensors.values(), *getattr(block_mask, "read", {}).values()
     if torch.compiler.is_compiling() or type(q) is not torch.Tensor or _wants_gradient(q, k, v, sinks, *read):
-        return _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,
-                                 deterministic, block_mask)
-    return _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
-                      layout=layout, tensors=tensors, tuning=tuning,
-                      block_mask=_block_mask.for_eager_call(block_mask, mask, tensors, q, layout), **sequences)
+        result = _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,
+                                   deterministic, block_mask)
+    else:
+        result = _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
+                            layout=layout, tensors=tensors, tuning=tuning,
+                            block_mask=_block_mask.for_eager_call(block_mask, mask, tensors, q, layout), **sequences)
+    if not return_rng_state:
+        return result
+    return (*result, rng_state) if return_lse else (result, rng_state)
 
 
 #: What autocast converts; not fp8, whose numbers mean something beside their scales alone, and, as in torch, not fp64.

@@ -37,7 +37,7 @@ def quantized_attention(
     layout="BSHD",
     **options,
 ):
-    """`jit_attention.torch.attention` of bf16 or fp16 tensors, computed in fp8.
+    """`jit_attention.torch.attention` of bf16 or fp16 tensors, computed in fp8, without dropout.
 
     Args:
         q, k, v: (batch, seqlen, heads, head_dim), without gradients; or ragged, (tokens, heads, head_dim), with cu_seqlens_q
@@ -181,6 +181,8 @@ def _check(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, sco
         _refuse("rotation_seed", f"is {rotation_seed}; it must be from 0 to 2^63 - 1")
     if center_keys and score is not None:
         _refuse("center_keys", "must be False with a score: it would see scores without k's mean")
+    if options.get("return_rng_state"):
+        _refuse("return_rng_state", "must be False: there is no dropout with fp8")
     for name in (
         "q_descale",
         "k_descale",
