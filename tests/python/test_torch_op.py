@@ -403,6 +403,34 @@ def test_autocast_leaves_fp8_and_double_precision_alone(make, emulated):
     assert torch.equal(o, expected)
 
 
+TRANSFORMS = {
+    "vmap": (lambda q, k, v: torch.vmap(jt.attention)(q[None], k[None], v[None]), "q"),
+    "vmap of keys": (lambda q, k, v: torch.vmap(lambda k: jt.attention(q, k, v))(k[None]), "k"),
+    "vmap of a bias": (
+        lambda q, k, v: torch.vmap(
+            lambda bias: jt.attention(q, k, v, score=ja.score.bias("bf16"), tensors={"bias": bias})
+        )(k.new_zeros(2, 1, 1, 1, 45)),
+        "bias",
+    ),
+    "grad": (lambda q, k, v: torch.func.grad(lambda q: jt.attention(q, k, v).sum())(q), "q"),
+    "jvp": (lambda q, k, v: torch.func.jvp(lambda q: jt.attention(q, k, v), (q,), (q,)), "q"),
+}
+
+
+@pytest.mark.parametrize("case", TRANSFORMS)
+def test_transforms_of_torch_are_refused_by_name(make, case):
+    transform, name = TRANSFORMS[case]
+    with pytest.raises(ja.InvalidArgumentError, match="give a batch.*torch.autograd.grad") as refused:
+        transform(*random_qkv(make))
+    assert refused.value.field == name
+
+
+def test_tensors_from_outside_of_a_transform_are_served(make):
+    q, k, v = random_qkv(make)
+    sums = torch.vmap(lambda x: jt.attention(q, k, v).sum() + x)(torch.arange(3.0, device=q.device))
+    assert sums.shape == (3,)
+
+
 def test_errors_of_the_library_arrive(make):
     q, k, v = random_qkv(make)
     with pytest.raises(ja.InvalidArgumentError, match="heads"):

@@ -63,7 +63,8 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
 
     Raises:
         InvalidArgumentError: a gradient is wanted that there is none of: with paged keys or cache_leftpad, of one of
-            `tensors` that only the mask reads, of a gradient. Compute under torch.no_grad(), or give detach().
+            `tensors` that only the mask reads, of a gradient. Compute under torch.no_grad(), or give detach(). Or the
+            call is inside of torch.vmap, torch.func.grad or the like.
         Error: what `jit_attention.attention` raises. Compiled without graph breaks, the compiler wraps all of these in
             an error of its own.
     """
@@ -74,6 +75,8 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
                      v_mean=v_mean, lse_shift=lse_shift,
                      out_dtype=None if out_dtype is None else _functor.element_type(out_dtype))
     tensors = tensors or {}
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        _refuse_transforms(q=q, k=k, v=v, sinks=sinks, **tensors)
     q, k, v = autocast(q, k, v)
     if dropout_p == 0:  # else a rate is part of what is compiled
         rng_state = None
@@ -107,6 +110,16 @@ def autocast(*tensors):
         return tensors
     dtype = torch.get_autocast_dtype(device)
     return tuple(x.to(dtype) if x is not None and x.dtype in _CONVERTED else x for x in tensors)
+
+
+def _refuse_transforms(**tensors):
+    """Raises where one of these is what torch.vmap, torch.func.grad or the like put in a tensor's place."""
+    for name, tensor in tensors.items():
+        if isinstance(tensor, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            raise InvalidArgumentError(f"{name}: is inside of torch.vmap or a transform of torch.func, which have no "
+                                       "rule for this operator: give a batch in place of torch.vmap, and use "
+                                       "backward() or torch.autograd.grad in place of torch.func.grad", "arguments",
+                                       name)
 
 
 def _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,
