@@ -126,7 +126,8 @@ def test_names_that_transformers_would_not_know():
 
 
 REFUSED = {
-    "no cache": (dict(), "cache.*attn_implementation='jit_attention'"),
+    "no cache": (dict(), "cu_seq_lens_q.*attn_implementation='jit_attention'"),
+    "batch": (dict(query=torch.zeros(2, 1, 8, 16), cu_seq_lens_q=torch.tensor([0, 8])), "query.*batch of 2.*of 1"),
     "weights": (dict(cache=object(), output_attentions=True), "output_attentions.*paged.eager"),
     "mask": (dict(cache=object(), attention_mask=torch.ones(1)), "attention_mask.*leave it out"),
     "dropout": (dict(cache=object(), dropout=0.1), "dropout.*eval"),
@@ -137,4 +138,5 @@ REFUSED = {
 def test_what_is_refused(case, device):
     keywords, message = REFUSED[case]
     with pytest.raises(ja.InvalidArgumentError, match=message):
-        integration.paged_attention_function(None, None, None, None, **dict(attention_mask=None) | keywords)
+        given = dict.fromkeys(("query", "key", "value", "attention_mask")) | keywords
+        integration.paged_attention_function(None, **given)

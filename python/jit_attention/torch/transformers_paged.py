@@ -24,7 +24,7 @@ def register_continuous_batching(name="jit_flash_attention_3"):
 
     Continuous batching takes implementations from outside only under names that it knows for flash-attention's, and
     asks a module for the functions behind such a name. So this adds the name to those of which that module knows the
-    functions: `_lazy_imports` of `transformers.modeling_flash_attention_utils` (5.23 was used).
+    functions: `_lazy_imports` of `transformers.modeling_flash_attention_utils` (5.23 and 5.24 were used).
 
     Args:
         name: under which it is registered; again under the same name changes nothing.
@@ -44,8 +44,8 @@ def register_continuous_batching(name="jit_flash_attention_3"):
         known = flash._lazy_imports
         _ = flash._pad_input, flash._unpad_input
     except (ImportError, AttributeError) as error:
-        raise ImportError("register_continuous_batching needs transformers 5.23: "
-                          "pip install 'transformers==5.23.*'") from error
+        raise ImportError("register_continuous_batching needs transformers 5.23 or 5.24: "
+                          "pip install 'transformers==5.24.*'") from error
     names = getattr(known, "names_of_jit_attention", None)
     if names is None:
         names, others = set(), known
@@ -75,25 +75,26 @@ def paged_attention_function(module, query, key, value, attention_mask, scaling=
     """The attention of one layer in a step of continuous batching, as `transformers.AttentionInterface` calls it.
 
     Args:
-        module: the layer; its `layer_idx` says which part of the cache is its own.
+        module: the layer; its `layer_idx` says which part of `cache` is its own.
         query: (1, heads_q, tokens, head_dim), bf16 or fp16, the tokens of all requests one behind another.
-        key, value: (1, heads_kv, tokens, head_dim), of these tokens.
+        key, value: (1, heads_kv, tokens, head_dim), of these tokens; without `cache` and a table of pages, of all
+            tokens of the requests.
         attention_mask: None.
         scaling: of query · key; None: 1/sqrt(head_dim).
         sliding_window: number of keys that a query sees, its own included.
         softcap: of the scores.
         s_aux: (heads_q), sinks.
-        cache: transformers' PagedAttentionCache.
+        cache: transformers' PagedAttentionCache, which is asked for keys; None since 5.24, whose models ask it.
         dropout: 0.
-        kwargs: what the cache reads, `cu_seq_lens_q` and `cu_seq_lens_k` among it.
+        kwargs: what the cache reads or has written, `cu_seq_lens_q` and `cu_seq_lens_k` among it.
 
     Returns:
         (1, tokens, heads_q, head_dim_v), contiguous, and None for the weights.
 
-    Raises InvalidArgumentError without a cache, for fp32, attention weights, masks and dropout.
+    Raises InvalidArgumentError outside of continuous batching, for fp32, attention weights, masks and dropout.
     """
-    if cache is None:
-        _refuse("cache", "is missing; this implementation is for continuous batching: use "
+    if cache is None and kwargs.get("cu_seq_lens_q") is None:
+        _refuse("cu_seq_lens_q", "is missing; this implementation is for continuous batching: use "
                 "attn_implementation='jit_attention' for other calls")
     if kwargs.get("output_attentions"):
         _refuse("output_attentions", "is set, but no weights are formed here; use attn_implementation='paged|eager'")
@@ -101,11 +102,15 @@ def paged_attention_function(module, query, key, value, attention_mask, scaling=
         _refuse("attention_mask", "is given; requests of continuous batching have lengths and no masks: leave it out")
     if dropout:
         _refuse("dropout", f"is {dropout}; there is none of paged keys: call eval() of the model")
-    keys, values = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=kwargs)
+    if query.shape[0] != 1:
+        _refuse("query", f"has a batch of {query.shape[0]}; the requests of continuous batching are one behind another "
+                "in a batch of 1: use attn_implementation='jit_attention' for other calls")
+    if cache is not None:
+        key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=kwargs)
     mask = _mask.causal() if sliding_window is None else _mask.sliding_window(sliding_window - 1, 0)
     problem = dict(mask=mask, score=None if softcap is None else _score.softcap(softcap), softmax_scale=scaling,
                    sinks=None if s_aux is None else s_aux.float())
-    q, k, v = (x[0].transpose(0, 1) for x in (query, keys, values))
+    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     ends_q, ends_k = (kwargs[f"cu_seq_lens_{side}"].to(torch.int32) for side in "qk")
     if kwargs.get("block_table") is None:
         o = attention(q, k, v, cu_seqlens_q=ends_q, cu_seqlens_k=ends_k, **problem)
