@@ -320,6 +320,7 @@ REFUSED = {
     "head mask": (dict(head_mask=torch.ones(4)), "head_mask"),
     "weights": (dict(output_attentions=True), "output_attentions.*eager"),
     "packed by half": (dict(cu_seq_lens_q=torch.zeros(2)), "cu_seq_lens_k.*give both"),
+    "packed with dropout": (dict(cu_seq_lens_q=ENDS, cu_seq_lens_k=ENDS, dropout=0.1), "dropout.*0.1.*kwargs=False"),
     "packed with a bias": (dict(cu_seq_lens_q=ENDS, cu_seq_lens_k=ENDS, position_bias=ENDS), "position_bias.*packed"),
 }
 
