@@ -3,6 +3,7 @@
 import jit_attention as ja
 import numpy
 import pytest
+from append_tokens import Tokens, angles_at, exact_rows, poisoned, random_table
 from request_batches import BF16, Requests, boundaries, causal, int32, paged
 from seeded import some
 
@@ -47,6 +48,41 @@ def test_deepseek(rng, place, fetch, heads):
     arrays = paged(rng, batch, 64) | {"cu_seqlens_q": boundaries(batch.lengths_q)}
     o = call(place, batch, arrays, mask=ja.mask.causal())
     batch.check(fetch(o), keep=causal)
+
+
+def test_latents_that_append_stored(rng, place, fetch):
+    """The part that is rotated is k, the rest is v, of views of one cache."""
+    tokens, latent, rotated = Tokens(rng), 384, 64
+    heads = 8
+    cache = place(poisoned((tokens.pages, tokens.page_size, 1, latent + rotated), BF16))
+    keys = [rng.standard_normal((n + past, 1, latent + rotated)).astype(BF16)
+            for n, past in zip(tokens.lengths, tokens.past)]
+    q = rng.standard_normal((tokens.count, heads, latent + rotated)).astype(BF16)
+    table = random_table(rng, rotated)
+    at = numpy.arange(max(map(len, keys)))
+
+    def turned(x, positions):
+        part = exact_rows(x[..., latent:], angles=angles_at(table, positions), interleaved=True)
+        return numpy.concatenate([x[..., :latent], part.astype(BF16)], -1)
+
+    def store(rows, positions, slots, **queries):
+        ja.append(place(rows[..., latent:]), place(rows[..., :latent]), cache[..., latent:], cache[..., :latent],
+                  slot_mapping=place(slots), cos_sin=place(table), positions=place(positions),
+                  rotary_interleaved=True, **queries)
+
+    for b, past in enumerate(tokens.past):  # what was there before
+        slots = tokens.table[b, at[:past] // tokens.page_size] * tokens.page_size + at[:past] % tokens.page_size
+        store(keys[b][:past], at[:past].astype(numpy.int64), slots.astype(numpy.int64))
+    new = numpy.concatenate([x[past:] for x, past in zip(keys, tokens.past)])
+    turned_q = place(q.copy())
+    store(new, tokens.positions, tokens.slots, q=turned_q[..., latent:])
+    numpy.testing.assert_allclose(fetch(turned_q), turned(q, tokens.positions).astype(float), rtol=2**-7, atol=1e-3)
+
+    o = ja.attention(turned_q, cache, None, head_dim_v=latent, page_table=place(tokens.table), mask=ja.mask.causal(),
+                     seqused_k=place(tokens.seqused), cu_seqlens_q=place(tokens.cu_seqlens))
+    asked = numpy.split(fetch(turned_q).astype(BF16), tokens.cu_seqlens[1:-1])
+    keys = [turned(x, at[: len(x)]) for x in keys]
+    Requests(asked, keys, [x[..., :latent] for x in keys]).check(fetch(o), keep=causal)
 
 
 def test_prefill_beside_decoding(rng, place, fetch):
