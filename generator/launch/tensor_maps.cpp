@@ -193,7 +193,7 @@ void check_mappable(const Operand& operand) {
           "{}: its kernel reads it by TMA, which needs rows aligned to {} bytes and "
           "positive strides below 2^40 bytes; it starts at {} and has strides {}, {}, {} along batch, "
           "seqlen, heads. Give no config, or one with family=forward_mma_sync, or with "
-          "family=forward_split_kv where sequences are not dense",
+          "family=forward_split_kv copies=cp_async where sequences are not dense",
           operand.name, tma_alignment, operand.data, operand.strides.batch, operand.strides.seq,
           operand.strides.head));
 }
@@ -202,7 +202,7 @@ void check_pages_without_pad(const AttentionParams& params) {
   if (params.sequences.page_table == nullptr || params.sequences.cache_leftpad == nullptr) return;
   throw Error(ErrorCode::invalid_argument, "launch", "cache_leftpad",
               "cache_leftpad: a kernel that reads pages by TMA begins with the first row of a page. Give "
-              "no config, or one with family=forward_split_kv");
+              "no config, or one with family=forward_split_kv copies=cp_async");
 }
 
 }  // namespace

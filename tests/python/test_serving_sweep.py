@@ -230,7 +230,7 @@ def test_random_calls(place, fetch):
         rng = numpy.random.default_rng((SEED, number))
         call = random_call(rng)
         configs = [config for config in ja.candidate_configs(call.spec, arch)
-                   if not call.needs_copies or config["family"] == "forward_split_kv"]
+                   if not call.needs_copies or config.get("copies") == "cp_async"]
         config = configs[int(rng.integers(len(configs)))] if configs and rng.integers(2) else None
         try:
             compute(call, config, place, fetch)
