@@ -26,7 +26,7 @@ class KeyLoader {
       : params_(params), memory_(memory), smem_(smem), rings_(smem), parts_(bytes, smem) {}
 
   /// Walks through the block's share of the work. Each tile of keys is followed by the values of the one before, from
-  /// one part to the next: scores are computed first.
+  /// one part to the next: scores are computed first. A part without keys comes behind them.
   __device__ __forceinline__ void run(Work<Config>& work) {
     for_each_part<Config>(params_, work, [&](const Note<Config>& note, UnitTiles<Config>& tiles) {
       load_tiles(work.unit, note, tiles);
@@ -41,7 +41,10 @@ class KeyLoader {
   __device__ __forceinline__ void load_tiles(const Unit& unit, const Note<Config>& note,
                                              UnitTiles<Config>& tiles) {
     parts_.put(note);  // queries are longer on their way than keys
-    if (!tiles.has(0)) return note_of_keys(key_note_none);
+    if (!tiles.has(0)) {
+      load_values();  // without them nobody comes to this part, to make room for what follows
+      return note_of_keys(key_note_none);
+    }
     RowPlace box = box_place<Traits>(params_, unit, tiles.key(0));
     while (tiles.has(0)) {
       load_k(box, note_of(tiles));

@@ -3,6 +3,7 @@
 import jit_attention as ja
 import numpy
 import pytest
+from fp8_caches import cached
 from exact_attention import exact_attention
 from request_batches import BF16, boundaries, call, causal, int32, paged, requests
 from seeded import some
@@ -143,6 +144,40 @@ def test_splits(rng, place, fetch, num_splits):
     arrays = paged(rng, batch, 16) | {"cu_seqlens_q": boundaries(batch.lengths_q)}
     o = call(place, numpy.concatenate(batch.q), arrays, num_splits=num_splits)
     batch.check(fetch(o))
+
+
+@pytest.mark.parametrize("kv_dtype", [None, "fp8_e4m3"])
+@pytest.mark.parametrize(
+    "config",
+    some(
+        [
+            "family=forward_split_kv",
+            "family=forward_split_kv copies=tma row_warps=1 key_warps=2 tile_kv=64",
+            "family=forward_split_cluster",
+            "family=forward_split_wgmma tile_rows=64 tile_kv=32 stages=1",
+            "family=forward_split_wgmma tile_rows=64 tile_kv=32 stages=3",
+            "family=forward_wgmma tile_q=64 tile_kv=64 direct_o=true",
+        ]
+    ),
+)
+def test_tiles_without_keys_between_others(rng, place, fetch, config, kv_dtype):
+    """Queries before the first key, and requests without any: blocks have several of them, one after another."""
+    lengths_q, lengths_k = [1, 300, 1, 1, 1, 200, 1], [70, 20, 5, 0, 40, 30, 64]
+    batch = cached(rng, lengths_q, lengths_k, "fp8_e4m3", "none")
+    arrays = {name: numpy.concatenate(codes) for name, codes in batch.codes.items()}
+    if kv_dtype is None:
+        arrays = {name: codes.astype(BF16) for name, codes in arrays.items()}
+    elif "wgmma" in config:  # the cluster and forward_split_kv read what is stored
+        config += " stages_stored=1" + " converter_warps=4" * config.startswith("family=forward_wgmma")
+    spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, sequences_q="ragged", sequences_kv="ragged",
+                            kv_dtype=kv_dtype, mask=ja.mask.causal())
+    if config != "family=forward_split_kv" and ja.devices()[0].arch != "sm_90a":
+        pytest.skip("kernels of sm_90a")
+    arrays |= {"cu_seqlens_q": boundaries(lengths_q), "cu_seqlens_k": boundaries(lengths_k)}
+    arrays = {name: place(array) for name, array in arrays.items()}
+    q, k, v = place(numpy.concatenate(batch.q)), arrays.pop("k"), arrays.pop("v")
+    o, lse = ja.prepare(spec, config=config)(q, k, v, return_lse=True, num_splits=2, **arrays)
+    batch.check(fetch(o), fetch(lse), keep=causal)
 
 
 def test_wild_values_on_the_device_read_and_write_nothing_else(rng, place, fetch):
