@@ -114,6 +114,17 @@ struct QuantizeArguments {
   TensorView q_positions = {};
   TensorView k_positions = {};  ///< the same: (batch, seqlen_kv)
 
+  /// Which rows belong to a sequence, int32, dense, read on the device alone; all do unless one is given. Of ragged q
+  /// sequence b has rows cu_seqlens_q[b] to cu_seqlens_q[b + 1], of others it is batch entry b; of these the first
+  /// seqused_q[b] ones where that is given, beside cu_seqlens_q where q is ragged. Numbers are cut to the room that there
+  /// is. Other rows are not read and take no part in scales and means; what would be made of them (elements, a scale of
+  /// its own, a shift) stays what it was, but for v_out along the sequence, which becomes 0. Of no rows a mean is 0, and
+  /// a scale 1.
+  TensorView cu_seqlens_q = {};  ///< (batch + 1)
+  TensorView cu_seqlens_k = {};  ///< the same of k and v, of as many sequences
+  TensorView seqused_q = {};     ///< (batch)
+  TensorView seqused_k = {};
+
   /// With rotate: which columns change their signs, bits of Philox4x32-10 with this key, of counters 0 and 1.
   std::uint64_t rotation_seed = 0;
 };

@@ -8,6 +8,7 @@
 #include "base/row_pieces.cuh"
 #include "quantize/hadamard.cuh"
 #include "quantize/plan.cuh"
+#include "quantize/sequences.cuh"
 #include "quantize/work.cuh"
 
 namespace jit {
@@ -30,7 +31,12 @@ class QuantizeRows {
         batch_(work.unit / params.heads_kv),
         kv_head_(work.unit % params.heads_kv),
         head_(kv_head_ * own().heads + work.item % own().heads),
-        first_(work.item / own().heads * quantize_chunk(share) + place(0)) {}
+        first_(work.item / own().heads * quantize_chunk(share) + place(0)) {
+    const SequenceRows sequence_rows = sequences();
+#pragma unroll
+    for (int step = 0; step < quantize_steps; ++step)
+      has_row_ |= static_cast<unsigned>(sequence_rows.has(token(step))) << step;
+  }
 
   __device__ __forceinline__ const QuantizeTensor& own() const { return Plan::of(params_); }
   __device__ __forceinline__ int lane() const { return lane_; }
@@ -44,7 +50,9 @@ class QuantizeRows {
     const int first = static_cast<int>(threadIdx.x) / share.lanes;
     return (Plan::is_along_sequence ? first * quantize_steps : first) + step * rows_apart;
   }
-  __device__ __forceinline__ bool has_row(int step) const { return token(step) < own().seqlen; }
+  /// Whether it belongs to a sequence.
+  __device__ __forceinline__ bool has_row(int step) const { return (has_row_ >> step & 1) != 0; }
+  __device__ __forceinline__ SequenceRows sequences() const { return {own(), batch_}; }
 
   __device__ __forceinline__ void load() {
 #pragma unroll
@@ -114,6 +122,7 @@ class QuantizeRows {
 
   const QuantizeParams& params_;
   int lane_, batch_, kv_head_, head_, first_;
+  unsigned has_row_ = 0;  // a bit for each step
   unsigned words_[quantize_steps][share.turns][(piece_bytes + 3) / 4] = {};
 };
 

@@ -108,7 +108,7 @@ __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, ten
   __syncthreads();
   float* const means = own.results + static_cast<long long>(unit) * 2 * columns;
   float* const factors = means + columns;
-  const long long count = static_cast<long long>(own.seqlen) * own.heads;
+  const long long count = Plan::is_centred ? static_cast<long long>(rows.sequences().count()) * own.heads : 0;
   const auto mean_of = [&](int column) {
     return Plan::is_centred && count > 0 ? __fdiv_rn(shared[column], static_cast<float>(count)) : 0.0f;
   };

@@ -202,6 +202,70 @@ TEST_F(QuantizeTest, ValuesAlongTheSequence) {
   expect_right({.spec = odd, .seqlen_kv = 133, .layout = {.row_elements = 3, .first = 1}});
 }
 
+// Lengths of batch entries: some, none, all, and numbers that are cut. All kinds of scales; several pieces of work for a
+// head, of which some have no row of a sequence.
+TEST_F(QuantizeTest, RowsBehindSequences) {
+  const CurrentDevice current(0);
+  const SequencesCase queries{.seqused = {5, 0, -3, 90}}, keys{.seqused = {70, 999, 0, 3}};
+  for (const QuantizedScales scales : {token, head, block, given}) {
+    const bool along = scales == head || scales == given;
+    expect_right({.spec = {.head_dim = 128,
+                           .head_dim_v = 64,
+                           .scales = scales,
+                           .value_scales = scales == token   ? channel
+                                           : scales == given ? given
+                                                             : head,
+                           .rotate = !along,
+                           .center_keys = true,
+                           .center_values = scales != token,
+                           .v_along_sequence = along},
+                  .batch = 4,
+                  .seqlen_q = 70,
+                  .seqlen_kv = 140,
+                  .heads_q = 2,
+                  .heads_kv = 1,
+                  .offset = 2,
+                  .queries = queries,
+                  .keys = keys});
+  }
+  expect_right({.spec = {.head_dim = 64, .norm = true, .rotary_dim = 32},
+                .seqlen_q = 20,
+                .queries = {.seqused = {20, 7}},
+                .keys = {.seqused = {33, 1}}});
+}
+
+// Ragged rows before the first sequence, behind the last one, and behind a length; sequences of no rows; and boundaries
+// that are cut.
+TEST_F(QuantizeTest, RowsBetweenRaggedSequences) {
+  const CurrentDevice current(0);
+  const SequencesCase queries{.cu_seqlens = {1, 1, 9, 40, 60}}, keys{.cu_seqlens = {-7, 30, 30, 100, 999}};
+  SequencesCase used_queries = queries, used_keys = keys;
+  used_queries.seqused = {4, 6, 99, 0}, used_keys.seqused = {11, 2, 40, 3};
+  used_keys.cu_seqlens = {3, 30, 30, 100, 120};
+  for (const QuantizedScales scales : {token, head, block}) {
+    QuantizeCase problem{.spec = {.head_dim = 128,
+                                  .head_dim_v = 64,
+                                  .scales = scales,
+                                  .value_scales = scales == block ? channel : head,
+                                  .center_keys = true,
+                                  .center_values = true,
+                                  .v_along_sequence = scales == head},
+                         .batch = 0,
+                         .seqlen_q = 70,
+                         .seqlen_kv = 140,
+                         .offset = 2,
+                         .queries = queries,
+                         .keys = keys};
+    expect_right(problem);
+    problem.queries = used_queries, problem.keys = used_keys;
+    expect_right(problem);
+  }
+  expect_right({.spec = {.head_dim = 64, .rotary_dim = 64},
+                .batch = 0,
+                .seqlen_q = 20,
+                .keys = {.cu_seqlens = {0, 40}}});
+}
+
 TEST_F(QuantizeTest, NothingOrLittleToDo) {
   const CurrentDevice current(0);
   for (const bool center : {false, true}) {
@@ -291,7 +355,8 @@ TEST_F(QuantizeTest, EqualInputsGiveEqualBits) {
 TEST_F(QuantizeTest, GraphsReplayOnOtherNumbers) {
   const CurrentDevice current(0);
   const QuantizeCase problem{.spec = {.head_dim = 64, .center_keys = true, .center_values = true},
-                             .offset = 2};
+                             .offset = 2,
+                             .keys = {.seqused = {33, 70}}};
   QuantizeRun run(problem, reference::test_seed());
   const QuantizeQkv kernel = quantize_qkv(problem.spec, context());
   const TestStream stream;

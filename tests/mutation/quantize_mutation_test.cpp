@@ -36,6 +36,20 @@ QuantizeCase along_sequence() {
           .heads_kv = 1};
 }
 
+// Rows of a sequence and others in one piece of work, and pieces that have none.
+QuantizeCase sequences() {
+  return {
+      .spec = {.head_dim = 64, .scales = QuantizedScales::head, .center_keys = true, .center_values = true},
+      .batch = 0,
+      .seqlen_q = 40,
+      .seqlen_kv = 1200,
+      .heads_q = 2,
+      .heads_kv = 1,
+      .offset = 3,
+      .queries = {.cu_seqlens = {2, 20, 20, 30}},
+      .keys = {.cu_seqlens = {1, 20, 20, 300}, .seqused = {9, 3, 270}}};
+}
+
 std::string noticed_of_quantiser(const TemplateMutation* mutation, const QuantizeCase& problem) {
   const MutatedTemplates templates(mutation);
   Settings settings = shared_cache_settings();
@@ -55,6 +69,7 @@ TEST(Quantiser, IsRightUnmutated) {
   EXPECT_EQ(noticed_of_quantiser(nullptr, two_looks()), "");
   EXPECT_EQ(noticed_of_quantiser(nullptr, blocks()), "");
   EXPECT_EQ(noticed_of_quantiser(nullptr, along_sequence()), "");
+  EXPECT_EQ(noticed_of_quantiser(nullptr, sequences()), "");
 }
 
 constexpr const char* kernel = "quantize/kernel.cuh";
@@ -140,6 +155,28 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{
             "RunsOfAllLanesInOnePlace", turned, "(at ^ lane % runs)", "(lane % runs)", {"data race"}},
         TemplateMutation{"TheLastRunIsLost", turned, "token + i < own.seqlen", "false"}),
+    ::testing::PrintToStringParamName());
+
+// Of rows that belong to no sequence.
+class QuantiserSequencesMutationTest : public MutationTest {};
+
+TEST_P(QuantiserSequencesMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_quantiser(&GetParam(), sequences()));
+}
+
+constexpr const char* rows_of_sequences = "quantize/sequences.cuh";
+
+INSTANTIATE_TEST_SUITE_P(
+    Quantiser, QuantiserSequencesMutationTest,
+    ::testing::Values(
+        TemplateMutation{
+            "RowsBeforeTheFirstSequence", rows_of_sequences, "sequence >= 0 && ", "", {"out of bounds"}},
+        TemplateMutation{"LengthsAreNotRead", rows_of_sequences, "own_.seqused != nullptr", "false"},
+        TemplateMutation{"TheSequenceBefore", rows_of_sequences, "return before - 1", "return before - 2"},
+        TemplateMutation{"ASequenceBeginsLate", rows_of_sequences, "(middle) <= token", "(middle) < token"},
+        TemplateMutation{"RowsOfOneLaneAreCounted", rows_of_sequences, "offset = warp_size / 2; offset > 0",
+                         "offset = 0; offset > 0"},
+        TemplateMutation{"MeansOverAllRows", statistics, "rows.sequences().count()", "own.seqlen"}),
     ::testing::PrintToStringParamName());
 
 // Of scales of blocks of rows.

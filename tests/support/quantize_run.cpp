@@ -34,16 +34,38 @@ bool changes_sign(int column) {
   return (drawn.words[word % 4] >> column % 32 & 1) != 0;
 }
 
+DeviceTensor int32_tensor(const std::vector<int>& values) {
+  DeviceTensor tensor(DType::int32, {static_cast<std::int64_t>(values.size())});
+  tensor.fill([&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
+  tensor.upload();
+  return tensor;
+}
+
 }  // namespace
+
+bool SequencesCase::has(int batch, int token) const {
+  const auto is_used = [&](int sequence, int place) {
+    return place >= 0 && (seqused.empty() || place < seqused[static_cast<std::size_t>(sequence)]);
+  };
+  if (cu_seqlens.empty()) return is_used(batch, token);
+  for (std::size_t i = 0; i + 1 < cu_seqlens.size(); ++i) {
+    if (token < cu_seqlens[i + 1] && is_used(static_cast<int>(i), token - cu_seqlens[i])) return true;
+  }
+  return false;
+}
 
 std::string to_string(const QuantizeCase& problem) {
   const QuantizeSpec& spec = problem.spec;
   return fmt::format(
-      "{} to {} d{}/{} scales {}/{}{}{}{}{}, batch {}, {} x {} queries, {} x {} keys", to_string(spec.dtype),
-      to_string(spec.out_dtype), spec.head_dim, spec.value_head_dim(), static_cast<int>(spec.scales),
-      static_cast<int>(spec.value_scales), spec.rotate ? " rotated" : "", spec.center_keys ? " k-mean" : "",
-      spec.center_values ? " v-mean" : "", spec.v_along_sequence ? " v along the sequence" : "",
-      problem.batch, problem.heads_q, problem.seqlen_q, problem.heads_kv, problem.seqlen_kv);
+      "{} to {} d{}/{} scales {}/{}{}{}{}{}, batch {}, {} x {} queries, {} x {} keys, boundaries [{}] and "
+      "[{}], lengths [{}] and [{}]",
+      to_string(spec.dtype), to_string(spec.out_dtype), spec.head_dim, spec.value_head_dim(),
+      static_cast<int>(spec.scales), static_cast<int>(spec.value_scales), spec.rotate ? " rotated" : "",
+      spec.center_keys ? " k-mean" : "", spec.center_values ? " v-mean" : "",
+      spec.v_along_sequence ? " v along the sequence" : "", problem.batch, problem.heads_q, problem.seqlen_q,
+      problem.heads_kv, problem.seqlen_kv, fmt::join(problem.queries.cu_seqlens, ", "),
+      fmt::join(problem.keys.cu_seqlens, ", "), fmt::join(problem.queries.seqused, ", "),
+      fmt::join(problem.keys.seqused, ", "));
 }
 
 QuantizeRun::Index QuantizeRun::at(int batch, std::initializer_list<std::int64_t> rest) const {
@@ -102,7 +124,11 @@ QuantizeRun::QuantizeRun(const QuantizeCase& problem, std::uint64_t seed)
       k_weight_(problem.spec.norm_dtype, {problem.spec.head_dim}),
       table_(problem.spec.cos_sin_dtype, {max_pos, std::max(2, problem.spec.rotary_dim)}),
       q_positions_(DType::int64, at(problem.batch, {problem.seqlen_q})),
-      k_positions_(DType::int64, at(problem.batch, {problem.seqlen_kv})) {
+      k_positions_(DType::int64, at(problem.batch, {problem.seqlen_kv})),
+      cu_seqlens_q_(int32_tensor(problem.queries.cu_seqlens)),
+      cu_seqlens_k_(int32_tensor(problem.keys.cu_seqlens)),
+      seqused_q_(int32_tensor(problem.queries.seqused)),
+      seqused_k_(int32_tensor(problem.keys.seqused)) {
   const QuantizeSpec& spec = problem_.spec;
   QuantizeArguments& a = arguments_;
   a.q = q_.view(), a.k = k_.view(), a.v = v_.view();
@@ -113,6 +139,12 @@ QuantizeRun::QuantizeRun(const QuantizeCase& problem, std::uint64_t seed)
   if (spec.rotary_dim != 0) {
     a.cos_sin = table_.view();
     if (problem_.has_positions) a.q_positions = q_positions_.view(), a.k_positions = k_positions_.view();
+  }
+  for (const auto& [view, tensor] : {std::pair{&a.cu_seqlens_q, &cu_seqlens_q_},
+                                     {&a.cu_seqlens_k, &cu_seqlens_k_},
+                                     {&a.seqused_q, &seqused_q_},
+                                     {&a.seqused_k, &seqused_k_}}) {
+    if (tensor->count() > 0) *view = tensor->view();
   }
   written_ = {&q_out_, &k_out_, &v_out_};
   if (spec.scales != QuantizedScales::given) written_.insert(written_.end(), {&q_scale_, &k_scale_});
@@ -131,9 +163,17 @@ QuantizeRun::QuantizeRun(const QuantizeCase& problem, std::uint64_t seed)
 void QuantizeRun::fill() {
   std::normal_distribution<double> normal;
   std::uniform_real_distribution<double> scale(0.01, 0.03);
-  const auto draw = [&](DeviceTensor& tensor, double offset) {
-    const std::int64_t columns = tensor.view().shape[tensor.view().rank - 1];
+  const auto draw = [&](DeviceTensor& tensor, double offset, const SequencesCase& sequences = {}) {
+    const TensorView& view = tensor.view();
+    const std::int64_t columns = view.shape[view.rank - 1];
     tensor.fill([&](std::int64_t flat) {
+      if (sequences != SequencesCase()) {
+        const std::vector<std::int64_t> at = tensor.index(flat);
+        const auto token = static_cast<int>(at[at.size() - 3]);
+        // NaN would spoil a mean, and a large number a scale.
+        if (!sequences.has(view.rank == 4 ? static_cast<int>(at[0]) : 0, token))
+          return token % 2 == 0 ? std::nan("") : 3e4;
+      }
       const double of_column = offset * std::cos(static_cast<double>(flat % columns));
       return normal(random_) * (random_() % 50 == 0 ? 1 + problem_.outliers : 1) + of_column;
     });
@@ -158,9 +198,9 @@ void QuantizeRun::fill() {
     });
     positions->upload();
   }
-  draw(q_, 0);
-  draw(k_, problem_.offset);
-  draw(v_, problem_.offset);
+  draw(q_, 0, problem_.queries);
+  draw(k_, problem_.offset, problem_.keys);
+  draw(v_, problem_.offset, problem_.keys);
   for (DeviceTensor* tensor : {&q_scale_, &k_scale_, &v_scale_}) {
     tensor->fill([&](std::int64_t) { return scale(random_); });
     tensor->upload();
@@ -200,9 +240,13 @@ QuantizeRun::Rows QuantizeRun::wanted(const DeviceTensor& source, int seqlen, in
   for (int b = 0; b < batches(); ++b) {
     for (int token = 0; token < seqlen; ++token) {
       for (int head = 0; head < heads; ++head) {
+        const bool is_query = &source == &q_;
+        if (!(is_query ? problem_.queries : problem_.keys).has(b, token)) {
+          rows.insert(rows.end(), static_cast<std::size_t>(columns), std::nan(""));
+          continue;
+        }
         std::vector<double> row;
         for (int c = 0; c < columns; ++c) row.push_back(source.get(at(b, {token, head, c})));
-        const bool is_query = &source == &q_;
         if (&source != &v_)
           embed(row, is_query ? q_weight_ : k_weight_,
                 static_cast<std::int64_t>((is_query ? q_positions_ : k_positions_).get(at(b, {token}))));
@@ -226,7 +270,8 @@ QuantizeRun::Rows QuantizeRun::wanted(const DeviceTensor& source, int seqlen, in
 }
 
 std::string QuantizeRun::check_rows(const char* name, const Rows& rows, const DeviceTensor& made,
-                                    const DeviceTensor& scale, QuantizedScales kind, int seqlen, int heads,
+                                    const DeviceTensor& scale, QuantizedScales kind,
+                                    const SequencesCase& sequences, int seqlen, int heads,
                                     int columns) const {
   const DType dtype = problem_.spec.out_dtype;
   const int ratio = heads / std::max(1, problem_.heads_kv);
@@ -244,6 +289,11 @@ std::string QuantizeRun::check_rows(const char* name, const Rows& rows, const De
           const double by = scale.get(place);
           const double wanted = std::clamp(value(token, head, c) / by, -largest_of(dtype), largest_of(dtype));
           const double got = made.get(at(b, {token, head, c}));
+          if (problem_.spec.v_along_sequence && &made == &v_out_ && !sequences.has(b, token)) {
+            if (got == 0) continue;
+            return fmt::format("{} of batch {}, token {}, head {}, column {} is {}, should be 0", name, b,
+                               token, head, c, got);
+          }
           if (std::isnan(value(token, head, c))) {
             if (std::isnan(got)) continue;
             return fmt::format("{} of batch {}, token {}, head {}, column {} is {}, should be NaN", name, b,
@@ -282,7 +332,10 @@ std::string QuantizeRun::check_rows(const char* name, const Rows& rows, const De
                                      : kind == QuantizedScales::channel ? at(b, {group, column})
                                                                         : at(b, {group}));
         const double expected = largest[i] > 0 ? largest[i] / largest_of(dtype) : 1;
-        if (!is_near(got, expected, expected + (largest[i] > 0 ? 0.1 / largest_of(dtype) : 0)))
+        const bool is_untouched = kind == QuantizedScales::token && !sequences.has(b, first_token);
+        if (is_untouched && std::isnan(got)) continue;
+        if (is_untouched ||
+            !is_near(got, expected, expected + (largest[i] > 0 ? 0.1 / largest_of(dtype) : 0)))
           return fmt::format("the scale of {}, batch {}, group {}, column {} is {}, should be {}", name, b,
                              group, i, got, expected);
       }
@@ -307,8 +360,13 @@ std::string QuantizeRun::check() {
       for (std::size_t i = 0; i < line; ++i) {
         double* const first = rows.data() + static_cast<std::size_t>(b) * tokens * line + i;
         double sum = 0;
-        for (std::size_t token = 0; token < tokens; ++token) sum += first[token * line];
-        means.push_back(tokens > 0 ? sum / static_cast<double>(tokens) : 0);
+        int count = 0;
+        for (std::size_t token = 0; token < tokens; ++token) {
+          if (!p.keys.has(b, static_cast<int>(token))) continue;
+          sum += first[token * line];
+          ++count;
+        }
+        means.push_back(count > 0 ? sum / count : 0);
         for (std::size_t token = 0; token < tokens; ++token) first[token * line] -= means.back();
         const auto head = static_cast<std::int64_t>(i) / columns, c = static_cast<std::int64_t>(i) % columns;
         if (made != nullptr && !is_near(made->get(at(b, {head, c})), means.back(), 1 + std::abs(p.offset)))
@@ -333,7 +391,7 @@ std::string QuantizeRun::check() {
             sum += term, magnitude += std::abs(term);
           }
           const double got = shift_.get(at(b, {head, token}));
-          if (!is_near(got, sum, magnitude))
+          if (!p.queries.has(b, token) ? !std::isnan(got) : !is_near(got, sum, magnitude))
             wrong = fmt::format("lse_shift of batch {}, token {}, head {} is {}, should be {}", b, token,
                                 head, got, sum);
         }
@@ -342,11 +400,11 @@ std::string QuantizeRun::check() {
   }
   if (spec.center_values) center("v", v, spec.value_head_dim(), &v_mean_);
   if (!wrong.empty()) return wrong;
-  wrong = check_rows("q", q, q_out_, q_scale_, spec.scales, p.seqlen_q, p.heads_q, spec.head_dim);
+  wrong = check_rows("q", q, q_out_, q_scale_, spec.scales, p.queries, p.seqlen_q, p.heads_q, spec.head_dim);
   if (wrong.empty())
-    wrong = check_rows("k", k, k_out_, k_scale_, spec.scales, p.seqlen_kv, p.heads_kv, spec.head_dim);
+    wrong = check_rows("k", k, k_out_, k_scale_, spec.scales, p.keys, p.seqlen_kv, p.heads_kv, spec.head_dim);
   if (wrong.empty())
-    wrong = check_rows("v", v, v_out_, v_scale_, spec.value_scales, p.seqlen_kv, p.heads_kv,
+    wrong = check_rows("v", v, v_out_, v_scale_, spec.value_scales, p.keys, p.seqlen_kv, p.heads_kv,
                        spec.value_head_dim());
   return wrong;
 }

@@ -11,6 +11,15 @@
 
 namespace jit::testing {
 
+/// Which rows of a tensor are of a sequence, as a call has it.
+struct SequencesCase {
+  std::vector<int> cu_seqlens = {};  ///< of ragged rows; empty: not given
+  std::vector<int> seqused = {};     ///< the same
+
+  bool has(int batch, int token) const;
+  bool operator==(const SequencesCase&) const = default;
+};
+
 struct QuantizeCase {
   QuantizeSpec spec = {};
   int batch = 2;  ///< 0: ragged, one batch entry
@@ -23,6 +32,8 @@ struct QuantizeCase {
   bool has_positions = true;  ///< with rotary_dim: given, some of them none of the table's
   double offset = 0;          ///< of k and v, another one for each column
   bool with_shift = true;     ///< lse_shift and k_mean are asked for, where k is centred
+  SequencesCase queries = {};
+  SequencesCase keys = {};
 };
 
 /// "bf16 d64, …": for messages.
@@ -54,15 +65,17 @@ class QuantizeRun {
   /// Rows in double precision as they are to be rounded, but for a mean.
   /// RMS norm, then rotary embedding, of a row of q or k.
   void embed(std::vector<double>& row, const DeviceTensor& weight, std::int64_t position) const;
+  /// NaN in rows of no sequence, as poison is.
   Rows wanted(const DeviceTensor& source, int seqlen, int heads, int columns, bool is_rotated) const;
   std::string check_rows(const char* name, const Rows& rows, const DeviceTensor& made,
-                         const DeviceTensor& scale, QuantizedScales kind, int seqlen, int heads,
-                         int columns) const;
+                         const DeviceTensor& scale, QuantizedScales kind, const SequencesCase& sequences,
+                         int seqlen, int heads, int columns) const;
 
   QuantizeCase problem_;
   std::mt19937_64 random_;
   DeviceTensor q_, k_, v_, q_out_, k_out_, v_out_, q_scale_, k_scale_, v_scale_, k_mean_, v_mean_, shift_,
-      q_weight_, k_weight_, table_, q_positions_, k_positions_;
+      q_weight_, k_weight_, table_, q_positions_, k_positions_, cu_seqlens_q_, cu_seqlens_k_, seqused_q_,
+      seqused_k_;
   std::vector<DeviceTensor*> written_;
   QuantizeArguments arguments_;
 };

@@ -31,6 +31,7 @@ constexpr DType quantized_to(const QuantizeSpec& spec) { return spec.out_dtype; 
 constexpr DType quantizer_weights(const QuantizeSpec& spec) { return spec.norm_dtype; }
 constexpr DType quantizer_angles(const QuantizeSpec& spec) { return spec.cos_sin_dtype; }
 constexpr DType quantizer_positions(const QuantizeSpec&) { return DType::int64; }
+constexpr DType quantizer_lengths(const QuantizeSpec&) { return DType::int32; }
 constexpr DType quantizer_numbers(const QuantizeSpec&) { return DType::fp32; }
 
 inline constexpr QuantizeDims quantize_queries = {"batch, seqlen_q, heads_q, head_dim",
@@ -39,7 +40,9 @@ inline constexpr QuantizeDims quantize_queries = {"batch, seqlen_q, heads_q, hea
                                                "total_k, heads_kv, head_dim"},
                               quantize_values = {"batch, seqlen_kv, heads_kv, head_dim_v",
                                                  "total_k, heads_kv, head_dim_v"},
-                              quantize_heads = {"batch, heads_kv", "heads_kv"};
+                              quantize_heads = {"batch, heads_kv", "heads_kv"},
+                              quantize_boundaries = {"batch + 1", "batch + 1"},
+                              quantize_lengths = {"batch", "batch"};
 /// Of scales that are none of heads.
 inline constexpr QuantizeDims scales_of_queries = {"batch, seqlen_q, heads_q", "total_q, heads_q"},
                               scales_of_keys = {"batch, seqlen_kv, heads_kv", "total_k, heads_kv"},
@@ -99,6 +102,14 @@ inline constexpr std::array quantize_table = {
                 {"batch, seqlen_kv", "total_k"},
                 quantizer_positions,
                 false,
+                false},
+    QuantizeRow{"cu_seqlens_q", &QuantizeArguments::cu_seqlens_q, quantize_boundaries, quantizer_lengths,
+                false, false},
+    QuantizeRow{"cu_seqlens_k", &QuantizeArguments::cu_seqlens_k, quantize_boundaries, quantizer_lengths,
+                false, false},
+    QuantizeRow{"seqused_q", &QuantizeArguments::seqused_q, quantize_lengths, quantizer_lengths, false,
+                false},
+    QuantizeRow{"seqused_k", &QuantizeArguments::seqused_k, quantize_lengths, quantizer_lengths, false,
                 false},
 };
 

@@ -21,9 +21,11 @@ namespace {
 // Names every member: arguments with another tensor do not compile here until it has a row.
 auto members_of(const QuantizeArguments& arguments) {
   const auto& [q, k, v, q_out, k_out, v_out, q_descale, k_descale, v_descale, k_mean, v_mean, lse_shift,
-               q_norm_weight, k_norm_weight, cos_sin, q_positions, k_positions, rotation_seed] = arguments;
+               q_norm_weight, k_norm_weight, cos_sin, q_positions, k_positions, cu_seqlens_q, cu_seqlens_k,
+               seqused_q, seqused_k, rotation_seed] = arguments;
   return std::tie(q, k, v, q_out, k_out, v_out, q_descale, k_descale, v_descale, k_mean, v_mean, lse_shift,
-                  q_norm_weight, k_norm_weight, cos_sin, q_positions, k_positions);
+                  q_norm_weight, k_norm_weight, cos_sin, q_positions, k_positions, cu_seqlens_q, cu_seqlens_k,
+                  seqused_q, seqused_k);
 }
 static_assert(quantize_table.size() == std::tuple_size_v<decltype(members_of(QuantizeArguments()))>);
 
@@ -43,11 +45,18 @@ bool is_along_sequence(const QuantizeSpec& spec, const QuantizeRow& row) {
 bool is_positions(const QuantizeRow& row) {
   return row.view == &QuantizeArguments::q_positions || row.view == &QuantizeArguments::k_positions;
 }
+bool is_boundaries(const QuantizeRow& row) {
+  return row.view == &QuantizeArguments::cu_seqlens_q || row.view == &QuantizeArguments::cu_seqlens_k;
+}
+bool is_lengths(const QuantizeRow& row) {
+  return row.view == &QuantizeArguments::seqused_q || row.view == &QuantizeArguments::seqused_k;
+}
 bool is_required(const QuantizeSpec& spec, const QuantizeRow& row, bool is_dense) {
   if (row.view == &QuantizeArguments::k_mean || row.view == &QuantizeArguments::lse_shift) return false;
   if (row.view == &QuantizeArguments::v_mean) return spec.center_values;
   if (row.view == &QuantizeArguments::q_norm_weight || row.view == &QuantizeArguments::k_norm_weight)
     return spec.norm;
+  if (is_boundaries(row) || is_lengths(row)) return false;
   if (row.view == &QuantizeArguments::cos_sin) return spec.rotary_dim != 0;
   if (is_positions(row)) return spec.rotary_dim != 0 && !is_dense;
   return !is_scale(row) || is_written(spec, row);
@@ -95,6 +104,21 @@ void check_presence(const QuantizeSpec& spec, const QuantizeArguments& a) {
   }
 }
 
+// Where ragged sequences begin, and how long those are that have room for more.
+void check_sequences(std::string_view boundaries_name, const TensorView& boundaries,
+                     std::string_view lengths_name, const TensorView& lengths, bool is_dense) {
+  if (is_dense && boundaries.is_present()) {
+    refuse(boundaries_name, fmt::format("was given, and q is (batch, seqlen, heads, head_dim); give {}, or "
+                                        "ragged q, (tokens, heads, head_dim)",
+                                        lengths_name));
+  }
+  if (!is_dense && lengths.is_present() && !boundaries.is_present())
+    refuse(boundaries_name,
+           fmt::format("is missing; {} is of sequences that begin at its numbers", lengths_name));
+  if (boundaries.is_present() && boundaries.rank == 1 && boundaries.shape[0] == 0)
+    refuse(boundaries_name, "has batch + 1 = 0; it must have at least 1, where the last sequence ends");
+}
+
 CallSizes check_tensors(const QuantizeSpec& spec, const QuantizeArguments& arguments) {
   const bool is_dense = arguments.q.rank == 4;
   CallSizes sizes;
@@ -112,6 +136,7 @@ CallSizes check_tensors(const QuantizeSpec& spec, const QuantizeArguments& argum
                  .row_alignment = row.is_rows ? row_alignment(spec, dtype) : 0,
                  .behind_row = is_along_sequence(spec, row) ? 2 : 0},
                 tensor);
+    if (is_boundaries(row)) sizes.know("batch", tensor.shape[0] - 1);  // of ragged rows, which have no other
     // Behind rows, which stand before scales.
     if (row.view == &QuantizeArguments::v) {
       sizes.know("blocks_q", scale_blocks_of(sizes[is_dense ? "seqlen_q" : "total_q"]));
@@ -182,10 +207,12 @@ std::size_t in_whole_lines(std::size_t bytes) { return (bytes + 255) / 256 * 256
 
 QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arguments,
                           QuantizeParams& params) {
+  const bool is_dense = arguments.q.rank == 4;
   check_presence(spec, arguments);
+  check_sequences("cu_seqlens_q", arguments.cu_seqlens_q, "seqused_q", arguments.seqused_q, is_dense);
+  check_sequences("cu_seqlens_k", arguments.cu_seqlens_k, "seqused_k", arguments.seqused_k, is_dense);
   const CallSizes sizes = check_tensors(spec, arguments);
   check_outputs(spec, arguments);
-  const bool is_dense = arguments.q.rank == 4;
   const std::int64_t batch = is_dense ? sizes["batch"] : 1, heads_kv = sizes["heads_kv"];
   const std::int64_t units = batch * heads_kv;
   params = QuantizeParams();
@@ -210,7 +237,7 @@ QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arg
   struct Row {
     QkvTensor tensor;
     QuantizeTensor QuantizeParams::*own;
-    const TensorView &from, &to, &descale, &mean, &norm_weight, &positions;
+    const TensorView &from, &to, &descale, &mean, &norm_weight, &positions, &boundaries, &lengths;
     QuantizedScales scales;
     std::int64_t seqlen, heads;
   };
@@ -219,12 +246,13 @@ QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arg
                      seqlen_kv = sizes[is_dense ? "seqlen_kv" : "total_k"],
                      ratio = sizes["heads_q"] / heads_kv;
   const QuantizeArguments& a = arguments;
-  for (const Row& row : {Row{QkvTensor::q, &QuantizeParams::q, a.q, a.q_out, a.q_descale, none,
-                             a.q_norm_weight, a.q_positions, spec.scales, seqlen_q, ratio},
-                         Row{QkvTensor::k, &QuantizeParams::k, a.k, a.k_out, a.k_descale, a.k_mean,
-                             a.k_norm_weight, a.k_positions, spec.scales, seqlen_kv, 1},
-                         Row{QkvTensor::v, &QuantizeParams::v, a.v, a.v_out, a.v_descale, a.v_mean, none,
-                             none, spec.value_scales, seqlen_kv, 1}}) {
+  for (const Row& row :
+       {Row{QkvTensor::q, &QuantizeParams::q, a.q, a.q_out, a.q_descale, none, a.q_norm_weight, a.q_positions,
+            a.cu_seqlens_q, a.seqused_q, spec.scales, seqlen_q, ratio},
+        Row{QkvTensor::k, &QuantizeParams::k, a.k, a.k_out, a.k_descale, a.k_mean, a.k_norm_weight,
+            a.k_positions, a.cu_seqlens_k, a.seqused_k, spec.scales, seqlen_kv, 1},
+        Row{QkvTensor::v, &QuantizeParams::v, a.v, a.v_out, a.v_descale, a.v_mean, none, none, a.cu_seqlens_k,
+            a.seqused_k, spec.value_scales, seqlen_kv, 1}}) {
     const QuantizedTensorFacts facts = quantized_tensor_facts(spec, row.tensor);
     // Of no tokens, too, there are scales and means.
     const std::int64_t chunks = std::max<std::int64_t>(1, (row.seqlen + facts.chunk - 1) / facts.chunk);
@@ -241,6 +269,9 @@ QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arg
            .results = nullptr,
            .norm_weight = row.norm_weight.data,
            .rotary = rotary_params(spec, arguments.cos_sin, row.positions),
+           .cu_seqlens = static_cast<const int*>(row.boundaries.data),
+           .seqused = static_cast<const int*>(row.lengths.data),
+           .sequences = row.boundaries.is_present() ? static_cast<int>(row.boundaries.shape[0]) - 1 : 0,
            .seqlen = static_cast<int>(row.seqlen),
            .heads = static_cast<int>(row.heads),
            .items = static_cast<int>(items),

@@ -167,6 +167,55 @@ TEST(QuantizeArgumentsTest, RefusesByName) {
   check_arguments(other, without);
 }
 
+TEST(QuantizeArgumentsTest, SequencesThatAreRefused) {
+  const QuantizeSpec spec{.head_dim = 64, .head_dim_v = 32};
+  const auto lengths = [](std::initializer_list<std::int64_t> shape, DType dtype = DType::int32) {
+    return tensor_at(12, dtype, shape);
+  };
+  const auto ragged = [] {
+    return QuantizeArguments{.q = tensor_at(1, DType::bf16, {5, 4, 64}),
+                             .k = tensor_at(2, DType::bf16, {9, 2, 64}),
+                             .v = tensor_at(3, DType::bf16, {9, 2, 32}),
+                             .q_out = tensor_at(4, DType::fp8_e4m3, {5, 4, 64}),
+                             .k_out = tensor_at(5, DType::fp8_e4m3, {9, 2, 64}),
+                             .v_out = tensor_at(6, DType::fp8_e4m3, {9, 2, 32}),
+                             .q_descale = tensor_at(7, DType::fp32, {5, 4}),
+                             .k_descale = tensor_at(8, DType::fp32, {9, 2}),
+                             .v_descale = tensor_at(9, DType::fp32, {2})};
+  };
+  const auto refused = [&](const char* field, const char* message, const QuantizeArguments& arguments) {
+    const Error error = error_of([&] { check_arguments(spec, arguments); });
+    EXPECT_EQ(error.field(), field) << error.what();
+    EXPECT_THAT(error.message(), HasSubstr(message));
+  };
+  QuantizeArguments a = some_arguments();
+  a.seqused_k = a.seqused_q = lengths({2});
+  check_arguments(spec, a);
+  a.seqused_k = lengths({3});
+  refused("seqused_k", "has batch = 3; it must be 2", a);
+  a.seqused_k = lengths({2}, DType::int64);
+  refused("seqused_k", "is int64; it must be int32", a);
+  a.seqused_k = lengths({2});
+  a.seqused_k.strides[0] = 2;
+  refused("seqused_k", "must be dense", a);
+  a.seqused_k = {}, a.seqused_q.data = a.k_out.data;
+  refused("k_out", "shares memory with seqused_q", a);
+  a = some_arguments();
+  a.cu_seqlens_q = lengths({3});
+  refused("cu_seqlens_q", "give seqused_q, or ragged q", a);
+  a = ragged();
+  a.cu_seqlens_q = lengths({4}), a.seqused_q = lengths({3});
+  check_arguments(spec, a);
+  a.cu_seqlens_k = lengths({5});
+  refused("cu_seqlens_k", "has batch + 1 = 5; it must be 4", a);
+  a.cu_seqlens_k = {}, a.seqused_k = lengths({3});
+  refused("cu_seqlens_k", "is missing; seqused_k is of sequences", a);
+  a.seqused_k = {}, a.seqused_q = lengths({4});
+  refused("seqused_q", "has batch = 4; it must be 3", a);
+  a.seqused_q = {}, a.cu_seqlens_q = lengths({0});
+  refused("cu_seqlens_q", "must have at least 1", a);
+}
+
 // Scales that are read may lie anywhere beside what is read, and a launch waits for nothing unless it must know a sequence.
 TEST(QuantizeArgumentsTest, SizesOfALaunch) {
   QuantizeSpec spec{.head_dim = 64, .head_dim_v = 32, .value_scales = given};

@@ -1,0 +1,65 @@
+// Which rows of a tensor belong to a sequence: of a batch entry the first ones, of ragged rows some from a boundary on.
+// All others are neither read nor written.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "quantize/params.cuh"
+
+namespace jit {
+
+/// The rows of one batch entry, or all ragged ones. Whatever the arrays hold, none is outside of the tensor.
+class SequenceRows {
+ public:
+  __device__ __forceinline__ SequenceRows(const QuantizeTensor& own, int batch)
+      : own_(own), end_(is_ragged() ? own.seqlen : length(batch, own.seqlen)) {}
+
+  __device__ __forceinline__ bool has(int token) const {
+    if (token >= end_) return false;
+    if (!is_ragged()) return true;
+    const int sequence = last_from(token);
+    return sequence >= 0 && token - boundary(sequence) < ragged_length(sequence);
+  }
+
+  /// How many there are. By whole warps.
+  __device__ __forceinline__ int count() const {
+    if (!is_ragged()) return end_;
+    int rows = 0;
+    for (int sequence = lane_id(); sequence < own_.sequences; sequence += warp_size)
+      rows += ragged_length(sequence);
+#pragma unroll
+    for (int offset = warp_size / 2; offset > 0; offset /= 2)
+      rows += __shfl_xor_sync(full_warp, rows, offset);
+    return rows;
+  }
+
+ private:
+  __device__ __forceinline__ bool is_ragged() const { return own_.cu_seqlens != nullptr; }
+  __device__ __forceinline__ int cut(int x, int most) const { return maximum(0, minimum(x, most)); }
+  __device__ __forceinline__ int boundary(int i) const { return cut(own_.cu_seqlens[i], own_.seqlen); }
+  /// Of a sequence that has room for so many.
+  __device__ __forceinline__ int length(int sequence, int room) const {
+    return own_.seqused != nullptr ? cut(own_.seqused[sequence], room) : room;
+  }
+  __device__ __forceinline__ int ragged_length(int sequence) const {
+    return length(sequence, maximum(0, boundary(sequence + 1) - boundary(sequence)));
+  }
+
+  /// The last sequence that begins at or before `token`; −1 when none does.
+  __device__ __forceinline__ int last_from(int token) const {
+    int before = 0, end = own_.sequences;
+    while (before < end) {
+      const int middle = before + (end - before) / 2;
+      if (boundary(middle) <= token) {
+        before = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    return before - 1;
+  }
+
+  const QuantizeTensor& own_;
+  int end_;
+};
+
+}  // namespace jit
