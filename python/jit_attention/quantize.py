@@ -52,6 +52,10 @@ def quantize_qkv(
     center_values=False,
     return_lse_shift=False,
     v_along_sequence=False,
+    cu_seqlens_q=None,
+    cu_seqlens_k=None,
+    seqused_q=None,
+    seqused_k=None,
     cos_sin=None,
     q_positions=None,
     k_positions=None,
@@ -72,7 +76,8 @@ def quantize_qkv(
 
     Args:
         q: (batch, seqlen_q, heads_q, head_dim), bf16, fp16 or fp32; any strides whose last is 1. Or ragged, (tokens, heads,
-            head_dim), as k and v then are: all tokens are one batch entry, and the shapes below have no batch.
+            head_dim), as k and v then are: all tokens are one batch entry, of one mean and one scale of a head, and the
+            shapes below have no batch.
         k: (batch, seqlen_kv, heads_kv, head_dim); heads_q is a multiple of heads_kv.
         v: (batch, seqlen_kv, heads_kv, head_dim_v). Head dims are multiples of 8 from 8 to 256.
         q_out, k_out, v_out: arrays to write to; None: new ones.
@@ -92,6 +97,12 @@ def quantize_qkv(
         return_lse_shift: with center_keys: also what LSE has lost, over softmax_scale, which attention adds to it.
         v_along_sequence: v's memory has a row of tokens for each column, as products of 8 bits read it on sm_90a: of its strides
             that of tokens is 1. Its shape stays what it is. attention sees it by these strides.
+        cu_seqlens_q, cu_seqlens_k: int32 (batch + 1), of ragged tensors: sequence b has rows cu_seqlens_q[b] to
+            cu_seqlens_q[b + 1]. None: all rows are of a sequence.
+        seqused_q, seqused_k: int32 (batch), rows of each sequence, where it has room for more; None: all. These four
+            are read on the device alone. Rows of no sequence are not read, take no part in scales and means, and are
+            not written: in new arrays they hold anything, and so do scales of these rows alone, and lse_shift. Only
+            v along the sequence is 0 there.
         cos_sin: fp32, bf16 or fp16 (max_pos, rotary_dim): of each position the cosines of rotary_dim / 2 pairs, then their
             sines, by which the leading rotary_dim elements of q's and k's heads are rotated; None: they are not.
         q_positions, k_positions: int64 (batch, seqlen), or (tokens): rows of cos_sin. None, where q is not ragged: tokens'
@@ -130,6 +141,10 @@ def quantize_qkv(
             center_values=center_values,
             return_lse_shift=return_lse_shift,
             v_along_sequence=v_along_sequence,
+            cu_seqlens_q=cu_seqlens_q,
+            cu_seqlens_k=cu_seqlens_k,
+            seqused_q=seqused_q,
+            seqused_k=seqused_k,
             cos_sin=cos_sin,
             q_positions=q_positions,
             k_positions=k_positions,

@@ -145,6 +145,43 @@ def test_attention_of_what_it_makes(rng, place, fetch):
     assert max(errors[1:]) < 0.02 and max(errors[1:]) < 0.4 * errors[0], errors
 
 
+def test_rows_of_no_sequence(rng, place, fetch):
+    """Behind lengths, and in ragged tensors around sequences: what is made of others is what is made without them."""
+    q, k, v = inputs(rng, DTYPES["bf16"], seqlen_q=8, seqlen_kv=40, bias=2.0)
+    used_q, used_k = numpy.array([5, 8], numpy.int32), numpy.array([33, 0], numpy.int32)
+    for rows, used in ((q, used_q), (k, used_k), (v, used_k)):
+        for b, n in enumerate(used):
+            rows[b, n:] = numpy.nan
+            rows[b, n::2] = 1000
+    options = dict(scales="head", center_keys=True, center_values=True, return_lse_shift=True)
+    made = ja.quantize_qkv(*map(place, (q, k, v)), seqused_q=place(used_q), seqused_k=place(used_k), **options)
+    own = [numpy.ascontiguousarray(x) for x in (q[0, :5], k[0, :33], v[0, :33])]
+    alone = ja.quantize_qkv(*map(place, own), **options)
+
+    def same(together, by_itself, **near):
+        numpy.testing.assert_allclose(together, fetch(by_itself), **near)
+
+    for name, n in (("q", 5), ("k", 33), ("v", 33)):
+        same(fetch(getattr(made, name))[0, :n], getattr(alone, name))
+        same(fetch(getattr(made, f"{name}_descale"))[0], getattr(alone, f"{name}_descale"))
+    for name in ("k_mean", "v_mean"):
+        same(fetch(getattr(made, name))[0], getattr(alone, name), rtol=1e-6)
+        assert (fetch(getattr(made, name))[1] == 0).all()
+    same(fetch(made.lse_shift)[0, :, :5], alone.lse_shift, rtol=1e-6)
+
+    bounds = [numpy.array(x, numpy.int32) for x in ([0, 8, 16], [0, 40, 80])]
+    packed = [x.reshape(-1, *x.shape[2:]) for x in (q, k, v)]
+    held = [place(numpy.full(x.shape, 7, numpy.uint8)) for x in packed]
+    ragged = ja.quantize_qkv(
+        *map(place, packed), cu_seqlens_q=place(bounds[0]), cu_seqlens_k=place(bounds[1]), seqused_q=place(used_q),
+        seqused_k=place(used_k), q_out=held[0], k_out=held[1], v_out=held[2], **options,
+    )  # fmt: skip
+    bits = fetch(ragged.k)
+    numpy.testing.assert_array_equal(bits[33:], 7)
+    assert (bits[:33] != 7).any()
+    same(fetch(ragged.k_mean), alone.k_mean, rtol=1e-6)  # the other sequence has no key
+
+
 @pytest.mark.parametrize("ragged", [False, True])
 def test_values_along_the_sequence(rng, place, fetch, ragged):
     """The same elements in other places, into new arrays and given ones; and attention reads them."""
@@ -175,12 +212,16 @@ def test_values_along_the_sequence(rng, place, fetch, ragged):
         ({"q": (6, 64)}, "q", "has 2 dimensions"),
         ({"q": (2, 6, 4, 60)}, "head_dim", "must be a multiple of 8"),
         ({"out_dtype": "bf16"}, "out_dtype", "fp8_e4m3"),
+        ({"seqused_k": numpy.zeros(3, numpy.int32)}, "seqused_k", "has batch = 3; it must be 2"),
+        ({"seqused_q": numpy.zeros(2, numpy.int64)}, "seqused_q", "is int64; it must be int32"),
+        ({"cu_seqlens_k": numpy.zeros(3, numpy.int32)}, "cu_seqlens_k", "give seqused_k, or ragged q"),
     ],
 )
 def test_refusals(rng, place, change, error, words):
     arrays = dict(zip("qkv", inputs(rng, DTYPES["bf16"])))
     for name in set(change) & set(arrays):
         arrays[name] = numpy.zeros(change.pop(name), DTYPES["bf16"])
+    change = {name: place(x) if isinstance(x, numpy.ndarray) else x for name, x in change.items()}
     with pytest.raises((ja.errors.InvalidArgumentError, ja.errors.InvalidSpecError)) as refused:
         ja.quantize_qkv(*(place(x) for x in arrays.values()), **change)
     assert refused.value.field == error and words in str(refused.value)

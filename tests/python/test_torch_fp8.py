@@ -120,13 +120,57 @@ def test_ragged(make, scales):
         assert float((lse[:, own].double().cpu() - right_lse[0]).abs().max()) < 0.3
 
 
+def padded(rows, used, fill):
+    """Rows behind so many of each batch entry are `fill`."""
+    behind = torch.arange(rows.shape[1], device=rows.device) >= used[:, None]
+    return rows.masked_fill(behind[..., None, None], fill)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"scales": "token", "rotation_seed": 1, "value_scales": "channel"}, {"scales": "block"}]
+)
+def test_lengths(make, options):
+    """Whatever rows behind a sequence hold, o and LSE are those of the sequence by itself."""
+    q, k, v = make(2, 70, 4, 32), make(2, 150, 2, 32) + 3, make(2, 150, 2, 32) + 1
+    used_q, used_k = (torch.tensor(x, dtype=torch.int32, device=q.device) for x in ([70, 20], [100, 31]))
+    made = []
+    for fill in (0, 30, torch.nan):
+        given = padded(q, used_q, fill), padded(k, used_k, fill), padded(v, used_k, fill)
+        made.append(jt.quantized_attention(*given, seqused_q=used_q, seqused_k=used_k, center_keys=True,
+                                           center_values=True, return_lse=True, **options))  # fmt: skip
+    for b, (n, keys) in enumerate(((70, 100), (20, 31))):
+        own = q[b : b + 1, :n], k[b : b + 1, :keys], v[b : b + 1, :keys]
+        right, right_lse = exact(*own)
+        for o, lse in made:
+            assert torch.equal(o[b, :n], made[0][0][b, :n]) and torch.equal(lse[b, :, :n], made[0][1][b, :, :n])
+        assert relative(o[b, :n], right[0]) < 0.06
+        assert float((lse[b, :, :n].double().cpu() - right_lse[0]).abs().max()) < 0.3
+
+
+def test_rows_around_ragged_sequences(make):
+    """As engines have them that fill tensors up to the size of a captured graph."""
+    q, k, v = make(64, 4, 32), make(140, 2, 32) + 2, make(140, 2, 32) + 1
+    bounds = [torch.tensor(x, dtype=torch.int32, device=q.device) for x in ([0, 20, 50], [10, 40, 120])]
+    used = torch.tensor([30, 60], dtype=torch.int32, device=q.device)
+    for x, of in ((q, [(0, 50)]), (k, [(10, 40), (40, 100)]), (v, [(10, 40), (40, 100)])):
+        kept = torch.zeros(len(x), dtype=torch.bool)
+        for begin, end in of:
+            kept[begin:end] = True
+        x[~kept.to(x.device)] = torch.nan
+    o = jt.quantized_attention(q, k, v, cu_seqlens_q=bounds[0], cu_seqlens_k=bounds[1], seqused_k=used,
+                               center_keys=True, center_values=True)  # fmt: skip
+    for rows, keys in ((slice(0, 20), slice(10, 40)), (slice(20, 50), slice(40, 100))):
+        assert relative(o[rows], exact(q[None, rows], k[None, keys], v[None, keys])[0][0]) < 0.06
+
+
 @pytest.mark.parametrize("scales", ["token", "block"])
 @pytest.mark.parametrize("ragged", [False, True])
 def test_compiled(make, ragged, scales):
     q, k, v = make(1, 70, 4, 32), make(1, 140, 2, 32) + 2, make(1, 140, 2, 32) + 1
     bounds = [torch.tensor([0, 30, x.shape[1]], dtype=torch.int32, device=q.device) for x in (q, k)]
     q, k, v = (x[0] if ragged else x for x in (q, k, v))
-    lengths = dict(cu_seqlens_q=bounds[0], cu_seqlens_k=bounds[1]) if ragged else {}
+    used = torch.tensor([100], dtype=torch.int32, device=q.device)
+    lengths = dict(cu_seqlens_q=bounds[0], cu_seqlens_k=bounds[1]) if ragged else dict(seqused_k=used)
 
     def compute(q, k, v, **lengths):
         return jt.quantized_attention(
@@ -163,6 +207,12 @@ def test_zeros_and_nothing(make):
         ({"rotation_seed": 1, "head_dim": 48}, "rotation_seed", "a power of two"),
         ({"center_keys": True, "score": ja.score.softcap(3)}, "center_keys", "must be False with a score"),
         ({"q_descale": 1}, "q_descale", "has no place here"),
+        ({"cache_leftpad": torch.zeros(1, dtype=torch.int32)}, "cache_leftpad", "has no place here"),
+        (
+            {"v_along_sequence": True, "seqused_k": torch.ones(1, dtype=torch.int32)},
+            "v_along_sequence",
+            "beside seqused_k",
+        ),
         ({"requires_grad": True}, "q", "there are no gradients of fp8"),
         ({"kind": torch.float32}, "q", "must be torch.bfloat16"),
         ({"return_rng_state": True}, "return_rng_state", "there is no dropout"),

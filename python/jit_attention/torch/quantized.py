@@ -30,6 +30,10 @@ def quantized_attention(
     center_values=False,
     value_scales="head",
     v_along_sequence=False,
+    cu_seqlens_q=None,
+    cu_seqlens_k=None,
+    seqused_q=None,
+    seqused_k=None,
     softmax_scale=None,
     score=None,
     sinks=None,
@@ -41,7 +45,8 @@ def quantized_attention(
 
     Args:
         q, k, v: (batch, seqlen, heads, head_dim), without gradients; or ragged, (tokens, heads, head_dim), with cu_seqlens_q
-            and cu_seqlens_k: then means and scales of heads are those of all sequences.
+            and cu_seqlens_k: then means and scales of heads are those of all sequences. What is behind lengths and
+            around sequences is not read.
         dtype: "fp8_e4m3" or "fp8_e5m2", what they are rounded to.
         scales: "head": one for each batch entry and KV head; "token": of q and k one for each row, which rows with
             outliers want; "block": one for each 64 rows. The largest magnitude becomes the largest number of the type.
@@ -54,7 +59,8 @@ def quantized_attention(
         value_scales: of v: "head", or "channel", one for each batch entry, KV head and column.
         v_along_sequence: v is laid out as products of 8 bits read it, on sm_90a, for sequences of one length: faster with
             head_dim 256.
-        softmax_scale, score, sinks, return_lse, layout, options: as those of `jit_attention.torch.attention`.
+        cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, softmax_scale, score, sinks, return_lse, layout, options: as
+            those of `jit_attention.torch.attention`.
 
     Returns:
         o of q's dtype, under ``torch.autocast`` of that one's, or (o, lse), as `jit_attention.torch.attention` does.
@@ -64,17 +70,20 @@ def quantized_attention(
         Error: what `jit_attention.torch.attention` raises.
     """
     q, k, v = autocast(q, k, v)
-    _check(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, score, layout, options)
-    if v_along_sequence and q.dim() != 4:
-        _refuse("v_along_sequence", "must be False beside cu_seqlens_q: attention reads such values of one length alone")
+    lengths = dict(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k)
+    _check(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, score, layout, lengths, options)
+    for name, given in lengths.items() if v_along_sequence else ():
+        if given is not None:
+            _refuse("v_along_sequence", f"must be False beside {name}: attention reads such values of one length alone")
     is_turned = layout == "BHSD" and q.dim() == 4
     own = [x.transpose(1, 2) if is_turned else x for x in (q, k, v)]
     own = [x if x.stride(-1) == 1 else x.contiguous() for x in own]
     with_shift = center_keys and (return_lse or sinks is not None)  # sinks weigh as much as the scores that were
     quantize = _operator if torch.compiler.is_compiling() else _quantized
     q8, k8, v8, q_descale, k_descale, v_descale, v_mean, lse_shift = quantize(
-        *own, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, v_along_sequence
-    )
+        *own, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, v_along_sequence,
+        **lengths,
+    )  # fmt: skip
     result = attention(
         q8,
         k8,
@@ -90,6 +99,7 @@ def quantized_attention(
         sinks=sinks,
         return_lse=return_lse,
         out_dtype=_name(q.dtype),
+        **lengths,
         **options,
     )
     o, *lse = result if return_lse else (result,)
@@ -98,8 +108,9 @@ def quantized_attention(
 
 
 def _quantized(
-    q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, v_along_sequence
-):
+    q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, v_along_sequence,
+    **lengths,
+):  # fmt: skip
     """The tensors of `quantize_qkv`; empty ones where there is none."""
     made = quantize_qkv(
         q,
@@ -113,6 +124,7 @@ def _quantized(
         center_values=center_values,
         return_lse_shift=with_shift,
         v_along_sequence=v_along_sequence,
+        **lengths,
     )
     means = [q.new_empty(0, dtype=torch.float32) if x is None else x for x in (made.v_mean, made.lse_shift)]
     return [*made[:6], *means]
@@ -121,14 +133,18 @@ def _quantized(
 @library.custom_op("jit_attention::quantize_qkv", mutates_args=())
 def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: str, scales: str, value_scales: str,
               rotation_seed: Optional[int], center_keys: bool, center_values: bool, with_shift: bool,
-              v_along_sequence: bool) -> list[torch.Tensor]:  # fmt: skip
+              v_along_sequence: bool, cu_seqlens_q: Optional[torch.Tensor] = None,
+              cu_seqlens_k: Optional[torch.Tensor] = None, seqused_q: Optional[torch.Tensor] = None,
+              seqused_k: Optional[torch.Tensor] = None) -> list[torch.Tensor]:  # fmt: skip
     return _quantized(
-        q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, v_along_sequence
-    )
+        q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, v_along_sequence,
+        cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k,
+    )  # fmt: skip
 
 
 @_operator.register_fake
-def _(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, v_along_sequence):
+def _(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, v_along_sequence,
+      *_lengths):  # fmt: skip
     def numbers(*shape):
         return q.new_empty(shape, dtype=torch.float32)
 
@@ -148,10 +164,11 @@ def _(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_v
     return made
 
 
-def _check(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, score, layout, options):
-    is_ragged = options.get("cu_seqlens_q") is not None or options.get("cu_seqlens_k") is not None
-    for name in ("cu_seqlens_q", "cu_seqlens_k"):
-        if is_ragged and options.get(name) is None:
+def _check(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, score, layout, lengths, options):
+    boundaries = "cu_seqlens_q", "cu_seqlens_k"
+    is_ragged = any(lengths[name] is not None for name in boundaries)
+    for name in boundaries:
+        if is_ragged and lengths[name] is None:
             _refuse(name, "is missing; give both, or neither: q, k and v are quantised together")
     rank, meaning = (3, "beside cu_seqlens_q") if is_ragged else (4, "sequences of one length")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
@@ -193,6 +210,7 @@ def _check(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, sco
         "out_dtype",
         "descale_per",
         "page_table",
+        "cache_leftpad",
     ):
         if options.get(name) is not None:
             _refuse(name, "has no place here: call jit_attention.torch.attention with tensors of fp8")
