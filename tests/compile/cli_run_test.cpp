@@ -272,6 +272,33 @@ TEST_F(CliRun, Quantizes) {
   }
 }
 
+// What lies behind a sequence is looked at by nobody.
+TEST_F(CliRun, QuantizesSequencesOfLengths) {
+  const Lengths keys = {30, 7};
+  random_file("q", {2, 3, heads, dim});
+  const Array k = random_file("k", {2, 40, heads_kv, dim}), v = random_file("v", {2, 40, heads_kv, dim});
+  const auto with_padding = [&](Array array, float padding) {
+    const std::int64_t row = heads_kv * dim;
+    for (std::int64_t b = 0; b < 2; ++b)
+      std::fill(array.as<float>() + (b * 40 + keys[static_cast<std::size_t>(b)]) * row,
+                array.as<float>() + (b + 1) * 40 * row, padding);
+    return array;
+  };
+  std::vector<std::vector<std::byte>> made;
+  for (const float padding : {0.0f, 1000.0f, std::nanf("")}) {
+    write("k", with_padding(k, padding)), write("v", with_padding(v, padding));
+    const ToolResult result = run_plainly({"--quantize", "head", "--center-keys", "--center-values",
+                                           "--seqlens-q", "3,2", "--seqlens-kv", text(keys)});
+    ASSERT_EQ(result.status, 0) << result.err;
+    const Array o = tool::read_npy(file("o"));
+    for (std::int64_t i = 0; i < o.elements(); ++i) ASSERT_TRUE(std::isfinite(o.as<float>()[i])) << i;
+    made.push_back(o.bytes);
+  }
+  EXPECT_EQ(made[1], made[0]);
+  EXPECT_EQ(made[2], made[0]);
+  expect_bad_input(run_plainly({"--quantize", "head", "--cache-leftpad", "1,1"}), "--cache-leftpad");
+}
+
 // The same bytes and scales as those that a quantiser makes.
 TEST_F(CliRun, QueriesOfFp8) {
   const auto codes = [&](const std::string& name, std::vector<std::int64_t> shape) {

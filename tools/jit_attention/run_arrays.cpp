@@ -18,21 +18,6 @@
 namespace jit::tool {
 namespace {
 
-struct SequenceArray {
-  Array RunArrays::*array;
-  TensorView AttentionArguments::*view;
-};
-constexpr std::array sequence_arrays = {
-    SequenceArray{&RunArrays::cu_seqlens_q, &AttentionArguments::cu_seqlens_q},
-    SequenceArray{&RunArrays::cu_seqlens_k, &AttentionArguments::cu_seqlens_k},
-    SequenceArray{&RunArrays::seqused_q, &AttentionArguments::seqused_q},
-    SequenceArray{&RunArrays::seqused_k, &AttentionArguments::seqused_k},
-    SequenceArray{&RunArrays::cache_leftpad, &AttentionArguments::cache_leftpad},
-    SequenceArray{&RunArrays::page_table, &AttentionArguments::page_table},
-    SequenceArray{&RunArrays::sinks, &AttentionArguments::sinks},
-    SequenceArray{&RunArrays::rng_state, &AttentionArguments::rng_state},
-};
-
 // q, k, v or do; with `bytes`, what those of the file stand for by `option`.
 Array read_operand(const std::string& path, std::optional<DType> bytes = {}, const char* option = "") {
   Array array = read_npy(path);
@@ -253,6 +238,8 @@ void check_quantize(const RunOptions& options) {
     throw BadInput(
         "--quantize makes fp8 of rows as they lie, and those of --page-table are of a cache: it is "
         "filled with fp8 before; leave one of the two out");
+  if (!options.leftpad.empty())
+    throw BadInput("--quantize would count rows in front of a sequence; leave --cache-leftpad out");
   if (options.head_dim_v != 0)
     throw BadInput("--quantize wants values of their own: give --v in place of --head-dim-v");
   if (options.fp8.descale_per != ScaleKind::head || options.fp8.v_descale_per != ScaleKind::head)
@@ -360,11 +347,12 @@ AttentionArguments forward_arguments(RunProblem& problem, bool with_lse, const P
   }
   if (with_lse) arguments.lse = view(arrays.lse, place(arrays.lse));
   for (auto& [name, array] : arrays.tensors) arguments.tensors.add({name, view(array, place(array))});
-  for (const SequenceArray& sequence : sequence_arrays) {
-    Array& array = arrays.*sequence.array;
-    if (!array.shape.empty()) arguments.*sequence.view = view(array, place(array));
-  }
-  for (const auto& [array, view_of] : {std::pair{&arrays.scales.q_descale, &arguments.q_descale},
+  place_lengths(arrays, arguments, place);
+  for (const auto& [array, view_of] : {std::pair{&arrays.cache_leftpad, &arguments.cache_leftpad},
+                                       {&arrays.page_table, &arguments.page_table},
+                                       {&arrays.sinks, &arguments.sinks},
+                                       {&arrays.rng_state, &arguments.rng_state},
+                                       {&arrays.scales.q_descale, &arguments.q_descale},
                                        {&arrays.scales.k_descale, &arguments.k_descale},
                                        {&arrays.scales.v_descale, &arguments.v_descale},
                                        {&arrays.scales.v_mean, &arguments.v_mean},
@@ -376,7 +364,10 @@ AttentionArguments forward_arguments(RunProblem& problem, bool with_lse, const P
 
 QuantizeArguments quantize_arguments(RunProblem& problem, const Place& place) {
   RunArrays& arrays = problem.arrays;
-  return quantize_arguments(*problem.quantizer, arrays.q, arrays.k, arrays.v, arrays.scales, place);
+  QuantizeArguments arguments =
+      quantize_arguments(*problem.quantizer, arrays.q, arrays.k, arrays.v, arrays.scales, place);
+  place_lengths(arrays, arguments, place);
+  return arguments;
 }
 
 BackwardArguments backward_arguments(RunProblem& problem, const Place& place) {
@@ -393,25 +384,16 @@ BackwardArguments backward_arguments(RunProblem& problem, const Place& place) {
                               .dropout_p = problem.dropout_p};
   if (problem.spec.dropout) arguments.rng_state = view(arrays.rng_state, place(arrays.rng_state));
   for (auto& [name, array] : arrays.tensors) arguments.tensors.add({name, view(array, place(array))});
-  for (const auto& [array, view_of] : {std::pair{&arrays.cu_seqlens_q, &arguments.cu_seqlens_q},
-                                       {&arrays.cu_seqlens_k, &arguments.cu_seqlens_k},
-                                       {&arrays.seqused_q, &arguments.seqused_q},
-                                       {&arrays.seqused_k, &arguments.seqused_k}}) {
-    if (!array->shape.empty()) *view_of = view(*array, place(*array));
-  }
+  place_lengths(arrays, arguments, place);
   return arguments;
 }
 
 BlockMaskArguments block_mask_arguments(RunProblem& problem, const Place& place) {
   RunArrays& arrays = problem.arrays;
   BlockMaskArguments arguments = block_mask_arguments(*problem.block_map, arrays.tensors, place);
-  for (const auto& [array, view_of] : {std::pair{&arrays.cu_seqlens_q, &arguments.cu_seqlens_q},
-                                       {&arrays.cu_seqlens_k, &arguments.cu_seqlens_k},
-                                       {&arrays.seqused_q, &arguments.seqused_q},
-                                       {&arrays.seqused_k, &arguments.seqused_k},
-                                       {&arrays.cache_leftpad, &arguments.cache_leftpad}}) {
-    if (!array->shape.empty()) *view_of = view(*array, place(*array));
-  }
+  place_lengths(arrays, arguments, place);
+  if (!arrays.cache_leftpad.shape.empty())
+    arguments.cache_leftpad = view(arrays.cache_leftpad, place(arrays.cache_leftpad));
   if (is_ragged(arrays.q)) arguments.total_q = arrays.q.shape[0];
   if (is_ragged(arrays.k)) arguments.total_k = arrays.k.shape[0];
   return arguments;

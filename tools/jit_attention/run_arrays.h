@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <jit/attention.h>
@@ -49,6 +50,17 @@ struct RunArrays {
   Fp8Scales scales;
   Array d_o, dq, dk, dv;
 };
+
+/// Puts in their places lengths and boundaries of sequences, which operations have under one name.
+template <class Arguments>
+void place_lengths(RunArrays& arrays, Arguments& arguments, const Place& place) {
+  for (const auto& [array, view_of] : {std::pair{&arrays.cu_seqlens_q, &arguments.cu_seqlens_q},
+                                       {&arrays.cu_seqlens_k, &arguments.cu_seqlens_k},
+                                       {&arrays.seqused_q, &arguments.seqused_q},
+                                       {&arrays.seqused_k, &arguments.seqused_k}}) {
+    if (!array->shape.empty()) *view_of = view(*array, place(*array));
+  }
+}
 
 struct RunProblem {
   AttentionSpec spec;
