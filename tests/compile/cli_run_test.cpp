@@ -1,117 +1,14 @@
-// jit-attention run on an emulated device: ragged and paged sequences, and gradients, against double precision.
+// jit-attention run on an emulated device: ragged and paged sequences, and fp8, against double precision.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <random>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <jit/float16.h>
 
-#include "tests/support/attention_gradients.h"
-#include "tests/support/cli_testing.h"
-#include "tests/support/host_dropout.h"
-#include "tests/support/seed.h"
-#include "tools/jit_attention/npy.h"
+#include "tests/support/cli_run.h"
 
 namespace jit::testing {
 namespace {
-
-using tool::Array;
-using Lengths = std::vector<int>;
-
-constexpr int heads_kv = 2, ratio = 2, heads = heads_kv * ratio, dim = 16;
-
-int sum(const Lengths& lengths) { return std::accumulate(lengths.begin(), lengths.end(), 0); }
-std::string text(const Lengths& lengths) { return fmt::format("{}", fmt::join(lengths, ",")); }
-
-/// Rows [begin, begin + count) of an array (rows, …), as doubles.
-std::vector<double> rows(const Array& array, std::int64_t begin, std::int64_t count) {
-  const std::int64_t width = array.elements() / array.shape[0];
-  const float* const first = array.as<float>() + begin * width;
-  return {first, first + count * width};
-}
-
-class CliRun : public ::testing::Test {
- protected:
-  std::string file(const std::string& name) const { return tool_.folder / (name + ".npy"); }
-
-  Array write(const std::string& name, Array array) const {
-    tool::write_npy(OutputFile(file(name)), array);
-    return array;
-  }
-  Array random_file(const std::string& name, std::vector<std::int64_t> shape) {
-    std::normal_distribution<float> normal;
-    Array array = tool::zeros(DType::fp32, std::move(shape));
-    for (std::int64_t i = 0; i < array.elements(); ++i)
-      array.as<float>()[i] = std::round(normal(random_) * 16) / 16;  // exact in 16 bits
-    return write(name, std::move(array));
-  }
-
-  ToolResult run(std::vector<std::string> more) const {
-    more.insert(more.begin(), {"--dtype", "fp16"});
-    return run_plainly(std::move(more));
-  }
-  ToolResult run_plainly(std::vector<std::string> more) const {
-    std::vector<std::string> arguments = {"run",       "--q",      file("q"),       "--k",     file("k"),
-                                          "--v",       file("v"),  "--out",         file("o"), "--lse",
-                                          file("lse"), "--device", "emulated:sm_80"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return tool_.run(arguments);
-  }
-
-  /// A request's own problem, causal.
-  static reference::GradientProblem request(const Array& q, int begin, int queries, std::vector<double> k,
-                                            std::vector<double> v) {
-    reference::GradientProblem problem{
-        .heads_kv = heads_kv,
-        .gqa_ratio = ratio,
-        .seqlen_q = queries,
-        .seqlen_kv = static_cast<int>(k.size()) / (heads_kv * dim),
-        .head_dim = dim,
-        .head_dim_v = dim,
-        .q = rows(q, begin, queries),
-        .k = std::move(k),
-        .v = std::move(v),
-        .d_o = std::vector<double>(static_cast<std::size_t>(queries * heads * dim)),
-        .softmax_scale = 1 / std::sqrt(double{dim})};
-    problem.keep = [shift = problem.seqlen_kv - queries](int, int, int i, int j) { return j <= i + shift; };
-    return problem;
-  }
-
-  /// Rows of o and lse from `begin` on are those of a request, each head with a sink: −inf is none.
-  static void expect_request(const reference::GradientProblem& problem, const Array& o, const Array& lse,
-                             int begin, const std::vector<double>& sinks) {
-    const reference::ForwardResult exact = reference::attention_forward(problem);
-    const std::int64_t total = o.shape[0];
-    for (int i = 0; i < problem.seqlen_q; ++i) {
-      for (int h = 0; h < heads; ++h) {
-        const double own = exact.lse[static_cast<std::size_t>(h * problem.seqlen_q + i)];
-        const double sink = sinks[static_cast<std::size_t>(h)];
-        const double all = std::log(std::exp(own) + std::exp(sink));
-        const float found = lse.as<float>()[h * total + begin + i];
-        if (std::isinf(all)) {
-          EXPECT_EQ(found, all);
-        } else {
-          EXPECT_NEAR(found, all, 2e-3);
-        }
-        const double share = std::isinf(all) ? 0 : std::exp(own - all);
-        for (int d = 0; d < dim; ++d) {
-          const double expected = exact.o[static_cast<std::size_t>((i * heads + h) * dim + d)];
-          ASSERT_NEAR(o.as<float>()[((begin + i) * heads + h) * dim + d], share * expected, 5e-3)
-              << "query " << i << " of those from " << begin << " on, head " << h << ", column " << d;
-        }
-      }
-    }
-  }
-
-  std::mt19937 random_{static_cast<std::mt19937::result_type>(reference::test_seed())};
-  Tool tool_;
-};
-
-const std::vector<double> no_sinks(heads, -HUGE_VAL);
 
 TEST_F(CliRun, RaggedSequences) {
   const Lengths queries = {5, 1, 33, 0, 4}, keys = {70, 9, 33, 4, 0};
@@ -415,91 +312,6 @@ TEST_F(CliRun, LengthsOfDenseSequences) {
   }
 }
 
-TEST_F(CliRun, Gradients) {
-  constexpr int queries = 21, keys = 37;
-  const Array q = random_file("q", {1, queries, heads, dim}),
-              d_o = random_file("do", {1, queries, heads, dim});
-  const Array k = random_file("k", {1, keys, heads_kv, dim}), v = random_file("v", {1, keys, heads_kv, dim});
-  const ToolResult result = run({"--backward", "--do", file("do"), "--dq", file("dq"), "--dk", file("dk"),
-                                 "--dv", file("dv"), "--mask", "causal", "--json"});
-  ASSERT_EQ(result.status, 0) << result.err;
-  EXPECT_EQ(result.json()["backward_kernels"].size(), 2u);
-  EXPECT_EQ(result.json()["written"].size(), 5u);
-  const auto all = [](const Array& array) { return rows(array, 0, array.shape[0]); };
-  const auto flat = [](Array array) {
-    array.shape.erase(array.shape.begin());
-    return array;
-  };
-  reference::GradientProblem problem = request(flat(q), 0, queries, all(k), all(v));
-  problem.d_o = all(d_o);
-  const reference::GradientResult exact = reference::attention_gradients(problem);
-  for (const auto& [name, like, expected] :
-       {std::tuple{"dq", &q, &exact.dq}, {"dk", &k, &exact.dk}, {"dv", &v, &exact.dv}}) {
-    const Array found = tool::read_npy(file(name));
-    ASSERT_EQ(found.shape, like->shape);
-    for (std::size_t i = 0; i < expected->size(); ++i)
-      ASSERT_NEAR(found.as<float>()[i], (*expected)[i], 1e-2) << name << " " << i;
-  }
-}
-
-TEST_F(CliRun, Dropout) {
-  constexpr int queries = 21, keys = 37;
-  const Array q = random_file("q", {1, queries, heads, dim}),
-              d_o = random_file("do", {1, queries, heads, dim});
-  const Array k = random_file("k", {1, keys, heads_kv, dim}), v = random_file("v", {1, keys, heads_kv, dim});
-  const ToolResult result =
-      run({"--dropout-p", "0.5", "--rng-state", "42,18446744073709551615", "--backward", "--do", file("do"),
-           "--dq", file("dq"), "--dk", file("dk"), "--dv", file("dv")});
-  ASSERT_EQ(result.status, 0) << result.err;
-  const auto all = [](const Array& array) { return rows(array, 0, array.shape[0]); };
-  const auto flat = [](Array array) {
-    array.shape.erase(array.shape.begin());
-    return array;
-  };
-  reference::GradientProblem problem = request(flat(q), 0, queries, all(k), all(v));
-  problem.d_o = all(d_o);
-  problem.keep = nullptr;
-  problem.weight = [dropout = reference::Dropout{.rate = 0.5, .seed = 42, .offset = ~std::uint64_t{0}}](
-                       int b, int h, int i, int key) { return dropout.keeps(heads, b, h, i, key) ? 2 : 0; };
-  const reference::ForwardResult forward = reference::attention_forward(problem);
-  const reference::GradientResult exact = reference::attention_gradients(problem);
-  for (const auto& [name, expected] : {std::pair{"o", &forward.o}, {"dq", &exact.dq}, {"dv", &exact.dv}}) {
-    const Array found = tool::read_npy(file(name));
-    for (std::size_t i = 0; i < expected->size(); ++i)
-      ASSERT_NEAR(found.as<float>()[i], (*expected)[i], 2e-2) << name << " " << i;
-  }
-  expect_bad_input(run({"--dropout-p", "1", "--rng-state", "1,2"}), "less than 1");
-  expect_bad_input(run({"--dropout-p", "0.5"}), "--rng-state");
-  expect_bad_input(run({"--dropout-p", "0.5", "--rng-state", "1"}), "--rng-state");
-}
-
-TEST_F(CliRun, GradientsOfRaggedSequences) {
-  const std::vector<int> queries = {5, 14}, keys = {9, 3};
-  const Array q = random_file("q", {19, heads, dim}), d_o = random_file("do", {19, heads, dim});
-  const Array k = random_file("k", {12, heads_kv, dim}), v = random_file("v", {12, heads_kv, dim});
-  const ToolResult result =
-      run({"--backward", "--do", file("do"), "--dq", file("dq"), "--dk", file("dk"), "--dv", file("dv"),
-           "--seqlens-q", "5,14", "--seqlens-kv", "9,3", "--mask", "causal"});
-  ASSERT_EQ(result.status, 0) << result.err;
-  int begin_q = 0, begin_kv = 0;
-  for (const std::size_t b : {0u, 1u}) {
-    reference::GradientProblem problem =
-        request(q, begin_q, queries[b], rows(k, begin_kv, keys[b]), rows(v, begin_kv, keys[b]));
-    problem.d_o = rows(d_o, begin_q, queries[b]);
-    const reference::GradientResult exact = reference::attention_gradients(problem);
-    for (const auto& [name, begin, count, expected] : {std::tuple{"dq", begin_q, queries[b], &exact.dq},
-                                                       {"dk", begin_kv, keys[b], &exact.dk},
-                                                       {"dv", begin_kv, keys[b], &exact.dv}}) {
-      const std::vector<double> found = rows(tool::read_npy(file(name)), begin, count);
-      ASSERT_EQ(found.size(), expected->size());
-      for (std::size_t i = 0; i < found.size(); ++i)
-        ASSERT_NEAR(found[i], (*expected)[i], 1e-2) << name << " of request " << b << " " << i;
-    }
-    begin_q += queries[b];
-    begin_kv += keys[b];
-  }
-}
-
 TEST_F(CliRun, WhatDoesNotFitIsRefused) {
   random_file("q", {9, heads, dim});
   random_file("k", {20, heads_kv, dim});
@@ -520,15 +332,6 @@ TEST_F(CliRun, WhatDoesNotFitIsRefused) {
                    "its shape must be (pages, page_size, heads, head_dim)");
   expect_bad_input(with({"--sinks", file("q")}), "its shape must be (heads)");
   expect_bad_input(with({"--cache-leftpad", "1"}), "cache_leftpad");
-  expect_bad_input(with({"--dq", file("dq")}), "--backward");
-  expect_bad_input(with({"--backward", "--do", file("q")}), "--d");
-  const std::vector<std::string> gradients = {"--backward", "--do",     file("q"), "--dq",    file("dq"),
-                                              "--dk",       file("dk"), "--dv",    file("dv")};
-  const auto with_gradients = [&](std::vector<std::string> more) {
-    more.insert(more.end(), gradients.begin(), gradients.end());
-    return with(more);
-  };
-  expect_bad_input(with_gradients({"--cache-leftpad", "1,1"}), "--cache-leftpad");
   random_file("k", {4, 8, heads_kv, dim});
   random_file("v", {4, 8, heads_kv, dim});
   write("table", tool::zeros(DType::int32, {2, 2}));

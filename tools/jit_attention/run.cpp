@@ -3,7 +3,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -21,7 +20,7 @@
 #include "npy.h"
 #include "output_files.h"
 #include "progress.h"
-#include "run_arrays.h"
+#include "run_arguments.h"
 #include "trace_files.h"
 
 namespace jit::tool {
@@ -30,7 +29,7 @@ namespace {
 struct RunCommandOptions {
   RunOptions inputs;
   std::string config;
-  std::string o, lse, dq, dk, dv;
+  std::string o, lse;
   std::string device = "auto";
   TraceFiles traces;
   bool as_json = false;
@@ -56,9 +55,24 @@ class DeviceArrays {
   std::map<const Array*, DeviceBuffer> buffers_;
 };
 
-// Fills what is written. Returns the kernels that did it.
-std::vector<CompiledKernel> compute(const RunCommandOptions& options, const DeviceInfo& device,
-                                    const OutputFiles& outputs, RunProblem& problem) {
+// What is written; the arrays need not have been read.
+std::vector<RunOutput> outputs_of(const RunCommandOptions& options, RunArrays& arrays) {
+  std::vector<RunOutput> outputs;
+  if (!options.o.empty()) outputs.push_back({"--out", options.o, &arrays.o});
+  if (!options.lse.empty()) outputs.push_back({"--lse", options.lse, &arrays.lse});
+  for (RunOutput& output : outputs_of(options.inputs.gradients, arrays.gradients))
+    outputs.push_back(std::move(output));
+  return outputs;
+}
+
+// The kernels that ran.
+struct RunKernels {
+  std::vector<CompiledKernel> forward, backward;
+};
+
+// Fills what is written.
+RunKernels compute(const RunCommandOptions& options, const DeviceInfo& device, const OutputFiles& outputs,
+                   RunProblem& problem) {
   ProgressLine progress;
   Settings settings = settings_from_environment();
   // One call does not repay tuning: `tune` does that, and what it found is used here.
@@ -75,11 +89,12 @@ std::vector<CompiledKernel> compute(const RunCommandOptions& options, const Devi
   if (problem.quantizer) quantize_qkv(problem.quantizer->spec, context)(quantize_arguments(problem, place));
   if (problem.block_map) block_mask(problem.block_map->spec, context)(block_mask_arguments(problem, place));
   const bool with_lse = !options.lse.empty() || problem.backward;
-  const AttentionArguments forward = forward_arguments(problem, with_lse, place);
+  std::optional<AttentionArguments> forward;
+  if (!problem.has_forward) forward = forward_arguments(problem, with_lse, place);
   std::optional<BackwardArguments> backward;
   if (problem.backward) backward = backward_arguments(problem, place);
   const auto launch = [&] {
-    attention(forward);
+    if (forward) attention(*forward);
     if (backward) attention.backward(*backward);
   };
   if (!options.traces.any()) {
@@ -94,27 +109,30 @@ std::vector<CompiledKernel> compute(const RunCommandOptions& options, const Devi
     }
     write_traces(outputs, trace.launches());
   }
-  RunArrays& arrays = problem.arrays;
-  memory.fetch(arrays.o);
-  if (with_lse) memory.fetch(arrays.lse);
-  std::vector<CompiledKernel> kernels = {attention.kernel(forward)};
-  if (!backward) return kernels;
-  for (Array* gradient : {&arrays.dq, &arrays.dk, &arrays.dv}) memory.fetch(*gradient);
-  for (CompiledKernel& kernel : attention.backward_kernels(*backward)) kernels.push_back(std::move(kernel));
+  for (const RunOutput& output : outputs_of(options, problem.arrays)) memory.fetch(*output.array);
+  RunKernels kernels;
+  if (forward) kernels.forward.push_back(attention.kernel(*forward));
+  if (backward) kernels.backward = attention.backward_kernels(*backward);
   return kernels;
 }
 
 OutputFiles open_outputs(const RunCommandOptions& options) {
+  if (options.o.empty() && !options.inputs.gradients.has_forward()) throw BadInput("--out is required");
   OutputFiles outputs;
-  for (const auto& [option, path] : {std::pair{"--out", &options.o},
-                                     {"--lse", &options.lse},
-                                     {"--dq", &options.dq},
-                                     {"--dk", &options.dk},
-                                     {"--dv", &options.dv}})
-    outputs.add(option, *path);
+  RunArrays unread;
+  for (const RunOutput& output : outputs_of(options, unread)) outputs.add(output.option, output.path);
   add_outputs(options.traces, outputs);
   refuse_overwriting(outputs.paths(), input_files(options.inputs));
   return outputs;
+}
+
+// Gradients of what scores read keep its type where a file can have it, and numbers of rows and heads are float32.
+DType file_dtype(const RunProblem& problem, const Array& array) {
+  const RunArrays& arrays = problem.arrays;
+  const Gradients& gradients = arrays.gradients;
+  for (const Array* rows : {&arrays.o, &gradients.dq, &gradients.dk, &gradients.dv})
+    if (&array == rows) return problem.result_dtype;
+  return array.dtype == DType::fp16 ? DType::fp16 : DType::fp32;
 }
 
 int run_run(const RunCommandOptions& options) {
@@ -129,33 +147,29 @@ int run_run(const RunCommandOptions& options) {
                     "emulated:{}",
                     device.name, to_string(native_arch(device))));
   }
-  const std::vector<CompiledKernel> kernels = compute(options, device, outputs, problem);
-  RunArrays& arrays = problem.arrays;
+  const RunKernels kernels = compute(options, device, outputs, problem);
   std::string written;
-  for (const auto& [option, path, array] : {std::tuple{"--out", &options.o, &arrays.o},
-                                            {"--lse", &options.lse, &arrays.lse},
-                                            {"--dq", &options.dq, &arrays.dq},
-                                            {"--dk", &options.dk, &arrays.dk},
-                                            {"--dv", &options.dv, &arrays.dv}}) {
-    const OutputFile* file = outputs.find(option);
-    if (file == nullptr) continue;
-    if (array != &arrays.lse) *array = convert(std::move(*array), problem.result_dtype, *path);
-    write_npy(*file, *array);
-    written += fmt::format("{}: {}\n", *path, describe(*array));
+  for (const RunOutput& output : outputs_of(options, problem.arrays)) {
+    Array& array = *output.array;
+    array = convert(std::move(array), file_dtype(problem, array), output.path);
+    write_npy(*outputs.find(output.option), array);
+    written += fmt::format("{}: {}\n", output.path, describe(array));
   }
   if (options.as_json) {
-    nlohmann::ordered_json report = {{"written", outputs.paths()},
-                                     {"device", device.name},
-                                     {"kernel", nlohmann::ordered_json::parse(kernels[0].report())}};
-    for (std::size_t i = 1; i < kernels.size(); ++i)
-      report["backward_kernels"].push_back(nlohmann::ordered_json::parse(kernels[i].report()));
+    nlohmann::ordered_json report = {{"written", outputs.paths()}, {"device", device.name}};
+    for (const CompiledKernel& kernel : kernels.forward)
+      report["kernel"] = nlohmann::ordered_json::parse(kernel.report());
+    for (const CompiledKernel& kernel : kernels.backward)
+      report["backward_kernels"].push_back(nlohmann::ordered_json::parse(kernel.report()));
     print_json(report);
     return status_ok;
   }
-  fmt::print("{}computed as {} on {} with {} ({})\n", written, to_string(problem.spec), device.name,
-             to_string(kernels[0].config()), kernels[0].why());
-  for (std::size_t i = 1; i < kernels.size(); ++i)
-    fmt::print("backward with {} ({})\n", to_string(kernels[i].config()), kernels[i].why());
+  const auto with = [](const CompiledKernel& kernel) {
+    return fmt::format(" with {} ({})\n", to_string(kernel.config()), kernel.why());
+  };
+  fmt::print("{}computed as {} on {}{}", written, to_string(problem.spec), device.name,
+             kernels.forward.empty() ? "\n" : with(kernels.forward[0]));
+  for (const CompiledKernel& kernel : kernels.backward) fmt::print("backward{}", with(kernel));
   return status_ok;
 }
 
@@ -168,22 +182,15 @@ void add_run(CLI::App& app, Commands& commands) {
                                          "fp8: (batch, seqlen, heads, head_dim), or (rows of all sequences, "
                                          "heads, head_dim), or a paged cache");
   add_run_input_options(*command, options->inputs);
-  command->add_option("--out", options->o, "File for the output, of the type of --q")
-      ->check(must_not_be_empty)
-      ->required();
-  command
-      ->add_option(
-          "--lse", options->lse,
-          "File for the log-sum-exp, float32 (batch, heads, seqlen) or (heads, rows of all sequences)")
-      ->check(must_not_be_empty);
-  CLI::Option* backward = command->get_option("--backward");
-  for (const auto& [name, path, text] : {std::tuple{"--dq", &options->dq, "File for the gradient of --q"},
-                                         {"--dk", &options->dk, "File for the gradient of --k"},
-                                         {"--dv", &options->dv, "File for the gradient of --v"}}) {
-    CLI::Option* option = command->add_option(name, *path, text)->check(must_not_be_empty);
-    option->needs(backward);
-    backward->needs(option);
-  }
+  CLI::Option* o = command->add_option("--out", options->o, "File for the output, of the type of --q")
+                       ->check(must_not_be_empty);
+  CLI::Option* lse =
+      command
+          ->add_option(
+              "--lse", options->lse,
+              "File for the log-sum-exp, float32 (batch, heads, seqlen) or (heads, rows of all sequences)")
+          ->check(must_not_be_empty);
+  command->get_option("--forward-out")->excludes(o)->excludes(lse);
   add_config_option(*command, options->config);
   add_device_option(*command, options->device);
   add_trace_options(*command, options->traces);

@@ -1,7 +1,6 @@
 #include "run_arrays.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -13,42 +12,12 @@
 
 #include "command.h"
 #include "functor_file.h"
-#include "npy.h"
+#include "operand_files.h"
 
 namespace jit::tool {
 namespace {
 
-// q, k, v or do; with `bytes`, what those of the file stand for by `option`.
-Array read_operand(const std::string& path, std::optional<DType> bytes = {}, const char* option = "") {
-  Array array = read_npy(path);
-  if (bytes) {
-    if (array.dtype != DType::uint8) {
-      throw BadInput(fmt::format("{} is {}; with {} it must be uint8, the bytes of {}", path, describe(array),
-                                 option, to_string(*bytes)));
-    }
-    array.dtype = *bytes;
-  } else if (array.dtype != DType::fp32 && array.dtype != DType::fp16) {
-    throw BadInput(fmt::format("{} is {}; it must be float32 or float16", path, describe(array)));
-  }
-  if (array.shape.size() != 3 && array.shape.size() != 4) {
-    throw BadInput(
-        fmt::format("{} is {}; its shape must be (batch, seqlen, heads, head_dim), (rows of all sequences, "
-                    "heads, head_dim) or (pages, page_size, heads, head_dim)",
-                    path, describe(array)));
-  }
-  return array;
-}
-
-Array read_as(const std::string& path, DType dtype, std::size_t rank, const char* wanted) {
-  Array array = convert(read_npy(path), dtype, path);
-  if (array.shape.size() != rank)
-    throw BadInput(fmt::format("{} is {}; its shape must be {}", path, describe(array), wanted));
-  return array;
-}
-
 constexpr std::int64_t largest_size = std::numeric_limits<std::int32_t>::max();
-
-bool is_ragged(const Array& array) { return array.shape.size() == 3; }
 
 // Sizes that no problem has are cut to one that validate() refuses.
 int small(std::int64_t size) { return static_cast<int>(std::min<std::int64_t>(size, 1 << 20)); }
@@ -125,7 +94,7 @@ void fill_keys(const RunOptions& options, RunProblem& problem) {
     problem.arrays.seqused_k = int32_array(options.seqlens_kv);
   }
   if (options.leftpad.empty()) return;
-  if (options.backward)
+  if (options.gradients.backward)
     throw BadInput("--backward has no gradients of keys behind --cache-leftpad; leave it out");
   problem.arrays.cache_leftpad = int32_array(options.leftpad);
 }
@@ -151,10 +120,6 @@ void fill_outputs(RunProblem& problem) {
   arrays.lse =
       zeros(DType::fp32, is_ragged(arrays.q) ? std::vector<std::int64_t>{shape[1], shape[0]}
                                              : std::vector<std::int64_t>{shape[0], shape[2], shape[1]});
-  if (!problem.backward) return;
-  arrays.dq = zeros(arrays.q.dtype, arrays.q.shape);
-  arrays.dk = zeros(arrays.k.dtype, arrays.k.shape);
-  arrays.dv = zeros(arrays.v.dtype, arrays.v.shape);
 }
 
 }  // namespace
@@ -208,12 +173,7 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
           ->expected(2);
   rate->needs(state);
   state->needs(rate);
-  CLI::Option* backward =
-      app.add_flag("--backward", options.backward, "Compute the gradients of --q, --k and --v, too");
-  CLI::Option* d_o =
-      app.add_option("--do", options.d_o, "Gradient of the output, of its shape")->check(must_not_be_empty);
-  backward->needs(d_o);
-  d_o->needs(backward);
+  add_gradient_options(app, options.gradients);
   add_block_map_options(app, options.block_map);
   add_functor_options(app, options.functors);
 }
@@ -221,10 +181,11 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
 std::vector<std::string> input_files(const RunOptions& options) {
   std::vector<std::string> inputs = input_files(options.functors);
   inputs.insert(inputs.end(), {options.q, options.k});
-  for (const std::string* path : {&options.v, &options.page_table, &options.sinks, &options.d_o})
+  for (const std::string* path : {&options.v, &options.page_table, &options.sinks})
     if (!path->empty()) inputs.push_back(*path);
   inputs.insert(inputs.end(), options.block_map.paths.begin(), options.block_map.paths.end());
   for (std::string& path : input_files(options.scales)) inputs.push_back(std::move(path));
+  for (std::string& path : input_files(options.gradients)) inputs.push_back(std::move(path));
   for (const std::string& tensor : options.tensors)
     inputs.push_back(split_assignment("--tensor", tensor).second);
   return inputs;
@@ -272,7 +233,9 @@ RunProblem read_problem(const RunOptions& options) {
   RunProblem problem;
   problem.num_splits = options.num_splits;
   problem.dropout_p = options.dropout_p;
-  problem.backward = options.backward;
+  problem.backward = options.gradients.backward;
+  problem.deterministic = options.gradients.deterministic;
+  problem.has_forward = options.gradients.has_forward();
   RunArrays& arrays = problem.arrays;
   AttentionSpec& spec = problem.spec;
   const bool quantizes = options.scales.quantize.scales.has_value();
@@ -285,12 +248,11 @@ RunProblem read_problem(const RunOptions& options) {
   if (quantizes && !has_fp8_queries(spec))
     throw BadInput(
         fmt::format("--quantize makes fp8; --dtype is {}, and must be fp8_e4m3 or fp8_e5m2", options.dtype));
-  if (options.backward && has_fp8_keys(spec))
+  if (problem.backward && has_fp8_keys(spec))
     throw BadInput("--backward has no gradients of fp8; leave it out");
   spec.values_in_keys = options.head_dim_v != 0;
   read_operands(options, spec, arrays);
   arrays.scales = read_scales(options.scales, spec);
-  if (options.backward) arrays.d_o = read_operand(options.d_o);
   if (!options.sinks.empty()) arrays.sinks = read_as(options.sinks, DType::fp32, 1, "(heads)");
   if (!options.rng_state.empty()) {
     arrays.rng_state = zeros(DType::int64, {2});
@@ -319,10 +281,8 @@ RunProblem read_problem(const RunOptions& options) {
   problem.block_map = read_block_map(options.block_map, block_map_sizes(options, problem), spec);
   validate(spec);
 
-  for (const auto& [array, path] : {std::pair{&arrays.q, &options.q},
-                                    {&arrays.k, &options.k},
-                                    {&arrays.v, &options.v},
-                                    {&arrays.d_o, &options.d_o}}) {
+  for (const auto& [array, path] :
+       {std::pair{&arrays.q, &options.q}, {&arrays.k, &options.k}, {&arrays.v, &options.v}}) {
     const bool is_stored = has_fp8_keys(spec) && array->dtype == spec.key_dtype();
     if (!array->shape.empty() && !is_stored) *array = convert(std::move(*array), spec.dtype, *path);
   }
@@ -330,81 +290,8 @@ RunProblem read_problem(const RunOptions& options) {
   arrays.tensors = read_tensors(options.tensors, spec);
   if (problem.block_map) add_known_table(*problem.block_map, arrays.tensors);
   fill_outputs(problem);
+  if (problem.backward) read_gradients(options.gradients, spec, arrays);
   return problem;
-}
-
-AttentionArguments forward_arguments(RunProblem& problem, bool with_lse, const Place& place) {
-  RunArrays& arrays = problem.arrays;
-  AttentionArguments arguments{.q = view(arrays.q, place(arrays.q)),
-                               .k = view(arrays.k, place(arrays.k)),
-                               .o = view(arrays.o, place(arrays.o)),
-                               .dropout_p = problem.dropout_p,
-                               .num_splits = problem.num_splits};
-  if (problem.spec.v_along_sequence) {
-    arguments.v = view_along_sequence(arrays.v, arrays.k.shape[1], place(arrays.v));
-  } else if (!problem.spec.values_in_keys) {
-    arguments.v = view(arrays.v, place(arrays.v));
-  }
-  if (with_lse) arguments.lse = view(arrays.lse, place(arrays.lse));
-  for (auto& [name, array] : arrays.tensors) arguments.tensors.add({name, view(array, place(array))});
-  place_lengths(arrays, arguments, place);
-  for (const auto& [array, view_of] : {std::pair{&arrays.cache_leftpad, &arguments.cache_leftpad},
-                                       {&arrays.page_table, &arguments.page_table},
-                                       {&arrays.sinks, &arguments.sinks},
-                                       {&arrays.rng_state, &arguments.rng_state},
-                                       {&arrays.scales.q_descale, &arguments.q_descale},
-                                       {&arrays.scales.k_descale, &arguments.k_descale},
-                                       {&arrays.scales.v_descale, &arguments.v_descale},
-                                       {&arrays.scales.v_mean, &arguments.v_mean},
-                                       {&arrays.scales.lse_shift, &arguments.lse_shift}}) {
-    if (!array->shape.empty()) *view_of = view(*array, place(*array));
-  }
-  return arguments;
-}
-
-QuantizeArguments quantize_arguments(RunProblem& problem, const Place& place) {
-  RunArrays& arrays = problem.arrays;
-  QuantizeArguments arguments =
-      quantize_arguments(*problem.quantizer, arrays.q, arrays.k, arrays.v, arrays.scales, place);
-  place_lengths(arrays, arguments, place);
-  return arguments;
-}
-
-BackwardArguments backward_arguments(RunProblem& problem, const Place& place) {
-  RunArrays& arrays = problem.arrays;
-  BackwardArguments arguments{.d_o = view(arrays.d_o, place(arrays.d_o)),
-                              .q = view(arrays.q, place(arrays.q)),
-                              .k = view(arrays.k, place(arrays.k)),
-                              .v = view(arrays.v, place(arrays.v)),
-                              .o = view(arrays.o, place(arrays.o)),
-                              .lse = view(arrays.lse, place(arrays.lse)),
-                              .dq = view(arrays.dq, place(arrays.dq)),
-                              .dk = view(arrays.dk, place(arrays.dk)),
-                              .dv = view(arrays.dv, place(arrays.dv)),
-                              .dropout_p = problem.dropout_p};
-  if (problem.spec.dropout) arguments.rng_state = view(arrays.rng_state, place(arrays.rng_state));
-  for (auto& [name, array] : arrays.tensors) arguments.tensors.add({name, view(array, place(array))});
-  place_lengths(arrays, arguments, place);
-  return arguments;
-}
-
-BlockMaskArguments block_mask_arguments(RunProblem& problem, const Place& place) {
-  RunArrays& arrays = problem.arrays;
-  BlockMaskArguments arguments = block_mask_arguments(*problem.block_map, arrays.tensors, place);
-  place_lengths(arrays, arguments, place);
-  if (!arrays.cache_leftpad.shape.empty())
-    arguments.cache_leftpad = view(arrays.cache_leftpad, place(arrays.cache_leftpad));
-  if (is_ragged(arrays.q)) arguments.total_q = arrays.q.shape[0];
-  if (is_ragged(arrays.k)) arguments.total_k = arrays.k.shape[0];
-  return arguments;
-}
-
-void check(RunProblem& problem) {
-  const Place on_host = [](Array& array) -> void* { return array.bytes.data(); };
-  if (problem.quantizer) check_arguments(problem.quantizer->spec, quantize_arguments(problem, on_host));
-  if (problem.block_map) check_arguments(problem.block_map->spec, block_mask_arguments(problem, on_host));
-  check_arguments(problem.spec, forward_arguments(problem, true, on_host));
-  if (problem.backward) check_backward_arguments(problem.spec, backward_arguments(problem, on_host));
 }
 
 }  // namespace jit::tool

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <jit/attention.h>
@@ -12,6 +11,7 @@
 #include "block_map.h"
 #include "fp8_inputs.h"
 #include "problem.h"
+#include "run_gradients.h"
 
 namespace CLI {
 class App;
@@ -34,8 +34,7 @@ struct RunOptions {
   int num_splits = 0;
   float dropout_p = 0;
   std::vector<std::uint64_t> rng_state;  ///< seed and offset; empty: not given
-  bool backward = false;
-  std::string d_o;  ///< path; given with `backward`
+  GradientOptions gradients;
 };
 void add_run_input_options(CLI::App& app, RunOptions& options);
 
@@ -48,26 +47,17 @@ struct RunArrays {
   NamedArrays tensors;
   Array cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad, page_table, sinks, rng_state;
   Fp8Scales scales;
-  Array d_o, dq, dk, dv;
+  Gradients gradients;
 };
-
-/// Puts in their places lengths and boundaries of sequences, which operations have under one name.
-template <class Arguments>
-void place_lengths(RunArrays& arrays, Arguments& arguments, const Place& place) {
-  for (const auto& [array, view_of] : {std::pair{&arrays.cu_seqlens_q, &arguments.cu_seqlens_q},
-                                       {&arrays.cu_seqlens_k, &arguments.cu_seqlens_k},
-                                       {&arrays.seqused_q, &arguments.seqused_q},
-                                       {&arrays.seqused_k, &arguments.seqused_k}}) {
-    if (!array->shape.empty()) *view_of = view(*array, place(*array));
-  }
-}
 
 struct RunProblem {
   AttentionSpec spec;
-  DType result_dtype = DType::fp32;  ///< that of --q as it was given, and of all results but lse
+  DType result_dtype = DType::fp32;  ///< that of --q as it was given, and of o and its like
   int num_splits = 0;
   float dropout_p = 0;
   bool backward = false;
+  bool deterministic = false;  ///< of gradients
+  bool has_forward = false;    ///< o and lse are what forward made before
   std::optional<BlockMap> block_map = {};
   std::optional<Quantizer> quantizer = {};
   RunArrays arrays;  ///< inputs in the types that the kernels take; outputs are zeros
@@ -76,18 +66,5 @@ struct RunProblem {
 /// Reads all inputs. Three dimensions are ragged sequences, four dense ones, or pages where there is a page table.
 /// Throws BadInput, and Error for what the library refuses.
 RunProblem read_problem(const RunOptions& options);
-
-/// The arguments over arrays at their places.
-AttentionArguments forward_arguments(RunProblem& problem, bool with_lse, const Place& place);
-BackwardArguments backward_arguments(RunProblem& problem, const Place& place);
-
-/// Those of jit::block_mask, which makes tensor block_mask. Requires a block map.
-BlockMaskArguments block_mask_arguments(RunProblem& problem, const Place& place);
-
-/// Those of jit::quantize_qkv, which makes q, k, v and their scales. Requires a quantizer.
-QuantizeArguments quantize_arguments(RunProblem& problem, const Place& place);
-
-/// As the library checks a call. Throws Error invalid_argument.
-void check(RunProblem& problem);
 
 }  // namespace jit::tool

@@ -1,0 +1,20 @@
+// The arguments of the calls that `run` makes, over its arrays at their places.
+#pragma once
+
+#include "run_arrays.h"
+
+namespace jit::tool {
+
+AttentionArguments forward_arguments(RunProblem& problem, bool with_lse, const Place& place);
+BackwardArguments backward_arguments(RunProblem& problem, const Place& place);
+
+/// Those of jit::block_mask, which makes tensor block_mask. Requires a block map.
+BlockMaskArguments block_mask_arguments(RunProblem& problem, const Place& place);
+
+/// Those of jit::quantize_qkv, which makes q, k, v and their scales. Requires a quantizer.
+QuantizeArguments quantize_arguments(RunProblem& problem, const Place& place);
+
+/// As the library checks a call. Throws Error invalid_argument.
+void check(RunProblem& problem);
+
+}  // namespace jit::tool
