@@ -33,7 +33,8 @@ class QuantizeRows {
         head_(kv_head_ * own().heads + work.item % own().heads),
         first_(work.item / own().heads * quantize_chunk(share) + place(0)) {
     const SequenceRows sequence_rows = sequences();
-#pragma unroll
+    // No copy for each step: eight searches at once would take registers from the rows.
+#pragma unroll 1
     for (int step = 0; step < quantize_steps; ++step)
       has_row_ |= static_cast<unsigned>(sequence_rows.has(token(step))) << step;
   }
