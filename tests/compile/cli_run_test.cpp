@@ -45,24 +45,36 @@ TEST_F(CliRun, PagesAndSinks) {
   for (int i = 0; i < 3 * max_pages; ++i) table.as<std::int64_t>()[i] = order[static_cast<std::size_t>(i)];
   write("table", table);
   const Array sinks = random_file("sinks", {heads});
-  const ToolResult result = run({"--seqlens-q", text(queries), "--seqlens-kv", text(keys), "--mask", "causal",
-                                 "--page-table", file("table"), "--sinks", file("sinks")});
-  ASSERT_EQ(result.status, 0) << result.err;
-  const Array o = tool::read_npy(file("o")), lse = tool::read_npy(file("lse"));
-  int begin = 0;
-  for (std::size_t b = 0; b < queries.size(); ++b) {
-    std::vector<double> own_k, own_v;
-    for (int row = 0; row < keys[b]; ++row) {
-      const std::int64_t page = order[b * max_pages + static_cast<std::size_t>(row / page_size)];
-      for (const auto& [own, pool] : {std::pair{&own_k, &k}, {&own_v, &v}}) {
-        const std::int64_t width = heads_kv * dim;
-        const float* const first = pool->as<float>() + (page * page_size + row % page_size) * width;
-        own->insert(own->end(), first, first + width);
+  const auto run_over_pages = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--seqlens-q", text(queries), "--seqlens-kv", text(keys), "--mask", "causal",
+                             "--page-table", file("table"), "--sinks", file("sinks")});
+    return run(more);
+  };
+  for (const std::vector<std::string>& more :
+       std::vector<std::vector<std::string>>{{}, {"--split-keys", "64", "--checked"}}) {
+    const ToolResult result = run_over_pages(more);
+    ASSERT_EQ(result.status, 0) << result.err;
+    const Array o = tool::read_npy(file("o")), lse = tool::read_npy(file("lse"));
+    int begin = 0;
+    for (std::size_t b = 0; b < queries.size(); ++b) {
+      std::vector<double> own_k, own_v;
+      for (int row = 0; row < keys[b]; ++row) {
+        const std::int64_t page = order[b * max_pages + static_cast<std::size_t>(row / page_size)];
+        for (const auto& [own, pool] : {std::pair{&own_k, &k}, {&own_v, &v}}) {
+          const std::int64_t width = heads_kv * dim;
+          const float* const first = pool->as<float>() + (page * page_size + row % page_size) * width;
+          own->insert(own->end(), first, first + width);
+        }
       }
+      expect_request(request(q, begin, queries[b], own_k, own_v), o, lse, begin, rows(sinks, 0, heads));
+      begin += queries[b];
     }
-    expect_request(request(q, begin, queries[b], own_k, own_v), o, lse, begin, rows(sinks, 0, heads));
-    begin += queries[b];
   }
+  table.as<std::int64_t>()[max_pages + 1] = pages;
+  write("table", table);
+  EXPECT_EQ(run_over_pages({}).status, 0);
+  expect_bad_input(run_over_pages({"--checked"}), "page_table: element [1, 1], of request 1, is 16");
+  expect_bad_input(run_over_pages({"--split-keys", "65"}), "split_keys");
 }
 
 // Bytes of e4m3, with a scale for each head or for each key and head.

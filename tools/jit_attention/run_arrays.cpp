@@ -164,6 +164,12 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
                  "Blocks that may share the keys of some queries, at most; 0: as many as pay")
       ->check(lengths)
       ->capture_default_str();
+  app.add_option("--split-keys", options.split_keys,
+                 "Keys of a span: results of a sequence depend on itself alone, to the bit; 0: they need not")
+      ->check(lengths)
+      ->capture_default_str();
+  app.add_flag("--checked", options.checked,
+               "Tell of pages, lengths and boundaries that are out of range, which are passed over else");
   CLI::Option* rate = app.add_option("--dropout-p", options.dropout_p,
                                      "Rate at which probabilities are dropped at random, from 0 to below 1");
   CLI::Option* state =
@@ -265,6 +271,8 @@ RunProblem read_problem(const RunOptions& options) {
   spec.head_dim = small(arrays.q.shape.back());
   spec.head_dim_v = spec.values_in_keys ? options.head_dim_v : small(arrays.v.shape.back());
   spec.sinks = !options.sinks.empty();
+  spec.split_keys = options.split_keys;
+  spec.checked = options.checked;
   spec.dropout = !options.rng_state.empty();
   fill_queries(options, problem);
   fill_keys(options, problem);

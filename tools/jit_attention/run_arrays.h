@@ -32,6 +32,8 @@ struct RunOptions {
   std::string page_table, sinks;                             ///< paths; empty: not given
   BlockMapOptions block_map;
   int num_splits = 0;
+  int split_keys = 0;
+  bool checked = false;
   float dropout_p = 0;
   std::vector<std::uint64_t> rng_state;  ///< seed and offset; empty: not given
   GradientOptions gradients;
