@@ -103,19 +103,24 @@ def test_the_tests_philox_gives_the_published_answers(rounds, counter, key, answ
     assert [int(word) for word in philox(counter, key, rounds)] == answer
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.75])
-def test_forward_and_backward_equal_double_precision(rng, place, fetch, rate):
+@pytest.mark.parametrize("rate, has_sinks", [(0.1, False), (0.75, False), (0.3, True)])
+def test_forward_and_backward_equal_double_precision(rng, place, fetch, rate, has_sinks):
     sizes = dict(batch=2, seqlen_q=50, seqlen_kv=75, heads_q=4, heads_kv=2, head_dim=32, head_dim_v=24)
     problem = random_problem(rng, "fp16", **sizes)
     seed, offset = (int(word) for word in rng.integers(2**63, size=2))
     i, j = numpy.ogrid[:50, :75]
     keep = kept((2, 4, 50, 75), rate, seed, offset)
-    expected, lse_expected, gradients = exact(problem, keep, rate, visible=j <= i + 25)
+    sinks = rng.standard_normal(4).astype(numpy.float32) if has_sinks else None
+    expected, lse_expected, gradients = exact(problem, keep, rate, visible=j <= i + 25, sinks=sinks)
     do, q, k, v = map(place, problem)
-    keywords = dict(mask=ja.mask.causal(), dropout_p=rate, rng_state=place(rng_state(seed, offset)))
+    keywords = dict(mask=ja.mask.causal(), dropout_p=rate, rng_state=place(rng_state(seed, offset)),
+                    sinks=place(sinks) if has_sinks else None)
     o, lse = ja.attention(q, k, v, return_lse=True, **keywords)
     check_forward(fetch(o), fetch(lse), expected, lse_expected)
-    check_gradients(map(fetch, ja.attention_backward(do, q, k, v, o, lse, **keywords)), gradients)
+    got = [fetch(x) for x in ja.attention_backward(do, q, k, v, o, lse, **keywords, d_sinks=has_sinks)]
+    check_gradients(got, gradients)
+    if has_sinks:
+        assert numpy.abs(got[3] - gradients[3]).max() <= 0.01 * numpy.abs(gradients[3]).max()
     again = ja.attention(q, k, v, **keywords)
     assert numpy.array_equal(fetch(again), fetch(o))
 
@@ -225,6 +230,14 @@ def test_rows_in_use_of_dense_arrays_equal_double_precision(rng, place, fetch):
     keys = [of_requests(x, LENGTHS[1]) for x in results[3:]]
     rows = [of_requests(results[0], LENGTHS[0]), lse_rows, of_requests(results[2], LENGTHS[0]), *keys]
     expect_requests(rows, batch, do, kept((4, 2, 70, 65), 0.3, 3, 5), 0.3)
+
+
+def test_padding_before_keys_is_none_of_their_positions(rng, place, fetch):
+    q, k, v = random_qkv(rng, batch=2, seqlen_q=20, seqlen_kv=70, head_dim=32)
+    drawn = dict(dropout_p=0.3, rng_state=place(rng_state(3, 5)))
+    o = ja.attention(*map(place, (q, k, v)), cache_leftpad=place(int32([9, 9])), **drawn)
+    short = ja.attention(place(q), place(k[:, 9:].copy()), place(v[:, 9:].copy()), **drawn)
+    assert numpy.abs(fetch(o) - fetch(short)).max() <= 4e-3 * numpy.abs(fetch(short)).max()
 
 
 @pytest.mark.parametrize("sequences, rows", [(0, 5), (2, 5)])
