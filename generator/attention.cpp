@@ -16,6 +16,7 @@
 #include "generator/problem/descale_arguments.h"
 #include "generator/problem/dispatch_key.h"
 #include "generator/problem/dropout_arguments.h"
+#include "generator/problem/padded_spec.h"
 #include "generator/size_key.h"
 #include "generator/tuning/tune.h"
 #include "generator/tuning/tuning_record.h"
@@ -37,18 +38,20 @@ const Plan* keep(DispatchTable<Plan>& table, const Digest& key, Plan plan) {
   return table.insert(key, std::make_unique<const Plan>(std::move(plan)));
 }
 
-Plan plan_of(const AttentionState& state, BuiltKernel kernel, const DeviceInfo& device, std::string why) {
-  return make_plan(state.context, state.spec, std::move(kernel), device.ordinal, std::move(why));
+Plan plan_of(const AttentionState& state, const AttentionSpec& spec, BuiltKernel kernel,
+             const DeviceInfo& device, std::string why) {
+  return make_plan(state.context, spec, std::move(kernel), device.ordinal, std::move(why));
 }
 
 // What the cost model, or the config that was given, makes of `shape`. Where compiling is forbidden and that kernel is
 // not at hand, the one for the largest sizes of the class will do: packs have those.
 Plan untuned_plan(const AttentionState& state, const DeviceInfo& device, const ProblemShape& shape,
                   std::string why) {
+  const AttentionSpec spec = forward_spec(state.spec, shape.has_device_lengths);
   const auto plan_for = [&](const ProblemShape& sizes) {
-    BuiltKernel kernel = choose_kernel(state.context, state.spec, state.given, sizes, device_limits(device),
-                                       native_target(device));
-    return plan_of(state, std::move(kernel), device, why);
+    BuiltKernel kernel =
+        choose_kernel(state.context, spec, state.given, sizes, device_limits(device), native_target(device));
+    return plan_of(state, spec, std::move(kernel), device, why);
   };
   try {
     return plan_for(shape);
@@ -107,7 +110,7 @@ std::optional<Plan> mixed_plan(const AttentionState& state, const DeviceInfo& de
     if (!few) return std::nullopt;
     std::string why = fmt::format("cost model; beside requests of more than {} queries, those by {}",
                                   few_queries, to_string(many->config));
-    Plan plan = plan_of(state, *std::move(few), device, std::move(why));
+    Plan plan = plan_of(state, state.spec, *std::move(few), device, std::move(why));
     PlanStep second_half = plan.steps.front();
     second_half.turn = 1;
     add_kernel(state.context, plan, *std::move(many), device.ordinal);
@@ -122,7 +125,8 @@ std::optional<Plan> mixed_plan(const AttentionState& state, const DeviceInfo& de
 // A config that was given is taken at its word, but never computes something else.
 void check_given(const AttentionState& state, const AttentionParams& params) {
   const std::string_view argument = device_length_argument(params);
-  if (!state.given || argument.empty() || reads_device_lengths(state.spec, *state.given)) return;
+  if (!state.given || argument.empty() || reads_device_lengths(forward_spec(state.spec, true), *state.given))
+    return;
   throw Error(
       ErrorCode::invalid_argument, "launch", std::string(argument),
       fmt::format("{}: is not read by kernels of family={}, whose config was given; give no config, or one "
@@ -197,7 +201,7 @@ bool fill(const AttentionState& state, const AttentionArguments& arguments, Atte
 }
 
 CompiledKernel describe(const AttentionState& state, const Plan& plan) {
-  return Access::kernel(state.context.shared_from_this(), plan.spec, plan.config,
+  return Access::kernel(state.context.shared_from_this(), state.spec, plan.config,
                         plan.steps.front().kernel.image, plan.why, plan.tuning_log);
 }
 

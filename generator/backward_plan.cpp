@@ -28,7 +28,7 @@ PlanStep side_step(ContextState& context, const Program& program, const KernelCo
 
 // Reads what the steps of dQ leave of each query, and therefore comes next.
 void add_sink_step(ContextState& context, Plan& plan, int device) {
-  constexpr QueryStatisticsLayout of_two_passes = {.tile = statistic_chunk, .sign = 1};
+  constexpr QueryStatisticsLayout of_two_passes = {.tile = statistic_chunk, .factor = 1};
   const BackwardWgmma* const one_pass = std::get_if<BackwardWgmma>(&plan.config);
   const QueryStatisticsLayout layout = one_pass ? backward_wgmma::statistics(*one_pass) : of_two_passes;
   plan.steps.push_back(

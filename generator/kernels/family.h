@@ -108,15 +108,6 @@ inline std::string along_sequence_rejection(const AttentionSpec& spec, std::stri
       family);
 }
 
-/// Why a family of dense sequences of one length cannot serve a spec; empty: it can.
-inline std::string plain_rejection(const AttentionSpec& spec, std::string_view family) {
-  if (is_plain(spec)) return "";
-  return fmt::format(
-      "{} reads dense sequences without sinks or split_keys; sequences_q = {}, sequences_kv = {}, "
-      "sinks = {}, split_keys = {}",
-      family, to_string(spec.sequences_q), to_string(spec.sequences_kv), spec.sinks, spec.split_keys);
-}
-
 /// Why a family without dropout cannot serve a spec; empty: it can.
 inline std::string dropout_rejection(const AttentionSpec& spec, std::string_view family) {
   return spec.dropout ? fmt::format("{} has no dropout; forward_mma_sync and forward_wgmma have", family)

@@ -326,11 +326,11 @@ bool fill_params(const AttentionSpec& spec, const ArgumentRules& rules,
   sequences.max_pages = static_cast<int>(sizes.max_pages);
   sequences.num_splits = arguments.num_splits;
   sequences.zero_padding = arguments.zero_padding ? 1 : 0;
-  const bool has_one_length = spec.dropout || spec.v_along_sequence;
-  if (const std::string_view given = device_length_argument(params); has_one_length && !given.empty()) {
-    refuse(given, spec.dropout ? "was given, but with dropout all sequences have one length"
-                               : "was given, but with v_along_sequence all sequences have one length; give v "
-                                 "with a row for each key");
+  if (const std::string_view given = device_length_argument(params);
+      spec.v_along_sequence && !given.empty()) {
+    refuse(given,
+           "was given, but with v_along_sequence all sequences have one length; give v with a row for each "
+           "key");
   }
   if (spec.v_along_sequence) check_mappable(params);
   // Without a sequence, all rows of ragged queries are padding.

@@ -12,6 +12,10 @@ AttentionSpec with_lengths(AttentionSpec spec) {
   return spec;
 }
 
+AttentionSpec forward_spec(const AttentionSpec& spec, bool has_device_lengths) {
+  return spec.dropout && has_device_lengths ? with_lengths(spec) : spec;
+}
+
 AttentionSpec as_given(AttentionSpec spec) {
   if (spec.sequences_kv == SequenceKind::padded) spec.sequences_kv = SequenceKind::dense;
   return spec;

@@ -155,11 +155,12 @@ std::optional<Refusal> refuse_split_keys(const SpecField& field, const Attention
 }
 
 std::optional<Refusal> refuse_dropout(const SpecField& field, const AttentionSpec& spec) {
-  if (!spec.dropout || (is_plain(spec) && !has_fp8_keys(spec))) return {};
+  const bool has_fp8 = has_fp8_keys(spec);
+  if (!spec.dropout || (!has_fp8 && spec.sequences_kv != SequenceKind::paged && spec.split_keys == 0))
+    return {};
   return refuse(field, "true",
-                has_fp8_keys(spec)
-                    ? "must be false where k and v are of fp8"
-                    : "must be false where sequences are ragged or paged, or there are sinks or split_keys",
+                has_fp8 ? "must be false where k and v are of fp8"
+                        : "must be false where keys are paged, or there are split_keys",
                 "false");
 }
 

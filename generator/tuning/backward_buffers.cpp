@@ -11,6 +11,7 @@
 #include "generator/context_state.h"
 #include "generator/kernels.h"
 #include "generator/problem/arguments.h"
+#include "generator/problem/padded_spec.h"
 #include "generator/program/emit.h"
 #include "generator/tuning/sampled_rows.h"
 #include "runtime/driver_api.h"
@@ -83,9 +84,10 @@ BackwardBuffers::Sample BackwardBuffers::sample_of(std::int64_t heads, std::int6
 // By the cost model's kernel: what is measured here is the one behind it.
 void BackwardBuffers::compute_outputs(ContextState& context, CUstream stream) {
   const Target target = native_target(device_);
-  BuiltKernel kernel =
-      choose_kernel(context, spec_, {}, shape_of(forward_.params()), device_limits(device_), target);
-  const Plan plan = make_plan(context, spec_, std::move(kernel), device_.ordinal, "cost model");
+  const ProblemShape shape = shape_of(forward_.params());
+  const AttentionSpec spec = forward_spec(spec_, shape.has_device_lengths);
+  BuiltKernel kernel = choose_kernel(context, spec, {}, shape, device_limits(device_), target);
+  const Plan plan = make_plan(context, spec, std::move(kernel), device_.ordinal, "cost model");
   if (const std::string trouble = forward_.check(plan, stream); !trouble.empty()) {
     throw Error(ErrorCode::launch_failed, "tune", "o",
                 fmt::format("o: what {} computes of it, from which gradients come, is {}",

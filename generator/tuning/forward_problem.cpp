@@ -1,16 +1,25 @@
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "generator/kernels.h"
 #include "generator/kernels/families.h"
 #include "generator/problem/arguments.h"
+#include "generator/problem/padded_spec.h"
 #include "generator/tuning/forward_buffers.h"
 #include "generator/tuning/tuning_problem.h"
 
 namespace jit {
 
+ForwardProblem::ForwardProblem(const AttentionSpec& spec, DeviceInfo device, const ProblemShape& shape,
+                               const AttentionParams& params)
+    : TuningProblem(spec, std::move(device), shape, params),
+      kernel_spec_(forward_spec(spec, shape.has_device_lengths)) {}
+
 std::vector<Candidate> ForwardProblem::candidates(bool exhaustive) const {
   const DeviceLimits limits = device_limits(device());
-  return exhaustive ? all_candidates(spec(), shape(), limits) : first_run_candidates(spec(), shape(), limits);
+  return exhaustive ? all_candidates(kernel_spec_, shape(), limits)
+                    : first_run_candidates(kernel_spec_, shape(), limits);
 }
 
 std::string ForwardProblem::rejection(const PlanConfigs& configs) const {
@@ -18,25 +27,26 @@ std::string ForwardProblem::rejection(const PlanConfigs& configs) const {
     return fmt::format("one kernel computes the output, and there are configs of {}", configs.size());
   if (pass_of(configs.front()) != Pass::forward)
     return fmt::format("kernels of family={} compute gradients", family_name(configs.front()));
-  return config_rejection(spec(), configs.front(), device_limits(device()));
+  return config_rejection(kernel_spec_, configs.front(), device_limits(device()));
 }
 
 bool ForwardProblem::can_run(const PlanConfigs& configs) const {
-  return rejection(configs).empty() && can_serve({spec(), device_limits(device())}, shape(), configs.front());
+  return rejection(configs).empty() &&
+         can_serve({kernel_spec_, device_limits(device())}, shape(), configs.front());
 }
 
 std::vector<std::string> ForwardProblem::competing_entries() const {
-  return jit::competing_entries({spec(), device_limits(device())}, shape());
+  return jit::competing_entries({kernel_spec_, device_limits(device())}, shape());
 }
 
 std::vector<std::shared_ptr<const KernelImage>> ForwardProblem::build(ContextState& context,
                                                                       const PlanConfigs& configs) const {
-  return {build_kernel(context, spec(), configs.front(), native_target(device())).image};
+  return {build_kernel(context, kernel_spec_, configs.front(), native_target(device())).image};
 }
 
 Plan ForwardProblem::plan(ContextState& context, const PlanConfigs& configs, std::string why) const {
-  BuiltKernel kernel = build_kernel(context, spec(), configs.front(), native_target(device()));
-  return make_plan(context, spec(), std::move(kernel), device().ordinal, std::move(why));
+  BuiltKernel kernel = build_kernel(context, kernel_spec_, configs.front(), native_target(device()));
+  return make_plan(context, kernel_spec_, std::move(kernel), device().ordinal, std::move(why));
 }
 
 std::vector<Program> ForwardProblem::check_programs() const { return forward_check_programs(spec()); }

@@ -70,9 +70,8 @@ class TuningProblem {
 /// The output of attention: one kernel computes it.
 class ForwardProblem : public TuningProblem {
  public:
-  ForwardProblem(AttentionSpec spec, DeviceInfo device, const ProblemShape& shape,
-                 const AttentionParams& params = {})
-      : TuningProblem(std::move(spec), std::move(device), shape, params) {}
+  ForwardProblem(const AttentionSpec& spec, DeviceInfo device, const ProblemShape& shape,
+                 const AttentionParams& params = {});
 
   std::vector<Candidate> candidates(bool exhaustive) const override;
   std::string rejection(const PlanConfigs& configs) const override;
@@ -83,6 +82,9 @@ class ForwardProblem : public TuningProblem {
   Plan plan(ContextState& context, const PlanConfigs& configs, std::string why) const override;
   std::vector<Program> check_programs() const override;
   std::unique_ptr<TuningBuffers> buffers(ContextState& context, CUstream stream) const override;
+
+ private:
+  AttentionSpec kernel_spec_;
 };
 
 /// The gradients of q, k and v: one kernel computes all of them, or one computes dq and another dk and dv.

@@ -44,8 +44,8 @@ struct AttentionSpec {
   SequenceKind sequences_kv = SequenceKind::dense;  ///< how keys and values lie: dense, ragged or paged
   int page_size = 0;   ///< rows of a page, from 1 to 65536; 0 unless sequences_kv is paged
   bool sinks = false;  ///< whether each head has a sink: a score without a value, in the sum of all its rows
-  /// Whether probabilities are dropped at random, at the rate and with the seed of each call. Of dense sequences alone,
-  /// without sinks and split_keys.
+  /// Whether probabilities are dropped at random, at the rate and with the seed of each call. Of dense and ragged
+  /// sequences, without split_keys.
   bool dropout = false;
   /// 0: how sums over keys are cut is left to each call. Else the bits of a request depend on nothing but the request
   /// (docs/serving.md#batch-invariance): its keys are summed in spans of so many, counted from its key 0. A multiple of

@@ -299,7 +299,7 @@ Args:
     zero_padding: write o = 0 and lse = −inf to rows that are no query's: behind those in use (seqused_q), before,
         between and behind ragged sequences. Otherwise such rows stay as they are in out, and hold anything elsewhere.
     dropout_p: the rate at which probabilities are dropped at random, at least 0 and less than 1; the others are divided
-        by what is kept. lse is that of all keys. For sequences of one length alone.
+        by what is kept. lse is that of all keys. Without page_table and split_keys.
     rng_state: int64 (2), with dropout: seed and offset of the random numbers, those of flash-attention. Equal ones drop
         equal probabilities; the backward wants the same.
     block_mask: a BlockMask of calls of these sizes, which says what the mask is and has the arrays that it reads.
@@ -359,17 +359,15 @@ int gqa_ratio(const TensorView& q, const TensorView& k) {
 void check_dropout(const AttentionSpec& spec) {
   if (!spec.dropout) return;
   const std::pair<bool, const char*> arguments[] = {
-      {spec.sequences_q == SequenceKind::ragged, "cu_seqlens_q"},
-      {spec.sequences_kv == SequenceKind::ragged, "cu_seqlens_k"},
       {spec.sequences_kv == SequenceKind::paged, "page_table"},
-      {spec.sinks, "sinks"},
       {spec.split_keys != 0, "split_keys"},
   };
   for (const auto& [given, name] : arguments) {
     if (given)
-      refuse(name,
-             "was given beside dropout_p, and there is dropout of dense sequences alone, without sinks and "
-             "split_keys: leave one of the two out");
+      refuse(
+          name,
+          "was given beside dropout_p, and there is no dropout of paged keys or with split_keys: leave one "
+          "of the two out");
   }
 }
 

@@ -51,7 +51,7 @@ __device__ __forceinline__ void sum_sink_gradients(const AttentionParams& params
     __syncthreads();
     if (thread < half) sums[thread] += sums[thread + half];
   }
-  if (thread == 0) gradients.d_sinks[head] = -layout.sign * sums[0];
+  if (thread == 0) gradients.d_sinks[head] = -layout.factor * sums[0];
 }
 
 }  // namespace jit::backward_sinks

@@ -8,8 +8,8 @@ namespace jit {
 /// order within a tile, and of ragged sequences where base/ragged_tiles.cuh has them. What a tile has beside its
 /// queries is as queries without keys are; tiles without queries hold anything.
 struct QueryStatisticsLayout {
-  int tile;    ///< queries
-  float sign;  ///< of delta: 1 or −1
+  int tile;      ///< queries
+  float factor;  ///< what makes delta of it: 1 or −1, with dropout over the share that is kept
 };
 
 }  // namespace jit

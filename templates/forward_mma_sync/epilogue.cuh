@@ -7,9 +7,9 @@
 #include "base/prelude.cuh"
 #include "forward_mma_sync/direct_output.cuh"
 #include "forward_mma_sync/traits.cuh"
-#include "problem/sequences.cuh"
+#include "problem/entry_sequences.cuh"
 #include "ptx/cp_async.cuh"
-#include "scheduling/block_place.cuh"
+#include "scheduling/query_block.cuh"
 #include "steps/dropout.cuh"
 #include "steps/lse_shift.cuh"
 #include "steps/softmax.cuh"
@@ -62,11 +62,12 @@ __device__ __forceinline__ void store_output(const AttentionParams& params, cons
   finish_rows<Layout>(state, scale_log2, inverse, lse, probability_raise<typename Config::Element>);
 #pragma unroll
   for (int r = 0; r < Traits::Output::rows; ++r) inverse[r] = over_kept_share<Config>(inverse[r], dropout);
+  if constexpr (Config::sinks) add_sink(params.sequences.sinks[blockIdx.x], inverse, lse);  // of its head
   output.scale_rows(inverse);
 
-  const Sequences<Config> sequences(params);
-  const WorkTile work = block_tile<Config::tile_q>(params, Sequences<Config>::longest_q(params));
+  const WorkTile work = query_block<Config, Config::tile_q>(params);
   const auto [batch, head, q_begin] = work;
+  const SequencesOf<Config> sequences(params, batch);
   scales.take_values(work);
   scales.scale_output(output);
   const int seqlen_q = sequences.q(batch).length;
@@ -74,7 +75,8 @@ __device__ __forceinline__ void store_output(const AttentionParams& params, cons
   if (params.lse != nullptr) {
     add_lse_shift<Config, typename Traits::Output>(descale, params.softmax_scale,
                                                    sequences.context(batch, head), q_begin + warp_row, lse);
-    write_lse<Config, typename Traits::Output>(params, batch, head, q_begin + warp_row, lse);
+    const auto find_rows = [&]() -> LseRows { return {sequences.lse_rows(batch, head), seqlen_q}; };
+    write_lse<typename Traits::Output>(find_rows, q_begin + warp_row, lse);
   }
   const auto target = sequences.output_rows(batch, head);
   cp_async_wait_group<0>();  // copies may still be in flight: of Q, say, where there was no key

@@ -9,6 +9,9 @@
 //
 // The first barrier also says that every warp is done with V(n − 1) and the second that it is done with K(n):
 // what each load overwrites was last read before the barrier in front of it.
+//
+// Where only the device knows how long sequences are, which there is with dropout alone, a block looks for its tile in
+// the list of all (base/ragged_tiles.cuh), and may find that it is nobody's.
 #pragma once
 
 #include "base/descale_params.cuh"
@@ -19,15 +22,16 @@
 #include "forward_mma_sync/key_scales.cuh"
 #include "forward_mma_sync/smem_layout.cuh"
 #include "forward_mma_sync/traits.cuh"
+#include "problem/entry_sequences.cuh"
 #include "problem/functor.cuh"
 #include "problem/kv_tiles.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
-#include "problem/sequences.cuh"
+#include "problem/zero_padding.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
-#include "scheduling/block_place.cuh"
+#include "scheduling/query_block.cuh"
 #include "steps/apply_functors.cuh"
 #include "steps/dropout.cuh"
 #include "steps/head_scales.cuh"
@@ -91,6 +95,15 @@ __device__ __forceinline__ auto tile_loader(const Rows& rows, int row_end) {
                     typename Config::Element>(rows, row_end);
 }
 
+/// The block's part of `zero_padding`, which those of the first head have.
+template <class Config>
+__device__ __forceinline__ void zero_padding_by_grid(const AttentionParams& params) {
+  if (blockIdx.x != 0) return;
+  const int block = static_cast<int>(blockIdx.z * gridDim.y + blockIdx.y);
+  zero_padding<Config>(params, block * Config::warps + warp_id(),
+                       static_cast<int>(gridDim.z * gridDim.y) * Config::warps);
+}
+
 template <class Config>
 __device__ __forceinline__ void attention_forward(const AttentionParams& params,
                                                   const DropoutParams& dropout_params,
@@ -103,12 +116,17 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   extern __shared__ __align__(128) unsigned char smem[];
   const unsigned smem_base = smem_address(smem);
 
-  const Sequences<Config> sequences(params);
-
-  const WorkTile work = block_tile<Config::tile_q>(params, Sequences<Config>::longest_q(params));
+  if constexpr (has_entry_lengths<Config>) {
+    zero_padding_by_grid<Config>(params);
+    if (params.batch == 0) return;
+  }
+  const AllSequences<Config> all(params);
+  const WorkTile work = query_block<Config, Config::tile_q>(params);
   const auto [batch, head, q_begin] = work;
+  const auto& sequences = entry_of(all, params, batch);
   const BlockContext context = sequences.context(batch, head);
   const int seqlen_q = context.seqlen_q, seqlen_kv = context.seqlen_kv;
+  if (has_entry_lengths<Config> && (q_begin < 0 || q_begin >= seqlen_q)) return;
   const int kv_head = sequences.kv_head(head);
   const auto q_loader = tile_loader<Config, typename Traits::QTile, Config::head_dim>(
       sequences.query_rows(batch, head), seqlen_q);

@@ -75,15 +75,32 @@ inline constexpr bool has_entry_lengths =
 namespace detail {
 template <class Config, bool on_device = has_entry_lengths<Config>>
 struct SequencesOf {
-  using type = DenseSequences<Config>;
+  using all = DenseSequences<Config>;
+  using entry = DenseSequences<Config>;
 };
 template <class Config>
 struct SequencesOf<Config, true> {
-  using type = EntrySequences<Config>;
+  using all = VariableSequences<Config>;
+  using entry = EntrySequences<Config>;
 };
 }  // namespace detail
 /// The sequences of a batch entry, dense or not.
 template <class Config>
-using SequencesOf = typename detail::SequencesOf<Config>::type;
+using SequencesOf = typename detail::SequencesOf<Config>::entry;
+/// Those of all batch entries, of which `entry_of` tells those of one.
+template <class Config>
+using AllSequences = typename detail::SequencesOf<Config>::all;
+
+template <class Config>
+__device__ __forceinline__ const DenseSequences<Config>& entry_of(const DenseSequences<Config>& all,
+                                                                  const AttentionParams& /*params*/,
+                                                                  int /*batch*/) {
+  return all;
+}
+template <class Config>
+__device__ __forceinline__ EntrySequences<Config> entry_of(const VariableSequences<Config>& all,
+                                                           const AttentionParams& params, int batch) {
+  return {params, all.q(batch), all.kv(batch)};
+}
 
 }  // namespace jit

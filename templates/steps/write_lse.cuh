@@ -1,10 +1,8 @@
 // LSE: log(Σ exp(score)) of each row, a float for each query.
 #pragma once
 
-#include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "base/rows.cuh"
-#include "problem/sequences.cuh"
 #include "tiles/accumulator.cuh"
 
 namespace jit {
@@ -27,17 +25,6 @@ __device__ __forceinline__ void write_lse(FindRows find_rows, int first_row,
     const int row = upper_row + Layout::own_row();
     if (row < found.seqlen_q) *found.rows.at(row) = lse[r];
   });
-}
-
-/// The same where all sequences are of one length.
-template <class Config, class Product>
-__device__ __forceinline__ void write_lse(const AttentionParams& params, int batch, int head, int first_row,
-                                          const float (&lse)[Product::rows]) {
-  const auto find_rows = [&]() -> LseRows {
-    const Sequences<Config> sequences(params);
-    return {sequences.lse_rows(batch, head), sequences.q(batch).length};
-  };
-  write_lse<Product>(find_rows, first_row, lse);
 }
 
 }  // namespace jit

@@ -68,7 +68,8 @@ TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
        std::vector<AttentionSpec>{{.head_dim = 64, .mask = mask::causal()},
                                   {.gqa_ratio = 4, .mask = mask::causal()},
                                   {.head_dim = 256, .mask = mask::causal()},
-                                  {.mask = mask::causal(), .score = score::softcap(30)}}) {
+                                  {.mask = mask::causal(), .score = score::softcap(30)},
+                                  {.dropout = true, .mask = mask::causal()}}) {
     wishes.push_back({ragged(spec), testing::sm_90a, Pass::backward});
     for (const Pass pass : {Pass::backward_dq, Pass::backward_dkv})
       wishes.push_back({ragged(spec), Arch{8, 0, 0}, pass});

@@ -83,7 +83,9 @@ TEST_F(BackwardTunerTest, ChecksWhatTheForwardHas) {
   AttentionSpec ragged_keys{.head_dim = 16, .sinks = true};
   ragged_keys.sequences_kv = SequenceKind::ragged;
   const AttentionShape shape{.batch = 2, .heads_q = 4, .seqlen_q = 20, .seqlen_kv = 35};
-  switch (reference::test_seed() % 5) {
+  AttentionSpec ragged_dropout = ragged;
+  ragged_dropout.dropout = true;
+  switch (reference::test_seed() % 7) {
     case 0:
       expect_tuned(problem_of(ragged, shape), 5);
       break;
@@ -96,6 +98,12 @@ TEST_F(BackwardTunerTest, ChecksWhatTheForwardHas) {
       break;
     case 3:
       expect_tuned(problem_of({.dtype = DType::fp16, .head_dim = 16, .dropout = true}, shape), 5);
+      break;
+    case 4:
+      expect_tuned(problem_of({.head_dim = 16, .dropout = true}, shape, false, /*has_lengths=*/true), 5);
+      break;
+    case 5:
+      expect_tuned(problem_of(ragged_dropout, shape), 5);
       break;
     default:
       expect_tuned(problem_of({.head_dim = 24,

@@ -14,6 +14,7 @@
 #include "tests/device/graph.h"
 #include "tests/support/backward_run.h"
 #include "tests/support/error_of.h"
+#include "tests/support/ragged_backward_run.h"
 #include "tests/support/seed.h"
 #include "tests/support/shared_cache.h"
 
@@ -107,6 +108,99 @@ TEST_F(DropoutTest, InOnePass) {
       EXPECT_EQ(run.check(), "") << to_string(spec) << ", " << to_string(KernelConfig(config));
     }
   }
+}
+
+// Requests without queries, without keys, of one row, and of several tiles that end anywhere.
+RaggedBackwardCase ragged_case(AttentionSpec spec, std::vector<int> lengths_q, std::vector<int> lengths_kv) {
+  spec.dropout = true;
+  spec.sequences_q = spec.sequences_kv = SequenceKind::ragged;
+  return {.spec = spec,
+          .heads_kv = 2,
+          .q = {.lengths = std::move(lengths_q)},
+          .kv = {.lengths = std::move(lengths_kv)},
+          .seed = reference::test_seed(),
+          .dropout_p = 0.3f};
+}
+RaggedBackwardCase ragged_case(const AttentionSpec& spec) {
+  return ragged_case(spec, {0, 70, 1, 129}, {40, 65, 0, 97});
+}
+
+struct BackwardConfigs {
+  BackwardDqMmaSync dq;
+  BackwardDkvMmaSync dkv;
+};
+constexpr BackwardConfigs two_pass_configs[] = {
+    {{.tile_q = 32, .tile_kv = 64, .warps = 1, .stages = 2}, {.tile_q = 48, .tile_kv = 32, .warps = 1}},
+    {{.tile_q = 64, .tile_kv = 32, .warps = 4, .stages = 2},
+     {.tile_q = 32, .tile_kv = 96, .warps = 2, .separate = true}}};
+
+// Rows of nobody lie before, between and behind the sequences: not read, and not written.
+TEST_F(DropoutTest, RaggedSequencesAreThoseOfFp64) {
+  const CurrentDevice scope(0);
+  RaggedBackwardCase problem = ragged_case({.head_dim = 24, .gqa_ratio = 2, .mask = mask::causal()});
+  problem.q.spare = {7, 0, 66, 1};
+  problem.kv.spare = {0, 64, 5, 2};
+  problem.q.around = 3;
+  problem.kv.around = 70;
+  RaggedBackwardRun run(problem);
+  EXPECT_EQ(run.check_forward(context(), ForwardMmaSync{.tile_q = 32, .tile_kv = 64, .warps = 2}), "");
+  for (const auto& [dq, dkv] : two_pass_configs) {
+    run.poison_gradients();
+    run.compute(context(), dq, dkv);
+    EXPECT_EQ(run.check(), "") << to_string(KernelConfig(dq)) << ", " << to_string(KernelConfig(dkv));
+  }
+}
+
+// Of dense tensors arrays say how many rows are in use, and kernels are those that read lengths.
+TEST_F(DropoutTest, RowsInUseOfDenseTensors) {
+  for (const SequenceKind kind_q : {SequenceKind::dense, SequenceKind::ragged}) {
+    RaggedBackwardCase problem = ragged_case({.head_dim = 32, .mask = mask::causal()});
+    problem.spec.sequences_q = kind_q;
+    problem.spec.sequences_kv = SequenceKind::dense;
+    problem.q.spare = {129, 59, 128, 0};
+    problem.kv.spare = {60, 35, 100, 3};
+    RaggedBackwardRun run(problem);
+    const CurrentDevice scope(0);
+    EXPECT_EQ(run.check_forward(context(), {}), "") << to_string(problem);
+    attention_when_called(problem.spec, context()).backward(run.arguments());
+    EXPECT_EQ(run.check(), "") << to_string(problem);
+  }
+}
+
+TEST_F(DropoutTest, RaggedSequencesByWgmma) {
+  if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels with wgmma are for sm_90a";
+  const CurrentDevice scope(0);
+  for (const auto& [spec, config] : std::vector<std::pair<AttentionSpec, ForwardWgmma>>{
+           {{.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()}, {.tile_q = 128, .tile_kv = 64}},
+           {{.head_dim = 128, .score = score::softcap(3)},
+            {.tile_q = 64, .tile_kv = 96, .overlap = false}}}) {
+    RaggedBackwardRun run(ragged_case(spec));
+    EXPECT_EQ(run.check_forward(context(), config), "") << to_string(spec);
+    run.compute(context(), BackwardWgmma{.stages = 2});
+    EXPECT_EQ(run.check(), "") << to_string(spec);
+  }
+}
+
+// The same seed makes the same tensors of a problem, however they are described.
+TEST_F(DropoutTest, RaggedSequencesOfEqualLengthsHaveTheBitsOfDenseOnes) {
+  const CurrentDevice scope(0);
+  const bool has_wgmma = native_arch(device_) == Arch{9, 0, 'a'};
+  std::vector<KernelConfig> configs = {ForwardMmaSync{.tile_q = 64, .tile_kv = 32}};
+  if (has_wgmma) configs.push_back(ForwardWgmma{.tile_q = 128, .tile_kv = 64});
+  std::vector<std::vector<std::uint8_t>> bytes[2];
+  for (const bool is_ragged : {false, true}) {
+    RaggedBackwardCase problem =
+        ragged_case({.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()}, {75, 75}, {83, 83});
+    if (!is_ragged) problem.spec.sequences_q = problem.spec.sequences_kv = SequenceKind::dense;
+    RaggedBackwardRun run(problem);
+    for (const KernelConfig& config : configs)
+      EXPECT_EQ(run.check_forward(context(), config, &bytes[is_ragged].emplace_back()), "");
+    const auto& [dq, dkv] = two_pass_configs[1];
+    run.compute(context(), dq, dkv);
+    EXPECT_EQ(run.check(), "");
+    bytes[is_ragged].push_back(run.gradients());
+  }
+  EXPECT_TRUE(bytes[0] == bytes[1]);
 }
 
 // Seed and offset are read when the graph runs.

@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"UnitTooSmall", collector, "61 - exponent", "100 - exponent"},
         TemplateMutation{"ConvertedInAnotherUnit", "backward_tensors/convert.cuh", "1 / units_per_one",
                          "2 / units_per_one"},
-        TemplateMutation{"SinksWithoutSign", sinks, "-layout.sign", "layout.sign"},
+        TemplateMutation{"SinksWithoutSign", sinks, "-layout.factor", "layout.factor"},
         TemplateMutation{"NoBarrierInSinks",
                          sinks,
                          "    __syncthreads();\n    if (thread < half)",

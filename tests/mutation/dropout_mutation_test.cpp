@@ -1,6 +1,7 @@
 // Mutations of dropout: each must be noticed.
 #include "tests/mutation/template_mutation.h"
 #include "tests/support/backward_run.h"
+#include "tests/support/ragged_backward_run.h"
 
 namespace jit::testing::dropout_mutations {
 namespace {
@@ -12,6 +13,27 @@ const BackwardCase problem = {
     .seqlen_kv = 83,
     .seed = 5,
     .dropout_p = 0.25f};
+
+// Two sequences with rows of nobody before, between and behind them.
+const RaggedBackwardCase ragged_problem = {.spec = {.head_dim = 16,
+                                                    .gqa_ratio = 2,
+                                                    .sequences_q = SequenceKind::ragged,
+                                                    .sequences_kv = SequenceKind::ragged,
+                                                    .dropout = true,
+                                                    .mask = mask::causal()},
+                                           .q = {.lengths = {40, 70}, .spare = {3, 1}, .around = 70},
+                                           .kv = {.lengths = {83, 30}, .spare = {20, 2}},
+                                           .seed = 5,
+                                           .dropout_p = 0.25f};
+
+std::string noticed_of_lengths(const TemplateMutation* mutation) {
+  const MutatedTemplates templates(mutation);
+  Settings settings = shared_cache_settings();
+  settings.templates = templates.folder();
+  const CurrentDevice scope(0);
+  return RaggedBackwardRun(ragged_problem)
+      .check_forward(Context(settings), ForwardMmaSync{.tile_q = 32, .tile_kv = 64, .warps = 2});
+}
 
 std::string noticed_of_dropout(const TemplateMutation* mutation) {
   const MutatedTemplates templates(mutation);
@@ -28,11 +50,32 @@ std::string noticed_of_dropout(const TemplateMutation* mutation) {
   return run.check();
 }
 
-TEST(Dropout, IsRightUnmutated) { EXPECT_EQ(noticed_of_dropout(nullptr), ""); }
+TEST(Dropout, IsRightUnmutated) {
+  EXPECT_EQ(noticed_of_dropout(nullptr), "");
+  EXPECT_EQ(noticed_of_lengths(nullptr), "");
+}
 
 class DropoutMutationTest : public MutationTest {};
 
 TEST_P(DropoutMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_dropout(&GetParam())); }
+
+class RaggedDropoutMutationTest : public MutationTest {};
+
+TEST_P(RaggedDropoutMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_lengths(&GetParam())); }
+
+constexpr const char* forward = "forward_mma_sync/kernel.cuh";
+
+INSTANTIATE_TEST_SUITE_P(Dropout, RaggedDropoutMutationTest,
+                         ::testing::Values(TemplateMutation{"PlacesOfNobodyAreComputed", forward,
+                                                            "(q_begin < 0 || q_begin >= seqlen_q)", "false"},
+                                           TemplateMutation{"EntriesAlike", forward,
+                                                            "(dropout_params, params.heads_q, batch, head)",
+                                                            "(dropout_params, params.heads_q, 0, head)"},
+                                           TemplateMutation{"KeysOfAnotherEntry",
+                                                            "problem/entry_sequences.cuh",
+                                                            "{params, all.q(batch), all.kv(batch)}",
+                                                            "{params, all.q(batch), all.kv(0)}"}),
+                         ::testing::PrintToStringParamName());
 
 constexpr const char* dropout = "steps/dropout.cuh";
 constexpr const char* dkv = "backward_dkv_mma_sync/kernel.cuh";

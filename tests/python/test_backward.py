@@ -448,12 +448,6 @@ def test_ragged_refusals_name_the_argument(rng, place):
         with pytest.raises(ja.InvalidArgumentError, match=words) as info:
             ja.attention_backward(**good | changes)
         assert info.value.field == name
-    dense = random_problem(rng, "bf16", batch=1, seqlen_q=4, seqlen_kv=6, heads_q=1, heads_kv=1, head_dim=16)
-    do, q, k, v = map(place, dense)
-    o, lse = ja.attention(q, k, v, return_lse=True)
-    with pytest.raises(ja.InvalidArgumentError, match="seqused_k.*all sequences have one length"):
-        ja.attention_backward(do, q, k, v, o, lse, seqused_k=one, dropout_p=0.5,
-                              rng_state=place(numpy.array([1, 2], numpy.int64)))
 
 
 def test_rows_in_use_of_dense_arrays(rng, place, fetch):

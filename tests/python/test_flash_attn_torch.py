@@ -151,6 +151,23 @@ def test_dropout(make):
     assert not torch.equal(first, second) and not torch.equal(first, fa.flash_attn_func(q, k, v))
 
 
+def test_dropout_of_ragged_sequences_is_that_of_dense_ones(make):
+    """Of equal lengths the same scores are kept: with queries of zeros, and unit vectors as values, o shows which."""
+    q = torch.zeros_like(make(2, 40, 2, 64)).requires_grad_()
+    v = torch.eye(40, 64, device=q.device, dtype=q.dtype)[None, :, None].expand(2, 40, 2, 64).contiguous()
+    ends = torch.tensor([0, 40, 80], dtype=torch.int32, device=q.device)
+    torch.manual_seed(3)
+    dense = fa.flash_attn_func(q, q, v, 0.4)
+    torch.manual_seed(3)
+    ragged = fa.flash_attn_varlen_func(q.flatten(0, 1), q.flatten(0, 1), v.flatten(0, 1), ends, ends, 40, 40, 0.4)
+    assert torch.equal(ragged > 0, dense.flatten(0, 1) > 0) and 0.5 < (ragged[..., :40] > 0).float().mean() < 0.7
+    ragged.sum().backward()
+    assert torch.isfinite(q.grad).all()
+    with pytest.raises(ja.InvalidArgumentError, match="return_attn_probs: is True with dropout_p = 0.4"):
+        fa.flash_attn_varlen_func(*(x.detach().flatten(0, 1) for x in (q, q, v)), ends, ends, 40, 40, 0.4,
+                                  return_attn_probs=True)
+
+
 @pytest.mark.filterwarnings("error:Dynamo detected")
 def test_compiled_equals_eager(make):
     arrays = make(33, 4, 32), make(33, 2, 32), make(33, 2, 32)

@@ -1,5 +1,7 @@
 """Dropout in PyTorch: gradients, torch's generator, recomputation, compilation, and torch's flash backend beside it."""
 
+import itertools
+
 import jit_attention as ja
 import numpy
 import pytest
@@ -38,6 +40,26 @@ def test_gradients_equal_double_precision(make, compiled):
     o_exact, _, gradients_exact = exact(problem, kept((2, 4, 19, 45), RATE, 3, 5), RATE)
     for ours, right in zip((o, *gradients), (o_exact, *gradients_exact), strict=True):
         assert numpy.abs(ours.detach().cpu().double().numpy() - right).max() <= 0.02 * numpy.abs(right).max()
+
+
+def test_gradients_of_ragged_sequences_equal_double_precision(make):
+    lengths_q, lengths_kv = (19, 0, 7), (45, 9, 33)
+    q, k, v = (x.squeeze(0) for x in inputs(make, 1, sum(lengths_q), sum(lengths_kv)))
+    ends = [torch.tensor([0, *itertools.accumulate(side)], dtype=torch.int32, device=q.device)
+            for side in (lengths_q, lengths_kv)]
+    o = jt.attention(q, k, v, cu_seqlens_q=ends[0], cu_seqlens_k=ends[1], dropout_p=RATE, rng_state=rng_state(q))
+    do = make(*o.shape, dtype=q.dtype)
+    gradients = torch.autograd.grad(o, (q, k, v), do)
+    keep = kept((3, 4, 19, 45), RATE, 3, 5)
+    parts = [torch.split(x, side) for x, side in ((do, lengths_q), (q, lengths_q), (k, lengths_kv), (v, lengths_kv))]
+    results = [torch.split(x, side) for x, side in
+               zip((o, *gradients), (lengths_q, lengths_q, lengths_kv, lengths_kv), strict=True)]
+    for b, (count_q, count_kv) in enumerate(zip(lengths_q, lengths_kv)):
+        problem = [x[b].detach().cpu().double().numpy()[None] for x in parts]
+        o_exact, _, gradients_exact = exact(problem, keep[b : b + 1, :, :count_q, :count_kv], RATE)
+        for ours, right in zip(results, (o_exact, *gradients_exact), strict=True):
+            error = numpy.abs(ours[b].detach().cpu().double().numpy() - right[0]).max(initial=0)
+            assert error <= 0.02 * numpy.abs(right).max(initial=0)
 
 
 def test_random_numbers_are_those_of_torchs_generator(make):

@@ -320,7 +320,6 @@ REFUSED = {
     "head mask": (dict(head_mask=torch.ones(4)), "head_mask"),
     "weights": (dict(output_attentions=True), "output_attentions.*eager"),
     "packed by half": (dict(cu_seq_lens_q=torch.zeros(2)), "cu_seq_lens_k.*give both"),
-    "packed with dropout": (dict(cu_seq_lens_q=ENDS, cu_seq_lens_k=ENDS, dropout=0.1), "dropout.*0.1.*kwargs=False"),
     "packed with a bias": (dict(cu_seq_lens_q=ENDS, cu_seq_lens_k=ENDS, position_bias=ENDS), "position_bias.*packed"),
 }
 
@@ -340,6 +339,38 @@ def test_dropout_is_that_of_the_operator(device):
     torch.manual_seed(4)
     heads_last = q.transpose(1, 2)
     assert torch.equal(o, integration.attention(heads_last, heads_last, heads_last, mask=ja.mask.causal(), dropout_p=0.3))
+
+
+def test_packed_models_train_with_dropout(device, monkeypatch):
+    """Layers call ragged kernels with the model's rate, and what a checkpoint computes again drops the same."""
+    rates = []
+    original = integration.attention
+
+    def spy(*tensors, dropout_p, cu_seqlens_q, **keywords):
+        rates.append(dropout_p)
+        return original(*tensors, dropout_p=dropout_p, cu_seqlens_q=cu_seqlens_q, **keywords)
+
+    monkeypatch.setattr(integration, "attention", spy)
+    inputs, _ = packed(device, "lengths")
+    (model,) = built("llama", device, ours=("jit_attention", torch.bfloat16))
+    for layer in model.model.layers:
+        layer.self_attn.attention_dropout = 0.3
+    model.train()
+
+    def gradients(seed):
+        torch.manual_seed(seed)
+        model.zero_grad()
+        model(**inputs).logits.float().square().mean().backward()
+        return torch.cat([x.grad.float().flatten() for x in model.parameters()])
+
+    plain, other = gradients(5), gradients(6)
+    model.gradient_checkpointing_enable()
+    again = gradients(5)
+    assert torch.isfinite(plain).all() and set(rates) == {0.3}
+    assert (again - plain).norm() <= 0.01 * plain.norm() < (other - plain).norm()
+    rates.clear()
+    model.eval()(**inputs)
+    assert set(rates) == {0.0}
 
 
 def attend(q, kv, attention_mask, **keywords):

@@ -10,7 +10,9 @@
 
 #include "generator/access.h"
 #include "generator/context_state.h"
+#include "generator/problem/dropout_arguments.h"
 #include "generator/problem/gradient_arguments.h"
+#include "tests/support/host_dropout.h"
 #include "tests/support/host_functors.h"
 
 namespace jit::testing {
@@ -63,6 +65,19 @@ std::vector<std::int64_t> RaggedBackwardRun::index(const Rows& rows, std::size_t
   return {static_cast<std::int64_t>(request), row, head, column};
 }
 
+DeviceTensor RaggedBackwardRun::statistic() const {
+  const std::int64_t heads_q = case_.heads_kv * case_.spec.gqa_ratio;
+  if (q_rows_.ragged) return DeviceTensor(DType::fp32, {heads_q, q_rows_.count});
+  return DeviceTensor(DType::fp32,
+                      {static_cast<std::int64_t>(case_.q.lengths.size()), heads_q, q_rows_.count});
+}
+
+std::vector<std::int64_t> RaggedBackwardRun::statistic_index(std::size_t request, std::int64_t head,
+                                                             std::int64_t row) const {
+  if (q_rows_.ragged) return {head, q_rows_.begins[request] + row};
+  return {static_cast<std::int64_t>(request), head, row};
+}
+
 // Calls visit(index, number of the element among the request's) in the order of a dense tensor.
 template <class F>
 void RaggedBackwardRun::for_each(const Rows& rows, const RaggedSide& side, int heads, int columns,
@@ -84,18 +99,21 @@ RaggedBackwardRun::RaggedBackwardRun(const RaggedBackwardCase& wanted)
       v_(operand(kv_rows_, wanted.heads_kv, wanted.spec.value_head_dim())),
       d_o_(operand(q_rows_, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.spec.value_head_dim())),
       o_(operand(q_rows_, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.spec.value_head_dim())),
-      lse_(DType::fp32,
-           q_rows_.ragged
-               ? std::vector<std::int64_t>{wanted.heads_kv * wanted.spec.gqa_ratio, q_rows_.count}
-               : std::vector<std::int64_t>{static_cast<std::int64_t>(wanted.q.lengths.size()),
-                                           wanted.heads_kv * wanted.spec.gqa_ratio, q_rows_.count}),
+      lse_(statistic()),
       dq_(operand(q_rows_, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.spec.head_dim)),
       dk_(operand(kv_rows_, wanted.heads_kv, wanted.spec.head_dim)),
-      dv_(operand(kv_rows_, wanted.heads_kv, wanted.spec.value_head_dim())) {
+      dv_(operand(kv_rows_, wanted.heads_kv, wanted.spec.value_head_dim())),
+      rng_state_(0, 2 * sizeof(std::uint64_t)) {
   const AttentionSpec& spec = case_.spec;
   std::mt19937_64 random(case_.seed);
   std::normal_distribution<float> normal;
   const int heads_q = case_.heads_kv * spec.gqa_ratio, d = spec.head_dim, dv = spec.value_head_dim();
+  reference::Dropout dropout;
+  if (spec.dropout) {
+    dropout = {.rate = case_.dropout_p, .seed = random(), .offset = random()};
+    const std::uint64_t rng_state[] = {dropout.seed, dropout.offset};
+    rng_state_.upload(rng_state, sizeof rng_state);
+  }
   for (std::size_t b = 0; b < case_.q.lengths.size(); ++b) {
     reference::GradientProblem request{.batch = 1,
                                        .heads_kv = case_.heads_kv,
@@ -109,6 +127,11 @@ RaggedBackwardRun::RaggedBackwardRun(const RaggedBackwardCase& wanted)
         .batch = 1, .heads_q = heads_q, .seqlen_q = request.seqlen_q, .seqlen_kv = request.seqlen_kv});
     request.keep = reference::host_mask(spec.mask, functors);
     request.score = reference::host_score(spec.score, functors);
+    if (spec.dropout) {
+      request.weight = [dropout, heads_q, entry = static_cast<int>(b)](int, int h, int q, int k) {
+        return dropout.keeps(heads_q, entry, h, q, k) ? 1 / (1 - dropout.rate) : 0;
+      };
+    }
     const auto randomise = [&](DeviceTensor& tensor, const Rows& rows, const RaggedSide& side, int heads,
                                int columns, std::vector<double>& numbers) {
       for_each(rows, side, heads, columns, b, [&](const std::vector<std::int64_t>& at, std::size_t) {
@@ -124,14 +147,9 @@ RaggedBackwardRun::RaggedBackwardRun(const RaggedBackwardCase& wanted)
     for_each(q_rows_, case_.q, heads_q, dv, b,
              [&](const std::vector<std::int64_t>& at, std::size_t i) { o_.set(at, forward.o[i]); });
     for (int head = 0; head < heads_q; ++head) {
-      for (int row = 0; row < request.seqlen_q; ++row) {
-        const double lse = forward.lse[static_cast<std::size_t>(head * request.seqlen_q + row)];
-        if (q_rows_.ragged) {
-          lse_.set({head, q_rows_.begins[b] + row}, lse);
-        } else {
-          lse_.set({static_cast<std::int64_t>(b), head, row}, lse);
-        }
-      }
+      for (int row = 0; row < request.seqlen_q; ++row)
+        lse_.set(statistic_index(b, head, row),
+                 forward.lse[static_cast<std::size_t>(head * request.seqlen_q + row)]);
     }
     requests_.push_back(std::move(request));
   }
@@ -154,6 +172,10 @@ BackwardArguments RaggedBackwardRun::arguments(bool deterministic) const {
   if (q_rows_.has_used) arguments.seqused_q = q_rows_.used.view();
   if (kv_rows_.has_used) arguments.seqused_k = kv_rows_.used.view();
   arguments.deterministic = deterministic;
+  if (case_.spec.dropout) {
+    arguments.dropout_p = case_.dropout_p;
+    arguments.rng_state = TensorView::dense(rng_state_.data(), DType::int64, {2});
+  }
   return arguments;
 }
 
@@ -176,8 +198,62 @@ void RaggedBackwardRun::compute(const Context& context, const BackwardWgmma& con
 void RaggedBackwardRun::run(const Context& context, const Plan& plan) const {
   AttentionParams params;
   GradientParams gradients;
-  if (fill_params(case_.spec, functor_tensor_uses(case_.spec), arguments(), params, gradients))
-    run_plan(plan, params, Access::state(context)->memory, nullptr, &gradients);
+  const BackwardArguments given = arguments();
+  if (fill_params(case_.spec, functor_tensor_uses(case_.spec), given, params, gradients))
+    run_plan(plan, params, Access::state(context)->memory, nullptr, &gradients,
+             dropout_params(given.dropout_p, given.rng_state));
+}
+
+std::string RaggedBackwardRun::check_forward(const Context& context,
+                                             const std::optional<KernelConfig>& config,
+                                             std::vector<std::uint8_t>* o_bytes) const {
+  const int heads_q = case_.heads_kv * case_.spec.gqa_ratio, dv = case_.spec.value_head_dim();
+  DeviceTensor o = operand(q_rows_, heads_q, dv), lse = statistic(), other_o = operand(q_rows_, heads_q, dv),
+               other_lse = statistic();
+  for (DeviceTensor* tensor : {&o, &lse, &other_o, &other_lse}) {
+    tensor->poison();
+    tensor->upload();
+  }
+  const BackwardArguments given = arguments();
+  attention(case_.spec, config, context)({.q = given.q,
+                                          .k = given.k,
+                                          .v = given.v,
+                                          .o = o.view(),
+                                          .lse = lse.view(),
+                                          .cu_seqlens_q = given.cu_seqlens_q,
+                                          .cu_seqlens_k = given.cu_seqlens_k,
+                                          .seqused_q = given.seqused_q,
+                                          .seqused_k = given.seqused_k,
+                                          .dropout_p = given.dropout_p,
+                                          .rng_state = given.rng_state});
+  o.download();
+  lse.download();
+  std::string trouble;
+  for (std::size_t b = 0; b < requests_.size() && trouble.empty(); ++b) {
+    const reference::ForwardResult exact = reference::attention_forward(requests_[b]);
+    double largest = 0;
+    for (const double value : exact.o) largest = std::max(largest, std::abs(value));
+    const auto compare = [&](const char* name, double got, double right, double limit) {
+      if (got == right || std::abs(got - right) <= limit || !trouble.empty()) return;
+      trouble = fmt::format("{} of request {} is {}, should be {} within {}", name, b, got, right, limit);
+    };
+    for_each(q_rows_, case_.q, heads_q, dv, b, [&](const std::vector<std::int64_t>& at, std::size_t i) {
+      compare("o", o.get(at), exact.o[i], largest / 64);  // some roundings to 8 bits
+      other_o.set(at, o.get(at));
+    });
+    std::size_t i = 0;
+    for (int head = 0; head < heads_q; ++head) {
+      for (int row = 0; row < case_.q.lengths[b]; ++row) {
+        const std::vector<std::int64_t> at = statistic_index(b, head, row);
+        compare("lse", lse.get(at), exact.lse[i++], 1e-3);
+        other_lse.set(at, lse.get(at));
+      }
+    }
+  }
+  if (trouble.empty() && (o.bytes() != other_o.bytes() || lse.bytes() != other_lse.bytes()))
+    trouble = "bytes around o or lse were written";
+  if (o_bytes != nullptr) *o_bytes = o.bytes();
+  return trouble;
 }
 
 std::vector<std::uint8_t> RaggedBackwardRun::gradients() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct RaggedBackwardCase {
   RaggedSide q, kv;
   bool has_gaps = false;  ///< between rows, which keep spec.alignment and no more; heads before positions
   std::uint64_t seed = 0;
+  float dropout_p = 0;  ///< if spec.dropout
 };
 std::string to_string(const RaggedBackwardCase& problem);
 
@@ -47,6 +49,10 @@ class RaggedBackwardRun {
   void compute(const Context& context, const BackwardDqMmaSync& dq, const BackwardDkvMmaSync& dkv) const;
   /// The same in one pass.
   void compute(const Context& context, const BackwardWgmma& config) const;
+  /// What is wrong with o and lse as forward computes them, by a kernel of this config if there is one: rows of nobody,
+  /// and what lies between rows, must be poison still. The bytes of o go to `o_bytes`, if given.
+  std::string check_forward(const Context& context, const std::optional<KernelConfig>& config,
+                            std::vector<std::uint8_t>* o_bytes = nullptr) const;
   /// All bytes of dq, dk and dv and of what lies between their rows, from the device.
   std::vector<std::uint8_t> gradients();
   /// What is wrong with the gradients on the device, or nothing: rows of nobody, and what lies between rows, must be
@@ -64,6 +70,8 @@ class RaggedBackwardRun {
   };
   static Rows rows_of(const RaggedSide& side, bool ragged);
   DeviceTensor operand(const Rows& rows, int heads, int columns) const;
+  DeviceTensor statistic() const;  // a number for each query and head
+  std::vector<std::int64_t> statistic_index(std::size_t request, std::int64_t head, std::int64_t row) const;
   static std::vector<std::int64_t> index(const Rows& rows, std::size_t request, std::int64_t row,
                                          std::int64_t head, std::int64_t column);
   template <class F>
@@ -74,6 +82,7 @@ class RaggedBackwardRun {
   RaggedBackwardCase case_;
   Rows q_rows_, kv_rows_;
   DeviceTensor q_, k_, v_, d_o_, o_, lse_, dq_, dk_, dv_;
+  DeviceBuffer rng_state_;
   std::vector<reference::GradientProblem> requests_;
 };
 

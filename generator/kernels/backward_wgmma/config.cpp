@@ -94,7 +94,9 @@ int heads_dealt_together(const AttentionSpec& spec, int heads, int key_tiles, in
   return (heads + groups - 1) / groups;
 }
 
-QueryStatisticsLayout statistics(const BackwardWgmma& config) { return {.tile = config.tile_q, .sign = -1}; }
+QueryStatisticsLayout statistics(const BackwardWgmma& config) {
+  return {.tile = config.tile_q, .factor = -1};
+}
 
 }  // namespace backward_wgmma
 

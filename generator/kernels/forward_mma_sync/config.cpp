@@ -54,6 +54,17 @@ int register_doubt(const AttentionSpec& spec, const ForwardMmaSync& config) {
   return 12 + config.tile_kv / 8 + 4 * functors * row_blocks + widened;
 }
 
+// Of dropout alone families whose keys are split know nothing, whose rows of a tile are those of several heads: they
+// compute the others faster.
+std::string sequences_rejection(const AttentionSpec& spec) {
+  if (is_plain(spec) || spec.dropout) return "";
+  return fmt::format(
+      "{} reads dense sequences without sinks or split_keys, and others with dropout alone; sequences_q = "
+      "{}, sequences_kv = {}, sinks = {}, split_keys = {}",
+      Family<ForwardMmaSync>::name, to_string(spec.sequences_q), to_string(spec.sequences_kv), spec.sinks,
+      spec.split_keys);
+}
+
 int smem_bytes(const AttentionSpec& spec, const ForwardMmaSync& config) {
   return forward_mma_sync::smem_layout({.head_dim = spec.head_dim,
                                         .head_dim_v = spec.value_head_dim(),
@@ -76,7 +87,7 @@ std::string Family<ForwardMmaSync>::rejection(const Case& problem, const Forward
   if (!has_fp8_queries(spec)) {
     if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
   }
-  if (std::string reason = plain_rejection(spec, name); !reason.empty()) return reason;
+  if (std::string reason = sequences_rejection(spec); !reason.empty()) return reason;
   if (std::string reason = along_sequence_rejection(spec, name); !reason.empty()) return reason;
   const int mma_k = facts(spec.dtype).mma_k;
   if (config.tile_kv % mma_k != 0)
@@ -112,11 +123,12 @@ Footprint Family<ForwardMmaSync>::footprint(const AttentionSpec& spec, const For
 }
 
 // Left out, because never faster: tiles without swizzle, ldmatrix.x2.
-std::vector<ForwardMmaSync> Family<ForwardMmaSync>::space(const Case&) {
+std::vector<ForwardMmaSync> Family<ForwardMmaSync>::space(const Case& problem) {
   struct Stages {
     int k, v;
   };
   std::vector<ForwardMmaSync> configs;
+  if (!sequences_rejection(problem.spec).empty()) return configs;
   for (const int warps : {4, 8}) {
     for (const int warp_rows : {16, 32}) {
       for (const int tile_kv : {32, 48, 64, 96, 128}) {

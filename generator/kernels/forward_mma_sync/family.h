@@ -14,7 +14,7 @@ struct Family<ForwardMmaSync> {
   static constexpr ForwardMmaSync smallest = {.tile_q = 64, .tile_kv = 32, .stages_k = 1, .stages_v = 1};
 
   static std::span<const ConfigField<ForwardMmaSync>> fields();
-  static bool suits(const ProblemShape& shape) { return !shape.has_device_lengths; }
+  static bool suits(const ProblemShape& shape) { return !shape.has_device_lengths || !shape.is_plain; }
   static std::string rejection(const Case& problem, const ForwardMmaSync& config);
   static std::vector<ForwardMmaSync> space(const Case& problem);
   static Footprint footprint(const AttentionSpec& spec, const ForwardMmaSync& config);

@@ -1,8 +1,9 @@
 #include <algorithm>
 
 #include "generator/kernels/forward_mma_sync/family.h"
-#include "generator/launch/ceil_div.h"
 #include "generator/launch/kernel_launch.h"
+#include "generator/launch/sequence_grid.h"
+#include "generator/problem/argument_table.h"
 #include "runtime/launch.h"
 
 namespace jit {
@@ -13,11 +14,14 @@ constexpr int max_grid_yz = 65535;
 
 }  // namespace
 
-// A block for each tile of queries: (heads, tiles, batch); several grids where one does not hold them all.
+// A block for each tile of queries: (heads, tiles, batch), or (heads, places of tiles) of ragged ones; several grids
+// where one does not hold them all.
 void Family<ForwardMmaSync>::launch(const KernelLaunch& launch, const ForwardMmaSync& config) {
   const LoadedKernel& kernel = launch.kernel;
   AttentionParams& params = launch.params;
-  const int tiles_q = ceil_div(params.seqlen_q, config.tile_q);
+  SequenceGrid blocks = query_grid(launch.spec, params, config.tile_q);
+  // Rows of nobody are made zeros even where there is no request.
+  if (has_ragged_q(launch.spec)) blocks = {.tiles = std::max(blocks.tiles, 1), .entries = 1};
   LaunchConfig grid{.grid = {static_cast<unsigned>(params.heads_q), 1, 1},
                     .block = {kernel.threads, 1, 1},
                     .smem_bytes = kernel.smem_bytes};
@@ -26,10 +30,10 @@ void Family<ForwardMmaSync>::launch(const KernelLaunch& launch, const ForwardMma
   DescaleParams descale = launch.descale;
   void* const last = launch.spec.dropout ? static_cast<void*>(&dropout) : &descale;
   void* arguments[] = {&params, last};
-  for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += max_grid_yz) {
-    grid.grid[2] = static_cast<unsigned>(std::min(params.batch - params.batch_begin, max_grid_yz));
-    for (params.q_tile_begin = 0; params.q_tile_begin < tiles_q; params.q_tile_begin += max_grid_yz) {
-      grid.grid[1] = static_cast<unsigned>(std::min(tiles_q - params.q_tile_begin, max_grid_yz));
+  for (params.batch_begin = 0; params.batch_begin < blocks.entries; params.batch_begin += max_grid_yz) {
+    grid.grid[2] = static_cast<unsigned>(std::min(blocks.entries - params.batch_begin, max_grid_yz));
+    for (params.q_tile_begin = 0; params.q_tile_begin < blocks.tiles; params.q_tile_begin += max_grid_yz) {
+      grid.grid[1] = static_cast<unsigned>(std::min(blocks.tiles - params.q_tile_begin, max_grid_yz));
       jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
     }
   }

@@ -11,7 +11,6 @@ from .dense import shaped
 from .kvcache import attend_to_cache
 from .problem import problem
 from .refusals import refuse, refuse_given
-from .varlen import ragged
 
 __all__ = [
     "flash_attn_combine",
@@ -84,7 +83,7 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
     scales = _given(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     given = problem(softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
                     attention_chunk=attention_chunk)
-    return ragged(q, k, v, deterministic=deterministic, num_splits=num_splits, return_lse=return_attn_probs,
+    return attend(q, k, v, deterministic=deterministic, num_splits=num_splits, return_lse=return_attn_probs,
                   cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k,
                   **given, **scales)
 

@@ -9,7 +9,6 @@ from .arrays import attend
 from .combine import flash_attn_combine as _combine
 from .problem import problem
 from .refusals import refuse_given
-from .varlen import ragged
 
 __all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_varlen_func"]
 
@@ -59,7 +58,7 @@ def flash_attn_varlen_func(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=Non
                  aux_scalars=aux_scalars, seqlen_k_per_split=seqlen_k_per_split)
     given = problem(softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
                     learnable_sink=learnable_sink, window_may_shift=True)
-    result = ragged(q, k, v, deterministic=deterministic, num_splits=num_splits, return_lse=return_lse,
+    result = attend(q, k, v, deterministic=deterministic, num_splits=num_splits, return_lse=return_lse,
                     cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k,
                     page_table=page_table, **given)
     return result if return_lse else (result, None)

@@ -1,9 +1,9 @@
 """Sequences of any lengths one behind another: (total, heads, head_dim)."""
 
 from .arrays import attend, unpacked
-from .dense import shaped
+from .dense import check_probabilities, shaped
 from .problem import problem
-from .refusals import known_as, refuse
+from .refusals import known_as
 
 
 def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0,
@@ -17,11 +17,10 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
         v: the same with head_dim_v.
         cu_seqlens_q, cu_seqlens_k: int32 (batch + 1): sequence b has rows cu_seqlens[b] to cu_seqlens[b + 1].
         max_seqlen_q, max_seqlen_k: not looked at: kernels read the lengths on the device.
-        dropout_p: 0; there is no dropout of ragged sequences.
-        softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs: as those of
-            `flash_attn_func`; positions count within the sequence.
+        dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs: as those
+            of `flash_attn_func`; positions count within the sequence.
         block_table: int32 (batch, max_pages): the pages of each sequence, whose keys cu_seqlens_k counts then. Without
-            gradients.
+            gradients and dropout.
 
     Returns:
         o (total_q, heads_q, head_dim_v), or (o, lse, None) with lse fp32 (heads_q, total_q). Rows of no sequence hold
@@ -30,6 +29,7 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
     Raises:
         Error: what `jit_attention.torch.attention` raises, before anything is launched.
     """
+    check_probabilities(return_attn_probs, dropout_p)
     given = problem(softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
                     alibi_slopes=alibi_slopes)
     if block_table is None:
@@ -37,7 +37,7 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
     else:
         keys = dict(page_table=block_table, seqused_k=cu_seqlens_k[1:] - cu_seqlens_k[:-1])
     with known_as(page_table="block_table", seqused_k="cu_seqlens_k"):
-        result = ragged(q, k, v, dropout_p=dropout_p, deterministic=deterministic, return_lse=return_attn_probs,
+        result = attend(q, k, v, dropout_p=dropout_p, deterministic=deterministic, return_lse=return_attn_probs,
                         cu_seqlens_q=cu_seqlens_q, **keys, **given)
     return (*result, None) if return_attn_probs else result
 
@@ -59,11 +59,3 @@ def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, dropout_p=0.0,
     q, k, v = unpacked(shaped(qkv, "qkv", 4, 3), 1)
     return flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale,
                                   causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
-
-
-def ragged(q, k, v, *, dropout_p=0.0, **options):
-    """`attend` without dropout, which there is of dense sequences only."""
-    if dropout_p != 0:
-        refuse("dropout_p", f"is {dropout_p}, and ragged sequences have no dropout: give 0, or padded sequences to "
-                            "flash_attn_func")
-    return attend(q, k, v, **options)

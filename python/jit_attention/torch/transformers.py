@@ -57,7 +57,7 @@ def register_with_transformers(name="jit_attention", quantized=None):
         InvalidArgumentError: `quantized` has an option that there is not.
 
     The attention function raises InvalidArgumentError, when the model runs, for fp32, attention weights as results,
-    head masks, and other masks or dropout beside cumulative lengths.
+    head masks, and other masks beside cumulative lengths.
     """
     try:
         from transformers import AttentionInterface
@@ -151,7 +151,7 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
     Raises InvalidArgumentError for what it does not serve; see `register_with_transformers`.
     """
     _check(kwargs)
-    packed = _packed(query, attention_mask, position_bias, dropout, cu_seq_lens_q, cu_seq_lens_k)
+    packed = _packed(query, attention_mask, position_bias, cu_seq_lens_q, cu_seq_lens_k)
     query, key, value = _in_16_bits(query, key, value)
 
     tensors = {}
@@ -188,7 +188,7 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
     return o.unsqueeze(0) if packed else o, None
 
 
-def _packed(query, attention_mask, position_bias, dropout, cu_seq_lens_q, cu_seq_lens_k):
+def _packed(query, attention_mask, position_bias, cu_seq_lens_q, cu_seq_lens_k):
     """What `attention` is told of packed sequences; nothing where there are none."""
     if cu_seq_lens_q is None and cu_seq_lens_k is None:
         return {}
@@ -202,9 +202,6 @@ def _packed(query, attention_mask, position_bias, dropout, cu_seq_lens_q, cu_seq
                 "out, or the lengths (return_flash_attn_kwargs=False of the collator), so that a mask says all")
     if position_bias is not None:
         _refuse("position_bias", "is given beside cu_seq_lens_q; packed sequences have none")
-    if dropout:
-        _refuse("dropout", f"is {dropout} beside cu_seq_lens_q, with which there is none: leave out the lengths "
-                "(return_flash_attn_kwargs=False of the collator), or set attention_dropout of the model to 0")
     return dict(cu_seqlens_q=cu_seq_lens_q.to(torch.int32), cu_seqlens_k=cu_seq_lens_k.to(torch.int32))
 
 

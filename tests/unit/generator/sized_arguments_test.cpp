@@ -72,7 +72,7 @@ TEST(SizedArguments, OfBackwardPassTheChecks) {
   specs[1].sequences_q = specs[2].sequences_kv = SequenceKind::ragged;
   specs[3].sequences_q = specs[3].sequences_kv = SequenceKind::ragged;
   specs[1].sinks = specs[3].sinks = true;
-  specs[4].dropout = true;
+  specs[3].dropout = specs[4].dropout = true;
   for (const AttentionSpec& own : specs) {
     const BackwardArguments arguments = sized_backward_arguments(own, shape);
     EXPECT_NO_THROW(check_backward_arguments(own, arguments)) << to_string(own);
