@@ -226,35 +226,37 @@ TEST_F(CliWarm, ADamagedPackIsASentenceAndACompile) {
   expect_sentence(entries, "is not used: it is damaged");
 }
 
-// Where compiling is forbidden and the choice for the very sizes of a call is not at hand, that for the largest of their
-// class is.
-TEST_F(CliWarm, OfflineTheKernelOfTheClassWillDo) {
+// Where compiling is forbidden, or there is nothing to compile with, and the choice for a call is not at hand, the best of
+// the kernels that are computes it.
+TEST_F(CliWarm, WhereNothingCompilesTheBestKernelAtHandWillDo) {
   const AttentionSpec spec{.dtype = DType::fp16, .head_dim = dim, .gqa_ratio = 2, .mask = mask::causal()};
-  std::vector<ProblemShape> shapes, largest;
-  for (int queries = 1; queries <= 64; ++queries) {
-    for (int keys = queries; keys <= 256; ++keys) {
-      shapes.push_back({.heads_q = heads, .seqlen_q = queries, .seqlen_kv = keys});
-      largest.push_back(largest_shape(size_class(shapes.back())));
-    }
-  }
-  const DeviceLimits limits = device_limits(Arch{8, 0});
-  const std::vector<KernelConfig> own = first_untuned(spec, shapes, limits),
-                                  of_class = first_untuned(spec, largest, limits);
-  const KernelConfig typical = first_untuned(spec, std::vector{typical_shape(limits)}, limits)[0];
-  std::size_t i = 0;
-  while (i < shapes.size() && (own[i] == of_class[i] || own[i] == typical)) ++i;
-  ASSERT_LT(i, shapes.size()) << "no size has a choice of its own";
+  const ToolResult made = warm("emulated:sm_80", {"--max-seqlen", "1"});
+  ASSERT_EQ(made.status, 0) << made.err;
+  const nlohmann::json report = made.json();
+  std::set<std::string> packed;
+  for (const nlohmann::json& kernel : report["kernels"]) packed.insert(kernel["config"]);
+  const auto is_packed = [&](const KernelConfig& config) { return packed.contains(to_string(config)); };
 
-  const auto call = [&](const ProblemShape& shape) {
-    return run_in(maker_, "emulated:sm_80", static_cast<int>(shape.seqlen_q),
-                  static_cast<int>(shape.seqlen_kv), "causal");
-  };
-  ASSERT_EQ(call(largest[i]).status, 0);
-  maker_.environment = {"JIT_ATTENTION_OFFLINE=1"};
-  const ToolResult result = call(shapes[i]);
-  EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr(to_string(of_class[i])));
-  EXPECT_THAT(result.out, HasSubstr("for the largest sizes of the class"));
+  const DeviceLimits limits = device_limits(Arch{8, 0});
+  std::vector<KernelConfig> order;
+  int keys = 1;
+  do {
+    keys *= 2;
+    ASSERT_LE(keys, 1 << 12) << "no size has a choice of its own";
+    order = untuned_order(spec, {.heads_q = heads, .seqlen_q = 1, .seqlen_kv = keys}, limits);
+  } while (is_packed(order.front()));
+  const KernelConfig best = *std::find_if(order.begin(), order.end(), is_packed);
+
+  const std::string nowhere = "JIT_ATTENTION_NVRTC=" + maker_.folder.path();
+  for (const std::string& variable : {std::string("JIT_ATTENTION_OFFLINE=1"), nowhere}) {
+    const ToolResult result = run("emulated:sm_80", 1, keys, "causal", {variable});
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr(to_string(best)));
+    EXPECT_THAT(result.out, HasSubstr("in place of a kernel that is not at hand"));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("run the best kernel of the spec that is there"));
+    EXPECT_THAT(result.err, HasSubstr("--max-batch"));
+  }
 }
 
 TEST_F(CliWarm, MachineCodeIsForGpus) {

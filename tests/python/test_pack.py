@@ -128,6 +128,73 @@ def test_a_pack_for_serving_has_append_merge_and_the_kernels_of_mixed_batches(ru
         serve(packs[0])
 
 
+BEYOND = """
+import logging
+told = []
+logging.getLogger("jit_attention").addHandler(type("Kept", (logging.Handler,), {{"emit": lambda _, r: told.append(r)}})())
+import numpy, jit_attention as ja
+ja.use_device("emulated:{arch}")
+rng = numpy.random.default_rng(1)
+heads, dim, page = 2, 16, 16
+k_pages, v_pages = (rng.standard_normal((70, page, 1, dim)).astype(numpy.float16) for _ in "kv")
+
+def exact(q, keys, values):
+    scores = q.astype("f8") @ keys.T / dim**0.5
+    weights = numpy.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ values
+
+def check(new, used, columns):
+    table = rng.integers(0, 70, (len(new), columns)).astype(numpy.int32)
+    q = rng.standard_normal((sum(new), heads, dim)).astype(numpy.float16)
+    o = ja.attention(q, k_pages, v_pages, cu_seqlens_q=numpy.cumsum([0, *new], dtype=numpy.int32), page_table=table,
+                     seqused_k=numpy.array(used, numpy.int32), mask=ja.mask.causal())
+    token = 0
+    for request, count in enumerate(new):
+        keys, values = (x[table[request]].reshape(-1, dim).astype("f8") for x in (k_pages, v_pages))
+        for i in range(count):
+            seen = used[request] - count + 1 + i
+            assert numpy.allclose(o[token], exact(q[token], keys[:seen], values[:seen]), atol=4e-3)
+            token += 1
+
+check([1] * 64, [9 + 3 * i for i in range(64)], 16)
+check([1, 200, 3, 1, 40], [256, 230, 3, 77, 200], 64)
+check([300] + [1] * 40, [300] + [31] * 40, 24)
+assert len([record for record in told if "best kernel of the spec that is there" in record.getMessage()]) == 1
+"""
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_calls_beyond_the_sizes_of_a_pack_run_a_kernel_that_is_in_it(run_python, tmp_path, arch):
+    spec = ja.AttentionSpec(dtype="fp16", head_dim=16, gqa_ratio=2, sequences_q="ragged", sequences_kv="paged",
+                            page_size=16, mask=ja.mask.causal())
+    pack = tmp_path / "a.pack"
+    ja.write_pack(str(pack), [spec], [f"emulated:{arch}"], **SIZES)
+    run_python(BEYOND.format(arch=arch), JIT_ATTENTION_CACHE_DIR=str(tmp_path / "empty"),
+               JIT_ATTENTION_PACK=str(pack), JIT_ATTENTION_OFFLINE="1", JIT_ATTENTION_NVRTC=str(tmp_path))
+
+
+TRAINING_BEYOND = """
+import numpy, jit_attention as ja
+ja.use_device("emulated:{arch}")
+rng = numpy.random.default_rng(1)
+do, q, k, v = (rng.standard_normal((3, 150, 1, 64)).astype(numpy.float16) for _ in range(4))
+o, lse = ja.attention(q, k, v, return_lse=True)
+for deterministic in (False, True):
+    dq, dk, dv = ja.attention_backward(do, q, k, v, o, lse, deterministic=deterministic)
+    weights = numpy.exp(numpy.einsum("bqhd,bkhd->bhqk", q, k, dtype="f8") / 8 - lse[..., None])
+    assert numpy.allclose(dv, numpy.einsum("bhqk,bqhd->bkhd", weights, do, dtype="f8"), atol=2e-2)
+"""
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_gradients_beyond_the_sizes_of_a_pack_run_kernels_that_are_in_it(run_python, tmp_path, arch):
+    pack = tmp_path / "a.pack"
+    ja.write_pack(str(pack), [ja.AttentionSpec(dtype="fp16", head_dim=64)], [f"emulated:{arch}"], training=True,
+                  heads_q=1, max_batch=1, max_seqlen=1)
+    run_python(TRAINING_BEYOND.format(arch=arch), JIT_ATTENTION_CACHE_DIR=str(tmp_path / "empty"),
+               JIT_ATTENTION_PACK=str(pack), JIT_ATTENTION_OFFLINE="1")
+
+
 def test_the_container_asks_for_options_that_there_are():
     tool = os.environ.get("JIT_ATTENTION_TOOL")
     if not tool:
