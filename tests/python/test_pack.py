@@ -195,6 +195,77 @@ def test_gradients_beyond_the_sizes_of_a_pack_run_kernels_that_are_in_it(run_pyt
                JIT_ATTENTION_PACK=str(pack), JIT_ATTENTION_OFFLINE="1")
 
 
+TOKEN_SCALES = """
+import numpy, jit_attention as ja
+ja.use_device("emulated:sm_80")
+rng = numpy.random.default_rng(1)
+draw = lambda *shape: rng.standard_normal(shape).astype(numpy.float16)
+rows = numpy.zeros((4, 16, 1, 2 * 20), numpy.uint8)  # as in vLLM: k, its scale, v, its scale
+halves = rows[..., :20], rows[..., 20:]
+(k_pages, v_pages), (k_scale, v_scale) = zip(*((x[..., :16], x[..., 16:].view(numpy.float32)[..., 0]) for x in halves))
+q, k, v, ones = draw(2, 2, 16), draw(2, 1, 16), draw(2, 1, 16), numpy.ones(16, numpy.float16)
+where = dict(slot_mapping=numpy.arange(2), k_scale=k_scale, v_scale=v_scale, cache_dtype="fp8_e4m3")
+for on_the_way in ({}, dict(q=q, k_norm_weight=ones, q_norm_weight=ones, cos_sin=numpy.ones((64, 16), numpy.float32),
+                            positions=numpy.arange(6).reshape(3, 2) % 2, mrope_sections=(4, 2, 2),
+                            rotary_interleaved=True)):
+    ja.append(k, v, k_pages, v_pages, **where, **on_the_way)
+o = ja.attention(q, k_pages, v_pages, cu_seqlens_q=numpy.array([0, 2], numpy.int32), kv_dtype="fp8_e4m3",
+                 page_table=numpy.array([[0]], numpy.int32), seqused_k=numpy.array([2], numpy.int32), k_descale=k_scale,
+                 v_descale=v_scale, mask=ja.mask.causal())
+assert numpy.allclose(o[0], v[0], atol=0.2) and numpy.abs(o).max() > 0
+ja.merge([o, o], [numpy.zeros((2, 2), numpy.float32)] * 2)
+"""
+
+
+def test_a_pack_for_serving_has_append_of_token_scales_norm_pairs_and_sections(run_python, tmp_path):
+    spec = ja.AttentionSpec(dtype="fp16", head_dim=16, gqa_ratio=2, sequences_q="ragged", sequences_kv="paged",
+                            page_size=16, mask=ja.mask.causal(), kv_dtype="fp8_e4m3", descale_per="token", alignment=4)
+    pack = tmp_path / "a.pack"
+    ja.write_pack(str(pack), [spec], ["emulated:sm_80"], serving=True, norm=True, rotary_interleaved=True,
+                  mrope_sections=(4, 2, 2), **SIZES)
+    run_python(TOKEN_SCALES, JIT_ATTENTION_CACHE_DIR=str(tmp_path / "empty"), JIT_ATTENTION_PACK=str(pack),
+               JIT_ATTENTION_OFFLINE="1")
+
+
+LATENTS = """
+import numpy, jit_attention as ja
+ja.use_device("emulated:sm_90a")
+rng = numpy.random.default_rng(1)
+draw = lambda *shape: rng.standard_normal(shape).astype(numpy.float16)
+cache, rows, latents = numpy.zeros((4, 16, 1, 576), numpy.float16), draw(3, 1, 64), draw(3, 1, 512)
+q = draw(3, 16, 576)
+table = numpy.concatenate([numpy.ones((64, 32)), numpy.zeros((64, 32))], 1).astype(numpy.float32)  # turns nothing
+ja.append(rows, latents, cache[..., 512:], cache[..., :512], slot_mapping=numpy.arange(3), q=q[..., 512:], cos_sin=table,
+          positions=numpy.arange(3), rotary_interleaved=True)
+assert (cache[0, :3] == numpy.concatenate([latents, rows], -1)).all()
+o = ja.attention(q, cache, head_dim_v=512, cu_seqlens_q=numpy.array([0, 3], numpy.int32), mask=ja.mask.causal(),
+                 page_table=numpy.array([[0]], numpy.int32), seqused_k=numpy.array([3], numpy.int32))
+assert numpy.allclose(o[0], latents[0], atol=1e-2)
+"""
+
+
+def test_a_pack_of_latents_stores_and_reads_them(run_python, tmp_path):
+    spec = ja.AttentionSpec(dtype="fp16", head_dim=576, head_dim_v=512, gqa_ratio=16, sequences_q="ragged",
+                            sequences_kv="paged", page_size=16, values_in_keys=True, mask=ja.mask.causal())
+    pack = tmp_path / "a.pack"
+    ja.write_pack(str(pack), [spec], ["emulated:sm_90a"], serving=True, rotary_interleaved=True, heads_q=16,
+                  max_batch=1, max_seqlen=16)
+    run_python(LATENTS, JIT_ATTENTION_CACHE_DIR=str(tmp_path / "empty"), JIT_ATTENTION_PACK=str(pack),
+               JIT_ATTENTION_OFFLINE="1")
+
+
+def test_what_some_targets_cannot_run_is_packed_for_the_others(tmp_path):
+    pack = tmp_path / "a.pack"
+    latent = ja.AttentionSpec(head_dim=576, head_dim_v=512, gqa_ratio=16, values_in_keys=True)
+    sizes = dict(heads_q=16, max_batch=1, max_seqlen=1)
+    kernels = ja.write_pack(str(pack), [latent, ja.AttentionSpec(head_dim=16, gqa_ratio=16)],
+                            ["emulated:sm_80", "emulated:sm_90a"], **sizes)
+    assert {kernel["target"] for kernel in kernels if "d576" in kernel["spec"]} == {"sm_90a as PTX"}
+    assert {kernel["target"] for kernel in kernels} == {"sm_80 as PTX", "sm_90a as PTX"}
+    with pytest.raises(ja.UnsupportedDeviceError, match="sm_80 cannot run .*head_dim = 576"):
+        ja.write_pack(str(pack), [latent], ["emulated:sm_80"], **sizes)
+
+
 def test_the_container_asks_for_options_that_there_are():
     tool = os.environ.get("JIT_ATTENTION_TOOL")
     if not tool:
