@@ -274,7 +274,8 @@ def test_the_container_asks_for_options_that_there_are():
     (command,) = re.findall(r"jit-attention (warm .*?)\n\n", recipe, re.DOTALL)
     offered = subprocess.run([tool, "warm", "--help"], capture_output=True, text=True, check=True).stdout
     options = re.findall(r"--[a-z-]+", command)
-    assert "--serving" in options and all(option in offered for option in options)
+    assert {"--serving", "--max-batch"} < set(options) and all(option in offered for option in options)
+    assert all(f"ARG {name}=" in recipe for name in re.findall(r"\$\{?([A-Z_]+)", command))
 
 
 def test_what_has_no_gradients_is_not_packed_for_training(tmp_path):
