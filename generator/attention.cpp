@@ -43,23 +43,15 @@ Plan plan_of(const AttentionState& state, const AttentionSpec& spec, BuiltKernel
   return make_plan(state.context, spec, std::move(kernel), device.ordinal, std::move(why));
 }
 
-// What the cost model, or the config that was given, makes of `shape`. Where compiling is forbidden and that kernel is
-// not at hand, the one for the largest sizes of the class will do: packs have those.
+// What the cost model, or the config that was given, makes of `shape`. Where what the model chooses cannot be had, the
+// best kernel that is at hand will do.
 Plan untuned_plan(const AttentionState& state, const DeviceInfo& device, const ProblemShape& shape,
                   std::string why) {
   const AttentionSpec spec = forward_spec(state.spec, shape.has_device_lengths);
-  const auto plan_for = [&](const ProblemShape& sizes) {
-    BuiltKernel kernel =
-        choose_kernel(state.context, spec, state.given, sizes, device_limits(device), native_target(device));
-    return plan_of(state, spec, std::move(kernel), device, why);
-  };
-  try {
-    return plan_for(shape);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::offline || state.given) throw;
-  }
-  why += "; the kernel for the largest sizes of the class";
-  return plan_for(largest_shape(size_class(shape)));
+  BuiltKernel kernel = choose_kernel(state.context, spec, state.given, shape, device_limits(device),
+                                     native_target(device), Missing::is_replaced);
+  if (kernel.stands_in) remark_stand_in(why);
+  return plan_of(state, spec, std::move(kernel), device, std::move(why));
 }
 
 // The plan for sizes that nothing was chosen for; of `shape` it is only asked which kernels can read the tensors.
@@ -76,7 +68,7 @@ const Plan* default_plan(const AttentionState& state, int device, const ProblemS
 }
 
 // The kernel for some requests of mixed calls: of the config that was recorded for calls of their sizes, else of the cost
-// model's; where compiling is forbidden, for the largest sizes of the class, as above.
+// model's, else the best that is at hand.
 std::optional<BuiltKernel> kernel_for(const AttentionState& state, const DeviceInfo& device,
                                       Requests requests, const ProblemShape& shape) {
   std::optional<KernelConfig> config;
@@ -85,21 +77,23 @@ std::optional<BuiltKernel> kernel_for(const AttentionState& state, const DeviceI
     if (const auto recorded = find_record(state.context, problem); recorded)
       config = config_for(recorded->configs.front(), requests);
   }
-  const auto choose = [&](const std::optional<KernelConfig>& wanted, const ProblemShape& sizes) {
-    return choose_kernel_for(state.context, state.spec, requests, wanted, sizes, device_limits(device),
-                             native_target(device));
+  const auto choose = [&](const std::optional<KernelConfig>& wanted, Missing missing) {
+    return choose_kernel_for(state.context, state.spec, requests, wanted, shape, device_limits(device),
+                             native_target(device), missing);
   };
-  try {
-    return choose(config, shape);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::offline) throw;
+  if (config) {
+    try {
+      return choose(config, Missing::is_an_error);
+    } catch (const Error& error) {
+      if (!is_out_of_reach(error)) throw;
+    }
   }
-  return choose({}, largest_shape(size_class(shape)));
+  return choose({}, Missing::is_replaced);
 }
 
 // Two kernels for a call of requests of many queries and of few: that for few is launched before the other, or half of its
 // blocks before and half behind it (generator/launch/split_work.cpp). None where one of them is missing: not made for such
-// tensors, or not at hand where compiling is forbidden.
+// tensors, or neither at hand nor to be compiled.
 std::optional<Plan> mixed_plan(const AttentionState& state, const DeviceInfo& device,
                                const ProblemShape& shape) {
   if (shape.surplus_q == 0 || state.spec.split_keys != 0) return std::nullopt;
@@ -110,6 +104,7 @@ std::optional<Plan> mixed_plan(const AttentionState& state, const DeviceInfo& de
     if (!few) return std::nullopt;
     std::string why = fmt::format("cost model; beside requests of more than {} queries, those by {}",
                                   few_queries, to_string(many->config));
+    if (many->stands_in || few->stands_in) remark_stand_in(why);
     Plan plan = plan_of(state, state.spec, *std::move(few), device, std::move(why));
     PlanStep second_half = plan.steps.front();
     second_half.turn = 1;
@@ -117,7 +112,7 @@ std::optional<Plan> mixed_plan(const AttentionState& state, const DeviceInfo& de
     plan.steps.push_back(std::move(second_half));
     return plan;
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::offline) throw;
+    if (!is_out_of_reach(error)) throw;
     return std::nullopt;
   }
 }

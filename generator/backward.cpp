@@ -54,19 +54,9 @@ Error with_remedy(const Error& error) {
        .source = error.source()});
 }
 
-// As forward, where compiling is forbidden and kernels for the very sizes are not at hand, those for the largest ones of
-// the class will do: packs have those.
 Plan untuned_plan(const AttentionState& state, const BackwardCall& call, int device, const std::string& why) {
-  const AttentionSpec spec = backward_spec(state.spec, call.shape);
-  const auto plan_for = [&](const ProblemShape& shape) {
-    return untuned_backward_plan(state.context, spec, shape, call.deterministic, device, why);
-  };
-  try {
-    return plan_for(call.shape);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::offline) throw;
-  }
-  return plan_for(largest_shape(size_class(call.shape)));
+  return untuned_backward_plan(state.context, backward_spec(state.spec, call.shape), call.shape,
+                               call.deterministic, device, why);
 }
 
 // What computes dq, dk and dv, chosen once for all calls of these sizes. Requires: state.choosing is held.

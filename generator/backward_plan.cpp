@@ -48,6 +48,14 @@ void add_tensor_steps(ContextState& context, Plan& plan, unsigned slots, int dev
                                  device, backward_tensors::launch_convert));
 }
 
+// Whether all three kernels of a single pass can be had without a compile.
+bool is_at_hand(ContextState& context, const AttentionSpec& spec, const BackwardWgmma& config,
+                Target target) {
+  return kernel_at_hand(context, spec, config, target) &&
+         image_at_hand(context, backward_wgmma::prepare_program(spec, config), target) &&
+         image_at_hand(context, backward_wgmma::convert_program(spec, config), target);
+}
+
 }  // namespace
 
 Plan one_pass_plan(ContextState& context, const AttentionSpec& spec, const BackwardWgmma& config, int device,
@@ -78,7 +86,9 @@ Plan two_pass_plan(ContextState& context, const AttentionSpec& spec, const Probl
   const auto add = [&](Pass pass, const std::optional<KernelConfig>& given) {
     ProblemShape own = shape;
     own.pass = pass;
-    BuiltKernel kernel = choose_kernel(context, spec, given, own, device_limits(info), native_target(info));
+    BuiltKernel kernel = choose_kernel(context, spec, given, own, device_limits(info), native_target(info),
+                                       Missing::is_replaced);
+    if (kernel.stands_in) remark_stand_in(plan.why);
     plan.is_checked |= is_checked(spec, kernel.config, kernel.image->target);
     plan.config = kernel.config;
     add_kernel(context, plan, std::move(kernel), device);
@@ -104,12 +114,25 @@ Plan untuned_backward_plan(ContextState& context, const AttentionSpec& spec, con
   const DeviceLimits limits = device_limits(device_info(device));
   if (!has_one_pass(spec, shape, deterministic, limits))
     return two_pass_plan(context, spec, shape, {}, {}, device, std::move(why));
+  const Target target = native_target(device_info(device));
+  bool stands_in = false;
   for (const KernelConfig& config : untuned_order(spec, shape, limits)) {
     const BackwardWgmma& one_pass = std::get<BackwardWgmma>(config);
-    if (one_pass.deterministic || !deterministic)
-      return one_pass_plan(context, spec, one_pass, device, std::move(why));
+    if (deterministic && !one_pass.deterministic) continue;
+    if (stands_in && !is_at_hand(context, spec, one_pass, target)) continue;
+    try {
+      Plan plan = one_pass_plan(context, spec, one_pass, device, why);
+      if (stands_in) tell_of_stand_in(context, spec, target);
+      return plan;
+    } catch (const Error& error) {
+      if (stands_in || !is_out_of_reach(error)) throw;
+      stands_in = true;
+      remark_stand_in(why);
+    }
   }
-  return two_pass_plan(context, spec, shape, {}, {}, device, std::move(why));
+  Plan plan = two_pass_plan(context, spec, shape, {}, {}, device, std::move(why));
+  if (stands_in) tell_of_stand_in(context, spec, target);
+  return plan;
 }
 
 Plan backward_plan(ContextState& context, const AttentionSpec& spec, const PlanConfigs& configs, int device,

@@ -95,7 +95,7 @@ const std::vector<Setting>& table() {
          return valid;
        }},
       {{"JIT_ATTENTION_OFFLINE", "0",
-        "1 forbids compiling: a kernel that neither a cache nor a pack holds is an error."},
+        "1 forbids compiling: a call that neither a cache nor a pack has a kernel for is an error."},
        "0 or 1",
        [](std::string_view text, Environment& values) { return parse_flag(text, values.settings.offline); }},
       {{"JIT_ATTENTION_TUNING", "first_run", "How the config of a kernel is chosen."},

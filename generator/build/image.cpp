@@ -155,10 +155,14 @@ std::string offline_message(const ContextState& context, const KernelImage& imag
   return message;
 }
 
+bool take_stored(ContextState& context, const Key& key, const std::string& compiler, KernelImage& image) {
+  return take_entry(context.disk.load(key), image) ||
+         take_entry(context.packs.load(key, image.target, compiler), image);
+}
+
 KernelImage make_image(ContextState& context, const Key& key, const std::string& compiler,
                        KernelImage image) {
-  if (take_entry(context.disk.load(key), image)) return image;
-  if (take_entry(context.packs.load(key, image.target, compiler), image)) return image;
+  if (take_stored(context, key, compiler, image)) return image;
   if (context.settings.offline)
     throw Error(ErrorCode::offline, "compile", "cache", offline_message(context, image, compiler));
   const FileLock lock = context.disk.lock(key);
@@ -184,6 +188,16 @@ std::shared_ptr<const KernelImage> build_image(ContextState& context, const Prog
     return make_image(context, key, compiler,
                       {.program = program, .target = target, .key = key.digest().hex()});
   });
+}
+
+std::shared_ptr<const KernelImage> image_at_hand(ContextState& context, const Program& program,
+                                                 Target target) {
+  const std::string compiler = context.compiler_identity();
+  const Key key = key_for(context, program, target, compiler);
+  if (auto known = context.images.find(key.digest())) return known;
+  KernelImage image{.program = program, .target = target, .key = key.digest().hex()};
+  if (!take_stored(context, key, compiler, image)) return nullptr;
+  return context.images.get(key.digest(), [&] { return image; });
 }
 
 std::shared_ptr<const KernelImage> rebuild_image(ContextState& context, const KernelImage& image) {

@@ -50,6 +50,11 @@ struct KernelImage {
 /// nvrtc_unavailable, offline; io_error when the program includes a template that is not there.
 std::shared_ptr<const KernelImage> build_image(ContextState& context, const Program& program, Target target);
 
+/// The same where nothing has to be compiled; null where the kernel is neither in memory, on disk nor in a pack. Thread
+/// safe.
+std::shared_ptr<const KernelImage> image_at_hand(ContextState& context, const Program& program,
+                                                 Target target);
+
 /// Compiles the image's program again, whatever the caches hold, and replaces what they hold: for an image
 /// from disk that the driver refuses.
 std::shared_ptr<const KernelImage> rebuild_image(ContextState& context, const KernelImage& image);

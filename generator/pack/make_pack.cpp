@@ -48,42 +48,64 @@ Problem of_pass(Problem problem, Pass pass) {
   return problem;
 }
 
-std::vector<Problem> problems_of(std::span<const AttentionSpec> specs, std::span<const PackTarget> targets,
-                                 const PackSizes& sizes) {
-  std::vector<Problem> problems;
+// A spec and the devices that it is packed for.
+struct SpecOnTarget {
+  const AttentionSpec& spec;
+  const PackTarget& devices;
+  Target target() const { return {devices.arch, devices.emulated ? CodeForm::ptx : CodeForm::cubin}; }
+};
+
+// All specs on all targets that run them.
+std::vector<SpecOnTarget> on_targets(std::span<const AttentionSpec> specs,
+                                     std::span<const PackTarget> targets, const ContextState& context) {
+  std::vector<SpecOnTarget> all;
   for (const AttentionSpec& spec : specs) {
     validate(spec);
+    const auto runs = [&](const PackTarget& target) { return supports(spec, target.arch).empty(); };
+    const bool is_served = std::any_of(targets.begin(), targets.end(), runs);
     for (const PackTarget& target : targets) {
-      for (const int multiprocessors : target.multiprocessors) {
-        DeviceLimits limits = device_limits(target.arch);
-        limits.sm_count = multiprocessors;
-        Problem problem{spec, limits, {target.arch, target.emulated ? CodeForm::ptx : CodeForm::cubin}, {}};
-        problem.shapes = pack_shapes(spec, sizes);
-        problem.shapes.push_back(typical_shape(limits, spec));  // attention() itself wants a kernel for these
-        if (sizes.training) {
-          for (const Pass pass : training_passes(spec, limits)) problems.push_back(of_pass(problem, pass));
-        }
-        problems.push_back(std::move(problem));
+      if (runs(target)) {
+        all.push_back({spec, target});
+        continue;
       }
+      const std::string reason = fmt::format("{} cannot run {}: {}", to_string(target.arch), to_string(spec),
+                                             supports(spec, target.arch)[0].to_string());
+      if (!is_served) throw Error(ErrorCode::unsupported_device, "pack", "targets", reason);
+      context.notify(Event::Kind::note, reason + "; the pack has it for other targets alone");
+    }
+  }
+  return all;
+}
+
+std::vector<Problem> problems_of(std::span<const SpecOnTarget> all, const PackSizes& sizes) {
+  std::vector<Problem> problems;
+  for (const SpecOnTarget& each : all) {
+    for (const int multiprocessors : each.devices.multiprocessors) {
+      DeviceLimits limits = device_limits(each.devices.arch);
+      limits.sm_count = multiprocessors;
+      Problem problem{each.spec, limits, each.target(), {}};
+      problem.shapes = pack_shapes(each.spec, sizes);
+      problem.shapes.push_back(
+          typical_shape(limits, each.spec));  // attention() itself wants a kernel for these
+      if (sizes.training) {
+        for (const Pass pass : training_passes(each.spec, limits)) problems.push_back(of_pass(problem, pass));
+      }
+      problems.push_back(std::move(problem));
     }
   }
   return problems;
 }
 
-// For all specs on all targets: what is the same for all sizes.
-std::vector<KernelBuild> shared_builds(std::span<const AttentionSpec> specs,
-                                       std::span<const PackTarget> targets, const PackSizes& sizes) {
+// What is the same for all sizes.
+std::vector<KernelBuild> shared_builds(std::span<const SpecOnTarget> all, const PackSizes& sizes) {
   std::vector<KernelBuild> builds;
   const auto add = [&](std::vector<KernelBuild> own) {
     std::move(own.begin(), own.end(), std::back_inserter(builds));
   };
-  for (const AttentionSpec& spec : specs) {
-    for (const PackTarget& pack_target : targets) {
-      const Target target{pack_target.arch, pack_target.emulated ? CodeForm::ptx : CodeForm::cubin};
-      if (sizes.training) add(of_shared_gradients(spec, target));
-      if (sizes.serving) add(of_operations(spec, sizes, target));
-      add(of_quantizers(spec, target));
-    }
+  for (const SpecOnTarget& each : all) {
+    if (sizes.training) add(of_shared_gradients(each.spec, each.target()));
+    if (sizes.serving) add(of_operations(each.spec, sizes, each.target()));
+    add(of_quantizers(each.spec, each.target()));
   }
   return builds;
 }
@@ -267,7 +289,7 @@ void check_sizes(const PackSizes& sizes) {
   check("heads_q", sizes.heads_q);
   check("max_batch", sizes.max_batch);
   check("max_seqlen", sizes.max_seqlen);
-  check("rotary_dim", sizes.rotary_dim == 0 ? 1 : sizes.rotary_dim);
+  check("rotary_dim", sizes.append.rotary_dim == 0 ? 1 : sizes.append.rotary_dim);
 }
 
 // A pack without a kernel would be found missing where nothing can be compiled any more.
@@ -288,11 +310,13 @@ PackContents write_pack(const std::string& path, std::span<const AttentionSpec> 
   // A context of its own: what it holds in the end is what the pack needs.
   const Context fresh(context.settings(), without_repetition(Access::state(context)->observer));
   ContextState& state = *Access::state(fresh);
-  const std::vector<Problem> problems = problems_of(specs, targets, sizes);
+  const std::vector<SpecOnTarget> all = on_targets(specs, targets, state);
+  const std::vector<Problem> problems = problems_of(all, sizes);
+  const std::vector<KernelBuild> shared = shared_builds(all, sizes);  // before anything slow: it may refuse
   Choosing choosing(state, problems);
   choosing.run();
   choosing.run_mixed(sizes);
-  choosing.build(shared_builds(specs, targets, sizes));
+  choosing.build(shared);
 
   PackContents contents;
   std::vector<Entry> entries;

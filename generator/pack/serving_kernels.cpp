@@ -11,6 +11,50 @@
 #include "generator/pack/pack_shapes.h"
 
 namespace jit {
+namespace {
+
+// As they come, for who has normalised and rotated them, and on the way as `sizes` says, by tables of both types.
+std::vector<AppendSpec> appends_of(const AttentionSpec& spec, const PackSizes& sizes) {
+  const DType wide = output_dtype(spec);  // of tokens, where caches and queries are of fp8, too
+  AppendSpec plain{.dtype = wide,
+                   .head_dim = spec.head_dim - (spec.values_in_keys ? spec.value_head_dim() : 0),
+                   .head_dim_v = spec.value_head_dim(),
+                   .alignment = spec.alignment};
+  if (plain.head_dim == 0) return {};
+  if (const DType stored = spec.key_dtype(); stored != wide) {
+    plain.cache_dtype = stored;
+    plain.scale_per = spec.descale_per == ScaleKind::token ? ScaleKind::token : ScaleKind::head;
+    plain.alignment = std::min(16, 2 * spec.alignment);  // rows of fp8 are half as long
+  }
+  std::vector<AppendSpec> appends = {plain};
+  for (const DType table : {DType::fp32, wide}) {
+    AppendSpec& own = appends.emplace_back(sizes.append);
+    own.dtype = plain.dtype;
+    own.cache_dtype = plain.cache_dtype;
+    own.scale_per = plain.scale_per;
+    own.head_dim = plain.head_dim;
+    own.head_dim_v = plain.head_dim_v;
+    own.alignment = plain.alignment;
+    if (own.rotary_dim == 0) own.rotary_dim = own.head_dim;
+    own.cos_sin_dtype = table;
+    if (own.norm) own.norm_dtype = wide;
+  }
+  return appends;
+}
+
+std::vector<MergeSpec> merges_of(const AttentionSpec& spec) {
+  const DType wide = output_dtype(spec);
+  // Rows of outputs do not lie as those of caches with something behind them do.
+  const int alignment = spec.kv_dtype ? 16 : spec.alignment;
+  std::vector<MergeSpec> merges;
+  for (const DType partial : {wide, DType::fp32}) {
+    merges.push_back(
+        {.dtype = partial, .out_dtype = wide, .head_dim_v = spec.value_head_dim(), .alignment = alignment});
+  }
+  return merges;
+}
+
+}  // namespace
 
 std::vector<RequestShape> mixed_shapes(const AttentionSpec& spec, const PackSizes& sizes) {
   if (spec.sequences_q != SequenceKind::ragged || spec.split_keys != 0 || sizes.max_batch == 1) return {};
@@ -33,28 +77,13 @@ std::vector<RequestShape> mixed_shapes(const AttentionSpec& spec, const PackSize
 
 std::vector<KernelBuild> of_operations(const AttentionSpec& spec, const PackSizes& sizes, Target target) {
   std::vector<KernelBuild> builds;
-  const DType wide = output_dtype(spec);  // of tokens, where caches and queries are of fp8, too
-  const AppendSpec plain{
-      .dtype = wide,
-      .cache_dtype = spec.key_dtype() == wide ? std::nullopt : std::optional(spec.key_dtype()),
-      .head_dim = spec.head_dim,
-      .head_dim_v = spec.value_head_dim(),
-      .alignment = spec.alignment};
-  std::vector<AppendSpec> appends = {plain};
-  for (const DType table : {DType::fp32, wide}) {
-    appends.push_back(plain);
-    appends.back().rotary_dim = sizes.rotary_dim > 0 ? sizes.rotary_dim : spec.head_dim;
-    appends.back().cos_sin_dtype = table;
+  if (spec.sequences_kv != SequenceKind::ragged) {
+    for (const AppendSpec& append : appends_of(spec, sizes)) {
+      validate(append);
+      builds.push_back(build_of(append_program(append), target));
+    }
   }
-  for (const AppendSpec& append : appends) {
-    validate(append);
-    builds.push_back(build_of(append_program(append), target));
-  }
-  for (const DType partial : {wide, DType::fp32}) {
-    const MergeSpec merge{.dtype = partial,
-                          .out_dtype = wide,
-                          .head_dim_v = spec.value_head_dim(),
-                          .alignment = spec.alignment};
+  for (const MergeSpec& merge : merges_of(spec)) {
     validate(merge);
     builds.push_back(build_of(merge_program(merge), target));
   }

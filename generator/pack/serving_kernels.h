@@ -20,7 +20,9 @@ struct RequestShape {
 /// spec is mixed.
 std::vector<RequestShape> mixed_shapes(const AttentionSpec& spec, const PackSizes& sizes);
 
-/// What stores new keys and values in caches of the spec, plainly and rotated on the way, and what merges its results.
+/// What stores new keys and values in caches of the spec, as they come and as `sizes` says, and what merges its results.
+/// Nothing stores into ragged keys, which are no cache. Of rows that are keys and values at once an append stores the
+/// columns that are values as v, and those behind them, which are rotated, as k.
 std::vector<KernelBuild> of_operations(const AttentionSpec& spec, const PackSizes& sizes, Target target);
 
 }  // namespace jit

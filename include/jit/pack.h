@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include <jit/append.h>
 #include <jit/arch.h>
 #include <jit/context.h>
 #include <jit/error.h>
@@ -34,10 +35,12 @@ struct PackSizes {
   /// Whether gradients are computed, too: deterministic ones or not, those of sinks, and of all that a score reads
   /// together.
   bool training = false;
-  /// Whether caches are filled and states are merged, too: by append() of tokens as they come, and rotated by tables of
-  /// fp32 or of the spec's type in pairs (j, j + rotary_dim / 2), and by merge() of up to two views.
+  /// Whether caches are filled and states are merged, too: by append() of tokens as they come, and as `append` says, by
+  /// tables of fp32 or of the spec's type, and by merge() of up to two views.
   bool serving = false;
-  int rotary_dim = 0;  ///< with serving: leading elements of a head that are rotated; 0: all of them
+  /// With serving, how keys and queries are rotated and normalised on their way to the cache; rotary_dim 0: wholly. Types,
+  /// head dims, scales and alignment are those of specs.
+  AppendSpec append = {};
 };
 
 /// A kernel in a pack.
@@ -68,7 +71,7 @@ struct PackContents {
 /// Compiles what untuned calls of these specs and sizes run on these devices, mixed ones among them, on all cores, and
 /// writes it to one file: for processes whose Settings::packs name it, with this version of the library and this NVRTC,
 /// and tensors that TMA can map. Of a spec of fp8 also the quantisers of its q, k and v, out of tensors of the type of o.
-/// Needs no GPU. Kernels are taken from the context's cache, and kept there. Progress comes as events of kind tune.
+/// A spec that some of the devices cannot run is left out for these, with a note. Needs no GPU. Kernels are taken from the context's cache, and kept there. Progress comes as events of kind tune.
 /// Nothing is written when anything fails. Throws Error invalid_spec, invalid_argument, unsupported_device,
 /// no_valid_config, what compiling throws, and io_error.
 PackContents write_pack(const std::string& path, std::span<const AttentionSpec> specs,

@@ -1,10 +1,14 @@
 #include "pack_binding.h"
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <jit/pack.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -33,7 +37,8 @@ nb::dict as_dict(const PackedKernel& kernel) {
 
 nb::list write(const std::string& path, nb::iterable spec_objects, const std::vector<std::string>& targets,
                int heads_q, int max_batch, std::int64_t max_seqlen, bool training, bool serving,
-               int rotary_dim) {
+               int rotary_dim, bool rotary_interleaved, std::optional<std::array<int, 3>> mrope_sections,
+               bool mrope_interleaved, bool norm, bool norm_adds_one) {
   std::vector<AttentionSpec> specs;
   for (nb::handle object : spec_objects) specs.push_back(spec_of(object));
   std::vector<PackTarget> parsed;
@@ -43,7 +48,12 @@ nb::list write(const std::string& path, nb::iterable spec_objects, const std::ve
                         .max_seqlen = max_seqlen,
                         .training = training,
                         .serving = serving,
-                        .rotary_dim = rotary_dim};
+                        .append = {.rotary_dim = rotary_dim,
+                                   .rotary_interleaved = rotary_interleaved,
+                                   .mrope_sections = mrope_sections.value_or(std::array<int, 3>{}),
+                                   .mrope_interleaved = mrope_interleaved,
+                                   .norm = norm,
+                                   .norm_adds_one = norm_adds_one}};
   const Context& context = context_for({});
   const PackContents contents = without_lock([&] { return write_pack(path, specs, parsed, sizes, context); });
   nb::list kernels;
@@ -63,6 +73,9 @@ Args:
     training: whether gradients are computed, too.
     serving: whether caches are filled and states merged, too: by append, of tokens as they come or rotated, and by merge.
     rotary_dim: with serving, leading elements of a head that are rotated; 0: all of them.
+    rotary_interleaved, mrope_sections, mrope_interleaved: with serving, how they are rotated, as append has it.
+    norm: with serving, whether append normalises heads of k and q before; their weights are of the specs' type.
+    norm_adds_one: with norm, by 1 + weight.
 
 Needs no GPU. Returns a dict for each kernel: spec, target, config, name, key, bytes, compile_ms, cached, sizes, how many of
 the sizes that were looked at it serves, and all_sizes, whether it runs beside others whatever the sizes are. Raises what compiling raises, InvalidArgumentError and IoError.
@@ -74,8 +87,11 @@ void bind_pack(nb::module_& module) {
   const PackSizes sizes;
   module.def("write_pack", write, "path"_a, "specs"_a, "targets"_a, nb::kw_only(),
              "heads_q"_a = sizes.heads_q, "max_batch"_a = sizes.max_batch, "max_seqlen"_a = sizes.max_seqlen,
-             "training"_a = sizes.training, "serving"_a = sizes.serving, "rotary_dim"_a = sizes.rotary_dim,
-             write_doc);
+             "training"_a = sizes.training, "serving"_a = sizes.serving,
+             "rotary_dim"_a = sizes.append.rotary_dim,
+             "rotary_interleaved"_a = sizes.append.rotary_interleaved, "mrope_sections"_a = nb::none(),
+             "mrope_interleaved"_a = sizes.append.mrope_interleaved, "norm"_a = sizes.append.norm,
+             "norm_adds_one"_a = sizes.append.norm_adds_one, write_doc);
 }
 
 }  // namespace jit::python

@@ -29,7 +29,7 @@ class CliWarm : public ::testing::Test {
       "num_key_value_heads": 1, "torch_dtype": "float16", "max_position_embeddings": 64})");
   }
 
-  // Of three kinds of packs, each of many kernels, a run makes one. Those of Python's tests are for the first two.
+  // Packs of many kernels take turns: a run makes a third of them. Those of Python's tests are for the first two kinds.
   static bool is_turn_of(std::uint64_t kind) { return reference::is_in_this_run(kind, 3); }
 
   ToolResult warm(const std::string& targets, std::vector<std::string> more = {}) const {
@@ -115,6 +115,94 @@ TEST_F(CliWarm, APackForServingIsOfPages) {
     EXPECT_NE(refused.status, 0);
     EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
   }
+}
+
+// What append does on the way to the cache, what scales are of and which masks are called.
+TEST_F(CliWarm, APackForServingIsOfTheModel) {
+  if (!is_turn_of(1)) GTEST_SKIP() << "this run's seed takes another kind of pack";
+  const auto specs_of = [&](const std::string& config, const std::vector<std::string>& more) {
+    write_text(maker_.folder / "config.json", config);
+    std::vector<std::string> options = {"--serving", "--max-seqlen", "1"};
+    options.insert(options.end(), more.begin(), more.end());
+    const ToolResult made = warm("emulated:sm_80", options);
+    EXPECT_EQ(made.status, 0) << made.err;
+    std::set<std::string> specs;
+    const nlohmann::json report = made.json();
+    for (const nlohmann::json& kernel : report["kernels"]) specs.insert(kernel["spec"]);
+    return specs;
+  };
+  const std::string qwen = R"({"model_type": "qwen3", "head_dim": 16, "num_attention_heads": 2,
+      "num_key_value_heads": 1, "torch_dtype": "float16", "max_position_embeddings": 64})";
+  EXPECT_THAT(specs_of(qwen, {"--kv-dtype", "fp8_e4m3", "--descale-per", "token", "--causal-per-request"}),
+              IsSupersetOf({"fp16 d16 gqa2 align4 q=ragged kv=paged page16 kv_dtype=fp8_e4m3 "
+                            "descale_per=token mask=causal_per_request",
+                            "append fp16 d16 to fp8_e4m3 with scales align8",
+                            "append fp16 d16 to fp8_e4m3 with scales align8 rotary16 fp16 norm fp16"}));
+  EXPECT_THAT(specs_of(R"({"model_type": "qwen2_vl", "head_dim": 16, "num_attention_heads": 2,
+      "dtype": "float16", "rope_scaling": {"mrope_section": [2, 3, 3]}})",
+                       {"--rotary-interleaved", "--norm", "--norm-adds-one"}),
+              IsSupersetOf({"append fp16 d16 rotary16 interleaved fp32 sections(2, 3, 3) norm fp16 + 1"}));
+  EXPECT_THAT(specs_of(R"({"head_dim": 16, "num_attention_heads": 2, "dtype": "float16"})",
+                       {"--rotary-dim", "8", "--mrope-sections", "2,1,1", "--mrope-interleaved"}),
+              IsSupersetOf({"append fp16 d16 rotary8 fp32 sections(2, 1, 1) in turns"}));
+  // An encoder keeps nothing: prompts are read by themselves.
+  const std::set<std::string> of_encoder =
+      specs_of(R"({"model_type": "bert", "head_dim": 16, "num_attention_heads": 2, "dtype": "float16"})", {});
+  EXPECT_TRUE(of_encoder.contains("fp16 d16 q=ragged kv=ragged"));
+  for (const std::string& spec : of_encoder) EXPECT_THAT(spec, Not(HasSubstr("paged")));
+
+  write_text(maker_.folder / "config.json", qwen);
+  for (const std::vector<std::string>& wrong :
+       {std::vector<std::string>{"--serving", "--descale-per", "token"},
+        {"--serving", "--kv-dtype", "fp8_e4m3", "--descale-per", "block"},
+        {"--serving", "--mrope-sections", "1,2"},
+        {"--serving", "--mrope-sections", "1,2,3"},
+        {"--serving", "--mrope-interleaved"},
+        {"--serving", "--rotary-dim", "32"},
+        {"--serving", "--norm-adds-one"},
+        {"--serving", "--causal-per-request", "--mask", "causal"},
+        {"--norm"}}) {
+    const ToolResult refused = warm("emulated:sm_80", wrong);
+    EXPECT_NE(refused.status, 0) << wrong.back();
+    EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
+  }
+}
+
+// Prompts by heads, what is kept as it is kept; where no kernel reads that, one sentence says so.
+TEST_F(CliWarm, APackOfLatentAttentionReadsTheCache) {
+  if (!is_turn_of(2)) GTEST_SKIP() << "this run's seed takes another kind of pack";
+  write_text(maker_.folder / "config.json", R"({"model_type": "deepseek_v3", "num_attention_heads": 16,
+      "kv_lora_rank": 512, "qk_nope_head_dim": 16, "qk_rope_head_dim": 64, "v_head_dim": 16,
+      "max_position_embeddings": 64})");
+  const auto look = [&](const std::string& targets, const std::vector<std::string>& more) {
+    const ToolResult made = warm(targets, more);
+    EXPECT_EQ(made.status, 0) << made.err;
+    const nlohmann::json report = made.json();
+    std::set<std::string> kernels;
+    for (const nlohmann::json& kernel : report["kernels"])
+      kernels.insert(kernel["target"].get<std::string>() + ": " + kernel["spec"].get<std::string>());
+    return std::pair(kernels, report["remarks"].dump());
+  };
+  const auto [kernels, remarks] = look("emulated:sm_90a,emulated:sm_80", {"--serving", "--max-seqlen", "1"});
+  const std::string latent = "bf16 d576/512 gqa16 q=ragged kv=paged page16 values_in_keys=true mask=causal";
+  const std::string prompts = "bf16 d80/16 q=ragged kv=ragged mask=causal";
+  EXPECT_THAT(
+      kernels,
+      IsSupersetOf(std::set<std::string>{
+          "sm_90a as PTX: " + latent,
+          "sm_90a as PTX: bf16 d576/512 gqa16 kv=paged page16 values_in_keys=true mask=causal",
+          "sm_90a as PTX: " + prompts, "sm_80 as PTX: " + prompts, "sm_90a as PTX: append bf16 d64/512",
+          "sm_90a as PTX: append bf16 d64/512 rotary64 interleaved fp32",
+          std::string("sm_90a as PTX: merge fp32 to bf16 d512 align16 views2")}));
+  EXPECT_FALSE(kernels.contains("sm_80 as PTX: " + latent));
+  EXPECT_THAT(remarks, HasSubstr("there are no kernels over the cache of latents for sm_80: sm_90a alone"));
+
+  const auto [older, older_remarks] = look("emulated:sm_80", {"--serving", "--max-seqlen", "1"});
+  EXPECT_TRUE(older.contains("sm_80 as PTX: " + prompts));
+  EXPECT_THAT(older_remarks, HasSubstr("there are no kernels over the cache of latents for sm_80"));
+  EXPECT_THAT(look("emulated:sm_80", {"--max-seqlen", "1"}).second, HasSubstr("--serving has them"));
+  expect_bad_input(warm("emulated:sm_90a", {"--serving", "--kv-dtype", "fp8_e4m3"}),
+                   "a cache of latents must be of 16 bits");
 }
 
 TEST_F(CliWarm, APackForTrainingHasGradients) {
@@ -226,35 +314,37 @@ TEST_F(CliWarm, ADamagedPackIsASentenceAndACompile) {
   expect_sentence(entries, "is not used: it is damaged");
 }
 
-// Where compiling is forbidden and the choice for the very sizes of a call is not at hand, that for the largest of their
-// class is.
-TEST_F(CliWarm, OfflineTheKernelOfTheClassWillDo) {
+// Where compiling is forbidden, or there is nothing to compile with, and the choice for a call is not at hand, the best of
+// the kernels that are computes it.
+TEST_F(CliWarm, WhereNothingCompilesTheBestKernelAtHandWillDo) {
   const AttentionSpec spec{.dtype = DType::fp16, .head_dim = dim, .gqa_ratio = 2, .mask = mask::causal()};
-  std::vector<ProblemShape> shapes, largest;
-  for (int queries = 1; queries <= 64; ++queries) {
-    for (int keys = queries; keys <= 256; ++keys) {
-      shapes.push_back({.heads_q = heads, .seqlen_q = queries, .seqlen_kv = keys});
-      largest.push_back(largest_shape(size_class(shapes.back())));
-    }
-  }
-  const DeviceLimits limits = device_limits(Arch{8, 0});
-  const std::vector<KernelConfig> own = first_untuned(spec, shapes, limits),
-                                  of_class = first_untuned(spec, largest, limits);
-  const KernelConfig typical = first_untuned(spec, std::vector{typical_shape(limits)}, limits)[0];
-  std::size_t i = 0;
-  while (i < shapes.size() && (own[i] == of_class[i] || own[i] == typical)) ++i;
-  ASSERT_LT(i, shapes.size()) << "no size has a choice of its own";
+  const ToolResult made = warm("emulated:sm_80", {"--max-seqlen", "1"});
+  ASSERT_EQ(made.status, 0) << made.err;
+  const nlohmann::json report = made.json();
+  std::set<std::string> packed;
+  for (const nlohmann::json& kernel : report["kernels"]) packed.insert(kernel["config"]);
+  const auto is_packed = [&](const KernelConfig& config) { return packed.contains(to_string(config)); };
 
-  const auto call = [&](const ProblemShape& shape) {
-    return run_in(maker_, "emulated:sm_80", static_cast<int>(shape.seqlen_q),
-                  static_cast<int>(shape.seqlen_kv), "causal");
-  };
-  ASSERT_EQ(call(largest[i]).status, 0);
-  maker_.environment = {"JIT_ATTENTION_OFFLINE=1"};
-  const ToolResult result = call(shapes[i]);
-  EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr(to_string(of_class[i])));
-  EXPECT_THAT(result.out, HasSubstr("for the largest sizes of the class"));
+  const DeviceLimits limits = device_limits(Arch{8, 0});
+  std::vector<KernelConfig> order;
+  int keys = 1;
+  do {
+    keys *= 2;
+    ASSERT_LE(keys, 1 << 12) << "no size has a choice of its own";
+    order = untuned_order(spec, {.heads_q = heads, .seqlen_q = 1, .seqlen_kv = keys}, limits);
+  } while (is_packed(order.front()));
+  const KernelConfig best = *std::find_if(order.begin(), order.end(), is_packed);
+
+  const std::string nowhere = "JIT_ATTENTION_NVRTC=" + maker_.folder.path();
+  for (const std::string& variable : {std::string("JIT_ATTENTION_OFFLINE=1"), nowhere}) {
+    const ToolResult result = run("emulated:sm_80", 1, keys, "causal", {variable});
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr(to_string(best)));
+    EXPECT_THAT(result.out, HasSubstr("in place of a kernel that is not at hand"));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("run the best kernel of the spec that is there"));
+    EXPECT_THAT(result.err, HasSubstr("--max-batch"));
+  }
 }
 
 TEST_F(CliWarm, MachineCodeIsForGpus) {

@@ -1,4 +1,5 @@
 // Packs of machine code, where the choice of a kernel looks at spills: all that it looks at is in the pack.
+#include <algorithm>
 #include <filesystem>
 #include <limits>
 #include <set>
@@ -73,6 +74,49 @@ TEST_F(PackTest, HasWhatIsChosenForEveryClass) {
   for (std::int64_t rows = 1; rows <= 64; rows *= 2) choose({.heads_q = rows});
   choose(typical_shape(limits));
   EXPECT_EQ(chosen, serving);
+}
+
+// Another number of multiprocessors and longer sequences want other kernels; those that are there compute the same.
+TEST_F(PackTest, ACallThatMayNotCompileTakesTheBestThatIsThere) {
+  const PackTarget target{.arch = testing::sm_90a, .multiprocessors = {4}};
+  const AttentionSpec spec{.mask = mask::causal()};
+  const PackContents contents = write(std::vector{spec}, target);
+  std::set<std::string> packed;
+  for (const PackedKernel& kernel : contents.kernels) packed.insert(kernel.config);
+
+  std::vector<std::string> told;
+  Settings settings = private_settings();
+  settings.packs = {path_};
+  settings.offline = true;
+  const Context context(settings, [&](const Event& event) {
+    if (event.kind == Event::Kind::warning) told.push_back(event.message);
+  });
+  const auto choose = [&](const AttentionSpec& wanted, const ProblemShape& shape, Missing missing) {
+    return choose_kernel(*Access::state(context), wanted, {}, shape, device_limits(target.arch),
+                         {target.arch}, missing);
+  };
+  const auto fails = [&](const AttentionSpec& wanted, const ProblemShape& shape, Missing missing) {
+    return testing::error_of([&] { choose(wanted, shape, missing); }).code();
+  };
+  int replaced = 0;
+  for (std::int64_t queries = 1; queries <= 1 << 14; queries *= 128) {
+    const ProblemShape shape{.batch = 100, .heads_q = 64, .seqlen_q = queries, .seqlen_kv = 1 << 14};
+    const std::vector<KernelConfig> order = untuned_order(spec, shape, device_limits(target.arch));
+    const BuiltKernel kernel = choose(spec, shape, Missing::is_replaced);
+    EXPECT_TRUE(packed.contains(to_string(kernel.config)));
+    EXPECT_NE(std::find(order.begin(), order.end(), kernel.config), order.end());
+    if (!kernel.stands_in) continue;
+    ++replaced;
+    EXPECT_EQ(fails(spec, shape, Missing::is_an_error), ErrorCode::offline);
+  }
+  EXPECT_GT(replaced, 1);
+  ASSERT_EQ(told.size(), 1u) << "of one spec";
+  EXPECT_THAT(told[0], ::testing::HasSubstr("compiling is forbidden"));
+
+  AttentionSpec other = spec;
+  other.mask = {};
+  EXPECT_EQ(fails(other, {}, Missing::is_replaced), ErrorCode::offline) << "nothing of it is there";
+  EXPECT_EQ(told.size(), 1u);
 }
 
 TEST_F(PackTest, IsReadableByAllAndWritableByItsOwner) {

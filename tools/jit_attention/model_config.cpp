@@ -1,10 +1,8 @@
 #include "model_config.h"
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <initializer_list>
 #include <optional>
 #include <set>
 
@@ -12,6 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "config_json.h"
+#include "model_append.h"
 
 namespace jit::tool {
 namespace {
@@ -39,84 +39,11 @@ const std::set<std::string_view> encoders = {"albert",
                                              "xlm-roberta",
                                              "xlm-roberta-xl"};
 
-// A config of a model, or the part of it that describes the language model.
-class Config {
- public:
-  Config(const Json& whole, std::string_view source)
-      : whole_(whole), part_(text_part(whole)), source_(source) {}
+bool has_latents(const ConfigJson& config) {
+  return config.has("kv_lora_rank") && config.has("qk_nope_head_dim");
+}
 
-  bool has(const char* name) const { return find(name) != nullptr; }
-
-  std::optional<std::int64_t> whole_number(std::initializer_list<const char*> names) const {
-    for (const char* name : names) {
-      const Json* value = find(name);
-      if (value == nullptr) continue;
-      if (!value->is_number_integer() || value->get<std::int64_t>() < 1 ||
-          value->get<std::int64_t>() > 1 << 24)
-        refuse(fmt::format("{} is {}; it must be one whole number above 0", name, value->dump()));
-      return value->get<std::int64_t>();
-    }
-    return {};
-  }
-  std::optional<double> number(const char* name) const {
-    const Json* value = find(name);
-    if (value == nullptr) return {};
-    if (!value->is_number() || !(value->get<double>() > 0))
-      refuse(fmt::format("{} is {}; it must be a number above 0", name, value->dump()));
-    return value->get<double>();
-  }
-  std::optional<bool> truth(const char* name) const {
-    const Json* value = find(name);
-    return value != nullptr && value->is_boolean() ? std::optional(value->get<bool>()) : std::nullopt;
-  }
-  std::string text(std::initializer_list<const char*> names) const {
-    for (const char* name : names) {
-      const Json* value = find(name);
-      if (value != nullptr && value->is_string()) return value->get<std::string>();
-    }
-    return "";
-  }
-  // The kinds of layers in their order, each once.
-  std::vector<std::string> layer_types() const {
-    std::vector<std::string> kinds;
-    const Json* list = find("layer_types");
-    if (list == nullptr) return kinds;
-    if (!list->is_array()) refuse("layer_types is no list");
-    for (const Json& item : *list) {
-      if (!item.is_string()) refuse(fmt::format("layer_types holds {}; it must hold names", item.dump()));
-      const std::string kind = item.get<std::string>();
-      if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
-    }
-    return kinds;
-  }
-  bool has_vision() const { return whole_.contains("vision_config"); }
-
-  [[noreturn]] void refuse(const std::string& why) const {
-    throw BadInput(fmt::format("{}: {}", source_, why));
-  }
-
- private:
-  static const Json& text_part(const Json& whole) {
-    for (const char* name : {"text_config", "llm_config", "language_config"}) {
-      if (whole.contains(name) && whole[name].is_object()) return whole[name];
-    }
-    return whole;
-  }
-  // The member that is there and not null; of the whole config where the part has none.
-  const Json* find(const char* name) const {
-    for (const Json* json : {&part_, &whole_}) {
-      const auto member = json->find(name);
-      if (member != json->end() && !member->is_null()) return &*member;
-    }
-    return nullptr;
-  }
-
-  const Json& whole_;
-  const Json& part_;
-  std::string_view source_;
-};
-
-void set_heads(const Config& config, ModelAttention& model, AttentionSpec& spec) {
+void set_heads(const ConfigJson& config, ModelAttention& model, AttentionSpec& spec) {
   const auto heads = config.whole_number(
       {"num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads"});
   if (!heads) {
@@ -124,7 +51,7 @@ void set_heads(const Config& config, ModelAttention& model, AttentionSpec& spec)
         "there is no num_attention_heads (or n_head, n_heads, num_heads): it is no config of a model with "
         "attention");
   }
-  const bool is_latent = config.has("kv_lora_rank") && config.has("qk_nope_head_dim");
+  const bool is_latent = has_latents(config);
   if (is_latent) {  // keys of a part that is rotated and one that is not, for each head
     spec.head_dim = static_cast<int>(*config.whole_number({"qk_nope_head_dim"}) +
                                      config.whole_number({"qk_rope_head_dim"}).value_or(0));
@@ -150,7 +77,18 @@ void set_heads(const Config& config, ModelAttention& model, AttentionSpec& spec)
   spec.gqa_ratio = static_cast<int>(*heads / heads_kv);
 }
 
-void set_dtype(const Config& config, ModelAttention& model, AttentionSpec& spec) {
+// The same attention with what makes keys and values of latents absorbed into queries and outputs: one head of keys, whose
+// first columns are the values. The scale stays that of the heads.
+AttentionSpec over_latents(const ConfigJson& config, const ModelAttention& model, AttentionSpec spec) {
+  spec.softmax_scale = spec.scale();
+  spec.head_dim_v = static_cast<int>(*config.whole_number({"kv_lora_rank"}));
+  spec.head_dim = spec.head_dim_v + static_cast<int>(config.whole_number({"qk_rope_head_dim"}).value_or(0));
+  spec.gqa_ratio = model.heads_q;
+  spec.values_in_keys = true;
+  return spec;
+}
+
+void set_dtype(const ConfigJson& config, ModelAttention& model, AttentionSpec& spec) {
   const std::string dtype = config.text({"dtype", "torch_dtype"});
   if (dtype == "float16") {
     spec.dtype = DType::fp16;
@@ -160,7 +98,7 @@ void set_dtype(const Config& config, ModelAttention& model, AttentionSpec& spec)
   }
 }
 
-void set_score(const Config& config, ModelAttention& model, AttentionSpec& spec) {
+void set_score(const ConfigJson& config, ModelAttention& model, AttentionSpec& spec) {
   if (const auto scalar = config.number("query_pre_attn_scalar"))
     spec.softmax_scale = static_cast<float>(1 / std::sqrt(*scalar));
   if (const auto cap = config.number("attn_logit_softcapping"))
@@ -170,8 +108,14 @@ void set_score(const Config& config, ModelAttention& model, AttentionSpec& spec)
   spec.sinks = model.type == "gpt_oss";
 }
 
+// Of the layers, each once; of the causal ones also those where requests say whether they are.
+struct LayerMasks {
+  std::vector<Mask> own;
+  std::vector<Mask> by_request = {};
+};
+
 // The masks of causal layers: what layer_types says, else both where there is a window.
-std::vector<Mask> causal_masks(const Config& config, ModelAttention& model) {
+LayerMasks causal_masks(const ConfigJson& config, ModelAttention& model) {
   const auto window = config.whole_number({"sliding_window"});
   const bool is_windowed = window && config.truth("use_sliding_window").value_or(true);
   std::vector<std::string> kinds = config.layer_types();
@@ -179,31 +123,38 @@ std::vector<Mask> causal_masks(const Config& config, ModelAttention& model) {
     kinds = {"full_attention"};
     if (is_windowed) kinds.push_back("sliding_attention");
   }
-  std::vector<Mask> masks;
+  LayerMasks masks;
   for (const std::string& kind : kinds) {
     if (kind == "full_attention" || kind == "attention") {
-      masks.push_back(mask::causal());
+      masks.own.push_back(mask::causal());
+      masks.by_request.push_back(mask::causal_per_request());
     } else if (kind == "sliding_attention") {
       if (!window) config.refuse("layer_types names sliding_attention, but there is no sliding_window");
-      masks.push_back(mask::sliding_window(static_cast<int>(*window) - 1, 0));
+      const int side = static_cast<int>(*window) - 1;
+      masks.own.push_back(mask::sliding_window(side, 0));
+      masks.by_request.push_back(mask::causal_per_request() && mask::sliding_window(side, side));
     } else {
       model.remarks.push_back(
           fmt::format("layers of type {} are left out: the library does not compute them", kind));
     }
   }
-  if (masks.empty()) config.refuse("no layer has an attention that the library computes");
+  if (masks.own.empty()) config.refuse("no layer has an attention that the library computes");
   return masks;
 }
 
-std::vector<Mask> masks_of(const Config& config, ModelAttention& model) {
+LayerMasks masks_of(const ConfigJson& config, ModelAttention& model) {
   const bool is_bidirectional = encoders.contains(model.type) || !config.truth("is_causal").value_or(true) ||
                                 config.truth("use_bidirectional_attention").value_or(false);
-  if (config.truth("is_encoder_decoder").value_or(false)) return {mask::none(), mask::causal()};
+  if (config.truth("is_encoder_decoder").value_or(false)) {
+    model.kind = ModelKind::encoder_decoder;
+    return {{mask::none(), mask::causal()}, {mask::causal_per_request()}};
+  }
   if (!is_bidirectional) return causal_masks(config, model);
-  std::vector<Mask> masks = {mask::none()};
+  model.kind = ModelKind::encoder;
+  LayerMasks masks{{mask::none()}};
   if (const auto local = config.whole_number({"local_attention"})) {
     const int side = static_cast<int>(*local / 2);
-    masks.push_back(mask::sliding_window(side, side));
+    masks.own.push_back(mask::sliding_window(side, side));
   } else if (config.has("sliding_window")) {
     model.remarks.push_back("windows that look to both sides are left out: models differ in what they mean");
   }
@@ -214,21 +165,25 @@ std::vector<Mask> masks_of(const Config& config, ModelAttention& model) {
 
 ModelAttention model_attention(const Json& json, std::string_view source) {
   if (!json.is_object()) throw BadInput(fmt::format("{}: it is no JSON object", source));
-  const Config config(json, source);
+  const ConfigJson config(json, source);
   ModelAttention model;
   model.type = config.text({"model_type"});
   AttentionSpec spec;
   set_heads(config, model, spec);
   set_dtype(config, model, spec);
   set_score(config, model, spec);
-  if (const auto share = config.number("partial_rotary_factor"))
-    model.rotary_dim = static_cast<int>(std::lround(spec.head_dim * *share));
+  model.append = append_of_model(config, model.type, spec.head_dim);
   model.max_seqlen =
       config.whole_number({"max_position_embeddings", "n_positions", "max_seq_len"}).value_or(0);
-  for (const Mask& mask : masks_of(config, model)) {
-    spec.mask = mask;
-    model.specs.push_back(spec);
-  }
+  const LayerMasks masks = masks_of(config, model);
+  const auto with = [&](const AttentionSpec& like, const std::vector<Mask>& layers,
+                        std::vector<AttentionSpec>& specs) {
+    for (const Mask& mask : layers) specs.emplace_back(like).mask = mask;
+  };
+  with(spec, masks.own, model.specs);
+  const AttentionSpec cached = has_latents(config) ? over_latents(config, model, spec) : spec;
+  if (has_latents(config)) with(cached, masks.own, model.latent_specs);
+  with(cached, masks.by_request, model.specs_by_request);
   if (spec.score == score::bias(spec.dtype)) {  // queries see the encoder's keys without one
     model.specs.push_back(spec);
     model.specs.back().mask = mask::none();

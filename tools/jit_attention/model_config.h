@@ -2,20 +2,36 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <jit/append.h>
 #include <jit/spec.h>
 #include <nlohmann/json_fwd.hpp>
 
 namespace jit::tool {
 
+/// Who reads what, which decides what a server keeps of keys and values.
+enum class ModelKind {
+  decoder,          ///< tokens read those before them: a cache
+  encoder,          ///< tokens read all of their text, in one call: no cache
+  encoder_decoder,  ///< both, and the decoder reads what is kept of the encoder
+};
+
 struct ModelAttention {
-  std::string type;                  ///< "llama"
+  std::string type;  ///< "llama"
+  ModelKind kind = ModelKind::decoder;
   std::vector<AttentionSpec> specs;  ///< of its layers, each once
+  /// Of latent attention: over a cache of one row for each token, which all heads read. Those above are then what prompts
+  /// are read by, whose keys and values are made of the latents for each head.
+  std::vector<AttentionSpec> latent_specs = {};
+  /// What its causal layers, over latents if they have them, compute where requests say whether they are causal: windows go
+  /// to both sides there.
+  std::vector<AttentionSpec> specs_by_request = {};
   int heads_q = 0;
-  int rotary_dim = 0;                     ///< leading elements of a head that are rotated; 0: all
+  AppendSpec append = {};                 ///< how q and k are normalised and rotated; rotary_dim 0: wholly
   std::int64_t max_seqlen = 0;            ///< tokens that it was made for; 0: it does not say
   std::vector<std::string> remarks = {};  ///< what of the model these specs leave out, a sentence each
 };

@@ -1,6 +1,7 @@
 // jit-attention warm: all kernels that a model needs, in a file that images ship.
 #include <filesystem>
 #include <memory>
+#include <span>
 
 #include <fmt/format.h>
 #include <jit/pack.h>
@@ -12,6 +13,7 @@
 #include "output_files.h"
 #include "progress.h"
 #include "quantize_options.h"
+#include "serving_options.h"
 
 namespace jit::tool {
 namespace {
@@ -28,10 +30,7 @@ struct WarmOptions {
   int max_batch = PackSizes{}.max_batch;
   std::int64_t max_seqlen = 0;
   bool training = false;
-  bool serving = false;
-  int page_size = 16;
-  std::string kv_dtype;
-  int split_keys = 0;
+  ServingOptions serving;
   QuantizeOptions quantize;
   bool as_json = false;
 };
@@ -47,33 +46,39 @@ std::vector<PackTarget> targets_of(const WarmOptions& options) {
 
 // The specs of the model, as the options want them otherwise.
 void apply_options(const WarmOptions& options, ModelAttention& model) {
-  if (!options.dtype.empty()) {
-    for (AttentionSpec& spec : model.specs) spec.dtype = parse_dtype(options.dtype);
-  }
-  if (options.masks.empty()) return;
-  const AttentionSpec first = model.specs.front();
-  model.specs.clear();
-  for (const std::string& text : options.masks) {
-    model.specs.push_back(first);
-    model.specs.back().mask = parse_mask(text);
+  for (std::vector<AttentionSpec>* specs : {&model.specs, &model.latent_specs, &model.specs_by_request}) {
+    if (!options.dtype.empty()) {
+      for (AttentionSpec& spec : *specs) spec.dtype = parse_dtype(options.dtype);
+    }
+    if (options.masks.empty() || specs->empty()) continue;
+    const std::vector<AttentionSpec> like(options.masks.size(), specs->front());
+    *specs = like;
+    for (std::size_t i = 0; i < like.size(); ++i) (*specs)[i].mask = parse_mask(options.masks[i]);
   }
 }
 
-// What a server calls for each of these: pages that new tokens of any number read, ragged as engines have them or one
-// number for all requests.
-std::vector<AttentionSpec> over_pages(const std::vector<AttentionSpec>& specs, const WarmOptions& options) {
-  std::vector<AttentionSpec> served;
-  for (AttentionSpec spec : specs) {
-    spec.sequences_kv = SequenceKind::paged;
-    spec.page_size = options.page_size;
-    spec.split_keys = options.split_keys;
-    if (!options.kv_dtype.empty()) spec.kv_dtype = parse_dtype(options.kv_dtype);
-    for (const SequenceKind queries : {SequenceKind::ragged, SequenceKind::dense}) {
-      spec.sequences_q = queries;
-      served.push_back(spec);
-    }
+// Of latent attention, what no target has kernels for; one sentence tells of it, and of what only some have.
+void leave_out_latents(const WarmOptions& options, std::span<const PackTarget> targets,
+                       ModelAttention& model) {
+  if (model.latent_specs.empty()) return;
+  if (!options.serving.serving) {
+    model.remarks.push_back("kernels over the cache of latents are left out: --serving has them");
+    return;
   }
-  return served;
+  std::string others;
+  bool is_served = false;
+  for (const PackTarget& target : targets) {
+    const bool runs = supports(model.latent_specs.front(), target.arch).empty();
+    is_served |= runs;
+    if (!runs) others += (others.empty() ? "" : ", ") + to_string(target.arch);
+  }
+  if (!others.empty()) {
+    model.remarks.push_back(
+        fmt::format("there are no kernels over the cache of latents for {}: sm_90a alone has them, and "
+                    "elsewhere the pack has what prompts are read by",
+                    others));
+  }
+  if (!is_served) std::erase_if(model.specs, [](const AttentionSpec& spec) { return spec.values_in_keys; });
 }
 
 // Beside these, the same by fp8, for tensors of their type that are quantised before. Of k's mean LSE alone, and sinks, know.
@@ -123,13 +128,14 @@ int run_warm(const WarmOptions& options) {
   ModelAttention model = read_model(config);
   apply_options(options, model);
   const std::vector<PackTarget> targets = targets_of(options);
-  if (options.serving) model.specs = over_pages(model.specs, options);
+  if (options.serving.serving) model.specs = served_specs(model, options.serving);
+  leave_out_latents(options, targets, model);
   if (options.quantize.scales) model.specs = beside_fp8(std::move(model.specs), options.quantize);
   PackSizes sizes{.heads_q = model.heads_q,
                   .max_batch = options.max_batch,
                   .training = options.training,
-                  .serving = options.serving,
-                  .rotary_dim = model.rotary_dim};
+                  .serving = options.serving.serving,
+                  .append = served_append(model, options.serving)};
   if (model.max_seqlen > 0) sizes.max_seqlen = model.max_seqlen;
   if (options.max_seqlen > 0) sizes.max_seqlen = options.max_seqlen;
   const std::string out = std::filesystem::absolute(options.out).lexically_normal().string();
@@ -198,20 +204,10 @@ void add_warm(CLI::App& app, Commands& commands) {
       ->add_option("--max-seqlen", options->max_seqlen, "Most tokens; default: what the model was made for")
       ->check(CLI::Range(1, 1 << 24));
   CLI::Option* training = command->add_flag("--training", options->training, "Kernels of gradients, too");
-  CLI::Option* serving = command->add_flag(
-      "--serving", options->serving,
-      "What a server calls: attention over pages, of prompts, decoding and both, append and merge");
+  add_serving_options(*command, options->serving);
+  CLI::Option* serving = command->get_option("--serving");
   serving->excludes(training);
-  command->add_option("--page-size", options->page_size, "With --serving: rows of a page")
-      ->check(CLI::Range(1, max_page_size))
-      ->needs(serving)
-      ->capture_default_str();
-  command->add_option("--kv-dtype", options->kv_dtype, "With --serving: fp8_e4m3 or fp8_e5m2, of the cache")
-      ->needs(serving);
-  command
-      ->add_option("--split-keys", options->split_keys,
-                   "With --serving: keys of a span, where bits must not depend on the batch")
-      ->needs(serving);
+  command->get_option("--causal-per-request")->excludes(command->get_option("--mask"));
   add_quantize_options(
       *command, options->quantize,
       "Attention by fp8 (e4m3), too, of tensors that are quantised before, and what quantises "

@@ -1,5 +1,6 @@
 #include "tools/jit_attention/model_config.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -83,8 +84,8 @@ TEST(ModelConfig, SaysWhatTheKernelsLeaveOut) {
 
   const ModelAttention partial =
       model(R"({"head_dim": 80, "num_attention_heads": 4, "partial_rotary_factor": 0.4})");
-  EXPECT_EQ(partial.rotary_dim, 32);
-  EXPECT_EQ(oss.rotary_dim, 0);
+  EXPECT_EQ(partial.append.rotary_dim, 32);
+  EXPECT_EQ(oss.append.rotary_dim, 0);
 
   const ModelAttention hybrid =
       model(R"({"model_type": "qwen3_next", "head_dim": 256, "num_attention_heads": 16,
@@ -119,10 +120,76 @@ TEST(ModelConfig, ReadsOtherNamesForHeads) {
               ElementsAre("bf16 d128 gqa16 mask=causal"));
   EXPECT_THAT(specs(model(R"({"model_type": "bloom", "n_embed": 1024, "n_head": 16})")),
               ElementsAre("bf16 d64 mask=causal score=alibi"));
-  EXPECT_THAT(specs(model(R"({"model_type": "deepseek_v3", "hidden_size": 7168, "num_attention_heads": 128,
-    "num_key_value_heads": 128, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
-    "v_head_dim": 128})")),
-              ElementsAre("bf16 d192/128 mask=causal"));
+}
+
+// Prompts are read by keys and values of heads, and what is kept of them, later, as it is kept.
+TEST(ModelConfig, ReadsLatentAttention) {
+  const ModelAttention deepseek = model(R"({"model_type": "deepseek_v3", "hidden_size": 7168,
+    "num_attention_heads": 128, "num_key_value_heads": 128, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64, "v_head_dim": 128})");
+  EXPECT_THAT(specs(deepseek), ElementsAre("bf16 d192/128 mask=causal"));
+  ASSERT_EQ(deepseek.latent_specs.size(), 1u);
+  const AttentionSpec& latent = deepseek.latent_specs[0];
+  EXPECT_EQ(latent.head_dim, 576);
+  EXPECT_EQ(latent.head_dim_v, 512);
+  EXPECT_EQ(latent.gqa_ratio, 128);
+  EXPECT_TRUE(latent.values_in_keys);
+  EXPECT_EQ(latent.mask, mask::causal());
+  EXPECT_FLOAT_EQ(latent.scale(), deepseek.specs[0].scale()) << "of the heads, not of the rows that are kept";
+  EXPECT_TRUE(deepseek.append.rotary_interleaved);
+  ASSERT_EQ(deepseek.specs_by_request.size(), 1u);
+  EXPECT_TRUE(deepseek.specs_by_request[0].values_in_keys);
+}
+
+TEST(ModelConfig, ReadsWhatStandsBetweenProjectionsAndAttention) {
+  const AppendSpec qwen =
+      model(R"({"model_type": "qwen3", "head_dim": 128, "num_attention_heads": 4})").append;
+  EXPECT_TRUE(qwen.norm);
+  EXPECT_FALSE(qwen.norm_adds_one || qwen.rotary_interleaved || qwen.has_sections());
+
+  const AppendSpec gemma =
+      model(R"({"model_type": "gemma3", "head_dim": 64, "num_attention_heads": 4})").append;
+  EXPECT_TRUE(gemma.norm && gemma.norm_adds_one);
+
+  const AppendSpec vision = model(R"({"model_type": "qwen2_vl", "head_dim": 128, "num_attention_heads": 4,
+    "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}})")
+                                .append;
+  EXPECT_THAT(vision.mrope_sections, ElementsAre(16, 24, 24));
+  EXPECT_FALSE(vision.mrope_interleaved || vision.norm);
+
+  const AppendSpec newer = model(R"({"text_config": {"model_type": "qwen3_vl_text", "head_dim": 128,
+    "num_attention_heads": 4, "rope_parameters": {"mrope_section": [12, 10, 10], "mrope_interleaved": true,
+      "partial_rotary_factor": 0.5}}, "vision_config": {}})")
+                               .append;
+  EXPECT_THAT(newer.mrope_sections, ElementsAre(12, 10, 10));
+  EXPECT_TRUE(newer.mrope_interleaved && newer.norm);
+  EXPECT_EQ(newer.rotary_dim, 64);
+
+  const auto is_interleaved = [](const char* json) { return model(json).append.rotary_interleaved; };
+  EXPECT_TRUE(is_interleaved(R"({"model_type": "cohere", "head_dim": 64, "num_attention_heads": 4})"));
+  EXPECT_TRUE(is_interleaved(R"({"head_dim": 64, "num_attention_heads": 4, "rope_interleave": true})"));
+  EXPECT_FALSE(is_interleaved(R"({"model_type": "glm4_moe", "head_dim": 64, "num_attention_heads": 4})"));
+
+  const auto has_norm = [](const char* json) { return model(json).append.norm; };
+  EXPECT_TRUE(has_norm(
+      R"({"model_type": "glm4_moe", "use_qk_norm": true, "head_dim": 64, "num_attention_heads": 4})"));
+  EXPECT_FALSE(has_norm(R"({"model_type": "llama", "head_dim": 64, "num_attention_heads": 4})"));
+}
+
+TEST(ModelConfig, KnowsWhoReadsWhat) {
+  EXPECT_EQ(model(R"({"model_type": "bert", "head_dim": 32, "num_attention_heads": 4})").kind,
+            ModelKind::encoder);
+  EXPECT_EQ(model(R"({"model_type": "whisper", "is_encoder_decoder": true, "head_dim": 64,
+    "num_attention_heads": 4})")
+                .kind,
+            ModelKind::encoder_decoder);
+  const ModelAttention mistral = model(R"({"model_type": "mistral", "head_dim": 128,
+    "num_attention_heads": 4, "sliding_window": 4096})");
+  EXPECT_EQ(mistral.kind, ModelKind::decoder);
+  std::vector<std::string> by_request;
+  for (const AttentionSpec& spec : mistral.specs_by_request) by_request.push_back(to_string(spec));
+  EXPECT_THAT(by_request, ElementsAre("bf16 d128 mask=causal_per_request",
+                                      "bf16 d128 mask=causal_per_request && window(4095, 4095)"));
 }
 
 TEST(ModelConfig, NamesWhatIsWrong) {
@@ -144,6 +211,13 @@ TEST(ModelConfig, NamesWhatIsWrong) {
               HasSubstr("no layer has an attention"));
   EXPECT_THAT(refusal(R"({"num_attention_heads": 8, "head_dim": 64, "layer_types": 3})"),
               HasSubstr("is no list"));
+  for (const char* sections : {"3", "[1, 2]", "[1, 2, -3]", "[1, 2, \"x\"]"}) {
+    EXPECT_THAT(refusal(fmt::format(R"({{"num_attention_heads": 8, "head_dim": 64, "rope_scaling":
+                                        {{"mrope_section": {}}}}})",
+                                    sections)
+                            .c_str()),
+                HasSubstr("it must be three whole numbers"));
+  }
   EXPECT_THAT(refusal(R"({"num_attention_heads": 8, "head_dim": 64, "attn_logit_softcapping": "x"})"),
               HasSubstr("attn_logit_softcapping is \"x\"; it must be a number above 0"));
 }

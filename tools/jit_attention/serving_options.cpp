@@ -1,0 +1,122 @@
+#include "serving_options.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <jit/spec_table.h>
+#include <CLI/CLI.hpp>
+
+#include "command.h"
+
+namespace jit::tool {
+namespace {
+
+constexpr int inline_alignment = 4;  // of rows whose scale, an fp32, lies behind them
+
+void add_over_pages(std::vector<AttentionSpec>& served, AttentionSpec spec, const ServingOptions& options) {
+  spec.sequences_kv = SequenceKind::paged;
+  spec.page_size = options.page_size;
+  spec.split_keys = options.split_keys;
+  if (!options.kv_dtype.empty()) spec.kv_dtype = parse_dtype(options.kv_dtype);
+  if (options.descale_per) spec.descale_per = *options.descale_per;
+  if (spec.descale_per == ScaleKind::token) spec.alignment = inline_alignment;
+  for (const SequenceKind queries : {SequenceKind::ragged, SequenceKind::dense}) {
+    spec.sequences_q = queries;
+    served.push_back(spec);
+  }
+}
+
+void add_over_prompts(std::vector<AttentionSpec>& served, AttentionSpec spec, const ServingOptions& options) {
+  spec.sequences_q = spec.sequences_kv = SequenceKind::ragged;
+  spec.split_keys = options.split_keys;
+  served.push_back(spec);
+}
+
+}  // namespace
+
+void add_serving_options(CLI::App& app, ServingOptions& options) {
+  CLI::Option* serving = app.add_flag(
+      "--serving", options.serving,
+      "What a server calls: attention over pages, of prompts, decoding and both, append and merge");
+  app.add_option("--page-size", options.page_size, "With --serving: rows of a page")
+      ->check(CLI::Range(1, max_page_size))
+      ->needs(serving)
+      ->capture_default_str();
+  CLI::Option* kv_dtype =
+      app.add_option("--kv-dtype", options.kv_dtype, "With --serving: fp8_e4m3 or fp8_e5m2, of the cache")
+          ->needs(serving);
+  app.add_option_function<std::string>(
+         "--descale-per",
+         [&options](const std::string& text) {
+           if (text != "head" && text != "token")
+             throw CLI::ValidationError("--descale-per", text + " is neither head nor token");
+           options.descale_per = parse_scale_kind(text);
+         },
+         "With --kv-dtype: what the cache has a scale for, head or token; those of tokens lie behind the "
+         "elements of their row, as in vLLM's fp8_per_token_head; default: head")
+      ->needs(kv_dtype);
+  app.add_option("--split-keys", options.split_keys,
+                 "With --serving: keys of a span, where bits must not depend on the batch")
+      ->needs(serving);
+  app.add_flag("--causal-per-request", options.causal_per_request,
+               "With --serving: also for batches whose requests say whether they are causal")
+      ->needs(serving);
+  app.add_option("--rotary-dim", options.rotary_dim,
+                 "With --serving: leading elements of a head that append rotates; default: the model's")
+      ->check(CLI::Range(2, 1024))
+      ->needs(serving);
+  app.add_flag("--rotary-interleaved", options.rotary_interleaved,
+               "With --serving: append rotates pairs (2j, 2j + 1), also where config.json does not say so")
+      ->needs(serving);
+  CLI::Option* sections =
+      app.add_option("--mrope-sections", options.mrope_sections,
+                     "With --serving: pairs of each axis of M-RoPE, such as 16,24,24; default: the model's")
+          ->delimiter(',')
+          ->expected(3)
+          ->needs(serving);
+  app.add_flag("--mrope-interleaved", options.mrope_interleaved,
+               "With --mrope-sections: axes of pairs in turns")
+      ->needs(sections);
+  CLI::Option* norm = app.add_flag(
+      "--norm", options.norm,
+      "With --serving: append normalises heads of q and k, also where config.json does not say so");
+  norm->needs(serving);
+  app.add_flag("--norm-adds-one", options.norm_adds_one, "With --norm: by 1 + weight")->needs(norm);
+}
+
+std::vector<AttentionSpec> served_specs(const ModelAttention& model, const ServingOptions& options) {
+  std::vector<AttentionSpec> served;
+  const bool is_latent = !model.latent_specs.empty();
+  if (is_latent && !options.kv_dtype.empty()) {
+    throw BadInput(fmt::format("--kv-dtype is {}, and a cache of latents must be of 16 bits; leave it out",
+                               options.kv_dtype));
+  }
+  for (const AttentionSpec& spec : model.specs) {
+    // The encoder's layers, and those that read keys of it, are alike; causal ones read a cache alone.
+    const bool is_of_encoder = model.kind == ModelKind::encoder ||
+                               (model.kind == ModelKind::encoder_decoder && spec.mask == mask::none());
+    if (is_of_encoder || is_latent) add_over_prompts(served, spec, options);
+    if (model.kind != ModelKind::encoder && !is_latent) add_over_pages(served, spec, options);
+  }
+  for (const AttentionSpec& spec : model.latent_specs) add_over_pages(served, spec, options);
+  if (!options.causal_per_request) return served;
+  if (model.specs_by_request.empty())
+    throw BadInput("--causal-per-request is given, and the model has no causal layers; leave it out");
+  for (const AttentionSpec& spec : model.specs_by_request) add_over_pages(served, spec, options);
+  return served;
+}
+
+AppendSpec served_append(const ModelAttention& model, const ServingOptions& options) {
+  AppendSpec append = model.append;
+  if (options.rotary_dim > 0) append.rotary_dim = options.rotary_dim;
+  append.rotary_interleaved |= options.rotary_interleaved;
+  if (!options.mrope_sections.empty()) {
+    std::copy_n(options.mrope_sections.begin(), 3, append.mrope_sections.begin());
+    append.mrope_interleaved = options.mrope_interleaved;
+  }
+  append.norm |= options.norm;
+  append.norm_adds_one |= options.norm_adds_one;
+  return append;
+}
+
+}  // namespace jit::tool
