@@ -67,6 +67,10 @@ def test_snippet_runs(snippet, place, emulated, rng, tmp_path, monkeypatch):
     if "latent_pages" in snippet:
         names["q"] = place(rng.standard_normal((1, 1, 16, 576)).astype(DTYPES["bf16"]))
         names["latent_pages"] = place(rng.standard_normal((2, 64, 1, 576)).astype(DTYPES["bf16"]))
+    if "k_pe" in snippet:  # 32 tokens of latents
+        sizes = {"q": (32, 16, 576), "k_pe": (32, 1, 64), "latents": (32, 1, 512)}
+        names |= {name: place(rng.standard_normal(shape).astype(DTYPES["bf16"])) for name, shape in sizes.items()}
+        names["cos_sin"] = place(numpy.ones((64, 64), numpy.float32))
     if "jit_attention.jax" in snippet:
         names |= arrays_of_jax(emulated, q=q, k=k, v=v)
     exec(compile(snippet, "snippet", "exec"), names)
