@@ -44,12 +44,13 @@ Plan plan_of(const AttentionState& state, const AttentionSpec& spec, BuiltKernel
 }
 
 // What the cost model, or the config that was given, makes of `shape`. Where what the model chooses cannot be had, the
-// best kernel that is at hand will do.
+// best kernel that is at hand will do, but for specs whose bits must not depend on what is at hand.
 Plan untuned_plan(const AttentionState& state, const DeviceInfo& device, const ProblemShape& shape,
                   std::string why) {
   const AttentionSpec spec = forward_spec(state.spec, shape.has_device_lengths);
-  BuiltKernel kernel = choose_kernel(state.context, spec, state.given, shape, device_limits(device),
-                                     native_target(device), Missing::is_replaced);
+  BuiltKernel kernel =
+      choose_kernel(state.context, spec, state.given, shape, device_limits(device), native_target(device),
+                    spec.split_keys == 0 ? Missing::is_replaced : Missing::is_an_error);
   if (kernel.stands_in) remark_stand_in(why);
   return plan_of(state, spec, std::move(kernel), device, std::move(why));
 }
@@ -96,7 +97,7 @@ std::optional<BuiltKernel> kernel_for(const AttentionState& state, const DeviceI
 // tensors, or neither at hand nor to be compiled.
 std::optional<Plan> mixed_plan(const AttentionState& state, const DeviceInfo& device,
                                const ProblemShape& shape) {
-  if (shape.surplus_q == 0 || state.spec.split_keys != 0) return std::nullopt;
+  if (shape.surplus_q == 0 || state.spec.split_keys != 0 || state.spec.dropout) return std::nullopt;
   try {
     std::optional<BuiltKernel> many = kernel_for(state, device, Requests::many_queries, shape_of_many(shape));
     if (!many) return std::nullopt;
@@ -125,8 +126,9 @@ void check_given(const AttentionState& state, const AttentionParams& params) {
   throw Error(
       ErrorCode::invalid_argument, "launch", std::string(argument),
       fmt::format("{}: is not read by kernels of family={}, whose config was given; give no config, or one "
-                  "with family=forward_split_kv",
-                  argument, family_name(*state.given)));
+                  "with family={}",
+                  argument, family_name(*state.given),
+                  state.spec.dropout ? Family<ForwardMmaSync>::name : Family<ForwardSplitKv>::name));
 }
 
 // A plan for these sizes as the settings want it chosen. Requires: state.choosing is held.

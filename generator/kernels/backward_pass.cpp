@@ -1,8 +1,15 @@
 #include "generator/kernels/backward_pass.h"
 
+#include <algorithm>
+
 #include "generator/program/functor_source.h"
+#include "templates/base/element.cuh"
 
 namespace jit {
+
+int backward_register_doubt(const AttentionSpec& spec) {
+  return padded_head_dim(std::max(spec.head_dim, spec.value_head_dim())) <= 64 ? 16 : 40;
+}
 
 Program backward_pass_program(const BackwardPassText& pass, const AttentionSpec& spec, const Footprint& needs,
                               std::string_view tiles, std::string_view config_lines) {

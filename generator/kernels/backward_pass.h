@@ -18,6 +18,10 @@ struct BackwardPassText {
   std::string_view gradients;  ///< that it computes
 };
 
+/// How many registers more than estimated the assembler may take. Wide rows have more addresses than estimates count: 160
+/// to 256 columns took up to 48 more, 64 columns 9.
+int backward_register_doubt(const AttentionSpec& spec);
+
 /// Its program, but for the config: `tiles` name the config, `config_lines` have its fields.
 Program backward_pass_program(const BackwardPassText& pass, const AttentionSpec& spec, const Footprint& needs,
                               std::string_view tiles, std::string_view config_lines);

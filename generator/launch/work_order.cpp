@@ -1,6 +1,7 @@
 #include "generator/launch/work_order.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "generator/launch/ceil_div.h"
 #include "generator/problem/functor_node.h"
@@ -25,7 +26,9 @@ WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size) {
   const int rows = ceil_div(size.seqlen_q, size.tile_q);
   WorkOrder order{.rows = rows, .slices = size.slices, .section_slices = 1, .first_rows = 0, .last_rows = 0};
   if (!drops_keys(spec)) return order;
-  const bool has_block_mask = block_sides(spec.mask).has_value();
+  const std::optional<BlockSides> sides = block_sides(spec.mask);
+  // As kernels deal rows by a table (TilesByWork in templates/problem/block_mask.cuh).
+  const bool has_block_mask = size.persistent && sides && sides->q % size.tile_q == 0;
   order.section_slices =
       section_slices(size.slices, section_keys(spec, size.l2_bytes) / std::max(1, size.seqlen_kv),
                      has_block_mask ? block_mask_section_slices : fewest_section_slices);

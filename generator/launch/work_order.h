@@ -16,13 +16,14 @@ struct WorkSize {
   int slices = 0;  ///< query heads of all its batch entries
   int tile_q = 0;
   int blocks = 0;             ///< that work at a time
+  bool persistent = false;    ///< whether blocks ask for one tile after another
   std::int64_t l2_bytes = 0;  ///< of the device
 };
 
 /// The order for the slices of one launch; see WorkOrder. Without a mask all tiles are alike: slice after
 /// slice, so that blocks read the same keys at the same time. Under a mask sections are of nearly the same
 /// size, and the last quarter of the rows that are listed goes to the end, unless slices are short: their
-/// keys would be read from memory once more. Under a block mask, whose rows are listed by what is left of them, the
+/// keys would be read from memory once more. Where the rows of a block mask are listed by what is left of them, the
 /// longest work of all slices comes first, as much as all blocks take at once, and twice as much of the shortest last.
 WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size);
 

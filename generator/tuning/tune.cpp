@@ -50,9 +50,10 @@ std::pair<AttentionParams, GradientParams> params_of(const AttentionSpec& spec,
 DeviceInfo device_to_time(const AttentionSpec& spec) {
   const DeviceInfo device = device_info(current_device());
   if (spec.split_keys != 0) {
-    throw Error(ErrorCode::invalid_argument, "tune", "split_keys",
-                "split_keys: with it one config serves all calls of a spec, whatever is fast for some; "
-                "nothing is tuned");
+    throw Error(
+        ErrorCode::invalid_argument, "tune", "split_keys",
+        "split_keys: with it no size of a call decides which config serves it, whatever is fast for some; "
+        "nothing is tuned");
   }
   if (!can_time(spec)) {
     throw Error(

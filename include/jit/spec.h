@@ -47,8 +47,8 @@ struct AttentionSpec {
   /// Whether probabilities are dropped at random, at the rate and with the seed of each call. Of dense and ragged
   /// sequences, without split_keys.
   bool dropout = false;
-  /// 0: how sums over keys are cut is left to each call. Else the bits of a request depend on nothing but the request
-  /// (docs/serving.md#batch-invariance): its keys are summed in spans of so many, counted from its key 0. A multiple of
+  /// 0: how sums over keys are cut is left to each call. Else the bits of a request depend on nothing but the request,
+  /// and on whether TMA can read the call (docs/serving.md#batch-invariance): its keys are summed in spans of so many, counted from its key 0. A multiple of
   /// 64; 512 to 2048 cost least.
   int split_keys = 0;
   /// Whether calls look at what lengths and page tables hold on the device, wait for it, and throw where it is out of range

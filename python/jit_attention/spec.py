@@ -34,8 +34,8 @@ class AttentionSpec:
         sinks: whether each head has a sink: a score without a value, in the sum of all its rows.
         dropout: whether probabilities are dropped at random, at the rate and with the seed of each call. Of dense and
             ragged sequences, without split_keys.
-        split_keys: 0: how sums over keys are cut is left to each call. Else a request's bits depend on the request alone:
-            its keys are summed in spans of so many, a multiple of 64.
+        split_keys: 0: how sums over keys are cut is left to each call. Else a request's bits depend on the request
+            alone, and on whether TMA can read the call: its keys are summed in spans of so many, a multiple of 64.
         checked: whether calls look at what lengths and page tables hold on the device, wait for it, and raise where it is
             out of range. For finding errors: slow.
         kv_dtype: of k and v, where it is not dtype: "fp8_e4m3" or "fp8_e5m2". Forward alone, without dropout.

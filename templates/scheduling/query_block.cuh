@@ -1,4 +1,4 @@
-// Which tile of queries a block of a backward kernel computes, dense or ragged.
+// Which tile of queries a block computes, of kernels with a block for each: dense or ragged.
 #pragma once
 
 #include "base/params.cuh"

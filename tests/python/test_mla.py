@@ -109,16 +109,18 @@ def test_pages_behind_padding(rng, place, fetch):
         k[b, pads[b] : lengths[b]] = batch.k[b]
     arrays = {"k": k.reshape(12, 16, 1, 448), "page_table": int32([range(6), range(6, 12)])}
     arrays |= {"seqused_k": int32(lengths), "cache_leftpad": int32(pads)}
-    o = call(place, batch, arrays, q=numpy.stack(batch.q))
-    batch.check(fetch(o).reshape(2, 16, 384))
-    with pytest.raises(ja.errors.InvalidArgumentError, match="cache_leftpad.*copies=cp_async"):
-        call(place, batch, arrays, q=numpy.stack(batch.q), split_keys=64)
+    for split_keys in (0, 64):
+        o = call(place, batch, arrays, q=numpy.stack(batch.q), split_keys=split_keys)
+        batch.check(fetch(o).reshape(2, 16, 384))
     spec = ja.AttentionSpec(head_dim=448, head_dim_v=384, gqa_ratio=16, sequences_kv="paged", page_size=16,
                             split_keys=64, values_in_keys=True)
-    attention = ja.prepare(spec, config="family=forward_mla_wgmma copies=cp_async rescale=always")
     arrays = {name: place(array) for name, array in arrays.items()}
-    o = attention(place(numpy.stack(batch.q)), arrays.pop("k"), **arrays)
-    batch.check(fetch(o).reshape(2, 16, 384))
+    q, k = place(numpy.stack(batch.q)), arrays.pop("k")
+    attention = ja.prepare(spec, config="family=forward_mla_wgmma copies=cp_async rescale=always")
+    batch.check(fetch(attention(q, k, **arrays)).reshape(2, 16, 384))
+    attention = ja.prepare(spec, config="family=forward_mla_wgmma copies=tma rescale=always")
+    with pytest.raises(ja.errors.InvalidArgumentError, match="cache_leftpad.*copies=cp_async"):
+        attention(q, k, **arrays)
 
 
 @pytest.mark.parametrize("num_splits", [1, 3])

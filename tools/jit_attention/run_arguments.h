@@ -5,7 +5,9 @@
 
 namespace jit::tool {
 
+/// Those of jit::attention, without a place for LSE unless it is wanted.
 AttentionArguments forward_arguments(RunProblem& problem, bool with_lse, const Place& place);
+/// Those of its backward. Requires problem.backward.
 BackwardArguments backward_arguments(RunProblem& problem, const Place& place);
 
 /// Those of jit::block_mask, which makes tensor block_mask. Requires a block map.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "generator/kernels/backward_dq_mma_sync/family.h"
+#include "generator/kernels/backward_pass.h"
 #include "generator/problem/functor_node.h"
 #include "templates/backward_dq_mma_sync/smem_layout.cuh"
 #include "templates/base/element.cuh"
@@ -33,12 +34,6 @@ constexpr std::array rows = {
 };
 static_assert(rows.size() == member_count<BackwardDqMmaSync>(), "each member has a row");
 
-// Wide rows have more addresses than the estimate counts: 160 to 256 columns took up to 48 registers more than it, 64
-// columns 9.
-int register_doubt(const AttentionSpec& spec) {
-  return padded_head_dim(std::max(spec.head_dim, spec.value_head_dim())) <= 64 ? 16 : 40;
-}
-
 }  // namespace
 
 std::span<const ConfigField<BackwardDqMmaSync>> Family<BackwardDqMmaSync>::fields() { return rows; }
@@ -68,7 +63,7 @@ Footprint Family<BackwardDqMmaSync>::footprint(const AttentionSpec& spec, const 
           .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = spill_allowance,
-          .register_doubt = register_doubt(spec)};
+          .register_doubt = backward_register_doubt(spec)};
 }
 
 std::vector<BackwardDqMmaSync> Family<BackwardDqMmaSync>::space(const Case&) {

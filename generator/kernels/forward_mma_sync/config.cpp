@@ -54,8 +54,8 @@ int register_doubt(const AttentionSpec& spec, const ForwardMmaSync& config) {
   return 12 + config.tile_kv / 8 + 4 * functors * row_blocks + widened;
 }
 
-// Of dropout alone families whose keys are split know nothing, whose rows of a tile are those of several heads: they
-// compute the others faster.
+// Families whose keys are split compute such calls faster, but have no dropout: a tile of theirs has rows of several
+// heads, and no random numbers of its own.
 std::string sequences_rejection(const AttentionSpec& spec) {
   if (is_plain(spec) || spec.dropout) return "";
   return fmt::format(

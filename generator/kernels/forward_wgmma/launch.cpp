@@ -115,6 +115,7 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
                                           .slices = count * params.heads_q,
                                           .tile_q = config.tile_q,
                                           .blocks = resident,
+                                          .persistent = config.persistent,
                                           .l2_bytes = kernel.l2_bytes});
     launch_grid(launch, config, maps,
                 config.persistent ? std::min(maps.order.tiles(), resident) : maps.order.tiles());

@@ -39,7 +39,8 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
     Args:
         q, k, v: tensors of one dtype, bf16 or fp16; k and v, or all three, may be of fp8, without gradients, as with no
             v. Under ``torch.autocast`` those of fp32 and 16 bits are converted to its dtype, as for PyTorch's own
-            attention, and gradients come in the dtypes that were given.
+            attention, and gradients come in the dtypes that were given. Pages are not: beside page_table q has their
+            dtype.
         mask, score, softmax_scale, return_lse, layout, tensors, tuning, cu_seqlens_q, cu_seqlens_k, seqused_q,
             seqused_k, page_table, cache_leftpad, sinks, num_splits, zero_padding, split_keys, k_descale, v_descale,
             kv_dtype, descale_per, head_dim_v, q_descale, v_mean, lse_shift, out_dtype: as those of
@@ -76,8 +77,9 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
                      out_dtype=None if out_dtype is None else _functor.element_type(out_dtype))
     tensors = tensors or {}
     if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
-        _refuse_transforms(q=q, k=k, v=v, sinks=sinks, **tensors)
-    q, k, v = autocast(q, k, v)
+        _refuse_transforms(tensors | {"q": q, "k": k, "v": v, "sinks": sinks})
+    if page_table is None:  # else all pages would be copied, in each call
+        q, k, v = autocast(q, k, v)
     if dropout_p == 0:  # else a rate is part of what is compiled
         rng_state = None
     else:
@@ -112,7 +114,7 @@ def autocast(*tensors):
     return tuple(x.to(dtype) if x is not None and x.dtype in _CONVERTED else x for x in tensors)
 
 
-def _refuse_transforms(**tensors):
+def _refuse_transforms(tensors):
     """Raises where one of these is what torch.vmap, torch.func.grad or the like put in a tensor's place."""
     for name, tensor in tensors.items():
         if isinstance(tensor, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(tensor):

@@ -91,17 +91,24 @@ def paged_attention_function(module, query, key, value, attention_mask, scaling=
     Returns:
         (1, tokens, heads_q, head_dim_v), contiguous, and None for the weights.
 
-    Raises InvalidArgumentError outside of continuous batching, for fp32, attention weights, masks and dropout.
+    Raises InvalidArgumentError for calls without lengths, as all outside of continuous batching that are not packed are,
+    for such as are not causal, and for fp32, attention weights, masks, biases and dropout.
     """
-    if cache is None and kwargs.get("cu_seq_lens_q") is None:
-        _refuse("cu_seq_lens_q", "is missing; this implementation is for continuous batching: use "
-                "attn_implementation='jit_attention' for other calls")
+    for lengths in ("cu_seq_lens_q", "cu_seq_lens_k") if cache is None else ():
+        if kwargs.get(lengths) is None:
+            _refuse(lengths, "is missing; this implementation is for continuous batching: use "
+                    "attn_implementation='jit_attention' for other calls")
     if kwargs.get("output_attentions"):
         _refuse("output_attentions", "is set, but no weights are formed here; use attn_implementation='paged|eager'")
     if attention_mask is not None:
         _refuse("attention_mask", "is given; requests of continuous batching have lengths and no masks: leave it out")
     if dropout:
         _refuse("dropout", f"is {dropout}; there is none of paged keys: call eval() of the model")
+    if kwargs.get("position_bias") is not None:
+        _refuse("position_bias", "is given; scores of continuous batching have none: leave it out")
+    if kwargs.get("is_causal", getattr(module, "is_causal", True)) is False:
+        _refuse("is_causal", "is False; tokens of continuous batching see those before them: use "
+                "attn_implementation='jit_attention' for other calls")
     if query.shape[0] != 1:
         _refuse("query", f"has a batch of {query.shape[0]}; the requests of continuous batching are one behind another "
                 "in a batch of 1: use attn_implementation='jit_attention' for other calls")
