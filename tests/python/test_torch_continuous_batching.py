@@ -127,7 +127,10 @@ def test_names_that_transformers_would_not_know():
 
 REFUSED = {
     "no cache": (dict(), "cu_seq_lens_q.*attn_implementation='jit_attention'"),
-    "batch": (dict(query=torch.zeros(2, 1, 8, 16), cu_seq_lens_q=torch.tensor([0, 8])), "query.*batch of 2.*of 1"),
+    "lengths of keys": (dict(cu_seq_lens_q=torch.tensor([0, 8])), "cu_seq_lens_k.*attn_implementation='jit_attention'"),
+    "batch": (dict(cache=object(), query=torch.zeros(2, 1, 8, 16)), "query.*batch of 2.*of 1"),
+    "bias": (dict(cache=object(), position_bias=torch.ones(1)), "position_bias.*leave it out"),
+    "not causal": (dict(cache=object(), is_causal=False), "is_causal.*attn_implementation='jit_attention'"),
     "weights": (dict(cache=object(), output_attentions=True), "output_attentions.*paged.eager"),
     "mask": (dict(cache=object(), attention_mask=torch.ones(1)), "attention_mask.*leave it out"),
     "dropout": (dict(cache=object(), dropout=0.1), "dropout.*eval"),
