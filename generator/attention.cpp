@@ -44,13 +44,12 @@ Plan plan_of(const AttentionState& state, const AttentionSpec& spec, BuiltKernel
 }
 
 // What the cost model, or the config that was given, makes of `shape`. Where what the model chooses cannot be had, the
-// best kernel that is at hand will do, but for specs whose bits must not depend on what is at hand.
+// best kernel that is at hand will do.
 Plan untuned_plan(const AttentionState& state, const DeviceInfo& device, const ProblemShape& shape,
                   std::string why) {
   const AttentionSpec spec = forward_spec(state.spec, shape.has_device_lengths);
-  BuiltKernel kernel =
-      choose_kernel(state.context, spec, state.given, shape, device_limits(device), native_target(device),
-                    spec.split_keys == 0 ? Missing::is_replaced : Missing::is_an_error);
+  BuiltKernel kernel = choose_kernel(state.context, spec, state.given, shape, device_limits(device),
+                                     native_target(device), Missing::is_replaced);
   if (kernel.stands_in) remark_stand_in(why);
   return plan_of(state, spec, std::move(kernel), device, std::move(why));
 }
@@ -126,9 +125,8 @@ void check_given(const AttentionState& state, const AttentionParams& params) {
   throw Error(
       ErrorCode::invalid_argument, "launch", std::string(argument),
       fmt::format("{}: is not read by kernels of family={}, whose config was given; give no config, or one "
-                  "with family={}",
-                  argument, family_name(*state.given),
-                  state.spec.dropout ? Family<ForwardMmaSync>::name : Family<ForwardSplitKv>::name));
+                  "with family=forward_split_kv",
+                  argument, family_name(*state.given)));
 }
 
 // A plan for these sizes as the settings want it chosen. Requires: state.choosing is held.

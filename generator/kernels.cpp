@@ -67,7 +67,8 @@ BuiltKernel build_clean(ContextState& context, const AttentionSpec& spec,
       return build_kernel(context, spec, config, target);
     });
   } catch (const Error& error) {
-    if (missing == Missing::is_an_error || !is_out_of_reach(error)) throw;
+    const bool may_replace = missing == Missing::is_replaced && spec.split_keys == 0;
+    if (!may_replace || !is_out_of_reach(error)) throw;
     std::optional<BuiltKernel> kernel = first_clean(
         context, configs, target,
         [&](const KernelConfig& config) { return kernel_at_hand(context, spec, config, target); });

@@ -32,7 +32,8 @@ struct BuiltKernel {
 enum class Missing {
   is_an_error,  ///< for packs, which must have what processes will choose
   /// The first of its order that is at hand is taken, with one event for each spec: every legal kernel of a spec computes
-  /// all its calls. Where there is none, that is the same error. A config that was given is never replaced.
+  /// all its calls. Where there is none, that is the same error. A config that was given is never replaced, nor one of a
+  /// spec with split_keys, whose bits must not depend on what is at hand.
   is_replaced,
 };
 

@@ -1,7 +1,6 @@
 // jit-attention with --block-map: blocks of scores from a file, for run, and for what bench and tune are given.
 #include <algorithm>
 #include <cmath>
-#include <random>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -11,10 +10,8 @@
 #include <jit/workload.h>
 
 #include "tests/support/attention_gradients.h"
-#include "tests/support/cli_testing.h"
-#include "tests/support/seed.h"
+#include "tests/support/cli_files.h"
 #include "tools/jit_attention/device_choice.h"
-#include "tools/jit_attention/npy.h"
 #include "tools/jit_attention/problem.h"
 #include "tools/jit_attention/useful_work.h"
 
@@ -25,21 +22,8 @@ using tool::Array;
 
 constexpr int batch = 2, heads = 2, dim = 16, block_q = 32, block_kv = 48;
 
-class CliBlockMap : public ::testing::Test {
+class CliBlockMap : public CliFiles {
  protected:
-  std::string file(const std::string& name) const { return tool_.folder / (name + ".npy"); }
-
-  Array write(const std::string& name, Array array) const {
-    tool::write_npy(OutputFile(file(name)), array);
-    return array;
-  }
-  Array random_file(const std::string& name, std::vector<std::int64_t> shape) {
-    std::normal_distribution<float> normal;
-    Array array = tool::zeros(DType::fp32, std::move(shape));
-    for (std::int64_t i = 0; i < array.elements(); ++i)
-      array.as<float>()[i] = std::round(normal(random_) * 16) / 16;  // exact in 16 bits
-    return write(name, std::move(array));
-  }
   /// Of any blocks, but some of each row.
   Array random_map(const std::string& name, std::vector<std::int64_t> shape) {
     Array array = tool::zeros(DType::uint8, std::move(shape));
@@ -96,9 +80,6 @@ class CliBlockMap : public ::testing::Test {
     const std::vector<double> exact = reference::attention_forward(problem).o, found = rows(o);
     for (std::size_t i = 0; i < exact.size(); ++i) ASSERT_NEAR(found[i], exact[i], 5e-3) << b << ": " << i;
   }
-
-  std::mt19937 random_{static_cast<std::mt19937::result_type>(reference::test_seed())};
-  Tool tool_;
 };
 
 TEST_F(CliBlockMap, RunSeesTheseBlocks) {

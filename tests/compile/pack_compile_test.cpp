@@ -119,6 +119,32 @@ TEST_F(PackTest, ACallThatMayNotCompileTakesTheBestThatIsThere) {
   EXPECT_EQ(told.size(), 1u);
 }
 
+// Of spans the tiles that are at hand would decide in which order sums are made.
+TEST_F(PackTest, SpansAreComputedByNoOtherKernel) {
+  const DeviceLimits limits = device_limits(testing::sm_80);
+  for (const int split_keys : {0, 64}) {
+    const AttentionSpec spec{
+        .head_dim = 16, .sequences_kv = SequenceKind::paged, .page_size = 16, .split_keys = split_keys};
+    const ProblemShape shape{
+        .batch = 2, .heads_q = 4, .seqlen_q = 1, .seqlen_kv = 100, .has_device_lengths = true};
+    const std::string folder = folder_ / std::to_string(split_keys);
+    compile(spec, testing::sm_80, untuned_order(spec, shape, limits).back(),
+            Context(testing::private_settings(folder)));
+    Settings settings = testing::private_settings(folder);
+    settings.offline = true;
+    const Context context(settings);
+    const auto choose = [&] {
+      return choose_kernel(*Access::state(context), spec, {}, shape, limits, {testing::sm_80},
+                           Missing::is_replaced);
+    };
+    if (split_keys == 0) {
+      EXPECT_TRUE(choose().stands_in);
+    } else {
+      EXPECT_EQ(testing::error_of(choose).code(), ErrorCode::offline);
+    }
+  }
+}
+
 TEST_F(PackTest, IsReadableByAllAndWritableByItsOwner) {
   write(std::vector<AttentionSpec>{{.head_dim = 16}}, {.arch = {8, 0}, .multiprocessors = {108}});
   EXPECT_EQ(std::filesystem::status(path_).permissions(), std::filesystem::perms(0644));

@@ -403,7 +403,24 @@ def test_autocast_leaves_fp8_and_double_precision_alone(make, emulated):
     assert torch.equal(o, expected)
 
 
+def test_autocast_leaves_pages_alone(make, emulated):
+    """Which would be copied as a whole, in each call."""
+    q, pages = make(1, 1, 2, 16), make(4, 8, 1, 16)
+    table = torch.tensor([[2, 1]], dtype=torch.int32, device=q.device)
+    used = torch.tensor([11], dtype=torch.int32, device=q.device)
+    with torch.autocast("cpu" if emulated else "cuda", dtype=torch.float16):
+        o = jt.attention(q, pages, pages, page_table=table, seqused_k=used)
+    assert torch.equal(o, jt.attention(q, pages, pages, page_table=table, seqused_k=used)) and o.dtype == q.dtype
+
+
 TRANSFORMS = {
+    "vmap beside a tensor called v": (
+        lambda q, k, v: torch.vmap(
+            lambda q: jt.attention(q, k, v, tensors={"v": v, "sinks": v},
+                                   score=ja.score.text("return score + v[0] + sinks[0];", name="taken",
+                                                       tensors={"v": "bf16", "sinks": "bf16"})))(q[None]),
+        "q",
+    ),
     "vmap": (lambda q, k, v: torch.vmap(jt.attention)(q[None], k[None], v[None]), "q"),
     "vmap of keys": (lambda q, k, v: torch.vmap(lambda k: jt.attention(q, k, v))(k[None]), "k"),
     "vmap of a bias": (

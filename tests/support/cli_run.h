@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <numeric>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,15 +12,12 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/attention_gradients.h"
-#include "tests/support/cli_testing.h"
-#include "tests/support/seed.h"
-#include "tools/jit_attention/npy.h"
+#include "tests/support/cli_files.h"
 
 namespace jit::testing {
 
-class CliRun : public ::testing::Test {
+class CliRun : public CliFiles {
  protected:
-  using Array = tool::Array;
   using Lengths = std::vector<int>;
 
   static constexpr int heads_kv = 2, ratio = 2, heads = heads_kv * ratio, dim = 16;
@@ -35,20 +31,6 @@ class CliRun : public ::testing::Test {
     const std::int64_t width = array.elements() / array.shape[0];
     const float* const first = array.as<float>() + begin * width;
     return {first, first + count * width};
-  }
-
-  std::string file(const std::string& name) const { return tool_.folder / (name + ".npy"); }
-
-  Array write(const std::string& name, Array array) const {
-    tool::write_npy(OutputFile(file(name)), array);
-    return array;
-  }
-  Array random_file(const std::string& name, std::vector<std::int64_t> shape) {
-    std::normal_distribution<float> normal;
-    Array array = tool::zeros(DType::fp32, std::move(shape));
-    for (std::int64_t i = 0; i < array.elements(); ++i)
-      array.as<float>()[i] = std::round(normal(random_) * 16) / 16;  // exact in 16 bits
-    return write(name, std::move(array));
   }
 
   ToolResult run(std::vector<std::string> more) const {
@@ -107,9 +89,6 @@ class CliRun : public ::testing::Test {
       }
     }
   }
-
-  std::mt19937 random_{static_cast<std::mt19937::result_type>(reference::test_seed())};
-  Tool tool_;
 };
 
 }  // namespace jit::testing
