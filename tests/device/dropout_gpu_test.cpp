@@ -2,6 +2,8 @@
 #include <jit/attention.h>
 #include <jit/tuning.h>
 
+#include <filesystem>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +16,7 @@
 #include "tests/device/graph.h"
 #include "tests/support/backward_run.h"
 #include "tests/support/error_of.h"
+#include "tests/support/fresh_folder.h"
 #include "tests/support/ragged_backward_run.h"
 #include "tests/support/seed.h"
 #include "tests/support/shared_cache.h"
@@ -179,6 +182,33 @@ TEST_F(DropoutTest, RaggedSequencesByWgmma) {
     run.compute(context(), BackwardWgmma{.stages = 2});
     EXPECT_EQ(run.check(), "") << to_string(spec);
   }
+}
+
+// Kernels for some requests alone are none of these: nobody would run the other half.
+TEST_F(DropoutTest, ACallTakesOneKernel) {
+  if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "calls take two kernels on sm_90a only";
+  const CurrentDevice scope(0);
+  const FreshFolder folder;
+  Settings settings;
+  settings.cache_dir = folder / "cache";
+  settings.tuning = TuningMode::off;
+  const Context context(settings);
+  const RaggedBackwardCase problem =
+      ragged_case({.head_dim = 64, .mask = mask::causal()}, {1, 1, 300}, {1, 1, 300});
+  const RaggedBackwardRun run(problem);
+  const BackwardArguments given = run.arguments();
+  attention_when_called(problem.spec, context)({.q = given.q,
+                                                .k = given.k,
+                                                .v = given.v,
+                                                .o = given.o,
+                                                .cu_seqlens_q = given.cu_seqlens_q,
+                                                .cu_seqlens_k = given.cu_seqlens_k,
+                                                .dropout_p = given.dropout_p,
+                                                .rng_state = given.rng_state});
+  int kernels = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(settings.cache_dir))
+    kernels += entry.path().extension() == ".bin" ? 1 : 0;
+  EXPECT_EQ(kernels, 1);
 }
 
 // The same seed makes the same tensors of a problem, however they are described.
