@@ -22,7 +22,8 @@ struct ScoredMask : Mask {
   __device__ TileClass classify(const ScoreTile& tile) const {
     return class_with_score(Mask::classify(tile), tile);
   }
-  void next_tile() = delete;  // that of the mask alone
+  void next_tile() = delete;  // that of the mask alone, as is what the mask remembers
+  static constexpr bool has_memory = false;
   __device__ bool differs_by_head() const {
     return heads_differ(static_cast<const Mask&>(*this)) || Kept::reads_head;
   }

@@ -274,6 +274,17 @@ TEST_F(BlockScoresTest, TablesOfHeadsAndScores) {
   EXPECT_EQ(expect_equal_bits(pair, config_here()), 3 * 4);
 }
 
+// A score that is −inf skips tiles of its own, of blocks whose row the loader remembers.
+TEST_F(BlockScoresTest, ScoresThatDropKeys) {
+  for (const char* const score : {"text(first_by_head)", "text(near)"}) {
+    Pair pair{.problem = {.batch = 1, .heads_kv = 2, .seqlen_q = 100, .seqlen_kv = 150},
+              .blocks = {.mask = parsed("text(stripes)"), .block_q = 32, .block_kv = 48}};
+    pair.problem.spec.head_dim = 32;
+    pair.problem.spec.score = parse_score(score, reference::score_texts());
+    EXPECT_GT(expect_equal_bits(pair, config_here()), 3) << score;
+  }
+}
+
 // Blocks without room are those that the mask within is asked about.
 TEST_F(BlockScoresTest, TheMaskIsAskedWhereThereIsNoRoom) {
   Pair pair{.problem = {.batch = 1, .heads_kv = 1, .seqlen_q = 200, .seqlen_kv = 260},
