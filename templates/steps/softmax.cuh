@@ -83,10 +83,16 @@ __device__ __forceinline__ float scale_of_row(const RowScales<rows>& scales, int
   return scales.of_rows[r];
 }
 
+/// A row whose maximum is less has no keys. An exponent is score · scale − rounded(maximum · scale): of the maximum itself
+/// that is up to 2^-24 of it, and not 0, which soon is more than fp16 holds, and then more than fp32 does.
+inline constexpr float least_score = -0x1p28f;
+
 /// A row without any key so far has maximum −inf; subtracting 0 instead leaves its probabilities at ex2(−inf)
-/// = 0 and makes no NaN. So does a row of which all keys were given the least number of their type: times the
-/// scale it may be −inf.
-__device__ __forceinline__ float finite_or_zero(float row_max) { return row_max < -1e30f ? 0.0f : row_max; }
+/// = 0 and makes no NaN. So does a row of which all keys were given the least number of their type, or another one that
+/// stands for −inf.
+__device__ __forceinline__ float finite_or_zero(float row_max) {
+  return row_max < least_score ? 0.0f : row_max;
+}
 
 /// The maximum of a tile's scores in row `r` of those that the thread holds.
 template <class Scores>
