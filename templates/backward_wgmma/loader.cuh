@@ -80,6 +80,41 @@ __device__ __forceinline__ auto query_order(const AttentionParams& params, const
   }
 }
 
+/// What prepare.cuh leaves of the words of tiles of queries. Requires: griddepcontrol_wait.
+template <class Config>
+class QueryRanges {
+ public:
+  static constexpr bool are_known = true;
+  __device__ __forceinline__ QueryRanges(const AttentionParams& params, const GradientParams& gradients,
+                                         const SequencesOf<Config>& sequences, int batch)
+      : ranges_(reinterpret_cast<const int2*>(gradients.query_ranges) +
+                first_query_tile<Config>(params, sequences, batch, 0)),
+        tiles_(query_tiles<Config>(params)) {}
+  __device__ __forceinline__ WordRange of(int head, int tile) const {
+    const int2 range = ranges_[head * tiles_ + tile];
+    return {range.x, range.y};
+  }
+
+ private:
+  const int2* ranges_;  // of the batch entry
+  int tiles_;           // of a head
+};
+
+/// The tiles of queries that see a tile of keys.
+template <class Config, class Order>
+__device__ __forceinline__ auto query_tiles_of(const AttentionParams& params, const GradientParams& gradients,
+                                               const SequencesOf<Config>& sequences,
+                                               const KeyTile<Config>& keys, int k_end, const Order& order) {
+  const ScoreTile of_keys{0, 0, keys.k_begin, k_end};
+  if constexpr (reads_query_ranges<typename Config::Mask>) {
+    griddepcontrol_wait();
+    return QueryTiles<Config, 1, Order, QueryRanges<Config>>(
+        sequences, keys.batch, keys.kv_head, of_keys, order, {params, gradients, sequences, keys.batch});
+  } else {
+    return QueryTiles<Config, 1, Order>(sequences, keys.batch, keys.kv_head, of_keys, order);
+  }
+}
+
 /// The steps of a tile of keys, which is there, as a function of for_each_key_tile. `round` counts tiles.
 template <class Config, class Maps>
 __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, const GradientParams& gradients,
@@ -91,9 +126,8 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
   const SequencesOf<Config> sequences = keys.sequences(params);
   const bool elected = lane_id() == 0;
   const int k_end = minimum(keys.k_begin + Config::tile_kv, sequences.kv(keys.batch).length);
-  auto order = query_order<Config>(params, maps, keys);
-  QueryTiles<Config, 1, decltype(order)> tiles(sequences, keys.batch, keys.kv_head,
-                                               {0, 0, keys.k_begin, k_end}, order);
+  auto tiles = query_tiles_of<Config>(params, gradients, sequences, keys, k_end,
+                                      query_order<Config>(params, maps, keys));
   mbarrier_wait_parity(rings.keys_empty(), round % 2 ^ 1);
   if (elected) {
     store_key_note(rings, key_tile, tiles.has(0));

@@ -1,12 +1,14 @@
 // What runs before the one-pass kernel: −delta, with delta = rowsum(dO ∘ O) − dLSE, and log2 Σ exp(score) of each
-// query, and zeros where dQ is summed, unless who is first stores (turns.cuh). A block has a tile of queries. With dropout, gradients of scores are computed times
-// the share that is kept, and so is delta.
+// query, zeros where dQ is summed, unless who is first stores (turns.cuh), and the words of a tile's queries, where the mask
+// asks for them. A block has a tile of queries. With dropout, gradients of scores are computed times the share that is
+// kept, and so is delta.
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
 #include "base/dropout_params.cuh"
 #include "base/row_pieces.cuh"
 #include "problem/gradients.cuh"
+#include "problem/key_memory.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "ptx/griddepcontrol.cuh"
@@ -23,6 +25,17 @@ __device__ __forceinline__ void clear_sums(const GradientParams& gradients, long
 #pragma unroll
   for (int i = threadIdx.x; i < KernelTraits<Config>::dq_tile_floats / 4; i += prepare_threads)
     sums[i] = make_uint4(0, 0, 0, 0);
+}
+
+/// What words the queries of a tile have, for the loaders of the kernel. By a warp.
+template <class Config>
+__device__ __forceinline__ void leave_query_range(const SequencesOf<Config>& sequences,
+                                                  const GradientParams& gradients, int batch, int head,
+                                                  int first_query, long long tile) {
+  const typename Config::Mask mask(sequences.context(batch, head));
+  const WordRange range = KeyMemory<typename Config::Mask>::query_range(
+      mask, first_query, minimum(first_query + Config::tile_q, sequences.q(batch).length));
+  if (lane_id() == 0) reinterpret_cast<int2*>(gradients.query_ranges)[tile] = {range.low, range.high};
 }
 
 template <class Config>
@@ -45,6 +58,9 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
       first_query_tile<Config>(params, sequences, batch, head) + first_query / Config::tile_q;
 
   if constexpr (!Config::deterministic) clear_sums<Config>(gradient_params, tile);
+  if constexpr (reads_query_ranges<typename Config::Mask>) {
+    if (warp_id() == 0) leave_query_range<Config>(sequences, gradient_params, batch, head, first_query, tile);
+  }
 
   const int lane = threadIdx.x % lanes;
 #pragma unroll

@@ -47,6 +47,9 @@ struct GradientParams {
   /// one without keys, and do · o − dlse. Written by the kernel of dq, read by that of dk and dv.
   float* lse_log2;
   float* delta;
+  /// Of a one-pass kernel: of each of these tiles of queries the least and the greatest word, where its mask asks for words
+  /// of queries (problem/key_memory.cuh).
+  int* query_ranges;
   float*
       dq_sums;  ///< of a one-pass kernel: dQ in fp32 (backward_wgmma/dq_sums.cuh); it pads LSE and delta further
   int k_tile_begin;    ///< first tile of keys of this launch: a launch has room for so many

@@ -6,6 +6,7 @@
 #include "base/prelude.cuh"
 #include "problem/entry_sequences.cuh"
 #include "problem/functor.cuh"
+#include "problem/key_memory.cuh"
 #include "problem/masks.cuh"
 
 namespace jit {
@@ -14,19 +15,26 @@ struct AscendingTiles {
   __device__ __forceinline__ int query_tile(int place) const { return place; }
 };
 
-/// `depth` is how many tiles the loads run ahead of the multiplications. Tile i of the look-ahead is i steps in front.
-/// `Order` tells which tile of a head has which place.
-template <class Config, int depth, class Order = AscendingTiles>
+/// By whole warps. `depth` is how many tiles the loads run ahead of the multiplications. Tile i of the look-ahead is i
+/// steps in front. `Order` tells which tile of a head has which place, `Ranges` which words its queries have.
+template <class Config, int depth, class Order = AscendingTiles, class Ranges = NoQueryRanges>
 class QueryTiles {
+  using Mask = typename Config::Mask;
+  using Memory = KeyMemory<Mask>;
   static constexpr int tile_q = Config::tile_q;
+  static constexpr bool goes_from_tile_to_tile = has_next<Mask> && is_same<Order, AscendingTiles>;
+  static constexpr bool asks_by_lanes = !has_one_class<Mask> && !goes_from_tile_to_tile &&
+                                        !Memory::needs_warp && Memory::ranges <= (Ranges::are_known ? 1 : 0);
 
  public:
   /// `keys` gives the keys of the block; its queries are ignored.
   __device__ __forceinline__ QueryTiles(const SequencesOf<Config>& sequences, int batch, int kv_head,
-                                        const ScoreTile& keys, const Order& order = {})
+                                        const ScoreTile& keys, const Order& order = {},
+                                        const Ranges& ranges = {})
       : sequences_(sequences),
         keys_(keys),
         order_(order),
+        ranges_(ranges),
         batch_(batch),
         first_head_(kv_head * Config::gqa_ratio) {
     seqlen_q_ = sequences.q(batch).length;
@@ -62,33 +70,88 @@ class QueryTiles {
 
   __device__ __forceinline__ int query_of(int place) const { return order_.query_tile(place) * tile_q; }
 
+  __device__ __forceinline__ ScoreTile tile_at(int place) const {
+    const int begin = query_of(place);
+    return {begin, minimum(begin + tile_q, seqlen_q_), keys_.k_begin, keys_.k_end};
+  }
+  __device__ __forceinline__ bool is_partial(TileClass kind, const ScoreTile& tile) const {
+    return kind != TileClass::full || tile.q_begin + tile_q > seqlen_q_;
+  }
+
   // Puts the first tile from `next` on that is not empty at place `ahead`.
   __device__ __forceinline__ void find(int ahead, Place next) {
     for (; next.head < Config::gqa_ratio; ++next.head, next.place = 0) {
-      const typename Config::Mask mask(sequences_.context(batch_, first_head_ + next.head));
-      for (; next.place < tiles_; ++next.place) {
-        ScoreTile tile = keys_;
-        if constexpr (has_next<typename Config::Mask> && is_same<Order, AscendingTiles>) {
-          const int query = query_of(next.place);
-          next.place +=
-              minimum(next_query(mask, keys_.k_begin, keys_.k_end, query) / tile_q, tiles_) - query / tile_q;
-          if (next.place >= tiles_) break;
-        }
-        tile.q_begin = query_of(next.place);
-        tile.q_end = minimum(tile.q_begin + tile_q, seqlen_q_);
-        const TileClass kind = mask.classify(tile);
-        if (kind == TileClass::empty) continue;
-        next.partial = kind != TileClass::full || tile.q_begin + tile_q > seqlen_q_;
-        places_[ahead] = next;
-        return;
+      if constexpr (asks_by_lanes) {
+        find_by_lanes(next);
+      } else {
+        find_by_warp(next);
       }
+      if (next.place < tiles_) break;
+      known_.place = nowhere;
     }
     places_[ahead] = next;
   }
 
+  __device__ __forceinline__ void find_by_warp(Place& next) const {
+    const Mask mask(sequences_.context(batch_, first_head_ + next.head));
+    for (; next.place < tiles_; ++next.place) {
+      if constexpr (goes_from_tile_to_tile) {
+        const int query = query_of(next.place);
+        next.place +=
+            minimum(next_query(mask, keys_.k_begin, keys_.k_end, query) / tile_q, tiles_) - query / tile_q;
+        if (next.place >= tiles_) break;
+      }
+      const ScoreTile tile = tile_at(next.place);
+      const TileClass kind = mask.classify(tile);
+      if (kind == TileClass::empty) continue;
+      next.partial = is_partial(kind, tile);
+      break;
+    }
+  }
+
+  // Lanes ask about a tile each, and about as many tiles at once as a warp has lanes.
+  __device__ __forceinline__ void find_by_lanes(Place& next) {
+    while (next.place < tiles_) {
+      if (next.place - known_.place >= warp_size) know(next);
+      const unsigned seen = known_.seen & ~0u << (next.place - known_.place);
+      if (seen != 0) {
+        const int bit = __ffs(static_cast<int>(seen)) - 1;
+        next.place = known_.place + bit;
+        next.partial = (known_.partial >> bit & 1) != 0;
+        return;
+      }
+      next.place = known_.place + warp_size;
+    }
+  }
+
+  __device__ __forceinline__ void know(const Place& first) {
+    const int head = first_head_ + first.head, place = first.place + lane_id();
+    const Mask mask(sequences_.context(batch_, head));
+    const Memory memory(mask, keys_);
+    TileClass kind = TileClass::empty;
+    ScoreTile tile = keys_;
+    if (place < tiles_) {
+      tile = tile_at(place);
+      kind = memory.classify(mask, tile, ranges_.of(head, tile.q_begin / tile_q));
+    }
+    known_ = {.place = first.place,
+              .seen = __ballot_sync(full_warp, kind != TileClass::empty),
+              .partial = __ballot_sync(full_warp, is_partial(kind, tile))};
+  }
+
+  // The classes of the tiles of the head from a place on, a bit each.
+  static constexpr int nowhere = -warp_size;
+  struct KnownTiles {
+    int place = nowhere;
+    unsigned seen = 0;
+    unsigned partial = 0;
+  };
+
   const SequencesOf<Config>& sequences_;
   ScoreTile keys_;
   Order order_;
+  Ranges ranges_;
+  KnownTiles known_;
   int batch_;
   int first_head_;
   int seqlen_q_;

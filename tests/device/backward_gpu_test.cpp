@@ -130,6 +130,17 @@ TEST_F(BackwardTest, Masks) {
   }
 }
 
+// More tiles of queries than a warp has lanes, of which each asks about one.
+TEST_F(BackwardTest, MasksOfManyTilesOfQueries) {
+  int index = 0;
+  for (const Mask& mask :
+       {mask::document(), mask::document() && mask::causal(), mask::sliding_window(300, 20),
+        !mask::document() && !mask::prefix(20), mask::document() && (mask::document() || mask::causal())}) {
+    if (!is_in_this_run(index++, 3)) continue;
+    expect_right(case_of({.head_dim = 16, .gqa_ratio = 2, .mask = mask}, 1, 1, 2120, 150));
+  }
+}
+
 TEST_F(BackwardTest, QueriesWithoutKeys) {
   // The first queries of longer sequences see nothing, and the last keys of others are seen by nobody.
   expect_right(case_of({.head_dim = 64, .mask = mask::causal()}, 1, 2, 100, 30));

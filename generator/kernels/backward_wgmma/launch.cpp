@@ -26,9 +26,16 @@ std::size_t padded_queries(const AttentionSpec& spec, const BackwardWgmma& confi
          static_cast<std::size_t>(blocks.tiles) * static_cast<std::size_t>(config.tile_q);
 }
 
+std::size_t padded_query_tiles(const AttentionSpec& spec, const BackwardWgmma& config,
+                               const AttentionParams& params) {
+  return padded_queries(spec, config, params) / static_cast<std::size_t>(config.tile_q);
+}
+
+// LSE and delta of each query, and two words of each tile.
 std::size_t statistics_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                              const AttentionParams& params) {
-  const std::size_t bytes = 2 * padded_queries(spec, config, params) * sizeof(float);
+  const std::size_t bytes = 2 * padded_queries(spec, config, params) * sizeof(float) +
+                            2 * padded_query_tiles(spec, config, params) * sizeof(int);
   return (bytes + sums_alignment - 1) / sums_alignment * sums_alignment;
 }
 
@@ -37,14 +44,10 @@ std::size_t sum_floats(const AttentionSpec& spec, const BackwardWgmma& config,
   return padded_queries(spec, config, params) * static_cast<std::size_t>(dq_columns(spec.head_dim));
 }
 
-// Counters of additions to each tile of queries, and how many of them are awaited by each tile of keys.
-std::size_t addition_counters(const AttentionSpec& spec, const BackwardWgmma& config,
-                              const AttentionParams& params) {
-  return padded_queries(spec, config, params) / static_cast<std::size_t>(config.tile_q);
-}
+// Of additions to each tile of queries how many are awaited by each tile of keys.
 std::size_t turn_counts(const AttentionSpec& spec, const BackwardWgmma& config,
                         const AttentionParams& params) {
-  return addition_counters(spec, config, params) *
+  return padded_query_tiles(spec, config, params) *
          static_cast<std::size_t>(
              padded_turn_counts(key_grid(spec, params, backward_wgmma::tile_kv(spec)).tiles));
 }
@@ -53,6 +56,8 @@ void place_workspace(const KernelLaunch& launch, const BackwardWgmma& config) {
   GradientParams& gradients = *launch.gradients;
   gradients.lse_log2 = static_cast<float*>(launch.workspace);
   gradients.delta = gradients.lse_log2 + padded_queries(launch.spec, config, launch.params);
+  gradients.query_ranges =
+      reinterpret_cast<int*>(gradients.delta + padded_queries(launch.spec, config, launch.params));
   gradients.dq_sums =
       gradients.lse_log2 + statistics_bytes(launch.spec, config, launch.params) / sizeof(float);
 }
@@ -164,7 +169,7 @@ void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config) {
 std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                                                    const AttentionParams& params, int /*sm_count*/) {
   return statistics_bytes(spec, config, params) + sum_floats(spec, config, params) * sizeof(float) +
-         (config.deterministic ? addition_counters(spec, config, params) + turn_counts(spec, config, params)
+         (config.deterministic ? padded_query_tiles(spec, config, params) + turn_counts(spec, config, params)
                                : 0) *
              sizeof(int);
 }

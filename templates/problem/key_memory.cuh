@@ -1,0 +1,125 @@
+// What a block of keys remembers of them, so that each lane of a warp can ask a mask about a tile of queries of its own.
+//
+// Most masks are arithmetic, and lanes ask as they are. A document mask compares the ids of a tile's queries with those of
+// the keys: the latter are looked at once, and the former are read from a table that an earlier kernel has left.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "problem/functor.cuh"
+#include "problem/masks.cuh"
+#include "problem/score_mask.cuh"
+
+namespace jit {
+
+/// `ranges`: how many of the masks that this one is made of want to know what words a tile's queries have; where it is 1,
+/// `query_range` tells, by a whole warp. The constructor is for a warp, `classify` for lanes, unless `needs_warp`.
+template <class Mask>
+struct KeyMemory {
+  static constexpr int ranges = 0;
+  static constexpr bool needs_warp = jit::needs_warp<Mask>;
+  __device__ __forceinline__ KeyMemory(const Mask&, const ScoreTile& /*keys*/) {}
+  __device__ __forceinline__ TileClass classify(const Mask& mask, const ScoreTile& tile,
+                                                const WordRange& /*queries*/) const {
+    return mask.classify(tile);
+  }
+};
+
+template <int slot_q, int slot_kv>
+class KeyMemory<DocumentMask<slot_q, slot_kv>> {
+  using Mask = DocumentMask<slot_q, slot_kv>;
+
+ public:
+  static constexpr int ranges = 1;
+  static constexpr bool needs_warp = false;
+  __device__ __forceinline__ KeyMemory(const Mask& mask, const ScoreTile& keys)
+      : keys_(Mask::id_range(mask.ids_kv, keys.k_begin, keys.k_end)) {}
+  __device__ __forceinline__ TileClass classify(const Mask&, const ScoreTile&,
+                                                const WordRange& queries) const {
+    return Mask::classify(queries, keys_);
+  }
+  static __device__ __forceinline__ WordRange query_range(const Mask& mask, int q_begin, int q_end) {
+    return Mask::id_range(mask.ids_q, q_begin, q_end);
+  }
+
+ private:
+  WordRange keys_;
+};
+
+template <class Op, class A, class B>
+class KeyMemory<CombinedMask<Op, A, B>> {
+  using Mask = CombinedMask<Op, A, B>;
+
+ public:
+  static constexpr int ranges = KeyMemory<A>::ranges + KeyMemory<B>::ranges;
+  static constexpr bool needs_warp = KeyMemory<A>::needs_warp || KeyMemory<B>::needs_warp;
+  __device__ __forceinline__ KeyMemory(const Mask& mask, const ScoreTile& keys)
+      : a_(mask.a, keys), b_(mask.b, keys) {}
+  __device__ __forceinline__ TileClass classify(const Mask& mask, const ScoreTile& tile,
+                                                const WordRange& queries) const {
+    return Op::of_classes(a_.classify(mask.a, tile, queries), b_.classify(mask.b, tile, queries));
+  }
+  static __device__ __forceinline__ WordRange query_range(const Mask& mask, int q_begin, int q_end) {
+    if constexpr (KeyMemory<A>::ranges == 1) {
+      return KeyMemory<A>::query_range(mask.a, q_begin, q_end);
+    } else {
+      return KeyMemory<B>::query_range(mask.b, q_begin, q_end);
+    }
+  }
+
+ private:
+  KeyMemory<A> a_;
+  KeyMemory<B> b_;
+};
+
+template <class A>
+class KeyMemory<NotMask<A>> {
+  using Mask = NotMask<A>;
+
+ public:
+  static constexpr int ranges = KeyMemory<A>::ranges;
+  static constexpr bool needs_warp = KeyMemory<A>::needs_warp;
+  __device__ __forceinline__ KeyMemory(const Mask& mask, const ScoreTile& keys) : a_(mask.a, keys) {}
+  __device__ __forceinline__ TileClass classify(const Mask& mask, const ScoreTile& tile,
+                                                const WordRange& queries) const {
+    return class_of_inverse(a_.classify(mask.a, tile, queries));
+  }
+  static __device__ __forceinline__ WordRange query_range(const Mask& mask, int q_begin, int q_end) {
+    return KeyMemory<A>::query_range(mask.a, q_begin, q_end);
+  }
+
+ private:
+  KeyMemory<A> a_;
+};
+
+template <class A, class Kept>
+class KeyMemory<ScoredMask<A, Kept>> {
+  using Mask = ScoredMask<A, Kept>;
+
+ public:
+  static constexpr int ranges = KeyMemory<A>::ranges;
+  static constexpr bool needs_warp = KeyMemory<A>::needs_warp;
+  __device__ __forceinline__ KeyMemory(const Mask& mask, const ScoreTile& keys) : a_(mask, keys) {}
+  __device__ __forceinline__ TileClass classify(const Mask& mask, const ScoreTile& tile,
+                                                const WordRange& queries) const {
+    return mask.class_with_score(a_.classify(mask, tile, queries), tile);
+  }
+  static __device__ __forceinline__ WordRange query_range(const Mask& mask, int q_begin, int q_end) {
+    return KeyMemory<A>::query_range(mask, q_begin, q_end);
+  }
+
+ private:
+  KeyMemory<A> a_;
+};
+
+/// Whether a table of the words of tiles of queries is of use to a mask.
+template <class Mask>
+inline constexpr bool reads_query_ranges =
+    KeyMemory<Mask>::ranges == 1 && !KeyMemory<Mask>::needs_warp && !has_next<Mask>;
+
+/// Where there is no such table.
+struct NoQueryRanges {
+  static constexpr bool are_known = false;
+  __device__ __forceinline__ WordRange of(int /*head*/, int /*tile*/) const { return {0, 0}; }
+};
+
+}  // namespace jit
