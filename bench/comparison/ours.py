@@ -124,7 +124,7 @@ class JitAttention(ByAutograd, Contender):
         mask, tensors = text_mask(cell, inputs)
         return self.attend(cell, inputs, mask, None, tensors, dict(mask="text"))
 
-    def by_block_mask(self, cell, inputs, scores=False):
+    def by_block_mask(self, cell, inputs, scores=None):
         made, detail = block_mask(cell, inputs, scores)
         return self.attend(cell, inputs, made.mask, None, dict(made.tensors), detail)
 
@@ -270,12 +270,13 @@ class BlockMasks(JitAttention):
 
 
 class KnownScores(JitAttention):
-    """jit-attention with a block mask that knows the scores of its partial blocks, made beforehand."""
+    """jit-attention with a block mask that knows the scores of its partial blocks, made beforehand, where `ours` has the
+    text alone."""
 
     name, label, color = "ours_known_scores", "jit-attention, known scores", "#e58a7b"
 
     def preparing(self, problem):
-        return self.by_known_scores if isinstance(problem, SparseCell) and problem.mask != "blocks" else None
+        return self.by_known_scores if isinstance(problem, SparseCell) and problem.bounds_tell else None
 
     def by_known_scores(self, cell, inputs):
         return self.by_block_mask(cell, inputs, scores=True)

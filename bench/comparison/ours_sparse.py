@@ -35,10 +35,10 @@ def text_mask(cell, inputs):
     return mask, tensors or None
 
 
-def block_mask(cell, inputs, scores=False):
+def block_mask(cell, inputs, scores=None):
     """(what jit_attention.block_mask makes of a SparseCell's text, or of its blocks alone; a Runner's detail).
 
-    `scores`: whether it knows the scores of partial blocks.
+    `scores`: whether it knows the scores of partial blocks; None: as jit_attention decides.
     """
     import jit_attention as ja
 

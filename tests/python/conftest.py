@@ -49,13 +49,16 @@ def place(emulated):
     torch = pytest.importorskip("torch", reason="arrays on a GPU are PyTorch's in these tests")
 
     def to_gpu(array):
+        kind = getattr(torch, array.dtype.name, None) if array.dtype.name.startswith(("bfloat", "float8")) else None
+        if kind is not None:  # neither has types of the other
+            array = array.view(f"u{array.itemsize}")
         extent = 1 + sum((size - 1) * stride for size, stride in zip(array.shape, array.strides)) // array.itemsize
         flat = numpy.lib.stride_tricks.as_strided(array, (max(extent, 0),), (array.itemsize,))
         strides = [stride // array.itemsize for stride in array.strides]
-        if array.dtype.name == "bfloat16":
-            tensor = torch.from_numpy(flat.view(numpy.int16).copy()).view(torch.bfloat16)
-        else:
+        if kind is None:
             tensor = torch.from_numpy(flat.copy())
+        else:
+            tensor = torch.from_numpy(flat.view(f"i{array.itemsize}").copy()).view(kind)
         return tensor.cuda().as_strided(array.shape, strides)
 
     return to_gpu

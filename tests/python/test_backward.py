@@ -139,10 +139,11 @@ def test_texts_may_give_their_derivative(rng, place, fetch):
     (dict(tensors={3: None}), "tensors must have names, each a str, not 3"),
     (dict(d_tensors=[3]), "d_tensors must have names, each a str, not 3"),
 ])
-def test_names_of_arrays(rng, given, message):
-    do, q, k, v = random_problem(rng, "bf16", batch=1, seqlen_q=8, seqlen_kv=8, heads_q=1, heads_kv=1, head_dim=16)
+def test_names_of_arrays(rng, place, given, message):
+    problem = random_problem(rng, "bf16", batch=1, seqlen_q=8, seqlen_kv=8, heads_q=1, heads_kv=1, head_dim=16)
+    do, q, k, v, lse = map(place, (*problem, numpy.zeros((1, 1, 8), numpy.float32)))
     with pytest.raises(TypeError, match=message):
-        ja.attention_backward(do, q, k, v, do, numpy.zeros((1, 1, 8), numpy.float32), score=ja.score.bias(), **given)
+        ja.attention_backward(do, q, k, v, do, lse, score=ja.score.bias(), **given)
 
 
 def test_each_tuning_mode_computes(rng, place, fetch):

@@ -280,7 +280,7 @@ REFUSALS = [
 def test_refusals_name_the_argument(place, function, field, arguments, message):
     q, k, v = (place(numpy.zeros((1, 4, 1, 16), numpy.float16)) for _ in "qkv")
     with pytest.raises(ja.InvalidArgumentError, match=message) as refusal:
-        function(q, k, v, **arguments)
+        function(q, k, v, **placed(place, arguments))
     assert refusal.value.field == field and str(refusal.value).startswith(field + ":")
 
 

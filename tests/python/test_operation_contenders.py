@@ -19,6 +19,7 @@ from comparison.flash_attention_peers import FlashAttention3  # noqa: E402
 from comparison.flashinfer_peers import FlashInfer  # noqa: E402
 from comparison.operation_inputs import MAKE_INPUTS, REFERENCES  # noqa: E402
 from comparison.operations import Append, Merge  # noqa: E402
+from comparison.report import OURS  # noqa: E402
 from comparison.ours import JitAttention  # noqa: E402
 from serving_stand_ins import FakeFlashInfer, rotate  # noqa: E402
 from test_serving_contenders import first_is_fastest, install  # noqa: E402, F401
@@ -182,4 +183,5 @@ def test_every_problem_is_replayed_on_a_gpu(problem, emulated):
         pytest.skip("there is no GPU that PyTorch and jit-attention share")
     everyone = [one for one in all_contenders("off") if one.preparing(problem) and one.absent() is None]
     for one in measure.measure(dataclasses.replace(problem, mode="replay"), everyone, 0.1):
-        assert one["status"] in ("ok", "unsupported"), (one["contender"], one["reason"])
+        may_be = ("ok",) if one["contender"] == OURS else ("ok", "unsupported", "failed")  # peers have few head dims
+        assert one["status"] in may_be, (one["contender"], one["reason"])

@@ -82,8 +82,9 @@ def test_requests_get_the_tokens_of_each_by_itself(kind, by, device, monkeypatch
         model._compatible_flash_implementations = [NAMES[by]]
     model.set_attn_implementation(NAMES[by])
     generation = transformers.GenerationConfig(max_new_tokens=6, do_sample=False, eos_token_id=2, pad_token_id=0)
+    of_page = "page_size" if hasattr(transformers.ContinuousBatchingConfig(), "page_size") else "block_size"
     sizes = transformers.ContinuousBatchingConfig(
-        page_size=16, num_blocks=32, max_batch_tokens=32, max_requests_per_batch=4, use_cuda_graph=False,
+        **{of_page: 16}, num_blocks=32, max_batch_tokens=32, max_requests_per_batch=4, use_cuda_graph=False,
         max_blocks_per_request=8 if by == "pages" else 0,
     )  # fmt: skip
     results = model.generate_batch(prompts, generation_config=generation, continuous_batching_config=sizes,
