@@ -2,8 +2,11 @@
 #include <jit/attention.h>
 #include <jit/device.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -39,19 +42,30 @@ Digest plan_key(int device, const BackwardCall& call) {
   return key;
 }
 
-// What to do about a text that does not compile with numbers that carry their derivatives.
-Error with_remedy(const Error& error) {
-  return Error(
-      {.code = error.code(),
-       .stage = error.stage(),
-       .message = error.message() +
-                  "; in gradients, what depends on `score`, or on a tensor whose gradient is wanted, carries "
-                  "its derivative: the text of a score declares it with `auto` or `decltype(score)`, or "
-                  "gives its `derivative`",
-       .field = error.field(),
-       .native_code = error.native_code(),
-       .log = error.log(),
-       .source = error.source()});
+// What to do about texts that compile in forward alone.
+struct Remedy {
+  std::string_view mark;  ///< of what the compiler says of them
+  std::string_view advice;
+};
+constexpr Remedy remedies[] = {
+    {"ElementDerivatives",
+     "the derivative with respect to element i of `table` is stated as `d_table[i] += ...`"},
+    {"identifier \"d_",
+     "a `derivative` may state those with respect to elements of the text's own tensors of fp32, "
+     "bf16 or fp16, of `table` as `d_table[i] += ...`"},
+    {"Dual",
+     "in gradients, what depends on `score`, or on a tensor whose gradient is wanted, carries its "
+     "derivative: the text of a score declares it with `auto` or `decltype(score)`, or gives its "
+     "`derivative`"}};
+
+Error with_remedy(const Error& error, const Remedy& remedy) {
+  return Error({.code = error.code(),
+                .stage = error.stage(),
+                .message = fmt::format("{}; {}", error.message(), remedy.advice),
+                .field = error.field(),
+                .native_code = error.native_code(),
+                .log = error.log(),
+                .source = error.source()});
 }
 
 Plan untuned_plan(const AttentionState& state, const BackwardCall& call, int device, const std::string& why) {
@@ -78,10 +92,11 @@ Plan whole_plan(const AttentionState& state, int device, const AttentionParams& 
     add_shared_gradients(state.context, plan, call, device);
     return plan;
   } catch (const Error& error) {
-    const bool is_of_derivatives =
-        error.code() == ErrorCode::compile_failed && error.log().find("Dual") != std::string::npos;
-    if (!is_of_derivatives) throw;
-    throw with_remedy(error);
+    const Remedy* const remedy =
+        std::find_if(std::begin(remedies), std::end(remedies),
+                     [&](const Remedy& known) { return error.log().find(known.mark) != std::string::npos; });
+    if (error.code() != ErrorCode::compile_failed || remedy == std::end(remedies)) throw;
+    throw with_remedy(error, *remedy);
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include "generator/problem/arguments.h"
 #include "generator/problem/dims.h"
+#include "generator/problem/functor_node.h"
 #include "generator/problem/tensor_checks.h"
 
 namespace jit {
@@ -57,10 +58,7 @@ const TensorView& tensor_of(const BackwardArguments& arguments, std::string_view
   throw std::logic_error("the tensors of the call were not checked");
 }
 
-bool has_gradient_type(const FunctorTensorUse& use) {
-  const DType dtype = use.tensor.dtype;
-  return dtype == DType::fp32 || dtype == DType::bf16 || dtype == DType::fp16;
-}
+bool has_gradient_type(const FunctorTensorUse& use) { return facts(use.tensor.dtype).is_floating(); }
 
 // The slot of a tensor that can have a gradient; `field` is what errors call that.
 std::size_t slot_of(const std::vector<FunctorTensorUse>& tensors, std::string_view field,
@@ -77,10 +75,11 @@ std::size_t slot_of(const std::vector<FunctorTensorUse>& tensors, std::string_vi
       refuse(field, fmt::format("there is no gradient: the tensor is {}; it must be fp32, bf16 or fp16",
                                 to_string(use.tensor.dtype)));
     }
-    if (!use.own_derivative.empty()) {
-      refuse(field, fmt::format("there is no gradient: text '{}' reads the tensor and gives its derivative "
-                                "with respect to the score alone; leave out its `derivative`",
-                                use.own_derivative));
+    if (!use.left_out_by.empty()) {
+      refuse(field,
+             fmt::format("there is no gradient: text '{}' reads the tensor, and the `derivative` that it "
+                         "gives says nothing of its elements; write `{}[...] += ...` there, or leave it out",
+                         use.left_out_by, element_derivatives_name(use.tensor)));
     }
     return slot;
   }
@@ -155,7 +154,7 @@ unsigned slots_with_gradient(const std::vector<FunctorTensorUse>& tensors) {
   unsigned slots = 0;
   for (std::size_t slot = 0; slot < tensors.size(); ++slot) {
     const FunctorTensorUse& use = tensors[slot];
-    slots |= use.has_gradient && has_gradient_type(use) && use.own_derivative.empty() ? 1u << slot : 0;
+    slots |= use.has_gradient && has_gradient_type(use) && use.left_out_by.empty() ? 1u << slot : 0;
   }
   return slots;
 }

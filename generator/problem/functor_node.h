@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include <jit/mask.h>
@@ -97,6 +98,13 @@ int functor_count(const Score& score);
 
 /// Throws Error invalid_spec when a text functor cannot become part of a kernel; `kind` is "mask" or "score".
 void validate_functor_text(const FunctorText& text, std::string_view kind);
+
+/// What the derivative that a text gives calls the derivatives with respect to the elements of a tensor; empty where the
+/// tensor's type has none.
+std::string element_derivatives_name(const FunctorTensorSpec& tensor);
+
+/// Whether a text gives its derivative, which then says nothing of the elements of this tensor.
+bool leaves_out(const FunctorText& text, const FunctorTensorSpec& tensor);
 
 /// Adds every field of the text to a digest.
 void add_functor_text(Digester& digester, const FunctorText& text);

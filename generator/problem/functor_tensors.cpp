@@ -36,7 +36,7 @@ void add(std::vector<FunctorTensorUse>& uses, const FunctorTensorUse& use) {
   if (known->row == nullptr) known->row = use.row, known->arguments = use.arguments;
   known->is_dense |= use.is_dense;
   known->has_gradient |= use.has_gradient;
-  if (known->own_derivative.empty()) known->own_derivative = use.own_derivative;
+  if (known->left_out_by.empty()) known->left_out_by = use.left_out_by;
 }
 
 template <class Node>
@@ -55,9 +55,12 @@ void collect(std::vector<FunctorTensorUse>& uses, const Node& node) {
     }
   }
   if (node.text) {
-    const std::string own = node.text->derivative.empty() ? std::string() : node.text->name;
-    for (const FunctorTensorSpec& tensor : node.text->tensors)
-      add(uses, {.tensor = tensor, .is_dense = true, .has_gradient = is_score, .own_derivative = own});
+    for (const FunctorTensorSpec& tensor : node.text->tensors) {
+      add(uses, {.tensor = tensor,
+                 .is_dense = true,
+                 .has_gradient = is_score,
+                 .left_out_by = leaves_out(*node.text, tensor) ? node.text->name : std::string()});
+    }
   }
   for (const auto& child : {node.a, node.b}) {
     if (child) collect(uses, *child);

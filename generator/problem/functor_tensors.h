@@ -17,8 +17,7 @@ struct FunctorTensorUse {
   FunctorArguments arguments = {};        ///< of that functor
   bool is_dense = false;                  ///< a text reads it, through a pointer that tells of no strides
   bool has_gradient = false;              ///< a score reads it, and can be differentiated with respect to it
-  std::string own_derivative =
-      {};  ///< the text that reads it and gives its derivative with respect to the score alone
+  std::string left_out_by = {};  ///< the text that reads it and gives a derivative that says nothing of it
 };
 
 /// Each name once, in the order of the kernel's parameters. Throw Error invalid_spec when two of one name

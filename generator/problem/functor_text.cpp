@@ -11,6 +11,7 @@
 
 #include "generator/problem/functor_names.h"
 #include "generator/problem/functor_node.h"
+#include "generator/text/tokens.h"
 
 namespace jit {
 namespace {
@@ -169,6 +170,35 @@ void check_body(std::string_view kind, const FunctorText& text, const std::strin
   }
 }
 
+// The comma between the brackets that open at a token, if there is one; else the last token. Requires: they are closed.
+std::size_t comma_within(const std::vector<Token>& tokens, std::size_t at) {
+  constexpr std::string_view openers = "([{", closers = ")]}";
+  int depth = 0;
+  for (; tokens[at].kind != Token::Kind::end; ++at) {
+    const std::string_view sign = tokens[at].text;
+    if (sign == "," && depth == 1) return at;
+    depth += openers.find(sign) != std::string_view::npos;
+    depth -= closers.find(sign) != std::string_view::npos;
+    if (depth == 0) return tokens.size() - 1;
+  }
+  return at;
+}
+
+// To C++ a comma between brackets is an operator, which would drop all indices but the last.
+void check_indices(std::string_view kind, const FunctorText& text, const std::string& name) {
+  const JoinedBody joined = join_lines(text.derivative);
+  const std::vector<Token> tokens = tokens_of(joined.text);
+  for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
+    if (tokens[i].text != name || tokens[i + 1].text != "[") continue;
+    const Token& comma = tokens[comma_within(tokens, i + 1)];
+    if (comma.kind == Token::Kind::end) continue;
+    refuse_text(
+        kind,
+        fmt::format("{}.derivative:{}: '{}' takes one index: tensors lie in dense rows", text.name,
+                    joined.lines[static_cast<std::size_t>(comma.text.data() - joined.text.data())], name));
+  }
+}
+
 }  // namespace
 
 void validate_functor_text(const FunctorText& text, std::string_view kind) {
@@ -222,6 +252,31 @@ void validate_functor_text(const FunctorText& text, std::string_view kind) {
                     tensor.name, text.name, to_string(tensor.dtype)));
     }
   }
+  if (text.derivative.empty()) return;
+  for (const FunctorTensorSpec& tensor : text.tensors) {
+    const std::string name = element_derivatives_name(tensor);
+    if (names.contains(name)) {
+      refuse_text(kind,
+                  fmt::format("'{}' in text functor '{}' is what its derivative calls the derivatives with "
+                              "respect to '{}'; choose another name, such as '{}_'",
+                              name, text.name, tensor.name, name));
+    }
+    check_indices(kind, text, name);
+  }
+}
+
+std::string element_derivatives_name(const FunctorTensorSpec& tensor) {
+  return facts(tensor.dtype).is_floating() ? "d_" + tensor.name : std::string();
+}
+
+bool leaves_out(const FunctorText& text, const FunctorTensorSpec& tensor) {
+  if (text.derivative.empty()) return false;
+  const std::string derivative = join_lines(text.derivative).text;
+  const std::string name = element_derivatives_name(tensor);
+  const std::vector<Token> tokens = tokens_of(derivative);
+  return std::none_of(tokens.begin(), tokens.end(), [&](const Token& token) {
+    return token.kind == Token::Kind::word && token.text == name;
+  });
 }
 
 void check_leaves(int leaves, std::string_view kind) {

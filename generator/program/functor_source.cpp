@@ -233,6 +233,24 @@ class Writer {
     return fmt::format("ScoredMask<{}, ScoreMask>", mask);
   }
 
+  // No template, so that errors are told of at the user's line alone.
+  std::string stated_derivative(const FunctorText& text) {
+    std::string names = locals(text);
+    for (const FunctorTensorSpec& tensor : text.tensors) {
+      const std::string name = element_derivatives_name(tensor);
+      if (name.empty()) continue;
+      names += fmt::format("    [[maybe_unused]] const auto {} = element_derivatives<{}>(stated__);\n", name,
+                           slot(tensor.name));
+    }
+    include("problem/own_derivatives.cuh");
+    const std::string reads = gradient_slots_ == 0 ? "" : fmt::format("TensorReads<{}>", gradient_slots_);
+    return function(fmt::format("float derivative(float score, int q, int k, "
+                                "[[maybe_unused]] StatedDerivatives<{}>& stated__)",
+                                reads),
+                    text, "", text.derivative, ".derivative", names);
+  }
+
+  // Parameters that are the library's own have names that no user could have chosen.
   std::string text_score(const FunctorText& text) {
     const auto of_score = [&](const char* number, const char* name, const std::string& body,
                               const char* part) {
@@ -243,15 +261,15 @@ class Writer {
     if (!has_derivatives_) {
       functions = of_score("float", "apply", text.body, "");
     } else if (!text.derivative.empty()) {
-      functions = of_score("float", "value", text.body, "") +
-                  of_score("float", "derivative", text.derivative, ".derivative") +
+      functions = of_score("float", "value", text.body, "") + stated_derivative(text) +
                   "  template <class... Reads>\n"
-                  "  __device__ Dual apply(Dual score, int q, int k, Reads&...) const {\n"
-                  "    return chain(score, value(score.value, q, k), derivative(score.value, q, k));\n  }\n";
+                  "  __device__ Dual apply(Dual score, int q, int k, Reads&... reads) const {\n"
+                  "    StatedDerivatives<Reads...> stated(reads...);\n"
+                  "    const float slope = derivative(score.value, q, k, stated);\n"
+                  "    return stated.added_to(chain(score, value(score.value, q, k), slope));\n  }\n";
     } else if (gradient_slots_ == 0) {
       functions = of_score("Dual", "apply", text.body, "");
     } else {
-      // The name is none that a user could have chosen.
       functions = function("Dual apply(Dual score, int q, int k, [[maybe_unused]] auto& reads__)", text, "",
                            text.body, "", locals(text, gradient_slots_));
     }

@@ -42,9 +42,11 @@ struct FunctorText {
   std::string classify = {};
   /// Optional, scores only: the body of a function with the same names that returns the derivative of what `body`
   /// returns with respect to `score`. Gradients then take it for granted, and `body` may compute with floats or call
-  /// what the library cannot differentiate; tensors that it reads get no gradients. Without it the body is
-  /// differentiated by being compiled with another number type: it declares with `auto` what depends on `score`, and
-  /// on tensors whose gradients are wanted.
+  /// what the library cannot differentiate. Of a tensor `table` of fp32, bf16 or fp16 it says `d_table[i] += x;`, where
+  /// x is the derivative with respect to element i: once for each read, several of one element add up. `d_table` is
+  /// moved as `table` is, `(d_table + 16 * h)[i]` or `*d_table`. Tensors of which it says nothing get no gradients.
+  /// Without a derivative the body is differentiated by being compiled with another number type: it declares with
+  /// `auto` what depends on `score`, and on tensors whose gradients are wanted.
   std::string derivative = {};
   std::map<std::string, FunctorConstant> constants = {};
   std::vector<FunctorTensorSpec> tensors = {};

@@ -31,9 +31,10 @@ class FunctorText:
             of a tile) that returns TileClass::empty, TileClass::full or TileClass::partial. Without it tiles are
             skipped as far as bounds of q and k tell from the body (docs/masks.md).
         derivative: scores only, may be empty: the body of a function that returns the derivative of what ``body``
-            returns with respect to ``score``. Gradients then take it for granted, and tensors that the text reads get
-            none. Without it ``body`` is differentiated, and declares with ``auto`` what depends on ``score`` and on
-            tensors whose gradients are wanted.
+            returns with respect to ``score``. Gradients then take it for granted. Of a tensor ``table`` of fp32, bf16
+            or fp16 it says ``d_table[i] += x;``, where x is the derivative with respect to element i; tensors of which
+            it says nothing get no gradients. Without it ``body`` is differentiated, and declares with ``auto`` what
+            depends on ``score`` and on tensors whose gradients are wanted.
         constants: names and values (bool, int or float) baked into the kernel.
         tensors: names and element types ("bf16", "fp16", "fp32", "int32", "int64", "uint8") of arrays that are given
             to each call, dense; in the text, pointers to their elements.

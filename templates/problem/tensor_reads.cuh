@@ -28,13 +28,19 @@ class TensorReads {
   __device__ __forceinline__ int slot() const { return slot_; }
   __device__ __forceinline__ long long element() const { return element_; }
 
+  /// Counts a read, and tells whether it is the one.
   template <int slot>
-  __device__ __forceinline__ Dual read(float value, long long element) {
-    if ((slots >> slot & 1) == 0) return value;
-    if (count_++ != wanted_) return value;
+  __device__ __forceinline__ bool is_wanted(long long element) {
+    if ((slots >> slot & 1) == 0) return false;
+    if (count_++ != wanted_) return false;
     slot_ = slot;
     element_ = element;
-    return {value, 1.0f};
+    return true;
+  }
+  template <int slot>
+  __device__ __forceinline__ Dual read(float value, long long element) {
+    if (is_wanted<slot>(element)) return {value, 1.0f};
+    return value;
   }
   template <int slot>
   __device__ __forceinline__ Dual read(float value, const TensorPlace& at) {

@@ -103,6 +103,12 @@ TEST(BackwardCompile, GradientsOfTensorsCompileWithoutSpills) {
   const Score table = score::text({.name = "relative",
                                    .body = "return score + table[min(max(q - k, 0), 63)] * scales[h];",
                                    .tensors = {{"table", DType::fp32}, {"scales", DType::fp32}}});
+  const Score own =
+      score::text({.name = "own",
+                   .body = "return score + weights[h] * erfcf(score);",
+                   .derivative = "d_weights[h] += erfcf(score);\n"
+                                 "return 1 - weights[h] * 1.1283791671f * expf(-score * score);",
+                   .tensors = {{"weights", DType::fp32}}});
   struct Program {
     std::string what;
     jit::Program program;
@@ -114,6 +120,7 @@ TEST(BackwardCompile, GradientsOfTensorsCompileWithoutSpills) {
          std::vector<AttentionSpec>{{.mask = mask::causal(), .score = score::bias(DType::bf16)},
                                     {.head_dim = 256, .score = score::alibi().then(score::softcap(30))},
                                     {.head_dim = 64, .mask = mask::document(), .score = table},
+                                    {.mask = mask::causal(), .score = own},
                                     {.sequences_q = SequenceKind::ragged,
                                     .sequences_kv = SequenceKind::ragged,
                                     .mask = mask::causal(),

@@ -232,23 +232,123 @@ TEST_F(BackwardTensorsTest, NothingToSum) {
   }
 }
 
+// What texts cannot have differentiated: floats, and a function whose derivative is not known.
+FunctorText lossy_text(const std::string& derivative) {
+  return {.name = "lossy",
+          .body = "float x = score * 2;\nreturn x + weights[k] * erfcf(x);",
+          .derivative = derivative,
+          .tensors = {{"weights", DType::fp32}}};
+}
+
+double lossy_score(const FunctorProblem& problem, double s, int, int, int, int k) {
+  return 2 * s + problem.tensors.at("weights").at({k}) * std::erfc(2 * s);
+}
+
 TEST_F(BackwardTensorsTest, ATextMayGiveItsDerivative) {
+  const std::string of_score = "return 2 - weights[k] * 2.25675833f * expf(-4 * score * score);";
   BackwardCase problem = case_of({.head_dim = 32});
-  problem.spec.score = score::text({.name = "lossy",
-                                    .body = "float x = score * 2;\nreturn x + weights[k] * erfcf(x);",
-                                    .derivative = "const float x = score * 2;\n"
-                                                  "return 2 - weights[k] * 2.25675833f * expf(-x * x);",
-                                    .tensors = {{"weights", DType::fp32}}});
-  problem.text_score = [](const FunctorProblem& tensors, double s, int, int, int, int k) {
-    return 2 * s + tensors.tensors.at("weights").at({k}) * std::erfc(2 * s);
-  };
+  problem.spec.score = score::text(lossy_text("// not d_weights[k]\n" + of_score));
+  problem.text_score = lossy_score;
   expect_right(problem);
   problem.d_tensors = {"weights"};
   const BackwardRun run(problem);
   const Error error =
       error_of([&] { attention_when_called(problem.spec, context()).backward(run.arguments()); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
   EXPECT_EQ(error.field(), "d_tensors.weights");
-  EXPECT_THAT(error.message(), HasSubstr("leave out its `derivative`"));
+  EXPECT_THAT(error.message(), HasSubstr("text 'lossy'"));
+  EXPECT_THAT(error.message(), HasSubstr("write `d_weights[...] += ...` there, or leave it out"));
+  problem.spec.score = score::text(lossy_text("d_weights[k] += erfcf(2 * score);\n" + of_score));
+  expect_right(problem);
+  problem.d_tensors = {};  // a statement that nobody asks for
+  expect_right(problem);
+}
+
+// A body that differentiates itself, and what a user would write of it. Each kernel of dq, dk and dv meets statements
+// that do not matter to it: 136 has two passes, 64 one on sm_90a.
+TEST_F(BackwardTensorsTest, StatedDerivativesAreThoseOfTheBody) {
+  const FunctorText itself{
+      .name = "relative",
+      .body =
+          "auto row = table + 16 * h;\n"
+          "auto x = score * scales[h] + to_float(*offset);\n"
+          "for (int i = 0; i < k % 3; ++i) x -= to_float(row[i]) * to_float(row[i + 1]);\n"
+          "if (score > 0) x += tanhf(to_float((row + 15)[-(q % 4)]));\n"
+          "return x;",
+      .tensors = {{"table", DType::fp16}, {"scales", DType::fp32}, {"offset", DType::bf16}}};
+  FunctorText own = itself;
+  own.derivative =
+      "auto row = table + 16 * h;\n"
+      "auto d_row = d_table + 16 * h;\n"
+      "d_scales[h] += score;\n"
+      "*d_offset += 1;\n"
+      "for (int i = 0; i < k % 3; ++i) {\n"
+      "  d_row[i] -= to_float(row[i + 1]);\n"
+      "  d_row[i + 1] -= to_float(row[i]);\n"
+      "}\n"
+      "const float t = tanhf(to_float(row[15 - q % 4]));\n"
+      "if (score > 0) (d_row + 16 - 1)[-(q % 4)] += 1 - t * t;\n"
+      "return scales[h];";
+  const Score reads_again = score::text({.name = "again",
+                                         .body = "return score + scales[h] * (q - k) * 0.1f;",
+                                         .tensors = {{"scales", DType::fp32}}});
+  for (const int head_dim : {64, 136}) {
+    const auto gradients_of = [&](const FunctorText& text) {
+      BackwardCase problem = case_of({.head_dim = head_dim, .gqa_ratio = 2, .mask = mask::causal()});
+      problem.spec.score = score::text(text).then(reads_again).then(score::softcap(5)).then(score::bias());
+      problem.text_score = [](const FunctorProblem& tensors, double s, int, int h, int q, int k) {
+        const auto at = [&](const char* name, std::initializer_list<std::int64_t> place) {
+          return tensors.tensors.at(name).at(place);
+        };
+        double x = s * at("scales", {h}) + at("offset", {0});
+        for (int i = 0; i < k % 3; ++i) x -= at("table", {h, i}) * at("table", {h, i + 1});
+        if (s > 0) x += std::tanh(at("table", {h, 15 - q % 4}));
+        return 5 * std::tanh((x + at("scales", {h}) * (q - k) * 0.1) / 5) + at("bias", {0, h, 0, k});
+      };
+      problem.shapes = {{"table", {2, 16}}, {"scales", {2}}, {"offset", {1}}, {"bias", {1, 2, 1, 15}}};
+      problem.seqlen_q = 12;
+      problem.seqlen_kv = 15;
+      problem.d_tensors = {"bias", "table", "scales", "offset"};
+      problem.seed = 7;
+      BackwardRun run(problem);
+      attention_when_called(problem.spec, context()).backward(run.arguments(head_dim == 64));
+      EXPECT_EQ(run.check(), "") << text.derivative;
+      std::vector<std::vector<double>> all;
+      for (const std::string& name : problem.d_tensors) all.push_back(run.numbers_of(name));
+      return all;
+    };
+    const auto expected = gradients_of(itself), got = gradients_of(own);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      double largest = 0;
+      for (const double x : expected[i]) largest = std::max(largest, std::abs(x));
+      EXPECT_GT(largest, 0) << i;
+      for (std::size_t j = 0; j < expected[i].size(); ++j)
+        EXPECT_NEAR(got[i][j], expected[i][j], 0x1p-7 * largest) << i << ", " << j;
+    }
+  }
+}
+
+TEST_F(BackwardTensorsTest, WrongStatementsAreRefusedAtTheirLine) {
+  for (const auto& [line, advice] :
+       {std::pair("d_biases[k] += 1;", "text's own tensors of fp32, bf16 or fp16"),
+        {"d_counts[k] += 1;", "text's own tensors of fp32, bf16 or fp16"},
+        {"d_weights[k] = 1;", "stated as `d_table[i] += ...`"},
+        {"d_weights += 1;", "stated as `d_table[i] += ...`"},
+        {"d_weights[b][k] += 1;", "stated as `d_table[i] += ...`"},
+        {"const float x = d_weights[k];", "stated as `d_table[i] += ...`"}}) {
+    BackwardCase problem = case_of({.head_dim = 16});
+    FunctorText text = lossy_text(std::string("d_weights[k] += 1;\n") + line + "\nreturn 1;");
+    text.tensors.push_back({"counts", DType::int32});
+    problem.spec.score = score::text(text);
+    problem.text_score = lossy_score;
+    problem.d_tensors = {"weights"};
+    const BackwardRun run(problem);
+    const Error error =
+        error_of([&] { attention_when_called(problem.spec, context()).backward(run.arguments()); });
+    EXPECT_EQ(error.code(), ErrorCode::compile_failed) << line;
+    EXPECT_THAT(error.log(), HasSubstr("lossy.derivative:2: error")) << line;
+    EXPECT_THAT(error.message(), HasSubstr(advice)) << line << "\n" << error.log();
+  }
 }
 
 TEST_F(BackwardTensorsTest, ATextThatLosesADerivativeIsRefusedAtItsLine) {

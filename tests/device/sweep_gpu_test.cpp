@@ -23,18 +23,29 @@ using reference::Random;
 
 constexpr int kernels_per_batch = 64;
 
-struct SpecAndConfig {
+struct RandomKernel {
   AttentionSpec spec;
+  bool has_used_keys;  ///< calls have seqused_k
   std::optional<KernelConfig> config = {};
 };
 
-SpecAndConfig random_kernel(Random random, const DeviceLimits& limits) {
-  const AttentionSpec spec = reference::random_spec(random);
-  if (draw(random, 0, 9) == 0) return {spec};
-  return {spec, reference::random_config(spec, limits, random)};
+RandomKernel random_kernel(Random random, const DeviceLimits& limits) {
+  RandomKernel kernel{.spec = reference::random_spec(random), .has_used_keys = draw(random, 0, 4) == 0};
+  kernel.spec.sinks = draw(random, 0, 4) == 0;
+  const bool is_split = kernel.spec.sinks || kernel.has_used_keys;
+  if (is_split) kernel.config = reference::random_split_config(kernel.spec, limits, random);
+  // Wide heads beside many functors leave kernels that read sinks too few registers.
+  const bool fits = is_split && config_rejection(kernel.spec, *kernel.config, limits).empty();
+  if (!fits) {
+    kernel.spec.sinks = kernel.has_used_keys = false;
+    kernel.config = reference::random_config(kernel.spec, limits, random);
+  }
+  if (draw(random, 0, 9) == 0) kernel.config.reset();
+  return kernel;
 }
 
-AttentionCase random_case(Random random, const AttentionSpec& spec, bool emulated) {
+AttentionCase random_case(Random random, const RandomKernel& kernel, bool emulated) {
+  const AttentionSpec& spec = kernel.spec;
   const auto length = [&](int least) {
     return random_length(random, least, emulated ? 6 : 16, emulated ? 260 : 1100);
   };
@@ -47,7 +58,17 @@ AttentionCase random_case(Random random, const AttentionSpec& spec, bool emulate
   problem.with_lse = draw(random, 0, 4) != 0;
   problem.amplitude = std::vector{0.3f, 1.0f, 1.0f, 1.0f, 3.0f}[random() % 5];
   problem.seed = random();
+  for (int b = 0; kernel.has_used_keys && b < problem.batch; ++b)
+    problem.used_keys.push_back(draw(random, 0, problem.seqlen_kv));
   return problem;
+}
+
+bool needs_tma(const std::optional<KernelConfig>& config) {
+  if (!config) return false;
+  const auto* const split = std::get_if<ForwardSplitKv>(&*config);
+  return std::holds_alternative<ForwardWgmma>(*config) ||
+         std::holds_alternative<ForwardSplitWgmma>(*config) ||
+         (split != nullptr && split->copies == Copies::tma);
 }
 
 class SweepTest : public GpuTest {};
@@ -56,12 +77,11 @@ TEST_F(SweepTest, EveryTripleIsRight) {
   const Sweep sweep = Sweep::wanted(sized(200, 24));
   const DeviceLimits limits = device_limits(device_);
   const auto case_of = [&](int triple) -> KernelCase {
-    const auto [spec, config] = random_kernel(sweep.of_kernel(triple), limits);
-    AttentionCase problem = random_case(sweep.of_case(triple), spec, device_.emulated);
+    const RandomKernel kernel = random_kernel(sweep.of_kernel(triple), limits);
+    AttentionCase problem = random_case(sweep.of_case(triple), kernel, device_.emulated);
     // TMA cannot run backwards, and refuses where no other kernel may stand in for it.
-    const bool needs_tma = config && std::holds_alternative<ForwardWgmma>(*config);
-    if (needs_tma && problem.layout == Layout::reversed) problem.layout = Layout::bhsd;
-    return {problem, config};
+    if (needs_tma(kernel.config) && problem.layout == Layout::reversed) problem.layout = Layout::bhsd;
+    return {problem, kernel.config};
   };
 
   int count = 0, failures = 0;

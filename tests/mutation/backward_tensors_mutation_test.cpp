@@ -8,27 +8,36 @@
 namespace jit::testing::backward_tensors_mutations {
 namespace {
 
-// Several tiles, partial ones and empty ones; a tensor whose elements are all read by one warp, and one that is read
-// twice for a score. In two passes: head dims above 128 have no other.
+// Several tiles, partial ones and empty ones; a tensor whose elements are all read by one warp, one that is read twice
+// for a score, and one of a text that gives its derivative. In two passes: head dims above 128 have no other.
 BackwardCase problem_of(int head_dim) {
+  const Score twice = score::text({.name = "twice",
+                                   .body = "return score + table[k % 7] * table[q % 7];",
+                                   .tensors = {{"table", DType::fp32}}});
+  const Score own = score::text({.name = "own",
+                                 .body = "const float x = score;\n"
+                                         "return x * 0.75f + weights[k % 5] - weights[q % 3 + 2];",
+                                 .derivative = "d_weights[k % 5] += 1;\n"
+                                               "(d_weights + 2)[q % 3] -= 1;\n"
+                                               "return 0.75f;",
+                                 .tensors = {{"weights", DType::fp32}}});
   BackwardCase problem{.spec = {.head_dim = head_dim,
                                 .gqa_ratio = 2,
                                 .sinks = true,
                                 .mask = mask::causal(),
-                                .score = score::alibi().then(
-                                    score::text({.name = "twice",
-                                                 .body = "return score + table[k % 7] * table[q % 7];",
-                                                 .tensors = {{"table", DType::fp32}}}))},
+                                .score = score::alibi().then(twice).then(own)},
                        .seqlen_q = 100,
                        .seqlen_kv = 70,
                        .seed = 5};
   problem.text_score = [](const reference::FunctorProblem& tensors, double s, int, int h, int q, int k) {
     const reference::FunctorData& table = tensors.tensors.at("table");
-    return s - tensors.tensors.at("alibi_slopes").at({h}) * std::abs(q - 30 - k) +
-           table.at({k % 7}) * table.at({q % 7});
+    const reference::FunctorData& weights = tensors.tensors.at("weights");
+    const double x = s - tensors.tensors.at("alibi_slopes").at({h}) * std::abs(q - 30 - k) +
+                     table.at({k % 7}) * table.at({q % 7});
+    return x * 0.75 + weights.at({k % 5}) - weights.at({q % 3 + 2});
   };
-  problem.shapes = {{"table", {7}}, {"alibi_slopes", {2}}};
-  problem.d_tensors = {"table", "alibi_slopes"};
+  problem.shapes = {{"table", {7}}, {"alibi_slopes", {2}}, {"weights", {5}}};
+  problem.d_tensors = {"table", "alibi_slopes", "weights"};
   problem.with_d_lse = true;
   return problem;
 }
@@ -57,6 +66,7 @@ TEST(BackwardTensors, IsRightUnmutated) {
 constexpr const char* kernel = "backward_tensors/kernel.cuh";
 constexpr const char* collector = "backward_tensors/collector.cuh";
 constexpr const char* sinks = "backward_sinks/kernel.cuh";
+constexpr const char* own = "problem/own_derivatives.cuh";
 
 class BackwardTensorsMutationTest : public MutationTest {};
 
@@ -93,6 +103,10 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"UnitTooSmall", collector, "61 - exponent", "100 - exponent"},
         TemplateMutation{"ConvertedInAnotherUnit", "backward_tensors/convert.cuh", "1 / units_per_one",
                          "2 / units_per_one"},
+        TemplateMutation{"OwnDerivativesIgnored", own, "x.derivative + wanted_", "x.derivative"},
+        TemplateMutation{"OwnDerivativesAlone", own, "x.derivative + wanted_", "wanted_"},
+        TemplateMutation{"OwnDerivativesOfTheFirstElements", own, "{stated_, first_ + i}", "{stated_, i}"},
+        TemplateMutation{"OwnDerivativesWithoutSign", own, "*this += -x", "*this += x"},
         TemplateMutation{"SinksWithoutSign", sinks, "-layout.factor", "layout.factor"},
         TemplateMutation{"NoBarrierInSinks",
                          sinks,

@@ -1,5 +1,7 @@
 """attention_backward() against double precision, and what it refuses."""
 
+import math
+
 import jit_attention as ja
 import ml_dtypes
 import numpy
@@ -132,6 +134,51 @@ def test_texts_may_give_their_derivative(rng, place, fetch):
     got = ja.attention_backward(do, q, k, v, o, lse, score=score)
     check(map(fetch, got), exact_gradients(*problem, score=lambda s, *_: 2 * numpy.tanh(s / 2),
                                            slope=lambda s, *_: 1 - numpy.tanh(s / 2) ** 2))
+
+
+def test_stated_derivatives_equal_difference_quotients(rng, place, fetch):
+    problem = random_problem(rng, "bf16", batch=2, seqlen_q=9, seqlen_kv=12, heads_q=2, heads_kv=1, head_dim=16)
+    do, q, k, v = map(place, problem)
+    weights, table = (rng.standard_normal(n).astype(numpy.float32) for n in (2, 5))
+    score = ja.score.text("const float x = score; return x + weights[h] * erfcf(x) - table[k % 5];", name="warp",
+                          tensors={"weights": "fp32", "table": "fp32"},
+                          derivative="""
+                              d_weights[h] += erfcf(score);
+                              d_table[k % 5] -= 1;
+                              return 1 - weights[h] * 1.1283791671f * expf(-score * score);""")
+    given = dict(score=score, tensors={"weights": place(weights), "table": place(table)})
+    o, lse = ja.attention(q, k, v, return_lse=True, **given)
+    *_, got = ja.attention_backward(do, q, k, v, o, lse, d_tensors=["weights", "table"], **given)
+    exact_do, exact_q, exact_k, exact_v = (x.astype(numpy.float64).transpose(0, 2, 1, 3) for x in problem)
+    erfc = numpy.vectorize(math.erfc)
+    raw = 0.25 * exact_q @ exact_k.transpose(0, 1, 3, 2)
+
+    def loss(weights, table):
+        scores = numpy.exp(raw + weights[:, None, None] * erfc(raw) - table[numpy.arange(12) % 5])
+        return (exact_do * (scores / scores.sum(-1, keepdims=True) @ exact_v)).sum()
+
+    exact = {"weights": weights.astype(numpy.float64), "table": table.astype(numpy.float64)}
+    for name, array in exact.items():
+        steps = [{**exact, name: array + step} for step in 1e-5 * numpy.eye(len(array))]
+        expected = numpy.array([loss(**above) - loss(**exact) for above in steps]) / 1e-5
+        assert numpy.abs(fetch(got[name]) - expected).max() <= 0.02 * max(1, numpy.abs(expected).max()), name
+
+
+def test_statements_are_refused_by_name_and_at_their_line(rng, place):
+    problem = random_problem(rng, "bf16", batch=1, seqlen_q=8, seqlen_kv=8, heads_q=1, heads_kv=1, head_dim=16)
+    do, q, k, v = map(place, problem)
+    o, lse = ja.attention(q, k, v, return_lse=True)
+
+    def backward(derivative, name):
+        score = ja.score.text("return score * heat[0];", name="warm", tensors={"heat": "fp32"}, derivative=derivative)
+        heat = {"heat": place(numpy.ones(1, numpy.float32))}
+        return ja.attention_backward(do, q, k, v, o, lse, score=score, tensors=heat, d_tensors=[name])
+
+    with pytest.raises(ja.InvalidArgumentError, match=r"d_tensors.heat: .*'warm'.*write `d_heat\[...\] \+= ...` there"):
+        backward("return heat[0];", "heat")
+    with pytest.raises(ja.CompileFailedError, match="`d_table") as info:
+        backward("d_heat[0] += score;\nd_cold[0] += score;\nreturn heat[0];", "heat")
+    assert 'warm.derivative:2: error: identifier "d_cold" is undefined' in info.value.log
 
 
 @pytest.mark.parametrize("given, message", [
@@ -333,6 +380,35 @@ def test_ragged_sequences_with_sinks_tensors_and_a_gradient_of_lse(rng, place, f
     for x, exact in zip(shared, exact_shared):
         assert numpy.abs(x - exact).max() <= 1e-4 * numpy.abs(exact).max()
     assert (exact_shared[1] != 0).any(1).tolist() == [True, False, True, True, False]
+
+
+@pytest.mark.parametrize("deterministic", some([False, True]))
+def test_stated_derivatives_of_ragged_sequences(rng, place, fetch, deterministic):
+    """As those of a text that differentiates itself."""
+    lengths_q, lengths_k = [21, 0, 2, 70, 5], [30, 9, 9, 65, 0]
+    batch, do = ragged(rng, lengths_q, lengths_k, heads_kv=1, ratio=2, head_dim=32)
+    q, k, v, gradient = (packed(place, rows) for rows in (batch.q, batch.k, batch.v, do))
+    table, warmth = (x.astype(numpy.float32) for x in (rng.standard_normal(7), 1 + rng.random((5, 2))))
+    body = "return score * warmth[b * heads_q + h] + table[k % 7] * table[q % 7];"
+    derivative = """
+        d_warmth[b * heads_q + h] += score;
+        d_table[k % 7] += table[q % 7];
+        d_table[q % 7] += table[k % 7];
+        return warmth[b * heads_q + h];"""
+    kinds = {"warmth": "fp32", "table": "fp32"}
+    options = dict(tensors={"warmth": place(warmth), "table": place(table)}, mask=ja.mask.causal(),
+                   cu_seqlens_q=place(boundaries(lengths_q)), cu_seqlens_k=place(boundaries(lengths_k)))
+
+    def gradients(score):
+        o, lse = ja.attention(q, k, v, return_lse=True, score=score, **options)
+        *got, by_name = ja.attention_backward(gradient, q, k, v, o, lse, score=score, d_tensors=list(kinds),
+                                              deterministic=deterministic, **options)
+        return [fetch(x) for x in (*got, *by_name.values())]
+
+    itself = ja.score.text(body, name="itself", tensors=kinds)
+    stated = ja.score.text(body, name="stated", tensors=kinds, derivative=derivative)
+    for ours, expected in zip(gradients(stated), gradients(itself), strict=True):
+        assert numpy.abs(ours - expected).max() <= 1e-2 * numpy.abs(expected).max()
 
 
 def test_ragged_queries_or_keys_alone_with_sinks(rng, place, fetch):

@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def snippets():
-    for document in ("README.md", "docs/python.md", "docs/serving.md"):
+    for document in ("README.md", "docs/python.md", "docs/serving.md", "docs/gradients.md"):
         text = (ROOT / document).read_text()
         for match in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
             line = text[: match.start()].count("\n") + 1
@@ -50,6 +50,9 @@ def test_snippet_runs(snippet, place, emulated, rng, tmp_path, monkeypatch):
         "cu_seqlens": place(numpy.array([0, 5, 32], numpy.int32)),
         "draft_tree": place(rng.integers(-(2**31), 2**31, (32, 1), numpy.int32)),
         "slopes": place(numpy.full(8, 0.5, numpy.float32)),
+        "bias": place(numpy.zeros((1, 8, 1, 32), DTYPES["bf16"])),
+        "sinks": place(numpy.zeros(8, numpy.float32)),
+        "dlse": place(numpy.zeros((1, 8, 32), numpy.float32)),
         "rng_state": place(numpy.array([42, 0])),
         "ids": place(numpy.zeros((1, 32), numpy.int32)),
         "k_cache": place(numpy.zeros((4, 16, 2, 128), DTYPES["bf16"])),

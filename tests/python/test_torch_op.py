@@ -285,14 +285,20 @@ RELATIVE = ja.score.text("return score * temperatures[h] + to_float(table[min(ma
                          name="relative", tensors={"table": "bf16", "temperatures": "fp32"})
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_gradients_of_all_that_is_read(make, compiled):
+STATED = ja.score.text(RELATIVE.texts[0].body, name="stated", tensors=RELATIVE.tensors, derivative="""
+    d_temperatures[h] += score;
+    d_table[min(max(q - k, -3), 3) + 3] += 1;
+    return temperatures[h];""")
+
+
+@pytest.mark.parametrize("compiled, text", [(False, RELATIVE), (True, RELATIVE), (False, STATED)])
+def test_gradients_of_all_that_is_read(make, compiled, text):
     """Of tensors that scores read, of sinks, and of a loss that depends on lse, too."""
     q, k, v = map(parameter, random_qkv(make))
     bias, table = parameter(make(1, 4, 1, 45)), parameter(make(7))
     temperatures, sinks = parameter(make(4).float().abs() + 0.5), parameter(make(4).float())
     inputs = q, k, v, bias, table, temperatures, sinks
-    score = ja.score.bias("bf16").then(RELATIVE)
+    score = ja.score.bias("bf16").then(text)
 
     def compute(q, k, v, bias, table, temperatures, sinks):
         tensors = {"bias": bias, "table": table, "temperatures": temperatures}

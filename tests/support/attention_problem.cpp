@@ -15,6 +15,14 @@ namespace {
 // Over fewer numbers than these the largest error of `plain` is a matter of luck.
 constexpr std::size_t few_numbers = 4096;
 
+// A sink is one more key, whose value is 0.
+void add_sink(double sink, std::span<double> o, double& lse) {
+  const double largest = std::max(sink, lse);
+  const double joined = largest + std::log(std::exp(sink - largest) + std::exp(lse - largest));
+  for (double& x : o) x *= std::exp(lse - joined);
+  lse = joined;
+}
+
 }  // namespace
 
 std::vector<Row> all_rows(const Problem& problem) {
@@ -126,12 +134,17 @@ Output for_each_row(const Problem& problem, std::span<const Row> rows,
         for (std::size_t d = 0; d < q.size(); ++d) q[d] = to_float(problem.dtype, from[d]);
         double& lse = output.lse[order[i]];
         compute({row, q.data(), k.data(), v.data()}, &output.o[order[i] * head_dim_v], lse);
-        if (problem.lse_shift.empty()) continue;
-        const int slice = row.b * problem.heads_q + row.h;
-        lse +=
-            double{problem.softmax_scale} *
-            problem.lse_shift[static_cast<std::size_t>(slice) * static_cast<std::size_t>(problem.seqlen_q) +
-                              static_cast<std::size_t>(row.q)];
+        if (!problem.lse_shift.empty()) {
+          const int slice = row.b * problem.heads_q + row.h;
+          lse +=
+              double{problem.softmax_scale} *
+              problem.lse_shift[static_cast<std::size_t>(slice) * static_cast<std::size_t>(problem.seqlen_q) +
+                                static_cast<std::size_t>(row.q)];
+        }
+        if (!problem.sinks.empty()) {
+          add_sink(problem.sinks[static_cast<std::size_t>(row.h)],
+                   std::span(output.o).subspan(order[i] * head_dim_v, head_dim_v), lse);
+        }
       }
     }
   };

@@ -46,6 +46,7 @@ struct Problem {
   ScoreFunction score = nullptr;      ///< empty: the score as it is
   std::vector<float> v_mean = {};     ///< (batch, heads_kv, head_dim_v), which v has lost; empty: nothing
   std::vector<float> lse_shift = {};  ///< (batch, heads_q, seqlen_q), over softmax_scale; empty: nothing
+  std::vector<float> sinks = {};      ///< (heads_q), in natural units; empty: none
 };
 
 /// One query of one head.

@@ -7,6 +7,7 @@
 #include <random>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <jit/float16.h>
 #include <jit/spec_table.h>
 
@@ -234,6 +235,47 @@ void fill_random(Arena& arena, const Place& place, float amplitude, std::mt19937
   });
 }
 
+Place place_lengths(Arena& arena, const std::vector<int>& lengths) {
+  Place place{.dtype = DType::int32, .rank = 1};
+  place.shape[0] = static_cast<std::int64_t>(lengths.size());
+  place.strides[0] = 1;
+  place.offset = arena.reserve(lengths.size() * sizeof(int));
+  std::memcpy(arena.host.data() + place.offset, lengths.data(), lengths.size() * sizeof(int));
+  return place;
+}
+
+void poison_unused_rows(Arena& arena, const Place& place, const std::vector<int>& used) {
+  for_each_element(place, [&](auto b, auto s, auto h, auto d) {
+    if (s >= used[static_cast<std::size_t>(b)])
+      std::memset(arena.host.data() + place.at(b, s, h, d), poison,
+                  static_cast<std::size_t>(size_of(place.dtype)));
+  });
+}
+
+// The functors of a call whose entries have keys of their own: each sees its entry's length.
+void give_entries_their_keys(reference::Problem& problem, const AttentionSpec& spec,
+                             const reference::FunctorProblem& whole, const std::vector<int>& used) {
+  struct Entry {
+    int keys;
+    reference::Keep keep;
+    reference::ScoreFunction score;
+  };
+  std::vector<Entry> entries;
+  for (const int keys : used) {
+    const auto own = std::make_shared<reference::FunctorProblem>(whole);
+    own->seqlen_kv = keys;
+    entries.push_back({keys, reference::host_mask(spec.mask, own), reference::host_score(spec.score, own)});
+  }
+  problem.keep = [entries](int b, int h, int q, int k) {
+    const Entry& entry = entries[static_cast<std::size_t>(b)];
+    return k < entry.keys && (!entry.keep || entry.keep(b, h, q, k));
+  };
+  if (!problem.score) return;
+  problem.score = [entries](double score, int b, int h, int q, int k) {
+    return entries[static_cast<std::size_t>(b)].score(score, b, h, q, k);
+  };
+}
+
 reference::HostTensor host_tensor(const Arena& arena, const Place& place) {
   return {.data = reinterpret_cast<const std::uint16_t*>(arena.host.data() + place.offset),
           .batch_stride = place.strides[0],
@@ -261,9 +303,11 @@ std::string_view to_string(Layout layout) {
 
 std::string to_string(const AttentionCase& problem) {
   return fmt::format(
-      "{}, batch {}, heads_kv {}, seqlen_q {}, seqlen_kv {}, {}, lse {}, amplitude {}, seed {}",
+      "{}, batch {}, heads_kv {}, seqlen_q {}, seqlen_kv {}, {}, lse {}, amplitude {}, seed {}, used keys "
+      "[{}]",
       to_string(problem.spec), problem.batch, problem.heads_kv, problem.seqlen_q, problem.seqlen_kv,
-      to_string(problem.layout), problem.with_lse, problem.amplitude, problem.seed);
+      to_string(problem.layout), problem.with_lse, problem.amplitude, problem.seed,
+      fmt::join(problem.used_keys, " "));
 }
 
 std::size_t Place::at(std::int64_t i, std::int64_t j, std::int64_t k, std::int64_t l) const {
@@ -331,11 +375,18 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
     v_.shape[3] = spec.value_head_dim();
   }
 
-  std::vector<float> v_mean, lse_shift;
+  std::vector<float> v_mean, lse_shift, sinks;
   if (spec.v_mean)
     v_mean_ = place_normal(inputs_, {case_.batch, case_.heads_kv, spec.value_head_dim()}, v_mean, random);
   if (spec.lse_shift)
     lse_shift_ = place_normal(inputs_, {case_.batch, case_.heads_q(), case_.seqlen_q}, lse_shift, random);
+
+  if (spec.sinks) sinks_ = place_normal(inputs_, {case_.heads_q()}, sinks, random);
+  if (!case_.used_keys.empty()) {
+    used_keys_ = place_lengths(inputs_, case_.used_keys);
+    poison_unused_rows(inputs_, k_, case_.used_keys);
+    poison_unused_rows(inputs_, v_, case_.used_keys);
+  }
 
   const auto functors = std::make_shared<const reference::FunctorProblem>(reference::random_functor_problem(
       spec, case_.batch, case_.heads_q(), case_.seqlen_q, case_.seqlen_kv, random));
@@ -365,7 +416,9 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
               .keep = reference::host_mask(spec.mask, functors),
               .score = reference::host_score(spec.score, functors),
               .v_mean = std::move(v_mean),
-              .lse_shift = std::move(lse_shift)};
+              .lse_shift = std::move(lse_shift),
+              .sinks = std::move(sinks)};
+  if (!case_.used_keys.empty()) give_entries_their_keys(problem_, spec, *functors, case_.used_keys);
   if (has_fp8_keys(spec)) widen();
 }
 
@@ -399,6 +452,8 @@ AttentionArguments AttentionRun::arguments() const {
   }
   if (case_.spec.v_mean) arguments.v_mean = inputs_.view(v_mean_);
   if (case_.spec.lse_shift) arguments.lse_shift = inputs_.view(lse_shift_);
+  if (case_.spec.sinks) arguments.sinks = inputs_.view(sinks_);
+  if (!case_.used_keys.empty()) arguments.seqused_k = inputs_.view(used_keys_);
   for (std::size_t i = 0; i < tensors_.size(); ++i)
     arguments.tensors.add({tensor_specs_[i].name, inputs_.view(tensors_[i])});
   return arguments;

@@ -36,6 +36,8 @@ struct AttentionCase {
   bool with_lse = true;
   float amplitude = 1;  ///< standard deviation of q, k and v
   std::uint64_t seed = 0;
+  /// Of each batch entry, in seqused_k; rows behind them hold NaN. Empty: all.
+  std::vector<int> used_keys = {};
 
   int heads_q() const { return heads_kv * spec.gqa_ratio; }
 };
@@ -100,7 +102,8 @@ class AttentionRun {
   Place q_, k_, v_, o_, lse_;
   Place q_descale_, k_descale_, v_descale_;  // of elements of 8 bits
   Place v_mean_, lse_shift_;                 // what they have lost, if the spec says so
-  std::vector<std::uint16_t> wide_[3];       // q, k and v of 8 bits times their scales, in 16
+  Place sinks_, used_keys_;
+  std::vector<std::uint16_t> wide_[3];  // q, k and v of 8 bits times their scales, in 16
   std::vector<FunctorTensorSpec> tensor_specs_;
   std::vector<Place> tensors_;
   reference::Problem problem_;

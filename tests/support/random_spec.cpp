@@ -65,6 +65,30 @@ ForwardWgmma random_wgmma_config(Random& random) {
   return config;
 }
 
+ForwardSplitKv random_split_kv_config(Random& random) {
+  ForwardSplitKv config;
+  config.row_warps = pick({1, 1, 2, 4, 8}, random);
+  config.key_warps = pick({1, 2, 4, 4, 8}, random);
+  config.tile_kv = 16 * config.key_warps * draw(random, 1, 4);
+  config.stages = draw(random, 2, 6);
+  config.copies = pick({Copies::cp_async, Copies::cp_async, Copies::tma}, random);
+  config.rescale = pick({Rescale::always, Rescale::lazy}, random);
+  config.blocks_per_sm = draw(random, 1, 4);
+  return config;
+}
+
+ForwardSplitWgmma random_split_wgmma_config(Random& random) {
+  ForwardSplitWgmma config;
+  config.tile_rows = 64 * draw(random, 1, 3);
+  config.tile_kv = 16 * draw(random, 1, 16);
+  config.stages_q = draw(random, 1, 2);
+  config.stages = draw(random, 1, 4);
+  config.order = pick({WarpgroupOrder::free, WarpgroupOrder::ping_pong}, random);
+  config.rescale = pick({Rescale::always, Rescale::lazy}, random);
+  config.blocks_per_sm = pick({1, 1, 2}, random);
+  return config;
+}
+
 BackwardDqMmaSync random_dq_config(Random& random) {
   BackwardDqMmaSync config;
   config.warps = pick({1, 2, 3, 4, 4, 8}, random);
@@ -112,6 +136,14 @@ KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits
     if (wgmma) return random_wgmma_config(random);
     return random_mma_sync_config(random);
   });
+}
+
+KernelConfig random_split_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random) {
+  if (limits.arch == Arch{9, 0, 'a'} && spec.alignment == 16 && draw(random, 0, 1) == 0) {
+    const KernelConfig config = legal(spec, limits, [&] { return random_split_wgmma_config(random); });
+    if (config_rejection(spec, config, limits).empty()) return config;
+  }
+  return legal(spec, limits, [&] { return random_split_kv_config(random); });
 }
 
 PlanConfigs random_backward_configs(const AttentionSpec& spec, const DeviceLimits& limits, Random& random) {

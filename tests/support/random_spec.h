@@ -16,6 +16,9 @@ AttentionSpec random_spec(Random& random);
 /// A legal config for `spec`, of all axes that there are; the default one where none is legal.
 KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random);
 
+/// The same of kernels that split keys over blocks, which alone read sinks, and keys in use of dense sequences.
+KernelConfig random_split_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random);
+
 /// Legal configs of the kernels of gradients for `spec`, of one pass or of two, of all axes that there are; the default
 /// ones of two passes where none is legal.
 PlanConfigs random_backward_configs(const AttentionSpec& spec, const DeviceLimits& limits, Random& random);

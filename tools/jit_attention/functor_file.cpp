@@ -82,7 +82,9 @@ const char* const functor_file_help =
     "is the body of a function of q_begin, q_end, k_begin, k_end that returns TileClass::empty, "
     "TileClass::full or TileClass::partial; it lets the kernel skip tiles. In a score, what follows a line\n"
     "  // derivative:\n"
-    "returns the derivative with respect to `score`, which --backward then takes for granted.";
+    "returns the derivative with respect to `score`, which --backward then takes for granted; there "
+    "'d_table[i] += x;' says that x is the derivative with respect to element i of the tensor table, which "
+    "--d-tensor needs.";
 
 FunctorText parse_functor(const std::string& name, std::string_view text) {
   FunctorText functor{.name = name, .body = {}};

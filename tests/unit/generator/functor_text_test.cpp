@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -186,6 +187,25 @@ TEST(FunctorText, OnlyScoresHaveADerivative) {
   EXPECT_NE(score::text(text).hash(), score::text(other).hash());
   text.derivative = "return (1;";
   EXPECT_THAT(error_of([&] { score::text(text); }).message(), HasSubstr("t.derivative:1: '(' is not closed"));
+}
+
+TEST(FunctorText, ElementsThatADerivativeSpeaksOfHaveOneNameAndOneIndex) {
+  FunctorText text{.name = "t", .body = "return score;", .derivative = "return 1;"};
+  text.tensors = {{"x", DType::fp32}, {"d_x", DType::bf16}};
+  EXPECT_THAT(error_of([&] { score::text(text); }).message(),
+              HasSubstr("'d_x' in text functor 't' is what its derivative calls the derivatives"));
+  text.tensors[0].dtype = DType::int32;  // which has none
+  EXPECT_NO_THROW(score::text(text));
+
+  text.tensors = {{"x", DType::fp32}};
+  for (const char* statement : {"d_x[h, k] += 1;", "d_x[max(h, 1), k] -= 1;", "d_x\n[k,\n1] += 1;"}) {
+    text.derivative = fmt::format("float y = max(1, \\\n2);\n{}\nreturn 1;", statement);
+    const Error error = error_of([&] { score::text(text); });
+    EXPECT_EQ(error.field(), "spec.score");
+    EXPECT_THAT(error.message(), ::testing::MatchesRegex("t.derivative:[34]: 'd_x' takes one index.*"));
+  }
+  text.derivative = "d_x[max(h, k)] += max(h, k), d_x[0] += 1; // d_x[h, k]\nreturn 1;";
+  EXPECT_NO_THROW(score::text(text));
 }
 
 }  // namespace

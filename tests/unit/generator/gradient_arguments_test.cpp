@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "generator/problem/functor_gradients.h"
 #include "tests/support/error_of.h"
 
 namespace jit {
@@ -243,6 +244,26 @@ TEST(BackwardArguments, GradientsOfWhatIsReadAreChecked) {
   BackwardArguments arguments = good_gradients();
   arguments.d_sinks = view(17, DType::fp32, {4});
   EXPECT_EQ(error_of([&] { check_backward_arguments(spec, arguments); }).field(), "d_sinks");
+}
+
+// A tensor has a gradient when each text that gives its derivative speaks of it.
+TEST(BackwardArguments, TextsThatGiveTheirDerivativeSpeakOfTensors) {
+  const auto slots_of = [](const std::string& derivative, const Score& before) {
+    const Score own = score::text({.name = "own",
+                                   .body = "return score + x[0] + y[0] + n[0];",
+                                   .derivative = derivative,
+                                   .tensors = {{"x", DType::fp32}, {"y", DType::fp16}, {"n", DType::int32}}});
+    AttentionSpec read = spec;
+    read.score = before.then(own);
+    return slots_with_gradient(functor_tensor_uses(read));
+  };
+  const Score itself = score::text(
+      {.name = "itself", .body = "return score + y[0];", .tensors = {{"y", DType::fp16}}});  // in front of x
+  EXPECT_EQ(slots_of("", Score()), 0b011u);
+  EXPECT_EQ(slots_of("return 1;", Score()), 0u);
+  EXPECT_EQ(slots_of("// d_x\nd_\\\ny[0] += 1; return 1;", Score()), 0b010u);
+  EXPECT_EQ(slots_of("d_x[0] += 1; return 1;", itself), 0b010u);
+  EXPECT_EQ(slots_of("d_y[0] += 1; *d_x += 1; return 1;", itself), 0b011u);
 }
 
 TEST(BackwardArguments, SpecsWithoutBackwardAreRefused) {

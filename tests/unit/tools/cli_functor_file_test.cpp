@@ -58,6 +58,9 @@ TEST(FunctorFile, ReadsTheDerivativeOfAScore) {
       "mine", "// derivative: that of a square\nreturn score * score;\n// derivative:\nreturn 2 * score;");
   EXPECT_EQ(functor.body, "// derivative: that of a square\nreturn score * score;\n");
   EXPECT_EQ(functor.derivative, "\n\n\nreturn 2 * score;");
+  const FunctorText of_tensor = parse_functor(
+      "mine", "// tensor: x fp32\nreturn x[k] * score;\n// derivative:\nd_x[k] += score;\nreturn x[k];");
+  EXPECT_EQ(of_tensor.derivative, "\n\n\nd_x[k] += score;\nreturn x[k];");
 }
 
 TEST(FunctorFile, DeclarationsEndWhereCodeBegins) {
