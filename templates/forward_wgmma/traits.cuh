@@ -99,9 +99,9 @@ struct KernelTraits {
       has_row_range<TileMask<Config>> && !keeps_every_score<TileMask<Config>>;
 
   /// So many of the last tiles a consumer can leave to the others: it still holds the values before them, and
-  /// the loader needs a stage to go on.
+  /// the loader needs a stage to go on. In descending order it is the first ones that not all see.
   static constexpr int most_skipped =
-      has_lower_tiles && Config::tile_kv < Config::tile_q ? Config::stages_v - 1 : 0;
+      has_lower_tiles && !Config::descending && Config::tile_kv < Config::tile_q ? Config::stages_v - 1 : 0;
 
   /// Of Q and keys, and of P and values, as they are multiplied. fp16 has all numbers of 8 bits, and is made of two of them in
   /// one instruction.
