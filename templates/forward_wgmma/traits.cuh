@@ -98,10 +98,10 @@ struct KernelTraits {
   static constexpr bool has_lower_tiles =
       has_row_range<TileMask<Config>> && !keeps_every_score<TileMask<Config>>;
 
-  /// So many of the last tiles a consumer can leave to the others: it still holds the values before them, and
-  /// the loader needs a stage to go on. In descending order it is the first ones that not all see.
+  /// So many of the last tiles, or in descending order of the first ones, a consumer can leave to the others: it still
+  /// holds the values before them, and the loader needs a stage to go on.
   static constexpr int most_skipped =
-      has_lower_tiles && !Config::descending && Config::tile_kv < Config::tile_q ? Config::stages_v - 1 : 0;
+      has_lower_tiles && Config::tile_kv < Config::tile_q ? Config::stages_v - 1 : 0;
 
   /// Of Q and keys, and of P and values, as they are multiplied. fp16 has all numbers of 8 bits, and is made of two of them in
   /// one instruction.
