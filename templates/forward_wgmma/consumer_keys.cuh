@@ -86,10 +86,7 @@ class ConsumerKeys {
   __device__ __forceinline__ void skip_first_k(const WarpgroupTurns<Traits>& turns) {
     if constexpr (!Config::descending || Traits::most_skipped == 0) return;
     while ((flags_ & key_note_unseen << consumer_) != 0) {
-      turns.wait();
-      turns.pass();
-      release_k();
-      ++skipped_;
+      skip(turns);
       take();
     }
   }
@@ -99,10 +96,7 @@ class ConsumerKeys {
     if constexpr (Config::descending || Traits::most_skipped == 0) return;
     while ((flags_ & key_note_end) == 0) {
       take();
-      turns.wait();
-      turns.pass();
-      release_k();
-      ++skipped_;
+      skip(turns);
     }
   }
   __device__ __forceinline__ void skip_v() {
@@ -114,6 +108,12 @@ class ConsumerKeys {
   }
 
  private:
+  __device__ __forceinline__ void skip(const WarpgroupTurns<Traits>& turns) {
+    turns.wait();
+    turns.pass();
+    release_k();
+    ++skipped_;
+  }
   __device__ __forceinline__ unsigned note() const { return key_note<Config>(smem_, k_.stage()); }
 
   const unsigned smem_;
