@@ -1,28 +1,42 @@
 #!/usr/bin/env python3
-"""Errors of attention of fp8 against fp64, by how q, k and v are quantised and by what they are.
+"""Errors of attention of fp8 against fp64, by how q, k and v are quantised and by what they are, and those of peers.
 
-Root mean squares of o's differences, and of o itself. Inputs are bf16; q, k and v are quantised by
-jit_attention.quantize_qkv, o is fp32. Runs on a GPU or an emulated device; needs PyTorch.
+Root mean squares of o's differences, and of o itself. Inputs are bf16; for jit-attention q, k and v are quantised by
+jit_attention.quantize_qkv, o is fp32. Peers are those contenders of bench/compare.py that have fp8, or another 8 bits:
+they are given the same inputs, with the scales that their own users give them, and o is of the type that they have.
+Those that are not there, or fail, are listed below the table with the reason. Runs on a GPU, or without peers on an
+emulated device; needs PyTorch.
 
     normal     N(0, 1)
     outlier    N(0, 1) + N(0, 100) * Bernoulli(0.001), as in the FlashAttention-3 paper
     biased-k   k with a bias of 3 standard deviations in each channel
     mean-v     v with a mean of 1
-    long       mean-v, of --long keys and few queries
+    long       mean-v, of --long keys and few queries: a column for each number of keys
+    sink       the first key has most of the weight of most rows, and a small value
 
-    bench/fp8_accuracy.py --seqlen 4096 --heads 16 --long 131072
+    bench/fp8_accuracy.py --seqlen 4096 --heads 16 --long 65536 131072
+    bench/fp8_accuracy.py --peers fa3 cudnn --schemes head "head, means"
     JIT_ATTENTION_DEVICE=emulated:sm_90a bench/fp8_accuracy.py --seqlen 256 --heads 1 --long 4096
 
-Exit status 1 when an error is no number; 2 for wrong arguments.
+Exit status 1 when an error of jit-attention is no number; 2 for wrong arguments.
 """
 
 import argparse
 import concurrent.futures
 import math
+import pathlib
 import sys
 
 import jit_attention as ja
 import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from comparison import cells  # noqa: E402
+from comparison.contender import Unsupported, first_line  # noqa: E402
+from comparison.contenders import CONTENDERS  # noqa: E402
+from comparison.fp8_suites import Fp8Cell  # noqa: E402
+from comparison.inputs import Inputs  # noqa: E402
 
 #: What each scheme does: arguments of quantize_qkv, and fields of the kernel's config.
 SCHEMES = {
@@ -42,11 +56,23 @@ SCHEMES = {
     ),
     "head, promoted": ({"scales": "head"}, "tile_kv=96 stages_q=2 stages_v=2 promote_every=4"),
 }
-INPUTS = ("normal", "outlier", "biased-k", "mean-v", "long")
+INPUTS = ("normal", "outlier", "biased-k", "mean-v", "long", "sink")
 LONG_QUERIES = 64
+SINK_SCORE = 11  # of 4,096 keys the first one then has 0.9 of the weight
+PEERS = {one.name: one for one in CONTENDERS if one.make_quantized is not None}
 
 
-def make_inputs(name, options, device):
+def columns_of(options):
+    """(what the table calls them, name of the inputs, number of keys)."""
+    for name in options.inputs:
+        if name != "long":
+            yield name, name, options.seqlen
+            continue
+        for keys in options.long:
+            yield f"long {keys}", name, keys
+
+
+def make_inputs(name, keys, options, device):
     """bf16 q, k and v, (1, seqlen, heads, head_dim), the same for the same seed."""
     generator = torch.Generator("cpu").manual_seed(options.seed)
     is_long = name == "long"
@@ -55,7 +81,6 @@ def make_inputs(name, options, device):
     def normal(rows):
         return torch.randn(1, rows, heads, d, generator=generator)
 
-    keys = options.long if is_long else options.seqlen
     q, k, v = normal(LONG_QUERIES if is_long else keys), normal(keys), normal(keys)
     if name == "outlier":
         q, k, v = (
@@ -65,6 +90,12 @@ def make_inputs(name, options, device):
         k = k + 3 * torch.randn(1, 1, heads, d, generator=generator)
     elif name in ("mean-v", "long"):
         v = v + 1
+    elif name == "sink":
+        # Queries share a direction that the first key alone has: its score is SINK_SCORE, others are N(0, 1).
+        q[..., 0], k[..., 0] = SINK_SCORE ** 0.5, 0
+        k[:, 0] = 0
+        k[:, 0, :, 0] = (SINK_SCORE * d) ** 0.5
+        v[:, 0] *= 0.1
     return [x.to(torch.bfloat16).to(device) for x in (q, k, v)]
 
 
@@ -97,14 +128,42 @@ def quantized(q, k, v, scheme, config):
     return prepared(made.q, made.k, made.v, **made.scales)
 
 
+def of_peer(peer, q, k, v):
+    """o in fp32 by a contender."""
+    (_, seqlen_q, heads, d), seqlen_kv = q.shape, k.shape[1]
+    cell = cells.backward_of(cells.cell("fp8-accuracy", "", 1, seqlen_q, heads, d, seqlen_kv), "fp8-accuracy", Fp8Cell)
+    runner = peer.make_quantized(cell, Inputs(q.clone(), k.clone(), v.clone()))
+    with runner.context(), torch.no_grad():
+        o = (runner.compared or runner.call)()
+    if o.shape != q.shape:
+        raise ValueError(f"the result has shape {tuple(o.shape)}, not {tuple(q.shape)}")
+    if o.is_cuda:
+        torch.cuda.synchronize()
+    return o.float()
+
+
+def rmse(o, right):
+    return (o.double() - right).square().mean().sqrt().item()
+
+
+def peers_of(options, device):
+    """({contender: None or the reason why it is absent}) of those asked for."""
+    there = {PEERS[name](): None for name in options.peers}
+    for peer in there:
+        there[peer] = "it needs a GPU, and this is an emulated one" if device.emulated else peer.absent()
+    return there
+
+
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seqlen", type=int, default=4096, help="queries and keys (4096)")
     parser.add_argument("--heads", type=int, default=16, help="of q and k (16)")
     parser.add_argument("--head-dim", type=int, default=128, help="a power of two from 8 to 256 (128)")
-    parser.add_argument("--long", type=int, default=131072, help="keys of the long input (131072)")
+    parser.add_argument("--long", type=int, nargs="+", default=(65536, 131072), metavar="KEYS",
+                        help="keys of the long inputs (65536 131072)")
     parser.add_argument("--inputs", nargs="*", choices=INPUTS, default=INPUTS, help="only these")
     parser.add_argument("--schemes", nargs="*", choices=SCHEMES, default=tuple(SCHEMES), help="only these")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=tuple(PEERS), help="only these")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (0)")
     options = parser.parse_args(arguments)
     if options.head_dim not in (8, 16, 32, 64, 128, 256):
@@ -116,26 +175,44 @@ def main(arguments=None):
     options = parse(arguments)
     device = ja.devices()[0]
     place = "cpu" if device.emulated else "cuda"
+    columns = list(columns_of(options))
     print(
         f"{device.name}{', emulated' if device.emulated else ''}: {options.seqlen} queries and keys, {options.heads} "
-        f"heads, head_dim {options.head_dim}; long: {LONG_QUERIES} queries, {options.long} keys, 1 head; seed "
-        f"{options.seed}\n"
+        f"heads, head_dim {options.head_dim}; long: {LONG_QUERIES} queries, 1 head; seed {options.seed}\n"
     )
-    print("| scheme | " + " | ".join(options.inputs) + " |")
-    print("| --- " * (1 + len(options.inputs)) + "|")
-    rows = {name: [] for name in ("o itself", *options.schemes)}
-    for name in options.inputs:
-        q, k, v = make_inputs(name, options, place)
-        if not device.emulated and name == options.inputs[0]:  # kernels of all schemes are compiled side by side
+    print("| scheme | " + " | ".join(label for label, *_ in columns) + " |")
+    print("| --- " * (1 + len(columns)) + "|")
+    rows, problems = {name: [] for name in ("o itself", *options.schemes)}, []
+    for _, name, keys in columns:
+        q, k, v = make_inputs(name, keys, options, place)
+        if not device.emulated and not problems:  # kernels of all schemes are compiled side by side
             with concurrent.futures.ThreadPoolExecutor() as pool:
                 list(pool.map(lambda scheme, x=(q, k, v): quantized(*x, *SCHEMES[scheme]), options.schemes))
         right = exact(q, k, v)
+        problems.append((q, k, v, right))
         rows["o itself"].append(right.square().mean().sqrt().item())
         for scheme in options.schemes:
-            o = quantized(q, k, v, *SCHEMES[scheme])
-            rows[scheme].append((o.double() - right).square().mean().sqrt().item())
+            rows[scheme].append(rmse(quantized(q, k, v, *SCHEMES[scheme]), right))
     for name, row in rows.items():
         print(f"| {name} | " + " | ".join(f"{one:.2e}" for one in row) + " |", flush=True)
+    notes = []
+    for peer, reason in peers_of(options, device).items():  # last: one that loses the GPU takes nothing else with it
+        if reason:
+            notes.append(f"{peer.label}: absent, {reason}")
+            continue
+        row, failures = [], {}
+        for (label, *_), (q, k, v, right) in zip(columns, problems):
+            try:
+                row.append(f"{rmse(of_peer(peer, q, k, v), right):.2e}")
+            except Exception as error:  # whatever a peer raises
+                kind = "" if isinstance(error, Unsupported) else f"{type(error).__name__}: "
+                failures.setdefault(f"{kind}{first_line(error)}", []).append(label)
+                row.append("–")
+        print(f"| {peer.label} | " + " | ".join(row) + " |", flush=True)
+        notes.append(f"{peer.label}: {peer.version()}, {peer.scaling}")
+        notes += [f"{peer.label}, {', '.join(labels)}: {text}" for text, labels in failures.items()]
+    if notes:
+        print("\n" + "\n".join(f"- {note}" for note in notes), flush=True)
     return 0 if all(math.isfinite(one) for row in rows.values() for one in row) else 1
 
 

@@ -9,9 +9,10 @@
     engine_suites: rows of vLLM's benchmark
     grid, backward_suites: rows of training                by_autograd gradients of what torch differentiates
     sparse_suites: rows of sparse masks                    ours_sparse these as texts and block masks of ours
+    fp8_suites: rows of fp8                                fp8_peers   cuDNN's graphs of fp8, SageAttention
 
 Each contender is a `contender.Contender`: ours, torch_peers, flash_attention_peers, flashinfer_peers, whose blocks are
-in flashinfer_sparse. PyTorch is imported when it is called for, so that lists, tables and charts do without it. A
+in flashinfer_sparse, and fp8_peers. PyTorch is imported when it is called for, so that lists, tables and charts do without it. A
 problem is a `Cell` or `Requests`; both have name, unit, speed, flops, bytes, floor_us and output_shape, all that
 records, report and chart ask for.
 """

@@ -29,13 +29,15 @@ class Runner:
     (q, k_cache, v_cache), for a Merge o, for gradients and steps of training (dq, dk, dv); `context` is entered around
     calls, outside of what is timed; `detail` is what the contender chose for the problem; `keeps` is held for as long
     as the Runner is. `coarser`: how many times as large the roundings of q and P are as those of bf16, where a
-    contender computes in another type; its result may be as much further off."""
+    contender computes in another type; its result may be as much further off. `compared()`: what is checked, where
+    that is not what `call()` returns: o without a scale that it has."""
 
     call: Callable
     context: Callable = contextlib.nullcontext
     detail: dict = field(default_factory=dict)
     keeps: object = None
     coarser: int = 1
+    compared: Callable | None = None
 
 
 class Contender:
@@ -43,19 +45,24 @@ class Contender:
 
     name: what --peers takes; label: what tables and charts show; color: of its bars; left_out: suites that it is
     measured in only when --peers names it, with the reason; kv_dtypes: of keys in problems of serving that it reads;
-    reads_values_in_keys: whether it reads values that are columns of keys, once.
+    reads_values_in_keys: whether it reads values that are columns of keys, once; scaling: how make_quantized does it.
 
     make(cell, inputs), make_fp8(cell, inputs), make_sparse(cell, inputs), differentiate(cell, inputs),
     train(cell, inputs), serve(requests, inputs), append(problem, inputs) and merge(problem, inputs) prepare dense
     problems, those of fp8 and of sparse masks, gradients, forward and gradients in one call, problems of serving, and
     those of operations beside attention: a Runner, with everything done that is no part of a call. They raise
     Unsupported. A contender without one of them takes no part in such problems.
+
+    make_quantized(cell, inputs), of those that have it, prepares a problem of fp8 from inputs of 16 bits, with the
+    scales that its own users would give it: what bench/fp8_accuracy.py measures.
     """
 
     name = label = color = ""
     left_out = {}
     kv_dtypes = ("bf16",)
     reads_values_in_keys = False
+    scaling = ""
+    make_quantized = None
 
     def absent(self):
         """The reason why it cannot run on this machine, one line, or None. Needs no GPU."""

@@ -2,12 +2,13 @@
 
 from .flash_attention_peers import FlashAttention3, FlashAttention4, VllmFlashAttention3
 from .flashinfer_peers import BatchAttention, FlashInfer, Pod, Xqa
+from .fp8_peers import SageAttention
 from .ours import AlongSequence, Bf16Cache, BlockMasks, BuiltIn, JitAttention, KnownScores, TwoCalls
 from .torch_peers import CuDnn, FlashAttention2, Flex
 
 CONTENDERS = (JitAttention, TwoCalls, AlongSequence, Bf16Cache, BuiltIn, BlockMasks, KnownScores, CuDnn,
               FlashAttention3, VllmFlashAttention3, FlashAttention4, FlashAttention2, FlashInfer, BatchAttention, Pod, Xqa,
-              Flex)
+              Flex, SageAttention)
 NAMES = tuple(one.name for one in CONTENDERS)
 COLORS = {one.name: one.color for one in CONTENDERS}
 

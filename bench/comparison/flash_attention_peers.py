@@ -8,7 +8,7 @@ import pathlib
 
 from .by_autograd import ByAutograd, Forward
 from .contender import Contender, Runner, Unsupported, first_line, import_failure, missing, package_version
-from .fp8_suites import COARSER, as_fp8
+from .fp8_suites import COARSER, as_fp8, quantized
 from .sparse_suites import LEFT_WINDOWS
 from .timing import fastest, made_beforehand
 
@@ -59,6 +59,7 @@ class FlashAttention3(Contender):
     modules = ("flash_attn_interface", "fa3_fwd_interface")
     packages = ("flash_attn_3", "fa3_fwd", "flash-attn-3")
     splits = (0, 1, 2, 4, 8, 16, 32)  # of the keys, in decoding; 0: its own choice
+    scaling = "a scale for each batch entry and KV head"
     lse = dict(return_attn_probs=True)  # the argument that asks for the LSE
     MASKS = ("none", "causal", *LEFT_WINDOWS, "document", "causal_document")
 
@@ -93,14 +94,22 @@ class FlashAttention3(Contender):
         return self.make(cell, inputs)
 
     def make_fp8(self, cell, inputs):
+        return Runner(self.attend_fp8(cell, *as_fp8(inputs)), coarser=COARSER)
+
+    def make_quantized(self, cell, inputs):
+        made = {name: quantized(getattr(inputs, name), cell.heads_kv) for name in "qkv"}
+        descales = {f"{name}_descale": scales for name, (_, scales) in made.items()}
+        return Runner(self.attend_fp8(cell, *(tensor for tensor, _ in made.values()), **descales))
+
+    def attend_fp8(self, cell, q, k, v, **descales):
+        """A call with q, k and v of fp8."""
         function, options = importlib.import_module(self.module()).flash_attn_func, self.options(cell)
-        q, k, v = as_fp8(inputs)
 
         def call():
-            out = function(q, k, v, **options)
+            out = function(q, k, v, **options, **descales)
             return out[0] if isinstance(out, tuple) else out
 
-        return Runner(call, coarser=COARSER)
+        return call
 
     def make(self, cell, inputs):
         options = self.options(cell)
@@ -193,7 +202,7 @@ class FlashAttention4(ByAutograd, FlashAttention3):
     packages = ("flash-attn-4",)
     splits = (1,)  # it has no others on Hopper
     lse = dict(return_lse=True)
-    make_fp8 = None  # its fp8 is for later GPUs
+    make_fp8 = make_quantized = None  # its fp8 is for later GPUs
     left_out = {suite: "it does not split the keys on Hopper, and compiles for long" for suite in
                 ("decode", "paged", "mixed", "engine-shapes")}
 

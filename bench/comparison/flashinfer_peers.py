@@ -1,11 +1,13 @@
 """Peers of the package FlashInfer: its wrappers, BatchAttention, POD-Attention and XQA. plan(), which engines call once
 for all layers of a model, is called beforehand and is not timed."""
 
+import dataclasses
 from dataclasses import dataclass
 
 from .contender import Contender, Runner, Unsupported, import_failure, missing, package_version
 from .flashinfer_operations import FlashInferOperations
 from .flashinfer_sparse import of_blocks
+from .fp8_suites import COARSER, as_fp8, quantized
 from .serving_inputs import FP8_SCALE
 from .sparse_suites import LEFT_WINDOWS, SPARSE_MASKS
 from .timing import fastest
@@ -99,6 +101,8 @@ class FlashInfer(FlashInferOperations, _OfFlashInfer):
     name, label, color = "flashinfer", "FlashInfer", "#a05a9c"
     kv_dtypes = ("bf16", "fp8_e4m3")
     reads_values_in_keys = True
+    scaling = "a scale for each head of q and each KV head"
+    left_out = dict(fp8="it compiles for minutes for each head_dim")
     HEAD_DIMS = (*_OfFlashInfer.HEAD_DIMS, (192, 128))
 
     def make_sparse(self, cell, inputs):
@@ -130,6 +134,38 @@ class FlashInfer(FlashInferOperations, _OfFlashInfer):
         elif cell.score == "alibi":
             options["pos_encoding_mode"] = "ALIBI"
         return self.prefill(q, k, v, offsets_q, offsets_kv, cell, options)
+
+    def make_fp8(self, cell, inputs):
+        import torch
+
+        ones = [torch.ones(heads, device=inputs.q.device) for heads in (cell.heads_q, cell.heads_kv, cell.heads_kv)]
+        return dataclasses.replace(self.prefill_fp8(cell, as_fp8(inputs), ones), coarser=COARSER)
+
+    def make_quantized(self, cell, inputs):
+        if cell.batch != 1:
+            raise Unsupported("its scales of heads are those of all batch entries")
+        made = [quantized(t, t.shape[2]) for t in (inputs.q, inputs.k, inputs.v)]
+        return self.prefill_fp8(cell, [tensor for tensor, _ in made], [scales[0] for _, scales in made])
+
+    def prefill_fp8(self, cell, tensors, scales):
+        """A Runner of its build of FlashAttention-3's fp8: q, k and v of e4m3 as the cell's, o of bf16."""
+        import flashinfer
+        import torch
+
+        if cell.head_dim != cell.head_dim_v or (cell.head_dim, cell.head_dim) not in self.HEAD_DIMS:
+            raise Unsupported(f"no head_dim {cell.head_dim}/{cell.head_dim_v}")
+        if cell.mask not in ("none", "causal"):
+            raise Unsupported(f"no {cell.mask} mask")
+        q, k, v = (t.flatten(0, 1) for t in tensors)
+        steps = torch.arange(cell.batch + 1, device=q.device, dtype=torch.int32)
+        wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(workspace(q.device), "NHD", backend="fa3")
+        wrapper.plan(steps * cell.seqlen_q, steps * cell.seqlen_kv, cell.heads_q, cell.heads_kv, cell.head_dim,
+                     cell.head_dim_v, causal=cell.mask == "causal", q_data_type=q.dtype, kv_data_type=k.dtype,
+                     o_data_type=torch.bfloat16)
+        call = lambda: wrapper.run(q, k, v, *scales).view(cell.output_shape())
+        call()
+        return Runner(call, detail=dict(call="BatchPrefillWithRaggedKVCacheWrapper", backend="fa3",
+                                        plan="made beforehand"))
 
     def prefill(self, q, k, v, offsets_q, offsets_kv, problem, options):
         """A Runner of sequences laid end to end."""

@@ -9,6 +9,7 @@ from .inputs import make_inputs
 SEQLENS = (1024, 4096, 8192, 16384)
 #: P has 3 bits behind the point, where bf16 has 8: roundings are so many times as large.
 COARSER = 32
+E4M3_MAX = 448
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,22 @@ def as_fp8(inputs):
     import torch
 
     return tuple(tensor.to(torch.float8_e4m3fn) for tensor in (inputs.q, inputs.k, inputs.v))
+
+
+def quantized(x, heads=None):
+    """(x in e4m3, its scales in fp32): of shape (1), or (batch, heads) where so many heads, which consecutive ones of x
+    share, have scales of their own. A scale is the largest magnitude over E4M3_MAX."""
+    import torch
+
+    values = x.float()
+    if heads is None:
+        scales = values.abs().amax().div(E4M3_MAX).clamp_min(2.0 ** -100).view(1)
+        each = scales
+    else:
+        largest = values.abs().unflatten(2, (heads, -1)).amax((1, 3, 4))
+        scales = largest.div(E4M3_MAX).clamp_min(2.0 ** -100)
+        each = scales.repeat_interleave(x.shape[2] // heads, 1)[:, None, :, None]
+    return (values / each).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn), scales
 
 
 def along_sequence(v):

@@ -7,6 +7,7 @@ import warnings
 from .by_autograd import ByAutograd, Forward
 from .contender import Contender, Runner, Unsupported, missing
 from .flashinfer_peers import pages_of, planned_decode
+from .fp8_peers import CuDnnFp8
 from .sparse_suites import LEFT_WINDOWS
 from .timing import made_beforehand
 
@@ -85,7 +86,7 @@ class _ScaledDotProductAttention(ByAutograd, Contender):
             raise Unsupported(f"no {cell.score}")
 
 
-class CuDnn(_ScaledDotProductAttention):
+class CuDnn(CuDnnFp8, _ScaledDotProductAttention):
     name, label, color = "cudnn", "cuDNN", "#3d8a3d"
     backend, words = "CUDNN_ATTENTION", "cudnn"
 

@@ -47,8 +47,9 @@ struct ForwardWgmma {
   Rescale rescale = Rescale::lazy;  ///< when the output is rescaled to a new row maximum
   int blocks_per_sm = 1;            ///< that must fit on a multiprocessor: caps the registers
   Requests requests =
-      Requests::all;      ///< that it computes: all, or in a call of two kernels those of many queries
-  int promote_every = 0;  ///< tiles of keys after which sums of fp8 products move to floats; 0: they do not
+      Requests::all;        ///< that it computes: all, or in a call of two kernels those of many queries
+  int promote_every = 0;    ///< tiles of keys after which sums of fp8 products move to floats; 0: they do not
+  bool descending = false;  ///< tiles of keys go from the last one to the first
   int stages_stored = 0;  ///< buffers for tiles of keys of 8 bits as they are stored, and as many for values
   int converter_warps = 0;  ///< that widen these: 2 of the loaders', or 4 of a warpgroup of their own
 

@@ -79,6 +79,7 @@ class Consumer {
     wgmma_wait_group<0>();
     scores_.finish_first(queries_, keys_);
     scores_.pack();
+    if constexpr (Config::descending) keys_.skip_v();
     while (true) {
       while (!keys_.is_last()) {
         keys_.take();
@@ -122,6 +123,7 @@ class Consumer {
         output_.scale_rows(correction);
       }
       scores_.pack();
+      if constexpr (Config::descending) keys_.skip_v();
       keys_.wait_for_v();
       scores_.multiply_values(output_.tile(), keys_, keys_.is_lower());
       finish_output();
@@ -136,6 +138,7 @@ class Consumer {
   __device__ __forceinline__ bool take_work() {
     if (!queries_.take()) return false;
     keys_.take();
+    keys_.skip_first_k(scores_.turns());
     return true;
   }
 

@@ -82,16 +82,21 @@ class ConsumerKeys {
     v_.advance();
   }
 
+  /// Before the first tile of keys that it sees, in descending order: the same as skip_k() behind the last one.
+  __device__ __forceinline__ void skip_first_k(const WarpgroupTurns<Traits>& turns) {
+    if constexpr (!Config::descending || Traits::most_skipped == 0) return;
+    while ((flags_ & key_note_unseen << consumer_) != 0) {
+      skip(turns);
+      take();
+    }
+  }
   /// Behind the last tile of keys: what others see takes no more than the turns. Values are released later,
   /// behind those that are still to be multiplied with.
   __device__ __forceinline__ void skip_k(const WarpgroupTurns<Traits>& turns) {
-    if constexpr (Traits::most_skipped == 0) return;
+    if constexpr (Config::descending || Traits::most_skipped == 0) return;
     while ((flags_ & key_note_end) == 0) {
       take();
-      turns.wait();
-      turns.pass();
-      release_k();
-      ++skipped_;
+      skip(turns);
     }
   }
   __device__ __forceinline__ void skip_v() {
@@ -103,6 +108,12 @@ class ConsumerKeys {
   }
 
  private:
+  __device__ __forceinline__ void skip(const WarpgroupTurns<Traits>& turns) {
+    turns.wait();
+    turns.pass();
+    release_k();
+    ++skipped_;
+  }
   __device__ __forceinline__ unsigned note() const { return key_note<Config>(smem_, k_.stage()); }
 
   const unsigned smem_;

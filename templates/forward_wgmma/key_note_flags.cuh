@@ -18,7 +18,11 @@ __device__ __forceinline__ int key_note_flags(const typename Config::Mask& mask,
   int flags = tiles.has(1) ? 0 : key_note_all_last;
   if (!tiles.is_partial()) return flags;
   flags |= key_note_partial;
-  const bool may_skip = range_end - tiles.key(1) <= Traits::most_skipped * Config::tile_kv;
+  constexpr bool descending = Config::descending;
+  // Of this tile in descending order, and of what comes behind it else: few are left to the end of the keys.
+  const bool may_skip = range_end - tiles.key(descending ? 0 : 1) <= Traits::most_skipped * Config::tile_kv &&
+                        (!descending || tiles.has(1));
+  int skipping = 0;
 #pragma unroll 1
   for (int consumer = 0; Traits::has_lower_tiles && consumer < Traits::consumers; ++consumer) {
     const int begin = q_begin + consumer * rows_per_warpgroup;
@@ -28,9 +32,13 @@ __device__ __forceinline__ int key_note_flags(const typename Config::Mask& mask,
                           minimum(tiles.key(0) + Config::tile_kv, seqlen_kv)};
     if (!has_rows || upper.k_begin >= upper.k_end || mask.classify(upper) == TileClass::empty)
       flags |= key_note_lower << consumer;
-    if (may_skip && (!has_rows || mask.key_range(begin, end).end <= tiles.key(1)))
-      flags |= key_note_last << consumer;
+    if (may_skip && (!has_rows || mask.key_range(begin, end).end <= tiles.key(descending ? 0 : 1))) {
+      flags |= (descending ? key_note_unseen : key_note_last) << consumer;
+      ++skipping;
+    }
   }
+  // Somebody looks at each tile.
+  if (descending && skipping == Traits::consumers) flags &= ~(7 * key_note_unseen);
   return flags;
 }
 

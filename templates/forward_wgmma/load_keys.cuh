@@ -119,7 +119,8 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
     const RememberedMask<Mask, KeyWordRanges<Config>> remembered{mask, memory, word_ranges, own.batch};
     const ScoreTile queries{own.q_begin, minimum(own.q_begin + Config::tile_q, seqlen_q), 0, 0};
     const KeyRange range = remembered.key_range(queries.q_begin, queries.q_end);
-    KvTiles<decltype(remembered), Config::tile_kv, 1> tiles(remembered, queries, range, seqlen_kv);
+    KvTiles<decltype(remembered), Config::tile_kv, 1, Config::descending> tiles(remembered, queries, range,
+                                                                                seqlen_kv);
     bool has_next = false;
     do {
       const int k_begin = tiles.key(0);
@@ -131,7 +132,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
       } else {
         note_no_keys(key_note_none);
       }
-      const bool asks = !has_next && (!tiles.has(1) || range.end - k_begin <= asked_ahead * Config::tile_kv);
+      const bool asks = !has_next && (!tiles.has(1) || tiles.keys_left() <= asked_ahead * Config::tile_kv);
       if (asks) work.ask();
       load_v();  // the answer comes while values wait for room
       if (asks) work.answer();

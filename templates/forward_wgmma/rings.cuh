@@ -113,6 +113,8 @@ inline constexpr int key_note_lower = 64;
 inline constexpr int key_note_no_more = 512;
 /// The bits of its scores lie beside it.
 inline constexpr int key_note_known = 1024;
+/// Consumer 0 sees nothing of this tile, which is one of the first ones in descending order; those of others follow.
+inline constexpr int key_note_unseen = 2048;
 /// No flags: nobody has read the note.
 inline constexpr int key_flags_unknown = -1;
 /// The last tile for everyone.

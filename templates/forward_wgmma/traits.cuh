@@ -98,8 +98,8 @@ struct KernelTraits {
   static constexpr bool has_lower_tiles =
       has_row_range<TileMask<Config>> && !keeps_every_score<TileMask<Config>>;
 
-  /// So many of the last tiles a consumer can leave to the others: it still holds the values before them, and
-  /// the loader needs a stage to go on.
+  /// So many of the last tiles, or in descending order of the first ones, a consumer can leave to the others: it still
+  /// holds the values before them, and the loader needs a stage to go on.
   static constexpr int most_skipped =
       has_lower_tiles && Config::tile_kv < Config::tile_q ? Config::stages_v - 1 : 0;
 

@@ -1,5 +1,5 @@
-// The key tiles that one block of queries visits: those that the mask does not drop, in ascending order, with
-// a look-ahead for the loads.
+// The key tiles that one block of queries visits: those that the mask does not drop, in ascending or descending order,
+// with a look-ahead for the loads.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -10,17 +10,21 @@ namespace jit {
 
 /// `depth` is how many tiles the loads run ahead of the multiplications. Tile i of the look-ahead is i steps
 /// in front.
-template <class Mask, int tile_kv, int depth>
+template <class Mask, int tile_kv, int depth, bool descending = false>
 class KvTiles {
+  static_assert(!descending || !(finds_tiles<Mask> || has_next<Mask>), "such masks know the next keys alone");
+  static constexpr int step = descending ? -1 : 1;
+
  public:
   /// `queries` gives the rows of the block; its keys are ignored. `share` is the block's share of the keys: the
   /// mask's key_range of these queries, outside of which they see none, or a part of it that begins and ends
   /// between two tiles.
   __device__ __forceinline__ KvTiles(const Mask& mask, const ScoreTile& queries, const KeyRange& share,
                                      int seqlen_kv)
-      : mask_(mask), queries_(queries), seqlen_kv_(seqlen_kv) {
+      : mask_(mask), queries_(queries), share_(share), seqlen_kv_(seqlen_kv) {
+    begin_ = share.begin / tile_kv;
     end_ = (share.end + tile_kv - 1) / tile_kv;
-    int next = share.begin / tile_kv;
+    int next = descending ? end_ - 1 : begin_;
     if constexpr (finds_tiles<Mask>) {  // of long code, which is worth no copy for each
       index_[depth] = next - 1;
 #pragma unroll 1
@@ -28,19 +32,23 @@ class KvTiles {
     } else {
 #pragma unroll
       for (int i = 0; i <= depth; ++i) {
-        next = find(i, next) + 1;
+        next = find(i, next) + step;
       }
     }
   }
 
   /// First key of the tile `ahead` steps in front; meaningless unless `has(ahead)`.
   __device__ __forceinline__ int key(int ahead) const { return index_[ahead] * tile_kv; }
-  __device__ __forceinline__ bool has(int ahead) const { return index_[ahead] < end_; }
+  __device__ __forceinline__ bool has(int ahead) const { return is_in_share(index_[ahead]); }
+  /// Keys of the share from this tile on, some of which may be dropped.
+  __device__ __forceinline__ int keys_left() const {
+    return descending ? key(0) + tile_kv - share_.begin : share_.end - key(0);
+  }
   /// Whether some score of the tile must be dropped, by the mask or because the keys end.
   __device__ __forceinline__ bool is_partial(int ahead = 0) const { return partial_[ahead]; }
 
   __device__ __forceinline__ void advance() {
-    const int next = index_[depth] + 1;
+    const int next = index_[depth] + step;
 #pragma unroll
     for (int i = 0; i < depth; ++i) {
       index_[i] = index_[i + 1];
@@ -50,6 +58,10 @@ class KvTiles {
   }
 
  private:
+  __device__ __forceinline__ bool is_in_share(int index) const {
+    return descending ? index >= begin_ : index < end_;
+  }
+
   // Puts the first tile from `index` on that is not empty at place `ahead` and returns its index.
   __device__ __forceinline__ int find(int ahead, int index) {
     TileClass kind = TileClass::empty;
@@ -59,7 +71,7 @@ class KvTiles {
       index = seen.k_begin / tile_kv;
       kind = seen.is_full ? TileClass::full : TileClass::partial;
     }
-    for (; !finds_tiles<Mask> && index < end_; ++index) {
+    for (; !finds_tiles<Mask> && is_in_share(index); index += step) {
       ScoreTile tile = queries_;
       if constexpr (has_next<Mask>) {
         index = next_key(mask_, tile.q_begin, tile.q_end, index * tile_kv) / tile_kv;
@@ -77,7 +89,9 @@ class KvTiles {
 
   const Mask& mask_;
   ScoreTile queries_;
+  KeyRange share_;
   int seqlen_kv_;
+  int begin_;
   int end_;
   int index_[depth + 1];
   bool partial_[depth + 1];

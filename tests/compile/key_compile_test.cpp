@@ -76,7 +76,7 @@ TEST(Key, EveryInputChangesIt) {
     for (const ConfigField<Config>& field : Family<Config>::fields()) {
       Config config = base;
       field.set(config, field.sample);
-      const bool is_of_fp8 = field.name == "promote_every";
+      const bool is_of_fp8 = field.name == "promote_every" || field.name == "descending";
       const bool is_of_cache = field.name == "stages_stored" || field.name == "converter_warps";
       if constexpr (std::is_same_v<Config, ForwardWgmma>) {
         config.direct_o |= is_of_fp8;

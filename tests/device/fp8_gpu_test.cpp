@@ -5,6 +5,7 @@
 #include <jit/float16.h>
 #include <jit/tuning.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -95,6 +96,38 @@ TEST_F(Fp8Test, MasksScoresAndLengths) {
   add({}, {}, 1, 1);
   add({}, {}, 5, 0);
   expect_some_right(cases, 3);
+}
+
+// Tiles of keys from the last one to the first: the first ones show some queries nothing, or are cut off.
+TEST_F(Fp8Test, KeysFromTheLastOneToTheFirst) {
+  std::vector<KernelCase> cases;
+  const auto add = [&](const Mask& mask, const Score& score, int seqlen_q, int seqlen_kv,
+                       const char* config) {
+    AttentionCase problem = fp8_case(DType::fp8_e4m3, 32, seqlen_q, seqlen_kv);
+    problem.spec.gqa_ratio = 2;
+    problem.spec.mask = mask;
+    problem.spec.score = score;
+    problem.with_lse = true;
+    problem.spec.descale_per =
+        std::array{ScaleKind::head, ScaleKind::token, ScaleKind::block}[cases.size() % 3];
+    cases.push_back({problem, config_of(std::string(config) + " descending=true")});
+  };
+  const char* const two =
+      "tile_q=128 tile_kv=32 stages_q=2 stages_k=2 stages_v=3 separate_o=true order=ping_pong";
+  const char* const in_sequence =
+      "tile_q=128 tile_kv=64 stages_v=2 direct_o=true overlap=false promote_every=1";
+  add(mask::causal(), {}, 150, 150, two);
+  add(mask::causal(), score::softcap(3), 140, 90, in_sequence);  // rows without a key
+  add(mask::causal(), {}, 70, 300, small);
+  add(mask::sliding_window(40, 0), score::alibi(), 290, 330, two);
+  add(mask::sliding_window(40, 10), {}, 200, 260, in_sequence);
+  add(mask::causal() || mask::prefix(70), {}, 200, 200,
+      "tile_q=192 tile_kv=32 stages_v=2 direct_o=true rescale=always");
+  add({}, score::alibi(), 40, 260, small);
+  add({}, {}, 130, 201, "tile_q=128 tile_kv=160 stages_q=2 stages_v=2 separate_o=true persistent=false");
+  add({}, {}, 1, 1, two);
+  add(mask::causal(), {}, 5, 0, small);
+  expect_some_right(cases, 4);
 }
 
 // A scale for each query and each key, of tiles that are whole and others, of one consumer and two.

@@ -42,6 +42,7 @@ struct Config : WgmmaProducts {
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
   static constexpr Requests requests = Requests::all;  // that it computes, by the number of their queries
   static constexpr int promote_every = 0;  // tiles of keys after which sums of fp8 products move to floats; 0: they do not
+  static constexpr bool descending = false;  // tiles of keys go from the last one to the first, with fp8
   static constexpr int stages_stored = 0;  // buffers for tiles of keys of 8 bits as they are stored, and as many for values
   static constexpr int converter_warps = 0;  // warps that widen these: 2 of the loaders', or 4 of a warpgroup of their own
   static constexpr int loader_registers = 32;  // per thread, once shared out; 0: as launched

@@ -18,6 +18,9 @@ from comparison.contender import Contender, Runner, Unsupported  # noqa: E402
 from comparison.contenders import all_contenders  # noqa: E402
 from comparison.ours import AlongSequence, JitAttention  # noqa: E402
 from comparison.flash_attention_peers import FlashAttention3, FlashAttention4  # noqa: E402
+from comparison.flashinfer_peers import FlashInfer  # noqa: E402
+from comparison.fp8_peers import SageAttention  # noqa: E402
+from comparison.torch_peers import CuDnn  # noqa: E402
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
@@ -162,6 +165,229 @@ def test_numbers_of_fp8_and_who_multiplies_them(monkeypatch, mask):
     assert along.stride(1) == 1 and all(along.stride(i) % 16 == 0 for i in (0, 2, 3))
     rows, width = 2 * 9 * 4, 8
     assert cell.bytes() == rows * width * (3 + 2) and cell.flops() == small(mask=mask).flops()
+
+
+def fp8_cell(**fields):
+    return cells.backward_of(small(**fields), "fp8", fp8_suites.Fp8Cell)
+
+
+def widened(tensor, scales):
+    """What numbers of e4m3 stand for, in fp32."""
+    if scales.dim() == 1:
+        return tensor.float() * scales
+    return tensor.float() * scales.repeat_interleave(tensor.shape[2] // scales.shape[1], 1)[:, None, :, None]
+
+
+@needs_torch
+@pytest.mark.parametrize("heads", [None, 2, 4])
+def test_scales_of_tensors_and_of_heads(heads):
+    import torch
+
+    x = torch.randn(2, 9, 4, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
+    x[1, :, :2] *= 100
+    x[0, :, 2:] = 0
+    tensor, scales = fp8_suites.quantized(x, heads)
+    assert tensor.dtype == torch.float8_e4m3fn and scales.shape == ((1,) if heads is None else (2, heads))
+    assert (widened(tensor, scales) - x.float()).abs().max() <= x.float().abs().max() / 16
+    if heads is not None:
+        assert (tensor[1].float().abs().amax((0, 2)) == 448).any() and scales.min() > 0
+        small_heads = widened(tensor, scales)[0, :, :2] - x[0, :, :2].float()
+        assert small_heads.abs().max() <= x[0, :, :2].float().abs().max() / 16
+
+
+@needs_torch
+def test_flash_attention_3_is_given_scales_of_kv_heads(monkeypatch):
+    import torch
+
+    called = fake_flash_attention(monkeypatch, "fa3_fwd_interface")
+    monkeypatch.setattr(FlashAttention3, "module", lambda self: "fa3_fwd_interface")
+    cell = fp8_cell(heads_kv=2, mask="causal")
+    inputs = measure.make_inputs(cell, "cpu", 0)
+    o = FlashAttention3().make_quantized(cell, inputs).call()
+    (name, arrays, options), = called
+    assert (name, arrays, o.dtype) == ("func", 3, torch.float8_e4m3fn) and options.pop("causal")
+    assert sorted(options) == ["k_descale", "q_descale", "v_descale"]
+    assert all(one.shape == (2, 2) and one.dtype == torch.float32 for one in options.values())
+    assert (widened(o, options["q_descale"]) - inputs.q.float()).abs().max() < 0.2
+    assert FlashAttention4().make_quantized is None and JitAttention().make_quantized is None
+
+
+@needs_torch
+def test_flashinfer_is_given_scales_of_all_heads(monkeypatch):
+    import torch
+
+    class Wrapper:
+        def __init__(self, workspace, layout, backend):
+            assert (layout, backend) == ("NHD", "fa3")
+
+        def plan(self, *arguments, **options):
+            planned.append((arguments, options))
+
+        def run(self, q, k, v, *scales):
+            ran.append(scales)
+            return q.bfloat16()
+
+    planned, ran = [], []
+    fake = types.ModuleType("flashinfer")
+    fake.BatchPrefillWithRaggedKVCacheWrapper = Wrapper
+    monkeypatch.setitem(sys.modules, "flashinfer", fake)
+    monkeypatch.setattr("comparison.flashinfer_peers.WORKSPACE_BYTES", 16)
+    monkeypatch.setattr(FlashInfer, "HEAD_DIMS", ((8, 8),))
+    one = cells.cell("test", "small", 1, 9, 4, 8, heads_kv=2, mask="causal")
+    cell = cells.backward_of(one, "fp8", fp8_suites.Fp8Cell)
+    inputs = measure.KINDS_OF_INPUTS[type(cell)](cell, "cpu", 0)
+    runner = FlashInfer().make_fp8(cell, inputs)
+    assert runner.coarser == 32 and torch.equal(runner.call(), inputs.q)
+    assert [tuple(one.tolist()) for one in ran[-1]] == [(1,) * 4, (1,) * 2, (1,) * 2]
+    assert planned[-1][0][2:] == (4, 2, 8, 8) and planned[-1][1]["o_data_type"] == torch.bfloat16
+    assert planned[-1][1]["q_data_type"] == torch.float8_e4m3fn and planned[-1][1]["causal"]
+    FlashInfer().make_quantized(cell, inputs)
+    assert [one.shape for one in ran[-1]] == [(4,), (2,), (2,)] and (ran[-1][0] != 1).any()
+    assert "fp8" in FlashInfer.left_out
+    with pytest.raises(Unsupported, match="all batch entries"):
+        FlashInfer().make_quantized(fp8_cell(), inputs)
+
+
+@needs_torch
+def test_sage_attention_is_given_16_bits_of_its_own(monkeypatch):
+    import torch
+
+    called = []
+
+    def sageattn(q, k, v, **options):
+        called.append(options)
+        k -= k.mean(1, keepdim=True)  # as it does
+        return q.clone()
+
+    fake = types.ModuleType("sageattention")
+    fake.sageattn = sageattn
+    monkeypatch.setitem(sys.modules, "sageattention", fake)
+    cell = cells.backward_of(cells.cell("test", "small", 2, 64, 4, 64, mask="causal"), "fp8", fp8_suites.Fp8Cell)
+    inputs = measure.KINDS_OF_INPUTS[type(cell)](cell, "cpu", 0)
+    before = inputs.k.clone()
+    runner = SageAttention().preparing(cell)(cell, inputs)
+    assert runner.call().dtype == torch.bfloat16 and torch.equal(inputs.k, before) and runner.coarser == 32
+    assert called[-1] == dict(tensor_layout="NHD", is_causal=True)
+    for refused, reason in ((fp8_cell(), "no head_dim 8/8"), (fp8_cell(mask="window"), "no window mask"),
+                            (fp8_cell(mask="causal", seqlen_kv=12), "as many queries as keys")):
+        with pytest.raises(Unsupported, match=reason):
+            SageAttention().make_fp8(refused, inputs)
+    ragged = cells.backward_of(cells.cell("test", "small", 1, 65, 4, 64), "fp8", fp8_suites.Fp8Cell)
+    with pytest.raises(Unsupported, match="behind the last one"):
+        SageAttention().make_fp8(ragged, inputs)
+    assert SageAttention().preparing(small()) is None
+
+
+class FakeCuDnn(types.ModuleType):
+    """A package in the place of cuDNN's frontend, whose graphs of sdpa_fp8 compute in fp32 and round as cuDNN does."""
+
+    class Tensor:
+        def __getattr__(self, name):
+            return lambda value: self
+
+    class cudnnGraphNotSupportedError(Exception):
+        pass
+
+    class Types:
+        FLOAT, FP8_E4M3, BFLOAT16 = "float", "e4m3", "bf16"
+
+    data_type, heur_mode, refuses = Types, types.SimpleNamespace(A="A", FALLBACK="fallback"), False
+
+    def __init__(self):
+        super().__init__("cudnn")
+        self.seen, self.streams = [], []
+
+    def create_handle(self):
+        return "handle"
+
+    def set_stream(self, handle, stream):
+        self.streams.append((handle, stream))
+
+    def pygraph(self, **options):
+        return FakeCuDnn.Graph(self)
+
+    class Graph:
+        def __init__(self, module):
+            self.module, self.names = module, {}
+
+        def tensor(self, name, dim, stride, data_type):
+            made = FakeCuDnn.Tensor()
+            self.names[made] = name
+            self.module.seen.append((name, tuple(dim), tuple(stride), data_type))
+            return made
+
+        def sdpa_fp8(self, **arguments):
+            self.arguments, self.made = arguments, [FakeCuDnn.Tensor() for _ in range(4)]
+            return self.made
+
+        def validate(self):
+            if self.module.refuses:
+                raise FakeCuDnn.cudnnGraphNotSupportedError("no engine for this graph\nand more")
+
+        build_operation_graph = check_support = build_plans = validate
+        create_execution_plans = lambda self, modes: None
+        get_workspace_size = lambda self: 0
+
+        def execute(self, tensors, workspace, handle):
+            import torch
+
+            assert handle == "handle" and workspace.numel() == 1
+            given = {self.names[key]: tensor.float() for key, tensor in tensors.items() if key in self.names}
+            q, k, v = (given[name] * given[f"descale_{name}"] for name in "qkv")
+            scores = q @ k.transpose(2, 3) * self.arguments["attn_scale"]
+            if self.arguments["use_causal_mask"]:
+                scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -math.inf)
+            weights = (scores - scores.amax(-1, keepdim=True)).exp()
+            rounded = (weights * given["scale_s"]).to(torch.float8_e4m3fn).float() * given["descale_s"]
+            o = rounded @ v / weights.sum(-1, keepdim=True)
+            tensors[self.made[0]].copy_((o * given["scale_o"]).to(tensors[self.made[0]].dtype))
+            tensors[self.made[2]].copy_(weights.amax())
+            tensors[self.made[3]].copy_(o.abs().amax())
+
+
+@needs_torch
+@pytest.mark.parametrize("mask, capability", [("none", 9), ("causal", 9), ("causal", 10)])
+def test_cudnn_computes_fp8_by_graphs(monkeypatch, mask, capability):
+    import torch
+
+    fake = FakeCuDnn()
+    monkeypatch.setitem(sys.modules, "cudnn", fake)
+    fake.__spec__ = types.SimpleNamespace()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (capability, 0))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: types.SimpleNamespace(cuda_stream=7))
+    cell = fp8_cell(mask=mask)
+    inputs = measure.KINDS_OF_INPUTS[type(cell)](cell, "cpu", 0)
+    reference_of = reference.Reference(cell, inputs)
+    runner, fields = measure.prepare(cell, inputs, reference_of, CuDnn())
+    assert runner is not None, fields["reason"]
+    own = torch.float8_e4m3fn if capability == 9 else torch.bfloat16
+    assert runner.call().dtype == own and fields["detail"]["o"] == str(own).removeprefix("torch.")
+    assert (runner.compared() - reference_of.output).norm() < 0.06 * reference_of.output.norm()
+    assert fake.streams[-1] == ("handle", 7)
+    shapes = {name: (dim, stride) for name, dim, stride, _ in fake.seen}
+    assert shapes["q"] == ((2, 4, 9, 8), (9 * 4 * 8, 8, 4 * 8, 1)) and shapes["scale_o"][0] == (1, 1, 1, 1)
+
+    wide = measure.make_inputs(cell, "cpu", 1)
+    wide.q *= 50
+    wide.k /= 50
+    o = CuDnn().make_quantized(cell, wide).call()
+    right = reference.Reference(cell, wide).output
+    assert o.dtype == torch.float32 and (o - right).norm() < 0.1 * right.norm()
+    fake.refuses = True
+    with pytest.raises(Unsupported, match="^no engine for this graph$"):
+        CuDnn().make_fp8(cell, inputs)
+    with pytest.raises(Unsupported, match="top-left"):
+        CuDnn().make_fp8(fp8_cell(mask="causal", seqlen_kv=12), inputs)
+
+
+@needs_torch
+def test_cudnn_without_its_frontend_is_unsupported_with_the_reason(monkeypatch):
+    monkeypatch.setattr("comparison.fp8_peers.missing", lambda *modules: f"{modules[0]} is not installed")
+    cell = fp8_cell()
+    inputs = measure.KINDS_OF_INPUTS[type(cell)](cell, "cpu", 0)
+    runner, result = measure.prepare(cell, inputs, None, CuDnn())
+    assert runner is None and result["status"] == "unsupported"
+    assert result["reason"] == "its fp8 is called by nvidia-cudnn-frontend: cudnn is not installed"
 
 
 # The check, on the CPU

@@ -71,6 +71,8 @@ constexpr std::array rows = {
     field<&ForwardWgmma::promote_every>(
         "promote_every", "tiles of keys after which sums of fp8 products move to floats; 0: they do not",
         {range(0, 64), Affects::registers, 4}),
+    field<&ForwardWgmma::descending>("descending",
+                                     "tiles of keys go from the last one to the first, with fp8", {}),
     field<&ForwardWgmma::stages_stored>(
         "stages_stored", "buffers for tiles of keys of 8 bits as they are stored, and as many for values",
         {range(0, 4), Affects::buffers, 2}),
@@ -105,6 +107,10 @@ std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
   if (has_row_range(spec.mask)) return {Rescale::on_overflow};
   return {Rescale::lazy, Rescale::on_overflow};
 }
+
+// The first keys are those that may stand out, and what is small beside them is lost to P of 8 bits from then
+// on (docs/fp8.md). Masks that leap over keys know the next ones alone.
+bool goes_down(const AttentionSpec& spec) { return has_fp8_queries(spec) && has_row_range(spec.mask); }
 
 // Whether O can lie over Q: a warpgroup's rows of both must cover the same bytes.
 bool fits_o_over_q(const AttentionSpec& spec) {
@@ -289,6 +295,12 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
     return fmt::format("promote_every must be 0 with {}, whose products are summed in full",
                        to_string(spec.dtype));
   }
+  if (config.descending && !has_fp8_queries(spec))
+    return fmt::format("descending must be false with {}, which holds P as small as it is",
+                       to_string(spec.dtype));
+  if (config.descending && !goes_down(spec)) {
+    return "descending must be false with a mask of which a query may see more than one range of keys";
+  }
   if (std::string reason = storage_rejection(spec, config); !reason.empty()) return reason;
   if (std::string reason = dropout_tile_rejection(spec, config.tile_kv); !reason.empty()) return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
@@ -395,6 +407,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
             for (const int blocks_per_sm : {1, 2, 3}) {
               for (const Rescale rescale : rescales) {
                 // Left out, because never faster: rescaling at every tile, direct_o of 16 bits, polynomial_exp2.
+                // The order of keys is chosen for what is right, not for time.
                 ForwardWgmma config{.tile_q = consumers * rows_per_warpgroup,
                                     .tile_kv = tile_kv,
                                     .stages_q = stages.q,
@@ -409,6 +422,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
                                     .persistent = persistent,
                                     .rescale = rescale,
                                     .blocks_per_sm = blocks_per_sm,
+                                    .descending = goes_down(spec),
                                     .stages_stored = stages.stored,
                                     .converter_warps = stages.converters};
                 if (config.order == WarpgroupOrder::softmax_lock) config.rescale = Rescale::lazy;

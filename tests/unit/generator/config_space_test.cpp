@@ -343,6 +343,36 @@ TEST(ConfigRejection, CachesOfFp8NeedWarpsThatWiden) {
   EXPECT_EQ(rejection(stored, separate), "");
 }
 
+// P of 8 bits alone loses what is small beside the first keys, and masks that leap over keys leap forward.
+TEST(ConfigRejection, DescendingKeysAreOfFp8AndOfOneRange) {
+  using ::testing::HasSubstr;
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  const ForwardWgmma config{.stages_v = 2, .direct_o = true, .descending = true};
+  AttentionSpec spec{.dtype = DType::fp8_e4m3};
+  for (const Mask& mask :
+       {Mask(), mask::causal(), mask::sliding_window(40, 0), mask::causal() || mask::prefix(70)}) {
+    spec.mask = mask;
+    EXPECT_EQ(config_rejection(spec, config, limits), "") << mask.to_string();
+    const std::vector<KernelConfig> space = config_space({spec, limits}, {});
+    EXPECT_FALSE(space.empty());
+    for (const KernelConfig& one : space) {
+      const auto* const own = std::get_if<ForwardWgmma>(&one);
+      EXPECT_TRUE(own == nullptr || own->descending);
+    }
+  }
+  for (const Mask& mask : {mask::document(), mask::sliding_window(40, 0) || mask::prefix(70)}) {
+    spec.mask = mask;
+    EXPECT_THAT(config_rejection(spec, config, limits), HasSubstr("more than one range of keys"));
+    for (const KernelConfig& one : config_space({spec, limits}, {})) {
+      const auto* const own = std::get_if<ForwardWgmma>(&one);
+      EXPECT_FALSE(own != nullptr && own->descending);
+    }
+  }
+  for (const AttentionSpec& other : {AttentionSpec{}, AttentionSpec{.kv_dtype = DType::fp8_e4m3}}) {
+    EXPECT_THAT(config_rejection(other, config, limits), HasSubstr("descending must be false with bf16"));
+  }
+}
+
 // Many queries are forward_wgmma's, few those of the families that split keys.
 TEST(RankedConfigs, CachesOfFp8AreRankedByQueries) {
   DeviceLimits limits = device_limits(Arch{9, 0, 'a'});

@@ -42,6 +42,7 @@ const ForwardWgmma other_wgmma = {.tile_q = 192,
                                   .blocks_per_sm = 5,
                                   .requests = Requests::many_queries,
                                   .promote_every = 7,
+                                  .descending = true,
                                   .stages_stored = 2,
                                   .converter_warps = 4};
 
@@ -77,11 +78,12 @@ TEST(ConfigFields, ValuesAsTextAndAsSource) {
   }
   EXPECT_EQ(printed,
             "192 48 2 3 4 true false true true false softmax_lock false true 6 on_overflow 5 "
-            "many_queries 7 2 4 ");
+            "many_queries 7 true 2 4 ");
   EXPECT_EQ(emitted,
             "int 192; int 48; int 2; int 3; int 4; bool true; bool false; bool true; bool true; bool false; "
             "WarpgroupOrder WarpgroupOrder::softmax_lock; bool false; bool true; int 6; "
-            "Rescale Rescale::on_overflow; int 5; Requests Requests::many_queries; int 7; int 2; int 4; ");
+            "Rescale Rescale::on_overflow; int 5; Requests Requests::many_queries; int 7; bool true; int 2; "
+            "int 4; ");
   EXPECT_EQ(Family<ForwardMmaSync>::fields()[5].emit(other_mma_sync), "Swizzle::none");
 }
 
