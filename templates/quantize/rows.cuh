@@ -79,6 +79,19 @@ class QuantizeRows {
     if constexpr (Plan::is_rotated) rotate_row<share>(row, params_.signs, lane_);
   }
 
+  /// Between two looks: rows are made of their words again. The compiler would keep what is the same in both, which is
+  /// twice as many registers as words of 16-bit elements, and spills some.
+  __device__ __forceinline__ void take_anew() {
+#pragma unroll
+    for (int step = 0; step < quantize_steps; ++step) {
+#pragma unroll
+      for (int turn = 0; turn < share.turns; ++turn) {
+#pragma unroll
+        for (unsigned& word : words_[step][turn]) asm volatile("" : "+r"(word));
+      }
+    }
+  }
+
   /// Calls `act` with turn and first column of each piece that the lane has.
   template <class Act>
   __device__ __forceinline__ void for_pieces(const Act& act) const {
