@@ -33,7 +33,7 @@ class QuantizeRows {
         head_(kv_head_ * own().heads + work.item % own().heads),
         first_(work.item / own().heads * quantize_chunk(share) + place(0)),
         sequences_(own(), batch_) {
-    if constexpr (is_ragged) {
+    if constexpr (has_lengths) {
       // No copy for each step: eight searches at once would take registers from the rows.
 #pragma unroll 1
       for (int step = 0; step < quantize_steps; ++step)
@@ -55,7 +55,7 @@ class QuantizeRows {
   }
   /// Whether it belongs to a sequence.
   __device__ __forceinline__ bool has_row(int step) const {
-    if constexpr (is_ragged) return (found_ >> step & 1) != 0;
+    if constexpr (has_lengths) return (found_ >> step & 1) != 0;
     return sequences_.has(token(step));
   }
   __device__ __forceinline__ const SequenceRows<Plan::sequences>& sequences() const { return sequences_; }
@@ -137,13 +137,14 @@ class QuantizeRows {
     });
   }
 
-  static constexpr bool is_ragged = Plan::sequences == SequenceKind::ragged;
+  static constexpr bool has_lengths = Plan::sequences != SequenceKind::dense;
   static constexpr int piece_bytes = share.piece * static_cast<int>(sizeof(Element));
 
   const QuantizeParams& params_;
   int lane_, batch_, kv_head_, head_, first_;
   SequenceRows<Plan::sequences> sequences_;
-  unsigned found_ = 0;  // of ragged rows, a bit for each step: the rows of a sequence
+  // With lengths, a bit for each step: the rows of a sequence. That is one register, and to compare each time takes more.
+  unsigned found_ = 0;
   unsigned words_[quantize_steps][share.turns][(piece_bytes + 3) / 4] = {};
 };
 

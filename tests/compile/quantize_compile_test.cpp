@@ -25,8 +25,9 @@ TEST(QuantizeCompile, NothingIsSpilledWithoutLengths) {
   for (const Arch& arch : {testing::sm_80, testing::sm_90a}) {
     for (const DType dtype : {DType::bf16, DType::fp32}) {
       for (const int head_dim : {64, 128, 256}) {
-        // Scales of heads are spilled for, some bytes, where that lets one block more run: by the assembler's choice.
+        // Of other scales some bytes are spilled where that lets one block more run: by the assembler's choice.
         for (const QuantizedScales scales : {QuantizedScales::token, QuantizedScales::block}) {
+          if (scales == QuantizedScales::block && arch == testing::sm_80) continue;
           for (const bool rotate : {false, true}) {
             for (const bool center : {false, true}) {
               wishes.push_back({{.dtype = dtype,

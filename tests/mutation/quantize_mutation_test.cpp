@@ -201,8 +201,11 @@ INSTANTIATE_TEST_SUITE_P(
     Quantiser, QuantiserLengthsMutationTest,
     ::testing::Values(TemplateMutation{"AllRowsAreASequences", rows_of_sequences,
                                        "kind == SequenceKind::padded ? length_ : own_.seqlen", "own_.seqlen"},
-                      TemplateMutation{"LengthsAreNotCut", rows_of_sequences,
-                                       "cut(own_.seqused[sequence], room)", "own_.seqused[sequence]"}),
+                      TemplateMutation{"LengthsAreNotCut",
+                                       rows_of_sequences,
+                                       "cut(own_.seqused[sequence], room)",
+                                       "own_.seqused[sequence]",
+                                       {"out of bounds"}}),
     ::testing::PrintToStringParamName());
 
 // Of scales of blocks of rows.
