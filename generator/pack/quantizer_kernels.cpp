@@ -24,6 +24,15 @@ QuantizedScales quantized_scales(ScaleKind kind) {
   return QuantizedScales::given;
 }
 
+// Calls have lengths or boundaries, or none: attention takes what is quantised with them alone, too, but for values along
+// the sequence.
+std::vector<SequenceKind> sequences_of_calls(const AttentionSpec& spec) {
+  const bool is_ragged =
+      spec.sequences_q == SequenceKind::ragged || spec.sequences_kv == SequenceKind::ragged;
+  if (spec.v_along_sequence) return {SequenceKind::dense};
+  return {SequenceKind::dense, is_ragged ? SequenceKind::ragged : SequenceKind::padded};
+}
+
 }  // namespace
 
 std::vector<KernelBuild> of_quantizers(const AttentionSpec& spec, Target target) {
@@ -44,8 +53,11 @@ std::vector<KernelBuild> of_quantizers(const AttentionSpec& spec, Target target)
     for (const bool center_keys : {false, true}) {
       made.center_keys = center_keys;
       if (spec.lse_shift && !center_keys) continue;
-      validate(made);
-      builds.push_back(build_of(quantize_program(made), target));
+      for (const SequenceKind sequences : sequences_of_calls(spec)) {
+        made.sequences = sequences;
+        validate(made);
+        builds.push_back(build_of(quantize_program(made), target));
+      }
     }
   }
   return builds;

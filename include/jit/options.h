@@ -14,7 +14,9 @@ enum class SequenceKind {
   dense,   ///< (batch, seqlen, heads, head_dim): each batch entry has room for as many rows
   ragged,  ///< (rows of all sequences, heads, head_dim): one behind another, from cu_seqlens on
   paged,  ///< (pages, page_size, heads, head_dim): pages anywhere, listed in page_table; keys and values only
-  padded,  ///< as dense, and kernels read how many rows are in use: of gradients, where a call has seqused_q or seqused_k
+  /// As dense, and kernels read how many rows are in use: of gradients and quantisers, where a call has seqused_q or
+  /// seqused_k.
+  padded,
 };
 
 /// What rows of 8 bits have a scale for.

@@ -39,7 +39,7 @@ std::string_view to_string(QuantizedScales scales);
 /// The inverse. Throws Error invalid_argument, of stage "parse", that lists the names.
 QuantizedScales parse_quantized_scales(std::string_view text);
 
-/// What a quantiser is made for. Sizes, strides, given scales and the rotation's signs are run-time facts.
+/// What a quantiser is made for. Sizes, strides, lengths, given scales and the rotation's signs are run-time facts.
 struct QuantizeSpec {
   DType dtype = DType::bf16;          ///< of q, k and v: bf16, fp16 or fp32
   DType out_dtype = DType::fp8_e4m3;  ///< of what is made: fp8_e4m3 or fp8_e5m2
@@ -67,12 +67,20 @@ struct QuantizeSpec {
   /// reads it: of its strides that of tokens is 1.
   bool v_along_sequence = false;
 
+  /// What tells which rows belong to a sequence: nothing, all do (dense); seqused_q, seqused_k or both (padded); or
+  /// cu_seqlens_q, cu_seqlens_k or both, with or without the former two (ragged).
+  SequenceKind sequences = SequenceKind::dense;
+
   int value_head_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
   bool operator==(const QuantizeSpec&) const = default;
 };
 
 /// Throws Error invalid_spec with the first reason why `spec` cannot be served.
 void validate(const QuantizeSpec& spec);
+
+struct QuantizeArguments;
+/// QuantizeSpec::sequences of calls that have the lengths and boundaries of these arguments.
+SequenceKind sequences_of(const QuantizeArguments& arguments);
 
 /// The tensors of one call. All of q, k, v and what is made of them are (batch, seqlen, heads, head_dim), or ragged,
 /// (tokens, heads, head_dim): then those of all sequences are one batch entry without "batch" in the sizes below, and one
@@ -114,12 +122,12 @@ struct QuantizeArguments {
   TensorView q_positions = {};
   TensorView k_positions = {};  ///< the same: (batch, seqlen_kv)
 
-  /// Which rows belong to a sequence, int32, dense, read on the device alone; all do unless one is given. Of ragged q
-  /// sequence b has rows cu_seqlens_q[b] to cu_seqlens_q[b + 1], of others it is batch entry b; of these the first
-  /// seqused_q[b] ones where that is given, beside cu_seqlens_q where q is ragged. Numbers are cut to the room that there
-  /// is. Other rows are not read and take no part in scales and means; what would be made of them (elements, a scale of
-  /// its own, a shift) stays what it was, but for v_out along the sequence, which becomes 0. Of no rows a mean is 0, and
-  /// a scale 1.
+  /// Which rows belong to a sequence, int32, dense, read on the device alone; all do unless one is given, and
+  /// spec.sequences says which ones are. Of ragged q sequence b has rows cu_seqlens_q[b] to cu_seqlens_q[b + 1], of
+  /// others it is batch entry b; of these the first seqused_q[b] ones where that is given, beside cu_seqlens_q where q is
+  /// ragged. Numbers are cut to the room that there is. Other rows are not read and take no part in scales and means; what
+  /// would be made of them (elements, a scale of its own, a shift) stays what it was, but for v_out along the sequence,
+  /// which becomes 0. Of no rows a mean is 0, and a scale 1.
   TensorView cu_seqlens_q = {};  ///< (batch + 1)
   TensorView cu_seqlens_k = {};  ///< the same of k and v, of as many sequences
   TensorView seqused_q = {};     ///< (batch)

@@ -128,6 +128,7 @@ nb::tuple quantize_arrays(nb::handle q, nb::handle k, nb::handle v, nb::handle q
   call.read(cu_seqlens_k, "cu_seqlens_k", arguments.cu_seqlens_k);
   call.read(seqused_q, "seqused_q", arguments.seqused_q);
   call.read(seqused_k, "seqused_k", arguments.seqused_k);
+  spec.sequences = sequences_of(arguments);
   call.read(cos_sin, "cos_sin", arguments.cos_sin);
   call.read(q_positions, "q_positions", arguments.q_positions);
   call.read(k_positions, "k_positions", arguments.k_positions);

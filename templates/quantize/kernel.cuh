@@ -101,8 +101,10 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
 
   [[maybe_unused]] TurnedColumns<Config, tensor> turned(shared);
   float* const block_scales = shared + quantize_chunk(share);
-  if constexpr (Plan::scales == QuantizedScales::block)
+  if constexpr (Plan::scales == QuantizedScales::block) {
     find_block_scales<Config, tensor>(rows, means, shared, block_scales);
+    rows.take_anew();
+  }
   Stored* const to = static_cast<Stored*>(own.to) + rows.offset(own.to_strides);
   constexpr int alignment = Config::alignment / static_cast<int>(sizeof(typename Config::Element));
 #pragma unroll

@@ -50,10 +50,11 @@ struct QuantizeTensor {
   float* results;           ///< (batch, heads_kv, 2, columns): means, and what elements are multiplied by
   const void* norm_weight;  ///< (columns)
   RotaryParams rotary;
-  const int*
-      cu_seqlens;  ///< of ragged rows (sequences + 1), where each sequence begins; null: all are a sequence's
-  const int* seqused;  ///< (sequences), rows of each, where it has room for more; null: all
-  int sequences;       ///< of ragged rows
+  // Of Config::sequences that are not dense; as the other tensor may have them, both may be null: all rows are a
+  // sequence's.
+  const int* cu_seqlens;  ///< of ragged rows (sequences + 1), where each sequence begins
+  const int* seqused;     ///< (sequences), rows of each, where it has room for more
+  int sequences;          ///< of ragged rows
   int seqlen;
   int heads;    ///< that belong to a KV head
   int items;    ///< pieces of work for a KV head: `heads` for each chunk of tokens

@@ -19,6 +19,7 @@ struct QuantizePlan {
   static constexpr bool is_normalised = !is_value && Config::norm;
   static constexpr bool has_rotary = !is_value && Config::rotary_dim != 0;
   static constexpr QuantizedScales scales = is_value ? Config::value_scales : Config::scales;
+  static constexpr SequenceKind sequences = Config::sequences;
   static constexpr bool is_rotated = !is_value && Config::rotate;
   static constexpr bool is_centred =
       is_value ? Config::center_values : tensor == QkvTensor::k && Config::center_keys;

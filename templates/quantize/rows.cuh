@@ -31,12 +31,14 @@ class QuantizeRows {
         batch_(work.unit / params.heads_kv),
         kv_head_(work.unit % params.heads_kv),
         head_(kv_head_ * own().heads + work.item % own().heads),
-        first_(work.item / own().heads * quantize_chunk(share) + place(0)) {
-    const SequenceRows sequence_rows = sequences();
-    // No copy for each step: eight searches at once would take registers from the rows.
+        first_(work.item / own().heads * quantize_chunk(share) + place(0)),
+        sequences_(own(), batch_) {
+    if constexpr (has_lengths) {
+      // No copy for each step: eight searches at once would take registers from the rows.
 #pragma unroll 1
-    for (int step = 0; step < quantize_steps; ++step)
-      has_row_ |= static_cast<unsigned>(sequence_rows.has(token(step))) << step;
+      for (int step = 0; step < quantize_steps; ++step)
+        found_ |= static_cast<unsigned>(sequences_.has(token(step))) << step;
+    }
   }
 
   __device__ __forceinline__ const QuantizeTensor& own() const { return Plan::of(params_); }
@@ -52,8 +54,11 @@ class QuantizeRows {
     return (Plan::is_along_sequence ? first * quantize_steps : first) + step * rows_apart;
   }
   /// Whether it belongs to a sequence.
-  __device__ __forceinline__ bool has_row(int step) const { return (has_row_ >> step & 1) != 0; }
-  __device__ __forceinline__ SequenceRows sequences() const { return {own(), batch_}; }
+  __device__ __forceinline__ bool has_row(int step) const {
+    if constexpr (has_lengths) return (found_ >> step & 1) != 0;
+    return sequences_.has(token(step));
+  }
+  __device__ __forceinline__ const SequenceRows<Plan::sequences>& sequences() const { return sequences_; }
 
   __device__ __forceinline__ void load() {
 #pragma unroll
@@ -72,6 +77,19 @@ class QuantizeRows {
     for (int turn = 0; turn < share.turns; ++turn) widen_words<Element>(words_[step][turn], row[turn]);
     if constexpr (Plan::is_normalised || Plan::has_rotary) embed(step, row);
     if constexpr (Plan::is_rotated) rotate_row<share>(row, params_.signs, lane_);
+  }
+
+  /// Between two looks: rows are made of their words again. The compiler would keep what is the same in both, which is
+  /// twice as many registers as words of 16-bit elements, and spills some.
+  __device__ __forceinline__ void take_anew() {
+#pragma unroll
+    for (int step = 0; step < quantize_steps; ++step) {
+#pragma unroll
+      for (int turn = 0; turn < share.turns; ++turn) {
+#pragma unroll
+        for (unsigned& word : words_[step][turn]) asm volatile("" : "+r"(word));
+      }
+    }
   }
 
   /// Calls `act` with turn and first column of each piece that the lane has.
@@ -119,11 +137,14 @@ class QuantizeRows {
     });
   }
 
+  static constexpr bool has_lengths = Plan::sequences != SequenceKind::dense;
   static constexpr int piece_bytes = share.piece * static_cast<int>(sizeof(Element));
 
   const QuantizeParams& params_;
   int lane_, batch_, kv_head_, head_, first_;
-  unsigned has_row_ = 0;  // a bit for each step
+  SequenceRows<Plan::sequences> sequences_;
+  // With lengths, a bit for each step: the rows of a sequence. That is one register, and to compare each time takes more.
+  unsigned found_ = 0;
   unsigned words_[quantize_steps][share.turns][(piece_bytes + 3) / 4] = {};
 };
 

@@ -1,20 +1,24 @@
-// Which rows of a tensor belong to a sequence: of a batch entry the first ones, of ragged rows some from a boundary on.
-// All others are neither read nor written.
+// Which rows of a tensor belong to a sequence: all, or of a batch entry the first ones, or of ragged rows some from a
+// boundary on. All others are neither read nor written.
 #pragma once
 
 #include "base/prelude.cuh"
+#include "jit/options.h"
 #include "quantize/params.cuh"
 
 namespace jit {
 
 /// The rows of one batch entry, or all ragged ones. Whatever the arrays hold, none is outside of the tensor.
+template <SequenceKind kind>
 class SequenceRows {
+  static_assert(kind != SequenceKind::paged);
+
  public:
   __device__ __forceinline__ SequenceRows(const QuantizeTensor& own, int batch)
-      : own_(own), end_(is_ragged() ? own.seqlen : length(batch, own.seqlen)) {}
+      : own_(own), length_(kind == SequenceKind::padded ? length(batch, own.seqlen) : 0) {}
 
   __device__ __forceinline__ bool has(int token) const {
-    if (token >= end_) return false;
+    if (token >= end()) return false;
     if (!is_ragged()) return true;
     const int sequence = last_from(token);
     return sequence >= 0 && token - boundary(sequence) < ragged_length(sequence);
@@ -22,7 +26,7 @@ class SequenceRows {
 
   /// How many there are. By whole warps.
   __device__ __forceinline__ int count() const {
-    if (!is_ragged()) return end_;
+    if (!is_ragged()) return end();
     int rows = 0;
     for (int sequence = lane_id(); sequence < own_.sequences; sequence += warp_size)
       rows += ragged_length(sequence);
@@ -33,7 +37,11 @@ class SequenceRows {
   }
 
  private:
-  __device__ __forceinline__ bool is_ragged() const { return own_.cu_seqlens != nullptr; }
+  __device__ __forceinline__ bool is_ragged() const {
+    return kind == SequenceKind::ragged && own_.cu_seqlens != nullptr;
+  }
+  /// Of all rows it is read where it is asked for, which costs no register.
+  __device__ __forceinline__ int end() const { return kind == SequenceKind::padded ? length_ : own_.seqlen; }
   __device__ __forceinline__ int cut(int x, int most) const { return maximum(0, minimum(x, most)); }
   __device__ __forceinline__ int boundary(int i) const { return cut(own_.cu_seqlens[i], own_.seqlen); }
   /// Of a sequence that has room for so many.
@@ -59,7 +67,7 @@ class SequenceRows {
   }
 
   const QuantizeTensor& own_;
-  int end_;
+  int length_;  // padded
 };
 
 }  // namespace jit

@@ -20,7 +20,7 @@
 namespace jit {
 namespace {
 
-struct Wish {
+struct GradientWish {
   AttentionSpec spec;
   Arch arch;
   Pass pass;
@@ -28,7 +28,7 @@ struct Wish {
 };
 
 TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
-  std::vector<Wish> wishes;
+  std::vector<GradientWish> wishes;
   for (const Pass pass : {Pass::backward_dq, Pass::backward_dkv}) {
     for (const Arch& arch : {Arch{9, 0, 0}, Arch{10, 0, 0}, Arch{12, 0, 0}})
       wishes.push_back({{.head_dim = 64, .mask = mask::causal()}, arch, pass});

@@ -234,6 +234,7 @@ TEST_F(CliWarm, APackOfFp8HasQuantisers) {
   EXPECT_THAT(specs, IsSupersetOf({"fp16 d16 gqa2 mask=causal",
                                    "fp8_e4m3 d16 gqa2 out_dtype=fp16 v_mean=true mask=causal",
                                    "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head k-mean v-mean",
+                                   "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head k-mean v-mean padded",
                                    "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head rotated v-mean"}));
   for (const auto& [queries, keys] : {std::pair(1, 64), {33, 33}}) {
     Tool user;

@@ -23,7 +23,7 @@ class QuantizeTest : public GpuTest {
   static void expect_right(const QuantizeCase& problem) {
     QuantizeRun run(problem, reference::test_seed());
     try {
-      quantize_qkv(problem.spec, context())(run.arguments());
+      quantize_qkv(run.spec(), context())(run.arguments());
       EXPECT_EQ(run.check(), "") << to_string(problem);
     } catch (const Error& error) {
       ADD_FAILURE() << to_string(problem) << ": " << error.what() << "\n" << error.log();
@@ -266,6 +266,33 @@ TEST_F(QuantizeTest, RowsBetweenRaggedSequences) {
                 .keys = {.cu_seqlens = {0, 40}}});
 }
 
+// Three programs: of no lengths, of lengths, of boundaries.
+TEST_F(QuantizeTest, LengthsOfAllRowsChangeNoBit) {
+  const CurrentDevice current(0);
+  const auto written = [](const QuantizeCase& problem) {
+    QuantizeRun run(problem, reference::test_seed());
+    quantize_qkv(run.spec(), context())(run.arguments());
+    EXPECT_EQ(run.check(), "") << to_string(problem);
+    return run.written();
+  };
+  for (const QuantizedScales scales : {token, head, block}) {
+    QuantizeCase problem{.spec = {.head_dim = 64,
+                                  .scales = scales,
+                                  .value_scales = scales == block ? channel : head,
+                                  .rotate = true,
+                                  .center_keys = true,
+                                  .center_values = true},
+                         .seqlen_q = 70,
+                         .offset = 2};
+    QuantizeCase full = problem;
+    full.queries.seqused = {70, 70}, full.keys.seqused = {70, 70};
+    EXPECT_EQ(written(full), written(problem)) << to_string(full);
+    problem.batch = full.batch = 0;
+    full.queries = {.cu_seqlens = {0, 1, 40, 70}}, full.keys = {.cu_seqlens = {0, 30, 30, 70}};
+    EXPECT_EQ(written(full), written(problem)) << to_string(full);
+  }
+}
+
 TEST_F(QuantizeTest, NothingOrLittleToDo) {
   const CurrentDevice current(0);
   for (const bool center : {false, true}) {
@@ -341,7 +368,7 @@ TEST_F(QuantizeTest, EqualInputsGiveEqualBits) {
                              .seqlen_kv = 40,
                              .heads_q = 2};
   QuantizeRun run(problem, reference::test_seed());
-  const QuantizeQkv kernel = quantize_qkv(problem.spec, context());
+  const QuantizeQkv kernel = quantize_qkv(run.spec(), context());
   kernel(run.arguments());
   ASSERT_EQ(run.check(), "");
   const std::vector<std::uint8_t> first = run.written();
@@ -358,7 +385,7 @@ TEST_F(QuantizeTest, GraphsReplayOnOtherNumbers) {
                              .offset = 2,
                              .keys = {.seqused = {33, 70}}};
   QuantizeRun run(problem, reference::test_seed());
-  const QuantizeQkv kernel = quantize_qkv(problem.spec, context());
+  const QuantizeQkv kernel = quantize_qkv(run.spec(), context());
   const TestStream stream;
   const CapturedGraph graph(stream, [&] { kernel(run.arguments(), stream.get()); });
   for (int replay = 0; replay < 2; ++replay) {

@@ -50,6 +50,17 @@ QuantizeCase sequences() {
       .keys = {.cu_seqlens = {1, 20, 20, 300}, .seqused = {9, 3, 270}}};
 }
 
+// Of batch entries.
+QuantizeCase lengths() {
+  return {.spec = {.head_dim = 64, .center_values = true},
+          .batch = 2,
+          .seqlen_kv = 70,
+          .heads_q = 1,
+          .heads_kv = 1,
+          .offset = 3,
+          .keys = {.seqused = {40, 99}}};
+}
+
 std::string noticed_of_quantiser(const TemplateMutation* mutation, const QuantizeCase& problem) {
   const MutatedTemplates templates(mutation);
   Settings settings = shared_cache_settings();
@@ -57,7 +68,7 @@ std::string noticed_of_quantiser(const TemplateMutation* mutation, const Quantiz
   const Context context(settings);
   QuantizeRun run(problem, 7);
   try {
-    quantize_qkv(problem.spec, context)(run.arguments());
+    quantize_qkv(run.spec(), context)(run.arguments());
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
   }
@@ -70,6 +81,7 @@ TEST(Quantiser, IsRightUnmutated) {
   EXPECT_EQ(noticed_of_quantiser(nullptr, blocks()), "");
   EXPECT_EQ(noticed_of_quantiser(nullptr, along_sequence()), "");
   EXPECT_EQ(noticed_of_quantiser(nullptr, sequences()), "");
+  EXPECT_EQ(noticed_of_quantiser(nullptr, lengths()), "");
 }
 
 constexpr const char* kernel = "quantize/kernel.cuh";
@@ -177,6 +189,23 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"RowsOfOneLaneAreCounted", rows_of_sequences, "offset = warp_size / 2; offset > 0",
                          "offset = 0; offset > 0"},
         TemplateMutation{"MeansOverAllRows", statistics, "rows.sequences().count()", "own.seqlen"}),
+    ::testing::PrintToStringParamName());
+
+class QuantiserLengthsMutationTest : public MutationTest {};
+
+TEST_P(QuantiserLengthsMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_quantiser(&GetParam(), lengths()));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Quantiser, QuantiserLengthsMutationTest,
+    ::testing::Values(TemplateMutation{"AllRowsAreASequences", rows_of_sequences,
+                                       "kind == SequenceKind::padded ? length_ : own_.seqlen", "own_.seqlen"},
+                      TemplateMutation{"LengthsAreNotCut",
+                                       rows_of_sequences,
+                                       "cut(own_.seqused[sequence], room)",
+                                       "own_.seqused[sequence]",
+                                       {"out of bounds"}}),
     ::testing::PrintToStringParamName());
 
 // Of scales of blocks of rows.

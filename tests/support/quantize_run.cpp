@@ -146,6 +146,7 @@ QuantizeRun::QuantizeRun(const QuantizeCase& problem, std::uint64_t seed)
                                      {&a.seqused_k, &seqused_k_}}) {
     if (tensor->count() > 0) *view = tensor->view();
   }
+  problem_.spec.sequences = sequences_of(a);
   written_ = {&q_out_, &k_out_, &v_out_};
   if (spec.scales != QuantizedScales::given) written_.insert(written_.end(), {&q_scale_, &k_scale_});
   if (spec.value_scales != QuantizedScales::given) written_.push_back(&v_scale_);

@@ -21,8 +21,8 @@ struct SequencesCase {
 };
 
 struct QuantizeCase {
-  QuantizeSpec spec = {};
-  int batch = 2;  ///< 0: ragged, one batch entry
+  QuantizeSpec spec = {};  ///< QuantizeRun::spec() says of sequences what the case has
+  int batch = 2;           ///< 0: ragged, one batch entry
   int seqlen_q = 5;
   int seqlen_kv = 70;
   int heads_q = 4;
@@ -44,6 +44,7 @@ class QuantizeRun {
   QuantizeRun(const QuantizeCase& problem, std::uint64_t seed);
 
   const QuantizeArguments& arguments() const { return arguments_; }
+  const QuantizeSpec& spec() const { return problem_.spec; }
   /// Draws all inputs anew, and poisons all that is written.
   void fill();
   /// What is wrong with what was made; empty: nothing.

@@ -233,6 +233,13 @@ void read_operands(const RunOptions& options, const AttentionSpec& spec, RunArra
   arrays.v = read_operand(options.v, bytes, option);
 }
 
+// What tells a quantiser which rows are a sequence's.
+SequenceKind quantized_sequences(const RunArrays& arrays) {
+  if (is_ragged(arrays.q)) return SequenceKind::ragged;
+  const bool has_lengths = !arrays.seqused_q.shape.empty() || !arrays.seqused_k.shape.empty();
+  return has_lengths ? SequenceKind::padded : SequenceKind::dense;
+}
+
 }  // namespace
 
 RunProblem read_problem(const RunOptions& options) {
@@ -284,8 +291,10 @@ RunProblem read_problem(const RunOptions& options) {
   spec.gqa_ratio = static_cast<int>(heads_q / heads_kv);
   apply(options.functors, spec);
   if (has_fp8_keys(spec)) spec.alignment = alignment_of(spec);
-  if (quantizes)
+  if (quantizes) {
     problem.quantizer = make_quantizer(options.scales, arrays.q, arrays.k, arrays.v, arrays.scales, spec);
+    problem.quantizer->spec.sequences = quantized_sequences(arrays);
+  }
   problem.block_map = read_block_map(options.block_map, block_map_sizes(options, problem), spec);
   validate(spec);
 

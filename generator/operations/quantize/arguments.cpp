@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <jit/dtype.h>
+#include <jit/spec_table.h>
 
 #include "generator/operations/operands.h"
 #include "generator/operations/quantize/argument_table.h"
@@ -102,6 +103,23 @@ void check_presence(const QuantizeSpec& spec, const QuantizeArguments& a) {
        {std::pair{"cos_sin", &a.cos_sin}, {"q_positions", &a.q_positions}, {"k_positions", &a.k_positions}}) {
     if (spec.rotary_dim == 0 && tensor->is_present()) refuse(name, "was given, but spec.rotary_dim is 0");
   }
+}
+
+// What tells which rows are a sequence's is what the spec says.
+void check_presence_of_sequences(const QuantizeSpec& spec, const QuantizeArguments& a) {
+  const std::string_view kind = to_string(spec.sequences);
+  const bool is_ragged = spec.sequences == SequenceKind::ragged,
+             has_lengths = is_ragged || spec.sequences == SequenceKind::padded;
+  for (const auto& [name, tensor, is_read] : {std::tuple{"cu_seqlens_q", &a.cu_seqlens_q, is_ragged},
+                                              {"cu_seqlens_k", &a.cu_seqlens_k, is_ragged},
+                                              {"seqused_q", &a.seqused_q, has_lengths},
+                                              {"seqused_k", &a.seqused_k, has_lengths}}) {
+    if (!is_read && tensor->is_present()) refuse(name, fmt::format("was given; spec.sequences is {}", kind));
+  }
+  if (sequences_of(a) == spec.sequences) return;
+  const std::string_view name = is_ragged ? "cu_seqlens" : "seqused";
+  refuse(fmt::format("{}_k", name),
+         fmt::format("is missing, and so is {}_q; spec.sequences is {}", name, kind));
 }
 
 // Where ragged sequences begin, and how long those are that have room for more.
@@ -209,6 +227,7 @@ QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arg
                           QuantizeParams& params) {
   const bool is_dense = arguments.q.rank == 4;
   check_presence(spec, arguments);
+  check_presence_of_sequences(spec, arguments);
   check_sequences("cu_seqlens_q", arguments.cu_seqlens_q, "seqused_q", arguments.seqused_q, is_dense);
   check_sequences("cu_seqlens_k", arguments.cu_seqlens_k, "seqused_k", arguments.seqused_k, is_dense);
   const CallSizes sizes = check_tensors(spec, arguments);

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <jit/spec_table.h>
+
 #include "generator/operations/spec_rules.h"
 
 namespace jit {
@@ -49,6 +51,7 @@ std::string summary_of(const QuantizeSpec& spec) {
   if (spec.center_keys) words += " k-mean";
   if (spec.center_values) words += " v-mean";
   if (spec.v_along_sequence) words += " v-along-sequence";
+  if (spec.sequences != SequenceKind::dense) words += fmt::format(" {}", to_string(spec.sequences));
   return words;
 }
 
@@ -79,7 +82,10 @@ std::string config_lines(const QuantizeSpec& spec) {
          truth("rotate", spec.rotate, "q and k by one orthogonal matrix") +
          truth("center_keys", spec.center_keys, "k without its mean") +
          truth("center_values", spec.center_values, "v without its mean") +
-         truth("v_along_sequence", spec.v_along_sequence, "v leaves token after token");
+         truth("v_along_sequence", spec.v_along_sequence, "v leaves token after token") +
+         constant_line("SequenceKind", "sequences",
+                       fmt::format("SequenceKind::{}", to_string(spec.sequences)),
+                       "which rows are a sequence's");
 }
 
 }  // namespace
@@ -108,6 +114,14 @@ void validate(const QuantizeSpec& spec) {
   if (spec.rotate && !std::has_single_bit(static_cast<unsigned>(spec.head_dim)))
     refuse_spec("rotate", "true",
                 fmt::format("needs a head_dim that is a power of two, and it is {}", spec.head_dim), "false");
+  if (spec.sequences == SequenceKind::paged)
+    refuse_spec("sequences", "paged", "must be one of dense, ragged, padded", "dense");
+}
+
+SequenceKind sequences_of(const QuantizeArguments& arguments) {
+  if (arguments.cu_seqlens_q.is_present() || arguments.cu_seqlens_k.is_present()) return SequenceKind::ragged;
+  if (arguments.seqused_q.is_present() || arguments.seqused_k.is_present()) return SequenceKind::padded;
+  return SequenceKind::dense;
 }
 
 QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor tensor) {

@@ -8,6 +8,7 @@
 
 #include "generator/operations/quantize/arguments.h"
 #include "generator/operations/quantize/program.h"
+#include "generator/pack/quantizer_kernels.h"
 #include "tests/support/error_of.h"
 
 namespace jit::testing {
@@ -35,7 +36,8 @@ TEST(QuantizeSpecTest, RefusesWhatCannotBeServed) {
       {"spec.cos_sin_dtype", {.cos_sin_dtype = DType::int64}},
       {"spec.norm_dtype", {.norm_dtype = DType::fp8_e4m3}},
       {"spec.norm_eps", {.norm_eps = 0}},
-      {"spec.rotate", {.head_dim = 96, .rotate = true}}};
+      {"spec.rotate", {.head_dim = 96, .rotate = true}},
+      {"spec.sequences", {.sequences = SequenceKind::paged}}};
   for (const auto& [field, spec] : wrong) {
     const Error error = error_of([&, spec = spec] { validate(spec); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_spec);
@@ -58,6 +60,8 @@ TEST(QuantizeSpecTest, EachFieldMakesAnotherProgram) {
                                            {.center_keys = true},
                                            {.center_values = true},
                                            {.v_along_sequence = true},
+                                           {.sequences = SequenceKind::padded},
+                                           {.sequences = SequenceKind::ragged},
                                            {.norm = true},
                                            {.norm_dtype = DType::fp32},
                                            {.norm_adds_one = true},
@@ -68,6 +72,17 @@ TEST(QuantizeSpecTest, EachFieldMakesAnotherProgram) {
   for (const QuantizeSpec& spec : specs) sources.insert(quantize_program(spec).source);
   EXPECT_EQ(sources.size(), specs.size());
   EXPECT_TRUE(sources.contains(quantize_program({.norm_eps = 0.5f}).source)) << "a run-time fact";
+}
+
+// Rotated and not, with k's mean and without, and of both with lengths and without, where attention takes them.
+TEST(QuantizeSpecTest, QuantisersOfAPack) {
+  AttentionSpec spec{.dtype = DType::fp8_e4m3, .out_dtype = DType::bf16};
+  EXPECT_EQ(of_quantizers(spec, {}).size(), 8u);
+  spec.sequences_q = spec.sequences_kv = SequenceKind::ragged;
+  EXPECT_EQ(of_quantizers(spec, {}).size(), 8u);
+  spec.sequences_q = spec.sequences_kv = SequenceKind::dense;
+  spec.v_along_sequence = true;
+  EXPECT_EQ(of_quantizers(spec, {}).size(), 4u);
 }
 
 QuantizeArguments some_arguments() {
@@ -168,7 +183,7 @@ TEST(QuantizeArgumentsTest, RefusesByName) {
 }
 
 TEST(QuantizeArgumentsTest, SequencesThatAreRefused) {
-  const QuantizeSpec spec{.head_dim = 64, .head_dim_v = 32};
+  QuantizeSpec spec{.head_dim = 64, .head_dim_v = 32};
   const auto lengths = [](std::initializer_list<std::int64_t> shape, DType dtype = DType::int32) {
     return tensor_at(12, dtype, shape);
   };
@@ -183,14 +198,18 @@ TEST(QuantizeArgumentsTest, SequencesThatAreRefused) {
                              .k_descale = tensor_at(8, DType::fp32, {9, 2}),
                              .v_descale = tensor_at(9, DType::fp32, {2})};
   };
+  const auto check = [&](const QuantizeArguments& arguments) {
+    spec.sequences = sequences_of(arguments);
+    check_arguments(spec, arguments);
+  };
   const auto refused = [&](const char* field, const char* message, const QuantizeArguments& arguments) {
-    const Error error = error_of([&] { check_arguments(spec, arguments); });
+    const Error error = error_of([&] { check(arguments); });
     EXPECT_EQ(error.field(), field) << error.what();
     EXPECT_THAT(error.message(), HasSubstr(message));
   };
   QuantizeArguments a = some_arguments();
   a.seqused_k = a.seqused_q = lengths({2});
-  check_arguments(spec, a);
+  check(a);
   a.seqused_k = lengths({3});
   refused("seqused_k", "has batch = 3; it must be 2", a);
   a.seqused_k = lengths({2}, DType::int64);
@@ -205,7 +224,7 @@ TEST(QuantizeArgumentsTest, SequencesThatAreRefused) {
   refused("cu_seqlens_q", "give seqused_q, or ragged q", a);
   a = ragged();
   a.cu_seqlens_q = lengths({4}), a.seqused_q = lengths({3});
-  check_arguments(spec, a);
+  check(a);
   a.cu_seqlens_k = lengths({5});
   refused("cu_seqlens_k", "has batch + 1 = 5; it must be 4", a);
   a.cu_seqlens_k = {}, a.seqused_k = lengths({3});
@@ -214,6 +233,30 @@ TEST(QuantizeArgumentsTest, SequencesThatAreRefused) {
   refused("seqused_q", "has batch = 4; it must be 3", a);
   a.seqused_q = {}, a.cu_seqlens_q = lengths({0});
   refused("cu_seqlens_q", "must have at least 1", a);
+}
+
+// Each array is of some programs alone, and those want one of theirs.
+TEST(QuantizeArgumentsTest, SequencesThatTheSpecDoesNotName) {
+  using A = QuantizeArguments;
+  using enum SequenceKind;
+  const auto refused = [](SequenceKind sequences, TensorView A::*given, const char* field,
+                          const char* message) {
+    QuantizeArguments arguments = some_arguments();
+    if (given != nullptr) arguments.*given = tensor_at(12, DType::int32, {2});
+    const Error error = error_of(
+        [&] { check_arguments({.head_dim = 64, .head_dim_v = 32, .sequences = sequences}, arguments); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(error.field(), field);
+    EXPECT_THAT(error.message(), HasSubstr(message));
+  };
+  refused(dense, &A::cu_seqlens_q, "cu_seqlens_q", "was given; spec.sequences is dense");
+  refused(dense, &A::seqused_q, "seqused_q", "was given; spec.sequences is dense");
+  refused(dense, &A::seqused_k, "seqused_k", "was given; spec.sequences is dense");
+  refused(padded, &A::cu_seqlens_k, "cu_seqlens_k", "was given; spec.sequences is padded");
+  refused(padded, nullptr, "seqused_k", "is missing, and so is seqused_q; spec.sequences is padded");
+  refused(ragged, nullptr, "cu_seqlens_k", "is missing, and so is cu_seqlens_q; spec.sequences is ragged");
+  refused(ragged, &A::seqused_k, "cu_seqlens_k",
+          "is missing, and so is cu_seqlens_q; spec.sequences is ragged");
 }
 
 // Scales that are read may lie anywhere beside what is read, and a launch waits for nothing unless it must know a sequence.
