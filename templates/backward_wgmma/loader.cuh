@@ -88,16 +88,14 @@ class QueryRanges {
   __device__ __forceinline__ QueryRanges(const AttentionParams& params, const GradientParams& gradients,
                                          const SequencesOf<Config>& sequences, int batch)
       : ranges_(reinterpret_cast<const int2*>(gradients.query_ranges) +
-                first_query_tile<Config>(params, sequences, batch, 0)),
-        tiles_(query_tiles<Config>(params)) {}
-  __device__ __forceinline__ WordRange of(int head, int tile) const {
-    const int2 range = ranges_[head * tiles_ + tile];
+                first_query_tile<Config>(params, sequences, batch, 0)) {}
+  __device__ __forceinline__ WordRange of(int tile) const {
+    const int2 range = ranges_[tile];
     return {range.x, range.y};
   }
 
  private:
   const int2* ranges_;  // of the batch entry
-  int tiles_;           // of a head
 };
 
 /// The tiles of queries that see a tile of keys.

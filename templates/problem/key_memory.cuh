@@ -119,7 +119,7 @@ inline constexpr bool reads_query_ranges =
 /// Where there is no such table.
 struct NoQueryRanges {
   static constexpr bool are_known = false;
-  __device__ __forceinline__ WordRange of(int /*head*/, int /*tile*/) const { return {0, 0}; }
+  __device__ __forceinline__ WordRange of(int /*tile*/) const { return {0, 0}; }
 };
 
 }  // namespace jit

@@ -113,7 +113,7 @@ class QueryTiles {
   __device__ __forceinline__ void find_by_lanes(Place& next) {
     while (next.place < tiles_) {
       if (next.place - known_.place >= warp_size) know(next);
-      const unsigned seen = known_.seen & ~0u << (next.place - known_.place);
+      const unsigned seen = known_.seen & ~0u << maximum(next.place - known_.place, 0);
       if (seen != 0) {
         const int bit = __ffs(static_cast<int>(seen)) - 1;
         next.place = known_.place + bit;
@@ -124,19 +124,26 @@ class QueryTiles {
     }
   }
 
+  // Of tiles that are read from memory so many at once that a sequence is mostly searched in one trip.
   __device__ __forceinline__ void know(const Place& first) {
-    const int head = first_head_ + first.head, place = first.place + lane_id();
-    const Mask mask(sequences_.context(batch_, head));
+    constexpr int windows = Ranges::are_known ? 4 : 1;
+    const Mask mask(sequences_.context(batch_, first_head_ + first.head));
     const Memory memory(mask, keys_);
-    TileClass kind = TileClass::empty;
-    ScoreTile tile = keys_;
-    if (place < tiles_) {
-      tile = tile_at(place);
-      kind = memory.classify(mask, tile, ranges_.of(head, tile.q_begin / tile_q));
+    WordRange queries[windows];
+#pragma unroll
+    for (int i = 0; i < windows; ++i)
+      queries[i] =
+          ranges_.of(tile_at(minimum(first.place + i * warp_size + lane_id(), tiles_ - 1)).q_begin / tile_q);
+#pragma unroll
+    for (int i = 0; i < windows; ++i) {
+      const int place = first.place + i * warp_size + lane_id();
+      const ScoreTile tile = tile_at(minimum(place, tiles_ - 1));
+      const TileClass kind = place < tiles_ ? memory.classify(mask, tile, queries[i]) : TileClass::empty;
+      known_ = {.place = first.place + i * warp_size,
+                .seen = __ballot_sync(full_warp, kind != TileClass::empty),
+                .partial = __ballot_sync(full_warp, is_partial(kind, tile))};
+      if (known_.seen != 0) return;
     }
-    known_ = {.place = first.place,
-              .seen = __ballot_sync(full_warp, kind != TileClass::empty),
-              .partial = __ballot_sync(full_warp, is_partial(kind, tile))};
   }
 
   // The classes of the tiles of the head from a place on, a bit each.

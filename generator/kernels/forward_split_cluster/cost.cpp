@@ -23,10 +23,12 @@ constexpr double step_clocks = 600;              // of a warp, from tile to tile
 constexpr double warp_clocks = 120;              // of a warp alone, beside that, for 16 keys at head_dim 128
 constexpr double issue_clocks = 30;      // of all warps of a multiprocessor, for as many keys of one of them
 constexpr double fp8_conversion = 1.15;  // of keys of 8 bits, by which reading takes longer
-constexpr double page_look_up = 1.12;    // of rows in pages, by which it does, too
+constexpr double page_look_up = 1.05;    // of rows in pages, by which it does, too
 constexpr double last_wave = 0.3;        // of a wave, in which some multiprocessors have nothing to do
-// Of sequences whose lengths only the device knows some are longer than others, and no other cluster helps with them.
-constexpr double uneven = 1.25;
+// Of sequences whose lengths only the device knows some are longer than others, and no other cluster helps with them. In
+// many waves of single blocks that evens out.
+constexpr double uneven = 0.25;
+constexpr double uneven_waves = 4;
 // A GPC has so many multiprocessors, and a cluster lies in one GPC; one of them has fewer.
 constexpr int multiprocessors_of_gpc = 16;
 
@@ -69,7 +71,10 @@ double Family<ForwardSplitCluster>::cycles(const Case& problem, const ProblemSha
   const double step = std::max({conversion * look_up * tile_bytes * warps / rate,
                                 issue_clocks * products * warps, step_clocks + warp_clocks * products});
   const double merge = merge_clocks + config.cluster * block_clocks;
-  const double waits = shape.has_device_lengths && shape.batch > 1 ? uneven : 1;
+  const double waves_of_one = config.cluster == 1 ? waves : 1;
+  const double waits = shape.has_device_lengths && shape.batch > 1
+                           ? 1 + uneven * std::min(1.0, uneven_waves / waves_of_one)
+                           : 1;
   double cycles = launch_clocks + waits * waves * (steps * step + merge);
   const Footprint needs = footprint(spec, config);
   const int spare = needs.register_cap - needs.registers;

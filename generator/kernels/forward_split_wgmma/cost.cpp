@@ -22,13 +22,14 @@ constexpr double memory_bytes_per_clock = 18.5;
 constexpr double l2_bytes_per_clock = 45;
 constexpr double scarce_bytes = 17800;   // by the cube of this over the bytes on the way reading takes longer
 constexpr double enough_bytes = 131072;  // on the way
-constexpr double page_clocks = 40;       // for each tile whose pages are looked up
-constexpr double step_clocks = 700;      // of a consumer alone, beside products and exponentials
-constexpr double softmax_per_key = 5.8;  // of a consumer, for each key of a tile
-constexpr double tensor_share = 0.9;     // of their rate, that the tensor cores reach at best
-constexpr double prefill_share = 0.66;   // and with many queries
-constexpr double masked_clocks = 1500;   // of a unit of many queries, for its partial tiles
-constexpr double box_clocks = 110;       // to start the copy of a panel of a box
+constexpr double crowded_bytes = 1310720;  // by what is more than enough over this it takes longer, too
+constexpr double page_clocks = 40;         // for each tile whose pages are looked up
+constexpr double step_clocks = 700;        // of a consumer alone, beside products and exponentials
+constexpr double softmax_per_key = 5.8;    // of a consumer, for each key of a tile
+constexpr double tensor_share = 0.9;       // of their rate, that the tensor cores reach at best
+constexpr double prefill_share = 0.66;     // and with many queries
+constexpr double masked_clocks = 1500;     // of a unit of many queries, for its partial tiles
+constexpr double box_clocks = 110;         // to start the copy of a panel of a box
 constexpr double launch_clocks = 6000;
 constexpr double unit_clocks = 2500;
 constexpr double waiting_for_queries = 800;  // where they have one buffer
@@ -56,13 +57,11 @@ double seen_tiles(const AttentionSpec& spec, const ProblemShape& shape, double t
   return std::min(tiles, tiles * share + 0.5);
 }
 
-// Clocks for a tile of keys, beside what memory takes, where many queries are the work.
-double prefill_step(const AttentionSpec& spec, const ForwardSplitWgmma& config, double products) {
+// Clocks to start the copies of a tile of keys.
+double boxes_step(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
   const double boxes = config.tile_kv / box_rows(spec, config.tile_kv);
   const int bytes = size_of(spec.key_dtype());
-  const double panels = panel_count(spec.head_dim, bytes) + panel_count(spec.value_head_dim(), bytes);
-  return std::max(products * consumers_of(config) * config.blocks_per_sm / prefill_share,
-                  boxes * panels * box_clocks);
+  return boxes * (panel_count(spec.head_dim, bytes) + panel_count(spec.value_head_dim(), bytes)) * box_clocks;
 }
 
 }  // namespace
@@ -82,20 +81,21 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
   const double blocks = config.blocks_per_sm;
   const bool is_stored = has_fp8_keys(spec);
   const double tile_bytes = config.tile_kv * (d + dv) * size_of(spec.key_dtype());
-  const double in_flight =
-      std::min(enough_bytes, tile_bytes * (is_stored ? config.stages_stored : config.stages) * blocks);
-  const double memory =
-      tile_bytes / memory_bytes_per_clock / row_tiles * (1 + std::pow(scarce_bytes / in_flight, 3)) +
-      tile_bytes / l2_bytes_per_clock * (1 - 1 / row_tiles) +
-      (spec.sequences_kv == SequenceKind::paged ? page_clocks : 0);
+  const double on_the_way = tile_bytes * (is_stored ? config.stages_stored : config.stages) * blocks;
+  const double memory = tile_bytes / memory_bytes_per_clock / row_tiles *
+                            (1 + std::pow(scarce_bytes / std::min(enough_bytes, on_the_way), 3) +
+                             std::max(0.0, on_the_way - enough_bytes) / crowded_bytes) +
+                        tile_bytes / l2_bytes_per_clock * (1 - 1 / row_tiles) +
+                        (spec.sequences_kv == SequenceKind::paged ? page_clocks : 0);
   const double products = config.tile_kv / 2.0 * (d + dv) / 16;
   const double consumers = consumers_of(config) * blocks;
   const double alone = products + softmax_per_key * config.tile_kv + step_clocks;
   const double conversion =
       is_stored ? config.tile_kv * (d * slots_to(spec.dtype) + dv * slots_to(DType::fp16)) / 32 / 4 : 0;
-  double step = std::max({memory * blocks, products * consumers / tensor_share, alone, conversion * blocks});
+  double step = std::max({memory * blocks, products * consumers / tensor_share, alone, conversion * blocks,
+                          boxes_step(spec, config)});
   const bool is_prefill = shape.seqlen_q > few_queries;
-  if (is_prefill) step = std::max(step, prefill_step(spec, config, products));
+  if (is_prefill) step = std::max(step, products * consumers / prefill_share);
   if (is_stored && !is_prefill)
     step = std::max(step, stored_clocks + stored_per_element * config.tile_kv * (d + dv));
   if (config.stages == 1) step *= single_stage;
