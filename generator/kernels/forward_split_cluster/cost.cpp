@@ -23,7 +23,7 @@ constexpr double step_clocks = 600;              // of a warp, from tile to tile
 constexpr double warp_clocks = 120;              // of a warp alone, beside that, for 16 keys at head_dim 128
 constexpr double issue_clocks = 30;      // of all warps of a multiprocessor, for as many keys of one of them
 constexpr double fp8_conversion = 1.15;  // of keys of 8 bits, by which reading takes longer
-constexpr double page_look_up = 1.05;    // of rows in pages, by which it does, too
+constexpr double page_look_up = 110;     // of a warp, for the rows of a tile in pages
 constexpr double last_wave = 0.3;        // of a wave, in which some multiprocessors have nothing to do
 // Of sequences whose lengths only the device knows some are longer than others, and no other cluster helps with them. In
 // many waves of single blocks that evens out.
@@ -66,10 +66,11 @@ double Family<ForwardSplitCluster>::cycles(const Case& problem, const ProblemSha
   const double rate = std::min(alone_bytes_per_clock, memory_bytes_per_clock * limits.sm_count / sms) /
                       ((1 + tile_cost_bytes / tile_bytes) * (1 + scarce_bytes / in_flight));
   const double conversion = has_fp8_keys(spec) ? fp8_conversion : 1;
-  const double look_up = spec.sequences_kv == SequenceKind::paged ? page_look_up : 1;
+  const double look_up = spec.sequences_kv == SequenceKind::paged ? page_look_up : 0;
   const double products = config.tile_kv / 16 * (d + dv) / 256;
-  const double step = std::max({conversion * look_up * tile_bytes * warps / rate,
-                                issue_clocks * products * warps, step_clocks + warp_clocks * products});
+  const double step = std::max({conversion * tile_bytes * warps / rate, issue_clocks * products * warps,
+                                step_clocks + warp_clocks * products}) +
+                      look_up;
   const double merge = merge_clocks + config.cluster * block_clocks;
   const double waves_of_one = config.cluster == 1 ? waves : 1;
   const double waits = shape.has_device_lengths && shape.batch > 1

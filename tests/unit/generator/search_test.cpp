@@ -160,7 +160,10 @@ TEST(Search, DecodingIsMergedInClusters) {
                            {64, 32, 8, 4096, 0},
                            {128, 64, 8, 8192, 0},
                            {256, 16, 2, 1024, 0},
-                           {8, 64, 4, 2048, 16}})
+                           {8, 64, 4, 2048, 16},
+                           {8, 32, 8, 2048, 16},
+                           {64, 32, 32, 4096, 16},
+                           {256, 32, 8, 512, 16}})
     EXPECT_EQ(family(call), "forward_split_cluster")
         << call.batch << " " << call.heads_kv << " " << call.seqlen_kv;
   for (const Call& call : {Call{64, 32, 8, 1024, 16},
