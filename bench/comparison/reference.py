@@ -4,12 +4,15 @@ from dataclasses import dataclass
 
 CHUNK_SCORES = 1 << 27  # scores held at once: 512 MB in fp32
 ABSOLUTE = 1e-4
+# Of the same computation in bf16. The worst of some hundred thousand rows is a matter of luck, too.
+ELEMENT_SHARE, ROW_SHARE = 2, 2.5
 
 
 @dataclass(frozen=True)
 class Check:
     """How far a result is from fp32 attention. `error` is the largest difference of any element, `row_error` the
-    largest |difference| / |row| of any output row; each may be twice that of plain bf16 attention plus ABSOLUTE.
+    largest |difference| / |row| of any output row; they may be ELEMENT_SHARE and ROW_SHARE times those of plain bf16
+    attention, plus ABSOLUTE.
     `repeated`: whether another call gave the same bits; None where that is not asked for."""
 
     error: float
@@ -85,8 +88,8 @@ class Expected:
         if output.shape != self.output.shape:
             raise ValueError(f"the result has shape {tuple(output.shape)}, not {tuple(self.output.shape)}")
         error, row_error = self._errors(output)
-        limit = 2 * coarser
-        return Check(error, limit * self.plain_error + ABSOLUTE, row_error, limit * self.plain_row_error + ABSOLUTE)
+        return Check(error, ELEMENT_SHARE * coarser * self.plain_error + ABSOLUTE,
+                     row_error, ROW_SHARE * coarser * self.plain_row_error + ABSOLUTE)
 
 
 class Reference(Expected):

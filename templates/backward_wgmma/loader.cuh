@@ -148,6 +148,12 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
   for (; tiles.has(0); ++step, tiles.advance()) {
     const bool is_last = !tiles.has(1);
     const int head = tiles.head(0), query = tiles.query(0);
+    if constexpr (touches_queries<typename Config::Mask>) {
+      if (tiles.is_partial()) {  // consumers would wait for memory in each step
+        const typename Config::Mask mask(sequences.context(keys.batch, head));
+        mask.touch(query, minimum(query + Config::tile_q, sequences.q(keys.batch).length));
+      }
+    }
     const int flags =
         (tiles.is_partial() || has_end_of_keys ? query_note_partial : 0) | (is_last ? query_note_end : 0);
     const auto box = query_box<Config>(sequences, keys.batch, head, query);

@@ -23,6 +23,8 @@
 //   int key_word(int k)                          what must be known of key k beside its place
 //   QueryTerm query_term(int q)                  what must be known of query q
 //   bool keeps(QueryTerm, int k, int key_word)   keep(q, k)
+// One that reads memory for each score may have what it reads of queries brought to the L1 cache, by a whole warp:
+//   void touch(int q_begin, int q_end)
 // A mask whose scores are kept for reasons that are the same for many of them may say so: it is asked once for each.
 //   static constexpr bool has_parts = true
 //   auto kept_bits(const Scores& scores)         bits that it makes of those of `scores` (steps/score_bits.cuh)
@@ -31,6 +33,7 @@
 #include "base/prelude.cuh"
 #include "problem/draft_tree_mask.cuh"
 #include "problem/functor.cuh"
+#include "ptx/prefetch.cuh"
 
 namespace jit {
 
@@ -171,6 +174,16 @@ __device__ __forceinline__ int next_query(const Mask& mask, int k_begin, int k_e
   } else {
     return q;
   }
+}
+
+template <class Mask>
+concept touches_queries = requires(const Mask& mask) {
+  mask.touch(0, 0);
+};
+/// The mask's touch; one that has none brings nothing.
+template <class Mask>
+__device__ __forceinline__ void touch(const Mask& mask, int q_begin, int q_end) {
+  if constexpr (touches_queries<Mask>) mask.touch(q_begin, q_end);
 }
 
 /// Whether a warp finds the next tile at once.
@@ -439,6 +452,10 @@ struct DocumentMask {
   }
   static constexpr bool needs_warp = true;
   __device__ bool keep(int q, int k) const { return __ldg(ids_q + q) == __ldg(ids_kv + k); }
+  __device__ void touch(int q_begin, int q_end) const {
+    constexpr int line = 32;
+    prefetch_l1(ids_q + minimum(q_begin + lane_id() * line, q_end - 1));
+  }
   static constexpr int key_words = 1;
   __device__ int key_word(int k) const { return __ldg(ids_kv + k); }
   __device__ int query_term(int q) const { return __ldg(ids_q + q); }
@@ -506,6 +523,10 @@ struct CombinedMask {
   __device__ int next_query(int k_begin, int k_end, int q) const requires(has_next<A> || has_next<B>) {
     return Op::of_places(jit::next_query(a, k_begin, k_end, q), jit::next_query(b, k_begin, k_end, q));
   }
+  __device__ void touch(int q_begin, int q_end) const requires(touches_queries<A> || touches_queries<B>) {
+    jit::touch(a, q_begin, q_end);
+    jit::touch(b, q_begin, q_end);
+  }
   __device__ bool differs_by_head() const { return heads_differ(a) || heads_differ(b); }
   static constexpr bool needs_warp = jit::needs_warp<A> || jit::needs_warp<B>;
   static constexpr bool rows_begin_first = jit::rows_begin_first<A> && jit::rows_begin_first<B>;
@@ -565,6 +586,9 @@ struct NotMask {
   __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
   __device__ TileClass classify(const ScoreTile& tile) const { return class_of_inverse(a.classify(tile)); }
   __device__ bool keep(int q, int k) const { return !a.keep(q, k); }
+  __device__ void touch(int q_begin, int q_end) const requires(touches_queries<A>) {
+    a.touch(q_begin, q_end);
+  }
   __device__ bool differs_by_head() const { return heads_differ(a); }
   static constexpr bool needs_warp = jit::needs_warp<A>;
   static constexpr bool has_parts = is_made_of_parts<A>;
