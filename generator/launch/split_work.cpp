@@ -114,13 +114,19 @@ KnownLine known_line(const AttentionSpec& spec, const SplitTiles& tiles, const A
           .tiles = ceil_div(params.seqlen_kv, tiles.tile_kv),
           .units = static_cast<int>(units),
           .row_tiles = static_cast<int>(row_tiles)};
-  const LineSize size = {.total = static_cast<int>(units * params.batch * unit_length(line.tiles)),
-                         .shares_keys = row_tiles > 1,
-                         .least_tiles = line.tiles,
-                         .most_tiles = line.tiles};
+  LineSize size = {.total = static_cast<int>(units * params.batch * unit_length(line.tiles)),
+                   .shares_keys = row_tiles > 1,
+                   .least_tiles = line.tiles,
+                   .most_tiles = line.tiles};
+  int score = 0;
+  for (int strands = 1; strands <= most_strands; ++strands)
+    score = std::max(score, strands_score(strands, strands_of_rows(line.row_tiles), blocks));
+  size.strands = strands_of_score(score);
   const int num_splits = params.sequences.num_splits;
   line.shares = spec.split_keys != 0 ? span_shares(size, blocks, num_splits, spec.split_keys / tiles.tile_kv)
                                      : key_shares(size, blocks, num_splits);
+  line.units /= line.shares.strands;
+  line.row_tiles /= line.shares.strands;
   return line;
 }
 

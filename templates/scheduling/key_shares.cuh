@@ -7,6 +7,11 @@
 // pieces are such that each is cut at the same places, or not at all, if that leaves few blocks without work. Where
 // there are many units beside the longest one, and several of them see the same keys, they are dealt whole: blocks then
 // read the same keys at about the same time, and find them in the L2 cache.
+//
+// Where there are fewer units, and several see the same keys, the line is split into strands that lie side by side: each
+// has every so many-th tile of rows of all heads, and every so many-th block, and all are cut at the same places. So
+// blocks side by side have the same keys of tiles of rows side by side, and compute them at the same time. On one line a
+// block would compute these one after another, or blocks far apart would, and each would read the keys from memory.
 #pragma once
 
 #include "base/host_device.cuh"
@@ -50,6 +55,7 @@ struct LineSize {
   bool shares_keys;  ///< whether some units see the same keys
   int least_tiles;   ///< that a unit has
   int most_tiles;
+  int strands = 1;  ///< of the line; if there are several, all units of a head count as its longest one
 };
 
 /// The part of a unit that is one block's.
@@ -61,13 +67,43 @@ struct UnitPart {
   bool is_mine;     ///< else the block has no part
 };
 
+/// A block's place where the line is split into strands.
+struct StrandPlace {
+  int strand;
+  int column;  ///< of the blocks with pieces of the same keys, one on each strand
+};
+
+/// Laid end to end, strands are one line again, of as many whole pieces each. Blocks are counted along it: the block
+/// with piece i is block i. Where blocks that are counted as LineBlock does are on the line, `place` says.
 struct KeyShares {
-  int total;         ///< length of the line
-  int length;        ///< of a block's piece of it
-  int num_splits;    ///< 1: a unit is all of the block's in whose piece it begins
+  int total;       ///< length of a strand; behind enter_strand(): where the block's own one ends on the line
+  int length;      ///< of a block's piece of it
+  int num_splits;  ///< 1: a unit is all of the block's in whose piece it begins
   int plain_length;  ///< of a unit, where all are alike and cut alike; else 0
   int cut_length;    ///< that it takes on the line then: so many whole pieces, or a whole part of one
   bool is_dealt;  ///< whether units are dealt whole, in turns: unit i is that of block i modulo their number
+  int strands = 1;        ///< of the line: tile of rows r of a head is on strand r modulo their number
+  int strand_blocks = 0;  ///< of each strand
+
+  /// Of a block as LineBlock counts them. Those side by side are on different strands, and those of a strand keep their
+  /// order. Blocks that are left over have a column behind all others.
+  JIT_HOST_DEVICE constexpr StrandPlace place(int block) const {
+    if (strands == 1) return {0, block};
+    const int column = small_quotient(block, strands);
+    return {block - column * strands, column};
+  }
+  /// The block, counted along the line.
+  JIT_HOST_DEVICE constexpr int block_at(const StrandPlace& place) const {
+    return place.strand * strand_blocks + place.column;
+  }
+  /// Whether a block has a piece in which there is work.
+  JIT_HOST_DEVICE constexpr bool has_work(const StrandPlace& place) const {
+    return place.column < strand_blocks && place.column * length < total;
+  }
+  /// Where a strand begins on the line.
+  JIT_HOST_DEVICE constexpr int strand_begin(int strand) const { return strand * strand_blocks * length; }
+  /// Makes these the shares as blocks of one strand see them.
+  JIT_HOST_DEVICE constexpr void enter_strand(int strand) { total += strand_begin(strand); }
 
   JIT_HOST_DEVICE constexpr int begin(int block) const { return block * length; }
   JIT_HOST_DEVICE constexpr int end(int block) const { return begin(block) + length; }
@@ -121,11 +157,72 @@ JIT_HOST_DEVICE constexpr int more_than_quotient(int x, int y) {
   return static_cast<int>(rough_quotient(static_cast<float>(x), static_cast<float>(y)) * 1.000001f) + 1;
 }
 
-/// Shares of a line for so many blocks. A unit is shared by at most `num_splits` of them; 0: by any number.
-JIT_HOST_DEVICE constexpr KeyShares key_shares(const LineSize& line, int blocks, int num_splits) {
+/// Most strands of a line: with so many a key is read from memory so rarely that more would change little.
+inline constexpr int most_strands = 8;
+
+/// Strands are not worth more than this part of the blocks, which would be left over.
+inline constexpr int spared_for_strands = 16;
+
+/// A set of numbers of strands: bit i is that of i.
+using StrandNumbers = unsigned;
+
+/// Those into which so many tiles of rows can be dealt, as many for each strand.
+JIT_HOST_DEVICE constexpr StrandNumbers strands_of_rows(int row_tiles) {
+  StrandNumbers numbers = 0;
+#ifdef __CUDA_ARCH__
+#  pragma unroll
+#endif
+  for (int strands = 1; strands <= most_strands; ++strands)
+    numbers |= row_tiles % strands == 0 ? 1u << strands : 0;
+  return numbers;
+}
+
+/// A number of strands is the better the higher this is. `numbers`: of all heads. All strands have the same number of
+/// blocks: the number of strands is best that leaves the fewest over, and of several such the highest. Any is better than
+/// one strand if it leaves few over.
+JIT_HOST_DEVICE constexpr int strands_score(int strands, StrandNumbers numbers, int blocks) {
+  if (strands > most_strands || (numbers >> strands & 1) == 0 || strands > blocks) return 0;
+  const int left_over =
+      strands == 1 ? blocks / spared_for_strands : blocks - small_quotient(blocks, strands) * strands;
+  return (blocks - left_over) * (2 * most_strands) + strands;
+}
+/// The number of strands that has this score.
+JIT_HOST_DEVICE constexpr int strands_of_score(int score) { return score % (2 * most_strands); }
+
+/// Whether so little is lost when all units of a head count as its longest one that the line may be split into strands.
+/// `even` is what all units come to then.
+JIT_HOST_DEVICE constexpr bool may_have_strands(int total, int even) {
+  constexpr int spared = 64;
+  return even - total <= total / spared;
+}
+
+/// Whether units of the line are dealt.
+JIT_HOST_DEVICE constexpr bool deals_units(const LineSize& line, int blocks) {
+  return line.shares_keys &&
+         more_than_quotient(line.total, blocks) / dealt_units >= unit_length(line.most_tiles);
+}
+
+/// Shares of a line whose units are dealt, or which is cut as cut(strand, blocks) says for each of its strands.
+template <class Cut>
+JIT_HOST_DEVICE constexpr KeyShares shares_of(const LineSize& line, int blocks, int num_splits, Cut cut) {
+  if (deals_units(line, blocks))
+    return {line.total, more_than_quotient(line.total, blocks), num_splits, 0, 0, true};
+  LineSize strand = line;
+  int strand_blocks = blocks;
+  if (line.strands > 1) {
+    strand.total = line.total / line.strands;
+    strand_blocks = small_quotient(blocks, line.strands);
+  }
+  KeyShares shares = cut(strand, strand_blocks);
+  shares.strands = line.strands;
+  shares.strand_blocks = strand_blocks;
+  return shares;
+}
+
+/// The same of a strand whose units are cut between any tiles.
+JIT_HOST_DEVICE constexpr KeyShares cut_shares(const LineSize& line, int blocks, int num_splits) {
   int length = more_than_quotient(line.total, blocks);
   const int unit = unit_length(line.most_tiles);
-  if (line.shares_keys && length / dealt_units >= unit) return {line.total, length, num_splits, 0, 0, true};
   const bool is_countable = line.total > 0 && line.total >> 20 < unit;  // by small_quotient
   if (line.least_tiles == line.most_tiles && is_countable) {
     const int units = small_quotient(line.total, unit);
@@ -147,6 +244,13 @@ JIT_HOST_DEVICE constexpr KeyShares key_shares(const LineSize& line, int blocks,
     if (length < least) length = least;
   }
   return {line.total, length, num_splits, 0, 0, false};
+}
+
+/// Shares of a line for so many blocks. A unit is shared by at most `num_splits` of them; 0: by any number.
+JIT_HOST_DEVICE constexpr KeyShares key_shares(const LineSize& line, int blocks, int num_splits) {
+  return shares_of(line, blocks, num_splits, [&](const LineSize& strand, int of_strand) {
+    return cut_shares(strand, of_strand, num_splits);
+  });
 }
 
 }  // namespace jit

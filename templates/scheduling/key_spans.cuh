@@ -10,14 +10,12 @@
 
 namespace jit {
 
-/// Shares of a line for so many blocks, pieces of which are never shorter than a span. Requires a line of units whose
-/// tiles are counted; `num_splits` as key_shares has it.
-JIT_HOST_DEVICE constexpr KeyShares span_shares(const LineSize& line, int blocks, int num_splits,
-                                                int span_tiles) {
+/// Shares of a strand whose units are cut between spans, as cut_shares() has them; pieces are never shorter than a span.
+JIT_HOST_DEVICE constexpr KeyShares cut_span_shares(const LineSize& line, int blocks, int num_splits,
+                                                    int span_tiles) {
   const int span = tile_cost * span_tiles;
   int length = more_than_quotient(line.total, blocks);
   const int unit = unit_length(line.most_tiles);
-  if (line.shares_keys && length / dealt_units >= unit) return {line.total, length, num_splits, 0, 0, true};
   if (length < span) length = span;
   const int even = rounded_up_quotient(length, span) * span;            // what some block has in any case
   const bool is_countable = line.total > 0 && line.total >> 20 < unit;  // by small_quotient
@@ -41,6 +39,14 @@ JIT_HOST_DEVICE constexpr KeyShares span_shares(const LineSize& line, int blocks
     if (length < least) length = least;
   }
   return {line.total, length, num_splits, 0, 0, false};
+}
+
+/// Shares of a line for so many blocks, as key_shares() has them.
+JIT_HOST_DEVICE constexpr KeyShares span_shares(const LineSize& line, int blocks, int num_splits,
+                                                int span_tiles) {
+  return shares_of(line, blocks, num_splits, [&](const LineSize& strand, int of_strand) {
+    return cut_span_shares(strand, of_strand, num_splits, span_tiles);
+  });
 }
 
 /// Where a unit is cut: its place on the line and its tiles of keys, counted from key 0 of the sequence.

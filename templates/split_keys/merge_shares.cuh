@@ -61,13 +61,12 @@ class LeftShares {
     while (left_ == 0) {
       if (asked_ >= note_.mergers) return false;
       const int block = asked_ + lane_id();
-      unsigned notice = notice_merges;
-      if (block < note_.mergers) {
-        const unsigned* const word = share_notice(split_, note_.first_block + block);
-        do notice = load_relaxed(word);
-        while (is_empty(notice));
-      }
-      left_ = __ballot_sync(full_warp, notice == notice_leaves);
+      const unsigned* const word =
+          share_notice(split_, note_.first_block + minimum(block, note_.mergers - 1));
+      unsigned notice;
+      do notice = load_relaxed(word);
+      while (__any_sync(full_warp, is_empty(notice)) != 0);  // lanes stay together: see merge_strips
+      left_ = __ballot_sync(full_warp, block < note_.mergers && notice == notice_leaves);
       first_ = asked_;
       asked_ += warp_size;
     }

@@ -11,6 +11,7 @@
 #include "split_keys/block_results.cuh"
 #include "split_keys/result_pieces.cuh"
 #include "split_keys/split_params.cuh"
+#include "tiles/shared_words.cuh"
 
 namespace jit {
 
@@ -155,7 +156,9 @@ __device__ __forceinline__ void merge_warp_strips(const BlockResults<Config>& re
 }
 
 /// Merges the strips from `begin` to `end` of a tile of rows, of a unit of so many parts, by a team: as many groups of lanes
-/// share the parts as leave a place for each strip.
+/// share the parts as leave a place for each strip. The compiler must see that lanes of a warp go through the same loops,
+/// here and where notices are waited for: else it takes them to be apart for the rest of the kernel, and the addresses of
+/// the next part's products, which all lanes of a warp share, go from register to register, twice for each wgmma.
 template <class Config, class Team, class F>
 __device__ __forceinline__ void merge_strips(const BlockResults<Config>& results, const Team& team, int parts,
                                              int begin, int end, F f) {
@@ -165,7 +168,8 @@ __device__ __forceinline__ void merge_strips(const BlockResults<Config>& results
          (place.groups > parts || most_strips_of_warp / place.groups * warps < end - begin))
     place.groups /= 2;
   const int strips_of_warp = most_strips_of_warp / place.groups;
-  const Strips strips = {begin + team.thread / warp_size * strips_of_warp, end, warps * strips_of_warp};
+  const Strips strips = {begin + uniform(team.thread / warp_size) * strips_of_warp, end,
+                         warps * strips_of_warp};
   if constexpr (has_few_registers<Config>) {
     merge_warp_strips<1, reads_of_few>(results, strips, place, f);
   } else if (place.most_parts() <= reads_of_few) {

@@ -14,7 +14,7 @@ struct PartNote {
   int seqlen_kv;    ///< of the sequence
   int part;         ///< which of the unit's parts, in the order of keys
   int parts;        ///< that the unit has
-  int first_block;  ///< whose the first part is
+  int first_block;  ///< whose the first part is, as KeyShares counts them
   // Where all blocks of a unit merge it (split_keys/merge_shares.cuh), else 0:
   bool is_cut;  ///< whether blocks share units of this line
   int mergers;  ///< of the unit's blocks, those from the first one on that have nothing to do behind it

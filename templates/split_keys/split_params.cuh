@@ -15,8 +15,8 @@ inline constexpr unsigned empty_word = 0xffffffff;
 struct KnownLine {
   KeyShares shares;
   int tiles;      ///< of each unit; negative: only the device knows the line
-  int units;      ///< of a batch entry
-  int row_tiles;  ///< of a KV head
+  int units;      ///< of a batch entry, on each strand
+  int row_tiles;  ///< of a KV head, the same
 };
 
 struct SplitParams {

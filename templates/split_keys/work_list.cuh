@@ -229,7 +229,7 @@ struct WorkList : LineBlockOf<Config> {
   KeyShares shares;
   Unit unit;
   TileRange tiles;  ///< of the unit
-  int unit_begin;
+  int unit_begin;   ///< where it begins on the line
 
   /// Goes to the first unit of the block's share. Requires: enter_line() where launches share the line. Lanes have a batch entry each: all are looked at to measure the line,
   /// and those from the first on again to find the place, in one loop: a kernel that begins fetches its instructions
@@ -237,10 +237,11 @@ struct WorkList : LineBlockOf<Config> {
   __device__ __forceinline__ void begin(const AttentionParams& params, const KnownLine& known) {
     if (known.tiles >= 0) return begin_known(params, known);
     LineSize line{0, false, longest_line, 0};
+    int even = 0;                 // what all units come to if those of a head count as its longest one
+    StrandNumbers numbers = ~0u;  // of strands that heads allow
     float beside = 0;
     bool is_measured = false;
     unit = {.batch = 0};
-    unit_begin = 0;
 #pragma unroll 1
     while (true) {
       const int batch = unit.batch + lane_id();
@@ -252,6 +253,8 @@ struct WorkList : LineBlockOf<Config> {
         }
         line.total += __reduce_add_sync(full_warp, own.length);
         line.shares_keys |= own.row_tiles > 1;
+        even += __reduce_add_sync(full_warp, own.row_tiles * unit_length(own.most_tiles));
+        numbers &= strands_of_rows(own.row_tiles);
         line.least_tiles = minimum(line.least_tiles, own.least_tiles);
         line.most_tiles = maximum(line.most_tiles, own.most_tiles);
         unit.batch += warp_size;
@@ -262,21 +265,24 @@ struct WorkList : LineBlockOf<Config> {
           unit.batch = params.batch;
           if (this->block() < 0) return;
         }
-        measure(params, line);
+        measure(params, line, even, numbers);
         if (shares.is_dealt) return deal_first(params);
-        if (shares.begin(this->block()) >= shares.total) return;
+        if (!enter_strand()) return;
         unit.batch = 0;
         if (params.batch > warp_size) continue;
       }
-      const int length = shares.all_on_line(own.length);
+      const int length = shares.strands == 1
+                             ? shares.all_on_line(own.length)
+                             : small_quotient(own.row_tiles, shares.strands) * shares.on_line(own.most_tiles);
       const int up_to_lane = params.batch > 1 ? sum_up_to_lane(length) : __shfl_sync(full_warp, length, 0);
       const int end = unit_begin + up_to_lane * params.heads_kv;
-      const int place = shares.begin(this->block());
+      const int place = shares.begin(line_block_);
       const unsigned behind = __ballot_sync(full_warp, end > place);
       if (behind != 0) {
         const int lane = __ffs(static_cast<int>(behind)) - 1;
         unit.batch += lane;
         unit_begin = __shfl_sync(full_warp, end - length * params.heads_kv, lane);
+        head_tiles_ = __shfl_sync(full_warp, own.most_tiles, lane);
         find_unit(params, place, __shfl_sync(full_warp, length, lane));
         return;
       }
@@ -287,14 +293,14 @@ struct WorkList : LineBlockOf<Config> {
 
   /// Whether there is a unit, of which the block may have no part.
   __device__ __forceinline__ bool has_unit(const AttentionParams& params) const {
-    return unit.batch < params.batch && (shares.is_dealt || unit_begin < shares.end(this->block()));
+    return unit.batch < params.batch && (shares.is_dealt || unit_begin < shares.end(line_block_));
   }
   /// The block's part of it.
   __device__ __forceinline__ UnitPart part() const {
     if constexpr (Config::split_keys != 0) {
-      return span_part(shares, cuts(), this->block(), span_tiles<Config>);
+      return span_part(shares, cuts(), line_block_, span_tiles<Config>);
     } else {
-      return shares.part(this->block(), unit_begin, tiles.count());
+      return shares.part(line_block_, unit_begin, tiles.count());
     }
   }
   /// What a block notes of that.
@@ -306,7 +312,7 @@ struct WorkList : LineBlockOf<Config> {
             .seqlen_q = unit.q.length,
             .kv_begin = unit.kv.begin,
             .seqlen_kv = unit.kv.length,
-            .part = this->block() - part.first_block,
+            .part = line_block_ - part.first_block,
             .parts = part.parts,
             .first_block = part.first_block,
             .is_cut = all_blocks_merge<Config> && shares.cuts_units(),
@@ -328,16 +334,17 @@ struct WorkList : LineBlockOf<Config> {
   /// The next one. Requires: has_unit().
   __device__ __forceinline__ void next(const AttentionParams& params) {
     if (shares.is_dealt) return skip(params, this->blocks());
-    unit_begin += shares.on_line(tiles.count());
-    if (unit.row_end < rows()) {
-      unit.enter_rows(unit.row_end, rows(), tile_rows);
+    unit_begin += length_on_line();
+    if (unit.row_begin + shares.strands * tile_rows < rows()) {
+      enter_next_rows();
     } else {
       if (++unit.kv_head == params.heads_kv) {
         unit.kv_head = 0;
         ++unit.batch;
         enter(params);
+        if (shares.strands > 1 && unit.batch < params.batch) head_tiles_ = most_tiles(params);
       }
-      unit.enter_rows(0, rows(), tile_rows);
+      enter_first_rows();
     }
     if (unit.batch < params.batch) tiles = tiles_of<Config>(params, unit);
   }
@@ -345,7 +352,29 @@ struct WorkList : LineBlockOf<Config> {
  private:
   // Blocks of the unit but for the last one, if that goes on with the next unit.
   __device__ __forceinline__ int mergers(const UnitPart& part) const {
-    return part.parts - (shares.goes_on(part, unit_begin + shares.on_line(tiles.count())) ? 1 : 0);
+    return part.parts - (shares.goes_on(part, unit_begin + length_on_line()) ? 1 : 0);
+  }
+
+  // Goes to where the block's strand begins. Returns whether the block has work there.
+  __device__ __forceinline__ bool enter_strand() {
+    const StrandPlace place = shares.place(this->block());
+    if (!shares.has_work(place)) return false;
+    strand_ = place.strand;
+    line_block_ = shares.block_at(place);
+    unit_begin = shares.strand_begin(strand_);
+    shares.enter_strand(strand_);
+    return true;
+  }
+  // The unit's: on strands all of a head have that of the longest one, so that strands are cut at the same keys.
+  __device__ __forceinline__ int length_on_line() const {
+    return shares.on_line(shares.strands > 1 ? head_tiles_ : tiles.count());
+  }
+  // The tiles of rows of a head that are on the block's strand. Each strand has as many.
+  __device__ __forceinline__ void enter_first_rows() {
+    unit.enter_rows(strand_ * tile_rows, rows(), tile_rows);
+  }
+  __device__ __forceinline__ void enter_next_rows() {
+    unit.enter_rows(unit.row_begin + shares.strands * tile_rows, rows(), tile_rows);
   }
 
   static constexpr bool has_others = requests_of<Config>() != Requests::all;
@@ -360,21 +389,24 @@ struct WorkList : LineBlockOf<Config> {
     shares = known.shares;
     unit = {.batch = params.batch};
     if (shares.is_dealt) return deal_first(params);
-    const int place = shares.begin(this->block());
-    if (place >= shares.total) return;
+    if (!enter_strand()) return;
     const int length = shares.on_line(known.tiles);
-    const int index = small_quotient(place, length);
+    const int index = small_quotient(shares.begin(line_block_) - unit_begin, length);
     unit.batch = small_quotient(index, known.units);
-    unit_begin = index * length;
+    unit_begin += index * length;
     enter(params);
     const int of_entry = index - unit.batch * known.units;
     unit.kv_head = known.row_tiles == 1 ? of_entry : small_quotient(of_entry, known.row_tiles);
-    unit.enter_rows((of_entry - unit.kv_head * known.row_tiles) * tile_rows, rows(), tile_rows);
+    enter_first_rows();
+    unit.enter_rows(unit.row_begin + (of_entry - unit.kv_head * known.row_tiles) * shares.strands * tile_rows,
+                    rows(), tile_rows);
     tiles = {0, known.tiles};
+    head_tiles_ = known.tiles;
   }
 
   // Goes to the block's first unit where they are dealt.
   __device__ __forceinline__ void deal_first(const AttentionParams& params) {
+    line_block_ = this->block();
     unit = {.batch = 0};
     enter(params);
     unit.row_begin = (row_tiles() - 1) * tile_rows;
@@ -410,13 +442,32 @@ struct WorkList : LineBlockOf<Config> {
       if (unit.q.length > 0) break;
     }
   }
+  // Of units of a head of the batch entry, of each of which a lane asks.
+  __device__ __forceinline__ int most_tiles(const AttentionParams& params) const {
+    int most = 0;
+    Unit other = unit;
+#pragma unroll 1
+    for (int row = lane_id() * tile_rows; row < rows(); row += warp_size * tile_rows) {
+      other.enter_rows(row, rows(), tile_rows);
+      most = maximum(most, tiles_of<Config>(params, other).count());
+    }
+    return __reduce_max_sync(full_warp, most);
+  }
 
-  // Lays out the line. `line` has the sum of all heads that are different, and least and most of the lane's entries.
-  __device__ __forceinline__ void measure(const AttentionParams& params, const LineSize& line) {
-    const LineSize all = {line.total * params.heads_kv, __any_sync(full_warp, line.shares_keys) != 0,
-                          __reduce_min_sync(full_warp, line.least_tiles),
-                          __reduce_max_sync(full_warp, line.most_tiles)};
+  // Lays out the line. `line` has the sum of all heads that are different, and least and most of the lane's entries;
+  // `even` is such a sum, too; `numbers` are the lane's own.
+  __device__ __forceinline__ void measure(const AttentionParams& params, const LineSize& line, int even,
+                                          StrandNumbers numbers) {
+    LineSize all = {line.total * params.heads_kv, __any_sync(full_warp, line.shares_keys) != 0,
+                    __reduce_min_sync(full_warp, line.least_tiles),
+                    __reduce_max_sync(full_warp, line.most_tiles)};
     const int blocks = this->blocks(), num_splits = params.sequences.num_splits;
+    if (all.shares_keys && may_have_strands(line.total, even)) {
+      numbers = __reduce_and_sync(full_warp, numbers);
+      all.strands =
+          strands_of_score(__reduce_max_sync(full_warp, strands_score(lane_id() + 1, numbers, blocks)));
+      if (all.strands > 1) all.total = even * params.heads_kv;
+    }
     if constexpr (Config::split_keys != 0) {
       shares = span_shares(all, blocks, num_splits, span_tiles<Config>);
     } else {
@@ -429,16 +480,20 @@ struct WorkList : LineBlockOf<Config> {
     enter(params);
     unit.kv_head = small_quotient(place - unit_begin, head_length);
     unit_begin += unit.kv_head * head_length;
-    unit.enter_rows(0, rows(), tile_rows);
+    enter_first_rows();
 #pragma unroll 1
     while (true) {
       tiles = tiles_of<Config>(params, unit);
-      const int end = unit_begin + shares.on_line(tiles.count());
+      const int end = unit_begin + length_on_line();
       if (end > place) return;
       unit_begin = end;
-      unit.enter_rows(unit.row_end, rows(), tile_rows);
+      enter_next_rows();
     }
   }
+
+  int line_block_;  // the block, as KeyShares counts them
+  int strand_;      // the block's
+  int head_tiles_;  // most that a unit of the head has
 };
 
 }  // namespace jit

@@ -103,6 +103,31 @@ TEST_F(MlaTest, MasksAndScores) {
   expect_some_right(cases, 6);
 }
 
+// Tiles of rows that see the same keys: as many strands of the line, few or many units on each.
+TEST_F(MlaTest, TilesOfRowsThatSeeTheSameKeys) {
+  struct Sizes {
+    int ratio, batch, queries, keys;
+  };
+  std::vector<KernelCase> cases;
+  for (const auto [ratio, batch, queries, keys] : {Sizes{128, 90, 1, 200},  // more units than blocks
+                                                   {128, 45, 2, 150},
+                                                   {16, 40, 12, 150},  // three tiles of rows
+                                                   {24, 14, 13, 150},  // five, and blocks left over
+                                                   {16, 5, 27, 300},   // seven
+                                                   {32, 1, 34, 20},    // more than there are blocks
+                                                   {128, 1, 1, 20}}) {
+    for (const Mask& mask : {mask::none(), mask::causal()}) {
+      AttentionCase problem = case_of(small, ratio, batch, queries, keys);
+      problem.spec.mask = mask;
+      cases.push_back({problem, configs()[cases.size() % configs().size()]});
+      if (queries != 2) continue;
+      problem.spec.split_keys = 192;
+      cases.push_back({problem, config_of("tile_kv=64 stages=2 rescale=always")});
+    }
+  }
+  expect_some_right(cases, 4);
+}
+
 TEST_F(MlaTest, RepeatedRunsAreBitIdenticalAndLeaveMailboxesEmpty) {
   const CurrentDevice current(0);
   int index = 0;

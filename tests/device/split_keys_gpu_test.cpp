@@ -192,6 +192,20 @@ TEST_P(SplitKeysTest, MasksAndScores) {
   expect_some_right(cases, 11);
 }
 
+// Several tiles of rows of a head, too few units to deal them: as many strands of the line.
+TEST_P(SplitKeysTest, TilesOfRowsThatSeeTheSameKeys) {
+  std::vector<KernelCase> cases;
+  for (const KernelConfig& config : configs()) {
+    for (const int queries : {8, 12, 40, 96}) {  // two or three tiles of some configs, up to 24 of others
+      AttentionCase problem = case_of(4, 1 + 160 / queries, queries, 170);
+      cases.push_back({problem, config});
+      problem.spec.mask = mask::causal();
+      cases.push_back({problem, config});
+    }
+  }
+  expect_some_right(cases, 6);
+}
+
 TEST_P(SplitKeysTest, RepeatedRunsAreBitIdenticalAndLeaveMailboxesEmpty) {
   const CurrentDevice current(0);
   int index = 0;

@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(
                          handover,
                          "    bar_sync(Traits::handover_barrier + consumer_, Traits::consumer_threads);\n",
                          "",
-                         {"data race", "barrier", "access in flight"},
+                         {"data race", "barrier", "access in flight", "uninitialized"},
                          by_tma},
         TemplateMutation{
             "MaximaThatAreNotTaken", handover, "      state.row_max[r] = max;\n", "", {}, by_tma},

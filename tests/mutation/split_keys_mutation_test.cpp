@@ -70,10 +70,20 @@ const Subject many_by_all = {.config = "family=forward_split_wgmma tile_rows=64 
                              .seqlen_kv = 1000,
                              .launches = 4};
 
+// Three tiles of rows of each head, on a strand each; the last one sees a tile of keys more than the others.
+const Subject strands = {.config = "family=forward_split_wgmma tile_rows=64 tile_kv=16 stages=2",
+                         .gqa_ratio = 64,
+                         .heads = 10,
+                         .seqlen_q = 3,
+                         .seqlen_kv = 993,
+                         .launches = 2};
+
+constexpr const char* work_list = "split_keys/work_list.cuh";
+
 TEST(SplitKeys, AreRightUnmutated) {
   for (const Subject& subject :
        reference::some_of<Subject>({split_kv, boxes, boxes_with_room, split_wgmma, dealt, room_for_more,
-                                    many_parts, kv_by_all, wgmma_by_all, many_by_all},
+                                    many_parts, kv_by_all, wgmma_by_all, many_by_all, strands},
                                    3))
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
@@ -176,6 +186,34 @@ INSTANTIATE_TEST_SUITE_P(
                          "skip(params, this->block() / 2);",
                          {"data race"},
                          dealt}),
+    ::testing::PrintToStringParamName());
+
+INSTANTIATE_TEST_SUITE_P(
+    Strands, TemplateMutationTest,
+    ::testing::Values(
+        TemplateMutation{
+            "AllHaveTheFirstRows", work_list, "strand_ * tile_rows", "0", {"data race"}, strands, true},
+        TemplateMutation{"RowsOfOtherStrands",
+                         work_list,
+                         "unit.row_begin + shares.strands * tile_rows < rows()",
+                         "unit.row_begin + tile_rows < rows()",
+                         {"deadlock", "data race", "out of bounds"},
+                         strands,
+                         true},
+        TemplateMutation{"UnitsAsLongAsTheyAre",
+                         work_list,
+                         "shares.strands > 1 ? head_tiles_ : tiles.count()",
+                         "tiles.count()",
+                         {"deadlock", "data race", "out of bounds"},
+                         strands,
+                         true},
+        TemplateMutation{"AllInTheSamePlaces",
+                         "scheduling/key_shares.cuh",
+                         "return place.strand * strand_blocks + place.column;",
+                         "return place.column;",
+                         {"deadlock", "data race", "out of bounds"},
+                         strands,
+                         true}),
     ::testing::PrintToStringParamName());
 
 // What blocks leave for one another, without what makes it more than chance that it is right.

@@ -1,5 +1,7 @@
 """Values that are the first columns of keys, the latent cache of MLA: pages, ragged batches, splits, spans, errors."""
 
+import dataclasses
+
 import jit_attention as ja
 import numpy
 import pytest
@@ -151,6 +153,25 @@ def test_bits_of_a_request_are_its_own(rng, place, fetch):
     arrays = paged(rng, batch, 64) | {"cu_seqlens_q": boundaries([40])}
     o = call(place, batch, arrays, mask=ja.mask.causal(), split_keys=64)
     batch.check(fetch(o), keep=causal)
+
+
+@pytest.mark.parametrize("heads, queries", some([(128, [1, 2, 1, 0, 3]), (16, [12, 10, 0, 24, 9]), (32, [2, 4, 1])]))
+def test_tiles_of_rows_that_see_the_same_keys(rng, place, fetch, heads, queries):
+    """Blocks side by side compute tiles of rows of one request, if all requests have a multiple of so many of them."""
+    lengths_q = queries * 4
+    lengths_k = [n + int(rng.integers(0, 150)) for n in lengths_q]
+    lengths_k[1] = lengths_q[1]  # none before its own
+    batch = latents(rng, lengths_q, lengths_k, heads=heads, head_dim=192, head_dim_v=128)
+    arrays = paged(rng, batch, 64) | {"cu_seqlens_q": boundaries(lengths_q)}
+    spec = ja.AttentionSpec(head_dim=192, head_dim_v=128, gqa_ratio=heads, sequences_q="ragged", sequences_kv="paged",
+                            page_size=64, mask=ja.mask.causal(), values_in_keys=True)
+    arrays = {name: place(array) for name, array in arrays.items() if name != "v"}
+    k = arrays.pop("k")
+    for split_keys in (0, 64):
+        attention = ja.prepare(dataclasses.replace(spec, split_keys=split_keys),
+                               config="family=forward_mla_wgmma tile_kv=32 stages=2 rescale=always")
+        o = fetch(attention(place(numpy.concatenate(batch.q)), k, **arrays))
+        batch.check(o, keep=causal)
 
 
 def test_sinks(rng, place, fetch):
