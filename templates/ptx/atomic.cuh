@@ -21,6 +21,13 @@ __device__ __forceinline__ unsigned atomic_add_acq_rel(unsigned* counter, unsign
   return old;
 }
 
+/// The same, and orders nothing.
+__device__ __forceinline__ unsigned atomic_add_relaxed(unsigned* counter, unsigned x) {
+  unsigned old;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(counter), "r"(x) : "memory");
+  return old;
+}
+
 /// Orders what the thread does before it with what it does behind it, for all threads of the device. What other grids had
 /// written that had ended by then is read anew.
 __device__ __forceinline__ void fence_acq_rel_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }

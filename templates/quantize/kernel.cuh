@@ -74,9 +74,9 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
   Rows rows(params, work);
   const QuantizeTensor& own = rows.own();
   rows.load();
-  if constexpr (Plan::statistics > 0) wait_for_results(params, tensor, work.unit, own.items, own.waiting);
+  if constexpr (Plan::statistics > 0) wait_for_results(params, tensor, work.unit, own.items);
   const bool is_shifted = shifts && params.lse_shift != nullptr;
-  if (is_shifted) wait_for_results(params, QkvTensor::k, work.unit, params.k.items, params.k.waiting);
+  if (is_shifted) wait_for_results(params, QkvTensor::k, work.unit, params.k.items);
 
   typename Rows::Row means = {}, factors = {}, key_means = {};
   const float* const results = own.results + static_cast<long long>(work.unit) * 2 * Plan::columns;
@@ -86,9 +86,10 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
         1.0f,
         own.descale[rows.batch() * own.descale_strides.batch + rows.kv_head() * own.descale_strides.head]);
   }
+  if constexpr (Plan::scales == QuantizedScales::head) given = results[Plan::columns];
   rows.for_pieces([&](int turn, int column) {
     if constexpr (Plan::is_centred) load_piece<chunk_bytes>(results + column, means[turn]);
-    if constexpr (Plan::has_extremes) {
+    if constexpr (Plan::scales == QuantizedScales::channel) {
       load_piece<chunk_bytes>(results + Plan::columns + column, factors[turn]);
     } else {
 #pragma unroll
@@ -159,6 +160,8 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
     });
   }
   if constexpr (Plan::is_along_sequence) turned.store(rows);
+  if constexpr (Plan::statistics > 0) leave_results(params, tensor, work.unit, own.items, own.waiting);
+  if (is_shifted) leave_results(params, QkvTensor::k, work.unit, params.k.items, params.k.waiting);
 }
 
 template <class Config, QkvTensor tensor>
@@ -172,13 +175,10 @@ __device__ __forceinline__ void do_work(const QuantizeParams& params, const Quan
 
 template <class Config>
 __device__ __forceinline__ void quantize_qkv(const QuantizeParams& params) {
-  constexpr auto numbers = [](int statistics, int columns) { return statistics * columns; };
   using Q = QuantizePlan<Config, QkvTensor::q>;
   using K = QuantizePlan<Config, QkvTensor::k>;
   using V = QuantizePlan<Config, QkvTensor::v>;
-  constexpr int most =
-      maximum(maximum(numbers(Q::statistics, Q::columns), numbers(K::statistics, K::columns)),
-              maximum(numbers(V::statistics, V::columns), 1));
+  constexpr int most = maximum(maximum(Q::statistics, K::statistics), maximum(V::statistics, 1));
   constexpr int turned_numbers = V::turned_bytes / static_cast<int>(sizeof(float));
   __shared__ __align__(16) float shared[maximum(maximum(quantize_threads / warp_size * most, turned_numbers),
                                                 maximum(Q::block_numbers, K::block_numbers))];

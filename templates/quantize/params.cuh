@@ -17,10 +17,13 @@ JIT_HOST_DEVICE constexpr int quantize_chunk(const RowLanes& share) {
   return quantize_steps * quantize_threads / share.lanes;
 }
 
-/// Floats that are known of each column of a tensor: its sum where it is centred, and for a scale the largest magnitude,
-/// which of a centred one is found from the largest and the least number.
-JIT_HOST_DEVICE constexpr int column_statistics(bool is_centred, bool has_extremes) {
-  return (is_centred ? 1 : 0) + (has_extremes ? (is_centred ? 2 : 1) : 0);
+/// Floats that a piece of work leaves of its rows. Of each column its sum where the tensor is centred, and for a scale the
+/// largest magnitude, which of a centred one is found from the largest and the least number. For the scale of a head
+/// that is not centred, one magnitude of all columns.
+JIT_HOST_DEVICE constexpr int statistic_numbers(int columns, bool is_centred, QuantizedScales scales) {
+  const bool has_extremes = scales == QuantizedScales::head || scales == QuantizedScales::channel;
+  if (scales == QuantizedScales::head && !is_centred) return 1;
+  return columns * ((is_centred ? 1 : 0) + (has_extremes ? (is_centred ? 2 : 1) : 0));
 }
 
 /// What rotates rows of q, or of k, as Rotation reads it.
@@ -46,7 +49,7 @@ struct QuantizeTensor {
   float* descale;
   TensorStrides descale_strides;
   float* mean;              ///< (batch, heads_kv, columns), dense; may be null
-  float* statistics;        ///< (batch, heads_kv, items, statistics, columns)
+  float* statistics;        ///< (batch, heads_kv, items, statistic_numbers)
   float* results;           ///< (batch, heads_kv, 2, columns): means, and what elements are multiplied by
   const void* norm_weight;  ///< (columns)
   RotaryParams rotary;

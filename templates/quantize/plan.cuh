@@ -30,7 +30,8 @@ struct QuantizePlan {
                                            ? quantize_chunk(share) * (scale_block_rows + 1) / scale_block_rows
                                            : 0;
   static constexpr bool has_extremes = scales == QuantizedScales::head || scales == QuantizedScales::channel;
-  static constexpr int statistics = column_statistics(is_centred, has_extremes);
+  static constexpr int statistics = statistic_numbers(columns, is_centred, scales);
+  static constexpr bool has_one_statistic = statistics == 1;
 
   /// Bytes of a piece of work, where columns come together (turned_columns.cuh).
   static constexpr int turned_bytes = is_along_sequence ? quantize_chunk(share) * columns : 0;

@@ -10,7 +10,7 @@ namespace jit {
 /// Of a column: its sum, largest and least number where it is centred, else its largest magnitude.
 template <class Plan>
 struct ColumnStatistics {
-  static constexpr int count = Plan::statistics;
+  static constexpr int count = Plan::statistics / Plan::columns;
 
   static __device__ __forceinline__ float none(int which) {
     if constexpr (!Plan::is_centred) return 0;
@@ -95,15 +95,31 @@ __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, ten
   using Plan = QuantizePlan<Config, tensor>;
   using Statistics = ColumnStatistics<Plan>;
   using Stored = typename Config::StoredElement;
-  constexpr int columns = Plan::columns, numbers = Statistics::count * columns;
+  constexpr int columns = Plan::columns, numbers = Plan::statistics;
   const QuantizeTensor& own = rows.own();
   const int thread = static_cast<int>(threadIdx.x);
-  for (int at = thread; at < numbers; at += quantize_threads) {
-    float sum = source[at];
-#pragma unroll 8
-    for (int item = 1; item < own.items; ++item)
-      sum = Statistics::both(at / columns, sum, source[static_cast<long long>(item) * numbers + at]);
-    shared[at] = sum;
+  // So many loads of a thread are on their way that two rounds have 64 pieces of work; sums go in the order of these.
+  constexpr int width = numbers <= quantize_threads ? 1 : numbers <= 2 * quantize_threads ? 2 : 4;
+  constexpr int ahead = 32 / width;
+  for (int at = thread * width; at < numbers; at += quantize_threads * width) {
+    float sum[width];
+    load_piece<chunk_bytes>(source + at, sum);
+    for (int first = 1; first < own.items; first += ahead) {
+      float found[ahead][width];
+#pragma unroll
+      for (int i = 0; i < ahead; ++i) {
+        if (first + i < own.items)
+          load_piece<chunk_bytes>(source + static_cast<long long>(first + i) * numbers + at, found[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < ahead; ++i) {
+        if (first + i >= own.items) break;
+#pragma unroll
+        for (int j = 0; j < width; ++j) sum[j] = Statistics::both(at / columns, sum[j], found[i][j]);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < width; ++j) shared[at + j] = sum[j];
   }
   __syncthreads();
   float* const means = own.results + static_cast<long long>(unit) * 2 * columns;
@@ -145,24 +161,75 @@ __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, ten
   }
 }
 
+/// Of one number that a piece of work leaves of its rows, their largest magnitude: the first warp alone goes on from there,
+/// and where it is the last one of a unit's makes a scale of them.
+template <class Config, QkvTensor tensor>
+__device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, tensor>& rows, int unit, int item,
+                                                  unsigned* counter, float* shared, float* of_unit) {
+  using Plan = QuantizePlan<Config, tensor>;
+  const QuantizeTensor& own = rows.own();
+  float found = 0;
+#pragma unroll
+  for (int step = 0; step < quantize_steps; ++step) {
+    typename QuantizeRows<Config, tensor>::Row row;
+    rows.take(step, row);
+    if (!rows.has_row(step)) continue;
+    rows.for_pieces([&](int turn, int) {
+#pragma unroll
+      for (int i = 0; i < Plan::share.piece; ++i) found = fmaxf(found, fabsf(row[turn][i]));
+    });
+  }
+  const auto over_warp = [](float x) {
+#pragma unroll
+    for (int offset = warp_size / 2; offset > 0; offset /= 2)
+      x = fmaxf(x, __shfl_xor_sync(full_warp, x, offset));
+    return x;
+  };
+  found = over_warp(found);
+  if (lane_id() == 0) shared[warp_id()] = found;
+  __syncthreads();
+  if (warp_id() != 0) return;
+  found = over_warp(lane_id() < quantize_threads / warp_size ? shared[lane_id()] : 0.0f);
+  int is_last = 0;
+  if (lane_id() == 0) {
+    of_unit[item] = found;
+    is_last = count_one(counter) + 1 == static_cast<unsigned>(own.items);
+  }
+  // It also makes what the counter's lane has acquired the warp's.
+  __syncwarp();
+  if (__shfl_sync(full_warp, is_last, 0) == 0) return;
+  found = 0;
+#pragma unroll 8
+  for (int at = lane_id(); at < own.items; at += warp_size) found = fmaxf(found, of_unit[at]);
+  const float scale = scale_of<typename Config::StoredElement>(over_warp(found));
+  if (lane_id() != 0) return;
+  own.descale[rows.batch() * own.descale_strides.batch + rows.kv_head() * own.descale_strides.head] = scale;
+  own.results[static_cast<long long>(unit) * 2 * Plan::columns + Plan::columns] = __fdiv_rn(1.0f, scale);
+  count_one(counter);
+}
+
 template <class Config, QkvTensor tensor>
 __device__ __forceinline__ void collect_statistics(const QuantizeParams& params, const QuantizeWork& work,
                                                    float* shared, bool& is_last) {
   using Plan = QuantizePlan<Config, tensor>;
   QuantizeRows<Config, tensor> rows(params, work);
   rows.load();
-  constexpr int numbers = Plan::statistics * Plan::columns;
+  constexpr int numbers = Plan::statistics;
   float* const of_unit =
       rows.own().statistics + static_cast<long long>(work.unit) * rows.own().items * numbers;
-  collect(rows, shared, of_unit + static_cast<long long>(work.item) * numbers);
-  __syncthreads();
   unsigned* const counter = results_counter(params, tensor, work.unit);
-  if (threadIdx.x == 0) is_last = count_one(counter) + 1 == static_cast<unsigned>(rows.own().items);
-  __syncthreads();
-  if (!is_last) return;
-  finish_statistics(rows, work.unit, shared, of_unit);
-  __syncthreads();
-  if (threadIdx.x == 0) count_one(counter);
+  if constexpr (Plan::has_one_statistic) {
+    collect_magnitude(rows, work.unit, work.item, counter, shared, of_unit);
+  } else {
+    collect(rows, shared, of_unit + static_cast<long long>(work.item) * numbers);
+    __syncthreads();
+    if (threadIdx.x == 0) is_last = count_one(counter) + 1 == static_cast<unsigned>(rows.own().items);
+    __syncthreads();
+    if (!is_last) return;
+    finish_statistics(rows, work.unit, shared, of_unit);
+    __syncthreads();
+    if (threadIdx.x == 0) count_one(counter);
+  }
 }
 
 }  // namespace jit

@@ -24,9 +24,9 @@ __device__ __forceinline__ unsigned count_one(unsigned* counter) {
   return atomic_add_acq_rel(counter, 1) + 1;
 }
 
-/// By one thread.
+/// By one thread. Who draws learns nothing else: no order of memory comes with it.
 __device__ __forceinline__ int draw_ticket(unsigned* counter) {
-  const unsigned ticket = count_one(counter);
+  const unsigned ticket = atomic_add_relaxed(counter, 1) + 1;
   if (ticket + 1 == gridDim.x) store_relaxed(reinterpret_cast<int*>(counter), -1);
   return static_cast<int>(ticket);
 }
@@ -64,18 +64,28 @@ __device__ __forceinline__ unsigned* results_counter(const QuantizeParams& param
   return params.counters + 1 + 3 * unit + static_cast<int>(tensor);
 }
 
-/// Waits for the results of a unit's tensor, by all threads of a block, once for each piece of work that waits.
+/// What the counter of a tensor of `items` pieces of work is, plus 1, when its results are there.
+__device__ __forceinline__ unsigned ready_count(int items) { return static_cast<unsigned>(items) + 1; }
+
+/// Waits for the results of a unit's tensor, by all threads of a block.
 __device__ __forceinline__ void wait_for_results(const QuantizeParams& params, QkvTensor tensor, int unit,
-                                                 int items, int waiting) {
+                                                 int items) {
   if (threadIdx.x == 0) {
-    unsigned* counter = results_counter(params, tensor, unit);
-    const unsigned ready = static_cast<unsigned>(items) + 1;
-    while (static_cast<unsigned>(load_acquire(reinterpret_cast<const int*>(counter))) + 1 < ready) {
+    const auto* const counter = reinterpret_cast<const int*>(results_counter(params, tensor, unit));
+    while (static_cast<unsigned>(load_acquire(counter)) + 1 < ready_count(items)) {
     }
-    if (count_one(counter) + 1 == ready + static_cast<unsigned>(waiting))
-      store_relaxed(reinterpret_cast<int*>(counter), -1);
   }
   __syncthreads();
+}
+
+/// Of a block that has waited, once for each piece of work: the last one makes the counter what it was. Nobody waits for
+/// that, so that it may come when all else is done.
+__device__ __forceinline__ void leave_results(const QuantizeParams& params, QkvTensor tensor, int unit,
+                                              int items, int waiting) {
+  if (threadIdx.x != 0) return;
+  unsigned* const counter = results_counter(params, tensor, unit);
+  if (atomic_add_relaxed(counter, 1) + 2 == ready_count(items) + static_cast<unsigned>(waiting))
+    store_relaxed(reinterpret_cast<int*>(counter), -1);
 }
 
 }  // namespace jit

@@ -301,7 +301,7 @@ QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arg
       pointer = reinterpret_cast<float*>(needed.workspace_bytes);
       needed.workspace_bytes += in_whole_lines(static_cast<std::size_t>(floats) * sizeof(float));
     };
-    place(own.statistics, units * items * facts.statistics * facts.columns);
+    place(own.statistics, units * items * facts.statistics);
     place(own.results, units * 2 * facts.columns);
     needed.counter_bytes = static_cast<std::size_t>(1 + 3 * units) * sizeof(unsigned);
   }

@@ -131,10 +131,9 @@ QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor 
   const bool is_centred = is_value ? spec.center_values : tensor == QkvTensor::k && spec.center_keys;
   const bool has_pairs = !is_value && spec.rotary_dim != 0;
   const int grain = has_pairs ? spec.rotary_dim / (spec.rotary_interleaved ? 1 : 2) : columns;
-  const bool has_extremes = scales == QuantizedScales::head || scales == QuantizedScales::channel;
   return {.columns = columns,
           .chunk = quantize_chunk(row_lanes(columns, grain, size_of(spec.dtype))),
-          .statistics = column_statistics(is_centred, has_extremes)};
+          .statistics = statistic_numbers(columns, is_centred, scales)};
 }
 
 Program quantize_program(const QuantizeSpec& spec) {

@@ -12,7 +12,7 @@ namespace jit {
 struct QuantizedTensorFacts {
   int columns;
   int chunk;       ///< tokens of a piece of work
-  int statistics;  ///< floats that are known of each column; 0: elements are rounded as they come
+  int statistics;  ///< floats that a piece of work leaves of its rows; 0: elements are rounded as they come
 };
 QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor tensor);
 
