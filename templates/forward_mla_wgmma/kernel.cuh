@@ -2,7 +2,7 @@
 // latent attention in its absorbed form ("DeepSeek-V2"). Sequences of any lengths, keys split over blocks. TMA and wgmma,
 // for sm_90a.
 //
-// A block is one warpgroup of loaders, with a warp for keys and three for queries, and two warpgroups of consumers. It
+// A block is one warpgroup of loaders, some of whose warps load keys, the others queries, and two warpgroups of consumers. It
 // computes 64 rows, the queries of all heads one after another. A tile of keys is read once from memory, and multiplied
 // as keys and as values where it lies. O is too wide for the registers of one warpgroup: each has half of its columns
 // (consumer.cuh). The list of work, and how blocks that share keys come together, is that of forward_split_wgmma.
@@ -29,9 +29,9 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   const int warp = uniform(warp_id());
   Work<Config> work;
   griddepcontrol_wait();
-  if (warp == 0) {
+  if (warp < Traits::key_warps) {
     work.begin(params, memory.split.known);
-  } else if (threadIdx.x == warp_size) {
+  } else if (threadIdx.x == Traits::key_warps * warp_size) {
     init_rings<Config>(smem);
     if (Traits::uses_tma) prefetch_tensor_map(memory.k);
   } else if (threadIdx.x >= warpgroup_size) {
@@ -40,8 +40,8 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   __syncthreads();
   if (threadIdx.x < warpgroup_size) {
     setmaxnreg_dec<Config::loader_registers>();
-    if (warp == 0) {
-      KeyLoader<Config>(params, memory, bytes, smem).run(work);
+    if (warp < Traits::key_warps) {
+      KeyLoader<Config>(params, memory, bytes, smem, warp).run(work);
       griddepcontrol_launch_dependents();
     } else {
       load_queries(params, PartRing<Traits>(bytes, smem), Rings<Config>(smem).q);

@@ -1,4 +1,6 @@
-// The warp that loads keys, which hold the values, and finds out what comes next.
+// The warps that load keys, which hold the values, and find out what comes next. TMA copies what one warp tells it. Where
+// rows are copied one by one, several warps do that, each some of the rows of every tile: all walk through the block's work,
+// and come to the same, and the first one notes it for the others of the block.
 #pragma once
 
 #include "base/params.cuh"
@@ -26,7 +28,7 @@ class BoxCopies {
  public:
   using Place = RowPlace;
 
-  __device__ __forceinline__ BoxCopies(const AttentionParams& params, const KernelMemory& memory)
+  __device__ __forceinline__ BoxCopies(const AttentionParams& params, const KernelMemory& memory, int)
       : params_(params), memory_(memory) {}
 
   __device__ __forceinline__ Place place(const Unit& unit, int k_begin) const {
@@ -48,24 +50,29 @@ class BoxCopies {
 };
 
 /// Copies tiles by cp.async, row by row, wherever rows lie: each lane knows where some of them do. While one tile is on its
-/// way the next one is started.
+/// way the next one is started. Warps have groups of rows in turns.
 template <class Config>
 class RowCopies {
   using Traits = KernelTraits<Config>;
   using Tile = typename Traits::KTile;
   using Element = typename Config::Element;
-  static constexpr int rows_per_lane = (Config::tile_kv + warp_size - 1) / warp_size;
+  static constexpr int group_rows = 8;  // whose swizzles differ: known when a group's rows are unrolled
+  static constexpr int rows = Config::tile_kv / Traits::key_warps;  // of a warp
+  static_assert(rows % group_rows == 0, "warps have the same number of groups of rows");
+  static_assert(warp_size * chunk_bytes % Tile::row_bytes == 0,
+                "a warp's width of chunks is of whole panels");
+  static constexpr int rows_per_lane = (rows + warp_size - 1) / warp_size;
   static constexpr int chunks = Tile::panels * Tile::row_bytes / chunk_bytes;
   static constexpr int head_dim_chunks = Config::head_dim / ElementTraits<Element>::per_chunk;
 
  public:
-  /// First elements of rows of a lane, a warp's width apart; null for those that there are not.
+  /// First elements of rows of a lane, a warp's width apart among those of the warp; null for those that there are not.
   struct Place {
     const Element* rows[rows_per_lane];
   };
 
-  __device__ __forceinline__ RowCopies(const AttentionParams& params, const KernelMemory&)
-      : params_(params) {}
+  __device__ __forceinline__ RowCopies(const AttentionParams& params, const KernelMemory&, int warp)
+      : params_(params), warp_(warp) {}
 
   __device__ __forceinline__ Place place(const Unit& unit, int k_begin) const {
     const TensorStrides& strides = params_.k_strides;
@@ -73,9 +80,9 @@ class RowCopies {
     Place place;
 #pragma unroll
     for (int i = 0; i < rows_per_lane; ++i) {
-      const int tile_row = i * warp_size + lane_id(), key = k_begin + tile_row, row = unit.kv.begin + key;
+      const int own = i * warp_size + lane_id(), key = k_begin + tile_row(own), row = unit.kv.begin + key;
       place.rows[i] = nullptr;
-      if (tile_row >= Config::tile_kv || key >= unit.kv.length) continue;
+      if (own >= rows || key >= unit.kv.length) continue;
       if constexpr (Traits::has_pages) {
         const int page = VariableSequences<Config>(params_).page(unit.batch, row);
         expect_page<Config>(params_, unit, key, 1, page);
@@ -91,20 +98,26 @@ class RowCopies {
   /// Starts the copy of a tile to the ring's stage; rows that there are not become zeros.
   template <class Ring>
   __device__ __forceinline__ void start(const Ring& ring, const Place& place) const {
-    const auto* const any = static_cast<const Element*>(params_.k);  // of which nothing is read
+    constexpr int per_chunk = ElementTraits<Element>::per_chunk;
 #pragma unroll
     for (int i = 0; i < rows_per_lane; ++i) {
-#pragma unroll 4
-      for (int lane = 0; lane < minimum(warp_size, Config::tile_kv - i * warp_size); ++lane) {
-        const auto* const row = reinterpret_cast<const Element*>(
-            __shfl_sync(full_warp, reinterpret_cast<unsigned long long>(place.rows[i]), lane));
+#pragma unroll 1
+      for (int first = 0; first < minimum(warp_size, rows - i * warp_size); first += group_rows) {
+        const unsigned group = ring.tile() + tile_row(i * warp_size + first) * Tile::row_bytes;
 #pragma unroll
-        for (int c = 0; c < chunks; c += warp_size) {
-          const int chunk = c + lane_id();
-          if (chunk >= chunks) break;
-          const bool exists = row != nullptr && chunk < head_dim_chunks;
-          cp_async_zfill<chunk_bytes>(Tile::chunk_address(ring.tile(), i * warp_size + lane, chunk),
-                                      exists ? row + chunk * ElementTraits<Element>::per_chunk : any, exists);
+        for (int r = 0; r < group_rows; ++r) {
+          const auto* row = reinterpret_cast<const Element*>(
+              __shfl_sync(full_warp, reinterpret_cast<unsigned long long>(place.rows[i]), first + r));
+          const bool exists = row != nullptr;
+          if (!exists) row = static_cast<const Element*>(params_.k);      // of which nothing is read
+          const unsigned own = Tile::chunk_address(group, r, lane_id());  // a warp's width is whole panels
+#pragma unroll
+          for (int c = 0; c < chunks; c += warp_size) {
+            const int chunk = c + lane_id();
+            if (chunks % warp_size == 0 || chunk < chunks)
+              cp_async_zfill<chunk_bytes>(own + c * chunk_bytes / Tile::row_bytes * Tile::panel_bytes,
+                                          row + chunk * per_chunk, exists && chunk < head_dim_chunks);
+          }
         }
       }
     }
@@ -126,6 +139,11 @@ class RowCopies {
   }
 
  private:
+  // Of the warp's rows, counted in the tile.
+  __device__ __forceinline__ int tile_row(int own) const {
+    return (own / group_rows * Traits::key_warps + warp_) * group_rows + own % group_rows;
+  }
+
   // Waits until so many tiles at most are on their way, and tells of the one that has come.
   template <int on_the_way, class Arrive>
   __device__ __forceinline__ void end(Arrive arrive) const {
@@ -135,6 +153,7 @@ class RowCopies {
   }
 
   const AttentionParams& params_;
+  const int warp_;
   bool has_earlier_ = false;  // a copy that has not been ended
 };
 
@@ -145,10 +164,11 @@ class KeyLoader {
 
  public:
   __device__ __forceinline__ KeyLoader(const AttentionParams& params, const KernelMemory& memory,
-                                       unsigned char* bytes, unsigned smem)
+                                       unsigned char* bytes, unsigned smem, int warp)
       : params_(params),
         smem_(smem),
-        copies_(params, memory),
+        notes_(Traits::key_warps == 1 || warp == 0),
+        copies_(params, memory, warp),
         ring_(Rings<Config>(smem).k),
         parts_(bytes, smem) {}
 
@@ -157,14 +177,14 @@ class KeyLoader {
     for_each_part<Config>(params_, work, [&](const Note<Config>& note, UnitTiles<Config>& tiles) {
       load_tiles(work.unit, note, tiles);
     });
-    parts_.put_end();
+    if (notes_) parts_.put_end();
   }
 
  private:
   // All of a part.
   __device__ __forceinline__ void load_tiles(const Unit& unit, const Note<Config>& note,
                                              UnitTiles<Config>& tiles) {
-    parts_.put(note);  // queries are longer on their way than keys
+    if (notes_) parts_.put(note);  // queries are longer on their way than keys
     if (!tiles.has(0)) return note_no_keys();
     auto place = copies_.place(unit, tiles.key(0));
     while (true) {
@@ -184,7 +204,7 @@ class KeyLoader {
   // Waits for the next stage and leaves its note.
   __device__ __forceinline__ void take_stage(const KeyNote& note) {
     ring_.wait_empty();
-    if (lane_id() == 0) store_key_note(key_note<Traits>(smem_, ring_.stage()), note);
+    if (notes_ && lane_id() == 0) store_key_note(key_note<Traits>(smem_, ring_.stage()), note);
     __syncwarp();
   }
 
@@ -196,6 +216,7 @@ class KeyLoader {
 
   const AttentionParams& params_;
   const unsigned smem_;
+  const bool notes_;  // whether the warp leaves notes for the block
   Copies copies_;
   TileRing<Config::stages, Traits::KTile::bytes> ring_;
   PartRing<Traits> parts_;

@@ -1,9 +1,9 @@
 // The rings of a block.
 //
 //            filled by                       read by                       empty when
-//     parts  the key loader                  query loaders, consumers      each lane of theirs says so
+//     parts  the first key loader            query loaders, consumers      each lane of theirs says so
 //     Q      the query loaders, by cp.async  consumers                     each consumer warp says so
-//     K      the key loader                  consumers                     each consumer warp says so
+//     K      the key loaders                 consumers                     each consumer warp says so
 #pragma once
 
 #include "forward_mla_wgmma/traits.cuh"
@@ -32,7 +32,7 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   using Traits = KernelTraits<Config>;
   init_barriers(smem + Traits::layout.q_full, 1, Traits::query_warps);
   init_barriers(smem + Traits::layout.q_empty, 1, Traits::consumer_warps);
-  init_barriers(smem + Traits::layout.k_full, Config::stages, 1);
+  init_barriers(smem + Traits::layout.k_full, Config::stages, Traits::key_warps);
   init_barriers(smem + Traits::layout.k_empty, Config::stages, Traits::consumer_warps);
   init_part_ring<Traits>(smem);
   fence_mbarrier_init();

@@ -30,6 +30,11 @@ struct KernelTraits : BlockTraits<Config, consumers, rows_per_warpgroup> {
   static constexpr bool uses_tma = Config::copies == Copies::tma;
   static_assert(!uses_tma || Base::boxes <= warp_size, "each box of a tile has a lane that copies it");
 
+  /// Of the loaders, the first ones of which load keys: copying them row by row is too much for one.
+  static constexpr int key_warps = uses_tma ? 1 : 2;
+  static constexpr int query_warps = warpgroup_size / warp_size - key_warps;
+  static constexpr int query_threads = query_warps * warp_size;
+
   static constexpr SmemLayout layout = smem_layout({.head_dim = Config::head_dim,
                                                     .tile_kv = Config::tile_kv,
                                                     .stages = Config::stages,

@@ -60,12 +60,12 @@ __device__ __forceinline__ void clear_queries(unsigned tiles, int thread) {
   fence_proxy_async_shared();
 }
 
-/// Fills the ring with the queries of one part after another, from the second warp of the block on.
+/// Fills the ring with the queries of one part after another, by the last warps of the block's first warpgroup.
 template <class Traits, class Ring>
 __device__ __forceinline__ void load_queries(const AttentionParams& params, PartRing<Traits> parts,
                                              Ring ring) {
   using Config = typename Traits::Config;
-  const int thread = static_cast<int>(threadIdx.x) - warp_size;
+  const int thread = static_cast<int>(threadIdx.x) - (warpgroup_size - Traits::query_threads);
   int most_rows = 0;  // that a stage may hold, of earlier parts
   while (parts.take()) {
     if (!brings_queries<Config>(parts.note())) {
