@@ -14,8 +14,9 @@ struct LoadedKernel {
   unsigned threads = 0;     ///< of a block
   unsigned smem_bytes = 0;  ///< dynamic, of a block
   int device = 0;
-  int sm_count = 0;  ///< of the device
-  int l2_bytes = 0;  ///< of the device
+  int sm_count = 0;         ///< of the device
+  int resident_blocks = 0;  ///< that fit on the device at once
+  int l2_bytes = 0;         ///< of the device
 };
 
 /// The image's code in the driver: its cubin, or for emulated devices its PTX. An image that came from disk

@@ -62,11 +62,13 @@ std::string constant_line(std::string_view type, std::string_view name, std::str
 
 std::string kernel_text(const Program& program, std::string_view params, std::size_t bytes,
                         std::string_view function, std::string_view assertions) {
+  const std::string least_blocks =
+      program.blocks_per_sm > 0 ? fmt::format(", {}", program.blocks_per_sm) : std::string();
   return fmt::format(
       "static_assert(sizeof({0}) == {1}, \"host and device disagree on the kernel's parameters\");\n{2}"
-      "\nextern \"C\" __global__ void __launch_bounds__({3})\n"
+      "\nextern \"C\" __global__ void __launch_bounds__({3}{6})\n"
       "{4}(const __grid_constant__ {0} params) {{\n  {5}<Config>(params);\n}}\n",
-      params, bytes, assertions, program.threads, program.name, function);
+      params, bytes, assertions, program.threads, program.name, function, least_blocks);
 }
 
 }  // namespace jit

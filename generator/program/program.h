@@ -16,6 +16,7 @@ struct Program {
   std::vector<SourceFile> headers = {};  ///< generated for this program, by names of their own
   int smem_bytes = 0;                    ///< dynamic shared memory; the program asserts the same
   int threads = 0;                       ///< per block
+  int blocks_per_sm = 0;                 ///< for so many the assembler must find registers; 0: it is not told
   int cluster = 1;                       ///< blocks of a cluster, as the source says
   /// What a listing of the cache shall say of the kernel, by name ("spec", "config"). Decides nothing.
   std::vector<std::pair<std::string, std::string>> facts = {};

@@ -1,5 +1,6 @@
-// Rounds q, k and v to 8 bits, in one launch, with scales that it finds. A block has some tokens of one head of one
-// tensor, and collects what must be known of a whole sequence, or rounds.
+// Rounds q, k and v to 8 bits, in one launch, with scales that it finds. A piece of work is some tokens of one head of one
+// tensor, of which a block collects what must be known of a whole sequence, or which it rounds. Blocks stay and do one
+// piece after another; the rows of the next one are on their way meanwhile.
 #pragma once
 
 #include "base/dependent_launch.cuh"
@@ -28,7 +29,7 @@ __device__ __forceinline__ void find_block_scales(const QuantizeRows<Config, ten
   using Plan = QuantizePlan<Config, tensor>;
   constexpr int blocks = quantize_chunk(Plan::share) / scale_block_rows;
   static_assert(blocks * scale_block_rows == quantize_chunk(Plan::share));
-#pragma unroll
+#pragma unroll Plan::steps_at_once
   for (int step = 0; step < quantize_steps; ++step) {
     typename QuantizeRows<Config, tensor>::Row row;
     rows.take(step, row);
@@ -65,15 +66,13 @@ __device__ __forceinline__ void find_block_scales(const QuantizeRows<Config, ten
 
 template <class Config, QkvTensor tensor>
 __device__ __forceinline__ void round_rows(const QuantizeParams& params, const QuantizeWork& work,
-                                           float* shared) {
+                                           const QuantizeRows<Config, tensor>& rows, float* shared) {
   using Plan = QuantizePlan<Config, tensor>;
   using Rows = QuantizeRows<Config, tensor>;
   using Stored = typename Config::StoredElement;
   constexpr RowLanes share = Plan::share;
   constexpr bool shifts = tensor == QkvTensor::q && Config::center_keys;
-  Rows rows(params, work);
   const QuantizeTensor& own = rows.own();
-  rows.load();
   if constexpr (Plan::statistics > 0) wait_for_results(params, tensor, work.unit, own.items);
   const bool is_shifted = shifts && params.lse_shift != nullptr;
   if (is_shifted) wait_for_results(params, QkvTensor::k, work.unit, params.k.items);
@@ -100,15 +99,14 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
           params.k.results + static_cast<long long>(work.unit) * 2 * Plan::columns + column, key_means[turn]);
   });
 
-  [[maybe_unused]] TurnedColumns<Config, tensor> turned(shared);
+  [[maybe_unused]] TurnedColumns<Config, tensor> turned;
   float* const block_scales = shared + quantize_chunk(share);
   if constexpr (Plan::scales == QuantizedScales::block) {
     find_block_scales<Config, tensor>(rows, means, shared, block_scales);
-    rows.take_anew();
   }
   Stored* const to = static_cast<Stored*>(own.to) + rows.offset(own.to_strides);
   constexpr int alignment = Config::alignment / static_cast<int>(sizeof(typename Config::Element));
-#pragma unroll
+#pragma unroll Plan::steps_at_once
   for (int step = 0; step < quantize_steps; ++step) {
     typename Rows::Row row;
     rows.take(step, row);
@@ -164,44 +162,82 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
   if (is_shifted) leave_results(params, QkvTensor::k, work.unit, params.k.items, params.k.waiting);
 }
 
-template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void do_work(const QuantizeParams& params, const QuantizeWork& work, float* shared,
-                                        bool& is_last) {
-  if constexpr (QuantizePlan<Config, tensor>::statistics > 0) {
-    if (work.is_statistics) return collect_statistics<Config, tensor>(params, work, shared, is_last);
+/// Calls `act` with the piece's rows, which are of the tensor that it is of.
+template <class Config, class Act>
+__device__ __forceinline__ void with_rows(const QuantizeParams& params, const QuantizeWork& work,
+                                          char* buffer, const Act& act) {
+  switch (work.tensor) {
+    case QkvTensor::q: {
+      QuantizeRows<Config, QkvTensor::q> rows(params, work, buffer);
+      return act(rows);
+    }
+    case QkvTensor::k: {
+      QuantizeRows<Config, QkvTensor::k> rows(params, work, buffer);
+      return act(rows);
+    }
+    case QkvTensor::v: {
+      QuantizeRows<Config, QkvTensor::v> rows(params, work, buffer);
+      return act(rows);
+    }
   }
-  round_rows<Config, tensor>(params, work, shared);
+}
+
+template <class Config>
+__device__ __forceinline__ void start_copies(const QuantizeParams& params, int piece, char* buffer) {
+  if (piece < params.pieces)
+    with_rows<Config>(params, work_of_ticket<Config>(params, piece), buffer,
+                      [](auto& rows) { rows.start(); });
+  cp_async_commit_group();
+}
+
+template <class Config, QkvTensor tensor>
+__device__ __forceinline__ void do_work(const QuantizeParams& params, const QuantizeWork& work,
+                                        QuantizeRows<Config, tensor>& rows, float* shared, bool& is_last) {
+  rows.arrive();
+  if constexpr (QuantizePlan<Config, tensor>::statistics > 0) {
+    if (work.is_statistics) return collect_statistics(params, work, rows, shared, is_last);
+  }
+  round_rows(params, work, rows, shared);
 }
 
 template <class Config>
 __device__ __forceinline__ void quantize_qkv(const QuantizeParams& params) {
-  using Q = QuantizePlan<Config, QkvTensor::q>;
-  using K = QuantizePlan<Config, QkvTensor::k>;
-  using V = QuantizePlan<Config, QkvTensor::v>;
-  constexpr int most = maximum(maximum(Q::statistics, K::statistics), maximum(V::statistics, 1));
-  constexpr int turned_numbers = V::turned_bytes / static_cast<int>(sizeof(float));
-  __shared__ __align__(16) float shared[maximum(maximum(quantize_threads / warp_size * most, turned_numbers),
-                                                maximum(Q::block_numbers, K::block_numbers))];
-  __shared__ int ticket;
+  constexpr int warps = quantize_threads / warp_size;
+  constexpr bool has_phases = has_quantize_phases<Config>, has_two_buffers = buffers<Config> == 2;
+  extern __shared__ __align__(16) char memory[];
+  __shared__ float shared[maximum(warps, maximum(QuantizePlan<Config, QkvTensor::q>::block_numbers,
+                                                 QuantizePlan<Config, QkvTensor::k>::block_numbers))];
+  __shared__ int drawn[2];
   __shared__ bool is_last;
-  wait_for_grids_before();
-  int place = static_cast<int>(blockIdx.x);
-  if constexpr (has_quantize_phases<Config>) {
-    if (threadIdx.x == 0) ticket = draw_ticket(params.counters);
+  const auto buffer_of = [&](int turn) { return memory + turn % buffers<Config> * buffer_bytes<Config>; };
+  const bool draws = has_phases && threadIdx.x == 0;
+  // What thread 0 draws, or where nobody waits for anybody, every so manieth piece.
+  const auto draw_behind = [&](int piece) {
+    if constexpr (!has_phases) return piece + static_cast<int>(gridDim.x);
+    return draws && piece < params.pieces ? draw_ticket(params) : params.pieces;
+  };
+  const auto tell = [&](int turn, int piece) {
+    if constexpr (!has_phases) return piece;
+    if (draws) drawn[turn % 2] = piece;
     __syncthreads();
-    place = ticket;
-  }
-  const QuantizeWork work = work_of_ticket<Config>(params, place);
-  switch (work.tensor) {
-    case QkvTensor::q:
-      do_work<Config, QkvTensor::q>(params, work, shared, is_last);
-      break;
-    case QkvTensor::k:
-      do_work<Config, QkvTensor::k>(params, work, shared, is_last);
-      break;
-    case QkvTensor::v:
-      do_work<Config, QkvTensor::v>(params, work, shared, is_last);
-      break;
+    return drawn[turn % 2];
+  };
+
+  wait_for_grids_before();
+  int piece = tell(0, has_phases ? draw_behind(0) : static_cast<int>(blockIdx.x));
+  start_copies<Config>(params, piece, buffer_of(0));
+  int next = tell(1, draw_behind(piece));
+  for (int turn = 0; piece < params.pieces; ++turn) {
+    if constexpr (has_two_buffers) start_copies<Config>(params, next, buffer_of(turn + 1));
+    const int later = draw_behind(next);  // a ticket is on its way for as long as a piece of work takes
+    cp_async_wait_group<has_two_buffers ? 1 : 0>();
+    const QuantizeWork work = work_of_ticket<Config>(params, piece);
+    with_rows<Config>(params, work, buffer_of(turn),
+                      [&](auto& rows) { do_work(params, work, rows, shared, is_last); });
+    if constexpr (!has_phases) __syncthreads();
+    piece = next;
+    next = tell(turn, later);
+    if constexpr (!has_two_buffers) start_copies<Config>(params, piece, buffer_of(0));
   }
   let_next_grid_start();
 }

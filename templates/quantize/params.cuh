@@ -9,13 +9,30 @@ namespace jit {
 enum class QkvTensor { q, k, v };
 
 inline constexpr int quantize_threads = 256;
-/// Rows that a lane moves at once: as many loads are on their way.
+/// As many as shared memory has room for on sm_90.
+inline constexpr int quantize_blocks_per_sm = 3;
+/// Rows that a lane has of a piece of work.
 inline constexpr int quantize_steps = 8;
 
-/// Tokens of a head that a block has.
+/// Tokens of a head that a piece of work has.
 JIT_HOST_DEVICE constexpr int quantize_chunk(const RowLanes& share) {
   return quantize_steps * quantize_threads / share.lanes;
 }
+
+/// Shared memory for the rows of a piece of work, as they are read.
+JIT_HOST_DEVICE constexpr int quantize_row_bytes(const RowLanes& share, int element_bytes) {
+  const int piece_words = (share.piece * element_bytes + 3) / 4;
+  return quantize_steps * share.turns * quantize_threads * 4 * piece_words;
+}
+
+/// Of a buffer, where the largest tensor's rows have so many bytes: with lengths, beside them a word of each thread.
+JIT_HOST_DEVICE constexpr int quantize_buffer_bytes(int row_bytes, bool has_lengths) {
+  return row_bytes + (has_lengths ? 4 * quantize_threads : 0);
+}
+
+/// Two, so that the rows of the next piece of work come while a block has its present one; of fp32 in long rows, and others
+/// of large pieces, these would leave room for few blocks, which come one after another instead.
+JIT_HOST_DEVICE constexpr int quantize_buffers(int row_bytes) { return row_bytes <= 32 * 1024 ? 2 : 1; }
 
 /// Floats that a piece of work leaves of its rows. Of each column its sum where the tensor is centred, and for a scale the
 /// largest magnitude, which of a centred one is found from the largest and the least number. For the scale of a head
@@ -74,7 +91,8 @@ struct QuantizeParams {
   unsigned signs[8];  ///< bit c % 32 of word c / 32: whether column c changes its sign before the rotation
   int units;          ///< batch · heads_kv
   int heads_kv;
-  int lag;  ///< units whose statistics are collected before the first one is rounded
+  int pieces;  ///< of work
+  int lag;     ///< units whose statistics are collected before the first one is rounded
   float norm_eps;
   unsigned* counters;  ///< a ticket, then three for each unit; all bits are 1 between kernels
 };

@@ -33,13 +33,26 @@ struct QuantizePlan {
   static constexpr int statistics = statistic_numbers(columns, is_centred, scales);
   static constexpr bool has_one_statistic = statistics == 1;
 
-  /// Bytes of a piece of work, where columns come together (turned_columns.cuh).
-  static constexpr int turned_bytes = is_along_sequence ? quantize_chunk(share) * columns : 0;
+  static constexpr int row_bytes = quantize_row_bytes(share, sizeof(typename Config::Element));
+
+  /// Rows that are worked on together: more want more registers and code, and other warps do something meanwhile. What a
+  /// lane has of columns that leave along the sequence lies in registers, whose numbers the compiler must know.
+  static constexpr int steps_at_once = is_along_sequence ? quantize_steps : 2;
 
   static __device__ __forceinline__ const QuantizeTensor& of(const QuantizeParams& params) {
     return tensor == QkvTensor::q ? params.q : tensor == QkvTensor::k ? params.k : params.v;
   }
 };
+
+template <class Config>
+inline constexpr int most_row_bytes = maximum(maximum(QuantizePlan<Config, QkvTensor::q>::row_bytes,
+                                                      QuantizePlan<Config, QkvTensor::k>::row_bytes),
+                                              QuantizePlan<Config, QkvTensor::v>::row_bytes);
+template <class Config>
+inline constexpr int buffer_bytes = quantize_buffer_bytes(most_row_bytes<Config>,
+                                                          Config::sequences != SequenceKind::dense);
+template <class Config>
+inline constexpr int buffers = quantize_buffers(most_row_bytes<Config>);
 
 /// Whether something is to be known of whole sequences before an element can be rounded.
 template <class Config>

@@ -1,4 +1,5 @@
-// The rows of a piece of work: loaded all at once, then one by one made what is to be rounded.
+// The rows of a piece of work: they are on their way to shared memory while the piece before is worked on, then come from
+// there one by one and are made what is to be rounded.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -6,14 +7,17 @@
 #include "base/row_lanes.cuh"
 #include "base/row_norm.cuh"
 #include "base/row_pieces.cuh"
+#include "ptx/cp_async.cuh"
 #include "quantize/hadamard.cuh"
 #include "quantize/plan.cuh"
 #include "quantize/sequences.cuh"
 #include "quantize/work.cuh"
+#include "tiles/tile_copy.cuh"
 
 namespace jit {
 
-/// `quantize_steps` rows of one head, `rows_apart`, of which a lane has some pieces.
+/// `quantize_steps` rows of one head, `rows_apart`, of which a lane has some pieces. Each thread copies and reads places of
+/// its own in `buffer`, which has Plan::buffer_bytes, so that no barrier stands between.
 template <class Config, QkvTensor tensor>
 class QuantizeRows {
   using Element = typename Config::Element;
@@ -25,21 +29,16 @@ class QuantizeRows {
   static constexpr int rows_apart = Plan::is_along_sequence ? 1 : quantize_threads / share.lanes;
   using Row = float[share.turns][share.piece];
 
-  __device__ __forceinline__ QuantizeRows(const QuantizeParams& params, const QuantizeWork& work)
+  __device__ __forceinline__ QuantizeRows(const QuantizeParams& params, const QuantizeWork& work,
+                                          char* buffer)
       : params_(params),
+        buffer_(buffer),
         lane_(static_cast<int>(threadIdx.x) % share.lanes),
         batch_(work.unit / params.heads_kv),
         kv_head_(work.unit % params.heads_kv),
         head_(kv_head_ * own().heads + work.item % own().heads),
         first_(work.item / own().heads * quantize_chunk(share) + place(0)),
-        sequences_(own(), batch_) {
-    if constexpr (has_lengths) {
-      // No copy for each step: eight searches at once would take registers from the rows.
-#pragma unroll 1
-      for (int step = 0; step < quantize_steps; ++step)
-        found_ |= static_cast<unsigned>(sequences_.has(token(step))) << step;
-    }
-  }
+        sequences_(own(), batch_) {}
 
   __device__ __forceinline__ const QuantizeTensor& own() const { return Plan::of(params_); }
   __device__ __forceinline__ int lane() const { return lane_; }
@@ -60,36 +59,58 @@ class QuantizeRows {
   }
   __device__ __forceinline__ const SequenceRows<Plan::sequences>& sequences() const { return sequences_; }
 
-  __device__ __forceinline__ void load() {
+  /// Starts all copies; rows of no sequence become zeros.
+  __device__ __forceinline__ void start() {
+    if constexpr (has_lengths) {
+      // No copy for each step: eight searches at once would take more registers than all that follows.
+#pragma unroll 1
+      for (int step = 0; step < quantize_steps; ++step)
+        found_ |= static_cast<unsigned>(sequences_.has(token(step))) << step;
+      *found_place() = found_;
+    }
 #pragma unroll
     for (int step = 0; step < quantize_steps; ++step) {
-      if (!has_row(step)) continue;
+      const bool is_there = has_row(step);
       for_pieces([&](int turn, int column) {
-        load_words<piece_bytes, maximum(Config::alignment, static_cast<int>(sizeof(Element)))>(
-            source(step) + column, words_[step][turn]);
+        constexpr int access = minimum(minimum(piece_bytes, Config::alignment), chunk_bytes);
+        const Element* const from = source(step) + column;
+        if constexpr (access >= 4) {
+#pragma unroll
+          for (int at = 0; at < piece_bytes; at += access)
+            cp_async_zfill<access>(smem_address(place_of(step, turn) + at),
+                                   reinterpret_cast<const char*>(from) + at, is_there);
+        } else {  // no such copies
+          unsigned words[piece_words] = {};
+          if (is_there) load_words<piece_bytes, access>(from, words);
+          store_words<4 * piece_words, 4 * piece_words>(place_of(step, turn), words);
+        }
       });
     }
+  }
+
+  /// Behind the wait for the copies.
+  __device__ __forceinline__ void arrive() {
+    if constexpr (has_lengths) found_ = *found_place();
   }
 
   /// A row as it is to be rounded, but for a mean; zeros where there is none. By whole warps.
   __device__ __forceinline__ void take(int step, Row& row) const {
 #pragma unroll
-    for (int turn = 0; turn < share.turns; ++turn) widen_words<Element>(words_[step][turn], row[turn]);
+    for (int turn = 0; turn < share.turns; ++turn) {
+      unsigned words[piece_words] = {};
+      const int piece = turn * share.lanes + lane_;
+      if (share.pieces == share.turns * share.lanes || piece < share.pieces)
+        load_words<4 * piece_words, 4 * piece_words>(place_of(step, turn), words);
+      widen_words<Element>(words, row[turn]);
+    }
     if constexpr (Plan::is_normalised || Plan::has_rotary) embed(step, row);
     if constexpr (Plan::is_rotated) rotate_row<share>(row, params_.signs, lane_);
   }
 
-  /// Between two looks: rows are made of their words again. The compiler would keep what is the same in both, which is
-  /// twice as many registers as words of 16-bit elements, and spills some.
-  __device__ __forceinline__ void take_anew() {
-#pragma unroll
-    for (int step = 0; step < quantize_steps; ++step) {
-#pragma unroll
-      for (int turn = 0; turn < share.turns; ++turn) {
-#pragma unroll
-        for (unsigned& word : words_[step][turn]) asm volatile("" : "+r"(word));
-      }
-    }
+  /// The whole buffer, for anything else, when all threads have taken their rows.
+  __device__ __forceinline__ void* scratch() const {
+    __syncthreads();
+    return buffer_;
   }
 
   /// Calls `act` with turn and first column of each piece that the lane has.
@@ -139,13 +160,22 @@ class QuantizeRows {
 
   static constexpr bool has_lengths = Plan::sequences != SequenceKind::dense;
   static constexpr int piece_bytes = share.piece * static_cast<int>(sizeof(Element));
+  static constexpr int piece_words = (piece_bytes + 3) / 4;
+
+  __device__ __forceinline__ char* place_of(int step, int turn) const {
+    return buffer_ +
+           ((step * share.turns + turn) * quantize_threads + static_cast<int>(threadIdx.x)) * 4 * piece_words;
+  }
+  __device__ __forceinline__ unsigned* found_place() const {
+    return reinterpret_cast<unsigned*>(buffer_ + Plan::row_bytes) + threadIdx.x;
+  }
 
   const QuantizeParams& params_;
+  char* buffer_;
   int lane_, batch_, kv_head_, head_, first_;
   SequenceRows<Plan::sequences> sequences_;
   // With lengths, a bit for each step: the rows of a sequence. That is one register, and to compare each time takes more.
   unsigned found_ = 0;
-  unsigned words_[quantize_steps][share.turns][(piece_bytes + 3) / 4] = {};
 };
 
 }  // namespace jit

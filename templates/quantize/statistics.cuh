@@ -3,7 +3,9 @@
 #pragma once
 
 #include "base/fp8_scale.cuh"
+#include "ptx/cp_async.cuh"
 #include "quantize/rows.cuh"
+#include "tiles/tile_copy.cuh"
 
 namespace jit {
 
@@ -23,11 +25,10 @@ struct ColumnStatistics {
   }
 };
 
-/// Leaves the statistics of a piece of work's rows in `shared`, a line of columns for each warp and number, and adds them
-/// up in global memory.
+/// Adds up the statistics of a piece of work's rows in global memory, by way of shared memory: a line of columns for each
+/// warp and number.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows, float* shared,
-                                        float* target) {
+__device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows, float* target) {
   using Plan = QuantizePlan<Config, tensor>;
   using Statistics = ColumnStatistics<Plan>;
   constexpr RowLanes share = Plan::share;
@@ -51,7 +52,7 @@ __device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows
       }
     }
   };
-#pragma unroll
+#pragma unroll Plan::steps_at_once
   for (int step = 0; step < quantize_steps; ++step) {
     typename QuantizeRows<Config, tensor>::Row row;
     rows.take(step, row);
@@ -65,6 +66,8 @@ __device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows
     for (int offset = share.lanes; offset < warp_size; offset *= 2)
       x = Statistics::both(which, x, __shfl_xor_sync(full_warp, x, offset));
   });
+  static_assert(warps * Plan::statistics * static_cast<int>(sizeof(float)) <= Plan::row_bytes);
+  auto* const shared = static_cast<float*>(rows.scratch());
   if (lane_id() < share.lanes) {
     rows.for_pieces([&](int turn, int column) {
 #pragma unroll
@@ -88,40 +91,39 @@ __device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows
 }
 
 /// Works out means and scales of a unit's tensor, of which `items` pieces of work have left their statistics at `source`.
-/// By a block; `shared` has room for the statistics.
+/// By a block.
 template <class Config, QkvTensor tensor>
 __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, tensor>& rows, int unit,
-                                                  float* shared, const float* source) {
+                                                  const float* source) {
   using Plan = QuantizePlan<Config, tensor>;
   using Statistics = ColumnStatistics<Plan>;
   using Stored = typename Config::StoredElement;
   constexpr int columns = Plan::columns, numbers = Plan::statistics;
   const QuantizeTensor& own = rows.own();
   const int thread = static_cast<int>(threadIdx.x);
-  // So many loads of a thread are on their way that two rounds have 64 pieces of work; sums go in the order of these.
-  constexpr int width = numbers <= quantize_threads ? 1 : numbers <= 2 * quantize_threads ? 2 : 4;
-  constexpr int ahead = 32 / width;
-  for (int at = thread * width; at < numbers; at += quantize_threads * width) {
-    float sum[width];
-    load_piece<chunk_bytes>(source + at, sum);
-    for (int first = 1; first < own.items; first += ahead) {
-      float found[ahead][width];
-#pragma unroll
-      for (int i = 0; i < ahead; ++i) {
-        if (first + i < own.items)
-          load_piece<chunk_bytes>(source + static_cast<long long>(first + i) * numbers + at, found[i]);
-      }
-#pragma unroll
-      for (int i = 0; i < ahead; ++i) {
-        if (first + i >= own.items) break;
-#pragma unroll
-        for (int j = 0; j < width; ++j) sum[j] = Statistics::both(at / columns, sum[j], found[i][j]);
-      }
+  // Totals, then as many pieces' statistics as there is room for: all of these are on their way at once. Sums go in the
+  // order of the pieces.
+  constexpr int room = Plan::row_bytes / static_cast<int>(sizeof(float)) / numbers - 1,
+                at_once = chunk_bytes / 4;
+  static_assert(room > 0 && numbers % at_once == 0);
+  auto* const shared = static_cast<float*>(rows.scratch());
+  float* const staged = shared + numbers;
+  for (int first = 0; first < own.items; first += room) {
+    const int count = minimum(room, own.items - first);
+    for (int at = thread * at_once; at < count * numbers; at += quantize_threads * at_once)
+      cp_async<chunk_bytes>(smem_address(staged + at), source + static_cast<long long>(first) * numbers + at);
+    cp_async_commit_group();
+    cp_async_wait_group<0>();
+    __syncthreads();
+    for (int at = thread; at < numbers; at += quantize_threads) {
+      float sum = first == 0 ? staged[at] : shared[at];
+#pragma unroll 8
+      for (int item = first == 0 ? 1 : 0; item < count; ++item)
+        sum = Statistics::both(at / columns, sum, staged[item * numbers + at]);
+      shared[at] = sum;
     }
-#pragma unroll
-    for (int j = 0; j < width; ++j) shared[at + j] = sum[j];
+    __syncthreads();
   }
-  __syncthreads();
   float* const means = own.results + static_cast<long long>(unit) * 2 * columns;
   float* const factors = means + columns;
   const long long count = Plan::is_centred ? static_cast<long long>(rows.sequences().count()) * own.heads : 0;
@@ -164,12 +166,13 @@ __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, ten
 /// Of one number that a piece of work leaves of its rows, their largest magnitude: the first warp alone goes on from there,
 /// and where it is the last one of a unit's makes a scale of them.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, tensor>& rows, int unit, int item,
-                                                  unsigned* counter, float* shared, float* of_unit) {
+__device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, tensor>& rows, int unit,
+                                                  int item, unsigned* counter, float* shared,
+                                                  float* of_unit) {
   using Plan = QuantizePlan<Config, tensor>;
   const QuantizeTensor& own = rows.own();
   float found = 0;
-#pragma unroll
+#pragma unroll Plan::steps_at_once
   for (int step = 0; step < quantize_steps; ++step) {
     typename QuantizeRows<Config, tensor>::Row row;
     rows.take(step, row);
@@ -208,12 +211,12 @@ __device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, ten
   count_one(counter);
 }
 
+/// `shared` has a float for each warp.
 template <class Config, QkvTensor tensor>
 __device__ __forceinline__ void collect_statistics(const QuantizeParams& params, const QuantizeWork& work,
-                                                   float* shared, bool& is_last) {
+                                                   const QuantizeRows<Config, tensor>& rows, float* shared,
+                                                   bool& is_last) {
   using Plan = QuantizePlan<Config, tensor>;
-  QuantizeRows<Config, tensor> rows(params, work);
-  rows.load();
   constexpr int numbers = Plan::statistics;
   float* const of_unit =
       rows.own().statistics + static_cast<long long>(work.unit) * rows.own().items * numbers;
@@ -221,12 +224,12 @@ __device__ __forceinline__ void collect_statistics(const QuantizeParams& params,
   if constexpr (Plan::has_one_statistic) {
     collect_magnitude(rows, work.unit, work.item, counter, shared, of_unit);
   } else {
-    collect(rows, shared, of_unit + static_cast<long long>(work.item) * numbers);
+    collect(rows, of_unit + static_cast<long long>(work.item) * numbers);
     __syncthreads();
     if (threadIdx.x == 0) is_last = count_one(counter) + 1 == static_cast<unsigned>(rows.own().items);
     __syncthreads();
     if (!is_last) return;
-    finish_statistics(rows, work.unit, shared, of_unit);
+    finish_statistics(rows, work.unit, of_unit);
     __syncthreads();
     if (threadIdx.x == 0) count_one(counter);
   }

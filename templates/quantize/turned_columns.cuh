@@ -18,9 +18,6 @@ class TurnedColumns {
   static_assert(quantize_steps == 8 && (runs & (runs - 1)) == 0);
 
  public:
-  /// `memory` has Plan::turned_bytes, aligned to runs.
-  __device__ __forceinline__ explicit TurnedColumns(void* memory) : memory_(static_cast<char*>(memory)) {}
-
   /// Two neighbouring columns of a row, from `i` on of the lane's piece of turn `turn`.
   __device__ __forceinline__ void take(int turn, int i, int step, unsigned pair) {
     const int shift = step % 4 * 8;
@@ -29,7 +26,9 @@ class TurnedColumns {
   }
 
   /// Stores all columns of the piece of work. By all threads of a block, once.
-  __device__ __forceinline__ void store(const Rows& rows) const {
+  __device__ __forceinline__ void store(const Rows& rows) {
+    static_assert(quantize_chunk(share) * Plan::columns <= Plan::row_bytes);
+    memory_ = static_cast<char*>(rows.scratch());
     using Stored = typename Config::StoredElement;
     constexpr int alignment = Config::alignment / static_cast<int>(sizeof(typename Config::Element));
     rows.for_pieces([&](int turn, int column) {
@@ -61,7 +60,7 @@ class TurnedColumns {
     return reinterpret_cast<uint2*>(memory_ + (column * runs + (at ^ lane % runs)) * quantize_steps);
   }
 
-  char* const memory_;
+  char* memory_ = nullptr;  // a byte for each element of the piece of work
   unsigned words_[share.turns][share.piece][run_words] = {};
 };
 

@@ -3,8 +3,9 @@
 // A unit is what belongs to a batch entry and a KV head. Where whole sequences must be known first, each unit has two
 // phases: its statistics are collected, then its elements are rounded. Both are one launch: blocks draw tickets, and take
 // phases in an order in which the second one of a unit comes some units behind the first one, so that what it reads
-// again is in L2. A block waits for tickets alone that were drawn before its own, by blocks that run: it need not wait
-// for one that has no room to begin.
+// again is in L2. A block does its tickets in rising order, and waits for lower ones alone than its present one, which were
+// drawn by blocks that run: the lowest one of all that are not done waits for nothing, and a block need not wait for one
+// that has no room to begin.
 #pragma once
 
 #include "ptx/atomic.cuh"
@@ -24,10 +25,12 @@ __device__ __forceinline__ unsigned count_one(unsigned* counter) {
   return atomic_add_acq_rel(counter, 1) + 1;
 }
 
-/// By one thread. Who draws learns nothing else: no order of memory comes with it.
-__device__ __forceinline__ int draw_ticket(unsigned* counter) {
-  const unsigned ticket = atomic_add_relaxed(counter, 1) + 1;
-  if (ticket + 1 == gridDim.x) store_relaxed(reinterpret_cast<int*>(counter), -1);
+/// By one thread. Who draws learns nothing else: no order of memory comes with it. Each block draws until it has one ticket
+/// for which there is no work; the very last one makes the counter what it was.
+__device__ __forceinline__ int draw_ticket(const QuantizeParams& params) {
+  const unsigned ticket = atomic_add_relaxed(params.counters, 1) + 1;
+  if (ticket + 1 == static_cast<unsigned>(params.pieces) + gridDim.x)
+    store_relaxed(reinterpret_cast<int*>(params.counters), -1);
   return static_cast<int>(ticket);
 }
 

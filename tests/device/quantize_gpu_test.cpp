@@ -122,6 +122,26 @@ TEST_F(QuantizeTest, MeansOfLongSequences) {
   expect_right({.spec = {.center_values = true}, .seqlen_q = 1, .seqlen_kv = 300, .heads_q = 8, .offset = 5});
 }
 
+// Blocks stay, and have several pieces of work each: with tickets, and without. Pieces are small, of a token or a few.
+TEST_F(QuantizeTest, MorePiecesThanBlocks) {
+  for (const QuantizedScales scales : {token, head}) {
+    for (const QuantizedScales value_scales : {given, channel}) {
+      for (const DType dtype : {DType::bf16, DType::fp32}) {
+        expect_right({.spec = {.dtype = dtype,
+                               .head_dim = dtype == DType::fp32 ? 256 : 8,
+                               .head_dim_v = 8,
+                               .scales = scales,
+                               .value_scales = value_scales},
+                      .batch = 7,
+                      .seqlen_q = 2,
+                      .seqlen_kv = 1,
+                      .heads_q = 64,
+                      .heads_kv = 64});
+      }
+    }
+  }
+}
+
 TEST_F(QuantizeTest, Rotates) {
   const CurrentDevice current(0);
   for (const int head_dim : {8, 16, 64, 128, 256}) {

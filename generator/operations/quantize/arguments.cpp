@@ -252,7 +252,7 @@ QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arg
   params.norm_eps = spec.norm_eps;
 
   QuantizeSizes needed;
-  std::int64_t blocks = 0;
+  std::int64_t pieces = 0;
   struct Row {
     QkvTensor tensor;
     QuantizeTensor QuantizeParams::*own;
@@ -295,7 +295,7 @@ QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arg
            .heads = static_cast<int>(row.heads),
            .items = static_cast<int>(items),
            .waiting = static_cast<int>(items)};
-    blocks += units * items * (facts.statistics > 0 ? 2 : 1);
+    pieces += units * items * (facts.statistics > 0 ? 2 : 1);
     if (facts.statistics == 0 || items == 0) continue;
     const auto place = [&](float*& pointer, std::int64_t floats) {
       pointer = reinterpret_cast<float*>(needed.workspace_bytes);
@@ -307,9 +307,9 @@ QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arg
   }
   if (spec.v_along_sequence) params.v.to_strides.seq = stride_along(a.v_out, a.v_out.rank - 1);
   if (arguments.lse_shift.is_present()) params.k.waiting += params.q.items;
-  constexpr std::int64_t most = (std::int64_t{1} << 31) - 1;
-  if (blocks > most) refuse("q", fmt::format("k and v are {} pieces of work; at most {} fit", blocks, most));
-  needed.blocks = static_cast<unsigned>(blocks);
+  constexpr std::int64_t most = std::int64_t{1} << 30;  // blocks count on
+  if (pieces > most) refuse("q", fmt::format("k and v are {} pieces of work; at most {} fit", pieces, most));
+  needed.pieces = params.pieces = static_cast<int>(pieces);
   return needed;
 }
 

@@ -13,7 +13,7 @@ namespace jit {
 struct QuantizeSizes {
   std::size_t workspace_bytes = 0;
   std::size_t counter_bytes = 0;  ///< 0: blocks wait for nothing
-  unsigned blocks = 0;            ///< 0: there is nothing to do
+  int pieces = 0;                 ///< of work; 0: there is nothing to do
 };
 
 /// Checks arguments and fills `params`, but for lag and counters; of a workspace that begins at 0. Throws Error

@@ -131,18 +131,22 @@ QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor 
   const bool is_centred = is_value ? spec.center_values : tensor == QkvTensor::k && spec.center_keys;
   const bool has_pairs = !is_value && spec.rotary_dim != 0;
   const int grain = has_pairs ? spec.rotary_dim / (spec.rotary_interleaved ? 1 : 2) : columns;
+  const RowLanes share = row_lanes(columns, grain, size_of(spec.dtype));
   return {.columns = columns,
-          .chunk = quantize_chunk(row_lanes(columns, grain, size_of(spec.dtype))),
+          .chunk = quantize_chunk(share),
+          .row_bytes = quantize_row_bytes(share, size_of(spec.dtype)),
           .statistics = statistic_numbers(columns, is_centred, scales)};
 }
 
 Program quantize_program(const QuantizeSpec& spec) {
   Program program;
   program.threads = quantize_threads;
+  program.blocks_per_sm = quantize_blocks_per_sm;
   program.name = fmt::format("quantize_qkv_{}_{}_d{}{}", to_string(spec.dtype), to_string(spec.out_dtype),
                              spec.head_dim, spec.rotate ? "_rotated" : "");
   program.facts = {{"spec", "quantize_qkv " + summary_of(spec)}};
   std::string assertions;
+  int row_bytes = 0;
   constexpr std::array names = {"q", "k", "v"};
   for (const QkvTensor tensor : {QkvTensor::q, QkvTensor::k, QkvTensor::v}) {
     const QuantizedTensorFacts facts = quantized_tensor_facts(spec, tensor);
@@ -151,7 +155,14 @@ Program quantize_program(const QuantizeSpec& spec) {
         "quantize_chunk(QuantizePlan<Config, QkvTensor::{0}>::share) == {2},\n"
         "              \"host and device disagree on {0}\");\n",
         names.at(static_cast<std::size_t>(tensor)), facts.statistics, facts.chunk);
+    row_bytes = std::max(row_bytes, facts.row_bytes);
   }
+  program.smem_bytes =
+      quantize_buffers(row_bytes) * quantize_buffer_bytes(row_bytes, spec.sequences != SequenceKind::dense);
+  assertions += fmt::format(
+      "static_assert(buffers<Config> * buffer_bytes<Config> == {}, \"host and device disagree on shared "
+      "memory\");\n",
+      program.smem_bytes);
   program.source = fmt::format("// Quantiser of q, k and v: {}. Generated: change the spec, not this file.\n",
                                summary_of(spec)) +
                    "#include \"quantize/kernel.cuh\"\n\nusing namespace jit;\n\nstruct Config {\n" +

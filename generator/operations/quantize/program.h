@@ -12,6 +12,7 @@ namespace jit {
 struct QuantizedTensorFacts {
   int columns;
   int chunk;       ///< tokens of a piece of work
+  int row_bytes;   ///< of shared memory for these
   int statistics;  ///< floats that a piece of work leaves of its rows; 0: elements are rounded as they come
 };
 QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor tensor);

@@ -63,7 +63,7 @@ void check_arguments(const QuantizeSpec& spec, const QuantizeArguments& argument
 void QuantizeQkv::operator()(const QuantizeArguments& arguments, Stream stream) const {
   QuantizeParams params;
   const QuantizeSizes sizes = fill_params(spec_, arguments, params);
-  if (sizes.blocks == 0) return;
+  if (sizes.pieces == 0) return;
   const CurrentDevice device;
   const LoadedKernel& kernel = kernel_for_launch(*state_, device.ordinal(), stream);
   params.lag = lag_of(spec_, params, kernel.sm_count);
@@ -74,7 +74,8 @@ void QuantizeQkv::operator()(const QuantizeArguments& arguments, Stream stream) 
     params.counters = static_cast<unsigned*>(memory.mailbox(kernel.device, stream, sizes.counter_bytes));
   }
   try {
-    launch_operation(kernel, {sizes.blocks, 1}, &params, stream);
+    launch_operation(kernel, {static_cast<unsigned>(std::min(sizes.pieces, kernel.resident_blocks)), 1},
+                     &params, stream);
   } catch (const Error&) {
     if (sizes.counter_bytes > 0) memory.reset(kernel.device, stream);
     throw;

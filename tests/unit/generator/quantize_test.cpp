@@ -264,14 +264,14 @@ TEST(QuantizeArgumentsTest, SizesOfALaunch) {
   QuantizeSpec spec{.head_dim = 64, .head_dim_v = 32, .value_scales = given};
   QuantizeParams params;
   QuantizeSizes sizes = fill_params(spec, some_arguments(), params);
-  EXPECT_EQ(sizes.blocks, 4u * (2 + 1 + 1));  // units · (query heads of one, and a chunk each of k and v)
+  EXPECT_EQ(sizes.pieces, 4 * (2 + 1 + 1));  // units · (query heads of one, and a chunk each of k and v)
   EXPECT_EQ(sizes.counter_bytes, 0u);
   EXPECT_EQ(sizes.workspace_bytes, 0u);
   spec.value_scales = channel;
   QuantizeArguments arguments = some_arguments();
   arguments.v_descale = tensor_at(9, DType::fp32, {2, 2, 32});
   sizes = fill_params(spec, arguments, params);
-  EXPECT_EQ(sizes.blocks, 4u * (2 + 1 + 2));
+  EXPECT_EQ(sizes.pieces, 4 * (2 + 1 + 2));
   EXPECT_EQ(sizes.counter_bytes, (1 + 3 * 4) * sizeof(unsigned));
   EXPECT_EQ(sizes.workspace_bytes, 4u * 32 * sizeof(float) + 4 * 2 * 32 * sizeof(float));
   arguments.k.shape[2] = arguments.v.shape[2] = arguments.k_out.shape[2] = arguments.v_out.shape[2] = 0;
@@ -279,7 +279,7 @@ TEST(QuantizeArgumentsTest, SizesOfALaunch) {
   arguments.q_descale = tensor_at(7, DType::fp32, {2, 5, 0});
   arguments.k_descale = tensor_at(8, DType::fp32, {2, 9, 0});
   arguments.v_descale = tensor_at(9, DType::fp32, {2, 0, 32});
-  EXPECT_EQ(fill_params(spec, arguments, params).blocks, 0u);
+  EXPECT_EQ(fill_params(spec, arguments, params).pieces, 0);
 }
 
 // Equal seeds draw equal signs, others others, and both halves of a seed count.
