@@ -2,10 +2,11 @@
 // latent attention in its absorbed form ("DeepSeek-V2"). Sequences of any lengths, keys split over blocks. TMA and wgmma,
 // for sm_90a.
 //
-// A block is one warpgroup of loaders, some of whose warps load keys, the others queries, and two warpgroups of consumers. It
-// computes 64 rows, the queries of all heads one after another. A tile of keys is read once from memory, and multiplied
-// as keys and as values where it lies. O is too wide for the registers of one warpgroup: each has half of its columns
-// (consumer.cuh). The list of work, and how blocks that share keys come together, is that of forward_split_wgmma.
+// A block is one warpgroup of loaders, some of whose warps load keys, the others queries, and two warpgroups of
+// consumers. It computes 64 rows, the queries of all heads one after another. A tile of keys is read once from memory,
+// and multiplied as keys and as values where it lies. O is too wide for the registers of one warpgroup: each has half
+// of its columns (consumer.cuh). The list of work, and how blocks that share keys come together, is that of
+// forward_split_wgmma.
 #pragma once
 
 #include "base/params.cuh"

@@ -1,6 +1,6 @@
-// The warps that load keys, which hold the values, and find out what comes next. TMA copies what one warp tells it. Where
-// rows are copied one by one, several warps do that, each some of the rows of every tile: all walk through the block's work,
-// and come to the same, and the first one notes it for the others of the block.
+// The warps that load keys, which hold the values, and find out what comes next. TMA copies what one warp tells it.
+// Where rows are copied one by one, several warps do that, each some of the rows of every tile: all walk through the
+// block's work, and come to the same, and the first one notes it for the others of the block.
 #pragma once
 
 #include "base/params.cuh"

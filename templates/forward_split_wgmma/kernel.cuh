@@ -68,7 +68,9 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     clear_queries<Traits>(smem + Traits::layout.q, static_cast<int>(threadIdx.x) - warpgroup_size);
   }
   __syncthreads();
-  if (threadIdx.x < warpgroup_size) {
+  // By the warp's number: of threads the compiler would not know that a warp goes one way, and keep the addresses of
+  // its products in registers of each lane.
+  if (warp < warpgroup_size / warp_size) {
     if constexpr (Config::loader_registers != 0) setmaxnreg_dec<Config::loader_registers>();
     if (warp == 0) {
       KeyLoader<Config>(params, memory, bytes, smem).run(work);

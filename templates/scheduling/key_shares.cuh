@@ -8,10 +8,11 @@
 // there are many units beside the longest one, and several of them see the same keys, they are dealt whole: blocks then
 // read the same keys at about the same time, and find them in the L2 cache.
 //
-// Where there are fewer units, and several see the same keys, the line is split into strands that lie side by side: each
-// has every so many-th tile of rows of all heads, and every so many-th block, and all are cut at the same places. So
-// blocks side by side have the same keys of tiles of rows side by side, and compute them at the same time. On one line a
-// block would compute these one after another, or blocks far apart would, and each would read the keys from memory.
+// Where there are fewer units, and several see the same keys, the line is split into strands that lie side by side:
+// each has every so many-th tile of rows of all heads, and every so many-th block, and all are cut at the same places.
+// So blocks side by side have the same keys of tiles of rows side by side, and compute them at the same time. On one
+// line a block would compute these one after another, or blocks far apart would, and each would read the keys from
+// memory.
 #pragma once
 
 #include "base/host_device.cuh"
@@ -178,8 +179,8 @@ JIT_HOST_DEVICE constexpr StrandNumbers strands_of_rows(int row_tiles) {
 }
 
 /// A number of strands is the better the higher this is. `numbers`: of all heads. All strands have the same number of
-/// blocks: the number of strands is best that leaves the fewest over, and of several such the highest. Any is better than
-/// one strand if it leaves few over.
+/// blocks: the number of strands is best that leaves the fewest over, and of several such the highest. Any is better
+/// than one strand if it leaves few over.
 JIT_HOST_DEVICE constexpr int strands_score(int strands, StrandNumbers numbers, int blocks) {
   if (strands > most_strands || (numbers >> strands & 1) == 0 || strands > blocks) return 0;
   const int left_over =

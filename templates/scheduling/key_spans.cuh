@@ -10,7 +10,8 @@
 
 namespace jit {
 
-/// Shares of a strand whose units are cut between spans, as cut_shares() has them; pieces are never shorter than a span.
+/// Shares of a strand whose units are cut between spans, as cut_shares() has them; pieces are never shorter than a
+/// span.
 JIT_HOST_DEVICE constexpr KeyShares cut_span_shares(const LineSize& line, int blocks, int num_splits,
                                                     int span_tiles) {
   const int span = tile_cost * span_tiles;

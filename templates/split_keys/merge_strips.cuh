@@ -155,10 +155,11 @@ __device__ __forceinline__ void merge_warp_strips(const BlockResults<Config>& re
   }
 }
 
-/// Merges the strips from `begin` to `end` of a tile of rows, of a unit of so many parts, by a team: as many groups of lanes
-/// share the parts as leave a place for each strip. The compiler must see that lanes of a warp go through the same loops,
-/// here and where notices are waited for: else it takes them to be apart for the rest of the kernel, and the addresses of
-/// the next part's products, which all lanes of a warp share, go from register to register, twice for each wgmma.
+/// Merges the strips from `begin` to `end` of a tile of rows, of a unit of so many parts, by a team: as many groups of
+/// lanes share the parts as leave a place for each strip. The compiler must see that lanes of a warp go through the
+/// same loops, here and where notices are waited for: else it takes them to be apart for the rest of the kernel, and
+/// the addresses of the next part's products, which all lanes of a warp share, go from register to register, twice for
+/// each wgmma.
 template <class Config, class Team, class F>
 __device__ __forceinline__ void merge_strips(const BlockResults<Config>& results, const Team& team, int parts,
                                              int begin, int end, F f) {

@@ -19,8 +19,8 @@ constexpr double l2_bytes_per_clock = 45;
 constexpr double scarce_bytes = 17800;  // by the cube of this over the bytes on the way reading takes longer
 constexpr double latency_clocks =
     5000;  // of a load that nothing covers, from the stage's release to its arrival
-// Of a row that one of several warps copies by cp.async. One warp alone took 80 for 39 instructions; now they are 17, and
-// two warps share the rows: not timed yet.
+// Of a row that one of several warps copies by cp.async. One warp alone took 80 for 39 instructions; now they are 17,
+// and two warps share the rows: not timed yet.
 constexpr double row_copy_clocks = 40;
 constexpr int row_copy_warps = 2;
 constexpr double step_clocks = 700;      // of a consumer, beside products and exponentials

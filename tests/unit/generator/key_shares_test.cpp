@@ -160,8 +160,8 @@ struct Share {
   UnitPart part;
 };
 
-// Every tile of every unit is some block's, once; those of a unit stand side by side along the line; and tiles of rows side
-// by side are cut at the same keys, and are those of blocks side by side.
+// Every tile of every unit is some block's, once; those of a unit stand side by side along the line; and tiles of rows
+// side by side are cut at the same keys, and are those of blocks side by side.
 void expect_strands(const Heads& heads, int blocks, int num_splits) {
   const KeyShares shares = key_shares(heads.size, blocks, num_splits);
   if (shares.is_dealt) return;
