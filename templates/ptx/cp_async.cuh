@@ -33,6 +33,30 @@ __device__ __forceinline__ void cp_async_zfill(unsigned smem, const void* gmem, 
   cp_async_first<bytes>(smem, gmem, valid ? bytes : 0);
 }
 
+/// What the L2 cache shall do with what is read: as ever, or forget it before anything else (PTX ISA, "createpolicy").
+__device__ __forceinline__ unsigned long long l2_policy(bool forget_first) {
+  unsigned long long usual, first;
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(usual));
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
+  return forget_first ? first : usual;
+}
+
+/// The same as cp_async_zfill, under a policy.
+template <int bytes>
+__device__ __forceinline__ void cp_async_zfill(unsigned smem, const void* gmem, bool valid,
+                                               unsigned long long policy) {
+  const int source_bytes = valid ? bytes : 0;
+  if constexpr (bytes == 16) {
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(smem), "l"(gmem),
+                 "r"(source_bytes), "l"(policy)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], %2, %3, %4;" ::"r"(smem), "l"(gmem),
+                 "n"(bytes), "r"(source_bytes), "l"(policy)
+                 : "memory");
+  }
+}
+
 /// Closes the group of copies issued since the last one; an empty group is legal and completes at once.
 __device__ __forceinline__ void cp_async_commit_group() {
   asm volatile("cp.async.commit_group;" ::: "memory");

@@ -184,9 +184,10 @@ __device__ __forceinline__ void with_rows(const QuantizeParams& params, const Qu
 
 template <class Config>
 __device__ __forceinline__ void start_copies(const QuantizeParams& params, int piece, char* buffer) {
-  if (piece < params.pieces)
-    with_rows<Config>(params, work_of_ticket<Config>(params, piece), buffer,
-                      [](auto& rows) { rows.start(); });
+  if (piece < params.pieces) {
+    const QuantizeWork work = work_of_ticket<Config>(params, piece);
+    with_rows<Config>(params, work, buffer, [&](auto& rows) { rows.start(!work.is_statistics); });
+  }
   cp_async_commit_group();
 }
 

@@ -40,12 +40,13 @@ __device__ __forceinline__ QuantizeWork work_of_ticket(const QuantizeParams& par
                  k = QuantizePlan<Config, QkvTensor::k>::statistics > 0,
                  v = QuantizePlan<Config, QkvTensor::v>::statistics > 0;
   const int all = params.q.items + params.k.items + params.v.items;
+  // Queries may wait for the means of keys. Where values alone have statistics, they wait the longer, being last.
   const auto place = [&](bool is_statistics, int unit, int item) -> QuantizeWork {
     const int keys = !is_statistics || k ? params.k.items : 0,
-              values = !is_statistics || v ? params.v.items : 0;
+              queries = !is_statistics || q ? params.q.items : 0;
     if (item < keys) return {is_statistics, QkvTensor::k, unit, item};
-    if (item < keys + values) return {is_statistics, QkvTensor::v, unit, item - keys};
-    return {is_statistics, QkvTensor::q, unit, item - keys - values};
+    if (item < keys + queries) return {is_statistics, QkvTensor::q, unit, item - keys};
+    return {is_statistics, QkvTensor::v, unit, item - keys - queries};
   };
   if constexpr (!has_quantize_phases<Config>) {
     return place(false, ticket % params.units, ticket / params.units);  // heads of a token are neighbours

@@ -120,6 +120,14 @@ TEST_F(QuantizeTest, MeansOfLongSequences) {
                   .offset = 5});
   }
   expect_right({.spec = {.center_values = true}, .seqlen_q = 1, .seqlen_kv = 300, .heads_q = 8, .offset = 5});
+  // More statistics of pieces than are on their way at once: of 256 columns, of 9 pieces of 64 tokens.
+  expect_right({.spec = {.head_dim = 256, .scales = head, .center_keys = true, .center_values = true},
+                .batch = 1,
+                .seqlen_q = 1,
+                .seqlen_kv = 20 * 64 + 5,
+                .heads_q = 1,
+                .heads_kv = 1,
+                .offset = 5});
 }
 
 // Blocks stay, and have several pieces of work each: with tickets, and without. Pieces are small, of a token or a few.

@@ -6,7 +6,6 @@
 #include <jit/device.h>
 
 #include "generator/context_state.h"
-#include "generator/launch/ceil_div.h"
 #include "generator/operations/operation.h"
 #include "generator/operations/quantize/arguments.h"
 #include "generator/operations/quantize/program.h"
@@ -41,16 +40,19 @@ std::array<std::uint64_t, 18> words_of(const QuantizeSpec& spec) {
           word(sequences)};
 }
 
-// So many that those whose statistics are collected keep the device busy while the first ones are rounded. What they
-// read stays in L2 for the second time unless a unit is large.
-int lag_of(const QuantizeSpec& spec, const QuantizeParams& params, int sm_count) {
-  constexpr int blocks_per_sm = 4;
-  int items = 0;
+// So few that what is looked at twice is in L2 still, and so many that hardly anybody waits: between the last first look at
+// a unit and the second one, each block has so many pieces of work. One for those that are under way, and as long as
+// adding up takes: one more, or two more for each column.
+int lag_of(const QuantizeSpec& spec, const QuantizeParams& params, int resident_blocks) {
+  int pieces = 0, each = 2;
   for (const auto& [tensor, own] : {std::pair{QkvTensor::q, &params.q}, std::pair{QkvTensor::k, &params.k},
                                     std::pair{QkvTensor::v, &params.v}}) {
-    if (quantized_tensor_facts(spec, tensor).statistics > 0) items += own->items;
+    const int statistics = quantized_tensor_facts(spec, tensor).statistics;
+    pieces += own->items * (statistics > 0 ? 2 : 1);
+    if (statistics > 1) each = 3;
   }
-  return std::clamp(ceil_div(blocks_per_sm * sm_count, std::max(1, items)), 1, params.units);
+  const int between = each * resident_blocks;
+  return std::clamp((between + pieces / 2) / std::max(1, pieces), 1, params.units);
 }
 
 }  // namespace
@@ -66,7 +68,7 @@ void QuantizeQkv::operator()(const QuantizeArguments& arguments, Stream stream) 
   if (sizes.pieces == 0) return;
   const CurrentDevice device;
   const LoadedKernel& kernel = kernel_for_launch(*state_, device.ordinal(), stream);
-  params.lag = lag_of(spec_, params, kernel.sm_count);
+  params.lag = lag_of(spec_, params, kernel.resident_blocks);
   const StreamMemory& memory = state_->context.memory;
   if (sizes.counter_bytes > 0) {
     place_workspace(params,
