@@ -133,6 +133,7 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
                                          "problem/gradients.cuh",
                                          "problem/interval.cuh",
                                          "problem/interval_mask.cuh",
+                                         "problem/key_memory.cuh",
                                          "problem/kv_tiles.cuh",
                                          "problem/own_derivatives.cuh",
                                          "problem/own_requests.cuh",
