@@ -407,6 +407,7 @@ struct WorkList : LineBlockOf<Config> {
   // Goes to the block's first unit where they are dealt.
   __device__ __forceinline__ void deal_first(const AttentionParams& params) {
     line_block_ = this->block();
+    unit_begin = strand_ = head_tiles_ = 0;
     unit = {.batch = 0};
     enter(params);
     unit.row_begin = (row_tiles() - 1) * tile_rows;
