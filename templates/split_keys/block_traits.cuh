@@ -11,7 +11,8 @@
 
 namespace jit {
 
-/// What the Traits of such families have alike. Of a block's loaders one warp loads keys and three load queries, unless a family says otherwise.
+/// What the Traits of such families have alike. Of a block's loaders one warp loads keys and three load queries, unless a
+/// family says otherwise.
 template <class KernelConfig, int block_consumers, int block_rows>
 struct BlockTraits {
   using Config = KernelConfig;
