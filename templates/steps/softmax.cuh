@@ -83,9 +83,10 @@ __device__ __forceinline__ float scale_of_row(const RowScales<rows>& scales, int
   return scales.of_rows[r];
 }
 
-/// A row whose maximum is less has no keys. An exponent is score · scale − rounded(maximum · scale): of the maximum itself
+/// A row whose maximum is less has no keys. It is far below what q and k make, times the powers of two by which keys of 8
+/// bits are larger on their way. An exponent is score · scale − rounded(maximum · scale): of the maximum itself
 /// that is up to 2^-24 of it, and not 0, which soon is more than fp16 holds, and then more than fp32 does.
-inline constexpr float least_score = -0x1p28f;
+inline constexpr float least_score = -0x1p80f;
 
 /// A row without any key so far has maximum −inf; subtracting 0 instead leaves its probabilities at ex2(−inf)
 /// = 0 and makes no NaN. So does a row of which all keys were given the least number of their type, or another one that

@@ -61,8 +61,8 @@ Text random_score(reference::Random& random) {
                                    .tensors = {{"ids", DType::int32}, {"bias", DType::fp32}}});
   return {spec_of({}, score), text.body, [value = text.value](int, int, int q, int k) {
             const double made = value({.q = q, .k = k, .score = 0, .as_duals = false});
-            if (made < -0x1p28) return -infinity;
-            return made < 1e4 ? made : std::nan("");  // beyond, the exponentials tell nothing
+            if (made < -0x1p80) return -infinity;
+            return std::abs(made) < 1e4 ? made : std::nan("");  // beyond, the exponentials tell nothing
           }};
 }
 

@@ -25,8 +25,9 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
     With gradients for query, key and value, and for a float attn_mask.
 
-    Unlike torch's, a query that sees no key gives zeros whatever made it blind. Values of a float mask below −2^28, such
-    as −1e9 or ``torch.finfo(torch.bfloat16).min``, drop the key as −inf does. Others should stay within ±1e8.
+    Unlike torch's, a query that sees no key gives zeros whatever made it blind. Values of a float mask below −2^80, such
+    as −1e30 or ``torch.finfo(torch.bfloat16).min``, drop the key as −inf does. Others should stay within ±1e8: fp16 with
+    −1e9 gives NaN where a row's first keys, a hundred or more, all have it.
 
     Args:
         query: (..., heads_q, seqlen_q, head_dim), bf16 or fp16, with none or more batch dimensions; under
