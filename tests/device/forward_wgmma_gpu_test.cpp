@@ -15,6 +15,7 @@
 #include "generator/context_state.h"
 #include "tests/device/gpu_fixture.h"
 #include "tests/support/device_tensor.h"
+#include "tests/support/host_functors.h"
 #include "tests/support/seed.h"
 
 namespace jit::testing {
@@ -153,6 +154,41 @@ TEST_F(ForwardWgmmaTest, DocumentsOfAnySizeFindTheirKeys) {
 }
 
 // A graph has a counter of its own, since it may run beside the stream that it was captured from.
+// Two triples of a sweep whose results were wrong on an H200 on 2026-11-26, beside many programs
+// (docs/gpu-verification.md).
+TEST_F(ForwardWgmmaTest, DraftsUnderAScoreThatDropsKeys) {
+  const CurrentDevice current(0);
+  const KernelConfig config = parse_config(
+      "family=forward_wgmma tile_q=128 tile_kv=96 stages_q=1 stages_k=4 stages_v=2 q_in_registers=true "
+      "p_in_registers=true separate_o=false direct_o=false overlap=false order=free persistent=false "
+      "dependent_launch=true polynomial_exp2=8 rescale=always");
+  AttentionCase problem{.spec = {.head_dim = 96,
+                                 .gqa_ratio = 4,
+                                 .mask = mask::draft_tree(),
+                                 .score = parse_score("text(first_by_head)", reference::score_texts())},
+                        .batch = 3,
+                        .heads_kv = 1,
+                        .seqlen_q = 470,
+                        .seqlen_kv = 132,
+                        .layout = Layout::bhsd,
+                        .seed = 125130287378286023u};
+  const auto expect_right = [&] {
+    AttentionRun run(problem);
+    const Attention kernel = attention(problem.spec, config, context());
+    for (int launch = 0; launch < sized(20, 1); ++launch) {
+      run.poison_outputs();
+      kernel(run.arguments());
+      ASSERT_EQ(run.check().failure, "") << to_string(problem) << ", launch " << launch;
+    }
+  };
+  expect_right();
+  problem.batch = 1;
+  problem.seqlen_q = problem.seqlen_kv = 406;
+  problem.layout = Layout::padded;
+  problem.seed = 7456117083250515172u;
+  expect_right();
+}
+
 TEST_F(ForwardWgmmaTest, ACapturedLaunchReplays) {
   const CurrentDevice current(0);
   for (const ForwardWgmma& config : persistent_configs()) {

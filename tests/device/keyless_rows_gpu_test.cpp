@@ -12,6 +12,7 @@
 #include <jit/device_buffer.h>
 
 #include "tests/device/gpu_fixture.h"
+#include "tests/support/device_tensor.h"
 #include "tests/support/float16.h"
 #include "tests/support/seed.h"
 
@@ -76,6 +77,34 @@ TEST_F(KeylessRowsTest, AreZeroWhateverValuesHold) {
       } else {
         EXPECT_TRUE(std::isnan(first)) << row;  // it sees the key
       }
+    }
+  }
+}
+
+// What stands for −inf in masks of other libraries does so here, in the same rows of all; large numbers do not.
+TEST_F(KeylessRowsTest, ScoresOfMinus1e30DropKeys) {
+  constexpr int seqlen = 70;
+  AttentionSpec spec{.head_dim = 64};
+  spec.score =
+      score::text({.name = "least", .body = "return q % 3 == 0 ? -1e30f : q % 3 == 1 ? -6e5f : score;"});
+  for (const char* config : configs()) {
+    SCOPED_TRACE(config);
+    DeviceTensor q(DType::bf16, {1, seqlen, 1, 64}), k(DType::bf16, {1, seqlen, 1, 64}),
+        v(DType::bf16, {1, seqlen, 1, 64}), o(DType::bf16, {1, seqlen, 1, 64}),
+        lse(DType::fp32, {1, 1, seqlen});
+    for (DeviceTensor* tensor : {&q, &k}) tensor->fill([](std::int64_t) { return 0; });
+    v.fill([](std::int64_t) { return 2; });
+    for (const DeviceTensor* tensor : {&q, &k, &v, &o, &lse}) tensor->upload();
+    attention(spec, parse_config(config),
+              context())({.q = q.view(), .k = k.view(), .v = v.view(), .o = o.view(), .lse = lse.view()});
+    o.download();
+    lse.download();
+    for (int row = 0; row < seqlen; ++row) {
+      EXPECT_EQ(o.get({0, row, 0, 5}), row % 3 == 0 ? 0 : 2) << row;
+      const double expected = row % 3 == 0   ? -std::numeric_limits<double>::infinity()
+                              : row % 3 == 1 ? -6e5 + std::log(seqlen)
+                                             : std::log(seqlen);
+      EXPECT_FLOAT_EQ(lse.get({0, 0, row}), expected) << row;
     }
   }
 }
