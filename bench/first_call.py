@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from comparison import environment, records  # noqa: E402
+from comparison import environment, records, report  # noqa: E402
 
 BATCH, SEQLEN, WIDTH = 4, 4096, 2048
 STATES = {"untuned": "off", "tuned": "first_run", "recorded": "first_run"}  # and the argument tuning of each
@@ -105,8 +105,8 @@ def markdown(header, results):
         if one["status"] == records.OK:
             problem = Call(*(one[name] for name in Call.__dataclass_fields__)).problem
             rows.setdefault(problem, {}).setdefault(one["state"], []).append(one)
-    lines = [f"{header['gpu']}, {header['cores']} cores, driver {header['driver']}, CUDA {header['versions']['cuda']}, "
-             f"{header['date']}; `{header['command']}`.", "",
+    lines = [report.filled(f"{header['gpu']}, {header['cores']} cores, driver {header['driver']}, "
+                           f"CUDA {header['versions']['cuda']}, {header['date']}; `{header['command']}`."), "",
              "| s, medians (all) | " + " | ".join(STATES) + " | compiled untuned, tuned |",
              "| --- |" + " ---: |" * (len(STATES) + 1)]
     for problem, states in rows.items():

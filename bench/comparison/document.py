@@ -7,10 +7,9 @@
 
 import os
 import re
-import textwrap
 
 from .cells import titled
-from .report import conditions, costs, rows, summary
+from .report import conditions, costs, filled, rows, summary
 
 PLACE = re.compile(r"(?P<begin>^<!-- compare\.py: (?P<title>(?!end)[\w-]+) -->\n).*?(?P<end>^<!-- compare\.py: end -->$)",
                    re.MULTILINE | re.DOTALL)
@@ -23,7 +22,7 @@ def section(run, suite, chart=None):
     table = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1),
              *("| " + " | ".join(row) + " |" for row in body)]
     sentences = [summary(run.of(suite)), *(f"{line}." for line in costs(run, suite))]
-    words = textwrap.fill(" ".join(sentences), 120, break_on_hyphens=False)
+    words = filled(" ".join(sentences))
     return "\n".join([*picture, *table, "", words, "", conditions(run, suite), ""])
 
 

@@ -192,8 +192,14 @@ def conditions(run, suite):
     header, shown = run.header, contenders(run.of(suite))
     versions = ", ".join(f"{one['label']} {one['version']}" for name, one in header.get("contenders", {}).items()
                          if one.get("version") and name in shown)
-    return textwrap.fill(f"{header.get('gpu', 'unknown GPU')}, driver {header.get('driver', 'unknown')}, "
-                         f"{header.get('date', 'unknown date')}; {versions}.", 120, break_on_hyphens=False)
+    return filled(f"{header.get('gpu', 'unknown GPU')}, driver {header.get('driver', 'unknown')}, "
+                  f"{header.get('date', 'unknown date')}; {versions}.")
+
+
+def filled(text, begin=""):
+    """Text in lines of at most 120 columns, of which those behind the first are as far in as `begin` is long."""
+    return textwrap.fill(text, 120, initial_indent=begin, subsequent_indent=" " * len(begin), break_long_words=False,
+                         break_on_hyphens=False)
 
 
 def markdown(runs):
@@ -203,10 +209,10 @@ def markdown(runs):
         for suite in run.suites():
             head, *body = rows(run, suite)
             parts += [f"## {heading(run, suite)}", "", conditions(run, suite)]
-            parts += [f"Command: `{run.header.get('command', 'unknown')}`.", ""]
+            parts += [filled(f"Command: `{run.header.get('command', 'unknown')}`."), ""]
             parts += ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
             parts += ["| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in body]
-            parts += ["", summary(run.of(suite)), ""]
-            parts += [f"- {line}" for line in notes(run, suite) + absent(run)]
+            parts += ["", filled(summary(run.of(suite))), ""]
+            parts += [filled(line, "- ") for line in notes(run, suite) + absent(run)]
             parts += [""]
     return "\n".join(parts).rstrip() + "\n"
