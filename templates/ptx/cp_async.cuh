@@ -3,6 +3,9 @@
 
 namespace jit {
 
+// None of them has a cache policy (.L2::cache_hint): the assembler of CUDA 13.0 makes an instruction of it that a GPU
+// refuses, where a shared address has a part that all threads share (docs/notebook.md).
+
 /// Copies `bytes` (4, 8 or 16) to shared memory. Both addresses are aligned to `bytes`.
 /// 16 bytes bypass L1 (.cg): a tile is read once by each block.
 template <int bytes>
@@ -31,30 +34,6 @@ __device__ __forceinline__ void cp_async_first(unsigned smem, const void* gmem, 
 template <int bytes>
 __device__ __forceinline__ void cp_async_zfill(unsigned smem, const void* gmem, bool valid) {
   cp_async_first<bytes>(smem, gmem, valid ? bytes : 0);
-}
-
-/// What the L2 cache shall do with what is read: as ever, or forget it before anything else (PTX ISA, "createpolicy").
-__device__ __forceinline__ unsigned long long l2_policy(bool forget_first) {
-  unsigned long long usual, first;
-  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(usual));
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
-  return forget_first ? first : usual;
-}
-
-/// The same as cp_async_zfill, under a policy.
-template <int bytes>
-__device__ __forceinline__ void cp_async_zfill(unsigned smem, const void* gmem, bool valid,
-                                               unsigned long long policy) {
-  const int source_bytes = valid ? bytes : 0;
-  if constexpr (bytes == 16) {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(smem), "l"(gmem),
-                 "r"(source_bytes), "l"(policy)
-                 : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], %2, %3, %4;" ::"r"(smem), "l"(gmem),
-                 "n"(bytes), "r"(source_bytes), "l"(policy)
-                 : "memory");
-  }
 }
 
 /// Closes the group of copies issued since the last one; an empty group is legal and completes at once.

@@ -186,7 +186,7 @@ template <class Config>
 __device__ __forceinline__ void start_copies(const QuantizeParams& params, int piece, char* buffer) {
   if (piece < params.pieces) {
     const QuantizeWork work = work_of_ticket<Config>(params, piece);
-    with_rows<Config>(params, work, buffer, [&](auto& rows) { rows.start(!work.is_statistics); });
+    with_rows<Config>(params, work, buffer, [](auto& rows) { rows.start(); });
   }
   cp_async_commit_group();
 }

@@ -59,9 +59,8 @@ class QuantizeRows {
   }
   __device__ __forceinline__ const SequenceRows<Plan::sequences>& sequences() const { return sequences_; }
 
-  /// Starts all copies; rows of no sequence become zeros. What is not looked at again leaves L2 to what is.
-  __device__ __forceinline__ void start(bool is_last_look) {
-    const unsigned long long policy = l2_policy(is_last_look);
+  /// Starts all copies; rows of no sequence become zeros.
+  __device__ __forceinline__ void start() {
     if constexpr (has_lengths) {
       // No copy for each step: eight searches at once would take more registers than all that follows.
 #pragma unroll 1
@@ -79,7 +78,7 @@ class QuantizeRows {
 #pragma unroll
           for (int at = 0; at < piece_bytes; at += access)
             cp_async_zfill<access>(smem_address(place_of(step, turn) + at),
-                                   reinterpret_cast<const char*>(from) + at, is_there, policy);
+                                   reinterpret_cast<const char*>(from) + at, is_there);
         } else {  // no such copies
           unsigned words[piece_words] = {};
           if (is_there) load_words<piece_bytes, access>(from, words);

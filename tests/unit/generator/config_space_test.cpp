@@ -115,6 +115,7 @@ TEST(ConfigRejection, NamesFieldValueAndRule) {
       {"rescale=on_overflow", "rescale = on_overflow is not known to forward_mma_sync"},
       {"family=forward_wgmma tile_q=64 order=ping_pong", "order must be free with tile_q = 64"},
       {"family=forward_wgmma overlap=false order=ping_pong", "order = ping_pong needs overlap = true"},
+      {"family=forward_wgmma overlap=false order=free q_in_registers=true", "q_in_registers needs overlap = true"},
       {"family=forward_wgmma", "rows aligned to 16 bytes; spec.alignment is 8", {.alignment = 8}},
       {"family=forward_wgmma",
        "separate_o or direct_o must be true with head_dim 64 and head_dim_v 32",
