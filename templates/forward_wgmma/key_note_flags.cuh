@@ -9,11 +9,11 @@
 
 namespace jit::forward_wgmma {
 
-/// Flags of the note of the tile at which `tiles` stands. `q_begin` is the first query of the work tile,
+/// Flags of the note of the tile at which `tiles` stands, of a mask that is remembered. `q_begin` is the first query of the work tile,
 /// `range_end` the end of the keys that all its queries see.
-template <class Config, class Tiles>
-__device__ __forceinline__ int key_note_flags(const typename Config::Mask& mask, const Tiles& tiles,
-                                              int q_begin, int seqlen_q, int range_end, int seqlen_kv) {
+template <class Config, class Mask, class Tiles>
+__device__ __forceinline__ int key_note_flags(const Mask& mask, const Tiles& tiles, int q_begin, int seqlen_q,
+                                              int range_end, int seqlen_kv) {
   using Traits = KernelTraits<Config>;
   int flags = tiles.has(1) ? 0 : key_note_all_last;
   if (!tiles.is_partial()) return flags;
@@ -30,9 +30,10 @@ __device__ __forceinline__ int key_note_flags(const typename Config::Mask& mask,
     const bool has_rows = begin < end;
     const ScoreTile upper{begin, end, tiles.key(0) + Traits::lower_keys,
                           minimum(tiles.key(0) + Config::tile_kv, seqlen_kv)};
-    if (!has_rows || upper.k_begin >= upper.k_end || mask.classify(upper) == TileClass::empty)
+    if (!has_rows || upper.k_begin >= upper.k_end || mask.drops(consumer, upper))
       flags |= key_note_lower << consumer;
-    if (may_skip && (!has_rows || mask.key_range(begin, end).end <= tiles.key(descending ? 0 : 1))) {
+    if (may_skip &&
+        (!has_rows || mask.key_range_of(consumer, begin, end).end <= tiles.key(descending ? 0 : 1))) {
       flags |= (descending ? key_note_unseen : key_note_last) << consumer;
       ++skipping;
     }

@@ -128,7 +128,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
       const bool has_keys = tiles.has(0);
       if (has_keys) {
         load_k(mask, keys, own, sequence, k_begin,
-               key_note_flags<Config>(mask, tiles, own.q_begin, seqlen_q, range.end, seqlen_kv));
+               key_note_flags<Config>(remembered, tiles, own.q_begin, seqlen_q, range.end, seqlen_kv));
       } else {
         note_no_keys(key_note_none);
       }

@@ -4,6 +4,7 @@
 
 #include "base/prelude.cuh"
 #include "forward_wgmma/key_word_ranges.cuh"
+#include "forward_wgmma/row_range_memory.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
 #include "problem/score_mask.cuh"
@@ -42,6 +43,21 @@ struct MaskMemory<Mask> {
   __device__ __forceinline__ TileClass classify(const Mask& mask, const Ranges&, int,
                                                 const ScoreTile& tile) const {
     return mask.classify(tile);
+  }
+};
+
+template <is_row_range_text Mask>
+struct MaskMemory<Mask> {
+  RowRangeMemory<Mask> rows;
+  template <class Ranges>
+  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const Ranges&, int, int q_begin,
+                                                int q_end) {
+    return rows.key_range(mask, q_begin, q_end);
+  }
+  template <class Ranges>
+  __device__ __forceinline__ TileClass classify(const Mask&, const Ranges&, int,
+                                                const ScoreTile& tile) const {
+    return rows.classify(tile);
   }
 };
 
@@ -134,6 +150,11 @@ struct MaskMemory<ScoredMask<A, Kept>> {
   }
 };
 
+template <class Mask>
+concept remembers_rows = requires(MaskMemory<Mask> memory) {
+  memory.rows;
+};
+
 /// A mask together with what is remembered of it: itself a mask, for one tile of queries.
 template <class Mask, class Ranges>
 struct RememberedMask {
@@ -147,11 +168,28 @@ struct RememberedMask {
   __device__ __forceinline__ TileClass classify(const ScoreTile& tile) const {
     return memory.classify(mask, ranges, batch, tile);
   }
+  /// The keys that the queries of a warpgroup, which are these, see.
+  __device__ __forceinline__ KeyRange key_range_of(int group, int q_begin, int q_end) const {
+    if constexpr (remembers_rows<Mask>) {
+      return memory.rows.of_group(group);
+    } else {
+      return mask.key_range(q_begin, q_end);
+    }
+  }
+  /// Whether the queries of a warpgroup, which are those of the tile, see nothing of it.
+  __device__ __forceinline__ bool drops(int group, const ScoreTile& tile) const {
+    if constexpr (remembers_rows<Mask>) {
+      const KeyRange seen = memory.rows.of_group(group);
+      return tile.k_begin >= seen.end || tile.k_end <= seen.begin;
+    } else {
+      return mask.classify(tile) == TileClass::empty;
+    }
+  }
   __device__ __forceinline__ int next_key(int q_begin, int q_end, int k) const requires has_next<Mask> {
     return mask.next_key(q_begin, q_end, k);
   }
   __device__ __forceinline__ SeenTile next_tile(int q_begin, int q_end, int k, int k_end, int tile_kv) const
-      requires(finds_tiles<Mask> || has_memory<Mask>) {
+      requires((finds_tiles<Mask> && !is_row_range_text<Mask>) || has_memory<Mask>) {
     if constexpr (has_memory<Mask>) {
       return memory.own.next_tile(mask, q_begin, q_end, k, k_end, tile_kv);
     } else {
