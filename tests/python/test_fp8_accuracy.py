@@ -31,14 +31,15 @@ def test_a_table_of_errors(bench, emulated, capsys):
     status = bench.main([*sizes, "--inputs", "biased-k", "long", "--schemes", *schemes])
     output = capsys.readouterr().out.splitlines()
     lines = [line.strip("| ").split(" | ") for line in output if line.startswith("|")]
-    table = {line[0]: [float(cell) for cell in line[1:]] for line in lines[2:]}
+    table = {line[0]: [float(cell) for cell in line[1:] if cell != "–"] for line in lines[2:]}
     assert status == 0 and lines[0] == ["scheme", "biased-k", "long 128", "long 96"]
-    assert list(table) == ["o itself", *schemes]
+    assert list(table)[: 1 + len(schemes)] == ["o itself", *schemes]
     for scheme in schemes:
         assert all(0 < error < 0.2 * whole for error, whole in zip(table[scheme], table["o itself"]))
     assert all(table[scheme][0] < 0.8 * table["tensor"][0] for scheme in schemes[2:])
     peers = [line for line in output if line.startswith("- ")]
-    assert len(peers) == len(bench.PEERS) >= 4 and ("absent, it needs a GPU" in peers[0] or not emulated)
+    ran = len(table) - 1 - len(schemes)
+    assert ran + len(peers) >= len(bench.PEERS) >= 4 and (ran == 0 and "absent, it needs a GPU" in peers[0] or not emulated)
 
 
 class Peer:

@@ -37,14 +37,16 @@ def register_continuous_batching(name="jit_flash_attention_3"):
         raise ValueError(f"name is {name!r}; it must have 'flash' and behind it a 2 or a 3, by which Transformers "
                          "knows what reads pages: 'jit_flash_attention_3'")
     try:
-        from transformers import AttentionInterface
+        from transformers import AttentionInterface, __version__
         from transformers import modeling_flash_attention_utils as flash
         from transformers.masking_utils import AttentionMaskInterface
 
         known = flash._lazy_imports
         _ = flash._pad_input, flash._unpad_input
+        if tuple(map(int, __version__.split(".")[:2])) < (5, 23):  # which ask for names of their own making
+            raise ImportError(f"transformers {__version__}")
     except (ImportError, AttributeError) as error:
-        raise ImportError("register_continuous_batching needs transformers 5.23 or 5.24: "
+        raise ImportError(f"register_continuous_batching needs transformers 5.23 or 5.24, and there is: {error}; "
                           "pip install 'transformers==5.24.*'") from error
     names = getattr(known, "names_of_jit_attention", None)
     if names is None:
