@@ -29,11 +29,20 @@ double TileMap::computed_share() const {
 TileMap tile_map(const AttentionSpec& spec, const AttentionShape& shape, const TilePlace& place,
                  const std::map<std::string, HostTensor, std::less<>>& tensors) {
   validate(spec);
-  constexpr std::int64_t most_scores = 1 << 28, most_tiles = 1 << 22, most = 1 << 24;
+  // Built-in masks are looked at score by score.
+  constexpr std::int64_t most_scores = std::int64_t{1} << 31;
+  constexpr std::int64_t most_tiles = 1 << 22, most = 1 << 24;
   check("batch", shape.batch, 1, most);
   check("heads_q", shape.heads_q, 1, most);
   check("seqlen_q", shape.seqlen_q, 1, most);
-  check("seqlen_kv", shape.seqlen_kv, 1, std::min(most, most_scores / shape.seqlen_q));
+  check("seqlen_kv", shape.seqlen_kv, 1, most);
+  if (shape.seqlen_kv > most_scores / shape.seqlen_q) {
+    throw Error(
+        ErrorCode::invalid_argument, "validate", "seqlen_kv",
+        fmt::format("seqlen_q = {} times seqlen_kv = {} is more than the {} scores that a map is made "
+                    "of; ask for fewer queries or keys",
+                    shape.seqlen_q, shape.seqlen_kv, most_scores));
+  }
   check("place.batch", place.batch, 0, shape.batch - 1);
   check("place.head", place.head, 0, shape.heads_q - 1);
   check("place.tile_q", place.tile_q, 1, most);

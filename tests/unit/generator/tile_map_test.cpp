@@ -103,7 +103,7 @@ TEST(TileMap, RefusesWhatItCannotCount) {
   EXPECT_EQ(field(shape, {.head = -1}), "place.head");
   EXPECT_EQ(field(shape, {.tile_q = 0}), "place.tile_q");
   EXPECT_EQ(field(shape, {.tile_kv = -5}), "place.tile_kv");
-  EXPECT_EQ(field({.batch = 1, .heads_q = 1, .seqlen_q = 1 << 15, .seqlen_kv = 1 << 15}, {}), "seqlen_kv");
+  EXPECT_EQ(field({.batch = 1, .heads_q = 1, .seqlen_q = 1 << 16, .seqlen_kv = 1 << 16}, {}), "seqlen_kv");
   EXPECT_EQ(field({.batch = 1, .heads_q = 1, .seqlen_q = 1 << 13, .seqlen_kv = 1 << 13},
                   {.tile_q = 1, .tile_kv = 1}),
             "tiles");
