@@ -173,6 +173,14 @@ TEST(MaskMeaning, WhatIsNotFollowedSaysWhyAndWhere) {
   EXPECT_EQ(reason("return 99999999999999999999 > q;"), "1: '99999999999999999999' is not followed here");
   EXPECT_EQ(reason("return " + std::string(10000, '(') + "q" + std::string(10000, ')') + ";"),
             "1: too much is nested");
+  const auto chain = [](int lines) {
+    std::string body;
+    for (int i = 1; i <= lines; ++i)
+      body += "if (q > " + std::to_string(50 * i) + " && k < 9 && (q ^ k) % 7 == 1) return k % 2 == 0;\n";
+    return body + "return k <= q;";
+  };
+  EXPECT_EQ(reason(chain(8)), "followed");
+  EXPECT_THAT(reason(chain(30)), HasSubstr("too long"));
 }
 
 // Cut anywhere, with any sign in any place: never a crash.
