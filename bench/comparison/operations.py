@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .serving import BANDWIDTH
+from .serving import bandwidth
 from .serving_suites import PAGE
 
 DTYPE_BYTES = {"bf16": 2, "fp32": 4}
@@ -31,8 +31,8 @@ class _Operation:
         return 0
 
     def floor_us(self):
-        """Microseconds that no kernel can be below: all bytes once at BANDWIDTH."""
-        return 1e6 * self.bytes() / BANDWIDTH
+        """Microseconds that no kernel can be below: all bytes once at bandwidth()."""
+        return 1e6 * self.bytes() / bandwidth()
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,20 @@ from dataclasses import dataclass
 from .cells import cell
 
 MASKS = ("none", "causal")
-BANDWIDTH = 4.5e12  # bytes a second that an H200 reads at most
+BANDWIDTHS = {"H200": 4.5e12, "H100": 3.1e12}  # bytes a second that GPUs of such names read at most
 PEAK = 989e12  # dense bf16 operations a second of its tensor cores, by its data sheet
+
+
+@functools.cache
+def bandwidth():
+    """That of the GPU at hand; of an H200 where there is none, or one that is not known."""
+    try:
+        import torch
+
+        name = torch.cuda.get_device_name()
+    except (ImportError, AssertionError, RuntimeError):
+        name = ""
+    return next((rate for part, rate in BANDWIDTHS.items() if part in name), BANDWIDTHS["H200"])
 
 
 @dataclass(frozen=True)
@@ -150,9 +162,9 @@ class Requests:
         return self.kv_bytes() + 2 * self.total_q * self.heads_q * (self.head_dim + self.head_dim_v)
 
     def floor_us(self):
-        """Microseconds that no kernel can be below: K and V read once at BANDWIDTH, or the products at PEAK where that
+        """Microseconds that no kernel can be below: K and V read once at bandwidth(), or the products at PEAK where that
         takes longer, as it does for prefill."""
-        return 1e6 * max(self.kv_bytes() / BANDWIDTH, self.flops() / PEAK)
+        return 1e6 * max(self.kv_bytes() / bandwidth(), self.flops() / PEAK)
 
     def output_shape(self):
         """Of what a contender's call returns for it: rows of all requests, one after the other."""
