@@ -204,6 +204,10 @@ def test_calls_that_a_table_was_not_made_for(rng, place):
 def test_what_block_mask_refuses(rng, place):
     q, k, _ = map(place, random_qkv(rng, batch=2, seqlen_q=60, seqlen_kv=60, heads_q=2))
     used = place(numpy.array([60, 60], numpy.int32))
+
+    def of_ones(*shape):
+        return place(numpy.ones(shape, bool))
+
     for keywords, kind, match in (
         ({"block_size": (100, 128)}, ja.InvalidSpecError, "block_q.* 100 must be a multiple of 16"),
         ({"mask": "causal"}, TypeError, "mask must be a jit_attention.Mask"),
@@ -211,13 +215,72 @@ def test_what_block_mask_refuses(rng, place):
         ({"mask": SEGMENTS}, ja.InvalidArgumentError, "segment: is read by the mask or score but was not given"),
         ({"layout": "SBHD"}, ja.InvalidArgumentError, "layout: is 'SBHD'"),
         ({"max_seqlen_q": 61}, ja.InvalidArgumentError, "max_seqlen_q: is 61"),
-        ({"per_batch": False, "seqused_k": used}, ja.InvalidArgumentError, "per_batch: is False"),
-        ({"blocks": place(numpy.ones((2, 3), bool))}, ja.InvalidArgumentError, "blocks: has 2 dimensions"),
+        ({"per_batch": False, "seqused_k": used}, ja.InvalidArgumentError, "per_batch: is False, but sequences"),
+        ({"blocks": of_ones(2, 3)}, ja.InvalidArgumentError, "blocks: has 2 dimensions"),
+        ({"blocks": of_ones(1, 1, 1, 2)}, ja.InvalidArgumentError, "blocks: has columns = 2; it must be 1"),
+        ({"blocks": of_ones(3, 1, 1, 1)}, ja.InvalidArgumentError, "blocks: has batch = 3; it must be 2"),
+        ({"blocks": place(numpy.ones((1, 1, 1, 1), numpy.int32))}, ja.InvalidArgumentError,
+         "blocks: is int32; it must be bool or uint8"),
     ):
         with pytest.raises(kind, match=match):
             ja.block_mask(q, k, **keywords)
     with pytest.raises(ja.InvalidArgumentError, match="counts: is missing"):
         ja.BlockMask.from_lists(None, None, seqlen_q=1, seqlen_k=1)
+
+
+def test_one_table_for_what_differs(rng, place):
+    q, k, _ = map(place, random_qkv(rng, batch=2, seqlen_q=60, seqlen_kv=60, heads_q=2))
+    segment = {"segment": place(numpy.zeros((2, 60), numpy.int32))}
+    blocks = [place(numpy.ones((2, 1, 1, 1), bool)), place(numpy.ones((1, 2, 1, 1), bool))]
+    for name, keywords, reason in (
+        ("per_batch", {"mask": SEGMENTS, "tensors": segment}, r"the mask text\(segments\) goes by batch entries"),
+        ("per_batch", {"mask": ja.mask.prefix_lengths()}, "the mask prefix_lengths goes by batch entries"),
+        ("per_batch", {"blocks": blocks[0]}, "blocks differ between batch entries"),
+        ("per_head", {"mask": BY_HEAD}, r"the mask text\(by_head\) goes by query heads"),
+        ("per_head", {"blocks": blocks[1]}, "blocks differ between query heads"),
+    ):
+        with pytest.raises(ja.InvalidArgumentError, match=f"{name}: is False, but {reason}; give True or None"):
+            ja.block_mask(q, k, **{name: False}, **keywords)
+    bm = ja.block_mask(q, k, mask=ja.mask.causal(), per_batch=False, per_head=False)
+    assert (bm.batch, bm.heads) == (None, None)
+
+
+@pytest.mark.parametrize("side", ["q", "k"])
+def test_tables_too_small_for_ragged_sequences(rng, emulated, side):
+    """Lengths in memory of the host are looked at."""
+    if not emulated:
+        pytest.skip("lengths are on the device")
+    cu = numpy.array([0, 50, 130], numpy.int32)
+    q = rng.standard_normal((130, 2, 16)).astype(numpy.float16)
+    where = {"cu_seqlens_q": cu, "cu_seqlens_k": cu}
+
+    def refused(most, longest, **keywords):
+        given = f"max_seqlen_{side}"
+        match = f"{given}: is {most}, but the longest sequence has {longest} rows; give {longest} or more, or None"
+        with pytest.raises(ja.InvalidArgumentError, match=match):
+            ja.block_mask(q, q, **{given: most}, **where | keywords)
+        assert getattr(ja.block_mask(q, q, **{given: longest}, **where | keywords), f"seqlen_{side}") == longest
+
+    refused(79, 80)
+    used = numpy.array([40, 60], numpy.int32)
+    refused(59, 60, **{f"seqused_{side}": used})
+    if side == "k":
+        refused(45, 50, seqused_k=used, cache_leftpad=numpy.array([1, 10], numpy.int32))
+    refused(49, 50, **{f"cu_seqlens_{side}": numpy.array([0, 50, 50], numpy.int32)})
+
+
+def test_pictures_of_what_is_not_there(rng, place):
+    q, k, _ = map(place, random_qkv(rng, batch=2, seqlen_q=60, seqlen_kv=60, heads_q=3))
+    of_all = ja.block_mask(q, k, mask=ja.mask.causal())
+    of_each = ja.block_mask(q, k, per_batch=True, per_head=True)
+    assert repr(of_all.show(entry=7, head=9)) == repr(of_all.show())
+    for name, size in (("entry", 2), ("head", 3)):
+        for bm, place_there, most in ((of_all, -1, 2**24 - 1), (of_each, -1, size - 1), (of_each, size, size - 1)):
+            match = f"^{name}: is {place_there}; it must be from 0 to {most}$"
+            with pytest.raises(ja.InvalidArgumentError, match=match):
+                bm.show(**{name: place_there})
+        with pytest.raises(TypeError, match=f"{name} must be an int, not 1.5"):
+            of_all.show(**{name: 1.5})
 
 
 def test_pytorchs_own(rng, make, fetch):
