@@ -18,10 +18,10 @@ def check_lists(names, counts, indices, columns):
 
     counts, indices = (_whole(name, array) for name, array in zip(names, (counts, indices)))
     *own_sizes, capacity = indices.shape
-    out = _first((counts < 0) | (counts > capacity))
+    out = first_of((counts < 0) | (counts > capacity))
     if out is not None:
-        _refuse(names[0], f"has {counts[out]} at {_place(out)}; it must be from 0 to {capacity}, the room of a list of "
-                          f"{names[1]}")
+        _refuse(names[0], f"has {counts[out]} at {place_of(out)}; it must be from 0 to {capacity}, the room of a list "
+                          f"of {names[1]}")
     try:
         sizes = numpy.broadcast_shapes(counts.shape, tuple(own_sizes))
     except ValueError:  # sizes that the call refuses
@@ -31,7 +31,7 @@ def check_lists(names, counts, indices, columns):
     is_for_all = [size == 1 for size in (*own_sizes, capacity)]
 
     def place(at):
-        return _place(0 if one else i for i, one in zip(at, is_for_all))
+        return place_of(0 if one else i for i, one in zip(at, is_for_all))
 
     _check_columns(names[1], indices, columns, is_listed, is_listed[..., 1:], place)
 
@@ -71,32 +71,32 @@ def _check_rows(indptr, indices, rows, columns):
     if indptr.shape[-1] != rows + 1:
         _refuse("indptr", f"has {indptr.shape[-1]} elements for each list of rows; it must have {rows + 1}, for "
                           f"{rows} rows of blocks")
-    out = _first((indptr < 0) | (indptr > indices.size))
+    out = first_of((indptr < 0) | (indptr > indices.size))
     if out is not None:
-        _refuse("indptr", f"has {indptr[out]} at {_place(out)}; it must be from 0 to {indices.size}, the number of "
+        _refuse("indptr", f"has {indptr[out]} at {place_of(out)}; it must be from 0 to {indices.size}, the number of "
                           "indices")
     indptr = indptr.astype(numpy.int64)
-    falls = _first(numpy.diff(indptr) < 0)
+    falls = first_of(numpy.diff(indptr) < 0)
     if falls is not None:
         next_one = *falls[:-1], falls[-1] + 1
-        _refuse("indptr", f"falls from {indptr[falls]} to {indptr[next_one]} at {_place(next_one)}; a row must not "
+        _refuse("indptr", f"falls from {indptr[falls]} to {indptr[next_one]} at {place_of(next_one)}; a row must not "
                           "end before it begins")
     for at in numpy.ndindex(indptr.shape[:-1]):
         first, last = int(indptr[at][0]), int(indptr[at][-1])
         is_inside = numpy.ones(last - first + 1, bool)  # a row, behind its first block
         is_inside[indptr[at] - first] = False
         _check_columns("indices", indices[first:last], columns, True, is_inside[1:-1],
-                       lambda place, first=first: _place([first + place[0]]))
+                       lambda place, first=first: place_of([first + place[0]]))
 
 
 def _check_columns(name, indices, columns, is_listed, follows, place):
     """Of lists along the last dimension: which elements some list has, and which of those behind the first one follow
     one of the same list. `place` says where in the caller's array an element is."""
-    out = _first(is_listed & ((indices < 0) | (indices >= columns)))
+    out = first_of(is_listed & ((indices < 0) | (indices >= columns)))
     if out is not None:
         _refuse(name, f"has {indices[out]} at {place(out)}; it must be from 0 to {columns - 1}, as there are {columns} "
                       "blocks of keys")
-    out = _first(follows & (indices[..., 1:] <= indices[..., :-1]))
+    out = first_of(follows & (indices[..., 1:] <= indices[..., :-1]))
     if out is not None:
         next_one = *out[:-1], out[-1] + 1
         before, here = indices[out], indices[next_one]
@@ -116,14 +116,14 @@ def _whole(name, array):
     return array
 
 
-def _first(wrong):
+def first_of(wrong):
     """Where the first of these truths is, or None."""
     import numpy
 
     return tuple(int(i) for i in numpy.unravel_index(numpy.argmax(wrong), wrong.shape)) if wrong.any() else None
 
 
-def _place(index):
+def place_of(index):
     return f"[{', '.join(map(str, index))}]"
 
 

@@ -28,6 +28,9 @@ from .mask import Mask
 #: Built-in masks that differ from one batch entry to the next, by an array or by where sequences end.
 _OF_BATCH_ENTRIES = ("document", "prefix_lengths", "causal_per_request", "draft_tree")
 
+#: Arrays that say how long sequences are.
+_LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "cache_leftpad")
+
 #: What the library calls arguments that have other names here.
 _NAMES_OF_THE_LIBRARY = {
     "map": "blocks",
@@ -64,10 +67,11 @@ class BlockMask:
         mask: the mask of such calls: ``block_mask(block_q, block_kv, within)``, or, with scores,
             ``block_scores(block_q, block_kv)``.
         tensors: names and arrays that `mask` reads, the table among them.
-        ragged_q: whether such calls have cu_seqlens_q.
-        ragged_k: whether they have cu_seqlens_k.
         scores: whether blocks that are seen in part have a bit for each score: all of them, so many of each table, or none.
         read: names and arrays that `within` was asked with, and that gradients ask it with again.
+        lengths: names of the arrays of lengths that it was made with, and copies of those that are NumPy's; of others
+            None. Such calls have the same ones, as far as can be told without reading from a device. Without any, calls
+            may have seqused_q, seqused_k and cache_leftpad where `within` does not go by lengths.
     """
 
     table: Any = field(repr=False)
@@ -79,10 +83,19 @@ class BlockMask:
     within: Mask
     mask: Mask
     tensors: dict[str, Any] = field(repr=False)
-    ragged_q: bool = False
-    ragged_k: bool = False
     scores: bool | int = False
     read: dict[str, Any] = field(default_factory=dict, repr=False)
+    lengths: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def ragged_q(self) -> bool:
+        """Whether calls that may use it have cu_seqlens_q."""
+        return "cu_seqlens_q" in self.lengths
+
+    @property
+    def ragged_k(self) -> bool:
+        """Whether they have cu_seqlens_k."""
+        return "cu_seqlens_k" in self.lengths
 
     @classmethod
     def from_lists(
@@ -365,20 +378,23 @@ class BlockMask:
         self._check_beside(spec.mask, None)
         return dataclasses.replace(spec, mask=self.mask)
 
-    def _check(self, seqlen_q, seqlen_k, batch, heads):
-        """Refuses calls of other sizes. A length below 0: sequences are ragged."""
-        for name, length, own, is_ragged, array in (
-            ("seqlen_q", seqlen_q, self.seqlen_q, self.ragged_q, "cu_seqlens_q"),
-            ("seqlen_k", seqlen_k, self.seqlen_k, self.ragged_k, "cu_seqlens_k"),
-        ):
-            if (length < 0) != is_ragged:
-                made, called = ("with", "without") if is_ragged else ("without", "with")
-                _refuse(f"was made {made} {array}, and the call is {called}")
-            if not is_ragged and length != own:
+    def _check(self, seqlen_q, seqlen_k, batch, heads, lengths):
+        """Refuses calls of other sizes. A length below 0: sequences are ragged. `lengths`: names and arrays of the call,
+        those of _LENGTHS among them."""
+        for name in _LENGTHS:
+            if name in self.lengths and name not in lengths:
+                _refuse(f"was made with {name}, and the call is without", f"give it, or make one without {name}")
+            if name in lengths and name not in self.lengths:
+                if name.startswith("cu_seqlens") or _goes_by_lengths(self.within):
+                    _refuse(f"was made without {name}, and the call is with", f"make one with the same {name}")
+        for name, length, own in (("seqlen_q", seqlen_q, self.seqlen_q), ("seqlen_k", seqlen_k, self.seqlen_k)):
+            if 0 <= length != own:
                 _refuse(f"was made for {name} {own}, and the call has {length}")
         for name, own, called in (("batch", self.batch, batch), ("heads_q", self.heads, heads)):
             if own is not None and own != called:
                 _refuse(f"was made for {name} {own}, and the call has {called}")
+        for name, made in self.lengths.items():
+            _check_same(name, made, lengths[name])
 
 
 def block_mask(
@@ -578,10 +594,13 @@ def _made(
         within=mask,
         mask=over,
         tensors=({} if scores is True else given) | dict(zip(("block_mask", "block_places", "block_scores"), made)),
-        ragged_q=arrays.get("cu_seqlens_q") is not None,
-        ragged_k=arrays.get("cu_seqlens_k") is not None,
         scores=scores,
         read=given,
+        lengths={
+            name: array.copy() if are_numpys(array) else None
+            for name in _LENGTHS
+            if (array := arrays.get(name)) is not None
+        },
     )
 
 
@@ -605,8 +624,18 @@ def _own_tables_wanted(name, wanted, reasons):
     return wanted
 
 
-def _refuse(reason):
-    raise InvalidArgumentError(f"block_mask: {reason}; make one of that call's arrays", "validate", "block_mask")
+def _check_same(name, made, called):
+    """Refuses lengths that hold something else than when the table was made, where both are NumPy's."""
+    if made is None or not are_numpys(called) or made.shape != called.shape:  # another shape is refused by its name
+        return
+    other = _lists.first_of(made != called)
+    if other is not None:
+        place = _lists.place_of(other)
+        _refuse(f"was made with {made[other]} at {place} of {name}, and the call has {called[other]} there")
+
+
+def _refuse(reason, remedy="make one of that call's arrays"):
+    raise InvalidArgumentError(f"block_mask: {reason}; {remedy}", "validate", "block_mask")
 
 
 def _renamed(error):
@@ -708,6 +737,13 @@ def _differs_by_entry(mask):
 def _differs_by_head(mask):
     """The same of query heads."""
     return _texts_name(mask, "h|heads_q")
+
+
+def _goes_by_lengths(mask):
+    """Whether what a mask keeps may depend on how long sequences are, as far as names tell."""
+    others = re.sub(r"text\([^)]*\)|\w+\([^)]*top_left\)", "", mask.text)
+    built_in = re.search(r"\b(causal|window|causal_per_request|draft_tree)\b", others)
+    return built_in is not None or _texts_name(mask, "seqlen_q|seqlen_kv")
 
 
 def _texts_name(mask, names):
