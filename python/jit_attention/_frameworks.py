@@ -7,6 +7,7 @@ results to (`empty`), which `finish` turns into what the caller gets.
 from __future__ import annotations
 
 import importlib
+import sys
 
 #: DLPack's device types of CPU memory: plain, and pinned for CUDA.
 _CPU_KINDS = (1, 3)
@@ -48,6 +49,12 @@ def is_on_host(array):
         return True
     device = getattr(array, "__dlpack_device__", None)
     return device is not None and device()[0] in _CPU_KINDS
+
+
+def are_numpys(*arrays):
+    """Whether these are arrays of NumPy, which need not be there."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and all(isinstance(array, numpy.ndarray) for array in arrays)
 
 
 def copy_on_host(array):

@@ -11,21 +11,39 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from . import _core
-from . import _block_sparse_rows as _rows
+from . import _block_lists as _lists
 from . import mask as _masks
-from ._frameworks import copy_on_host
+from ._frameworks import are_numpys, copy_on_host
 from .errors import InvalidArgumentError
 from .functor import wanted_whole
 from .mask import Mask
 
 #: Built-in masks that differ from one batch entry to the next, by an array or by where sequences end.
 _OF_BATCH_ENTRIES = ("document", "prefix_lengths", "causal_per_request", "draft_tree")
+
+#: Arrays that say how long sequences are.
+_LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "cache_leftpad")
+
+#: What the library calls arguments that have other names here.
+_NAMES_OF_THE_LIBRARY = {
+    "map": "blocks",
+    "partial.counts": "counts",
+    "partial.indptr": "indptr",
+    "partial.indices": "indices",
+    "full.counts": "full_counts",
+    "full.indices": "full_indices",
+    "seqlen_kv": "seqlen_k",
+}
+
+#: The most batch entries, and query heads, that a picture is of one of.
+_MOST_SHOWN = 1 << 24
 
 #: Of the bits of scores that are kept unasked, over all batch entries and heads.
 _MOST_UNASKED_BYTES = 64 << 20
@@ -49,10 +67,11 @@ class BlockMask:
         mask: the mask of such calls: ``block_mask(block_q, block_kv, within)``, or, with scores,
             ``block_scores(block_q, block_kv)``.
         tensors: names and arrays that `mask` reads, the table among them.
-        ragged_q: whether such calls have cu_seqlens_q.
-        ragged_k: whether they have cu_seqlens_k.
         scores: whether blocks that are seen in part have a bit for each score: all of them, so many of each table, or none.
         read: names and arrays that `within` was asked with, and that gradients ask it with again.
+        lengths: names of the arrays of lengths that it was made with, and copies of those that are NumPy's; of others
+            None. Such calls have the same ones, as far as can be told without reading from a device. Without any, calls
+            may have seqused_q, seqused_k and cache_leftpad where `within` does not go by lengths.
     """
 
     table: Any = field(repr=False)
@@ -64,10 +83,19 @@ class BlockMask:
     within: Mask
     mask: Mask
     tensors: dict[str, Any] = field(repr=False)
-    ragged_q: bool = False
-    ragged_k: bool = False
     scores: bool | int = False
     read: dict[str, Any] = field(default_factory=dict, repr=False)
+    lengths: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def ragged_q(self) -> bool:
+        """Whether calls that may use it have cu_seqlens_q."""
+        return "cu_seqlens_q" in self.lengths
+
+    @property
+    def ragged_k(self) -> bool:
+        """Whether they have cu_seqlens_k."""
+        return "cu_seqlens_k" in self.lengths
 
     @classmethod
     def from_lists(
@@ -92,8 +120,8 @@ class BlockMask:
         Args:
             counts: int32 (batch or 1, heads or 1, rows): how many blocks of the row the mask is asked about. A 1 is
                 one for all.
-            indices: int32 (batch or 1, heads or 1, rows, capacity): which, in any order; there may be more than
-                `counts` says. Those named twice count once, those outside of the table not at all.
+            indices: int32 (batch or 1, heads or 1, rows, capacity): which, ascending; there may be more than `counts`
+                says.
             seqlen_q, seqlen_k: queries and keys.
             full_counts, full_indices: the same of blocks of which all is seen, whatever the mask says.
             block_size: queries and keys of a block, multiples of 16 from 16 to 4096.
@@ -104,16 +132,22 @@ class BlockMask:
             scores: as `block_mask` has it.
             stream: as `attention` has it.
 
-        Raises InvalidArgumentError and InvalidSpecError.
+        Raises InvalidArgumentError, also for counts beyond the capacity, and blocks that are out of range, out of order
+        or named twice, where the arrays are in memory of the host. On a device they are not looked at: there counts
+        are cut to the capacity, lists may be in any order, blocks that are named twice count once, and those outside
+        of the table not at all. Raises InvalidSpecError, and TypeError for what is no array.
         """
+        block_size = _wanted_block_size(block_size)
+        seqlen_q, seqlen_k = wanted_whole("seqlen_q", seqlen_q, 0), wanted_whole("seqlen_k", seqlen_k, 0)
         lists = {"counts": counts, "indices": indices, "full_counts": full_counts, "full_indices": full_indices}
         given = {name: x for name, x in lists.items() if name.endswith("counts") and x is not None}
         if not given:
             raise InvalidArgumentError("counts: is missing, and full_counts is, too", "validate", "counts")
-        for name, array in lists.items():
-            _wanted_rank(name, array, 4 if name.endswith("indices") else 3)
+        for names in (("counts", "indices"), ("full_counts", "full_indices")):
+            _check_lists(names, *map(lists.get, names), -(-seqlen_k // block_size[1]))
         within = _wanted_mask(mask)
-        batch, heads = _own_tables(within, [max(int(x.shape[i]) for x in given.values()) for i in (0, 1)], batch, heads_q)
+        listed = [max(int(x.shape[i]) for x in given.values()) for i in (0, 1)]
+        batch, heads = _own_tables(within, listed, batch, heads_q)
         like_name, like = next(iter(given.items()))
         return _made(
             like,
@@ -122,8 +156,8 @@ class BlockMask:
             block_size=block_size,
             batch=batch,
             heads=heads,
-            seqlen_q=wanted_whole("seqlen_q", seqlen_q, 0),
-            seqlen_k=wanted_whole("seqlen_k", seqlen_k, 0),
+            seqlen_q=seqlen_q,
+            seqlen_k=seqlen_k,
             tensors=tensors,
             scores=scores,
             stream=stream,
@@ -174,9 +208,8 @@ class BlockMask:
         block_size = _wanted_block_size(block_size)
         seqlen_q, seqlen_k = wanted_whole("seqlen_q", seqlen_q, 0), wanted_whole("seqlen_k", seqlen_k, 0)
         within = _wanted_mask(mask)
-        _masks.block_mask(*block_size)  # refuses sides that are none
         columns = -(-seqlen_k // block_size[1])
-        indptr, indices = _rows.checked(indptr, indices, -(-seqlen_q // block_size[0]), columns, like)
+        indptr, indices = _lists.checked_rows(indptr, indices, -(-seqlen_q // block_size[0]), columns, like)
         if len(indptr.shape) == 1:
             indptr = indptr[None, None]
         _wanted_rank("indptr", indptr, 3)
@@ -221,8 +254,13 @@ class BlockMask:
             scores: as `block_mask` has it.
             stream: as `attention` has it.
 
-        Raises InvalidArgumentError, for partial blocks without a mask, too, and InvalidSpecError.
+        Raises InvalidArgumentError, for partial blocks without a mask, too, InvalidSpecError, and TypeError where
+        `block_mask` is something else.
         """
+        if not hasattr(block_mask, "kv_num_blocks"):
+            own = "jit_attention.BlockMask, which calls take as it is"
+            kind = own if isinstance(block_mask, BlockMask) else type(block_mask).__name__
+            raise TypeError(f"block_mask must be a torch.nn.attention.flex_attention.BlockMask, not a {kind}")
         lists = {
             "counts": block_mask.kv_num_blocks,
             "indices": block_mask.kv_indices,
@@ -268,14 +306,20 @@ class BlockMask:
         """The tiles that this leaves, which notebooks show as a picture. What calls read on a device is copied to the
         host for it.
 
-        others: as `jit_attention.tile_map` has them, such as tile_q and tile_kv. Raises InvalidArgumentError.
+        Args:
+            entry, head: which batch entry and query head, counted from 0.
+            others: as `jit_attention.tile_map` has them, such as tile_q and tile_kv.
+
+        Raises InvalidArgumentError, also where there is no such batch entry or head, and TypeError.
         """
+        _wanted_place("entry", entry, self.batch)
+        _wanted_place("head", head, self.heads)
         return _core.tile_map(
             _mask_over(*self.block_size, self.within, False),
             seqlen_q=self.seqlen_q,
             seqlen_kv=self.seqlen_k,
-            batch=self.batch or entry + 1,
-            heads_q=self.heads or head + 1,
+            batch=entry + 1 if self.batch is None else self.batch,
+            heads_q=head + 1 if self.heads is None else self.heads,
             entry=entry,
             head=head,
             tensors={name: copy_on_host(array) for name, array in ({"block_mask": self.table} | self.read).items()},
@@ -334,20 +378,23 @@ class BlockMask:
         self._check_beside(spec.mask, None)
         return dataclasses.replace(spec, mask=self.mask)
 
-    def _check(self, seqlen_q, seqlen_k, batch, heads):
-        """Refuses calls of other sizes. A length below 0: sequences are ragged."""
-        for name, length, own, is_ragged, array in (
-            ("seqlen_q", seqlen_q, self.seqlen_q, self.ragged_q, "cu_seqlens_q"),
-            ("seqlen_k", seqlen_k, self.seqlen_k, self.ragged_k, "cu_seqlens_k"),
-        ):
-            if (length < 0) != is_ragged:
-                made, called = ("with", "without") if is_ragged else ("without", "with")
-                _refuse(f"was made {made} {array}, and the call is {called}")
-            if not is_ragged and length != own:
+    def _check(self, seqlen_q, seqlen_k, batch, heads, lengths):
+        """Refuses calls of other sizes. A length below 0: sequences are ragged. `lengths`: names and arrays of the call,
+        those of _LENGTHS among them."""
+        for name in _LENGTHS:
+            if name in self.lengths and name not in lengths:
+                _refuse(f"was made with {name}, and the call is without", f"give it, or make one without {name}")
+            if name in lengths and name not in self.lengths:
+                if name.startswith("cu_seqlens") or _goes_by_lengths(self.within):
+                    _refuse(f"was made without {name}, and the call is with", f"make one with the same {name}")
+        for name, length, own in (("seqlen_q", seqlen_q, self.seqlen_q), ("seqlen_k", seqlen_k, self.seqlen_k)):
+            if 0 <= length != own:
                 _refuse(f"was made for {name} {own}, and the call has {length}")
         for name, own, called in (("batch", self.batch, batch), ("heads_q", self.heads, heads)):
             if own is not None and own != called:
                 _refuse(f"was made for {name} {own}, and the call has {called}")
+        for name, made in self.lengths.items():
+            _check_same(name, made, lengths[name])
 
 
 def block_mask(
@@ -382,7 +429,7 @@ def block_mask(
         block_size: queries and keys of a block, multiples of 16 from 16 to 4096. Fastest are those of which
             kernels' tiles are parts.
         per_batch: whether batch entries have tables of their own; None: where the mask, the blocks or lengths differ
-            between them, as far as its text tells.
+            between them, as far as its text tells. False is refused there.
         per_head: the same of query heads.
         blocks: bool or uint8 (batch or 1, heads_q or 1, rows, columns): which blocks may be seen at all; None: any.
         scores: whether a bit is kept for each score of blocks that are seen in part. Calls look these up in place of
@@ -391,17 +438,22 @@ def block_mask(
             others all calls ask the mask. None: True where the mask reads arrays, calls are for Hopper, whose forward
             gains by it, and the bits take 64 MiB or less; else False.
         layout: of q and k: "BSHD" or "BHSD".
-        max_seqlen_q: queries of the longest sequence, with cu_seqlens_q; None: rows of q.
-        max_seqlen_k: the same for keys.
+        max_seqlen_q: queries of the longest sequence, with cu_seqlens_q; None: rows of q. Too few are refused where
+            lengths are arrays of NumPy. Arrays on a device are not read: there blocks of queries beyond see nothing.
+        max_seqlen_k: the same for keys; blocks of keys beyond are seen by no query.
         cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad, page_table: as `attention` has them.
         stream: as `attention` has it.
 
-    Returns a BlockMask. Raises InvalidArgumentError, InvalidSpecError and others of jit_attention.errors.
+    Returns a BlockMask. Raises InvalidArgumentError, InvalidSpecError and others of jit_attention.errors, and TypeError
+    for what is no array.
     """
     if layout not in ("BSHD", "BHSD"):
         raise InvalidArgumentError(f'layout: is {layout!r}; it must be "BSHD" or "BHSD"', "validate", "layout")
     _wanted_rank("q", q, 4 if cu_seqlens_q is None else 3)
     _wanted_rank("k", k, 4 if cu_seqlens_k is None else 3)
+    _wanted_rank("cu_seqlens_q", cu_seqlens_q, 1)
+    _wanted_rank("cu_seqlens_k", cu_seqlens_k, 1)
+    _wanted_rank("page_table", page_table, 2)
     _wanted_rank("blocks", blocks, 4)
     length = 1 if layout == "BSHD" else 2
     sizes = {"total_q": 0, "total_k": 0}
@@ -410,13 +462,13 @@ def block_mask(
         _not_ragged("max_seqlen_q", max_seqlen_q, seqlen_q)
     else:
         batch, heads_q, sizes["total_q"] = int(cu_seqlens_q.shape[0]) - 1, int(q.shape[1]), int(q.shape[0])
-        seqlen_q = _most("max_seqlen_q", max_seqlen_q, sizes["total_q"])
+        seqlen_q = _most("max_seqlen_q", max_seqlen_q, sizes["total_q"], cu_seqlens_q, seqused_q)
     if cu_seqlens_k is None:
         seqlen_k = int(k.shape[length]) * (1 if page_table is None else int(page_table.shape[1]))
         _not_ragged("max_seqlen_k", max_seqlen_k, seqlen_k)
     else:
         sizes["total_k"] = int(k.shape[0])
-        seqlen_k = _most("max_seqlen_k", max_seqlen_k, sizes["total_k"])
+        seqlen_k = _most("max_seqlen_k", max_seqlen_k, sizes["total_k"], cu_seqlens_k, seqused_k, cache_leftpad)
     lengths = {
         "cu_seqlens_q": cu_seqlens_q,
         "cu_seqlens_k": cu_seqlens_k,
@@ -425,16 +477,24 @@ def block_mask(
         "cache_leftpad": cache_leftpad,
     }
     within = _wanted_mask(mask)
-    have_lengths = any(array is not None for array in lengths.values())
-    if per_batch is None:
-        of_blocks = blocks is not None and int(blocks.shape[0]) != 1
-        per_batch = of_blocks or have_lengths or _differs_by_entry(within)
-    elif not per_batch and have_lengths:
-        raise InvalidArgumentError(
-            "per_batch: is False, but sequences have lengths of their own; give True or None", "validate", "per_batch"
-        )
-    if per_head is None:
-        per_head = (blocks is not None and int(blocks.shape[1]) != 1) or _differs_by_head(within)
+    maps = (1, 1) if blocks is None else tuple(map(int, blocks.shape[:2]))
+    per_batch = _own_tables_wanted(
+        "per_batch",
+        per_batch,
+        {
+            "sequences have lengths of their own": any(array is not None for array in lengths.values()),
+            "blocks differ between batch entries": maps[0] != 1,
+            f"the mask {within} goes by batch entries": _differs_by_entry(within),
+        },
+    )
+    per_head = _own_tables_wanted(
+        "per_head",
+        per_head,
+        {
+            "blocks differ between query heads": maps[1] != 1,
+            f"the mask {within} goes by query heads": _differs_by_head(within),
+        },
+    )
     return _made(
         q,
         "q",
@@ -461,7 +521,9 @@ def _wanted_block_size(block_size):
         raise TypeError(
             f"block_size must be two numbers, of queries and of keys, such as (128, 128), not {block_size!r}"
         ) from None
-    return wanted_whole("block_size", block_q), wanted_whole("block_size", block_kv)
+    block_size = wanted_whole("block_size", block_q), wanted_whole("block_size", block_kv)
+    _masks.block_mask(*block_size)  # refuses sides that are none
+    return block_size
 
 
 @functools.lru_cache(maxsize=256, typed=True)
@@ -495,7 +557,6 @@ def _made(
 ):
     """A BlockMask; `batch` and `heads` are None where one table is for all. Errors call `like` by `like_name`."""
     block_q, block_kv = block_size = _wanted_block_size(block_size)
-    _masks.block_mask(block_q, block_kv)  # refuses sides that are none
     blocks = _blocks_with_scores(block_size, seqlen_q, seqlen_k, arrays.get("indices"))
     if scores is None:
         tables = (1 if batch is None else batch) * (1 if heads is None else heads)
@@ -503,21 +564,26 @@ def _made(
     room = blocks * scores if isinstance(scores, bool) else wanted_whole("scores", scores, 1)
     over = _mask_over(block_q, block_kv, mask, scores)
     given = dict(tensors or {})
-    made = _core.make_block_mask(
-        like,
-        like_name=like_name,
-        mask=mask,
-        block_q=block_q,
-        block_kv=block_kv,
-        batch=1 if batch is None else batch,
-        heads=1 if heads is None else heads,
-        heads_q=heads_q,
-        seqlen_q=seqlen_q,
-        seqlen_k=seqlen_k,
-        tensors=given,
-        room=room,
-        **arrays,
-    )
+    try:
+        made = _core.make_block_mask(
+            like,
+            like_name=like_name,
+            mask=mask,
+            block_q=block_q,
+            block_kv=block_kv,
+            batch=1 if batch is None else batch,
+            heads=1 if heads is None else heads,
+            heads_q=heads_q,
+            seqlen_q=seqlen_q,
+            seqlen_k=seqlen_k,
+            tensors=given,
+            room=room,
+            **arrays,
+        )
+    except InvalidArgumentError as error:
+        if error.field not in _NAMES_OF_THE_LIBRARY.keys() - given.keys():
+            raise
+        raise _renamed(error) from None
     return BlockMask(
         table=made[0],
         block_size=block_size,
@@ -528,29 +594,91 @@ def _made(
         within=mask,
         mask=over,
         tensors=({} if scores is True else given) | dict(zip(("block_mask", "block_places", "block_scores"), made)),
-        ragged_q=arrays.get("cu_seqlens_q") is not None,
-        ragged_k=arrays.get("cu_seqlens_k") is not None,
         scores=scores,
         read=given,
+        lengths={
+            name: array.copy() if are_numpys(array) else None
+            for name in _LENGTHS
+            if (array := arrays.get(name)) is not None
+        },
     )
 
 
 def _own_tables(mask, listed, batch, heads_q):
     """Batch entries and heads that have tables of their own, where lists are for `listed` of them; None: one for all."""
     return (
-        wanted if wanted is not None else size if size != 1 or differs else None
-        for wanted, size, differs in zip(
-            (batch, heads_q), listed, (_differs_by_entry(mask), _differs_by_head(mask))
+        wanted_whole(name, wanted, 0) if wanted is not None else size if size != 1 or differs else None
+        for name, wanted, size, differs in zip(
+            ("batch", "heads_q"), (batch, heads_q), listed, (_differs_by_entry(mask), _differs_by_head(mask))
         )
     )
 
 
-def _refuse(reason):
-    raise InvalidArgumentError(f"block_mask: {reason}; make one of that call's arrays", "validate", "block_mask")
+def _own_tables_wanted(name, wanted, reasons):
+    """Whether there are such tables: `wanted`, or whether any of these reasons is one."""
+    reason = next((reason for reason, is_one in reasons.items() if is_one), None)
+    if wanted is None:
+        return reason is not None
+    if not wanted and reason is not None:
+        raise InvalidArgumentError(f"{name}: is False, but {reason}; give True or None", "validate", name)
+    return wanted
+
+
+def _check_same(name, made, called):
+    """Refuses lengths that hold something else than when the table was made, where both are NumPy's."""
+    if made is None or not are_numpys(called) or made.shape != called.shape:  # another shape is refused by its name
+        return
+    other = _lists.first_of(made != called)
+    if other is not None:
+        place = _lists.place_of(other)
+        _refuse(f"was made with {made[other]} at {place} of {name}, and the call has {called[other]} there")
+
+
+def _refuse(reason, remedy="make one of that call's arrays"):
+    raise InvalidArgumentError(f"block_mask: {reason}; {remedy}", "validate", "block_mask")
+
+
+def _renamed(error):
+    """`error` as the caller knows the arguments."""
+    name = _NAMES_OF_THE_LIBRARY[error.field]
+    reason = error.message.removeprefix(error.field)
+    if name == "blocks":  # which may also be what the library takes for bytes
+        reason = reason.replace("must be uint8", "must be bool or uint8")
+    return InvalidArgumentError(name + reason, error.stage, name)
+
+
+def _check_lists(names, counts, indices, columns):
+    """Refuses lists of which one half is missing, or wrong as far as can be told on the host."""
+    for name, array, rank in zip(names, (counts, indices), (3, 4)):
+        _wanted_rank(name, array, rank)
+    if counts is None and indices is None:
+        return
+    if counts is None or indices is None:
+        missing, given = names if counts is None else names[::-1]
+        raise InvalidArgumentError(f"{missing}: is missing, and {given} is given", "validate", missing)
+    _lists.check_lists(names, counts, indices, columns)
+
+
+def _wanted_place(name, place, size):
+    """Refuses a batch entry or head that is not there; `size` is None where there may be any number of them."""
+    try:
+        place = operator.index(place)
+    except TypeError:
+        raise TypeError(f"{name} must be an int, not {place!r}") from None
+    most = (_MOST_SHOWN if size is None else size) - 1
+    if not 0 <= place <= most:
+        raise InvalidArgumentError(f"{name}: is {place}; it must be from 0 to {most}", "validate", name)
 
 
 def _wanted_rank(name, array, rank):
-    if array is not None and len(array.shape) != rank:
+    if array is None:
+        return
+    if not hasattr(array, "shape"):
+        raise TypeError(
+            f"{name} is a {type(array).__name__}, which is no array: give one that has __dlpack__ or "
+            "__cuda_array_interface__, such as those of PyTorch, CuPy, JAX and NumPy"
+        )
+    if len(array.shape) != rank:
         raise InvalidArgumentError(
             f"{name}: has {len(array.shape)} dimensions; it must have {rank}", "validate", name
         )
@@ -563,8 +691,33 @@ def _not_ragged(name, most, length):
         )
 
 
-def _most(name, most, total):
-    return total if most is None else wanted_whole(name, most, 0)
+def _most(name, most, total, boundaries, used, leftpad=None):
+    """Rows of a ragged sequence that a table has blocks for: `most`, or as many as there are of all."""
+    if most is None:
+        return total
+    most, longest = wanted_whole(name, most, 0), _longest(total, boundaries, used, leftpad)
+    if longest > most:
+        raise InvalidArgumentError(
+            f"{name}: is {most}, but the longest sequence has {longest} rows; give {longest} or more, or None",
+            "validate",
+            name,
+        )
+    return most
+
+
+def _longest(total, boundaries, used, leftpad):
+    """Rows of the longest sequence where these are NumPy's, cut to what there is room for, as kernels do it; else 0, as
+    nothing on a device is read, nor what has sizes that the call refuses."""
+    given = [array for array in (used, leftpad) if array is not None]
+    if not are_numpys(boundaries, *given) or any(array.shape != (len(boundaries) - 1,) for array in given):
+        return 0
+    lengths = boundaries.clip(0, total)
+    lengths = lengths[1:] - lengths[:-1]
+    if used is not None:
+        lengths = used.clip(0, lengths)
+    if leftpad is not None:
+        lengths = lengths - leftpad.clip(0, lengths)
+    return int(lengths.max(initial=0))
 
 
 def _wanted_mask(mask):
@@ -584,6 +737,13 @@ def _differs_by_entry(mask):
 def _differs_by_head(mask):
     """The same of query heads."""
     return _texts_name(mask, "h|heads_q")
+
+
+def _goes_by_lengths(mask):
+    """Whether what a mask keeps may depend on how long sequences are, as far as names tell."""
+    others = re.sub(r"text\([^)]*\)|\w+\([^)]*top_left\)", "", mask.text)
+    built_in = re.search(r"\b(causal|window|causal_per_request|draft_tree)\b", others)
+    return built_in is not None or _texts_name(mask, "seqlen_q|seqlen_kv")
 
 
 def _texts_name(mask, names):

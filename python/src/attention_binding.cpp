@@ -138,9 +138,11 @@ nb::object run(Call& call, const AttentionSpec& spec, const Launch& launch) {
   return call.result();
 }
 
-void check_sizes(const GivenBlockMask& block_mask, const Call& call) {
+void check_sizes(const GivenBlockMask& block_mask, const Call& call, const SequenceInputs& sequences) {
+  if (!block_mask.is_given()) return;
   const AttentionArguments& given = call.arguments();
-  block_mask.check({given.q, given.k, given.cu_seqlens_q, given.cu_seqlens_k, given.page_table});
+  const nb::dict lengths = sequences.given();
+  block_mask.check({given.q, given.k, given.cu_seqlens_q, given.cu_seqlens_k, given.page_table, lengths});
 }
 
 // How many leading columns of k are the values, where there is no v.
@@ -164,7 +166,7 @@ nb::object attend_arrays(CallInputs inputs, nb::handle mask, nb::handle score, n
   const GivenBlockMask given(block_mask, mask, score, inputs.tensors);
   inputs.tensors = given.tensors();
   Call call(inputs);
-  check_sizes(given, call);
+  check_sizes(given, call, inputs.sequences);
   const AttentionSpec spec = spec_of_arrays(call, given.mask(), score, softmax_scale, split_keys, descale_per,
                                             inputs.out_dtype, head_dim_v);
   return run(call, spec, [&](const AttentionArguments& arguments, Stream on) {
@@ -203,7 +205,7 @@ struct Prepared {
     inputs.out_dtype = output_dtype(attention.spec());
     inputs.device = device;
     Call call(inputs);
-    check_sizes(given, call);
+    check_sizes(given, call, inputs.sequences);
     return run(call, attention.spec(), attention);
   }
 
@@ -235,7 +237,7 @@ Prepared prepare(nb::handle spec_object, CallInputs inputs, nb::handle config, n
   const std::optional<int> device = inputs.device;
   std::optional<Call> call;
   read_sizes(inputs, spec, call);
-  if (call) check_sizes(block_mask, *call);
+  if (call) check_sizes(block_mask, *call, inputs.sequences);
   if (call && device && *device != call->device())
     refuse("device", fmt::format("is {}, but q is on device {}", *device, call->device()));
   int ordinal = 0;
@@ -302,7 +304,8 @@ Args:
         by what is kept. lse is that of all keys. Without page_table and split_keys.
     rng_state: int64 (2), with dropout: seed and offset of the random numbers, those of flash-attention. Equal ones drop
         equal probabilities; the backward wants the same.
-    block_mask: a BlockMask of calls of these sizes, which says what the mask is and has the arrays that it reads.
+    block_mask: a BlockMask of calls of these sizes and lengths, which says what the mask is and has the arrays that it
+        reads.
     split_keys: a multiple of 64: keys are summed in spans of so many, and the bits that a request comes out with depend
         on the request alone, not on the batch around it. 0: they depend on it.
     kv_dtype: "fp8_e4m3" or "fp8_e5m2", for k and v that are held as bytes (uint8).

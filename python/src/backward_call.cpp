@@ -71,7 +71,7 @@ BackwardCall::BackwardCall(const BackwardInputs& inputs)
   for (TensorView* view : {&arguments_.d_o, &arguments_.q, &arguments_.k, &arguments_.v, &arguments_.o,
                            &arguments_.dq, &arguments_.dk, &arguments_.dv})
     apply_layout(*view, layout);
-  over_.check({arguments_.q, arguments_.k, arguments_.cu_seqlens_q, arguments_.cu_seqlens_k, {}});
+  check_block_mask();
   spec_ = spec_of_arrays();
   call_.stage([&] {
     validate(spec_);
@@ -112,6 +112,18 @@ void BackwardCall::read_sequences() {
         {inputs_.seqused_q, "seqused_q", &arguments_.seqused_q},
         {inputs_.seqused_k, "seqused_k", &arguments_.seqused_k}})
     call_.read(array, name, *view);
+}
+
+void BackwardCall::check_block_mask() const {
+  if (!over_.is_given()) return;
+  nb::dict lengths;
+  for (const auto& [array, name] : {std::pair{inputs_.cu_seqlens_q, "cu_seqlens_q"},
+                                    {inputs_.cu_seqlens_k, "cu_seqlens_k"},
+                                    {inputs_.seqused_q, "seqused_q"},
+                                    {inputs_.seqused_k, "seqused_k"}}) {
+    if (!array.is_none()) lengths[name] = array;
+  }
+  over_.check({arguments_.q, arguments_.k, arguments_.cu_seqlens_q, arguments_.cu_seqlens_k, {}, lengths});
 }
 
 void BackwardCall::bind_gradients() {

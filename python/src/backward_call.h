@@ -62,6 +62,7 @@ class BackwardCall {
 
   void read_operands();
   void read_sequences();
+  void check_block_mask() const;
   void bind_gradients();
   void read_tensors();
   void bind_gradients_of_tensors();

@@ -114,14 +114,14 @@ GivenBlockMask::GivenBlockMask(nb::handle block_mask, nb::handle mask, nb::handl
       tensors_(over.is_none() ? nb::borrow(tensors) : nb::object(over[1])) {}
 
 void GivenBlockMask::check(const Sizes& sizes) const {
-  if (block_mask_.is_none()) return;
   const bool ragged_q = sizes.cu_seqlens_q.is_present(), ragged_k = sizes.cu_seqlens_k.is_present();
   const TensorView &q = sizes.q, &k = sizes.k;
   const std::int64_t length_k = sizes.page_table.is_present() && sizes.page_table.rank == 2
                                     ? sizes.page_table.shape[1] * k.shape[1]
                                     : k.shape[1];
   block_mask_.attr("_check")(ragged_q ? unknown : q.shape[1], ragged_k ? unknown : length_k,
-                             ragged_q ? sizes.cu_seqlens_q.shape[0] - 1 : q.shape[0], q.shape[q.rank - 2]);
+                             ragged_q ? sizes.cu_seqlens_q.shape[0] - 1 : q.shape[0], q.shape[q.rank - 2],
+                             sizes.lengths);
 }
 
 nb::object spec_over(nb::handle block_mask, nb::handle spec) { return ask(block_mask, "_spec_over", spec); }

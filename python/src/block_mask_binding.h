@@ -23,16 +23,19 @@ class GivenBlockMask {
 
   nb::handle mask() const { return mask_; }
   nb::handle tensors() const { return tensors_; }
+  /// Whether there is a BlockMask.
+  bool is_given() const { return !block_mask_.is_none(); }
 
-  /// The sizes that tell which tables are right.
+  /// The sizes and lengths that tell which tables are right.
   struct Sizes {
     const TensorView& q;  ///< (batch, seqlen_q, heads_q, head_dim), or ragged
     const TensorView& k;
     const TensorView& cu_seqlens_q;
     const TensorView& cu_seqlens_k;
     const TensorView& page_table;
+    const nb::dict& lengths;  ///< names and arrays, those of sequences' lengths that the call has among them
   };
-  /// Throws Error invalid_argument when the table was made for other sizes.
+  /// Of a BlockMask that is given. Throws Error invalid_argument when its table was made for other sizes or lengths.
   void check(const Sizes& sizes) const;
 
  private:

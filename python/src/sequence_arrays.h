@@ -45,6 +45,15 @@ struct SequenceInputs {
     }
     return false;
   }
+
+  /// Names and arrays of those that were given.
+  nb::dict given() const {
+    nb::dict result;
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+      if (arrays[i].is_valid() && !arrays[i].is_none()) result[sequence_arrays[i].name] = arrays[i];
+    }
+    return result;
+  }
 };
 
 }  // namespace jit::python

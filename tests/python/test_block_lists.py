@@ -5,6 +5,7 @@ import numpy
 import pytest
 from block_masks import BY_HEAD, blocks_of
 from exact_attention import exact_attention, random_qkv
+from jit_attention import _core
 
 SHARE = 2  # kernels take long to compile
 
@@ -23,6 +24,14 @@ def test_blocks_of_the_caller(rng, place, fetch, mask):
     expected.check(fetch(o), fetch(lse))
 
 
+def unchecked_table(q, *, mask=ja.mask.none(), **given):
+    """Of lists at which nobody looks, as on a device, wherever they are."""
+    (table,) = _core.make_block_mask(
+        q, like_name="q", mask=mask, block_q=32, block_kv=32, batch=1, heads=1, heads_q=1, **given
+    )
+    return table
+
+
 def test_lists_in_any_order(rng, place, fetch):
     arrays = random_qkv(rng, batch=1, seqlen_q=128, seqlen_kv=200, heads_q=2)
     counts = numpy.array([[[2, 0, 3, 1]]], numpy.int32)
@@ -30,32 +39,24 @@ def test_lists_in_any_order(rng, place, fetch):
     full_counts = numpy.array([[[1, 1, 0, 0]]], numpy.int32)
     full_indices = numpy.array([[[[1], [5], [0], [0]]]], numpy.int32)
     named = [{0: False, 3: False, 1: True}, {5: True}, {6: False, 2: False}, {}]
-    bm = ja.BlockMask.from_lists(
-        *map(place, (counts, indices)),
-        full_counts=place(full_counts),
-        full_indices=place(full_indices),
-        seqlen_q=128,
-        seqlen_k=200,
-        block_size=(32, 32),
-        mask=ja.mask.prefix(110),
+    q, k, v = map(place, arrays)
+    sizes = {"seqlen_q": 128, "seqlen_k": 200, "mask": ja.mask.prefix(110)}
+    lists = {"counts": place(counts), "indices": place(indices)}
+    table = unchecked_table(
+        q, **lists, full_counts=place(full_counts), full_indices=place(full_indices), **sizes
     )
-    assert (bm.batch, bm.heads) == (None, None)
-
-    seen, full = blocks_of(fetch(bm.table), 7)
+    seen, full = blocks_of(fetch(table), 7)
     for row, blocks in enumerate(named):
         assert set(numpy.flatnonzero(seen[0, 0, row])) == {c for c, f in blocks.items() if f or 32 * c < 110}
         assert set(numpy.flatnonzero(full[0, 0, row])) == {c for c, f in blocks.items() if f or 32 * c + 32 <= 110}
 
     # Attention with the lists of blocks that the mask is asked about.
-    q, k, v = map(place, arrays)
     asked = numpy.zeros((4, 7), bool)
     for row, blocks in enumerate(([3, 0], [], [6, 2], [])):
         asked[row, blocks] = True
-    bm = ja.BlockMask.from_lists(
-        *map(place, (counts, indices)), seqlen_q=128, seqlen_k=200, block_size=(32, 32), mask=ja.mask.prefix(110)
-    )
-    expected = exact_attention(*arrays, keep=lambda b, h, i, j: asked[i // 32, j // 32] & (j < 110))
-    expected.check(fetch(ja.attention(q, k, v, block_mask=bm)))
+    tensors = {"block_mask": unchecked_table(q, **lists, **sizes)}
+    o = ja.attention(q, k, v, mask=ja.mask.block_mask(32, 32, ja.mask.prefix(110)), tensors=tensors)
+    exact_attention(*arrays, keep=lambda b, h, i, j: asked[i // 32, j // 32] & (j < 110)).check(fetch(o))
 
 
 def random_bsr(rng, rows, columns):
@@ -133,6 +134,78 @@ def test_block_sparse_rows_that_are_refused(rng, place):
     refused("indptr: has 2 dimensions; it must have 1 or 3", [[0, 1, 2]], [0, 1])
     refused("block_q.* 100 must be a multiple of 16", [0, 1, 2], [0, 1], ja.InvalidSpecError, block_size=(100, 32))
     refused("like: is a list, to whose device nothing is copied", [0, 1, 2], [0, 1], like=[])
+    most = numpy.array([2**64 - 1], numpy.uint64)
+    refused(r"indices: has 18446744073709551615 at \[0\]; it must be from 0 to 2", [0, 1, 1], most)
+    refused(r"indptr: has 18446744073709551615 at \[2\]", numpy.append(numpy.array([0, 1], numpy.uint64), most), [0])
+
+
+def test_lists_that_are_refused():
+    """Of lists in memory of the host: places are those of the array that has them."""
+    sizes = {"seqlen_q": 60, "seqlen_k": 90, "block_size": (32, 32)}
+
+    def refused(match, counts, indices, full="", **keywords):
+        lists = {f"{full}counts": counts, f"{full}indices": indices}
+        lists = {name: x if x is None else numpy.array(x, numpy.int32) for name, x in lists.items()}
+        with pytest.raises(ja.InvalidArgumentError, match=match) as caught:
+            ja.BlockMask.from_lists(**{"counts": None, "indices": None} | lists, **sizes | keywords)
+        assert caught.value.field == match.partition(":")[0]
+
+    def lists(*rows):
+        return [[rows]]
+
+    for full in ("", "full_"):
+        refused(rf"{full}counts: has 3 at \[0, 0, 1\]; it must be from 0 to 2, the room of a list of {full}indices",
+                lists(1, 3), lists([0, 1], [0, 1]), full)
+        refused(rf"{full}counts: has -1 at \[0, 0, 0\]", lists(-1, 0), lists([0, 1], [0, 1]), full)
+        refused(rf"{full}indices: has 3 at \[0, 0, 1, 1\]; it must be from 0 to 2, as there are 3 blocks of keys",
+                lists(1, 2), lists([0, 9], [0, 3]), full)
+        refused(rf"{full}indices: has -1 at \[0, 0, 0, 0\]", lists(1, 0), lists([-1, 0], [0, 0]), full)
+        refused(rf"{full}indices: has 0 at \[0, 0, 1, 1\], after 2; blocks of a row must ascend$",
+                lists(0, 2), lists([2, 1], [2, 0]), full)
+        refused(rf"{full}indices: has 1 at \[0, 0, 1, 2\], after 1; .* each named once",
+                lists(0, 3), lists([2, 1, 0], [0, 1, 1]), full)
+        refused(f"{full}indices: is missing, and {full}counts is given", lists(0, 0), None, full)
+    refused(r"indices: has 2 at \[0, 0, 1, 1\], after 2", [[[0, 0]], [[0, 2]]], lists([0, 0], [2, 2]), batch=2)
+    refused("counts: is missing, and indices is given", None, lists([0], [0]), full_counts=numpy.zeros((1, 1, 2), "i4"),
+            full_indices=numpy.zeros((1, 1, 2, 1), "i4"))
+
+
+def test_errors_name_arguments_as_they_were_given(place):
+    for sizes, name, reason in (
+        ({"counts": (1, 1, 3)}, "counts", "has rows = 3; it must be 2"),
+        ({"indices": (3, 1, 2, 1)}, "indices", "has batch = 3; it must be 2"),
+        ({"full_counts": (3, 1, 2)}, "full_counts", "has batch = 3; it must be 2"),
+        ({"full_indices": (2, 1, 4, 1)}, "full_indices", "has rows = 4; it must be 2"),
+    ):
+        all_sizes = {"counts": (2, 1, 2), "full_counts": (1, 1, 2), "indices": (1, 1, 2, 1)}
+        all_sizes = all_sizes | {"full_indices": all_sizes["indices"]} | sizes
+        lists = {argument: place(numpy.zeros(shape, numpy.int32)) for argument, shape in all_sizes.items()}
+        with pytest.raises(ja.InvalidArgumentError, match=f"^{name}: {reason}") as caught:
+            ja.BlockMask.from_lists(**lists, seqlen_q=60, seqlen_k=90, block_size=(32, 32), batch=2)
+        assert caught.value.field == name
+    bsr = place(numpy.zeros((3, 1, 3), numpy.int32)), place(numpy.zeros(0, numpy.int32))
+    with pytest.raises(ja.InvalidArgumentError, match="^indptr: has batch = 3; it must be 2"):
+        ja.BlockMask.from_bsr(*bsr, seqlen_q=60, seqlen_k=90, block_size=(32, 32), batch=2)
+    with pytest.raises(TypeError, match="batch must be an int, not 1.5"):
+        ja.BlockMask.from_bsr(*bsr, seqlen_q=60, seqlen_k=90, block_size=(32, 32), batch=1.5)
+
+
+def test_what_is_no_array(place):
+    q = place(numpy.zeros((1, 60, 2, 64), numpy.float16))
+    lists, sizes = numpy.zeros((1, 1, 1), numpy.int32), {"seqlen_q": 60, "seqlen_k": 90}
+    with pytest.raises(TypeError, match="^blocks is a list, which is no array: give one that has __dlpack__"):
+        ja.block_mask(q, q, blocks=[[[[1]]]])
+    with pytest.raises(TypeError, match="^counts is a list, which is no array"):
+        ja.BlockMask.from_lists([[[0]]], numpy.zeros((1, 1, 1, 1), numpy.int32), **sizes)
+    with pytest.raises(TypeError, match="^indices is a tuple, which is no array"):
+        ja.BlockMask.from_lists(lists, ((((0,),),),), **sizes)
+    with pytest.raises(TypeError, match="^cu_seqlens_q is a list, which is no array"):
+        ja.block_mask(q[0], q, cu_seqlens_q=[0, 60])
+    own = ja.block_mask(q, q)
+    for given, name in (("x", "str"), (None, "NoneType"), (own, "jit_attention.BlockMask, which calls take as it is")):
+        match = f"^block_mask must be a torch.nn.attention.flex_attention.BlockMask, not a {name}"
+        with pytest.raises(TypeError, match=match):
+            ja.BlockMask.from_torch(given)
 
 
 class Shaped:
@@ -159,13 +232,10 @@ def test_errors_name_the_array_that_says_where_the_call_is(place):
 
 def test_block_sparse_rows_that_nobody_looks_at(rng, place, fetch):
     """On a device rows may be anything: what can be read counts, and nothing else is."""
-    from jit_attention import _core
-
     q, _, _ = map(place, random_qkv(rng, seqlen_q=60, seqlen_kv=90))
     indptr = place(numpy.array([[[2, 9, -4, 3]]], numpy.int32))  # ends behind the list, before its beginning
     indices = place(numpy.array([7, 0, 1, 1, -5], numpy.int32))
-    (table,) = _core.make_block_mask(q, like_name="q", mask=ja.mask.none(), block_q=32, block_kv=32, batch=1, heads=1, heads_q=1,
-                                  seqlen_q=96, seqlen_k=90, indptr=indptr, indices=indices)
+    table = unchecked_table(q, seqlen_q=96, seqlen_k=90, indptr=indptr, indices=indices)
     seen, _ = blocks_of(fetch(table), 3)
     assert numpy.array_equal(seen[0, 0], [[0, 1, 0], [0, 0, 0], [1, 1, 0]])
 

@@ -201,9 +201,111 @@ def test_calls_that_a_table_was_not_made_for(rng, place):
         bm.seqlen_q = 59
 
 
+#: Masks that keep the same of whatever lengths, and others.
+OF_ANY_LENGTHS = (
+    ja.mask.none(),
+    ja.mask.prefix(20),
+    ja.mask.causal("top_left") | ja.mask.prefix(3),
+    ja.mask.sliding_window(9, 30, "top_left"),
+    ~ja.mask.text("return k % 5 == 0 && h == 1;", name="causal"),
+    ja.mask.prefix_lengths(),
+)
+OF_THEIR_LENGTHS = (
+    ja.mask.causal(),
+    ja.mask.causal("top_left") | ja.mask.sliding_window(9),
+    ja.mask.prefix(3) & ja.mask.causal_per_request(),
+    ja.mask.text("return k < seqlen_kv - 7;", name="top_left"),
+)
+
+
+@pytest.mark.parametrize("scores", [False, True])
+@pytest.mark.parametrize("mask", OF_ANY_LENGTHS + OF_THEIR_LENGTHS, ids=str)
+def test_lengths_that_a_table_was_not_made_for(rng, place, fetch, mask, scores):
+    """Where a table would be another one with them; else the result is right."""
+    q, k, v = map(place, random_qkv(rng, batch=2, seqlen_q=60, seqlen_kv=90, heads_q=2))
+    numbers = {"seqused_q": [33, 60], "seqused_k": [17, 71], "cache_leftpad": [4, 0]}
+    lengths = {name: place(numpy.array(x, numpy.int32)) for name, x in numbers.items()}
+    read = {"prefix_lengths": [5, 40], "is_causal": [1, 0]}
+    tensors = {name: place(numpy.array(read[name], numpy.int32)) for name in mask.tensors}
+    known = {"mask": mask, "tensors": tensors, "block_size": (16, 32), "scores": scores}
+    right = ja.attention(q, k, v, mask=mask, tensors=tensors, zero_padding=True, **lengths)
+    made = ja.block_mask(q, k, **known, **lengths)
+    assert list(made.lengths) == list(lengths)
+    for bm in (made, *[ja.block_mask(q, k, **known)] * (mask in OF_ANY_LENGTHS)):
+        o = ja.attention(q, k, v, block_mask=bm, zero_padding=True, **lengths)
+        numpy.testing.assert_allclose(fetch(o), fetch(right), atol=2e-3)
+
+    def refused(match, bm, lengths):
+        with pytest.raises(ja.InvalidArgumentError, match=match):
+            ja.attention(q, k, v, block_mask=bm, **lengths)
+        if not lengths.keys() & {"cache_leftpad"}:
+            lse = place(numpy.zeros((2, 2, 60), numpy.float32))
+            with pytest.raises(ja.InvalidArgumentError, match=match):
+                ja.attention_backward(q, q, k, v, q, lse, block_mask=bm, **lengths)
+
+    for name in lengths:
+        less = {other: x for other, x in lengths.items() if other != name}
+        refused(f"was made with {name}, and the call is without; give it, or make one without {name}", made, less)
+        if mask in OF_THEIR_LENGTHS:
+            bm = ja.block_mask(q, k, **known, **less)
+            refused(f"was made without {name}, and the call is with; make one with the same {name}", bm, lengths)
+
+
+def test_blocks_alone_serve_calls_with_lengths(rng, place, fetch):
+    arrays = random_qkv(rng, batch=2, seqlen_q=60, seqlen_kv=90, heads_q=2)
+    q, k, v = map(place, arrays)
+    blocks = rng.integers(0, 2, (4, 3)).astype(bool)
+    blocks[:, 0] = True
+    indptr = numpy.cumsum([0, *blocks.sum(1)]).astype(numpy.int32)
+    sizes = {"seqlen_q": 60, "seqlen_k": 90, "block_size": (16, 32)}
+    rows = place(indptr), place(numpy.nonzero(blocks)[1].astype(numpy.int32))
+    lists = blocks.sum(1), numpy.argsort(~blocks, 1, "stable")
+    lists = [place(x[None, None].astype(numpy.int32)) for x in lists]
+    used = numpy.array([40, 71], numpy.int32)
+    for bm in (
+        ja.block_mask(q, k, blocks=place(blocks[None, None]), block_size=(16, 32)),
+        ja.BlockMask.from_lists(*lists, **sizes),
+        ja.BlockMask.from_bsr(*rows, **sizes),
+    ):
+        o = ja.attention(q, k, v, block_mask=bm, seqused_k=place(used))
+        expected = exact_attention(*arrays, keep=lambda b, h, i, j: blocks[i // 16, j // 32] & (j < used[b]))
+        expected.check(fetch(o))
+    bm = ja.BlockMask.from_bsr(*rows, mask=ja.mask.causal(), **sizes)
+    with pytest.raises(ja.InvalidArgumentError, match="made without seqused_k, and the call is with"):
+        ja.attention(q, k, v, block_mask=bm, seqused_k=place(used))
+
+
+def test_lengths_that_hold_something_else(rng, place, fetch, emulated):
+    """Of arrays of NumPy's this is seen, also where they were written since; of a device's nothing is read."""
+    q, k, v = map(place, random_qkv(rng, batch=2, seqlen_q=60, seqlen_kv=90, heads_q=2))
+    used = numpy.array([17, 71], numpy.int32)
+    bm = ja.block_mask(q, k, mask=ja.mask.causal(), block_size=(16, 32), seqused_k=place(used))
+    o = ja.attention(q, k, v, block_mask=bm, seqused_k=place(used))
+    same = ja.attention(q, k, v, block_mask=bm, seqused_k=place(used.copy()))
+    assert numpy.array_equal(fetch(same), fetch(o))
+    if not emulated:
+        assert bm.lengths == {"seqused_k": None}
+        return
+    used[1] = 90
+    match = r"was made with 71 at \[1\] of seqused_k, and the call has 90 there; make one of that call's arrays"
+    with pytest.raises(ja.InvalidArgumentError, match=match):
+        ja.attention(q, k, v, block_mask=bm, seqused_k=used)
+    lse = numpy.zeros((2, 2, 60), numpy.float32)
+    with pytest.raises(ja.InvalidArgumentError, match=match):
+        ja.attention_backward(o, q, k, v, o, lse, block_mask=bm, seqused_k=used)
+    spec = ja.AttentionSpec(dtype="fp16", head_dim=64, mask=ja.mask.causal())
+    for call in (ja.prepare(spec, block_mask=bm), lambda *given, **more: ja.prepare(spec, *given, **more)):
+        with pytest.raises(ja.InvalidArgumentError, match=match):
+            call(q, k, v, block_mask=bm, seqused_k=used)
+
+
 def test_what_block_mask_refuses(rng, place):
     q, k, _ = map(place, random_qkv(rng, batch=2, seqlen_q=60, seqlen_kv=60, heads_q=2))
     used = place(numpy.array([60, 60], numpy.int32))
+
+    def of_ones(*shape):
+        return place(numpy.ones(shape, bool))
+
     for keywords, kind, match in (
         ({"block_size": (100, 128)}, ja.InvalidSpecError, "block_q.* 100 must be a multiple of 16"),
         ({"mask": "causal"}, TypeError, "mask must be a jit_attention.Mask"),
@@ -211,13 +313,72 @@ def test_what_block_mask_refuses(rng, place):
         ({"mask": SEGMENTS}, ja.InvalidArgumentError, "segment: is read by the mask or score but was not given"),
         ({"layout": "SBHD"}, ja.InvalidArgumentError, "layout: is 'SBHD'"),
         ({"max_seqlen_q": 61}, ja.InvalidArgumentError, "max_seqlen_q: is 61"),
-        ({"per_batch": False, "seqused_k": used}, ja.InvalidArgumentError, "per_batch: is False"),
-        ({"blocks": place(numpy.ones((2, 3), bool))}, ja.InvalidArgumentError, "blocks: has 2 dimensions"),
+        ({"per_batch": False, "seqused_k": used}, ja.InvalidArgumentError, "per_batch: is False, but sequences"),
+        ({"blocks": of_ones(2, 3)}, ja.InvalidArgumentError, "blocks: has 2 dimensions"),
+        ({"blocks": of_ones(1, 1, 1, 2)}, ja.InvalidArgumentError, "blocks: has columns = 2; it must be 1"),
+        ({"blocks": of_ones(3, 1, 1, 1)}, ja.InvalidArgumentError, "blocks: has batch = 3; it must be 2"),
+        ({"blocks": place(numpy.ones((1, 1, 1, 1), numpy.int32))}, ja.InvalidArgumentError,
+         "blocks: is int32; it must be bool or uint8"),
     ):
         with pytest.raises(kind, match=match):
             ja.block_mask(q, k, **keywords)
     with pytest.raises(ja.InvalidArgumentError, match="counts: is missing"):
         ja.BlockMask.from_lists(None, None, seqlen_q=1, seqlen_k=1)
+
+
+def test_one_table_for_what_differs(rng, place):
+    q, k, _ = map(place, random_qkv(rng, batch=2, seqlen_q=60, seqlen_kv=60, heads_q=2))
+    segment = {"segment": place(numpy.zeros((2, 60), numpy.int32))}
+    blocks = [place(numpy.ones((2, 1, 1, 1), bool)), place(numpy.ones((1, 2, 1, 1), bool))]
+    for name, keywords, reason in (
+        ("per_batch", {"mask": SEGMENTS, "tensors": segment}, r"the mask text\(segments\) goes by batch entries"),
+        ("per_batch", {"mask": ja.mask.prefix_lengths()}, "the mask prefix_lengths goes by batch entries"),
+        ("per_batch", {"blocks": blocks[0]}, "blocks differ between batch entries"),
+        ("per_head", {"mask": BY_HEAD}, r"the mask text\(by_head\) goes by query heads"),
+        ("per_head", {"blocks": blocks[1]}, "blocks differ between query heads"),
+    ):
+        with pytest.raises(ja.InvalidArgumentError, match=f"{name}: is False, but {reason}; give True or None"):
+            ja.block_mask(q, k, **{name: False}, **keywords)
+    bm = ja.block_mask(q, k, mask=ja.mask.causal(), per_batch=False, per_head=False)
+    assert (bm.batch, bm.heads) == (None, None)
+
+
+@pytest.mark.parametrize("side", ["q", "k"])
+def test_tables_too_small_for_ragged_sequences(rng, emulated, side):
+    """Lengths in memory of the host are looked at."""
+    if not emulated:
+        pytest.skip("lengths are on the device")
+    cu = numpy.array([0, 50, 130], numpy.int32)
+    q = rng.standard_normal((130, 2, 16)).astype(numpy.float16)
+    where = {"cu_seqlens_q": cu, "cu_seqlens_k": cu}
+
+    def refused(most, longest, **keywords):
+        given = f"max_seqlen_{side}"
+        match = f"{given}: is {most}, but the longest sequence has {longest} rows; give {longest} or more, or None"
+        with pytest.raises(ja.InvalidArgumentError, match=match):
+            ja.block_mask(q, q, **{given: most}, **where | keywords)
+        assert getattr(ja.block_mask(q, q, **{given: longest}, **where | keywords), f"seqlen_{side}") == longest
+
+    refused(79, 80)
+    used = numpy.array([40, 60], numpy.int32)
+    refused(59, 60, **{f"seqused_{side}": used})
+    if side == "k":
+        refused(45, 50, seqused_k=used, cache_leftpad=numpy.array([1, 10], numpy.int32))
+    refused(49, 50, **{f"cu_seqlens_{side}": numpy.array([0, 50, 50], numpy.int32)})
+
+
+def test_pictures_of_what_is_not_there(rng, place):
+    q, k, _ = map(place, random_qkv(rng, batch=2, seqlen_q=60, seqlen_kv=60, heads_q=3))
+    of_all = ja.block_mask(q, k, mask=ja.mask.causal())
+    of_each = ja.block_mask(q, k, per_batch=True, per_head=True)
+    assert repr(of_all.show(entry=7, head=9)) == repr(of_all.show())
+    for name, size in (("entry", 2), ("head", 3)):
+        for bm, place_there, most in ((of_all, -1, 2**24 - 1), (of_each, -1, size - 1), (of_each, size, size - 1)):
+            match = f"^{name}: is {place_there}; it must be from 0 to {most}$"
+            with pytest.raises(ja.InvalidArgumentError, match=match):
+                bm.show(**{name: place_there})
+        with pytest.raises(TypeError, match=f"{name} must be an int, not 1.5"):
+            of_all.show(**{name: 1.5})
 
 
 def test_pytorchs_own(rng, make, fetch):

@@ -264,7 +264,7 @@ def test_what_the_mask_reads_has_no_gradient(make):
 def test_opcheck(make, scores):
     q, k, v = random_qkv(make)
     bm = of_segments(q, k, segments_of(q), scores)
-    numbers, tensors = [32, 16, 70, 70, 2, -1, 0, 0, int(scores)], {**bm.tensors, **bm.read}
+    numbers, tensors = [32, 16, 70, 70, 2, -1, *[0] * 5, int(scores)], {**bm.tensors, **bm.read}
     problem = repr(((SEGMENTS.text, tuple(text.plain for text in SEGMENTS.texts)), None, tuple(tensors)))
     arguments = (q, k, v, list(tensors.values()), problem, None, True, "BSHD", None)
     library.opcheck(torch.ops.jit_attention.attention.default, arguments, {"block_numbers": numbers})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..block_mask import BlockMask, _differs_by_entry, _differs_by_head, _mask_over, _wanted_mask
+from ..block_mask import _LENGTHS, BlockMask, _differs_by_entry, _differs_by_head, _mask_over, _wanted_mask
 
 #: The lists of PyTorch's BlockMask: what an operator calls them, and what `BlockMask.from_lists` does.
 _LISTS = {
@@ -29,7 +29,7 @@ def written_down(block_mask, mask, tensors):
         tensors = {**block_mask.tensors, **block_mask.read, **tensors}
         for_all = (_ANY if size is None else size for size in (block_mask.batch, block_mask.heads))
         return block_mask.within, tensors, [*block_mask.block_size, block_mask.seqlen_q, block_mask.seqlen_k, *for_all,
-                                            int(block_mask.ragged_q), int(block_mask.ragged_k),
+                                            *(int(name in block_mask.lengths) for name in _LENGTHS),
                                             _kind_of(block_mask.scores)]
     _wanted_torchs(block_mask)
     lists = {f"block_mask.{name}": getattr(block_mask, name) for name in _LISTS}
@@ -44,12 +44,13 @@ def read_back(numbers, mask, tensors, q, layout):
     block_size, (seqlen_q, seqlen_k), of_table = tuple(numbers[:2]), numbers[2:4], numbers[4:]
     if of_table:
         batch, heads = (None if size == _ANY else size for size in of_table[:2])
-        within, scores = _wanted_mask(mask), _scores_of(of_table[4])
+        *has_lengths, kind = of_table[2:]
+        within, scores = _wanted_mask(mask), _scores_of(kind)
         over = _mask_over(*block_size, within, scores)
         given = BlockMask(table=tensors["block_mask"], block_size=block_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
                           batch=batch, heads=heads, within=within, mask=over, tensors=_read_by(over, tensors),
-                          ragged_q=bool(of_table[2]), ragged_k=bool(of_table[3]), scores=scores,
-                          read=_read_by(within, tensors))
+                          scores=scores, read=_read_by(within, tensors),
+                          lengths={name: None for name, has in zip(_LENGTHS, has_lengths, strict=True) if has})
         return given, tensors
     lists = {keyword: tensors.get(f"block_mask.{name}") for name, keyword in _LISTS.items()}
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("block_mask.")}
