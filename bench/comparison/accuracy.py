@@ -8,12 +8,16 @@ tile by tile, the errors of one contender, and tables of all.
 """
 
 import math
+import pathlib
+import shlex
+import sys
 from dataclasses import dataclass
 
-from . import records, report
+from . import environment, records, report
+from .backward import gradients_in
 from .cells import Cell
 from .cells import cell as dense
-from .contender import Contender, Unsupported, first_line
+from .contender import Contender, Runner, Unsupported, first_line
 from .inputs import Inputs
 from .ours import JitAttention
 from .reference import masked_scores, weighted_sum
@@ -37,12 +41,12 @@ class Problem:
         return f"{self.dtype}/{self.cell.label}"
 
 
-def problems(batch=2, seqlen=2048, heads=8, head_dims=HEAD_DIMS):
+def problems(batch=2, seqlen=2048, heads=8, head_dims=HEAD_DIMS, suite=SUITE, dtypes=DTYPES, kinds=INPUTS):
     """All of them, one table's together."""
-    cells = [(inputs, dense(SUITE, f"d{head_dim} {inputs}{', causal' * (mask == 'causal')}", batch, seqlen,
+    cells = [(inputs, dense(suite, f"d{head_dim} {inputs}{', causal' * (mask == 'causal')}", batch, seqlen,
                                   heads, head_dim, mask=mask))
-             for head_dim in head_dims for inputs in INPUTS for mask in ("none", "causal")]
-    return [Problem(dtype, inputs, cell) for dtype in DTYPES for inputs, cell in cells]
+             for head_dim in head_dims for inputs in kinds for mask in ("none", "causal")]
+    return [Problem(dtype, inputs, cell) for dtype in dtypes for inputs, cell in cells]
 
 
 def make_inputs(problem, device, seed):
@@ -109,6 +113,9 @@ class Plain(Contender):
         o = [weighted_sum(cell, inputs, entry, one).transpose(0, 1) for entry, one in enumerate(scores)]
         return torch.stack(o), None, {}
 
+    def differentiate(self, cell, inputs):
+        return Runner(lambda: gradients_in(inputs.q.dtype, cell, inputs))
+
 
 class Variant(JitAttention):
     """The config that the cost model chooses, with some fields changed: "rescale=lazy"; with "family=..." the best of
@@ -153,26 +160,75 @@ def measure(problem, contenders, seed=0, device="cuda"):
 
     inputs = make_inputs(problem, device, seed)
     reference = Reference(problem, inputs)
-    results = []
-    for contender in contenders:
-        status, reason, known = records.OK, None, {}
-        try:
-            with torch.no_grad():
-                o, lse, detail = contender.with_lse(problem.cell, inputs)
-            errors = reference.errors(o, lse)
-            if all(map(math.isfinite, errors.values())):
-                known = dict(errors, detail=detail)
-            else:
-                status, reason = records.WRONG, "a result is not finite"
-        except Unsupported as refused:
-            status, reason = records.UNSUPPORTED, str(refused)
-        except Exception as error:  # whatever a peer raises is reported, the other contenders go on
-            status, reason = records.FAILED, f"{type(error).__name__}: {first_line(error)}"
-        results.append(dict(kind="result", suite=SUITE, cell=problem.name, contender=contender.name, status=status,
-                            reason=reason, dtype=problem.dtype, inputs=problem.inputs, mask=problem.cell.mask,
-                            batch=problem.cell.batch, seqlen=problem.cell.seqlen_q, heads=problem.cell.heads_q,
-                            head_dim=problem.cell.head_dim, **known))
-    return results
+
+    def find(contender):
+        with torch.no_grad():
+            o, lse, detail = contender.with_lse(problem.cell, inputs)
+        return reference.errors(o, lse), detail
+
+    return [result(problem, one, find) for one in contenders]
+
+
+def result(problem, contender, find):
+    """The result of a contender, for which find(contender) is ({name: error}, a Runner's detail)."""
+    status, reason, known, cell = records.OK, None, {}, problem.cell
+    try:
+        errors, detail = find(contender)
+        if all(map(math.isfinite, errors.values())):
+            known = dict(errors, detail=detail)
+        else:
+            status, reason = records.WRONG, "a result is not finite"
+    except Unsupported as refused:
+        status, reason = records.UNSUPPORTED, str(refused)
+    except Exception as error:  # whatever a peer raises is reported, the other contenders go on
+        status, reason = records.FAILED, f"{type(error).__name__}: {first_line(error)}"
+    return dict(kind="result", suite=cell.suite, cell=problem.name, contender=contender.name, status=status,
+                reason=reason, dtype=problem.dtype, inputs=problem.inputs, mask=cell.mask, batch=cell.batch,
+                seqlen=cell.seqlen_q, heads=cell.heads_q, head_dim=cell.head_dim, **known)
+
+
+def add_arguments(parser):
+    """Those of a program that measures such problems."""
+    parser.add_argument("--cells", metavar="SUBSTRING", default="", help="only problems whose name holds this")
+    parser.add_argument("--seed", type=int, default=0, help="of the random inputs (0)")
+    parser.add_argument("--out", type=pathlib.Path, metavar="FILE.jsonl", help="all errors as JSON lines")
+    parser.add_argument("--table", type=pathlib.Path, metavar="FILE.md", help="tables, which are printed otherwise")
+
+
+def chosen_problems(parser, options, everything):
+    """Those of a list that --cells asks for."""
+    chosen = [one for one in everything if options.cells in one.name]
+    if not chosen:
+        names = ", ".join(one.name for one in everything)
+        parser.error(f'--cells "{options.cells}": no problem has that in its name, of {names}')
+    return chosen
+
+
+def run(parser, options, everyone, compile_ahead, measure, markdown):
+    """Measures options.problems with those of `everyone` that are there, ours first, and writes lines and tables.
+    Returns the exit status."""
+    chosen = [(one, one.absent()) for one in everyone]
+    if chosen[0][1]:
+        parser.exit(1, f"{parser.prog}: {chosen[0][1]}\n")
+    command = shlex.join([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]])
+    found = records.Run(environment.describe(command, chosen, seed=options.seed))
+    writer = records.Writer(options.out)
+    writer.write(found.header)
+    compile_ahead(options.problems, options.seed)
+    for problem in options.problems:
+        for one in measure(problem, [one for one, absent in chosen if not absent], options.seed):
+            found.results.append(one)
+            writer.write(one)
+    text = markdown(found)
+    if options.table:
+        options.table.parent.mkdir(parents=True, exist_ok=True)
+        options.table.write_text(text, encoding="utf-8")
+    else:
+        print(text)
+    lost = [one["cell"] for one in found.results if one["contender"] == report.OURS and one["status"] != records.OK]
+    if lost:
+        print(f"{parser.prog}: jit-attention is wrong or failed in {', '.join(lost)}", file=sys.stderr)
+    return 1 if lost else 0
 
 
 def ratio(row, name, error):
@@ -212,8 +268,6 @@ def markdown(run):
         for error, what in (("rmse", "o"), ("lse_rmse", "LSE")):
             if not any(error in one for row in cells.values() for one in row.values()):
                 continue
-            head, *body = table(cells, error, labels)
             parts += [f"## {what}, {dtype}: RMSE against fp64 (ratio to the best peer)", "",
-                      "| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
-            parts += ["| " + " | ".join(row) + " |" for row in body] + [""]
+                      *report.table_lines(table(cells, error, labels)), ""]
     return "\n".join(parts + [f"- {line}" for line in report.notes(run, SUITE) + report.absent(run)]).rstrip() + "\n"

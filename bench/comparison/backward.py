@@ -41,38 +41,43 @@ def _of_heads(cell, inputs, kv_head):
     return dataclasses.replace(cell, heads_q=cell.gqa_ratio, heads_kv=1), part, heads
 
 
+def _of_entry(cell, inputs, entry, dtype):
+    """Gradients of q, k and v of one batch entry."""
+    import dataclasses
+
+    import torch
+
+    with torch.enable_grad():
+        leaves = [t[entry:entry + 1].to(dtype).detach().requires_grad_() for t in (inputs.q, inputs.k, inputs.v)]
+        ids = None if inputs.document_ids is None else inputs.document_ids[entry:entry + 1]
+        own = dataclasses.replace(inputs, q=leaves[0], k=leaves[1], v=leaves[2], document_ids=ids)
+        scores = masked_scores(cell, own, 0, 0, cell.seqlen_q, dtype)
+        output = weighted_sum(cell, own, 0, scores).transpose(0, 1)
+        return torch.autograd.grad(output, leaves, inputs.d_o[entry].to(dtype))
+
+
+def gradients_in(dtype, cell, inputs):
+    """[dq, dk, dv] by torch's autograd, head by head, step by step in `dtype`."""
+    import torch
+
+    gradients = [torch.empty(t.shape, dtype=dtype, device=t.device) for t in (inputs.q, inputs.k, inputs.v)]
+    for kv_head in range(cell.heads_kv):
+        one, part, heads = _of_heads(cell, inputs, kv_head)
+        for entry in range(cell.batch):
+            found = _of_entry(one, part, entry, dtype)
+            for target, gradient, of in zip(gradients, found, (heads, kv_head, kv_head)):
+                target[entry, :, of] = gradient.reshape(target[entry, :, of].shape)
+    return gradients
+
+
 class BackwardReference:
-    """Gradients of one problem by torch's autograd in fp32, head by head, and how far those of plain bf16 attention
-    are from them."""
+    """Gradients of one problem in fp32, and how far those of plain bf16 attention are from them."""
 
     def __init__(self, cell, inputs):
         import torch
 
-        self.gradients = [torch.empty(t.shape, dtype=torch.float32, device=t.device)
-                          for t in (inputs.q, inputs.k, inputs.v)]
-        plain = [torch.empty_like(t) for t in self.gradients]
-        for kv_head in range(cell.heads_kv):
-            one, part, heads = _of_heads(cell, inputs, kv_head)
-            for entry in range(cell.batch):
-                for targets, dtype in ((self.gradients, torch.float32), (plain, torch.bfloat16)):
-                    found = self._differentiate(one, part, entry, dtype)
-                    for target, gradient, of in zip(targets, found, (heads, kv_head, kv_head)):
-                        target[entry, :, of] = gradient.reshape(target[entry, :, of].shape)
-        self.plain_errors = self._errors(plain)
-
-    @staticmethod
-    def _differentiate(cell, inputs, entry, dtype):
-        import dataclasses
-
-        import torch
-
-        with torch.enable_grad():
-            leaves = [t[entry:entry + 1].to(dtype).detach().requires_grad_() for t in (inputs.q, inputs.k, inputs.v)]
-            ids = None if inputs.document_ids is None else inputs.document_ids[entry:entry + 1]
-            own = dataclasses.replace(inputs, q=leaves[0], k=leaves[1], v=leaves[2], document_ids=ids)
-            scores = masked_scores(cell, own, 0, 0, cell.seqlen_q, dtype)
-            output = weighted_sum(cell, own, 0, scores).transpose(0, 1)
-            return torch.autograd.grad(output, leaves, inputs.d_o[entry].to(dtype))
+        self.gradients = gradients_in(torch.float32, cell, inputs)
+        self.plain_errors = self._errors(gradients_in(torch.bfloat16, cell, inputs))
 
     def _errors(self, gradients):
         """Of all three: the largest difference, and the largest of |difference| / |row|."""

@@ -21,6 +21,21 @@ def no_gpu():
     return None
 
 
+def require_gpu(parser):
+    """Ends the program with one sentence and exit status 2 where nothing can be measured."""
+    if reason := no_gpu():
+        parser.exit(2, f"{parser.prog}: {reason.split(';')[0]}\n")
+
+
+def one_line():
+    """What this process measures on and with."""
+    import jit_attention
+    import torch
+
+    return (f"{torch.cuda.get_device_name()}, driver {driver_version()}, {datetime.date.today().isoformat()}; "
+            f"jit-attention {jit_attention.__version__}, torch {torch.__version__}.")
+
+
 def driver_version():
     """The version of the NVIDIA driver, "unknown" where it does not say."""
     try:

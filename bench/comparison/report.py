@@ -196,6 +196,12 @@ def conditions(run, suite):
                   f"{header.get('date', 'unknown date')}; {versions}.")
 
 
+def table_lines(rows):
+    """Lists of strings as lines of a Markdown table, the first one the head."""
+    head, *body = ("| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in rows)
+    return [head, "| --- |" + " ---: |" * (len(rows[0]) - 1), *body]
+
+
 def filled(text, begin=""):
     """Text in lines of at most 120 columns, of which those behind the first are as far in as `begin` is long."""
     return textwrap.fill(text, 120, initial_indent=begin, subsequent_indent=" " * len(begin), break_long_words=False,
@@ -207,11 +213,9 @@ def markdown(runs):
     parts = []
     for run in runs:
         for suite in run.suites():
-            head, *body = rows(run, suite)
             parts += [f"## {heading(run, suite)}", "", conditions(run, suite)]
             parts += [filled(f"Command: `{run.header.get('command', 'unknown')}`."), ""]
-            parts += ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
-            parts += ["| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in body]
+            parts += table_lines(rows(run, suite))
             parts += ["", filled(summary(run.of(suite))), ""]
             parts += [filled(line, "- ") for line in notes(run, suite) + absent(run)]
             parts += [""]
