@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from .inputs import Inputs, make_inputs
-from .reference import ABSOLUTE, Check, masked_scores, weighted_sum
+from .reference import ABSOLUTE, ELEMENT_SHARE, Check, masked_scores, weighted_sum
+
+GRADIENT_ROW_SHARE = 3  # of the worst row of plain bf16 gradients; all peers exceed twice that in some cells
 
 
 @dataclass
@@ -96,4 +98,5 @@ class BackwardReference:
             if gradient.shape != right.shape:
                 raise ValueError(f"a gradient has shape {tuple(gradient.shape)}, not {tuple(right.shape)}")
         error, row_error = self._errors(gradients)
-        return Check(error, 2 * self.plain_errors[0] + ABSOLUTE, row_error, 2 * self.plain_errors[1] + ABSOLUTE)
+        return Check(error, ELEMENT_SHARE * self.plain_errors[0] + ABSOLUTE,
+                     row_error, GRADIENT_ROW_SHARE * self.plain_errors[1] + ABSOLUTE)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 CHUNK_SCORES = 1 << 27  # scores held at once: 512 MB in fp32
 ABSOLUTE = 1e-4
 # Of the same computation in bf16. The worst of some hundred thousand rows is a matter of luck, too.
-ELEMENT_SHARE, ROW_SHARE = 2, 4
+ELEMENT_SHARE, ROW_SHARE = 2, 2.5
 
 
 @dataclass(frozen=True)
