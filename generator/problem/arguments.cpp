@@ -233,6 +233,8 @@ void check_outputs(const AttentionArguments& arguments) {
       const TensorView& tensor = arguments.*other.view;
       if (range.meets(byte_range(tensor))) check_no_overlap(output.name, written, other.name, tensor);
     }
+    for (const NamedTensor& tensor : arguments.tensors)
+      check_no_overlap(output.name, written, tensor.name, tensor.tensor);
   }
 }
 
@@ -247,18 +249,6 @@ const TensorView& given_tensor(const FunctorTensorUse& use, const NamedTensors& 
                        to_string(use.tensor.dtype)));
   }
   return given->tensor;
-}
-
-FunctorTensor read_functor_tensor(const AttentionSpec& spec, const FunctorTensorUse& use,
-                                  const AttentionArguments& arguments, const Extents& sizes) {
-  const TensorView& given = given_tensor(use, arguments.tensors);
-  const FunctorTensor result = check_functor_tensor(spec, use, given, sizes);
-  for (const ArgumentRow& output : argument_table) {
-    const TensorView& written = arguments.*output.view;
-    if (output.is_output && written.is_present())
-      check_no_overlap(output.name, written, use.tensor.name, given);
-  }
-  return result;
 }
 
 // Requires: all that functors read were found.
@@ -306,12 +296,17 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>&
 bool fill_params(const AttentionSpec& spec, const ArgumentRules& rules,
                  const std::vector<FunctorTensorUse>& tensors, const AttentionArguments& arguments,
                  AttentionParams& params) {
+  const bool has_work = fill_params_of_reader(spec, rules, tensors, arguments, params);
+  check_outputs(arguments);
+  return has_work;
+}
+
+bool fill_params_of_reader(const AttentionSpec& spec, const ArgumentRules& rules,
+                           const std::vector<FunctorTensorUse>& tensors, const AttentionArguments& arguments,
+                           AttentionParams& params) {
   params = {};
   const Extents sizes = check_tensors(spec, rules, arguments, true, params);
-  check_outputs(arguments);
-  for (std::size_t slot = 0; slot < tensors.size(); ++slot)
-    params.tensors[slot] = read_functor_tensor(spec, tensors[slot], arguments, sizes);
-  check_for_strangers(tensors, arguments.tensors);
+  fill_functor_tensors(spec, tensors, arguments.tensors, sizes, params.tensors);
 
   params.batch = static_cast<int>(sizes.batch);
   params.heads_q = static_cast<int>(sizes.heads_q);

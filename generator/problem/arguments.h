@@ -26,6 +26,11 @@ bool fill_params(const AttentionSpec& spec, const ArgumentRules& rules,
                  const std::vector<FunctorTensorUse>& tensors, const AttentionArguments& arguments,
                  AttentionParams& params);
 
+/// The same for kernels that write neither o nor lse, which then may share memory as inputs do.
+bool fill_params_of_reader(const AttentionSpec& spec, const ArgumentRules& rules,
+                           const std::vector<FunctorTensorUse>& tensors, const AttentionArguments& arguments,
+                           AttentionParams& params);
+
 /// The part of it that concerns what mask and score read, in a problem of these sizes.
 void fill_functor_tensors(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& uses,
                           const NamedTensors& tensors, const Extents& sizes,

@@ -137,21 +137,21 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>&
                  const BackwardArguments& arguments, AttentionParams& params, GradientParams& gradients) {
   check_has_backward(spec);
   if (!arguments.lse.is_present()) refuse("lse", "is missing; give the LSE that forward wrote");
-  fill_params(spec, tensors,
-              {.q = arguments.q,
-               .k = arguments.k,
-               .v = arguments.v,
-               .o = arguments.o,
-               .lse = arguments.lse,
-               .tensors = arguments.tensors,
-               .cu_seqlens_q = arguments.cu_seqlens_q,
-               .cu_seqlens_k = arguments.cu_seqlens_k,
-               .seqused_q = arguments.seqused_q,
-               .seqused_k = arguments.seqused_k,
-               .sinks = arguments.sinks,
-               .dropout_p = arguments.dropout_p,
-               .rng_state = arguments.rng_state},
-              params);
+  fill_params_of_reader(spec, ArgumentRules(spec), tensors,
+                        {.q = arguments.q,
+                         .k = arguments.k,
+                         .v = arguments.v,
+                         .o = arguments.o,
+                         .lse = arguments.lse,
+                         .tensors = arguments.tensors,
+                         .cu_seqlens_q = arguments.cu_seqlens_q,
+                         .cu_seqlens_k = arguments.cu_seqlens_k,
+                         .seqused_q = arguments.seqused_q,
+                         .seqused_k = arguments.seqused_k,
+                         .sinks = arguments.sinks,
+                         .dropout_p = arguments.dropout_p,
+                         .rng_state = arguments.rng_state},
+                        params);
   check_sequences(arguments);
   const Extents sizes{.batch = params.batch,
                       .seqlen_q = params.seqlen_q,

@@ -77,8 +77,8 @@ def text(
 
         text("return score + table[h] * (q - k);", name="slopes", tensors={"table": "fp32"})
         text("return k <= q ? 2 * score : -INFINITY;", name="causal")  # skips tiles as a mask does
-        text("return score + weights[h] * erfcf(score);", name="own", tensors={"weights": "fp32"},
-             derivative="d_weights[h] += erfcf(score); return 1 - weights[h] * 1.1283791671f * expf(-score * score);")
+        text("return score + weights[h] * j0f(score);", name="own", tensors={"weights": "fp32"},
+             derivative="d_weights[h] += j0f(score); return 1 - weights[h] * j1f(score);")
 
     `FunctorText` says what the text may use. Raises InvalidSpecError for what cannot become part of a kernel.
     """

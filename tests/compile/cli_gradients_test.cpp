@@ -73,6 +73,10 @@ TEST_F(CliGradients, OfSinksAndByLse) {
   const ToolResult result = backward({"--mask", "causal", "--sinks", file("sinks"), "--d-sinks",
                                       file("dsinks"), "--dlse", file("dlse"), "--deterministic"});
   ASSERT_EQ(result.status, 0) << result.err;
+  const std::string line = "backward with family=backward_dkv_mma_sync";  // that of the sinks has its config
+  const std::size_t at = result.out.find(line);
+  EXPECT_NE(at, std::string::npos) << result.out;
+  EXPECT_EQ(result.out.find(line, at + 1), std::string::npos) << result.out;
   const reference::GradientResult exact = reference::attention_gradients(problem);
   expect_gradients(exact);
   EXPECT_EQ(tool::read_npy(file("dsinks")).shape, std::vector<std::int64_t>{heads});

@@ -187,6 +187,10 @@ TEST_F(BackwardTest, TextsDifferentiateThemselves) {
        [](double s) {
          return std::log(s * s + 2) + std::log2(std::pow(std::fabs(s) + 1, 1.5)) + 1 / std::sqrt(s * s + 1);
        }},
+      // A function of floats is that of floats here, too.
+      {"if (isnan(score)) return score;\nconst float base = powf(2.0f, floorf(0.7f));\n"
+       "return powf(base + 0.5f, score) - score * floor(0.3f) + atanf(score) * erfc(score) + pow(score, 2);",
+       [](double s) { return std::pow(1.5, s) + std::atan(s) * std::erfc(s) + s * s; }},
   };
   int index = 0;
   for (const Text& text : texts) {

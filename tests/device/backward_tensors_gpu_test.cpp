@@ -235,17 +235,17 @@ TEST_F(BackwardTensorsTest, NothingToSum) {
 // What texts cannot have differentiated: floats, and a function whose derivative is not known.
 FunctorText lossy_text(const std::string& derivative) {
   return {.name = "lossy",
-          .body = "float x = score * 2;\nreturn x + weights[k] * erfcf(x);",
+          .body = "float x = score * 2;\nreturn x + weights[k] * j0f(x);",
           .derivative = derivative,
           .tensors = {{"weights", DType::fp32}}};
 }
 
 double lossy_score(const FunctorProblem& problem, double s, int, int, int, int k) {
-  return 2 * s + problem.tensors.at("weights").at({k}) * std::erfc(2 * s);
+  return 2 * s + problem.tensors.at("weights").at({k}) * ::j0(2 * s);
 }
 
 TEST_F(BackwardTensorsTest, ATextMayGiveItsDerivative) {
-  const std::string of_score = "return 2 - weights[k] * 2.25675833f * expf(-4 * score * score);";
+  const std::string of_score = "return 2 - weights[k] * 2 * j1f(2 * score);";
   BackwardCase problem = case_of({.head_dim = 32});
   problem.spec.score = score::text(lossy_text("// not d_weights[k]\n" + of_score));
   problem.text_score = lossy_score;
@@ -258,7 +258,7 @@ TEST_F(BackwardTensorsTest, ATextMayGiveItsDerivative) {
   EXPECT_EQ(error.field(), "d_tensors.weights");
   EXPECT_THAT(error.message(), HasSubstr("text 'lossy'"));
   EXPECT_THAT(error.message(), HasSubstr("write `d_weights[...] += ...` there, or leave it out"));
-  problem.spec.score = score::text(lossy_text("d_weights[k] += erfcf(2 * score);\n" + of_score));
+  problem.spec.score = score::text(lossy_text("d_weights[k] += j0f(2 * score);\n" + of_score));
   expect_right(problem);
   problem.d_tensors = {};  // a statement that nobody asks for
   expect_right(problem);

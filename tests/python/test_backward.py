@@ -235,6 +235,18 @@ def test_layout_and_given_arrays(rng, place, fetch):
     check([fetch(x).swapaxes(1, 2) for x in got], exact)
 
 
+def test_lse_of_stride_0(rng, place, fetch):
+    do, q, k, v = random_problem(rng, "bf16", batch=1, seqlen_q=9, seqlen_kv=12, heads_q=2, heads_kv=1, head_dim=16)
+    q[:, :, 1] = q[:, :, 0]  # heads of equal lse, of which one may stand for both
+    do, q, k, v = map(place, (do, q, k, v))
+    o, lse = ja.attention(q, k, v, return_lse=True)
+    lse = numpy.ascontiguousarray(fetch(lse), numpy.float32)
+    expected, got = (ja.attention_backward(do, q, k, v, o, place(x), deterministic=True)
+                     for x in (lse, numpy.broadcast_to(lse[:, :1], lse.shape)))
+    for right, gradient in zip(expected, got, strict=True):
+        assert numpy.array_equal(fetch(gradient), fetch(right))
+
+
 def test_sixteen_bit_integers(rng, emulated):
     if not emulated:
         pytest.skip("arrays of NumPy are computed on an emulated device")

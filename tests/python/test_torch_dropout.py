@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 import jit_attention.torch as jt  # noqa: E402
 from torch import library  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts  # noqa: E402
 
 RATE = 0.3
 
@@ -117,6 +117,37 @@ def test_what_a_checkpoint_computes_again_has_equal_bits(make):
         with torch.random.fork_rng():
             torch.manual_seed(99)  # others draw, too, before the backward pass
             results.append((o, *torch.autograd.grad(o, (q, k, v), do)))
+    for plain, again in zip(*results, strict=True):
+        assert torch.equal(plain, again)
+
+
+@pytest.mark.parametrize("dropout_p", [0.0, 0.25])
+@pytest.mark.parametrize("policy", [CheckpointPolicy.MUST_SAVE, CheckpointPolicy.MUST_RECOMPUTE])
+def test_selective_checkpoints_have_equal_bits(make, policy, dropout_p):
+    q, k, v = inputs(make)
+    do = make(2, 19, 4, 16, dtype=q.dtype)
+    attention = torch.ops.jit_attention.attention.default
+    calls = []
+
+    def choose(ctx, op, *args, **kwargs):
+        calls.extend([ctx.is_recompute] if op == attention else [])
+        return policy if op == attention else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def compute(q, k, v):
+        return jt.attention(q * 2, k, v, dropout_p=dropout_p) * 3
+
+    def checkpointed(*qkv):
+        return checkpoint(compute, *qkv, use_reentrant=False,
+                          context_fn=lambda: create_selective_checkpoint_contexts(choose))
+
+    results = []
+    for forward in (compute, checkpointed):
+        torch.manual_seed(2)
+        o = forward(q, k, v)
+        with torch.random.fork_rng():
+            torch.manual_seed(99)  # others draw, too, before the backward pass
+            results.append((o, *torch.autograd.grad(o, (q, k, v), do)))
+    assert calls == [False, True]  # the operator was seen in both passes
     for plain, again in zip(*results, strict=True):
         assert torch.equal(plain, again)
 

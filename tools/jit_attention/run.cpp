@@ -169,7 +169,11 @@ int run_run(const RunCommandOptions& options) {
   };
   fmt::print("{}computed as {} on {}{}", written, to_string(problem.spec), device.name,
              kernels.forward.empty() ? "\n" : with(kernels.forward[0]));
-  for (const CompiledKernel& kernel : kernels.backward) fmt::print("backward{}", with(kernel));
+  std::string backward;  // a config once, which several kernels may have
+  for (const CompiledKernel& kernel : kernels.backward)
+    if (const std::string line = "backward" + with(kernel); backward.find(line) == std::string::npos)
+      backward += line;
+  fmt::print("{}", backward);
   return status_ok;
 }
 

@@ -46,6 +46,8 @@ TEST(BackwardArguments, WhatIsRightPasses) {
   EXPECT_NO_THROW(check_backward_arguments(spec, good_gradients()));
   BackwardArguments broadcast = good_gradients();
   broadcast.d_o.strides[0] = broadcast.d_o.strides[1] = 0;  // as the gradient of a sum is
+  broadcast.o.strides[0] = broadcast.lse.strides[1] = 0;    // written by forward, read by backward
+  broadcast.o.data = broadcast.d_o.data;
   EXPECT_NO_THROW(check_backward_arguments(spec, broadcast));
 }
 
@@ -155,6 +157,9 @@ TEST(BackwardArguments, TensorsOfFunctorsAreReadAndNotWritten) {
   const TensorView bias = view(10, DType::fp32, {2, 4, 10, 20});
   arguments.tensors.add({"bias", bias});
   EXPECT_NO_THROW(check_backward_arguments(biased, arguments));
+  BackwardArguments reads_twice = arguments;
+  reads_twice.lse.data = bias.data;
+  EXPECT_NO_THROW(check_backward_arguments(biased, reads_twice));
   arguments.dk.data = bias.data;
   const Error error = error_of([&] { check_backward_arguments(biased, arguments); });
   EXPECT_EQ(error.field(), "dk");
