@@ -120,8 +120,8 @@ ForwardResult forward(const GradientProblem& problem, const Round& round) {
 }
 
 template <class Round>
-GradientResult gradients(const GradientProblem& problem, const Round& round, const SeeScore& see) {
-  const ForwardResult result = forward(problem, round);
+GradientResult gradients(const GradientProblem& problem, const Round& round, const SeeScore& see,
+                         const ForwardResult& result) {
   GradientResult sums{std::vector<double>(problem.q.size(), 0), std::vector<double>(problem.k.size(), 0),
                       std::vector<double>(problem.v.size(), 0), std::vector<double>(problem.sinks.size(), 0)};
   std::size_t rows = 0;
@@ -160,13 +160,20 @@ ForwardResult attention_forward(const GradientProblem& problem) {
 }
 
 GradientResult attention_gradients(const GradientProblem& problem, const SeeScore& see) {
-  return gradients(
-      problem, [](double value) { return value; }, see);
+  const auto exact = [](double value) { return value; };
+  return gradients(problem, exact, see, forward(problem, exact));
 }
 
 GradientResult attention_gradients_plain(const GradientProblem& problem, DType dtype, const SeeScore& see) {
-  return gradients(
-      problem, [dtype](double value) { return double{rounded(dtype, static_cast<float>(value))}; }, see);
+  const auto round = [dtype](double value) { return double{rounded(dtype, static_cast<float>(value))}; };
+  return gradients(problem, round, see, forward(problem, round));
+}
+
+GradientResult attention_gradients_by_rounded_o(const GradientProblem& problem, DType dtype) {
+  const auto exact = [](double value) { return value; };
+  ForwardResult result = forward(problem, exact);
+  for (double& o : result.o) o = rounded(dtype, static_cast<float>(o));
+  return gradients(problem, exact, nullptr, result);
 }
 
 }  // namespace jit::reference

@@ -57,4 +57,7 @@ GradientResult attention_gradients(const GradientProblem& problem, const SeeScor
 GradientResult attention_gradients_plain(const GradientProblem& problem, DType dtype,
                                          const SeeScore& see = nullptr);
 
+/// Exact, but for an o that is rounded, as every backward is given it: delta is that of the rounded one.
+GradientResult attention_gradients_by_rounded_o(const GradientProblem& problem, DType dtype);
+
 }  // namespace jit::reference
