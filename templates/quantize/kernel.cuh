@@ -27,8 +27,8 @@ __device__ __forceinline__ void find_block_scales(const QuantizeRows<Config, ten
                                                   const typename QuantizeRows<Config, tensor>::Row& means,
                                                   float* magnitudes, float* scales) {
   using Plan = QuantizePlan<Config, tensor>;
-  constexpr int blocks = quantize_chunk(Plan::share) / scale_block_rows;
-  static_assert(blocks * scale_block_rows == quantize_chunk(Plan::share));
+  constexpr int blocks = Plan::chunk / scale_block_rows;
+  static_assert(blocks * scale_block_rows == Plan::chunk);
 #pragma unroll Plan::steps_at_once
   for (int step = 0; step < quantize_steps; ++step) {
     typename QuantizeRows<Config, tensor>::Row row;
@@ -44,7 +44,7 @@ __device__ __forceinline__ void find_block_scales(const QuantizeRows<Config, ten
   }
   __syncthreads();
   const QuantizeTensor& own = rows.own();
-  for (int block = warp_id(); block < blocks; block += quantize_threads / warp_size) {
+  for (int block = warp_id(); block < blocks; block += Plan::threads / warp_size) {
     const float* const of_block = magnitudes + block * scale_block_rows;
     float magnitude = 0;
 #pragma unroll
@@ -100,7 +100,7 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
   });
 
   [[maybe_unused]] TurnedColumns<Config, tensor> turned;
-  float* const block_scales = shared + quantize_chunk(share);
+  float* const block_scales = shared + Plan::chunk;
   if constexpr (Plan::scales == QuantizedScales::block) {
     find_block_scales<Config, tensor>(rows, means, shared, block_scales);
   }
@@ -203,7 +203,7 @@ __device__ __forceinline__ void do_work(const QuantizeParams& params, const Quan
 
 template <class Config>
 __device__ __forceinline__ void quantize_qkv(const QuantizeParams& params) {
-  constexpr int warps = quantize_threads / warp_size;
+  constexpr int warps = threads_of_quantizer<Config> / warp_size;
   constexpr bool has_phases = has_quantize_phases<Config>, has_two_buffers = buffers<Config> == 2;
   extern __shared__ __align__(16) char memory[];
   __shared__ float shared[maximum(warps, maximum(QuantizePlan<Config, QkvTensor::q>::block_numbers,

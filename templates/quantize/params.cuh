@@ -8,26 +8,31 @@ namespace jit {
 
 enum class QkvTensor { q, k, v };
 
-inline constexpr int quantize_threads = 256;
+/// Threads of a block. Few, whose pieces of work are small, wait less for one another, but leave the more statistics:
+/// where these are of columns it takes longer to add them up (docs/notebook.md, "The quantiser whose blocks stay"). Scales
+/// of blocks of rows want these whole in a piece of work.
+JIT_HOST_DEVICE constexpr int quantize_threads(bool has_column_statistics, bool has_block_scales) {
+  return has_column_statistics || has_block_scales ? 256 : 128;
+}
 /// As many as shared memory has room for on sm_90.
-inline constexpr int quantize_blocks_per_sm = 3;
+JIT_HOST_DEVICE constexpr int quantize_blocks_per_sm(int threads) { return 3 * 256 / threads; }
 /// Rows that a lane has of a piece of work.
 inline constexpr int quantize_steps = 8;
 
 /// Tokens of a head that a piece of work has.
-JIT_HOST_DEVICE constexpr int quantize_chunk(const RowLanes& share) {
-  return quantize_steps * quantize_threads / share.lanes;
+JIT_HOST_DEVICE constexpr int quantize_chunk(const RowLanes& share, int threads) {
+  return quantize_steps * threads / share.lanes;
 }
 
 /// Shared memory for the rows of a piece of work, as they are read.
-JIT_HOST_DEVICE constexpr int quantize_row_bytes(const RowLanes& share, int element_bytes) {
+JIT_HOST_DEVICE constexpr int quantize_row_bytes(const RowLanes& share, int element_bytes, int threads) {
   const int piece_words = (share.piece * element_bytes + 3) / 4;
-  return quantize_steps * share.turns * quantize_threads * 4 * piece_words;
+  return quantize_steps * share.turns * threads * 4 * piece_words;
 }
 
 /// Of a buffer, where the largest tensor's rows have so many bytes: with lengths, beside them a word of each thread.
-JIT_HOST_DEVICE constexpr int quantize_buffer_bytes(int row_bytes, bool has_lengths) {
-  return row_bytes + (has_lengths ? 4 * quantize_threads : 0);
+JIT_HOST_DEVICE constexpr int quantize_buffer_bytes(int row_bytes, bool has_lengths, int threads) {
+  return row_bytes + (has_lengths ? 4 * threads : 0);
 }
 
 /// Two, so that the rows of the next piece of work come while a block has its present one; of fp32 in long rows, and others

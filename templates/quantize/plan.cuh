@@ -8,8 +8,16 @@
 
 namespace jit {
 
+/// Threads of a block of a Config's program.
+template <class Config>
+inline constexpr int threads_of_quantizer = quantize_threads(Config::center_keys || Config::center_values ||
+                                                                 Config::value_scales ==
+                                                                     QuantizedScales::channel,
+                                                             Config::scales == QuantizedScales::block);
+
 template <class Config, QkvTensor tensor>
 struct QuantizePlan {
+  static constexpr int threads = threads_of_quantizer<Config>;
   static constexpr bool is_value = tensor == QkvTensor::v;
   static constexpr int columns = is_value ? Config::head_dim_v : Config::head_dim;
   static constexpr RowLanes share =
@@ -25,15 +33,16 @@ struct QuantizePlan {
       is_value ? Config::center_values : tensor == QkvTensor::k && Config::center_keys;
   /// Whether scales are found as rows come by.
   static constexpr bool has_row_scales = scales == QuantizedScales::token || scales == QuantizedScales::block;
+  /// Rows of a piece of work.
+  static constexpr int chunk = quantize_chunk(share, threads);
   /// Floats in which rows leave their magnitudes, and blocks of them their scales.
-  static constexpr int block_numbers = scales == QuantizedScales::block
-                                           ? quantize_chunk(share) * (scale_block_rows + 1) / scale_block_rows
-                                           : 0;
+  static constexpr int block_numbers =
+      scales == QuantizedScales::block ? chunk * (scale_block_rows + 1) / scale_block_rows : 0;
   static constexpr bool has_extremes = scales == QuantizedScales::head || scales == QuantizedScales::channel;
   static constexpr int statistics = statistic_numbers(columns, is_centred, scales);
   static constexpr bool has_one_statistic = statistics == 1;
 
-  static constexpr int row_bytes = quantize_row_bytes(share, sizeof(typename Config::Element));
+  static constexpr int row_bytes = quantize_row_bytes(share, sizeof(typename Config::Element), threads);
 
   /// Rows that are worked on together: more want more registers and code, and other warps do something meanwhile. What a
   /// lane has of columns that leave along the sequence lies in registers, whose numbers the compiler must know.
@@ -50,7 +59,8 @@ inline constexpr int most_row_bytes = maximum(maximum(QuantizePlan<Config, QkvTe
                                               QuantizePlan<Config, QkvTensor::v>::row_bytes);
 template <class Config>
 inline constexpr int buffer_bytes = quantize_buffer_bytes(most_row_bytes<Config>,
-                                                          Config::sequences != SequenceKind::dense);
+                                                          Config::sequences != SequenceKind::dense,
+                                                          threads_of_quantizer<Config>);
 template <class Config>
 inline constexpr int buffers = quantize_buffers(most_row_bytes<Config>);
 

@@ -26,7 +26,7 @@ class QuantizeRows {
  public:
   static constexpr RowLanes share = Plan::share;
   /// Where elements leave token after token, a lane has neighbours.
-  static constexpr int rows_apart = Plan::is_along_sequence ? 1 : quantize_threads / share.lanes;
+  static constexpr int rows_apart = Plan::is_along_sequence ? 1 : Plan::threads / share.lanes;
   using Row = float[share.turns][share.piece];
 
   __device__ __forceinline__ QuantizeRows(const QuantizeParams& params, const QuantizeWork& work,
@@ -37,7 +37,7 @@ class QuantizeRows {
         batch_(work.unit / params.heads_kv),
         kv_head_(work.unit % params.heads_kv),
         head_(kv_head_ * own().heads + work.item % own().heads),
-        first_(work.item / own().heads * quantize_chunk(share) + place(0)),
+        first_(work.item / own().heads * Plan::chunk + place(0)),
         sequences_(own(), batch_) {}
 
   __device__ __forceinline__ const QuantizeTensor& own() const { return Plan::of(params_); }
@@ -164,7 +164,7 @@ class QuantizeRows {
 
   __device__ __forceinline__ char* place_of(int step, int turn) const {
     return buffer_ +
-           ((step * share.turns + turn) * quantize_threads + static_cast<int>(threadIdx.x)) * 4 * piece_words;
+           ((step * share.turns + turn) * Plan::threads + static_cast<int>(threadIdx.x)) * 4 * piece_words;
   }
   __device__ __forceinline__ unsigned* found_place() const {
     return reinterpret_cast<unsigned*>(buffer_ + Plan::row_bytes) + threadIdx.x;

@@ -32,7 +32,7 @@ __device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows
   using Plan = QuantizePlan<Config, tensor>;
   using Statistics = ColumnStatistics<Plan>;
   constexpr RowLanes share = Plan::share;
-  constexpr int warps = quantize_threads / warp_size;
+  constexpr int warps = Plan::threads / warp_size;
   float found[Statistics::count][share.turns][share.piece];
 #pragma unroll
   for (int which = 0; which < Statistics::count; ++which) {
@@ -80,8 +80,7 @@ __device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows
     });
   }
   __syncthreads();
-  for (int at = static_cast<int>(threadIdx.x); at < Statistics::count * Plan::columns;
-       at += quantize_threads) {
+  for (int at = static_cast<int>(threadIdx.x); at < Statistics::count * Plan::columns; at += Plan::threads) {
     float sum = shared[at];
 #pragma unroll
     for (int warp = 1; warp < warps; ++warp)
@@ -110,12 +109,12 @@ __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, ten
   float* const staged = shared + numbers;
   for (int first = 0; first < own.items; first += room) {
     const int count = minimum(room, own.items - first);
-    for (int at = thread * at_once; at < count * numbers; at += quantize_threads * at_once)
+    for (int at = thread * at_once; at < count * numbers; at += Plan::threads * at_once)
       cp_async<chunk_bytes>(smem_address(staged + at), source + static_cast<long long>(first) * numbers + at);
     cp_async_commit_group();
     cp_async_wait_group<0>();
     __syncthreads();
-    for (int at = thread; at < numbers; at += quantize_threads) {
+    for (int at = thread; at < numbers; at += Plan::threads) {
       float sum = first == 0 ? staged[at] : shared[at];
 #pragma unroll 8
       for (int item = first == 0 ? 1 : 0; item < count; ++item)
@@ -136,7 +135,7 @@ __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, ten
     return fmaxf(fmaxf(shared[columns + column] - mean, mean - shared[2 * columns + column]), 0.0f);
   };
   if constexpr (Plan::is_centred) {
-    for (int column = thread; column < columns; column += quantize_threads) {
+    for (int column = thread; column < columns; column += Plan::threads) {
       means[column] = mean_of(column);
       if (own.mean != nullptr) own.mean[static_cast<long long>(unit) * columns + column] = mean_of(column);
     }
@@ -154,7 +153,7 @@ __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, ten
       of_head = scale_of<Stored>(of_head);
       if (thread == 0) *descale = of_head;
     }
-    for (int column = thread; column < columns; column += quantize_threads) {
+    for (int column = thread; column < columns; column += Plan::threads) {
       const float scale =
           Plan::scales == QuantizedScales::head ? of_head : scale_of<Stored>(magnitude_of(column));
       if (Plan::scales == QuantizedScales::channel) descale[column] = scale;
@@ -192,7 +191,7 @@ __device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, ten
   if (lane_id() == 0) shared[warp_id()] = found;
   __syncthreads();
   if (warp_id() != 0) return;
-  found = over_warp(lane_id() < quantize_threads / warp_size ? shared[lane_id()] : 0.0f);
+  found = over_warp(lane_id() < Plan::threads / warp_size ? shared[lane_id()] : 0.0f);
   int is_last = 0;
   if (lane_id() == 0) {
     of_unit[item] = found;

@@ -14,7 +14,7 @@ class TurnedColumns {
   using Rows = QuantizeRows<Config, tensor>;
   static constexpr RowLanes share = Plan::share;
   static constexpr int run_words = quantize_steps / 4;
-  static constexpr int runs = quantize_chunk(share) / quantize_steps;  // of a column
+  static constexpr int runs = Plan::chunk / quantize_steps;  // of a column
   static_assert(quantize_steps == 8 && (runs & (runs - 1)) == 0);
 
  public:
@@ -27,7 +27,7 @@ class TurnedColumns {
 
   /// Stores all columns of the piece of work. By all threads of a block, once.
   __device__ __forceinline__ void store(const Rows& rows) {
-    static_assert(quantize_chunk(share) * Plan::columns <= Plan::row_bytes);
+    static_assert(Plan::chunk * Plan::columns <= Plan::row_bytes);
     memory_ = static_cast<char*>(rows.scratch());
     using Stored = typename Config::StoredElement;
     constexpr int alignment = Config::alignment / static_cast<int>(sizeof(typename Config::Element));
@@ -39,7 +39,7 @@ class TurnedColumns {
     __syncthreads();
     const QuantizeTensor& own = rows.own();
     Stored* const to = static_cast<Stored*>(own.to) + rows.offset(own.to_strides);
-    for (int at = static_cast<int>(threadIdx.x); at < Plan::columns * runs; at += quantize_threads) {
+    for (int at = static_cast<int>(threadIdx.x); at < Plan::columns * runs; at += Plan::threads) {
       const int column = at / runs, token = rows.chunk_begin() + at % runs * quantize_steps;
       const uint2 found = *run(column, at % runs);
       const unsigned words[run_words] = {found.x, found.y};

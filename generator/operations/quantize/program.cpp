@@ -88,6 +88,12 @@ std::string config_lines(const QuantizeSpec& spec) {
                        "which rows are a sequence's");
 }
 
+int quantizer_threads(const QuantizeSpec& spec) {
+  return quantize_threads(
+      spec.center_keys || spec.center_values || spec.value_scales == QuantizedScales::channel,
+      spec.scales == QuantizedScales::block);
+}
+
 }  // namespace
 
 std::string_view to_string(QuantizedScales scales) {
@@ -133,15 +139,15 @@ QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor 
   const int grain = has_pairs ? spec.rotary_dim / (spec.rotary_interleaved ? 1 : 2) : columns;
   const RowLanes share = row_lanes(columns, grain, size_of(spec.dtype));
   return {.columns = columns,
-          .chunk = quantize_chunk(share),
-          .row_bytes = quantize_row_bytes(share, size_of(spec.dtype)),
+          .chunk = quantize_chunk(share, quantizer_threads(spec)),
+          .row_bytes = quantize_row_bytes(share, size_of(spec.dtype), quantizer_threads(spec)),
           .statistics = statistic_numbers(columns, is_centred, scales)};
 }
 
 Program quantize_program(const QuantizeSpec& spec) {
   Program program;
-  program.threads = quantize_threads;
-  program.blocks_per_sm = quantize_blocks_per_sm;
+  program.threads = quantizer_threads(spec);
+  program.blocks_per_sm = quantize_blocks_per_sm(program.threads);
   program.name = fmt::format("quantize_qkv_{}_{}_d{}{}", to_string(spec.dtype), to_string(spec.out_dtype),
                              spec.head_dim, spec.rotate ? "_rotated" : "");
   program.facts = {{"spec", "quantize_qkv " + summary_of(spec)}};
@@ -152,13 +158,14 @@ Program quantize_program(const QuantizeSpec& spec) {
     const QuantizedTensorFacts facts = quantized_tensor_facts(spec, tensor);
     assertions += fmt::format(
         "static_assert(QuantizePlan<Config, QkvTensor::{0}>::statistics == {1} && "
-        "quantize_chunk(QuantizePlan<Config, QkvTensor::{0}>::share) == {2},\n"
+        "QuantizePlan<Config, QkvTensor::{0}>::chunk == {2},\n"
         "              \"host and device disagree on {0}\");\n",
         names.at(static_cast<std::size_t>(tensor)), facts.statistics, facts.chunk);
     row_bytes = std::max(row_bytes, facts.row_bytes);
   }
   program.smem_bytes =
-      quantize_buffers(row_bytes) * quantize_buffer_bytes(row_bytes, spec.sequences != SequenceKind::dense);
+      quantize_buffers(row_bytes) *
+      quantize_buffer_bytes(row_bytes, spec.sequences != SequenceKind::dense, program.threads);
   assertions += fmt::format(
       "static_assert(buffers<Config> * buffer_bytes<Config> == {}, \"host and device disagree on shared "
       "memory\");\n",

@@ -42,14 +42,14 @@ std::array<std::uint64_t, 18> words_of(const QuantizeSpec& spec) {
 
 // So few that what is looked at twice is in L2 still, and so many that hardly anybody waits: between the last first look at
 // a unit and the second one, each block has so many pieces of work. One for those that are under way, and as long as
-// adding up takes: one more, or two more for each column.
+// adding up takes: one more, or three more for each column.
 int lag_of(const QuantizeSpec& spec, const QuantizeParams& params, int resident_blocks) {
   int pieces = 0, each = 2;
   for (const auto& [tensor, own] : {std::pair{QkvTensor::q, &params.q}, std::pair{QkvTensor::k, &params.k},
                                     std::pair{QkvTensor::v, &params.v}}) {
     const int statistics = quantized_tensor_facts(spec, tensor).statistics;
     pieces += own->items * (statistics > 0 ? 2 : 1);
-    if (statistics > 1) each = 3;
+    if (statistics > 1) each = 4;
   }
   const int between = each * resident_blocks;
   return std::clamp((between + pieces / 2) / std::max(1, pieces), 1, params.units);
