@@ -15,9 +15,8 @@
 namespace jit {
 namespace {
 
-constexpr std::size_t most_nodes =
-    200;                        // kernels hold some copies of what is followed, and longer ones spill
-constexpr int max_depth = 200;  // of what is nested: more would exhaust the stack
+constexpr std::size_t most_nodes = 200;  // kernels hold copies of what is followed; longer ones spill
+constexpr int max_depth = 200;           // of what is nested: more would exhaust the stack
 
 // Levels as in C++, from what binds least on.
 struct BinaryOperator {
