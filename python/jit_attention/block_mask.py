@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import operator
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,30 +18,25 @@ from typing import Any
 from . import _core
 from . import _block_lists as _lists
 from . import mask as _masks
+from ._block_mask_arguments import (
+    LENGTHS,
+    NAMES_OF_THE_LIBRARY,
+    check_halves,
+    check_not_ragged,
+    most_rows,
+    own_tables,
+    own_tables_wanted,
+    renamed,
+    wanted_block_size,
+    wanted_mask,
+    wanted_place,
+    wanted_rank,
+)
 from ._frameworks import are_numpys, copy_on_host
+from ._mask_words import differs_by_entry, differs_by_head, goes_by_lengths
 from .errors import InvalidArgumentError
 from .functor import wanted_whole
 from .mask import Mask
-
-#: Built-in masks that differ from one batch entry to the next, by an array or by where sequences end.
-_OF_BATCH_ENTRIES = ("document", "prefix_lengths", "causal_per_request", "draft_tree")
-
-#: Arrays that say how long sequences are.
-_LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "cache_leftpad")
-
-#: What the library calls arguments that have other names here.
-_NAMES_OF_THE_LIBRARY = {
-    "map": "blocks",
-    "partial.counts": "counts",
-    "partial.indptr": "indptr",
-    "partial.indices": "indices",
-    "full.counts": "full_counts",
-    "full.indices": "full_indices",
-    "seqlen_kv": "seqlen_k",
-}
-
-#: The most batch entries, and query heads, that a picture is of one of.
-_MOST_SHOWN = 1 << 24
 
 #: Of the bits of scores that are kept unasked, over all batch entries and heads.
 _MOST_UNASKED_BYTES = 64 << 20
@@ -137,17 +130,17 @@ class BlockMask:
         are cut to the capacity, lists may be in any order, blocks that are named twice count once, and those outside
         of the table not at all. Raises InvalidSpecError, and TypeError for what is no array.
         """
-        block_size = _wanted_block_size(block_size)
+        block_size = wanted_block_size(block_size)
         seqlen_q, seqlen_k = wanted_whole("seqlen_q", seqlen_q, 0), wanted_whole("seqlen_k", seqlen_k, 0)
         lists = {"counts": counts, "indices": indices, "full_counts": full_counts, "full_indices": full_indices}
         given = {name: x for name, x in lists.items() if name.endswith("counts") and x is not None}
         if not given:
             raise InvalidArgumentError("counts: is missing, and full_counts is, too", "validate", "counts")
         for names in (("counts", "indices"), ("full_counts", "full_indices")):
-            _check_lists(names, *map(lists.get, names), -(-seqlen_k // block_size[1]))
-        within = _wanted_mask(mask)
+            check_halves(names, *map(lists.get, names), -(-seqlen_k // block_size[1]))
+        within = wanted_mask(mask)
         listed = [max(int(x.shape[i]) for x in given.values()) for i in (0, 1)]
-        batch, heads = _own_tables(within, listed, batch, heads_q)
+        batch, heads = own_tables(within, listed, batch, heads_q)
         like_name, like = next(iter(given.items()))
         return _made(
             like,
@@ -205,16 +198,16 @@ class BlockMask:
         row that ends before it begins has no blocks, and blocks are taken as `from_lists` takes them. Raises
         InvalidSpecError.
         """
-        block_size = _wanted_block_size(block_size)
+        block_size = wanted_block_size(block_size)
         seqlen_q, seqlen_k = wanted_whole("seqlen_q", seqlen_q, 0), wanted_whole("seqlen_k", seqlen_k, 0)
-        within = _wanted_mask(mask)
+        within = wanted_mask(mask)
         columns = -(-seqlen_k // block_size[1])
         indptr, indices = _lists.checked_rows(indptr, indices, -(-seqlen_q // block_size[0]), columns, like)
         if len(indptr.shape) == 1:
             indptr = indptr[None, None]
-        _wanted_rank("indptr", indptr, 3)
-        _wanted_rank("indices", indices, 1)
-        batch, heads = _own_tables(within, [int(size) for size in indptr.shape[:2]], batch, heads_q)
+        wanted_rank("indptr", indptr, 3)
+        wanted_rank("indices", indices, 1)
+        batch, heads = own_tables(within, [int(size) for size in indptr.shape[:2]], batch, heads_q)
         return _made(
             indptr,
             "indptr",
@@ -312,8 +305,8 @@ class BlockMask:
 
         Raises InvalidArgumentError, also where there is no such batch entry or head, and TypeError.
         """
-        _wanted_place("entry", entry, self.batch)
-        _wanted_place("head", head, self.heads)
+        wanted_place("entry", entry, self.batch)
+        wanted_place("head", head, self.heads)
         return _core.tile_map(
             _mask_over(*self.block_size, self.within, False),
             seqlen_q=self.seqlen_q,
@@ -345,7 +338,7 @@ class BlockMask:
         """The same of a kernel that was prepared for `spec`."""
         if spec.mask != self.mask:
             raise InvalidArgumentError(
-                f"block_mask: is of mask {self.mask}, and the kernel was prepared for {_wanted_mask(spec.mask)}; "
+                f"block_mask: is of mask {self.mask}, and the kernel was prepared for {wanted_mask(spec.mask)}; "
                 "prepare it with block_mask",
                 "validate",
                 "block_mask",
@@ -380,12 +373,12 @@ class BlockMask:
 
     def _check(self, seqlen_q, seqlen_k, batch, heads, lengths):
         """Refuses calls of other sizes. A length below 0: sequences are ragged. `lengths`: names and arrays of the call,
-        those of _LENGTHS among them."""
-        for name in _LENGTHS:
+        those of LENGTHS among them."""
+        for name in LENGTHS:
             if name in self.lengths and name not in lengths:
                 _refuse(f"was made with {name}, and the call is without", f"give it, or make one without {name}")
             if name in lengths and name not in self.lengths:
-                if name.startswith("cu_seqlens") or _goes_by_lengths(self.within):
+                if name.startswith("cu_seqlens") or goes_by_lengths(self.within):
                     _refuse(f"was made without {name}, and the call is with", f"make one with the same {name}")
         for name, length, own in (("seqlen_q", seqlen_q, self.seqlen_q), ("seqlen_k", seqlen_k, self.seqlen_k)):
             if 0 <= length != own:
@@ -449,26 +442,26 @@ def block_mask(
     """
     if layout not in ("BSHD", "BHSD"):
         raise InvalidArgumentError(f'layout: is {layout!r}; it must be "BSHD" or "BHSD"', "validate", "layout")
-    _wanted_rank("q", q, 4 if cu_seqlens_q is None else 3)
-    _wanted_rank("k", k, 4 if cu_seqlens_k is None else 3)
-    _wanted_rank("cu_seqlens_q", cu_seqlens_q, 1)
-    _wanted_rank("cu_seqlens_k", cu_seqlens_k, 1)
-    _wanted_rank("page_table", page_table, 2)
-    _wanted_rank("blocks", blocks, 4)
+    wanted_rank("q", q, 4 if cu_seqlens_q is None else 3)
+    wanted_rank("k", k, 4 if cu_seqlens_k is None else 3)
+    wanted_rank("cu_seqlens_q", cu_seqlens_q, 1)
+    wanted_rank("cu_seqlens_k", cu_seqlens_k, 1)
+    wanted_rank("page_table", page_table, 2)
+    wanted_rank("blocks", blocks, 4)
     length = 1 if layout == "BSHD" else 2
     sizes = {"total_q": 0, "total_k": 0}
     if cu_seqlens_q is None:
         batch, heads_q, seqlen_q = int(q.shape[0]), int(q.shape[3 - length]), int(q.shape[length])
-        _not_ragged("max_seqlen_q", max_seqlen_q, seqlen_q)
+        check_not_ragged("max_seqlen_q", max_seqlen_q, seqlen_q)
     else:
         batch, heads_q, sizes["total_q"] = int(cu_seqlens_q.shape[0]) - 1, int(q.shape[1]), int(q.shape[0])
-        seqlen_q = _most("max_seqlen_q", max_seqlen_q, sizes["total_q"], cu_seqlens_q, seqused_q)
+        seqlen_q = most_rows("max_seqlen_q", max_seqlen_q, sizes["total_q"], cu_seqlens_q, seqused_q)
     if cu_seqlens_k is None:
         seqlen_k = int(k.shape[length]) * (1 if page_table is None else int(page_table.shape[1]))
-        _not_ragged("max_seqlen_k", max_seqlen_k, seqlen_k)
+        check_not_ragged("max_seqlen_k", max_seqlen_k, seqlen_k)
     else:
         sizes["total_k"] = int(k.shape[0])
-        seqlen_k = _most("max_seqlen_k", max_seqlen_k, sizes["total_k"], cu_seqlens_k, seqused_k, cache_leftpad)
+        seqlen_k = most_rows("max_seqlen_k", max_seqlen_k, sizes["total_k"], cu_seqlens_k, seqused_k, cache_leftpad)
     lengths = {
         "cu_seqlens_q": cu_seqlens_q,
         "cu_seqlens_k": cu_seqlens_k,
@@ -476,23 +469,23 @@ def block_mask(
         "seqused_k": seqused_k,
         "cache_leftpad": cache_leftpad,
     }
-    within = _wanted_mask(mask)
+    within = wanted_mask(mask)
     maps = (1, 1) if blocks is None else tuple(map(int, blocks.shape[:2]))
-    per_batch = _own_tables_wanted(
+    per_batch = own_tables_wanted(
         "per_batch",
         per_batch,
         {
             "sequences have lengths of their own": any(array is not None for array in lengths.values()),
             "blocks differ between batch entries": maps[0] != 1,
-            f"the mask {within} goes by batch entries": _differs_by_entry(within),
+            f"the mask {within} goes by batch entries": differs_by_entry(within),
         },
     )
-    per_head = _own_tables_wanted(
+    per_head = own_tables_wanted(
         "per_head",
         per_head,
         {
             "blocks differ between query heads": maps[1] != 1,
-            f"the mask {within} goes by query heads": _differs_by_head(within),
+            f"the mask {within} goes by query heads": differs_by_head(within),
         },
     )
     return _made(
@@ -512,18 +505,6 @@ def block_mask(
         **sizes,
         **lengths,
     )
-
-
-def _wanted_block_size(block_size):
-    try:
-        block_q, block_kv = block_size
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"block_size must be two numbers, of queries and of keys, such as (128, 128), not {block_size!r}"
-        ) from None
-    block_size = wanted_whole("block_size", block_q), wanted_whole("block_size", block_kv)
-    _masks.block_mask(*block_size)  # refuses sides that are none
-    return block_size
 
 
 @functools.lru_cache(maxsize=256, typed=True)
@@ -556,7 +537,7 @@ def _made(
     like, like_name, *, mask, block_size, batch, heads, seqlen_q, seqlen_k, tensors, scores, heads_q=0, **arrays
 ):
     """A BlockMask; `batch` and `heads` are None where one table is for all. Errors call `like` by `like_name`."""
-    block_q, block_kv = block_size = _wanted_block_size(block_size)
+    block_q, block_kv = block_size = wanted_block_size(block_size)
     blocks = _blocks_with_scores(block_size, seqlen_q, seqlen_k, arrays.get("indices"))
     if scores is None:
         tables = (1 if batch is None else batch) * (1 if heads is None else heads)
@@ -581,9 +562,9 @@ def _made(
             **arrays,
         )
     except InvalidArgumentError as error:
-        if error.field not in _NAMES_OF_THE_LIBRARY.keys() - given.keys():
+        if error.field not in NAMES_OF_THE_LIBRARY.keys() - given.keys():
             raise
-        raise _renamed(error) from None
+        raise renamed(error) from None
     return BlockMask(
         table=made[0],
         block_size=block_size,
@@ -598,30 +579,10 @@ def _made(
         read=given,
         lengths={
             name: array.copy() if are_numpys(array) else None
-            for name in _LENGTHS
+            for name in LENGTHS
             if (array := arrays.get(name)) is not None
         },
     )
-
-
-def _own_tables(mask, listed, batch, heads_q):
-    """Batch entries and heads that have tables of their own, where lists are for `listed` of them; None: one for all."""
-    return (
-        wanted_whole(name, wanted, 0) if wanted is not None else size if size != 1 or differs else None
-        for name, wanted, size, differs in zip(
-            ("batch", "heads_q"), (batch, heads_q), listed, (_differs_by_entry(mask), _differs_by_head(mask))
-        )
-    )
-
-
-def _own_tables_wanted(name, wanted, reasons):
-    """Whether there are such tables: `wanted`, or whether any of these reasons is one."""
-    reason = next((reason for reason, is_one in reasons.items() if is_one), None)
-    if wanted is None:
-        return reason is not None
-    if not wanted and reason is not None:
-        raise InvalidArgumentError(f"{name}: is False, but {reason}; give True or None", "validate", name)
-    return wanted
 
 
 def _check_same(name, made, called):
@@ -636,116 +597,3 @@ def _check_same(name, made, called):
 
 def _refuse(reason, remedy="make one of that call's arrays"):
     raise InvalidArgumentError(f"block_mask: {reason}; {remedy}", "validate", "block_mask")
-
-
-def _renamed(error):
-    """`error` as the caller knows the arguments."""
-    name = _NAMES_OF_THE_LIBRARY[error.field]
-    reason = error.message.removeprefix(error.field)
-    if name == "blocks":  # which may also be what the library takes for bytes
-        reason = reason.replace("must be uint8", "must be bool or uint8")
-    return InvalidArgumentError(name + reason, error.stage, name)
-
-
-def _check_lists(names, counts, indices, columns):
-    """Refuses lists of which one half is missing, or wrong as far as can be told on the host."""
-    for name, array, rank in zip(names, (counts, indices), (3, 4)):
-        _wanted_rank(name, array, rank)
-    if counts is None and indices is None:
-        return
-    if counts is None or indices is None:
-        missing, given = names if counts is None else names[::-1]
-        raise InvalidArgumentError(f"{missing}: is missing, and {given} is given", "validate", missing)
-    _lists.check_lists(names, counts, indices, columns)
-
-
-def _wanted_place(name, place, size):
-    """Refuses a batch entry or head that is not there; `size` is None where there may be any number of them."""
-    try:
-        place = operator.index(place)
-    except TypeError:
-        raise TypeError(f"{name} must be an int, not {place!r}") from None
-    most = (_MOST_SHOWN if size is None else size) - 1
-    if not 0 <= place <= most:
-        raise InvalidArgumentError(f"{name}: is {place}; it must be from 0 to {most}", "validate", name)
-
-
-def _wanted_rank(name, array, rank):
-    if array is None:
-        return
-    if not hasattr(array, "shape"):
-        raise TypeError(
-            f"{name} is a {type(array).__name__}, which is no array: give one that has __dlpack__ or "
-            "__cuda_array_interface__, such as those of PyTorch, CuPy, JAX and NumPy"
-        )
-    if len(array.shape) != rank:
-        raise InvalidArgumentError(
-            f"{name}: has {len(array.shape)} dimensions; it must have {rank}", "validate", name
-        )
-
-
-def _not_ragged(name, most, length):
-    if most is not None and most != length:
-        raise InvalidArgumentError(
-            f"{name}: is {most}, but sequences that are not ragged have room for {length}", "validate", name
-        )
-
-
-def _most(name, most, total, boundaries, used, leftpad=None):
-    """Rows of a ragged sequence that a table has blocks for: `most`, or as many as there are of all."""
-    if most is None:
-        return total
-    most, longest = wanted_whole(name, most, 0), _longest(total, boundaries, used, leftpad)
-    if longest > most:
-        raise InvalidArgumentError(
-            f"{name}: is {most}, but the longest sequence has {longest} rows; give {longest} or more, or None",
-            "validate",
-            name,
-        )
-    return most
-
-
-def _longest(total, boundaries, used, leftpad):
-    """Rows of the longest sequence where these are NumPy's, cut to what there is room for, as kernels do it; else 0, as
-    nothing on a device is read, nor what has sizes that the call refuses."""
-    given = [array for array in (used, leftpad) if array is not None]
-    if not are_numpys(boundaries, *given) or any(array.shape != (len(boundaries) - 1,) for array in given):
-        return 0
-    lengths = boundaries.clip(0, total)
-    lengths = lengths[1:] - lengths[:-1]
-    if used is not None:
-        lengths = used.clip(0, lengths)
-    if leftpad is not None:
-        lengths = lengths - leftpad.clip(0, lengths)
-    return int(lengths.max(initial=0))
-
-
-def _wanted_mask(mask):
-    if mask is None:
-        return _masks.none()
-    if not isinstance(mask, Mask):
-        raise TypeError(f"mask must be a jit_attention.Mask or None, not a {type(mask).__name__}")
-    return mask
-
-
-def _differs_by_entry(mask):
-    """Whether batch entries may have different masks, as far as names tell."""
-    built_in = re.sub(r"text\([^)]*\)", "", mask.text)
-    return any(re.search(rf"\b{name}\b", built_in) for name in _OF_BATCH_ENTRIES) or _texts_name(mask, "b")
-
-
-def _differs_by_head(mask):
-    """The same of query heads."""
-    return _texts_name(mask, "h|heads_q")
-
-
-def _goes_by_lengths(mask):
-    """Whether what a mask keeps may depend on how long sequences are, as far as names tell."""
-    others = re.sub(r"text\([^)]*\)|\w+\([^)]*top_left\)", "", mask.text)
-    built_in = re.search(r"\b(causal|window|causal_per_request|draft_tree)\b", others)
-    return built_in is not None or _texts_name(mask, "seqlen_q|seqlen_kv")
-
-
-def _texts_name(mask, names):
-    """Whether some text of a mask has one of these words in it."""
-    return any(re.search(rf"\b({names})\b", f"{text.body} {text.classify}") for text in mask.texts)

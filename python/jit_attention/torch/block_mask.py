@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..block_mask import _LENGTHS, BlockMask, _differs_by_entry, _differs_by_head, _mask_over, _wanted_mask
+from .._block_mask_arguments import LENGTHS, wanted_mask
+from .._mask_words import differs_by_entry, differs_by_head
+from ..block_mask import BlockMask, _mask_over
 
 #: The lists of PyTorch's BlockMask: what an operator calls them, and what `BlockMask.from_lists` does.
 _LISTS = {
@@ -29,7 +31,7 @@ def written_down(block_mask, mask, tensors):
         tensors = {**block_mask.tensors, **block_mask.read, **tensors}
         for_all = (_ANY if size is None else size for size in (block_mask.batch, block_mask.heads))
         return block_mask.within, tensors, [*block_mask.block_size, block_mask.seqlen_q, block_mask.seqlen_k, *for_all,
-                                            *(int(name in block_mask.lengths) for name in _LENGTHS),
+                                            *(int(name in block_mask.lengths) for name in LENGTHS),
                                             _kind_of(block_mask.scores)]
     _wanted_torchs(block_mask)
     lists = {f"block_mask.{name}": getattr(block_mask, name) for name in _LISTS}
@@ -45,12 +47,12 @@ def read_back(numbers, mask, tensors, q, layout):
     if of_table:
         batch, heads = (None if size == _ANY else size for size in of_table[:2])
         *has_lengths, kind = of_table[2:]
-        within, scores = _wanted_mask(mask), _scores_of(kind)
+        within, scores = wanted_mask(mask), _scores_of(kind)
         over = _mask_over(*block_size, within, scores)
         given = BlockMask(table=tensors["block_mask"], block_size=block_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
                           batch=batch, heads=heads, within=within, mask=over, tensors=_read_by(over, tensors),
                           scores=scores, read=_read_by(within, tensors),
-                          lengths={name: None for name, has in zip(_LENGTHS, has_lengths, strict=True) if has})
+                          lengths={name: None for name, has in zip(LENGTHS, has_lengths, strict=True) if has})
         return given, tensors
     lists = {keyword: tensors.get(f"block_mask.{name}") for name, keyword in _LISTS.items()}
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("block_mask.")}
@@ -82,10 +84,10 @@ def _scores_of(kind):
 
 def _sizes_if_differing(mask, q, layout):
     """Batch entries and heads of a call whose mask differs between them; lists may be for all."""
-    within = _wanted_mask(mask)
+    within = wanted_mask(mask)
     heads = q.shape[1 if layout == "BHSD" and q.dim() == 4 else -2]
-    return {"batch": q.shape[0] if _differs_by_entry(within) else None,
-            "heads_q": heads if _differs_by_head(within) else None}
+    return {"batch": q.shape[0] if differs_by_entry(within) else None,
+            "heads_q": heads if differs_by_head(within) else None}
 
 
 def _wanted_torchs(block_mask):

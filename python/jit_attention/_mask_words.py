@@ -1,0 +1,31 @@
+"""What a mask may differ by, as far as the words of its texts and the names of its built-in masks tell."""
+
+from __future__ import annotations
+
+import re
+
+#: Built-in masks that differ from one batch entry to the next, by an array or by where sequences end.
+_OF_BATCH_ENTRIES = ("document", "prefix_lengths", "causal_per_request", "draft_tree")
+
+
+def differs_by_entry(mask):
+    """Whether batch entries may have different masks, as far as names tell."""
+    built_in = re.sub(r"text\([^)]*\)", "", mask.text)
+    return any(re.search(rf"\b{name}\b", built_in) for name in _OF_BATCH_ENTRIES) or _texts_name(mask, "b")
+
+
+def differs_by_head(mask):
+    """The same of query heads."""
+    return _texts_name(mask, "h|heads_q")
+
+
+def goes_by_lengths(mask):
+    """Whether what a mask keeps may depend on how long sequences are, as far as names tell."""
+    others = re.sub(r"text\([^)]*\)|\w+\([^)]*top_left\)", "", mask.text)
+    built_in = re.search(r"\b(causal|window|causal_per_request|draft_tree)\b", others)
+    return built_in is not None or _texts_name(mask, "seqlen_q|seqlen_kv")
+
+
+def _texts_name(mask, names):
+    """Whether some text of a mask has one of these words in it."""
+    return any(re.search(rf"\b({names})\b", f"{text.body} {text.classify}") for text in mask.texts)
