@@ -12,16 +12,20 @@ BANDWIDTHS = {"H200": 4.5e12, "H100": 3.1e12}  # bytes a second that GPUs of suc
 PEAK = 989e12  # dense bf16 operations a second of its tensor cores, by its data sheet
 
 
+def bandwidth_of(name):
+    """That of a GPU of this name; of an H200 where it is not known."""
+    return next((rate for part, rate in BANDWIDTHS.items() if part in name), BANDWIDTHS["H200"])
+
+
 @functools.cache
 def bandwidth():
-    """That of the GPU at hand; of an H200 where there is none, or one that is not known."""
+    """That of the GPU at hand, or of an H200 where there is none."""
     try:
         import torch
 
-        name = torch.cuda.get_device_name()
+        return bandwidth_of(torch.cuda.get_device_name())
     except (ImportError, AssertionError, RuntimeError):
-        name = ""
-    return next((rate for part, rate in BANDWIDTHS.items() if part in name), BANDWIDTHS["H200"])
+        return bandwidth_of("")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ import pytest
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
-from comparison import cells, chart, document, engine_suites, records, report, serving_suites, suites  # noqa: E402
+from comparison import cells, chart, document, engine_suites, records, report, serving  # noqa: E402
+from comparison import serving_suites, suites  # noqa: E402
 from comparison.backward_suites import BACKWARD_SUITES  # noqa: E402
 from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
 from comparison.inputs import alibi_slopes  # noqa: E402
@@ -196,7 +197,9 @@ def test_parts_of_a_batch_are_its_requests():
 
 def test_the_floor_is_what_reading_or_computing_takes():
     decode, prefill = suites.CELLS["decode/b64-h32/8-kv4096"], suites.CELLS["ragged/prefill-dense"]
-    assert decode.floor_us() == pytest.approx(decode.kv_bytes() / 4.5e6)
+    assert decode.floor_us() == pytest.approx(decode.kv_bytes() / serving.bandwidth() * 1e6)
+    assert serving.bandwidth_of("NVIDIA H100 80GB HBM3") == 3.1e12
+    assert serving.bandwidth_of("NVIDIA H200") == serving.bandwidth_of("of another kind") == 4.5e12
     assert prefill.floor_us() == pytest.approx(prefill.flops() / 989e6) and prefill.flops() / 989e6 > 200
     assert suites.SUITES["forward"][0].floor_us() is None
 

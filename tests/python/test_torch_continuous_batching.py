@@ -37,6 +37,12 @@ MODELS = {
 }
 
 
+def test_a_transformers_that_asks_for_other_names_is_refused(monkeypatch):
+    monkeypatch.setattr("transformers.__version__", "5.22.1")
+    with pytest.raises(ImportError, match="needs transformers 5.23 or 5.24, and there is: transformers 5.22.1"):
+        register_continuous_batching(NAMES["ragged"])
+
+
 @pytest.fixture
 def device(emulated):
     torch._dynamo.reset()
