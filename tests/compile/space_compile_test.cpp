@@ -232,6 +232,8 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
   AttentionSpec in_spans = latents;
   in_spans.split_keys = 512;
   wishes.push_back({in_spans, testing::sm_90a, ForwardMlaWgmma{.rescale = Rescale::always}});
+  wishes.push_back({in_spans, testing::sm_90a,
+                    parse_config("tile_kv=32 stages=4 copies=cp_async rescale=always", ForwardMlaWgmma{})});
   for (const auto& kernel : compile_all(reference::some_of(wishes, 4), Context(private_settings()))) {
     ASSERT_TRUE(kernel);
     EXPECT_TRUE(kernel->resources().is_clean()) << kernel->report();

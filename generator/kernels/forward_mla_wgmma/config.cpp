@@ -62,6 +62,12 @@ std::string Family<ForwardMlaWgmma>::rejection(const Case& problem, const Forwar
   return span_rejection(spec, config.tile_kv, config.rescale);
 }
 
+RegisterShares forward_mla_wgmma::register_shares(const ForwardMlaWgmma& config) {
+  // Warps that copy rows hold addresses of several, where consumers of small tiles leave them that many.
+  if (config.copies == Copies::cp_async && config.tile_kv <= 32) return {.loader = 72, .consumer = 216};
+  return shared_registers(consumers, 1);
+}
+
 Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
   const int scores = config.tile_kv / 2, p = config.tile_kv / 4;
   const int output = spec.value_head_dim() / consumers / 2;
@@ -73,7 +79,7 @@ Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const Fo
                                      .has_spans = spec.split_keys != 0})
                             .total,
           .registers = scores + p + output + other_registers + functors * functor_registers,
-          .register_cap = shared_registers(consumers, 1).consumer,
+          .register_cap = register_shares(config).consumer,
           .blocks_per_sm = 1,
           .register_slack = 0,
           .register_doubt = 8};

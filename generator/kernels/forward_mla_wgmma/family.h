@@ -2,8 +2,14 @@
 #pragma once
 
 #include "generator/kernels/family.h"
+#include "generator/kernels/split_wgmma.h"
 
 namespace jit {
+
+namespace forward_mla_wgmma {
+/// What setmaxnreg gives to loaders and consumers.
+RegisterShares register_shares(const ForwardMlaWgmma& config);
+}  // namespace forward_mla_wgmma
 
 template <>
 struct Family<ForwardMlaWgmma> {

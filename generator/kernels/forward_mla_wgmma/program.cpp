@@ -32,7 +32,7 @@ Program Family<ForwardMlaWgmma>::program(const AttentionSpec& spec, const Forwar
                                     .tiles = fmt::format("kv{}s{}", config.tile_kv, config.stages),
                                     .products = wgmma_products(spec, config),
                                     .config = config_lines(fields(), config),
-                                    .registers = shared_registers(forward_mla_wgmma::consumers, 1),
+                                    .registers = forward_mla_wgmma::register_shares(config),
                                     .needs = footprint(spec, config),
                                     .memory_bytes = sizeof(forward_mla_wgmma::KernelMemory)});
 }
