@@ -202,12 +202,10 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
     }
     exponentiate_scores(scores, exponent, ColumnNumbers{lse_tile(stage) + lane_statistic});
     // dS is of all probabilities, dV of those that are kept.
-    constexpr bool has_early_ds = has_dk && has_dropout<Config>;
-    if constexpr (has_early_ds) multiply_by_probabilities<Score>(d_scores, scores);
-    drop(scores, kept);
-    if constexpr (has_dv) multiply_pv<Element, typename Traits::DoTile, width>(dv, scores, do_tile(stage));
+    if constexpr (has_dv)
+      multiply_pv<Element, typename Traits::DoTile, width>(dv, scores, do_tile(stage), kept);
     if constexpr (has_dk) {
-      if constexpr (!has_early_ds) multiply_by_probabilities<Score>(d_scores, scores);
+      multiply_by_probabilities<Score>(d_scores, scores);
       multiply_pv<Element, typename Traits::QTile, width>(dk, d_scores, q_tile(stage));
     }
   }

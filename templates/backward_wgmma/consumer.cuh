@@ -291,7 +291,7 @@ class Consumer {
 #pragma unroll
       for (int i = 0; i < Traits::query_steps; ++i) {
         scores_.template pack_step<Element>(p_[i], 0, i);
-        drop_packed(p_[i], kept_, 0, i);
+        kept_.drop_step(p_[i], 0, i);
       }
     } else {
       weigh_scores(step);
@@ -344,7 +344,7 @@ class Consumer {
                                           lse_log2_.step(i));
     if constexpr (packs_at_once) {
       scores.template pack_step<Element>(p_[i], 0, 0);
-      drop_packed(p_[i], kept_, 0, i);
+      kept_.drop_step(p_[i], 0, i);
     }
     multiply_by_probabilities<Score>(weights, scores);
     for_each_value<Part>([&](int n, int j) {

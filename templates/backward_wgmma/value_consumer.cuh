@@ -141,7 +141,7 @@ class ValueConsumer {
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i) {
       scores_.template pack_step<Element>(p_[i], 0, i);
-      drop_packed(p_[i], kept_, 0, i);
+      kept_.drop_step(p_[i], 0, i);
     }
   }
 

@@ -219,9 +219,9 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     } else {
       online_softmax<Config::rescale, Element>(scores, output, state, scale_log2);
     }
-    // Behind the sums, which are those of all keys.
-    drop(scores, kept_scores<QueriesByKeys, typename Traits::Scores>(
-                     dropout, q_begin + warp_id() * Traits::warp_rows, tiles.key(0)));
+    // Sums are those of all keys.
+    const auto kept = kept_scores<QueriesByKeys, typename Traits::Scores>(
+        dropout, q_begin + warp_id() * Traits::warp_rows, tiles.key(0));
 
     cp_async_wait_group<Traits::pending_v>();
     __syncthreads();
@@ -230,7 +230,8 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
       multiply_pv_fp8<Element, typename Traits::VTile, Traits::ldmatrix_width>(output, scores,
                                                                                v_tile(stage_v));
     } else {
-      multiply_pv<Element, typename Traits::VTile, Traits::ldmatrix_width>(output, scores, v_tile(stage_v));
+      multiply_pv<Element, typename Traits::VTile, Traits::ldmatrix_width>(output, scores, v_tile(stage_v),
+                                                                           kept);
     }
 
     stage_k = stage_k + 1 == Config::stages_k ? 0 : stage_k + 1;

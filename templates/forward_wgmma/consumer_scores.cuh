@@ -42,7 +42,7 @@ class ConsumerScores {
   __device__ __forceinline__ ConsumerScores(const AttentionParams& params, const DropoutParams& dropout,
                                             unsigned smem, int consumer)
       : params_(params),
-        dropout_(dropout),
+        dropout_(dropout_seed<Config>(dropout)),
         consumer_(consumer),
         turns_(consumer),
         p_(smem + Traits::layout.p, consumer) {}
@@ -65,8 +65,8 @@ class ConsumerScores {
     if constexpr (has_dropout<Config>) {
       const auto& work = queries.work();
       kept_ = kept_scores<QueriesByKeys, typename Traits::Scores>(
-          dropout_head<Config>(dropout_, params_.heads_q, work.batch, work.head),
-          work.q_begin + queries.warp_row(), keys.first_key());
+          dropout_head(dropout_, params_.heads_q, work.batch, work.head), work.q_begin + queries.warp_row(),
+          keys.first_key());
     }
   }
   /// What scores may come to before maxima move, while they are multiplied.
@@ -98,10 +98,7 @@ class ConsumerScores {
   }
 
   /// Exponentials become the P that is multiplied: their sums are those of all keys.
-  __device__ __forceinline__ void pack() {
-    drop(scores_, kept_);
-    p_.pack_scores(scores_);
-  }
+  __device__ __forceinline__ void pack() { p_.pack_scores(scores_, kept_); }
 
   /// With `packs_early`, in place of `finish_first` and `pack`: `finish_output`, a function without arguments, is
   /// called where P V of the tile before must have ended.
@@ -264,7 +261,7 @@ class ConsumerScores {
   }
 
   const AttentionParams& params_;
-  const DropoutParams& dropout_;
+  const DropoutSeedOf<Config> dropout_;
   const int consumer_;
   const WarpgroupTurns<Traits> turns_;
   Probabilities<Traits> p_;

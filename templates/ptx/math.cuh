@@ -53,10 +53,18 @@ __device__ __forceinline__ float tanh_approx(float x) {
 }
 
 /// The bytes of `low` and `high`, of which there are 0 to 7, that the four digits of `selector` name, the last one first.
+/// Of a digit from 8 on, all bits of the byte are as the uppermost one of the byte that is named by 8 less.
 __device__ __forceinline__ unsigned pick_bytes(unsigned low, unsigned high, unsigned selector) {
   unsigned picked;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(picked) : "r"(low), "r"(high), "r"(selector));
   return picked;
+}
+
+/// Of each half of two registers, which hold fp16: all its bits if the number of `x` is at most that of `y`, else none.
+__device__ __forceinline__ unsigned at_most_masks(unsigned x, unsigned y) {
+  unsigned masks;
+  asm("set.le.u32.f16x2 %0, %1, %2;" : "=r"(masks) : "r"(x), "r"(y));
+  return masks;
 }
 
 /// Rounds two floats to 16 bits and packs them, `low` in the low half.

@@ -15,6 +15,7 @@
 #include "base/philox.cuh"
 #include "base/prelude.cuh"
 #include "ptx/math.cuh"
+#include "steps/no_dropout.cuh"
 #include "steps/product_axes.cuh"
 #include "tiles/accumulator.cuh"
 
@@ -29,63 +30,100 @@ inline constexpr bool has_dropout = requires {
 inline constexpr int dropout_group_queries = 16;
 inline constexpr int dropout_group_keys = 32;
 
-/// The random bits of one head of a batch entry.
-struct DropoutHead {
-  unsigned long long seed;
-  unsigned long long counter;  ///< of lane 0
+/// What random numbers are made of, read once: seed, and the first number of the call.
+struct DropoutSeed {
+  unsigned low, high;
+  unsigned long long offset;
   unsigned thresholds;
 
-  __device__ __forceinline__ DropoutHead(const DropoutParams& params, int heads_q, int batch, int head)
-      : seed(params.rng_state[0]),
-        counter(params.rng_state[1] + (static_cast<unsigned long long>(batch) * heads_q + head) * warp_size),
+  __device__ __forceinline__ explicit DropoutSeed(const DropoutParams& params)
+      : low(static_cast<unsigned>(params.rng_state[0])),
+        high(static_cast<unsigned>(params.rng_state[0] >> 32)),
+        offset(params.rng_state[1]),
         thresholds(params.thresholds) {}
+};
 
-  /// Of the scores of the group that holds query `q` and key `k` which are kept of those of `lane`: bit
-  /// 8 · (2 · (query % 16 / 8) + key % 2) + key % 32 / 8 tells. The upper half of each byte is 0.
+/// The random bits of one head of a batch entry.
+struct DropoutHead {
+  DropoutSeed seed;
+  unsigned long long counter;  ///< of lane 0
+
+  __device__ __forceinline__ DropoutHead(const DropoutSeed& seed, int heads_q, int batch, int head)
+      : seed(seed),
+        counter(seed.offset + (static_cast<unsigned long long>(batch) * heads_q + head) * warp_size) {}
+
+  /// Whether any score can be dropped: a byte is never above 255.
+  __device__ __forceinline__ bool drops_some() const { return seed.thresholds != 0xffffffffu; }
+
+  /// The 16 bytes of `lane` in the group that holds query `q` and key `k`.
+  __device__ __forceinline__ PhiloxWords draw(int q, int k, int lane) const {
+    const unsigned long long low = counter + lane;
+    return philox<7>(
+        {{static_cast<unsigned>(low), static_cast<unsigned>(low >> 32),
+          static_cast<unsigned>(q) / dropout_group_queries, static_cast<unsigned>(k) / dropout_group_keys}},
+        seed.low, seed.high);
+  }
+
+  /// Of those 16 scores which are kept: bit 8 · (2 · (query % 16 / 8) + key % 2) + key % 32 / 8 tells. The upper half of
+  /// each byte is 0.
   __device__ __forceinline__ unsigned kept(int q, int k, int lane) const {
     constexpr unsigned upper_bits = 0x80808080u;
-    const unsigned long long low = counter + lane;
-    const PhiloxWords random = philox<7>(
-        {{static_cast<unsigned>(low), static_cast<unsigned>(low >> 32),
-          static_cast<unsigned>(q / dropout_group_queries), static_cast<unsigned>(k / dropout_group_keys)}},
-        static_cast<unsigned>(seed), static_cast<unsigned>(seed >> 32));
+    const PhiloxWords random = draw(q, k, lane);
     unsigned bits = 0;
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
       // Four comparisons at once: of the lower 7 bits by a subtraction that no byte borrows from its neighbour for, and
       // of the upper ones.
       const unsigned x = random.words[w];
-      const unsigned not_less = (thresholds | upper_bits) - (x & ~upper_bits);
-      const unsigned is_kept = ((thresholds & ~x) | (~(thresholds ^ x) & not_less)) & upper_bits;
-      bits |= is_kept >> (7 - w);
+      const unsigned not_less = (seed.thresholds | upper_bits) - (x & ~upper_bits);
+      bits = bits >> 1 | (at_most(seed.thresholds, x, not_less) & upper_bits);
     }
-    return bits;
+    return bits >> 4;
   }
 
   /// Of one score.
   __device__ __forceinline__ bool keeps(int q, int k) const {
     return (kept(q, k, q % 8 * 4 + k % 8 / 2) >> (8 * (q % 16 / 8 * 2 + k % 2) + k % 32 / 8) & 1) != 0;
   }
+
+ private:
+  // (limit & ~x) | (~(limit ^ x) & otherwise) in one instruction, of which the compiler makes three.
+  static __device__ __forceinline__ unsigned at_most(unsigned limit, unsigned x, unsigned otherwise) {
+    unsigned result;
+    asm("lop3.b32 %0, %1, %2, %3, 0xb2;" : "=r"(result) : "r"(limit), "r"(x), "r"(otherwise));
+    return result;
+  }
 };
 
-/// In place of what follows in kernels without dropout.
-struct NoDropout {};
-
-/// Of a head of a batch entry.
 template <class Config>
-__device__ __forceinline__ auto dropout_head(const DropoutParams& params, int heads_q, int batch, int head) {
+__device__ __forceinline__ auto dropout_seed(const DropoutParams& params) {
   if constexpr (has_dropout<Config>) {
-    return DropoutHead(params, heads_q, batch, head);
+    return DropoutSeed(params);
   } else {
     return NoDropout{};
   }
 }
+template <class Config>
+using DropoutSeedOf = decltype(dropout_seed<Config>(DropoutParams{}));
 
-/// Which of a warp's scores are kept, a bit each. `Axes` says what rows and columns of the product are.
+/// Of a head of a batch entry.
+__device__ __forceinline__ DropoutHead dropout_head(const DropoutSeed& seed, int heads_q, int batch,
+                                                    int head) {
+  return DropoutHead(seed, heads_q, batch, head);
+}
+__device__ __forceinline__ NoDropout dropout_head(NoDropout, int /*heads_q*/, int /*batch*/, int /*head*/) {
+  return {};
+}
+template <class Config>
+__device__ __forceinline__ auto dropout_head(const DropoutParams& params, int heads_q, int batch, int head) {
+  return dropout_head(dropout_seed<Config>(params), heads_q, batch, head);
+}
+
+/// Which of a warp's scores are kept. `Axes` says what rows and columns of the product are.
 template <class Axes, class Product>
 class KeptScores;
 
-/// Rows are queries: a lane's bits are those of its own scores.
+/// Rows are queries: a lane's bytes are those of its own scores, and remembered as they are.
 template <class Product>
 class KeptScores<QueriesByKeys, Product> {
   static constexpr int blocks = dropout_group_keys / MmaLayout::block_columns;  // of columns, in a group
@@ -96,26 +134,49 @@ class KeptScores<QueriesByKeys, Product> {
   KeptScores() = default;
   /// Of the product whose first row is that of query `q`, a multiple of 16, and whose first column is that of key
   /// `k`, a multiple of 32.
-  __device__ __forceinline__ KeptScores(const DropoutHead& head, int q, int k) {
+  __device__ __forceinline__ KeptScores(const DropoutHead& head, int q, int k)
+      : limit_(head.seed.thresholds) {
     const int lane = lane_id();
+    // A branch around it all also keeps what follows behind it: the assembler moves waits for products to the front of
+    // arithmetic that was written before them, to be done meanwhile.
+    const bool draws = head.drops_some();
+    if (draws) {
 #pragma unroll
-    for (int m = 0; m < Product::row_blocks; ++m) {
+      for (int m = 0; m < Product::row_blocks; ++m) {
 #pragma unroll
-      for (int g = 0; g < groups; ++g) {
-        const unsigned bits = head.kept(q + m * dropout_group_queries, k + g * dropout_group_keys, lane)
-                              << g % 2 * 4;
-        words_[m][g / 2] = g % 2 == 0 ? bits : words_[m][g / 2] | bits;
+        for (int g = 0; g < groups; ++g)
+          random_[m][g] = head.draw(q + m * dropout_group_queries, k + g * dropout_group_keys, lane);
+      }
+    } else {
+#pragma unroll
+      for (int m = 0; m < Product::row_blocks; ++m) {
+#pragma unroll
+        for (int g = 0; g < groups; ++g) random_[m][g] = {};
       }
     }
   }
 
   __device__ __forceinline__ bool has(int r, int n, int i) const {
-    const int g = n / blocks;
-    return (words_[r / 2][g / 2] >> (8 * (2 * (r % 2) + i) + g % 2 * 4 + n % blocks) & 1) != 0;
+    return (word(r, n) >> (16 * (r % 2) + 8 * i) & 0xff) <= (limit_ & 0xff);
+  }
+  /// Sets to 0 what is not kept of a step of the product that is packed (Accumulator::pack_step).
+  __device__ __forceinline__ void drop_step(unsigned (&a)[4], int m, int step) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] &= pair_mask(2 * m + i % 2, 2 * step + i / 2);
   }
 
  private:
-  unsigned words_[Product::row_blocks][(groups + 1) / 2];
+  // Of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is kept.
+  __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
+    // As numbers of fp16, bytes have their own order: two of them are compared at once.
+    return at_most_masks(pick_bytes(word(r, n), 0, r % 2 == 0 ? 0x4140 : 0x4342), limit_ & 0x00ff00ffu);
+  }
+  __device__ __forceinline__ unsigned word(int r, int n) const {
+    return random_[r / 2][n / blocks].words[n % blocks];
+  }
+
+  PhiloxWords random_[Product::row_blocks][groups];
+  unsigned limit_;  // the largest byte of what is kept, in each byte
 };
 
 /// Rows are keys: the bits of a lane's scores are those of two other lanes.
@@ -151,12 +212,19 @@ class KeptScores<KeysByQueries, Product> {
   __device__ __forceinline__ bool has(int r, int n, int i) const {
     return (word(r, n) >> (16 * i + bit(r, n)) & 1) != 0;
   }
-  /// Of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is kept.
-  __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
-    return (word(r, n) >> bit(r, n) & 0x00010001u) * 0xffffu;
+  /// Sets to 0 what is not kept of a step of the product that is packed (Accumulator::pack_step).
+  __device__ __forceinline__ void drop_step(unsigned (&a)[4], int m, int step) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] &= pair_mask(2 * m + i % 2, 2 * step + i / 2);
   }
 
  private:
+  // Of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is kept.
+  __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
+    // The sign of a byte of each half is repeated; blocks of columns that are neighbours share the shift.
+    const unsigned signs = word(r, n) << (7 - bit(r, n) % 8);
+    return pick_bytes(signs, 0, bit(r, n) < 8 ? 0xaa88 : 0xbb99);
+  }
   __device__ __forceinline__ unsigned word(int r, int n) const {
     return words_[r / 2 / shared_by][n / blocks / 2];
   }
@@ -204,14 +272,6 @@ __device__ __forceinline__ void drop(Product& product, const Kept& kept) {
 
 template <class Product>
 __device__ __forceinline__ void drop(Product& /*product*/, NoDropout) {}
-
-/// The same of a step of a product that is packed (Accumulator::pack_step).
-template <class Kept>
-__device__ __forceinline__ void drop_packed(unsigned (&a)[4], const Kept& kept, int m, int step) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) a[i] &= kept.pair_mask(2 * m + i % 2, 2 * step + i / 2);
-}
-__device__ __forceinline__ void drop_packed(unsigned (&/*a*/)[4], NoDropout, int /*m*/, int /*step*/) {}
 
 /// Sets to −delta what is not kept of dP − delta.
 template <class Kept, class Product, class Numbers>

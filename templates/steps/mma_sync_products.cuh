@@ -7,6 +7,7 @@
 #include "ptx/math.cuh"
 #include "ptx/mma.cuh"
 #include "steps/e4m3_weights.cuh"
+#include "steps/no_dropout.cuh"
 #include "tiles/accumulator.cuh"
 
 namespace jit {
@@ -87,9 +88,11 @@ struct WeightFragment<Element, false> {
   }
 };
 
-/// O += P V over the keys of `v_tile`; accumulators of S are, packed to 16 bits, A fragments of P.
-template <class Element, class VTile, LdmatrixWidth width, class Output, class Scores>
-__device__ __forceinline__ void multiply_pv(Output& output, const Scores& p, unsigned v_tile) {
+/// O += P V over the keys of `v_tile`; accumulators of S are, packed to 16 bits, A fragments of P, of which `kept` keeps
+/// some.
+template <class Element, class VTile, LdmatrixWidth width, class Output, class Scores, class Kept = NoDropout>
+__device__ __forceinline__ void multiply_pv(Output& output, const Scores& p, unsigned v_tile,
+                                            const Kept& kept = {}) {
   constexpr bool x4 = width == LdmatrixWidth::four;
   constexpr int mma_k = ElementTraits<Element>::mma_k;
   const int lane = lane_id();
@@ -98,7 +101,10 @@ __device__ __forceinline__ void multiply_pv(Output& output, const Scores& p, uns
   for (int step = 0; step < Scores::column_blocks * 8 / mma_k; ++step) {
     unsigned a[Scores::row_blocks][4];
 #pragma unroll
-    for (int m = 0; m < Scores::row_blocks; ++m) p.template pack_step<Element>(a[m], m, step);
+    for (int m = 0; m < Scores::row_blocks; ++m) {
+      p.template pack_step<Element>(a[m], m, step);
+      kept.drop_step(a[m], m, step);
+    }
 #pragma unroll
     for (int d = 0; d < Output::column_blocks; d += 2) {
       unsigned b[4];

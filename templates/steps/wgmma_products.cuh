@@ -12,6 +12,7 @@
 #include "ptx/wgmma.cuh"
 #include "steps/e4m3_weights.cuh"
 #include "steps/fp16_rows.cuh"
+#include "steps/no_dropout.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit {
@@ -47,7 +48,9 @@ class Probabilities {
   /// `tile` is the block's P in shared memory.
   __device__ __forceinline__ Probabilities(unsigned tile, int consumer) : tile_(tile), consumer_(consumer) {}
 
-  __device__ __forceinline__ void pack_scores(const typename Traits::Scores& scores) {
+  /// Of P of 16 bits what `kept` keeps.
+  template <class Kept = NoDropout>
+  __device__ __forceinline__ void pack_scores(const typename Traits::Scores& scores, const Kept& kept = {}) {
     using Element = typename WeightOf<Traits>::type;
 #pragma unroll
     for (int step = 0; step < Traits::key_steps; ++step) {
@@ -56,6 +59,7 @@ class Probabilities {
         pack_fp8_step(scores, a, step);
       } else {
         scores.template pack_step<Element>(a, 0, step);
+        kept.drop_step(a, 0, step);
       }
       if constexpr (Traits::p_in_registers) {
 #pragma unroll

@@ -22,6 +22,7 @@ constexpr int max_consumers = 3;
 constexpr int exponential_group = 8;  // templates/steps/softmax.cuh
 // Loop counters, descriptors, softmax state: calibrated on the assembler's reports.
 constexpr int other_registers = 30;
+constexpr int random_registers = 4;   // with dropout, beside the byte of each score
 constexpr int functor_registers = 8;  // of a score, and of a mask that reads what it is asked for each score
 // In place of `other_registers`, where loaders' warps widen keys, so that lengths are read again, and where others do.
 constexpr int spare_widened_registers = 26, widened_registers = 32;
@@ -221,7 +222,7 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
                           (config.direct_o ? kept_work_registers : 0);
   const bool mask_reads = !has_row_range(spec.mask) && !spec.mask.tensors().empty();
   return scores + output + sums + p + q + other + (spec.score != Score() ? functor_registers : 0) +
-         (mask_reads ? functor_registers : 0) + dropout_registers(spec, scores);
+         (mask_reads ? functor_registers : 0) + (spec.dropout ? random_registers + scores / 4 : 0);
 }
 
 // What was seen to spill of estimates below the cap: P by way of shared memory, kernels without overlap, joined masks with
