@@ -87,12 +87,6 @@ Problem build_problem(const ProblemOptions& options) {
                   .heads = options.heads,
                   .seqlen_q = options.seqlen_q,
                   .seqlen_kv = options.seqlen_kv};
-  if (!is_dense(problem.spec) || problem.spec.sinks) {
-    throw BadInput(
-        "--sequences-q, --sequences-kv and --sinks are for compile and dump: this command makes dense "
-        "tensors, and no "
-        "cu_seqlens, page_table or sinks");
-  }
   if (problem.heads % problem.spec.gqa_ratio != 0) {
     throw BadInput(
         fmt::format("--heads {} is no multiple of --gqa-ratio {}", problem.heads, problem.spec.gqa_ratio));
