@@ -87,6 +87,11 @@ Problem build_problem(const ProblemOptions& options) {
                   .heads = options.heads,
                   .seqlen_q = options.seqlen_q,
                   .seqlen_kv = options.seqlen_kv};
+  if (!is_dense(problem.spec) && !options.block_map.paths.empty()) {
+    throw BadInput(
+        "--block-map is of dense sequences here, and --sequences-q or --sequences-kv is not dense; leave one "
+        "of them out");
+  }
   if (problem.heads % problem.spec.gqa_ratio != 0) {
     throw BadInput(
         fmt::format("--heads {} is no multiple of --gqa-ratio {}", problem.heads, problem.spec.gqa_ratio));
