@@ -16,8 +16,9 @@
 namespace jit {
 namespace {
 
-Digest device_key(int device) {
-  return {.high = static_cast<std::uint64_t>(device), .low = static_cast<std::uint64_t>(device)};
+Digest loaded_key(int device, OperationProgram program) {
+  const auto both = static_cast<std::uint64_t>(device) * 2 + static_cast<std::uint64_t>(program);
+  return {.high = both, .low = both};
 }
 
 }  // namespace
@@ -26,18 +27,19 @@ const OperationState* find_operation(const ContextState& context, const Digest& 
   return context.operations.find(key);
 }
 
-const OperationState* new_operation(ContextState& context, const Digest& key, Program program) {
+const OperationState* new_operation(ContextState& context, const Digest& key, OperationPrograms programs) {
   context.tell_of_fallback();
-  auto fresh = std::make_unique<const OperationState>(context, std::move(program));
+  auto fresh = std::make_unique<const OperationState>(context, std::move(programs));
   prepared_kernel(*fresh);
   return context.operations.insert(key, std::move(fresh));
 }
 
-const LoadedKernel& prepared_kernel(const OperationState& state) {
+const LoadedKernel& prepared_kernel(const OperationState& state, OperationProgram wanted) {
   const int device = current_device();
-  if (const LoadedKernel* known = state.loaded.find(device_key(device))) return *known;
+  const Digest key = loaded_key(device, wanted);
+  if (const LoadedKernel* known = state.loaded.find(key)) return *known;
   const std::lock_guard lock(state.loading);
-  if (const LoadedKernel* known = state.loaded.find(device_key(device))) return *known;
+  if (const LoadedKernel* known = state.loaded.find(key)) return *known;
   const RelaxedCapture relaxed;
   const DeviceInfo info = device_info(device);
   // Of a plain problem the architecture alone can be refused.
@@ -45,19 +47,33 @@ const LoadedKernel& prepared_kernel(const OperationState& state) {
     throw Error(ErrorCode::unsupported_device, "validate", refusals[0].field,
                 fmt::format("{} cannot run this: {}", to_string(info.arch), refusals[0].to_string()));
   }
-  auto image = build_image(state.context, state.program, native_target(info));
-  return *state.loaded.insert(device_key(device), std::make_unique<const LoadedKernel>(
-                                                      load_kernel(state.context, std::move(image), device)));
+  auto image = build_image(state.context, state.program(wanted), native_target(info));
+  return *state.loaded.insert(
+      key, std::make_unique<const LoadedKernel>(load_kernel(state.context, std::move(image), device)));
 }
 
-const LoadedKernel& kernel_for_launch(const OperationState& state, int device, Stream stream) {
-  if (const LoadedKernel* known = state.loaded.find(device_key(device))) return *known;
-  if (!is_capturing(stream)) return prepared_kernel(state);
-  throw Error(
-      ErrorCode::not_prepared, "launch", "stream",
-      fmt::format("the stream is being captured and {} is not loaded on device {}: call prepare() there "
-                  "before the capture begins",
-                  state.program.name, device));
+const LoadedKernel& kernel_for_launch(const OperationState& state, int device, Stream stream,
+                                      OperationProgram wanted) {
+  if (const LoadedKernel* known = state.loaded.find(loaded_key(device, wanted))) return *known;
+  const bool has_other = wanted != OperationProgram::every_size;
+  if (is_capturing(stream)) {
+    if (has_other) return kernel_for_launch(state, device, stream);
+    throw Error(
+        ErrorCode::not_prepared, "launch", "stream",
+        fmt::format("the stream is being captured and {} is not loaded on device {}: call prepare() there "
+                    "before the capture begins",
+                    state.program(wanted).name, device));
+  }
+  if (!has_other) return prepared_kernel(state);
+  if (!state.lacks_some_sizes) {
+    try {
+      return prepared_kernel(state, wanted);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::offline && error.code() != ErrorCode::nvrtc_unavailable) throw;
+      state.lacks_some_sizes = true;
+    }
+  }
+  return prepared_kernel(state);
 }
 
 void launch_operation(const LoadedKernel& kernel, std::array<unsigned, 2> blocks, void* params,

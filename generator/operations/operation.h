@@ -1,12 +1,15 @@
-// Operations beside attention: one program for a spec, which serves every size, so that nothing is chosen or tuned. What
-// an operation writes itself is its spec, its program, its checks and its launch; the way from program to loaded kernel
-// is here, and that of attention.
+// Operations beside attention: one program for a spec, which serves every size, so that nothing is tuned. A second one
+// may serve calls of some sizes faster. What an operation writes itself is its spec, its programs, its checks and its
+// launch; the way from program to loaded kernel is here, and that of attention.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include <jit/context.h>
 #include <jit/stream.h>
@@ -19,24 +22,42 @@
 
 namespace jit {
 
+/// What is written for a spec.
+struct OperationPrograms {
+  OperationPrograms(Program for_all, std::optional<Program> faster = {})
+      : every_size(std::move(for_all)), some_sizes(std::move(faster)) {}
+
+  Program every_size;
+  std::optional<Program> some_sizes;  ///< serves all sizes, too, and some of them faster
+};
+
+/// A program of a spec.
+enum class OperationProgram { every_size, some_sizes };
+
 /// What the handles of one spec share. Owned by its ContextState.
 struct OperationState {
-  OperationState(ContextState& owner, Program written) : context(owner), program(std::move(written)) {}
+  OperationState(ContextState& owner, OperationPrograms written)
+      : context(owner), programs(std::move(written)) {}
+
+  const Program& program(OperationProgram wanted) const {
+    return wanted == OperationProgram::some_sizes ? *programs.some_sizes : programs.every_size;
+  }
 
   ContextState& context;
-  const Program program;
-  mutable DispatchTable<LoadedKernel> loaded;  ///< by device
-  mutable std::mutex loading;  ///< held while the kernel is compiled or loaded, never by a launch
+  const OperationPrograms programs;
+  mutable DispatchTable<LoadedKernel> loaded;  ///< by program and device
+  mutable std::mutex loading;  ///< held while a kernel is compiled or loaded, never by a launch
+  mutable std::atomic<bool> lacks_some_sizes = false;  ///< their program could not be compiled here
 };
 
 /// The state that was kept under `key`, or null. A look-up without locks.
 const OperationState* find_operation(const ContextState& context, const Digest& key);
 
-/// Keeps a state for the program under `key` and loads its kernel on the current device. Throws Error
+/// Keeps a state for the programs under `key` and loads the kernel of every size on the current device. Throws Error
 /// unsupported_device, and what compiling and loading throw.
-const OperationState* new_operation(ContextState& context, const Digest& key, Program program);
+const OperationState* new_operation(ContextState& context, const Digest& key, OperationPrograms programs);
 
-/// The handle of a spec, whose members are `words`: `write` makes the program when there is none.
+/// The handle of a spec, whose members are `words`: `write` makes the program, or OperationPrograms, when there is none.
 template <class Handle, class Spec, std::size_t count, class Write>
 Handle operation(const Context& context, const Spec& spec, const std::array<std::uint64_t, count>& words,
                  const Write& write) {
@@ -49,11 +70,14 @@ Handle operation(const Context& context, const Spec& spec, const std::array<std:
 }
 
 /// The kernel on the current device, loaded if need be. Throws what compiling and loading throw.
-const LoadedKernel& prepared_kernel(const OperationState& state);
+const LoadedKernel& prepared_kernel(const OperationState& state,
+                                    OperationProgram wanted = OperationProgram::every_size);
 
 /// The same for a launch on `stream` of `device`, the current one: Error not_prepared when the stream is being captured
-/// and the kernel is not loaded.
-const LoadedKernel& kernel_for_launch(const OperationState& state, int device, Stream stream);
+/// and no kernel is loaded. Where that of some sizes is wanted, that of every size stands in for it under capture when
+/// it alone is loaded, and where it alone is at hand and nothing can be compiled.
+const LoadedKernel& kernel_for_launch(const OperationState& state, int device, Stream stream,
+                                      OperationProgram wanted = OperationProgram::every_size);
 
 /// Puts a grid of the kernel's blocks on `stream`; `params` is its only parameter. It may start before the grid in front
 /// of it has ended, where there is such a thing: the kernel waits. Throws Error launch_failed.

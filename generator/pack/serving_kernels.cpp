@@ -85,7 +85,7 @@ std::vector<KernelBuild> of_operations(const AttentionSpec& spec, const PackSize
   }
   for (const MergeSpec& merge : merges_of(spec)) {
     validate(merge);
-    builds.push_back(build_of(merge_program(merge), target));
+    for (Program& program : merge_programs(merge)) builds.push_back(build_of(std::move(program), target));
   }
   return builds;
 }

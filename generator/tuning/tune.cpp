@@ -46,20 +46,22 @@ std::pair<AttentionParams, GradientParams> params_of(const AttentionSpec& spec,
   return params;
 }
 
+void check_is_tuned(const AttentionSpec& spec) {
+  if (spec.split_keys == 0) return;
+  throw Error(
+      ErrorCode::invalid_argument, "tune", "split_keys",
+      "split_keys: with it no size of a call decides which config serves it, whatever is fast for some; "
+      "nothing is tuned");
+}
+
 // The current device, if calls of the spec can be measured there.
 DeviceInfo device_to_time(const AttentionSpec& spec) {
   const DeviceInfo device = device_info(current_device());
-  if (spec.split_keys != 0) {
-    throw Error(
-        ErrorCode::invalid_argument, "tune", "split_keys",
-        "split_keys: with it no size of a call decides which config serves it, whatever is fast for some; "
-        "nothing is tuned");
-  }
   if (!can_time(spec)) {
     throw Error(
         ErrorCode::invalid_argument, "tune", "tensors",
-        "tensors: what mask or score reads has a row for each row of ragged queries, and tuning measures on "
-        "queries of its own; give dense ones");
+        "tensors: what mask or score reads has a row for each row of ragged queries, and times are taken "
+        "of queries of the library's own; give dense ones");
   }
   if (device.emulated) {
     throw Error(ErrorCode::unsupported_device, "tune", "device",
@@ -95,6 +97,7 @@ BackwardProblem tuning_problem(const AttentionSpec& spec, const BackwardArgument
 }
 
 TuningResult tune(const AttentionSpec& spec, const AttentionArguments& arguments, const Context& context) {
+  check_is_tuned(spec);
   return tune_and_record(*Access::state(context), tuning_problem(spec, arguments));
 }
 

@@ -74,15 +74,16 @@ class Merge {
  public:
   /// Merges on `stream`, on the device of the current context. The first call on a device loads the kernel there, or
   /// `prepare`; later calls only launch: no compile, allocation, lock or synchronisation, and nothing is read from
-  /// device memory. Under capture Error not_prepared when the kernel is not loaded. Without rows nothing is launched.
+  /// device memory. The first call of many states, 16 or more, may load a kernel that is faster for these, with equal
+  /// bits. Under capture Error not_prepared when no kernel is loaded. Without rows nothing is launched.
   /// Throws Error invalid_argument, naming the argument, before anything is launched; launch_failed.
   void operator()(const MergeArguments& arguments, Stream stream = nullptr) const;
 
-  /// Loads the kernel on the current device, also while some stream is being captured. Throws what merge() throws.
+  /// Loads the kernels on the current device, also while some stream is being captured. Throws what merge() throws.
   void prepare() const;
 
   const MergeSpec& spec() const { return spec_; }
-  /// The generated program.
+  /// The generated program, that of calls of few states.
   const std::string& source() const;
 
  private:

@@ -23,7 +23,7 @@ class MergeRow {
   static constexpr RowLanes share =
       row_lanes(Config::head_dim_v, Config::head_dim_v, maximum<int>(sizeof(Element), sizeof(Output)));
   /// States whose pieces a lane asks for at once; those of as many more are on the way.
-  static constexpr int ahead = share.turns == 1 ? 2 : 1;
+  static constexpr int ahead = share.turns == 1 ? Config::ahead : 1;
   static constexpr int piece_bytes = share.piece * static_cast<int>(sizeof(Element));
   static constexpr int piece_words = (piece_bytes + 3) / 4;
   static constexpr int row_alignment = maximum(Config::alignment, static_cast<int>(sizeof(Element)));

@@ -44,10 +44,11 @@ JIT_HOST_DEVICE constexpr float rough_quotient(float x, float y) {
 
 /// x / y, rounded down, for a quotient below 2^20 and positive y, without a division's many instructions.
 JIT_HOST_DEVICE constexpr int small_quotient(int x, int y) {
-  int quotient = static_cast<int>(rough_quotient(static_cast<float>(x), static_cast<float>(y)));
-  if (quotient * y > x) --quotient;
-  if ((quotient + 1) * y <= x) ++quotient;
-  return quotient;
+  const int quotient = static_cast<int>(rough_quotient(static_cast<float>(x), static_cast<float>(y)));
+  // Of a product beyond 32 bits what is left of x is right all the same.
+  const int left = static_cast<int>(static_cast<unsigned>(x) -
+                                    static_cast<unsigned>(quotient) * static_cast<unsigned>(y));
+  return left < 0 ? quotient - 1 : left >= y ? quotient + 1 : quotient;
 }
 
 /// What is known of all units together.
@@ -84,7 +85,7 @@ struct KeyShares {
   int cut_length;    ///< that it takes on the line then: so many whole pieces, or a whole part of one
   bool is_dealt;  ///< whether units are dealt whole, in turns: unit i is that of block i modulo their number
   int strands = 1;        ///< of the line: tile of rows r of a head is on strand r modulo their number
-  int strand_blocks = 0;  ///< of each strand
+  int strand_blocks = 0;  ///< of each strand; no more than have work, so that places on the line are 32-bit numbers
 
   /// Of a block as LineBlock counts them. Those side by side are on different strands, and those of a strand keep their
   /// order. Blocks that are left over have a column behind all others.
@@ -99,7 +100,7 @@ struct KeyShares {
   }
   /// Whether a block has a piece in which there is work.
   JIT_HOST_DEVICE constexpr bool has_work(const StrandPlace& place) const {
-    return place.column < strand_blocks && place.column * length < total;
+    return place.column < strand_blocks;
   }
   /// Where a strand begins on the line.
   JIT_HOST_DEVICE constexpr int strand_begin(int strand) const { return strand * strand_blocks * length; }
@@ -216,7 +217,9 @@ JIT_HOST_DEVICE constexpr KeyShares shares_of(const LineSize& line, int blocks, 
   }
   KeyShares shares = cut(strand, strand_blocks);
   shares.strands = line.strands;
-  shares.strand_blocks = strand_blocks;
+  // Where `num_splits` makes pieces long, those of all blocks would come to more than the line is.
+  const int with_work = small_quotient(shares.total - 1, shares.length) + 1;
+  shares.strand_blocks = with_work < strand_blocks ? with_work : strand_blocks;
   return shares;
 }
 

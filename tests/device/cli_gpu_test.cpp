@@ -218,6 +218,27 @@ TEST_F(CliGpu, BenchTimesBlocksOfAFile) {
   for (const nlohmann::json& row : result.json()["rows"]) EXPECT_FALSE(row.contains("trouble")) << row;
 }
 
+TEST_F(CliGpu, BenchTimesSequences) {
+  if (is_emulated_) GTEST_SKIP() << "an emulated device has no time to measure";
+  const std::vector<std::vector<std::string>> kinds = {
+      {"--sequences-kv", "paged", "--page-size", "16", "--num-splits", "2"},
+      {"--sequences-q", "ragged", "--sequences-kv", "ragged", "--sinks", "--candidates", "2"},
+      {"--sequences-q", "ragged", "--sequences-kv", "paged", "--page-size", "3", "--split-keys", "64"}};
+  for (const std::vector<std::string>& kind : kinds) {
+    std::vector<std::string> words = {"bench", "--batch",   "3",      "--heads",    "4", "--gqa-ratio",
+                                      "2",     "--mask",    "causal", "--seqlen-q", "2", "--seqlen-kv",
+                                      "300",   "--samples", "3",      "--json"};
+    words.insert(words.end(), kind.begin(), kind.end());
+    const ToolResult result = tool_.run(words);
+    ASSERT_EQ(result.status, 0) << result.err;
+    ASSERT_FALSE(result.json()["rows"].empty());
+    for (const nlohmann::json& row : result.json()["rows"]) {
+      EXPECT_FALSE(row.contains("trouble")) << row;
+      EXPECT_THAT(row["config"].get<std::string>(), HasSubstr("forward_split_"));
+    }
+  }
+}
+
 TEST_F(CliGpu, BenchWithoutATimeFails) {
   if (is_emulated_) GTEST_SKIP() << "an emulated device has no time to measure";
   const ToolResult result = tool_.run(

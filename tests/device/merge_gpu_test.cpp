@@ -72,6 +72,16 @@ class MergeRun {
     }
     for (DeviceTensor& tensor : os_) tensor.upload();
     for (DeviceTensor& tensor : lses_) tensor.upload();
+    poison();
+  }
+
+  /// NaN in o and lse again.
+  void poison() {
+    const std::int64_t rows = o_[0].count() / problem_.spec.head_dim_v;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      lse_[0].set(lse_at(-1, row), std::nan(""));
+      for (int d = 0; d < problem_.spec.head_dim_v; ++d) o_[0].set(o_at(-1, row, d), std::nan(""));
+    }
     o_[0].upload();
     lse_[0].upload();
   }
@@ -166,7 +176,7 @@ class MergeTest : public GpuTest {
 
 TEST_F(MergeTest, AnyNumberOfStates) {
   const CurrentDevice current(0);
-  for (const int states : {1, 2, 7, 33}) {
+  for (const int states : {1, 2, 7, 15, 16, 17, 33}) {
     expect_right({.spec = {.head_dim_v = 64, .views = 32}, .states = states, .stacked = true},
                  fmt::format("{} stacked", states));
     expect_right({.spec = {.head_dim_v = 64, .views = 32}, .batch = 2, .states = std::min(states, 32)},
@@ -263,14 +273,55 @@ TEST_F(MergeTest, OneKernelForASpec) {
   EXPECT_EQ(compiled, 2);
 }
 
+// The kernel of many states is compiled when they come, or by prepare, and gives the bits of the other one, which stands
+// in for it where a stream is captured before.
+TEST_F(MergeTest, ManyStatesHaveAKernelOfTheirOwn) {
+  const CurrentDevice current(0);
+  std::mutex mutex;
+  int compiled = 0;
+  Settings settings;
+  settings.disk_cache = false;
+  const auto fresh = [&] {
+    compiled = 0;
+    return Context(settings, [&](const Event& event) {
+      const std::lock_guard lock(mutex);
+      compiled += event.kind == Event::Kind::compile;
+    });
+  };
+  const MergeSpec spec{.dtype = DType::bf16, .head_dim_v = 64};
+  MergeRun few({.spec = spec, .states = 15, .stacked = true}),
+      many({.spec = spec, .states = 16, .stacked = true});
+  const TestStream stream;
+
+  const Context late = fresh();
+  const Merge kernel = merge(spec, late);
+  kernel(few.arguments());
+  EXPECT_EQ(compiled, 1);
+  const CapturedGraph graph(stream, [&] { kernel(many.arguments(), stream.get()); });
+  EXPECT_EQ(compiled, 1);
+  graph.run(stream);
+  EXPECT_EQ(many.check(), "");
+  const std::vector<std::uint8_t> bits = many.result_bytes();
+  many.poison();
+  kernel(many.arguments());
+  EXPECT_EQ(compiled, 2);
+  EXPECT_EQ(many.check(), "");
+  EXPECT_EQ(many.result_bytes(), bits);
+
+  const Context early = fresh();
+  merge(spec, early).prepare();
+  EXPECT_EQ(compiled, 2);
+}
+
 TEST_F(MergeTest, RefusedArgumentsLaunchNothing) {
   const CurrentDevice current(0);
   const MergeSpec spec{.head_dim_v = 16};
   MergeRun run({.spec = spec});
+  run.check();
+  const std::vector<std::uint8_t> poison = run.result_bytes();
   MergeArguments arguments = run.arguments();
   arguments.lse.dtype = DType::bf16;
   EXPECT_EQ(error_of([&] { merge(spec, context())(arguments); }).field(), "lse");
-  const std::vector<std::uint8_t> poison(run.result_bytes().size(), 0xff);
   run.check();
   EXPECT_EQ(run.result_bytes(), poison);
   EXPECT_EQ(error_of([] { merge({.head_dim_v = -1}, context()); }).code(), ErrorCode::invalid_spec);

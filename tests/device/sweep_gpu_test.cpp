@@ -2,6 +2,7 @@
 // fewer, and of smaller shapes.
 #include <jit/attention.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <thread>
@@ -44,6 +45,29 @@ RandomKernel random_kernel(Random random, const DeviceLimits& limits) {
   return kernel;
 }
 
+// Elements of 8 bits, ragged queries and keys, pages: of kernels that serve these, whichever they are.
+RandomKernel random_serving_kernel(Random random, const DeviceLimits& limits) {
+  RandomKernel kernel{.spec = reference::random_spec(random), .has_used_keys = false};
+  AttentionSpec& spec = kernel.spec;
+  const bool has_sequences = draw(random, 0, 2) != 0;
+  if (has_sequences) reference::make_sequences(spec, random);
+  if (!has_sequences || draw(random, 0, 2) == 0) reference::make_fp8(spec, random);
+  const bool has_split = !has_fp8_queries(spec);
+  spec.sinks = has_split && draw(random, 0, 4) == 0;
+  kernel.has_used_keys = has_sequences || (has_split && draw(random, 0, 3) == 0);
+  const bool needs_split = spec.sinks || kernel.has_used_keys || spec.split_keys != 0;
+  for (const bool split : {needs_split || (has_split && draw(random, 0, 1) == 0), has_split}) {
+    if (needs_split && !split) break;
+    const KernelConfig config = split ? reference::random_split_config(spec, limits, random)
+                                      : reference::random_config(spec, limits, random);
+    if (!config_rejection(spec, config, limits).empty()) continue;
+    kernel.config = config;
+    break;
+  }
+  if (draw(random, 0, 2) == 0) kernel.config.reset();
+  return kernel;
+}
+
 AttentionCase random_case(Random random, const RandomKernel& kernel, bool emulated) {
   const AttentionSpec& spec = kernel.spec;
   const auto length = [&](int least) {
@@ -60,6 +84,13 @@ AttentionCase random_case(Random random, const RandomKernel& kernel, bool emulat
   problem.seed = random();
   for (int b = 0; kernel.has_used_keys && b < problem.batch; ++b)
     problem.used_keys.push_back(draw(random, 0, problem.seqlen_kv));
+  if (is_dense(spec)) return problem;
+  for (int b = 0; b < problem.batch; ++b)
+    problem.used_queries.push_back(draw(random, 0, draw(random, 0, 1) == 0 ? 4 : problem.seqlen_q));
+  problem.seqlen_q = std::max(problem.seqlen_q, 4);
+  problem.used_queries[0] =
+      std::max(problem.used_queries[0], 1);  // tensors of masks have no rows for no queries
+  problem.spare_rows = draw(random, 0, 1) * draw(random, 1, 5);
   return problem;
 }
 
@@ -71,13 +102,16 @@ bool needs_tma(const std::optional<KernelConfig>& config) {
          (split != nullptr && split->copies == Copies::tma);
 }
 
-class SweepTest : public GpuTest {};
+class SweepTest : public GpuTest {
+ protected:
+  using DrawKernel = RandomKernel (*)(Random, const DeviceLimits&);
+  void expect_triples_right(const Sweep& sweep, DrawKernel draw_kernel) const;
+};
 
-TEST_F(SweepTest, EveryTripleIsRight) {
-  const Sweep sweep = Sweep::wanted(sized(200, 24));
+void SweepTest::expect_triples_right(const Sweep& sweep, DrawKernel draw_kernel) const {
   const DeviceLimits limits = device_limits(device_);
   const auto case_of = [&](int triple) -> KernelCase {
-    const RandomKernel kernel = random_kernel(sweep.of_kernel(triple), limits);
+    const RandomKernel kernel = draw_kernel(sweep.of_kernel(triple), limits);
     AttentionCase problem = random_case(sweep.of_case(triple), kernel, device_.emulated);
     // TMA cannot run backwards, and refuses where no other kernel may stand in for it.
     if (needs_tma(kernel.config) && problem.layout == Layout::reversed) problem.layout = Layout::bhsd;
@@ -128,6 +162,12 @@ TEST_F(SweepTest, EveryTripleIsRight) {
       static_cast<unsigned long long>(sweep.seed), count,
       (count + Sweep::shapes_per_kernel - 1) / Sweep::shapes_per_kernel, failures, worst,
       worst_triple.c_str());
+}
+
+TEST_F(SweepTest, EveryTripleIsRight) { expect_triples_right(Sweep::wanted(sized(200, 24)), random_kernel); }
+
+TEST_F(SweepTest, EveryTripleOfServingIsRight) {
+  expect_triples_right(Sweep::wanted(sized(200, 24)), random_serving_kernel);
 }
 
 }  // namespace

@@ -3,15 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include <jit/attention.h>
-#include <jit/device_buffer.h>
 
+#include "tests/support/arena.h"
 #include "tests/support/attention_problem.h"
 #include "tests/support/host_functors.h"
+#include "tests/support/request_rows.h"
 
 namespace jit::testing {
 
@@ -36,8 +36,11 @@ struct AttentionCase {
   bool with_lse = true;
   float amplitude = 1;  ///< standard deviation of q, k and v
   std::uint64_t seed = 0;
-  /// Of each batch entry, in seqused_k; rows behind them hold NaN. Empty: all.
+  /// Of each batch entry, in seqused_k or cu_seqlens_k; rows behind them hold NaN. Empty: all of dense sequences.
   std::vector<int> used_keys = {};
+  /// The same of queries; rows behind them must not be written.
+  std::vector<int> used_queries = {};
+  int spare_rows = 0;  ///< behind each ragged sequence, of nobody; then seqused_q and seqused_k say so
 
   int heads_q() const { return heads_kv * spec.gqa_ratio; }
 };
@@ -46,30 +49,6 @@ std::string to_string(const AttentionCase& problem);
 struct Verdict {
   std::string failure = {};  ///< empty: right
   double error_ratio = 0;    ///< largest error of o or lse, relative to what is allowed
-};
-
-/// A tensor within an arena.
-struct Place {
-  std::size_t offset = 0;  ///< bytes, of the element with all indices 0
-  DType dtype = DType::bf16;
-  int rank = 0;
-  std::int64_t shape[max_rank] = {};
-  std::int64_t strides[max_rank] = {};
-  std::int64_t rows = 1;  ///< of elements that a scale is that of
-
-  /// Byte offset of an element.
-  std::size_t at(std::int64_t i, std::int64_t j = 0, std::int64_t k = 0, std::int64_t l = 0) const;
-};
-
-/// Host memory full of poison in which tensors lie, and its copy on the device.
-struct Arena {
-  std::vector<unsigned char> host;
-  DeviceBuffer device;
-
-  /// Room for `bytes` between two guard bands; the offset is a multiple of 16.
-  std::size_t reserve(std::size_t bytes);
-  void upload(int device_ordinal);
-  TensorView view(const Place& place) const;
 };
 
 class AttentionRun {
@@ -94,16 +73,17 @@ class AttentionRun {
   const reference::Problem& problem() const { return problem_; }
 
  private:
-  /// Makes `problem_` one of the numbers that elements of 8 bits stand for.
+  /// Makes `problem_` one of dense numbers: of what elements of 8 bits stand for, and of rows of requests.
   void widen();
 
   AttentionCase case_;
+  RequestRows q_rows_, kv_rows_;
   Arena inputs_, outputs_;
   Place q_, k_, v_, o_, lse_;
   Place q_descale_, k_descale_, v_descale_;  // of elements of 8 bits
   Place v_mean_, lse_shift_;                 // what they have lost, if the spec says so
-  Place sinks_, used_keys_;
-  std::vector<std::uint16_t> wide_[3];  // q, k and v of 8 bits times their scales, in 16
+  Place sinks_, page_table_, boundaries_q_, boundaries_k_, used_queries_, used_keys_;
+  std::vector<std::uint16_t> wide_[3];  // q, k and v that do not lie as dense numbers of 16 bits: these
   std::vector<FunctorTensorSpec> tensor_specs_;
   std::vector<Place> tensors_;
   reference::Problem problem_;

@@ -1,5 +1,7 @@
 #include "tests/support/random_spec.h"
 
+#include <algorithm>
+
 namespace jit::reference {
 namespace {
 
@@ -24,6 +26,36 @@ AttentionSpec random_spec(Random& random) {
   spec.score = random_score(random);
   if (draw(random, 0, 4) == 0) spec.softmax_scale = 0.01f * static_cast<float>(draw(random, 1, 60));
   return spec;
+}
+
+void make_fp8(AttentionSpec& spec, Random& random) {
+  if (spec.head_dim % 16 != 0 || spec.value_head_dim() % 16 != 0)
+    spec.alignment = std::min(spec.alignment, 8);  // of dense rows
+  const DType fp8 = pick({DType::fp8_e4m3, DType::fp8_e4m3, DType::fp8_e5m2}, random);
+  if (spec.split_keys != 0 || draw(random, 0, 1) == 0) {
+    spec.kv_dtype = fp8;
+    spec.descale_per = pick({ScaleKind::head, ScaleKind::token}, random);
+    // Probabilities times scales of tokens are rounded to bf16: as plain attention of bf16 has them.
+    if (spec.descale_per == ScaleKind::token) spec.dtype = DType::bf16;
+    return;
+  }
+  spec.dtype = fp8;
+  const bool in_blocks = spec.sequences_q == SequenceKind::dense && spec.sequences_kv == SequenceKind::dense;
+  spec.descale_per =
+      pick({ScaleKind::head, ScaleKind::token, in_blocks ? ScaleKind::block : ScaleKind::head}, random);
+  spec.v_descale_per = pick({ScaleKind::head, ScaleKind::channel}, random);
+  spec.v_mean = draw(random, 0, 2) == 0;
+  spec.lse_shift =
+      spec.sequences_q == SequenceKind::dense && spec.score == Score() && draw(random, 0, 2) == 0;
+}
+
+void make_sequences(AttentionSpec& spec, Random& random) {
+  const bool is_tree = spec.mask.to_string().find("draft_tree") != std::string::npos;
+  spec.sequences_q =
+      is_tree ? SequenceKind::dense : pick({SequenceKind::dense, SequenceKind::ragged}, random);
+  spec.sequences_kv = pick({SequenceKind::paged, SequenceKind::ragged}, random);
+  if (spec.sequences_kv == SequenceKind::paged) spec.page_size = pick({1, 3, 8, 16, 48, 64, 100}, random);
+  if (draw(random, 0, 3) == 0) spec.split_keys = pick({64, 128, 256}, random);
 }
 
 namespace {

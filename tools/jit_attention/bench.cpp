@@ -23,6 +23,7 @@ struct BenchOptions {
   ProblemOptions problem;
   RowOptions rows;
   int samples = 30;
+  int num_splits = 0;
   bool backward = false;
   bool deterministic = false;
   bool as_json = false;
@@ -108,7 +109,9 @@ int run_bench(const BenchOptions& options) {
     arguments.deterministic = options.deterministic;
     rows = timed_rows(options, problem, arguments, device, context);
   } else {
-    rows = timed_rows(options, problem, placeholder_arguments(problem, tensors.addresses()), device, context);
+    AttentionArguments arguments = placeholder_arguments(problem, tensors.addresses());
+    arguments.num_splits = options.num_splits;
+    rows = timed_rows(options, problem, arguments, device, context);
   }
 
   const std::optional<double> share = kept_share(problem);
@@ -152,6 +155,12 @@ void add_bench(CLI::App& app, Commands& commands) {
   command
       ->add_flag("--deterministic", options->deterministic, "Gradients whose bits are equal for equal inputs")
       ->needs(backward);
+  command
+      ->add_option("--num-splits", options->num_splits,
+                   "Blocks that may share the keys of some queries, at most; 0: as many as pay")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str()
+      ->excludes(backward);
   command->add_flag("--json", options->as_json, "Print JSON");
   commands.push_back({command, [options] { return run_bench(*options); }});
 }

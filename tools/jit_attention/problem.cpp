@@ -87,11 +87,10 @@ Problem build_problem(const ProblemOptions& options) {
                   .heads = options.heads,
                   .seqlen_q = options.seqlen_q,
                   .seqlen_kv = options.seqlen_kv};
-  if (!is_dense(problem.spec) || problem.spec.sinks) {
+  if (!is_dense(problem.spec) && !options.block_map.paths.empty()) {
     throw BadInput(
-        "--sequences-q, --sequences-kv and --sinks are for compile and dump: this command makes dense "
-        "tensors, and no "
-        "cu_seqlens, page_table or sinks");
+        "--block-map is of dense sequences here, and --sequences-q or --sequences-kv is not dense; leave one "
+        "of them out");
   }
   if (problem.heads % problem.spec.gqa_ratio != 0) {
     throw BadInput(

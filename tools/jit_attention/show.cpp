@@ -37,6 +37,11 @@ Json describe(const TileMap& map) {
 
 int run_show(const ShowOptions& options) {
   const Problem problem = build_problem(options.problem);
+  if (!is_dense(problem.spec)) {
+    throw BadInput(
+        "--sequences-q and --sequences-kv: the tiles shown are those of one sequence, however sequences are "
+        "given; leave them out");
+  }
   std::optional<OutputFile> file;
   if (!options.out.empty()) file.emplace(options.out);
   const TileMap map = tile_map(problem.spec, shape_of(problem), options.place, host_tensors(problem));

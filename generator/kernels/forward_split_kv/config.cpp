@@ -105,6 +105,10 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
   constexpr int quarters = 4;
   const int warps_of_quarter = (warps * config.blocks_per_sm + quarters - 1) / quarters;
   const int share = registers_per_sm / quarters / (warps_of_quarter * 32);
+  const int cap = std::min(max_registers_per_thread, share / 8 * 8);
+  // Where a thread has all registers that there are, no number of functors leaves a spec without a kernel: then some of
+  // what they add is spilled.
+  const int slack = spill_allowance + (cap == max_registers_per_thread ? functors * functor_registers : 0);
   return {.threads = threads,
           .smem_bytes =
               uses_tma ? forward_split_kv::box_layout({.head_dim = spec.head_dim,
@@ -123,9 +127,9 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
                              .total,
           .registers = output + scores + q + (uses_tma ? other_registers_beside_boxes : other_registers) +
                        functors * functor_registers + (has_fp8_keys(spec) ? fp8_registers : 0),
-          .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
+          .register_cap = cap,
           .blocks_per_sm = config.blocks_per_sm,
-          .register_slack = spill_allowance,
+          .register_slack = slack,
           .register_doubt = 8};
 }
 

@@ -68,7 +68,7 @@ void Append::operator()(const AppendArguments& arguments, Stream stream) const {
 
 void Append::prepare() const { prepared_kernel(*state_); }
 
-const std::string& Append::source() const { return state_->program.source; }
+const std::string& Append::source() const { return state_->programs.every_size.source; }
 
 Append append(const AppendSpec& spec, const Context& context) {
   return operation<Append>(context, spec, words_of(spec), [&] {

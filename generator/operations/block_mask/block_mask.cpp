@@ -43,7 +43,7 @@ void BlockMask::operator()(const BlockMaskArguments& arguments, Stream stream) c
 
 void BlockMask::prepare() const { prepared_kernel(*state_); }
 
-const std::string& BlockMask::source() const { return state_->program.source; }
+const std::string& BlockMask::source() const { return state_->programs.every_size.source; }
 
 BlockMask block_mask(const BlockMaskSpec& spec, const Context& context) {
   return operation<BlockMask>(context, spec, words_of(spec), [&] {

@@ -21,14 +21,27 @@ RowLanes merge_lanes(const MergeSpec& spec) {
   return row_lanes(spec.head_dim_v, spec.head_dim_v, std::max(size_of(spec.dtype), size_of(spec.out_dtype)));
 }
 
-Program merge_program(const MergeSpec& spec) {
+namespace {
+
+// States whose pieces a lane asks for at once. More of them hide how far memory is, but a call of few states has no use
+// for them and runs fewer rows at a time, since they take registers.
+constexpr int few_ahead = 2, many_ahead = 4;
+constexpr unsigned many_states = 16;
+
+// Of long rows a lane has several pieces of each state, and of short ones there are few lanes to know states.
+bool can_ask_for_many(const MergeSpec& spec) {
+  const RowLanes share = merge_lanes(spec);
+  return share.turns == 1 && share.lanes >= 2 * many_ahead;
+}
+
+Program merge_program(const MergeSpec& spec, int ahead) {
   const std::string what =
-      fmt::format("{} to {} d{} align{} views{}", to_string(spec.dtype), to_string(spec.out_dtype),
-                  spec.head_dim_v, spec.alignment, spec.views);
+      fmt::format("{} to {} d{} align{} views{}{}", to_string(spec.dtype), to_string(spec.out_dtype),
+                  spec.head_dim_v, spec.alignment, spec.views, ahead == many_ahead ? ", many states" : "");
   Program program;
   program.threads = 128;
-  program.name = fmt::format("merge_{}_{}_d{}_v{}", to_string(spec.dtype), to_string(spec.out_dtype),
-                             spec.head_dim_v, spec.views);
+  program.name = fmt::format("merge_{}_{}_d{}_v{}{}", to_string(spec.dtype), to_string(spec.out_dtype),
+                             spec.head_dim_v, spec.views, ahead == many_ahead ? "_many" : "");
   program.facts = {{"spec", "merge " + what}};
   std::string& source = program.source;
   source =
@@ -40,11 +53,25 @@ Program merge_program(const MergeSpec& spec) {
   source += constant_line("int", "alignment", std::to_string(spec.alignment), "of every row of o, bytes");
   source +=
       constant_line("int", "views", std::to_string(spec.views), "that partial states are given in, at most");
+  source += constant_line("int", "ahead", std::to_string(ahead),
+                          "states whose rows a lane asks for at once, if a row is one piece for each lane");
   source += "};\n" +
             kernel_text(program, "MergeParams<Config::views>",
                         sizeof(MergeParams<1>) + static_cast<std::size_t>(spec.views - 1) * sizeof(MergeView),
                         "merge_states");
   return program;
+}
+
+}  // namespace
+
+bool is_of_many_states(const MergeSpec& spec, unsigned states) {
+  return states >= many_states && can_ask_for_many(spec);
+}
+
+std::vector<Program> merge_programs(const MergeSpec& spec) {
+  std::vector<Program> programs = {merge_program(spec, few_ahead)};
+  if (can_ask_for_many(spec)) programs.push_back(merge_program(spec, many_ahead));
+  return programs;
 }
 
 }  // namespace jit

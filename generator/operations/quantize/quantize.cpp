@@ -86,7 +86,7 @@ void QuantizeQkv::operator()(const QuantizeArguments& arguments, Stream stream) 
 
 void QuantizeQkv::prepare() const { prepared_kernel(*state_); }
 
-const std::string& QuantizeQkv::source() const { return state_->program.source; }
+const std::string& QuantizeQkv::source() const { return state_->programs.every_size.source; }
 
 QuantizeQkv quantize_qkv(const QuantizeSpec& spec, const Context& context) {
   return operation<QuantizeQkv>(context, spec, words_of(spec), [&] {

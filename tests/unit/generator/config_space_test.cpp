@@ -46,6 +46,22 @@ TEST(ConfigSpace, EveryConfigIsLegalAndOccursOnce) {
   }
 }
 
+// However many functors wide heads have: what these add is spilled where registers run out.
+TEST(ConfigSpace, ManyFunctorsOverPagesHaveAKernel) {
+  AttentionSpec spec{.head_dim = 256,
+                     .gqa_ratio = 4,
+                     .sequences_kv = SequenceKind::paged,
+                     .page_size = 3,
+                     .kv_dtype = DType::fp8_e4m3,
+                     .mask = mask::causal() && mask::sliding_window(7, 0) && mask::prefix_lengths(),
+                     .score = score::softcap(4)};
+  for (int more = 0; more < 6; ++more) {
+    spec.score = spec.score.then(score::alibi());
+    for (const Arch& arch : known_archs())
+      EXPECT_FALSE(config_space({spec, device_limits(arch)}).empty()) << to_string(spec) << to_string(arch);
+  }
+}
+
 // Head dims above 256 are one family's, which copies by TMA what can be copied so, and all else row by row.
 TEST(ConfigSpace, LatentsAreCopiedByWhoCanReadThem) {
   const auto copies_of = [](int page_size, bool tma) {

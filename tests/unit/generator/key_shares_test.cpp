@@ -1,6 +1,7 @@
 #include "templates/scheduling/key_shares.cuh"
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -86,6 +87,35 @@ TEST(KeyShares, LongLinesAreSharedEvenly) {
   const KeyShares shares = key_shares({longest_line, false, 1, 1 << 20}, 132, 0);
   EXPECT_LT(shares.length, longest_line / 132 * 1.0001);
   EXPECT_GE(static_cast<long long>(shares.length) * 132, longest_line);
+}
+
+// One unit is as long as the line, or a few are, and `num_splits` leaves most blocks without work: the places of these
+// are no 32-bit numbers.
+TEST(KeyShares, PlacesOnLongLinesDoNotOverflow) {
+  constexpr int blocks = 528, most_tiles = longest_line / tile_cost - 1;
+  for (const int num_splits : {1, 2, 3}) {
+    for (const int strands : {1, 2, 3, 8}) {
+      const int tiles = most_tiles / strands, total = strands * unit_length(tiles);
+      for (const int least_tiles : {tiles, 0}) {
+        const KeyShares shares = key_shares({total, true, least_tiles, tiles, strands}, blocks, num_splits);
+        ASSERT_FALSE(shares.is_dealt);
+        int with_work = 0;
+        for (int block = 0; block < blocks; ++block) {
+          const StrandPlace place = shares.place(block);
+          const std::int64_t begin = std::int64_t{place.column} * shares.length;
+          EXPECT_EQ(shares.has_work(place), block < blocks / strands * strands && begin < shares.total);
+          if (!shares.has_work(place)) continue;
+          ++with_work;
+          const std::int64_t strand_begin = std::int64_t{place.strand} * shares.strand_blocks * shares.length;
+          EXPECT_EQ(shares.strand_begin(place.strand), strand_begin);
+          EXPECT_EQ(shares.begin(shares.block_at(place)), strand_begin + begin);
+        }
+        EXPECT_GE(with_work, strands);
+        const bool has_short_pieces = num_splits == 1 && least_tiles < tiles;  // units go to one block each
+        EXPECT_LE(with_work, has_short_pieces ? blocks : strands * (num_splits + 1));
+      }
+    }
+  }
 }
 
 // Units that are alike have as many parts each, and no block has parts of two; or they are not cut.
@@ -293,7 +323,7 @@ TEST(KeyShares, StrandsThatLoseMuchAreNone) {
 TEST(KeyShares, QuotientsAreExact) {
   reference::Random random(reference::test_seed());
   for (int i = 0; i < 100000; ++i) {
-    const int y = reference::draw(random, 1, 1 << 24);
+    const int y = reference::draw(random, 1, i % 2 == 0 ? 1 << 24 : longest_line);
     const int x =
         reference::draw(random, 0, std::min<long long>(longest_line, static_cast<long long>(y) * 1000));
     ASSERT_EQ(small_quotient(x, y), x / y) << x << " / " << y;

@@ -48,8 +48,28 @@ TEST(MergeSpecTest, EachFieldMakesAnotherProgram) {
   const std::vector<MergeSpec> specs = {
       {},          {.dtype = DType::bf16}, {.out_dtype = DType::fp16}, {.head_dim_v = 64}, {.alignment = 8},
       {.views = 4}};
-  for (const MergeSpec& spec : specs) sources.insert(merge_program(spec).source);
-  EXPECT_EQ(sources.size(), specs.size());
+  for (const MergeSpec& spec : specs) {
+    const std::vector<Program> programs = merge_programs(spec);
+    ASSERT_EQ(programs.size(), 2u);
+    for (const Program& program : programs) sources.insert(program.source);
+  }
+  EXPECT_EQ(sources.size(), 2 * specs.size());
+}
+
+// Many states are asked for four at a time, where a lane has one piece of a row and there are lanes for them.
+TEST(MergeSpecTest, ManyStatesHaveAProgramOfTheirOwn) {
+  const MergeSpec spec{.dtype = DType::bf16};
+  const std::vector<Program> programs = merge_programs(spec);
+  ASSERT_EQ(programs.size(), 2u);
+  EXPECT_THAT(programs[0].source, HasSubstr("ahead = 2"));
+  EXPECT_THAT(programs[1].source, HasSubstr("ahead = 4"));
+  EXPECT_NE(programs[0].name, programs[1].name);
+  EXPECT_FALSE(is_of_many_states(spec, 15));
+  EXPECT_TRUE(is_of_many_states(spec, 16));
+  for (const MergeSpec& other : {MergeSpec{.head_dim_v = 256}, MergeSpec{.head_dim_v = 8}}) {
+    EXPECT_EQ(merge_programs(other).size(), 1u);
+    EXPECT_FALSE(is_of_many_states(other, 1000));
+  }
 }
 
 // Parts at equal distances are one view; of others there are as many as the spec has.

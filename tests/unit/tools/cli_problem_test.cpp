@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tools/jit_attention/command.h"
 #include "tools/jit_attention/useful_work.h"
 
 namespace jit::tool {
@@ -83,15 +84,28 @@ TEST(Problem, MakesUpTensorsOfTheRightShapes) {
   EXPECT_EQ(problem_of("causal_per_request").tensors.at("is_causal").shape, (std::vector<std::int64_t>{2}));
 }
 
-TEST(Problem, DenseTensorsAreAllThatIsMadeUp) {
+TEST(Problem, SequencesHaveTheirArrays) {
   ProblemOptions options;
-  options.spec.spec.sequences_q = SequenceKind::ragged;
-  const auto built = [&] { build_problem(options); };
-  EXPECT_THROW(built(), std::exception);
-  options.spec.spec.sequences_q = SequenceKind::dense;
-  EXPECT_NO_THROW(built());
-  options.spec.spec.sinks = true;
-  EXPECT_THROW(built(), std::exception);
+  options.batch = 3;
+  options.heads = 4;
+  options.seqlen_q = 2;
+  options.seqlen_kv = 100;
+  AttentionSpec& spec = options.spec.spec;
+  const auto arguments = [&] { return placeholder_arguments(build_problem(options), {}); };
+  spec.sinks = true;
+  EXPECT_EQ(arguments().sinks.shape[0], 4);
+  EXPECT_FALSE(arguments().page_table.is_present());
+  spec.sequences_q = SequenceKind::ragged;
+  EXPECT_EQ(arguments().q.shape[0], 6);
+  EXPECT_EQ(arguments().cu_seqlens_q.shape[0], 4);
+  spec.sequences_kv = SequenceKind::ragged;
+  EXPECT_EQ(arguments().k.shape[0], 300);
+  spec.sequences_kv = SequenceKind::paged;
+  spec.page_size = 16;
+  EXPECT_EQ(arguments().page_table.shape[1], 7);
+  EXPECT_EQ(arguments().k.shape[1], 16);
+  options.block_map.paths = {"blocks.npy"};
+  EXPECT_THROW(build_problem(options), BadInput);
 }
 
 TEST(Problem, BakesLengthsOnRequest) {
