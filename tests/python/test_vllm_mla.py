@@ -75,19 +75,11 @@ class Step:
             max_seq_len=4096, block_table_tensor=int32(self.table),
             slot_mapping=torch.zeros(0, dtype=torch.int64, device=self.device), causal=causal)  # fmt: skip
 
-    def decode_metadata(self, causal=True):
-        """As build makes it where all requests have few new tokens: build itself wants a whole engine of vLLM."""
-        common = self.common(causal)
-        build_decode = mla.JitAttentionMLAMetadataBuilder._build_decode
-        decode = build_decode(None, common.block_table_tensor, common.seq_lens, 4096, common.query_start_loc_cpu,
-                              common.query_start_loc, common.num_actual_tokens, common.max_query_len, None)
-        return types.SimpleNamespace(decode=decode, causal=causal)
-
     def run(self, impl, causal=True, parts=True):
         q = numpy.concatenate([*self.q, numpy.full((2, HEADS, LATENT + ROTATED), numpy.nan, BF16)])
         q = to_torch(q, self.device)
         given = (q[..., :LATENT], q[..., LATENT:]) if parts else q
-        o, lse = impl.forward_mqa(given, self.cache, self.decode_metadata(causal), None)
+        o, lse = impl.forward_mqa(given, self.cache, builder(self.device).build(0, self.common(causal)), None)
         assert lse is None and o.shape == (len(q), HEADS, LATENT) and (o[-2:] == 0).all()
         return o[:-2]
 
@@ -99,13 +91,23 @@ class Step:
             begin += len(q)
 
 
+def builder(device):
+    """Without what vLLM's own class makes for prefill, which wants a whole engine."""
+    made = object.__new__(mla.JitAttentionMLAMetadataBuilder)
+    made.device, made.use_pcp, made.dcp_world_size, made.non_causal_multi_token_decode = device, False, 1, True
+    made.model_config = types.SimpleNamespace(get_head_size=lambda: LATENT + ROTATED)
+    made.metadata_cls = mla.MLACommonMetadata
+    return made
+
+
 def impl_of(**changed):
     given = dict(num_heads=HEADS, head_size=LATENT + ROTATED, scale=SCALE, num_kv_heads=1, alibi_slopes=None,
                  sliding_window=None, kv_cache_dtype="auto", logits_soft_cap=None, attn_type=AttentionType.DECODER,
                  kv_sharing_target_layer_name=None, q_lora_rank=None, kv_lora_rank=LATENT, qk_nope_head_dim=128,
                  qk_rope_head_dim=ROTATED, qk_head_dim=192, v_head_dim=128, kv_b_proj=None)  # fmt: skip
     if hasattr(vllm.config, "VllmConfig"):
-        with vllm.config.set_current_vllm_config(vllm.config.VllmConfig()):
+        config = vllm.config.VllmConfig(device_config=vllm.config.DeviceConfig("cpu"))
+        with vllm.config.set_current_vllm_config(config):
             return mla.JitAttentionMLAImpl(**given | changed)
     return mla.JitAttentionMLAImpl(**given | changed)
 
@@ -132,6 +134,16 @@ def test_bits_do_not_depend_on_the_batch(rng, device, monkeypatch):
     for step in (whole, alone):
         step.store(impl)
     assert impl.split_keys == 512 and torch.equal(whole.run(impl)[1:5], alone.run(impl))
+
+
+def test_metadata_is_handed_on(rng, device):
+    common = Step(rng, device).common()
+    metadata = builder(device).build(0, common)
+    assert (metadata.num_decodes, metadata.num_prefills, metadata.num_decode_tokens) == (5, 0, 45)
+    for name in ("query_start_loc", "seq_lens"):
+        assert getattr(metadata.decode, name).data_ptr() == getattr(common, name).data_ptr()
+    assert metadata.decode.block_table.data_ptr() == common.block_table_tensor.data_ptr()
+    assert builder(device).update_draft_decode_metadata(metadata) is None
 
 
 def test_vllm_measures_its_memory():
