@@ -6,16 +6,19 @@
 Medians of 15, microseconds: "host" until the call returns, "done" until the device has the table, and "device" of a
 CUDA graph of the call. create_block_mask under torch.compile, with _compile=True, and as it is. Needs a GPU and
 PyTorch.
+
+Exit status 2 without a GPU and for wrong arguments.
 """
 
 import argparse
+import pathlib
 import statistics
+import sys
 import time
 
-import jit_attention as ja
-import torch
-from graph_time import captured, replay_us
-from torch.nn.attention.flex_attention import create_block_mask
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from comparison import environment  # noqa: E402
 
 ROWS = 8192
 RUNS = 15
@@ -23,6 +26,8 @@ RUNS = 15
 
 def masks():
     """{name: (text, kinds of its tensors, tensors, mask_mod)}."""
+    import torch
+
     ids = torch.sort(torch.randint(0, 16, (1, ROWS), device="cuda", dtype=torch.int32), dim=1).values.contiguous()
     blocks = (torch.rand(64, 64, device="cuda") < 0.1).to(torch.uint8)
     return {
@@ -38,6 +43,9 @@ def masks():
 
 def times(make):
     """Of one that is made over and over, as words."""
+    import torch
+    from graph_time import captured, replay_us
+
     make()
     host, done = [], []
     for _ in range(RUNS):
@@ -56,7 +64,13 @@ def times(make):
 
 
 def main():
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args()
+    environment.require_gpu(parser)
+    import jit_attention as ja
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask
+
     q = torch.empty(1, ROWS, 1, 128, device="cuda", dtype=torch.bfloat16)
     compiled = torch.compile(create_block_mask)
     for name, (text, kinds, tensors, mod) in masks().items():

@@ -5,20 +5,30 @@
 
 16,384 tokens, heads * head_dim 2,048, in bursts of CUDA graphs, in turns; the config that the cost model chooses, in
 both orders. fp8_key_order.py has the errors. Needs a GPU of sm_90a and PyTorch.
+
+Exit status 2 without a GPU and for wrong arguments.
 """
 
 import argparse
+import pathlib
 import statistics
+import sys
 
-import jit_attention as ja
-import torch
-from graph_time import captured, replay_us
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from comparison import environment  # noqa: E402
 
 BURST_US, BURSTS = 6000, 5
 
 
 def main():
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args()
+    environment.require_gpu(parser)
+    import jit_attention as ja
+    import torch
+    from graph_time import captured, replay_us
+
     torch.manual_seed(0)
     for head_dim in (64, 128, 256):
         for rows in (1024, 4096, 16384):

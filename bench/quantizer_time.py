@@ -6,13 +6,17 @@
 For 16,384 tokens of four sizes: microseconds of a CUDA graph with a cold L2 cache, and the share of the copy's bytes a
 second that they come to, where bf16 is read once and fp8 written once. Dense, with lengths of all rows, and ragged.
 Needs a GPU and PyTorch.
+
+Exit status 2 without a GPU and for wrong arguments.
 """
 
 import argparse
+import pathlib
+import sys
 
-import jit_attention as ja
-import torch
-from graph_time import captured, cold_us
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from comparison import environment  # noqa: E402
 
 TOKENS = 16384
 SIZES = ((128, 16, 16, 8192), (64, 32, 32, 8192), (256, 8, 8, 8192), (128, 32, 8, 4096))  # head_dim, heads, KV, rows
@@ -34,6 +38,9 @@ SCHEMES = {
 
 def copy_rate():
     """Bytes a microsecond that a copy reads and writes."""
+    import torch
+    from graph_time import captured, cold_us
+
     source = torch.randn(75 << 20, device="cuda").bfloat16()
     target = torch.empty_like(source)
     us = cold_us([captured(lambda: target.copy_(source))])[0]
@@ -42,7 +49,13 @@ def copy_rate():
 
 
 def main():
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args()
+    environment.require_gpu(parser)
+    import jit_attention as ja
+    import torch
+    from graph_time import captured, cold_us
+
     rate = copy_rate()
     for head_dim, heads, heads_kv, rows in SIZES:
         batch = TOKENS // rows

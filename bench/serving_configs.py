@@ -5,6 +5,8 @@
 
 Microseconds of CUDA graphs with a cold L2 cache, all configs of a cell in turns; the fastest three of each family.
 Cells are those that bench/compare.py --list shows for paged, ragged and engine-shapes. Needs a GPU and PyTorch.
+
+Exit status 2 without a GPU and for wrong arguments.
 """
 
 import argparse
@@ -13,12 +15,9 @@ import pathlib
 import sys
 from collections import Counter
 
-import jit_attention as ja
-import torch
-from graph_time import captured, cold_us
-
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+from comparison import environment  # noqa: E402
 from comparison.serving_inputs import make_request_inputs  # noqa: E402
 from comparison.suites import SUITES  # noqa: E402
 
@@ -37,6 +36,8 @@ def is_wanted(config):
 
 
 def spec_of(cell):
+    import jit_attention as ja
+
     fields = dict(dtype="bf16", head_dim=cell.head_dim, head_dim_v=cell.head_dim_v,
                   gqa_ratio=cell.heads_q // cell.heads_kv)
     if cell.mask == "causal":
@@ -50,6 +51,8 @@ def spec_of(cell):
 
 def candidates(spec, each):
     """So many configs of each family, in the cost model's order."""
+    import jit_attention as ja
+
     counts, chosen = Counter(), []
     for config in filter(is_wanted, ja.candidate_configs(spec, "sm_90a")):
         counts[config["family"]] += 1
@@ -59,6 +62,9 @@ def candidates(spec, each):
 
 
 def time_cell(cell, each):
+    import jit_attention as ja
+    from graph_time import captured, cold_us
+
     inputs, spec = make_request_inputs(cell, "cuda", 1), spec_of(cell)
     q, lengths = inputs.shaped_q(cell), {}
     if cell.q_sequences == "ragged":
@@ -91,6 +97,9 @@ def main():
     parser.add_argument("cells", nargs="+", choices=CELLS, metavar="CELL")
     parser.add_argument("--each", type=int, default=14, metavar="N", help="configs of each family (14)")
     options = parser.parse_args()
+    environment.require_gpu(parser)
+    import torch
+
     torch.manual_seed(0)
     for name in options.cells:
         time_cell(CELLS[name], options.each)

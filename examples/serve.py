@@ -251,11 +251,21 @@ def serve(steps=500, requests=32, layers=2, most_new=8):
     return server, served, stock, [answer for _, answer in asked], seconds, stock_seconds
 
 
-def main():
+def arguments(words=None):
+    """{name: number} of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    lowest = dict(steps=0, requests=1, layers=1)
     for name, value in dict(steps=500, requests=32, layers=2).items():
-        parser.add_argument(f"--{name}", type=int, default=value, help=f"{value} if not given")
-    server, served, stock, right, seconds, stock_seconds = serve(**vars(parser.parse_args()))
+        parser.add_argument(f"--{name}", type=int, default=value, metavar="N", help=f"{value} if not given")
+    given = vars(parser.parse_args(words))
+    for name, value in given.items():
+        if value < lowest[name]:
+            parser.error(f"--{name} is {value}; it must be {lowest[name]} or more")
+    return given
+
+
+def main():
+    server, served, stock, right, seconds, stock_seconds = serve(**arguments())
     for request, expected in list(zip(served, right))[:5]:
         print(f"{bytes(request.prompt).decode()} -> {bytes(request.answer).decode()}   ({expected} is right)")
     answers = [bytes(request.answer).decode() for request in served]

@@ -34,6 +34,10 @@ class MHATokenToKVPool:
     pass
 
 
+class MLATokenToKVPool:
+    pass
+
+
 ATTENTION_BACKENDS = {}
 
 
@@ -52,7 +56,8 @@ def install():
         "sglang.srt": {},
         "sglang.srt.arg_groups": {},
         "sglang.srt.arg_groups.choices": dict(
-            ATTENTION_BACKEND_CHOICES=["fa3"], DETERMINISTIC_ATTENTION_BACKEND_CHOICES=["fa3"]
+            ATTENTION_BACKEND_CHOICES=["fa3"], DETERMINISTIC_ATTENTION_BACKEND_CHOICES=["fa3"],
+            RADIX_SUPPORTED_DETERMINISTIC_ATTENTION_BACKEND=["fa3"],
         ),
         "sglang.srt.layers": {},
         "sglang.srt.layers.attention": {},
@@ -62,8 +67,10 @@ def install():
         "sglang.srt.layers.attention.base_attn_backend": dict(AttentionBackend=AttentionBackend),
         "sglang.srt.layers.radix_attention": dict(AttentionType=AttentionType),
         "sglang.srt.mem_cache": {},
-        "sglang.srt.mem_cache.memory_pool": dict(KVWriteLoc=KVWriteLoc, MHATokenToKVPool=MHATokenToKVPool),
-        "sglang.srt.runtime_context": dict(get_exec=None, get_spec=None),
+        "sglang.srt.mem_cache.memory_pool": dict(
+            KVWriteLoc=KVWriteLoc, MHATokenToKVPool=MHATokenToKVPool, MLATokenToKVPool=MLATokenToKVPool
+        ),
+        "sglang.srt.runtime_context": dict(get_exec=None, get_parallel=None, get_spec=None),
     }
     for name, attributes in contents.items():
         module = sys.modules[name] = types.ModuleType(name)

@@ -264,6 +264,8 @@ def test_fp8(rng, place, fetch, emulated, form):
 
 
 REFUSALS = [
+    (fa.flash_attn_func, "window_size", {"window_size": 3}, "is 3; it must be .left, right."),
+    (v4.flash_attn_func, "window_size", {"window_size": (1, 2, 3)}, "it must be .left, right."),
     (fa.flash_attn_func, "window_size", {"window_size": (-2, 0)}, "has -2; it must be -1 or more"),
     (fa.flash_attn_func, "window_size", {"window_size": (1.5, 0)}, "has 1.5; it must be whole numbers"),
     (fa.flash_attn_func, "return_attn_probs", {"return_attn_probs": True, "dropout_p": 0.1}, "with dropout_p = 0.1"),
@@ -282,6 +284,14 @@ def test_refusals_name_the_argument(place, function, field, arguments, message):
     with pytest.raises(ja.InvalidArgumentError, match=message) as refusal:
         function(q, k, v, **placed(place, arguments))
     assert refusal.value.field == field and str(refusal.value).startswith(field + ":")
+
+
+@pytest.mark.parametrize("shape, lse_shape, field", [((1, 8, 2), (1, 8), "out_partial"),
+                                                    ((2, 1, 8, 4, 64), (2, 1, 4, 8), "lse_partial")])  # fmt: skip
+def test_partial_results_are_refused_by_name(place, shape, lse_shape, field):
+    with pytest.raises(ja.InvalidArgumentError, match=f"^{field}: has shape") as refusal:
+        fa.flash_attn_combine(*(place(numpy.ones(one, numpy.float32)) for one in (shape, lse_shape)))
+    assert refusal.value.field == field
 
 
 def test_shapes_and_tables_are_refused_by_name(place):

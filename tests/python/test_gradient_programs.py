@@ -1,7 +1,6 @@
 """bench/gradient_accuracy.py, dropout_time.py and equal_runs.py: what they compute, and their tables."""
 
 import pathlib
-import subprocess
 import sys
 
 import jit_attention as ja
@@ -13,16 +12,8 @@ sys.path.insert(0, str(BENCH))
 import dropout_time  # noqa: E402
 import equal_runs  # noqa: E402
 import gradient_accuracy  # noqa: E402
-from comparison import accuracy, environment, records  # noqa: E402
+from comparison import accuracy, records  # noqa: E402
 from comparison.ours import JitAttention  # noqa: E402
-
-
-@pytest.mark.parametrize("program", ["gradient_accuracy", "dropout_time", "equal_runs"])
-def test_without_a_gpu_one_sentence_and_exit_2(program):
-    if environment.no_gpu() is None:
-        pytest.skip("there is a GPU here")
-    done = subprocess.run([sys.executable, BENCH / f"{program}.py"], capture_output=True, text=True)
-    assert done.returncode == 2 and "measuring needs" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_errors_of_gradients_beside_a_peer(emulated):

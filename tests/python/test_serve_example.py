@@ -45,3 +45,15 @@ def test_requests_wait_for_pages_and_rows(example):
     assert all(narrow) and narrow == wide and narrow_steps > wide_steps
     with pytest.raises(ValueError, match="20 tokens and 3 new ones does not fit"):
         example.Server(model, seqlen=22).add(list(range(20)), 3)
+
+
+@pytest.mark.parametrize("words, sentence", [
+    (["--steps", "-1"], "--steps is -1; it must be 0 or more"),
+    (["--requests", "0"], "--requests is 0; it must be 1 or more"),
+    (["--layers", "0"], "--layers is 0; it must be 1 or more"),
+])  # fmt: skip
+def test_wrong_arguments(example, capsys, words, sentence):
+    with pytest.raises(SystemExit):
+        example.arguments(words)
+    assert sentence in capsys.readouterr().err
+    assert example.arguments([]) == dict(steps=500, requests=32, layers=2)

@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
+import jit_attention as ja  # noqa: E402
 import jit_attention.sglang as plugin  # noqa: E402
 import ml_dtypes  # noqa: E402
 import sglang_stand_ins  # noqa: E402
@@ -40,9 +41,10 @@ def device(emulated):
 @pytest.fixture(autouse=True)
 def settings(monkeypatch):
     """What the command line said; tests change it."""
-    said = types.SimpleNamespace(enable_deterministic_inference=False, speculative_algorithm=None)
+    said = types.SimpleNamespace(enable_deterministic_inference=False, speculative_algorithm=None, dcp_enabled=False)
     monkeypatch.setattr(integration, "get_exec", lambda: types.SimpleNamespace(deterministic=said))
     monkeypatch.setattr(integration, "get_spec", lambda: said)
+    monkeypatch.setattr(integration, "get_parallel", lambda: said)
     return said
 
 
@@ -166,7 +168,8 @@ def test_deterministic_inference_does_not_depend_on_the_batch(rng, device, setti
 
 def test_it_is_registered_once():
     assert ATTENTION_BACKENDS["jit_attention"] is plugin.create
-    for names in (choices.ATTENTION_BACKEND_CHOICES, choices.DETERMINISTIC_ATTENTION_BACKEND_CHOICES):
+    for names in (choices.ATTENTION_BACKEND_CHOICES, choices.DETERMINISTIC_ATTENTION_BACKEND_CHOICES,
+                  choices.RADIX_SUPPORTED_DETERMINISTIC_ATTENTION_BACKEND):  # without: no prefix caching
         assert names.count("jit_attention") == 1
     tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11")
     project = tomllib.loads((pathlib.Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
@@ -179,8 +182,17 @@ def test_what_is_refused(rng, device, monkeypatch, settings):
         engine.run(engine.layer(is_cross_attention=True))
     with pytest.raises(NotImplementedError, match="q_rope: choose another"):
         engine.run(engine.layer(), q_rope=torch.zeros(1))
+    settings.dcp_enabled = True
+    with pytest.raises(NotImplementedError, match="GPUs share out: leave --dcp-size out"):
+        plugin.create(engine.runner)
+    settings.dcp_enabled = False
     settings.speculative_algorithm = "EAGLE"
     with pytest.raises(NotImplementedError, match="--speculative-algorithm EAGLE: leave it out"):
+        plugin.create(engine.runner)
+    settings.speculative_algorithm = None
+    pool = engine.runner.token_to_kv_pool = object.__new__(memory_pool.MLATokenToKVPool)
+    pool.dtype, pool.store_dtype = torch.float8_e4m3fn, torch.uint8
+    with pytest.raises(NotImplementedError, match="latents of torch.float8_e4m3fn: give --kv-cache-dtype auto"):
         plugin.create(engine.runner)
     engine.runner.token_to_kv_pool = object()
     with pytest.raises(NotImplementedError, match="keys in a object: give --disable-hybrid-swa-memory"):
@@ -188,3 +200,74 @@ def test_what_is_refused(rng, device, monkeypatch, settings):
     monkeypatch.setattr(sglang, "__version__", "0.6.0")
     with pytest.raises(ImportError, match="serves SGLang 0.5.23, and this is 0.6.0"):
         plugin.create(engine.runner)
+
+
+LATENT, ROTATED, NOPE = 256, 64, 128
+
+
+class Latents(Engine):
+    """A pool of latents. Layers read it, but for prompts without a prefix, whose heads have keys of their own."""
+
+    def __init__(self, rng, device, page_size, new=NEW):
+        super().__init__(rng, device, page_size, new=new)
+        columns = LATENT + ROTATED
+        self.q = [rng.standard_normal((n, HEADS, columns)).astype(BF16) for n in new]
+        self.k = [rng.standard_normal((n, 1, columns)).astype(BF16) for n in self.lengths]
+        self.v = [x[..., :LATENT] for x in self.k]
+        slots = len(self.buffers[0])
+        self.buffer = torch.full((slots, 1, columns), torch.nan, dtype=torch.bfloat16, device=device)
+        pool = self.runner.token_to_kv_pool = object.__new__(memory_pool.MLATokenToKVPool)
+        pool.dtype = pool.store_dtype = torch.bfloat16
+        pool.kv_cache_dim, pool.get_key_buffer = columns, lambda layer_id: self.buffer
+
+        def store(layer, where, k, v):
+            self.buffer[where.loc] = k
+
+        pool.set_kv_buffer = store
+
+    def layer(self, **fields):
+        latent = dict(tp_k_head_num=1, tp_v_head_num=1, qk_head_dim=LATENT + ROTATED, v_head_dim=LATENT, scaling=0.07)
+        return super().layer(**latent | fields)
+
+
+@pytest.fixture
+def reads_latents():
+    if ja.supports(None, head_dim=LATENT + ROTATED, head_dim_v=LATENT, values_in_keys=True):
+        pytest.skip("latents of this size are read on sm_90a alone")
+
+
+@pytest.mark.parametrize("new", [NEW, (1, 1, 1)])
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_latents(rng, device, page_size, new, reads_latents):
+    engine = Latents(rng, device, page_size, new)
+    backend, layer = ATTENTION_BACKENDS["jit_attention"](engine.runner), engine.layer()
+    for begins, ends in (([0] * 3, engine.context), (engine.context, engine.lengths)):
+        own = [n - c for c, n in zip(begins, ends)]
+        batch = engine.batch(ends, own, decode=begins[0] > 0 and new[1] == 1)
+        rows = [to_torch(numpy.concatenate([x[c:n] for x, c, n in zip(engine.k, begins, ends)]), device)]
+        q = engine.q if begins[0] else [numpy.zeros((n, HEADS, LATENT + ROTATED), BF16) for n in own]
+        backend.init_forward_metadata(batch)
+        forward = backend.forward_decode if batch.forward_mode.is_decode_or_idle() else backend.forward_extend
+        o = forward(to_torch(numpy.concatenate(q), device).flatten(1), rows[0], rows[0][..., :LATENT], layer, batch)
+    o = o.view(-1, HEADS, LATENT).double().cpu().numpy()
+    for q, k, v in zip(engine.q, engine.k, engine.v):
+        flash_exact(q[None], k[None], v[None], causal=True, softmax_scale=0.07).check(o[None, : len(q)])
+        o = o[len(q) :]
+
+
+def test_prompts_of_latents_have_keys_of_each_head(rng, device):
+    """SGLang stores the latents itself, and gives keys and values of heads."""
+    engine = Latents(rng, device, 16)
+    layer = engine.layer(tp_k_head_num=HEADS, tp_v_head_num=HEADS, qk_head_dim=NOPE + ROTATED, v_head_dim=NOPE)
+    rows = lambda columns: [rng.standard_normal((n, HEADS, columns)).astype(BF16) for n in engine.new]  # noqa: E731
+    q, k, v = rows(NOPE + ROTATED), rows(NOPE + ROTATED), rows(NOPE)
+    backend = ATTENTION_BACKENDS["jit_attention"](engine.runner)
+    batch = engine.batch(engine.new, engine.new, decode=False)
+    backend.init_forward_metadata(batch)
+    o = backend.forward_extend(*(to_torch(numpy.concatenate(x), device).flatten(1) for x in (q, k, v)), layer, batch,
+                               save_kv_cache=False)  # fmt: skip
+    assert engine.buffer.isnan().all()
+    o = o.view(-1, HEADS, NOPE).double().cpu().numpy()
+    for own in zip(q, k, v):
+        flash_exact(*(x[None] for x in own), causal=True, softmax_scale=0.07).check(o[None, : len(own[0])])
+        o = o[len(own[0]) :]

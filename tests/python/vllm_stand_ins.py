@@ -52,6 +52,10 @@ class AttentionBackend:
     supports_kv_cache_update_bypass = False
 
     @classmethod
+    def is_mla(cls):
+        return False
+
+    @classmethod
     def validate_configuration(cls, head_size, dtype, kv_cache_dtype, block_size, use_mla, has_sink, use_sparse,
                                use_mm_prefix, use_per_head_quant_scales, device_capability, attn_type, **more):
         reasons = []
@@ -59,8 +63,8 @@ class AttentionBackend:
             reasons.append("head_size not supported")
         if kv_cache_dtype not in (None, *cls.supported_kv_cache_dtypes):
             reasons.append("kv_cache_dtype not supported")
-        if use_mla:
-            reasons.append("MLA not supported")
+        if use_mla != cls.is_mla():
+            reasons.append("MLA not supported" if use_mla else "non-MLA not supported")
         if not cls.supports_compute_capability(device_capability):
             reasons.append("compute capability not supported")
         combination = cls.supports_combination(head_size, dtype, kv_cache_dtype, block_size, use_mla, has_sink,
@@ -99,6 +103,62 @@ class CommonAttentionMetadata:
     causal: object = True
 
 
+class QueryLenSupport(enum.Enum):
+    SINGLE_ONLY = "single_only"
+    UNIFORM = "uniform"
+    VARLEN = "varlen"
+
+
+class MLACommonBackend(AttentionBackend):
+    @classmethod
+    def is_mla(cls):
+        return True
+
+    @classmethod
+    def supports_head_size(cls, head_size):
+        return head_size in cls.get_supported_head_sizes()
+
+
+@dataclasses.dataclass
+class MLACommonDecodeMetadata:
+    block_table: object
+    seq_lens: object
+    dcp_tot_seq_lens: object
+
+
+@dataclasses.dataclass
+class MLACommonMetadata(Generic[T]):
+    num_decodes: int
+    num_prefills: int
+    num_decode_tokens: int
+    causal: bool
+    decode: T | None
+
+
+class MLACommonMetadataBuilder(AttentionMetadataBuilder[T]):
+    """Requests of few new tokens come first, as vLLM orders them."""
+
+    def build(self, common_prefix_len, common, fast_build=False):
+        lengths = (common.query_start_loc_cpu[1:] - common.query_start_loc_cpu[:-1]).tolist()
+        count = next((i for i, n in enumerate(lengths) if n > self.reorder_batch_threshold), len(lengths))
+        starts, tokens = common.query_start_loc[: count + 1], int(common.query_start_loc_cpu[count])
+        tokens = common.num_actual_tokens if count == len(lengths) else tokens
+        decode = self._build_decode(
+            block_table_tensor=common.block_table_tensor[:count], seq_lens_device=common.seq_lens[:count],
+            max_seq_len=common.max_seq_len, query_start_loc_cpu=starts.cpu(), query_start_loc_device=starts,
+            num_decode_tokens=tokens, max_query_len=max(lengths[:count]), dcp_tot_seq_lens_device=None)
+        return MLACommonMetadata(count, len(lengths) - count, tokens, common.causal is not False, decode)
+
+
+class MLACommonImpl(Generic[T]):
+    supports_pcp = True
+
+    def __init__(self, num_heads, head_size, scale, num_kv_heads, alibi_slopes, sliding_window, kv_cache_dtype,
+                 logits_soft_cap, attn_type, kv_sharing_target_layer_name, q_lora_rank, kv_lora_rank, qk_nope_head_dim,
+                 qk_rope_head_dim, qk_head_dim, v_head_dim, kv_b_proj, indexer=None, q_pad_num_heads=None):
+        self.num_heads, self.head_size, self.scale, self.kv_lora_rank = num_heads, head_size, scale, kv_lora_rank
+
+
 class DeviceCapability(tuple):
     def __new__(cls, major, minor):
         return tuple.__new__(cls, (major, minor))
@@ -133,7 +193,15 @@ def install():
     """Puts modules of these names where `import` finds them."""
     contents = {
         "vllm": dict(__version__="0.33.0"),
+        "vllm.config": dict(get_current_vllm_config_or_none=lambda: None),
         "vllm.envs": dict(VLLM_BATCH_INVARIANT=False),
+        "vllm.model_executor": {},
+        "vllm.model_executor.layers": {},
+        "vllm.model_executor.layers.attention": {},
+        "vllm.model_executor.layers.attention.mla_attention": dict(
+            MLACommonBackend=MLACommonBackend, MLACommonDecodeMetadata=MLACommonDecodeMetadata,
+            MLACommonImpl=MLACommonImpl, MLACommonMetadata=MLACommonMetadata,
+            MLACommonMetadataBuilder=MLACommonMetadataBuilder, QueryLenSupport=QueryLenSupport),
         "vllm.platforms": {},
         "vllm.platforms.interface": dict(DeviceCapability=DeviceCapability),
         "vllm.v1": {},

@@ -1,6 +1,7 @@
 """Partial results over some of the keys each, made one."""
 
 from .. import merge
+from .refusals import refuse
 
 
 def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None):
@@ -18,5 +19,11 @@ def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None):
     Raises:
         Error: what `jit_attention.merge` raises, before anything is launched.
     """
+    shape = tuple(out_partial.shape)
+    if len(shape) not in (4, 5):
+        refuse("out_partial", f"has shape {shape}; it must be (splits, batch, seqlen, heads, head_dim) or (splits, "
+                              "total, heads, head_dim)")
+    if tuple(lse_partial.shape) != shape[:-1]:
+        refuse("lse_partial", f"has shape {tuple(lse_partial.shape)}; it must be {shape[:-1]}, as out_partial has it")
     o, lse = merge(out_partial, lse_partial.swapaxes(-1, -2), out=out, out_dtype=out_dtype)
     return o, lse.swapaxes(-1, -2)

@@ -16,7 +16,7 @@ def problem(*, softmax_scale, causal, window_size, softcap, alibi_slopes=None, a
     A query stands at key q + seqlen_k − seqlen_q. The softcap comes before the slopes of ALiBi. With `window_may_shift`
     None leaves a side of the window open, and sides below 0 are what they say; else −1 leaves one open.
     """
-    left, right = (_shift if window_may_shift else _side)(*window_size)
+    left, right = (_shift if window_may_shift else _side)(*_pair(window_size))
     chunk = _whole("attention_chunk", attention_chunk, 0)
     if softcap is None or softcap <= 0:
         softcap = 0.0
@@ -30,6 +30,12 @@ def problem(*, softmax_scale, causal, window_size, softcap, alibi_slopes=None, a
         tensors=None if alibi_slopes is None else {"alibi_slopes": alibi_slopes},
         sinks=sinks,
     )
+
+
+def _pair(window_size):
+    if not isinstance(window_size, (tuple, list)) or len(window_size) != 2:
+        refuse("window_size", f"is {window_size!r}; it must be (left, right)")
+    return window_size
 
 
 def _side(left, right):

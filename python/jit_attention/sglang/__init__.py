@@ -29,7 +29,8 @@ def register():
                      SERVED_VERSIONS[-1])
         return
     register_attention_backend(NAME)(create)
-    for names in (choices.ATTENTION_BACKEND_CHOICES, choices.DETERMINISTIC_ATTENTION_BACKEND_CHOICES):
+    for names in (choices.ATTENTION_BACKEND_CHOICES, choices.DETERMINISTIC_ATTENTION_BACKEND_CHOICES,
+                  choices.RADIX_SUPPORTED_DETERMINISTIC_ATTENTION_BACKEND):
         if NAME not in names:
             names.append(NAME)
 

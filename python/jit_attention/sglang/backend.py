@@ -3,8 +3,8 @@
 import torch
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 from sglang.srt.layers.radix_attention import AttentionType
-from sglang.srt.mem_cache.memory_pool import KVWriteLoc, MHATokenToKVPool
-from sglang.srt.runtime_context import get_exec, get_spec
+from sglang.srt.mem_cache.memory_pool import KVWriteLoc, MHATokenToKVPool, MLATokenToKVPool
+from sglang.srt.runtime_context import get_exec, get_parallel, get_spec
 
 import jit_attention as ja
 
@@ -24,13 +24,18 @@ class JitAttentionBackend(AttentionBackend):
         self.req_to_token = model_runner.req_to_token_pool.req_to_token
         self.page_size = model_runner.page_size
         self.split_keys = SPLIT_KEYS if get_exec().deterministic.enable_deterministic_inference else 0
-        if type(self.pool) is not MHATokenToKVPool:
+        self.is_latent = type(self.pool) is MLATokenToKVPool
+        if not self.is_latent and type(self.pool) is not MHATokenToKVPool:
             _refuse(f"keys in a {type(self.pool).__name__}", "give --disable-hybrid-swa-memory to models with "
-                    "windows, and another --attention-backend to those with latent attention")
+                    "windows, and another --attention-backend to those that pick keys")
+        if get_parallel().dcp_enabled:
+            _refuse("keys that GPUs share out", "leave --dcp-size out, or use fa3")
         if (algorithm := get_spec().speculative_algorithm) is not None:
             _refuse(f"--speculative-algorithm {algorithm}", "leave it out, or use fa3")
         if self.pool.store_dtype != self.pool.dtype and self.pool.dtype.itemsize != 1:
             _refuse(f"a cache of {self.pool.dtype}", "give --kv-cache-dtype auto, fp8_e4m3 or fp8_e5m2")
+        if self.is_latent and self.pool.dtype.itemsize == 1:
+            _refuse(f"latents of {self.pool.dtype}", "give --kv-cache-dtype auto")
 
     def init_cuda_graph_state(self, max_bs, max_num_tokens):
         """Nothing: what a graph reads is made in the graph."""
@@ -63,18 +68,31 @@ class JitAttentionBackend(AttentionBackend):
         if save_kv_cache and k is not None:
             scales = () if layer.k_scale is None else (layer.k_scale, layer.v_scale)
             self.pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc), k, v, *scales)
-        pages = [buffer.view(-1, self.page_size, *buffer.shape[1:])
-                 for buffer in (self.pool.get_key_buffer(layer.layer_id), self.pool.get_value_buffer(layer.layer_id))]
         q = q.view(-1, layer.tp_q_head_num, layer.qk_head_dim)
         out = q.new_empty(q.shape[0], layer.tp_q_head_num, layer.v_head_dim)
-        descale = {}
-        if pages[0].element_size() == 1 and layer.k_scale is not None:
-            descale = dict(k_descale=layer.k_scale.reshape(-1), v_descale=layer.v_scale.reshape(-1))
-        ja.attention(q, *pages, out=out, mask=_mask_of(layer), softmax_scale=layer.scaling, zero_padding=True,
+        ja.attention(q, **self._keys_and_values(k, v, layer), out=out, mask=_mask_of(layer),
+                     softmax_scale=layer.scaling, zero_padding=True,
                      score=ja.score.softcap(layer.logit_cap) if layer.logit_cap else None,
-                     sinks=None if sinks is None else sinks.float(), split_keys=self.split_keys, **descale,
-                     **self.forward_metadata)
+                     sinks=None if sinks is None else sinks.float(), split_keys=self.split_keys)
         return out.view(q.shape[0], -1)
+
+    def _keys_and_values(self, k, v, layer):
+        """Arguments of attention: the pool's pages, or where a prompt of latents begins, its keys of each head."""
+        if self.is_latent and layer.qk_head_dim != self.pool.kv_cache_dim:
+            starts = self.forward_metadata["cu_seqlens_q"]
+            return dict(k=k.view(-1, layer.tp_k_head_num, layer.qk_head_dim), cu_seqlens_q=starts,
+                        v=v.view(-1, layer.tp_v_head_num, layer.v_head_dim), cu_seqlens_k=starts)
+        keys = self._pages_of(self.pool.get_key_buffer(layer.layer_id))
+        if self.is_latent:
+            return dict(k=keys, head_dim_v=layer.v_head_dim, **self.forward_metadata)
+        descale = {}
+        if keys.element_size() == 1 and layer.k_scale is not None:
+            descale = dict(k_descale=layer.k_scale.reshape(-1), v_descale=layer.v_scale.reshape(-1))
+        return dict(k=keys, v=self._pages_of(self.pool.get_value_buffer(layer.layer_id)), **descale,
+                    **self.forward_metadata)
+
+    def _pages_of(self, buffer):
+        return buffer.view(-1, self.page_size, *buffer.shape[1:])
 
 
 def _mask_of(layer):

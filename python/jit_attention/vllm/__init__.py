@@ -9,7 +9,7 @@ import logging
 #: Versions whose interfaces the backend was written for: what their numbers begin with.
 SERVED_VERSIONS = ("0.33",)
 
-_BACKEND = "jit_attention.vllm.backend.JitAttentionBackend"
+_BACKEND = "jit_attention.vllm.chosen.Backend"
 _log = logging.getLogger("jit_attention")
 
 

@@ -23,7 +23,7 @@ _INSTEAD = {
     "kv_cache_dtype not supported": "give --kv-cache-dtype auto, fp8_e4m3, fp8_e5m2 or fp8_per_token_head",
     "block_size not supported": "give --block-size 16 or a multiple of it",
     "partial multimodal token full attention not supported": "TRITON_ATTN has it",
-    "MLA not supported": "leave --attention-backend out for models with latent attention",
+    "MLA not supported": "leave --attention-backend out for layers with latents in a model that vLLM lists without",
     "sparse not supported": "leave --attention-backend out for models that pick keys",
     "compute capability not supported": "GPUs from 8.0 on are served",
     "R-SWA not supported": "TRITON_ATTN has it",

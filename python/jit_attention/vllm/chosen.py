@@ -1,0 +1,18 @@
+"""Which class ``CUSTOM`` is: vLLM has one name for backends from outside, and wants two classes.
+
+vLLM asks for `Backend` each time that it chooses the backend of a layer, with the model's configuration set.
+"""
+
+from vllm.config import get_current_vllm_config_or_none
+
+
+def __getattr__(name):
+    if name != "Backend":
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    config = get_current_vllm_config_or_none()
+    model = None if config is None else config.model_config
+    if model is not None and model.use_mla:
+        from .mla import JitAttentionMLABackend as Backend
+    else:
+        from .backend import JitAttentionBackend as Backend
+    return Backend
