@@ -36,6 +36,8 @@ constexpr double new_work_clocks = 5090;         // and when they do not
 constexpr double masked_per_row = 4.3;           // for the partial tiles of a work tile, by its rows and keys
 constexpr double neighbours = 1.05;              // several blocks on a multiprocessor
 constexpr double memory_bytes_per_clock = 13.7;  // of a multiprocessor
+// Dropout, set by hand to eight configs on an H200 (docs/notebook.md): of a consumer, and of what all of them share.
+constexpr double draws_per_key = 6.6, shared_draws_per_key = 7.5;
 // Set by hand: what is rarely fastest.
 constexpr double three_masked = 1.06;  // consumers, of whom most see less of the last tiles than the last one
 constexpr double in_sequence = 1.5;
@@ -166,13 +168,14 @@ double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   const double wide = config.tile_kv / 2.0, reading = (64 + config.tile_kv) * 32 / smem_bytes_per_clock;
   const double own = d / mma_k * std::max(wide, reading) + config.tile_kv / mma_k * dv / 2;
   const double groups = consumers_of(config) * config.blocks_per_sm;
-  double alone = own + softmax_per_key * config.tile_kv + softmax_clocks;
+  const double draws = spec.dropout ? config.tile_kv : 0;  // keys of a tile
+  double alone = own + softmax_per_key * config.tile_kv + softmax_clocks + draws_per_key * draws;
   if (!config.overlap) alone *= in_sequence;
   const double exponentials = groups * 64 * config.tile_kv / exponentials_per_clock;
   double step =
       overlapped({own * groups / tensor_share, alone, exponentials * softmax_share,
-                  starting_clocks(spec, config) * config.blocks_per_sm, converting_clocks(spec, config),
-                  delivering_clocks(spec, config) * config.blocks_per_sm});
+                  shared_draws_per_key * draws * groups, starting_clocks(spec, config) * config.blocks_per_sm,
+                  converting_clocks(spec, config), delivering_clocks(spec, config) * config.blocks_per_sm});
   if (config.order == WarpgroupOrder::softmax_lock) step *= locked;
   if (config.order == WarpgroupOrder::free && consumers_of(config) > 1) step *= out_of_turn;
   if (config.stages_k == 1 || config.stages_v == 1) step *= single_stage;
