@@ -76,10 +76,14 @@ const Dims& dims_of(const FunctorTensorRow& row, const AttentionSpec& spec) {
   return !is_dense(spec) && row.varied_dims ? *row.varied_dims : row.dims;
 }
 
-// Those that a built-in functor's tensor must have.
+// Those that a built-in functor's tensor must have: of sequences whose lengths only the device knows some row, if there
+// are any.
 Extents sizes_of(const FunctorTensorUse& use, const AttentionSpec& spec, Extents sizes) {
   if (use.row->sizes == nullptr) return sizes;
-  if (!is_dense(spec) && use.row->varied_dims) sizes.seqlen_q = sizes.seqlen_kv = 1;
+  if (!is_dense(spec) && use.row->varied_dims) {
+    sizes.seqlen_q = std::min<std::int64_t>(1, sizes.seqlen_q);
+    sizes.seqlen_kv = std::min<std::int64_t>(1, sizes.seqlen_kv);
+  }
   return use.row->sizes(sizes, use.arguments);
 }
 

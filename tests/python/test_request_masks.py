@@ -259,3 +259,15 @@ def test_block_masks_of_other_sizes_are_refused(rng, place):
         attend((1, 1, 7, 2), numpy.float32)
     with pytest.raises(ja.errors.InvalidSpecError, match="block_kv = 40 must be a multiple of 16"):
         ja.attention(q, k, k, mask=ja.mask.block_mask(16, 40), tensors={})
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(13, 0), (0, 13), (0, 0)])
+def test_block_masks_of_no_rows_or_keys_are_empty_tables(rng, place, fetch, queries, keys):
+    q = place(rng.standard_normal((queries, 2, 64)).astype(BF16))
+    k = place(rng.standard_normal((keys, 2, 64)).astype(BF16))
+    table = place(numpy.zeros((1, 2, -(-queries // 16), 2 * -(-keys // 512)), numpy.int32))
+    lengths = {name: place(numpy.array([0, n], numpy.int32))
+               for name, n in (("cu_seqlens_q", queries), ("cu_seqlens_k", keys))}
+    o, lse = ja.attention(q, k, k, mask=ja.mask.block_mask(16, 16), tensors={"block_mask": table}, return_lse=True,
+                          **lengths)
+    assert not fetch(o).astype(numpy.float32).any() and (fetch(lse) == -numpy.inf).all()
