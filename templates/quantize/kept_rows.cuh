@@ -54,8 +54,7 @@ __device__ __forceinline__ void look_again(const QuantizeParams& params, const Q
   rows.arrive();
   if constexpr (QuantizePlan<Config, tensor>::statistics > 0)
     wait_by_warp(params, tensor, work.unit, rows.own().items);
-  if (asks_for_shifts<Config, tensor>(params))
-    wait_by_warp(params, QkvTensor::k, work.unit, params.k.items);
+  if (asks_for_shifts<Config, tensor>(params)) wait_by_warp(params, QkvTensor::k, work.unit, params.k.items);
   round_rows(params, work, rows, shared);
 }
 
@@ -76,9 +75,9 @@ __device__ __forceinline__ void look_and_keep(const QuantizeParams& params) {
   constexpr int ring = buffers<Config>, lag = ring - 2, threads = threads_of_quantizer<Config>, none = -1;
   static_assert(lag > 0 && has_quantize_phases<Config>);
   extern __shared__ __align__(16) char memory[];
-  __shared__ float shared[maximum(threads / warp_size,
-                                  maximum(QuantizePlan<Config, QkvTensor::q>::block_numbers,
-                                          QuantizePlan<Config, QkvTensor::k>::block_numbers))];
+  __shared__ float
+      shared[maximum(threads / warp_size, maximum(QuantizePlan<Config, QkvTensor::q>::block_numbers,
+                                                  QuantizePlan<Config, QkvTensor::k>::block_numbers))];
   // Of turns from `lag` ago to the next one, and one more, which a slow thread may still read.
   __shared__ int tickets[ring + 1];
   __shared__ int again;
@@ -108,9 +107,8 @@ __device__ __forceinline__ void look_and_keep(const QuantizeParams& params) {
     cp_async_wait_group<1>();
     if (piece < params.pieces) {
       const QuantizeWork work = work_of_ticket<Config>(params, piece);
-      with_rows<Config>(params, work, buffer_of(turn), [&](auto& rows) {
-        look_first(params, work, rows, own_memory, shared, is_last);
-      });
+      with_rows<Config>(params, work, buffer_of(turn),
+                        [&](auto& rows) { look_first(params, work, rows, own_memory, shared, is_last); });
     }
     if (turn < lag) continue;
     const QuantizeWork work = work_of_ticket<Config>(params, old);
@@ -138,7 +136,8 @@ __device__ __forceinline__ void look_and_keep(const QuantizeParams& params) {
     start_copies<Config>(params, piece, buffer_of(0));
     cp_async_wait_group<0>();
     const QuantizeWork work = work_of_ticket<Config>(params, piece);
-    with_rows<Config>(params, work, buffer_of(0), [&](auto& rows) { look_again(params, work, rows, shared); });
+    with_rows<Config>(params, work, buffer_of(0),
+                      [&](auto& rows) { look_again(params, work, rows, shared); });
     __syncthreads();
     if (is_first) leave<Config>(params, piece);
   }

@@ -112,7 +112,8 @@ struct QuantizeParams {
   int heads_kv;
   int pieces;  ///< of work
   int lag;     ///< units whose statistics are collected before the first one is rounded
-  int* dropped;  ///< where rows are kept (pieces): of one whose rows are read again, the one before of the same block
+  int*
+      dropped;  ///< where rows are kept (pieces): of one whose rows are read again, the one before of the same block
   float norm_eps;
   unsigned* counters;  ///< a ticket, then three for each unit; all bits are 1 between kernels
 };

@@ -101,13 +101,12 @@ TEST_F(QuantizeKeptTest, ValuesAlongTheSequence) {
 
 TEST_F(QuantizeKeptTest, RowsOfNoSequence) {
   const CurrentDevice current(0);
-  QuantizeCase problem{
-      .spec = {.head_dim = 64, .scales = head, .center_keys = true, .center_values = true},
-      .seqlen_q = 70,
-      .seqlen_kv = 300,
-      .offset = 2,
-      .queries = {.seqused = {0, 60}},
-      .keys = {.seqused = {299, 130}}};
+  QuantizeCase problem{.spec = {.head_dim = 64, .scales = head, .center_keys = true, .center_values = true},
+                       .seqlen_q = 70,
+                       .seqlen_kv = 300,
+                       .offset = 2,
+                       .queries = {.seqused = {0, 60}},
+                       .keys = {.seqused = {299, 130}}};
   expect_same_bits(problem);
   problem.batch = 0;
   problem.queries = {.cu_seqlens = {0, 1, 40, 60}};
