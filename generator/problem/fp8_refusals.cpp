@@ -92,8 +92,6 @@ std::optional<Refusal> refuse_v_along_sequence(const SpecField& field, const Att
         "with "
         "a row for each key, or dense sequences");
   }
-  if (spec.sinks)
-    return refused("must be false with sinks; give v with a row for each key, or leave the sinks out");
   if (spec.alignment != 16) {
     return refused(fmt::format(
         "needs rows of q, k, v and o aligned to 16 bytes, and alignment is {}: pad the rows of v to a "

@@ -548,7 +548,9 @@ bool has_fp8_keys(const AttentionSpec& spec) { return facts(spec.key_dtype()).is
 bool has_fp8_queries(const AttentionSpec& spec) { return facts(spec.dtype).is_fp8(); }
 
 bool is_plain(const AttentionSpec& spec) {
-  return is_dense(spec) && !spec.sinks && spec.split_keys == 0 && spec.key_dtype() == spec.dtype;
+  // Dense sequences with sinks may have a padding on the left, but not where v lies along them.
+  return is_dense(spec) && (!spec.sinks || spec.v_along_sequence) && spec.split_keys == 0 &&
+         spec.key_dtype() == spec.dtype;
 }
 
 std::span<const SpecField> spec_fields() { return fields; }

@@ -103,6 +103,9 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
     spec.sequences_kv = SequenceKind::paged;
     spec.page_size = static_cast<int>(std::clamp<std::int64_t>(k.shape[1], 0, max_page_size + 1));
   }
+  if (has_fp8_queries(spec) && k.dtype != q.dtype && !call.has_kv_dtype())
+    refuse("k", fmt::format("is {}; it must be {}, as q is: q, k and v of fp8 are of one type",
+                            to_string(k.dtype), to_string(q.dtype)));
   if (k.dtype != q.dtype) spec.kv_dtype = k.dtype;
   spec.out_dtype = out_dtype;
   if (!out_dtype && has_fp8_queries(spec) && call.arguments().o.is_present())

@@ -52,6 +52,8 @@ class Call {
 
   /// Whether rows of v are those of all keys, each of one column: elements of fp8 whose strides say so.
   bool has_v_along_sequence() const;
+  /// Whether the caller says what bytes of k and v stand for.
+  bool has_kv_dtype() const { return inputs_.kv_dtype.has_value(); }
 
   /// The largest of 16, 8, 4 and 2 that all rows of q, k, v and a given output are aligned to.
   int alignment() const;

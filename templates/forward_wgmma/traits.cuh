@@ -55,7 +55,8 @@ struct KernelTraits {
 
   /// Whether sequences may differ in length, which is then read on the device.
   static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
-                                      Config::sequences_kv != SequenceKind::dense || Config::sinks || widens;
+                                      Config::sequences_kv != SequenceKind::dense ||
+                                      (Config::sinks && !values_along_sequence<Config>) || widens;
   static_assert(!values_along_sequence<Config> || (multiplies_fp8 && !has_lengths),
                 "only tiles that TMA cuts off at the end of the tensor lie along the sequence, of 8 bits");
   static_assert(Config::persistent || !has_lengths,

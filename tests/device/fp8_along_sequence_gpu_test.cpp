@@ -127,6 +127,22 @@ TEST_F(AlongSequenceTest, ScalesAndMeans) {
   expect_some_right(cases, 2);
 }
 
+// No lengths are read then, so that scales of blocks stay factors of tiles, and blocks need not stay.
+TEST_F(AlongSequenceTest, Sinks) {
+  std::vector<KernelCase> cases;
+  for (const ScaleKind kind : {ScaleKind::head, ScaleKind::token, ScaleKind::block}) {
+    AttentionCase problem = along_case(DType::fp8_e4m3, 32, 130, 170);
+    problem.spec.gqa_ratio = 2;
+    problem.spec.sinks = true;
+    problem.spec.descale_per = kind;
+    problem.spec.v_mean = kind != ScaleKind::token;
+    problem.spec.mask = kind == ScaleKind::block ? mask::none() : mask::causal();
+    cases.push_back({problem, config_of(small_tiles)});
+    cases.push_back({problem, config_of("tile_q=128 tile_kv=64 stages_q=2 stages_v=2 separate_o=true")});
+  }
+  expect_all_right(cases);
+}
+
 // Persistent blocks that take several work tiles; results are the same bits again.
 TEST_F(AlongSequenceTest, ManyTilesOfManyHeads) {
   const CurrentDevice current(0);

@@ -396,6 +396,8 @@ def test_rows_that_tma_cannot_read(rng, place, fetch, head_dim, backwards):
         ({"out_dtype": "fp8_e4m3"}, "out_dtype", "must be None"),
         ({"k_descale": (2, 33, 2)}, "q_descale", "is missing; give a tensor (batch, seqlen_q, heads_q)"),
         ({"k": BF16, "v": BF16}, "k", "is bf16; it must be fp8_e4m3"),
+        ({"k": FP8["fp8_e5m2"]}, "k", "is fp8_e5m2; it must be fp8_e4m3, as q is"),
+        ({"v": FP8["fp8_e5m2"]}, "v", "is fp8_e5m2; it must be fp8_e4m3"),
         ({"q": BF16}, "dtype", "is fp8_e4m3, but q holds bf16"),
         ({"q": BF16, "dtype": None, "kv_dtype": "fp8_e4m3", "q_descale": (1,)}, "q_descale", "dtype of fp8"),
         ({"split_keys": 64}, "split_keys", "must be 0 where q is of fp8"),

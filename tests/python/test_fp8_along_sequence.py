@@ -43,6 +43,17 @@ def test_strides_say_which_form_it_is(rng, name, layout):
     assert numpy.allclose(own_lse, lse, atol=1e-3)
 
 
+def test_sinks(rng):
+    q, k, v = (rng.standard_normal((2, 70, 2, 32)).astype(FP8["fp8_e4m3"]) for _ in "qkv")
+    options = dict(sinks=numpy.array([0.5, 2.0], numpy.float32), mask=ja.mask.causal(), return_lse=True, out_dtype="fp32")
+    expected, lse = ja.attention(q, k, v, **options)  # may be of a family whose P is of fp16
+    o, own_lse = ja.attention(q, k, along_sequence(v, 80), **options)
+    assert numpy.allclose(o, expected, rtol=0, atol=0.06) and numpy.allclose(own_lse, lse, atol=1e-3)
+    assert not numpy.allclose(own_lse, ja.attention(q, k, v, **dict(options, sinks=None))[1], atol=0.1)
+    with pytest.raises(ja.errors.InvalidArgumentError, match="all sequences have one length"):
+        ja.attention(q, k, along_sequence(v, 80), **options, cache_leftpad=numpy.zeros(2, numpy.int32))
+
+
 def test_a_spec_wants_what_it_says(rng):
     q, k, v = (rng.standard_normal((1, 48, 2, 32)).astype(FP8["fp8_e4m3"]) for _ in "qkv")
     along = along_sequence(v, 48)
