@@ -2,7 +2,6 @@
 """How long jit_attention.quantize_qkv takes, beside a copy of 157 MB by PyTorch.
 
     bench/quantizer_time.py
-    bench/quantizer_time.py --kept 0 3 4     # rows read again, and of so many pieces kept in shared memory
 
 For 16,384 tokens of four sizes: microseconds of a CUDA graph with a cold L2 cache, and the share of the copy's bytes a
 second that they come to, where bf16 is read once and fp8 written once. Dense, with lengths of all rows, and ragged.
@@ -51,9 +50,7 @@ def copy_rate():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kept", type=int, nargs="+", default=[0], help="kept_pieces of dense calls, beside each other")
-    parser.add_argument("--dense", action="store_true", help="no calls with lengths")
-    arguments = parser.parse_args()
+    parser.parse_args()
     environment.require_gpu(parser)
     import jit_attention as ja
     import torch
@@ -66,10 +63,8 @@ def main():
                    for count in (heads, heads_kv, heads_kv))
         begins = torch.arange(0, TOKENS + 1, rows, dtype=torch.int32, device="cuda")
         used = torch.full((batch,), rows, dtype=torch.int32, device="cuda")
-        ways = {f"dense, {kept} kept" if kept else "dense": ((q, k, v), dict(kept_pieces=kept)) for kept in arguments.kept}
-        if not arguments.dense:
-            ways["padded"] = (q, k, v), dict(seqused_q=used, seqused_k=used)
-            ways["ragged"] = [x.flatten(0, 1) for x in (q, k, v)], dict(cu_seqlens_q=begins, cu_seqlens_k=begins)
+        ways = {"dense": ((q, k, v), {}), "padded": ((q, k, v), dict(seqused_q=used, seqused_k=used)),
+                "ragged": ([x.flatten(0, 1) for x in (q, k, v)], dict(cu_seqlens_q=begins, cu_seqlens_k=begins))}
         for scheme, options in SCHEMES.items():
             parts = []
             for way, (arrays, lengths) in ways.items():

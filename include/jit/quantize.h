@@ -71,11 +71,6 @@ struct QuantizeSpec {
   /// cu_seqlens_q, cu_seqlens_k or both, with or without the former two (ragged).
   SequenceKind sequences = SequenceKind::dense;
 
-  /// Where a mean, or the scale of a head or channel, is found: how many pieces of work, of 16 or 32 KiB, a block has in
-  /// shared memory, so that rows are read once; from 3 on, as many as there is room for. Rows of heads that are longer than
-  /// all blocks have room for are read again. 0: all rows are read again, as long as L2 has them. Changes no bit.
-  int kept_pieces = 0;
-
   int value_head_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
   bool operator==(const QuantizeSpec&) const = default;
 };

@@ -52,7 +52,6 @@ def quantize_qkv(
     center_values=False,
     return_lse_shift=False,
     v_along_sequence=False,
-    kept_pieces=0,
     cu_seqlens_q=None,
     cu_seqlens_k=None,
     seqused_q=None,
@@ -98,8 +97,6 @@ def quantize_qkv(
         return_lse_shift: with center_keys: also what LSE has lost, over softmax_scale, which attention adds to it.
         v_along_sequence: v's memory has a row of tokens for each column, as products of 8 bits read it on sm_90a: of its strides
             that of tokens is 1. Its shape stays what it is. attention sees it by these strides.
-        kept_pieces: with means or scales of heads or channels: how many pieces of rows, of 16 or 32 KiB, a block keeps in shared
-            memory until these are known, 3 or more, so that rows are read once. 0: they are read again. The same bits.
         cu_seqlens_q, cu_seqlens_k: int32 (batch + 1), of ragged tensors: sequence b has rows cu_seqlens_q[b] to
             cu_seqlens_q[b + 1]. None: all rows are of a sequence.
         seqused_q, seqused_k: int32 (batch), rows of each sequence, where it has room for more; None: all. These four
@@ -144,7 +141,6 @@ def quantize_qkv(
             center_values=center_values,
             return_lse_shift=return_lse_shift,
             v_along_sequence=v_along_sequence,
-            kept_pieces=kept_pieces,
             cu_seqlens_q=cu_seqlens_q,
             cu_seqlens_k=cu_seqlens_k,
             seqused_q=seqused_q,

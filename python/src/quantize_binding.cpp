@@ -96,12 +96,11 @@ nb::tuple quantize_arrays(nb::handle q, nb::handle k, nb::handle v, nb::handle q
                           nb::handle v_out, nb::handle q_descale, nb::handle k_descale, nb::handle v_descale,
                           nb::handle out_dtype, const std::string& scales, const std::string& value_scales,
                           std::optional<std::uint64_t> rotation_seed, bool center_keys, bool center_values,
-                          bool return_lse_shift, bool v_along_sequence, int kept_pieces,
-                          nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q,
-                          nb::handle seqused_k, nb::handle cos_sin, nb::handle q_positions,
-                          nb::handle k_positions, bool rotary_interleaved, nb::handle q_norm_weight,
-                          nb::handle k_norm_weight, float norm_eps, bool norm_adds_one, nb::handle dtype,
-                          nb::handle stream) {
+                          bool return_lse_shift, bool v_along_sequence, nb::handle cu_seqlens_q,
+                          nb::handle cu_seqlens_k, nb::handle seqused_q, nb::handle seqused_k,
+                          nb::handle cos_sin, nb::handle q_positions, nb::handle k_positions,
+                          bool rotary_interleaved, nb::handle q_norm_weight, nb::handle k_norm_weight,
+                          float norm_eps, bool norm_adds_one, nb::handle dtype, nb::handle stream) {
   OperationCall call(q, "q", stream, dtype_of(dtype, "dtype"));
   QuantizeArguments arguments;
   call.read(q, "q", arguments.q);
@@ -122,8 +121,7 @@ nb::tuple quantize_arrays(nb::handle q, nb::handle k, nb::handle v, nb::handle q
                     .rotate = rotation_seed.has_value(),
                     .center_keys = center_keys,
                     .center_values = center_values,
-                    .v_along_sequence = v_along_sequence,
-                    .kept_pieces = kept_pieces};
+                    .v_along_sequence = v_along_sequence};
   spec.out_dtype = fp8_dtype_of(out_dtype, "out_dtype").value_or(DType::fp8_e4m3);
   arguments.rotation_seed = rotation_seed.value_or(0);
   call.read(cu_seqlens_q, "cu_seqlens_q", arguments.cu_seqlens_q);
@@ -238,10 +236,10 @@ void bind_quantize(nb::module_& module) {
              "k_out"_a.none(), "v_out"_a.none(), "q_descale"_a.none(), "k_descale"_a.none(),
              "v_descale"_a.none(), "out_dtype"_a.none(), "scales"_a, "value_scales"_a,
              "rotation_seed"_a.none(), "center_keys"_a, "center_values"_a, "return_lse_shift"_a,
-             "v_along_sequence"_a, "kept_pieces"_a, "cu_seqlens_q"_a.none(), "cu_seqlens_k"_a.none(),
-             "seqused_q"_a.none(), "seqused_k"_a.none(), "cos_sin"_a.none(), "q_positions"_a.none(),
-             "k_positions"_a.none(), "rotary_interleaved"_a, "q_norm_weight"_a.none(),
-             "k_norm_weight"_a.none(), "norm_eps"_a, "norm_adds_one"_a, "dtype"_a.none(), "stream"_a.none(),
+             "v_along_sequence"_a, "cu_seqlens_q"_a.none(), "cu_seqlens_k"_a.none(), "seqused_q"_a.none(),
+             "seqused_k"_a.none(), "cos_sin"_a.none(), "q_positions"_a.none(), "k_positions"_a.none(),
+             "rotary_interleaved"_a, "q_norm_weight"_a.none(), "k_norm_weight"_a.none(), "norm_eps"_a,
+             "norm_adds_one"_a, "dtype"_a.none(), "stream"_a.none(),
              "jit_attention.quantize_qkv, with a plain tuple of its results; new values that lie along the "
              "sequence are "
              "(batch, heads_kv, head_dim_v, pitch).");

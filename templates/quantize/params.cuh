@@ -16,11 +16,6 @@ JIT_HOST_DEVICE constexpr int quantize_threads(bool has_column_statistics, bool 
 }
 /// As many as shared memory has room for on sm_90.
 JIT_HOST_DEVICE constexpr int quantize_blocks_per_sm(int threads) { return 3 * 256 / threads; }
-/// The same where rows are kept, of blocks of so many bytes: a multiprocessor has 228 KiB, of which each block takes one
-/// more.
-JIT_HOST_DEVICE constexpr int keeping_blocks_per_sm(int smem_bytes) {
-  return 228 * 1024 / (smem_bytes + 2 * 1024);
-}
 /// Rows that a lane has of a piece of work.
 inline constexpr int quantize_steps = 8;
 
@@ -42,16 +37,7 @@ JIT_HOST_DEVICE constexpr int quantize_buffer_bytes(int row_bytes, bool has_leng
 
 /// Two, so that the rows of the next piece of work come while a block has its present one; of fp32 in long rows, and others
 /// of large pieces, these would leave room for few blocks, which come one after another instead.
-/// Where rows are kept, as many as the spec says.
-JIT_HOST_DEVICE constexpr int quantize_buffers(int row_bytes, int kept_pieces) {
-  if (kept_pieces > 0) return kept_pieces;
-  return row_bytes <= 32 * 1024 ? 2 : 1;
-}
-
-/// Where rows are kept: bytes in which a block's warps leave statistics of columns for one another.
-JIT_HOST_DEVICE constexpr int kept_statistics_bytes(int statistics, int threads) {
-  return statistics > 1 ? threads / 32 * statistics * 4 : 0;
-}
+JIT_HOST_DEVICE constexpr int quantize_buffers(int row_bytes) { return row_bytes <= 32 * 1024 ? 2 : 1; }
 
 /// Floats that a piece of work leaves of its rows. Of each column its sum where the tensor is centred, and for a scale the
 /// largest magnitude, which of a centred one is found from the largest and the least number. For the scale of a head
@@ -112,8 +98,6 @@ struct QuantizeParams {
   int heads_kv;
   int pieces;  ///< of work
   int lag;     ///< units whose statistics are collected before the first one is rounded
-  int*
-      dropped;  ///< where rows are kept (pieces): of one whose rows are read again, the one before of the same block
   float norm_eps;
   unsigned* counters;  ///< a ticket, then three for each unit; all bits are 1 between kernels
 };

@@ -62,11 +62,7 @@ inline constexpr int buffer_bytes = quantize_buffer_bytes(most_row_bytes<Config>
                                                           Config::sequences != SequenceKind::dense,
                                                           threads_of_quantizer<Config>);
 template <class Config>
-inline constexpr int buffers = quantize_buffers(most_row_bytes<Config>, Config::kept_pieces);
-
-/// Where rows are kept, what adds up statistics has memory of its own; else that of the rows.
-template <class Config>
-inline constexpr bool keeps_rows = Config::kept_pieces > 0;
+inline constexpr int buffers = quantize_buffers(most_row_bytes<Config>);
 
 /// Whether something is to be known of whole sequences before an element can be rounded.
 template <class Config>

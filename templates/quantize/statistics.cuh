@@ -26,10 +26,9 @@ struct ColumnStatistics {
 };
 
 /// Adds up the statistics of a piece of work's rows in global memory, by way of shared memory: a line of columns for each
-/// warp and number; `own_memory` is its place where rows are kept.
+/// warp and number.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows, float* own_memory,
-                                        float* target) {
+__device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows, float* target) {
   using Plan = QuantizePlan<Config, tensor>;
   using Statistics = ColumnStatistics<Plan>;
   constexpr RowLanes share = Plan::share;
@@ -68,7 +67,7 @@ __device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows
       x = Statistics::both(which, x, __shfl_xor_sync(full_warp, x, offset));
   });
   static_assert(warps * Plan::statistics * static_cast<int>(sizeof(float)) <= Plan::row_bytes);
-  float* const shared = keeps_rows<Config> ? own_memory : static_cast<float*>(rows.scratch());
+  auto* const shared = static_cast<float*>(rows.scratch());
   if (lane_id() < share.lanes) {
     rows.for_pieces([&](int turn, int column) {
 #pragma unroll
@@ -90,22 +89,26 @@ __device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows
   }
 }
 
-/// Adds up the statistics of all pieces of a unit's tensor, in the order of the pieces, by way of the memory of the rows of
-/// one: totals, then as many pieces' statistics as there is room for, all of which are on their way at once. Totals are
-/// visible to the block behind it.
+/// Works out means and scales of a unit's tensor, of which `items` pieces of work have left their statistics at `source`.
+/// By a block.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ float* add_up(const QuantizeRows<Config, tensor>& rows, const float* source) {
+__device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, tensor>& rows, int unit,
+                                                  const float* source) {
   using Plan = QuantizePlan<Config, tensor>;
   using Statistics = ColumnStatistics<Plan>;
+  using Stored = typename Config::StoredElement;
   constexpr int columns = Plan::columns, numbers = Plan::statistics;
+  const QuantizeTensor& own = rows.own();
+  const int thread = static_cast<int>(threadIdx.x);
+  // Totals, then as many pieces' statistics as there is room for: all of these are on their way at once. Sums go in the
+  // order of the pieces.
   constexpr int room = Plan::row_bytes / static_cast<int>(sizeof(float)) / numbers - 1,
                 at_once = chunk_bytes / 4;
   static_assert(room > 0 && numbers % at_once == 0);
-  const int items = rows.own().items, thread = static_cast<int>(threadIdx.x);
   auto* const shared = static_cast<float*>(rows.scratch());
   float* const staged = shared + numbers;
-  for (int first = 0; first < items; first += room) {
-    const int count = minimum(room, items - first);
+  for (int first = 0; first < own.items; first += room) {
+    const int count = minimum(room, own.items - first);
     for (int at = thread * at_once; at < count * numbers; at += Plan::threads * at_once)
       cp_async<chunk_bytes>(smem_address(staged + at), source + static_cast<long long>(first) * numbers + at);
     cp_async_commit_group();
@@ -119,57 +122,6 @@ __device__ __forceinline__ float* add_up(const QuantizeRows<Config, tensor>& row
       shared[at] = sum;
     }
     __syncthreads();
-  }
-  return shared;
-}
-
-/// The same where rows are kept, by way of registers: copies to shared memory would wait for those of the next piece's rows.
-template <class Config, QkvTensor tensor>
-__device__ __forceinline__ float* add_up_beside_rows(const QuantizeRows<Config, tensor>& rows,
-                                                     const float* source, float* own_memory) {
-  using Plan = QuantizePlan<Config, tensor>;
-  using Statistics = ColumnStatistics<Plan>;
-  constexpr int numbers = Plan::statistics, at_once = 2, on_their_way = 16;
-  static_assert(Plan::columns % at_once == 0);
-  const int items = rows.own().items;
-  for (int at = static_cast<int>(threadIdx.x) * at_once; at < numbers; at += Plan::threads * at_once) {
-    const int which = at / Plan::columns;
-    float2 sum = *reinterpret_cast<const float2*>(source + at);
-    for (int first = 1; first < items; first += on_their_way) {
-      float2 found[on_their_way];
-#pragma unroll
-      for (int i = 0; i < on_their_way; ++i) {
-        const int item = minimum(first + i, items - 1);
-        found[i] = *reinterpret_cast<const float2*>(source + static_cast<long long>(item) * numbers + at);
-      }
-#pragma unroll
-      for (int i = 0; i < on_their_way; ++i) {
-        if (first + i >= items) continue;
-        sum.x = Statistics::both(which, sum.x, found[i].x);
-        sum.y = Statistics::both(which, sum.y, found[i].y);
-      }
-    }
-    *reinterpret_cast<float2*>(own_memory + at) = sum;
-  }
-  __syncthreads();
-  return own_memory;
-}
-
-/// Works out means and scales of a unit's tensor, of which `items` pieces of work have left their statistics at `source`.
-/// By a block.
-template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, tensor>& rows, int unit,
-                                                  const float* source, float* own_memory) {
-  using Plan = QuantizePlan<Config, tensor>;
-  using Stored = typename Config::StoredElement;
-  constexpr int columns = Plan::columns;
-  const QuantizeTensor& own = rows.own();
-  const int thread = static_cast<int>(threadIdx.x);
-  const float* shared;
-  if constexpr (keeps_rows<Config>) {
-    shared = add_up_beside_rows(rows, source, own_memory);
-  } else {
-    shared = add_up(rows, source);
   }
   float* const means = own.results + static_cast<long long>(unit) * 2 * columns;
   float* const factors = means + columns;
@@ -258,11 +210,11 @@ __device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, ten
   count_one(counter);
 }
 
-/// `shared` has a float for each warp; where rows are kept, `own_memory` is that of statistics of columns.
+/// `shared` has a float for each warp.
 template <class Config, QkvTensor tensor>
 __device__ __forceinline__ void collect_statistics(const QuantizeParams& params, const QuantizeWork& work,
-                                                   const QuantizeRows<Config, tensor>& rows,
-                                                   float* own_memory, float* shared, bool& is_last) {
+                                                   const QuantizeRows<Config, tensor>& rows, float* shared,
+                                                   bool& is_last) {
   using Plan = QuantizePlan<Config, tensor>;
   constexpr int numbers = Plan::statistics;
   float* const of_unit =
@@ -271,12 +223,12 @@ __device__ __forceinline__ void collect_statistics(const QuantizeParams& params,
   if constexpr (Plan::has_one_statistic) {
     collect_magnitude(rows, work.unit, work.item, counter, shared, of_unit);
   } else {
-    collect(rows, own_memory, of_unit + static_cast<long long>(work.item) * numbers);
+    collect(rows, of_unit + static_cast<long long>(work.item) * numbers);
     __syncthreads();
     if (threadIdx.x == 0) is_last = count_one(counter) + 1 == static_cast<unsigned>(rows.own().items);
     __syncthreads();
     if (!is_last) return;
-    finish_statistics(rows, work.unit, of_unit, own_memory);
+    finish_statistics(rows, work.unit, of_unit);
     __syncthreads();
     if (threadIdx.x == 0) count_one(counter);
   }

@@ -14,7 +14,7 @@
 namespace jit {
 
 struct QuantizeWork {
-  bool is_statistics;  ///< or both, where rows are kept
+  bool is_statistics;
   QkvTensor tensor;
   int unit;
   int item;  ///< of the unit's tensor
@@ -34,18 +34,8 @@ __device__ __forceinline__ int draw_ticket(const QuantizeParams& params) {
   return static_cast<int>(ticket);
 }
 
-/// Where rows are kept, of which each piece of work has one ticket: units one after another.
-__device__ __forceinline__ QuantizeWork kept_work_of_ticket(const QuantizeParams& params, int ticket) {
-  const int keys = params.k.items, queries = params.q.items, all = keys + queries + params.v.items;
-  const int unit = ticket / all, item = ticket % all;
-  if (item < keys) return {true, QkvTensor::k, unit, item};
-  if (item < keys + queries) return {true, QkvTensor::q, unit, item - keys};
-  return {true, QkvTensor::v, unit, item - keys - queries};
-}
-
 template <class Config>
 __device__ __forceinline__ QuantizeWork work_of_ticket(const QuantizeParams& params, int ticket) {
-  if constexpr (keeps_rows<Config>) return kept_work_of_ticket(params, ticket);
   constexpr bool q = QuantizePlan<Config, QkvTensor::q>::statistics > 0,
                  k = QuantizePlan<Config, QkvTensor::k>::statistics > 0,
                  v = QuantizePlan<Config, QkvTensor::v>::statistics > 0;
@@ -90,17 +80,6 @@ __device__ __forceinline__ void wait_for_results(const QuantizeParams& params, Q
     }
   }
   __syncthreads();
-}
-
-/// The same by all threads of a warp, for itself.
-__device__ __forceinline__ void wait_by_warp(const QuantizeParams& params, QkvTensor tensor, int unit,
-                                             int items) {
-  if (lane_id() == 0) {
-    const auto* const counter = reinterpret_cast<const int*>(results_counter(params, tensor, unit));
-    while (static_cast<unsigned>(load_acquire(counter)) + 1 < ready_count(items)) {
-    }
-  }
-  __syncwarp();
 }
 
 /// Of a block that has waited, once for each piece of work: the last one makes the counter what it was. Nobody waits for

@@ -44,16 +44,6 @@ TEST(QuantizeCompile, NothingIsSpilledWithoutLengths) {
     }
   }
   wishes = reference::some_of(wishes, 11);
-  for (const bool center : {false, true}) {  // whose blocks have half of the registers or a quarter
-    for (const bool rotate : {false, true}) {
-      wishes.push_back({{.scales = QuantizedScales::head,
-                         .rotate = rotate,
-                         .center_keys = center,
-                         .center_values = center,
-                         .kept_pieces = center ? 3 : 4},
-                        testing::sm_90a});
-    }
-  }
   const Context context(testing::private_settings());
   std::vector<std::string> failures(wishes.size());
   testing::in_parallel(wishes.size(), [&](std::size_t i) {

@@ -61,26 +61,6 @@ QuantizeCase lengths() {
           .keys = {.seqused = {40, 99}}};
 }
 
-// Of rows that stay in shared memory, or are dropped: of the queries of a KV head there are more pieces than all blocks keep.
-QuantizeCase kept() {
-  QuantizeCase problem = two_looks();
-  problem.spec.kept_pieces = 3;
-  return problem;
-}
-QuantizeCase dropped() {
-  return {.spec = {.dtype = DType::fp32,
-                   .head_dim = 128,
-                   .scales = QuantizedScales::head,
-                   .center_keys = true,
-                   .kept_pieces = 3},
-          .batch = 1,
-          .seqlen_q = 1,
-          .seqlen_kv = 70,
-          .heads_q = 1000,
-          .heads_kv = 2,
-          .offset = 3};
-}
-
 std::string noticed_of_quantiser(const TemplateMutation* mutation, const QuantizeCase& problem) {
   const MutatedTemplates templates(mutation);
   Settings settings = shared_cache_settings();
@@ -102,15 +82,11 @@ TEST(Quantiser, IsRightUnmutated) {
   EXPECT_EQ(noticed_of_quantiser(nullptr, along_sequence()), "");
   EXPECT_EQ(noticed_of_quantiser(nullptr, sequences()), "");
   EXPECT_EQ(noticed_of_quantiser(nullptr, lengths()), "");
-  EXPECT_EQ(noticed_of_quantiser(nullptr, kept()), "");
-  EXPECT_EQ(noticed_of_quantiser(nullptr, dropped()), "");
 }
 
 constexpr const char* kernel = "quantize/kernel.cuh";
 constexpr const char* statistics = "quantize/statistics.cuh";
 constexpr const char* work = "quantize/work.cuh";
-constexpr const char* round_rows = "quantize/round_rows.cuh";
-constexpr const char* kept_rows = "quantize/kept_rows.cuh";
 
 class QuantiserMutationTest : public MutationTest {};
 
@@ -171,8 +147,8 @@ INSTANTIATE_TEST_SUITE_P(
                                        {"data race"}},
                       TemplateMutation{"ResultsBeforeTheyAreThere",
                                        statistics,
-                                       "of_unit, own_memory);\n    __syncthreads();\n",
-                                       "of_unit, own_memory);\n",
+                                       "work.unit, of_unit);\n    __syncthreads();\n",
+                                       "work.unit, of_unit);\n",
                                        {"data race"}},
                       TemplateMutation{"ShiftsDoNotWaitForMeans",
                                        kernel,
@@ -181,54 +157,6 @@ INSTANTIATE_TEST_SUITE_P(
                                        {"data race", "uninitialized"},
                                        {},
                                        true}),
-    ::testing::PrintToStringParamName());
-
-class KeptRowsMutationTest : public MutationTest {};
-
-TEST_P(KeptRowsMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_quantiser(&GetParam(), kept()));
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Quantiser, KeptRowsMutationTest,
-    ::testing::Values(TemplateMutation{"GivesBackWhatOthersWaitFor",
-                                       kept_rows,
-                                       "          left = old;\n",
-                                       "          if (is_first) leave<Config>(params, old);\n",
-                                       {"deadlock", "data race"},
-                                       {},
-                                       true},
-                      TemplateMutation{"NothingIsGivenBack", kept_rows, "if (is_first && left != none)",
-                                       "if (false)"},
-                      TemplateMutation{"TicketsOfTheTurnBefore",
-                                       kept_rows,
-                                       "ticket_of(turn + 1) = later;\n    __syncthreads();\n",
-                                       "ticket_of(turn + 1) = later;\n",
-                                       {"data race", "uninitialized", "deadlock"}},
-                      TemplateMutation{"LooksAgainWithoutResults",
-                                       kept_rows,
-                                       "  rows.arrive();\n  if constexpr (QuantizePlan<Config, "
-                                       "tensor>::statistics > 0)\n    wait_by_warp(",
-                                       "  rows.arrive();\n  if constexpr (false)\n    wait_by_warp(",
-                                       {"data race", "uninitialized"},
-                                       {},
-                                       true}),
-    ::testing::PrintToStringParamName());
-
-class DroppedRowsMutationTest : public MutationTest {};
-
-TEST_P(DroppedRowsMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_quantiser(&GetParam(), dropped()));
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Quantiser, DroppedRowsMutationTest,
-    ::testing::Values(TemplateMutation{"WaitsForWhatNobodyHasDrawn",
-                                       kept_rows,
-                                       "if (next >= first_ticket_behind<Config, tensor>(params, work))",
-                                       "if (true)",
-                                       {"deadlock"}},
-                      TemplateMutation{"RowsAreLost", kept_rows, "          dropped = old;\n", ""}),
     ::testing::PrintToStringParamName());
 
 // Of values along the sequence.
@@ -301,11 +229,11 @@ TEST_P(QuantiserBlockMutationTest, IsCaught) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Quantiser, QuantiserBlockMutationTest,
-                         ::testing::Values(TemplateMutation{"ScaleOfTheFirstBlock", round_rows,
+                         ::testing::Values(TemplateMutation{"ScaleOfTheFirstBlock", kernel,
                                                             "[rows.place(step) / scale_block_rows]",
                                                             "[0 * rows.place(step)]"},
                                            TemplateMutation{"MagnitudesReadEarly",
-                                                            round_rows,
+                                                            kernel,
                                                             "magnitude : 0;\n  }\n  __syncthreads();\n",
                                                             "magnitude : 0;\n  }\n",
                                                             {"data race", "uninitialized"}}),

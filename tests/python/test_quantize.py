@@ -201,17 +201,6 @@ def test_values_along_the_sequence(rng, place, fetch, ragged):
         ja.quantize_qkv(q, k, v, **options, v_along_sequence=True, v_out=rows.v)
 
 
-def test_kept_rows(rng, place, fetch):
-    """The same bits; and what rows cannot be kept for is refused."""
-    q, k, v = (place(x) for x in inputs(rng, DTYPES["bf16"], seqlen_kv=300, bias=2.0))
-    options = dict(scales="head", center_keys=True, center_values=True, return_lse_shift=True)
-    again, kept = (ja.quantize_qkv(q, k, v, **options, kept_pieces=pieces) for pieces in (0, 3))
-    for one, other in zip(again[:9], kept[:9]):
-        numpy.testing.assert_array_equal(fetch(one), fetch(other))
-    with pytest.raises(ja.errors.InvalidSpecError, match="kept_pieces"):
-        ja.quantize_qkv(q, k, v, value_scales="given", kept_pieces=3)
-
-
 @pytest.mark.parametrize(
     "change, error, words",
     [

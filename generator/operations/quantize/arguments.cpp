@@ -295,7 +295,7 @@ QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arg
            .heads = static_cast<int>(row.heads),
            .items = static_cast<int>(items),
            .waiting = static_cast<int>(items)};
-    pieces += units * items * (facts.statistics > 0 && spec.kept_pieces == 0 ? 2 : 1);
+    pieces += units * items * (facts.statistics > 0 ? 2 : 1);
     if (facts.statistics == 0 || items == 0) continue;
     const auto place = [&](float*& pointer, std::int64_t floats) {
       pointer = reinterpret_cast<float*>(needed.workspace_bytes);
@@ -310,15 +310,10 @@ QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arg
   constexpr std::int64_t most = std::int64_t{1} << 30;  // blocks count on
   if (pieces > most) refuse("q", fmt::format("k and v are {} pieces of work; at most {} fit", pieces, most));
   needed.pieces = params.pieces = static_cast<int>(pieces);
-  if (spec.kept_pieces > 0) {
-    params.dropped = reinterpret_cast<int*>(needed.workspace_bytes);
-    needed.workspace_bytes += in_whole_lines(static_cast<std::size_t>(pieces) * sizeof(int));
-  }
   return needed;
 }
 
 void place_workspace(QuantizeParams& params, std::byte* workspace) {
-  params.dropped = reinterpret_cast<int*>(workspace + reinterpret_cast<std::uintptr_t>(params.dropped));
   for (QuantizeTensor* own : {&params.q, &params.k, &params.v}) {
     for (float** pointer : {&own->statistics, &own->results})
       *pointer = reinterpret_cast<float*>(workspace + reinterpret_cast<std::uintptr_t>(*pointer));

@@ -51,7 +51,6 @@ std::string summary_of(const QuantizeSpec& spec) {
   if (spec.center_keys) words += " k-mean";
   if (spec.center_values) words += " v-mean";
   if (spec.v_along_sequence) words += " v-along-sequence";
-  if (spec.kept_pieces > 0) words += fmt::format(" {} pieces kept", spec.kept_pieces);
   if (spec.sequences != SequenceKind::dense) words += fmt::format(" {}", to_string(spec.sequences));
   return words;
 }
@@ -84,7 +83,6 @@ std::string config_lines(const QuantizeSpec& spec) {
          truth("center_keys", spec.center_keys, "k without its mean") +
          truth("center_values", spec.center_values, "v without its mean") +
          truth("v_along_sequence", spec.v_along_sequence, "v leaves token after token") +
-         number("kept_pieces", spec.kept_pieces, "that a block has in shared memory; 0: none") +
          constant_line("SequenceKind", "sequences",
                        fmt::format("SequenceKind::{}", to_string(spec.sequences)),
                        "which rows are a sequence's");
@@ -94,44 +92,6 @@ int quantizer_threads(const QuantizeSpec& spec) {
   return quantize_threads(
       spec.center_keys || spec.center_values || spec.value_scales == QuantizedScales::channel,
       spec.scales == QuantizedScales::block);
-}
-
-constexpr std::array all_tensors = {QkvTensor::q, QkvTensor::k, QkvTensor::v};
-
-int buffers_of(const QuantizeSpec& spec) {
-  int row_bytes = 0;
-  for (const QkvTensor tensor : all_tensors)
-    row_bytes = std::max(row_bytes, quantized_tensor_facts(spec, tensor).row_bytes);
-  return quantize_buffers(row_bytes, spec.kept_pieces) *
-         quantize_buffer_bytes(row_bytes, spec.sequences != SequenceKind::dense, quantizer_threads(spec));
-}
-
-// Where rows are kept.
-int statistics_bytes_of(const QuantizeSpec& spec) {
-  int bytes = 0;
-  for (const QkvTensor tensor : all_tensors)
-    bytes = std::max(bytes, kept_statistics_bytes(quantized_tensor_facts(spec, tensor).statistics,
-                                                  quantizer_threads(spec)));
-  return bytes;
-}
-
-// What rows are kept for, and how many there is room for.
-void check_kept_pieces(const QuantizeSpec& spec) {
-  if (spec.kept_pieces == 0) return;
-  const auto refuse = [&](const std::string& rule, int instead) {
-    refuse_spec("kept_pieces", std::to_string(spec.kept_pieces), rule, std::to_string(instead));
-  };
-  const bool looks_twice = std::any_of(all_tensors.begin(), all_tensors.end(), [&](QkvTensor tensor) {
-    return quantized_tensor_facts(spec, tensor).statistics > 0;
-  });
-  if (!looks_twice) refuse("must be 0 where no mean and no scale of heads or channels is found", 0);
-  constexpr int least = 3, most_bytes = 226 * 1024;  // there is room for three of the largest pieces
-  if (spec.kept_pieces < least) refuse(fmt::format("must be 0, or {} or more", least), least);
-  QuantizeSpec one = spec;
-  one.kept_pieces = 1;
-  const int most = (most_bytes - statistics_bytes_of(spec)) / buffers_of(one);
-  if (spec.kept_pieces > most)
-    refuse(fmt::format("must be at most {}, which shared memory has room for", most), most);
 }
 
 }  // namespace
@@ -162,7 +122,6 @@ void validate(const QuantizeSpec& spec) {
                 fmt::format("needs a head_dim that is a power of two, and it is {}", spec.head_dim), "false");
   if (spec.sequences == SequenceKind::paged)
     refuse_spec("sequences", "paged", "must be one of dense, ragged, padded", "dense");
-  check_kept_pieces(spec);
 }
 
 SequenceKind sequences_of(const QuantizeArguments& arguments) {
@@ -193,24 +152,24 @@ Program quantize_program(const QuantizeSpec& spec) {
                              spec.head_dim, spec.rotate ? "_rotated" : "");
   program.facts = {{"spec", "quantize_qkv " + summary_of(spec)}};
   std::string assertions;
+  int row_bytes = 0;
   constexpr std::array names = {"q", "k", "v"};
-  for (const QkvTensor tensor : all_tensors) {
+  for (const QkvTensor tensor : {QkvTensor::q, QkvTensor::k, QkvTensor::v}) {
     const QuantizedTensorFacts facts = quantized_tensor_facts(spec, tensor);
     assertions += fmt::format(
         "static_assert(QuantizePlan<Config, QkvTensor::{0}>::statistics == {1} && "
         "QuantizePlan<Config, QkvTensor::{0}>::chunk == {2},\n"
         "              \"host and device disagree on {0}\");\n",
         names.at(static_cast<std::size_t>(tensor)), facts.statistics, facts.chunk);
+    row_bytes = std::max(row_bytes, facts.row_bytes);
   }
-  program.smem_bytes = buffers_of(spec);
+  program.smem_bytes =
+      quantize_buffers(row_bytes) *
+      quantize_buffer_bytes(row_bytes, spec.sequences != SequenceKind::dense, program.threads);
   assertions += fmt::format(
       "static_assert(buffers<Config> * buffer_bytes<Config> == {}, \"host and device disagree on shared "
       "memory\");\n",
       program.smem_bytes);
-  if (spec.kept_pieces > 0) {
-    program.smem_bytes += statistics_bytes_of(spec);
-    program.blocks_per_sm = keeping_blocks_per_sm(program.smem_bytes);
-  }
   program.source = fmt::format("// Quantiser of q, k and v: {}. Generated: change the spec, not this file.\n",
                                summary_of(spec)) +
                    "#include \"quantize/kernel.cuh\"\n\nusing namespace jit;\n\nstruct Config {\n" +

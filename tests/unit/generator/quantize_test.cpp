@@ -37,12 +37,7 @@ TEST(QuantizeSpecTest, RefusesWhatCannotBeServed) {
       {"spec.norm_dtype", {.norm_dtype = DType::fp8_e4m3}},
       {"spec.norm_eps", {.norm_eps = 0}},
       {"spec.rotate", {.head_dim = 96, .rotate = true}},
-      {"spec.sequences", {.sequences = SequenceKind::paged}},
-      {"spec.kept_pieces", {.kept_pieces = 2}},
-      {"spec.kept_pieces", {.kept_pieces = -1}},
-      {"spec.kept_pieces", {.kept_pieces = 15}},
-      {"spec.kept_pieces", {.center_values = true, .kept_pieces = 7}},
-      {"spec.kept_pieces", {.scales = token, .value_scales = given, .kept_pieces = 3}}};
+      {"spec.sequences", {.sequences = SequenceKind::paged}}};
   for (const auto& [field, spec] : wrong) {
     const Error error = error_of([&, spec = spec] { validate(spec); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_spec);
@@ -50,14 +45,6 @@ TEST(QuantizeSpecTest, RefusesWhatCannotBeServed) {
     EXPECT_THAT(error.message(), HasSubstr("nearest supported"));
   }
   validate(QuantizeSpec());
-  validate({.kept_pieces = 14});  // of 16 KiB
-  validate({.center_values = true, .kept_pieces = 6});
-  validate({.dtype = DType::fp32,  // of 64 KiB
-            .head_dim = 256,
-            .center_keys = true,
-            .center_values = true,
-            .sequences = SequenceKind::ragged,
-            .kept_pieces = 3});
 }
 
 TEST(QuantizeSpecTest, EachFieldMakesAnotherProgram) {
@@ -73,8 +60,6 @@ TEST(QuantizeSpecTest, EachFieldMakesAnotherProgram) {
                                            {.center_keys = true},
                                            {.center_values = true},
                                            {.v_along_sequence = true},
-                                           {.kept_pieces = 3},
-                                           {.kept_pieces = 4},
                                            {.sequences = SequenceKind::padded},
                                            {.sequences = SequenceKind::ragged},
                                            {.norm = true},
@@ -289,11 +274,6 @@ TEST(QuantizeArgumentsTest, SizesOfALaunch) {
   EXPECT_EQ(sizes.pieces, 4 * (2 + 1 + 2));
   EXPECT_EQ(sizes.counter_bytes, (1 + 3 * 4) * sizeof(unsigned));
   EXPECT_EQ(sizes.workspace_bytes, 4u * 32 * sizeof(float) + 4 * 2 * 32 * sizeof(float));
-  // Where rows are kept each piece has one ticket, and a word for the case that its rows are read again.
-  spec.kept_pieces = 3;
-  sizes = fill_params(spec, arguments, params);
-  EXPECT_EQ(sizes.pieces, 4 * (2 + 1 + 1));
-  EXPECT_EQ(sizes.workspace_bytes, 4u * 32 * sizeof(float) + 4 * 2 * 32 * sizeof(float) + 256);
   arguments.k.shape[2] = arguments.v.shape[2] = arguments.k_out.shape[2] = arguments.v_out.shape[2] = 0;
   arguments.q.shape[2] = arguments.q_out.shape[2] = 0;
   arguments.q_descale = tensor_at(7, DType::fp32, {2, 5, 0});
