@@ -87,7 +87,11 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"AllHeadsAlike", dropout, "* heads_q + head) *", "* heads_q) *"},
         TemplateMutation{"TheThresholdItselfIsDropped", dropout, "- (x & ~upper_bits)",
                          "- (x & ~upper_bits) - 0x01010101u"},
-        TemplateMutation{"RowsAndColumnsExchanged", dropout, "8 * (2 * (r % 2) + i)", "8 * (r % 2 + 2 * i)"},
+        TemplateMutation{"TheThresholdItselfIsDroppedOfPairs", "ptx/math.cuh", "set.le.u32", "set.lt.u32"},
+        TemplateMutation{"RowsOfPairsExchanged", dropout, "r % 2 == 0 ? 0x4140 : 0x4342",
+                         "r % 2 == 0 ? 0x4342 : 0x4140"},
+        TemplateMutation{"RowsAndColumnsExchanged", dropout, "16 * (r % 2) + 8 * i", "8 * (r % 2) + 16 * i"},
+        TemplateMutation{"SignsOfAnotherBlock", dropout, "0xaa88 : 0xbb99", "0xaa88 : 0xaa88"},
         TemplateMutation{"BitsOfAnotherKey", dropout, "row % 2 == 0 ? 0x6420 : 0x7531", "0x6420"},
         TemplateMutation{"TheLowerHalfOfEachGroup", dropout, "key % dropout_group_keys / 8", "0"},
         TemplateMutation{"WhatIsKeptStandsForItself", dropout, "factor * params.scale", "factor"},
@@ -95,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "product.at(r, n, i) : 0"},
         TemplateMutation{"DeltaUnscaled", "steps/query_statistics.cuh", "sum *= dropout.kept_share",
                          "sum *= 1"},
-        TemplateMutation{"DvOfAllProbabilities", dkv, "    drop(scores, kept);\n", ""}),
+        TemplateMutation{"DvOfAllProbabilities", dkv, "do_tile(stage), kept)", "do_tile(stage))"}),
     ::testing::PrintToStringParamName());
 
 }  // namespace
