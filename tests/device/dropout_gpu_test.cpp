@@ -92,6 +92,22 @@ TEST_F(DropoutTest, ForwardByWgmma) {
     EXPECT_EQ(run.check_forward(context(), config), "") << to_string(KernelConfig(config));
 }
 
+// One kernel serves all rates, and one of 0 draws nothing.
+TEST_F(DropoutTest, ARateOfZeroKeepsAll) {
+  const AttentionSpec spec{.head_dim = 64, .mask = mask::causal()};
+  const CurrentDevice scope(0);
+  BackwardRun run(case_of(spec, 0, 1, 1, 70, 83));
+  EXPECT_EQ(run.check_forward(context(), ForwardMmaSync{.tile_q = 64, .tile_kv = 32, .warps = 4}), "");
+  run.compute(context(), {.tile_q = 32, .tile_kv = 32, .warps = 2},
+              {.tile_q = 32, .tile_kv = 32, .warps = 2});
+  EXPECT_EQ(run.check(), "");
+  if (native_arch(device_) != Arch{9, 0, 'a'}) return;
+  EXPECT_EQ(run.check_forward(context(), ForwardWgmma{.tile_q = 64, .tile_kv = 64}), "");
+  run.poison_gradients();
+  run.compute(context(), BackwardWgmma{.stages = 2});
+  EXPECT_EQ(run.check(), "");
+}
+
 // dP of the next step early and late, P weighed apart from W and not, two heads that share keys, partial tiles.
 TEST_F(DropoutTest, InOnePass) {
   if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels of backward_wgmma are for sm_90a";
