@@ -578,8 +578,8 @@ INSTANTIATE_TEST_SUITE_P(
                          "  const float y = tanh_approx(x.value);\n  return chain(x, y, 1 - y);"},
         TemplateMutation{"DqUnscaled", dq, "(params.softmax_scale, dropout_params)",
                          "(1.0f, dropout_params)"},
-        TemplateMutation{"DvFromGradientsOfScores", dkv, "(dv, scores, do_tile(stage))",
-                         "(dv, d_scores, do_tile(stage))"}),
+        TemplateMutation{"DvFromGradientsOfScores", dkv, "(dv, scores, do_tile(stage), kept)",
+                         "(dv, d_scores, do_tile(stage), kept)"}),
     ::testing::PrintToStringParamName());
 
 }  // namespace
