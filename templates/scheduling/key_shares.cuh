@@ -46,8 +46,8 @@ JIT_HOST_DEVICE constexpr float rough_quotient(float x, float y) {
 JIT_HOST_DEVICE constexpr int small_quotient(int x, int y) {
   const int quotient = static_cast<int>(rough_quotient(static_cast<float>(x), static_cast<float>(y)));
   // Of a product beyond 32 bits what is left of x is right all the same.
-  const int left = static_cast<int>(static_cast<unsigned>(x) -
-                                    static_cast<unsigned>(quotient) * static_cast<unsigned>(y));
+  const int left =
+      static_cast<int>(static_cast<unsigned>(x) - static_cast<unsigned>(quotient) * static_cast<unsigned>(y));
   return left < 0 ? quotient - 1 : left >= y ? quotient + 1 : quotient;
 }
 
@@ -84,8 +84,9 @@ struct KeyShares {
   int plain_length;  ///< of a unit, where all are alike and cut alike; else 0
   int cut_length;    ///< that it takes on the line then: so many whole pieces, or a whole part of one
   bool is_dealt;  ///< whether units are dealt whole, in turns: unit i is that of block i modulo their number
-  int strands = 1;        ///< of the line: tile of rows r of a head is on strand r modulo their number
-  int strand_blocks = 0;  ///< of each strand; no more than have work, so that places on the line are 32-bit numbers
+  int strands = 1;  ///< of the line: tile of rows r of a head is on strand r modulo their number
+  int strand_blocks =
+      0;  ///< of each strand; no more than have work, so that places on the line are 32-bit numbers
 
   /// Of a block as LineBlock counts them. Those side by side are on different strands, and those of a strand keep their
   /// order. Blocks that are left over have a column behind all others.
