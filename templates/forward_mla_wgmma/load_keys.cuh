@@ -50,7 +50,7 @@ class BoxCopies {
 };
 
 /// Copies tiles by cp.async, row by row, wherever rows lie: each lane knows where some of them do. While one tile is on its
-/// way the next one is started. Warps have groups of rows in turns.
+/// way the next ones are started. Warps have groups of rows in turns.
 template <class Config>
 class RowCopies {
   using Traits = KernelTraits<Config>;
@@ -64,32 +64,33 @@ class RowCopies {
   static constexpr int rows_per_lane = (rows + warp_size - 1) / warp_size;
   static constexpr int chunks = Tile::panels * Tile::row_bytes / chunk_bytes;
   static constexpr int head_dim_chunks = Config::head_dim / ElementTraits<Element>::per_chunk;
+  static constexpr int most_newer = Config::stages > 3 ? 2 : 1;  // copies behind one that is on its way
 
  public:
-  /// First elements of rows of a lane, a warp's width apart among those of the warp; null for those that there are not.
+  /// Rows of a lane, a warp's width apart among those of the warp: where they lie in which batch entry, or page, which is
+  /// negative for those that there are not. No address yet: that would wait for the page table.
   struct Place {
-    const Element* rows[rows_per_lane];
+    int head;
+    int batch[rows_per_lane];
+    int seq[rows_per_lane];
   };
 
   __device__ __forceinline__ RowCopies(const AttentionParams& params, const KernelMemory&, int warp)
       : params_(params), warp_(warp) {}
 
   __device__ __forceinline__ Place place(const Unit& unit, int k_begin) const {
-    const TensorStrides& strides = params_.k_strides;
-    const auto* const first = static_cast<const Element*>(params_.k) + unit.kv_head * strides.head;
-    Place place;
+    Place place{.head = unit.kv_head};
 #pragma unroll
     for (int i = 0; i < rows_per_lane; ++i) {
       const int own = i * warp_size + lane_id(), key = k_begin + tile_row(own), row = unit.kv.begin + key;
-      place.rows[i] = nullptr;
+      place.batch[i] = -1;
+      place.seq[i] = row;
       if (own >= rows || key >= unit.kv.length) continue;
+      place.batch[i] = unit.batch;
       if constexpr (Traits::has_pages) {
-        const int page = VariableSequences<Config>(params_).page(unit.batch, row);
-        expect_page<Config>(params_, unit, key, 1, page);
-        if (page >= 0 && page < params_.sequences.pages)
-          place.rows[i] = first + page * strides.batch + row % Config::page_size * strides.seq;
-      } else {
-        place.rows[i] = first + unit.batch * strides.batch + row * strides.seq;
+        place.batch[i] = VariableSequences<Config>(params_).page(unit.batch, row);
+        place.seq[i] = row % Config::page_size;
+        expect_page<Config>(params_, unit, key, 1, place.batch[i]);
       }
     }
     return place;
@@ -101,13 +102,14 @@ class RowCopies {
     constexpr int per_chunk = ElementTraits<Element>::per_chunk;
 #pragma unroll
     for (int i = 0; i < rows_per_lane; ++i) {
+      const auto* const own_row = row_at(place, i);
 #pragma unroll 1
       for (int first = 0; first < minimum(warp_size, rows - i * warp_size); first += group_rows) {
         const unsigned group = ring.tile() + tile_row(i * warp_size + first) * Tile::row_bytes;
 #pragma unroll
         for (int r = 0; r < group_rows; ++r) {
           const auto* row = reinterpret_cast<const Element*>(
-              __shfl_sync(full_warp, reinterpret_cast<unsigned long long>(place.rows[i]), first + r));
+              __shfl_sync(full_warp, reinterpret_cast<unsigned long long>(own_row), first + r));
           const bool exists = row != nullptr;
           if (!exists) row = static_cast<const Element*>(params_.k);      // of which nothing is read
           const unsigned own = Tile::chunk_address(group, r, lane_id());  // a warp's width is whole panels
@@ -123,38 +125,56 @@ class RowCopies {
     }
     cp_async_commit_group();
   }
-  /// Behind `start`: ends the copy that was started before that one, and that one, too, where it is the part's last.
+  /// Behind `start`: ends the oldest copy where as many are on their way as there may be, or all where it was the part's
+  /// last.
   template <class Ring>
   __device__ __forceinline__ void finish_earlier(const Ring& ring, bool is_last) {
-    if (has_earlier_) end<1>([&] { ring.arrive_full_before(1); });
-    has_earlier_ = !is_last;
-    if (is_last) end<0>([&] { ring.arrive_full(); });
+    ++open_;
+#pragma unroll
+    for (int newer = most_newer; newer >= 0; --newer)
+      if (newer == most_newer || is_last) end(ring, newer, newer);
   }
-  /// Ahead of a wait for the ring's stage: consumers may need the tile before to make room.
+  /// Ahead of a wait for the ring's stage: consumers may need the tiles before to make room.
   template <class Ring>
   __device__ __forceinline__ void finish_before_waiting(const Ring& ring) {
-    if (!has_earlier_ || ring.is_empty()) return;
-    end<0>([&] { ring.arrive_full_before(1); });
-    has_earlier_ = false;
+#pragma unroll
+    for (int newer = most_newer - 1; newer >= 0; --newer) {
+      if (open_ == 0 || ring.is_empty()) return;
+      end(ring, newer, newer + 1);
+    }
   }
 
  private:
+  // First element of a lane's row; null for one that there is not. What a page table says may be any number.
+  __device__ __forceinline__ const Element* row_at(const Place& place, int i) const {
+    const TensorStrides& strides = params_.k_strides;
+    const int batch = place.batch[i];
+    if (batch < 0 || (Traits::has_pages && batch >= params_.sequences.pages)) return nullptr;
+    return static_cast<const Element*>(params_.k) + place.head * strides.head + batch * strides.batch +
+           place.seq[i] * strides.seq;
+  }
+
   // Of the warp's rows, counted in the tile.
   __device__ __forceinline__ int tile_row(int own) const {
     return (own / group_rows * Traits::key_warps + warp_) * group_rows + own % group_rows;
   }
 
-  // Waits until so many tiles at most are on their way, and tells of the one that has come.
-  template <int on_the_way, class Arrive>
-  __device__ __forceinline__ void end(Arrive arrive) const {
-    cp_async_wait_group<on_the_way>();
+  // Waits for the copy that so many newer ones follow, if it is on its way, and tells of its tile, so many stages before.
+  // `newer` is known at compile time.
+  template <class Ring>
+  __device__ __forceinline__ void end(const Ring& ring, int newer, int back) {
+    if (open_ <= newer) return;
+    if (newer == 0) cp_async_wait_group<0>();
+    if (newer == 1) cp_async_wait_group<1>();
+    if (newer == 2) cp_async_wait_group<2>();
     fence_proxy_async_shared();
-    arrive();
+    ring.arrive_full_before(back);
+    open_ = newer;
   }
 
   const AttentionParams& params_;
   const int warp_;
-  bool has_earlier_ = false;  // a copy that has not been ended
+  int open_ = 0;  // copies that have been started and not ended
 };
 
 template <class Config>

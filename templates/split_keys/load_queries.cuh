@@ -32,13 +32,22 @@ class QueryTiles {
       clear_shared_chunk(chunk_address(i / chunks, i % chunks));
   }
 
-  /// Copies the first `count` rows. By the query loaders.
+  /// Copies the first `count` rows. By the query loaders. As many lanes have a row as it has chunks, up to a warp: each
+  /// finds out once where its row lies.
   __device__ __forceinline__ void copy(const QueryRows<Config>& rows, int count, int thread) const {
     constexpr int head_dim_chunks = Config::head_dim / per_chunk;
-#pragma unroll 2
-    for (int i = thread; i < count * head_dim_chunks; i += Traits::query_threads) {
-      const int row = i / head_dim_chunks, chunk = i % head_dim_chunks;
-      cp_async<chunk_bytes>(chunk_address(row, chunk), rows(row) + chunk * per_chunk);
+    constexpr int lanes = head_dim_chunks > 16 ? warp_size : head_dim_chunks > 8 ? 16 : 8;
+    constexpr int panel_chunks = Tile::row_bytes / chunk_bytes;
+    static_assert(lanes % panel_chunks == 0, "lanes of a row have whole panels");
+    const int first = thread % lanes;
+#pragma unroll 1
+    for (int row = thread / lanes; row < count; row += Traits::query_threads / lanes) {
+      const auto* const source = rows(row) + first * per_chunk;
+      const unsigned target = chunk_address(row, first);
+#pragma unroll
+      for (int c = 0; c < head_dim_chunks; c += lanes)
+        if (first + c < head_dim_chunks)
+          cp_async<chunk_bytes>(target + c / panel_chunks * Tile::panel_bytes, source + c * per_chunk);
     }
   }
 

@@ -155,6 +155,10 @@ __device__ __forceinline__ void merge_warp_strips(const BlockResults<Config>& re
   }
 }
 
+/// Results that a thread reads at once. More would be on their way together, and take longer to come: a kernel that ends
+/// runs this once, and fetches each instruction from memory.
+inline constexpr int reads_of_strips = 8;
+
 /// Merges the strips from `begin` to `end` of a tile of rows, of a unit of so many parts, by a team: as many groups of
 /// lanes share the parts as leave a place for each strip. The compiler must see that lanes of a warp go through the
 /// same loops, here and where notices are waited for: else it takes them to be apart for the rest of the kernel, and
@@ -174,9 +178,9 @@ __device__ __forceinline__ void merge_strips(const BlockResults<Config>& results
   if constexpr (has_few_registers<Config>) {
     merge_warp_strips<1, reads_of_few>(results, strips, place, f);
   } else if (place.most_parts() <= reads_of_few) {
-    merge_warp_strips<most_reads / reads_of_few, reads_of_few>(results, strips, place, f);
+    merge_warp_strips<reads_of_strips / reads_of_few, reads_of_few>(results, strips, place, f);
   } else {
-    merge_warp_strips<1, most_reads>(results, strips, place, f);
+    merge_warp_strips<1, reads_of_strips>(results, strips, place, f);
   }
 }
 

@@ -74,10 +74,6 @@ struct WarpResult {
       if (all_exist || offset + lane_column() < head_dim_v) f(n, offset);
     }
   }
-  /// Whether the lane says for its rows what there is once of each so many columns of a row, as far as these are the warp's.
-  __device__ __forceinline__ bool speaks_for_strips(int columns) const {
-    return first_column % columns == 0 && Layout::speaks_for_rows(lane_id());
-  }
   /// Whether the lane says for its rows what there is once of a row.
   __device__ __forceinline__ bool speaks_for_rows() const {
     return first_column == 0 && Layout::speaks_for_rows(lane_id());
@@ -127,19 +123,25 @@ __device__ __forceinline__ void store_rows(const AttentionParams& params, const 
   });
 }
 
-/// Leaves the rows of a part of a unit that is shared.
+/// Leaves the rows of a part of a unit that is shared. Lanes of a row leave copies of its state in turns.
 template <class Traits>
 __device__ __forceinline__ void put_rows(const BlockResults<typename Traits::Config>& results, int part,
                                          int rows, const WarpResult<Traits>& result) {
-  const bool speaks = result.speaks_for_strips(results.strip);
+  using Output = typename Traits::Output;
+  constexpr int columns = Output::column_blocks * Output::Layout::block_columns;
+  const int columns_left = Traits::Config::head_dim_v - result.first_column;
   result.for_each_row([&](int r, int row) {
     if (row >= rows) return;
     float2* const pairs = reinterpret_cast<float2*>(results.values(part, row, result.lane_column()));
     result.for_each_pair([&](int n, int offset) {
       store_relaxed(pairs + offset / 2, make_float2(result.output.at(r, n, 0), result.output.at(r, n, 1)));
-      if (offset % results.strip == 0 && speaks)
-        results.put_state(part, row, result.first_column + offset, result.states[r]);
     });
+    if (result.first_column % results.strip != 0) return;
+#pragma unroll
+    for (int first = 0; first < columns; first += 4 * results.strip) {
+      const int column = first + lane_id() % 4 * results.strip;
+      if (column < columns_left) results.put_state(part, row, result.first_column + column, result.states[r]);
+    }
   });
 }
 

@@ -19,8 +19,7 @@ constexpr double l2_bytes_per_clock = 45;
 constexpr double scarce_bytes = 17800;  // by the cube of this over the bytes on the way reading takes longer
 constexpr double latency_clocks =
     5000;  // of a load that nothing covers, from the stage's release to its arrival
-// Of a row that one of several warps copies by cp.async. One warp alone took 80 for 39 instructions; now they are 17,
-// and two warps share the rows: not timed yet.
+// Of a row that one of several warps copies by cp.async, 17 instructions.
 constexpr double row_copy_clocks = 40;
 constexpr int row_copy_warps = 2;
 constexpr double step_clocks = 700;      // of a consumer, beside products and exponentials
@@ -33,10 +32,10 @@ constexpr double part_clocks = 200;  // that the block that merges a unit needs 
 // As forward_split_wgmma has it: models of other families do not know what memory can bring.
 constexpr double beside_other_families = 0.7;
 
-// Of the warps that copy a tile row by row: two tiles are on their way at once where there is room for them.
+// Of the warps that copy a tile row by row: up to three tiles are on their way at once where there is room for them.
 double row_copies_clocks(const ForwardMlaWgmma& config) {
   const double issuing = row_copy_clocks * config.tile_kv / row_copy_warps;
-  return std::max(issuing, (latency_clocks + issuing) / std::min(2, config.stages - 1));
+  return std::max(issuing, (latency_clocks + issuing) / std::min(3, config.stages - 1));
 }
 
 }  // namespace
