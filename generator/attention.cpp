@@ -83,7 +83,8 @@ std::optional<BuiltKernel> kernel_for(const AttentionState& state, const DeviceI
   };
   if (config) {
     try {
-      return choose(config, Missing::is_an_error);
+      // None for some requests alone is made with the fields of some configs.
+      if (std::optional<BuiltKernel> kernel = choose(config, Missing::is_an_error)) return kernel;
     } catch (const Error& error) {
       if (!is_out_of_reach(error)) throw;
     }

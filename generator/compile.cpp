@@ -25,7 +25,9 @@ CompiledKernel compile(const AttentionSpec& spec, Arch arch, std::optional<Kerne
 std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, Arch arch) {
   validate(spec);
   const DeviceLimits limits = device_limits(arch);
-  return ranked_configs(spec, typical_shape(limits, spec), limits);
+  ProblemShape shape = typical_shape(limits, spec);
+  shape.any_size = false;
+  return ranked_configs(spec, shape, limits);
 }
 
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, Arch arch) {

@@ -71,9 +71,20 @@ std::vector<KernelConfig> config_space(const Case& problem, const ProblemShape& 
 bool can_serve(const Case& problem, const ProblemShape& shape, const KernelConfig& config) {
   const ProblemShape served = as_served(problem.spec, shape);
   return std::visit(
+             [&]<class Config>(const Config& own) {
+               return Family<Config>::pass == served.pass && Family<Config>::suits(served) &&
+                      can_read(served, own) && family_rejection(problem, own).empty();
+             },
+             config) &&
+         has_room(problem, shape, config);
+}
+
+bool has_room(const Case& problem, const ProblemShape& shape, const KernelConfig& config) {
+  return std::visit(
       [&]<class Config>(const Config& own) {
-        return Family<Config>::pass == served.pass && Family<Config>::suits(served) &&
-               can_read(served, own) && family_rejection(problem, own).empty();
+        if constexpr (requires { Family<Config>::has_room(problem.spec, shape, own); })
+          return Family<Config>::has_room(problem.spec, shape, own);
+        return true;
       },
       config);
 }

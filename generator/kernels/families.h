@@ -42,9 +42,13 @@ std::string config_rejection(const Case& problem, const KernelConfig& config);
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config,
                              const DeviceLimits& limits);
 
-/// Whether calls of this shape can run the config's kernel: it computes the shape's pass, is legal for the problem, and
-/// reads such tensors.
+/// Whether calls of this shape can run the config's kernel: it computes the shape's pass, is legal for the problem, reads
+/// such tensors, and has room.
 bool can_serve(const Case& problem, const ProblemShape& shape, const KernelConfig& config);
+
+/// Whether what the config's kernel keeps beside the tensors of such calls, and of others of their size class, stays
+/// within its family's bounds. A config that was given is not asked.
+bool has_room(const Case& problem, const ProblemShape& shape, const KernelConfig& config);
 
 /// Every legal config of the search grids of the families that serve the pass and can read tensors of this
 /// shape, in a fixed order.

@@ -80,6 +80,7 @@ concept KernelFamily = requires(const Case& problem, const AttentionSpec& spec, 
   // Bytes of device memory that a call needs beside its tensors, for as long as it runs, on a device of so many
   // multiprocessors.
   { Family<Config>::workspace_bytes(spec, config, params, sm_count) } -> std::same_as<std::size_t>;
+  // Where that may grow large it has has_room(spec, shape, config), too: whether it does not for calls like these.
   // Puts the kernel on a stream.
   { Family<Config>::launch(launch, config) } -> std::same_as<void>;
 };

@@ -41,6 +41,9 @@ struct ProblemShape {
   /// What is_plain says of the spec, where a family is asked whether it suits: kernels of other specs read lengths.
   bool is_plain = true;
 
+  /// Whether what is chosen may run calls of all sizes: nothing beside their tensors may grow with them.
+  bool any_size = false;
+
   /// Of ragged queries all but one for each request, where they may be those of requests of many queries beside others of
   /// few, so that each kind has a kernel of its own (surplus_queries()); else 0.
   std::int64_t surplus_q = 0;

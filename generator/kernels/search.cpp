@@ -23,7 +23,11 @@ bool has_sure_registers(const AttentionSpec& spec, const KernelConfig& config) {
 }  // namespace
 
 ProblemShape typical_shape(const DeviceLimits& limits, const AttentionSpec& spec) {
-  return {.batch = 1, .heads_q = limits.sm_count, .seqlen_q = is_plain(spec) ? 2048 : 64, .seqlen_kv = 2048};
+  return {.batch = 1,
+          .heads_q = limits.sm_count,
+          .seqlen_q = is_plain(spec) ? 2048 : 64,
+          .seqlen_kv = 2048,
+          .any_size = true};
 }
 
 ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape) {
@@ -42,6 +46,7 @@ std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const Proble
   const Case problem{spec, limits};
   const ProblemShape shape = deciding_shape(spec, given);
   std::vector<KernelConfig> configs = config_space(problem, shape);
+  std::erase_if(configs, [&](const KernelConfig& config) { return !has_room(problem, shape, config); });
   if (configs.empty()) {
     throw Error(ErrorCode::no_valid_config, "configure", "spec",
                 fmt::format("no config fits {} on {}: {}", to_string(spec), to_string(limits.arch),
@@ -82,6 +87,7 @@ std::vector<KernelConfig> first_untuned(const AttentionSpec& spec, std::span<con
       const ProblemShape shape = deciding_shape(spec, shapes[places[i]]);
       std::tuple<char, double, std::size_t> first = {1, HUGE_VAL, 0};
       for (std::size_t config = 0; config < configs.size(); ++config) {
+        if (!has_room(problem, shape, configs[config])) continue;
         first =
             std::min(first, {is_unsure[config], estimated_cycles(problem, shape, configs[config]), config});
       }

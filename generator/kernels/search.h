@@ -14,7 +14,8 @@
 namespace jit {
 
 /// The shape that is assumed when a kernel is wanted before any call: enough work for every multiprocessor. Sequences
-/// whose lengths only the device knows are taken to have few queries: kernels for these are not slow for many.
+/// whose lengths only the device knows are taken to have few queries: kernels for these are not slow for many. What is
+/// chosen for it may run calls of any sizes.
 ProblemShape typical_shape(const DeviceLimits& limits, const AttentionSpec& spec = {});
 
 /// The shape that decides which config serves calls of `shape`: with spec.split_keys one for all that can be read by

@@ -40,6 +40,10 @@ LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImag
   loaded.kernel.set_dynamic_smem(device, image->program.smem_bytes);
   if (image->program.cluster > portable_cluster) loaded.kernel.allow_large_cluster(device);
   loaded.kernel.force_load(device);
+  if (!image->program.ahead.empty()) {
+    loaded.ahead = module.kernel(image->program.ahead);
+    loaded.ahead.force_load(device);
+  }
   const DeviceInfo info = device_info(device);
   loaded.sm_count = info.sm_count;
   loaded.l2_bytes = info.l2_bytes;

@@ -10,6 +10,7 @@ namespace jit {
 
 struct LoadedKernel {
   Kernel kernel;
+  Kernel ahead;  ///< that launches run before it, where the program has one
   std::shared_ptr<const KernelImage> image;
   unsigned threads = 0;     ///< of a block
   unsigned smem_bytes = 0;  ///< dynamic, of a block

@@ -1,4 +1,4 @@
-// A program of one kernel as a value: what writers of kernels hand to the compiler.
+// A program of one kernel, or of one and what runs before it, as a value: what writers of kernels hand to the compiler.
 #pragma once
 
 #include <string>
@@ -11,7 +11,9 @@ namespace jit {
 
 /// A program ready to compile, and what a launch must know of it.
 struct Program {
-  std::string name;                      ///< of the one extern "C" kernel, readable in a profiler
+  std::string name;  ///< of the extern "C" kernel, readable in a profiler
+  /// Of a second one, which launches run before it; empty: there is none.
+  std::string ahead = {};
   std::string source;                    ///< includes templates and `headers` only
   std::vector<SourceFile> headers = {};  ///< generated for this program, by names of their own
   int smem_bytes = 0;                    ///< dynamic shared memory; the program asserts the same

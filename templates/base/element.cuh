@@ -65,6 +65,17 @@ using KvElement = typename KvElementOf<Config>::type;
 template <class Config>
 inline constexpr bool keys_are_fp8 = sizeof(KvElement<Config>) == 1;
 
+/// Whether they had, and another kernel has made numbers of q's type of them.
+template <class Config>
+inline constexpr bool keys_were_fp8 = false;
+template <class Config>
+requires requires { Config::widen_ahead; }
+inline constexpr bool keys_were_fp8<Config> = Config::widen_ahead;
+
+/// Whether scales stand beside k and v.
+template <class Config>
+inline constexpr bool has_scaled_keys = keys_are_fp8<Config> || keys_were_fp8<Config>;
+
 /// Whether each key has scales of its own.
 template <class Config>
 inline constexpr bool has_token_scales = false;

@@ -55,7 +55,7 @@ class ConsumerQueries {
     scales_.take_scores(work, warp_row(), [&] { return context_of<Config>(params_, work); });
     if constexpr (scales_exponents) {
       scale_log2_ = scales_.exponents();
-    } else if constexpr (keys_are_fp8<Config> && !has_query_factors) {
+    } else if constexpr (has_scaled_keys<Config> && !has_query_factors) {
       scale_log2_ = exponent_scale<Score>(scales_.of_scores());
     }
     score_ = Score(context_of<Config>(params_, work));

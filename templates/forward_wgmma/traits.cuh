@@ -90,7 +90,7 @@ struct KernelTraits {
   /// or 0 times a scale that is no number.
   static constexpr bool may_lack_keys = !is_same<typename Config::Mask, NoMask> ||
                                         may_drop_keys<typename Config::Score> || widens ||
-                                        has_value_means<Config>;
+                                        keys_were_fp8<Config> || has_value_means<Config>;
 
   /// The lower half of a tile's keys, in whole steps of P V.
   static constexpr int lower_keys = lower_key_steps(Config::tile_kv, mma_k) * mma_k;

@@ -80,6 +80,8 @@ constexpr std::array rows = {
     field<&ForwardWgmma::converter_warps>(
         "converter_warps", "warps that widen these: 2 of the loaders', or 4 of a warpgroup of their own",
         {LegalValues{0, 4, 2}, Affects::registers, 4}),
+    field<&ForwardWgmma::widen_ahead>(
+        "widen_ahead", "a kernel before this one widens all keys and values, into a workspace", {}),
 };
 static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 
@@ -128,7 +130,7 @@ bool reads_too_much(int tile_kv) {
 // As templates/forward_wgmma/traits.cuh has it.
 int known_score_words(const AttentionSpec& spec, const ForwardWgmma& config) {
   const std::optional<BlockSides> sides = known_score_sides(spec.mask);
-  if (!sides || widens(spec)) return 0;
+  if (!sides || widens(spec, config)) return 0;
   return words_of_known_tile(sides->q, sides->kv, config.tile_q, config.tile_kv);
 }
 
@@ -173,18 +175,36 @@ std::string fp8_rejection(const AttentionSpec& spec, const ForwardWgmma& config)
 // Why the buffers do not suit what k and v are stored as; empty: they do.
 std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& config) {
   constexpr std::string_view name = Family<ForwardWgmma>::name;
-  if (!widens(spec)) {
-    if (config.stages_stored == 0 && config.converter_warps == 0) return "";
+  if (!has_stored_keys(spec)) {
+    if (config.stages_stored == 0 && config.converter_warps == 0 && !config.widen_ahead) return "";
     return fmt::format(
-        "stages_stored = {} and converter_warps = {} must be 0 with q of {} and k and v of {}: nothing is "
-        "widened",
-        config.stages_stored, config.converter_warps, to_string(spec.dtype), to_string(spec.key_dtype()));
+        "stages_stored = {} and converter_warps = {} must be 0, and widen_ahead = {} false, with q of {} and "
+        "k "
+        "and v of {}: nothing is widened",
+        config.stages_stored, config.converter_warps, config.widen_ahead, to_string(spec.dtype),
+        to_string(spec.key_dtype()));
   }
   if (spec.descale_per == ScaleKind::token) {
     return fmt::format(
         "{} reads k and v of {} that have a scale for each head; spec.descale_per is token, which "
         "forward_split_kv reads",
         name, to_string(spec.key_dtype()));
+  }
+  if (config.widen_ahead) {
+    if (config.stages_stored != 0 || config.converter_warps != 0) {
+      return fmt::format(
+          "stages_stored = {} and converter_warps = {} must be 0 with widen_ahead = true: the kernel reads k "
+          "and v of {}",
+          config.stages_stored, config.converter_warps, to_string(spec.dtype));
+    }
+    if (config.requests != Requests::all) {
+      return "requests must be all with widen_ahead = true: keys are widened before the first kernel of a "
+             "call";
+    }
+    if (spec.checked && spec.sequences_kv == SequenceKind::paged) {
+      return "widen_ahead must be false with checked and pages: which of them queries see is not known ahead";
+    }
+    return "";
   }
   if (config.stages_stored == 0) {
     return fmt::format("stages_stored must be 1 or more with k and v of {}: they are converted",
@@ -216,10 +236,10 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int p = config.overlap && config.p_in_registers ? config.tile_kv * bytes / 8 : 0;
   const int q = config.q_in_registers ? padded_head_dim(spec.head_dim) * bytes / 8 : 0;
   const int sums = config.promote_every > 0 ? output : 0;
-  const int other =
-      !widens(spec) ? other_registers
-                    : (config.converter_warps == spare_warps ? spare_widened_registers : widened_registers) +
-                          (config.direct_o ? kept_work_registers : 0);
+  const int other = !widens(spec, config) ? other_registers
+                                          : (config.converter_warps == spare_warps ? spare_widened_registers
+                                                                                   : widened_registers) +
+                                                (config.direct_o ? kept_work_registers : 0);
   const bool mask_reads = !has_row_range(spec.mask) && !spec.mask.tensors().empty();
   return scores + output + sums + p + q + other + (spec.score != Score() ? functor_registers : 0) +
          (mask_reads ? functor_registers : 0) + (spec.dropout ? random_registers + scores / 4 : 0);
@@ -244,7 +264,15 @@ int consumers_of(const ForwardWgmma& config) { return config.tile_q / rows_per_w
 
 bool has_key_words(const AttentionSpec& spec) { return key_words(spec.mask) == 1; }
 
-bool widens(const AttentionSpec& spec) { return has_fp8_keys(spec) && !has_fp8_queries(spec); }
+bool has_stored_keys(const AttentionSpec& spec) { return has_fp8_keys(spec) && !has_fp8_queries(spec); }
+
+bool widens(const AttentionSpec& spec, const ForwardWgmma& config) {
+  return has_stored_keys(spec) && !config.widen_ahead;
+}
+
+AttentionSpec read_spec(const AttentionSpec& spec, const ForwardWgmma& config) {
+  return config.widen_ahead ? widened_spec(spec) : spec;
+}
 
 RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& config) {
   constexpr int most = 240;
@@ -273,8 +301,8 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
 int output_columns_at_once(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int columns = padded_head_dim(spec.value_head_dim());
   const int most = (launched_registers(spec, config) - instruction_registers) * 2 / 16 * 16;
-  if (columns <= most) return columns;
-  if (widens(spec)) return panel_columns(columns);  // an instruction begins with a panel
+  if (columns <= most || !has_fp8_keys(spec) || config.widen_ahead) return columns;
+  if (widens(spec, config)) return panel_columns(columns);  // an instruction begins with a panel
   return padded_head_dim(columns / 2);
 }
 
@@ -284,7 +312,7 @@ std::span<const ConfigField<ForwardWgmma>> Family<ForwardWgmma>::fields() { retu
 
 ForwardWgmma Family<ForwardWgmma>::smallest_for(const AttentionSpec& spec) {
   ForwardWgmma config = smallest;
-  if (widens(spec)) config.stages_stored = 1, config.converter_warps = spare_warps;
+  if (has_stored_keys(spec)) config.stages_stored = 1, config.converter_warps = spare_warps;
   return config;
 }
 
@@ -317,7 +345,8 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   }
   if (!is_plain(spec) && !config.persistent)
     return "persistent must be true where sequences differ in length: blocks look for their work themselves";
-  if (std::string reason = box_rejection(spec, config.tile_kv, false); !reason.empty()) return reason;
+  if (std::string reason = box_rejection(spec, config.tile_kv, false); !config.widen_ahead && !reason.empty())
+    return reason;
   if (config.polynomial_exp2 > 0 && config.rescale == Rescale::on_overflow) {
     return "polynomial_exp2 must be 0 with rescale = on_overflow: a polynomial does not become infinite";
   }
@@ -335,8 +364,7 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   if (config.order == WarpgroupOrder::softmax_lock && config.rescale == Rescale::on_overflow) {
     return "rescale must be always or lazy with order = softmax_lock: a repeated tile has no turn";
   }
-  const int output_columns =
-      has_fp8_keys(spec) ? output_columns_at_once(spec, config) : padded_head_dim(spec.value_head_dim());
+  const int output_columns = output_columns_at_once(spec, config);
   const int accumulators = std::max(config.tile_kv, output_columns) / 2;
   if (accumulators + instruction_registers > launched_registers(spec, config)) {
     return fmt::format("{} accumulators of one wgmma do not fit the {} registers per thread of {} warpgroups",
@@ -383,6 +411,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
     bool direct_o = false;
     int stored = 0;
     int converters = 0;
+    bool ahead = false;
   };
   const std::vector<Schedule> schedules = {
       {true, true, WarpgroupOrder::ping_pong},     {true, true, WarpgroupOrder::free},
@@ -394,15 +423,19 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   const std::vector<Stages> stage_counts = {{2, 2, 2},       {1, 2, 2}, {2, 3, 3}, {1, 2, 2, true},
                                             {2, 2, 2, true}, {2, 4, 4}, {1, 3, 2}};
   // A converter goes through tiles one by one: what is stored waits for it, not it for what is stored.
-  const std::vector<Stages> widened_stage_counts = {
+  std::vector<Stages> widened_stage_counts = {
       {2, 2, 2, false, false, 2, spare_warps}, {2, 2, 2, false, false, 1, spare_warps},
       {1, 2, 2, false, true, 2, spare_warps},  {1, 2, 2, false, false, 2, spare_warps},
       {1, 2, 2, false, true, 1, spare_warps},  {2, 3, 3, false, false, 2, spare_warps},
       {2, 2, 2, false, false, 1, own_warps},   {1, 2, 2, false, false, 2, own_warps},
       {1, 2, 2, true, false, 1, own_warps}};
-  const std::vector<Stages>& searched_stage_counts = has_fp8_queries(spec) ? fp8_stage_counts
-                                                     : widens(spec)        ? widened_stage_counts
-                                                                           : stage_counts;
+  for (Stages stages : stage_counts) {
+    stages.ahead = true;
+    widened_stage_counts.push_back(stages);
+  }
+  const std::vector<Stages>& searched_stage_counts = has_fp8_queries(spec)   ? fp8_stage_counts
+                                                     : has_stored_keys(spec) ? widened_stage_counts
+                                                                             : stage_counts;
   const std::vector<Rescale> rescales = promising_rescales(spec);
   for (const int consumers : {2, 3, 1}) {
     for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192}) {
@@ -430,7 +463,8 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
                                     .blocks_per_sm = blocks_per_sm,
                                     .descending = goes_down(spec),
                                     .stages_stored = stages.stored,
-                                    .converter_warps = stages.converters};
+                                    .converter_warps = stages.converters,
+                                    .widen_ahead = stages.ahead};
                 if (config.order == WarpgroupOrder::softmax_lock) config.rescale = Rescale::lazy;
                 if (config.rescale != rescale && rescales.size() > 1) continue;
                 // A second buffer of Q, or another place for O, is for the next tile of queries.

@@ -57,6 +57,8 @@ constexpr double to_fp16_clocks = 60, handover_clocks = 300;
 constexpr double elements_of_rounds = 1024;
 constexpr double spare_converters = 1.12;  // two warps, on two of the four parts of a multiprocessor
 constexpr double delivered_share = 0.85;   // of its rate, that shared memory delivers beside them
+// Ahead of the kernel: until one that is launched behind another has begun, set by hand.
+constexpr double widening_launch_clocks = 4000;
 constexpr double single_stored =
     1.15;  // stage: the next tile comes from memory only when this one is converted
 // Where sequences differ in length: tiles of queries for each block, below which blocks end as unevenly as they may.
@@ -129,7 +131,7 @@ TileWork work_of_tile(const AttentionSpec& spec, const ForwardWgmma& config, con
 
 // Of the warp that starts more copies than others for a tile of keys, where there are pages.
 double starting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
-  if (spec.sequences_kv != SequenceKind::paged) return 0;
+  if (spec.sequences_kv != SequenceKind::paged || config.widen_ahead) return 0;
   const int boxes = config.tile_kv / box_rows(config.tile_kv, spec.page_size),
             bytes = size_of(spec.key_dtype());
   const int k = panel_count(spec.head_dim, bytes), v = panel_count(spec.value_head_dim(), bytes);
@@ -145,7 +147,7 @@ double waves_of(const AttentionSpec& spec, const ProblemShape& shape, double wav
 
 // Of the warps that widen a tile of keys and values.
 double converting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
-  if (!widens(spec)) return 0;
+  if (!widens(spec, config)) return 0;
   const double rounds = config.tile_kv / elements_of_rounds / std::max(1, config.converter_warps);
   return rounds * (spec.head_dim + spec.value_head_dim()) * to_fp16_clocks + handover_clocks;
 }
@@ -153,12 +155,20 @@ double converting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) 
 // Of shared memory, where it has more to deliver than products read: a tile that is widened is read and written. What TMA
 // writes takes another way.
 double delivering_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
-  if (!widens(spec)) return 0;
+  if (!widens(spec, config)) return 0;
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
   const double q = config.q_in_registers ? 0 : rows_per_warpgroup * d, tile = config.tile_kv * (d + dv);
   const double p = config.p_in_registers ? 0 : 2.0 * rows_per_warpgroup * config.tile_kv;
   return (consumers_of(config) * 2 * (q + p + tile) + (1 + 2) * tile) /
          (smem_bytes_per_clock * delivered_share);
+}
+
+// Of the kernel that widens all keys and values ahead, which reads a byte for each and writes two.
+double widening_clocks(const AttentionSpec& spec, const ProblemShape& shape, const ForwardWgmma& config,
+                       const DeviceLimits& limits) {
+  if (!config.widen_ahead) return 0;
+  const double bytes = key_elements(spec, shape) * (size_of(spec.key_dtype()) + size_of(spec.dtype));
+  return widening_launch_clocks + bytes / (memory_bytes_per_clock * limits.sm_count);
 }
 
 double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
@@ -179,8 +189,8 @@ double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (config.order == WarpgroupOrder::softmax_lock) step *= locked;
   if (config.order == WarpgroupOrder::free && consumers_of(config) > 1) step *= out_of_turn;
   if (config.stages_k == 1 || config.stages_v == 1) step *= single_stage;
-  if (widens(spec) && config.stages_stored == 1) step *= single_stored;
-  if (widens(spec) && config.converter_warps == 2) step *= spare_converters;
+  if (widens(spec, config) && config.stages_stored == 1) step *= single_stored;
+  if (widens(spec, config) && config.converter_warps == 2) step *= spare_converters;
   if (std::min(config.stages_k, config.stages_v) == 2) step *= two_stages;
   if (!config.p_in_registers) step *= shared_p;
   if (config.rescale != Rescale::on_overflow) {
@@ -213,13 +223,13 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   if (config.blocks_per_sm > 1) computing *= neighbours;
   if (is_masked && consumers_of(config) == 3) computing *= three_masked;
 
-  const double queries = static_cast<double>(shape.seqlen_q),
-               keys = static_cast<double>(shape.seqlen_kv) / spec.gqa_ratio;
+  const double queries = static_cast<double>(shape.seqlen_q);
   const double d = spec.head_dim, dv = spec.value_head_dim();
-  const double bytes =
-      rows * (queries * d * size_of(spec.dtype) + keys * (d + dv) * size_of(spec.key_dtype()) +
-              queries * dv * size_of(output_dtype(spec)));
-  const double cycles = overlapped({computing, bytes / (memory_bytes_per_clock * limits.sm_count)});
+  const int key_bytes = size_of(config.widen_ahead ? spec.dtype : spec.key_dtype());
+  const double bytes = rows * queries * (d * size_of(spec.dtype) + dv * size_of(output_dtype(spec))) +
+                       key_elements(spec, shape) * key_bytes;
+  const double cycles = overlapped({computing, bytes / (memory_bytes_per_clock * limits.sm_count)}) +
+                        widening_clocks(spec, shape, config, limits);
   return !is_plain(spec) && static_cast<double>(shape.seqlen_q) <= few_queries ? nearly_empty * cycles
                                                                                : cycles;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "generator/kernels/family.h"
+#include "generator/kernels/widen_keys.h"
 
 namespace jit {
 
@@ -26,9 +27,12 @@ struct Family<ForwardWgmma> {
   static Footprint footprint(const AttentionSpec& spec, const ForwardWgmma& config);
   static double cycles(const Case& problem, const ProblemShape& shape, const ForwardWgmma& config);
   static Program program(const AttentionSpec& spec, const ForwardWgmma& config);
-  static std::size_t workspace_bytes(const AttentionSpec&, const ForwardWgmma&, const AttentionParams&,
-                                     int /*sm_count*/) {
-    return 0;
+  static bool has_room(const AttentionSpec& spec, const ProblemShape& shape, const ForwardWgmma& config) {
+    return !config.widen_ahead || has_room_for_widened(spec, shape);
+  }
+  static std::size_t workspace_bytes(const AttentionSpec& spec, const ForwardWgmma& config,
+                                     const AttentionParams& params, int /*sm_count*/) {
+    return config.widen_ahead ? widened_bytes(spec, params) : 0;
   }
   static void launch(const KernelLaunch& launch, const ForwardWgmma& config);
 };
@@ -47,10 +51,14 @@ struct RegisterShares {
 };
 RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& config);
 
-/// Whether k and v are of 8 bits under q of 16, and are made numbers of 16 on the way.
-bool widens(const AttentionSpec& spec);
+/// Whether k and v are of 8 bits under q of 16.
+bool has_stored_keys(const AttentionSpec& spec);
+/// Whether the kernel makes numbers of 16 of these on their way: no other one does before it.
+bool widens(const AttentionSpec& spec, const ForwardWgmma& config);
+/// The spec that the kernel serves: of keys that are widened ahead as they are then.
+AttentionSpec read_spec(const AttentionSpec& spec, const ForwardWgmma& config);
 
-/// Columns of O that one instruction of P V makes, where k and v are of 8 bits: all, unless the registers that a thread
+/// Columns of O that one instruction of P V makes: all, unless k and v come as 8 bits and the registers that a thread
 /// begins with are too few.
 int output_columns_at_once(const AttentionSpec& spec, const ForwardWgmma& config);
 

@@ -48,7 +48,8 @@ std::int64_t most_tiles(const AttentionSpec& spec, const ForwardWgmma& config,
 }
 
 template <class Maps>
-void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, Maps& maps, int blocks) {
+void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, AttentionParams& params, Maps& maps,
+                 int blocks) {
   const LoadedKernel& kernel = launch.kernel;
   const LaunchConfig grid{.grid = {static_cast<unsigned>(blocks), 1, 1},
                           .block = {kernel.threads, 1, 1},
@@ -58,7 +59,7 @@ void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, Maps& m
   DropoutParams dropout = launch.dropout;
   DescaleParams descale = launch.descale;
   void* const last = launch.spec.dropout ? static_cast<void*>(&dropout) : &descale;
-  void* arguments[] = {&launch.params, &maps, last};
+  void* arguments[] = {&params, &maps, last};
   try {
     jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
   } catch (const Error&) {
@@ -78,9 +79,13 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
                     "kernel counts. Give no config, or one with family=forward_split_kv",
                     launch.params.heads_q, max_work_tiles));
   }
-  const auto [whole, part] = map_bounded_tensors(
-      launch.spec, {.rows_q = rows_per_warpgroup, .rows_kv = box_rows(launch.spec, config.tile_kv)},
-      launch.params);
+  AttentionParams params = config.widen_ahead ? launch_widen_keys(launch) : launch.params;
+  const auto map_tensors_of = [&](const AttentionSpec& spec) {
+    return map_bounded_tensors(
+        spec, {.rows_q = rows_per_warpgroup, .rows_kv = box_rows(spec, config.tile_kv)}, params);
+  };
+  const auto [whole, part] =
+      config.widen_ahead ? map_tensors_of(widened_spec(launch.spec)) : map_tensors_of(launch.spec);
   SequenceMaps maps{{.q = whole.q,
                      .k = whole.k,
                      .v = whole.v,
@@ -93,7 +98,7 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
                     part.v,
                     part.o};
   const std::int64_t resident = std::int64_t{kernel.sm_count} * config.blocks_per_sm;
-  launch_grid(launch, config, maps, static_cast<int>(std::clamp<std::int64_t>(tiles, 1, resident)));
+  launch_grid(launch, config, params, maps, static_cast<int>(std::clamp<std::int64_t>(tiles, 1, resident)));
 }
 
 }  // namespace
@@ -117,7 +122,7 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
                                           .blocks = resident,
                                           .persistent = config.persistent,
                                           .l2_bytes = kernel.l2_bytes});
-    launch_grid(launch, config, maps,
+    launch_grid(launch, config, params, maps,
                 config.persistent ? std::min(maps.order.tiles(), resident) : maps.order.tiles());
   }
 }

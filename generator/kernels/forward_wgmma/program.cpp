@@ -20,7 +20,7 @@ SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config)
       "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
       "#pragma once\n\nstruct WgmmaProducts {\n";
   const DType multiplied =
-      forward_wgmma::widens(spec) ? DType::fp16 : spec.dtype;  // which has all numbers of 8 bits
+      forward_wgmma::widens(spec, config) ? DType::fp16 : spec.dtype;  // which has all numbers of 8 bits
   text += wgmma_function("wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
                          {.dtype = multiplied,
                           .n = config.tile_kv,
@@ -43,7 +43,8 @@ SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config)
 
 }  // namespace
 
-Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWgmma& config) {
+Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const ForwardWgmma& config) {
+  const AttentionSpec spec = forward_wgmma::read_spec(stored, config);
   const FunctorSource functors = functor_source(spec);
   const forward_wgmma::RegisterShares shares = forward_wgmma::register_shares(spec, config);
   Program program;
@@ -51,14 +52,15 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWg
   const Footprint needs = footprint(spec, config);
   program.threads = needs.threads;
   program.smem_bytes = needs.smem_bytes;
-  program.name = fmt::format("attention_forward_wgmma_{}_q{}kv{}k{}v{}", problem_name(spec), config.tile_q,
+  program.name = fmt::format("attention_forward_wgmma_{}_q{}kv{}k{}v{}", problem_name(stored), config.tile_q,
                              config.tile_kv, config.stages_k, config.stages_v);
 
   std::string& source = program.source;
-  source =
-      fmt::format("// Attention forward: {}. Generated: change the spec, not this file.\n", to_string(spec));
-  source +=
-      "#include \"forward_wgmma/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n\nusing namespace jit;\n\n";
+  source = fmt::format("// Attention forward: {}. Generated: change the spec, not this file.\n",
+                       to_string(stored));
+  source += "#include \"forward_wgmma/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n";
+  if (config.widen_ahead) source += widen_keys_include;
+  source += "\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + config_lines(fields(), config);
   source += number_line("loader_registers", shares.loader, "per thread, once shared out; 0: as launched");
@@ -69,7 +71,7 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWg
   }
   source += "};\n";
   // A spec with one of them has none of the other.
-  const ParameterText last = spec.dropout ? dropout_text(spec) : descale_text(spec);
+  const ParameterText last = spec.dropout ? dropout_text(spec) : descale_text(stored);
   source += params_assertion() + last.assertion + functors.assertions;
   const bool plain = is_plain(spec);
   const std::string_view maps = plain ? "forward_wgmma::TensorMaps" : "forward_wgmma::SequenceMaps";
@@ -88,6 +90,10 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWg
       "const __grid_constant__ {} maps{}) {{\n"
       "  forward_wgmma::attention_forward<Config>(params, maps{});\n}}\n",
       program.name, maps, last.parameter, last.argument);
+  if (config.widen_ahead) {
+    program.ahead = widen_keys_name(program.name);
+    source += widen_keys_source(stored, functors, program.name);
+  }
   return program;
 }
 
