@@ -77,7 +77,8 @@ TEST(Key, EveryInputChangesIt) {
       Config config = base;
       field.set(config, field.sample);
       const bool is_of_fp8 = field.name == "promote_every" || field.name == "descending";
-      const bool is_of_cache = field.name == "stages_stored" || field.name == "converter_warps";
+      const bool is_of_cache =
+          field.name == "stages_stored" || field.name == "converter_warps" || field.name == "widen_ahead";
       if constexpr (std::is_same_v<Config, ForwardWgmma>) {
         config.direct_o |= is_of_fp8;
         if (field.name == "stages_stored") config.converter_warps = 2;

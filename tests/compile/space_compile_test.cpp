@@ -218,7 +218,11 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
     DeviceLimits limits = device_limits(testing::sm_90a);
     limits.sm_count = 132;
     wishes.push_back({spec, testing::sm_90a, untuned_order(spec, prefill, limits).front()});
-    EXPECT_TRUE(std::holds_alternative<ForwardWgmma>(*wishes.back().config));
+    EXPECT_TRUE(std::get<ForwardWgmma>(*wishes.back().config).widen_ahead);
+    ProblemShape long_prefill = prefill;  // whose keys have no room
+    long_prefill.seqlen_kv = 65536;
+    wishes.push_back({spec, testing::sm_90a, untuned_order(spec, long_prefill, limits).front()});
+    EXPECT_FALSE(std::get<ForwardWgmma>(*wishes.back().config).widen_ahead);
   }
   const AttentionSpec latents{.head_dim = 576,
                               .head_dim_v = 512,

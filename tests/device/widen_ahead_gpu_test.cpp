@@ -1,7 +1,9 @@
 // Keys and values of 8 bits that a kernel of its own makes numbers of 16 of, ahead of the one that reads them: against
 // double precision over the numbers that codes and scales stand for. Rows of nobody hold no numbers, as the workspace does.
 #include <jit/attention.h>
+#include <jit/tuning.h>
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -60,7 +62,8 @@ TEST_F(WidenAheadTest, PagesOfRaggedRequests) {
   cases.push_back({paged(case_of(128), 16), ahead(two_consumers)});
   AttentionCase narrow = paged(case_of(64), 2);  // by TMA pages of 8 rows are the smallest
   narrow.spec.kv_dtype = DType::fp8_e5m2;
-  cases.push_back({narrow, ahead("tile_q=64 tile_kv=48 stages_v=2 rescale=on_overflow dependent_launch=false")});
+  cases.push_back(
+      {narrow, ahead("tile_q=64 tile_kv=48 stages_v=2 rescale=on_overflow dependent_launch=false")});
   AttentionCase odd = paged(case_of(80, 40), 64);
   odd.spec.dtype = DType::fp16;
   odd.layout = Layout::padded;
@@ -74,7 +77,7 @@ TEST_F(WidenAheadTest, PagesOfRaggedRequests) {
 
 TEST_F(WidenAheadTest, DenseAndRaggedKeys) {
   std::vector<KernelCase> cases;
-  cases.push_back({case_of(64, 128), ahead("tile_q=192 tile_kv=96 separate_o=true order=ping_pong")});
+  cases.push_back({case_of(64, 128), ahead("tile_q=192 tile_kv=64 separate_o=true order=ping_pong")});
   AttentionCase used = case_of(72);
   used.spec.kv_dtype = DType::fp8_e5m2;
   used.spec.mask = mask::none();
@@ -106,6 +109,7 @@ TEST_F(WidenAheadTest, ScoresSinksAndMasks) {
 
 // A call leaves nothing to the next one on its stream, however the workspace was filled.
 TEST_F(WidenAheadTest, AnyWorkspaceWillDo) {
+  const CurrentDevice scope(0);
   const Context context(shared_cache_settings());
   const StreamMemory& memory = Access::state(context)->memory;
   const AttentionCase problem = paged(case_of(64), 16);
@@ -141,14 +145,14 @@ TEST_F(WidenAheadTest, AnyWorkspaceWillDo) {
   EXPECT_EQ(run.check().failure, "");
 }
 
-// The cost model's plan of a prefill, without a config, in a graph, too.
+// The cost model's plan of a prefill, without a config.
 TEST_F(WidenAheadTest, IsChosenForManyQueries) {
   const Context context(shared_cache_settings());
   AttentionSpec spec = paged(case_of(128), 16).spec;
   spec.gqa_ratio = 4;
   const Attention attend = attention(spec, {}, context);
   const auto widens = [&](const Attention& one, std::int64_t batch, std::int64_t queries, std::int64_t keys) {
-    const ProblemShape shape{.batch = batch, .heads_q = 32, .seqlen_q = queries, .seqlen_kv = keys};
+    const AttentionShape shape{.batch = batch, .heads_q = 32, .seqlen_q = queries, .seqlen_kv = keys};
     const KernelConfig config = one.kernel(sized_arguments(spec, shape)).config();
     const auto* const own = std::get_if<ForwardWgmma>(&config);
     return own != nullptr && own->widen_ahead;

@@ -36,8 +36,17 @@ const Subject by_warpgroup = [] {
   return subject;
 }();
 
+// By a kernel of its own, ahead: more rows than a block widens.
+const Subject ahead = [] {
+  Subject subject = many;
+  subject.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_k=2 stages_v=2 widen_ahead=true";
+  subject.heads = 2;
+  subject.seqlen_kv = 150;
+  return subject;
+}();
+
 TEST(Fp8Cache, IsRightUnmutated) {
-  for (const Subject& subject : reference::some_of<Subject>({many, stored, by_warpgroup}, 2))
+  for (const Subject& subject : reference::some_of<Subject>({many, stored, by_warpgroup, ahead}, 2))
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
 
@@ -46,6 +55,7 @@ constexpr const char* load_keys = "forward_split_wgmma/load_keys.cuh";
 constexpr const char* load_many_keys = "forward_wgmma/load_keys.cuh";
 constexpr const char* rings = "forward_wgmma/rings.cuh";
 constexpr const char* loaders = "forward_wgmma/loaders.cuh";
+constexpr const char* widen_keys = "widen_keys/kernel.cuh";
 
 INSTANTIATE_TEST_SUITE_P(
     Fp8Cache, TemplateMutationTest,
@@ -130,7 +140,35 @@ INSTANTIATE_TEST_SUITE_P(
                          "return this->params_.softmax_scale * keys_.exponents;",
                          "return this->params_.softmax_scale;",
                          {},
-                         many}),
+                         many},
+        TemplateMutation{"WidenedBeforeTheCacheIsWritten",
+                         widen_keys,
+                         "  wait_for_grids_before();\n",
+                         "",
+                         {"has no griddepcontrol.wait"},
+                         ahead},
+        TemplateMutation{"LastRowOfAChunkNotWidened",
+                         widen_keys,
+                         "minimum(first + widened_rows,",
+                         "minimum(first + widened_rows - 1,",
+                         {"uninitialized"},
+                         ahead},
+        TemplateMutation{"PiecesBehindTheFirstOnesNotWidened",
+                         widen_keys,
+                         "first += ahead * widening_threads",
+                         "first += 1 << 20",
+                         {"uninitialized"},
+                         [] {
+                           Subject wide = ahead;
+                           wide.head_dim = 256;
+                           return wide;
+                         }()},
+        TemplateMutation{"KeysWidenedAheadUnscaled",
+                         "base/element.cuh",
+                         "keys_are_fp8<Config> || keys_were_fp8<Config>",
+                         "keys_are_fp8<Config>",
+                         {},
+                         ahead}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

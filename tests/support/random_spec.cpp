@@ -178,6 +178,18 @@ KernelConfig random_split_config(const AttentionSpec& spec, const DeviceLimits& 
   return legal(spec, limits, [&] { return random_split_kv_config(random); });
 }
 
+KernelConfig random_cache_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random) {
+  return legal(spec, limits, [&] {
+    ForwardWgmma config = random_wgmma_config(random);
+    config.widen_ahead = pick({false, true}, random);
+    if (!config.widen_ahead) {
+      config.stages_stored = draw(random, 1, 3);
+      config.converter_warps = pick({2, 4}, random);
+    }
+    return config;
+  });
+}
+
 PlanConfigs random_backward_configs(const AttentionSpec& spec, const DeviceLimits& limits, Random& random) {
   if (limits.arch == Arch{9, 0, 'a'} && spec.alignment == 16 && draw(random, 0, 3) != 0) {
     const KernelConfig config = legal(spec, limits, [&] { return random_one_pass_config(random); });

@@ -26,6 +26,9 @@ KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits
 /// The same of kernels that split keys over blocks, which alone read sinks, pages, and keys in use of dense sequences.
 KernelConfig random_split_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random);
 
+/// The same of kernels that read a cache of fp8 for many queries, whose keys and values are widened on their way or ahead.
+KernelConfig random_cache_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random);
+
 /// Legal configs of the kernels of gradients for `spec`, of one pass or of two, of all axes that there are; the default
 /// ones of two passes where none is legal.
 PlanConfigs random_backward_configs(const AttentionSpec& spec, const DeviceLimits& limits, Random& random);

@@ -361,6 +361,39 @@ TEST(ConfigRejection, CachesOfFp8NeedWarpsThatWiden) {
   EXPECT_EQ(rejection(stored, separate), "");
 }
 
+TEST(ConfigRejection, KeysThatAreWidenedAheadAreReadAsAny) {
+  using ::testing::HasSubstr;
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  const auto rejection = [&](const AttentionSpec& spec, const ForwardWgmma& config) {
+    return config_rejection(spec, config, limits);
+  };
+  const ForwardWgmma ahead{.widen_ahead = true};
+  const AttentionSpec stored{.kv_dtype = DType::fp8_e4m3};
+  EXPECT_EQ(rejection(stored, ahead), "");
+  for (const AttentionSpec& other : {AttentionSpec{}, {.dtype = DType::fp8_e4m3}}) {
+    EXPECT_THAT(rejection(other, {.direct_o = true, .widen_ahead = true}),
+                HasSubstr("widen_ahead = true false"));
+  }
+  EXPECT_THAT(rejection(stored, {.stages_stored = 1, .converter_warps = 2, .widen_ahead = true}),
+              HasSubstr("must be 0 with widen_ahead = true"));
+  AttentionSpec paged = stored;
+  paged.sequences_q = SequenceKind::ragged;
+  paged.sequences_kv = SequenceKind::paged;
+  paged.page_size = 1;  // no box of TMA
+  EXPECT_EQ(rejection(paged, ahead), "");
+  EXPECT_THAT(rejection(paged, {.stages_stored = 1, .converter_warps = 2}), HasSubstr("page_size"));
+  EXPECT_THAT(rejection(paged, {.requests = Requests::many_queries, .widen_ahead = true}),
+              HasSubstr("requests must be all with widen_ahead"));
+  paged.checked = true;
+  EXPECT_THAT(rejection(paged, ahead), HasSubstr("widen_ahead must be false with checked and pages"));
+  AttentionSpec tokens = stored;
+  tokens.descale_per = ScaleKind::token;
+  EXPECT_THAT(rejection(tokens, ahead), HasSubstr("forward_split_kv reads"));
+  AttentionSpec spans = stored;
+  spans.split_keys = 512;
+  EXPECT_THAT(rejection(spans, ahead), HasSubstr("split_keys"));
+}
+
 // P of 8 bits alone loses what is small beside the first keys, and masks that leap over keys leap forward.
 TEST(ConfigRejection, DescendingKeysAreOfFp8AndOfOneRange) {
   using ::testing::HasSubstr;

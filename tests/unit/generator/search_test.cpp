@@ -71,6 +71,39 @@ TEST(Search, FirstsAreThoseOfTheUntunedOrder) {
   EXPECT_TRUE(first_untuned({}, {}, device_limits(Arch{8, 0})).empty());
 }
 
+// Widened keys would take 64 MiB, 512 MiB and 1 GiB of calls of these size classes.
+TEST(Search, WidensAheadWhereThereIsRoom) {
+  DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  limits.sm_count = 132;
+  const AttentionSpec spec{.gqa_ratio = 4,
+                           .sequences_q = SequenceKind::ragged,
+                           .sequences_kv = SequenceKind::paged,
+                           .page_size = 16,
+                           .kv_dtype = DType::fp8_e4m3,
+                           .mask = mask::causal()};
+  const auto widens = [](const KernelConfig& config) {
+    const auto* const own = std::get_if<ForwardWgmma>(&config);
+    return own != nullptr && own->widen_ahead;
+  };
+  std::vector<ProblemShape> shapes;
+  for (const std::int64_t keys : {2048, 16000, 17000}) {
+    shapes.push_back(
+        {.batch = 8, .heads_q = 32, .seqlen_q = 2048, .seqlen_kv = keys, .has_device_lengths = true});
+  }
+  const std::vector<KernelConfig> firsts = first_untuned(spec, shapes, limits);
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    EXPECT_EQ(firsts[i], untuned_order(spec, shapes[i], limits)[0]);
+    EXPECT_EQ(widens(firsts[i]), i < 2) << shapes[i].seqlen_kv << " keys";
+    EXPECT_EQ(can_serve({spec, limits}, shapes[i], firsts[0]), i < 2);
+    ProblemShape any = shapes[i];
+    any.any_size = true;
+    EXPECT_FALSE(widens(untuned_order(spec, any, limits)[0]));
+  }
+  // Few tiles of queries for each key.
+  shapes[0].seqlen_q = 64;
+  EXPECT_FALSE(widens(untuned_order(spec, shapes[0], limits)[0]));
+}
+
 TEST(Search, UntunedKernelsHaveRegistersToSpare) {
   reference::Random random(reference::test_seed());
   for (int i = 0; i < 20; ++i) {
