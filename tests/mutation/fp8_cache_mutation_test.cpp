@@ -40,13 +40,23 @@ const Subject by_warpgroup = [] {
 const Subject ahead = [] {
   Subject subject = many;
   subject.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_k=2 stages_v=2 widen_ahead=true";
+  subject.mask = "none";  // each row is seen
   subject.heads = 2;
   subject.seqlen_kv = 150;
   return subject;
 }();
 
+// Each thread of a block has more pieces of rows than it reads at once.
+const Subject wide_ahead = [] {
+  Subject subject = ahead;
+  subject.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_k=2 direct_o=true widen_ahead=true";
+  subject.head_dim = 256;
+  return subject;
+}();
+
 TEST(Fp8Cache, IsRightUnmutated) {
-  for (const Subject& subject : reference::some_of<Subject>({many, stored, by_warpgroup, ahead}, 2))
+  for (const Subject& subject :
+       reference::some_of<Subject>({many, stored, by_warpgroup, ahead, wide_ahead}, 2))
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
 
@@ -56,6 +66,13 @@ constexpr const char* load_many_keys = "forward_wgmma/load_keys.cuh";
 constexpr const char* rings = "forward_wgmma/rings.cuh";
 constexpr const char* loaders = "forward_wgmma/loaders.cuh";
 constexpr const char* widen_keys = "widen_keys/kernel.cuh";
+
+// What appends to the cache may be the grid in front.
+TEST(Fp8Cache, WidensWhenTheCacheIsWritten) {
+  const TemplateMutation mutation{
+      .name = "NoWait", .file = widen_keys, .from = "  wait_for_grids_before();\n", .to = ""};
+  EXPECT_THAT(noticed(&mutation, ahead), ::testing::HasSubstr("has no griddepcontrol.wait"));
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Fp8Cache, TemplateMutationTest,
@@ -141,12 +158,6 @@ INSTANTIATE_TEST_SUITE_P(
                          "return this->params_.softmax_scale;",
                          {},
                          many},
-        TemplateMutation{"WidenedBeforeTheCacheIsWritten",
-                         widen_keys,
-                         "  wait_for_grids_before();\n",
-                         "",
-                         {"has no griddepcontrol.wait"},
-                         ahead},
         TemplateMutation{"LastRowOfAChunkNotWidened",
                          widen_keys,
                          "minimum(first + widened_rows,",
@@ -158,11 +169,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "first += ahead * widening_threads",
                          "first += 1 << 20",
                          {"uninitialized"},
-                         [] {
-                           Subject wide = ahead;
-                           wide.head_dim = 256;
-                           return wide;
-                         }()},
+                         wide_ahead},
         TemplateMutation{"KeysWidenedAheadUnscaled",
                          "base/element.cuh",
                          "keys_are_fp8<Config> || keys_were_fp8<Config>",
