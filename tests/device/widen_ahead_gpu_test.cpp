@@ -13,7 +13,9 @@
 
 #include "generator/access.h"
 #include "generator/context_state.h"
-#include "generator/kernels/widen_keys.h"
+#include "generator/kernels.h"
+#include "generator/problem/arguments.h"
+#include "generator/tuning/forward_buffers.h"
 #include "tests/device/gpu_fixture.h"
 #include "tests/support/error_of.h"
 #include "tests/support/seed.h"
@@ -163,6 +165,26 @@ TEST_F(WidenAheadTest, IsChosenForManyQueries) {
   const KernelConfig of_any_size = attend.kernel().config();
   const auto* const own = std::get_if<ForwardWgmma>(&of_any_size);
   EXPECT_FALSE(own != nullptr && own->widen_ahead) << "calls of all sizes may run it under capture";
+}
+
+// Candidates are measured, and checked, on the tuner's own keys and values.
+TEST_F(WidenAheadTest, TheTunersReferenceReadsTheSame) {
+  const CurrentDevice scope(0);
+  const Context context(shared_cache_settings());
+  ContextState& state = *Access::state(context);
+  const TestStream stream;
+  AttentionSpec spec = paged(case_of(64), 16).spec;
+  const AttentionArguments arguments =
+      sized_arguments(spec, {.batch = 2, .heads_q = 4, .seqlen_q = 100, .seqlen_kv = 160});
+  AttentionParams params;
+  ASSERT_TRUE(fill_params(spec, {}, arguments, params));
+  const ForwardBuffers buffers(state, spec, device_, params, stream.get());
+  const auto check_of = [&](const KernelConfig& config) {
+    return buffers.check(
+        make_plan(state, spec, build_kernel(state, spec, config, native_target(device_)), 0, "test"),
+        stream.get());
+  };
+  EXPECT_EQ(check_of(ahead(two_consumers)), "");
 }
 
 TEST_F(WidenAheadTest, WhatCannotBeServedIsRefused) {
