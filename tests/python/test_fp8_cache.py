@@ -349,13 +349,16 @@ def test_families_that_read_no_fp8():
         ja.prepare(spec, config="family=forward_mma_sync")
 
 
-#: Of forward_wgmma: two of the loaders' warps widen keys and values, or a warpgroup; O lies over Q, apart, or nowhere.
+#: Of forward_wgmma: two of the loaders' warps widen keys and values, or a warpgroup, or a kernel ahead; O lies over Q,
+#: apart, or nowhere.
 WIDENED = {
     "spare": "tile_q=128 tile_kv=80 stages_q=2 stages_k=2 stages_v=2 order=ping_pong rescale=on_overflow "
     "stages_stored=2 converter_warps=2",
     "direct": "tile_q=192 tile_kv=48 stages_k=2 stages_v=2 overlap=false direct_o=true "
     "stages_stored=1 converter_warps=2",
     "own": "tile_q=128 tile_kv=64 stages_k=2 stages_v=3 separate_o=true stages_stored=1 converter_warps=4",
+    "ahead": "tile_q=128 tile_kv=64 stages_q=2 stages_k=2 stages_v=2 order=ping_pong rescale=on_overflow widen_ahead=true",
+    "ahead_direct": "tile_q=64 tile_kv=48 stages_k=2 direct_o=true rescale=lazy widen_ahead=true",
 }
 
 
@@ -407,6 +410,8 @@ MANY, KEYS = [150, 1, 0, 70, 3, 200], [250, 37, 5, 0, 3, 130]
     [
         ("spare", 16, "fp8_e4m3", "bf16", 128),
         ("own", 8, "fp8_e5m2", "fp16", 64),
+        ("ahead", 16, "fp8_e4m3", "bf16", 128),
+        ("ahead_direct", 3, "fp8_e5m2", "fp16", 256),
     ],
 )
 def test_prefill_over_pages(rng, place, fetch, config, page_size, name, dtype, head_dim):
@@ -415,14 +420,14 @@ def test_prefill_over_pages(rng, place, fetch, config, page_size, name, dtype, h
     arrays = pages(rng, batch, page_size)
     o, lse = widened(place, fetch, batch, arrays, WIDENED[config], mask=ja.mask.causal())
     batch.check(o, lse, keep=causal)
-    if config == "spare":
+    if config in ("spare", "ahead"):
         again, _ = widened(place, fetch, batch, arrays, WIDENED[config], mask=ja.mask.causal())
         assert numpy.array_equal(o, again)
 
 
-@pytest.mark.parametrize("config, far, has_slopes", some([("spare", 40, False), ("own", -40, True)]))
+@pytest.mark.parametrize("config, far, has_slopes", some([("spare", 40, False), ("own", -40, True), ("ahead", 40, True)]))
 def test_prefill_of_queries_beyond_fp16(rng, place, fetch, config, far, has_slopes):
-    """They are multiplied as fp16, whose range has neither such rows nor, beside them, ordinary ones."""
+    """Some are multiplied as fp16, whose range has neither such rows nor, beside them, ordinary ones."""
     batch = cached(rng, [70, 3], [90, 130], "fp8_e4m3", "head")
     batch.q = [(q.astype(numpy.float32) * numpy.float32(2.0**-far)).astype(BF16) for q in batch.q]
     batch.shared["k"] = batch.shared["k"] * numpy.float32(2.0**far)
@@ -437,7 +442,7 @@ def test_prefill_of_queries_beyond_fp16(rng, place, fetch, config, far, has_slop
     batch.check(o, lse, keep=causal, **options)
 
 
-@pytest.mark.parametrize("lies, config", some(paired(["ragged", "dense"], ["direct", "own"])))
+@pytest.mark.parametrize("lies, config", some(paired(["ragged", "dense"], ["direct", "own", "ahead_direct"])))
 def test_prefill_over_rows(rng, place, fetch, lies, config):
     """With a score, which takes scaled products, and sinks."""
     batch = cached(rng, MANY, KEYS, "fp8_e4m3", "head", ratio=1, head_dim=80, head_dim_v=48)
@@ -448,7 +453,21 @@ def test_prefill_over_rows(rng, place, fetch, lies, config):
     batch.check(o, lse, keep=window, score=lambda s, b, h, i, j, m, n: 5 * numpy.tanh(s / 5))
 
 
-def test_prefill_scales_that_are_no_numbers(rng, place, fetch):
+def test_prefill_over_pages_that_do_not_exist(rng, place, fetch):
+    """They are zeros, however the workspace was filled."""
+    batch = cached(rng, [70], [100], "fp8_e4m3", "head")
+    arrays = pages(rng, batch, 16)
+    widened(place, fetch, batch, dict(arrays), WIDENED["ahead"])
+    table = arrays["page_table"].copy()
+    table[0, 2], table[0, 4] = -1, 1 << 30
+    for codes in batch.codes.values():
+        codes[0][32:48] = codes[0][64:80] = 0
+    o, lse = widened(place, fetch, batch, arrays | {"page_table": table}, WIDENED["ahead"])
+    batch.check(o, lse)
+
+
+@pytest.mark.parametrize("config", ["spare", "ahead"])
+def test_prefill_scales_that_are_no_numbers(rng, place, fetch, config):
     """They stay within their head, and leave rows without keys alone."""
     batch = cached(rng, [40, 10], [130, 0], "fp8_e4m3", "head", ratio=2)
     arrays = pages(rng, batch, 16)
@@ -456,7 +475,7 @@ def test_prefill_scales_that_are_no_numbers(rng, place, fetch):
     def of_first_head(name, value):
         changed = arrays[f"{name}_descale"].copy()
         changed[0] = value
-        return widened(place, fetch, batch, arrays | {f"{name}_descale": changed}, WIDENED["spare"])[0]
+        return widened(place, fetch, batch, arrays | {f"{name}_descale": changed}, WIDENED[config])[0]
 
     right = of_first_head("k", arrays["k_descale"][0])
     for value in (numpy.nan, numpy.inf, -0.5, 0):
