@@ -442,8 +442,8 @@ def test_prefill_of_queries_beyond_fp16(rng, place, fetch, config, far, has_slop
     batch.check(o, lse, keep=causal, **options)
 
 
-@pytest.mark.parametrize("lies, config", some(paired(["ragged", "dense"], ["direct", "own", "ahead_direct"])))
-def test_prefill_over_rows(rng, place, fetch, lies, config):
+@pytest.mark.parametrize("config, lies", some(paired(["direct", "own", "ahead_direct"], ["ragged", "dense"])))
+def test_prefill_over_rows(rng, place, fetch, config, lies):
     """With a score, which takes scaled products, and sinks."""
     batch = cached(rng, MANY, KEYS, "fp8_e4m3", "head", ratio=1, head_dim=80, head_dim_v=48)
     arrays = ragged(batch) if lies == "ragged" else dense(rng, batch, 300)
@@ -451,6 +451,18 @@ def test_prefill_over_rows(rng, place, fetch, lies, config):
     mask, score = ja.mask.sliding_window(20, 0), ja.score.softcap(5.0)
     o, lse = widened(place, fetch, batch, arrays, WIDENED[config], mask=mask, score=score)
     batch.check(o, lse, keep=window, score=lambda s, b, h, i, j, m, n: 5 * numpy.tanh(s / 5))
+
+
+@pytest.mark.parametrize("config", some(["own", "ahead"]))
+def test_prefill_behind_padding(rng, place, fetch, config):
+    """Rows before the first key are NaN, as those behind the last one are."""
+    batch = cached(rng, [70, 3], [90, 130], "fp8_e4m3", "head")
+    arrays, pads = dense(rng, batch, 200), int32([9, 66])
+    for name in "kv":
+        arrays[name] = numpy.stack([numpy.roll(rows, pad, 0) for rows, pad in zip(arrays[name], pads)])
+    arrays |= {"seqused_k": arrays["seqused_k"] + pads, "cache_leftpad": pads}
+    o, lse = widened(place, fetch, batch, arrays, WIDENED[config], mask=ja.mask.causal())
+    batch.check(o, lse, keep=causal)
 
 
 def test_prefill_over_pages_that_do_not_exist(rng, place, fetch):
