@@ -126,6 +126,17 @@ double estimated_cycles(const Case& problem, const ProblemShape& shape, const Ke
       config);
 }
 
+std::size_t family_form(const KernelConfig& config) {
+  const bool has_kernel_ahead = std::visit(
+      []<class Config>(const Config& own) {
+        if constexpr (requires { Family<Config>::has_kernel_ahead(own); })
+          return Family<Config>::has_kernel_ahead(own);
+        return false;
+      },
+      config);
+  return config.index() + (has_kernel_ahead ? std::variant_size_v<KernelConfig> : 0);
+}
+
 double model_error(const KernelConfig& config) {
   return std::visit([]<class Config>(const Config&) { return model_error<Config>(); }, config);
 }

@@ -69,6 +69,10 @@ bool reads_device_lengths(const AttentionSpec& spec, const KernelConfig& config)
 /// Clock cycles that the cost model expects, relative to other configs of the same problem.
 double estimated_cycles(const Case& problem, const ProblemShape& shape, const KernelConfig& config);
 
+/// The number of the config's family, and behind all families that of its form with a kernel ahead: of the time that this
+/// takes beside another form the cost model knows as little as of another family's.
+std::size_t family_form(const KernelConfig& config);
+
 /// By so much may that misjudge the config beside others of its family, as a factor.
 double model_error(const KernelConfig& config);
 

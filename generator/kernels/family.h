@@ -76,6 +76,7 @@ concept KernelFamily = requires(const Case& problem, const AttentionSpec& spec, 
   { Family<Config>::footprint(spec, config) } -> std::same_as<Footprint>;
   // Clock cycles that the cost model expects, relative to other configs of the same problem.
   { Family<Config>::cycles(problem, shape, config) } -> std::convertible_to<double>;
+  // Where programs of some configs have a kernel that launches run ahead, has_kernel_ahead(config) says of which.
   { Family<Config>::program(spec, config) } -> std::same_as<Program>;
   // Bytes of device memory that a call needs beside its tensors, for as long as it runs, on a device of so many
   // multiprocessors.

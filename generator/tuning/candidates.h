@@ -8,20 +8,21 @@
 #include <jit/tuning.h>
 
 #include "generator/kernels/device_limits.h"
+#include "generator/kernels/families.h"
 #include "generator/kernels/family.h"
 #include "generator/kernels/problem_shape.h"
 
 namespace jit {
 
 /// What a call may run, and the clock cycles that its families' cost models expect. Candidates whose first kernels are of
-/// one family are compared by that; of others the models know little.
+/// one family, and in one of its forms, are compared by that; of others the models know little.
 struct Candidate {
   PlanConfigs configs;
   double cycles = 0;
   double error =
       fitted_model_error;  ///< by so much, as a factor, the models may misjudge it beside the others
 
-  std::size_t family() const { return configs.front().index(); }
+  std::size_t family() const { return family_form(configs.front()); }
 };
 
 /// Of configs in the order of promise, those worth measuring: within the model's error of the first of their family,

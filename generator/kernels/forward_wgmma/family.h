@@ -27,6 +27,7 @@ struct Family<ForwardWgmma> {
   static Footprint footprint(const AttentionSpec& spec, const ForwardWgmma& config);
   static double cycles(const Case& problem, const ProblemShape& shape, const ForwardWgmma& config);
   static Program program(const AttentionSpec& spec, const ForwardWgmma& config);
+  static bool has_kernel_ahead(const ForwardWgmma& config) { return config.widen_ahead; }
   static bool has_room(const AttentionSpec& spec, const ProblemShape& shape, const ForwardWgmma& config) {
     return !config.widen_ahead || has_room_for_widened(spec, shape);
   }

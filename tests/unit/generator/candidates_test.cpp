@@ -54,6 +54,29 @@ TEST(Candidates, AreOfBothFamiliesWhereBothMayServe) {
   EXPECT_GE(without_tma.size(), 2u);
 }
 
+// Keys of 8 bits are widened on their way or ahead, of which the model of the other form knows little.
+TEST(Candidates, AreOfBothFormsWhereBothMayServe) {
+  const AttentionSpec spec{.gqa_ratio = 4,
+                           .sequences_q = SequenceKind::ragged,
+                           .sequences_kv = SequenceKind::paged,
+                           .page_size = 16,
+                           .kv_dtype = DType::fp8_e4m3,
+                           .mask = mask::causal()};
+  ProblemShape shape{.batch = 8, .heads_q = 32, .seqlen_q = 2048, .seqlen_kv = 2048};
+  const auto count = [&](bool ahead) {
+    const std::vector<Candidate> candidates = first_run_candidates(spec, shape, device_limits(sm_90a));
+    return std::count_if(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
+      const auto* const own = std::get_if<ForwardWgmma>(&candidate.configs.front());
+      return own != nullptr && own->widen_ahead == ahead;
+    });
+  };
+  EXPECT_EQ(count(true), 5);
+  EXPECT_EQ(count(false), 2);
+  shape.seqlen_kv = 65536;  // for which there is no room
+  EXPECT_EQ(count(true), 0);
+  EXPECT_EQ(count(false), 5);
+}
+
 TEST(Candidates, AreNoNearCopiesAndNotFarBehind) {
   const std::vector<Candidate> candidates = candidates_of({.head_dim = 128}, sm_90a);
   for (std::size_t i = 0; i < candidates.size(); ++i) {
