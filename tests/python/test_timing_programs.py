@@ -14,6 +14,7 @@ from comparison import environment  # noqa: E402
 PROGRAMS = {
     "block_mask_time": [],
     "dropout_time": [],
+    "engine_host_time": [],
     "equal_runs": [],
     "fp8_key_order_time": [],
     "gradient_accuracy": [],

@@ -192,6 +192,23 @@ def test_a_cache_of_fp8(rng, device, kind, stored, scales):
     step.check(step.run(impl, layer, cache), causal=True)
 
 
+def test_a_layer_whose_cache_and_scales_are_replaced(rng, device):
+    step = Step(rng, device)
+    impl, layer = impl_of(step, kv_cache_dtype="fp8"), layer_of(device, 0.05, 0.02)
+    first, second = step.cache(dtype=torch.uint8), step.cache(dtype=torch.uint8)
+    step.store(impl, layer, first)
+    right = step.run(impl, layer, first)
+    second.copy_(first)
+    first.zero_()  # keys and values of 0
+    assert torch.equal(step.run(impl, layer, second), right) and not step.run(impl, layer, first).any()
+    first.set_(second)  # the same object, at another place
+    assert torch.equal(step.run(impl, layer, first), right)
+    layer._v_scale.mul_(2)
+    assert torch.equal(step.run(impl, layer, first), 2 * right)
+    layer._v_scale = layer._v_scale * 2
+    assert torch.equal(step.run(impl, layer, first), 4 * right)
+
+
 @pytest.mark.parametrize("layout", ["NHD", "HND"])
 def test_a_cache_with_a_scale_for_each_token_and_head(rng, device, layout):
     step = Step(rng, device)

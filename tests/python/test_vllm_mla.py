@@ -112,6 +112,17 @@ def impl_of(**changed):
     return mla.JitAttentionMLAImpl(**given | changed)
 
 
+def test_a_layer_whose_cache_is_replaced(rng, device):
+    step, impl = Step(rng, device), impl_of()
+    step.store(impl)
+    right, step.cache = step.run(impl), step.cache.clone()
+    first = step.cache
+    step.cache = torch.zeros_like(first)
+    assert not step.run(impl).any()
+    step.cache.set_(first)  # the same object, at another place
+    assert torch.equal(step.run(impl), right)
+
+
 @pytest.mark.parametrize("page_size", [16, 64])
 def test_latents_are_stored_and_read(rng, device, page_size):
     step, impl = Step(rng, device, page_size=page_size), impl_of()

@@ -7,6 +7,7 @@ from vllm.v1.attention.backend import AttentionImpl, AttentionType
 import jit_attention as ja
 
 from .._engines import SPLIT_KEYS
+from .seen import Seen
 
 _KV_DTYPES = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2", "fp8_per_token_head": "fp8_e4m3"}
 SCALE_BYTES = 4  # of each token and head, behind the elements of its key, and of its value
@@ -40,7 +41,7 @@ class JitAttentionImpl(AttentionImpl):
         self._score = _score_of(logits_soft_cap, self.alibi_slopes)
         self._kv_dtype = _KV_DTYPES.get(kv_cache_dtype)
         self._scales_are_inline = kv_cache_dtype == "fp8_per_token_head"
-        self._inline = (None, None)  # views of the cache that was seen last
+        self._seen = Seen()
 
     def process_weights_after_loading(self, act_dtype):
         """Sinks are loaded after the layer was made, often in 16 bits."""
@@ -73,9 +74,9 @@ class JitAttentionImpl(AttentionImpl):
         if self.attn_type in (AttentionType.ENCODER_ONLY, AttentionType.ENCODER):
             ja.attention(*(_first(x, tokens) for x in (query, key, value)), cu_seqlens_k=starts, **call)
             return output
-        (keys, values), scales = self._caches(layer, kv_cache)
-        if scales is not None:
-            call |= dict(kv_dtype=self._kv_dtype, k_descale=scales[0], v_descale=scales[1])
+        keys, values, k_scale, v_scale = self._caches(layer, kv_cache)
+        if k_scale is not None:
+            call.update(kv_dtype=self._kv_dtype, k_descale=k_scale, v_descale=v_scale)
         ja.attention(_first(query, tokens), keys, values, page_table=attn_metadata.block_table,
                      seqused_k=attn_metadata.seq_lens, **call)
         return output
@@ -86,26 +87,31 @@ class JitAttentionImpl(AttentionImpl):
             return
         tokens = slot_mapping.shape[0]
         key, value = _first(key, tokens), _first(value, tokens)
-        caches, scales = self._caches(layer, kv_cache)
-        fp8 = {} if scales is None else dict(cache_dtype=self._kv_dtype, k_scale=scales[0], v_scale=scales[1])
-        ja.append(key, value, *caches, slot_mapping=slot_mapping, **fp8)
+        keys, values, k_scale, v_scale = self._caches(layer, kv_cache)
+        if k_scale is None:
+            ja.append(key, value, keys, values, slot_mapping=slot_mapping)
+        else:
+            ja.append(key, value, keys, values, slot_mapping=slot_mapping, cache_dtype=self._kv_dtype, k_scale=k_scale,
+                      v_scale=v_scale)
 
     def _caches(self, layer, kv_cache):
-        """Keys and values as pages of (pages, page_size, heads_kv, head_size), and, of fp8, their scales."""
-        if self._scales_are_inline:
-            return self._inline_of(kv_cache)
-        scales = None if self._kv_dtype is None else (layer._k_scale.reshape(-1), layer._v_scale.reshape(-1))
-        return _rows_of(kv_cache).split(self.head_size, dim=-1), scales
+        """Keys and values as pages of (pages, page_size, heads_kv, head_size), and, of fp8, their scales, else None."""
+        is_scaled = self._kv_dtype is not None and not self._scales_are_inline
+        scales = (layer._k_scale, layer._v_scale) if is_scaled else (None, None)
+        return self._seen.of(self._views_of, kv_cache, *scales)
 
-    def _inline_of(self, kv_cache):
-        place = kv_cache.data_ptr(), kv_cache.shape, kv_cache.stride()
-        if self._inline[0] != place:  # many views, which take longer than a kernel
-            halves = _rows_of(kv_cache).split(self.head_size + SCALE_BYTES, dim=-1)
-            self._inline = place, (tuple(half[..., : self.head_size] for half in halves),
-                                   tuple(half[..., self.head_size :].view(torch.float32)[..., 0] for half in halves))
-        return self._inline[1]
+    def _views_of(self, kv_cache, k_scale, v_scale):
+        rows = _rows_of(kv_cache)
+        if self._scales_are_inline:
+            halves = rows.split(self.head_size + SCALE_BYTES, dim=-1)
+            return (*(half[..., : self.head_size] for half in halves),
+                    *(half[..., self.head_size :].view(torch.float32)[..., 0] for half in halves))
+        scales = (None, None) if k_scale is None else (k_scale.reshape(-1), v_scale.reshape(-1))
+        return (*rows.split(self.head_size, dim=-1), *scales)
 
     def _mask_of(self, causal, device):
+        if causal is True and self.alibi_slopes is None:  # of nearly all layers and steps
+            return self._masks[self.attn_type == AttentionType.DECODER], None
         tensors = {}
         if self.alibi_slopes is not None:
             if self.alibi_slopes.device != device:

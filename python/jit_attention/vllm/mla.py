@@ -25,6 +25,7 @@ import jit_attention as ja
 
 from .._engines import SPLIT_KEYS, check_version
 from . import SERVED_VERSIONS
+from .seen import Seen
 
 check_version("vLLM", vllm.__version__, SERVED_VERSIONS)
 
@@ -100,6 +101,8 @@ class JitAttentionMLAImpl(MLACommonImpl[MLACommonMetadata]):
         if refused:
             _refuse(f"latent attention with {refused[0].field} {refused[0].value}, which {refused[0].rule}")
         self.split_keys = SPLIT_KEYS if envs.VLLM_BATCH_INVARIANT else 0
+        self._causal = ja.mask.causal()
+        self._seen = Seen()
 
     def forward_mqa(self, q, kv_c_and_k_pe_cache, attn_metadata, layer):
         """Attention of the tokens that read latents, in one call.
@@ -115,8 +118,9 @@ class JitAttentionMLAImpl(MLACommonImpl[MLACommonMetadata]):
         decode = attn_metadata.decode
         q = q if isinstance(q, torch.Tensor) else torch.cat(q, dim=-1)
         out = q.new_empty(*q.shape[:2], self.kv_lora_rank)
-        ja.attention(q, kv_c_and_k_pe_cache.unsqueeze(2), head_dim_v=self.kv_lora_rank, out=out,
-                     mask=ja.mask.causal() if attn_metadata.causal else None, softmax_scale=self.scale,
+        rows = self._seen.of(self._views_of, kv_c_and_k_pe_cache)[0]
+        ja.attention(q, rows, head_dim_v=self.kv_lora_rank, out=out,
+                     mask=self._causal if attn_metadata.causal else None, softmax_scale=self.scale,
                      split_keys=self.split_keys, cu_seqlens_q=decode.query_start_loc, page_table=decode.block_table,
                      seqused_k=decode.seq_lens, zero_padding=True)
         return out, None
@@ -125,10 +129,18 @@ class JitAttentionMLAImpl(MLACommonImpl[MLACommonMetadata]):
         """Stores latents, (tokens or more, kv_lora_rank), and what is rotated of them, (tokens or more, 1, …)."""
         if kv_cache.numel() == 0:  # vLLM measures its memory
             return
-        slots = slot_mapping.flatten()
-        rows, latent = kv_cache.unsqueeze(2), self.kv_lora_rank
-        ja.append(k_pe.view(len(k_pe), 1, -1)[: len(slots)], kv_c_normed.unsqueeze(1)[: len(slots)],
-                  rows[..., latent:], rows[..., :latent], slot_mapping=slots)
+        slots = slot_mapping if slot_mapping.dim() == 1 else slot_mapping.flatten()
+        count = slots.shape[0]
+        if k_pe.shape[0] != count:  # slices take longer than looking whether there are more
+            k_pe, kv_c_normed = k_pe[:count], kv_c_normed[:count]
+        k_pe = k_pe if k_pe.dim() == 3 else k_pe.unsqueeze(1)
+        _, latents, rotated = self._seen.of(self._views_of, kv_cache)
+        ja.append(k_pe, kv_c_normed.unsqueeze(1), rotated, latents, slot_mapping=slots)
+
+    def _views_of(self, kv_cache, *no_scales):
+        """Rows of (pages, page_size, 1, columns), the latents in them, and what is rotated."""
+        rows = kv_cache.unsqueeze(2)
+        return rows, rows[..., : self.kv_lora_rank], rows[..., self.kv_lora_rank :]
 
 
 class JitAttentionMLABackend(MLACommonBackend):
