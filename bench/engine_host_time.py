@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Host time inside the vLLM backend, in microseconds: what a layer and a step pay in eager mode until work is on the stream.
+"""Host time inside the vLLM backend, in microseconds: what a layer and a step pay in eager mode until work is queued.
 
-A step is what vLLM's model runner does of it: metadata is built once, then each layer stores its new keys and values and
-attends. A step is measured from an idle stream that has room for all its launches, so that the GPU's time is not in the
-figures; the driver's launches are. Figures are medians of steps, with the fastest beside them. "calls" counts functions of
-Python and of C that Python calls in one layer.
+A step is what vLLM's model runner does of it: metadata is built once, then each layer stores its new keys and values
+and attends. A step is measured from an idle stream that has room for all its launches, so that the GPU's time is not in
+the figures; the driver's launches are. Figures are medians of steps, with the fastest beside them. "calls" counts
+functions of Python and of C that Python calls in one layer.
 
     bench/engine_host_time.py                    vLLM's own classes, on a GPU
     bench/engine_host_time.py --stand-ins        no vLLM: classes with the same fields, those of the tests
@@ -61,7 +61,7 @@ class Step:
 
 
 def ordinary_layer(torch, device, new, cache_dtype):
-    """Functions that build a step's metadata, store a layer's keys and values, and attend, the latter two of metadata."""
+    """Functions that build a step's metadata, store a layer's keys and values, and attend; these two take metadata."""
     from jit_attention.vllm.backend import JitAttentionBackend as Backend
 
     step = Step(torch, device, new, 16)
@@ -200,7 +200,8 @@ def main(arguments=None):
     whose = "stand-ins of vLLM" if options.stand_ins else f"vLLM {vllm.__version__}"
     where = environment.one_line() if device == "cuda" else "An emulated GPU, whose time is in all figures."
     print(f"{where} {whose}, {options.layers} layers.\n")
-    print("| µs, median (fastest) | build, a step | store, a layer | attend, a layer | both, a layer | calls, a layer |")
+    print("| µs, median (fastest) | build, a step | store, a layer | attend, a layer | both, a layer "
+          "| calls, a layer |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     lines = [environment.describe(sys.argv, [], vllm=whose, layers=options.layers)] if device == "cuda" else []
     for kind in options.kinds:

@@ -11,7 +11,7 @@ class Seen:
         self._cache = self._k_scale = self._v_scale = self._place = self._made = None
 
     def of(self, make, cache, k_scale=None, v_scale=None):
-        """make(cache, k_scale, v_scale), as it was made before where the tensors are the same objects at their place."""
+        """make(cache, k_scale, v_scale), as it was made before where tensors are the same objects at their place."""
         place = cache.data_ptr()  # a tensor that stays the same object may get other memory
         if cache is self._cache and place == self._place and k_scale is self._k_scale and v_scale is self._v_scale:
             return self._made
