@@ -13,10 +13,13 @@ import importlib.util
 import pathlib
 import sys
 
-import torch
-from transformers import AutoModel, AutoTokenizer
+try:
+    import torch
+    from transformers import AutoModel, AutoTokenizer
 
-from jit_attention.torch import register_with_transformers
+    from jit_attention.torch import register_with_transformers
+except ModuleNotFoundError as error:
+    sys.exit(f"minilm.py needs PyTorch, Transformers and jit_attention ({error}): pip install torch transformers")
 
 SENTENCES = [
     "The cat sleeps on the warm windowsill.",

@@ -16,11 +16,14 @@ import random
 import time
 from collections import deque
 
-import torch
-import torch.nn.functional as F
-from transformers import LlamaConfig, LlamaForCausalLM
+try:
+    import torch
+    import torch.nn.functional as F
+    from transformers import LlamaConfig, LlamaForCausalLM
 
-import jit_attention as ja
+    import jit_attention as ja
+except ModuleNotFoundError as error:
+    raise SystemExit(f"serve.py needs PyTorch, Transformers and jit_attention ({error}): pip install torch transformers")
 
 END = ord(";")
 LARGEST = 10  # numbers of the sums are smaller

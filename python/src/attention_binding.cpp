@@ -74,6 +74,20 @@ ScaleKind value_kind_by_shape(const AttentionArguments& arguments, const Attenti
                      heads, columns, heads, columns));
 }
 
+// Values that are k's first columns, by the names of a call's arguments: the spec's own are none of them.
+void check_latents(const AttentionSpec& spec, bool has_kv_dtype) {
+  if (!spec.values_in_keys) return;
+  if (has_fp8_keys(spec))
+    refuse(
+        has_kv_dtype ? "kv_dtype" : "k",
+        fmt::format("is {}; with head_dim_v, by which values are k's first columns, k must be bf16 or fp16",
+                    to_string(spec.kv_dtype.value_or(spec.dtype))));
+  if (spec.dropout)
+    refuse("dropout_p",
+           "was given beside head_dim_v, by which values are k's first columns, and there is no dropout "
+           "of such values: leave one of the two out");
+}
+
 // The spec of the arrays themselves.
 AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score, nb::handle softmax_scale,
                              int split_keys, nb::handle descale_per, std::optional<DType> out_dtype,
@@ -119,6 +133,7 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
   spec.dropout = arguments.dropout_p != 0 || arguments.rng_state.is_present();
   spec.split_keys = split_keys;
   check_dropout(spec);
+  check_latents(spec, call.has_kv_dtype());
   spec.mask = mask_of(mask);
   spec.score = score_of(score);
   spec.softmax_scale = scale_of(softmax_scale);

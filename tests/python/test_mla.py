@@ -3,6 +3,7 @@
 import dataclasses
 
 import jit_attention as ja
+import ml_dtypes
 import numpy
 import pytest
 from append_tokens import Tokens, angles_at, exact_rows, poisoned, random_table
@@ -242,6 +243,21 @@ def test_refusals(rng, place, options, name):
         ja.attention(q, k, None, **options)
     with pytest.raises(ja.errors.InvalidArgumentError, match="head_dim_v"):
         ja.attention(q, k, k, head_dim_v=384)
+
+
+@pytest.mark.parametrize(
+    "stored, options, sentence",
+    [
+        (numpy.uint8, dict(kv_dtype="fp8_e5m2"), "kv_dtype: is fp8_e5m2; with head_dim_v, .* must be bf16 or fp16"),
+        (ml_dtypes.float8_e4m3fn, {}, "k: is fp8_e4m3; with head_dim_v, .* must be bf16 or fp16"),
+        (BF16, dict(dropout_p=0.5, rng_state=numpy.zeros(2, numpy.uint64)), "dropout_p: was given beside head_dim_v"),
+    ],
+)
+def test_refusals_name_what_the_caller_wrote(place, stored, options, sentence):
+    q, k = place(numpy.zeros((1, 8, 16, 576), BF16)), place(numpy.zeros((1, 8, 1, 576), stored))
+    options = {name: place(value) if isinstance(value, numpy.ndarray) else value for name, value in options.items()}
+    with pytest.raises(ja.errors.InvalidArgumentError, match=sentence):
+        ja.attention(q, k, head_dim_v=512, **options)
 
 
 @pytest.mark.parametrize("options", [{"dropout": True}, {"kv_dtype": "fp8_e4m3"}])
