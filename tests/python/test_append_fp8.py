@@ -52,6 +52,28 @@ def test_stores_fp8(rng, place, emulated, name, per_head):
     check_stores_fp8(rng, place, lambda cache: cache, name, per_head, cache_dtype=name)
 
 
+@pytest.mark.parametrize("value", [0, numpy.inf, -numpy.inf, numpy.nan])
+@pytest.mark.parametrize("name", FP8)
+def test_scales_that_are_no_numbers(rng, place, emulated, name, value):
+    """They spoil what their head stores of the tokens, and nothing else."""
+    tokens, fp8 = Tokens(rng), FP8[name]
+    k, v = (rng.standard_normal((tokens.count, 2, 64)).astype(DTYPES["bf16"]) for _ in "kv")
+    scale = numpy.array([value, 0.5], numpy.float32)
+    shape = (tokens.pages, tokens.page_size, 2, 64)
+    caches = [place(poisoned(shape, numpy.uint8)) for _ in "kv"]
+    ja.append(place(k), place(v), *caches, slot_mapping=place(tokens.slots), cache_dtype=name, k_scale=place(scale),
+              v_scale=place(scale))
+    for cache, new in zip(caches, (k, v)):
+        actual = (cache if emulated else cache.cpu().numpy()).view(fp8)
+        expected = poisoned(shape, fp8)
+        with numpy.errstate(divide="ignore", invalid="ignore"):
+            expected[tokens.page, tokens.offset] = exact_fp8(new, scale[:, None], fp8)
+        is_nan = numpy.isnan(expected)
+        assert numpy.array_equal(numpy.isnan(actual), is_nan) and is_nan[tokens.page, tokens.offset, 0].all() == (
+            value != value)
+        assert (actual[~is_nan] == expected[~is_nan]).all()
+
+
 def test_stores_fp8_where_there_is_no_instruction(run_python):
     """sm_80 has none: the kernel rounds by integer arithmetic."""
     tests = pathlib.Path(__file__)

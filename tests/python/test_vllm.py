@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
+import jit_attention as ja  # noqa: E402
 import jit_attention.vllm as plugin  # noqa: E402
 import ml_dtypes  # noqa: E402
 import vllm_stand_ins  # noqa: E402
@@ -72,6 +73,7 @@ class Step:
         columns = 2 * (self.head_size * dtype.itemsize + scale_bytes)
         memory = torch.full((*order, columns), 0x7F, dtype=torch.uint8, device=self.device)
         memory[..., 1::2] = 0xFF
+        memory.view(*order, 2, -1)[..., self.head_size * dtype.itemsize :] = 0xFF  # scales
         cache = memory.view(dtype)
         return cache.transpose(1, 2) if layout == "NHD" else cache
 
@@ -207,6 +209,24 @@ def test_a_layer_whose_cache_and_scales_are_replaced(rng, device):
     assert torch.equal(step.run(impl, layer, first), 2 * right)
     layer._v_scale = layer._v_scale * 2
     assert torch.equal(step.run(impl, layer, first), 4 * right)
+
+
+@pytest.mark.parametrize(
+    "change, stores, reads",
+    [
+        (lambda cache: cache.repeat_interleave(2, -1)[..., ::2], "k_cache: has stride 2", "k: has stride 2"),
+        (lambda cache: cache[..., :96], "v_cache: has head_dim_v = 32; it must be 64", None),
+        (lambda cache: cache.float(), "fp32 must be one of bf16, fp16, fp8", "k: is fp32; attention takes bf16"),
+    ],
+)
+def test_caches_that_no_kernel_reads_are_refused(rng, device, change, stores, reads):
+    step = Step(rng, device)
+    impl, layer, cache = impl_of(step), layer_of(device), change(step.cache())
+    with pytest.raises(ja.Error, match=stores):
+        step.store(impl, layer, cache)
+    if reads is not None:
+        with pytest.raises(ja.Error, match=reads):
+            step.run(impl, layer, cache)
 
 
 @pytest.mark.parametrize("layout", ["NHD", "HND"])
