@@ -155,16 +155,28 @@ std::string offline_message(const ContextState& context, const KernelImage& imag
   return message;
 }
 
+// The compiler whose kernels packs are asked for. Where compiling is forbidden it does not matter which one is installed,
+// as PyTorch's is: the packs' own is.
+std::string compiler_of_packs(const ContextState& context, const std::string& compiler) {
+  const std::string_view own = context.settings.offline ? context.packs.compiler() : std::string_view();
+  return own.empty() ? compiler : std::string(own);
+}
+
 bool take_stored(ContextState& context, const Key& key, const std::string& compiler, KernelImage& image) {
-  return take_entry(context.disk.load(key), image) ||
-         take_entry(context.packs.load(key, image.target, compiler), image);
+  if (take_entry(context.disk.load(key), image)) return true;
+  const std::string of_packs = compiler_of_packs(context, compiler);
+  if (take_entry(context.packs.load(key, image.target, of_packs), image)) return true;
+  if (of_packs == compiler) return false;
+  const Key packed = key_for(context, image.program, image.target, of_packs);
+  return take_entry(context.packs.load(packed, image.target, of_packs), image);
 }
 
 KernelImage make_image(ContextState& context, const Key& key, const std::string& compiler,
                        KernelImage image) {
   if (take_stored(context, key, compiler, image)) return image;
   if (context.settings.offline)
-    throw Error(ErrorCode::offline, "compile", "cache", offline_message(context, image, compiler));
+    throw Error(ErrorCode::offline, "compile", "cache",
+                offline_message(context, image, compiler_of_packs(context, compiler)));
   const FileLock lock = context.disk.lock(key);
   if (take_entry(context.disk.load_again(key), image)) return image;
   compile_and_store(context, key, image);

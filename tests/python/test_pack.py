@@ -44,6 +44,35 @@ def test_a_process_with_the_pack_never_compiles(offline, tmp_path):
         offline("None", pack)
 
 
+def another_nvrtc(folder):
+    """A folder with this machine's NVRTC under another build id, as another version has it."""
+    tool = os.environ.get("JIT_ATTENTION_TOOL")
+    if not tool:
+        pytest.skip("JIT_ATTENTION_TOOL does not name the program")
+    told = subprocess.run([tool, "info"], capture_output=True, text=True, check=True).stdout
+    library = pathlib.Path(re.search(r"^  (\S*libnvrtc\S*), version", told, re.MULTILINE).group(1)).resolve()
+    for builtins in library.parent.glob("libnvrtc-builtins.so*"):
+        (folder / builtins.name).symlink_to(builtins)
+    code = bytearray(library.read_bytes())
+    note = code.index(b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0")
+    code[note + 16] ^= 1
+    (folder / "libnvrtc.so.13").write_bytes(code)
+    return str(folder)
+
+
+def test_offline_it_does_not_matter_which_nvrtc_is_installed(run_python, tmp_path):
+    """An image with a pack may have another NVRTC, such as the one that PyTorch brings."""
+    pack = tmp_path / "a.pack"
+    ja.write_pack(str(pack), [ja.AttentionSpec(dtype="fp16", head_dim=16)], ["emulated:sm_80"], **SIZES)
+    other = another_nvrtc(tmp_path)
+    environment = dict(JIT_ATTENTION_PACK=str(pack), JIT_ATTENTION_NVRTC=other)
+    run_python(CALL.format(mask=None), JIT_ATTENTION_CACHE_DIR=str(tmp_path / "empty"), JIT_ATTENTION_OFFLINE="1",
+               **environment)
+    assert not list(tmp_path.glob("empty/**/*.bin"))
+    run_python(CALL.format(mask=None), JIT_ATTENTION_CACHE_DIR=str(tmp_path / "other"), **environment)
+    assert list(tmp_path.glob("other/**/*.bin"))  # where compiling is allowed it is this NVRTC's kernel that counts
+
+
 TRAINING_STEP = """
 import numpy, jit_attention as ja
 ja.use_device("emulated:{arch}")
