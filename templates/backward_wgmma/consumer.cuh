@@ -297,10 +297,11 @@ class Consumer {
       weigh_scores(step);
     }
   }
-  // One copy of the step for whole tiles and one for partial ones; of many queries one of each part, because ptxas has no
-  // registers for those.
+  // One copy of the step for whole tiles and one for partial ones; of many queries, and where masks read terms, one of each
+  // part, because ptxas has no registers for those.
+  static constexpr bool weighs_by_parts = Traits::has_many_queries || key_words<TileMask<Config>> == 1;
   __device__ __forceinline__ void weigh_scores(unsigned step) {
-    if constexpr (Traits::has_many_queries) {
+    if constexpr (weighs_by_parts) {
 #pragma unroll
       for (int i = 0; i < Traits::query_steps; ++i) {
         if (is_partial()) {

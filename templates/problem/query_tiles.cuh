@@ -124,9 +124,10 @@ class QueryTiles {
     }
   }
 
-  // Of tiles that are read from memory so many at once that a sequence is mostly searched in one trip.
+  // Of tiles that are read from memory so many at once that a sequence is mostly searched in one trip. A loader whose mask
+  // has a row's range, too, has no registers for more.
   __device__ __forceinline__ void know(const Place& first) {
-    constexpr int windows = Ranges::are_known ? 4 : 1;
+    constexpr int windows = Ranges::are_known ? 3 : 1;
     const Mask mask(sequences_.context(batch_, first_head_ + first.head));
     const Memory memory(mask, keys_);
     WordRange queries[windows];
