@@ -1,5 +1,5 @@
 // A random sweep over specs, configs of one and of two passes, and shapes of gradients: 200 triples, or as many as Sweep
-// says; on an emulated device fewer, and of smaller shapes.
+// says; on an emulated device fewer, and of smaller shapes. With dropout also one of forward.
 #include <jit/attention.h>
 
 #include <atomic>
@@ -26,12 +26,15 @@ using reference::Random;
 struct Kernels {
   AttentionSpec spec;
   PlanConfigs configs;
+  std::optional<KernelConfig> forward = {};  ///< with dropout, which the sweep of forward does not have
 };
 
 Kernels random_kernels(Random random, const DeviceLimits& limits) {
   AttentionSpec spec = reference::random_spec(random);
   spec.dropout = draw(random, 0, 4) == 0;
-  return {spec, reference::random_backward_configs(spec, limits, random)};
+  Kernels kernels{spec, reference::random_backward_configs(spec, limits, random)};
+  if (spec.dropout) kernels.forward = reference::random_config(spec, limits, random);
+  return kernels;
 }
 
 BackwardCase random_case(Random random, const AttentionSpec& spec, bool emulated) {
@@ -92,13 +95,14 @@ TEST_F(BackwardSweepTest, EveryTripleIsRight) {
   double worst = 0;
   std::string worst_triple;
   for (int triple = sweep.first; triple < sweep.last && failures < 20; ++triple) {
-    const auto [spec, configs] = random_kernels(sweep.of_kernel(triple), limits);
+    const auto [spec, configs, forward] = random_kernels(sweep.of_kernel(triple), limits);
     const BackwardCase problem = random_case(sweep.of_case(triple), spec, device_.emulated);
     std::string failure;
     try {
       BackwardRun run(problem);
       compute(run, context(), configs);
       failure = run.check();
+      if (failure.empty() && forward) failure = run.check_forward(context(), forward);
       if (run.error_ratio() > worst) {
         worst = run.error_ratio();
         worst_triple = to_string(problem);
@@ -109,7 +113,8 @@ TEST_F(BackwardSweepTest, EveryTripleIsRight) {
     if (failure.empty()) continue;
     ++failures;
     ADD_FAILURE() << sweep.failure(
-        triple, fmt::format("{}\n  configs {}\n  {}", to_string(problem), to_string(configs), failure));
+        triple, fmt::format("{}\n  configs {}{}\n  {}", to_string(problem), to_string(configs),
+                            forward ? ", forward " + to_string(*forward) : "", failure));
   }
   std::printf(
       "sweep: seed %llu, %d triples of %zu kernels of gradients, %d failures, worst error %.3f of what is "
