@@ -53,7 +53,6 @@ struct ForwardWgmma {
   int stages_stored = 0;  ///< buffers for tiles of keys of 8 bits as they are stored, and as many for values
   int converter_warps = 0;   ///< that widen these: 2 of the loaders', or 4 of a warpgroup of their own
   bool widen_ahead = false;  ///< a kernel before this one widens all keys and values, into a workspace
-  int drawing_warps = 0;     ///< warps of their own that draw random numbers: 4; 0: consumers draw
 
   bool operator==(const ForwardWgmma&) const = default;
 };

@@ -74,14 +74,6 @@ class ConsumerKeys {
     k_.advance();
   }
 
-  /// Which scores of the tile the warp's lanes keep, where a warpgroup draws: waits for it.
-  __device__ __forceinline__ typename Traits::Drawn drawn() const {
-    k_.wait_beside(smem_ + Traits::layout.drawn_full);
-    const int thread = consumer_ * warpgroup_size + threadIdx.x % warpgroup_size;
-    return typename Traits::Drawn(drawn_scores_of<Config>(smem_, k_.stage()) + thread * 4,
-                                  Traits::drawn_bytes_of_word);
-  }
-
   __device__ __forceinline__ bool has_v() const { return v_.is_full(); }
   __device__ __forceinline__ void wait_for_v() const { v_.wait_full(); }
   __device__ __forceinline__ unsigned v_tile() const { return v_.tile(); }

@@ -34,7 +34,6 @@ class ConsumerScores {
   using Queries = ConsumerQueries<Config>;
   using Weight = typename Traits::Weight;
   using RowFactors = float[Traits::Scores::rows];
-  using Seed = typename ChosenType<Traits::has_drawers, NoDropout, DropoutSeedOf<Config>>::type;
 
  public:
   /// Whether P is packed while exponentials are computed, which P V of the tile before must have ended for.
@@ -43,7 +42,7 @@ class ConsumerScores {
   __device__ __forceinline__ ConsumerScores(const AttentionParams& params, const DropoutParams& dropout,
                                             unsigned smem, int consumer)
       : params_(params),
-        dropout_(seed_of(dropout)),
+        dropout_(dropout_seed<Config>(dropout)),
         consumer_(consumer),
         turns_(consumer),
         p_(smem + Traits::layout.p, consumer) {}
@@ -61,9 +60,9 @@ class ConsumerScores {
   __device__ __forceinline__ void multiply(const Queries& queries, const Keys& keys) {
     queries.multiply(scores_, keys.k_tile());
   }
-  /// Which scores are kept, while they are multiplied, where nobody else draws.
+  /// Which scores are kept, while they are multiplied.
   __device__ __forceinline__ void draw_kept(const Queries& queries, const Keys& keys) {
-    if constexpr (has_dropout<Config> && !Traits::has_drawers) {
+    if constexpr (has_dropout<Config>) {
       const auto& work = queries.work();
       kept_ = kept_scores<QueriesByKeys, typename Traits::Scores>(
           dropout_head(dropout_, params_.heads_q, work.batch, work.head), work.q_begin + queries.warp_row(),
@@ -80,7 +79,6 @@ class ConsumerScores {
   __device__ __forceinline__ void finish_first(Queries& queries, Keys& keys) {
     take_first(queries, keys);
     exponentiate_in_turn(queries);
-    if constexpr (Traits::has_drawers) release_with_drawn(keys);
   }
 
   /// The same for later ones. Returns whether the output must be rescaled by `correction`.
@@ -88,18 +86,13 @@ class ConsumerScores {
     hold_product(queries);
     if constexpr (Config::rescale == Rescale::on_overflow) {
       const bool move = exponentiate_or_repeat(queries, keys, correction);
-      if constexpr (Traits::has_drawers) {
-        release_with_drawn(keys);
-      } else {
-        keys.release_k();
-      }
+      keys.release_k();
       return move;
     } else {
       apply_functors(queries, keys);
-      if constexpr (!Traits::has_drawers) keys.release_k();
+      keys.release_k();
       const bool move = update_maxima(queries, correction);
       exponentiate_in_turn(queries);
-      if constexpr (Traits::has_drawers) release_with_drawn(keys);
       return move;
     }
   }
@@ -151,31 +144,16 @@ class ConsumerScores {
   __device__ __forceinline__ void hold_p() { p_.hold(); }
 
  private:
-  // Of those who draw themselves.
-  static __device__ __forceinline__ Seed seed_of(const DropoutParams& dropout) {
-    if constexpr (Traits::has_drawers) {
-      return NoDropout{};
-    } else {
-      return dropout_seed<Config>(dropout);
-    }
-  }
-
   __device__ __forceinline__ void hold_product(Queries& queries) {
     hold_tile();
     queries.hold();
-  }
-
-  // Where others draw, behind the exponentials: bits are asked for as late as they may come.
-  __device__ __forceinline__ void release_with_drawn(Keys& keys) {
-    kept_ = keys.drawn();
-    keys.release_k();
   }
 
   // Up to the maxima, with which the first S of a work tile begins.
   __device__ __forceinline__ void take_first(Queries& queries, Keys& keys) {
     hold_product(queries);
     apply_functors(queries, keys);
-    if constexpr (!Traits::has_drawers) keys.release_k();
+    keys.release_k();
     if constexpr (has_block_factors<Config>) {
       begin();
       queries.scales().factors().maxima(scores_, state_.row_max);
@@ -283,13 +261,12 @@ class ConsumerScores {
   }
 
   const AttentionParams& params_;
-  const Seed dropout_;
+  const DropoutSeedOf<Config> dropout_;
   const int consumer_;
   const WarpgroupTurns<Traits> turns_;
   Probabilities<Traits> p_;
   typename Traits::Scores scores_;
-  typename ChosenType<Traits::has_drawers, typename Traits::Drawn,
-                      KeptScoresOf<Config, QueriesByKeys, typename Traits::Scores>>::type kept_;  // of them
+  KeptScoresOf<Config, QueriesByKeys, typename Traits::Scores> kept_;  // of them
   SoftmaxState<Traits::Scores::rows> state_;
   RowFactors limits_;  // of scores, where P is packed early
 };

@@ -1,14 +1,13 @@
 // Attention forward with TMA and wgmma, for sm_90a. A block is one warpgroup of loaders, with a warp for keys
 // and values, one for queries and one for outputs, and one to three warpgroups of consumers, which compute; where elements
 // of q have 8 bits one more, which turns values over, and where those of k and v alone have, one that widens them, or two
-// of the loaders' warps that do; with dropout one more that draws, or none. Sequences are of one length, or of lengths that only the device knows.
+// of the loaders' warps that do. Sequences are of one length, or of lengths that only the device knows.
 #pragma once
 
 #include "base/descale_params.cuh"
 #include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "forward_wgmma/consumer.cuh"
-#include "forward_wgmma/draw_scores.cuh"
 #include "forward_wgmma/key_word_ranges.cuh"
 #include "forward_wgmma/load_keys.cuh"
 #include "forward_wgmma/loaders.cuh"
@@ -80,11 +79,6 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
       } else {
         transpose_values<Config>(smem);
       }
-    }
-  } else if (Traits::has_drawers && threadIdx.x >= Traits::threads - warpgroup_size) {
-    if constexpr (Traits::has_drawers) {
-      if constexpr (Config::drawing_registers != 0) setmaxnreg_dec<Config::drawing_registers>();
-      draw_scores<Config>(params, dropout, maps, smem);
     }
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();

@@ -13,10 +13,6 @@
 //     stored K, V  the key loader, by TMA    converters   each of their warps says so
 //     K, V         each converter warp       consumers    each consumer warp says so
 //
-// and where a warpgroup draws for dropout, bits beside a stage of K, which come behind it:
-//
-//     drawn bits   each lane that draws      consumers    K is: who draws is a reader of K, until it has drawn
-//
 // What nobody converts is stored K or V itself: these are two names of one ring then.
 #pragma once
 
@@ -30,8 +26,7 @@ namespace jit::forward_wgmma {
 /// Whether each lane fills, and reads, a part of what lies beside a tile of keys.
 template <class Config>
 inline constexpr bool keys_by_lanes =
-    KernelTraits<Config>::has_key_words || KernelTraits<Config>::has_key_scales ||
-    KernelTraits<Config>::has_drawers;
+    KernelTraits<Config>::has_key_words || KernelTraits<Config>::has_key_scales;
 
 /// One side's places in the rings. Each consumer has rings of its own for Q and O: the next Q of one does not
 /// wait for the O of those behind it.
@@ -104,8 +99,6 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   init(Traits::layout.work_full, stages_work, 1);
   init(Traits::layout.work_empty, stages_work, Traits::work_readers);
   init(Traits::layout.work_wanted, Traits::has_lengths ? 1 : 0, 1);
-  if constexpr (Traits::has_drawers)
-    init(Traits::layout.drawn_full, Config::stages_k, drawing_warps<Config> * warp_size);
   fence_mbarrier_init();
 }
 
@@ -158,12 +151,6 @@ template <class Config>
 __device__ __forceinline__ unsigned known_scores_of(unsigned smem, int stage) {
   return smem + KernelTraits<Config>::layout.known_scores +
          stage * KernelTraits<Config>::known_score_words * 4;
-}
-
-/// Shared address of the drawn bits of a stage's scores.
-template <class Config>
-__device__ __forceinline__ unsigned drawn_scores_of(unsigned smem, int stage) {
-  return smem + KernelTraits<Config>::layout.drawn + stage * KernelTraits<Config>::sizes.drawn_words * 4;
 }
 
 /// Shared address of the scales of a stage's keys.

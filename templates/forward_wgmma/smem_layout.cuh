@@ -13,19 +13,6 @@ JIT_HOST_DEVICE constexpr int lower_key_steps(int tile_kv, int mma_k = ElementTr
   return (tile_kv / 2 + mma_k - 1) / mma_k;
 }
 
-/// Warps that draw random numbers for the others: only kernels with dropout say how many.
-template <class Config>
-inline constexpr int drawing_warps = 0;
-template <class Config>
-requires(Config::drawing_warps > 0) inline constexpr int drawing_warps<Config> = Config::drawing_warps;
-
-/// Words in which those who draw for dropout leave which scores of a tile are kept: one for each lane that has 16 queries
-/// by 64 keys.
-JIT_HOST_DEVICE constexpr int drawn_score_words(int tile_q, int tile_kv) {
-  constexpr int lanes = 32, queries = 16, keys = 64;
-  return tile_q / queries * lanes * ((tile_kv + keys - 1) / keys);
-}
-
 /// What the key loader tells about a tile of keys.
 struct KeyNote {
   int k_begin;
@@ -34,7 +21,7 @@ struct KeyNote {
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | stored K, V | O | P | words and their ranges | bits of scores | drawn bits | scales | notes | barriers |
+///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | stored K, V | O | P | words and their ranges | bits of scores | scales | notes | barriers |
 ///
 /// O lies over the Q that it was computed from unless the config separates it or has consumers write it; P is
 /// there when PV reads it from shared memory. Stored K and V are K and V unless a warpgroup makes these of them: V where
@@ -52,7 +39,6 @@ struct SmemLayout {
   int stored_words;     ///< the same of stored K
   int key_word_ranges;  ///< the table of their ranges: two ints each
   int known_scores;     ///< words of the tile's scores for each stage of K, if the mask knows them
-  int drawn;            ///< words of the tile's scores for each stage of K, if a warpgroup draws
   int key_scales;       ///< float for each key of each stage, if each, or each block, has a scale
   int key_notes;        ///< KeyNote for each stage of K
   int stored_notes;     ///< the same of stored K
@@ -73,7 +59,6 @@ struct SmemLayout {
   int work_full;
   int work_empty;
   int work_wanted;  ///< one barrier, where sequences may differ in length
-  int drawn_full;   ///< one for each stage of K, where a warpgroup draws
   int total;
 };
 
@@ -102,7 +87,6 @@ struct SmemSizes {
   bool key_scales = false;                 ///< whether each key, or block of keys, has a scale of its own
   int stages_stored = 0;                   ///< of K and V of 8 bits that are widened; 0: they are not
   int known_score_words = 0;               ///< of a tile; 0: its scores are not known
-  int drawn_words = 0;                     ///< of a tile, where a warpgroup draws for dropout; else 0
   bool v_along_sequence = false;           ///< whether memory has a row for each column of V
 
   /// Products of elements of 8 bits sum along the columns of both tiles (PTX ISA, "wgmma.mma_async"): a tile of V has a
@@ -185,7 +169,6 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
     constexpr int copy_alignment = 16;
     layout.known_scores = place(sizes.stages_k * sizes.known_score_words * word_bytes, copy_alignment);
   }
-  layout.drawn = place(sizes.stages_k * sizes.drawn_words * word_bytes);
   layout.key_scales = place(sizes.key_scales ? sizes.stages_k * sizes.tile_kv * word_bytes : 0);
   const auto place_notes = [&](int stages) { return place(stages * static_cast<int>(sizeof(KeyNote))); };
   layout.key_notes = place_notes(sizes.stages_k);
@@ -213,7 +196,6 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.work_full = place(stages_work * barrier_bytes);
   layout.work_empty = place(stages_work * barrier_bytes);
   layout.work_wanted = place(sizes.has_lengths ? barrier_bytes : 0);
-  layout.drawn_full = place(sizes.drawn_words > 0 ? sizes.stages_k * barrier_bytes : 0);
   layout.total = end;
   return layout;
 }
@@ -239,7 +221,6 @@ JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, int known_score_w
           .key_scales = has_row_scales<Config>,
           .stages_stored = Config::stages_stored,
           .known_score_words = known_score_words,
-          .drawn_words = drawing_warps<Config> > 0 ? drawn_score_words(Config::tile_q, Config::tile_kv) : 0,
           .v_along_sequence = values_along_sequence<Config>};
 }
 

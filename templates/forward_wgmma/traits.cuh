@@ -9,7 +9,6 @@
 #include "problem/scores.cuh"
 #include "ptx/warpgroup.cuh"
 #include "scheduling/work_tiles.cuh"
-#include "steps/dropout.cuh"
 #include "steps/softmax.cuh"
 #include "steps/value_columns.cuh"
 #include "tiles/accumulator.cuh"
@@ -54,13 +53,6 @@ struct KernelTraits {
   static constexpr bool query_loader_stores = has_spare_converters && !Config::direct_o;
   static constexpr bool has_converter_group = has_converters && !has_spare_converters;
 
-  /// Whether a warpgroup draws for dropout what consumers would draw else.
-  static constexpr bool has_drawers = drawing_warps<Config> > 0;
-  static_assert(drawing_warps<Config> == 0 || drawing_warps<Config> == warpgroup_size / warp_size,
-                "those who draw are a warpgroup");
-  static_assert(!has_drawers || (has_dropout<Config> && !has_converters),
-                "the last warpgroup has one task, and draws for dropout alone");
-
   /// Whether sequences may differ in length, which is then read on the device.
   static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
                                       Config::sequences_kv != SequenceKind::dense ||
@@ -81,7 +73,7 @@ struct KernelTraits {
 
   static constexpr int consumers = Config::tile_q / rows_per_warpgroup;
   static constexpr int consumer_warps = consumers * 4;
-  static constexpr int threads = (consumers + 1 + has_converter_group + has_drawers) * warpgroup_size;
+  static constexpr int threads = (consumers + 1 + has_converter_group) * warpgroup_size;
 
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
   static constexpr int key_steps = Config::tile_kv / mma_k;
@@ -149,11 +141,6 @@ struct KernelTraits {
   /// Whether the key loader leaves what the elements of each key, or block of keys, are multiplied by.
   static constexpr bool has_key_scales = has_row_scales<Config>;
 
-  /// Which of a consumer warp's scores are kept, where others draw.
-  using Drawn = DrawnScores<Scores>;
-  /// Shared bytes from the drawn words of 64 keys to those of the next ones.
-  static constexpr int drawn_bytes_of_word = consumer_warps * warp_size * 4;
-
   static constexpr SmemSizes sizes = smem_sizes<Config>(has_key_words, known_score_words, has_lengths);
   static constexpr SmemLayout layout = smem_layout(sizes);
   static constexpr int q_stage_bytes = q_stage_size(sizes);
@@ -175,12 +162,11 @@ struct KernelTraits {
   static constexpr bool has_value_loader = boxes > 1 && !has_spare_converters;
 
   /// Warps that read the ring of work: one of the loaders of keys and queries, the other of which tells, that of values
-  /// and the storer if there are such, those who draw, all consumers.
+  /// and the storer if there are such, all consumers.
   static constexpr int work_readers =
-      1 + (has_value_loader ? 1 : 0) + (Config::direct_o ? 0 : 1) + drawing_warps<Config> + consumer_warps;
+      1 + (has_value_loader ? 1 : 0) + (Config::direct_o ? 0 : 1) + consumer_warps;
   /// Warps that read what the key loader leaves.
-  static constexpr int key_readers =
-      (has_value_loader ? 1 : 0) + drawing_warps<Config> + (widens ? converter_warps : consumer_warps);
+  static constexpr int key_readers = (has_value_loader ? 1 : 0) + (widens ? converter_warps : consumer_warps);
 
   // Named barriers; 0 is __syncthreads'.
   static constexpr int order_barrier = 1;                      ///< and one for each further consumer

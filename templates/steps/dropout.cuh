@@ -18,7 +18,6 @@
 #include "steps/no_dropout.cuh"
 #include "steps/product_axes.cuh"
 #include "tiles/accumulator.cuh"
-#include "tiles/shared_words.cuh"
 
 namespace jit {
 
@@ -80,16 +79,6 @@ struct DropoutHead {
       bits = bits >> 1 | (at_most(seed.thresholds, x, not_less) & upper_bits);
     }
     return bits >> 4;
-  }
-
-  /// The same of `groups` groups of keys, 1 or 2, the first of which holds `k`: those of the second are the upper halves
-  /// of the bytes.
-  template <int groups>
-  __device__ __forceinline__ unsigned kept_of_keys(int q, int k, int lane) const {
-    static_assert(groups == 1 || groups == 2, "a byte has two halves");
-    unsigned bits = kept(q, k, lane);
-    if constexpr (groups == 2) bits |= kept(q, k + dropout_group_keys, lane) << 4;
-    return bits;
   }
 
   /// Of one score.
@@ -244,44 +233,6 @@ class KeptScores<KeysByQueries, Product> {
   }
 
   unsigned words_[Product::row_blocks / shared_by][(groups + 1) / 2];  // a half for each of a pair
-};
-
-/// The same where others draw, and leave a word of bits (DropoutHead::kept_of_keys) for each 64 keys in shared memory.
-/// Rows are 16 queries.
-template <class Product>
-class DrawnScores {
-  static constexpr int blocks_of_word = 2 * dropout_group_keys / MmaLayout::block_columns;
-  static_assert(Product::row_blocks == 1, "a lane has words of one block of rows");
-
- public:
-  static constexpr int words = rounded_up_quotient(Product::column_blocks, blocks_of_word);
-  static constexpr int keys_of_word = 2 * dropout_group_keys;
-  /// Groups of keys that the last word has.
-  static constexpr int last_groups =
-      (Product::column_blocks - (words - 1) * blocks_of_word) * MmaLayout::block_columns / dropout_group_keys;
-
-  DrawnScores() = default;
-  /// The lane's words lie so many bytes apart, from `address` on.
-  __device__ __forceinline__ DrawnScores(unsigned address, int distance) {
-#pragma unroll
-    for (int w = 0; w < words; ++w) words_[w] = load_shared(address + w * distance);
-  }
-
-  /// Sets to 0 what is not kept of a step of the product that is packed (Accumulator::pack_step).
-  __device__ __forceinline__ void drop_step(unsigned (&a)[4], int /*m*/, int step) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] &= pair_mask(i % 2, 2 * step + i / 2);
-  }
-
- private:
-  // Of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is kept.
-  __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
-    // The signs of two neighbouring bytes are repeated; both rows share the shift.
-    const unsigned signs = words_[n / blocks_of_word] << (blocks_of_word - 1 - n % blocks_of_word);
-    return pick_bytes(signs, 0, r == 0 ? 0x9988 : 0xbbaa);
-  }
-
-  unsigned words_[words];
 };
 
 /// Those of a product, whose place is as their constructors have it.

@@ -40,10 +40,6 @@ class TileRing {
   }
 
   __device__ __forceinline__ void wait_full() const { mbarrier_wait_parity(full(), round_); }
-  /// The same at the stage's barrier of others that lie side by side from `barriers` on: of what comes beside the tile.
-  __device__ __forceinline__ void wait_beside(unsigned barriers) const {
-    mbarrier_wait_parity(barriers + stage_ * 8, round_);
-  }
   /// Whether there is no need to wait. Asked some 40 clocks before the answer is wanted it costs none.
   __device__ __forceinline__ bool is_full() const { return mbarrier_test_parity(full(), round_); }
   __device__ __forceinline__ void wait_empty() const { mbarrier_wait_parity(empty(), round_ ^ 1); }

@@ -50,37 +50,9 @@ std::string noticed_of_dropout(const TemplateMutation* mutation) {
   return run.check();
 }
 
-// More work tiles than blocks have at once; words of two groups of keys and of one; consumers that skip the last tile,
-// and queries that see no key, whose work tiles come first.
-const BackwardCase drawn_problem = {
-    .spec = {.head_dim = 16, .dropout = true, .mask = mask::sliding_window(100, 0, Alignment::top_left)},
-    .heads_kv = 70,
-    .seqlen_q = 500,
-    .seqlen_kv = 201,
-    .seed = 5,
-    .dropout_p = 0.25f};
-
-std::string noticed_of_drawers(const TemplateMutation* mutation) {
-  const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
-  const CurrentDevice scope(0);
-  try {
-    return BackwardRun(drawn_problem)
-        .check_forward(Context(settings), ForwardWgmma{.tile_q = 128,
-                                                       .tile_kv = 96,
-                                                       .stages_v = 2,
-                                                       .order = WarpgroupOrder::ping_pong,
-                                                       .drawing_warps = 4});
-  } catch (const Error& error) {
-    return fmt::format("{}: {}", to_string(error.code()), error.what());
-  }
-}
-
 TEST(Dropout, IsRightUnmutated) {
   EXPECT_EQ(noticed_of_dropout(nullptr), "");
   EXPECT_EQ(noticed_of_lengths(nullptr), "");
-  EXPECT_EQ(noticed_of_drawers(nullptr), "");
 }
 
 class DropoutMutationTest : public MutationTest {};
@@ -90,10 +62,6 @@ TEST_P(DropoutMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_dro
 class RaggedDropoutMutationTest : public MutationTest {};
 
 TEST_P(RaggedDropoutMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_lengths(&GetParam())); }
-
-class DrawersMutationTest : public MutationTest {};
-
-TEST_P(DrawersMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_drawers(&GetParam())); }
 
 constexpr const char* forward = "forward_mma_sync/kernel.cuh";
 
@@ -110,49 +78,6 @@ INSTANTIATE_TEST_SUITE_P(Dropout, RaggedDropoutMutationTest,
                          ::testing::PrintToStringParamName());
 
 constexpr const char* dropout = "steps/dropout.cuh";
-constexpr const char* drawers = "forward_wgmma/draw_scores.cuh";
-constexpr const char* takers = "forward_wgmma/consumer_keys.cuh";
-constexpr const char* traits = "forward_wgmma/traits.cuh";
-
-INSTANTIATE_TEST_SUITE_P(
-    Dropout, DrawersMutationTest,
-    ::testing::Values(
-        TemplateMutation{"BitsTakenBeforeTheyAreDrawn",
-                         takers,
-                         "    k_.wait_beside(smem_ + Traits::layout.drawn_full);\n",
-                         "",
-                         {"data race", "uninitialized"}},
-        TemplateMutation{"NothingDrawnIsNoRound",
-                         drawers,
-                         "      mbarrier_arrive(smem",
-                         "      if ((flags & key_note_none) == 0) mbarrier_arrive(smem",
-                         {"deadlock", "data race", "barrier"},
-                         {},
-                         true},
-        TemplateMutation{"BitsDrawnBehindTheKeysRelease",
-                         drawers,
-                         "      const int stage = rings.k.stage();\n",
-                         "      const int stage = rings.k.stage();\n      rings.k.arrive_empty();\n",
-                         {"data race", "barrier", "deadlock", "access in flight"}},
-        TemplateMutation{"NobodyWaitsUntilTheNoteIsRead",
-                         traits,
-                         "(has_value_loader ? 1 : 0) + drawing_warps<Config> +",
-                         "(has_value_loader ? 1 : 0) +",
-                         {"data race", "access in flight", "barrier", "deadlock"}},
-        TemplateMutation{"NobodyWaitsUntilTheWorkIsRead",
-                         traits,
-                         "drawing_warps<Config> + consumer_warps;",
-                         "consumer_warps;",
-                         {"data race", "barrier", "deadlock"}},
-        TemplateMutation{"ConsumersAlike", drawers, "q_begin + consumer * rows_per_warpgroup", "q_begin"},
-        TemplateMutation{"WordsAlike", drawers, "w * Drawn::keys_of_word; }", "0; }"},
-        TemplateMutation{"GroupsOfAWordAlike", dropout, "k + dropout_group_keys, lane) << 4",
-                         "k, lane) << 4"},
-        TemplateMutation{"RowsOfAWordAlike", dropout, "0x9988 : 0xbbaa", "0x9988 : 0x9988"},
-        TemplateMutation{"WordsOfAnotherConsumer", takers, "consumer_ * warpgroup_size + threadIdx.x",
-                         "threadIdx.x"}),
-    ::testing::PrintToStringParamName());
-
 constexpr const char* dkv = "backward_dkv_mma_sync/kernel.cuh";
 
 INSTANTIATE_TEST_SUITE_P(

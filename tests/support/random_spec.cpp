@@ -165,11 +165,7 @@ KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits
   const bool has_wgmma = limits.arch == Arch{9, 0, 'a'} && spec.alignment == 16;
   const bool wgmma = has_wgmma && draw(random, 0, 3) != 0;
   return legal(spec, limits, [&]() -> KernelConfig {
-    if (wgmma) {
-      ForwardWgmma config = random_wgmma_config(random);
-      if (spec.dropout) config.drawing_warps = pick({0, 4, 4}, random);
-      return config;
-    }
+    if (wgmma) return random_wgmma_config(random);
     return random_mma_sync_config(random);
   });
 }

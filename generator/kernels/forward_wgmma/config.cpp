@@ -28,9 +28,6 @@ constexpr int functor_registers = 8;  // of a score, and of a mask that reads wh
 constexpr int spare_widened_registers = 26, widened_registers = 32;
 constexpr int kept_work_registers = 24;        // beside them with direct_o, for where O lies
 constexpr int spare_warps = 2, own_warps = 4;  // that widen keys and values
-constexpr int drawn_registers = 4;  // where others draw: a place in their ring, beside the bits of 64 keys
-constexpr int own_drawers = 4;
-constexpr int drawer_registers = 40;
 constexpr int converter_registers = 40;  // of the warpgroup that turns values over, or widens keys and values
 // Beside the accumulators of one instruction, of the registers that the kernel is launched with: below that
 // the assembler gives up (C7602).
@@ -85,19 +82,16 @@ constexpr std::array rows = {
         {LegalValues{0, 4, 2}, Affects::registers, 4}),
     field<&ForwardWgmma::widen_ahead>(
         "widen_ahead", "a kernel before this one widens all keys and values, into a workspace", {}),
-    field<&ForwardWgmma::drawing_warps>("drawing_warps",
-                                        "warps of their own that draw random numbers: 4; 0: consumers draw",
-                                        {LegalValues{0, own_drawers, own_drawers}, Affects::tiling, 4}),
 };
 static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 
 // Products of 8 bits want a row of V for each column.
 bool transposes_v(const AttentionSpec& spec) { return has_fp8_queries(spec) && !spec.v_along_sequence; }
 
-// Consumers, loaders, and those who turn values of 8 bits over, widen keys and values, or draw for dropout.
+// Consumers, loaders, and those who turn values of 8 bits over, or widen keys and values.
 int warpgroups_of(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_converters = transposes_v(spec) || config.converter_warps > spare_warps;
-  return consumers_of(config) + 1 + (has_converters || config.drawing_warps > 0 ? 1 : 0);
+  return consumers_of(config) + 1 + (has_converters ? 1 : 0);
 }
 int threads_of(const AttentionSpec& spec, const ForwardWgmma& config) {
   return warpgroups_of(spec, config) * 128;
@@ -140,10 +134,6 @@ int known_score_words(const AttentionSpec& spec, const ForwardWgmma& config) {
   return words_of_known_tile(sides->q, sides->kv, config.tile_q, config.tile_kv);
 }
 
-int drawn_words(const ForwardWgmma& config) {
-  return config.drawing_warps > 0 ? drawn_score_words(config.tile_q, config.tile_kv) : 0;
-}
-
 int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
   return smem_layout({.head_dim = spec.head_dim,
                       .head_dim_v = spec.value_head_dim(),
@@ -163,7 +153,6 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .key_scales = spec.descale_per != ScaleKind::head,
                       .stages_stored = config.stages_stored,
                       .known_score_words = known_score_words(spec, config),
-                      .drawn_words = drawn_words(config),
                       .v_along_sequence = spec.v_along_sequence})
       .total;
 }
@@ -234,13 +223,6 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& con
   return "";
 }
 
-// What a consumer keeps of dropout.
-int kept_score_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
-  if (!spec.dropout) return 0;
-  return config.drawing_warps > 0 ? drawn_registers + (config.tile_kv + 63) / 64
-                                  : random_registers + config.tile_kv / 8;
-}
-
 // As templates/steps/value_columns.cuh has it.
 bool finishes_columns(const AttentionSpec& spec) {
   return spec.v_descale_per == ScaleKind::channel || spec.v_mean;
@@ -260,7 +242,7 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
                                                 (config.direct_o ? kept_work_registers : 0);
   const bool mask_reads = !has_row_range(spec.mask) && !spec.mask.tensors().empty();
   return scores + output + sums + p + q + other + (spec.score != Score() ? functor_registers : 0) +
-         (mask_reads ? functor_registers : 0) + kept_score_registers(spec, config);
+         (mask_reads ? functor_registers : 0) + (spec.dropout ? random_registers + scores / 4 : 0);
 }
 
 // What was seen to spill of estimates below the cap: P by way of shared memory, kernels without overlap, joined masks with
@@ -311,10 +293,9 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
                      : reads_more   ? 56
                      : is_simple    ? 24
                                     : 40;
-  const int drawer = config.drawing_warps > 0 ? drawer_registers : 0;
-  const int converter = groups > consumers + 1 && drawer == 0 ? converter_registers : 0;
-  const int consumer = (launched * groups - loader - converter - drawer) / consumers / 8 * 8;
-  return {.loader = loader, .consumer = std::min(most, consumer), .converter = converter, .drawer = drawer};
+  const int converter = groups > consumers + 1 ? converter_registers : 0;
+  const int consumer = (launched * groups - loader - converter) / consumers / 8 * 8;
+  return {.loader = loader, .consumer = std::min(most, consumer), .converter = converter};
 }
 
 int output_columns_at_once(const AttentionSpec& spec, const ForwardWgmma& config) {
@@ -351,9 +332,6 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   }
   if (std::string reason = storage_rejection(spec, config); !reason.empty()) return reason;
   if (std::string reason = dropout_tile_rejection(spec, config.tile_kv); !reason.empty()) return reason;
-  if (config.drawing_warps != 0 && !spec.dropout)
-    return fmt::format("drawing_warps = {} must be 0 without dropout: there is nothing to draw",
-                       config.drawing_warps);
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
   if (spec.split_keys != 0)
     return fmt::format("{} sums keys without a break, not in spans of split_keys = {}", name,
@@ -459,7 +437,6 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
                                                      : has_stored_keys(spec) ? widened_stage_counts
                                                                              : stage_counts;
   const std::vector<Rescale> rescales = promising_rescales(spec);
-  const std::vector<int> drawers = spec.dropout ? std::vector{own_drawers, 0} : std::vector{0};
   for (const int consumers : {2, 3, 1}) {
     for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192}) {
       if (spec.v_along_sequence && reads_too_much(tile_kv)) continue;
@@ -492,10 +469,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
                 if (config.rescale != rescale && rescales.size() > 1) continue;
                 // A second buffer of Q, or another place for O, is for the next tile of queries.
                 if (!persistent && (stages.q > 1 || (stages.separate_o && fits_o_over_q(spec)))) continue;
-                for (const int drawing : drawers) {
-                  config.drawing_warps = drawing;
-                  configs.push_back(config);
-                }
+                configs.push_back(config);
               }
             }
           }

@@ -38,9 +38,6 @@ constexpr double neighbours = 1.05;              // several blocks on a multipro
 constexpr double memory_bytes_per_clock = 13.7;  // of a multiprocessor
 // Dropout, set by hand to eight configs on an H200 (docs/notebook.md): of a consumer, and of what all of them share.
 constexpr double draws_per_key = 6.6, shared_draws_per_key = 7.5;
-// The same where a warpgroup draws, set beside counts of instructions: of a consumer, which takes bits, and of what all
-// warps issue for a consumer, by keys and for each tile.
-constexpr double drawn_per_key = 1.5, issued_per_key = 5, issued_for_tile = 200;
 // Set by hand: what is rarely fastest.
 constexpr double three_masked = 1.06;  // consumers, of whom most see less of the last tiles than the last one
 constexpr double in_sequence = 1.5;
@@ -182,17 +179,13 @@ double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   const double own = d / mma_k * std::max(wide, reading) + config.tile_kv / mma_k * dv / 2;
   const double groups = consumers_of(config) * config.blocks_per_sm;
   const double draws = spec.dropout ? config.tile_kv : 0;  // keys of a tile
-  const bool others_draw = config.drawing_warps > 0;
-  const double shared_draws =
-      others_draw ? issued_per_key * draws + issued_for_tile : shared_draws_per_key * draws;
-  double alone = own + softmax_per_key * config.tile_kv + softmax_clocks +
-                 (others_draw ? drawn_per_key : draws_per_key) * draws;
+  double alone = own + softmax_per_key * config.tile_kv + softmax_clocks + draws_per_key * draws;
   if (!config.overlap) alone *= in_sequence;
   const double exponentials = groups * 64 * config.tile_kv / exponentials_per_clock;
   double step =
-      overlapped({own * groups / tensor_share, alone, exponentials * softmax_share, shared_draws * groups,
-                  starting_clocks(spec, config) * config.blocks_per_sm, converting_clocks(spec, config),
-                  delivering_clocks(spec, config) * config.blocks_per_sm});
+      overlapped({own * groups / tensor_share, alone, exponentials * softmax_share,
+                  shared_draws_per_key * draws * groups, starting_clocks(spec, config) * config.blocks_per_sm,
+                  converting_clocks(spec, config), delivering_clocks(spec, config) * config.blocks_per_sm});
   if (config.order == WarpgroupOrder::softmax_lock) step *= locked;
   if (config.order == WarpgroupOrder::free && consumers_of(config) > 1) step *= out_of_turn;
   if (config.stages_k == 1 || config.stages_v == 1) step *= single_stage;

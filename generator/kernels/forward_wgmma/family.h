@@ -49,7 +49,6 @@ struct RegisterShares {
   int loader = 0;
   int consumer = 0;
   int converter = 0;  ///< of values of 8 bits, or of keys and values where only these have 8 bits
-  int drawer = 0;     ///< of those who draw for dropout
 };
 RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& config);
 

@@ -62,19 +62,13 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const Forward
   if (config.widen_ahead) source += widen_keys_include;
   source += "\nusing namespace jit;\n\n";
   source += functors.definitions;
-  // The last field is dropout's, which programs without it do not mention.
-  const std::span<const ConfigField<ForwardWgmma>> mentioned =
-      fields().first(fields().size() - (spec.dropout ? 0 : 1));
-  source +=
-      "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + config_lines(mentioned, config);
+  source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + config_lines(fields(), config);
   source += number_line("loader_registers", shares.loader, "per thread, once shared out; 0: as launched");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
   if (has_fp8_keys(spec)) {
     source += number_line("converter_registers", shares.converter,
                           "the same for those who turn values over, or widen keys and values");
   }
-  if (config.drawing_warps > 0)
-    source += number_line("drawing_registers", shares.drawer, "the same for those who draw for dropout");
   source += "};\n";
   // A spec with one of them has none of the other.
   const ParameterText last = spec.dropout ? dropout_text(spec) : descale_text(stored);

@@ -394,37 +394,6 @@ TEST(ConfigRejection, KeysThatAreWidenedAheadAreReadAsAny) {
   EXPECT_THAT(rejection(spans, ahead), HasSubstr("split_keys"));
 }
 
-TEST(ConfigRejection, AWarpgroupDrawsForDropoutWhereRegistersAreLeft) {
-  using ::testing::HasSubstr;
-  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
-  const AttentionSpec dropout{.dropout = true}, wide{.head_dim = 256, .dropout = true};
-  const ForwardWgmma two{.tile_q = 128, .tile_kv = 128, .drawing_warps = 4};
-  EXPECT_EQ(config_rejection(dropout, two, limits), "");
-  EXPECT_THAT(config_rejection({}, two, limits), HasSubstr("drawing_warps = 4 must be 0 without dropout"));
-  ForwardWgmma three = two;
-  three.tile_q = 192;
-  EXPECT_THAT(config_rejection(dropout, three, limits), HasSubstr("registers"));
-  ForwardWgmma few = two;
-  few.drawing_warps = 2;
-  EXPECT_THAT(config_rejection(dropout, few, limits), HasSubstr("drawing_warps"));
-  ForwardWgmma narrow{.tile_q = 128, .tile_kv = 32};
-  EXPECT_EQ(config_rejection(wide, narrow, limits), "");
-  narrow.drawing_warps = 4;
-  EXPECT_THAT(config_rejection(wide, narrow, limits), HasSubstr("accumulators of one wgmma do not fit"));
-}
-
-// Whoever searches finds both, and where nothing is dropped no kernel that draws.
-TEST(ConfigSpace, HasThoseWhoDrawForDropoutAlone) {
-  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
-  for (const bool drops : {false, true}) {
-    int drawn = 0, others = 0;
-    for (const ForwardWgmma& config : Family<ForwardWgmma>::space({{.dropout = drops}, limits}))
-      ++(config.drawing_warps > 0 ? drawn : others);
-    EXPECT_EQ(drawn, drops ? others : 0);
-    EXPECT_GT(others, 0);
-  }
-}
-
 // P of 8 bits alone loses what is small beside the first keys, and masks that leap over keys leap forward.
 TEST(ConfigRejection, DescendingKeysAreOfFp8AndOfOneRange) {
   using ::testing::HasSubstr;

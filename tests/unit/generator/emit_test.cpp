@@ -95,8 +95,7 @@ TEST(Programs, ProgramsSayWhatALaunchMustKnow) {
   reference::Random random(reference::test_seed());
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   for (int i = 0; i < 300; ++i) {
-    AttentionSpec spec = reference::random_spec(random);
-    spec.dropout = i % 4 == 0;
+    const AttentionSpec spec = reference::random_spec(random);
     const KernelConfig config = reference::random_config(spec, limits, random);
     const Program program = write_program(spec, config);
     EXPECT_EQ(program.threads, footprint(spec, config).threads);
@@ -113,9 +112,8 @@ TEST(Programs, ProgramsSayWhatALaunchMustKnow) {
     std::visit(
         [&]<class Config>(const Config& own) {
           for (const ConfigField<Config>& field : Family<Config>::fields()) {
-            const std::string line = fmt::format("{} {} = {};", field.cpp_type, field.name, field.emit(own));
-            const bool is_of_others = field.name == "drawing_warps" && !spec.dropout;
-            EXPECT_EQ(program.source.find(line) == std::string::npos, is_of_others) << line;
+            EXPECT_THAT(program.source,
+                        HasSubstr(fmt::format("{} {} = {};", field.cpp_type, field.name, field.emit(own))));
           }
         },
         config);

@@ -85,10 +85,6 @@ std::vector<Region> regions_of(const SmemSizes& sizes) {
   if (sizes.known_score_words > 0)
     regions.push_back(
         {"known_scores", layout.known_scores, sizes.stages_k * sizes.known_score_words * 4, 16});
-  if (sizes.drawn_words > 0) {
-    regions.push_back({"drawn", layout.drawn, sizes.stages_k * sizes.drawn_words * 4, 4});
-    regions.push_back({"drawn_full", layout.drawn_full, sizes.stages_k * 8, barrier});
-  }
   if (sizes.key_words) {
     regions.push_back({"key_words", layout.key_words, sizes.stages_k * sizes.tile_kv * 4, 8});
   }
@@ -167,15 +163,6 @@ TEST(SmemLayout, RegionsAreDisjointAlignedAndWithinTheTotal) { for_sizes(expect_
 TEST(SmemLayout, KnownScores) {
   for_sizes([](SmemSizes sizes) {
     sizes.known_score_words = sizes.tile_q * 2 * ((sizes.tile_kv + 63) / 64);
-    expect_disjoint(sizes);
-  });
-}
-
-TEST(SmemLayout, DrawnBits) {
-  EXPECT_EQ(drawn_score_words(128, 128), 128 * 128 / 32);
-  EXPECT_EQ(drawn_score_words(64, 32), 64 * 64 / 32) << "half of each word is nothing";
-  for_sizes([](SmemSizes sizes) {
-    sizes.drawn_words = drawn_score_words(sizes.tile_q, sizes.tile_kv);
     expect_disjoint(sizes);
   });
 }
@@ -289,14 +276,13 @@ TEST(SmemLayout, KnownSizes) {
 struct Config {
   using Element = fp16;
   static constexpr int head_dim = 40, head_dim_v = 72, tile_q = 192, tile_kv = 80;
-  static constexpr int stages_q = 2, stages_k = 3, stages_v = 4, stages_stored = 0, drawing_warps = 4;
+  static constexpr int stages_q = 2, stages_k = 3, stages_v = 4, stages_stored = 0;
   static constexpr bool separate_o = true, direct_o = false, p_in_registers = false, persistent = true;
 };
 
 TEST(SmemLayout, TakesSizesFromAConfig) {
   constexpr SmemSizes sizes = smem_sizes<Config>(true, 768, false);
   EXPECT_EQ(sizes.known_score_words, 768);
-  EXPECT_EQ(sizes.drawn_words, 768);
   EXPECT_EQ(to_string(sizes),
             "head_dim 40, head_dim_v 72, tile 192 x 80, stages 2 3 4, separate_o true, direct_o false, "
             "p_in_registers false, key_words true, persistent true, has_lengths false, bytes 2 2");
