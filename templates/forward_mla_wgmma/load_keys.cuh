@@ -50,7 +50,7 @@ class BoxCopies {
 };
 
 /// Copies tiles by cp.async, row by row, wherever rows lie: each lane knows where some of them do. While one tile is on its
-/// way the next ones are started. Warps have groups of rows in turns.
+/// way the next one is started. Warps have groups of rows in turns.
 template <class Config>
 class RowCopies {
   using Traits = KernelTraits<Config>;
@@ -64,7 +64,6 @@ class RowCopies {
   static constexpr int rows_per_lane = (rows + warp_size - 1) / warp_size;
   static constexpr int chunks = Tile::panels * Tile::row_bytes / chunk_bytes;
   static constexpr int head_dim_chunks = Config::head_dim / ElementTraits<Element>::per_chunk;
-  static constexpr int most_newer = Config::stages > 3 ? 2 : 1;  // copies behind one that is on its way
 
  public:
   /// Rows of a lane, a warp's width apart among those of the warp: where they lie in which batch entry, or page, which is
@@ -125,23 +124,19 @@ class RowCopies {
     }
     cp_async_commit_group();
   }
-  /// Behind `start`: ends the oldest copy where as many are on their way as there may be, or all where it was the part's
-  /// last.
+  /// Behind `start`: ends the copy that was started before that one, and that one, too, where it is the part's last.
   template <class Ring>
   __device__ __forceinline__ void finish_earlier(const Ring& ring, bool is_last) {
-    ++open_;
-#pragma unroll
-    for (int newer = most_newer; newer >= 0; --newer)
-      if (newer == most_newer || is_last) end(ring, newer, newer);
+    if (has_earlier_) end<1>([&] { ring.arrive_full_before(1); });
+    has_earlier_ = !is_last;
+    if (is_last) end<0>([&] { ring.arrive_full(); });
   }
-  /// Ahead of a wait for the ring's stage: consumers may need the tiles before to make room.
+  /// Ahead of a wait for the ring's stage: consumers may need the tile before to make room.
   template <class Ring>
   __device__ __forceinline__ void finish_before_waiting(const Ring& ring) {
-#pragma unroll
-    for (int newer = most_newer - 1; newer >= 0; --newer) {
-      if (open_ == 0 || ring.is_empty()) return;
-      end(ring, newer, newer + 1);
-    }
+    if (!has_earlier_ || ring.is_empty()) return;
+    end<0>([&] { ring.arrive_full_before(1); });
+    has_earlier_ = false;
   }
 
  private:
@@ -159,22 +154,17 @@ class RowCopies {
     return (own / group_rows * Traits::key_warps + warp_) * group_rows + own % group_rows;
   }
 
-  // Waits for the copy that so many newer ones follow, if it is on its way, and tells of its tile, so many stages before.
-  // `newer` is known at compile time.
-  template <class Ring>
-  __device__ __forceinline__ void end(const Ring& ring, int newer, int back) {
-    if (open_ <= newer) return;
-    if (newer == 0) cp_async_wait_group<0>();
-    if (newer == 1) cp_async_wait_group<1>();
-    if (newer == 2) cp_async_wait_group<2>();
+  // Waits until so many tiles at most are on their way, and tells of the one that has come.
+  template <int on_the_way, class Arrive>
+  __device__ __forceinline__ void end(Arrive arrive) const {
+    cp_async_wait_group<on_the_way>();
     fence_proxy_async_shared();
-    ring.arrive_full_before(back);
-    open_ = newer;
+    arrive();
   }
 
   const AttentionParams& params_;
   const int warp_;
-  int open_ = 0;  // copies that have been started and not ended
+  bool has_earlier_ = false;  // a copy that has not been ended
 };
 
 template <class Config>

@@ -32,7 +32,8 @@ constexpr double part_clocks = 200;  // that the block that merges a unit needs 
 // As forward_split_wgmma has it: models of other families do not know what memory can bring.
 constexpr double beside_other_families = 0.7;
 
-// Of the warps that copy a tile row by row: up to three tiles are on their way at once where there is room for them.
+// Of the warps that copy a tile row by row: two tiles are on their way at once where a third is being multiplied, and
+// begin the sooner the more stages there are beside these.
 double row_copies_clocks(const ForwardMlaWgmma& config) {
   const double issuing = row_copy_clocks * config.tile_kv / row_copy_warps;
   return std::max(issuing, (latency_clocks + issuing) / std::min(3, config.stages - 1));
