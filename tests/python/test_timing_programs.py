@@ -19,6 +19,7 @@ PROGRAMS = {
     "fp8_key_order_time": [],
     "gradient_accuracy": [],
     "quantizer_time": [],
+    "vllm_engine": [],
     "serving_configs": ["paged/b16-h32/8-kv8192-p16"],
 }
 
