@@ -111,12 +111,23 @@ template <class Config>
 __device__ __forceinline__ auto draw_kept_scores(const Rings<Config>& rings, unsigned step,
                                                  const AttentionParams& params, const DropoutParams& dropout,
                                                  const KeyTile<Config>& keys, int warp_row) {
-  using Scores = typename KernelTraits<Config>::Scores;
+  using Traits = KernelTraits<Config>;
+  using Kept = KeptScoresOf<Config, KeysByQueries, typename Traits::Scores>;
   if constexpr (has_dropout<Config>) {
     const unsigned note = rings.note(step);
-    return kept_scores<KeysByQueries, Scores>(
-        dropout_head<Config>(dropout, params.heads_q, keys.batch, load_query_note_head(note)),
-        load_query_note_query(note), keys.k_begin + warp_row);
+    const DropoutHead head =
+        dropout_head<Config>(dropout, params.heads_q, keys.batch, load_query_note_head(note));
+    const int query = load_query_note_query(note), key = keys.k_begin + warp_row;
+    if constexpr (Traits::has_roles) {
+      return Kept(head, query, key);
+    } else {
+      constexpr int step_bytes = draw_bytes(Config::tile_q, Config::tile_kv);
+      constexpr int pair_bytes = step_bytes / (Config::tile_kv / dropout_group_keys);
+      const int pair = warp_row / dropout_group_keys;
+      return Kept(head, query, key,
+                  {rings.smem + Traits::layout.draws + step % 2 * step_bytes + pair * pair_bytes,
+                   Traits::draw_barriers + pair});
+    }
   } else {
     return NoDropout{};
   }

@@ -2,6 +2,7 @@
 // program asserts that both came to the same size.
 #pragma once
 
+#include "base/dropout_params.cuh"
 #include "base/host_device.cuh"
 #include "tiles/panel_tile.cuh"
 
@@ -21,6 +22,7 @@ struct SmemSizes {
   int tile_kv;
   int stages;
   bool deterministic;
+  bool dropout;
 };
 
 /// How the consumers of a block divide its products among them: each has the rows of 64 keys of all, or, where sums of
@@ -63,7 +65,7 @@ JIT_HOST_DEVICE constexpr int dq_adders(bool query_consumer) { return query_cons
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | K | V | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ or W | LSE | delta | notes | barriers |
+///     | K | V | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ or W | LSE | delta | draws | notes | barriers |
 ///
 /// dQ is what has been summed and waits to be added to global memory, a part of each adder. Consumers with roles add
 /// from their registers, and have W = P ∘ f′ in its place. Barriers have 8 bytes.
@@ -78,6 +80,7 @@ struct SmemLayout {
   int lse_log2;     ///< of the queries of each stage
   int delta;        ///< the same
   int turn_counts;  ///< for each stage, those of four tiles of keys (turn_counts.cuh); deterministic
+  int draws;        ///< what pairs of warps tell each other of dropout, of two steps; without roles
   int notes;        ///< QueryNote for each stage
   int dq_notes;     ///< int for each of the last steps: which tile its dQ belongs to
   int turn_notes;   ///< int for each step whose turn has come: how many add before it; deterministic
@@ -119,6 +122,11 @@ JIT_HOST_DEVICE constexpr int padded_turn_counts(int key_tiles) {
   return (key_tiles + turn_counts_at_once - 1) / turn_counts_at_once * turn_counts_at_once;
 }
 
+/// Bytes of a step's scores of which dropout keeps some: a word for each lane of a pair of warps and each 32 queries.
+JIT_HOST_DEVICE constexpr int draw_bytes(int tile_q, int tile_kv) {
+  return tile_kv / 32 * (tile_q / 32) * 32 * 4;
+}
+
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   constexpr int barrier_bytes = 8, tile_alignment = 1024;
   int end = 0;
@@ -145,6 +153,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.lse_log2 = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.delta = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.turn_counts = place(sizes.deterministic ? sizes.stages * turn_count_bytes : 0, 16);
+  layout.draws = place(sizes.dropout && !roles ? 2 * draw_bytes(sizes.tile_q, sizes.tile_kv) : 0, 128);
   layout.notes = place(sizes.stages * static_cast<int>(sizeof(QueryNote)), 8);
   layout.dq_notes = place(stages_dq_notes * static_cast<int>(sizeof(int)), 8);
   const int turns = sizes.deterministic ? stages_turns : 0;
@@ -177,7 +186,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
                                .tile_q = Config::tile_q,
                                .tile_kv = Config::tile_kv,
                                .stages = Config::stages,
-                               .deterministic = Config::deterministic});
+                               .deterministic = Config::deterministic,
+                               .dropout = has_dropout<Config>});
 }
 
 }  // namespace jit::backward_wgmma

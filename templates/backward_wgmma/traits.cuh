@@ -70,6 +70,7 @@ struct KernelTraits {
   // Named barriers; 0 is __syncthreads'.
   static constexpr int add_barrier = 1;    ///< of the consumer that adds to dQ
   static constexpr int turn_barriers = 2;  ///< for each consumer of rows beside it
+  static constexpr int draw_barriers = 4;  ///< for each pair of warps that share random numbers
 
   static constexpr SmemLayout layout = smem_layout<Config>();
 };

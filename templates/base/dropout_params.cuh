@@ -5,6 +5,12 @@
 
 namespace jit {
 
+/// Whether kernels of a Config have dropout: only where they have does it say so.
+template <class Config>
+inline constexpr bool has_dropout = requires {
+  requires Config::dropout;
+};
+
 struct DropoutParams {
   const unsigned long long* rng_state;  ///< seed and offset of the generator, read on the device alone
   float kept_share;                     ///< 1 − rate

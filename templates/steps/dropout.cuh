@@ -15,17 +15,13 @@
 #include "base/philox.cuh"
 #include "base/prelude.cuh"
 #include "ptx/math.cuh"
+#include "ptx/warpgroup.cuh"
 #include "steps/no_dropout.cuh"
 #include "steps/product_axes.cuh"
 #include "tiles/accumulator.cuh"
+#include "tiles/shared_words.cuh"
 
 namespace jit {
-
-/// Whether kernels of a Config have dropout: only where they have does it say so.
-template <class Config>
-inline constexpr bool has_dropout = requires {
-  requires Config::dropout;
-};
 
 inline constexpr int dropout_group_queries = 16;
 inline constexpr int dropout_group_keys = 32;
@@ -179,6 +175,13 @@ class KeptScores<QueriesByKeys, Product> {
   unsigned limit_;  // the largest byte of what is kept, in each byte
 };
 
+/// Where two warps that have the halves of a group's keys tell each other of its bits: shared memory for a step's, other than
+/// that of the step before, and a named barrier.
+struct SharedDraws {
+  unsigned address;
+  int barrier;
+};
+
 /// Rows are keys: the bits of a lane's scores are those of two other lanes.
 template <class Product>
 class KeptScores<KeysByQueries, Product> {
@@ -203,9 +206,30 @@ class KeptScores<KeysByQueries, Product> {
         if (g + 1 < groups) bits |= head.kept(q + (g + 1) * dropout_group_queries, key, lane) << 4;
         const unsigned first = __shfl_sync(full_warp, bits, column * 4 + row / 2);
         const unsigned second = __shfl_sync(full_warp, bits, column * 4 + 4 + row / 2);
-        // Every other byte is of another key than the lane's.
-        words_[m / shared_by][g / 2] = pick_bytes(first, second, row % 2 == 0 ? 0x6420 : 0x7531) >> shift;
+        words_[m / shared_by][g / 2] = own_bytes(first, second, row, shift);
       }
+    }
+  }
+  /// The same, by two warps that have 16 keys of 32: each draws for all of these, of half of the queries.
+  __device__ __forceinline__ KeptScores(const DropoutHead& head, int q, int k, const SharedDraws& shared) {
+    static_assert(Product::row_blocks == 1 && groups % 4 == 0, "two warps share pairs of groups of queries");
+    constexpr int words = groups / 2, own_words = words / 2, word_bytes = warp_size * 4;
+    const int lane = lane_id(), row = MmaLayout::lane_row(lane), column = MmaLayout::lane_column(lane);
+    const int half = k / MmaLayout::block_rows % 2;
+#pragma unroll
+    for (int i = 0; i < own_words; ++i) {
+      const int w = half * own_words + i, query = q + w * 2 * dropout_group_queries;
+      const unsigned bits = head.kept(query, k, lane) | head.kept(query + dropout_group_queries, k, lane)
+                                                            << 4;
+      store_shared(shared.address + w * word_bytes + lane * 4, static_cast<int>(bits));
+    }
+    bar_sync(shared.barrier, 2 * warp_size);
+    const unsigned others = shared.address + (column * 4 + row / 2) * 4;
+#pragma unroll
+    for (int w = 0; w < words; ++w) {
+      const auto first = static_cast<unsigned>(load_shared(others + w * word_bytes));
+      const auto second = static_cast<unsigned>(load_shared(others + w * word_bytes + 16));
+      words_[0][w] = own_bytes(first, second, row, half * 2);
     }
   }
 
@@ -219,6 +243,10 @@ class KeptScores<KeysByQueries, Product> {
   }
 
  private:
+  // Of bits of two lanes those of the row's key. Every other byte is of another key than the lane's.
+  static __device__ __forceinline__ unsigned own_bytes(unsigned first, unsigned second, int row, int shift) {
+    return pick_bytes(first, second, row % 2 == 0 ? 0x6420 : 0x7531) >> shift;
+  }
   // Of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is kept.
   __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
     // The sign of a byte of each half is repeated; blocks of columns that are neighbours share the shift.

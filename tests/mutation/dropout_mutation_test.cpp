@@ -1,4 +1,6 @@
 // Mutations of dropout: each must be noticed.
+#include <fmt/format.h>
+
 #include "tests/mutation/template_mutation.h"
 #include "tests/support/backward_run.h"
 #include "tests/support/ragged_backward_run.h"
@@ -50,8 +52,30 @@ std::string noticed_of_dropout(const TemplateMutation* mutation) {
   return run.check();
 }
 
+// Several steps of 64 queries, two pairs of warps in each of two consumers.
+const BackwardCase one_pass_problem = {.spec = {.head_dim = 64, .gqa_ratio = 2, .dropout = true},
+                                       .seqlen_q = 150,
+                                       .seqlen_kv = 130,
+                                       .seed = 5,
+                                       .dropout_p = 0.25f};
+
+std::string noticed_in_one_pass(const TemplateMutation* mutation) {
+  const MutatedTemplates templates(mutation);
+  Settings settings = shared_cache_settings();
+  settings.templates = templates.folder();
+  const CurrentDevice scope(0);
+  BackwardRun run(one_pass_problem);
+  try {
+    run.compute(Context(settings), BackwardWgmma{});
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+  return run.check();
+}
+
 TEST(Dropout, IsRightUnmutated) {
   EXPECT_EQ(noticed_of_dropout(nullptr), "");
+  EXPECT_EQ(noticed_in_one_pass(nullptr), "");
   EXPECT_EQ(noticed_of_lengths(nullptr), "");
 }
 
@@ -62,6 +86,10 @@ TEST_P(DropoutMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_dro
 class RaggedDropoutMutationTest : public MutationTest {};
 
 TEST_P(RaggedDropoutMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_lengths(&GetParam())); }
+
+class SharedDrawsMutationTest : public MutationTest {};
+
+TEST_P(SharedDrawsMutationTest, IsCaught) { expect_caught(GetParam(), noticed_in_one_pass(&GetParam())); }
 
 constexpr const char* forward = "forward_mma_sync/kernel.cuh";
 
@@ -100,6 +128,20 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"DeltaUnscaled", "steps/query_statistics.cuh", "sum *= dropout.kept_share",
                          "sum *= 1"},
         TemplateMutation{"DvOfAllProbabilities", dkv, "do_tile(stage), kept)", "do_tile(stage))"}),
+    ::testing::PrintToStringParamName());
+
+INSTANTIATE_TEST_SUITE_P(
+    Dropout, SharedDrawsMutationTest,
+    ::testing::Values(
+        TemplateMutation{"TakenBeforeTheyAreThere",
+                         dropout,
+                         "    bar_sync(shared.barrier, 2 * warp_size);\n",
+                         "",
+                         {"data race", "uninitialized"}},
+        TemplateMutation{
+            "AllPairsInOnePlace", "backward_wgmma/score_parts.cuh", "pair * pair_bytes", "0", {"data race"}},
+        TemplateMutation{"BothDrawTheSameHalf", dropout, "half * own_words + i", "i", {"uninitialized"}},
+        TemplateMutation{"KeysOfTheOtherWarp", dropout, "row, half * 2)", "row, 2 - half * 2)"}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

@@ -132,7 +132,8 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
                                      .tile_q = config.tile_q,
                                      .tile_kv = backward_wgmma::tile_kv(spec),
                                      .stages = config.stages,
-                                     .deterministic = config.deterministic})
+                                     .deterministic = config.deterministic,
+                                     .dropout = spec.dropout})
                             .total,
           .registers = gradient_registers(spec) + scores + functor_registers(spec, config) + other_registers,
           .register_cap = register_shares(spec, config).consumer,
