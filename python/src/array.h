@@ -59,6 +59,11 @@ std::string to_string(dlpack::Device device);
 /// The largest of 16, 8, 4, 2 and 1 that all rows of these are aligned to; views of nothing do not count.
 int common_alignment(std::initializer_list<const TensorView*> views);
 
+/// The first `count` rows, as a slice of Python has them: all, where there are fewer.
+inline void keep_first(TensorView& view, std::int64_t count) {
+  if (view.rank != 0 && view.shape[0] > count) view.shape[0] = count;
+}
+
 [[noreturn]] void refuse(const char* argument, const std::string& message);
 
 }  // namespace jit::python
