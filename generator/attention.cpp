@@ -207,9 +207,8 @@ bool fill(const AttentionState& state, const AttentionArguments& arguments, Atte
   if (!fill(state, arguments, params)) return false;
   descale = descale_params(state.spec, arguments);
   if (KnownAttention::is_possible(state.spec, arguments)) {
-    state.last_call.use([&](std::optional<KnownAttention>& last) {
-      last.emplace(state.rules, arguments, params, descale);
-    });
+    state.last_call.use(
+        [&](std::optional<KnownAttention>& last) { last.emplace(state.rules, arguments, params, descale); });
   }
   return true;
 }

@@ -51,7 +51,7 @@ struct OperationState {
   const OperationPrograms programs;
   mutable DispatchTable<LoadedKernel> loaded;  ///< by program and device
   mutable std::mutex loading;  ///< held while a kernel is compiled or loaded, never by a launch
-  mutable Shared<std::shared_ptr<void>> last_call;  ///< what the operation itself keeps of it
+  mutable Shared<std::shared_ptr<void>> last_call;     ///< what the operation itself keeps of it
   mutable std::atomic<bool> lacks_some_sizes = false;  ///< their program could not be compiled here
 };
 

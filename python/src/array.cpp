@@ -191,20 +191,25 @@ bool is_true(nb::object flag) {
   return flag.ptr() == Py_True;
 }
 
-// What the table of C functions does not tell of an array: gradients, which would be lost, and PyTorch's
-// views whose elements are to be negated by whoever reads them.
-void require_plain(const GivenArray& given, Gradients gradients) {
+// What the table of C functions does not tell of an array: gradients, which would be lost …
+void require_no_gradient(const GivenArray& given, Gradients gradients) {
   const auto& [array, argument, framework] = given;
   static PyObject* const requires_grad = PyUnicode_InternFromString("requires_grad");
-  if (gradients != Gradients::are_none &&
-      is_true(nb::steal(PyObject_GetAttr(array.ptr(), requires_grad))) &&
+  if (gradients != Gradients::are_none && is_true(nb::steal(PyObject_GetAttr(array.ptr(), requires_grad))) &&
       gradients_of(framework) != Gradients::are_none) {
     refuse(
         argument,
         "requires grad: jit_attention.torch.attention has gradients, of q, k and v alone; else compute under "
         "torch.no_grad(), or give detach()");
   }
-  if (framework.is_neg.is_valid() &&
+}
+
+// … and PyTorch's views whose elements are to be negated by whoever reads them, as imaginary parts of conjugates are: none of
+// integers or of 8 bits.
+void require_no_negation(const GivenArray& given, dlpack::DataType type) {
+  const auto& [array, argument, framework] = given;
+  const bool may_be = type.code == dlpack::floating || type.code == dlpack::bfloat;
+  if (may_be && framework.is_neg.is_valid() &&
       is_true(nb::steal(PyObject_CallOneArg(framework.is_neg.ptr(), array.ptr()))))
     refuse(argument, "is a view that negates its elements; give resolve_neg()");
 }
@@ -282,9 +287,10 @@ Array import_array(const GivenArray& given, dlpack::Device device, Stream stream
   const auto& [array, argument, framework] = given;
   return reading(argument, [&]() -> Array {
     if (framework.exchange != nullptr) {
-      require_plain(given, gradients);
+      require_no_gradient(given, gradients);
       dlpack::Tensor tensor{};
       if (framework.exchange->borrow(array.ptr(), &tensor) != 0) throw nb::python_error();
+      require_no_negation(given, tensor.dtype);
       return array_of(tensor, argument, dtype);
     }
     if (!framework.exporter.is_valid() && framework.speaks_dlpack)

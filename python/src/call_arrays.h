@@ -50,7 +50,7 @@ class CallArrays {
   dlpack::Device where_ = {dlpack::cpu, 0};
   int device_ = 0;
   bool emulated_ = false;
-  bool complete_ = false;  // results must be, when they are handed over
+  bool complete_ = false;                             // results must be, when they are handed over
   Gradients gradients_ = Gradients::may_be_recorded;  // in the framework of the first array
   Stream stream_ = nullptr;
   const dlpack::ExchangeApi* ordered_after_ = nullptr;  // whose current stream the stream waits for, or is

@@ -72,8 +72,8 @@ Output new_output(const GivenArray& like, dlpack::Device device, Stream stream, 
   return output;
 }
 
-Output given_output(const GivenArray& given, dlpack::Device device, Stream stream,
-                    std::optional<DType> dtype, Gradients gradients) {
+Output given_output(const GivenArray& given, dlpack::Device device, Stream stream, std::optional<DType> dtype,
+                    Gradients gradients) {
   if (!given.framework.writable)
     refuse(given.argument, "is an array that cannot be written; take the returned one");
   Output output;

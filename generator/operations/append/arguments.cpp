@@ -176,7 +176,8 @@ const T* array_of(const TensorView& tensor) {
 }  // namespace
 
 KnownAppend::KnownAppend(const AppendSpec& spec, const AppendArguments& arguments, const AppendParams& filled)
-    : tensors(arguments, [&](const AppendRow& row) { return writes(spec, arguments, row); }), params(filled) {}
+    : tensors(arguments, [&](const AppendRow& row) { return writes(spec, arguments, row); }),
+      params(filled) {}
 
 void set_pointers(const AppendSpec& spec, const AppendArguments& arguments, AppendParams& params) {
   const bool in_two = arguments.cos.is_present();

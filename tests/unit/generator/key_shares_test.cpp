@@ -76,7 +76,8 @@ TEST(KeyShares, PartitionTheLine) {
   reference::Random random(reference::test_seed());
   for (int i = 0; i < 300; ++i) {
     const int most = i % 3 == 0 ? 2 : 200, least = i % 4 == 0 ? most : 0;
-    const ShareLine line = random_share_line(random, reference::draw(random, 1, i % 8 == 0 ? 700 : 40), least, most);
+    const ShareLine line =
+        random_share_line(random, reference::draw(random, 1, i % 8 == 0 ? 700 : 40), least, most);
     const int blocks = reference::draw(random, 1, 264);
     for (const int num_splits : {0, 1, 2, 3, 17}) expect_partition(line, blocks, num_splits);
     if (::testing::Test::HasFailure()) FAIL() << "case " << i << ", " << blocks << " blocks";

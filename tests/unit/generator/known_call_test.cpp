@@ -75,8 +75,8 @@ TEST(KnownAttention, FillsWhatTheChecksFillWhereTensorsMoved) {
   const KnownAttention known = call.known();
   AttentionArguments arguments = attention_arguments();
   std::int64_t bytes = 1024;
-  for (TensorView* view : {&arguments.q, &arguments.o, &arguments.cu_seqlens_q, &arguments.seqused_k,
-                           &arguments.page_table})
+  for (TensorView* view :
+       {&arguments.q, &arguments.o, &arguments.cu_seqlens_q, &arguments.seqused_k, &arguments.page_table})
     move(*view, bytes += 4096);
   for (TensorView* view : {&arguments.k, &arguments.v}) move(*view, -4096);  // of another layer
   ASSERT_TRUE(call.fill(known, arguments));
@@ -111,7 +111,10 @@ TEST(KnownAttention, DoesNotVouchForWhatMayBeWrong) {
       {"stride", [](auto& a) { a.page_table.strides[0] = 9; }},
       {"type", [](auto& a) { a.page_table.dtype = DType::fp32; }},
       {"rank", [](auto& a) { a.cu_seqlens_q.rank = 2; }},
-      {"lse", [](auto& a) { a.lse = TensorView::dense(at(base + 6 * apart), DType::fp32, {heads_q, 3}); }},
+      {"lse",
+       [](auto& a) {
+         a.lse = TensorView::dense(at(base + 6 * apart), DType::fp32, {heads_q, 3});
+       }},
       {"no lengths", [](auto& a) { a.seqused_k = {}; }},
       {"num_splits", [](auto& a) { a.num_splits = -1; }},
       {"zero_padding", [](auto& a) { a.zero_padding = true; }},
