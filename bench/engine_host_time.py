@@ -207,8 +207,9 @@ def main(arguments=None):
     for kind in options.kinds:
         make, cache_dtype = LAYERS[kind]
         for batch in options.batches:
-            functions = make(torch, device, BATCHES[batch], cache_dtype)
-            samples, calls = measured(functions, options.layers, synchronize, options.seconds)
+            with torch.inference_mode():  # as vLLM calls its models
+                functions = make(torch, device, BATCHES[batch], cache_dtype)
+                samples, calls = measured(functions, options.layers, synchronize, options.seconds)
             cells = [f"{statistics.median(samples[name]):.1f} ({min(samples[name]):.1f})"
                      for name in ("build", "store", "attend", "layer")]
             print(f"| {kind}, {batch} | {' | '.join(cells)} | {calls} |", flush=True)

@@ -3,7 +3,7 @@
 
 Calls are made in batches that the stream has room for; the GPU's time is not in the figures, the driver's launch is. A
 figure is the median of the batches, with the fastest one beside it. "attention" is jit_attention.attention, "prepared" an
-Attention of jit_attention.prepare, "new output" either without out=.
+Attention of jit_attention.prepare, "new output" either without out=, "layer" what the backend for vLLM calls of it.
 
     bench/host_time.py                                        PyTorch's tensors on a GPU
     bench/host_time.py --idle build/default/tests/bench/idle  no GPU: a driver that does nothing, stand-ins for tensors
@@ -128,6 +128,18 @@ def calls(arrays):
                    (("bf16", (BATCH, HEADS_Q, HEAD_DIM)), ("fp32", (HEADS_Q, BATCH))))
     lse_out = make("fp32", HEADS_Q, BATCH)
     yield "merge of two", lambda: merge(parts, lses, out=rows_out, out_lse=lse_out)
+
+    from jit_attention._core import _append_to_slots as store, _attend_to_pages as attend
+
+    scale, fp8 = HEAD_DIM**-0.5, "fp8_e4m3"
+    k_bytes, v_bytes = (make("uint8", PAGES, PAGE_SIZE, HEADS_KV, HEAD_DIM) for _ in range(2))
+    one = make("fp32", 1)
+    yield "layer, append", lambda: store(new_k, new_v, k_pages, v_pages, slots, None, None, None)
+    yield "layer, attend", lambda: attend(rows, k_pages, v_pages, rows_out, BATCH, causal, None, scale, None, None, 0,
+                                          boundaries, table, used, None, None, None, None)
+    yield "layer of fp8, append", lambda: store(new_k, new_v, k_bytes, v_bytes, slots, fp8, one, one)
+    yield "layer of fp8, attend", lambda: attend(rows, k_bytes, v_bytes, rows_out, BATCH, causal, None, scale, None,
+                                                 None, 0, boundaries, table, used, fp8, one, one, None)
 
 
 def microseconds(call, synchronize, seconds):

@@ -196,6 +196,23 @@ bool fill(const AttentionState& state, const AttentionArguments& arguments, Atte
   return fill_params(state.spec, state.rules, state.tensors, arguments, params);
 }
 
+// The same, and the scales, as the last call has them where it vouches for this one.
+bool fill(const AttentionState& state, const AttentionArguments& arguments, AttentionParams& params,
+          DescaleParams& descale) {
+  bool is_known = false;
+  state.last_call.use([&](const std::optional<KnownAttention>& last) {
+    is_known = last && last->fill(state.spec, arguments, params, descale);
+  });
+  if (is_known) return true;
+  if (!fill(state, arguments, params)) return false;
+  descale = descale_params(state.spec, arguments);
+  if (KnownAttention::is_possible(state.spec, arguments)) {
+    state.last_call.use(
+        [&](std::optional<KnownAttention>& last) { last.emplace(state.rules, arguments, params, descale); });
+  }
+  return true;
+}
+
 CompiledKernel describe(const AttentionState& state, const Plan& plan) {
   return Access::kernel(state.context.shared_from_this(), state.spec, plan.config,
                         plan.steps.front().kernel.image, plan.why, plan.tuning_log);
@@ -232,12 +249,13 @@ void check_arguments(const AttentionSpec& spec, const AttentionArguments& argume
 void Attention::operator()(const AttentionArguments& arguments, Stream stream) const {
   const AttentionState& state = *state_;
   AttentionParams params;
-  if (!fill(state, arguments, params)) return;
+  DescaleParams descale;
+  if (!fill(state, arguments, params, descale)) return;
   const CurrentDevice device;
   const Plan* plan = state.by_size.find(size_key(device.ordinal(), shape_of(params)));
   if (plan == nullptr) plan = plan_for_new_sizes(state, device.ordinal(), params, stream);
   run_plan(*plan, params, state.context.memory, stream, nullptr,
-           dropout_params(arguments.dropout_p, arguments.rng_state), descale_params(state.spec, arguments));
+           dropout_params(arguments.dropout_p, arguments.rng_state), descale);
   if (plan->is_checked && !device_length_argument(params).empty())
     report_faults(state, device.ordinal(), stream);
 }
@@ -280,10 +298,13 @@ Attention attention(const AttentionSpec& spec, std::optional<KernelConfig> confi
 
 Attention attention_when_called(const AttentionSpec& spec, const Context& context) {
   ContextState& shared = *Access::state(context);
+  const auto has_spec = [&](const AttentionState& state) { return state.spec == spec; };
+  if (const AttentionState* recent = shared.recent_attentions.find(has_spec)) return handle(context, recent);
   Digest key = dispatch_key(spec, {});
   key.low = ~key.low;  // a state of its own: those of attention() have a kernel loaded
   const AttentionState* state = shared.attentions.find(key);
   if (state == nullptr) state = shared.attentions.insert(key, new_state(shared, spec, {}, /*deferred=*/true));
+  shared.recent_attentions.add(state);
   return handle(context, state);
 }
 

@@ -12,6 +12,7 @@
 #include "generator/launch/plan.h"
 #include "generator/problem/argument_table.h"
 #include "generator/problem/functor_tensors.h"
+#include "generator/problem/known_attention.h"
 
 namespace jit {
 
@@ -33,6 +34,7 @@ struct AttentionState {
   const bool deferred;  ///< nothing is compiled before the first call
   const ArgumentRules rules;
   const std::vector<FunctorTensorUse> tensors;
+  mutable Shared<KnownAttention> last_call;
   mutable DispatchTable<Plan> by_size;               ///< of forward, by device and size class
   mutable DispatchTable<Plan> defaults;              ///< by device, for sizes that nothing was chosen for
   mutable DispatchTable<Plan> backward_by_size;      ///< by device, size class and which gradients are wanted

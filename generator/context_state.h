@@ -18,6 +18,7 @@
 #include "cache/disk_cache.h"
 #include "cache/dispatch_table.h"
 #include "cache/memory_cache.h"
+#include "cache/recent.h"
 #include "cache/tuning_store.h"
 #include "generator/build/image.h"
 #include "generator/launch/stream_memory.h"
@@ -62,6 +63,8 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   const StreamMemory memory;
   DispatchTable<AttentionState> attentions;
   DispatchTable<OperationState> operations;
+  Recent<AttentionState> recent_attentions;  ///< those of attention_when_called
+  Recent<OperationState> recent_operations;
 
  private:
   std::atomic_flag told_of_fallback_;

@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <vector>
 
 #include <fmt/format.h>
 #include <jit/dtype.h>
@@ -85,10 +84,12 @@ CUtensorMapSwizzle swizzle_of(int row_bytes) {
 }
 
 // What the driver is told beside the tensor's address.
+constexpr std::size_t most_dimensions = 5;
 struct Dimensions {
-  std::vector<cuuint64_t> sizes;
-  std::vector<cuuint64_t> stride_bytes;  // of all but the first
-  std::vector<cuuint32_t> box;
+  cuuint32_t count;
+  std::array<cuuint64_t, most_dimensions> sizes;
+  std::array<cuuint64_t, most_dimensions> stride_bytes;  // of all but the first
+  std::array<cuuint32_t, most_dimensions> box;
 };
 
 cuuint64_t size_of(std::int64_t count) { return static_cast<cuuint64_t>(count); }
@@ -100,15 +101,14 @@ cuuint64_t stride_bytes(std::int64_t count, std::int64_t stride, DType dtype) {
 
 TensorMap encode(const void* data, const Dimensions& dimensions, DType dtype, int columns,
                  CUtensorMapL2promotion promotion) {
-  const std::vector<cuuint32_t> steps(dimensions.sizes.size(), 1);
+  constexpr std::array<cuuint32_t, most_dimensions> steps = {1, 1, 1, 1, 1};
   alignas(64) CUtensorMap map;
-  check(
-      driver().cuTensorMapEncodeTiled(
-          &map, static_cast<CUtensorMapDataType>(facts(dtype).tma_type),
-          static_cast<cuuint32_t>(dimensions.sizes.size()), const_cast<void*>(data), dimensions.sizes.data(),
-          dimensions.stride_bytes.data(), dimensions.box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-          swizzle_of(columns * facts(dtype).bytes), promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-      "cuTensorMapEncodeTiled");
+  check(driver().cuTensorMapEncodeTiled(
+            &map, static_cast<CUtensorMapDataType>(facts(dtype).tma_type), dimensions.count,
+            const_cast<void*>(data), dimensions.sizes.data(), dimensions.stride_bytes.data(),
+            dimensions.box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+            swizzle_of(columns * facts(dtype).bytes), promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+        "cuTensorMapEncodeTiled");
   return std::bit_cast<TensorMap>(map);
 }
 
@@ -117,7 +117,8 @@ TensorMap encode_rows(const Operand& operand, DType dtype, std::int64_t row, std
                       int box_rows, CUtensorMapL2promotion promotion) {
   const TensorStrides& strides = operand.strides;
   return encode(operand.data,
-                {.sizes = {size_of(row), size_of(rows), size_of(operand.heads), size_of(operand.batch)},
+                {.count = 4,
+                 .sizes = {size_of(row), size_of(rows), size_of(operand.heads), size_of(operand.batch)},
                  .stride_bytes = {stride_bytes(rows, strides.seq, dtype),
                                   stride_bytes(operand.heads, strides.head, dtype),
                                   stride_bytes(operand.batch, strides.batch, dtype)},
@@ -145,7 +146,8 @@ TensorMap encode_bounded(const Operand& operand, DType dtype, int head_dim, int 
   const cuuint64_t row = stride_bytes(operand.seqlen, strides.seq, dtype);
   const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(operand.data) - row * size_of(box_rows);
   return encode(reinterpret_cast<const void*>(address),
-                {.sizes = {size_of(head_dim), size_of(box_rows), size_of(operand.heads),
+                {.count = 5,
+                 .sizes = {size_of(head_dim), size_of(box_rows), size_of(operand.heads),
                            size_of(operand.seqlen + 1), size_of(operand.batch)},
                  .stride_bytes = {row, stride_bytes(operand.heads, strides.head, dtype), row,
                                   stride_bytes(operand.batch, strides.batch, dtype)},

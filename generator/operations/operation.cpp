@@ -1,5 +1,6 @@
 #include "generator/operations/operation.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,15 +24,22 @@ Digest loaded_key(int device, OperationProgram program) {
 
 }  // namespace
 
-const OperationState* find_operation(const ContextState& context, const Digest& key) {
-  return context.operations.find(key);
+const OperationState* find_operation(ContextState& context, std::span<const std::uint64_t> words) {
+  const auto has_words = [&](const OperationState& state) {
+    return std::ranges::equal(state.spec_words, words);
+  };
+  if (const OperationState* recent = context.recent_operations.find(has_words)) return recent;
+  const OperationState* known = context.operations.find(digest(std::as_bytes(words)));
+  if (known != nullptr) context.recent_operations.add(known);
+  return known;
 }
 
-const OperationState* new_operation(ContextState& context, const Digest& key, OperationPrograms programs) {
+const OperationState* new_operation(ContextState& context, std::span<const std::uint64_t> words,
+                                    OperationPrograms programs) {
   context.tell_of_fallback();
-  auto fresh = std::make_unique<const OperationState>(context, std::move(programs));
+  auto fresh = std::make_unique<const OperationState>(context, words, std::move(programs));
   prepared_kernel(*fresh);
-  return context.operations.insert(key, std::move(fresh));
+  return context.operations.insert(digest(std::as_bytes(words)), std::move(fresh));
 }
 
 const LoadedKernel& prepared_kernel(const OperationState& state, OperationProgram wanted) {

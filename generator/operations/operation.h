@@ -9,7 +9,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <jit/context.h>
 #include <jit/stream.h>
@@ -18,6 +20,7 @@
 #include "cache/dispatch_table.h"
 #include "generator/access.h"
 #include "generator/launch/loaded_kernel.h"
+#include "generator/problem/known_call.h"
 #include "generator/program/program.h"
 
 namespace jit {
@@ -36,35 +39,37 @@ enum class OperationProgram { every_size, some_sizes };
 
 /// What the handles of one spec share. Owned by its ContextState.
 struct OperationState {
-  OperationState(ContextState& owner, OperationPrograms written)
-      : context(owner), programs(std::move(written)) {}
+  OperationState(ContextState& owner, std::span<const std::uint64_t> words, OperationPrograms written)
+      : context(owner), spec_words(words.begin(), words.end()), programs(std::move(written)) {}
 
   const Program& program(OperationProgram wanted) const {
     return wanted == OperationProgram::some_sizes ? *programs.some_sizes : programs.every_size;
   }
 
   ContextState& context;
+  const std::vector<std::uint64_t> spec_words;
   const OperationPrograms programs;
   mutable DispatchTable<LoadedKernel> loaded;  ///< by program and device
   mutable std::mutex loading;  ///< held while a kernel is compiled or loaded, never by a launch
+  mutable Shared<std::shared_ptr<void>> last_call;     ///< what the operation itself keeps of it
   mutable std::atomic<bool> lacks_some_sizes = false;  ///< their program could not be compiled here
 };
 
-/// The state that was kept under `key`, or null. A look-up without locks.
-const OperationState* find_operation(const ContextState& context, const Digest& key);
+/// The state of the spec with these words, or null. A look-up without locks.
+const OperationState* find_operation(ContextState& context, std::span<const std::uint64_t> words);
 
-/// Keeps a state for the programs under `key` and loads the kernel of every size on the current device. Throws Error
+/// Keeps a state for the programs of the spec with these words and loads the kernel of every size on the current device. Throws Error
 /// unsupported_device, and what compiling and loading throw.
-const OperationState* new_operation(ContextState& context, const Digest& key, OperationPrograms programs);
+const OperationState* new_operation(ContextState& context, std::span<const std::uint64_t> words,
+                                    OperationPrograms programs);
 
 /// The handle of a spec, whose members are `words`: `write` makes the program, or OperationPrograms, when there is none.
 template <class Handle, class Spec, std::size_t count, class Write>
 Handle operation(const Context& context, const Spec& spec, const std::array<std::uint64_t, count>& words,
                  const Write& write) {
   ContextState& shared = *Access::state(context);
-  const Digest key = digest(std::as_bytes(std::span(words)));
-  const OperationState* state = find_operation(shared, key);
-  if (state == nullptr) state = new_operation(shared, key, write());
+  const OperationState* state = find_operation(shared, words);
+  if (state == nullptr) state = new_operation(shared, words, write());
   // The context owns the state, so a handle keeps the context alive.
   return Access::handle<Handle>(spec, std::shared_ptr<const OperationState>(Access::state(context), state));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 #include <jit/append.h>
@@ -48,6 +49,60 @@ AppendSpec spec_of_arrays(const AppendArguments& a) {
   return spec;
 }
 
+// Rows of one head may be without its dimension.
+void add_head(TensorView& view) {
+  if (view.rank != 2) return;
+  view.rank = 3;
+  view.shape[2] = std::exchange(view.shape[1], 1);
+  view.strides[2] = std::exchange(view.strides[1], view.shape[2]);
+}
+
+// Where types that cannot say so are of fp8.
+void name_caches(nb::handle cache_dtype, AppendArguments& arguments) {
+  const std::optional<DType> meaning = fp8_dtype_of(cache_dtype, "cache_dtype");
+  if (!meaning) return;
+  for (TensorView* cache : {&arguments.k_cache, &arguments.v_cache}) {
+    if (cache->dtype == DType::uint8) cache->dtype = *meaning;
+  }
+  if (arguments.k_cache.dtype != *meaning)
+    refuse("cache_dtype", fmt::format("is {}, but k_cache holds {}", to_string(*meaning),
+                                      to_string(arguments.k_cache.dtype)));
+}
+
+void launch(OperationCall& call, const AppendSpec& spec, AppendArguments& arguments) {
+  call.stage([&] {
+    validate(spec);
+    check_arguments(spec, arguments);
+  });
+  const Context& context = context_for(std::nullopt);
+  without_lock([&] {
+    const CurrentDevice scope(call.device());
+    append(spec, context)(arguments, call.stream());
+    call.complete();
+  });
+}
+
+// What a backend of an engine calls for each layer of each step: see attend_to_pages.
+void append_to_slots(nb::handle k, nb::handle v, nb::handle k_cache, nb::handle v_cache,
+                     nb::handle slot_mapping, nb::handle cache_dtype, nb::handle k_scale,
+                     nb::handle v_scale) {
+  OperationCall call(k, "k", Py_None, std::nullopt);
+  AppendArguments arguments;
+  call.read(k, "k", arguments.k);
+  call.read(v, "v", arguments.v);
+  call.write(k_cache, "k_cache", arguments.k_cache);
+  call.write(v_cache, "v_cache", arguments.v_cache);
+  call.read(slot_mapping, "slot_mapping", arguments.slot_mapping);
+  call.read_or_write(k_scale, "k_scale", arguments.k_scale, scales_of_rows);
+  call.read_or_write(v_scale, "v_scale", arguments.v_scale, scales_of_rows);
+  for (TensorView* rows : {&arguments.k, &arguments.v}) {
+    add_head(*rows);
+    if (arguments.slot_mapping.rank == 1) keep_first(*rows, arguments.slot_mapping.shape[0]);
+  }
+  name_caches(cache_dtype, arguments);
+  launch(call, spec_of_arrays(arguments), arguments);
+}
+
 nb::object append_arrays(nb::handle k, nb::handle v, nb::handle k_cache, nb::handle v_cache,
                          nb::handle slot_mapping, nb::handle seqused_k, nb::handle cu_seqlens_q,
                          nb::handle page_table, nb::handle q, nb::handle q_out, nb::handle cos_sin,
@@ -81,31 +136,14 @@ nb::object append_arrays(nb::handle k, nb::handle v, nb::handle k_cache, nb::han
   call.read(k_norm_weight, "k_norm_weight", arguments.k_norm_weight);
   call.read_or_write(k_scale, "k_scale", arguments.k_scale, scales_of_rows);
   call.read_or_write(v_scale, "v_scale", arguments.v_scale, scales_of_rows);
-  if (const std::optional<DType> meaning = fp8_dtype_of(cache_dtype, "cache_dtype")) {
-    for (TensorView* cache : {&arguments.k_cache, &arguments.v_cache}) {
-      if (cache->dtype == DType::uint8) cache->dtype = *meaning;
-    }
-    if (arguments.k_cache.dtype != *meaning)
-      refuse("cache_dtype", fmt::format("is {}, but k_cache holds {}", to_string(*meaning),
-                                        to_string(arguments.k_cache.dtype)));
-  }
-
+  name_caches(cache_dtype, arguments);
   AppendSpec spec = spec_of_arrays(arguments);
   spec.rotary_interleaved = rotary_interleaved;
   spec.mrope_sections = mrope_sections.value_or(std::array<int, 3>{});
   spec.mrope_interleaved = mrope_interleaved;
   spec.norm_eps = norm_eps;
   spec.norm_adds_one = norm_adds_one;
-  call.stage([&] {
-    validate(spec);
-    check_arguments(spec, arguments);
-  });
-  const Context& context = context_for(std::nullopt);
-  without_lock([&] {
-    const CurrentDevice scope(call.device());
-    append(spec, context)(arguments, call.stream());
-    call.complete();
-  });
+  launch(call, spec, arguments);
   return nb::borrow(in_place ? q : q_out);
 }
 
@@ -159,6 +197,9 @@ Raises:
 }  // namespace
 
 void bind_append(nb::module_& module) {
+  module.def("_append_to_slots", append_to_slots, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a, "slot_mapping"_a,
+             "cache_dtype"_a.none(), "k_scale"_a.none(), "v_scale"_a.none(),
+             "`append` of as many rows as there are slots; those of one head may be without its dimension.");
   module.def(
       "append", append_arrays, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a, nb::kw_only(),
       "slot_mapping"_a = nb::none(), "seqused_k"_a = nb::none(), "cu_seqlens_q"_a = nb::none(),

@@ -191,19 +191,26 @@ bool is_true(nb::object flag) {
   return flag.ptr() == Py_True;
 }
 
-// What the table of C functions does not tell of an array: gradients, which would be lost, and PyTorch's
-// views whose elements are to be negated by whoever reads them.
-void require_plain(nb::handle array, const char* argument) {
+// What the table of C functions does not tell of an array: gradients, which would be lost …
+void require_no_gradient(const GivenArray& given, Gradients gradients) {
+  const auto& [array, argument, framework] = given;
   static PyObject* const requires_grad = PyUnicode_InternFromString("requires_grad");
-  static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
-  if (is_true(nb::steal(PyObject_GetAttr(array.ptr(), requires_grad))) &&
-      nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")())) {
+  if (gradients != Gradients::are_none && is_true(nb::steal(PyObject_GetAttr(array.ptr(), requires_grad))) &&
+      gradients_of(framework) != Gradients::are_none) {
     refuse(
         argument,
         "requires grad: jit_attention.torch.attention has gradients, of q, k and v alone; else compute under "
         "torch.no_grad(), or give detach()");
   }
-  if (is_true(nb::steal(PyObject_CallMethodNoArgs(array.ptr(), is_neg))))
+}
+
+// … and PyTorch's views whose elements are to be negated by whoever reads them, as imaginary parts of conjugates are: none of
+// integers or of 8 bits.
+void require_no_negation(const GivenArray& given, dlpack::DataType type) {
+  const auto& [array, argument, framework] = given;
+  const bool may_be = type.code == dlpack::floating || type.code == dlpack::bfloat;
+  if (may_be && framework.is_neg.is_valid() &&
+      is_true(nb::steal(PyObject_CallOneArg(framework.is_neg.ptr(), array.ptr()))))
     refuse(argument, "is a view that negates its elements; give resolve_neg()");
 }
 
@@ -268,14 +275,22 @@ dlpack::Device device_of(const GivenArray& given) {
   });
 }
 
-Array import_array(const GivenArray& given, dlpack::Device device, Stream stream,
-                   std::optional<DType> dtype) {
+Gradients gradients_of(const Framework& framework) {
+  if (!framework.is_grad_enabled.is_valid()) return Gradients::may_be_recorded;
+  const nb::object enabled = nb::steal(PyObject_CallNoArgs(framework.is_grad_enabled.ptr()));
+  if (!enabled.is_valid()) throw nb::python_error();
+  return enabled.ptr() == Py_False ? Gradients::are_none : Gradients::may_be_recorded;
+}
+
+Array import_array(const GivenArray& given, dlpack::Device device, Stream stream, std::optional<DType> dtype,
+                   Gradients gradients) {
   const auto& [array, argument, framework] = given;
   return reading(argument, [&]() -> Array {
     if (framework.exchange != nullptr) {
-      require_plain(array, argument);
+      require_no_gradient(given, gradients);
       dlpack::Tensor tensor{};
       if (framework.exchange->borrow(array.ptr(), &tensor) != 0) throw nb::python_error();
+      require_no_negation(given, tensor.dtype);
       return array_of(tensor, argument, dtype);
     }
     if (!framework.exporter.is_valid() && framework.speaks_dlpack)

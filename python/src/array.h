@@ -24,6 +24,8 @@ struct Array {
   bool on_gpu() const { return device.type == dlpack::cuda || device.type == dlpack::cuda_managed; }
 };
 
+enum class Gradients { may_be_recorded, are_none };
+
 /// Where an array lies. Copies nothing and waits for nothing.
 dlpack::Device device_of(const GivenArray& given);
 
@@ -37,9 +39,13 @@ inline bool orders_work_by_stream(const GivenArray& given) { return given.framew
 
 /// An array that lies on `device`, as seen by work on `stream` of it: where the framework has streams of its own, `stream`
 /// is made to wait for them. `dtype` is what 16-bit integers stand for. Throws Error invalid_argument that names the
-/// argument, and whatever an array that lies elsewhere throws.
+/// argument, and whatever an array that lies elsewhere throws. Of those without gradients it is not asked whether they
+/// want some.
 Array import_array(const GivenArray& given, dlpack::Device device, Stream stream,
-                   std::optional<DType> dtype = {});
+                   std::optional<DType> dtype = {}, Gradients gradients = Gradients::may_be_recorded);
+
+/// Whether a framework records work for gradients at present; where it cannot be asked, it may.
+Gradients gradients_of(const Framework& framework);
 
 /// The framework's current stream on the device; null for CPU arrays and frameworks that have none.
 Stream current_stream(const Framework& framework, dlpack::Device device);
@@ -52,6 +58,11 @@ std::string to_string(dlpack::Device device);
 
 /// The largest of 16, 8, 4, 2 and 1 that all rows of these are aligned to; views of nothing do not count.
 int common_alignment(std::initializer_list<const TensorView*> views);
+
+/// The first `count` rows, as a slice of Python has them: all, where there are fewer.
+inline void keep_first(TensorView& view, std::int64_t count) {
+  if (view.rank != 0 && view.shape[0] > count) view.shape[0] = count;
+}
 
 [[noreturn]] void refuse(const char* argument, const std::string& message);
 

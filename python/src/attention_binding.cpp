@@ -394,6 +394,35 @@ void check_dropout(const AttentionSpec& spec) {
 
 namespace {
 
+// What a backend of an engine calls for each layer of each step. Of so many keywords Python would make a dict for each
+// call, and look for each of them among all that `attention` has.
+nb::object attend_to_pages(nb::handle q, nb::handle k, nb::handle v, nb::handle out, std::int64_t rows,
+                           nb::handle mask, nb::handle score, nb::handle softmax_scale, nb::handle tensors,
+                           nb::handle sinks, int split_keys, nb::handle cu_seqlens_q, nb::handle page_table,
+                           nb::handle seqused_k, nb::handle kv_dtype, nb::handle k_descale,
+                           nb::handle v_descale, std::optional<int> head_dim_v) {
+  SequenceInputs sequences{.zero_padding = true};
+  const auto give = [&](TensorView AttentionArguments::*view, nb::handle array) {
+    sequences.arrays[sequence_array(view)] = array;
+  };
+  give(&AttentionArguments::cu_seqlens_q, cu_seqlens_q);
+  give(&AttentionArguments::page_table, page_table);
+  give(&AttentionArguments::seqused_k, seqused_k);
+  give(&AttentionArguments::sinks, sinks);
+  give(&AttentionArguments::k_descale, k_descale);
+  give(&AttentionArguments::v_descale, v_descale);
+  return attend_arrays({.q = q,
+                        .k = k,
+                        .v = v,
+                        .tensors = tensors,
+                        .out = out,
+                        .kv_dtype = fp8_dtype_of(kv_dtype, "kv_dtype"),
+                        .rows = rows,
+                        .sequences = sequences},
+                       mask, score, softmax_scale, split_keys, Py_None, Py_None, head_dim_v,
+                       context_for(std::nullopt));
+}
+
 // The array of sequence_arrays with this number in a list of parameters.
 template <std::size_t>
 using SequenceHandle = nb::handle;
@@ -514,6 +543,11 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
 
 void bind_attention(nb::module_& module) {
   bind_calls(module, std::make_index_sequence<sequence_arrays.size()>());
+  module.def("_attend_to_pages", attend_to_pages, "q"_a, "k"_a, "v"_a.none(), "out"_a, "rows"_a,
+             "mask"_a.none(), "score"_a.none(), "softmax_scale"_a.none(), "tensors"_a.none(),
+             "sinks"_a.none(), "split_keys"_a, "cu_seqlens_q"_a, "page_table"_a, "seqused_k"_a,
+             "kv_dtype"_a.none(), "k_descale"_a.none(), "v_descale"_a.none(), "head_dim_v"_a.none(),
+             "`attention` with zero_padding over pages, of the first rows of q and out.");
 }
 
 }  // namespace jit::python

@@ -49,6 +49,7 @@ Call::Call(const CallInputs& inputs)
   const bool ragged_q = inputs.sequences.has(&AttentionArguments::cu_seqlens_q);
   const bool ragged_kv = inputs.sequences.has(&AttentionArguments::cu_seqlens_k);
   arguments_.q = read_queries(inputs.q, ragged_q);
+  if (inputs.rows && ragged_q) keep_first(arguments_.q, *inputs.rows);
   if (inputs.dtype && arguments_.q.dtype != *inputs.dtype)
     refuse("dtype",
            fmt::format("is {}, but q holds {}", to_string(*inputs.dtype), to_string(arguments_.q.dtype)));
@@ -61,6 +62,7 @@ Call::Call(const CallInputs& inputs)
   if (!inputs.out.is_none()) {
     out_ = arrays_.write(inputs.out, "out", sixteen_bits(inputs.out_dtype.value_or(q().dtype)));
     arguments_.o = in_layout(out_.array.view, inputs.layout);
+    if (inputs.rows && ragged_q) keep_first(arguments_.o, *inputs.rows);
   }
   if (PyBool_Check(inputs.return_lse.ptr())) return;
   lse_ = arrays_.write(inputs.return_lse, "return_lse", std::nullopt);

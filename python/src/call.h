@@ -31,9 +31,10 @@ struct CallInputs {
   std::optional<DType> spec_dtype = {};  ///< the same, when a spec says it
   std::optional<DType> kv_dtype = {};    ///< that k and v must hold; what their bytes stand for
   std::optional<DType> out_dtype = {};   ///< of the result; not given: as the spec has it
-  std::optional<int> device = {};    ///< that arrays in CPU memory are computed on; others are where they are
-  bool values_in_keys = false;       ///< a call may have no v: the spec says which columns of k they are
-  nb::handle return_lse = Py_False;  ///< a bool, or an array to write it to
+  std::optional<int> device = {};  ///< that arrays in CPU memory are computed on; others are where they are
+  std::optional<std::int64_t> rows = {};  ///< of ragged q and out, the first so many, where they have more
+  bool values_in_keys = false;            ///< a call may have no v: the spec says which columns of k they are
+  nb::handle return_lse = Py_False;       ///< a bool, or an array to write it to
   SequenceInputs sequences = {};
 };
 

@@ -40,6 +40,7 @@ CallArrays::CallArrays(nb::handle first, const char* name, nb::handle stream, in
     device_ = where_.id;
   }
   const Framework& framework = first_.framework;
+  if (framework.exchange != nullptr) gradients_ = gradients_of(framework);
   if (!stream.is_none()) {
     const Stream given = stream_of(stream);
     if (is_gpu(where_)) stream_ = given;
@@ -48,6 +49,12 @@ CallArrays::CallArrays(nb::handle first, const char* name, nb::handle stream, in
     ordered_after_ = framework.exchange;
   }
   complete_ = emulated_ || framework.needs_complete_results;
+}
+
+// Asked once for all arrays of a framework.
+Gradients CallArrays::gradients_of_call(const GivenArray& given) const {
+  const bool is_same = given.framework.is_grad_enabled.is(first_.framework.is_grad_enabled);
+  return is_same ? gradients_ : Gradients::may_be_recorded;
 }
 
 void CallArrays::check_place(dlpack::Device device, const char* name) const {
@@ -82,16 +89,18 @@ void CallArrays::take(const GivenArray& given, Array& array) {
 
 Array CallArrays::read(nb::handle object, const char* name, std::optional<DType> sixteen_bits) {
   const GivenArray given(object, name);
-  Array array =
-      here(given, [&](const GivenArray& one) { return import_array(one, where_, stream_, sixteen_bits); });
+  Array array = here(given, [&](const GivenArray& one) {
+    return import_array(one, where_, stream_, sixteen_bits, gradients_of_call(one));
+  });
   take(given, array);
   return array;
 }
 
 Output CallArrays::write(nb::handle object, const char* name, std::optional<DType> sixteen_bits) {
   const GivenArray given(object, name);
-  Output output =
-      here(given, [&](const GivenArray& one) { return given_output(one, where_, stream_, sixteen_bits); });
+  Output output = here(given, [&](const GivenArray& one) {
+    return given_output(one, where_, stream_, sixteen_bits, gradients_of_call(one));
+  });
   take(given, output.array);
   return output;
 }

@@ -43,13 +43,15 @@ class CallArrays {
   template <class Import>
   auto here(const GivenArray& given, const Import& import) const;
   void take(const GivenArray& given, Array& array);
+  Gradients gradients_of_call(const GivenArray& given) const;
   void check_place(dlpack::Device device, const char* name) const;
 
   GivenArray first_;
   dlpack::Device where_ = {dlpack::cpu, 0};
   int device_ = 0;
   bool emulated_ = false;
-  bool complete_ = false;  // results must be, when they are handed over
+  bool complete_ = false;                             // results must be, when they are handed over
+  Gradients gradients_ = Gradients::may_be_recorded;  // in the framework of the first array
   Stream stream_ = nullptr;
   const dlpack::ExchangeApi* ordered_after_ = nullptr;  // whose current stream the stream waits for, or is
   std::vector<std::shared_ptr<void>> owners_;           // of arrays that are not simply the caller's objects

@@ -16,10 +16,27 @@ const dlpack::ExchangeApi* exchange_api(nb::handle type) {
   return api != nullptr && api->borrow != nullptr ? api : nullptr;
 }
 
+// PyTorch's, of its own types and of those that are made of them.
+nb::object is_grad_enabled_of(nb::handle type) {
+  const nb::dict modules = nb::cast<nb::dict>(nb::module_::import_("sys").attr("modules"));
+  for (const nb::handle base : nb::cast<nb::tuple>(type.attr("__mro__"))) {
+    const nb::object name = nb::getattr(base, "__module__", nb::none());
+    if (!modules.contains(name)) continue;
+    const nb::object found = nb::getattr(modules[name], "is_grad_enabled", nb::none());
+    if (!found.is_none()) return found;
+  }
+  return {};
+}
+
 Framework examine(nb::handle type) {
   Framework framework;
   framework.exchange = exchange_api(type);
-  if (framework.exchange != nullptr) return framework;
+  if (framework.exchange != nullptr) {
+    const nb::object is_neg = nb::getattr(type, "is_neg", nb::none());
+    if (!is_neg.is_none()) framework.is_neg = is_neg;
+    framework.is_grad_enabled = is_grad_enabled_of(type);
+    return framework;
+  }
   framework.adapter = nb::module_::import_("jit_attention._frameworks").attr("adapter_of")(type);
   if (framework.adapter.is_none()) return framework;
   const nb::object exporter = framework.adapter.attr("export");

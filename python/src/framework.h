@@ -14,6 +14,10 @@ namespace nb = nanobind;
 struct Framework {
   /// The type's C functions; null: `adapter` does it in Python.
   const dlpack::ExchangeApi* exchange = nullptr;
+  /// Beside C functions, what they do not tell: the type's `is_neg`, and whether work is recorded for gradients, a
+  /// function of the module that the type or one of its bases is from. Empty: there is none.
+  nb::object is_neg;
+  nb::object is_grad_enabled;
   /// An object of jit_attention._frameworks, and what it says of all its arrays.
   nb::object adapter;
   nb::object exporter;                  ///< its `export`; empty: arrays speak for themselves

@@ -72,12 +72,12 @@ Output new_output(const GivenArray& like, dlpack::Device device, Stream stream, 
   return output;
 }
 
-Output given_output(const GivenArray& given, dlpack::Device device, Stream stream,
-                    std::optional<DType> dtype) {
+Output given_output(const GivenArray& given, dlpack::Device device, Stream stream, std::optional<DType> dtype,
+                    Gradients gradients) {
   if (!given.framework.writable)
     refuse(given.argument, "is an array that cannot be written; take the returned one");
   Output output;
-  output.array = import_array(given, device, stream, dtype);
+  output.array = import_array(given, device, stream, dtype, gradients);
   if (output.array.read_only) refuse(given.argument, "is read-only");
   output.object = nb::borrow(given.object);
   output.given = true;

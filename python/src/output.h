@@ -23,8 +23,8 @@ Output new_output(const GivenArray& like, dlpack::Device device, Stream stream, 
                   std::span<const std::int64_t> shape, std::optional<dlpack::DataType> type = {});
 
 /// The caller's own, as import_array reads it. Throws Error invalid_argument when it may not be written.
-Output given_output(const GivenArray& given, dlpack::Device device, Stream stream,
-                    std::optional<DType> dtype);
+Output given_output(const GivenArray& given, dlpack::Device device, Stream stream, std::optional<DType> dtype,
+                    Gradients gradients = Gradients::may_be_recorded);
 
 /// Memory of a device for frameworks whose arrays cannot be written: an object that speaks DLPack.
 nb::object device_array(int device, nb::tuple shape, const std::string& dtype);

@@ -31,6 +31,13 @@ inline constexpr std::array sequence_arrays = {
     SequenceArray{"rng_state", &AttentionArguments::rng_state},
 };
 
+/// The number of the one for this tensor.
+constexpr std::size_t sequence_array(TensorView AttentionArguments::*view) {
+  std::size_t number = 0;
+  while (sequence_arrays[number].view != view) ++number;
+  return number;
+}
+
 /// What a caller gives of them, in their order; null or None: nothing.
 struct SequenceInputs {
   std::array<nb::handle, sequence_arrays.size()> arrays = {};

@@ -1,6 +1,8 @@
 """bench/host_time.py: what it measures with, its table, and that a call does nothing but launch."""
 
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -9,6 +11,8 @@ import pytest
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 IDLE = pathlib.Path(ja.__file__).parents[2] / "tests" / "bench" / "idle"
+
+ON_CUDA = dict(JIT_ATTENTION_DEVICE="cuda", JIT_ATTENTION_TUNING="off", PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
 
 
 @pytest.fixture
@@ -36,6 +40,22 @@ for kind in (arrays, host_time.Capsules(arrays)):
         assert launches() - before[0] == 3, name
         assert waits or other_work() == before[1], name
 """, JIT_ATTENTION_DEVICE="cuda", JIT_ATTENTION_TUNING="off")
+
+
+# Of a build without optimisation of more than -O1. A call whose like the last one was costs less than half of one that is
+# checked anew.
+@pytest.mark.parametrize("name, most", [("layer, append", 11_000), ("layer, attend", 17_000)])
+def test_a_call_takes_few_instructions(idle, name, most):
+    if shutil.which("valgrind") is None:
+        pytest.skip("valgrind is not installed")
+    if "LD_PRELOAD" in os.environ:
+        pytest.skip("a sanitizer counts, too")
+    done = subprocess.run([sys.executable, BENCH / "host_instructions.py", "--idle", idle, "--only", name],
+                          capture_output=True, text=True, timeout=240, env=os.environ | ON_CUDA)
+    assert done.returncode == 0, done.stderr
+    row = done.stdout.splitlines()[2]
+    assert row.startswith(f"| {name} | ")
+    assert 2_000 < int(row.split(" | ")[1].strip(" |").replace(",", "")) < most, row
 
 
 def test_the_table(idle):

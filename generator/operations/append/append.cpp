@@ -47,6 +47,27 @@ int rows_per_block(const AppendParams& params, int rows_at_once, int sm_count) {
   return ceil_div(steps, std::clamp(wanted, 1, steps)) * rows_at_once;
 }
 
+// As without a state, whose last call vouches for one of the same shapes.
+bool fill_params(const OperationState& state, const AppendSpec& spec, const AppendArguments& arguments,
+                 AppendParams& params) {
+  bool is_known = false;
+  state.last_call.use([&](const std::optional<std::shared_ptr<void>>& last) {
+    if (!last) return;
+    const auto& known = *static_cast<const KnownAppend*>(last->get());
+    is_known = known.tensors.vouch_for(arguments);
+    if (is_known) params = known.params;
+  });
+  if (is_known) {
+    set_pointers(spec, arguments, params);
+    return true;
+  }
+  if (!fill_params(spec, arguments, params)) return false;
+  state.last_call.use([&](std::optional<std::shared_ptr<void>>& last) {
+    last = std::make_shared<KnownAppend>(spec, arguments, params);
+  });
+  return true;
+}
+
 }  // namespace
 
 void check_arguments(const AppendSpec& spec, const AppendArguments& arguments) {
@@ -56,7 +77,7 @@ void check_arguments(const AppendSpec& spec, const AppendArguments& arguments) {
 
 void Append::operator()(const AppendArguments& arguments, Stream stream) const {
   AppendParams params;
-  if (!fill_params(spec_, arguments, params)) return;
+  if (!fill_params(*state_, spec_, arguments, params)) return;
   const CurrentDevice device;
   const LoadedKernel& kernel = kernel_for_launch(*state_, device.ordinal(), stream);
   params.rows_per_block =

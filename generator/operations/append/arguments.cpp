@@ -129,17 +129,20 @@ CallSizes check_tensors(const AppendSpec& spec, const AppendArguments& arguments
   return sizes;
 }
 
+bool writes(const AppendSpec& spec, const AppendArguments& arguments, const AppendRow& row) {
+  const bool in_place = arguments.q.is_present() && !arguments.q_out.is_present();
+  return row.is_output || (in_place && row.view == &AppendArguments::q) ||
+         (is_scale(row) && spec.scale_per == ScaleKind::token);
+}
+
 // What is written shares no byte with anything else, and no two of its elements one.
 void check_outputs(const AppendSpec& spec, const AppendArguments& arguments) {
-  const bool in_place = arguments.q.is_present() && !arguments.q_out.is_present();
   std::array<ByteRange, append_table.size()> ranges;
   for (std::size_t i = 0; i < ranges.size(); ++i) ranges[i] = byte_range(arguments.*append_table[i].view);
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     const AppendRow& output = append_table[i];
     const TensorView& written = arguments.*output.view;
-    const bool is_output = output.is_output || (in_place && output.view == &AppendArguments::q) ||
-                           (is_scale(output) && spec.scale_per == ScaleKind::token);
-    if (!is_output || !written.is_present()) continue;
+    if (!writes(spec, arguments, output) || !written.is_present()) continue;
     check_no_self_overlap(output.name, written);
     for (std::size_t j = 0; j < ranges.size(); ++j) {
       if (i == j || !ranges[i].meets(ranges[j])) continue;
@@ -172,6 +175,31 @@ const T* array_of(const TensorView& tensor) {
 
 }  // namespace
 
+KnownAppend::KnownAppend(const AppendSpec& spec, const AppendArguments& arguments, const AppendParams& filled)
+    : tensors(arguments, [&](const AppendRow& row) { return writes(spec, arguments, row); }),
+      params(filled) {}
+
+void set_pointers(const AppendSpec& spec, const AppendArguments& arguments, AppendParams& params) {
+  const bool in_two = arguments.cos.is_present();
+  params.k = arguments.k.data;
+  params.v = arguments.v.data;
+  params.q = arguments.q.data;
+  params.q_out = arguments.q_out.is_present() ? arguments.q_out.data : arguments.q.data;
+  params.k_cache = arguments.k_cache.data;
+  params.v_cache = arguments.v_cache.data;
+  params.slot_mapping = array_of<long long>(arguments.slot_mapping);
+  params.page_table = array_of<int>(arguments.page_table);
+  params.seqused_k = array_of<int>(arguments.seqused_k);
+  params.cu_seqlens_q = array_of<int>(arguments.cu_seqlens_q);
+  params.positions = array_of<long long>(arguments.positions);
+  params.cos = in_two ? arguments.cos.data : arguments.cos_sin.data;
+  params.sin = in_two ? arguments.sin.data : right_half(spec, arguments.cos_sin);
+  params.q_norm_weight = arguments.q_norm_weight.data;
+  params.k_norm_weight = arguments.k_norm_weight.data;
+  params.k_scale = static_cast<float*>(arguments.k_scale.data);
+  params.v_scale = static_cast<float*>(arguments.v_scale.data);
+}
+
 bool fill_params(const AppendSpec& spec, const AppendArguments& arguments, AppendParams& params) {
   check_presence(spec, arguments);
   const CallSizes sizes = check_tensors(spec, arguments);
@@ -194,47 +222,31 @@ bool fill_params(const AppendSpec& spec, const AppendArguments& arguments, Appen
   };
   const bool in_two = arguments.cos.is_present();
   const TensorView& cosines = in_two ? arguments.cos : arguments.cos_sin;
-  const void* const sines = in_two ? arguments.sin.data : right_half(spec, arguments.cos_sin);
-  params = {.k = arguments.k.data,
-            .v = arguments.v.data,
-            .q = arguments.q.data,
-            .q_out = q_out.data,
-            .k_cache = arguments.k_cache.data,
-            .v_cache = arguments.v_cache.data,
-            .slot_mapping = array_of<long long>(arguments.slot_mapping),
-            .page_table = array_of<int>(arguments.page_table),
-            .seqused_k = array_of<int>(arguments.seqused_k),
-            .cu_seqlens_q = array_of<int>(arguments.cu_seqlens_q),
-            .positions = array_of<long long>(arguments.positions),
-            .cos = cosines.data,
-            .sin = sines,
-            .q_norm_weight = arguments.q_norm_weight.data,
-            .k_norm_weight = arguments.k_norm_weight.data,
-            .k_scale = static_cast<float*>(arguments.k_scale.data),
-            .v_scale = static_cast<float*>(arguments.v_scale.data),
-            .k_strides = strides_of(arguments.k),
-            .v_strides = strides_of(arguments.v),
-            .q_strides = strides_of(arguments.q),
-            .q_out_strides = strides_of(q_out),
-            .k_cache_strides = strides_of(arguments.k_cache),
-            .v_cache_strides = strides_of(arguments.v_cache),
-            .k_scale_strides = scale_strides(spec, arguments.k_scale),
-            .v_scale_strides = scale_strides(spec, arguments.v_scale),
-            .page_table_stride = first_stride(arguments.page_table),
-            .positions_stride = spec.has_sections() ? first_stride(arguments.positions) : 0,
-            .cos_stride = first_stride(cosines),
-            .sin_stride = first_stride(in_two ? arguments.sin : cosines),
-            .tokens = static_cast<int>(tokens),
-            .seqlen = static_cast<int>(seqlen),
-            .requests = by_slot ? 0 : number("batch"),
-            .heads_q = arguments.q.is_present() ? number("heads_q") : 0,
-            .heads_kv = number("heads_kv"),
-            .pages = number("pages"),
-            .page_size = number("page_size"),
-            .max_pages = arguments.page_table.is_present() ? number("max_pages") : 1,
-            .max_pos = number("max_pos"),
-            .rows_per_block = 0,
-            .norm_eps = spec.norm_eps};
+  params = {};
+  params.k_strides = strides_of(arguments.k);
+  params.v_strides = strides_of(arguments.v);
+  params.q_strides = strides_of(arguments.q);
+  params.q_out_strides = strides_of(q_out);
+  params.k_cache_strides = strides_of(arguments.k_cache);
+  params.v_cache_strides = strides_of(arguments.v_cache);
+  params.k_scale_strides = scale_strides(spec, arguments.k_scale);
+  params.v_scale_strides = scale_strides(spec, arguments.v_scale);
+  params.page_table_stride = first_stride(arguments.page_table);
+  params.positions_stride = spec.has_sections() ? first_stride(arguments.positions) : 0;
+  params.cos_stride = first_stride(cosines);
+  params.sin_stride = first_stride(in_two ? arguments.sin : cosines);
+  params.tokens = static_cast<int>(tokens);
+  params.seqlen = static_cast<int>(seqlen);
+  params.requests = by_slot ? 0 : number("batch");
+  params.heads_q = arguments.q.is_present() ? number("heads_q") : 0;
+  params.heads_kv = number("heads_kv");
+  params.pages = number("pages");
+  params.page_size = number("page_size");
+  params.max_pages = arguments.page_table.is_present() ? number("max_pages") : 1;
+  params.max_pos = number("max_pos");
+  params.rows_per_block = 0;
+  params.norm_eps = spec.norm_eps;
+  set_pointers(spec, arguments, params);
   return tokens > 0 && rows > 0;
 }
 

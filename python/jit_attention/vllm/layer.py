@@ -6,6 +6,7 @@ from vllm.v1.attention.backend import AttentionImpl, AttentionType
 
 import jit_attention as ja
 
+from .._core import _append_to_slots, _attend_to_pages
 from .._engines import SPLIT_KEYS
 from .seen import Seen
 
@@ -41,6 +42,8 @@ class JitAttentionImpl(AttentionImpl):
         self._score = _score_of(logits_soft_cap, self.alibi_slopes)
         self._kv_dtype = _KV_DTYPES.get(kv_cache_dtype)
         self._scales_are_inline = kv_cache_dtype == "fp8_per_token_head"
+        self._reads_inputs = attn_type in (AttentionType.ENCODER_ONLY, AttentionType.ENCODER)
+        self._is_decoder = attn_type == AttentionType.DECODER
         self._seen = Seen()
 
     def process_weights_after_loading(self, act_dtype):
@@ -67,38 +70,31 @@ class JitAttentionImpl(AttentionImpl):
         if attn_metadata is None:
             return output.fill_(0)
         tokens, starts = attn_metadata.num_actual_tokens, attn_metadata.query_start_loc
-        mask, tensors = self._mask_of(attn_metadata.causal, query.device)
-        call = dict(out=_first(output, tokens), mask=mask, score=self._score, softmax_scale=self.scale,
-                    tensors=tensors, sinks=self.sinks, split_keys=self.split_keys, cu_seqlens_q=starts,
-                    zero_padding=True)
-        if self.attn_type in (AttentionType.ENCODER_ONLY, AttentionType.ENCODER):
-            ja.attention(*(_first(x, tokens) for x in (query, key, value)), cu_seqlens_k=starts, **call)
+        mask, tensors = self._mask_of(attn_metadata.causal, query)
+        if self._reads_inputs:
+            query, key, value, out = (_first(x, tokens) for x in (query, key, value, output))
+            ja.attention(query, key, value, out=out, mask=mask, score=self._score, softmax_scale=self.scale,
+                         tensors=tensors, sinks=self.sinks, split_keys=self.split_keys, cu_seqlens_q=starts,
+                         cu_seqlens_k=starts, zero_padding=True)
             return output
         keys, values, k_scale, v_scale = self._caches(layer, kv_cache)
-        if k_scale is not None:
-            call.update(kv_dtype=self._kv_dtype, k_descale=k_scale, v_descale=v_scale)
-        ja.attention(_first(query, tokens), keys, values, page_table=attn_metadata.block_table,
-                     seqused_k=attn_metadata.seq_lens, **call)
+        _attend_to_pages(query, keys, values, output, tokens, mask, self._score, self.scale, tensors, self.sinks,
+                         self.split_keys, starts, attn_metadata.block_table, attn_metadata.seq_lens, self._kv_dtype,
+                         k_scale, v_scale, None)
         return output
 
     def do_kv_cache_update(self, layer, key, value, kv_cache, slot_mapping):
         """Stores keys and values of the step's tokens, (tokens or more, heads_kv, head_size), in their slots."""
-        if self.attn_type in (AttentionType.ENCODER_ONLY, AttentionType.ENCODER):
+        if self._reads_inputs:
             return
-        tokens = slot_mapping.shape[0]
-        key, value = _first(key, tokens), _first(value, tokens)
         keys, values, k_scale, v_scale = self._caches(layer, kv_cache)
-        if k_scale is None:
-            ja.append(key, value, keys, values, slot_mapping=slot_mapping)
-        else:
-            ja.append(key, value, keys, values, slot_mapping=slot_mapping, cache_dtype=self._kv_dtype, k_scale=k_scale,
-                      v_scale=v_scale)
+        _append_to_slots(key, value, keys, values, slot_mapping, self._kv_dtype, k_scale, v_scale)
 
     def _caches(self, layer, kv_cache):
         """Keys and values as pages of (pages, page_size, heads_kv, head_size), and, of fp8, their scales, else None."""
-        is_scaled = self._kv_dtype is not None and not self._scales_are_inline
-        scales = (layer._k_scale, layer._v_scale) if is_scaled else (None, None)
-        return self._seen.of(self._views_of, kv_cache, *scales)
+        if self._kv_dtype is None or self._scales_are_inline:
+            return self._seen.of(self._views_of, kv_cache)
+        return self._seen.of(self._views_of, kv_cache, layer._k_scale, layer._v_scale)
 
     def _views_of(self, kv_cache, k_scale, v_scale):
         rows = _rows_of(kv_cache)
@@ -109,18 +105,18 @@ class JitAttentionImpl(AttentionImpl):
         scales = (None, None) if k_scale is None else (k_scale.reshape(-1), v_scale.reshape(-1))
         return (*rows.split(self.head_size, dim=-1), *scales)
 
-    def _mask_of(self, causal, device):
+    def _mask_of(self, causal, query):
         if causal is True and self.alibi_slopes is None:  # of nearly all layers and steps
-            return self._masks[self.attn_type == AttentionType.DECODER], None
+            return self._masks[self._is_decoder], None
         tensors = {}
         if self.alibi_slopes is not None:
-            if self.alibi_slopes.device != device:
-                self.alibi_slopes = self.alibi_slopes.to(device)
+            if self.alibi_slopes.device != query.device:
+                self.alibi_slopes = self.alibi_slopes.to(query.device)
             tensors["alibi_slopes"] = self.alibi_slopes
         if isinstance(causal, torch.Tensor):
             tensors["is_causal"] = causal
             return self._masks["by request"], tensors
-        return self._masks[bool(causal) and self.attn_type == AttentionType.DECODER], tensors
+        return self._masks[bool(causal) and self._is_decoder], tensors
 
 
 def _rows_of(kv_cache):

@@ -23,6 +23,7 @@ from vllm.v1.attention.backend import AttentionCGSupport, AttentionType, Multipl
 
 import jit_attention as ja
 
+from .._core import _append_to_slots, _attend_to_pages
 from .._engines import SPLIT_KEYS, check_version
 from . import SERVED_VERSIONS
 from .seen import Seen
@@ -119,10 +120,9 @@ class JitAttentionMLAImpl(MLACommonImpl[MLACommonMetadata]):
         q = q if isinstance(q, torch.Tensor) else torch.cat(q, dim=-1)
         out = q.new_empty(*q.shape[:2], self.kv_lora_rank)
         rows = self._seen.of(self._views_of, kv_c_and_k_pe_cache)[0]
-        ja.attention(q, rows, head_dim_v=self.kv_lora_rank, out=out,
-                     mask=self._causal if attn_metadata.causal else None, softmax_scale=self.scale,
-                     split_keys=self.split_keys, cu_seqlens_q=decode.query_start_loc, page_table=decode.block_table,
-                     seqused_k=decode.seq_lens, zero_padding=True)
+        _attend_to_pages(q, rows, None, out, out.shape[0], self._causal if attn_metadata.causal else None, None,
+                         self.scale, None, None, self.split_keys, decode.query_start_loc, decode.block_table,
+                         decode.seq_lens, None, None, None, self.kv_lora_rank)
         return out, None
 
     def do_kv_cache_update(self, kv_c_normed, k_pe, kv_cache, slot_mapping, kv_cache_dtype, k_scale, skip_scale=False):
@@ -130,12 +130,8 @@ class JitAttentionMLAImpl(MLACommonImpl[MLACommonMetadata]):
         if kv_cache.numel() == 0:  # vLLM measures its memory
             return
         slots = slot_mapping if slot_mapping.dim() == 1 else slot_mapping.flatten()
-        count = slots.shape[0]
-        if k_pe.shape[0] != count:  # slices take longer than looking whether there are more
-            k_pe, kv_c_normed = k_pe[:count], kv_c_normed[:count]
-        k_pe = k_pe if k_pe.dim() == 3 else k_pe.unsqueeze(1)
         _, latents, rotated = self._seen.of(self._views_of, kv_cache)
-        ja.append(k_pe, kv_c_normed.unsqueeze(1), rotated, latents, slot_mapping=slots)
+        _append_to_slots(k_pe, kv_c_normed, rotated, latents, slots, None, None, None)
 
     def _views_of(self, kv_cache, *no_scales):
         """Rows of (pages, page_size, 1, columns), the latents in them, and what is rotated."""

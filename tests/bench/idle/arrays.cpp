@@ -49,9 +49,10 @@ IdleArray make_array(dlpack::DataType type, std::vector<std::int64_t> shape) {
 dlpack::DataType type_of(const std::string& name) {
   if (name == "bf16") return {dlpack::bfloat, 16, 1};
   if (name == "fp32") return {dlpack::floating, 32, 1};
+  if (name == "uint8") return {dlpack::unsigned_int, 8, 1};
   if (name == "int32") return {dlpack::signed_int, 32, 1};
   if (name == "int64") return {dlpack::signed_int, 64, 1};
-  throw nb::value_error("an idle array is bf16, fp32, int32 or int64");
+  throw nb::value_error("an idle array is bf16, fp32, uint8, int32 or int64");
 }
 
 int borrow(void* object, dlpack::Tensor* out) {
@@ -130,5 +131,6 @@ NB_MODULE(idle_arrays, module) {
       .def(
           "__dlpack__", [](nb::object self, nb::handle, nb::handle) { return to_capsule(self); },
           nb::kw_only(), nb::arg("stream") = nb::none(), nb::arg("max_version") = nb::none());
+  module.def("is_grad_enabled", [] { return false; });  // as in engines, which infer
   type.attr("__dlpack_c_exchange_api__") = nb::capsule(&exchange, "dlpack_exchange_api");
 }

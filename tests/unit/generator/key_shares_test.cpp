@@ -12,13 +12,13 @@
 namespace jit {
 namespace {
 
-struct Line {
+struct ShareLine {
   std::vector<int> tiles;  // of each unit
   LineSize size{0, false, longest_line, 0};
 };
 
-Line random_line(reference::Random& random, int units, int least, int most) {
-  Line line;
+ShareLine random_share_line(reference::Random& random, int units, int least, int most) {
+  ShareLine line;
   for (int i = 0; i < units; ++i) {
     line.tiles.push_back(reference::draw(random, least, most));
     line.size.total += unit_length(line.tiles.back());
@@ -30,7 +30,7 @@ Line random_line(reference::Random& random, int units, int least, int most) {
 
 // Every tile of every unit is some block's, once; the blocks that have a part stand side by side, and each knows how
 // many there are.
-void expect_partition(const Line& line, int blocks, int num_splits) {
+void expect_partition(const ShareLine& line, int blocks, int num_splits) {
   const KeyShares shares = key_shares(line.size, blocks, num_splits);
   ASSERT_GE(static_cast<long long>(shares.length) * blocks, shares.total);
   ASSERT_EQ(shares.all_on_line(line.size.total), shares.total);
@@ -76,7 +76,8 @@ TEST(KeyShares, PartitionTheLine) {
   reference::Random random(reference::test_seed());
   for (int i = 0; i < 300; ++i) {
     const int most = i % 3 == 0 ? 2 : 200, least = i % 4 == 0 ? most : 0;
-    const Line line = random_line(random, reference::draw(random, 1, i % 8 == 0 ? 700 : 40), least, most);
+    const ShareLine line =
+        random_share_line(random, reference::draw(random, 1, i % 8 == 0 ? 700 : 40), least, most);
     const int blocks = reference::draw(random, 1, 264);
     for (const int num_splits : {0, 1, 2, 3, 17}) expect_partition(line, blocks, num_splits);
     if (::testing::Test::HasFailure()) FAIL() << "case " << i << ", " << blocks << " blocks";

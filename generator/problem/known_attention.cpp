@@ -1,0 +1,45 @@
+#include "generator/problem/known_attention.h"
+
+#include <cstddef>
+
+#include "generator/problem/arguments.h"
+
+namespace jit {
+
+KnownAttention::KnownAttention(const ArgumentRules& rules, const AttentionArguments& arguments,
+                               const AttentionParams& params, const DescaleParams& descale)
+    : tensors_(arguments, [](const ArgumentRow& row) { return row.is_output; }),
+      params_(params),
+      descale_(descale),
+      num_splits_(arguments.num_splits),
+      zero_padding_(arguments.zero_padding),
+      dropout_p_(arguments.dropout_p) {
+  for (const ArgumentRule& rule : rules) {
+    const TensorView& tensor = arguments.*rule.row->view;
+    strides_[static_cast<std::size_t>(&rule - rules.begin())] =
+        tensor.is_present() ? strides_of(rule.dims, tensor) : TensorStrides{};
+  }
+}
+
+bool KnownAttention::fill(const AttentionSpec& spec, const AttentionArguments& arguments,
+                          AttentionParams& params, DescaleParams& descale) const {
+  if (!is_possible(spec, arguments) || arguments.num_splits != num_splits_ ||
+      arguments.zero_padding != zero_padding_ || arguments.dropout_p != dropout_p_ ||
+      !tensors_.vouch_for(arguments))
+    return false;
+  params = params_;
+  for (std::size_t i = 0; i < argument_table.size(); ++i) {
+    const TensorView& tensor = arguments.*argument_table[i].view;
+    if (tensor.is_present()) argument_table[i].set(params, tensor.data, strides_[i]);
+  }
+  if (spec.values_in_keys) params.v = params.k;
+  descale = descale_;
+  descale.q = static_cast<const float*>(arguments.q_descale.data);
+  descale.k = static_cast<const float*>(arguments.k_descale.data);
+  descale.v = static_cast<const float*>(arguments.v_descale.data);
+  descale.v_mean = static_cast<const float*>(arguments.v_mean.data);
+  descale.lse_shift = static_cast<const float*>(arguments.lse_shift.data);
+  return true;
+}
+
+}  // namespace jit

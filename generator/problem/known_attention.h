@@ -1,0 +1,41 @@
+// A call of attention that passed its checks, for others of tensors of the same shapes.
+#pragma once
+
+#include <array>
+
+#include <jit/attention.h>
+
+#include "generator/problem/argument_table.h"
+#include "generator/problem/known_call.h"
+#include "templates/base/descale_params.cuh"
+#include "templates/base/params.cuh"
+
+namespace jit {
+
+class KnownAttention {
+ public:
+  /// Whether calls for `spec` with such arguments can be known: none with tensors of functors, nor with v along the
+  /// sequence.
+  static bool is_possible(const AttentionSpec& spec, const AttentionArguments& arguments) {
+    return !spec.v_along_sequence && arguments.tensors.begin() == arguments.tensors.end();
+  }
+
+  /// Requires: is_possible, and `params` and `descale` are those of the arguments, which have something to compute.
+  KnownAttention(const ArgumentRules& rules, const AttentionArguments& arguments,
+                 const AttentionParams& params, const DescaleParams& descale);
+
+  /// Fills `params` and `descale` where these checks passed for arguments like these; else false.
+  bool fill(const AttentionSpec& spec, const AttentionArguments& arguments, AttentionParams& params,
+            DescaleParams& descale) const;
+
+ private:
+  KnownTensors<AttentionArguments, argument_table> tensors_;
+  std::array<TensorStrides, argument_table.size()> strides_;
+  AttentionParams params_;
+  DescaleParams descale_;
+  int num_splits_;
+  bool zero_padding_;
+  float dropout_p_;
+};
+
+}  // namespace jit
