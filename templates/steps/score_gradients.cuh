@@ -120,12 +120,16 @@ __device__ __forceinline__ void drop_scores_by_terms(Product& scores, int row, i
   };
   // What is known of a row, and of a column.
   const auto of_row = [&](int at) {
-    if constexpr (Axes::rows_are_queries) return term_of(at);
-    else return word_of(at);
+    if constexpr (Axes::rows_are_queries)
+      return term_of(at);
+    else
+      return word_of(at);
   };
   const auto of_column = [&](int at) {
-    if constexpr (Axes::rows_are_queries) return word_of(at);
-    else return term_of(at);
+    if constexpr (Axes::rows_are_queries)
+      return word_of(at);
+    else
+      return term_of(at);
   };
 #pragma unroll
   for (int n = 0; n < Product::column_blocks; ++n) {
