@@ -39,7 +39,8 @@ class TorchArrays:
 
         self.synchronize = torch.cuda.synchronize
         self._torch = torch
-        self._dtypes = dict(bf16=torch.bfloat16, fp32=torch.float32, int32=torch.int32, int64=torch.int64)
+        self._dtypes = dict(bf16=torch.bfloat16, fp32=torch.float32, int32=torch.int32, int64=torch.int64,
+                            uint8=torch.uint8)
 
     def make(self, dtype, *shape):
         return self._torch.zeros(shape, dtype=self._dtypes[dtype], device="cuda")
