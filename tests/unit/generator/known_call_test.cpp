@@ -1,7 +1,9 @@
 #include "generator/problem/known_call.h"
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -178,6 +180,21 @@ TEST(Shared, IsUsedByOneAtATime) {
     EXPECT_FALSE(number.use([](std::optional<int>&) { ADD_FAILURE(); }));
   }));
   EXPECT_TRUE(number.use([](const std::optional<int>& value) { EXPECT_EQ(value, 3); }));
+}
+
+TEST(Shared, LosesNothingThatThreadsLeave) {
+  Shared<int> number;
+  std::atomic<int> uses = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int use = 0; use < 20000; ++use)
+        uses += number.use([](std::optional<int>& value) { value = value.value_or(0) + 1; });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(number.use([&](const std::optional<int>& value) { EXPECT_EQ(value, uses.load()); }));
+  EXPECT_GE(uses, 1);
 }
 
 }  // namespace
