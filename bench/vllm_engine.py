@@ -201,10 +201,12 @@ def main():
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
             done = pool.map(lambda name: run_apart(name, folders[ENGINES[name][0]]), names)
             records = dict(zip(names, done))
+    print(environment.one_line(), "", sep="\n")
     print_records(records)
     if options.out is not None:
         with options.out.open("a") as file:
-            file.writelines(json.dumps(record) + "\n" for record in records.values())
+            lines = [environment.describe(sys.argv, []), *(dict(kind="result", **r) for r in records.values())]
+            file.writelines(json.dumps(line) + "\n" for line in lines)
     return int(any("error" in record for record in records.values()))
 
 

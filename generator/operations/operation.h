@@ -58,8 +58,8 @@ struct OperationState {
 /// The state of the spec with these words, or null. A look-up without locks.
 const OperationState* find_operation(ContextState& context, std::span<const std::uint64_t> words);
 
-/// Keeps a state for the programs of the spec with these words and loads the kernel of every size on the current device. Throws Error
-/// unsupported_device, and what compiling and loading throw.
+/// Keeps a state for the programs of the spec with these words and loads the kernel of every size on the current device.
+/// Throws Error unsupported_device, and what compiling and loading throw.
 const OperationState* new_operation(ContextState& context, std::span<const std::uint64_t> words,
                                     OperationPrograms programs);
 

@@ -74,12 +74,7 @@ void launch(OperationCall& call, const AppendSpec& spec, AppendArguments& argume
     validate(spec);
     check_arguments(spec, arguments);
   });
-  const Context& context = context_for(std::nullopt);
-  without_lock([&] {
-    const CurrentDevice scope(call.device());
-    append(spec, context)(arguments, call.stream());
-    call.complete();
-  });
+  call.launch([&](const Context& context) { append(spec, context)(arguments, call.stream()); });
 }
 
 // What a backend of an engine calls for each layer of each step: see attend_to_pages.

@@ -204,8 +204,8 @@ void require_no_gradient(const GivenArray& given, Gradients gradients) {
   }
 }
 
-// … and PyTorch's views whose elements are to be negated by whoever reads them, as imaginary parts of conjugates are: none of
-// integers or of 8 bits.
+// … and PyTorch's views whose elements are to be negated by whoever reads them, as imaginary parts of conjugates are:
+// none of integers or of 8 bits.
 void require_no_negation(const GivenArray& given, dlpack::DataType type) {
   const auto& [array, argument, framework] = given;
   const bool may_be = type.code == dlpack::floating || type.code == dlpack::bfloat;

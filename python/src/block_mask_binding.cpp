@@ -84,12 +84,7 @@ nb::object make_block_mask(nb::handle like, const std::string& like_name, nb::ha
   }
   call.stage([&] { check_arguments(spec, arguments); });
   name_tensors();
-  const Context& context = context_for(std::nullopt);
-  without_lock([&] {
-    const CurrentDevice scope(call.device());
-    block_mask(spec, context)(arguments, call.stream());
-    call.complete();
-  });
+  call.launch([&](const Context& context) { block_mask(spec, context)(arguments, call.stream()); });
   if (!spec.scores) return nb::make_tuple(call.result(table));
   return nb::make_tuple(call.result(table), call.result(places), call.result(scores));
 }

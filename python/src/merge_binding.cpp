@@ -103,12 +103,7 @@ nb::object merge_arrays(nb::handle outs, nb::handle lses, nb::handle out, nb::ha
   spec.views = static_cast<int>(std::bit_ceil(std::clamp<std::size_t>(parts.size(), 2, 32)));
   try {
     call.stage([&] { check_arguments(spec, arguments); });
-    const Context& context = context_for(std::nullopt);
-    without_lock([&] {
-      const CurrentDevice scope(call.device());
-      merge(spec, context)(arguments, call.stream());
-      call.complete();
-    });
+    call.launch([&](const Context& context) { merge(spec, context)(arguments, call.stream()); });
   } catch (const Error& error) {
     throw renamed(error, is_list);
   }

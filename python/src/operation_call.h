@@ -6,18 +6,19 @@
 #include <span>
 #include <vector>
 
+#include <jit/device.h>
 #include <jit/error.h>
 #include <jit/tensor.h>
 #include <nanobind/nanobind.h>
 
 #include "call_arrays.h"
+#include "process.h"
 #include "staging.h"
 
 namespace jit::python {
 
-/// One call: arrays are bound to the views that the library takes, then `stage`, the launch, `complete`. All but
-/// `complete` needs the interpreter lock. Every method that reads arrays throws Error invalid_argument, or a Python
-/// TypeError, that names the argument.
+/// One call: arrays are bound to the views that the library takes, then `stage` and `launch`, all with the interpreter
+/// lock. Every method that reads arrays throws Error invalid_argument, or a Python TypeError, that names the argument.
 class OperationCall {
  public:
   /// The call is where `first` is, an array known as `name`; `stream` is None, a number, or an object with
@@ -50,7 +51,19 @@ class OperationCall {
     check();
     stage_all();
   }
-  /// After the launch, without the interpreter lock: waits and copies back where results must be complete.
+  /// Calls `launch(context)` on the call's device without the interpreter lock, waits and copies back where results must
+  /// be complete.
+  template <class Launch>
+  void launch(const Launch& launch) const {
+    const Context& context = context_for(std::nullopt);
+    without_lock([&] {
+      const CurrentDevice scope(device());
+      launch(context);
+      complete();
+    });
+  }
+
+  /// The last of this alone, behind a launch of the caller's own, without the interpreter lock.
   void complete() const;
 
  private:

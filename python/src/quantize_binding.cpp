@@ -208,12 +208,7 @@ nb::tuple quantize_arrays(nb::handle q, nb::handle k, nb::handle v, nb::handle q
     validate(spec);
     check_arguments(spec, arguments);
   });
-  const Context& context = context_for(std::nullopt);
-  without_lock([&] {
-    const CurrentDevice scope(call.device());
-    quantize_qkv(spec, context)(arguments, call.stream());
-    call.complete();
-  });
+  call.launch([&](const Context& context) { quantize_qkv(spec, context)(arguments, call.stream()); });
   std::size_t next = 0;
   const auto scale_result = [&](QuantizedScales kind, nb::handle given) {
     return kind == QuantizedScales::given ? nb::borrow(given) : made.at(next++).object();

@@ -209,6 +209,8 @@ def test_a_layer_whose_cache_and_scales_are_replaced(rng, device):
     assert torch.equal(step.run(impl, layer, first), 2 * right)
     layer._v_scale = layer._v_scale * 2
     assert torch.equal(step.run(impl, layer, first), 4 * right)
+    layer._k_scale = torch.zeros_like(layer._k_scale)  # all keys alike: other probabilities
+    assert not torch.equal(step.run(impl, layer, first), 4 * right)
 
 
 @pytest.mark.parametrize(

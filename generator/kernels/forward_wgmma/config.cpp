@@ -178,9 +178,8 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& con
   if (!has_stored_keys(spec)) {
     if (config.stages_stored == 0 && config.converter_warps == 0 && !config.widen_ahead) return "";
     return fmt::format(
-        "stages_stored = {} and converter_warps = {} must be 0, and widen_ahead = {} false, with q of {} and "
-        "k "
-        "and v of {}: nothing is widened",
+        "stages_stored = {} and converter_warps = {} must be 0, and widen_ahead = {} false, with q of {} "
+        "and k and v of {}: nothing is widened",
         config.stages_stored, config.converter_warps, config.widen_ahead, to_string(spec.dtype),
         to_string(spec.key_dtype()));
   }
