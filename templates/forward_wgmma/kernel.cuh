@@ -24,6 +24,17 @@
 
 namespace jit::forward_wgmma {
 
+/// The work of converters.
+template <class Config>
+__device__ __forceinline__ void convert(unsigned smem) {
+  using Traits = KernelTraits<Config>;
+  if constexpr (Traits::widens) {
+    KeyConverter<ConvertedKeys<Config>>(smem, Traits::first_converter).run();
+  } else {
+    transpose_values<Config>(smem);
+  }
+}
+
 template <class Config>
 __device__ __forceinline__ void attention_forward(const AttentionParams& params, const TensorMaps& maps,
                                                   const DropoutParams& dropout,
@@ -64,8 +75,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
         // Else it does what warp 3 does.
       case 3:
         if constexpr (Traits::has_spare_converters) {
-          KeyConverter<ConvertedKeys<Config>>(smem, 2).run();
-          return;
+          return convert<Config>(smem);
         }
         if constexpr (Traits::has_value_loader) load_values<Config>(params, maps, smem);
         clear_padding();
@@ -74,11 +84,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   } else if (Traits::has_converter_group && threadIdx.x >= Traits::threads - warpgroup_size) {
     if constexpr (Traits::has_converter_group) {
       if constexpr (Config::converter_registers != 0) setmaxnreg_dec<Config::converter_registers>();
-      if constexpr (Traits::widens) {
-        KeyConverter<ConvertedKeys<Config>>(smem, 0).run();
-      } else {
-        transpose_values<Config>(smem);
-      }
+      convert<Config>(smem);
     }
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();

@@ -83,35 +83,44 @@ __device__ __forceinline__ void store_outputs(const AttentionParams& params, con
   }
 }
 
-/// Loads the queries of all work tiles, and where another warp has no time for it stores outputs: those that lie where
-/// the next queries go.
+/// Loads the queries of all work tiles, and where another warp has no time for it stores outputs. Those that lie where
+/// the next queries go are stored before these are loaded; others behind them, as consumers may want queries before they
+/// leave outputs.
 template <class Config>
 __device__ __forceinline__ void load_queries(const AttentionParams& params, const TensorMaps& maps,
                                              unsigned smem) {
   WorkRing<Config> work(params, maps, smem);
   auto ring = Rings<Config>(smem).q;
+  constexpr bool stores = KernelTraits<Config>::query_loader_stores;
+  // Outputs that are not stored yet when queries are loaded. There is one place for those that lie apart, which the next
+  // ones wait for.
+  constexpr int kept = Config::separate_o ? 2 : Config::stages_q;
+  OutputStorer<Config> storer(params, maps, smem);
+  int loaded = 0;
+  const auto load = [&](const Work<Config>& tile) {
+    if constexpr (stores) {
+      if (loaded++ >= kept) storer.store_next();
+    }
+    load_queries_of<Config>(params, maps, ring, tile);
+    ring.advance();
+  };
   if constexpr (KernelTraits<Config>::has_lengths) {
-    constexpr bool stores = KernelTraits<Config>::query_loader_stores;
-    OutputStorer<Config> storer(params, maps, smem);
     SequenceDealer<Config> dealer(params, maps);
     WantedWork<Config> wanted(smem);
     work.put(dealer.tile());
-    for (int loaded = 0; is_work(dealer.tile()); ++loaded) {
-      if (stores && loaded >= Config::stages_q) storer.store_next();
-      load_queries_of<Config>(params, maps, ring, dealer.tile());
-      ring.advance();
+    while (is_work(dealer.tile())) {
+      load(dealer.tile());
       wanted.wait();
       dealer.next();
       work.put(dealer.tile());
     }
-    while (stores && storer.store_next()) {
-    }
   } else {
     for (Work<Config> tile = work.take(); is_work(tile); tile = work.take()) {
       work.release();
-      load_queries_of<Config>(params, maps, ring, tile);
-      ring.advance();
+      load(tile);
     }
+  }
+  while (stores && storer.store_next()) {
   }
 }
 

@@ -42,14 +42,16 @@ struct KernelTraits {
   static constexpr bool transposes_v = multiplies_fp8 && !values_along_sequence<Config>;
   /// Whether one makes numbers of 16 bits of keys and values of 8.
   static constexpr bool widens = keys_are_fp8<Config> && !multiplies_fp8;
-  static_assert(widens == (Config::stages_stored > 0) && widens == (Config::converter_warps > 0),
-                "what is widened has buffers and warps of its own");
   static constexpr bool has_converters = transposes_v || widens;
-  static constexpr int converter_warps = transposes_v ? warpgroup_size / warp_size : Config::converter_warps;
+  static constexpr int converter_warps = Config::converter_warps;
+  static_assert(widens == (Config::stages_stored > 0), "what is widened has buffers of its own");
+  static_assert(has_converters == (converter_warps > 0), "converters turn values over, or widen");
   /// Whether they are those of the loaders that need not load values, or store O.
-  static constexpr bool has_spare_converters = widens && converter_warps < warpgroup_size / warp_size;
-  static_assert(!has_spare_converters || (converter_warps == 2 && !Config::separate_o),
-                "the query loader stores O that lies over Q");
+  static constexpr bool has_spare_converters =
+      has_converters && converter_warps < warpgroup_size / warp_size;
+  static_assert(!has_spare_converters || converter_warps == 2, "the others load");
+  /// The first of them in its warpgroup.
+  static constexpr int first_converter = has_spare_converters ? warpgroup_size / warp_size - converter_warps : 0;
   static constexpr bool query_loader_stores = has_spare_converters && !Config::direct_o;
   static constexpr bool has_converter_group = has_converters && !has_spare_converters;
 

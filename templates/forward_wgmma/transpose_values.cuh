@@ -1,4 +1,4 @@
-// The warpgroup that turns tiles of values of 8 bits over: wgmma sums along the columns of both operands then, and
+// The warps that turn tiles of values of 8 bits over: wgmma sums along the columns of both operands then, and
 // memory has a row for each key.
 //
 //     rows of keys (TMA)                         rows of columns (wgmma)
@@ -21,7 +21,8 @@
 
 namespace jit::forward_wgmma {
 
-/// One warp's part of a tile: every fourth chunk of 16 columns d.
+/// One warp's part of a tile: of as many chunks of 16 columns d as there are warps, one. Straight code: what a loop adds
+/// to addresses would be as many instructions as the work.
 template <class Traits>
 class TileTransposer {
   using From = typename Traits::StoredVTile;
@@ -29,18 +30,11 @@ class TileTransposer {
   static constexpr int keys = 32, columns = 16;  // of a step
   static constexpr int key_steps = From::rows / keys;
   static constexpr int chunks = To::rows / columns;
-  static constexpr int warps = warpgroup_size / warp_size;
+  static constexpr int warps = Traits::converter_warps;
 
  public:
   static __device__ __forceinline__ void transpose(unsigned from, unsigned to) {
-    const int warp = threadIdx.x % warpgroup_size / warp_size;
-#pragma unroll 1
-    for (int chunk = warp; chunk < chunks; chunk += warps) transpose_columns(from, to, chunk);
-  }
-
- private:
-  static __device__ __forceinline__ void transpose_columns(unsigned from, unsigned to, int chunk) {
-    constexpr int ahead = 2;  // loads that are on their way at once: more take registers from the consumers
+    const int warp = threadIdx.x % warpgroup_size / warp_size - Traits::first_converter;
     const int lane = lane_id();
     // Of each quad of lanes 0 to 3 the first matrix has even columns, of those behind them odd ones, the second matrix
     // the others: eight rows that lie in banks of their own.
@@ -49,9 +43,20 @@ class TileTransposer {
     const unsigned picked[2] = {is_upper ? odd : even, is_upper ? even : odd};
     const int place = lane % 8, matrix = lane / 8;
     const bool is_odd = (place >= 4) != (matrix % 2 != 0);
-    const int row = chunk * columns + 2 * place + (is_odd ? 1 : 0);
-    const unsigned rows = From::chunk_address(from, lane, chunk);
+    const int row = warp * columns + 2 * place + (is_odd ? 1 : 0);
+    const unsigned rows = From::chunk_address(from, lane, warp);
     const unsigned columns_of_row = To::chunk_address(to, row, matrix / 2);
+#pragma unroll
+    for (int chunk = 0; chunk < chunks; chunk += warps) {
+      if (chunks % warps != 0 && warp + chunk >= chunks) break;
+      transpose_columns(From::chunk_behind(rows, chunk), columns_of_row + chunk * columns * To::row_bytes, picked);
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ void transpose_columns(unsigned rows, unsigned columns_of_row,
+                                                           const unsigned (&picked)[2]) {
+    constexpr int ahead = 2;  // loads that are on their way at once: more take registers from the consumers
 #pragma unroll
     for (int step = 0; step < key_steps; step += ahead) {
       unsigned pairs[ahead][4];

@@ -58,8 +58,8 @@ struct PanelTile {
                                         ((chunk % chunks) ^ key) * chunk_bytes);
   }
 
-  /// Of a chunk at the place `by`, an even number, behind the first or second one of a row, whose address is `address`:
-  /// what a loop over chunks adds, known at compile time. Tiles begin at multiples of 1024.
+  /// Of a chunk at the place `by`, a multiple of a power of two, behind one of as many first ones of a row, whose address
+  /// is `address`: what a loop over chunks adds, known at compile time. Tiles begin at multiples of 1024.
   JIT_HOST_DEVICE static constexpr unsigned chunk_behind(unsigned address, int by) {
     constexpr int chunks = row_bytes / chunk_bytes;
     return (address ^ static_cast<unsigned>(by % chunks * chunk_bytes)) +

@@ -21,7 +21,7 @@ namespace {
 constexpr int max_consumers = 3;
 constexpr int exponential_group = 8;  // templates/steps/softmax.cuh
 // Loop counters, descriptors, softmax state: calibrated on the assembler's reports.
-constexpr int other_registers = 30;
+constexpr int other_registers = 24;
 constexpr int random_registers = 4;   // with dropout, beside the byte of each score
 constexpr int functor_registers = 8;  // of a score, and of a mask that reads what it is asked for each score
 // In place of `other_registers`, where loaders' warps widen keys, so that lengths are read again, and where others do.
@@ -78,7 +78,9 @@ constexpr std::array rows = {
         "stages_stored", "buffers for tiles of keys of 8 bits as they are stored, and as many for values",
         {range(0, 4), Affects::buffers, 2}),
     field<&ForwardWgmma::converter_warps>(
-        "converter_warps", "warps that widen these: 2 of the loaders', or 4 of a warpgroup of their own",
+        "converter_warps",
+        "warps that widen these, or turn values of 8 bits over: 2 of the loaders', or 4 of a warpgroup of "
+        "their own",
         {LegalValues{0, 4, 2}, Affects::registers, 4}),
     field<&ForwardWgmma::widen_ahead>(
         "widen_ahead", "a kernel before this one widens all keys and values, into a workspace", {}),
@@ -89,17 +91,16 @@ static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a ro
 bool transposes_v(const AttentionSpec& spec) { return has_fp8_queries(spec) && !spec.v_along_sequence; }
 
 // Consumers, loaders, and those who turn values of 8 bits over, or widen keys and values.
-int warpgroups_of(const AttentionSpec& spec, const ForwardWgmma& config) {
-  const bool has_converters = transposes_v(spec) || config.converter_warps > spare_warps;
-  return consumers_of(config) + 1 + (has_converters ? 1 : 0);
+int warpgroups_of(const ForwardWgmma& config) {
+  return consumers_of(config) + 1 + (config.converter_warps > spare_warps ? 1 : 0);
 }
-int threads_of(const AttentionSpec& spec, const ForwardWgmma& config) {
-  return warpgroups_of(spec, config) * 128;
+int threads_of(const ForwardWgmma& config) {
+  return warpgroups_of(config) * 128;
 }
 
 // Registers per thread that launch bounds leave.
-int launched_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
-  return registers_per_sm / (threads_of(spec, config) * config.blocks_per_sm) / 8 * 8;
+int launched_registers(const ForwardWgmma& config) {
+  return registers_per_sm / (threads_of(config) * config.blocks_per_sm) / 8 * 8;
 }
 
 // Looking for maxima takes up to a tenth of the time (docs/notebook.md). But where most tiles exceed those of the tiles
@@ -167,6 +168,10 @@ std::string fp8_rejection(const AttentionSpec& spec, const ForwardWgmma& config)
     return "rescale must be lazy or always with fp8: probabilities are cut off at 448 long before a sum "
            "shows it";
   }
+  if (transposes_v(spec) && config.converter_warps == 0) {
+    return fmt::format("converter_warps must be {} or {} with v of {}, which is turned over", spare_warps, own_warps,
+                       to_string(spec.dtype));
+  }
   if (!config.direct_o && size_of(output_dtype(spec)) != 2)
     return fmt::format("direct_o must be true with out_dtype {}", to_string(output_dtype(spec)));
   return "";
@@ -176,7 +181,8 @@ std::string fp8_rejection(const AttentionSpec& spec, const ForwardWgmma& config)
 std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& config) {
   constexpr std::string_view name = Family<ForwardWgmma>::name;
   if (!has_stored_keys(spec)) {
-    if (config.stages_stored == 0 && config.converter_warps == 0 && !config.widen_ahead) return "";
+    const bool has_converters = config.converter_warps != 0;
+    if (config.stages_stored == 0 && has_converters == transposes_v(spec) && !config.widen_ahead) return "";
     return fmt::format(
         "stages_stored = {} and converter_warps = {} must be 0, and widen_ahead = {} false, with q of {} "
         "and k and v of {}: nothing is widened",
@@ -212,12 +218,6 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& con
   if (config.converter_warps == 0) {
     return fmt::format("converter_warps must be {} or {} with k and v of {}: they are converted", spare_warps,
                        own_warps, to_string(spec.key_dtype()));
-  }
-  if (config.converter_warps == spare_warps && config.separate_o) {
-    return fmt::format(
-        "separate_o must be false with converter_warps = {}: the query loader stores O, before it loads the "
-        "queries that take its place",
-        spare_warps);
   }
   return "";
 }
@@ -276,7 +276,7 @@ AttentionSpec read_spec(const AttentionSpec& spec, const ForwardWgmma& config) {
 RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& config) {
   constexpr int most = 240;
   const int consumers = consumers_of(config);
-  const int launched = launched_registers(spec, config), groups = warpgroups_of(spec, config);
+  const int launched = launched_registers(config), groups = warpgroups_of(config);
   if (launched >= most) return {};
   // The loaders find out which tiles the mask leaves: little work for masks that are arithmetic. Three
   // consumers of 160 registers leave 32.
@@ -288,7 +288,7 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   const bool has_spare_converters = config.converter_warps == spare_warps;
   // Where lengths are read, and notes of values are left, too, 40 are too few.
   const bool reads_more = reads || (!is_plain(spec) && has_fp8_queries(spec));
-  const int loader = consumers == 3 ? (reads || has_spare_converters ? 56 : 32)
+  const int loader = consumers == 3 ? (reads || (has_spare_converters && !has_fp8_queries(spec)) ? 56 : 32)
                      : reads_more   ? 56
                      : is_simple    ? 24
                                     : 40;
@@ -299,7 +299,7 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
 
 int output_columns_at_once(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int columns = padded_head_dim(spec.value_head_dim());
-  const int most = (launched_registers(spec, config) - instruction_registers) * 2 / 16 * 16;
+  const int most = (launched_registers(config) - instruction_registers) * 2 / 16 * 16;
   if (columns <= most || !has_fp8_keys(spec) || config.widen_ahead) return columns;
   if (widens(spec, config)) return panel_columns(columns);  // an instruction begins with a panel
   return padded_head_dim(columns / 2);
@@ -311,7 +311,8 @@ std::span<const ConfigField<ForwardWgmma>> Family<ForwardWgmma>::fields() { retu
 
 ForwardWgmma Family<ForwardWgmma>::smallest_for(const AttentionSpec& spec) {
   ForwardWgmma config = smallest;
-  if (has_stored_keys(spec)) config.stages_stored = 1, config.converter_warps = spare_warps;
+  if (has_stored_keys(spec)) config.stages_stored = 1;
+  if (has_stored_keys(spec) || transposes_v(spec)) config.converter_warps = spare_warps;
   return config;
 }
 
@@ -365,10 +366,10 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   }
   const int output_columns = output_columns_at_once(spec, config);
   const int accumulators = std::max(config.tile_kv, output_columns) / 2;
-  if (accumulators + instruction_registers > launched_registers(spec, config)) {
+  if (accumulators + instruction_registers > launched_registers(config)) {
     return fmt::format("{} accumulators of one wgmma do not fit the {} registers per thread of {} warpgroups",
-                       accumulators, launched_registers(spec, config),
-                       warpgroups_of(spec, config) * config.blocks_per_sm);
+                       accumulators, launched_registers(config),
+                       warpgroups_of(config) * config.blocks_per_sm);
   }
   if (config.separate_o && config.direct_o) {
     return "separate_o must be false with direct_o = true: O needs no place in shared memory then";
@@ -385,7 +386,7 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
 
 Footprint Family<ForwardWgmma>::footprint(const AttentionSpec& spec, const ForwardWgmma& config) {
   const RegisterShares shares = register_shares(spec, config);
-  return {.threads = threads_of(spec, config),
+  return {.threads = threads_of(config),
           .smem_bytes = smem_bytes(spec, config),
           .registers = estimated_registers(spec, config),
           .register_cap = shares.consumer == 0 ? max_registers_per_thread : shares.consumer,
@@ -417,8 +418,14 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
       {false, true, WarpgroupOrder::softmax_lock}, {false, true, WarpgroupOrder::free},
       {true, false, WarpgroupOrder::ping_pong},    {true, true, WarpgroupOrder::ping_pong, true},
   };
-  const std::vector<Stages> fp8_stage_counts = {
-      {2, 2, 2, true}, {1, 2, 2, true}, {1, 2, 2, false, true}, {2, 2, 2, false, true}, {2, 3, 2, true}};
+  std::vector<Stages> fp8_stage_counts;
+  for (const Stages& stages : std::vector<Stages>{
+           {2, 2, 2, true}, {1, 2, 2, true}, {1, 2, 2, false, true}, {2, 2, 2, false, true}, {2, 3, 2, true}}) {
+    for (const int converters : {spare_warps, own_warps}) {
+      fp8_stage_counts.push_back(stages);
+      fp8_stage_counts.back().converters = transposes_v(spec) ? converters : 0;
+    }
+  }
   const std::vector<Stages> stage_counts = {{2, 2, 2},       {1, 2, 2}, {2, 3, 3}, {1, 2, 2, true},
                                             {2, 2, 2, true}, {2, 4, 4}, {1, 3, 2}};
   // A converter goes through tiles one by one: what is stored waits for it, not it for what is stored.
@@ -437,7 +444,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
                                                                              : stage_counts;
   const std::vector<Rescale> rescales = promising_rescales(spec);
   for (const int consumers : {2, 3, 1}) {
-    for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192}) {
+    for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224}) {
       if (spec.v_along_sequence && reads_too_much(tile_kv)) continue;
       for (const Schedule& schedule : schedules) {
         for (const Stages& stages : searched_stage_counts) {
