@@ -80,7 +80,9 @@ std::string wgmma_function(std::string_view name, std::string_view doc, const Wg
   const bool registers = product.a_in_registers;
   // "+f" also where D is only written: the registers are the same before and after.
   std::vector<std::string> outputs;
-  for (int i = 0; i < accumulators; ++i) outputs.push_back(fmt::format("\"+f\"(d[{}][{}])", i / 4, i % 4));
+  const int values = (product.n - product.sum_columns) / 2;
+  for (int i = 0; i < values; ++i) outputs.push_back(fmt::format("\"+f\"(d[{}][{}])", i / 4, i % 4));
+  for (int i = values; i < accumulators; ++i) outputs.push_back(fmt::format("\"+f\"(sums[{}])", i - values));
   Inputs inputs(accumulators);
   std::vector<TileOperand> tiles;
   if (registers) {
@@ -92,8 +94,9 @@ std::string wgmma_function(std::string_view name, std::string_view doc, const Wg
 
   std::string text =
       fmt::format("  // {}\n  template <{}>\n", doc, registers ? "class B, int steps" : "class A, class B");
-  text += fmt::format("  static __device__ __forceinline__ void {}(float (&d)[{}][4], {}, unsigned b) {{\n",
-                      name, accumulators / 4, registers ? "const unsigned (&a)[steps][4]" : "unsigned a");
+  text += fmt::format("  static __device__ __forceinline__ void {}(float (&d)[{}][4], {}{}, unsigned b) {{\n",
+                      name, values / 4, product.sum_columns > 0 ? "float (&sums)[4], " : "",
+                      registers ? "const unsigned (&a)[steps][4]" : "unsigned a");
   text += "    asm volatile(\n        \"{.reg .pred no, yes; .reg .b32 word; .reg .b64 A, B;\\n\"\n";
   text += "        \"setp.ne.b32 no, 0, 0; setp.eq.b32 yes, 0, 0;\\n\"\n";
   const DTypeFacts &type = facts(product.dtype), &type_a = facts(product.a_dtype.value_or(product.dtype));

@@ -51,8 +51,10 @@ struct ForwardWgmma {
   int promote_every = 0;    ///< tiles of keys after which sums of fp8 products move to floats; 0: they do not
   bool descending = false;  ///< tiles of keys go from the last one to the first
   int stages_stored = 0;  ///< buffers for tiles of keys of 8 bits as they are stored, and as many for values
-  int converter_warps = 0;   ///< that widen these: 2 of the loaders', or 4 of a warpgroup of their own
+  /// That widen these, or turn values over beside q of 8 bits: 2 of the loaders', or 4 of a warpgroup of their own.
+  int converter_warps = 0;
   bool widen_ahead = false;  ///< a kernel before this one widens all keys and values, into a workspace
+  bool sums_by_products = false;  ///< sums of P are a product with ones, beside P V of fp8, so that they are of P as rounded
 
   bool operator==(const ForwardWgmma&) const = default;
 };

@@ -74,11 +74,15 @@ class Consumer {
 
   // Computes work tiles until there is none left, or one without keys comes.
   __device__ __forceinline__ Outcome run_overlapped() {
-    scores_.multiply(queries_, keys_);
+    scores_.multiply(queries_, queries_.tile(), keys_.k_tile());
     scores_.draw_kept(queries_, keys_);
     wgmma_wait_group<0>();
-    scores_.finish_first(queries_, keys_);
-    scores_.pack();
+    if constexpr (packs_early) {
+      scores_.finish_first_early(queries_, keys_, [] {});
+    } else {
+      scores_.finish_first(queries_, keys_);
+      scores_.pack();
+    }
     if constexpr (Config::descending) keys_.skip_v();
     while (true) {
       while (!keys_.is_last()) {
@@ -104,8 +108,8 @@ class Consumer {
         }
       }
       keys_.wait_for_v();
-      scores_.multiply_values(output_.tile(), keys_, lower);
-      finish_output();
+      scores_.multiply_values(output_, keys_.v_tile(), lower);
+      finish_last_output();
       keys_.skip_v();
       return {done, Traits::runs_on, has_work};
     }
@@ -113,7 +117,7 @@ class Consumer {
 
   __device__ __forceinline__ void run_in_sequence() {
     for (bool is_first = true;; is_first = false) {
-      scores_.multiply(queries_, keys_);
+      scores_.multiply(queries_, queries_.tile(), keys_.k_tile());
       scores_.draw_kept(queries_, keys_);
       wgmma_wait_group<0>();
       RowFactors correction;
@@ -125,7 +129,7 @@ class Consumer {
       scores_.pack();
       if constexpr (Config::descending) keys_.skip_v();
       keys_.wait_for_v();
-      scores_.multiply_values(output_.tile(), keys_, keys_.is_lower());
+      scores_.multiply_values(output_, keys_.v_tile(), keys_.is_lower());
       finish_output();
       if (keys_.is_last()) break;
       keys_.take();
@@ -153,11 +157,12 @@ class Consumer {
   // the upper half.
   __device__ __forceinline__ void start_scores_and_output(bool lower) {
     const bool has_values = packs_early && keys_.has_v();
+    const unsigned q_tile = uniform(queries_.tile()), k_tile = uniform(keys_.k_tile()), v_tile = uniform(keys_.v_tile());
     if constexpr (issues_in_turn) scores_.turns().wait();
     if constexpr (packs_early) scores_.hold_tile();
-    scores_.multiply(queries_, keys_);
+    scores_.multiply(queries_, q_tile, k_tile);
     if (!has_values) keys_.wait_for_v();
-    scores_.multiply_values(output_.tile(), keys_, lower);
+    scores_.multiply_values(output_, v_tile, lower);
     if constexpr (issues_in_turn && !packs_early) scores_.turns().pass();
     scores_.draw_kept(queries_, keys_);
     scores_.find_limits(queries_);
@@ -169,7 +174,12 @@ class Consumer {
   __device__ __forceinline__ void finish_scores_and_output() {
     if constexpr (packs_early) {
       scores_.finish_early(
-          queries_, keys_, [&] { finish_output_in_turn(); },
+          queries_, keys_,
+          [&] {
+            finish_output();
+            if constexpr (Traits::sums_by_products) output_.add_sums(scores_.sums());
+            if constexpr (issues_in_turn) scores_.turns().pass();
+          },
           [&](const RowFactors& correction) { output_.scale_rows(correction); });
     } else {
       RowFactors correction;
@@ -183,7 +193,10 @@ class Consumer {
   // The same of the first S of a work tile.
   __device__ __forceinline__ void finish_first_scores_and_output() {
     if constexpr (packs_early) {
-      scores_.finish_first_early(queries_, keys_, [&] { finish_output_in_turn(); });
+      scores_.finish_first_early(queries_, keys_, [&] {
+        finish_last_output();
+        if constexpr (issues_in_turn) scores_.turns().pass();
+      });
     } else {
       scores_.finish_first(queries_, keys_);
       finish_output();
@@ -199,14 +212,15 @@ class Consumer {
     keys_.release_v();
     output_.promote();
   }
-  __device__ __forceinline__ void finish_output_in_turn() {
+  // The same of the last tile of keys of a work tile, whose rows are finished but for its sums.
+  __device__ __forceinline__ void finish_last_output() {
     finish_output();
-    if constexpr (issues_in_turn) scores_.turns().pass();
+    if constexpr (Traits::sums_by_products) output_.add_last_sums();
   }
 
   // When all scores of the work tile are done.
   __device__ __forceinline__ void finish_rows_of_work() {
-    output_.finish_rows(scores_.state(), queries_);
+    output_.finish_rows(scores_.state(), scores_.sums(), queries_);
     queries_.release_work();
   }
 

@@ -43,12 +43,27 @@ class ConsumerOutput {
 
   __device__ __forceinline__ void clear() {
     output_.clear();
+    clear_tile_sums();
     sums_.begin();
   }
   /// What P V is added to.
   __device__ __forceinline__ Output& tile() { return output_; }
+  /// With sums_by_products: sums of a tile's P, in each lane of a row twice.
+  __device__ __forceinline__ float (&tile_sums())[1][4] { return tile_sums_; }
   /// After the wait for P V of a tile of keys.
-  __device__ __forceinline__ void hold() { wgmma_hold(output_.registers[0]); }
+  __device__ __forceinline__ void hold() {
+    wgmma_hold(output_.registers[0]);
+    if constexpr (Traits::sums_by_products) wgmma_hold(tile_sums_);
+  }
+  /// Then moves a tile's sums to where those of others are, of which each of four lanes has a quarter.
+  __device__ __forceinline__ void add_sums(RowFactors& sums) {
+#pragma unroll
+    for (int r = 0; r < Output::rows; ++r) sums[r] = __fmaf_rn(tile_sums_[0][2 * r], 0.25f, sums[r]);
+    clear_tile_sums();
+    wgmma_hold(tile_sums_);
+  }
+  /// The same of the last tile of a work tile.
+  __device__ __forceinline__ void add_last_sums() { add_sums(inverse_); }
   /// Behind it.
   __device__ __forceinline__ void promote() { sums_.take(output_); }
   __device__ __forceinline__ void scale_rows(const RowFactors& factors) {
@@ -57,12 +72,16 @@ class ConsumerOutput {
   }
 
   /// When all scores of the work tile are done, of which `state` is left: writes LSE. What is left of the rows is
-  /// what O is multiplied by.
-  __device__ __forceinline__ void finish_rows(const SoftmaxState<Output::rows>& state,
+  /// what O is multiplied by, or with sums_by_products `sums` of all tiles but the last one.
+  __device__ __forceinline__ void finish_rows(const SoftmaxState<Output::rows>& state, const RowFactors& sums,
                                               ConsumerQueries<Config>& queries) {
     RowFactors lse;
     jit::finish_rows<MmaLayout>(state, queries.scale_log2(), inverse_, lse,
                                 probability_raise<typename Traits::Weight>);
+    if constexpr (Traits::sums_by_products) {
+#pragma unroll
+      for (int r = 0; r < Output::rows; ++r) inverse_[r] = sums[r];
+    }
     queries.scales().take_values(queries.work());
 #pragma unroll
     for (int r = 0; r < Output::rows; ++r) inverse_[r] = over_kept_share<Config>(inverse_[r], dropout_);
@@ -87,6 +106,11 @@ class ConsumerOutput {
                                          const typename ConsumerQueries<Config>::Scales& scales) {
     if constexpr (Config::separate_o) ring().wait_empty();
     sums_.finish(output_);
+    if constexpr (Traits::sums_by_products) {
+      // Each lane has a quarter.
+#pragma unroll
+      for (int r = 0; r < Output::rows; ++r) inverse_[r] = inverse_of_sum(4 * inverse_[r]);
+    }
     output_.scale_rows(inverse_);
     scales.scale_output(output_);
     const typename Traits::Columns columns(descale_, scales.value_slice(), params_.heads_kv, key_shares_);
@@ -101,6 +125,11 @@ class ConsumerOutput {
   }
 
  private:
+  __device__ __forceinline__ void clear_tile_sums() {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) tile_sums_[0][i] = 0;
+  }
+
   // Over Q: these rows are this warp's own, which no other warp multiplies with.
   __device__ __forceinline__ void leave_rows(const typename Traits::Columns& columns, unsigned tile) {
     const int lane = lane_id();
@@ -136,6 +165,7 @@ class ConsumerOutput {
   const int consumer_;
   decltype(Rings<Config>::o) o_ring_;
   Output output_;
+  float tile_sums_[1][4];  // accumulators beside those of O
   PromotedSums<Config, Output> sums_;
   RowFactors inverse_;
   SeenShares<Config, Output::rows> key_shares_;  // of the rows that inverse_ is of

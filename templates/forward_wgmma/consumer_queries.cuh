@@ -71,9 +71,10 @@ class ConsumerQueries {
   }
 
   /// S = Q Kᵀ, as one group, or by one warp at once; after the wait for the group it is to be held.
-  __device__ __forceinline__ void multiply(Scores& scores, unsigned k_tile) const {
-    q_.multiply_qk(scores, ring().tile(), k_tile);
+  __device__ __forceinline__ void multiply(Scores& scores, unsigned q_tile, unsigned k_tile) const {
+    q_.multiply_qk(scores, q_tile, k_tile);
   }
+  __device__ __forceinline__ unsigned tile() const { return ring().tile(); }
   __device__ __forceinline__ void multiply_by_warp(Scores& scores, unsigned k_tile) const {
     q_.multiply_qk_by_warp(scores, ring().tile(), k_tile);
   }

@@ -9,6 +9,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_wgmma/consumer_keys.cuh"
+#include "forward_wgmma/consumer_output.cuh"
 #include "forward_wgmma/consumer_queries.cuh"
 #include "forward_wgmma/traits.cuh"
 #include "jit/options.h"
@@ -48,17 +49,30 @@ class ConsumerScores {
         p_(smem + Traits::layout.p, consumer) {}
 
   /// Before the first tile of a work tile.
-  __device__ __forceinline__ void begin() { state_ = SoftmaxState<Traits::Scores::rows>(); }
-  /// Of all tiles so far.
-  __device__ __forceinline__ const SoftmaxState<Traits::Scores::rows>& state() const { return state_; }
+  __device__ __forceinline__ void begin() {
+    state_ = SoftmaxState<Traits::Scores::rows>();
+    clear_exact_sums();
+  }
+  /// Of all tiles so far. With sums_by_products sums are exact where LSE is wanted, and else nothing.
+  __device__ __forceinline__ SoftmaxState<Traits::Scores::rows> state() const {
+    SoftmaxState<Traits::Scores::rows> state = state_;
+    if constexpr (Traits::sums_by_products) {
+#pragma unroll
+      for (int r = 0; r < Traits::Scores::rows; ++r) state.row_sum[r] = exact_sums_[r];
+    }
+    return state;
+  }
+  /// With sums_by_products: of P as it is rounded, of all tiles whose P V is done.
+  __device__ __forceinline__ RowFactors& sums() { return state_.row_sum; }
+  __device__ __forceinline__ const RowFactors& sums() const { return state_.row_sum; }
   /// Turns that consumers take.
   __device__ __forceinline__ const WarpgroupTurns<Traits>& turns() const { return turns_; }
 
   /// Keeps what is written to the tile before in front of the fence of the next product.
   __device__ __forceinline__ void hold_tile() { wgmma_hold(scores_.registers[0]); }
   /// Issues S, as one group.
-  __device__ __forceinline__ void multiply(const Queries& queries, const Keys& keys) {
-    queries.multiply(scores_, keys.k_tile());
+  __device__ __forceinline__ void multiply(const Queries& queries, unsigned q_tile, unsigned k_tile) {
+    queries.multiply(scores_, q_tile, k_tile);
   }
   /// Which scores are kept, while they are multiplied.
   __device__ __forceinline__ void draw_kept(const Queries& queries, const Keys& keys) {
@@ -125,20 +139,20 @@ class ConsumerScores {
       finish_output();
       if (move) {
         move = raise_to_scores(scores_, limits_, of_lane, state_, queries.scale_log2(), correction);
-        if (move) scale_output(correction);
+        if (move) scale_all(correction, scale_output);
       }
     } else {
       move = update_maxima(queries, correction);
       finish_output();
-      if (move) scale_output(correction);
+      if (move) scale_all(correction, scale_output);
     }
     exponentiate_and_pack(queries, keys);
   }
 
   /// O += P V, as one group, of which `lower` leaves out the upper half of the keys.
-  __device__ __forceinline__ void multiply_values(typename Traits::Output& output, const Keys& keys,
+  __device__ __forceinline__ void multiply_values(ConsumerOutput<Config>& output, unsigned v_tile,
                                                   bool lower) const {
-    p_.multiply_pv(output, keys.v_tile(), lower);
+    p_.multiply_pv(output.tile(), output.tile_sums(), v_tile, lower);
   }
   /// After the wait for it.
   __device__ __forceinline__ void hold_p() { p_.hold(); }
@@ -159,6 +173,21 @@ class ConsumerScores {
       queries.scales().factors().maxima(scores_, state_.row_max);
     } else {
       begin_maximum(scores_, state_);
+    }
+    clear_exact_sums();
+  }
+
+  __device__ __forceinline__ void clear_exact_sums() {
+#pragma unroll
+    for (int r = 0; r < Traits::Scores::rows; ++r) exact_sums_[r] = 0;
+  }
+
+  template <class ScaleOutput>
+  __device__ __forceinline__ void scale_all(const RowFactors& correction, const ScaleOutput& scale_output) {
+    scale_output(correction);
+    if constexpr (Traits::sums_by_products) {
+#pragma unroll
+      for (int r = 0; r < Traits::Scores::rows; ++r) exact_sums_[r] *= correction[r];
     }
   }
 
@@ -221,11 +250,22 @@ class ConsumerScores {
     constexpr int step_blocks = Traits::mma_k / Traits::Scores::Layout::block_columns;
     if constexpr (in_turn) turns_.wait();
     auto next = keys.ask_for_next();
-    exponentiate_by_steps<Config::polynomial_exp2, step_blocks>(scores_, state_, queries.scale_log2(),
-                                                                probability_raise<Weight>, [&](int step) {
-                                                                  p_.pack_step(scores_, step);
-                                                                  if (step == 0) next.read();
-                                                                });
+    const auto finish_step = [&](int step) -> const unsigned(&)[4] {
+      if (step == 0) next.read();
+      return p_.pack_step(scores_, step);
+    };
+    if constexpr (Traits::sums_by_products) {
+      if (params_.lse != nullptr) {
+        exponentiate_by_steps<Config::polynomial_exp2, step_blocks, true>(
+            scores_, state_.row_max, exact_sums_, queries.scale_log2(), probability_raise<Weight>, finish_step);
+      } else {
+        exponentiate_by_steps<Config::polynomial_exp2, step_blocks, false>(
+            scores_, state_.row_max, exact_sums_, queries.scale_log2(), probability_raise<Weight>, finish_step);
+      }
+    } else {
+      exponentiate_by_steps<Config::polynomial_exp2, step_blocks, true>(
+          scores_, state_.row_max, state_.row_sum, queries.scale_log2(), probability_raise<Weight>, finish_step);
+    }
     if constexpr (in_turn) turns_.pass();
     keys.remember(next);
   }
@@ -269,6 +309,7 @@ class ConsumerScores {
   KeptScoresOf<Config, QueriesByKeys, typename Traits::Scores> kept_;  // of them
   SoftmaxState<Traits::Scores::rows> state_;
   RowFactors limits_;  // of scores, where P is packed early
+  RowFactors exact_sums_;  // with sums_by_products, where LSE is wanted
 };
 
 }  // namespace jit::forward_wgmma

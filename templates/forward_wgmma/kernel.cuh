@@ -51,6 +51,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   } else if constexpr (Config::dependent_launch) {
     griddepcontrol_wait();
   }
+  if constexpr (Traits::sums_by_products) leave_ones<Config>(smem);
   if constexpr (KeyWordRanges<Config>::is_used) KeyWordRanges<Config>(params, maps, smem).fill(maps);
   __syncthreads();
   const auto clear_padding = [&] {

@@ -88,6 +88,7 @@ struct SmemSizes {
   int stages_stored = 0;                   ///< of K and V of 8 bits that are widened; 0: they are not
   int known_score_words = 0;               ///< of a tile; 0: its scores are not known
   bool v_along_sequence = false;           ///< whether memory has a row for each column of V
+  bool sums_by_products = false;           ///< whether V has columns of ones beside its own
 
   /// Products of elements of 8 bits sum along the columns of both tiles (PTX ISA, "wgmma.mma_async"): a tile of V has a
   /// row for each column.
@@ -99,6 +100,9 @@ struct SmemSizes {
 
 /// Rows of a tile of V that has one for each column: those of the output's accumulators.
 JIT_HOST_DEVICE constexpr int transposed_rows(int head_dim_v) { return padded_head_dim(head_dim_v); }
+
+/// Columns of ones beside those of V, of which P V makes the sums of P: the fewest that an instruction has.
+inline constexpr int sum_columns = 8;
 
 /// Whether there is a table of the ranges of key words.
 JIT_HOST_DEVICE constexpr bool has_key_word_ranges(const SmemSizes& sizes) {
@@ -124,7 +128,7 @@ JIT_HOST_DEVICE constexpr int q_stage_size(const SmemSizes& sizes) {
 
 /// Of a tile of V that has a row for each column.
 JIT_HOST_DEVICE constexpr int value_columns_bytes(const SmemSizes& sizes) {
-  const int rows = transposed_rows(sizes.head_dim_v);
+  const int rows = transposed_rows(sizes.head_dim_v) + (sizes.sums_by_products ? sum_columns : 0);
   if (sizes.transposes_v()) return panel_tile_bytes(rows, sizes.tile_kv, sizes.element_bytes);
   const int panel = key_panel_columns(sizes.tile_kv), panels = (sizes.tile_kv + panel - 1) / panel;
   return rows * panels * panel * sizes.element_bytes;
@@ -221,7 +225,8 @@ JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, int known_score_w
           .key_scales = has_row_scales<Config>,
           .stages_stored = Config::stages_stored,
           .known_score_words = known_score_words,
-          .v_along_sequence = values_along_sequence<Config>};
+          .v_along_sequence = values_along_sequence<Config>,
+          .sums_by_products = Config::sums_by_products};
 }
 
 }  // namespace jit::forward_wgmma

@@ -96,6 +96,11 @@ struct KernelTraits {
 
   /// The lower half of a tile's keys, in whole steps of P V.
   static constexpr int lower_keys = lower_key_steps(Config::tile_kv, mma_k) * mma_k;
+  /// Whether sums of P come with P V, of P as it is rounded, tile by tile.
+  static constexpr bool sums_by_products = Config::sums_by_products;
+  static_assert(!sums_by_products || (transposes_v && Config::overlap && !Config::sinks && !has_block_scales<Config>),
+                "sums of P are wanted when the last P V is done, and not before");
+
   /// Whether consumers look for tiles of which they see the lower half alone: the last of each under a causal
   /// mask.
   static constexpr bool has_lower_tiles =
@@ -118,8 +123,10 @@ struct KernelTraits {
                                              : panel_columns(Config::tile_kv, sizeof(Weight));
   using VTile = typename ChosenType<
       multiplies_fp8,
-      PanelTile<Weight, transposed_rows(Config::head_dim_v), Config::tile_kv, v_panel_columns>,
+      PanelTile<Weight, transposed_rows(Config::head_dim_v) + (sums_by_products ? sum_columns : 0), Config::tile_kv,
+                v_panel_columns>,
       PanelTile<Weight, Config::tile_kv, Config::head_dim_v>>::type;
+  static_assert(!sums_by_products || VTile::bytes % 1024 == 0, "tiles begin at multiples of 1024");
   using OTile = PanelTile<OutputElement<Config>, rows_per_warpgroup, Config::head_dim_v>;
   using PTile = PanelTile<Weight, Config::tile_q, Config::tile_kv>;
 

@@ -15,9 +15,11 @@
 #include "base/prelude.cuh"
 #include "forward_wgmma/rings.cuh"
 #include "ptx/bulk_tensor.cuh"
+#include "ptx/fp8.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
 #include "ptx/stmatrix.cuh"
+#include "tiles/shared_words.cuh"
 
 namespace jit::forward_wgmma {
 
@@ -29,7 +31,7 @@ class TileTransposer {
   using To = typename Traits::VTile;
   static constexpr int keys = 32, columns = 16;  // of a step
   static constexpr int key_steps = From::rows / keys;
-  static constexpr int chunks = To::rows / columns;
+  static constexpr int chunks = transposed_rows(Traits::Config::head_dim_v) / columns;
   static constexpr int warps = Traits::converter_warps;
 
  public:
@@ -74,6 +76,23 @@ class TileTransposer {
     }
   }
 };
+
+/// Leaves ones in the rows of V's buffers behind those of its columns, once for all tiles. By all threads.
+template <class Config>
+__device__ __forceinline__ void leave_ones(unsigned smem) {
+  using Traits = KernelTraits<Config>;
+  using Tile = typename Traits::VTile;
+  constexpr int first = transposed_rows(Config::head_dim_v), chunks = Tile::row_bytes / chunk_bytes;
+  constexpr int of_panel = sum_columns * chunks, of_tile = Tile::panels * of_panel;
+  constexpr int ones = four_ones<typename Traits::Element>;
+  for (int i = threadIdx.x; i < Config::stages_v * of_tile; i += Traits::threads) {
+    const int panel = i % of_tile / of_panel, chunk = i % of_panel;
+    const unsigned tile = smem + Traits::layout.v + i / of_tile * Tile::bytes;
+    const unsigned address = Tile::chunk_address(tile, first, 0) + panel * Tile::panel_bytes + chunk * chunk_bytes;
+    store_shared(address, {ones, ones, ones, ones});
+  }
+  fence_proxy_async_shared();
+}
 
 /// Turns over what the loader of values loads, until that says that there is no more.
 template <class Config>

@@ -22,6 +22,10 @@ struct fp8_e5m2 {
 template <class Element>
 inline constexpr bool is_fp8 = sizeof(Element) == 1;
 
+/// Four elements that are 1.
+template <class Element>
+inline constexpr int four_ones = (Element::bias << Element::mantissa_bits) * 0x01010101;
+
 /// By integer arithmetic, for GPUs without the instruction.
 template <class Element>
 __device__ __forceinline__ unsigned fp8_bits(float x) {

@@ -216,25 +216,35 @@ __device__ __forceinline__ bool raise_to_scores(const Scores& scores, const floa
   return true;
 }
 
-/// As `exponentiate` below, for steps of so many blocks of columns, behind each of which it calls `finish(step)`.
+/// As `exponentiate` below, for steps of so many blocks of columns, behind each of which it calls `finish(step)`, which
+/// returns the words of e4m3 that the step's exponentials became, of each row two. Sums of them are added to `row_sum`
+/// where `adds_up` says so.
 ///
 /// The unit that computes exponentials is what is waited for, if it is kept busy. The assembler would rather have all
-/// multiply-adds behind one another at first: so those of a step wait for the exponentials of the step before the last
-/// one, by an addition of 0 times their sum.
-template <int polynomials, int step_blocks, class Scores, class Scale, class Finish>
-__device__ __forceinline__ void exponentiate_by_steps(Scores& scores, SoftmaxState<Scores::rows>& state,
-                                                      const Scale& scale_log2, float raise,
-                                                      const Finish& finish) {
+/// multiply-adds behind one another at first: so those of a step wait for all exponentials of the step before the last
+/// one, by an addition of 0 times their sum, or times their words, which are finite floats as nothing in them is negative.
+template <int polynomials, int step_blocks, bool adds_up, class Scores, class Scale, class Finish>
+__device__ __forceinline__ void exponentiate_by_steps(Scores& scores, const float (&row_max)[Scores::rows],
+                                                      float (&row_sum)[Scores::rows], const Scale& scale_log2,
+                                                      float raise, const Finish& finish) {
+  constexpr int steps = Scores::column_blocks / step_blocks;
+  static_assert(Scores::rows == 2);
   float offsets[Scores::rows], sums[Scores::rows] = {}, sums_before[Scores::rows] = {};
+  unsigned words[steps][4];
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r)
-    offsets[r] = finite_or_zero(state.row_max[r]) * scale_of_row(scale_log2, r) - raise;
+    offsets[r] = finite_or_zero(row_max[r]) * scale_of_row(scale_log2, r) - raise;
 #pragma unroll
-  for (int step = 0; step < Scores::column_blocks / step_blocks; ++step) {
+  for (int step = 0; step < steps; ++step) {
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) {
-      if (step > 1) offsets[r] = __fmaf_rn(sums_before[r], 0.0f, offsets[r]);
-      sums_before[r] = sums[r];
+      if constexpr (adds_up) {
+        if (step > 1) offsets[r] = __fmaf_rn(sums_before[r], 0.0f, offsets[r]);
+        sums_before[r] = sums[r];
+      } else {
+        for (int i = r; step > 1 && i < 4; i += Scores::rows)
+          offsets[r] = __fmaf_rn(__uint_as_float(words[step - 2][i]), 0.0f, offsets[r]);
+      }
     }
 #pragma unroll
     for (int n = step * step_blocks; n < (step + 1) * step_blocks; ++n) {
@@ -245,14 +255,17 @@ __device__ __forceinline__ void exponentiate_by_steps(Scores& scores, SoftmaxSta
         const float scale = scale_of_row(scale_log2, r);
         x = exponential<polynomials>(__fmaf_rn(x, scale, -offsets[r]), 2 * n);
         y = exponential<polynomials>(__fmaf_rn(y, scale, -offsets[r]), 2 * n + 1);
-        state.row_sum[r] += x;
-        sums[r] += y;
+        if constexpr (adds_up) row_sum[r] += x, sums[r] += y;
       }
     }
-    finish(step);
-  }
+    const unsigned(&packed)[4] = finish(step);
 #pragma unroll
-  for (int r = 0; r < Scores::rows; ++r) state.row_sum[r] += sums[r];
+    for (int i = 0; i < 4; ++i) words[step][i] = packed[i];
+  }
+  if constexpr (adds_up) {
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) row_sum[r] += sums[r];
+  }
 }
 
 /// Turns scores into exponentials relative to `row_max`, times 2^`raise`, and adds them to `sums`. Of 8 exponentials
@@ -372,6 +385,11 @@ __device__ __forceinline__ float keep_if_has_keys(float value, float inverse) {
       static_cast<int>(keep_if_has_keys(static_cast<unsigned>(__float_as_int(value)), inverse)));
 }
 
+/// What a row whose exponentials have this sum is multiplied by in the end.
+__device__ __forceinline__ float inverse_of_sum(float sum) {
+  return rcp(sum != 0.0f ? sum : 1 / inverse_without_keys);
+}
+
 /// What the output of each row is to be multiplied by, and log(Σ exp(score)) in natural units, −inf for a row
 /// without keys. `Layout` is that of the scores; sums are 2^`raise` of what they are the sums of.
 template <class Layout, int rows, class Scale>
@@ -381,7 +399,7 @@ __device__ __forceinline__ void finish_rows(const SoftmaxState<rows>& state, con
   for (int r = 0; r < rows; ++r) {
     const float sum = Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
     const bool has_keys = sum != 0.0f;
-    inverse[r] = rcp(has_keys ? sum : 1 / inverse_without_keys);
+    inverse[r] = inverse_of_sum(sum);
     lse[r] =
         has_keys
             ? (finite_or_zero(state.row_max[r]) * scale_of_row(scale_log2, r) + (lg2(sum) - raise)) * ln_2

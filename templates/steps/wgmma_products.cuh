@@ -39,6 +39,14 @@ struct KeyOf<Traits> {
   using type = typename Traits::Key;
 };
 
+/// Whether V has columns of ones behind its own.
+template <class Traits>
+inline constexpr bool sums_by_products = false;
+template <class Traits>
+requires requires { Traits::sums_by_products; }
+inline constexpr bool sums_by_products<Traits> = Traits::sums_by_products;
+struct NoSums {};
+
 /// P of one warpgroup as the A operand of P V: packed accumulators of S, in registers or in shared memory.
 template <class Traits>
 class Probabilities {
@@ -78,14 +86,17 @@ class Probabilities {
     }
   }
 
-  /// The same of the columns of one step, of P of 8 bits.
-  __device__ __forceinline__ void pack_step(const typename Traits::Scores& scores, int step) {
+  /// The same of the columns of one step, of P of 8 bits. Returns what they became.
+  __device__ __forceinline__ const unsigned (&pack_step(const typename Traits::Scores& scores, int step))[4] {
     static_assert(Traits::p_in_registers);
     pack_fp8_step(scores, registers_[step], step);
+    return registers_[step];
   }
 
-  /// O += P V, as one group; `lower` leaves out the upper half of the keys.
-  __device__ __forceinline__ void multiply_pv(typename Traits::Output& output, unsigned v_tile,
+  /// O += P V, as one group; `lower` leaves out the upper half of the keys. Where Traits say `sums_by_products` V has
+  /// columns of ones behind its own, whose products are added to `sums`.
+  template <class Sums>
+  __device__ __forceinline__ void multiply_pv(typename Traits::Output& output, Sums& sums, unsigned v_tile,
                                               bool lower) const {
     using P = typename Traits::PTile;
     using V = typename Traits::VTile;
@@ -96,8 +107,10 @@ class Probabilities {
     // Fence and commit stand on both sides: the assembler serialises a group that begins before a branch.
     if constexpr (Traits::has_lower_tiles) {
       if (lower) {
-        fence_before_pv(output);
-        if constexpr (Traits::p_in_registers) {
+        fence_before_pv(output, sums);
+        if constexpr (sums_by_products<Traits>) {
+          Config::template wgmma_pv_lower<V>(output.registers[0], sums[0], registers_, v);
+        } else if constexpr (Traits::p_in_registers) {
           Config::template wgmma_pv_lower<V>(output.registers[0], registers_, v);
         } else {
           Config::template wgmma_pv_lower<P, V>(output.registers[0], p, v);
@@ -106,13 +119,20 @@ class Probabilities {
         return;
       }
     }
-    fence_before_pv(output);
-    if constexpr (Traits::p_in_registers) {
+    fence_before_pv(output, sums);
+    if constexpr (sums_by_products<Traits>) {
+      Config::template wgmma_pv<V>(output.registers[0], sums[0], registers_, v);
+    } else if constexpr (Traits::p_in_registers) {
       Config::template wgmma_pv<V>(output.registers[0], registers_, v);
     } else {
       Config::template wgmma_pv<P, V>(output.registers[0], p, v);
     }
     wgmma_commit_group();
+  }
+  /// The same without sums.
+  __device__ __forceinline__ void multiply_pv(typename Traits::Output& output, unsigned v_tile, bool lower) const {
+    NoSums sums;
+    multiply_pv(output, sums, v_tile, lower);
   }
 
   /// After the wait for `multiply_pv`: until then nobody else may have the registers.
@@ -132,8 +152,10 @@ class Probabilities {
   }
 
   // Behind a branch the compiler would move O to the registers of the product behind the fence.
-  static __device__ __forceinline__ void fence_before_pv(typename Traits::Output& output) {
+  template <class Sums>
+  static __device__ __forceinline__ void fence_before_pv(typename Traits::Output& output, Sums& sums) {
     if constexpr (is_fp8<typename WeightOf<Traits>::type>) wgmma_hold(output.registers[0]);
+    if constexpr (sums_by_products<Traits>) wgmma_hold(sums);
     wgmma_fence();
   }
 

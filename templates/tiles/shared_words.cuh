@@ -69,6 +69,7 @@ __device__ __forceinline__ void clear_shared_chunk(unsigned address) {
 }
 
 /// The same value, in a form that shows the compiler that the whole warp has it.
+__device__ __forceinline__ unsigned uniform(unsigned value) { return __shfl_sync(full_warp, value, 0); }
 __device__ __forceinline__ int uniform(int value) { return __shfl_sync(full_warp, value, 0); }
 
 /// What lies at a shared address that is written again after the warp's arrival at a barrier. Lane 0 reads

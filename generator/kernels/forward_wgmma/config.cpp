@@ -19,9 +19,10 @@ using namespace forward_wgmma;
 namespace {
 
 constexpr int max_consumers = 3;
+constexpr int most_columns_of_wgmma = 256;  // PTX ISA, "wgmma.mma_async", shapes
 constexpr int exponential_group = 8;  // templates/steps/softmax.cuh
 // Loop counters, descriptors, softmax state: calibrated on the assembler's reports.
-constexpr int other_registers = 24;
+constexpr int other_registers = 30;
 constexpr int random_registers = 4;   // with dropout, beside the byte of each score
 constexpr int functor_registers = 8;  // of a score, and of a mask that reads what it is asked for each score
 // In place of `other_registers`, where loaders' warps widen keys, so that lengths are read again, and where others do.
@@ -84,6 +85,8 @@ constexpr std::array rows = {
         {LegalValues{0, 4, 2}, Affects::registers, 4}),
     field<&ForwardWgmma::widen_ahead>(
         "widen_ahead", "a kernel before this one widens all keys and values, into a workspace", {}),
+    field<&ForwardWgmma::sums_by_products>(
+        "sums_by_products", "sums of P are a product with ones, beside P V of fp8", {.affects = Affects::registers}),
 };
 static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 
@@ -154,8 +157,28 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .key_scales = spec.descale_per != ScaleKind::head,
                       .stages_stored = config.stages_stored,
                       .known_score_words = known_score_words(spec, config),
-                      .v_along_sequence = spec.v_along_sequence})
+                      .v_along_sequence = spec.v_along_sequence,
+                      .sums_by_products = config.sums_by_products})
       .total;
+}
+
+// Why P V makes no sums of P; empty: it does.
+std::string sums_rejection(const AttentionSpec& spec, const ForwardWgmma& config) {
+  const auto reason = [](std::string_view why) {
+    return fmt::format("sums_by_products must be false {}", why);
+  };
+  if (!transposes_v(spec)) return reason("unless v of fp8 is turned over: ones lie beside it");
+  if (!config.overlap) return reason("with overlap = false");
+  if (spec.sinks) return reason("with sinks, of which O has a share that LSE tells");
+  if (spec.descale_per == ScaleKind::block) return reason("with scales of blocks");
+  if (panel_columns(config.tile_kv, 1) < 128) return reason("with less than 96 keys a tile");
+  return "";
+}
+
+// Whether it is faster: columns of ones beside 256 would be an instruction of their own.
+bool is_worth_sums(const AttentionSpec& spec, const ForwardWgmma& config) {
+  return padded_head_dim(spec.value_head_dim()) + sum_columns <= most_columns_of_wgmma &&
+         sums_rejection(spec, config).empty();
 }
 
 // What elements of 8 bits ask of a config; empty: nothing that it does not have.
@@ -234,7 +257,7 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int bytes = size_of(spec.dtype);
   const int p = config.overlap && config.p_in_registers ? config.tile_kv * bytes / 8 : 0;
   const int q = config.q_in_registers ? padded_head_dim(spec.head_dim) * bytes / 8 : 0;
-  const int sums = config.promote_every > 0 ? output : 0;
+  const int sums = (config.promote_every > 0 ? output : 0) + sum_columns_of(config) / 2;
   const int other = !widens(spec, config) ? other_registers
                                           : (config.converter_warps == spare_warps ? spare_widened_registers
                                                                                    : widened_registers) +
@@ -258,6 +281,8 @@ int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
 }  // namespace
 
 namespace forward_wgmma {
+
+int sum_columns_of(const ForwardWgmma& config) { return config.sums_by_products ? sum_columns : 0; }
 
 int consumers_of(const ForwardWgmma& config) { return config.tile_q / rows_per_warpgroup; }
 
@@ -283,7 +308,9 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   const ScoreMask* const score = score_mask(spec.score);
   const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty());
   // Those of keys with scales of their own read these.
-  const bool is_simple = !drops_keys(spec) && is_plain(spec) && spec.descale_per == ScaleKind::head;
+  // With fp8 consumers spill before loaders do, and lose more by it.
+  const bool is_simple = (!drops_keys(spec) || has_fp8_queries(spec)) && is_plain(spec) &&
+                         spec.descale_per == ScaleKind::head;
   // The loaders' warps that widen have 32 bytes of rows on their way, and what they become.
   const bool has_spare_converters = config.converter_warps == spare_warps;
   // Where lengths are read, and notes of values are left, too, 40 are too few.
@@ -298,11 +325,12 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
 }
 
 int output_columns_at_once(const AttentionSpec& spec, const ForwardWgmma& config) {
-  const int columns = padded_head_dim(spec.value_head_dim());
+  const int own = padded_head_dim(spec.value_head_dim()), with_sums = own + sum_columns_of(config);
+  const int columns = with_sums <= most_columns_of_wgmma ? with_sums : own;
   const int most = (launched_registers(config) - instruction_registers) * 2 / 16 * 16;
   if (columns <= most || !has_fp8_keys(spec) || config.widen_ahead) return columns;
   if (widens(spec, config)) return panel_columns(columns);  // an instruction begins with a panel
-  return padded_head_dim(columns / 2);
+  return padded_head_dim(own / 2);
 }
 
 }  // namespace forward_wgmma
@@ -323,6 +351,9 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   } else if (config.promote_every != 0) {
     return fmt::format("promote_every must be 0 with {}, whose products are summed in full",
                        to_string(spec.dtype));
+  }
+  if (config.sums_by_products) {
+    if (std::string reason = sums_rejection(spec, config); !reason.empty()) return reason;
   }
   if (config.descending && !has_fp8_queries(spec))
     return fmt::format("descending must be false with {}, which holds P as small as it is",
@@ -471,6 +502,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
                                     .stages_stored = stages.stored,
                                     .converter_warps = stages.converters,
                                     .widen_ahead = stages.ahead};
+                config.sums_by_products = is_worth_sums(spec, config);
                 if (config.order == WarpgroupOrder::softmax_lock) config.rescale = Rescale::lazy;
                 if (config.rescale != rescale && rescales.size() > 1) continue;
                 // A second buffer of Q, or another place for O, is for the next tile of queries.

@@ -42,6 +42,8 @@ namespace forward_wgmma {
 
 /// Warpgroups of a block that compute.
 int consumers_of(const ForwardWgmma& config);
+/// Columns of ones that P V has beside those of V.
+int sum_columns_of(const ForwardWgmma& config);
 
 /// Registers per thread that setmaxnreg gives to the warpgroups; all 0: those that the kernel was launched
 /// with.

@@ -16,6 +16,7 @@ namespace {
 // The products of tiles that the kernel consists of, as what its Config inherits.
 SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int mma_k = facts(spec.dtype).mma_k, columns = padded_head_dim(spec.value_head_dim());
+  const int sums = forward_wgmma::sum_columns_of(config);
   std::string text =
       "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
       "#pragma once\n\nstruct WgmmaProducts {\n";
@@ -27,11 +28,12 @@ SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config)
                           .steps = padded_head_dim(spec.head_dim, mma_k) / mma_k,
                           .a_in_registers = config.q_in_registers});
   WgmmaProduct pv{.dtype = multiplied,
-                  .n = columns,
+                  .n = columns + sums,
                   .steps = config.tile_kv / mma_k,
                   .accumulate = true,
                   .a_in_registers = config.p_in_registers,
-                  .b_along_rows = !has_fp8_queries(spec)};
+                  .b_along_rows = !has_fp8_queries(spec),
+                  .sum_columns = sums};
   if (has_fp8_keys(spec)) pv.columns_at_once = forward_wgmma::output_columns_at_once(spec, config);
   if (has_fp8_queries(spec))
     pv.a_dtype = DType::fp8_e4m3;  // P needs its third bit, and has no use for e5m2's range
