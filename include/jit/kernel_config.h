@@ -54,7 +54,8 @@ struct ForwardWgmma {
   /// That widen these, or turn values over beside q of 8 bits: 2 of the loaders', or 4 of a warpgroup of their own.
   int converter_warps = 0;
   bool widen_ahead = false;  ///< a kernel before this one widens all keys and values, into a workspace
-  bool sums_by_products = false;  ///< sums of P are a product with ones, beside P V of fp8, so that they are of P as rounded
+  bool sums_by_products =
+      false;  ///< sums of P are a product with ones, beside P V of fp8, so that they are of P as rounded
 
   bool operator==(const ForwardWgmma&) const = default;
 };

@@ -157,7 +157,9 @@ class Consumer {
   // the upper half.
   __device__ __forceinline__ void start_scores_and_output(bool lower) {
     const bool has_values = packs_early && keys_.has_v();
-    const unsigned q_tile = uniform(queries_.tile()), k_tile = uniform(keys_.k_tile()), v_tile = uniform(keys_.v_tile());
+    // Known to be the same for the warp, or descriptors would be made in each lane and moved. The turn covers it.
+    const unsigned q_tile = uniform(queries_.tile()), k_tile = uniform(keys_.k_tile()),
+                   v_tile = uniform(keys_.v_tile());
     if constexpr (issues_in_turn) scores_.turns().wait();
     if constexpr (packs_early) scores_.hold_tile();
     scores_.multiply(queries_, q_tile, k_tile);

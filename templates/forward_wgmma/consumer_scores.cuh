@@ -142,8 +142,10 @@ class ConsumerScores {
         if (move) scale_all(correction, scale_output);
       }
     } else {
+      // Sums of the tile before come with its P V, and are of the maxima before.
+      if constexpr (Traits::sums_by_products) finish_output();
       move = update_maxima(queries, correction);
-      finish_output();
+      if constexpr (!Traits::sums_by_products) finish_output();
       if (move) scale_all(correction, scale_output);
     }
     exponentiate_and_pack(queries, keys);
@@ -257,14 +259,17 @@ class ConsumerScores {
     if constexpr (Traits::sums_by_products) {
       if (params_.lse != nullptr) {
         exponentiate_by_steps<Config::polynomial_exp2, step_blocks, true>(
-            scores_, state_.row_max, exact_sums_, queries.scale_log2(), probability_raise<Weight>, finish_step);
+            scores_, state_.row_max, exact_sums_, queries.scale_log2(), probability_raise<Weight>,
+            finish_step);
       } else {
         exponentiate_by_steps<Config::polynomial_exp2, step_blocks, false>(
-            scores_, state_.row_max, exact_sums_, queries.scale_log2(), probability_raise<Weight>, finish_step);
+            scores_, state_.row_max, exact_sums_, queries.scale_log2(), probability_raise<Weight>,
+            finish_step);
       }
     } else {
       exponentiate_by_steps<Config::polynomial_exp2, step_blocks, true>(
-          scores_, state_.row_max, state_.row_sum, queries.scale_log2(), probability_raise<Weight>, finish_step);
+          scores_, state_.row_max, state_.row_sum, queries.scale_log2(), probability_raise<Weight>,
+          finish_step);
     }
     if constexpr (in_turn) turns_.pass();
     keys.remember(next);
@@ -308,7 +313,7 @@ class ConsumerScores {
   typename Traits::Scores scores_;
   KeptScoresOf<Config, QueriesByKeys, typename Traits::Scores> kept_;  // of them
   SoftmaxState<Traits::Scores::rows> state_;
-  RowFactors limits_;  // of scores, where P is packed early
+  RowFactors limits_;      // of scores, where P is packed early
   RowFactors exact_sums_;  // with sums_by_products, where LSE is wanted
 };
 

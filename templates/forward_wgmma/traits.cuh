@@ -47,11 +47,11 @@ struct KernelTraits {
   static_assert(widens == (Config::stages_stored > 0), "what is widened has buffers of its own");
   static_assert(has_converters == (converter_warps > 0), "converters turn values over, or widen");
   /// Whether they are those of the loaders that need not load values, or store O.
-  static constexpr bool has_spare_converters =
-      has_converters && converter_warps < warpgroup_size / warp_size;
+  static constexpr bool has_spare_converters = has_converters && converter_warps < warpgroup_size / warp_size;
   static_assert(!has_spare_converters || converter_warps == 2, "the others load");
   /// The first of them in its warpgroup.
-  static constexpr int first_converter = has_spare_converters ? warpgroup_size / warp_size - converter_warps : 0;
+  static constexpr int first_converter =
+      has_spare_converters ? warpgroup_size / warp_size - converter_warps : 0;
   static constexpr bool query_loader_stores = has_spare_converters && !Config::direct_o;
   static constexpr bool has_converter_group = has_converters && !has_spare_converters;
 
@@ -98,7 +98,8 @@ struct KernelTraits {
   static constexpr int lower_keys = lower_key_steps(Config::tile_kv, mma_k) * mma_k;
   /// Whether sums of P come with P V, of P as it is rounded, tile by tile.
   static constexpr bool sums_by_products = Config::sums_by_products;
-  static_assert(!sums_by_products || (transposes_v && Config::overlap && !Config::sinks && !has_block_scales<Config>),
+  static_assert(!sums_by_products ||
+                    (transposes_v && Config::overlap && !Config::sinks && !has_block_scales<Config>),
                 "sums of P are wanted when the last P V is done, and not before");
 
   /// Whether consumers look for tiles of which they see the lower half alone: the last of each under a causal
@@ -123,8 +124,8 @@ struct KernelTraits {
                                              : panel_columns(Config::tile_kv, sizeof(Weight));
   using VTile = typename ChosenType<
       multiplies_fp8,
-      PanelTile<Weight, transposed_rows(Config::head_dim_v) + (sums_by_products ? sum_columns : 0), Config::tile_kv,
-                v_panel_columns>,
+      PanelTile<Weight, transposed_rows(Config::head_dim_v) + (sums_by_products ? sum_columns : 0),
+                Config::tile_kv, v_panel_columns>,
       PanelTile<Weight, Config::tile_kv, Config::head_dim_v>>::type;
   static_assert(!sums_by_products || VTile::bytes % 1024 == 0, "tiles begin at multiples of 1024");
   using OTile = PanelTile<OutputElement<Config>, rows_per_warpgroup, Config::head_dim_v>;

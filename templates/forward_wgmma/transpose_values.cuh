@@ -19,6 +19,7 @@
 #include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
 #include "ptx/stmatrix.cuh"
+#include "ptx/warpgroup.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit::forward_wgmma {
@@ -36,8 +37,10 @@ class TileTransposer {
 
  public:
   static __device__ __forceinline__ void transpose(unsigned from, unsigned to) {
-    const int warp = threadIdx.x % warpgroup_size / warp_size - Traits::first_converter;
-    const int lane = lane_id();
+    // Read again: what follows from it would take registers from one tile to the next.
+    const unsigned thread = static_cast<unsigned>(reread_thread_index());
+    const int warp = static_cast<int>(thread / warp_size % warps),
+              lane = static_cast<int>(thread % warp_size);
     // Of each quad of lanes 0 to 3 the first matrix has even columns, of those behind them odd ones, the second matrix
     // the others: eight rows that lie in banks of their own.
     const bool is_upper = lane >= warp_size / 2;
@@ -51,7 +54,8 @@ class TileTransposer {
 #pragma unroll
     for (int chunk = 0; chunk < chunks; chunk += warps) {
       if (chunks % warps != 0 && warp + chunk >= chunks) break;
-      transpose_columns(From::chunk_behind(rows, chunk), columns_of_row + chunk * columns * To::row_bytes, picked);
+      transpose_columns(From::chunk_behind(rows, chunk), columns_of_row + chunk * columns * To::row_bytes,
+                        picked);
     }
   }
 
@@ -88,7 +92,8 @@ __device__ __forceinline__ void leave_ones(unsigned smem) {
   for (int i = threadIdx.x; i < Config::stages_v * of_tile; i += Traits::threads) {
     const int panel = i % of_tile / of_panel, chunk = i % of_panel;
     const unsigned tile = smem + Traits::layout.v + i / of_tile * Tile::bytes;
-    const unsigned address = Tile::chunk_address(tile, first, 0) + panel * Tile::panel_bytes + chunk * chunk_bytes;
+    const unsigned address =
+        Tile::chunk_address(tile, first, 0) + panel * Tile::panel_bytes + chunk * chunk_bytes;
     store_shared(address, {ones, ones, ones, ones});
   }
   fence_proxy_async_shared();
@@ -102,13 +107,13 @@ __device__ __forceinline__ void transpose_values(unsigned smem) {
   while (true) {
     stored.v.wait_full();
     if (load_shared_by_warp(value_note<Config>(smem, stored.v.stage())) == 0) return;
+    rings.v.go_with(stored.v);
     rings.v.wait_empty();
     TileTransposer<KernelTraits<Config>>::transpose(stored.v.tile(), rings.v.tile());
     fence_proxy_async_shared();
     stored.v.arrive_empty();
-    stored.v.advance();
     rings.v.arrive_full();
-    rings.v.advance();
+    stored.v.advance();
   }
 }
 

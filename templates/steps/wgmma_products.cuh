@@ -130,7 +130,8 @@ class Probabilities {
     wgmma_commit_group();
   }
   /// The same without sums.
-  __device__ __forceinline__ void multiply_pv(typename Traits::Output& output, unsigned v_tile, bool lower) const {
+  __device__ __forceinline__ void multiply_pv(typename Traits::Output& output, unsigned v_tile,
+                                              bool lower) const {
     NoSums sums;
     multiply_pv(output, sums, v_tile, lower);
   }

@@ -63,6 +63,13 @@ class TileRing {
     arrive(empty_ + stage_before(back) * 8);
   }
 
+  /// Goes to the place of another ring of as many stages, which is kept in registers once then.
+  template <int other_bytes>
+  __device__ __forceinline__ void go_with(const TileRing<stages, other_bytes, by_lanes>& other) {
+    stage_ = other.stage_;
+    round_ = other.round_;
+  }
+
   __device__ __forceinline__ void advance() {
     if (++stage_ == stages) {
       stage_ = 0;
@@ -71,6 +78,9 @@ class TileRing {
   }
 
  private:
+  template <int, int, bool>
+  friend class TileRing;
+
   __device__ __forceinline__ int stage_before(int back) const {
     const int stage = stage_ - back;
     return stage < 0 ? stage + stages : stage;

@@ -30,8 +30,10 @@ class Fp8Test : public GpuTest {
     if (IsSkipped()) return;
     if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "q of fp8 needs sm_90a";
   }
+  // A warpgroup turns values over unless `text` has loaders' warps do so.
   static KernelConfig config_of(const std::string& text) {
-    return parse_config("family=forward_wgmma " + text);
+    const bool has_converters = text.find("converter_warps") != std::string::npos;
+    return parse_config("family=forward_wgmma " + text + (has_converters ? "" : " converter_warps=4"));
   }
 };
 
@@ -41,8 +43,8 @@ TEST_F(Fp8Test, TypesOutputsAndConfigs) {
   std::vector<KernelCase> cases;
   int index = 0;
   for (const char* config :
-       {"tile_q=128 tile_kv=128 stages_q=2 stages_v=2 separate_o=true order=ping_pong",
-        "tile_q=128 tile_kv=160 stages_q=1 stages_v=2 direct_o=true rescale=always",
+       {"tile_q=128 tile_kv=128 stages_q=2 stages_v=2 separate_o=true order=ping_pong converter_warps=2",
+        "tile_q=128 tile_kv=160 stages_q=1 stages_v=2 direct_o=true rescale=always sums_by_products=true",
         "tile_q=64 tile_kv=64 stages_q=2 stages_k=3 stages_v=3 separate_o=true q_in_registers=true "
         "promote_every=2",
         "tile_q=192 tile_kv=96 stages_v=2 separate_o=true overlap=false order=softmax_lock"}) {
@@ -57,6 +59,53 @@ TEST_F(Fp8Test, TypesOutputsAndConfigs) {
     cases.push_back({problem, {}});
   }
   expect_some_right(cases, 3);
+}
+
+// Sums of P by products with ones: with LSE, which is exact then, and without, with maxima that move, rows without keys,
+// several work tiles for each block, a product of ones of its own beside 256 columns, and sums that move to floats.
+TEST_F(Fp8Test, SumsByProducts) {
+  std::vector<KernelCase> cases;
+  const auto add = [&](DType dtype, int head_dim, int seqlen_q, int seqlen_kv, const Mask& mask,
+                       const Score& score, const std::string& config) {
+    AttentionCase problem = fp8_case(dtype, head_dim, seqlen_q, seqlen_kv);
+    problem.spec.gqa_ratio = 2;
+    problem.spec.mask = mask;
+    problem.spec.score = score;
+    problem.spec.descale_per = cases.size() % 3 == 2 ? ScaleKind::token : ScaleKind::head;
+    problem.with_lse = cases.size() % 2 == 0;
+    cases.push_back({problem, config_of(config + " stages_v=2 sums_by_products=true")});
+  };
+  const DType e4m3 = DType::fp8_e4m3, e5m2 = DType::fp8_e5m2;
+  const char* const two = "tile_q=128 tile_kv=96 stages_q=2 direct_o=true order=ping_pong converter_warps=2";
+  const char* const three =
+      "tile_q=192 tile_kv=128 stages_q=2 separate_o=true order=ping_pong converter_warps=2";
+  add(e4m3, 64, 130, 400, {}, {}, two);
+  add(e4m3, 64, 130, 400, {}, score::alibi(), two);  // grows from tile to tile
+  add(e5m2, 128, 70, 300, {}, {}, "tile_q=64 tile_kv=224 separate_o=true converter_warps=4");
+  add(e4m3, 32, 300, 200, mask::causal(), {}, three);  // rows without keys
+  add(e5m2, 64, 260, 500, mask::sliding_window(70, 0), {}, three);
+  add(e4m3, 256, 40, 250, {}, {}, "tile_q=64 tile_kv=96 direct_o=true converter_warps=4");
+  add(e4m3, 80, 70, 450, mask::causal(), {},
+      "tile_q=64 tile_kv=96 direct_o=true promote_every=2 rescale=always");
+  add(e4m3, 64, 1, 1, {}, {}, three);
+  add(e4m3, 64, 5, 0, {}, {}, two);
+  expect_some_right(cases, 4);
+}
+
+// Loaders' warps turn values over, and the one that loads queries stores outputs: a block has several work tiles, and keys
+// enough for the next one to be asked for late. Outputs that lie apart are stored before more queries are waited for.
+TEST_F(Fp8Test, QueryLoaderStoresOutputs) {
+  std::vector<KernelCase> cases;
+  for (const char* stages :
+       {"stages_q=2 separate_o=true", "stages_q=1 separate_o=true", "stages_q=2 direct_o=true"}) {
+    AttentionCase problem = fp8_case(DType::fp8_e4m3, 32, 256, 320);
+    problem.batch = 30;
+    problem.heads_kv = 7;
+    cases.push_back(
+        {problem, config_of(fmt::format(
+                      "tile_q=128 tile_kv=32 stages_v=2 order=ping_pong converter_warps=2 {}", stages))});
+  }
+  expect_some_right(cases, 1);
 }
 
 TEST_F(Fp8Test, HeadDimsAndLayouts) {

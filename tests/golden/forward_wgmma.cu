@@ -40,8 +40,9 @@ struct Config : WgmmaProducts {
   static constexpr int promote_every = 0;  // tiles of keys after which sums of fp8 products move to floats; 0: they do not
   static constexpr bool descending = false;  // tiles of keys go from the last one to the first, with fp8
   static constexpr int stages_stored = 0;  // buffers for tiles of keys of 8 bits as they are stored, and as many for values
-  static constexpr int converter_warps = 0;  // warps that widen these: 2 of the loaders', or 4 of a warpgroup of their own
+  static constexpr int converter_warps = 0;  // warps that widen these, or turn values of 8 bits over: 2 of the loaders', or 4 of a warpgroup of their own
   static constexpr bool widen_ahead = false;  // a kernel before this one widens all keys and values, into a workspace
+  static constexpr bool sums_by_products = false;  // sums of P are a product with ones, beside P V of fp8
   static constexpr int loader_registers = 40;  // per thread, once shared out; 0: as launched
   static constexpr int consumer_registers = 232;  // the same for consumers
 };

@@ -97,6 +97,15 @@ ForwardWgmma random_wgmma_config(Random& random) {
   return config;
 }
 
+// What values of 8 bits beside q of 8 bits take.
+ForwardWgmma random_fp8_config(const AttentionSpec& spec, Random& random) {
+  ForwardWgmma config = random_wgmma_config(random);
+  if (spec.v_along_sequence) return config;
+  config.converter_warps = pick({2, 4}, random);
+  config.sums_by_products = pick({false, true}, random);
+  return config;
+}
+
 ForwardSplitKv random_split_kv_config(Random& random) {
   ForwardSplitKv config;
   config.row_warps = pick({1, 1, 2, 4, 8}, random);
@@ -165,6 +174,7 @@ KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits
   const bool has_wgmma = limits.arch == Arch{9, 0, 'a'} && spec.alignment == 16;
   const bool wgmma = has_wgmma && draw(random, 0, 3) != 0;
   return legal(spec, limits, [&]() -> KernelConfig {
+    if (wgmma && has_fp8_queries(spec)) return random_fp8_config(spec, random);
     if (wgmma) return random_wgmma_config(random);
     return random_mma_sync_config(random);
   });

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int max_consumers = 3;
 constexpr int most_columns_of_wgmma = 256;  // PTX ISA, "wgmma.mma_async", shapes
-constexpr int exponential_group = 8;  // templates/steps/softmax.cuh
+constexpr int exponential_group = 8;        // templates/steps/softmax.cuh
 // Loop counters, descriptors, softmax state: calibrated on the assembler's reports.
 constexpr int other_registers = 30;
 constexpr int random_registers = 4;   // with dropout, beside the byte of each score
@@ -85,8 +85,9 @@ constexpr std::array rows = {
         {LegalValues{0, 4, 2}, Affects::registers, 4}),
     field<&ForwardWgmma::widen_ahead>(
         "widen_ahead", "a kernel before this one widens all keys and values, into a workspace", {}),
-    field<&ForwardWgmma::sums_by_products>(
-        "sums_by_products", "sums of P are a product with ones, beside P V of fp8", {.affects = Affects::registers}),
+    field<&ForwardWgmma::sums_by_products>("sums_by_products",
+                                           "sums of P are a product with ones, beside P V of fp8",
+                                           {.affects = Affects::registers}),
 };
 static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 
@@ -97,9 +98,7 @@ bool transposes_v(const AttentionSpec& spec) { return has_fp8_queries(spec) && !
 int warpgroups_of(const ForwardWgmma& config) {
   return consumers_of(config) + 1 + (config.converter_warps > spare_warps ? 1 : 0);
 }
-int threads_of(const ForwardWgmma& config) {
-  return warpgroups_of(config) * 128;
-}
+int threads_of(const ForwardWgmma& config) { return warpgroups_of(config) * 128; }
 
 // Registers per thread that launch bounds leave.
 int launched_registers(const ForwardWgmma& config) {
@@ -192,8 +191,8 @@ std::string fp8_rejection(const AttentionSpec& spec, const ForwardWgmma& config)
            "shows it";
   }
   if (transposes_v(spec) && config.converter_warps == 0) {
-    return fmt::format("converter_warps must be {} or {} with v of {}, which is turned over", spare_warps, own_warps,
-                       to_string(spec.dtype));
+    return fmt::format("converter_warps must be {} or {} with v of {}, which is turned over", spare_warps,
+                       own_warps, to_string(spec.dtype));
   }
   if (!config.direct_o && size_of(output_dtype(spec)) != 2)
     return fmt::format("direct_o must be true with out_dtype {}", to_string(output_dtype(spec)));
@@ -309,8 +308,8 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty());
   // Those of keys with scales of their own read these.
   // With fp8 consumers spill before loaders do, and lose more by it.
-  const bool is_simple = (!drops_keys(spec) || has_fp8_queries(spec)) && is_plain(spec) &&
-                         spec.descale_per == ScaleKind::head;
+  const bool is_simple =
+      (!drops_keys(spec) || has_fp8_queries(spec)) && is_plain(spec) && spec.descale_per == ScaleKind::head;
   // The loaders' warps that widen have 32 bytes of rows on their way, and what they become.
   const bool has_spare_converters = config.converter_warps == spare_warps;
   // Where lengths are read, and notes of values are left, too, 40 are too few.
@@ -450,8 +449,11 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
       {true, false, WarpgroupOrder::ping_pong},    {true, true, WarpgroupOrder::ping_pong, true},
   };
   std::vector<Stages> fp8_stage_counts;
-  for (const Stages& stages : std::vector<Stages>{
-           {2, 2, 2, true}, {1, 2, 2, true}, {1, 2, 2, false, true}, {2, 2, 2, false, true}, {2, 3, 2, true}}) {
+  for (const Stages& stages : std::vector<Stages>{{2, 2, 2, true},
+                                                  {1, 2, 2, true},
+                                                  {1, 2, 2, false, true},
+                                                  {2, 2, 2, false, true},
+                                                  {2, 3, 2, true}}) {
     for (const int converters : {spare_warps, own_warps}) {
       fp8_stage_counts.push_back(stages);
       fp8_stage_counts.back().converters = transposes_v(spec) ? converters : 0;

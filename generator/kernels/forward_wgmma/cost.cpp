@@ -40,6 +40,9 @@ constexpr double memory_bytes_per_clock = 13.7;  // of a multiprocessor
 constexpr double draws_per_key = 6.6, shared_draws_per_key = 7.5;
 // Set by hand: what is rarely fastest.
 constexpr double three_masked = 1.06;  // consumers, of whom most see less of the last tiles than the last one
+// Of fp8, by timings of 18 configs (docs/notebook.md): three consumers of a large head_dim, and blocks that each turn
+// values over for themselves.
+constexpr double three_of_fp8 = 1.1, neighbours_of_fp8 = 1.2;
 constexpr double in_sequence = 1.5;
 constexpr double locked = 0.9;
 constexpr double out_of_turn = 1.01;
@@ -188,6 +191,7 @@ double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
                   converting_clocks(spec, config), delivering_clocks(spec, config) * config.blocks_per_sm});
   if (config.order == WarpgroupOrder::softmax_lock) step *= locked;
   if (config.order == WarpgroupOrder::free && consumers_of(config) > 1) step *= out_of_turn;
+  if (consumers_of(config) == 3 && has_fp8_queries(spec) && d > 64) step *= three_of_fp8;
   if (config.stages_k == 1 || config.stages_v == 1) step *= single_stage;
   if (widens(spec, config) && config.stages_stored == 1) step *= single_stored;
   if (widens(spec, config) && config.converter_warps == 2) step *= spare_converters;
@@ -220,7 +224,7 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
                           work.masked_ends * masked_per_row * (config.tile_q + config.tile_kv);
   const double slots = static_cast<double>(limits.sm_count) * config.blocks_per_sm;
   double computing = waves_of(spec, shape, tiles / slots) * per_tile;
-  if (config.blocks_per_sm > 1) computing *= neighbours;
+  if (config.blocks_per_sm > 1) computing *= has_fp8_queries(spec) ? neighbours_of_fp8 : neighbours;
   if (is_masked && consumers_of(config) == 3) computing *= three_masked;
 
   const double queries = static_cast<double>(shape.seqlen_q);

@@ -349,16 +349,49 @@ TEST(ConfigRejection, CachesOfFp8NeedWarpsThatWiden) {
   EXPECT_EQ(rejection(stored, spare), "");
   EXPECT_THAT(rejection(plain, own), HasSubstr("stages_stored = 1 and converter_warps = 4 must be 0"));
   EXPECT_THAT(rejection(plain, {.converter_warps = 2}), HasSubstr("nothing is widened"));
-  EXPECT_THAT(rejection(fp8, {.direct_o = true, .stages_stored = 1}), HasSubstr("nothing is widened"));
+  EXPECT_THAT(rejection(fp8, {.direct_o = true, .stages_stored = 1, .converter_warps = 2}),
+              HasSubstr("nothing is widened"));
   EXPECT_THAT(rejection(stored, {.converter_warps = 2}), HasSubstr("stages_stored must be 1 or more"));
   EXPECT_THAT(rejection(stored, {.stages_stored = 1}), HasSubstr("converter_warps must be 2 or 4"));
   EXPECT_THAT(rejection(stored, {.stages_stored = 1, .converter_warps = 3}), HasSubstr("converter_warps"));
   EXPECT_THAT(rejection(tokens, own), HasSubstr("forward_split_kv reads"));
   ForwardWgmma separate = spare;
   separate.separate_o = true;
-  EXPECT_THAT(rejection(stored, separate), HasSubstr("separate_o must be false with converter_warps = 2"));
-  separate.converter_warps = 4;
   EXPECT_EQ(rejection(stored, separate), "");
+}
+
+TEST(ConfigRejection, ValuesOfFp8AreTurnedOverAndMayHaveOnesBesideThem) {
+  using ::testing::HasSubstr;
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  AttentionSpec fp8{.dtype = DType::fp8_e4m3};
+  const auto rejection = [&](const AttentionSpec& spec, const ForwardWgmma& config) {
+    return config_rejection(spec, config, limits);
+  };
+  ForwardWgmma config{.tile_kv = 96, .direct_o = true};
+  EXPECT_THAT(rejection(fp8, config), HasSubstr("converter_warps must be 2 or 4 with v of fp8_e4m3"));
+  config.converter_warps = 2;
+  EXPECT_EQ(rejection(fp8, config), "");
+  config.converter_warps = 4;
+  EXPECT_EQ(rejection(fp8, config), "");
+  config.sums_by_products = true;
+  EXPECT_EQ(rejection(fp8, config), "");
+  AttentionSpec other = fp8;
+  other.sinks = true;
+  EXPECT_THAT(rejection(other, config), HasSubstr("sums_by_products must be false with sinks"));
+  other = fp8;
+  other.descale_per = ScaleKind::block;
+  EXPECT_THAT(rejection(other, config), HasSubstr("with scales of blocks"));
+  EXPECT_THAT(rejection({}, {.sums_by_products = true}), HasSubstr("unless v of fp8 is turned over"));
+  ForwardWgmma narrow = config;
+  narrow.tile_kv = 64;
+  EXPECT_THAT(rejection(fp8, narrow), HasSubstr("less than 96 keys a tile"));
+  ForwardWgmma in_sequence = config;
+  in_sequence.overlap = false;
+  EXPECT_THAT(rejection(fp8, in_sequence), HasSubstr("with overlap = false"));
+  other = fp8;
+  other.v_along_sequence = true;
+  EXPECT_THAT(rejection(other, {.tile_kv = 96, .direct_o = true, .converter_warps = 2}),
+              HasSubstr("converter_warps"));
 }
 
 TEST(ConfigRejection, KeysThatAreWidenedAheadAreReadAsAny) {
@@ -371,7 +404,8 @@ TEST(ConfigRejection, KeysThatAreWidenedAheadAreReadAsAny) {
   const AttentionSpec stored{.kv_dtype = DType::fp8_e4m3};
   EXPECT_EQ(rejection(stored, ahead), "");
   for (const AttentionSpec& other : {AttentionSpec{}, {.dtype = DType::fp8_e4m3}}) {
-    EXPECT_THAT(rejection(other, {.direct_o = true, .widen_ahead = true}),
+    const int converters = other == AttentionSpec{} ? 0 : 2;
+    EXPECT_THAT(rejection(other, {.direct_o = true, .converter_warps = converters, .widen_ahead = true}),
                 HasSubstr("widen_ahead = true false"));
   }
   EXPECT_THAT(rejection(stored, {.stages_stored = 1, .converter_warps = 2, .widen_ahead = true}),
@@ -398,7 +432,7 @@ TEST(ConfigRejection, KeysThatAreWidenedAheadAreReadAsAny) {
 TEST(ConfigRejection, DescendingKeysAreOfFp8AndOfOneRange) {
   using ::testing::HasSubstr;
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
-  const ForwardWgmma config{.stages_v = 2, .direct_o = true, .descending = true};
+  const ForwardWgmma config{.stages_v = 2, .direct_o = true, .descending = true, .converter_warps = 2};
   AttentionSpec spec{.dtype = DType::fp8_e4m3};
   for (const Mask& mask :
        {Mask(), mask::causal(), mask::sliding_window(40, 0), mask::causal() || mask::prefix(70)}) {
@@ -460,9 +494,10 @@ TEST(RankedConfigs, CachesOfFp8AreRankedByQueries) {
 TEST(ConfigSpace, ValuesAlongTheSequenceAreOneFamilys) {
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   AttentionSpec spec{.dtype = DType::fp8_e4m3};
-  const ForwardWgmma config{.tile_kv = 128, .stages_v = 2, .separate_o = true};
+  ForwardWgmma config{.tile_kv = 128, .stages_v = 2, .separate_o = true, .converter_warps = 4};
   const Footprint turned = footprint(spec, config);
   spec.v_along_sequence = true;
+  config.converter_warps = 0;
   const Footprint along = footprint(spec, config);
   EXPECT_EQ(along.threads, turned.threads - 128);
   EXPECT_GT(along.register_cap, turned.register_cap);
