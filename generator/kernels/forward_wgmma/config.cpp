@@ -124,10 +124,16 @@ bool fits_o_over_q(const AttentionSpec& spec) {
   return !has_fp8_queries(spec) && panel_columns(spec.head_dim) == panel_columns(spec.value_head_dim());
 }
 
+// Keys of a page of values along the sequence; 0: there are none.
+int pages_of_columns(const AttentionSpec& spec) {
+  return spec.v_along_sequence && spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0;
+}
+
 // Whether panels of values along the sequence are more than a third larger than the tile: what they have beside its keys
 // is read for nothing.
-bool reads_too_much(int tile_kv) {
-  const int panel = key_panel_columns(tile_kv), panels = (tile_kv + panel - 1) / panel;
+bool reads_too_much(const AttentionSpec& spec, int tile_kv) {
+  const int panel = key_panel_columns(tile_kv, pages_of_columns(spec)),
+            panels = (tile_kv + panel - 1) / panel;
   return 3 * panels * panel > 4 * tile_kv;
 }
 
@@ -158,6 +164,7 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .stages_stored = config.stages_stored,
                       .known_score_words = known_score_words(spec, config),
                       .v_along_sequence = spec.v_along_sequence,
+                      .page_size = pages_of_columns(spec),
                       .sums_by_products = config.sums_by_products})
       .total;
 }
@@ -283,6 +290,10 @@ int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
 namespace forward_wgmma {
 
 int sum_columns_of(const ForwardWgmma& config) { return config.sums_by_products ? sum_columns : 0; }
+
+int value_panel_keys(const AttentionSpec& spec, const ForwardWgmma& config) {
+  return key_panel_columns(config.tile_kv, pages_of_columns(spec));
+}
 
 int consumers_of(const ForwardWgmma& config) { return config.tile_q / rows_per_warpgroup; }
 
@@ -476,7 +487,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   const std::vector<Rescale> rescales = promising_rescales(spec);
   for (const int consumers : {2, 3, 1}) {
     for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224}) {
-      if (spec.v_along_sequence && reads_too_much(tile_kv)) continue;
+      if (spec.v_along_sequence && reads_too_much(spec, tile_kv)) continue;
       for (const Schedule& schedule : schedules) {
         for (const Stages& stages : searched_stage_counts) {
           for (const bool persistent : {true, false}) {
