@@ -228,9 +228,7 @@ JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, int known_score_w
           .stages_stored = Config::stages_stored,
           .known_score_words = known_score_words,
           .v_along_sequence = values_along_sequence<Config>,
-          .page_size = values_along_sequence<Config> && Config::sequences_kv == SequenceKind::paged
-                           ? Config::page_size
-                           : 0,
+          .page_size = page_of_columns<Config>,
           .sums_by_products = Config::sums_by_products};
 }
 

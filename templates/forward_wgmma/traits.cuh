@@ -71,8 +71,7 @@ struct KernelTraits {
 
   /// Boxes in which a tile of keys is copied: each lies in one page.
   static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
-  static constexpr int page_size = has_pages ? Config::page_size : 0;
-  static constexpr int box_rows = jit::box_rows(Config::tile_kv, page_size);
+  static constexpr int box_rows = jit::box_rows(Config::tile_kv, has_pages ? Config::page_size : 0);
   static constexpr int boxes = Config::tile_kv / box_rows;
   static_assert(boxes <= warp_size, "each box of a tile has a lane that finds its page");
 
@@ -122,7 +121,7 @@ struct KernelTraits {
   using QTile = PanelTile<Key, rows_per_warpgroup, Config::head_dim>;
   using KTile = PanelTile<Key, Config::tile_kv, Config::head_dim>;
   static constexpr int v_panel_columns = values_along_sequence<Config>
-                                             ? key_panel_columns(Config::tile_kv, page_size)
+                                             ? key_panel_columns(Config::tile_kv, page_of_columns<Config>)
                                              : panel_columns(Config::tile_kv, sizeof(Weight));
   using VTile = typename ChosenType<
       multiplies_fp8,

@@ -16,6 +16,7 @@
 #pragma once
 
 #include "base/host_device.cuh"
+#include "tiles/bounded_box.cuh"
 
 namespace jit {
 
@@ -26,6 +27,17 @@ inline constexpr int keys_of_step = 16;
 /// pages begin at multiples of a step, so that fewer do, and no row of the map is longer than one of the page.
 JIT_HOST_DEVICE constexpr int keys_before(int box_keys, bool has_pages) {
   return has_pages ? box_keys - keys_of_step : box_keys;
+}
+
+/// Where a box that is there in part begins, by the map for its end.
+struct ColumnsPlace {
+  int rest;  ///< of its end by keys_of_step: which map
+  int key;
+  int step;
+};
+JIT_HOST_DEVICE constexpr ColumnsPlace columns_place(const BoundedBox& box, int box_keys, int before) {
+  const int there = box_keys - box.missing, end = box.first + there, rest = end % keys_of_step;
+  return {.rest = rest, .key = before + rest - there, .step = end / keys_of_step};
 }
 
 }  // namespace jit

@@ -42,10 +42,9 @@ __device__ __forceinline__ void load_columns(unsigned panel, const BoundedColumn
     cp_async_bulk_tensor_load(panel, map.whole, full, box.first, 0, box.head, box.batch);
     return;
   }
-  const int there = map.keys - box.missing, end = box.first + there, rest = end % keys_of_step;
-  const TensorMap& part = rest == 0 ? map.part : map.more[rest - 1];
-  cp_async_bulk_tensor_load(panel, part, full, map.before + rest - there, 0, box.head, end / keys_of_step,
-                            box.batch);
+  const ColumnsPlace place = columns_place(box, map.keys, map.before);
+  const TensorMap& part = place.rest == 0 ? map.part : map.more[place.rest - 1];
+  cp_async_bulk_tensor_load(panel, part, full, place.key, 0, box.head, place.step, box.batch);
 }
 
 /// Starts the copy of a panel of rows to the tensor. By one thread.

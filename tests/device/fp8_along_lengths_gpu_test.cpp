@@ -3,9 +3,11 @@
 #include <jit/attention.h>
 
 #include <algorithm>
+#include <random>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -154,6 +156,42 @@ TEST_F(AlongLengthsTest, ScalesAndMeans) {
     }
   }
   expect_some_right(cases, 3);
+}
+
+// Kinds of sequences, lengths, head dims, masks and tiles as they come.
+TEST_F(AlongLengthsTest, RandomProblems) {
+  std::vector<KernelCase> cases;
+  std::mt19937_64 random(reference::test_seed());
+  const auto any = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most + 1)); };
+  while (cases.size() < 24) {
+    constexpr SequenceKind kinds[] = {SequenceKind::dense, SequenceKind::ragged, SequenceKind::paged};
+    std::vector<int> keys, queries;
+    for (int b = any(3); b >= 0; --b) {
+      keys.push_back(any(300) / (1 + any(3)));
+      queries.push_back(any(150) / (1 + any(3)));
+    }
+    AttentionCase problem = along_case(kinds[any(2)], keys, 1);
+    AttentionSpec& spec = problem.spec;
+    spec.dtype = any(1) == 0 ? DType::fp8_e4m3 : DType::fp8_e5m2;
+    problem.used_queries = queries;
+    problem.seqlen_q = *std::max_element(queries.begin(), queries.end());
+    if (any(1) == 0) spec.sequences_q = SequenceKind::ragged;
+    if (spec.sequences_kv == SequenceKind::paged) spec.page_size = 32 * (1 + any(5));
+    problem.spare_rows = any(20);
+    problem.layout = any(1) == 0 ? Layout::bshd : Layout::padded;
+    problem.heads_kv = 1 + any(1);
+    spec.gqa_ratio = 1 + any(2);
+    spec.head_dim = 16 * (1 + any(4));
+    spec.head_dim_v = 8 * (1 + any(9));
+    const Mask masks[] = {mask::none(), mask::causal(), mask::sliding_window(50, 3),
+                          mask::causal() || mask::prefix(7)};
+    spec.mask = masks[any(3)];
+    const int tile_q = 64 * (1 + any(1)), tile_kv = 32 * (1 + any(5));
+    cases.push_back(
+        {problem, config_of(fmt::format("tile_q={} tile_kv={} stages_v=2 separate_o=true overlap={}", tile_q,
+                                        tile_kv, any(3) > 0))});
+  }
+  expect_some_right(cases, 4);
 }
 
 TEST_F(AlongLengthsTest, PagesWithLeftPaddingAreRefused) {

@@ -180,6 +180,18 @@ TEST_F(AlongSequenceTest, TheTunersReferenceReadsTheSame) {
     return buffers.check(make_plan(state, of, std::move(kernel), 0, "test"), stream.get());
   };
   EXPECT_EQ(checked(spec), "");
+  for (const SequenceKind keys : {SequenceKind::ragged, SequenceKind::paged}) {
+    AttentionSpec own = spec;
+    own.sequences_kv = keys;
+    if (keys == SequenceKind::paged) own.page_size = 32;
+    AttentionParams of_kind;
+    EXPECT_TRUE(
+        fill_params(own, {}, sized_arguments(own, {.heads_q = 2, .seqlen_q = 70, .seqlen_kv = 90}), of_kind));
+    of_kind.batch = 2;
+    const ForwardBuffers own_buffers(state, own, device_, of_kind, stream.get());
+    BuiltKernel kernel = build_kernel(state, own, config_of(small_tiles), native_target(device_));
+    EXPECT_EQ(own_buffers.check(make_plan(state, own, std::move(kernel), 0, "test"), stream.get()), "");
+  }
   AttentionSpec other = spec;
   other.mask = mask::causal();
   EXPECT_THAT(checked(other), ::testing::StartsWith("wrong: "));
