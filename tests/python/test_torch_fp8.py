@@ -208,11 +208,6 @@ def test_zeros_and_nothing(make):
         ({"center_keys": True, "score": ja.score.softcap(3)}, "center_keys", "must be False with a score"),
         ({"q_descale": 1}, "q_descale", "has no place here"),
         ({"cache_leftpad": torch.zeros(1, dtype=torch.int32)}, "cache_leftpad", "has no place here"),
-        (
-            {"v_along_sequence": True, "seqused_k": torch.ones(1, dtype=torch.int32)},
-            "v_along_sequence",
-            "beside seqused_k",
-        ),
         ({"requires_grad": True}, "q", "there are no gradients of fp8"),
         ({"kind": torch.float32}, "q", "must be torch.bfloat16"),
         ({"return_rng_state": True}, "return_rng_state", "there is no dropout"),

@@ -326,7 +326,9 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   const bool has_spare_converters = config.converter_warps == spare_warps;
   // Where lengths are read, and notes of values are left, too, 40 are too few.
   const bool reads_more = reads || (!is_plain(spec) && has_fp8_queries(spec));
-  const int loader = consumers == 3 ? (reads || (has_spare_converters && !has_fp8_queries(spec)) ? 56 : 32)
+  const bool finds_panels = spec.v_along_sequence && !is_plain(spec);  // beside boxes of keys
+  const bool widens_by_loaders = has_spare_converters && !has_fp8_queries(spec);
+  const int loader = consumers == 3 ? (reads || widens_by_loaders || finds_panels ? 56 : 32)
                      : reads_more   ? 56
                      : is_simple    ? 24
                                     : 40;
