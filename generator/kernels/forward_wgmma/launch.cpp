@@ -70,6 +70,9 @@ void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, Attenti
   }
 }
 
+// What drivers before 12.1 take.
+static_assert(sizeof(AttentionParams) + sizeof(ColumnMaps) + sizeof(DescaleParams) <= 4096);
+
 // Blocks find the list of work tiles on the device.
 void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
   const LoadedKernel& kernel = launch.kernel;
