@@ -97,7 +97,9 @@ std::optional<BuiltKernel> kernel_for(const AttentionState& state, const DeviceI
 // tensors, or neither at hand nor to be compiled.
 std::optional<Plan> mixed_plan(const AttentionState& state, const DeviceInfo& device,
                                const ProblemShape& shape) {
-  if (shape.surplus_q == 0 || state.spec.split_keys != 0 || state.spec.dropout) return std::nullopt;
+  const AttentionSpec& spec = state.spec;
+  if (shape.surplus_q == 0 || spec.split_keys != 0 || spec.dropout || spec.v_along_sequence)
+    return std::nullopt;
   try {
     std::optional<BuiltKernel> many = kernel_for(state, device, Requests::many_queries, shape_of_many(shape));
     if (!many) return std::nullopt;

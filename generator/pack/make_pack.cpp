@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 #include <jit/error.h>
 #include <jit/output_file.h>
+#include <jit/spec_table.h>
 
 #include "generator/access.h"
 #include "generator/context_state.h"
@@ -26,6 +27,7 @@
 #include "generator/pack/quantizer_kernels.h"
 #include "generator/pack/serving_kernels.h"
 #include "generator/pack/training_kernels.h"
+#include "generator/problem/padded_spec.h"
 #include "runtime/parallel.h"
 
 namespace jit {
@@ -90,6 +92,9 @@ std::vector<Problem> problems_of(std::span<const SpecOnTarget> all, const PackSi
       if (sizes.training) {
         for (const Pass pass : training_passes(each.spec, limits)) problems.push_back(of_pass(problem, pass));
       }
+      problems.push_back(problem);
+      if (!each.spec.v_along_sequence || !is_dense(each.spec)) continue;
+      problem.spec = forward_spec(each.spec, true);  // of calls with lengths, which no other family serves
       problems.push_back(std::move(problem));
     }
   }

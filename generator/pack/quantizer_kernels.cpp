@@ -24,12 +24,10 @@ QuantizedScales quantized_scales(ScaleKind kind) {
   return QuantizedScales::given;
 }
 
-// Calls have lengths or boundaries, or none: attention takes what is quantised with them alone, too, but for values along
-// the sequence.
+// Calls have lengths or boundaries, or none: attention takes what is quantised with them alone, too.
 std::vector<SequenceKind> sequences_of_calls(const AttentionSpec& spec) {
   const bool is_ragged =
       spec.sequences_q == SequenceKind::ragged || spec.sequences_kv == SequenceKind::ragged;
-  if (spec.v_along_sequence) return {SequenceKind::dense};
   return {SequenceKind::dense, is_ragged ? SequenceKind::ragged : SequenceKind::padded};
 }
 

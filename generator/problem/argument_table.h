@@ -304,7 +304,7 @@ class ArgumentRules {
   static ArgumentRule rule(const ArgumentRow& row, const AttentionSpec& spec) {
     const DType dtype = row.dtype(spec);
     const Dims dims = row.dims(spec);
-    constexpr int sequence = 1;  // of (batch, seqlen, heads, head_dim)
+    const int sequence = dims.count() - 3;  // of (batch, seqlen, heads, head_dim), or without a batch
     return {&row,  row.presence(spec),
             dtype, row.has_aligned_rows ? spec.alignment : size_of(dtype),
             dims,  row.is_along_sequence(spec) ? sequence : dims.count() - 1};

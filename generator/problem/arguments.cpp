@@ -169,6 +169,13 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
 void check_mappable(const AttentionParams& params) {
   const std::string_view given = unmappable(params);
   if (given.empty()) return;
+  if (given == "cache_leftpad") {
+    refuse(
+        given,
+        "was given beside pages, which with v_along_sequence are read by TMA, from the first row of a page "
+        "on: leave it out, and begin page tables and seqused_k with the first key, or give v with a row for "
+        "each key");
+  }
   refuse(
       given,
       "has strides that TMA does not read, and with v_along_sequence it reads all: they must be positive and "
@@ -325,12 +332,6 @@ bool fill_params_of_reader(const AttentionSpec& spec, const ArgumentRules& rules
   sequences.max_pages = static_cast<int>(sizes.max_pages);
   sequences.num_splits = arguments.num_splits;
   sequences.zero_padding = arguments.zero_padding ? 1 : 0;
-  if (const std::string_view given = device_length_argument(params);
-      spec.v_along_sequence && !given.empty()) {
-    refuse(given,
-           "was given, but with v_along_sequence all sequences have one length; give v with a row for each "
-           "key");
-  }
   if (spec.v_along_sequence) check_mappable(params);
   // Without a sequence, all rows of ragged queries are padding.
   const bool has_rows = sizes.batch > 0 || (arguments.zero_padding && has_ragged_q(spec));
@@ -339,14 +340,15 @@ bool fill_params_of_reader(const AttentionSpec& spec, const ArgumentRules& rules
 
 namespace {
 
-// Of a tensor (batch, seqlen, heads, head_dim): rows of all positions, aligned.
+// Of a tensor (batch, seqlen, heads, head_dim), or of ragged rows: rows of all positions, aligned.
 void place_along_sequence(TensorView& view, int alignment) {
+  const int columns = view.rank - 1, heads = view.rank - 2, keys = view.rank - 3;
   const std::int64_t per_row = std::max(1, alignment / size_of(view.dtype));
-  const std::int64_t pitch = (view.shape[1] + per_row - 1) / per_row * per_row;
-  view.strides[1] = 1;
-  view.strides[3] = pitch;
-  view.strides[2] = view.shape[3] * pitch;
-  view.strides[0] = view.shape[2] * view.strides[2];
+  const std::int64_t pitch = (view.shape[keys] + per_row - 1) / per_row * per_row;
+  view.strides[keys] = 1;
+  view.strides[columns] = pitch;
+  view.strides[heads] = view.shape[columns] * pitch;
+  if (keys > 0) view.strides[0] = view.shape[heads] * view.strides[heads];
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <jit/dtype.h>
 
 #include "generator/problem/functor_node.h"
+#include "templates/tiles/panel_tile.cuh"
 
 namespace jit {
 
@@ -86,11 +87,11 @@ std::optional<Refusal> refuse_v_along_sequence(const SpecField& field, const Att
         "is for q, k and v of fp8, whose products want v so; of 16 bits they read v with a row for each key: "
         "transpose it, or set dtype to fp8_e4m3 or fp8_e5m2");
   }
-  if (!is_dense(spec)) {
-    return refused(
-        "must be false where sequences are ragged or paged: they begin and end anywhere in a row; give v "
-        "with "
-        "a row for each key, or dense sequences");
+  if (spec.sequences_kv == SequenceKind::paged && spec.page_size % least_key_panel != 0) {
+    return refused(fmt::format(
+        "needs pages of a multiple of {} keys, and page_size is {}: a step of the products reads so "
+        "many keys of a column; give v with a row for each key, or larger pages",
+        least_key_panel, spec.page_size));
   }
   if (spec.alignment != 16) {
     return refused(fmt::format(

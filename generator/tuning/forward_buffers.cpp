@@ -72,9 +72,10 @@ ForwardBuffers::ForwardBuffers(ContextState& context, const AttentionSpec& spec,
   };
   q_ = allocate(params_.batch * q_entry * d, in);
   k_ = allocate(params_.batch * kv_entry * d, kv_in);
-  // Rows of all keys are aligned, too.
-  const std::int64_t pitch = spec_.v_along_sequence ? (shape.seqlen_kv + 15) / 16 * 16 : shape.seqlen_kv;
-  v_ = allocate(params_.batch * pitch * heads_kv * own_dv, kv_in);
+  const std::int64_t batch = params_.batch;
+  v_ = allocate(
+      spec_.v_along_sequence ? batch * (shape.seqlen_kv + 15) * heads_kv * own_dv : batch * kv_entry * own_dv,
+      kv_in);
   o_ = allocate(params_.batch * q_entry * dv, out);
   lse_ = allocate(params_.batch * q_entry, fp32);
 
@@ -89,8 +90,6 @@ ForwardBuffers::ForwardBuffers(ContextState& context, const AttentionSpec& spec,
   params_.q_strides = strides(shape.seqlen_q, params_.heads_q, d);
   params_.k_strides = strides(shape.seqlen_kv, heads_kv, d);
   params_.v_strides = strides(shape.seqlen_kv, heads_kv, spec_.values_in_keys ? d : dv);
-  if (spec_.v_along_sequence)
-    params_.v_strides = {.batch = heads_kv * dv * pitch, .seq = pitch, .head = dv * pitch};
   params_.o_strides = strides(shape.seqlen_q, params_.heads_q, dv);
   params_.lse_strides = {.batch = q_entry, .seq = 1, .head = shape.seqlen_q};
   dense_ = params_;
@@ -98,6 +97,7 @@ ForwardBuffers::ForwardBuffers(ContextState& context, const AttentionSpec& spec,
   dense_.seqlen_kv = static_cast<int>(shape.seqlen_kv);
   dense_.sequences = {};
   describe_sequences();
+  if (spec_.v_along_sequence) lay_values_along_sequence();
   describe_scales();
   if (spec_.dropout) {
     constexpr std::array<std::int64_t, 2> rng_state = {1, 2};
@@ -154,6 +154,27 @@ void ForwardBuffers::describe_sequences() {
     sequences.page_table_stride = sequences.max_pages;
     params_.k_strides.batch = spec_.page_size * params_.k_strides.seq;
     params_.v_strides.batch = spec_.page_size * params_.v_strides.seq;
+  }
+}
+
+// As v_, which has room for rows of whole 16 bytes.
+void ForwardBuffers::lay_values_along_sequence() {
+  const SequenceParams& sequences = params_.sequences;
+  const std::int64_t heads = params_.heads_kv, columns = spec_.value_head_dim(), seqlen = dense_.seqlen_kv;
+  const auto strides_of = [&](std::int64_t keys) {
+    const std::int64_t pitch = (keys + 15) / 16 * 16;
+    return TensorStrides{.batch = heads * columns * pitch, .seq = pitch, .head = columns * pitch};
+  };
+  if (sequences.cu_seqlens_k != nullptr) {
+    params_.v_strides = dense_.v_strides = strides_of(sequences.total_k);
+    params_.v_strides.batch = 0;
+    dense_.v_strides.batch = seqlen;
+  } else if (sequences.page_table != nullptr) {
+    params_.v_strides = dense_.v_strides = strides_of(spec_.page_size);
+    dense_.v_strides.batch *= sequences.max_pages;
+    dense_.sequences.max_pages = sequences.max_pages;  // the reference looks for keys in pages
+  } else {
+    params_.v_strides = dense_.v_strides = strides_of(seqlen);
   }
 }
 

@@ -74,7 +74,8 @@ struct AttentionSpec {
   /// keys.
   bool values_in_keys = false;
   /// Whether v lies along the sequence: for each batch entry and KV head a matrix of head_dim_v rows, whose elements are
-  /// those of the keys (docs/fp8.md#values-along-the-sequence). Of q, k and v of fp8, dense, on sm_90a.
+  /// those of the keys; a page has a matrix of its own (docs/fp8.md#values-along-the-sequence). Of q, k and v of fp8, on
+  /// sm_90a.
   bool v_along_sequence = false;
   Mask mask = {};    ///< which keys a query sees
   Score score = {};  ///< what happens to a score before the softmax

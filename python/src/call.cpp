@@ -133,8 +133,9 @@ std::optional<DType> Call::dtype_of_inputs() const {
 
 bool Call::has_v_along_sequence() const {
   const TensorView& view = v();
-  return facts(q().dtype).is_fp8() && view.rank == 4 && view.strides[3] != 1 &&
-         (view.shape[1] <= 1 || view.strides[1] == 1);
+  const int columns = view.rank - 1, sequence = view.rank - 3;  // ragged rows have no batch
+  return facts(q().dtype).is_fp8() && sequence >= 0 && view.strides[columns] != 1 &&
+         (view.shape[sequence] <= 1 || view.strides[sequence] == 1);
 }
 
 int Call::alignment() const {
@@ -147,8 +148,9 @@ int Call::alignment() const {
   }
   TensorView values = v();
   if (has_v_along_sequence()) {  // whose rows are of keys
-    std::swap(values.shape[1], values.shape[3]);
-    std::swap(values.strides[1], values.strides[3]);
+    const int columns = values.rank - 1, sequence = values.rank - 3;
+    std::swap(values.shape[sequence], values.shape[columns]);
+    std::swap(values.strides[sequence], values.strides[columns]);
   }
   return std::max(2, common_alignment({&q(), &k(), &values, &arguments_.o}));
 }

@@ -104,6 +104,14 @@ template <class Config>
 requires requires { Config::v_along_sequence; }
 inline constexpr bool values_along_sequence<Config> = Config::v_along_sequence;
 
+/// Keys of a page of such values; 0: there are no pages.
+template <class Config>
+inline constexpr int page_of_columns = 0;
+template <class Config>
+requires values_along_sequence<Config>
+inline constexpr int page_of_columns<Config> =
+    Config::sequences_kv == SequenceKind::paged ? Config::page_size : 0;
+
 /// Whether blocks begin where tiles may, because sequences begin with the first row of a batch entry.
 template <class Config>
 inline constexpr bool has_block_factors = false;

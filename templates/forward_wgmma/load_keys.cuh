@@ -33,7 +33,10 @@ __device__ __forceinline__ void load_value_tile(const TensorMaps& maps, unsigned
   if constexpr (Traits::transposes_v) {
     if (lane_id() == 0) store_shared(value_note<Config>(smem, rings.v.stage()), 1);
   }
-  if constexpr (values_along_sequence<Config>) {
+  if constexpr (Traits::has_bounded_columns) {
+    load_value_columns<typename Traits::StoredVTile>(rings.v.tile(), v_map<Config>(maps), rings.v.full(),
+                                                     values);
+  } else if constexpr (values_along_sequence<Config>) {
     if (lane_id() == 0)
       load_value_columns<typename Traits::StoredVTile>(rings.v.tile(), v_map<Config>(maps), rings.v.full(),
                                                        values);
@@ -137,7 +140,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
       load_v();  // the answer comes while values wait for room
       if (asks) work.answer();
       has_next |= asks;
-      values = keys;
+      values = value_box<Config>(params, own, sequence, k_begin, keys);
       has_values = has_keys && !Traits::has_value_loader;
       tiles.advance();
     } while (tiles.has(0));
@@ -166,8 +169,9 @@ __device__ __forceinline__ void load_values(const AttentionParams& params, const
       rings.k.arrive_empty();
       rings.k.advance();
       if ((flags & key_note_none) != 0) break;
-      const auto values = key_box<Config>(params, own, keys_of<Config>(params, own), k_begin);
-      load_value_tile<Config>(maps, smem, rings, values);
+      const Sequence sequence = keys_of<Config>(params, own);
+      const auto keys = key_box<Config>(params, own, sequence, k_begin);
+      load_value_tile<Config>(maps, smem, rings, value_box<Config>(params, own, sequence, k_begin, keys));
     }
   }
   note_no_values<Config>(smem, rings);

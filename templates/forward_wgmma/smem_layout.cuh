@@ -88,6 +88,7 @@ struct SmemSizes {
   int stages_stored = 0;                   ///< of K and V of 8 bits that are widened; 0: they are not
   int known_score_words = 0;               ///< of a tile; 0: its scores are not known
   bool v_along_sequence = false;           ///< whether memory has a row for each column of V
+  int page_size = 0;                       ///< of such a V; 0: there are no pages
   bool sums_by_products = false;           ///< whether V has columns of ones beside its own
 
   /// Products of elements of 8 bits sum along the columns of both tiles (PTX ISA, "wgmma.mma_async"): a tile of V has a
@@ -130,7 +131,8 @@ JIT_HOST_DEVICE constexpr int q_stage_size(const SmemSizes& sizes) {
 JIT_HOST_DEVICE constexpr int value_columns_bytes(const SmemSizes& sizes) {
   const int rows = transposed_rows(sizes.head_dim_v) + (sizes.sums_by_products ? sum_columns : 0);
   if (sizes.transposes_v()) return panel_tile_bytes(rows, sizes.tile_kv, sizes.element_bytes);
-  const int panel = key_panel_columns(sizes.tile_kv), panels = (sizes.tile_kv + panel - 1) / panel;
+  const int panel = key_panel_columns(sizes.tile_kv, sizes.page_size);
+  const int panels = (sizes.tile_kv + panel - 1) / panel;
   return rows * panels * panel * sizes.element_bytes;
 }
 
@@ -226,6 +228,7 @@ JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, int known_score_w
           .stages_stored = Config::stages_stored,
           .known_score_words = known_score_words,
           .v_along_sequence = values_along_sequence<Config>,
+          .page_size = page_of_columns<Config>,
           .sums_by_products = Config::sums_by_products};
 }
 

@@ -35,7 +35,14 @@ __device__ __forceinline__ decltype(auto) k_map(const TensorMaps& maps) {
 }
 template <class Config>
 __device__ __forceinline__ decltype(auto) v_map(const TensorMaps& maps) {
-  return map_of<Config>(maps, maps.v, &SequenceMaps::bounded_v, KernelTraits<Config>::box_rows);
+  using Traits = KernelTraits<Config>;
+  if constexpr (Traits::has_bounded_columns) {
+    const auto& own = static_cast<const ColumnMaps&>(maps);
+    return BoundedColumnsMap{own.v, own.bounded_v, own.more_bounded_v, Traits::v_panel_columns,
+                             keys_before(Traits::v_panel_columns, Traits::has_pages)};
+  } else {
+    return map_of<Config>(maps, maps.v, &SequenceMaps::bounded_v, Traits::box_rows);
+  }
 }
 template <class Config>
 __device__ __forceinline__ decltype(auto) o_map(const TensorMaps& maps) {
@@ -82,21 +89,50 @@ __device__ __forceinline__ void load_value_columns(unsigned tile, const TensorMa
   }
 }
 
-/// Looks at the page of a box of keys from `key` on, where arrays are checked and some query of the tile may see one.
-template <class Config>
+/// The same by a whole warp, whose lanes have a box for each panel, which end with their sequence.
+template <class Tile>
+__device__ __forceinline__ void load_value_columns(unsigned tile, const BoundedColumnsMap& map, unsigned full,
+                                                   const BoundedBox& box) {
+  if (lane_id() == 0) mbarrier_arrive_expect_tx(full, Tile::bytes);
+  __syncwarp();
+  if (lane_id() < Tile::panels) load_columns(tile + lane_id() * Tile::panel_bytes, map, full, box);
+}
+
+/// Looks at the page of a box of `rows` keys from `key` on, where arrays are checked and some query of the tile may see one.
+template <class Config, int rows>
 __device__ __forceinline__ void expect_page(const AttentionParams& params, const SequenceTile& work, int key,
                                             int page) {
   if constexpr (Config::checked) {
     const typename Config::Mask mask(context_of<Config>(params, work));
     const int q_end = minimum(work.q_begin + Config::tile_q, work.seqlen_q);
     const KeyRange keys = lane_key_range(mask, work.seqlen_kv, work.q_begin, q_end);
-    if (key + KernelTraits<Config>::box_rows > keys.begin && key < minimum(keys.end, work.seqlen_kv))
+    if (key + rows > keys.begin && key < minimum(keys.end, work.seqlen_kv))
       VariableSequences<Config>(params).expect_page(work.batch, work.first_key + key, page);
   }
 }
 
+/// Where the lane's box lies, of `boxes` of `rows` keys each, of a tile that begins with key `k_begin` of its sequence. What a
+/// page table says may be any number: where there is no such page the box is not there.
+template <class Config, int rows, int boxes>
+__device__ __forceinline__ BoundedBox lane_box(const AttentionParams& params, const SequenceTile& work,
+                                               const Sequence& keys, int k_begin) {
+  const int key = k_begin + lane_id() * rows, row = keys.begin + key;
+  const int kv_head = work.head / Config::gqa_ratio;
+  if constexpr (KernelTraits<Config>::has_pages) {
+    const bool has_keys = lane_id() < boxes && key < keys.length;
+    const int page = has_keys ? VariableSequences<Config>(params).page(work.batch, row) : -1;
+    if (has_keys) expect_page<Config, rows>(params, work, key, page);
+    const bool is_page = page >= 0 && page < params.sequences.pages;
+    return bounded_box(rows, row % Config::page_size, is_page ? keys.length - key : 0, kv_head,
+                       is_page ? page : 0);
+  } else {
+    const bool is_ragged = Config::sequences_kv == SequenceKind::ragged;
+    return bounded_box(rows, row, keys.length - key, kv_head, is_ragged ? 0 : work.batch);
+  }
+}
+
 /// Where a tile of keys or values lies that begins with key `k_begin` of its sequence. In bounded boxes it is where the
-/// lane's box does. What a page table says may be any number: where there is no such page the box is not there.
+/// lane's box does.
 template <class Config>
 __device__ __forceinline__ RowPlace key_box(const AttentionParams& params, const WorkTile& work,
                                             const Sequence& /*keys*/, int k_begin) {
@@ -107,18 +143,19 @@ template <class Config>
 __device__ __forceinline__ BoundedBox key_box(const AttentionParams& params, const SequenceTile& work,
                                               const Sequence& keys, int k_begin) {
   using Traits = KernelTraits<Config>;
-  const int key = k_begin + lane_id() * Traits::box_rows, row = keys.begin + key;
-  const int kv_head = work.head / Config::gqa_ratio;
-  if constexpr (Traits::has_pages) {
-    const bool has_keys = lane_id() < Traits::boxes && key < keys.length;
-    const int page = has_keys ? VariableSequences<Config>(params).page(work.batch, row) : -1;
-    if (has_keys) expect_page<Config>(params, work, key, page);
-    const bool is_page = page >= 0 && page < params.sequences.pages;
-    return bounded_box(Traits::box_rows, row % Config::page_size, is_page ? keys.length - key : 0, kv_head,
-                       is_page ? page : 0);
+  return lane_box<Config, Traits::box_rows, Traits::boxes>(params, work, keys, k_begin);
+}
+
+/// The same of the values of a tile whose keys lie in `keys`: where they lie along the sequence, a lane's box is a panel.
+template <class Config, class Work, class Box>
+__device__ __forceinline__ Box value_box(const AttentionParams& params, const Work& work,
+                                         const Sequence& sequence, int k_begin, const Box& keys) {
+  using Traits = KernelTraits<Config>;
+  if constexpr (Traits::has_bounded_columns) {
+    return lane_box<Config, Traits::v_panel_columns, Traits::StoredVTile::panels>(params, work, sequence,
+                                                                                  k_begin);
   } else {
-    const bool is_ragged = Config::sequences_kv == SequenceKind::ragged;
-    return bounded_box(Traits::box_rows, row, keys.length - key, kv_head, is_ragged ? 0 : work.batch);
+    return keys;
   }
 }
 

@@ -59,13 +59,15 @@ struct KernelTraits {
   static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
                                       Config::sequences_kv != SequenceKind::dense ||
                                       (Config::sinks && !values_along_sequence<Config>) || widens;
-  static_assert(!values_along_sequence<Config> || (multiplies_fp8 && !has_lengths),
-                "only tiles that TMA cuts off at the end of the tensor lie along the sequence, of 8 bits");
+  static_assert(!values_along_sequence<Config> || multiplies_fp8, "values of 8 bits lie along the sequence");
   static_assert(Config::persistent || !has_lengths,
                 "a block looks for its work tiles in the order of the list");
   using Work = typename ChosenType<has_lengths, SequenceTile, WorkTile>::type;
   /// What of it a consumer keeps in registers through its loop: all only if it writes O itself.
   using KeptWork = typename ChosenType<Config::direct_o, Work, WorkTile>::type;
+
+  /// Whether boxes of values must end with their sequence, whose keys lie side by side.
+  static constexpr bool has_bounded_columns = values_along_sequence<Config> && has_lengths;
 
   /// Boxes in which a tile of keys is copied: each lies in one page.
   static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
@@ -120,7 +122,7 @@ struct KernelTraits {
   using QTile = PanelTile<Key, rows_per_warpgroup, Config::head_dim>;
   using KTile = PanelTile<Key, Config::tile_kv, Config::head_dim>;
   static constexpr int v_panel_columns = values_along_sequence<Config>
-                                             ? key_panel_columns(Config::tile_kv)
+                                             ? key_panel_columns(Config::tile_kv, page_of_columns<Config>)
                                              : panel_columns(Config::tile_kv, sizeof(Weight));
   using VTile = typename ChosenType<
       multiplies_fp8,

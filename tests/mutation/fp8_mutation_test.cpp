@@ -175,6 +175,61 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"OnePanelForAll", boxes, "first.seq + panel * Tile::columns", "first.seq"}),
     ::testing::PrintToStringParamName());
 
+// Of those of sequences that differ in length: pages of 64 keys, read by panels, ends at several rests by 16.
+class AlongLengthsMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+std::string noticed_along_lengths(const TemplateMutation* mutation) {
+  for (const SequenceKind keys : {SequenceKind::ragged, SequenceKind::paged}) {
+    const MutatedTemplates templates(mutation);
+    Settings settings = shared_cache_settings();
+    settings.templates = templates.folder();
+    const Context context(settings);
+    AttentionCase problem{.batch = 3, .heads_kv = 2, .seqlen_q = 20, .seqlen_kv = 110, .seed = 5};
+    problem.spec.dtype = DType::fp8_e4m3;
+    problem.spec.head_dim = problem.spec.head_dim_v = 32;
+    problem.spec.sequences_kv = keys;
+    problem.spec.page_size = keys == SequenceKind::paged ? 64 : 0;
+    problem.spec.v_along_sequence = true;
+    problem.used_keys = {110, 33, 77};
+    AttentionRun run(problem);
+    try {
+      const Attention kernel = attention(
+          problem.spec, parse_config("family=forward_wgmma tile_q=64 tile_kv=96 stages_v=2 separate_o=true"),
+          context);
+      run.poison_outputs();
+      kernel(run.arguments());
+    } catch (const Error& error) {
+      return fmt::format("{}: {}", to_string(error.code()), error.what());
+    }
+    if (std::string failure = run.check().failure; !failure.empty()) return failure;
+    if (std::string races = disorder(context, nullptr); !races.empty()) return races;
+  }
+  return "";
+}
+
+TEST(AlongLengths, IsRightUnmutated) { EXPECT_EQ(noticed_along_lengths(nullptr), ""); }
+
+TEST_P(AlongLengthsMutationTest, IsCaught) { expect_caught(GetParam(), noticed_along_lengths(&GetParam())); }
+
+constexpr const char* column_boxes = "tiles/bounded_columns.cuh";
+
+INSTANTIATE_TEST_SUITE_P(
+    AlongLengths, AlongLengthsMutationTest,
+    ::testing::Values(
+        TemplateMutation{
+            "BoxesThatDoNotEnd", "tiles/bounded_copy.cuh",
+            "  if (box.missing == 0) {\n    cp_async_bulk_tensor_load(panel, map.whole, full, box.first, 0",
+            "  if (true) {\n    cp_async_bulk_tensor_load(panel, map.whole, full, box.first, 0"},
+        TemplateMutation{"OneRestForAll", "tiles/bounded_copy.cuh",
+                         "place.rest == 0 ? map.part : map.more[place.rest - 1]", "map.more[14]"},
+        TemplateMutation{"RestsWithoutAKey", column_boxes, ".key = before + rest - there",
+                         ".key = before - there"},
+        TemplateMutation{"ValuesOfTheFirstPanel", boxes, "lane_id() * rows, row = keys.begin",
+                         "0, row = keys.begin"},
+        TemplateMutation{"ValuesInBoxesOfKeys", boxes, "lane_box<Config, Traits::v_panel_columns,",
+                         "lane_box<Config, Traits::box_rows,"}),
+    ::testing::PrintToStringParamName());
+
 // Of kernels whose queries and keys have scales of their own.
 class Fp8TokenMutationTest : public MutationTest {};
 

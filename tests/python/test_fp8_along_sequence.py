@@ -50,8 +50,88 @@ def test_sinks(rng):
     o, own_lse = ja.attention(q, k, along_sequence(v, 80), **options)
     assert numpy.allclose(o, expected, rtol=0, atol=0.06) and numpy.allclose(own_lse, lse, atol=1e-3)
     assert not numpy.allclose(own_lse, ja.attention(q, k, v, **dict(options, sinks=None))[1], atol=0.1)
-    with pytest.raises(ja.errors.InvalidArgumentError, match="all sequences have one length"):
-        ja.attention(q, k, along_sequence(v, 80), **options, cache_leftpad=numpy.zeros(2, numpy.int32))
+
+
+NAN = 0x7F
+
+
+def poison_behind(x, lengths):
+    for entry, length in zip(x, lengths):
+        entry[length:].view("u1")[...] = NAN
+
+
+def check_alike(q, k, v, along, **options):
+    expected, lse = ja.attention(q, k, v, **options, return_lse=True, out_dtype="fp32")
+    o, own_lse = ja.attention(q, k, along, **options, return_lse=True, out_dtype="fp32")
+    assert numpy.isfinite(o).all() and numpy.abs(o).max() > 0.1
+    # That of v with a row for each key may be of a family whose P is of fp16.
+    assert numpy.allclose(o, expected, rtol=0, atol=0.08) and numpy.allclose(own_lse, lse, atol=1e-3)
+
+
+@pytest.mark.parametrize("layout", ["BSHD", "BHSD"])
+def test_lengths_on_the_device(rng, layout):
+    q, k, v = (rng.standard_normal((3, s, h, 32)).astype(FP8["fp8_e4m3"]) for s, h in ((20, 4), (70, 2), (70, 2)))
+    used = numpy.array([70, 33, 1], numpy.int32)
+    for x in (k, v):
+        poison_behind(x, used)
+    swap = (lambda x: x.swapaxes(1, 2)) if layout == "BHSD" else (lambda x: x)
+    arrays = (swap(x) for x in (q, k, v, along_sequence(v, 80)))
+    check_alike(*arrays, layout=layout, seqused_k=used, mask=ja.mask.causal())
+
+
+def test_padding_on_the_left(rng):
+    q, k, v = (rng.standard_normal((3, 20 if x == "q" else 70, 2, 32)).astype(FP8["fp8_e4m3"]) for x in "qkv")
+    pads = numpy.array([0, 17, 40], numpy.int32)
+    for x in (k, v):
+        for entry, pad in zip(x, pads):
+            entry[:pad].view("u1")[...] = NAN
+    check_alike(q, k, v, along_sequence(v, 80), cache_leftpad=pads, seqused_k=numpy.full(3, 69, numpy.int32))
+
+
+def test_ragged_sequences(rng):
+    bounds = numpy.array([3, 36, 37, 107], numpy.int32)  # rows before, between and behind are nobody's
+    q, k, v = (rng.standard_normal((120, h, 32)).astype(FP8["fp8_e4m3"]) for h in (4, 2, 2))
+    used = numpy.array([30, 1, 70], numpy.int32)
+    for x in (k, v):
+        for outside in (x[:3], x[33:36], x[107:]):
+            outside.view("u1")[...] = NAN
+    rows = numpy.full((2, 32, 128), NAN, numpy.uint8).view(v.dtype)
+    rows[..., :120] = v.transpose(1, 2, 0)
+    along = rows[..., :120].transpose(2, 0, 1)
+    options = dict(cu_seqlens_q=bounds, cu_seqlens_k=bounds, seqused_k=used, zero_padding=True)
+    check_alike(q, k, v, along, **options, mask=ja.mask.causal())
+
+
+@pytest.mark.parametrize("page_size", [32, 64, 160])
+def test_pages(rng, page_size):
+    q = rng.standard_normal((3, 20, 4, 32)).astype(FP8["fp8_e4m3"])
+    k, v = (rng.standard_normal((9, page_size, 2, 32)).astype(FP8["fp8_e4m3"]) for _ in "kv")
+    used = numpy.array([2 * page_size, 0, page_size + 7], numpy.int32)
+    table = numpy.array([[5, 2], [-1, 99], [7, 0]], numpy.int32)
+    for x in (k, v):
+        x[0, 7:].view("u1")[...] = NAN
+        x[[1, 3, 4, 6, 8]].view("u1")[...] = NAN  # nobody's
+    along = along_sequence(v, page_size)
+    check_alike(q, k, v, along, page_table=table, seqused_k=used, mask=ja.mask.causal())
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_the_quantiser_makes_what_lengths_want(rng, ragged):
+    used_q, used_k = numpy.array([20, 7], numpy.int32), numpy.array([51, 70], numpy.int32)
+    q, k, v = (rng.standard_normal((2, s, 2, 32)).astype(ml_dtypes.bfloat16) for s in (20, 70, 70))
+    for x, used in ((q, used_q), (k, used_k), (v, used_k)):
+        for entry, length in zip(x, used):
+            entry[length:] = numpy.nan
+    lengths = dict(seqused_q=used_q, seqused_k=used_k)
+    if ragged:
+        q, k, v = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v))
+        lengths["cu_seqlens_q"] = numpy.array([0, 20, 40], numpy.int32)
+        lengths["cu_seqlens_k"] = numpy.array([0, 70, 140], numpy.int32)
+    options = dict(scales="head", center_values=True, **lengths)
+    rows, along = (ja.quantize_qkv(q, k, v, **options, v_along_sequence=turns) for turns in (False, True))
+    results = [ja.attention(z.q, z.k, z.v, **z.scales, **lengths, zero_padding=True, out_dtype="fp32") for z in (rows, along)]
+    assert numpy.isfinite(results[1]).all() and numpy.abs(results[1]).max() > 0.1
+    assert numpy.allclose(*results, rtol=0, atol=0.08)
 
 
 def test_a_spec_wants_what_it_says(rng):
@@ -96,13 +176,41 @@ def test_the_tool_quantises_and_lays_values_out(rng, tmp_path):
     assert numpy.abs(results[0]).max() > 0.1 and numpy.allclose(*results, rtol=0, atol=0.02)
 
 
+@pytest.mark.parametrize("quantised", [False, True])
+def test_the_tool_reads_ragged_sequences_and_pages(rng, tmp_path, quantised):
+    dtype = numpy.float32 if quantised else FP8["fp8_e4m3"]
+    ragged = [rng.standard_normal((s, 2, 32)).astype(dtype) for s in (20, 70, 70)]
+    cases = [(ragged, ["--seqlens-q", "13,7", "--seqlens-kv", "37,33"])]
+    if not quantised:
+        pages = [rng.standard_normal((3, 64, 2, 32)).astype(dtype) for _ in "kv"]
+        numpy.save(tmp_path / "table.npy", numpy.array([[2, 0]], numpy.int32))
+        cases.append(([ragged[0][None], *pages], ["--page-table", str(tmp_path / "table.npy"), "--seqlens-kv", "90"]))
+    for arrays, more in cases:
+        for name, array in zip("qkv", arrays):
+            numpy.save(tmp_path / f"{name}.npy", array if quantised else array.view("u1"))
+        files = [word for n in "qkv" for word in (f"--{n}", str(tmp_path / f"{n}.npy"))]
+        kind = ["--quantize", "head"] if quantised else ["--dtype", "fp8_e4m3"]
+        results = []
+        for along in ([], ["--v-along-sequence"]):
+            out = tmp_path / "o.npy"
+            command = [os.environ["JIT_ATTENTION_TOOL"], "run", *files, *kind, "--out", str(out), *more, *along]
+            environment = dict(os.environ, JIT_ATTENTION_DEVICE="emulated:sm_90a")
+            subprocess.run(command, check=True, capture_output=True, env=environment)
+            results.append(numpy.load(out))
+        assert numpy.abs(results[0]).max() > 0.1 and numpy.allclose(*results, rtol=0, atol=0.08)
+
+
 def test_what_cannot_be_served_is_refused(rng):
     q, k, v = (rng.standard_normal((1, 40, 2, 32)).astype(FP8["fp8_e4m3"]) for _ in "qkv")
     with pytest.raises(ja.errors.InvalidSpecError, match="pad the rows of v to a multiple of 16 keys"):
         ja.attention(q, k, along_sequence(v, 40))
-    lengths = numpy.full(1, 30, numpy.int32)
-    with pytest.raises(ja.errors.InvalidArgumentError, match="all sequences have one length"):
-        ja.attention(q, k, along_sequence(v, 48), seqused_k=lengths)
+    pages = [rng.standard_normal((3, 48, 2, 32)).astype(FP8["fp8_e4m3"]) for _ in "kv"]
+    table = dict(page_table=numpy.zeros((1, 1), numpy.int32), seqused_k=numpy.full(1, 30, numpy.int32))
+    with pytest.raises(ja.errors.InvalidSpecError, match="pages of a multiple of 32 keys, and page_size is 48"):
+        ja.attention(q, pages[0], along_sequence(pages[1], 48), **table)
+    pages = [x[:, :32] for x in pages]
+    with pytest.raises(ja.errors.InvalidArgumentError, match="cache_leftpad: was given beside pages"):
+        ja.attention(q, pages[0], along_sequence(pages[1], 32), **table, cache_leftpad=numpy.zeros(1, numpy.int32))
     wide = [x.astype(ml_dtypes.bfloat16) for x in (q, k, v)]
     wide[2] = numpy.ascontiguousarray(wide[2].transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     with pytest.raises(ja.errors.InvalidArgumentError, match="along head_dim; it must be 1"):

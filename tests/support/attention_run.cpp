@@ -53,8 +53,8 @@ Place place_operand(Arena& arena, const AttentionCase& wanted, const RequestRows
 
 // Values that lie along the sequence: rows of all keys of a column, aligned, with poison behind the last key. With
 // Layout::padded more of it lies between rows, heads and batch entries.
-Place place_along_sequence(Arena& arena, const AttentionCase& wanted, DType dtype) {
-  const std::int64_t b = wanted.batch, s = wanted.seqlen_kv, h = wanted.heads_kv,
+Place place_along_sequence(Arena& arena, const AttentionCase& wanted, const RequestRows& rows, DType dtype) {
+  const std::int64_t b = rows.entries, s = rows.per_entry, h = wanted.heads_kv,
                      d = wanted.spec.value_head_dim();
   constexpr std::int64_t aligned = 16;
   const std::int64_t gap = wanted.layout == Layout::padded ? aligned : 0;
@@ -139,7 +139,6 @@ Place place_scales(Arena& arena, const AttentionCase& wanted, const Place& tenso
     place = {.dtype = DType::fp32, .rank = 4, .shape = {b, 1, h, d}, .strides = {h * d, 0, d, 1}};
   }
   if (is_each) place = {.dtype = DType::fp32, .rank = 3, .shape = {b, s, h}, .strides = {s * h, h, 1}};
-  if (is_each) place.rows = together;
   const std::int64_t count = place.strides[0] * b;
   place.offset = arena.reserve(static_cast<std::size_t>(count) * sizeof(float));
   for (std::int64_t i = 0; i < count; ++i) {
@@ -147,7 +146,10 @@ Place place_scales(Arena& arena, const AttentionCase& wanted, const Place& tenso
     std::memcpy(arena.host.data() + place.offset + static_cast<std::size_t>(i) * sizeof scale, &scale,
                 sizeof scale);
   }
-  return is_each && rows.kind != SequenceKind::dense ? rows.of(place) : place;
+  if (!is_each) return place;
+  if (rows.kind != SequenceKind::dense) return rows.of(place, together);
+  place.rows = together;
+  return place;
 }
 
 // Means, or what scores have lost: normally distributed, and dense.
@@ -335,7 +337,7 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
   q_ = place_operand(inputs_, case_, q_rows_, case_.heads_q(), spec.head_dim, spec.dtype);
   k_ = place_operand(inputs_, case_, kv_rows_, case_.heads_kv, spec.head_dim, key_dtype);
   if (spec.v_along_sequence) {
-    v_ = place_along_sequence(inputs_, case_, key_dtype);
+    v_ = place_along_sequence(inputs_, case_, kv_rows_, key_dtype);
   } else if (!spec.values_in_keys) {
     v_ = place_operand(inputs_, case_, kv_rows_, case_.heads_kv, spec.value_head_dim(), key_dtype);
   }

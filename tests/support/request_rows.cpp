@@ -48,7 +48,7 @@ RequestRows RequestRows::paged(int longest, const std::vector<int>& lengths, int
   return rows;
 }
 
-Place RequestRows::of(const Place& tensor) const {
+Place RequestRows::of(const Place& tensor, std::int64_t together) const {
   if (kind == SequenceKind::dense && lengths.empty()) return tensor;
   Place place = tensor;
   Place stored = tensor;
@@ -63,8 +63,9 @@ Place RequestRows::of(const Place& tensor) const {
   for (std::size_t request = 0; request < lengths.size(); ++request) {
     for (std::int64_t index = 0; index < longest; ++index) {
       const std::int64_t at = row(request, index);
-      place.row_at.push_back(
-          at < 0 ? Place::no_row : at / per_entry * tensor.strides[0] + at % per_entry * tensor.strides[1]);
+      place.row_at.push_back(at < 0 ? Place::no_row
+                                    : at / per_entry * tensor.strides[0] +
+                                          at % per_entry / together * tensor.strides[1]);
     }
   }
   return place;

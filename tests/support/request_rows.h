@@ -31,8 +31,8 @@ struct RequestRows {
                            std::mt19937_64& random);
 
   /// Of a tensor (entries, per_entry, …), the rows of each request. The tensor itself is what calls are given, without its
-  /// first dimension where rows are ragged.
-  Place of(const Place& tensor) const;
+  /// first dimension where rows are ragged. Of what `together` rows share as they lie there are fewer in it.
+  Place of(const Place& tensor, std::int64_t together = 1) const;
 
  private:
   std::int64_t row(std::size_t request, std::int64_t index) const;  // among those of all entries

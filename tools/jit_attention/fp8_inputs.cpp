@@ -125,7 +125,7 @@ QuantizeArguments quantize_arguments(Quantizer& quantizer, Array& q, Array& k, A
           .v = placed(quantizer.v),
           .q_out = placed(q),
           .k_out = placed(k),
-          .v_out = is_along_sequence ? view_along_sequence(v, k.shape[1], place(v)) : placed(v),
+          .v_out = is_along_sequence ? view_along_sequence(v, k.shape.end()[-3], place(v)) : placed(v),
           .q_descale = placed(scales.q_descale),
           .k_descale = placed(scales.k_descale),
           .v_descale = placed(scales.v_descale),
@@ -135,13 +135,19 @@ QuantizeArguments quantize_arguments(Quantizer& quantizer, Array& q, Array& k, A
 }
 
 Array laid_along_sequence(const Array& v) {
-  if (v.shape.size() != 4)
+  if (v.shape.size() != 3 && v.shape.size() != 4)
     throw BadInput(fmt::format(
-        "--v is {}; with --v-along-sequence it must be (batch, seqlen, heads, head_dim)", describe(v)));
+        "--v is {}; with --v-along-sequence it must be (batch, seqlen, heads, head_dim), (tokens, "
+        "heads, head_dim) or (pages, page_size, heads, head_dim)",
+        describe(v)));
   constexpr std::int64_t aligned = 16;
-  const std::int64_t batch = v.shape[0], seqlen = v.shape[1], heads = v.shape[2], columns = v.shape[3];
+  const bool is_ragged = v.shape.size() == 3;
+  const std::int64_t batch = is_ragged ? 1 : v.shape[0];
+  const std::int64_t seqlen = v.shape.end()[-3], heads = v.shape.end()[-2], columns = v.shape.end()[-1];
   const std::int64_t pitch = (seqlen + aligned - 1) / aligned * aligned;
-  Array laid = zeros(v.dtype, {batch, heads, columns, pitch});
+  std::vector<std::int64_t> shape = {heads, columns, pitch};
+  if (!is_ragged) shape.insert(shape.begin(), batch);
+  Array laid = zeros(v.dtype, std::move(shape));
   const auto bytes = static_cast<std::int64_t>(size_of(v.dtype));
   for (std::int64_t b = 0; b < batch; ++b) {
     for (std::int64_t s = 0; s < seqlen; ++s) {
@@ -156,13 +162,11 @@ Array laid_along_sequence(const Array& v) {
 }
 
 TensorView view_along_sequence(const Array& laid, std::int64_t seqlen, void* data) {
-  TensorView rows = view(laid, data), result = rows;
-  constexpr int places[] = {0, 3, 1, 2};  // of batch, seqlen, heads and head_dim
-  for (int i = 0; i < rows.rank; ++i) {
-    result.shape[i] = rows.shape[places[i]];
-    result.strides[i] = rows.strides[places[i]];
-  }
-  result.shape[1] = seqlen;
+  TensorView result = view(laid, data);
+  const int sequence = result.rank - 3, last = result.rank;
+  std::rotate(result.shape + sequence, result.shape + last - 1, result.shape + last);
+  std::rotate(result.strides + sequence, result.strides + last - 1, result.strides + last);
+  result.shape[sequence] = seqlen;
   return result;
 }
 

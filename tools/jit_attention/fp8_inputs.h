@@ -52,9 +52,10 @@ Quantizer make_quantizer(const Fp8Options& options, Array& q, Array& k, Array& v
 QuantizeArguments quantize_arguments(Quantizer& quantizer, Array& q, Array& k, Array& v, Fp8Scales& scales,
                                      const Place& place);
 
-/// Values (batch, seqlen, heads, head_dim) with rows of all keys, aligned to 16 bytes: (batch, heads, head_dim, pitch).
+/// Values (batch, seqlen, heads, head_dim), where pages are a batch, or ragged without one, with rows of all keys, aligned to
+/// 16 bytes: (batch, heads, head_dim, pitch).
 Array laid_along_sequence(const Array& v);
-/// These as attention takes them: (batch, seqlen, heads, head_dim).
+/// These as attention takes them: with shape (batch, seqlen, heads, head_dim), or without batch.
 TensorView view_along_sequence(const Array& laid, std::int64_t seqlen, void* data);
 
 }  // namespace jit::tool

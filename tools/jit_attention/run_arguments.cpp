@@ -28,7 +28,7 @@ AttentionArguments forward_arguments(RunProblem& problem, bool with_lse, const P
                                .dropout_p = problem.dropout_p,
                                .num_splits = problem.num_splits};
   if (problem.spec.v_along_sequence) {
-    arguments.v = view_along_sequence(arrays.v, arrays.k.shape[1], place(arrays.v));
+    arguments.v = view_along_sequence(arrays.v, arrays.k.shape.end()[-3], place(arrays.v));
   } else if (!problem.spec.values_in_keys) {
     arguments.v = view(arrays.v, place(arrays.v));
   }

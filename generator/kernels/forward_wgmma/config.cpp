@@ -123,10 +123,16 @@ bool fits_o_over_q(const AttentionSpec& spec) {
   return !has_fp8_queries(spec) && panel_columns(spec.head_dim) == panel_columns(spec.value_head_dim());
 }
 
+// Keys of a page of values along the sequence; 0: there are none.
+int pages_of_columns(const AttentionSpec& spec) {
+  return spec.v_along_sequence && spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0;
+}
+
 // Whether panels of values along the sequence are more than a third larger than the tile: what they have beside its keys
 // is read for nothing.
-bool reads_too_much(int tile_kv) {
-  const int panel = key_panel_columns(tile_kv), panels = (tile_kv + panel - 1) / panel;
+bool reads_too_much(const AttentionSpec& spec, int tile_kv) {
+  const int panel = key_panel_columns(tile_kv, pages_of_columns(spec)),
+            panels = (tile_kv + panel - 1) / panel;
   return 3 * panels * panel > 4 * tile_kv;
 }
 
@@ -157,6 +163,7 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .stages_stored = config.stages_stored,
                       .known_score_words = known_score_words(spec, config),
                       .v_along_sequence = spec.v_along_sequence,
+                      .page_size = pages_of_columns(spec),
                       .sums_by_products = config.sums_by_products})
       .total;
 }
@@ -283,6 +290,10 @@ namespace forward_wgmma {
 
 int sum_columns_of(const ForwardWgmma& config) { return config.sums_by_products ? sum_columns : 0; }
 
+int value_panel_keys(const AttentionSpec& spec, const ForwardWgmma& config) {
+  return key_panel_columns(config.tile_kv, pages_of_columns(spec));
+}
+
 int consumers_of(const ForwardWgmma& config) { return config.tile_q / rows_per_warpgroup; }
 
 bool has_key_words(const AttentionSpec& spec) { return key_words(spec.mask) == 1; }
@@ -314,7 +325,9 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   const bool has_spare_converters = config.converter_warps == spare_warps;
   // Where lengths are read, and notes of values are left, too, 40 are too few.
   const bool reads_more = reads || (!is_plain(spec) && has_fp8_queries(spec));
-  const int loader = consumers == 3 ? (reads || (has_spare_converters && !has_fp8_queries(spec)) ? 56 : 32)
+  const bool finds_panels = spec.v_along_sequence && !is_plain(spec);  // beside boxes of keys
+  const bool widens_by_loaders = has_spare_converters && !has_fp8_queries(spec);
+  const int loader = consumers == 3 ? (reads || widens_by_loaders || finds_panels ? 56 : 32)
                      : reads_more   ? 56
                      : is_simple    ? 24
                                     : 40;
@@ -478,7 +491,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   const std::vector<Rescale> rescales = promising_rescales(spec);
   for (const int consumers : {2, 3, 1}) {
     for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224}) {
-      if (spec.v_along_sequence && reads_too_much(tile_kv)) continue;
+      if (spec.v_along_sequence && reads_too_much(spec, tile_kv)) continue;
       for (const Schedule& schedule : schedules) {
         for (const Stages& stages : searched_stage_counts) {
           for (const bool persistent : {true, false}) {

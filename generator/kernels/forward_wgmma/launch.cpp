@@ -21,8 +21,10 @@ namespace {
 using namespace forward_wgmma;
 
 TensorMaps encode_maps(const AttentionSpec& spec, const ForwardWgmma& config, const AttentionParams& params) {
-  const MappedTensors maps =
-      map_tensors(spec, {.rows_q = rows_per_warpgroup, .rows_kv = config.tile_kv}, params);
+  const MappedTensors maps = map_tensors(
+      spec,
+      {.rows_q = rows_per_warpgroup, .rows_kv = config.tile_kv, .keys_v = value_panel_keys(spec, config)},
+      params);
   return {
       .q = maps.q, .k = maps.k, .v = maps.v, .o = maps.o, .counter = nullptr, .order = {}, .section_keys = 0};
 }
@@ -68,6 +70,9 @@ void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, Attenti
   }
 }
 
+// What drivers before 12.1 take.
+static_assert(sizeof(AttentionParams) + sizeof(ColumnMaps) + sizeof(DescaleParams) <= 4096);
+
 // Blocks find the list of work tiles on the device.
 void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
   const LoadedKernel& kernel = launch.kernel;
@@ -80,9 +85,13 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
                     launch.params.heads_q, max_work_tiles));
   }
   AttentionParams params = config.widen_ahead ? launch_widen_keys(launch) : launch.params;
+  const auto boxes_of = [&](const AttentionSpec& spec) {
+    return MapBoxes{.rows_q = rows_per_warpgroup,
+                    .rows_kv = box_rows(spec, config.tile_kv),
+                    .keys_v = value_panel_keys(spec, config)};
+  };
   const auto map_tensors_of = [&](const AttentionSpec& spec) {
-    return map_bounded_tensors(
-        spec, {.rows_q = rows_per_warpgroup, .rows_kv = box_rows(spec, config.tile_kv)}, params);
+    return map_bounded_tensors(spec, boxes_of(spec), params);
   };
   const auto [whole, part] =
       config.widen_ahead ? map_tensors_of(widened_spec(launch.spec)) : map_tensors_of(launch.spec);
@@ -98,7 +107,12 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
                     part.v,
                     part.o};
   const std::int64_t resident = std::int64_t{kernel.sm_count} * config.blocks_per_sm;
-  launch_grid(launch, config, params, maps, static_cast<int>(std::clamp<std::int64_t>(tiles, 1, resident)));
+  const int blocks = static_cast<int>(std::clamp<std::int64_t>(tiles, 1, resident));
+  if (!launch.spec.v_along_sequence) return launch_grid(launch, config, params, maps, blocks);
+  ColumnMaps more{maps, {}};
+  const auto columns = map_bounded_columns(launch.spec, boxes_of(launch.spec), params);
+  std::copy(columns.begin(), columns.end(), more.more_bounded_v);
+  launch_grid(launch, config, params, more, blocks);
 }
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include <fmt/format.h>
 #include <jit/dtype.h>
 #include <jit/spec_table.h>
@@ -76,9 +78,10 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const Forward
   const ParameterText last = spec.dropout ? dropout_text(spec) : descale_text(stored);
   source += params_assertion() + last.assertion + functors.assertions;
   const bool plain = is_plain(spec);
-  const std::string_view maps = plain ? "forward_wgmma::TensorMaps" : "forward_wgmma::SequenceMaps";
-  const std::size_t maps_bytes =
-      plain ? sizeof(forward_wgmma::TensorMaps) : sizeof(forward_wgmma::SequenceMaps);
+  const auto [maps, maps_bytes] =
+      plain                   ? std::pair("forward_wgmma::TensorMaps", sizeof(forward_wgmma::TensorMaps))
+      : spec.v_along_sequence ? std::pair("forward_wgmma::ColumnMaps", sizeof(forward_wgmma::ColumnMaps))
+                              : std::pair("forward_wgmma::SequenceMaps", sizeof(forward_wgmma::SequenceMaps));
   source += fmt::format(
       "static_assert(sizeof({}) == {}, "
       "\"host and device disagree on the tensor maps\");\n"

@@ -57,8 +57,7 @@ def quantized_attention(
         center_values: subtract v's mean, which the result has again: what wgmma's sums of 13 bits behind the point lose
             of long sequences is mostly the mean.
         value_scales: of v: "head", or "channel", one for each batch entry, KV head and column.
-        v_along_sequence: v is laid out as products of 8 bits read it, on sm_90a, for sequences of one length: faster with
-            head_dim 256.
+        v_along_sequence: v is laid out as products of 8 bits read it, on sm_90a: faster with head_dim 256.
         cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, softmax_scale, score, sinks, return_lse, layout, options: as
             those of `jit_attention.torch.attention`.
 
@@ -72,9 +71,6 @@ def quantized_attention(
     q, k, v = autocast(q, k, v)
     lengths = dict(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k)
     _check(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, score, layout, lengths, options)
-    for name, given in lengths.items() if v_along_sequence else ():
-        if given is not None:
-            _refuse("v_along_sequence", f"must be False beside {name}: attention reads such values of one length alone")
     is_turned = layout == "BHSD" and q.dim() == 4
     own = [x.transpose(1, 2) if is_turned else x for x in (q, k, v)]
     own = [x if x.stride(-1) == 1 else x.contiguous() for x in own]
@@ -152,9 +148,9 @@ def _(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_v
     of_heads = (*batch, k.shape[-2])
     made = [x.new_empty(x.shape, dtype=_TYPES[dtype]) for x in (q, k, v)]
     if v_along_sequence:
-        size, seqlen, heads, columns = v.shape
-        rows = v.new_empty((size, heads, columns, (seqlen + 15) // 16 * 16), dtype=_TYPES[dtype])
-        made[2] = rows.permute(0, 3, 1, 2)[:, :seqlen]
+        seqlen, heads, columns = v.shape[-3:]
+        rows = v.new_empty((*batch, heads, columns, (seqlen + 15) // 16 * 16), dtype=_TYPES[dtype])
+        made[2] = rows.movedim(-1, -3)[..., :seqlen, :, :]
     for x in (q, k):
         rows = x.shape[-3] if scales == "token" else (x.shape[-3] + 63) // 64
         made.append(numbers(*of_heads) if scales == "head" else numbers(*batch, rows, x.shape[-2]))

@@ -511,6 +511,12 @@ TEST(ConfigSpace, ValuesAlongTheSequenceAreOneFamilys) {
   }
   EXPECT_THAT(config_rejection(spec, ForwardMmaSync{.tile_kv = 64}, limits), HasSubstr("a row for each key"));
   EXPECT_THAT(config_rejection(spec, ForwardSplitKv{}, limits), HasSubstr("a row for each key"));
+  spec.sequences_kv = SequenceKind::paged;
+  spec.page_size = 32;  // whose panels are full
+  const std::vector<KernelConfig> of_pages = config_space({spec, limits}, typical_shape(limits, spec));
+  EXPECT_TRUE(std::any_of(of_pages.begin(), of_pages.end(), [](const KernelConfig& one) {
+    return std::get<ForwardWgmma>(one).tile_kv == 160;
+  }));
 }
 
 TEST(ConfigRejection, ForwardWgmmaIsForOneArchitecture) {

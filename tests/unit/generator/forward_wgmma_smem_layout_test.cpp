@@ -46,8 +46,8 @@ std::vector<Region> regions_of(const SmemSizes& sizes) {
   if (element == 1) {
     const int rows_v = (sizes.head_dim_v + 15) / 16 * 16;
     // Along the sequence panels are filled by the tile's own keys, where some width of panels does.
-    const bool has_half_panels = sizes.v_along_sequence && sizes.tile_kv == 192;
-    const int v_bytes = has_half_panels ? rows_v * 192 : panel_tile_bytes(rows_v, sizes.tile_kv, 1);
+    const bool fills_panels = sizes.v_along_sequence && (sizes.tile_kv == 192 || sizes.page_size != 0);
+    const int v_bytes = fills_panels ? rows_v * sizes.tile_kv : panel_tile_bytes(rows_v, sizes.tile_kv, 1);
     regions.push_back({"v", layout.v, sizes.stages_v * v_bytes, tile});
     if (!sizes.v_along_sequence)
       regions.push_back({"value_notes", layout.value_notes, sizes.stages_v * 4, 4});
@@ -190,7 +190,10 @@ TEST(SmemLayout, ValuesAlongTheSequence) {
     sizes.v_along_sequence = true;
     for (const int tile_kv : {32, 64, 128, 160, 192}) {
       sizes.tile_kv = tile_kv;
-      expect_disjoint(sizes);
+      for (const int page_size : {0, 32, 96}) {
+        sizes.page_size = page_size;
+        expect_disjoint(sizes);
+      }
     }
   });
   EXPECT_EQ(key_panel_columns(32), 32);
@@ -198,6 +201,12 @@ TEST(SmemLayout, ValuesAlongTheSequence) {
   EXPECT_EQ(key_panel_columns(128), 128);
   EXPECT_EQ(key_panel_columns(160), 128);  // of which the second one holds keys of the next tile
   EXPECT_EQ(key_panel_columns(192), 64);
+  // Each in one page.
+  EXPECT_EQ(key_panel_columns(128, 32), 32);
+  EXPECT_EQ(key_panel_columns(192, 64), 64);
+  EXPECT_EQ(key_panel_columns(128, 256), 128);
+  EXPECT_EQ(key_panel_columns(160, 64), 32);
+  EXPECT_EQ(key_panel_columns(96, 96), 32);
 }
 
 // Of keys and values of 8 bits that become 16 bits there are both.

@@ -75,10 +75,13 @@ TEST(Supports, NamesFieldValueRuleAndNearest) {
        "must be false where k is of fp8",
        "false"},
       {{.v_along_sequence = true}, "v_along_sequence", "true", "is for q, k and v of fp8", "false"},
-      {{.dtype = DType::fp8_e4m3, .sequences_kv = SequenceKind::ragged, .v_along_sequence = true},
+      {{.dtype = DType::fp8_e4m3,
+        .sequences_kv = SequenceKind::paged,
+        .page_size = 48,
+        .v_along_sequence = true},
        "v_along_sequence",
        "true",
-       "give v with a row for each key, or dense sequences",
+       "needs pages of a multiple of 32 keys, and page_size is 48",
        "false"},
       {{.dtype = DType::fp8_e4m3, .alignment = 8, .v_along_sequence = true},
        "v_along_sequence",
@@ -251,6 +254,10 @@ TEST(AttentionSpec, PaddedSequencesFollowFromCalls) {
   EXPECT_EQ(padded.seqlen_kv, 0) << "baked lengths are those of whole tensors";
   EXPECT_THAT(to_string(padded), HasSubstr("padded"));
   EXPECT_EQ(as_given(padded), (AttentionSpec{.head_dim = 64, .mask = mask::causal()}));
+  EXPECT_EQ(forward_spec(dense, true), dense) << "kernels whose keys are split serve it";
+  const AttentionSpec along{.dtype = DType::fp8_e4m3, .v_along_sequence = true};
+  EXPECT_EQ(forward_spec(along, true), with_lengths(along));
+  EXPECT_EQ(forward_spec(along, false), along);
   const AttentionSpec ragged{.sequences_q = SequenceKind::ragged};
   EXPECT_EQ(with_lengths(ragged), ragged);
   EXPECT_EQ(as_given(ragged), ragged);
