@@ -5,7 +5,7 @@
 // after all others. So the first tiles of several heads come together, then their second ones, and so on: the longest first
 // ("Bounds on Multiprocessing Timing Anomalies", Graham). Heads that come together share no queries, so they are few.
 //
-// Blocks that may wait for those of smaller numbers alone have the last tile first (key_tiles.cuh).
+// Tiles of one head are dealt in ascending order: blocks may wait for those that were dealt before (key_tiles.cuh).
 #pragma once
 
 #include "base/host_device.cuh"
@@ -24,11 +24,6 @@ struct DealingOrder {
     const int of_these = number - first_head * key_tiles;
     const int together = heads - first_head < heads_together ? heads - first_head : heads_together;
     return (first_head + of_these % together) * key_tiles + of_these / together;
-  }
-  /// The same with the last tile of each head first.
-  JIT_HOST_DEVICE constexpr int tile_from_last(int number) const {
-    const int first_to_last = tile(number), of_head = first_to_last % key_tiles;
-    return first_to_last - of_head + key_tiles - 1 - of_head;
   }
 };
 

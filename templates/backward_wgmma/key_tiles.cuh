@@ -93,8 +93,7 @@ class KeyTileDealer<Config, Dealing::shared_heads> {
 
 /// Where blocks wait for one another, and the host knows no lengths. All tiles are drawn, the first ones, too, and a block
 /// waits for those alone that were drawn before its own: the one of the smallest number that is not done waits for nobody,
-/// whatever there is room for. Of a sequence the last tile of keys comes first. Under a causal mask whoever comes next
-/// has more tiles of queries in front of those that others add to.
+/// whatever there is room for.
 template <class Config>
 class KeyTileDealer<Config, Dealing::drawn> {
  public:
@@ -105,7 +104,7 @@ class KeyTileDealer<Config, Dealing::drawn> {
   __device__ __forceinline__ int next() const {
     const int tiles = maps_.order.count();
     const int number = take_number(maps_.taken, tiles + static_cast<int>(gridDim.x));
-    return number < tiles ? maps_.order.tile_from_last(number) : no_key_tile;
+    return number < tiles ? maps_.order.tile(number) : no_key_tile;
   }
 
  private:

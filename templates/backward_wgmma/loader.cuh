@@ -6,6 +6,7 @@
 #include "backward_wgmma/key_tiles.cuh"
 #include "backward_wgmma/rings.cuh"
 #include "backward_wgmma/tensor_maps.cuh"
+#include "backward_wgmma/turn_tiles.cuh"
 #include "backward_wgmma/turns.cuh"
 #include "problem/query_tiles.cuh"
 #include "ptx/bulk_copy.cuh"
@@ -64,17 +65,12 @@ __device__ __forceinline__ auto key_box(const SequencesOf<Config>& sequences, in
   }
 }
 
-/// As AscendingTiles, of which each is asked about: turns are of those that the mask says it leaves (note_turns.cuh).
-struct AscendingTurns : AscendingTiles {};
-
 /// In which order a block visits the tiles of queries of a head. Where all keys see all queries, each begins at its own
-/// diagonal: blocks that began together would add to the same rows of dQ all the time.
+/// diagonal: blocks that began together would add to the same rows of dQ all the time. Of drawn tiles of keys TurnTiles know.
 template <class Config>
 __device__ __forceinline__ auto query_order(const AttentionParams& params, const TensorMaps& maps,
                                             const KeyTile<Config>& keys) {
-  if constexpr (Config::deterministic && has_entry_lengths<Config>) {
-    return AscendingTurns{};
-  } else if constexpr (Config::deterministic) {
+  if constexpr (dealing_of<Config> == Dealing::shared_heads) {
     return own_visits<Config>(params, maps.turns.visits, keys);
   } else if constexpr (keeps_every_score<typename Config::Mask> && !has_entry_lengths<Config>) {
     const int tiles = query_tiles<Config>(params), begin = keys.k_begin / Config::tile_q;
@@ -110,8 +106,15 @@ __device__ __forceinline__ auto query_tiles_of(const AttentionParams& params, co
   const ScoreTile of_keys{0, 0, keys.k_begin, k_end};
   if constexpr (reads_query_ranges<typename Config::Mask>) {
     griddepcontrol_wait();
-    return QueryTiles<Config, 1, Order, QueryRanges<Config>>(
-        sequences, keys.batch, keys.kv_head, of_keys, order, {params, gradients, sequences, keys.batch});
+    const QueryRanges<Config> ranges(params, gradients, sequences, keys.batch);
+    if constexpr (dealing_of<Config> == Dealing::drawn) {
+      return TurnTiles<Config, QueryRanges<Config>>(sequences, keys.batch, keys.kv_head, of_keys, ranges);
+    } else {
+      return QueryTiles<Config, 1, Order, QueryRanges<Config>>(sequences, keys.batch, keys.kv_head, of_keys,
+                                                               order, ranges);
+    }
+  } else if constexpr (dealing_of<Config> == Dealing::drawn) {
+    return TurnTiles<Config>(sequences, keys.batch, keys.kv_head, of_keys);
   } else {
     return QueryTiles<Config, 1, Order>(sequences, keys.batch, keys.kv_head, of_keys, order);
   }

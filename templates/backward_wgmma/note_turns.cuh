@@ -51,10 +51,11 @@ __device__ __forceinline__ void note_turns(const AttentionParams& params, const 
   if (threadIdx.x == 0) turns.additions[tile] = 0;
   const int key_tiles = (context.seqlen_kv + Config::tile_kv - 1) / Config::tile_kv;
   const int own_warp = warp_id();
-  int before = 0;  // of the words that are through, from the last one on
-  for (int end = padded_turn_words(key_tiles); end > 0; end -= warps) {
-    const int word = end - 1 - own_warp;
-    const unsigned adds = word >= 0 ? adders_of_word<Config>(context, first_query, word) : 0;
+  int before = 0;  // of the words that are through
+  const int end = padded_turn_words(key_tiles);
+  for (int begin = 0; begin < end; begin += warps) {
+    const int word = begin + own_warp;
+    const unsigned adds = word < end ? adders_of_word<Config>(context, first_query, word) : 0;
     if (lane_id() == 0) adders[own_warp] = __popc(adds);
     __syncthreads();
     int own = before;
@@ -62,7 +63,7 @@ __device__ __forceinline__ void note_turns(const AttentionParams& params, const 
       if (warp < own_warp) own += adders[warp];
       before += adders[warp];
     }
-    if (word >= 0 && lane_id() == 0) words[word] = {adds, own};
+    if (word < end && lane_id() == 0) words[word] = {adds, own};
     __syncthreads();
   }
   if (before == 0) clear_sums<Config>(gradients, tile);

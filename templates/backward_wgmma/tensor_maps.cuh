@@ -7,7 +7,7 @@
 
 namespace jit::backward_wgmma {
 
-/// Which of 32 tiles of keys add to a tile of queries, and how many of those behind them do (turn_words.cuh).
+/// Which of 32 tiles of keys add to a tile of queries, and how many of those in front of them do (turn_words.cuh).
 struct TurnWord {
   unsigned adds;
   int before;

@@ -2,8 +2,8 @@
 // queries of the call, words of a head's tiles of keys, rounded up), so that two of them can be copied at once. A bit for
 // each tile of keys, counted within its sequence.
 //
-// The last tile of keys adds first (key_tiles.cuh). How many add before tile i is what a word says of those behind its own
-// tiles, and as many of its bits as are set above that of i.
+// The first tile of keys adds first (key_tiles.cuh). How many add before tile i is what a word says of those in front of its
+// own tiles, and as many of its bits as are set below that of i.
 #pragma once
 
 #include "backward_wgmma/key_tile.cuh"
@@ -27,7 +27,7 @@ __device__ __forceinline__ long long first_turn_word(const AttentionParams& para
 
 /// How many add before tile `key_tile`, of whose word these are.
 __device__ __forceinline__ int additions_before(const TurnWord& word, int key_tile) {
-  return word.before + __popc(word.adds >> key_tile % turn_word_tiles >> 1);
+  return word.before + __popc(word.adds & ~(~0u << key_tile % turn_word_tiles));
 }
 
 }  // namespace jit::backward_wgmma

@@ -8,9 +8,9 @@
 // Nobody waits for ever: a block waits for steps of earlier times alone, of blocks that share its head. These begin one after
 // another (key_tiles.cuh).
 //
-// Of sequences whose lengths the device alone knows, the last tile of keys adds first (turn_words.cuh), and tiles of queries
-// are visited in ascending order. Blocks draw tiles of keys in that order, and wait for those drawn before. Where
-// boundaries do not ascend, so that there may be tiles of nobody, nobody waits.
+// Of sequences whose lengths the device alone knows, the first tile of keys adds first (turn_words.cuh), and tiles of queries
+// are visited from the last one on (turn_tiles.cuh). Blocks draw tiles of keys in that order, and wait for those drawn before.
+// Where boundaries do not ascend, so that there may be tiles of nobody, nobody waits.
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
@@ -58,9 +58,9 @@ __device__ __forceinline__ bool boundaries_ascend(const AttentionParams& params)
   bool ascend = true;
   for (int b = lane_id() + 1; b < params.batch; b += warp_size) {
     if constexpr (Config::sequences_q == SequenceKind::ragged)
-      ascend = ascend && sequences.q(b - 1).begin <= sequences.q(b).begin;
+      ascend = ascend && sequences.q_begin(b - 1) <= sequences.q_begin(b);
     if constexpr (Config::sequences_kv == SequenceKind::ragged)
-      ascend = ascend && sequences.kv(b - 1).begin <= sequences.kv(b).begin;
+      ascend = ascend && sequences.kv_begin(b - 1) <= sequences.kv_begin(b);
   }
   return __all_sync(full_warp, ascend);
 }

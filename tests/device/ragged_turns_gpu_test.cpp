@@ -154,15 +154,15 @@ TEST_F(RaggedTurnsTest, BitsOfARequestAreItsOwn) {
   EXPECT_EQ(first_rows(one.gradients(), 130, 400), first_rows(all.gradients(), 400, 855));
 }
 
-// Boundaries that do not ascend leave a tile of keys to nobody. Nobody waits for it for ever.
+// Boundaries that do not ascend give a place to tiles of two requests, and turns are those of one. Nobody waits for ever.
 TEST_F(RaggedTurnsTest, WildBoundariesEnd) {
   const CurrentDevice scope(0);
   RaggedBackwardCase problem = case_of({.head_dim = 64});
-  problem.q.lengths = {70, 40, 30};
-  problem.kv.lengths = {400, 0, 0};
+  problem.q.lengths = {400, 0, 0};
+  problem.kv.lengths = {300, 0, 200};
   RaggedBackwardRun run(problem);
-  const std::vector<int> wild = {100, 400, 0, 90};  // the last tile of the first has the place of the third's
-  check(driver().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(run.arguments().cu_seqlens_k.data), wild.data(),
+  const std::vector<int> wild = {100, 400, 0, 90};
+  check(driver().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(run.arguments().cu_seqlens_q.data), wild.data(),
                               wild.size() * sizeof(int)),
         "cuMemcpyHtoD");
   std::string said;
@@ -170,10 +170,13 @@ TEST_F(RaggedTurnsTest, WildBoundariesEnd) {
     run.compute(context(), in_turn);
     run.gradients();  // waits
   } catch (const Error& error) {
-    said = error.what();  // an emulated device tells that nobody had written what is read
+    said = error.what();  // an emulated device tells what both do there
   }
   EXPECT_THAT(said, ::testing::Not(::testing::HasSubstr("deadlock")));
-  EXPECT_TRUE(said.empty() || said.find("uninitialized read") != std::string::npos) << said;
+  if (!said.empty()) {
+    EXPECT_THAT(said, ::testing::AnyOf(::testing::HasSubstr("uninitialized read"),
+                                       ::testing::HasSubstr("data race")));
+  }
 }
 
 }  // namespace

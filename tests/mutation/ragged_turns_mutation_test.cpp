@@ -24,7 +24,7 @@ const RaggedBackwardCase of_many_tiles = problem_of({.head_dim = 8}, {2}, {140 *
 
 // Sums in another order have other bits.
 std::string noticed(const TemplateMutation* mutation, const RaggedBackwardCase& problem,
-                    const std::vector<int>& boundaries_k = {}) {
+                    const std::vector<int>& boundaries_q = {}) {
   constexpr int tries = 4;  // which block is early, is chance
   const MutatedTemplates templates(mutation);
   Settings settings = shared_cache_settings();
@@ -37,9 +37,9 @@ std::string noticed(const TemplateMutation* mutation, const RaggedBackwardCase& 
   const std::vector<std::uint8_t> right = run.gradients();
   const std::string trouble = run.check();
   if (!trouble.empty()) return trouble;
-  if (!boundaries_k.empty()) {
-    check(driver().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(run.arguments().cu_seqlens_k.data),
-                                boundaries_k.data(), boundaries_k.size() * sizeof(int)),
+  if (!boundaries_q.empty()) {
+    check(driver().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(run.arguments().cu_seqlens_q.data),
+                                boundaries_q.data(), boundaries_q.size() * sizeof(int)),
           "cuMemcpyHtoD");
   }
   for (int i = 0; i < tries; ++i) {
@@ -101,8 +101,20 @@ INSTANTIATE_TEST_SUITE_P(
                          "return query_tile *\n           padded_turn_words(ragged_tiles",
                          "return 0 *\n           padded_turn_words(ragged_tiles",
                          {"data race"}},
+        TemplateMutation{"TheFirstTileOfQueriesIsVisited",
+                         "backward_wgmma/turn_tiles.cuh",
+                         "(tiles_ - 1 - place / heads) * tile_q",
+                         "0 * (tiles_ - 1 - place / heads) * tile_q",
+                         {"deadlock"}},
+        TemplateMutation{"TheLastPlaceThatIsSeenIsCutOff",
+                         "backward_wgmma/turn_tiles.cuh",
+                         "end_ = first + warp_size - __clz",
+                         "end_ = first + warp_size - 1 - __clz",
+                         {"deadlock", "uninitialized read"},
+                         {},
+                         true},
         TemplateMutation{
-            "ATileIsBeforeItself", words, "% turn_word_tiles >> 1)", "% turn_word_tiles)", {"deadlock"}}),
+            "ATileIsBeforeItself", words, "& ~(~0u << key_tile", "& ~(~1u << key_tile", {"deadlock"}}),
     ::testing::PrintToStringParamName());
 
 class RaggedTurnsOfAddersMutationTest : public MutationTest {};
@@ -129,10 +141,10 @@ TEST_P(RaggedTurnsOfManyTilesMutationTest, IsCaught) {
 
 INSTANTIATE_TEST_SUITE_P(
     RaggedTurns, RaggedTurnsOfManyTilesMutationTest,
-    ::testing::Values(TemplateMutation{"TheFirstTilesAreDrawnFirst",
+    ::testing::Values(TemplateMutation{"TheLastTilesAreDrawnFirst",
                                        key_tiles,
-                                       "maps_.order.tile_from_last(number)",
-                                       "maps_.order.tile(number)",
+                                       "return number < tiles ? maps_.order.tile(number)",
+                                       "return number < tiles ? tiles - 1 - maps_.order.tile(number)",
                                        {"deadlock"}},
                       TemplateMutation{"TilesOfOtherWordsAreForgotten",
                                        notes,
@@ -146,11 +158,11 @@ INSTANTIATE_TEST_SUITE_P(
                                        {"deadlock", "data race"}}),
     ::testing::PrintToStringParamName());
 
-// The last tile of the first request has the place of one of the third: nobody computes it.
+// The second tile of queries of the first request has the place of the first one of the third.
 class WildBoundariesMutationTest : public MutationTest {};
 
 TEST_P(WildBoundariesMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed(&GetParam(), problem_of({.head_dim = 64}, {70, 40, 30}, {400, 0, 0}),
+  expect_caught(GetParam(), noticed(&GetParam(), problem_of({.head_dim = 64}, {400, 0, 0}, {300, 0, 200}),
                                     {100, 400, 0, 90}));
 }
 

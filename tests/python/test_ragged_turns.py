@@ -31,8 +31,8 @@ def test_bits_do_not_depend_on_the_order_in_which_blocks_run(emulated, run_pytho
 
 
 @pytest.mark.parametrize("head_dim", some([64, 128, 256]))
-def test_a_sequence_of_two_tiles_of_keys_has_the_bits_of_a_dense_call(rng, place, fetch, head_dim):
-    """Of two addends no order matters."""
+def test_a_sequence_of_two_tiles_of_keys_has_dq_of_a_dense_call(rng, place, fetch, head_dim):
+    """Of two addends no order matters. Those of dk and dv are more, and in another order."""
     keys = 120 if head_dim > 128 else 250
     q, k, v, do = (rng.standard_normal((keys, heads, head_dim)).astype(BF16) for heads in (4, 2, 2, 4))
     ends = place(boundaries([keys]))
@@ -42,8 +42,10 @@ def test_a_sequence_of_two_tiles_of_keys_has_the_bits_of_a_dense_call(rng, place
     own_o, own_lse = place(fetch(o)[0].astype(BF16)), place(fetch(lse)[0].astype(numpy.float32))
     ragged = ja.attention_backward(*(place(x) for x in (do, q, k, v)), own_o, own_lse, cu_seqlens_q=ends,
                                    cu_seqlens_k=ends, **options)
-    for one, other in zip(ragged, dense):
-        assert numpy.array_equal(fetch(one), fetch(other)[0])
+    assert numpy.array_equal(fetch(ragged[0]), fetch(dense[0])[0])
+    for one, other in zip(ragged[1:], dense[1:]):
+        one, other = fetch(one), fetch(other)[0]
+        assert numpy.abs(one - other).max() <= 0.02 * numpy.abs(other).max()
 
 
 def test_a_mask_that_reads_words_of_queries_and_keys(rng, place, fetch):

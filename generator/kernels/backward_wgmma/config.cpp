@@ -95,7 +95,7 @@ int heads_dealt_together(const AttentionSpec& spec, int heads, int key_tiles, in
 }
 
 int heads_drawn_together(int heads, int sm_count) {
-  constexpr int blocks_of_head = 8;
+  constexpr int blocks_of_head = 4;
   if (heads == 0) return 1;
   const int most = std::max(1, sm_count / blocks_of_head), groups = (heads + most - 1) / most;
   return (heads + groups - 1) / groups;

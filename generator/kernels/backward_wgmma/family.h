@@ -62,7 +62,7 @@ HeadShares head_shares(int heads, int key_tiles, int sm_count, int most_sharers)
 int heads_dealt_together(const AttentionSpec& spec, int heads, int key_tiles, int sm_count);
 
 /// The same where blocks draw tiles and take turns, of which those of one head may wait for each other: so many that about
-/// eight blocks have tiles of one head.
+/// four blocks have tiles of one head.
 int heads_drawn_together(int heads, int sm_count);
 
 /// The members of the Config that all three programs share.
