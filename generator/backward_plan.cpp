@@ -104,15 +104,14 @@ AttentionSpec backward_spec(const AttentionSpec& spec, const ProblemShape& shape
   return own;
 }
 
-bool has_one_pass(const AttentionSpec& spec, const ProblemShape& shape, bool deterministic,
-                  const DeviceLimits& limits) {
-  return (!deterministic || is_plain(spec)) && !config_space({spec, limits}, shape).empty();
+bool has_one_pass(const AttentionSpec& spec, const ProblemShape& shape, const DeviceLimits& limits) {
+  return !config_space({spec, limits}, shape).empty();
 }
 
 Plan untuned_backward_plan(ContextState& context, const AttentionSpec& spec, const ProblemShape& shape,
                            bool deterministic, int device, std::string why) {
   const DeviceLimits limits = device_limits(device_info(device));
-  if (!has_one_pass(spec, shape, deterministic, limits))
+  if (!has_one_pass(spec, shape, limits))
     return two_pass_plan(context, spec, shape, {}, {}, device, std::move(why));
   const Target target = native_target(device_info(device));
   bool stands_in = false;

@@ -40,10 +40,8 @@ struct BackwardCall {
 /// knows of sinks, because LSE has them.
 AttentionSpec backward_spec(const AttentionSpec& spec, const ProblemShape& shape);
 
-/// Of a spec of kernels, whether one of them can compute all gradients of such calls: deterministic calls of ragged
-/// sequences take two.
-bool has_one_pass(const AttentionSpec& spec, const ProblemShape& shape, bool deterministic,
-                  const DeviceLimits& limits);
+/// Of a spec of kernels, whether one of them can compute all gradients of such calls.
+bool has_one_pass(const AttentionSpec& spec, const ProblemShape& shape, const DeviceLimits& limits);
 
 /// What the cost models choose for dq, dk and dv: one pass where a family can serve the shape, else two, whose sums
 /// always have a fixed order. `spec` is that of kernels.

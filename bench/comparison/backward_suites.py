@@ -59,6 +59,14 @@ def _varlen():
                         suite, packed=True) for head_dim in HEAD_DIMS for count in (4, 16, 64)]
 
 
+def _deterministic_varlen():
+    """The same in any order of sums, and then with equal bits."""
+    suite = "deterministic-varlen"
+    return [backward_of(one, suite, deterministic=equal, label=one.label + DETERMINISTIC * equal,
+                        panel=f"{one.panel}: any order, equal bits", tick=f"{one.tick}\n{'equal' if equal else 'any'}")
+            for one in _varlen() for equal in (False, True)]
+
+
 BACKWARD_SUITES = {
     "backward": _backward("backward", "none"),
     "backward-causal": _backward("backward-causal", "causal"),
@@ -67,4 +75,5 @@ BACKWARD_SUITES = {
     "backward-masks": _masks(),
     "backward-gqa": _gqa(),
     "backward-varlen": _varlen(),
+    "deterministic-varlen": _deterministic_varlen(),
 }

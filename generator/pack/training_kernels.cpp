@@ -31,7 +31,7 @@ std::vector<Pass> training_passes(const AttentionSpec& spec, const DeviceLimits&
 std::vector<KernelBuild> around_one_pass(const AttentionSpec& spec, const BackwardWgmma& config,
                                          const DeviceLimits& limits, Target target) {
   std::vector<BackwardWgmma> configs = {config};
-  if (is_plain(spec) && !config.deterministic) {
+  if (!config.deterministic) {
     configs.push_back(config);
     configs.back().deterministic = true;
   }

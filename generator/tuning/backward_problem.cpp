@@ -32,7 +32,7 @@ ProblemShape BackwardProblem::shape_of(Pass pass) const {
 
 std::vector<Candidate> BackwardProblem::one_pass_candidates() const {
   const DeviceLimits limits = device_limits(device());
-  if (!has_one_pass(kernel_spec_, shape(), deterministic_, limits)) return {};
+  if (!has_one_pass(kernel_spec_, shape(), limits)) return {};
   std::vector<Candidate> candidates = all_candidates(kernel_spec_, shape(), limits);
   if (deterministic_)
     std::erase_if(candidates, [](const Candidate& candidate) {

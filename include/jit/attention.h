@@ -186,8 +186,8 @@ class Attention {
   ///
   /// ("FlashAttention-2", Dao, has those of the operands). The last two are computed by kernels of their own, and
   /// only when they are asked for. With `deterministic` equal inputs give bit-identical gradients;
-  /// without, all are but dq where one kernel adds it up in any order. Deterministic gradients of ragged sequences are
-  /// always two kernels'. A query without keys gets dq = 0 and adds nothing to the others, its dlse is not looked at.
+  /// without, all are but dq where one kernel adds it up in any order. A query without keys gets dq = 0 and adds nothing
+  /// to the others, its dlse is not looked at.
   /// Built-in scores and texts are differentiated by the library; a text computes with `auto` what depends on `score`,
   /// or on a tensor whose gradient is wanted, or gives its derivative. Whatever config was given for forward, kernels are
   /// chosen as Settings::tuning says, at the first call for a size class on a GPU; later calls only launch. Throws Error

@@ -4,6 +4,8 @@
 // one head's tiles followed those of another, the last head's long ones would begin late, and their blocks would end long
 // after all others. So the first tiles of several heads come together, then their second ones, and so on: the longest first
 // ("Bounds on Multiprocessing Timing Anomalies", Graham). Heads that come together share no queries, so they are few.
+//
+// Tiles of one head are dealt in ascending order: blocks may wait for those that were dealt before (key_tiles.cuh).
 #pragma once
 
 #include "base/host_device.cuh"

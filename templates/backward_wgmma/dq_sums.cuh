@@ -52,7 +52,7 @@ __device__ __forceinline__ QueryTile query_tile(const AttentionParams& params) {
   if constexpr (Config::sequences_q == SequenceKind::ragged) {
     const VariableSequences<Config> sequences(params);
     const auto [batch, first_query] =
-        ragged_place<Config::tile_q>(tile, params.batch, [&](int entry) { return sequences.q(entry).begin; });
+        ragged_place<Config::tile_q>(tile, params.batch, [&](int entry) { return sequences.q_begin(entry); });
     return {batch, slice, first_query};
   } else {
     return {params.batch_begin + slice / params.heads_q, slice % params.heads_q, tile * Config::tile_q};

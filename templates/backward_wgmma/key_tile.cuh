@@ -54,7 +54,7 @@ __device__ __forceinline__ KeyTile<Config> key_tile(const AttentionParams& param
     const int kv_head = tile / places;
     const VariableSequences<Config> sequences(params);
     const auto [batch, first_key] = ragged_place<Config::tile_kv>(
-        tile - kv_head * places, params.batch, [&](int entry) { return sequences.kv(entry).begin; });
+        tile - kv_head * places, params.batch, [&](int entry) { return sequences.kv_begin(entry); });
     return {params, {.batch = uniform(batch), .kv_head = kv_head, .k_begin = uniform(first_key)}};
   } else {
     const int tiles = key_tiles_of_head<Config>(params);

@@ -23,11 +23,18 @@ __device__ __forceinline__ int take_number(unsigned* taken, int all) {
   return uniform(number);
 }
 
+/// Whose tile of keys is which.
+enum class Dealing { any, shared_heads, drawn };
+template <class Config>
+inline constexpr Dealing dealing_of = !Config::deterministic      ? Dealing::any
+                                      : has_entry_lengths<Config> ? Dealing::drawn
+                                                                  : Dealing::shared_heads;
+
 /// Deals a launch's tiles in their order (dealing_order.cuh). By the loader's warp.
 ///
 /// A block begins with the one that its own index is the number of, and takes whichever is next when it has started its
 /// last load.
-template <class Config, bool in_order = Config::deterministic>
+template <class Config, Dealing dealing = dealing_of<Config>>
 class KeyTileDealer {
  public:
   __device__ __forceinline__ KeyTileDealer(const AttentionParams&, const TensorMaps& maps) : maps_(maps) {}
@@ -47,7 +54,7 @@ class KeyTileDealer {
 /// of another head. Their order is another one in each round, there and back, as a causal mask leaves more of the first
 /// tiles. Blocks are numbered as they begin, so that those that share a head begin one after another.
 template <class Config>
-class KeyTileDealer<Config, true> {
+class KeyTileDealer<Config, Dealing::shared_heads> {
  public:
   __device__ __forceinline__ KeyTileDealer(const AttentionParams& params, const TensorMaps& maps)
       : maps_(maps), tiles_(key_tiles_of_head<Config>(params)) {}
@@ -82,6 +89,26 @@ class KeyTileDealer<Config, true> {
   int head_;         // of the launch
   int place_;        // among those that share it
   int round_begin_;  // first tile of these
+};
+
+/// Where blocks wait for one another, and the host knows no lengths. All tiles are drawn, the first ones, too, and a block
+/// waits for those alone that were drawn before its own: the one of the smallest number that is not done waits for nobody,
+/// whatever there is room for.
+template <class Config>
+class KeyTileDealer<Config, Dealing::drawn> {
+ public:
+  __device__ __forceinline__ KeyTileDealer(const AttentionParams&, const TensorMaps& maps) : maps_(maps) {}
+
+  __device__ __forceinline__ int first() const { return next(); }
+  // Each block asks once in vain.
+  __device__ __forceinline__ int next() const {
+    const int tiles = maps_.order.count();
+    const int number = take_number(maps_.taken, tiles + static_cast<int>(gridDim.x));
+    return number < tiles ? maps_.order.tile(number) : no_key_tile;
+  }
+
+ private:
+  const TensorMaps& maps_;
 };
 
 /// By the loader, when nobody reads the note of the tile before.

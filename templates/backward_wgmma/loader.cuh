@@ -6,7 +6,7 @@
 #include "backward_wgmma/key_tiles.cuh"
 #include "backward_wgmma/rings.cuh"
 #include "backward_wgmma/tensor_maps.cuh"
-#include "backward_wgmma/turn_counts.cuh"
+#include "backward_wgmma/turn_tiles.cuh"
 #include "backward_wgmma/turns.cuh"
 #include "problem/query_tiles.cuh"
 #include "ptx/bulk_copy.cuh"
@@ -66,11 +66,11 @@ __device__ __forceinline__ auto key_box(const SequencesOf<Config>& sequences, in
 }
 
 /// In which order a block visits the tiles of queries of a head. Where all keys see all queries, each begins at its own
-/// diagonal: blocks that began together would add to the same rows of dQ all the time.
+/// diagonal: blocks that began together would add to the same rows of dQ all the time. Of drawn tiles of keys TurnTiles know.
 template <class Config>
 __device__ __forceinline__ auto query_order(const AttentionParams& params, const TensorMaps& maps,
                                             const KeyTile<Config>& keys) {
-  if constexpr (Config::deterministic) {
+  if constexpr (dealing_of<Config> == Dealing::shared_heads) {
     return own_visits<Config>(params, maps.turns.visits, keys);
   } else if constexpr (keeps_every_score<typename Config::Mask> && !has_entry_lengths<Config>) {
     const int tiles = query_tiles<Config>(params), begin = keys.k_begin / Config::tile_q;
@@ -106,8 +106,15 @@ __device__ __forceinline__ auto query_tiles_of(const AttentionParams& params, co
   const ScoreTile of_keys{0, 0, keys.k_begin, k_end};
   if constexpr (reads_query_ranges<typename Config::Mask>) {
     griddepcontrol_wait();
-    return QueryTiles<Config, 1, Order, QueryRanges<Config>>(
-        sequences, keys.batch, keys.kv_head, of_keys, order, {params, gradients, sequences, keys.batch});
+    const QueryRanges<Config> ranges(params, gradients, sequences, keys.batch);
+    if constexpr (dealing_of<Config> == Dealing::drawn) {
+      return TurnTiles<Config, QueryRanges<Config>>(sequences, keys.batch, keys.kv_head, of_keys, ranges);
+    } else {
+      return QueryTiles<Config, 1, Order, QueryRanges<Config>>(sequences, keys.batch, keys.kv_head, of_keys,
+                                                               order, ranges);
+    }
+  } else if constexpr (dealing_of<Config> == Dealing::drawn) {
+    return TurnTiles<Config>(sequences, keys.batch, keys.kv_head, of_keys);
   } else {
     return QueryTiles<Config, 1, Order>(sequences, keys.batch, keys.kv_head, of_keys, order);
   }
@@ -168,11 +175,8 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
     mbarrier_arrive_expect_tx(
         q_full, Traits::QTile::bytes + statistic_bytes + (Config::deterministic ? turn_count_bytes : 0));
     if constexpr (Config::deterministic) {
-      const int key = keys.k_begin / Config::tile_kv;
-      cp_async_bulk_load(rings.turn_counts(step),
-                         maps.turns.before + first_turn_count<Config>(params, statistic / Config::tile_q) +
-                             key - key % turn_counts_at_once,
-                         turn_count_bytes, q_full);
+      load_turns<Config>(params, maps.turns, statistic / Config::tile_q, keys.k_begin / Config::tile_kv,
+                         rings.turn_counts(step), q_full);
     }
     load_tile<typename Traits::QTile>(rings.q.tile(step),
                                       map_of(maps, &TensorMaps::q, &SequenceMaps::bounded_q, Config::tile_q),
@@ -286,10 +290,11 @@ __device__ __forceinline__ void help_with_dq(const AttentionParams& params, cons
   }
   if constexpr (Config::deterministic) {
     if (warp == waiting_warp) {
+      const bool waits = have_turns<Config>(params, maps.turns);
       for_each_key_tile<Config>(
           params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
             rings.arrive_keys_empty();
-            return has_queries ? wait_for_turns<Config>(params, maps, keys, step, smem) : step;
+            return has_queries ? wait_for_turns<Config>(params, maps, keys, waits, step, smem) : step;
           });
     } else if constexpr (KernelTraits<Config>::has_query_consumer) {
       pass_turns<Config>(maps, warp - waiting_warp - 1, smem);

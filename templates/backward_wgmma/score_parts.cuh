@@ -98,8 +98,8 @@ __device__ __forceinline__ void exponentiate_part(ScorePart<Config>& scores, Sco
     const int key = place.first_key + thread / warp_size * 16 + MmaLayout::lane_row(thread);
     const int query = place.first_query + i * KernelTraits<Config>::mma_k + MmaLayout::lane_column(thread);
     const BlockContext context = keys.sequences(params).context(keys.batch, place.head);
-    differentiate_score<KeysByQueries>(scores, weights, key, query, Score(context), params.softmax_scale,
-                                       context);
+    differentiate_score<KeysByQueries, !is_partial>(scores, weights, key, query, Score(context),
+                                                    params.softmax_scale, context);
     if constexpr (is_partial)
       drop_masked_scores<KeysByQueries>(scores, key, query, TileMask<Config>(context), context);
   }

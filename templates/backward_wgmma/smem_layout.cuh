@@ -75,15 +75,15 @@ struct SmemLayout {
   int q;
   int d_o;
   int ds;
-  int dq;           ///< without roles
-  int w;            ///< with roles
-  int lse_log2;     ///< of the queries of each stage
-  int delta;        ///< the same
-  int turn_counts;  ///< for each stage, those of four tiles of keys (turn_counts.cuh); deterministic
+  int dq;        ///< without roles
+  int w;         ///< with roles
+  int lse_log2;  ///< of the queries of each stage
+  int delta;     ///< the same
+  int turn_counts;  ///< for each stage, those of four tiles of keys (turn_counts.cuh), or two words; deterministic
   int draws;        ///< what pairs of warps tell each other of dropout, of two steps; without roles
   int notes;        ///< QueryNote for each stage
-  int dq_notes;     ///< int for each of the last steps: which tile its dQ belongs to
-  int turn_notes;   ///< int for each step whose turn has come: how many add before it; deterministic
+  int dq_notes;    ///< int for each of the last steps: which tile its dQ belongs to
+  int turn_notes;  ///< int for each step whose turn has come: how many add before it; deterministic
   int added_notes;  ///< int for each step whose additions wait: the tile of queries; deterministic, of a consumer of dQ
   int key_note;  ///< two int: which tile of keys is there, and whether queries see it
   int keys_full;
@@ -120,6 +120,12 @@ inline constexpr int stages_turns = 2;
 inline constexpr int turn_count_bytes = 16, turn_counts_at_once = 4;
 JIT_HOST_DEVICE constexpr int padded_turn_counts(int key_tiles) {
   return (key_tiles + turn_counts_at_once - 1) / turn_counts_at_once * turn_counts_at_once;
+}
+/// The same where they are words (turn_words.cuh).
+inline constexpr int turn_word_tiles = 32, turn_words_at_once = 2;
+JIT_HOST_DEVICE constexpr int padded_turn_words(long long key_tiles) {
+  constexpr int at_once = turn_word_tiles * turn_words_at_once;
+  return static_cast<int>((key_tiles + at_once - 1) / at_once * turn_words_at_once);
 }
 
 /// Bytes of a step's scores of which dropout keeps some: a word for each lane of a pair of warps and each 32 queries.

@@ -7,11 +7,18 @@
 
 namespace jit::backward_wgmma {
 
-/// How blocks take turns to add to dQ, where they do (turns.cuh). Both are written by the kernel that runs before.
+/// Which of 32 tiles of keys add to a tile of queries, and how many of those in front of them do (turn_words.cuh).
+struct TurnWord {
+  unsigned adds;
+  int before;
+};
+
+/// How blocks take turns to add to dQ, where they do (turns.cuh). Arrays are written by the kernel that runs before.
 struct Turns {
-  HeadVisits visits;
-  int* additions;  ///< to each tile of queries, zeros before the kernel
+  HeadVisits visits;  ///< of dense sequences
+  int* additions;     ///< to each tile of queries, zeros before the kernel
   int* before;  ///< how many tiles of keys add before each (turn_counts.cuh), from a multiple of 16 bytes on
+  TurnWord* words;  ///< in its place where the device alone knows lengths
 };
 
 /// The third parameter: where the operands lie, in boxes of a panel of a tile's rows, how
@@ -23,7 +30,7 @@ struct TensorMaps {
   TensorMap d_o;
   unsigned* taken;  ///< tiles of keys that blocks asked for, or blocks that began, 0 between launches
   DealingOrder
-      order;    ///< of the tiles of this launch; of a deterministic kernel only their count is asked for
+      order;  ///< of the tiles of this launch; of a deterministic kernel of dense sequences only their count
   Turns turns;  ///< of a deterministic kernel
 };
 

@@ -31,8 +31,6 @@ struct KernelTraits {
   static_assert(Config::tile_kv == keys_of_block(has_roles),
                 "two consumers have a half of the keys each, or all have the same");
   static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
-  static_assert(!Config::deterministic || !has_entry_lengths<Config>,
-                "blocks would wait for tiles that boundaries which do not ascend leave to nobody");
 
   static constexpr int consumers = consumer_count(has_query_consumer);
   static constexpr int threads = (consumers + 1) * warpgroup_size;

@@ -7,14 +7,22 @@
 //
 // Nobody waits for ever: a block waits for steps of earlier times alone, of blocks that share its head. These begin one after
 // another (key_tiles.cuh).
+//
+// Of sequences whose lengths the device alone knows, the first tile of keys adds first (turn_words.cuh), and tiles of queries
+// are visited from the last one on (turn_tiles.cuh). Blocks draw tiles of keys in that order, and wait for those drawn before.
+// Where boundaries do not ascend, so that there may be tiles of nobody, nobody waits.
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
 #include "backward_wgmma/key_tile.cuh"
 #include "backward_wgmma/rings.cuh"
 #include "backward_wgmma/tensor_maps.cuh"
+#include "backward_wgmma/turn_counts.cuh"
+#include "backward_wgmma/turn_words.cuh"
 #include "backward_wgmma/visits.cuh"
+#include "problem/entry_sequences.cuh"
 #include "ptx/atomic.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "ptx/bulk_tensor.cuh"
 
 namespace jit::backward_wgmma {
@@ -43,21 +51,74 @@ __device__ __forceinline__ int* additions(const AttentionParams& params, const T
          tile;
 }
 
-/// The steps of a tile of keys, as a function of for_each_key_tile, of the warp that waits for turns. A block that has all
-/// keys of a head adds in its own order.
+/// Whether ragged sequences begin one behind another, so that each tile of theirs has a place of its own. By a whole warp.
+template <class Config>
+__device__ __forceinline__ bool boundaries_ascend(const AttentionParams& params) {
+  const VariableSequences<Config> sequences(params);
+  bool ascend = true;
+  for (int b = lane_id() + 1; b < params.batch; b += warp_size) {
+    if constexpr (Config::sequences_q == SequenceKind::ragged)
+      ascend = ascend && sequences.q_begin(b - 1) <= sequences.q_begin(b);
+    if constexpr (Config::sequences_kv == SequenceKind::ragged)
+      ascend = ascend && sequences.kv_begin(b - 1) <= sequences.kv_begin(b);
+  }
+  return __all_sync(full_warp, ascend);
+}
+
+/// Whether blocks wait for one another. One that has all keys of a head adds in its own order. By a whole warp.
+template <class Config>
+__device__ __forceinline__ bool have_turns(const AttentionParams& params, const Turns& turns) {
+  if constexpr (has_entry_lengths<Config>) {
+    return boundaries_ascend<Config>(params);
+  } else {
+    return turns.visits.sharers > 1;
+  }
+}
+
+/// Starts the copy of what says whose turn is when at a tile of queries, counted among those of the call. By one thread.
+template <class Config>
+__device__ __forceinline__ void load_turns(const AttentionParams& params, const Turns& turns,
+                                           long long query_tile, int key_tile, unsigned place,
+                                           unsigned full) {
+  if constexpr (has_entry_lengths<Config>) {
+    const int word = key_tile / turn_word_tiles;
+    cp_async_bulk_load(
+        place, turns.words + first_turn_word<Config>(params, query_tile) + word - word % turn_words_at_once,
+        turn_count_bytes, full);
+  } else {
+    cp_async_bulk_load(place,
+                       turns.before + first_turn_count<Config>(params, query_tile) + key_tile -
+                           key_tile % turn_counts_at_once,
+                       turn_count_bytes, full);
+  }
+}
+
+/// How many add before a tile of keys, of what has been copied. By a whole warp.
+template <class Config>
+__device__ __forceinline__ int loaded_turn(unsigned place, int key_tile) {
+  if constexpr (has_entry_lengths<Config>) {
+    const unsigned word =
+        place + key_tile / turn_word_tiles % turn_words_at_once * static_cast<unsigned>(sizeof(TurnWord));
+    return additions_before({static_cast<unsigned>(load_shared_by_warp(word)), load_shared_by_warp(word + 4)},
+                            key_tile);
+  } else {
+    return load_shared_by_warp(place + key_tile % turn_counts_at_once * 4);
+  }
+}
+
+/// The steps of a tile of keys, as a function of for_each_key_tile, of the warp that waits for turns, if there are any.
 template <class Config>
 __device__ __forceinline__ unsigned wait_for_turns(const AttentionParams& params, const TensorMaps& maps,
-                                                   const KeyTile<Config>& keys, unsigned step,
+                                                   const KeyTile<Config>& keys, bool waits, unsigned step,
                                                    unsigned smem) {
   const Rings<Config> rings(smem);
-  const unsigned own_count = keys.k_begin / Config::tile_kv % turn_counts_at_once * 4;
   for (int note = 0; (note & last_dq_tile) == 0; ++step) {
     rings.q.wait_full(step);
     note = load_shared_by_warp(rings.dq_note(step));
-    const int before = load_shared_by_warp(rings.turn_counts(step) + own_count);
+    const int before = loaded_turn<Config>(rings.turn_counts(step), keys.k_begin / Config::tile_kv);
     rings.q.arrive_empty(step);
     rings.turns.wait_empty(step);
-    if (lane_id() == 0 && maps.turns.visits.sharers > 1) {
+    if (lane_id() == 0 && waits) {
       wait_for_additions<Config>(additions<Config>(params, maps, keys, note & ~last_dq_tile),
                                  before * KernelTraits<Config>::dq_adders);
     }

@@ -72,7 +72,9 @@ struct BiasScore {
         head(context.head) {}
   template <class Number, class... Reads>
   __device__ Number apply(Number score, int q, int k, Reads&... reads) const {
-    return score + tensor_number<slot>(to_float(rows[q * row_stride + k]), {{batch, head, q}, k}, reads...);
+    // As unsigned, so that the upper half of a product of 64 bits takes no other two.
+    const long long row = static_cast<unsigned>(q) * row_stride;
+    return score + tensor_number<slot>(to_float(rows[row + k]), {{batch, head, q}, k}, reads...);
   }
 };
 

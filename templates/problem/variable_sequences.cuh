@@ -46,6 +46,19 @@ class VariableSequences {
     return rows;
   }
 
+  /// The first of these rows, of ragged queries, and of ragged keys without padding on the left. How many there are is only
+  /// read where arrays are checked.
+  __device__ __forceinline__ int q_begin(int batch) const {
+    if constexpr (Config::checked) return q(batch).begin;
+    const SequenceParams& given = params_.sequences;
+    return element({SequenceArrayId::cu_seqlens_q, given.cu_seqlens_q}, batch, batch, 0, given.total_q);
+  }
+  __device__ __forceinline__ int kv_begin(int batch) const {
+    if constexpr (Config::checked) return kv(batch).begin;
+    const SequenceParams& given = params_.sequences;
+    return element({SequenceArrayId::cu_seqlens_k, given.cu_seqlens_k}, batch, batch, 0, given.total_k);
+  }
+
   /// The page of row `row` of those that `kv` counts, which may be any number; 0 where there are no pages.
   __device__ __forceinline__ int page(int batch, int row) const {
     if constexpr (Config::sequences_kv == SequenceKind::paged) {

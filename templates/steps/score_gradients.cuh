@@ -90,16 +90,18 @@ __device__ __forceinline__ void apply_score(Product& scores, int row, int column
   }
 }
 
-/// The same, and multiplies `d_scores` by f′(s).
-template <class Axes, class Product, class Score>
+/// The same, and multiplies `d_scores` by f′(s). Where all queries and keys are there, nothing is asked about others, so
+/// that places of a lane differ by constants.
+template <class Axes, bool are_all_there = false, class Product, class Score>
 __device__ __forceinline__ void differentiate_score(Product& scores, Product& d_scores, int row, int column,
                                                     const Score& score, float scale,
                                                     const BlockContext& context) {
   if constexpr (!Score::is_identity) {
     for_each_place<Axes, Product>(row, column, [&](int r, int n, int i, int q, int k) {
       float& s = scores.at(r, n, i);
-      const Dual applied = score.apply(Dual(s * scale, 1.0f), minimum(q, context.seqlen_q - 1),
-                                       minimum(k, context.seqlen_kv - 1));
+      const Dual applied =
+          score.apply(Dual(s * scale, 1.0f), are_all_there ? q : minimum(q, context.seqlen_q - 1),
+                      are_all_there ? k : minimum(k, context.seqlen_kv - 1));
       s = applied.value;
       d_scores.at(r, n, i) *= applied.derivative;
     });

@@ -481,7 +481,8 @@ def test_what_nothing_shares_has_gradients_of_zero(place, fetch, sequences, rows
     assert not fetch(d_sinks).any() and not fetch(given["alibi_slopes"]).any()
 
 
-def test_ragged_tensors_of_functors(rng, place, fetch):
+@pytest.mark.parametrize("deterministic", some([False, True]))
+def test_ragged_tensors_of_functors(rng, place, fetch, deterministic):
     lengths = [20, 3, 17]
     batch, do = ragged(rng, lengths, lengths, heads_kv=1, ratio=2, head_dim=16)
     q, k, v, gradient = (packed(place, rows) for rows in (batch.q, batch.k, batch.v, do))
@@ -490,13 +491,14 @@ def test_ragged_tensors_of_functors(rng, place, fetch):
     options = dict(cu_seqlens_q=ends, cu_seqlens_k=ends, mask=ja.mask.causal_per_request(), score=ja.score.alibi(),
                    tensors={"alibi_slopes": place(slopes), "is_causal": place(int32(causal))})
     o, lse = ja.attention(q, k, v, return_lse=True, **options)
-    got = [fetch(x) for x in ja.attention_backward(gradient, q, k, v, o, lse, **options)]
-    flags = iter(causal)
+    made = ja.attention_backward(gradient, q, k, v, o, lse, deterministic=deterministic, **options)
+    got, flags = [fetch(x) for x in made], iter(causal)
     check_requests(got, batch, do, score=lambda *_: lambda s, b, h, i, j: s - slopes[h] * numpy.abs(i - j),
                    keep=lambda *_: (lambda flag: lambda b, h, i, j: (j <= i) | ~flag)(next(flags)))
 
 
-def test_wild_values_on_the_device_read_and_write_nothing_else(rng, place, fetch):
+@pytest.mark.parametrize("deterministic", some([False, True]))
+def test_wild_values_on_the_device_read_and_write_nothing_else(rng, place, fetch, deterministic):
     batch, do = ragged(rng, [4, 4], [32, 32], heads_kv=1, ratio=1, head_dim=16)
     q, k, v, gradient = (packed(place, rows) for rows in (batch.q, batch.k, batch.v, do))
     good = {"cu_seqlens_q": int32([0, 4, 8]), "cu_seqlens_k": int32([0, 32, 64])}
@@ -507,7 +509,7 @@ def test_wild_values_on_the_device_read_and_write_nothing_else(rng, place, fetch
         {"seqused_q": int32([1 << 30, 4]), "seqused_k": int32([32, 2000000000])},
     ):
         arrays = {name: place(array) for name, array in (good | wild).items()}
-        got = ja.attention_backward(gradient, q, k, v, o, lse, **arrays)
+        got = ja.attention_backward(gradient, q, k, v, o, lse, deterministic=deterministic, **arrays)
         check_requests([fetch(x) for x in got], batch, do)
     for wild in (
         {"cu_seqlens_q": int32([8, 2, 8]), "seqused_q": int32([-3, 7])},
@@ -515,7 +517,8 @@ def test_wild_values_on_the_device_read_and_write_nothing_else(rng, place, fetch
         {"cu_seqlens_q": int32([1 << 30, 8, -7]), "cu_seqlens_k": int32([60, 70, 3])},
     ):
         arrays = {name: place(array) for name, array in (good | wild).items()}
-        ja.attention_backward(gradient, q, k, v, o, lse, **arrays)  # an emulated device finds what is outside
+        # An emulated device finds what is outside.
+        ja.attention_backward(gradient, q, k, v, o, lse, deterministic=deterministic, **arrays)
 
 
 def test_ragged_refusals_name_the_argument(rng, place):

@@ -37,6 +37,7 @@ def test_suites_have_the_expected_cells():
     sizes = {name: len(cells) for name, cells in suites.SUITES.items()}
     assert sizes == {"forward": 18, "causal": 18, "backward": 18, "backward-causal": 18, "training-step": 18,
                      "deterministic": 18, "backward-masks": 9, "backward-gqa": 12, "backward-varlen": 9,
+                     "deterministic-varlen": 18,
                      "masks": 8, "fp8": 24, "sparse": 10, "gqa": 8,
                      "odd-shapes": 14, "latency": 10, "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "fp8-cache": 16,
                      "mla": 10, "engine-shapes": 32, "append": 7, "merge": 9}
@@ -126,6 +127,9 @@ def test_suites_of_training_hold_what_they_are_for():
     for one in training["backward-varlen"]:
         lengths = one.document_lengths(0)
         assert one.packed and one.batch == 1 and max(lengths) > 2 * min(lengths)
+    free, equal = training["deterministic-varlen"][:2]
+    assert (free.deterministic, equal.deterministic) == (False, True) and free.packed and equal.packed
+    assert free.document_lengths(0) == equal.document_lengths(0) == training["backward-varlen"][0].document_lengths(0)
     assert "packed" in str(one) and "deterministic" in str(training["deterministic"][1])
     with pytest.raises(ValueError, match="packed"):
         cells.backward_of(small(), "test", packed=True)

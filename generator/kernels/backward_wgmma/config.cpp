@@ -94,6 +94,13 @@ int heads_dealt_together(const AttentionSpec& spec, int heads, int key_tiles, in
   return (heads + groups - 1) / groups;
 }
 
+int heads_drawn_together(int heads, int sm_count) {
+  constexpr int blocks_of_head = 4;
+  if (heads == 0) return 1;
+  const int most = std::max(1, sm_count / blocks_of_head), groups = (heads + most - 1) / most;
+  return (heads + groups - 1) / groups;
+}
+
 QueryStatisticsLayout statistics(const BackwardWgmma& config) {
   return {.tile = config.tile_q, .factor = -1};
 }
@@ -105,13 +112,6 @@ std::span<const ConfigField<BackwardWgmma>> Family<BackwardWgmma>::fields() { re
 std::string Family<BackwardWgmma>::rejection(const Case& problem, const BackwardWgmma& config) {
   if (std::string reason = gradient_rejection(problem.spec, name); !reason.empty()) return reason;
   const auto& [spec, limits] = problem;
-  if (config.deterministic && !is_plain(spec)) {
-    return fmt::format(
-        "{} takes turns among blocks of dense sequences alone: of ragged ones, arrays on the device may give "
-        "a tile to "
-        "nobody, for whom others would wait; deterministic must be false, or the kernels those of two passes",
-        name);
-  }
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
   if (config.tile_q > rows_per_warpgroup &&
       std::max(spec.head_dim, spec.value_head_dim()) > max_head_dim_of_many_queries) {
@@ -148,7 +148,6 @@ std::vector<BackwardWgmma> Family<BackwardWgmma>::space(const Case& problem) {
   // save zeros, which is more than waiting costs where sequences are short.
   std::vector<BackwardWgmma> configs;
   for (const bool deterministic : {false, true}) {
-    if (deterministic && !is_plain(problem.spec)) continue;
     for (const auto& [tile_q, stages] : {std::pair{64, 4}, {64, 2}, {128, 2}})
       configs.push_back({.tile_q = tile_q, .stages = stages, .deterministic = deterministic});
   }

@@ -61,6 +61,10 @@ HeadShares head_shares(int heads, int key_tiles, int sm_count, int most_sharers)
 /// as long; else so many that they keep all multiprocessors busy for more than one tile, of `heads` as evenly as they go.
 int heads_dealt_together(const AttentionSpec& spec, int heads, int key_tiles, int sm_count);
 
+/// The same where blocks draw tiles and take turns, of which those of one head may wait for each other: so many that about
+/// four blocks have tiles of one head.
+int heads_drawn_together(int heads, int sm_count);
+
 /// The members of the Config that all three programs share.
 std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);
 

@@ -44,12 +44,14 @@ std::size_t sum_floats(const AttentionSpec& spec, const BackwardWgmma& config,
   return padded_queries(spec, config, params) * static_cast<std::size_t>(dq_columns(spec.head_dim));
 }
 
-// Of additions to each tile of queries how many are awaited by each tile of keys.
-std::size_t turn_counts(const AttentionSpec& spec, const BackwardWgmma& config,
-                        const AttentionParams& params) {
-  return padded_query_tiles(spec, config, params) *
-         static_cast<std::size_t>(
-             padded_turn_counts(key_grid(spec, params, backward_wgmma::tile_kv(spec)).tiles));
+// What says of each tile of queries whose turn is when.
+std::size_t turn_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
+                       const AttentionParams& params) {
+  const int key_tiles = key_grid(spec, params, backward_wgmma::tile_kv(spec)).tiles;
+  const std::size_t each = is_plain(spec)
+                               ? static_cast<std::size_t>(padded_turn_counts(key_tiles)) * sizeof(int)
+                               : static_cast<std::size_t>(padded_turn_words(key_tiles)) * sizeof(TurnWord);
+  return padded_query_tiles(spec, config, params) * each;
 }
 
 void place_workspace(const KernelLaunch& launch, const BackwardWgmma& config) {
@@ -92,11 +94,16 @@ HeadVisits head_visits(const KernelLaunch& launch, const BackwardWgmma& config) 
 }
 
 Turns find_turns(const KernelLaunch& launch, const BackwardWgmma& config) {
-  int* const counts =
-      reinterpret_cast<int*>(launch.gradients->dq_sums + sum_floats(launch.spec, config, launch.params));
+  float* const turns = launch.gradients->dq_sums + sum_floats(launch.spec, config, launch.params);
+  const std::size_t bytes = turn_bytes(launch.spec, config, launch.params);
+  int* const additions = reinterpret_cast<int*>(turns) + bytes / sizeof(int);
+  if (!is_plain(launch.spec))
+    return {
+        .visits = {}, .additions = additions, .before = nullptr, .words = reinterpret_cast<TurnWord*>(turns)};
   return {.visits = head_visits(launch, config),
-          .additions = counts + turn_counts(launch.spec, config, launch.params),
-          .before = counts};
+          .additions = additions,
+          .before = reinterpret_cast<int*>(turns),
+          .words = nullptr};
 }
 
 // Whether so many blocks share a head that a few calls side by side could keep each other's blocks out: each holds some
@@ -169,9 +176,9 @@ void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config) {
 std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                                                    const AttentionParams& params, int /*sm_count*/) {
   return statistics_bytes(spec, config, params) + sum_floats(spec, config, params) * sizeof(float) +
-         (config.deterministic ? padded_query_tiles(spec, config, params) + turn_counts(spec, config, params)
-                               : 0) *
-             sizeof(int);
+         (config.deterministic
+              ? padded_query_tiles(spec, config, params) * sizeof(int) + turn_bytes(spec, config, params)
+              : 0);
 }
 
 // As many blocks as there are multiprocessors share the tiles of keys of all KV heads; those that wait for one another
@@ -201,14 +208,16 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   try {
     for_entries_of_a_grid(launch.params, launch.params.heads_kv, key_tiles, [&](int tiles) {
       const int heads = tiles / key_tiles.tiles;
+      const int sm_count = launch.kernel.sm_count;
+      const bool shares_heads = config.deterministic && is_plain(launch.spec);
       maps.order = {.key_tiles = key_tiles.tiles,
                     .heads = heads,
-                    .heads_together =
-                        heads_dealt_together(launch.spec, heads, key_tiles.tiles, launch.kernel.sm_count)};
-      int blocks = std::min(tiles, launch.kernel.sm_count);
-      if (config.deterministic) blocks = maps.turns.visits.sharers * maps.turns.visits.heads_at_once;
-      launch_blocks(launch, blocks, arguments, true,
-                    config.deterministic && waits_for_many(launch, maps.turns));
+                    .heads_together = config.deterministic ? heads_drawn_together(heads, sm_count)
+                                                           : heads_dealt_together(launch.spec, heads,
+                                                                                  key_tiles.tiles, sm_count)};
+      int blocks = std::min(tiles, sm_count);
+      if (shares_heads) blocks = maps.turns.visits.sharers * maps.turns.visits.heads_at_once;
+      launch_blocks(launch, blocks, arguments, true, shares_heads && waits_for_many(launch, maps.turns));
     });
   } catch (const Error&) {
     launch.memory.reset(launch.kernel.device, launch.stream);

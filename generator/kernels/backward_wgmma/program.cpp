@@ -50,9 +50,9 @@ std::string config_name(const AttentionSpec& spec, const BackwardWgmma& config) 
                      config.stages);
 }
 
-// A program of one of the kernels around: `call` is its template. With `turns` it counts these, too.
+// A program of one of the kernels around: `call` is its template. Before that it calls `turns`, if there is one.
 Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std::string_view what,
-                     std::string_view call, int threads, bool turns = false) {
+                     std::string_view call, int threads, std::string_view turns = "") {
   const FunctorSource functors = functor_source(spec);
   Program program;
   program.threads = threads;
@@ -63,7 +63,7 @@ Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std
                        to_string(spec));
   source += fmt::format("#include \"backward_wgmma/{}.cuh\"\n{}\nusing namespace jit;\n\n",
                         call == "convert_dq" ? "convert_dq" : "prepare",
-                        turns ? "#include \"backward_wgmma/count_turns.cuh\"\n" : "");
+                        turns.empty() ? "" : fmt::format("#include \"backward_wgmma/{}.cuh\"\n", turns));
   source += functors.definitions;
   source += "struct Config {\n" + backward_wgmma::config_text(spec, config) + "};\n";
   const ParameterText dropout = dropout_text(spec);
@@ -72,8 +72,9 @@ Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std
       "\nextern \"C\" __global__ void __launch_bounds__({})\n"
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams "
       "gradients{}{}) {{\n{}  backward_wgmma::{}<Config>(params, gradients{});\n}}\n",
-      threads, program.name, turns ? ", const __grid_constant__ backward_wgmma::Turns turns" : "",
-      dropout.parameter, turns ? "  backward_wgmma::count_turns<Config>(params, gradients, turns);\n" : "",
+      threads, program.name, turns.empty() ? "" : ", const __grid_constant__ backward_wgmma::Turns turns",
+      dropout.parameter,
+      turns.empty() ? "" : fmt::format("  backward_wgmma::{}<Config>(params, gradients, turns);\n", turns),
       call, dropout.argument);
   return program;
 }
@@ -95,7 +96,9 @@ std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config) 
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config) {
   constexpr int threads = 256;  // prepare_threads
   return side_program(spec, config, "what is known of queries", "prepare_backward", threads,
-                      config.deterministic);
+                      !config.deterministic ? ""
+                      : is_plain(spec)      ? "count_turns"
+                                            : "note_turns");
 }
 
 Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config) {

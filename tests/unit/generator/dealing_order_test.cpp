@@ -51,9 +51,28 @@ TEST(DealingOrder, EachTileIsDealtOnce) {
         for (int number = 0; number < order.count(); ++number) dealt.push_back(order.tile(number));
         std::sort(dealt.begin(), dealt.end());
         for (int i = 0; i < order.count(); ++i) ASSERT_EQ(dealt.at(static_cast<std::size_t>(i)), i);
+        // Of each head in ascending order, in which blocks may wait for one another.
+        std::vector<int> next(static_cast<std::size_t>(heads), 0);
+        for (int number = 0; number < order.count(); ++number) {
+          const int tile = order.tile(number);
+          ASSERT_EQ(tile % key_tiles, next.at(static_cast<std::size_t>(tile / key_tiles))++);
+        }
       }
     }
   }
+}
+
+// So that few blocks at a time have keys that the same queries see.
+TEST(DealingOrder, FewBlocksDrawTilesOfOneHead) {
+  for (const int heads : {1, 3, 16, 33, 34, 40, 128}) {
+    const int together = heads_drawn_together(heads, multiprocessors);
+    EXPECT_LE(together, 33) << heads;
+    EXPECT_GE(together, std::min(heads, 17)) << heads;
+    EXPECT_LE((heads + together - 1) / together * together - heads, heads / together)
+        << heads << ": even groups";
+  }
+  EXPECT_EQ(heads_drawn_together(0, multiprocessors), 1);
+  EXPECT_EQ(heads_drawn_together(5, 1), 1);
 }
 
 TEST(DealingOrder, HeadsFollowOneAnotherWithoutAMask) {
