@@ -55,6 +55,7 @@ struct ForwardWgmma {
   int converter_warps = 0;
   bool widen_ahead = false;  ///< a kernel before this one widens all keys and values, into a workspace
   bool sums_by_products = false;  ///< sums of P are a product with ones, beside P V of fp8, so that they are of P as rounded
+  bool draw_ahead = false;   ///< one draws which scores dropout keeps, into a workspace
 
   bool operator==(const ForwardWgmma&) const = default;
 };

@@ -48,15 +48,15 @@ std::int64_t most_tiles(const AttentionSpec& spec, const ForwardWgmma& config,
 }
 
 template <class Maps>
-void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, AttentionParams& params, Maps& maps,
-                 int blocks) {
+void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, AttentionParams& params,
+                 const DropoutParams& dropout_params, Maps& maps, int blocks) {
   const LoadedKernel& kernel = launch.kernel;
   const LaunchConfig grid{.grid = {static_cast<unsigned>(blocks), 1, 1},
                           .block = {kernel.threads, 1, 1},
                           .smem_bytes = kernel.smem_bytes,
                           .dependent = config.dependent_launch};
   // Kernels have one of them at most.
-  DropoutParams dropout = launch.dropout;
+  DropoutParams dropout = dropout_params;
   DescaleParams descale = launch.descale;
   void* const last = launch.spec.dropout ? static_cast<void*>(&dropout) : &descale;
   void* arguments[] = {&params, &maps, last};
@@ -66,6 +66,12 @@ void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, Attenti
     if (maps.counter != nullptr) launch.memory.reset(kernel.device, launch.stream);
     throw;
   }
+}
+
+// Puts the kernel that draws on the stream, where there is one. Returns what this one reads.
+DropoutParams draw_ahead(const KernelLaunch& launch, const ForwardWgmma& config) {
+  if (!config.draw_ahead) return launch.dropout;
+  return launch_draw_dropout(launch, drawn_tiles(config), launch.workspace);
 }
 
 // Blocks find the list of work tiles on the device.
@@ -80,6 +86,7 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
                     launch.params.heads_q, max_work_tiles));
   }
   AttentionParams params = config.widen_ahead ? launch_widen_keys(launch) : launch.params;
+  const DropoutParams dropout = draw_ahead(launch, config);
   const auto map_tensors_of = [&](const AttentionSpec& spec) {
     return map_bounded_tensors(
         spec, {.rows_q = rows_per_warpgroup, .rows_kv = box_rows(spec, config.tile_kv)}, params);
@@ -98,7 +105,8 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
                     part.v,
                     part.o};
   const std::int64_t resident = std::int64_t{kernel.sm_count} * config.blocks_per_sm;
-  launch_grid(launch, config, params, maps, static_cast<int>(std::clamp<std::int64_t>(tiles, 1, resident)));
+  launch_grid(launch, config, params, dropout, maps,
+              static_cast<int>(std::clamp<std::int64_t>(tiles, 1, resident)));
 }
 
 }  // namespace
@@ -112,6 +120,7 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
   const int resident = kernel.sm_count * config.blocks_per_sm;
   const int entries = entries_of_launch(launch, config, resident);
   TensorMaps maps = encode_maps(launch.spec, config, params);
+  const DropoutParams dropout = draw_ahead(launch, config);
   if (config.persistent) maps.counter = launch.memory.counter(kernel.device, launch.stream);
   for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += entries) {
     const int count = std::min(params.batch - params.batch_begin, entries);
@@ -122,7 +131,7 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
                                           .blocks = resident,
                                           .persistent = config.persistent,
                                           .l2_bytes = kernel.l2_bytes});
-    launch_grid(launch, config, params, maps,
+    launch_grid(launch, config, params, dropout, maps,
                 config.persistent ? std::min(maps.order.tiles(), resident) : maps.order.tiles());
   }
 }
