@@ -143,6 +143,7 @@ struct BackwardWgmma {
   int tile_q = 64;             ///< queries per step: 64, or 128 for head dims up to 64
   int stages = 2;              ///< buffers for tiles of queries
   bool deterministic = false;  ///< blocks take turns when they add to dQ
+  bool draw_ahead = false;  ///< a kernel before this one draws which scores dropout keeps, into a workspace
 
   bool operator==(const BackwardWgmma&) const = default;
 };

@@ -19,6 +19,7 @@
 #include "backward_wgmma/score_parts.cuh"
 #include "problem/gradients.cuh"
 #include "ptx/wgmma.cuh"
+#include "steps/drawn_scores.cuh"
 #include "steps/dropout.cuh"
 #include "steps/store_rows.cuh"
 
@@ -414,7 +415,7 @@ class Consumer {
   TileNumbers<Config, delta_steps_ahead> minus_delta_;  // of the queries of dP
   Scores scores_;                                       // S, then W, then dS
   Scores d_scores_;                                     // dP
-  KeptScoresOf<Config, KeysByQueries, Scores> kept_;
+  KeptOf<Config, KeysByQueries, Scores> kept_;
   unsigned p_[Traits::query_steps][4];
   unsigned ds_[Traits::query_steps][4];
   typename Traits::QueryGradient dq_;

@@ -74,7 +74,7 @@ TEST_F(DrawAheadTest, WordsOfATile) {
     if (!is_in_this_run(index++, 2)) continue;
     const int seqlen_kv = tile_kv == 32 ? 1100 : 330;
     expect_equal_outputs(case_of({.head_dim = 16}, 1, 1, tile_kv == 128 ? 150 : 70, seqlen_kv),
-                         {.tile_q = 64, .tile_kv = tile_kv}, context());
+                         {.tile_q = 64, .tile_kv = tile_kv, .overlap = tile_kv < 192}, context());
   }
 }
 
@@ -123,6 +123,65 @@ TEST_F(DrawAheadTest, RandomProblems) {
                         .persistent = pick({false, true}, random)};
     expect_equal_outputs(problem, config, context());
   }
+}
+
+// Gradients of this config, drawn ahead and not. Where blocks take turns sums have one order, and bits are compared.
+void expect_equal_gradients(const RaggedBackwardCase& problem, BackwardWgmma config, const Context& context) {
+  RaggedBackwardRun run(problem);
+  std::vector<std::uint8_t> bytes[2];
+  for (const bool ahead : {false, true}) {
+    config.draw_ahead = ahead;
+    run.poison_gradients();
+    run.compute(context, config);
+    EXPECT_EQ(run.check(), "") << to_string(problem) << ", " << to_string(KernelConfig(config));
+    bytes[ahead] = run.gradients();
+  }
+  EXPECT_TRUE(!config.deterministic || bytes[0] == bytes[1])
+      << to_string(problem) << ", " << to_string(KernelConfig(config));
+}
+
+// Consumers of rows, beside one of dQ and not, of many queries, and with roles.
+TEST_F(DrawAheadTest, Gradients) {
+  const CurrentDevice scope(0);
+  std::vector<std::pair<RaggedBackwardCase, BackwardWgmma>> cases = {
+      {case_of({.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()}, 2, 1, 150, 200), {.stages = 4}},
+      {case_of({.head_dim = 128, .mask = mask::sliding_window(50, 10)}, 1, 2, 200, 270), {}},
+      {case_of({.head_dim = 128, .score = score::softcap(3)}, 2, 1, 70, 150), {}},
+      {case_of({.dtype = DType::fp16, .head_dim = 24, .head_dim_v = 40}, 2, 2, 65, 33),
+       {.tile_q = 128, .stages = 2}},
+      {case_of({.head_dim = 136, .head_dim_v = 64, .score = score::softcap(3)}, 1, 1, 70, 150), {}},
+      {case_of({.head_dim = 192, .mask = mask::causal(Alignment::top_left)}, 1, 2, 140, 100), {}}};
+  for (auto& [problem, config] : reference::some_of(cases, 2)) {
+    for (const bool deterministic : {false, true}) {
+      BackwardWgmma own = config;
+      own.deterministic = deterministic;
+      expect_equal_gradients(problem, own, context());
+    }
+  }
+}
+
+TEST_F(DrawAheadTest, GradientsOfRandomProblems) {
+  const CurrentDevice scope(0);
+  Random random(reference::test_seed());
+  for (int i = 0; i < 2; ++i) {
+    const AttentionSpec spec{.head_dim = 8 * draw(random, 1, 20),
+                             .gqa_ratio = draw(random, 1, 3),
+                             .mask = pick({mask::none(), mask::causal(), mask::sliding_window(60, 0),
+                                           mask::prefix(40) || mask::causal()},
+                                          random)};
+    expect_equal_gradients(case_of(spec, draw(random, 1, 2), 1, draw(random, 1, 270), draw(random, 1, 270)),
+                           {.stages = 2, .deterministic = true}, context());
+  }
+}
+
+// The plan of calls whose lengths the device knows, and what is sized by its spec.
+TEST_F(DrawAheadTest, GradientsOfLengthsOnTheDevice) {
+  const CurrentDevice scope(0);
+  RaggedBackwardCase problem = case_of({.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()}, 4, 1, 0, 0);
+  problem.spec.sequences_kv = SequenceKind::padded;
+  problem.q = {.lengths = {0, 70, 1, 129}, .spare = {129, 59, 128, 0}};
+  problem.kv = {.lengths = {40, 65, 0, 97}, .spare = {60, 35, 100, 3}};
+  expect_equal_gradients(problem, {.stages = 2}, context());
 }
 
 // A mask that knows its ranges by arrays: all is drawn that may be seen.

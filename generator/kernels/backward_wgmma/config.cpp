@@ -28,6 +28,9 @@ constexpr std::array rows = {
                                   {multiples(2, 4), Affects::buffers, 4}),
     field<&BackwardWgmma::deterministic>("deterministic", "blocks take turns when they add to dQ",
                                          {.affects = Affects::buffers}),
+    field<&BackwardWgmma::draw_ahead>(
+        "draw_ahead", "a kernel before this one draws which scores dropout keeps, into a workspace",
+        {.affects = Affects::registers}),
 };
 static_assert(rows.size() == member_count<BackwardWgmma>(), "each member has a row");
 
@@ -41,7 +44,7 @@ int gradient_registers(const AttentionSpec& spec) {
 int functor_registers(const AttentionSpec& spec, const BackwardWgmma& config) {
   constexpr int each = 16;
   if (config.tile_q == rows_per_warpgroup) return 0;
-  return (has_row_range(spec.mask) ? 0 : each) + (spec.dropout ? each : 0);
+  return (has_row_range(spec.mask) ? 0 : each) + (spec.dropout && !config.draw_ahead ? each : 0);
 }
 
 // Of S and dP, and of P and dS, rounded, or of one of these with roles. Many queries leave no room for both of the
@@ -94,6 +97,10 @@ int heads_dealt_together(const AttentionSpec& spec, int heads, int key_tiles, in
   return (heads + groups - 1) / groups;
 }
 
+DrawnTiles drawn_tiles(const AttentionSpec& spec, const BackwardWgmma& config) {
+  return {config.tile_q, tile_kv(spec), drawn_for_key_rows()};
+}
+
 QueryStatisticsLayout statistics(const BackwardWgmma& config) {
   return {.tile = config.tile_q, .factor = -1};
 }
@@ -112,6 +119,7 @@ std::string Family<BackwardWgmma>::rejection(const Case& problem, const Backward
         "nobody, for whom others would wait; deterministic must be false, or the kernels those of two passes",
         name);
   }
+  if (std::string reason = draw_ahead_rejection(spec, config.draw_ahead); !reason.empty()) return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
   if (config.tile_q > rows_per_warpgroup &&
       std::max(spec.head_dim, spec.value_head_dim()) > max_head_dim_of_many_queries) {
@@ -133,7 +141,7 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
                                      .tile_kv = backward_wgmma::tile_kv(spec),
                                      .stages = config.stages,
                                      .deterministic = config.deterministic,
-                                     .dropout = spec.dropout})
+                                     .draws = spec.dropout && !config.draw_ahead})
                             .total,
           .registers = gradient_registers(spec) + scores + functor_registers(spec, config) + other_registers,
           .register_cap = register_shares(spec, config).consumer,
@@ -147,10 +155,16 @@ std::vector<BackwardWgmma> Family<BackwardWgmma>::space(const Case& problem) {
   // Many queries where they fit: waits are as long for more of them. Then four buffers: loads are further ahead. Turns
   // save zeros, which is more than waiting costs where sequences are short.
   std::vector<BackwardWgmma> configs;
+  const bool may_draw_ahead = draw_ahead_rejection(problem.spec, true).empty();
   for (const bool deterministic : {false, true}) {
     if (deterministic && !is_plain(problem.spec)) continue;
-    for (const auto& [tile_q, stages] : {std::pair{64, 4}, {64, 2}, {128, 2}})
-      configs.push_back({.tile_q = tile_q, .stages = stages, .deterministic = deterministic});
+    for (const auto& [tile_q, stages] : {std::pair{64, 4}, {64, 2}, {128, 2}}) {
+      for (const bool ahead : {true, false}) {
+        if (ahead && !may_draw_ahead) continue;
+        configs.push_back(
+            {.tile_q = tile_q, .stages = stages, .deterministic = deterministic, .draw_ahead = ahead});
+      }
+    }
   }
   return configs;
 }

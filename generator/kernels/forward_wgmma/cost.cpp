@@ -38,8 +38,9 @@ constexpr double neighbours = 1.05;              // several blocks on a multipro
 constexpr double memory_bytes_per_clock = 13.7;  // of a multiprocessor
 // Dropout, set by hand to eight configs on an H200 (docs/notebook.md): of a consumer, and of what all of them share.
 constexpr double draws_per_key = 6.6, shared_draws_per_key = 7.5;
-// Where it is drawn ahead, of the whole kernel: a guess, of what loading and dropping by bits costs.
-constexpr double dropped_by_bits = 1.08;
+// Of the whole kernel: where consumers draw, so that such kernels take 1.55 times as long as those without dropout, as
+// measured; and where it is drawn ahead, a guess of what loading and dropping by bits costs.
+constexpr double drawn_beside_products = 1.35, dropped_by_bits = 1.08;
 // Set by hand: what is rarely fastest.
 constexpr double three_masked = 1.06;  // consumers, of whom most see less of the last tiles than the last one
 constexpr double in_sequence = 1.5;
@@ -231,7 +232,7 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   const double slots = static_cast<double>(limits.sm_count) * config.blocks_per_sm;
   double computing = waves_of(spec, shape, tiles / slots) * per_tile;
   if (config.blocks_per_sm > 1) computing *= neighbours;
-  if (config.draw_ahead) computing *= dropped_by_bits;
+  if (spec.dropout) computing *= config.draw_ahead ? dropped_by_bits : drawn_beside_products;
   if (is_masked && consumers_of(config) == 3) computing *= three_masked;
 
   const double queries = static_cast<double>(shape.seqlen_q);
