@@ -44,7 +44,7 @@ int gradient_registers(const AttentionSpec& spec) {
 int functor_registers(const AttentionSpec& spec, const BackwardWgmma& config) {
   constexpr int each = 16;
   if (config.tile_q == rows_per_warpgroup) return 0;
-  return (has_row_range(spec.mask) ? 0 : each) + (spec.dropout && !config.draw_ahead ? each : 0);
+  return (has_row_range(spec.mask) ? 0 : each) + (spec.dropout ? each : 0);
 }
 
 // Of S and dP, and of P and dS, rounded, or of one of these with roles. Many queries leave no room for both of the
