@@ -36,7 +36,8 @@ std::string draw_ahead_rejection(const AttentionSpec& spec, bool is_wanted) {
   if (!is_wanted) return "";
   if (!spec.dropout) return "draw_ahead must be false without dropout: there is nothing to draw";
   if (spec.sequences_q == SequenceKind::ragged || spec.sequences_kv == SequenceKind::ragged) {
-    return "draw_ahead must be false where sequences are ragged: the host does not know how many scores there "
+    return "draw_ahead must be false where sequences are ragged: the host does not know how many scores "
+           "there "
            "are";
   }
   return "";
@@ -45,9 +46,8 @@ std::string draw_ahead_rejection(const AttentionSpec& spec, bool is_wanted) {
 bool has_room_for_drawn(const ProblemShape& shape, const DrawnTiles& tiles) {
   if (shape.any_size) return false;
   const ProblemShape largest = largest_shape(size_class(shape));
-  return static_cast<double>(
-             bytes_of(largest.heads_q, blocks_of(largest.seqlen_q, largest.seqlen_kv, tiles), tiles)) <=
-         most_drawn_bytes;
+  return static_cast<double>(bytes_of(largest.heads_q, blocks_of(largest.seqlen_q, largest.seqlen_kv, tiles),
+                                      tiles)) <= most_drawn_bytes;
 }
 
 double drawing_clocks(const ProblemShape& shape, double seen_share, int sm_count) {
@@ -86,9 +86,10 @@ DropoutParams launch_draw_dropout(const KernelLaunch& launch, const DrawnTiles& 
                             ceil_div(reader.drawn.key_blocks, key_blocks_of_warp(tiles.block));
   if (grid == 0) return reader;
   void* arguments[] = {&launch.params, &reader};
-  jit::launch(launch.kernel.ahead.handle(),
-              {.grid = {static_cast<unsigned>(grid), 1, 1}, .block = {drawing_threads, 1, 1}, .dependent = true},
-              arguments, launch.stream);
+  jit::launch(
+      launch.kernel.ahead.handle(),
+      {.grid = {static_cast<unsigned>(grid), 1, 1}, .block = {drawing_threads, 1, 1}, .dependent = true},
+      arguments, launch.stream);
   return reader;
 }
 

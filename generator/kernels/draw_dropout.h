@@ -10,7 +10,7 @@
 
 #include "generator/kernels/problem_shape.h"
 #include "generator/launch/kernel_launch.h"
-#include "templates/draw_dropout/params.cuh"
+#include "templates/base/drawn_block.cuh"
 
 namespace jit {
 

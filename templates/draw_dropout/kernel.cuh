@@ -5,10 +5,10 @@
 #pragma once
 
 #include "base/dependent_launch.cuh"
+#include "base/drawn_block.cuh"
 #include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "draw_dropout/params.cuh"
 #include "problem/entry_sequences.cuh"
 #include "problem/masks.cuh"
 #include "ptx/warpgroup.cuh"
@@ -29,9 +29,8 @@ __device__ __forceinline__ KeyBlocks visited(const BlockContext& context, int q,
   const int blocks = Config::tile_kv / block.keys;  // of a tile
   const int tile = q / Config::tile_q * Config::tile_q;
   if (tile >= context.seqlen_q) return {0, 0};
-  const KeyRange keys =
-      lane_key_range(typename Config::Mask(context), context.seqlen_kv, tile,
-                     minimum(tile + Config::tile_q, context.seqlen_q));
+  const KeyRange keys = lane_key_range(typename Config::Mask(context), context.seqlen_kv, tile,
+                                       minimum(tile + Config::tile_q, context.seqlen_q));
   return {keys.begin / Config::tile_kv * blocks, rounded_up_quotient(keys.end, Config::tile_kv) * blocks};
 }
 

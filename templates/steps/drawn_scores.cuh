@@ -2,10 +2,10 @@
 // warp drops by them. Bits of a block that a warp reads at once are words of 32 lanes, each of its own scores alone.
 #pragma once
 
+#include "base/drawn_block.cuh"
 #include "base/dropout_params.cuh"
 #include "base/prelude.cuh"
 #include "base/row_pieces.cuh"
-#include "draw_dropout/params.cuh"
 #include "ptx/load_once.cuh"
 #include "ptx/math.cuh"
 #include "steps/dropout.cuh"

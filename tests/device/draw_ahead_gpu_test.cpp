@@ -24,9 +24,9 @@
 namespace jit::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using reference::draw;
 using reference::Random;
+using ::testing::HasSubstr;
 
 template <class T>
 T pick(std::initializer_list<T> values, Random& random) {
@@ -115,8 +115,8 @@ TEST_F(DrawAheadTest, RandomProblems) {
                        .mask = pick({mask::none(), mask::causal(), mask::causal(Alignment::top_left),
                                      mask::sliding_window(60, 0), mask::prefix(40) || mask::causal()},
                                     random)};
-    const RaggedBackwardCase problem = case_of(spec, draw(random, 1, 3), draw(random, 1, 2),
-                                               draw(random, 1, 270), draw(random, 1, 270));
+    const RaggedBackwardCase problem =
+        case_of(spec, draw(random, 1, 3), draw(random, 1, 2), draw(random, 1, 270), draw(random, 1, 270));
     ForwardWgmma config{.tile_q = 64 * draw(random, 1, 2),
                         .tile_kv = 32 * draw(random, 1, 4),
                         .stages_v = draw(random, 1, 2),

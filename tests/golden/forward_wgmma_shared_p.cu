@@ -46,6 +46,7 @@ struct Config : WgmmaProducts {
   static constexpr int stages_stored = 0;  // buffers for tiles of keys of 8 bits as they are stored, and as many for values
   static constexpr int converter_warps = 0;  // warps that widen these: 2 of the loaders', or 4 of a warpgroup of their own
   static constexpr bool widen_ahead = false;  // a kernel before this one widens all keys and values, into a workspace
+  static constexpr bool draw_ahead = false;  // one draws which scores dropout keeps, into a workspace
   static constexpr int loader_registers = 32;  // per thread, once shared out; 0: as launched
   static constexpr int consumer_registers = 160;  // the same for consumers
 };

@@ -29,8 +29,7 @@ constexpr std::array rows = {
     field<&BackwardWgmma::deterministic>("deterministic", "blocks take turns when they add to dQ",
                                          {.affects = Affects::buffers}),
     field<&BackwardWgmma::draw_ahead>(
-        "draw_ahead", "a kernel before this one draws which scores dropout keeps, into a workspace",
-        {.affects = Affects::registers}),
+        "draw_ahead", "a kernel before this one draws which scores dropout keeps, into a workspace", {}),
 };
 static_assert(rows.size() == member_count<BackwardWgmma>(), "each member has a row");
 

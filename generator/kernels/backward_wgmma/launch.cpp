@@ -171,9 +171,8 @@ namespace {
 // Of what all kernels of a call leave for one another, without what is drawn ahead.
 std::size_t gradient_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                            const AttentionParams& params) {
-  const std::size_t turns = config.deterministic
-                                ? padded_query_tiles(spec, config, params) + turn_counts(spec, config, params)
-                                : 0;
+  const std::size_t turns =
+      config.deterministic ? padded_query_tiles(spec, config, params) + turn_counts(spec, config, params) : 0;
   const std::size_t bytes = statistics_bytes(spec, config, params) +
                             sum_floats(spec, config, params) * sizeof(float) + turns * sizeof(int);
   return (bytes + sums_alignment - 1) / sums_alignment * sums_alignment;

@@ -87,8 +87,8 @@ constexpr std::array rows = {
         "widen_ahead", "a kernel before this one widens all keys and values, into a workspace", {}),
     field<&ForwardWgmma::sums_by_products>(
         "sums_by_products", "sums of P are a product with ones, beside P V of fp8", {.affects = Affects::registers}),
-    field<&ForwardWgmma::draw_ahead>("draw_ahead",
-                                     "one draws which scores dropout keeps, into a workspace", {}),
+    field<&ForwardWgmma::draw_ahead>("draw_ahead", "one draws which scores dropout keeps, into a workspace",
+                                     {}),
 };
 static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 

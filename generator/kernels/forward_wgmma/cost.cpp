@@ -178,7 +178,8 @@ double widening_clocks(const AttentionSpec& spec, const ProblemShape& shape, con
 double drawing_clocks(const AttentionSpec& spec, const ProblemShape& shape, const ForwardWgmma& config,
                       const DeviceLimits& limits, const TileWork& work) {
   if (!config.draw_ahead) return 0;
-  const double seen = work.steps * config.tile_kv / static_cast<double>(std::max<std::int64_t>(1, shape.seqlen_kv));
+  const double seen =
+      work.steps * config.tile_kv / static_cast<double>(std::max<std::int64_t>(1, shape.seqlen_kv));
   return jit::drawing_clocks(shape, has_row_range(spec.mask) ? std::min(1.0, seen) : 1, limits.sm_count);
 }
 
