@@ -207,7 +207,8 @@ TEST_F(DrawAheadTest, ARateOfZeroKeepsAll) {
 TEST_F(DrawAheadTest, AnyWorkspaceWillDo) {
   const CurrentDevice scope(0);
   const StreamMemory& memory = Access::state(context())->memory;
-  const RaggedBackwardCase problem = case_of({.head_dim = 64, .mask = mask::causal()}, 2, 2, 130, 150);
+  const RaggedBackwardCase problem =
+      case_of({.head_dim = 64, .mask = mask::causal(Alignment::top_left)}, 2, 2, 130, 150);
   const ForwardWgmma config{.tile_q = 64, .tile_kv = 64, .draw_ahead = true};
   const RaggedBackwardRun run(problem);
   // Whole tiles of queries and of keys, a bit for each score.
@@ -229,6 +230,9 @@ TEST_F(DrawAheadTest, AnyWorkspaceWillDo) {
     const auto count = [&](unsigned char value) { return std::count(left.begin(), left.end(), value); };
     EXPECT_LT(count(ones ? 0xff : 0), static_cast<std::ptrdiff_t>(bytes / 2))
         << "it is another workspace than this test looks at";
+    // 16 queries by 64 keys take 128 bytes. The first queries see the first of three tiles.
+    EXPECT_EQ(std::count(left.begin() + 128, left.begin() + 3 * 128, ones ? 0xff : 0), 2 * 128)
+        << "what no query sees was drawn";
   }
   EXPECT_TRUE(outputs[0] == outputs[1]);
 }

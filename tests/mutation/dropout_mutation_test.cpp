@@ -212,11 +212,6 @@ INSTANTIATE_TEST_SUITE_P(
                          {"uninitialized"}},
         TemplateMutation{
             "ChunksOfOne", drawer, "(chunk + 1) * own_blocks)", "chunk * own_blocks + 1)", {"uninitialized"}},
-        TemplateMutation{"NobodyWaitsForTheDrawer",
-                         "forward_wgmma/kernel.cuh",
-                         "} else if constexpr (Config::dependent_launch) {\n    griddepcontrol_wait();",
-                         "} else if constexpr (Config::dependent_launch) {\n",
-                         {"race", "uninitialized"}},
         TemplateMutation{"GroupsOfAWordExchanged", drawn, "own[g / 2] | bits << 4", "own[g / 2] << 4 | bits"},
         TemplateMutation{"RowsOfAWordAlike", drawn, "0x9988 : 0xbbaa", "0x9988 : 0x9988"},
         TemplateMutation{"WordsAlike", drawn, "words_[n / blocks] << (blocks", "words_[0] << (blocks"},
