@@ -397,8 +397,10 @@ class Consumer {
     return lower_word(Tile::along_rows(tile, 0));
   }
 
-  // Steps of which LSE and delta are loaded ahead, where a warp has registers for it: scores and dropout leave none.
-  static constexpr bool loads_ahead = Score::is_identity && !has_dropout<Config>;
+  // Steps of which LSE and delta are loaded ahead, where a warp has registers for it: scores leave none, and dropout some
+  // where it is drawn ahead and another consumer has dQ.
+  static constexpr bool loads_ahead =
+      Score::is_identity && (!has_dropout<Config> || (draws_ahead<Config> && Traits::has_query_consumer));
   static constexpr int lse_steps_ahead = !loads_ahead               ? 0
                                          : Traits::has_many_queries ? 2
                                                                     : Traits::query_steps;
