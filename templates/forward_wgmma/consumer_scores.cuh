@@ -80,11 +80,12 @@ class ConsumerScores {
   }
   /// Which scores are kept, while they are multiplied: drawn, or on the way from where it was drawn ahead.
   __device__ __forceinline__ void draw_kept(const Queries& queries, const Keys& keys) {
-    const auto& work = queries.work();
     if constexpr (draws_ahead<Config>) {
+      const auto& work = queries.work();
       kept_ = Kept(drawn_, work.batch * params_.heads_q + work.head, work.q_begin + queries.warp_row(),
                    keys.first_key());
     } else if constexpr (has_dropout<Config>) {
+      const auto& work = queries.work();
       kept_ = kept_scores<QueriesByKeys, typename Traits::Scores>(
           dropout_head(dropout_, params_.heads_q, work.batch, work.head), work.q_begin + queries.warp_row(),
           keys.first_key());

@@ -24,7 +24,6 @@ constexpr int exponential_group = 8;  // templates/steps/softmax.cuh
 // Loop counters, descriptors, softmax state: calibrated on the assembler's reports.
 constexpr int other_registers = 30;
 constexpr int random_registers = 4;  // with dropout, beside the byte of each score, or the bit if drawn ahead
-constexpr int random_registers = 4;  // with dropout, beside the byte of each score, or the bit if drawn ahead
 constexpr int functor_registers = 8;  // of a score, and of a mask that reads what it is asked for each score
 // In place of `other_registers`, where loaders' warps widen keys, so that lengths are read again, and where others do.
 constexpr int spare_widened_registers = 26, widened_registers = 32;
