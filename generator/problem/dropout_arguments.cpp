@@ -22,7 +22,8 @@ DropoutParams dropout_params(float dropout_p, const TensorView& rng_state) {
   return {.rng_state = static_cast<const unsigned long long*>(rng_state.data),
           .kept_share = kept_share,
           .scale = 1.0f / kept_share,
-          .thresholds = threshold * 0x01010101u};
+          .thresholds = threshold * 0x01010101u,
+          .drawn = {}};
 }
 
 }  // namespace jit

@@ -56,6 +56,7 @@ struct ForwardWgmma {
   bool widen_ahead = false;  ///< a kernel before this one widens all keys and values, into a workspace
   bool sums_by_products =
       false;  ///< sums of P are a product with ones, beside P V of fp8, so that they are of P as rounded
+  bool draw_ahead = false;  ///< one draws which scores dropout keeps, into a workspace
 
   bool operator==(const ForwardWgmma&) const = default;
 };
@@ -143,6 +144,7 @@ struct BackwardWgmma {
   int tile_q = 64;             ///< queries per step: 64, or 128 for head dims up to 64
   int stages = 2;              ///< buffers for tiles of queries
   bool deterministic = false;  ///< blocks take turns when they add to dQ
+  bool draw_ahead = false;  ///< a kernel before this one draws which scores dropout keeps, into a workspace
 
   bool operator==(const BackwardWgmma&) const = default;
 };

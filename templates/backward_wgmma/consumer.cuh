@@ -19,6 +19,7 @@
 #include "backward_wgmma/score_parts.cuh"
 #include "problem/gradients.cuh"
 #include "ptx/wgmma.cuh"
+#include "steps/drawn_scores.cuh"
 #include "steps/dropout.cuh"
 #include "steps/store_rows.cuh"
 
@@ -396,8 +397,10 @@ class Consumer {
     return lower_word(Tile::along_rows(tile, 0));
   }
 
-  // Steps of which LSE and delta are loaded ahead, where a warp has registers for it: scores and dropout leave none.
-  static constexpr bool loads_ahead = Score::is_identity && !has_dropout<Config>;
+  // Steps of which LSE and delta are loaded ahead, where a warp has registers for it: scores leave none, and dropout some
+  // where it is drawn ahead and another consumer has dQ.
+  static constexpr bool loads_ahead =
+      Score::is_identity && (!has_dropout<Config> || (draws_ahead<Config> && Traits::has_query_consumer));
   static constexpr int lse_steps_ahead = !loads_ahead               ? 0
                                          : Traits::has_many_queries ? 2
                                                                     : Traits::query_steps;
@@ -414,7 +417,7 @@ class Consumer {
   TileNumbers<Config, delta_steps_ahead> minus_delta_;  // of the queries of dP
   Scores scores_;                                       // S, then W, then dS
   Scores d_scores_;                                     // dP
-  KeptScoresOf<Config, KeysByQueries, Scores> kept_;
+  KeptOf<Config, KeysByQueries, Scores> kept_;
   unsigned p_[Traits::query_steps][4];
   unsigned ds_[Traits::query_steps][4];
   typename Traits::QueryGradient dq_;

@@ -29,6 +29,10 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
   if (threadIdx.x == 0) init_rings<Config>(smem);
   __syncthreads();
   const Rings<Config> rings(smem);
+  // For what was drawn ahead. Of those who load each waits when it must.
+  if constexpr (draws_ahead<Config>) {
+    if (threadIdx.x >= warpgroup_size) griddepcontrol_wait();
+  }
   if (threadIdx.x < warpgroup_size) {
     setmaxnreg_dec<Config::loader_registers>();
     const int warp = uniform(threadIdx.x / warp_size);

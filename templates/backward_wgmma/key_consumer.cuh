@@ -10,6 +10,7 @@
 #include "backward_wgmma/score_parts.cuh"
 #include "problem/gradients.cuh"
 #include "ptx/wgmma.cuh"
+#include "steps/drawn_scores.cuh"
 #include "steps/dropout.cuh"
 #include "steps/store_rows.cuh"
 
@@ -128,7 +129,7 @@ class KeyConsumer {
   const Rings<Config> rings_;
   int flags_ = 0;    // of the last tile of queries that was taken
   Scores d_scores_;  // dP, then dS
-  KeptScoresOf<Config, KeysByQueries, Scores> kept_;
+  KeptOf<Config, KeysByQueries, Scores> kept_;
   unsigned ds_[Traits::query_steps][4];
   typename Traits::KeyGradient dk_;
 };

@@ -6,6 +6,7 @@
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "ptx/stmatrix.cuh"
+#include "steps/drawn_scores.cuh"
 #include "steps/dropout.cuh"
 #include "steps/score_gradients.cuh"
 
@@ -106,14 +107,19 @@ __device__ __forceinline__ void exponentiate_part(ScorePart<Config>& scores, Sco
   exponentiate_scores(scores, exponent, lse_log2);
 }
 
-/// Which of the scores of a step dropout keeps, of a warp whose keys begin `warp_row` behind the block's.
+/// Which of the scores of a step dropout keeps, of a warp whose keys begin `warp_row` behind the block's: drawn, or on the
+/// way from where it was drawn ahead.
 template <class Config>
 __device__ __forceinline__ auto draw_kept_scores(const Rings<Config>& rings, unsigned step,
                                                  const AttentionParams& params, const DropoutParams& dropout,
                                                  const KeyTile<Config>& keys, int warp_row) {
   using Traits = KernelTraits<Config>;
-  using Kept = KeptScoresOf<Config, KeysByQueries, typename Traits::Scores>;
-  if constexpr (has_dropout<Config>) {
+  using Kept = KeptOf<Config, KeysByQueries, typename Traits::Scores>;
+  if constexpr (draws_ahead<Config>) {
+    const unsigned note = rings.note(step);
+    return Kept(dropout.drawn, keys.batch * params.heads_q + load_query_note_head(note),
+                load_query_note_query(note), keys.k_begin + warp_row);
+  } else if constexpr (has_dropout<Config>) {
     const unsigned note = rings.note(step);
     const DropoutHead head =
         dropout_head<Config>(dropout, params.heads_q, keys.batch, load_query_note_head(note));

@@ -22,7 +22,7 @@ struct SmemSizes {
   int tile_kv;
   int stages;
   bool deterministic;
-  bool dropout;
+  bool draws;  ///< for dropout
 };
 
 /// How the consumers of a block divide its products among them: each has the rows of 64 keys of all, or, where sums of
@@ -159,7 +159,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.lse_log2 = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.delta = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.turn_counts = place(sizes.deterministic ? sizes.stages * turn_count_bytes : 0, 16);
-  layout.draws = place(sizes.dropout && !roles ? 2 * draw_bytes(sizes.tile_q, sizes.tile_kv) : 0, 128);
+  layout.draws = place(sizes.draws && !roles ? 2 * draw_bytes(sizes.tile_q, sizes.tile_kv) : 0, 128);
   layout.notes = place(sizes.stages * static_cast<int>(sizeof(QueryNote)), 8);
   layout.dq_notes = place(stages_dq_notes * static_cast<int>(sizeof(int)), 8);
   const int turns = sizes.deterministic ? stages_turns : 0;
@@ -193,7 +193,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
                                .tile_kv = Config::tile_kv,
                                .stages = Config::stages,
                                .deterministic = Config::deterministic,
-                               .dropout = has_dropout<Config>});
+                               .draws = has_dropout<Config> && !draws_ahead<Config>});
 }
 
 }  // namespace jit::backward_wgmma

@@ -13,6 +13,7 @@
 #include "backward_wgmma/score_parts.cuh"
 #include "problem/gradients.cuh"
 #include "ptx/wgmma.cuh"
+#include "steps/drawn_scores.cuh"
 #include "steps/dropout.cuh"
 #include "steps/store_rows.cuh"
 
@@ -154,7 +155,7 @@ class ValueConsumer {
   const Rings<Config> rings_;
   int flags_ = 0;  // of the last tile of queries that was taken
   Scores scores_;  // S, then P
-  KeptScoresOf<Config, KeysByQueries, Scores> kept_;
+  KeptOf<Config, KeysByQueries, Scores> kept_;
   unsigned p_[Traits::query_steps][4];
   typename Traits::ValueGradient dv_;
 };

@@ -11,12 +11,28 @@ inline constexpr bool has_dropout = requires {
   requires Config::dropout;
 };
 
+/// Where a kernel ahead of the one that reads them leaves which scores are kept, a bit for each: the words of 32 lanes for a
+/// block of queries and keys (steps/drawn_scores.cuh), blocks of keys side by side, then those of queries, then heads of
+/// batch entries.
+struct DrawnBits {
+  unsigned* words;
+  int query_blocks;  ///< of a head
+  int key_blocks;
+};
+
+/// Whether kernels of a Config read such bits, and draw nothing themselves.
+template <class Config>
+inline constexpr bool draws_ahead = requires {
+  requires Config::draw_ahead;
+};
+
 struct DropoutParams {
   const unsigned long long* rng_state;  ///< seed and offset of the generator, read on the device alone
   float kept_share;                     ///< 1 − rate
   float scale;                          ///< 1 / kept_share: of what is kept
   /// In each byte the largest random byte that keeps a score.
   unsigned thresholds;
+  DrawnBits drawn;  ///< for kernels of configs that draw ahead alone
 };
 
 }  // namespace jit

@@ -17,6 +17,7 @@
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
 #include "steps/apply_functors.cuh"
+#include "steps/drawn_scores.cuh"
 #include "steps/dropout.cuh"
 #include "steps/head_scales.cuh"
 #include "steps/softmax.cuh"
@@ -35,6 +36,8 @@ class ConsumerScores {
   using Queries = ConsumerQueries<Config>;
   using Weight = typename Traits::Weight;
   using RowFactors = float[Traits::Scores::rows];
+  using Kept = KeptOf<Config, QueriesByKeys, typename Traits::Scores>;
+  using Seed = typename ChosenType<draws_ahead<Config>, NoDropout, DropoutSeedOf<Config>>::type;
 
  public:
   /// Whether P is packed while exponentials are computed, which P V of the tile before must have ended for.
@@ -43,7 +46,8 @@ class ConsumerScores {
   __device__ __forceinline__ ConsumerScores(const AttentionParams& params, const DropoutParams& dropout,
                                             unsigned smem, int consumer)
       : params_(params),
-        dropout_(dropout_seed<Config>(dropout)),
+        drawn_(dropout.drawn),
+        dropout_(seed_of(dropout)),
         consumer_(consumer),
         turns_(consumer),
         p_(smem + Traits::layout.p, consumer) {}
@@ -74,9 +78,13 @@ class ConsumerScores {
   __device__ __forceinline__ void multiply(const Queries& queries, unsigned q_tile, unsigned k_tile) {
     queries.multiply(scores_, q_tile, k_tile);
   }
-  /// Which scores are kept, while they are multiplied.
+  /// Which scores are kept, while they are multiplied: drawn, or on the way from where it was drawn ahead.
   __device__ __forceinline__ void draw_kept(const Queries& queries, const Keys& keys) {
-    if constexpr (has_dropout<Config>) {
+    if constexpr (draws_ahead<Config>) {
+      const auto& work = queries.work();
+      kept_ = Kept(drawn_, work.batch * params_.heads_q + work.head, work.q_begin + queries.warp_row(),
+                   keys.first_key());
+    } else if constexpr (has_dropout<Config>) {
       const auto& work = queries.work();
       kept_ = kept_scores<QueriesByKeys, typename Traits::Scores>(
           dropout_head(dropout_, params_.heads_q, work.batch, work.head), work.q_begin + queries.warp_row(),
@@ -160,6 +168,15 @@ class ConsumerScores {
   __device__ __forceinline__ void hold_p() { p_.hold(); }
 
  private:
+  // Of those who draw themselves.
+  static __device__ __forceinline__ Seed seed_of(const DropoutParams& dropout) {
+    if constexpr (draws_ahead<Config>) {
+      return {};
+    } else {
+      return dropout_seed<Config>(dropout);
+    }
+  }
+
   __device__ __forceinline__ void hold_product(Queries& queries) {
     hold_tile();
     queries.hold();
@@ -306,12 +323,13 @@ class ConsumerScores {
   }
 
   const AttentionParams& params_;
-  const DropoutSeedOf<Config> dropout_;
+  const DrawnBits& drawn_;
+  const Seed dropout_;
   const int consumer_;
   const WarpgroupTurns<Traits> turns_;
   Probabilities<Traits> p_;
   typename Traits::Scores scores_;
-  KeptScoresOf<Config, QueriesByKeys, typename Traits::Scores> kept_;  // of them
+  Kept kept_;  // of them
   SoftmaxState<Traits::Scores::rows> state_;
   RowFactors limits_;      // of scores, where P is packed early
   RowFactors exact_sums_;  // with sums_by_products, where LSE is wanted

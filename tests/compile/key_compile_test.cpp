@@ -72,6 +72,7 @@ TEST(Key, EveryInputChangesIt) {
     if (spec == AttentionSpec{})
       spec.head_dim = 48;  // that all samples fit but those of ragged requests and of fp8
     const AttentionSpec ragged{.head_dim = 48, .sequences_q = SequenceKind::ragged};
+    const AttentionSpec dropout{.head_dim = 48, .dropout = true};
     const AttentionSpec fp8{.dtype = DType::fp8_e4m3, .head_dim = 48};
     const AttentionSpec fp8_cache{.head_dim = 48, .kv_dtype = DType::fp8_e4m3};
     for (const ConfigField<Config>& field : Family<Config>::fields()) {
@@ -88,10 +89,11 @@ TEST(Key, EveryInputChangesIt) {
         if (field.name == "stages_stored") config.converter_warps = 2;
         if (field.name == "converter_warps") config.stages_stored = 1;
       }
-      const AttentionSpec& own = field.name == "requests" ? ragged
-                                 : is_of_cache            ? fp8_cache
-                                 : is_of_fp8              ? fp8
-                                                          : spec;
+      const AttentionSpec& own = field.name == "requests"     ? ragged
+                                 : field.name == "draw_ahead" ? dropout
+                                 : is_of_cache                ? fp8_cache
+                                 : is_of_fp8                  ? fp8
+                                                              : spec;
       EXPECT_TRUE(keys.insert(key_of(own, config)).second) << to_string(KernelConfig(config));
     }
     EXPECT_TRUE(keys.insert(key_of(spec, base)).second) << Family<Config>::name;
@@ -116,6 +118,7 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
   // What lies beside that which all families share, and is of some alone.
   const std::set<std::string> of_some = {"base/dependent_launch.cuh",
                                          "base/descale_params.cuh",
+                                         "base/drawn_block.cuh",
                                          "base/dropout_params.cuh",
                                          "base/fp8_scale.cuh",
                                          "base/gradient_params.cuh",

@@ -238,6 +238,17 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
     wishes.push_back({spec, testing::sm_90a, untuned_order(spec, long_prefill, limits).front()});
     EXPECT_FALSE(std::get<ForwardWgmma>(*wishes.back().config).widen_ahead);
   }
+  // Dropout whose bits have room, and whose bits have none.
+  for (const int head_dim : {64, 128}) {
+    for (const std::int64_t tokens : {8192, 65536}) {
+      const AttentionSpec spec{.head_dim = head_dim, .dropout = true, .mask = mask::causal()};
+      DeviceLimits limits = device_limits(testing::sm_90a);
+      limits.sm_count = 132;
+      const ProblemShape shape{.batch = 2, .heads_q = 16, .seqlen_q = tokens, .seqlen_kv = tokens};
+      wishes.push_back({spec, testing::sm_90a, untuned_order(spec, shape, limits).front()});
+      EXPECT_EQ(std::get<ForwardWgmma>(*wishes.back().config).draw_ahead, tokens == 8192);
+    }
+  }
   const AttentionSpec latents{.head_dim = 576,
                               .head_dim_v = 512,
                               .gqa_ratio = 128,

@@ -47,6 +47,7 @@ struct Config : WgmmaProducts {
   static constexpr int converter_warps = 0;  // warps that widen these, or turn values of 8 bits over: 2 of the loaders', or 4 of a warpgroup of their own
   static constexpr bool widen_ahead = false;  // a kernel before this one widens all keys and values, into a workspace
   static constexpr bool sums_by_products = false;  // sums of P are a product with ones, beside P V of fp8
+  static constexpr bool draw_ahead = false;  // one draws which scores dropout keeps, into a workspace
   static constexpr int loader_registers = 32;  // per thread, once shared out; 0: as launched
   static constexpr int consumer_registers = 160;  // the same for consumers
 };

@@ -73,10 +73,50 @@ std::string noticed_in_one_pass(const TemplateMutation* mutation) {
   return run.check();
 }
 
+// More tiles than a warp draws at once, words of two groups of keys and of one, two heads, a mask that leaves ranges.
+const BackwardCase drawn_problem = {
+    .spec = {.head_dim = 16, .dropout = true, .mask = mask::sliding_window(100, 0, Alignment::top_left)},
+    .batch = 2,
+    .heads_kv = 2,
+    .seqlen_q = 150,
+    .seqlen_kv = 201,
+    .seed = 5,
+    .dropout_p = 0.25f};
+
+std::string noticed_of_drawn(const TemplateMutation* mutation) {
+  const MutatedTemplates templates(mutation);
+  Settings settings = shared_cache_settings();
+  settings.templates = templates.folder();
+  const CurrentDevice scope(0);
+  try {
+    return BackwardRun(drawn_problem)
+        .check_forward(Context(settings),
+                       ForwardWgmma{.tile_q = 128, .tile_kv = 96, .stages_v = 2, .draw_ahead = true});
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+}
+
+std::string noticed_of_drawn_gradients(const TemplateMutation* mutation) {
+  const MutatedTemplates templates(mutation);
+  Settings settings = shared_cache_settings();
+  settings.templates = templates.folder();
+  const CurrentDevice scope(0);
+  BackwardRun run(one_pass_problem);
+  try {
+    run.compute(Context(settings), BackwardWgmma{.draw_ahead = true});
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+  return run.check();
+}
+
 TEST(Dropout, IsRightUnmutated) {
   EXPECT_EQ(noticed_of_dropout(nullptr), "");
   EXPECT_EQ(noticed_in_one_pass(nullptr), "");
   EXPECT_EQ(noticed_of_lengths(nullptr), "");
+  EXPECT_EQ(noticed_of_drawn(nullptr), "");
+  EXPECT_EQ(noticed_of_drawn_gradients(nullptr), "");
 }
 
 class DropoutMutationTest : public MutationTest {};
@@ -90,6 +130,16 @@ TEST_P(RaggedDropoutMutationTest, IsCaught) { expect_caught(GetParam(), noticed_
 class SharedDrawsMutationTest : public MutationTest {};
 
 TEST_P(SharedDrawsMutationTest, IsCaught) { expect_caught(GetParam(), noticed_in_one_pass(&GetParam())); }
+
+class DrawnMutationTest : public MutationTest {};
+
+TEST_P(DrawnMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_drawn(&GetParam())); }
+
+class DrawnGradientsMutationTest : public MutationTest {};
+
+TEST_P(DrawnGradientsMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_drawn_gradients(&GetParam()));
+}
 
 constexpr const char* forward = "forward_mma_sync/kernel.cuh";
 
@@ -142,6 +192,46 @@ INSTANTIATE_TEST_SUITE_P(
             "AllPairsInOnePlace", "backward_wgmma/score_parts.cuh", "pair * pair_bytes", "0", {"data race"}},
         TemplateMutation{"BothDrawTheSameHalf", dropout, "half * own_words + i", "i", {"uninitialized"}},
         TemplateMutation{"KeysOfTheOtherWarp", dropout, "row, half * 2)", "row, 2 - half * 2)"}),
+    ::testing::PrintToStringParamName());
+
+constexpr const char* drawn = "steps/drawn_scores.cuh";
+constexpr const char* drawer = "draw_dropout/kernel.cuh";
+
+INSTANTIATE_TEST_SUITE_P(
+    Dropout, DrawnMutationTest,
+    ::testing::Values(
+        TemplateMutation{"WhatIsSeenIsLeftOut",
+                         drawer,
+                         "rounded_up_quotient(keys.end, Config::tile_kv)",
+                         "(keys.end / Config::tile_kv)",
+                         {"uninitialized"}},
+        TemplateMutation{"RowsBehindTheLastQuery",
+                         drawer,
+                         "if (tile >= context.seqlen_q)",
+                         "if (q >= context.seqlen_q)",
+                         {"uninitialized"}},
+        TemplateMutation{
+            "ChunksOfOne", drawer, "(chunk + 1) * own_blocks)", "chunk * own_blocks + 1)", {"uninitialized"}},
+        TemplateMutation{"GroupsOfAWordExchanged", drawn, "own[g / 2] | bits << 4", "own[g / 2] << 4 | bits"},
+        TemplateMutation{"RowsOfAWordAlike", drawn, "0x9988 : 0xbbaa", "0x9988 : 0x9988"},
+        TemplateMutation{"WordsAlike", drawn, "words_[n / blocks] << (blocks", "words_[0] << (blocks"},
+        TemplateMutation{"HeadsAlike", drawer, "params.heads_q, batch, head);",
+                         "params.heads_q, batch, 0);"}),
+    ::testing::PrintToStringParamName());
+
+INSTANTIATE_TEST_SUITE_P(
+    Dropout, DrawnGradientsMutationTest,
+    ::testing::Values(TemplateMutation{"KeysOfTheOtherWarp", drawn,
+                                       "k / MmaLayout::block_rows % Layout::block.words",
+                                       "(k / MmaLayout::block_rows + 1) % Layout::block.words"},
+                      TemplateMutation{"PairsExchanged", drawn, "(pairs[1] & first_warps) << 2",
+                                       "(pairs[0] & first_warps) << 2"},
+                      TemplateMutation{"BitsOfAnotherKey", drawn, "row % 2 == 0 ? 0x6420 : 0x7531", "0x6420"},
+                      TemplateMutation{"BlocksAlike", drawn, "n / 4 % 2 * 2 + r;", "r;"},
+                      TemplateMutation{"SignsOfAnotherBlock", drawn, "0xaa88 : 0xbb99", "0xaa88 : 0xaa88"},
+                      TemplateMutation{"HeadsAlike", "backward_wgmma/score_parts.cuh",
+                                       "keys.batch * params.heads_q + load_query_note_head(note),",
+                                       "keys.batch * params.heads_q,"}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

@@ -175,7 +175,11 @@ KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits
   const bool wgmma = has_wgmma && draw(random, 0, 3) != 0;
   return legal(spec, limits, [&]() -> KernelConfig {
     if (wgmma && has_fp8_queries(spec)) return random_fp8_config(spec, random);
-    if (wgmma) return random_wgmma_config(random);
+    if (wgmma) {
+      ForwardWgmma config = random_wgmma_config(random);
+      if (spec.dropout) config.draw_ahead = pick({false, true}, random);
+      return config;
+    }
     return random_mma_sync_config(random);
   });
 }
@@ -202,7 +206,11 @@ KernelConfig random_cache_config(const AttentionSpec& spec, const DeviceLimits& 
 
 PlanConfigs random_backward_configs(const AttentionSpec& spec, const DeviceLimits& limits, Random& random) {
   if (limits.arch == Arch{9, 0, 'a'} && spec.alignment == 16 && draw(random, 0, 3) != 0) {
-    const KernelConfig config = legal(spec, limits, [&] { return random_one_pass_config(random); });
+    const KernelConfig config = legal(spec, limits, [&] {
+      BackwardWgmma one_pass = random_one_pass_config(random);
+      if (spec.dropout) one_pass.draw_ahead = pick({false, true}, random);
+      return one_pass;
+    });
     if (config_rejection(spec, config, limits).empty()) return {config};
   }
   return {legal(spec, limits, [&] { return random_dq_config(random); }),

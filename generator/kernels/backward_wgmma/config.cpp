@@ -28,6 +28,8 @@ constexpr std::array rows = {
                                   {multiples(2, 4), Affects::buffers, 4}),
     field<&BackwardWgmma::deterministic>("deterministic", "blocks take turns when they add to dQ",
                                          {.affects = Affects::buffers}),
+    field<&BackwardWgmma::draw_ahead>(
+        "draw_ahead", "a kernel before this one draws which scores dropout keeps, into a workspace", {}),
 };
 static_assert(rows.size() == member_count<BackwardWgmma>(), "each member has a row");
 
@@ -101,6 +103,10 @@ int heads_drawn_together(int heads, int sm_count) {
   return (heads + groups - 1) / groups;
 }
 
+DrawnTiles drawn_tiles(const AttentionSpec& spec, const BackwardWgmma& config) {
+  return {config.tile_q, tile_kv(spec), drawn_for_key_rows()};
+}
+
 QueryStatisticsLayout statistics(const BackwardWgmma& config) {
   return {.tile = config.tile_q, .factor = -1};
 }
@@ -112,6 +118,7 @@ std::span<const ConfigField<BackwardWgmma>> Family<BackwardWgmma>::fields() { re
 std::string Family<BackwardWgmma>::rejection(const Case& problem, const BackwardWgmma& config) {
   if (std::string reason = gradient_rejection(problem.spec, name); !reason.empty()) return reason;
   const auto& [spec, limits] = problem;
+  if (std::string reason = draw_ahead_rejection(spec, config.draw_ahead); !reason.empty()) return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
   if (config.tile_q > rows_per_warpgroup &&
       std::max(spec.head_dim, spec.value_head_dim()) > max_head_dim_of_many_queries) {
@@ -133,7 +140,7 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
                                      .tile_kv = backward_wgmma::tile_kv(spec),
                                      .stages = config.stages,
                                      .deterministic = config.deterministic,
-                                     .dropout = spec.dropout})
+                                     .draws = spec.dropout && !config.draw_ahead})
                             .total,
           .registers = gradient_registers(spec) + scores + functor_registers(spec, config) + other_registers,
           .register_cap = register_shares(spec, config).consumer,
@@ -147,9 +154,15 @@ std::vector<BackwardWgmma> Family<BackwardWgmma>::space(const Case& problem) {
   // Many queries where they fit: waits are as long for more of them. Then four buffers: loads are further ahead. Turns
   // save zeros, which is more than waiting costs where sequences are short.
   std::vector<BackwardWgmma> configs;
+  const bool may_draw_ahead = draw_ahead_rejection(problem.spec, true).empty();
   for (const bool deterministic : {false, true}) {
-    for (const auto& [tile_q, stages] : {std::pair{64, 4}, {64, 2}, {128, 2}})
-      configs.push_back({.tile_q = tile_q, .stages = stages, .deterministic = deterministic});
+    for (const auto& [tile_q, stages] : {std::pair{64, 4}, {64, 2}, {128, 2}}) {
+      for (const bool ahead : {true, false}) {
+        if (ahead && !may_draw_ahead) continue;
+        configs.push_back(
+            {.tile_q = tile_q, .stages = stages, .deterministic = deterministic, .draw_ahead = ahead});
+      }
+    }
   }
   return configs;
 }

@@ -16,6 +16,8 @@ constexpr double block_clocks = 6000;       // keys that come, gradients that le
 // How much longer steps take where blocks wait for turns, on an H200 (docs/notebook.md): under a mask, and without one or
 // with head dims up to 64.
 constexpr double with_turns = 1.06, with_more_turns = 1.15;
+// The same with dropout: where consumers draw (docs/notebook.md), and where it is drawn ahead, a guess.
+constexpr double drawn_by_consumers = 1.25, dropped_by_bits = 1.08;
 // Of the GPU: what kernels around this one read and write in a clock.
 constexpr double bytes_per_clock = 2000;
 
@@ -39,6 +41,7 @@ double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& sh
   double step = 2 * q * kv * (3 * d + 2 * dv) / flops_per_clock + (beside ? step_clocks_beside : step_clocks);
   const bool is_small = beside || q > rows_per_warpgroup;
   if (config.deterministic) step *= is_small || !drops_keys(spec) ? with_more_turns : with_turns;
+  if (spec.dropout) step *= config.draw_ahead ? dropped_by_bits : drawn_by_consumers;
   const double steps = std::ceil(static_cast<double>(shape.seqlen_q) / q) * spec.gqa_ratio;
   const int heads = shape.batch * shape.heads_q / spec.gqa_ratio;
   const int key_tiles = static_cast<int>(std::ceil(static_cast<double>(shape.seqlen_kv) / kv));
@@ -46,7 +49,9 @@ double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& sh
                                     ? backward_wgmma::head_shares(heads, key_tiles, limits.sm_count, 1).rounds
                                     : std::ceil(static_cast<double>(heads) * key_tiles / limits.sm_count);
   const double around = bytes_around(spec, config) * shape.batch * shape.heads_q * shape.seqlen_q;
-  return tiles_of_block * (steps * step + block_clocks) + around / bytes_per_clock;
+  // Steps are those of all scores, also under a mask.
+  const double drawing = config.draw_ahead ? drawing_clocks(shape, 1, limits.sm_count) : 0;
+  return tiles_of_block * (steps * step + block_clocks) + around / bytes_per_clock + drawing;
 }
 
 }  // namespace jit

@@ -1,10 +1,18 @@
 // The family of one-pass kernels of all gradients with TMA and wgmma (templates/backward_wgmma).
 #pragma once
 
+#include "generator/kernels/draw_dropout.h"
 #include "generator/kernels/family.h"
 #include "templates/backward_sinks/params.cuh"
 
 namespace jit {
+
+namespace backward_wgmma {
+
+/// How blocks read what is drawn ahead for dropout.
+DrawnTiles drawn_tiles(const AttentionSpec& spec, const BackwardWgmma& config);
+
+}  // namespace backward_wgmma
 
 template <>
 struct Family<BackwardWgmma> {
@@ -25,7 +33,11 @@ struct Family<BackwardWgmma> {
   static Footprint footprint(const AttentionSpec& spec, const BackwardWgmma& config);
   static double cycles(const Case& problem, const ProblemShape& shape, const BackwardWgmma& config);
   static Program program(const AttentionSpec& spec, const BackwardWgmma& config);
-  /// LSE and delta of each query, and dQ in fp32.
+  static bool has_kernel_ahead(const BackwardWgmma& config) { return config.draw_ahead; }
+  static bool has_room(const AttentionSpec& spec, const ProblemShape& shape, const BackwardWgmma& config) {
+    return !config.draw_ahead || has_room_for_drawn(shape, backward_wgmma::drawn_tiles(spec, config));
+  }
+  /// LSE and delta of each query, dQ in fp32, and what is drawn ahead.
   static std::size_t workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                                      const AttentionParams& params, int sm_count);
   /// Requires: launch.gradients is there, and the kernel of `prepare_program` ran before.

@@ -173,12 +173,25 @@ void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config) {
 
 }  // namespace backward_wgmma
 
+namespace {
+
+// Of what all kernels of a call leave for one another, without what is drawn ahead.
+std::size_t gradient_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
+                           const AttentionParams& params) {
+  const std::size_t turns = config.deterministic ? padded_query_tiles(spec, config, params) * sizeof(int) +
+                                                       turn_bytes(spec, config, params)
+                                                 : 0;
+  const std::size_t bytes =
+      statistics_bytes(spec, config, params) + sum_floats(spec, config, params) * sizeof(float) + turns;
+  return (bytes + sums_alignment - 1) / sums_alignment * sums_alignment;
+}
+
+}  // namespace
+
 std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                                                    const AttentionParams& params, int /*sm_count*/) {
-  return statistics_bytes(spec, config, params) + sum_floats(spec, config, params) * sizeof(float) +
-         (config.deterministic
-              ? padded_query_tiles(spec, config, params) * sizeof(int) + turn_bytes(spec, config, params)
-              : 0);
+  return gradient_bytes(spec, config, params) +
+         (config.draw_ahead ? drawn_bytes(params, drawn_tiles(spec, config)) : 0);
 }
 
 // As many blocks as there are multiprocessors share the tiles of keys of all KV heads; those that wait for one another
@@ -204,6 +217,11 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
     maps.bounded_do = part.d_o;
   }
   DropoutParams dropout = launch.dropout;
+  if (config.draw_ahead) {
+    dropout = launch_draw_dropout(
+        launch, drawn_tiles(launch.spec, config),
+        static_cast<std::byte*>(launch.workspace) + gradient_bytes(launch.spec, config, launch.params));
+  }
   void* arguments[] = {&launch.params, launch.gradients, &maps, &dropout};
   try {
     for_entries_of_a_grid(launch.params, launch.params.heads_kv, key_tiles, [&](int tiles) {

@@ -121,8 +121,9 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   std::string& source = program.source;
   source =
       fmt::format("// Attention backward: {}. Generated: change the spec, not this file.\n", to_string(spec));
-  source +=
-      "#include \"backward_wgmma/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n\nusing namespace jit;\n\n";
+  source += "#include \"backward_wgmma/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n";
+  if (config.draw_ahead) source += draw_dropout_include;
+  source += "\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + own_lines(spec, config);
   source += number_line("loader_registers", shares.loader, "per thread, once shared out");
@@ -146,6 +147,10 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
       "const __grid_constant__ backward_wgmma::{} maps{}) {{\n"
       "  backward_wgmma::attention_backward<Config>(params, gradients, maps{});\n}}\n",
       program.name, maps, dropout.parameter, dropout.argument);
+  if (config.draw_ahead) {
+    program.ahead = draw_dropout_name(program.name);
+    source += draw_dropout_source("KeysByQueries", program.name);
+  }
   return program;
 }
 

@@ -23,7 +23,7 @@ constexpr int most_columns_of_wgmma = 256;  // PTX ISA, "wgmma.mma_async", shape
 constexpr int exponential_group = 8;        // templates/steps/softmax.cuh
 // Loop counters, descriptors, softmax state: calibrated on the assembler's reports.
 constexpr int other_registers = 30;
-constexpr int random_registers = 4;   // with dropout, beside the byte of each score
+constexpr int random_registers = 4;  // with dropout, beside the byte of each score, or the bit if drawn ahead
 constexpr int functor_registers = 8;  // of a score, and of a mask that reads what it is asked for each score
 // In place of `other_registers`, where loaders' warps widen keys, so that lengths are read again, and where others do.
 constexpr int spare_widened_registers = 26, widened_registers = 32;
@@ -88,6 +88,8 @@ constexpr std::array rows = {
     field<&ForwardWgmma::sums_by_products>("sums_by_products",
                                            "sums of P are a product with ones, beside P V of fp8",
                                            {.affects = Affects::registers}),
+    field<&ForwardWgmma::draw_ahead>("draw_ahead", "one draws which scores dropout keeps, into a workspace",
+                                     {}),
 };
 static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 
@@ -251,6 +253,13 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& con
   return "";
 }
 
+// What a consumer keeps of dropout.
+int dropout_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
+  if (!spec.dropout) return 0;
+  return random_registers +
+         (config.draw_ahead ? drawn_for_query_rows(config.tile_kv).words : config.tile_kv / 8);
+}
+
 // As templates/steps/value_columns.cuh has it.
 bool finishes_columns(const AttentionSpec& spec) {
   return spec.v_descale_per == ScaleKind::channel || spec.v_mean;
@@ -270,7 +279,7 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
                                                 (config.direct_o ? kept_work_registers : 0);
   const bool mask_reads = !has_row_range(spec.mask) && !spec.mask.tensors().empty();
   return scores + output + sums + p + q + other + (spec.score != Score() ? functor_registers : 0) +
-         (mask_reads ? functor_registers : 0) + (spec.dropout ? random_registers + scores / 4 : 0);
+         (mask_reads ? functor_registers : 0) + dropout_registers(spec, config);
 }
 
 // What was seen to spill of estimates below the cap: P by way of shared memory, kernels without overlap, joined masks with
@@ -295,6 +304,10 @@ int value_panel_keys(const AttentionSpec& spec, const ForwardWgmma& config) {
 }
 
 int consumers_of(const ForwardWgmma& config) { return config.tile_q / rows_per_warpgroup; }
+
+DrawnTiles drawn_tiles(const ForwardWgmma& config) {
+  return {config.tile_q, config.tile_kv, drawn_for_query_rows(config.tile_kv)};
+}
 
 bool has_key_words(const AttentionSpec& spec) { return key_words(spec.mask) == 1; }
 
@@ -375,6 +388,7 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   }
   if (std::string reason = storage_rejection(spec, config); !reason.empty()) return reason;
   if (std::string reason = dropout_tile_rejection(spec, config.tile_kv); !reason.empty()) return reason;
+  if (std::string reason = draw_ahead_rejection(spec, config.draw_ahead); !reason.empty()) return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
   if (spec.split_keys != 0)
     return fmt::format("{} sums keys without a break, not in spans of split_keys = {}", name,
@@ -489,6 +503,8 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
                                                      : has_stored_keys(spec) ? widened_stage_counts
                                                                              : stage_counts;
   const std::vector<Rescale> rescales = promising_rescales(spec);
+  const std::vector<bool> draws_ahead =
+      draw_ahead_rejection(spec, true).empty() ? std::vector{true, false} : std::vector{false};
   for (const int consumers : {2, 3, 1}) {
     for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224}) {
       if (spec.v_along_sequence && reads_too_much(spec, tile_kv)) continue;
@@ -522,7 +538,10 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
                 if (config.rescale != rescale && rescales.size() > 1) continue;
                 // A second buffer of Q, or another place for O, is for the next tile of queries.
                 if (!persistent && (stages.q > 1 || (stages.separate_o && fits_o_over_q(spec)))) continue;
-                configs.push_back(config);
+                for (const bool ahead : draws_ahead) {
+                  config.draw_ahead = ahead;
+                  configs.push_back(config);
+                }
               }
             }
           }

@@ -38,6 +38,9 @@ constexpr double neighbours = 1.05;              // several blocks on a multipro
 constexpr double memory_bytes_per_clock = 13.7;  // of a multiprocessor
 // Dropout, set by hand to eight configs on an H200 (docs/notebook.md): of a consumer, and of what all of them share.
 constexpr double draws_per_key = 6.6, shared_draws_per_key = 7.5;
+// Of the whole kernel: where consumers draw, so that such kernels take 1.55 times as long as those without dropout, as
+// measured; and where it is drawn ahead, a guess of what loading and dropping by bits costs.
+constexpr double drawn_beside_products = 1.35, dropped_by_bits = 1.08;
 // Set by hand: what is rarely fastest.
 constexpr double three_masked = 1.06;  // consumers, of whom most see less of the last tiles than the last one
 // Of fp8, by timings of 18 configs (docs/notebook.md): three consumers of a large head_dim, and blocks that each turn
@@ -176,6 +179,15 @@ double widening_clocks(const AttentionSpec& spec, const ProblemShape& shape, con
   return widening_launch_clocks + bytes / (memory_bytes_per_clock * limits.sm_count);
 }
 
+// Of the kernel that draws ahead: all scores, but those of keys that a mask of ranges shows to no query of a tile.
+double drawing_clocks(const AttentionSpec& spec, const ProblemShape& shape, const ForwardWgmma& config,
+                      const DeviceLimits& limits, const TileWork& work) {
+  if (!config.draw_ahead) return 0;
+  const double seen =
+      work.steps * config.tile_kv / static_cast<double>(std::max<std::int64_t>(1, shape.seqlen_kv));
+  return jit::drawing_clocks(shape, has_row_range(spec.mask) ? std::min(1.0, seen) : 1, limits.sm_count);
+}
+
 double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int mma_k = facts(spec.dtype).mma_k;
   const double d = padded_head_dim(spec.head_dim, mma_k), dv = padded_head_dim(spec.value_head_dim());
@@ -183,7 +195,7 @@ double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   const double wide = config.tile_kv / 2.0, reading = (64 + config.tile_kv) * 32 / smem_bytes_per_clock;
   const double own = d / mma_k * std::max(wide, reading) + config.tile_kv / mma_k * dv / 2;
   const double groups = consumers_of(config) * config.blocks_per_sm;
-  const double draws = spec.dropout ? config.tile_kv : 0;  // keys of a tile
+  const double draws = spec.dropout && !config.draw_ahead ? config.tile_kv : 0;  // keys of a tile
   double alone = own + softmax_per_key * config.tile_kv + softmax_clocks + draws_per_key * draws;
   if (!config.overlap) alone *= in_sequence;
   const double exponentials = groups * 64 * config.tile_kv / exponentials_per_clock;
@@ -227,6 +239,7 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   const double slots = static_cast<double>(limits.sm_count) * config.blocks_per_sm;
   double computing = waves_of(spec, shape, tiles / slots) * per_tile;
   if (config.blocks_per_sm > 1) computing *= has_fp8_queries(spec) ? neighbours_of_fp8 : neighbours;
+  if (spec.dropout) computing *= config.draw_ahead ? dropped_by_bits : drawn_beside_products;
   if (is_masked && consumers_of(config) == 3) computing *= three_masked;
 
   const double queries = static_cast<double>(shape.seqlen_q);
@@ -235,7 +248,8 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   const double bytes = rows * queries * (d * size_of(spec.dtype) + dv * size_of(output_dtype(spec))) +
                        key_elements(spec, shape) * key_bytes;
   const double cycles = overlapped({computing, bytes / (memory_bytes_per_clock * limits.sm_count)}) +
-                        widening_clocks(spec, shape, config, limits);
+                        widening_clocks(spec, shape, config, limits) +
+                        drawing_clocks(spec, shape, config, limits, work);
   return !is_plain(spec) && static_cast<double>(shape.seqlen_q) <= few_queries ? nearly_empty * cycles
                                                                                : cycles;
 }

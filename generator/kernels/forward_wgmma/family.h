@@ -1,10 +1,18 @@
 // The family of forward kernels with TMA, wgmma and specialised warps (templates/forward_wgmma).
 #pragma once
 
+#include "generator/kernels/draw_dropout.h"
 #include "generator/kernels/family.h"
 #include "generator/kernels/widen_keys.h"
 
 namespace jit {
+
+namespace forward_wgmma {
+
+/// How blocks read what is drawn ahead for dropout.
+DrawnTiles drawn_tiles(const ForwardWgmma& config);
+
+}  // namespace forward_wgmma
 
 template <>
 struct Family<ForwardWgmma> {
@@ -27,12 +35,14 @@ struct Family<ForwardWgmma> {
   static Footprint footprint(const AttentionSpec& spec, const ForwardWgmma& config);
   static double cycles(const Case& problem, const ProblemShape& shape, const ForwardWgmma& config);
   static Program program(const AttentionSpec& spec, const ForwardWgmma& config);
-  static bool has_kernel_ahead(const ForwardWgmma& config) { return config.widen_ahead; }
+  static bool has_kernel_ahead(const ForwardWgmma& config) { return config.widen_ahead || config.draw_ahead; }
   static bool has_room(const AttentionSpec& spec, const ProblemShape& shape, const ForwardWgmma& config) {
+    if (config.draw_ahead) return has_room_for_drawn(shape, forward_wgmma::drawn_tiles(config));
     return !config.widen_ahead || has_room_for_widened(spec, shape);
   }
   static std::size_t workspace_bytes(const AttentionSpec& spec, const ForwardWgmma& config,
                                      const AttentionParams& params, int /*sm_count*/) {
+    if (config.draw_ahead) return drawn_bytes(params, forward_wgmma::drawn_tiles(config));
     return config.widen_ahead ? widened_bytes(spec, params) : 0;
   }
   static void launch(const KernelLaunch& launch, const ForwardWgmma& config);

@@ -50,15 +50,15 @@ std::int64_t most_tiles(const AttentionSpec& spec, const ForwardWgmma& config,
 }
 
 template <class Maps>
-void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, AttentionParams& params, Maps& maps,
-                 int blocks) {
+void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, AttentionParams& params,
+                 const DropoutParams& dropout_params, Maps& maps, int blocks) {
   const LoadedKernel& kernel = launch.kernel;
   const LaunchConfig grid{.grid = {static_cast<unsigned>(blocks), 1, 1},
                           .block = {kernel.threads, 1, 1},
                           .smem_bytes = kernel.smem_bytes,
                           .dependent = config.dependent_launch};
   // Kernels have one of them at most.
-  DropoutParams dropout = launch.dropout;
+  DropoutParams dropout = dropout_params;
   DescaleParams descale = launch.descale;
   void* const last = launch.spec.dropout ? static_cast<void*>(&dropout) : &descale;
   void* arguments[] = {&params, &maps, last};
@@ -72,6 +72,12 @@ void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, Attenti
 
 // What drivers before 12.1 take.
 static_assert(sizeof(AttentionParams) + sizeof(ColumnMaps) + sizeof(DescaleParams) <= 4096);
+
+// Puts the kernel that draws on the stream, where there is one. Returns what this one reads.
+DropoutParams draw_ahead(const KernelLaunch& launch, const ForwardWgmma& config) {
+  if (!config.draw_ahead) return launch.dropout;
+  return launch_draw_dropout(launch, drawn_tiles(config), launch.workspace);
+}
 
 // Blocks find the list of work tiles on the device.
 void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
@@ -90,6 +96,7 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
                     .rows_kv = box_rows(spec, config.tile_kv),
                     .keys_v = value_panel_keys(spec, config)};
   };
+  const DropoutParams dropout = draw_ahead(launch, config);
   const auto map_tensors_of = [&](const AttentionSpec& spec) {
     return map_bounded_tensors(spec, boxes_of(spec), params);
   };
@@ -108,11 +115,11 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
                     part.o};
   const std::int64_t resident = std::int64_t{kernel.sm_count} * config.blocks_per_sm;
   const int blocks = static_cast<int>(std::clamp<std::int64_t>(tiles, 1, resident));
-  if (!launch.spec.v_along_sequence) return launch_grid(launch, config, params, maps, blocks);
+  if (!launch.spec.v_along_sequence) return launch_grid(launch, config, params, dropout, maps, blocks);
   ColumnMaps more{maps, {}};
   const auto columns = map_bounded_columns(launch.spec, boxes_of(launch.spec), params);
   std::copy(columns.begin(), columns.end(), more.more_bounded_v);
-  launch_grid(launch, config, params, more, blocks);
+  launch_grid(launch, config, params, dropout, more, blocks);
 }
 
 }  // namespace
@@ -126,6 +133,7 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
   const int resident = kernel.sm_count * config.blocks_per_sm;
   const int entries = entries_of_launch(launch, config, resident);
   TensorMaps maps = encode_maps(launch.spec, config, params);
+  const DropoutParams dropout = draw_ahead(launch, config);
   if (config.persistent) maps.counter = launch.memory.counter(kernel.device, launch.stream);
   for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += entries) {
     const int count = std::min(params.batch - params.batch_begin, entries);
@@ -136,7 +144,7 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
                                           .blocks = resident,
                                           .persistent = config.persistent,
                                           .l2_bytes = kernel.l2_bytes});
-    launch_grid(launch, config, params, maps,
+    launch_grid(launch, config, params, dropout, maps,
                 config.persistent ? std::min(maps.order.tiles(), resident) : maps.order.tiles());
   }
 }

@@ -64,6 +64,7 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const Forward
                        to_string(stored));
   source += "#include \"forward_wgmma/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n";
   if (config.widen_ahead) source += widen_keys_include;
+  if (config.draw_ahead) source += draw_dropout_include;
   source += "\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + config_lines(fields(), config);
@@ -98,6 +99,10 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const Forward
   if (config.widen_ahead) {
     program.ahead = widen_keys_name(program.name);
     source += widen_keys_source(stored, functors, program.name);
+  }
+  if (config.draw_ahead) {
+    program.ahead = draw_dropout_name(program.name);
+    source += draw_dropout_source("QueriesByKeys", program.name);
   }
   return program;
 }

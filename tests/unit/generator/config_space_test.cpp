@@ -428,6 +428,45 @@ TEST(ConfigRejection, KeysThatAreWidenedAheadAreReadAsAny) {
   EXPECT_THAT(rejection(spans, ahead), HasSubstr("split_keys"));
 }
 
+TEST(ConfigRejection, DropoutMayBeDrawnAheadWhereTheHostKnowsHowManyScoresThereAre) {
+  using ::testing::HasSubstr;
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  const AttentionSpec dropout{.head_dim = 64, .dropout = true};
+  AttentionSpec padded = dropout, ragged_q = dropout, ragged_kv = dropout;
+  padded.sequences_kv = SequenceKind::padded;
+  ragged_q.sequences_q = SequenceKind::ragged;
+  ragged_kv.sequences_kv = SequenceKind::ragged;
+  for (const KernelConfig& ahead :
+       {KernelConfig(ForwardWgmma{.draw_ahead = true}), KernelConfig(BackwardWgmma{.draw_ahead = true})}) {
+    EXPECT_EQ(config_rejection(dropout, ahead, limits), "");
+    EXPECT_EQ(config_rejection(padded, ahead, limits), "");
+    EXPECT_THAT(config_rejection({.head_dim = 64}, ahead, limits), HasSubstr("draw_ahead must be false"));
+    EXPECT_THAT(config_rejection(ragged_q, ahead, limits), HasSubstr("draw_ahead must be false"));
+    EXPECT_THAT(config_rejection(ragged_kv, ahead, limits), HasSubstr("draw_ahead must be false"));
+  }
+  EXPECT_THAT(config_rejection(dropout, ForwardWgmma{.tile_kv = 48, .draw_ahead = true}, limits),
+              HasSubstr("tile_kv = 48 must be a multiple of 32"));
+  // Bits take fewer registers than numbers do.
+  const ForwardWgmma large{.tile_q = 128, .tile_kv = 192, .draw_ahead = true};
+  EXPECT_LT(footprint(dropout, large).registers,
+            footprint(dropout, ForwardWgmma{.tile_q = 128, .tile_kv = 192}).registers);
+}
+
+// Whoever searches finds both forms, and where nothing is dropped one.
+TEST(ConfigSpace, HasWhatIsDrawnAheadOfDropoutAlone) {
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  for (const bool drops : {false, true}) {
+    const auto expect_halves = [&](const auto& configs) {
+      const auto drawn =
+          std::count_if(configs.begin(), configs.end(), [](const auto& config) { return config.draw_ahead; });
+      EXPECT_EQ(2 * drawn, drops ? static_cast<std::ptrdiff_t>(configs.size()) : 0);
+      EXPECT_FALSE(configs.empty());
+    };
+    expect_halves(Family<ForwardWgmma>::space({{.dropout = drops}, limits}));
+    expect_halves(Family<BackwardWgmma>::space({{.dropout = drops}, limits}));
+  }
+}
+
 // P of 8 bits alone loses what is small beside the first keys, and masks that leap over keys leap forward.
 TEST(ConfigRejection, DescendingKeysAreOfFp8AndOfOneRange) {
   using ::testing::HasSubstr;

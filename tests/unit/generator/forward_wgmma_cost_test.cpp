@@ -112,5 +112,25 @@ TEST(ForwardWgmmaChoice, WindowsAndTheirTextsTakeTilesThatFitTheirEnds) {
   EXPECT_EQ(std::get<ForwardWgmma>(causal).tile_q, 192);
 }
 
+// Drawing ahead is worth its launch where there are many scores, and draws what queries see.
+TEST(ForwardWgmmaCost, DropoutIsDrawnAheadOfManyScores) {
+  DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  limits.sm_count = 132;
+  const ForwardWgmma ahead{.tile_q = 128, .tile_kv = 128, .stages_k = 2, .stages_v = 2, .draw_ahead = true};
+  ForwardWgmma beside = ahead;
+  beside.draw_ahead = false;
+  for (const Mask& mask : {mask::none(), mask::causal()}) {
+    const AttentionSpec spec{.dropout = true, .mask = mask};
+    const auto cycles = [&](const ForwardWgmma& config, std::int64_t tokens) {
+      return estimated_cycles({spec, limits},
+                              {.batch = 2, .heads_q = 16, .seqlen_q = tokens, .seqlen_kv = tokens}, config);
+    };
+    EXPECT_LT(cycles(ahead, 8192), cycles(beside, 8192)) << to_string(spec);
+    EXPECT_GT(cycles(ahead, 64), cycles(beside, 64)) << to_string(spec);
+  }
+  const ProblemShape square{.batch = 2, .heads_q = 16, .seqlen_q = 8192, .seqlen_kv = 8192};
+  EXPECT_NEAR(drawing_clocks(square, 0.5, 132) / drawing_clocks(square, 1, 132), 0.5, 0.01);
+}
+
 }  // namespace
 }  // namespace jit

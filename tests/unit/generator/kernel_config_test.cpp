@@ -46,7 +46,8 @@ const ForwardWgmma other_wgmma = {.tile_q = 192,
                                   .stages_stored = 2,
                                   .converter_warps = 4,
                                   .widen_ahead = true,
-                                  .sums_by_products = true};
+                                  .sums_by_products = true,
+                                  .draw_ahead = true};
 
 // Copying a config field by field through the table must copy all of it: that each member has a row is
 // asserted where the tables stand, that it is the right one is seen here.

@@ -104,6 +104,30 @@ TEST(Search, WidensAheadWhereThereIsRoom) {
   EXPECT_FALSE(widens(untuned_order(spec, shapes[0], limits)[0]));
 }
 
+// Bits of dropout have a bound, in both passes, and are none of calls of all sizes.
+TEST(Search, DrawsAheadWhereThereIsRoom) {
+  DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  limits.sm_count = 132;
+  const AttentionSpec spec{.dropout = true};
+  const auto draws_ahead = [](const KernelConfig& config) {
+    if (const auto* const own = std::get_if<ForwardWgmma>(&config)) return own->draw_ahead;
+    const auto* const own = std::get_if<BackwardWgmma>(&config);
+    return own != nullptr && own->draw_ahead;
+  };
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    const auto first = [&](std::int64_t heads, std::int64_t tokens, bool any_size = false) {
+      return untuned_order(
+          spec,
+          {.pass = pass, .heads_q = heads, .seqlen_q = tokens, .seqlen_kv = tokens, .any_size = any_size},
+          limits)[0];
+    };
+    EXPECT_TRUE(draws_ahead(first(64, 8192))) << to_string(pass);
+    EXPECT_FALSE(draws_ahead(first(65, 8192))) << "of as many heads as the class has there is no room";
+    EXPECT_FALSE(draws_ahead(first(33, 16384)));
+    EXPECT_FALSE(draws_ahead(first(64, 8192, true)));
+  }
+}
+
 TEST(Search, UntunedKernelsHaveRegistersToSpare) {
   reference::Random random(reference::test_seed());
   for (int i = 0; i < 20; ++i) {

@@ -1,0 +1,25 @@
+// Loads of what is read once: it takes no room in the L1 cache (PTX ISA, "ld"). They stay where they stand, so that those in
+// front of a wait are on their way during it.
+#pragma once
+
+namespace jit {
+
+__device__ __forceinline__ void load_once(const unsigned* gmem, unsigned& word) {
+  asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(word) : "l"(gmem) : "memory");
+}
+/// Of words side by side, at an address aligned to as many bytes as they have.
+__device__ __forceinline__ void load_once(const unsigned* gmem, unsigned& first, unsigned& second) {
+  asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+               : "=r"(first), "=r"(second)
+               : "l"(gmem)
+               : "memory");
+}
+__device__ __forceinline__ void load_once(const unsigned* gmem, unsigned& first, unsigned& second,
+                                          unsigned& third, unsigned& fourth) {
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(first), "=r"(second), "=r"(third), "=r"(fourth)
+               : "l"(gmem)
+               : "memory");
+}
+
+}  // namespace jit
