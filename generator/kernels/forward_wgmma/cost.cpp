@@ -230,11 +230,13 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   const bool is_masked = drops_keys(spec);
   const bool runs_on =
       config.overlap && config.persistent && (config.stages_q > 1 || config.separate_o || config.direct_o);
+  // With fp8 a single buffer of Q costs as much: the next one is on its way while its scores are waited for.
+  const bool has_next_queries = runs_on && (config.stages_q > 1 || !has_fp8_queries(spec));
   const double covered = block_cover(spec, config.tile_q, config.tile_kv);
   const TileWork work = work_of_tile(spec, config, shape);
   const double steps = work.steps + (config.rescale == Rescale::on_overflow ? work.repeated : 0);
   const double per_tile = steps * covered * step_clocks(spec, config) +
-                          (runs_on ? next_work_clocks : new_work_clocks) +
+                          (has_next_queries ? next_work_clocks : new_work_clocks) +
                           work.masked_ends * masked_per_row * (config.tile_q + config.tile_kv);
   const double slots = static_cast<double>(limits.sm_count) * config.blocks_per_sm;
   double computing = waves_of(spec, shape, tiles / slots) * per_tile;

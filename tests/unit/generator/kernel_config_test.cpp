@@ -81,12 +81,12 @@ TEST(ConfigFields, ValuesAsTextAndAsSource) {
   }
   EXPECT_EQ(printed,
             "192 48 2 3 4 true false true true false softmax_lock false true 6 on_overflow 5 "
-            "many_queries 7 true 2 4 true true ");
+            "many_queries 7 true 2 4 true true true ");
   EXPECT_EQ(emitted,
             "int 192; int 48; int 2; int 3; int 4; bool true; bool false; bool true; bool true; bool false; "
             "WarpgroupOrder WarpgroupOrder::softmax_lock; bool false; bool true; int 6; "
             "Rescale Rescale::on_overflow; int 5; Requests Requests::many_queries; int 7; bool true; int 2; "
-            "int 4; bool true; bool true; ");
+            "int 4; bool true; bool true; bool true; ");
   EXPECT_EQ(Family<ForwardMmaSync>::fields()[5].emit(other_mma_sync), "Swizzle::none");
 }
 
