@@ -247,6 +247,10 @@ TEST_F(DrawAheadTest, AGraphDrawsAnew) {
                          .dropout_p = 0.5f});
   const BackwardArguments given = run.arguments();
   DeviceTensor first(DType::bf16, {1, 70, 1, 64}), second(DType::bf16, {1, 70, 1, 64});
+  for (DeviceTensor* const o : {&first, &second}) {
+    o->poison();
+    o->upload();
+  }
   const Attention attend =
       attention({.head_dim = 64, .dropout = true}, ForwardWgmma{.draw_ahead = true}, context());
   const auto arguments = [&](DeviceTensor& o) {
