@@ -38,9 +38,9 @@ constexpr double neighbours = 1.05;              // several blocks on a multipro
 constexpr double memory_bytes_per_clock = 13.7;  // of a multiprocessor
 // Dropout, set by hand to eight configs on an H200 (docs/notebook.md): of a consumer, and of what all of them share.
 constexpr double draws_per_key = 6.6, shared_draws_per_key = 7.5;
-// Of the whole kernel: where consumers draw, so that such kernels take 1.55 times as long as those without dropout, as
-// measured; and where it is drawn ahead, a guess of what loading and dropping by bits costs.
-constexpr double drawn_beside_products = 1.35, dropped_by_bits = 1.08;
+// Of the whole kernel, set beside timings of 2 × 8,192 rows on an H200: where consumers draw beside the products of a large
+// head_dim, and where a small one leaves little time to load and drop by bits that were drawn ahead.
+constexpr double drawn_beside_products = 1.14, dropped_by_bits = 1.14;
 // Set by hand: what is rarely fastest.
 constexpr double three_masked = 1.06;  // consumers, of whom most see less of the last tiles than the last one
 // Of fp8, by timings of 18 configs (docs/notebook.md): three consumers of a large head_dim, and blocks that each turn
@@ -241,7 +241,8 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   const double slots = static_cast<double>(limits.sm_count) * config.blocks_per_sm;
   double computing = waves_of(spec, shape, tiles / slots) * per_tile;
   if (config.blocks_per_sm > 1) computing *= has_fp8_queries(spec) ? neighbours_of_fp8 : neighbours;
-  if (spec.dropout) computing *= config.draw_ahead ? dropped_by_bits : drawn_beside_products;
+  if (spec.dropout && spec.head_dim > 64 && !config.draw_ahead) computing *= drawn_beside_products;
+  if (spec.dropout && spec.head_dim <= 64 && config.draw_ahead) computing *= dropped_by_bits;
   if (is_masked && consumers_of(config) == 3) computing *= three_masked;
 
   const double queries = static_cast<double>(shape.seqlen_q);
