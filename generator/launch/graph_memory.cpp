@@ -58,10 +58,19 @@ void* GraphMemory::workspace(int device, CUstream stream, std::size_t bytes) {
 
 void* GraphMemory::mailbox(int device, CUstream stream, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  Sizes& sizes = lane(stream).mailboxes;
+  return filled(lane(stream).mailboxes, device, bytes).data();
+}
+
+std::span<std::byte> GraphMemory::numbered(int device, CUstream stream, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const DeviceBuffer& buffer = filled(lane(stream).numbered, device, bytes);
+  return {static_cast<std::byte*>(buffer.data()), buffer.size()};
+}
+
+const DeviceBuffer& GraphMemory::filled(Sizes& sizes, int device, std::size_t bytes) {
   if (sizes.empty() || sizes.back()->size() < bytes)
     sizes.push_back(make_filled(device, rounded_up(bytes), mailbox_byte));
-  return sizes.back()->data();
+  return *sizes.back();
 }
 
 void GraphMemory::free_unused() {

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include <cuda.h>
@@ -32,6 +33,9 @@ class GraphMemory {
   /// The same, but all bits of it are 1 between kernels.
   void* mailbox(int device, CUstream stream, std::size_t bytes);
 
+  /// The same, but all bits of it are 1 at first alone; and how many bytes there are.
+  std::span<std::byte> numbered(int device, CUstream stream, std::size_t bytes);
+
   /// Gives memory of graphs that are gone back to the device.
   void free_unused();
 
@@ -43,7 +47,7 @@ class GraphMemory {
   struct Lane {
     int* counters = nullptr;
     int counter_count = 0;
-    Sizes workspaces, mailboxes;
+    Sizes workspaces, mailboxes, numbered;
   };
   struct Capture {
     std::shared_ptr<const std::atomic<bool>> is_gone;
@@ -56,6 +60,8 @@ class GraphMemory {
   };
 
   Lane& lane(CUstream stream);                // Requires: mutex_ is held
+  /// The largest of all, with room for `bytes`; new ones have all bits 1.
+  static const DeviceBuffer& filled(Sizes& sizes, int device, std::size_t bytes);
   int* take_counters(int device, int count);  // Requires: mutex_ is held
 
   std::mutex mutex_;

@@ -42,8 +42,10 @@ void StreamMemory::reset(int device, CUstream stream) const {
       driver().cuMemsetD8Async(buffer->address(), static_cast<unsigned char>(byte), buffer->size(), stream);
   };
   refill(counters_.find(stream_key(device, stream, 0)), 0);
-  for (int size = 0; size < std::numeric_limits<std::size_t>::digits; ++size)
-    refill(mailboxes_.find(stream_key(device, stream, size)), mailbox_byte);
+  for (int size = 0; size < std::numeric_limits<std::size_t>::digits; ++size) {
+    for (const DispatchTable<DeviceBuffer>* all : {&mailboxes_, &numbered_})
+      refill(all->find(stream_key(device, stream, size)), mailbox_byte);
+  }
 }
 
 ArrayFault* StreamMemory::fault(int device) const {
@@ -78,13 +80,24 @@ void* StreamMemory::workspace(int device, CUstream stream, std::size_t bytes) co
 void* StreamMemory::mailbox(int device, CUstream stream, std::size_t bytes) const {
   if (bytes == 0) return nullptr;
   if (is_capturing(stream)) return of_graphs_.mailbox(device, stream, bytes);
+  return filled(mailboxes_, device, stream, bytes).data();
+}
+
+std::span<std::byte> StreamMemory::numbered(int device, CUstream stream, std::size_t bytes) const {
+  if (is_capturing(stream)) return of_graphs_.numbered(device, stream, bytes);
+  const DeviceBuffer& buffer = filled(numbered_, device, stream, bytes);
+  return {static_cast<std::byte*>(buffer.data()), buffer.size()};
+}
+
+const DeviceBuffer& StreamMemory::filled(DispatchTable<DeviceBuffer>& all, int device, CUstream stream,
+                                         std::size_t bytes) const {
   const std::size_t size = rounded_up(bytes);
   const Digest key = stream_key(device, stream, std::countr_zero(size));
-  if (const DeviceBuffer* known = mailboxes_.find(key)) return known->data();
+  if (const DeviceBuffer* known = all.find(key)) return *known;
   const RelaxedCapture relaxed;
   auto fresh = std::make_unique<DeviceBuffer>(device, size);
   fresh->fill(mailbox_byte, stream);
-  return mailboxes_.insert(key, std::move(fresh))->data();
+  return *all.insert(key, std::move(fresh));
 }
 
 }  // namespace jit

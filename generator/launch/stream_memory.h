@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 
 #include <cuda.h>
 
@@ -36,7 +37,7 @@ class StreamMemory {
   int* counters(int device, CUstream stream, int count) const;
   static constexpr int max_counters = max_stream_counters;
 
-  /// Sets counters and mailboxes of the stream back after a launch that failed, on a device that is still usable: an
+  /// Sets counters, mailboxes and numbered memory of the stream back after a launch that failed, on a device that is still usable: an
   /// emulated one.
   void reset(int device, CUstream stream) const;
 
@@ -56,10 +57,19 @@ class StreamMemory {
   /// The same, but all bits of it are 1 between kernels: each leaves it so, as the counter at 0.
   void* mailbox(int device, CUstream stream, std::size_t bytes) const;
 
+  /// At least `bytes` of memory of which all bits are 1 at first, and which is left to kernels that number their launches:
+  /// they leave in it what they like, and know by the numbers what is of an earlier launch. Sizes are as above.
+  std::span<std::byte> numbered(int device, CUstream stream, std::size_t bytes) const;
+
  private:
+  const DeviceBuffer& filled(DispatchTable<DeviceBuffer>& all, int device, CUstream stream,
+                             std::size_t bytes) const;
+
+
   mutable DispatchTable<DeviceBuffer> counters_;    ///< by stream
   mutable DispatchTable<DeviceBuffer> workspaces_;  ///< by stream and size
   mutable DispatchTable<DeviceBuffer> mailboxes_;   ///< the same
+  mutable DispatchTable<DeviceBuffer> numbered_;    ///< the same
   mutable GraphMemory of_graphs_;
   mutable std::mutex mutex_;                                           ///< of the following
   mutable std::map<int, std::unique_ptr<const DeviceBuffer>> faults_;  ///< by device

@@ -99,7 +99,7 @@ cuuint64_t stride_bytes(std::int64_t count, std::int64_t stride, DType dtype) {
   return static_cast<cuuint64_t>(count <= 1 ? tma_alignment : stride * facts(dtype).bytes);
 }
 
-TensorMap encode(const void* data, const Dimensions& dimensions, DType dtype, int columns,
+TensorMap encode(const void* data, const Dimensions& dimensions, DType dtype, CUtensorMapSwizzle swizzle,
                  CUtensorMapL2promotion promotion) {
   constexpr std::array<cuuint32_t, most_dimensions> steps = {1, 1, 1, 1, 1};
   alignas(64) CUtensorMap map;
@@ -107,14 +107,14 @@ TensorMap encode(const void* data, const Dimensions& dimensions, DType dtype, in
             &map, static_cast<CUtensorMapDataType>(facts(dtype).tma_type), dimensions.count,
             const_cast<void*>(data), dimensions.sizes.data(), dimensions.stride_bytes.data(),
             dimensions.box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-            swizzle_of(columns * facts(dtype).bytes), promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+            swizzle, promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         "cuTensorMapEncodeTiled");
   return std::bit_cast<TensorMap>(map);
 }
 
 // Of rows of so many elements, of which a head has `rows`.
 TensorMap encode_rows(const Operand& operand, DType dtype, std::int64_t row, std::int64_t rows, int columns,
-                      int box_rows, CUtensorMapL2promotion promotion) {
+                      int box_rows, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion) {
   const TensorStrides& strides = operand.strides;
   return encode(operand.data,
                 {.count = 4,
@@ -123,20 +123,21 @@ TensorMap encode_rows(const Operand& operand, DType dtype, std::int64_t row, std
                                   stride_bytes(operand.heads, strides.head, dtype),
                                   stride_bytes(operand.batch, strides.batch, dtype)},
                  .box = {static_cast<cuuint32_t>(columns), static_cast<cuuint32_t>(box_rows), 1, 1}},
-                dtype, columns, promotion);
+                dtype, swizzle, promotion);
 }
 
 TensorMap encode(const Operand& operand, DType dtype, int head_dim, int box_rows,
                  CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
-  return encode_rows(operand, dtype, head_dim, operand.seqlen, panel_columns(head_dim, facts(dtype).bytes),
-                     box_rows, promotion);
+  const int columns = panel_columns(head_dim, facts(dtype).bytes);
+  return encode_rows(operand, dtype, head_dim, operand.seqlen, columns, box_rows,
+                     swizzle_of(columns * facts(dtype).bytes), promotion);
 }
 
 // Of values that lie along the sequence, in boxes of all columns and of the keys of a panel. What lies behind the last
 // key of a row is behind the tensor, and read as zero.
 TensorMap encode_along_sequence(const Operand& v, DType dtype, int head_dim, int box_keys) {
   return encode_rows(v, dtype, v.seqlen, head_dim, box_keys, padded_head_dim(head_dim),
-                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+                     swizzle_of(box_keys * facts(dtype).bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
 // See templates/tiles/bounded_columns.cuh. Of boxes whose last key is followed by one at a place of this rest.
@@ -155,7 +156,7 @@ TensorMap encode_bounded_columns(const AttentionSpec& spec, const Operand& v, in
                                   stride_bytes(v.batch, strides.batch, dtype)},
                  .box = {static_cast<cuuint32_t>(box_keys),
                          static_cast<cuuint32_t>(padded_head_dim(head_dim)), 1, 1, 1}},
-                dtype, box_keys, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+                dtype, swizzle_of(box_keys * facts(dtype).bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
 TensorMap encode_values(const AttentionSpec& spec, const Operand& v, const MapBoxes& boxes) {
@@ -177,10 +178,21 @@ TensorMap encode_bounded(const Operand& operand, DType dtype, int head_dim, int 
                  .stride_bytes = {row, stride_bytes(operand.heads, strides.head, dtype), row,
                                   stride_bytes(operand.batch, strides.batch, dtype)},
                  .box = {static_cast<cuuint32_t>(columns), static_cast<cuuint32_t>(box_rows), 1, 1, 1}},
-                dtype, columns, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+                dtype, swizzle_of(columns * facts(dtype).bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+}
+
+Operand operand_of(const MappedRows& rows) {
+  return {rows.name, rows.data, rows.strides, rows.batch, rows.seqlen, rows.heads};
 }
 
 }  // namespace
+
+bool can_map(const MappedRows& rows) { return rows.seqlen > 0 && is_mappable(operand_of(rows)); }
+
+TensorMap map_rows(const MappedRows& rows) {
+  return encode_rows(operand_of(rows), rows.dtype, rows.columns, rows.seqlen, rows.columns, rows.box_rows,
+                     CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+}
 
 std::string_view unmappable(const AttentionParams& params) {
   // A row that is not the first of a page begins no box.

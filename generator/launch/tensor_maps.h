@@ -58,6 +58,21 @@ MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, 
 MappedGradients map_bounded_gradients(const AttentionSpec& spec, const MapBoxes& boxes,
                                       const AttentionParams& params, const GradientParams& gradients);
 
+/// Rows that come whole, and lie one behind another in shared memory.
+struct MappedRows {
+  const char* name;
+  const void* data;
+  TensorStrides strides;
+  std::int64_t batch, seqlen, heads;
+  int columns;  ///< of a row, at most 256
+  int box_rows;
+  DType dtype;
+};
+/// Whether there are rows that TMA can read: at multiples of 16 bytes, strides as above.
+bool can_map(const MappedRows& rows);
+/// Their map. Requires: can_map(rows). Throws Error driver_error when the driver refuses.
+TensorMap map_rows(const MappedRows& rows);
+
 struct MappedKeys {
   TensorMap k, v;
 };

@@ -85,13 +85,14 @@ const LoadedKernel& kernel_for_launch(const OperationState& state, int device, S
 }
 
 void launch_operation(const LoadedKernel& kernel, std::array<unsigned, 2> blocks, void* params,
-                      Stream stream) {
+                      Stream stream, bool cooperative) {
   void* parameters[] = {params};
   launch(kernel.kernel.handle(),
          {.grid = {blocks[0], blocks[1], 1},
           .block = {kernel.threads, 1, 1},
           .smem_bytes = kernel.smem_bytes,
-          .dependent = kernel.image->target.arch.major >= 9},
+          .dependent = !cooperative && kernel.image->target.arch.major >= 9,
+          .cooperative = cooperative},
          parameters, stream);
 }
 

@@ -86,7 +86,8 @@ const LoadedKernel& kernel_for_launch(const OperationState& state, int device, S
 
 /// Puts a grid of the kernel's blocks on `stream`; `params` is its only parameter. It may start before the grid in front
 /// of it has ended, where there is such a thing: the kernel waits. Throws Error launch_failed.
-void launch_operation(const LoadedKernel& kernel, std::array<unsigned, 2> blocks, void* params,
-                      Stream stream);
+/// With `cooperative` all blocks run at the same time, behind the grid in front.
+void launch_operation(const LoadedKernel& kernel, std::array<unsigned, 2> blocks, void* params, Stream stream,
+                      bool cooperative = false);
 
 }  // namespace jit

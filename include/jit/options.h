@@ -38,6 +38,14 @@ enum class QuantizedScales {
   block,    ///< one for each scale_block_rows rows of a batch entry and head; ragged rows are one entry
 };
 
+/// Whether a quantiser that must know whole sequences before it rounds keeps their rows in shared memory meanwhile, or
+/// reads them twice.
+enum class KeepRows {
+  automatic,  ///< where that can be, and is faster
+  never,
+  always,  ///< wherever there are rows; a call where that cannot be is refused
+};
+
 /// What a mask leaves of a tile of scores.
 enum class TileClass {
   empty,    ///< nothing: the tile is skipped

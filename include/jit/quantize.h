@@ -39,6 +39,9 @@ std::string_view to_string(QuantizedScales scales);
 /// The inverse. Throws Error invalid_argument, of stage "parse", that lists the names.
 QuantizedScales parse_quantized_scales(std::string_view text);
 
+/// "automatic", "never" or "always".
+std::string_view to_string(KeepRows keep_rows);
+
 /// What a quantiser is made for. Sizes, strides, lengths, given scales and the rotation's signs are run-time facts.
 struct QuantizeSpec {
   DType dtype = DType::bf16;          ///< of q, k and v: bf16, fp16 or fp32
@@ -70,6 +73,10 @@ struct QuantizeSpec {
   /// What tells which rows belong to a sequence: nothing, all do (dense); seqused_q, seqused_k or both (padded); or
   /// cu_seqlens_q, cu_seqlens_k or both, with or without the former two (ragged).
   SequenceKind sequences = SequenceKind::dense;
+
+  /// How what must be known of whole sequences is found: `always` needs a GPU of sm_90, scales of heads or channels, or a
+  /// mean, dense sequences, rows aligned to 16 bytes, of 512 at most, and 40 elements or more. Changes no bit.
+  KeepRows keep_rows = KeepRows::automatic;
 
   int value_head_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
   bool operator==(const QuantizeSpec&) const = default;
@@ -157,7 +164,7 @@ class QuantizeQkv {
   void prepare() const;
 
   const QuantizeSpec& spec() const { return spec_; }
-  /// The generated program.
+  /// The generated program; that which keeps no rows, which serves calls of all sizes.
   const std::string& source() const;
 
  private:

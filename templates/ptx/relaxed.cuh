@@ -24,6 +24,15 @@ __device__ __forceinline__ unsigned load_relaxed(const unsigned* from) {
   return x;
 }
 
+__device__ __forceinline__ unsigned long long load_relaxed(const unsigned long long* from) {
+  unsigned long long x;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(from) : "memory");
+  return x;
+}
+
+__device__ __forceinline__ void store_relaxed(unsigned long long* to, unsigned long long x) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(x) : "memory");
+}
 __device__ __forceinline__ void store_relaxed(unsigned* to, unsigned x) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
 }

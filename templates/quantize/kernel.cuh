@@ -4,72 +4,15 @@
 #pragma once
 
 #include "base/dependent_launch.cuh"
-#include "base/fp8_scale.cuh"
-#include "quantize/rows.cuh"
+#include "quantize/rounding.cuh"
 #include "quantize/statistics.cuh"
-#include "quantize/turned_columns.cuh"
 
 namespace jit {
-
-/// Sums over the lanes of a row, largest numbers over the same.
-template <RowLanes share, class Combine>
-__device__ __forceinline__ float over_row(float x, const Combine& combine) {
-#pragma unroll
-  for (int offset = share.lanes / 2; offset > 0; offset /= 2)
-    x = combine(x, __shfl_xor_sync(full_warp, x, offset));
-  return x;
-}
-
-/// Finds the scale of each block of rows, which a piece of work has whole, and leaves it at `scales`, behind the rows'
-/// magnitudes. By all threads of a block.
-template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void find_block_scales(const QuantizeRows<Config, tensor>& rows,
-                                                  const typename QuantizeRows<Config, tensor>::Row& means,
-                                                  float* magnitudes, float* scales) {
-  using Plan = QuantizePlan<Config, tensor>;
-  constexpr int blocks = Plan::chunk / scale_block_rows;
-  static_assert(blocks * scale_block_rows == Plan::chunk);
-#pragma unroll Plan::steps_at_once
-  for (int step = 0; step < quantize_steps; ++step) {
-    typename QuantizeRows<Config, tensor>::Row row;
-    rows.take(step, row);
-    float magnitude = 0;
-    rows.for_pieces([&](int turn, int) {
-#pragma unroll
-      for (int i = 0; i < Plan::share.piece; ++i)
-        magnitude = fmaxf(magnitude, fabsf(row[turn][i] - (Plan::is_centred ? means[turn][i] : 0.0f)));
-    });
-    magnitude = over_row<Plan::share>(magnitude, [](float a, float b) { return fmaxf(a, b); });
-    if (rows.lane() == 0) magnitudes[rows.place(step)] = rows.has_row(step) ? magnitude : 0;
-  }
-  __syncthreads();
-  const QuantizeTensor& own = rows.own();
-  for (int block = warp_id(); block < blocks; block += Plan::threads / warp_size) {
-    const float* const of_block = magnitudes + block * scale_block_rows;
-    float magnitude = 0;
-#pragma unroll
-    for (int row = lane_id(); row < scale_block_rows; row += warp_size)
-      magnitude = fmaxf(magnitude, of_block[row]);
-#pragma unroll
-    for (int offset = warp_size / 2; offset > 0; offset /= 2)
-      magnitude = fmaxf(magnitude, __shfl_xor_sync(full_warp, magnitude, offset));
-    if (lane_id() != 0) continue;
-    const float scale = scale_of<typename Config::StoredElement>(magnitude);
-    scales[block] = scale;
-    const int token = rows.chunk_begin() + block * scale_block_rows;
-    if (token < own.seqlen)
-      own.descale[rows.offset(own.descale_strides) + token / scale_block_rows * own.descale_strides.seq] =
-          scale;
-  }
-  __syncthreads();
-}
 
 template <class Config, QkvTensor tensor>
 __device__ __forceinline__ void round_rows(const QuantizeParams& params, const QuantizeWork& work,
                                            const QuantizeRows<Config, tensor>& rows, float* shared) {
   using Plan = QuantizePlan<Config, tensor>;
-  using Rows = QuantizeRows<Config, tensor>;
-  using Stored = typename Config::StoredElement;
   constexpr RowLanes share = Plan::share;
   constexpr bool shifts = tensor == QkvTensor::q && Config::center_keys;
   const QuantizeTensor& own = rows.own();
@@ -77,86 +20,35 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
   const bool is_shifted = shifts && params.lse_shift != nullptr;
   if (is_shifted) wait_for_results(params, QkvTensor::k, work.unit, params.k.items);
 
-  typename Rows::Row means = {}, factors = {}, key_means = {};
+  ColumnFactors<Config, tensor> factors;
+  factors.is_shifted = is_shifted;
   const float* const results = own.results + static_cast<long long>(work.unit) * 2 * Plan::columns;
   float given = 1;
-  if (Plan::scales == QuantizedScales::given && own.descale != nullptr) {
-    given = __fdiv_rn(
-        1.0f,
-        own.descale[rows.batch() * own.descale_strides.batch + rows.kv_head() * own.descale_strides.head]);
-  }
+  if constexpr (Plan::scales == QuantizedScales::given) given = given_factor(rows);
   if constexpr (Plan::scales == QuantizedScales::head) given = results[Plan::columns];
   rows.for_pieces([&](int turn, int column) {
-    if constexpr (Plan::is_centred) load_piece<chunk_bytes>(results + column, means[turn]);
+    if constexpr (Plan::is_centred) load_piece<chunk_bytes>(results + column, factors.means[turn]);
     if constexpr (Plan::scales == QuantizedScales::channel) {
-      load_piece<chunk_bytes>(results + Plan::columns + column, factors[turn]);
+      load_piece<chunk_bytes>(results + Plan::columns + column, factors.scales[turn]);
     } else {
 #pragma unroll
-      for (int i = 0; i < share.piece; ++i) factors[turn][i] = given;
+      for (int i = 0; i < share.piece; ++i) factors.scales[turn][i] = given;
     }
     if (is_shifted)
       load_piece<chunk_bytes>(
-          params.k.results + static_cast<long long>(work.unit) * 2 * Plan::columns + column, key_means[turn]);
+          params.k.results + static_cast<long long>(work.unit) * 2 * Plan::columns + column,
+          factors.key_means[turn]);
   });
 
-  [[maybe_unused]] TurnedColumns<Config, tensor> turned;
+  TurnedColumns<Config, tensor> turned;
   float* const block_scales = shared + Plan::chunk;
   if constexpr (Plan::scales == QuantizedScales::block) {
-    find_block_scales<Config, tensor>(rows, means, shared, block_scales);
+    leave_magnitudes(rows, factors.means, shared);
+    __syncthreads();
+    find_block_scales(rows, shared, block_scales, warp_id(), Plan::threads / warp_size);
+    __syncthreads();
   }
-  Stored* const to = static_cast<Stored*>(own.to) + rows.offset(own.to_strides);
-  constexpr int alignment = Config::alignment / static_cast<int>(sizeof(typename Config::Element));
-#pragma unroll Plan::steps_at_once
-  for (int step = 0; step < quantize_steps; ++step) {
-    typename Rows::Row row;
-    rows.take(step, row);
-    float magnitude = 0, shift = 0;
-    rows.for_pieces([&](int turn, int) {
-#pragma unroll
-      for (int i = 0; i < share.piece; ++i) {
-        if constexpr (shifts) shift += row[turn][i] * key_means[turn][i];
-        if constexpr (Plan::is_centred) row[turn][i] -= means[turn][i];
-        magnitude = fmaxf(magnitude, fabsf(row[turn][i]));
-      }
-    });
-    float of_token = 1;
-    if constexpr (Plan::scales == QuantizedScales::token) {
-      const float scale =
-          scale_of<Stored>(over_row<share>(magnitude, [](float a, float b) { return fmaxf(a, b); }));
-      of_token = __fdiv_rn(1.0f, scale);
-      if (rows.lane() == 0 && rows.has_row(step))
-        own.descale[rows.offset(own.descale_strides) + rows.token(step) * own.descale_strides.seq] = scale;
-    }
-    if constexpr (Plan::scales == QuantizedScales::block)
-      of_token = __fdiv_rn(1.0f, block_scales[rows.place(step) / scale_block_rows]);
-    if constexpr (shifts) {
-      const float sum = over_row<share>(shift, [](float a, float b) { return a + b; });
-      if (is_shifted && rows.lane() == 0 && rows.has_row(step)) {
-        params.lse_shift[rows.batch() * params.lse_shift_batch_stride +
-                         rows.head() * params.lse_shift_head_stride + rows.token(step)] = sum;
-      }
-    }
-    if (!rows.has_row(step)) continue;
-    rows.for_pieces([&](int turn, int column) {
-      [[maybe_unused]] unsigned words[(share.piece + 3) / 4] = {};
-#pragma unroll
-      for (int i = 0; i < share.piece; i += 2) {
-        const auto element = [&](int at) {
-          return at < share.piece ? row[turn][at] * (Plan::has_row_scales ? of_token : factors[turn][at])
-                                  : 0.0f;
-        };
-        const unsigned pair = pack_fp8<Stored>(element(i), element(i + 1));
-        if constexpr (Plan::is_along_sequence) {
-          turned.take(turn, i, step, pair);
-        } else {
-          words[i / 4] |= pair << (i % 4 * 8);
-        }
-      }
-      if constexpr (!Plan::is_along_sequence)
-        store_words<share.piece, maximum(alignment, 1)>(to + rows.token(step) * own.to_strides.seq + column,
-                                                        words);
-    });
-  }
+  round_steps(params, rows, factors, block_scales, turned);
   if constexpr (Plan::is_along_sequence) turned.store(rows);
   if constexpr (Plan::statistics > 0) leave_results(params, tensor, work.unit, own.items, own.waiting);
   if (is_shifted) leave_results(params, QkvTensor::k, work.unit, params.k.items, params.k.waiting);

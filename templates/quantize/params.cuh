@@ -14,6 +14,9 @@ enum class QkvTensor { q, k, v };
 JIT_HOST_DEVICE constexpr int quantize_threads(bool has_column_statistics, bool has_block_scales) {
   return has_column_statistics || has_block_scales ? 256 : 128;
 }
+/// The same of a program that keeps rows: its pieces of work are those of the most threads above, so that sums have one
+/// order in both.
+inline constexpr int kept_threads = 256;
 /// As many as shared memory has room for on sm_90.
 JIT_HOST_DEVICE constexpr int quantize_blocks_per_sm(int threads) { return 3 * 256 / threads; }
 /// Rows that a lane has of a piece of work.

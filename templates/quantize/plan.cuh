@@ -8,12 +8,14 @@
 
 namespace jit {
 
-/// Threads of a block of a Config's program.
+/// Threads of a block of a Config's program. Where rows are kept, those that the warps of a role stand for.
 template <class Config>
-inline constexpr int threads_of_quantizer = quantize_threads(Config::center_keys || Config::center_values ||
-                                                                 Config::value_scales ==
-                                                                     QuantizedScales::channel,
-                                                             Config::scales == QuantizedScales::block);
+inline constexpr int threads_of_quantizer =
+    Config::keeps_rows
+        ? kept_threads
+        : quantize_threads(Config::center_keys || Config::center_values ||
+                               Config::value_scales == QuantizedScales::channel,
+                           Config::scales == QuantizedScales::block);
 
 template <class Config, QkvTensor tensor>
 struct QuantizePlan {
@@ -44,9 +46,9 @@ struct QuantizePlan {
 
   static constexpr int row_bytes = quantize_row_bytes(share, sizeof(typename Config::Element), threads);
 
-  /// Rows that are worked on together: more want more registers and code, and other warps do something meanwhile. What a
-  /// lane has of columns that leave along the sequence lies in registers, whose numbers the compiler must know.
-  static constexpr int steps_at_once = is_along_sequence ? quantize_steps : 2;
+  /// Rows that are worked on together: more want more registers and code, and other warps do something meanwhile, but for
+  /// where rows are kept, which has one warp of a role on a scheduler. What a lane has of columns that leave along the sequence lies in registers, whose numbers the compiler must know.
+  static constexpr int steps_at_once = is_along_sequence ? quantize_steps : Config::keeps_rows ? 4 : 2;
 
   static __device__ __forceinline__ const QuantizeTensor& of(const QuantizeParams& params) {
     return tensor == QkvTensor::q ? params.q : tensor == QkvTensor::k ? params.k : params.v;

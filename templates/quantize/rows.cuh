@@ -17,7 +17,8 @@
 namespace jit {
 
 /// `quantize_steps` rows of one head, `rows_apart`, of which a lane has some pieces. Each thread copies and reads places of
-/// its own in `buffer`, which has Plan::buffer_bytes, so that no barrier stands between.
+/// its own in `buffer`, which has Plan::buffer_bytes, so that no barrier stands between. Where rows are kept others have
+/// copied the buffer, whose rows lie one behind another, and a thread stands for several: `thread` says for which one.
 template <class Config, QkvTensor tensor>
 class QuantizeRows {
   using Element = typename Config::Element;
@@ -30,10 +31,11 @@ class QuantizeRows {
   using Row = float[share.turns][share.piece];
 
   __device__ __forceinline__ QuantizeRows(const QuantizeParams& params, const QuantizeWork& work,
-                                          char* buffer)
+                                          char* buffer, int thread = 0)
       : params_(params),
         buffer_(buffer),
-        lane_(static_cast<int>(threadIdx.x) % share.lanes),
+        thread_(thread),
+        lane_(this->thread() % share.lanes),
         batch_(work.unit / params.heads_kv),
         kv_head_(work.unit % params.heads_kv),
         head_(kv_head_ * own().heads + work.item % own().heads),
@@ -49,7 +51,7 @@ class QuantizeRows {
   /// The first token of the piece of work, and how far a row is behind it.
   __device__ __forceinline__ int chunk_begin() const { return first_ - place(0); }
   __device__ __forceinline__ int place(int step) const {
-    const int first = static_cast<int>(threadIdx.x) / share.lanes;
+    const int first = thread() / share.lanes;
     return (Plan::is_along_sequence ? first * quantize_steps : first) + step * rows_apart;
   }
   /// Whether it belongs to a sequence.
@@ -100,7 +102,7 @@ class QuantizeRows {
       unsigned words[piece_words] = {};
       const int piece = turn * share.lanes + lane_;
       if (share.pieces == share.turns * share.lanes || piece < share.pieces)
-        load_words<4 * piece_words, 4 * piece_words>(place_of(step, turn), words);
+        load_words<place_bytes, place_bytes>(place_of(step, turn), words);
       widen_words<Element>(words, row[turn]);
     }
     if constexpr (Plan::is_normalised || Plan::has_rotary) embed(step, row);
@@ -162,9 +164,17 @@ class QuantizeRows {
   static constexpr int piece_bytes = share.piece * static_cast<int>(sizeof(Element));
   static constexpr int piece_words = (piece_bytes + 3) / 4;
 
+  // Of a piece in the buffer.
+  static constexpr int place_bytes = Config::keeps_rows ? piece_bytes : 4 * piece_words;
+
+  /// Read anew where it is threadIdx.x, which takes no register.
+  __device__ __forceinline__ int thread() const {
+    return Config::keeps_rows ? thread_ : static_cast<int>(threadIdx.x);
+  }
   __device__ __forceinline__ char* place_of(int step, int turn) const {
-    return buffer_ +
-           ((step * share.turns + turn) * Plan::threads + static_cast<int>(threadIdx.x)) * 4 * piece_words;
+    if constexpr (Config::keeps_rows)
+      return buffer_ + (place(step) * share.pieces + turn * share.lanes + lane_) * place_bytes;
+    return buffer_ + ((step * share.turns + turn) * Plan::threads + thread()) * place_bytes;
   }
   __device__ __forceinline__ unsigned* found_place() const {
     return reinterpret_cast<unsigned*>(buffer_ + Plan::row_bytes) + threadIdx.x;
@@ -172,7 +182,7 @@ class QuantizeRows {
 
   const QuantizeParams& params_;
   char* buffer_;
-  int lane_, batch_, kv_head_, head_, first_;
+  int thread_, lane_, batch_, kv_head_, head_, first_;
   SequenceRows<Plan::sequences> sequences_;
   // With lengths, a bit for each step: the rows of a sequence. That is one register, and to compare each time takes more.
   unsigned found_ = 0;

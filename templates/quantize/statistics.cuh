@@ -25,14 +25,14 @@ struct ColumnStatistics {
   }
 };
 
-/// Adds up the statistics of a piece of work's rows in global memory, by way of shared memory: a line of columns for each
-/// warp and number.
-template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows, float* target) {
+/// Leaves the statistics of the rows of a warp, which is `warp` among those of the piece of work, in a line of columns for
+/// each number of what `memory()` gives when the rows have been taken.
+template <class Config, QkvTensor tensor, class Memory>
+__device__ __forceinline__ void leave_statistics(const QuantizeRows<Config, tensor>& rows, int warp,
+                                                 const Memory& memory) {
   using Plan = QuantizePlan<Config, tensor>;
   using Statistics = ColumnStatistics<Plan>;
   constexpr RowLanes share = Plan::share;
-  constexpr int warps = Plan::threads / warp_size;
   float found[Statistics::count][share.turns][share.piece];
 #pragma unroll
   for (int which = 0; which < Statistics::count; ++which) {
@@ -66,27 +66,53 @@ __device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows
     for (int offset = share.lanes; offset < warp_size; offset *= 2)
       x = Statistics::both(which, x, __shfl_xor_sync(full_warp, x, offset));
   });
+  float* const shared = memory();
+  if (lane_id() >= share.lanes) return;
+  rows.for_pieces([&](int turn, int column) {
+#pragma unroll
+    for (int which = 0; which < Statistics::count; ++which) {
+#pragma unroll
+      for (int i = 0; i < share.piece; ++i)
+        shared[(warp * Statistics::count + which) * Plan::columns + column + i] = found[which][turn][i];
+    }
+  });
+}
+
+/// What all warps have left at `shared` of number `at`, in the order of warps.
+template <class Plan>
+__device__ __forceinline__ float statistic_of_warps(const float* shared, int at) {
+  using Statistics = ColumnStatistics<Plan>;
+  constexpr int warps = Plan::threads / warp_size;
+  float sum = shared[at];
+#pragma unroll
+  for (int warp = 1; warp < warps; ++warp)
+    sum = Statistics::both(at / Plan::columns, sum, shared[warp * Plan::statistics + at]);
+  return sum;
+}
+
+/// Adds up the statistics of a piece of work's rows in global memory, by way of shared memory: a line of columns for each
+/// warp and number.
+template <class Config, QkvTensor tensor>
+__device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows, float* target) {
+  using Plan = QuantizePlan<Config, tensor>;
+  constexpr int warps = Plan::threads / warp_size;
   static_assert(warps * Plan::statistics * static_cast<int>(sizeof(float)) <= Plan::row_bytes);
-  auto* const shared = static_cast<float*>(rows.scratch());
-  if (lane_id() < share.lanes) {
-    rows.for_pieces([&](int turn, int column) {
-#pragma unroll
-      for (int which = 0; which < Statistics::count; ++which) {
-#pragma unroll
-        for (int i = 0; i < share.piece; ++i)
-          shared[(warp_id() * Statistics::count + which) * Plan::columns + column + i] =
-              found[which][turn][i];
-      }
-    });
-  }
+  float* shared = nullptr;
+  leave_statistics(rows, warp_id(), [&] { return shared = static_cast<float*>(rows.scratch()); });
   __syncthreads();
-  for (int at = static_cast<int>(threadIdx.x); at < Statistics::count * Plan::columns; at += Plan::threads) {
-    float sum = shared[at];
-#pragma unroll
-    for (int warp = 1; warp < warps; ++warp)
-      sum = Statistics::both(at / Plan::columns, sum, shared[warp * Statistics::count * Plan::columns + at]);
-    target[at] = sum;
-  }
+  for (int at = static_cast<int>(threadIdx.x); at < Plan::statistics; at += Plan::threads)
+    target[at] = statistic_of_warps<Plan>(shared, at);
+}
+
+/// Of a column whose tensor has so many rows of a head.
+__device__ __forceinline__ float mean_of_sum(const QuantizeTensor& own, float sum, int rows) {
+  const long long count = static_cast<long long>(rows) * own.heads;
+  return count > 0 ? __fdiv_rn(sum, static_cast<float>(count)) : 0.0f;
+}
+
+/// Of a column without its mean, of its largest and its least number.
+__device__ __forceinline__ float centred_magnitude(float mean, float most, float least) {
+  return fmaxf(fmaxf(most - mean, mean - least), 0.0f);
 }
 
 /// Works out means and scales of a unit's tensor, of which `items` pieces of work have left their statistics at `source`.
@@ -125,14 +151,13 @@ __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, ten
   }
   float* const means = own.results + static_cast<long long>(unit) * 2 * columns;
   float* const factors = means + columns;
-  const long long count = Plan::is_centred ? static_cast<long long>(rows.sequences().count()) * own.heads : 0;
+  const int rows_there = Plan::is_centred ? rows.sequences().count() : 0;
   const auto mean_of = [&](int column) {
-    return Plan::is_centred && count > 0 ? __fdiv_rn(shared[column], static_cast<float>(count)) : 0.0f;
+    return Plan::is_centred ? mean_of_sum(own, shared[column], rows_there) : 0.0f;
   };
   const auto magnitude_of = [&](int column) {
     if constexpr (!Plan::is_centred) return shared[column];
-    const float mean = mean_of(column);
-    return fmaxf(fmaxf(shared[columns + column] - mean, mean - shared[2 * columns + column]), 0.0f);
+    return centred_magnitude(mean_of(column), shared[columns + column], shared[2 * columns + column]);
   };
   if constexpr (Plan::is_centred) {
     for (int column = thread; column < columns; column += Plan::threads) {
@@ -162,14 +187,10 @@ __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, ten
   }
 }
 
-/// Of one number that a piece of work leaves of its rows, their largest magnitude: the first warp alone goes on from there,
-/// and where it is the last one of a unit's makes a scale of them.
+/// Of the lane's rows.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, tensor>& rows, int unit,
-                                                  int item, unsigned* counter, float* shared,
-                                                  float* of_unit) {
+__device__ __forceinline__ float largest_magnitude(const QuantizeRows<Config, tensor>& rows) {
   using Plan = QuantizePlan<Config, tensor>;
-  const QuantizeTensor& own = rows.own();
   float found = 0;
 #pragma unroll Plan::steps_at_once
   for (int step = 0; step < quantize_steps; ++step) {
@@ -181,6 +202,18 @@ __device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, ten
       for (int i = 0; i < Plan::share.piece; ++i) found = fmaxf(found, fabsf(row[turn][i]));
     });
   }
+  return found;
+}
+
+/// Of one number that a piece of work leaves of its rows, their largest magnitude: the first warp alone goes on from there,
+/// and where it is the last one of a unit's makes a scale of them.
+template <class Config, QkvTensor tensor>
+__device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, tensor>& rows, int unit,
+                                                  int item, unsigned* counter, float* shared,
+                                                  float* of_unit) {
+  using Plan = QuantizePlan<Config, tensor>;
+  const QuantizeTensor& own = rows.own();
+  float found = largest_magnitude(rows);
   const auto over_warp = [](float x) {
 #pragma unroll
     for (int offset = warp_size / 2; offset > 0; offset /= 2)

@@ -27,21 +27,33 @@ class TurnedColumns {
 
   /// Stores all columns of the piece of work. By all threads of a block, once.
   __device__ __forceinline__ void store(const Rows& rows) {
+    void* const memory = rows.scratch();
+    leave(rows, memory);
+    __syncthreads();
+    send(rows, memory, static_cast<int>(threadIdx.x), Plan::threads);
+  }
+
+  /// Both halves of it, between which all threads must meet: puts the lane's runs into `memory`, of a byte for each element
+  /// of the piece of work,
+  __device__ __forceinline__ void leave(const Rows& rows, void* memory) const {
     static_assert(Plan::chunk * Plan::columns <= Plan::row_bytes);
-    memory_ = static_cast<char*>(rows.scratch());
-    using Stored = typename Config::StoredElement;
-    constexpr int alignment = Config::alignment / static_cast<int>(sizeof(typename Config::Element));
     rows.for_pieces([&](int turn, int column) {
 #pragma unroll
       for (int i = 0; i < share.piece; ++i)
-        *run(column + i, rows.place(0) / quantize_steps) = make_uint2(words_[turn][i][0], words_[turn][i][1]);
+        *run(memory, column + i, rows.place(0) / quantize_steps) =
+            make_uint2(words_[turn][i][0], words_[turn][i][1]);
     });
-    __syncthreads();
+  }
+
+  /// and stores those of all, by `threads` threads, of which this is `thread`.
+  static __device__ __forceinline__ void send(const Rows& rows, void* memory, int thread, int threads) {
+    using Stored = typename Config::StoredElement;
+    constexpr int alignment = Config::alignment / static_cast<int>(sizeof(typename Config::Element));
     const QuantizeTensor& own = rows.own();
     Stored* const to = static_cast<Stored*>(own.to) + rows.offset(own.to_strides);
-    for (int at = static_cast<int>(threadIdx.x); at < Plan::columns * runs; at += Plan::threads) {
+    for (int at = thread; at < Plan::columns * runs; at += threads) {
       const int column = at / runs, token = rows.chunk_begin() + at % runs * quantize_steps;
-      const uint2 found = *run(column, at % runs);
+      const uint2 found = *run(memory, column, at % runs);
       const unsigned words[run_words] = {found.x, found.y};
       Stored* const target = to + column * own.to_strides.seq + token;
       if (token + quantize_steps <= own.seqlen) {
@@ -55,12 +67,11 @@ class TurnedColumns {
 
  private:
   // Lanes of a row store runs of columns that lie a multiple of all banks apart; so the place of a run depends on the lane.
-  __device__ __forceinline__ uint2* run(int column, int at) const {
+  static __device__ __forceinline__ uint2* run(void* memory, int column, int at) {
     const int lane = column / share.piece % share.lanes;
-    return reinterpret_cast<uint2*>(memory_ + (column * runs + (at ^ lane % runs)) * quantize_steps);
+    return reinterpret_cast<uint2*>(static_cast<char*>(memory) + (column * runs + (at ^ lane % runs)) * quantize_steps);
   }
 
-  char* memory_ = nullptr;  // a byte for each element of the piece of work
   unsigned words_[share.turns][share.piece][run_words] = {};
 };
 

@@ -55,7 +55,7 @@ std::string summary_of(const QuantizeSpec& spec) {
   return words;
 }
 
-std::string config_lines(const QuantizeSpec& spec) {
+std::string config_lines(const QuantizeSpec& spec, bool keeps_rows) {
   const auto number = [](std::string_view name, int value, std::string_view doc) {
     return constant_line("int", name, std::to_string(value), doc);
   };
@@ -85,7 +85,8 @@ std::string config_lines(const QuantizeSpec& spec) {
          truth("v_along_sequence", spec.v_along_sequence, "v leaves token after token") +
          constant_line("SequenceKind", "sequences",
                        fmt::format("SequenceKind::{}", to_string(spec.sequences)),
-                       "which rows are a sequence's");
+                       "which rows are a sequence's") +
+         truth("keeps_rows", keeps_rows, "rows stay in shared memory until all is known of their sequence");
 }
 
 int quantizer_threads(const QuantizeSpec& spec) {
@@ -117,6 +118,10 @@ void validate(const QuantizeSpec& spec) {
   check_scales("value_scales", spec.value_scales, {QuantizedScales::channel});
   check_rotary(spec.rotary_dim, spec.head_dim, spec.cos_sin_dtype);
   check_norm(spec.norm_dtype, spec.norm_eps);
+  if (spec.keep_rows == KeepRows::always) {
+    if (const std::string why = cannot_keep_rows(spec); !why.empty())
+      refuse_spec("keep_rows", "always", why, "automatic");
+  }
   if (spec.rotate && !std::has_single_bit(static_cast<unsigned>(spec.head_dim)))
     refuse_spec("rotate", "true",
                 fmt::format("needs a head_dim that is a power of two, and it is {}", spec.head_dim), "false");
@@ -130,7 +135,12 @@ SequenceKind sequences_of(const QuantizeArguments& arguments) {
   return SequenceKind::dense;
 }
 
-QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor tensor) {
+std::string_view to_string(KeepRows keep_rows) {
+  constexpr std::array<std::string_view, 3> names = {"automatic", "never", "always"};
+  return names.at(static_cast<std::size_t>(keep_rows));
+}
+
+QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor tensor, bool keeps_rows) {
   const bool is_value = tensor == QkvTensor::v;
   const int columns = is_value ? spec.value_head_dim() : spec.head_dim;
   const QuantizedScales scales = is_value ? spec.value_scales : spec.scales;
@@ -138,11 +148,40 @@ QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor 
   const bool has_pairs = !is_value && spec.rotary_dim != 0;
   const int grain = has_pairs ? spec.rotary_dim / (spec.rotary_interleaved ? 1 : 2) : columns;
   const RowLanes share = row_lanes(columns, grain, size_of(spec.dtype));
+  const int threads = keeps_rows ? kept_threads : quantizer_threads(spec);
   return {.columns = columns,
-          .chunk = quantize_chunk(share, quantizer_threads(spec)),
-          .row_bytes = quantize_row_bytes(share, size_of(spec.dtype), quantizer_threads(spec)),
+          .chunk = quantize_chunk(share, threads),
+          .row_bytes = quantize_row_bytes(share, size_of(spec.dtype), threads),
           .statistics = statistic_numbers(columns, is_centred, scales)};
 }
+
+namespace {
+
+constexpr std::array all_tensors = {QkvTensor::q, QkvTensor::k, QkvTensor::v};
+
+std::string tensor_assertions(const QuantizeSpec& spec, bool keeps_rows) {
+  constexpr std::array names = {"q", "k", "v"};
+  std::string assertions;
+  for (const QkvTensor tensor : all_tensors) {
+    const QuantizedTensorFacts facts = quantized_tensor_facts(spec, tensor, keeps_rows);
+    assertions += fmt::format(
+        "static_assert(QuantizePlan<Config, QkvTensor::{0}>::statistics == {1} && "
+        "QuantizePlan<Config, QkvTensor::{0}>::chunk == {2},\n"
+        "              \"host and device disagree on {0}\");\n",
+        names.at(static_cast<std::size_t>(tensor)), facts.statistics, facts.chunk);
+  }
+  return assertions;
+}
+
+std::string source_of(const QuantizeSpec& spec, std::string_view header, std::string_view kernel,
+                      bool keeps_rows) {
+  return fmt::format("// Quantiser of q, k and v: {}. Generated: change the spec, not this file.\n",
+                     summary_of(spec)) +
+         fmt::format("#include \"quantize/{}\"\n\nusing namespace jit;\n\nstruct Config {{\n", header) +
+         config_lines(spec, keeps_rows) + "};\n" + std::string(kernel);
+}
+
+}  // namespace
 
 Program quantize_program(const QuantizeSpec& spec) {
   Program program;
@@ -151,18 +190,10 @@ Program quantize_program(const QuantizeSpec& spec) {
   program.name = fmt::format("quantize_qkv_{}_{}_d{}{}", to_string(spec.dtype), to_string(spec.out_dtype),
                              spec.head_dim, spec.rotate ? "_rotated" : "");
   program.facts = {{"spec", "quantize_qkv " + summary_of(spec)}};
-  std::string assertions;
+  std::string assertions = tensor_assertions(spec, false);
   int row_bytes = 0;
-  constexpr std::array names = {"q", "k", "v"};
-  for (const QkvTensor tensor : {QkvTensor::q, QkvTensor::k, QkvTensor::v}) {
-    const QuantizedTensorFacts facts = quantized_tensor_facts(spec, tensor);
-    assertions += fmt::format(
-        "static_assert(QuantizePlan<Config, QkvTensor::{0}>::statistics == {1} && "
-        "QuantizePlan<Config, QkvTensor::{0}>::chunk == {2},\n"
-        "              \"host and device disagree on {0}\");\n",
-        names.at(static_cast<std::size_t>(tensor)), facts.statistics, facts.chunk);
-    row_bytes = std::max(row_bytes, facts.row_bytes);
-  }
+  for (const QkvTensor tensor : all_tensors)
+    row_bytes = std::max(row_bytes, quantized_tensor_facts(spec, tensor).row_bytes);
   program.smem_bytes =
       quantize_buffers(row_bytes) *
       quantize_buffer_bytes(row_bytes, spec.sequences != SequenceKind::dense, program.threads);
@@ -170,11 +201,63 @@ Program quantize_program(const QuantizeSpec& spec) {
       "static_assert(buffers<Config> * buffer_bytes<Config> == {}, \"host and device disagree on shared "
       "memory\");\n",
       program.smem_bytes);
-  program.source = fmt::format("// Quantiser of q, k and v: {}. Generated: change the spec, not this file.\n",
-                               summary_of(spec)) +
-                   "#include \"quantize/kernel.cuh\"\n\nusing namespace jit;\n\nstruct Config {\n" +
-                   config_lines(spec) + "};\n" +
-                   kernel_text(program, "QuantizeParams", sizeof(QuantizeParams), "quantize_qkv", assertions);
+  program.source = source_of(
+      spec, "kernel.cuh",
+      kernel_text(program, "QuantizeParams", sizeof(QuantizeParams), "quantize_qkv", assertions), false);
+  return program;
+}
+
+std::string cannot_keep_rows(const QuantizeSpec& spec) {
+  constexpr int most_row_bytes = 512, most_box_rows = 256, fewest_kept = 3;
+  if (spec.sequences != SequenceKind::dense) return "needs dense sequences";
+  if (spec.alignment != 16) return "needs rows that are aligned to 16 bytes";
+  bool has_statistics = false;
+  for (const QkvTensor tensor : all_tensors) {
+    const QuantizedTensorFacts facts = quantized_tensor_facts(spec, tensor, true);
+    has_statistics |= facts.statistics > 0;
+    if (facts.columns * size_of(spec.dtype) > most_row_bytes)
+      return fmt::format("needs rows of at most {} bytes", most_row_bytes);
+    if (facts.chunk > most_box_rows) return "needs rows of 40 elements or more";
+  }
+  if (!has_statistics) return "needs scales of heads or channels, or a mean";
+  if (kept_layout_of(spec).depth < fewest_kept) return "needs shorter rows";
+  return "";
+}
+
+KeptLayout kept_layout_of(const QuantizeSpec& spec) {
+  int slot_bytes = 0, statistics = 0, results = 0, blocks = 0;
+  for (const QkvTensor tensor : all_tensors) {
+    const QuantizedTensorFacts facts = quantized_tensor_facts(spec, tensor, true);
+    const bool is_value = tensor == QkvTensor::v;
+    const bool has_means = is_value ? spec.center_values : spec.center_keys;
+    const QuantizedScales scales = is_value ? spec.value_scales : spec.scales;
+    slot_bytes = std::max(slot_bytes, facts.chunk * facts.columns * size_of(spec.dtype));
+    statistics = std::max(statistics, facts.statistics);
+    results = std::max(results,
+                       facts.columns * ((has_means ? 1 : 0) + (scales == QuantizedScales::channel ? 1 : 0)));
+    if (scales == QuantizedScales::block)
+      blocks = std::max(blocks, facts.chunk * (scale_block_rows + 1) / scale_block_rows);
+  }
+  return kept_layout(slot_bytes, statistics, results, blocks);
+}
+
+Program kept_quantize_program(const QuantizeSpec& spec) {
+  const KeptLayout layout = kept_layout_of(spec);
+  Program program;
+  program.threads = kept_block_threads;
+  program.blocks_per_sm = 1;
+  program.name = fmt::format("quantize_qkv_kept_{}_{}_d{}{}", to_string(spec.dtype), to_string(spec.out_dtype),
+                             spec.head_dim, spec.rotate ? "_rotated" : "");
+  program.facts = {{"spec", "quantize_qkv " + summary_of(spec) + ", rows are kept"}};
+  program.smem_bytes = layout.bytes;
+  const std::string assertions =
+      tensor_assertions(spec, true) +
+      fmt::format("static_assert(KeptPlan<Config>::layout.depth == {} && KeptPlan<Config>::layout.bytes == {},\n"
+                  "              \"host and device disagree on shared memory\");\n",
+                  layout.depth, layout.bytes);
+  program.source =
+      source_of(spec, "kept_kernel.cuh",
+                kernel_text(program, "KeptParams", sizeof(KeptParams), "quantize_kept", assertions), true);
   return program;
 }
 

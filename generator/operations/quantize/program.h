@@ -1,10 +1,12 @@
 // The program of a quantiser, and what a launch must know of it.
 #pragma once
 
+#include <string>
+
 #include <jit/quantize.h>
 
 #include "generator/program/program.h"
-#include "templates/quantize/params.cuh"
+#include "templates/quantize/kept_params.cuh"
 
 namespace jit {
 
@@ -15,9 +17,16 @@ struct QuantizedTensorFacts {
   int row_bytes;   ///< of shared memory for these
   int statistics;  ///< floats that a piece of work leaves of its rows; 0: elements are rounded as they come
 };
-QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor tensor);
+QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor tensor,
+                                            bool keeps_rows = false);
 
 /// Requires: validate(spec) passes.
 Program quantize_program(const QuantizeSpec& spec);
+
+/// Why no program that keeps rows serves the spec; empty: one does.
+std::string cannot_keep_rows(const QuantizeSpec& spec);
+/// Shared memory of that program. Requires, as the next one: cannot_keep_rows(spec) is empty.
+KeptLayout kept_layout_of(const QuantizeSpec& spec);
+Program kept_quantize_program(const QuantizeSpec& spec);
 
 }  // namespace jit

@@ -3,21 +3,24 @@
 #include <algorithm>
 #include <bit>
 
+#include <fmt/format.h>
+
 #include <jit/device.h>
 
 #include "generator/context_state.h"
 #include "generator/operations/operation.h"
 #include "generator/operations/quantize/arguments.h"
+#include "generator/operations/quantize/kept.h"
 #include "generator/operations/quantize/program.h"
 
 namespace jit {
 namespace {
 
 // Names every member: a spec with another one does not compile here.
-std::array<std::uint64_t, 18> words_of(const QuantizeSpec& spec) {
+std::array<std::uint64_t, 19> words_of(const QuantizeSpec& spec) {
   const auto& [dtype, out_dtype, head_dim, head_dim_v, alignment, scales, value_scales, norm, norm_dtype,
                norm_adds_one, norm_eps, rotary_dim, rotary_interleaved, cos_sin_dtype, rotate, center_keys,
-               center_values, v_along_sequence, sequences] = spec;
+               center_values, v_along_sequence, sequences, keep_rows] = spec;
   const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
   constexpr std::uint64_t quantize = 4;  // no other operation's
   return {quantize,
@@ -37,7 +40,8 @@ std::array<std::uint64_t, 18> words_of(const QuantizeSpec& spec) {
           word(center_keys),
           word(center_values),
           word(v_along_sequence),
-          word(sequences)};
+          word(sequences),
+          word(keep_rows)};
 }
 
 // So few that what is looked at twice is in L2 still, and so many that hardly anybody waits: between the last first look at
@@ -55,6 +59,43 @@ int lag_of(const QuantizeSpec& spec, const QuantizeParams& params, int resident_
   return std::clamp((between + pieces / 2) / std::max(1, pieces), 1, params.units);
 }
 
+OperationPrograms programs_of(const QuantizeSpec& spec) {
+  validate(spec);
+  if (spec.keep_rows == KeepRows::never || !cannot_keep_rows(spec).empty()) return quantize_program(spec);
+  return {quantize_program(spec), kept_quantize_program(spec)};
+}
+
+constexpr int keeping_major = 9;  // of the architecture that keeps rows
+
+// Whether a call does, for which `two_looks` is the other kernel.
+bool keeps_rows(const OperationState& state, const QuantizeSpec& spec, const QuantizeParams& params,
+                const LoadedKernel& two_looks) {
+  const bool is_wanted = spec.keep_rows == KeepRows::always;
+  if (!state.programs.some_sizes) return false;
+  const Arch& arch = two_looks.image->target.arch;
+  const std::string why = arch.major == keeping_major
+                              ? cannot_keep_rows(spec, params, two_looks.sm_count)
+                              : fmt::format("{} keeps no rows; sm_90a does", to_string(arch));
+  if (is_wanted && !why.empty())
+    refuse("q", fmt::format("and k and v cannot be kept, as spec.keep_rows = always wants: {}", why));
+  return why.empty() && (is_wanted || gains_by_keeping_rows(spec, params, two_looks.sm_count));
+}
+
+void launch_kept(const OperationState& state, const QuantizeSpec& spec, const QuantizeParams& params,
+                 const LoadedKernel& kernel, Stream stream) {
+  KeptSizes sizes;
+  const int blocks = kernel.resident_blocks;
+  KeptParams kept = kept_params(spec, params, blocks, sizes);
+  const StreamMemory& memory = state.context.memory;
+  place_kept_memory(kept, memory.numbered(kernel.device, stream, sizes.memory_bytes));
+  try {
+    launch_operation(kernel, {static_cast<unsigned>(std::min(sizes.pieces, blocks)), 1}, &kept, stream, true);
+  } catch (const Error&) {
+    memory.reset(kernel.device, stream);
+    throw;
+  }
+}
+
 }  // namespace
 
 void check_arguments(const QuantizeSpec& spec, const QuantizeArguments& arguments) {
@@ -68,6 +109,12 @@ void QuantizeQkv::operator()(const QuantizeArguments& arguments, Stream stream) 
   if (sizes.pieces == 0) return;
   const CurrentDevice device;
   const LoadedKernel& kernel = kernel_for_launch(*state_, device.ordinal(), stream);
+  if (keeps_rows(*state_, spec_, params, kernel)) {
+    const LoadedKernel& keeping =
+        kernel_for_launch(*state_, device.ordinal(), stream, OperationProgram::some_sizes);
+    // Where none is at hand the other one stands in for it.
+    if (&keeping != &kernel) return launch_kept(*state_, spec_, params, keeping, stream);
+  }
   params.lag = lag_of(spec_, params, kernel.resident_blocks);
   const StreamMemory& memory = state_->context.memory;
   if (sizes.counter_bytes > 0) {
@@ -84,15 +131,16 @@ void QuantizeQkv::operator()(const QuantizeArguments& arguments, Stream stream) 
   }
 }
 
-void QuantizeQkv::prepare() const { prepared_kernel(*state_); }
+void QuantizeQkv::prepare() const {
+  const LoadedKernel& kernel = prepared_kernel(*state_);
+  if (state_->programs.some_sizes && kernel.image->target.arch.major == keeping_major)
+    prepared_kernel(*state_, OperationProgram::some_sizes);
+}
 
 const std::string& QuantizeQkv::source() const { return state_->programs.every_size.source; }
 
 QuantizeQkv quantize_qkv(const QuantizeSpec& spec, const Context& context) {
-  return operation<QuantizeQkv>(context, spec, words_of(spec), [&] {
-    validate(spec);
-    return quantize_program(spec);
-  });
+  return operation<QuantizeQkv>(context, spec, words_of(spec), [&] { return programs_of(spec); });
 }
 
 }  // namespace jit

@@ -1,0 +1,130 @@
+#include "generator/operations/quantize/kept.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "generator/launch/tensor_maps.h"
+#include "generator/operations/quantize/program.h"
+
+namespace jit {
+namespace {
+
+constexpr std::size_t control_bytes = 256;
+
+struct Tensor {
+  const char* name;
+  QkvTensor tensor;
+  QuantizeTensor QuantizeParams::*own;
+};
+constexpr std::array tensors = {Tensor{"q", QkvTensor::q, &QuantizeParams::q},
+                                Tensor{"k", QkvTensor::k, &QuantizeParams::k},
+                                Tensor{"v", QkvTensor::v, &QuantizeParams::v}};
+
+MappedRows rows_of(const QuantizeSpec& spec, const QuantizeParams& params, const Tensor& of) {
+  const QuantizeTensor& own = params.*of.own;
+  const QuantizedTensorFacts facts = quantized_tensor_facts(spec, of.tensor, true);
+  return {.name = of.name,
+          .data = own.from,
+          .strides = own.from_strides,
+          .batch = params.units / params.heads_kv,
+          .seqlen = own.seqlen,
+          .heads = std::int64_t{own.heads} * params.heads_kv,
+          .columns = facts.columns,
+          .box_rows = facts.chunk,
+          .dtype = spec.dtype};
+}
+
+std::int64_t items_of(const QuantizeSpec& spec, const QuantizeParams& params, const Tensor& of) {
+  const QuantizeTensor& own = params.*of.own;
+  const std::int64_t chunk = quantized_tensor_facts(spec, of.tensor, true).chunk;
+  return (own.seqlen + chunk - 1) / chunk * own.heads;
+}
+
+std::int64_t pieces_of_unit(const QuantizeSpec& spec, const QuantizeParams& params) {
+  std::int64_t pieces = 0;
+  for (const Tensor& tensor : tensors) pieces += items_of(spec, params, tensor);
+  return pieces;
+}
+
+// Pieces that all blocks keep together, one on each multiprocessor.
+std::int64_t room_of(const QuantizeSpec& spec, int blocks) {
+  return std::int64_t{kept_layout_of(spec).depth} * blocks;
+}
+
+}  // namespace
+
+std::string cannot_keep_rows(const QuantizeSpec& spec, const QuantizeParams& params, int sm_count) {
+  for (const Tensor& tensor : tensors) {
+    if (!can_map(rows_of(spec, params, tensor)))
+      return fmt::format(
+          "{} has no rows, or strides that TMA cannot read: they must be positive and below 2^40 bytes",
+          tensor.name);
+    // All rows of a tensor that is waited for must be kept at once.
+    const bool waits = quantized_tensor_facts(spec, tensor.tensor, true).statistics > 0;
+    const std::int64_t items = items_of(spec, params, tensor), room = room_of(spec, sm_count);
+    if (waits && items > room)
+      return fmt::format("{} has {} pieces of work for a KV head, and there is room for {}", tensor.name, items,
+                         room);
+  }
+  return "";
+}
+
+bool gains_by_keeping_rows(const QuantizeSpec& spec, const QuantizeParams& params, int sm_count) {
+  constexpr int least_head_dim = 64;
+  if (std::min(spec.head_dim, spec.value_head_dim()) < least_head_dim) return false;
+  const std::int64_t room = room_of(spec, sm_count);
+  for (const Tensor& tensor : tensors) {
+    // The rest of the rings loads what comes next, or memory would wait.
+    const bool waits = quantized_tensor_facts(spec, tensor.tensor, true).statistics > 0;
+    if (waits && 5 * items_of(spec, params, tensor) > 3 * room) return false;
+  }
+  // To fill all rings once takes as long as to wait for the first unit.
+  return pieces_of_unit(spec, params) * params.units >= room;
+}
+
+KeptParams kept_params(const QuantizeSpec& spec, const QuantizeParams& params, int blocks, KeptSizes& sizes) {
+  KeptParams kept{};
+  kept.all = params;
+  const std::int64_t of_unit = pieces_of_unit(spec, params);
+  sizes.pieces = static_cast<int>(of_unit * params.units);
+  // Pieces that are kept lie in so many units at most, and one more may be added up (templates/quantize/kept_poller.cuh).
+  const std::int64_t units = (room_of(spec, blocks) + of_unit - 1) / of_unit + 1;
+  kept.window = static_cast<int>(std::min<std::int64_t>(units, params.units));
+  kept.turns = (params.units + kept.window - 1) / kept.window;
+  std::size_t words = 0;
+  for (const Tensor& of : tensors) {
+    const QuantizedTensorFacts facts = quantized_tensor_facts(spec, of.tensor, true);
+    const auto items = static_cast<std::size_t>(items_of(spec, params, of));
+    (kept.all.*of.own).items = static_cast<int>(items);
+    kept.maps[static_cast<int>(of.tensor)] = map_rows(rows_of(spec, params, of));
+    KeptTensor& own = kept.tensors[static_cast<int>(of.tensor)];
+    const auto place = [&](KeptWord*& pointer, std::size_t count) {
+      pointer = reinterpret_cast<KeptWord*>(control_bytes + words * sizeof(KeptWord));
+      words += (count + 31) / 32 * 32;
+    };
+    const auto statistics = static_cast<std::size_t>(facts.statistics);
+    if (statistics == 1) place(own.found, static_cast<std::size_t>(params.units) * items);
+    if (statistics <= 1) continue;
+    place(own.found, static_cast<std::size_t>(kept.window) * items * statistics);
+    // A mean and a magnitude at most.
+    place(own.results, 2 * static_cast<std::size_t>(params.units) * static_cast<std::size_t>(facts.columns));
+  }
+  sizes.memory_bytes = control_bytes + words * sizeof(KeptWord);
+  return kept;
+}
+
+void place_kept_memory(KeptParams& params, std::span<std::byte> memory) {
+  params.control = reinterpret_cast<unsigned*>(memory.data());
+  params.words = reinterpret_cast<KeptWord*>(memory.data() + control_bytes);
+  params.word_count = static_cast<int>((memory.size() - control_bytes) / sizeof(KeptWord));
+  for (KeptTensor& own : params.tensors) {
+    for (KeptWord** pointer : {&own.found, &own.results})
+      *pointer = reinterpret_cast<KeptWord*>(memory.data() + reinterpret_cast<std::uintptr_t>(*pointer));
+  }
+}
+
+}  // namespace jit

@@ -1,0 +1,114 @@
+// What blocks that keep rows leave for one another: words that say themselves whether they are of this launch. Who looks
+// for one reads until it is.
+#pragma once
+
+#include "ptx/atomic.cuh"
+#include "ptx/relaxed.cuh"
+#include "quantize/kept_plan.cuh"
+
+namespace jit {
+
+/// Numbers of launches: each takes as many as its window has turns, from `number` on. When they come to an end, the last
+/// block sets all words back, once in some hours of launches without a pause.
+inline constexpr unsigned kept_last_number = 0x7fff0000;
+
+/// Where one of q, k and v leaves its words.
+template <class Config, QkvTensor which>
+class KeptExchange {
+  using Plan = QuantizePlan<Config, which>;
+
+ public:
+  static constexpr bool has_mean = Plan::is_centred, has_scale = Plan::has_extremes;
+  /// Numbers of a column that are known of a unit: its mean, its largest magnitude.
+  static constexpr int result_numbers = (has_mean ? 1 : 0) + (has_scale ? 1 : 0);
+
+  __device__ __forceinline__ KeptExchange(const KeptParams& params, unsigned number)
+      : params_(params), own_(params.tensors[static_cast<int>(which)]), number_(number) {}
+
+  static __device__ __forceinline__ float number_of(KeptWord word) {
+    return __int_as_float(static_cast<int>(static_cast<unsigned>(word)));
+  }
+
+  __device__ __forceinline__ void leave_magnitude(int unit, int item, float x) const {
+    leave(magnitude(unit, item), x, number_);
+  }
+  /// Whether it is there, and what it is.
+  __device__ __forceinline__ bool find_magnitude(int unit, int item, float& x) const {
+    return find(magnitude(unit, item), number_, x);
+  }
+
+  /// `at` is a column of one of the numbers that Plan::statistics counts.
+  __device__ __forceinline__ void leave_statistic(int unit, int item, int at, float x) const {
+    leave(statistic(unit, item, at), x, number_of_turn(unit));
+  }
+  __device__ __forceinline__ bool find_statistic(int unit, int item, int at, float& x) const {
+    return find(statistic(unit, item, at), number_of_turn(unit), x);
+  }
+
+  /// `at` is a column of one of the result_numbers.
+  __device__ __forceinline__ void leave_result(int unit, int at, float x) const {
+    leave(result(unit, at), x, number_);
+  }
+  __device__ __forceinline__ bool find_result(int unit, int at, float& x) const {
+    return find(result(unit, at), number_, x);
+  }
+
+ private:
+  static __device__ __forceinline__ void leave(KeptWord* word, float x, unsigned number) {
+    store_relaxed(word, static_cast<KeptWord>(number) << 32 | static_cast<unsigned>(__float_as_int(x)));
+  }
+  static __device__ __forceinline__ bool find(const KeptWord* word, unsigned number, float& x) {
+    const KeptWord found = load_relaxed(word);
+    x = number_of(found);
+    return static_cast<unsigned>(found >> 32) == number;
+  }
+
+  __device__ __forceinline__ unsigned number_of_turn(int unit) const {
+    return number_ + static_cast<unsigned>(unit / params_.window);
+  }
+  __device__ __forceinline__ KeptWord* magnitude(int unit, int item) const {
+    return own_.found + static_cast<long long>(unit) * Plan::of(params_.all).items + item;
+  }
+  __device__ __forceinline__ KeptWord* statistic(int unit, int item, int at) const {
+    const long long place =
+        static_cast<long long>(unit % params_.window) * Plan::of(params_.all).items + item;
+    return own_.found + place * Plan::statistics + at;
+  }
+  __device__ __forceinline__ KeptWord* result(int unit, int at) const {
+    return own_.results + static_cast<long long>(unit) * result_numbers * Plan::columns + at;
+  }
+
+  const KeptParams& params_;
+  const KeptTensor& own_;
+  unsigned number_;
+};
+
+/// The number of this launch. By any thread, before the block is done.
+__device__ __forceinline__ unsigned kept_number(const KeptParams& params) {
+  return load_relaxed(params.control + 2) + 1;
+}
+
+/// A ticket for a piece of work: of the first ones each block has one without drawing it.
+__device__ __forceinline__ int draw_kept_ticket(const KeptParams& params) {
+  return static_cast<int>(gridDim.x + atomic_add_relaxed(params.control, 1) + 1);
+}
+
+/// When the whole block is done: the last one of all makes the counters what they were, and says which number comes next.
+__device__ __forceinline__ void end_kept_launch(const KeptParams& params, unsigned number, int& is_last) {
+  __syncthreads();
+  if (threadIdx.x == 0) is_last = atomic_add_acq_rel(params.control + 1, 1) + 2 == gridDim.x;
+  __syncthreads();
+  if (is_last == 0) return;
+  const unsigned last = number + static_cast<unsigned>(params.turns) - 1;
+  const bool begins_anew = last >= kept_last_number;
+  if (begins_anew) {
+    for (int at = static_cast<int>(threadIdx.x); at < params.word_count; at += kept_block_threads)
+      store_relaxed(params.words + at, ~KeptWord{0});
+  }
+  if (threadIdx.x != 0) return;
+  store_relaxed(params.control, ~0u);
+  store_relaxed(params.control + 1, ~0u);
+  store_relaxed(params.control + 2, begins_anew ? ~0u : last);
+}
+
+}  // namespace jit

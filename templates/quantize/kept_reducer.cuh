@@ -1,0 +1,101 @@
+// The warp that adds up statistics of columns, of all pieces of work of a unit in their order: some columns of each unit,
+// one block after another.
+#pragma once
+
+#include "quantize/kept_exchange.cuh"
+#include "quantize/statistics.cuh"
+
+namespace jit {
+
+/// Lanes of a column have some pieces of work each, which are on their way together.
+template <class Config, QkvTensor tensor>
+class KeptReducer {
+  using Plan = QuantizePlan<Config, tensor>;
+  using Statistics = ColumnStatistics<Plan>;
+  static constexpr int count = Statistics::count, columns = kept_job_columns;
+  static constexpr int at_once = 8;  // of a lane
+  static constexpr int lanes = warp_size / columns;
+
+ public:
+  static constexpr int jobs = Plan::columns / columns;
+
+  __device__ __forceinline__ KeptReducer(const KeptParams& params, unsigned number)
+      : own_(Plan::of(params.all)), exchange_(params, number) {}
+
+  /// By a whole warp.
+  __device__ __forceinline__ void run(int unit, int job) const {
+    const int column = job * columns + lane_id() % columns, part = lane_id() / columns;
+    float totals[count] = {};
+    for (int first = 0; first < own_.items; first += lanes * at_once) {
+      float found[at_once][count];
+      const int own_first = first + part * at_once;
+      while (true) {
+        bool is_there = true;
+#pragma unroll
+        for (int i = 0; i < at_once; ++i) {
+          if (own_first + i >= own_.items) continue;
+#pragma unroll
+          for (int which = 0; which < count; ++which)
+            is_there &= exchange_.find_statistic(unit, own_first + i, which * Plan::columns + column,
+                                                 found[i][which]);
+        }
+        if (__all_sync(full_warp, is_there)) break;
+      }
+      // One lane goes on where the one before has come to.
+#pragma unroll 1
+      for (int step = 0; step < lanes; ++step) {
+        if (step == part) {
+#pragma unroll
+          for (int i = 0; i < at_once; ++i) {
+            if (own_first + i >= own_.items) continue;
+#pragma unroll
+            for (int which = 0; which < count; ++which)
+              totals[which] = own_first + i == 0 ? found[i][which]
+                                                 : Statistics::both(which, totals[which], found[i][which]);
+          }
+        }
+#pragma unroll
+        for (int which = 0; which < count; ++which)
+          totals[which] = __shfl_sync(full_warp, totals[which], step * columns + lane_id() % columns);
+      }
+    }
+    if (part != 0) return;
+    const float mean = Plan::is_centred ? mean_of_sum(own_, totals[0], own_.seqlen) : 0.0f;
+    if constexpr (Plan::is_centred) exchange_.leave_result(unit, column, mean);
+    if constexpr (Plan::has_extremes) {
+      float magnitude = totals[0];
+      if constexpr (Plan::is_centred) magnitude = centred_magnitude(mean, totals[1], totals[2]);
+      exchange_.leave_result(unit, (Plan::is_centred ? Plan::columns : 0) + column, magnitude);
+    }
+  }
+
+ private:
+  const QuantizeTensor& own_;
+  KeptExchange<Config, tensor> exchange_;
+};
+
+/// All that this block adds up.
+template <class Config>
+__device__ __forceinline__ void reduce_kept(const KeptParams& params, unsigned number) {
+  constexpr int keys = KeptPlan<Config>::template has_columns<QkvTensor::k>
+                           ? KeptReducer<Config, QkvTensor::k>::jobs
+                           : 0,
+                values = KeptPlan<Config>::template has_columns<QkvTensor::v>
+                             ? KeptReducer<Config, QkvTensor::v>::jobs
+                             : 0;
+  static_assert(!KeptPlan<Config>::template has_columns<QkvTensor::q>);
+  if constexpr (keys + values > 0) {
+    const int all = params.all.units * (keys + values);
+    for (int job = static_cast<int>(blockIdx.x); job < all; job += static_cast<int>(gridDim.x)) {
+      const int unit = job / (keys + values), of_unit = job % (keys + values);
+      if constexpr (keys > 0) {
+        if (of_unit < keys) KeptReducer<Config, QkvTensor::k>(params, number).run(unit, of_unit);
+      }
+      if constexpr (values > 0) {
+        if (of_unit >= keys) KeptReducer<Config, QkvTensor::v>(params, number).run(unit, of_unit - keys);
+      }
+    }
+  }
+}
+
+}  // namespace jit
