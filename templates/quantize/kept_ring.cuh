@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ptx/mbarrier.cuh"
+#include "tiles/tile_copy.cuh"
 #include "quantize/kept_plan.cuh"
 
 namespace jit {

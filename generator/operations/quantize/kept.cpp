@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <limits>
+#include <span>
 
 #include <fmt/format.h>
 
+#include "generator/context_state.h"
 #include "generator/launch/tensor_maps.h"
+#include "generator/operations/operation.h"
 #include "generator/operations/quantize/program.h"
 
 namespace jit {
@@ -55,37 +57,13 @@ std::int64_t room_of(const QuantizeSpec& spec, int blocks) {
   return std::int64_t{kept_layout_of(spec).depth} * blocks;
 }
 
-}  // namespace
+// What a launch needs besides.
+struct KeptSizes {
+  int pieces = 0;  // of work
+  std::size_t memory_bytes = 0;
+};
 
-std::string cannot_keep_rows(const QuantizeSpec& spec, const QuantizeParams& params, int sm_count) {
-  for (const Tensor& tensor : tensors) {
-    if (!can_map(rows_of(spec, params, tensor)))
-      return fmt::format(
-          "{} has no rows, or strides that TMA cannot read: they must be positive and below 2^40 bytes",
-          tensor.name);
-    // All rows of a tensor that is waited for must be kept at once.
-    const bool waits = quantized_tensor_facts(spec, tensor.tensor, true).statistics > 0;
-    const std::int64_t items = items_of(spec, params, tensor), room = room_of(spec, sm_count);
-    if (waits && items > room)
-      return fmt::format("{} has {} pieces of work for a KV head, and there is room for {}", tensor.name, items,
-                         room);
-  }
-  return "";
-}
-
-bool gains_by_keeping_rows(const QuantizeSpec& spec, const QuantizeParams& params, int sm_count) {
-  constexpr int least_head_dim = 64;
-  if (std::min(spec.head_dim, spec.value_head_dim()) < least_head_dim) return false;
-  const std::int64_t room = room_of(spec, sm_count);
-  for (const Tensor& tensor : tensors) {
-    // The rest of the rings loads what comes next, or memory would wait.
-    const bool waits = quantized_tensor_facts(spec, tensor.tensor, true).statistics > 0;
-    if (waits && 5 * items_of(spec, params, tensor) > 3 * room) return false;
-  }
-  // To fill all rings once takes as long as to wait for the first unit.
-  return pieces_of_unit(spec, params) * params.units >= room;
-}
-
+// The call for a grid of `blocks` blocks, in memory that begins at 0.
 KeptParams kept_params(const QuantizeSpec& spec, const QuantizeParams& params, int blocks, KeptSizes& sizes) {
   KeptParams kept{};
   kept.all = params;
@@ -117,6 +95,7 @@ KeptParams kept_params(const QuantizeSpec& spec, const QuantizeParams& params, i
   return kept;
 }
 
+// Puts the memory where it is.
 void place_kept_memory(KeptParams& params, std::span<std::byte> memory) {
   params.control = reinterpret_cast<unsigned*>(memory.data());
   params.words = reinterpret_cast<KeptWord*>(memory.data() + control_bytes);
@@ -124,6 +103,51 @@ void place_kept_memory(KeptParams& params, std::span<std::byte> memory) {
   for (KeptTensor& own : params.tensors) {
     for (KeptWord** pointer : {&own.found, &own.results})
       *pointer = reinterpret_cast<KeptWord*>(memory.data() + reinterpret_cast<std::uintptr_t>(*pointer));
+  }
+}
+
+}  // namespace
+
+std::string cannot_keep_rows(const QuantizeSpec& spec, const QuantizeParams& params, int sm_count) {
+  for (const Tensor& tensor : tensors) {
+    if (!can_map(rows_of(spec, params, tensor)))
+      return fmt::format(
+          "{} has no rows, or strides that TMA cannot read: they must be positive and below 2^40 bytes",
+          tensor.name);
+    // All rows of a tensor that is waited for must be kept at once.
+    const bool waits = quantized_tensor_facts(spec, tensor.tensor, true).statistics > 0;
+    const std::int64_t items = items_of(spec, params, tensor), room = room_of(spec, sm_count);
+    if (waits && items > room)
+      return fmt::format("{} has {} pieces of work for a KV head, and there is room for {}", tensor.name, items,
+                         room);
+  }
+  return "";
+}
+
+bool gains_by_keeping_rows(const QuantizeSpec& spec, const QuantizeParams& params, int sm_count) {
+  constexpr int least_head_dim = 64;
+  if (std::min(spec.head_dim, spec.value_head_dim()) < least_head_dim) return false;
+  const std::int64_t room = room_of(spec, sm_count);
+  for (const Tensor& tensor : tensors) {
+    // The rest of the rings loads what comes next, or memory would wait.
+    const bool waits = quantized_tensor_facts(spec, tensor.tensor, true).statistics > 0;
+    if (waits && 5 * items_of(spec, params, tensor) > 3 * room) return false;
+  }
+  // To fill all rings once takes as long as to wait for the first unit.
+  return pieces_of_unit(spec, params) * params.units >= room;
+}
+
+void launch_kept(ContextState& context, const QuantizeSpec& spec, const QuantizeParams& params,
+                 const LoadedKernel& kernel, int blocks, Stream stream) {
+  KeptSizes sizes;
+  KeptParams kept = kept_params(spec, params, blocks, sizes);
+  const StreamMemory& memory = context.memory;
+  place_kept_memory(kept, memory.numbered(kernel.device, stream, sizes.memory_bytes));
+  try {
+    launch_operation(kernel, {static_cast<unsigned>(std::min(sizes.pieces, blocks)), 1}, &kept, stream, true);
+  } catch (const Error&) {
+    memory.reset(kernel.device, stream);
+    throw;
   }
 }
 

@@ -81,21 +81,6 @@ bool keeps_rows(const OperationState& state, const QuantizeSpec& spec, const Qua
   return why.empty() && (is_wanted || gains_by_keeping_rows(spec, params, two_looks.sm_count));
 }
 
-void launch_kept(const OperationState& state, const QuantizeSpec& spec, const QuantizeParams& params,
-                 const LoadedKernel& kernel, Stream stream) {
-  KeptSizes sizes;
-  const int blocks = kernel.resident_blocks;
-  KeptParams kept = kept_params(spec, params, blocks, sizes);
-  const StreamMemory& memory = state.context.memory;
-  place_kept_memory(kept, memory.numbered(kernel.device, stream, sizes.memory_bytes));
-  try {
-    launch_operation(kernel, {static_cast<unsigned>(std::min(sizes.pieces, blocks)), 1}, &kept, stream, true);
-  } catch (const Error&) {
-    memory.reset(kernel.device, stream);
-    throw;
-  }
-}
-
 }  // namespace
 
 void check_arguments(const QuantizeSpec& spec, const QuantizeArguments& arguments) {
@@ -113,7 +98,7 @@ void QuantizeQkv::operator()(const QuantizeArguments& arguments, Stream stream) 
     const LoadedKernel& keeping =
         kernel_for_launch(*state_, device.ordinal(), stream, OperationProgram::some_sizes);
     // Where none is at hand the other one stands in for it.
-    if (&keeping != &kernel) return launch_kept(*state_, spec_, params, keeping, stream);
+    if (&keeping != &kernel) return launch_kept(state_->context, spec_, params, keeping, keeping.resident_blocks, stream);
   }
   params.lag = lag_of(spec_, params, kernel.resident_blocks);
   const StreamMemory& memory = state_->context.memory;

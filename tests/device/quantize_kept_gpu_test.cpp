@@ -1,0 +1,172 @@
+// The quantiser that keeps its rows, by grids of a few blocks, whose rings come round many times, and by many launches: every
+// bit is what the other program makes.
+#include <array>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <jit/quantize.h>
+
+#include "generator/access.h"
+#include "generator/context_state.h"
+#include "generator/operations/operation.h"
+#include "generator/operations/quantize/arguments.h"
+#include "generator/operations/quantize/kept.h"
+#include "generator/operations/quantize/program.h"
+#include "tests/device/graph.h"
+#include "tests/support/error_of.h"
+#include "tests/support/quantize_run.h"
+#include "tests/support/seed.h"
+#include "tests/support/shared_cache.h"
+
+namespace jit::testing {
+namespace {
+
+using enum QuantizedScales;
+
+class QuantizeKeptTest : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
+    if (device_info(0).arch.major != 9) GTEST_SKIP() << "rows are kept on sm_90a";
+  }
+
+  static void expect_same_bits(const QuantizeCase& problem, int blocks, int launches = 1) {
+    QuantizeCase twice = problem;
+    twice.spec.keep_rows = KeepRows::never;
+    QuantizeRun expected(twice, reference::test_seed());
+    quantize_qkv(expected.spec(), context())(expected.arguments());
+    ASSERT_EQ(expected.check(), "") << to_string(problem);
+
+    QuantizeRun run(problem, reference::test_seed());
+    ContextState& state = *Access::state(context());
+    const std::array<std::uint64_t, 1> words = {};
+    const OperationState operation(
+        state, words, OperationPrograms(quantize_program(run.spec()), kept_quantize_program(run.spec())));
+    const LoadedKernel& kernel = prepared_kernel(operation, OperationProgram::some_sizes);
+    QuantizeParams params;
+    fill_params(run.spec(), run.arguments(), params);
+    ASSERT_EQ(cannot_keep_rows(run.spec(), params, blocks), "");
+    for (int launch = 0; launch < launches; ++launch) {
+      try {
+        launch_kept(state, run.spec(), params, kernel, blocks, nullptr);
+      } catch (const Error& error) {
+        FAIL() << to_string(problem) << ", " << blocks << " blocks: " << error.what();
+      }
+      ASSERT_EQ(run.check(), "") << to_string(problem) << ", " << blocks << " blocks, launch " << launch;
+      EXPECT_TRUE(run.written() == expected.written()) << to_string(problem);
+    }
+  }
+};
+
+// Units of several pieces of work, the last one not whole; statistics of columns, whose room the units share.
+TEST_F(QuantizeKeptTest, FewBlocks) {
+  const CurrentDevice current(0);
+  struct Kind {
+    QuantizedScales scales, value_scales;
+    bool rotate, center_keys, center_values, along;
+  };
+  for (const Kind& kind : {Kind{head, head, false, false, false, false},
+                           {head, channel, true, true, true, false},
+                           {token, head, false, true, false, true},
+                           {block, head, false, false, true, false}}) {
+    const QuantizeCase problem{.spec = {.head_dim = 64,
+                                        .head_dim_v = kind.along ? 128 : 64,
+                                        .scales = kind.scales,
+                                        .value_scales = kind.value_scales,
+                                        .rotate = kind.rotate,
+                                        .center_keys = kind.center_keys,
+                                        .center_values = kind.center_values,
+                                        .v_along_sequence = kind.along},
+                               .batch = 3,
+                               .seqlen_q = 5,
+                               .seqlen_kv = 270,
+                               .heads_q = 4,
+                               .heads_kv = 2,
+                               .outliers = 20,
+                               .offset = 2};
+    expect_same_bits(problem, 2, 2);
+  }
+}
+
+// One block draws all pieces of work; it has room for a unit's.
+TEST_F(QuantizeKeptTest, OneBlock) {
+  const CurrentDevice current(0);
+  expect_same_bits({.spec = {.head_dim = 128, .scales = head, .center_keys = true, .center_values = true},
+                    .batch = 2,
+                    .seqlen_q = 40,
+                    .seqlen_kv = 130,
+                    .heads_q = 4,
+                    .heads_kv = 2,
+                    .offset = 3},
+                   1);
+}
+
+// More pieces of work of a unit than a lane of the sums has, or all of them at once.
+TEST_F(QuantizeKeptTest, SumsOfManyPieces) {
+  const CurrentDevice current(0);
+  expect_same_bits({.spec = {.head_dim = 256, .head_dim_v = 40, .scales = head, .center_keys = true},
+                    .batch = 1,
+                    .seqlen_q = 1,
+                    .seqlen_kv = 66 * 64 + 5,
+                    .heads_q = 1,
+                    .heads_kv = 1,
+                    .offset = 3},
+                   14);
+}
+
+// Launches of different sizes use one memory after another, in which numbers of each other's lie.
+TEST_F(QuantizeKeptTest, LaunchesOfOtherSizesBetween) {
+  const CurrentDevice current(0);
+  QuantizeCase problem{.spec = {.head_dim = 64, .scales = head, .center_keys = true, .center_values = true},
+                       .batch = 1,
+                       .seqlen_kv = 300,
+                       .heads_q = 2,
+                       .heads_kv = 2,
+                       .offset = 2};
+  for (const int seqlen : {300, 20, 280}) {
+    problem.seqlen_kv = seqlen;
+    problem.spec.value_scales = seqlen == 20 ? channel : head;
+    expect_same_bits(problem, 3, 2);
+  }
+}
+
+TEST_F(QuantizeKeptTest, GraphsReplayOnOtherNumbers) {
+  const CurrentDevice current(0);
+  const QuantizeCase problem{.spec = {.head_dim = 64,
+                                      .scales = head,
+                                      .center_keys = true,
+                                      .center_values = true,
+                                      .keep_rows = KeepRows::always},
+                             .seqlen_kv = 300,
+                             .offset = 2};
+  QuantizeRun run(problem, reference::test_seed());
+  const QuantizeQkv kernel = quantize_qkv(run.spec(), context());
+  kernel.prepare();
+  const TestStream stream;
+  const CapturedGraph graph(stream, [&] {
+    kernel(run.arguments(), stream.get());
+    kernel(run.arguments(), stream.get());
+  });
+  for (int replay = 0; replay < 3; ++replay) {
+    run.fill();
+    graph.run(stream);
+    EXPECT_EQ(run.check(), "") << "replay " << replay;
+  }
+}
+
+TEST_F(QuantizeKeptTest, SaysWhyItCannot) {
+  const CurrentDevice current(0);
+  QuantizeCase problem{.spec = {.head_dim = 64, .scales = head, .keep_rows = KeepRows::always}};
+  QuantizeRun run(problem, 3);
+  const QuantizeQkv kernel = quantize_qkv(run.spec(), context());
+  QuantizeArguments broadcast = run.arguments();
+  broadcast.q.strides[0] = 0;
+  EXPECT_THAT(error_of([&] { kernel(broadcast); }).message(), ::testing::HasSubstr("TMA cannot read"));
+  problem.seqlen_kv = 0;
+  QuantizeRun empty(problem, 3);
+  EXPECT_THAT(error_of([&] { kernel(empty.arguments()); }).message(), ::testing::HasSubstr("k has no rows"));
+}
+
+}  // namespace
+}  // namespace jit::testing
