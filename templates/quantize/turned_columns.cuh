@@ -59,8 +59,10 @@ class TurnedColumns {
       if (token + quantize_steps <= own.seqlen) {
         store_words<quantize_steps, maximum(alignment, 1)>(target, words);
       } else {
-        for (int i = 0; token + i < own.seqlen; ++i)
-          target[i].bits = static_cast<unsigned char>(words[i / 4] >> i % 4 * 8);
+        // As one number: an array that is indexed by `i` would lie in memory.
+        unsigned long long rest = static_cast<unsigned long long>(found.y) << 32 | found.x;
+        for (int i = 0; token + i < own.seqlen; ++i, rest >>= 8)
+          target[i].bits = static_cast<unsigned char>(rest);
       }
     }
   }

@@ -20,6 +20,52 @@ struct QuantizerWish {
   Arch arch;
 };
 
+// Compiles each program for its architecture: what is spilled fails.
+void expect_no_spills(const std::vector<QuantizerWish>& wishes, Program (*program_of)(const QuantizeSpec&)) {
+  const Context context(testing::private_settings());
+  std::vector<std::string> failures(wishes.size());
+  testing::in_parallel(wishes.size(), [&](std::size_t i) {
+    const auto& [spec, arch] = wishes[i];
+    const Program program = program_of(spec);
+    try {
+      const ResourceUsage& resources =
+          build_image(*Access::state(context), program, {.arch = arch})->resources;
+      if (!resources.is_clean() || resources.stack_bytes != 0)
+        failures[i] = fmt::format("{} on {}: {} bytes are spilled, {} of stack", program.facts.front().second,
+                                  to_string(arch), resources.spill_bytes(), resources.stack_bytes);
+    } catch (const Error& error) {
+      failures[i] = fmt::format("{} on {}: {}\n{}", program.facts.front().second, to_string(arch),
+                                error.what(), error.log());
+    }
+  });
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "");
+}
+
+TEST(QuantizeCompile, NothingIsSpilledWhereRowsAreKept) {
+  std::vector<QuantizerWish> wishes;
+  using enum QuantizedScales;
+  for (const auto& [dtype, head_dim] :
+       {std::pair{DType::bf16, 64}, {DType::bf16, 128}, {DType::bf16, 256}, {DType::fp32, 64}, {DType::fp32, 128}}) {
+    for (const auto& [scales, value_scales] :
+         {std::pair{head, head}, {token, head}, {block, channel}, {head, channel}}) {
+      for (const bool rotate : {false, true}) {
+        for (const bool center : {false, true}) {
+          wishes.push_back({{.dtype = dtype,
+                             .head_dim = head_dim,
+                             .scales = scales,
+                             .value_scales = value_scales,
+                             .rotate = rotate,
+                             .center_keys = center,
+                             .center_values = center,
+                             .v_along_sequence = rotate && !center},
+                            testing::sm_90a});
+        }
+      }
+    }
+  }
+  expect_no_spills(reference::some_of(wishes, 9), kept_quantize_program);
+}
+
 TEST(QuantizeCompile, NothingIsSpilledWithoutLengths) {
   std::vector<QuantizerWish> wishes;
   for (const Arch& arch : {testing::sm_80, testing::sm_90a}) {
@@ -43,24 +89,7 @@ TEST(QuantizeCompile, NothingIsSpilledWithoutLengths) {
       }
     }
   }
-  wishes = reference::some_of(wishes, 11);
-  const Context context(testing::private_settings());
-  std::vector<std::string> failures(wishes.size());
-  testing::in_parallel(wishes.size(), [&](std::size_t i) {
-    const auto& [spec, arch] = wishes[i];
-    const Program program = quantize_program(spec);
-    try {
-      const ResourceUsage& resources =
-          build_image(*Access::state(context), program, {.arch = arch})->resources;
-      if (!resources.is_clean() || resources.stack_bytes != 0)
-        failures[i] = fmt::format("{} on {}: {} bytes are spilled, {} of stack", program.facts.front().second,
-                                  to_string(arch), resources.spill_bytes(), resources.stack_bytes);
-    } catch (const Error& error) {
-      failures[i] = fmt::format("{} on {}: {}\n{}", program.facts.front().second, to_string(arch),
-                                error.what(), error.log());
-    }
-  });
-  for (const std::string& failure : failures) EXPECT_EQ(failure, "");
+  expect_no_spills(reference::some_of(wishes, 11), quantize_program);
 }
 
 }  // namespace
