@@ -1,19 +1,14 @@
 // The quantiser that keeps its rows, by grids of a few blocks, whose rings come round many times, and by many launches: every
 // bit is what the other program makes.
 #include <array>
-#include <vector>
+#include <random>
 
 #include <gtest/gtest.h>
 #include <jit/quantize.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
-#include "generator/operations/operation.h"
-#include "generator/operations/quantize/arguments.h"
-#include "generator/operations/quantize/kept.h"
-#include "generator/operations/quantize/program.h"
 #include "tests/device/graph.h"
 #include "tests/support/error_of.h"
+#include "tests/support/kept_quantize_run.h"
 #include "tests/support/quantize_run.h"
 #include "tests/support/seed.h"
 #include "tests/support/shared_cache.h"
@@ -34,28 +29,19 @@ class QuantizeKeptTest : public GpuTest {
   static void expect_same_bits(const QuantizeCase& problem, int blocks, int launches = 1) {
     QuantizeCase twice = problem;
     twice.spec.keep_rows = KeepRows::never;
-    QuantizeRun expected(twice, reference::test_seed());
-    quantize_qkv(expected.spec(), context())(expected.arguments());
-    ASSERT_EQ(expected.check(), "") << to_string(problem);
-
-    QuantizeRun run(problem, reference::test_seed());
-    ContextState& state = *Access::state(context());
-    const std::array<std::uint64_t, 1> words = {};
-    const OperationState operation(
-        state, words, OperationPrograms(quantize_program(run.spec()), kept_quantize_program(run.spec())));
-    const LoadedKernel& kernel = prepared_kernel(operation, OperationProgram::some_sizes);
-    QuantizeParams params;
-    fill_params(run.spec(), run.arguments(), params);
-    ASSERT_EQ(cannot_keep_rows(run.spec(), params, blocks), "");
-    for (int launch = 0; launch < launches; ++launch) {
-      try {
-        launch_kept(state, run.spec(), params, kernel, blocks, nullptr);
-      } catch (const Error& error) {
-        FAIL() << to_string(problem) << ", " << blocks << " blocks: " << error.what();
+    QuantizeRun expected(twice, reference::test_seed()), run(problem, reference::test_seed());
+    const QuantizeQkv two_looks = quantize_qkv(expected.spec(), context());
+    try {
+      for (int launch = 0; launch < launches; ++launch) {
+        if (launch > 0) expected.fill();
+        two_looks(expected.arguments());
       }
-      ASSERT_EQ(run.check(), "") << to_string(problem) << ", " << blocks << " blocks, launch " << launch;
-      EXPECT_TRUE(run.written() == expected.written()) << to_string(problem);
+      ASSERT_EQ(expected.check(), "") << to_string(problem);
+      ASSERT_EQ(keep_rows_by(context(), run, blocks, launches), "") << to_string(problem);
+    } catch (const Error& error) {
+      FAIL() << to_string(problem) << ", " << blocks << " blocks: " << error.what();
     }
+    EXPECT_TRUE(run.written() == expected.written()) << to_string(problem) << ", " << blocks << " blocks";
   }
 };
 
@@ -152,6 +138,40 @@ TEST_F(QuantizeKeptTest, GraphsReplayOnOtherNumbers) {
     run.fill();
     graph.run(stream);
     EXPECT_EQ(run.check(), "") << "replay " << replay;
+  }
+}
+
+// Strides, types, head dims and scales as they come.
+TEST_F(QuantizeKeptTest, RandomShapes) {
+  const CurrentDevice current(0);
+  std::mt19937_64 random(reference::test_seed());
+  const auto one_of = [&](const auto&... x) {
+    const std::array all{x...};
+    return all.at(random() % all.size());
+  };
+  const auto from = [&](int least, int most) {
+    return least + static_cast<int>(random() % static_cast<unsigned>(most - least + 1));
+  };
+  for (int i = 0; i < 6; ++i) {
+    QuantizeCase problem{.batch = from(0, 3),
+                         .seqlen_q = from(1, 300),
+                         .seqlen_kv = from(1, 300),
+                         .heads_kv = from(1, 3),
+                         .outliers = 10,
+                         .offset = 2,
+                         .with_shift = from(0, 1) == 1};
+    problem.heads_q = problem.heads_kv * from(1, 3);
+    if (from(0, 1) == 1) problem.layout = {.order = {0, 2, 1, 3}, .row_elements = one_of(0, 16)};
+    QuantizeSpec& spec = problem.spec;
+    spec.dtype = one_of(DType::bf16, DType::fp16, DType::fp32);
+    spec.head_dim = one_of(64, 128);
+    spec.head_dim_v = one_of(40, 64, 96, 128);
+    spec.scales = one_of(given, head, token, block);
+    spec.value_scales = one_of(head, channel);
+    spec.rotate = from(0, 1) == 1;
+    spec.center_keys = from(0, 1) == 1;
+    spec.center_values = from(0, 1) == 1;
+    expect_same_bits(problem, from(2, 5));
   }
 }
 
