@@ -5,6 +5,7 @@
 #include "ptx/atomic.cuh"
 #include "ptx/relaxed.cuh"
 #include "quantize/kept_plan.cuh"
+#include "quantize/statistics.cuh"
 
 namespace jit {
 
@@ -19,6 +20,12 @@ class KeptExchange {
 
  public:
   static constexpr bool has_mean = Plan::is_centred, has_scale = Plan::has_extremes;
+  /// Statistics of a column of a piece of work, in so many words: of 16-bit inputs that are looked at as they are the largest
+  /// and the least number share one.
+  static constexpr int count = maximum(1, ColumnStatistics<Plan>::count);
+  static constexpr bool has_pairs = count == 3 && sizeof(typename Config::Element) == 2 &&
+                                    !Plan::is_rotated && !Plan::is_normalised && !Plan::has_rotary;
+  static constexpr int statistic_words = has_pairs ? 2 : count;
   /// Numbers of a column that are known of a unit: its mean, its largest magnitude.
   static constexpr int result_numbers = (has_mean ? 1 : 0) + (has_scale ? 1 : 0);
 
@@ -37,12 +44,42 @@ class KeptExchange {
     return find(magnitude(unit, item), number_, x);
   }
 
-  /// `at` is a column of one of the numbers that Plan::statistics counts.
-  __device__ __forceinline__ void leave_statistic(int unit, int item, int at, float x) const {
-    leave(statistic(unit, item, at), x, number_of_turn(unit));
+  __device__ __forceinline__ void leave_statistics(int unit, int item, int column,
+                                                   const float (&x)[count]) const {
+    using Element = typename Config::Element;
+    KeptWord* const words = statistics(unit, item) + column;
+    const unsigned number = number_of_turn(unit);
+    if constexpr (has_pairs) {
+      leave(words, x[0], number);
+      leave(words + Plan::columns, __int_as_float(static_cast<int>(pack<Element>(x[1], x[2]))), number);
+    } else {
+#pragma unroll
+      for (int which = 0; which < count; ++which) leave(words + which * Plan::columns, x[which], number);
+    }
   }
-  __device__ __forceinline__ bool find_statistic(int unit, int item, int at, float& x) const {
-    return find(statistic(unit, item, at), number_of_turn(unit), x);
+  __device__ __forceinline__ bool find_statistics(int unit, int item, int column, float (&x)[count]) const {
+    using Element = typename Config::Element;
+    const KeptWord* const words = statistics(unit, item) + column;
+    const unsigned number = number_of_turn(unit);
+    bool is_there = find(words, number, x[0]);
+    if constexpr (has_pairs) {
+      float both, extremes[2];
+      is_there &= find(words + Plan::columns, number, both);
+      const unsigned of_both[1] = {static_cast<unsigned>(__float_as_int(both))};
+      widen_words<Element>(of_both, extremes);
+      x[1] = extremes[0], x[2] = extremes[1];
+    } else {
+#pragma unroll
+      for (int which = 1; which < count; ++which)
+        is_there &= find(words + which * Plan::columns, number, x[which]);
+    }
+    return is_there;
+  }
+  /// Waits for the word that is written last.
+  __device__ __forceinline__ void wait_for_statistics(int unit, int item, int column) const {
+    float x;
+    while (!find(statistics(unit, item) + (statistic_words - 1) * Plan::columns + column, number_of_turn(unit), x)) {
+    }
   }
 
   /// `at` is a column of one of the result_numbers.
@@ -69,10 +106,10 @@ class KeptExchange {
   __device__ __forceinline__ KeptWord* magnitude(int unit, int item) const {
     return own_.found + static_cast<long long>(unit) * Plan::of(params_.all).items + item;
   }
-  __device__ __forceinline__ KeptWord* statistic(int unit, int item, int at) const {
+  __device__ __forceinline__ KeptWord* statistics(int unit, int item) const {
     const long long place =
         static_cast<long long>(unit % params_.window) * Plan::of(params_.all).items + item;
-    return own_.found + place * Plan::statistics + at;
+    return own_.found + place * (statistic_words * Plan::columns);
   }
   __device__ __forceinline__ KeptWord* result(int unit, int at) const {
     return own_.results + static_cast<long long>(unit) * result_numbers * Plan::columns + at;

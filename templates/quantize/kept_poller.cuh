@@ -65,13 +65,17 @@ class KeptPoller {
     constexpr int of_lane = (count + warp_size - 1) / warp_size;
     float found[of_lane];
     while (true) {
-      bool is_there = true;
+      int missing = -1;
 #pragma unroll
       for (int i = 0; i < of_lane; ++i) {
         const int at = i * warp_size + lane_id();
-        if (at < count) is_there &= exchange.find_result(unit, first + at, found[i]);
+        if (at < count && !exchange.find_result(unit, first + at, found[i])) missing = first + at;
       }
-      if (__all_sync(full_warp, is_there)) break;
+      if (__all_sync(full_warp, missing < 0)) break;
+      float unused;
+      while (missing >= 0 && !exchange.find_result(unit, missing, unused)) {
+      }
+      __syncwarp();
     }
 #pragma unroll
     for (int i = 0; i < of_lane; ++i) {

@@ -29,17 +29,17 @@ class KeptReducer {
     for (int first = 0; first < own_.items; first += lanes * at_once) {
       float found[at_once][count];
       const int own_first = first + part * at_once;
+      // All at once; and where some are missing one of them until it is there, which leaves L2 to others meanwhile.
       while (true) {
-        bool is_there = true;
+        int missing = -1;
 #pragma unroll
         for (int i = 0; i < at_once; ++i) {
           if (own_first + i >= own_.items) continue;
-#pragma unroll
-          for (int which = 0; which < count; ++which)
-            is_there &= exchange_.find_statistic(unit, own_first + i, which * Plan::columns + column,
-                                                 found[i][which]);
+          if (!exchange_.find_statistics(unit, own_first + i, column, found[i])) missing = own_first + i;
         }
-        if (__all_sync(full_warp, is_there)) break;
+        if (__all_sync(full_warp, missing < 0)) break;
+        if (missing >= 0) exchange_.wait_for_statistics(unit, missing, column);
+        __syncwarp();
       }
       // One lane goes on where the one before has come to.
 #pragma unroll 1

@@ -91,8 +91,13 @@ class KeptStatistics {
     ring.arrive_ready();
     meet();
     const KeptExchange<Config, tensor> exchange(params_, number_);
-    for (int at = static_cast<int>(threadIdx.x); at < Plan::statistics; at += threads)
-      exchange.leave_statistic(work.unit, work.item, at, statistic_of_warps<Plan>(shared_, at));
+    for (int column = static_cast<int>(threadIdx.x); column < Plan::columns; column += threads) {
+      float found[ColumnStatistics<Plan>::count];
+#pragma unroll
+      for (int which = 0; which < ColumnStatistics<Plan>::count; ++which)
+        found[which] = statistic_of_warps<Plan>(shared_, which * Plan::columns + column);
+      exchange.leave_statistics(work.unit, work.item, column, found);
+    }
   }
 
   const KeptParams& params_;

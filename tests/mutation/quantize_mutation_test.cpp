@@ -173,8 +173,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         TemplateMutation{"RunsAreReadBeforeTheyAreThere",
                          turned,
-                         "    });\n    __syncthreads();\n    const QuantizeTensor& own",
-                         "    });\n    const QuantizeTensor& own",
+                         "    leave(rows, memory);\n    __syncthreads();\n",
+                         "    leave(rows, memory);\n",
                          {"data race", "uninitialized"}},
         TemplateMutation{"TheSecondColumnOfAPairIsLost", turned, "i + 1 < share.piece", "false"},
         TemplateMutation{
@@ -229,13 +229,13 @@ TEST_P(QuantiserBlockMutationTest, IsCaught) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Quantiser, QuantiserBlockMutationTest,
-                         ::testing::Values(TemplateMutation{"ScaleOfTheFirstBlock", kernel,
+                         ::testing::Values(TemplateMutation{"ScaleOfTheFirstBlock", "quantize/rounding.cuh",
                                                             "[rows.place(step) / scale_block_rows]",
                                                             "[0 * rows.place(step)]"},
                                            TemplateMutation{"MagnitudesReadEarly",
                                                             kernel,
-                                                            "magnitude : 0;\n  }\n  __syncthreads();\n",
-                                                            "magnitude : 0;\n  }\n",
+                                                            "factors.means, shared);\n    __syncthreads();\n",
+                                                            "factors.means, shared);\n",
                                                             {"data race", "uninitialized"}}),
                          ::testing::PrintToStringParamName());
 

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include <jit/device.h>
+
 #include "generator/access.h"
 #include "generator/context_state.h"
 #include "generator/operations/operation.h"
@@ -12,6 +14,7 @@
 namespace jit::testing {
 
 std::string keep_rows_by(const Context& context, QuantizeRun& run, int blocks, int launches) {
+  const CurrentDevice current(0);
   ContextState& state = *Access::state(context);
   const std::array<std::uint64_t, 1> words = {};  // the state is nobody else's
   const OperationState operation(
