@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """How long jit_attention.quantize_qkv takes, beside a copy of 157 MB by PyTorch.
 
-    bench/quantizer_time.py
+    bench/quantizer_time.py [--programs]
 
 For 16,384 tokens of four sizes: microseconds of a CUDA graph with a cold L2 cache, and the share of the copy's bytes a
-second that they come to, where bf16 is read once and fp8 written once. Dense, with lengths of all rows, and ragged.
+second that they come to, where bf16 is read once and fp8 written once. Dense, with lengths of all rows, and ragged; or
+with --programs dense by both programs: that which reads rows twice, and that which keeps them in shared memory.
 Needs a GPU and PyTorch.
 
 Exit status 2 without a GPU and for wrong arguments.
@@ -50,7 +51,11 @@ def copy_rate():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.parse_args()
+    parser.add_argument("--programs", action="store_true", help="dense calls by both programs, beside each other")
+    parser.add_argument("--batch", type=int, help="batch entries of the 16,384 tokens, in place of each size's own")
+    arguments = parser.parse_args()
+    if arguments.batch is not None and (arguments.batch < 1 or TOKENS % arguments.batch != 0):
+        parser.error(f"--batch is {arguments.batch}; it must divide {TOKENS}")
     environment.require_gpu(parser)
     import jit_attention as ja
     import torch
@@ -58,13 +63,17 @@ def main():
 
     rate = copy_rate()
     for head_dim, heads, heads_kv, rows in SIZES:
-        batch = TOKENS // rows
+        batch = arguments.batch or TOKENS // rows
+        rows = TOKENS // batch
         q, k, v = (torch.randn(batch, rows, count, head_dim, device="cuda").bfloat16()
                    for count in (heads, heads_kv, heads_kv))
         begins = torch.arange(0, TOKENS + 1, rows, dtype=torch.int32, device="cuda")
         used = torch.full((batch,), rows, dtype=torch.int32, device="cuda")
         ways = {"dense": ((q, k, v), {}), "padded": ((q, k, v), dict(seqused_q=used, seqused_k=used)),
                 "ragged": ([x.flatten(0, 1) for x in (q, k, v)], dict(cu_seqlens_q=begins, cu_seqlens_k=begins))}
+        if arguments.programs:
+            ways = {"read twice": ((q, k, v), dict(keep_rows=False)), "kept": ((q, k, v), dict(keep_rows=True)),
+                    "as it chooses": ((q, k, v), {})}
         for scheme, options in SCHEMES.items():
             parts = []
             for way, (arrays, lengths) in ways.items():

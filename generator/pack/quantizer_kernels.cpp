@@ -55,6 +55,8 @@ std::vector<KernelBuild> of_quantizers(const AttentionSpec& spec, Target target)
         made.sequences = sequences;
         validate(made);
         builds.push_back(build_of(quantize_program(made), target));
+        if (target.arch.major == 9 && cannot_keep_rows(made).empty())
+          builds.push_back(build_of(kept_quantize_program(made), target));
       }
     }
   }

@@ -64,6 +64,7 @@ def quantize_qkv(
     k_norm_weight=None,
     norm_eps=1e-6,
     norm_adds_one=False,
+    keep_rows=None,
     dtype=None,
     stream=None,
 ):
@@ -111,6 +112,8 @@ def quantize_qkv(
         q_norm_weight, k_norm_weight: (head_dim): RMS norm of every head of q and k before that; None: none.
         norm_eps: added to the mean of squares.
         norm_adds_one: weights are 1 + weight, as Gemma has it.
+        keep_rows: whether rows stay in shared memory until all is known of their sequence, on sm_90, or are read twice. Bits
+            are the same. None: what is faster, by sizes. True: a call where that cannot be is refused.
         dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
         stream: a number or an object with __cuda_stream__; None: the current stream of q's framework.
 
@@ -153,6 +156,7 @@ def quantize_qkv(
             k_norm_weight=k_norm_weight,
             norm_eps=norm_eps,
             norm_adds_one=norm_adds_one,
+            keep_rows=keep_rows,
             dtype=dtype,
             stream=stream,
         )

@@ -100,7 +100,8 @@ nb::tuple quantize_arrays(nb::handle q, nb::handle k, nb::handle v, nb::handle q
                           nb::handle cu_seqlens_k, nb::handle seqused_q, nb::handle seqused_k,
                           nb::handle cos_sin, nb::handle q_positions, nb::handle k_positions,
                           bool rotary_interleaved, nb::handle q_norm_weight, nb::handle k_norm_weight,
-                          float norm_eps, bool norm_adds_one, nb::handle dtype, nb::handle stream) {
+                          float norm_eps, bool norm_adds_one, std::optional<bool> keep_rows,
+                          nb::handle dtype, nb::handle stream) {
   OperationCall call(q, "q", stream, dtype_of(dtype, "dtype"));
   QuantizeArguments arguments;
   call.read(q, "q", arguments.q);
@@ -124,6 +125,7 @@ nb::tuple quantize_arrays(nb::handle q, nb::handle k, nb::handle v, nb::handle q
                     .v_along_sequence = v_along_sequence};
   spec.out_dtype = fp8_dtype_of(out_dtype, "out_dtype").value_or(DType::fp8_e4m3);
   arguments.rotation_seed = rotation_seed.value_or(0);
+  if (keep_rows) spec.keep_rows = *keep_rows ? KeepRows::always : KeepRows::never;
   call.read(cu_seqlens_q, "cu_seqlens_q", arguments.cu_seqlens_q);
   call.read(cu_seqlens_k, "cu_seqlens_k", arguments.cu_seqlens_k);
   call.read(seqused_q, "seqused_q", arguments.seqused_q);
@@ -234,7 +236,7 @@ void bind_quantize(nb::module_& module) {
              "v_along_sequence"_a, "cu_seqlens_q"_a.none(), "cu_seqlens_k"_a.none(), "seqused_q"_a.none(),
              "seqused_k"_a.none(), "cos_sin"_a.none(), "q_positions"_a.none(), "k_positions"_a.none(),
              "rotary_interleaved"_a, "q_norm_weight"_a.none(), "k_norm_weight"_a.none(), "norm_eps"_a,
-             "norm_adds_one"_a, "dtype"_a.none(), "stream"_a.none(),
+             "norm_adds_one"_a, "keep_rows"_a.none(), "dtype"_a.none(), "stream"_a.none(),
              "jit_attention.quantize_qkv, with a plain tuple of its results; new values that lie along the "
              "sequence are "
              "(batch, heads_kv, head_dim_v, pitch).");

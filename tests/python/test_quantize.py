@@ -227,3 +227,19 @@ def test_refusals(rng, place, change, error, words):
     with pytest.raises((ja.errors.InvalidArgumentError, ja.errors.InvalidSpecError)) as refused:
         ja.quantize_qkv(*(place(x) for x in arrays.values()), **change)
     assert refused.value.field == error and words in str(refused.value)
+
+
+def test_rows_are_kept_or_read_twice(rng, place, fetch):
+    shapes = [(2, 70, 4, 64), (2, 300, 2, 64), (2, 300, 2, 64)]
+    arrays = [place(rng.standard_normal(shape).astype(DTYPES["bf16"])) for shape in shapes]
+    options = dict(scales="head", center_keys=True, center_values=True, return_lse_shift=True)
+    twice = ja.quantize_qkv(*arrays, keep_rows=False, **options)
+    try:
+        kept = ja.quantize_qkv(*arrays, keep_rows=True, **options)
+    except ja.InvalidArgumentError as error:
+        assert "sm_90a does" in str(error)
+        return
+    for name in ("q", "k", "v", "q_descale", "k_descale", "v_descale", "k_mean", "v_mean", "lse_shift"):
+        assert fetch(getattr(kept, name)).tobytes() == fetch(getattr(twice, name)).tobytes(), name
+    with pytest.raises(ja.InvalidSpecError, match="keep_rows"):
+        ja.quantize_qkv(*arrays, keep_rows=True, value_scales="given")

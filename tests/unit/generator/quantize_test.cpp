@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "generator/operations/quantize/arguments.h"
+#include "generator/operations/quantize/kept.h"
 #include "generator/operations/quantize/program.h"
 #include "generator/pack/quantizer_kernels.h"
 #include "tests/support/error_of.h"
@@ -37,7 +38,12 @@ TEST(QuantizeSpecTest, RefusesWhatCannotBeServed) {
       {"spec.norm_dtype", {.norm_dtype = DType::fp8_e4m3}},
       {"spec.norm_eps", {.norm_eps = 0}},
       {"spec.rotate", {.head_dim = 96, .rotate = true}},
-      {"spec.sequences", {.sequences = SequenceKind::paged}}};
+      {"spec.sequences", {.sequences = SequenceKind::paged}},
+      {"spec.keep_rows", {.sequences = SequenceKind::padded, .keep_rows = KeepRows::always}},
+      {"spec.keep_rows", {.alignment = 8, .keep_rows = KeepRows::always}},
+      {"spec.keep_rows", {.head_dim_v = 32, .keep_rows = KeepRows::always}},
+      {"spec.keep_rows", {.dtype = DType::fp32, .head_dim = 256, .keep_rows = KeepRows::always}},
+      {"spec.keep_rows", {.value_scales = given, .keep_rows = KeepRows::always}}};
   for (const auto& [field, spec] : wrong) {
     const Error error = error_of([&, spec = spec] { validate(spec); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_spec);
@@ -45,6 +51,33 @@ TEST(QuantizeSpecTest, RefusesWhatCannotBeServed) {
     EXPECT_THAT(error.message(), HasSubstr("nearest supported"));
   }
   validate(QuantizeSpec());
+  validate({.keep_rows = KeepRows::always});
+}
+
+// What the host reckons with: of 132 multiprocessors, heads of 128 columns.
+TEST(QuantizeSpecTest, RowsAreKeptWhereItGains) {
+  const auto gains = [](int batch, std::int64_t seqlen, std::int64_t heads, int head_dim) {
+    const QuantizeSpec spec{.head_dim = head_dim, .scales = QuantizedScales::head};
+    const auto rows_at = [&](int place, DType dtype) {
+      return tensor_at(place, dtype, {batch, seqlen, heads, head_dim});
+    };
+    QuantizeArguments arguments;
+    int place = 0;
+    for (TensorView* input : {&arguments.q, &arguments.k, &arguments.v})
+      *input = rows_at(++place, DType::bf16);
+    for (TensorView* output : {&arguments.q_out, &arguments.k_out, &arguments.v_out})
+      *output = rows_at(++place, DType::fp8_e4m3);
+    for (TensorView* scale : {&arguments.q_descale, &arguments.k_descale, &arguments.v_descale})
+      *scale = tensor_at(++place, DType::fp32, {batch, heads});
+    QuantizeParams params;
+    fill_params(spec, arguments, params);
+    return cannot_keep_rows(spec, params, 132).empty() && gains_by_keeping_rows(spec, params, 132);
+  };
+  EXPECT_TRUE(gains(1, 16384, 16, 128));
+  EXPECT_TRUE(gains(2, 8192, 16, 64));
+  EXPECT_FALSE(gains(1, 131072, 16, 128)) << "a head fills more than the rings' larger part";
+  EXPECT_FALSE(gains(1, 512, 16, 128)) << "rings are not filled once";
+  EXPECT_FALSE(gains(1, 16384, 16, 48)) << "not measured";
 }
 
 TEST(QuantizeSpecTest, EachFieldMakesAnotherProgram) {
@@ -78,6 +111,7 @@ TEST(QuantizeSpecTest, EachFieldMakesAnotherProgram) {
 TEST(QuantizeSpecTest, QuantisersOfAPack) {
   AttentionSpec spec{.dtype = DType::fp8_e4m3, .out_dtype = DType::bf16};
   EXPECT_EQ(of_quantizers(spec, {}).size(), 8u);
+  EXPECT_EQ(of_quantizers(spec, {.arch = {9, 0, 'a'}}).size(), 12u) << "four that keep rows beside those of no lengths";
   spec.sequences_q = spec.sequences_kv = SequenceKind::ragged;
   EXPECT_EQ(of_quantizers(spec, {}).size(), 8u);
   spec.sequences_q = spec.sequences_kv = SequenceKind::dense;
