@@ -59,7 +59,7 @@ class GraphMemory {
     std::size_t used_bytes = 0;
   };
 
-  Lane& lane(CUstream stream);                // Requires: mutex_ is held
+  Lane& lane(CUstream stream);  // Requires: mutex_ is held
   /// The largest of all, with room for `bytes`; new ones have all bits 1.
   static const DeviceBuffer& filled(Sizes& sizes, int device, std::size_t bytes);
   int* take_counters(int device, int count);  // Requires: mutex_ is held

@@ -65,7 +65,6 @@ class StreamMemory {
   const DeviceBuffer& filled(DispatchTable<DeviceBuffer>& all, int device, CUstream stream,
                              std::size_t bytes) const;
 
-
   mutable DispatchTable<DeviceBuffer> counters_;    ///< by stream
   mutable DispatchTable<DeviceBuffer> workspaces_;  ///< by stream and size
   mutable DispatchTable<DeviceBuffer> mailboxes_;   ///< the same

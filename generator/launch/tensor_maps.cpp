@@ -103,11 +103,11 @@ TensorMap encode(const void* data, const Dimensions& dimensions, DType dtype, CU
                  CUtensorMapL2promotion promotion) {
   constexpr std::array<cuuint32_t, most_dimensions> steps = {1, 1, 1, 1, 1};
   alignas(64) CUtensorMap map;
-  check(driver().cuTensorMapEncodeTiled(
-            &map, static_cast<CUtensorMapDataType>(facts(dtype).tma_type), dimensions.count,
-            const_cast<void*>(data), dimensions.sizes.data(), dimensions.stride_bytes.data(),
-            dimensions.box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-            swizzle, promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+  check(driver().cuTensorMapEncodeTiled(&map, static_cast<CUtensorMapDataType>(facts(dtype).tma_type),
+                                        dimensions.count, const_cast<void*>(data), dimensions.sizes.data(),
+                                        dimensions.stride_bytes.data(), dimensions.box.data(), steps.data(),
+                                        CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, promotion,
+                                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         "cuTensorMapEncodeTiled");
   return std::bit_cast<TensorMap>(map);
 }

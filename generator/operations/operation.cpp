@@ -84,8 +84,8 @@ const LoadedKernel& kernel_for_launch(const OperationState& state, int device, S
   return prepared_kernel(state);
 }
 
-void launch_operation(const LoadedKernel& kernel, std::array<unsigned, 2> blocks, void* params,
-                      Stream stream, bool cooperative) {
+void launch_operation(const LoadedKernel& kernel, std::array<unsigned, 2> blocks, void* params, Stream stream,
+                      bool cooperative) {
   void* parameters[] = {params};
   launch(kernel.kernel.handle(),
          {.grid = {blocks[0], blocks[1], 1},

@@ -100,8 +100,8 @@ nb::tuple quantize_arrays(nb::handle q, nb::handle k, nb::handle v, nb::handle q
                           nb::handle cu_seqlens_k, nb::handle seqused_q, nb::handle seqused_k,
                           nb::handle cos_sin, nb::handle q_positions, nb::handle k_positions,
                           bool rotary_interleaved, nb::handle q_norm_weight, nb::handle k_norm_weight,
-                          float norm_eps, bool norm_adds_one, std::optional<bool> keep_rows,
-                          nb::handle dtype, nb::handle stream) {
+                          float norm_eps, bool norm_adds_one, std::optional<bool> keep_rows, nb::handle dtype,
+                          nb::handle stream) {
   OperationCall call(q, "q", stream, dtype_of(dtype, "dtype"));
   QuantizeArguments arguments;
   call.read(q, "q", arguments.q);

@@ -78,7 +78,8 @@ class KeptExchange {
   /// Waits for the word that is written last.
   __device__ __forceinline__ void wait_for_statistics(int unit, int item, int column) const {
     float x;
-    while (!find(statistics(unit, item) + (statistic_words - 1) * Plan::columns + column, number_of_turn(unit), x)) {
+    while (!find(statistics(unit, item) + (statistic_words - 1) * Plan::columns + column,
+                 number_of_turn(unit), x)) {
     }
   }
 

@@ -31,8 +31,8 @@ __device__ __forceinline__ void load_kept(const KeptParams& params, KeptRing<Con
       const int heads = Plan::of(all).heads, batch = work.unit / all.heads_kv,
                 head = work.unit % all.heads_kv * heads + work.item % heads;
       mbarrier_arrive_expect_tx(ring.full(), KeptPlan<Config>::template piece_bytes<tensor>);
-      cp_async_bulk_tensor_load(smem_address(ring.rows()), params.maps[static_cast<int>(tensor)], ring.full(), 0,
-                                work.item / heads * Plan::chunk, head, batch);
+      cp_async_bulk_tensor_load(smem_address(ring.rows()), params.maps[static_cast<int>(tensor)], ring.full(),
+                                0, work.item / heads * Plan::chunk, head, batch);
     });
     ring.advance();
     ring.wait_empty();

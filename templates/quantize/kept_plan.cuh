@@ -18,8 +18,8 @@ struct KeptPlan {
   using V = Of<QkvTensor::v>;
 
   template <QkvTensor tensor>
-  static constexpr int piece_bytes = Of<tensor>::chunk * Of<tensor>::columns *
-                                     static_cast<int>(sizeof(typename Config::Element));
+  static constexpr int piece_bytes =
+      Of<tensor>::chunk* Of<tensor>::columns* static_cast<int>(sizeof(typename Config::Element));
   /// Whether a whole unit must be known before its rows are rounded, by numbers of columns or by one.
   template <QkvTensor tensor>
   static constexpr bool has_columns = Of<tensor>::statistics > 1;
@@ -35,7 +35,7 @@ struct KeptPlan {
       maximum(maximum(piece_bytes<QkvTensor::q>, piece_bytes<QkvTensor::k>), piece_bytes<QkvTensor::v>),
       maximum(maximum(Q::statistics, K::statistics), V::statistics),
       maximum(maximum(result_rows<QkvTensor::q>, result_rows<QkvTensor::k>) * Q::columns,
-              result_rows<QkvTensor::v> * V::columns),
+              result_rows<QkvTensor::v>* V::columns),
       maximum(Q::block_numbers, K::block_numbers));
   /// Warps of a piece of work that a warp of a role stands for.
   static constexpr int warps = kept_threads / warp_size;
@@ -58,7 +58,7 @@ __device__ __forceinline__ QuantizeWork kept_work(const QuantizeParams& params, 
   return {false, QkvTensor::v, unit, item - params.q.items};
 }
 
-/// Calls `act` with std::integral_constant-like of the tensor, which is known to the compiler then.
+/// Calls `act` with a tag whose type names the tensor, which the compiler knows then.
 template <QkvTensor which>
 struct TensorTag {
   static constexpr QkvTensor tensor = which;

@@ -122,8 +122,7 @@ class KeptPoller {
     const QuantizeTensor& own = Own::of(params_.all);
     const bool writes = work.item == 0;
     const int unit = work.unit, batch = unit / params_.all.heads_kv, head = unit % params_.all.heads_kv;
-    float* const descale =
-        own.descale + batch * own.descale_strides.batch + head * own.descale_strides.head;
+    float* const descale = own.descale + batch * own.descale_strides.batch + head * own.descale_strides.head;
     float* const results = ring.results();
     const auto tell_scale = [&](float magnitude) {
       const float scale = scale_of<Stored>(magnitude);
@@ -131,8 +130,7 @@ class KeptPoller {
       ring.factor() = __fdiv_rn(1.0f, scale);
       if (writes) *descale = scale;
     };
-    if constexpr (KeptPlan<Config>::template has_magnitude<tensor>)
-      tell_scale(find_magnitude<tensor>(unit));
+    if constexpr (KeptPlan<Config>::template has_magnitude<tensor>) tell_scale(find_magnitude<tensor>(unit));
     if constexpr (KeptPlan<Config>::template has_columns<tensor>) {
       constexpr int of_means = Own::is_centred ? columns : 0;
       constexpr int numbers = KeptExchange<Config, tensor>::result_numbers * columns;

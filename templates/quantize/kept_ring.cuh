@@ -3,8 +3,8 @@
 #pragma once
 
 #include "ptx/mbarrier.cuh"
-#include "tiles/tile_copy.cuh"
 #include "quantize/kept_plan.cuh"
+#include "tiles/tile_copy.cuh"
 
 namespace jit {
 

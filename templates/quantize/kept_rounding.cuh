@@ -48,8 +48,7 @@ class KeptRounding {
       const KeptRing<Config>& ring, const QuantizeRows<Config, tensor>& rows) const {
     using Plan = QuantizePlan<Config, tensor>;
     ColumnFactors<Config, tensor> factors;
-    factors.is_shifted =
-        tensor == QkvTensor::q && Config::center_keys && params_.all.lse_shift != nullptr;
+    factors.is_shifted = tensor == QkvTensor::q && Config::center_keys && params_.all.lse_shift != nullptr;
     const float* const results = ring.results();
     float of_head = 1;
     if constexpr (Plan::scales == QuantizedScales::given) of_head = given_factor(rows);
@@ -76,9 +75,8 @@ class KeptRounding {
     float* const block_scales = blocks_ + Plan::chunk;
     if constexpr (Plan::scales == QuantizedScales::block) {
       meet();  // all have read the scales of the piece before
-      with_rows<tensor>(ring, work, [&](const auto& rows, int, int) {
-        leave_magnitudes(rows, factors.means, blocks_);
-      });
+      with_rows<tensor>(ring, work,
+                        [&](const auto& rows, int, int) { leave_magnitudes(rows, factors.means, blocks_); });
       meet();
       find_block_scales(first, blocks_, block_scales, warp_, kept_rounding_warps);
       meet();

@@ -85,9 +85,8 @@ class KeptStatistics {
     using Plan = QuantizePlan<Config, tensor>;
     meet();  // all have read what the piece before has left
     with_kept_rows<Config, tensor, kept_statistics_warps>(
-        params_, work, ring.rows(), warp_id(), [&](const auto& rows, int warp, int) {
-          leave_statistics(rows, warp, [&] { return shared_; });
-        });
+        params_, work, ring.rows(), warp_id(),
+        [&](const auto& rows, int warp, int) { leave_statistics(rows, warp, [&] { return shared_; }); });
     ring.arrive_ready();
     meet();
     const KeptExchange<Config, tensor> exchange(params_, number_);

@@ -11,11 +11,10 @@ namespace jit {
 /// Threads of a block of a Config's program. Where rows are kept, those that the warps of a role stand for.
 template <class Config>
 inline constexpr int threads_of_quantizer =
-    Config::keeps_rows
-        ? kept_threads
-        : quantize_threads(Config::center_keys || Config::center_values ||
-                               Config::value_scales == QuantizedScales::channel,
-                           Config::scales == QuantizedScales::block);
+    Config::keeps_rows ? kept_threads
+                       : quantize_threads(Config::center_keys || Config::center_values ||
+                                              Config::value_scales == QuantizedScales::channel,
+                                          Config::scales == QuantizedScales::block);
 
 template <class Config, QkvTensor tensor>
 struct QuantizePlan {

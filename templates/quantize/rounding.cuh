@@ -139,8 +139,9 @@ __device__ __forceinline__ void round_steps(const QuantizeParams& params,
 #pragma unroll
       for (int i = 0; i < share.piece; i += 2) {
         const auto element = [&](int at) {
-          return at < share.piece ? row[turn][at] * (Plan::has_row_scales ? of_token : factors.scales[turn][at])
-                                  : 0.0f;
+          return at < share.piece
+                     ? row[turn][at] * (Plan::has_row_scales ? of_token : factors.scales[turn][at])
+                     : 0.0f;
         };
         const unsigned pair = pack_fp8<Stored>(element(i), element(i + 1));
         if constexpr (Plan::is_along_sequence) {

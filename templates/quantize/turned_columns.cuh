@@ -71,7 +71,8 @@ class TurnedColumns {
   // Lanes of a row store runs of columns that lie a multiple of all banks apart; so the place of a run depends on the lane.
   static __device__ __forceinline__ uint2* run(void* memory, int column, int at) {
     const int lane = column / share.piece % share.lanes;
-    return reinterpret_cast<uint2*>(static_cast<char*>(memory) + (column * runs + (at ^ lane % runs)) * quantize_steps);
+    return reinterpret_cast<uint2*>(static_cast<char*>(memory) +
+                                    (column * runs + (at ^ lane % runs)) * quantize_steps);
   }
 
   unsigned words_[share.turns][share.piece][run_words] = {};

@@ -44,8 +44,11 @@ void expect_no_spills(const std::vector<QuantizerWish>& wishes, Program (*progra
 TEST(QuantizeCompile, NothingIsSpilledWhereRowsAreKept) {
   std::vector<QuantizerWish> wishes;
   using enum QuantizedScales;
-  for (const auto& [dtype, head_dim] :
-       {std::pair{DType::bf16, 64}, {DType::bf16, 128}, {DType::bf16, 256}, {DType::fp32, 64}, {DType::fp32, 128}}) {
+  for (const auto& [dtype, head_dim] : {std::pair{DType::bf16, 64},
+                                        {DType::bf16, 128},
+                                        {DType::bf16, 256},
+                                        {DType::fp32, 64},
+                                        {DType::fp32, 128}}) {
     for (const auto& [scales, value_scales] :
          {std::pair{head, head}, {token, head}, {block, channel}, {head, channel}}) {
       for (const bool rotate : {false, true}) {

@@ -8,16 +8,14 @@ namespace {
 // Two blocks, whose rings come round, of units of columns that share their room, and of some with one magnitude.
 constexpr int blocks = 2;
 QuantizeCase kept() {
-  return {.spec = {.head_dim = 64,
-                   .scales = QuantizedScales::head,
-                   .center_keys = true,
-                   .center_values = true},
-          .batch = 3,
-          .seqlen_q = 300,
-          .seqlen_kv = 270,
-          .heads_q = 2,
-          .heads_kv = 2,
-          .offset = 3};
+  return {
+      .spec = {.head_dim = 64, .scales = QuantizedScales::head, .center_keys = true, .center_values = true},
+      .batch = 3,
+      .seqlen_q = 300,
+      .seqlen_kv = 270,
+      .heads_q = 2,
+      .heads_kv = 2,
+      .offset = 3};
 }
 
 std::string noticed_of_kept(const TemplateMutation* mutation, int launches) {
@@ -54,8 +52,11 @@ TEST_P(QuantiserKeptMutationTest, IsCaught) {
 INSTANTIATE_TEST_SUITE_P(
     Quantiser, QuantiserKeptMutationTest,
     ::testing::Values(
-        TemplateMutation{
-            "RoundsBeforeAllIsKnown", rounding, "      ring.wait_ready();\n", "", {"data race", "uninitialized"}},
+        TemplateMutation{"RoundsBeforeAllIsKnown",
+                         rounding,
+                         "      ring.wait_ready();\n",
+                         "",
+                         {"data race", "uninitialized"}},
         TemplateMutation{"LoadsBeforeRowsAreRounded",
                          "quantize/kept_kernel.cuh",
                          "    ring.wait_empty();\n",
@@ -84,10 +85,8 @@ INSTANTIATE_TEST_SUITE_P(
                          {"deadlock"},
                          {.launches = 2},
                          true},
-        TemplateMutation{"TurnsOfTheWindowHaveOneNumber",
-                         exchange,
-                         "number_ + static_cast<unsigned>(unit / params_.window)",
-                         "number_"},
+        TemplateMutation{"TurnsOfTheWindowHaveOneNumber", exchange,
+                         "number_ + static_cast<unsigned>(unit / params_.window)", "number_"},
         TemplateMutation{"TicketsLeftBehind",
                          exchange,
                          "  store_relaxed(params.control, ~0u);\n",
@@ -110,8 +109,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "= found;\n    meet();\n",
                          "= found;\n",
                          {"data race", "uninitialized"}},
-        TemplateMutation{
-            "MagnitudesInOnePlace", statistics, "    turn_ ^= 1;\n", "", {"data race"}},
+        TemplateMutation{"MagnitudesInOnePlace", statistics, "    turn_ ^= 1;\n", "", {"data race"}},
         TemplateMutation{"PiecesAreReadyBeforeTheyAreRead",
                          "quantize/kept_ring.cuh",
                          "1 + kept_statistics_warps);",

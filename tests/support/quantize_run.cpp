@@ -57,15 +57,16 @@ bool SequencesCase::has(int batch, int token) const {
 std::string to_string(const QuantizeCase& problem) {
   const QuantizeSpec& spec = problem.spec;
   return fmt::format(
-      "{} to {} d{}/{} scales {}/{}{}{}{}{} rows kept {}, batch {}, {} x {} queries, {} x {} keys, boundaries [{}] and "
+      "{} to {} d{}/{} scales {}/{}{}{}{}{} rows kept {}, batch {}, {} x {} queries, {} x {} keys, "
+      "boundaries [{}] and "
       "[{}], lengths [{}] and [{}]",
       to_string(spec.dtype), to_string(spec.out_dtype), spec.head_dim, spec.value_head_dim(),
       static_cast<int>(spec.scales), static_cast<int>(spec.value_scales), spec.rotate ? " rotated" : "",
       spec.center_keys ? " k-mean" : "", spec.center_values ? " v-mean" : "",
-      spec.v_along_sequence ? " v along the sequence" : "", to_string(spec.keep_rows), problem.batch, problem.heads_q, problem.seqlen_q,
-      problem.heads_kv, problem.seqlen_kv, fmt::join(problem.queries.cu_seqlens, ", "),
-      fmt::join(problem.keys.cu_seqlens, ", "), fmt::join(problem.queries.seqused, ", "),
-      fmt::join(problem.keys.seqused, ", "));
+      spec.v_along_sequence ? " v along the sequence" : "", to_string(spec.keep_rows), problem.batch,
+      problem.heads_q, problem.seqlen_q, problem.heads_kv, problem.seqlen_kv,
+      fmt::join(problem.queries.cu_seqlens, ", "), fmt::join(problem.keys.cu_seqlens, ", "),
+      fmt::join(problem.queries.seqused, ", "), fmt::join(problem.keys.seqused, ", "));
 }
 
 QuantizeRun::Index QuantizeRun::at(int batch, std::initializer_list<std::int64_t> rest) const {

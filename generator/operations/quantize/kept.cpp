@@ -118,8 +118,8 @@ std::string cannot_keep_rows(const QuantizeSpec& spec, const QuantizeParams& par
     const bool waits = quantized_tensor_facts(spec, tensor.tensor, true).statistics > 0;
     const std::int64_t items = items_of(spec, params, tensor), room = room_of(spec, sm_count);
     if (waits && items > room)
-      return fmt::format("{} has {} pieces of work for a KV head, and there is room for {}", tensor.name, items,
-                         room);
+      return fmt::format("{} has {} pieces of work for a KV head, and there is room for {}", tensor.name,
+                         items, room);
   }
   return "";
 }

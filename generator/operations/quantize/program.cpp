@@ -246,15 +246,16 @@ Program kept_quantize_program(const QuantizeSpec& spec) {
   Program program;
   program.threads = kept_block_threads;
   program.blocks_per_sm = 1;
-  program.name = fmt::format("quantize_qkv_kept_{}_{}_d{}{}", to_string(spec.dtype), to_string(spec.out_dtype),
-                             spec.head_dim, spec.rotate ? "_rotated" : "");
+  program.name = fmt::format("quantize_qkv_kept_{}_{}_d{}{}", to_string(spec.dtype),
+                             to_string(spec.out_dtype), spec.head_dim, spec.rotate ? "_rotated" : "");
   program.facts = {{"spec", "quantize_qkv " + summary_of(spec) + ", rows are kept"}};
   program.smem_bytes = layout.bytes;
   const std::string assertions =
       tensor_assertions(spec, true) +
-      fmt::format("static_assert(KeptPlan<Config>::layout.depth == {} && KeptPlan<Config>::layout.bytes == {},\n"
-                  "              \"host and device disagree on shared memory\");\n",
-                  layout.depth, layout.bytes);
+      fmt::format(
+          "static_assert(KeptPlan<Config>::layout.depth == {} && KeptPlan<Config>::layout.bytes == {},\n"
+          "              \"host and device disagree on shared memory\");\n",
+          layout.depth, layout.bytes);
   program.source =
       source_of(spec, "kept_kernel.cuh",
                 kernel_text(program, "KeptParams", sizeof(KeptParams), "quantize_kept", assertions), true);

@@ -98,7 +98,8 @@ void QuantizeQkv::operator()(const QuantizeArguments& arguments, Stream stream) 
     const LoadedKernel& keeping =
         kernel_for_launch(*state_, device.ordinal(), stream, OperationProgram::some_sizes);
     // Where none is at hand the other one stands in for it.
-    if (&keeping != &kernel) return launch_kept(state_->context, spec_, params, keeping, keeping.resident_blocks, stream);
+    if (&keeping != &kernel)
+      return launch_kept(state_->context, spec_, params, keeping, keeping.resident_blocks, stream);
   }
   params.lag = lag_of(spec_, params, kernel.resident_blocks);
   const StreamMemory& memory = state_->context.memory;

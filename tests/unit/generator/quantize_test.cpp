@@ -111,7 +111,8 @@ TEST(QuantizeSpecTest, EachFieldMakesAnotherProgram) {
 TEST(QuantizeSpecTest, QuantisersOfAPack) {
   AttentionSpec spec{.dtype = DType::fp8_e4m3, .out_dtype = DType::bf16};
   EXPECT_EQ(of_quantizers(spec, {}).size(), 8u);
-  EXPECT_EQ(of_quantizers(spec, {.arch = {9, 0, 'a'}}).size(), 12u) << "four that keep rows beside those of no lengths";
+  EXPECT_EQ(of_quantizers(spec, {.arch = {9, 0, 'a'}}).size(), 12u)
+      << "four that keep rows beside those of no lengths";
   spec.sequences_q = spec.sequences_kv = SequenceKind::ragged;
   EXPECT_EQ(of_quantizers(spec, {}).size(), 8u);
   spec.sequences_q = spec.sequences_kv = SequenceKind::dense;
