@@ -37,8 +37,8 @@ class StreamMemory {
   int* counters(int device, CUstream stream, int count) const;
   static constexpr int max_counters = max_stream_counters;
 
-  /// Sets counters, mailboxes and numbered memory of the stream back after a launch that failed, on a device that is still usable: an
-  /// emulated one.
+  /// Sets counters, mailboxes and numbered memory of the stream back after a launch that failed, on a device that is
+  /// still usable: an emulated one.
   void reset(int device, CUstream stream) const;
 
   /// Where checked kernels on `device` note what is wrong: all 0 at first. One for all streams and graphs. Throws Error

@@ -1,5 +1,5 @@
-// What blocks that keep rows leave for one another: words that say themselves whether they are of this launch. Who looks
-// for one reads until it is.
+// What blocks that keep rows leave for one another: words that say themselves whether they are of this launch. Who
+// looks for one reads until it is.
 #pragma once
 
 #include "ptx/atomic.cuh"
@@ -9,8 +9,8 @@
 
 namespace jit {
 
-/// Numbers of launches: each takes as many as its window has turns, from `number` on. When they come to an end, the last
-/// block sets all words back, once in some hours of launches without a pause.
+/// Numbers of launches: each takes as many as its window has turns, from `number` on. When they come to an end, the
+/// last block sets all words back, once in some hours of launches without a pause.
 inline constexpr unsigned kept_last_number = 0x7fff0000;
 
 /// Where one of q, k and v leaves its words.
@@ -20,8 +20,8 @@ class KeptExchange {
 
  public:
   static constexpr bool has_mean = Plan::is_centred, has_scale = Plan::has_extremes;
-  /// Statistics of a column of a piece of work, in so many words: of 16-bit inputs that are looked at as they are the largest
-  /// and the least number share one.
+  /// Statistics of a column of a piece of work, in so many words: of 16-bit inputs that are looked at as they are the
+  /// largest and the least number share one.
   static constexpr int count = maximum(1, ColumnStatistics<Plan>::count);
   static constexpr bool has_pairs = count == 3 && sizeof(typename Config::Element) == 2 &&
                                     !Plan::is_rotated && !Plan::is_normalised && !Plan::has_rotary;
@@ -131,7 +131,8 @@ __device__ __forceinline__ int draw_kept_ticket(const KeptParams& params) {
   return static_cast<int>(gridDim.x + atomic_add_relaxed(params.control, 1) + 1);
 }
 
-/// When the whole block is done: the last one of all makes the counters what they were, and says which number comes next.
+/// When the whole block is done: the last one of all makes the counters what they were, and says which number comes
+/// next.
 __device__ __forceinline__ void end_kept_launch(const KeptParams& params, unsigned number, int& is_last) {
   __syncthreads();
   if (threadIdx.x == 0) is_last = atomic_add_acq_rel(params.control + 1, 1) + 2 == gridDim.x;

@@ -1,9 +1,9 @@
-// Rounds q, k and v to 8 bits, in one launch and one look at memory, with scales and means of whole sequences: a piece of
-// work stays in shared memory until other blocks have told what they found of its unit.
+// Rounds q, k and v to 8 bits, in one launch and one look at memory, with scales and means of whole sequences: a piece
+// of work stays in shared memory until other blocks have told what they found of its unit.
 //
-// All blocks run at the same time, and each has a ring of pieces. Pieces are drawn in the order of units when there is room
-// for one, never before. So the first unit that is not known has all of its pieces in rings, or room for the next one comes:
-// those in front of it wait for nothing that is to come, and it has fewer pieces than all rings have slots.
+// All blocks run at the same time, and each has a ring of pieces. Pieces are drawn in the order of units when there is
+// room for one, never before. So the first unit that is not known has all of its pieces in rings, or room for the next
+// one comes: those in front of it wait for nothing that is to come, and it has fewer pieces than all rings have slots.
 #pragma once
 
 #include "base/dependent_launch.cuh"

@@ -16,8 +16,8 @@ inline constexpr int kept_job_columns = 4;
 /// Shared memory of a block, on sm_90.
 inline constexpr int kept_most_bytes = 227 * 1024;
 
-/// A word that one block leaves for others: a number, and above it in which launch, or part of one, it was left there. So
-/// nothing is cleared between launches, and no fence stands between: a word is written and read as a whole.
+/// A word that one block leaves for others: a number, and above it in which launch, or part of one, it was left there.
+/// So nothing is cleared between launches, and no fence stands between: a word is written and read as a whole.
 using KeptWord = unsigned long long;
 
 /// Offsets in shared memory: pieces of work, where they stay; what warps of statistics leave for one another; for each
@@ -64,8 +64,8 @@ struct KeptParams {
   TensorMap maps[3];  ///< of q, k and v as they are read, in boxes of a piece of work
   QuantizeParams all;
   KeptTensor tensors[3];
-  /// Tickets that were drawn, blocks that are done, and the number that the last launch ended with, each less 1: all bits
-  /// are 1 at first. Words follow.
+  /// Tickets that were drawn, blocks that are done, and the number that the last launch ended with, each less 1: all
+  /// bits are 1 at first. Words follow.
   unsigned* control;
   KeptWord* words;
   int word_count;  ///< of all memory behind `control`, more than this call's

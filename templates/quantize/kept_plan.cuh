@@ -47,8 +47,8 @@ __device__ __forceinline__ int kept_unit_pieces(const QuantizeParams& params) {
   return params.k.items + params.q.items + params.v.items;
 }
 
-/// All of a unit before the next one, whatever its tensors wait for. So a unit's pieces of work are at hand at about the same
-/// time, and none waits for a later one.
+/// All of a unit before the next one, whatever its tensors wait for. So a unit's pieces of work are at hand at about
+/// the same time, and none waits for a later one.
 __device__ __forceinline__ QuantizeWork kept_work(const QuantizeParams& params, int piece) {
   const int unit = piece / kept_unit_pieces(params);
   int item = piece % kept_unit_pieces(params);

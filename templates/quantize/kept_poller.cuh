@@ -36,9 +36,9 @@ class KeptPoller {
   static constexpr bool keys_have_columns = KeptPlan<Config>::template has_columns<QkvTensor::k>,
                         values_have_columns = KeptPlan<Config>::template has_columns<QkvTensor::v>;
 
-  /// Statistics of columns have room for some units: no piece of work is done before those of all units in front of it are
-  /// added up. Then pieces of work that are drawn lie behind the first unit that is not by no more than all rings hold, and
-  /// the window has a unit more.
+  /// Statistics of columns have room for some units: no piece of work is done before those of all units in front of it
+  /// are added up. Then pieces of work that are drawn lie behind the first unit that is not by no more than all rings
+  /// hold, and the window has a unit more.
   __device__ __forceinline__ void wait_for_columns_before(const QuantizeWork& work) {
     if constexpr (keys_have_columns || values_have_columns) {
       for (; known_ < work.unit; ++known_) {

@@ -1,5 +1,5 @@
-// The warp that adds up statistics of columns, of all pieces of work of a unit in their order: some columns of each unit,
-// one block after another.
+// The warp that adds up statistics of columns, of all pieces of work of a unit in their order: some columns of each
+// unit, one block after another.
 #pragma once
 
 #include "quantize/kept_exchange.cuh"

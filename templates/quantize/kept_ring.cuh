@@ -1,5 +1,5 @@
-// The pieces of work that a block keeps: rows come to a slot by TMA, warps of statistics look at them, one waits until what
-// they wait for is known, and warps of rounding are the last to read them. No slot is loaded before that.
+// The pieces of work that a block keeps: rows come to a slot by TMA, warps of statistics look at them, one waits until
+// what they wait for is known, and warps of rounding are the last to read them. No slot is loaded before that.
 #pragma once
 
 #include "ptx/mbarrier.cuh"
@@ -8,8 +8,8 @@
 
 namespace jit {
 
-/// One role's place in the ring. A slot has three barriers: `full` when rows have come, `ready` when statistics have read
-/// them and all is known, `empty` when they are rounded.
+/// One role's place in the ring. A slot has three barriers: `full` when rows have come, `ready` when statistics have
+/// read them and all is known, `empty` when they are rounded.
 template <class Config>
 class KeptRing {
   static constexpr KeptLayout layout = KeptPlan<Config>::layout;

@@ -46,7 +46,8 @@ struct QuantizePlan {
   static constexpr int row_bytes = quantize_row_bytes(share, sizeof(typename Config::Element), threads);
 
   /// Rows that are worked on together: more want more registers and code, and other warps do something meanwhile, but for
-  /// where rows are kept, which has one warp of a role on a scheduler. What a lane has of columns that leave along the sequence lies in registers, whose numbers the compiler must know.
+  /// where rows are kept, which has one warp of a role on a scheduler. What a lane has of columns that leave along the
+  /// sequence lies in registers, whose numbers the compiler must know.
   static constexpr int steps_at_once = is_along_sequence ? quantize_steps : Config::keeps_rows ? 4 : 2;
 
   static __device__ __forceinline__ const QuantizeTensor& of(const QuantizeParams& params) {

@@ -37,8 +37,8 @@ __device__ __forceinline__ float given_factor(const QuantizeRows<Config, tensor>
       own.descale[rows.batch() * own.descale_strides.batch + rows.kv_head() * own.descale_strides.head]);
 }
 
-/// Scales of blocks of rows, which a piece of work has whole, in two halves between which all threads must meet: leaves the
-/// rows' magnitudes,
+/// Scales of blocks of rows, which a piece of work has whole, in two halves between which all threads must meet: leaves
+/// the rows' magnitudes,
 template <class Config, QkvTensor tensor>
 __device__ __forceinline__ void leave_magnitudes(const QuantizeRows<Config, tensor>& rows,
                                                  const typename QuantizeRows<Config, tensor>::Row& means,

@@ -1,5 +1,5 @@
-// The quantiser that keeps its rows, by grids of a few blocks, whose rings come round many times, and by many launches: every
-// bit is what the other program makes.
+// The quantiser that keeps its rows, by grids of a few blocks, whose rings come round many times, and by many launches:
+// every bit is what the other program makes.
 #include <array>
 #include <random>
 

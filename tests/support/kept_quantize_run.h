@@ -7,8 +7,8 @@
 
 namespace jit::testing {
 
-/// Launches it `launches` times, on the default stream, each time on other inputs but for the first. What is wrong with what
-/// was made, or why it cannot be; empty: nothing. Throws what a call does.
+/// Launches it `launches` times, on the default stream, each time on other inputs but for the first. What is wrong with
+/// what was made, or why it cannot be; empty: nothing. Throws what a call does.
 std::string keep_rows_by(const Context& context, QuantizeRun& run, int blocks, int launches = 1);
 
 }  // namespace jit::testing

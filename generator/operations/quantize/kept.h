@@ -11,8 +11,8 @@
 
 namespace jit {
 
-/// Why no launch on `sm_count` multiprocessors can keep the rows of a call; empty: one can. `params` is what fill_params has
-/// made of it. Requires, as all here: cannot_keep_rows(spec) is empty.
+/// Why no launch on `sm_count` multiprocessors can keep the rows of a call; empty: one can. `params` is what
+/// fill_params has made of it. Requires, as all here: cannot_keep_rows(spec) is empty.
 std::string cannot_keep_rows(const QuantizeSpec& spec, const QuantizeParams& params, int sm_count);
 
 /// Whether that is faster than to read them twice. Requires: it can be.

@@ -98,7 +98,9 @@ void QuantizeQkv::operator()(const QuantizeArguments& arguments, Stream stream) 
     const LoadedKernel& keeping =
         kernel_for_launch(*state_, device.ordinal(), stream, OperationProgram::some_sizes);
     // Where none is at hand the other one stands in for it.
-    if (&keeping != &kernel)
+    const bool has_room =
+        &keeping != &kernel && cannot_keep_rows(spec_, params, keeping.resident_blocks).empty();
+    if (has_room)
       return launch_kept(state_->context, spec_, params, keeping, keeping.resident_blocks, stream);
   }
   params.lag = lag_of(spec_, params, kernel.resident_blocks);
