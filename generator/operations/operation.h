@@ -31,7 +31,7 @@ struct OperationPrograms {
       : every_size(std::move(for_all)), some_sizes(std::move(faster)) {}
 
   Program every_size;
-  std::optional<Program> some_sizes;  ///< serves all sizes, too, and some of them faster
+  std::optional<Program> some_sizes;  ///< serves some sizes faster; which ones the operation knows
 };
 
 /// A program of a spec.
