@@ -54,7 +54,7 @@ SCHEMES = {
         {"scales": "token", "rotation_seed": 1, "center_keys": True, "center_values": True},
         "",
     ),
-    "head, promoted": ({"scales": "head"}, "tile_kv=96 stages_q=2 stages_v=2 promote_every=4"),
+    "head, promoted": ({"scales": "head"}, "tile_kv=96 stages_q=2 stages_v=2 converter_warps=4 promote_every=4"),
 }
 INPUTS = ("normal", "outlier", "biased-k", "mean-v", "long", "sink")
 LONG_QUERIES = 64
