@@ -24,7 +24,8 @@ import torch
 
 GAPS = (None, 2, 4, 6, 8, 10, 12)
 SHARED = 6.0  # length of what all queries have in common
-CONFIG = "family=forward_wgmma tile_q=128 tile_kv={} stages_q=1 stages_k=2 stages_v=2 direct_o=true converter_warps=2 descending={}"
+CONFIG = ("family=forward_wgmma tile_q=128 tile_kv={} stages_q=1 stages_k=2 stages_v=2 direct_o=true "
+          "converter_warps=2 descending={}")
 E4M3 = torch.float8_e4m3fn
 
 

@@ -240,8 +240,9 @@ TEST_F(BlockScoresTest, ElementsOf8Bits) {
             .blocks = {.mask = parsed("document"), .block_q = 64, .block_kv = 64}};
   pair.problem.spec.head_dim = 64;
   pair.problem.spec.dtype = DType::fp8_e4m3;
-  EXPECT_GT(
-      expect_equal_bits(pair, parse_config("family=forward_wgmma tile_q=64 tile_kv=64 separate_o=true")), 2);
+  EXPECT_GT(expect_equal_bits(pair, parse_config("family=forward_wgmma tile_q=64 tile_kv=64 separate_o=true "
+                                                 "converter_warps=2")),
+            2);
   pair.problem.spec.dtype = DType::bf16;
   pair.problem.spec.kv_dtype = DType::fp8_e4m3;
   EXPECT_GT(expect_equal_bits(pair, parse_config("family=forward_wgmma tile_q=64 tile_kv=64 stages_stored=1 "
