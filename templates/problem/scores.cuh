@@ -72,8 +72,13 @@ struct BiasScore {
         head(context.head) {}
   template <class Number, class... Reads>
   __device__ Number apply(Number score, int q, int k, Reads&... reads) const {
-    // As unsigned, so that the upper half of a product of 64 bits takes no other two.
+    // As unsigned, so that the upper half of a product of 64 bits takes no other two. Sums of gradients spill so where
+    // there is no wgmma, of which nothing waits for a bias.
+#if __CUDA_ARCH__ == 900
     const long long row = static_cast<unsigned>(q) * row_stride;
+#else
+    const long long row = q * row_stride;
+#endif
     return score + tensor_number<slot>(to_float(rows[row + k]), {{batch, head, q}, k}, reads...);
   }
 };

@@ -246,7 +246,8 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
       limits.sm_count = 132;
       const ProblemShape shape{.batch = 2, .heads_q = 16, .seqlen_q = tokens, .seqlen_kv = tokens};
       wishes.push_back({spec, testing::sm_90a, untuned_order(spec, shape, limits).front()});
-      EXPECT_EQ(std::get<ForwardWgmma>(*wishes.back().config).draw_ahead, tokens == 8192);
+      // Of a small head_dim it is faster where products are (docs/notebook.md).
+      EXPECT_EQ(std::get<ForwardWgmma>(*wishes.back().config).draw_ahead, tokens == 8192 && head_dim == 128);
     }
   }
   const AttentionSpec latents{.head_dim = 576,

@@ -131,16 +131,52 @@ INSTANTIATE_TEST_SUITE_P(
                          {"deadlock", "race", "barrier"}},
         TemplateMutation{"PackedBeforeTheProductsEnd",
                          "forward_wgmma/consumer.cuh",
-                         "    finish_output();\n    if constexpr (issues_in_turn)",
-                         "    if constexpr (issues_in_turn)",
+                         "            finish_output();\n            if constexpr (Traits::sums_by_products)",
+                         "            if constexpr (Traits::sums_by_products)",
                          {"flight", "deadlock"}},
-        TemplateMutation{"HalfOfTheSums", softmax, "state.row_sum[r] += sums[r];\n}",
-                         "state.row_sum[r] += 0;\n}"},
+        TemplateMutation{"HalfOfTheSums", softmax, "row_sum[r] += sums[r];\n  }", "row_sum[r] += 0;\n  }"},
         TemplateMutation{"MaximaStay", softmax, "may |= of_lane[r] > limits[r] || limits[r] < 0;",
                          "may |= limits[r] < 0;"},
         TemplateMutation{"PromotedSumsLost", sums, "      add(sums_, output);\n", ""},
         TemplateMutation{"PromotedSumsTwice", sums, "      output.clear();\n", ""},
         TemplateMutation{"PromotedSumsUnscaled", sums, "    sums_.scale_rows(factors);\n", ""}),
+    ::testing::PrintToStringParamName());
+
+// Of kernels that have sums of P by a product with ones, in three tiles of keys.
+constexpr const char* summing_config =
+    "family=forward_wgmma tile_q=64 tile_kv=96 stages_q=2 stages_v=2 separate_o=true converter_warps=2 "
+    "sums_by_products=true";
+
+class SumsByProductsMutationTest : public MutationTest {};
+
+TEST(SumsByProducts, IsRightUnmutated) { EXPECT_EQ(noticed_of_fp8(nullptr, summing_config), ""); }
+
+TEST_P(SumsByProductsMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_fp8(&GetParam(), summing_config));
+}
+
+constexpr const char* summing_consumer = "forward_wgmma/consumer.cuh";
+constexpr const char* summing_output = "forward_wgmma/consumer_output.cuh";
+
+INSTANTIATE_TEST_SUITE_P(
+    Fp8, SumsByProductsMutationTest,
+    ::testing::Values(
+        TemplateMutation{"SumsOfTilesStay", summing_output,
+                         "    clear_tile_sums();\n    wgmma_hold(tile_sums_);",
+                         "    wgmma_hold(tile_sums_);"},
+        TemplateMutation{"SumsOfTheLastTileLost", summing_consumer,
+                         "    if constexpr (Traits::sums_by_products) output_.add_last_sums();\n", ""},
+        TemplateMutation{
+            "SumsOfOtherTilesLost", summing_consumer,
+            "            if constexpr (Traits::sums_by_products) output_.add_sums(scores_.sums());\n", ""},
+        TemplateMutation{"SumsOfTwoLanes", summing_output, "0.25f, sums[r]", "0.5f, sums[r]"},
+        TemplateMutation{"NoOnes",
+                         "forward_wgmma/kernel.cuh",
+                         "  if constexpr (Traits::sums_by_products) leave_ones<Config>(smem);\n",
+                         "",
+                         {"uninitialized"}},
+        TemplateMutation{"ExactSumsUnscaled", "forward_wgmma/consumer_scores.cuh",
+                         "exact_sums_[r] *= correction[r]", "exact_sums_[r] *= 1"}),
     ::testing::PrintToStringParamName());
 
 // Of kernels whose values lie along the sequence: panels of 64 keys, of which the last tile fills none.

@@ -167,10 +167,9 @@ INSTANTIATE_TEST_SUITE_P(
                          {},
                          true},
                         pages},
-        PrefillMutation{
-            {"EachBoxFromTheFirstPage", boxes, "const int key = k_begin + lane_id() * Traits::box_rows, row",
-             "const int key = k_begin, row"},
-            pages},
+        PrefillMutation{{"EachBoxFromTheFirstPage", boxes, "const int key = k_begin + lane_id() * rows, row",
+                         "const int key = k_begin, row"},
+                        pages},
         PrefillMutation{{"BoxesBesideTheirPlaces", boxes, "index * Traits::box_rows * Tile::row_bytes",
                          "(index ^ 1) * Traits::box_rows * Tile::row_bytes"},
                         pages},
