@@ -57,7 +57,10 @@ ForwardBuffers::ForwardBuffers(ContextState& context, const AttentionSpec& spec,
   const std::int64_t heads_kv = params_.heads_q / spec_.gqa_ratio;
   const std::int64_t d = spec_.head_dim, dv = spec_.value_head_dim();
   const std::int64_t own_dv = spec_.values_in_keys ? 0 : dv;  // of v beside k
-  const ProblemShape shape = shape_of(params_);
+  ProblemShape shape = shape_of(params_);
+  if (spec_.v_along_sequence &&
+      params_.sequences.cu_seqlens_k != nullptr)  // else no sequence but the first has keys
+    shape.seqlen_kv = (shape.seqlen_kv + first_key_multiple - 1) / first_key_multiple * first_key_multiple;
   const std::int64_t q_entry = shape.seqlen_q * params_.heads_q;
   const std::int64_t kv_entry = shape.seqlen_kv * heads_kv;
   const int in = size_of(input_dtype(spec_)), kv_in = size_of(spec_.key_dtype());

@@ -67,7 +67,8 @@ struct QuantizeSpec {
   bool center_values = false;  ///< v without its mean over the tokens of each head
 
   /// Whether v_out lies token after token, of one column after another, as attention with AttentionSpec::v_along_sequence
-  /// reads it: of its strides that of tokens is 1.
+  /// reads it: of its strides that of tokens is 1. Attention wants each ragged sequence of keys to begin at a multiple of 16;
+  /// tokens stay where they are.
   bool v_along_sequence = false;
 
   /// What tells which rows belong to a sequence: nothing, all do (dense); seqused_q, seqused_k or both (padded); or

@@ -75,7 +75,8 @@ struct AttentionSpec {
   bool values_in_keys = false;
   /// Whether v lies along the sequence: for each batch entry and KV head a matrix of head_dim_v rows, whose elements are
   /// those of the keys; a page has a matrix of its own (docs/fp8.md#values-along-the-sequence). Of q, k and v of fp8, on
-  /// sm_90a.
+  /// sm_90a. The first key of each ragged sequence, cache_leftpad behind its boundary, lies at a multiple of 16 rows; a
+  /// sequence where it does not counts as one without keys.
   bool v_along_sequence = false;
   Mask mask = {};    ///< which keys a query sees
   Score score = {};  ///< what happens to a score before the softmax

@@ -97,7 +97,8 @@ def quantize_qkv(
         center_values: v loses the same, and attention adds it to the result.
         return_lse_shift: with center_keys: also what LSE has lost, over softmax_scale, which attention adds to it.
         v_along_sequence: v's memory has a row of tokens for each column, as products of 8 bits read it on sm_90a: of its strides
-            that of tokens is 1. Its shape stays what it is. attention sees it by these strides.
+            that of tokens is 1. Its shape stays what it is. attention sees it by these strides. Of ragged ones it wants each
+            sequence of keys to begin at a multiple of 16 (cu_seqlens_k): one that begins elsewhere has no keys then.
         cu_seqlens_q, cu_seqlens_k: int32 (batch + 1), of ragged tensors: sequence b has rows cu_seqlens_q[b] to
             cu_seqlens_q[b + 1]. None: all rows are of a sequence.
         seqused_q, seqused_k: int32 (batch), rows of each sequence, where it has room for more; None: all. These four

@@ -54,7 +54,7 @@ __device__ __forceinline__ Unit unit_of_cluster(const AttentionParams& params) {
             .q = sequences.q(place.batch),
             .kv = sequences.kv(place.batch)};
   const int rows = place.first_row < 0 ? 0 : unit.q.length * Config::gqa_ratio;
-  unit.enter_rows(place.first_row, rows, KernelTraits<Config>::tile_rows);
+  unit.enter_rows(maximum(place.first_row, 0), rows, KernelTraits<Config>::tile_rows);
   return unit;
 }
 

@@ -8,7 +8,7 @@
 
 namespace jit {
 
-/// Notes that an element is out of range, unless something else was noted already.
+/// Notes that an element is none that it may be, unless something else was noted already.
 __device__ __forceinline__ void note_fault(ArrayFault* noted, const ArrayFault& fault) {
   if (atomic_cas_relaxed(reinterpret_cast<int*>(&noted->array), 0, static_cast<int>(fault.array)) != 0)
     return;
@@ -17,6 +17,7 @@ __device__ __forceinline__ void note_fault(ArrayFault* noted, const ArrayFault& 
   noted->value = fault.value;
   noted->least = fault.least;
   noted->most = fault.most;
+  noted->multiple = fault.multiple;
 }
 
 /// The same where it is.

@@ -15,6 +15,7 @@
 #include "tests/device/fp8_case.h"
 #include "tests/device/gpu_fixture.h"
 #include "tests/support/error_of.h"
+#include "tests/support/request_rows.h"
 
 namespace jit::testing {
 namespace {
@@ -95,6 +96,7 @@ TEST_F(AlongLengthsTest, LengthsOnTheDevice) {
   expect_some_right(cases, 2);
 }
 
+// Each begins at a multiple of 16 and is followed by rows of nobody; where boundaries say it all there is no seqused_k.
 TEST_F(AlongLengthsTest, RaggedSequences) {
   std::vector<KernelCase> cases;
   const auto add = [&](AttentionCase problem, const char* config) {
@@ -102,9 +104,10 @@ TEST_F(AlongLengthsTest, RaggedSequences) {
   };
   AttentionCase problem = along_case(SequenceKind::ragged, {70, 1, 0, 33, 129}, 20);
   add(with_ragged_queries(problem, {90, 3, 5, 33, 0}), two_panels);
+  add(along_case(SequenceKind::ragged, {32, 96, 0, 16, 77}, 20), wide_tiles);
   problem.spec.mask = mask::causal();
   problem.spec.gqa_ratio = 2;
-  problem.spare_rows = 5;  // sequences begin at any place, and are followed by rows of nobody
+  problem.spare_rows = 5;
   add(problem, one_panel);
   problem.spec.head_dim_v = 40;
   problem.layout = Layout::padded;
@@ -113,6 +116,96 @@ TEST_F(AlongLengthsTest, RaggedSequences) {
   add(problem, "tile_q=192 tile_kv=96 stages_v=2 separate_o=true order=ping_pong");
   cases.push_back({with_ragged_queries(problem, {70, 1, 2, 33, 129}), {}});
   expect_some_right(cases, 2);
+}
+
+// What a call is told of keys of which the second sequence begins where TMA cannot: it counts as one without keys.
+class UnalignedBegin {
+ public:
+  explicit UnalignedBegin(const AttentionCase& problem)
+      : boundaries_(0, 4 * sizeof(int)), used_(0, 3 * sizeof(int)) {
+    const std::vector<int> places =
+        RequestRows::ragged(problem.seqlen_kv, problem.used_keys, problem.spare_rows, 16).boundaries;
+    begin = places[1] + 8;
+    const int boundaries[] = {places[0], begin, places[2], places[3]};
+    const int used[] = {problem.used_keys[0], 20, problem.used_keys[2]};
+    boundaries_.upload(boundaries, sizeof boundaries);
+    used_.upload(used, sizeof used);
+  }
+  AttentionArguments in(AttentionArguments arguments) const {
+    arguments.cu_seqlens_k = TensorView::dense(boundaries_.data(), DType::int32, {4});
+    arguments.seqused_k = TensorView::dense(used_.data(), DType::int32, {3});
+    return arguments;
+  }
+  int begin = 0;
+
+ private:
+  DeviceBuffer boundaries_, used_;
+};
+
+TEST_F(AlongLengthsTest, SequencesThatBeginElsewhereHaveNoKeys) {
+  using ::testing::HasSubstr;
+  const CurrentDevice current(0);
+  for (const bool ragged_queries : {false, true}) {
+    AttentionCase problem = along_case(SequenceKind::ragged, {70, 0, 33}, 20);
+    if (ragged_queries) problem = with_ragged_queries(problem, {9, 20, 70});
+    problem.spare_rows = 40;
+    problem.spec.gqa_ratio = 2;
+    if (ragged_queries) problem.spec.mask = mask::causal();
+    const UnalignedBegin keys(problem);
+    for (const bool is_checked : {false, true}) {
+      problem.spec.checked = is_checked;
+      const KernelConfig config = config_of(ragged_queries ? two_panels : one_panel);
+      const Attention kernel = attention(problem.spec, config, context());
+      AttentionRun run(problem);
+      run.poison_outputs();
+      if (is_checked) {
+        const Error error = error_of([&] { kernel(keys.in(run.arguments())); });
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+        EXPECT_EQ(error.field(), "cu_seqlens_k");
+        EXPECT_THAT(error.message(),
+                    HasSubstr(fmt::format("element [1], of request 1, is {}; ", keys.begin)));
+        EXPECT_THAT(error.message(), HasSubstr("begin each sequence that has keys at a multiple of 16"));
+      } else {
+        kernel(keys.in(run.arguments()));
+      }
+      synchronize();
+      EXPECT_EQ(run.check().failure, "") << to_string(problem);
+      run.poison_outputs();
+      kernel(run.arguments());  // of one that is none any more
+      synchronize();
+      EXPECT_EQ(run.check().failure, "");
+    }
+  }
+}
+
+// Of dense sequences, padding on the left does so.
+TEST_F(AlongLengthsTest, PaddingThatIsNoMultipleHidesAllKeys) {
+  using ::testing::HasSubstr;
+  const CurrentDevice current(0);
+  AttentionCase problem = along_case(SequenceKind::dense, {70, 0, 33}, 20);
+  const std::vector<int> pads = {0, 24, 0}, used = {70, 60, 33};
+  const DeviceBuffer pad_array(0, 3 * sizeof(int)), used_array(0, 3 * sizeof(int));
+  pad_array.upload(pads.data(), 3 * sizeof(int));
+  used_array.upload(used.data(), 3 * sizeof(int));
+  for (const bool is_checked : {false, true}) {
+    problem.spec.checked = is_checked;
+    const Attention kernel = attention(problem.spec, config_of(one_panel), context());
+    AttentionRun run(problem);
+    run.poison_outputs();
+    AttentionArguments arguments = run.arguments();
+    arguments.cache_leftpad = TensorView::dense(pad_array.data(), DType::int32, {3});
+    arguments.seqused_k = TensorView::dense(used_array.data(), DType::int32, {3});
+    if (is_checked) {
+      const Error error = error_of([&] { kernel(arguments); });
+      EXPECT_EQ(error.field(), "cache_leftpad");
+      EXPECT_THAT(error.message(), HasSubstr("element [1], of request 1, is 24; "));
+      EXPECT_THAT(error.message(), HasSubstr("pad to multiples of 16"));
+    } else {
+      kernel(arguments);
+    }
+    synchronize();
+    EXPECT_EQ(run.check().failure, "") << is_checked;
+  }
 }
 
 TEST_F(AlongLengthsTest, Pages) {

@@ -35,6 +35,7 @@ struct Requests {
   bool sinks = false;
   bool softcap = false;
   bool zero_padding = false;
+  int rows_before = 0;  ///< of ragged rows, those in front of the first sequence
 
   std::size_t batch() const { return queries.size(); }
   int pad(std::size_t b) const { return pads.empty() ? 0 : pads[b]; }
@@ -163,9 +164,9 @@ class Call {
     const int size = std::max(1, r_.page_size);
     return (r_.most_keys() + size - 1) / size;
   }
-  // Of ragged rows, with room that nobody uses behind each.
+  // Of ragged rows, with room that nobody uses before the first one and behind each.
   std::vector<int> begins(const std::vector<int>& lengths) const {
-    std::vector<int> begins = {0};
+    std::vector<int> begins = {r_.rows_before};
     for (std::size_t b = 0; b < lengths.size(); ++b)
       begins.push_back(begins.back() + lengths[b] + (&lengths == &r_.keys ? r_.pad(b) : 0) + 2);
     return begins;
@@ -313,6 +314,13 @@ const std::vector<Requests>& all_requests() {
        .page_size = 16,
        .sinks = true,
        .zero_padding = true},
+      {.label = "RaggedBehindRowsOfNobody",  // several tiles of them
+       .queries = {3, 1, 20},
+       .keys = {64, 20, 150},
+       .kind_q = ragged,
+       .kind_kv = ragged,
+       .causal = true,
+       .rows_before = 21},
       {.label = "Windows",
        .queries = {6, 2},
        .keys = {400, 31},

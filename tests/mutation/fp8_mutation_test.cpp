@@ -214,7 +214,8 @@ INSTANTIATE_TEST_SUITE_P(
 // Of those of sequences that differ in length: pages of 64 keys, read by panels, ends at several rests by 16.
 class AlongLengthsMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
 
-std::string noticed_along_lengths(const TemplateMutation* mutation) {
+// With `begins_elsewhere` the second sequence of ragged ones begins where TMA cannot, and so has no keys.
+std::string noticed_along_lengths(const TemplateMutation* mutation, bool begins_elsewhere = false) {
   for (const SequenceKind keys : {SequenceKind::ragged, SequenceKind::paged}) {
     const MutatedTemplates templates(mutation);
     Settings settings = shared_cache_settings();
@@ -226,14 +227,24 @@ std::string noticed_along_lengths(const TemplateMutation* mutation) {
     problem.spec.sequences_kv = keys;
     problem.spec.page_size = keys == SequenceKind::paged ? 64 : 0;
     problem.spec.v_along_sequence = true;
-    problem.used_keys = {110, 33, 77};
+    problem.used_keys = {110, begins_elsewhere ? 0 : 33, 77};
+    if (begins_elsewhere) problem.spare_rows = 40;
     AttentionRun run(problem);
+    AttentionArguments arguments = run.arguments();
+    const DeviceBuffer boundaries(0, 4 * sizeof(int)), used(0, 3 * sizeof(int));
+    if (begins_elsewhere && keys == SequenceKind::ragged) {
+      const int places[] = {0, 168, 208, 325}, lengths[] = {110, 33, 77};
+      boundaries.upload(places, sizeof places);
+      used.upload(lengths, sizeof lengths);
+      arguments.cu_seqlens_k = TensorView::dense(boundaries.data(), DType::int32, {4});
+      arguments.seqused_k = TensorView::dense(used.data(), DType::int32, {3});
+    }
     try {
       const Attention kernel = attention(
           problem.spec, parse_config("family=forward_wgmma tile_q=64 tile_kv=96 stages_v=2 separate_o=true"),
           context);
       run.poison_outputs();
-      kernel(run.arguments());
+      kernel(arguments);
     } catch (const Error& error) {
       return fmt::format("{}: {}", to_string(error.code()), error.what());
     }
@@ -243,9 +254,15 @@ std::string noticed_along_lengths(const TemplateMutation* mutation) {
   return "";
 }
 
-TEST(AlongLengths, IsRightUnmutated) { EXPECT_EQ(noticed_along_lengths(nullptr), ""); }
+TEST(AlongLengths, IsRightUnmutated) {
+  for (const bool begins_elsewhere : {false, true})
+    EXPECT_EQ(noticed_along_lengths(nullptr, begins_elsewhere), "") << begins_elsewhere;
+}
 
-TEST_P(AlongLengthsMutationTest, IsCaught) { expect_caught(GetParam(), noticed_along_lengths(&GetParam())); }
+TEST_P(AlongLengthsMutationTest, IsCaught) {
+  const bool is_of_begins = std::string_view(GetParam().name).find("Elsewhere") != std::string_view::npos;
+  expect_caught(GetParam(), noticed_along_lengths(&GetParam(), is_of_begins));
+}
 
 constexpr const char* column_boxes = "tiles/bounded_columns.cuh";
 
@@ -258,12 +275,20 @@ INSTANTIATE_TEST_SUITE_P(
             "  if (true) {\n    cp_async_bulk_tensor_load(panel, map.whole, full, box.first, 0"},
         TemplateMutation{"OneRestForAll", "tiles/bounded_copy.cuh",
                          "place.rest == 0 ? map.part : map.more[place.rest - 1]", "map.more[14]"},
-        TemplateMutation{"RestsWithoutAKey", column_boxes, ".key = before + rest - there",
-                         ".key = before - there"},
+        TemplateMutation{"RestsWithoutAKey",
+                         column_boxes,
+                         ".key = before + rest - there",
+                         ".key = before - there",
+                         {"illegal instruction"}},
         TemplateMutation{"ValuesOfTheFirstPanel", boxes, "lane_id() * rows, row = keys.begin",
                          "0, row = keys.begin"},
         TemplateMutation{"ValuesInBoxesOfKeys", boxes, "lane_box<Config, Traits::v_panel_columns,",
-                         "lane_box<Config, Traits::box_rows,"}),
+                         "lane_box<Config, Traits::box_rows,"},
+        TemplateMutation{"BeginsElsewhere",
+                         "problem/variable_sequences.cuh",
+                         "        rows.length = 0;\n",
+                         "",
+                         {"illegal instruction"}}),
     ::testing::PrintToStringParamName());
 
 // Of kernels whose queries and keys have scales of their own.

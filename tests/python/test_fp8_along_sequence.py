@@ -81,25 +81,57 @@ def test_lengths_on_the_device(rng, layout):
 
 def test_padding_on_the_left(rng):
     q, k, v = (rng.standard_normal((3, 20 if x == "q" else 70, 2, 32)).astype(FP8["fp8_e4m3"]) for x in "qkv")
-    pads = numpy.array([0, 17, 40], numpy.int32)
+    pads = numpy.array([0, 16, 48], numpy.int32)
     for x in (k, v):
         for entry, pad in zip(x, pads):
             entry[:pad].view("u1")[...] = NAN
-    check_alike(q, k, v, along_sequence(v, 80), cache_leftpad=pads, seqused_k=numpy.full(3, 69, numpy.int32))
+    used = numpy.full(3, 69, numpy.int32)
+    check_alike(q, k, v, along_sequence(v, 80), cache_leftpad=pads, seqused_k=used)
+    # TMA cannot begin elsewhere: no keys then, as a row for each key has them where the padding is all there is.
+    along = along_sequence(v, 80)
+    hidden = numpy.array([0, 16, 69], numpy.int32)
+    options = dict(seqused_k=used, return_lse=True, out_dtype="fp32")
+    for pad in (47, 68):
+        o, lse = ja.attention(q, k, along, cache_leftpad=numpy.array([0, 16, pad], numpy.int32), **options)
+        expected, expected_lse = ja.attention(q, k, along, cache_leftpad=hidden, **options)
+        assert numpy.array_equal(o, expected) and numpy.array_equal(lse, expected_lse)
+        assert not o[2].any() and (lse[2] == -numpy.inf).all() and o[1].any()
 
 
 def test_ragged_sequences(rng):
-    bounds = numpy.array([3, 36, 37, 107], numpy.int32)  # rows before, between and behind are nobody's
-    q, k, v = (rng.standard_normal((120, h, 32)).astype(FP8["fp8_e4m3"]) for h in (4, 2, 2))
+    bounds = numpy.array([16, 48, 64, 135], numpy.int32)  # rows before, between and behind are nobody's
+    q, k, v = (rng.standard_normal((140, h, 32)).astype(FP8["fp8_e4m3"]) for h in (4, 2, 2))
     used = numpy.array([30, 1, 70], numpy.int32)
     for x in (k, v):
-        for outside in (x[:3], x[33:36], x[107:]):
+        for outside in (x[:16], x[46:48], x[49:64], x[134:]):
             outside.view("u1")[...] = NAN
-    rows = numpy.full((2, 32, 128), NAN, numpy.uint8).view(v.dtype)
-    rows[..., :120] = v.transpose(1, 2, 0)
-    along = rows[..., :120].transpose(2, 0, 1)
+    rows = numpy.full((2, 32, 144), NAN, numpy.uint8).view(v.dtype)
+    rows[..., :140] = v.transpose(1, 2, 0)
+    along = rows[..., :140].transpose(2, 0, 1)
     options = dict(cu_seqlens_q=bounds, cu_seqlens_k=bounds, seqused_k=used, zero_padding=True)
     check_alike(q, k, v, along, **options, mask=ja.mask.causal())
+
+
+def test_ragged_sequences_begin_where_tma_can(rng):
+    q, k, v = (rng.standard_normal((100, h, 32)).astype(FP8["fp8_e4m3"]) for h in (4, 2, 2))
+    along = numpy.zeros((2, 32, 112), v.dtype)
+    along[..., :100] = v.transpose(1, 2, 0)
+    along = along[..., :100].transpose(2, 0, 1)
+    bounds = {f"cu_seqlens_{x}": numpy.array([0, 40, 64, 100], numpy.int32) for x in "qk"}
+    o, lse = ja.attention(q, k, along, **bounds, return_lse=True, out_dtype="fp32")
+    others = [*range(40), *range(64, 100)]
+    expected = ja.attention(q, k, v, **bounds, out_dtype="fp32")
+    assert not o[40:64].any() and (lse[:, 40:64] == -numpy.inf).all() and expected[40:64].any()
+    assert numpy.allclose(o[others], expected[others], rtol=0, atol=0.08)
+    spec = ja.AttentionSpec(dtype="fp8_e4m3", head_dim=32, gqa_ratio=2, sequences_q="ragged", sequences_kv="ragged",
+                            v_along_sequence=True, checked=True)  # fmt: skip
+    checked = ja.prepare(spec)
+    with pytest.raises(ja.errors.InvalidArgumentError, match="begin each sequence that has keys at a multiple") as refused:
+        checked(q, k, along, **bounds)
+    assert refused.value.field == "cu_seqlens_k" and "element [1], of request 1, is 40" in str(refused.value)
+    bounds["cu_seqlens_k"][2] = 40  # a sequence without keys may lie anywhere
+    bounds["cu_seqlens_k"][3] = 40
+    checked(q, k, along, **bounds)
 
 
 @pytest.mark.parametrize("page_size", [32, 64, 160])
@@ -117,8 +149,8 @@ def test_pages(rng, page_size):
 
 @pytest.mark.parametrize("ragged", [False, True])
 def test_the_quantiser_makes_what_lengths_want(rng, ragged):
-    used_q, used_k = numpy.array([20, 7], numpy.int32), numpy.array([51, 70], numpy.int32)
-    q, k, v = (rng.standard_normal((2, s, 2, 32)).astype(ml_dtypes.bfloat16) for s in (20, 70, 70))
+    used_q, used_k = numpy.array([20, 7], numpy.int32), numpy.array([51, 77], numpy.int32)
+    q, k, v = (rng.standard_normal((2, s, 2, 32)).astype(ml_dtypes.bfloat16) for s in (20, 80, 80))
     for x, used in ((q, used_q), (k, used_k), (v, used_k)):
         for entry, length in zip(x, used):
             entry[length:] = numpy.nan
@@ -126,7 +158,7 @@ def test_the_quantiser_makes_what_lengths_want(rng, ragged):
     if ragged:
         q, k, v = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v))
         lengths["cu_seqlens_q"] = numpy.array([0, 20, 40], numpy.int32)
-        lengths["cu_seqlens_k"] = numpy.array([0, 70, 140], numpy.int32)
+        lengths["cu_seqlens_k"] = numpy.array([0, 80, 160], numpy.int32)
     options = dict(scales="head", center_values=True, **lengths)
     rows, along = (ja.quantize_qkv(q, k, v, **options, v_along_sequence=turns) for turns in (False, True))
     results = [ja.attention(z.q, z.k, z.v, **z.scales, **lengths, zero_padding=True, out_dtype="fp32") for z in (rows, along)]
@@ -180,7 +212,7 @@ def test_the_tool_quantises_and_lays_values_out(rng, tmp_path):
 def test_the_tool_reads_ragged_sequences_and_pages(rng, tmp_path, quantised):
     dtype = numpy.float32 if quantised else FP8["fp8_e4m3"]
     ragged = [rng.standard_normal((s, 2, 32)).astype(dtype) for s in (20, 70, 70)]
-    cases = [(ragged, ["--seqlens-q", "13,7", "--seqlens-kv", "37,33"])]
+    cases = [(ragged, ["--seqlens-q", "13,7", "--seqlens-kv", "48,22"])]
     if not quantised:
         pages = [rng.standard_normal((3, 64, 2, 32)).astype(dtype) for _ in "kv"]
         numpy.save(tmp_path / "table.npy", numpy.array([[2, 0]], numpy.int32))
@@ -198,6 +230,23 @@ def test_the_tool_reads_ragged_sequences_and_pages(rng, tmp_path, quantised):
             subprocess.run(command, check=True, capture_output=True, env=environment)
             results.append(numpy.load(out))
         assert numpy.abs(results[0]).max() > 0.1 and numpy.allclose(*results, rtol=0, atol=0.08)
+
+
+@pytest.mark.parametrize(
+    "shape, more, words",
+    [
+        ((70, 2, 32), ["--seqlens-q", "50,20", "--seqlens-kv", "37,33"], "sequence 1 begins at row 37 of --k, by --seqlens-kv"),
+        ((2, 70, 2, 32), ["--cache-leftpad", "16,17"], "sequence 1 begins at row 17 of --k, by --cache-leftpad"),
+    ],
+)
+def test_the_tool_refuses_sequences_that_begin_elsewhere(tmp_path, shape, more, words):
+    numpy.save(tmp_path / "x.npy", numpy.zeros(shape, numpy.uint8))
+    files = [word for n in "qkv" for word in (f"--{n}", str(tmp_path / "x.npy"))]
+    command = [os.environ["JIT_ATTENTION_TOOL"], "run", *files, "--dtype", "fp8_e4m3", "--out", str(tmp_path / "o.npy")]
+    environment = dict(os.environ, JIT_ATTENTION_DEVICE="emulated:sm_90a")
+    run = subprocess.run([*command, *more, "--v-along-sequence"], capture_output=True, text=True, env=environment)
+    assert run.returncode != 0 and words in run.stderr and "or leave --v-along-sequence out" in run.stderr
+    assert not (tmp_path / "o.npy").exists()
 
 
 def test_what_cannot_be_served_is_refused(rng):

@@ -12,6 +12,7 @@
 #include <jit/float16.h>
 #include <jit/spec_table.h>
 
+#include "templates/base/array_fault.cuh"
 #include "tests/support/attention_exact.h"
 #include "tests/support/attention_plain.h"
 #include "tests/support/float16.h"
@@ -327,13 +328,14 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
   std::mt19937_64 random(case_.seed);
   inputs_.reserve(0);
   const DType key_dtype = spec.key_dtype();
-  const auto rows_of = [&](SequenceKind kind, int seqlen, const std::vector<int>& used) {
-    if (kind == SequenceKind::ragged) return RequestRows::ragged(seqlen, used, case_.spare_rows);
+  const auto rows_of = [&](SequenceKind kind, int seqlen, const std::vector<int>& used, int multiple = 1) {
+    if (kind == SequenceKind::ragged) return RequestRows::ragged(seqlen, used, case_.spare_rows, multiple);
     if (kind == SequenceKind::paged) return RequestRows::paged(seqlen, used, spec.page_size, random);
     return RequestRows::dense(case_.batch, seqlen, used);
   };
   q_rows_ = rows_of(spec.sequences_q, case_.seqlen_q, case_.used_queries);
-  kv_rows_ = rows_of(spec.sequences_kv, case_.seqlen_kv, case_.used_keys);
+  kv_rows_ = rows_of(spec.sequences_kv, case_.seqlen_kv, case_.used_keys,
+                     spec.v_along_sequence ? first_key_multiple : 1);
   q_ = place_operand(inputs_, case_, q_rows_, case_.heads_q(), spec.head_dim, spec.dtype);
   k_ = place_operand(inputs_, case_, kv_rows_, case_.heads_kv, spec.head_dim, key_dtype);
   if (spec.v_along_sequence) {
@@ -380,7 +382,7 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
   boundaries_q_ = place_numbers(inputs_, q_rows_.boundaries);
   boundaries_k_ = place_numbers(inputs_, kv_rows_.boundaries);
   const auto has_used = [&](const RequestRows& rows) {
-    return rows.kind != SequenceKind::ragged || case_.spare_rows > 0;
+    return rows.kind != SequenceKind::ragged || rows.has_gaps();
   };
   if (has_used(q_rows_)) used_queries_ = place_numbers(inputs_, case_.used_queries);
   if (has_used(kv_rows_)) used_keys_ = place_numbers(inputs_, case_.used_keys);

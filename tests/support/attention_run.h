@@ -40,7 +40,9 @@ struct AttentionCase {
   std::vector<int> used_keys = {};
   /// The same of queries; rows behind them must not be written.
   std::vector<int> used_queries = {};
-  int spare_rows = 0;  ///< behind each ragged sequence, of nobody; then seqused_q and seqused_k say so
+  /// Behind each ragged sequence, of nobody, and more where the next one cannot begin there; then seqused_q and seqused_k
+  /// say so.
+  int spare_rows = 0;
 
   int heads_q() const { return heads_kv * spec.gqa_ratio; }
 };

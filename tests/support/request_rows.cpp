@@ -13,15 +13,25 @@ RequestRows RequestRows::dense(int batch, int seqlen, const std::vector<int>& le
   return rows;
 }
 
-RequestRows RequestRows::ragged(int longest, const std::vector<int>& lengths, int spare) {
+RequestRows RequestRows::ragged(int longest, const std::vector<int>& lengths, int spare, int multiple) {
   RequestRows rows;
   rows.kind = SequenceKind::ragged;
   rows.longest = longest;
   rows.lengths = lengths;
   rows.boundaries = {0};
-  for (const int length : lengths) rows.boundaries.push_back(rows.boundaries.back() + length + spare);
+  for (const int length : lengths) {
+    const int begin = (rows.boundaries.back() + multiple - 1) / multiple * multiple;
+    rows.boundaries.back() = begin;
+    rows.boundaries.push_back(begin + length + spare);
+  }
   rows.per_entry = rows.room = rows.boundaries.back() + spare;
   return rows;
+}
+
+bool RequestRows::has_gaps() const {
+  for (std::size_t i = 0; i + 1 < boundaries.size(); ++i)
+    if (boundaries[i + 1] - boundaries[i] != lengths[i]) return true;
+  return false;
 }
 
 RequestRows RequestRows::paged(int longest, const std::vector<int>& lengths, int page_size,

@@ -23,9 +23,10 @@ struct RequestRows {
   std::vector<int> table;       ///< (requests, pages of a request)
   std::int64_t table_width = 0;
 
-  /// `spare` rows of nobody lie behind each ragged sequence.
+  /// `spare` rows of nobody lie behind each ragged sequence, and as many more as let the next one begin at a multiple of
+  /// `multiple`.
   static RequestRows dense(int batch, int seqlen, const std::vector<int>& lengths);
-  static RequestRows ragged(int longest, const std::vector<int>& lengths, int spare);
+  static RequestRows ragged(int longest, const std::vector<int>& lengths, int spare, int multiple = 1);
   /// Pages in random order, some of them nobody's; entries of the table that are not needed are no pages.
   static RequestRows paged(int longest, const std::vector<int>& lengths, int page_size,
                            std::mt19937_64& random);
@@ -33,6 +34,9 @@ struct RequestRows {
   /// Of a tensor (entries, per_entry, …), the rows of each request. The tensor itself is what calls are given, without its
   /// first dimension where rows are ragged. Of what `together` rows share as they lie there are fewer in it.
   Place of(const Place& tensor, std::int64_t together = 1) const;
+
+  /// Whether boundaries alone do not tell how long ragged sequences are.
+  bool has_gaps() const;
 
  private:
   std::int64_t row(std::size_t request, std::int64_t index) const;  // among those of all entries

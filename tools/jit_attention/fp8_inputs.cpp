@@ -12,6 +12,8 @@
 namespace jit::tool {
 namespace {
 
+constexpr std::int64_t keys_of_begin = 16;  // where values along the sequence begin, and their rows
+
 // Of rows (…, tokens, heads, columns).
 std::vector<std::int64_t> scale_shape(QuantizedScales scales, const Array& rows, std::int64_t heads_kv) {
   const std::size_t rank = rows.shape.size();
@@ -140,11 +142,10 @@ Array laid_along_sequence(const Array& v) {
         "--v is {}; with --v-along-sequence it must be (batch, seqlen, heads, head_dim), (tokens, "
         "heads, head_dim) or (pages, page_size, heads, head_dim)",
         describe(v)));
-  constexpr std::int64_t aligned = 16;
   const bool is_ragged = v.shape.size() == 3;
   const std::int64_t batch = is_ragged ? 1 : v.shape[0];
   const std::int64_t seqlen = v.shape.end()[-3], heads = v.shape.end()[-2], columns = v.shape.end()[-1];
-  const std::int64_t pitch = (seqlen + aligned - 1) / aligned * aligned;
+  const std::int64_t pitch = (seqlen + keys_of_begin - 1) / keys_of_begin * keys_of_begin;
   std::vector<std::int64_t> shape = {heads, columns, pitch};
   if (!is_ragged) shape.insert(shape.begin(), batch);
   Array laid = zeros(v.dtype, std::move(shape));
@@ -159,6 +160,27 @@ Array laid_along_sequence(const Array& v) {
     }
   }
   return laid;
+}
+
+void check_begins_along_sequence(const std::vector<std::int32_t>& lengths,
+                                 const std::vector<std::int32_t>& leftpad, const Array& k) {
+  const bool is_ragged = k.shape.size() == 3;
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < std::max(lengths.size(), leftpad.size()); ++i) {
+    const std::int64_t rows = i < lengths.size() ? lengths[i] : is_ragged ? 0 : k.shape[1];
+    const std::int64_t pad = i < leftpad.size() ? leftpad[i] : 0;
+    if (rows > pad && (begin + pad) % keys_of_begin != 0) {
+      const bool is_padding = begin % keys_of_begin == 0;
+      throw BadInput(fmt::format(
+          "--v-along-sequence: sequence {} begins at row {} of --k, by {}; TMA copies its values from "
+          "multiples of {} "
+          "on: {}, or leave --v-along-sequence out",
+          i, begin + pad, is_padding ? "--cache-leftpad" : "--seqlens-kv", keys_of_begin,
+          is_padding ? fmt::format("pad to multiples of {}", keys_of_begin)
+                     : fmt::format("give all sequences but the last a multiple of {} keys", keys_of_begin)));
+    }
+    if (is_ragged) begin += rows;
+  }
 }
 
 TensorView view_along_sequence(const Array& laid, std::int64_t seqlen, void* data) {

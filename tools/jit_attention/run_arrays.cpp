@@ -303,7 +303,11 @@ RunProblem read_problem(const RunOptions& options) {
     const bool is_stored = has_fp8_keys(spec) && array->dtype == spec.key_dtype();
     if (!array->shape.empty() && !is_stored) *array = convert(std::move(*array), spec.dtype, *path);
   }
-  if (spec.v_along_sequence) arrays.v = laid_along_sequence(arrays.v);
+  if (spec.v_along_sequence) {
+    arrays.v = laid_along_sequence(arrays.v);
+    if (options.page_table.empty())
+      check_begins_along_sequence(options.seqlens_kv, options.leftpad, arrays.k);
+  }
   arrays.tensors = read_tensors(options.tensors, spec);
   if (problem.block_map) add_known_table(*problem.block_map, arrays.tensors);
   fill_outputs(problem);

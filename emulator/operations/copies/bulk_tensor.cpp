@@ -9,7 +9,8 @@
 namespace jit::emulator {
 namespace {
 
-constexpr std::uint32_t box_alignment = 128;  // bytes, in shared memory
+constexpr std::uint32_t box_alignment = 128;   // bytes, in shared memory
+constexpr std::uint32_t inner_alignment = 16;  // bytes, of where a box begins in its innermost dimension
 
 TensorMap load_map(Warp& warp, int lane, std::uint64_t address) {
   if (address % tensor_map_alignment != 0) {
@@ -71,6 +72,14 @@ struct TensorOperand {
                             swizzle_span(tensor.swizzle) / element_bytes(tensor.element)));
     }
     const std::array<std::int32_t, 5> first = at(warp, lane);
+    const std::int64_t inner = std::int64_t{first[0]} * element_bytes(tensor.element);
+    if (inner % inner_alignment != 0) {
+      warp.stop(
+          FindingKind::illegal_instruction, lane,
+          fmt::format("the innermost coordinate {} is {} bytes into the tensor: it must be a multiple of {} "
+                      "bytes, else an H200 ends with an illegal instruction",
+                      first[0], inner, inner_alignment));
+    }
     return tensor_region(tensor, std::span(first).first(coordinates.size()));
   }
 };

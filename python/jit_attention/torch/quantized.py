@@ -57,7 +57,9 @@ def quantized_attention(
         center_values: subtract v's mean, which the result has again: what wgmma's sums of 13 bits behind the point lose
             of long sequences is mostly the mean.
         value_scales: of v: "head", or "channel", one for each batch entry, KV head and column.
-        v_along_sequence: v is laid out as products of 8 bits read it, on sm_90a: faster with head_dim 256.
+        v_along_sequence: v is laid out as products of 8 bits read it, on sm_90a: faster with head_dim 256. Each ragged
+            sequence of keys must begin at a multiple of 16 (cu_seqlens_k), with seqused_k where that leaves gaps: one
+            that begins elsewhere counts as one without keys, and nobody says so, as the numbers are on the device.
         cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, softmax_scale, score, sinks, return_lse, layout, options: as
             those of `jit_attention.torch.attention`.
 

@@ -82,12 +82,14 @@ Tensor random_tensor(std::mt19937& random, TestDevice& device) {
   return tensor;
 }
 
+// Where a copy may begin: the innermost coordinate is a multiple of 16 bytes.
 std::array<std::int32_t, 5> random_place(std::mt19937& random, const TensorMap& map) {
   std::array<std::int32_t, 5> at = {};
   for (std::uint32_t d = 0; d < map.rank; ++d) {
     const auto range = static_cast<std::uint32_t>(map.dimensions[d]) + map.box[d];
     at[d] = static_cast<std::int32_t>(random() % range) - static_cast<std::int32_t>(map.box[d] / 2);
   }
+  at[0] -= at[0] % static_cast<std::int32_t>(16 / element_bytes(map.element));
   return at;
 }
 
@@ -159,9 +161,9 @@ TEST(BulkTensor, ReducesInsideOnly) {
   const std::uint64_t out = device.upload(image);
   const LaunchResult result = run(
       device, store_kernel(2, 128, "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group"),
-      map, out, {2, 4});
+      map, out, {4, 4});
   EXPECT_EQ(findings_of(result), "");
-  walk(map, {2, 4}, [&](std::int64_t to, std::uint32_t from) {
+  walk(map, {4, 4}, [&](std::int64_t to, std::uint32_t from) {
     if (to >= 0 && to % 4 == 0) values[static_cast<std::size_t>(to / 4)] += image[from / 4];
   });
   EXPECT_EQ(device.download<float>(map.address, values.size()), values);
@@ -198,6 +200,32 @@ TEST(BulkTensor, StoresWhollyBeforeTheTensorAreReported) {
       EXPECT_EQ(findings_of(run(device, store_kernel(2, 128, store), map, out, at)), "");
     EXPECT_EQ(device.download<float>(map.address, 48), std::vector<float>(48, 2)) << "nothing was written";
     EXPECT_EQ(findings_of(run(device, load_kernel(2, 128), map, out, {0, -4})), "");
+  }
+}
+
+// As an H200 does, whatever the type: x must be a multiple of 16 bytes, and other coordinates may be any.
+TEST(BulkTensor, InnermostCoordinatesThatAreNoMultipleOf16BytesAreReported) {
+  TestDevice device;
+  const TensorMap floats = matrix(device, TensorMap::Element::f32, 8, 6, std::vector<float>(48, 2));
+  TensorMap bytes = floats;
+  bytes.element = TensorMap::Element::u8;
+  bytes.dimensions[0] = bytes.box[0] = 32;
+  const std::uint64_t out = device.upload(std::vector<float>(32, 3));
+  const std::string kernels[] = {
+      load_kernel(2, 128), store_kernel(2, 128, "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group"),
+      store_kernel(2, 128, "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group")};
+  for (const std::string& kernel : kernels) {
+    for (const auto& [map, unit] : {std::pair{&floats, 4}, {&bytes, 1}}) {
+      if (map == &bytes && &kernel == &kernels[2]) continue;  // which does not add bytes
+      for (const int offset : {-4, 4, 8, 12, 20}) {
+        const LaunchResult result = run(device, kernel, *map, out, {offset / unit, 1});
+        const std::string message = message_of(result, FindingKind::illegal_instruction);
+        EXPECT_NE(message.find(std::to_string(offset) + " bytes into the tensor"), std::string::npos)
+            << offset << ": " << findings_of(result);
+      }
+      for (const int offset : {-16, 0, 16})
+        EXPECT_EQ(findings_of(run(device, kernel, *map, out, {offset / unit, 1})), "") << offset;
+    }
   }
 }
 
