@@ -37,8 +37,7 @@ std::string draw_ahead_rejection(const AttentionSpec& spec, bool is_wanted) {
   if (!spec.dropout) return "draw_ahead must be false without dropout: there is nothing to draw";
   if (spec.sequences_q == SequenceKind::ragged || spec.sequences_kv == SequenceKind::ragged) {
     return "draw_ahead must be false where sequences are ragged: the host does not know how many scores "
-           "there "
-           "are";
+           "there are";
   }
   return "";
 }
@@ -46,8 +45,10 @@ std::string draw_ahead_rejection(const AttentionSpec& spec, bool is_wanted) {
 bool has_room_for_drawn(const ProblemShape& shape, const DrawnTiles& tiles) {
   if (shape.any_size) return false;
   const ProblemShape largest = largest_shape(size_class(shape));
-  return static_cast<double>(bytes_of(largest.heads_q, blocks_of(largest.seqlen_q, largest.seqlen_kv, tiles),
-                                      tiles)) <= most_drawn_bytes;
+  const Blocks of_head = blocks_of(largest.seqlen_q, largest.seqlen_kv, tiles);
+  // Of all heads of the longest sequences 64 bits are too few for the product.
+  return static_cast<double>(largest.heads_q) * static_cast<double>(bytes_of(1, of_head, tiles)) <=
+         most_drawn_bytes;
 }
 
 double drawing_clocks(const ProblemShape& shape, double seen_share, int sm_count) {

@@ -49,9 +49,10 @@ class AttentionSpec:
         values_in_keys: whether the values are the first head_dim_v columns of the keys, so that calls have no v: the
             latent cache of multi-head latent attention. Forward alone, without dropout, of 16-bit keys.
         v_along_sequence: whether v lies along the sequence: for each batch entry and KV head a matrix of head_dim_v rows,
-            whose elements are those of the keys; a page has a matrix of its own. Of q, k and v of fp8, on sm_90a. Calls give v in the shape that it
-            always has, with a stride of 1 along the sequence. The first key of each ragged sequence, and of one behind
-            cache_leftpad, lies at a multiple of 16 rows; where it does not, the sequence counts as one without keys.
+            whose elements are those of the keys; a page has a matrix of its own. Of q, k and v of fp8, on sm_90a. Calls
+            give v in the shape that it always has, with a stride of 1 along the sequence. The first key of each ragged
+            sequence, and of one behind cache_leftpad, lies at a multiple of 16 rows; where it does not, the sequence
+            counts as one without keys.
         mask: which keys a query sees; None: all.
         score: what happens to a score before the softmax; None: nothing.
         softmax_scale: of q·k, positive, at most 1e5; None: 1/sqrt(head_dim). A run-time fact too.
