@@ -214,10 +214,13 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& con
   if (!has_stored_keys(spec)) {
     const bool has_converters = config.converter_warps != 0;
     if (config.stages_stored == 0 && has_converters == transposes_v(spec) && !config.widen_ahead) return "";
+    // Where v is turned over, converters have been asked about.
+    const std::string converters =
+        transposes_v(spec) ? "" : fmt::format(" and converter_warps = {}", config.converter_warps);
     return fmt::format(
-        "stages_stored = {} and converter_warps = {} must be 0, and widen_ahead = {} false, with q of {} "
-        "and k and v of {}: nothing is widened",
-        config.stages_stored, config.converter_warps, config.widen_ahead, to_string(spec.dtype),
+        "stages_stored = {}{} must be 0, and widen_ahead = {} false, with q of {} and k and v of {}: nothing "
+        "is widened",
+        config.stages_stored, converters, config.widen_ahead, to_string(spec.dtype),
         to_string(spec.key_dtype()));
   }
   if (spec.descale_per == ScaleKind::token) {

@@ -12,7 +12,6 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(ConfigRejection, CachesOfFp8NeedBuffersForWhatIsStored) {
-  using ::testing::HasSubstr;
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   const AttentionSpec plain, stored{.kv_dtype = DType::fp8_e4m3};
   AttentionSpec tokens = stored;
@@ -33,7 +32,6 @@ TEST(ConfigRejection, CachesOfFp8NeedBuffersForWhatIsStored) {
 }
 
 TEST(ConfigRejection, ForwardMmaSyncReadsFp8QueriesInStepsOf32Keys) {
-  using ::testing::HasSubstr;
   const AttentionSpec fp8{.dtype = DType::fp8_e4m3}, cache{.kv_dtype = DType::fp8_e4m3};
   for (const Arch& arch : known_archs()) {
     EXPECT_EQ(config_rejection(fp8, ForwardMmaSync{.tile_q = 64, .tile_kv = 96, .warps = 4}, arch), "");
@@ -44,7 +42,6 @@ TEST(ConfigRejection, ForwardMmaSyncReadsFp8QueriesInStepsOf32Keys) {
 }
 
 TEST(ConfigRejection, CachesOfFp8NeedWarpsThatWiden) {
-  using ::testing::HasSubstr;
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   const AttentionSpec plain, stored{.kv_dtype = DType::fp8_e4m3}, fp8{.dtype = DType::fp8_e4m3};
   AttentionSpec tokens = stored;
@@ -59,7 +56,7 @@ TEST(ConfigRejection, CachesOfFp8NeedWarpsThatWiden) {
   EXPECT_THAT(rejection(plain, own), HasSubstr("stages_stored = 1 and converter_warps = 4 must be 0"));
   EXPECT_THAT(rejection(plain, {.converter_warps = 2}), HasSubstr("nothing is widened"));
   EXPECT_THAT(rejection(fp8, {.direct_o = true, .stages_stored = 1, .converter_warps = 2}),
-              HasSubstr("nothing is widened"));
+              HasSubstr("stages_stored = 1 must be 0"));
   EXPECT_THAT(rejection(stored, {.converter_warps = 2}), HasSubstr("stages_stored must be 1 or more"));
   EXPECT_THAT(rejection(stored, {.stages_stored = 1}), HasSubstr("converter_warps must be 2 or 4"));
   EXPECT_THAT(rejection(stored, {.stages_stored = 1, .converter_warps = 3}), HasSubstr("converter_warps"));
@@ -70,7 +67,6 @@ TEST(ConfigRejection, CachesOfFp8NeedWarpsThatWiden) {
 }
 
 TEST(ConfigRejection, ValuesOfFp8AreTurnedOverAndMayHaveOnesBesideThem) {
-  using ::testing::HasSubstr;
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   AttentionSpec fp8{.dtype = DType::fp8_e4m3};
   const auto rejection = [&](const AttentionSpec& spec, const ForwardWgmma& config) {
@@ -104,7 +100,6 @@ TEST(ConfigRejection, ValuesOfFp8AreTurnedOverAndMayHaveOnesBesideThem) {
 }
 
 TEST(ConfigRejection, KeysThatAreWidenedAheadAreReadAsAny) {
-  using ::testing::HasSubstr;
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   const auto rejection = [&](const AttentionSpec& spec, const ForwardWgmma& config) {
     return config_rejection(spec, config, limits);
@@ -139,7 +134,6 @@ TEST(ConfigRejection, KeysThatAreWidenedAheadAreReadAsAny) {
 
 // P of 8 bits alone loses what is small beside the first keys, and masks that leap over keys leap forward.
 TEST(ConfigRejection, DescendingKeysAreOfFp8AndOfOneRange) {
-  using ::testing::HasSubstr;
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   const ForwardWgmma config{.stages_v = 2, .direct_o = true, .descending = true, .converter_warps = 2};
   AttentionSpec spec{.dtype = DType::fp8_e4m3};
