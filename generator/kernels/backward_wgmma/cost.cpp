@@ -21,8 +21,9 @@ constexpr double drawn_by_consumers = 1.25, dropped_by_bits = 1.08;
 // Of the GPU: what kernels around this one read and write in a clock.
 constexpr double bytes_per_clock = 2000;
 
-// Of all kernels around, for each query of each head: delta of rows of dO and O, zeros and the rounding of sums. What turns
-// save of zeros is left out where nobody has measured it, so that calls that may add in any order do.
+// Of all kernels around, for each query of each head: delta of rows of dO and O, zeros and the rounding of sums. What
+// turns save of zeros is left out where they cost more than that (docs/notebook.md, ragged sequences), so that calls that
+// may add in any order do.
 double bytes_around(const AttentionSpec& spec, const BackwardWgmma& config) {
   const double element = size_of(spec.dtype), sums = sizeof(float) * spec.head_dim;
   const double zeros = config.deterministic && is_plain(spec) ? 0 : sums,
