@@ -191,6 +191,24 @@ TEST_F(Fp8CacheWgmmaTest, ManyQueries) {
   expect_all_right(cases);
 }
 
+// Outputs that lie apart are stored by the warp that loads queries, before it waits for more work: several work tiles for
+// each block, and keys enough for the next one to be asked for late.
+TEST_F(Fp8CacheWgmmaTest, OutputsApartAreStoredBeforeMoreQueries) {
+  AttentionCase problem = case_of(DType::fp8_e4m3, ScaleKind::head, 256, 320);
+  problem.batch = 30;
+  problem.heads_kv = 7;
+  problem.spec.head_dim = 32;
+  problem.spec.gqa_ratio = 1;
+  std::vector<KernelCase> cases;
+  for (const char* stages : {"stages_q=1", "stages_q=2"}) {
+    cases.push_back({problem, parse_config(fmt::format(
+                                  "family=forward_wgmma tile_q=128 tile_kv=32 stages_v=2 separate_o=true "
+                                  "order=ping_pong stages_stored=2 converter_warps=2 {}",
+                                  stages))});
+  }
+  expect_some_right(cases, 1);
+}
+
 TEST_F(Fp8CacheWgmmaTest, HeadDimsMasksAndScores) {
   std::vector<KernelCase> cases;
   int index = 0;
