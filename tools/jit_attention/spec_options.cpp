@@ -154,8 +154,14 @@ std::optional<KernelConfig> build_config(const std::string& config, const Attent
   if (config.empty()) return std::nullopt;
   const std::vector<KernelConfig> candidates = candidate_configs(spec, arch);
   const std::size_t family = parse_config(config, candidates.front()).index();
-  const auto base = std::find_if(candidates.begin(), candidates.end(),
-                                 [&](const KernelConfig& candidate) { return candidate.index() == family; });
+  const auto first = [&](const auto& suits) {
+    return std::find_if(candidates.begin(), candidates.end(), [&](const KernelConfig& candidate) {
+      return candidate.index() == family && suits(candidate);
+    });
+  };
+  // The best one that has these fields, for what goes with them; else the best one, with these in place of its own.
+  auto base = first([&](const KernelConfig& candidate) { return parse_config(config, candidate) == candidate; });
+  if (base == candidates.end()) base = first([](const KernelConfig&) { return true; });
   return parse_config(config, base == candidates.end() ? candidates.front() : *base);
 }
 
