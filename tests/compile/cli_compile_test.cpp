@@ -86,6 +86,16 @@ TEST(CliCompile, SeveralTargetsGiveAList) {
   EXPECT_THAT(text.out, HasSubstr("from the cache"));
 }
 
+// The best config has sums by products, which so few keys a tile have no place for: the best one with so few has none.
+TEST(CliCompile, WhatGoesWithTheFieldsOfAConfigIsChosen) {
+  const Tool tool;
+  const ToolResult result = tool.run(
+      {"compile", "--arch", "sm_90a", "--dtype", "fp8_e4m3", "--head-dim", "64", "--config", "tile_kv=32"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr(" tile_kv=32 "));
+  EXPECT_THAT(result.out, HasSubstr("sums_by_products=false"));
+}
+
 TEST(CliCompile, FunctorsComeFromFiles) {
   const Tool tool;
   write_text(
