@@ -44,7 +44,7 @@ for kind in (arrays, host_time.Capsules(arrays)):
 
 # Of a build without optimisation of more than -O1. A call whose like the last one was costs less than half of one that is
 # checked anew.
-@pytest.mark.parametrize("name, most", [("layer, append", 11_000), ("layer, attend", 17_000)])
+@pytest.mark.parametrize("name, most", [("layer, append", 11_000), ("layer, attend", 18_000)])
 def test_a_call_takes_few_instructions(idle, name, most):
     if shutil.which("valgrind") is None:
         pytest.skip("valgrind is not installed")
