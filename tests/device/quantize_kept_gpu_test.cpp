@@ -141,23 +141,6 @@ TEST_F(QuantizeKeptTest, GraphsReplayOnOtherNumbers) {
   }
 }
 
-// Two looks stand in for a program that is not loaded, but not where the spec wants the other.
-TEST_F(QuantizeKeptTest, ACaptureWantsItPrepared) {
-  const CurrentDevice current(0);
-  const QuantizeCase problem{.spec = {.head_dim = 80, .scales = head, .keep_rows = KeepRows::always},
-                             .seqlen_kv = 300};
-  QuantizeRun run(problem, reference::test_seed());
-  const QuantizeQkv kernel = quantize_qkv(run.spec(), context());
-  QuantizeSpec two_looks = run.spec();
-  two_looks.keep_rows = KeepRows::never;
-  quantize_qkv(two_looks, context()).prepare();
-  const TestStream stream;
-  std::string message;
-  const CapturedGraph graph(
-      stream, [&] { message = error_of([&] { kernel(run.arguments(), stream.get()); }).message(); });
-  EXPECT_THAT(message, ::testing::HasSubstr("keep_rows = always wants: its kernel is not loaded"));
-}
-
 // Strides, types, head dims and scales as they come.
 TEST_F(QuantizeKeptTest, RandomShapes) {
   const CurrentDevice current(0);

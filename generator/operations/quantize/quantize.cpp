@@ -97,15 +97,11 @@ void QuantizeQkv::operator()(const QuantizeArguments& arguments, Stream stream) 
   if (keeps_rows(*state_, spec_, params, kernel)) {
     const LoadedKernel& keeping =
         kernel_for_launch(*state_, device.ordinal(), stream, OperationProgram::some_sizes);
-    // Where none is at hand the other one stands in for it, unless the spec wants it.
-    const std::string why = &keeping == &kernel
-                                ? "its kernel is not loaded: call prepare() before a capture, and have it in "
-                                  "the cache or in a pack where nothing is compiled"
-                                : cannot_keep_rows(spec_, params, keeping.resident_blocks);
-    if (why.empty())
+    // Where none is at hand the other one stands in for it.
+    const bool has_room =
+        &keeping != &kernel && cannot_keep_rows(spec_, params, keeping.resident_blocks).empty();
+    if (has_room)
       return launch_kept(state_->context, spec_, params, keeping, keeping.resident_blocks, stream);
-    if (spec_.keep_rows == KeepRows::always)
-      refuse("q", fmt::format("and k and v cannot be kept, as spec.keep_rows = always wants: {}", why));
   }
   params.lag = lag_of(spec_, params, kernel.resident_blocks);
   const StreamMemory& memory = state_->context.memory;
