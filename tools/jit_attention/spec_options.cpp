@@ -160,7 +160,8 @@ std::optional<KernelConfig> build_config(const std::string& config, const Attent
     });
   };
   // The best one that has these fields, for what goes with them; else the best one, with these in place of its own.
-  auto base = first([&](const KernelConfig& candidate) { return parse_config(config, candidate) == candidate; });
+  auto base =
+      first([&](const KernelConfig& candidate) { return parse_config(config, candidate) == candidate; });
   if (base == candidates.end()) base = first([](const KernelConfig&) { return true; });
   return parse_config(config, base == candidates.end() ? candidates.front() : *base);
 }
