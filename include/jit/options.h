@@ -43,7 +43,9 @@ enum class QuantizedScales {
 enum class KeepRows {
   automatic,  ///< where that can be, and is faster
   never,
-  always,  ///< wherever there are rows; a call where that cannot be is refused
+  /// Wherever there are rows: a call whose tensors cannot be kept is refused. Where the program is not at hand, in a
+  /// capture without prepare(), or has no room for a block, rows are read twice.
+  always,
 };
 
 /// What a mask leaves of a tile of scores.

@@ -114,7 +114,8 @@ def quantize_qkv(
         norm_eps: added to the mean of squares.
         norm_adds_one: weights are 1 + weight, as Gemma has it.
         keep_rows: whether rows stay in shared memory until all is known of their sequence, on sm_90, or are read twice. Bits
-            are the same. None: what is faster, by sizes. True: a call where that cannot be is refused.
+            are the same. None: what is faster, by sizes. True: a call whose tensors cannot be kept is refused; where the
+            program is not at hand rows are read twice.
         dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
         stream: a number or an object with __cuda_stream__; None: the current stream of q's framework.
 
