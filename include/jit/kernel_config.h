@@ -145,6 +145,7 @@ struct BackwardWgmma {
   int stages = 2;              ///< buffers for tiles of queries
   bool deterministic = false;  ///< blocks take turns when they add to dQ
   bool draw_ahead = false;  ///< a kernel before this one draws which scores dropout keeps, into a workspace
+  bool pair = false;        ///< two blocks share a tile of keys and exchange dS: for head dims above 128
 
   bool operator==(const BackwardWgmma&) const = default;
 };

@@ -7,6 +7,7 @@
 #include "backward_wgmma/key_consumer.cuh"
 #include "backward_wgmma/key_tiles.cuh"
 #include "backward_wgmma/loader.cuh"
+#include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/query_consumer.cuh"
 #include "backward_wgmma/rings.cuh"
 #include "backward_wgmma/value_consumer.cuh"
@@ -27,7 +28,11 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
   if (threadIdx.x == 0) init_rings<Config>(smem);
-  __syncthreads();
+  if constexpr (Config::pair) {
+    meet_pair();
+  } else {
+    __syncthreads();
+  }
   const Rings<Config> rings(smem);
   // For what was drawn ahead. Of those who load each waits when it must.
   if constexpr (draws_ahead<Config>) {
@@ -55,15 +60,17 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
     } else if constexpr (KernelTraits<Config>::has_roles) {
       setmaxnreg_inc<Config::consumer_registers>();
       if (consumer == 0) {
-        for_each_key_tile<Config>(
-            params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-              return ValueConsumer<Config>(params, dropout, keys, smem).run(gradients, has_queries, step);
-            });
+        for_each_key_tile<Config>(params, rings,
+                                  [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+                                    return ValueConsumer<Config>(params, dropout, own_keys(keys), smem)
+                                        .run(gradients, has_queries, step);
+                                  });
       } else {
-        for_each_key_tile<Config>(
-            params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-              return KeyConsumer<Config>(params, dropout, keys, smem).run(gradients, has_queries, step);
-            });
+        for_each_key_tile<Config>(params, rings,
+                                  [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+                                    return KeyConsumer<Config>(params, dropout, own_keys(keys), smem)
+                                        .run(gradients, has_queries, step);
+                                  });
       }
     } else {
       setmaxnreg_inc<Config::consumer_registers>();
@@ -79,6 +86,7 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
           return Consumer<Config>(params, dropout, keys, smem).run(gradients, has_queries, step);
         });
   }
+  if constexpr (Config::pair) meet_pair();
 }
 
 }  // namespace jit::backward_wgmma

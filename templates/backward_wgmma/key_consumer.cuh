@@ -7,6 +7,7 @@
 //     consumer       │ dS(n) to shared memory  wait dP │ wait W, dS(n+1)
 #pragma once
 
+#include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/score_parts.cuh"
 #include "problem/gradients.cuh"
 #include "ptx/wgmma.cuh"
@@ -77,6 +78,7 @@ class KeyConsumer {
 
   __device__ __forceinline__ void start_d_scores(unsigned step) {
     rings_.d_o.wait_full(step);
+    minus_delta_.load(rings_.delta(step));
     wgmma_fence();
     Config::template wgmma_d_scores<VTile, DoTile>(
         d_scores_.registers[0], lower_word(VTile::along_columns(rings_.smem + Traits::layout.v, 0, 0)),
@@ -99,7 +101,7 @@ class KeyConsumer {
     const unsigned w = own_w<Config>(rings_);
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i) {
-      const StepNumbers minus_delta(rings_.delta(step), i, threadIdx.x);
+      const StepNumbers minus_delta = minus_delta_.step(i);
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         float weights[MmaLayout::block_values];
@@ -110,15 +112,21 @@ class KeyConsumer {
           ds = weights[j] * (ds + minus_delta.at(n).of(0, j % 2));
         }
       }
+      minus_delta_.load_behind(i);
       d_scores_.template pack_step<Element>(ds_[i], 0, i);
     }
     rings_.w.arrive_empty(step);
+    rings_.d_o.arrive_empty(step);
   }
   __device__ __forceinline__ void write_ds(unsigned step) {
-    rings_.ds.wait_empty(step);
-    store_ds<Config>(rings_.ds.tile(step), ds_);
+    wait_ds_empty(rings_, step);
+    store_ds<Config>(rings_.ds.tile(step) + pair_rank<Config>() * Traits::DsTile::panel_bytes, ds_);
     fence_proxy_async_shared();
-    rings_.ds.arrive_full(step);
+    if constexpr (Config::pair) {
+      send_ds(rings_, step);
+    } else {
+      rings_.ds.arrive_full(step);
+    }
   }
 
   static __device__ __forceinline__ int warp_row() { return threadIdx.x % warpgroup_size / warp_size * 16; }
@@ -127,8 +135,9 @@ class KeyConsumer {
   const DropoutParams& dropout_;
   const KeyTile<Config> keys_;
   const Rings<Config> rings_;
-  int flags_ = 0;    // of the last tile of queries that was taken
-  Scores d_scores_;  // dP, then dS
+  int flags_ = 0;  // of the last tile of queries that was taken
+  TileNumbers<Config, statistic_steps_ahead<Config>> minus_delta_;  // of the queries of dP
+  Scores d_scores_;                                                 // dP, then dS
   KeptOf<Config, KeysByQueries, Scores> kept_;
   unsigned ds_[Traits::query_steps][4];
   typename Traits::KeyGradient dk_;

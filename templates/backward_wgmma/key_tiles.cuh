@@ -8,6 +8,7 @@
 #pragma once
 
 #include "backward_wgmma/key_tile.cuh"
+#include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/rings.cuh"
 #include "backward_wgmma/tensor_maps.cuh"
 #include "ptx/atomic.cuh"
@@ -21,6 +22,16 @@ __device__ __forceinline__ int take_number(unsigned* taken, int all) {
   int number = 0;
   if (lane_id() == 0) number = static_cast<int>(atomic_inc_acq_rel(taken, static_cast<unsigned>(all) - 1));
   return uniform(number);
+}
+
+/// Blocks, or pairs of them, that tiles are dealt to, and which of them this is.
+template <class Config>
+__device__ __forceinline__ int takers() {
+  return static_cast<int>(gridDim.x) / (Config::pair ? 2 : 1);
+}
+template <class Config>
+__device__ __forceinline__ int own_taker() {
+  return static_cast<int>(blockIdx.x) / (Config::pair ? 2 : 1);
 }
 
 /// Whose tile of keys is which.
@@ -39,10 +50,10 @@ class KeyTileDealer {
  public:
   __device__ __forceinline__ KeyTileDealer(const AttentionParams&, const TensorMaps& maps) : maps_(maps) {}
 
-  __device__ __forceinline__ int first() const { return maps_.order.tile(static_cast<int>(blockIdx.x)); }
+  __device__ __forceinline__ int first() const { return maps_.order.tile(own_taker<Config>()); }
   // Each block asks once in vain, or never: as often as there are tiles.
   __device__ __forceinline__ int next() const {
-    const int number = static_cast<int>(gridDim.x) + take_number(maps_.taken, maps_.order.count());
+    const int number = takers<Config>() + take_number(maps_.taken, maps_.order.count());
     return number < maps_.order.count() ? maps_.order.tile(number) : no_key_tile;
   }
 
@@ -60,7 +71,7 @@ class KeyTileDealer<Config, Dealing::shared_heads> {
       : maps_(maps), tiles_(key_tiles_of_head<Config>(params)) {}
 
   __device__ __forceinline__ int first() {
-    const int number = take_number(maps_.taken, static_cast<int>(gridDim.x));
+    const int number = take_number(maps_.taken, takers<Config>());
     head_ = number / maps_.turns.visits.sharers;
     place_ = number - head_ * maps_.turns.visits.sharers;
     round_begin_ = 0;
@@ -103,12 +114,45 @@ class KeyTileDealer<Config, Dealing::drawn> {
   // Each block asks once in vain.
   __device__ __forceinline__ int next() const {
     const int tiles = maps_.order.count();
-    const int number = take_number(maps_.taken, tiles + static_cast<int>(gridDim.x));
+    const int number = take_number(maps_.taken, tiles + takers<Config>());
     return number < tiles ? maps_.order.tile(number) : no_key_tile;
   }
 
  private:
   const TensorMaps& maps_;
+};
+
+/// Deals a block's tiles, one after another; of a pair the first block's dealer does, and tells the second one's.
+template <class Config>
+class BlockDealer {
+ public:
+  __device__ __forceinline__ BlockDealer(const AttentionParams& params, const TensorMaps& maps, unsigned smem)
+      : dealer_(params, maps), rings_(smem) {}
+
+  __device__ __forceinline__ int first() {
+    return agree([&] { return dealer_.first(); });
+  }
+  __device__ __forceinline__ int next() {
+    return agree([&] { return dealer_.next(); });
+  }
+
+ private:
+  template <class Take>
+  __device__ __forceinline__ int agree(Take take) {
+    if constexpr (Config::pair) {
+      const unsigned round = round_++;
+      if (pair_rank<Config>() != 0) return told_tile(rings_, round);
+      const int tile = take();
+      tell_tile(rings_, round, tile);
+      return tile;
+    } else {
+      return take();
+    }
+  }
+
+  KeyTileDealer<Config> dealer_;
+  const Rings<Config> rings_;
+  unsigned round_ = 0;
 };
 
 /// By the loader, when nobody reads the note of the tile before.

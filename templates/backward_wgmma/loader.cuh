@@ -4,6 +4,7 @@
 
 #include "backward_wgmma/dq_sums.cuh"
 #include "backward_wgmma/key_tiles.cuh"
+#include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/rings.cuh"
 #include "backward_wgmma/tensor_maps.cuh"
 #include "backward_wgmma/turn_tiles.cuh"
@@ -58,7 +59,7 @@ __device__ __forceinline__ auto key_box(const SequencesOf<Config>& sequences, in
                                         int key) {
   if constexpr (has_entry_lengths<Config>) {
     const Sequence own = sequences.kv(batch);
-    return bounded_box(Config::tile_kv, own.begin + key, own.length - key, kv_head,
+    return bounded_box(KernelTraits<Config>::own_keys, own.begin + key, own.length - key, kv_head,
                        Config::sequences_kv == SequenceKind::ragged ? 0 : batch);
   } else {
     return sequences.key_place(batch, kv_head, key);
@@ -120,6 +121,32 @@ __device__ __forceinline__ auto query_tiles_of(const AttentionParams& params, co
   }
 }
 
+/// Starts the copies of the block's keys and values, and of what it multiplies of the other one's keys. By one thread.
+template <class Config, class Maps>
+__device__ __forceinline__ void load_keys(const Maps& maps, const SequencesOf<Config>& sequences,
+                                          const KeyTile<Config>& keys, const Rings<Config>& rings) {
+  using Traits = KernelTraits<Config>;
+  using KTile = typename Traits::KTile;
+  const int rank = pair_rank<Config>();
+  const PanelRange of_peer = own_panels<Config>(rank);
+  const auto& map_k = map_of(maps, &TensorMaps::k, &SequenceMaps::bounded_k, Traits::own_keys);
+  const auto box_of = [&](int block) {
+    return key_box<Config>(sequences, keys.batch, keys.kv_head, keys_of_block(keys, block).k_begin);
+  };
+  const auto box = box_of(rank);
+  mbarrier_arrive_expect_tx(rings.keys_full(), KTile::bytes + Traits::VTile::bytes +
+                                                   (Config::pair ? of_peer.count * KTile::panel_bytes : 0));
+  load_tile<KTile>(rings.smem + Traits::layout.k, map_k, rings.keys_full(), box);
+  load_tile<typename Traits::VTile>(rings.smem + Traits::layout.v,
+                                    map_of(maps, &TensorMaps::v, &SequenceMaps::bounded_v, Traits::own_keys),
+                                    rings.keys_full(), box);
+  if constexpr (Config::pair) {
+    for (int i = 0; i < of_peer.count; ++i)
+      load_panel(rings.smem + Traits::layout.peer_k + i * KTile::panel_bytes, map_k, rings.keys_full(),
+                 (of_peer.begin + i) * KTile::columns, box_of(rank ^ 1));
+  }
+}
+
 /// The steps of a tile of keys, which is there, as a function of for_each_key_tile. `round` counts tiles.
 template <class Config, class Maps>
 __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, const GradientParams& gradients,
@@ -137,14 +164,7 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
   if (elected) {
     store_key_note(rings, key_tile, tiles.has(0));
     if (tiles.has(0)) {
-      const auto box = key_box<Config>(sequences, keys.batch, keys.kv_head, keys.k_begin);
-      mbarrier_arrive_expect_tx(rings.keys_full(), Traits::KTile::bytes + Traits::VTile::bytes);
-      load_tile<typename Traits::KTile>(
-          smem + Traits::layout.k, map_of(maps, &TensorMaps::k, &SequenceMaps::bounded_k, Config::tile_kv),
-          rings.keys_full(), box);
-      load_tile<typename Traits::VTile>(
-          smem + Traits::layout.v, map_of(maps, &TensorMaps::v, &SequenceMaps::bounded_v, Config::tile_kv),
-          rings.keys_full(), box);
+      load_keys<Config>(maps, sequences, keys, rings);
     } else {
       mbarrier_arrive(rings.keys_full());
     }
@@ -167,21 +187,25 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
     const long long statistic =
         first_query_tile<Config>(params, sequences, keys.batch, head) * Config::tile_q + query;
     rings.q.wait_empty(step);
-    if (!elected) continue;
-    store_query_note(rings.note(step), {head, query, flags});
-    const int tile = head * query_tiles<Config>(params) + query / Config::tile_q;
-    store_shared(rings.dq_note(step), is_last ? last_dq_tile | tile : tile);
-    const unsigned q_full = rings.q.full_at(step), do_full = rings.d_o.full_at(step);
-    mbarrier_arrive_expect_tx(
-        q_full, Traits::QTile::bytes + statistic_bytes + (Config::deterministic ? turn_count_bytes : 0));
-    if constexpr (Config::deterministic) {
-      load_turns<Config>(params, maps.turns, statistic / Config::tile_q, keys.k_begin / Config::tile_kv,
-                         rings.turn_counts(step), q_full);
+    if (elected) {
+      store_query_note(rings.note(step), {head, query, flags});
+      const int tile = head * query_tiles<Config>(params) + query / Config::tile_q;
+      store_shared(rings.dq_note(step), is_last ? last_dq_tile | tile : tile);
+      const unsigned q_full = rings.q.full_at(step);
+      mbarrier_arrive_expect_tx(
+          q_full, Traits::QTile::bytes + statistic_bytes + (Config::deterministic ? turn_count_bytes : 0));
+      if constexpr (Config::deterministic) {
+        load_turns<Config>(params, maps.turns, statistic / Config::tile_q, keys.k_begin / Config::tile_kv,
+                           rings.turn_counts(step), q_full);
+      }
+      load_tile<typename Traits::QTile>(
+          rings.q.tile(step), map_of(maps, &TensorMaps::q, &SequenceMaps::bounded_q, Config::tile_q), q_full,
+          box);
+      cp_async_bulk_load(rings.lse_log2(step), gradients.lse_log2 + statistic, statistic_bytes, q_full);
     }
-    load_tile<typename Traits::QTile>(rings.q.tile(step),
-                                      map_of(maps, &TensorMaps::q, &SequenceMaps::bounded_q, Config::tile_q),
-                                      q_full, box);
-    cp_async_bulk_load(rings.lse_log2(step), gradients.lse_log2 + statistic, statistic_bytes, q_full);
+    if constexpr (Traits::has_roles) rings.d_o.wait_empty(step);
+    if (!elected) continue;
+    const unsigned do_full = rings.d_o.full_at(step);
     mbarrier_arrive_expect_tx(do_full, Traits::DoTile::bytes + statistic_bytes);
     load_tile<typename Traits::DoTile>(
         rings.d_o.tile(step), map_of(maps, &TensorMaps::d_o, &SequenceMaps::bounded_do, Config::tile_q),
@@ -194,7 +218,7 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
 template <class Config, class Maps>
 __device__ __forceinline__ void load_key_tiles(const AttentionParams& params, const GradientParams& gradients,
                                                const Maps& maps, unsigned smem) {
-  KeyTileDealer<Config> dealer(params, maps);
+  BlockDealer<Config> dealer(params, maps, smem);
   unsigned round = 0, step = 0;
 #pragma unroll 1
   for (int tile = dealer.first(); tile != no_key_tile; tile = dealer.next()) {

@@ -5,6 +5,7 @@
 #include "backward_wgmma/dq_rows.cuh"
 #include "backward_wgmma/dq_sums.cuh"
 #include "backward_wgmma/loader.cuh"
+#include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/rings.cuh"
 #include "backward_wgmma/turns.cuh"
 #include "problem/gradients.cuh"
@@ -40,7 +41,7 @@ class QueryConsumer {
   __device__ __forceinline__ unsigned run(bool has_queries, unsigned step) {
     int note = has_queries ? 0 : last_dq_tile;
     for (; (note & last_dq_tile) == 0; ++step) {
-      rings_.ds.wait_full(step);
+      wait_ds_full(rings_, step);
       note = load_shared_by_warp(rings_.dq_note(step));
       multiply(step, note & ~last_dq_tile);
     }
@@ -52,17 +53,26 @@ class QueryConsumer {
   __device__ __forceinline__ void multiply(unsigned step, int tile) {
     float* const sums = own_sums_ + static_cast<long long>(tile) * Traits::dq_tile_floats;
     bool is_first = false;
+    const int rank = pair_rank<Config>();
+    const PanelRange panels = own_panels<Config>(rank);
 #pragma unroll
-    for (int part = 0; part < Traits::dq_parts; ++part) {
+    for (int i = 0; i < Traits::own_dq_parts; ++i) {
+      if (i == panels.count) break;
+      const int part = panels.begin + i;
       wgmma_fence();
       Config::template wgmma_dq<DsTile, KTile>(
-          dq_.registers[0], lower_word(DsTile::along_columns(rings_.ds.tile(step), 0, 0)),
+          dq_.registers[0], ds_of(step, rank),
           lower_word(KTile::along_rows(rings_.smem + Traits::layout.k + part * KTile::panel_bytes, 0)));
+      if constexpr (Config::pair) {
+        Config::template wgmma_dq_of_peer<DsTile, KTile>(
+            dq_.registers[0], ds_of(step, rank ^ 1),
+            lower_word(KTile::along_rows(rings_.smem + Traits::layout.peer_k + i * KTile::panel_bytes, 0)));
+      }
       wgmma_commit_group();
-      if (Config::deterministic && part == 0) is_first = take_turn<Config>(rings_, step);
+      if (Config::deterministic && i == 0) is_first = take_turn<Config>(rings_, step);
       wgmma_wait_group<0>();
       wgmma_hold(dq_.registers[0]);
-      if (part + 1 == Traits::dq_parts) rings_.ds.arrive_empty(step);
+      if (i + 1 == panels.count) arrive_ds_empty(rings_, step);
       if (is_first) {
         store(sums + part * Traits::dq_part_floats);
       } else {
@@ -70,6 +80,11 @@ class QueryConsumer {
       }
     }
     if constexpr (Config::deterministic) hand_over_addition<Config>(rings_, step, first_tile_ + tile);
+  }
+
+  // The descriptor of dS of the keys of block `rank` of a pair: a panel.
+  __device__ __forceinline__ unsigned ds_of(unsigned step, int rank) const {
+    return lower_word(DsTile::along_columns(rings_.ds.tile(step) + rank * DsTile::panel_bytes, 0, 0));
   }
 
   __device__ __forceinline__ void add(float* sums) const {

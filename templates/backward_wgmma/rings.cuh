@@ -9,9 +9,11 @@
 // With roles (has_roles):
 //
 //     Q and LSE    the loader, by TMA           those of dV and dK    each of their warps says so
-//     dO, delta    the loader, by TMA           those of dV and dK    Q is
+//     dO, delta    the loader, by TMA           those of dV and dK    the same
 //     W            the warps of that of dV      that of dK            each of its warps says so
 //     dS           the warps of that of dK      that of dQ            each of its warps says so
+//
+// Of a pair of blocks (pair.cuh) dS is filled by both, and read by both blocks' consumers of dQ.
 //
 // Where blocks take turns to add dQ (turns.cuh):
 //
@@ -43,15 +45,16 @@ struct StepRing {
 
   __device__ __forceinline__ unsigned tile(unsigned step) const { return tiles + stage(step) * stage_bytes; }
   __device__ __forceinline__ unsigned full_at(unsigned step) const { return full + stage(step) * 8; }
+  __device__ __forceinline__ unsigned empty_at(unsigned step) const { return empty + stage(step) * 8; }
   __device__ __forceinline__ void wait_full(unsigned step) const {
     mbarrier_wait_parity(full_at(step), round(step));
   }
   __device__ __forceinline__ void wait_empty(unsigned step) const {
-    mbarrier_wait_parity(empty + stage(step) * 8, round(step) ^ 1);
+    mbarrier_wait_parity(empty_at(step), round(step) ^ 1);
   }
   /// This warp has filled, or read, its part.
   __device__ __forceinline__ void arrive_full(unsigned step) const { arrive(full_at(step)); }
-  __device__ __forceinline__ void arrive_empty(unsigned step) const { arrive(empty + stage(step) * 8); }
+  __device__ __forceinline__ void arrive_empty(unsigned step) const { arrive(empty_at(step)); }
 
  private:
   static __device__ __forceinline__ void arrive(unsigned barrier) {
@@ -65,7 +68,7 @@ struct Rings {
   using Traits = KernelTraits<Config>;
   static constexpr int statistic_bytes = Config::tile_q * static_cast<int>(sizeof(float));
   StepRing<Config::stages, Traits::QTile::bytes> q;
-  StepRing<Config::stages, Traits::DoTile::bytes> d_o;
+  StepRing<Traits::stages_do, Traits::DoTile::bytes> d_o;
   StepRing<Traits::stages_ds, Traits::DsTile::bytes> ds;
   StepRing<1, 0> w;
   StepRing<stages_turns, static_cast<int>(sizeof(int))> turns;
@@ -75,7 +78,8 @@ struct Rings {
   /// `address` is that of the block's shared memory.
   __device__ __forceinline__ explicit Rings(unsigned address)
       : q{address + Traits::layout.q, address + Traits::layout.q_full, address + Traits::layout.q_empty},
-        d_o{address + Traits::layout.d_o, address + Traits::layout.do_full, 0},
+        d_o{address + Traits::layout.d_o, address + Traits::layout.do_full,
+            address + Traits::layout.do_empty},
         ds{address + Traits::layout.ds, address + Traits::layout.ds_full, address + Traits::layout.ds_empty},
         w{address + Traits::layout.w, address + Traits::layout.w_full, address + Traits::layout.w_empty},
         turns{address + Traits::layout.turn_notes, address + Traits::layout.turn_full,
@@ -108,6 +112,10 @@ struct Rings {
   __device__ __forceinline__ unsigned note(unsigned step) const {
     return smem + Traits::layout.notes + q.stage(step) * static_cast<int>(sizeof(QueryNote));
   }
+  /// Of a pair of blocks (pair.cuh): where it is noted which tile of keys comes next, and when it is, or has been read.
+  __device__ __forceinline__ unsigned deal_note() const { return smem + Traits::layout.deal_note; }
+  __device__ __forceinline__ unsigned deal_full() const { return smem + Traits::layout.deal_full; }
+  __device__ __forceinline__ unsigned deal_empty() const { return smem + Traits::layout.deal_empty; }
   /// Where it is noted which tile of keys is there, as for_each_key_tile reads it.
   __device__ __forceinline__ unsigned key_note() const { return smem + Traits::layout.key_note; }
   __device__ __forceinline__ unsigned keys_full() const { return smem + Traits::layout.keys_full; }
@@ -133,10 +141,16 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   init(Traits::layout.keys_empty, 1, Traits::consumers * warps + adders + (Config::deterministic ? 1 : 0));
   init(Traits::layout.q_full, Config::stages, 1);
   init(Traits::layout.q_empty, Config::stages, 2 * warps + (Config::deterministic ? 1 : 0));
-  init(Traits::layout.do_full, Config::stages, 1);
+  init(Traits::layout.do_full, Traits::stages_do, 1);
   init(Traits::layout.ds_full, Traits::stages_ds, ds_warps);
-  if constexpr (Traits::has_query_consumer) init(Traits::layout.ds_empty, Traits::stages_ds, warps);
+  if constexpr (Traits::has_query_consumer)
+    init(Traits::layout.ds_empty, Traits::stages_ds, (Config::pair ? 2 : 1) * warps);
+  if constexpr (Config::pair) {
+    init(Traits::layout.deal_full, 1, 1);
+    init(Traits::layout.deal_empty, 1, 1);
+  }
   if constexpr (Traits::has_roles) {
+    init(Traits::layout.do_empty, Traits::stages_do, 2 * warps);
     init(Traits::layout.w_full, 1, warps);
     init(Traits::layout.w_empty, 1, warps);
   }

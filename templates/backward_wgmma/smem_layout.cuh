@@ -19,16 +19,17 @@ struct SmemSizes {
   int head_dim;
   int head_dim_v;
   int tile_q;
-  int tile_kv;
+  int tile_kv;  ///< keys of a block, or of both of a pair
   int stages;
+  bool pair;
   bool deterministic;
   bool draws;  ///< for dropout
 };
 
 /// How the consumers of a block divide its products among them: each has the rows of 64 keys of all, or, where sums of
 /// 64 keys alone fill the registers of a warpgroup, each has a role: dV, dK or dQ.
+inline constexpr int largest_of_rows = 128;  ///< head dim
 JIT_HOST_DEVICE constexpr bool has_roles(int head_dim, int head_dim_v) {
-  constexpr int largest_of_rows = 128;
   return head_dim > largest_of_rows || head_dim_v > largest_of_rows;
 }
 JIT_HOST_DEVICE constexpr int keys_of_block(bool roles) {
@@ -39,6 +40,13 @@ JIT_HOST_DEVICE constexpr bool has_query_consumer(int head_dim, int head_dim_v, 
   constexpr int largest_beside = 64;
   return has_roles(head_dim, head_dim_v) ||
          (head_dim <= largest_beside && head_dim_v <= largest_beside && tile_q == rows_per_warpgroup);
+}
+/// Keys that a block owns: two of a pair share a tile of keys.
+JIT_HOST_DEVICE constexpr int own_keys(int tile_kv, bool pair) { return pair ? tile_kv / 2 : tile_kv; }
+/// Buffers of dO: a pair has no room for two of the largest.
+JIT_HOST_DEVICE constexpr int stages_do(int head_dim_v, int stages, bool pair) {
+  constexpr int largest_of_two = 192;
+  return pair && head_dim_v > largest_of_two ? 1 : stages;
 }
 JIT_HOST_DEVICE constexpr int consumer_count(bool query_consumer) { return query_consumer ? 3 : 2; }
 
@@ -51,6 +59,8 @@ JIT_HOST_DEVICE constexpr int dq_columns(int head_dim) {
 JIT_HOST_DEVICE constexpr int dq_parts(int head_dim, bool query_consumer) {
   return query_consumer ? panel_count(head_dim) : 2;
 }
+/// Parts that a block multiplies: those of a pair have a half of the panels each, the first one that in the middle.
+JIT_HOST_DEVICE constexpr int own_dq_parts(int parts, bool pair) { return pair ? (parts + 1) / 2 : parts; }
 /// The part of a tile of dQ that is multiplied at once, whose rows are those of one wgmma.
 struct DqPart {
   int rows;
@@ -72,6 +82,7 @@ JIT_HOST_DEVICE constexpr int dq_adders(bool query_consumer) { return query_cons
 struct SmemLayout {
   int k;
   int v;
+  int peer_k;  ///< of a pair: the other block's keys, those panels of which this one multiplies dQ
   int q;
   int d_o;
   int ds;
@@ -85,12 +96,16 @@ struct SmemLayout {
   int dq_notes;    ///< int for each of the last steps: which tile its dQ belongs to
   int turn_notes;  ///< int for each step whose turn has come: how many add before it; deterministic
   int added_notes;  ///< int for each step whose additions wait: the tile of queries; deterministic, of a consumer of dQ
-  int key_note;  ///< two int: which tile of keys is there, and whether queries see it
+  int deal_note;   ///< of a pair, two int: which tile of keys the first block has taken for both
+  int key_note;    ///< two int: which tile of keys is there, and whether queries see it
+  int deal_full;   ///< of a pair, in the second block
+  int deal_empty;  ///< the same, in the first one
   int keys_full;
   int keys_empty;
   int q_full;
   int q_empty;
   int do_full;
+  int do_empty;  ///< with roles
   int ds_full;
   int ds_empty;   ///< with roles
   int dq_full;    ///< for each adder; without roles
@@ -146,18 +161,22 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   const bool queries = has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q);
   const int adders = queries ? 0 : dq_adders(queries);
   SmemLayout layout{};
-  layout.k = place(panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile_alignment);
-  layout.v = place(panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile_alignment);
+  const int keys = own_keys(sizes.tile_kv, sizes.pair);
+  const int stages_do = backward_wgmma::stages_do(sizes.head_dim_v, sizes.stages, sizes.pair);
+  layout.k = place(panel_tile_bytes(keys, sizes.head_dim), tile_alignment);
+  layout.v = place(panel_tile_bytes(keys, sizes.head_dim_v), tile_alignment);
+  const int peer_panels = sizes.pair ? own_dq_parts(panel_count(sizes.head_dim), true) : 0;
+  layout.peer_k = place(peer_panels * panel_tile_bytes(keys, panel_columns(sizes.head_dim)), tile_alignment);
   layout.q = place(sizes.stages * panel_tile_bytes(sizes.tile_q, sizes.head_dim), tile_alignment);
-  layout.d_o = place(sizes.stages * panel_tile_bytes(sizes.tile_q, sizes.head_dim_v), tile_alignment);
+  layout.d_o = place(stages_do * panel_tile_bytes(sizes.tile_q, sizes.head_dim_v), tile_alignment);
   const int stages_ds = backward_wgmma::stages_ds(sizes.head_dim, sizes.head_dim_v, sizes.tile_q);
   layout.ds = place(stages_ds * panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
   const int dq_floats = queries ? 0 : sizes.tile_q * dq_columns(sizes.head_dim);
-  const int w_floats = roles ? sizes.tile_q * sizes.tile_kv : 0;
+  const int w_floats = roles ? sizes.tile_q * keys : 0;
   layout.dq = place(dq_floats * static_cast<int>(sizeof(float)), 128);
   layout.w = place(w_floats * static_cast<int>(sizeof(float)), 128);
   layout.lse_log2 = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
-  layout.delta = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
+  layout.delta = place(stages_do * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.turn_counts = place(sizes.deterministic ? sizes.stages * turn_count_bytes : 0, 16);
   layout.draws = place(sizes.draws && !roles ? 2 * draw_bytes(sizes.tile_q, sizes.tile_kv) : 0, 128);
   layout.notes = place(sizes.stages * static_cast<int>(sizeof(QueryNote)), 8);
@@ -165,12 +184,16 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   const int turns = sizes.deterministic ? stages_turns : 0;
   layout.turn_notes = place(turns * static_cast<int>(sizeof(int)), 8);
   layout.added_notes = place((queries ? turns : 0) * static_cast<int>(sizeof(int)), 8);
+  layout.deal_note = place(sizes.pair ? 2 * static_cast<int>(sizeof(int)) : 0, 8);
   layout.key_note = place(2 * static_cast<int>(sizeof(int)), 8);
+  layout.deal_full = barriers(sizes.pair ? 1 : 0);
+  layout.deal_empty = barriers(sizes.pair ? 1 : 0);
   layout.keys_full = barriers(1);
   layout.keys_empty = barriers(1);
   layout.q_full = barriers(sizes.stages);
   layout.q_empty = barriers(sizes.stages);
-  layout.do_full = barriers(sizes.stages);
+  layout.do_full = barriers(stages_do);
+  layout.do_empty = barriers(roles ? stages_do : 0);
   layout.ds_full = barriers(stages_ds);
   layout.ds_empty = barriers(queries ? stages_ds : 0);
   layout.dq_full = barriers(adders);
@@ -192,6 +215,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
                                .tile_q = Config::tile_q,
                                .tile_kv = Config::tile_kv,
                                .stages = Config::stages,
+                               .pair = Config::pair,
                                .deterministic = Config::deterministic,
                                .draws = has_dropout<Config> && !draws_ahead<Config>});
 }

@@ -28,7 +28,9 @@ struct KernelTraits {
   static_assert(Config::tile_q == (has_many_queries ? 2 : 1) * rows_per_warpgroup,
                 "dQ has the rows of one wgmma, or of one for each consumer");
   static_assert(!(has_roles && has_many_queries), "a role has the rows of one wgmma");
-  static_assert(Config::tile_kv == keys_of_block(has_roles),
+  static_assert(has_roles || !Config::pair, "blocks whose consumers have roles go in pairs");
+  static constexpr int own_keys = backward_wgmma::own_keys(Config::tile_kv, Config::pair);  ///< of the block
+  static_assert(own_keys == keys_of_block(has_roles),
                 "two consumers have a half of the keys each, or all have the same");
   static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
 
@@ -36,16 +38,22 @@ struct KernelTraits {
   static constexpr int threads = (consumers + 1) * warpgroup_size;
   static constexpr int stages_ds =
       backward_wgmma::stages_ds(Config::head_dim, Config::head_dim_v, Config::tile_q);
+  static constexpr int stages_do =
+      backward_wgmma::stages_do(Config::head_dim_v, Config::stages, Config::pair);
   static constexpr int query_steps = Config::tile_q / mma_k;  ///< of dV and dK
 
-  using KTile = PanelTile<Element, Config::tile_kv, Config::head_dim>;
-  using VTile = PanelTile<Element, Config::tile_kv, Config::head_dim_v>;
+  using KTile = PanelTile<Element, own_keys, Config::head_dim>;
+  using VTile = PanelTile<Element, own_keys, Config::head_dim_v>;
   using QTile = PanelTile<Element, Config::tile_q, Config::head_dim>;
   using DoTile = PanelTile<Element, Config::tile_q, Config::head_dim_v>;
-  using DsTile = PanelTile<Element, Config::tile_q, Config::tile_kv>;  ///< queries are rows
+  using DsTile =
+      PanelTile<Element, Config::tile_q, Config::tile_kv>;  ///< queries are rows; of both of a pair
 
   static constexpr int dq_parts = backward_wgmma::dq_parts(Config::head_dim, has_query_consumer);
-  static constexpr int dq_adders = backward_wgmma::dq_adders(has_query_consumer);
+  static constexpr int own_dq_parts = backward_wgmma::own_dq_parts(dq_parts, Config::pair);
+  static_assert(!Config::pair || dq_parts > 1, "each block of a pair has a panel of dQ");
+  /// Who adds to a tile of queries for a tile of keys.
+  static constexpr int dq_adders = Config::pair ? 2 : backward_wgmma::dq_adders(has_query_consumer);
   /// Columns of a part of dQ. Whole panels, or a part of the only one.
   static constexpr int dq_columns =
       backward_wgmma::dq_part(Config::head_dim, Config::tile_q, has_query_consumer).columns;
@@ -66,7 +74,7 @@ struct KernelTraits {
                 "a consumer writes a panel of dS");
 
   // Named barriers; 0 is __syncthreads'.
-  static constexpr int add_barrier = 1;    ///< of the consumer that adds to dQ
+  static constexpr int ds_barrier = 1;     ///< of the consumer that sends dS to the other block of a pair
   static constexpr int turn_barriers = 2;  ///< for each consumer of rows beside it
   static constexpr int draw_barriers = 4;  ///< for each pair of warps that share random numbers
 

@@ -38,7 +38,7 @@ __device__ __forceinline__ Visits own_visits(const AttentionParams& params, cons
 /// Waits until so many additions are there. By one thread.
 template <class Config>
 __device__ __forceinline__ void wait_for_additions(const int* additions, int count) {
-  while (load_acquire(additions) != count) {
+  while (load_acquire(additions) < count) {  // the other block of a pair may have added
   }
   if constexpr (!KernelTraits<Config>::has_query_consumer) fence_proxy_async();  // TMA adds
 }

@@ -59,6 +59,7 @@ class ValueConsumer {
     start_scores(step);
     wgmma_wait_group<0>();
     exponentiate(step);
+    rings_.q.arrive_empty(step);
     pack_probabilities();
     while ((flags_ & query_note_end) == 0) {
       take_queries(step + 1);
@@ -66,9 +67,10 @@ class ValueConsumer {
       start_dv(step);
       wgmma_wait_group<1>();  // dV
       exponentiate(step + 1);
+      rings_.q.arrive_empty(step + 1);
       wgmma_wait_group<0>();
       wgmma_hold(p_);
-      rings_.q.arrive_empty(step);
+      rings_.d_o.arrive_empty(step);
       pack_probabilities();
       step = uniform(step + 1);
     }
@@ -76,7 +78,7 @@ class ValueConsumer {
     wgmma_wait_group<0>();
     wgmma_hold(p_);
     wgmma_hold(dv_.registers[0]);
-    rings_.q.arrive_empty(step);
+    rings_.d_o.arrive_empty(step);
     return uniform(step + 1);
   }
 
@@ -86,6 +88,7 @@ class ValueConsumer {
   }
 
   __device__ __forceinline__ void start_scores(unsigned step) {
+    lse_log2_.load(rings_.lse_log2(step));
     wgmma_fence();
     Config::template wgmma_scores<KTile, QTile>(
         scores_.registers[0], lower_word(KTile::along_columns(rings_.smem + Traits::layout.k, 0, 0)),
@@ -128,7 +131,8 @@ class ValueConsumer {
         scores.registers[0][n][j] = scores_.registers[0][i * Part::column_blocks + n][j];
       });
       exponentiate_part<Config, is_partial>(scores, weights, i, place, params_, keys_, exponent_,
-                                            StepNumbers(rings_.lse_log2(step), i, threadIdx.x));
+                                            lse_log2_.step(i));
+      lse_log2_.load_behind(i);
       for_each_value<Part>([&](int n, int j) {
         scores_.registers[0][i * Part::column_blocks + n][j] = scores.registers[0][n][j];
       });
@@ -153,8 +157,9 @@ class ValueConsumer {
   const KeyTile<Config> keys_;
   const float exponent_;
   const Rings<Config> rings_;
-  int flags_ = 0;  // of the last tile of queries that was taken
-  Scores scores_;  // S, then P
+  int flags_ = 0;                                                // of the last tile of queries that was taken
+  TileNumbers<Config, statistic_steps_ahead<Config>> lse_log2_;  // of the same
+  Scores scores_;                                                // S, then P
   KeptOf<Config, KeysByQueries, Scores> kept_;
   unsigned p_[Traits::query_steps][4];
   typename Traits::ValueGradient dv_;

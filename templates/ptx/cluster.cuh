@@ -48,6 +48,22 @@ __device__ __forceinline__ void store_async(unsigned address, const float2& valu
       : "memory");
 }
 
+/// Starts a copy of the own shared memory to that of a block of the cluster (PTX ISA, "cp.async.bulk"): its bytes count at
+/// `barrier`, of the same block. Addresses and sizes are multiples of 16. By one thread.
+__device__ __forceinline__ void cp_async_bulk_to_block(unsigned target, unsigned source, int bytes,
+                                                       unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          target),
+      "r"(source), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+/// Arrives at a barrier of a block of the cluster.
+__device__ __forceinline__ void mbarrier_arrive_cluster(unsigned barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 /// Waits until the phase of this parity of a barrier of the own block is over, which blocks of the cluster store on.
 __device__ __forceinline__ void mbarrier_wait_parity_cluster(unsigned barrier, unsigned parity) {
   asm volatile(

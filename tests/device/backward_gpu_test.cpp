@@ -311,11 +311,42 @@ TEST_F(BackwardTest, ConfigsOfOnePassAboveHeadDimsOf128) {
     BackwardRun run(case_of(spec, 1, 1, 150, 90));
     ++index;  // the other config with the next spec
     for (const bool deterministic : {false, true}) {
-      if (!is_in_this_run(index++, 4)) continue;
-      const BackwardWgmma config{.deterministic = deterministic};
+      for (const bool pair : {false, true}) {
+        if (pair && spec.head_dim <= 64) continue;
+        if (!is_in_this_run(index++, 4)) continue;
+        const BackwardWgmma config{.deterministic = deterministic, .pair = pair};
+        run.poison_gradients();
+        run.compute(context(), config);
+        EXPECT_EQ(run.check(), "") << to_string(spec) << ", " << to_string(KernelConfig(config));
+      }
+    }
+  }
+}
+
+// Pairs of blocks: the last tile has keys for one of them alone, or for both; more tiles than pairs; and equal bits.
+TEST_F(BackwardTest, PairsOfBlocks) {
+  if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels of backward_wgmma are for sm_90a";
+  const CurrentDevice scope(0);
+  int index = 0;
+  for (const auto& [spec, heads, seqlen_q, seqlen_kv] : std::vector<std::tuple<AttentionSpec, int, int, int>>{
+           {{.head_dim = 256}, 1, 130, 300},
+           {{.head_dim = 256, .mask = mask::causal()}, 2, 200, 200},
+           {{.head_dim = 72, .head_dim_v = 136, .mask = mask::causal()}, 35, 100, 290},
+           {{.head_dim = 192, .dropout = true}, 1, 70, 100}}) {
+    for (const bool deterministic : {false, true}) {
+      if (!is_in_this_run(index++, 3)) continue;
+      BackwardRun run(case_of(spec, 1, heads, seqlen_q, seqlen_kv));
+      const BackwardWgmma config{.deterministic = deterministic, .pair = true};
       run.poison_gradients();
       run.compute(context(), config);
       EXPECT_EQ(run.check(), "") << to_string(spec) << ", " << to_string(KernelConfig(config));
+      if (!deterministic) continue;
+      const std::vector<std::uint8_t> first = run.gradients();
+      for (int i = 0; i < sized(20, 1); ++i) {
+        run.poison_gradients();
+        run.compute(context(), config);
+        EXPECT_EQ(run.gradients(), first) << to_string(spec);
+      }
     }
   }
 }

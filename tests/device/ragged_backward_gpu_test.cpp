@@ -156,10 +156,14 @@ TEST_F(RaggedBackwardTest, ConfigsOfOnePass) {
     problem.kv = {.lengths = {300, 40, 0, 129}, .spare = {0, 7, 2, 60}, .around = 1};
     RaggedBackwardRun run(problem);
     for (const bool deterministic : {false, true}) {
-      run.poison_gradients();
-      run.compute(context(),
-                  BackwardWgmma{.stages = spec.head_dim == 64 ? 4 : 2, .deterministic = deterministic});
-      EXPECT_EQ(run.check(), "") << to_string(spec) << ", deterministic " << deterministic;
+      for (const bool pair : {false, true}) {
+        if (pair && spec.head_dim <= 128) continue;
+        const BackwardWgmma config{
+            .stages = spec.head_dim == 64 ? 4 : 2, .deterministic = deterministic, .pair = pair};
+        run.poison_gradients();
+        run.compute(context(), config);
+        EXPECT_EQ(run.check(), "") << to_string(spec) << ", " << to_string(KernelConfig(config));
+      }
     }
   }
 }

@@ -209,6 +209,7 @@ PlanConfigs random_backward_configs(const AttentionSpec& spec, const DeviceLimit
     const KernelConfig config = legal(spec, limits, [&] {
       BackwardWgmma one_pass = random_one_pass_config(random);
       if (spec.dropout) one_pass.draw_ahead = pick({false, true}, random);
+      if (std::max(spec.head_dim, spec.value_head_dim()) > 128) one_pass.pair = pick({false, true}, random);
       return one_pass;
     });
     if (config_rejection(spec, config, limits).empty()) return {config};

@@ -30,6 +30,8 @@ constexpr std::array rows = {
                                          {.affects = Affects::buffers}),
     field<&BackwardWgmma::draw_ahead>(
         "draw_ahead", "a kernel before this one draws which scores dropout keeps, into a workspace", {}),
+    field<&BackwardWgmma::pair>("pair", "two blocks share a tile of keys and exchange dS",
+                                {.affects = Affects::tiling}),
 };
 static_assert(rows.size() == member_count<BackwardWgmma>(), "each member has a row");
 
@@ -37,6 +39,11 @@ static_assert(rows.size() == member_count<BackwardWgmma>(), "each member has a r
 int gradient_registers(const AttentionSpec& spec) {
   const int dk = padded_head_dim(spec.head_dim) / 2, dv = padded_head_dim(spec.value_head_dim()) / 2;
   return backward_wgmma::has_roles(spec) ? std::max(dk, dv) : dk + dv;
+}
+
+// Whether each of two blocks has a panel of dQ.
+bool has_pairs(const AttentionSpec& spec) {
+  return backward_wgmma::has_roles(spec) && panel_count(spec.head_dim) > 1;
 }
 
 // What masks ask arrays about and which scores dropout keeps, where steps of many queries leave no registers for it.
@@ -61,7 +68,10 @@ bool has_roles(const AttentionSpec& spec) { return has_roles(spec.head_dim, spec
 bool has_query_consumer(const AttentionSpec& spec, const BackwardWgmma& config) {
   return has_query_consumer(spec.head_dim, spec.value_head_dim(), config.tile_q);
 }
-int tile_kv(const AttentionSpec& spec) { return keys_of_block(has_roles(spec)); }
+int own_keys(const AttentionSpec& spec) { return keys_of_block(has_roles(spec)); }
+int tile_kv(const AttentionSpec& spec, const BackwardWgmma& config) {
+  return own_keys(spec) * blocks_per_tile(config);
+}
 
 // What 168 registers of each of three warpgroups come to, or 128 of each of four. Small head dims leave consumers enough
 // of fewer, and the loaders, which ask the mask, more.
@@ -104,7 +114,7 @@ int heads_drawn_together(int heads, int sm_count) {
 }
 
 DrawnTiles drawn_tiles(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return {config.tile_q, tile_kv(spec), drawn_for_key_rows()};
+  return {config.tile_q, tile_kv(spec, config), drawn_for_key_rows()};
 }
 
 QueryStatisticsLayout statistics(const BackwardWgmma& config) {
@@ -128,6 +138,13 @@ std::string Family<BackwardWgmma>::rejection(const Case& problem, const Backward
         name, config.tile_q, max_head_dim_of_many_queries, rows_per_warpgroup, spec.head_dim,
         spec.value_head_dim());
   }
+  if (config.pair && !has_pairs(spec)) {
+    return fmt::format(
+        "{} has pairs of blocks where its consumers have roles, for head dims above {}, and K has two panels "
+        "of "
+        "{} columns; pair must be false, head_dim is {}, head_dim_v {}",
+        name, largest_of_rows, panel_columns(largest_of_rows), spec.head_dim, spec.value_head_dim());
+  }
   return "";
 }
 
@@ -137,8 +154,9 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
           .smem_bytes = smem_layout({.head_dim = spec.head_dim,
                                      .head_dim_v = spec.value_head_dim(),
                                      .tile_q = config.tile_q,
-                                     .tile_kv = backward_wgmma::tile_kv(spec),
+                                     .tile_kv = backward_wgmma::tile_kv(spec, config),
                                      .stages = config.stages,
+                                     .pair = config.pair,
                                      .deterministic = config.deterministic,
                                      .draws = spec.dropout && !config.draw_ahead})
                             .total,
@@ -159,8 +177,14 @@ std::vector<BackwardWgmma> Family<BackwardWgmma>::space(const Case& problem) {
     for (const auto& [tile_q, stages] : {std::pair{64, 4}, {64, 2}, {128, 2}}) {
       for (const bool ahead : {true, false}) {
         if (ahead && !may_draw_ahead) continue;
-        configs.push_back(
-            {.tile_q = tile_q, .stages = stages, .deterministic = deterministic, .draw_ahead = ahead});
+        for (const bool pair : {true, false}) {
+          if (pair && !has_pairs(problem.spec)) continue;
+          configs.push_back({.tile_q = tile_q,
+                             .stages = stages,
+                             .deterministic = deterministic,
+                             .draw_ahead = ahead,
+                             .pair = pair});
+        }
       }
     }
   }

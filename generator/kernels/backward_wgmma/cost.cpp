@@ -10,9 +10,10 @@ namespace {
 
 // Of a multiprocessor (NVIDIA, "H100 Tensor Core GPU Architecture"): dense 16-bit products.
 constexpr double flops_per_clock = 4096;
-constexpr double step_clocks = 2000;        // of a step, in which no product runs (docs/notebook.md)
-constexpr double step_clocks_beside = 900;  // the same beside a consumer of dQ
-constexpr double block_clocks = 6000;       // keys that come, gradients that leave
+constexpr double step_clocks = 2000;          // of a step, in which no product runs (docs/notebook.md)
+constexpr double step_clocks_beside = 900;    // the same beside a consumer of dQ
+constexpr double step_clocks_of_pair = 1200;  // the same of two blocks that exchange dS
+constexpr double block_clocks = 6000;         // keys that come, gradients that leave
 // How much longer steps take where blocks wait for turns, on an H200 (docs/notebook.md): under a mask, and without one or
 // with head dims up to 64.
 constexpr double with_turns = 1.06, with_more_turns = 1.15;
@@ -37,18 +38,22 @@ double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& sh
                                      const BackwardWgmma& config) {
   const auto& [spec, limits] = problem;
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
-  const double q = config.tile_q, kv = backward_wgmma::tile_kv(spec);
+  const double q = config.tile_q, own = backward_wgmma::own_keys(spec),
+               kv = backward_wgmma::tile_kv(spec, config);
   const bool beside = backward_wgmma::has_query_consumer(spec, config) && !backward_wgmma::has_roles(spec);
-  double step = 2 * q * kv * (3 * d + 2 * dv) / flops_per_clock + (beside ? step_clocks_beside : step_clocks);
+  double step = 2 * q * own * (3 * d + 2 * dv) / flops_per_clock + (beside        ? step_clocks_beside
+                                                                    : config.pair ? step_clocks_of_pair
+                                                                                  : step_clocks);
   const bool is_small = beside || q > rows_per_warpgroup;
   if (config.deterministic) step *= is_small || !drops_keys(spec) ? with_more_turns : with_turns;
   if (spec.dropout) step *= config.draw_ahead ? dropped_by_bits : drawn_by_consumers;
   const double steps = std::ceil(static_cast<double>(shape.seqlen_q) / q) * spec.gqa_ratio;
   const int heads = shape.batch * shape.heads_q / spec.gqa_ratio;
+  const int takers = limits.sm_count / backward_wgmma::blocks_per_tile(config);
   const int key_tiles = static_cast<int>(std::ceil(static_cast<double>(shape.seqlen_kv) / kv));
   const double tiles_of_block = config.deterministic && is_plain(spec)
-                                    ? backward_wgmma::head_shares(heads, key_tiles, limits.sm_count, 1).rounds
-                                    : std::ceil(static_cast<double>(heads) * key_tiles / limits.sm_count);
+                                    ? backward_wgmma::head_shares(heads, key_tiles, takers, 1).rounds
+                                    : std::ceil(static_cast<double>(heads) * key_tiles / takers);
   const double around = bytes_around(spec, config) * shape.batch * shape.heads_q * shape.seqlen_q;
   // Steps are those of all scores, also under a mask.
   const double drawing = config.draw_ahead ? drawing_clocks(shape, 1, limits.sm_count) : 0;

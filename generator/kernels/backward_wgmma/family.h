@@ -50,7 +50,11 @@ namespace backward_wgmma {
 /// block.
 bool has_roles(const AttentionSpec& spec);
 bool has_query_consumer(const AttentionSpec& spec, const BackwardWgmma& config);
-int tile_kv(const AttentionSpec& spec);
+int own_keys(const AttentionSpec& spec);
+/// Keys of a tile: those of a block, or of both of a pair.
+int tile_kv(const AttentionSpec& spec, const BackwardWgmma& config);
+/// Blocks that share a tile of keys.
+constexpr int blocks_per_tile(const BackwardWgmma& config) { return config.pair ? 2 : 1; }
 
 /// Registers per thread that setmaxnreg gives to the warpgroups.
 struct RegisterShares {

@@ -47,7 +47,7 @@ std::size_t sum_floats(const AttentionSpec& spec, const BackwardWgmma& config,
 // What says of each tile of queries whose turn is when.
 std::size_t turn_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                        const AttentionParams& params) {
-  const int key_tiles = key_grid(spec, params, backward_wgmma::tile_kv(spec)).tiles;
+  const int key_tiles = key_grid(spec, params, backward_wgmma::tile_kv(spec, config)).tiles;
   const std::size_t each = is_plain(spec)
                                ? static_cast<std::size_t>(padded_turn_counts(key_tiles)) * sizeof(int)
                                : static_cast<std::size_t>(padded_turn_words(key_tiles)) * sizeof(TurnWord);
@@ -75,19 +75,19 @@ HeadVisits head_visits(const KernelLaunch& launch, const BackwardWgmma& config) 
   const bool is_triangle =
       is_causal && params.seqlen_q == params.seqlen_kv && params.seqlen_q <= long_sequence;
   const bool is_whole = spec.mask == mask::none();
-  const int key_tiles = key_grid(spec, params, backward_wgmma::tile_kv(spec)).tiles;
+  const int key_tiles = key_grid(spec, params, backward_wgmma::tile_kv(spec, config)).tiles;
   const int query_tiles = query_grid(spec, params, config.tile_q).tiles;
   // Whoever adds next to a tile of queries should not come before the addition can be there, which takes about a step.
   const int most_sharers = is_whole ? query_tiles / 2 : key_tiles;
-  const HeadShares shares =
-      head_shares(params.batch * params.heads_kv, key_tiles, launch.kernel.sm_count, most_sharers);
+  const HeadShares shares = head_shares(params.batch * params.heads_kv, key_tiles,
+                                        launch.kernel.sm_count / blocks_per_tile(config), most_sharers);
   return {.query_tiles = query_tiles,
           .query_heads = spec.gqa_ratio,
           .sharers = shares.sharers,
           .heads_at_once = shares.heads_at_once,
           .rounds = (key_tiles + shares.sharers - 1) / shares.sharers,
           .spacing = is_triangle
-                         ? backward_wgmma::tile_kv(spec) / config.tile_q
+                         ? backward_wgmma::tile_kv(spec, config) / config.tile_q
                          : std::max(1, query_tiles / (is_whole ? shares.sharers : std::max(1, key_tiles))),
           .is_triangle = is_triangle,
           .is_whole = is_whole};
@@ -109,9 +109,9 @@ Turns find_turns(const KernelLaunch& launch, const BackwardWgmma& config) {
 // Whether so many blocks share a head that a few calls side by side could keep each other's blocks out: each holds some
 // multiprocessors, and its blocks there wait for those that have none. Then all blocks must begin together. Where few
 // share a head it would take more calls than that, each of them stopped within a head.
-bool waits_for_many(const KernelLaunch& launch, const Turns& turns) {
+bool waits_for_many(const KernelLaunch& launch, const BackwardWgmma& config, const Turns& turns) {
   constexpr int calls_side_by_side = 8;
-  return turns.visits.sharers > launch.kernel.sm_count / calls_side_by_side;
+  return turns.visits.sharers * blocks_per_tile(config) > launch.kernel.sm_count / calls_side_by_side;
 }
 
 // Calls `launch_tiles` with the number of tiles of as many batch entries at a time as a grid of one dimension has room
@@ -199,8 +199,8 @@ std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, co
 void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgmma& config) {
   if (launch.params.seqlen_kv == 0 || launch.params.batch == 0) return;
   place_workspace(launch, config);
-  const SequenceGrid key_tiles = key_grid(launch.spec, launch.params, tile_kv(launch.spec));
-  const MapBoxes boxes{.rows_q = config.tile_q, .rows_kv = tile_kv(launch.spec)};
+  const SequenceGrid key_tiles = key_grid(launch.spec, launch.params, tile_kv(launch.spec, config));
+  const MapBoxes boxes{.rows_q = config.tile_q, .rows_kv = own_keys(launch.spec)};
   const MappedGradients mapped = map_gradients(launch.spec, boxes, launch.params, *launch.gradients);
   SequenceMaps maps = {};
   maps.q = mapped.q;
@@ -226,16 +226,18 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   try {
     for_entries_of_a_grid(launch.params, launch.params.heads_kv, key_tiles, [&](int tiles) {
       const int heads = tiles / key_tiles.tiles;
-      const int sm_count = launch.kernel.sm_count;
+      // Of blocks, or of pairs of them.
+      const int takers = launch.kernel.sm_count / blocks_per_tile(config);
       const bool shares_heads = config.deterministic && is_plain(launch.spec);
       maps.order = {.key_tiles = key_tiles.tiles,
                     .heads = heads,
-                    .heads_together = config.deterministic ? heads_drawn_together(heads, sm_count)
+                    .heads_together = config.deterministic ? heads_drawn_together(heads, takers)
                                                            : heads_dealt_together(launch.spec, heads,
-                                                                                  key_tiles.tiles, sm_count)};
-      int blocks = std::min(tiles, sm_count);
-      if (shares_heads) blocks = maps.turns.visits.sharers * maps.turns.visits.heads_at_once;
-      launch_blocks(launch, blocks, arguments, true, shares_heads && waits_for_many(launch, maps.turns));
+                                                                                  key_tiles.tiles, takers)};
+      int taking = std::min(tiles, takers);
+      if (shares_heads) taking = maps.turns.visits.sharers * maps.turns.visits.heads_at_once;
+      launch_blocks(launch, taking * blocks_per_tile(config), arguments, true,
+                    shares_heads && waits_for_many(launch, config, maps.turns));
     });
   } catch (const Error&) {
     launch.memory.reset(launch.kernel.device, launch.stream);

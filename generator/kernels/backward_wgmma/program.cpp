@@ -34,20 +34,23 @@ SourceFile wgmma_products(const AttentionSpec& spec, const BackwardWgmma& config
   text += wgmma_function("wgmma_dv", "D += A B: tile_q columns of P, tile_q rows of dO.", sum);
   sum.n = d;
   text += wgmma_function("wgmma_dk", "D += A B: tile_q columns of dS, tile_q rows of Q.", sum);
-  text +=
-      wgmma_function("wgmma_dq", "D = A B: tile_kv columns of dS, tile_kv rows of K, some of its columns.",
-                     {.dtype = spec.dtype,
-                      .n = backward_wgmma::dq_part(spec.head_dim, config.tile_q,
-                                                   backward_wgmma::has_query_consumer(spec, config))
-                               .columns,
-                      .steps = backward_wgmma::tile_kv(spec) / mma_k,
-                      .b_along_rows = true});
+  WgmmaProduct dq{.dtype = spec.dtype,
+                  .n = backward_wgmma::dq_part(spec.head_dim, config.tile_q,
+                                               backward_wgmma::has_query_consumer(spec, config))
+                           .columns,
+                  .steps = backward_wgmma::own_keys(spec) / mma_k,
+                  .b_along_rows = true};
+  text += wgmma_function(
+      "wgmma_dq", "D = A B: the block's columns of dS, its rows of K, some of the columns of these.", dq);
+  dq.accumulate = true;
+  if (config.pair)
+    text += wgmma_function("wgmma_dq_of_peer", "D += A B: the same of the other block's keys.", dq);
   return {"wgmma_products.cuh", text + "};\n"};
 }
 
 std::string config_name(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return fmt::format("{}_q{}kv{}s{}", problem_name(spec), config.tile_q, backward_wgmma::tile_kv(spec),
-                     config.stages);
+  return fmt::format("{}_q{}kv{}s{}", problem_name(spec), config.tile_q,
+                     backward_wgmma::tile_kv(spec, config), config.stages);
 }
 
 // A program of one of the kernels around: `call` is its template. Before that it calls `turns`, if there is one.
@@ -81,7 +84,7 @@ Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std
 
 // The config, and the sizes that all its kernels have.
 std::string own_lines(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return number_line("tile_kv", backward_wgmma::tile_kv(spec), "keys per block") +
+  return number_line("tile_kv", backward_wgmma::tile_kv(spec, config), "keys per block, or pair of blocks") +
          config_lines(Family<BackwardWgmma>::fields(), config);
 }
 
@@ -116,6 +119,7 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   const Footprint needs = footprint(spec, config);
   program.threads = needs.threads;
   program.smem_bytes = needs.smem_bytes;
+  program.cluster = backward_wgmma::blocks_per_tile(config);
   program.name = fmt::format("attention_backward_wgmma_{}", config_name(spec, config));
 
   std::string& source = program.source;
@@ -142,11 +146,12 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
       maps, plain ? sizeof(backward_wgmma::TensorMaps) : sizeof(backward_wgmma::SequenceMaps),
       program.smem_bytes);
   source += fmt::format(
-      "extern \"C\" __global__ void __launch_bounds__(backward_wgmma::KernelTraits<Config>::threads, 1)\n"
+      "extern \"C\" __global__ void {}__launch_bounds__(backward_wgmma::KernelTraits<Config>::threads, 1)\n"
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams gradients, "
       "const __grid_constant__ backward_wgmma::{} maps{}) {{\n"
       "  backward_wgmma::attention_backward<Config>(params, gradients, maps{});\n}}\n",
-      program.name, maps, dropout.parameter, dropout.argument);
+      config.pair ? "__cluster_dims__(2, 1, 1) " : "", program.name, maps, dropout.parameter,
+      dropout.argument);
   if (config.draw_ahead) {
     program.ahead = draw_dropout_name(program.name);
     source += draw_dropout_source("KeysByQueries", program.name);

@@ -1,0 +1,126 @@
+// Two blocks of a cluster that share a tile of keys, where a block owns too few of them: what is added to dQ in global
+// memory for each tile of queries is a sum over the keys of both.
+//
+//                 first block                                  second block
+//     owns        the first 64 keys                            the last 64
+//     both        S, dP, dS, dV and dK of the own keys, of the same tiles of queries in the same order
+//     exchange    dS of the own keys to the other one, by a copy from shared memory to shared memory
+//     dQ          the first half of the panels of K,           the other half
+//                 a sum over the keys of both
+//
+// So each block adds a half of dQ, and multiplies as much as it would alone. (A pair that exchanges dS is an idea of pull
+// request 2889 of flash-attention.) The first block's loader takes tiles of keys and tells the other one's.
+#pragma once
+
+#include "backward_wgmma/key_tile.cuh"
+#include "backward_wgmma/rings.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/warpgroup.cuh"
+
+namespace jit::backward_wgmma {
+
+/// Which block of its pair this is; 0 where there are none.
+template <class Config>
+__device__ __forceinline__ int pair_rank() {
+  if constexpr (Config::pair) return cluster_rank();
+  return 0;
+}
+
+/// The keys of a tile that block `rank` of a pair owns.
+template <class Config>
+__device__ __forceinline__ KeyTile<Config> keys_of_block(KeyTile<Config> keys, int rank) {
+  keys.k_begin += rank * KernelTraits<Config>::own_keys;
+  return keys;
+}
+template <class Config>
+__device__ __forceinline__ KeyTile<Config> own_keys(const KeyTile<Config>& keys) {
+  return keys_of_block(keys, pair_rank<Config>());
+}
+
+/// The panels of dQ, and of K, that a block multiplies.
+struct PanelRange {
+  int begin;
+  int count;
+};
+template <class Config>
+__device__ __forceinline__ PanelRange own_panels(int rank) {
+  using Traits = KernelTraits<Config>;
+  const int begin = rank * Traits::own_dq_parts;
+  return {begin, minimum(Traits::own_dq_parts, Traits::dq_parts - begin)};
+}
+
+/// Sends dS of a step to the other block, when all warps of the consumer have written theirs: by all of its threads, in
+/// place of StepRing::arrive_full. Each block's `full` waits for the other one's bytes, too.
+template <class Config>
+__device__ __forceinline__ void send_ds(const Rings<Config>& rings, unsigned step) {
+  using Traits = KernelTraits<Config>;
+  constexpr int bytes = Traits::DsTile::panel_bytes;
+  const bool sends = threadIdx.x % warpgroup_size == 0;
+  if (sends) mbarrier_expect_tx(rings.ds.full_at(step), bytes);
+  rings.ds.arrive_full(step);
+  bar_sync(Traits::ds_barrier, warpgroup_size);
+  if (sends) {
+    const int rank = pair_rank<Config>();
+    const unsigned panel = rings.ds.tile(step) + rank * bytes;
+    cp_async_bulk_to_block(cluster_address(panel, rank ^ 1), panel, bytes,
+                           cluster_address(rings.ds.full_at(step), rank ^ 1));
+  }
+}
+
+/// Waits until both blocks' dQ has read the dS that was where that of `step` goes.
+template <class Config>
+__device__ __forceinline__ void wait_ds_empty(const Rings<Config>& rings, unsigned step) {
+  if constexpr (Config::pair) {
+    mbarrier_wait_parity_cluster(rings.ds.empty_at(step), rings.ds.round(step) ^ 1);
+  } else {
+    rings.ds.wait_empty(step);
+  }
+}
+
+/// Waits for dS of all keys.
+template <class Config>
+__device__ __forceinline__ void wait_ds_full(const Rings<Config>& rings, unsigned step) {
+  if constexpr (Config::pair) {
+    mbarrier_wait_parity_cluster(rings.ds.full_at(step), rings.ds.round(step));
+  } else {
+    rings.ds.wait_full(step);
+  }
+}
+
+/// This warp has read dS of a step: both blocks write it anew.
+template <class Config>
+__device__ __forceinline__ void arrive_ds_empty(const Rings<Config>& rings, unsigned step) {
+  rings.ds.arrive_empty(step);
+  if constexpr (Config::pair) {
+    if (lane_id() == 0)
+      mbarrier_arrive_cluster(cluster_address(rings.ds.empty_at(step), pair_rank<Config>() ^ 1));
+  }
+}
+
+/// Tells the second block's loader which tile of keys is next. By a whole warp, `round` counts tiles.
+template <class Config>
+__device__ __forceinline__ void tell_tile(const Rings<Config>& rings, unsigned round, int tile) {
+  mbarrier_wait_parity_cluster(rings.deal_empty(), round % 2 ^ 1);
+  if (lane_id() == 0)
+    store_async(cluster_address(rings.deal_note(), 1), make_float2(__int_as_float(tile), 0),
+                cluster_address(rings.deal_full(), 1));
+}
+/// The same of the second block's.
+template <class Config>
+__device__ __forceinline__ int told_tile(const Rings<Config>& rings, unsigned round) {
+  if (lane_id() == 0) mbarrier_arrive_expect_tx(rings.deal_full(), 2 * static_cast<int>(sizeof(float)));
+  __syncwarp();
+  mbarrier_wait_parity_cluster(rings.deal_full(), round % 2);
+  const int tile = load_shared_by_warp(rings.deal_note());
+  __syncwarp();
+  if (lane_id() == 0) mbarrier_arrive_cluster(cluster_address(rings.deal_empty(), 0));
+  return tile;
+}
+
+/// Behind the inits of barriers, and in the end, where the other block may still read or tell this one: by all threads.
+__device__ __forceinline__ void meet_pair() {
+  cluster_arrive();
+  cluster_wait();
+}
+
+}  // namespace jit::backward_wgmma
