@@ -56,11 +56,12 @@ class KeyConsumer {
       start_dk(step);
       write_ds(step);
       if ((flags_ & query_note_end) != 0) break;
+      // With one buffer dO of the next step comes late, and Q behind the next one would wait for it.
+      constexpr bool has_d_o_ahead = Traits::stages_do > 1;
+      if constexpr (!has_d_o_ahead) finish_dk<0>(step);
       take_queries(step + 1);
       start_d_scores(step + 1);
-      wgmma_wait_group<1>();  // dP of the next step
-      wgmma_hold(ds_);
-      rings_.q.arrive_empty(step);
+      if constexpr (has_d_o_ahead) finish_dk<1>(step);
       wgmma_wait_group<0>();
       step = uniform(step + 1);
     }
@@ -69,6 +70,14 @@ class KeyConsumer {
     wgmma_hold(dk_.registers[0]);
     rings_.q.arrive_empty(step);
     return uniform(step + 1);
+  }
+
+  // Leaves so many groups running.
+  template <int running>
+  __device__ __forceinline__ void finish_dk(unsigned step) {
+    wgmma_wait_group<running>();
+    wgmma_hold(ds_);
+    rings_.q.arrive_empty(step);
   }
 
   __device__ __forceinline__ void take_queries(unsigned step) {
@@ -119,8 +128,8 @@ class KeyConsumer {
     rings_.d_o.arrive_empty(step);
   }
   __device__ __forceinline__ void write_ds(unsigned step) {
-    wait_ds_empty(rings_, step);
-    store_ds<Config>(rings_.ds.tile(step) + pair_rank<Config>() * Traits::DsTile::panel_bytes, ds_);
+    rings_.ds.wait_empty(step);
+    store_ds<Config>(rings_.ds.tile(step) + own_ds_panel * Traits::DsTile::panel_bytes, ds_);
     fence_proxy_async_shared();
     if constexpr (Config::pair) {
       send_ds(rings_, step);

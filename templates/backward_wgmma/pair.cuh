@@ -46,8 +46,12 @@ template <class Config>
 __device__ __forceinline__ PanelRange own_panels(int rank) {
   using Traits = KernelTraits<Config>;
   const int begin = rank * Traits::own_dq_parts;
+  if constexpr (Traits::dq_parts % Traits::own_dq_parts == 0) return {begin, Traits::own_dq_parts};
   return {begin, minimum(Traits::own_dq_parts, Traits::dq_parts - begin)};
 }
+
+/// Which panel of a tile of dS is of the block's own keys, and which of the other one's.
+inline constexpr int own_ds_panel = 0, peer_ds_panel = 1;
 
 /// Sends dS of a step to the other block, when all warps of the consumer have written theirs: by all of its threads, in
 /// place of StepRing::arrive_full. Each block's `full` waits for the other one's bytes, too.
@@ -60,30 +64,10 @@ __device__ __forceinline__ void send_ds(const Rings<Config>& rings, unsigned ste
   rings.ds.arrive_full(step);
   bar_sync(Traits::ds_barrier, warpgroup_size);
   if (sends) {
-    const int rank = pair_rank<Config>();
-    const unsigned panel = rings.ds.tile(step) + rank * bytes;
-    cp_async_bulk_to_block(cluster_address(panel, rank ^ 1), panel, bytes,
-                           cluster_address(rings.ds.full_at(step), rank ^ 1));
-  }
-}
-
-/// Waits until both blocks' dQ has read the dS that was where that of `step` goes.
-template <class Config>
-__device__ __forceinline__ void wait_ds_empty(const Rings<Config>& rings, unsigned step) {
-  if constexpr (Config::pair) {
-    mbarrier_wait_parity_cluster(rings.ds.empty_at(step), rings.ds.round(step) ^ 1);
-  } else {
-    rings.ds.wait_empty(step);
-  }
-}
-
-/// Waits for dS of all keys.
-template <class Config>
-__device__ __forceinline__ void wait_ds_full(const Rings<Config>& rings, unsigned step) {
-  if constexpr (Config::pair) {
-    mbarrier_wait_parity_cluster(rings.ds.full_at(step), rings.ds.round(step));
-  } else {
-    rings.ds.wait_full(step);
+    const int peer = pair_rank<Config>() ^ 1;
+    const unsigned tile = rings.ds.tile(step);
+    cp_async_bulk_to_block(cluster_address(tile + peer_ds_panel * bytes, peer), tile + own_ds_panel * bytes,
+                           bytes, cluster_address(rings.ds.full_at(step), peer));
   }
 }
 
@@ -100,7 +84,7 @@ __device__ __forceinline__ void arrive_ds_empty(const Rings<Config>& rings, unsi
 /// Tells the second block's loader which tile of keys is next. By a whole warp, `round` counts tiles.
 template <class Config>
 __device__ __forceinline__ void tell_tile(const Rings<Config>& rings, unsigned round, int tile) {
-  mbarrier_wait_parity_cluster(rings.deal_empty(), round % 2 ^ 1);
+  mbarrier_wait_parity(rings.deal_empty(), round % 2 ^ 1);
   if (lane_id() == 0)
     store_async(cluster_address(rings.deal_note(), 1), make_float2(__int_as_float(tile), 0),
                 cluster_address(rings.deal_full(), 1));

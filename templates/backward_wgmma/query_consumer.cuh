@@ -24,9 +24,10 @@ class QueryConsumer {
  public:
   __device__ __forceinline__ QueryConsumer(const AttentionParams& params, const GradientParams& gradients,
                                            const KeyTile<Config>& keys, unsigned smem)
-      : first_tile_(
+      : gradients_(gradients),
+        panels_(own_panels<Config>(pair_rank<Config>())),
+        first_tile_(
             static_cast<int>(first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0))),
-        own_sums_(dq_sums<Config>(gradients, first_tile_) + threadIdx.x % warpgroup_size * 4),
         rings_(smem) {}
 
   /// Behind the last tile of keys.
@@ -41,7 +42,7 @@ class QueryConsumer {
   __device__ __forceinline__ unsigned run(bool has_queries, unsigned step) {
     int note = has_queries ? 0 : last_dq_tile;
     for (; (note & last_dq_tile) == 0; ++step) {
-      wait_ds_full(rings_, step);
+      rings_.ds.wait_full(step);
       note = load_shared_by_warp(rings_.dq_note(step));
       multiply(step, note & ~last_dq_tile);
     }
@@ -51,40 +52,41 @@ class QueryConsumer {
 
  private:
   __device__ __forceinline__ void multiply(unsigned step, int tile) {
-    float* const sums = own_sums_ + static_cast<long long>(tile) * Traits::dq_tile_floats;
+    const unsigned own = static_cast<unsigned>(panels_.begin * Traits::dq_part_floats) +
+                         reread_thread_index() % warpgroup_size * 4;
+    float* const sums = dq_sums<Config>(gradients_, first_tile_ + tile) + own;
+    const unsigned ds = uniform(rings_.ds.tile(step));  // else descriptors would lie in registers of each thread
     bool is_first = false;
-    const int rank = pair_rank<Config>();
-    const PanelRange panels = own_panels<Config>(rank);
 #pragma unroll
     for (int i = 0; i < Traits::own_dq_parts; ++i) {
-      if (i == panels.count) break;
-      const int part = panels.begin + i;
+      if (i == panels_.count) break;
       wgmma_fence();
-      Config::template wgmma_dq<DsTile, KTile>(
-          dq_.registers[0], ds_of(step, rank),
-          lower_word(KTile::along_rows(rings_.smem + Traits::layout.k + part * KTile::panel_bytes, 0)));
+      Config::template wgmma_dq<DsTile, KTile>(dq_.registers[0], ds_panel(ds, own_ds_panel),
+                                               k_panel(Traits::layout.k, panels_.begin + i));
       if constexpr (Config::pair) {
-        Config::template wgmma_dq_of_peer<DsTile, KTile>(
-            dq_.registers[0], ds_of(step, rank ^ 1),
-            lower_word(KTile::along_rows(rings_.smem + Traits::layout.peer_k + i * KTile::panel_bytes, 0)));
+        Config::template wgmma_dq_of_peer<DsTile, KTile>(dq_.registers[0], ds_panel(ds, peer_ds_panel),
+                                                         k_panel(Traits::layout.peer_k, i));
       }
       wgmma_commit_group();
       if (Config::deterministic && i == 0) is_first = take_turn<Config>(rings_, step);
       wgmma_wait_group<0>();
       wgmma_hold(dq_.registers[0]);
-      if (i + 1 == panels.count) arrive_ds_empty(rings_, step);
+      if (i + 1 == panels_.count) arrive_ds_empty(rings_, step);
       if (is_first) {
-        store(sums + part * Traits::dq_part_floats);
+        store(sums + i * Traits::dq_part_floats);
       } else {
-        add(sums + part * Traits::dq_part_floats);
+        add(sums + i * Traits::dq_part_floats);
       }
     }
     if constexpr (Config::deterministic) hand_over_addition<Config>(rings_, step, first_tile_ + tile);
   }
 
-  // The descriptor of dS of the keys of block `rank` of a pair: a panel.
-  __device__ __forceinline__ unsigned ds_of(unsigned step, int rank) const {
-    return lower_word(DsTile::along_columns(rings_.ds.tile(step) + rank * DsTile::panel_bytes, 0, 0));
+  // Descriptors of a panel of dS, with the sum along its columns, and of a panel of keys at an offset, along its rows.
+  static __device__ __forceinline__ unsigned ds_panel(unsigned ds, int panel) {
+    return lower_word(DsTile::along_columns(ds + panel * DsTile::panel_bytes, 0, 0));
+  }
+  __device__ __forceinline__ unsigned k_panel(int keys, int panel) const {
+    return lower_word(KTile::along_rows(rings_.smem + keys + panel * KTile::panel_bytes, 0));
   }
 
   __device__ __forceinline__ void add(float* sums) const {
@@ -102,8 +104,9 @@ class QueryConsumer {
     }
   }
 
-  const int first_tile_;  // of the batch entry, among those of the call
-  float* const own_sums_;
+  const GradientParams& gradients_;
+  const PanelRange panels_;  // the block's
+  const int first_tile_;     // of the batch entry, among those of the call
   const Rings<Config> rings_;
   typename Traits::QueryGradient dq_;  // a part
 };

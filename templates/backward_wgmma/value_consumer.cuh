@@ -62,23 +62,28 @@ class ValueConsumer {
     rings_.q.arrive_empty(step);
     pack_probabilities();
     while ((flags_ & query_note_end) == 0) {
+      // With one buffer of dO its next tile waits for dV; with two, exponentials run under that.
+      constexpr bool has_d_o_ahead = Traits::stages_do > 1;
+      if constexpr (!has_d_o_ahead) start_dv(step);
       take_queries(step + 1);
       start_scores(step + 1);
-      start_dv(step);
-      wgmma_wait_group<1>();  // dV
-      exponentiate(step + 1);
+      if constexpr (has_d_o_ahead) {
+        start_dv(step);
+        wgmma_wait_group<1>();  // dV
+        exponentiate(step + 1);
+        finish_dv<0>(step);
+      } else {
+        finish_dv<1>(step);  // S
+        wgmma_wait_group<0>();
+        exponentiate(step + 1);
+      }
       rings_.q.arrive_empty(step + 1);
-      wgmma_wait_group<0>();
-      wgmma_hold(p_);
-      rings_.d_o.arrive_empty(step);
       pack_probabilities();
       step = uniform(step + 1);
     }
     start_dv(step);
-    wgmma_wait_group<0>();
-    wgmma_hold(p_);
+    finish_dv<0>(step);
     wgmma_hold(dv_.registers[0]);
-    rings_.d_o.arrive_empty(step);
     return uniform(step + 1);
   }
 
@@ -102,6 +107,14 @@ class ValueConsumer {
     Config::template wgmma_dv<DoTile>(dv_.registers[0], p_,
                                       lower_word(DoTile::along_rows(rings_.d_o.tile(step), 0)));
     wgmma_commit_group();
+  }
+
+  // Leaves so many groups running.
+  template <int running>
+  __device__ __forceinline__ void finish_dv(unsigned step) {
+    wgmma_wait_group<running>();
+    wgmma_hold(p_);
+    rings_.d_o.arrive_empty(step);
   }
 
   // P in place of S, and W to the other consumer.

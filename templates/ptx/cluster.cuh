@@ -61,7 +61,7 @@ __device__ __forceinline__ void cp_async_bulk_to_block(unsigned target, unsigned
 
 /// Arrives at a barrier of a block of the cluster.
 __device__ __forceinline__ void mbarrier_arrive_cluster(unsigned barrier) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 /// Waits until the phase of this parity of a barrier of the own block is over, which blocks of the cluster store on.
