@@ -35,11 +35,11 @@ __device__ __forceinline__ Visits own_visits(const AttentionParams& params, cons
                        visits.begins_backward(keys.batch * params.heads_kv + keys.kv_head));
 }
 
-/// Waits until so many additions are there. By one thread.
+/// Waits until so many additions are there, and perhaps that of the other block of a pair. By one thread.
 template <class Config>
 __device__ __forceinline__ void wait_for_additions(const int* additions, int count) {
-  while (load_acquire(additions) < count) {  // the other block of a pair may have added
-  }
+  constexpr int of_peer = Config::pair ? 1 : 0;
+  for (int added = -1; added != count && added != count + of_peer;) added = load_acquire(additions);
   if constexpr (!KernelTraits<Config>::has_query_consumer) fence_proxy_async();  // TMA adds
 }
 
