@@ -91,7 +91,7 @@ class Consumer {
       start_dv(step);
       wgmma_wait_group<1>();
       write_ds(step);
-      if ((flags_ & query_note_end) != 0) break;
+      if (has_flag(query_note_end)) break;
       start_dk(step);
       wgmma_wait_group<1>();
       wgmma_hold(p_);
@@ -128,7 +128,7 @@ class Consumer {
       wgmma_wait_group<1>();  // dP
       rings_.ds.wait_empty(step);
       put_ds(step);
-      if ((flags_ & query_note_end) != 0) break;
+      if (has_flag(query_note_end)) break;
       take_queries(step + 1);
       start_scores(step + 1);
       start_dk(step);
@@ -171,7 +171,7 @@ class Consumer {
       start_dv(step);
       wgmma_wait_group<1>();  // dP
       write_ds(step);
-      if ((flags_ & query_note_end) != 0) break;
+      if (has_flag(query_note_end)) break;
       start_dk(step);
       start_dq(step);
       wgmma_wait_group<1>();  // dV and dK
@@ -208,8 +208,14 @@ class Consumer {
 
   __device__ __forceinline__ void take_queries(unsigned step) {
     rings_.q.wait_full(step);
-    flags_ = load_query_note_flags(rings_.note(step));
+    flags_ = load_own_query_note_flags(rings_.note(step));
   }
+  // Of the tile of queries that was taken last. A vote, because what gives a lane's number to others stands in line with
+  // products that were started.
+  __device__ __forceinline__ bool has_flag(int flag) const {
+    return __any_sync(full_warp, (flags_ & flag) != 0) != 0;
+  }
+  __device__ __forceinline__ bool is_partial() const { return has_flag(query_note_partial); }
 
   // Each product is a group of its own.
   __device__ __forceinline__ void start_scores(unsigned step) {
@@ -318,8 +324,6 @@ class Consumer {
       weigh_tile<false>(step);
     }
   }
-  // The tile of queries that was taken last.
-  __device__ __forceinline__ bool is_partial() const { return (flags_ & query_note_partial) != 0; }
   template <bool has_masked>
   __device__ __forceinline__ void weigh_tile(unsigned step) {
     const ScorePlace first = place<has_masked>(step);
@@ -412,7 +416,7 @@ class Consumer {
   const int consumer_;
   const float exponent_;
   const Rings<Config> rings_;
-  int flags_ = 0;                                       // of the last tile of queries that was taken
+  int flags_ = 0;                                       // what each lane read; see has_flag
   TileNumbers<Config, lse_steps_ahead> lse_log2_;       // of the same
   TileNumbers<Config, delta_steps_ahead> minus_delta_;  // of the queries of dP
   Scores scores_;                                       // S, then W, then dS

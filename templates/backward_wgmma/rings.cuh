@@ -181,6 +181,8 @@ __device__ __forceinline__ void store_query_note(unsigned note, const QueryNote&
   store_shared(note + 4, value.query);
   store_shared(note + 8, value.flags);
 }
+/// By each lane for itself.
+__device__ __forceinline__ int load_own_query_note_flags(unsigned note) { return load_shared(note + 8); }
 /// By whole warps.
 __device__ __forceinline__ int load_query_note_head(unsigned note) { return load_shared_by_warp(note); }
 __device__ __forceinline__ int load_query_note_query(unsigned note) { return load_shared_by_warp(note + 4); }

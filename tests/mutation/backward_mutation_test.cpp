@@ -158,7 +158,8 @@ INSTANTIATE_TEST_SUITE_P(
                          "in_step % 8 / 2 * 4 + in_step / 8 * 2", "in_step % 8 / 2 * 2 + in_step / 8 * 8"},
         TemplateMutation{"TheEndOfKeysIsNotMasked", loader, "tiles.is_partial() || has_end_of_keys",
                          "tiles.is_partial()"},
-        TemplateMutation{"PartialTilesTakenForFull", consumer, "(flags_ & query_note_partial) != 0", "false"},
+        TemplateMutation{"PartialTilesTakenForFull", consumer, "return has_flag(query_note_partial);",
+                         "return false;"},
         TemplateMutation{"DqUnscaled", "backward_wgmma/dq_rows.cuh", "(params.softmax_scale, dropout)",
                          "(1.0f, dropout)"}),
     ::testing::PrintToStringParamName());
