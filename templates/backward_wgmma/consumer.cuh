@@ -206,9 +206,11 @@ class Consumer {
     return uniform(step + 1);
   }
 
+  // Asks what is there before products are started, with which a question would stand in line.
   __device__ __forceinline__ void take_queries(unsigned step) {
+    const int answers = rings_.d_o.is_full(step) ? do_is_there : 0;
     rings_.q.wait_full(step);
-    flags_ = load_own_query_note_flags(rings_.note(step));
+    flags_ = load_own_query_note_flags(rings_.note(step)) | answers;
   }
   // Of the tile of queries that was taken last. A vote, because what gives a lane's number to others stands in line with
   // products that were started.
@@ -234,7 +236,7 @@ class Consumer {
         consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16);
   }
   __device__ __forceinline__ void start_d_scores(unsigned step) {
-    rings_.d_o.wait_full(step);
+    if ((flags_ & do_is_there) == 0) rings_.d_o.wait_full(step);
     wgmma_fence();
     Config::template wgmma_d_scores<VTile, DoTile>(d_scores_.registers[0], own_rows<VTile>(Traits::layout.v),
                                                    columns_of<DoTile>(rings_.d_o.tile(step)));
@@ -386,6 +388,9 @@ class Consumer {
     rings_.ds.arrive_full(step);
   }
 
+  // Answers, beside a note's flags.
+  static constexpr int do_is_there = 4;
+
   // Lower words of descriptors: the consumer's rows of a tile at an offset, with the sum along its columns; all rows of
   // a tile; a tile with the sum along its rows.
   template <class Tile>
@@ -416,7 +421,7 @@ class Consumer {
   const int consumer_;
   const float exponent_;
   const Rings<Config> rings_;
-  int flags_ = 0;                                       // what each lane read; see has_flag
+  int flags_ = 0;                                       // what each lane read, and answers; see has_flag
   TileNumbers<Config, lse_steps_ahead> lse_log2_;       // of the same
   TileNumbers<Config, delta_steps_ahead> minus_delta_;  // of the queries of dP
   Scores scores_;                                       // S, then W, then dS

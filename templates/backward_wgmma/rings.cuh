@@ -46,6 +46,10 @@ struct StepRing {
   __device__ __forceinline__ unsigned tile(unsigned step) const { return tiles + stage(step) * stage_bytes; }
   __device__ __forceinline__ unsigned full_at(unsigned step) const { return full + stage(step) * 8; }
   __device__ __forceinline__ unsigned empty_at(unsigned step) const { return empty + stage(step) * 8; }
+  /// Whether the tile has come. Does not wait.
+  __device__ __forceinline__ bool is_full(unsigned step) const {
+    return mbarrier_test_parity(full_at(step), round(step));
+  }
   __device__ __forceinline__ void wait_full(unsigned step) const {
     mbarrier_wait_parity(full_at(step), round(step));
   }

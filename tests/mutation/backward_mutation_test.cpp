@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race", "access in flight", "uninitialized read"}},
         TemplateMutation{"NoWaitForDo",
                          consumer,
-                         "    rings_.d_o.wait_full(step);\n",
+                         "    if ((flags_ & do_is_there) == 0) rings_.d_o.wait_full(step);\n",
                          "",
                          {"data race", "access in flight"}},
         TemplateMutation{"NoWaitForTheOthersDs",
