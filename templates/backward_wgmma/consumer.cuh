@@ -46,7 +46,7 @@ class Consumer {
         keys_(keys),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
         exponent_(score_exponent<Score>(params.softmax_scale)),
-        rings_(smem) {}
+        rings_(kept(smem)) {}
 
   /// As a function of for_each_key_tile.
   __device__ __forceinline__ unsigned run(const GradientParams& gradient_params, bool has_queries,
@@ -79,6 +79,12 @@ class Consumer {
   }
 
  private:
+  // In a register: else the address would be made anew in each step.
+  static __device__ __forceinline__ unsigned kept(unsigned smem) {
+    asm volatile("" : "+r"(smem));
+    return smem;
+  }
+
   // Scores come first in the queue wherever they can, because everything waits for them. Waits count the groups that
   // they leave running.
   __device__ __forceinline__ unsigned sum_gradients(unsigned step) {
