@@ -38,7 +38,8 @@ from comparison.contenders import CONTENDERS  # noqa: E402
 from comparison.fp8_suites import Fp8Cell  # noqa: E402
 from comparison.inputs import Inputs  # noqa: E402
 
-#: What each scheme does: arguments of quantize_qkv, and fields of the kernel's config.
+#: What each scheme does: arguments of quantize_qkv, and fields of the kernel's config. Where q keeps its 16 bits, as
+#: beside a cache of fp8, only k and v are quantised, by scales of heads or of tokens.
 SCHEMES = {
     "tensor": ({"scales": "given", "value_scales": "given"}, ""),
     "head": ({"scales": "head"}, ""),
@@ -56,6 +57,8 @@ SCHEMES = {
     ),
     "head, promoted": ({"scales": "head"}, "tile_kv=96 stages_q=2 stages_v=2 converter_warps=4 promote_every=4"),
 }
+KEPT_QUERIES = {"q of 16 bits, head": "head", "q of 16 bits, token": "token"}
+SCHEME_NAMES = (*SCHEMES, *KEPT_QUERIES)
 INPUTS = ("normal", "outlier", "biased-k", "mean-v", "long", "sink")
 LONG_QUERIES = 64
 SINK_SCORE = 11  # of 4,096 keys the first one then has 0.9 of the weight
@@ -128,6 +131,27 @@ def quantized(q, k, v, scheme, config):
     return prepared(made.q, made.k, made.v, **made.scales)
 
 
+def rounded(x, scales):
+    """x in e4m3 and its scales, one for each KV head or for each token and KV head."""
+    largest = x.float().abs().amax(dim=-1 if scales == "token" else (1, 3))
+    scale = (largest / 448).clamp(min=1e-12)
+    by_row = scale[..., None] if scales == "token" else scale[:, None, :, None]
+    return (x.float() / by_row).to(torch.float8_e4m3fn), scale
+
+
+def kept_queries(q, k, v, scales):
+    """o of bf16 q, and of k and v in e4m3."""
+    (k8, k_scale), (v8, v_scale) = rounded(k, scales), rounded(v, scales)
+    spec = ja.AttentionSpec(dtype="bf16", kv_dtype="fp8_e4m3", head_dim=q.shape[-1], descale_per=scales)
+    return ja.prepare(spec)(q, k8, v8, k_descale=k_scale, v_descale=v_scale)
+
+
+def of_scheme(name, q, k, v):
+    if name in KEPT_QUERIES:
+        return kept_queries(q, k, v, KEPT_QUERIES[name])
+    return quantized(q, k, v, *SCHEMES[name])
+
+
 def of_peer(peer, q, k, v):
     """o in fp32 by a contender."""
     (_, seqlen_q, heads, d), seqlen_kv = q.shape, k.shape[1]
@@ -162,7 +186,7 @@ def parse(arguments):
     parser.add_argument("--long", type=int, nargs="+", default=(65536, 131072), metavar="KEYS",
                         help="keys of the long inputs (65536 131072)")
     parser.add_argument("--inputs", nargs="*", choices=INPUTS, default=INPUTS, help="only these")
-    parser.add_argument("--schemes", nargs="*", choices=SCHEMES, default=tuple(SCHEMES), help="only these")
+    parser.add_argument("--schemes", nargs="*", choices=SCHEME_NAMES, default=SCHEME_NAMES, help="only these")
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=tuple(PEERS), help="only these")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (0)")
     options = parser.parse_args(arguments)
@@ -187,12 +211,12 @@ def main(arguments=None):
         q, k, v = make_inputs(name, keys, options, place)
         if not device.emulated and not problems:  # kernels of all schemes are compiled side by side
             with concurrent.futures.ThreadPoolExecutor() as pool:
-                list(pool.map(lambda scheme, x=(q, k, v): quantized(*x, *SCHEMES[scheme]), options.schemes))
+                list(pool.map(lambda scheme, x=(q, k, v): of_scheme(scheme, *x), options.schemes))
         right = exact(q, k, v)
         problems.append((q, k, v, right))
         rows["o itself"].append(right.square().mean().sqrt().item())
         for scheme in options.schemes:
-            rows[scheme].append(rmse(quantized(q, k, v, *SCHEMES[scheme]), right))
+            rows[scheme].append(rmse(of_scheme(scheme, q, k, v), right))
     for name, row in rows.items():
         print(f"| {name} | " + " | ".join(f"{one:.2e}" for one in row) + " |", flush=True)
     notes = []
