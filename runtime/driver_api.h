@@ -42,6 +42,7 @@ inline constexpr int oldest_driver_version = 12000;
   ENTRY(cuFuncLoad, 12040)                                 \
   ENTRY(cuLaunchKernelEx, 11060)                           \
   ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050) \
+  ENTRY(cuOccupancyMaxActiveClusters, 11070)               \
   ENTRY(cuMemGetInfo, 3020)                                \
   ENTRY(cuMemAlloc, 3020)                                  \
   ENTRY(cuMemFree, 3020)                                   \

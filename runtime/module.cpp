@@ -124,4 +124,24 @@ int Kernel::blocks_per_sm(int device, int block_threads, std::size_t dynamic_sme
   return blocks;
 }
 
+int Kernel::resident_clusters(int device, int cluster, int block_threads,
+                              std::size_t dynamic_smem_bytes) const {
+  const CurrentDevice context(device);
+  CUlaunchAttribute attribute = {};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attribute.value.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  CUlaunchConfig config = {};
+  config.gridDimX = static_cast<unsigned>(cluster);
+  config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = static_cast<unsigned>(block_threads);
+  config.blockDimY = config.blockDimZ = 1;
+  config.sharedMemBytes = static_cast<unsigned>(dynamic_smem_bytes);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  check(driver().cuOccupancyMaxActiveClusters(&clusters, reinterpret_cast<CUfunction>(handle_), &config),
+        "cuOccupancyMaxActiveClusters");
+  return clusters;
+}
+
 }  // namespace jit

@@ -47,6 +47,10 @@ class Kernel {
   /// Blocks of this size that fit on one multiprocessor of `device` at once.
   int blocks_per_sm(int device, int block_threads, std::size_t dynamic_smem_bytes) const;
 
+  /// Clusters of so many blocks of this size that fit on `device` at once: fewer than multiprocessors would hold where some
+  /// of these are parted from the others.
+  int resident_clusters(int device, int cluster, int block_threads, std::size_t dynamic_smem_bytes) const;
+
  private:
   friend class Module;
   std::shared_ptr<const LoadedLibrary> loaded_;

@@ -50,9 +50,11 @@ LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImag
   loaded.device = device;
   loaded.threads = static_cast<unsigned>(image->program.threads);
   loaded.smem_bytes = static_cast<unsigned>(image->program.smem_bytes);
+  const int threads = image->program.threads, cluster = image->program.cluster;
+  const auto smem_bytes = static_cast<std::size_t>(image->program.smem_bytes);
   loaded.resident_blocks =
-      info.sm_count * loaded.kernel.blocks_per_sm(device, image->program.threads,
-                                                  static_cast<std::size_t>(image->program.smem_bytes));
+      cluster > 1 ? cluster * loaded.kernel.resident_clusters(device, cluster, threads, smem_bytes)
+                  : info.sm_count * loaded.kernel.blocks_per_sm(device, threads, smem_bytes);
   loaded.image = std::move(image);
   return loaded;
 }

@@ -194,4 +194,16 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction fun
   });
 }
 
+CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction function, const CUlaunchConfig* config) {
+  return call([&] {
+    require(clusters, "numClusters");
+    require(config, "config");
+    const Device& device = current_context().device;
+    const std::shared_ptr<LoadedEntry> entry = find_entry(function);
+    const emulator::LaunchShape shape = shape_of(*config, *entry, device);
+    const std::uint64_t blocks = resident_blocks(entry->code(device).kernel, shape, device.properties);
+    *clusters = static_cast<int>(blocks / (shape.cluster[0] * shape.cluster[1] * shape.cluster[2]));
+  });
+}
+
 }  // namespace jit::emulated_driver

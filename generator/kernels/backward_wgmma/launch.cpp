@@ -64,6 +64,11 @@ void place_workspace(const KernelLaunch& launch, const BackwardWgmma& config) {
       gradients.lse_log2 + statistics_bytes(launch.spec, config, launch.params) / sizeof(float);
 }
 
+// Blocks that run at the same time, or pairs of these, among which tiles of keys are dealt.
+int takers(const KernelLaunch& launch, const BackwardWgmma& config) {
+  return std::max(1, launch.kernel.resident_blocks / blocks_per_tile(config));
+}
+
 // How blocks visit tiles of queries. For sequences longer than these a causal mask is one of unknown shape, so that times
 // are small numbers.
 HeadVisits head_visits(const KernelLaunch& launch, const BackwardWgmma& config) {
@@ -79,8 +84,8 @@ HeadVisits head_visits(const KernelLaunch& launch, const BackwardWgmma& config) 
   const int query_tiles = query_grid(spec, params, config.tile_q).tiles;
   // Whoever adds next to a tile of queries should not come before the addition can be there, which takes about a step.
   const int most_sharers = is_whole ? query_tiles / 2 : key_tiles;
-  const HeadShares shares = head_shares(params.batch * params.heads_kv, key_tiles,
-                                        launch.kernel.sm_count / blocks_per_tile(config), most_sharers);
+  const HeadShares shares =
+      head_shares(params.batch * params.heads_kv, key_tiles, takers(launch, config), most_sharers);
   return {.query_tiles = query_tiles,
           .query_heads = spec.gqa_ratio,
           .sharers = shares.sharers,
@@ -225,18 +230,16 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   void* arguments[] = {&launch.params, launch.gradients, &maps, &dropout};
   try {
     for_entries_of_a_grid(launch.params, launch.params.heads_kv, key_tiles, [&](int tiles) {
-      const int heads = tiles / key_tiles.tiles;
-      // Of blocks, or of pairs of them.
-      const int takers = launch.kernel.sm_count / blocks_per_tile(config);
+      const int heads = tiles / key_tiles.tiles, taking = takers(launch, config);
       const bool shares_heads = config.deterministic && is_plain(launch.spec);
       maps.order = {.key_tiles = key_tiles.tiles,
                     .heads = heads,
-                    .heads_together = config.deterministic ? heads_drawn_together(heads, takers)
+                    .heads_together = config.deterministic ? heads_drawn_together(heads, taking)
                                                            : heads_dealt_together(launch.spec, heads,
-                                                                                  key_tiles.tiles, takers)};
-      int taking = std::min(tiles, takers);
-      if (shares_heads) taking = maps.turns.visits.sharers * maps.turns.visits.heads_at_once;
-      launch_blocks(launch, taking * blocks_per_tile(config), arguments, true,
+                                                                                  key_tiles.tiles, taking)};
+      const int taken = shares_heads ? maps.turns.visits.sharers * maps.turns.visits.heads_at_once
+                                     : std::min(tiles, taking);
+      launch_blocks(launch, taken * blocks_per_tile(config), arguments, true,
                     shares_heads && waits_for_many(launch, config, maps.turns));
     });
   } catch (const Error&) {
