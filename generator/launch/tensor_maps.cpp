@@ -208,9 +208,14 @@ bool can_map(const AttentionParams& params) { return unmappable(params).empty() 
 
 namespace {
 
-Operand operand_do(const AttentionParams& params, const GradientParams& gradients) {
-  const Operand q = operands(params)[0];
-  return {"do", gradients.d_o, gradients.do_strides, q.batch, q.seqlen, q.heads};
+struct GradientOperands {
+  Operand d_o, dk, dv;
+};
+GradientOperands operands(const AttentionParams& params, const GradientParams& gradients) {
+  const auto& [q, k, v, o] = operands(params);
+  return {.d_o = {"do", gradients.d_o, gradients.do_strides, q.batch, q.seqlen, q.heads},
+          .dk = {"dk", gradients.dk, gradients.dk_strides, k.batch, k.seqlen, k.heads},
+          .dv = {"dv", gradients.dv, gradients.dv_strides, v.batch, v.seqlen, v.heads}};
 }
 
 // Places of tiles of ragged sequences are numbered as tiles are.
@@ -229,7 +234,7 @@ void check_mappable(const Operand& operand) {
   throw Error(
       ErrorCode::invalid_argument, "launch", operand.name,
       fmt::format(
-          "{}: its kernel reads it by TMA, which needs rows aligned to {} bytes and "
+          "{}: its kernel copies it by TMA, which needs rows aligned to {} bytes and "
           "positive strides below 2^40 bytes; it starts at {} and has strides {}, {}, {} along batch, "
           "seqlen, heads. Give no config, or one with family=forward_mma_sync, or with "
           "family=forward_split_kv copies=cp_async where sequences are not dense",
@@ -303,22 +308,32 @@ std::array<TensorMap, keys_of_step - 1> map_bounded_columns(const AttentionSpec&
 }
 
 bool can_map(const AttentionParams& params, const GradientParams& gradients) {
-  return can_map(params) && is_mappable(operand_do(params, gradients)) && has_few_places(params);
+  const auto& [d_o, dk, dv] = operands(params, gradients);
+  return can_map(params) && is_mappable(d_o) && is_mappable(dk) && is_mappable(dv) && has_few_places(params);
 }
 
 MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params,
                               const GradientParams& gradients) {
-  const Operand d_o = operand_do(params, gradients);
-  check_mappable(d_o);
+  const auto& [d_o, dk, dv] = operands(params, gradients);
+  for (const Operand* operand : {&d_o, &dk, &dv}) check_mappable(*operand);
+  const DType dtype = input_dtype(spec);
+  const int head_dim_v = spec.value_head_dim();
+  const bool has_keys = dk.seqlen > 0 && dk.batch > 0;
+  const auto with_outputs = [&](const TensorMap& map_q, const TensorMap& map_k, const TensorMap& map_v,
+                                const TensorMap& map_do) {
+    return MappedGradients{.q = map_q,
+                           .k = map_k,
+                           .v = map_v,
+                           .d_o = map_do,
+                           .dk = has_keys ? encode(dk, dtype, spec.head_dim, boxes.rows_dkv) : map_k,
+                           .dv = has_keys ? encode(dv, dtype, head_dim_v, boxes.rows_dkv) : map_v};
+  };
   if (params.seqlen_q == 0) {
     const MappedKeys keys = map_keys(spec, boxes.rows_kv, params);
-    return {.q = keys.k, .k = keys.k, .v = keys.v, .d_o = keys.k};
+    return with_outputs(keys.k, keys.k, keys.v, keys.k);
   }
   const MappedTensors maps = map_tensors(spec, boxes, params);
-  return {.q = maps.q,
-          .k = maps.k,
-          .v = maps.v,
-          .d_o = encode(d_o, input_dtype(spec), spec.value_head_dim(), boxes.rows_q)};
+  return with_outputs(maps.q, maps.k, maps.v, encode(d_o, dtype, head_dim_v, boxes.rows_q));
 }
 
 MappedGradients map_bounded_gradients(const AttentionSpec& spec, const MapBoxes& boxes,
@@ -329,13 +344,15 @@ MappedGradients map_bounded_gradients(const AttentionSpec& spec, const MapBoxes&
     check_mappable(operand);
     return encode_bounded(operand, dtype, head_dim, rows);
   };
+  const auto& [d_o, dk, dv] = operands(params, gradients);
   const TensorMap keys = encode_one(k, spec.head_dim, boxes.rows_kv);
   const bool has_queries = params.seqlen_q > 0;
   return {.q = has_queries ? encode_one(q, spec.head_dim, boxes.rows_q) : keys,
           .k = keys,
           .v = encode_one(v, spec.value_head_dim(), boxes.rows_kv),
-          .d_o = has_queries ? encode_one(operand_do(params, gradients), spec.value_head_dim(), boxes.rows_q)
-                             : keys};
+          .d_o = has_queries ? encode_one(d_o, spec.value_head_dim(), boxes.rows_q) : keys,
+          .dk = encode_one(dk, spec.head_dim, boxes.rows_dkv),
+          .dv = encode_one(dv, spec.value_head_dim(), boxes.rows_dkv)};
 }
 
 MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionParams& params) {

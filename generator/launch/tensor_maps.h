@@ -27,14 +27,15 @@ bool can_map(const AttentionParams& params);
 /// The first argument in whose way such a kernel cannot serve it, but for the number of tiles; empty: there is none.
 std::string_view unmappable(const AttentionParams& params);
 
-/// The same for a backward kernel, which reads do, too, and numbers the places of ragged tiles of 64 rows.
+/// The same for a backward kernel, which reads do, writes dk and dv, and numbers the places of ragged tiles of 64 rows.
 bool can_map(const AttentionParams& params, const GradientParams& gradients);
 
 /// Rows of the boxes in which tensors are copied.
 struct MapBoxes {
-  int rows_q = 0;   ///< of q and o
-  int rows_kv = 0;  ///< of k and v
-  int keys_v = 0;   ///< of v along the sequence, all columns of so many keys
+  int rows_q = 0;    ///< of q and o
+  int rows_kv = 0;   ///< of k and v
+  int keys_v = 0;    ///< of v along the sequence, all columns of so many keys
+  int rows_dkv = 0;  ///< of dk and dv
 };
 struct MappedTensors {
   TensorMap q, k, v, o;
@@ -46,11 +47,11 @@ struct MappedTensors {
 MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params);
 
 struct MappedGradients {
-  TensorMap q, k, v, d_o;
+  TensorMap q, k, v, d_o, dk, dv;
 };
 
-/// The maps of what a backward kernel reads; do has the boxes of q. As `map_tensors`, and without queries the maps of q
-/// and do are k's. Requires: there are keys or queries.
+/// The maps of what a backward kernel reads, and of dk and dv; do has the boxes of q. As `map_tensors`, and without queries
+/// the maps of q and do are k's. Requires: there are keys or queries.
 MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params,
                               const GradientParams& gradients);
 

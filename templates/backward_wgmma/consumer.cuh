@@ -14,21 +14,21 @@
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
+#include "backward_wgmma/gradient_writer.cuh"
 #include "backward_wgmma/loader.cuh"
 #include "backward_wgmma/rings.cuh"
 #include "backward_wgmma/score_parts.cuh"
-#include "problem/gradients.cuh"
 #include "ptx/wgmma.cuh"
 #include "steps/drawn_scores.cuh"
 #include "steps/dropout.cuh"
-#include "steps/store_rows.cuh"
 
 namespace jit::backward_wgmma {
 
 /// Everything that one consumer warpgroup holds.
-template <class Config>
+template <class Config, class Maps>
 class Consumer {
   using Traits = KernelTraits<Config>;
+  using Writer = GradientWriter<Config, Maps>;
   using Element = typename Config::Element;
   using Score = typename Config::Score;
   using Scores = typename Traits::Scores;
@@ -39,18 +39,22 @@ class Consumer {
   using DsTile = typename Traits::DsTile;
 
  public:
-  __device__ __forceinline__ Consumer(const AttentionParams& params, const DropoutParams& dropout,
+  __device__ __forceinline__ Consumer(const AttentionParams& params, const GradientParams& gradients,
+                                      const Maps& maps, const DropoutParams& dropout,
                                       const KeyTile<Config>& keys, unsigned smem)
       : params_(params),
         dropout_(dropout),
         keys_(keys),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
         exponent_(score_exponent<Score>(params.softmax_scale)),
-        rings_(kept(smem)) {}
+        rings_(kept(smem)),
+        writer_(params, gradients, maps, dropout, smem) {}
+
+  /// Behind the last tile of keys.
+  static __device__ __forceinline__ void end() { Writer::end(); }
 
   /// As a function of for_each_key_tile.
-  __device__ __forceinline__ unsigned run(const GradientParams& gradient_params, bool has_queries,
-                                          unsigned step) {
+  __device__ __forceinline__ unsigned run(bool has_queries, unsigned step) {
     dk_.clear();
     dv_.clear();
     if (has_queries) {
@@ -66,15 +70,8 @@ class Consumer {
       }
     }
     rings_.arrive_keys_empty();
-    const SequencesOf<Config> sequences = keys_.sequences(params_);
-    const Gradients<Config> gradients(params_, gradient_params, sequences);
-    const int first_key =
-        keys_.k_begin + consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
-    const int seqlen_kv = sequences.kv(keys_.batch).length;
-    store_rows<Config::head_dim>(dk_, over_kept_share<Config>(params_.softmax_scale, dropout_),
-                                 gradients.dk_rows(keys_.batch, keys_.kv_head), first_key, seqlen_kv);
-    store_rows<Config::head_dim_v>(dv_, over_kept_share<Config>(1.0f, dropout_),
-                                   gradients.dv_rows(keys_.batch, keys_.kv_head), first_key, seqlen_kv);
+    if (!writes_dv_early || !has_queries) writer_.write_dv(keys_, dv_);
+    writer_.write_dk(keys_, dk_);
     return step;
   }
 
@@ -151,11 +148,10 @@ class Consumer {
     }
     start_dk(step);
     pass_ds(step);
+    finish_dv<1>();
     wgmma_wait_group<0>();
-    wgmma_hold(p_);
     wgmma_hold(ds_);
     wgmma_hold(dk_.registers[0]);
-    wgmma_hold(dv_.registers[0]);
     rings_.q.arrive_empty(step);
     return uniform(step + 1);
   }
@@ -200,13 +196,22 @@ class Consumer {
     return finish_last(step);
   }
 
+  // The last dV, in front of so many other products. It leaves while these run, if there are registers for it.
+  static constexpr bool writes_dv_early = Writer::by_tma && !Traits::has_many_queries;
+  template <int behind>
+  __device__ __forceinline__ void finish_dv() {
+    wgmma_wait_group<behind>();
+    wgmma_hold(p_);
+    wgmma_hold(dv_.registers[0]);
+    if constexpr (writes_dv_early) writer_.write_dv(keys_, dv_);
+  }
+
   // The next tile of keys begins behind this step.
   __device__ __forceinline__ unsigned finish_last(unsigned step) {
+    finish_dv<2>();
     wgmma_wait_group<0>();
-    wgmma_hold(p_);
     wgmma_hold(ds_);
     wgmma_hold(dk_.registers[0]);
-    wgmma_hold(dv_.registers[0]);
     rings_.q.arrive_empty(step);
     finish_dq(step);
     return uniform(step + 1);
@@ -427,6 +432,7 @@ class Consumer {
   const int consumer_;
   const float exponent_;
   const Rings<Config> rings_;
+  const Writer writer_;
   int flags_ = 0;                                       // what each lane read, and answers; see has_flag
   TileNumbers<Config, lse_steps_ahead> lse_log2_;       // of the same
   TileNumbers<Config, delta_steps_ahead> minus_delta_;  // of the queries of dP

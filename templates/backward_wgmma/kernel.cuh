@@ -74,17 +74,20 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
       }
     } else {
       setmaxnreg_inc<Config::consumer_registers>();
-      for_each_key_tile<Config>(
-          params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-            return Consumer<Config>(params, dropout, keys, smem).run(gradients, has_queries, step);
-          });
+      for_each_key_tile<Config>(params, rings,
+                                [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+                                  return Consumer<Config, Maps>(params, gradients, maps, dropout, keys, smem)
+                                      .run(has_queries, step);
+                                });
+      Consumer<Config, Maps>::end();
     }
   } else {
     setmaxnreg_inc<Config::consumer_registers>();
     for_each_key_tile<Config>(
         params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-          return Consumer<Config>(params, dropout, keys, smem).run(gradients, has_queries, step);
+          return Consumer<Config, Maps>(params, gradients, maps, dropout, keys, smem).run(has_queries, step);
         });
+    Consumer<Config, Maps>::end();
   }
   if constexpr (Config::pair) meet_pair();
 }

@@ -42,7 +42,7 @@ __device__ __forceinline__ BoundedMap map_of(const SequenceMaps& maps, TensorMap
   return {maps.*whole, maps.*part, rows};
 }
 
-/// The place of the tile of queries from `query` on, and of that of keys from `key` on.
+/// The place of the tile of queries from `query` on, and of so many rows of keys from `key` on.
 template <class Config>
 __device__ __forceinline__ auto query_box(const SequencesOf<Config>& sequences, int batch, int head,
                                           int query) {
@@ -55,11 +55,11 @@ __device__ __forceinline__ auto query_box(const SequencesOf<Config>& sequences, 
   }
 }
 template <class Config>
-__device__ __forceinline__ auto key_box(const SequencesOf<Config>& sequences, int batch, int kv_head,
-                                        int key) {
+__device__ __forceinline__ auto key_box(const SequencesOf<Config>& sequences, int batch, int kv_head, int key,
+                                        int rows) {
   if constexpr (has_entry_lengths<Config>) {
     const Sequence own = sequences.kv(batch);
-    return bounded_box(KernelTraits<Config>::own_keys, own.begin + key, own.length - key, kv_head,
+    return bounded_box(rows, own.begin + key, own.length - key, kv_head,
                        Config::sequences_kv == SequenceKind::ragged ? 0 : batch);
   } else {
     return sequences.key_place(batch, kv_head, key);
@@ -131,7 +131,8 @@ __device__ __forceinline__ void load_keys(const Maps& maps, const SequencesOf<Co
   const PanelRange of_peer = own_panels<Config>(rank);
   const auto& map_k = map_of(maps, &TensorMaps::k, &SequenceMaps::bounded_k, Traits::own_keys);
   const auto box_of = [&](int block) {
-    return key_box<Config>(sequences, keys.batch, keys.kv_head, keys_of_block(keys, block).k_begin);
+    return key_box<Config>(sequences, keys.batch, keys.kv_head, keys_of_block(keys, block).k_begin,
+                           Traits::own_keys);
   };
   const auto box = box_of(rank);
   mbarrier_arrive_expect_tx(rings.keys_full(), KTile::bytes + Traits::VTile::bytes +

@@ -4,6 +4,7 @@
 
 #include "base/dropout_params.cuh"
 #include "base/host_device.cuh"
+#include "jit/options.h"
 #include "tiles/panel_tile.cuh"
 
 namespace jit::backward_wgmma {
@@ -23,7 +24,8 @@ struct SmemSizes {
   int stages;
   bool pair;
   bool deterministic;
-  bool draws;  ///< for dropout
+  bool draws;       ///< for dropout
+  bool is_bounded;  ///< only the device knows where sequences end
 };
 
 /// How the consumers of a block divide its products among them: each has the rows of 64 keys of all, or, where sums of
@@ -73,12 +75,20 @@ JIT_HOST_DEVICE constexpr DqPart dq_part(int head_dim, int tile_q, bool query_co
 /// How many of a block add to a tile of dQ, each its own parts in its own time.
 JIT_HOST_DEVICE constexpr int dq_adders(bool query_consumer) { return query_consumer ? 1 : 2; }
 
+/// Rows of dK and dV that a warp copies to global memory at once, and bytes of its place for them.
+inline constexpr int gradient_rows = 16;
+JIT_HOST_DEVICE constexpr int gradient_place_bytes(int head_dim, int head_dim_v) {
+  const int dk = panel_tile_bytes(gradient_rows, head_dim), dv = panel_tile_bytes(gradient_rows, head_dim_v);
+  return dk > dv ? dk : dv;
+}
+
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | K | V | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ or W | LSE | delta | draws | notes | barriers |
+///     | K | V | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ or W | dV, dK | LSE | delta | draws | notes | barriers |
 ///
 /// dQ is what has been summed and waits to be added to global memory, a part of each adder. Consumers with roles add
-/// from their registers, and have W = P ∘ f′ in its place. Barriers have 8 bytes.
+/// from their registers, and have W = P ∘ f′ in its place. dV and dK leave for global memory from places of each warp of the
+/// consumers of rows. Barriers have 8 bytes.
 struct SmemLayout {
   int k;
   int v;
@@ -86,10 +96,12 @@ struct SmemLayout {
   int q;
   int d_o;
   int ds;
-  int dq;        ///< without roles
-  int w;         ///< with roles
-  int lse_log2;  ///< of the queries of each stage
-  int delta;     ///< the same
+  int dq;               ///< without roles
+  int w;                ///< with roles
+  int gradients;        ///< for each warp of the consumers of rows its places
+  int gradient_places;  ///< so many each: of dV and of dK, one for both, or none
+  int lse_log2;         ///< of the queries of each stage
+  int delta;            ///< the same
   int turn_counts;  ///< for each stage, those of four tiles of keys (turn_counts.cuh), or two words; deterministic
   int draws;        ///< what pairs of warps tell each other of dropout, of two steps; without roles
   int notes;        ///< QueryNote for each stage
@@ -148,7 +160,7 @@ JIT_HOST_DEVICE constexpr int draw_bytes(int tile_q, int tile_kv) {
   return tile_kv / 32 * (tile_q / 32) * 32 * 4;
 }
 
-JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, int gradient_places) {
   constexpr int barrier_bytes = 8, tile_alignment = 1024;
   int end = 0;
   const auto place = [&end](int bytes, int alignment) {
@@ -175,6 +187,11 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   const int w_floats = roles ? sizes.tile_q * keys : 0;
   layout.dq = place(dq_floats * static_cast<int>(sizeof(float)), 128);
   layout.w = place(w_floats * static_cast<int>(sizeof(float)), 128);
+  constexpr int row_warps = 2 * rows_per_warpgroup / gradient_rows;
+  layout.gradients =
+      place(gradient_places * row_warps * gradient_place_bytes(sizes.head_dim, sizes.head_dim_v),
+            gradient_places > 0 ? tile_alignment : 1);
+  layout.gradient_places = gradient_places;
   layout.lse_log2 = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.delta = place(stages_do * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.turn_counts = place(sizes.deterministic ? sizes.stages * turn_count_bytes : 0, 16);
@@ -208,6 +225,23 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   return layout;
 }
 
+/// Bytes that a block can have.
+inline constexpr int largest_smem = 227 * 1024;
+/// Places for gradients that a warp has at most: consumers with roles have none, nor, for boxes that end with their sequence,
+/// those that have dQ, too: such boxes take registers.
+JIT_HOST_DEVICE constexpr int most_gradient_places(const SmemSizes& sizes) {
+  if (has_roles(sizes.head_dim, sizes.head_dim_v)) return 0;
+  return sizes.is_bounded && !has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q) ? 0 : 2;
+}
+/// With as many of them as there is room for.
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
+  for (int places = most_gradient_places(sizes); places > 0; --places) {
+    const SmemLayout layout = smem_layout(sizes, places);
+    if (layout.total <= largest_smem) return layout;
+  }
+  return smem_layout(sizes, 0);
+}
+
 template <class Config>
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
   return smem_layout(SmemSizes{.head_dim = Config::head_dim,
@@ -217,7 +251,9 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
                                .stages = Config::stages,
                                .pair = Config::pair,
                                .deterministic = Config::deterministic,
-                               .draws = has_dropout<Config> && !draws_ahead<Config>});
+                               .draws = has_dropout<Config> && !draws_ahead<Config>,
+                               .is_bounded = Config::sequences_q != SequenceKind::dense ||
+                                             Config::sequences_kv != SequenceKind::dense});
 }
 
 }  // namespace jit::backward_wgmma

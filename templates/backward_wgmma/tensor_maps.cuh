@@ -21,13 +21,15 @@ struct Turns {
   TurnWord* words;  ///< in its place where the device alone knows lengths
 };
 
-/// The third parameter: where the operands lie, in boxes of a panel of a tile's rows, how
+/// The third parameter: where the operands lie, in boxes of a panel of a tile's rows, and dK and dV, in boxes of a warp's, how
 /// blocks share tiles of keys (key_tiles.cuh), and in a deterministic kernel how they take turns (turns.cuh).
 struct TensorMaps {
   TensorMap q;
   TensorMap k;
   TensorMap v;
   TensorMap d_o;
+  TensorMap dk;
+  TensorMap dv;
   unsigned* taken;  ///< tiles of keys that blocks asked for, or blocks that began, 0 between launches
   DealingOrder
       order;  ///< of the tiles of this launch; of a deterministic kernel of dense sequences only their count
@@ -40,6 +42,8 @@ struct SequenceMaps : TensorMaps {
   TensorMap bounded_k;
   TensorMap bounded_v;
   TensorMap bounded_do;
+  TensorMap bounded_dk;
+  TensorMap bounded_dv;
 };
 
 }  // namespace jit::backward_wgmma

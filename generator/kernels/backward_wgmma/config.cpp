@@ -158,7 +158,8 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
                                      .stages = config.stages,
                                      .pair = config.pair,
                                      .deterministic = config.deterministic,
-                                     .draws = spec.dropout && !config.draw_ahead})
+                                     .draws = spec.dropout && !config.draw_ahead,
+                                     .is_bounded = !is_plain(spec)})
                             .total,
           .registers = gradient_registers(spec) + scores + functor_registers(spec, config) + other_registers,
           .register_cap = register_shares(spec, config).consumer,

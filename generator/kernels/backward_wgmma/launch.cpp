@@ -205,13 +205,15 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   if (launch.params.seqlen_kv == 0 || launch.params.batch == 0) return;
   place_workspace(launch, config);
   const SequenceGrid key_tiles = key_grid(launch.spec, launch.params, tile_kv(launch.spec, config));
-  const MapBoxes boxes{.rows_q = config.tile_q, .rows_kv = own_keys(launch.spec)};
+  const MapBoxes boxes{.rows_q = config.tile_q, .rows_kv = own_keys(launch.spec), .rows_dkv = gradient_rows};
   const MappedGradients mapped = map_gradients(launch.spec, boxes, launch.params, *launch.gradients);
   SequenceMaps maps = {};
   maps.q = mapped.q;
   maps.k = mapped.k;
   maps.v = mapped.v;
   maps.d_o = mapped.d_o;
+  maps.dk = mapped.dk;
+  maps.dv = mapped.dv;
   maps.taken = reinterpret_cast<unsigned*>(launch.memory.counter(launch.kernel.device, launch.stream));
   if (config.deterministic) maps.turns = find_turns(launch, config);
   if (!is_plain(launch.spec)) {
@@ -220,6 +222,8 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
     maps.bounded_k = part.k;
     maps.bounded_v = part.v;
     maps.bounded_do = part.d_o;
+    maps.bounded_dk = part.dk;
+    maps.bounded_dv = part.dv;
   }
   DropoutParams dropout = launch.dropout;
   if (config.draw_ahead) {

@@ -1,0 +1,124 @@
+// How consumers of rows leave dK and dV of a tile of keys: rounded, in shared memory, from where TMA takes them while the
+// consumer is at the next tile. Each warp has places of its own, so that it waits for no other one:
+//
+//     wait until TMA has read what was there │ round, stmatrix │ fence │ start the copy
+//
+// Where there is no room for a place, they leave from registers.
+#pragma once
+
+#include "backward_wgmma/loader.cuh"
+#include "backward_wgmma/tensor_maps.cuh"
+#include "problem/gradients.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/stmatrix.cuh"
+#include "steps/dropout.cuh"
+#include "steps/store_rows.cuh"
+#include "tiles/bounded_copy.cuh"
+
+namespace jit::backward_wgmma {
+
+/// Starts the copy of a panel to the rows from `first` on. By one thread.
+__device__ __forceinline__ void store_panel(unsigned panel, const TensorMap& map, int column,
+                                            const RowPlace& first) {
+  cp_async_bulk_tensor_store(map, panel, column, first.seq, first.head, first.batch);
+}
+
+/// Of one warp. `Maps` are TensorMaps or SequenceMaps.
+template <class Config, class Maps>
+class GradientWriter {
+  using Traits = KernelTraits<Config>;
+  using Element = typename Config::Element;
+  static constexpr int places = Traits::layout.gradient_places;
+
+ public:
+  static constexpr bool by_tma = places > 0;
+
+  __device__ __forceinline__ GradientWriter(const AttentionParams& params, const GradientParams& gradients,
+                                            const Maps& maps, const DropoutParams& dropout, unsigned smem)
+      : params_(params), gradients_(gradients), maps_(maps), dropout_(dropout), smem_(smem) {}
+
+  __device__ __forceinline__ void write_dv(const KeyTile<Config>& keys,
+                                           const typename Traits::ValueGradient& dv) const {
+    const float factor = over_kept_share<Config>(1.0f, dropout_);
+    const SequencesOf<Config> sequences = keys.sequences(params_);
+    if constexpr (by_tma) {
+      copy<PanelTile<Element, gradient_rows, Config::head_dim_v>>(
+          dv, factor, 0, map_of(maps_, &TensorMaps::dv, &SequenceMaps::bounded_dv, gradient_rows),
+          own_box(keys, sequences));
+    } else {
+      store_rows<Config::head_dim_v>(
+          dv, factor, Gradients<Config>(params_, gradients_, sequences).dv_rows(keys.batch, keys.kv_head),
+          first_key(keys), sequences.kv(keys.batch).length);
+    }
+  }
+  __device__ __forceinline__ void write_dk(const KeyTile<Config>& keys,
+                                           const typename Traits::KeyGradient& dk) const {
+    const float factor = over_kept_share<Config>(params_.softmax_scale, dropout_);
+    const SequencesOf<Config> sequences = keys.sequences(params_);
+    if constexpr (by_tma) {
+      copy<PanelTile<Element, gradient_rows, Config::head_dim>>(
+          dk, factor, places - 1, map_of(maps_, &TensorMaps::dk, &SequenceMaps::bounded_dk, gradient_rows),
+          own_box(keys, sequences));
+    } else {
+      store_rows<Config::head_dim>(
+          dk, factor, Gradients<Config>(params_, gradients_, sequences).dk_rows(keys.batch, keys.kv_head),
+          first_key(keys), sequences.kv(keys.batch).length);
+    }
+  }
+
+  /// Behind the last tile of keys: shared memory ends with the block.
+  static __device__ __forceinline__ void end() {
+    if (by_tma && lane_id() == 0) cp_async_bulk_wait_group_read<0>();
+  }
+
+ private:
+  // Of the block's consumers.
+  static __device__ __forceinline__ int own_warp() {
+    return reread_thread_index() / warp_size - warpgroup_size / warp_size;
+  }
+  static __device__ __forceinline__ int first_key(const KeyTile<Config>& keys) {
+    return keys.k_begin + own_warp() * gradient_rows;
+  }
+  static __device__ __forceinline__ auto own_box(const KeyTile<Config>& keys,
+                                                 const SequencesOf<Config>& sequences) {
+    return key_box<Config>(sequences, keys.batch, keys.kv_head, first_key(keys), gradient_rows);
+  }
+
+  template <class Tile, class Product, class Map, class Box>
+  __device__ __forceinline__ void copy(const Product& product, float factor, int place, const Map& map,
+                                       const Box& box) const {
+    const unsigned tile =
+        smem_ + Traits::layout.gradients +
+        (own_warp() * places + place) * gradient_place_bytes(Config::head_dim, Config::head_dim_v);
+    const int lane = lane_id();
+    if (lane == 0) cp_async_bulk_wait_group_read<places - 1>();
+    __syncwarp();
+    const unsigned own = Tile::chunk_address(tile, lane % 16, lane / 16);
+#pragma unroll
+    for (int step = 0; step < Product::column_blocks / 2; ++step) {
+      unsigned words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int r = i % 2, n = 2 * step + i / 2;
+        words[i] = pack<Element>(product.at(r, n, 0) * factor, product.at(r, n, 1) * factor);
+      }
+      stmatrix_x4(Tile::chunk_behind(own, 2 * step), words);
+    }
+    fence_proxy_async_shared();
+    __syncwarp();
+    if (lane == 0) {
+#pragma unroll
+      for (int panel = 0; panel < Tile::panels; ++panel)
+        store_panel(tile + panel * Tile::panel_bytes, map, panel * Tile::columns, box);
+      cp_async_bulk_commit_group();
+    }
+  }
+
+  const AttentionParams& params_;
+  const GradientParams& gradients_;
+  const Maps& maps_;
+  const DropoutParams& dropout_;
+  const unsigned smem_;
+};
+
+}  // namespace jit::backward_wgmma
