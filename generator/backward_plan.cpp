@@ -68,10 +68,12 @@ Plan one_pass_plan(ContextState& context, const AttentionSpec& spec, const Backw
             .steps = {},
             .why = std::move(why),
             .is_checked = is_checked(spec, config, kernel.image->target)};
-  plan.steps.push_back(
-      side_step(context, backward_wgmma::prepare_program(spec, config), config, device,
-                [config](const KernelLaunch& launch) { backward_wgmma::launch_prepare(launch, config); }));
   add_kernel(context, plan, std::move(kernel), device);
+  const int takers = backward_wgmma::takers(plan.steps.back().kernel, config);
+  plan.steps.insert(plan.steps.begin(), side_step(context, backward_wgmma::prepare_program(spec, config),
+                                                  config, device, [=](const KernelLaunch& launch) {
+                                                    backward_wgmma::launch_prepare(launch, config, takers);
+                                                  }));
   plan.steps.push_back(
       side_step(context, backward_wgmma::convert_program(spec, config), config, device,
                 [config](const KernelLaunch& launch) { backward_wgmma::launch_convert(launch, config); }));

@@ -55,7 +55,8 @@ class QueryConsumer {
     const unsigned own = static_cast<unsigned>(panels_.begin * Traits::dq_part_floats) +
                          reread_thread_index() % warpgroup_size * 4;
     float* const sums = dq_sums<Config>(gradients_, first_tile_ + tile) + own;
-    const unsigned ds = uniform(rings_.ds.tile(step));  // else descriptors would lie in registers of each thread
+    const unsigned ds =
+        uniform(rings_.ds.tile(step));  // else descriptors would lie in registers of each thread
     bool is_first = false;
 #pragma unroll
     for (int i = 0; i < Traits::own_dq_parts; ++i) {

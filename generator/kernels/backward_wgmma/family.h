@@ -64,6 +64,9 @@ struct RegisterShares {
 };
 RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& config);
 
+/// Blocks of the kernel that run at the same time, or pairs of these: among them tiles of keys are dealt.
+int takers(const LoadedKernel& kernel, const BackwardWgmma& config);
+
 /// How blocks that wait for one another share KV heads: so many a head, and so many heads at the same time.
 struct HeadShares {
   int sharers = 1;
@@ -84,11 +87,12 @@ int heads_drawn_together(int heads, int sm_count);
 /// The members of the Config that all three programs share.
 std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);
 
-/// The kernel that runs before: LSE and delta of each query, and zeros where dQ is summed.
+/// The kernel that runs before: LSE and delta of each query, and zeros where dQ is summed, or whose turns are when, among as
+/// many takers as the kernel itself has.
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config);
 /// How it leaves these.
 QueryStatisticsLayout statistics(const BackwardWgmma& config);
-void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config);
+void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config, int takers);
 
 /// The kernel that runs behind: rounds the sums of dQ.
 Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config);

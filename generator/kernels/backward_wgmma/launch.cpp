@@ -64,14 +64,9 @@ void place_workspace(const KernelLaunch& launch, const BackwardWgmma& config) {
       gradients.lse_log2 + statistics_bytes(launch.spec, config, launch.params) / sizeof(float);
 }
 
-// Blocks that run at the same time, or pairs of these, among which tiles of keys are dealt.
-int takers(const KernelLaunch& launch, const BackwardWgmma& config) {
-  return std::max(1, launch.kernel.resident_blocks / blocks_per_tile(config));
-}
-
 // How blocks visit tiles of queries. For sequences longer than these a causal mask is one of unknown shape, so that times
 // are small numbers.
-HeadVisits head_visits(const KernelLaunch& launch, const BackwardWgmma& config) {
+HeadVisits head_visits(const KernelLaunch& launch, const BackwardWgmma& config, int takers) {
   constexpr int long_sequence = 1 << 20;
   const AttentionSpec& spec = launch.spec;
   const AttentionParams& params = launch.params;
@@ -84,8 +79,7 @@ HeadVisits head_visits(const KernelLaunch& launch, const BackwardWgmma& config) 
   const int query_tiles = query_grid(spec, params, config.tile_q).tiles;
   // Whoever adds next to a tile of queries should not come before the addition can be there, which takes about a step.
   const int most_sharers = is_whole ? query_tiles / 2 : key_tiles;
-  const HeadShares shares =
-      head_shares(params.batch * params.heads_kv, key_tiles, takers(launch, config), most_sharers);
+  const HeadShares shares = head_shares(params.batch * params.heads_kv, key_tiles, takers, most_sharers);
   return {.query_tiles = query_tiles,
           .query_heads = spec.gqa_ratio,
           .sharers = shares.sharers,
@@ -98,14 +92,14 @@ HeadVisits head_visits(const KernelLaunch& launch, const BackwardWgmma& config) 
           .is_whole = is_whole};
 }
 
-Turns find_turns(const KernelLaunch& launch, const BackwardWgmma& config) {
+Turns find_turns(const KernelLaunch& launch, const BackwardWgmma& config, int takers) {
   float* const turns = launch.gradients->dq_sums + sum_floats(launch.spec, config, launch.params);
   const std::size_t bytes = turn_bytes(launch.spec, config, launch.params);
   int* const additions = reinterpret_cast<int*>(turns) + bytes / sizeof(int);
   if (!is_plain(launch.spec))
     return {
         .visits = {}, .additions = additions, .before = nullptr, .words = reinterpret_cast<TurnWord*>(turns)};
-  return {.visits = head_visits(launch, config),
+  return {.visits = head_visits(launch, config, takers),
           .additions = additions,
           .before = reinterpret_cast<int*>(turns),
           .words = nullptr};
@@ -162,10 +156,14 @@ void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config, boo
 
 namespace backward_wgmma {
 
-void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config) {
+int takers(const LoadedKernel& kernel, const BackwardWgmma& config) {
+  return std::max(1, kernel.resident_blocks / blocks_per_tile(config));
+}
+
+void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config, int takers) {
   place_workspace(launch, config);
   if (config.deterministic) {
-    Turns turns = find_turns(launch, config);
+    Turns turns = find_turns(launch, config, takers);
     launch_queries(launch, config, true, &turns);
   } else {
     launch_queries(launch, config, true);
@@ -215,7 +213,8 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   maps.dk = mapped.dk;
   maps.dv = mapped.dv;
   maps.taken = reinterpret_cast<unsigned*>(launch.memory.counter(launch.kernel.device, launch.stream));
-  if (config.deterministic) maps.turns = find_turns(launch, config);
+  const int all_takers = takers(launch.kernel, config);
+  if (config.deterministic) maps.turns = find_turns(launch, config, all_takers);
   if (!is_plain(launch.spec)) {
     const MappedGradients part = map_bounded_gradients(launch.spec, boxes, launch.params, *launch.gradients);
     maps.bounded_q = part.q;
@@ -234,15 +233,16 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   void* arguments[] = {&launch.params, launch.gradients, &maps, &dropout};
   try {
     for_entries_of_a_grid(launch.params, launch.params.heads_kv, key_tiles, [&](int tiles) {
-      const int heads = tiles / key_tiles.tiles, taking = takers(launch, config);
+      const int heads = tiles / key_tiles.tiles;
       const bool shares_heads = config.deterministic && is_plain(launch.spec);
-      maps.order = {.key_tiles = key_tiles.tiles,
-                    .heads = heads,
-                    .heads_together = config.deterministic ? heads_drawn_together(heads, taking)
-                                                           : heads_dealt_together(launch.spec, heads,
-                                                                                  key_tiles.tiles, taking)};
+      maps.order = {
+          .key_tiles = key_tiles.tiles,
+          .heads = heads,
+          .heads_together = config.deterministic
+                                ? heads_drawn_together(heads, all_takers)
+                                : heads_dealt_together(launch.spec, heads, key_tiles.tiles, all_takers)};
       const int taken = shares_heads ? maps.turns.visits.sharers * maps.turns.visits.heads_at_once
-                                     : std::min(tiles, taking);
+                                     : std::min(tiles, all_takers);
       launch_blocks(launch, taken * blocks_per_tile(config), arguments, true,
                     shares_heads && waits_for_many(launch, config, maps.turns));
     });
