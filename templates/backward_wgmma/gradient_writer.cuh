@@ -23,39 +23,6 @@ __device__ __forceinline__ void store_panel(unsigned panel, const TensorMap& map
   cp_async_bulk_tensor_store(map, panel, column, first.seq, first.head, first.batch);
 }
 
-/// Whether consumers with roles leave their gradients so: in place of the last tile of dO, or of Q, which has as many rows and
-/// which they are the last to read. Where no query sees the keys there is none, and where only the device knows the ends of
-/// sequences there are no registers for boxes that end with them.
-template <class Config>
-inline constexpr bool writes_by_tma = !has_entry_lengths<Config>;
-
-/// Rounds a warp's product of 16 rows, times `factor`, to the rows from `row` on of a tile in shared memory, and starts the
-/// copies of these by TMA to where `box` says: a bulk group. By a whole warp.
-template <class Tile, class Element, class Product, class Map, class Box>
-__device__ __forceinline__ void copy_rows(const Product& product, float factor, unsigned tile, int row,
-                                          const Map& map, const Box& box) {
-  const int lane = lane_id();
-  const unsigned own = Tile::chunk_address(tile, row + lane % 16, lane / 16);
-#pragma unroll
-  for (int step = 0; step < Product::column_blocks / 2; ++step) {
-    unsigned words[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int r = i % 2, n = 2 * step + i / 2;
-      words[i] = pack<Element>(product.at(r, n, 0) * factor, product.at(r, n, 1) * factor);
-    }
-    stmatrix_x4(Tile::chunk_behind(own, 2 * step), words);
-  }
-  fence_proxy_async_shared();
-  __syncwarp();
-  if (lane == 0) {
-#pragma unroll
-    for (int panel = 0; panel < Tile::panels; ++panel)
-      store_panel(tile + panel * Tile::panel_bytes + row * Tile::row_bytes, map, panel * Tile::columns, box);
-    cp_async_bulk_commit_group();
-  }
-}
-
 /// Of one warp. `Maps` are TensorMaps or SequenceMaps.
 template <class Config, class Maps>
 class GradientWriter {
@@ -123,9 +90,28 @@ class GradientWriter {
     const unsigned tile =
         smem_ + Traits::layout.gradients +
         (own_warp() * places + place) * gradient_place_bytes(Config::head_dim, Config::head_dim_v);
-    if (lane_id() == 0) cp_async_bulk_wait_group_read<places - 1>();
+    const int lane = lane_id();
+    if (lane == 0) cp_async_bulk_wait_group_read<places - 1>();
     __syncwarp();
-    copy_rows<Tile, Element>(product, factor, tile, 0, map, box);
+    const unsigned own = Tile::chunk_address(tile, lane % 16, lane / 16);
+#pragma unroll
+    for (int step = 0; step < Product::column_blocks / 2; ++step) {
+      unsigned words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int r = i % 2, n = 2 * step + i / 2;
+        words[i] = pack<Element>(product.at(r, n, 0) * factor, product.at(r, n, 1) * factor);
+      }
+      stmatrix_x4(Tile::chunk_behind(own, 2 * step), words);
+    }
+    fence_proxy_async_shared();
+    __syncwarp();
+    if (lane == 0) {
+#pragma unroll
+      for (int panel = 0; panel < Tile::panels; ++panel)
+        store_panel(tile + panel * Tile::panel_bytes, map, panel * Tile::columns, box);
+      cp_async_bulk_commit_group();
+    }
   }
 
   const AttentionParams& params_;

@@ -63,13 +63,13 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
         for_each_key_tile<Config>(params, rings,
                                   [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
                                     return ValueConsumer<Config>(params, dropout, own_keys(keys), smem)
-                                        .run(gradients, maps, has_queries, step);
+                                        .run(gradients, has_queries, step);
                                   });
       } else {
         for_each_key_tile<Config>(params, rings,
                                   [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
                                     return KeyConsumer<Config>(params, dropout, own_keys(keys), smem)
-                                        .run(gradients, maps, has_queries, step);
+                                        .run(gradients, has_queries, step);
                                   });
       }
     } else {

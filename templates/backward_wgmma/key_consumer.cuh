@@ -7,7 +7,6 @@
 //     consumer       │ dS(n) to shared memory  wait dP │ wait W, dS(n+1)
 #pragma once
 
-#include "backward_wgmma/gradient_writer.cuh"
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/score_parts.cuh"
 #include "problem/gradients.cuh"
@@ -33,24 +32,12 @@ class KeyConsumer {
       : params_(params), dropout_(dropout), keys_(keys), rings_(smem) {}
 
   /// As a function of for_each_key_tile.
-  template <class Maps>
-  __device__ __forceinline__ unsigned run(const GradientParams& gradient_params, const Maps& maps,
-                                          bool has_queries, unsigned step) {
+  __device__ __forceinline__ unsigned run(const GradientParams& gradient_params, bool has_queries,
+                                          unsigned step) {
     dk_.clear();
     if (has_queries) step = sum_gradient(step);
     rings_.arrive_keys_empty();
     const SequencesOf<Config> sequences = keys_.sequences(params_);
-    if constexpr (writes_by_tma<Config>) {
-      if (has_queries) {                                // scores have read Q: W came from them
-        bar_sync(Traits::key_barrier, warpgroup_size);  // behind dK of all warps
-        copy_rows<QTile, Element>(
-            dk_, over_kept_share<Config>(params_.softmax_scale, dropout_), rings_.q.tile(step - 1),
-            warp_row(), maps.dk, sequences.key_place(keys_.batch, keys_.kv_head, keys_.k_begin + warp_row()));
-        if (lane_id() == 0) cp_async_bulk_wait_group_read<0>();
-        rings_.q.arrive_empty(step - 1);
-        return step;
-      }
-    }
     store_rows<Config::head_dim>(
         dk_, over_kept_share<Config>(params_.softmax_scale, dropout_),
         Gradients<Config>(params_, gradient_params, sequences).dk_rows(keys_.batch, keys_.kv_head),
@@ -81,7 +68,7 @@ class KeyConsumer {
     wgmma_wait_group<0>();
     wgmma_hold(ds_);
     wgmma_hold(dk_.registers[0]);
-    if constexpr (!writes_by_tma<Config>) rings_.q.arrive_empty(step);
+    rings_.q.arrive_empty(step);
     return uniform(step + 1);
   }
 

@@ -62,7 +62,7 @@ __device__ __forceinline__ void send_ds(const Rings<Config>& rings, unsigned ste
   const bool sends = threadIdx.x % warpgroup_size == 0;
   if (sends) mbarrier_expect_tx(rings.ds.full_at(step), bytes);
   rings.ds.arrive_full(step);
-  bar_sync(Traits::key_barrier, warpgroup_size);
+  bar_sync(Traits::ds_barrier, warpgroup_size);
   if (sends) {
     const int peer = pair_rank<Config>() ^ 1;
     const unsigned tile = rings.ds.tile(step);

@@ -74,8 +74,7 @@ struct KernelTraits {
                 "a consumer writes a panel of dS");
 
   // Named barriers; 0 is __syncthreads'.
-  static constexpr int key_barrier = 1;    ///< of KeyConsumer's warps
-  static constexpr int value_barrier = 2;  ///< of ValueConsumer's warps
+  static constexpr int ds_barrier = 1;     ///< of the consumer that sends dS to the other block of a pair
   static constexpr int turn_barriers = 2;  ///< for each consumer of rows beside it
   static constexpr int draw_barriers = 4;  ///< for each pair of warps that share random numbers
 

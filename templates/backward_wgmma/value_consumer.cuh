@@ -10,7 +10,6 @@
 // rounded P of its own step, P stays where S was.
 #pragma once
 
-#include "backward_wgmma/gradient_writer.cuh"
 #include "backward_wgmma/score_parts.cuh"
 #include "problem/gradients.cuh"
 #include "ptx/wgmma.cuh"
@@ -40,25 +39,12 @@ class ValueConsumer {
         rings_(smem) {}
 
   /// As a function of for_each_key_tile.
-  template <class Maps>
-  __device__ __forceinline__ unsigned run(const GradientParams& gradient_params, const Maps& maps,
-                                          bool has_queries, unsigned step) {
+  __device__ __forceinline__ unsigned run(const GradientParams& gradient_params, bool has_queries,
+                                          unsigned step) {
     dv_.clear();
     if (has_queries) step = sum_gradient(step);
     rings_.arrive_keys_empty();
     const SequencesOf<Config> sequences = keys_.sequences(params_);
-    if constexpr (writes_by_tma<Config>) {
-      if (has_queries) {
-        rings_.w.wait_empty(step);                        // behind dP, which reads dO, too
-        bar_sync(Traits::value_barrier, warpgroup_size);  // and behind dV of all warps
-        copy_rows<DoTile, Element>(
-            dv_, over_kept_share<Config>(1.0f, dropout_), rings_.d_o.tile(step - 1), warp_row(), maps.dv,
-            sequences.key_place(keys_.batch, keys_.kv_head, keys_.k_begin + warp_row()));
-        if (lane_id() == 0) cp_async_bulk_wait_group_read<0>();
-        rings_.d_o.arrive_empty(step - 1);
-        return step;
-      }
-    }
     store_rows<Config::head_dim_v>(
         dv_, over_kept_share<Config>(1.0f, dropout_),
         Gradients<Config>(params_, gradient_params, sequences).dv_rows(keys_.batch, keys_.kv_head),
@@ -96,10 +82,8 @@ class ValueConsumer {
       step = uniform(step + 1);
     }
     start_dv(step);
-    wgmma_wait_group<0>();
-    wgmma_hold(p_);
+    finish_dv<0>(step);
     wgmma_hold(dv_.registers[0]);
-    if constexpr (!writes_by_tma<Config>) rings_.d_o.arrive_empty(step);
     return uniform(step + 1);
   }
 

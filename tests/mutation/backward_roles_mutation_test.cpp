@@ -153,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race", "access in flight", "uninitialized read", "barrier"}},
         TemplateMutation{"DsIsSentBeforeAllWarpsHaveWritten",
                          pairs,
-                         "  bar_sync(Traits::key_barrier, warpgroup_size);\n",
+                         "  bar_sync(Traits::ds_barrier, warpgroup_size);\n",
                          "",
                          {"data race", "access in flight", "uninitialized read", "missing proxy fence"}},
         TemplateMutation{"DsIsLetGoForTheOwnBlockAlone",
