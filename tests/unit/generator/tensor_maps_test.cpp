@@ -208,6 +208,64 @@ TEST_F(TensorMapsTest, MapsDescribeTheTensors) {
   }
 }
 
+GradientParams good_gradients() {
+  GradientParams gradients{};
+  gradients.d_o = at(base + 0x4000000);
+  gradients.dk = at(base + 0x5000000);
+  gradients.dv = at(base + 0x6000000);
+  gradients.do_strides = dense(seqlen_q, heads_q, 64);
+  gradients.dk_strides = dense(seqlen_kv, 3 * heads_kv, head_dim);  // a slice of something packed
+  gradients.dv_strides = dense(seqlen_kv, heads_kv, 64);
+  return gradients;
+}
+constexpr MapBoxes gradient_boxes = {.rows_q = 64, .rows_kv = 128, .rows_dkv = 16};
+
+TEST_F(TensorMapsTest, GradientsHaveBoxesOfTheirOwn) {
+  AttentionParams params = good_params(64);
+  for (const int queries : {seqlen_q, 0}) {
+    params.seqlen_q = queries;
+    const GradientParams gradients = good_gradients();
+    ASSERT_TRUE(can_map(params, gradients));
+    const MappedGradients maps = map_gradients(spec_of(64), gradient_boxes, params, gradients);
+    const Encoded dk = decoded(maps.dk), dv = decoded(maps.dv);
+    EXPECT_EQ(dk.address, base + 0x5000000);
+    EXPECT_EQ(dv.address, base + 0x6000000);
+    EXPECT_THAT(dk.dimensions, ElementsAre(head_dim, seqlen_kv, heads_kv, batch, ::testing::_));
+    EXPECT_THAT(dv.dimensions, ElementsAre(64, seqlen_kv, heads_kv, batch, ::testing::_));
+    EXPECT_EQ(dk.strides[0], std::uint64_t{2 * 3 * heads_kv * head_dim});
+    EXPECT_THAT(dk.box, ElementsAre(64u, 16u, 1u, 1u, ::testing::_));
+    EXPECT_THAT(dv.box, ElementsAre(64u, 16u, 1u, 1u, ::testing::_));
+  }
+}
+
+// Maps for boxes that end with their sequence begin as many rows before the tensor as a box has.
+TEST_F(TensorMapsTest, BoundedBoxesOfGradients) {
+  const GradientParams gradients = good_gradients();
+  const MappedGradients maps = map_bounded_gradients(spec_of(64), gradient_boxes, good_params(64), gradients);
+  const Encoded dk = decoded(maps.dk);
+  EXPECT_EQ(dk.address + 16 * dk.strides[0], base + 0x5000000);
+  EXPECT_THAT(dk.box, ElementsAre(64u, 16u, 1u, 1u, 1u));
+  EXPECT_THAT(decoded(maps.dv).dimensions, ElementsAre(64, 16, heads_kv, seqlen_kv + 1, batch));
+}
+
+TEST_F(TensorMapsTest, GradientsThatCannotBeMappedAreNamed) {
+  const AttentionParams params = good_params(64);
+  const auto expect_named = [&](const char* name, const std::function<void(GradientParams&)>& change) {
+    GradientParams gradients = good_gradients();
+    change(gradients);
+    EXPECT_FALSE(can_map(params, gradients)) << name;
+    for (const auto& map : {&map_gradients, &map_bounded_gradients}) {
+      const Error error = error_of([&] { map(spec_of(64), gradient_boxes, params, gradients); });
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_EQ(error.field(), name);
+    }
+  };
+  expect_named("do", [](GradientParams& g) { g.do_strides.seq = -512; });
+  expect_named("dk", [](GradientParams& g) { g.dk_strides.seq = -512; });
+  expect_named("dk", [](GradientParams& g) { g.dk = at(base + 0x5000008); });
+  expect_named("dv", [](GradientParams& g) { g.dv_strides.head = too_far; });
+}
+
 TEST_F(TensorMapsTest, BoxesAndSwizzlesFollowTheHeadDim) {
   for (const auto& [columns, box, swizzle] : {std::tuple(8, 16u, Encoded::Swizzle::bytes32),
                                               {16, 16u, Encoded::Swizzle::bytes32},

@@ -1,0 +1,67 @@
+#include <gtest/gtest.h>
+
+#include "templates/backward_wgmma/smem_layout.cuh"
+
+namespace jit::backward_wgmma {
+namespace {
+
+SmemSizes sizes_of(int head_dim, int head_dim_v, int tile_q = 64, int stages = 2) {
+  return {.head_dim = head_dim,
+          .head_dim_v = head_dim_v,
+          .tile_q = tile_q,
+          .tile_kv = keys_of_block(has_roles(head_dim, head_dim_v)),
+          .stages = stages,
+          .pair = false,
+          .deterministic = false,
+          .draws = false,
+          .is_bounded = false};
+}
+int places(const SmemSizes& sizes) { return smem_layout(sizes).gradient_places; }
+
+TEST(BackwardSmem, GradientsHaveAsManyPlacesAsThereIsRoomFor) {
+  EXPECT_EQ(places(sizes_of(64, 64, 64, 4)), 2);
+  EXPECT_EQ(places(sizes_of(40, 64, 64, 4)), 2);
+  EXPECT_EQ(places(sizes_of(128, 128)), 1);
+  EXPECT_EQ(places(sizes_of(96, 40)), 2);
+  EXPECT_EQ(places(sizes_of(96, 40, 64, 4)), 0);
+  EXPECT_EQ(places(sizes_of(256, 256)), 0) << "of roles";
+  SmemSizes drawn = sizes_of(128, 128);
+  drawn.draws = true;
+  EXPECT_EQ(places(drawn), 0);
+}
+
+TEST(BackwardSmem, BoundedBoxesTakeRegistersThatConsumersOfDqDoNotHave) {
+  for (SmemSizes sizes : {sizes_of(64, 64, 64, 4), sizes_of(64, 64, 128), sizes_of(128, 128)}) {
+    sizes.is_bounded = true;
+    EXPECT_EQ(places(sizes), sizes.head_dim == 64 && sizes.tile_q == 64 ? 2 : 0);
+  }
+}
+
+// TMA swizzles by address, so that a place begins as a tile does: at a multiple of eight rows of its widest panel.
+TEST(BackwardSmem, PlacesOfGradientsLieApartAndAligned) {
+  for (const int head_dim : {8, 16, 24, 40, 64, 72, 128}) {
+    for (const int head_dim_v : {8, 16, 24, 40, 64, 72, 128}) {
+      for (const int stages : {2, 4}) {
+        const SmemSizes sizes = sizes_of(head_dim, head_dim_v, 64, stages);
+        const SmemLayout layout = smem_layout(sizes), without = smem_layout(sizes, 0);
+        if (without.total > largest_smem) continue;
+        ASSERT_LE(layout.total, largest_smem);
+        if (layout.gradient_places == 0) {
+          EXPECT_EQ(layout.total, without.total);
+          continue;
+        }
+        const int bytes = gradient_place_bytes(head_dim, head_dim_v);
+        for (const int columns : {head_dim, head_dim_v}) {
+          EXPECT_GE(bytes, panel_tile_bytes(16, columns));
+          EXPECT_EQ(bytes % (8 * 2 * panel_columns(columns)), 0);
+        }
+        EXPECT_EQ(layout.gradients % 1024, 0);
+        EXPECT_GE(layout.gradients, layout.ds + 2 * panel_tile_bytes(64, 128));
+        EXPECT_GE(layout.lse_log2, layout.gradients + 8 * layout.gradient_places * bytes);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace jit::backward_wgmma
