@@ -68,8 +68,9 @@ class Consumer {
       } else {
         step = sum_gradients(step);
       }
+    } else {
+      rings_.arrive_keys_empty();
     }
-    rings_.arrive_keys_empty();
     if (!writes_dv_early || !has_queries) writer_.write_dv(keys_, dv_);
     writer_.write_dk(keys_, dk_);
     return step;
@@ -152,6 +153,7 @@ class Consumer {
     wgmma_wait_group<0>();
     wgmma_hold(ds_);
     wgmma_hold(dk_.registers[0]);
+    rings_.arrive_keys_empty();
     rings_.q.arrive_empty(step);
     return uniform(step + 1);
   }
@@ -212,6 +214,7 @@ class Consumer {
     wgmma_wait_group<0>();
     wgmma_hold(ds_);
     wgmma_hold(dk_.registers[0]);
+    rings_.arrive_keys_empty();
     rings_.q.arrive_empty(step);
     finish_dq(step);
     return uniform(step + 1);
