@@ -64,7 +64,7 @@ struct RegisterShares {
 };
 RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& config);
 
-/// Blocks of the kernel that run at the same time, or pairs of these: among them tiles of keys are dealt.
+/// Among how many tiles of keys are dealt: a block for each multiprocessor, or as many pairs as the device holds.
 int takers(const LoadedKernel& kernel, const BackwardWgmma& config);
 
 /// How blocks that wait for one another share KV heads: so many a head, and so many heads at the same time.

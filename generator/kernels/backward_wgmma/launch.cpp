@@ -157,7 +157,7 @@ void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config, boo
 namespace backward_wgmma {
 
 int takers(const LoadedKernel& kernel, const BackwardWgmma& config) {
-  return std::max(1, kernel.resident_blocks / blocks_per_tile(config));
+  return config.pair ? std::max(1, kernel.resident_blocks / 2) : kernel.sm_count;
 }
 
 void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config, int takers) {
