@@ -111,14 +111,17 @@ class ConsumerOutput {
 #pragma unroll
       for (int r = 0; r < Output::rows; ++r) inverse_[r] = inverse_of_sum(4 * inverse_[r]);
     }
-    output_.scale_rows(inverse_);
-    scales.scale_output(output_);
+    RowFactors factors;
+#pragma unroll
+    for (int r = 0; r < Output::rows; ++r) factors[r] = scales.output_factor(inverse_[r]);
+    output_.scale_rows(factors);
     const typename Traits::Columns columns(descale_, scales.value_slice(), params_.heads_kv, key_shares_);
     if constexpr (Config::direct_o) {
       store_output_rows<Config>(params_, work, work.q_begin + consumer_ * rows_per_warpgroup + warp_row(),
                                 output_, columns, inverse_);
     } else {
       leave_rows(columns, ring().tile());
+      fence_proxy_async_shared();
       ring().arrive_full();
       o_ring_.advance();
     }
@@ -132,6 +135,7 @@ class ConsumerOutput {
 
   // Over Q: these rows are this warp's own, which no other warp multiplies with.
   __device__ __forceinline__ void leave_rows(const typename Traits::Columns& columns, unsigned tile) {
+    if constexpr (is_same<typename Output::Layout, EvenOddLayout>) return leave_fours(columns, tile);
     const int lane = lane_id();
     const int lane_chunk = threadIdx.x / 16 % 2;  // not of lane_id(): fewer registers through the loop
     const int row = warp_row() + lane % 16;
@@ -149,7 +153,23 @@ class ConsumerOutput {
       }
       stmatrix_x4(address, o);
     }
-    fence_proxy_async_shared();
+  }
+
+  // The same where a lane has four neighbours of a row, of 16 bits: half a chunk.
+  __device__ __forceinline__ void leave_fours(const typename Traits::Columns& columns, unsigned tile) {
+    using Layout = typename Output::Layout;
+    const int lane = lane_id(), column = Layout::lane_column(lane);
+    constexpr int of_chunk = ElementTraits<OutputElement<Config>>::per_chunk;
+#pragma unroll
+    for (int r = 0; r < Output::rows; ++r) {
+      const int row = Layout::row(warp_row() + Layout::lane_row(lane), 0, r);
+      const unsigned own = Traits::OTile::chunk_address(tile, row, column / of_chunk) + column % of_chunk * 2;
+      for_each_four<Config>(output_, r, columns, inverse_[r], [&](int place, const float4& values) {
+        store_shared(Traits::OTile::chunk_behind(own, place / of_chunk),
+                     pack<OutputElement<Config>>(values.x, values.y),
+                     pack<OutputElement<Config>>(values.z, values.w));
+      });
+    }
   }
 
   // The warp's first row of the warpgroup's.

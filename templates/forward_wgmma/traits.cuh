@@ -87,7 +87,9 @@ struct KernelTraits {
 
   // Of one warp of a consumer.
   using Scores = Accumulator<MmaLayout, 16, Config::tile_kv>;
-  using Output = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v)>;
+  /// Columns come in another order where they are turned over.
+  using OutputLayout = typename ChosenType<transposes_v, EvenOddLayout, MmaLayout>::type;
+  using Output = Accumulator<OutputLayout, 16, padded_head_dim(Config::head_dim_v)>;
   using Columns = ValueColumns<Config, Output>;
 
   /// Whether some queries of a tile may see no key of those that others see, or what they are given is not 0 then: a mean,

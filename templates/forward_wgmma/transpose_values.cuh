@@ -3,13 +3,15 @@
 //
 //     rows of keys (TMA)                         rows of columns (wgmma)
 //     ┌ key 0:  d0 d1 d2 … ┐   ldmatrix.trans,   ┌ d0:  key 0  1  8  9  2  3 10 11 … ┐
-//     │ key 1:  d0 d1 d2 … │ ─ bytes picked, ──▶ │ d1:  key 0  1  8  9  2  3 10 11 … │
-//     └ …                  ┘   stmatrix          └ …                                 ┘
+//     │ key 1:  d0 d1 d2 … │ ─ bytes picked, ──▶ │ d2:  key 0  1  8  9  2  3 10 11 … │
+//     └ …                  ┘   stmatrix          │ …    of 16 columns the even ones  │
+//                                                └ d1:  then the odd ones            ┘
 //
 // ldmatrix.trans turns pairs of bytes over; of two registers, for keys 2t, 2t + 1 and 2t + 8, 2t + 9 of a lane of each
 // quad, the bytes of one d make a word of a row. So keys stand in the order in which a lane has them of an accumulator
 // (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk32"): P goes from accumulators to operands in place. This is
-// FlashAttention-3's way (Shah et al., 2024).
+// FlashAttention-3's way (Shah et al., 2024). Columns stand in the order of EvenOddLayout: a lane has four neighbours of
+// a row of O.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -34,6 +36,9 @@ class TileTransposer {
   static constexpr int key_steps = From::rows / keys;
   static constexpr int chunks = transposed_rows(Traits::Config::head_dim_v) / columns;
   static constexpr int warps = Traits::converter_warps;
+  static constexpr int steps = (chunks + warps - 1) / warps * key_steps;  // of a warp, chunk by chunk
+  // Loads that are on their way at once: more take registers from the consumers.
+  static constexpr int ahead = 2;
 
  public:
   static __device__ __forceinline__ void transpose(unsigned from, unsigned to) {
@@ -41,44 +46,40 @@ class TileTransposer {
     const unsigned thread = static_cast<unsigned>(reread_thread_index());
     const int warp = static_cast<int>(thread / warp_size % warps),
               lane = static_cast<int>(thread % warp_size);
-    // Of each quad of lanes 0 to 3 the first matrix has even columns, of those behind them odd ones, the second matrix
-    // the others: eight rows that lie in banks of their own.
-    const bool is_upper = lane >= warp_size / 2;
-    const unsigned even = 0x6420, odd = 0x7531;
-    const unsigned picked[2] = {is_upper ? odd : even, is_upper ? even : odd};
     const int place = lane % 8, matrix = lane / 8;
-    const bool is_odd = (place >= 4) != (matrix % 2 != 0);
-    const int row = warp * columns + 2 * place + (is_odd ? 1 : 0);
     const unsigned rows = From::chunk_address(from, lane, warp);
-    const unsigned columns_of_row = To::chunk_address(to, row, matrix / 2);
+    // Of the matrices that are stored the first and the third have even columns.
+    const unsigned columns_of_row =
+        To::chunk_address(to, warp * columns + matrix % 2 * 8 + place, matrix / 2);
+    unsigned pairs[ahead][4];
+    const auto is_there = [&](int step) {
+      const int chunk = chunk_of(step);
+      return step < steps && (chunk + warps <= chunks || warp + chunk < chunks);
+    };
+    const auto load = [&](int step) {
+      if (is_there(step)) {
+        ldmatrix_x4_trans(pairs[step % ahead], From::chunk_behind(rows, chunk_of(step)) +
+                                                   step % key_steps * keys * From::row_bytes);
+      }
+    };
 #pragma unroll
-    for (int chunk = 0; chunk < chunks; chunk += warps) {
-      if (chunks % warps != 0 && warp + chunk >= chunks) break;
-      transpose_columns(From::chunk_behind(rows, chunk), columns_of_row + chunk * columns * To::row_bytes,
-                        picked);
+    for (int step = 0; step < ahead; ++step) load(step);
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {
+      if (!is_there(step)) break;
+      const unsigned even = 0x6420, odd = 0x7531;
+      const unsigned(&own)[4] = pairs[step % ahead];
+      const unsigned words[4] = {pick_bytes(own[0], own[1], even), pick_bytes(own[0], own[1], odd),
+                                 pick_bytes(own[2], own[3], even), pick_bytes(own[2], own[3], odd)};
+      load(step + ahead);  // before these are stored, so that none waits for a load that has just begun
+      stmatrix_x4(
+          To::chunk_behind(columns_of_row + chunk_of(step) * columns * To::row_bytes, 2 * (step % key_steps)),
+          words);
     }
   }
 
  private:
-  static __device__ __forceinline__ void transpose_columns(unsigned rows, unsigned columns_of_row,
-                                                           const unsigned (&picked)[2]) {
-    constexpr int ahead = 2;  // loads that are on their way at once: more take registers from the consumers
-#pragma unroll
-    for (int step = 0; step < key_steps; step += ahead) {
-      unsigned pairs[ahead][4];
-#pragma unroll
-      for (int i = 0; i < ahead && step + i < key_steps; ++i)
-        ldmatrix_x4_trans(pairs[i], rows + (step + i) * keys * From::row_bytes);
-#pragma unroll
-      for (int i = 0; i < ahead && step + i < key_steps; ++i) {
-        unsigned words[4];
-#pragma unroll
-        for (int w = 0; w < 4; ++w)
-          words[w] = pick_bytes(pairs[i][w / 2 * 2], pairs[i][w / 2 * 2 + 1], picked[w % 2]);
-        stmatrix_x4(To::chunk_behind(columns_of_row, 2 * (step + i)), words);
-      }
-    }
-  }
+  static __device__ __forceinline__ constexpr int chunk_of(int step) { return step / key_steps * warps; }
 };
 
 /// Leaves ones in the rows of V's buffers behind those of its columns, once for all tiles. By all threads.

@@ -70,6 +70,8 @@ class HeadScales {
   __device__ __forceinline__ void scale_scores(Scores&, unsigned) const {}
   template <class Output>
   __device__ __forceinline__ void scale_output(Output&) const {}
+  /// What a row of the output is multiplied by that is to be multiplied by `inverse`, and by the scale of values.
+  __device__ __forceinline__ float output_factor(float inverse) const { return inverse; }
   /// The batch entry and KV head of values whose columns are finished one by one.
   __device__ __forceinline__ int value_slice() const { return 0; }
 
@@ -98,6 +100,11 @@ class ValueScale {
 #pragma unroll
     for (int r = 0; r < Output::rows; ++r) scale[r] = of_values_;
     output.scale_rows(scale);
+  }
+  /// 0 for a row without keys, whose output is 0 and stays so beside a scale that is no number.
+  __device__ __forceinline__ float output_factor(float inverse) const {
+    if constexpr (finishes_columns<Config>) return inverse;
+    return keep_if_has_keys(inverse * of_values_, inverse);
   }
   __device__ __forceinline__ int value_slice() const { return slice_; }
 

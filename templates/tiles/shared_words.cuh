@@ -34,6 +34,9 @@ __device__ __forceinline__ void load_shared(int (&values)[2], unsigned address) 
                : "r"(address)
                : "memory");
 }
+__device__ __forceinline__ void store_shared(unsigned address, unsigned first, unsigned second) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(first), "r"(second) : "memory");
+}
 
 /// The same of four; `address` is a multiple of 16.
 __device__ __forceinline__ void store_shared(unsigned address, const int (&values)[4]) {
