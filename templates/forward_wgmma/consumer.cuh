@@ -28,6 +28,8 @@ class Consumer {
   using RowFactors = float[Traits::Scores::rows];
   using KeptWork = typename Traits::KeptWork;
   static constexpr bool packs_early = ConsumerScores<Config>::packs_early;
+  // Whether queries are released as soon as their last product is there, so that the next ones come under its softmax.
+  static constexpr bool releases_early = packs_early;
   static constexpr bool issues_in_turn = Config::order == WarpgroupOrder::ping_pong;
 
  public:
@@ -43,6 +45,7 @@ class Consumer {
       Outcome outcome{queries_.work(), false, false};
       if (!keys_.has_any()) {
         keys_.release_k();
+        if constexpr (releases_early) queries_.release();
         finish_rows_of_work();
       } else if constexpr (Config::overlap) {
         outcome = run_overlapped();
@@ -77,6 +80,7 @@ class Consumer {
     scores_.multiply(queries_, queries_.tile(), keys_.k_tile());
     scores_.draw_kept(queries_, keys_);
     wgmma_wait_group<0>();
+    release_last_queries();
     if constexpr (packs_early) {
       scores_.finish_first_early(queries_, keys_, [] {});
     } else {
@@ -149,6 +153,7 @@ class Consumer {
   // Goes on to the next one. All scores of the last one have been computed.
   __device__ __forceinline__ bool next_work() {
     if constexpr (!Config::persistent) return false;
+    if constexpr (!releases_early) queries_.release();
     queries_.leave();
     return take_work();
   }
@@ -169,6 +174,12 @@ class Consumer {
     scores_.draw_kept(queries_, keys_);
     scores_.find_limits(queries_);
     wgmma_wait_group<1>();
+    release_last_queries();
+  }
+
+  // After the wait for S: the last product with queries, if it is that of the last tile of keys.
+  __device__ __forceinline__ void release_last_queries() const {
+    if constexpr (releases_early) queries_.release_if(keys_.is_last());
   }
 
   // After the wait for S of a later tile, under whose P V of the tile before it was: leaves P, and O with the sums that

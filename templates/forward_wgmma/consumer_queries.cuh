@@ -64,11 +64,14 @@ class ConsumerQueries {
     return true;
   }
 
-  /// Behind the last product with the queries.
-  __device__ __forceinline__ void leave() {
+  /// Behind the last product with the queries: their place is free, unless O is to lie there.
+  __device__ __forceinline__ void release() const {
     if constexpr (!Traits::o_over_q) ring().arrive_empty();
-    q_ring_.advance();
   }
+  /// The same of a product that was it if `is_last`, behind the wait for it.
+  __device__ __forceinline__ void release_if(bool is_last) const { ring().arrive_empty_together_if(is_last); }
+  /// Goes on to the next ones.
+  __device__ __forceinline__ void leave() { q_ring_.advance(); }
 
   /// S = Q Kᵀ, as one group, or by one warp at once; after the wait for the group it is to be held.
   __device__ __forceinline__ void multiply(Scores& scores, unsigned q_tile, unsigned k_tile) const {

@@ -21,6 +21,17 @@ __device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+/// Under a condition: without a branch, around which the assembler would not mix what stands before and behind.
+__device__ __forceinline__ void mbarrier_arrive_if(bool condition, unsigned barrier) {
+  asm volatile(
+      "{.reg .pred arrives;\n"
+      "setp.ne.u32 arrives, %1, 0;\n"
+      "@arrives mbarrier.arrive.shared::cta.b64 _, [%0];\n"
+      "}" ::"r"(barrier),
+      "r"(static_cast<unsigned>(condition))
+      : "memory");
+}
+
 /// Arrives, and lets the phase wait for `bytes` more bytes.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(unsigned barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)

@@ -52,6 +52,11 @@ class TileRing {
   __device__ __forceinline__ void arrive_full() const { arrive(full()); }
   __device__ __forceinline__ void arrive_empty() const { arrive(empty()); }
 
+  /// The same of a stage that lanes have read together, by an instruction of the whole warp, under a condition.
+  __device__ __forceinline__ void arrive_empty_together_if(bool condition) const {
+    mbarrier_arrive_if(condition && lane_id() == 0, empty());
+  }
+
   /// The same of the stage that was `back` stages before, up to a round: of tiles that are taken before others are done with.
   __device__ __forceinline__ unsigned tile_before(int back) const {
     return tiles_ + stage_before(back) * stage_bytes;
