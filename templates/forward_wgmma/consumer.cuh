@@ -112,6 +112,7 @@ class Consumer {
         }
       }
       keys_.wait_for_v();
+      rescale_output();
       scores_.multiply_values(output_, keys_.v_tile(), lower);
       finish_last_output();
       keys_.skip_v();
@@ -168,6 +169,7 @@ class Consumer {
     if constexpr (issues_in_turn) scores_.turns().wait();
     if constexpr (packs_early) scores_.hold_tile();
     scores_.multiply(queries_, q_tile, k_tile);
+    rescale_output();
     if (!has_values) keys_.wait_for_v();
     scores_.multiply_values(output_, v_tile, lower);
     if constexpr (issues_in_turn && !packs_early) scores_.turns().pass();
@@ -186,14 +188,14 @@ class Consumer {
   // it belongs to.
   __device__ __forceinline__ void finish_scores_and_output() {
     if constexpr (packs_early) {
-      scores_.finish_early(
+      is_to_be_rescaled_ = scores_.finish_early(
           queries_, keys_,
           [&] {
             finish_output();
             if constexpr (Traits::sums_by_products) output_.add_sums(scores_.sums());
             if constexpr (issues_in_turn) scores_.turns().pass();
           },
-          [&](const RowFactors& correction) { output_.scale_rows(correction); });
+          correction_);
     } else {
       RowFactors correction;
       const bool move = scores_.finish(queries_, keys_, correction);
@@ -201,6 +203,14 @@ class Consumer {
       if (move) output_.scale_rows(correction);
       scores_.pack();
     }
+  }
+
+  // Where P is packed early, O is brought up to the maxima of the last tile under the S of the next one, in front of its P V.
+  __device__ __forceinline__ void rescale_output() {
+    if constexpr (!packs_early) return;
+    if (is_to_be_rescaled_) output_.scale_rows(correction_);
+    is_to_be_rescaled_ = false;
+    output_.hold();
   }
 
   // The same of the first S of a work tile.
@@ -241,6 +251,8 @@ class Consumer {
   ConsumerKeys<Config> keys_;
   ConsumerScores<Config> scores_;
   ConsumerOutput<Config> output_;
+  RowFactors correction_;  // of O, where it is to be rescaled
+  bool is_to_be_rescaled_ = false;
 };
 
 }  // namespace jit::forward_wgmma

@@ -131,12 +131,10 @@ class ConsumerScores {
     finish_output();
     exponentiate_and_pack(queries, keys);
   }
-  /// The same in place of `finish` and `pack`: `scale_output` is given what the output must be rescaled by.
-  template <class FinishOutput, class ScaleOutput>
-  __device__ __forceinline__ void finish_early(Queries& queries, Keys& keys,
-                                               const FinishOutput& finish_output,
-                                               const ScaleOutput& scale_output) {
-    RowFactors correction;
+  /// The same in place of `finish` and `pack`. Returns whether the output must be rescaled by `correction` before P V.
+  template <class FinishOutput>
+  __device__ __forceinline__ bool finish_early(Queries& queries, Keys& keys,
+                                               const FinishOutput& finish_output, RowFactors& correction) {
     hold_product(queries);
     apply_functors(queries, keys);
     keys.release_k();
@@ -147,16 +145,17 @@ class ConsumerScores {
       finish_output();
       if (move) {
         move = raise_to_scores(scores_, limits_, of_lane, state_, queries.scale_log2(), correction);
-        if (move) scale_all(correction, scale_output);
+        if (move) scale_exact_sums(correction);
       }
     } else {
       // Sums of the tile before come with its P V, and are of the maxima before.
       if constexpr (Traits::sums_by_products) finish_output();
       move = update_maxima(queries, correction);
       if constexpr (!Traits::sums_by_products) finish_output();
-      if (move) scale_all(correction, scale_output);
+      if (move) scale_exact_sums(correction);
     }
     exponentiate_and_pack(queries, keys);
+    return move;
   }
 
   /// O += P V, as one group, of which `lower` leaves out the upper half of the keys.
@@ -201,13 +200,10 @@ class ConsumerScores {
     for (int r = 0; r < Traits::Scores::rows; ++r) exact_sums_[r] = 0;
   }
 
-  template <class ScaleOutput>
-  __device__ __forceinline__ void scale_all(const RowFactors& correction, const ScaleOutput& scale_output) {
-    scale_output(correction);
-    if constexpr (Traits::sums_by_products) {
+  __device__ __forceinline__ void scale_exact_sums(const RowFactors& correction) {
+    if constexpr (!Traits::sums_by_products) return;
 #pragma unroll
-      for (int r = 0; r < Traits::Scores::rows; ++r) exact_sums_[r] *= correction[r];
-    }
+    for (int r = 0; r < Traits::Scores::rows; ++r) exact_sums_[r] *= correction[r];
   }
 
   // Leaves the scores as the mask and score functors want them.
