@@ -30,7 +30,12 @@ class Consumer {
   static constexpr bool packs_early = ConsumerScores<Config>::packs_early;
   // Whether queries are released as soon as their last product is there, so that the next ones come under its softmax.
   static constexpr bool releases_early = packs_early;
+  static constexpr bool passes_early = ConsumerScores<Config>::passes_early;
+  // Whether O is brought up to the maxima of a tile under the S of the next one, in front of P V. A small one is not worth
+  // the registers.
+  static constexpr bool rescales_late = packs_early && Config::head_dim_v > 64;
   static constexpr bool issues_in_turn = Config::order == WarpgroupOrder::ping_pong;
+  static constexpr bool passes_late = issues_in_turn && !passes_early;
 
  public:
   __device__ __forceinline__ Consumer(const AttentionParams& params, const DropoutParams& dropout,
@@ -82,7 +87,7 @@ class Consumer {
     wgmma_wait_group<0>();
     release_last_queries();
     if constexpr (packs_early) {
-      scores_.finish_first_early(queries_, keys_, [] {});
+      scores_.template finish_first_early<false>(queries_, keys_, [] {});
     } else {
       scores_.finish_first(queries_, keys_);
       scores_.pack();
@@ -188,14 +193,21 @@ class Consumer {
   // it belongs to.
   __device__ __forceinline__ void finish_scores_and_output() {
     if constexpr (packs_early) {
-      is_to_be_rescaled_ = scores_.finish_early(
+      scores_.finish_early(
           queries_, keys_,
           [&] {
-            finish_output();
+            finish_output<passes_late>();
             if constexpr (Traits::sums_by_products) output_.add_sums(scores_.sums());
-            if constexpr (issues_in_turn) scores_.turns().pass();
           },
-          correction_);
+          [&](const RowFactors& correction) {
+            if constexpr (rescales_late) {
+#pragma unroll
+              for (int r = 0; r < Traits::Output::rows; ++r) correction_[r] = correction[r];
+              is_to_be_rescaled_ = true;
+            } else {
+              output_.scale_rows(correction);
+            }
+          });
     } else {
       RowFactors correction;
       const bool move = scores_.finish(queries_, keys_, correction);
@@ -205,9 +217,9 @@ class Consumer {
     }
   }
 
-  // Where P is packed early, O is brought up to the maxima of the last tile under the S of the next one, in front of its P V.
+  // Brings O up to the maxima of the tile whose P V is next.
   __device__ __forceinline__ void rescale_output() {
-    if constexpr (!packs_early) return;
+    if constexpr (!rescales_late) return;
     if (is_to_be_rescaled_) output_.scale_rows(correction_);
     is_to_be_rescaled_ = false;
     output_.hold();
@@ -216,10 +228,7 @@ class Consumer {
   // The same of the first S of a work tile.
   __device__ __forceinline__ void finish_first_scores_and_output() {
     if constexpr (packs_early) {
-      scores_.finish_first_early(queries_, keys_, [&] {
-        finish_last_output();
-        if constexpr (issues_in_turn) scores_.turns().pass();
-      });
+      scores_.template finish_first_early<true>(queries_, keys_, [&] { finish_last_output<passes_late>(); });
     } else {
       scores_.finish_first(queries_, keys_);
       finish_output();
@@ -227,17 +236,20 @@ class Consumer {
     }
   }
 
-  // Waits for O and releases V.
+  // Waits for O and releases V. A turn ends at once behind the wait.
+  template <bool passes_turn = false>
   __device__ __forceinline__ void finish_output() {
     wgmma_wait_group<0>();
+    if constexpr (passes_turn) scores_.turns().pass();
     output_.hold();
     scores_.hold_p();
     keys_.release_v();
     output_.promote();
   }
   // The same of the last tile of keys of a work tile, whose rows are finished but for its sums.
+  template <bool passes_turn = false>
   __device__ __forceinline__ void finish_last_output() {
-    finish_output();
+    finish_output<passes_turn>();
     if constexpr (Traits::sums_by_products) output_.add_last_sums();
   }
 
@@ -251,7 +263,7 @@ class Consumer {
   ConsumerKeys<Config> keys_;
   ConsumerScores<Config> scores_;
   ConsumerOutput<Config> output_;
-  RowFactors correction_;  // of O, where it is to be rescaled
+  RowFactors correction_;  // of O, where it is still to be rescaled
   bool is_to_be_rescaled_ = false;
 };
 

@@ -43,6 +43,11 @@ class ConsumerScores {
   /// Whether P is packed while exponentials are computed, which P V of the tile before must have ended for.
   static constexpr bool packs_early = Traits::multiplies_fp8 && Config::overlap && !has_block_scales<Config>;
 
+  /// Whether a turn ends with the maxima, before the wait for P V of the tile before: where products take longer than
+  /// exponentials, the next consumer's are to stand behind these without a gap.
+  static constexpr bool passes_early = packs_early && Config::order == WarpgroupOrder::ping_pong &&
+                                       Config::head_dim + Config::head_dim_v >= 384;
+
   __device__ __forceinline__ ConsumerScores(const AttentionParams& params, const DropoutParams& dropout,
                                             unsigned smem, int consumer)
       : params_(params),
@@ -124,17 +129,20 @@ class ConsumerScores {
 
   /// With `packs_early`, in place of `finish_first` and `pack`: `finish_output`, a function without arguments, is
   /// called where P V of the tile before must have ended.
-  template <class FinishOutput>
+  template <bool in_turn, class FinishOutput>
   __device__ __forceinline__ void finish_first_early(Queries& queries, Keys& keys,
                                                      const FinishOutput& finish_output) {
     take_first(queries, keys);
+    if constexpr (passes_early && in_turn) turns_.pass();
     finish_output();
     exponentiate_and_pack(queries, keys);
   }
-  /// The same in place of `finish` and `pack`. Returns whether the output must be rescaled by `correction` before P V.
-  template <class FinishOutput>
-  __device__ __forceinline__ bool finish_early(Queries& queries, Keys& keys,
-                                               const FinishOutput& finish_output, RowFactors& correction) {
+  /// The same in place of `finish` and `pack`: `scale_output` is given what the output must be rescaled by.
+  template <class FinishOutput, class ScaleOutput>
+  __device__ __forceinline__ void finish_early(Queries& queries, Keys& keys,
+                                               const FinishOutput& finish_output,
+                                               const ScaleOutput& scale_output) {
+    RowFactors correction;
     hold_product(queries);
     apply_functors(queries, keys);
     keys.release_k();
@@ -142,20 +150,21 @@ class ConsumerScores {
     if constexpr (Config::rescale == Rescale::lazy) {
       RowFactors of_lane;
       move = may_exceed(scores_, limits_, of_lane);
+      if constexpr (passes_early) turns_.pass_behind(move);
       finish_output();
       if (move) {
         move = raise_to_scores(scores_, limits_, of_lane, state_, queries.scale_log2(), correction);
-        if (move) scale_exact_sums(correction);
+        if (move) scale_all(correction, scale_output);
       }
     } else {
+      if constexpr (passes_early) turns_.pass();
       // Sums of the tile before come with its P V, and are of the maxima before.
       if constexpr (Traits::sums_by_products) finish_output();
       move = update_maxima(queries, correction);
       if constexpr (!Traits::sums_by_products) finish_output();
-      if (move) scale_exact_sums(correction);
+      if (move) scale_all(correction, scale_output);
     }
     exponentiate_and_pack(queries, keys);
-    return move;
   }
 
   /// O += P V, as one group, of which `lower` leaves out the upper half of the keys.
@@ -200,10 +209,13 @@ class ConsumerScores {
     for (int r = 0; r < Traits::Scores::rows; ++r) exact_sums_[r] = 0;
   }
 
-  __device__ __forceinline__ void scale_exact_sums(const RowFactors& correction) {
-    if constexpr (!Traits::sums_by_products) return;
+  template <class ScaleOutput>
+  __device__ __forceinline__ void scale_all(const RowFactors& correction, const ScaleOutput& scale_output) {
+    scale_output(correction);
+    if constexpr (Traits::sums_by_products) {
 #pragma unroll
-    for (int r = 0; r < Traits::Scores::rows; ++r) exact_sums_[r] *= correction[r];
+      for (int r = 0; r < Traits::Scores::rows; ++r) exact_sums_[r] *= correction[r];
+    }
   }
 
   // Leaves the scores as the mask and score functors want them.

@@ -30,4 +30,16 @@ __device__ __forceinline__ void bar_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/// The same behind what `known`, alike in a warp, is made of: the assembler would put that behind waits that come later.
+__device__ __forceinline__ void bar_arrive_behind(bool known, int id, int threads) {
+  asm volatile(
+      "{.reg .pred known;\n"
+      "setp.ne.u32 known, %2, 0;\n"
+      "@known bar.arrive %0, %1;\n"
+      "@!known bar.arrive %0, %1;\n"
+      "}" ::"r"(id),
+      "r"(threads), "r"(static_cast<unsigned>(known))
+      : "memory");
+}
+
 }  // namespace jit

@@ -18,11 +18,19 @@ class WarpgroupTurns {
     if constexpr (is_used) bar_sync(Traits::order_barrier + consumer_, 2 * warpgroup_size);
   }
   __device__ __forceinline__ void pass() const {
-    const int next = consumer_ == Traits::consumers - 1 ? 0 : consumer_ + 1;
-    if constexpr (is_used) bar_arrive(Traits::order_barrier + next, 2 * warpgroup_size);
+    if constexpr (is_used) bar_arrive(next(), 2 * warpgroup_size);
+  }
+  /// Behind what `known`, alike in a warp, is made of.
+  __device__ __forceinline__ void pass_behind(bool known) const {
+    if constexpr (is_used) bar_arrive_behind(known, next(), 2 * warpgroup_size);
   }
 
  private:
+  // The barrier of who is next.
+  __device__ __forceinline__ int next() const {
+    return Traits::order_barrier + (consumer_ == Traits::consumers - 1 ? 0 : consumer_ + 1);
+  }
+
   static constexpr bool is_used = Traits::Config::order != WarpgroupOrder::free && Traits::consumers > 1;
   int consumer_;
 };
