@@ -74,6 +74,12 @@ class ConsumerKeys {
     k_.advance();
   }
 
+  /// The same behind what `known`, alike in a warp, is made of.
+  __device__ __forceinline__ void release_k_behind(bool known) {
+    k_.arrive_empty_behind(known);
+    k_.advance();
+  }
+
   __device__ __forceinline__ bool has_v() const { return v_.is_full(); }
   __device__ __forceinline__ void wait_for_v() const { v_.wait_full(); }
   __device__ __forceinline__ unsigned v_tile() const { return v_.tile(); }

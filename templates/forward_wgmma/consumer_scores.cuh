@@ -145,11 +145,15 @@ class ConsumerScores {
     RowFactors correction;
     hold_product(queries);
     apply_functors(queries, keys);
-    keys.release_k();
+    // Where the turn ends behind the wait for P V, maxima belong in front of it: they cost nothing under P V, but time of
+    // the next consumer's in the turn, where the assembler would put as many of them as it likes.
+    constexpr bool releases_behind = Config::rescale == Rescale::lazy && !passes_early;
+    if constexpr (!releases_behind) keys.release_k();
     bool move;
     if constexpr (Config::rescale == Rescale::lazy) {
       RowFactors of_lane;
       move = may_exceed(scores_, limits_, of_lane);
+      if constexpr (releases_behind) keys.release_k_behind(move);
       if constexpr (passes_early) turns_.pass_behind(move);
       finish_output();
       if (move) {

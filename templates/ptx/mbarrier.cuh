@@ -32,6 +32,20 @@ __device__ __forceinline__ void mbarrier_arrive_if(bool condition, unsigned barr
       : "memory");
 }
 
+/// The same behind what `known`, alike in a warp, is made of: the assembler would put that behind waits that come later.
+__device__ __forceinline__ void mbarrier_arrive_if_behind(bool condition, bool known, unsigned barrier) {
+  asm volatile(
+      "{.reg .pred arrives, is_so, is_not;\n"
+      "setp.ne.u32 arrives, %1, 0;\n"
+      "setp.ne.and.u32 is_so, %2, 0, arrives;\n"
+      "setp.eq.and.u32 is_not, %2, 0, arrives;\n"
+      "@is_so mbarrier.arrive.shared::cta.b64 _, [%0];\n"
+      "@is_not mbarrier.arrive.shared::cta.b64 _, [%0];\n"
+      "}" ::"r"(barrier),
+      "r"(static_cast<unsigned>(condition)), "r"(static_cast<unsigned>(known))
+      : "memory");
+}
+
 /// Arrives, and lets the phase wait for `bytes` more bytes.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(unsigned barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)

@@ -57,6 +57,12 @@ class TileRing {
     mbarrier_arrive_if(condition && lane_id() == 0, empty());
   }
 
+  /// This warp has read its part of the stage; behind what `known`, alike in the warp, is made of.
+  __device__ __forceinline__ void arrive_empty_behind(bool known) const {
+    if constexpr (!by_lanes) __syncwarp();
+    mbarrier_arrive_if_behind(by_lanes || lane_id() == 0, known, empty());
+  }
+
   /// The same of the stage that was `back` stages before, up to a round: of tiles that are taken before others are done with.
   __device__ __forceinline__ unsigned tile_before(int back) const {
     return tiles_ + stage_before(back) * stage_bytes;
