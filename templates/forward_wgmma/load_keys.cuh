@@ -58,7 +58,8 @@ __device__ __forceinline__ void note_no_values(unsigned smem, const StoredRings<
 }
 
 /// Each tile of keys is followed by the values of the one before, from one work tile to the next: scores are
-/// computed first, or at once after.
+/// computed first, or at once after. By its own where values are turned over: that takes about as long as a step of the
+/// consumers, and values that waited for room for the next keys came late.
 template <class Config>
 __device__ __forceinline__ void load_keys(const AttentionParams& params, const DescaleParams& descale,
                                           const TensorMaps& maps, unsigned smem) {
@@ -137,11 +138,17 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
       }
       const bool asks = !has_next && (!tiles.has(1) || tiles.keys_left() <= asked_ahead * Config::tile_kv);
       if (asks) work.ask();
+      if constexpr (Traits::transposes_v) {
+        values = value_box<Config>(params, own, sequence, k_begin, keys);
+        has_values = has_keys && !Traits::has_value_loader;
+      }
       load_v();  // the answer comes while values wait for room
       if (asks) work.answer();
       has_next |= asks;
-      values = value_box<Config>(params, own, sequence, k_begin, keys);
-      has_values = has_keys && !Traits::has_value_loader;
+      if constexpr (!Traits::transposes_v) {
+        values = value_box<Config>(params, own, sequence, k_begin, keys);
+        has_values = has_keys && !Traits::has_value_loader;
+      }
       tiles.advance();
     } while (tiles.has(0));
   }
