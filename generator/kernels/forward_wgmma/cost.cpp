@@ -33,6 +33,7 @@ constexpr double softmax_clocks = 805;           // and for each tile
 constexpr double softmax_share = 1.12;           // of what exponentials alone take of all consumers
 constexpr double next_work_clocks = 2280;        // from one work tile to the next when consumers run on
 constexpr double new_work_clocks = 5090;         // and when they do not
+constexpr double single_buffer_clocks = 200;     // and with one buffer of Q, of fp8; set by hand
 constexpr double masked_per_row = 4.3;           // for the partial tiles of a work tile, by its rows and keys
 constexpr double neighbours = 1.05;              // several blocks on a multiprocessor
 constexpr double memory_bytes_per_clock = 13.7;  // of a multiprocessor
@@ -230,13 +231,15 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   const bool is_masked = drops_keys(spec);
   const bool runs_on =
       config.overlap && config.persistent && (config.stages_q > 1 || config.separate_o || config.direct_o);
-  // With fp8 a single buffer of Q costs as much: the next one is on its way while its scores are waited for.
-  const bool has_next_queries = runs_on && (config.stages_q > 1 || !has_fp8_queries(spec));
+  // Of fp8 a single buffer of Q costs as much, unless it is released in front of the last softmax.
+  const bool releases_late = has_fp8_queries(spec) && spec.descale_per == ScaleKind::block;
+  const bool has_next_queries = runs_on && (config.stages_q > 1 || !releases_late);
+  const double single_buffer = has_fp8_queries(spec) && config.stages_q == 1 ? single_buffer_clocks : 0;
   const double covered = block_cover(spec, config.tile_q, config.tile_kv);
   const TileWork work = work_of_tile(spec, config, shape);
   const double steps = work.steps + (config.rescale == Rescale::on_overflow ? work.repeated : 0);
   const double per_tile = steps * covered * step_clocks(spec, config) +
-                          (has_next_queries ? next_work_clocks : new_work_clocks) +
+                          (has_next_queries ? next_work_clocks + single_buffer : new_work_clocks) +
                           work.masked_ends * masked_per_row * (config.tile_q + config.tile_kv);
   const double slots = static_cast<double>(limits.sm_count) * config.blocks_per_sm;
   double computing = waves_of(spec, shape, tiles / slots) * per_tile;

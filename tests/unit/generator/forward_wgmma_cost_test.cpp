@@ -112,6 +112,24 @@ TEST(ForwardWgmmaChoice, WindowsAndTheirTextsTakeTilesThatFitTheirEnds) {
   EXPECT_EQ(std::get<ForwardWgmma>(causal).tile_q, 192);
 }
 
+// On an H200 128 × 128 is faster than 128 × 96 by 3 to 8 % of all lengths (docs/notebook.md), although it has room for one
+// buffer of Q.
+TEST(ForwardWgmmaChoice, Fp8OfHeadDim256TakesTilesOf128KeysAtAllLengths) {
+  DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  limits.sm_count = 132;
+  for (const Mask& mask : {mask::none(), mask::causal()}) {
+    for (const std::int64_t seqlen : {1024, 2048, 4096, 8192, 16384}) {
+      const ProblemShape shape{
+          .batch = 16384 / seqlen, .heads_q = 8, .seqlen_q = seqlen, .seqlen_kv = seqlen};
+      const AttentionSpec spec{.dtype = DType::fp8_e4m3, .head_dim = 256, .mask = mask};
+      const KernelConfig first = untuned_order(spec, shape, limits).front();
+      ASSERT_TRUE(std::holds_alternative<ForwardWgmma>(first)) << to_string(first);
+      EXPECT_EQ(std::get<ForwardWgmma>(first).tile_q, 128) << to_string(spec) << ' ' << seqlen;
+      EXPECT_EQ(std::get<ForwardWgmma>(first).tile_kv, 128) << to_string(spec) << ' ' << seqlen;
+    }
+  }
+}
+
 // Drawing ahead is worth its launch where there are many scores, and draws what queries see.
 TEST(ForwardWgmmaCost, DropoutIsDrawnAheadOfManyScores) {
   DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
