@@ -34,6 +34,7 @@ class Consumer {
   // Whether O is brought up to the maxima of a tile under the S of the next one, in front of P V. A small one is not worth
   // the registers.
   static constexpr bool rescales_late = packs_early && Config::head_dim_v > 64;
+  static constexpr float no_correction = -1;  // which no factor is
   static constexpr bool issues_in_turn = Config::order == WarpgroupOrder::ping_pong;
   static constexpr bool passes_late = issues_in_turn && !passes_early;
 
@@ -96,10 +97,12 @@ class Consumer {
     while (true) {
       while (!keys_.is_last()) {
         keys_.take();
-        start_scores_and_output(false);  // only the last tile of a work tile is worth a second copy of P V
+        // Only the last tile of a work tile is worth a second copy of P V.
+        start_scores_and_output(false, [&] { rescale_output(); });
         finish_scores_and_output();
       }
       const bool lower = keys_.is_lower();
+      rescale_output();  // not under the next scores: what is left of the rows takes the registers of the factors
       keys_.skip_k(scores_.turns());
       finish_rows_of_work();
       const KeptWork done = queries_.work();
@@ -108,7 +111,7 @@ class Consumer {
         // The first scores of the next work tile are computed under the last output of this one.
         has_work = next_work();
         if (has_work && keys_.has_any()) {
-          start_scores_and_output(lower);
+          start_scores_and_output(lower, [] {});
           finish_first_scores_and_output();
           keys_.skip_v();
           output_.finish(done, queries_.scales());
@@ -117,7 +120,6 @@ class Consumer {
         }
       }
       keys_.wait_for_v();
-      rescale_output();
       scores_.multiply_values(output_, keys_.v_tile(), lower);
       finish_last_output();
       keys_.skip_v();
@@ -165,8 +167,9 @@ class Consumer {
   }
 
   // Issues S of this tile of keys and, behind it, O += P V of the tile before, of which `lower` leaves out
-  // the upper half.
-  __device__ __forceinline__ void start_scores_and_output(bool lower) {
+  // the upper half, and `bring_output`, a function without arguments, before it.
+  template <class BringOutput>
+  __device__ __forceinline__ void start_scores_and_output(bool lower, const BringOutput& bring_output) {
     const bool has_values = packs_early && keys_.has_v();
     // Known to be the same for the warp, or descriptors would be made in each lane and moved. The turn covers it.
     const unsigned q_tile = uniform(queries_.tile()), k_tile = uniform(keys_.k_tile()),
@@ -174,7 +177,7 @@ class Consumer {
     if constexpr (issues_in_turn) scores_.turns().wait();
     if constexpr (packs_early) scores_.hold_tile();
     scores_.multiply(queries_, q_tile, k_tile);
-    rescale_output();
+    bring_output();
     if (!has_values) keys_.wait_for_v();
     scores_.multiply_values(output_, v_tile, lower);
     if constexpr (issues_in_turn && !packs_early) scores_.turns().pass();
@@ -203,7 +206,6 @@ class Consumer {
             if constexpr (rescales_late) {
 #pragma unroll
               for (int r = 0; r < Traits::Output::rows; ++r) correction_[r] = correction[r];
-              is_to_be_rescaled_ = true;
             } else {
               output_.scale_rows(correction);
             }
@@ -220,8 +222,9 @@ class Consumer {
   // Brings O up to the maxima of the tile whose P V is next.
   __device__ __forceinline__ void rescale_output() {
     if constexpr (!rescales_late) return;
-    if (is_to_be_rescaled_) output_.scale_rows(correction_);
-    is_to_be_rescaled_ = false;
+    if (!(correction_[0] < 0)) output_.scale_rows(correction_);
+#pragma unroll
+    for (int r = 0; r < Traits::Output::rows; ++r) correction_[r] = no_correction;
     output_.hold();
   }
 
@@ -263,8 +266,8 @@ class Consumer {
   ConsumerKeys<Config> keys_;
   ConsumerScores<Config> scores_;
   ConsumerOutput<Config> output_;
-  RowFactors correction_;  // of O, where it is still to be rescaled
-  bool is_to_be_rescaled_ = false;
+  // Of O, where it is still to be rescaled. That it is not lies in the same registers: one more would be spilled.
+  RowFactors correction_ = {no_correction, no_correction};
 };
 
 }  // namespace jit::forward_wgmma
