@@ -34,6 +34,7 @@ struct Subject {
   int head_dim_v = 64;
   int gqa_ratio = 1;
   bool values_in_keys = false;
+  DType dtype = DType::bf16;
   std::optional<DType> kv_dtype = {};
   int batch = 1;
   int heads = 2;  ///< of k
@@ -90,6 +91,7 @@ inline AttentionCase case_of(const Subject& subject) {
   problem.spec.head_dim_v = subject.head_dim_v;
   problem.spec.gqa_ratio = subject.gqa_ratio;
   problem.spec.values_in_keys = subject.values_in_keys;
+  problem.spec.dtype = subject.dtype;
   problem.spec.kv_dtype = subject.kv_dtype;
   problem.spec.mask = parse_mask(subject.mask, reference::mask_texts());
   problem.batch = subject.batch;

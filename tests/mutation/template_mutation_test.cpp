@@ -197,14 +197,15 @@ INSTANTIATE_TEST_SUITE_P(
                          "      RowFactors correction;\n",
                          {"access in flight"},
                          in_sequence},
-        TemplateMutation{"ReleasesVBeforeTheWaitForO",
-                         consumer,
-                         "    wgmma_wait_group<0>();\n    output_.hold();\n    scores_.hold_p();\n    "
-                         "keys_.release_v();\n",
-                         "    keys_.release_v();\n    wgmma_wait_group<0>();\n    output_.hold();\n    "
-                         "scores_.hold_p();\n",
-                         {"access in flight", "data race"},
-                         wgmma},
+        TemplateMutation{
+            "ReleasesVBeforeTheWaitForO",
+            consumer,
+            "    wgmma_wait_group<0>();\n    if constexpr (passes_turn) scores_.turns().pass();\n    "
+            "output_.hold();\n    scores_.hold_p();\n    keys_.release_v();\n",
+            "    keys_.release_v();\n    wgmma_wait_group<0>();\n    if constexpr (passes_turn) "
+            "scores_.turns().pass();\n    output_.hold();\n    scores_.hold_p();\n",
+            {"access in flight", "data race"},
+            wgmma},
         TemplateMutation{
             "NoWaitForS", consumer, "    wgmma_wait_group<1>();\n", "", {"access in flight"}, wgmma},
         TemplateMutation{"NoWaitForFullV",
@@ -240,13 +241,13 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"ProxyFenceBehindOByOneLane",
                          consumer_output,
                          "    fence_proxy_async_shared();\n",
-                         "    if (lane == 0) fence_proxy_async_shared();\n",
+                         "    if (lane_id() == 0) fence_proxy_async_shared();\n",
                          {"missing proxy fence"},
                          wgmma},
         TemplateMutation{"NoWarpBarrierBeforeAnArrival",
                          "tiles/tile_ring.cuh",
-                         "    if constexpr (!by_lanes) __syncwarp();\n",
-                         "",
+                         "    if constexpr (!by_lanes) __syncwarp();\n    if (by_lanes",
+                         "    if (by_lanes",
                          {"data race", "missing proxy fence"},
                          wgmma},
         TemplateMutation{"WorkTileOfAnotherLaneThanItsArrival",
