@@ -2,6 +2,8 @@
 //
 //     overlap:     S(n) = Q K(n)ᵀ ┐
 //                  O += P V(n−1)  ┴─ wait for S(n) ─ mask, softmax ─ wait for O ─ rescale O ─ P(n)
+//     P of 8 bits: S(n) = Q K(n)ᵀ ─ rescale O ┐
+//                               O += P V(n−1) ┴─ wait for S(n) ─ mask, maxima ─ wait for O ─ exponentials, P(n)
 //     no overlap:  S = Q Kᵀ ─ wait ─ mask, softmax, rescale O ─ P ─ O += P V ─ wait
 #pragma once
 
@@ -31,8 +33,8 @@ class Consumer {
   // Whether queries are released as soon as their last product is there, so that the next ones come under its softmax.
   static constexpr bool releases_early = packs_early;
   static constexpr bool passes_early = ConsumerScores<Config>::passes_early;
-  // Whether O is brought up to the maxima of a tile under the S of the next one, in front of P V. A small one is not worth
-  // the registers.
+  // Whether O is brought up to the maxima of a tile under the S of the next one, in front of P V. A small one is not
+  // worth the registers.
   static constexpr bool rescales_late = packs_early && Config::head_dim_v > 64;
   static constexpr float no_correction = -1;  // which no factor is
   static constexpr bool issues_in_turn = Config::order == WarpgroupOrder::ping_pong;

@@ -145,8 +145,8 @@ class ConsumerScores {
     RowFactors correction;
     hold_product(queries);
     apply_functors(queries, keys);
-    // Where the turn ends behind the wait for P V, maxima belong in front of it: they cost nothing under P V, but time of
-    // the next consumer's in the turn, where the assembler would put as many of them as it likes.
+    // Where the turn ends behind the wait for P V, maxima belong in front of it: they cost nothing under P V, but time
+    // of the next consumer's in the turn, where the assembler would put as many of them as it likes.
     constexpr bool releases_behind = Config::rescale == Rescale::lazy && !passes_early;
     if constexpr (!releases_behind) keys.release_k();
     bool move;

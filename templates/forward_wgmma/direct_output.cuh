@@ -18,8 +18,8 @@ __device__ __forceinline__ void store_pair(float* columns, float x, float y, flo
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(columns), "r"(word(x)), "r"(word(y)) : "memory");
 }
 
-/// Calls f(column, values) for each four neighbours that the lane has of its row `r`, counting columns from the lane's first
-/// one. They have been multiplied by `inverse`, and their columns are finished on the way.
+/// Calls f(column, values) for each four neighbours that the lane has of its row `r`, counting columns from the lane's
+/// first one. They have been multiplied by `inverse`, and their columns are finished on the way.
 template <class Config, class F>
 __device__ __forceinline__ void for_each_four(typename KernelTraits<Config>::Output& output, int r,
                                               const typename KernelTraits<Config>::Columns& columns,
@@ -45,8 +45,8 @@ __device__ __forceinline__ void for_each_four(typename KernelTraits<Config>::Out
 
 /// Writes the rows of a warp, of which `first_row` of the sequence is the first, and which have been multiplied by
 /// `inverse`, and finishes their columns on the way. Each quad of lanes has pieces of 8 columns of a row in 4 words:
-/// transposed, every lane writes whole pieces. Of floats a quad has whole sectors as it is, and of any type where a lane has
-/// four neighbours.
+/// transposed, every lane writes whole pieces. Of floats a quad has whole sectors as it is, and of any type where a lane
+/// has four neighbours.
 template <class Config>
 __device__ __forceinline__ void store_output_rows(
     const AttentionParams& params, const Work<Config>& work, int first_row,

@@ -5,7 +5,7 @@ namespace jit::testing::fp8_turns_mutations {
 namespace {
 
 // More work tiles than an H100 has multiprocessors, and one buffer of Q: the next ones come under the last softmax. Two
-// consumers, whose turns end behind the wait for O, and three tiles of keys, with words that each lane reads for itself.
+// consumers, whose turns end behind the wait for O, and three tiles of keys, whose words each lane reads for itself.
 const Subject turns = {.config =
                            "family=forward_wgmma tile_q=128 tile_kv=32 stages_q=1 stages_k=2 stages_v=2 "
                            "separate_o=true order=ping_pong rescale=lazy converter_warps=2",
