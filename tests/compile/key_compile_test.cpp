@@ -73,6 +73,7 @@ TEST(Key, EveryInputChangesIt) {
       spec.head_dim = 48;  // that all samples fit but those of ragged requests and of fp8
     const AttentionSpec ragged{.head_dim = 48, .sequences_q = SequenceKind::ragged};
     const AttentionSpec dropout{.head_dim = 48, .dropout = true};
+    const AttentionSpec wide{.head_dim = 192};
     const AttentionSpec fp8{.dtype = DType::fp8_e4m3, .head_dim = 48};
     const AttentionSpec fp8_cache{.head_dim = 48, .kv_dtype = DType::fp8_e4m3};
     for (const ConfigField<Config>& field : Family<Config>::fields()) {
@@ -90,6 +91,7 @@ TEST(Key, EveryInputChangesIt) {
         if (field.name == "converter_warps") config.stages_stored = 1;
       }
       const AttentionSpec& own = field.name == "requests"     ? ragged
+                                 : field.name == "pair"       ? wide
                                  : field.name == "draw_ahead" ? dropout
                                  : is_of_cache                ? fp8_cache
                                  : is_of_fp8                  ? fp8

@@ -96,7 +96,7 @@ TEST_F(EmulatedLaunches, ThroughModules) {
   EXPECT_EQ(kernel.blocks_per_sm(0, 32, 100 * 1024), 2);
   EXPECT_EQ(kernel.blocks_per_sm(0, 2048, 0), 0);
   EXPECT_EQ(kernel.blocks_per_sm(1, 32, 100 * 1024), 1);
-  EXPECT_EQ(kernel.resident_clusters(1, 2, 32, 100 * 1024), device_info(1).sm_count / 2);
+  EXPECT_EQ(kernel.resident_clusters(0, 2, 1024, 0), device_info(0).sm_count);
   EXPECT_EQ(kernel.handle(), module.kernel("put").handle());
   const Error absent = error_of([&] { module.kernel("absent"); });
   EXPECT_EQ(absent.native_code(), CUDA_ERROR_NOT_FOUND);
