@@ -323,6 +323,17 @@ TEST_F(BackwardTest, ConfigsOfOnePassAboveHeadDimsOf128) {
   }
 }
 
+TEST_F(BackwardTest, PairsAreForRolesAndTwoPanels) {
+  if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels of backward_wgmma are for sm_90a";
+  const CurrentDevice scope(0);
+  for (const auto& [d, dv] : {std::pair(128, 128), {64, 256}}) {
+    BackwardRun run(case_of({.head_dim = d, .head_dim_v = dv}, 1, 1, 64, 64));
+    const Error error = error_of([&] { run.compute(context(), BackwardWgmma{.pair = true}); });
+    EXPECT_EQ(error.code(), ErrorCode::no_valid_config);
+    EXPECT_THAT(error.message(), ::testing::HasSubstr("pair must be false"));
+  }
+}
+
 // Pairs of blocks: the last tile has keys for one of them alone, or for both; more tiles than pairs; and equal bits.
 TEST_F(BackwardTest, PairsOfBlocks) {
   if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels of backward_wgmma are for sm_90a";

@@ -140,9 +140,8 @@ std::string Family<BackwardWgmma>::rejection(const Case& problem, const Backward
   }
   if (config.pair && !has_pairs(spec)) {
     return fmt::format(
-        "{} has pairs of blocks where its consumers have roles, for head dims above {}, and K has two panels "
-        "of "
-        "{} columns; pair must be false, head_dim is {}, head_dim_v {}",
+        "{} has pairs of blocks for head dims above {} alone, where K has two panels of {} columns; "
+        "pair must be false, head_dim is {}, head_dim_v {}",
         name, largest_of_rows, panel_columns(largest_of_rows), spec.head_dim, spec.value_head_dim());
   }
   return "";

@@ -30,6 +30,19 @@ TEST(BackwardSmem, GradientsHaveAsManyPlacesAsThereIsRoomFor) {
   EXPECT_EQ(places(drawn), 0);
 }
 
+// A pair has one buffer of the largest dO, and always room.
+TEST(BackwardSmem, PairsHaveRoom) {
+  for (const int head_dim : {72, 136, 192, 200, 256}) {
+    for (const int head_dim_v : {136, 192, 200, 256}) {
+      SmemSizes sizes = sizes_of(head_dim, head_dim_v);
+      sizes.tile_kv *= 2;
+      sizes.pair = sizes.deterministic = true;
+      EXPECT_LE(smem_layout(sizes).total, largest_smem) << head_dim << " " << head_dim_v;
+      EXPECT_EQ(stages_do(head_dim_v, sizes.stages, true), head_dim_v > 192 ? 1 : 2);
+    }
+  }
+}
+
 TEST(BackwardSmem, BoundedBoxesTakeRegistersThatConsumersOfDqDoNotHave) {
   for (SmemSizes sizes : {sizes_of(64, 64, 64, 4), sizes_of(64, 64, 128), sizes_of(128, 128)}) {
     sizes.is_bounded = true;
