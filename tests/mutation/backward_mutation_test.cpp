@@ -1,6 +1,5 @@
 // Mutations of the backward kernels: each must be noticed.
-#include "tests/mutation/template_mutation.h"
-#include "tests/support/backward_run.h"
+#include "tests/mutation/backward_mutation.h"
 
 namespace jit::testing::backward_mutations {
 namespace {
@@ -14,19 +13,9 @@ const BackwardCase problem = {
     .seed = 5};
 
 std::string noticed_of_backward(const TemplateMutation* mutation) {
-  const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
-  const Context context(settings);
-  const CurrentDevice scope(0);
-  BackwardRun run(problem);
-  try {
-    run.compute(context, {.tile_q = 32, .tile_kv = 16, .warps = 2, .stages = 2},
-                {.tile_q = 16, .tile_kv = 32, .warps = 2, .stages = 2});
-  } catch (const Error& error) {
-    return fmt::format("{}: {}", to_string(error.code()), error.what());
-  }
-  return run.check();
+  return noticed_of_gradients(mutation, problem,
+                              BackwardDqMmaSync{.tile_q = 32, .tile_kv = 16, .warps = 2, .stages = 2},
+                              BackwardDkvMmaSync{.tile_q = 16, .tile_kv = 32, .warps = 2, .stages = 2});
 }
 
 // In one pass: sums over several blocks, of several tiles each; and scores far below 0, beside which those of keys that
@@ -43,19 +32,8 @@ std::array<BackwardCase, 2> one_pass_problems(int head_dim) {
 constexpr int with_adders = 72, beside_queries = 64;
 
 std::string noticed_of_one_pass(const TemplateMutation* mutation, const BackwardWgmma& config, int head_dim) {
-  const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
-  const Context context(settings);
-  const CurrentDevice scope(0);
   for (const BackwardCase& one : one_pass_problems(head_dim)) {
-    BackwardRun run(one);
-    try {
-      run.compute(context, config);
-    } catch (const Error& error) {
-      return fmt::format("{}: {}", to_string(error.code()), error.what());
-    }
-    if (std::string trouble = run.check(); !trouble.empty()) return trouble;
+    if (std::string trouble = noticed_of_gradients(mutation, one, config); !trouble.empty()) return trouble;
   }
   return "";
 }
@@ -210,18 +188,7 @@ const BackwardCase many_tiles = {.spec = {.head_dim = 16, .mask = mask::causal()
                                  .seed = 5};
 
 std::string noticed_of_many_tiles(const TemplateMutation* mutation, const BackwardWgmma& config) {
-  const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
-  const Context context(settings);
-  const CurrentDevice scope(0);
-  BackwardRun run(many_tiles);
-  try {
-    run.compute(context, config);
-  } catch (const Error& error) {
-    return fmt::format("{}: {}", to_string(error.code()), error.what());
-  }
-  return run.check();
+  return noticed_of_gradients(mutation, many_tiles, config);
 }
 
 TEST(BackwardTileAfterTile, IsRightUnmutated) {

@@ -1,6 +1,5 @@
 // Mutations of one-pass kernels of all gradients whose consumers have roles, alone and in pairs of blocks.
-#include "tests/mutation/template_mutation.h"
-#include "tests/support/backward_run.h"
+#include "tests/mutation/backward_mutation.h"
 
 namespace jit::testing::backward_roles_mutations {
 namespace {
@@ -12,30 +11,17 @@ const BackwardCase roles_problem = {
     .seqlen_kv = 100,
     .seed = 5};
 
-std::string noticed_of_roles(const TemplateMutation* mutation, const BackwardWgmma& config,
-                             const BackwardCase& problem = roles_problem) {
-  const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
-  const Context context(settings);
-  const CurrentDevice scope(0);
-  BackwardRun run(problem);
-  try {
-    run.compute(context, config);
-  } catch (const Error& error) {
-    return fmt::format("{}: {}", to_string(error.code()), error.what());
-  }
-  return run.check();
-}
-
 TEST(BackwardWithRoles, IsRightUnmutated) {
   const bool deterministic = reference::is_in_this_run(1, 2);
-  EXPECT_EQ(noticed_of_roles(nullptr, {.deterministic = deterministic}), "") << deterministic;
+  EXPECT_EQ(noticed_of_gradients(nullptr, roles_problem, BackwardWgmma{.deterministic = deterministic}), "")
+      << deterministic;
 }
 
 class RolesMutationTest : public MutationTest {};
 
-TEST_P(RolesMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_roles(&GetParam(), {})); }
+TEST_P(RolesMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_gradients(&GetParam(), roles_problem, BackwardWgmma{}));
+}
 
 constexpr const char* of_values = "backward_wgmma/value_consumer.cuh";
 constexpr const char* of_keys = "backward_wgmma/key_consumer.cuh";
@@ -131,14 +117,16 @@ const BackwardCase pairs_problem = {.spec = {.head_dim = 136, .head_dim_v = 200,
 
 TEST(BackwardInPairs, IsRightUnmutated) {
   const bool deterministic = reference::is_in_this_run(1, 2);
-  EXPECT_EQ(noticed_of_roles(nullptr, {.deterministic = deterministic, .pair = true}, pairs_problem), "")
+  EXPECT_EQ(noticed_of_gradients(nullptr, pairs_problem,
+                                 BackwardWgmma{.deterministic = deterministic, .pair = true}),
+            "")
       << deterministic;
 }
 
 class PairsMutationTest : public MutationTest {};
 
 TEST_P(PairsMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_roles(&GetParam(), {.pair = true}, pairs_problem));
+  expect_caught(GetParam(), noticed_of_gradients(&GetParam(), pairs_problem, BackwardWgmma{.pair = true}));
 }
 
 constexpr const char* pairs = "backward_wgmma/pair.cuh";

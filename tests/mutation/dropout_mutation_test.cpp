@@ -1,7 +1,7 @@
 // Mutations of dropout: each must be noticed.
 #include <fmt/format.h>
 
-#include "tests/mutation/template_mutation.h"
+#include "tests/mutation/backward_mutation.h"
 #include "tests/support/backward_run.h"
 #include "tests/support/ragged_backward_run.h"
 
@@ -60,17 +60,7 @@ const BackwardCase one_pass_problem = {.spec = {.head_dim = 64, .gqa_ratio = 2, 
                                        .dropout_p = 0.25f};
 
 std::string noticed_in_one_pass(const TemplateMutation* mutation) {
-  const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
-  const CurrentDevice scope(0);
-  BackwardRun run(one_pass_problem);
-  try {
-    run.compute(Context(settings), BackwardWgmma{});
-  } catch (const Error& error) {
-    return fmt::format("{}: {}", to_string(error.code()), error.what());
-  }
-  return run.check();
+  return noticed_of_gradients(mutation, one_pass_problem, BackwardWgmma{});
 }
 
 // More tiles than a warp draws at once, words of two groups of keys and of one, two heads, a mask that leaves ranges.

@@ -1,0 +1,28 @@
+// What a changed template shows as in gradients.
+#pragma once
+
+#include "tests/mutation/template_mutation.h"
+#include "tests/support/backward_run.h"
+
+namespace jit::testing {
+
+/// What is wrong with the gradients of a problem by the kernel, or the two, of these configs: a finding, or numbers. None
+/// is changed where `mutation` is null.
+template <class... Configs>
+std::string noticed_of_gradients(const TemplateMutation* mutation, const BackwardCase& problem,
+                                 const Configs&... configs) {
+  const MutatedTemplates templates(mutation);
+  Settings settings = shared_cache_settings();
+  settings.templates = templates.folder();
+  const Context context(settings);
+  const CurrentDevice scope(0);
+  BackwardRun run(problem);
+  try {
+    run.compute(context, configs...);
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+  return run.check();
+}
+
+}  // namespace jit::testing
