@@ -46,9 +46,9 @@ JIT_HOST_DEVICE constexpr bool has_query_consumer(int head_dim, int head_dim_v, 
 /// Keys that a block owns: two of a pair share a tile of keys.
 JIT_HOST_DEVICE constexpr int own_keys(int tile_kv, bool pair) { return pair ? tile_kv / 2 : tile_kv; }
 /// Buffers of dO: a pair has no room for two of the largest.
-JIT_HOST_DEVICE constexpr int stages_do(int head_dim_v, int stages, bool pair) {
-  constexpr int largest_of_two = 192;
-  return pair && head_dim_v > largest_of_two ? 1 : stages;
+JIT_HOST_DEVICE constexpr int stages_do(int head_dim, int head_dim_v, int stages, bool pair) {
+  constexpr int most_panels = 6;
+  return pair && panel_count(head_dim) + panel_count(head_dim_v) > most_panels ? 1 : stages;
 }
 JIT_HOST_DEVICE constexpr int consumer_count(bool query_consumer) { return query_consumer ? 3 : 2; }
 
@@ -174,7 +174,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, int gra
   const int adders = queries ? 0 : dq_adders(queries);
   SmemLayout layout{};
   const int keys = own_keys(sizes.tile_kv, sizes.pair);
-  const int stages_do = backward_wgmma::stages_do(sizes.head_dim_v, sizes.stages, sizes.pair);
+  const int stages_do = backward_wgmma::stages_do(sizes.head_dim, sizes.head_dim_v, sizes.stages, sizes.pair);
   layout.k = place(panel_tile_bytes(keys, sizes.head_dim), tile_alignment);
   layout.v = place(panel_tile_bytes(keys, sizes.head_dim_v), tile_alignment);
   const int peer_panels = sizes.pair ? own_dq_parts(panel_count(sizes.head_dim), true) : 0;

@@ -39,7 +39,7 @@ struct KernelTraits {
   static constexpr int stages_ds =
       backward_wgmma::stages_ds(Config::head_dim, Config::head_dim_v, Config::tile_q);
   static constexpr int stages_do =
-      backward_wgmma::stages_do(Config::head_dim_v, Config::stages, Config::pair);
+      backward_wgmma::stages_do(Config::head_dim, Config::head_dim_v, Config::stages, Config::pair);
   static constexpr int query_steps = Config::tile_q / mma_k;  ///< of dV and dK
 
   using KTile = PanelTile<Element, own_keys, Config::head_dim>;

@@ -343,6 +343,7 @@ TEST_F(BackwardTest, PairsOfBlocks) {
            {{.head_dim = 256}, 1, 130, 300},
            {{.head_dim = 256, .mask = mask::causal()}, 2, 200, 200},
            {{.head_dim = 72, .head_dim_v = 136, .mask = mask::causal()}, 35, 100, 290},
+           {{.head_dim = 200, .head_dim_v = 136}, 1, 70, 150},
            {{.head_dim = 192, .dropout = true}, 1, 70, 100}}) {
     for (const bool deterministic : {false, true}) {
       if (!is_in_this_run(index++, 3)) continue;
