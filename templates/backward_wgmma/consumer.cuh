@@ -13,6 +13,7 @@
 // shared memory for dQ alone, which is a sum over the keys of both consumers.
 #pragma once
 
+#include "backward_wgmma/dq_place.cuh"
 #include "backward_wgmma/dq_sums.cuh"
 #include "backward_wgmma/gradient_writer.cuh"
 #include "backward_wgmma/loader.cuh"
@@ -286,16 +287,10 @@ class Consumer {
   // fence.
   __device__ __forceinline__ void put_dq(unsigned step) {
     wgmma_hold(dq_.registers[0]);
-    const auto ring = rings_.dq(consumer_);
-    ring.wait_empty(step);
-    const unsigned own = ring.tile(0) + reread_thread_index() % warpgroup_size * 16;
-#pragma unroll
-    for (int n = 0; n < Traits::QueryGradient::column_blocks; ++n)
-      store_shared(own + n * warpgroup_size * 16, dq_.registers[0][n]);
+    backward_wgmma::put_dq(rings_, consumer_, step, dq_);
   }
   __device__ __forceinline__ void pass_dq(unsigned step) const {
-    fence_proxy_async_shared();
-    rings_.dq(consumer_).arrive_full(step);
+    backward_wgmma::pass_dq(rings_, consumer_, step);
   }
   __device__ __forceinline__ void finish_dq(unsigned step) {
     put_dq(step);

@@ -236,51 +236,55 @@ __device__ __forceinline__ void load_key_tiles(const AttentionParams& params, co
   }
 }
 
-/// Adds what a consumer leaves of dQ, a part of a tile of each step, to the sums of all blocks. By a warp.
+/// Adds what a consumer leaves of dQ, its parts of the tile of each step, to the sums of all blocks. By a warp.
 template <class Config>
 class DqAdder {
   using Traits = KernelTraits<Config>;
-  static constexpr int part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
+  static constexpr int part_bytes = Rings<Config>::dq_part_bytes;
 
  public:
   __device__ __forceinline__ DqAdder(const AttentionParams& params, const GradientParams& gradients,
-                                     const TensorMaps& maps, const KeyTile<Config>& keys, int consumer,
+                                     const TensorMaps& maps, const KeyTile<Config>& keys, int adder,
                                      unsigned smem)
       : params_(params),
         maps_(maps),
         keys_(keys),
-        consumer_(consumer),
+        parts_(parts_of_adder<Config>(adder)),
         sums_(dq_sums<Config>(gradients,
                               first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0)) +
-              consumer * Traits::dq_part_floats),
-        rings_(smem) {}
+              parts_.begin * Traits::dq_part_floats),
+        rings_(smem),
+        ring_(rings_.dq(adder)) {}
 
   /// The steps of a tile of keys, as a function of for_each_key_tile.
   __device__ __forceinline__ unsigned run(unsigned step) const {
     for (int note = 0; (note & last_dq_tile) == 0; ++step) {
-      rings_.dq(consumer_).wait_full(step);
-      note = load_shared_by_warp(rings_.dq_note(step));
-      add(step, note & ~last_dq_tile);
+      for (int i = 0; i < parts_.count; ++i) {
+        ring_.wait_full(step * parts_.count + i);
+        if (i == 0) note = load_shared_by_warp(rings_.dq_note(step));
+        add(step, i, note & ~last_dq_tile);
+      }
     }
     return step;
   }
 
  private:
-  __device__ __forceinline__ void add(unsigned step, int tile) const {
-    const auto ring = rings_.dq(consumer_);
+  __device__ __forceinline__ void add(unsigned step, int i, int tile) const {
+    const unsigned part = step * parts_.count + i;
     bool is_first = false;
     if constexpr (Config::deterministic) is_first = take_turn<Config>(rings_, step);
     if (lane_id() == 0) {
-      float* const sums = sums_ + static_cast<long long>(tile) * Traits::dq_tile_floats;
+      float* const sums =
+          sums_ + static_cast<long long>(tile) * Traits::dq_tile_floats + i * Traits::dq_part_floats;
       if (is_first) {
-        cp_async_bulk_store(sums, ring.tile(0), part_bytes);
+        cp_async_bulk_store(sums, ring_.tile(part), part_bytes);
       } else {
-        cp_reduce_async_bulk_add(sums, ring.tile(0), part_bytes);
+        cp_reduce_async_bulk_add(sums, ring_.tile(part), part_bytes);
       }
       cp_async_bulk_commit_group();
       cp_async_bulk_wait_group_read<0>();
     }
-    ring.arrive_empty(step);
+    ring_.arrive_empty(part);
     if (Config::deterministic && lane_id() == 0) {
       cp_async_bulk_wait_group<0>();
       add_one_release(additions<Config>(params_, maps_, keys_, tile));
@@ -290,16 +294,17 @@ class DqAdder {
   const AttentionParams& params_;
   const TensorMaps& maps_;
   const KeyTile<Config> keys_;
-  const int consumer_;
+  const PanelRange parts_;
   float* const sums_;
   const Rings<Config> rings_;
+  const typename Rings<Config>::DqRing ring_;
 };
 
 /// What the warps beside the one that loads do: first those that add, then those that keep turns.
 template <class Config>
 __device__ __forceinline__ void help_with_dq(const AttentionParams& params, const GradientParams& gradients,
                                              const TensorMaps& maps, int warp, unsigned smem) {
-  constexpr int adders = KernelTraits<Config>::has_query_consumer ? 0 : KernelTraits<Config>::dq_adders;
+  constexpr int adders = KernelTraits<Config>::adder_warps;
   constexpr int waiting_warp = 1 + adders;
   const Rings<Config> rings(smem);
   if constexpr (adders > 0) {
@@ -321,7 +326,7 @@ __device__ __forceinline__ void help_with_dq(const AttentionParams& params, cons
             rings.arrive_keys_empty();
             return has_queries ? wait_for_turns<Config>(params, maps, keys, waits, step, smem) : step;
           });
-    } else if constexpr (KernelTraits<Config>::has_query_consumer) {
+    } else if constexpr (!KernelTraits<Config>::adds_by_tma) {
       pass_turns<Config>(maps, warp - waiting_warp - 1, smem);
     }
   }

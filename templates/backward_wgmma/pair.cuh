@@ -50,6 +50,13 @@ __device__ __forceinline__ PanelRange own_panels(int rank) {
   return {begin, minimum(Traits::own_dq_parts, Traits::dq_parts - begin)};
 }
 
+/// The parts of dQ that an adder of a block adds.
+template <class Config>
+__device__ __forceinline__ PanelRange parts_of_adder(int adder) {
+  if constexpr (KernelTraits<Config>::has_query_consumer) return own_panels<Config>(pair_rank<Config>());
+  return {adder, 1};
+}
+
 /// Which panel of a tile of dS is of the block's own keys, and which of the other one's.
 inline constexpr int own_ds_panel = 0, peer_ds_panel = 1;
 

@@ -92,12 +92,13 @@ struct Rings {
               address + Traits::layout.added_empty},
         smem(address) {}
 
-  /// Of a consumer.
-  __device__ __forceinline__ auto dq(int consumer) const {
-    using Ring = StepRing<1, 0>;
-    return Ring{
-        smem + Traits::layout.dq + consumer * Traits::dq_part_floats * static_cast<int>(sizeof(float)),
-        smem + Traits::layout.dq_full + consumer * 8, smem + Traits::layout.dq_empty + consumer * 8};
+  /// Of an adder by TMA. It goes on with each part.
+  static constexpr int dq_part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
+  using DqRing = StepRing<Traits::layout.dq_places, dq_part_bytes>;
+  __device__ __forceinline__ DqRing dq(int adder) const {
+    const int first = adder * Traits::layout.dq_places;
+    return {smem + Traits::layout.dq + first * dq_part_bytes, smem + Traits::layout.dq_full + first * 8,
+            smem + Traits::layout.dq_empty + first * 8};
   }
   /// Where it is noted which tile dQ of a step belongs to.
   __device__ __forceinline__ unsigned dq_note(unsigned step) const {
@@ -140,7 +141,7 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   };
   constexpr int warps = warpgroup_size / warp_size;
   constexpr int ds_warps = Traits::has_roles ? warps : 2 * warps;
-  constexpr int adders = Traits::has_query_consumer ? 0 : Traits::dq_adders;
+  constexpr int adders = Traits::adder_warps;
   init(Traits::layout.keys_full, 1, 1);
   init(Traits::layout.keys_empty, 1, Traits::consumers * warps + adders + (Config::deterministic ? 1 : 0));
   init(Traits::layout.q_full, Config::stages, 1);
@@ -158,14 +159,14 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
     init(Traits::layout.w_full, 1, warps);
     init(Traits::layout.w_empty, 1, warps);
   }
-  if constexpr (!Traits::has_query_consumer) {
-    init(Traits::layout.dq_full, Traits::dq_adders, warps);
-    init(Traits::layout.dq_empty, Traits::dq_adders, 1);
+  if constexpr (adders > 0) {
+    init(Traits::layout.dq_full, adders * Traits::layout.dq_places, warps);
+    init(Traits::layout.dq_empty, adders * Traits::layout.dq_places, 1);
   }
   if constexpr (Config::deterministic) {
     init(Traits::layout.turn_full, stages_turns, 1);
-    init(Traits::layout.turn_empty, stages_turns, Traits::has_query_consumer ? warps : adders);
-    if constexpr (Traits::has_query_consumer) {
+    init(Traits::layout.turn_empty, stages_turns, Traits::adds_by_tma ? adders : warps);
+    if constexpr (!Traits::adds_by_tma) {
       init(Traits::layout.added_full, stages_turns, warps);
       init(Traits::layout.added_empty, stages_turns, 1);
     }

@@ -72,6 +72,12 @@ JIT_HOST_DEVICE constexpr DqPart dq_part(int head_dim, int tile_q, bool query_co
   const int parts_of_columns = dq_parts(head_dim, query_consumer) * rows_per_warpgroup / tile_q;
   return {rows_per_warpgroup, dq_columns(head_dim) / parts_of_columns};
 }
+/// Whether the consumer of dQ multiplies dQᵀ = Kᵀ dSᵀ, so that it can hold Kᵀ in registers and reads dS alone from shared
+/// memory: where the columns of K are the rows of one wgmma.
+JIT_HOST_DEVICE constexpr bool turns_dq_over(int head_dim, int head_dim_v, int tile_q) {
+  return has_query_consumer(head_dim, head_dim_v, tile_q) && !has_roles(head_dim, head_dim_v) &&
+         dq_columns(head_dim) == rows_per_warpgroup;
+}
 /// How many of a block add to a tile of dQ, each its own parts in its own time.
 JIT_HOST_DEVICE constexpr int dq_adders(bool query_consumer) { return query_consumer ? 1 : 2; }
 
@@ -84,10 +90,10 @@ JIT_HOST_DEVICE constexpr int gradient_place_bytes(int head_dim, int head_dim_v)
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | K | V | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ or W | dV, dK | LSE | delta | draws | notes | barriers |
+///     | K | V | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ | W | dV, dK | LSE | delta | draws | notes | barriers |
 ///
-/// dQ is what has been summed and waits to be added to global memory, a part of each adder. Consumers with roles add
-/// from their registers, and have W = P ∘ f′ in its place. dV and dK leave for global memory from places of each warp of the
+/// dQ is what has been summed and waits to be added to global memory, in places of each adder. Only consumers with roles have
+/// W = P ∘ f′. dV and dK leave for global memory from places of each warp of the
 /// consumers of rows. Barriers have 8 bytes.
 struct SmemLayout {
   int k;
@@ -96,7 +102,9 @@ struct SmemLayout {
   int q;
   int d_o;
   int ds;
-  int dq;               ///< without roles
+  int stages_ds;
+  int dq;               ///< for each adder its places
+  int dq_places;        ///< so many each; 0: consumers add from their registers
   int w;                ///< with roles
   int gradients;        ///< for each warp of the consumers of rows its places
   int gradient_places;  ///< so many each: of dV and of dK, one for both, or none
@@ -120,7 +128,7 @@ struct SmemLayout {
   int do_empty;  ///< with roles
   int ds_full;
   int ds_empty;   ///< with roles
-  int dq_full;    ///< for each adder; without roles
+  int dq_full;    ///< for each place of each adder
   int dq_empty;   ///< the same
   int w_full;     ///< with roles
   int w_empty;    ///< the same
@@ -131,10 +139,12 @@ struct SmemLayout {
   int total;
 };
 
-/// Tiles of dS that are kept: the one that is written, and the one that is multiplied. Two more where there is room.
-JIT_HOST_DEVICE constexpr int stages_ds(int head_dim, int head_dim_v, int tile_q) {
-  return has_query_consumer(head_dim, head_dim_v, tile_q) && !has_roles(head_dim, head_dim_v) ? 4 : 2;
-}
+/// What there is as much of as there is room for.
+struct SmemShares {
+  int gradient_places;
+  int dq_places;
+  int stages_ds;
+};
 
 /// Steps whose notes of dQ are kept: the loader is ahead of consumers by its stages, at most four, and these of the
 /// adders by four.
@@ -160,7 +170,7 @@ JIT_HOST_DEVICE constexpr int draw_bytes(int tile_q, int tile_kv) {
   return tile_kv / 32 * (tile_q / 32) * 32 * 4;
 }
 
-JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, int gradient_places) {
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, const SmemShares& shares) {
   constexpr int barrier_bytes = 8, tile_alignment = 1024;
   int end = 0;
   const auto place = [&end](int bytes, int alignment) {
@@ -171,7 +181,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, int gra
   const auto barriers = [&](int count) { return place(count * barrier_bytes, barrier_bytes); };
   const bool roles = has_roles(sizes.head_dim, sizes.head_dim_v);
   const bool queries = has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q);
-  const int adders = queries ? 0 : dq_adders(queries);
+  const bool by_tma = shares.dq_places > 0;
+  const int dq_places = dq_adders(queries) * shares.dq_places;
   SmemLayout layout{};
   const int keys = own_keys(sizes.tile_kv, sizes.pair);
   const int stages_do = backward_wgmma::stages_do(sizes.head_dim, sizes.head_dim_v, sizes.stages, sizes.pair);
@@ -181,17 +192,18 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, int gra
   layout.peer_k = place(peer_panels * panel_tile_bytes(keys, panel_columns(sizes.head_dim)), tile_alignment);
   layout.q = place(sizes.stages * panel_tile_bytes(sizes.tile_q, sizes.head_dim), tile_alignment);
   layout.d_o = place(stages_do * panel_tile_bytes(sizes.tile_q, sizes.head_dim_v), tile_alignment);
-  const int stages_ds = backward_wgmma::stages_ds(sizes.head_dim, sizes.head_dim_v, sizes.tile_q);
-  layout.ds = place(stages_ds * panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
-  const int dq_floats = queries ? 0 : sizes.tile_q * dq_columns(sizes.head_dim);
+  layout.ds = place(shares.stages_ds * panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
+  layout.stages_ds = shares.stages_ds;
+  const DqPart dq_part = backward_wgmma::dq_part(sizes.head_dim, sizes.tile_q, queries);
   const int w_floats = roles ? sizes.tile_q * keys : 0;
-  layout.dq = place(dq_floats * static_cast<int>(sizeof(float)), 128);
+  layout.dq = place(dq_places * dq_part.rows * dq_part.columns * static_cast<int>(sizeof(float)), 128);
+  layout.dq_places = shares.dq_places;
   layout.w = place(w_floats * static_cast<int>(sizeof(float)), 128);
   constexpr int row_warps = 2 * rows_per_warpgroup / gradient_rows;
   layout.gradients =
-      place(gradient_places * row_warps * gradient_place_bytes(sizes.head_dim, sizes.head_dim_v),
-            gradient_places > 0 ? tile_alignment : 1);
-  layout.gradient_places = gradient_places;
+      place(shares.gradient_places * row_warps * gradient_place_bytes(sizes.head_dim, sizes.head_dim_v),
+            shares.gradient_places > 0 ? tile_alignment : 1);
+  layout.gradient_places = shares.gradient_places;
   layout.lse_log2 = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.delta = place(stages_do * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.turn_counts = place(sizes.deterministic ? sizes.stages * turn_count_bytes : 0, 16);
@@ -200,7 +212,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, int gra
   layout.dq_notes = place(stages_dq_notes * static_cast<int>(sizeof(int)), 8);
   const int turns = sizes.deterministic ? stages_turns : 0;
   layout.turn_notes = place(turns * static_cast<int>(sizeof(int)), 8);
-  layout.added_notes = place((queries ? turns : 0) * static_cast<int>(sizeof(int)), 8);
+  layout.added_notes = place((by_tma ? 0 : turns) * static_cast<int>(sizeof(int)), 8);
   layout.deal_note = place(sizes.pair ? 2 * static_cast<int>(sizeof(int)) : 0, 8);
   layout.key_note = place(2 * static_cast<int>(sizeof(int)), 8);
   layout.deal_full = barriers(sizes.pair ? 1 : 0);
@@ -211,16 +223,16 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, int gra
   layout.q_empty = barriers(sizes.stages);
   layout.do_full = barriers(stages_do);
   layout.do_empty = barriers(roles ? stages_do : 0);
-  layout.ds_full = barriers(stages_ds);
-  layout.ds_empty = barriers(queries ? stages_ds : 0);
-  layout.dq_full = barriers(adders);
-  layout.dq_empty = barriers(adders);
+  layout.ds_full = barriers(shares.stages_ds);
+  layout.ds_empty = barriers(queries ? shares.stages_ds : 0);
+  layout.dq_full = barriers(dq_places);
+  layout.dq_empty = barriers(dq_places);
   layout.w_full = barriers(roles ? 1 : 0);
   layout.w_empty = barriers(roles ? 1 : 0);
   layout.turn_full = barriers(turns);
   layout.turn_empty = barriers(turns);
-  layout.added_full = barriers(queries ? turns : 0);
-  layout.added_empty = barriers(queries ? turns : 0);
+  layout.added_full = barriers(by_tma ? 0 : turns);
+  layout.added_empty = barriers(by_tma ? 0 : turns);
   layout.total = end;
   return layout;
 }
@@ -233,13 +245,33 @@ JIT_HOST_DEVICE constexpr int most_gradient_places(const SmemSizes& sizes) {
   if (has_roles(sizes.head_dim, sizes.head_dim_v)) return 0;
   return sizes.is_bounded && !has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q) ? 0 : 2;
 }
-/// With as many of them as there is room for.
+/// Places of an adder for parts of dQ at most. In turns a consumer of dQ adds from its registers: additions are there sooner.
+JIT_HOST_DEVICE constexpr int most_dq_places(const SmemSizes& sizes) {
+  if (!has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q)) return 1;
+  return sizes.deterministic ? 0 : 2;
+}
+/// Tiles of dS at most: the one that is written, and the one that is multiplied. Two more beside a consumer of dQ.
+JIT_HOST_DEVICE constexpr int most_stages_ds(const SmemSizes& sizes) {
+  const bool beside = has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q) &&
+                      !has_roles(sizes.head_dim, sizes.head_dim_v);
+  return beside ? 4 : 2;
+}
+/// With as much as there is room for. With roles a place for dQ is worth more than a second tile of dS.
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
-  for (int places = most_gradient_places(sizes); places > 0; --places) {
-    const SmemLayout layout = smem_layout(sizes, places);
-    if (layout.total <= largest_smem) return layout;
+  const bool roles = has_roles(sizes.head_dim, sizes.head_dim_v);
+  const int most_ds = most_stages_ds(sizes), most_dq = most_dq_places(sizes),
+            least_dq = roles || most_dq == 0 ? 0 : 1;
+  SmemLayout layout{};
+  for (int gradients = most_gradient_places(sizes); gradients >= 0; --gradients) {
+    for (int dq_places = most_dq; dq_places >= least_dq; --dq_places) {
+      const int least_ds = roles && dq_places > 0 ? 1 : most_ds;
+      for (int stages_ds = most_ds; stages_ds >= least_ds; --stages_ds) {
+        layout = smem_layout(sizes, {gradients, dq_places, stages_ds});
+        if (layout.total <= largest_smem) return layout;
+      }
+    }
   }
-  return smem_layout(sizes, 0);
+  return layout;
 }
 
 template <class Config>

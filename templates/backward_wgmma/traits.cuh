@@ -36,8 +36,8 @@ struct KernelTraits {
 
   static constexpr int consumers = consumer_count(has_query_consumer);
   static constexpr int threads = (consumers + 1) * warpgroup_size;
-  static constexpr int stages_ds =
-      backward_wgmma::stages_ds(Config::head_dim, Config::head_dim_v, Config::tile_q);
+  static constexpr SmemLayout layout = smem_layout<Config>();
+  static constexpr int stages_ds = layout.stages_ds;
   static constexpr int stages_do =
       backward_wgmma::stages_do(Config::head_dim, Config::head_dim_v, Config::stages, Config::pair);
   static constexpr int query_steps = Config::tile_q / mma_k;  ///< of dV and dK
@@ -51,6 +51,10 @@ struct KernelTraits {
 
   static constexpr int dq_parts = backward_wgmma::dq_parts(Config::head_dim, has_query_consumer);
   static constexpr int own_dq_parts = backward_wgmma::own_dq_parts(dq_parts, Config::pair);
+  /// Whether sums of dQ lie with its columns as rows.
+  static constexpr bool turns_dq_over =
+      backward_wgmma::turns_dq_over(Config::head_dim, Config::head_dim_v, Config::tile_q);
+  static_assert(!turns_dq_over || dq_parts == 1, "one product makes dQ of a step");
   static_assert(!Config::pair || dq_parts > 1, "each block of a pair has a panel of dQ");
   /// Who adds to a tile of queries for a tile of keys.
   static constexpr int dq_adders = Config::pair ? 2 : backward_wgmma::dq_adders(has_query_consumer);
@@ -58,6 +62,8 @@ struct KernelTraits {
   static constexpr int dq_columns =
       backward_wgmma::dq_part(Config::head_dim, Config::tile_q, has_query_consumer).columns;
   static constexpr int dq_part_floats = rows_per_warpgroup * dq_columns;
+  static constexpr bool adds_by_tma = layout.dq_places > 0;
+  static constexpr int adder_warps = adds_by_tma ? backward_wgmma::dq_adders(has_query_consumer) : 0;
   static constexpr int dq_tile_floats = dq_part_floats * dq_parts;
 
   // Of one warp of a consumer.
@@ -77,8 +83,6 @@ struct KernelTraits {
   static constexpr int ds_barrier = 1;     ///< of the consumer that sends dS to the other block of a pair
   static constexpr int turn_barriers = 2;  ///< for each consumer of rows beside it
   static constexpr int draw_barriers = 4;  ///< for each pair of warps that share random numbers
-
-  static constexpr SmemLayout layout = smem_layout<Config>();
 };
 
 }  // namespace jit::backward_wgmma

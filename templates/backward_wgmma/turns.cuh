@@ -40,7 +40,7 @@ template <class Config>
 __device__ __forceinline__ void wait_for_additions(const int* additions, int count) {
   constexpr int of_peer = Config::pair ? 1 : 0;
   for (int added = -1; added != count && added != count + of_peer;) added = load_acquire(additions);
-  if constexpr (!KernelTraits<Config>::has_query_consumer) fence_proxy_async();  // TMA adds
+  if constexpr (KernelTraits<Config>::adds_by_tma) fence_proxy_async();
 }
 
 /// The counter of what has been added to tile `tile` of queries, of those of the batch entry of `keys`.

@@ -63,6 +63,7 @@ TEST_P(OnePassMutationTest, IsCaught) {
 constexpr const char* consumer = "backward_wgmma/consumer.cuh";
 constexpr const char* writer = "backward_wgmma/gradient_writer.cuh";
 constexpr const char* loader = "backward_wgmma/loader.cuh";
+constexpr const char* dq_place = "backward_wgmma/dq_place.cuh";
 constexpr const char* key_tiles = "backward_wgmma/key_tiles.cuh";
 constexpr const char* prepare = "backward_wgmma/prepare.cuh";
 
@@ -94,25 +95,22 @@ INSTANTIATE_TEST_SUITE_P(
                          "    fence_proxy_async_shared();\n    rings_.ds.arrive_full(step);",
                          "    rings_.ds.arrive_full(step);",
                          {"missing proxy fence"}},
-        TemplateMutation{"NoFenceBehindDq",
-                         consumer,
-                         "    fence_proxy_async_shared();\n    rings_.dq(consumer_)",
-                         "    rings_.dq(consumer_)",
-                         {"missing proxy fence"}},
+        TemplateMutation{
+            "NoFenceBehindDq", dq_place, "  fence_proxy_async_shared();\n", "", {"missing proxy fence"}},
         TemplateMutation{"NoWaitForTheAdder",
-                         consumer,
-                         "    ring.wait_empty(step);\n    const unsigned own",
-                         "    const unsigned own",
+                         dq_place,
+                         "  ring.wait_empty(part);\n",
+                         "",
                          {"data race", "access in flight"}},
         TemplateMutation{"TheAdderDoesNotWait",
                          loader,
-                         "      rings_.dq(consumer_).wait_full(step);\n",
+                         "        ring_.wait_full(step * parts_.count + i);\n",
                          "",
                          {"data race", "access in flight", "uninitialized read"}},
         TemplateMutation{"TheAdderLetsGoTooEarly",
                          loader,
-                         "      cp_async_bulk_wait_group_read<0>();\n    }\n    ring.arrive_empty(step);",
-                         "    }\n    ring.arrive_empty(step);",
+                         "      cp_async_bulk_wait_group_read<0>();\n    }\n    ring_.arrive_empty(part);",
+                         "    }\n    ring_.arrive_empty(part);",
                          {"data race", "access in flight", "unfinished copy"}},
         TemplateMutation{"QueriesAreOverwritten",
                          loader,
