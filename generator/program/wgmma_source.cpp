@@ -47,17 +47,15 @@ class Inputs {
 class TileOperand {
  public:
   /// `name` is that of the tile's class and of the PTX register, `word` the first step's lower word,
-  /// `advance` the member of the class that tells what a step adds to it, of which there are `first_step` before.
-  TileOperand(std::string_view name, std::string_view word, std::string_view advance, int first_step,
-              Inputs& inputs)
-      : name_(name), advance_(advance), first_step_(first_step), inputs_(inputs) {
+  /// `advance` the member of the class that tells what a step adds to it.
+  TileOperand(std::string_view name, std::string_view word, std::string_view advance, Inputs& inputs)
+      : name_(name), advance_(advance), inputs_(inputs) {
     lower_ = inputs.add("r", word);
     upper_ = inputs.add("n", fmt::format("{}::upper_word()", name));
   }
 
   /// PTX that leaves the descriptor of a step in the register, of the columns of D from `column` on.
-  std::string load(int step_of_product, int column) const {
-    const int step = first_step_ + step_of_product;
+  std::string load(int step, int column) const {
     if (column > 0) {
       const int added = inputs_.add("n", fmt::format("{}::{}({}, {})", name_, advance_, step, column));
       return fmt::format("add.u32 word, %{}, %{}; mov.b64 {}, {{word, %{}}}; ", lower_, added, name_, upper_);
@@ -70,7 +68,6 @@ class TileOperand {
  private:
   std::string_view name_;
   std::string_view advance_;
-  int first_step_;
   Inputs& inputs_;
   int lower_;
   int upper_;
@@ -91,10 +88,9 @@ std::string wgmma_function(std::string_view name, std::string_view doc, const Wg
   if (registers) {
     for (int i = 0; i < product.steps * 4; ++i) inputs.add("r", fmt::format("a[{}][{}]", i / 4, i % 4));
   } else {
-    tiles.emplace_back("A", "a", product.a_along_rows ? "row_step" : "column_step", product.first_step,
-                       inputs);
+    tiles.emplace_back("A", "a", "column_step", inputs);
   }
-  tiles.emplace_back("B", "b", product.b_along_rows ? "row_step" : "column_step", product.first_step, inputs);
+  tiles.emplace_back("B", "b", product.b_along_rows ? "row_step" : "column_step", inputs);
 
   std::string text =
       fmt::format("  // {}\n  template <{}>\n", doc, registers ? "class B, int steps" : "class A, class B");
@@ -114,12 +110,8 @@ std::string wgmma_function(std::string_view name, std::string_view doc, const Wg
       text += fmt::format("        \"wgmma.mma_async.sync.aligned.m64n{}k{}.f32.{}.{} {}, \"\n", n,
                           type.mma_k, type_a.ptx_type, type.ptx_type, operands(column / 2, n / 2));
       // scale-d, imm-scale-a, imm-scale-b; of 16 bits imm-trans-a where A is a tile, imm-trans-b.
-      const std::string transposed = type.bytes == 1 ? ""
-                                                     : fmt::format(", {}{}",
-                                                                   registers              ? ""
-                                                                   : product.a_along_rows ? "1, "
-                                                                                          : "0, ",
-                                                                   int{product.b_along_rows});
+      const std::string transposed =
+          type.bytes == 1 ? "" : fmt::format(", {}{}", registers ? "" : "0, ", int{product.b_along_rows});
       text += fmt::format("        \"{}, B, {}, 1, 1{};\\n\"\n",
                           registers ? operands(accumulators + step * 4, 4) : "A",
                           step > 0 || product.accumulate ? "yes" : "no", transposed);

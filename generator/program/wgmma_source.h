@@ -19,13 +19,10 @@ struct WgmmaProduct {
   bool a_in_registers = false;
   bool b_along_rows =
       false;  ///< the sum runs along the rows of B's tile, not along its columns; of 16 bits alone
-  bool a_along_rows = false;  ///< the same of A's tile; of 16 bits alone
   /// Columns of D that an instruction makes at most, a multiple of those of a panel, where B is along rows; 0: all. The
   /// assembler wants all accumulators of one in the registers that a thread begins with.
   int columns_at_once = 0;
   std::optional<DType> a_dtype = {};  ///< as wide as dtype
-  /// Steps of the tiles, of which descriptors are the first one's, in front of these.
-  int first_step = 0;
   /// Of n, so many of the last columns, 8 or none, are another argument: `sums`, behind d.
   int sum_columns = 0;
 };

@@ -16,6 +16,7 @@
 #include "backward_wgmma/dq_place.cuh"
 #include "backward_wgmma/dq_sums.cuh"
 #include "backward_wgmma/gradient_writer.cuh"
+#include "backward_wgmma/held_rows.cuh"
 #include "backward_wgmma/loader.cuh"
 #include "backward_wgmma/rings.cuh"
 #include "backward_wgmma/score_parts.cuh"
@@ -123,6 +124,8 @@ class Consumer {
   // behind dS comes when they are. Exponentials of the two consumers take turns, so that each computes while the other
   // one's products run.
   __device__ __forceinline__ unsigned sum_beside_queries(unsigned step) {
+    if constexpr (Traits::holds_keys)
+      load_rows<KTile>(k_, rings_.smem + Traits::layout.k, consumer_ * rows_per_warpgroup);
     start_scores(step);
     start_d_scores(step);
     wgmma_wait_group<1>();  // S
@@ -239,8 +242,13 @@ class Consumer {
     if constexpr (!Traits::early_d_scores) draw_kept_scores(step);
     lse_log2_.load(rings_.lse_log2(step));
     wgmma_fence();
-    Config::template wgmma_scores<KTile, QTile>(scores_.registers[0], own_rows<KTile>(Traits::layout.k),
-                                                columns_of<QTile>(rings_.q.tile(step)));
+    const unsigned queries = columns_of<QTile>(rings_.q.tile(step));
+    if constexpr (Traits::holds_keys) {
+      Config::template wgmma_scores_of_held<QTile>(scores_.registers[0], k_, queries);
+    } else {
+      Config::template wgmma_scores<KTile, QTile>(scores_.registers[0], own_rows<KTile>(Traits::layout.k),
+                                                  queries);
+    }
     wgmma_commit_group();
     if constexpr (Traits::early_d_scores) draw_kept_scores(step);
   }
@@ -434,6 +442,7 @@ class Consumer {
   int flags_ = 0;                                       // what each lane read, and answers; see has_flag
   TileNumbers<Config, lse_steps_ahead> lse_log2_;       // of the same
   TileNumbers<Config, delta_steps_ahead> minus_delta_;  // of the queries of dP
+  unsigned k_[Traits::held_steps][4];                   // of the tile's keys
   Scores scores_;                                       // S, then W, then dS
   Scores d_scores_;                                     // dP
   KeptOf<Config, KeysByQueries, Scores> kept_;

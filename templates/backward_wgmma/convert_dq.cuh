@@ -25,21 +25,18 @@ __device__ __forceinline__ void convert_dq(const AttentionParams& params,
   const float* const sums =
       dq_sums<Config>(gradient_params, first_query_tile<Config>(params, sequences, batch, head) + tile) +
       part * Traits::dq_part_floats;
-  const auto rows = Gradients<Config>(params, gradient_params, sequences).dq_rows(batch, head);
-  if constexpr (Traits::turns_dq_over) {
-    store_turned_dq<Config>(params, dropout, sums, rows, thread, first_query, row_end);
-  } else {
-    typename Traits::QueryGradient dq;
+  typename Traits::QueryGradient dq;
 #pragma unroll
-    for (int n = 0; n < Traits::QueryGradient::column_blocks; ++n) {
-      const float4 four = *reinterpret_cast<const float4*>(sums + (n * warpgroup_size + thread) * 4);
-      dq.registers[0][n][0] = four.x;
-      dq.registers[0][n][1] = four.y;
-      dq.registers[0][n][2] = four.z;
-      dq.registers[0][n][3] = four.w;
-    }
-    store_dq_part<Config>(params, dropout, dq, rows, part, thread, first_query, row_end);
+  for (int n = 0; n < Traits::QueryGradient::column_blocks; ++n) {
+    const float4 four = *reinterpret_cast<const float4*>(sums + (n * warpgroup_size + thread) * 4);
+    dq.registers[0][n][0] = four.x;
+    dq.registers[0][n][1] = four.y;
+    dq.registers[0][n][2] = four.z;
+    dq.registers[0][n][3] = four.w;
   }
+  store_dq_part<Config>(params, dropout, dq,
+                        Gradients<Config>(params, gradient_params, sequences).dq_rows(batch, head), part,
+                        thread, first_query, row_end);
 }
 
 }  // namespace jit::backward_wgmma

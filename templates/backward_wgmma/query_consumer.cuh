@@ -11,7 +11,6 @@
 #include "backward_wgmma/turns.cuh"
 #include "problem/gradients.cuh"
 #include "ptx/atomic.cuh"
-#include "ptx/ldmatrix.cuh"
 #include "ptx/relaxed.cuh"
 #include "ptx/wgmma.cuh"
 
@@ -42,16 +41,12 @@ class QueryConsumer {
 
   /// As a function of for_each_key_tile.
   __device__ __forceinline__ unsigned run(bool has_queries, unsigned step) {
-    if constexpr (Traits::turns_dq_over) {
-      if (has_queries) load_keys();
-      if constexpr (holds_all_keys) rings_.arrive_keys_empty();
-    }
     for (int note = has_queries ? 0 : last_dq_tile; (note & last_dq_tile) == 0; ++step) {
       rings_.ds.wait_full(step);
       note = load_shared_by_warp(rings_.dq_note(step));
       multiply(step, note & ~last_dq_tile);
     }
-    if (!holds_all_keys && (!lets_keys_go_early || !has_queries)) rings_.arrive_keys_empty();
+    if (!lets_keys_go_early || !has_queries) rings_.arrive_keys_empty();
     return step;
   }
 
@@ -67,16 +62,8 @@ class QueryConsumer {
     for (int i = 0; i < Traits::own_dq_parts; ++i) {
       if (i == panels_.count) break;
       wgmma_fence();
-      if constexpr (Traits::turns_dq_over) {
-        Config::template wgmma_dq<DsTile>(dq_.registers[0], keys_, ds_panel(ds, own_ds_panel));
-        if constexpr (!holds_all_keys) {
-          Config::template wgmma_dq_of_others<KTile, DsTile>(
-              dq_.registers[0], k_panel(Traits::layout.k, panels_.begin), ds_panel(ds, own_ds_panel));
-        }
-      } else {
-        Config::template wgmma_dq<DsTile, KTile>(dq_.registers[0], ds_panel(ds, own_ds_panel),
-                                                 k_panel(Traits::layout.k, panels_.begin + i));
-      }
+      Config::template wgmma_dq<DsTile, KTile>(dq_.registers[0], ds_panel(ds, own_ds_panel),
+                                               k_panel(Traits::layout.k, panels_.begin + i));
       if constexpr (Config::pair) {
         Config::template wgmma_dq_of_peer<DsTile, KTile>(dq_.registers[0], ds_panel(ds, peer_ds_panel),
                                                          k_panel(Traits::layout.peer_k, i));
@@ -91,8 +78,9 @@ class QueryConsumer {
           rings_.arrive_keys_empty();
       }
       if constexpr (Traits::adds_by_tma) {
-        put_dq(rings_, 0, step * panels_.count + i, dq_);
-        pass_dq(rings_, 0, step * panels_.count + i);
+        const unsigned part = step * panels_.count + i;
+        put_dq(rings_, 0, part, dq_);
+        pass_dq(rings_, 0, part);
       } else if (is_first) {
         store(sums + i * Traits::dq_part_floats);
       } else {
@@ -102,15 +90,8 @@ class QueryConsumer {
     if constexpr (Config::deterministic) hand_over_addition<Config>(rings_, step, first_tile_ + tile);
   }
 
-  // Each warp 16 columns of keys, as rows.
-  __device__ __forceinline__ void load_keys() {
-    const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x % warpgroup_size / warp_size;
-    const unsigned first = KTile::chunk_address(rings_.smem + Traits::layout.k, lane / 16 * 8 + lane % 8,
-                                                warp * 2 + lane / 8 % 2);
-#pragma unroll
-    for (int i = 0; i < key_steps; ++i)
-      ldmatrix_x4_trans(keys_[i], first + i * Traits::mma_k * KTile::row_bytes);
-  }
+  // In front of the last dQ's leaving, where there is a register for that.
+  static constexpr bool lets_keys_go_early = Traits::adds_by_tma;
 
   // Descriptors of a panel of dS, with the sum along its columns, and of a panel of keys at an offset, along its rows.
   static __device__ __forceinline__ unsigned ds_panel(unsigned ds, int panel) {
@@ -135,20 +116,11 @@ class QueryConsumer {
     }
   }
 
-  static constexpr int key_steps = [] {
-    if constexpr (Traits::turns_dq_over) return Config::dq_steps_in_registers;
-    return 0;
-  }();
-  static constexpr bool holds_all_keys = key_steps * Traits::mma_k == Config::tile_kv;
-  // In front of the last dQ's leaving, where there is a register for that.
-  static constexpr bool lets_keys_go_early = Traits::adds_by_tma && !holds_all_keys;
-
   const GradientParams& gradients_;
   const PanelRange panels_;  // the block's
   const int first_tile_;     // of the batch entry, among those of the call
   const Rings<Config> rings_;
-  unsigned keys_[key_steps > 0 ? key_steps : 1][4];  // of the first steps
-  typename Traits::QueryGradient dq_;                // a part
+  typename Traits::QueryGradient dq_;  // a part
 };
 
 }  // namespace jit::backward_wgmma

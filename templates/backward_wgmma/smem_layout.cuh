@@ -72,12 +72,6 @@ JIT_HOST_DEVICE constexpr DqPart dq_part(int head_dim, int tile_q, bool query_co
   const int parts_of_columns = dq_parts(head_dim, query_consumer) * rows_per_warpgroup / tile_q;
   return {rows_per_warpgroup, dq_columns(head_dim) / parts_of_columns};
 }
-/// Whether the consumer of dQ multiplies dQᵀ = Kᵀ dSᵀ, so that it can hold Kᵀ in registers and reads dS alone from shared
-/// memory: where the columns of K are the rows of one wgmma.
-JIT_HOST_DEVICE constexpr bool turns_dq_over(int head_dim, int head_dim_v, int tile_q) {
-  return has_query_consumer(head_dim, head_dim_v, tile_q) && !has_roles(head_dim, head_dim_v) &&
-         dq_columns(head_dim) == rows_per_warpgroup;
-}
 /// How many of a block add to a tile of dQ, each its own parts in its own time.
 JIT_HOST_DEVICE constexpr int dq_adders(bool query_consumer) { return query_consumer ? 1 : 2; }
 

@@ -5,11 +5,18 @@
 #include "base/element.cuh"
 #include "base/prelude.cuh"
 #include "problem/entry_sequences.cuh"
+#include "problem/masks.cuh"
 #include "ptx/warpgroup.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit::backward_wgmma {
+
+/// Whether a mask leaves each query one range of keys, and is not made of other masks.
+template <class Mask>
+inline constexpr bool is_single_range = has_row_range<Mask>;
+template <class Op, class A, class B>
+inline constexpr bool is_single_range<CombinedMask<Op, A, B>> = false;
 
 template <class KernelConfig>
 struct KernelTraits {
@@ -51,10 +58,6 @@ struct KernelTraits {
 
   static constexpr int dq_parts = backward_wgmma::dq_parts(Config::head_dim, has_query_consumer);
   static constexpr int own_dq_parts = backward_wgmma::own_dq_parts(dq_parts, Config::pair);
-  /// Whether sums of dQ lie with its columns as rows.
-  static constexpr bool turns_dq_over =
-      backward_wgmma::turns_dq_over(Config::head_dim, Config::head_dim_v, Config::tile_q);
-  static_assert(!turns_dq_over || dq_parts == 1, "one product makes dQ of a step");
   static_assert(!Config::pair || dq_parts > 1, "each block of a pair has a panel of dQ");
   /// Who adds to a tile of queries for a tile of keys.
   static constexpr int dq_adders = Config::pair ? 2 : backward_wgmma::dq_adders(has_query_consumer);
@@ -75,6 +78,12 @@ struct KernelTraits {
   /// Whether dP of the next step is multiplied under the exponentials: where there are registers for it beside dQ.
   static constexpr bool early_d_scores =
       Config::head_dim <= 64 && Config::head_dim_v <= 64 && !has_many_queries;
+
+  /// Whether a consumer of rows holds its keys in registers (held_rows.cuh): where another one has dQ, and scores, masks and
+  /// dropout leave registers for them.
+  static constexpr bool holds_keys = has_query_consumer && !has_roles && Config::Score::is_identity &&
+                                     !has_dropout<Config> && is_single_range<typename Config::Mask>;
+  static constexpr int held_steps = holds_keys ? padded_head_dim(Config::head_dim, mma_k) / mma_k : 1;
 
   static_assert(DsTile::row_bytes == 128 && DsTile::panels == Config::tile_kv / rows_per_warpgroup,
                 "a consumer writes a panel of dS");

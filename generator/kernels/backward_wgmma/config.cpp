@@ -60,14 +60,6 @@ int score_registers(const AttentionSpec& spec, int tile_q) {
   return tile_q + (tile_q > rows_per_warpgroup ? tile_q / 4 : tile_q / 2);
 }
 
-// Whether consumers of rows beside that of dQ have registers for it: masks of more than one term, dropout, and what asks
-// arrays about scores leave none.
-bool leaves_registers(const AttentionSpec& spec) {
-  const MaskRow* const mask = node_of(spec.mask).row;
-  return mask != nullptr && mask->has_row_range && spec.mask.tensors().empty() &&
-         spec.score.tensors().empty() && !spec.dropout;
-}
-
 }  // namespace
 
 namespace backward_wgmma {
@@ -85,10 +77,6 @@ int tile_kv(const AttentionSpec& spec, const BackwardWgmma& config) {
 // of fewer, and the loaders, which ask the mask, more.
 RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& config) {
   constexpr int small = 192;
-  if (turns_dq_over(spec.head_dim, spec.value_head_dim(), config.tile_q)) {
-    if (leaves_registers(spec)) return {.loader = 32, .consumer = 192, .dq = 96, .dq_steps = 8};
-    return {.loader = 24, .consumer = 208, .dq = 72, .dq_steps = 3};
-  }
   if (has_query_consumer(spec, config)) return {.loader = 32, .consumer = 208, .dq = 64};
   if (gradient_registers(spec) + score_registers(spec, config.tile_q) <= small)
     return {.loader = 56, .consumer = 224};

@@ -60,8 +60,7 @@ constexpr int blocks_per_tile(const BackwardWgmma& config) { return config.pair 
 struct RegisterShares {
   int loader = 0;
   int consumer = 0;
-  int dq = 0;        ///< of the consumer that has dQ, where there is one
-  int dq_steps = 0;  ///< where that has dQ turned over: steps of keys that lie in these
+  int dq = 0;  ///< of the consumer that has dQ, where there are roles
 };
 RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& config);
 

@@ -12,30 +12,20 @@
 namespace jit {
 namespace {
 
-// dQ turned over, of the steps of `dq`: K in registers in the first `held` of them.
-std::string turned_dq_products(WgmmaProduct dq, int tile_q, int held) {
-  const int steps = dq.steps;
-  dq.n = tile_q;
-  dq.steps = held;
-  dq.b_along_rows = false;
-  dq.a_in_registers = true;
-  std::string text = wgmma_function("wgmma_dq", "D = A B: columns of the first keys, rows of dS.", dq);
-  if (held == steps) return text;
-  dq.steps = steps - held;
-  dq.first_step = held;
-  dq.accumulate = true;
-  dq.a_in_registers = false;
-  dq.a_along_rows = true;
-  return text + wgmma_function("wgmma_dq_of_others", "D += A B: the same of the other keys.", dq);
-}
-
-// The products of tiles that the kernel consists of.
-std::string product_functions(const AttentionSpec& spec, const BackwardWgmma& config) {
+// The products of tiles that the kernel consists of, as what its Config inherits.
+SourceFile wgmma_products(const AttentionSpec& spec, const BackwardWgmma& config) {
   const int mma_k = facts(spec.dtype).mma_k;
   const int d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
   const bool roles = backward_wgmma::has_roles(spec);
-  std::string text = wgmma_function("wgmma_scores", "D = A B: 64 rows of K, tile_q rows of Q.",
-                                    {.dtype = spec.dtype, .n = config.tile_q, .steps = d / mma_k});
+  std::string text =
+      "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
+      "#pragma once\n\nstruct WgmmaProducts {\n";
+  WgmmaProduct scores{.dtype = spec.dtype, .n = config.tile_q, .steps = d / mma_k};
+  text += wgmma_function("wgmma_scores", "D = A B: 64 rows of K, tile_q rows of Q.", scores);
+  if (backward_wgmma::has_query_consumer(spec, config) && !roles) {
+    scores.a_in_registers = true;
+    text += wgmma_function("wgmma_scores_of_held", "The same of rows in registers.", scores);
+  }
   text += wgmma_function("wgmma_d_scores", "D = A B: 64 rows of V, tile_q rows of dO.",
                          {.dtype = spec.dtype, .n = config.tile_q, .steps = dv / mma_k});
   WgmmaProduct sum{.dtype = spec.dtype,
@@ -54,23 +44,12 @@ std::string product_functions(const AttentionSpec& spec, const BackwardWgmma& co
                            .columns,
                   .steps = backward_wgmma::own_keys(spec) / mma_k,
                   .b_along_rows = true};
-  if (backward_wgmma::turns_dq_over(spec.head_dim, spec.value_head_dim(), config.tile_q)) {
-    return text + turned_dq_products(dq, config.tile_q, register_shares(spec, config).dq_steps);
-  }
   text += wgmma_function(
       "wgmma_dq", "D = A B: the block's columns of dS, its rows of K, some of the columns of these.", dq);
   dq.accumulate = true;
   if (config.pair)
     text += wgmma_function("wgmma_dq_of_peer", "D += A B: the same of the other block's keys.", dq);
-  return text;
-}
-
-// The same as what its Config inherits.
-SourceFile wgmma_products(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return {"wgmma_products.cuh",
-          "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
-          "#pragma once\n\nstruct WgmmaProducts {\n" +
-              product_functions(spec, config) + "};\n"};
+  return {"wgmma_products.cuh", text + "};\n"};
 }
 
 std::string config_name(const AttentionSpec& spec, const BackwardWgmma& config) {
@@ -158,8 +137,6 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   source += number_line("loader_registers", shares.loader, "per thread, once shared out");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
   if (shares.dq != 0) source += number_line("dq_registers", shares.dq, "the same for the one that has dQ");
-  if (shares.dq_steps != 0)
-    source += number_line("dq_steps_in_registers", shares.dq_steps, "steps of keys that it holds");
   source += "};\n";
   const ParameterText dropout = dropout_text(spec);
   source += params_assertion() + gradient_params_assertion() + dropout.assertion + functors.assertions;
