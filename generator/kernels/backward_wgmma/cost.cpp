@@ -14,9 +14,9 @@ constexpr double step_clocks = 2000;          // of a step, in which no product 
 constexpr double step_clocks_beside = 900;    // the same beside a consumer of dQ
 constexpr double step_clocks_of_pair = 1200;  // the same of two blocks that exchange dS
 constexpr double block_clocks = 6000;         // keys that come, gradients that leave
-// How much longer steps take where blocks wait for turns, on an H200 (docs/notebook.md): under a mask, and without one or
-// with head dims up to 64.
-constexpr double with_turns = 1.06, with_more_turns = 1.15;
+// How much longer steps take where blocks wait for turns, on an H200 (docs/notebook.md): with head dims above 64, and of
+// smaller ones under a mask and without one.
+constexpr double with_turns = 1.07, with_turns_of_small = 1.10, with_more_turns_of_small = 1.15;
 // The same with dropout: where consumers draw (docs/notebook.md), and where it is drawn ahead, a guess.
 constexpr double drawn_by_consumers = 1.25, dropped_by_bits = 1.08;
 // Of the GPU: what kernels around this one read and write in a clock.
@@ -45,7 +45,8 @@ double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& sh
                                                                     : config.pair ? step_clocks_of_pair
                                                                                   : step_clocks);
   const bool is_small = beside || q > rows_per_warpgroup;
-  if (config.deterministic) step *= is_small || !drops_keys(spec) ? with_more_turns : with_turns;
+  if (config.deterministic)
+    step *= !is_small ? with_turns : drops_keys(spec) ? with_turns_of_small : with_more_turns_of_small;
   if (spec.dropout) step *= config.draw_ahead ? dropped_by_bits : drawn_by_consumers;
   const double steps = std::ceil(static_cast<double>(shape.seqlen_q) / q) * spec.gqa_ratio;
   const int heads = shape.batch * shape.heads_q / spec.gqa_ratio;
