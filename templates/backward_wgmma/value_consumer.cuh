@@ -121,39 +121,58 @@ class ValueConsumer {
   __device__ __forceinline__ void exponentiate(unsigned step) {
     wgmma_hold(scores_.registers[0]);
     rings_.w.wait_empty(step);
-    if ((flags_ & query_note_partial) != 0) {
-      exponentiate_tile<true>(step);
-    } else {
-      exponentiate_tile<false>(step);
+    if constexpr (has_row_range<TileMask<Config>>) {
+      if (is_partial()) {
+        exponentiate_tile<true>(step);
+      } else {
+        exponentiate_tile<false>(step);
+      }
+    } else {  // a branch for each part: ptxas has no registers for what masks ask about several
+#pragma unroll
+      for (int i = 0; i < Traits::query_steps; ++i) {
+        if (is_partial()) {
+          exponentiate_step<true>(i, place<true>(step));
+        } else {
+          exponentiate_step<false>(i, place<false>(step));
+        }
+      }
     }
     rings_.w.arrive_full(step);
   }
-  template <bool is_partial>
+  __device__ __forceinline__ bool is_partial() const { return (flags_ & query_note_partial) != 0; }
+  template <bool has_masked>
   __device__ __forceinline__ void exponentiate_tile(unsigned step) {
-    using Part = ScorePart<Config>;
-    constexpr bool has_places = is_partial || !Score::is_identity;
+    const ScorePlace first = place<has_masked>(step);
+#pragma unroll
+    for (int i = 0; i < Traits::query_steps; ++i) exponentiate_step<has_masked>(i, first);
+  }
+  // Where the scores lie, if it matters.
+  template <bool has_masked>
+  __device__ __forceinline__ ScorePlace place(unsigned step) const {
+    constexpr bool has_places = has_masked || !Score::is_identity;
     const unsigned note = rings_.note(step);
-    const ScorePlace place{.first_key = keys_.k_begin,
-                           .first_query = has_places ? load_query_note_query(note) : 0,
-                           .head = has_places ? load_query_note_head(note) : 0};
+    return {.first_key = keys_.k_begin,
+            .first_query = has_places ? load_query_note_query(note) : 0,
+            .head = has_places ? load_query_note_head(note) : 0};
+  }
+  template <bool has_masked>
+  __device__ __forceinline__ void exponentiate_step(int i, const ScorePlace& place) {
+    using Part = ScorePart<Config>;
     const unsigned w = own_w<Config>(rings_);
+    Part scores, weights;
+    for_each_value<Part>([&](int n, int j) {
+      scores.registers[0][n][j] = scores_.registers[0][i * Part::column_blocks + n][j];
+    });
+    exponentiate_part<Config, has_masked>(scores, weights, i, place, params_, keys_, exponent_,
+                                          lse_log2_.step(i));
+    lse_log2_.load_behind(i);
+    for_each_value<Part>([&](int n, int j) {
+      scores_.registers[0][i * Part::column_blocks + n][j] = scores.registers[0][n][j];
+    });
+    multiply_by_probabilities<Score>(weights, scores);
 #pragma unroll
-    for (int i = 0; i < Traits::query_steps; ++i) {
-      Part scores, weights;
-      for_each_value<Part>([&](int n, int j) {
-        scores.registers[0][n][j] = scores_.registers[0][i * Part::column_blocks + n][j];
-      });
-      exponentiate_part<Config, is_partial>(scores, weights, i, place, params_, keys_, exponent_,
-                                            lse_log2_.step(i));
-      lse_log2_.load_behind(i);
-      for_each_value<Part>([&](int n, int j) {
-        scores_.registers[0][i * Part::column_blocks + n][j] = scores.registers[0][n][j];
-      });
-      multiply_by_probabilities<Score>(weights, scores);
-#pragma unroll
-      for (int n = 0; n < Part::column_blocks; ++n)
-        store_shared(w + (i * Part::column_blocks + n) * w_block_bytes, weights.registers[0][n]);
-    }
+    for (int n = 0; n < Part::column_blocks; ++n)
+      store_shared(w + (i * Part::column_blocks + n) * w_block_bytes, weights.registers[0][n]);
   }
   __device__ __forceinline__ void pack_probabilities() {
 #pragma unroll

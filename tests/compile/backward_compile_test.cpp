@@ -27,6 +27,32 @@ struct GradientWish {
   bool deterministic = false;
 };
 
+struct KernelWish {
+  AttentionSpec spec;
+  Arch arch;
+  KernelConfig config;
+};
+
+void expect_no_spills(const std::vector<KernelWish>& kernels) {
+  const Context context(testing::private_settings());
+  std::vector<std::string> failures(kernels.size());
+  testing::in_parallel(kernels.size(), [&](std::size_t i) {
+    const auto& [spec, arch, config] = kernels[i];
+    try {
+      const CompiledKernel kernel = compile(spec, arch, config, context);
+      const ResourceUsage& resources = kernel.resources();
+      if (!resources.is_clean() || resources.stack_bytes != 0)
+        failures[i] =
+            fmt::format("{} on {}, {}: {} bytes are spilled; {}", to_string(spec), to_string(arch),
+                        to_string(config), resources.spill_bytes(), fmt::join(resources.remarks, " "));
+    } catch (const Error& error) {
+      failures[i] = fmt::format("{} on {}, {}: {}\n{}", to_string(spec), to_string(arch), to_string(config),
+                                error.what(), error.log());
+    }
+  });
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "");
+}
+
 TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
   std::vector<GradientWish> wishes;
   for (const Pass pass : {Pass::backward_dq, Pass::backward_dkv}) {
@@ -75,28 +101,58 @@ TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
       wishes.push_back({ragged(spec), Arch{8, 0, 0}, pass});
   }
   wishes = reference::some_of(wishes, 3);
-  const Context context(testing::private_settings());
-  std::vector<std::string> failures(wishes.size());
-  testing::in_parallel(wishes.size(), [&](std::size_t i) {
-    const auto& [spec, arch, pass, deterministic] = wishes[i];
+  std::vector<KernelWish> kernels;
+  for (const auto& [spec, arch, pass, deterministic] : wishes) {
     const DeviceLimits limits = device_limits(arch);
     ProblemShape shape = typical_shape(limits);
     shape.pass = pass;
     KernelConfig config = untuned_order(spec, shape, limits).front();
     if (deterministic) std::get<BackwardWgmma>(config).deterministic = true;
-    try {
-      const CompiledKernel kernel = compile(spec, arch, config, context);
-      const ResourceUsage& resources = kernel.resources();
-      if (!resources.is_clean() || resources.stack_bytes != 0)
-        failures[i] =
-            fmt::format("{} on {}, {}: {} bytes are spilled; {}", to_string(spec), to_string(arch),
-                        to_string(config), resources.spill_bytes(), fmt::join(resources.remarks, " "));
-    } catch (const Error& error) {
-      failures[i] = fmt::format("{} on {}, {}: {}\n{}", to_string(spec), to_string(arch), to_string(config),
-                                error.what(), error.log());
+    kernels.push_back({spec, arch, config});
+  }
+  expect_no_spills(kernels);
+}
+
+// With a consumer of its own that has dQ: K in registers of those of rows or not, and pairs of blocks whose dQ has two places,
+// or one.
+TEST(BackwardCompile, ConsumersOfDqCompileWithoutSpills) {
+  std::vector<KernelWish> kernels;
+  const auto add = [&](const AttentionSpec& spec, const BackwardWgmma& config) {
+    kernels.push_back({spec, testing::sm_90a, config});
+  };
+  for (const bool deterministic : {false, true}) {
+    for (AttentionSpec spec :
+         std::vector<AttentionSpec>{{},
+                                    {.mask = mask::causal()},
+                                    {.mask = mask::sliding_window(100, 0)},
+                                    {.mask = mask::causal(), .score = score::softcap(30)},
+                                    {.mask = mask::document()},
+                                    {.score = score::bias(DType::bf16)},
+                                    {.dropout = true},
+                                    {.dropout = true, .mask = mask::causal()}}) {
+      spec.head_dim = 64;
+      for (const int stages : {2, 4}) add(spec, {.stages = stages, .deterministic = deterministic});
     }
-  });
-  for (const std::string& failure : failures) EXPECT_EQ(failure, "");
+    for (const Mask& mask : {mask::document(), mask::document() && mask::causal(), !mask::document()}) {
+      for (const SequenceKind queries : {SequenceKind::dense, SequenceKind::ragged}) {
+        add({.head_dim = 64, .sequences_q = queries, .sequences_kv = SequenceKind::ragged, .mask = mask},
+            {.stages = 4, .deterministic = deterministic});
+      }
+    }
+  }
+  for (const AttentionSpec& spec :
+       std::vector<AttentionSpec>{{.head_dim = 192, .head_dim_v = 128},
+                                  {.head_dim = 192, .head_dim_v = 128, .mask = mask::causal()},
+                                  {.head_dim = 192, .mask = mask::causal()},
+                                  {.head_dim = 256},
+                                  {.head_dim = 256, .mask = mask::causal()},
+                                  {.head_dim = 256, .dropout = true},
+                                  {.head_dim = 192, .mask = mask::document() && mask::causal()},
+                                  {.head_dim = 256, .mask = mask::document()},
+                                  {.head_dim = 256, .mask = mask::document() && mask::causal()}}) {
+    for (const bool pair : {false, true}) add(spec, {.pair = pair});
+  }
+  expect_no_spills(reference::some_of(kernels, 5));
 }
 
 TEST(BackwardCompile, GradientsOfTensorsCompileWithoutSpills) {

@@ -253,7 +253,11 @@ TEST_F(BackwardTest, ConfigsOfOnePass) {
            {.head_dim = 96, .head_dim_v = 40, .mask = mask::sliding_window(70, 10)},
            // Lanes of a warp look together at tiles of the first, apart at those of the second.
            {.head_dim = 32, .mask = mask::document()},
-           {.head_dim = 32, .mask = mask::block_mask(64, 32)}}) {
+           {.head_dim = 32, .mask = mask::block_mask(64, 32)},
+           // Consumers of rows have no registers for keys beside these.
+           {.head_dim = 64, .gqa_ratio = 2, .mask = mask::document()},
+           {.dtype = DType::fp16, .head_dim = 48, .head_dim_v = 64, .score = score::bias(DType::fp16)},
+           {.head_dim = 40, .mask = !mask::causal() || mask::prefix(7)}}) {
     BackwardRun run(case_of(spec, 1, 2, 150, 290));
     ++index;  // the other config with the next spec
     for (const BackwardWgmma& config :
@@ -307,7 +311,8 @@ TEST_F(BackwardTest, ConfigsOfOnePassAboveHeadDimsOf128) {
            {.head_dim = 256, .gqa_ratio = 2, .mask = mask::causal()},
            {.head_dim = 136, .head_dim_v = 200, .score = score::softcap(3)},
            {.dtype = DType::fp16, .head_dim = 192, .head_dim_v = 128, .mask = mask::sliding_window(70, 10)},
-           {.head_dim = 32, .head_dim_v = 256, .mask = mask::block_mask(64, 32)}}) {
+           {.head_dim = 32, .head_dim_v = 256, .mask = mask::block_mask(64, 32)},
+           {.head_dim = 192, .mask = mask::document() && mask::causal()}}) {
     BackwardRun run(case_of(spec, 1, 1, 150, 90));
     ++index;  // the other config with the next spec
     for (const bool deterministic : {false, true}) {

@@ -64,6 +64,8 @@ constexpr const char* consumer = "backward_wgmma/consumer.cuh";
 constexpr const char* writer = "backward_wgmma/gradient_writer.cuh";
 constexpr const char* loader = "backward_wgmma/loader.cuh";
 constexpr const char* dq_place = "backward_wgmma/dq_place.cuh";
+constexpr const char* dq_rows = "backward_wgmma/dq_rows.cuh";
+constexpr const char* of_queries = "backward_wgmma/query_consumer.cuh";
 constexpr const char* key_tiles = "backward_wgmma/key_tiles.cuh";
 constexpr const char* prepare = "backward_wgmma/prepare.cuh";
 
@@ -174,18 +176,17 @@ INSTANTIATE_TEST_SUITE_P(
                          "tiles.is_partial()"},
         TemplateMutation{"PartialTilesTakenForFull", consumer, "return has_flag(query_note_partial);",
                          "return false;"},
-        TemplateMutation{"DqUnscaled", "backward_wgmma/dq_rows.cuh", "(params.softmax_scale, dropout)",
-                         "(1.0f, dropout)"}),
+        TemplateMutation{"DqUnscaled", dq_rows, "(params.softmax_scale, dropout)", "(1.0f, dropout)"}),
     ::testing::PrintToStringParamName());
 
 // More tiles of keys than blocks at a time, some of which no query sees.
-const BackwardCase many_tiles = {.spec = {.head_dim = 16, .mask = mask::causal()},
-                                 .heads_kv = 70,
-                                 .seqlen_q = 70,
-                                 .seqlen_kv = 290,
-                                 .seed = 5};
-
-std::string noticed_of_many_tiles(const TemplateMutation* mutation, const BackwardWgmma& config) {
+std::string noticed_of_many_tiles(const TemplateMutation* mutation, const BackwardWgmma& config,
+                                  int head_dim = 16) {
+  const BackwardCase many_tiles = {.spec = {.head_dim = head_dim, .mask = mask::causal()},
+                                   .heads_kv = 70,
+                                   .seqlen_q = 70,
+                                   .seqlen_kv = 290,
+                                   .seed = 5};
   return noticed_of_gradients(mutation, many_tiles, config);
 }
 
@@ -255,8 +256,41 @@ INSTANTIATE_TEST_SUITE_P(
                                        consumer,
                                        "      wgmma_wait_group<1>();  // dK\n      wgmma_hold(ds_);",
                                        "      wgmma_hold(ds_);",
-                                       {"access in flight", "data race"}}),
+                                       {"access in flight", "data race"}},
+                      TemplateMutation{"NoWaitForTheAdder",
+                                       dq_place,
+                                       "  ring.wait_empty(part);\n",
+                                       "",
+                                       {"data race", "access in flight"}},
+                      TemplateMutation{"TheOtherPlaceOfDq",
+                                       dq_place,
+                                       "ring.tile(part)",
+                                       "ring.tile(part + 1)",
+                                       {"data race", "access in flight", "uninitialized read"}},
+                      TemplateMutation{"RowsOfTheFirstConsumerAreHeld", consumer,
+                                       "rings_.smem + Traits::layout.k, consumer_ * rows_per_warpgroup);",
+                                       "rings_.smem + Traits::layout.k, 0);"}),
     ::testing::PrintToStringParamName());
+
+// The same, tile after tile.
+TEST(BackwardBesideQueries, IsRightUnmutatedTileAfterTile) {
+  EXPECT_EQ(noticed_of_many_tiles(nullptr, few_queries, beside_queries), "");
+}
+
+class BesideQueriesTileAfterTileMutationTest : public MutationTest {};
+
+TEST_P(BesideQueriesTileAfterTileMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_many_tiles(&GetParam(), few_queries, beside_queries));
+}
+
+INSTANTIATE_TEST_SUITE_P(BackwardWgmma, BesideQueriesTileAfterTileMutationTest,
+                         ::testing::Values(TemplateMutation{
+                             "KeysAreLetGoTwice",
+                             of_queries,
+                             "    if (!lets_keys_go_early || !has_queries) rings_",
+                             "    rings_",
+                             {"data race", "access in flight", "barrier", "wrong transaction count"}}),
+                         ::testing::PrintToStringParamName());
 
 // Blocks that take turns to add to dQ. Sums in another order have other bits.
 std::string noticed_in_turn(const TemplateMutation& mutation, int head_dim) {
@@ -314,7 +348,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {"deadlock"}},
         TemplateMutation{
             "NobodyTakesTurns",
-            "backward_wgmma/query_consumer.cuh",
+            of_queries,
             "      if (Config::deterministic && i == 0) is_first = take_turn<Config>(rings_, step);\n",
             "",
             {"deadlock", "uninitialized read"},
@@ -408,8 +442,8 @@ INSTANTIATE_TEST_SUITE_P(
                          {"access in flight", "data race", "barrier"}},
         TemplateMutation{"BothHavePartsOfTheSameQueries", consumer,
                          "Traits::has_many_queries ? rows_per_warpgroup : 0", "0"},
-        TemplateMutation{"PartsLeaveAsColumns", "backward_wgmma/dq_rows.cuh",
-                         "Traits::has_many_queries ? 1 : Traits::dq_parts", "Traits::dq_parts"}),
+        TemplateMutation{"PartsLeaveAsColumns", dq_rows, "Traits::has_many_queries ? 1 : Traits::dq_parts",
+                         "Traits::dq_parts"}),
     ::testing::PrintToStringParamName());
 
 TEST(Backward, IsRightUnmutated) { EXPECT_EQ(noticed_of_backward(nullptr), ""); }

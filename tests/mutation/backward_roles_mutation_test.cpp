@@ -113,8 +113,8 @@ INSTANTIATE_TEST_SUITE_P(
             "KeysAreNeverLetGo", of_queries, "(lets_keys_go_early && (load", "(false && (load", {"deadlock"}},
         TemplateMutation{"WWithoutItsPlaces", of_values, "store_shared(w + (i * Part::column_blocks + n)",
                          "store_shared(w + (i * Part::column_blocks + 1 - n)"},
-        TemplateMutation{"PartialTilesTakenForFull", of_values, "(flags_ & query_note_partial) != 0",
-                         "false"}),
+        TemplateMutation{"PartialTilesTakenForFull", of_values, "return (flags_ & query_note_partial) != 0;",
+                         "return false;"}),
     ::testing::PrintToStringParamName());
 
 // Pairs of blocks: two tiles of keys, in one of which the second block has few; one buffer of dO.
