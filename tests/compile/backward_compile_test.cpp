@@ -113,8 +113,8 @@ TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
   expect_no_spills(kernels);
 }
 
-// With a consumer of its own that has dQ: K in registers of those of rows or not, and pairs of blocks whose dQ has two places,
-// or one.
+// With a consumer of its own that has dQ: beside consumers of rows that hold keys in registers, or do not, and in pairs of
+// blocks whose dQ has two places, or one.
 TEST(BackwardCompile, ConsumersOfDqCompileWithoutSpills) {
   std::vector<KernelWish> kernels;
   const auto add = [&](const AttentionSpec& spec, const BackwardWgmma& config) {

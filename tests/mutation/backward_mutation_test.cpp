@@ -267,6 +267,8 @@ INSTANTIATE_TEST_SUITE_P(
                                        "ring.tile(part)",
                                        "ring.tile(part + 1)",
                                        {"data race", "access in flight", "uninitialized read"}},
+                      TemplateMutation{"StepsOfHeldKeysInAnotherOrder", "backward_wgmma/held_rows.cuh",
+                                       "(own, 2 * step)", "(own, 2 * (steps - 1 - step))"},
                       TemplateMutation{"RowsOfTheFirstConsumerAreHeld", consumer,
                                        "rings_.smem + Traits::layout.k, consumer_ * rows_per_warpgroup);",
                                        "rings_.smem + Traits::layout.k, 0);"}),
