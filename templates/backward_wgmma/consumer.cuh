@@ -71,7 +71,7 @@ class Consumer {
         step = sum_gradients(step);
       }
     } else {
-      rings_.arrive_keys_empty();
+      rings_.keys.arrive_empty(keys_.round);
     }
     if (!writes_dv_early || !has_queries) writer_.write_dv(keys_, dv_);
     writer_.write_dk(keys_, dk_);
@@ -125,7 +125,7 @@ class Consumer {
   // one's products run.
   __device__ __forceinline__ unsigned sum_beside_queries(unsigned step) {
     if constexpr (Traits::holds_keys)
-      load_rows<KTile>(k_, rings_.smem + Traits::layout.k, consumer_ * rows_per_warpgroup);
+      load_rows<KTile>(k_, rings_.k(keys_.round), consumer_ * rows_per_warpgroup);
     start_scores(step);
     start_d_scores(step);
     wgmma_wait_group<1>();  // S
@@ -157,7 +157,7 @@ class Consumer {
     wgmma_wait_group<0>();
     wgmma_hold(ds_);
     wgmma_hold(dk_.registers[0]);
-    rings_.arrive_keys_empty();
+    rings_.keys.arrive_empty(keys_.round);
     rings_.q.arrive_empty(step);
     return uniform(step + 1);
   }
@@ -218,7 +218,7 @@ class Consumer {
     wgmma_wait_group<0>();
     wgmma_hold(ds_);
     wgmma_hold(dk_.registers[0]);
-    rings_.arrive_keys_empty();
+    rings_.keys.arrive_empty(keys_.round);
     rings_.q.arrive_empty(step);
     finish_dq(step);
     return uniform(step + 1);
@@ -246,8 +246,8 @@ class Consumer {
     if constexpr (Traits::holds_keys) {
       Config::template wgmma_scores_of_held<QTile>(scores_.registers[0], k_, queries);
     } else {
-      Config::template wgmma_scores<KTile, QTile>(scores_.registers[0], own_rows<KTile>(Traits::layout.k),
-                                                  queries);
+      Config::template wgmma_scores<KTile, QTile>(scores_.registers[0],
+                                                  own_rows<KTile>(rings_.k(keys_.round)), queries);
     }
     wgmma_commit_group();
     if constexpr (Traits::early_d_scores) draw_kept_scores(step);
@@ -261,7 +261,8 @@ class Consumer {
   __device__ __forceinline__ void start_d_scores(unsigned step) {
     if ((flags_ & do_is_there) == 0) rings_.d_o.wait_full(step);
     wgmma_fence();
-    Config::template wgmma_d_scores<VTile, DoTile>(d_scores_.registers[0], own_rows<VTile>(Traits::layout.v),
+    Config::template wgmma_d_scores<VTile, DoTile>(d_scores_.registers[0],
+                                                   own_rows<VTile>(rings_.v(keys_.round)),
                                                    columns_of<DoTile>(rings_.d_o.tile(step)));
     wgmma_commit_group();
   }
@@ -287,7 +288,7 @@ class Consumer {
     wgmma_fence();
     Config::template wgmma_dq<DsTile, KTile>(
         dq_.registers[0], lower_word(DsTile::along_columns(rings_.ds.tile(step), consumer_ * own_queries, 0)),
-        rows_of<KTile>(rings_.smem + Traits::layout.k + consumer_ * own_columns));
+        rows_of<KTile>(rings_.k(keys_.round) + consumer_ * own_columns));
     wgmma_commit_group();
   }
 
@@ -408,11 +409,11 @@ class Consumer {
   // Answers, beside a note's flags.
   static constexpr int do_is_there = 4;
 
-  // Lower words of descriptors: the consumer's rows of a tile at an offset, with the sum along its columns; all rows of
+  // Lower words of descriptors: the consumer's rows of a tile, with the sum along its columns; all rows of
   // a tile; a tile with the sum along its rows.
   template <class Tile>
-  __device__ __forceinline__ unsigned own_rows(int offset) const {
-    return lower_word(Tile::along_columns(rings_.smem + offset, consumer_ * rows_per_warpgroup, 0));
+  __device__ __forceinline__ unsigned own_rows(unsigned tile) const {
+    return lower_word(Tile::along_columns(tile, consumer_ * rows_per_warpgroup, 0));
   }
   template <class Tile>
   __device__ __forceinline__ unsigned columns_of(unsigned tile) const {

@@ -36,7 +36,7 @@ class KeyConsumer {
                                           unsigned step) {
     dk_.clear();
     if (has_queries) step = sum_gradient(step);
-    rings_.arrive_keys_empty();
+    rings_.keys.arrive_empty(keys_.round);
     const SequencesOf<Config> sequences = keys_.sequences(params_);
     store_rows<Config::head_dim>(
         dk_, over_kept_share<Config>(params_.softmax_scale, dropout_),
@@ -90,7 +90,7 @@ class KeyConsumer {
     minus_delta_.load(rings_.delta(step));
     wgmma_fence();
     Config::template wgmma_d_scores<VTile, DoTile>(
-        d_scores_.registers[0], lower_word(VTile::along_columns(rings_.smem + Traits::layout.v, 0, 0)),
+        d_scores_.registers[0], lower_word(VTile::along_columns(rings_.v(keys_.round), 0, 0)),
         lower_word(DoTile::along_columns(rings_.d_o.tile(step), 0, 0)));
     wgmma_commit_group();
     kept_ = draw_kept_scores<Config>(rings_, step, params_, dropout_, keys_, warp_row());

@@ -12,6 +12,7 @@ struct KeyPlace {
   int batch;
   int kv_head;
   int k_begin;  ///< none of the sequence's where the tile is nobody's: negative, or behind its last one
+  unsigned round = 0;  ///< how many tiles of keys the block has had before
 };
 
 /// With the sequences of its batch entry, which cost nothing to make anew where they are dense.

@@ -155,25 +155,28 @@ class BlockDealer {
   unsigned round_ = 0;
 };
 
-/// By the loader, when nobody reads the note of the tile before.
+/// By the loader, when nobody reads the note that was there.
 template <class Config>
-__device__ __forceinline__ void store_key_note(const Rings<Config>& rings, int tile, bool has_queries) {
-  store_shared(rings.key_note(), tile);
-  store_shared(rings.key_note() + 4, has_queries);
+__device__ __forceinline__ void store_key_note(const Rings<Config>& rings, unsigned round, int tile,
+                                               bool has_queries) {
+  store_shared(rings.key_note(round), tile);
+  store_shared(rings.key_note(round) + 4, has_queries);
 }
 
 /// Waits for the keys of the tile that is `round`-th of the block, and calls `f` with it, whether queries see it, and the
 /// number of steps before it; `f` returns that of those behind it, in place of `step`. False, and nothing is called,
 /// behind the last one. By whole warps, each of which says once for each tile that it needs neither note nor keys any
-/// more (Rings::arrive_keys_empty).
+/// more (Rings::keys).
 template <class Config, class F>
 __device__ __forceinline__ bool with_key_tile(const AttentionParams& params, const Rings<Config>& rings,
                                               unsigned round, unsigned& step, F f) {
-  mbarrier_wait_parity(rings.keys_full(), round % 2);
-  const int tile = load_shared_by_warp(rings.key_note());
+  rings.keys.wait_full(round);
+  const int tile = load_shared_by_warp(rings.key_note(round));
   if (tile == no_key_tile) return false;
-  const bool has_queries = load_shared_by_warp(rings.key_note() + 4) != 0;
-  step = f(key_tile<Config>(params, tile), has_queries, step);
+  const bool has_queries = load_shared_by_warp(rings.key_note(round) + 4) != 0;
+  KeyTile<Config> keys = key_tile<Config>(params, tile);
+  keys.round = round;
+  step = f(keys, has_queries, step);
   return true;
 }
 

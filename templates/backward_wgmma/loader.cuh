@@ -124,7 +124,8 @@ __device__ __forceinline__ auto query_tiles_of(const AttentionParams& params, co
 /// Starts the copies of the block's keys and values, and of what it multiplies of the other one's keys. By one thread.
 template <class Config, class Maps>
 __device__ __forceinline__ void load_keys(const Maps& maps, const SequencesOf<Config>& sequences,
-                                          const KeyTile<Config>& keys, const Rings<Config>& rings) {
+                                          const KeyTile<Config>& keys, const Rings<Config>& rings,
+                                          unsigned round) {
   using Traits = KernelTraits<Config>;
   using KTile = typename Traits::KTile;
   const int rank = pair_rank<Config>();
@@ -135,15 +136,16 @@ __device__ __forceinline__ void load_keys(const Maps& maps, const SequencesOf<Co
                            Traits::own_keys);
   };
   const auto box = box_of(rank);
-  mbarrier_arrive_expect_tx(rings.keys_full(), KTile::bytes + Traits::VTile::bytes +
-                                                   (Config::pair ? of_peer.count * KTile::panel_bytes : 0));
-  load_tile<KTile>(rings.smem + Traits::layout.k, map_k, rings.keys_full(), box);
-  load_tile<typename Traits::VTile>(rings.smem + Traits::layout.v,
+  const unsigned keys_full = rings.keys.full_at(round);
+  mbarrier_arrive_expect_tx(keys_full, KTile::bytes + Traits::VTile::bytes +
+                                           (Config::pair ? of_peer.count * KTile::panel_bytes : 0));
+  load_tile<KTile>(rings.k(round), map_k, keys_full, box);
+  load_tile<typename Traits::VTile>(rings.v(round),
                                     map_of(maps, &TensorMaps::v, &SequenceMaps::bounded_v, Traits::own_keys),
-                                    rings.keys_full(), box);
+                                    keys_full, box);
   if constexpr (Config::pair) {
     for (int i = 0; i < of_peer.count; ++i)
-      load_panel(rings.smem + Traits::layout.peer_k + i * KTile::panel_bytes, map_k, rings.keys_full(),
+      load_panel(rings.smem + Traits::layout.peer_k + i * KTile::panel_bytes, map_k, keys_full,
                  (of_peer.begin + i) * KTile::columns, box_of(rank ^ 1));
   }
 }
@@ -161,13 +163,13 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
   const int k_end = minimum(keys.k_begin + Config::tile_kv, sequences.kv(keys.batch).length);
   auto tiles = query_tiles_of<Config>(params, gradients, sequences, keys, k_end,
                                       query_order<Config>(params, maps, keys));
-  mbarrier_wait_parity(rings.keys_empty(), round % 2 ^ 1);
+  rings.keys.wait_empty(round);
   if (elected) {
-    store_key_note(rings, key_tile, tiles.has(0));
+    store_key_note(rings, round, key_tile, tiles.has(0));
     if (tiles.has(0)) {
-      load_keys<Config>(maps, sequences, keys, rings);
+      load_keys<Config>(maps, sequences, keys, rings, round);
     } else {
-      mbarrier_arrive(rings.keys_full());
+      mbarrier_arrive(rings.keys.full_at(round));
     }
   }
   griddepcontrol_wait();  // for what prepare.cuh leaves; keys are not among it
@@ -229,10 +231,10 @@ __device__ __forceinline__ void load_key_tiles(const AttentionParams& params, co
     ++round;
   }
   const Rings<Config> rings(smem);
-  mbarrier_wait_parity(rings.keys_empty(), round % 2 ^ 1);
+  rings.keys.wait_empty(round);
   if (lane_id() == 0) {
-    store_key_note(rings, no_key_tile, false);
-    mbarrier_arrive(rings.keys_full());
+    store_key_note(rings, round, no_key_tile, false);
+    mbarrier_arrive(rings.keys.full_at(round));
   }
 }
 
@@ -311,7 +313,7 @@ __device__ __forceinline__ void help_with_dq(const AttentionParams& params, cons
     if (warp < waiting_warp) {
       for_each_key_tile<Config>(
           params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-            rings.arrive_keys_empty();
+            rings.keys.arrive_empty(keys.round);
             return has_queries ? DqAdder<Config>(params, gradients, maps, keys, warp - 1, smem).run(step)
                                : step;
           });
@@ -323,7 +325,7 @@ __device__ __forceinline__ void help_with_dq(const AttentionParams& params, cons
       const bool waits = have_turns<Config>(params, maps.turns);
       for_each_key_tile<Config>(
           params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-            rings.arrive_keys_empty();
+            rings.keys.arrive_empty(keys.round);
             return has_queries ? wait_for_turns<Config>(params, maps, keys, waits, step, smem) : step;
           });
     } else if constexpr (!KernelTraits<Config>::adds_by_tma) {

@@ -30,6 +30,7 @@ class QueryConsumer {
         panels_(own_panels<Config>(pair_rank<Config>())),
         first_tile_(
             static_cast<int>(first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0))),
+        round_(keys.round),
         rings_(smem) {}
 
   /// Behind the last tile of keys.
@@ -47,7 +48,7 @@ class QueryConsumer {
       note = load_shared_by_warp(rings_.dq_note(step));
       multiply(step, note & ~last_dq_tile);
     }
-    if (!lets_keys_go_early || !has_queries) rings_.arrive_keys_empty();
+    if (!lets_keys_go_early || !has_queries) rings_.keys.arrive_empty(round_);
     return step;
   }
 
@@ -64,10 +65,10 @@ class QueryConsumer {
       if (i == panels_.count) break;
       wgmma_fence();
       Config::template wgmma_dq<DsTile, KTile>(dq_.registers[0], ds_panel(ds, own_ds_panel),
-                                               k_panel(Traits::layout.k, panels_.begin + i));
+                                               k_panel(rings_.k(round_), panels_.begin + i));
       if constexpr (Config::pair) {
         Config::template wgmma_dq_of_peer<DsTile, KTile>(dq_.registers[0], ds_panel(ds, peer_ds_panel),
-                                                         k_panel(Traits::layout.peer_k, i));
+                                                         k_panel(rings_.smem + Traits::layout.peer_k, i));
       }
       wgmma_commit_group();
       if (Config::deterministic && i == 0) is_first = take_turn<Config>(rings_, step);
@@ -76,7 +77,7 @@ class QueryConsumer {
       if (i + 1 == panels_.count) {
         arrive_ds_empty(rings_, step);
         if (lets_keys_go_early && (load_shared_by_warp(rings_.dq_note(step)) & last_dq_tile) != 0)
-          rings_.arrive_keys_empty();
+          rings_.keys.arrive_empty(round_);
       }
       if constexpr (Traits::adds_by_tma) {
         const unsigned part = step * panels_.count + i;
@@ -94,12 +95,12 @@ class QueryConsumer {
   // In front of the last dQ's leaving, where there is a register for that.
   static constexpr bool lets_keys_go_early = Traits::adds_by_tma;
 
-  // Descriptors of a panel of dS, with the sum along its columns, and of a panel of keys at an offset, along its rows.
+  // Descriptors of a panel of dS, with the sum along its columns, and of a panel of keys, along its rows.
   static __device__ __forceinline__ unsigned ds_panel(unsigned ds, int panel) {
     return lower_word(DsTile::along_columns(ds + panel * DsTile::panel_bytes, 0, 0));
   }
-  __device__ __forceinline__ unsigned k_panel(int keys, int panel) const {
-    return lower_word(KTile::along_rows(rings_.smem + keys + panel * KTile::panel_bytes, 0));
+  static __device__ __forceinline__ unsigned k_panel(unsigned keys, int panel) {
+    return lower_word(KTile::along_rows(keys + panel * KTile::panel_bytes, 0));
   }
 
   __device__ __forceinline__ void add(float* sums) const {
@@ -120,6 +121,7 @@ class QueryConsumer {
   const GradientParams& gradients_;
   const PanelRange panels_;  // the block's
   const int first_tile_;     // of the batch entry, among those of the call
+  const unsigned round_;     // of the tile of keys
   const Rings<Config> rings_;
   typename Traits::QueryGradient dq_;  // a part
 };

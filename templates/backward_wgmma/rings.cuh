@@ -71,6 +71,8 @@ template <class Config>
 struct Rings {
   using Traits = KernelTraits<Config>;
   static constexpr int statistic_bytes = Config::tile_q * static_cast<int>(sizeof(float));
+  StepRing<Traits::stages_keys, Traits::KTile::bytes + Traits::VTile::bytes>
+      keys;  ///< goes on with each tile of keys
   StepRing<Config::stages, Traits::QTile::bytes> q;
   StepRing<Traits::stages_do, Traits::DoTile::bytes> d_o;
   StepRing<Traits::stages_ds, Traits::DsTile::bytes> ds;
@@ -81,7 +83,9 @@ struct Rings {
 
   /// `address` is that of the block's shared memory.
   __device__ __forceinline__ explicit Rings(unsigned address)
-      : q{address + Traits::layout.q, address + Traits::layout.q_full, address + Traits::layout.q_empty},
+      : keys{address + Traits::layout.k, address + Traits::layout.keys_full,
+             address + Traits::layout.keys_empty},
+        q{address + Traits::layout.q, address + Traits::layout.q_full, address + Traits::layout.q_empty},
         d_o{address + Traits::layout.d_o, address + Traits::layout.do_full,
             address + Traits::layout.do_empty},
         ds{address + Traits::layout.ds, address + Traits::layout.ds_full, address + Traits::layout.ds_empty},
@@ -121,14 +125,13 @@ struct Rings {
   __device__ __forceinline__ unsigned deal_note() const { return smem + Traits::layout.deal_note; }
   __device__ __forceinline__ unsigned deal_full() const { return smem + Traits::layout.deal_full; }
   __device__ __forceinline__ unsigned deal_empty() const { return smem + Traits::layout.deal_empty; }
-  /// Where it is noted which tile of keys is there, as for_each_key_tile reads it.
-  __device__ __forceinline__ unsigned key_note() const { return smem + Traits::layout.key_note; }
-  __device__ __forceinline__ unsigned keys_full() const { return smem + Traits::layout.keys_full; }
-  __device__ __forceinline__ unsigned keys_empty() const { return smem + Traits::layout.keys_empty; }
-  /// This warp needs neither the keys that are there nor their note any more.
-  __device__ __forceinline__ void arrive_keys_empty() const {
-    __syncwarp();
-    if (lane_id() == 0) mbarrier_arrive(keys_empty());
+  /// Of the block's `round`-th tile of keys: K and V, and where it is noted which it is, as for_each_key_tile reads it.
+  __device__ __forceinline__ unsigned k(unsigned round) const { return keys.tile(round); }
+  __device__ __forceinline__ unsigned v(unsigned round) const {
+    return keys.tile(round) + Traits::KTile::bytes;
+  }
+  __device__ __forceinline__ unsigned key_note(unsigned round) const {
+    return smem + Traits::layout.key_note + keys.stage(round) * key_note_bytes;
   }
 };
 
@@ -142,8 +145,9 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   constexpr int warps = warpgroup_size / warp_size;
   constexpr int ds_warps = Traits::has_roles ? warps : 2 * warps;
   constexpr int adders = Traits::adder_warps;
-  init(Traits::layout.keys_full, 1, 1);
-  init(Traits::layout.keys_empty, 1, Traits::consumers * warps + adders + (Config::deterministic ? 1 : 0));
+  init(Traits::layout.keys_full, Traits::stages_keys, 1);
+  init(Traits::layout.keys_empty, Traits::stages_keys,
+       Traits::consumers * warps + adders + (Config::deterministic ? 1 : 0));
   init(Traits::layout.q_full, Config::stages, 1);
   init(Traits::layout.q_empty, Config::stages, 2 * warps + (Config::deterministic ? 1 : 0));
   init(Traits::layout.do_full, Traits::stages_do, 1);

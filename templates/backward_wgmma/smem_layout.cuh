@@ -84,14 +84,15 @@ JIT_HOST_DEVICE constexpr int gradient_place_bytes(int head_dim, int head_dim_v)
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | K | V | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ | W | dV, dK | LSE | delta | draws | notes | barriers |
+///     | K, V stage 0 | … | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ | W | dV, dK | LSE | delta | draws | notes | barriers |
 ///
 /// dQ is what has been summed and waits to be added to global memory, in places of each adder. Only consumers with roles have
 /// W = P ∘ f′. dV and dK leave for global memory from places of each warp of the
 /// consumers of rows. Barriers have 8 bytes.
 struct SmemLayout {
-  int k;
-  int v;
+  int k;  ///< for each stage of keys, K and then V
+  int v;  ///< of the first stage
+  int stages_keys;
   int peer_k;  ///< of a pair: the other block's keys, those panels of which this one multiplies dQ
   int q;
   int d_o;
@@ -110,8 +111,8 @@ struct SmemLayout {
   int dq_notes;    ///< int for each of the last steps: which tile its dQ belongs to
   int turn_notes;  ///< int for each step whose turn has come: how many add before it; deterministic
   int added_notes;  ///< int for each step whose additions wait: the tile of queries; deterministic, of a consumer of dQ
-  int deal_note;   ///< of a pair, two int: which tile of keys the first block has taken for both
-  int key_note;    ///< two int: which tile of keys is there, and whether queries see it
+  int deal_note;  ///< of a pair, two int: which tile of keys the first block has taken for both
+  int key_note;  ///< for each stage of keys, two int: which tile of keys is there, and whether queries see it
   int deal_full;   ///< of a pair, in the second block
   int deal_empty;  ///< the same, in the first one
   int keys_full;
@@ -135,6 +136,7 @@ struct SmemLayout {
 
 /// What there is as much of as there is room for.
 struct SmemShares {
+  int stages_keys;
   int gradient_places;
   int dq_places;
   int stages_ds;
@@ -146,6 +148,8 @@ inline constexpr int stages_dq_notes = 16;
 
 /// Steps whose turn has come, and those whose additions wait for it to be said that they are there.
 inline constexpr int stages_turns = 2;
+
+inline constexpr int key_note_bytes = 8;
 
 /// What is copied at once of how many add to a tile of queries before tiles of keys, and for how many of these it is.
 inline constexpr int turn_count_bytes = 16, turn_counts_at_once = 4;
@@ -180,8 +184,10 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, const S
   SmemLayout layout{};
   const int keys = own_keys(sizes.tile_kv, sizes.pair);
   const int stages_do = backward_wgmma::stages_do(sizes.head_dim, sizes.head_dim_v, sizes.stages, sizes.pair);
-  layout.k = place(panel_tile_bytes(keys, sizes.head_dim), tile_alignment);
-  layout.v = place(panel_tile_bytes(keys, sizes.head_dim_v), tile_alignment);
+  const int k_bytes = panel_tile_bytes(keys, sizes.head_dim);
+  layout.k = place(shares.stages_keys * (k_bytes + panel_tile_bytes(keys, sizes.head_dim_v)), tile_alignment);
+  layout.v = layout.k + k_bytes;
+  layout.stages_keys = shares.stages_keys;
   const int peer_panels = sizes.pair ? own_dq_parts(panel_count(sizes.head_dim), true) : 0;
   layout.peer_k = place(peer_panels * panel_tile_bytes(keys, panel_columns(sizes.head_dim)), tile_alignment);
   layout.q = place(sizes.stages * panel_tile_bytes(sizes.tile_q, sizes.head_dim), tile_alignment);
@@ -208,11 +214,11 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, const S
   layout.turn_notes = place(turns * static_cast<int>(sizeof(int)), 8);
   layout.added_notes = place((by_tma ? 0 : turns) * static_cast<int>(sizeof(int)), 8);
   layout.deal_note = place(sizes.pair ? 2 * static_cast<int>(sizeof(int)) : 0, 8);
-  layout.key_note = place(2 * static_cast<int>(sizeof(int)), 8);
+  layout.key_note = place(shares.stages_keys * key_note_bytes, 8);
   layout.deal_full = barriers(sizes.pair ? 1 : 0);
   layout.deal_empty = barriers(sizes.pair ? 1 : 0);
-  layout.keys_full = barriers(1);
-  layout.keys_empty = barriers(1);
+  layout.keys_full = barriers(shares.stages_keys);
+  layout.keys_empty = barriers(shares.stages_keys);
   layout.q_full = barriers(sizes.stages);
   layout.q_empty = barriers(sizes.stages);
   layout.do_full = barriers(stages_do);
@@ -250,18 +256,28 @@ JIT_HOST_DEVICE constexpr int most_stages_ds(const SmemSizes& sizes) {
                       !has_roles(sizes.head_dim, sizes.head_dim_v);
   return beside ? 4 : 2;
 }
-/// With as much as there is room for. With roles a place for dQ is worth more than a second tile of dS.
+/// Tiles of keys at most: beside a consumer of dQ the next one comes while this one is worked at.
+JIT_HOST_DEVICE constexpr int most_stages_keys(const SmemSizes& sizes) {
+  return has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q) &&
+                 !has_roles(sizes.head_dim, sizes.head_dim_v)
+             ? 2
+             : 1;
+}
+/// With as much as there is room for. A second tile of keys is worth more than second places; with roles a place for dQ is
+/// worth more than a second tile of dS.
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   const bool roles = has_roles(sizes.head_dim, sizes.head_dim_v);
   const int most_ds = most_stages_ds(sizes), most_dq = most_dq_places(sizes),
             least_dq = roles || most_dq == 0 ? 0 : 1;
   SmemLayout layout{};
-  for (int gradients = most_gradient_places(sizes); gradients >= 0; --gradients) {
-    for (int dq_places = most_dq; dq_places >= least_dq; --dq_places) {
-      const int least_ds = roles && dq_places > 0 ? 1 : most_ds;
-      for (int stages_ds = most_ds; stages_ds >= least_ds; --stages_ds) {
-        layout = smem_layout(sizes, {gradients, dq_places, stages_ds});
-        if (layout.total <= largest_smem) return layout;
+  for (int keys = most_stages_keys(sizes); keys > 0; --keys) {
+    for (int gradients = most_gradient_places(sizes); gradients >= keys - 1; --gradients) {
+      for (int dq_places = most_dq; dq_places >= least_dq; --dq_places) {
+        const int least_ds = roles && dq_places > 0 ? 1 : most_ds;
+        for (int stages_ds = most_ds; stages_ds >= least_ds; --stages_ds) {
+          layout = smem_layout(sizes, {keys, gradients, dq_places, stages_ds});
+          if (layout.total <= largest_smem) return layout;
+        }
       }
     }
   }

@@ -45,6 +45,7 @@ struct KernelTraits {
   static constexpr int threads = (consumers + 1) * warpgroup_size;
   static constexpr SmemLayout layout = smem_layout<Config>();
   static constexpr int stages_ds = layout.stages_ds;
+  static constexpr int stages_keys = layout.stages_keys;
   static constexpr int stages_do =
       backward_wgmma::stages_do(Config::head_dim, Config::head_dim_v, Config::stages, Config::pair);
   static constexpr int query_steps = Config::tile_q / mma_k;  ///< of dV and dK
@@ -79,10 +80,11 @@ struct KernelTraits {
   static constexpr bool early_d_scores =
       Config::head_dim <= 64 && Config::head_dim_v <= 64 && !has_many_queries;
 
-  /// Whether a consumer of rows holds its keys in registers (held_rows.cuh): where another one has dQ, and scores, masks and
-  /// dropout leave registers for them.
+  /// Whether a consumer of rows holds its keys in registers (held_rows.cuh): where another one has dQ, and scores, masks,
+  /// dropout and turns of ragged sequences leave registers for them.
   static constexpr bool holds_keys = has_query_consumer && !has_roles && Config::Score::is_identity &&
-                                     !has_dropout<Config> && is_single_range<typename Config::Mask>;
+                                     !has_dropout<Config> && is_single_range<typename Config::Mask> &&
+                                     !(Config::deterministic && has_entry_lengths<Config>);
   static constexpr int held_steps = holds_keys ? padded_head_dim(Config::head_dim, mma_k) / mma_k : 1;
 
   static_assert(DsTile::row_bytes == 128 && DsTile::panels == Config::tile_kv / rows_per_warpgroup,

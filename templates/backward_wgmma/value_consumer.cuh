@@ -43,7 +43,7 @@ class ValueConsumer {
                                           unsigned step) {
     dv_.clear();
     if (has_queries) step = sum_gradient(step);
-    rings_.arrive_keys_empty();
+    rings_.keys.arrive_empty(keys_.round);
     const SequencesOf<Config> sequences = keys_.sequences(params_);
     store_rows<Config::head_dim_v>(
         dv_, over_kept_share<Config>(1.0f, dropout_),
@@ -95,9 +95,9 @@ class ValueConsumer {
   __device__ __forceinline__ void start_scores(unsigned step) {
     lse_log2_.load(rings_.lse_log2(step));
     wgmma_fence();
-    Config::template wgmma_scores<KTile, QTile>(
-        scores_.registers[0], lower_word(KTile::along_columns(rings_.smem + Traits::layout.k, 0, 0)),
-        lower_word(QTile::along_columns(rings_.q.tile(step), 0, 0)));
+    Config::template wgmma_scores<KTile, QTile>(scores_.registers[0],
+                                                lower_word(KTile::along_columns(rings_.k(keys_.round), 0, 0)),
+                                                lower_word(QTile::along_columns(rings_.q.tile(step), 0, 0)));
     wgmma_commit_group();
     kept_ = draw_kept_scores<Config>(rings_, step, params_, dropout_, keys_, warp_row());
   }

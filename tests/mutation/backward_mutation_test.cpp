@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         TemplateMutation{"NoWaitForKeys",
                          key_tiles,
-                         "  mbarrier_wait_parity(rings.keys_full(), round % 2);\n",
+                         "  rings.keys.wait_full(round);\n",
                          "",
                          {"data race", "access in flight", "uninitialized read", "step limit"}},
         TemplateMutation{"NoWaitForQueries",
@@ -206,14 +206,15 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         TemplateMutation{"KeysAreOverwritten",
                          loader,
-                         "  mbarrier_wait_parity(rings.keys_empty(), round % 2 ^ 1);\n  if (elected)",
+                         "  rings.keys.wait_empty(round);\n  if (elected)",
                          "  if (elected)",
                          {"data race", "access in flight", "barrier", "wrong transaction count", "deadlock"}},
-        TemplateMutation{"KeysAreLetGoTooEarly",
-                         consumer,
-                         "    if (has_queries) {\n      take_queries(step);",
-                         "    rings_.arrive_keys_empty();\n    if (has_queries) {\n      take_queries(step);",
-                         {"data race", "access in flight", "barrier", "wrong transaction count", "deadlock"}},
+        TemplateMutation{
+            "KeysAreLetGoTooEarly",
+            consumer,
+            "    if (has_queries) {\n      take_queries(step);",
+            "    rings_.keys.arrive_empty(keys_.round);\n    if (has_queries) {\n      take_queries(step);",
+            {"data race", "access in flight", "barrier", "wrong transaction count", "deadlock"}},
         TemplateMutation{"AllBeginWithTheFirstTile",
                          key_tiles,
                          "return static_cast<int>(blockIdx.x) / (Config::pair ? 2 : 1);",
@@ -270,8 +271,8 @@ INSTANTIATE_TEST_SUITE_P(
                       TemplateMutation{"StepsOfHeldKeysInAnotherOrder", "backward_wgmma/held_rows.cuh",
                                        "(own, 2 * step)", "(own, 2 * (steps - 1 - step))"},
                       TemplateMutation{"RowsOfTheFirstConsumerAreHeld", consumer,
-                                       "rings_.smem + Traits::layout.k, consumer_ * rows_per_warpgroup);",
-                                       "rings_.smem + Traits::layout.k, 0);"}),
+                                       "rings_.k(keys_.round), consumer_ * rows_per_warpgroup);",
+                                       "rings_.k(keys_.round), 0);"}),
     ::testing::PrintToStringParamName());
 
 // The same, tile after tile.
@@ -285,14 +286,35 @@ TEST_P(BesideQueriesTileAfterTileMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_many_tiles(&GetParam(), few_queries, beside_queries));
 }
 
-INSTANTIATE_TEST_SUITE_P(BackwardWgmma, BesideQueriesTileAfterTileMutationTest,
-                         ::testing::Values(TemplateMutation{
-                             "KeysAreLetGoTwice",
-                             of_queries,
-                             "    if (!lets_keys_go_early || !has_queries) rings_",
-                             "    rings_",
-                             {"data race", "access in flight", "barrier", "wrong transaction count"}}),
-                         ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(
+    BackwardWgmma, BesideQueriesTileAfterTileMutationTest,
+    ::testing::Values(
+        TemplateMutation{"KeysAreLetGoTwice",
+                         of_queries,
+                         "    if (!lets_keys_go_early || !has_queries) rings_",
+                         "    rings_",
+                         {"data race", "access in flight", "barrier", "wrong transaction count"}},
+        TemplateMutation{"KeysOfTwoTilesBeforeAreOverwritten",
+                         loader,
+                         "  rings.keys.wait_empty(round);\n  if (elected)",
+                         "  if (elected)",
+                         {"data race", "access in flight", "barrier", "wrong transaction count", "deadlock"}},
+        TemplateMutation{"ValuesOfTheOtherTile",
+                         consumer,
+                         "(rings_.v(keys_.round))",
+                         "(rings_.v(keys_.round + 1))",
+                         {"data race", "access in flight", "uninitialized read"}},
+        TemplateMutation{"KeysOfTheOtherTileForDq",
+                         of_queries,
+                         "k_panel(rings_.k(round_), ",
+                         "k_panel(rings_.k(round_ + 1), ",
+                         {"data race", "access in flight", "uninitialized read"}},
+        TemplateMutation{"TheNoteOfTheOtherTile",
+                         key_tiles,
+                         "load_shared_by_warp(rings.key_note(round));",
+                         "load_shared_by_warp(rings.key_note(round + 1));",
+                         {"data race", "uninitialized read", "deadlock"}}),
+    ::testing::PrintToStringParamName());
 
 // Blocks that take turns to add to dQ. Sums in another order have other bits.
 std::string noticed_in_turn(const TemplateMutation& mutation, int head_dim) {
