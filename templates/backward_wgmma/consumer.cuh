@@ -1,4 +1,5 @@
-// A consumer of a one-pass kernel: a warpgroup that owns 64 keys of the block and a half of the columns of dQ.
+// A consumer of a one-pass kernel: a warpgroup that owns 64 keys of the block and, but beside a consumer of dQ
+// (query_consumer.cuh), a half of dQ.
 //
 //     Sᵀ = K Qᵀ ─ P = exp(f(S) − LSE), W = P ∘ f′ ┐
 //     dPᵀ = V dOᵀ − delta ────────────────────────┴─ dS = W ∘ dP ─ to the other consumer ─┐
@@ -10,7 +11,8 @@
 //     consumer       │ P, W(n) │ wait dP ─ dS(n)       │ wait dV, wait S ─ …
 //
 // Keys are rows, so that accumulators of S and dP are, packed, the A operands of dV and dK as they lie. dS goes through
-// shared memory for dQ alone, which is a sum over the keys of both consumers.
+// shared memory for dQ alone, which is a sum over the keys of both consumers. Beside a consumer of dQ it goes to that
+// one, and K may lie in registers (held_rows.cuh).
 #pragma once
 
 #include "backward_wgmma/dq_place.cuh"

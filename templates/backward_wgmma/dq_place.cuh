@@ -1,5 +1,5 @@
-// How a consumer leaves a part of dQ for the warp that adds it to global memory (loader.cuh): in shared memory, in the order
-// in which the sums lie (dq_sums.cuh).
+// How a consumer leaves a part of dQ for the warp that adds it to global memory (loader.cuh): in shared memory, in the
+// order in which the sums lie (dq_sums.cuh).
 #pragma once
 
 #include "backward_wgmma/rings.cuh"

@@ -1,8 +1,8 @@
 // Where dQ is summed: in fp32, in global memory, tile after tile, and in a tile in the order in which consumers hold it
-// in their registers, so that what they add is bytes side by side.
+// in their registers, and leave it in shared memory (dq_place.cuh), so that what is added is bytes side by side.
 //
 //     tile (batch entry, head, tile of queries), or (head, place of a tile) of ragged queries (base/ragged_tiles.cuh)
-//       part of consumer 0, of consumer 1
+//       part of consumer 0, of consumer 1; of a consumer of dQ alone, one for each panel of K
 //         column block of 8: four numbers of each of the 128 threads
 #pragma once
 

@@ -1,10 +1,11 @@
 // The tiles of keys that a block works at, one after another. The loader finds the next one, and tells the others by a
 // note that goes with the keys:
 //
-//     loader    wait until nobody needs the keys that are there │ note and keys of the next tile │ its queries …
+//     loader    wait until a place of keys is free │ note and keys of the next tile │ its queries …
 //     others    wait for the keys │ read the note │ the steps of the tile │ say that they are done
 //
-// So the next tile's keys and first queries come while gradients of this one leave.
+// So the next tile's keys and first queries come while gradients of this one leave; with two places of keys
+// (smem_layout.cuh) they come while this one is worked at.
 #pragma once
 
 #include "backward_wgmma/key_tile.cuh"

@@ -1,5 +1,5 @@
 // The warps of a one-pass kernel that only start copies: one loads keys and values and the tiles of queries that
-// see them, and one for each consumer adds its part of dQ to that of other blocks.
+// see them, and one for each consumer that leaves dQ in shared memory adds that to dQ of other blocks.
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"

@@ -1,6 +1,6 @@
-// The consumer of a one-pass kernel that owns dQ = dS K of each tile of queries: one of three roles, or beside consumers of
-// rows. A panel of columns at a time is multiplied, and added to the sums in global memory: by a warp of the loaders
-// (dq_place.cuh), or from registers where blocks take turns or shared memory has no place for it.
+// The consumer of a one-pass kernel that owns dQ = dS K of each tile of queries: one of three roles, or beside consumers
+// of rows. A panel of columns at a time is multiplied, and added to the sums in global memory: by a warp of the loaders'
+// warpgroup (loader.cuh), or from registers where blocks take turns or shared memory has no place for it.
 #pragma once
 
 #include "backward_wgmma/dq_place.cuh"

@@ -1,12 +1,18 @@
 // The rings of a one-pass kernel, and the notes that go with tiles of queries.
 //
 //                  filled by                    read by          empty when
-//     Q and LSE    the loader, by TMA           consumers        each consumer warp says so
+//     K, V         the loader, by TMA           consumers        each consumer warp says so
+//     Q and LSE    the loader, by TMA           consumers        the same
 //     dO, delta    the loader, by TMA           consumers        Q is: it is read last
 //     dS           each consumer warp           both consumers   the next dS is full
 //     dQ           the warps of one consumer    its adder        TMA has read it
 //
-// With roles (has_roles):
+// Beside a consumer of dQ (has_query_consumer), rows:
+//
+//     dS           each warp of rows            that of dQ       each of its warps says so
+//     dQ           the warps of that of dQ      the adder        TMA has read it
+//
+// With roles (has_roles), and dQ as beside a consumer of it:
 //
 //     Q and LSE    the loader, by TMA           those of dV and dK    each of their warps says so
 //     dO, delta    the loader, by TMA           those of dV and dK    the same
@@ -20,8 +26,10 @@
 //     turns        the warp that waits for them     who adds dQ                  each of their warps says so
 //     additions    the warps of the consumer of dQ  the warp that passes turns   it has passed the turn
 //
-// All of them go on by a stage with each tile of queries, from one tile of keys to the next, so that one count of steps
-// tells all places. Keys have one place (key_tiles.cuh).
+// Where a consumer of dQ adds it from registers, there is no ring of it: in turns, and where there is no room.
+//
+// Rings go on by a stage with each tile of queries, from one tile of keys to the next, so that one count of steps tells
+// all places. That of keys goes on with each tile of keys (key_tiles.cuh), that of dQ with each part that its adder adds.
 #pragma once
 
 #include "backward_wgmma/traits.cuh"

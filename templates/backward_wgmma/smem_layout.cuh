@@ -86,9 +86,9 @@ JIT_HOST_DEVICE constexpr int gradient_place_bytes(int head_dim, int head_dim_v)
 ///
 ///     | K, V stage 0 | … | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ | W | dV, dK | LSE | delta | draws | notes | barriers |
 ///
-/// dQ is what has been summed and waits to be added to global memory, in places of each adder. Only consumers with roles have
-/// W = P ∘ f′. dV and dK leave for global memory from places of each warp of the
-/// consumers of rows. Barriers have 8 bytes.
+/// dQ is what has been multiplied and waits to be added to global memory, in places of each adder. Only consumers with
+/// roles have W = P ∘ f′. dV and dK leave for global memory from places of each warp of the consumers of rows. Barriers
+/// have 8 bytes.
 struct SmemLayout {
   int k;  ///< for each stage of keys, K and then V
   int v;  ///< of the first stage
@@ -122,7 +122,7 @@ struct SmemLayout {
   int do_full;
   int do_empty;  ///< with roles
   int ds_full;
-  int ds_empty;   ///< with roles
+  int ds_empty;   ///< of a consumer of dQ
   int dq_full;    ///< for each place of each adder
   int dq_empty;   ///< the same
   int w_full;     ///< with roles
@@ -142,8 +142,8 @@ struct SmemShares {
   int stages_ds;
 };
 
-/// Steps whose notes of dQ are kept: the loader is ahead of consumers by its stages, at most four, and these of the
-/// adders by four.
+/// Steps whose notes of dQ are kept: the loader is ahead of consumers by its stages, at most four, these of one of dQ by
+/// four, and that of its adder by two.
 inline constexpr int stages_dq_notes = 16;
 
 /// Steps whose turn has come, and those whose additions wait for it to be said that they are there.
