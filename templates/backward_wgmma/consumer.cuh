@@ -73,6 +73,7 @@ class Consumer {
         step = sum_gradients(step);
       }
     } else {
+      rings_.arrive_values_empty(keys_.round);
       rings_.keys.arrive_empty(keys_.round);
     }
     if (!writes_dv_early || !has_queries) writer_.write_dv(keys_, dv_);
@@ -99,7 +100,10 @@ class Consumer {
       start_dv(step);
       wgmma_wait_group<1>();
       write_ds(step);
-      if (has_flag(query_note_end)) break;
+      if (has_flag(query_note_end)) {
+        rings_.arrive_values_empty(keys_.round);
+        break;
+      }
       start_dk(step);
       wgmma_wait_group<1>();
       wgmma_hold(p_);
@@ -138,7 +142,10 @@ class Consumer {
       wgmma_wait_group<1>();  // dP
       rings_.ds.wait_empty(step);
       put_ds(step);
-      if (has_flag(query_note_end)) break;
+      if (has_flag(query_note_end)) {
+        rings_.arrive_values_empty(keys_.round);
+        break;
+      }
       take_queries(step + 1);
       start_scores(step + 1);
       start_dk(step);
@@ -181,7 +188,10 @@ class Consumer {
       start_dv(step);
       wgmma_wait_group<1>();  // dP
       write_ds(step);
-      if (has_flag(query_note_end)) break;
+      if (has_flag(query_note_end)) {
+        rings_.arrive_values_empty(keys_.round);
+        break;
+      }
       start_dk(step);
       start_dq(step);
       wgmma_wait_group<1>();  // dV and dK

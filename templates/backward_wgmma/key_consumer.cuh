@@ -35,7 +35,11 @@ class KeyConsumer {
   __device__ __forceinline__ unsigned run(const GradientParams& gradient_params, bool has_queries,
                                           unsigned step) {
     dk_.clear();
-    if (has_queries) step = sum_gradient(step);
+    if (has_queries) {
+      step = sum_gradient(step);
+    } else {
+      rings_.arrive_values_empty(keys_.round);
+    }
     rings_.keys.arrive_empty(keys_.round);
     const SequencesOf<Config> sequences = keys_.sequences(params_);
     store_rows<Config::head_dim>(
@@ -55,7 +59,10 @@ class KeyConsumer {
       weigh_d_scores(step);
       start_dk(step);
       write_ds(step);
-      if ((flags_ & query_note_end) != 0) break;
+      if ((flags_ & query_note_end) != 0) {
+        rings_.arrive_values_empty(keys_.round);
+        break;
+      }
       // With one buffer dO of the next step comes late, and Q behind the next one would wait for it.
       constexpr bool has_d_o_ahead = Traits::stages_do > 1;
       if constexpr (!has_d_o_ahead) finish_dk<0>(step);

@@ -164,6 +164,15 @@ __device__ __forceinline__ void store_key_note(const Rings<Config>& rings, unsig
   store_shared(rings.key_note(round) + 4, has_queries);
 }
 
+/// The same, of a tile that no query sees, or that none is left, when that is so. By a whole warp.
+template <class Config>
+__device__ __forceinline__ void tell_no_queries(const Rings<Config>& rings, unsigned round, int tile) {
+  rings.keys.wait_empty(round);
+  if (lane_id() != 0) return;
+  store_key_note(rings, round, tile, false);
+  for (int i = 0; i < key_arrivals; ++i) mbarrier_arrive(rings.keys.full_at(round));
+}
+
 /// Waits for the keys of the tile that is `round`-th of the block, and calls `f` with it, whether queries see it, and the
 /// number of steps before it; `f` returns that of those behind it, in place of `step`. False, and nothing is called,
 /// behind the last one. By whole warps, each of which says once for each tile that it needs neither note nor keys any

@@ -121,7 +121,22 @@ __device__ __forceinline__ auto query_tiles_of(const AttentionParams& params, co
   }
 }
 
-/// Starts the copies of the block's keys and values, and of what it multiplies of the other one's keys. By one thread.
+/// Starts the copies of the block's values, with which keys are there, too. By one thread.
+template <class Config, class Maps>
+__device__ __forceinline__ void load_values(const Maps& maps, const SequencesOf<Config>& sequences,
+                                            const KeyTile<Config>& keys, const Rings<Config>& rings,
+                                            unsigned round) {
+  using Traits = KernelTraits<Config>;
+  using VTile = typename Traits::VTile;
+  const unsigned full = rings.keys.full_at(round);
+  mbarrier_arrive_expect_tx(full, VTile::bytes);
+  load_tile<VTile>(rings.v(round), map_of(maps, &TensorMaps::v, &SequenceMaps::bounded_v, Traits::own_keys),
+                   full,
+                   key_box<Config>(sequences, keys.batch, keys.kv_head,
+                                   keys_of_block(keys, pair_rank<Config>()).k_begin, Traits::own_keys));
+}
+
+/// The same of keys, and of what the block multiplies of the other one's.
 template <class Config, class Maps>
 __device__ __forceinline__ void load_keys(const Maps& maps, const SequencesOf<Config>& sequences,
                                           const KeyTile<Config>& keys, const Rings<Config>& rings,
@@ -130,22 +145,17 @@ __device__ __forceinline__ void load_keys(const Maps& maps, const SequencesOf<Co
   using KTile = typename Traits::KTile;
   const int rank = pair_rank<Config>();
   const PanelRange of_peer = own_panels<Config>(rank);
-  const auto& map_k = map_of(maps, &TensorMaps::k, &SequenceMaps::bounded_k, Traits::own_keys);
+  const auto& map = map_of(maps, &TensorMaps::k, &SequenceMaps::bounded_k, Traits::own_keys);
   const auto box_of = [&](int block) {
     return key_box<Config>(sequences, keys.batch, keys.kv_head, keys_of_block(keys, block).k_begin,
                            Traits::own_keys);
   };
-  const auto box = box_of(rank);
-  const unsigned keys_full = rings.keys.full_at(round);
-  mbarrier_arrive_expect_tx(keys_full, KTile::bytes + Traits::VTile::bytes +
-                                           (Config::pair ? of_peer.count * KTile::panel_bytes : 0));
-  load_tile<KTile>(rings.k(round), map_k, keys_full, box);
-  load_tile<typename Traits::VTile>(rings.v(round),
-                                    map_of(maps, &TensorMaps::v, &SequenceMaps::bounded_v, Traits::own_keys),
-                                    keys_full, box);
+  const unsigned full = rings.keys.full_at(round);
+  mbarrier_arrive_expect_tx(full, KTile::bytes + (Config::pair ? of_peer.count * KTile::panel_bytes : 0));
+  load_tile<KTile>(rings.k(round), map, full, box_of(rank));
   if constexpr (Config::pair) {
     for (int i = 0; i < of_peer.count; ++i)
-      load_panel(rings.smem + Traits::layout.peer_k + i * KTile::panel_bytes, map_k, keys_full,
+      load_panel(rings.smem + Traits::layout.peer_k + i * KTile::panel_bytes, map, full,
                  (of_peer.begin + i) * KTile::columns, box_of(rank ^ 1));
   }
 }
@@ -163,14 +173,19 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
   const int k_end = minimum(keys.k_begin + Config::tile_kv, sequences.kv(keys.batch).length);
   auto tiles = query_tiles_of<Config>(params, gradients, sequences, keys, k_end,
                                       query_order<Config>(params, maps, keys));
-  rings.keys.wait_empty(round);
-  if (elected) {
-    store_key_note(rings, round, key_tile, tiles.has(0));
-    if (tiles.has(0)) {
-      load_keys<Config>(maps, sequences, keys, rings, round);
-    } else {
-      mbarrier_arrive(rings.keys.full_at(round));
+  if (tiles.has(0)) {
+    if constexpr (Traits::has_early_values) {
+      rings.values.wait_empty(round);
+      if (elected) load_values<Config>(maps, sequences, keys, rings, round);
     }
+    rings.keys.wait_empty(round);
+    if (elected) {
+      store_key_note(rings, round, key_tile, true);
+      load_keys<Config>(maps, sequences, keys, rings, round);
+      if constexpr (!Traits::has_early_values) load_values<Config>(maps, sequences, keys, rings, round);
+    }
+  } else {
+    tell_no_queries(rings, round, key_tile);
   }
   griddepcontrol_wait();  // for what prepare.cuh leaves; keys are not among it
   // Keys behind the last one are zeros, whose probabilities may be infinite.
@@ -231,11 +246,7 @@ __device__ __forceinline__ void load_key_tiles(const AttentionParams& params, co
     ++round;
   }
   const Rings<Config> rings(smem);
-  rings.keys.wait_empty(round);
-  if (lane_id() == 0) {
-    store_key_note(rings, round, no_key_tile, false);
-    mbarrier_arrive(rings.keys.full_at(round));
-  }
+  tell_no_queries(rings, round, no_key_tile);
 }
 
 /// Adds what a consumer leaves of dQ, its parts of the tile of each step, to the sums of all blocks. By a warp.

@@ -75,12 +75,16 @@ struct StepRing {
   }
 };
 
+/// How many times the loader arrives for a tile of keys: with V and with K.
+inline constexpr int key_arrivals = 2;
+
 template <class Config>
 struct Rings {
   using Traits = KernelTraits<Config>;
   static constexpr int statistic_bytes = Config::tile_q * static_cast<int>(sizeof(float));
   StepRing<Traits::stages_keys, Traits::KTile::bytes + Traits::VTile::bytes>
-      keys;  ///< goes on with each tile of keys
+      keys;               ///< goes on with each tile of keys
+  StepRing<1, 0> values;  ///< only says when V of a tile has been read; with early values
   StepRing<Config::stages, Traits::QTile::bytes> q;
   StepRing<Traits::stages_do, Traits::DoTile::bytes> d_o;
   StepRing<Traits::stages_ds, Traits::DsTile::bytes> ds;
@@ -93,6 +97,7 @@ struct Rings {
   __device__ __forceinline__ explicit Rings(unsigned address)
       : keys{address + Traits::layout.k, address + Traits::layout.keys_full,
              address + Traits::layout.keys_empty},
+        values{0, 0, address + Traits::layout.values_empty},
         q{address + Traits::layout.q, address + Traits::layout.q_full, address + Traits::layout.q_empty},
         d_o{address + Traits::layout.d_o, address + Traits::layout.do_full,
             address + Traits::layout.do_empty},
@@ -133,6 +138,10 @@ struct Rings {
   __device__ __forceinline__ unsigned deal_note() const { return smem + Traits::layout.deal_note; }
   __device__ __forceinline__ unsigned deal_full() const { return smem + Traits::layout.deal_full; }
   __device__ __forceinline__ unsigned deal_empty() const { return smem + Traits::layout.deal_empty; }
+  /// This warp needs V of the `round`-th tile no more.
+  __device__ __forceinline__ void arrive_values_empty(unsigned round) const {
+    if constexpr (Traits::has_early_values) values.arrive_empty(round);
+  }
   /// Of the block's `round`-th tile of keys: K and V, and where it is noted which it is, as for_each_key_tile reads it.
   __device__ __forceinline__ unsigned k(unsigned round) const { return keys.tile(round); }
   __device__ __forceinline__ unsigned v(unsigned round) const {
@@ -153,7 +162,8 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   constexpr int warps = warpgroup_size / warp_size;
   constexpr int ds_warps = Traits::has_roles ? warps : 2 * warps;
   constexpr int adders = Traits::adder_warps;
-  init(Traits::layout.keys_full, Traits::stages_keys, 1);
+  init(Traits::layout.keys_full, Traits::stages_keys, key_arrivals);
+  init(Traits::layout.values_empty, 1, (Traits::has_roles ? 1 : 2) * warps);
   init(Traits::layout.keys_empty, Traits::stages_keys,
        Traits::consumers * warps + adders + (Config::deterministic ? 1 : 0));
   init(Traits::layout.q_full, Config::stages, 1);

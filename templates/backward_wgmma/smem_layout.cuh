@@ -117,6 +117,7 @@ struct SmemLayout {
   int deal_empty;  ///< the same, in the first one
   int keys_full;
   int keys_empty;
+  int values_empty;  ///< where there is one tile of keys
   int q_full;
   int q_empty;
   int do_full;
@@ -219,6 +220,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, const S
   layout.deal_empty = barriers(sizes.pair ? 1 : 0);
   layout.keys_full = barriers(shares.stages_keys);
   layout.keys_empty = barriers(shares.stages_keys);
+  layout.values_empty = barriers(1);
   layout.q_full = barriers(sizes.stages);
   layout.q_empty = barriers(sizes.stages);
   layout.do_full = barriers(stages_do);

@@ -46,6 +46,9 @@ struct KernelTraits {
   static constexpr SmemLayout layout = smem_layout<Config>();
   static constexpr int stages_ds = layout.stages_ds;
   static constexpr int stages_keys = layout.stages_keys;
+  /// Whether the next V comes while K of this tile is still multiplied: where it has no place of its own. Boxes that end with
+  /// their sequence leave the loader no registers for it.
+  static constexpr bool has_early_values = stages_keys == 1 && !has_entry_lengths<Config>;
   static constexpr int stages_do =
       backward_wgmma::stages_do(Config::head_dim, Config::head_dim_v, Config::stages, Config::pair);
   static constexpr int query_steps = Config::tile_q / mma_k;  ///< of dV and dK

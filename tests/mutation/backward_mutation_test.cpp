@@ -181,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // More tiles of keys than blocks at a time, some of which no query sees.
 std::string noticed_of_many_tiles(const TemplateMutation* mutation, const BackwardWgmma& config,
-                                  int head_dim = 16) {
+                                  int head_dim = with_adders) {
   const BackwardCase many_tiles = {.spec = {.head_dim = head_dim, .mask = mask::causal()},
                                    .heads_kv = 70,
                                    .seqlen_q = 70,
@@ -206,8 +206,13 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         TemplateMutation{"KeysAreOverwritten",
                          loader,
-                         "  rings.keys.wait_empty(round);\n  if (elected)",
-                         "  if (elected)",
+                         "    rings.keys.wait_empty(round);\n    if (elected)",
+                         "    if (elected)",
+                         {"data race", "access in flight", "barrier", "wrong transaction count", "deadlock"}},
+        TemplateMutation{"ValuesAreOverwritten",
+                         loader,
+                         "      rings.values.wait_empty(round);\n",
+                         "",
                          {"data race", "access in flight", "barrier", "wrong transaction count", "deadlock"}},
         TemplateMutation{
             "KeysAreLetGoTooEarly",
@@ -224,8 +229,8 @@ INSTANTIATE_TEST_SUITE_P(
                          true},
         TemplateMutation{"TheLastQueriesAreKept",
                          consumer,
-                         "    rings_.q.arrive_empty(step);\n    return uniform(step + 1);",
-                         "    return uniform(step + 1);",
+                         "    rings_.q.arrive_empty(step);\n    finish_dq(step);",
+                         "    finish_dq(step);",
                          {"deadlock"}}),
     ::testing::PrintToStringParamName());
 
@@ -296,8 +301,8 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race", "access in flight", "barrier", "wrong transaction count"}},
         TemplateMutation{"KeysOfTwoTilesBeforeAreOverwritten",
                          loader,
-                         "  rings.keys.wait_empty(round);\n  if (elected)",
-                         "  if (elected)",
+                         "    rings.keys.wait_empty(round);\n    if (elected)",
+                         "    if (elected)",
                          {"data race", "access in flight", "barrier", "wrong transaction count", "deadlock"}},
         TemplateMutation{"ValuesOfTheOtherTile",
                          consumer,
