@@ -121,6 +121,14 @@ __device__ __forceinline__ auto query_tiles_of(const AttentionParams& params, co
   }
 }
 
+/// The place of the keys of a tile that block `block` of a pair owns.
+template <class Config>
+__device__ __forceinline__ auto block_box(const SequencesOf<Config>& sequences, const KeyTile<Config>& keys,
+                                          int block) {
+  return key_box<Config>(sequences, keys.batch, keys.kv_head, keys_of_block(keys, block).k_begin,
+                         KernelTraits<Config>::own_keys);
+}
+
 /// Starts the copies of the block's values, with which keys are there, too. By one thread.
 template <class Config, class Maps>
 __device__ __forceinline__ void load_values(const Maps& maps, const SequencesOf<Config>& sequences,
@@ -131,9 +139,7 @@ __device__ __forceinline__ void load_values(const Maps& maps, const SequencesOf<
   const unsigned full = rings.keys.full_at(round);
   mbarrier_arrive_expect_tx(full, VTile::bytes);
   load_tile<VTile>(rings.v(round), map_of(maps, &TensorMaps::v, &SequenceMaps::bounded_v, Traits::own_keys),
-                   full,
-                   key_box<Config>(sequences, keys.batch, keys.kv_head,
-                                   keys_of_block(keys, pair_rank<Config>()).k_begin, Traits::own_keys));
+                   full, block_box<Config>(sequences, keys, pair_rank<Config>()));
 }
 
 /// The same of keys, and of what the block multiplies of the other one's.
@@ -146,10 +152,7 @@ __device__ __forceinline__ void load_keys(const Maps& maps, const SequencesOf<Co
   const int rank = pair_rank<Config>();
   const PanelRange of_peer = own_panels<Config>(rank);
   const auto& map = map_of(maps, &TensorMaps::k, &SequenceMaps::bounded_k, Traits::own_keys);
-  const auto box_of = [&](int block) {
-    return key_box<Config>(sequences, keys.batch, keys.kv_head, keys_of_block(keys, block).k_begin,
-                           Traits::own_keys);
-  };
+  const auto box_of = [&](int block) { return block_box<Config>(sequences, keys, block); };
   const unsigned full = rings.keys.full_at(round);
   mbarrier_arrive_expect_tx(full, KTile::bytes + (Config::pair ? of_peer.count * KTile::panel_bytes : 0));
   load_tile<KTile>(rings.k(round), map, full, box_of(rank));

@@ -150,6 +150,7 @@ inline constexpr int stages_dq_notes = 16;
 /// Steps whose turn has come, and those whose additions wait for it to be said that they are there.
 inline constexpr int stages_turns = 2;
 
+/// Two int of a tile of keys: which it is, and whether queries see it.
 inline constexpr int key_note_bytes = 8;
 
 /// What is copied at once of how many add to a tile of queries before tiles of keys, and for how many of these it is.
