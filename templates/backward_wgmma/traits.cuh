@@ -46,9 +46,6 @@ struct KernelTraits {
   static constexpr SmemLayout layout = smem_layout<Config>();
   static constexpr int stages_ds = layout.stages_ds;
   static constexpr int stages_keys = layout.stages_keys;
-  /// Whether the next V comes while K of this tile is still multiplied: where it has no place of its own. Boxes that end with
-  /// their sequence leave the loader no registers for it.
-  static constexpr bool has_early_values = stages_keys == 1 && !has_entry_lengths<Config>;
   static constexpr int stages_do =
       backward_wgmma::stages_do(Config::head_dim, Config::head_dim_v, Config::stages, Config::pair);
   static constexpr int query_steps = Config::tile_q / mma_k;  ///< of dV and dK
@@ -63,6 +60,10 @@ struct KernelTraits {
   static constexpr int dq_parts = backward_wgmma::dq_parts(Config::head_dim, has_query_consumer);
   static constexpr int own_dq_parts = backward_wgmma::own_dq_parts(dq_parts, Config::pair);
   static_assert(!Config::pair || dq_parts > 1, "each block of a pair has a panel of dQ");
+  /// Whether the next V comes while K of this tile is still multiplied: where it has no place of its own. Boxes that end with
+  /// their sequence, and unlike parts of the blocks of a pair, leave the loader no registers for it.
+  static constexpr bool has_early_values =
+      stages_keys == 1 && !has_entry_lengths<Config> && dq_parts % own_dq_parts == 0;
   /// Who adds to a tile of queries for a tile of keys.
   static constexpr int dq_adders = Config::pair ? 2 : backward_wgmma::dq_adders(has_query_consumer);
   /// Columns of a part of dQ. Whole panels, or a part of the only one.

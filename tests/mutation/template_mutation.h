@@ -146,6 +146,8 @@ inline std::string noticed(const TemplateMutation* mutation, const Subject& subj
 /// Expects that `text`, what is noticed of the mutation, is what it says.
 inline void expect_caught(const TemplateMutation& mutation, const std::string& text) {
   ASSERT_NE(text, "") << "not caught";
+  ASSERT_THAT(text, ::testing::Not(::testing::HasSubstr("compile_failed")))
+      << "what does not compile says nothing";
   if (mutation.caught_by.empty()) {
     EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("launch_failed")))
         << "caught by a finding, not by numbers";
