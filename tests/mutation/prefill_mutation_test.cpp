@@ -162,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(
         PrefillMutation{{"BoxesOfKeysDoNotEnd",
                          boxes,
                          "is_page ? keys.length - key : 0, kv_head,",
-                         "is_page ? Traits::box_rows : 0, kv_head,",
+                         "is_page ? rows : 0, kv_head,",
                          {"uninitialized", "not a number"},
                          {},
                          true},
