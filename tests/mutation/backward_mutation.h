@@ -12,9 +12,7 @@ template <class... Configs>
 std::string noticed_of_gradients(const TemplateMutation* mutation, const BackwardCase& problem,
                                  const Configs&... configs) {
   const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
-  const Context context(settings);
+  const Context context(templates.settings());
   const CurrentDevice scope(0);
   BackwardRun run(problem);
   try {

@@ -330,10 +330,7 @@ std::string noticed_in_turn(const TemplateMutation& mutation, int head_dim) {
                              .seqlen_kv = 500,
                              .seed = 5};
   const MutatedTemplates templates(&mutation);
-  Settings settings = shared_cache_settings();
-  const Context unmutated(settings);
-  settings.templates = templates.folder();
-  const Context mutated(settings);
+  const Context unmutated(shared_cache_settings()), mutated(templates.settings());
   const CurrentDevice scope(0);
   BackwardRun run(problem);
   run.compute(unmutated, in_turn);

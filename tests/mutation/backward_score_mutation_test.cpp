@@ -10,9 +10,7 @@ class BiasMutationTest : public MutationTest {};
 
 TEST_P(BiasMutationTest, IsCaught) {
   const MutatedTemplates templates(&GetParam());
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
-  const Context context(settings);
+  const Context context(templates.settings());
   const CurrentDevice scope(0);
   BackwardRun run({.spec = {.head_dim = 64, .score = score::bias(DType::bf16)},
                    .seqlen_q = 70,

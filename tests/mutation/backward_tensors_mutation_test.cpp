@@ -44,9 +44,7 @@ BackwardCase problem_of(int head_dim) {
 
 std::string noticed_of_gradients(const TemplateMutation* mutation, int head_dim) {
   const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
-  const Context context(settings);
+  const Context context(templates.settings());
   const CurrentDevice scope(0);
   const BackwardCase problem = problem_of(head_dim);
   BackwardRun run(problem);

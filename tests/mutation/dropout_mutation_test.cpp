@@ -30,18 +30,14 @@ const RaggedBackwardCase ragged_problem = {.spec = {.head_dim = 16,
 
 std::string noticed_of_lengths(const TemplateMutation* mutation) {
   const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
   const CurrentDevice scope(0);
   return RaggedBackwardRun(ragged_problem)
-      .check_forward(Context(settings), ForwardMmaSync{.tile_q = 32, .tile_kv = 64, .warps = 2});
+      .check_forward(Context(templates.settings()), ForwardMmaSync{.tile_q = 32, .tile_kv = 64, .warps = 2});
 }
 
 std::string noticed_of_dropout(const TemplateMutation* mutation) {
   const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
-  const Context context(settings);
+  const Context context(templates.settings());
   const CurrentDevice scope(0);
   BackwardRun run(problem);
   if (std::string trouble =
@@ -75,12 +71,10 @@ const BackwardCase drawn_problem = {
 
 std::string noticed_of_drawn(const TemplateMutation* mutation) {
   const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
   const CurrentDevice scope(0);
   try {
     return BackwardRun(drawn_problem)
-        .check_forward(Context(settings),
+        .check_forward(Context(templates.settings()),
                        ForwardWgmma{.tile_q = 128, .tile_kv = 96, .stages_v = 2, .draw_ahead = true});
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
@@ -89,12 +83,10 @@ std::string noticed_of_drawn(const TemplateMutation* mutation) {
 
 std::string noticed_of_drawn_gradients(const TemplateMutation* mutation) {
   const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
   const CurrentDevice scope(0);
   BackwardRun run(one_pass_problem);
   try {
-    run.compute(Context(settings), BackwardWgmma{.draw_ahead = true});
+    run.compute(Context(templates.settings()), BackwardWgmma{.draw_ahead = true});
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
   }

@@ -21,9 +21,7 @@ std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
                            ScaleKind descale_per = ScaleKind::head, int head_dim_v = 160,
                            bool given_back = false, const Score& score = {}, bool v_along_sequence = false) {
   const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
-  const Context context(settings);
+  const Context context(templates.settings());
   AttentionCase problem{.batch = 2, .heads_kv = 2, .seqlen_q = 40, .seqlen_kv = 210, .seed = 5};
   problem.spec.dtype = DType::fp8_e4m3;
   problem.spec.head_dim = 32;
@@ -231,9 +229,7 @@ class AlongLengthsMutationTest : public ::testing::TestWithParam<TemplateMutatio
 std::string noticed_along_lengths(const TemplateMutation* mutation, bool begins_elsewhere = false) {
   for (const SequenceKind keys : {SequenceKind::ragged, SequenceKind::paged}) {
     const MutatedTemplates templates(mutation);
-    Settings settings = shared_cache_settings();
-    settings.templates = templates.folder();
-    const Context context(settings);
+    const Context context(templates.settings());
     AttentionCase problem{.batch = 3, .heads_kv = 2, .seqlen_q = 20, .seqlen_kv = 110, .seed = 5};
     problem.spec.dtype = DType::fp8_e4m3;
     problem.spec.head_dim = problem.spec.head_dim_v = 32;

@@ -101,9 +101,7 @@ class LengthArguments {
 
 std::string noticed(const TemplateMutation* mutation, const Requests& requests) {
   const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
-  const Context context(settings);
+  const Context context(templates.settings());
   AttentionCase problem = case_of(requests.subject);
   problem.with_lse = false;
   AttentionRun run(problem);

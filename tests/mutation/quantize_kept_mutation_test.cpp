@@ -20,9 +20,7 @@ QuantizeCase kept() {
 
 std::string noticed_of_kept(const TemplateMutation* mutation, int launches) {
   const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
-  const Context context(settings);
+  const Context context(templates.settings());
   QuantizeRun run(kept(), 7);
   try {
     return keep_rows_by(context, run, blocks, launches);

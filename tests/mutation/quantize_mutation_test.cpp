@@ -63,9 +63,7 @@ QuantizeCase lengths() {
 
 std::string noticed_of_quantiser(const TemplateMutation* mutation, const QuantizeCase& problem) {
   const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
-  const Context context(settings);
+  const Context context(templates.settings());
   QuantizeRun run(problem, 7);
   try {
     quantize_qkv(run.spec(), context)(run.arguments());

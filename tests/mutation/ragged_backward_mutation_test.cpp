@@ -19,9 +19,7 @@ const RaggedBackwardCase ragged_problem = {
 
 std::string noticed_of_ragged(const TemplateMutation* mutation, bool in_one_pass) {
   const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
-  const Context context(settings);
+  const Context context(templates.settings());
   const CurrentDevice scope(0);
   RaggedBackwardRun run(ragged_problem);
   try {

@@ -27,10 +27,7 @@ std::string noticed(const TemplateMutation* mutation, const RaggedBackwardCase& 
                     const std::vector<int>& boundaries_q = {}) {
   constexpr int tries = 4;  // which block is early, is chance
   const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  const Context unmutated(settings);
-  settings.templates = templates.folder();
-  const Context mutated(settings);
+  const Context unmutated(shared_cache_settings()), mutated(templates.settings());
   const CurrentDevice scope(0);
   RaggedBackwardRun run(problem);
   run.compute(unmutated, in_turn);

@@ -14,9 +14,7 @@ constexpr const char* split_wgmma =
 // share keys.
 std::string noticed_in_chunks(const TemplateMutation* mutation, const char* config, int num_splits) {
   const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
-  const Context context(settings);
+  const Context context(templates.settings());
   AttentionCase problem{
       .spec = {.head_dim = 64, .gqa_ratio = 2, .split_keys = 64, .mask = parse_mask("window(300, 0)")},
       .seqlen_q = 100,

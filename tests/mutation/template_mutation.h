@@ -79,7 +79,12 @@ class MutatedTemplates {
       std::ofstream(path) << (changed ? mutated(file.text, mutation->from, mutation->to) : file.text);
     }
   }
-  std::string folder() const { return folder_.path(); }
+  /// Those of the tests, with these templates.
+  Settings settings() const {
+    Settings settings = shared_cache_settings();
+    settings.templates = folder_.path();
+    return settings;
+  }
 
  private:
   FreshFolder folder_;
@@ -118,9 +123,7 @@ inline AttentionArguments with_rows_behind(AttentionArguments arguments, int row
 /// What is noticed of a run: findings as text, or what is wrong with the numbers, or with what launches leave behind.
 inline std::string noticed(const TemplateMutation* mutation, const Subject& subject) {
   const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
-  const Context context(settings);
+  const Context context(templates.settings());
   const AttentionCase problem = case_of(subject);
   AttentionRun run(problem);
   const DeviceBuffer length(0, sizeof(int));
