@@ -102,4 +102,12 @@ std::optional<Refusal> refuse_v_along_sequence(const SpecField& field, const Att
   return {};
 }
 
+std::optional<Refusal> refuse_exact_exponentials(const SpecField& field, const AttentionSpec& spec) {
+  if (!spec.exact_exponentials || has_fp8_queries(spec)) return {};
+  return refuse(field, "true",
+                "is for q, k and v of fp8, whose probabilities may be interpolated; beside q of 16 bits all "
+                "are exact: leave it out, or set dtype to fp8_e4m3 or fp8_e5m2",
+                "false");
+}
+
 }  // namespace jit

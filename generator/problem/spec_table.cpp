@@ -444,6 +444,17 @@ constexpr std::array fields = {
               .refusal = refuse_v_along_sequence,
               .samples = [] { return Samples{{.dtype = DType::fp8_e4m3, .v_along_sequence = true}}; },
               .base = fp8_base},
+    SpecField{.name = "exact_exponentials",
+              .member = &AttentionSpec::exact_exponentials,
+              .doc = "whether all probabilities of q, k and v of fp8 are computed, and none interpolated",
+              .record_name = "exact_exponentials",
+              .comment = "whether no probability is interpolated",
+              .text_label = " exact_exponentials=",
+              .name_label = "_exact_",
+              .is_line_if_set = true,
+              .refusal = refuse_exact_exponentials,
+              .samples = [] { return Samples{{.dtype = DType::fp8_e4m3, .exact_exponentials = true}}; },
+              .base = fp8_base},
     SpecField{.name = "mask",
               .member = &AttentionSpec::mask,
               .doc = "which keys a query sees",
@@ -473,12 +484,12 @@ constexpr std::array fields = {
 auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
-               v_descale_per, v_mean, lse_shift, values_in_keys, v_along_sequence, mask, score,
-               softmax_scale] = spec;
+               v_descale_per, v_mean, lse_shift, values_in_keys, v_along_sequence, exact_exponentials, mask,
+               score, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                   sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
-                  descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, v_along_sequence, mask,
-                  score, softmax_scale);
+                  descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, v_along_sequence,
+                  exact_exponentials, mask, score, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 

@@ -78,6 +78,10 @@ struct AttentionSpec {
   /// sm_90a. The first key of each ragged sequence, cache_leftpad behind its boundary, lies at a multiple of 16 rows; a
   /// sequence where it does not counts as one without keys.
   bool v_along_sequence = false;
+  /// Whether all probabilities of q, k and v of fp8 are computed by ex2. Else forward_wgmma makes half of them, which are
+  /// rounded to e4m3 anyway, by interpolation between powers of two: in calls that ask for no LSE, in tiles where nothing
+  /// else is lost by it (docs/fp8.md#interpolated-exponentials). The other families always use ex2. Where dtype is fp8.
+  bool exact_exponentials = false;
   Mask mask = {};    ///< which keys a query sees
   Score score = {};  ///< what happens to a score before the softmax
   /// Of q·k; default 1/sqrt(head_dim); positive, at most max_softmax_scale; a run-time fact too.

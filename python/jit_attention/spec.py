@@ -53,6 +53,9 @@ class AttentionSpec:
             give v in the shape that it always has, with a stride of 1 along the sequence. The first key of each ragged
             sequence, and of one behind cache_leftpad, lies at a multiple of 16 rows; where it does not, the sequence
             counts as one without keys.
+        exact_exponentials: whether all probabilities of q, k and v of fp8 are computed. Else forward_wgmma makes half of
+            them, which are rounded to e4m3 anyway, by interpolation between powers of two: in calls that ask for no LSE,
+            in tiles where nothing else is lost by it. The other families always compute. Where dtype is fp8.
         mask: which keys a query sees; None: all.
         score: what happens to a score before the softmax; None: nothing.
         softmax_scale: of q·k, positive, at most 1e5; None: 1/sqrt(head_dim). A run-time fact too.
@@ -80,6 +83,7 @@ class AttentionSpec:
     lse_shift: bool = False
     values_in_keys: bool = False
     v_along_sequence: bool = False
+    exact_exponentials: bool = False
     mask: Mask | None = None
     score: Score | None = None
     softmax_scale: float | None = None

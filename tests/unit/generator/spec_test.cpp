@@ -88,6 +88,16 @@ TEST(Supports, NamesFieldValueRuleAndNearest) {
        "true",
        "pad the rows of v to a multiple of 16 keys",
        "false"},
+      {{.exact_exponentials = true},
+       "exact_exponentials",
+       "true",
+       "is for q, k and v of fp8, whose probabilities may be interpolated",
+       "false"},
+      {{.kv_dtype = DType::fp8_e4m3, .exact_exponentials = true},
+       "exact_exponentials",
+       "true",
+       "beside q of 16 bits all are exact: leave it out, or set dtype to fp8_e4m3",
+       "false"},
       {{.gqa_ratio = 0}, "gqa_ratio", "0", "must be at least 1", "1"},
       {{.gqa_ratio = -3}, "gqa_ratio", "-3", "must be at least 1", "1"},
       {{.alignment = 1}, "alignment", "1", "must be 16, 8, 4 or 2 bytes", "2"},
@@ -135,6 +145,15 @@ TEST(Supports, ValuesAlongTheSequenceOnOneArchitecture) {
   EXPECT_EQ(refusals[0].field, "v_along_sequence");
   EXPECT_THAT(refusals[0].rule,
               HasSubstr("is for sm_90a, and this is sm_80: give v with a row for each key"));
+}
+
+TEST(Supports, ExactExponentialsWhereverFp8Is) {
+  for (const DType dtype : {DType::fp8_e4m3, DType::fp8_e5m2}) {
+    const AttentionSpec spec{.dtype = dtype, .exact_exponentials = true};
+    for (const Arch& arch : known_archs()) EXPECT_THAT(supports(spec, arch), IsEmpty()) << to_string(arch);
+    EXPECT_THAT(to_string(spec), HasSubstr("d128 exact_exponentials=true"));
+  }
+  EXPECT_EQ(to_string(AttentionSpec{.dtype = DType::fp8_e4m3}), "fp8_e4m3 d128");
 }
 
 TEST(Supports, TheNearestValueWorks) {
