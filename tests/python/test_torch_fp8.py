@@ -6,6 +6,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 import jit_attention.torch as jt  # noqa: E402
+from jit_attention.torch import op  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 
 def exact(q, k, v, *, softmax_scale=None, causal=False):
@@ -37,6 +39,40 @@ def test_types_and_the_operator(make, compiled):
     assert o.dtype == torch.float16
     assert relative(o, exact(*(x.to(torch.float32) / 2 for x in (q, k, v)))[0]) < 0.06
     assert ja.attention(q, k, v).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("exact_exponentials", [False, True])
+def test_exact_exponentials(make, monkeypatch, exact_exponentials):
+    """Eager, compiled and of 16-bit tensors, where the option reaches attention of fp8."""
+    q, k, v = make(1, 70, 2, 64), make(1, 133, 2, 64), make(1, 133, 2, 64)
+
+    def compute(q, k, v):
+        return jt.attention(q, k, v, exact_exponentials=exact_exponentials)
+
+    fp8 = [x.to(torch.float8_e4m3fn) for x in (q, k, v)]
+    o = compute(*fp8)
+    assert relative(o, exact(*(x.float() for x in fp8))[0]) < 0.06
+    assert torch.equal(torch.compile(compute, fullgraph=True)(*fp8), o)
+    with FakeTensorMode() as mode:
+        fake = compute(*(mode.from_tensor(x) for x in fp8))
+    assert (fake.shape, fake.stride(), fake.dtype, fake.device) == (o.shape, o.stride(), o.dtype, o.device)
+
+    seen = []
+
+    def spy(*tensors, **options):
+        seen.append(options["exact_exponentials"])
+        return op.attention(*tensors, **options)
+
+    monkeypatch.setattr(jt.quantized, "attention", spy)
+    of_16_bits = jt.quantized_attention(q, k, v, exact_exponentials=exact_exponentials)
+    assert seen == [exact_exponentials]
+    assert relative(of_16_bits, exact(q, k, v)[0]) < 0.06
+
+
+def test_exact_exponentials_are_of_fp8(make):
+    q = make(1, 8, 2, 32)
+    with pytest.raises(ja.InvalidSpecError, match="exact_exponentials = true is for q, k and v of fp8"):
+        jt.attention(q, q, q, exact_exponentials=True)
 
 
 def outliers(make, *shape):

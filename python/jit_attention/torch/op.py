@@ -22,8 +22,8 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
               tuning=None, cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, page_table=None,
               cache_leftpad=None, sinks=None, num_splits=0, zero_padding=False, split_keys=0,
               k_descale=None, v_descale=None, kv_dtype=None, descale_per=None, head_dim_v=None, q_descale=None,
-              v_mean=None, lse_shift=None, out_dtype=None, dropout_p=0, rng_state=None, return_rng_state=False,
-              deterministic=False, block_mask=None):
+              v_mean=None, lse_shift=None, out_dtype=None, exact_exponentials=False, dropout_p=0, rng_state=None,
+              return_rng_state=False, deterministic=False, block_mask=None):
     """`jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients for q, k and v, for sinks, and
     for what scores read.
 
@@ -43,7 +43,7 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
             dtype.
         mask, score, softmax_scale, return_lse, layout, tensors, tuning, cu_seqlens_q, cu_seqlens_k, seqused_q,
             seqused_k, page_table, cache_leftpad, sinks, num_splits, zero_padding, split_keys, k_descale, v_descale,
-            kv_dtype, descale_per, head_dim_v, q_descale, v_mean, lse_shift, out_dtype: as those of
+            kv_dtype, descale_per, head_dim_v, q_descale, v_mean, lse_shift, out_dtype, exact_exponentials: as those of
             `jit_attention.attention`. What it has beside them (out, dtype, stream) an operator has not: its result is
             new, on torch's current stream. With ``seqused_q``, rows of the result that are no query's hold anything
             unless ``zero_padding`` is set.
@@ -73,7 +73,7 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
                      page_table=page_table, cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits,
                      zero_padding=zero_padding, split_keys=split_keys, k_descale=k_descale, v_descale=v_descale,
                      kv_dtype=kv_dtype, descale_per=descale_per, head_dim_v=head_dim_v, q_descale=q_descale,
-                     v_mean=v_mean, lse_shift=lse_shift,
+                     v_mean=v_mean, lse_shift=lse_shift, exact_exponentials=exact_exponentials,
                      out_dtype=None if out_dtype is None else _functor.element_type(out_dtype))
     tensors = tensors or {}
     if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
@@ -157,7 +157,8 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tenso
                v_descale: Optional[torch.Tensor] = None, kv_dtype: Optional[str] = None,
                descale_per: Optional[str] = None, head_dim_v: Optional[int] = None,
                q_descale: Optional[torch.Tensor] = None, v_mean: Optional[torch.Tensor] = None,
-               lse_shift: Optional[torch.Tensor] = None, out_dtype: Optional[str] = None, dropout_p: float = 0.0,
+               lse_shift: Optional[torch.Tensor] = None, out_dtype: Optional[str] = None,
+               exact_exponentials: bool = False, dropout_p: float = 0.0,
                rng_state: Optional[torch.Tensor] = None, deterministic: bool = False,
                block_numbers: Optional[Sequence[int]] = None) -> tuple[torch.Tensor, torch.Tensor]:
     result = _attention(q, k, v, **_keywords(problem, tensors, block_numbers, q, layout), softmax_scale=softmax_scale,
@@ -166,7 +167,8 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tenso
                         cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits, zero_padding=zero_padding,
                         split_keys=split_keys, k_descale=k_descale, v_descale=v_descale, kv_dtype=kv_dtype,
                         descale_per=descale_per, head_dim_v=head_dim_v, q_descale=q_descale, v_mean=v_mean,
-                        lse_shift=lse_shift, out_dtype=out_dtype, dropout_p=dropout_p, rng_state=rng_state)
+                        lse_shift=lse_shift, out_dtype=out_dtype, exact_exponentials=exact_exponentials,
+                        dropout_p=dropout_p, rng_state=rng_state)
     return result if return_lse else (result, _empty_lse(q))
 
 
@@ -174,7 +176,7 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tenso
 def _(q, k, v, tensors, problem, softmax_scale, return_lse, layout, tuning, cu_seqlens_q=None, cu_seqlens_k=None,
       seqused_q=None, seqused_k=None, page_table=None, cache_leftpad=None, sinks=None, num_splits=0,
       zero_padding=False, split_keys=0, k_descale=None, v_descale=None, kv_dtype=None, descale_per=None,
-      head_dim_v=None, q_descale=None, v_mean=None, lse_shift=None, out_dtype=None, *dropout):
+      head_dim_v=None, q_descale=None, v_mean=None, lse_shift=None, out_dtype=None, *_):
     if cu_seqlens_q is not None:
         lse_shape = q.size(1), q.size(0)
     else:

@@ -30,6 +30,7 @@ def quantized_attention(
     center_values=False,
     value_scales="head",
     v_along_sequence=False,
+    exact_exponentials=False,
     cu_seqlens_q=None,
     cu_seqlens_k=None,
     seqused_q=None,
@@ -60,6 +61,8 @@ def quantized_attention(
         v_along_sequence: v is laid out as products of 8 bits read it, on sm_90a: faster with head_dim 256. Each ragged
             sequence of keys must begin at a multiple of 16 (cu_seqlens_k), with seqused_k where that leaves gaps: one
             that begins elsewhere counts as one without keys, and nobody says so, as the numbers are on the device.
+        exact_exponentials: compute all probabilities. Else half of them, which are rounded to e4m3 anyway, are
+            interpolated on sm_90a where that loses nothing else, without return_lse.
         cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, softmax_scale, score, sinks, return_lse, layout, options: as
             those of `jit_attention.torch.attention`.
 
@@ -97,6 +100,7 @@ def quantized_attention(
         sinks=sinks,
         return_lse=return_lse,
         out_dtype=_name(q.dtype),
+        exact_exponentials=exact_exponentials,
         **lengths,
         **options,
     )

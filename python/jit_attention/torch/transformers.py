@@ -24,7 +24,8 @@ _UNSERVED = {
 
 
 # Options of `quantized_attention` that a model may be given.
-_QUANTIZED = frozenset(("dtype", "scales", "value_scales", "rotation_seed", "center_keys", "center_values"))
+_QUANTIZED = frozenset(("dtype", "scales", "value_scales", "rotation_seed", "center_keys", "center_values",
+                        "exact_exponentials"))
 # Fewer queries do not repay making fp8 of all keys: decoding stays in 16 bits.
 _LEAST_QUANTIZED_QUERIES = 64
 
@@ -47,10 +48,10 @@ def register_with_transformers(name="jit_attention", quantized=None):
     Args:
         name: under which the implementation is registered; again under the same name the last one holds.
         quantized: a dict of options of `jit_attention.torch.quantized_attention` (dtype, scales, value_scales,
-            rotation_seed, center_keys, center_values): attention of 64 queries or more is computed in fp8, as that
-            function does. What has fewer, as decoding, gradients or dropout stays in 16 bits. k keeps its mean beside
-            scores that would miss it. True: k and v without their means, and q and k rotated where head_dim is a power
-            of two. None: all in 16 bits.
+            rotation_seed, center_keys, center_values, exact_exponentials): attention of 64 queries or more is computed
+            in fp8, as that function does. What has fewer, as decoding, gradients or dropout stays in 16 bits. k keeps its
+            mean beside scores that would miss it. True: k and v without their means, and q and k rotated where head_dim
+            is a power of two. None: all in 16 bits.
 
     Raises:
         ImportError: there is no Transformers, or one older than the mask functions of version 5.
