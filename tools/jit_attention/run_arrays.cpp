@@ -142,6 +142,8 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
       "--v-along-sequence", options.fp8.v_along_sequence,
       "Lay --v of fp8 out along the sequence before it is read, or made by --quantize: a row of all keys for "
       "each column");
+  app.add_flag("--exact-exponentials", options.fp8.exact_exponentials,
+               "Of fp8: compute all probabilities, and interpolate none");
   add_fp8_options(app, options.scales);
   const CLI::Range lengths(0, static_cast<std::int32_t>(largest_size));
   const auto add_lengths = [&](const char* name, std::vector<std::int32_t>& values, const char* text) {

@@ -32,6 +32,7 @@ struct WarmOptions {
   bool training = false;
   ServingOptions serving;
   QuantizeOptions quantize;
+  bool exact_exponentials = false;
   bool as_json = false;
 };
 
@@ -82,13 +83,14 @@ void leave_out_latents(const WarmOptions& options, std::span<const PackTarget> t
 }
 
 // Beside these, the same by fp8, for tensors of their type that are quantised before. Of k's mean LSE alone, and sinks, know.
-std::vector<AttentionSpec> beside_fp8(std::vector<AttentionSpec> specs, const QuantizeOptions& options) {
+std::vector<AttentionSpec> beside_fp8(std::vector<AttentionSpec> specs, const WarmOptions& options) {
   for (const AttentionSpec& spec : std::vector(specs)) {
     AttentionSpec& quantized = specs.emplace_back(spec);
     quantized.dtype = DType::fp8_e4m3;
     quantized.out_dtype = spec.dtype;
-    apply(options, quantized);
-    quantized.lse_shift = options.center_keys && spec.sinks;
+    apply(options.quantize, quantized);
+    quantized.lse_shift = options.quantize.center_keys && spec.sinks;
+    quantized.exact_exponentials = options.exact_exponentials;
   }
   return specs;
 }
@@ -130,7 +132,7 @@ int run_warm(const WarmOptions& options) {
   const std::vector<PackTarget> targets = targets_of(options);
   if (options.serving.serving) model.specs = served_specs(model, options.serving);
   leave_out_latents(options, targets, model);
-  if (options.quantize.scales) model.specs = beside_fp8(std::move(model.specs), options.quantize);
+  if (options.quantize.scales) model.specs = beside_fp8(std::move(model.specs), options);
   PackSizes sizes{.heads_q = model.heads_q,
                   .max_batch = options.max_batch,
                   .training = options.training,
@@ -212,7 +214,11 @@ void add_warm(CLI::App& app, Commands& commands) {
       *command, options->quantize,
       "Attention by fp8 (e4m3), too, of tensors that are quantised before, and what quantises "
       "them: with scales of q and k for each head, token or block");
-  command->get_option("--quantize")->excludes(serving)->excludes(training);
+  CLI::Option* quantize = command->get_option("--quantize")->excludes(serving)->excludes(training);
+  command
+      ->add_flag("--exact-exponentials", options->exact_exponentials,
+                 "With --quantize: for calls that compute all probabilities, and interpolate none")
+      ->needs(quantize);
   command->add_flag("--json", options->as_json, "Print JSON");
   commands.push_back({command, [options] { return run_warm(*options); }});
 }
