@@ -56,7 +56,8 @@ struct ForwardWgmma {
   bool widen_ahead = false;  ///< a kernel before this one widens all keys and values, into a workspace
   bool sums_by_products =
       false;  ///< sums of P are a product with ones, beside P V of fp8, so that they are of P as rounded
-  bool draw_ahead = false;  ///< one draws which scores dropout keeps, into a workspace
+  bool draw_ahead = false;    ///< one draws which scores dropout keeps, into a workspace
+  int interpolated_exp2 = 0;  ///< of 8 exponentials of fp8, how many are interpolated between powers of two
 
   bool operator==(const ForwardWgmma&) const = default;
 };

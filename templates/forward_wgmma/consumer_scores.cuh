@@ -19,7 +19,9 @@
 #include "steps/apply_functors.cuh"
 #include "steps/drawn_scores.cuh"
 #include "steps/dropout.cuh"
+#include "steps/exponentiate_by_steps.cuh"
 #include "steps/head_scales.cuh"
+#include "steps/interpolated_weights.cuh"
 #include "steps/softmax.cuh"
 #include "steps/warpgroup_turns.cuh"
 #include "steps/wgmma_products.cuh"
@@ -47,6 +49,11 @@ class ConsumerScores {
   /// exponentials, the next consumer's are to stand behind these without a gap.
   static constexpr bool passes_early = packs_early && Config::order == WarpgroupOrder::ping_pong &&
                                        Config::head_dim + Config::head_dim_v >= 384;
+
+  /// Whether exponentials are interpolated where nothing else is lost by it.
+  static constexpr bool interpolates = Config::interpolated_exp2 > 0;
+  static_assert(!interpolates || (packs_early && Config::rescale == Rescale::lazy),
+                "limits of scores tell where exponentials may be interpolated");
 
   __device__ __forceinline__ ConsumerScores(const AttentionParams& params, const DropoutParams& dropout,
                                             unsigned smem, int consumer)
@@ -100,6 +107,7 @@ class ConsumerScores {
   __device__ __forceinline__ void find_limits(const Queries& queries) {
     if constexpr (packs_early && Config::rescale == Rescale::lazy)
       score_limits<Weight>(state_, queries.scale_log2(), limits_);
+    least_sum_ += least_sum_of_keys(Config::tile_kv);
   }
 
   /// After the wait for the first S of a work tile: scores become exponentials, and K is released.
@@ -145,6 +153,7 @@ class ConsumerScores {
     RowFactors correction;
     hold_product(queries);
     apply_functors(queries, keys);
+    bool may_interpolate = false;
     // Where the turn ends behind the wait for P V, maxima belong in front of it: they cost nothing under P V, but time
     // of the next consumer's in the turn, where the assembler would put as many of them as it likes.
     constexpr bool releases_behind = Config::rescale == Rescale::lazy && !passes_early;
@@ -156,10 +165,15 @@ class ConsumerScores {
       if constexpr (releases_behind) keys.release_k_behind(move);
       if constexpr (passes_early) turns_.pass_behind(move);
       finish_output();
+      may_interpolate = interpolates;
       if (move) {
-        move = raise_to_scores(scores_, limits_, of_lane, state_, queries.scale_log2(), correction);
+        if constexpr (interpolates) may_interpolate = are_known(of_lane, limits_);
+        move =
+            raise_to_scores(scores_, limits_, of_lane, state_, queries.scale_log2(), least_sum_, correction);
         if (move) scale_all(correction, scale_output);
       }
+      if constexpr (interpolates)
+        may_interpolate = may_interpolate && weigh_enough(state_.row_sum, least_sum_);
     } else {
       if constexpr (passes_early) turns_.pass();
       // Sums of the tile before come with its P V, and are of the maxima before.
@@ -168,7 +182,7 @@ class ConsumerScores {
       if constexpr (!Traits::sums_by_products) finish_output();
       if (move) scale_all(correction, scale_output);
     }
-    exponentiate_and_pack(queries, keys);
+    exponentiate_and_pack(queries, keys, may_interpolate);
   }
 
   /// O += P V, as one group, of which `lower` leaves out the upper half of the keys.
@@ -206,6 +220,7 @@ class ConsumerScores {
       begin_maximum(scores_, state_);
     }
     clear_exact_sums();
+    if constexpr (interpolates) least_sum_ = least_sum_of_keys(Config::tile_kv);
   }
 
   __device__ __forceinline__ void clear_exact_sums() {
@@ -275,33 +290,35 @@ class ConsumerScores {
     if constexpr (in_turn) turns_.pass();
   }
 
-  // Exponentials become P step by step, and the next keys are looked for meanwhile.
-  __device__ __forceinline__ void exponentiate_and_pack(const Queries& queries, Keys& keys) {
+  // Exponentials become P step by step, and the next keys are looked for meanwhile. With sums_by_products P V sums them
+  // up, but for LSE.
+  __device__ __forceinline__ void exponentiate_and_pack(const Queries& queries, Keys& keys,
+                                                        bool may_interpolate = false) {
     constexpr bool in_turn = Config::order == WarpgroupOrder::softmax_lock;
-    constexpr int step_blocks = Traits::mma_k / Traits::Scores::Layout::block_columns;
     if constexpr (in_turn) turns_.wait();
     auto next = keys.ask_for_next();
-    const auto finish_step = [&](int step) -> const unsigned(&)[4] {
-      if (step == 0) next.read();
-      return p_.pack_step(scores_, step);
-    };
-    if constexpr (Traits::sums_by_products) {
-      if (params_.lse != nullptr) {
-        exponentiate_by_steps<Config::polynomial_exp2, step_blocks, true>(
-            scores_, state_.row_max, exact_sums_, queries.scale_log2(), probability_raise<Weight>,
-            finish_step);
-      } else {
-        exponentiate_by_steps<Config::polynomial_exp2, step_blocks, false>(
-            scores_, state_.row_max, exact_sums_, queries.scale_log2(), probability_raise<Weight>,
-            finish_step);
-      }
+    constexpr bool by_products = Traits::sums_by_products;
+    RowFactors& row_sum = by_products ? exact_sums_ : state_.row_sum;
+    if (interpolates && may_interpolate && params_.lse == nullptr) {
+      exponentiate_by_steps<Config::interpolated_exp2, !by_products>(queries, row_sum, next);
+    } else if (!by_products || params_.lse != nullptr) {
+      exponentiate_by_steps<0, true>(queries, row_sum, next);
     } else {
-      exponentiate_by_steps<Config::polynomial_exp2, step_blocks, true>(
-          scores_, state_.row_max, state_.row_sum, queries.scale_log2(), probability_raise<Weight>,
-          finish_step);
+      exponentiate_by_steps<0, false>(queries, row_sum, next);
     }
     if constexpr (in_turn) turns_.pass();
     keys.remember(next);
+  }
+
+  template <int interpolations, bool adds_up>
+  __device__ __forceinline__ void exponentiate_by_steps(const Queries& queries, RowFactors& row_sum,
+                                                        typename Keys::NextTile& next) {
+    jit::exponentiate_by_steps<Config::polynomial_exp2, interpolations, adds_up>(
+        scores_, state_.row_max, row_sum, queries.scale_log2(), probability_raise<Weight>,
+        [&](int step, const unsigned(&interpolated)[4]) -> const unsigned(&)[4] {
+          if (step == 0) next.read();
+          return p_.template pack_step<interpolations>(scores_, step, interpolated);
+        });
   }
 
   // Relative to the maxima of earlier tiles; where that is not enough, brought up to those of this one, too, or
@@ -344,6 +361,7 @@ class ConsumerScores {
   Kept kept_;  // of them
   SoftmaxState<Traits::Scores::rows> state_;
   RowFactors limits_;      // of scores, where P is packed early
+  float least_sum_;        // of P of the work tile's keys, where exponentials may be interpolated
   RowFactors exact_sums_;  // with sums_by_products, where LSE is wanted
 };
 

@@ -31,6 +31,8 @@ struct KernelTraits {
                 "tile_kv must be a multiple of wgmma's k, at most 256");
   static_assert(Config::polynomial_exp2 >= 0 && Config::polynomial_exp2 <= exponential_group,
                 "polynomial_exp2 counts exponentials of a group");
+  static_assert(Config::interpolated_exp2 >= 0 && Config::interpolated_exp2 <= exponential_group / 2,
+                "interpolated_exp2 counts them, too: at most half, as least_sum_of_keys has it");
   static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
   static_assert(sizeof(Element) == 2 || (Config::p_in_registers && Config::rescale != Rescale::on_overflow),
                 "P of 8 bits stays in registers, and overflows before its sum does");

@@ -73,6 +73,37 @@ __device__ __forceinline__ unsigned pack_e4m3(float a, float b, float c, float d
 #endif
 }
 
+/// Four floats rounded to whole numbers from 0 to 255, the first in the low byte. The assembler makes one instruction of
+/// two of them.
+__device__ __forceinline__ unsigned pack_rounded(float a, float b, float c, float d) {
+  unsigned packed;
+  asm("{.reg .s32 a, b, c, d;\n.reg .b32 upper;\ncvt.rni.s32.f32 a, %1;\ncvt.rni.s32.f32 b, %2;\n"
+      "cvt.rni.s32.f32 c, %3;\ncvt.rni.s32.f32 d, %4;\ncvt.pack.sat.u8.s32.b32 upper, d, c, 0;\n"
+      "cvt.pack.sat.u8.s32.b32 %0, b, a, upper;\n}"
+      : "=r"(packed)
+      : "f"(a), "f"(b), "f"(c), "f"(d));
+  return packed;
+}
+
+/// Two fp16 numbers in a word plus the first two and the last two of four e4m3 elements: from sm_89 on.
+__device__ __forceinline__ unsigned add_e4m3(unsigned halves, unsigned elements) {
+  asm("{.reg .b16 low, high;\n.reg .b32 first, last;\nmov.b32 {low, high}, %1;\n"
+      "cvt.rn.f16x2.e4m3x2 first, low;\ncvt.rn.f16x2.e4m3x2 last, high;\nadd.rn.f16x2 first, first, last;\n"
+      "add.rn.f16x2 %0, %0, first;\n}"
+      : "+r"(halves)
+      : "r"(elements));
+  return halves;
+}
+
+/// Their sum.
+__device__ __forceinline__ float sum_of_halves(unsigned halves) {
+  float low, high;
+  asm("{.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}"
+      : "=f"(low), "=f"(high)
+      : "r"(halves));
+  return low + high;
+}
+
 /// e4m3 elements, in the upper halves of both words of 16 bits, as fp16, by integer arithmetic for GPUs without the
 /// instruction: the exponent comes to lie where fp16 has its own, whose bias is larger by 8.
 __device__ __forceinline__ unsigned half_bits_of_e4m3(unsigned pair) {

@@ -5,6 +5,7 @@
 
 #include "base/prelude.cuh"
 #include "jit/options.h"
+#include "ptx/fp8.cuh"
 #include "ptx/math.cuh"
 #include "tiles/accumulator.cuh"
 
@@ -170,7 +171,7 @@ __device__ __forceinline__ void score_limits(const SoftmaxState<rows>& state, co
 /// Chains in which a lane looks for its largest score of a row: an instruction waits 10 clocks for the one before.
 inline constexpr int maximum_chains = 4;
 
-/// Whether some lane of the warp may have a score beyond its limit, and each lane's largest scores where these are not
+/// Whether some lane of the warp may have a score beyond its limit, or one that is not a number, and each lane's largest scores where these are not
 /// negative: as integers, of which the assembler makes one instruction for two scores.
 template <class Scores>
 __device__ __forceinline__ bool may_exceed(const Scores& scores, const float (&limits)[Scores::rows],
@@ -180,9 +181,26 @@ __device__ __forceinline__ bool may_exceed(const Scores& scores, const float (&l
   for (int r = 0; r < Scores::rows; ++r) {
     of_lane[r] = scores.template reduce_lane_in_chains<maximum_chains>(
         r, [](float x, float y) { return max_not_negative(x, y); });
-    may |= of_lane[r] > limits[r] || limits[r] < 0;
+    may |= !(of_lane[r] <= limits[r]) || limits[r] < 0;
   }
   return __any_sync(full_warp, may);
+}
+
+/// Where they may: whether the lanes' largest scores are known, so that all scores are numbers, or −inf.
+template <int rows>
+__device__ __forceinline__ bool are_known(const float (&of_lane)[rows], const float (&limits)[rows]) {
+  bool are = true;
+#pragma unroll
+  for (int r = 0; r < rows; ++r) are &= limits[r] >= 0 && of_lane[r] == of_lane[r];
+  return __all_sync(full_warp, are);
+}
+
+/// By how much a maximum of P of 8 bits moves beyond the row's largest score, as an exponent of 2, so that it need not soon
+/// move again: where many keys share a row, nothing is lost by it. `sum` is that of the row, of which `least_sum` is a quarter
+/// at least where small weights count for little.
+__device__ __forceinline__ float headroom(float sum, float least_sum) {
+  constexpr float most = 2, shared = 8 * probability_factor<fp8_e4m3>;
+  return fminf(fmaxf(lg2(sum * rcp(fmaxf(8 * least_sum, shared))), 0.0f), most);
 }
 
 /// Where they may: moves the warp's maxima if some do. Returns whether, and then `correction` is what the output must be
@@ -191,7 +209,7 @@ template <class Scores, class Scale>
 __device__ __forceinline__ bool raise_to_scores(const Scores& scores, const float (&limits)[Scores::rows],
                                                 float (&of_lane)[Scores::rows],
                                                 SoftmaxState<Scores::rows>& state, const Scale& scale_log2,
-                                                float (&correction)[Scores::rows]) {
+                                                float least_sum, float (&correction)[Scores::rows]) {
   bool is_negative = false;
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) is_negative |= limits[r] < 0;
@@ -207,65 +225,15 @@ __device__ __forceinline__ bool raise_to_scores(const Scores& scores, const floa
   }
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {
+    const float scale = scale_of_row(scale_log2, r);
+    const float sum = Scores::Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
     const float of_row = Scores::Layout::reduce(of_lane[r], [](float x, float y) { return fmaxf(x, y); });
-    const float new_max = fmaxf(state.row_max[r], of_row);
-    correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max)) * scale_of_row(scale_log2, r));
+    const float new_max = fmaxf(state.row_max[r], of_row + headroom(sum, least_sum) * rcp(scale));
+    correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max)) * scale);
     state.row_max[r] = new_max;
     state.row_sum[r] *= correction[r];
   }
   return true;
-}
-
-/// As `exponentiate` below, for steps of so many blocks of columns, behind each of which it calls `finish(step)`, which
-/// returns the words of e4m3 that the step's exponentials became, of each row two. Sums of them are added to `row_sum`
-/// where `adds_up` says so.
-///
-/// The unit that computes exponentials is what is waited for, if it is kept busy. The assembler would rather have all
-/// multiply-adds behind one another at first: so those of a step wait for all exponentials of the step before the last
-/// one, by an addition of 0 times their sum, or times their words, which are finite floats as nothing in them is negative.
-template <int polynomials, int step_blocks, bool adds_up, class Scores, class Scale, class Finish>
-__device__ __forceinline__ void exponentiate_by_steps(Scores& scores, const float (&row_max)[Scores::rows],
-                                                      float (&row_sum)[Scores::rows], const Scale& scale_log2,
-                                                      float raise, const Finish& finish) {
-  constexpr int steps = Scores::column_blocks / step_blocks;
-  static_assert(Scores::rows == 2);
-  float offsets[Scores::rows], sums[Scores::rows] = {}, sums_before[Scores::rows] = {};
-  unsigned words[steps][4];
-#pragma unroll
-  for (int r = 0; r < Scores::rows; ++r)
-    offsets[r] = finite_or_zero(row_max[r]) * scale_of_row(scale_log2, r) - raise;
-#pragma unroll
-  for (int step = 0; step < steps; ++step) {
-#pragma unroll
-    for (int r = 0; r < Scores::rows; ++r) {
-      if constexpr (adds_up) {
-        if (step > 1) offsets[r] = __fmaf_rn(sums_before[r], 0.0f, offsets[r]);
-        sums_before[r] = sums[r];
-      } else {
-        for (int i = r; step > 1 && i < 4; i += Scores::rows)
-          offsets[r] = __fmaf_rn(__uint_as_float(words[step - 2][i]), 0.0f, offsets[r]);
-      }
-    }
-#pragma unroll
-    for (int n = step * step_blocks; n < (step + 1) * step_blocks; ++n) {
-#pragma unroll
-      for (int r = 0; r < Scores::rows; ++r) {
-        float& x = scores.at(r, n, 0);
-        float& y = scores.at(r, n, 1);
-        const float scale = scale_of_row(scale_log2, r);
-        x = exponential<polynomials>(__fmaf_rn(x, scale, -offsets[r]), 2 * n);
-        y = exponential<polynomials>(__fmaf_rn(y, scale, -offsets[r]), 2 * n + 1);
-        if constexpr (adds_up) row_sum[r] += x, sums[r] += y;
-      }
-    }
-    const unsigned(&packed)[4] = finish(step);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) words[step][i] = packed[i];
-  }
-  if constexpr (adds_up) {
-#pragma unroll
-    for (int r = 0; r < Scores::rows; ++r) row_sum[r] += sums[r];
-  }
 }
 
 /// Turns scores into exponentials relative to `row_max`, times 2^`raise`, and adds them to `sums`. Of 8 exponentials

@@ -12,6 +12,7 @@
 #include "ptx/wgmma.cuh"
 #include "steps/e4m3_weights.cuh"
 #include "steps/fp16_rows.cuh"
+#include "steps/interpolated_weights.cuh"
 #include "steps/no_dropout.cuh"
 #include "tiles/panel_tile.cuh"
 
@@ -86,10 +87,23 @@ class Probabilities {
     }
   }
 
-  /// The same of the columns of one step, of P of 8 bits. Returns what they became.
-  __device__ __forceinline__ const unsigned (&pack_step(const typename Traits::Scores& scores, int step))[4] {
+  /// The same of the columns of one step, of P of 8 bits, but for the words that `interpolated` has. Returns what they
+  /// became.
+  template <int interpolations>
+  __device__ __forceinline__ const unsigned (&pack_step(const typename Traits::Scores& scores, int step,
+                                                        const unsigned (&interpolated)[4]))[4] {
     static_assert(Traits::p_in_registers);
-    pack_fp8_step(scores, registers_[step], step);
+    if constexpr (interpolations == 0) {
+      pack_fp8_step(scores, registers_[step], step);
+    } else {
+      static_assert(!values_along_sequence<Config>, "words whose lanes exchange pairs are packed together");
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        registers_[step][i] = is_interpolated<interpolations>(i % 2, 2 * step + i / 2)
+                                  ? interpolated[i]
+                                  : pack_e4m3_word(scores, 0, step, i);
+      }
+    }
     return registers_[step];
   }
 

@@ -90,6 +90,9 @@ constexpr std::array rows = {
                                            {.affects = Affects::registers}),
     field<&ForwardWgmma::draw_ahead>("draw_ahead", "one draws which scores dropout keeps, into a workspace",
                                      {}),
+    field<&ForwardWgmma::interpolated_exp2>(
+        "interpolated_exp2", "of 8 exponentials of fp8, how many are interpolated where nothing else is lost",
+        {range(0, exponential_group / 2), Affects::registers, 4}),
 };
 static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 
@@ -180,6 +183,19 @@ std::string sums_rejection(const AttentionSpec& spec, const ForwardWgmma& config
   if (spec.sinks) return reason("with sinks, of which O has a share that LSE tells");
   if (spec.descale_per == ScaleKind::block) return reason("with scales of blocks");
   if (panel_columns(config.tile_kv, 1) < 128) return reason("with less than 96 keys a tile");
+  return "";
+}
+
+// Why no exponentials are interpolated; empty: some may be.
+std::string interpolation_rejection(const AttentionSpec& spec, const ForwardWgmma& config) {
+  const auto reason = [](std::string_view why) { return fmt::format("interpolated_exp2 must be 0 {}", why); };
+  if (!has_fp8_queries(spec)) return reason("with products of 16 bits");
+  if (spec.exact_exponentials) return reason("with exact_exponentials");
+  if (spec.v_along_sequence) return reason("with v_along_sequence, whose lanes exchange what P is packed of");
+  if (spec.descale_per == ScaleKind::block) return reason("with scales of blocks");
+  if (!config.overlap) return reason("with overlap = false");
+  if (config.rescale != Rescale::lazy)
+    return reason("unless rescale = lazy: limits of scores tell where they may be");
   return "";
 }
 
@@ -383,6 +399,9 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   if (config.sums_by_products) {
     if (std::string reason = sums_rejection(spec, config); !reason.empty()) return reason;
   }
+  if (config.interpolated_exp2 > 0) {
+    if (std::string reason = interpolation_rejection(spec, config); !reason.empty()) return reason;
+  }
   if (config.descending && !has_fp8_queries(spec))
     return fmt::format("descending must be false with {}, which holds P as small as it is",
                        to_string(spec.dtype));
@@ -538,6 +557,8 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
                                     .widen_ahead = stages.ahead};
                 config.sums_by_products = is_worth_sums(spec, config);
                 if (config.order == WarpgroupOrder::softmax_lock) config.rescale = Rescale::lazy;
+                if (interpolation_rejection(spec, config).empty())
+                  config.interpolated_exp2 = exponential_group / 2;
                 if (config.rescale != rescale && rescales.size() > 1) continue;
                 // A second buffer of Q, or another place for O, is for the next tile of queries.
                 if (!persistent && (stages.q > 1 || (stages.separate_o && fits_o_over_q(spec)))) continue;

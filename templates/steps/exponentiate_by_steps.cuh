@@ -1,0 +1,77 @@
+// Scores become P of e4m3 step by step, as the products take them: exponentials, of which some are interpolated, and what
+// they are packed to.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "steps/interpolated_weights.cuh"
+#include "steps/softmax.cuh"
+
+namespace jit {
+
+/// Turns scores into exponentials relative to `row_max`, times 2^`raise`, for steps of 32 columns. Behind each it calls
+/// `finish(step, words)`, which returns the words of e4m3 that the step became, of each row two: `words` has those that
+/// `is_interpolated` names, whose scores stay as they are. Sums are added to `row_sum` where `adds_up` says so, of what is
+/// interpolated as it is rounded. Of 8 exponentials that are computed `polynomials` are polynomials.
+///
+/// The unit that computes exponentials is what is waited for, if it is kept busy. The assembler would rather have all
+/// multiply-adds behind one another at first: so those of a step wait for all exponentials of the step before the last
+/// one, by an addition of 0 times their sum, or times their words, which are finite floats as nothing in them is negative.
+/// With interpolations it is instructions that are short, and these additions would be some.
+template <int polynomials, int interpolations, bool adds_up, class Scores, class Scale, class Finish>
+__device__ __forceinline__ void exponentiate_by_steps(Scores& scores, const float (&row_max)[Scores::rows],
+                                                      float (&row_sum)[Scores::rows], const Scale& scale_log2,
+                                                      float raise, const Finish& finish) {
+  constexpr int step_blocks = 4, steps = Scores::column_blocks / step_blocks;
+  static_assert(Scores::rows == 2);
+  constexpr bool holds_back = interpolations == 0;
+  float offsets[Scores::rows], sums[Scores::rows] = {}, sums_before[Scores::rows] = {};
+  unsigned words[steps][4], interpolated_sums[Scores::rows] = {};
+#pragma unroll
+  for (int r = 0; r < Scores::rows; ++r)
+    offsets[r] = finite_or_zero(row_max[r]) * scale_of_row(scale_log2, r) - raise;
+#pragma unroll
+  for (int step = 0; step < steps; ++step) {
+#pragma unroll
+    for (int r = 0; holds_back && step > 1 && r < Scores::rows; ++r) {
+      if constexpr (adds_up) {
+        offsets[r] = __fmaf_rn(sums_before[r], 0.0f, offsets[r]);
+      } else {
+        for (int i = r; i < 4; i += Scores::rows)
+          offsets[r] = __fmaf_rn(__uint_as_float(words[step - 2][i]), 0.0f, offsets[r]);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) sums_before[r] = sums[r];
+    unsigned interpolated[4] = {};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int r = i % 2, n = step * step_blocks + i / 2 * 2;
+      const float scale = scale_of_row(scale_log2, r);
+      if (is_interpolated<interpolations>(r, 2 * step + i / 2)) {
+        interpolated[i] = interpolate_e4m3(scores, r, n, scale, offsets[r]);
+        if constexpr (adds_up) interpolated_sums[r] = add_e4m3(interpolated_sums[r], interpolated[i]);
+        continue;
+      }
+#pragma unroll
+      for (int m = n; m < n + 2; ++m) {
+        float& x = scores.at(r, m, 0);
+        float& y = scores.at(r, m, 1);
+        x = exponential<polynomials>(__fmaf_rn(x, scale, -offsets[r]), 2 * m);
+        y = exponential<polynomials>(__fmaf_rn(y, scale, -offsets[r]), 2 * m + 1);
+        if constexpr (adds_up) row_sum[r] += x, sums[r] += y;
+      }
+    }
+    const unsigned(&packed)[4] = finish(step, interpolated);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[step][i] = packed[i];
+  }
+  if constexpr (adds_up) {
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) {
+      row_sum[r] += sums[r];
+      if constexpr (interpolations > 0) row_sum[r] += sum_of_halves(interpolated_sums[r]);
+    }
+  }
+}
+
+}  // namespace jit
