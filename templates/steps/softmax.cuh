@@ -200,7 +200,7 @@ __device__ __forceinline__ bool are_known(const float (&of_lane)[rows], const fl
 /// at least where small weights count for little.
 __device__ __forceinline__ float headroom(float sum, float least_sum) {
   constexpr float most = 2, shared = 8 * probability_factor<fp8_e4m3>;
-  return fminf(fmaxf(lg2(sum * rcp(fmaxf(8 * least_sum, shared))), 0.0f), most);
+  return fminf(fmaxf(floorf(lg2(sum * rcp(fmaxf(8 * least_sum, shared)))), 0.0f), most);
 }
 
 /// Where they may: moves the warp's maxima if some do. Returns whether, and then `correction` is what the output must be
