@@ -105,9 +105,10 @@ class ConsumerScores {
   }
   /// What scores may come to before maxima move, while they are multiplied.
   __device__ __forceinline__ void find_limits(const Queries& queries) {
-    if constexpr (packs_early && Config::rescale == Rescale::lazy)
+    if constexpr (packs_early && Config::rescale == Rescale::lazy) {
       score_limits<Weight>(state_, queries.scale_log2(), limits_);
-    least_sum_ += least_sum_of_keys(Config::tile_kv);
+      least_sum_ += least_sum_of_keys(Config::tile_kv);
+    }
   }
 
   /// After the wait for the first S of a work tile: scores become exponentials, and K is released.
@@ -220,7 +221,7 @@ class ConsumerScores {
       begin_maximum(scores_, state_);
     }
     clear_exact_sums();
-    if constexpr (interpolates) least_sum_ = least_sum_of_keys(Config::tile_kv);
+    least_sum_ = least_sum_of_keys(Config::tile_kv);
   }
 
   __device__ __forceinline__ void clear_exact_sums() {
@@ -361,7 +362,7 @@ class ConsumerScores {
   Kept kept_;  // of them
   SoftmaxState<Traits::Scores::rows> state_;
   RowFactors limits_;      // of scores, where P is packed early
-  float least_sum_;        // of P of the work tile's keys, where exponentials may be interpolated
+  float least_sum_;        // of P, for a row whose small weights do not count, as limits are
   RowFactors exact_sums_;  // with sums_by_products, where LSE is wanted
 };
 
