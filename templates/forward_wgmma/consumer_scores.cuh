@@ -50,9 +50,12 @@ class ConsumerScores {
   static constexpr bool passes_early = packs_early && Config::order == WarpgroupOrder::ping_pong &&
                                        Config::head_dim + Config::head_dim_v >= 384;
 
+  /// Whether what scores may come to before maxima move is known before there are scores.
+  static constexpr bool knows_limits = packs_early && Config::rescale == Rescale::lazy;
+
   /// Whether exponentials are interpolated where nothing else is lost by it.
   static constexpr bool interpolates = Config::interpolated_exp2 > 0;
-  static_assert(!interpolates || (packs_early && Config::rescale == Rescale::lazy),
+  static_assert(!interpolates || knows_limits,
                 "limits of scores tell where exponentials may be interpolated");
 
   __device__ __forceinline__ ConsumerScores(const AttentionParams& params, const DropoutParams& dropout,
@@ -105,7 +108,7 @@ class ConsumerScores {
   }
   /// What scores may come to before maxima move, while they are multiplied.
   __device__ __forceinline__ void find_limits(const Queries& queries) {
-    if constexpr (packs_early && Config::rescale == Rescale::lazy) {
+    if constexpr (knows_limits) {
       score_limits<Weight>(state_, queries.scale_log2(), limits_);
       least_sum_ += least_sum_of_keys(Config::tile_kv);
     }
@@ -221,7 +224,7 @@ class ConsumerScores {
       begin_maximum(scores_, state_);
     }
     clear_exact_sums();
-    least_sum_ = least_sum_of_keys(Config::tile_kv);
+    if constexpr (knows_limits) least_sum_ = largest_of_sum + least_sum_of_keys(Config::tile_kv);
   }
 
   __device__ __forceinline__ void clear_exact_sums() {
@@ -361,8 +364,8 @@ class ConsumerScores {
   typename Traits::Scores scores_;
   Kept kept_;  // of them
   SoftmaxState<Traits::Scores::rows> state_;
-  RowFactors limits_;      // of scores, where P is packed early
-  float least_sum_;        // of P, for a row whose small weights do not count, as limits are
+  RowFactors limits_;      // of scores, where they are known
+  float least_sum_;        // of P of the work tile's keys, there, too
   RowFactors exact_sums_;  // with sums_by_products, where LSE is wanted
 };
 

@@ -43,6 +43,9 @@ __device__ __forceinline__ unsigned interpolate_e4m3(const Scores& scores, int r
 /// interpolated.
 __device__ __forceinline__ constexpr float least_sum_of_keys(int keys) { return keys * (0.5f / 4); }
 
+/// The same of one key whose weight is that of the row's maximum, beside which the others must come to that.
+inline constexpr float largest_of_sum = probability_factor<fp8_e4m3> / 4;
+
 /// Whether the sums of all lanes of a warp come to that.
 template <int rows>
 __device__ __forceinline__ bool weigh_enough(const float (&row_sum)[rows], float least_sum) {

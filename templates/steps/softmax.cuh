@@ -171,8 +171,8 @@ __device__ __forceinline__ void score_limits(const SoftmaxState<rows>& state, co
 /// Chains in which a lane looks for its largest score of a row: an instruction waits 10 clocks for the one before.
 inline constexpr int maximum_chains = 4;
 
-/// Whether some lane of the warp may have a score beyond its limit, or one that is not a number, and each lane's largest scores where these are not
-/// negative: as integers, of which the assembler makes one instruction for two scores.
+/// Whether some lane of the warp may have a score beyond its limit, or one that is not a number, and each lane's largest
+/// scores where these are not negative: as integers, of which the assembler makes one instruction for two scores.
 template <class Scores>
 __device__ __forceinline__ bool may_exceed(const Scores& scores, const float (&limits)[Scores::rows],
                                            float (&of_lane)[Scores::rows]) {
@@ -196,11 +196,13 @@ __device__ __forceinline__ bool are_known(const float (&of_lane)[rows], const fl
 }
 
 /// By how much a maximum of P of 8 bits moves beyond the row's largest score, as an exponent of 2, so that it need not soon
-/// move again: where many keys share a row, nothing is lost by it. `sum` is that of the row, of which `least_sum` is a quarter
-/// at least where small weights count for little.
+/// move again: where many keys share a row, little is lost by it. It is a whole number, so that the weight of the largest
+/// score, which has most to lose, is a power of two, as exact as without. `sum` is that of the row, of which `least_sum`
+/// is a quarter at least where small weights count for little.
 __device__ __forceinline__ float headroom(float sum, float least_sum) {
-  constexpr float most = 2, shared = 8 * probability_factor<fp8_e4m3>;
-  return fminf(fmaxf(floorf(lg2(sum * rcp(fmaxf(8 * least_sum, shared)))), 0.0f), most);
+  constexpr float shared = 8 * probability_factor<fp8_e4m3>;
+  const float least = fmaxf(8 * least_sum, shared);
+  return sum >= 4 * least ? 2.0f : sum >= 2 * least ? 1.0f : 0.0f;
 }
 
 /// Where they may: moves the warp's maxima if some do. Returns whether, and then `correction` is what the output must be

@@ -79,8 +79,8 @@ TEST(Key, EveryInputChangesIt) {
     for (const ConfigField<Config>& field : Family<Config>::fields()) {
       Config config = base;
       field.set(config, field.sample);
-      const bool is_of_fp8 =
-          field.name == "promote_every" || field.name == "descending" || field.name == "sums_by_products";
+      const bool is_of_fp8 = field.name == "promote_every" || field.name == "descending" ||
+                             field.name == "sums_by_products" || field.name == "interpolated_exp2";
       const bool is_of_cache =
           field.name == "stages_stored" || field.name == "converter_warps" || field.name == "widen_ahead";
       if constexpr (std::is_same_v<Config, ForwardWgmma>) {

@@ -115,7 +115,7 @@ TEST(CompileSpace, LargeTilesOfFp8AreClean) {
     const std::string config = fmt::format(
         "family=forward_wgmma tile_q=128 tile_kv={} stages_q={} stages_k=2 stages_v=2 direct_o=true "
         "order=ping_pong "
-        "rescale=lazy descending=true converter_warps=2 sums_by_products={}",
+        "rescale=lazy descending=true converter_warps=2 interpolated_exp2=4 sums_by_products={}",
         tile_kv, spec.head_dim == 128 ? 2 : 1, spec.head_dim == 128);
     const CompiledKernel kernel = compile(spec, testing::sm_90a, parse_config(config), context);
     expect_sound(kernel);

@@ -44,6 +44,7 @@ struct Config : WgmmaProducts {
   static constexpr bool widen_ahead = false;  // a kernel before this one widens all keys and values, into a workspace
   static constexpr bool sums_by_products = false;  // sums of P are a product with ones, beside P V of fp8
   static constexpr bool draw_ahead = false;  // one draws which scores dropout keeps, into a workspace
+  static constexpr int interpolated_exp2 = 0;  // of 8 exponentials of fp8, how many are interpolated where nothing else is lost
   static constexpr int loader_registers = 40;  // per thread, once shared out; 0: as launched
   static constexpr int consumer_registers = 232;  // the same for consumers
 };

@@ -146,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"FactorsOfTheLastTileLost", "forward_wgmma/consumer.cuh",
                          "      rescale_output();  // not under", "      // not under"},
         TemplateMutation{"HalfOfTheSums", softmax, "row_sum[r] += sums[r];\n  }", "row_sum[r] += 0;\n  }"},
-        TemplateMutation{"MaximaStay", softmax, "may |= of_lane[r] > limits[r] || limits[r] < 0;",
+        TemplateMutation{"MaximaStay", softmax, "may |= !(of_lane[r] <= limits[r]) || limits[r] < 0;",
                          "may |= limits[r] < 0;"},
         TemplateMutation{"PromotedSumsLost", sums, "      add(sums_, output);\n", ""},
         TemplateMutation{"PromotedSumsTwice", sums, "      output.clear();\n", ""},

@@ -102,6 +102,7 @@ ForwardWgmma random_wgmma_config(Random& random) {
 ForwardWgmma random_fp8_config(const AttentionSpec& spec, Random& random) {
   ForwardWgmma config = random_wgmma_config(random);
   if (spec.v_along_sequence) return config;
+  config.interpolated_exp2 = pick({0, 1, 3, 4}, random);
   config.converter_warps = pick({2, 4}, random);
   config.sums_by_products = pick({false, true}, random);
   return config;

@@ -3,6 +3,7 @@
 #include "generator/kernels/search.h"
 #include "generator/tuning/candidates.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -97,6 +98,55 @@ TEST(ConfigRejection, ValuesOfFp8AreTurnedOverAndMayHaveOnesBesideThem) {
   other.v_along_sequence = true;
   EXPECT_THAT(rejection(other, {.tile_kv = 96, .direct_o = true, .converter_warps = 2}),
               HasSubstr("converter_warps"));
+}
+
+// Half of them wherever some may be: all of the search grid agrees with what is refused.
+TEST(ConfigRejection, ExponentialsAreInterpolatedWhereLimitsTellWhere) {
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  const auto rejection = [&](const AttentionSpec& spec, const ForwardWgmma& config) {
+    return config_rejection(spec, config, limits);
+  };
+  AttentionSpec fp8{.dtype = DType::fp8_e4m3};
+  ForwardWgmma config{.tile_kv = 96, .direct_o = true, .converter_warps = 2};
+  for (const DType dtype : {DType::fp8_e4m3, DType::fp8_e5m2}) {
+    for (int count = 0; count <= 4; ++count) {
+      fp8.dtype = dtype;
+      config.interpolated_exp2 = count;
+      EXPECT_EQ(rejection(fp8, config), "") << count;
+    }
+  }
+  for (const int count : {-1, 5}) {
+    config.interpolated_exp2 = count;
+    EXPECT_THAT(rejection(fp8, config), HasSubstr("interpolated_exp2")) << count;
+  }
+  config.interpolated_exp2 = 1;
+  const auto expect_refused = [&](const char* why, const auto& change) {
+    AttentionSpec spec = fp8;
+    ForwardWgmma other = config;
+    change(spec, other);
+    EXPECT_THAT(rejection(spec, other), HasSubstr(fmt::format("interpolated_exp2 must be 0 {}", why)));
+    other.interpolated_exp2 = 0;
+    EXPECT_EQ(rejection(spec, other), "");
+    for (const ForwardWgmma& one : Family<ForwardWgmma>::space({spec, limits})) {
+      const bool may = spec == fp8 && one.overlap && one.rescale == Rescale::lazy;
+      EXPECT_EQ(one.interpolated_exp2, may ? 4 : 0) << to_string(KernelConfig(one));
+    }
+  };
+  expect_refused("with products of 16 bits", [](AttentionSpec& spec, ForwardWgmma& other) {
+    spec.dtype = DType::bf16;
+    other.converter_warps = 0;
+  });
+  expect_refused("with exact_exponentials",
+                 [](AttentionSpec& spec, ForwardWgmma&) { spec.exact_exponentials = true; });
+  expect_refused("with v_along_sequence", [](AttentionSpec& spec, ForwardWgmma& other) {
+    spec.v_along_sequence = true;
+    other.converter_warps = 0;
+  });
+  expect_refused("with scales of blocks",
+                 [](AttentionSpec& spec, ForwardWgmma&) { spec.descale_per = ScaleKind::block; });
+  expect_refused("with overlap = false", [](AttentionSpec&, ForwardWgmma& other) { other.overlap = false; });
+  expect_refused("unless rescale = lazy",
+                 [](AttentionSpec&, ForwardWgmma& other) { other.rescale = Rescale::always; });
 }
 
 TEST(ConfigRejection, KeysThatAreWidenedAheadAreReadAsAny) {

@@ -47,7 +47,8 @@ const ForwardWgmma other_wgmma = {.tile_q = 192,
                                   .converter_warps = 4,
                                   .widen_ahead = true,
                                   .sums_by_products = true,
-                                  .draw_ahead = true};
+                                  .draw_ahead = true,
+                                  .interpolated_exp2 = 3};
 
 // Copying a config field by field through the table must copy all of it: that each member has a row is
 // asserted where the tables stand, that it is the right one is seen here.
@@ -81,12 +82,12 @@ TEST(ConfigFields, ValuesAsTextAndAsSource) {
   }
   EXPECT_EQ(printed,
             "192 48 2 3 4 true false true true false softmax_lock false true 6 on_overflow 5 "
-            "many_queries 7 true 2 4 true true true ");
+            "many_queries 7 true 2 4 true true true 3 ");
   EXPECT_EQ(emitted,
             "int 192; int 48; int 2; int 3; int 4; bool true; bool false; bool true; bool true; bool false; "
             "WarpgroupOrder WarpgroupOrder::softmax_lock; bool false; bool true; int 6; "
             "Rescale Rescale::on_overflow; int 5; Requests Requests::many_queries; int 7; bool true; int 2; "
-            "int 4; bool true; bool true; bool true; ");
+            "int 4; bool true; bool true; bool true; int 3; ");
   EXPECT_EQ(Family<ForwardMmaSync>::fields()[5].emit(other_mma_sync), "Swizzle::none");
 }
 
