@@ -38,11 +38,12 @@ from comparison.contenders import CONTENDERS  # noqa: E402
 from comparison.fp8_suites import Fp8Cell  # noqa: E402
 from comparison.inputs import Inputs  # noqa: E402
 
-#: What each scheme does: arguments of quantize_qkv, and fields of the kernel's config. Where q keeps its 16 bits, as
-#: beside a cache of fp8, only k and v are quantised, by scales of heads or of tokens.
+#: What each scheme does: arguments of quantize_qkv, fields of the kernel's config, and of the spec where there are some.
+#: Where q keeps its 16 bits, as beside a cache of fp8, only k and v are quantised, by scales of heads or of tokens.
 SCHEMES = {
     "tensor": ({"scales": "given", "value_scales": "given"}, ""),
     "head": ({"scales": "head"}, ""),
+    "head, exact": ({"scales": "head"}, "", {"exact_exponentials": True}),
     "token": ({"scales": "token"}, ""),
     "block": ({"scales": "block"}, ""),
     "token, v by channel": ({"scales": "token", "value_scales": "channel"}, ""),
@@ -112,7 +113,7 @@ def exact(q, k, v):
     return o
 
 
-def quantized(q, k, v, scheme, config):
+def quantized(q, k, v, scheme, config, fields={}):
     """o in fp32 by one scheme."""
     given = dict(scheme)
     if given["scales"] == "given":
@@ -126,6 +127,7 @@ def quantized(q, k, v, scheme, config):
         descale_per="head" if given["scales"] == "given" else given["scales"],
         v_descale_per="channel" if given.get("value_scales") == "channel" else "head",
         v_mean=made.v_mean is not None,
+        **fields,
     )
     prepared = ja.prepare(spec, config=f"family=forward_wgmma direct_o=true {config}" if config else None)
     return prepared(made.q, made.k, made.v, **made.scales)

@@ -12,6 +12,7 @@ class JitAttention(ByAutograd, Contender):
     name, label, color = "ours", "jit-attention", "#d6402b"
     kv_dtypes = ("bf16", "fp8_e4m3")
     reads_values_in_keys = True
+    exact_exponentials = False  # of fp8
 
     def __init__(self, tuning="first_run"):
         self.tuning = tuning
@@ -102,12 +103,13 @@ class JitAttention(ByAutograd, Contender):
         mask, score, tensors = self.functors(cell, inputs)
 
         def call():
-            return ja.attention(q, k, v, mask=mask, score=score, tensors=tensors, tuning=self.tuning)
+            return ja.attention(q, k, v, mask=mask, score=score, tensors=tensors, tuning=self.tuning,
+                                exact_exponentials=self.exact_exponentials)
 
         call()
         spec = ja.AttentionSpec(dtype="fp8_e4m3", head_dim=cell.head_dim, head_dim_v=cell.head_dim_v,
                                 gqa_ratio=cell.gqa_ratio, mask=mask, score=score,
-                                v_along_sequence=v.stride(-1) != 1)
+                                v_along_sequence=v.stride(-1) != 1, exact_exponentials=self.exact_exponentials)
         kernel = ja.prepare(spec, q, k, v, tensors=tensors, tuning=self.tuning).kernel(q, k, v, tensors=tensors)
         detail = dict(config=dict(kernel.config), why=kernel.why, registers=kernel.registers,
                       spill_bytes=kernel.spill_bytes)
@@ -249,6 +251,16 @@ class AlongSequence(JitAttention):
     def fp8_inputs(self, inputs):
         q, k, v = as_fp8(inputs)
         return q, k, along_sequence(v)
+
+
+class ExactExponentials(JitAttention):
+    """jit-attention with all exponentials of fp8 computed."""
+
+    name, label, color = "ours_exact", "jit-attention, exact exponentials", "#7a4a3a"
+    exact_exponentials = True
+
+    def preparing(self, problem):
+        return self.make_fp8 if isinstance(problem, Fp8Cell) else None
 
 
 class BuiltIn(JitAttention):
