@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/device/fp8_case.h"
-#include "tests/device/fp8_interpolation.h"
 #include "tests/device/gpu_fixture.h"
+#include "tests/support/fp8_interpolation.h"
 #include "tests/support/seed.h"
 
 namespace jit::testing {

@@ -1,6 +1,6 @@
 // Mutations of exponentials of 8 bits that are interpolated: each must be noticed.
-#include "tests/device/fp8_interpolation.h"
 #include "tests/mutation/template_mutation.h"
+#include "tests/support/fp8_interpolation.h"
 
 namespace jit::testing::fp8_interpolation_mutations {
 namespace {
