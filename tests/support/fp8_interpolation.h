@@ -1,0 +1,121 @@
+// Where exponentials of fp8 are interpolated, and where they must not be: what is wrong with a context's kernels, as text.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include <fmt/format.h>
+#include <jit/attention.h>
+
+#include "tests/support/fp8_rows.h"
+
+namespace jit::testing {
+
+/// Two consumers, of which each lane has two words of each row in a step, and tiles of three steps.
+inline std::string interpolating_config(bool sums_by_products, int interpolated = 4) {
+  return fmt::format(
+      "family=forward_wgmma tile_q=128 tile_kv=96 stages_q=2 stages_v=2 direct_o=true order=ping_pong "
+      "converter_warps=2 sums_by_products={} interpolated_exp2={}",
+      sums_by_products, interpolated);
+}
+
+/// Scores are exponents of 2.
+inline Fp8Call fp8_call(bool sums_by_products, bool exact, const Mask& mask = {}) {
+  Fp8Call call;
+  call.spec.softmax_scale = std::log(2.0f);
+  call.spec.mask = mask;
+  call.spec.exact_exponentials = exact;
+  call.config = interpolating_config(sums_by_products, exact ? 0 : 4);
+  return call;
+}
+
+inline bool are_same(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+/// Whether rows have the error of exponentials, or up to `most` times that.
+inline std::string fault_of_errors(const Fp8Rows& rows, bool sums_by_products, double most,
+                                   const Context& context) {
+  const Fp8Call call = fp8_call(sums_by_products, false), exact = fp8_call(sums_by_products, true);
+  const std::vector<double> right = exact_output(rows, call.spec);
+  const double error = error_of(output_of(rows, call, context), right),
+               of_exponentials = error_of(output_of(rows, exact, context), right);
+  if (error <= most * of_exponentials) return "";
+  return fmt::format("error {:.3g}, with exact exponentials {:.3g}", error, of_exponentials);
+}
+
+/// Whether rows that many keys share are interpolated, to nearly the error of exponentials, unless LSE is wanted.
+inline std::string fault_of_spread_rows(bool sums_by_products, const Context& context) {
+  const Fp8Rows rows(128, 500, 0.2f, 1, 7);
+  Fp8Call call = fp8_call(sums_by_products, false), exact = fp8_call(sums_by_products, true);
+  if (are_same(output_of(rows, call, context), output_of(rows, exact, context)))
+    return "no exponential is interpolated";
+  call.with_lse = exact.with_lse = true;
+  if (!are_same(output_of(rows, call, context), output_of(rows, exact, context)))
+    return "some are interpolated beside LSE";
+  return fault_of_errors(rows, sums_by_products, 1.15, context);
+}
+
+/// Whether rows of which one key, the `place`-th, has nine tenths of the weight have the error of exponentials: behind it
+/// nothing is interpolated, and what was before counts for a tenth.
+inline std::string fault_of_dominated_rows(int keys, int place, bool sums_by_products,
+                                           const Context& context) {
+  Fp8Rows rows(128, keys, 0.25f, 0.25f, 8);
+  std::vector<float> scores(static_cast<std::size_t>(keys));
+  scores[static_cast<std::size_t>(place)] = Fp8Rows::rounded(std::log2(9.0f * static_cast<float>(keys)));
+  rows.set_scores(scores);
+  return fault_of_errors(rows, sums_by_products, place + 1 < keys ? 1.05 : 1.15, context);
+}
+
+/// Whether one key that is no number makes no number of rows that see it, and of no others. `score` is that of other keys.
+inline std::string fault_of_no_number(int key, float score, const Mask& mask, const Context& context) {
+  Fp8Rows rows(128, 400, 0.25f, 0.25f, 9);
+  rows.set_scores(std::vector<float>(400, score));
+  rows.k[static_cast<std::size_t>(key * rows.head_dim + 5)] = NAN;
+  const std::vector<float> output = output_of(rows, fp8_call(true, false, mask), context);
+  for (int i = 0; i < rows.queries; ++i) {
+    const bool sees = mask == Mask() || key <= i + rows.keys - rows.queries;
+    for (int c = 0; c < rows.head_dim; ++c) {
+      const float number = output[static_cast<std::size_t>(i * rows.head_dim + c)];
+      if (std::isnan(number) != sees)
+        return fmt::format("column {} of query {} is {}, and the query {} key {}", c, i, number,
+                           sees ? "sees" : "does not see", key);
+    }
+  }
+  return "";
+}
+
+/// Whether scores that a functor makes of their bits are those of another one: its opposite of the opposite.
+inline std::string fault_of_integer_scores(const Context& context) {
+  Fp8Rows rows(128, 300, 0.2f, 1, 11);
+  Fp8Call call = fp8_call(true, false);
+  const std::vector<double> right = exact_output(rows, call.spec);
+  const double error = error_of(output_of(rows, call, context), right);
+  for (float& number : rows.q) number = -number;
+  call.spec.score =
+      score::text({.name = "opposite", .body = "return __int_as_float(__float_as_int(score) ^ 0x80000000);"});
+  const double of_integers = error_of(output_of(rows, call, context), right);
+  if (of_integers <= 1.05 * error) return "";
+  return fmt::format("error {:.3g}, of scores that are no integers {:.3g}", of_integers, error);
+}
+
+/// Whether each of `batch` entries has the bits that it has alone.
+inline std::string fault_of_batches(int batch, bool sums_by_products, const Context& context) {
+  Fp8Rows rows(128, 200, 0.25f, 0.25f, 10);
+  std::vector<float> scores(200);
+  scores[0] = 7.5f;  // the others weigh just enough for interpolation
+  rows.set_scores(scores);
+  Fp8Call call = fp8_call(sums_by_products, false);
+  const std::vector<float> alone = output_of(rows, call, context);
+  call.batch = batch;
+  const std::vector<float> together = output_of(rows, call, context);
+  for (std::size_t i = 0; i < together.size(); ++i) {
+    if (std::memcmp(&together[i], &alone[i % alone.size()], sizeof(float)) != 0)
+      return fmt::format("of entry {} of {} an element is {} instead of {}", i / alone.size(), batch,
+                         together[i], alone[i % alone.size()]);
+  }
+  return "";
+}
+
+}  // namespace jit::testing
