@@ -80,6 +80,9 @@ bool is_asked_by_parts(const Mask& mask);
 /// Whether scores stay bounded, or as large in one tile of keys as in the next.
 bool are_steady(const Score& score);
 
+/// Whether some of it is a text, which may make numbers of any bits.
+bool has_text(const Score& score);
+
 /// Whether it adds what does not depend on the score, as ALiBi and a bias do; no text is known to.
 bool only_adds(const Score& score);
 

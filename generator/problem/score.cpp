@@ -30,6 +30,11 @@ bool are_steady(const ScoreNode& node) {
   return node.row != nullptr && node.row->is_steady;
 }
 
+bool has_text(const ScoreNode& node) {
+  if (node.a) return has_text(*node.a) || has_text(*node.b);
+  return node.text != nullptr;
+}
+
 bool only_adds(const ScoreNode& node) {
   if (node.a) return only_adds(*node.a) && only_adds(*node.b);
   return node.row != nullptr && node.row->only_adds;
@@ -43,6 +48,8 @@ Score make_score(const ScoreRow& row, FunctorArguments arguments) {
 }
 
 bool are_steady(const Score& score) { return are_steady(node_of(score)); }
+
+bool has_text(const Score& score) { return has_text(node_of(score)); }
 
 bool only_adds(const Score& score) { return only_adds(node_of(score)); }
 

@@ -261,9 +261,6 @@ class ConsumerScores {
     } else {
       leave(Mask(here));
     }
-    // Those that are interpolated are not written to again: a score that is computed as an integer would be moved to
-    // its register of S where the next product is issued.
-    if constexpr (interpolates && !Score::is_identity) hold_tile();
   }
 
   // `words` are those of all consumers; 0: there are none.

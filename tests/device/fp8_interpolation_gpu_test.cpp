@@ -94,11 +94,6 @@ TEST_F(Fp8InterpolationTest, RowsThatOneKeyDominates) {
   }
 }
 
-// What is interpolated keeps its registers as a functor leaves them.
-TEST_F(Fp8InterpolationTest, ScoresThatAreMadeAsIntegers) {
-  EXPECT_EQ(fault_of_integer_scores(context()), "");
-}
-
 // In a later tile, among keys that are interpolated in either row of a lane.
 TEST_F(Fp8InterpolationTest, KeysThatAreNoNumbers) {
   for (const int key : {200, 216, 399}) {

@@ -6,7 +6,7 @@ namespace jit::testing::fp8_interpolation_mutations {
 namespace {
 
 /// What a mutation shows in.
-enum class Shows { spread, spread_by_lanes, dominated, no_number, batches, integers };
+enum class Shows { spread, spread_by_lanes, dominated, no_number, batches };
 
 struct Mutation {
   TemplateMutation mutation;
@@ -33,8 +33,6 @@ std::string noticed(const TemplateMutation* mutation, Shows shows) {
         }
         return "";
       }
-      case Shows::integers:
-        return fault_of_integer_scores(context);
       case Shows::batches:
         return fault_of_batches(device.sm_count + 2, true, context);
     }
@@ -45,8 +43,8 @@ std::string noticed(const TemplateMutation* mutation, Shows shows) {
 }
 
 TEST(Fp8Interpolation, IsRightUnmutated) {
-  for (const Shows shows : {Shows::spread, Shows::spread_by_lanes, Shows::dominated, Shows::no_number,
-                            Shows::batches, Shows::integers})
+  for (const Shows shows :
+       {Shows::spread, Shows::spread_by_lanes, Shows::dominated, Shows::no_number, Shows::batches})
     EXPECT_EQ(noticed(nullptr, shows), "") << static_cast<int>(shows);
 }
 
@@ -98,12 +96,6 @@ INSTANTIATE_TEST_SUITE_P(
         Mutation{{"FirstKeysThatDominate", weights, "probability_factor<fp8_e4m3> / 4;",
                   "0 * probability_factor<fp8_e4m3>;"},
                  Shows::dominated},
-        Mutation{{"IntegersMovedWhereProductsBegin",
-                  scores,
-                  "    if constexpr (interpolates && !Score::is_identity) hold_tile();\n",
-                  "",
-                  {"flight"}},
-                 Shows::integers},
         Mutation{{"NoNumbersAreKnown", softmax, "of_lane[r] == of_lane[r];", "true;"}, Shows::no_number},
         Mutation{{"NoNumbersDoNotExceed", softmax, "!(of_lane[r] <= limits[r])", "of_lane[r] > limits[r]"},
                  Shows::no_number},

@@ -86,20 +86,6 @@ inline std::string fault_of_no_number(int key, float score, const Mask& mask, co
   return "";
 }
 
-/// Whether scores that a functor makes of their bits are those of another one: its opposite of the opposite.
-inline std::string fault_of_integer_scores(const Context& context) {
-  Fp8Rows rows(128, 300, 0.2f, 1, 11);
-  Fp8Call call = fp8_call(true, false);
-  const std::vector<double> right = exact_output(rows, call.spec);
-  const double error = error_of(output_of(rows, call, context), right);
-  for (float& number : rows.q) number = -number;
-  call.spec.score =
-      score::text({.name = "opposite", .body = "return __int_as_float(__float_as_int(score) ^ 0x80000000);"});
-  const double of_integers = error_of(output_of(rows, call, context), right);
-  if (of_integers <= 1.05 * error) return "";
-  return fmt::format("error {:.3g}, of scores that are no integers {:.3g}", of_integers, error);
-}
-
 /// Whether each of `batch` entries has the bits that it has alone.
 inline std::string fault_of_batches(int batch, bool sums_by_products, const Context& context) {
   Fp8Rows rows(128, 200, 0.25f, 0.25f, 10);

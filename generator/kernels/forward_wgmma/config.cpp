@@ -193,6 +193,8 @@ std::string interpolation_rejection(const AttentionSpec& spec, const ForwardWgmm
   if (spec.exact_exponentials) return reason("with exact_exponentials");
   if (spec.v_along_sequence) return reason("with v_along_sequence, whose lanes exchange what P is packed of");
   if (spec.descale_per == ScaleKind::block) return reason("with scales of blocks");
+  if (has_text(spec.score))
+    return reason("with a score that is text: a NaN that has a sign is not seen among maxima");
   if (!config.overlap) return reason("with overlap = false");
   if (config.rescale != Rescale::lazy)
     return reason("unless rescale = lazy: limits of scores tell where they may be");

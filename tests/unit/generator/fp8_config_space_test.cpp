@@ -144,6 +144,9 @@ TEST(ConfigRejection, ExponentialsAreInterpolatedWhereLimitsTellWhere) {
   });
   expect_refused("with scales of blocks",
                  [](AttentionSpec& spec, ForwardWgmma&) { spec.descale_per = ScaleKind::block; });
+  expect_refused("with a score that is text", [](AttentionSpec& spec, ForwardWgmma&) {
+    spec.score = score::alibi().then(score::text({.name = "same", .body = "return score;"}));
+  });
   expect_refused("with overlap = false", [](AttentionSpec&, ForwardWgmma& other) { other.overlap = false; });
   expect_refused("unless rescale = lazy",
                  [](AttentionSpec&, ForwardWgmma& other) { other.rescale = Rescale::always; });
