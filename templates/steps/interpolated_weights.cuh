@@ -46,6 +46,33 @@ __device__ __forceinline__ constexpr float least_sum_of_keys(int keys) { return 
 /// The same of one key whose weight is that of the row's maximum, beside which the others must come to that.
 inline constexpr float largest_of_sum = probability_factor<fp8_e4m3> / 4;
 
+/// What no sum comes to.
+__device__ __forceinline__ float no_least_sum() { return -negative_infinity(); }
+
+/// The largest exponent that is interpolated: floats round what is beyond by more than interpolation does, and it would not be
+/// relative to the same maximum as what is computed.
+inline constexpr float largest_exponent = 0x1p16f;
+
+/// Whether no largest score of the warp's lanes is too large, nor not a number.
+template <int rows, class Scale>
+__device__ __forceinline__ bool are_small(const float (&of_lane)[rows], const Scale& scale_log2) {
+  bool are = true;
+#pragma unroll
+  for (int r = 0; r < rows; ++r) are &= of_lane[r] * scale_of_row(scale_log2, r) <= largest_exponent;
+  return __all_sync(full_warp, are);
+}
+
+/// The same, and whether they are the largest: `may_exceed` finds them where limits are not negative.
+template <int rows, class Scale>
+__device__ __forceinline__ bool are_known_small(const float (&of_lane)[rows], const float (&limits)[rows],
+                                                const Scale& scale_log2) {
+  bool are = true;
+#pragma unroll
+  for (int r = 0; r < rows; ++r)
+    are &= limits[r] >= 0 && of_lane[r] * scale_of_row(scale_log2, r) <= largest_exponent;
+  return __all_sync(full_warp, are);
+}
+
 /// Whether the sums of all lanes of a warp come to that.
 template <int rows>
 __device__ __forceinline__ bool weigh_enough(const float (&row_sum)[rows], float least_sum) {

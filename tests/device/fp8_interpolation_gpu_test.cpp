@@ -104,6 +104,12 @@ TEST_F(Fp8InterpolationTest, KeysThatAreNoNumbers) {
   }
 }
 
+// What they are rounded by would be more than what interpolation is.
+TEST_F(Fp8InterpolationTest, LargeExponents) {
+  for (const bool sums_by_products : {false, true})
+    EXPECT_EQ(fault_of_large_exponents(sums_by_products, context()), "") << sums_by_products;
+}
+
 // More work tiles than there are blocks, whose rows have sums of their own.
 TEST_F(Fp8InterpolationTest, EqualBitsInAllBatches) {
   for (const bool sums_by_products : {false, true}) {

@@ -6,7 +6,7 @@ namespace jit::testing::fp8_interpolation_mutations {
 namespace {
 
 /// What a mutation shows in.
-enum class Shows { spread, spread_by_lanes, dominated, no_number, batches };
+enum class Shows { spread, spread_by_lanes, dominated, large, no_number, batches };
 
 struct Mutation {
   TemplateMutation mutation;
@@ -26,6 +26,8 @@ std::string noticed(const TemplateMutation* mutation, Shows shows) {
         return fault_of_spread_rows(false, context);
       case Shows::dominated:
         return fault_of_dominated_rows(2000, 0, true, context);
+      case Shows::large:
+        return fault_of_large_exponents(true, context);
       case Shows::no_number: {
         for (const int key : {200, 216}) {
           const std::string fault = fault_of_no_number(key, 2, {}, context);
@@ -43,8 +45,8 @@ std::string noticed(const TemplateMutation* mutation, Shows shows) {
 }
 
 TEST(Fp8Interpolation, IsRightUnmutated) {
-  for (const Shows shows :
-       {Shows::spread, Shows::spread_by_lanes, Shows::dominated, Shows::no_number, Shows::batches})
+  for (const Shows shows : {Shows::spread, Shows::spread_by_lanes, Shows::dominated, Shows::large,
+                            Shows::no_number, Shows::batches})
     EXPECT_EQ(noticed(nullptr, shows), "") << static_cast<int>(shows);
 }
 
@@ -96,7 +98,13 @@ INSTANTIATE_TEST_SUITE_P(
         Mutation{{"FirstKeysThatDominate", weights, "probability_factor<fp8_e4m3> / 4;",
                   "0 * probability_factor<fp8_e4m3>;"},
                  Shows::dominated},
-        Mutation{{"NoNumbersAreKnown", softmax, "of_lane[r] == of_lane[r];", "true;"}, Shows::no_number},
+        Mutation{{"LargeExponentsInterpolated", weights, "largest_exponent = 0x1p16f;",
+                  "largest_exponent = 0x1p100f;"},
+                 Shows::large},
+        Mutation{
+            {"NoNumbersAreKnown", weights, "of_lane[r] * scale_of_row(scale_log2, r) <= largest_exponent;",
+             "!(of_lane[r] * scale_of_row(scale_log2, r) > largest_exponent);"},
+            Shows::no_number},
         Mutation{{"NoNumbersDoNotExceed", softmax, "!(of_lane[r] <= limits[r])", "of_lane[r] > limits[r]"},
                  Shows::no_number},
         Mutation{{"KeysOfEarlierWorkTilesCount", scores,

@@ -86,6 +86,16 @@ inline std::string fault_of_no_number(int key, float score, const Mask& mask, co
   return "";
 }
 
+/// Whether exponents of 2^23.6, alike for all keys, are interpolated.
+inline std::string fault_of_large_exponents(bool sums_by_products, const Context& context) {
+  Fp8Rows rows(128, 400, 0, 0, 11);
+  rows.set_scores(std::vector<float>(400, 416));
+  Fp8Call call = fp8_call(sums_by_products, false), exact = fp8_call(sums_by_products, true);
+  call.spec.softmax_scale = exact.spec.softmax_scale = 30011.37f * std::log(2.0f);
+  return are_same(output_of(rows, call, context), output_of(rows, exact, context)) ? ""
+                                                                                   : "some are interpolated";
+}
+
 /// Whether each of `batch` entries has the bits that it has alone.
 inline std::string fault_of_batches(int batch, bool sums_by_products, const Context& context) {
   Fp8Rows rows(128, 200, 0.25f, 0.25f, 10);
