@@ -157,7 +157,7 @@ class ConsumerScores {
     RowFactors correction;
     hold_product(queries);
     apply_functors(queries, keys);
-    float least_sum = no_least_sum();
+    bool may_interpolate = false;
     // Where the turn ends behind the wait for P V, maxima belong in front of it: they cost nothing under P V, but time
     // of the next consumer's in the turn, where the assembler would put as many of them as it likes.
     constexpr bool releases_behind = Config::rescale == Rescale::lazy && !passes_early;
@@ -169,18 +169,15 @@ class ConsumerScores {
       if constexpr (releases_behind) keys.release_k_behind(move);
       if constexpr (passes_early) turns_.pass_behind(move);
       finish_output();
-      least_sum = least_sum_;
+      may_interpolate = interpolates;
       if (move) {
-        if constexpr (interpolates) {
-          if (!are_known_small(of_lane, limits_, queries.scale_log2())) {
-            least_sum = no_least_sum();
-            if (!are_small(of_lane, queries.scale_log2())) least_sum_ = no_least_sum();  // from now on
-          }
-        }
+        if constexpr (interpolates) may_interpolate = are_known(of_lane, limits_);
         move =
             raise_to_scores(scores_, limits_, of_lane, state_, queries.scale_log2(), least_sum_, correction);
         if (move) scale_all(correction, scale_output);
       }
+      if constexpr (interpolates)
+        may_interpolate = may_interpolate && weigh_enough(state_.row_sum, least_sum_);
     } else {
       if constexpr (passes_early) turns_.pass();
       // Sums of the tile before come with its P V, and are of the maxima before.
@@ -189,7 +186,7 @@ class ConsumerScores {
       if constexpr (!Traits::sums_by_products) finish_output();
       if (move) scale_all(correction, scale_output);
     }
-    exponentiate_and_pack<interpolates>(queries, keys, least_sum);
+    exponentiate_and_pack(queries, keys, may_interpolate);
   }
 
   /// O += P V, as one group, of which `lower` leaves out the upper half of the keys.
@@ -229,7 +226,8 @@ class ConsumerScores {
     clear_exact_sums();
     if constexpr (knows_limits) least_sum_ = largest_of_sum + least_sum_of_keys(Config::tile_kv);
     if constexpr (interpolates) {
-      if (!are_small(state_.row_max, queries.scale_log2())) least_sum_ = no_least_sum();
+      if (!are_small(state_.row_max, queries.scale_log2()))
+        least_sum_ = -negative_infinity();  // no sum is enough
     }
   }
 
@@ -301,16 +299,15 @@ class ConsumerScores {
   }
 
   // Exponentials become P step by step, and the next keys are looked for meanwhile. With sums_by_products P V sums them
-  // up, but for LSE. Some are interpolated where rows weigh `least_sum`.
-  template <bool may_interpolate = false>
+  // up, but for LSE.
   __device__ __forceinline__ void exponentiate_and_pack(const Queries& queries, Keys& keys,
-                                                        float least_sum = no_least_sum()) {
+                                                        bool may_interpolate = false) {
     constexpr bool in_turn = Config::order == WarpgroupOrder::softmax_lock;
     if constexpr (in_turn) turns_.wait();
     auto next = keys.ask_for_next();
     constexpr bool by_products = Traits::sums_by_products;
     RowFactors& row_sum = by_products ? exact_sums_ : state_.row_sum;
-    if (may_interpolate && params_.lse == nullptr && weigh_enough(state_.row_sum, least_sum)) {
+    if (interpolates && may_interpolate && params_.lse == nullptr) {
       exponentiate_by_steps<Config::interpolated_exp2, !by_products>(queries, row_sum, next);
     } else if (!by_products || params_.lse != nullptr) {
       exponentiate_by_steps<0, true>(queries, row_sum, next);

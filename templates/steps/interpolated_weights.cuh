@@ -46,31 +46,18 @@ __device__ __forceinline__ constexpr float least_sum_of_keys(int keys) { return 
 /// The same of one key whose weight is that of the row's maximum, beside which the others must come to that.
 inline constexpr float largest_of_sum = probability_factor<fp8_e4m3> / 4;
 
-/// What no sum comes to.
-__device__ __forceinline__ float no_least_sum() { return -negative_infinity(); }
+/// The largest exponent of a maximum, of those in the first tile of keys, beside which keys are interpolated: floats round
+/// what is beyond 2^16 by more than interpolation does, and later maxima may be larger.
+inline constexpr float largest_first_exponent = 0x1p13f;
 
-/// The largest exponent that is interpolated: floats round what is beyond by more than interpolation does, and it would not be
-/// relative to the same maximum as what is computed.
-inline constexpr float largest_exponent = 0x1p16f;
-
-/// Whether no largest score of the warp's lanes is too large, nor not a number.
+/// Whether no maximum of a lane's rows is larger.
 template <int rows, class Scale>
-__device__ __forceinline__ bool are_small(const float (&of_lane)[rows], const Scale& scale_log2) {
-  bool are = true;
-#pragma unroll
-  for (int r = 0; r < rows; ++r) are &= of_lane[r] * scale_of_row(scale_log2, r) <= largest_exponent;
-  return __all_sync(full_warp, are);
-}
-
-/// The same, and whether they are the largest: `may_exceed` finds them where limits are not negative.
-template <int rows, class Scale>
-__device__ __forceinline__ bool are_known_small(const float (&of_lane)[rows], const float (&limits)[rows],
-                                                const Scale& scale_log2) {
+__device__ __forceinline__ bool are_small(const float (&row_max)[rows], const Scale& scale_log2) {
   bool are = true;
 #pragma unroll
   for (int r = 0; r < rows; ++r)
-    are &= limits[r] >= 0 && of_lane[r] * scale_of_row(scale_log2, r) <= largest_exponent;
-  return __all_sync(full_warp, are);
+    are &= ::fabsf(finite_or_zero(row_max[r]) * scale_of_row(scale_log2, r)) <= largest_first_exponent;
+  return are;
 }
 
 /// Whether the sums of all lanes of a warp come to that.

@@ -186,6 +186,15 @@ __device__ __forceinline__ bool may_exceed(const Scores& scores, const float (&l
   return __any_sync(full_warp, may);
 }
 
+/// Where they may: whether the lanes' largest scores are known, so that all scores are numbers, or −inf.
+template <int rows>
+__device__ __forceinline__ bool are_known(const float (&of_lane)[rows], const float (&limits)[rows]) {
+  bool are = true;
+#pragma unroll
+  for (int r = 0; r < rows; ++r) are &= limits[r] >= 0 && of_lane[r] == of_lane[r];
+  return __all_sync(full_warp, are);
+}
+
 /// By how much a maximum of P of 8 bits moves beyond the row's largest score, as an exponent of 2, so that it need not soon
 /// move again: where many keys share a row, little is lost by it. It is a whole number, so that the weight of the largest
 /// score, which has most to lose, is a power of two, as exact as without. `sum` is that of the row, of which `least_sum`
