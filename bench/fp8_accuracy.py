@@ -113,7 +113,7 @@ def exact(q, k, v):
     return o
 
 
-def quantized(q, k, v, scheme, config, fields={}):
+def quantized(q, k, v, scheme, config, fields=None):
     """o in fp32 by one scheme."""
     given = dict(scheme)
     if given["scales"] == "given":
@@ -127,7 +127,7 @@ def quantized(q, k, v, scheme, config, fields={}):
         descale_per="head" if given["scales"] == "given" else given["scales"],
         v_descale_per="channel" if given.get("value_scales") == "channel" else "head",
         v_mean=made.v_mean is not None,
-        **fields,
+        **(fields or {}),
     )
     prepared = ja.prepare(spec, config=f"family=forward_wgmma direct_o=true {config}" if config else None)
     return prepared(made.q, made.k, made.v, **made.scales)
