@@ -2,6 +2,7 @@
 #include <jit/attention.h>
 #include <jit/device.h>
 
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -222,8 +223,8 @@ CompiledKernel describe(const AttentionState& state, const Plan& plan) {
 
 }  // namespace
 
-void report_faults(const AttentionState& state, int device, Stream stream) {
-  const std::optional<ArrayFault> fault = state.context.memory.take_fault(device, stream);
+void report_faults(const AttentionState& state, FaultSlot& slot) {
+  const std::optional<ArrayFault> fault = slot.take();
   if (!fault) return;
   const FaultText found = fault_text(*fault);
   if (state.spec.checked)
@@ -256,10 +257,13 @@ void Attention::operator()(const AttentionArguments& arguments, Stream stream) c
   const CurrentDevice device;
   const Plan* plan = state.by_size.find(size_key(device.ordinal(), shape_of(params)));
   if (plan == nullptr) plan = plan_for_new_sizes(state, device.ordinal(), params, stream);
+  std::optional<FaultSlot> slot;
+  if (plan->is_checked && !device_length_argument(params).empty())
+    slot.emplace(state.context.faults, device.ordinal(), stream);
+  params.sequences.fault = slot ? slot->address() : nullptr;
   run_plan(*plan, params, state.context.memory, stream, nullptr,
            dropout_params(arguments.dropout_p, arguments.rng_state), descale);
-  if (plan->is_checked && !device_length_argument(params).empty())
-    report_faults(state, device.ordinal(), stream);
+  if (slot) report_faults(state, *slot);
 }
 
 void Attention::prepare(const AttentionArguments& arguments) const {

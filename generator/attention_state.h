@@ -9,6 +9,7 @@
 #include <jit/stream.h>
 
 #include "cache/dispatch_table.h"
+#include "generator/launch/fault_slot.h"
 #include "generator/launch/plan.h"
 #include "generator/problem/argument_table.h"
 #include "generator/problem/functor_tensors.h"
@@ -43,7 +44,8 @@ struct AttentionState {
 };
 
 /// What checked kernels have found in a call. Of a spec that does not ask for it, on an emulated device, it is told to
-/// the observer and no more: results are defined all the same. Throws Error invalid_argument, naming the array.
-void report_faults(const AttentionState& state, int device, Stream stream);
+/// the observer and no more: results are defined all the same. Waits for the call. Throws Error invalid_argument, naming
+/// the array.
+void report_faults(const AttentionState& state, FaultSlot& slot);
 
 }  // namespace jit

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -135,9 +136,12 @@ void Attention::backward(const BackwardArguments& arguments, Stream stream) cons
   const int device = current_device();
   const CurrentDevice scope(device);
   const Plan& plan = plan_for_launch(state, device, params, call_of(params, gradients, arguments), stream);
+  std::optional<FaultSlot> slot;
+  if (plan.is_checked) slot.emplace(state.context.faults, device, stream);
+  params.sequences.fault = slot ? slot->address() : nullptr;
   run_plan(plan, params, state.context.memory, stream, &gradients,
            dropout_params(arguments.dropout_p, arguments.rng_state));
-  if (plan.is_checked) report_faults(state, device, stream);
+  if (slot) report_faults(state, *slot);
 }
 
 void Attention::prepare_backward(const BackwardArguments& arguments) const {

@@ -18,7 +18,7 @@ struct KernelLaunch {
   AttentionParams&
       params;  ///< of fill_params, with something to compute; batch_begin and q_tile_begin are free
   Stream stream;
-  const StreamMemory& memory;
+  StreamLease& memory;  ///< of the call, for what is beside the workspace
   void* workspace;  ///< as large as the family asked for, null for nothing
   int turn = 0;     ///< of a kernel that is launched several times for a call
   /// Of such a kernel: null at its first turn, which leaves there what all of them use.

@@ -53,23 +53,28 @@ FaultText fault_text(const ArrayFault& fault) {
 
 void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& memory, Stream stream,
               GradientParams* gradients, const DropoutParams& dropout, const DescaleParams& descale) {
-  params.sequences.fault = plan.is_checked ? memory.fault(plan.steps.front().kernel.device) : nullptr;
   std::size_t bytes = 0;
   for (const PlanStep& step : plan.steps) bytes = std::max(bytes, step.workspace_bytes(params, gradients));
-  void* const workspace = memory.workspace(plan.steps.front().kernel.device, stream, bytes);
+  StreamLease lease(memory, plan.steps.front().kernel.device, stream);
+  void* const workspace = lease.workspace(bytes);
   void* mailbox = nullptr;
-  for (const PlanStep& step : plan.steps) {
-    step.launch({.kernel = step.kernel,
-                 .spec = plan.spec,
-                 .params = params,
-                 .stream = stream,
-                 .memory = memory,
-                 .workspace = workspace,
-                 .turn = step.turn,
-                 .mailbox = &mailbox,
-                 .gradients = gradients,
-                 .dropout = dropout,
-                 .descale = descale});
+  try {
+    for (const PlanStep& step : plan.steps) {
+      step.launch({.kernel = step.kernel,
+                   .spec = plan.spec,
+                   .params = params,
+                   .stream = stream,
+                   .memory = lease,
+                   .workspace = workspace,
+                   .turn = step.turn,
+                   .mailbox = &mailbox,
+                   .gradients = gradients,
+                   .dropout = dropout,
+                   .descale = descale});
+    }
+  } catch (const Error&) {
+    lease.reset();
+    throw;
   }
 }
 

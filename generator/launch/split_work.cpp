@@ -18,7 +18,7 @@
 namespace jit {
 namespace {
 
-constexpr int most_split_blocks = StreamMemory::max_counters;
+constexpr int most_split_blocks = StreamLease::max_counters;
 
 // What one block computes for itself at least: a tile, or a span.
 std::int64_t most_pieces(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params) {
@@ -156,16 +156,12 @@ SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, st
   const int places = has_spans ? split_nodes(levels) * blocks : most_partials(blocks);
   const std::size_t words = static_cast<std::size_t>(places) * floats;
   const std::size_t bytes = (words + (by_all ? notice_words(blocks) : 0)) * sizeof(float);
-  const StreamMemory& memory = launch.memory;
-  const int device = launch.kernel.device;
   void* partials = launch.turn > 0 ? *launch.mailbox : nullptr;
   if (partials == nullptr) {
-    partials = has_spans ? memory.workspace(device, launch.stream, bytes)
-                         : memory.mailbox(device, launch.stream, bytes);
+    partials = has_spans ? launch.memory.workspace(bytes) : launch.memory.mailbox(bytes);
     if (launch.mailbox != nullptr) *launch.mailbox = partials;
   }
-  auto* const counters =
-      has_spans ? reinterpret_cast<unsigned*>(memory.counters(device, launch.stream, blocks)) : nullptr;
+  auto* const counters = has_spans ? reinterpret_cast<unsigned*>(launch.memory.counters(blocks)) : nullptr;
   return {launch.turn > 0 ? launches.second : launches.first,
           {.partials = static_cast<float*>(partials),
            .partial_rows = rows,
@@ -180,17 +176,12 @@ SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, st
 
 void launch_split(const KernelLaunch& launch, const SplitLaunch& split, void** arguments, bool dependent) {
   const LoadedKernel& kernel = launch.kernel;
-  try {
-    jit::launch(kernel.kernel.handle(),
-                {.grid = {static_cast<unsigned>(split.blocks), 1, 1},
-                 .block = {kernel.threads, 1, 1},
-                 .smem_bytes = kernel.smem_bytes,
-                 .dependent = dependent},
-                arguments, launch.stream);
-  } catch (const Error&) {
-    launch.memory.reset(kernel.device, launch.stream);
-    throw;
-  }
+  jit::launch(kernel.kernel.handle(),
+              {.grid = {static_cast<unsigned>(split.blocks), 1, 1},
+               .block = {kernel.threads, 1, 1},
+               .smem_bytes = kernel.smem_bytes,
+               .dependent = dependent},
+              arguments, launch.stream);
 }
 
 }  // namespace jit

@@ -1,7 +1,5 @@
 #include "generator/launch/stream_memory.h"
 
-#include <bit>
-#include <limits>
 #include <utility>
 
 #include "runtime/capture.h"
@@ -10,94 +8,61 @@
 namespace jit {
 namespace {
 
-// `part` tells one kind of a stream's memory from another.
-Digest stream_key(int device, CUstream stream, int part) {
+Digest stream_key(int device, CUstream stream) {
   const unsigned long long id = stream_id(stream);
   const std::uint64_t spread = id * 0x9e3779b97f4a7c15u >> 16;
-  return Digest{
-      .high = id,
-      .low = spread + (static_cast<std::uint64_t>(part) << 32) + static_cast<std::uint64_t>(device)};
+  return Digest{.high = id, .low = spread + static_cast<std::uint64_t>(device)};
 }
 
 }  // namespace
 
-int* StreamMemory::counters(int device, CUstream stream, int count) const {
-  if (is_capturing(stream)) return of_graphs_.counters(device, stream, count);
-  const Digest key = stream_key(device, stream, 0);
-  const DeviceBuffer* buffer = counters_.find(key);
-  if (buffer == nullptr) {
-    const RelaxedCapture relaxed;
-    auto fresh = std::make_unique<DeviceBuffer>(device, counters_bytes);
-    fresh->fill(0, stream);
-    buffer = counters_.insert(key, std::move(fresh));
-  }
-  return static_cast<int*>(buffer->data());
-}
-
-void StreamMemory::reset(int device, CUstream stream) const {
-  if (is_capturing(stream)) return;  // what failed had memory of its own
-  const RelaxedCapture relaxed;
-  const auto refill = [stream](const DeviceBuffer* buffer, int byte) {
-    if (buffer != nullptr)
-      driver().cuMemsetD8Async(buffer->address(), static_cast<unsigned char>(byte), buffer->size(), stream);
-  };
-  refill(counters_.find(stream_key(device, stream, 0)), 0);
-  for (int size = 0; size < std::numeric_limits<std::size_t>::digits; ++size) {
-    for (const DispatchTable<DeviceBuffer>* all : {&mailboxes_, &numbered_})
-      refill(all->find(stream_key(device, stream, size)), mailbox_byte);
-  }
-}
-
-ArrayFault* StreamMemory::fault(int device) const {
-  const std::lock_guard lock(mutex_);
-  std::unique_ptr<const DeviceBuffer>& buffer = faults_[device];
-  if (buffer == nullptr) buffer = make_filled(device, sizeof(ArrayFault), 0);
-  return static_cast<ArrayFault*>(buffer->data());
-}
-
-std::optional<ArrayFault> StreamMemory::take_fault(int device, CUstream stream) const {
-  if (is_capturing(stream)) return std::nullopt;
-  ArrayFault noted{};
-  const auto address = reinterpret_cast<CUdeviceptr>(fault(device));
-  check(driver().cuMemcpyDtoHAsync(&noted, address, sizeof(noted), stream), "cuMemcpyDtoHAsync");
-  check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
-  if (noted.array == SequenceArrayId::none) return std::nullopt;
-  check(driver().cuMemsetD32Async(address, 0, sizeof(noted) / sizeof(int), stream), "cuMemsetD32Async");
-  return noted;
-}
-
-void* StreamMemory::workspace(int device, CUstream stream, std::size_t bytes) const {
-  if (bytes == 0) return nullptr;
-  if (is_capturing(stream)) return of_graphs_.workspace(device, stream, bytes);
-  const std::size_t size = rounded_up(bytes);
-  const Digest key = stream_key(device, stream, std::countr_zero(size));
-  if (const DeviceBuffer* known = workspaces_.find(key)) return known->data();
+std::shared_ptr<MemoryLane> StreamMemory::lane(int device, CUstream stream) const {
+  if (is_capturing(stream)) return of_graphs_.lane(stream);
+  const Digest key = stream_key(device, stream);
+  if (const Lane* known = of_streams_.find(key)) return *known;
   of_graphs_.free_unused();
-  const RelaxedCapture relaxed;
-  return workspaces_.insert(key, std::make_unique<const DeviceBuffer>(device, size))->data();
+  return *of_streams_.insert(key, std::make_unique<const Lane>(std::make_shared<MemoryLane>()));
 }
 
-void* StreamMemory::mailbox(int device, CUstream stream, std::size_t bytes) const {
+MemoryLane& StreamLease::lane() {
+  if (lane_ == nullptr) {
+    lane_ = memory_.lane(device_, stream_);
+    in_use_ = std::unique_lock(lane_->in_use);
+  }
+  return *lane_;
+}
+
+int* StreamLease::counters(int count) {
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(int);
+  return static_cast<int*>(lane().counters.at_least(device_, bytes, 0).data());
+}
+
+void* StreamLease::workspace(std::size_t bytes) {
   if (bytes == 0) return nullptr;
-  if (is_capturing(stream)) return of_graphs_.mailbox(device, stream, bytes);
-  return filled(mailboxes_, device, stream, bytes).data();
+  GrowingMemory& own = lane().workspaces;
+  if (own.bytes() < bytes) memory_.free_unused();
+  return own.at_least(device_, bytes, -1).data();
 }
 
-std::span<std::byte> StreamMemory::numbered(int device, CUstream stream, std::size_t bytes) const {
-  if (is_capturing(stream)) return of_graphs_.numbered(device, stream, bytes);
-  const DeviceBuffer& buffer = filled(numbered_, device, stream, bytes);
+void* StreamLease::mailbox(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  return lane().mailboxes.at_least(device_, bytes, mailbox_byte).data();
+}
+
+std::span<std::byte> StreamLease::numbered(std::size_t bytes) {
+  const DeviceBuffer& buffer = lane().numbered.at_least(device_, bytes, mailbox_byte);
   return {static_cast<std::byte*>(buffer.data()), buffer.size()};
 }
 
-const DeviceBuffer& StreamMemory::filled(DispatchTable<DeviceBuffer>& all, int device, CUstream stream,
-                                         std::size_t bytes) const {
-  const std::size_t size = rounded_up(bytes);
-  const Digest key = stream_key(device, stream, std::countr_zero(size));
-  if (const DeviceBuffer* known = all.find(key)) return *known;
-  const RelaxedCapture relaxed;
-  auto fresh = std::make_unique<DeviceBuffer>(device, size);
-  fresh->fill(mailbox_byte, stream);
-  return *all.insert(key, std::move(fresh));
+void StreamLease::reset() {
+  if (lane_ == nullptr || is_capturing(stream_)) return;  // a capture that failed has memory of its own
+  const auto refill = [this](const GrowingMemory& memory, unsigned char byte) {
+    for (const auto& buffer : memory.all())
+      driver().cuMemsetD8Async(buffer->address(), byte, buffer->size(), stream_);
+  };
+  refill(lane_->counters, 0);
+  refill(lane_->mailboxes, mailbox_byte);
+  refill(lane_->numbered, mailbox_byte);
 }
 
 }  // namespace jit

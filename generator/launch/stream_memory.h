@@ -1,77 +1,82 @@
-// Device memory that kernels need beside the tensors of a call. It has one owner, the context, and belongs to
-// a stream: kernels on one stream use it one after another.
+// Device memory that kernels need beside the tensors of a call. It has one owner, the context, and belongs to a stream:
+// kernels on one stream use it one after another. A call that uses it leases it, because several kernels of a call may
+// hand results to one another there, and another host thread could queue a launch between them.
 //
 // Under graph capture nothing of a stream's own is given away, because a graph runs whenever it is launched, also beside
 // the stream that it was captured from: each capture has memory of its own (graph_memory.h).
 #pragma once
 
 #include <cstddef>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 
 #include <cuda.h>
 
-#include <jit/device_buffer.h>
-
 #include "cache/dispatch_table.h"
 #include "generator/launch/graph_memory.h"
+#include "generator/launch/memory_lane.h"
 #include "generator/launch/memory_sizes.h"
-#include "templates/base/array_fault.cuh"
 
 namespace jit {
 
-/// Thread safe. Once a stream has its memory, asking for it again takes no lock and allocates nothing.
+/// Where calls find the memory of their streams. Thread safe.
 class StreamMemory {
  public:
-  /// The counter from which the blocks of a persistent grid on `stream` of `device`, the current one, take
-  /// their work: allocated and set to 0 at the stream's first launch. Each kernel leaves it at 0; one that may
-  /// start before the other has ended waits for that first (griddepcontrol_wait). Throws Error driver_error when
-  /// the device has no room.
-  int* counter(int device, CUstream stream) const { return counters(device, stream, 1); }
+  /// Memory of what is put on `stream` of `device`, the current one; made at the stream's first request. Once it is there, a
+  /// stream that is not captured takes no lock for it. Throws Error driver_error when the stream takes no work.
+  std::shared_ptr<MemoryLane> lane(int device, CUstream stream) const;
 
-  /// `count` such counters, of which the first is `counter`'s own: all of them are 0 between kernels. Requires:
-  /// count <= max_counters.
-  int* counters(int device, CUstream stream, int count) const;
-  static constexpr int max_counters = max_stream_counters;
-
-  /// Sets counters, mailboxes and numbered memory of the stream back after a launch that failed, on a device that is
-  /// still usable: an emulated one.
-  void reset(int device, CUstream stream) const;
-
-  /// Where checked kernels on `device` note what is wrong: all 0 at first. One for all streams and graphs. Throws Error
-  /// driver_error when the device has no room.
-  ArrayFault* fault(int device) const;
-
-  /// Waits for `stream`, and returns what checked kernels have noted on `device` since the last time; nothing while the
-  /// stream is being captured.
-  std::optional<ArrayFault> take_fault(int device, CUstream stream) const;
-
-  /// At least `bytes` of memory, aligned to 256, with any contents, for what is put on `stream` next; null for
-  /// 0 bytes. Sizes are rounded up to powers of two, and each is allocated once for a stream; of a captured
-  /// stream, those that exceed all before. Throws Error driver_error when the device has no room.
-  void* workspace(int device, CUstream stream, std::size_t bytes) const;
-
-  /// The same, but all bits of it are 1 between kernels: each leaves it so, as the counter at 0.
-  void* mailbox(int device, CUstream stream, std::size_t bytes) const;
-
-  /// At least `bytes` of memory of which all bits are 1 at first, and which is left to kernels that number their launches:
-  /// they leave in it what they like, and know by the numbers what is of an earlier launch. Sizes are as above.
-  std::span<std::byte> numbered(int device, CUstream stream, std::size_t bytes) const;
+  /// Gives memory of graphs that are gone back to the device.
+  void free_unused() const { of_graphs_.free_unused(); }
 
  private:
-  const DeviceBuffer& filled(DispatchTable<DeviceBuffer>& all, int device, CUstream stream,
-                             std::size_t bytes) const;
+  using Lane = std::shared_ptr<MemoryLane>;
 
-  mutable DispatchTable<DeviceBuffer> counters_;    ///< by stream
-  mutable DispatchTable<DeviceBuffer> workspaces_;  ///< by stream and size
-  mutable DispatchTable<DeviceBuffer> mailboxes_;   ///< the same
-  mutable DispatchTable<DeviceBuffer> numbered_;    ///< the same
+  mutable DispatchTable<Lane> of_streams_;
   mutable GraphMemory of_graphs_;
-  mutable std::mutex mutex_;                                           ///< of the following
-  mutable std::map<int, std::unique_ptr<const DeviceBuffer>> faults_;  ///< by device
+};
+
+/// The use that one call makes of a stream's memory. The first request takes the memory: calls of other host threads that
+/// want it wait from then on until the lease ends. It must end behind the call's last launch. A call that requests nothing
+/// waits for nobody. Used by one thread.
+class StreamLease {
+ public:
+  /// For launches on `stream` of `device`, which is the current one at every request.
+  StreamLease(const StreamMemory& memory, int device, CUstream stream)
+      : memory_(memory), device_(device), stream_(stream) {}
+
+  /// `count` counters, which are 0 between kernels: each leaves them so. One that may start before the kernel in front has
+  /// ended waits for that first (griddepcontrol_wait). Requires: count <= max_counters. Like all requests it throws Error
+  /// driver_error when the device has no room.
+  int* counters(int count);
+  static constexpr int max_counters = max_stream_counters;
+  /// The counter from which the blocks of a persistent grid take their work: the first of `counters`.
+  int* counter() { return counters(1); }
+
+  /// At least `bytes` of memory, aligned to 256, with any contents; null for 0 bytes. A second request of a call may get
+  /// the same memory.
+  void* workspace(std::size_t bytes);
+
+  /// The same, but all bits of it are 1 between kernels: each leaves it so.
+  void* mailbox(std::size_t bytes);
+
+  /// At least `bytes` of memory of which all bits are 1 at first, and which is left to kernels that number their launches:
+  /// they leave in it what they like, and know by the numbers what is of an earlier launch.
+  std::span<std::byte> numbered(std::size_t bytes);
+
+  /// Sets counters, mailboxes and numbered memory back if the call has requested anything: after a launch that failed, on a
+  /// device that is still usable, an emulated one.
+  void reset();
+
+ private:
+  MemoryLane& lane();
+
+  const StreamMemory& memory_;
+  const int device_;
+  const CUstream stream_;
+  std::shared_ptr<MemoryLane> lane_;  ///< null before the first request; outlives the lock
+  std::unique_lock<std::mutex> in_use_;
 };
 
 }  // namespace jit

@@ -214,7 +214,7 @@ TEST_F(DrawAheadTest, AnyWorkspaceWillDo) {
   // Whole tiles of queries and of keys, a bit for each score.
   const std::size_t bytes = 2 * 2 * 192 * 192 / 8;
   const auto fill = [&](unsigned char value) {
-    void* const workspace = memory.workspace(0, nullptr, bytes);
+    void* const workspace = StreamLease(memory, 0, nullptr).workspace(bytes);
     check(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(workspace), value, bytes, nullptr),
           "cuMemsetD8Async");
     return workspace;

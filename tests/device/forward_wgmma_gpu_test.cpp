@@ -55,9 +55,13 @@ class ForwardWgmmaTest : public GpuTest {
     return configs;
   }
 
+  static const int* counter_at(CUstream stream) {
+    return StreamLease(Access::state(context())->memory, 0, stream).counter();
+  }
+
   /// What launches on `stream`, which are done, have left in its counter.
   static int counter_of(CUstream stream) {
-    const int* counter = Access::state(context())->memory.counter(0, stream);
+    const int* counter = counter_at(stream);
     int value = -1;
     check(driver().cuMemcpyDtoH(&value, reinterpret_cast<CUdeviceptr>(counter), sizeof(value)),
           "cuMemcpyDtoH");
@@ -119,8 +123,7 @@ TEST_F(ForwardWgmmaTest, InterleavedStreamsDoNotTakeEachOthersWork) {
     EXPECT_EQ(runs[i].check().failure, "");
     EXPECT_EQ(counter_of(streams[i].get()), 0);
   }
-  EXPECT_NE(Access::state(context())->memory.counter(0, streams[0].get()),
-            Access::state(context())->memory.counter(0, streams[1].get()));
+  EXPECT_NE(counter_at(streams[0].get()), counter_at(streams[1].get()));
 }
 
 // The table of the ranges of key words holds one tile of keys in each place, or 2, 4 … of them together; more

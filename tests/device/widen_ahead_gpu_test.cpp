@@ -119,7 +119,7 @@ TEST_F(WidenAheadTest, AnyWorkspaceWillDo) {
   AttentionRun run(problem);
   const std::int64_t rows = (problem.seqlen_kv + 15) / 16 * 16;
   const auto bytes = static_cast<std::size_t>(problem.batch * problem.heads_kv * rows * 2 * 64 * 2);
-  void* const workspace = memory.workspace(0, nullptr, bytes);
+  void* const workspace = StreamLease(memory, 0, nullptr).workspace(bytes);
   check(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(workspace), 0xff, bytes, nullptr),
         "cuMemsetD8Async");
   attend(run.arguments());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <jit/device.h>
@@ -13,28 +14,25 @@
 namespace jit::testing {
 namespace {
 
-// Behind what is on `stream`: memory that is asked for here first is filled there.
-bool holds_only(std::uint32_t word, const void* from, std::size_t count, CUstream stream) {
-  std::vector<std::uint32_t> words(count, 0x12345678);
-  check(driver().cuMemcpyDtoHAsync(words.data(), reinterpret_cast<CUdeviceptr>(from),
-                                   count * sizeof(words[0]), stream),
-        "cuMemcpyDtoHAsync");
-  check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
-  return std::count(words.begin(), words.end(), word) == static_cast<std::ptrdiff_t>(count);
+// Behind all that is on `stream`.
+bool holds_only(std::uint32_t word, const GrowingMemory& memory, CUstream stream) {
+  for (const auto& buffer : memory.all()) {
+    std::vector<std::uint32_t> words(buffer->size() / sizeof(word), ~word);
+    check(driver().cuMemcpyDtoHAsync(words.data(), buffer->address(), buffer->size(), stream),
+          "cuMemcpyDtoHAsync");
+    check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
+    if (std::ranges::any_of(words, [&](std::uint32_t each) { return each != word; })) return false;
+  }
+  return true;
 }
 
 }  // namespace
 
 std::string disorder(const Context& context, CUstream stream) {
   const CurrentDevice current(0);
-  auto& memory = Access::state(context)->memory;
-  constexpr int counters = 64;
-  if (!holds_only(0, memory.counters(0, stream, counters), counters, stream)) return "a counter is not 0";
-  // Whatever mailboxes have their sizes.
-  for (std::size_t bytes = 4096; bytes <= std::size_t{16} << 20; bytes *= 2) {
-    if (!holds_only(0xffffffffu, memory.mailbox(0, stream, bytes), bytes / 4, stream))
-      return "a word of a mailbox is not empty";
-  }
+  const std::shared_ptr<const MemoryLane> lane = Access::state(context)->memory.lane(0, stream);
+  if (!holds_only(0, lane->counters, stream)) return "a counter is not 0";
+  if (!holds_only(0xffffffffu, lane->mailboxes, stream)) return "a word of a mailbox is not empty";
   return "";
 }
 

@@ -9,7 +9,7 @@
 
 namespace jit::testing {
 
-/// Which counter is not 0, or which word of a mailbox of up to 16 MiB is not empty, as launches find all of them.
+/// Whether a counter is not 0 or a word of a mailbox is not empty, as launches find all of them; empty if all is in order.
 std::string disorder(const Context& context, CUstream stream);
 
 }  // namespace jit::testing

@@ -212,7 +212,7 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   maps.d_o = mapped.d_o;
   maps.dk = mapped.dk;
   maps.dv = mapped.dv;
-  maps.taken = reinterpret_cast<unsigned*>(launch.memory.counter(launch.kernel.device, launch.stream));
+  maps.taken = reinterpret_cast<unsigned*>(launch.memory.counter());
   const int all_takers = takers(launch.kernel, config);
   if (config.deterministic) maps.turns = find_turns(launch, config, all_takers);
   if (!is_plain(launch.spec)) {
@@ -231,25 +231,19 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
         static_cast<std::byte*>(launch.workspace) + gradient_bytes(launch.spec, config, launch.params));
   }
   void* arguments[] = {&launch.params, launch.gradients, &maps, &dropout};
-  try {
-    for_entries_of_a_grid(launch.params, launch.params.heads_kv, key_tiles, [&](int tiles) {
-      const int heads = tiles / key_tiles.tiles;
-      const bool shares_heads = config.deterministic && is_plain(launch.spec);
-      maps.order = {
-          .key_tiles = key_tiles.tiles,
-          .heads = heads,
-          .heads_together = config.deterministic
-                                ? heads_drawn_together(heads, all_takers)
-                                : heads_dealt_together(launch.spec, heads, key_tiles.tiles, all_takers)};
-      const int taken = shares_heads ? maps.turns.visits.sharers * maps.turns.visits.heads_at_once
-                                     : std::min(tiles, all_takers);
-      launch_blocks(launch, taken * blocks_per_tile(config), arguments, true,
-                    shares_heads && waits_for_many(launch, config, maps.turns));
-    });
-  } catch (const Error&) {
-    launch.memory.reset(launch.kernel.device, launch.stream);
-    throw;
-  }
+  for_entries_of_a_grid(launch.params, launch.params.heads_kv, key_tiles, [&](int tiles) {
+    const int heads = tiles / key_tiles.tiles;
+    const bool shares_heads = config.deterministic && is_plain(launch.spec);
+    maps.order = {.key_tiles = key_tiles.tiles,
+                  .heads = heads,
+                  .heads_together = config.deterministic ? heads_drawn_together(heads, all_takers)
+                                                         : heads_dealt_together(launch.spec, heads,
+                                                                                key_tiles.tiles, all_takers)};
+    const int taken = shares_heads ? maps.turns.visits.sharers * maps.turns.visits.heads_at_once
+                                   : std::min(tiles, all_takers);
+    launch_blocks(launch, taken * blocks_per_tile(config), arguments, true,
+                  shares_heads && waits_for_many(launch, config, maps.turns));
+  });
 }
 
 }  // namespace jit

@@ -62,12 +62,7 @@ void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, Attenti
   DescaleParams descale = launch.descale;
   void* const last = launch.spec.dropout ? static_cast<void*>(&dropout) : &descale;
   void* arguments[] = {&params, &maps, last};
-  try {
-    jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
-  } catch (const Error&) {
-    if (maps.counter != nullptr) launch.memory.reset(kernel.device, launch.stream);
-    throw;
-  }
+  jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
 }
 
 // What drivers before 12.1 take.
@@ -106,7 +101,7 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
                      .k = whole.k,
                      .v = whole.v,
                      .o = whole.o,
-                     .counter = launch.memory.counter(kernel.device, launch.stream),
+                     .counter = launch.memory.counter(),
                      .order = {},
                      .section_keys = section_keys(launch.spec, kernel.l2_bytes)},
                     part.q,
@@ -134,7 +129,7 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
   const int entries = entries_of_launch(launch, config, resident);
   TensorMaps maps = encode_maps(launch.spec, config, params);
   const DropoutParams dropout = draw_ahead(launch, config);
-  if (config.persistent) maps.counter = launch.memory.counter(kernel.device, launch.stream);
+  if (config.persistent) maps.counter = launch.memory.counter();
   for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += entries) {
     const int count = std::min(params.batch - params.batch_begin, entries);
     maps.order = work_order(launch.spec, {.seqlen_q = params.seqlen_q,

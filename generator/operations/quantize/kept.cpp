@@ -148,12 +148,12 @@ void launch_kept(ContextState& context, const QuantizeSpec& spec, const Quantize
                  const LoadedKernel& kernel, int blocks, Stream stream) {
   KeptSizes sizes;
   KeptParams kept = kept_params(spec, params, blocks, sizes);
-  const StreamMemory& memory = context.memory;
-  place_kept_memory(kept, memory.numbered(kernel.device, stream, sizes.memory_bytes));
+  StreamLease lease(context.memory, kernel.device, stream);
+  place_kept_memory(kept, lease.numbered(sizes.memory_bytes));
   try {
     launch_operation(kernel, {static_cast<unsigned>(std::min(sizes.pieces, blocks)), 1}, &kept, stream, true);
   } catch (const Error&) {
-    memory.reset(kernel.device, stream);
+    lease.reset();
     throw;
   }
 }

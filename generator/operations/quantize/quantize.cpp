@@ -104,17 +104,16 @@ void QuantizeQkv::operator()(const QuantizeArguments& arguments, Stream stream) 
       return launch_kept(state_->context, spec_, params, keeping, keeping.resident_blocks, stream);
   }
   params.lag = lag_of(spec_, params, kernel.resident_blocks);
-  const StreamMemory& memory = state_->context.memory;
+  StreamLease lease(state_->context.memory, kernel.device, stream);
   if (sizes.counter_bytes > 0) {
-    place_workspace(params,
-                    static_cast<std::byte*>(memory.workspace(kernel.device, stream, sizes.workspace_bytes)));
-    params.counters = static_cast<unsigned*>(memory.mailbox(kernel.device, stream, sizes.counter_bytes));
+    place_workspace(params, static_cast<std::byte*>(lease.workspace(sizes.workspace_bytes)));
+    params.counters = static_cast<unsigned*>(lease.mailbox(sizes.counter_bytes));
   }
   try {
     launch_operation(kernel, {static_cast<unsigned>(std::min(sizes.pieces, kernel.resident_blocks)), 1},
                      &params, stream);
   } catch (const Error&) {
-    if (sizes.counter_bytes > 0) memory.reset(kernel.device, stream);
+    lease.reset();
     throw;
   }
 }

@@ -33,6 +33,7 @@ class GraphMemoryTest : public EmulatedDriverTest {
     EXPECT_EQ(api().cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS) << "the capture was spoilt";
     return graph;
   }
+  StreamLease lease(CUstream stream) const { return {*memory_, 0, stream}; }
   static std::size_t free_bytes() {
     std::size_t free = 0, total = 0;
     EXPECT_EQ(api().cuMemGetInfo(&free, &total), CUDA_SUCCESS);
@@ -50,9 +51,9 @@ class GraphMemoryTest : public EmulatedDriverTest {
 TEST_F(GraphMemoryTest, LaunchesOfACaptureShareOneMemory) {
   std::set<const void*> counters, workspaces, mailboxes;
   const auto ask = [&] {
-    counters.insert(memory_->counter(0, stream_));
-    workspaces.insert(memory_->workspace(0, stream_, 100));
-    mailboxes.insert(memory_->mailbox(0, stream_, 100));
+    counters.insert(lease(stream_).counter());
+    workspaces.insert(lease(stream_).workspace(100));
+    mailboxes.insert(lease(stream_).mailbox(100));
   };
   std::vector<CUgraph> graphs;
   ask();
@@ -77,41 +78,39 @@ TEST_F(GraphMemoryTest, StreamsOfACaptureHaveTheirOwn) {
   wait_for(other_, stream_);
   std::set<const void*> all;
   for (const CUstream stream : {stream_, other_, stream_, other_}) {
-    all.insert(memory_->counters(0, stream, 9));
-    all.insert(memory_->workspace(0, stream, 5000));
-    all.insert(memory_->mailbox(0, stream, 5000));
+    all.insert(lease(stream).counters(9));
+    all.insert(lease(stream).workspace(5000));
+    all.insert(lease(stream).mailbox(5000));
   }
   wait_for(stream_, other_);
   EXPECT_EQ(api().cuGraphDestroy(end()), CUDA_SUCCESS);
   EXPECT_EQ(all.size(), 6u);
 }
 
-// Sectors of counters that lie side by side do not overlap, and those of a later launch that needs more are others.
+// Launches that were captured before more were wanted keep theirs.
 TEST_F(GraphMemoryTest, CountersAreAsManyAsTheMostThatWereWanted) {
-  const auto last = [](const int* first, int count) { return first + count; };
   begin();
   wait_for(other_, stream_);
-  const int* few = memory_->counters(0, stream_, 3);
-  const int* others = memory_->counters(0, other_, StreamMemory::max_counters);
-  const int* many = memory_->counters(0, stream_, 20);
-  EXPECT_EQ(memory_->counters(0, stream_, 3), many);
-  EXPECT_TRUE(many >= last(few, 3) || few >= last(many, 20));
-  EXPECT_TRUE(many >= last(others, StreamMemory::max_counters) || others >= last(many, 20));
+  const int* few = lease(stream_).counters(3);
+  const int* others = lease(other_).counters(StreamLease::max_counters);
+  const int* many = lease(stream_).counters(2000);
+  EXPECT_EQ(lease(stream_).counters(3), many);
+  EXPECT_EQ(std::set({few, others, many}).size(), 3u);
   wait_for(stream_, other_);
   EXPECT_EQ(api().cuGraphDestroy(end()), CUDA_SUCCESS);
-  EXPECT_EQ(download(reinterpret_cast<CUdeviceptr>(many), 20), std::vector<std::uint32_t>(20, 0));
+  EXPECT_EQ(download(reinterpret_cast<CUdeviceptr>(many), 2000), std::vector<std::uint32_t>(2000, 0));
 }
 
 // Launches that were captured before a larger one keep what they were given.
 TEST_F(GraphMemoryTest, AWorkspaceGrowsToTheLargestCall) {
   const std::size_t before = free_bytes();
   begin();
-  const void* small = memory_->workspace(0, stream_, 100);
-  const void* large = memory_->workspace(0, stream_, 5 << 20);
+  const void* small = lease(stream_).workspace(100);
+  const void* large = lease(stream_).workspace(5 << 20);
   EXPECT_NE(small, large);
   for (const std::size_t bytes : {100, 4096, 1 << 20, 8 << 20})
-    EXPECT_EQ(memory_->workspace(0, stream_, bytes), large) << bytes << ": sizes are rounded up";
-  EXPECT_EQ(memory_->workspace(0, stream_, 0), nullptr);
+    EXPECT_EQ(lease(stream_).workspace(bytes), large) << bytes << ": sizes are rounded up";
+  EXPECT_EQ(lease(stream_).workspace(0), nullptr);
   const CUgraph graph = end();
   EXPECT_EQ(before - free_bytes(), std::size_t{(8 << 20) + 4096});
   const std::uint32_t word = 7;
@@ -125,13 +124,13 @@ TEST_F(GraphMemoryTest, MemoryIsFreeAgainWhenItsGraphsAreGone) {
   constexpr std::size_t bytes = 8 << 20;
   const std::size_t before = free_bytes();
   begin();
-  memory_->workspace(0, stream_, bytes);
+  lease(stream_).workspace(bytes);
   const CUgraph graph = end();
   CUgraphExec executable = nullptr;
   ASSERT_EQ(api().cuGraphInstantiateWithFlags(&executable, graph, 0), CUDA_SUCCESS);
   const auto held = [&] {  // after a capture, which looks for what nobody needs
     begin();
-    memory_->workspace(0, stream_, 1);
+    lease(stream_).workspace(1);
     EXPECT_EQ(api().cuGraphDestroy(end()), CUDA_SUCCESS);
     return before - free_bytes();
   };
@@ -141,13 +140,13 @@ TEST_F(GraphMemoryTest, MemoryIsFreeAgainWhenItsGraphsAreGone) {
   EXPECT_EQ(api().cuGraphExecDestroy(executable), CUDA_SUCCESS);
   EXPECT_LT(held(), bytes);
   // A first call of a stream looks, too.
-  memory_->workspace(0, other_, 1);
+  lease(other_).workspace(1);
   EXPECT_EQ(before - free_bytes(), std::size_t{4096});
 }
 
 TEST_F(GraphMemoryTest, AGraphMayOutliveTheMemory) {
   begin();
-  memory_->workspace(0, stream_, 100);
+  lease(stream_).workspace(100);
   const CUgraph graph = end();
   memory_.reset();
   EXPECT_EQ(api().cuGraphDestroy(graph), CUDA_SUCCESS);
@@ -156,7 +155,7 @@ TEST_F(GraphMemoryTest, AGraphMayOutliveTheMemory) {
 TEST_F(GraphMemoryTest, AnInvalidCaptureHasNone) {
   begin();
   EXPECT_NE(api().cuStreamSynchronize(stream_), CUDA_SUCCESS);
-  const Error error = error_of([&] { memory_->workspace(0, stream_, 100); });
+  const Error error = error_of([&] { lease(stream_).workspace(100); });
   EXPECT_EQ(error.code(), ErrorCode::driver_error);
   EXPECT_EQ(error.native_code(), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   CUgraph graph = nullptr;
