@@ -158,12 +158,14 @@ void check_backward_arguments(const AttentionSpec& spec, const BackwardArguments
 
 struct AttentionState;
 
-/// A problem's kernel on every GPU and for every size. Cheap to copy; thread safe.
+/// A problem's kernel on every GPU and for every size. Cheap to copy; thread safe: host threads may call at the same time,
+/// also on one stream, and each call computes what it computes alone. The kernels of a call that share memory of the stream
+/// (counters, mailboxes, workspaces) are queued under a lock of that stream.
 class Attention {
  public:
   /// Computes attention on `stream`, on the device of the current context. The first call for a size class
   /// (powers of two of lengths and batch · heads) on a GPU chooses the config: from a record, by tuning or by
-  /// the cost model, as Settings::tuning says. Later calls only launch: no compile, allocation, lock,
+  /// the cost model, as Settings::tuning says. Later calls only launch: no compile, allocation,
   /// environment or synchronisation. While `stream` is being captured nothing is tuned or compiled: the
   /// config chosen before runs, else the one that attention() loaded on this device; Error not_prepared when
   /// there is neither. A captured launch may run beside those of other streams and graphs, but not beside itself, in
