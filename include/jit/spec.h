@@ -14,8 +14,8 @@
 
 namespace jit {
 
-/// The largest softmax_scale: with it, q and k of magnitude 1 have scores up to 2.6e7, of the 1e8 within which
-/// the softmax is right (docs/kernels.md).
+/// The largest softmax_scale: with it, q and k of magnitude 1 have scores up to 2.6e7, of which floats still hold
+/// differences of 2 (docs/kernels.md).
 inline constexpr float max_softmax_scale = 1e5f;
 
 /// The largest head_dim and head_dim_v, and with values_in_keys.

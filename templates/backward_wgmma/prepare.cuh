@@ -84,7 +84,7 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
       if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);
       if constexpr (has_dropout<Config>) sum *= dropout.kept_share;
       const long long at = tile * Config::tile_q + statistic_place(row);
-      gradient_params.lse_log2[at] = lse == negative_infinity() ? -negative_infinity() : lse * log2_e;
+      gradient_params.lse_log2[at] = lse_exponent(lse);
       gradient_params.delta[at] = -sum;
     }
   }

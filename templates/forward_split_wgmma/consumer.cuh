@@ -87,7 +87,7 @@ class Consumer {
     wgmma_wait_group<0>();
     apply_functors();
     release_k();
-    begin_maximum(scores_, state_);
+    begin_maximum(scores_, state_, scale_log2());
     exponentiate<0>(scores_, state_, scale_log2());
     p_.pack_scores(scores_);
     while ((note_.flags & key_note_last) == 0) {

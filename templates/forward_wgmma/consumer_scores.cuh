@@ -174,6 +174,7 @@ class ConsumerScores {
       if constexpr (passes_early) turns_.pass_behind(move);
       finish_output();
       may_interpolate = interpolates;
+      set_offsets(state_, queries.scale_log2());
       if (move) {
         if constexpr (interpolates) may_interpolate = are_known(of_lane, limits_);
         move = raise_to_scores<counts_keys>(scores_, limits_, of_lane, state_, queries.scale_log2(),
@@ -223,9 +224,11 @@ class ConsumerScores {
     keys.release_k();
     if constexpr (has_block_factors<Config>) {
       begin();
-      queries.scales().factors().maxima(scores_, state_.row_max);
+      auto& factors = queries.scales().factors();
+      factors.maxima(scores_, state_.row_max);
+      relate_to_maxima(state_, queries.scale_log2(), factors.subtract_from(scores_));
     } else {
-      begin_maximum(scores_, state_);
+      begin_maximum(scores_, state_, queries.scale_log2());
     }
     clear_exact_sums();
     if constexpr (counts_keys) least_sum_ = largest_of_sum + least_sum_of_keys(Config::tile_kv);
@@ -284,7 +287,8 @@ class ConsumerScores {
     if constexpr (has_block_factors<Config>) {
       float of_tile[Traits::Scores::rows];
       queries.scales().factors().maxima(scores_, of_tile);
-      return take_maxima<Config::rescale, Weight>(of_tile, state_, queries.scale_log2(), correction);
+      return take_maxima<Config::rescale, Weight>(of_tile, state_, queries.scale_log2(), correction,
+                                                  queries.scales().factors().subtract_from(scores_));
     } else {
       return update_maximum<Config::rescale, Weight>(scores_, state_, queries.scale_log2(), correction);
     }
@@ -326,7 +330,7 @@ class ConsumerScores {
   __device__ __forceinline__ void exponentiate_by_steps(const Queries& queries, RowFactors& row_sum,
                                                         typename Keys::NextTile& next) {
     jit::exponentiate_by_steps<Config::polynomial_exp2, interpolations, adds_up>(
-        scores_, state_.row_max, row_sum, queries.scale_log2(), probability_raise<Weight>,
+        scores_, state_.offset, row_sum, queries.scale_log2(), probability_raise<Weight>,
         [&](int step, const unsigned(&interpolated)[4]) -> const unsigned(&)[4] {
           if (step == 0) next.read();
           return p_.template pack_step<interpolations>(scores_, step, interpolated);
@@ -341,12 +345,11 @@ class ConsumerScores {
       apply_functors(queries, keys);
       if (repeated) update_maximum<Rescale::always>(scores_, state_, queries.scale_log2(), correction);
       constexpr int rows = Traits::Scores::rows;
-      float row_max[rows], sums[rows] = {};
+      float sums[rows] = {};
 #pragma unroll
-      for (int r = 0; r < rows; ++r) {
-        row_max[r] = repeated ? finite_or_zero(state_.row_max[r]) : state_.row_max[r];
-      }
-      exponentiate<Config::polynomial_exp2>(scores_, row_max, queries.scale_log2(), sums);
+      for (int r = 0; !repeated && r < rows; ++r)
+        state_.offset[r] = state_.row_max[r] * scale_of_row(queries.scale_log2(), r);
+      exponentiate<Config::polynomial_exp2>(scores_, state_.offset, queries.scale_log2(), sums);
       const auto add = [&] {
 #pragma unroll
         for (int r = 0; r < rows; ++r) state_.row_sum[r] += sums[r];
@@ -355,7 +358,7 @@ class ConsumerScores {
         add();
         return repeated;
       }
-      if (!is_overflow<Weight>(sums)) {
+      if (!is_overflow<Weight>(sums, state_)) {
         add();
         return raise_maximum(scores_, state_, queries.scale_log2(), correction);
       }

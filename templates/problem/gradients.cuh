@@ -9,6 +9,18 @@
 
 namespace jit {
 
+/// An LSE as an exponent of 2, which probabilities are relative to: +inf for a query without keys.
+///
+/// Of large ones floats have no fraction, and the exponent of the largest score is what is rounded off, of either sign.
+/// So that no probability is more than 1 they are raised by more than the LSE, its product here and the score's factor are
+/// rounded by, which is less than 2^-22 of them: the gradients of such a query are finite, and vanish as its scores grow.
+__device__ __forceinline__ float lse_exponent(float lse) {
+  constexpr float without_fraction = 0x1p24f, rounded_off = 0x1p-21f;
+  if (lse == negative_infinity()) return -negative_infinity();
+  const float exponent = lse * log2_e, magnitude = ::fabsf(exponent);
+  return magnitude < without_fraction ? exponent : __fmaf_rn(magnitude, rounded_off, exponent);
+}
+
 /// Rows of one head of one batch entry, as its sequences give those of q, k, v and o.
 template <class Config>
 class Gradients {

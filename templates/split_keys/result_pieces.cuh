@@ -1,8 +1,8 @@
 // Pieces of rows of O that some keys came to, and how results of different keys are summed.
 //
-// A result of some keys is, for each row, O not normalised, the maximum m of its exponents of 2 and the sum l of its
+// A result of some keys is, for each row, O not normalised, the maximum m of its scores and the sum l of its
 // exponentials relative to m. Results of different keys are merged as "Flash-Decoding" (Dao et al.) does:
-// M = max m, O = Σ 2^(m − M) O, L = Σ 2^(m − M) l.
+// M = max m, O = Σ exp(m − M) O, L = Σ exp(m − M) l.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -42,7 +42,7 @@ __device__ __forceinline__ void add_weighted(float4& sum, float weight, const fl
 
 /// How much a result counts beside one whose maximum is `max`.
 __device__ __forceinline__ float weight_of(const RowState& state, float max) {
-  return ex2(state.max == negative_infinity() ? state.max : state.max - max);
+  return ex2(state.max == negative_infinity() ? state.max : (state.max - max) * log2_e);
 }
 
 /// How much two results count, of which one stands behind the other.

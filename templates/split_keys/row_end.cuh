@@ -8,14 +8,22 @@
 #include "problem/variable_sequences.cuh"
 #include "ptx/math.cuh"
 #include "split_keys/part_note.cuh"
+#include "steps/softmax.cuh"
 
 namespace jit {
 
-/// Of one row: exponents of 2 are relative to `max`, which is −inf for a row without keys.
+/// Of one row: exponentials are relative to that of `max`, a score, which is −inf for a row without keys. Scores that
+/// functors made are exact: as exponents of 2 they would be rounded, and large ones by more than exponentials can bridge.
 struct RowState {
   float max;
   float sum;
 };
+
+/// That of a row of maximum `row_max` in units of the raw score, of which `scale_log2` makes an exponent of 2. `sum` is 0
+/// for a row without keys.
+__device__ __forceinline__ RowState row_state(float row_max, float scale_log2, float sum) {
+  return {sum == 0 ? negative_infinity() : finite_or_zero(row_max) * (scale_log2 * ln_2), sum};
+}
 
 /// What a row comes to in the end.
 struct RowEnd {
@@ -29,16 +37,16 @@ template <class Config>
 __device__ __forceinline__ RowEnd row_end(const RowState& state, const AttentionParams& params, int head) {
   float max = state.max, sum = state.sum, factor = 1;
   if constexpr (Config::sinks) {
-    const float sink = params.sequences.sinks[head] * log2_e;
+    const float sink = params.sequences.sinks[head];
     max = fmaxf(state.max, sink);
     if (max != negative_infinity()) {
-      factor = ex2(state.max - max);
-      sum = __fmaf_rn(factor, state.sum, ex2(sink - max));
+      factor = ex2((state.max - max) * log2_e);
+      sum = __fmaf_rn(factor, state.sum, ex2((sink - max) * log2_e));
     }
   }
   if (sum == 0) return {0, 0, negative_infinity()};
   const float inverse = factor * rcp(sum);
-  return {inverse, Config::sinks ? inverse * state.sum : 1, (max + lg2(sum)) * ln_2};
+  return {inverse, Config::sinks ? inverse * state.sum : 1, __fmaf_rn(lg2(sum), ln_2, max)};
 }
 
 /// The state of a row whose scores have lost what a mean of the keys made of them: before sinks, which have lost nothing.
@@ -50,7 +58,7 @@ __device__ __forceinline__ RowState with_lse_shift(const RowState& state, const 
   const float shift =
       descale
           .lse_shift[VariableSequences<Config>::query_offset(descale.lse_shift_strides, batch, head, query)];
-  return {__fmaf_rn(params.softmax_scale * shift, log2_e, state.max), state.sum};  // −inf stays
+  return {__fmaf_rn(params.softmax_scale, shift, state.max), state.sum};  // −inf stays
 }
 
 /// Four normalised values of a row from `column` on: times the scales of their columns, plus the mean that values have lost

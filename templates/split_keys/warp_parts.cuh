@@ -33,7 +33,7 @@ class WarpParts {
       });
       const float sum = Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
       if (Layout::speaks_for_rows(lane)) {
-        states()[row] = {sum == 0 ? negative_infinity() : finite_or_zero(state.row_max[r]) * scale_log2, sum};
+        states()[row] = row_state(state.row_max[r], scale_log2, sum);
       }
     });
   }

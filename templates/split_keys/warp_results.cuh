@@ -81,7 +81,7 @@ struct WarpResult {
 
  private:
   __device__ __forceinline__ void set_state(int r, float max, float sum, float scale_log2) {
-    states[r] = {sum == 0 ? negative_infinity() : finite_or_zero(max) * scale_log2, sum};
+    states[r] = row_state(max, scale_log2, sum);
   }
 };
 

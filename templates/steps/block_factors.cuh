@@ -69,13 +69,21 @@ class BlockFactors {
     }
   }
 
+  /// As `relate_to_maxima` and `take_maxima` of softmax.cuh have it.
+  __device__ __forceinline__ auto subtract_from(Scores& scores) {
+    return [this, &scores](int r, float max) {
+      if (r == 0) scale(scores);
+      jit::subtract_from(scores)(r, max);
+    };
+  }
+
   /// As `exponentiate` of softmax.cuh, of scores times their factors.
   template <int polynomials>
   __device__ __forceinline__ void exponentiate(Scores& scores, SoftmaxState<Scores::rows>& state,
                                                float scale_log2, float raise) const {
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) {
-      const float offset = finite_or_zero(state.row_max[r]) * scale_log2 - raise;
+      const float offset = state.offset[r] - raise;
 #pragma unroll
       for (int n = 0; n < Scores::column_blocks; ++n) {
         const float scale = of(n) * scale_log2;
@@ -96,10 +104,11 @@ class BlockFactors {
 template <Rescale rescale, class Element, class Scores, class Output, int tile_kv>
 __device__ __forceinline__ void online_softmax(Scores& scores, Output& output,
                                                SoftmaxState<Scores::rows>& state, float scale_log2,
-                                               const BlockFactors<Scores, tile_kv>& factors) {
+                                               BlockFactors<Scores, tile_kv>& factors) {
   float of_tile[Scores::rows], correction[Scores::rows];
   factors.maxima(scores, of_tile);
-  if (take_maxima<rescale, Element>(of_tile, state, scale_log2, correction)) output.scale_rows(correction);
+  if (take_maxima<rescale, Element>(of_tile, state, scale_log2, correction, factors.subtract_from(scores)))
+    output.scale_rows(correction);
   factors.template exponentiate<0>(scores, state, scale_log2, probability_raise<Element>);
 }
 

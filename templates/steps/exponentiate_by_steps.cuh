@@ -18,7 +18,8 @@ namespace jit {
 /// one, by an addition of 0 times their sum, or times their words, which are finite floats as nothing in them is negative.
 /// With interpolations it is instructions that are short, and these additions would be some.
 template <int polynomials, int interpolations, bool adds_up, class Scores, class Scale, class Finish>
-__device__ __forceinline__ void exponentiate_by_steps(Scores& scores, const float (&row_max)[Scores::rows],
+__device__ __forceinline__ void exponentiate_by_steps(Scores& scores,
+                                                      const float (&row_offsets)[Scores::rows],
                                                       float (&row_sum)[Scores::rows], const Scale& scale_log2,
                                                       float raise, const Finish& finish) {
   constexpr int step_blocks = 4, steps = Scores::column_blocks / step_blocks;
@@ -27,8 +28,7 @@ __device__ __forceinline__ void exponentiate_by_steps(Scores& scores, const floa
   float offsets[Scores::rows], sums[Scores::rows] = {}, sums_before[Scores::rows] = {};
   unsigned words[steps][4], interpolated_sums[Scores::rows] = {};
 #pragma unroll
-  for (int r = 0; r < Scores::rows; ++r)
-    offsets[r] = finite_or_zero(row_max[r]) * scale_of_row(scale_log2, r) - raise;
+  for (int r = 0; r < Scores::rows; ++r) offsets[r] = row_offsets[r] - raise;
 #pragma unroll
   for (int step = 0; step < steps; ++step) {
 #pragma unroll

@@ -221,7 +221,7 @@ class HeadScales<Config, Scores, ScoreScales::blocks> : public ValueScale<Config
     factors_.take(of_queries_, scales);
     if constexpr (!Config::Score::is_identity) factors_.scale(scores);
   }
-  __device__ __forceinline__ const Factors& factors() const { return factors_; }
+  __device__ __forceinline__ Factors& factors() { return factors_; }
 
  private:
   float of_queries_ = 0;

@@ -52,7 +52,7 @@ __device__ __forceinline__ auto query_statistics(const SequencesOf<Config>& sequ
     sum = Layout::reduce(sum, [](float x, float y) { return x + y; });
     if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);
     if constexpr (has_dropout<Config>) sum *= dropout.kept_share;
-    lse = lse == negative_infinity() ? -negative_infinity() : lse * log2_e;
+    lse = lse_exponent(lse);
     statistics.lse_log2.numbers[r] = lse;
     statistics.delta.numbers[r] = sum;
     if (Layout::speaks_for_rows(lane)) leave(query, lse, sum);

@@ -58,11 +58,12 @@ __device__ __forceinline__ float exponential(float x, int place) {
 }
 
 /// The state of the rows of which a thread holds scores: maximum in units of the raw score, and this thread's
-/// part of the sum.
+/// part of the sum. Between the maxima of a tile and its exponentials: what their exponents are relative to, too.
 template <int rows>
 struct SoftmaxState {
   float row_max[rows];
   float row_sum[rows];
+  float offset[rows];
 
   __device__ __forceinline__ SoftmaxState() {
 #pragma unroll
@@ -85,8 +86,7 @@ __device__ __forceinline__ float scale_of_row(const RowScales<rows>& scales, int
 }
 
 /// A row whose maximum is less has no keys. It is far below what q and k make, times the powers of two by which keys of 8
-/// bits are larger on their way. An exponent is score · scale − rounded(maximum · scale): of the maximum itself
-/// that is up to 2^-24 of it, and not 0, which soon is more than fp16 holds, and then more than fp32 does.
+/// bits are larger on their way.
 inline constexpr float least_score = -0x1p80f;
 
 /// A row without any key so far has maximum −inf; subtracting 0 instead leaves its probabilities at ex2(−inf)
@@ -96,6 +96,47 @@ __device__ __forceinline__ float finite_or_zero(float row_max) {
   return row_max < least_score ? 0.0f : row_max;
 }
 
+/// An exponent is score · scale − rounded(maximum · scale), by one multiply-add. Of the maximum itself that is what
+/// rounding took off its product, up to 2^-24 of it, and not 0; all others are less. Below this limit it is at most
+/// 2^-8, as much as bf16 rounds off. From 2^28 on it would be more than fp16 holds, then more than fp32 does, and other
+/// maxima would have another one: such a row's maximum is subtracted from its scores, which is exact where they are near.
+inline constexpr float largest_offset = 0x1p17f;
+
+/// True for NaN, too.
+__device__ __forceinline__ bool is_large(float offset) { return !(::fabsf(offset) < largest_offset); }
+
+/// What exponents of scores are relative to, while it is not large.
+template <int rows, class Scale>
+__device__ __forceinline__ void set_offsets(SoftmaxState<rows>& state, const Scale& scale_log2) {
+#pragma unroll
+  for (int r = 0; r < rows; ++r)
+    state.offset[r] = finite_or_zero(state.row_max[r]) * scale_of_row(scale_log2, r);
+}
+
+/// Relates a tile of scores to its rows' maxima, which take it in. Where one of the warp's is large, `subtract` subtracts
+/// maxima, or 0 where a row has no keys, from the scores.
+template <int rows, class Scale, class Subtract>
+__device__ __forceinline__ void relate_to_maxima(SoftmaxState<rows>& state, const Scale& scale_log2,
+                                                 const Subtract& subtract) {
+  set_offsets(state, scale_log2);
+  bool has_large = false;
+#pragma unroll
+  for (int r = 0; r < rows; ++r) has_large |= is_large(state.offset[r]);
+  if (__builtin_expect(__any_sync(full_warp, has_large), false)) {
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      subtract(r, finite_or_zero(state.row_max[r]));
+      state.offset[r] = 0;
+    }
+  }
+}
+
+/// The subtraction from `scores` as they are.
+template <class Scores>
+__device__ __forceinline__ auto subtract_from(Scores& scores) {
+  return [&scores](int r, float max) { scores.for_each_of_row(r, [&](float& score, int) { score -= max; }); };
+}
+
 /// The maximum of a tile's scores in row `r` of those that the thread holds.
 template <class Scores>
 __device__ __forceinline__ float tile_maximum(const Scores& scores, int r) {
@@ -103,33 +144,39 @@ __device__ __forceinline__ float tile_maximum(const Scores& scores, int r) {
 }
 
 /// The state that a first tile of scores leaves, before its exponentials.
-template <class Scores>
-__device__ __forceinline__ void begin_maximum(const Scores& scores, SoftmaxState<Scores::rows>& state) {
+template <class Scores, class Scale>
+__device__ __forceinline__ void begin_maximum(Scores& scores, SoftmaxState<Scores::rows>& state,
+                                              const Scale& scale_log2) {
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {
     state.row_max[r] = tile_maximum(scores, r);
     state.row_sum[r] = 0;
   }
+  relate_to_maxima(state, scale_log2, subtract_from(scores));
 }
 
-/// Takes the maxima of a tile of scores into those of its rows and brings the sums up to them. Returns whether the rows'
-/// maxima moved, and then `correction` is what the output must be multiplied by. `scale_log2` is what makes a score an
-/// exponent of 2. Unless they must `always` move, they do when a probability became too large or may be a large
-/// part of its row's sum, of which a thread knows its own part. Probabilities become an `Element`.
-template <Rescale rescale, class Element = bf16, int rows, class Scale>
+/// Takes the maxima of a tile of scores into those of its rows, brings the sums up to them, and relates the scores to
+/// them by `subtract`. Returns whether the rows' maxima moved, and then `correction` is what the output must be multiplied
+/// by. `scale_log2` is what makes a score an exponent of 2. Unless they must `always` move, they do when a probability
+/// became too large or may be a large part of its row's sum, of which a thread knows its own part, and where a maximum
+/// is large. Probabilities become an `Element`.
+template <Rescale rescale, class Element = bf16, int rows, class Scale, class Subtract>
 __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], SoftmaxState<rows>& state,
-                                            const Scale& scale_log2, float (&correction)[rows]) {
+                                            const Scale& scale_log2, float (&correction)[rows],
+                                            const Subtract& subtract) {
   float new_max[rows];
 #pragma unroll
   for (int r = 0; r < rows; ++r) new_max[r] = fmaxf(state.row_max[r], of_tile[r]);
 
   bool move = true;
   if constexpr (rescale != Rescale::always) {
+    set_offsets(state, scale_log2);
     move = false;
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
       const float largest = ex2((new_max[r] - state.row_max[r]) * scale_of_row(scale_log2, r));
       move |=
+          is_large(state.offset[r]) ||
           largest > fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] / probability_factor<Element>, 1.0f));
     }
     move = __any_sync(full_warp, move);
@@ -141,22 +188,23 @@ __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], Softma
       state.row_max[r] = new_max[r];
       state.row_sum[r] *= correction[r];
     }
+    relate_to_maxima(state, scale_log2, subtract);
   }
   return move;
 }
 
 /// The same of a tile of scores.
 template <Rescale rescale, class Element = bf16, class Scores, class Scale>
-__device__ __forceinline__ bool update_maximum(const Scores& scores, SoftmaxState<Scores::rows>& state,
+__device__ __forceinline__ bool update_maximum(Scores& scores, SoftmaxState<Scores::rows>& state,
                                                const Scale& scale_log2, float (&correction)[Scores::rows]) {
   float of_tile[Scores::rows];
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) of_tile[r] = tile_maximum(scores, r);
-  return take_maxima<rescale, Element>(of_tile, state, scale_log2, correction);
+  return take_maxima<rescale, Element>(of_tile, state, scale_log2, correction, subtract_from(scores));
 }
 
 /// What a lane's scores of each row may come to before maxima move, in units of the raw score: as `take_maxima` has it,
-/// of scores in place of probabilities, so that it can be worked out before there are scores.
+/// of scores in place of probabilities, so that it can be worked out before there are scores. NaN where a maximum is large.
 template <class Element, int rows, class Scale>
 __device__ __forceinline__ void score_limits(const SoftmaxState<rows>& state, const Scale& scale_log2,
                                              float (&limits)[rows]) {
@@ -164,7 +212,9 @@ __device__ __forceinline__ void score_limits(const SoftmaxState<rows>& state, co
   for (int r = 0; r < rows; ++r) {
     const float largest =
         fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] / probability_factor<Element>, 1.0f));
-    limits[r] = state.row_max[r] + lg2(largest) * rcp(scale_of_row(scale_log2, r));
+    const float scale = scale_of_row(scale_log2, r);
+    const float limit = state.row_max[r] + lg2(largest) * rcp(scale);
+    limits[r] = is_large(state.row_max[r] * scale) ? __int_as_float(0x7fffffff) : limit;
   }
 }
 
@@ -205,23 +255,23 @@ __device__ __forceinline__ float headroom(float sum, float least_sum) {
   return sum >= 4 * least ? 2.0f : sum >= 2 * least ? 1.0f : 0.0f;
 }
 
-/// Where they may: moves the warp's maxima if some do. Returns whether, and then `correction` is what the output must be
-/// multiplied by. Integers do not have the order of negative scores, which are looked at again. `moves_ahead`: by `headroom`.
+/// Where they may: moves the warp's maxima if some do or are large, and relates the scores to them. Returns whether, and
+/// then `correction` is what the output must be multiplied by. Integers do not have the order of negative scores, which are looked at again. `moves_ahead`: by `headroom`.
 template <bool moves_ahead, class Scores, class Scale>
-__device__ __forceinline__ bool raise_to_scores(const Scores& scores, const float (&limits)[Scores::rows],
+__device__ __forceinline__ bool raise_to_scores(Scores& scores, const float (&limits)[Scores::rows],
                                                 float (&of_lane)[Scores::rows],
                                                 SoftmaxState<Scores::rows>& state, const Scale& scale_log2,
                                                 float least_sum, float (&correction)[Scores::rows]) {
   bool is_negative = false;
 #pragma unroll
-  for (int r = 0; r < Scores::rows; ++r) is_negative |= limits[r] < 0;
+  for (int r = 0; r < Scores::rows; ++r) is_negative |= !(limits[r] >= 0);
   if (__any_sync(full_warp, is_negative)) {
     bool exceeds = false;
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) {
       of_lane[r] = scores.template reduce_lane_in_chains<maximum_chains>(
           r, [](float x, float y) { return fmaxf(x, y); });
-      exceeds |= of_lane[r] > limits[r];
+      exceeds |= !(of_lane[r] <= limits[r]);
     }
     if (!__any_sync(full_warp, exceeds)) return false;
   }
@@ -238,18 +288,19 @@ __device__ __forceinline__ bool raise_to_scores(const Scores& scores, const floa
     state.row_max[r] = new_max;
     state.row_sum[r] *= correction[r];
   }
+  relate_to_maxima(state, scale_log2, subtract_from(scores));
   return true;
 }
 
-/// Turns scores into exponentials relative to `row_max`, times 2^`raise`, and adds them to `sums`. Of 8 exponentials
-/// `polynomials` are polynomials.
+/// Turns scores into exponentials, of exponents relative to `offsets`, times 2^`raise`, and adds them to `sums`. Of 8
+/// exponentials `polynomials` are polynomials.
 template <int polynomials, class Scores, class Scale>
-__device__ __forceinline__ void exponentiate(Scores& scores, const float (&row_max)[Scores::rows],
+__device__ __forceinline__ void exponentiate(Scores& scores, const float (&offsets)[Scores::rows],
                                              const Scale& scale_log2, float (&sums)[Scores::rows],
                                              float raise = 0) {
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {
-    const float scale = scale_of_row(scale_log2, r), offset = row_max[r] * scale - raise;
+    const float scale = scale_of_row(scale_log2, r), offset = offsets[r] - raise;
 #pragma unroll
     for (int n = 0; n < Scores::column_blocks; ++n) {
       float& x = scores.at(r, n, 0);
@@ -265,10 +316,7 @@ __device__ __forceinline__ void exponentiate(Scores& scores, const float (&row_m
 template <int polynomials, class Scores, class Scale>
 __device__ __forceinline__ void exponentiate(Scores& scores, SoftmaxState<Scores::rows>& state,
                                              const Scale& scale_log2, float raise = 0) {
-  float row_max[Scores::rows];
-#pragma unroll
-  for (int r = 0; r < Scores::rows; ++r) row_max[r] = finite_or_zero(state.row_max[r]);
-  exponentiate<polynomials>(scores, row_max, scale_log2, state.row_sum, raise);
+  exponentiate<polynomials>(scores, state.offset, scale_log2, state.row_sum, raise);
 }
 
 /// The largest sum of a thread's exponentials of one row of a tile that are taken relative to the maximum of
@@ -285,23 +333,25 @@ inline constexpr float overflow_limit = is_same<Element, fp16> ? 0x1p14f : 0x1p4
 inline constexpr float sums_that_stand_out = 2.5f;
 
 /// Whether a tile's exponentials, of which a thread has these `sums`, need another look in some row of the warp:
-/// they are much more than all before, or too large, or no key was seen before, which makes their offset infinite.
+/// they are much more than all before, or too large, or their offset is: no key was seen before, which makes it infinite,
+/// or the maximum is large.
 template <class Element, int rows>
 __device__ __forceinline__ bool stands_out(const float (&sums)[rows], const SoftmaxState<rows>& state) {
   bool fits = true;
 #pragma unroll
   for (int r = 0; r < rows; ++r) {  // false for NaN, too
-    fits &= sums[r] <= fminf(sums_that_stand_out * state.row_sum[r], overflow_limit<Element>);
+    fits &= !is_large(state.offset[r]) &&
+            sums[r] <= fminf(sums_that_stand_out * state.row_sum[r], overflow_limit<Element>);
   }
   return __any_sync(full_warp, !fits);
 }
 
 /// Whether they must be computed again, relative to a maximum that takes in this tile.
 template <class Element, int rows>
-__device__ __forceinline__ bool is_overflow(const float (&sums)[rows]) {
+__device__ __forceinline__ bool is_overflow(const float (&sums)[rows], const SoftmaxState<rows>& state) {
   bool fits = true;
 #pragma unroll
-  for (int r = 0; r < rows; ++r) fits &= sums[r] <= overflow_limit<Element>;
+  for (int r = 0; r < rows; ++r) fits &= !is_large(state.offset[r]) && sums[r] <= overflow_limit<Element>;
   return __any_sync(full_warp, !fits);
 }
 
@@ -344,7 +394,7 @@ __device__ __forceinline__ void online_softmax(Scores& scores, Output& output,
 }
 
 /// In place of 1 / sum for a row without keys. Sums are relative to the maximum or to less, so that all others
-/// are at most 1, but for rounding: of exponents of 10^8 and more it is a factor of 2^8.
+/// are at most 1, but for rounding.
 inline constexpr float inverse_without_keys = 0x1p100f;
 
 /// `packed` values of a row that has been multiplied by `inverse`; 0 for one without keys, which 0 · v is not when
@@ -373,10 +423,10 @@ __device__ __forceinline__ void finish_rows(const SoftmaxState<rows>& state, con
     const float sum = Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
     const bool has_keys = sum != 0.0f;
     inverse[r] = inverse_of_sum(sum);
-    lse[r] =
-        has_keys
-            ? (finite_or_zero(state.row_max[r]) * scale_of_row(scale_log2, r) + (lg2(sum) - raise)) * ln_2
-            : negative_infinity();
+    // Not in exponents of 2, in which the largest floats have no place.
+    lse[r] = has_keys ? __fmaf_rn(finite_or_zero(state.row_max[r]), scale_of_row(scale_log2, r) * ln_2,
+                                  (lg2(sum) - raise) * ln_2)
+                      : negative_infinity();
   }
 }
 
@@ -392,11 +442,11 @@ __device__ __forceinline__ void add_sink(float sink, float (&inverse)[rows], flo
       lse[r] = sink;
       continue;
     }
-    const float keys = lse[r] * log2_e, other = sink * log2_e, max = fmaxf(keys, other);
-    const float sum = ex2(keys - max) + ex2(other - max);
-    shares[r] = ex2(keys - max) * rcp(sum);
+    const float max = fmaxf(lse[r], sink);
+    const float keys = ex2((lse[r] - max) * log2_e), sum = keys + ex2((sink - max) * log2_e);
+    shares[r] = keys * rcp(sum);
     inverse[r] *= shares[r];
-    lse[r] = (max + lg2(sum)) * ln_2;
+    lse[r] = __fmaf_rn(lg2(sum), ln_2, max);
   }
 }
 template <int rows>
