@@ -232,10 +232,6 @@ class ConsumerScores {
     }
     clear_exact_sums();
     if constexpr (counts_keys) least_sum_ = largest_of_sum + least_sum_of_keys(Config::tile_kv);
-    if constexpr (interpolates) {
-      if (!are_small(state_.row_max, queries.scale_log2()))
-        least_sum_ = -negative_infinity();  // no sum is enough
-    }
   }
 
   __device__ __forceinline__ void clear_exact_sums() {

@@ -236,7 +236,8 @@ __device__ __forceinline__ bool may_exceed(const Scores& scores, const float (&l
   return __any_sync(full_warp, may);
 }
 
-/// Where they may: whether the lanes' largest scores are known, so that all scores are numbers, or −inf.
+/// Where they may: whether the lanes' largest scores are known, so that all scores are numbers, or −inf, and no maximum is
+/// large.
 template <int rows>
 __device__ __forceinline__ bool are_known(const float (&of_lane)[rows], const float (&limits)[rows]) {
   bool are = true;
@@ -271,7 +272,7 @@ __device__ __forceinline__ bool raise_to_scores(Scores& scores, const float (&li
     for (int r = 0; r < Scores::rows; ++r) {
       of_lane[r] = scores.template reduce_lane_in_chains<maximum_chains>(
           r, [](float x, float y) { return fmaxf(x, y); });
-      exceeds |= !(of_lane[r] <= limits[r]);
+      exceeds |= of_lane[r] > limits[r] || limits[r] != limits[r];
     }
     if (!__any_sync(full_warp, exceeds)) return false;
   }
@@ -281,7 +282,8 @@ __device__ __forceinline__ bool raise_to_scores(Scores& scores, const float (&li
     float of_row = Scores::Layout::reduce(of_lane[r], [](float x, float y) { return fmaxf(x, y); });
     if constexpr (moves_ahead) {
       const float sum = Scores::Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
-      of_row += headroom(sum, least_sum) * rcp(scale);
+      // Of a large one floats would round it, to what is no whole number.
+      if (!is_large(of_row * scale)) of_row += headroom(sum, least_sum) * rcp(scale);
     }
     const float new_max = fmaxf(state.row_max[r], of_row);
     correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max)) * scale);

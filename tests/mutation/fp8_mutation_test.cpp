@@ -494,8 +494,8 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"ColumnsOfTheFirstHead", "split_keys/row_end.cuh", "note.kv_head * strides.head",
                          "0 * strides.head"},
         TemplateMutation{"NoMeanOfAColumn", "split_keys/row_end.cuh", "  finish(values.w, 3);\n", ""},
-        TemplateMutation{"ShiftOfScaledExponents", "split_keys/row_end.cuh", "params.softmax_scale * shift",
-                         "shift"}),
+        TemplateMutation{"ShiftOfScaledExponents", "split_keys/row_end.cuh",
+                         "__fmaf_rn(params.softmax_scale, shift", "__fmaf_rn(1, shift"}),
     ::testing::PrintToStringParamName());
 
 }  // namespace
