@@ -33,7 +33,7 @@ def check_scales_of_ragged_keys(library, run):
 
 @case(
     "sgl-project/sgl-kernel-xpu#252",
-    "SGLang on XPU",
+    "SGLang on XPU, in review",
     "scales of each KV head are read as one scalar",
     "outputs over pages of e4m3 whose heads have scales of 0.02 to 0.5 equal double precision",
 )

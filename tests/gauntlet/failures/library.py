@@ -9,6 +9,10 @@ class NotOffered(Exception):
     """A library has no way to be asked for this, or refuses it with a sentence of its own: no silent failure."""
 
 
+class Refused(NotOffered):
+    """A library refused a problem by an exception: loudly."""
+
+
 class Library:
     """Base of all. Arrays are NumPy's on both sides, results in double precision."""
 

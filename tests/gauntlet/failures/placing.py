@@ -33,10 +33,10 @@ class OnGpu(Placing):
 
     gpu = True
 
-    def __init__(self):
+    def __init__(self, device="cuda"):
         import torch
 
-        self.torch = torch
+        self.torch, self.device = torch, device
 
     def place(self, array):
         torch, name = self.torch, array.dtype.name
@@ -45,14 +45,14 @@ class OnGpu(Placing):
         extent = 1 + sum((size - 1) * stride for size, stride in zip(array.shape, strides))
         if array.size * 4 < extent:  # mostly gaps
             dtype = kind or getattr(torch, name)
-            tensor = torch.empty(extent, dtype=dtype, device="cuda").as_strided(array.shape, strides)
+            tensor = torch.empty(extent, dtype=dtype, device=self.device).as_strided(array.shape, strides)
             tensor.copy_(self.place(numpy.ascontiguousarray(array)))
             return tensor
         if kind is not None:  # neither library has types of the other
             array = array.view(f"i{array.itemsize}")
         flat = numpy.lib.stride_tricks.as_strided(array, (max(extent, 0),), (array.itemsize,))
         tensor = torch.from_numpy(flat.copy())
-        return (tensor if kind is None else tensor.view(kind)).cuda().as_strided(array.shape, strides)
+        return (tensor if kind is None else tensor.view(kind)).to(self.device).as_strided(array.shape, strides)
 
     def fetch(self, array, only=None):
         part = array if only is None else array[list(only)]

@@ -83,7 +83,9 @@ def check_splits_of_neighbours(library, run):
 def check_prefill_and_decoding(library, run):
     keys = run.pick(150, 1500)
     asked = paged(run.rng, [20], [keys], causal=True, batch_invariant=True)
-    whole = library.forward(asked).o
+    outcome = library.forward(asked)
+    compare(asked, outcome)
+    whole = outcome.o
     for last in (0, 7, 19):
         one = asked.change(
             q=asked.q[last : last + 1], cu_seqlens_q=int32([0, 1]), seqused_k=int32([keys - 19 + last])

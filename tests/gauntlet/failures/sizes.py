@@ -120,7 +120,7 @@ def check_merge_of_far_tokens(library, run):
 
 @case(
     "NVIDIA/cudnn-frontend#517",
-    "cuDNN",
+    "cuDNN, in the review of an operator",
     "boundaries of ragged sequences times a row's stride overflow 32 bits",
     "outputs of ragged sequences whose rows lie 2²⁶ elements apart equal double precision",
 )
