@@ -19,12 +19,14 @@ import argparse
 import dataclasses
 import functools
 import multiprocessing
+import os
 import pathlib
 import shlex
 import sys
 import threading
 import time
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "4")  # of each process's reference: many run at once
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "gauntlet")]
 

@@ -30,17 +30,15 @@ def check_large_negative_bias(library, run):
     seqlen_kv = run.pick(90, 300)
     for queries in (1, 8, 90):
         asked = dense(run.rng, seqlen_q=queries, seqlen_kv=seqlen_kv, dtype=FP16)
+        mean = asked.v.astype(float).mean(1, keepdims=True)  # where floats do not hold what distinguishes scores
         for low in (-1e9, -1e10, -1e15):
             for padded in (20, seqlen_kv - 3, seqlen_kv):
                 bias = numpy.where(numpy.arange(seqlen_kv) < padded, low, 0).astype(numpy.float32)[None, None, None]
-                outcome = library.forward(asked.change(bias=bias))
-                right = solve(asked.change(bias=bias if padded < seqlen_kv else numpy.full_like(bias, low)))
-                if padded == seqlen_kv:  # floats do not hold what distinguishes these scores
-                    right.o = numpy.broadcast_to(asked.v.astype(float).mean(1, keepdims=True), right.o.shape)
-                error = numpy.abs(outcome.o - right.o).max()
-                assert error <= 0.02, (
-                    f"o is off by {error:.3g} with {low:g} for {padded} of {seqlen_kv} keys, {queries} queries"
-                )
+                o = library.forward(asked.change(bias=bias)).o
+                right = [solve(asked.change(bias=bias)).o, *[mean] * (padded == seqlen_kv)]
+                error = min((numpy.abs(o - one).max() for one in right), key=lambda x: numpy.nan_to_num(x, nan=1e9))
+                what = f"{low:g} for {padded} of {seqlen_kv} keys, {queries} queries"
+                assert error <= 0.02, f"o is off by {error:.3g} with {what}"
 
 
 @case(
