@@ -43,8 +43,6 @@ class TorchLibrary(Library):
 
     def run(self, problem, t):
         """attend(), where what the library refuses is Refused, and what loses the GPU is an error."""
-        if lacking := asked(problem) - self.FIELDS - ALWAYS:
-            raise NotOffered(f"no {', '.join(sorted(lacking))}")
         with self.refusals():
             return self.attend(problem, t)
 
@@ -60,6 +58,9 @@ class TorchLibrary(Library):
             raise Refused(f"{type(error).__name__}: {first_line(error)}") from None
 
     def placed(self, problem):
+        """The arrays of a problem on the GPU, by name. Raises NotOffered for what the library has no words for."""
+        if lacking := asked(problem) - self.FIELDS - ALWAYS:
+            raise NotOffered(f"no {', '.join(sorted(lacking))}")
         return {name: self.placing.place(value) for name, value in vars(problem).items() if hasattr(value, "strides")}
 
     def forward(self, problem):
@@ -170,7 +171,7 @@ class Sdpa(TorchLibrary):
             options["is_causal"] = True
         elif (mask := seen(problem, t)) is not None or "bias" in t:
             if "bias" in t:
-                bias = t["bias"].to(q.dtype).expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+                bias = t["bias"].expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
                 mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
             options["attn_mask"] = mask.expand(*mask.shape[:2], q.shape[2], k.shape[2])
         try:

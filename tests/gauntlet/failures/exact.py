@@ -107,7 +107,9 @@ def solve(problem, rounded=False):
         if p.sinks is not None:
             largest = numpy.maximum(largest, p.sinks[:, None, None])
         finite = numpy.where(numpy.isneginf(largest), 0, largest)
-        weights = numpy.exp(scores - finite)
+        shifted = scores - finite
+        shifted[shifted < -600] = -numpy.inf  # numbers below the normal ones take processors long
+        weights = numpy.exp(shifted)
         total = weights.sum(-1, keepdims=True)
         sink = 0.0 if p.sinks is None else numpy.exp(p.sinks[:, None, None] - finite)
         total = total + sink

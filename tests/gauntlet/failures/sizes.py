@@ -95,7 +95,7 @@ def check_bias_of_large_strides(library, run):
 )
 def check_bias_of_many_elements(library, run):
     need_gpu(run)
-    bias = normal(run.rng, 1, 2, 40, 48, dtype=numpy.float32)
+    bias = normal(run.rng, 1, 2, 40, 48).astype(numpy.float32)
     asked = dense(run.rng, seqlen_q=40, seqlen_kv=48)
     check_forward(library, asked.change(bias=apart(bias, axis=1)))
     check_forward(library, asked.change(bias=apart(bias[:, :1], axis=2, stride=FAR // 39 // 8 * 8 + 8)))
