@@ -52,11 +52,17 @@ class Ours(Library):
         return [self.fetched(*one) for one in zip(problems, self.placing.on_streams(calls))]
 
     def quantized(self, problem):
+        self.refuse_unless(dtype="fp8_e4m3", head_dim=problem.q.shape[-1])
         arrays = self.placed(problem)
         made = ja.quantize_qkv(arrays["q"], arrays["k"], arrays["v"], center_keys=True, center_values=True)
         return Outcome(
             o=self.placing.fetch(ja.attention(made.q, made.k, made.v, **made.scales, **self.pattern(problem)))
         )
+
+    def refuse_unless(self, **spec):
+        """Raises NotOffered where this GPU has no kernel of such a spec."""
+        if refusals := ja.supports(None, **spec):
+            raise NotOffered(f"not on this GPU: {refusals[0].field} {refusals[0].rule}")
 
     def placed(self, problem: Problem):
         """The arrays of a problem where this computes, by name."""
@@ -118,6 +124,8 @@ class Ours(Library):
         """(o, lse) of a placed problem."""
         more = {name: arrays[name] for name in ("k_descale", "v_descale") if name in arrays}
         if problem.head_dim_v is not None:
+            sizes = dict(head_dim=problem.q.shape[-1], head_dim_v=problem.head_dim_v)
+            self.refuse_unless(**sizes, values_in_keys=True)
             more["head_dim_v"] = problem.head_dim_v
         if problem.batch_invariant:
             more["split_keys"] = SPAN
