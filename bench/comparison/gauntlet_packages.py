@@ -16,14 +16,14 @@ OPEN = (-1, -1)
 class Package(Contender):
     """A contender that is a package, and nothing more here."""
 
-    def __init__(self, name, label, module):
-        self.name, self.label, self.module = name, label, module
+    def __init__(self, name, label, package, module):
+        self.name, self.label, self.package, self.module = name, label, package, module
 
     def absent(self):
         return missing(self.module) or import_failure(self.module)
 
     def version(self):
-        return package_version(self.module.replace("_", "-"), self.module)
+        return package_version(self.package)
 
 
 class Flash(TorchLibrary):
@@ -63,7 +63,7 @@ class Flash(TorchLibrary):
 
 class Flash2(Flash):
     FIELDS = Flash.FIELDS | {"alibi_slopes", "page_table", "seqused_k"}
-    MODULE = "flash_attn"
+    MODULE = "flash_attn.flash_attn_interface"
 
     def options(self, problem, t):
         return super().options(problem, t) | dict(alibi_slopes=t.get("alibi_slopes"))
@@ -213,7 +213,7 @@ class XFormers(TorchLibrary):
 
 def libraries():
     """{name: function that makes one}."""
-    return {"fa2": lambda: Flash2(Package("fa2", "flash-attention 2", "flash_attn")),
+    return {"fa2": lambda: Flash2(Package("fa2", "flash-attention 2", "flash-attn", Flash2.MODULE)),
             "fa3": lambda: Flash3(FlashAttention3()), "fa4": lambda: Flash4(FlashAttention4()),
             "flashinfer": lambda: FlashInferLibrary(FlashInfer()),
-            "xformers": lambda: XFormers(Package("xformers", "xFormers", "xformers"))}
+            "xformers": lambda: XFormers(Package("xformers", "xFormers", "xformers", "xformers.ops"))}
