@@ -1,4 +1,4 @@
-"""Scores up to the largest floats, in each family: equal ones share, and keys that large negative ones leave are alone."""
+"""Scores up to the largest floats, in each family: equal ones share, and what large negative ones leave is alone."""
 
 import jit_attention as ja
 import ml_dtypes
@@ -113,7 +113,8 @@ def test_large_scores_of_8_bits(rng, place, fetch):
 
 
 def test_large_scores_of_latent_keys(rng, place, fetch):
-    spec = ja.AttentionSpec(head_dim=576, head_dim_v=512, gqa_ratio=16, values_in_keys=True, score=ja.score.bias("fp32"))
+    widths = {"head_dim": 576, "head_dim_v": 512, "gqa_ratio": 16, "values_in_keys": True}
+    spec = ja.AttentionSpec(**widths, score=ja.score.bias("fp32"))
     attention = ja.prepare(spec, config="family=forward_mla_wgmma")
     q = rng.integers(-1, 2, (1, 4, 16, 576)).astype(ml_dtypes.bfloat16)
     k = rng.integers(-1, 2, (1, 300, 1, 576)).astype(ml_dtypes.bfloat16)
