@@ -48,7 +48,7 @@ void prepare_process() {
 // `status`, or failure when what was printed could not be written.
 int flush_output(int status) {
   std::cout.flush();
-  const bool written = std::fflush(stdout) == 0 && std::cout.good();
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
   if (written || status != status_ok) return status;
   return complain(status_failure, "standard output cannot be written");
 }

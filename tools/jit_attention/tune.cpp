@@ -62,13 +62,13 @@ int run_tune(const TuneOptions& options) {
                 {"log", result.log}});
     return status_ok;
   }
-  for (const std::string& line : result.log) fmt::print("{}\n", line);
-  fmt::print("\n{}{} on {}{}\n", options.backward ? "backward of " : "", to_string(problem.spec), device.name,
-             result.out_of_time ? ", out of time" : "");
-  fmt::print("chosen: {}\n{:.2f} us; the cost model's config takes {:.2f} us\n", to_string(result.configs),
-             result.median_us, result.default_us);
-  fmt::print("{}\n", result.recorded_in.empty() ? "not recorded: there is no cache folder"
-                                                : "recorded in " + result.recorded_in);
+  for (const std::string& line : result.log) print("{}\n", line);
+  print("\n{}{} on {}{}\n", options.backward ? "backward of " : "", to_string(problem.spec), device.name,
+        result.out_of_time ? ", out of time" : "");
+  print("chosen: {}\n{:.2f} us; the cost model's config takes {:.2f} us\n", to_string(result.configs),
+        result.median_us, result.default_us);
+  print("{}\n", result.recorded_in.empty() ? "not recorded: there is no cache folder"
+                                           : "recorded in " + result.recorded_in);
   return status_ok;
 }
 

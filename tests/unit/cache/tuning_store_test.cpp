@@ -148,13 +148,13 @@ TEST_F(TuningStoreTest, RefusesHostileFolders) {
 TEST_F(TuningStoreTest, AbandonedTemporaryFilesGoWithTheNextStore) {
   store_.store(machine, operation, record);
   const std::string place = fs::path(path_of(folder_ / "cache", machine, operation)).parent_path();
-  write_text(place + "/.tmp-old", "half of a record");
-  set_age(place + "/.tmp-old", 2 * 3600);
-  write_text(place + "/.tmp-new", "half of a record");
+  write_text(place + "/.tmp-" + std::string(32, 'a'), "half of a record");
+  set_age(place + "/.tmp-" + std::string(32, 'a'), 2 * 3600);
+  write_text(place + "/.tmp-" + std::string(32, 'b'), "half of a record");
   EXPECT_EQ(store_.list().size(), 1u);
   store_.store(machine, other_operation, record);
-  EXPECT_FALSE(fs::exists(place + "/.tmp-old"));
-  EXPECT_TRUE(fs::exists(place + "/.tmp-new"));
+  EXPECT_FALSE(fs::exists(place + "/.tmp-" + std::string(32, 'a')));
+  EXPECT_TRUE(fs::exists(place + "/.tmp-" + std::string(32, 'b')));
 }
 
 TEST_F(TuningStoreTest, ThreadsMayReadAndWriteTogether) {
