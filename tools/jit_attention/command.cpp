@@ -10,6 +10,12 @@
 
 namespace jit::tool {
 
+void add_all(CLI::App& app, Commands& commands) {
+  for (const auto add :
+       {add_info, add_compile, add_dump, add_run, add_tune, add_bench, add_show, add_cache, add_warm})
+    add(app, commands);
+}
+
 void print_json(const nlohmann::ordered_json& json) {
   print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }

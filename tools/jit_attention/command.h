@@ -46,6 +46,9 @@ void add_show(CLI::App& app, Commands& commands);
 void add_cache(CLI::App& app, Commands& commands);
 void add_warm(CLI::App& app, Commands& commands);
 
+/// All commands, in the order of the help.
+void add_all(CLI::App& app, Commands& commands);
+
 /// Writes to standard output. When that is closed or full, main() says so once, at the end.
 void print_to_stdout(std::string_view text);
 template <class... Arguments>

@@ -81,15 +81,7 @@ int main_function(int argc, char** argv) {
       "Exit status: 0 done, 1 failed, 2 wrong usage or input. The settings that `info` lists are environment "
       "variables.");
   Commands commands;
-  add_info(app, commands);
-  add_compile(app, commands);
-  add_dump(app, commands);
-  add_run(app, commands);
-  add_tune(app, commands);
-  add_bench(app, commands);
-  add_show(app, commands);
-  add_cache(app, commands);
-  add_warm(app, commands);
+  add_all(app, commands);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version

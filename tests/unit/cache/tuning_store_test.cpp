@@ -98,6 +98,22 @@ TEST_F(TuningStoreTest, ListsAndClears) {
   EXPECT_FALSE(store_.load(machine, operation));
 }
 
+TEST_F(TuningStoreTest, WhatCannotBeRemovedIsAnError) {
+  store_.store(machine, operation, record);
+  ReadOnlyFileSystem read_only;
+  TuningStore store(folder_ / "cache", &read_only);
+  try {
+    store.clear();
+    ADD_FAILURE() << "a read-only file system lost a record";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::io_error);
+    EXPECT_EQ(error.message(), (folder_ / "cache") +
+                                   ": tuning records cannot be removed: unlink: Read-only file "
+                                   "system; 0 went before");
+  }
+  EXPECT_EQ(store_.list().size(), 1u);
+}
+
 TEST_F(TuningStoreTest, ExportsAndImports) {
   store_.store(machine, operation, record);
   store_.store(machine, other_operation, "second");
