@@ -9,10 +9,9 @@
 #include <jit/append.h>
 #include <jit/device.h>
 #include <jit/dtype.h>
-#include <nanobind/stl/array.h>
-#include <nanobind/stl/optional.h>
 
 #include "array.h"
+#include "given.h"
 #include "operation_call.h"
 #include "process.h"
 #include "spec_conversion.h"
@@ -192,11 +191,11 @@ Raises:
 }  // namespace
 
 void bind_append(nb::module_& module) {
-  module.def("_append_to_slots", append_to_slots, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a, "slot_mapping"_a,
-             "cache_dtype"_a.none(), "k_scale"_a.none(), "v_scale"_a.none(),
-             "`append` of as many rows as there are slots; those of one head may be without its dimension.");
-  module.def(
-      "append", append_arrays, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a, nb::kw_only(),
+  define(module, "_append_to_slots", append_to_slots, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a,
+         "slot_mapping"_a, "cache_dtype"_a.none(), "k_scale"_a.none(), "v_scale"_a.none(),
+         "`append` of as many rows as there are slots; those of one head may be without its dimension.");
+  define(
+      module, "append", append_arrays, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a, nb::kw_only(),
       "slot_mapping"_a = nb::none(), "seqused_k"_a = nb::none(), "cu_seqlens_q"_a = nb::none(),
       "page_table"_a = nb::none(), "q"_a = nb::none(), "q_out"_a = nb::none(), "cos_sin"_a = nb::none(),
       "cos"_a = nb::none(), "sin"_a = nb::none(), "positions"_a = nb::none(), "rotary_interleaved"_a = false,

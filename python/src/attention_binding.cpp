@@ -8,11 +8,10 @@
 #include <jit/attention.h>
 #include <jit/device.h>
 #include <jit/spec_table.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 
 #include "block_mask_binding.h"
 #include "call.h"
+#include "given.h"
 #include "process.h"
 #include "spec_conversion.h"
 
@@ -430,11 +429,19 @@ nb::object attend_to_pages(nb::handle q, nb::handle k, nb::handle v, nb::handle 
 template <std::size_t>
 using SequenceHandle = nb::handle;
 
+// Those keywords in a signature.
+std::string array_keywords() {
+  std::string keywords;
+  for (const SequenceArray& array : sequence_arrays)
+    keywords += fmt::format("{}{}: typing.Any = None", keywords.empty() ? "" : ", ", array.name);
+  return keywords;
+}
+
 // Keywords for sequences are rows of sequence_arrays, in every function that takes them.
 template <std::size_t... rows>
 void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
-  module.def(
-      "attention",
+  define(
+      module, "attention",
       [](nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score,
          nb::handle softmax_scale, nb::handle return_lse, nb::handle out, nb::handle dtype, nb::handle layout,
          nb::handle tensors, nb::handle stream, nb::handle tuning, SequenceHandle<rows>... arrays,
@@ -478,51 +485,63 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
               "block_mask: jit_attention.BlockMask | None = None, kv_dtype: typing.Any = None, "
               "descale_per: str | None = None, head_dim_v: int | None = None, "
               "out_dtype: typing.Any = None, exact_exponentials: bool = False) -> typing.Any"));
-  nb::class_<Prepared>(module, "Attention",
-                       "A spec's kernel for every size. Cheap to call, thread safe; made by `prepare`.")
-      .def(
-          "__call__",
-          [](const Prepared& self, nb::handle q, nb::handle k, nb::handle v, nb::handle return_lse,
-             nb::handle out, nb::handle layout, nb::handle tensors, nb::handle stream,
-             SequenceHandle<rows>... arrays, int num_splits, bool zero_padding, double dropout_p,
-             nb::handle block_mask) {
-            return self.call({.q = q,
-                              .k = k,
-                              .v = v,
-                              .tensors = tensors,
-                              .out = out,
-                              .stream = stream,
-                              .layout = parse_layout(layout),
-                              .return_lse = return_lse,
-                              .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},
-                             block_mask);
-          },
-          "q"_a.none(), "k"_a.none(), "v"_a = nb::none(), nb::kw_only(), "return_lse"_a = nb::bool_(false),
-          "out"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
-          (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0, "zero_padding"_a = false,
-          "dropout_p"_a = 0.0, "block_mask"_a = nb::none(),
-          "As `attention`, for arrays of the spec's type, head dims, GQA ratio and alignment.")
-      .def(
-          "kernel",
-          [](const Prepared& self, nb::handle q, nb::handle k, nb::handle v, nb::handle layout,
-             nb::handle tensors, SequenceHandle<rows>... arrays) {
-            return self.kernel({.q = q,
-                                .k = k,
-                                .v = v,
-                                .tensors = tensors,
-                                .layout = parse_layout(layout),
-                                .sequences = {{arrays...}, 0}});
-          },
-          "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(), nb::kw_only(), "layout"_a = "BSHD",
-          "tensors"_a = nb::none(), (nb::arg(sequence_arrays[rows].name) = nb::none())...,
-          "The Kernel that a call with these arrays runs, prepared if need be; without arrays, the one for "
-          "sizes that nothing was chosen for.")
-      .def_ro("spec", &Prepared::spec, "The AttentionSpec that it was prepared for.")
+  nb::class_<Prepared> prepared(
+      module, "Attention", "A spec's kernel for every size. Cheap to call, thread safe; made by `prepare`.");
+  const std::string arrays = array_keywords();
+  define(
+      prepared, "__call__",
+      [](const Prepared& self, nb::handle q, nb::handle k, nb::handle v, nb::handle return_lse,
+         nb::handle out, nb::handle layout, nb::handle tensors, nb::handle stream,
+         SequenceHandle<rows>... arrays, int num_splits, bool zero_padding, double dropout_p,
+         nb::handle block_mask) {
+        return self.call({.q = q,
+                          .k = k,
+                          .v = v,
+                          .tensors = tensors,
+                          .out = out,
+                          .stream = stream,
+                          .layout = parse_layout(layout),
+                          .return_lse = return_lse,
+                          .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},
+                         block_mask);
+      },
+      "q"_a.none(), "k"_a.none(), "v"_a = nb::none(), nb::kw_only(), "return_lse"_a = nb::bool_(false),
+      "out"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
+      (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0, "zero_padding"_a = false,
+      "dropout_p"_a = 0.0, "block_mask"_a = nb::none(),
+      "As `attention`, for arrays of the spec's type, head dims, GQA ratio and alignment.",
+      nb::sig(("def __call__(self, q: typing.Any, k: typing.Any, v: typing.Any = None, *, "
+               "return_lse: typing.Any = False, out: typing.Any = None, layout: str = 'BSHD', "
+               "tensors: dict[str, typing.Any] | None = None, stream: typing.Any = None, " +
+               arrays +
+               ", num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0, "
+               "block_mask: jit_attention.BlockMask | None = None) -> typing.Any")
+                  .c_str()));
+  define(
+      prepared, "kernel",
+      [](const Prepared& self, nb::handle q, nb::handle k, nb::handle v, nb::handle layout,
+         nb::handle tensors, SequenceHandle<rows>... arrays) {
+        return self.kernel({.q = q,
+                            .k = k,
+                            .v = v,
+                            .tensors = tensors,
+                            .layout = parse_layout(layout),
+                            .sequences = {{arrays...}, 0}});
+      },
+      "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(), nb::kw_only(), "layout"_a = "BSHD",
+      "tensors"_a = nb::none(), (nb::arg(sequence_arrays[rows].name) = nb::none())...,
+      "The Kernel that a call with these arrays runs, prepared if need be; without arrays, the one for "
+      "sizes that nothing was chosen for.",
+      nb::sig(("def kernel(self, q: typing.Any = None, k: typing.Any = None, v: typing.Any = None, *, "
+               "layout: str = 'BSHD', tensors: dict[str, typing.Any] | None = None, " +
+               arrays + ") -> jit_attention.Kernel")
+                  .c_str()));
+  prepared.def_ro("spec", &Prepared::spec, "The AttentionSpec that it was prepared for.")
       .def("__repr__", [](const Prepared& self) {
         return fmt::format("<jit_attention.Attention {}>", to_string(self.attention.spec()));
       });
-  module.def(
-      "prepare",
+  define(
+      module, "prepare",
       [](nb::handle spec, nb::handle q, nb::handle k, nb::handle v, nb::handle tensors, nb::handle layout,
          std::optional<int> device, nb::handle config, nb::handle tuning, SequenceHandle<rows>... arrays,
          nb::handle block_mask) {
@@ -540,18 +559,24 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
       "spec"_a, "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(), nb::kw_only(),
       "tensors"_a = nb::none(), "layout"_a = "BSHD", "device"_a = nb::none(), "config"_a = nb::none(),
       "tuning"_a = nb::none(), (nb::arg(sequence_arrays[rows].name) = nb::none())...,
-      "block_mask"_a = nb::none(), prepare_doc);
+      "block_mask"_a = nb::none(), prepare_doc,
+      nb::sig(("def prepare(spec: jit_attention.AttentionSpec, q: typing.Any = None, k: typing.Any = None, "
+               "v: typing.Any = None, *, tensors: dict[str, typing.Any] | None = None, layout: str = 'BSHD', "
+               "device: int | None = None, config: dict[str, typing.Any] | str | None = None, "
+               "tuning: str | None = None, " +
+               arrays + ", block_mask: jit_attention.BlockMask | None = None) -> jit_attention.Attention")
+                  .c_str()));
 }
 
 }  // namespace
 
 void bind_attention(nb::module_& module) {
   bind_calls(module, std::make_index_sequence<sequence_arrays.size()>());
-  module.def("_attend_to_pages", attend_to_pages, "q"_a, "k"_a, "v"_a.none(), "out"_a, "rows"_a,
-             "mask"_a.none(), "score"_a.none(), "softmax_scale"_a.none(), "tensors"_a.none(),
-             "sinks"_a.none(), "split_keys"_a, "cu_seqlens_q"_a, "page_table"_a, "seqused_k"_a,
-             "kv_dtype"_a.none(), "k_descale"_a.none(), "v_descale"_a.none(), "head_dim_v"_a.none(),
-             "`attention` with zero_padding over pages, of the first rows of q and out.");
+  define(module, "_attend_to_pages", attend_to_pages, "q"_a, "k"_a, "v"_a.none(), "out"_a, "rows"_a,
+         "mask"_a.none(), "score"_a.none(), "softmax_scale"_a.none(), "tensors"_a.none(), "sinks"_a.none(),
+         "split_keys"_a, "cu_seqlens_q"_a, "page_table"_a, "seqused_k"_a, "kv_dtype"_a.none(),
+         "k_descale"_a.none(), "v_descale"_a.none(), "head_dim_v"_a.none(),
+         "`attention` with zero_padding over pages, of the first rows of q and out.");
 }
 
 }  // namespace jit::python

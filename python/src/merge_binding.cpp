@@ -10,6 +10,7 @@
 #include <jit/merge.h>
 
 #include "array.h"
+#include "given.h"
 #include "operation_call.h"
 #include "process.h"
 #include "spec_conversion.h"
@@ -139,12 +140,12 @@ Raises:
 }  // namespace
 
 void bind_merge(nb::module_& module) {
-  module.def("merge", merge_arrays, "outs"_a, "lses"_a, nb::kw_only(), "out"_a = nb::none(),
-             "out_lse"_a = nb::none(), "out_dtype"_a = nb::none(), "dtype"_a = nb::none(),
-             "stream"_a = nb::none(), merge_doc,
-             nb::sig("def merge(outs: typing.Any, lses: typing.Any, *, out: typing.Any = None, "
-                     "out_lse: typing.Any = None, out_dtype: str | None = None, dtype: typing.Any = None, "
-                     "stream: typing.Any = None) -> tuple[typing.Any, typing.Any]"));
+  define(module, "merge", merge_arrays, "outs"_a, "lses"_a, nb::kw_only(), "out"_a = nb::none(),
+         "out_lse"_a = nb::none(), "out_dtype"_a = nb::none(), "dtype"_a = nb::none(),
+         "stream"_a = nb::none(), merge_doc,
+         nb::sig("def merge(outs: typing.Any, lses: typing.Any, *, out: typing.Any = None, "
+                 "out_lse: typing.Any = None, out_dtype: str | None = None, dtype: typing.Any = None, "
+                 "stream: typing.Any = None) -> tuple[typing.Any, typing.Any]"));
 }
 
 }  // namespace jit::python

@@ -6,12 +6,10 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <jit/pack.h>
-#include <nanobind/stl/array.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
+#include "given.h"
 #include "process.h"
 #include "spec_conversion.h"
 
@@ -85,13 +83,23 @@ the sizes that were looked at it serves, and all_sizes, whether it runs beside o
 
 void bind_pack(nb::module_& module) {
   const PackSizes sizes;
-  module.def("write_pack", write, "path"_a, "specs"_a, "targets"_a, nb::kw_only(),
-             "heads_q"_a = sizes.heads_q, "max_batch"_a = sizes.max_batch, "max_seqlen"_a = sizes.max_seqlen,
-             "training"_a = sizes.training, "serving"_a = sizes.serving,
-             "rotary_dim"_a = sizes.append.rotary_dim,
-             "rotary_interleaved"_a = sizes.append.rotary_interleaved, "mrope_sections"_a = nb::none(),
-             "mrope_interleaved"_a = sizes.append.mrope_interleaved, "norm"_a = sizes.append.norm,
-             "norm_adds_one"_a = sizes.append.norm_adds_one, write_doc);
+  define(
+      module, "write_pack", write, "path"_a, "specs"_a, "targets"_a, nb::kw_only(),
+      "heads_q"_a = sizes.heads_q, "max_batch"_a = sizes.max_batch, "max_seqlen"_a = sizes.max_seqlen,
+      "training"_a = sizes.training, "serving"_a = sizes.serving, "rotary_dim"_a = sizes.append.rotary_dim,
+      "rotary_interleaved"_a = sizes.append.rotary_interleaved, "mrope_sections"_a = nb::none(),
+      "mrope_interleaved"_a = sizes.append.mrope_interleaved, "norm"_a = sizes.append.norm,
+      "norm_adds_one"_a = sizes.append.norm_adds_one, write_doc,
+      nb::sig(fmt::format(
+                  "def write_pack(path: str, specs: collections.abc.Iterable[jit_attention.AttentionSpec], "
+                  "targets: collections.abc.Iterable[str], *, heads_q: int = {}, max_batch: int = {}, "
+                  "max_seqlen: int = {}, training: bool = False, serving: bool = False, "
+                  "rotary_dim: int = 0, rotary_interleaved: bool = False, "
+                  "mrope_sections: collections.abc.Sequence[int] | None = None, "
+                  "mrope_interleaved: bool = False, norm: bool = False, "
+                  "norm_adds_one: bool = False) -> list[dict[str, typing.Any]]",
+                  sizes.heads_q, sizes.max_batch, sizes.max_seqlen)
+                  .c_str()));
 }
 
 }  // namespace jit::python

@@ -9,10 +9,9 @@
 #include <jit/device.h>
 #include <jit/dtype.h>
 #include <jit/quantize.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 
 #include "array.h"
+#include "given.h"
 #include "operation_call.h"
 #include "process.h"
 #include "spec_conversion.h"
@@ -229,17 +228,17 @@ nb::tuple quantize_arrays(nb::handle q, nb::handle k, nb::handle v, nb::handle q
 }  // namespace
 
 void bind_quantize(nb::module_& module) {
-  module.def("quantize_qkv", quantize_arrays, "q"_a, "k"_a, "v"_a, nb::kw_only(), "q_out"_a.none(),
-             "k_out"_a.none(), "v_out"_a.none(), "q_descale"_a.none(), "k_descale"_a.none(),
-             "v_descale"_a.none(), "out_dtype"_a.none(), "scales"_a, "value_scales"_a,
-             "rotation_seed"_a.none(), "center_keys"_a, "center_values"_a, "return_lse_shift"_a,
-             "v_along_sequence"_a, "cu_seqlens_q"_a.none(), "cu_seqlens_k"_a.none(), "seqused_q"_a.none(),
-             "seqused_k"_a.none(), "cos_sin"_a.none(), "q_positions"_a.none(), "k_positions"_a.none(),
-             "rotary_interleaved"_a, "q_norm_weight"_a.none(), "k_norm_weight"_a.none(), "norm_eps"_a,
-             "norm_adds_one"_a, "keep_rows"_a.none(), "dtype"_a.none(), "stream"_a.none(),
-             "jit_attention.quantize_qkv, with a plain tuple of its results; new values that lie along the "
-             "sequence are "
-             "(batch, heads_kv, head_dim_v, pitch).");
+  define(module, "quantize_qkv", quantize_arrays, "q"_a, "k"_a, "v"_a, nb::kw_only(), "q_out"_a.none(),
+         "k_out"_a.none(), "v_out"_a.none(), "q_descale"_a.none(), "k_descale"_a.none(), "v_descale"_a.none(),
+         "out_dtype"_a.none(), "scales"_a, "value_scales"_a, "rotation_seed"_a.none(), "center_keys"_a,
+         "center_values"_a, "return_lse_shift"_a, "v_along_sequence"_a, "cu_seqlens_q"_a.none(),
+         "cu_seqlens_k"_a.none(), "seqused_q"_a.none(), "seqused_k"_a.none(), "cos_sin"_a.none(),
+         "q_positions"_a.none(), "k_positions"_a.none(), "rotary_interleaved"_a, "q_norm_weight"_a.none(),
+         "k_norm_weight"_a.none(), "norm_eps"_a, "norm_adds_one"_a, "keep_rows"_a.none(), "dtype"_a.none(),
+         "stream"_a.none(),
+         "jit_attention.quantize_qkv, with a plain tuple of its results; new values that lie along the "
+         "sequence are "
+         "(batch, heads_kv, head_dim_v, pitch).");
 }
 
 }  // namespace jit::python
