@@ -9,6 +9,7 @@
 #include <jit/device.h>
 #include <jit/spec_table.h>
 
+#include "argument_names.h"
 #include "block_mask_binding.h"
 #include "call.h"
 #include "given.h"
@@ -129,7 +130,12 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
   spec.v_mean = arguments.v_mean.is_present();
   spec.lse_shift = arguments.lse_shift.is_present();
   spec.sinks = arguments.sinks.is_present();
-  spec.dropout = arguments.dropout_p != 0 || arguments.rng_state.is_present();
+  spec.dropout = arguments.dropout_p != 0;
+  check_has_effect(arguments.dropout_p, arguments.rng_state);
+  if (given_kind && !has_fp8_keys(spec) && !has_fp8_queries(spec))
+    refuse("descale_per",
+           fmt::format("was given, and q, k and v are {}, which no scales belong to: leave it out",
+                       to_string(spec.dtype)));
   spec.split_keys = split_keys;
   spec.exact_exponentials = exact_exponentials;
   check_dropout(spec);
@@ -177,19 +183,42 @@ std::optional<int> value_columns(nb::handle v, std::optional<int> head_dim_v) {
   return head_dim_v;
 }
 
+// Fields of the spec that is made of a call, by what the caller gave.
+Error by_arguments(const Error& error, const CallInputs& inputs, bool has_descale_per, bool has_head_dim_v) {
+  const bool has_pages = inputs.sequences.has(&AttentionArguments::page_table);
+  return renamed_field(error, {{"dtype", "q"},
+                               {"head_dim", "q"},
+                               {"head_dim_v", has_head_dim_v ? "head_dim_v" : "v"},
+                               {"gqa_ratio", "k"},
+                               {"alignment", "q"},
+                               {"sequences_q", "cu_seqlens_q"},
+                               {"sequences_kv", has_pages ? "page_table" : "cu_seqlens_k"},
+                               {"page_size", "k"},
+                               {"kv_dtype", inputs.kv_dtype ? "kv_dtype" : "k"},
+                               {"values_in_keys", "head_dim_v"},
+                               {"v_along_sequence", "v"},
+                               {"descale_per", has_descale_per ? "descale_per" : "k_descale"},
+                               {"v_descale_per", "v_descale"},
+                               {"dropout", "dropout_p"}});
+}
+
 nb::object attend_arrays(CallInputs inputs, nb::handle mask, nb::handle score, nb::handle softmax_scale,
                          int split_keys, nb::handle descale_per, nb::handle block_mask,
                          std::optional<int> head_dim_v, bool exact_exponentials, const Context& context) {
   inputs.values_in_keys = value_columns(inputs.v, head_dim_v).has_value();
-  const GivenBlockMask given(block_mask, mask, score, inputs.tensors);
-  inputs.tensors = given.tensors();
-  Call call(inputs);
-  check_sizes(given, call, inputs.sequences);
-  const AttentionSpec spec = spec_of_arrays(call, given.mask(), score, softmax_scale, split_keys, descale_per,
-                                            inputs.out_dtype, head_dim_v, exact_exponentials);
-  return run(call, spec, [&](const AttentionArguments& arguments, Stream on) {
-    attention_when_called(spec, context)(arguments, on);
-  });
+  try {
+    const GivenBlockMask given(block_mask, mask, score, inputs.tensors);
+    inputs.tensors = given.tensors();
+    Call call(inputs);
+    check_sizes(given, call, inputs.sequences);
+    const AttentionSpec spec = spec_of_arrays(call, given.mask(), score, softmax_scale, split_keys,
+                                              descale_per, inputs.out_dtype, head_dim_v, exact_exponentials);
+    return run(call, spec, [&](const AttentionArguments& arguments, Stream on) {
+      attention_when_called(spec, context)(arguments, on);
+    });
+  } catch (const Error& error) {
+    throw by_arguments(error, inputs, !descale_per.is_none(), head_dim_v.has_value());
+  }
 }
 
 // A call of which only sizes, and what mask and score read, matter: `inputs` without a result, a stream or LSE.
@@ -377,6 +406,12 @@ int gqa_ratio(const TensorView& q, const TensorView& k) {
            fmt::format("has {} heads and q has {}; the number of q's must be a multiple of k's: give k {}",
                        heads_kv, heads_q, heads_q > 0 ? "1 head, or a divisor of q's" : "none"));
   return heads_kv == 0 ? 1 : static_cast<int>(std::min<std::int64_t>(heads_q / heads_kv, 1 << 30));
+}
+
+void check_has_effect(double dropout_p, const TensorView& rng_state) {
+  if (dropout_p == 0 && rng_state.is_present())
+    refuse("rng_state",
+           "was given, and dropout_p is 0, by which nothing is dropped: leave it out, or give a rate");
 }
 
 void check_dropout(const AttentionSpec& spec) {

@@ -15,6 +15,9 @@ int gqa_ratio(const TensorView& q, const TensorView& k);
 /// library's own refusal names a field of the spec, which this caller never wrote.
 void check_dropout(const AttentionSpec& spec);
 
+/// Throws Error invalid_argument for random numbers that nothing is drawn with.
+void check_has_effect(double dropout_p, const TensorView& rng_state);
+
 /// attention, prepare and the class Attention.
 void bind_attention(nanobind::module_& module);
 

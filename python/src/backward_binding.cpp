@@ -6,6 +6,7 @@
 #include <jit/attention.h>
 #include <jit/device.h>
 
+#include "argument_names.h"
 #include "backward_call.h"
 #include "given.h"
 #include "process.h"
@@ -15,21 +16,48 @@ namespace {
 
 using namespace nb::literals;
 
+// What `work` returns; errors name what the caller gave.
+template <class Work>
+auto by_arguments(const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    throw renamed_field(renamed_argument(error, {{"d_o", "do"}, {"d_lse", "dlse"}}),
+                        {{"dtype", "q"},
+                         {"head_dim", "q"},
+                         {"head_dim_v", "v"},
+                         {"gqa_ratio", "k"},
+                         {"alignment", "q"},
+                         {"sequences_q", "cu_seqlens_q"},
+                         {"sequences_kv", "cu_seqlens_k"},
+                         {"kv_dtype", "k"},
+                         {"dropout", "dropout_p"}});
+  }
+}
+
 nb::tuple compute_gradients(const BackwardInputs& inputs, const Context& context) {
-  const BackwardCall call(inputs);
-  without_lock([&] {
-    const CurrentDevice scope(call.device());
-    attention_when_called(call.spec(), context).backward(call.arguments(), call.stream());
-    call.complete();
+  return by_arguments([&] {
+    const BackwardCall call(inputs);
+    try {
+      without_lock([&] {
+        const CurrentDevice scope(call.device());
+        attention_when_called(call.spec(), context).backward(call.arguments(), call.stream());
+        call.complete();
+      });
+    } catch (const Error& error) {
+      throw call.renamed(error);
+    }
+    return call.results();
   });
-  return call.results();
 }
 
 std::vector<CompiledKernel> prepare_gradients(const BackwardInputs& inputs, const Context& context) {
-  const BackwardCall call(inputs);
-  return without_lock([&] {
-    const CurrentDevice scope(call.device());
-    return attention_when_called(call.spec(), context).backward_kernels(call.arguments());
+  return by_arguments([&] {
+    const BackwardCall call(inputs);
+    return without_lock([&] {
+      const CurrentDevice scope(call.device());
+      return attention_when_called(call.spec(), context).backward_kernels(call.arguments());
+    });
   });
 }
 

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <jit/pack.h>
 
+#include "array.h"
 #include "given.h"
 #include "process.h"
 #include "spec_conversion.h"
@@ -33,6 +35,23 @@ nb::dict as_dict(const PackedKernel& kernel) {
   return dict;
 }
 
+// What says how append rotates and normalises, where it does not.
+void check_have_effect(const PackSizes& sizes, bool has_sections) {
+  const AppendSpec& append = sizes.append;
+  for (const auto& [is_given, name] : {std::pair{append.rotary_dim != 0, "rotary_dim"},
+                                       {append.rotary_interleaved, "rotary_interleaved"},
+                                       {has_sections, "mrope_sections"},
+                                       {append.norm, "norm"}}) {
+    if (is_given && !sizes.serving)
+      refuse(name,
+             "was given, and serving is False, by which nothing is appended: leave it out, or set serving");
+  }
+  if (append.mrope_interleaved && !has_sections)
+    refuse("mrope_interleaved", "was given without mrope_sections, which say how many pairs each axis has");
+  if (append.norm_adds_one && !append.norm)
+    refuse("norm_adds_one", "was given, and norm is False: leave it out");
+}
+
 nb::list write(const std::string& path, nb::iterable spec_objects, const std::vector<std::string>& targets,
                int heads_q, int max_batch, std::int64_t max_seqlen, bool training, bool serving,
                int rotary_dim, bool rotary_interleaved, std::optional<std::array<int, 3>> mrope_sections,
@@ -52,6 +71,7 @@ nb::list write(const std::string& path, nb::iterable spec_objects, const std::ve
                                    .mrope_interleaved = mrope_interleaved,
                                    .norm = norm,
                                    .norm_adds_one = norm_adds_one}};
+  check_have_effect(sizes, mrope_sections.has_value());
   const Context& context = context_for({});
   const PackContents contents = without_lock([&] { return write_pack(path, specs, parsed, sizes, context); });
   nb::list kernels;

@@ -162,7 +162,7 @@ TEST(KernelCache, AnNvrtcThatCannotBeOpenedIsPassedOver) {
   const FreshFolder folder;
   std::filesystem::create_directories(folder / "cuda/lib64");
   for (const char* name : {"libnvrtc.so.13", "libnvrtc-builtins.so.13.0"})
-    testing::write_text(folder / "cuda/lib64" / name, "no library");
+    testing::write_text(folder / (std::string("cuda/lib64/") + name), "no library");
   for (const char* expected : {"compiled, with nvrtc", "cached, with nvrtc"}) {
     const testing::ChildResult child = testing::run_child(
         "KernelCache.DISABLED_CompilesAndTells",

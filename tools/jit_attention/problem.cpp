@@ -49,9 +49,9 @@ NamedArrays read_tensors(const std::vector<std::string>& arguments, const Attent
       throw BadInput(fmt::format("neither mask nor score reads a tensor '{}'", name));
     }
     Array array = convert(read_npy(path), wanted->dtype, path);
-    if (array.shape.empty() || array.shape.size() > max_rank) {
-      throw BadInput(fmt::format("{} must have one to {} dimensions", path, max_rank));
-    }
+    if (array.shape.empty()) array.shape = {1};  // a number is an array of one element
+    if (array.shape.size() > max_rank)
+      throw BadInput(fmt::format("{} is {}; at most {} dimensions are possible", path, describe(array), max_rank));
     if (!arrays.emplace(name, std::move(array)).second) {
       throw BadInput(fmt::format("--tensor {} is given twice", name));
     }
