@@ -321,7 +321,8 @@ Args:
     dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold; "fp8_e4m3" or "fp8_e5m2",
         for q, k and v that are held as bytes (uint8).
     layout: "BSHD", or "BHSD": seqlen and heads swapped in q, k, v and the result.
-    tensors: names and arrays that mask and score read.
+    tensors: names and arrays that mask and score read. An array without dimensions, such as a learned temperature, is one of
+        one element; one without elements is refused where a text would read it.
     stream: a number or an object with __cuda_stream__; None: the current stream of q's framework.
     tuning: "off", "recorded", "first_run" or "exhaustive"; None: as JIT_ATTENTION_TUNING says.
     cu_seqlens_q: int32 (batch + 1), first rows of ragged sequences: q, the result and out are (total_q, heads, head_dim).
@@ -369,7 +370,8 @@ Arrays are PyTorch's, CuPy's, JAX's or others that speak DLPack or the CUDA arra
 other arrays in CPU memory are computed on an emulated device, where the process uses one. The result is of q's framework.
 
 Returns:
-    o (batch, seqlen_q, heads_q, head_dim_v) of q's type or out_dtype, or (o, lse). A query that sees no key gets o = 0 and lse = −inf.
+    o (batch, seqlen_q, heads_q, head_dim_v) of q's type or out_dtype, or (o, lse). A query that sees no key gets
+    o = 0, and lse = −inf or its sink.
     The work is on the stream; for frameworks without streams of their own, such as JAX, it is complete.
 
 Raises:
