@@ -276,6 +276,8 @@ Prepared prepare(nb::handle spec_object, CallInputs inputs, nb::handle config, n
   if (!inputs.q.is_none()) inputs.tensors = block_mask.tensors();
   const AttentionSpec spec = spec_of(spec_object);
   const std::optional<KernelConfig> given = config_of(config);
+  if (given && !tuning.is_none())
+    refuse("tuning", "was given beside config, by which nothing is chosen: leave one of the two out");
   const Context& context = context_for(parse_tuning(tuning));
   use_device_here();
   inputs.spec_dtype = spec.dtype;

@@ -201,6 +201,11 @@ def test_shapes_in_messages_are_as_they_were_given(heads_first, arrays):
 TEMPERATURE = ja.score.text("return score * tau[0];", name="warm", tensors={"tau": "fp32"})
 
 
+def test_a_config_leaves_nothing_to_tune(place):
+    with pytest.raises(ja.InvalidArgumentError, match="^tuning: was given beside config"):
+        ja.prepare(ja.AttentionSpec(head_dim=16), config="family=forward_mma_sync", tuning="first_run")
+
+
 def test_a_number_is_a_tensor_of_one_element(place, rng, fetch):
     q, k, v, do = (place(rng.standard_normal((1, 8, 2, 16)).astype(BF16)) for _ in range(4))
     results = []

@@ -51,7 +51,8 @@ NamedArrays read_tensors(const std::vector<std::string>& arguments, const Attent
     Array array = convert(read_npy(path), wanted->dtype, path);
     if (array.shape.empty()) array.shape = {1};  // a number is an array of one element
     if (array.shape.size() > max_rank)
-      throw BadInput(fmt::format("{} is {}; at most {} dimensions are possible", path, describe(array), max_rank));
+      throw BadInput(
+          fmt::format("{} is {}; at most {} dimensions are possible", path, describe(array), max_rank));
     if (!arrays.emplace(name, std::move(array)).second) {
       throw BadInput(fmt::format("--tensor {} is given twice", name));
     }

@@ -84,9 +84,11 @@ void add_tune(CLI::App& app, Commands& commands) {
   command
       ->add_flag("--deterministic", options->deterministic, "Gradients whose bits are equal for equal inputs")
       ->needs(backward);
-  command->add_flag("--exhaustive", options->exhaustive, "Measure every legal config, however long it takes");
+  CLI::Option* const exhaustive = command->add_flag("--exhaustive", options->exhaustive,
+                                                    "Measure every legal config, however long it takes");
   command->add_option("--seconds", options->seconds, "Time to spend; default: JIT_ATTENTION_TUNING_SECONDS")
-      ->check(must_be_positive);
+      ->check(must_be_positive)
+      ->excludes(exhaustive);
   command->add_flag("--json", options->as_json, "Print JSON");
   commands.push_back({command, [options] { return run_tune(*options); }});
 }
