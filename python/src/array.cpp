@@ -65,6 +65,7 @@ Array array_of(const dlpack::Tensor& tensor, const char* argument, std::optional
       refuse(argument, "has more elements than 64 bits can count");
   }
   if (tensor.ndim == 0) {  // a number, such as a learned temperature: an array of one element
+    array.is_number = true;
     array.view.rank = 1;
     array.view.shape[0] = array.view.strides[0] = 1;
   }

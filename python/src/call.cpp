@@ -87,7 +87,7 @@ TensorView Call::read_operand(nb::handle object, const char* name, bool is_ragge
   const TensorView& view = array.view;
   if (object.is(inputs_.q)) q_type_ = array.type;
   if (view.rank != (is_ragged ? 3 : 4)) {
-    refuse(name, fmt::format("has {} dimensions; it must have {}", view.rank,
+    refuse(name, fmt::format("has {} dimensions; it must have {}", array.is_number ? 0 : view.rank,
                              is_ragged                        ? "3 beside cu_seqlens: (rows, heads, head_dim)"
                              : inputs_.layout == Layout::bshd ? "4: (batch, seqlen, heads, head_dim)"
                                                               : "4: (batch, heads, seqlen, head_dim)"));
