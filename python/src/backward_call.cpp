@@ -11,8 +11,8 @@
 
 #include "argument_names.h"
 #include "array.h"
-#include "attention_binding.h"
 #include "call.h"
+#include "call_spec.h"
 #include "spec_conversion.h"
 
 namespace jit::python {
