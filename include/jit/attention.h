@@ -129,11 +129,11 @@ struct BackwardArguments {
   TensorView q;    ///< as forward had it, as are k and v
   TensorView k;
   TensorView v;
-  TensorView o;                  ///< what forward wrote
-  TensorView lse;                ///< the same, fp32, as forward had it; −inf, or the sink, for a query without keys
-  TensorView dq;                 ///< as q, written
-  TensorView dk;                 ///< as k, written: summed over the query heads that share a KV head
-  TensorView dv;                 ///< as v, written: the same
+  TensorView o;    ///< what forward wrote
+  TensorView lse;  ///< the same, fp32, as forward had it; −inf, or the sink, for a query without keys
+  TensorView dq;   ///< as q, written
+  TensorView dk;   ///< as k, written: summed over the query heads that share a KV head
+  TensorView dv;   ///< as v, written: the same
   NamedTensors tensors = {};     ///< what mask and score read
   TensorView cu_seqlens_q = {};  ///< as forward had it, as are the other three
   TensorView cu_seqlens_k = {};

@@ -161,7 +161,7 @@ TEST(CliUsage, BadProblems) {
   const Tool tool;
   expect_bad_input(tool.run({"bench", "--heads", "8", "--gqa-ratio", "3"}), "--gqa-ratio 3");
   expect_bad_input(tool.run({"tune", "--tensor", "ids=/nonexistent"}), "'ids'");
-  expect_bad_input(tool.run({"tune", "--exhaustive", "--seconds", "5"}), "--seconds excludes --exhaustive");
+  expect_bad_input(tool.run({"tune", "--exhaustive", "--seconds", "5"}), "--exhaustive excludes --seconds");
   expect_bad_input(tool.run({"tune", "--deterministic"}), "--deterministic requires --backward");
   expect_bad_input(tool.run({"tune", "--backward", "--kv-dtype", "fp8_e4m3"}),
                    "spec.kv_dtype = fp8_e4m3 has no backward");
