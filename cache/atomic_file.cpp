@@ -54,7 +54,11 @@ std::string temporary_name() {
   return fmt::format("{}{:016x}{:016x}", temporary_prefix, bits[0], bits[1]);
 }
 
-bool is_temporary(const std::string& name) { return name.starts_with(temporary_prefix); }
+bool is_temporary(const std::string& name) {
+  constexpr std::size_t digits = 32;
+  return name.size() == temporary_prefix.size() + digits && name.starts_with(temporary_prefix) &&
+         name.find_first_not_of("0123456789abcdef", temporary_prefix.size()) == std::string::npos;
+}
 
 FileFailure write_all(FileSystem& file_system, int file, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
@@ -89,6 +93,14 @@ void remove_if_abandoned(FileSystem& file_system, int directory, const std::stri
   if (file_system.fstatat(directory, path.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return;
   if (std::time(nullptr) - status.st_mtime < abandoned_after_seconds) return;
   file_system.unlinkat(directory, path.c_str(), 0);
+}
+
+void remove_abandoned(FileSystem& file_system, int directory, const std::string& folder) {
+  std::vector<std::string> names;
+  file_system.read_directory(directory, folder.c_str(), names);
+  for (const std::string& name : names) {
+    if (is_temporary(name)) remove_if_abandoned(file_system, directory, folder + "/" + name);
+  }
 }
 
 FileFailure read_file(FileSystem& file_system, int file, std::size_t size, std::vector<std::byte>& bytes) {

@@ -93,9 +93,10 @@ class DiskCache {
   std::optional<Entry> load_by_digest(std::string_view hex_prefix) const;
 
   /// Removes from the writable layer what is damaged (not what cannot be read), then the least recently used
-  /// until at most `max_bytes` remain. Returns how many entries went.
+  /// until at most `max_bytes` remain. Returns how many entries went. Throws Error (io_error) when one that had to
+  /// go could not be removed, once the others are.
   std::size_t prune(std::uint64_t max_bytes);
-  /// Removes all entries of the writable layer. Returns how many.
+  /// Removes all entries of the writable layer, as prune does. Returns how many.
   std::size_t clear();
 
   /// Writes all whole entries of all layers to one file. Returns how many. Throws Error (io_error).

@@ -97,14 +97,23 @@ std::size_t DiskCache::prune(std::uint64_t max_bytes) {
   const OpenedDirectory directory = open_trusted_directory(file_system_, layer.path, layer.ownership);
   if (!directory.refusal.empty()) return 0;
   std::vector<StoredFile> files = scan_entries(file_system_, directory.file.get(), true);
-  if (max_bytes == 0)  // all goes, whole or not: nothing needs to be read
-    return evict(file_system_, directory.file.get(), std::move(files), {0, 0});
-  const std::size_t removed = std::erase_if(files, [&](const StoredFile& file) {
-    return !read_named(layer, directory.file.get(), file).damage.empty() &&
-           remove_unchanged(file_system_, directory.file.get(), file);
-  });
-  const Usage target{max_bytes, options_.max_entries};
-  return removed + evict(file_system_, directory.file.get(), std::move(files), target);
+  const int folder = directory.file.get();
+  Removal removal;
+  if (max_bytes > 0) {  // else all goes, whole or not: nothing needs to be read
+    std::erase_if(files, [&](const StoredFile& file) {
+      if (read_named(layer, folder, file).damage.empty()) return false;
+      const Removal of_file = remove_unchanged(file_system_, folder, file);
+      removal += of_file;
+      return of_file.files > 0;
+    });
+  }
+  const Usage target = max_bytes > 0 ? Usage{max_bytes, options_.max_entries} : Usage{};
+  removal += evict(file_system_, folder, std::move(files), target);
+  if (removal.failure)
+    throw Error(ErrorCode::io_error, "cache", "directory",
+                fmt::format("{}: kernels cannot be removed: {}; {} went before", layer.path,
+                            removal.failure.message(), removal.files));
+  return removal.files;
 }
 
 std::size_t DiskCache::clear() { return prune(0); }

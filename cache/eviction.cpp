@@ -1,11 +1,9 @@
 #include "cache/eviction.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <string_view>
 #include <tuple>
-
-#include "cache/atomic_file.h"
-
 namespace jit {
 namespace {
 
@@ -63,31 +61,41 @@ Usage usage_of(const std::vector<StoredFile>& files) {
 
 std::uint64_t charged_bytes(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
-bool remove_unchanged(FileSystem& file_system, int directory, const StoredFile& file) {
+Removal& Removal::operator+=(const Removal& other) {
+  files += other.files;
+  if (!failure) failure = other.failure;
+  return *this;
+}
+
+Removal remove_unchanged(FileSystem& file_system, int directory, const StoredFile& file) {
+  const auto failed = [](const char* step) {
+    return errno == ENOENT ? Removal{} : Removal{.failure = {step, errno}};
+  };
   struct stat now;
-  if (file_system.fstatat(directory, file.path.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0) return false;
+  if (file_system.fstatat(directory, file.path.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0)
+    return failed("stat");
   const bool same = now.st_ino == file.inode && static_cast<std::uint64_t>(now.st_size) == file.bytes &&
                     now.st_mtim.tv_sec == file.modified.tv_sec &&
                     now.st_mtim.tv_nsec == file.modified.tv_nsec;
-  return same && file_system.unlinkat(directory, file.path.c_str(), 0) == 0;
+  if (!same) return {};
+  return file_system.unlinkat(directory, file.path.c_str(), 0) == 0 ? Removal{.files = 1} : failed("unlink");
 }
 
-std::size_t evict(FileSystem& file_system, int directory, std::vector<StoredFile> files,
-                  const Usage& target) {
+Removal evict(FileSystem& file_system, int directory, std::vector<StoredFile> files, const Usage& target) {
   const auto age = [](const StoredFile& file) {
     return std::tie(file.modified.tv_sec, file.modified.tv_nsec, file.digest);
   };
   std::sort(files.begin(), files.end(), [&](const auto& a, const auto& b) { return age(a) < age(b); });
   Usage usage = usage_of(files);
-  std::size_t removed = 0;
+  Removal removal;
   for (const StoredFile& file : files) {
     if (usage.bytes <= target.bytes && usage.entries <= target.entries) break;
-    if (remove_unchanged(file_system, directory, file)) ++removed;
+    removal += remove_unchanged(file_system, directory, file);
     // Counted as gone in either case: if somebody replaced it, the next scan sees what is there.
     usage.bytes -= charged_bytes(file.bytes);
     --usage.entries;
   }
-  return removed;
+  return removal;
 }
 
 }  // namespace jit

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/atomic_file.h"
 #include "cache/file_system.h"
 
 namespace jit {
@@ -38,10 +39,18 @@ Usage usage_of(const std::vector<StoredFile>& files);
 /// What a file of this size counts against a cap.
 std::uint64_t charged_bytes(std::uint64_t bytes);
 
-/// Removes the file if it is still the one that the scan saw, neither replaced nor used since.
-bool remove_unchanged(FileSystem& file_system, int directory, const StoredFile& file);
+/// What became of files that were to go. One that is gone, replaced or used meanwhile is no failure.
+struct Removal {
+  std::size_t files = 0;     ///< how many went
+  FileFailure failure = {};  ///< of the first that had to stay
 
-/// Removes the least recently used of `files` until what remains is within `target`; how many went.
-std::size_t evict(FileSystem& file_system, int directory, std::vector<StoredFile> files, const Usage& target);
+  Removal& operator+=(const Removal& other);
+};
+
+/// Removes the file if it is still the one that the scan saw, neither replaced nor used since.
+Removal remove_unchanged(FileSystem& file_system, int directory, const StoredFile& file);
+
+/// Removes the least recently used of `files` until what remains is within `target`.
+Removal evict(FileSystem& file_system, int directory, std::vector<StoredFile> files, const Usage& target);
 
 }  // namespace jit

@@ -15,6 +15,13 @@
 #include "cache/atomic_file.h"
 
 namespace jit {
+
+// A file of this name, or of none where the system can do that: then nothing stays of a process that is killed.
+struct OutputDraft {
+  OwnedFile file;
+  bool has_name = false;
+};
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -56,16 +63,9 @@ int descriptor_of(const std::string& path) {
   return -1;
 }
 
-// A file that gets its name when all is in it.
-struct Draft {
-  OwnedFile file;
-  bool has_name = false;
-};
-
 std::string name_of_open_file(int file) { return fmt::format("/proc/self/fd/{}", file); }
 
-// Without a name where the system can do that: then nothing stays of a process that is killed.
-Draft open_draft(FileSystem& file_system, int folder, const std::string& name, mode_t mode) {
+OutputDraft open_draft(FileSystem& file_system, int folder, const std::string& name, mode_t mode) {
   OwnedFile nameless(file_system, file_system.openat(folder, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode));
   if (nameless && ::access(name_of_open_file(nameless.get()).c_str(), F_OK) == 0)
     return {std::move(nameless), false};
@@ -77,21 +77,6 @@ FileFailure fill(FileSystem& file_system, int file, std::initializer_list<std::s
   for (const std::span<const std::byte> part : parts) {
     if (FileFailure failure = write_all(file_system, file, part)) return failure;
   }
-  return {};
-}
-
-FileFailure publish_draft(FileSystem& file_system, int folder, Draft& draft, const std::string& temporary,
-                          const std::string& name) {
-  if (file_system.fsync(draft.file.get()) != 0) return {"fsync", errno};
-  if (!draft.has_name) {
-    const std::string open_file = name_of_open_file(draft.file.get());
-    if (::linkat(AT_FDCWD, open_file.c_str(), folder, temporary.c_str(), AT_SYMLINK_FOLLOW) != 0)
-      return {"link", errno};
-    draft.has_name = true;
-  }
-  if (draft.file.reset() != 0) return {"close", errno};
-  if (file_system.renameat(folder, temporary.c_str(), folder, name.c_str()) != 0) return {"rename", errno};
-  draft.has_name = false;
   return {};
 }
 
@@ -132,33 +117,101 @@ OutputFile::OutputFile(std::string path, FileSystem* file_system)
   const OwnedFile folder = open_folder(*file_system_, folder_, path_);
   const std::string trial = temporary_name();
   if (trial.empty()) refuse_if({"getrandom", errno}, path_);
-  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-  const OwnedFile tried(*file_system_, file_system_->openat(folder.get(), trial.c_str(), flags, 0600));
-  if (!tried) refuse_if({"open", errno}, path_);
-  file_system_->unlinkat(folder.get(), trial.c_str(), 0);
+  const OutputDraft tried = open_draft(*file_system_, folder.get(), trial, 0600);
+  if (!tried.file) refuse_if({"open", errno}, path_);
+  if (tried.has_name) file_system_->unlinkat(folder.get(), trial.c_str(), 0);
 }
 
-void OutputFile::write(std::initializer_list<std::span<const std::byte>> parts) const {
-  if (!replaces()) {
-    // What the process has open goes on where it is, which opening it anew would not.
-    OwnedFile file(*file_system_, descriptor_ >= 0 ? ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0)
-                                                   : file_system_->openat(AT_FDCWD, path_.c_str(),
-                                                                          O_WRONLY | O_NOCTTY | O_CLOEXEC));
-    if (!file) refuse_if({"open", errno}, path_);
-    refuse_if(fill(*file_system_, file.get(), parts), path_);
-    if (file.reset() != 0) refuse_if({"close", errno}, path_);
-    return;
+// All bytes of a file on the disk, behind a name of their own or none, until `publish` gives them that of the file.
+class OutputFile::Filled {
+ public:
+  Filled(const OutputFile& output, std::initializer_list<std::span<const std::byte>> parts)
+      : output_(output), folder_(open_folder(*output.file_system_, output.folder_, output.path_)) {
+    temporary_ = temporary_name();
+    if (temporary_.empty()) refuse_if({"getrandom", errno}, output_.path_);
+    draft_ = open_draft(files(), folder_.get(), temporary_, output_.permissions_);
+    if (!draft_.file) refuse_if({"open", errno}, output_.path_);
+    const int file = draft_.file.get();
+    FileFailure failure = fill(files(), file, parts);
+    if (!failure && !output_.is_new_ && ::fchmod(file, output_.permissions_) != 0) failure = {"chmod", errno};
+    if (!failure && files().fsync(file) != 0) failure = {"fsync", errno};
+    if (failure) discard();
+    refuse_if(failure, output_.path_);
   }
-  const OwnedFile folder = open_folder(*file_system_, folder_, path_);
-  const std::string temporary = temporary_name();
-  if (temporary.empty()) refuse_if({"getrandom", errno}, path_);
-  Draft draft = open_draft(*file_system_, folder.get(), temporary, permissions_);
-  if (!draft.file) refuse_if({"open", errno}, path_);
-  FileFailure failure = fill(*file_system_, draft.file.get(), parts);
-  if (!failure && !is_new_ && ::fchmod(draft.file.get(), permissions_) != 0) failure = {"chmod", errno};
-  if (!failure) failure = publish_draft(*file_system_, folder.get(), draft, temporary, name_);
-  if (failure && draft.has_name) file_system_->unlinkat(folder.get(), temporary.c_str(), 0);
-  refuse_if(failure, path_);
+  Filled(Filled&& other) noexcept
+      : output_(other.output_),
+        folder_(std::move(other.folder_)),
+        temporary_(std::move(other.temporary_)),
+        draft_(std::move(other.draft_)) {
+    other.draft_.has_name = false;
+  }
+  Filled& operator=(Filled&&) = delete;
+  ~Filled() { discard(); }
+
+  /// Gives it a name beside the file's: what may want room on the disk.
+  void name() {
+    if (draft_.has_name) return;
+    const std::string open_file = name_of_open_file(draft_.file.get());
+    if (::linkat(AT_FDCWD, open_file.c_str(), folder_.get(), temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0)
+      refuse_if({"link", errno}, output_.path_);
+    draft_.has_name = true;
+  }
+
+  /// Gives it the file's name.
+  void publish() {
+    if (is_published_at_once()) return;
+    name();
+    if (draft_.file.reset() != 0) refuse_if({"close", errno}, output_.path_);
+    if (files().renameat(folder_.get(), temporary_.c_str(), folder_.get(), output_.name_.c_str()) != 0)
+      refuse_if({"rename", errno}, output_.path_);
+    draft_.has_name = false;
+    remove_abandoned(files(), folder_.get(), ".");
+  }
+
+ private:
+  FileSystem& files() const { return *output_.file_system_; }
+
+  // Of a file that is not there yet: no name but its own, so that whenever the process is killed none stays.
+  bool is_published_at_once() {
+    if (draft_.has_name || !output_.is_new_) return false;
+    const std::string open_file = name_of_open_file(draft_.file.get());
+    return ::linkat(AT_FDCWD, open_file.c_str(), folder_.get(), output_.name_.c_str(), AT_SYMLINK_FOLLOW) ==
+           0;
+  }
+
+  void discard() {
+    if (draft_.has_name) files().unlinkat(folder_.get(), temporary_.c_str(), 0);
+    draft_.has_name = false;
+  }
+
+  const OutputFile& output_;
+  OwnedFile folder_;
+  std::string temporary_;
+  OutputDraft draft_;
+};
+
+void OutputFile::write(std::initializer_list<std::span<const std::byte>> parts) const {
+  if (replaces()) return Filled(*this, parts).publish();
+  // What the process has open goes on where it is, which opening it anew would not.
+  OwnedFile file(*file_system_, descriptor_ >= 0 ? ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0)
+                                                 : file_system_->openat(AT_FDCWD, path_.c_str(),
+                                                                        O_WRONLY | O_NOCTTY | O_CLOEXEC));
+  if (!file) refuse_if({"open", errno}, path_);
+  refuse_if(fill(*file_system_, file.get(), parts), path_);
+  if (file.reset() != 0) refuse_if({"close", errno}, path_);
+}
+
+void write_together(const std::vector<std::pair<OutputFile, std::span<const std::byte>>>& outputs) {
+  std::vector<OutputFile::Filled> drafts;
+  drafts.reserve(outputs.size());
+  for (const auto& [file, bytes] : outputs) {
+    if (file.replaces()) drafts.emplace_back(file, std::initializer_list{bytes});
+  }
+  for (OutputFile::Filled& draft : drafts) draft.name();
+  for (OutputFile::Filled& draft : drafts) draft.publish();
+  for (const auto& [file, bytes] : outputs) {
+    if (!file.replaces()) file.write({bytes});
+  }
 }
 
 bool is_same_file(const std::string& one, const std::string& other) {

@@ -1,6 +1,7 @@
 #include "cache/tuning_store.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <span>
 #include <utility>
 
@@ -66,15 +67,6 @@ std::vector<std::string> record_paths(FileSystem& file_system, int directory) {
   }
   std::sort(paths.begin(), paths.end());
   return paths;
-}
-
-// Removes what crashed writers have left in one folder.
-void remove_abandoned(FileSystem& file_system, int directory, const std::string& folder) {
-  std::vector<std::string> names;
-  file_system.read_directory(directory, folder.c_str(), names);
-  for (const std::string& name : names) {
-    if (is_temporary(name)) remove_if_abandoned(file_system, directory, folder + "/" + name);
-  }
 }
 
 }  // namespace
@@ -190,9 +182,18 @@ std::size_t TuningStore::clear() {
   const OpenedDirectory directory = open_trusted_directory(file_system_, directory_, Ownership::user);
   if (!directory.refusal.empty()) return 0;
   std::size_t removed = 0;
+  FileFailure failure;
   for (const std::string& path : record_paths(file_system_, directory.file.get())) {
-    if (file_system_.unlinkat(directory.file.get(), path.c_str(), 0) == 0) ++removed;
+    if (file_system_.unlinkat(directory.file.get(), path.c_str(), 0) == 0) {
+      ++removed;
+    } else if (errno != ENOENT && !failure) {
+      failure = {"unlink", errno};
+    }
   }
+  if (failure)
+    throw Error(ErrorCode::io_error, "cache", "directory",
+                fmt::format("{}: tuning records cannot be removed: {}; {} went before", directory_,
+                            failure.message(), removed));
   return removed;
 }
 

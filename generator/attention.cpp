@@ -30,9 +30,10 @@ namespace jit {
 namespace {
 
 Digest device_key(int device, const ProblemShape& shape) {
-  return spread(static_cast<std::uint64_t>(device) << 3 | static_cast<std::uint64_t>(shape.pass) << 2 |
-                static_cast<std::uint64_t>(shape.has_device_lengths) << 1 |
-                static_cast<std::uint64_t>(shape.tma));
+  return spread(
+      static_cast<std::uint64_t>(device) << 4 | static_cast<std::uint64_t>(shape.has_many_heads) << 3 |
+      static_cast<std::uint64_t>(shape.pass) << 2 |
+      static_cast<std::uint64_t>(shape.has_device_lengths) << 1 | static_cast<std::uint64_t>(shape.tma));
 }
 
 const Plan* keep(DispatchTable<Plan>& table, const Digest& key, Plan plan) {
@@ -64,6 +65,7 @@ const Plan* default_plan(const AttentionState& state, int device, const ProblemS
   ProblemShape typical = typical_shape(device_limits(info), state.spec);
   typical.tma = shape.tma;
   typical.has_device_lengths = shape.has_device_lengths;
+  typical.has_many_heads = shape.has_many_heads;
   return keep(state.defaults, key,
               untuned_plan(state, info, typical, state.given ? "given" : "cost model, typical sizes"));
 }

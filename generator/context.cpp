@@ -38,10 +38,31 @@ ContextState::ContextState(Settings settings_in, Observer observer_in)
 
 ContextState::~ContextState() = default;
 
-const NvrtcLocation& ContextState::nvrtc_location() {
+NvrtcLocation ContextState::nvrtc_location() {
   const std::lock_guard lock(nvrtc_mutex_);
-  if (!nvrtc_) nvrtc_ = find_nvrtc(settings.nvrtc);
+  if (!nvrtc_) nvrtc_ = find_nvrtc(settings.nvrtc, unopened_);
   return *nvrtc_;
+}
+
+// Whether there is one that opens in place of one that did not.
+bool ContextState::pass_over_unopened(const std::string& why) {
+  const std::lock_guard lock(nvrtc_mutex_);
+  try {
+    while (nvrtc_) {
+      try {
+        nvrtc(*nvrtc_);  // another thread may have found it meanwhile
+        notify(Event::Kind::warning, fmt::format("{}; {} is used", why, nvrtc_->path));
+        return true;
+      } catch (const Error&) {
+        unopened_.push_back(nvrtc_->path);
+        nvrtc_ = find_nvrtc(settings.nvrtc, unopened_);
+      }
+    }
+  } catch (const Error&) {  // there is no other: the first one's own error says the most
+    nvrtc_.reset();
+    unopened_.clear();
+  }
+  return false;
 }
 
 std::string ContextState::compiler_identity() {
@@ -86,7 +107,7 @@ const std::string& Context::cache_reason() const {
 }
 
 CompilerLocation Context::compiler() const {
-  const NvrtcLocation& nvrtc = state_->nvrtc_location();
+  const NvrtcLocation nvrtc = state_->nvrtc_location();
   return {.path = nvrtc.path,
           .builtins_path = nvrtc.builtins_path,
           .version = fmt::format("{}.{}", nvrtc.version.major, nvrtc.version.minor),

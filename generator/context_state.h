@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <jit/context.h>
+#include <jit/error.h>
 #include <jit/spec.h>
 
 #include "cache/cache_directory.h"
@@ -38,7 +39,20 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
 
   /// libnvrtc, found at the first need; finding it does not open it. Throws Error nvrtc_unavailable at each
   /// call until found.
-  const NvrtcLocation& nvrtc_location();
+  NvrtcLocation nvrtc_location();
+
+  /// Calls `compile`, which asks for the compiler that it uses and is named by, again where that cannot be opened and
+  /// another can be found.
+  template <class Compile>
+  auto with_compiler(const Compile& compile) {
+    while (true) {
+      try {
+        return compile();
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::nvrtc_unavailable || !pass_over_unopened(error.message())) throw;
+      }
+    }
+  }
 
   /// The compiler that keys name: the NVRTC that is found; where there is none, the one that a pack was made with,
   /// so that packs serve machines without NVRTC. Throws Error nvrtc_unavailable.
@@ -69,11 +83,14 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   Recent<OperationState> recent_operations;
 
  private:
+  bool pass_over_unopened(const std::string& why);
+
   std::atomic_flag told_of_fallback_;
   std::mutex told_mutex_;
   std::set<std::string> told_;
   std::mutex nvrtc_mutex_;
   std::optional<NvrtcLocation> nvrtc_;
+  std::vector<std::string> unopened_;  // paths
 };
 
 }  // namespace jit

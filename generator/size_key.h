@@ -16,12 +16,12 @@ inline Digest spread(std::uint64_t number) {
 /// Of a device and the size class of a shape.
 inline Digest size_key(int device, const ProblemShape& shape) {
   const SizeClass sizes = size_class(shape);
-  return spread(static_cast<std::uint64_t>(device) << 32 | static_cast<std::uint64_t>(sizes.is_mixed) << 28 |
-                static_cast<std::uint64_t>(sizes.pass) << 26 |
-                static_cast<std::uint64_t>(sizes.has_device_lengths) << 25 |
-                static_cast<std::uint64_t>(sizes.tma) << 24 | static_cast<std::uint64_t>(sizes.rows) << 16 |
-                static_cast<std::uint64_t>(sizes.seqlen_q) << 8 |
-                static_cast<std::uint64_t>(sizes.seqlen_kv));
+  return spread(
+      static_cast<std::uint64_t>(device) << 32 | static_cast<std::uint64_t>(sizes.has_many_heads) << 29 |
+      static_cast<std::uint64_t>(sizes.is_mixed) << 28 | static_cast<std::uint64_t>(sizes.pass) << 26 |
+      static_cast<std::uint64_t>(sizes.has_device_lengths) << 25 |
+      static_cast<std::uint64_t>(sizes.tma) << 24 | static_cast<std::uint64_t>(sizes.rows) << 16 |
+      static_cast<std::uint64_t>(sizes.seqlen_q) << 8 | static_cast<std::uint64_t>(sizes.seqlen_kv));
 }
 
 }  // namespace jit

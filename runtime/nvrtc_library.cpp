@@ -85,7 +85,8 @@ std::pair<NvrtcLocation, std::string> examine(const fs::path& library, const std
 
 constexpr const char* library_names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
 
-NvrtcLocation find_first(std::span<const NvrtcFolder> folders, const std::string& advice) {
+NvrtcLocation find_first(std::span<const NvrtcFolder> folders, std::span<const std::string> unopened,
+                         const std::string& advice) {
   std::string tried;
   for (const NvrtcFolder& folder : folders) {
     std::string reason;
@@ -94,6 +95,8 @@ NvrtcLocation find_first(std::span<const NvrtcFolder> folders, const std::string
       std::error_code error;
       if (!fs::exists(library, error)) continue;
       auto [location, refused] = examine(library, folder.reason);
+      if (std::ranges::find(unopened, location.path) != unopened.end())
+        refused = fmt::format("{}: cannot be opened", location.path);
       if (refused.empty()) return location;
       reason += (reason.empty() ? "" : "; ") + refused;
     }
@@ -209,20 +212,22 @@ std::vector<NvrtcFolder> nvrtc_folders() {
   return folders;
 }
 
-NvrtcLocation find_nvrtc(std::span<const NvrtcFolder> folders) {
-  return find_first(folders,
+NvrtcLocation find_nvrtc(std::span<const NvrtcFolder> folders, std::span<const std::string> unopened) {
+  return find_first(folders, unopened,
                     "install the CUDA toolkit or the wheel nvidia-cuda-nvrtc, or set JIT_ATTENTION_NVRTC");
 }
 
-NvrtcLocation find_nvrtc(const std::string& explicit_path) {
-  if (explicit_path.empty()) return find_nvrtc(nvrtc_folders());
+NvrtcLocation find_nvrtc(const std::string& explicit_path, std::span<const std::string> unopened) {
+  if (explicit_path.empty()) return find_nvrtc(nvrtc_folders(), unopened);
   const std::string reason = "set explicitly";
   std::error_code error;
   if (fs::is_directory(explicit_path, error)) {
     const NvrtcFolder folder{explicit_path, reason};
-    return find_first({&folder, 1}, "set JIT_ATTENTION_NVRTC to another folder or unset it");
+    return find_first({&folder, 1}, unopened, "set JIT_ATTENTION_NVRTC to another folder or unset it");
   }
   auto [location, refused] = examine(explicit_path, reason);
+  if (std::ranges::find(unopened, location.path) != unopened.end())
+    refused = fmt::format("{}: cannot be opened", location.path);
   if (!refused.empty()) {
     fail(
         fmt::format("the libnvrtc that was set explicitly cannot be used: {}; CUDA {}.{} or later with its "

@@ -41,12 +41,13 @@ struct NvrtcFolder {
 std::vector<NvrtcFolder> nvrtc_folders();
 
 /// The first libnvrtc of `folders` with matching builtins and a supported version. Opens nothing.
-/// Throws Error nvrtc_unavailable, listing what was tried and why it was refused.
-NvrtcLocation find_nvrtc(std::span<const NvrtcFolder> folders);
+/// Those at the paths `unopened` are passed over. Throws Error nvrtc_unavailable, listing what was tried and why it was
+/// refused.
+NvrtcLocation find_nvrtc(std::span<const NvrtcFolder> folders, std::span<const std::string> unopened = {});
 
 /// `explicit_path` (a file, or a folder with libnvrtc) and nothing else when it is not empty, else the search
 /// above.
-NvrtcLocation find_nvrtc(const std::string& explicit_path);
+NvrtcLocation find_nvrtc(const std::string& explicit_path, std::span<const std::string> unopened = {});
 
 /// The functions of an opened libnvrtc, under their own names.
 struct NvrtcApi {

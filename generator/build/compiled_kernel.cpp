@@ -18,13 +18,55 @@
 namespace jit {
 namespace {
 
-std::string write_file(const std::filesystem::path& path, std::string_view text) {
-  std::error_code shows_when_the_file_is_written;
-  std::filesystem::create_directories(path.parent_path(), shows_when_the_file_is_written);
-  const OutputFile file(path.string());
-  file.write({std::as_bytes(std::span(text))});
-  return file.path();
-}
+namespace fs = std::filesystem;
+
+// A dump's files, their places tried before any is written, and the folders that were made for them.
+class DumpFolder {
+ public:
+  explicit DumpFolder(fs::path base) : base_(std::move(base)) {}
+  DumpFolder(const DumpFolder&) = delete;
+  DumpFolder& operator=(const DumpFolder&) = delete;
+  ~DumpFolder() {
+    std::error_code in_use;  // by what was written, or lay there before
+    for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) fs::remove(*folder, in_use);
+  }
+
+  void add(const std::string& name, std::string content) {
+    const fs::path path = base_ / name;
+    make_folder(path.parent_path(), path);
+    contents_.push_back(std::move(content));
+    files_.emplace_back(path.string());
+  }
+
+  /// Writes all, or none. Their paths.
+  std::vector<std::string> write() const {
+    std::vector<std::pair<OutputFile, std::span<const std::byte>>> outputs;
+    std::vector<std::string> paths;
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      outputs.emplace_back(files_[i], std::as_bytes(std::span(contents_[i])));
+      paths.push_back(files_[i].path());
+    }
+    write_together(outputs);
+    return paths;
+  }
+
+ private:
+  void make_folder(const fs::path& folder, const fs::path& path) {
+    std::error_code error;
+    if (folder.empty() || fs::exists(folder, error)) return;
+    make_folder(folder.parent_path(), path);
+    if (fs::create_directory(folder, error)) made_.push_back(folder);
+    if (error)
+      throw Error(ErrorCode::io_error, "write", "path",
+                  fmt::format("{} cannot be written: folder {}: {}", path.string(), folder.string(),
+                              error.message()));
+  }
+
+  fs::path base_;
+  std::vector<fs::path> made_;  // each behind those that it lies in
+  std::vector<OutputFile> files_;
+  std::vector<std::string> contents_;
+};
 
 }  // namespace
 
@@ -104,23 +146,18 @@ std::vector<std::string> CompiledKernel::dump(const std::string& folder) const {
     throw Error(ErrorCode::invalid_argument, "dump", "folder",
                 "folder is empty; give the folder to write to, \".\" for the current one");
   }
-  const std::filesystem::path base = folder;
   const std::span<const std::byte> code = cubin();
-  std::vector<std::string> written;
-  written.push_back(write_file(base / "kernel.cu", source()));
-  written.push_back(write_file(base / "kernel.ptx", ptx()));
-  written.push_back(
-      write_file(base / "kernel.cubin", {reinterpret_cast<const char*>(code.data()), code.size()}));
-  written.push_back(write_file(base / "report.json", report() + "\n"));
+  DumpFolder dump(folder);
+  dump.add("kernel.cu", source());
+  dump.add("kernel.ptx", ptx());
+  dump.add("kernel.cubin", {reinterpret_cast<const char*>(code.data()), code.size()});
+  dump.add("report.json", report() + "\n");
   std::vector<SourceFile> included = closure(image_->program, context_->templates);
   included.insert(included.end(), image_->program.headers.begin(), image_->program.headers.end());
-  for (const SourceFile& file : included) {
-    written.push_back(write_file(base / "templates" / file.name, file.text));
-  }
-  if (const Sass disassembly = sass(); !disassembly.text.empty()) {
-    written.push_back(write_file(base / "kernel.sass", disassembly.text));
-  }
-  return written;
+  for (SourceFile& file : included) dump.add("templates/" + file.name, std::move(file.text));
+  if (Sass disassembly = sass(); !disassembly.text.empty())
+    dump.add("kernel.sass", std::move(disassembly.text));
+  return dump.write();
 }
 
 }  // namespace jit

@@ -194,11 +194,13 @@ Target native_target(const DeviceInfo& device) {
 }
 
 std::shared_ptr<const KernelImage> build_image(ContextState& context, const Program& program, Target target) {
-  const std::string compiler = context.compiler_identity();
-  const Key key = key_for(context, program, target, compiler);
-  return context.images.get(key.digest(), [&] {
-    return make_image(context, key, compiler,
-                      {.program = program, .target = target, .key = key.digest().hex()});
+  return context.with_compiler([&] {
+    const std::string compiler = context.compiler_identity();
+    const Key key = key_for(context, program, target, compiler);
+    return context.images.get(key.digest(), [&] {
+      return make_image(context, key, compiler,
+                        {.program = program, .target = target, .key = key.digest().hex()});
+    });
   });
 }
 
@@ -213,12 +215,15 @@ std::shared_ptr<const KernelImage> image_at_hand(ContextState& context, const Pr
 }
 
 std::shared_ptr<const KernelImage> rebuild_image(ContextState& context, const KernelImage& image) {
-  const Key key = key_for(context, image.program, image.target, context.compiler_identity());
-  context.images.erase(key.digest());
-  return context.images.get(key.digest(), [&] {
-    KernelImage rebuilt = image;
-    compile_and_store(context, key, rebuilt);
-    return rebuilt;
+  return context.with_compiler([&] {
+    const Key key = key_for(context, image.program, image.target, context.compiler_identity());
+    context.images.erase(key.digest());
+    return context.images.get(key.digest(), [&] {
+      KernelImage rebuilt = image;
+      rebuilt.key = key.digest().hex();
+      compile_and_store(context, key, rebuilt);
+      return rebuilt;
+    });
   });
 }
 
@@ -228,8 +233,8 @@ Entry entry_of(ContextState& context, const KernelImage& image) {
 }
 
 std::string build_ptx(ContextState& context, const KernelImage& image) {
-  return compile_to_ptx(context.nvrtc_location(), request_for(context, image.program, {image.target.arch}))
-      .ptx;
+  const CompileRequest request = request_for(context, image.program, {image.target.arch});
+  return context.with_compiler([&] { return compile_to_ptx(context.nvrtc_location(), request).ptx; });
 }
 
 }  // namespace jit

@@ -18,6 +18,7 @@ SizeClass size_class(const ProblemShape& shape) {
           .seqlen_kv = log2_ceiling(shape.seqlen_kv),
           .tma = shape.tma,
           .has_device_lengths = shape.has_device_lengths,
+          .has_many_heads = shape.has_many_heads,
           .is_mixed = shape.surplus_q > 0};
 }
 
@@ -47,7 +48,8 @@ ProblemShape largest_shape(const SizeClass& sizes) {
           .seqlen_q = std::int64_t{1} << sizes.seqlen_q,
           .seqlen_kv = std::int64_t{1} << sizes.seqlen_kv,
           .tma = sizes.tma,
-          .has_device_lengths = sizes.has_device_lengths};
+          .has_device_lengths = sizes.has_device_lengths,
+          .has_many_heads = sizes.has_many_heads};
 }
 
 }  // namespace jit

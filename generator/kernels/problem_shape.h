@@ -29,6 +29,10 @@ constexpr const char* to_string(Pass pass) {
   return "backward_dkv";
 }
 
+/// Blocks of a grid along its second and third dimension (CUDA programming guide, "Technical Specifications per Compute
+/// Capability").
+inline constexpr int max_grid_yz = 65535;
+
 struct ProblemShape {
   Pass pass = Pass::forward;
   std::int64_t batch = 1;
@@ -38,6 +42,8 @@ struct ProblemShape {
   bool tma = true;  ///< whether TMA can map the tensors (launch/tensor_maps.h)
   /// Whether only the device knows how long sequences are: lengths are averages or the most that there can be.
   bool has_device_lengths = false;
+  /// Whether keys have more heads than the second dimension of a grid has blocks.
+  bool has_many_heads = false;
   /// What is_plain says of the spec, where a family is asked whether it suits: kernels of other specs read lengths.
   bool is_plain = true;
 
@@ -71,6 +77,7 @@ struct SizeClass {
   int seqlen_kv = 0;                ///< log2, rounded up
   bool tma = true;                  ///< whether kernels with TMA are among the candidates
   bool has_device_lengths = false;  ///< whether kernels of dense sequences are not
+  bool has_many_heads = false;      ///< whether kernels with a row of blocks for each KV head are not
   bool is_mixed = false;            ///< whether two kernels may share the requests
 
   bool operator==(const SizeClass&) const = default;

@@ -87,6 +87,12 @@ Extents sizes_of(const FunctorTensorUse& use, const AttentionSpec& spec, Extents
   return use.row->sizes(sizes, use.arguments);
 }
 
+// Whether there may be a score that a functor is asked about.
+bool has_scores(const Extents& sizes) {
+  return sizes.batch > 0 && sizes.heads_q > 0 && std::max(sizes.seqlen_q, sizes.total_q) > 0 &&
+         std::max(sizes.seqlen_kv, sizes.total_k) > 0;
+}
+
 FunctorTensor check_functor_tensor(const AttentionSpec& spec, const FunctorTensorUse& use,
                                    const TensorView& tensor, const Extents& sizes) {
   const std::string& name = use.tensor.name;
@@ -119,6 +125,10 @@ FunctorTensor check_functor_tensor(const AttentionSpec& spec, const FunctorTenso
     check_sizes_and_strides(name, tensor);
   }
   if (use.is_dense) check_dense(name, tensor);
+  if (use.is_dense && !has_elements(tensor) && has_scores(sizes))
+    refuse(name,
+           fmt::format("has no element, and a text reads it for each score: {}; give one element or more",
+                       tensor.to_string()));
   check_pointer(name, tensor, size_of(use.tensor.dtype));
   return result;
 }
@@ -201,12 +211,12 @@ void check_sizes(const AttentionSpec& spec, const AttentionArguments& arguments,
     refuse("k", fmt::format("has {} pages; at most {} fit", sizes.pages, max_count));
   if (arguments.num_splits < 0)
     refuse("num_splits", fmt::format("is {}; it must be 0, for any number, or more", arguments.num_splits));
-  check_dropout_rate(spec, arguments.dropout_p);
 }
 
 // Each tensor by itself, and against the spec and the sizes of the others. Fills pointers and strides.
 Extents check_tensors(const AttentionSpec& spec, const ArgumentRules& rules,
                       const AttentionArguments& arguments, bool with_outputs, AttentionParams& params) {
+  check_dropout_rate(spec, arguments.dropout_p);  // before it is missed what the rate calls for
   for (const ArgumentRule& rule : rules) {
     if (rule.row->is_output && !with_outputs) continue;
     const TensorView& tensor = arguments.*rule.row->view;
@@ -423,6 +433,7 @@ ProblemShape shape_of(const AttentionParams& params) {
       .seqlen_kv = sequences.cu_seqlens_k != nullptr ? average(sequences.total_k) : params.seqlen_kv,
       .tma = can_map(params),
       .has_device_lengths = !device_length_argument(params).empty(),
+      .has_many_heads = params.heads_kv > max_grid_yz,
       .surplus_q = sequences.cu_seqlens_q != nullptr ? surplus_queries(params.batch, sequences.total_q) : 0};
 }
 

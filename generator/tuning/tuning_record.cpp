@@ -35,6 +35,7 @@ Key tuning_operation(const AttentionSpec& spec, const SizeClass& sizes, bool det
   fields.push_back({"seqlen_kv", fmt::format("2^{}", sizes.seqlen_kv)});
   fields.push_back({"tma", sizes.tma ? "yes" : "no"});
   if (sizes.has_device_lengths) fields.push_back({"lengths", "on the device"});
+  if (sizes.has_many_heads) fields.push_back({"heads", "more than blocks"});
   if (deterministic) fields.push_back({"deterministic", "yes"});
   return Key(fields);
 }

@@ -7,7 +7,7 @@
 //   attention({.q = q, .k = k, .v = v, .o = o, .lse = lse}, stream);
 //
 // o = softmax(mask(score(softmax_scale · q kᵀ))) v, per batch entry and head. Sums are fp32. A query that
-// sees no key gets o = 0 and lse = −inf. Equal inputs and an equal config give bit-identical outputs.
+// sees no key gets o = 0 and lse = −inf, or its sink. Equal inputs and an equal config give bit-identical outputs.
 #pragma once
 
 #include <array>
@@ -129,11 +129,11 @@ struct BackwardArguments {
   TensorView q;    ///< as forward had it, as are k and v
   TensorView k;
   TensorView v;
-  TensorView o;                  ///< what forward wrote
-  TensorView lse;                ///< the same, fp32, as forward had it; −inf for a query without keys
-  TensorView dq;                 ///< as q, written
-  TensorView dk;                 ///< as k, written: summed over the query heads that share a KV head
-  TensorView dv;                 ///< as v, written: the same
+  TensorView o;    ///< what forward wrote
+  TensorView lse;  ///< the same, fp32, as forward had it; −inf, or the sink, for a query without keys
+  TensorView dq;   ///< as q, written
+  TensorView dk;   ///< as k, written: summed over the query heads that share a KV head
+  TensorView dv;   ///< as v, written: the same
   NamedTensors tensors = {};     ///< what mask and score read
   TensorView cu_seqlens_q = {};  ///< as forward had it, as are the other three
   TensorView cu_seqlens_k = {};

@@ -72,14 +72,15 @@ class Cache {
   std::optional<CachedCode> find(std::string_view key_prefix) const;
 
   /// Removes what is damaged (not what cannot be read), then the least recently used kernels until at most
-  /// `max_bytes` remain. Returns how many went.
+  /// `max_bytes` remain. Returns how many went. Throws Error io_error when one that had to go could not be removed,
+  /// as on a read-only file system; the others are gone then.
   std::size_t prune(std::uint64_t max_bytes) const;
 
   struct Cleared {
     std::size_t kernels = 0;
     std::size_t tunings = 0;
   };
-  /// Removes all kernels and tuning results. Returns how many.
+  /// Removes all kernels and tuning results. Returns how many. Throws as prune does.
   Cleared clear() const;
 
   /// Writes all whole kernels of all layers to one file, an OutputFile, for another machine. Returns how many.

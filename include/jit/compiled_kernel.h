@@ -61,9 +61,9 @@ class CompiledKernel {
   /// All of the above but the code itself, as a JSON object.
   std::string report() const;
 
-  /// Writes kernel.cu, kernel.ptx, kernel.cubin, report.json, templates/ (all that kernel.cu includes) and,
-  /// when a disassembler is found, kernel.sass to a folder, which is created; each an OutputFile. Returns the
-  /// paths. `kernel.cu` compiles with `nvcc -std=c++20 -I FOLDER/templates`. Throws Error io_error,
+  /// Writes kernel.cu, kernel.ptx, kernel.cubin, report.json, templates/ (all that kernel.cu includes) and, when a
+  /// disassembler is found, kernel.sass to a folder, which is created; each an OutputFile. Where one cannot be written, none
+  /// is. Returns the paths. `kernel.cu` compiles with `nvcc -std=c++20 -I FOLDER/templates`. Throws Error io_error,
   /// invalid_argument when `folder` is empty, and what compiling throws.
   std::vector<std::string> dump(const std::string& folder) const;
 

@@ -5,6 +5,8 @@
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace jit {
 
@@ -12,7 +14,8 @@ class FileSystem;
 
 /// A file to write, by a path. Symbolic links are followed, also to where there is no file yet. A regular file
 /// is replaced in one step once all bytes are on the disk: after a failure, a full disk or the death of the
-/// process it is what it was. Its permissions stay. Devices, pipes and what the process has open
+/// process it is what it was; a process that is killed as it replaces a file may leave one of a random name, .tmp-…, beside
+/// it, which goes an hour later with the next that is written there. Its permissions stay. Devices, pipes and what the process has open
 /// (/dev/stdout) are written into.
 class OutputFile {
  public:
@@ -29,6 +32,8 @@ class OutputFile {
   /// Writes these bytes, part after part. Throws Error io_error. Thread safe.
   void write(std::initializer_list<std::span<const std::byte>> parts) const;
 
+  class Filled;  ///< bytes on the disk that have not got the file's name yet
+
  private:
   FileSystem* file_system_;
   std::string path_;
@@ -38,6 +43,9 @@ class OutputFile {
   unsigned permissions_ = 0666;  // of the file
   bool is_new_ = true;           // the umask may take permissions away
 };
+
+/// Writes files together: where the bytes of one cannot be written, no file is made or replaced. Throws Error io_error.
+void write_together(const std::vector<std::pair<OutputFile, std::span<const std::byte>>>& outputs);
 
 /// Whether two paths lead to the same file, or would if it were there.
 bool is_same_file(const std::string& one, const std::string& other);

@@ -8,7 +8,6 @@ import os
 from dataclasses import dataclass
 
 from . import _core
-from .errors import InvalidArgumentError
 
 
 @dataclass(frozen=True)
@@ -59,15 +58,14 @@ def verify() -> list[Entry]:
 def prune(max_bytes: int) -> int:
     """Remove what is damaged, then the least recently used until at most ``max_bytes`` remain. Returns how many went.
 
-    Raises InvalidArgumentError for a negative size, IoError when there is no cache folder.
+    Raises InvalidArgumentError for a negative size, IoError when there is no cache folder, or one of them cannot be
+    removed, as on a read-only file system.
     """
-    if max_bytes < 0:
-        raise InvalidArgumentError(f"max_bytes: is {max_bytes}; it must be 0 or more", "cache", "max_bytes")
     return _core.cache_prune(max_bytes)
 
 
 def clear() -> int:
-    """Remove all kernels and tuning results. Returns how many kernels went. Raises IoError without a folder."""
+    """Remove all kernels and tuning results. Returns how many kernels went. Raises IoError as `prune`."""
     return _core.cache_clear()
 
 

@@ -9,10 +9,10 @@
 #include <jit/append.h>
 #include <jit/device.h>
 #include <jit/dtype.h>
-#include <nanobind/stl/array.h>
-#include <nanobind/stl/optional.h>
 
+#include "argument_names.h"
 #include "array.h"
+#include "given.h"
 #include "operation_call.h"
 #include "process.h"
 #include "spec_conversion.h"
@@ -70,11 +70,39 @@ void name_caches(nb::handle cache_dtype, AppendArguments& arguments) {
 }
 
 void launch(OperationCall& call, const AppendSpec& spec, AppendArguments& arguments) {
-  call.stage([&] {
-    validate(spec);
-    check_arguments(spec, arguments);
-  });
-  call.launch([&](const Context& context) { append(spec, context)(arguments, call.stream()); });
+  const bool in_two = arguments.cos.is_present() || arguments.sin.is_present();
+  try {
+    call.stage([&] {
+      validate(spec);
+      check_arguments(spec, arguments);
+    });
+    call.launch([&](const Context& context) { append(spec, context)(arguments, call.stream()); });
+  } catch (const Error& error) {
+    throw renamed_field(error, {{"dtype", "k"},
+                                {"cache_dtype", "k_cache"},
+                                {"head_dim", "k"},
+                                {"head_dim_v", "v"},
+                                {"alignment", "k"},
+                                {"scale_per", "k_scale"},
+                                {"rotary_dim", in_two ? "cos" : "cos_sin"},
+                                {"cos_sin_dtype", in_two ? "cos" : "cos_sin"},
+                                {"norm", "k_norm_weight"},
+                                {"norm_dtype", "k_norm_weight"}});
+  }
+}
+
+// What says how to rotate and to normalise, where nothing is.
+void check_have_effect(const AppendSpec& spec) {
+  const bool rotates = spec.rotary_dim > 0;
+  const char* const no_table =
+      "was given, and there is no cos_sin, nor cos and sin, to rotate by: leave it out";
+  const char* const no_weight = "was given, and there is no k_norm_weight to normalise by: leave it out";
+  if (spec.rotary_interleaved && !rotates) refuse("rotary_interleaved", no_table);
+  if (spec.has_sections() && !rotates) refuse("mrope_sections", no_table);
+  if (spec.mrope_interleaved && !spec.has_sections())
+    refuse("mrope_interleaved", "was given without mrope_sections, which say how many pairs each axis has");
+  if (spec.norm_adds_one && !spec.norm) refuse("norm_adds_one", no_weight);
+  if (spec.norm_eps != AppendSpec{}.norm_eps && !spec.norm) refuse("norm_eps", no_weight);
 }
 
 // What a backend of an engine calls for each layer of each step: see attend_to_pages.
@@ -138,6 +166,8 @@ nb::object append_arrays(nb::handle k, nb::handle v, nb::handle k_cache, nb::han
   spec.mrope_interleaved = mrope_interleaved;
   spec.norm_eps = norm_eps;
   spec.norm_adds_one = norm_adds_one;
+  check_have_effect(spec);
+  call.check_dtype(arguments.k, "k");
   launch(call, spec, arguments);
   return nb::borrow(in_place ? q : q_out);
 }
@@ -192,11 +222,11 @@ Raises:
 }  // namespace
 
 void bind_append(nb::module_& module) {
-  module.def("_append_to_slots", append_to_slots, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a, "slot_mapping"_a,
-             "cache_dtype"_a.none(), "k_scale"_a.none(), "v_scale"_a.none(),
-             "`append` of as many rows as there are slots; those of one head may be without its dimension.");
-  module.def(
-      "append", append_arrays, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a, nb::kw_only(),
+  define(module, "_append_to_slots", append_to_slots, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a,
+         "slot_mapping"_a, "cache_dtype"_a.none(), "k_scale"_a.none(), "v_scale"_a.none(),
+         "`append` of as many rows as there are slots; those of one head may be without its dimension.");
+  define(
+      module, "append", append_arrays, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a, nb::kw_only(),
       "slot_mapping"_a = nb::none(), "seqused_k"_a = nb::none(), "cu_seqlens_q"_a = nb::none(),
       "page_table"_a = nb::none(), "q"_a = nb::none(), "q_out"_a = nb::none(), "cos_sin"_a = nb::none(),
       "cos"_a = nb::none(), "sin"_a = nb::none(), "positions"_a = nb::none(), "rotary_interleaved"_a = false,

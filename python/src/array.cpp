@@ -37,8 +37,8 @@ std::string elements_of(dlpack::DataType type) {
 }
 
 Array array_of(const dlpack::Tensor& tensor, const char* argument, std::optional<DType> sixteen_bits) {
-  if (tensor.ndim < 1 || tensor.ndim > max_rank)
-    refuse(argument, fmt::format("has {} dimensions; one to {} are possible", tensor.ndim, max_rank));
+  if (tensor.ndim < 0 || tensor.ndim > max_rank)
+    refuse(argument, fmt::format("has {} dimensions; at most {} are possible", tensor.ndim, max_rank));
   const std::optional<DType> dtype = dtype_of_dlpack(tensor.dtype, sixteen_bits);
   if (!dtype) {
     const bool is_integer =
@@ -63,6 +63,11 @@ Array array_of(const dlpack::Tensor& tensor, const char* argument, std::optional
     array.view.strides[i] = tensor.strides != nullptr && !empty ? tensor.strides[i] : dense;
     if (__builtin_mul_overflow(dense, tensor.shape[i], &dense))
       refuse(argument, "has more elements than 64 bits can count");
+  }
+  if (tensor.ndim == 0) {  // a number, such as a learned temperature: an array of one element
+    array.is_number = true;
+    array.view.rank = 1;
+    array.view.shape[0] = array.view.strides[0] = 1;
   }
   return array;
 }
@@ -157,7 +162,7 @@ Array array_of_interface(nb::dict interface, const char* argument, Stream stream
   const nb::tuple data = nb::cast<nb::tuple>(interface["data"]);
   const std::int64_t ndim = static_cast<std::int64_t>(nb::len(shape));
   if (ndim > max_rank)
-    refuse(argument, fmt::format("has {} dimensions; one to {} are possible", ndim, max_rank));
+    refuse(argument, fmt::format("has {} dimensions; at most {} are possible", ndim, max_rank));
   std::int64_t sizes[max_rank] = {}, strides[max_rank] = {};
   dlpack::Tensor tensor{};
   tensor.dtype = type_of_typestr(nb::cast<std::string>(interface["typestr"]));

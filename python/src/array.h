@@ -20,6 +20,7 @@ struct Array {
   dlpack::DataType type = {};  ///< as the framework has it: bits of bf16 may be integers there
   bool read_only = false;
   std::shared_ptr<void> owner;  ///< keeps the memory; empty where the Python object does
+  bool is_number = false;       ///< has no dimension; the view has one, of one element
 
   bool on_gpu() const { return device.type == dlpack::cuda || device.type == dlpack::cuda_managed; }
 };

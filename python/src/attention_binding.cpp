@@ -8,11 +8,11 @@
 #include <jit/attention.h>
 #include <jit/device.h>
 #include <jit/spec_table.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 
 #include "block_mask_binding.h"
 #include "call.h"
+#include "call_spec.h"
+#include "given.h"
 #include "process.h"
 #include "spec_conversion.h"
 
@@ -20,126 +20,6 @@ namespace jit::python {
 namespace {
 
 using namespace nb::literals;
-
-// What the scales of fp8 keys and values are for, by their shapes.
-ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec& spec) {
-  // Under queries of fp8 a value has no scale of its own.
-  const bool has_fp8_q = has_fp8_queries(spec);
-  if (has_fp8_q && arguments.q_descale.rank > 2) {
-    // Of one row and one block both are the same.
-    const auto is_each = [](const TensorView& scales, const TensorView& rows) {
-      return scales.rank < 3 || rows.rank < 4 || scales.shape[1] == rows.shape[1];
-    };
-    return is_each(arguments.q_descale, arguments.q) && is_each(arguments.k_descale, arguments.k)
-               ? ScaleKind::token
-               : ScaleKind::block;
-  }
-  if (has_fp8_q && arguments.k_descale.rank > 2)
-    return arguments.k_descale.shape[1] == arguments.k.shape[1] ? ScaleKind::token : ScaleKind::block;
-  for (const auto& [name, scales] :
-       {std::pair{"k_descale", &arguments.k_descale}, {"v_descale", &arguments.v_descale}}) {
-    if (has_fp8_q && scales == &arguments.v_descale) continue;
-    if (!scales->is_present()) continue;
-    if (scales->rank > 2) return ScaleKind::token;
-    if (scales->rank < 2 || spec.sequences_kv != SequenceKind::ragged) return ScaleKind::head;
-    const std::int64_t rows = scales->shape[0], keys = arguments.k.shape[0];
-    const std::int64_t batch =
-        spec.sequences_q == SequenceKind::ragged ? arguments.cu_seqlens_q.shape[0] - 1 : arguments.q.shape[0];
-    const std::int64_t blocks = (keys + scale_block_rows - 1) / scale_block_rows;
-    // Which requests alone have as many of by chance: quantize_qkv says what its scales are for.
-    if (has_fp8_q && rows == blocks && rows != keys && rows != batch) return ScaleKind::block;
-    if (rows != keys || rows == 1) return ScaleKind::head;  // of one key in all, both are the same
-    if (rows != batch) return ScaleKind::token;
-    refuse(name, fmt::format("has {} rows, and there are as many requests as keys in all; say with "
-                             "descale_per=\"head\" or \"token\" whose they are",
-                             rows));
-  }
-  return ScaleKind::head;
-}
-
-// What values of fp8 beside q of fp8 have a scale for, by the shape.
-ScaleKind value_kind_by_shape(const AttentionArguments& arguments, const AttentionSpec& spec) {
-  const TensorView& scales = arguments.v_descale;
-  if (!has_fp8_queries(spec) || !scales.is_present() || scales.rank < 2) return ScaleKind::head;
-  if (scales.rank > 2) return ScaleKind::channel;
-  const std::int64_t heads = arguments.k.shape[arguments.k.rank - 2], columns = spec.head_dim_v;
-  if (scales.shape[0] != heads || scales.shape[1] != columns) return ScaleKind::head;
-  if (heads != columns) return ScaleKind::channel;
-  const std::int64_t batch =
-      spec.sequences_q == SequenceKind::ragged ? arguments.cu_seqlens_q.shape[0] - 1 : arguments.q.shape[0];
-  if (heads != batch) return ScaleKind::channel;
-  refuse("v_descale",
-         fmt::format("has shape ({}, {}), and there are as many requests as heads and columns; give "
-                     "(1, {}, {}) where it is of columns",
-                     heads, columns, heads, columns));
-}
-
-// Values that are k's first columns, by the names of a call's arguments: the spec's own are none of them.
-void check_latents(const AttentionSpec& spec, bool has_kv_dtype) {
-  if (!spec.values_in_keys) return;
-  if (has_fp8_keys(spec))
-    refuse(
-        has_kv_dtype ? "kv_dtype" : "k",
-        fmt::format("is {}; with head_dim_v, by which values are k's first columns, k must be bf16 or fp16",
-                    to_string(spec.kv_dtype.value_or(spec.dtype))));
-  if (spec.dropout)
-    refuse("dropout_p",
-           "was given beside head_dim_v, by which values are k's first columns, and there is no dropout "
-           "of such values: leave one of the two out");
-}
-
-// The spec of the arrays themselves.
-AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score, nb::handle softmax_scale,
-                             int split_keys, nb::handle descale_per, std::optional<DType> out_dtype,
-                             std::optional<int> head_dim_v, bool exact_exponentials) {
-  const TensorView &q = call.q(), &k = call.k(), &v = call.v();
-  const auto head_dim = [](const TensorView& view, const char* name) {
-    const std::int64_t size = view.shape[view.rank - 1];
-    if (size < 0 || size > 65536) refuse(name, fmt::format("has head_dim {}", size));
-    return static_cast<int>(size);
-  };
-  AttentionSpec spec;
-  spec.dtype = q.dtype;
-  spec.head_dim = head_dim(q, "q");
-  spec.values_in_keys = head_dim_v.has_value();
-  spec.head_dim_v = head_dim_v ? *head_dim_v : head_dim(v, "v");
-  if (!head_dim_v && spec.head_dim_v == 0) refuse("v", "has head_dim 0");
-  spec.v_along_sequence = call.has_v_along_sequence();
-  spec.gqa_ratio = gqa_ratio(q, k);
-  spec.alignment = call.alignment();
-  const AttentionArguments& arguments = call.arguments();
-  if (arguments.cu_seqlens_q.is_present()) spec.sequences_q = SequenceKind::ragged;
-  if (arguments.cu_seqlens_k.is_present()) spec.sequences_kv = SequenceKind::ragged;
-  if (arguments.page_table.is_present()) {
-    if (arguments.cu_seqlens_k.is_present())
-      refuse("page_table", "was given beside cu_seqlens_k; keys are paged or ragged, not both");
-    if (k.shape[1] == 0) refuse("k", fmt::format("has pages of no row: {}", k.to_string()));
-    spec.sequences_kv = SequenceKind::paged;
-    spec.page_size = static_cast<int>(std::clamp<std::int64_t>(k.shape[1], 0, max_page_size + 1));
-  }
-  if (has_fp8_queries(spec) && k.dtype != q.dtype && !call.has_kv_dtype())
-    refuse("k", fmt::format("is {}; it must be {}, as q is: q, k and v of fp8 are of one type",
-                            to_string(k.dtype), to_string(q.dtype)));
-  if (k.dtype != q.dtype) spec.kv_dtype = k.dtype;
-  spec.out_dtype = out_dtype;
-  if (!out_dtype && has_fp8_queries(spec) && call.arguments().o.is_present())
-    spec.out_dtype = call.arguments().o.dtype;
-  const std::optional<ScaleKind> given_kind = scale_kind_of(descale_per);
-  spec.descale_per = given_kind ? *given_kind : kind_by_shape(arguments, spec);
-  spec.v_descale_per = value_kind_by_shape(arguments, spec);
-  spec.v_mean = arguments.v_mean.is_present();
-  spec.lse_shift = arguments.lse_shift.is_present();
-  spec.sinks = arguments.sinks.is_present();
-  spec.dropout = arguments.dropout_p != 0 || arguments.rng_state.is_present();
-  spec.split_keys = split_keys;
-  spec.exact_exponentials = exact_exponentials;
-  check_dropout(spec);
-  check_latents(spec, call.has_kv_dtype());
-  spec.mask = mask_of(mask);
-  spec.score = score_of(score);
-  spec.softmax_scale = scale_of(softmax_scale);
-  return spec;
-}
 
 // Calls `launch` on the call's device without the interpreter lock.
 template <class Launch>
@@ -182,15 +62,19 @@ nb::object attend_arrays(CallInputs inputs, nb::handle mask, nb::handle score, n
                          int split_keys, nb::handle descale_per, nb::handle block_mask,
                          std::optional<int> head_dim_v, bool exact_exponentials, const Context& context) {
   inputs.values_in_keys = value_columns(inputs.v, head_dim_v).has_value();
-  const GivenBlockMask given(block_mask, mask, score, inputs.tensors);
-  inputs.tensors = given.tensors();
-  Call call(inputs);
-  check_sizes(given, call, inputs.sequences);
-  const AttentionSpec spec = spec_of_arrays(call, given.mask(), score, softmax_scale, split_keys, descale_per,
-                                            inputs.out_dtype, head_dim_v, exact_exponentials);
-  return run(call, spec, [&](const AttentionArguments& arguments, Stream on) {
-    attention_when_called(spec, context)(arguments, on);
-  });
+  try {
+    const GivenBlockMask given(block_mask, mask, score, inputs.tensors);
+    inputs.tensors = given.tensors();
+    Call call(inputs);
+    check_sizes(given, call, inputs.sequences);
+    const AttentionSpec spec = spec_of_arrays(call, given.mask(), score, softmax_scale, split_keys,
+                                              descale_per, inputs.out_dtype, head_dim_v, exact_exponentials);
+    return run(call, spec, [&](const AttentionArguments& arguments, Stream on) {
+      attention_when_called(spec, context)(arguments, on);
+    });
+  } catch (const Error& error) {
+    throw by_arguments(error, inputs, !descale_per.is_none(), head_dim_v.has_value());
+  }
 }
 
 // A call of which only sizes, and what mask and score read, matter: `inputs` without a result, a stream or LSE.
@@ -248,6 +132,8 @@ Prepared prepare(nb::handle spec_object, CallInputs inputs, nb::handle config, n
   if (!inputs.q.is_none()) inputs.tensors = block_mask.tensors();
   const AttentionSpec spec = spec_of(spec_object);
   const std::optional<KernelConfig> given = config_of(config);
+  if (given && !tuning.is_none())
+    refuse("tuning", "was given beside config, by which nothing is chosen: leave one of the two out");
   const Context& context = context_for(parse_tuning(tuning));
   use_device_here();
   inputs.spec_dtype = spec.dtype;
@@ -293,7 +179,8 @@ Args:
     dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold; "fp8_e4m3" or "fp8_e5m2",
         for q, k and v that are held as bytes (uint8).
     layout: "BSHD", or "BHSD": seqlen and heads swapped in q, k, v and the result.
-    tensors: names and arrays that mask and score read.
+    tensors: names and arrays that mask and score read. An array without dimensions, such as a learned temperature, is one of
+        one element; one without elements is refused where a text would read it.
     stream: a number or an object with __cuda_stream__; None: the current stream of q's framework.
     tuning: "off", "recorded", "first_run" or "exhaustive"; None: as JIT_ATTENTION_TUNING says.
     cu_seqlens_q: int32 (batch + 1), first rows of ragged sequences: q, the result and out are (total_q, heads, head_dim).
@@ -341,7 +228,8 @@ Arrays are PyTorch's, CuPy's, JAX's or others that speak DLPack or the CUDA arra
 other arrays in CPU memory are computed on an emulated device, where the process uses one. The result is of q's framework.
 
 Returns:
-    o (batch, seqlen_q, heads_q, head_dim_v) of q's type or out_dtype, or (o, lse). A query that sees no key gets o = 0 and lse = −inf.
+    o (batch, seqlen_q, heads_q, head_dim_v) of q's type or out_dtype, or (o, lse). A query that sees no key gets
+    o = 0, and lse = −inf or its sink.
     The work is on the stream; for frameworks without streams of their own, such as JAX, it is complete.
 
 Raises:
@@ -367,35 +255,6 @@ Args:
 Returns an Attention. Raises InvalidSpecError, InvalidArgumentError, UnsupportedDeviceError, NoValidConfigError,
 CompileFailedError, NvrtcUnavailableError, OfflineError and others of jit_attention.errors.
 )";
-
-}  // namespace
-
-int gqa_ratio(const TensorView& q, const TensorView& k) {
-  const std::int64_t heads_q = q.shape[q.rank - 2], heads_kv = k.shape[k.rank - 2];
-  if (heads_q < 0 || heads_kv < 0 || (heads_kv == 0) != (heads_q == 0) ||
-      (heads_kv != 0 && heads_q % heads_kv != 0))
-    refuse("k",
-           fmt::format("has {} heads and q has {}; the number of q's must be a multiple of k's: give k {}",
-                       heads_kv, heads_q, heads_q > 0 ? "1 head, or a divisor of q's" : "none"));
-  return heads_kv == 0 ? 1 : static_cast<int>(std::min<std::int64_t>(heads_q / heads_kv, 1 << 30));
-}
-
-void check_dropout(const AttentionSpec& spec) {
-  if (!spec.dropout) return;
-  const std::pair<bool, const char*> arguments[] = {
-      {spec.sequences_kv == SequenceKind::paged, "page_table"},
-      {spec.split_keys != 0, "split_keys"},
-  };
-  for (const auto& [given, name] : arguments) {
-    if (given)
-      refuse(
-          name,
-          "was given beside dropout_p, and there is no dropout of paged keys or with split_keys: leave one "
-          "of the two out");
-  }
-}
-
-namespace {
 
 // What a backend of an engine calls for each layer of each step. Of so many keywords Python would make a dict for each
 // call, and look for each of them among all that `attention` has.
@@ -430,11 +289,19 @@ nb::object attend_to_pages(nb::handle q, nb::handle k, nb::handle v, nb::handle 
 template <std::size_t>
 using SequenceHandle = nb::handle;
 
+// Those keywords in a signature.
+std::string array_keywords() {
+  std::string keywords;
+  for (const SequenceArray& array : sequence_arrays)
+    keywords += fmt::format("{}{}: typing.Any = None", keywords.empty() ? "" : ", ", array.name);
+  return keywords;
+}
+
 // Keywords for sequences are rows of sequence_arrays, in every function that takes them.
 template <std::size_t... rows>
 void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
-  module.def(
-      "attention",
+  define(
+      module, "attention",
       [](nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score,
          nb::handle softmax_scale, nb::handle return_lse, nb::handle out, nb::handle dtype, nb::handle layout,
          nb::handle tensors, nb::handle stream, nb::handle tuning, SequenceHandle<rows>... arrays,
@@ -478,51 +345,63 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
               "block_mask: jit_attention.BlockMask | None = None, kv_dtype: typing.Any = None, "
               "descale_per: str | None = None, head_dim_v: int | None = None, "
               "out_dtype: typing.Any = None, exact_exponentials: bool = False) -> typing.Any"));
-  nb::class_<Prepared>(module, "Attention",
-                       "A spec's kernel for every size. Cheap to call, thread safe; made by `prepare`.")
-      .def(
-          "__call__",
-          [](const Prepared& self, nb::handle q, nb::handle k, nb::handle v, nb::handle return_lse,
-             nb::handle out, nb::handle layout, nb::handle tensors, nb::handle stream,
-             SequenceHandle<rows>... arrays, int num_splits, bool zero_padding, double dropout_p,
-             nb::handle block_mask) {
-            return self.call({.q = q,
-                              .k = k,
-                              .v = v,
-                              .tensors = tensors,
-                              .out = out,
-                              .stream = stream,
-                              .layout = parse_layout(layout),
-                              .return_lse = return_lse,
-                              .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},
-                             block_mask);
-          },
-          "q"_a.none(), "k"_a.none(), "v"_a = nb::none(), nb::kw_only(), "return_lse"_a = nb::bool_(false),
-          "out"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
-          (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0, "zero_padding"_a = false,
-          "dropout_p"_a = 0.0, "block_mask"_a = nb::none(),
-          "As `attention`, for arrays of the spec's type, head dims, GQA ratio and alignment.")
-      .def(
-          "kernel",
-          [](const Prepared& self, nb::handle q, nb::handle k, nb::handle v, nb::handle layout,
-             nb::handle tensors, SequenceHandle<rows>... arrays) {
-            return self.kernel({.q = q,
-                                .k = k,
-                                .v = v,
-                                .tensors = tensors,
-                                .layout = parse_layout(layout),
-                                .sequences = {{arrays...}, 0}});
-          },
-          "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(), nb::kw_only(), "layout"_a = "BSHD",
-          "tensors"_a = nb::none(), (nb::arg(sequence_arrays[rows].name) = nb::none())...,
-          "The Kernel that a call with these arrays runs, prepared if need be; without arrays, the one for "
-          "sizes that nothing was chosen for.")
-      .def_ro("spec", &Prepared::spec, "The AttentionSpec that it was prepared for.")
+  nb::class_<Prepared> prepared(
+      module, "Attention", "A spec's kernel for every size. Cheap to call, thread safe; made by `prepare`.");
+  const std::string arrays = array_keywords();
+  define(
+      prepared, "__call__",
+      [](const Prepared& self, nb::handle q, nb::handle k, nb::handle v, nb::handle return_lse,
+         nb::handle out, nb::handle layout, nb::handle tensors, nb::handle stream,
+         SequenceHandle<rows>... arrays, int num_splits, bool zero_padding, double dropout_p,
+         nb::handle block_mask) {
+        return self.call({.q = q,
+                          .k = k,
+                          .v = v,
+                          .tensors = tensors,
+                          .out = out,
+                          .stream = stream,
+                          .layout = parse_layout(layout),
+                          .return_lse = return_lse,
+                          .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},
+                         block_mask);
+      },
+      "q"_a.none(), "k"_a.none(), "v"_a = nb::none(), nb::kw_only(), "return_lse"_a = nb::bool_(false),
+      "out"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
+      (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0, "zero_padding"_a = false,
+      "dropout_p"_a = 0.0, "block_mask"_a = nb::none(),
+      "As `attention`, for arrays of the spec's type, head dims, GQA ratio and alignment.",
+      nb::sig(("def __call__(self, q: typing.Any, k: typing.Any, v: typing.Any = None, *, "
+               "return_lse: typing.Any = False, out: typing.Any = None, layout: str = 'BSHD', "
+               "tensors: dict[str, typing.Any] | None = None, stream: typing.Any = None, " +
+               arrays +
+               ", num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0, "
+               "block_mask: jit_attention.BlockMask | None = None) -> typing.Any")
+                  .c_str()));
+  define(
+      prepared, "kernel",
+      [](const Prepared& self, nb::handle q, nb::handle k, nb::handle v, nb::handle layout,
+         nb::handle tensors, SequenceHandle<rows>... arrays) {
+        return self.kernel({.q = q,
+                            .k = k,
+                            .v = v,
+                            .tensors = tensors,
+                            .layout = parse_layout(layout),
+                            .sequences = {{arrays...}, 0}});
+      },
+      "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(), nb::kw_only(), "layout"_a = "BSHD",
+      "tensors"_a = nb::none(), (nb::arg(sequence_arrays[rows].name) = nb::none())...,
+      "The Kernel that a call with these arrays runs, prepared if need be; without arrays, the one for "
+      "sizes that nothing was chosen for.",
+      nb::sig(("def kernel(self, q: typing.Any = None, k: typing.Any = None, v: typing.Any = None, *, "
+               "layout: str = 'BSHD', tensors: dict[str, typing.Any] | None = None, " +
+               arrays + ") -> jit_attention.Kernel")
+                  .c_str()));
+  prepared.def_ro("spec", &Prepared::spec, "The AttentionSpec that it was prepared for.")
       .def("__repr__", [](const Prepared& self) {
         return fmt::format("<jit_attention.Attention {}>", to_string(self.attention.spec()));
       });
-  module.def(
-      "prepare",
+  define(
+      module, "prepare",
       [](nb::handle spec, nb::handle q, nb::handle k, nb::handle v, nb::handle tensors, nb::handle layout,
          std::optional<int> device, nb::handle config, nb::handle tuning, SequenceHandle<rows>... arrays,
          nb::handle block_mask) {
@@ -540,18 +419,24 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
       "spec"_a, "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(), nb::kw_only(),
       "tensors"_a = nb::none(), "layout"_a = "BSHD", "device"_a = nb::none(), "config"_a = nb::none(),
       "tuning"_a = nb::none(), (nb::arg(sequence_arrays[rows].name) = nb::none())...,
-      "block_mask"_a = nb::none(), prepare_doc);
+      "block_mask"_a = nb::none(), prepare_doc,
+      nb::sig(("def prepare(spec: jit_attention.AttentionSpec, q: typing.Any = None, k: typing.Any = None, "
+               "v: typing.Any = None, *, tensors: dict[str, typing.Any] | None = None, layout: str = 'BSHD', "
+               "device: int | None = None, config: dict[str, typing.Any] | str | None = None, "
+               "tuning: str | None = None, " +
+               arrays + ", block_mask: jit_attention.BlockMask | None = None) -> jit_attention.Attention")
+                  .c_str()));
 }
 
 }  // namespace
 
 void bind_attention(nb::module_& module) {
   bind_calls(module, std::make_index_sequence<sequence_arrays.size()>());
-  module.def("_attend_to_pages", attend_to_pages, "q"_a, "k"_a, "v"_a.none(), "out"_a, "rows"_a,
-             "mask"_a.none(), "score"_a.none(), "softmax_scale"_a.none(), "tensors"_a.none(),
-             "sinks"_a.none(), "split_keys"_a, "cu_seqlens_q"_a, "page_table"_a, "seqused_k"_a,
-             "kv_dtype"_a.none(), "k_descale"_a.none(), "v_descale"_a.none(), "head_dim_v"_a.none(),
-             "`attention` with zero_padding over pages, of the first rows of q and out.");
+  define(module, "_attend_to_pages", attend_to_pages, "q"_a, "k"_a, "v"_a.none(), "out"_a, "rows"_a,
+         "mask"_a.none(), "score"_a.none(), "softmax_scale"_a.none(), "tensors"_a.none(), "sinks"_a.none(),
+         "split_keys"_a, "cu_seqlens_q"_a, "page_table"_a, "seqused_k"_a, "kv_dtype"_a.none(),
+         "k_descale"_a.none(), "v_descale"_a.none(), "head_dim_v"_a.none(),
+         "`attention` with zero_padding over pages, of the first rows of q and out.");
 }
 
 }  // namespace jit::python

@@ -5,9 +5,10 @@
 
 #include <jit/attention.h>
 #include <jit/device.h>
-#include <nanobind/stl/vector.h>
 
+#include "argument_names.h"
 #include "backward_call.h"
+#include "given.h"
 #include "process.h"
 
 namespace jit::python {
@@ -15,21 +16,48 @@ namespace {
 
 using namespace nb::literals;
 
+// What `work` returns; errors name what the caller gave.
+template <class Work>
+auto by_arguments(const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    throw renamed_field(renamed_argument(error, {{"d_o", "do"}, {"d_lse", "dlse"}}),
+                        {{"dtype", "q"},
+                         {"head_dim", "q"},
+                         {"head_dim_v", "v"},
+                         {"gqa_ratio", "k"},
+                         {"alignment", "q"},
+                         {"sequences_q", "cu_seqlens_q"},
+                         {"sequences_kv", "cu_seqlens_k"},
+                         {"kv_dtype", "k"},
+                         {"dropout", "dropout_p"}});
+  }
+}
+
 nb::tuple compute_gradients(const BackwardInputs& inputs, const Context& context) {
-  const BackwardCall call(inputs);
-  without_lock([&] {
-    const CurrentDevice scope(call.device());
-    attention_when_called(call.spec(), context).backward(call.arguments(), call.stream());
-    call.complete();
+  return by_arguments([&] {
+    const BackwardCall call(inputs);
+    try {
+      without_lock([&] {
+        const CurrentDevice scope(call.device());
+        attention_when_called(call.spec(), context).backward(call.arguments(), call.stream());
+        call.complete();
+      });
+    } catch (const Error& error) {
+      throw call.renamed(error);
+    }
+    return call.results();
   });
-  return call.results();
 }
 
 std::vector<CompiledKernel> prepare_gradients(const BackwardInputs& inputs, const Context& context) {
-  const BackwardCall call(inputs);
-  return without_lock([&] {
-    const CurrentDevice scope(call.device());
-    return attention_when_called(call.spec(), context).backward_kernels(call.arguments());
+  return by_arguments([&] {
+    const BackwardCall call(inputs);
+    return without_lock([&] {
+      const CurrentDevice scope(call.device());
+      return attention_when_called(call.spec(), context).backward_kernels(call.arguments());
+    });
   });
 }
 
@@ -104,7 +132,7 @@ constexpr const char* parameters =
 
 // A function of these parameters, which `f` computes of what is given.
 template <class F>
-void define(nb::module_& module, const char* name, const char* result, const char* doc, F f) {
+void define_gradients(nb::module_& module, const char* name, const char* result, const char* doc, F f) {
   const auto call = [f](nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb::handle o,
                         nb::handle lse, nb::handle mask, nb::handle score, nb::handle softmax_scale,
                         nb::handle dq, nb::handle dk, nb::handle dv, nb::handle dtype, nb::handle layout,
@@ -146,23 +174,23 @@ void define(nb::module_& module, const char* name, const char* result, const cha
              context_for(parse_tuning(tuning)));
   };
   const std::string signature = std::string("def ") + name + "(" + parameters + ") -> " + result;
-  module.def(name, call, "do"_a.none(), "q"_a.none(), "k"_a.none(), "v"_a.none(), "o"_a.none(),
-             "lse"_a.none(), nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
-             "softmax_scale"_a = nb::none(), "dq"_a = nb::none(), "dk"_a = nb::none(), "dv"_a = nb::none(),
-             "dtype"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
-             "deterministic"_a = false, "dropout_p"_a = 0.0, "rng_state"_a = nb::none(),
-             "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(),
-             "seqused_k"_a = nb::none(), "page_table"_a = nb::none(), "cache_leftpad"_a = nb::none(),
-             "dlse"_a = nb::none(), "sinks"_a = nb::none(), "d_sinks"_a = nb::none(),
-             "d_tensors"_a = nb::none(), "block_mask"_a = nb::none(), "tuning"_a = nb::none(), doc,
-             nb::sig(signature.c_str()));
+  define(module, name, call, "do"_a.none(), "q"_a.none(), "k"_a.none(), "v"_a.none(), "o"_a.none(),
+         "lse"_a.none(), nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
+         "softmax_scale"_a = nb::none(), "dq"_a = nb::none(), "dk"_a = nb::none(), "dv"_a = nb::none(),
+         "dtype"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
+         "deterministic"_a = false, "dropout_p"_a = 0.0, "rng_state"_a = nb::none(),
+         "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(),
+         "seqused_k"_a = nb::none(), "page_table"_a = nb::none(), "cache_leftpad"_a = nb::none(),
+         "dlse"_a = nb::none(), "sinks"_a = nb::none(), "d_sinks"_a = nb::none(), "d_tensors"_a = nb::none(),
+         "block_mask"_a = nb::none(), "tuning"_a = nb::none(), doc, nb::sig(signature.c_str()));
 }
 
 }  // namespace
 
 void bind_backward(nb::module_& module) {
-  define(module, "attention_backward", "tuple[typing.Any, ...]", backward_doc, compute_gradients);
-  define(module, "prepare_backward", "list[jit_attention.Kernel]", prepare_gradients_doc, prepare_gradients);
+  define_gradients(module, "attention_backward", "tuple[typing.Any, ...]", backward_doc, compute_gradients);
+  define_gradients(module, "prepare_backward", "list[jit_attention.Kernel]", prepare_gradients_doc,
+                   prepare_gradients);
 }
 
 }  // namespace jit::python

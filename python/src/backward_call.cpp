@@ -1,6 +1,7 @@
 #include "backward_call.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -8,9 +9,10 @@
 #include <fmt/format.h>
 #include <jit/dtype.h>
 
+#include "argument_names.h"
 #include "array.h"
-#include "attention_binding.h"
 #include "call.h"
+#include "call_spec.h"
 #include "spec_conversion.h"
 
 namespace jit::python {
@@ -18,9 +20,7 @@ namespace {
 
 // (batch, heads, seqlen, head_dim) as (batch, seqlen, heads, head_dim); ragged tensors have one layout.
 void apply_layout(TensorView& view, Layout layout) {
-  if (layout != Layout::bhsd || view.rank != 4) return;
-  std::swap(view.shape[1], view.shape[2]);
-  std::swap(view.strides[1], view.strides[2]);
+  if (layout == Layout::bhsd && view.rank == 4) view = with_middle_swapped(view);
 }
 
 void check_operand(const TensorView& view, const char* name, bool is_ragged) {
@@ -30,6 +30,11 @@ void check_operand(const TensorView& view, const char* name, bool is_ragged) {
     refuse(name, fmt::format("has {} dimensions; it must have {}", view.rank,
                              is_ragged ? "3 beside cu_seqlens: (rows, heads, head_dim)" : "4"));
   }
+}
+
+// Whether an array has no dimension, which views of it do not say.
+bool is_number(nb::handle array) {
+  return nb::hasattr(array, "shape") && nb::len(nb::object(array.attr("shape"))) == 0;
 }
 
 /// What the caller says of gradients of tensors, by name: a dict of arrays, None for new ones, or names.
@@ -74,8 +79,12 @@ BackwardCall::BackwardCall(const BackwardInputs& inputs)
   check_block_mask();
   spec_ = spec_of_arrays();
   call_.stage([&] {
-    validate(spec_);
-    check_backward_arguments(spec_, arguments_);
+    try {
+      validate(spec_);
+      check_backward_arguments(spec_, arguments_);
+    } catch (const Error& error) {
+      throw renamed(error);
+    }
   });
   name_tensors();
 }
@@ -160,6 +169,7 @@ void BackwardCall::bind_gradients_of_tensors() {
       refuse(name.c_str(), "there is no gradient: `tensors` has no array of that name");
     results_.push_back({array.object, name, &named_views_[of], named_types_[of], &wanted_views_[at++]});
     results_.back().bind(call_);
+    results_.back().is_number = is_number(std::next(named_.begin(), static_cast<std::ptrdiff_t>(of))->object);
   }
 }
 
@@ -192,7 +202,8 @@ AttentionSpec BackwardCall::spec_of_arrays() const {
   spec.alignment =
       std::max(2, common_alignment({&arguments_.d_o, &arguments_.q, &arguments_.k, &arguments_.v,
                                     &arguments_.o, &arguments_.dq, &arguments_.dk, &arguments_.dv}));
-  spec.dropout = inputs_.dropout_p != 0 || arguments_.rng_state.is_present();
+  spec.dropout = inputs_.dropout_p != 0;
+  check_has_effect(inputs_.dropout_p, arguments_.rng_state);
   spec.sinks = arguments_.sinks.is_present();
   if (!inputs_.cu_seqlens_q.is_none()) spec.sequences_q = SequenceKind::ragged;
   if (!inputs_.cu_seqlens_k.is_none()) spec.sequences_kv = SequenceKind::ragged;
@@ -201,6 +212,12 @@ AttentionSpec BackwardCall::spec_of_arrays() const {
   spec.score = score_of(inputs_.score);
   spec.softmax_scale = scale_of(inputs_.softmax_scale);
   return spec;
+}
+
+Error BackwardCall::renamed(const Error& error) const {
+  if (parse_layout(inputs_.layout) == Layout::bshd) return error;
+  const BackwardArguments& a = arguments_;
+  return with_heads_first(error, {&a.d_o, &a.q, &a.k, &a.v, &a.o, &a.dq, &a.dk, &a.dv});
 }
 
 nb::tuple BackwardCall::results() const {
@@ -225,7 +242,9 @@ void BackwardCall::Result::bind(OperationCall& call) {
 }
 
 nb::object BackwardCall::Result::returned(const OperationCall& call) const {
-  return made ? call.result(*made) : nb::borrow(given);
+  if (!made) return nb::borrow(given);
+  const nb::object array = call.result(*made);
+  return is_number ? array.attr("reshape")(nb::make_tuple()) : array;
 }
 
 }  // namespace jit::python

@@ -45,6 +45,8 @@ class BackwardCall {
   void complete() const { call_.complete(); }
   /// dq, dk, dv and what else was asked for, as attention_backward returns it.
   nb::tuple results() const;
+  /// `error` with shapes in the layout of the call.
+  Error renamed(const Error& error) const;
 
  private:
   /// A gradient that is written: to the caller's array, or to a new one of the shape and type of what it is of.
@@ -55,6 +57,7 @@ class BackwardCall {
     std::optional<dlpack::DataType> type;  ///< as the framework has the elements of `of`
     TensorView* view;
     std::optional<std::size_t> made = {};
+    bool is_number = false;  ///< `of` is an array without a dimension
 
     void bind(OperationCall& call);
     nb::object returned(const OperationCall& call) const;

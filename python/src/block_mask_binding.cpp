@@ -8,8 +8,8 @@
 #include <jit/attention.h>
 #include <jit/block_mask.h>
 #include <jit/device.h>
-#include <nanobind/stl/string.h>
 
+#include "given.h"
 #include "named_arrays.h"
 #include "operation_call.h"
 #include "process.h"
@@ -129,16 +129,16 @@ void bind_block_mask(nb::module_& module) {
         return device_info(OperationCall(like, name.c_str(), nb::none(), std::nullopt).device());
       },
       "like"_a, "name"_a, "The Device where calls with such an array compute; errors call it `name`.");
-  module.def("make_block_mask", make_block_mask, "like"_a, nb::kw_only(), "like_name"_a, "mask"_a.none(),
-             "block_q"_a, "block_kv"_a, "batch"_a, "heads"_a, "heads_q"_a, "seqlen_q"_a, "seqlen_k"_a,
-             "total_q"_a = 0, "total_k"_a = 0, "tensors"_a = nb::none(), "blocks"_a = nb::none(),
-             "counts"_a = nb::none(), "indptr"_a = nb::none(), "indices"_a = nb::none(),
-             "full_counts"_a = nb::none(), "full_indices"_a = nb::none(), "cu_seqlens_q"_a = nb::none(),
-             "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(), "seqused_k"_a = nb::none(),
-             "cache_leftpad"_a = nb::none(), "room"_a = 0, "stream"_a = nb::none(),
-             "(the table of a BlockMask, of the framework of `like`, which errors call `like_name`), with "
-             "room for the "
-             "scores of blocks also their places and bits.");
+  define(module, "make_block_mask", make_block_mask, "like"_a, nb::kw_only(), "like_name"_a, "mask"_a.none(),
+         "block_q"_a, "block_kv"_a, "batch"_a, "heads"_a, "heads_q"_a, "seqlen_q"_a, "seqlen_k"_a,
+         "total_q"_a = 0, "total_k"_a = 0, "tensors"_a = nb::none(), "blocks"_a = nb::none(),
+         "counts"_a = nb::none(), "indptr"_a = nb::none(), "indices"_a = nb::none(),
+         "full_counts"_a = nb::none(), "full_indices"_a = nb::none(), "cu_seqlens_q"_a = nb::none(),
+         "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(), "seqused_k"_a = nb::none(),
+         "cache_leftpad"_a = nb::none(), "room"_a = 0, "stream"_a = nb::none(),
+         "(the table of a BlockMask, of the framework of `like`, which errors call `like_name`), with "
+         "room for the "
+         "scores of blocks also their places and bits.");
 }
 
 }  // namespace jit::python

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include <jit/cache.h>
-#include <nanobind/stl/string.h>
 
+#include "given.h"
 #include "process.h"
 
 namespace jit::python {
@@ -47,22 +47,22 @@ void bind_cache(nb::module_& module) {
              [] { return as_list(unlocked([](const Cache& cache) { return cache.kernels(); })); });
   module.def("cache_verify",
              [] { return as_list(unlocked([](const Cache& cache) { return cache.damaged_kernels(); })); });
-  module.def(
-      "cache_prune",
+  define(
+      module, "cache_prune",
       [](std::uint64_t max_bytes) {
         return unlocked([&](const Cache& cache) { return cache.prune(max_bytes); });
       },
       "max_bytes"_a);
   module.def("cache_clear",
              [] { return unlocked([](const Cache& cache) { return cache.clear().kernels; }); });
-  module.def(
-      "cache_export",
+  define(
+      module, "cache_export",
       [](const std::string& file) {
         return unlocked([&](const Cache& cache) { return cache.export_to(file); });
       },
       "file"_a);
-  module.def(
-      "cache_import",
+  define(
+      module, "cache_import",
       [](const std::string& file) {
         const CacheImport report = unlocked([&](const Cache& cache) { return cache.import_from(file); });
         nb::list damaged;

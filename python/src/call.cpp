@@ -10,6 +10,7 @@
 #include <jit/spec_table.h>
 #include <nanobind/stl/string.h>
 
+#include "argument_names.h"
 #include "array.h"
 #include "process.h"
 
@@ -19,11 +20,7 @@ namespace {
 // (batch, heads, seqlen, head_dim) and (batch, seqlen, heads, head_dim) differ in what the middle sizes mean. `rank` is
 // that of a tensor with all of them, or with all but head_dim.
 TensorView in_layout(TensorView view, Layout layout, int rank = 4) {
-  if (layout == Layout::bhsd && view.rank == rank) {
-    std::swap(view.shape[1], view.shape[2]);
-    std::swap(view.strides[1], view.strides[2]);
-  }
-  return view;
+  return layout == Layout::bhsd && view.rank == rank ? with_middle_swapped(view) : view;
 }
 
 // What 16-bit integers stand for, where a type is wanted.
@@ -90,7 +87,7 @@ TensorView Call::read_operand(nb::handle object, const char* name, bool is_ragge
   const TensorView& view = array.view;
   if (object.is(inputs_.q)) q_type_ = array.type;
   if (view.rank != (is_ragged ? 3 : 4)) {
-    refuse(name, fmt::format("has {} dimensions; it must have {}", view.rank,
+    refuse(name, fmt::format("has {} dimensions; it must have {}", array.is_number ? 0 : view.rank,
                              is_ragged                        ? "3 beside cu_seqlens: (rows, heads, head_dim)"
                              : inputs_.layout == Layout::bshd ? "4: (batch, seqlen, heads, head_dim)"
                                                               : "4: (batch, heads, seqlen, head_dim)"));
@@ -217,14 +214,10 @@ nb::object Call::result() const {
 }
 
 Error Call::renamed(const Error& error) const {
-  if (error.code() != ErrorCode::invalid_argument) return error;
-  for (const auto& [known, name] : {std::pair<std::string, std::string>{"o", "out"}, {"lse", "return_lse"}}) {
-    if (error.field() != known) continue;
-    const std::string& message = error.message();
-    const std::size_t length = message.starts_with(known + ":") ? known.size() : 0;
-    return Error(error.code(), error.stage(), name, name + message.substr(length));
-  }
-  return error;
+  const Error by_name = renamed_argument(error, {{"o", "out"}, {"lse", "return_lse"}});
+  if (inputs_.layout == Layout::bshd) return by_name;
+  const AttentionArguments& a = arguments_;
+  return with_heads_first(by_name, {&a.q, &a.k, &a.v, &a.o, &a.q_descale, &a.k_descale, &a.v_descale});
 }
 
 }  // namespace jit::python

@@ -6,10 +6,8 @@
 
 #include <fmt/format.h>
 #include <jit/attention.h>
-#include <nanobind/stl/filesystem.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
+#include "given.h"
 #include "process.h"
 #include "spec_conversion.h"
 
@@ -52,8 +50,9 @@ and the program), NvrtcUnavailableError, OfflineError.
 }  // namespace
 
 void bind_kernel(nb::module_& module) {
-  nb::class_<CompiledKernel>(
-      module, "Kernel", "Compiled code with all that is known of it. Immutable; needs no GPU to be read.")
+  nb::class_<CompiledKernel> kernel(
+      module, "Kernel", "Compiled code with all that is known of it. Immutable; needs no GPU to be read.");
+  kernel
       .def_prop_ro(
           "spec", [](const CompiledKernel& self) { return to_string(self.spec()); },
           "The spec in one line: \"bf16 d128 mask=causal\".")
@@ -88,20 +87,23 @@ void bind_kernel(nb::module_& module) {
       .def_prop_ro(
           "tuning_log", &CompiledKernel::tuning_log,
           "What the tuner measured, a line per candidate; empty when it did not run in this process.")
-      .def(
-          "dump",
-          [](const CompiledKernel& self, const std::filesystem::path& folder) {
-            return without_lock([&] { return self.dump(folder.string()); });
-          },
-          "folder"_a,
-          "Write kernel.cu, kernel.ptx, kernel.cubin, report.json, templates/ and, when a disassembler is "
-          "found, kernel.sass to a folder, which is created. Returns the paths. Raises IoError.")
       .def("__repr__", [](const CompiledKernel& self) {
         return fmt::format("<jit_attention.Kernel {} {} {}>", to_string(self.spec()), to_string(self.arch()),
                            to_string(self.config()));
       });
-  module.def(
-      "compile",
+  define(
+      kernel, "dump",
+      [](const CompiledKernel& self, const std::filesystem::path& folder) {
+        return without_lock([&] { return self.dump(folder.string()); });
+      },
+      "folder"_a,
+      "Write kernel.cu, kernel.ptx, kernel.cubin, report.json, templates/ and, when a disassembler is "
+      "found, kernel.sass to a folder, which is created; where one cannot be written, none is. Returns the "
+      "paths. "
+      "Raises IoError.",
+      nb::sig("def dump(self, folder: str | os.PathLike) -> list[str]"));
+  define(
+      module, "compile",
       [](nb::handle spec, nb::handle arch, nb::handle config) {
         const AttentionSpec wanted = spec_of(spec);
         const Arch target = arch_of(arch);
@@ -109,16 +111,20 @@ void bind_kernel(nb::module_& module) {
         const Context& context = context_for({});
         return without_lock([&] { return compile(wanted, target, given, context); });
       },
-      "spec"_a, "arch"_a, "config"_a = nb::none(), compile_doc);
-  module.def(
-      "candidate_configs",
+      "spec"_a, "arch"_a, "config"_a = nb::none(), compile_doc,
+      nb::sig("def compile(spec: jit_attention.AttentionSpec, arch: str, "
+              "config: dict[str, typing.Any] | str | None = None) -> Kernel"));
+  define(
+      module, "candidate_configs",
       [](nb::handle spec, nb::handle arch) {
         nb::list result;
         for (const KernelConfig& config : candidate_configs(spec_of(spec), arch_of(arch)))
           result.append(config_as_dict(config));
         return result;
       },
-      "spec"_a, "arch"_a, "The legal configs for a spec on an architecture, most promising first.");
+      "spec"_a, "arch"_a, "The legal configs for a spec on an architecture, most promising first.",
+      nb::sig("def candidate_configs(spec: jit_attention.AttentionSpec, arch: str) -> list[dict[str, "
+              "typing.Any]]"));
 }
 
 }  // namespace jit::python

@@ -7,9 +7,12 @@
 
 #include <fmt/format.h>
 #include <jit/device.h>
+#include <jit/dtype.h>
 #include <jit/merge.h>
 
+#include "argument_names.h"
 #include "array.h"
+#include "given.h"
 #include "operation_call.h"
 #include "process.h"
 #include "spec_conversion.h"
@@ -85,6 +88,9 @@ nb::object merge_arrays(nb::handle outs, nb::handle lses, nb::handle out, nb::ha
   MergeArguments arguments{.parts = parts, .o = {}};
   const ResultShape shape = result_shape(parts[0].o, !is_list && parts[0].o.rank == 4);
   MergeSpec spec{.dtype = parts[0].o.dtype};
+  if (!facts(spec.dtype).is_floating())
+    refuse("outs", fmt::format("is {}; it must be fp32, bf16 or fp16", to_string(spec.dtype)));
+  call.check_dtype(parts[0].o, "outs");
   const std::optional<DType> wanted = float_dtype_of(out_dtype, "out_dtype");
   call.write(out, "out", arguments.o);
   call.write(out_lse, "out_lse", arguments.lse);
@@ -105,7 +111,9 @@ nb::object merge_arrays(nb::handle outs, nb::handle lses, nb::handle out, nb::ha
     call.stage([&] { check_arguments(spec, arguments); });
     call.launch([&](const Context& context) { merge(spec, context)(arguments, call.stream()); });
   } catch (const Error& error) {
-    throw renamed(error, is_list);
+    throw renamed_field(
+        renamed(error, is_list),
+        {{"dtype", "outs"}, {"head_dim_v", "outs"}, {"alignment", "outs"}, {"views", "outs"}});
   }
   return nb::make_tuple(new_o ? call.result(*new_o) : nb::borrow(out),
                         new_lse ? call.result(*new_lse) : nb::borrow(out_lse));
@@ -139,12 +147,12 @@ Raises:
 }  // namespace
 
 void bind_merge(nb::module_& module) {
-  module.def("merge", merge_arrays, "outs"_a, "lses"_a, nb::kw_only(), "out"_a = nb::none(),
-             "out_lse"_a = nb::none(), "out_dtype"_a = nb::none(), "dtype"_a = nb::none(),
-             "stream"_a = nb::none(), merge_doc,
-             nb::sig("def merge(outs: typing.Any, lses: typing.Any, *, out: typing.Any = None, "
-                     "out_lse: typing.Any = None, out_dtype: str | None = None, dtype: typing.Any = None, "
-                     "stream: typing.Any = None) -> tuple[typing.Any, typing.Any]"));
+  define(module, "merge", merge_arrays, "outs"_a, "lses"_a, nb::kw_only(), "out"_a = nb::none(),
+         "out_lse"_a = nb::none(), "out_dtype"_a = nb::none(), "dtype"_a = nb::none(),
+         "stream"_a = nb::none(), merge_doc,
+         nb::sig("def merge(outs: typing.Any, lses: typing.Any, *, out: typing.Any = None, "
+                 "out_lse: typing.Any = None, out_dtype: str | None = None, dtype: typing.Any = None, "
+                 "stream: typing.Any = None) -> tuple[typing.Any, typing.Any]"));
 }
 
 }  // namespace jit::python

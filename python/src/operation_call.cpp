@@ -11,6 +11,12 @@ void OperationCall::bind(TensorView& view, const Array& array, bool is_written) 
   if (arrays_.emulated()) bound_.push_back({&view, is_written});
 }
 
+void OperationCall::check_dtype(const TensorView& first, const char* name) const {
+  if (sixteen_bits_ && first.dtype != *sixteen_bits_)
+    refuse("dtype",
+           fmt::format("is {}, but {} holds {}", to_string(*sixteen_bits_), name, to_string(first.dtype)));
+}
+
 std::optional<dlpack::DataType> OperationCall::read(nb::handle array, const char* name, TensorView& view) {
   if (array.is_none()) return {};
   const Array read = arrays_.read(array, name, sixteen_bits_);

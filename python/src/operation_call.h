@@ -29,6 +29,9 @@ class OperationCall {
   int device() const { return arrays_.device(); }
   Stream stream() const { return arrays_.stream(); }
 
+  /// Throws Error invalid_argument where what 16-bit integers stand for was given, and `first` holds another type.
+  void check_dtype(const TensorView& first, const char* name) const;
+
   /// Reads an array into `view`, which must stay where it is, and returns how its framework has the elements; None leaves
   /// the view empty.
   std::optional<dlpack::DataType> read(nb::handle array, const char* name, TensorView& view);

@@ -4,14 +4,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <jit/pack.h>
-#include <nanobind/stl/array.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
+#include "array.h"
+#include "given.h"
 #include "process.h"
 #include "spec_conversion.h"
 
@@ -35,6 +35,23 @@ nb::dict as_dict(const PackedKernel& kernel) {
   return dict;
 }
 
+// What says how append rotates and normalises, where it does not.
+void check_have_effect(const PackSizes& sizes, bool has_sections) {
+  const AppendSpec& append = sizes.append;
+  for (const auto& [is_given, name] : {std::pair{append.rotary_dim != 0, "rotary_dim"},
+                                       {append.rotary_interleaved, "rotary_interleaved"},
+                                       {has_sections, "mrope_sections"},
+                                       {append.norm, "norm"}}) {
+    if (is_given && !sizes.serving)
+      refuse(name,
+             "was given, and serving is False, by which nothing is appended: leave it out, or set serving");
+  }
+  if (append.mrope_interleaved && !has_sections)
+    refuse("mrope_interleaved", "was given without mrope_sections, which say how many pairs each axis has");
+  if (append.norm_adds_one && !append.norm)
+    refuse("norm_adds_one", "was given, and norm is False: leave it out");
+}
+
 nb::list write(const std::string& path, nb::iterable spec_objects, const std::vector<std::string>& targets,
                int heads_q, int max_batch, std::int64_t max_seqlen, bool training, bool serving,
                int rotary_dim, bool rotary_interleaved, std::optional<std::array<int, 3>> mrope_sections,
@@ -54,6 +71,7 @@ nb::list write(const std::string& path, nb::iterable spec_objects, const std::ve
                                    .mrope_interleaved = mrope_interleaved,
                                    .norm = norm,
                                    .norm_adds_one = norm_adds_one}};
+  check_have_effect(sizes, mrope_sections.has_value());
   const Context& context = context_for({});
   const PackContents contents = without_lock([&] { return write_pack(path, specs, parsed, sizes, context); });
   nb::list kernels;
@@ -85,13 +103,23 @@ the sizes that were looked at it serves, and all_sizes, whether it runs beside o
 
 void bind_pack(nb::module_& module) {
   const PackSizes sizes;
-  module.def("write_pack", write, "path"_a, "specs"_a, "targets"_a, nb::kw_only(),
-             "heads_q"_a = sizes.heads_q, "max_batch"_a = sizes.max_batch, "max_seqlen"_a = sizes.max_seqlen,
-             "training"_a = sizes.training, "serving"_a = sizes.serving,
-             "rotary_dim"_a = sizes.append.rotary_dim,
-             "rotary_interleaved"_a = sizes.append.rotary_interleaved, "mrope_sections"_a = nb::none(),
-             "mrope_interleaved"_a = sizes.append.mrope_interleaved, "norm"_a = sizes.append.norm,
-             "norm_adds_one"_a = sizes.append.norm_adds_one, write_doc);
+  define(
+      module, "write_pack", write, "path"_a, "specs"_a, "targets"_a, nb::kw_only(),
+      "heads_q"_a = sizes.heads_q, "max_batch"_a = sizes.max_batch, "max_seqlen"_a = sizes.max_seqlen,
+      "training"_a = sizes.training, "serving"_a = sizes.serving, "rotary_dim"_a = sizes.append.rotary_dim,
+      "rotary_interleaved"_a = sizes.append.rotary_interleaved, "mrope_sections"_a = nb::none(),
+      "mrope_interleaved"_a = sizes.append.mrope_interleaved, "norm"_a = sizes.append.norm,
+      "norm_adds_one"_a = sizes.append.norm_adds_one, write_doc,
+      nb::sig(fmt::format(
+                  "def write_pack(path: str, specs: collections.abc.Iterable[jit_attention.AttentionSpec], "
+                  "targets: collections.abc.Iterable[str], *, heads_q: int = {}, max_batch: int = {}, "
+                  "max_seqlen: int = {}, training: bool = False, serving: bool = False, "
+                  "rotary_dim: int = 0, rotary_interleaved: bool = False, "
+                  "mrope_sections: collections.abc.Sequence[int] | None = None, "
+                  "mrope_interleaved: bool = False, norm: bool = False, "
+                  "norm_adds_one: bool = False) -> list[dict[str, typing.Any]]",
+                  sizes.heads_q, sizes.max_batch, sizes.max_seqlen)
+                  .c_str()));
 }
 
 }  // namespace jit::python

@@ -14,9 +14,9 @@
 #include <fmt/format.h>
 #include <jit/device.h>
 #include <jit/error.h>
-#include <nanobind/stl/string.h>
 
 #include "errors.h"
+#include "given.h"
 
 namespace jit::python {
 
@@ -182,12 +182,13 @@ void use_device_here() {
 void bind_process(nb::module_& module) {
   module.def("_after_fork", after_fork, "Told to a process by os.fork, in the child.");
   module.def("_at_exit", at_exit, "Told to a process before its interpreter goes down.");
-  module.def(
-      "use_device", [](const std::string& selection) { use_device(selection); }, nb::arg("selection"),
+  define(
+      module, "use_device", [](const std::string& selection) { use_device(selection); }, nb::arg("selection"),
       "Choose what this process computes on, before the first use of a device.\n\n"
       "selection: \"auto\" (the GPUs, or an emulated sm_90a where there are none), \"cuda\" (the GPUs), or\n"
       "\"emulated:sm_90a\" and the like; several emulated devices as \"emulated:sm_90a,sm_80\".\n\n"
-      "Raises InvalidArgumentError for other text, and when a first use has made another choice.");
+      "Raises InvalidArgumentError for other text, and when a first use has made another choice.",
+      nb::sig("def use_device(selection: str) -> None"));
 }
 
 }  // namespace jit::python

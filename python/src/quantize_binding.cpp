@@ -9,10 +9,10 @@
 #include <jit/device.h>
 #include <jit/dtype.h>
 #include <jit/quantize.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 
+#include "argument_names.h"
 #include "array.h"
+#include "given.h"
 #include "operation_call.h"
 #include "process.h"
 #include "spec_conversion.h"
@@ -149,6 +149,13 @@ nb::tuple quantize_arrays(nb::handle q, nb::handle k, nb::handle v, nb::handle q
         (arguments.k_norm_weight.is_present() ? arguments.k_norm_weight : arguments.q_norm_weight).dtype;
   spec.norm_eps = norm_eps;
   spec.norm_adds_one = norm_adds_one;
+  if (spec.rotary_interleaved && spec.rotary_dim == 0)
+    refuse("rotary_interleaved", "was given, and there is no cos_sin to rotate by: leave it out");
+  const char* const no_weight =
+      "was given, and there is no q_norm_weight or k_norm_weight to normalise by: leave it out";
+  if (spec.norm_adds_one && !spec.norm) refuse("norm_adds_one", no_weight);
+  if (spec.norm_eps != QuantizeSpec{}.norm_eps && !spec.norm) refuse("norm_eps", no_weight);
+  call.check_dtype(arguments.q, "q");
   if (return_lse_shift && !center_keys)
     refuse("return_lse_shift", "must be False where center_keys is False");
 
@@ -206,11 +213,24 @@ nb::tuple quantize_arrays(nb::handle q, nb::handle k, nb::handle v, nb::handle q
       std::max(2, std::min(common_alignment({&arguments.q, &arguments.k, &arguments.v, &arguments.cos_sin,
                                              &arguments.q_norm_weight, &arguments.k_norm_weight}),
                            of_results * size_of(spec.dtype)));
-  call.stage([&] {
-    validate(spec);
-    check_arguments(spec, arguments);
-  });
-  call.launch([&](const Context& context) { quantize_qkv(spec, context)(arguments, call.stream()); });
+  try {
+    call.stage([&] {
+      validate(spec);
+      check_arguments(spec, arguments);
+    });
+    call.launch([&](const Context& context) { quantize_qkv(spec, context)(arguments, call.stream()); });
+  } catch (const Error& error) {
+    throw renamed_field(error, {{"dtype", "q"},
+                                {"head_dim", "q"},
+                                {"head_dim_v", "v"},
+                                {"alignment", "q"},
+                                {"rotate", "rotation_seed"},
+                                {"rotary_dim", "cos_sin"},
+                                {"cos_sin_dtype", "cos_sin"},
+                                {"norm", "k_norm_weight"},
+                                {"norm_dtype", "k_norm_weight"},
+                                {"sequences", "cu_seqlens_q"}});
+  }
   std::size_t next = 0;
   const auto scale_result = [&](QuantizedScales kind, nb::handle given) {
     return kind == QuantizedScales::given ? nb::borrow(given) : made.at(next++).object();
@@ -229,17 +249,17 @@ nb::tuple quantize_arrays(nb::handle q, nb::handle k, nb::handle v, nb::handle q
 }  // namespace
 
 void bind_quantize(nb::module_& module) {
-  module.def("quantize_qkv", quantize_arrays, "q"_a, "k"_a, "v"_a, nb::kw_only(), "q_out"_a.none(),
-             "k_out"_a.none(), "v_out"_a.none(), "q_descale"_a.none(), "k_descale"_a.none(),
-             "v_descale"_a.none(), "out_dtype"_a.none(), "scales"_a, "value_scales"_a,
-             "rotation_seed"_a.none(), "center_keys"_a, "center_values"_a, "return_lse_shift"_a,
-             "v_along_sequence"_a, "cu_seqlens_q"_a.none(), "cu_seqlens_k"_a.none(), "seqused_q"_a.none(),
-             "seqused_k"_a.none(), "cos_sin"_a.none(), "q_positions"_a.none(), "k_positions"_a.none(),
-             "rotary_interleaved"_a, "q_norm_weight"_a.none(), "k_norm_weight"_a.none(), "norm_eps"_a,
-             "norm_adds_one"_a, "keep_rows"_a.none(), "dtype"_a.none(), "stream"_a.none(),
-             "jit_attention.quantize_qkv, with a plain tuple of its results; new values that lie along the "
-             "sequence are "
-             "(batch, heads_kv, head_dim_v, pitch).");
+  define(module, "quantize_qkv", quantize_arrays, "q"_a, "k"_a, "v"_a, nb::kw_only(), "q_out"_a.none(),
+         "k_out"_a.none(), "v_out"_a.none(), "q_descale"_a.none(), "k_descale"_a.none(), "v_descale"_a.none(),
+         "out_dtype"_a.none(), "scales"_a, "value_scales"_a, "rotation_seed"_a.none(), "center_keys"_a,
+         "center_values"_a, "return_lse_shift"_a, "v_along_sequence"_a, "cu_seqlens_q"_a.none(),
+         "cu_seqlens_k"_a.none(), "seqused_q"_a.none(), "seqused_k"_a.none(), "cos_sin"_a.none(),
+         "q_positions"_a.none(), "k_positions"_a.none(), "rotary_interleaved"_a, "q_norm_weight"_a.none(),
+         "k_norm_weight"_a.none(), "norm_eps"_a, "norm_adds_one"_a, "keep_rows"_a.none(), "dtype"_a.none(),
+         "stream"_a.none(),
+         "jit_attention.quantize_qkv, with a plain tuple of its results; new values that lie along the "
+         "sequence are "
+         "(batch, heads_kv, head_dim_v, pitch).");
 }
 
 }  // namespace jit::python

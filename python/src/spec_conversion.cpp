@@ -8,10 +8,9 @@
 #include <jit/dtype.h>
 #include <jit/error.h>
 #include <jit/spec_table.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include "array.h"
+#include "given.h"
 #include "process.h"
 
 namespace jit::python {
@@ -20,12 +19,6 @@ namespace {
 template <class... Arguments>
 [[noreturn]] void type_error(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   throw nb::type_error(fmt::format(format, std::forward<Arguments>(arguments)...).c_str());
-}
-
-// With NumPy's in front, whose bool is none of Python's.
-std::string type_of(nb::handle object) {
-  const auto name = nb::cast<std::string>(object.type().attr("__name__"));
-  return nb::cast<std::string>(object.type().attr("__module__")) == "numpy" ? "numpy." + name : name;
 }
 
 // The library's value that a Mask or Score of Python carries.

@@ -6,10 +6,9 @@
 
 #include <fmt/format.h>
 #include <jit/tile_map.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include "array.h"
+#include "given.h"
 #include "named_arrays.h"
 #include "process.h"
 #include "spec_conversion.h"
@@ -117,8 +116,8 @@ void bind_tile_map(nb::module_& module) {
                            self.map.count(TileClass::full), self.map.count(TileClass::partial),
                            self.map.count(TileClass::empty));
       });
-  module.def(
-      "tile_map",
+  define(
+      module, "tile_map",
       [](nb::handle mask, nb::handle score, std::int64_t seqlen_q, std::int64_t seqlen_kv, std::int64_t batch,
          std::int64_t heads_q, std::int64_t entry, std::int64_t head, int tile_q, int tile_kv,
          nb::handle tensors) {
@@ -127,7 +126,11 @@ void bind_tile_map(nb::module_& module) {
       },
       "mask"_a = nb::none(), nb::kw_only(), "score"_a = nb::none(), "seqlen_q"_a, "seqlen_kv"_a,
       "batch"_a = 1, "heads_q"_a = 1, "entry"_a = 0, "head"_a = 0, "tile_q"_a = 128, "tile_kv"_a = 128,
-      "tensors"_a = nb::none(), show_doc);
+      "tensors"_a = nb::none(), show_doc,
+      nb::sig(
+          "def tile_map(mask: jit_attention.Mask | None = None, *, score: jit_attention.Score | None = None, "
+          "seqlen_q: int, seqlen_kv: int, batch: int = 1, heads_q: int = 1, entry: int = 0, head: int = 0, "
+          "tile_q: int = 128, tile_kv: int = 128, tensors: dict[str, typing.Any] | None = None) -> TileMap"));
 }
 
 }  // namespace jit::python

@@ -6,10 +6,9 @@
 #include <fmt/format.h>
 #include <jit/device.h>
 #include <jit/tuning.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include "array.h"
+#include "given.h"
 #include "named_arrays.h"
 #include "process.h"
 #include "spec_conversion.h"
@@ -85,9 +84,13 @@ Raises InvalidArgumentError, also for an emulated device, and what compiling rai
 }  // namespace
 
 void bind_tuning(nb::module_& module) {
-  module.def("tune", tune_sizes, "spec"_a, nb::kw_only(), "batch"_a, "heads_q"_a, "seqlen_q"_a, "seqlen_kv"_a,
-             "tensors"_a = nb::none(), "device"_a = 0, "exhaustive"_a = false, "backward"_a = false,
-             "deterministic"_a = false, tune_doc);
+  define(module, "tune", tune_sizes, "spec"_a, nb::kw_only(), "batch"_a, "heads_q"_a, "seqlen_q"_a,
+         "seqlen_kv"_a, "tensors"_a = nb::none(), "device"_a = 0, "exhaustive"_a = false,
+         "backward"_a = false, "deterministic"_a = false, tune_doc,
+         nb::sig("def tune(spec: jit_attention.AttentionSpec, *, batch: int, heads_q: int, seqlen_q: int, "
+                 "seqlen_kv: int, tensors: dict[str, typing.Any] | None = None, device: int = 0, "
+                 "exhaustive: bool = False, backward: bool = False, deterministic: bool = False) -> "
+                 "dict[str, typing.Any]"));
 }
 
 }  // namespace jit::python

@@ -157,6 +157,20 @@ TEST(KernelCache, AWarmProcessNeverOpensNvrtc) {
   EXPECT_THAT(child_with_cache(folder.path()).output, HasSubstr("cached, without nvrtc"));
 }
 
+// Keys name the compiler that is used: what the second process finds is of the one that opens, too.
+TEST(KernelCache, AnNvrtcThatCannotBeOpenedIsPassedOver) {
+  const FreshFolder folder;
+  std::filesystem::create_directories(folder / "cuda/lib64");
+  for (const char* name : {"libnvrtc.so.13", "libnvrtc-builtins.so.13.0"})
+    testing::write_text(folder / (std::string("cuda/lib64/") + name), "no library");
+  for (const char* expected : {"compiled, with nvrtc", "cached, with nvrtc"}) {
+    const testing::ChildResult child = testing::run_child(
+        "KernelCache.DISABLED_CompilesAndTells",
+        fmt::format("CUDA_HOME='{}' JIT_ATTENTION_CACHE_DIR='{}'", folder / "cuda", folder / "cache"));
+    EXPECT_THAT(child.output, HasSubstr(expected));
+  }
+}
+
 TEST(KernelCache, EightProcessesCompileOnce) {
   const FreshFolder folder;
   std::vector<std::string> outputs(8);

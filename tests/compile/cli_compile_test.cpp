@@ -162,6 +162,27 @@ TEST(CliDump, ListsWhatItWroteOrWhyNot) {
   EXPECT_THAT(result.out, HasSubstr(has_sass ? "kernel.sass" : "there is no SASS because"));
 }
 
+// A disk that is full, and one that is read-only: what lay there stays, and nothing is added.
+TEST(CliDump, WritesAllOrNothing) {
+  const Tool tool;
+  const std::string disk = tool.folder / "disk";
+  std::filesystem::create_directory(disk);
+  for (const auto& [option, why] :
+       {std::pair{"size=64k", "No space left on device"}, {"ro", "Read-only file system"}}) {
+    const bool is_full = std::string(option) != "ro";
+    const std::string mounts = fmt::format("mount -t tmpfs -o {1} tmpfs '{0}'", disk, option);
+    const ToolResult result = tool.run_mounted(
+        is_full ? mounts + fmt::format(" && mkdir '{0}/out' && echo old > '{0}/out/kernel.cu'", disk)
+                : mounts,
+        small("dump", {"--out", disk + "/out"}),
+        fmt::format("cd '{}' && find . -type f | sort && cat out/kernel.cu", disk));
+    if (result.status == status_not_mounted) GTEST_SKIP() << "this process may not mount";
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, HasSubstr(why));
+    EXPECT_EQ(result.out, is_full ? "./out/kernel.cu\nold\n" : "");
+  }
+}
+
 TEST(CliDump, RefusesAndFailsInOneSentence) {
   const Tool tool;
   write_text(tool.folder / "kernel.cu", "return true;\n");

@@ -32,6 +32,18 @@ TEST_F(CliRun, RaggedSequences) {
   for (const double padding : rows(o, begin_q, spare)) EXPECT_EQ(padding, 0);
 }
 
+TEST_F(CliRun, QueriesSayWhatToComputeIn) {
+  for (const auto& [dtype, words] :
+       {std::pair{DType::fp16, "computed as fp16"}, {DType::fp32, "computed as bf16"}}) {
+    for (const char* name : {"q", "k", "v"})
+      write(name, tool::convert(random_file(name, {1, 4, heads, dim}), dtype, name));
+    const ToolResult result = run_plainly({});
+    ASSERT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.out, ::testing::HasSubstr(words));
+    EXPECT_EQ(tool::read_npy(file("o")).dtype, dtype);
+  }
+}
+
 TEST_F(CliRun, PagesAndSinks) {
   constexpr int page_size = 8, max_pages = 5, pages = 16;
   const Lengths queries = {1, 6, 2}, keys = {40, 19, 7};

@@ -377,7 +377,16 @@ TEST_F(CliWarm, TextNamesEachKernelAndHowToUseThem) {
   EXPECT_THAT(made.out, HasSubstr("sm_80 as PTX  bf16 d16 gqa2 mask=causal  family=forward_mma_sync"));
   EXPECT_THAT(made.out, HasSubstr("sm_80 as PTX  bf16 d16 gqa2  family=forward_mma_sync"));
   EXPECT_THAT(made.out, HasSubstr("for up to 16 tokens in batches of up to 1\n"));
-  EXPECT_THAT(made.out, HasSubstr("JIT_ATTENTION_PACK=" + pack() + " JIT_ATTENTION_OFFLINE=1"));
+  EXPECT_THAT(made.out, HasSubstr("JIT_ATTENTION_PACK=" + pack() +
+                                  " JIT_ATTENTION_OFFLINE=1 runs the model without compiling\n"));
+  // A pack that does not have all of the model does not promise that.
+  write_text(tool.folder / "config.json",
+             R"({"model_type": "llama", "head_dim": 16, "num_attention_heads": 2, "vision_config": {}})");
+  const ToolResult part = tool.run({"warm", "--model", tool.folder.path(), "--arch", "emulated:sm_80",
+                                    "--out", pack(), "--max-batch", "1", "--max-seqlen", "16"});
+  ASSERT_EQ(part.status, 0) << part.err;
+  EXPECT_THAT(part.out, HasSubstr("note: vision_config is not read"));
+  EXPECT_THAT(part.out, HasSubstr("runs all of the model but what the notes leave out without compiling\n"));
 }
 
 }  // namespace

@@ -263,6 +263,8 @@ def test_specs_that_cannot_be_served(place, options, message):
     new, cache = place(numpy.zeros((4, 2, 16), kind)), place(numpy.zeros((5, 4, 2, 16), kind))
     if "cos_sin" in options:
         options = options | {"cos_sin": place(numpy.zeros((9, options["cos_sin"]), numpy.float32))}
+    if "norm_eps" in options:
+        options = options | {"k_norm_weight": place(numpy.zeros(16, kind))}
     with pytest.raises(ja.InvalidSpecError, match=message):
         ja.append(new, new, cache, cache, slot_mapping=place(numpy.zeros(4, numpy.int64)), **options)
 

@@ -236,7 +236,7 @@ REFUSALS = [
     ("v", lambda q, k, v: (q, k, v[:, :-1]), "has seqlen = 63; it must be 64"),
     ("k", lambda q, k, v: (q, numpy.concatenate([k, k]), v), "has batch = 2; it must be 1"),
     ("q", lambda q, k, v: (numpy.zeros((1, 1, 1, 1, 64), numpy.float16), k, v), "has 5 dimensions"),
-    ("head_dim", lambda q, k, v: (q[..., :60], k[..., :60], v), "nearest supported: (56|64)"),
+    ("q", lambda q, k, v: (q[..., :60], k[..., :60], v), "nearest supported: (56|64)"),
 ]
 
 

@@ -74,7 +74,7 @@ try:
     ja.cache.prune(-1)
     raise SystemExit("pruned to less than nothing")
 except ja.InvalidArgumentError as error:
-    assert str(error) == "max_bytes: is -1; it must be 0 or more", error
+    assert str(error) == "max_bytes: is -1; it must be from 0 to 18446744073709551615", error
 assert ja.cache.prune(max(entry.bytes for entry in ja.cache.entries()) + 5000) == 1
 assert ja.cache.clear() == 1 and ja.cache.entries() == []
 """)

@@ -212,7 +212,7 @@ def test_values_along_the_sequence(rng, place, fetch, ragged):
         ({"return_lse_shift": True}, "return_lse_shift", "must be False where center_keys is False"),
         ({"k": (2, 20, 3, 64)}, "v", "has heads_kv = 2; it must be 3"),
         ({"q": (6, 64)}, "q", "has 2 dimensions"),
-        ({"q": (2, 6, 4, 60)}, "head_dim", "must be a multiple of 8"),
+        ({"q": (2, 6, 4, 60)}, "q", "must be a multiple of 8"),
         ({"out_dtype": "bf16"}, "out_dtype", "fp8_e4m3"),
         ({"seqused_k": numpy.zeros(3, numpy.int32)}, "seqused_k", "has batch = 3; it must be 2"),
         ({"seqused_q": numpy.zeros(2, numpy.int64)}, "seqused_q", "is int64; it must be int32"),

@@ -68,6 +68,19 @@ class Tool {
     return spawn(arguments);
   }
 
+  /// The same where the shell command `mounts` was done before, in a mount namespace of its own, and `after` is done
+  /// behind. Status 77 where that is impossible.
+  ToolResult run_mounted(const std::string& mounts, std::vector<std::string> arguments,
+                         const std::string& after = "true") const {
+    const std::string script = "{ " + mounts + "; } >/dev/null 2>&1 || exit 77; \"$0\" \"$@\"; status=$?; " +
+                               after + "; exit $status";
+    arguments.insert(
+        arguments.begin(),
+        {"/bin/sh", "-c", "unshare -m true 2>/dev/null || exit 77; exec unshare -m /bin/sh -c \"$0\" \"$@\"",
+         script, tool_path()});
+    return spawn(arguments);
+  }
+
  private:
   ToolResult spawn(std::vector<std::string> arguments) const {
     std::vector<std::string> variables = {"JIT_ATTENTION_CACHE_DIR=" + cache()};
@@ -118,6 +131,9 @@ class Tool {
     return master;
   }
 };
+
+/// Status of Tool::run_mounted where nothing can be mounted.
+inline constexpr int status_not_mounted = 77;
 
 /// Bad usage or input: status 2, nothing printed, one sentence that says what is meant.
 inline void expect_bad_input(const ToolResult& result, const std::string& part_of_sentence) {

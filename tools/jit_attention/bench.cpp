@@ -11,6 +11,7 @@
 #include "bench_rows.h"
 #include "command.h"
 #include "device_choice.h"
+#include "number_options.h"
 #include "progress.h"
 #include "useful_work.h"
 
@@ -70,23 +71,21 @@ std::vector<BenchRow> timed_rows(const BenchOptions& options, const Problem& pro
 }
 
 void print_rows(const Json& report) {
-  fmt::print("{} on {}\n", report["spec"].get<std::string>(), report["device"].get<std::string>());
-  fmt::print("batch {}, {} heads, {} queries, {} keys; {}\n\n", report["batch"].get<int>(),
-             report["heads"].get<int>(), report["seqlen_q"].get<int>(), report["seqlen_kv"].get<int>(),
-             report["counted"].get<std::string>());
-  fmt::print("{:<16} {:>10} {:>9} {:>7} {:>5} {:>7}  {}\n", "name", "median us", "TFLOP/s", "spread", "regs",
-             "spilled", "config and why");
+  print("{} on {}\n", report["spec"].get<std::string>(), report["device"].get<std::string>());
+  print("batch {}, {} heads, {} queries, {} keys; {}\n\n", report["batch"].get<int>(),
+        report["heads"].get<int>(), report["seqlen_q"].get<int>(), report["seqlen_kv"].get<int>(),
+        report["counted"].get<std::string>());
+  print("{:<16} {:>10} {:>9} {:>7} {:>5} {:>7}  {}\n", "name", "median us", "TFLOP/s", "spread", "regs",
+        "spilled", "config and why");
   for (const Json& row : report["rows"]) {
     const std::string name = row["name"].get<std::string>();
     if (row.contains("trouble")) {
-      fmt::print("{:<16} {}; {}\n", name, row["trouble"].get<std::string>(),
-                 row["config"].get<std::string>());
+      print("{:<16} {}; {}\n", name, row["trouble"].get<std::string>(), row["config"].get<std::string>());
       continue;
     }
-    fmt::print("{:<16} {:>10.2f} {:>9.1f} {:>6.1f}% {:>5} {:>7}  {}; {}\n", name,
-               row["median_us"].get<double>(), row["tflops"].get<double>(), row["spread"].get<double>() * 100,
-               row["registers"].get<int>(), row["spill_bytes"].get<int>(), row["config"].get<std::string>(),
-               row["why"].get<std::string>());
+    print("{:<16} {:>10.2f} {:>9.1f} {:>6.1f}% {:>5} {:>7}  {}; {}\n", name, row["median_us"].get<double>(),
+          row["tflops"].get<double>(), row["spread"].get<double>() * 100, row["registers"].get<int>(),
+          row["spill_bytes"].get<int>(), row["config"].get<std::string>(), row["why"].get<std::string>());
   }
 }
 
@@ -147,18 +146,15 @@ void add_bench(CLI::App& app, Commands& commands) {
   CLI::App* command = app.add_subcommand("bench", "Time kernels on the GPU: random data, cold L2 cache");
   add_problem_options(*command, options->problem);
   add_row_options(*command, options->rows);
-  command->add_option("--samples", options->samples, "Timed launches of each kernel")
-      ->check(CLI::Range(1, 100000))
+  add_whole_option(*command, "--samples", options->samples, "Timed launches of each kernel", {1, 100000})
       ->capture_default_str();
   CLI::Option* const backward =
       command->add_flag("--backward", options->backward, "Kernels of the gradients of q, k and v");
   command
       ->add_flag("--deterministic", options->deterministic, "Gradients whose bits are equal for equal inputs")
       ->needs(backward);
-  command
-      ->add_option("--num-splits", options->num_splits,
-                   "Blocks that may share the keys of some queries, at most; 0: as many as pay")
-      ->check(CLI::Range(0, 1 << 20))
+  add_whole_option(*command, "--num-splits", options->num_splits,
+                   "Blocks that may share the keys of some queries, at most; 0: as many as pay", {0, 1 << 20})
       ->capture_default_str()
       ->excludes(backward);
   command->add_flag("--json", options->as_json, "Print JSON");

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "number_options.h"
 #include "spec_options.h"
 
 namespace jit::tool {
@@ -61,10 +62,10 @@ void add_row_options(CLI::App& app, RowOptions& options) {
                  "the config that a call would run")
       ->allow_extra_args(false);
   CLI::Option* const candidates =
-      app.add_option("--candidates", options.candidates,
-                     "Time that many configs that the cost model ranks best, near-copies left out; none is "
-                     "tuned")
-          ->check(CLI::Range(1, 100000));
+      add_whole_option(app, "--candidates", options.candidates,
+                       "Time that many configs that the cost model ranks best, near-copies left out; none is "
+                       "tuned",
+                       {1, 100000});
   app.add_option("--among", options.among,
                  "Fields that the candidates must have, such as \"family=forward_wgmma tile_kv=128\"")
       ->needs(candidates)

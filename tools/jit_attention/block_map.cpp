@@ -9,6 +9,7 @@
 #include "block_rows.h"
 #include "command.h"
 #include "npy.h"
+#include "number_options.h"
 
 namespace jit::tool {
 namespace {
@@ -43,18 +44,18 @@ void add_block_map_options(CLI::App& app, BlockMapOptions& options) {
           ->allow_extra_args(false)
           ->expected(1, 2)
           ->check(must_not_be_empty);
-  app.add_option("--block-size", options.sides,
-                 "Queries and keys of these blocks, multiples of 16 up to 4096")
+  add_whole_option(app, "--block-size", options.sides,
+                   "Queries and keys of these blocks, multiples of 16 up to 4096")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->expected(2)
       ->capture_default_str()
       ->needs(map);
-  app.add_option(
-         "--block-scores", options.scores,
-         "Bits are kept for the scores of so many of these blocks of each batch entry and head that are "
-         "seen in part; --mask is asked about others")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31))
+  add_whole_option(
+      app, "--block-scores", options.scores,
+      "Bits are kept for the scores of so many of these blocks of each batch entry and head that are "
+      "seen in part; --mask is asked about others",
+      {1, std::uint64_t{1} << 31})
       ->needs(map);
 }
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "number_options.h"
 #include "progress.h"
 
 namespace jit::tool {
@@ -107,13 +108,13 @@ int run_list(const CacheOptions& options) {
     return status_ok;
   }
   const std::string folder = report["directory"].get<std::string>();
-  fmt::print("{} ({})\n", folder.empty() ? "in memory only" : folder, open.context.cache_reason());
+  print("{} ({})\n", folder.empty() ? "in memory only" : folder, open.context.cache_reason());
   for (const Json& entry : report["kernels"]) {
-    fmt::print("{}  {:>8}  {}  {}\n", entry["key"].get<std::string>(), entry["bytes"].get<std::uint64_t>(),
-               entry["last_used"].get<std::string>(), kernel_line(entry));
+    print("{}  {:>8}  {}  {}\n", entry["key"].get<std::string>(), entry["bytes"].get<std::uint64_t>(),
+          entry["last_used"].get<std::string>(), kernel_line(entry));
   }
-  fmt::print("{}, {} bytes, {}\n", counted(report["kernels"].size(), "kernel"), bytes,
-             counted(report["tuning"].size(), "tuning record"));
+  print("{}, {} bytes, {}\n", counted(report["kernels"].size(), "kernel"), bytes,
+        counted(report["tuning"].size(), "tuning record"));
   return status_ok;
 }
 
@@ -129,13 +130,13 @@ int run_show(const CacheOptions& options) {
     print_json(report);
     return status_ok;
   }
-  fmt::print("key: {}\ncode_bytes: {}\n", code->key, code->code_bytes);
+  print("key: {}\ncode_bytes: {}\n", code->key, code->code_bytes);
   for (const char* part : {"kernel", "inputs"}) {
     if (!report[part].is_object()) continue;
     for (const auto& [name, value] : report[part].items()) {
       const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
       const bool long_text = text.find('\n') != std::string::npos;
-      fmt::print("{}:{}{}\n", name, long_text ? "\n" : " ", text);
+      print("{}:{}{}\n", name, long_text ? "\n" : " ", text);
     }
   }
   return status_ok;
@@ -152,12 +153,12 @@ int run_verify(const CacheOptions& options) {
   if (options.as_json) {
     print_json({{"kernels", kernels.size()}, {"damaged", damaged}, {"unreadable", unreadable}});
   } else {
-    for (const Json& path : damaged) fmt::print("damaged: {}\n", path.get<std::string>());
+    for (const Json& path : damaged) print("damaged: {}\n", path.get<std::string>());
     for (const Json& entry : unreadable) {
-      fmt::print("unreadable: {} ({})\n", entry["path"].get<std::string>(), entry["why"].get<std::string>());
+      print("unreadable: {} ({})\n", entry["path"].get<std::string>(), entry["why"].get<std::string>());
     }
-    fmt::print("{}, {} damaged, {} unreadable\n", counted(kernels.size(), "kernel"), damaged.size(),
-               unreadable.size());
+    print("{}, {} damaged, {} unreadable\n", counted(kernels.size(), "kernel"), damaged.size(),
+          unreadable.size());
   }
   return damaged.empty() && unreadable.empty() ? status_ok : status_failure;
 }
@@ -166,7 +167,7 @@ int report_count(const CacheOptions& options, const char* name, std::size_t coun
   if (options.as_json) {
     print_json({{name, count}});
   } else {
-    fmt::print("{} {}\n", name, counted(count, "kernel"));
+    print("{} {}\n", name, counted(count, "kernel"));
   }
   return status_ok;
 }
@@ -180,8 +181,7 @@ int run_clear(const CacheOptions& options) {
   if (options.as_json) {
     print_json({{"removed", cleared.kernels}, {"removed_tuning", cleared.tunings}});
   } else {
-    fmt::print("removed {}, {}\n", counted(cleared.kernels, "kernel"),
-               counted(cleared.tunings, "tuning record"));
+    print("removed {}, {}\n", counted(cleared.kernels, "kernel"), counted(cleared.tunings, "tuning record"));
   }
   return status_ok;
 }
@@ -223,9 +223,8 @@ void add_cache(CLI::App& app, Commands& commands) {
       ->add_option("key", options->prefix, "First digits of its key")
       ->required();
   add("verify", "Read every kernel; exit status 1 when one is damaged or cannot be read", run_verify);
-  add("prune", "Remove damaged kernels, then the least recently used", run_prune)
-      ->add_option("--max-bytes", options->max_bytes, "What may stay")
-      ->check(must_be_whole)
+  add_whole_option(*add("prune", "Remove damaged kernels, then the least recently used", run_prune),
+                   "--max-bytes", options->max_bytes, "What may stay")
       ->required();
   add("clear", "Remove every kernel and tuning record", run_clear);
   add("export", "Write all kernels to one file, for another machine", run_export)

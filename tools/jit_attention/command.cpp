@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdint>
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -11,9 +10,17 @@
 
 namespace jit::tool {
 
-void print_json(const nlohmann::ordered_json& json) {
-  fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+void add_all(CLI::App& app, Commands& commands) {
+  for (const auto add :
+       {add_info, add_compile, add_dump, add_run, add_tune, add_bench, add_show, add_cache, add_warm})
+    add(app, commands);
 }
+
+void print_json(const nlohmann::ordered_json& json) {
+  print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+void print_to_stdout(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 void print_to_stderr(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
@@ -28,13 +35,6 @@ std::string must_be_positive(const std::string& text) {
   const bool is_number = result.ec == std::errc{} && result.ptr == text.data() + text.size();
   if (is_number && number > 0 && std::isfinite(number)) return "";
   return fmt::format("is {}; it must be a positive number", text);
-}
-
-std::string must_be_whole(const std::string& text) {
-  std::uint64_t number = 0;
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (result.ec == std::errc{} && result.ptr == text.data() + text.size()) return "";
-  return fmt::format("is {}; it must be a whole number from 0 to {}", text, ~std::uint64_t{0});
 }
 
 std::string one_line(std::string text) {

@@ -5,8 +5,10 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json_fwd.hpp>
 
 namespace CLI {
@@ -44,6 +46,16 @@ void add_show(CLI::App& app, Commands& commands);
 void add_cache(CLI::App& app, Commands& commands);
 void add_warm(CLI::App& app, Commands& commands);
 
+/// All commands, in the order of the help.
+void add_all(CLI::App& app, Commands& commands);
+
+/// Writes to standard output. When that is closed or full, main() says so once, at the end.
+void print_to_stdout(std::string_view text);
+template <class... Arguments>
+void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  print_to_stdout(fmt::format(format, std::forward<Arguments>(arguments)...));
+}
+
 /// Prints to standard output; bytes that are no UTF-8 are replaced.
 void print_json(const nlohmann::ordered_json& json);
 
@@ -53,7 +65,6 @@ void print_to_stderr(std::string_view text);
 /// Checks of options' values, for CLI11: what is wrong with `text`, empty when nothing is.
 std::string must_not_be_empty(const std::string& text);
 std::string must_be_positive(const std::string& text);
-std::string must_be_whole(const std::string& text);
 
 /// The text without line breaks.
 std::string one_line(std::string text);

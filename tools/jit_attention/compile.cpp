@@ -63,16 +63,16 @@ std::vector<Outcome> compile_all(const CompileOptions& options, const AttentionS
 }
 
 void print_text(const CompiledKernel& kernel) {
-  fmt::print("{}  {}\n", to_string(kernel.arch()), to_string(kernel.spec()));
-  fmt::print("  kernel     {}\n", kernel.name());
-  fmt::print("  config     {}\n", to_string(kernel.config()));
-  fmt::print("  why        {}\n", kernel.why());
-  fmt::print("  resources  {} registers, {} bytes spilled, {} bytes of shared memory, {} threads\n",
-             kernel.resources().registers, kernel.resources().spill_bytes(), kernel.smem_bytes(),
-             kernel.threads());
-  fmt::print("  cubin      {} bytes, compiled in {:.0f} ms{}\n", kernel.cubin().size(), kernel.compile_ms(),
-             kernel.cached() ? ", from the cache" : "");
-  fmt::print("  key        {}\n", kernel.key());
+  print("{}  {}\n", to_string(kernel.arch()), to_string(kernel.spec()));
+  print("  kernel     {}\n", kernel.name());
+  print("  config     {}\n", to_string(kernel.config()));
+  print("  why        {}\n", kernel.why());
+  print("  resources  {} registers, {} bytes spilled, {} bytes of shared memory, {} threads\n",
+        kernel.resources().registers, kernel.resources().spill_bytes(), kernel.smem_bytes(),
+        kernel.threads());
+  print("  cubin      {} bytes, compiled in {:.0f} ms{}\n", kernel.cubin().size(), kernel.compile_ms(),
+        kernel.cached() ? ", from the cache" : "");
+  print("  key        {}\n", kernel.key());
 }
 
 int run_compile(const CompileCommandOptions& options) {

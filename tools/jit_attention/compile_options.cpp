@@ -6,15 +6,16 @@
 
 #include "command.h"
 #include "device_choice.h"
+#include "number_options.h"
 
 namespace jit::tool {
 
 void add_compile_options(CLI::App& app, CompileOptions& options) {
   add_spec_options(app, options.spec);
-  app.add_option("--seqlen-q", options.spec.spec.seqlen_q,
-                 "Number of queries to bake into the kernel; default: given at run time");
-  app.add_option("--seqlen-kv", options.spec.spec.seqlen_kv,
-                 "Number of keys to bake into the kernel; default: given at run time");
+  add_whole_option(app, "--seqlen-q", options.spec.spec.seqlen_q,
+                   "Number of queries to bake into the kernel; default: given at run time");
+  add_whole_option(app, "--seqlen-kv", options.spec.spec.seqlen_kv,
+                   "Number of keys to bake into the kernel; default: given at run time");
   add_config_option(app, options.config);
   app.add_flag("--json", options.as_json, "Print JSON");
 }

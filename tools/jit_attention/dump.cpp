@@ -53,8 +53,8 @@ int run_dump(const DumpOptions& options) {
     print_json({{"written", written}, {"sass_missing", missing}, {"key", kernel.key()}});
     return status_ok;
   }
-  for (const std::string& path : written) fmt::print("{}\n", path);
-  if (!has_sass) fmt::print("{}\n", missing);
+  for (const std::string& path : written) print("{}\n", path);
+  if (!has_sass) print("{}\n", missing);
   return status_ok;
 }
 

@@ -8,6 +8,7 @@
 
 #include "command.h"
 #include "npy.h"
+#include "number_options.h"
 
 namespace jit::tool {
 namespace {
@@ -49,8 +50,8 @@ void add_fp8_options(CLI::App& app, Fp8Options& options) {
       app, options.quantize,
       "Make --q, --k and --v of fp8 on the device, with scales of --q and --k for each head, "
       "token or block: of 64 rows");
-  app.add_option("--rotation-seed", options.rotation_seed,
-                 "With --quantize: turn --q and --k by a Hadamard matrix with random signs of this seed")
+  add_whole_option(app, "--rotation-seed", options.rotation_seed,
+                   "With --quantize: turn --q and --k by a Hadamard matrix with random signs of this seed")
       ->needs(app.get_option("--quantize"));
 }
 

@@ -72,30 +72,30 @@ Json describe_settings() {
 std::string text(const Json& json, const char* key) { return json.value(key, std::string()); }
 
 void print_text(const Json& info) {
-  fmt::print("jit-attention {}\n\nDevices\n", text(info, "version"));
+  print("jit-attention {}\n\nDevices\n", text(info, "version"));
   for (const Json& device : info["devices"]) {
-    fmt::print("  {}  {}, {}, {} multiprocessors, {:.0f} GiB, driver {}\n", text(device, "device"),
-               text(device, "name"), text(device, "arch"), device["multiprocessors"].get<int>(),
-               device["memory_bytes"].get<double>() / (1 << 30), device["driver"].get<int>());
+    print("  {}  {}, {}, {} multiprocessors, {:.0f} GiB, driver {}\n", text(device, "device"),
+          text(device, "name"), text(device, "arch"), device["multiprocessors"].get<int>(),
+          device["memory_bytes"].get<double>() / (1 << 30), device["driver"].get<int>());
   }
-  if (info.contains("no_gpu")) fmt::print("  no GPU: {}\n", text(info, "no_gpu"));
+  if (info.contains("no_gpu")) print("  no GPU: {}\n", text(info, "no_gpu"));
 
   const Json& nvrtc = info["nvrtc"];
-  fmt::print("\nNVRTC\n");
+  print("\nNVRTC\n");
   if (nvrtc.contains("missing")) {
-    fmt::print("  none: {}\n", text(nvrtc, "missing"));
+    print("  none: {}\n", text(nvrtc, "missing"));
   } else {
-    fmt::print("  {}, version {}, found by {}\n", text(nvrtc, "path"), text(nvrtc, "version"),
-               text(nvrtc, "found_by"));
+    print("  {}, version {}, found by {}\n", text(nvrtc, "path"), text(nvrtc, "version"),
+          text(nvrtc, "found_by"));
   }
 
   const Json& cache = info["cache"];
   const std::string folder = text(cache, "directory");
-  fmt::print("\nCache\n  {} ({})\n", folder.empty() ? "in memory only" : folder, text(cache, "reason"));
-  fmt::print("\nTuning\n  {}\n\nSettings (environment variables)\n", text(info, "tuning"));
+  print("\nCache\n  {} ({})\n", folder.empty() ? "in memory only" : folder, text(cache, "reason"));
+  print("\nTuning\n  {}\n\nSettings (environment variables)\n", text(info, "tuning"));
   for (const Json& setting : info["settings"]) {
-    fmt::print("  {} = {}{}\n      {}\n", text(setting, "name"), text(setting, "value"),
-               setting["is_default"].get<bool>() ? " (default)" : "", text(setting, "doc"));
+    print("  {} = {}{}\n      {}\n", text(setting, "name"), text(setting, "value"),
+          setting["is_default"].get<bool>() ? " (default)" : "", text(setting, "doc"));
   }
 }
 

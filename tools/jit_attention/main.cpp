@@ -48,7 +48,7 @@ void prepare_process() {
 // `status`, or failure when what was printed could not be written.
 int flush_output(int status) {
   std::cout.flush();
-  const bool written = std::fflush(stdout) == 0 && std::cout.good();
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
   if (written || status != status_ok) return status;
   return complain(status_failure, "standard output cannot be written");
 }
@@ -81,15 +81,7 @@ int main_function(int argc, char** argv) {
       "Exit status: 0 done, 1 failed, 2 wrong usage or input. The settings that `info` lists are environment "
       "variables.");
   Commands commands;
-  add_info(app, commands);
-  add_compile(app, commands);
-  add_dump(app, commands);
-  add_run(app, commands);
-  add_tune(app, commands);
-  add_bench(app, commands);
-  add_show(app, commands);
-  add_cache(app, commands);
-  add_warm(app, commands);
+  add_all(app, commands);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version

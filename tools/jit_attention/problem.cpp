@@ -12,6 +12,7 @@
 #include "device_choice.h"
 #include "functor_file.h"
 #include "npy.h"
+#include "number_options.h"
 
 namespace jit::tool {
 namespace {
@@ -48,9 +49,10 @@ NamedArrays read_tensors(const std::vector<std::string>& arguments, const Attent
       throw BadInput(fmt::format("neither mask nor score reads a tensor '{}'", name));
     }
     Array array = convert(read_npy(path), wanted->dtype, path);
-    if (array.shape.empty() || array.shape.size() > max_rank) {
-      throw BadInput(fmt::format("{} must have one to {} dimensions", path, max_rank));
-    }
+    if (array.shape.empty()) array.shape = {1};  // a number is an array of one element
+    if (array.shape.size() > max_rank)
+      throw BadInput(
+          fmt::format("{} is {}; at most {} dimensions are possible", path, describe(array), max_rank));
     if (!arrays.emplace(name, std::move(array)).second) {
       throw BadInput(fmt::format("--tensor {} is given twice", name));
     }
@@ -61,14 +63,12 @@ NamedArrays read_tensors(const std::vector<std::string>& arguments, const Attent
 void add_problem_options(CLI::App& app, ProblemOptions& options) {
   add_spec_options(app, options.spec);
   // Within these bounds no size or stride overflows 64 bits; what a GPU can take is less.
-  const CLI::Range batches(1, 1 << 12), heads(1, 1 << 10), lengths(1, 1 << 24);
-  app.add_option("--batch", options.batch, "Batch entries")->check(batches)->capture_default_str();
-  app.add_option("--heads", options.heads, "Query heads")->check(heads)->capture_default_str();
-  app.add_option("--seqlen-q", options.seqlen_q, "Queries per batch entry")
-      ->check(lengths)
+  constexpr WholeRange batches{1, 1 << 12}, heads{1, 1 << 10}, lengths{1, 1 << 24};
+  add_whole_option(app, "--batch", options.batch, "Batch entries", batches)->capture_default_str();
+  add_whole_option(app, "--heads", options.heads, "Query heads", heads)->capture_default_str();
+  add_whole_option(app, "--seqlen-q", options.seqlen_q, "Queries per batch entry", lengths)
       ->capture_default_str();
-  app.add_option("--seqlen-kv", options.seqlen_kv, "Keys per batch entry")
-      ->check(lengths)
+  add_whole_option(app, "--seqlen-kv", options.seqlen_kv, "Keys per batch entry", lengths)
       ->capture_default_str();
   app.add_flag("--bake", options.bake, "Bake both lengths into the kernel");
   app.add_option(

@@ -167,13 +167,13 @@ int run_run(const RunCommandOptions& options) {
   const auto with = [](const CompiledKernel& kernel) {
     return fmt::format(" with {} ({})\n", to_string(kernel.config()), kernel.why());
   };
-  fmt::print("{}computed as {} on {}{}", written, to_string(problem.spec), device.name,
-             kernels.forward.empty() ? "\n" : with(kernels.forward[0]));
+  print("{}computed as {} on {}{}", written, to_string(problem.spec), device.name,
+        kernels.forward.empty() ? "\n" : with(kernels.forward[0]));
   std::string backward;  // a config once, which several kernels may have
   for (const CompiledKernel& kernel : kernels.backward)
     if (const std::string line = "backward" + with(kernel); backward.find(line) == std::string::npos)
       backward += line;
-  fmt::print("{}", backward);
+  print("{}", backward);
   return status_ok;
 }
 

@@ -12,6 +12,7 @@
 
 #include "command.h"
 #include "functor_file.h"
+#include "number_options.h"
 #include "operand_files.h"
 
 namespace jit::tool {
@@ -94,6 +95,15 @@ void fill_keys(const RunOptions& options, RunProblem& problem) {
     problem.arrays.seqused_k = int32_array(options.seqlens_kv);
   }
   if (options.leftpad.empty()) return;
+  for (std::size_t i = 0; i < options.leftpad.size(); ++i) {
+    const std::int64_t keys = i < options.seqlens_kv.size() ? options.seqlens_kv[i] : k.shape[1];
+    const bool has_length = i < options.seqlens_kv.size() || options.seqlens_kv.empty();
+    if (has_length && options.leftpad[i] > keys)
+      throw BadInput(
+          fmt::format("--cache-leftpad: {} rows before the first key of sequence {}, which has {} "
+                      "rows in all; give at most so many",
+                      options.leftpad[i], i, keys));
+  }
   if (options.gradients.backward)
     throw BadInput("--backward has no gradients of keys behind --cache-leftpad; leave it out");
   problem.arrays.cache_leftpad = int32_array(options.leftpad);
@@ -128,13 +138,15 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
   app.add_option("--q", options.q, "Queries")->required();
   app.add_option("--k", options.k, "Keys; their heads may be fewer by a whole factor")->required();
   CLI::Option* values = app.add_option("--v", options.v, "Values");
-  app.add_option("--head-dim-v", options.head_dim_v,
-                 "In place of --v: values are so many leading columns of --k, as in the latent cache of MLA")
-      ->check(CLI::Range(1, 1 << 20))
+  add_whole_option(
+      app, "--head-dim-v", options.head_dim_v,
+      "In place of --v: values are so many leading columns of --k, as in the latent cache of MLA",
+      {1, 1 << 20})
       ->excludes(values);
-  app.add_option("--dtype", options.dtype,
-                 "What to compute in: bf16, the default, or fp16; or, of --q, --k and --v that are bytes, or "
-                 "with --quantize, fp8_e4m3, there the default, or fp8_e5m2");
+  app.add_option(
+      "--dtype", options.dtype,
+      "What to compute in: fp16, the default of a --q of float16, or bf16, that of float32; or, of "
+      "--q, --k and --v that are bytes, or with --quantize, fp8_e4m3, there the default, or fp8_e5m2");
   app.add_option("--tensor", options.tensors, "name=file.npy: a tensor that mask or score reads")
       ->allow_extra_args(false);
   add_kv_options(app, options.fp8);
@@ -145,9 +157,9 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
   app.add_flag("--exact-exponentials", options.fp8.exact_exponentials,
                "Of fp8: compute all probabilities, and interpolate none");
   add_fp8_options(app, options.scales);
-  const CLI::Range lengths(0, static_cast<std::int32_t>(largest_size));
+  constexpr WholeRange lengths{0, largest_size};
   const auto add_lengths = [&](const char* name, std::vector<std::int32_t>& values, const char* text) {
-    app.add_option(name, values, text)->delimiter(',')->allow_extra_args(false)->check(lengths);
+    add_whole_option(app, name, values, text, lengths)->delimiter(',')->allow_extra_args(false);
   };
   add_lengths(
       "--seqlens-q", options.seqlens_q,
@@ -162,23 +174,22 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
       ->check(must_not_be_empty);
   app.add_option("--sinks", options.sinks, "File of a score without a value for each query head (heads)")
       ->check(must_not_be_empty);
-  app.add_option("--num-splits", options.num_splits,
-                 "Blocks that may share the keys of some queries, at most; 0: as many as pay")
-      ->check(lengths)
+  add_whole_option(app, "--num-splits", options.num_splits,
+                   "Blocks that may share the keys of some queries, at most; 0: as many as pay", lengths)
       ->capture_default_str();
-  app.add_option("--split-keys", options.split_keys,
-                 "Keys of a span: results of a sequence depend on itself alone, to the bit; 0: they need not")
-      ->check(lengths)
+  add_whole_option(
+      app, "--split-keys", options.split_keys,
+      "Keys of a span: results of a sequence depend on itself alone, to the bit; 0: they need not", lengths)
       ->capture_default_str();
   app.add_flag("--checked", options.checked,
                "Tell of pages, lengths and boundaries that are out of range, which are passed over else");
-  CLI::Option* rate = app.add_option("--dropout-p", options.dropout_p,
-                                     "Rate at which probabilities are dropped at random, from 0 to below 1");
-  CLI::Option* state =
-      app.add_option("--rng-state", options.rng_state, "Seed and offset of its random numbers, such as 42,0")
-          ->delimiter(',')
-          ->allow_extra_args(false)
-          ->expected(2);
+  CLI::Option* rate = add_real_option(app, "--dropout-p", options.dropout_p,
+                                      "Rate at which probabilities are dropped at random, from 0 to below 1");
+  CLI::Option* state = add_whole_option(app, "--rng-state", options.rng_state,
+                                        "Seed and offset of its random numbers, such as 42,0")
+                           ->delimiter(',')
+                           ->allow_extra_args(false)
+                           ->expected(2);
   rate->needs(state);
   state->needs(rate);
   add_gradient_options(app, options.gradients);
@@ -235,6 +246,15 @@ void read_operands(const RunOptions& options, const AttentionSpec& spec, RunArra
   arrays.v = read_operand(options.v, bytes, option);
 }
 
+// A file that holds one of the types that are computed in says which.
+void choose_dtype(const RunOptions& options, const Array& q, AttentionSpec& spec) {
+  if (q.dtype != DType::fp16) return;
+  if (!options.dtype.empty() && spec.dtype != DType::fp16)
+    throw BadInput(fmt::format("--dtype is {}, and {} is {}: leave --dtype out, or give float32",
+                               options.dtype, options.q, describe(q)));
+  spec.dtype = DType::fp16;
+}
+
 // What tells a quantiser which rows are a sequence's.
 SequenceKind quantized_sequences(const RunArrays& arrays) {
   if (is_ragged(arrays.q)) return SequenceKind::ragged;
@@ -267,6 +287,7 @@ RunProblem read_problem(const RunOptions& options) {
     throw BadInput("--backward has no gradients of fp8; leave it out");
   spec.values_in_keys = options.head_dim_v != 0;
   read_operands(options, spec, arrays);
+  if (!quantizes) choose_dtype(options, arrays.q, spec);
   arrays.scales = read_scales(options.scales, spec);
   if (!options.sinks.empty()) arrays.sinks = read_as(options.sinks, DType::fp32, 1, "(heads)");
   if (!options.rng_state.empty()) {

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "command.h"
+#include "number_options.h"
 
 namespace jit::tool {
 namespace {
@@ -38,8 +39,8 @@ void add_serving_options(CLI::App& app, ServingOptions& options) {
   CLI::Option* serving = app.add_flag(
       "--serving", options.serving,
       "What a server calls: attention over pages, of prompts, decoding and both, append and merge");
-  app.add_option("--page-size", options.page_size, "With --serving: rows of a page")
-      ->check(CLI::Range(1, max_page_size))
+  add_whole_option(app, "--page-size", options.page_size, "With --serving: rows of a page",
+                   {1, max_page_size})
       ->needs(serving)
       ->capture_default_str();
   CLI::Option* kv_dtype =
@@ -55,22 +56,22 @@ void add_serving_options(CLI::App& app, ServingOptions& options) {
          "With --kv-dtype: what the cache has a scale for, head or token; those of tokens lie behind the "
          "elements of their row, as in vLLM's fp8_per_token_head; default: head")
       ->needs(kv_dtype);
-  app.add_option("--split-keys", options.split_keys,
-                 "With --serving: keys of a span, where bits must not depend on the batch")
+  add_whole_option(app, "--split-keys", options.split_keys,
+                   "With --serving: keys of a span, where bits must not depend on the batch")
       ->needs(serving);
   app.add_flag("--causal-per-request", options.causal_per_request,
                "With --serving: also for batches whose requests say whether they are causal")
       ->needs(serving);
-  app.add_option("--rotary-dim", options.rotary_dim,
-                 "With --serving: leading elements of a head that append rotates; default: the model's")
-      ->check(CLI::Range(2, 1024))
+  add_whole_option(app, "--rotary-dim", options.rotary_dim,
+                   "With --serving: leading elements of a head that append rotates; default: the model's",
+                   {2, 1024})
       ->needs(serving);
   app.add_flag("--rotary-interleaved", options.rotary_interleaved,
                "With --serving: append rotates pairs (2j, 2j + 1), also where config.json does not say so")
       ->needs(serving);
   CLI::Option* sections =
-      app.add_option("--mrope-sections", options.mrope_sections,
-                     "With --serving: pairs of each axis of M-RoPE, such as 16,24,24; default: the model's")
+      add_whole_option(app, "--mrope-sections", options.mrope_sections,
+                       "With --serving: pairs of each axis of M-RoPE, such as 16,24,24; default: the model's")
           ->delimiter(',')
           ->expected(3)
           ->needs(serving);

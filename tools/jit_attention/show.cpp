@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "number_options.h"
 #include "problem.h"
 #include "useful_work.h"
 
@@ -56,13 +57,13 @@ int run_show(const ShowOptions& options) {
     print_json(describe(map));
     return status_ok;
   }
-  fmt::print("{}: tiles of {} queries and {} keys, batch entry {}, head {}\n", title, map.place.tile_q,
-             map.place.tile_kv, map.place.batch, map.place.head);
-  fmt::print("  full {}, partial {}, empty {} of {}: {:.1f} % are computed\n", map.count(TileClass::full),
-             map.count(TileClass::partial), map.count(TileClass::empty), map.classes.size(),
-             100 * map.computed_share());
-  for (const std::string& note : map.notes) fmt::print("  {}\n", note);
-  if (file) fmt::print("  picture in {}\n", file->path());
+  print("{}: tiles of {} queries and {} keys, batch entry {}, head {}\n", title, map.place.tile_q,
+        map.place.tile_kv, map.place.batch, map.place.head);
+  print("  full {}, partial {}, empty {} of {}: {:.1f} % are computed\n", map.count(TileClass::full),
+        map.count(TileClass::partial), map.count(TileClass::empty), map.classes.size(),
+        100 * map.computed_share());
+  for (const std::string& note : map.notes) print("  {}\n", note);
+  if (file) print("  picture in {}\n", file->path());
   return status_ok;
 }
 
@@ -74,11 +75,11 @@ void add_show(CLI::App& app, Commands& commands) {
       "show",
       "Show which tiles of scores a mask, and a score that is -INFINITY, leave, as a picture; needs no GPU");
   command->add_option("--out", options->out, "SVG file to write");
-  command->add_option("--tile-q", options->place.tile_q, "Queries of a tile")->capture_default_str();
-  command->add_option("--tile-kv", options->place.tile_kv, "Keys of a tile")->capture_default_str();
-  command->add_option("--entry", options->place.batch, "Batch entry to show, counted from 0")
+  add_whole_option(*command, "--tile-q", options->place.tile_q, "Queries of a tile")->capture_default_str();
+  add_whole_option(*command, "--tile-kv", options->place.tile_kv, "Keys of a tile")->capture_default_str();
+  add_whole_option(*command, "--entry", options->place.batch, "Batch entry to show, counted from 0")
       ->capture_default_str();
-  command->add_option("--head", options->place.head, "Query head to show, counted from 0")
+  add_whole_option(*command, "--head", options->place.head, "Query head to show, counted from 0")
       ->capture_default_str();
   command->add_flag("--json", options->as_json, "Print JSON");
   add_problem_options(*command, options->problem);

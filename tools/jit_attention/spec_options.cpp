@@ -11,6 +11,7 @@
 
 #include "command.h"
 #include "functor_file.h"
+#include "number_options.h"
 
 namespace jit::tool {
 namespace {
@@ -84,7 +85,7 @@ void add_functor_options(CLI::App& app, FunctorOptions& options) {
   app.footer(functor_file_help);
   for (const SpecField& field : spec_fields()) {
     if (std::holds_alternative<std::optional<float> AttentionSpec::*>(field.member))
-      app.add_option(option_name(field), options.softmax_scale, sentence(field.doc));
+      add_real_option(app, option_name(field), options.softmax_scale, sentence(field.doc));
   }
 }
 
@@ -127,7 +128,8 @@ void add_spec_options(CLI::App& app, SpecOptions& options) {
     } else if (const auto* truth = std::get_if<bool AttentionSpec::*>(&field.member)) {
       app.add_flag(option_name(field), options.spec.**truth, sentence(field.doc));
     } else if (const auto* member = std::get_if<int AttentionSpec::*>(&field.member)) {
-      CLI::Option* option = app.add_option(option_name(field), options.spec.**member, sentence(field.doc));
+      CLI::Option* option =
+          add_whole_option(app, option_name(field), options.spec.**member, sentence(field.doc));
       if (options.spec.**member != 0) option->capture_default_str();
     }
   }

@@ -62,13 +62,13 @@ int run_tune(const TuneOptions& options) {
                 {"log", result.log}});
     return status_ok;
   }
-  for (const std::string& line : result.log) fmt::print("{}\n", line);
-  fmt::print("\n{}{} on {}{}\n", options.backward ? "backward of " : "", to_string(problem.spec), device.name,
-             result.out_of_time ? ", out of time" : "");
-  fmt::print("chosen: {}\n{:.2f} us; the cost model's config takes {:.2f} us\n", to_string(result.configs),
-             result.median_us, result.default_us);
-  fmt::print("{}\n", result.recorded_in.empty() ? "not recorded: there is no cache folder"
-                                                : "recorded in " + result.recorded_in);
+  for (const std::string& line : result.log) print("{}\n", line);
+  print("\n{}{} on {}{}\n", options.backward ? "backward of " : "", to_string(problem.spec), device.name,
+        result.out_of_time ? ", out of time" : "");
+  print("chosen: {}\n{:.2f} us; the cost model's config takes {:.2f} us\n", to_string(result.configs),
+        result.median_us, result.default_us);
+  print("{}\n", result.recorded_in.empty() ? "not recorded: there is no cache folder"
+                                           : "recorded in " + result.recorded_in);
   return status_ok;
 }
 
@@ -84,9 +84,11 @@ void add_tune(CLI::App& app, Commands& commands) {
   command
       ->add_flag("--deterministic", options->deterministic, "Gradients whose bits are equal for equal inputs")
       ->needs(backward);
-  command->add_flag("--exhaustive", options->exhaustive, "Measure every legal config, however long it takes");
+  CLI::Option* const exhaustive = command->add_flag("--exhaustive", options->exhaustive,
+                                                    "Measure every legal config, however long it takes");
   command->add_option("--seconds", options->seconds, "Time to spend; default: JIT_ATTENTION_TUNING_SECONDS")
-      ->check(must_be_positive);
+      ->check(must_be_positive)
+      ->excludes(exhaustive);
   command->add_flag("--json", options->as_json, "Print JSON");
   commands.push_back({command, [options] { return run_tune(*options); }});
 }

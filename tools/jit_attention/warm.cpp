@@ -10,6 +10,7 @@
 
 #include "command.h"
 #include "model_config.h"
+#include "number_options.h"
 #include "output_files.h"
 #include "progress.h"
 #include "quantize_options.h"
@@ -162,14 +163,15 @@ int run_warm(const WarmOptions& options) {
   }
   double compile_ms = 0;
   for (const PackedKernel& kernel : contents.kernels) {
-    fmt::print("{}  {}  {}\n  {}, {}, {} bytes\n", kernel.target, kernel.spec, kernel.config, served(kernel),
-               kernel.cached ? "from the cache" : fmt::format("{:.0f} ms", kernel.compile_ms), kernel.bytes);
+    print("{}  {}  {}\n  {}, {}, {} bytes\n", kernel.target, kernel.spec, kernel.config, served(kernel),
+          kernel.cached ? "from the cache" : fmt::format("{:.0f} ms", kernel.compile_ms), kernel.bytes);
     if (!kernel.cached) compile_ms += kernel.compile_ms;
   }
-  for (const std::string& remark : model.remarks) fmt::print("note: {}\n", remark);
-  fmt::print("{} kernels, {} bytes, {:.1f} s of compiling, for up to {} tokens in batches of up to {}\n",
-             contents.kernels.size(), contents.bytes, compile_ms / 1000, sizes.max_seqlen, sizes.max_batch);
-  fmt::print("JIT_ATTENTION_PACK={} JIT_ATTENTION_OFFLINE=1 runs the model without compiling\n", out);
+  for (const std::string& remark : model.remarks) print("note: {}\n", remark);
+  print("{} kernels, {} bytes, {:.1f} s of compiling, for up to {} tokens in batches of up to {}\n",
+        contents.kernels.size(), contents.bytes, compile_ms / 1000, sizes.max_seqlen, sizes.max_batch);
+  print("JIT_ATTENTION_PACK={} JIT_ATTENTION_OFFLINE=1 runs {} without compiling\n", out,
+        model.remarks.empty() ? "the model" : "all of the model but what the notes leave out");
   return status_ok;
 }
 
@@ -194,17 +196,14 @@ void add_warm(CLI::App& app, Commands& commands) {
       ->add_option("--mask", options->masks,
                    "A mask of the layers, may be repeated; default: those that config.json tells")
       ->allow_extra_args(false);
-  command
-      ->add_option("--multiprocessors", options->multiprocessors,
-                   "Multiprocessors of the GPUs, such as 132,114; default: those of the GPUs that are known")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1024));
-  command->add_option("--max-batch", options->max_batch, "Largest batch")
-      ->check(CLI::Range(1, 1 << 12))
+  add_whole_option(*command, "--multiprocessors", options->multiprocessors,
+                   "Multiprocessors of the GPUs, such as 132,114; default: those of the GPUs that are known",
+                   {1, 1024})
+      ->delimiter(',');
+  add_whole_option(*command, "--max-batch", options->max_batch, "Largest batch", {1, 1 << 12})
       ->capture_default_str();
-  command
-      ->add_option("--max-seqlen", options->max_seqlen, "Most tokens; default: what the model was made for")
-      ->check(CLI::Range(1, 1 << 24));
+  add_whole_option(*command, "--max-seqlen", options->max_seqlen,
+                   "Most tokens; default: what the model was made for", {1, 1 << 24});
   CLI::Option* training = command->add_flag("--training", options->training, "Kernels of gradients, too");
   add_serving_options(*command, options->serving);
   CLI::Option* serving = command->get_option("--serving");

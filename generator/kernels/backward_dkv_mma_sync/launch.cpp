@@ -6,13 +6,6 @@
 #include "runtime/launch.h"
 
 namespace jit {
-namespace {
-
-// Blocks along y and z of a grid (CUDA programming guide, "Technical Specifications per Compute Capability").
-constexpr int max_grid_yz = 65535;
-
-}  // namespace
-
 // A block for each tile of keys: (KV heads, tiles, batch), or (KV heads, places of tiles) of ragged ones, twice as many
 // heads where dK and dV are sums of different blocks; several grids where one does not hold them all.
 void Family<BackwardDkvMmaSync>::launch(const KernelLaunch& launch, const BackwardDkvMmaSync& config) {

@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "generator/kernels/backward_tensors/steps.h"
+#include "generator/kernels/problem_shape.h"
 #include "generator/launch/sequence_grid.h"
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"
@@ -11,8 +12,6 @@
 namespace jit::backward_tensors {
 namespace {
 
-// Blocks along y and z of a grid (CUDA programming guide, "Technical Specifications per Compute Capability").
-constexpr int max_grid_yz = 65535;
 constexpr std::size_t convert_blocks = 1024;
 
 // In front of the sums: as many of these as there may be tensors, which keeps sums aligned.

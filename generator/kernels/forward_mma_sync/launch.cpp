@@ -7,13 +7,6 @@
 #include "runtime/launch.h"
 
 namespace jit {
-namespace {
-
-// Blocks along y and z of a grid (CUDA programming guide, "Technical Specifications per Compute Capability").
-constexpr int max_grid_yz = 65535;
-
-}  // namespace
-
 // A block for each tile of queries: (heads, tiles, batch), or (heads, places of tiles) of ragged ones; several grids
 // where one does not hold them all.
 void Family<ForwardMmaSync>::launch(const KernelLaunch& launch, const ForwardMmaSync& config) {

@@ -52,7 +52,7 @@ static_assert(rows.size() == member_count<ForwardSplitCluster>(), "each member h
 std::span<const ConfigField<ForwardSplitCluster>> Family<ForwardSplitCluster>::fields() { return rows; }
 
 bool Family<ForwardSplitCluster>::suits(const ProblemShape& shape) {
-  return shape.has_device_lengths || shape.seqlen_q <= few_queries;
+  return !shape.has_many_heads && (shape.has_device_lengths || shape.seqlen_q <= few_queries);
 }
 
 std::string Family<ForwardSplitCluster>::rejection(const Case& problem, const ForwardSplitCluster& config) {

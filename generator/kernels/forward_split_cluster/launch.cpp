@@ -11,7 +11,7 @@
 namespace jit {
 namespace {
 
-constexpr std::int64_t most_rows = 0x7fffffff, most_blocks_x = 0x7fffffff, most_blocks_y = 65535;
+constexpr std::int64_t most_rows = 0x7fffffff, most_blocks_x = 0x7fffffff;
 
 // Packed rows of all queries of a KV head, and places for tiles of them.
 struct RowTiles {
@@ -32,12 +32,19 @@ RowTiles row_tiles(const AttentionSpec& spec, const AttentionParams& params) {
 void Family<ForwardSplitCluster>::launch(const KernelLaunch& launch, const ForwardSplitCluster& config) {
   const RowTiles tiles = row_tiles(launch.spec, launch.params);
   const std::int64_t blocks = tiles.places * config.cluster;
-  if (tiles.rows > most_rows || blocks > most_blocks_x || launch.params.heads_kv > most_blocks_y) {
+  if (launch.params.heads_kv > max_grid_yz) {  // by a config that was given
+    throw Error(
+        ErrorCode::invalid_argument, "launch", "k",
+        fmt::format("k: has {} heads, more than the {} that a launch of {} has; give no config, or one with "
+                    "family=forward_split_kv",
+                    launch.params.heads_kv, max_grid_yz, name));
+  }
+  if (tiles.rows > most_rows || blocks > most_blocks_x) {
     throw Error(
         ErrorCode::invalid_argument, "launch", "q",
-        fmt::format("q: {} tiles of rows of {} heads of k are more than a launch of {} has; give fewer "
-                    "sequences at once",
-                    tiles.places, launch.params.heads_kv, name));
+        fmt::format(
+            "q: its {} tiles of {} rows are more than a launch of {} has; give fewer sequences at once",
+            tiles.places, rows_per_warp, name));
   }
   DescaleParams descale = launch.descale;  // kernels of 16-bit keys do not look at it
   void* arguments[] = {&launch.params, &descale};

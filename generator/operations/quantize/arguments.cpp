@@ -101,7 +101,8 @@ void check_presence(const QuantizeSpec& spec, const QuantizeArguments& a) {
   }
   for (const auto& [name, tensor] :
        {std::pair{"cos_sin", &a.cos_sin}, {"q_positions", &a.q_positions}, {"k_positions", &a.k_positions}}) {
-    if (spec.rotary_dim == 0 && tensor->is_present()) refuse(name, "was given, but spec.rotary_dim is 0");
+    if (spec.rotary_dim == 0 && tensor->is_present())
+      refuse(name, "was given, but there is no cos_sin to rotate by (spec.rotary_dim is 0)");
   }
 }
 

@@ -2,7 +2,7 @@
 
 import contextlib
 
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, InvalidSpecError
 
 _INSTEAD = {
     "qv": "give q and qv side by side as q, and k and v side by side as k, up to a head dim of 256 together",
@@ -40,9 +40,9 @@ def known_as(**names):
     """Errors about arguments of this package name those that the caller gave: ``known_as(k="k_cache")``."""
     try:
         yield
-    except InvalidArgumentError as error:
+    except (InvalidArgumentError, InvalidSpecError) as error:
         name = names.get(error.field)
         if name is None:
             raise
         message = f"{name}{error.message.removeprefix(error.field)}"
-        raise InvalidArgumentError(message, error.stage, name) from None
+        raise type(error)(message, error.stage, name) from None

@@ -56,6 +56,8 @@ def flash_attn_qkvpacked_func(qkv, softmax_scale=None, causal=False, q_descale=N
     if len(qkv.shape) == 4:
         q, k, v = _heads(qkv, num_heads_q)
     else:
+        if num_heads_q is not None:
+            refuse("num_heads_q", "is given beside qkv of (batch, seqlen, 3, heads, head_dim), which says it: leave it out")
         q, k, v = unpacked(shaped(qkv, "qkv", 5, 3), 2)
     return flash_attn_func(q, k, v, softmax_scale, causal, None, q_descale, k_descale, v_descale, window_size,
                            attention_chunk, softcap, deterministic=deterministic, return_attn_probs=return_attn_probs)

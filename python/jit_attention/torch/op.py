@@ -50,7 +50,7 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
         dropout_p: the rate of dropout, as that of `jit_attention.attention`.
         rng_state: int64 (2), seed and offset of its random numbers; None: drawn from torch's default generator of q's
             device. So a CUDA graph drops other probabilities at each replay, and what a checkpoint computes again drops
-            the same ones.
+            the same ones. Not looked at where dropout_p is 0.
         return_rng_state: whether to return the rng_state that was used, behind o and lse.
         deterministic: whether equal inputs give bit-identical gradients; the result does always.
         block_mask: a `jit_attention.BlockMask`, checked as by `jit_attention.attention`; or FlexAttention's, with

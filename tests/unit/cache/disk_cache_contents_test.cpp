@@ -252,13 +252,13 @@ TEST_F(DiskCacheContentsTest, AbandonedTemporaryFilesGoAndFreshOnesStay) {
   DiskCache cache = open("cache");
   const std::vector<Key> keys = fill(cache, "cache", 1);
   const std::string place = fs::path(path_of(folder_ / "cache", keys[0])).parent_path();
-  write_text(place + "/.tmp-old", "half of an entry");
-  set_age(place + "/.tmp-old", 2 * 3600);
-  write_text(place + "/.tmp-new", "half of an entry");
+  write_text(place + "/.tmp-" + std::string(32, 'a'), "half of an entry");
+  set_age(place + "/.tmp-" + std::string(32, 'a'), 2 * 3600);
+  write_text(place + "/.tmp-" + std::string(32, 'b'), "half of an entry");
   EXPECT_EQ(cache.list().size(), 1u);
   cache.prune(1 << 30);
-  EXPECT_FALSE(fs::exists(place + "/.tmp-old"));
-  EXPECT_TRUE(fs::exists(place + "/.tmp-new"));
+  EXPECT_FALSE(fs::exists(place + "/.tmp-" + std::string(32, 'a')));
+  EXPECT_TRUE(fs::exists(place + "/.tmp-" + std::string(32, 'b')));
 }
 
 }  // namespace

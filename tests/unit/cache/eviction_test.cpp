@@ -44,10 +44,10 @@ TEST_F(EvictionTest, ChargesWholeBlocks) {
 }
 
 TEST_F(EvictionTest, RemovesTheOldestUntilBothTargetsAreMet) {
-  EXPECT_EQ(evict(real_file_system(), opened_.file.get(), scan(), {3 * 4096, 3}), 0u);
-  EXPECT_EQ(evict(real_file_system(), opened_.file.get(), scan(), {3 * 4096, 2}), 1u);
+  EXPECT_EQ(evict(real_file_system(), opened_.file.get(), scan(), {3 * 4096, 3}).files, 0u);
+  EXPECT_EQ(evict(real_file_system(), opened_.file.get(), scan(), {3 * 4096, 2}).files, 1u);
   EXPECT_FALSE(fs::exists(paths_[0]));
-  EXPECT_EQ(evict(real_file_system(), opened_.file.get(), scan(), {2 * 4096 - 1, 3}), 1u);
+  EXPECT_EQ(evict(real_file_system(), opened_.file.get(), scan(), {2 * 4096 - 1, 3}).files, 1u);
   EXPECT_FALSE(fs::exists(paths_[1]));
   EXPECT_TRUE(fs::exists(paths_[2]));
 }
@@ -59,7 +59,7 @@ TEST_F(EvictionTest, SparesWhatWasUsedOrReplacedSinceTheScan) {
   fs::remove(paths_[1]);
   write_text(paths_[1], content);
   fs::last_write_time(paths_[1], fs::last_write_time(paths_[2]));
-  EXPECT_EQ(evict(real_file_system(), opened_.file.get(), files, {0, 0}), 1u);
+  EXPECT_EQ(evict(real_file_system(), opened_.file.get(), files, {0, 0}).files, 1u);
   EXPECT_TRUE(fs::exists(paths_[0]));
   EXPECT_TRUE(fs::exists(paths_[1]));
   EXPECT_FALSE(fs::exists(paths_[2]));
@@ -68,7 +68,7 @@ TEST_F(EvictionTest, SparesWhatWasUsedOrReplacedSinceTheScan) {
 TEST_F(EvictionTest, FilesThatVanishedMeanwhileAreNoTrouble) {
   const std::vector<StoredFile> files = scan();
   fs::remove(paths_[1]);
-  EXPECT_EQ(evict(real_file_system(), opened_.file.get(), files, {0, 0}), 2u);
+  EXPECT_EQ(evict(real_file_system(), opened_.file.get(), files, {0, 0}).files, 2u);
 }
 
 }  // namespace

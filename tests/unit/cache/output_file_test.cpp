@@ -193,6 +193,51 @@ TEST_F(OutputFileTest, NeedsNoFilesWithoutAName) {
   EXPECT_THAT(names(), ElementsAre("file"));
 }
 
+// No moment of a new file at which a process that is killed would leave another name.
+TEST_F(OutputFileTest, ANewFileHasNoNameButItsOwn) {
+  const int probe = open(folder_.path().c_str(), O_TMPFILE | O_WRONLY, 0600);
+  if (probe < 0) GTEST_SKIP() << "this file system has no files without a name";
+  close(probe);
+  struct NoOtherNames : FileSystem {
+    int openat(int directory, const char* path, int flags, mode_t mode) override {
+      EXPECT_EQ(flags & O_CREAT, 0);
+      return FileSystem::openat(directory, path, flags, mode);
+    }
+    int renameat(int, const char* from, int, const char* to) override {
+      ADD_FAILURE() << from << " becomes " << to;
+      return -1;
+    }
+  } files;
+  OutputFile(folder_ / "new", &files).write({bytes_of_text("text")});
+  EXPECT_THAT(names(), ElementsAre("new"));
+}
+
+TEST_F(OutputFileTest, WhatKilledWritersHaveLeftGoes) {
+  const std::string left = ".tmp-0123456789abcdef0123456789abcdef", fresh = ".tmp-" + std::string(32, 'f');
+  for (const std::string& name : {left, fresh, std::string(".tmp-notes"), std::string("file")})
+    write_text(folder_ / name, "old");
+  for (const std::string& name : {left, std::string(".tmp-notes")}) set_age(folder_ / name, 2 * 3600);
+  OutputFile(folder_ / "file").write({bytes_of_text("new")});
+  EXPECT_THAT(names(), ElementsAre(fresh, ".tmp-notes", "file"));
+}
+
+TEST_F(OutputFileTest, SeveralAreWrittenTogetherOrNotAtAll) {
+  write_text(folder_ / "a", "old");
+  std::vector<std::pair<OutputFile, std::span<const std::byte>>> outputs;
+  for (const char* name : {"a", "b", "c"})
+    outputs.emplace_back(OutputFile(folder_ / name), bytes_of_text("new"));
+  FailingFileSystem failing;
+  failing.failing = "write";
+  outputs.emplace_back(OutputFile(folder_ / "d", &failing), bytes_of_text("new"));
+  EXPECT_THROW(write_together(outputs), Error);
+  EXPECT_EQ(read_text(folder_ / "a"), "old");
+  EXPECT_THAT(names(), ElementsAre("a"));
+  outputs.pop_back();
+  write_together(outputs);
+  EXPECT_EQ(read_text(folder_ / "a"), "new");
+  EXPECT_THAT(names(), ElementsAre("a", "b", "c"));
+}
+
 TEST_F(OutputFileTest, NothingStaysOfAKilledWriter) {
   const int probe = open(folder_.path().c_str(), O_TMPFILE | O_WRONLY, 0600);
   if (probe < 0) GTEST_SKIP() << "this file system has no files without a name";

@@ -98,6 +98,22 @@ TEST_F(TuningStoreTest, ListsAndClears) {
   EXPECT_FALSE(store_.load(machine, operation));
 }
 
+TEST_F(TuningStoreTest, WhatCannotBeRemovedIsAnError) {
+  store_.store(machine, operation, record);
+  ReadOnlyFileSystem read_only;
+  TuningStore store(folder_ / "cache", &read_only);
+  try {
+    store.clear();
+    ADD_FAILURE() << "a read-only file system lost a record";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::io_error);
+    EXPECT_EQ(error.message(), (folder_ / "cache") +
+                                   ": tuning records cannot be removed: unlink: Read-only file "
+                                   "system; 0 went before");
+  }
+  EXPECT_EQ(store_.list().size(), 1u);
+}
+
 TEST_F(TuningStoreTest, ExportsAndImports) {
   store_.store(machine, operation, record);
   store_.store(machine, other_operation, "second");
@@ -148,13 +164,13 @@ TEST_F(TuningStoreTest, RefusesHostileFolders) {
 TEST_F(TuningStoreTest, AbandonedTemporaryFilesGoWithTheNextStore) {
   store_.store(machine, operation, record);
   const std::string place = fs::path(path_of(folder_ / "cache", machine, operation)).parent_path();
-  write_text(place + "/.tmp-old", "half of a record");
-  set_age(place + "/.tmp-old", 2 * 3600);
-  write_text(place + "/.tmp-new", "half of a record");
+  write_text(place + "/.tmp-" + std::string(32, 'a'), "half of a record");
+  set_age(place + "/.tmp-" + std::string(32, 'a'), 2 * 3600);
+  write_text(place + "/.tmp-" + std::string(32, 'b'), "half of a record");
   EXPECT_EQ(store_.list().size(), 1u);
   store_.store(machine, other_operation, record);
-  EXPECT_FALSE(fs::exists(place + "/.tmp-old"));
-  EXPECT_TRUE(fs::exists(place + "/.tmp-new"));
+  EXPECT_FALSE(fs::exists(place + "/.tmp-" + std::string(32, 'a')));
+  EXPECT_TRUE(fs::exists(place + "/.tmp-" + std::string(32, 'b')));
 }
 
 TEST_F(TuningStoreTest, ThreadsMayReadAndWriteTogether) {

@@ -71,6 +71,25 @@ TEST(Search, FirstsAreThoseOfTheUntunedOrder) {
   EXPECT_TRUE(first_untuned({}, {}, device_limits(Arch{8, 0})).empty());
 }
 
+// A family that puts KV heads side by side in a grid leaves more than 65,535 of them to others.
+TEST(Search, ManyHeadsHaveAFamily) {
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  const ProblemShape few{.heads_q = 65535, .seqlen_q = 1, .seqlen_kv = 64};
+  ProblemShape many = few;
+  many.has_many_heads = true;
+  EXPECT_NE(size_class(few), size_class(many));
+  EXPECT_EQ(largest_shape(size_class(many)).has_many_heads, true);
+  const auto has_clusters = [&](const ProblemShape& shape) {
+    const std::vector<KernelConfig> order = untuned_order({}, shape, limits);
+    EXPECT_FALSE(order.empty());
+    return std::ranges::any_of(order, [](const KernelConfig& config) {
+      return std::holds_alternative<ForwardSplitCluster>(config);
+    });
+  };
+  EXPECT_TRUE(has_clusters(few));
+  EXPECT_FALSE(has_clusters(many));
+}
+
 // Widened keys would take 64 MiB, 512 MiB and 1 GiB of calls of these size classes.
 TEST(Search, WidensAheadWhereThereIsRoom) {
   DeviceLimits limits = device_limits(Arch{9, 0, 'a'});

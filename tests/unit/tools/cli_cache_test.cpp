@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -125,6 +126,38 @@ TEST_F(CliCache, PrunesAndClears) {
   EXPECT_EQ(cleared["removed"], 1);
   EXPECT_EQ(cleared["removed_tuning"], 1);
   EXPECT_EQ(kernels(), 0u);
+}
+
+TEST_F(CliCache, WhatCannotBeRemovedIsAFailure) {
+  const std::string read_only =
+      fmt::format("mount --bind '{0}' '{0}' && mount -o remount,ro,bind '{0}'", tool_.cache());
+  damage("one");
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"clear"}, {"clear", "--json"}, {"prune", "--max-bytes", "1000000"}}) {
+    std::vector<std::string> command = {"cache"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    const ToolResult result = tool_.run_mounted(read_only, command);
+    if (result.status == status_not_mounted) GTEST_SKIP() << "this process may not mount";
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(result.err, "jit-attention: " + tool_.cache() +
+                              ": kernels cannot be removed: unlink: Read-only file system; 0 went before\n");
+  }
+  EXPECT_EQ(kernels(), 3u);
+}
+
+TEST_F(CliCache, AFullStandardOutputIsOneSentence) {
+  DiskCache disk({.directory = tool_.cache()});
+  for (int i = 0; i < 40; ++i) {  // more than a buffer of lines
+    const Key key = key_of(fmt::format("kernel {}", i));
+    disk.store(key, entry_of(key));
+  }
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"cache", "list"}, {"cache", "list", "--json"}, {"cache", "--help"}}) {
+    const ToolResult result = tool_.run_redirected(">/dev/full", arguments);
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.err, "jit-attention: standard output cannot be written\n");
+  }
 }
 
 TEST_F(CliCache, ExportsAndImports) {

@@ -1,7 +1,11 @@
 // The tool without NVRTC and without a GPU: usage, input, info.
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <cctype>
+#include <cstring>
 #include <filesystem>
+#include <functional>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -9,7 +13,9 @@
 
 #include "tests/support/cli_testing.h"
 #include "tests/support/process_limits.h"
+#include "tools/jit_attention/command.h"
 #include "tools/jit_attention/npy.h"
+#include "tools/jit_attention/number_options.h"
 
 namespace jit::testing {
 namespace {
@@ -61,6 +67,64 @@ TEST(CliUsage, BadCommandLines) {
   }
 }
 
+// Every option of a number, of every command: decimal digits, or one sentence.
+TEST(CliUsage, NumbersAreDecimal) {
+  const auto words_of = [](std::vector<std::string> path, const CLI::Option& option,
+                           const std::string& text) {
+    path.push_back("--" + option.get_lnames().at(0));
+    std::string value = text;
+    for (int i = 1; i < option.get_expected_min(); ++i) value += "," + text;
+    path.push_back(value);
+    return path;
+  };
+  int numbers = 0;
+  const std::function<void(const CLI::App&, std::vector<std::string>)> visit =
+      [&](const CLI::App& app, const std::vector<std::string>& path) {
+        for (const CLI::Option* option : app.get_options()) {
+          const std::string type = option->get_type_name();
+          if (type != "INT" && type != "UINT" && type != "FLOAT") continue;
+          ++numbers;
+          const char* const rule = type == "FLOAT" ? "number" : "it must be a whole number from ";
+          for (const char* text :
+               {"a", "0x10", "1'000", "1e400", "18446744073709551616", "-9223372036854775809"}) {
+            if (type == "FLOAT" &&
+                std::isdigit(static_cast<unsigned char>(text[std::strlen(text) - 1])) != 0 &&
+                std::string(text).find_first_of("x'e") == std::string::npos)
+              continue;
+            CLI::App fresh;
+            tool::Commands commands;
+            tool::add_all(fresh, commands);
+            std::vector<std::string> words = words_of(path, *option, text);
+            std::reverse(words.begin(), words.end());
+            try {
+              fresh.parse(words);
+              ADD_FAILURE() << option->get_name() << " takes " << text;
+            } catch (const CLI::ParseError& error) {
+              EXPECT_THAT(error.what(), ::testing::StartsWith(option->get_name() + ": is " + text + "; "));
+              EXPECT_THAT(error.what(), HasSubstr(rule));
+            }
+          }
+        }
+        for (const CLI::App* command : app.get_subcommands({})) {
+          std::vector<std::string> below = path;
+          below.push_back(command->get_name());
+          visit(*command, below);
+        }
+      };
+  CLI::App app;
+  tool::Commands commands;
+  tool::add_all(app, commands);
+  visit(app, {});
+  EXPECT_GT(numbers, 40);
+  std::string text = "040";
+  EXPECT_EQ(tool::read_whole(text, {0, 100}), "");
+  EXPECT_EQ(text, "40");
+  for (std::string edge : {"-3", "7", "18446744073709551615"})
+    EXPECT_EQ(tool::read_whole(edge, {-3, ~std::uint64_t{0}}), "") << edge;
+  for (std::string outside : {"-4", "18446744073709551616", "", " 1", "+1", "1 "})
+    EXPECT_NE(tool::read_whole(outside, {-3, ~std::uint64_t{0}}), "") << outside;
+}
+
 TEST(CliUsage, BadSpecs) {
   const Tool tool;
   const auto compile = [&](const std::string& option, const std::string& value) {
@@ -97,6 +161,7 @@ TEST(CliUsage, BadProblems) {
   const Tool tool;
   expect_bad_input(tool.run({"bench", "--heads", "8", "--gqa-ratio", "3"}), "--gqa-ratio 3");
   expect_bad_input(tool.run({"tune", "--tensor", "ids=/nonexistent"}), "'ids'");
+  expect_bad_input(tool.run({"tune", "--exhaustive", "--seconds", "5"}), "--exhaustive excludes --seconds");
   expect_bad_input(tool.run({"tune", "--deterministic"}), "--deterministic requires --backward");
   expect_bad_input(tool.run({"tune", "--backward", "--kv-dtype", "fp8_e4m3"}),
                    "spec.kv_dtype = fp8_e4m3 has no backward");
@@ -151,7 +216,8 @@ TEST(CliUsage, UnwritableStandardOutputIsAFailure) {
     for (const char* redirection : {">/dev/full", ">&-"}) {
       const ToolResult result = tool.run_redirected(redirection, arguments);
       EXPECT_EQ(result.status, 1) << arguments[0] << redirection;
-      EXPECT_THAT(result.err, ::testing::StartsWith("jit-attention: ")) << arguments[0] << redirection;
+      EXPECT_EQ(result.err, "jit-attention: standard output cannot be written\n")
+          << arguments[0] << redirection;
     }
   }
 }
@@ -282,6 +348,22 @@ TEST_F(CliRun, RefusesWrongShapesAndTypes) {
   save("k", zeros(DType::fp32, {1, 8, 1, 64}));
   save("q", zeros(DType::fp32, {1, 4, 2, 0}));
   expect_bad_input(run(), "head_dim = 0");
+}
+
+TEST_F(CliRun, AHalfPrecisionFileSaysWhatToComputeIn) {
+  for (const char* name : {"q", "k", "v"}) save(name, zeros(DType::fp16, {1, 4, 2, 64}));
+  for (const char* dtype : {"bf16", "fp8_e4m3"}) {
+    const bool is_contradicted = std::string(dtype) == "bf16";
+    expect_bad_input(run({"--dtype", dtype}), is_contradicted
+                                                  ? "--dtype is bf16, and " + file("q") + " is float16"
+                                                  : "it must be uint8");
+  }
+}
+
+TEST_F(CliRun, PaddingIsPartOfTheKeys) {
+  expect_bad_input(run({"--cache-leftpad", "9"}),
+                   "--cache-leftpad: 9 rows before the first key of sequence 0");
+  expect_bad_input(run({"--cache-leftpad", "5", "--seqlens-kv", "4"}), "which has 4 rows in all");
 }
 
 TEST_F(CliRun, RefusesBrokenAndMissingFiles) {

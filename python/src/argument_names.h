@@ -1,0 +1,32 @@
+// How errors name arguments: the library knows a spec's fields and its own arguments, callers of Python their functions'.
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <jit/error.h>
+#include <jit/tensor.h>
+
+namespace jit::python {
+
+/// What the library calls "dtype", a field of a spec, or "o", an argument, is the function's argument `name`.
+struct ArgumentName {
+  std::string_view known, name;
+};
+
+/// `error` about an argument that the library knows by another name.
+Error renamed_argument(const Error& error, std::initializer_list<ArgumentName> names);
+
+/// `error` about a field of a spec that was made of a call's arguments, whose caller knows no spec. Fields that are in none
+/// of `names` are arguments themselves.
+Error renamed_field(const Error& error, std::initializer_list<ArgumentName> names);
+
+/// `error` in a layout of heads before tokens, of `views` that the library was given with tokens before heads.
+Error with_heads_first(const Error& error, std::initializer_list<const TensorView*> views);
+
+/// A view with its second and third dimension of four, or of three where it has no head_dim, exchanged.
+TensorView with_middle_swapped(TensorView view);
+
+}  // namespace jit::python

@@ -1,0 +1,164 @@
+// Arguments of Python's functions that are no arrays: converted in one place, which knows their names.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+namespace jit::python {
+
+namespace nb = nanobind;
+
+/// A type's name, with NumPy's in front, whose bool is none of Python's.
+std::string type_of(nb::handle object);
+/// What a sentence about a wrong argument shows: a number, a short text, None, or the type of anything else.
+std::string shown(nb::handle object);
+
+// Each throws TypeError with one sentence that names the argument, its value and what it must be.
+bool truth_of(nb::handle object, const char* name);
+double real_of(nb::handle object, const char* name);
+std::string text_of(nb::handle object, const char* name);
+std::filesystem::path path_of(nb::handle object, const char* name);
+std::vector<std::string> texts_of(nb::handle object, const char* name);
+std::array<int, 3> three_of(nb::handle object, const char* name);
+nb::iterable items_of(nb::handle object, const char* name);
+/// Throws Error invalid_argument for a number beyond the limits.
+std::int64_t whole_of(nb::handle object, const char* name, std::int64_t least, std::int64_t most);
+std::uint64_t natural_of(nb::handle object, const char* name);
+
+/// An argument as Python gave it, which signatures show as a T.
+template <class T>
+struct Given {
+  nb::handle object;
+};
+
+template <class T>
+struct IsGiven : std::bool_constant<std::is_arithmetic_v<T>> {};
+template <class T>
+struct IsGiven<std::optional<T>> : IsGiven<T> {};
+template <class T>
+inline constexpr bool is_given =
+    IsGiven<T>::value || std::is_same_v<T, nb::handle> || std::is_same_v<T, std::string> ||
+    std::is_same_v<T, std::filesystem::path> || std::is_same_v<T, std::vector<std::string>> ||
+    std::is_same_v<T, std::optional<std::array<int, 3>>> || std::is_same_v<T, nb::iterable>;
+/// How a function takes an argument of type `T` from nanobind.
+template <class T>
+using given_as = std::conditional_t<is_given<std::decay_t<T>>, Given<std::decay_t<T>>, T>;
+
+template <class T>
+T converted(Given<T> given, const char* name) {
+  const nb::handle object = given.object;
+  if constexpr (std::is_same_v<T, bool>) {
+    return truth_of(object, name);
+  } else if constexpr (std::is_same_v<T, std::uint64_t>) {
+    return natural_of(object, name);
+  } else if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(
+        whole_of(object, name, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return static_cast<T>(real_of(object, name));
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    return text_of(object, name);
+  } else if constexpr (std::is_same_v<T, std::filesystem::path>) {
+    return path_of(object, name);
+  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    return texts_of(object, name);
+  } else if constexpr (std::is_same_v<T, std::array<int, 3>>) {
+    return three_of(object, name);
+  } else if constexpr (std::is_same_v<T, nb::iterable>) {
+    return items_of(object, name);
+  } else if constexpr (std::is_same_v<T, nb::handle>) {
+    return object;
+  } else {  // an optional one
+    if (object.is_none()) return {};
+    return converted(Given<typename T::value_type>{object}, name);
+  }
+}
+/// Arguments of other types are nanobind's to convert.
+template <class T>
+T&& converted(T&& argument, const char*) {
+  return std::forward<T>(argument);
+}
+
+namespace detail {
+
+template <class F>
+struct Signature : Signature<decltype(&F::operator())> {};
+template <class F, class R, class... A>
+struct Signature<R (F::*)(A...) const> {
+  using type = R(A...);
+};
+template <class R, class... A>
+struct Signature<R (*)(A...)> {
+  using type = R(A...);
+};
+
+template <std::size_t count, std::size_t... i, class F, class R, class... A>
+auto named(F f, const std::array<const char*, count>& names, std::index_sequence<i...>, R (*)(A...)) {
+  return [f, names](given_as<A>... given) -> R {
+    return f(converted(std::forward<given_as<A>>(given), names[i])...);
+  };
+}
+
+template <class T>
+auto name_in(const T& extra) {
+  if constexpr (nb::detail::arg_traits<T>::is_arg) {
+    return std::make_tuple(extra.name_);
+  } else {
+    return std::tuple<>();
+  }
+}
+
+}  // namespace detail
+
+/// `scope.def(name, f, extras...)` of a module's function or a class's method, each of whose arguments has a name among
+/// `extras`: what is none of the parameter's type, or out of its range, is one sentence instead of all signatures.
+/// Functions that are public say their signature, because None reaches every argument.
+template <class Scope, class F, class... Extras>
+void define(Scope& scope, const char* name, F f, const Extras&... extras) {
+  using Function = typename detail::Signature<F>::type;
+  const auto of_arguments =
+      std::apply([](auto... each) { return std::array<const char*, sizeof...(each)>{each...}; },
+                 std::tuple_cat(detail::name_in(extras)...));
+  constexpr std::size_t count = std::tuple_size_v<std::decay_t<decltype(of_arguments)>>;
+  const auto bind = [&]<class R, class... A>(R (*signature)(A...)) {
+    constexpr std::size_t selves = sizeof...(A) - count;
+    static_assert(selves <= 1, "every argument but self has a name");
+    std::array<const char*, sizeof...(A)> names{};
+    for (std::size_t i = 0; i < count; ++i) names[i + selves] = of_arguments[i];
+    scope.def(name, detail::named(f, names, std::index_sequence_for<A...>(), signature), extras...);
+  };
+  bind(static_cast<Function*>(nullptr));
+}
+
+}  // namespace jit::python
+
+namespace nanobind::detail {
+
+template <class T>
+struct type_caster<jit::python::Given<T>> {
+  NB_TYPE_CASTER(jit::python::Given<T>, make_caster<remove_opt_mono_t<T>>::Name)
+  bool from_python(handle source, std::uint32_t, cleanup_list*) noexcept {
+    value.object = source;
+    return true;
+  }
+};
+// None reaches the conversion, which knows the argument's name.
+template <class T>
+struct has_arg_defaults<jit::python::Given<T>> : std::true_type {};
+
+}  // namespace nanobind::detail
