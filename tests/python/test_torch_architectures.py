@@ -25,7 +25,7 @@ GENERATED = 4
 
 #: Layers that read masks as tensors themselves: they raise, in the cases that are named.
 READ_MASKS = {
-    "doge": {"plain", "left", "right", "packed", "dynamic", "static", "gradients"},
+    "doge": {"plain", "left", "right", "packed", "dynamic", "gradients"},
     "axk2": {"packed"},
     "deepseek_v32": {"packed"},
     "glm_moe_dsa": {"packed"},
