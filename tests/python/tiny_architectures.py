@@ -9,6 +9,7 @@ import dataclasses
 import torch
 import transformers
 from transformers.models.auto import modeling_auto
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 #: What a number of a config becomes, by its name. Where a config has no such number the name is left out.
 SMALL = {
@@ -19,12 +20,12 @@ SMALL = {
        "num_encoder_layers num_experts_per_tok moe_k moe_topk top_k_experts num_experts_per_token num_key_value_heads "
        "num_kv_heads n_head_kv multi_query_group_num type_vocab_size num_encoder_blocks num_hidden_groups "
        "num_global_key_value_heads num_blocks_per_stage",
-    4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads num_experts "
+    4: "num_attention_heads attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads num_experts "
        "num_local_experts n_routed_experts moe_num_experts ffn_num_experts num_global_attention_heads",
     96: "intermediate_size ffn_dim d_ff n_inner encoder_ffn_dim decoder_ffn_dim ffn_hidden_size inner_dim "
         "shared_expert_intermediate_size expert_hidden_size block_ff_dim",
-    32: "moe_intermediate_size kv_lora_rank q_lora_rank expert_ffn_hidden_size rotary_dim_of_64 moe_ffn_hidden_size "
-        "image_size mamba_d_state ssm_state_size index_topk_max",
+    32: "moe_intermediate_size kv_lora_rank q_lora_rank expert_ffn_hidden_size moe_ffn_hidden_size "
+        "image_size mamba_d_state ssm_state_size",
     16: "head_dim d_kv attention_head_dim v_head_dim kv_channels attention_key_size global_head_dim mamba_d_ssm_head "
         "linear_key_head_dim linear_value_head_dim query_pre_attn_scalar mamba_d_head mamba_head_dim",
     8: "qk_rope_head_dim qk_nope_head_dim rotary_dim patch_size attention_chunk_size mamba_chunk_size chunk_size",
@@ -63,6 +64,8 @@ def architectures():
         for kind, classes in getattr(modeling_auto, name).items():
             class_name = classes[0] if isinstance(classes, (tuple, list)) else classes
             found.setdefault(kind, Architecture(kind, class_name, name == CAUSAL))
+    for kind, config_name in CONFIG_MAPPING_NAMES.items():  # parts of models, by what they are called
+        found.setdefault(kind, Architecture(kind, config_name.removesuffix("Config") + "Model", False))
     return [found[kind] for kind in sorted(found)]
 
 
