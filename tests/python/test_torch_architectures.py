@@ -1,8 +1,8 @@
-"""Every architecture of the installed Transformers that reads text and can be made tiny, beside its own eager attention.
+"""Every architecture of the installed Transformers that reads text and can be made tiny, beside its eager attention.
 
-All is in fp32 but attention, which is in fp16: what differs are errors of attention alone, and experts are chosen alike.
-What asks no attention interface must be refused when it is built. Skipped, with the reason, is what the installed
-Transformers itself cannot build, or run with text alone, at these sizes.
+All is in fp32 but attention, which is in fp16: what differs are errors of attention alone, and experts are chosen
+alike. What asks no attention interface must be refused when it is built. Skipped, with the reason, is what the
+installed Transformers itself cannot build, or run with text alone, at these sizes.
 """
 
 import contextlib
@@ -32,15 +32,15 @@ READ_MASKS = {
     "hy_v4": {"packed"},
 }
 #: Where eager attention is no measure. Rows of padding that see no token are zero here and a mean there, and the
-#: recurrence of the first reads them in later rows. Moshi's layers say that they are causal and get no mask, which eager
-#: attention takes for one that hides nothing.
+#: recurrence of the first reads them in later rows. Moshi's layers say that they are causal and get no mask, which
+#: eager attention takes for one that hides nothing.
 DIFFERS = {
     "recurrent_gemma": {"left", "dynamic", "static", "gradients"},
     "moshi": {"plain", "packed"},
 }
 #: These must be tiny and run: skipping them would hide that the numbers of configs have other names.
-NEVER_SKIPPED = ("albert", "bart", "bert", "cohere2", "deepseek_v3", "gemma2", "gemma3_text", "gpt2", "gpt_oss", "llama",
-                 "mistral", "mixtral", "olmo2", "opt", "phi3", "qwen2", "qwen3", "qwen3_moe", "roberta", "t5",
+NEVER_SKIPPED = ("albert", "bart", "bert", "cohere2", "deepseek_v3", "gemma2", "gemma3_text", "gpt2", "gpt_oss",
+                 "llama", "mistral", "mixtral", "olmo2", "opt", "phi3", "qwen2", "qwen3", "qwen3_moe", "roberta", "t5",
                  "whisper")  # fmt: skip
 #: Recurrences step by step, and parts whose numbers have names of their own: minutes each on a CPU.
 SLOW = ("kimi_linear", "vibevoice", "vibevoice_asr", "vibevoice_acoustic_tokenizer",

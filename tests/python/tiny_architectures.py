@@ -20,8 +20,8 @@ SMALL = {
        "num_encoder_layers num_experts_per_tok moe_k moe_topk top_k_experts num_experts_per_token num_key_value_heads "
        "num_kv_heads n_head_kv multi_query_group_num type_vocab_size num_encoder_blocks num_hidden_groups "
        "num_global_key_value_heads num_blocks_per_stage",
-    4: "num_attention_heads attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads num_experts "
-       "num_local_experts n_routed_experts moe_num_experts ffn_num_experts num_global_attention_heads",
+    4: "num_attention_heads attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads "
+       "num_experts num_local_experts n_routed_experts moe_num_experts ffn_num_experts num_global_attention_heads",
     96: "intermediate_size ffn_dim d_ff n_inner encoder_ffn_dim decoder_ffn_dim ffn_hidden_size inner_dim "
         "shared_expert_intermediate_size expert_hidden_size block_ff_dim",
     32: "moe_intermediate_size kv_lora_rank q_lora_rank expert_ffn_hidden_size moe_ffn_hidden_size "
