@@ -196,12 +196,45 @@ bool is_true(nb::object flag) {
   return flag.ptr() == Py_True;
 }
 
-// What the table of C functions does not tell of an array: gradients, which would be lost …
+// Whether a framework records work for gradients; where it cannot be asked, it may.
+bool records_work(const Framework& framework) {
+  if (!framework.is_grad_enabled.is_valid()) return true;
+  const nb::object enabled = nb::steal(PyObject_CallNoArgs(framework.is_grad_enabled.ptr()));
+  if (!enabled.is_valid()) throw nb::python_error();
+  return enabled.ptr() != Py_False;
+}
+
+// The level of forward-mode differentiation that a framework is at; below 0 it is at none.
+long forward_level(const Framework& framework) {
+  static PyObject* const current_level = PyUnicode_InternFromString("_current_level");
+  if (!framework.forward_ad.is_valid()) return -1;
+  const nb::object level = nb::steal(PyObject_GetAttr(framework.forward_ad.ptr(), current_level));
+  long number = -1;
+  if (!level.is_valid() || !nb::try_cast(level, number)) PyErr_Clear();  // not every version has it
+  return number;
+}
+
+// Whether forward mode would lose something. Beneath an operator's own rule PyTorch cannot tell, and it may.
+bool may_have_tangent(const GivenArray& given) {
+  try {
+    return !given.framework.forward_ad.attr("unpack_dual")(given.object).attr("tangent").is_none();
+  } catch (const nb::python_error&) {
+    return true;
+  }
+}
+
+// What the table of C functions does not tell of an array: gradients and tangents, which would be lost …
 void require_no_gradient(const GivenArray& given, Gradients gradients) {
   const auto& [array, argument, framework] = given;
   static PyObject* const requires_grad = PyUnicode_InternFromString("requires_grad");
-  if (gradients != Gradients::are_none && is_true(nb::steal(PyObject_GetAttr(array.ptr(), requires_grad))) &&
-      gradients_of(framework) != Gradients::are_none) {
+  if (gradients == Gradients::are_none) return;
+  if (gradients == Gradients::may_be_forward && may_have_tangent(given)) {
+    refuse(argument,
+           "has a tangent, and forward-mode differentiation has no rule for attention: give the primal of "
+           "torch.autograd.forward_ad.unpack_dual outside of the dual level, or use backward() or "
+           "torch.autograd.grad");
+  }
+  if (is_true(nb::steal(PyObject_GetAttr(array.ptr(), requires_grad))) && records_work(framework)) {
     refuse(
         argument,
         "requires grad: jit_attention.torch.attention has gradients, of q, k and v alone; else compute under "
@@ -281,10 +314,8 @@ dlpack::Device device_of(const GivenArray& given) {
 }
 
 Gradients gradients_of(const Framework& framework) {
-  if (!framework.is_grad_enabled.is_valid()) return Gradients::may_be_recorded;
-  const nb::object enabled = nb::steal(PyObject_CallNoArgs(framework.is_grad_enabled.ptr()));
-  if (!enabled.is_valid()) throw nb::python_error();
-  return enabled.ptr() == Py_False ? Gradients::are_none : Gradients::may_be_recorded;
+  if (forward_level(framework) >= 0) return Gradients::may_be_forward;
+  return records_work(framework) ? Gradients::may_be_recorded : Gradients::are_none;
 }
 
 Array import_array(const GivenArray& given, dlpack::Device device, Stream stream, std::optional<DType> dtype,

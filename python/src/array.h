@@ -25,7 +25,8 @@ struct Array {
   bool on_gpu() const { return device.type == dlpack::cuda || device.type == dlpack::cuda_managed; }
 };
 
-enum class Gradients { may_be_recorded, are_none };
+/// Whether work on arrays is recorded for gradients. With forward mode arrays may carry tangents, recorded or not.
+enum class Gradients { may_be_recorded, are_none, may_be_forward };
 
 /// Where an array lies. Copies nothing and waits for nothing.
 dlpack::Device device_of(const GivenArray& given);
@@ -45,7 +46,7 @@ inline bool orders_work_by_stream(const GivenArray& given) { return given.framew
 Array import_array(const GivenArray& given, dlpack::Device device, Stream stream,
                    std::optional<DType> dtype = {}, Gradients gradients = Gradients::may_be_recorded);
 
-/// Whether a framework records work for gradients at present; where it cannot be asked, it may.
+/// What a framework does about gradients at present; where it cannot be asked, it may record work.
 Gradients gradients_of(const Framework& framework);
 
 /// The framework's current stream on the device; null for CPU arrays and frameworks that have none.

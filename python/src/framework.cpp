@@ -16,16 +16,20 @@ const dlpack::ExchangeApi* exchange_api(nb::handle type) {
   return api != nullptr && api->borrow != nullptr ? api : nullptr;
 }
 
-// PyTorch's, of its own types and of those that are made of them.
-nb::object is_grad_enabled_of(nb::handle type) {
+// PyTorch, for its own types and those that are made of them.
+nb::object module_with_gradients(nb::handle type) {
   const nb::dict modules = nb::cast<nb::dict>(nb::module_::import_("sys").attr("modules"));
   for (const nb::handle base : nb::cast<nb::tuple>(type.attr("__mro__"))) {
     const nb::object name = nb::getattr(base, "__module__", nb::none());
-    if (!modules.contains(name)) continue;
-    const nb::object found = nb::getattr(modules[name], "is_grad_enabled", nb::none());
-    if (!found.is_none()) return found;
+    if (modules.contains(name) && nb::hasattr(modules[name], "is_grad_enabled")) return modules[name];
   }
   return {};
+}
+
+// PyTorch's tensors that stand for a causal mask, of memory that was never written.
+bool is_causal_bias(nb::handle type) {
+  return nb::cast<std::string>(nb::str(type.attr("__module__"))) == "torch.nn.attention.bias" &&
+         nb::cast<std::string>(nb::str(type.attr("__name__"))) == "CausalBias";
 }
 
 Framework examine(nb::handle type) {
@@ -34,7 +38,12 @@ Framework examine(nb::handle type) {
   if (framework.exchange != nullptr) {
     const nb::object is_neg = nb::getattr(type, "is_neg", nb::none());
     if (!is_neg.is_none()) framework.is_neg = is_neg;
-    framework.is_grad_enabled = is_grad_enabled_of(type);
+    if (const nb::object module = module_with_gradients(type); module.is_valid()) {
+      framework.is_grad_enabled = module.attr("is_grad_enabled");
+      const nb::object autograd = nb::getattr(module, "autograd", nb::none());
+      const nb::object forward_ad = nb::getattr(autograd, "forward_ad", nb::none());
+      if (!forward_ad.is_none()) framework.forward_ad = forward_ad;
+    }
     return framework;
   }
   framework.adapter = nb::module_::import_("jit_attention._frameworks").attr("adapter_of")(type);
@@ -59,6 +68,13 @@ const Framework& framework_of(nb::handle array, const char* argument) {
   if (const auto found = known.find(type.ptr()); found != known.end()) {
     latest = {type.ptr(), found->second.get()};
     return *latest.second;
+  }
+  if (is_causal_bias(type)) {
+    PyErr_Format(PyExc_TypeError,
+                 "%s is a CausalBias, whose memory holds no elements: give it to "
+                 "jit_attention.torch.scaled_dot_product_attention, or mask=jit_attention.mask.causal()",
+                 argument);
+    throw nb::python_error();
   }
   auto framework = std::make_unique<Framework>(examine(type));
   if (framework->exchange == nullptr && framework->adapter.is_none()) {

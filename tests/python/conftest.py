@@ -81,7 +81,7 @@ def fetch():
 @pytest.fixture
 def make(rng, emulated):
     """Random tensors of PyTorch where this process computes."""
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
     torch._dynamo.reset()
     torch.manual_seed(int(rng.integers(2**31)))
     device = "cpu" if emulated else "cuda"

@@ -112,7 +112,7 @@ def test_dlpack_memory_is_given_back(rng, on_cpu):
 
 
 def test_torch_on_the_cpu(rng, on_cpu, fetch):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
     arrays = random_qkv(rng)
     expected = ja.attention(*arrays)
     o = ja.attention(*(torch.from_numpy(array) for array in arrays))
@@ -120,7 +120,7 @@ def test_torch_on_the_cpu(rng, on_cpu, fetch):
 
 
 def test_torch_without_the_table_of_functions(run_python):
-    pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("torch", reason="needs PyTorch")
     run_python("""
 import torch
 expected_table = "__dlpack_c_exchange_api__"
@@ -141,7 +141,7 @@ for dtype in (torch.bfloat16, torch.float16):
 
 
 def test_jax(rng, fetch, place):
-    jax = pytest.importorskip("jax", reason="JAX is not installed")
+    jax = pytest.importorskip("jax", reason="needs JAX")
     if (jax.default_backend() == "cpu") != ja.devices()[0].emulated:
         pytest.skip("JAX and this library compute in different places")
     arrays = random_qkv(rng)
@@ -154,7 +154,7 @@ def test_jax(rng, fetch, place):
 
 
 def test_cupy(rng, on_gpu, fetch, place):
-    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    cupy = pytest.importorskip("cupy", reason="needs CuPy")
     arrays = random_qkv(rng)
     expected = fetch(ja.attention(*map(place, arrays)))
     given = [cupy.asarray(array) for array in arrays]
@@ -168,7 +168,7 @@ def test_cupy(rng, on_gpu, fetch, place):
 
 
 def test_the_cuda_array_interface(rng, on_gpu, fetch, place):
-    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    cupy = pytest.importorskip("cupy", reason="needs CuPy")
     arrays = [cupy.asarray(array) for array in random_qkv(rng)]
     expected = fetch(ja.attention(*arrays))
     stream = cupy.cuda.Stream(non_blocking=True)
@@ -181,7 +181,7 @@ def test_the_cuda_array_interface(rng, on_gpu, fetch, place):
 
 
 def test_streams_of_the_caller(rng, on_gpu, fetch, place):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
     stream = torch.cuda.Stream()
     for _ in range(5):
         base = torch.randn(4, 1024, 8, 128, device="cuda", dtype=torch.bfloat16)
@@ -216,7 +216,7 @@ def test_arrays_elsewhere_are_refused(rng, on_gpu, place, argument):
 
 
 def test_gpu_arrays_on_another_gpu_are_refused(rng, on_gpu, place):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
     q, k, v = map(place, random_qkv(rng))
@@ -404,7 +404,7 @@ def test_subclasses_are_read_as_what_they_derive_from(rng, on_cpu):
 
 
 def test_arrays_that_cannot_be_written_are_no_outputs(rng, on_cpu):
-    jax = pytest.importorskip("jax", reason="JAX is not installed")
+    jax = pytest.importorskip("jax", reason="needs JAX")
     arrays = [jax.numpy.asarray(array) for array in random_qkv(rng)]
     with pytest.raises(ja.InvalidArgumentError, match="out: is an array that cannot be written"):
         ja.attention(*arrays, out=jax.numpy.zeros_like(arrays[0]))
@@ -433,14 +433,14 @@ def test_an_array_that_lies_elsewhere_is_refused_for_where_it_lies(rng, on_cpu):
 
 
 def test_views_that_negate_are_refused(rng, place):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
     q, k, v = (torch.as_tensor(place(array)) for array in random_qkv(rng))
     with pytest.raises(ja.InvalidArgumentError, match="k: is a view that negates its elements; give resolve_neg"):
         ja.attention(q, torch._neg_view(k), v)
 
 
 def test_bits_come_back_as_bits(rng, place):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
     arrays = [torch.as_tensor(place(array)) for array in random_qkv(rng)]
     o, lse = ja.attention(*(array.view(torch.int16) for array in arrays), dtype="fp16", return_lse=True)
     assert o.dtype == torch.int16 and lse.dtype == torch.float32
@@ -502,7 +502,7 @@ assert used() - before < 2_000_000, used() - before
 
 
 def test_gradients_are_not_lost_in_silence(rng, place):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
     q, k, v = (torch.as_tensor(place(array)) for array in random_qkv(rng))
     expected = ja.attention(q, k, v)
     with pytest.raises(ja.InvalidArgumentError, match="k: requires grad: jit_attention.torch.attention"):

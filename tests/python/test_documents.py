@@ -80,7 +80,7 @@ def test_snippet_runs(snippet, place, emulated, rng, tmp_path, monkeypatch):
 
 
 def arrays_of_jax(emulated, **arrays):
-    jax = pytest.importorskip("jax", reason="JAX is not installed")
+    jax = pytest.importorskip("jax", reason="needs JAX")
     if (jax.default_backend() == "cpu") != emulated:
         pytest.skip("JAX and this library compute in different places")
     own = {name: jax.numpy.from_dlpack(array) if not emulated else jax.numpy.asarray(array)

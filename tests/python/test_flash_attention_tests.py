@@ -70,7 +70,7 @@ def test_scores(score_mod):
 
 @pytest.fixture
 def run(tmp_path, emulated):
-    pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("torch", reason="needs PyTorch")
     for name, text in {"tests/cute/test_flash_attn.py": TESTS, "tests/cute/test_score_mod.py": SCORES,
                        "flash_attn/cute/testing.py": HELPERS}.items():
         path = tmp_path / "checkout" / name

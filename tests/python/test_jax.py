@@ -5,7 +5,7 @@ import pytest
 
 import jit_attention as ja
 
-jax = pytest.importorskip("jax", reason="JAX is not installed")
+jax = pytest.importorskip("jax", reason="needs JAX")
 jnp = jax.numpy
 
 from jit_attention.jax import attention  # noqa: E402

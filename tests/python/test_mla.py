@@ -210,7 +210,7 @@ def test_checked_calls_name_a_page_that_is_none(rng, place):
 
 
 def test_torch_operator(make, place, fetch):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
     import jit_attention.torch as jt
 
     q, k = make(2, 3, 16, 448), make(2, 70, 1, 448)

@@ -12,7 +12,7 @@ import weakref
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+torch = pytest.importorskip("torch", reason="needs PyTorch")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 
 from comparison import measure, reference, serving_suites, timing  # noqa: E402

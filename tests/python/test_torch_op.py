@@ -9,8 +9,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 import jit_attention.torch as jt  # noqa: E402
+from jit_attention.flash_attn import flash_attn_func  # noqa: E402
 from jit_attention.torch import op  # noqa: E402
 from torch import library  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
 from torch.utils._pytree import tree_structure  # noqa: E402
 
 OPERATOR = torch.ops.jit_attention.attention.default
@@ -446,6 +448,40 @@ def test_transforms_of_torch_are_refused_by_name(make, case):
     with pytest.raises(ja.InvalidArgumentError, match="give a batch.*torch.autograd.grad") as refused:
         transform(*random_qkv(make))
     assert refused.value.field == name
+
+
+FORWARD_MODE = {
+    "q": lambda dual, q, k, v: jt.attention(dual(q), k, v),
+    "k": lambda dual, q, k, v: ja.attention(q, dual(k), v),
+    "v": lambda dual, q, k, v: flash_attn_func(q, k, dual(v)),
+    "q of padded heads": lambda dual, q, k, v: flash_attn_func(*(dual(x[..., :12]) for x in (q, k, v))),
+    "q beside gradients": lambda dual, q, k, v: jt.attention(dual(q), k.clone().requires_grad_(), v),
+    "q without gradients": lambda dual, q, k, v: torch.no_grad()(jt.attention)(dual(q), k, v),
+    "q in fp8": lambda dual, q, k, v: jt.quantized_attention(dual(q), k, v, center_keys=True, rotation_seed=0),
+    "q of sdpa": lambda dual, q, k, v: jt.scaled_dot_product_attention(dual(q), q, q),
+    "bias": lambda dual, q, k, v: jt.scaled_dot_product_attention(q, q, q, dual(q[:1, :1, :1, :1])),
+    "outs": lambda dual, q, k, v: ja.merge([dual(q)], [q[..., 0].transpose(1, 2).float().contiguous()]),
+}
+
+
+@pytest.mark.parametrize("case", FORWARD_MODE)
+def test_tangents_of_forward_mode_are_refused_by_name(make, case):
+    q, k, v = random_qkv(make)
+    with forward_ad.dual_level():
+        with pytest.raises(ja.InvalidArgumentError, match="has a tangent.*backward") as refused:
+            FORWARD_MODE[case](lambda x: forward_ad.make_dual(x, torch.ones_like(x)), q, k, v)
+        assert refused.value.field == case.partition(" ")[0]
+        assert torch.equal(jt.attention(q, k, v), ja.attention(q, k, v))  # of tensors without one
+
+
+def test_tangents_are_refused_by_compiled_programs(make):
+    q, k, v = random_qkv(make)
+    compiled = torch.compile(jt.attention)
+    compiled(q, k, v)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(q, torch.ones_like(q))
+        with pytest.raises(ja.InvalidArgumentError, match="has a tangent"):
+            compiled(dual, k, v)
 
 
 def test_tensors_from_outside_of_a_transform_are_served(make):

@@ -6,6 +6,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 from jit_attention.torch import scaled_dot_product_attention  # noqa: E402
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left  # noqa: E402
 
 torch_sdpa = torch.nn.functional.scaled_dot_product_attention
 
@@ -155,7 +156,31 @@ def test_empty(make):
     assert (scaled_dot_product_attention(q, k, v) == 0).all()
 
 
+@pytest.mark.parametrize("made_by", [causal_upper_left, causal_lower_right])
+@pytest.mark.parametrize("seqlen_q, seqlen_kv", [(33, 47), (47, 33), (40, 40), (2, 47)])
+@pytest.mark.filterwarnings("ignore:Lower right causal bias")
+def test_causal_biases_are_computed_as_what_they_are(make, made_by, seqlen_q, seqlen_kv):
+    """PyTorch's lower right has NaN in rows that see no key, where a written mask has zeros."""
+    inputs = [x.requires_grad_() for x in random_qkv(make, seqlen_q=seqlen_q, seqlen_kv=seqlen_kv)]
+    bias = made_by(seqlen_q, seqlen_kv)
+    o = scaled_dot_product_attention(*inputs, bias)
+    wide = [x.detach().cpu().double().requires_grad_() for x in inputs]
+    exact = torch_sdpa(*wide, bias._materialize())
+    do = make(*o.shape)
+    assert (o.cpu() - exact).abs().max() <= 0.02
+    ours, right = torch.autograd.grad(o, inputs, do), torch.autograd.grad(exact, wide, do.cpu().double())
+    assert_gradients_are_near(ours, right)
+
+
+def test_causal_biases_have_no_elements_to_read(make):
+    q, k, v = random_qkv(make)
+    with pytest.raises(TypeError, match="bias is a CausalBias, whose memory"):
+        ja.attention(q, k, v, score=ja.score.bias("fp32"), tensors={"bias": causal_upper_left(33, 47)}, layout="BHSD")
+
+
 REFUSALS = {
+    "causal bias and causal": (dict(is_causal=True, attn_mask="causal"), "attn_mask.*is_causal"),
+    "causal bias of other lengths": (dict(attn_mask="causal of 40"), "attn_mask: .*40 queries and 47 keys.*33 and 47"),
     "mask and causal": (dict(is_causal=True, attn_mask="keep"), "attn_mask.*is_causal"),
     "fp32": (dict(dtype=torch.float32), "bfloat16.*autocast"),
     "grouped heads": (dict(heads_kv=2), "enable_gqa=True"),
@@ -174,7 +199,8 @@ def test_refusals_say_what_would_work(make, case):
     shape = {name: keywords.pop(name) for name in ("heads_kv", "dtype") if name in keywords}
     q, k, v = random_qkv(make, **shape)
     v = v[:, : keywords.pop("value_heads", v.shape[1])]
-    masks = {"keep": make(33, 47) > 0, "int": make(33, 47).int(), "short": make(33, 46)}
+    masks = {"keep": make(33, 47) > 0, "int": make(33, 47).int(), "short": make(33, 46),
+             "causal": causal_lower_right(33, 47), "causal of 40": causal_lower_right(40, 47)}
     if "attn_mask" in keywords:
         keywords["attn_mask"] = masks[keywords["attn_mask"]]
     with pytest.raises((ja.InvalidArgumentError, ja.InvalidSpecError), match=message):

@@ -99,7 +99,7 @@ def check(name, device, kept=None, **inputs):
 
 
 EXPECTED_MASKS = {
-    ("bert", "none"): {"None"},
+    ("bert", "none"): {"none"},
     ("bert", "left"): {"text(padding)"},
     ("llama", "none"): {"causal"},
     ("llama", "left"): {"causal && text(padding)"},
@@ -418,10 +418,8 @@ def test_masks_mean_what_transformers_means(pattern, cached, kv_offset, padding,
     )
     if pattern == "chunks":
         assert isinstance(ours, torch.Tensor)
-    elif ours is not None:
-        assert isinstance(ours, integration.AttentionMask) and ours.shape == (2, 1, seqlen_q, seqlen_kv)
     else:
-        assert padding == "none" and pattern in ("causal", "bidirectional")
+        assert isinstance(ours, integration.AttentionMask) and ours.shape == (2, 1, seqlen_q, seqlen_kv)
     dense = masking_utils.sdpa_mask(**arguments, allow_is_causal_skip=False)
     q = torch.randn(2, 4, seqlen_q, 16, device=device).bfloat16()
     kv = torch.randn(2, 2, seqlen_kv, 16, device=device).bfloat16()
@@ -458,8 +456,10 @@ def test_packed_sequences_are_known_however_they_are_joined(how, pattern, device
     dense = masking_utils.sdpa_mask(**arguments, allow_is_causal_skip=False)
     q, kv = torch.randn(2, 4, 20, 16, device=device).bfloat16(), torch.randn(2, 2, 20, 16, device=device).bfloat16()
     torch.testing.assert_close(attend(q, kv, ours), attend(q, kv, dense), atol=0.02, rtol=0.02)
-    monkeypatch.setattr(masking_utils, "sdpa_mask", lambda **_: "a tensor")
-    assert attention_mask_function(**arguments | dict(kv_length=21)) == "a tensor"  # of more keys nothing is known
+    kept = torch.rand(2, 1, 20, 21, device=device) < 0.5
+    monkeypatch.setattr(masking_utils, "sdpa_mask", lambda **_: kept)
+    numbers = attention_mask_function(**arguments | dict(kv_length=21))  # of more keys nothing is known
+    assert torch.equal(numbers, torch.where(kept, 0.0, torch.finfo(torch.float32).min))
 
 
 def test_a_tensor_for_a_pattern_that_is_not_known_is_told_once(device, caplog):
@@ -486,6 +486,66 @@ def test_patterns_that_models_need_as_tensors_are_not_told(device, caplog):
     either = masking_utils.or_masks(masking_utils.sliding_window_overlay(5), masking_utils.causal_mask_function)
     either = attention_mask_function(**arguments | dict(mask_function=either, q_length=1, q_offset=19))
     assert isinstance(either, torch.Tensor) and not caplog.records  # of one query a tensor is a row
+
+
+@pytest.mark.parametrize("pattern", ["causal", "bidirectional"])
+def test_masks_are_said_where_tensors_would_be_left_out(pattern, device):
+    """Layers that take None for a mask of their own liking would not be as causal as their model."""
+    mask_function, _ = pattern_function(pattern, device)
+    skip = dict(allow_is_causal_skip=pattern == "causal", allow_is_bidirectional_skip=pattern != "causal")
+    ours = attention_mask_function(2, 20, 20, mask_function=mask_function, device=device, **skip)
+    assert ours.mask == {"causal": ja.mask.causal(), "bidirectional": ja.mask.none()}[pattern]
+    q = torch.randn(2, 4, 20, 16, device=device).bfloat16()
+    for is_causal in (False, True):  # what the layer says of itself does not count
+        module = types.SimpleNamespace(is_causal=is_causal)
+        o, _ = integration.attention_function(module, q, q, q, ours)
+        assert torch.equal(o.float(), attend(q, q, None, is_causal=pattern == "causal"))
+
+
+USES_AS_TENSOR = {
+    "added": lambda mask: torch.zeros(2, 1, 20, 20) + mask,
+    "added to": lambda mask: mask + 1,
+    "sliced": lambda mask: mask[:, :, :, :3],
+    "compared": lambda mask: mask == 0,
+    "inverted": lambda mask: ~mask,
+    "asked for a dtype": lambda mask: mask.dtype,
+    "filled by": lambda mask: torch.zeros(2, 1, 20, 20).masked_fill(mask, 1),
+    "given to torch": lambda mask: torch.where(mask, 0.0, 1.0),
+}
+
+
+@pytest.mark.parametrize("use", USES_AS_TENSOR)
+def test_a_mask_that_is_used_as_a_tensor_says_what_would_work(use, device):
+    mask = attention_mask_function(2, 20, 20, device=device)
+    with pytest.raises(ja.InvalidArgumentError, match="attention_mask: .*attn_implementation='eager'") as refused:
+        USES_AS_TENSOR[use](mask)
+    assert refused.value.field == "attention_mask" and not hasattr(mask, "dtype")
+
+
+SMALL = dict(vocab_size=99, n_layer=1, n_head=2, n_embd=16, rotary_dim=4)
+OUTSIDERS = {
+    "computes by itself": (lambda: transformers.BloomConfig(**SMALL), "BloomAttention computes attention by itself"),
+    "table of names": (lambda: transformers.GPTJConfig(**SMALL), "GPTJ_ATTENTION_CLASSES"),
+    "also has sdpa": (lambda: transformers.FalconConfig(num_hidden_layers=1), "use attn_implementation='sdpa'"),
+}
+
+
+@pytest.mark.parametrize("case", OUTSIDERS)
+def test_models_outside_of_the_interface_are_refused_when_they_are_built(case):
+    config, words = OUTSIDERS[case]
+    with pytest.raises(ja.InvalidArgumentError, match=words) as refused:
+        transformers.AutoModelForCausalLM.from_config(config(), attn_implementation="jit_attention")
+    assert refused.value.field == "attn_implementation" and "a dict such as" in str(refused.value)
+
+
+def test_a_dict_of_implementations_serves_the_parts_that_ask():
+    vision = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, mlp_dim=32, image_size=32, patch_size=16)
+    text = dict(vocab_size=99, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
+                intermediate_size=32, model_type="qwen2")  # fmt: skip
+    config = transformers.GotOcr2Config(vision_config=vision, text_config=text)
+    parts = {"text_config": "jit_attention", "vision_config": "eager"}
+    model = transformers.AutoModel.from_config(config, attn_implementation=parts)
+    assert model.config.text_config._attn_implementation == "jit_attention"
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

@@ -9,6 +9,7 @@ from typing import Optional, Sequence
 
 import torch
 from torch import library
+from torch.autograd import forward_ad
 
 from .. import attention as _attention
 from .. import attention_backward as _attention_backward
@@ -65,7 +66,8 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
     Raises:
         InvalidArgumentError: a gradient is wanted that there is none of: with paged keys or cache_leftpad, of one of
             `tensors` that only the mask reads, of a gradient. Compute under torch.no_grad(), or give detach(). Or the
-            call is inside of torch.vmap, torch.func.grad or the like.
+            call is inside of torch.vmap, torch.func.grad or the like, or a tensor has a tangent of forward-mode
+            differentiation.
         Error: what `jit_attention.attention` raises. Compiled without graph breaks, the compiler wraps all of these in
             an error of its own.
     """
@@ -76,8 +78,11 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
                      v_mean=v_mean, lse_shift=lse_shift, exact_exponentials=exact_exponentials,
                      out_dtype=None if out_dtype is None else _functor.element_type(out_dtype))
     tensors = tensors or {}
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
-        _refuse_transforms(tensors | {"q": q, "k": k, "v": v, "sinks": sinks})
+    if not torch.compiler.is_compiling():
+        if torch._C._are_functorch_transforms_active():
+            _refuse_transforms(tensors | {"q": q, "k": k, "v": v, "sinks": sinks})
+        if forward_ad._current_level >= 0:
+            _refuse_tangents(tensors | {"q": q, "k": k, "v": v, "sinks": sinks})
     if page_table is None:  # else all pages would be copied, in each call
         q, k, v = autocast(q, k, v)
     if dropout_p == 0:  # else a rate is part of what is compiled
@@ -122,6 +127,15 @@ def _refuse_transforms(tensors):
                                        "rule for this operator: give a batch in place of torch.vmap, and use "
                                        "backward() or torch.autograd.grad in place of torch.func.grad", "arguments",
                                        name)
+
+
+def _refuse_tangents(tensors):
+    """Raises where one of these has one, which PyTorch would look for a rule of the operator's gradient for."""
+    for name, tensor in tensors.items():
+        if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise InvalidArgumentError(f"{name}: has a tangent, and forward-mode differentiation has no rule for "
+                                       "attention: give the primal of torch.autograd.forward_ad.unpack_dual outside of "
+                                       "the dual level, or use backward() or torch.autograd.grad", "arguments", name)
 
 
 def _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,

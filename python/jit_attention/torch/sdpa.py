@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 import torch
+from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from .. import mask as _mask
 from .. import score as _score
 from ..errors import InvalidArgumentError
 from .op import attention, autocast
 
-_CAUSAL = _mask.causal("top_left")
+_CAUSAL, _LOWER_RIGHT = _mask.causal("top_left"), _mask.causal()
 _BIAS = {
     torch.float32: _score.bias("fp32"),
     torch.bfloat16: _score.bias("bf16"),
@@ -36,7 +37,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         key: (..., heads_kv, seqlen_kv, head_dim), of query's dtype; batch dimensions of size 1 broadcast.
         value: (..., heads_kv, seqlen_kv, head_dim_v), of query's dtype.
         attn_mask: broadcasts to (..., heads_q, seqlen_q, seqlen_kv). bool: True is kept; fp32 or query's dtype: added
-            to the scores. Dimensions of size 1 stay that small in memory, the last one excepted.
+            to the scores. Dimensions of size 1 stay that small in memory, the last one excepted. A ``CausalBias`` of
+            ``torch.nn.attention.bias`` is computed as the causal mask that it stands for.
         dropout_p: the rate at which probabilities are dropped at random, at least 0 and less than 1, with random numbers
             from torch's default generator; other ones than torch's own function drops after the same seed.
         is_causal: query i sees the keys up to i, aligned at the top left whatever the lengths. Not with attn_mask.
@@ -52,6 +54,9 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     """
     if attn_mask is not None and is_causal:
         _refuse("attn_mask", "is given together with is_causal=True; put the causal part into attn_mask, or pass one")
+    mask = _CAUSAL if is_causal else None
+    if isinstance(attn_mask, CausalBias):
+        mask, attn_mask = causal_of(attn_mask, query.shape[-2], key.shape[-2]), None
     query, key, value = _in_16_bits(query, key, value)
     _check_heads(query, key, value, enable_gqa)
     batch = query.shape[:-3]
@@ -68,7 +73,6 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
             (attn_mask,) = autocast(attn_mask)
         bias = _bias_of(attn_mask, query, key.shape[2], batch)
         tensors, score = {"bias": bias}, _BIAS[bias.dtype]
-    mask = _CAUSAL if is_causal else None
     if query.stride(1) < query.stride(2):
         o = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask=mask, score=score,
                       softmax_scale=scale, tensors=tensors, dropout_p=dropout_p).transpose(1, 2)
@@ -80,6 +84,14 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
 def _refuse(argument, message):
     raise InvalidArgumentError(f"{argument}: {message}", "arguments", argument)
+
+
+def causal_of(bias, seqlen_q, seqlen_kv):
+    """The causal mask that a `torch.nn.attention.bias.CausalBias` stands for; its memory holds nothing."""
+    if (bias.seq_len_q, bias.seq_len_kv) != (seqlen_q, seqlen_kv):
+        _refuse("attn_mask", f"is a CausalBias of {bias.seq_len_q} queries and {bias.seq_len_kv} keys, and there are "
+                f"{seqlen_q} and {seqlen_kv}; make it with these sizes")
+    return _CAUSAL if bias.variant == CausalVariant.UPPER_LEFT else _LOWER_RIGHT
 
 
 def _in_16_bits(*tensors):

@@ -10,9 +10,10 @@ import torch
 
 from .. import mask as _mask
 from .. import score as _score
+from ..errors import InvalidArgumentError
 from .op import attention
 from .quantized import quantized_attention
-from .sdpa import _BIAS, _bias_of, _in_16_bits, _refuse
+from .sdpa import _BIAS, CausalBias, _bias_of, _in_16_bits, _refuse, causal_of
 
 _CAUSAL = _mask.causal()
 
@@ -65,12 +66,14 @@ def register_with_transformers(name="jit_attention", quantized=None):
         from transformers.masking_utils import AttentionMaskInterface
 
         from .transformers_mask import attention_mask_function
+        from .transformers_models import refuse_others
     except ImportError as error:
         raise ImportError("register_with_transformers needs a current transformers 5: "
                           "pip install -U transformers") from error
 
     AttentionInterface.register(name, attention_function if quantized is None else _quantizing(quantized))
     AttentionMaskInterface.register(name, attention_mask_function)
+    refuse_others(name)
 
 
 def _quantizing(quantized):
@@ -94,7 +97,18 @@ def _quantized_options(quantized, query, key, value, score, dropout):
     return quantized if score is None else quantized | dict(center_keys=False)
 
 
-@dataclasses.dataclass(frozen=True)
+class AttentionMaskIsNoTensorError(InvalidArgumentError, AttributeError):
+    """A layer used an AttentionMask as a tensor. `hasattr` takes it for an attribute that is not there."""
+
+
+def _used_as_tensor(use):
+    raise AttentionMaskIsNoTensorError(
+        f"attention_mask: {use} was asked of what attn_implementation='jit_attention' has in place of a mask tensor, by "
+        "a layer that computes attention by itself: load this model, or this part of it by a dict of implementations, "
+        "with attn_implementation='eager'", "arguments", "attention_mask")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class AttentionMask:
     """What the mask function hands to the attention layers where no tensor is needed.
 
@@ -104,6 +118,8 @@ class AttentionMask:
         shape: (batch, 1, seqlen_q, seqlen_kv), of the tensor that it stands for.
         of_each: the mask of each sequence by itself, where `mask` says nothing beside it but which ones are packed;
             else None.
+
+    Whatever else a tensor has or takes part in raises AttentionMaskIsNoTensorError.
     """
 
     mask: _mask.Mask
@@ -120,6 +136,30 @@ class AttentionMask:
     def contiguous(self):
         """The mask as it is: `generate` asks this of what it prepares for a cache of fixed size."""
         return self
+
+    def __getattr__(self, name):
+        _used_as_tensor(name)
+
+    def __eq__(self, other):
+        return self is other if isinstance(other, AttentionMask) else _used_as_tensor("__eq__")
+
+    __hash__ = object.__hash__
+
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), keywords=None):
+        _used_as_tensor(getattr(function, "__name__", repr(function)))
+
+
+def _operator_of_tensors(name):
+    def refuse(self, *_):
+        _used_as_tensor(name)
+
+    return refuse
+
+
+for _name in ("getitem", "len", "iter", "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "neg", "invert",
+              "and", "rand", "or", "ror", "lt", "le", "gt", "ge"):
+    setattr(AttentionMask, f"__{_name}__", _operator_of_tensors(f"__{_name}__"))
 
 
 def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
@@ -169,6 +209,8 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
             mask = _CAUSAL if is_causal else None
     else:
         mask = None
+    if isinstance(attention_mask, CausalBias):
+        mask, attention_mask = causal_of(attention_mask, query.shape[-2], key.shape[-2]), None
 
     bias = attention_mask if isinstance(attention_mask, torch.Tensor) else None
     if position_bias is not None:
@@ -180,6 +222,7 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
         score = _BIAS[bias.dtype] if score is None else score.then(_BIAS[bias.dtype])
 
     rows = [x.transpose(1, 2) for x in (query, key, value)]
+    rows = [x if x.stride(-1) == 1 else x.contiguous() for x in rows]
     if packed:
         rows = [x.squeeze(0) for x in rows]
     options = dict(mask=mask, score=score, softmax_scale=scaling, tensors=tensors, dropout_p=dropout,

@@ -65,9 +65,10 @@ def attention_mask_function(batch_size, q_length, kv_length, q_offset=0, kv_offs
     if pattern is None or (attention_mask is not None and attention_mask.dim() != 2):
         if q_length > 1 and not torch.compiler.is_compiling() and _pattern(parts, aligned=True) is None:
             _tell_of_a_tensor(" and ".join(getattr(part, "__qualname__", repr(part)) for part in parts))
-        return masking_utils.sdpa_mask(
+        return _added_to_scores(masking_utils.sdpa_mask(
             batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset,
-            mask_function=mask_function, attention_mask=attention_mask, allow_is_causal_skip=False, **kwargs)
+            mask_function=mask_function, attention_mask=attention_mask, allow_is_causal_skip=False, **kwargs),
+            kwargs.get("dtype", torch.float32))
 
     if attention_mask is not None:
         padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
@@ -75,7 +76,18 @@ def attention_mask_function(batch_size, q_length, kv_length, q_offset=0, kv_offs
         if _must_not_wait() or not is_token.all():
             padded = _PADDING if pattern is _ALL else pattern & _PADDING
             return AttentionMask(padded, _padding_tensors(is_token), shape)
-    return None if pattern is _CAUSAL or pattern is _ALL else AttentionMask(pattern, {}, shape, pattern)
+    return AttentionMask(pattern, {}, shape, pattern)
+
+
+def _added_to_scores(kept, dtype):
+    """The mask that "eager" gets, of numbers: layers that read it themselves may know no other kind, and would take the
+    truth of "sdpa" for ones. Dimensions that repeat what they hold stay that small in memory."""
+    held = kept
+    for dimension in range(kept.dim()):
+        if kept.stride(dimension) == 0:
+            held = held.narrow(dimension, 0, 1)
+    lowest = torch.finfo(dtype).min
+    return torch.zeros(held.shape, dtype=dtype, device=held.device).masked_fill_(~held, lowest).expand(kept.shape)
 
 
 @functools.cache
