@@ -36,7 +36,19 @@ void store(std::atomic<std::uint32_t>& place, Touch touch) {
 }  // namespace
 
 GlobalRaces::GlobalRaces(const Launch& launch)
-    : launch_(launch), begin_(launch.memory.begin()), shadow_(launch.memory.capacity()) {}
+    : launch_(nullptr), begin_(launch.memory.begin()), shadow_(launch.memory.capacity()) {
+  follow(launch);
+}
+
+void GlobalRaces::follow(const Launch& next) {
+  launch_ = &next;
+  grids_.begin(next.kernel.name, next.clusters());
+}
+
+bool GlobalRaces::can_follow(const Launch& next) const {
+  return begin_ == next.memory.begin() && grids_.has_numbers_for(next.clusters()) &&
+         shadow_.accesses() < Touch::most_accesses / 2;
+}
 
 std::uint32_t GlobalRaces::name(const Access& access, Scope scope) {
   Cluster& cluster = access.warp->block.cluster;
@@ -99,8 +111,10 @@ bool GlobalRaces::is_ordered(const Doing& doing, Touch earlier) {
     if (other.agent == doing.access.agent && earlier.lane() == doing.lane) return true;
     return (doing.access.knowledge->past.lanes_at(other.agent, other.time) & lane) != 0;
   }
-  const VectorClock* const past = doing.access.knowledge->other_clusters.of(other.cluster);
-  return past && (past->lanes_at(other.agent, other.time) & lane) != 0;
+  const GridClock& known = doing.access.knowledge->other_clusters;
+  const VectorClock* const past = known.of(other.cluster);
+  if (past && (past->lanes_at(other.agent, other.time) & lane) != 0) return true;
+  return grids_.is_in_front(other.cluster) && grids_.has_ended(other.cluster, known);
 }
 
 bool GlobalRaces::may_be_together(const Doing& doing, Touch earlier) {

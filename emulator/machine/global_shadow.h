@@ -101,6 +101,8 @@ class GlobalShadow {
 
   /// Indices of `count` accesses to come, from 1 on; 0 when there are no more.
   std::uint32_t take_accesses(std::uint32_t count);
+  /// How many are taken.
+  std::uint32_t accesses() const { return next_access_.load() - 1; }
   GlobalAccess& access(std::uint32_t index) {
     return chunks_[index / chunk_accesses].load(std::memory_order_acquire)[index % chunk_accesses];
   }
