@@ -79,6 +79,7 @@ struct Cluster {
 
  private:
   bool run_round();
+  bool run_warps(bool held_back);
   bool is_polling_ = false;  ///< in the last round every warp that could go on was
   [[noreturn]] void report_deadlock();
 };
