@@ -65,6 +65,7 @@ std::uint32_t GlobalRaces::name(const Access& access, Scope scope) {
                            static_cast<std::uint8_t>(access.warp->block.rank),
                            static_cast<std::uint8_t>(access.warp->id),
                            access.strong,
+                           access.proxy == Proxy::async,
                            scope};
   return index;
 }
@@ -117,6 +118,15 @@ bool GlobalRaces::is_ordered(const Doing& doing, Touch earlier) {
   return grids_.is_in_front(other.cluster) && grids_.has_ended(other.cluster, known);
 }
 
+// A grid that has ended needs no fence.
+bool GlobalRaces::is_fenced(const Doing& doing, Touch write) {
+  if (doing.access.proxy != Proxy::async) return true;
+  const GlobalAccess& other = shadow_.access(write.access());
+  if (other.async || grids_.is_in_front(other.cluster)) return true;
+  const VectorClock* const seen = doing.access.knowledge->async_global.of(other.cluster);
+  return seen && (seen->lanes_at(other.agent, other.time) >> write.lane() & 1) != 0;
+}
+
 bool GlobalRaces::may_be_together(const Doing& doing, Touch earlier) {
   const GlobalAccess& other = shadow_.access(earlier.access());
   if (!doing.access.strong || !other.strong) return false;
@@ -154,10 +164,12 @@ void GlobalRaces::check_writes(const Doing& doing) {
                     const std::lock_guard lock(shard.mutex);
                     use(doing, shard[word], word, which);
                   } else if ((write.bytes() & which) != 0) {
-                    if (is_ordered(doing, write)) {
-                      fine = write;
-                    } else {
+                    if (!is_ordered(doing, write)) {
                       report(doing, write, false, word);
+                    } else if (!is_fenced(doing, write)) {
+                      report_unfenced(doing, write, word);
+                    } else {
+                      fine = write;
                     }
                   }
                 });
@@ -187,6 +199,7 @@ void GlobalRaces::note_write(const Doing& doing, Same writes_the_same) {
         if ((old.bytes() & which) == 0 || old.is_same_thread_and_access(fine)) return;
         if (is_ordered(doing, old)) {
           fine = old;
+          if (!is_fenced(doing, old)) report_unfenced(doing, old, word);
         } else if (old.access() != doing.index || !writes_the_same(old.lane(), word * 4 + begin_, which)) {
           report(doing, old, false, word);
         }

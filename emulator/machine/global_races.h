@@ -104,9 +104,13 @@ class GlobalRaces {
   void release(Warp& warp, int lane, GlobalWord& word, const Ordering& ordering, Kind kind);
 
   bool is_ordered(const Doing& doing, Touch earlier);
+  /// Whether the async proxy sees a write that is ordered in front of what it does.
+  bool is_fenced(const Doing& doing, Touch write);
   bool may_be_together(const Doing& doing, Touch earlier);
   // In global_report.cpp.
   void report(const Doing& doing, Touch earlier, bool with_read, std::uint64_t word);
+  void report_unfenced(const Doing& doing, Touch write, std::uint64_t word);
+  std::string text_of(const Doing& doing, Touch earlier, bool with_read, std::uint64_t word);
   std::string describe(Touch touch, const char* verb);
 
   const Launch* launch_;

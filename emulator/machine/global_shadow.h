@@ -23,7 +23,8 @@ struct GlobalAccess {
   std::uint32_t pc = 0;
   std::uint8_t rank = 0;  ///< of the block in the cluster
   std::uint8_t warp = 0;
-  bool strong = false;
+  bool strong : 1 = false;
+  bool async : 1 = false;    ///< by the async proxy
   Scope scope = Scope::gpu;  ///< of a strong one
 };
 
@@ -68,7 +69,7 @@ struct GlobalWord {
     std::uint32_t cluster;
     unsigned rank;
     bool by_many;  ///< blocks have added to it one after the other
-    GridClock past;
+    GridClock past, async_past;
   };
   std::vector<Release> releases;
 };

@@ -47,7 +47,7 @@ const std::string& GridOrder::kernel_of(std::uint32_t cluster) const {
 
 void GridOrder::wait(Warp& warp) {
   waits_ = warp.block.waits_for_grids = true;
-  if (depends()) warp.knowledge.acquire(warp.exec, Knowledge{{}, {}, grids_.back().waited});
+  if (depends()) warp.knowledge.acquire(warp.exec, Knowledge{{}, {}, grids_.back().waited, {}});
 }
 
 void GridOrder::let_next_begin(Warp& warp) {

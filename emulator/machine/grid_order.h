@@ -48,10 +48,10 @@ class GridOrder {
 
   bool depends() const { return grids_.size() > 1; }
 
-  std::vector<Grid> grids_;    // those that may run, the running one last
-  std::uint32_t end_ = 0;      // of the numbers that are given out
-  std::uint32_t has_ended_ = 0;  // all clusters below had ended when the running grid began
-  std::atomic<bool> waits_ = false;            // some thread of the running grid has waited
+  std::vector<Grid> grids_;                       // those that may run, the running one last
+  std::uint32_t end_ = 0;                         // of the numbers that are given out
+  std::uint32_t has_ended_ = 0;                   // all clusters below had ended when the running grid began
+  std::atomic<bool> waits_ = false;               // some thread of the running grid has waited
   std::atomic<bool> next_begins_behind_ = false;  // the next grid begins behind a wait of the running one
 };
 

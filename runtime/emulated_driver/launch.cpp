@@ -172,9 +172,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
                           .device = device,
                           .shape = shape_of(*config, *entry, device),
                           .parameters = parameters_of(entry->code(device).kernel, arguments)};
-    enqueue(*stream, [request = std::move(request)](emulator::GridsInFront& in_front) {
-      run(request, in_front);
-    });
+    enqueue(*stream,
+            [request = std::move(request)](emulator::GridsInFront& in_front) { run(request, in_front); });
   });
 }
 

@@ -70,7 +70,8 @@ TEST_F(GridOrderTest, WhatTheGridInFrontTouchesIsWrittenBehindTheWait) {
 TEST_F(GridOrderTest, AsynchronousCopiesCount) {
   const std::string copy =
       "  .shared .align 16 .b8 buffer[2048];\n  mov.u32 %r2, buffer;\n  mul.lo.u32 %r3, %r60, 16;\n"
-      "  add.u32 %r2, %r2, %r3;\n  shr.u64 %rd4, %rd1, 4;\n  shl.b64 %rd4, %rd4, 4;\n  add.u64 %rd4, %rd4, %rd60;\n"
+      "  add.u32 %r2, %r2, %r3;\n  shr.u64 %rd4, %rd1, 4;\n  shl.b64 %rd4, %rd4, 4;\n  add.u64 %rd4, %rd4, "
+      "%rd60;\n"
       "  cp.async.cg.shared.global [%r2], [%rd4], 16;\n  cp.async.wait_all;\n";
   EXPECT_EQ(found({write, wait + copy}), "");
   EXPECT_THAT(found({write, copy + wait}), HasSubstr("data race"));
@@ -78,8 +79,10 @@ TEST_F(GridOrderTest, AsynchronousCopiesCount) {
 
 TEST_F(GridOrderTest, WhoIsOrderedBehindOneThatWaitedHasWaited) {
   EXPECT_EQ(found({write, first_warp + wait + barrier + read}), "");
-  EXPECT_THAT(found({write, first_warp + wait + read + barrier}), HasSubstr("data race")) << "before the barrier";
-  EXPECT_THAT(found({write, barrier + first_warp + wait + read}), HasSubstr("data race")) << "too early a barrier";
+  EXPECT_THAT(found({write, first_warp + wait + read + barrier}), HasSubstr("data race"))
+      << "before the barrier";
+  EXPECT_THAT(found({write, barrier + first_warp + wait + read}), HasSubstr("data race"))
+      << "too early a barrier";
 }
 
 TEST_F(GridOrderTest, OtherLaunchesWaitForAll) {
