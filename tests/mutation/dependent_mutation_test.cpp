@@ -149,9 +149,6 @@ INSTANTIATE_TEST_SUITE_P(
             by_consumer},
         DependentMutation{
             {"LoaderBesideRoles", loader, "  griddepcontrol_wait();  // for", "  // for", {found}}, by_roles},
-        DependentMutation{
-            {"LoaderBesideDraws", loader, "  griddepcontrol_wait();  // for", "  // for", {found}},
-            drawn_ahead},
         DependentMutation{{"LoaderOfRanges",
                            loader,
                            "    griddepcontrol_wait();\n    const QueryRanges",
