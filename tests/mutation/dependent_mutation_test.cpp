@@ -160,16 +160,7 @@ INSTANTIATE_TEST_SUITE_P(
             by_adders},
         DependentMutation{
             {"CountTurns", "backward_wgmma/count_turns.cuh", "  griddepcontrol_wait();\n", "", {found}},
-            in_turn},
-        DependentMutation{
-            {"FirstOfThree", "forward_split_wgmma/kernel.cuh", "  griddepcontrol_wait();\n", "", {found}},
-            side_by_side},
-        DependentMutation{{"LastBlocks",
-                           "scheduling/side_by_side.cuh",
-                           "  if (blockIdx.x == gridDim.x - 1) griddepcontrol_wait();\n",
-                           "  if (blockIdx.x == gridDim.x) griddepcontrol_wait();\n",
-                           {found}},
-                          side_by_side}),
+            in_turn}),
     ::testing::PrintToStringParamName());
 
 }  // namespace
