@@ -1,5 +1,5 @@
-// Kernels that may begin before the grids in front of them have ended: each of their waits is needed, and noticed when it
-// is not there.
+// Kernels that may begin before the grids in front of them have ended: a wait that is needed is noticed when it is not
+// there.
 #include <numeric>
 
 #include "tests/mutation/backward_mutation.h"
