@@ -17,6 +17,9 @@ namespace {
 // Slices of a warp's turn: short, so that warps interleave, and of random length, so that seeds differ.
 constexpr std::uint32_t shortest_slice = 16;
 constexpr std::uint32_t slice_spread = 240;
+// One warp of every so many clusters is held back, another one in each, for about so many rounds at most.
+constexpr std::uint64_t clusters_alike = 2;
+constexpr std::uint32_t rounds_behind = 1024;
 // A cluster that only polls lets others have their turn after so many rounds, and polls in vain when a warp has found
 // the same so often.
 constexpr int rounds_to_poll = 4;
@@ -59,6 +62,10 @@ Cluster::Cluster(Launch& own_launch, std::uint64_t own_number, std::array<unsign
       }
     }
   }
+  if ((number + launch.options.seed) % clusters_alike != 0) return;
+  const std::uint64_t warps = blocks.front()->warps.size();
+  const std::uint64_t last = (number + launch.options.seed) / clusters_alike % (blocks.size() * warps);
+  blocks[last / warps]->warps[last % warps]->is_held_back = true;
 }
 
 Cluster::~Cluster() = default;
@@ -88,17 +95,25 @@ bool Cluster::run(std::uint64_t budget) {
   return false;
 }
 
-// Every warp has its turn, in an order of its own each time. Returns whether any executed something.
+// Every warp has its turn; one that is held back only now and then, unless nothing else is left to do. Returns whether any
+// executed something.
 bool Cluster::run_round() {
+  is_polling_ = true;
+  const bool any = run_warps(false);
+  if (any && !is_polling_ && random.below(rounds_behind) != 0) return true;
+  return run_warps(true) || any;
+}
+
+// In an order of its own each time.
+bool Cluster::run_warps(bool held_back) {
   std::vector<Warp*> order;
   for (const auto& block : blocks) {
     for (const auto& warp : block->warps) {
-      if (warp->alive != 0) order.push_back(warp.get());
+      if (warp->alive != 0 && warp->is_held_back == held_back) order.push_back(warp.get());
     }
   }
   std::uint64_t executed = 0;
   const Warp* last = nullptr;
-  is_polling_ = true;
   for (std::size_t left = order.size(); left > 0; --left) {
     std::swap(order[random.below(static_cast<std::uint32_t>(left))], order[left - 1]);
     Warp& warp = *order[left - 1];

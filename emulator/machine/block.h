@@ -37,6 +37,8 @@ struct Block {
   std::vector<std::unique_ptr<Warp>> warps;
   /// Registers per thread that setmaxnreg has freed, times threads: what a warpgroup may take.
   int free_registers = 0;
+  // griddepcontrol: some thread has waited, or let the next grid begin.
+  bool waits_for_grids = false, lets_next_grid_begin = false;
 };
 
 /// The blocks that run together; a block alone where the launch has no clusters.
@@ -48,7 +50,7 @@ struct Cluster {
   Cluster& operator=(const Cluster&) = delete;
 
   Launch& launch;
-  const std::uint32_t number;  ///< in the grid
+  const std::uint32_t number;  ///< as GridOrder counts
   Counts& counts;              ///< of the host thread that runs the cluster
   Random random;
   AsyncQueue async;
@@ -77,6 +79,7 @@ struct Cluster {
 
  private:
   bool run_round();
+  bool run_warps(bool held_back);
   bool is_polling_ = false;  ///< in the last round every warp that could go on was
   [[noreturn]] void report_deadlock();
 };

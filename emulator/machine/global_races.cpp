@@ -36,7 +36,19 @@ void store(std::atomic<std::uint32_t>& place, Touch touch) {
 }  // namespace
 
 GlobalRaces::GlobalRaces(const Launch& launch)
-    : launch_(launch), begin_(launch.memory.begin()), shadow_(launch.memory.capacity()) {}
+    : launch_(nullptr), begin_(launch.memory.begin()), shadow_(launch.memory.capacity()) {
+  follow(launch);
+}
+
+void GlobalRaces::follow(const Launch& next) {
+  launch_ = &next;
+  grids_.begin(next.kernel.name, next.clusters());
+}
+
+bool GlobalRaces::can_follow(const Launch& next) const {
+  return begin_ == next.memory.begin() && grids_.has_numbers_for(next.clusters()) &&
+         shadow_.accesses() < Touch::most_accesses / 2;
+}
 
 std::uint32_t GlobalRaces::name(const Access& access, Scope scope) {
   Cluster& cluster = access.warp->block.cluster;
@@ -53,6 +65,7 @@ std::uint32_t GlobalRaces::name(const Access& access, Scope scope) {
                            static_cast<std::uint8_t>(access.warp->block.rank),
                            static_cast<std::uint8_t>(access.warp->id),
                            access.strong,
+                           access.proxy == Proxy::async,
                            scope};
   return index;
 }
@@ -99,8 +112,19 @@ bool GlobalRaces::is_ordered(const Doing& doing, Touch earlier) {
     if (other.agent == doing.access.agent && earlier.lane() == doing.lane) return true;
     return (doing.access.knowledge->past.lanes_at(other.agent, other.time) & lane) != 0;
   }
-  const VectorClock* const past = doing.access.knowledge->other_clusters.of(other.cluster);
-  return past && (past->lanes_at(other.agent, other.time) & lane) != 0;
+  const GridClock& known = doing.access.knowledge->other_clusters;
+  const VectorClock* const past = known.of(other.cluster);
+  if (past && (past->lanes_at(other.agent, other.time) & lane) != 0) return true;
+  return grids_.is_in_front(other.cluster) && grids_.has_ended(other.cluster, known);
+}
+
+// A grid that has ended needs no fence.
+bool GlobalRaces::is_fenced(const Doing& doing, Touch write) {
+  if (doing.access.proxy != Proxy::async) return true;
+  const GlobalAccess& other = shadow_.access(write.access());
+  if (other.async || grids_.is_in_front(other.cluster)) return true;
+  const VectorClock* const seen = doing.access.knowledge->async_global.of(other.cluster);
+  return seen && (seen->lanes_at(other.agent, other.time) >> write.lane() & 1) != 0;
 }
 
 bool GlobalRaces::may_be_together(const Doing& doing, Touch earlier) {
@@ -140,10 +164,12 @@ void GlobalRaces::check_writes(const Doing& doing) {
                     const std::lock_guard lock(shard.mutex);
                     use(doing, shard[word], word, which);
                   } else if ((write.bytes() & which) != 0) {
-                    if (is_ordered(doing, write)) {
-                      fine = write;
-                    } else {
+                    if (!is_ordered(doing, write)) {
                       report(doing, write, false, word);
+                    } else if (!is_fenced(doing, write)) {
+                      report_unfenced(doing, write, word);
+                    } else {
+                      fine = write;
                     }
                   }
                 });
@@ -173,6 +199,7 @@ void GlobalRaces::note_write(const Doing& doing, Same writes_the_same) {
         if ((old.bytes() & which) == 0 || old.is_same_thread_and_access(fine)) return;
         if (is_ordered(doing, old)) {
           fine = old;
+          if (!is_fenced(doing, old)) report_unfenced(doing, old, word);
         } else if (old.access() != doing.index || !writes_the_same(old.lane(), word * 4 + begin_, which)) {
           report(doing, old, false, word);
         }

@@ -1,4 +1,5 @@
-// The race detector over global memory: accesses by threads of one grid, of one block or of several.
+// The race detector over global memory: accesses by threads of one grid, of one block or of several, and of grids that may
+// run beside it because it need not wait for them to end.
 //
 // Of each word of 4 bytes it is remembered who wrote it last; of each quad of words one of those who have read whole words
 // of it since, usually the first one. Two accesses, at least one a write, are a race unless one lies in the past of the other.
@@ -18,6 +19,7 @@
 #include <unordered_map>
 
 #include "emulator/machine/global_shadow.h"
+#include "emulator/machine/grid_order.h"
 #include "emulator/machine/happens_before.h"
 
 namespace jit::emulator {
@@ -28,6 +30,12 @@ struct Launch;
 class GlobalRaces {
  public:
   explicit GlobalRaces(const Launch& launch);
+  /// The last launch has ended; what it did was done by a grid in front of `next`. Requires: can_follow.
+  void follow(const Launch& next);
+  /// Whether there is room for another launch.
+  bool can_follow(const Launch& next) const;
+
+  GridOrder& grids() { return grids_; }
 
   // Weak accesses by the lanes `mask` of a warp, now: `bytes` bytes at the address of each.
   using Addresses = std::span<const std::uint64_t, 32>;
@@ -96,13 +104,18 @@ class GlobalRaces {
   void release(Warp& warp, int lane, GlobalWord& word, const Ordering& ordering, Kind kind);
 
   bool is_ordered(const Doing& doing, Touch earlier);
+  /// Whether the async proxy sees a write that is ordered in front of what it does.
+  bool is_fenced(const Doing& doing, Touch write);
   bool may_be_together(const Doing& doing, Touch earlier);
   // In global_report.cpp.
   void report(const Doing& doing, Touch earlier, bool with_read, std::uint64_t word);
+  void report_unfenced(const Doing& doing, Touch write, std::uint64_t word);
+  std::string text_of(const Doing& doing, Touch earlier, bool with_read, std::uint64_t word);
   std::string describe(Touch touch, const char* verb);
 
-  const Launch& launch_;
+  const Launch* launch_;
   const std::uint64_t begin_;
+  GridOrder grids_;
   GlobalShadow shadow_;
   std::array<Shard, 64> shards_;
 };

@@ -49,26 +49,42 @@ std::string pointer_text(const Launch& launch, std::uint64_t address) {
 // "block (3, 0, 0) warp 2 lane 5 wrote … with st.global.v4.f32 at results.cuh:120"
 std::string GlobalRaces::describe(Touch touch, const char* verb) {
   const GlobalAccess& access = shadow_.access(touch.access());
-  const Kernel& kernel = launch_.kernel;
-  const auto block = index_of(launch_.shape, access.cluster, access.rank);
+  if (grids_.is_in_front(access.cluster))
+    return fmt::format("the grid of {} in front {} it", grids_.kernel_of(access.cluster), verb);
+  const Kernel& kernel = launch_->kernel;
+  const auto block = index_of(launch_->shape, access.cluster - grids_.first_cluster(), access.rank);
   const std::string name = access.pc < kernel.info.size() ? kernel.info[access.pc].name : "an instruction";
   return fmt::format("block ({}, {}, {}) warp {} lane {} {} it with {} at {}", block[0], block[1], block[2],
                      access.warp, touch.lane(), verb, name, place_of(kernel, access.pc));
 }
 
-void GlobalRaces::report(const Doing& doing, Touch earlier, bool with_read, std::uint64_t word) {
-  const Access& access = doing.access;
-  if (!is_news(launch_, FindingKind::data_race, access.pc)) return;
+// "writes 16 bytes of global memory: …; block (3, 0, 0) warp 2 lane 5 wrote it …"
+std::string GlobalRaces::text_of(const Doing& doing, Touch earlier, bool with_read, std::uint64_t word) {
   const std::uint64_t address =
       word * 4 + begin_ + static_cast<std::uint32_t>(std::countr_zero(earlier.bytes()));
-  const bool both_strong = access.strong && shadow_.access(earlier.access()).strong;
-  launch_.report_at(
-      access.pc, FindingKind::data_race, *access.warp, doing.lane,
-      fmt::format("{} {} bytes of global memory: {}{}; {}, {}", doing.writes ? "writes" : "reads",
-                  doing.bytes, launch_.memory.describe(address), pointer_text(launch_, address),
-                  describe(earlier, with_read ? "read" : "wrote"),
-                  both_strong ? "and the scope of one does not take in the block of the other"
-                              : "and nothing orders the two"));
+  return fmt::format("{} {} bytes of global memory: {}{}; {}", doing.writes ? "writes" : "reads", doing.bytes,
+                     launch_->memory.describe(address), pointer_text(*launch_, address),
+                     describe(earlier, with_read ? "read" : "wrote"));
+}
+
+void GlobalRaces::report(const Doing& doing, Touch earlier, bool with_read, std::uint64_t word) {
+  const Access& access = doing.access;
+  if (!is_news(*launch_, FindingKind::data_race, access.pc)) return;
+  const GlobalAccess& other = shadow_.access(earlier.access());
+  const char* const why =
+      grids_.is_in_front(other.cluster) ? "and this thread is not behind a griddepcontrol.wait for it"
+      : access.strong && other.strong   ? "and the scope of one does not take in the block of the other"
+                                        : "and nothing orders the two";
+  launch_->report_at(access.pc, FindingKind::data_race, *access.warp, doing.lane,
+                     text_of(doing, earlier, with_read, word) + ", " + why);
+}
+
+void GlobalRaces::report_unfenced(const Doing& doing, Touch write, std::uint64_t word) {
+  const Access& access = doing.access;
+  if (!is_news(*launch_, FindingKind::missing_proxy_fence, access.pc)) return;
+  launch_->report_at(
+      access.pc, FindingKind::missing_proxy_fence, *access.warp, doing.lane,
+      text_of(doing, write, false, word) + ", which the async proxy sees only behind a fence.proxy.async");
 }
 
 }  // namespace jit::emulator

@@ -23,7 +23,8 @@ struct GlobalAccess {
   std::uint32_t pc = 0;
   std::uint8_t rank = 0;  ///< of the block in the cluster
   std::uint8_t warp = 0;
-  bool strong = false;
+  bool strong : 1 = false;
+  bool async : 1 = false;    ///< by the async proxy
   Scope scope = Scope::gpu;  ///< of a strong one
 };
 
@@ -68,7 +69,7 @@ struct GlobalWord {
     std::uint32_t cluster;
     unsigned rank;
     bool by_many;  ///< blocks have added to it one after the other
-    GridClock past;
+    GridClock past, async_past;
   };
   std::vector<Release> releases;
 };
@@ -101,6 +102,8 @@ class GlobalShadow {
 
   /// Indices of `count` accesses to come, from 1 on; 0 when there are no more.
   std::uint32_t take_accesses(std::uint32_t count);
+  /// How many are taken.
+  std::uint32_t accesses() const { return next_access_.load() - 1; }
   GlobalAccess& access(std::uint32_t index) {
     return chunks_[index / chunk_accesses].load(std::memory_order_acquire)[index % chunk_accesses];
   }

@@ -46,8 +46,12 @@ GlobalWord& GlobalRaces::move(Shard& shard, std::uint64_t word) {
 void GlobalRaces::use(const Doing& doing, GlobalWord& global, std::uint64_t word, std::uint32_t bytes) {
   const auto check = [&](const std::vector<Touch>& touches, bool are_reads) {
     for (const Touch touch : touches) {
-      if ((touch.bytes() & bytes) == 0 || is_ordered(doing, touch) || may_be_together(doing, touch)) continue;
-      report(doing, touch, are_reads, word);
+      if ((touch.bytes() & bytes) == 0 || may_be_together(doing, touch)) continue;
+      if (!is_ordered(doing, touch)) {
+        report(doing, touch, are_reads, word);
+      } else if (!are_reads && !is_fenced(doing, touch)) {
+        report_unfenced(doing, touch, word);
+      }
     }
   };
   check(global.writes, false);
@@ -76,10 +80,13 @@ void GlobalRaces::acquire(Warp& warp, int lane, const GlobalWord& word, const Or
         release.by_many ? Scope::gpu : scope_between(warp.block, release.cluster, release.rank);
     if (release.scope < needed || ordering.scope < needed) continue;
     const Knowledge& known = warp.knowledge.of(lane).known;
-    if (known.other_clusters.is_shared_with(release.past)) continue;
+    if (known.other_clusters.is_shared_with(release.past) &&
+        known.async_global.is_shared_with(release.async_past))
+      continue;
     Knowledge released;
     if (const VectorClock* const past = release.past.of(own)) released.past = *past;
     released.other_clusters = release.past;
+    released.async_global = release.async_past;
     if (ordering.acquires) {
       warp.knowledge.acquire(1u << lane, released);
     } else {
@@ -98,10 +105,11 @@ void GlobalRaces::release(Warp& warp, int lane, GlobalWord& word, const Ordering
       const bool is_own = other.cluster == own && other.rank == warp.block.rank && !other.by_many;
       if (other.scope != scope || (!is_own && scope != Scope::gpu)) continue;
       other.past.join(past);
+      other.async_past.join(released.async_global);
       other.by_many = !is_own;
       return;
     }
-    word.releases.push_back({scope, own, warp.block.rank, false, std::move(past)});
+    word.releases.push_back({scope, own, warp.block.rank, false, std::move(past), released.async_global});
   };
   if (ordering.releases) {
     add(ordering.scope, warp.knowledge.released(1u << lane));

@@ -15,18 +15,22 @@ namespace jit::emulator {
 struct Warp;
 
 /// What lies in somebody's past, and which generic-proxy writes of it the async proxy sees, too: those that a
-/// fence.proxy.async has followed on the way here (PTX ISA, "Proxies").
+/// fence.proxy.async has followed on the way here (PTX ISA, "Proxies"), of shared or of global memory.
 struct Knowledge {
   VectorClock past;
-  VectorClock async_past;
+  VectorClock async_past;  ///< of shared memory
   GridClock other_clusters;
+  GridClock async_global;  ///< of global memory, and of the own cluster as well
 
   void join(const Knowledge& other) {
     past.join(other.past);
     async_past.join(other.async_past);
     other_clusters.join(other.other_clusters);
+    async_global.join(other.async_global);
   }
-  bool empty() const { return past.empty() && async_past.empty() && other_clusters.empty(); }
+  bool empty() const {
+    return past.empty() && async_past.empty() && other_clusters.empty() && async_global.empty();
+  }
 };
 
 enum class Proxy : std::uint8_t { generic, async };

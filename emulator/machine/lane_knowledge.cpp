@@ -40,6 +40,7 @@ const Knowledge& LaneKnowledge::common(std::uint32_t lanes) {
       common_.past = VectorClock::meet(common_.past, known.past);
       common_.async_past = VectorClock::meet(common_.async_past, known.async_past);
       common_.other_clusters = GridClock::meet(common_.other_clusters, known.other_clusters);
+      common_.async_global = GridClock::meet(common_.async_global, known.async_global);
     }
     is_first = false;
   }
@@ -69,6 +70,16 @@ void LaneKnowledge::fence_proxy(std::uint32_t lanes) {
   change(lanes, [&](View& view) {
     view.known.async_past.join(view.known.past);
     view.fenced = time_;
+  });
+  tick();
+}
+
+void LaneKnowledge::fence_global_proxy(std::uint32_t lanes, std::uint32_t own_cluster) {
+  change(lanes, [&](View& view) {
+    VectorClock own = view.known.past;
+    own.raise(agent_, view.lanes & lanes, time_);
+    view.known.async_global.join(view.known.other_clusters);
+    view.known.async_global.learn(own_cluster, std::move(own));
   });
   tick();
 }

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -162,6 +163,9 @@ class Worker {
         continue;
       }
       only_poll = false;
+      if (launch_.races) {
+        for (const auto& block : resident_[i]->blocks) launch_.races->grids().end(*block);
+      }
       steps_ += resident_[i]->steps;
       resident_.erase(resident_.begin() + static_cast<std::ptrdiff_t>(i));
       launch_.residency->leave();
@@ -186,7 +190,9 @@ class Worker {
       return false;
     }
     const std::uint64_t seed = launch_.options.seed * 0x9e3779b97f4a7c15u + number;
-    resident_.push_back(std::make_unique<Cluster>(launch_, number, grid_.first_block(number), seed, counts_));
+    const std::uint64_t first = launch_.races ? launch_.races->grids().first_cluster() : 0;
+    resident_.push_back(
+        std::make_unique<Cluster>(launch_, first + number, grid_.first_block(number), seed, counts_));
     return true;
   }
 
@@ -267,11 +273,25 @@ bool run_asking(const std::function<bool()>& is_interrupted, std::atomic<bool>& 
   return interrupted;
 }
 
+// Who watches the memory of a launch; null for nobody. Takes the grids in front away.
+GridsInFront watch(const Launch& launch, GridsInFront* in_front) {
+  GridsInFront races = in_front ? std::exchange(*in_front, nullptr) : nullptr;
+  if (!launch.options.check_races) return nullptr;
+  if (launch.shape.dependent && races && races->can_follow(launch)) {
+    races->follow(launch);
+    return races;
+  }
+  races.reset();
+  return std::make_shared<GlobalRaces>(launch);
+}
+
 }  // namespace
+
+std::uint64_t Launch::clusters() const { return product(shape.grid) / product(shape.cluster); }
 
 LaunchResult launch(const Program& program, const Kernel& kernel, const LaunchShape& asked,
                     std::span<const std::byte> parameters, GlobalMemory& memory, std::uint64_t globals,
-                    const LaunchOptions& options) {
+                    const LaunchOptions& options, GridsInFront* in_front) {
   LaunchShape shape = asked;
   if (!kernel.cluster.empty() && product(shape.cluster) == 1) {
     for (std::size_t d = 0; d < 3; ++d)
@@ -286,8 +306,7 @@ LaunchResult launch(const Program& program, const Kernel& kernel, const LaunchSh
   Launch::Findings findings;
   std::atomic<bool> stopped = false;
   Launch running{program, kernel, shape, parameters, memory, globals, options, findings, stopped};
-  std::unique_ptr<GlobalRaces> races;
-  if (options.check_races) races = std::make_unique<GlobalRaces>(running);
+  const GridsInFront races = watch(running, in_front);
   running.races = races.get();
   Grid grid(shape);
   const unsigned cores =
@@ -312,6 +331,7 @@ LaunchResult launch(const Program& program, const Kernel& kernel, const LaunchSh
         fmt::format("{} was interrupted after {} warp instructions", kernel.name, result.warp_instructions));
   }
   result.findings = std::move(findings.list);
+  if (in_front && !stopped) *in_front = races;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

@@ -50,6 +50,11 @@ struct LaunchResult {
   double seconds = 0;
 };
 
+class GlobalRaces;
+
+/// What the launches of a stream have done that a dependent one may not find ended; null where all have.
+using GridsInFront = std::shared_ptr<GlobalRaces>;
+
 /// Ends a launch because LaunchOptions::is_interrupted said so.
 class LaunchInterrupted : public std::runtime_error {
  public:
@@ -60,16 +65,16 @@ class LaunchInterrupted : public std::runtime_error {
 /// has to ask. `parameters` is the parameter block, `globals` the address of the program's variables on the
 /// device (0 when it has none). Throws std::invalid_argument with a sentence when the launch is not a legal
 /// one: too many threads, too much shared memory, an empty grid, a cluster that does not divide the grid, too
-/// short a parameter block; and LaunchInterrupted. What goes wrong while it runs is in the findings. Thread
-/// safe.
+/// short a parameter block; and LaunchInterrupted. What goes wrong while it runs is in the findings. A dependent launch
+/// is watched beside `in_front`, where every launch leaves what a dependent one behind it needs; null: what is in front of it
+/// has ended. Thread safe.
 LaunchResult launch(const Program& program, const Kernel& kernel, const LaunchShape& shape,
                     std::span<const std::byte> parameters, GlobalMemory& memory, std::uint64_t globals,
-                    const LaunchOptions& options = {});
+                    const LaunchOptions& options = {}, GridsInFront* in_front = nullptr);
 
 /// Unwinds a launch that cannot go on, after the finding was reported.
 class LaunchStopped : public std::exception {};
 
-class GlobalRaces;
 class Residency;
 struct Warp;
 
@@ -82,6 +87,8 @@ struct Launch {
   GlobalMemory& memory;
   const std::uint64_t globals;
   const LaunchOptions options;
+
+  std::uint64_t clusters() const;  ///< of the grid
 
   /// Notes a finding at the warp's current instruction, or at `pc`; the same kind at the same instruction is
   /// noted once.

@@ -68,8 +68,9 @@ struct Warp {
   Warp& operator=(const Warp&) = delete;
 
   Block& block;
-  const int id;       ///< in the block
-  const Agent agent;  ///< in the cluster
+  const int id;               ///< in the block
+  const Agent agent;          ///< in the cluster
+  bool is_held_back = false;  ///< has its turn when the others wait
 
   std::uint32_t pc = 0;      ///< of the instruction that is being executed
   std::uint32_t active = 0;  ///< lanes of the current path

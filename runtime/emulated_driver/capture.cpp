@@ -116,7 +116,7 @@ bool Captures::take(Stream& stream, const Work& work) {
   if (!stream.capture) return false;
   Capture& capture = *stream.capture;
   require_valid(capture);
-  capture.graph->nodes.push_back(work);
+  capture.graph->nodes.push_back({work, &stream});
   Capture::Member& member = capture.members.at(&stream);
   ++member.works;
   member.joined = false;

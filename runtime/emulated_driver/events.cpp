@@ -42,7 +42,7 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
       fail(CUDA_ERROR_INVALID_HANDLE, "event and stream belong to different contexts");
     }
     if (machine().captures.record(*event, *stream)) return;
-    stream->run([&] {
+    stream->run([&](emulator::GridsInFront&) {
       const std::lock_guard lock(event->mutex);
       event->time = Event::Clock::now();
     });

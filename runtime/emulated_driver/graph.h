@@ -20,7 +20,11 @@ struct UserObject {
 };
 
 struct Graph {
-  std::vector<Work> nodes;  ///< in an order that respects all dependencies
+  struct Node {
+    Work work;
+    const Stream* stream;  ///< that was captured; which one does not matter
+  };
+  std::vector<Node> nodes;  ///< in an order that respects all dependencies
   std::vector<std::shared_ptr<UserObject>> retained = {};
 };
 

@@ -1,4 +1,6 @@
 // Entry points of graphs.
+#include <map>
+
 #include "runtime/emulated_driver/entries.h"
 #include "runtime/emulated_driver/machine.h"
 
@@ -15,8 +17,9 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, uns
 
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
   return call([&] {
-    enqueue(*find_stream(stream), [graph = machine().executable_graphs.find(executable)] {
-      for (const Work& node : graph->nodes) node();
+    enqueue_alone(*find_stream(stream), [graph = machine().executable_graphs.find(executable)] {
+      std::map<const Stream*, emulator::GridsInFront> grids;
+      for (const Graph::Node& node : graph->nodes) node.work(grids[node.stream]);
     });
   });
 }

@@ -66,7 +66,7 @@ std::uint64_t resident_blocks(const emulator::Kernel& kernel, const emulator::La
   return static_cast<std::uint64_t>(properties.sm_count) * static_cast<std::uint64_t>(std::max(each, 1));
 }
 
-void run(const LaunchRequest& request) {
+void run(const LaunchRequest& request, emulator::GridsInFront& in_front) {
   // Again, because a graph may run it after its library was unloaded.
   const std::shared_ptr<LoadedEntry> entry = find_entry(request.function);
   const DeviceCode code = entry->code(request.device);
@@ -80,7 +80,7 @@ void run(const LaunchRequest& request) {
   emulator::LaunchResult result;
   try {
     result = emulator::launch(*code.program, code.kernel, request.shape, request.parameters,
-                              request.device.memory, variables, options);
+                              request.device.memory, variables, options, &in_front);
   } catch (const std::invalid_argument& error) {
     fail(CUDA_ERROR_INVALID_VALUE, error.what());
   } catch (const emulator::LaunchInterrupted& error) {
@@ -172,7 +172,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
                           .device = device,
                           .shape = shape_of(*config, *entry, device),
                           .parameters = parameters_of(entry->code(device).kernel, arguments)};
-    enqueue(*stream, [request = std::move(request)] { run(request); });
+    enqueue(*stream,
+            [request = std::move(request)](emulator::GridsInFront& in_front) { run(request, in_front); });
   });
 }
 

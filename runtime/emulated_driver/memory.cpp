@@ -68,16 +68,16 @@ void fill(CUdeviceptr to, std::uint32_t value, int width, std::size_t count) {
 }
 
 // What is put on no stream runs in the default stream, and may not disturb a capture.
-CUresult now(const char* name, const Work& work) {
+CUresult now(const char* name, const std::function<void()>& work) {
   return call([&] {
     Stream& stream = *current_context().legacy_stream;
     machine().captures.refuse_unsafe_call(name);
-    enqueue(stream, work);
+    enqueue_alone(stream, work);
   });
 }
 
-CUresult later(CUstream stream, const Work& work) {
-  return call([&] { enqueue(*find_stream(stream), work); });
+CUresult later(CUstream stream, const std::function<void()>& work) {
+  return call([&] { enqueue_alone(*find_stream(stream), work); });
 }
 
 template <class Value>

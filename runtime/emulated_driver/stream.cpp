@@ -3,6 +3,7 @@
 #include <atomic>
 #include <map>
 #include <shared_mutex>
+#include <utility>
 
 #include "runtime/emulated_driver/entries.h"
 #include "runtime/emulated_driver/machine.h"
@@ -27,14 +28,14 @@ std::shared_ptr<Stream> per_thread_stream(Context& context) {
 void Stream::run(const Work& work) {
   if (kind == Kind::legacy) {
     const std::unique_lock alone(context.legacy_order);
-    work();
+    work(grids_);
   } else if (kind == Kind::blocking) {
     const std::shared_lock beside(context.legacy_order);
     const std::lock_guard lock(order_);
-    work();
+    work(grids_);
   } else {
     const std::lock_guard lock(order_);
-    work();
+    work(grids_);
   }
 }
 
@@ -48,6 +49,13 @@ std::shared_ptr<Stream> find_stream(CUstream handle) {
 
 void enqueue(Stream& stream, Work work) {
   if (!machine().captures.take(stream, work)) stream.run(work);
+}
+
+void enqueue_alone(Stream& stream, std::function<void()> work) {
+  enqueue(stream, [work = std::move(work)](emulator::GridsInFront& grids) {
+    grids = nullptr;
+    work();
+  });
 }
 
 CUresult cuStreamCreate(CUstream* handle, unsigned flags) {
@@ -65,9 +73,14 @@ CUresult cuStreamDestroy(CUstream handle) {
   return call([&] { machine().captures.forget(*machine().streams.remove(handle)); });
 }
 
-// Work is done when the call that put it there returns: there is nothing to wait for.
+// Work is done when the call that put it there returns: there is nothing to wait for. But no grid is in front of the next
+// one any more.
 CUresult cuStreamSynchronize(CUstream handle) {
-  return call([&] { machine().captures.refuse_waiting_for(*find_stream(handle)); });
+  return call([&] {
+    const std::shared_ptr<Stream> stream = find_stream(handle);
+    machine().captures.refuse_waiting_for(*stream);
+    stream->run([](emulator::GridsInFront& grids) { grids = nullptr; });
+  });
 }
 
 CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {

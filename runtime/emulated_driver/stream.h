@@ -7,13 +7,16 @@
 
 #include <cuda.h>
 
+#include "emulator/machine/launch.h"
+
 namespace jit::emulated_driver {
 
 struct Capture;
 struct Context;
 
-/// Something that a stream does; throws Failure when it goes wrong. May be called again by graphs.
-using Work = std::function<void()>;
+/// Something that a stream does; throws Failure when it goes wrong. May be called again by graphs. Gets what launches have
+/// left in front of it.
+using Work = std::function<void(emulator::GridsInFront&)>;
 
 struct Stream {
   enum class Kind {
@@ -34,6 +37,7 @@ struct Stream {
 
  private:
   std::mutex order_;
+  emulator::GridsInFront grids_;
 };
 
 /// Handles of default streams mean those of the current context. Fails with CUDA_ERROR_INVALID_HANDLE.
@@ -41,5 +45,7 @@ std::shared_ptr<Stream> find_stream(CUstream handle);
 
 /// Does the work on the stream, or adds it to the stream's capture.
 void enqueue(Stream& stream, Work work);
+/// The same of what begins when everything in front of it has ended, and ends before what is behind it begins.
+void enqueue_alone(Stream& stream, std::function<void()> work);
 
 }  // namespace jit::emulated_driver

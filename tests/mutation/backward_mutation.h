@@ -6,8 +6,8 @@
 
 namespace jit::testing {
 
-/// What is wrong with the gradients of a problem by the kernel, or the two, of these configs: a finding, or numbers. None
-/// is changed where `mutation` is null.
+/// What is wrong with the gradients of a problem by the kernel, or the two, of these configs: a finding, numbers, or what
+/// launches leave behind. None is changed where `mutation` is null.
 template <class... Configs>
 std::string noticed_of_gradients(const TemplateMutation* mutation, const BackwardCase& problem,
                                  const Configs&... configs) {
@@ -20,7 +20,8 @@ std::string noticed_of_gradients(const TemplateMutation* mutation, const Backwar
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
   }
-  return run.check();
+  const std::string failure = run.check();
+  return failure.empty() ? disorder(context, nullptr) : failure;
 }
 
 }  // namespace jit::testing

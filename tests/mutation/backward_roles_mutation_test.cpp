@@ -190,5 +190,23 @@ INSTANTIATE_TEST_SUITE_P(
             "BothOwnTheFirstKeys", pairs, "keys.k_begin += rank *", "keys.k_begin += 0 *", {"data race"}}),
     ::testing::PrintToStringParamName());
 
+// Blocks of a pair add to a tile of queries in any order.
+class PairsInTurnMutationTest : public MutationTest {};
+
+TEST_P(PairsInTurnMutationTest, IsCaught) {
+  BackwardCase many = pairs_problem;  // so that each warp of a pair is once held back
+  many.heads_kv = 33;
+  expect_caught(GetParam(),
+                noticed_of_gradients(&GetParam(), many, BackwardWgmma{.deterministic = true, .pair = true}));
+}
+
+INSTANTIATE_TEST_SUITE_P(BackwardInPairs, PairsInTurnMutationTest,
+                         ::testing::Values(TemplateMutation{"ThePeerMustNotHaveAdded",
+                                                            "backward_wgmma/turns.cuh",
+                                                            "constexpr int of_peer = Config::pair ? 1 : 0;",
+                                                            "constexpr int of_peer = 0;",
+                                                            {"deadlock"}}),
+                         ::testing::PrintToStringParamName());
+
 }  // namespace
 }  // namespace jit::testing::backward_roles_mutations

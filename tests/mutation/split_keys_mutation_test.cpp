@@ -257,6 +257,14 @@ INSTANTIATE_TEST_SUITE_P(
                          "ld.global.v4.f32",
                          {"data race"},
                          split_kv},
+        TemplateMutation{
+            "ItStaysSaidThatABlockHasBegun",
+            merge_shares,
+            "  if (team.thread == 0) store_relaxed(begun_notice(split, note.first_block + note.part), "
+            "empty_word);\n",
+            "",
+            {"a word of a mailbox is not empty"},
+            wgmma_by_all},
         TemplateMutation{"StoresForTheBlockOnly",
                          relaxed,
                          "st.relaxed.gpu.global.v4.f32",

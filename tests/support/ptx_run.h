@@ -38,7 +38,7 @@ class TestDevice {
     return values;
   }
 
-  /// Runs the first kernel of `ptx`. `arguments` are values of its parameters, in order, each laid out at its
+  /// Runs the first kernel of `ptx`, behind what ran before. `arguments` are values of its parameters, in order, each laid out at its
   /// own alignment.
   template <class... Arguments>
   LaunchResult run(const std::string& ptx, const LaunchShape& shape, const LaunchOptions& options,
@@ -46,7 +46,8 @@ class TestDevice {
     const auto program = load_program(ptx, arch_);
     std::vector<std::byte> block;
     (append(block, arguments), ...);
-    return launch(*program, program->kernels.front(), shape, block, memory_, load_globals(*program), options);
+    return launch(*program, program->kernels.front(), shape, block, memory_, load_globals(*program), options,
+                  &in_front_);
   }
 
   GlobalMemory& memory() { return memory_; }
@@ -65,6 +66,7 @@ class TestDevice {
 
   TargetArch arch_;
   GlobalMemory memory_;
+  GridsInFront in_front_;
 };
 
 /// PTX of a module with one kernel `test(.param .u64 in, .param .u64 out)`: declares %r<64>, %rd<64>, %f<64>,

@@ -20,8 +20,12 @@ struct Fence final : Operation {
 
 // fence.proxy.async: the async proxy sees all that lies in each thread's past.
 struct AsyncProxyFence final : Operation {
+  bool is_of_shared, is_of_global;
+  AsyncProxyFence(bool of_shared, bool of_global) : is_of_shared(of_shared), is_of_global(of_global) {}
+
   Flow execute(Warp& warp) const override {
-    warp.knowledge.fence_proxy(warp.exec);
+    if (is_of_shared) warp.knowledge.fence_proxy(warp.exec);
+    if (is_of_global) warp.knowledge.fence_global_proxy(warp.exec, warp.block.cluster.number);
     return Flow::next;
   }
 };
@@ -35,7 +39,7 @@ struct MbarrierInitFence final : Operation {
   }
 };
 
-// Fences for what is not modelled: aliases, tensor maps, the async proxy of global memory.
+// Fences for what is not modelled: aliases, tensor maps.
 struct OtherFence final : Operation {
   Flow execute(Warp&) const override { return Flow::next; }
 };
@@ -44,15 +48,15 @@ std::unique_ptr<const Operation> decode_proxy(Decoder& decoder) {
   const std::string_view proxy =
       decoder.take_one_of({"async", "async::generic", "async.global", "alias", "tensormap::generic"});
   if (proxy == "async") {
-    if (decoder.take("global")) return std::make_unique<OtherFence>();
-    decoder.take_any_of({"shared::cta", "shared::cluster"});
-    return std::make_unique<AsyncProxyFence>();
+    if (decoder.take("global")) return std::make_unique<AsyncProxyFence>(false, true);
+    const bool is_of_shared = !decoder.take_any_of({"shared::cta", "shared::cluster"}).empty();
+    return std::make_unique<AsyncProxyFence>(true, !is_of_shared);
   }
   if (proxy == "async::generic") {
     decoder.take_one_of({"acquire", "release"});
     decoder.take_one_of({"sync_restrict::shared::cluster", "sync_restrict::shared::cta"});
     take_scope(decoder);
-    return std::make_unique<AsyncProxyFence>();
+    return std::make_unique<AsyncProxyFence>(true, false);
   }
   if (proxy == "tensormap::generic" && decoder.take_one_of({"acquire", "release"}) == "acquire") {
     take_scope(decoder);

@@ -189,7 +189,7 @@ TEST(Barrier, MisuseIsReported) {
   EXPECT_TRUE(run("mov.u32 %r0, 0; bar.sync 0, 33;", 64).has(FindingKind::barrier_misuse));
   EXPECT_TRUE(
       run("mov.u32 %r0, 0; bar.sync 0, 32;  bar.arrive 1, 32; mov.u32 %r1, %tid.x; and.b32 %r1, %r1, 32;"
-          "add.u32 %r1, %r1, 32; bar.sync 2, %r1;",
+          "add.u32 %r1, %r1, 64; bar.sync 2, %r1;",
           64)
           .has(FindingKind::barrier_misuse));
 }

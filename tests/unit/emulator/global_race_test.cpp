@@ -254,7 +254,7 @@ TEST_F(GlobalRaceTest, AsynchronousCopiesTakePart) {
       "  @%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%rd2], 256, "
       "[%r2];\n" +
       wait_for("%r2", "0", "LOADED");
-  for (const std::string& read : {copy, load}) {
+  for (const std::string& read : {copy, "  fence.proxy.async.global;\n" + load}) {
     for (const bool acquires : {true, false}) {
       const std::string look = acquires ? "ld.acquire.gpu.global.u32" : "ld.relaxed.gpu.global.u32";
       const std::string all =
@@ -265,6 +265,49 @@ TEST_F(GlobalRaceTest, AsynchronousCopiesTakePart) {
       }
     }
   }
+}
+
+// What plain stores wrote the async proxy reads, adds to or replaces behind a fence of either side.
+TEST_F(GlobalRaceTest, TheAsyncProxyNeedsItsFence) {
+  const std::string shared =
+      "  mov.u32 %r0, buffer;\n  mad.lo.u32 %r3, %r60, 4, %r0;\n  st.shared.u32 [%r3], 7;\n"
+      "  fence.proxy.async.shared::cta;\n";
+  const std::string wait = "  @%p1 cp.async.bulk.commit_group;\n  @%p1 cp.async.bulk.wait_group 0;\n";
+  const std::string operand = " [%rd60+256], [%r0], 256;\n" + wait;
+  const std::string load =
+      "  mov.u32 %r2, bar;\n" + init_by_first("bar", 1) +
+      "  @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 256;\n"
+      "  @%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r0+1024], [%rd2], 256, "
+      "[%r2];\n" +
+      wait_for("%r2", "0", "LOADED");
+  const std::string store = "  @%p1 cp.async.bulk.global.shared::cta.bulk_group" + operand;
+  const std::string add = "  @%p1 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32" + operand;
+  const auto is_unfenced = [](const std::string& all) {
+    EXPECT_FALSE(is_race(all)) << all;
+    return all.find("missing proxy fence") != std::string::npos;
+  };
+  const std::string plain = shared + "  st.global.u32 [%rd2], 7;\n";
+  for (const std::string& copy : {load, store, add}) {
+    for (const std::string fence : {"fence.proxy.async", "fence.proxy.async.global"}) {
+      EXPECT_EQ(found(plain + "  " + fence + ";\n" + barrier + copy, 1), "");
+      EXPECT_EQ(found(plain + barrier + "  " + fence + ";\n" + copy, 1), "");
+    }
+    EXPECT_TRUE(is_unfenced(found(plain + barrier + copy, 1)));
+    EXPECT_TRUE(is_unfenced(found(plain + "  fence.proxy.async.shared::cta;\n" + barrier + copy, 1)));
+    EXPECT_TRUE(is_unfenced(
+        found(shared + "  fence.proxy.async;\n  st.global.u32 [%rd2], 7;\n" + barrier + copy, 1)));
+    EXPECT_EQ(found(shared + "  ld.global.u32 %r9, [%rd2];\n" + barrier + copy, 1), "") << "reads need none";
+    // Between blocks.
+    const std::string global = "  fence.proxy.async.global;\n";
+    const auto passed = [&](const std::string& here, const std::string& there) {
+      return found(shared + message_passing(here + barrier, "st.release.gpu.global.u32",
+                                            "ld.acquire.gpu.global.u32", there + barrier + copy, "%rd4"));
+    };
+    EXPECT_EQ(passed(global, ""), "");
+    EXPECT_EQ(passed("", global), "");
+    EXPECT_TRUE(is_unfenced(passed("", "")));
+  }
+  EXPECT_EQ(found(shared + barrier + store + add, 1), "") << "the async proxy sees its own writes";
 }
 
 TEST_F(GlobalRaceTest, GridsComeOneAfterTheOther) {

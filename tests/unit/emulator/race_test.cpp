@@ -332,6 +332,18 @@ TEST_F(Races, TheAsyncProxyNeedsItsFence) {
   EXPECT_TRUE(run(fill + "fence.proxy.async;\n" + bulk_store + bulk_wait).contains(race)) << all();
 }
 
+TEST_F(Races, TheAsyncProxyWritesBehindItsFence) {
+  const std::string load =
+      "@%p2 mbarrier.arrive.expect_tx.shared::cta.b64 _, [ready], 1024;\n"
+      "@%p2 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%rd60], 1024, "
+      "[ready];\n" +
+      wait_for("ready", "0", "LOADED");
+  const std::string begin = init_by_first("ready", 1) + fill;
+  const std::string ready = ".shared .align 8 .b64 ready;\n";
+  EXPECT_EQ(run(begin + "fence.proxy.async.shared::cta;\nbar.sync 0;\n" + load, ready), Kinds{}) << all();
+  EXPECT_EQ(run(begin + "bar.sync 0;\n" + load, ready), Kinds{FindingKind::missing_proxy_fence}) << all();
+}
+
 TEST_F(Races, AProxyFenceIsItsThreads) {
   const std::string write =
       "@%p1 stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r4], {%r60, %r60, %r60, %r60};\n";

@@ -203,6 +203,59 @@ TEST_F(EmulatedLaunches, DynamicSharedMemoryNeedsTheAttribute) {
   EXPECT_EQ(api().cuMemFree(data), CUDA_SUCCESS);
 }
 
+// Whose wait comes behind what it does.
+TEST_F(EmulatedLaunches, ADependentLaunchIsHeldAgainstTheGridInFront) {
+  std::string late = other_kernels("sm_90a");
+  late.insert(late.find("  ret;", late.find(".entry blocks")), "  griddepcontrol.wait;\n");
+  const Module module(late);
+  const CUkernel blocks = module.kernel("blocks").handle();
+  const CUdeviceptr data = upload({0});
+  CUlaunchAttribute overlap{};
+  overlap.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  overlap.value.programmaticStreamSerializationAllowed = 1;
+  CUstream stream = nullptr, other = nullptr;
+  for (CUstream* const made : {&stream, &other})
+    ASSERT_EQ(api().cuStreamCreate(made, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const auto plain = [&] { EXPECT_EQ(launch(blocks, {.block = 1, .stream = stream}, data), CUDA_SUCCESS); };
+  const auto dependent = [&](CUstream own) {
+    return launch(blocks, {.block = 1, .stream = own, .attributes = {overlap}}, data);
+  };
+  const char* const found = "griddepcontrol.wait";
+  plain();
+  expect_failure(dependent(stream), CUDA_ERROR_LAUNCH_FAILED, found);
+  plain();
+  EXPECT_EQ(dependent(other), CUDA_SUCCESS);
+  expect_failure(dependent(other), CUDA_ERROR_LAUNCH_FAILED, found);
+  plain();
+  EXPECT_EQ(api().cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(dependent(stream), CUDA_SUCCESS);
+  plain();
+  EXPECT_EQ(api().cuMemsetD32Async(data, 0, 1, stream), CUDA_SUCCESS);
+  EXPECT_EQ(dependent(stream), CUDA_SUCCESS);
+
+  // In a graph the launches of it are in front.
+  for (const int launches : {1, 2}) {
+    ASSERT_EQ(api().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    for (int i = 0; i < launches; ++i) EXPECT_EQ(dependent(stream), CUDA_SUCCESS);
+    CUgraph graph = nullptr;
+    CUgraphExec executable = nullptr;
+    ASSERT_EQ(api().cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    ASSERT_EQ(api().cuGraphInstantiateWithFlags(&executable, graph, 0), CUDA_SUCCESS);
+    for (int i = 0; i < 2; ++i) {
+      const CUresult result = api().cuGraphLaunch(executable, stream);
+      if (launches == 1) {
+        EXPECT_EQ(result, CUDA_SUCCESS);
+      } else {
+        expect_failure(result, CUDA_ERROR_LAUNCH_FAILED, found);
+      }
+    }
+    EXPECT_EQ(api().cuGraphExecDestroy(executable), CUDA_SUCCESS);
+    EXPECT_EQ(api().cuGraphDestroy(graph), CUDA_SUCCESS);
+  }
+  for (const CUstream made : {stream, other}) EXPECT_EQ(api().cuStreamDestroy(made), CUDA_SUCCESS);
+  EXPECT_EQ(api().cuMemFree(data), CUDA_SUCCESS);
+}
+
 TEST_F(EmulatedLaunches, AttributesOfLaunches) {
   std::string waiting = other_kernels("sm_90a");
   waiting.insert(waiting.find("  ld.param", waiting.find(".entry blocks")), "  griddepcontrol.wait;\n");
