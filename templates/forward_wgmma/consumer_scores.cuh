@@ -45,6 +45,12 @@ class ConsumerScores {
   /// Whether P is packed while exponentials are computed, which P V of the tile before must have ended for.
   static constexpr bool packs_early = Traits::multiplies_fp8 && Config::overlap && !has_block_scales<Config>;
 
+  /// Of the rows. Whether maxima are large is not asked where the score functor bounds them, and not of P of 8 bits that
+  /// is packed early: there it costs 4 % (docs/fp8.md).
+  using State = typename ChosenType < packs_early ||
+                largest_score<Score>* log2_e<largest_offset, BoundedSoftmaxState<Traits::Scores::rows>,
+                                             SoftmaxState<Traits::Scores::rows>>::type;
+
   /// Whether a turn ends with the maxima, before the wait for P V of the tile before: where products take longer than
   /// exponentials, the next consumer's are to stand behind these without a gap.
   static constexpr bool passes_early = packs_early && Config::order == WarpgroupOrder::ping_pong &&
@@ -73,12 +79,12 @@ class ConsumerScores {
 
   /// Before the first tile of a work tile.
   __device__ __forceinline__ void begin() {
-    state_ = SoftmaxState<Traits::Scores::rows>();
+    state_ = State();
     clear_exact_sums();
   }
   /// Of all tiles so far. With sums_by_products sums are exact where LSE is wanted, and else nothing.
-  __device__ __forceinline__ SoftmaxState<Traits::Scores::rows> state() const {
-    SoftmaxState<Traits::Scores::rows> state = state_;
+  __device__ __forceinline__ State state() const {
+    State state = state_;
     if constexpr (Traits::sums_by_products) {
 #pragma unroll
       for (int r = 0; r < Traits::Scores::rows; ++r) state.row_sum[r] = exact_sums_[r];
@@ -174,13 +180,13 @@ class ConsumerScores {
       if constexpr (passes_early) turns_.pass_behind(move);
       finish_output();
       may_interpolate = interpolates;
-      set_offsets(state_, queries.scale_log2());
       if (move) {
         if constexpr (interpolates) may_interpolate = are_known(of_lane, limits_);
         move = raise_to_scores<counts_keys>(scores_, limits_, of_lane, state_, queries.scale_log2(),
                                             least_sum_, correction);
         if (move) scale_all(correction, scale_output);
       }
+      set_offsets(state_, queries.scale_log2());
       if constexpr (interpolates)
         may_interpolate = may_interpolate && weigh_enough(state_.row_sum, least_sum_);
     } else {
@@ -232,6 +238,10 @@ class ConsumerScores {
     }
     clear_exact_sums();
     if constexpr (counts_keys) least_sum_ = largest_of_sum + least_sum_of_keys(Config::tile_kv);
+    if constexpr (interpolates) {
+      if (!are_small(state_.row_max, queries.scale_log2()))
+        least_sum_ = -negative_infinity();  // no sum is enough
+    }
   }
 
   __device__ __forceinline__ void clear_exact_sums() {
@@ -370,7 +380,7 @@ class ConsumerScores {
   Probabilities<Traits> p_;
   typename Traits::Scores scores_;
   Kept kept_;  // of them
-  SoftmaxState<Traits::Scores::rows> state_;
+  State state_;
   RowFactors limits_;      // of scores, where they are known
   float least_sum_;        // of P of the work tile's keys, there, too
   RowFactors exact_sums_;  // with sums_by_products, where LSE is wanted

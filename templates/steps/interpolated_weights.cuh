@@ -46,6 +46,20 @@ __device__ __forceinline__ constexpr float least_sum_of_keys(int keys) { return 
 /// The same of one key whose weight is that of the row's maximum, beside which the others must come to that.
 inline constexpr float largest_of_sum = probability_factor<fp8_e4m3> / 4;
 
+/// The largest exponent of a maximum, of those in the first tile of keys, beside which keys are interpolated: floats round
+/// what is beyond 2^16 by more than interpolation does, and later maxima may be larger.
+inline constexpr float largest_first_exponent = 0x1p13f;
+
+/// Whether no maximum of a lane's rows is larger.
+template <int rows, class Scale>
+__device__ __forceinline__ bool are_small(const float (&row_max)[rows], const Scale& scale_log2) {
+  bool are = true;
+#pragma unroll
+  for (int r = 0; r < rows; ++r)
+    are &= ::fabsf(finite_or_zero(row_max[r]) * scale_of_row(scale_log2, r)) <= largest_first_exponent;
+  return are;
+}
+
 /// Whether the sums of all lanes of a warp come to that.
 template <int rows>
 __device__ __forceinline__ bool weigh_enough(const float (&row_sum)[rows], float least_sum) {

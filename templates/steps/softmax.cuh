@@ -61,6 +61,8 @@ __device__ __forceinline__ float exponential(float x, int place) {
 /// part of the sum. Between the maxima of a tile and its exponentials: what their exponents are relative to, too.
 template <int rows>
 struct SoftmaxState {
+  static constexpr bool may_be_large = true;  ///< maxima, as `is_large` has it
+
   float row_max[rows];
   float row_sum[rows];
   float offset[rows];
@@ -72,6 +74,12 @@ struct SoftmaxState {
       row_sum[r] = 0;
     }
   }
+};
+
+/// That of rows whose maxima are not large, or are taken as if they were not.
+template <int rows>
+struct BoundedSoftmaxState : SoftmaxState<rows> {
+  static constexpr bool may_be_large = false;
 };
 
 /// What makes exponents of 2 of scores, where that differs from row to row; else it is one number.
@@ -115,18 +123,19 @@ __device__ __forceinline__ void set_offsets(SoftmaxState<rows>& state, const Sca
 
 /// Relates a tile of scores to its rows' maxima, which take it in. Where one of the warp's is large, `subtract` subtracts
 /// maxima, or 0 where a row has no keys, from the scores.
-template <int rows, class Scale, class Subtract>
-__device__ __forceinline__ void relate_to_maxima(SoftmaxState<rows>& state, const Scale& scale_log2,
+template <class State, class Scale, class Subtract>
+__device__ __forceinline__ void relate_to_maxima(State& state, const Scale& scale_log2,
                                                  const Subtract& subtract) {
   set_offsets(state, scale_log2);
-  bool has_large = false;
+  if constexpr (State::may_be_large) {
+    bool has_large = false;
+    for (const float offset : state.offset) has_large |= is_large(offset);
+    if (__builtin_expect(__any_sync(full_warp, has_large), false)) {
 #pragma unroll
-  for (int r = 0; r < rows; ++r) has_large |= is_large(state.offset[r]);
-  if (__builtin_expect(__any_sync(full_warp, has_large), false)) {
-#pragma unroll
-    for (int r = 0; r < rows; ++r) {
-      subtract(r, finite_or_zero(state.row_max[r]));
-      state.offset[r] = 0;
+      for (int r = 0; r < static_cast<int>(sizeof(state.offset) / sizeof(float)); ++r) {
+        subtract(r, finite_or_zero(state.row_max[r]));
+        state.offset[r] = 0;
+      }
     }
   }
 }
@@ -144,9 +153,8 @@ __device__ __forceinline__ float tile_maximum(const Scores& scores, int r) {
 }
 
 /// The state that a first tile of scores leaves, before its exponentials.
-template <class Scores, class Scale>
-__device__ __forceinline__ void begin_maximum(Scores& scores, SoftmaxState<Scores::rows>& state,
-                                              const Scale& scale_log2) {
+template <class Scores, class State, class Scale>
+__device__ __forceinline__ void begin_maximum(Scores& scores, State& state, const Scale& scale_log2) {
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {
     state.row_max[r] = tile_maximum(scores, r);
@@ -160,8 +168,8 @@ __device__ __forceinline__ void begin_maximum(Scores& scores, SoftmaxState<Score
 /// by. `scale_log2` is what makes a score an exponent of 2. Unless they must `always` move, they do when a probability
 /// became too large or may be a large part of its row's sum, of which a thread knows its own part, and where a maximum
 /// is large. Probabilities become an `Element`.
-template <Rescale rescale, class Element = bf16, int rows, class Scale, class Subtract>
-__device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], SoftmaxState<rows>& state,
+template <Rescale rescale, class Element = bf16, int rows, class State, class Scale, class Subtract>
+__device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], State& state,
                                             const Scale& scale_log2, float (&correction)[rows],
                                             const Subtract& subtract) {
   float new_max[rows];
@@ -176,7 +184,7 @@ __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], Softma
     for (int r = 0; r < rows; ++r) {
       const float largest = ex2((new_max[r] - state.row_max[r]) * scale_of_row(scale_log2, r));
       move |=
-          is_large(state.offset[r]) ||
+          (State::may_be_large && is_large(state.offset[r])) ||
           largest > fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] / probability_factor<Element>, 1.0f));
     }
     move = __any_sync(full_warp, move);
@@ -194,9 +202,9 @@ __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], Softma
 }
 
 /// The same of a tile of scores.
-template <Rescale rescale, class Element = bf16, class Scores, class Scale>
-__device__ __forceinline__ bool update_maximum(Scores& scores, SoftmaxState<Scores::rows>& state,
-                                               const Scale& scale_log2, float (&correction)[Scores::rows]) {
+template <Rescale rescale, class Element = bf16, class Scores, class State, class Scale>
+__device__ __forceinline__ bool update_maximum(Scores& scores, State& state, const Scale& scale_log2,
+                                               float (&correction)[Scores::rows]) {
   float of_tile[Scores::rows];
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) of_tile[r] = tile_maximum(scores, r);
@@ -204,7 +212,7 @@ __device__ __forceinline__ bool update_maximum(Scores& scores, SoftmaxState<Scor
 }
 
 /// What a lane's scores of each row may come to before maxima move, in units of the raw score: as `take_maxima` has it,
-/// of scores in place of probabilities, so that it can be worked out before there are scores. NaN where a maximum is large.
+/// of scores in place of probabilities, so that it can be worked out before there are scores.
 template <class Element, int rows, class Scale>
 __device__ __forceinline__ void score_limits(const SoftmaxState<rows>& state, const Scale& scale_log2,
                                              float (&limits)[rows]) {
@@ -212,9 +220,7 @@ __device__ __forceinline__ void score_limits(const SoftmaxState<rows>& state, co
   for (int r = 0; r < rows; ++r) {
     const float largest =
         fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] / probability_factor<Element>, 1.0f));
-    const float scale = scale_of_row(scale_log2, r);
-    const float limit = state.row_max[r] + lg2(largest) * rcp(scale);
-    limits[r] = is_large(state.row_max[r] * scale) ? __int_as_float(0x7fffffff) : limit;
+    limits[r] = state.row_max[r] + lg2(largest) * rcp(scale_of_row(scale_log2, r));
   }
 }
 
@@ -236,8 +242,7 @@ __device__ __forceinline__ bool may_exceed(const Scores& scores, const float (&l
   return __any_sync(full_warp, may);
 }
 
-/// Where they may: whether the lanes' largest scores are known, so that all scores are numbers, or −inf, and no maximum is
-/// large.
+/// Where they may: whether the lanes' largest scores are known, so that all scores are numbers, or −inf.
 template <int rows>
 __device__ __forceinline__ bool are_known(const float (&of_lane)[rows], const float (&limits)[rows]) {
   bool are = true;
@@ -256,23 +261,23 @@ __device__ __forceinline__ float headroom(float sum, float least_sum) {
   return sum >= 4 * least ? 2.0f : sum >= 2 * least ? 1.0f : 0.0f;
 }
 
-/// Where they may: moves the warp's maxima if some do or are large, and relates the scores to them. Returns whether, and
-/// then `correction` is what the output must be multiplied by. Integers do not have the order of negative scores, which are looked at again. `moves_ahead`: by `headroom`.
+/// Where they may: moves the warp's maxima if some do. Returns whether, and then `correction` is what the output must be
+/// multiplied by. Integers do not have the order of negative scores, which are looked at again. `moves_ahead`: by `headroom`.
 template <bool moves_ahead, class Scores, class Scale>
-__device__ __forceinline__ bool raise_to_scores(Scores& scores, const float (&limits)[Scores::rows],
+__device__ __forceinline__ bool raise_to_scores(const Scores& scores, const float (&limits)[Scores::rows],
                                                 float (&of_lane)[Scores::rows],
                                                 SoftmaxState<Scores::rows>& state, const Scale& scale_log2,
                                                 float least_sum, float (&correction)[Scores::rows]) {
   bool is_negative = false;
 #pragma unroll
-  for (int r = 0; r < Scores::rows; ++r) is_negative |= !(limits[r] >= 0);
+  for (int r = 0; r < Scores::rows; ++r) is_negative |= limits[r] < 0;
   if (__any_sync(full_warp, is_negative)) {
     bool exceeds = false;
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) {
       of_lane[r] = scores.template reduce_lane_in_chains<maximum_chains>(
           r, [](float x, float y) { return fmaxf(x, y); });
-      exceeds |= of_lane[r] > limits[r] || limits[r] != limits[r];
+      exceeds |= of_lane[r] > limits[r];
     }
     if (!__any_sync(full_warp, exceeds)) return false;
   }
@@ -282,15 +287,13 @@ __device__ __forceinline__ bool raise_to_scores(Scores& scores, const float (&li
     float of_row = Scores::Layout::reduce(of_lane[r], [](float x, float y) { return fmaxf(x, y); });
     if constexpr (moves_ahead) {
       const float sum = Scores::Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
-      // Of a large one floats would round it, to what is no whole number.
-      if (!is_large(of_row * scale)) of_row += headroom(sum, least_sum) * rcp(scale);
+      of_row += headroom(sum, least_sum) * rcp(scale);
     }
     const float new_max = fmaxf(state.row_max[r], of_row);
     correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max)) * scale);
     state.row_max[r] = new_max;
     state.row_sum[r] *= correction[r];
   }
-  relate_to_maxima(state, scale_log2, subtract_from(scores));
   return true;
 }
 
@@ -337,23 +340,24 @@ inline constexpr float sums_that_stand_out = 2.5f;
 /// Whether a tile's exponentials, of which a thread has these `sums`, need another look in some row of the warp:
 /// they are much more than all before, or too large, or their offset is: no key was seen before, which makes it infinite,
 /// or the maximum is large.
-template <class Element, int rows>
-__device__ __forceinline__ bool stands_out(const float (&sums)[rows], const SoftmaxState<rows>& state) {
+template <class Element, int rows, class State>
+__device__ __forceinline__ bool stands_out(const float (&sums)[rows], const State& state) {
   bool fits = true;
 #pragma unroll
   for (int r = 0; r < rows; ++r) {  // false for NaN, too
-    fits &= !is_large(state.offset[r]) &&
+    fits &= !(State::may_be_large && is_large(state.offset[r])) &&
             sums[r] <= fminf(sums_that_stand_out * state.row_sum[r], overflow_limit<Element>);
   }
   return __any_sync(full_warp, !fits);
 }
 
 /// Whether they must be computed again, relative to a maximum that takes in this tile.
-template <class Element, int rows>
-__device__ __forceinline__ bool is_overflow(const float (&sums)[rows], const SoftmaxState<rows>& state) {
+template <class Element, int rows, class State>
+__device__ __forceinline__ bool is_overflow(const float (&sums)[rows], const State& state) {
   bool fits = true;
 #pragma unroll
-  for (int r = 0; r < rows; ++r) fits &= !is_large(state.offset[r]) && sums[r] <= overflow_limit<Element>;
+  for (int r = 0; r < rows; ++r)
+    fits &= !(State::may_be_large && is_large(state.offset[r])) && sums[r] <= overflow_limit<Element>;
   return __any_sync(full_warp, !fits);
 }
 

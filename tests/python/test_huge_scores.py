@@ -96,7 +96,7 @@ def test_large_scores_of_8_bits(rng, place, fetch):
     kind = numpy.dtype(ml_dtypes.float8_e4m3fn)
     ones = numpy.ones((1, 1), numpy.float32)
     for family in some(["family=forward_wgmma tile_kv=64 separate_o=true converter_warps=2", None], 1):
-        for softmax_scale in some([1.0, 300.0, 30011.37], 2):
+        for softmax_scale in some([1.0, 300.0, 2011.37], 2):
             q = rng.choice([0.5, 1, 2], (1, 128, 1, 64)).astype(kind)
             k = numpy.full((1, 300, 1, 64), 16).astype(kind)
             k[:, ::3] = 8

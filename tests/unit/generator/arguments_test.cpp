@@ -541,7 +541,7 @@ TEST(FillParams, TensorsOfUserTextMayHaveAnyShape) {
   };
   expect_fine(spec, give(ints({1})));
   expect_fine(spec, give(ints({2, 3, 4, 5})));
-  expect_fine(spec, give(ints({0})));
+  expect_refused(spec, give(ints({0})), "x", "has no element");
   expect_refused(spec, give({}), "x", "has 0 dimensions");
   TensorView wrong = ints({4});
   wrong.rank = 5;
