@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import threading
 
 from failures.library import Library, NotOffered, Refused
 from failures.placing import OnGpu
@@ -143,22 +144,51 @@ def seen(problem, t):
     return keep
 
 
+class SharedContext:
+    """A context whose effect is the process's, for threads: the first one enters it, the last one leaves it."""
+
+    def __init__(self, make):
+        self._make, self._lock, self._users, self._entered = make, threading.Lock(), 0, None
+
+    def __enter__(self):
+        with self._lock:
+            if self._users == 0:
+                self._entered = self._make()
+                self._entered.__enter__()
+            self._users += 1
+
+    def __exit__(self, *error):
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._entered.__exit__(None, None, None)
+
+
+@contextlib.contextmanager
+def deterministic_algorithms():
+    import torch
+
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
 class Sdpa(TorchLibrary):
     """scaled_dot_product_attention with one backend."""
 
     FIELDS = frozenset({"causal", "window", "keep", "bias", "blocks", "deterministic"})
 
+    def __init__(self, contender, *arguments, **options):
+        super().__init__(contender, *arguments, **options)
+        self._alone, self._deterministic = SharedContext(contender.alone), SharedContext(deterministic_algorithms)
+
     @contextlib.contextmanager
     def context(self, problem):
-        import torch
-
-        before = torch.are_deterministic_algorithms_enabled()
-        torch.use_deterministic_algorithms(problem.deterministic)
-        try:
-            with self.contender.alone():
-                yield
-        finally:
-            torch.use_deterministic_algorithms(before)
+        with self._alone, self._deterministic if problem.deterministic else contextlib.nullcontext():
+            yield
 
     def attend(self, problem, t):
         import torch
