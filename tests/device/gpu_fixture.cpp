@@ -7,6 +7,7 @@
 #include <jit/error.h>
 
 #include "tests/support/shared_cache.h"
+#include "tests/support/stream_memory_words.h"
 
 namespace jit::testing {
 
@@ -31,6 +32,11 @@ void prepare_all(const std::vector<KernelCase>& cases, const Context& context) {
 void GpuTest::SetUp() {
   if (const std::string reason = why_no_device(); !reason.empty()) GTEST_SKIP() << reason;
   device_ = device_info(0);
+}
+
+void GpuTest::TearDown() {
+  if (IsSkipped()) return;
+  EXPECT_EQ(disorder(context(), nullptr), "") << "after the launches of the test";
 }
 
 Context& GpuTest::context() {

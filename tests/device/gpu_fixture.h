@@ -33,6 +33,8 @@ class GpuTest : public ::testing::Test {
  protected:
   /// Skips with a sentence where there is neither a GPU nor an emulated device that was asked for.
   void SetUp() override;
+  /// Expects that counters and mailboxes of the default stream are as launches must leave them.
+  void TearDown() override;
 
   /// A length, or another size that time grows with: `emulated` on an emulated device, which is slow.
   int sized(int real, int emulated) const { return device_.emulated ? emulated : real; }

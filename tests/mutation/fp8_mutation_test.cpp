@@ -22,7 +22,7 @@ std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
                            bool given_back = false, const Score& score = {}, bool v_along_sequence = false) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
-  AttentionCase problem{.batch = 2, .heads_kv = 2, .seqlen_q = 40, .seqlen_kv = 210, .seed = 5};
+  AttentionCase problem{.batch = 2, .heads_kv = 2, .seqlen_q = 40, .seqlen_kv = 330, .seed = 5};
   problem.spec.dtype = DType::fp8_e4m3;
   problem.spec.head_dim = 32;
   problem.spec.head_dim_v = head_dim_v;
