@@ -261,7 +261,7 @@ void Attention::operator()(const AttentionArguments& arguments, Stream stream) c
   if (plan == nullptr) plan = plan_for_new_sizes(state, device.ordinal(), params, stream);
   std::optional<FaultSlot> slot;
   if (plan->is_checked && !device_length_argument(params).empty())
-    slot.emplace(state.context.faults, device.ordinal(), stream);
+    slot.emplace(state.context.memory.faults(), device.ordinal(), stream);
   params.sequences.fault = slot ? slot->address() : nullptr;
   run_plan(*plan, params, state.context.memory, stream, nullptr,
            dropout_params(arguments.dropout_p, arguments.rng_state), descale);

@@ -137,7 +137,7 @@ void Attention::backward(const BackwardArguments& arguments, Stream stream) cons
   const CurrentDevice scope(device);
   const Plan& plan = plan_for_launch(state, device, params, call_of(params, gradients, arguments), stream);
   std::optional<FaultSlot> slot;
-  if (plan.is_checked) slot.emplace(state.context.faults, device, stream);
+  if (plan.is_checked) slot.emplace(state.context.memory.faults(), device, stream);
   params.sequences.fault = slot ? slot->address() : nullptr;
   run_plan(plan, params, state.context.memory, stream, &gradients,
            dropout_params(arguments.dropout_p, arguments.rng_state));

@@ -22,7 +22,6 @@
 #include "cache/recent.h"
 #include "cache/tuning_store.h"
 #include "generator/build/image.h"
-#include "generator/launch/fault_slot.h"
 #include "generator/launch/stream_memory.h"
 #include "generator/pack/packs.h"
 #include "generator/program/closure.h"
@@ -76,7 +75,6 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   TuningStore tuning;
   SingleFlight<KernelImage> images;
   const StreamMemory memory;
-  const FaultSlots faults;
   DispatchTable<AttentionState> attentions;
   DispatchTable<OperationState> operations;
   Recent<AttentionState> recent_attentions;  ///< those of attention_when_called

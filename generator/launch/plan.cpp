@@ -53,9 +53,13 @@ FaultText fault_text(const ArrayFault& fault) {
 
 void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& memory, Stream stream,
               GradientParams* gradients, const DropoutParams& dropout, const DescaleParams& descale) {
+  const int device = plan.steps.front().kernel.device;
+  // A caller who asks for no fault has the slot that is nobody's.
+  if (plan.is_checked && params.sequences.fault == nullptr)
+    params.sequences.fault = static_cast<ArrayFault*>(memory.faults().of_graphs(device).data());
   std::size_t bytes = 0;
   for (const PlanStep& step : plan.steps) bytes = std::max(bytes, step.workspace_bytes(params, gradients));
-  StreamLease lease(memory, plan.steps.front().kernel.device, stream);
+  StreamLease lease(memory, device, stream);
   void* const workspace = lease.workspace(bytes);
   void* mailbox = nullptr;
   try {

@@ -14,6 +14,7 @@
 #include <cuda.h>
 
 #include "cache/dispatch_table.h"
+#include "generator/launch/fault_slot.h"
 #include "generator/launch/graph_memory.h"
 #include "generator/launch/memory_lane.h"
 #include "generator/launch/memory_sizes.h"
@@ -27,6 +28,9 @@ class StreamMemory {
   /// stream that is not captured takes no lock for it. Throws Error driver_error when the stream takes no work.
   std::shared_ptr<MemoryLane> lane(int device, CUstream stream) const;
 
+  /// Where checked kernels note what is wrong with an array.
+  const FaultSlots& faults() const { return faults_; }
+
   /// Gives memory of graphs that are gone back to the device.
   void free_unused() const { of_graphs_.free_unused(); }
 
@@ -35,6 +39,7 @@ class StreamMemory {
 
   mutable DispatchTable<Lane> of_streams_;
   mutable GraphMemory of_graphs_;
+  FaultSlots faults_;
 };
 
 /// The use that one call makes of a stream's memory. The first request takes the memory: calls of other host threads that
