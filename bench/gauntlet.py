@@ -27,6 +27,7 @@ import threading
 import time
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "4")  # of each process's reference: many run at once
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it PyTorch's deterministic mode refuses cuBLAS
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "gauntlet")]
 
@@ -99,11 +100,12 @@ class Process:
         self.process = self.connection = None
 
     def ask(self, case):
-        """(status, reason, seconds) of a case."""
-        begin = time.monotonic()
+        """(status, reason, seconds) of a case. A process that does not start has not been asked, and so does not fail."""
+        begin, status, when = time.monotonic(), UNSUPPORTED, "did not start: "
         try:
             if self.process is None:
                 self.begin()
+            status, when = FAILED, ""
             self.connection.send(case)
             return self.answer(self.limit)
         except TimeoutError as silence:
@@ -112,7 +114,7 @@ class Process:
             self.process.join(10)
             reason = f"its process ended with status {self.process.exitcode}"
         self.end()
-        return FAILED, reason, time.monotonic() - begin
+        return status, when + reason, time.monotonic() - begin
 
     def begin(self):
         context = multiprocessing.get_context("spawn")

@@ -15,7 +15,7 @@ from .torch_peers import CuDnn, FlashAttention2, Flex, _ScaledDotProductAttentio
 
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(Problem)}
 ALWAYS = {"q", "k", "v", "d_o", "only", "softmax_scale", "num_splits", "d_bias", "d_sinks"}  # num_splits is a hint
-LOST = ("CUDA error", "CUDNN_STATUS_EXECUTION", "illegal memory", "device-side assert", "out of memory")
+LOST = ("CUDA error", "CUDNN_STATUS_EXECUTION", "illegal memory", "device-side assert")
 
 
 def asked(problem):

@@ -147,7 +147,8 @@ def test_gradients_beside_large_scores(rng, place, fetch, dtype, config):
             wide_q, wide_k, wide_v, wide_do = (x.astype(float) for x in (q, k, v, do))
             if first == seqlen:
                 assert numpy.abs(dv).max() <= numpy.abs(wide_do).sum(1).max()
-                continue
+                if low < -1e5:
+                    continue
             weights, _ = softmax(numpy.einsum("bihd,bjhd->bhij", wide_q, wide_k) * head_dim**-0.5 + bias)
             d_p = numpy.einsum("bihd,bjhd->bhij", wide_do, wide_v)
             d_s = weights * (d_p - (weights * d_p).sum(-1, keepdims=True)) * head_dim**-0.5
