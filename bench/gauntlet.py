@@ -3,9 +3,9 @@ r"""jit-attention and its peers put to published silent failures of attention li
 
 The cases are those of tests/gauntlet, with larger sizes: each asks for something that some library got wrong without a
 word, and compares with double precision. A library passes, fails, or has no way to be asked; what it refuses by an
-exception it has not got wrong, and counts as not offered. Each library runs in a process of its own: one that loses the
-GPU, or gives no answer for --limit seconds, fails in that case and goes on in another process. Libraries run at once, but
-for the cases of large arrays.
+exception it has not got wrong, and counts as not offered. Each library runs in a process of its own: one that loses
+the GPU, or gives no answer for --limit seconds, fails in that case and goes on in another process. Libraries run at
+once, but for the cases of large arrays.
 
     bench/gauntlet.py --out gauntlet.jsonl --table gauntlet.md
     bench/gauntlet.py --libraries ours,torch-cudnn,fa3 --cases gradients
@@ -100,7 +100,7 @@ class Process:
         self.process = self.connection = None
 
     def ask(self, case):
-        """(status, reason, seconds) of a case. A process that does not start has not been asked, and so does not fail."""
+        """(status, reason, seconds) of a case. Where the process does not start nothing was asked, and nothing failed."""
         begin, status, when = time.monotonic(), UNSUPPORTED, "did not start: "
         try:
             if self.process is None:
@@ -234,7 +234,7 @@ def show(options, cases):
 
 @functools.cache
 def contender(name):
-    """What tells whether a library is installed, and its version."""
+    """The contender that tells whether a library is installed, and its version."""
     return Described(name, makers()[name]().contender)
 
 

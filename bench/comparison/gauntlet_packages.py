@@ -27,7 +27,7 @@ class Package(Contender):
 
 
 class Flash(TorchLibrary):
-    """What flash-attention's versions share."""
+    """Base of flash-attention's versions."""
 
     FIELDS = frozenset({"causal", "window", "softcap", "deterministic", "cu_seqlens_q", "cu_seqlens_k"})
     MODULE = ""

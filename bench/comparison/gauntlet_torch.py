@@ -25,7 +25,8 @@ def asked(problem):
 
 
 class TorchLibrary(Library):
-    """A Library by `attend(problem, t)`, which returns (o, lse or None) of the tensors t, by name as the problem has them.
+    """A Library by `attend(problem, t)`, which returns (o, lse or None) of the tensors t, by name as the problem has
+    them.
 
     contender: says whether the library is there. FIELDS: what of a problem it can say.
     """
@@ -39,7 +40,7 @@ class TorchLibrary(Library):
         raise NotImplementedError
 
     def context(self, problem):
-        """What is entered around calls."""
+        """The context around calls."""
         return contextlib.nullcontext()
 
     def run(self, problem, t):

@@ -80,7 +80,7 @@ def test_arguments(capsys):
 
 @pytest.mark.parametrize("kind", ("math", "flex"))
 def test_pytorch_on_the_cpu(kind):
-    pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("torch", reason="needs PyTorch")
     from comparison.gauntlet_torch import FlexLibrary, Math, Sdpa
     from comparison.torch_peers import Flex
 

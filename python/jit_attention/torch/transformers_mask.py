@@ -92,8 +92,8 @@ def _added_to_scores(kept, dtype):
 
 @functools.cache
 def _tell_of_a_tensor(functions):
-    _log.warning("mask_function: is %s, which is not known here: as for 'eager' it becomes a tensor (batch, 1, q_length, "
-                 "kv_length) in each forward pass. Known are causal and full masks and sliding windows, with padding "
+    _log.warning("mask_function: is %s, which is not known here: as for 'eager' it becomes a tensor (batch, 1, "
+                 "q_length, kv_length) in each forward pass. Known are causal and full masks and sliding windows, with padding "
                  "or over packed sequences", functions)
 
 
