@@ -3,9 +3,9 @@ r"""jit-attention and its peers put to published silent failures of attention li
 
 The cases are those of tests/gauntlet, with larger sizes: each asks for something that some library got wrong without a
 word, and compares with double precision. A library passes, fails, or has no way to be asked; what it refuses by an
-exception it has not got wrong, and counts as not offered. Each library runs in a process of its own: one that loses the
-GPU, or gives no answer for --limit seconds, fails in that case and goes on in another process. Libraries run at once, but
-for the cases of large arrays.
+exception it has not got wrong, and counts as not offered. Each library runs in a process of its own: one that loses
+the GPU, or gives no answer for --limit seconds, fails in that case and goes on in another process. Libraries run at
+once, but for the cases of large arrays.
 
     bench/gauntlet.py --out gauntlet.jsonl --table gauntlet.md
     bench/gauntlet.py --libraries ours,torch-cudnn,fa3 --cases gradients
@@ -27,6 +27,7 @@ import threading
 import time
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "4")  # of each process's reference: many run at once
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it PyTorch's deterministic mode refuses cuBLAS
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "gauntlet")]
 
@@ -99,11 +100,12 @@ class Process:
         self.process = self.connection = None
 
     def ask(self, case):
-        """(status, reason, seconds) of a case."""
-        begin = time.monotonic()
+        """(status, reason, seconds) of a case. Where the process does not start nothing was asked, and nothing failed."""
+        begin, status, when = time.monotonic(), UNSUPPORTED, "did not start: "
         try:
             if self.process is None:
                 self.begin()
+            status, when = FAILED, ""
             self.connection.send(case)
             return self.answer(self.limit)
         except TimeoutError as silence:
@@ -112,7 +114,7 @@ class Process:
             self.process.join(10)
             reason = f"its process ended with status {self.process.exitcode}"
         self.end()
-        return FAILED, reason, time.monotonic() - begin
+        return status, when + reason, time.monotonic() - begin
 
     def begin(self):
         context = multiprocessing.get_context("spawn")
@@ -232,7 +234,7 @@ def show(options, cases):
 
 @functools.cache
 def contender(name):
-    """What tells whether a library is installed, and its version."""
+    """The contender that tells whether a library is installed, and its version."""
     return Described(name, makers()[name]().contender)
 
 

@@ -27,7 +27,7 @@ class Package(Contender):
 
 
 class Flash(TorchLibrary):
-    """What flash-attention's versions share."""
+    """Base of flash-attention's versions."""
 
     FIELDS = frozenset({"causal", "window", "softcap", "deterministic", "cu_seqlens_q", "cu_seqlens_k"})
     MODULE = ""
@@ -67,6 +67,11 @@ class Flash2(Flash):
 
     def options(self, problem, t):
         return super().options(problem, t) | dict(alibi_slopes=t.get("alibi_slopes"))
+
+    def boundaries(self, problem, t):
+        if "seqused_k" in t:
+            raise NotOffered("no lengths beside boundaries")
+        return super().boundaries(problem, t)
 
     def over_pages(self, interface, problem, t, options):
         lengths = t["seqused_k"].cumsum(0).int()
@@ -146,6 +151,8 @@ class FlashInferLibrary(TorchLibrary):
         import flashinfer
         import torch
 
+        if min(problem.window or OPEN) < -1:
+            raise NotOffered("no sides below −1")
         if problem.window and problem.window[1] >= 0 and not problem.causal:
             raise NotOffered("no window to the right")
         q, k, v, device = t["q"], t["k"], t["v"], t["q"].device
@@ -166,6 +173,8 @@ class FlashInferLibrary(TorchLibrary):
         if dense:
             ends = [torch.arange(batch + 1, device=device, dtype=torch.int32) * x.shape[1] for x in (q, k)]
             flat = [x.flatten(0, 1) for x in (q, k, v)]
+            if any(one.data_ptr() != x.data_ptr() for one, x in zip(flat, (q, k, v))):
+                raise NotOffered("no dense arrays whose rows are not evenly apart")
         else:
             ends, flat = [t["cu_seqlens_q"], t["cu_seqlens_k"]], [q, k, v]
         wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(workspace(device), "NHD")
@@ -174,6 +183,15 @@ class FlashInferLibrary(TorchLibrary):
         if dense:
             o, lse = o.view(*q.shape[:3], v.shape[-1]), lse.view(heads[0], batch, q.shape[1]).transpose(0, 1)
         return o, lse
+
+    def replayed(self, problem, other):
+        raise NotOffered("plan() reads lengths on the host")
+
+    def queued(self, problems):
+        raise NotOffered("plan() reads lengths on the host")
+
+    def on_streams(self, problems):
+        raise NotOffered("plan() reads lengths on the host")
 
     @staticmethod
     def natural(result):
@@ -198,13 +216,17 @@ class XFormers(TorchLibrary):
         import torch
         from xformers.ops import LowerTriangularMask, memory_efficient_attention
 
-        q, k, v = t["q"], *(t[name].repeat_interleave(problem.ratio, 2) for name in "kv")
+        q, k, v = t["q"], t["k"], t["v"]
+        if problem.ratio > 1:
+            k, v = (x.repeat_interleave(problem.ratio, 2) for x in (k, v))
         if problem.causal and ("bias" in t or q.shape[1] != k.shape[1]):
             raise NotOffered("a causal mask of another shape is no case here")
         if problem.d_bias:
             raise NotOffered("no gradient of a bias that is broadcast")
         mask = LowerTriangularMask() if problem.causal else None
         if "bias" in t:
+            if not torch.equal(t["bias"].to(q.dtype).float(), t["bias"].float()):
+                raise NotOffered("no bias beyond q's type")
             room = -(-k.shape[1] // 8) * 8  # rows that it wants aligned
             mask = torch.zeros(q.shape[0], q.shape[2], q.shape[1], room, dtype=q.dtype, device=q.device)[..., : k.shape[1]]
             mask[...] = t["bias"].to(q.dtype)

@@ -15,7 +15,7 @@ from .torch_peers import CuDnn, FlashAttention2, Flex, _ScaledDotProductAttentio
 
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(Problem)}
 ALWAYS = {"q", "k", "v", "d_o", "only", "softmax_scale", "num_splits", "d_bias", "d_sinks"}  # num_splits is a hint
-LOST = ("CUDA error", "CUDNN_STATUS_EXECUTION", "illegal memory", "device-side assert", "out of memory")
+LOST = ("CUDA error", "CUDNN_STATUS_EXECUTION", "illegal memory", "device-side assert")
 
 
 def asked(problem):
@@ -25,7 +25,8 @@ def asked(problem):
 
 
 class TorchLibrary(Library):
-    """A Library by `attend(problem, t)`, which returns (o, lse or None) of the tensors t, by name as the problem has them.
+    """A Library by `attend(problem, t)`, which returns (o, lse or None) of the tensors t, by name as the problem has
+    them.
 
     contender: says whether the library is there. FIELDS: what of a problem it can say.
     """
@@ -39,7 +40,7 @@ class TorchLibrary(Library):
         raise NotImplementedError
 
     def context(self, problem):
-        """What is entered around calls."""
+        """The context around calls."""
         return contextlib.nullcontext()
 
     def run(self, problem, t):

@@ -58,7 +58,7 @@ def verify() -> list[Entry]:
 def prune(max_bytes: int) -> int:
     """Remove what is damaged, then the least recently used until at most ``max_bytes`` remain. Returns how many went.
 
-    Raises InvalidArgumentError for a negative size, IoError when there is no cache folder, or one of them cannot be
+    Raises InvalidArgumentError for a negative size, IoError when there is no cache folder, or an entry cannot be
     removed, as on a read-only file system.
     """
     return _core.cache_prune(max_bytes)

@@ -179,8 +179,8 @@ Args:
     dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold; "fp8_e4m3" or "fp8_e5m2",
         for q, k and v that are held as bytes (uint8).
     layout: "BSHD", or "BHSD": seqlen and heads swapped in q, k, v and the result.
-    tensors: names and arrays that mask and score read. An array without dimensions, such as a learned temperature, is one of
-        one element; one without elements is refused where a text would read it.
+    tensors: names and arrays that mask and score read. An array without dimensions, such as a learned temperature, is
+        one of one element; one without elements is refused where a text would read it.
     stream: a number or an object with __cuda_stream__; None: the current stream of q's framework.
     tuning: "off", "recorded", "first_run" or "exhaustive"; None: as JIT_ATTENTION_TUNING says.
     cu_seqlens_q: int32 (batch + 1), first rows of ragged sequences: q, the result and out are (total_q, heads, head_dim).

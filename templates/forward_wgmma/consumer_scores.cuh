@@ -45,8 +45,8 @@ class ConsumerScores {
   /// Whether P is packed while exponentials are computed, which P V of the tile before must have ended for.
   static constexpr bool packs_early = Traits::multiplies_fp8 && Config::overlap && !has_block_scales<Config>;
 
-  /// Of the rows. Whether maxima are large is not asked where the score functor bounds them, and not of P of 8 bits that
-  /// is packed early: there it costs 4 % (docs/fp8.md).
+  /// Maxima and sums of the rows. Whether maxima are large is not asked where the score functor bounds them, and not of P
+  /// of fp8 that is packed early, where asking takes longer (docs/kernels.md).
   using State = typename ChosenType < packs_early ||
                 largest_score<Score>* log2_e<largest_offset, BoundedSoftmaxState<Traits::Scores::rows>,
                                              SoftmaxState<Traits::Scores::rows>>::type;

@@ -11,7 +11,7 @@ namespace jit {
 
 /// An LSE as an exponent of 2, which probabilities are relative to: +inf for a query without keys.
 ///
-/// Of large ones floats have no fraction, and the exponent of the largest score is what is rounded off, of either sign.
+/// Large LSEs have no fraction, and the exponent of the largest score is what is rounded off, of either sign.
 /// So that no probability is more than 1 they are raised by more than the LSE, its product here and the score's factor are
 /// rounded by, which is less than 2^-22 of them: the gradients of such a query are finite, and vanish as its scores grow.
 __device__ __forceinline__ float lse_exponent(float lse) {

@@ -96,7 +96,6 @@ struct ThenScore {
   }
 };
 
-/// Whether a score can drop a key as a mask does, by making −inf of a number.
 /// The largest magnitude that a functor's scores can have.
 template <class Score>
 inline constexpr float largest_score = 0x1p127f;
@@ -105,6 +104,7 @@ inline constexpr float largest_score<SoftcapScore<Constants>> = static_cast<floa
 template <class A, class B>
 inline constexpr float largest_score<ThenScore<A, B>> = largest_score<B>;
 
+/// Whether a score can drop a key as a mask does, by making −inf of a number.
 template <class Score>
 inline constexpr bool may_drop_keys = !Score::is_identity;
 template <class Constants>

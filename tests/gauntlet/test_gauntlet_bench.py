@@ -39,6 +39,13 @@ def test_what_is_wrong_fails():
     assert not silent, f"{silent} pass with results of 0"
 
 
+def test_a_process_that_does_not_start_does_not_fail(monkeypatch):
+    process = gauntlet.Process("nobody", SEED, 120)
+    assert process.ask("causal-output")[:2] == (UNSUPPORTED, "did not start: its process ended with status 1")
+    monkeypatch.setattr(gauntlet, "START_SECONDS", 0)
+    assert process.ask("causal-output")[:2] == (UNSUPPORTED, "did not start: no answer for 0 s")
+
+
 def made(tmp_path, name, *results):
     contenders = {one: dict(label=one.upper(), version="1", absent=None) for one in ("ours", "peer")}
     header = dict(kind="run", gpu="a GPU", driver="1", date="2026-01-01", command="gauntlet.py", contenders=contenders)
@@ -73,7 +80,7 @@ def test_arguments(capsys):
 
 @pytest.mark.parametrize("kind", ("math", "flex"))
 def test_pytorch_on_the_cpu(kind):
-    pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("torch", reason="needs PyTorch")
     from comparison.gauntlet_torch import FlexLibrary, Math, Sdpa
     from comparison.torch_peers import Flex
 

@@ -71,7 +71,7 @@ def test_numpys_numbers_are_numbers(place, rng, fetch):
 
 @pytest.fixture
 def arrays(place, rng):
-    """Of any shape, and type where one is wanted."""
+    """A function that makes arrays of any shape, and type where one is wanted."""
     return lambda *shape, dtype=BF16: place(rng.standard_normal(shape).astype(dtype))
 
 
@@ -192,8 +192,11 @@ def test_shapes_in_messages_are_as_they_were_given(heads_first, arrays):
     assert refusal.value.field == "v" and wrong in str(refusal.value)
     bytes_of = {name: new(8, 2, dtype=numpy.uint8) for name in "qkv"}
     with pytest.raises(ja.InvalidArgumentError) as refusal:
-        ja.attention(**bytes_of, dtype="fp8_e4m3", q_descale=arrays(1, 3, 3, dtype=numpy.float32), **layout)
-    assert ("heads_q, seqlen" in str(refusal.value)) <= heads_first
+        shape = (1, 2, 3) if heads_first else (1, 3, 2)
+        scales = {f"{name}_descale": arrays(*shape, dtype=numpy.float32) for name in "qk"}
+        scales["v_descale"] = arrays(1, 2, dtype=numpy.float32)
+        ja.attention(**bytes_of, dtype="fp8_e4m3", **scales, **layout)
+    assert refusal.value.field == "q_descale" and f"has blocks = 3; it must be 1: fp32 {shape}" in str(refusal.value)
 
 
 TEMPERATURE = ja.score.text("return score * tau[0];", name="warm", tensors={"tau": "fp32"})

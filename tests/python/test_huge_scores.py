@@ -48,7 +48,7 @@ def biases(rng, seqlen_q, seqlen_kv):
 
 
 def scores_in_fp32(q, k, bias):
-    """What floats leave of them, where q · k / 8 + bias is exact in double precision."""
+    """Scores as floats hold them, where q · k / 8 + bias is exact in double precision."""
     products = numpy.einsum("bihd,bjhd->bhij", q.astype(float), k.astype(float)) / 8
     return (products + bias).astype(numpy.float32).astype(float)
 
@@ -73,7 +73,7 @@ def test_large_biases(rng, place, fetch, family, dtype):
 
 @pytest.mark.parametrize("family", some(FAMILIES, 2))
 def test_large_products(rng, place, fetch, family):
-    """Of bf16, whose powers of two come as near to the largest float as sums of 64 may."""
+    """Products of bf16, whose powers of two come as near to the largest float as sums of 64 may."""
     attention = ja.prepare(ja.AttentionSpec(head_dim=64, dtype="bf16", softmax_scale=1.0), config=FAMILIES[family])
     for exponent in some([8, 12, 15, 20, 40, 60], 3):
         for equal in (True, False):
@@ -91,7 +91,7 @@ def test_large_products(rng, place, fetch, family):
             check_lse(fetch(lse), right)
 
 
-def test_large_scores_of_8_bits(rng, place, fetch):
+def test_large_scores_of_fp8(rng, place, fetch):
     """All of one row's keys, or some of them, have scores whose exponents floats round by more than e4m3 does."""
     kind = numpy.dtype(ml_dtypes.float8_e4m3fn)
     ones = numpy.ones((1, 1), numpy.float32)
@@ -130,7 +130,7 @@ def test_large_scores_of_latent_keys(rng, place, fetch):
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 @pytest.mark.parametrize("config", [None, "two passes"])
 def test_gradients_beside_large_scores(rng, place, fetch, dtype, config):
-    """Of queries with a key of ordinary score they are right; of others finite, and of no weight beyond 1."""
+    """Gradients of queries with a key of ordinary score are right; others are finite, and of no weight beyond 1."""
     seqlen, score = 300, ja.score.bias("fp32")
     # Widths that wgmma's one pass has not been written for take two.
     head_dim = 64 if config is None else 200
@@ -147,7 +147,8 @@ def test_gradients_beside_large_scores(rng, place, fetch, dtype, config):
             wide_q, wide_k, wide_v, wide_do = (x.astype(float) for x in (q, k, v, do))
             if first == seqlen:
                 assert numpy.abs(dv).max() <= numpy.abs(wide_do).sum(1).max()
-                continue
+                if low < -1e5:
+                    continue
             weights, _ = softmax(numpy.einsum("bihd,bjhd->bhij", wide_q, wide_k) * head_dim**-0.5 + bias)
             d_p = numpy.einsum("bihd,bjhd->bhij", wide_do, wide_v)
             d_s = weights * (d_p - (weights * d_p).sum(-1, keepdims=True)) * head_dim**-0.5

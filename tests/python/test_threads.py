@@ -1,5 +1,6 @@
-"""Host threads that call at once, on one stream and on streams of their own: each gets the bits that it gets alone, and
-its own errors. One case for each kind of plan: one kernel or several, with workspace, mailbox or counters or without."""
+"""Host threads that call at once, on one stream and on streams of their own: each gets the bits that it gets alone,
+and its own errors. One case for each kind of plan: one kernel or several, with workspace, mailbox or counters or
+without."""
 
 import threading
 
@@ -76,7 +77,7 @@ def dropout(inputs, index):
     return lambda **on: ja.attention(q, k, v, dropout_p=0.3, rng_state=state, return_lse=True, **on)
 
 
-def keys_of_8_bits(inputs, index):
+def keys_of_fp8(inputs, index):
     e4m3 = pytest.importorskip("ml_dtypes").float8_e4m3fn
     q, k, v = inputs.normal(1, 200 + index, 8, 64), *(inputs.normal(1, 200 + index, 1, 64, dtype=e4m3) for _ in "kv")
     return lambda **on: ja.attention(q, k, v, mask=CAUSAL, return_lse=True, **on)
@@ -133,7 +134,7 @@ def shared_gradients(inputs, index):
     return call
 
 
-KINDS = [dense, decode, split_keys, paged, mixed, dropout, keys_of_8_bits, quantize, merge, gradients, dropout_gradients,
+KINDS = [dense, decode, split_keys, paged, mixed, dropout, keys_of_fp8, quantize, merge, gradients, dropout_gradients,
          ragged_gradients, shared_gradients]
 
 
@@ -169,7 +170,8 @@ def bits(arrays):
 
 @pytest.fixture
 def streams(emulated):
-    """Functions that make what a call is given, or what it runs in: nothing for the default stream; a stream of PyTorch."""
+    """Functions that make what a call is given, or what it runs in: nothing for the default stream; a stream of
+    PyTorch."""
     if emulated:
         return [lambda: None]
     import torch
@@ -188,7 +190,7 @@ def on_stream(stream, call):
 
 
 def rounds():
-    """Of all threads together 1,000 on a GPU."""
+    """Calls of each thread: 1,000 of all together on a GPU."""
     return 1000 // THREADS if takes_all() and not ja.devices()[0].emulated else 3
 
 
@@ -230,7 +232,7 @@ def test_errors_reach_the_call_that_made_them(place, rng, emulated):
 
 
 def test_threads_of_jax(rng):
-    jax = pytest.importorskip("jax", reason="JAX is not installed")
+    jax = pytest.importorskip("jax", reason="needs JAX")
     if (jax.default_backend() == "cpu") != ja.devices()[0].emulated:
         pytest.skip("JAX and this library compute in different places")
     from jit_attention.jax import attention

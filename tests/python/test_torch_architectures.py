@@ -171,12 +171,14 @@ def test_attention_beside_eager(kind, emulated, registered):
     try:
         ours = tiny_model(architecture, NAME, layers, eager.state_dict(), device)
     except ja.InvalidArgumentError as refusal:
+        assert kind not in NEVER_SKIPPED, refusal
         assert NAME in str(refusal) and "use attn_implementation=" in str(refusal)
         return
     pair = Pair(kind, eager, ours, registered)
     registered.clear()
     pair.compare("plain", logits(inputs))
     if not registered and kind not in READ_MASKS:
+        assert kind not in NEVER_SKIPPED, "no layer asked for attention"
         pytest.skip("has no attention in these layers")
     kept = {side: torch.ones_like(inputs["input_ids"]) for side in ("left", "right")}
     kept["left"][0, :PADDING] = kept["right"][0, -PADDING:] = 0

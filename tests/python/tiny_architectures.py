@@ -37,11 +37,6 @@ SMALL = {
 }
 NUMBERS = {name: number for number, names in SMALL.items() for name in names.split()}
 
-#: Maps of Transformers, of which a kind has the model of the first that knows it.
-MAPS = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
-        "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES", "MODEL_FOR_MASKED_LM_MAPPING_NAMES", "MODEL_MAPPING_NAMES")
-
-
 #: Where models are looked for: a kind has the model of the first map that knows it.
 CAUSAL = "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"
 MAPS = (CAUSAL, "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",

@@ -42,7 +42,7 @@ def register_with_transformers(name="jit_attention", quantized=None):
     For models in bf16 or fp16, or in fp32 under ``torch.autocast``: encoders, decoders and caches of
     keys and values, with padding at any side, sliding windows, softcap, sinks, position biases and fewer KV heads than
     query heads. Causal masks, windows and padding are computed in the kernel, which skips what they leave empty; other
-    masks are tensors, as for "sdpa", and the log tells of patterns that are not known. Rows of padding that see no
+    masks are tensors, as for "eager", and the log tells of patterns that are not known. Rows of padding that see no
     token are zero. Packed sequences, one behind another in a single batch entry, are known by positions that begin anew
     or by `cu_seq_lens_q` and `cu_seq_lens_k`, as `DataCollatorWithFlattening` makes them.
 

@@ -46,9 +46,9 @@ def attention_mask_function(batch_size, q_length, kv_length, q_offset=0, kv_offs
         allow_is_causal_skip, allow_is_bidirectional_skip: whether the model can do without a tensor.
 
     Returns:
-        None for a causal or full mask without padding; an AttentionMask for these with padding, for sliding windows and
-        for all of these over packed sequences; else what "sdpa" gets, a bool tensor (batch, 1, q_length, kv_length).
-        Where that is because nobody here knows the pattern, the log says so once.
+        An AttentionMask for causal and full masks and sliding windows, with padding or over packed sequences; else what
+        "eager" gets, a tensor (batch, 1, q_length, kv_length) of numbers. Where that is because nobody here knows the
+        pattern, the log says so once.
     """
     if isinstance(attention_mask, AttentionMask):
         return attention_mask
@@ -92,8 +92,8 @@ def _added_to_scores(kept, dtype):
 
 @functools.cache
 def _tell_of_a_tensor(functions):
-    _log.warning("mask_function: is %s, which is not known here: as for 'sdpa' it becomes a tensor (batch, 1, q_length, "
-                 "kv_length) in each forward pass. Known are causal and full masks and sliding windows, with padding "
+    _log.warning("mask_function: is %s, which is not known here: as for 'eager' it becomes a tensor (batch, 1, "
+                 "q_length, kv_length) in each forward pass. Known are causal and full masks and sliding windows, with padding "
                  "or over packed sequences", functions)
 
 

@@ -13,9 +13,9 @@ from .sdpa import _refuse
 def refuse_others(name):
     """From now on models that never ask the attention interface are refused when they are built with this name.
 
-    Transformers takes every registered name for every model. One that computes attention by itself would ignore it, fail
-    with the name as a KeyError, or read the masks that belong to it. So this wraps the method by which all models look
-    at the name, `PreTrainedModel.get_correct_attn_implementation`.
+    Transformers takes every registered name for every model. One that computes attention by itself would ignore it,
+    fail with the name as a KeyError, or read the masks that belong to it. So this wraps the method by which all models
+    look at the name, `PreTrainedModel.get_correct_attn_implementation`.
     """
     from transformers import PreTrainedModel
 

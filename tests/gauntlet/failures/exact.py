@@ -160,7 +160,7 @@ def compare(problem, got: Outcome, *, factor=FACTOR):
         if result is None or right is None:
             continue
         assert result.shape == right.shape, f"{name} is of shape {result.shape}, not {right.shape}"
-        here = ~numpy.isnan(right)  # rows of nobody are not compared
+        here = ~numpy.isnan(right)  # rows that belong to no sequence are not compared
         bad = int((~numpy.isfinite(result[here])).sum())
         assert not bad, f"{name} has {bad} of {int(here.sum())} elements that are not finite"
         error = numpy.abs(result[here] - right[here]).max(initial=0)

@@ -1,4 +1,4 @@
-"""Keys, values and queries of 8 bits, and their scales."""
+"""Keys, values and queries of fp8, and their scales."""
 
 import ml_dtypes
 import numpy
@@ -12,7 +12,7 @@ E4M3 = numpy.dtype(ml_dtypes.float8_e4m3fn)
 
 
 def stored(asked, k_descale, v_descale):
-    """The same problem with keys and values of e4m3, divided by their scales."""
+    """The problem with keys and values of e4m3, divided by their scales."""
     codes = [
         (x.astype(numpy.float32) / scale[..., :, None]).astype(E4M3)
         for x, scale in ((asked.k, k_descale), (asked.v, v_descale))

@@ -218,7 +218,7 @@ def check_caches_with_room(library, run):
     "pytorch/pytorch#182593",
     "FlexAttention over pages",
     "the output depends on where in memory the pages of a sequence lie",
-    "the same requests over pages in another order come out with equal bits",
+    "the same requests over pages in another order come out bit-identical",
 )
 def check_pages_in_another_order(library, run):
     asked = paged(run.rng, [1, 7], run.pick([90, 150], [900, 1500]), causal=True, unused=-1)

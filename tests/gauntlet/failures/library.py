@@ -1,4 +1,4 @@
-"""What a library must offer to be put to the cases; what it has not, it refuses."""
+"""The interface that a library must offer to be put to the cases; what it has not, it refuses."""
 
 import threading
 
@@ -45,7 +45,7 @@ class Library:
         raise NotOffered("no streams")
 
     def quantized(self, problem):
-        """The Outcome of attention of 8 bits, with scales that the library finds."""
+        """The Outcome of fp8 attention, with scales that the library finds."""
         raise NotOffered("no attention that quantises")
 
 

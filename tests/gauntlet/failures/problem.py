@@ -1,4 +1,4 @@
-"""What a library is asked: arrays of NumPy, and what is to be done with them."""
+"""The problems that libraries are put to: arrays of NumPy, and what is to be done with them."""
 
 from dataclasses import dataclass, replace
 
@@ -42,7 +42,7 @@ class Problem:
     dropout_p: float = 0.0
     rng_state: tuple | None = None  #: seed and offset
     num_splits: int = 0  #: 0: as the library likes
-    deterministic: bool = False  #: of gradients: equal inputs, equal bits
+    deterministic: bool = False  #: of gradients: equal inputs give bit-identical ones
     batch_invariant: bool = False  #: the bits of a sequence do not depend on the others
     zero_padding: bool = False  #: rows that are no query's become 0
     unwritten: bool = False  #: whether the result is written over NaN
@@ -61,8 +61,8 @@ class Problem:
 
 @dataclass
 class Outcome:
-    """What came out, in double precision, of the shapes of the inputs; None what was not asked for, or not told. lse
-    (batch, heads, seqlen_q) or (heads, rows), in natural logarithm."""
+    """Results in double precision, of the shapes of the inputs; None what was not asked for, or not told. lse (batch,
+    heads, seqlen_q) or (heads, rows), in natural logarithm."""
 
     o: numpy.ndarray | None = None
     lse: numpy.ndarray | None = None

@@ -35,7 +35,7 @@ def check_invariant(library, asked):
     "vllm-project/vllm#51902",
     "FlashAttention-3, in vLLM",
     "with num_splits=1 a decoding row changes when a neighbour's prefill grows from 9 to 10 tokens, as the tile does",
-    "a row has equal bits alone, beside 9 and beside 10 tokens, in batch-invariant mode",
+    "a row is bit-identical alone, beside 9 and beside 10 tokens, in batch-invariant mode",
 )
 def check_neighbour_grows(library, run):
     keys = run.pick(300, 4000)
@@ -50,7 +50,7 @@ def check_neighbour_grows(library, run):
     "vllm-project/flash-attention#169 vllm-project/vllm#47069",
     "FlashAttention-3",
     "with num_splits=1 the kernel and its tile change with causal, which is dropped where all requests decode",
-    "a decoding row has equal bits alone and beside a prefill of 129 tokens, in batch-invariant mode",
+    "a decoding row is bit-identical alone and beside a prefill of 129 tokens, in batch-invariant mode",
 )
 def check_decoding_beside_prefill(library, run):
     check_invariant(
@@ -78,7 +78,7 @@ def check_splits_of_neighbours(library, run):
     "Dao-AILab/flash-attention#2604",
     "FlashAttention-4",
     "a token decoded later has other bits than in prefill, for splits depend on the length",
-    "the last queries of a prefill have equal bits when they are computed one by one, in batch-invariant mode",
+    "the last queries of a prefill are bit-identical when they are computed one by one, in batch-invariant mode",
 )
 def check_prefill_and_decoding(library, run):
     keys = run.pick(150, 1500)
@@ -98,7 +98,7 @@ def check_prefill_and_decoding(library, run):
     "deepseek-ai/FlashMLA#212",
     "FlashMLA",
     "a row of sparse decoding depends on its batchmates in the last bits",
-    "a row of latent attention (values are columns of keys) has equal bits alone and in a batch, batch-invariant",
+    "a row of latent attention (values are columns of keys) is bit-identical alone and in a batch, batch-invariant",
 )
 def check_latent_rows_alone(library, run):
     asked = paged(

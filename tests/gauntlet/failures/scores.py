@@ -45,7 +45,7 @@ def check_large_negative_bias(library, run):
     "pytorch/pytorch#125674 pytorch/pytorch#121558",
     "FlashAttention-2 and memory-efficient attention, in PyTorch",
     "NaN from q, k and v that a training loop makes as large as 5e8",
-    "outputs of q and k of 1e4 to 1e5 (scores to 1e12) are finite means of values, equal scores their mean",
+    "outputs of q and k of 1e4 to 1e5 (scores to 8e10) are finite means of values, equal scores their mean",
 )
 def check_huge_scores(library, run):
     for scale in (1e4, 3e4, 1e5):
@@ -142,7 +142,7 @@ def check_sinks_without_keys(library, run):
     "outputs with sinks of −5 to 20, dense and over pages, equal double precision",
 )
 def check_sinks_are_scores(library, run):
-    sinks = numpy.linspace(-5, 20, 8, dtype=numpy.float32)
+    sinks = numpy.array([-5, -1.5, 2, 5.5, 9, 12.5, 16, 20], numpy.float32)  # which bf16 holds, too
     check_forward(
         library,
         dense(run.rng, seqlen_q=run.pick(70, 700), heads=8, heads_kv=2, causal=True, sinks=sinks),
