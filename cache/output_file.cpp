@@ -159,19 +159,22 @@ class OutputFile::Filled {
 
   /// Gives it the file's name.
   void publish() {
-    if (is_published_at_once()) return;
-    name();
-    if (draft_.file.reset() != 0) refuse_if({"close", errno}, output_.path_);
-    if (files().renameat(folder_.get(), temporary_.c_str(), folder_.get(), output_.name_.c_str()) != 0)
-      refuse_if({"rename", errno}, output_.path_);
-    draft_.has_name = false;
+    if (!is_published_at_once()) replace();
     remove_abandoned(files(), folder_.get(), ".");
   }
 
  private:
   FileSystem& files() const { return *output_.file_system_; }
 
-  // Of a file that is not there yet: no name but its own, so that whenever the process is killed none stays.
+  void replace() {
+    name();
+    if (draft_.file.reset() != 0) refuse_if({"close", errno}, output_.path_);
+    if (files().renameat(folder_.get(), temporary_.c_str(), folder_.get(), output_.name_.c_str()) != 0)
+      refuse_if({"rename", errno}, output_.path_);
+    draft_.has_name = false;
+  }
+
+  // Gives a file that is not there yet its own name at once, so that whenever the process is killed none stays.
   bool is_published_at_once() {
     if (draft_.has_name || !output_.is_new_) return false;
     const std::string open_file = name_of_open_file(draft_.file.get());

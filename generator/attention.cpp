@@ -31,7 +31,7 @@ namespace {
 
 Digest device_key(int device, const ProblemShape& shape) {
   return spread(
-      static_cast<std::uint64_t>(device) << 4 | static_cast<std::uint64_t>(shape.has_many_heads) << 3 |
+      static_cast<std::uint64_t>(device) << 5 | static_cast<std::uint64_t>(shape.has_many_heads) << 4 |
       static_cast<std::uint64_t>(shape.pass) << 2 |
       static_cast<std::uint64_t>(shape.has_device_lengths) << 1 | static_cast<std::uint64_t>(shape.tma));
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <exception>
 
 #include <fmt/format.h>
 #include <jit/error.h>
@@ -79,7 +80,21 @@ std::size_t Cache::prune(std::uint64_t max_bytes) const { return writable(contex
 
 Cache::Cleared Cache::clear() const {
   ContextState& state = writable(context_);
-  return {.kernels = state.disk.clear(), .tunings = state.tuning.clear()};
+  // Tunings go even where some kernels stay.
+  Cleared cleared;
+  std::exception_ptr failure;
+  try {
+    cleared.kernels = state.disk.clear();
+  } catch (const Error&) {
+    failure = std::current_exception();
+  }
+  try {
+    cleared.tunings = state.tuning.clear();
+  } catch (const Error&) {
+    if (!failure) throw;
+  }
+  if (failure) std::rethrow_exception(failure);
+  return cleared;
 }
 
 std::size_t Cache::export_to(const std::string& path) const {

@@ -44,15 +44,22 @@ NvrtcLocation ContextState::nvrtc_location() {
   return *nvrtc_;
 }
 
-// Whether there is one that opens in place of one that did not.
+// Whether there is one that opens in place of one that did not. Observers may ask for the compiler: they are told without
+// the lock.
 bool ContextState::pass_over_unopened(const std::string& why) {
+  const std::string path = find_opened();
+  if (path.empty()) return false;
+  tell_once(Event::Kind::warning, fmt::format("{}; {} is used", why, path));
+  return true;
+}
+
+std::string ContextState::find_opened() {
   const std::lock_guard lock(nvrtc_mutex_);
   try {
     while (nvrtc_) {
       try {
         nvrtc(*nvrtc_);  // another thread may have found it meanwhile
-        notify(Event::Kind::warning, fmt::format("{}; {} is used", why, nvrtc_->path));
-        return true;
+        return nvrtc_->path;
       } catch (const Error&) {
         unopened_.push_back(nvrtc_->path);
         nvrtc_ = find_nvrtc(settings.nvrtc, unopened_);
@@ -62,7 +69,7 @@ bool ContextState::pass_over_unopened(const std::string& why) {
     nvrtc_.reset();
     unopened_.clear();
   }
-  return false;
+  return {};
 }
 
 std::string ContextState::compiler_identity() {

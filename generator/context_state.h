@@ -82,6 +82,7 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
 
  private:
   bool pass_over_unopened(const std::string& why);
+  std::string find_opened();  // the path of a libnvrtc that opens; empty: there is none
 
   std::atomic_flag told_of_fallback_;
   std::mutex told_mutex_;

@@ -122,7 +122,9 @@ bool GlobalRaces::is_ordered(const Doing& doing, Touch earlier) {
 bool GlobalRaces::is_fenced(const Doing& doing, Touch write) {
   if (doing.access.proxy != Proxy::async) return true;
   const GlobalAccess& other = shadow_.access(write.access());
-  if (other.async || grids_.is_in_front(other.cluster)) return true;
+  if (other.async) return true;
+  const GridClock& known = doing.access.knowledge->other_clusters;
+  if (grids_.is_in_front(other.cluster) && grids_.has_ended(other.cluster, known)) return true;
   const VectorClock* const seen = doing.access.knowledge->async_global.of(other.cluster);
   return seen && (seen->lanes_at(other.agent, other.time) >> write.lane() & 1) != 0;
 }

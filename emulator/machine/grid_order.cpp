@@ -20,21 +20,22 @@ void GridOrder::begin(std::string kernel, std::uint64_t clusters) {
     waits_from = waits_ ? last.waits_from : last.number;
     // The next grid begins when every block lets it: behind the last one of them.
     if (next_begins_behind_) {
-      has_ended_ = last.number;
-      grids_.erase(grids_.begin(), grids_.end() - 1);
+      const std::uint32_t first = last.waits_from, end = last.number;
+      std::erase_if(grids_, [=](const Grid& grid) { return first <= grid.number && grid.number < end; });
     }
   }
   VectorClock ended;
   ended.raise(0, all_lanes, 1);
-  Grid grid{std::move(kernel), end_, waits_from, {}};
+  Grid grid{std::move(kernel), end_, end_ + 1 + static_cast<std::uint32_t>(clusters), waits_from, {}};
   grid.waited.learn(grid.number, std::move(ended));
+  end_ = grid.end;
   grids_.push_back(std::move(grid));
-  end_ += 1 + static_cast<std::uint32_t>(clusters);
   waits_ = next_begins_behind_ = false;
 }
 
 bool GridOrder::has_ended(std::uint32_t cluster, const GridClock& known) const {
-  if (cluster < has_ended_) return true;
+  const auto is_of = [&](const Grid& grid) { return grid.number < cluster && cluster < grid.end; };
+  if (std::none_of(grids_.begin(), grids_.end(), is_of)) return true;
   return std::any_of(grids_.begin(), grids_.end(), [&](const Grid& grid) {
     return cluster < grid.number && cluster >= grid.waits_from && known.of(grid.number);
   });

@@ -25,6 +25,7 @@ class GridOrder {
   /// Whether a grid of `clusters` clusters could begin: there are numbers for them.
   bool has_numbers_for(std::uint64_t clusters) const;
 
+  /// Whether a cluster is of a grid in front of the running one.
   bool is_in_front(std::uint32_t cluster) const { return cluster < grids_.back().number; }
   /// Whether a cluster of a grid in front has ended, as far as somebody with this knowledge can tell.
   bool has_ended(std::uint32_t cluster, const GridClock& known) const;
@@ -42,15 +43,15 @@ class GridOrder {
   struct Grid {
     std::string kernel;
     std::uint32_t number;      ///< stands for having waited; its clusters have those behind it
+    std::uint32_t end;         ///< of its clusters' numbers
     std::uint32_t waits_from;  ///< its waits are for clusters from this one on
     GridClock waited;          ///< what a wait teaches
   };
 
   bool depends() const { return grids_.size() > 1; }
 
-  std::vector<Grid> grids_;                       // those that may run, the running one last
+  std::vector<Grid> grids_;                       // those that may run, by number, the running one last
   std::uint32_t end_ = 0;                         // of the numbers that are given out
-  std::uint32_t has_ended_ = 0;                   // all clusters below had ended when the running grid began
   std::atomic<bool> waits_ = false;               // some thread of the running grid has waited
   std::atomic<bool> next_begins_behind_ = false;  // the next grid begins behind a wait of the running one
 };

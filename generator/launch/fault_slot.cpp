@@ -50,9 +50,19 @@ const DeviceBuffer& FaultSlots::of_graphs(int device) const {
   return *slot;
 }
 
-const DeviceBuffer* FaultSlots::find_of_graphs(int device) const {
-  const std::lock_guard lock(mutex_);
-  return slots_[device].of_graphs.get();
+std::optional<ArrayFault> FaultSlots::take_of_graphs(int device, CUstream stream) const {
+  const std::lock_guard taking(taking_);
+  const DeviceBuffer* slot = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    slot = slots_[device].of_graphs.get();
+  }
+  if (slot == nullptr) return std::nullopt;
+  const ArrayFault noted = read(*slot, stream);
+  if (!is_fault(noted)) return std::nullopt;
+  clear(*slot, stream);
+  check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
+  return noted;
 }
 
 FaultSlot::FaultSlot(const FaultSlots& slots, int device, CUstream stream)
@@ -77,12 +87,7 @@ std::optional<ArrayFault> FaultSlot::take() {
   const ArrayFault noted = read(*own_, stream_);
   is_done_ = true;
   if (is_fault(noted)) return noted;
-  const DeviceBuffer* const of_graphs = slots_.find_of_graphs(device_);
-  if (of_graphs == nullptr) return std::nullopt;
-  const ArrayFault replayed = read(*of_graphs, stream_);
-  if (!is_fault(replayed)) return std::nullopt;
-  clear(*of_graphs, stream_);
-  return replayed;
+  return slots_.take_of_graphs(device_, stream_);
 }
 
 }  // namespace jit

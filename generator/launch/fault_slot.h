@@ -21,12 +21,14 @@ class FaultSlots {
  public:
   /// A slot that is in use by nobody, with any contents. Throws Error driver_error when the device has no room.
   std::unique_ptr<const DeviceBuffer> take(int device) const;
+  /// Takes back a slot that no kernel writes to any more.
   void give_back(int device, std::unique_ptr<const DeviceBuffer> slot) const;
 
   /// The slot that all graphs of a device share: replays have no call to tell. 0 at first. Throws the same.
   const DeviceBuffer& of_graphs(int device) const;
-  /// The same, or null where no graph has one.
-  const DeviceBuffer* find_of_graphs(int device) const;
+  /// Waits for `stream`; what graphs of the device have noted since somebody asked, which one caller alone gets. Throws
+  /// Error driver_error.
+  std::optional<ArrayFault> take_of_graphs(int device, CUstream stream) const;
 
  private:
   struct Slots {
@@ -34,6 +36,7 @@ class FaultSlots {
     std::unique_ptr<const DeviceBuffer> of_graphs;
   };
 
+  mutable std::mutex taking_;  ///< held from reading what graphs have noted until it is cleared
   mutable std::mutex mutex_;
   mutable std::map<int, Slots> slots_;  ///< by device
 };
@@ -48,6 +51,7 @@ class FaultSlot {
   FaultSlot(const FaultSlot&) = delete;
   FaultSlot& operator=(const FaultSlot&) = delete;
 
+  /// Where kernels of the call note faults; under capture the slot of graphs.
   ArrayFault* address() const;
 
   /// Waits for the stream; what kernels of the call have noted, else what graphs on the device have noted since somebody

@@ -60,14 +60,17 @@ TensorView with_middle_swapped(TensorView view) {
   return view;
 }
 
-Error with_heads_first(const Error& error, std::initializer_list<const TensorView*> views) {
+Error with_heads_first(const Error& error, std::initializer_list<const TensorView*> operands,
+                       const std::vector<const TensorView*>& scales) {
   if (!is_about_input(error)) return error;
   static const std::regex& tokens_first = *new std::regex("(seqlen\\w*), (heads\\w*)");
   std::string message = std::regex_replace(error.message(), tokens_first, "$2, $1");
-  for (const TensorView* view : views) {
-    if (view->rank >= 3)
-      message = replace_all(std::move(message), view->to_string(), with_middle_swapped(*view).to_string());
-  }
+  const auto swap = [&](const TensorView& view, int rank) {
+    if (view.rank != rank) return;
+    message = replace_all(std::move(message), view.to_string(), with_middle_swapped(view).to_string());
+  };
+  for (const TensorView* view : operands) swap(*view, 4);
+  for (const TensorView* view : scales) swap(*view, 3);
   return with_message(error, error.field(), std::move(message));
 }
 

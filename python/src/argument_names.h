@@ -2,16 +2,16 @@
 #pragma once
 
 #include <initializer_list>
-#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <jit/error.h>
 #include <jit/tensor.h>
 
 namespace jit::python {
 
-/// What the library calls "dtype", a field of a spec, or "o", an argument, is the function's argument `name`.
+/// A name of the library (a spec's field "dtype", an argument "o") and the function's argument for it.
 struct ArgumentName {
   std::string_view known, name;
 };
@@ -23,8 +23,10 @@ Error renamed_argument(const Error& error, std::initializer_list<ArgumentName> n
 /// of `names` are arguments themselves.
 Error renamed_field(const Error& error, std::initializer_list<ArgumentName> names);
 
-/// `error` in a layout of heads before tokens, of `views` that the library was given with tokens before heads.
-Error with_heads_first(const Error& error, std::initializer_list<const TensorView*> views);
+/// `error` in a layout of heads before tokens, of what the library was given with tokens before heads: those of `operands`
+/// with four dimensions, others being ragged, and those of `scales`, which have no head_dim, with three.
+Error with_heads_first(const Error& error, std::initializer_list<const TensorView*> operands,
+                       const std::vector<const TensorView*>& scales = {});
 
 /// A view with its second and third dimension of four, or of three where it has no head_dim, exchanged.
 TensorView with_middle_swapped(TensorView view);

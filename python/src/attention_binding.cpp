@@ -37,6 +37,17 @@ nb::object run(Call& call, const AttentionSpec& spec, const Launch& launch) {
   return call.result();
 }
 
+// Returns what `work` does; errors name what the call was given, where there is one.
+template <class Work>
+auto by_names_of(const std::optional<Call>& call, const Work& work) {
+  try {
+    return without_lock(work);
+  } catch (const Error& error) {
+    if (!call) throw;
+    throw call->renamed(error);
+  }
+}
+
 void check_sizes(const GivenBlockMask& block_mask, const Call& call, const SequenceInputs& sequences) {
   if (!block_mask.is_given()) return;
   const AttentionArguments& given = call.arguments();
@@ -120,7 +131,7 @@ struct Prepared {
     inputs.device = device;
     std::optional<Call> call;
     read_sizes(inputs, attention.spec(), call);
-    return without_lock([&] {
+    return by_names_of(call, [&] {
       const CurrentDevice scope(call ? call->device() : device);
       return call ? attention.kernel(call->arguments()) : attention.kernel();
     });
@@ -146,7 +157,7 @@ Prepared prepare(nb::handle spec_object, CallInputs inputs, nb::handle config, n
   if (call && device && *device != call->device())
     refuse("device", fmt::format("is {}, but q is on device {}", *device, call->device()));
   int ordinal = 0;
-  const Attention prepared = without_lock([&] {
+  const Attention prepared = by_names_of(call, [&] {
     ordinal = call ? call->device() : device_info(device.value_or(current_device())).ordinal;
     const CurrentDevice scope(ordinal);
     const Attention fresh = attention(spec, given, context);

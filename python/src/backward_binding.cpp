@@ -16,7 +16,7 @@ namespace {
 
 using namespace nb::literals;
 
-// What `work` returns; errors name what the caller gave.
+// Returns what `work` does; errors name what the caller gave.
 template <class Work>
 auto by_arguments(const Work& work) {
   try {
@@ -54,10 +54,14 @@ nb::tuple compute_gradients(const BackwardInputs& inputs, const Context& context
 std::vector<CompiledKernel> prepare_gradients(const BackwardInputs& inputs, const Context& context) {
   return by_arguments([&] {
     const BackwardCall call(inputs);
-    return without_lock([&] {
-      const CurrentDevice scope(call.device());
-      return attention_when_called(call.spec(), context).backward_kernels(call.arguments());
-    });
+    try {
+      return without_lock([&] {
+        const CurrentDevice scope(call.device());
+        return attention_when_called(call.spec(), context).backward_kernels(call.arguments());
+      });
+    } catch (const Error& error) {
+      throw call.renamed(error);
+    }
   });
 }
 

@@ -72,15 +72,16 @@ void Call::read_sequences() {
     if (array.is_valid() && !array.is_none())
       arguments_.*sequence_arrays[i].view = arrays_.read(array, sequence_arrays[i].name, std::nullopt).view;
   }
-  // Those of rows; beside q of fp8 those of values are of columns at most.
-  const bool has_value_rows = !facts(arguments_.q.dtype).is_fp8();
   for (TensorView* scales : {&arguments_.q_descale, &arguments_.k_descale})
     *scales = in_layout(*scales, inputs_.layout, 3);
-  if (has_value_rows) arguments_.v_descale = in_layout(arguments_.v_descale, inputs_.layout, 3);
+  if (has_value_rows()) arguments_.v_descale = in_layout(arguments_.v_descale, inputs_.layout, 3);
   arguments_.num_splits = inputs_.sequences.num_splits;
   arguments_.zero_padding = inputs_.sequences.zero_padding;
   arguments_.dropout_p = static_cast<float>(inputs_.sequences.dropout_p);
 }
+
+// Beside q of fp8 scales of values are of columns at most.
+bool Call::has_value_rows() const { return !facts(arguments_.q.dtype).is_fp8(); }
 
 TensorView Call::read_operand(nb::handle object, const char* name, bool is_ragged) {
   const Array array = arrays_.read(object, name, sixteen_bits(dtype_of_inputs()));
@@ -217,7 +218,9 @@ Error Call::renamed(const Error& error) const {
   const Error by_name = renamed_argument(error, {{"o", "out"}, {"lse", "return_lse"}});
   if (inputs_.layout == Layout::bshd) return by_name;
   const AttentionArguments& a = arguments_;
-  return with_heads_first(by_name, {&a.q, &a.k, &a.v, &a.o, &a.q_descale, &a.k_descale, &a.v_descale});
+  std::vector<const TensorView*> scales = {&a.q_descale, &a.k_descale};
+  if (has_value_rows()) scales.push_back(&a.v_descale);
+  return with_heads_first(by_name, {&a.q, &a.k, &a.v, &a.o}, scales);
 }
 
 }  // namespace jit::python

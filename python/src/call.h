@@ -79,6 +79,7 @@ class Call {
   TensorView read_queries(nb::handle array, bool is_ragged);
   TensorView read_keys(nb::handle array, const char* name, bool is_ragged);
   void read_sequences();
+  bool has_value_rows() const;
   bool wants_lse() const { return inputs_.return_lse.ptr() != Py_False; }
   void stage(const AttentionSpec& spec);
 

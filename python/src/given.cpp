@@ -26,7 +26,7 @@ nb::object index_of(nb::handle object, const char* name) {
 template <class Number>
 [[noreturn]] void refuse_range(nb::handle index, const char* name, Number least, Number most) {
   PyErr_Clear();
-  refuse(name, fmt::format("is {}; it must be from {} to {}", nb::str(index).c_str(), least, most));
+  refuse(name, fmt::format("is {}; it must be from {} to {}", shown(index), least, most));
 }
 
 }  // namespace
@@ -39,8 +39,12 @@ std::string type_of(nb::handle object) {
 std::string shown(nb::handle object) {
   const bool is_number = PyLong_Check(object.ptr()) || PyFloat_Check(object.ptr());
   if (object.is_none() || is_number || PyUnicode_Check(object.ptr())) {
-    const nb::str text = nb::repr(object);
-    if (PyUnicode_GetLength(text.ptr()) <= longest_shown) return text.c_str();
+    const nb::object text = nb::steal(PyObject_Repr(object.ptr()));
+    if (!text.is_valid()) {
+      PyErr_Clear();  // Python refuses to write numbers of thousands of digits
+    } else if (PyUnicode_GetLength(text.ptr()) <= longest_shown) {
+      return nb::cast<std::string>(text);
+    }
   }
   return "a " + type_of(object);
 }
@@ -60,21 +64,24 @@ double real_of(nb::handle object, const char* name) {
 
 std::string text_of(nb::handle object, const char* name) {
   if (!PyUnicode_Check(object.ptr())) refuse_type(object, name, "a str");
-  return nb::cast<std::string>(object);
+  std::string text;
+  if (!nb::try_cast(object, text)) refuse_type(object, name, "a str that UTF-8 can hold");
+  return text;
 }
 
 std::filesystem::path path_of(nb::handle object, const char* name) {
   const nb::object path = nb::steal(PyOS_FSPath(object.ptr()));
   if (!path.is_valid()) refuse_type(object, name, "a str or another path");
-  return nb::cast<std::filesystem::path>(path);
+  std::filesystem::path converted;
+  if (!nb::try_cast(path, converted)) refuse_type(object, name, "a path that the file system can hold");
+  return converted;
 }
 
 std::vector<std::string> texts_of(nb::handle object, const char* name) {
   std::vector<std::string> texts;
   if (PyUnicode_Check(object.ptr())) refuse_type(object, name, "a list of str");
   for (nb::handle item : items_of(object, name)) {
-    if (!PyUnicode_Check(item.ptr())) refuse_type(item, fmt::format("each of {}", name).c_str(), "a str");
-    texts.push_back(nb::cast<std::string>(item));
+    texts.push_back(text_of(item, fmt::format("each of {}", name).c_str()));
   }
   return texts;
 }

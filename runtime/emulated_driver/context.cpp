@@ -80,8 +80,9 @@ CUresult cuCtxPopCurrent(CUcontext* context) {
 
 CUresult cuCtxSynchronize() {
   return call([&] {
-    current_context();
+    Context& context = current_context();
     machine().captures.refuse_unsafe_call("cuCtxSynchronize");
+    ++context.waits;
   });
 }
 

@@ -1,6 +1,8 @@
 // Contexts: the primary one of each device, and which is current on a thread.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <shared_mutex>
 
@@ -18,6 +20,11 @@ struct Context {
   /// Held exclusively by work of the legacy default stream, shared by that of streams which wait for it.
   std::shared_mutex legacy_order;
   const std::shared_ptr<Stream> legacy_stream;
+
+  // Counts of what leaves streams with no grid that runs, by which each stream knows that there was more of it.
+  std::atomic<std::uint64_t> waits = 0;           ///< for all streams
+  std::atomic<std::uint64_t> legacy_works = 0;    ///< they wait for blocking streams, which wait for them
+  std::atomic<std::uint64_t> blocking_works = 0;  ///< they wait for the legacy stream, which waits for them
 };
 
 /// Fails with CUDA_ERROR_INVALID_CONTEXT when none is current.

@@ -50,7 +50,11 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
 }
 
 CUresult cuEventSynchronize(CUevent event) {
-  return call([&] { machine().captures.refuse_captured(*machine().events.find(event)); });
+  return call([&] {
+    const std::shared_ptr<Event> waited = machine().events.find(event);
+    machine().captures.refuse_captured(*waited);
+    ++waited->context.waits;
+  });
 }
 
 CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {

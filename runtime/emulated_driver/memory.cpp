@@ -116,6 +116,8 @@ CUresult cuMemFree(CUdeviceptr address) {
     current_context();
     machine().captures.refuse_unsafe_call("cuMemFree");
     Device* const device = machine().device_of(address);
+    // Grids that used the memory have ended before it is given again.
+    if (device) ++machine().primary_contexts[static_cast<std::size_t>(device->ordinal)]->waits;
     if (device && device->memory.free(address)) return;
     fail(CUDA_ERROR_INVALID_VALUE, hexadecimal(address) + " is not the start of an allocation");
   });

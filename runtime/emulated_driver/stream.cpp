@@ -28,15 +28,35 @@ std::shared_ptr<Stream> per_thread_stream(Context& context) {
 void Stream::run(const Work& work) {
   if (kind == Kind::legacy) {
     const std::unique_lock alone(context.legacy_order);
-    work(grids_);
+    ++context.legacy_works;
+    work_behind_waits(work);
   } else if (kind == Kind::blocking) {
     const std::shared_lock beside(context.legacy_order);
     const std::lock_guard lock(order_);
-    work(grids_);
+    ++context.blocking_works;
+    work_behind_waits(work);
   } else {
     const std::lock_guard lock(order_);
-    work(grids_);
+    work_behind_waits(work);
   }
+}
+
+void Stream::work_behind_waits(const Work& work) {
+  if (const std::uint64_t now = waits(); std::exchange(waits_, now) != now) grids_ = nullptr;
+  work(grids_);
+}
+
+// Counts only grow: their sum tells whether any has.
+std::uint64_t Stream::waits() const {
+  switch (kind) {
+    case Kind::legacy:
+      return context.waits + context.blocking_works;
+    case Kind::blocking:
+      return context.waits + context.legacy_works;
+    case Kind::non_blocking:
+      return context.waits;
+  }
+  return 0;
 }
 
 Stream::Stream(Context& context, Kind kind) : context(context), kind(kind), id(next_id()) {}

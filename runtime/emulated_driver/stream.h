@@ -1,6 +1,7 @@
 // Streams: what is put on one is done at once, in the caller's thread, unless the stream is captured.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -36,8 +37,12 @@ struct Stream {
   std::shared_ptr<Capture> capture;  // guarded by Captures
 
  private:
+  void work_behind_waits(const Work& work);
+  std::uint64_t waits() const;
+
   std::mutex order_;
   emulator::GridsInFront grids_;
+  std::uint64_t waits_ = 0;  // that had been when grids_ was last looked at
 };
 
 /// Handles of default streams mean those of the current context. Fails with CUDA_ERROR_INVALID_HANDLE.
@@ -45,7 +50,7 @@ std::shared_ptr<Stream> find_stream(CUstream handle);
 
 /// Does the work on the stream, or adds it to the stream's capture.
 void enqueue(Stream& stream, Work work);
-/// The same of what begins when everything in front of it has ended, and ends before what is behind it begins.
+/// Does or adds work that begins when everything in front of it has ended, and ends before what is behind it begins.
 void enqueue_alone(Stream& stream, std::function<void()> work);
 
 }  // namespace jit::emulated_driver

@@ -45,11 +45,14 @@ class ConsumerScores {
   /// Whether P is packed while exponentials are computed, which P V of the tile before must have ended for.
   static constexpr bool packs_early = Traits::multiplies_fp8 && Config::overlap && !has_block_scales<Config>;
 
-  /// Maxima and sums of the rows. Whether maxima are large is not asked where the score functor bounds them, and not of P
-  /// of fp8 that is packed early, where asking takes longer (docs/kernels.md).
-  using State = typename ChosenType < packs_early ||
-                largest_score<Score>* log2_e<largest_offset, BoundedSoftmaxState<Traits::Scores::rows>,
-                                             SoftmaxState<Traits::Scores::rows>>::type;
+  /// Whether it is asked whether maxima are large: not where the score functor bounds them, and not where keys are of fp8,
+  /// whose kernels have no registers left for it (docs/kernels.md).
+  static constexpr bool asks_for_large_maxima =
+      !packs_early && Traits::stages_stored_k == 0 && !(largest_score<Score> * log2_e < largest_offset);
+
+  /// Maxima and sums of the rows.
+  using State = typename ChosenType<asks_for_large_maxima, SoftmaxState<Traits::Scores::rows>,
+                                    BoundedSoftmaxState<Traits::Scores::rows>>::type;
 
   /// Whether a turn ends with the maxima, before the wait for P V of the tile before: where products take longer than
   /// exponentials, the next consumer's are to stand behind these without a gap.

@@ -197,6 +197,28 @@ def test_shapes_in_messages_are_as_they_were_given(heads_first, arrays):
         scales["v_descale"] = arrays(1, 2, dtype=numpy.float32)
         ja.attention(**bytes_of, dtype="fp8_e4m3", **scales, **layout)
     assert refusal.value.field == "q_descale" and f"has blocks = 3; it must be 1: fp32 {shape}" in str(refusal.value)
+    with pytest.raises(ja.InvalidArgumentError) as refusal:
+        ja.prepare_backward(new(8, 2), **right, o=new(8, 2), lse=arrays(1, 2, 8, dtype=numpy.float32), dv=new(9, 2), **layout)
+    assert refusal.value.field == "dv" and wrong in str(refusal.value)
+
+
+def test_ragged_arrays_have_one_layout(arrays):
+    ragged = dict(cu_seqlens_q=arrays(2, dtype=numpy.int32), cu_seqlens_k=arrays(2, dtype=numpy.int32))
+    with pytest.raises(ja.InvalidArgumentError) as refusal:
+        ja.attention(arrays(8, 2, 16), arrays(8, 2, 16), arrays(9, 2, 16), **ragged, layout="BHSD")
+    assert "bf16 (9, 2, 16) strides" in str(refusal.value)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a" * 50 + "\udc80"])
+def test_texts_are_what_utf8_can_hold(text):
+    with pytest.raises(TypeError, match="^selection must be a str that UTF-8 can hold, not "):
+        ja.use_device(text)
+
+
+def test_numbers_of_thousands_of_digits_are_told_by_their_type(arrays):
+    q = arrays(1, 8, 2, 16)
+    with pytest.raises(ja.InvalidArgumentError, match="^head_dim_v: is a int; it must be from "):
+        ja.attention(q, q, None, head_dim_v=10**5000)
 
 
 TEMPERATURE = ja.score.text("return score * tau[0];", name="warm", tensors={"tau": "fp32"})

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import torch
-from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from .. import mask as _mask
 from .. import score as _score
@@ -55,7 +55,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     if attn_mask is not None and is_causal:
         _refuse("attn_mask", "is given together with is_causal=True; put the causal part into attn_mask, or pass one")
     mask = _CAUSAL if is_causal else None
-    if isinstance(attn_mask, CausalBias):
+    if is_causal_bias(attn_mask):
         mask, attn_mask = causal_of(attn_mask, query.shape[-2], key.shape[-2]), None
     query, key, value = _in_16_bits(query, key, value)
     _check_heads(query, key, value, enable_gqa)
@@ -86,12 +86,18 @@ def _refuse(argument, message):
     raise InvalidArgumentError(f"{argument}: {message}", "arguments", argument)
 
 
+def is_causal_bias(mask):
+    """Whether a mask is a `CausalBias`. The module that defines it loads a compiler, and a mask of it has loaded it."""
+    module = sys.modules.get("torch.nn.attention.bias")
+    return module is not None and isinstance(mask, module.CausalBias)
+
+
 def causal_of(bias, seqlen_q, seqlen_kv):
     """The causal mask that a `torch.nn.attention.bias.CausalBias` stands for; its memory holds nothing."""
     if (bias.seq_len_q, bias.seq_len_kv) != (seqlen_q, seqlen_kv):
         _refuse("attn_mask", f"is a CausalBias of {bias.seq_len_q} queries and {bias.seq_len_kv} keys, and there are "
                 f"{seqlen_q} and {seqlen_kv}; make it with these sizes")
-    return _CAUSAL if bias.variant == CausalVariant.UPPER_LEFT else _LOWER_RIGHT
+    return _CAUSAL if bias.variant.name == "UPPER_LEFT" else _LOWER_RIGHT
 
 
 def _in_16_bits(*tensors):

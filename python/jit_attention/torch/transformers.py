@@ -13,7 +13,7 @@ from .. import score as _score
 from ..errors import InvalidArgumentError
 from .op import attention
 from .quantized import quantized_attention
-from .sdpa import _BIAS, CausalBias, _bias_of, _in_16_bits, _refuse, causal_of
+from .sdpa import _BIAS, _bias_of, _in_16_bits, _refuse, causal_of, is_causal_bias
 
 _CAUSAL = _mask.causal()
 
@@ -209,7 +209,7 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
             mask = _CAUSAL if is_causal else None
     else:
         mask = None
-    if isinstance(attention_mask, CausalBias):
+    if is_causal_bias(attention_mask):
         mask, attention_mask = causal_of(attention_mask, query.shape[-2], key.shape[-2]), None
 
     bias = attention_mask if isinstance(attention_mask, torch.Tensor) else None

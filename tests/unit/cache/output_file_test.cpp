@@ -219,6 +219,11 @@ TEST_F(OutputFileTest, WhatKilledWritersHaveLeftGoes) {
   for (const std::string& name : {left, std::string(".tmp-notes")}) set_age(folder_ / name, 2 * 3600);
   OutputFile(folder_ / "file").write({bytes_of_text("new")});
   EXPECT_THAT(names(), ElementsAre(fresh, ".tmp-notes", "file"));
+  write_text(folder_ / left, "old");
+  set_age(folder_ / left, 2 * 3600);
+  OutputFile(folder_ / "new").write({bytes_of_text("new")});
+  EXPECT_THAT(names(), ElementsAre(fresh, ".tmp-notes", "file", "new"))
+      << "behind a file that was not there, too";
 }
 
 TEST_F(OutputFileTest, SeveralAreWrittenTogetherOrNotAtAll) {

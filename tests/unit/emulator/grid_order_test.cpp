@@ -103,6 +103,10 @@ TEST_F(GridOrderTest, AGridThatBeginsBehindAWaitFindsWhatWasWaitedForEnded) {
   EXPECT_EQ(found({write, first_warp + let_next + barrier + wait, wait + read}), "");
   EXPECT_THAT(found({write, first_warp + let_next + barrier + wait, read + wait}), HasSubstr("data race"))
       << "the first thread of a block lets the next grid begin";
+  // Behind a grid that did not wait, who waits for it need not be behind the first one.
+  EXPECT_THAT(found({write, never, wait + let_next, read + wait}), HasSubstr("data race"));
+  EXPECT_EQ(found({write, wait + let_next, never, wait + let_next, read + wait}), "")
+      << "it has ended before";
   // What the grid in front does itself must be waited for all the same.
   EXPECT_THAT(found({read, wait + let_next + write, read + wait}), HasSubstr("data race"));
 }

@@ -203,22 +203,71 @@ TEST_F(EmulatedLaunches, DynamicSharedMemoryNeedsTheAttribute) {
   EXPECT_EQ(api().cuMemFree(data), CUDA_SUCCESS);
 }
 
-// Whose wait comes behind what it does.
-TEST_F(EmulatedLaunches, ADependentLaunchIsHeldAgainstTheGridInFront) {
+// A kernel whose wait comes behind what it does.
+std::string with_late_wait() {
   std::string late = other_kernels("sm_90a");
   late.insert(late.find("  ret;", late.find(".entry blocks")), "  griddepcontrol.wait;\n");
-  const Module module(late);
-  const CUkernel blocks = module.kernel("blocks").handle();
-  const CUdeviceptr data = upload({0});
+  return late;
+}
+
+CUlaunchAttribute overlapping() {
   CUlaunchAttribute overlap{};
   overlap.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   overlap.value.programmaticStreamSerializationAllowed = 1;
+  return overlap;
+}
+
+TEST_F(EmulatedLaunches, NoGridIsInFrontBehindAWaitForIt) {
+  const Module module(with_late_wait());
+  const CUkernel blocks = module.kernel("blocks").handle();
+  const CUdeviceptr data = upload({0});
+  CUstream blocking = nullptr, other = nullptr;
+  CUevent event = nullptr;
+  ASSERT_EQ(api().cuStreamCreate(&blocking, CU_STREAM_DEFAULT), CUDA_SUCCESS);
+  ASSERT_EQ(api().cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(api().cuEventCreate(&event, 0), CUDA_SUCCESS);
+  const auto plain = [&](CUstream own) {
+    EXPECT_EQ(launch(blocks, {.block = 1, .stream = own}, data), CUDA_SUCCESS);
+  };
+  const auto dependent = [&](CUstream own) {
+    return launch(blocks, {.block = 1, .stream = own, .attributes = {overlapping()}}, data);
+  };
+  for (CUstream own : {CUstream{nullptr}, blocking, other}) {
+    plain(own);
+    expect_failure(dependent(own), CUDA_ERROR_LAUNCH_FAILED, "griddepcontrol.wait");
+    plain(own);
+    EXPECT_EQ(api().cuCtxSynchronize(), CUDA_SUCCESS);
+    EXPECT_EQ(dependent(own), CUDA_SUCCESS) << "the context was waited for";
+    plain(own);
+    EXPECT_EQ(api().cuEventRecord(event, own), CUDA_SUCCESS);
+    EXPECT_EQ(api().cuEventSynchronize(event), CUDA_SUCCESS);
+    EXPECT_EQ(dependent(own), CUDA_SUCCESS) << "an event behind the grid was waited for";
+    const CUdeviceptr given_back = upload({0});
+    plain(own);
+    EXPECT_EQ(api().cuMemFree(given_back), CUDA_SUCCESS);
+    EXPECT_EQ(dependent(own), CUDA_SUCCESS) << "memory was given back";
+  }
+  for (const auto& [first, between] : {std::pair(CUstream{nullptr}, blocking), {blocking, nullptr}}) {
+    const CUdeviceptr elsewhere = upload({0});
+    plain(first);
+    EXPECT_EQ(launch(blocks, {.block = 1, .stream = between}, elsewhere), CUDA_SUCCESS);
+    EXPECT_EQ(dependent(first), CUDA_SUCCESS) << "the default stream and blocking ones wait for each other";
+  }
+  plain(other);
+  plain(nullptr);
+  expect_failure(dependent(other), CUDA_ERROR_LAUNCH_FAILED, "griddepcontrol.wait");
+}
+
+TEST_F(EmulatedLaunches, ADependentLaunchIsHeldAgainstTheGridInFront) {
+  const Module module(with_late_wait());
+  const CUkernel blocks = module.kernel("blocks").handle();
+  const CUdeviceptr data = upload({0});
   CUstream stream = nullptr, other = nullptr;
   for (CUstream* const made : {&stream, &other})
     ASSERT_EQ(api().cuStreamCreate(made, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
   const auto plain = [&] { EXPECT_EQ(launch(blocks, {.block = 1, .stream = stream}, data), CUDA_SUCCESS); };
   const auto dependent = [&](CUstream own) {
-    return launch(blocks, {.block = 1, .stream = own, .attributes = {overlap}}, data);
+    return launch(blocks, {.block = 1, .stream = own, .attributes = {overlapping()}}, data);
   };
   const char* const found = "griddepcontrol.wait";
   plain();
