@@ -48,7 +48,7 @@ class ConsumerScores {
   /// Whether it is asked whether maxima are large: not where the score functor bounds them, and not where keys are of fp8,
   /// whose kernels have no registers left for it (docs/kernels.md).
   static constexpr bool asks_for_large_maxima =
-      !packs_early && Traits::stages_stored_k == 0 && !(largest_score<Score> * log2_e < largest_offset);
+      !packs_early && !Traits::widens && !(largest_score<Score> * log2_e < largest_offset);
 
   /// Maxima and sums of the rows.
   using State = typename ChosenType<asks_for_large_maxima, SoftmaxState<Traits::Scores::rows>,
