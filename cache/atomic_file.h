@@ -42,7 +42,7 @@ FileFailure publish_file(FileSystem& file_system, int directory, const std::stri
 /// Removes a temporary file that nobody has written to for an hour. `path` is relative to `directory`.
 void remove_if_abandoned(FileSystem& file_system, int directory, const std::string& path);
 
-/// The same for all that crashed writers have left in `folder`, not below it.
+/// Removes such files that crashed writers have left in `folder`, not those below it.
 void remove_abandoned(FileSystem& file_system, int directory, const std::string& folder);
 
 /// Reads `size` bytes of an open file. A file that ends earlier gives fewer bytes and no failure.

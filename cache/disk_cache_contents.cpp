@@ -111,7 +111,7 @@ std::size_t DiskCache::prune(std::uint64_t max_bytes) {
   removal += evict(file_system_, folder, std::move(files), target);
   if (removal.failure)
     throw Error(ErrorCode::io_error, "cache", "directory",
-                fmt::format("{}: kernels cannot be removed: {}; {} went before", layer.path,
+                fmt::format("{}: some kernels cannot be removed: {}; {} others were removed", layer.path,
                             removal.failure.message(), removal.files));
   return removal.files;
 }

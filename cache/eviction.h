@@ -39,7 +39,7 @@ Usage usage_of(const std::vector<StoredFile>& files);
 /// What a file of this size counts against a cap.
 std::uint64_t charged_bytes(std::uint64_t bytes);
 
-/// What became of files that were to go. One that is gone, replaced or used meanwhile is no failure.
+/// The outcome of removing files. One that is gone, replaced or used meanwhile is no failure.
 struct Removal {
   std::size_t files = 0;     ///< how many went
   FileFailure failure = {};  ///< of the first that had to stay

@@ -16,7 +16,8 @@
 
 namespace jit {
 
-// A file of this name, or of none where the system can do that: then nothing stays of a process that is killed.
+// A file being written: with a name of its own, or none where the system can do that, so that nothing stays of a process
+// that is killed.
 struct OutputDraft {
   OwnedFile file;
   bool has_name = false;

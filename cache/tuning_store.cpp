@@ -192,8 +192,8 @@ std::size_t TuningStore::clear() {
   }
   if (failure)
     throw Error(ErrorCode::io_error, "cache", "directory",
-                fmt::format("{}: tuning records cannot be removed: {}; {} went before", directory_,
-                            failure.message(), removed));
+                fmt::format("{}: some tuning records cannot be removed: {}; {} others were removed",
+                            directory_, failure.message(), removed));
   return removed;
 }
 

@@ -41,7 +41,7 @@ struct NvrtcFolder {
 std::vector<NvrtcFolder> nvrtc_folders();
 
 /// The first libnvrtc of `folders` with matching builtins and a supported version. Opens nothing.
-/// Those at the paths `unopened` are passed over. Throws Error nvrtc_unavailable, listing what was tried and why it was
+/// Libraries at the paths `unopened` are passed over. Throws Error nvrtc_unavailable, listing what was tried and why it was
 /// refused.
 NvrtcLocation find_nvrtc(std::span<const NvrtcFolder> folders, std::span<const std::string> unopened = {});
 

@@ -35,6 +35,7 @@ class GlobalRaces {
   /// Whether there is room for another launch.
   bool can_follow(const Launch& next) const;
 
+  /// The order of the grids that were followed, for griddepcontrol.
   GridOrder& grids() { return grids_; }
 
   // Weak accesses by the lanes `mask` of a warp, now: `bytes` bytes at the address of each.

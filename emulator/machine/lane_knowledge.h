@@ -46,8 +46,9 @@ class LaneKnowledge {
   void acquire(std::uint32_t lanes, const Knowledge& other);
   /// The agent's `of_lanes` have come to `time` in the past of `lanes`.
   void acquire(std::uint32_t lanes, Agent agent, std::uint32_t of_lanes, std::uint32_t time);
-  /// fence.proxy.async by `lanes`: the async proxy sees all that lies in the past of each, in shared memory, or in global.
+  /// fence.proxy.async by `lanes`: the async proxy sees all that lies in the past of each, in shared memory.
   void fence_proxy(std::uint32_t lanes);
+  /// The async proxy sees it in global memory as well; `own_cluster` is the number of the warp's own.
   void fence_global_proxy(std::uint32_t lanes, std::uint32_t own_cluster);
   /// Orders `lanes` with each other: what any did or knew lies in the past of each.
   void meet(std::uint32_t lanes);

@@ -52,7 +52,7 @@ struct LaunchResult {
 
 class GlobalRaces;
 
-/// What the launches of a stream have done that a dependent one may not find ended; null where all have.
+/// Grids of a stream that a dependent launch may not find ended; null: all have.
 using GridsInFront = std::shared_ptr<GlobalRaces>;
 
 /// Ends a launch because LaunchOptions::is_interrupted said so.

@@ -1,7 +1,5 @@
 #include "generator/launch/memory_lane.h"
 
-#include <utility>
-
 #include "generator/launch/memory_sizes.h"
 #include "runtime/capture.h"
 

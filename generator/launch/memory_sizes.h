@@ -12,8 +12,7 @@
 
 namespace jit {
 
-inline constexpr int max_stream_counters = 4096;
-inline constexpr std::size_t counters_bytes = max_stream_counters * sizeof(int);
+/// Each byte of a mailbox that nobody has written to.
 inline constexpr unsigned char mailbox_byte = 0xff;
 
 /// Of workspaces and mailboxes: a power of two, so that few sizes serve all calls.

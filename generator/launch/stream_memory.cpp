@@ -1,7 +1,5 @@
 #include "generator/launch/stream_memory.h"
 
-#include <utility>
-
 #include "runtime/capture.h"
 #include "runtime/driver_api.h"
 

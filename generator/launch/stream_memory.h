@@ -55,7 +55,7 @@ class StreamLease {
   /// ended waits for that first (griddepcontrol_wait). Requires: count <= max_counters. Like all requests it throws Error
   /// driver_error when the device has no room.
   int* counters(int count);
-  static constexpr int max_counters = max_stream_counters;
+  static constexpr int max_counters = 4096;
   /// The counter from which the blocks of a persistent grid take their work: the first of `counters`.
   int* counter() { return counters(1); }
 

@@ -62,9 +62,10 @@ class CompiledKernel {
   std::string report() const;
 
   /// Writes kernel.cu, kernel.ptx, kernel.cubin, report.json, templates/ (all that kernel.cu includes) and, when a
-  /// disassembler is found, kernel.sass to a folder, which is created; each an OutputFile. Where one cannot be written, none
-  /// is. Returns the paths. `kernel.cu` compiles with `nvcc -std=c++20 -I FOLDER/templates`. Throws Error io_error,
-  /// invalid_argument when `folder` is empty, and what compiling throws.
+  /// disassembler is found, kernel.sass to a folder, which is created; each an OutputFile. Where the bytes of one find no
+  /// room, no file is made or replaced; devices and pipes are written last. Returns the paths. `kernel.cu` compiles with
+  /// `nvcc -std=c++20 -I FOLDER/templates`. Throws Error io_error, invalid_argument when `folder` is empty, and what
+  /// compiling throws.
   std::vector<std::string> dump(const std::string& folder) const;
 
  private:

@@ -15,8 +15,8 @@ class FileSystem;
 /// A file to write, by a path. Symbolic links are followed, also to where there is no file yet. A regular file
 /// is replaced in one step once all bytes are on the disk: after a failure, a full disk or the death of the
 /// process it is what it was; a process that is killed as it replaces a file may leave one of a random name, .tmp-…, beside
-/// it, which goes an hour later with the next that is written there. Its permissions stay. Devices, pipes and what the process has open
-/// (/dev/stdout) are written into.
+/// it, which goes an hour later with the next that is written there. Its permissions stay. Devices, pipes and what the
+/// process has open (/dev/stdout) are written into.
 class OutputFile {
  public:
   /// Finds the place and tries whether a file can be written there; leaves nothing behind. Throws Error
@@ -44,7 +44,8 @@ class OutputFile {
   bool is_new_ = true;           // the umask may take permissions away
 };
 
-/// Writes files together: where the bytes of one cannot be written, no file is made or replaced. Throws Error io_error.
+/// Writes files together: where the bytes of one find no room, no file is made or replaced; devices and pipes are written
+/// last. Throws Error io_error.
 void write_together(const std::vector<std::pair<OutputFile, std::span<const std::byte>>>& outputs);
 
 /// Whether two paths lead to the same file, or would if it were there.

@@ -91,7 +91,7 @@ void launch(OperationCall& call, const AppendSpec& spec, AppendArguments& argume
   }
 }
 
-// What says how to rotate and to normalise, where nothing is.
+// Refuses options of rotation and norm where nothing is rotated or normalised.
 void check_have_effect(const AppendSpec& spec) {
   const bool rotates = spec.rotary_dim > 0;
   const char* const no_table =

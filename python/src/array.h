@@ -46,7 +46,7 @@ inline bool orders_work_by_stream(const GivenArray& given) { return given.framew
 Array import_array(const GivenArray& given, dlpack::Device device, Stream stream,
                    std::optional<DType> dtype = {}, Gradients gradients = Gradients::may_be_recorded);
 
-/// What a framework does about gradients at present; where it cannot be asked, it may record work.
+/// A framework's present way with gradients; where it cannot be asked, it may record work.
 Gradients gradients_of(const Framework& framework);
 
 /// The framework's current stream on the device; null for CPU arrays and frameworks that have none.

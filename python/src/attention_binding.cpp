@@ -300,7 +300,7 @@ nb::object attend_to_pages(nb::handle q, nb::handle k, nb::handle v, nb::handle 
 template <std::size_t>
 using SequenceHandle = nb::handle;
 
-// Those keywords in a signature.
+// Keywords of the sequence arrays in a signature.
 std::string array_keywords() {
   std::string keywords;
   for (const SequenceArray& array : sequence_arrays)

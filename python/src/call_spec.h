@@ -24,7 +24,7 @@ Error by_arguments(const Error& error, const CallInputs& inputs, bool has_descal
 /// when that is no whole number.
 int gqa_ratio(const TensorView& q, const TensorView& k);
 
-/// Of a spec made of what a call was given: throws Error invalid_argument that names what there is no dropout with. The
+/// Throws Error invalid_argument that names what there is no dropout with, for a spec made of a call's arguments. The
 /// library's own refusal names a field of the spec, which this caller never wrote.
 void check_dropout(const AttentionSpec& spec);
 

@@ -18,7 +18,7 @@ struct Framework {
   /// function of the module that the type or one of its bases is from. Empty: there is none.
   nb::object is_neg;
   nb::object is_grad_enabled;
-  /// That module's `autograd.forward_ad`, of derivatives that are computed along with results. Empty: there is none.
+  /// `autograd.forward_ad` of that module, of derivatives that are computed along with results. Empty: there is none.
   nb::object forward_ad;
   /// An object of jit_attention._frameworks, and what it says of all its arrays.
   nb::object adapter;

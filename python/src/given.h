@@ -25,7 +25,7 @@ namespace nb = nanobind;
 
 /// A type's name, with NumPy's in front, whose bool is none of Python's.
 std::string type_of(nb::handle object);
-/// What a sentence about a wrong argument shows: a number, a short text, None, or the type of anything else.
+/// A value as a sentence about a wrong argument shows it: a number, a short text, None, or the type of anything else.
 std::string shown(nb::handle object);
 
 // Each throws TypeError with one sentence that names the argument, its value and what it must be.
@@ -38,6 +38,7 @@ std::array<int, 3> three_of(nb::handle object, const char* name);
 nb::iterable items_of(nb::handle object, const char* name);
 /// Throws Error invalid_argument for a number beyond the limits.
 std::int64_t whole_of(nb::handle object, const char* name, std::int64_t least, std::int64_t most);
+/// Throws Error invalid_argument for a number that is negative or needs more than 64 bits.
 std::uint64_t natural_of(nb::handle object, const char* name);
 
 /// An argument as Python gave it, which signatures show as a T.

@@ -98,8 +98,8 @@ void bind_kernel(nb::module_& module) {
       },
       "folder"_a,
       "Write kernel.cu, kernel.ptx, kernel.cubin, report.json, templates/ and, when a disassembler is "
-      "found, kernel.sass to a folder, which is created; where one cannot be written, none is. Returns the "
-      "paths. "
+      "found, kernel.sass to a folder, which is created. Where the bytes of one find no room, no file is "
+      "made or replaced; devices and pipes are written last. Returns the paths. "
       "Raises IoError.",
       nb::sig("def dump(self, folder: str | os.PathLike) -> list[str]"));
   define(

@@ -35,7 +35,7 @@ nb::dict as_dict(const PackedKernel& kernel) {
   return dict;
 }
 
-// What says how append rotates and normalises, where it does not.
+// Refuses options of rotation and norm where append rotates or normalises nothing.
 void check_have_effect(const PackSizes& sizes, bool has_sections) {
   const AppendSpec& append = sizes.append;
   for (const auto& [is_given, name] : {std::pair{append.rotary_dim != 0, "rotary_dim"},

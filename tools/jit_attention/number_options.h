@@ -12,7 +12,7 @@
 
 namespace jit::tool {
 
-/// What an option of whole numbers accepts.
+/// The range that an option of whole numbers accepts.
 struct WholeRange {
   std::int64_t least = 0;
   std::uint64_t most = 0;
@@ -39,7 +39,7 @@ constexpr WholeRange all_of() {
 /// Reads `text` as a decimal number, also with zeros in front, and writes it as CLI11 reads it. What is wrong with it;
 /// empty when nothing is.
 std::string read_whole(std::string& text, WholeRange range);
-/// The same of a number with a fraction.
+/// Checks that `text` is a number with a fraction; leaves it as it is.
 std::string read_real(std::string& text);
 
 /// Adds an option of a whole number, or of several for a vector.

@@ -35,15 +35,16 @@ void Family<ForwardSplitCluster>::launch(const KernelLaunch& launch, const Forwa
   if (launch.params.heads_kv > max_grid_yz) {  // by a config that was given
     throw Error(
         ErrorCode::invalid_argument, "launch", "k",
-        fmt::format("k: has {} heads, more than the {} that a launch of {} has; give no config, or one with "
-                    "family=forward_split_kv",
-                    launch.params.heads_kv, max_grid_yz, name));
+        fmt::format(
+            "k: has {} heads, more than the {} that a launch of {} takes; give no config, or one with "
+            "family=forward_split_kv",
+            launch.params.heads_kv, max_grid_yz, name));
   }
   if (tiles.rows > most_rows || blocks > most_blocks_x) {
     throw Error(
         ErrorCode::invalid_argument, "launch", "q",
         fmt::format(
-            "q: its {} tiles of {} rows are more than a launch of {} has; give fewer sequences at once",
+            "q: its {} tiles of {} rows are more than a launch of {} takes; give fewer sequences at once",
             tiles.places, rows_per_warp, name));
   }
   DescaleParams descale = launch.descale;  // kernels of 16-bit keys do not look at it

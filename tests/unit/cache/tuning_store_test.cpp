@@ -108,8 +108,8 @@ TEST_F(TuningStoreTest, WhatCannotBeRemovedIsAnError) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::io_error);
     EXPECT_EQ(error.message(), (folder_ / "cache") +
-                                   ": tuning records cannot be removed: unlink: Read-only file "
-                                   "system; 0 went before");
+                                   ": some tuning records cannot be removed: unlink: Read-only file "
+                                   "system; 0 others were removed");
   }
   EXPECT_EQ(store_.list().size(), 1u);
 }
