@@ -354,20 +354,23 @@ class ConsumerScores {
       apply_functors(queries, keys);
       if (repeated) update_maximum<Rescale::always>(scores_, state_, queries.scale_log2(), correction);
       constexpr int rows = Traits::Scores::rows;
-      float sums[rows] = {};
+      float offsets[rows], sums[rows] = {};
 #pragma unroll
-      for (int r = 0; !repeated && r < rows; ++r)
-        state_.offset[r] = state_.row_max[r] * scale_of_row(queries.scale_log2(), r);
-      exponentiate<Config::polynomial_exp2>(scores_, state_.offset, queries.scale_log2(), sums);
+      for (int r = 0; r < rows; ++r) {
+        const float row_max = repeated ? finite_or_zero(state_.row_max[r]) : state_.row_max[r];
+        offsets[r] = State::may_be_large && repeated ? state_.offset[r]
+                                                     : row_max * scale_of_row(queries.scale_log2(), r);
+      }
+      exponentiate<Config::polynomial_exp2>(scores_, offsets, queries.scale_log2(), sums);
       const auto add = [&] {
 #pragma unroll
         for (int r = 0; r < rows; ++r) state_.row_sum[r] += sums[r];
       };
-      if (__builtin_expect(repeated || !stands_out<Weight>(sums, state_), true)) {
+      if (__builtin_expect(repeated || !stands_out<Weight>(sums, offsets, state_), true)) {
         add();
         return repeated;
       }
-      if (!is_overflow<Weight>(sums, state_)) {
+      if (!is_overflow<Weight, State>(sums, offsets)) {
         add();
         return raise_maximum(scores_, state_, queries.scale_log2(), correction);
       }

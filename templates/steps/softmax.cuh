@@ -341,23 +341,24 @@ inline constexpr float sums_that_stand_out = 2.5f;
 /// they are much more than all before, or too large, or their offset is: no key was seen before, which makes it infinite,
 /// or the maximum is large.
 template <class Element, int rows, class State>
-__device__ __forceinline__ bool stands_out(const float (&sums)[rows], const State& state) {
+__device__ __forceinline__ bool stands_out(const float (&sums)[rows], const float (&offsets)[rows],
+                                           const State& state) {
   bool fits = true;
 #pragma unroll
   for (int r = 0; r < rows; ++r) {  // false for NaN, too
-    fits &= !(State::may_be_large && is_large(state.offset[r])) &&
+    fits &= !(State::may_be_large && is_large(offsets[r])) &&
             sums[r] <= fminf(sums_that_stand_out * state.row_sum[r], overflow_limit<Element>);
   }
   return __any_sync(full_warp, !fits);
 }
 
 /// Whether they must be computed again, relative to a maximum that takes in this tile.
-template <class Element, int rows, class State>
-__device__ __forceinline__ bool is_overflow(const float (&sums)[rows], const State& state) {
+template <class Element, class State, int rows>
+__device__ __forceinline__ bool is_overflow(const float (&sums)[rows], const float (&offsets)[rows]) {
   bool fits = true;
 #pragma unroll
   for (int r = 0; r < rows; ++r)
-    fits &= !(State::may_be_large && is_large(state.offset[r])) && sums[r] <= overflow_limit<Element>;
+    fits &= !(State::may_be_large && is_large(offsets[r])) && sums[r] <= overflow_limit<Element>;
   return __any_sync(full_warp, !fits);
 }
 

@@ -477,7 +477,7 @@ INSTANTIATE_TEST_SUITE_P(
                          skipping},
         TemplateMutation{"OverflowGoesUnnoticed",
                          consumer_scores,
-                         "if (__builtin_expect(repeated || !stands_out<Weight>(sums, state_), true)) {",
+                         "if (__builtin_expect(repeated || !stands_out<Weight>(sums, offsets, state_), true)) {",
                          "if (true) {",
                          {},
                          overflowing},
