@@ -32,7 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "gauntlet")]
 
 from failures.case import Run, all_cases  # noqa: E402
-from failures.library import NotOffered, Refused  # noqa: E402
+from failures.interface import NotOffered, Refused  # noqa: E402
 
 from comparison import environment, records, report  # noqa: E402
 from comparison.contender import first_line  # noqa: E402

@@ -196,7 +196,7 @@ class OutputFile::Filled {
 
 void OutputFile::write(std::initializer_list<std::span<const std::byte>> parts) const {
   if (replaces()) return Filled(*this, parts).publish();
-  // What the process has open goes on where it is, which opening it anew would not.
+  // An open file of the process goes on at its position; opened anew it would begin at 0.
   OwnedFile file(*file_system_, descriptor_ >= 0 ? ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0)
                                                  : file_system_->openat(AT_FDCWD, path_.c_str(),
                                                                         O_WRONLY | O_NOCTTY | O_CLOEXEC));

@@ -3,7 +3,7 @@
 import importlib
 import math
 
-from failures.library import NotOffered
+from failures.interface import NotOffered
 
 from .contender import Contender, import_failure, missing, package_version
 from .flash_attention_peers import FlashAttention3, FlashAttention4

@@ -6,7 +6,7 @@ import functools
 import inspect
 import threading
 
-from failures.library import Library, NotOffered, Refused
+from failures.interface import Library, NotOffered, Refused
 from failures.placing import OnGpu
 from failures.problem import Outcome, Problem
 

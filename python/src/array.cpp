@@ -223,7 +223,7 @@ bool may_have_tangent(const GivenArray& given) {
   }
 }
 
-// What the table of C functions does not tell of an array: gradients and tangents, which would be lost …
+// Gradients and tangents of an array, which the table of C functions does not tell and which would be lost …
 void require_no_gradient(const GivenArray& given, Gradients gradients) {
   const auto& [array, argument, framework] = given;
   static PyObject* const requires_grad = PyUnicode_InternFromString("requires_grad");

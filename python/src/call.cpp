@@ -80,7 +80,7 @@ void Call::read_sequences() {
   arguments_.dropout_p = static_cast<float>(inputs_.sequences.dropout_p);
 }
 
-// Beside q of fp8 scales of values are of columns at most.
+// Scales of values beside fp8 queries are one for each column at most.
 bool Call::has_value_rows() const { return !facts(arguments_.q.dtype).is_fp8(); }
 
 TensorView Call::read_operand(nb::handle object, const char* name, bool is_ragged) {

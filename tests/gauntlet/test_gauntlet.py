@@ -3,7 +3,7 @@
 import numpy
 import pytest
 from failures.case import KINDS, SOURCE, Run, all_cases
-from failures.library import NotOffered
+from failures.interface import NotOffered
 from failures.ours import Ours
 from failures.placing import OnGpu, Placing
 from seeded import SEED, some, takes_all

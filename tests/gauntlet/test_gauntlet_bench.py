@@ -7,7 +7,7 @@ import sys
 import numpy
 import pytest
 from failures.case import Run, all_cases
-from failures.library import Library
+from failures.interface import Library
 from failures.problem import Outcome
 from seeded import SEED
 

@@ -4,7 +4,7 @@ import numpy
 import pytest
 from failures.case import Run, all_cases
 from failures.exact import solve
-from failures.library import Library, NotOffered
+from failures.interface import Library, NotOffered
 from seeded import SEED
 
 CASES = {case.name: case for case in all_cases()}

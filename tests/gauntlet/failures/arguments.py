@@ -3,7 +3,7 @@
 import numpy
 
 from .case import case
-from .library import NotOffered, Refused, check_forward
+from .interface import NotOffered, Refused, check_forward
 from .problem import FP16, dense, int32
 
 

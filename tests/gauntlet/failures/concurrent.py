@@ -4,7 +4,7 @@ import numpy
 
 from .case import case
 from .exact import compare
-from .library import in_threads
+from .interface import in_threads
 from .problem import dense, int32, paged
 
 

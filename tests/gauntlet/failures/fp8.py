@@ -5,7 +5,7 @@ import numpy
 
 from .case import case
 from .exact import solve
-from .library import check_forward
+from .interface import check_forward
 from .problem import dense, paged, ragged
 
 E4M3 = numpy.dtype(ml_dtypes.float8_e4m3fn)

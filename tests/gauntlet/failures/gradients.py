@@ -3,7 +3,7 @@
 import numpy
 
 from .case import case
-from .library import check_gradients
+from .interface import check_gradients
 from .problem import BF16, dense, normal, ragged
 
 

@@ -4,7 +4,7 @@ import numpy
 
 from .case import case
 from .exact import compare, sequences, solve
-from .library import check_forward
+from .interface import check_forward
 from .problem import BF16, boundaries, dense, int32, normal, paged, ragged
 
 

@@ -3,7 +3,7 @@
 import numpy
 
 from .case import case
-from .library import check_forward, check_gradients
+from .interface import check_forward, check_gradients
 from .problem import dense, int32, normal, ragged
 
 

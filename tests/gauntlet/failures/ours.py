@@ -4,7 +4,7 @@ import numpy
 
 import jit_attention as ja
 
-from .library import Library, NotOffered
+from .interface import Library, NotOffered
 from .placing import Placing
 from .problem import Outcome, Problem
 

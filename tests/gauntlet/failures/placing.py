@@ -2,7 +2,7 @@
 
 import numpy
 
-from .library import NotOffered
+from .interface import NotOffered
 
 
 class Placing:

@@ -4,7 +4,7 @@ import numpy
 
 from .case import case
 from .exact import compare, compare_lse, solve
-from .library import check_forward, check_gradients
+from .interface import check_forward, check_gradients
 from .problem import FP16, dense, int32, normal, paged, ragged
 
 

@@ -7,7 +7,7 @@ copy it: there tests/device has places far apart, in C++.
 import numpy
 
 from .case import case
-from .library import NotOffered, check_forward, check_gradients
+from .interface import NotOffered, check_forward, check_gradients
 from .problem import BF16, boundaries, dense, normal, paged
 
 FAR = 2**31 + 4096  #: elements, a multiple of 8
