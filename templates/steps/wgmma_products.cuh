@@ -169,7 +169,7 @@ class Probabilities {
   // Behind a branch the compiler would move O to the registers of the product behind the fence.
   template <class Sums>
   static __device__ __forceinline__ void fence_before_pv(typename Traits::Output& output, Sums& sums) {
-    if constexpr (is_fp8<typename WeightOf<Traits>::type>) wgmma_hold(output.registers[0]);
+    wgmma_hold(output.registers[0]);
     if constexpr (sums_by_products<Traits>) wgmma_hold(sums);
     wgmma_fence();
   }
