@@ -101,6 +101,8 @@ TEST_F(Fp8Test, QueryLoaderStoresOutputs) {
     AttentionCase problem = fp8_case(DType::fp8_e4m3, 32, 256, 320);
     problem.batch = 30;
     problem.heads_kv = 7;
+    // No key outweighs the others of its row: few columns tell little of how far such a P rounds.
+    problem.amplitude = 0.5;
     cases.push_back(
         {problem, config_of(fmt::format(
                       "tile_q=128 tile_kv=32 stages_v=2 order=ping_pong converter_warps=2 {}", stages))});
