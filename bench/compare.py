@@ -25,7 +25,7 @@ answer for --limit seconds, in all cells of the suite that are left; another pro
     bench/compare.py --suite decode paged ragged mixed fp8-cache mla append merge     serving, in microseconds
     bench/compare.py --suite engine-shapes --tuning off                 what vLLM's benchmark of attention has
     bench/compare.py --suite all --results bench/results --charts docs/images      all that the documentation shows
-    bench/compare.py --from bench/results/*-compare-*.jsonl --charts docs/images   its charts again, without a GPU
+    bench/compare.py --from bench/results/*-compare-*.jsonl.gz --charts docs/images   its charts again, without a GPU
     bench/compare.py --from … --suite paged mixed --charts docs/images --into docs/performance.md   and its tables
     bench/compare.py --list --suite decode                              what would be measured, and with what
 
@@ -104,7 +104,7 @@ def parse(arguments):
     to = parser.add_argument_group("where to")
     to.add_argument("--out", type=pathlib.Path, metavar="FILE.jsonl", help="all measurements as JSON lines")
     to.add_argument("--table", type=pathlib.Path, metavar="FILE.md", help="all suites as Markdown tables")
-    to.add_argument("--chart", type=pathlib.Path, metavar="FILE.svg", help="the chart of the one suite (or .png)")
+    to.add_argument("--chart", type=pathlib.Path, metavar="FILE.svg", help="the chart of the one suite")
     to.add_argument("--results", type=pathlib.Path, metavar="DIR",
                     help="DATE-GPU-compare-SUITE-MODE.jsonl and .md in this folder, for each suite")
     to.add_argument("--charts", type=pathlib.Path, metavar="DIR", help="compare-SUITE-MODE.svg in this folder")
@@ -119,12 +119,8 @@ def parse(arguments):
         parser.error("--from measures nothing, so it goes with --table, --into, --chart and --charts only")
     if options.into and not options.into.is_file():
         parser.error(f'--into "{options.into}" must be a file, with a place for each suite')
-    if options.chart or options.charts:
-        reason = chart.absent()
-        if reason:
-            parser.exit(1, f"{parser.prog}: a chart cannot be drawn: {reason}\n")
-    if options.chart and options.chart.suffix not in (".svg", ".png", ".pdf"):
-        parser.error(f'--chart "{options.chart}" must end in .svg, .png or .pdf')
+    if options.chart and options.chart.suffix != ".svg":
+        parser.error(f'--chart "{options.chart}" must end in .svg')
     if not options.sources:
         options.suite = options.suite or ["forward"]
         options.selected = {suite: [in_mode(cell, options.mode) for cell in SUITES[suite]

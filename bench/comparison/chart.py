@@ -1,7 +1,11 @@
 """A picture of each suite: bars by cell, with the spread of the samples. Drawn on white, so that it reads the same on
-a light and on a dark page."""
+a light and on a dark page. The SVG is written here, without a library for plots: bars of one color are one path and
+text stays text, so that a picture is a tenth of what such a library writes."""
 
-from .contender import missing
+import html
+import math
+import textwrap
+
 from .records import OK
 from .report import contenders, geometric_mean, heading, label, ratio
 
@@ -9,10 +13,11 @@ FALLBACK = "#8a8f98"
 WORDS = {"µs": "µs per call (less is better)", "GB/s": "GB/s of q, k, v and o", "TFLOP/s": "TFLOP/s of useful work"}
 FLOOR_WORDS = "the floor's time over the time, %"
 
-
-def absent():
-    """The reason why no chart can be drawn, or None."""
-    return missing("matplotlib")
+FONT = "'DejaVu Sans',Verdana,sans-serif"
+WIDE = 0.55  # of the font's size: a letter's width, on the average
+TITLE, TEXT, TICK, RATIO = 9.5, 8.5, 7.5, 7  # sizes of text
+LINE = 1.2  # of the font's size: from line to line
+LEFT, RIGHT, GAP, TOP, HEIGHT = 46, 6, 14, 34, 200  # of the panels, and between them
 
 
 def _height(one):
@@ -29,61 +34,151 @@ def _reach(one):
     return [_height(one) * f for f in ((lower, upper) if by_time else (1 / upper, 1 / lower))]
 
 
-def _bars(axis, cells, colors, names):
-    width = 0.84 / len(names)
-    for index, row in enumerate(cells.values()):
-        done = {name: one for name, one in row.items() if one["status"] == OK}
-        for place, name in enumerate(names):
-            if name in done:
-                x = index - 0.42 + width * (place + 0.5)
-                axis.bar(x, _height(done[name]), width * 0.94, color=colors.get(name, FALLBACK), zorder=2)
-                axis.plot([x, x], _reach(done[name]), color="#00000090", linewidth=0.8, zorder=3)
-        value = ratio(row)
-        if value is not None:
-            top = max(_reach(one)[1] for one in done.values())
-            axis.annotate(f"{value:.2f}×", (index, top), xytext=(0, 2), textcoords="offset points", ha="center",
-                          fontsize=7, color="#1c7c3c" if value >= 1 else "#a33")
-    axis.set_xticks(range(len(cells)), [next(iter(row.values()))["tick"] for row in cells.values()], fontsize=7.5)
-    axis.set_xlim(-0.6, len(cells) - 0.4)
+def _served(row):
+    return {name: one for name, one in row.items() if one["status"] == OK}
+
+
+def _first(cells):
+    """Any result of the cells: they share unit and panel."""
+    return next(iter(next(iter(cells.values())).values()))
+
+
+def _ticks(cells):
+    return [next(iter(row.values()))["tick"] for row in cells.values()]
+
+
+def _steps(highest):
+    """Heights of the lines across, from 0: about six, of round numbers."""
+    rough = highest / 6
+    power = 10 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough)
+    return [step * index for index in range(int(highest / step) + 1)]
+
+
+def _number(value):
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _wrapped(words, size, width):
+    """The words in lines of this width, as far as words allow it."""
+    letters = max(1, int(width / (WIDE * size)))
+    return "\n".join(part for line in words.split("\n")
+                     for part in textwrap.wrap(line, letters, break_long_words=False, break_on_hyphens=False))
+
+
+def _text(x, y, words, size, anchor="middle", color=None):
+    """Lines of text, the first on y."""
+    looks = f' font-size="{size}" text-anchor="{anchor}"' + (f' fill="{color}"' if color else "")
+    return "".join(f'<text x="{_number(x)}" y="{_number(y + LINE * size * index)}"{looks}>{html.escape(line)}</text>\n'
+                   for index, line in enumerate(words.split("\n")))
+
+
+class _Panel:
+    """Cells beside each other, from x on, each `width` wide; `scale` pixels are a height of 1."""
+
+    def __init__(self, title, cells, x, width, scale):
+        self.cells, self.x, self.width, self.scale = cells, x, width, scale
+        self.right = x + width * (len(cells) + 0.2)
+        self.title = _wrapped(title, TEXT, self.right - x)
+        self.ticks = [_wrapped(tick, TICK, width) for tick in _ticks(cells)]
+
+    def middles(self):
+        return [self.x + self.width * (index + 0.6) for index in range(len(self.cells))]
+
+    def y(self, height):
+        return TOP + HEIGHT - self.scale * height
+
+    def frame(self, steps, numbers):
+        """Title, axes, lines across, and below them what the cells are."""
+        lines = "".join(f"M{_number(self.x)} {_number(self.y(step))}H{_number(self.right)}" for step in steps)
+        yield f'<path d="{lines}" stroke="#e4e6ea"/>\n'
+        yield f'<path d="M{_number(self.x)} {TOP}V{TOP + HEIGHT}H{_number(self.right)}" fill="none" stroke="#000"/>\n'
+        yield _text((self.x + self.right) / 2, TOP - 5 - LINE * TEXT * self.title.count("\n"), self.title, TEXT)
+        for x, tick in zip(self.middles(), self.ticks):
+            yield _text(x, TOP + HEIGHT + 12, tick, TICK)
+        if numbers:
+            for step in steps:
+                yield _text(self.x - 5, self.y(step) + 3, f"{step:g}", TEXT, "end")
+
+    def bars(self, names):
+        """(name, path of its bar, path of its spread) of all that were served."""
+        wide = 0.84 * self.width / max(1, len(names))
+        for middle, row in zip(self.middles(), self.cells.values()):
+            for name, one in _served(row).items():
+                x = middle + wide * (names.index(name) - len(names) / 2)
+                low, high = _reach(one)
+                yield (name, f"M{_number(x)} {TOP + HEIGHT}V{_number(self.y(_height(one)))}h{_number(0.94 * wide)}"
+                             f"V{TOP + HEIGHT}", f"M{_number(x + wide / 2)} {_number(self.y(low))}V{_number(self.y(high))}")
+
+    def ratios(self):
+        """Ours over the best peer, above the bars."""
+        for x, row in zip(self.middles(), self.cells.values()):
+            value = ratio(row)
+            if value is not None:
+                top = max(_reach(one)[1] for one in _served(row).values())
+                yield _text(x, self.y(top) - 2, f"{value:.2f}×", RATIO, color="#1c7c3c" if value >= 1 else "#a33")
+
+
+def _panels(cells, width, highest):
+    """A panel for each that the cells name, with more room where a cell has a longer word below it."""
+    split = {}
+    for cell, row in cells.items():
+        split.setdefault(next(iter(row.values()))["panel"], {})[cell] = row
+    letters = [max(6, *(len(word) for tick in _ticks(panel) for word in tick.split())) for panel in split.values()]
+    space = width - LEFT - RIGHT - GAP * (len(split) - 1)
+    letter = space / sum(count * (len(panel) + 0.2) for count, panel in zip(letters, split.values()))
+    x, panels = LEFT, []
+    for (title, panel), count in zip(split.items(), letters):
+        panels.append(_Panel(title, panel, x, letter * count, HEIGHT / highest))
+        x = panels[-1].right + GAP
+    return panels
+
+
+def _legend(entries, width, y):
+    """Rows of squares with their (color, words) beside them, the first row's text on y; the last y and the SVG."""
+    wide = 30 + WIDE * TEXT * max(len(words) for _, words in entries)
+    columns = max(1, min(len(entries), int(width / wide)))
+    left, lines = (width - columns * wide) / 2, []
+    for index, (color, words) in enumerate(entries):
+        x, line = left + wide * (index % columns), y + 1.6 * TEXT * (index // columns)
+        lines.append(f'<path d="M{_number(x)} {_number(line - 7)}h16v7h-16" fill="{color}"/>\n'
+                     + _text(x + 21, line, words, TEXT, "start"))
+    return y + 1.6 * TEXT * ((len(entries) - 1) // columns), "".join(lines)
 
 
 def draw(run, suite, path, colors):
-    """Writes the chart of one suite to `path` (its ending chooses the format: .svg, .png, ...). colors: {contender:
-    color}."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams.update({"svg.hashsalt": "jit-attention", "font.size": 8.5})
-    from matplotlib import pyplot
-    from matplotlib.patches import Patch
-
+    """Writes the chart of one suite to `path`, an SVG. colors: {contender: color}."""
     cells = run.of(suite)
-    drawn = {name for row in cells.values() for name, one in row.items() if one["status"] == OK}
+    drawn = {name for row in cells.values() for name in _served(row)}
     names = [name for name in contenders(cells) if name in drawn]
-    panels = {}
-    for cell, row in cells.items():
-        panels.setdefault(next(iter(row.values()))["panel"], {})[cell] = row
-    counts = [len(panel) for panel in panels.values()]
-    width = min(max(7.5, 1.2 + 0.75 * sum(counts)), 11.5)
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(width, 3.9), sharey=True, squeeze=False,
-                                   width_ratios=counts, facecolor="white", layout="constrained")
-    for axis, (title, panel) in zip(axes[0], panels.items()):
-        if names:
-            _bars(axis, panel, colors, names)
-        axis.set_title(title, fontsize=8.5)
-        axis.grid(axis="y", color="#e4e6ea", zorder=0)
-        axis.set_axisbelow(True)
-        axis.margins(y=0.1)
-        axis.spines[["top", "right"]].set_visible(False)
-    first = next(iter(next(iter(cells.values())).values()))
-    axes[0][0].set_ylabel(FLOOR_WORDS if "floor_us" in first else WORDS[first["unit"]])
     mean = geometric_mean(value for value in map(ratio, cells.values()) if value is not None)
     said = "" if mean is None else f"; above the bars: ours over the best peer, geometric mean {mean:.2f}×"
-    figure.suptitle(f"{heading(run, suite)}, bf16, {run.header.get('gpu', 'unknown GPU')}{said}", fontsize=9.5)
+    title = f"{heading(run, suite)}, bf16, {run.header.get('gpu', 'unknown GPU')}{said}"
+    width = min(max(540, 86 + 54 * len(cells)), 828)
+    highest = 1.08 * max((_reach(one)[1] for row in cells.values() for one in _served(row).values()), default=1)
+    panels, steps = _panels(cells, width, highest), _steps(highest)
+    words = FLOOR_WORDS if "floor_us" in _first(cells) else WORDS[_first(cells)["unit"]]
+
+    parts = [f'<g transform="rotate(-90 11 {TOP + HEIGHT / 2:g})">\n', _text(11, TOP + HEIGHT / 2, words, TEXT), "</g>\n"]
+    paths, spreads, ratios = {}, [], []
+    for panel in panels:
+        parts += panel.frame(steps, numbers=panel is panels[0])
+        ratios += panel.ratios()
+        for name, bar, spread in panel.bars(names):
+            paths.setdefault(name, []).append(bar)
+            spreads.append(spread)
+    parts += [f'<path d="{"".join(paths[name])}" fill="{colors.get(name, FALLBACK)}"/>\n' for name in names]
+    if spreads:
+        parts.append(f'<path d="{"".join(spreads)}" stroke="#000" stroke-opacity=".56"/>\n')
+    parts += ratios
+    bottom = TOP + HEIGHT + 12 + LINE * TICK * max(tick.count("\n") for panel in panels for tick in panel.ticks)
     if names:
-        figure.legend(handles=[Patch(color=colors.get(name, FALLBACK), label=label(run, name)) for name in names],
-                      loc="outside lower center", frameon=False,
-                      ncols=min(len(names), int(15 * width / (7 + max(len(label(run, name)) for name in names)))))
+        bottom, legend = _legend([(colors.get(name, FALLBACK), label(run, name)) for name in names], width, bottom + 20)
+        parts.append(legend)
+    higher = round(LINE * TEXT * max(panel.title.count("\n") for panel in panels))  # titles of more than a line
+    height = math.ceil(bottom + 8 + higher)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
-    pyplot.close(figure)
+    path.write_text(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}pt" '
+                    f'height="{height}pt" font-family="{FONT}" stroke-width=".8">\n'
+                    f'<path d="M0 0H{width}V{height}H0" fill="#fff"/>\n' + _text(width / 2, 14, title, TITLE)
+                    + f'<g transform="translate(0 {higher})">\n' + "".join(parts) + "</g>\n</svg>\n", encoding="utf-8")

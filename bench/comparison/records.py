@@ -1,8 +1,10 @@
 """Measurements as JSON lines: one "run" line, then one "result" line for each cell and contender."""
 
 import dataclasses
+import gzip
 import json
 import statistics
+import zlib
 
 OK, UNSUPPORTED, WRONG, FAILED = "ok", "unsupported", "wrong", "failed"
 
@@ -71,10 +73,22 @@ class Writer:
             self.file.flush()
 
 
+def read(path):
+    """The text of a file, which gzip may have compressed: FILE.jsonl.gz. Raises ValueError for one that is no text."""
+    data = path.read_bytes()
+    if path.suffix != ".gz":
+        return data.decode("utf-8")
+    try:
+        return gzip.decompress(data).decode("utf-8")
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} cannot be unpacked: {error}") from None
+
+
 def load(path):
-    """The runs of a JSON-lines file. Raises ValueError, with file and line, for a line that is no such record."""
+    """The runs of a JSON-lines file, compressed or not. Raises ValueError, with file and line, for a line that is no such
+    record."""
     runs = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(read(path).splitlines(), 1):
         if not line.strip():
             continue
         try:

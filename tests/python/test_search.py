@@ -1,5 +1,6 @@
 """bench/search.py, with a program in place of the tool: what it asks for, what it writes, how it fails."""
 
+import gzip
 import json
 import os
 import pathlib
@@ -9,7 +10,7 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TIMINGS = ROOT / "bench" / "results" / "2026-11-21-h200-hopper-configs.jsonl"
+TIMINGS = ROOT / "bench" / "results" / "2026-11-21-h200-hopper-configs.jsonl.gz"
 
 # Writes down its arguments; then a GPU's answers, unless the environment says otherwise.
 FAKE = """#!{python}
@@ -72,7 +73,7 @@ def test_the_file_is_like_the_one_that_the_cost_model_was_fitted_to(search):
     done = search("--head-dims", 96, "--seqlens", 1024, "--masks", "causal")
     assert done.returncode == 0, done.stderr
     header, *timings = done.lines
-    known = [json.loads(line) for line in TIMINGS.read_text().splitlines()]
+    known = [json.loads(line) for line in gzip.decompress(TIMINGS.read_bytes()).splitlines()]
     assert header.keys() == known[0].keys() | {"command"}
     assert (header["kind"], header["gpu"], header["cuda"]) == ("run", "NVIDIA H200", "13.0")
     assert header["command"].startswith("bench/search.py --tool ") and header["command"].endswith(" --masks causal")

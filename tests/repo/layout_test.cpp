@@ -249,13 +249,30 @@ TEST(Layout, HeadersGuardThemselvesAndSayWhatTheyAre) {
   }
 }
 
+// A chart whose letters are outlines, or whose bars are a shape each, is ten times as large.
+TEST(Layout, PicturesAndRawResultsAreSmall) {
+  int pictures = 0;
+  for (const auto& item : fs::recursive_directory_iterator(root / "docs")) {
+    if (item.path().extension() != ".svg") continue;
+    ++pictures;
+    EXPECT_LE(item.file_size(), 20 * 1024) << item.path();
+    EXPECT_NE(read(item.path()).find("<text"), std::string::npos) << item.path();
+  }
+  EXPECT_GT(pictures, 20);
+  for (const auto& item : fs::directory_iterator(root / "bench/results")) {
+    const std::string extension = item.path().extension();
+    EXPECT_THAT(extension, testing::AnyOf(".gz", ".md")) << item.path() << ": gzip -9n packs raw results";
+  }
+}
+
 TEST(Layout, NothingIsLeftUndone) {
   const auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
   for (const char* folder : {"include", "generator", "runtime", "emulator", "cache", "templates", "python",
                              "tools", "bench", "tests", "docs"}) {
     if (!fs::exists(root / folder)) continue;
     for (const auto& item : fs::recursive_directory_iterator(root / folder)) {
-      if (!item.is_regular_file() || item.path().extension() == ".bin") continue;
+      const std::string extension = item.path().extension();
+      if (!item.is_regular_file() || extension == ".bin" || extension == ".gz") continue;
       const std::string text = " " + read(item.path()) + " ";
       for (const std::string word : {"TOD"
                                      "O",

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <string>
 
@@ -13,6 +12,7 @@
 #include "generator/kernels/families.h"
 #include "generator/tuning/candidates.h"
 #include "generator/tuning/select.h"
+#include "tests/support/recorded_lines.h"
 
 namespace jit {
 namespace {
@@ -25,7 +25,7 @@ using Problems = std::map<std::string, std::vector<Timed>>;
 
 // The clean configs of a file, by problem, in the order of promise.
 Problems read_timings(const std::string& name, const std::string& family) {
-  std::ifstream file(std::string(JIT_ATTENTION_SOURCE_DIR) + "/bench/results/" + name);
+  std::istringstream file = testing::recorded_lines(name);
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   Problems problems;
   for (std::string line; std::getline(file, line);) {

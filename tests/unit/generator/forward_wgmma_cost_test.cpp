@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <string>
 
@@ -13,6 +12,7 @@
 
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
+#include "tests/support/recorded_lines.h"
 
 namespace jit {
 namespace {
@@ -26,8 +26,7 @@ struct Choice {
 class ForwardWgmmaCost : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ForwardWgmmaCost, ChoosesNearTheFastestThatWasTimed) {
-  std::ifstream file(std::string(JIT_ATTENTION_SOURCE_DIR) + "/bench/results/" + GetParam());
-  ASSERT_TRUE(file);
+  std::istringstream file = testing::recorded_lines(GetParam());
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   std::map<std::string, Choice> choices;
   int timings = 0;
