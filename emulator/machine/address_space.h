@@ -3,11 +3,12 @@
 
 #include <cstdint>
 
+#include <emulator/memory.h>
+
 namespace jit::emulator {
 
-// Generic addresses. Global ones are what GlobalMemory hands out, below all windows.
-inline constexpr std::uint64_t global_begin = 0x0000'1000'0000'0000;
-inline constexpr std::uint64_t shared_window = 0x0000'7000'0000'0000;
+// Generic addresses. Global ones, from global_begin, lie below all windows.
+inline constexpr std::uint64_t shared_window = global_end;
 inline constexpr std::uint64_t local_window = 0x0000'7100'0000'0000;
 inline constexpr std::uint64_t param_window = 0x0000'7200'0000'0000;
 inline constexpr std::uint64_t window_bytes = 0x0000'0001'0000'0000;

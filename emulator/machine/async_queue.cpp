@@ -1,8 +1,8 @@
-#include "emulator/machine/async_queue.h"
+#include "machine/async_queue.h"
 
 #include <utility>
 
-#include "emulator/machine/random.h"
+#include "machine/random.h"
 
 namespace jit::emulator {
 

@@ -2,7 +2,7 @@
 #include <array>
 #include <bit>
 
-#include "emulator/machine/shared_memory.h"
+#include "machine/shared_memory.h"
 
 namespace jit::emulator {
 namespace {

@@ -1,15 +1,15 @@
-#include "emulator/machine/block.h"
+#include "machine/block.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
-#include "emulator/machine/warp.h"
-#include "emulator/operations/barriers/barrier.h"
-#include "emulator/operations/barriers/mbarrier.h"
-#include "emulator/operations/copies/bulk.h"
-#include "emulator/operations/copies/cp_async.h"
-#include "emulator/operations/tensor/wgmma.h"
+#include "machine/warp.h"
+#include "operations/barriers/barrier.h"
+#include "operations/barriers/mbarrier.h"
+#include "operations/copies/bulk.h"
+#include "operations/copies/cp_async.h"
+#include "operations/tensor/wgmma.h"
 
 namespace jit::emulator {
 namespace {

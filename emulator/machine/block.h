@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "emulator/machine/async_queue.h"
-#include "emulator/machine/counts.h"
-#include "emulator/machine/happens_before.h"
-#include "emulator/machine/random.h"
-#include "emulator/machine/shared_memory.h"
+#include <emulator/counts.h>
+
+#include "machine/async_queue.h"
+#include "machine/happens_before.h"
+#include "machine/random.h"
+#include "machine/shared_memory.h"
 
 namespace jit::emulator {
 

@@ -1,4 +1,4 @@
-#include "emulator/machine/control_flow.h"
+#include "machine/control_flow.h"
 
 #include <algorithm>
 #include <bit>

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "emulator/machine/kernel.h"
+#include "machine/kernel.h"
 
 namespace jit::emulator {
 

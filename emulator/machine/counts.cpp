@@ -1,13 +1,15 @@
-#include "emulator/machine/counts.h"
+#include <emulator/counts.h>
+#include <emulator/module.h>
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "emulator/machine/kernel.h"
+#include "machine/kernel.h"
 
 namespace jit::emulator {
 namespace {
@@ -49,7 +51,8 @@ InstructionCounts& InstructionCounts::operator+=(const InstructionCounts& other)
   return *this;
 }
 
-std::string counts_json(const Kernel& kernel, const Counts& counts) {
+std::string counts_json(const Function& function, const Counts& counts) {
+  const Kernel& kernel = function.kernel();
   InstructionCounts total;
   std::map<std::string_view, InstructionCounts> by_class;
   std::map<std::pair<std::string, int>, InstructionCounts> by_line;
@@ -75,7 +78,9 @@ std::string counts_json(const Kernel& kernel, const Counts& counts) {
   return json.dump(2);
 }
 
-std::string annotated_listing(const Kernel& kernel, const Counts& counts, std::string_view ptx) {
+std::string annotated_listing(const Function& function, const Counts& counts) {
+  const Kernel& kernel = function.kernel();
+  const std::string_view ptx = function.program()->ptx;
   std::map<int, InstructionCounts> by_line;
   std::map<int, std::uint32_t> first_on_line;
   for (std::size_t i = 0; i < counts.size(); ++i) {

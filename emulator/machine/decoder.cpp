@@ -1,4 +1,4 @@
-#include "emulator/machine/decoder.h"
+#include "machine/decoder.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "emulator/machine/symbols.h"
+#include "machine/symbols.h"
 
 namespace jit::emulator {
 namespace {

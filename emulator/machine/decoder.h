@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "emulator/machine/kernel.h"
+#include "machine/kernel.h"
 
 namespace jit::emulator {
 
@@ -148,7 +148,7 @@ std::unique_ptr<const Operation> decode_control(Decoder&);  ///< bra, brx, ret, 
 std::unique_ptr<const Operation> decode_warp(Decoder&);     ///< shfl, vote, match, redux, activemask, elect
 std::unique_ptr<const Operation> decode_barrier(Decoder&);  ///< bar, barrier, barrier.cluster
 std::unique_ptr<const Operation> decode_fence(Decoder&);    ///< fence, membar
-std::unique_ptr<const Operation> decode_memory(Decoder&);   ///< ld, ldu, st, prefetch, discard, createpolicy
+std::unique_ptr<const Operation> decode_memory(Decoder&);   ///< ld, ldu, st, prefetch, createpolicy
 std::unique_ptr<const Operation> decode_atomic(Decoder&);   ///< atom, red
 std::unique_ptr<const Operation> decode_cp_async(Decoder&);     ///< cp.async without bulk
 std::unique_ptr<const Operation> decode_matrix_move(Decoder&);  ///< ldmatrix, stmatrix, movmatrix

@@ -1,4 +1,4 @@
-#include "emulator/machine/global_memory.h"
+#include "machine/global_memory.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -108,12 +108,12 @@ bool GlobalMemory::free(std::uint64_t address) {
   return true;
 }
 
-GlobalMemory::Range GlobalMemory::allocation_of(std::uint64_t address) const {
+MemoryRange GlobalMemory::allocation_of(std::uint64_t address) const {
   const std::lock_guard lock(mutex_);
   const auto after = allocations_.upper_bound(address);
   if (after == allocations_.begin()) return {};
   const auto& [begin, bytes] = *std::prev(after);
-  return address - begin < bytes ? Range{begin, bytes} : Range{};
+  return address - begin < bytes ? MemoryRange{begin, bytes} : MemoryRange{};
 }
 
 std::size_t GlobalMemory::allocated() const {
@@ -139,7 +139,7 @@ std::string GlobalMemory::describe(std::uint64_t address) const {
 }
 
 std::byte* GlobalMemory::allocated_as_a_whole(std::uint64_t address, std::size_t bytes) const {
-  const Range range = allocation_of(address);
+  const MemoryRange range = allocation_of(address);
   if (range.bytes == 0 || bytes > range.bytes - (address - range.begin)) return nullptr;
   return bytes_ + (address - begin_);
 }

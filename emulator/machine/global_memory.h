@@ -7,17 +7,16 @@
 #include <mutex>
 #include <string>
 
-#include "emulator/machine/address_space.h"
+#include <emulator/memory.h>
+
+#include "machine/address_space.h"
 
 namespace jit::emulator {
 
-/// Thread safe. Addresses are the same in every run that allocates in the same order; a freed range is not
-/// reused before all others were, and every allocation is followed by a gap, so that a stale or overrunning
-/// pointer meets unallocated bytes.
+/// What a Memory is made of. Thread safe.
 class GlobalMemory {
  public:
-  /// `capacity` bytes of address space are reserved, at `begin`, a multiple of 256, for the device; pages
-  /// cost memory when touched. Throws std::bad_alloc.
+  /// Throws std::bad_alloc.
   explicit GlobalMemory(std::size_t capacity, std::uint64_t begin = global_begin);
   ~GlobalMemory();
   GlobalMemory(const GlobalMemory&) = delete;
@@ -27,12 +26,7 @@ class GlobalMemory {
   std::uint64_t allocate(std::size_t bytes);
   /// False when `address` is not one that allocate returned.
   bool free(std::uint64_t address);
-  /// Start and size of the allocation that `address` lies in; size 0 when there is none.
-  struct Range {
-    std::uint64_t begin = 0;
-    std::size_t bytes = 0;
-  };
-  Range allocation_of(std::uint64_t address) const;
+  MemoryRange allocation_of(std::uint64_t address) const;
   std::uint64_t begin() const { return begin_; }  ///< of the address space
   std::size_t capacity() const { return capacity_; }
   std::size_t allocated() const;
@@ -60,8 +54,6 @@ class GlobalMemory {
   void mark_written(std::uint64_t address, std::size_t bytes) {
     set(address - begin_, bytes, State::written);
   }
-  /// The bytes count as never written; only after `at`.
-  void forget(std::uint64_t address, std::size_t bytes) { set(address - begin_, bytes, State::allocated); }
   /// The pointer of `at` when all bytes were written, too; else null.
   const std::byte* written_at(std::uint64_t address, std::size_t bytes) const {
     const std::uint64_t offset = address - begin_;

@@ -1,11 +1,11 @@
-#include "emulator/machine/global_races.h"
+#include "machine/global_races.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
-#include "emulator/machine/launch.h"
-#include "emulator/machine/warp.h"
+#include "machine/launch.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 namespace {

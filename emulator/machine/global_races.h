@@ -18,9 +18,9 @@
 #include <string>
 #include <unordered_map>
 
-#include "emulator/machine/global_shadow.h"
-#include "emulator/machine/grid_order.h"
-#include "emulator/machine/happens_before.h"
+#include "machine/global_shadow.h"
+#include "machine/grid_order.h"
+#include "machine/happens_before.h"
 
 namespace jit::emulator {
 

@@ -4,10 +4,10 @@
 
 #include <fmt/format.h>
 
-#include "emulator/machine/global_races.h"
-#include "emulator/machine/launch.h"
-#include "emulator/machine/memory_access.h"
-#include "emulator/machine/warp.h"
+#include "machine/global_races.h"
+#include "machine/launch.h"
+#include "machine/memory_access.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 namespace {
@@ -27,7 +27,7 @@ std::array<std::uint64_t, 3> index_of(const LaunchShape& shape, std::uint32_t cl
 
 // ", to which the kernel's parameter forward_param_0 points at byte 24"; nothing where none does.
 std::string pointer_text(const Launch& launch, std::uint64_t address) {
-  const GlobalMemory::Range range = launch.memory.allocation_of(address);
+  const MemoryRange range = launch.memory.allocation_of(address);
   std::uint64_t nearest = 0;
   std::string text;
   for (const Parameter& parameter : launch.kernel.parameters) {

@@ -1,4 +1,4 @@
-#include "emulator/machine/global_shadow.h"
+#include "machine/global_shadow.h"
 
 #include <sys/mman.h>
 

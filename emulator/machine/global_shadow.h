@@ -10,8 +10,8 @@
 #include <mutex>
 #include <vector>
 
-#include "emulator/machine/shared_sync.h"
-#include "emulator/machine/vector_clock.h"
+#include "machine/shared_sync.h"
+#include "machine/vector_clock.h"
 
 namespace jit::emulator {
 

@@ -1,9 +1,9 @@
 // Words that strong accesses touch, or several threads in part: who did, and what has been released there.
 #include <algorithm>
 
-#include "emulator/machine/global_races.h"
-#include "emulator/machine/launch.h"
-#include "emulator/machine/warp.h"
+#include "machine/global_races.h"
+#include "machine/launch.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 namespace {

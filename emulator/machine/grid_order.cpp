@@ -1,10 +1,10 @@
-#include "emulator/machine/grid_order.h"
+#include "machine/grid_order.h"
 
 #include <algorithm>
 #include <limits>
 #include <utility>
 
-#include "emulator/machine/warp.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 

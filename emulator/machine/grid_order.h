@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "emulator/machine/vector_clock.h"
+#include "machine/vector_clock.h"
 
 namespace jit::emulator {
 

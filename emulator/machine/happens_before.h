@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "emulator/machine/vector_clock.h"
+#include "machine/vector_clock.h"
 
 namespace jit::emulator {
 

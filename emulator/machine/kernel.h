@@ -9,8 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "emulator/machine/types.h"
-#include "emulator/ptx/syntax.h"
+#include <emulator/module.h>
+
+#include "machine/types.h"
+#include "ptx/syntax.h"
 
 namespace jit::emulator {
 
@@ -82,12 +84,6 @@ struct InstructionInfo {
   /// Registers that it names, as units of the register file: a 64-bit one appears as two.
   std::vector<Slot> reads, writes;
   std::vector<std::uint32_t> successors;  ///< in Kernel::code; empty after exit
-};
-
-struct Parameter {
-  std::string name;
-  std::size_t offset = 0;  ///< in the parameter block
-  std::size_t bytes = 0;
 };
 
 /// A slot whose lanes hold a value from the start: a constant or what a special register says.
@@ -167,13 +163,7 @@ struct Kernel {
 /// information.
 std::string place_of(const Kernel& kernel, std::uint32_t pc);
 
-struct TargetArch {
-  int major = 0;
-  int minor = 0;
-  char suffix = 0;
-};
-
-/// A loaded module. Immutable, thread safe.
+/// What a Module is made of. Immutable, thread safe.
 struct Program {
   TargetArch target;
   std::string ptx;
@@ -185,9 +175,7 @@ struct Program {
   const Kernel* find(std::string_view name) const;  ///< null when there is none
 };
 
-/// Parses and decodes PTX for a device of `device` capability. Throws ptx::PtxError: for malformed text, for
-/// an instruction that the emulator does not know (named with its line), and for PTX of a newer version or of
-/// another architecture than the device runs.
+/// Parses and decodes PTX. Throws PtxError.
 std::shared_ptr<const Program> load_program(std::string ptx, TargetArch device);
 
 class GlobalMemory;

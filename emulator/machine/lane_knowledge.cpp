@@ -1,4 +1,4 @@
-#include "emulator/machine/lane_knowledge.h"
+#include "machine/lane_knowledge.h"
 
 #include <algorithm>
 #include <bit>

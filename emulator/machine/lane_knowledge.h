@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "emulator/machine/happens_before.h"
+#include "machine/happens_before.h"
 
 namespace jit::emulator {
 

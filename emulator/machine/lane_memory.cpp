@@ -1,4 +1,4 @@
-#include "emulator/machine/lane_memory.h"
+#include "machine/lane_memory.h"
 
 #include <bit>
 #include <cstring>
@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "emulator/machine/address_space.h"
-#include "emulator/machine/global_races.h"
-#include "emulator/machine/memory_access.h"
-#include "emulator/machine/residency.h"
+#include "machine/address_space.h"
+#include "machine/global_races.h"
+#include "machine/memory_access.h"
+#include "machine/residency.h"
 
 namespace jit::emulator {
 namespace {

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "emulator/machine/decoder.h"
-#include "emulator/machine/shared_sync.h"
-#include "emulator/machine/warp.h"
+#include "machine/decoder.h"
+#include "machine/shared_sync.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 

@@ -1,10 +1,11 @@
-#include "emulator/machine/launch.h"
+#include "machine/launch.h"
 
 #include <algorithm>
 #include <chrono>
 #include <future>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -12,10 +13,11 @@
 
 #include <fmt/format.h>
 
-#include "emulator/machine/block.h"
-#include "emulator/machine/global_races.h"
-#include "emulator/machine/residency.h"
-#include "emulator/machine/warp.h"
+#include "machine/block.h"
+#include "machine/global_races.h"
+#include "machine/memory.h"
+#include "machine/residency.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 namespace {
@@ -83,6 +85,10 @@ void check_shape(const Kernel& kernel, const LaunchShape& shape, const LaunchOpt
     refuse(
         fmt::format("{} may start before the grid in front of it has ended, and has no griddepcontrol.wait",
                     kernel.name));
+  }
+  if (shape.cooperative && options.resident_blocks != 0 && product(shape.grid) > options.resident_blocks) {
+    refuse(fmt::format("a cooperative launch has {} blocks, and the device runs {} of {} at once",
+                       product(shape.grid), options.resident_blocks, kernel.name));
   }
   const std::size_t smem = kernel.static_smem_bytes + shape.dynamic_smem_bytes;
   if (smem < shape.dynamic_smem_bytes || smem > options.smem_limit) {
@@ -289,23 +295,24 @@ GridsInFront watch(const Launch& launch, GridsInFront* in_front) {
 
 std::uint64_t Launch::clusters() const { return product(shape.grid) / product(shape.cluster); }
 
-LaunchResult launch(const Program& program, const Kernel& kernel, const LaunchShape& asked,
-                    std::span<const std::byte> parameters, GlobalMemory& memory, std::uint64_t globals,
-                    const LaunchOptions& options, GridsInFront* in_front) {
+LaunchResult launch(const Function& function, const LaunchShape& asked, std::span<const std::byte> parameters,
+                    Memory& memory, const LaunchOptions& options, GridsInFront* in_front) {
+  const Program& program = *function.program();
+  const Kernel& kernel = function.kernel();
   LaunchShape shape = asked;
-  if (!kernel.cluster.empty() && product(shape.cluster) == 1) {
-    for (std::size_t d = 0; d < 3; ++d)
-      shape.cluster[d] = static_cast<unsigned>(std::max(1, kernel.cluster[d]));
-  }
+  if (product(shape.cluster) == 1) shape.cluster = function.cluster();
   check_shape(kernel, shape, options);
   if (parameters.size() < kernel.parameter_bytes) {
     refuse(fmt::format("{} takes {} bytes of parameters, {} were given", kernel.name, kernel.parameter_bytes,
                        parameters.size()));
   }
+  const std::optional<std::uint64_t> globals = memory.inside().place(function.program());
+  if (!globals) refuse(fmt::format("memory is short for the variables of {}'s module", kernel.name));
   const auto start = std::chrono::steady_clock::now();
   Launch::Findings findings;
   std::atomic<bool> stopped = false;
-  Launch running{program, kernel, shape, parameters, memory, globals, options, findings, stopped};
+  Launch running{program,  kernel,  shape,    parameters, memory.inside().global,
+                 *globals, options, findings, stopped};
   const GridsInFront races = watch(running, in_front);
   running.races = races.get();
   Grid grid(shape);

@@ -1,4 +1,4 @@
-#include "emulator/machine/memory_access.h"
+#include "machine/memory_access.h"
 
 #include <bit>
 #include <cstring>
@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "emulator/machine/address_space.h"
-#include "emulator/machine/global_races.h"
+#include "machine/address_space.h"
+#include "machine/global_races.h"
 
 namespace jit::emulator {
 namespace {

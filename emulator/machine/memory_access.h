@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "emulator/machine/warp.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 

@@ -5,15 +5,13 @@
 
 #include <fmt/format.h>
 
-#include "emulator/machine/control_flow.h"
-#include "emulator/machine/decoder.h"
-#include "emulator/machine/global_memory.h"
-#include "emulator/machine/symbols.h"
+#include "machine/control_flow.h"
+#include "machine/decoder.h"
+#include "machine/global_memory.h"
+#include "machine/symbols.h"
 
 namespace jit::emulator {
 namespace {
-
-using ptx::PtxError;
 
 // What NVRTC up to 13.2 writes.
 constexpr int newest_ptx_major = 9;

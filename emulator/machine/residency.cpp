@@ -1,4 +1,4 @@
-#include "emulator/machine/residency.h"
+#include "machine/residency.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "emulator/machine/shared_memory.h"
+#include "machine/shared_memory.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "emulator/machine/memory_access.h"
-#include "emulator/machine/shared_shadow.h"
-#include "emulator/machine/warp.h"
+#include "machine/memory_access.h"
+#include "machine/shared_shadow.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 namespace {

@@ -12,9 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "emulator/machine/findings.h"
-#include "emulator/machine/happens_before.h"
-#include "emulator/machine/shared_sync.h"
+#include <emulator/finding.h>
+
+#include "machine/happens_before.h"
+#include "machine/shared_sync.h"
 
 namespace jit::emulator {
 

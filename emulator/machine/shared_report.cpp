@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include "emulator/machine/memory_access.h"
-#include "emulator/machine/shared_memory.h"
-#include "emulator/machine/shared_shadow.h"
-#include "emulator/machine/warp.h"
+#include "machine/memory_access.h"
+#include "machine/shared_memory.h"
+#include "machine/shared_shadow.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 namespace {

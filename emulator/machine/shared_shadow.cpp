@@ -1,4 +1,4 @@
-#include "emulator/machine/shared_shadow.h"
+#include "machine/shared_shadow.h"
 
 #include <new>
 

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "emulator/machine/happens_before.h"
+#include "machine/happens_before.h"
 
 namespace jit::emulator {
 

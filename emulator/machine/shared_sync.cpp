@@ -1,8 +1,8 @@
-#include "emulator/machine/shared_sync.h"
+#include "machine/shared_sync.h"
 
 #include <utility>
 
-#include "emulator/machine/warp.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <unordered_map>
 
-#include "emulator/machine/happens_before.h"
+#include "machine/happens_before.h"
 
 namespace jit::emulator {
 

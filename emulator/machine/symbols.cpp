@@ -1,16 +1,14 @@
-#include "emulator/machine/symbols.h"
+#include "machine/symbols.h"
 
 #include <algorithm>
 #include <charconv>
 
 #include <fmt/format.h>
 
-#include "emulator/machine/address_space.h"
+#include "machine/address_space.h"
 
 namespace jit::emulator {
 namespace {
-
-using ptx::PtxError;
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t alignment) {
   alignment = std::max<std::uint64_t>(alignment, 1);

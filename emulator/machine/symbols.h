@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "emulator/machine/control_flow.h"
-#include "emulator/machine/kernel.h"
+#include "machine/control_flow.h"
+#include "machine/kernel.h"
 
 namespace jit::emulator {
 

@@ -1,4 +1,4 @@
-#include "emulator/machine/types.h"
+#include "machine/types.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "emulator/machine/vector_clock.h"
+#include "machine/vector_clock.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "emulator/machine/warp.h"
+#include "machine/warp.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -6,11 +6,11 @@
 
 #include <fmt/format.h>
 
-#include "emulator/machine/address_space.h"
-#include "emulator/operations/barriers/barrier.h"
-#include "emulator/operations/copies/bulk.h"
-#include "emulator/operations/copies/cp_async.h"
-#include "emulator/operations/tensor/wgmma.h"
+#include "machine/address_space.h"
+#include "operations/barriers/barrier.h"
+#include "operations/copies/bulk.h"
+#include "operations/copies/cp_async.h"
+#include "operations/tensor/wgmma.h"
 
 namespace jit::emulator {
 namespace {

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "emulator/machine/block.h"
-#include "emulator/machine/happens_before.h"
-#include "emulator/machine/kernel.h"
-#include "emulator/machine/lane_knowledge.h"
-#include "emulator/machine/launch.h"
+#include "machine/block.h"
+#include "machine/happens_before.h"
+#include "machine/kernel.h"
+#include "machine/lane_knowledge.h"
+#include "machine/launch.h"
 
 namespace jit::emulator {
 

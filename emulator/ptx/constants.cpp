@@ -1,4 +1,4 @@
-#include "emulator/ptx/constants.h"
+#include "ptx/constants.h"
 
 #include <array>
 #include <bit>

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "emulator/ptx/tokens.h"
+#include "ptx/tokens.h"
 
 namespace jit::emulator::ptx {
 

@@ -1,4 +1,4 @@
-#include "emulator/ptx/declarations.h"
+#include "ptx/declarations.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "emulator/ptx/initializer.h"
+#include "ptx/initializer.h"
 
 namespace jit::emulator::ptx {
 namespace {

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "emulator/ptx/syntax.h"
-#include "emulator/ptx/tokens.h"
+#include "ptx/syntax.h"
+#include "ptx/tokens.h"
 
 namespace jit::emulator::ptx {
 

@@ -1,4 +1,4 @@
-#include "emulator/ptx/function_parser.h"
+#include "ptx/function_parser.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "emulator/ptx/operands.h"
+#include "ptx/operands.h"
 
 namespace jit::emulator::ptx {
 namespace {

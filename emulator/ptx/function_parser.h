@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "emulator/ptx/declarations.h"
-#include "emulator/ptx/scopes.h"
-#include "emulator/ptx/syntax.h"
-#include "emulator/ptx/tokens.h"
+#include "ptx/declarations.h"
+#include "ptx/scopes.h"
+#include "ptx/syntax.h"
+#include "ptx/tokens.h"
 
 namespace jit::emulator::ptx {
 

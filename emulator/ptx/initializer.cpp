@@ -1,11 +1,11 @@
-#include "emulator/ptx/initializer.h"
+#include "ptx/initializer.h"
 
 #include <bit>
 #include <limits>
 
 #include <fmt/format.h>
 
-#include "emulator/ptx/constants.h"
+#include "ptx/constants.h"
 
 namespace jit::emulator::ptx {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "emulator/ptx/syntax.h"
-#include "emulator/ptx/tokens.h"
+#include "ptx/syntax.h"
+#include "ptx/tokens.h"
 
 namespace jit::emulator::ptx {
 

@@ -1,4 +1,4 @@
-#include "emulator/ptx/lexer.h"
+#include "ptx/lexer.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "emulator/ptx/syntax.h"
+#include "ptx/syntax.h"
 
 namespace jit::emulator::ptx {
 namespace {

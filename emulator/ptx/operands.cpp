@@ -1,8 +1,8 @@
-#include "emulator/ptx/operands.h"
+#include "ptx/operands.h"
 
 #include <fmt/format.h>
 
-#include "emulator/ptx/constants.h"
+#include "ptx/constants.h"
 
 namespace jit::emulator::ptx {
 namespace {

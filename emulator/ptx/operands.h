@@ -1,8 +1,8 @@
 // Operands of instructions (PTX ISA, "Instruction Operands").
 #pragma once
 
-#include "emulator/ptx/syntax.h"
-#include "emulator/ptx/tokens.h"
+#include "ptx/syntax.h"
+#include "ptx/tokens.h"
 
 namespace jit::emulator::ptx {
 

@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 
-#include "emulator/ptx/declarations.h"
-#include "emulator/ptx/function_parser.h"
-#include "emulator/ptx/syntax.h"
-#include "emulator/ptx/tokens.h"
+#include "ptx/declarations.h"
+#include "ptx/function_parser.h"
+#include "ptx/syntax.h"
+#include "ptx/tokens.h"
 
 namespace jit::emulator::ptx {
 namespace {

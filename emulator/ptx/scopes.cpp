@@ -1,4 +1,4 @@
-#include "emulator/ptx/scopes.h"
+#include "ptx/scopes.h"
 
 #include <utility>
 

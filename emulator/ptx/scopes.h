@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "emulator/ptx/syntax.h"
+#include "ptx/syntax.h"
 
 namespace jit::emulator::ptx {
 

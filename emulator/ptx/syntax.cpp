@@ -1,12 +1,14 @@
-#include "emulator/ptx/syntax.h"
+#include "ptx/syntax.h"
 
 #include <fmt/format.h>
 
-namespace jit::emulator::ptx {
+namespace jit::emulator {
 
 PtxError::PtxError(int line, const std::string& message)
     : std::runtime_error(line > 0 ? fmt::format("PTX line {}: {}", line, message) : "PTX: " + message),
       line_(line) {}
+
+namespace ptx {
 
 std::string Instruction::full_name() const {
   std::string name = opcode;
@@ -17,4 +19,5 @@ std::string Instruction::full_name() const {
   return name;
 }
 
-}  // namespace jit::emulator::ptx
+}  // namespace ptx
+}  // namespace jit::emulator

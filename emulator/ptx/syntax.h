@@ -5,24 +5,15 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <emulator/ptx_error.h>
+
 namespace jit::emulator::ptx {
 
-/// PTX that cannot be run: malformed, of an unknown instruction, or against a rule. `what()` leads with
-/// "PTX line 12: ".
-class PtxError : public std::runtime_error {
- public:
-  PtxError(int line, const std::string& message);
-  /// Line of the PTX text, from 1; 0 when the fault is not at one place.
-  int line() const { return line_; }
-
- private:
-  int line_;
-};
+using emulator::PtxError;
 
 enum class Space { reg, global, constant, shared, local, param };
 

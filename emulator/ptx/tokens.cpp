@@ -1,4 +1,4 @@
-#include "emulator/ptx/tokens.h"
+#include "ptx/tokens.h"
 
 #include <fmt/format.h>
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "emulator/ptx/lexer.h"
-#include "emulator/ptx/syntax.h"
+#include "ptx/lexer.h"
+#include "ptx/syntax.h"
 
 namespace jit::emulator::ptx {
 

@@ -13,7 +13,7 @@ namespace {
 constexpr int mib = 1 << 20;
 // Addresses of devices lie this far apart, so that each says whose it is.
 constexpr std::uint64_t device_stride = std::uint64_t{1} << 40;
-static_assert(emulator::global_begin + max_devices * device_stride <= emulator::shared_window);
+static_assert(emulator::global_begin + max_devices * device_stride <= emulator::global_end);
 
 int usual_l2_bytes(Arch arch) {
   switch (arch.major) {

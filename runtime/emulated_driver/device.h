@@ -8,10 +8,9 @@
 
 #include <cuda.h>
 
+#include <emulator/memory.h>
+#include <emulator/module.h>
 #include <jit/arch.h>
-
-#include "emulator/machine/global_memory.h"
-#include "emulator/machine/kernel.h"
 
 namespace jit::emulated_driver {
 
@@ -34,7 +33,7 @@ struct Device {
   const int ordinal;
   const Arch arch;
   const DeviceProperties properties;
-  emulator::GlobalMemory memory;
+  emulator::Memory memory;
 
   std::string name() const;  ///< "emulated sm_90a"
   /// The same in every process.

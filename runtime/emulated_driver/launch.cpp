@@ -6,7 +6,8 @@
 #include <limits>
 #include <stdexcept>
 
-#include "emulator/machine/launch.h"
+#include <emulator/launch.h>
+
 #include "runtime/emulated_driver/entries.h"
 #include "runtime/emulated_driver/interrupts.h"
 #include "runtime/emulated_driver/limits.h"
@@ -41,24 +42,24 @@ std::string describe(const std::vector<emulator::Finding>& findings) {
 }
 
 // Registers are given out by warp, in units of 8 for each of its threads.
-int blocks_by_registers(const emulator::Kernel& kernel, int warps, const DeviceProperties& properties) {
-  const int registers = std::max(kernel.register_estimate, 1);
+int blocks_by_registers(const emulator::Function& kernel, int warps, const DeviceProperties& properties) {
+  const int registers = std::max(kernel.register_estimate(), 1);
   const int of_block = (registers + 7) / 8 * 8 * 32 * warps;
   return properties.registers_per_sm / of_block;
 }
 
 // How many blocks share a multiprocessor.
-int blocks_per_sm(const emulator::Kernel& kernel, int block_threads, std::size_t dynamic_smem,
+int blocks_per_sm(const emulator::Function& kernel, int block_threads, std::size_t dynamic_smem,
                   const DeviceProperties& properties) {
   const int warps = (block_threads + 31) / 32;
-  const std::size_t smem = kernel.static_smem_bytes + dynamic_smem;
+  const std::size_t smem = kernel.static_smem_bytes() + dynamic_smem;
   const int by_smem = properties.smem_per_sm / (static_cast<int>(smem) + reserved_smem_bytes);
   return std::min({properties.blocks_per_sm, properties.threads_per_sm / (warps * 32), by_smem,
                    blocks_by_registers(kernel, warps, properties)});
 }
 
 // How many blocks of a launch the device runs at once: one of each multiprocessor at least.
-std::uint64_t resident_blocks(const emulator::Kernel& kernel, const emulator::LaunchShape& shape,
+std::uint64_t resident_blocks(const emulator::Function& kernel, const emulator::LaunchShape& shape,
                               const DeviceProperties& properties) {
   const unsigned threads = shape.block[0] * shape.block[1] * shape.block[2];
   if (threads == 0 || threads > static_cast<unsigned>(max_block_threads)) return 0;  // it will be refused
@@ -69,30 +70,30 @@ std::uint64_t resident_blocks(const emulator::Kernel& kernel, const emulator::La
 void run(const LaunchRequest& request, emulator::GridsInFront& in_front) {
   // Again, because a graph may run it after its library was unloaded.
   const std::shared_ptr<LoadedEntry> entry = find_entry(request.function);
-  const DeviceCode code = entry->code(request.device);
-  const std::uint64_t variables = entry->library->variables(request.device);
+  const emulator::Function kernel = entry->code(request.device);
+  entry->library->make_variables(request.device);
   emulator::LaunchOptions options;
   options.seed = machine().seed;
   options.step_limit = machine().step_limit;
   options.is_interrupted = interrupt_check();
-  options.resident_blocks = resident_blocks(code.kernel, request.shape, request.device.properties);
+  options.resident_blocks = resident_blocks(kernel, request.shape, request.device.properties);
   options.smem_limit = static_cast<std::size_t>(request.device.properties.smem_per_block_optin);
   emulator::LaunchResult result;
   try {
-    result = emulator::launch(*code.program, code.kernel, request.shape, request.parameters,
-                              request.device.memory, variables, options, &in_front);
+    result = emulator::launch(kernel, request.shape, request.parameters, request.device.memory, options,
+                              &in_front);
   } catch (const std::invalid_argument& error) {
     fail(CUDA_ERROR_INVALID_VALUE, error.what());
   } catch (const emulator::LaunchInterrupted& error) {
     fail(CUDA_ERROR_LAUNCH_FAILED, error.what());
   }
   const std::string failure = result.findings.empty() ? "" : describe(result.findings);
-  trace_launch(code, request.shape, std::move(result));
+  trace_launch(kernel, request.shape, std::move(result));
   if (!failure.empty()) fail(CUDA_ERROR_LAUNCH_FAILED, failure);
 }
 
 // Of a launch whose blocks must run at the same time.
-void check_that_all_fit(const emulator::Kernel& kernel, const emulator::LaunchShape& shape,
+void check_that_all_fit(const emulator::Function& kernel, const emulator::LaunchShape& shape,
                         const Device& device) {
   const std::uint64_t blocks = std::uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
   const std::uint64_t most = resident_blocks(kernel, shape, device.properties);
@@ -131,7 +132,7 @@ void apply_attribute(const CUlaunchAttribute& attribute, const Device& device, e
 }
 
 emulator::LaunchShape shape_of(const CUlaunchConfig& config, const LoadedEntry& entry, const Device& device) {
-  const emulator::Kernel& kernel = entry.code(device).kernel;
+  const emulator::Function kernel = entry.code(device);
   emulator::LaunchShape shape{.grid = {config.gridDimX, config.gridDimY, config.gridDimZ},
                               .block = {config.blockDimX, config.blockDimY, config.blockDimZ},
                               .dynamic_smem_bytes = config.sharedMemBytes};
@@ -141,18 +142,18 @@ emulator::LaunchShape shape_of(const CUlaunchConfig& config, const LoadedEntry& 
                                        entry.name + " may have " + std::to_string(most) +
                                        ", which CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES sets");
   }
-  std::copy(kernel.cluster.begin(), kernel.cluster.end(), shape.cluster.begin());
+  shape.cluster = kernel.cluster();
   if (config.numAttrs > 0) require(config.attrs, "attrs");
   for (unsigned i = 0; i < config.numAttrs; ++i) apply_attribute(config.attrs[i], device, shape);
   if (shape.cooperative) check_that_all_fit(kernel, shape, device);
   return shape;
 }
 
-std::vector<std::byte> parameters_of(const emulator::Kernel& kernel, void* const* arguments) {
-  std::vector<std::byte> block(kernel.parameter_bytes);
-  if (!kernel.parameters.empty()) require(arguments, "kernelParams");
-  for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
-    const emulator::Parameter& parameter = kernel.parameters[i];
+std::vector<std::byte> parameters_of(const emulator::Function& kernel, void* const* arguments) {
+  std::vector<std::byte> block(kernel.parameter_bytes());
+  if (!kernel.parameters().empty()) require(arguments, "kernelParams");
+  for (std::size_t i = 0; i < kernel.parameters().size(); ++i) {
+    const emulator::Parameter& parameter = kernel.parameters()[i];
     require(arguments[i], "an element of kernelParams");
     std::memcpy(block.data() + parameter.offset, arguments[i], parameter.bytes);
   }
@@ -171,7 +172,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
     LaunchRequest request{.function = function,
                           .device = device,
                           .shape = shape_of(*config, *entry, device),
-                          .parameters = parameters_of(entry->code(device).kernel, arguments)};
+                          .parameters = parameters_of(entry->code(device), arguments)};
     enqueue(*stream,
             [request = std::move(request)](emulator::GridsInFront& in_front) { run(request, in_front); });
   });
@@ -183,10 +184,10 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction fun
     require(blocks, "numBlocks");
     const Device& device = current_context().device;
     const DeviceProperties& properties = device.properties;
-    const emulator::Kernel& kernel = find_entry(function)->code(device).kernel;
-    const int most = std::min(kernel.max_threads, max_block_threads);
+    const emulator::Function kernel = find_entry(function)->code(device);
+    const int most = std::min(kernel.max_threads(), max_block_threads);
     if (block_threads < 1) fail(CUDA_ERROR_INVALID_VALUE, "blockSize must be above 0");
-    const std::size_t smem = kernel.static_smem_bytes + dynamic_smem;
+    const std::size_t smem = kernel.static_smem_bytes() + dynamic_smem;
     if (block_threads > most || smem > static_cast<std::size_t>(properties.smem_per_block_optin)) {
       *blocks = 0;
       return;
@@ -202,7 +203,7 @@ CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction function, const 
     const Device& device = current_context().device;
     const std::shared_ptr<LoadedEntry> entry = find_entry(function);
     const emulator::LaunchShape shape = shape_of(*config, *entry, device);
-    const std::uint64_t blocks = resident_blocks(entry->code(device).kernel, shape, device.properties);
+    const std::uint64_t blocks = resident_blocks(entry->code(device), shape, device.properties);
     *clusters = static_cast<int>(blocks / (shape.cluster[0] * shape.cluster[1] * shape.cluster[2]));
   });
 }

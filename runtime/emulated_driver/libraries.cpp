@@ -12,16 +12,16 @@ namespace jit::emulated_driver {
 namespace {
 
 int attribute_of(const LoadedEntry& entry, const Device& device, CUfunction_attribute attribute) {
-  const emulator::Kernel& kernel = entry.code(device).kernel;
+  const emulator::Function kernel = entry.code(device);
   switch (attribute) {
     case CU_FUNC_ATTRIBUTE_NUM_REGS:
-      return kernel.register_estimate;
+      return kernel.register_estimate();
     case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
-      return static_cast<int>(kernel.local_bytes);
+      return static_cast<int>(kernel.local_bytes());
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
-      return static_cast<int>(kernel.static_smem_bytes);
+      return static_cast<int>(kernel.static_smem_bytes());
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-      return std::min(kernel.max_threads, max_block_threads);
+      return std::min(kernel.max_threads(), max_block_threads);
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
       return entry.dynamic_smem_limit(device);
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
@@ -92,7 +92,7 @@ CUresult cuFuncLoad(CUfunction function) {
   return call([&] {
     const std::shared_ptr<LoadedEntry> entry = find_entry(function);
     machine().captures.refuse_unsafe_call("cuFuncLoad");
-    entry->library->variables(current_context().device);
+    entry->library->make_variables(current_context().device);
   });
 }
 

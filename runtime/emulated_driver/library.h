@@ -6,12 +6,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <cuda.h>
 
-#include "emulator/machine/kernel.h"
+#include <emulator/module.h>
 
 namespace jit::emulated_driver {
 
@@ -19,18 +20,12 @@ struct Device;
 struct Library;
 struct Machine;
 
-/// The code of a kernel on one device.
-struct DeviceCode {
-  std::shared_ptr<const emulator::Program> program;
-  const emulator::Kernel& kernel;
-};
-
 /// A kernel of a library. Its handle is good for as long as the library is loaded.
 struct LoadedEntry {
   LoadedEntry(std::shared_ptr<Library> library, std::string name, std::size_t device_count);
 
   /// Fails with CUDA_ERROR_INVALID_PTX when the device does not run the library's text.
-  DeviceCode code(const Device& device) const;
+  emulator::Function code(const Device& device) const;
 
   /// Bytes of dynamic shared memory that a launch may ask for; what a block may have without asking, until
   /// set.
@@ -50,25 +45,29 @@ std::shared_ptr<LoadedEntry> find_entry(CUfunction function);
 
 struct Library {
   /// Fails with CUDA_ERROR_INVALID_PTX when no device of the machine runs the text.
-  Library(const std::string& ptx, const Machine& machine);
+  Library(const std::string& ptx, Machine& machine);
   ~Library();
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
   /// Whether some device has a kernel of that name.
   bool has(const std::string& name) const;
-  /// Address of the library's variables, which are made at the first need; 0 when it has none.
-  std::uint64_t variables(Device& device);
+  /// Fails with CUDA_ERROR_INVALID_PTX when the device does not run the library's text.
+  const emulator::Module& module(const Device& device) const;
+  /// Makes the library's variables on the device, unless they are there.
+  void make_variables(Device& device) const;
 
   struct OnDevice {
-    std::shared_ptr<const emulator::Program> program;
-    std::string refusal;  ///< why there is no program
+    std::optional<emulator::Module> module;
+    std::string refusal;  ///< why there is none
   };
-  const std::vector<OnDevice> programs;  ///< by ordinal
 
   std::mutex mutex;  // guards what follows
   std::map<std::string, CUkernel, std::less<>> entries;
-  std::map<Device*, std::uint64_t> addresses;
+
+ private:
+  Machine& machine_;
+  const std::vector<OnDevice> modules_;  // by ordinal
 };
 
 }  // namespace jit::emulated_driver

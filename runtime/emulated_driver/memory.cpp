@@ -91,7 +91,7 @@ CUresult cuMemGetInfo(std::size_t* free, std::size_t* total) {
   return call([&] {
     require(free, "free");
     require(total, "total");
-    const emulator::GlobalMemory& memory = current_context().device.memory;
+    const emulator::Memory& memory = current_context().device.memory;
     *total = memory.capacity();
     *free = memory.capacity() - memory.allocated();
   });
@@ -101,7 +101,7 @@ CUresult cuMemAlloc(CUdeviceptr* address, std::size_t bytes) {
   return call([&] {
     require(address, "dptr");
     if (bytes == 0) fail(CUDA_ERROR_INVALID_VALUE, "bytesize must be above 0");
-    emulator::GlobalMemory& memory = current_context().device.memory;
+    emulator::Memory& memory = current_context().device.memory;
     machine().captures.refuse_unsafe_call("cuMemAlloc");
     *address = memory.allocate(bytes);
     if (*address != 0) return;
@@ -167,7 +167,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
   return call([&] {
     require(data, "data");
     const Device& device = owner_of("the pointer", address, 1);
-    const emulator::GlobalMemory::Range range = device.memory.allocation_of(address);
+    const emulator::MemoryRange range = device.memory.allocation_of(address);
     switch (attribute) {
       case CU_POINTER_ATTRIBUTE_CONTEXT:
         return give(data, machine().primary_handles[static_cast<std::size_t>(device.ordinal)]);

@@ -8,7 +8,7 @@
 
 #include <cuda.h>
 
-#include "emulator/machine/launch.h"
+#include <emulator/launch.h>
 
 namespace jit::emulated_driver {
 

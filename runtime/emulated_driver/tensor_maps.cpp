@@ -2,7 +2,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "emulator/operations/copies/tensor_map.h"
+#include <emulator/tensor_map.h>
+
 #include "runtime/emulated_driver/entries.h"
 #include "runtime/emulated_driver/machine.h"
 

@@ -7,7 +7,7 @@
 namespace jit {
 
 struct LaunchTrace::Record {
-  emulated_driver::DeviceCode code;
+  emulator::Function function;
   emulator::LaunchShape shape;
   emulator::LaunchResult result;
 };
@@ -24,7 +24,7 @@ class TraceScopes {
   }
 };
 
-const std::string& LaunchTrace::kernel() const { return record_->code.kernel.name; }
+const std::string& LaunchTrace::kernel() const { return record_->function.name(); }
 bool LaunchTrace::is_cooperative() const { return record_->shape.cooperative; }
 
 std::vector<std::string> LaunchTrace::findings() const {
@@ -37,12 +37,11 @@ std::uint64_t LaunchTrace::warp_instructions() const { return record_->result.wa
 double LaunchTrace::seconds() const { return record_->result.seconds; }
 
 std::string LaunchTrace::counts_json() const {
-  return emulator::counts_json(record_->code.kernel, record_->result.counts);
+  return emulator::counts_json(record_->function, record_->result.counts);
 }
 
 std::string LaunchTrace::listing() const {
-  return emulator::annotated_listing(record_->code.kernel, record_->result.counts,
-                                     record_->code.program->ptx);
+  return emulator::annotated_listing(record_->function, record_->result.counts);
 }
 
 TraceScope::TraceScope() : outer_(TraceScopes::innermost()) { TraceScopes::innermost() = this; }
@@ -51,10 +50,11 @@ TraceScope::~TraceScope() { TraceScopes::innermost() = outer_; }
 
 namespace emulated_driver {
 
-void trace_launch(const DeviceCode& code, const emulator::LaunchShape& shape, emulator::LaunchResult result) {
+void trace_launch(const emulator::Function& function, const emulator::LaunchShape& shape,
+                  emulator::LaunchResult result) {
   if (!TraceScopes::innermost()) return;
   TraceScopes::add(LaunchTrace(
-      std::make_shared<const LaunchTrace::Record>(LaunchTrace::Record{code, shape, std::move(result)})));
+      std::make_shared<const LaunchTrace::Record>(LaunchTrace::Record{function, shape, std::move(result)})));
 }
 
 }  // namespace emulated_driver

@@ -36,10 +36,11 @@ CUtensorMap encode(const TensorMap& map, CUdeviceptr address) {
   steps.resize(map.sizes.size(), 1);
   std::vector<cuuint64_t> strides = map.strides;
   strides.resize(map.sizes.size());  // a tensor of one dimension has none, and yet wants a pointer
-  check(driver().cuTensorMapEncodeTiled(&encoded, map.type, static_cast<cuuint32_t>(map.sizes.size()),
-                                        reinterpret_cast<void*>(address), map.sizes.data(), strides.data(),
-                                        map.box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                        map.swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE, map.fill),
+  check(driver().cuTensorMapEncodeTiled(
+            &encoded, static_cast<CUtensorMapDataType>(map.type), static_cast<cuuint32_t>(map.sizes.size()),
+            reinterpret_cast<void*>(address), map.sizes.data(), strides.data(), map.box.data(), steps.data(),
+            CU_TENSOR_MAP_INTERLEAVE_NONE, static_cast<CUtensorMapSwizzle>(map.swizzle),
+            CU_TENSOR_MAP_L2_PROMOTION_NONE, static_cast<CUtensorMapFloatOOBfill>(map.fill)),
         "cuTensorMapEncodeTiled");
   return encoded;
 }

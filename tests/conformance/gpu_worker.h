@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/conformance/micro_kernel.h"
+#include "emulator/tests/conformance/micro_kernel.h"
 
 namespace jit::conformance {
 

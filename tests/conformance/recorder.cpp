@@ -15,9 +15,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "emulator/tests/conformance/micro_kernel.h"
+#include "emulator/tests/conformance/recording.h"
 #include "tests/conformance/gpu_worker.h"
-#include "tests/conformance/micro_kernel.h"
-#include "tests/conformance/recording.h"
 
 namespace {
 

@@ -3,9 +3,9 @@
 // tables. Only tanh is as coarse as on silicon, because its error shows in results.
 #include <cmath>
 
-#include "emulator/operations/arithmetic/exponentials.h"
-#include "emulator/operations/arithmetic/float_arithmetic.h"
-#include "emulator/operations/arithmetic/tanh_segments.h"
+#include "operations/arithmetic/exponentials.h"
+#include "operations/arithmetic/float_arithmetic.h"
+#include "operations/arithmetic/tanh_segments.h"
 
 namespace jit::emulator {
 namespace {

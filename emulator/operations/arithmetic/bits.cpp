@@ -7,8 +7,8 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "emulator/operations/arithmetic/integer.h"
-#include "emulator/operations/warps/lanes.h"
+#include "operations/arithmetic/integer.h"
+#include "operations/warps/lanes.h"
 
 namespace jit::emulator {
 namespace {

@@ -1,6 +1,6 @@
 // Arithmetic with a carry (PTX ISA, "Extended-Precision Integer Arithmetic Instructions").
-#include "emulator/operations/arithmetic/integer.h"
-#include "emulator/operations/warps/lanes.h"
+#include "operations/arithmetic/integer.h"
+#include "operations/warps/lanes.h"
 
 namespace jit::emulator {
 namespace {

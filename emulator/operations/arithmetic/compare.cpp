@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "emulator/operations/arithmetic/compare.h"
-#include "emulator/operations/arithmetic/numbers.h"
-#include "emulator/operations/warps/lanes.h"
+#include "operations/arithmetic/compare.h"
+#include "operations/arithmetic/numbers.h"
+#include "operations/warps/lanes.h"
 
 namespace jit::emulator {
 namespace {

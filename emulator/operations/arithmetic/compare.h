@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "emulator/machine/decoder.h"
+#include "machine/decoder.h"
 
 namespace jit::emulator {
 

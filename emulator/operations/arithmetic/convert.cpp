@@ -1,5 +1,5 @@
 // Conversions between numbers (PTX ISA, "Data Movement and Conversion Instructions: cvt").
-#include "emulator/operations/arithmetic/convert.h"
+#include "operations/arithmetic/convert.h"
 
 #include <cmath>
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string_view>
 
-#include "emulator/operations/arithmetic/numbers.h"
-#include "emulator/operations/warps/lanes.h"
+#include "operations/arithmetic/numbers.h"
+#include "operations/warps/lanes.h"
 
 namespace jit::emulator {
 

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "emulator/operations/arithmetic/convert.h"
+#include "operations/arithmetic/convert.h"
 
 namespace jit::emulator {
 namespace {

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "emulator/operations/arithmetic/numbers.h"
+#include "operations/arithmetic/numbers.h"
 
 namespace jit::emulator {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string_view>
 
-#include "emulator/operations/arithmetic/numbers.h"
-#include "emulator/operations/warps/lanes.h"
+#include "operations/arithmetic/numbers.h"
+#include "operations/warps/lanes.h"
 
 namespace jit::emulator {
 

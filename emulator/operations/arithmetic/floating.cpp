@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "emulator/operations/arithmetic/float_arithmetic.h"
+#include "operations/arithmetic/float_arithmetic.h"
 
 namespace jit::emulator {
 

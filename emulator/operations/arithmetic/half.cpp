@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "emulator/operations/arithmetic/exponentials.h"
-#include "emulator/operations/arithmetic/numbers.h"
-#include "emulator/operations/warps/lanes.h"
+#include "operations/arithmetic/exponentials.h"
+#include "operations/arithmetic/numbers.h"
+#include "operations/warps/lanes.h"
 
 namespace jit::emulator {
 namespace {

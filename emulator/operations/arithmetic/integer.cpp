@@ -1,12 +1,12 @@
 // Integer arithmetic (PTX ISA, "Integer Arithmetic Instructions").
-#include "emulator/operations/arithmetic/integer.h"
+#include "operations/arithmetic/integer.h"
 
 #include <algorithm>
 #include <limits>
 #include <string_view>
 #include <unordered_map>
 
-#include "emulator/operations/warps/lanes.h"
+#include "operations/warps/lanes.h"
 
 namespace jit::emulator {
 namespace {

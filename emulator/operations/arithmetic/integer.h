@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "emulator/machine/decoder.h"
+#include "machine/decoder.h"
 
 namespace jit::emulator {
 

@@ -1,4 +1,4 @@
-#include "emulator/operations/arithmetic/numbers.h"
+#include "operations/arithmetic/numbers.h"
 
 namespace jit::emulator {
 namespace {

@@ -1,8 +1,8 @@
 // Logic on predicates (PTX ISA, "Logic and Shift Instructions", type .pred).
 #include <unordered_map>
 
-#include "emulator/machine/warp.h"
-#include "emulator/operations/arithmetic/compare.h"
+#include "machine/warp.h"
+#include "operations/arithmetic/compare.h"
 
 namespace jit::emulator {
 namespace {

@@ -1,4 +1,4 @@
-#include "emulator/operations/barriers/barrier.h"
+#include "operations/barriers/barrier.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "emulator/machine/decoder.h"
+#include "machine/decoder.h"
 
 namespace jit::emulator {
 

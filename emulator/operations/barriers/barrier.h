@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "emulator/machine/warp.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 

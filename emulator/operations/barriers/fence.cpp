@@ -1,8 +1,8 @@
 // fence and membar (PTX ISA, "Parallel Synchronization and Communication Instructions: membar/fence").
-#include "emulator/machine/decoder.h"
-#include "emulator/machine/warp.h"
-#include "emulator/operations/barriers/mbarrier.h"
-#include "emulator/operations/copies/memory.h"
+#include "machine/decoder.h"
+#include "machine/warp.h"
+#include "operations/barriers/mbarrier.h"
+#include "operations/copies/memory.h"
 
 namespace jit::emulator {
 namespace {

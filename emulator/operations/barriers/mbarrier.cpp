@@ -1,11 +1,11 @@
-#include "emulator/operations/barriers/mbarrier.h"
+#include "operations/barriers/mbarrier.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
-#include "emulator/operations/barriers/barrier.h"
-#include "emulator/operations/barriers/mbarrier_wait.h"
+#include "operations/barriers/barrier.h"
+#include "operations/barriers/mbarrier_wait.h"
 
 namespace jit::emulator {
 namespace {

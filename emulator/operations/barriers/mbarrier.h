@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "emulator/machine/decoder.h"
-#include "emulator/machine/memory_access.h"
-#include "emulator/machine/warp.h"
+#include "machine/decoder.h"
+#include "machine/memory_access.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 

@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "emulator/operations/barriers/mbarrier.h"
-#include "emulator/operations/barriers/mbarrier_wait.h"
-#include "emulator/operations/tensor/shared_operand.h"
+#include "operations/barriers/mbarrier.h"
+#include "operations/barriers/mbarrier_wait.h"
+#include "operations/tensor/shared_operand.h"
 
 namespace jit::emulator {
 namespace {

@@ -1,4 +1,4 @@
-#include "emulator/operations/barriers/mbarrier_wait.h"
+#include "operations/barriers/mbarrier_wait.h"
 
 #include <algorithm>
 #include <array>

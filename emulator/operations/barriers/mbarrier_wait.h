@@ -1,8 +1,8 @@
 // Waiting for a phase of an mbarrier (PTX ISA, "mbarrier.test_wait, mbarrier.try_wait").
 #pragma once
 
-#include "emulator/operations/barriers/mbarrier.h"
-#include "emulator/operations/tensor/shared_operand.h"
+#include "operations/barriers/mbarrier.h"
+#include "operations/tensor/shared_operand.h"
 
 namespace jit::emulator {
 

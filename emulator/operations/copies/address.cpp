@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "emulator/machine/address_space.h"
-#include "emulator/operations/copies/move.h"
-#include "emulator/operations/warps/lanes.h"
+#include "machine/address_space.h"
+#include "operations/copies/move.h"
+#include "operations/warps/lanes.h"
 
 namespace jit::emulator {
 namespace {

@@ -1,5 +1,5 @@
 // atom and red (PTX ISA, "Parallel Synchronization and Communication Instructions").
-#include "emulator/operations/copies/atomic.h"
+#include "operations/copies/atomic.h"
 
 #include <array>
 #include <bit>
@@ -8,10 +8,10 @@
 
 #include <fmt/format.h>
 
-#include "emulator/machine/global_races.h"
-#include "emulator/machine/memory_access.h"
-#include "emulator/machine/residency.h"
-#include "emulator/operations/copies/memory.h"
+#include "machine/global_races.h"
+#include "machine/memory_access.h"
+#include "machine/residency.h"
+#include "operations/copies/memory.h"
 
 namespace jit::emulator {
 namespace {

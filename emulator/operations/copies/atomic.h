@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <vector>
 
-#include "emulator/machine/decoder.h"
-#include "emulator/machine/lane_memory.h"
-#include "emulator/operations/copies/atomic_update.h"
+#include "machine/decoder.h"
+#include "machine/lane_memory.h"
+#include "operations/copies/atomic_update.h"
 
 namespace jit::emulator {
 

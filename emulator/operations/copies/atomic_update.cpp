@@ -1,10 +1,10 @@
-#include "emulator/operations/copies/atomic_update.h"
+#include "operations/copies/atomic_update.h"
 
 #include <algorithm>
 #include <bit>
 #include <type_traits>
 
-#include "emulator/operations/arithmetic/numbers.h"
+#include "operations/arithmetic/numbers.h"
 
 namespace jit::emulator {
 namespace {

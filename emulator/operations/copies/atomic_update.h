@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "emulator/machine/types.h"
+#include "machine/types.h"
 
 namespace jit::emulator {
 

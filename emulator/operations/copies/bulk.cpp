@@ -1,4 +1,4 @@
-#include "emulator/operations/copies/bulk.h"
+#include "operations/copies/bulk.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "emulator/machine/global_races.h"
-#include "emulator/operations/barriers/mbarrier_wait.h"
+#include "machine/global_races.h"
+#include "operations/barriers/mbarrier_wait.h"
 
 namespace jit::emulator {
 namespace {

@@ -11,14 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "emulator/machine/async_queue.h"
-#include "emulator/machine/decoder.h"
-#include "emulator/machine/memory_access.h"
-#include "emulator/machine/warp.h"
-#include "emulator/operations/barriers/mbarrier.h"
-#include "emulator/operations/copies/bulk_reduction.h"
-#include "emulator/operations/copies/bulk_region.h"
-#include "emulator/operations/tensor/shared_operand.h"
+#include "machine/async_queue.h"
+#include "machine/decoder.h"
+#include "machine/memory_access.h"
+#include "machine/warp.h"
+#include "operations/barriers/mbarrier.h"
+#include "operations/copies/bulk_reduction.h"
+#include "operations/copies/bulk_region.h"
+#include "operations/tensor/shared_operand.h"
 
 namespace jit::emulator {
 

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "emulator/operations/copies/bulk.h"
+#include "operations/copies/bulk.h"
 
 namespace jit::emulator {
 namespace {

@@ -2,7 +2,7 @@
 // "cp.async.bulk.prefetch").
 #include <fmt/format.h>
 
-#include "emulator/operations/copies/bulk.h"
+#include "operations/copies/bulk.h"
 
 namespace jit::emulator {
 namespace {

@@ -1,4 +1,4 @@
-#include "emulator/operations/copies/bulk_reduction.h"
+#include "operations/copies/bulk_reduction.h"
 
 #include <algorithm>
 #include <atomic>
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "emulator/operations/arithmetic/numbers.h"
+#include "operations/arithmetic/numbers.h"
 
 namespace jit::emulator {
 namespace {

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string_view>
 
-#include "emulator/machine/types.h"
-#include "emulator/operations/copies/tensor_map.h"
+#include "machine/types.h"
+#include "operations/copies/tensor_map.h"
 
 namespace jit::emulator {
 

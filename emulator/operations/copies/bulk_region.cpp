@@ -1,11 +1,11 @@
-#include "emulator/operations/copies/bulk_region.h"
+#include "operations/copies/bulk_region.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
 
-#include "emulator/operations/arithmetic/numbers.h"
+#include "operations/arithmetic/numbers.h"
 
 namespace jit::emulator {
 namespace {

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "emulator/machine/global_memory.h"
-#include "emulator/operations/copies/tensor_map.h"
+#include "machine/global_memory.h"
+#include "operations/copies/tensor_map.h"
 
 namespace jit::emulator {
 

@@ -1,4 +1,4 @@
-#include "emulator/operations/copies/cp_async.h"
+#include "operations/copies/cp_async.h"
 
 #include <algorithm>
 #include <array>
@@ -12,10 +12,10 @@
 
 #include <fmt/format.h>
 
-#include "emulator/machine/decoder.h"
-#include "emulator/machine/global_races.h"
-#include "emulator/machine/lane_memory.h"
-#include "emulator/machine/memory_access.h"
+#include "machine/decoder.h"
+#include "machine/global_races.h"
+#include "machine/lane_memory.h"
+#include "machine/memory_access.h"
 
 namespace jit::emulator {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "emulator/machine/warp.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 

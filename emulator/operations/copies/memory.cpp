@@ -1,5 +1,5 @@
 // ld, ldu and st (PTX ISA, "Data Movement and Conversion Instructions").
-#include "emulator/operations/copies/memory.h"
+#include "operations/copies/memory.h"
 
 #include <bit>
 #include <cstring>
@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "emulator/operations/tensor/transpose.h"
-#include "emulator/operations/warps/lanes.h"
+#include "operations/tensor/transpose.h"
+#include "operations/warps/lanes.h"
 
 namespace jit::emulator {
 namespace {

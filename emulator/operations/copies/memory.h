@@ -4,9 +4,9 @@
 #include <memory>
 #include <string_view>
 
-#include "emulator/machine/decoder.h"
-#include "emulator/machine/lane_memory.h"
-#include "emulator/machine/shared_sync.h"
+#include "machine/decoder.h"
+#include "machine/lane_memory.h"
+#include "machine/shared_sync.h"
 
 namespace jit::emulator {
 
@@ -35,7 +35,7 @@ Type register_type(const Decoder& decoder, const ptx::Operand& operand, Type ele
 
 /// st.async and red.async; null for other stores. In store_async.cpp.
 std::unique_ptr<const Operation> decode_async_store(Decoder& decoder);
-/// prefetch, prefetchu, applypriority, discard, createpolicy. In memory_hints.cpp.
+/// prefetch, prefetchu, createpolicy. In memory_hints.cpp.
 std::unique_ptr<const Operation> decode_memory_hint(Decoder& decoder);
 
 }  // namespace jit::emulator

@@ -1,33 +1,13 @@
-// Instructions about caches: no effect here, except for discard, which ends the value of what it names.
-#include <fmt/format.h>
+// Instructions about caches: no effect here.
+#include "operations/copies/memory.h"
 
-#include "emulator/machine/global_races.h"
-#include "emulator/machine/memory_access.h"
-#include "emulator/operations/copies/memory.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 namespace {
 
-constexpr std::uint32_t line_bytes = 128;  // the only size that discard and applypriority take
-
 struct Advice final : Operation {
   Flow execute(Warp&) const override { return Flow::next; }
-};
-
-// PTX ISA, "discard": a write of indeterminate values.
-struct Discard final : Operation {
-  Decoder::Address address{};
-
-  Flow execute(Warp& warp) const override {
-    const LaneAddresses addresses = lane_addresses(warp, address);
-    for_each_lane(warp.exec, [&](int lane) {
-      const std::uint64_t line = addresses[static_cast<std::size_t>(lane)];
-      check_global(warp, lane, line, line_bytes, line_bytes);
-      warp.launch().memory.forget(line, line_bytes);
-      if (GlobalRaces* const races = warp.launch().races) races->write(warp.access(lane), line, line_bytes);
-    });
-    return Flow::next;
-  }
 };
 
 // The value is opaque: only .L2::cache_hint takes it, as advice.
@@ -41,28 +21,12 @@ struct CreatePolicy final : Operation {
   }
 };
 
-void expect_line(Decoder& decoder) {
-  decoder.expect_count(2);
-  if (decoder.immediate(1) != line_bytes) {
-    decoder.fail(fmt::format("the size is {}, it must be {}", decoder.immediate(1), line_bytes));
-  }
-}
-
 std::unique_ptr<const Operation> decode_prefetch(Decoder& decoder) {
   decoder.take_any_of({"global", "local", "const", "param"});
   decoder.take_one_of({"L1", "L2", "L2::evict_last", "L2::evict_normal"});
   decoder.expect_count(1);
   decoder.address(0);
   return std::make_unique<Advice>();
-}
-
-std::unique_ptr<const Operation> decode_discard(Decoder& decoder) {
-  decoder.take("global");
-  decoder.take_one_of({"L2"});
-  expect_line(decoder);
-  auto discard = std::make_unique<Discard>();
-  discard->address = decoder.address(0);
-  return discard;
 }
 
 std::unique_ptr<const Operation> decode_policy(Decoder& decoder) {
@@ -99,14 +63,6 @@ std::unique_ptr<const Operation> decode_memory_hint(Decoder& decoder) {
   std::unique_ptr<const Operation> operation;
   if ((opcode == "prefetch" && !decoder.has("tensormap")) || opcode == "prefetchu") {
     operation = decode_prefetch(decoder);
-  } else if (opcode == "applypriority") {
-    decoder.take("global");
-    decoder.take_one_of({"L2::evict_normal"});
-    expect_line(decoder);
-    decoder.address(0);
-    operation = std::make_unique<Advice>();
-  } else if (opcode == "discard") {
-    operation = decode_discard(decoder);
   } else if (opcode == "createpolicy") {
     operation = decode_policy(decoder);
   }

@@ -1,6 +1,6 @@
 // mov: between registers, of addresses and special registers, packing and unpacking (PTX ISA, "Data Movement
 // and Conversion Instructions: mov").
-#include "emulator/operations/copies/move.h"
+#include "operations/copies/move.h"
 
 #include <optional>
 #include <unordered_map>
@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "emulator/operations/warps/lanes.h"
+#include "operations/warps/lanes.h"
 
 namespace jit::emulator {
 namespace {

@@ -8,10 +8,10 @@
 
 #include <fmt/format.h>
 
-#include "emulator/operations/copies/atomic.h"
-#include "emulator/operations/copies/bulk.h"
-#include "emulator/operations/copies/memory.h"
-#include "emulator/operations/tensor/shared_operand.h"
+#include "operations/copies/atomic.h"
+#include "operations/copies/bulk.h"
+#include "operations/copies/memory.h"
+#include "operations/tensor/shared_operand.h"
 
 namespace jit::emulator {
 namespace {

@@ -1,4 +1,4 @@
-#include "emulator/operations/copies/tensor_map.h"
+#include "operations/copies/tensor_map.h"
 
 #include <cstring>
 #include <type_traits>

@@ -1,12 +1,12 @@
-#include "emulator/operations/tensor/fragments.h"
+#include "operations/tensor/fragments.h"
 
 #include <array>
 #include <bit>
 
 #include <fmt/format.h>
 
-#include "emulator/operations/arithmetic/numbers.h"
-#include "emulator/operations/warps/lanes.h"
+#include "operations/arithmetic/numbers.h"
+#include "operations/warps/lanes.h"
 
 namespace jit::emulator {
 namespace {

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "emulator/machine/decoder.h"
-#include "emulator/machine/warp.h"
+#include "machine/decoder.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 

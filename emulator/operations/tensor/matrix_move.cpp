@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
-#include "emulator/machine/address_space.h"
-#include "emulator/machine/decoder.h"
-#include "emulator/machine/lane_memory.h"
-#include "emulator/machine/memory_access.h"
-#include "emulator/operations/tensor/transpose.h"
+#include "machine/address_space.h"
+#include "machine/decoder.h"
+#include "machine/lane_memory.h"
+#include "machine/memory_access.h"
+#include "operations/tensor/transpose.h"
 
 namespace jit::emulator {
 namespace {

@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "emulator/operations/arithmetic/numbers.h"
-#include "emulator/operations/tensor/fragments.h"
-#include "emulator/operations/tensor/tensor_core.h"
+#include "operations/arithmetic/numbers.h"
+#include "operations/tensor/fragments.h"
+#include "operations/tensor/tensor_core.h"
 
 namespace jit::emulator {
 namespace {

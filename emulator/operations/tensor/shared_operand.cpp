@@ -1,4 +1,4 @@
-#include "emulator/operations/tensor/shared_operand.h"
+#include "operations/tensor/shared_operand.h"
 
 #include <fmt/format.h>
 

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string_view>
 
-#include "emulator/machine/decoder.h"
-#include "emulator/machine/memory_access.h"
-#include "emulator/machine/warp.h"
+#include "machine/decoder.h"
+#include "machine/memory_access.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 

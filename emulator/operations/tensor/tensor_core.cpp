@@ -1,12 +1,12 @@
-#include "emulator/operations/tensor/tensor_core.h"
+#include "operations/tensor/tensor_core.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
-#include "emulator/operations/arithmetic/numbers.h"
-#include "emulator/operations/warps/lanes.h"
+#include "operations/arithmetic/numbers.h"
+#include "operations/warps/lanes.h"
 
 namespace jit::emulator {
 namespace {

@@ -6,9 +6,9 @@
 
 #include <cstdint>
 
-#include "emulator/machine/kernel.h"
-#include "emulator/machine/types.h"
-#include "emulator/operations/tensor/tensor_formats.h"
+#include "machine/kernel.h"
+#include "machine/types.h"
+#include "operations/tensor/tensor_formats.h"
 
 namespace jit::emulator {
 

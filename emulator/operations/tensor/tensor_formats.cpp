@@ -1,11 +1,11 @@
-#include "emulator/operations/tensor/tensor_formats.h"
+#include "operations/tensor/tensor_formats.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <stdexcept>
 
-#include "emulator/operations/warps/lanes.h"
+#include "operations/warps/lanes.h"
 
 namespace jit::emulator {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "emulator/machine/types.h"
+#include "machine/types.h"
 
 namespace jit::emulator {
 

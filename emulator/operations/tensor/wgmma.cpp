@@ -1,5 +1,5 @@
 // wgmma (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
-#include "emulator/operations/tensor/wgmma.h"
+#include "operations/tensor/wgmma.h"
 
 #include <bit>
 #include <charconv>
@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "emulator/machine/decoder.h"
-#include "emulator/operations/tensor/wgmma_pipeline.h"
-#include "emulator/operations/warps/setmaxnreg.h"
+#include "machine/decoder.h"
+#include "operations/tensor/wgmma_pipeline.h"
+#include "operations/warps/setmaxnreg.h"
 
 namespace jit::emulator {
 namespace {

@@ -1,7 +1,7 @@
 // What a warp keeps of its wgmma operations, and of setmaxnreg.
 #pragma once
 
-#include "emulator/machine/warp.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 

@@ -1,4 +1,4 @@
-#include "emulator/operations/tensor/wgmma_descriptor.h"
+#include "operations/tensor/wgmma_descriptor.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "emulator/machine/address_space.h"
+#include "machine/address_space.h"
 
 namespace jit::emulator {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "emulator/machine/shared_memory.h"
+#include "machine/shared_memory.h"
 
 namespace jit::emulator {
 

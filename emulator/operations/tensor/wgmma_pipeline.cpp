@@ -1,4 +1,4 @@
-#include "emulator/operations/tensor/wgmma_pipeline.h"
+#include "operations/tensor/wgmma_pipeline.h"
 
 #include <algorithm>
 #include <array>

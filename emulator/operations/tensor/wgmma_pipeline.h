@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "emulator/operations/tensor/fragments.h"
-#include "emulator/operations/tensor/tensor_core.h"
-#include "emulator/operations/tensor/wgmma.h"
-#include "emulator/operations/tensor/wgmma_descriptor.h"
-#include "emulator/operations/warps/warpgroup.h"
+#include "operations/tensor/fragments.h"
+#include "operations/tensor/tensor_core.h"
+#include "operations/tensor/wgmma.h"
+#include "operations/tensor/wgmma_descriptor.h"
+#include "operations/warps/warpgroup.h"
 
 namespace jit::emulator {
 

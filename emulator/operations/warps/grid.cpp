@@ -1,9 +1,9 @@
 // Order between grids (PTX ISA, "griddepcontrol").
 #include <fmt/format.h>
 
-#include "emulator/machine/decoder.h"
-#include "emulator/machine/global_races.h"
-#include "emulator/machine/warp.h"
+#include "machine/decoder.h"
+#include "machine/global_races.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 namespace {

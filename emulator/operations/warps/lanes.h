@@ -11,8 +11,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "emulator/machine/decoder.h"
-#include "emulator/machine/warp.h"
+#include "machine/decoder.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 

@@ -1,11 +1,11 @@
 // setmaxnreg (PTX ISA, "Miscellaneous Instructions: setmaxnreg").
-#include "emulator/operations/warps/setmaxnreg.h"
+#include "operations/warps/setmaxnreg.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
-#include "emulator/operations/tensor/wgmma_pipeline.h"
+#include "operations/tensor/wgmma_pipeline.h"
 
 namespace jit::emulator {
 namespace {

@@ -1,7 +1,7 @@
 // setmaxnreg: registers change hands between warpgroups.
 #pragma once
 
-#include "emulator/machine/decoder.h"
+#include "machine/decoder.h"
 
 namespace jit::emulator {
 

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "emulator/machine/decoder.h"
-#include "emulator/machine/warp.h"
+#include "machine/decoder.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 namespace {

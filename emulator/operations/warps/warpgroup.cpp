@@ -1,4 +1,4 @@
-#include "emulator/operations/warps/warpgroup.h"
+#include "operations/warps/warpgroup.h"
 
 #include <algorithm>
 

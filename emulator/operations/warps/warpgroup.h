@@ -7,7 +7,7 @@
 #include <deque>
 #include <string>
 
-#include "emulator/machine/warp.h"
+#include "machine/warp.h"
 
 namespace jit::emulator {
 

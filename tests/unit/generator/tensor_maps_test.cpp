@@ -7,7 +7,8 @@
 #include <span>
 #include <tuple>
 
-#include "emulator/operations/copies/tensor_map.h"
+#include <emulator/tensor_map.h>
+
 #include "templates/tiles/bounded_box.cuh"
 #include "templates/tiles/bounded_columns.cuh"
 #include "tests/support/emulated_driver_testing.h"

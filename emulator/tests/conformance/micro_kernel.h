@@ -1,0 +1,73 @@
+// A micro-kernel: PTX that isolates one instruction, with all that a run of it needs. A GPU and the emulator
+// are given the same one and must write the same bytes.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <emulator/tensor_map.h>
+
+#include "tests/conformance/values.h"
+
+namespace jit::conformance {
+
+using TensorElement = emulator::TensorMap::Element;
+using TensorSwizzle = emulator::TensorMap::Swizzle;
+using TensorFill = emulator::TensorMap::OutOfBounds;
+
+/// What cuTensorMapEncodeTiled is asked for, over one of the kernel's buffers; enumerators have its numbers.
+struct TensorMap {
+  int buffer = 0;  ///< of MicroKernel::inputs; −1: the output
+  TensorElement type = TensorElement::f16;
+  std::vector<std::uint64_t> sizes;               ///< elements, innermost first
+  std::vector<std::uint64_t> strides = {};        ///< bytes, one less than sizes
+  std::vector<std::uint32_t> box;                 ///< elements
+  std::vector<std::uint32_t> element_steps = {};  ///< empty: ones
+  TensorSwizzle swizzle = TensorSwizzle::none;
+  TensorFill fill = TensorFill::zero;
+};
+
+/// How an output is held against the recording, element by element.
+struct Comparison {
+  Element element = Element::i32;
+  double ulps = 0;       ///< most units in the last place between the two; 0: the same bits
+  double absolute = 0;   ///< or else the most that they may differ
+  bool any_nan = false;  ///< a NaN is as good as another
+};
+
+struct MicroKernel {
+  std::string name;  ///< unique; begins with what is tested: "add.rz.f32"
+  /// One entry, `micro`, with the parameters: address of the output, addresses of the inputs, tensor maps
+  /// (.align 64 .b8[128]).
+  std::string ptx;
+  std::array<unsigned, 3> grid = {1, 1, 1};
+  std::array<unsigned, 3> block = {32, 1, 1};
+  std::array<unsigned, 3> cluster = {1, 1, 1};
+  unsigned dynamic_smem = 0;
+  int registers = 0;  ///< per thread, where the text says .maxnreg
+  std::vector<Buffer> inputs;
+  Buffer output;  ///< what is in it before the launch
+  std::vector<TensorMap> maps;
+  Comparison comparison;
+};
+
+/// Threads of the whole grid.
+unsigned threads_of(const MicroKernel& kernel);
+
+/// Contents of the input `index`, or of the output before the launch for −1.
+std::vector<std::byte> contents(const MicroKernel& kernel, int index);
+/// Of all of them: guards the recordings against a change of the generator.
+std::uint64_t hash_of_contents(const MicroKernel& kernel);
+
+/// Micro-kernels that are recorded in one file.
+struct Family {
+  std::string name;
+  std::vector<MicroKernel> kernels;
+};
+/// All, in a fixed order. Throws std::logic_error when two kernels have the same name.
+std::vector<Family> all_families();
+
+}  // namespace jit::conformance
