@@ -7,15 +7,15 @@
 
 #include <fmt/format.h>
 
-#include "generator/access.h"
 #include "generator/attention_state.h"
-#include "generator/context_state.h"
-#include "generator/kernels.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
+#include "generator/dispatch_key.h"
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
+#include "generator/plan/kernel_choice.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/descale_arguments.h"
-#include "generator/problem/dispatch_key.h"
 #include "generator/problem/dropout_arguments.h"
 #include "generator/problem/padded_spec.h"
 #include "generator/size_key.h"

@@ -13,7 +13,7 @@
 
 #include "generator/kernels/config_field.h"
 #include "generator/kernels/device_limits.h"
-#include "generator/kernels/problem_shape.h"
+#include "generator/problem/problem_shape.h"
 #include "generator/program/program.h"
 #include "templates/base/params.cuh"
 

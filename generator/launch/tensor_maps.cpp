@@ -11,66 +11,12 @@
 #include <jit/spec_table.h>
 
 #include "runtime/driver_api.h"
-#include "templates/base/ragged_tiles.cuh"
 #include "templates/tiles/panel_tile.cuh"
 
 namespace jit {
 namespace {
 
 static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
-
-constexpr int tma_alignment = 16;
-constexpr std::int64_t max_stride_bytes = std::int64_t{1} << 40;
-// Strides of rows that are aligned as a whole are aligned in elements of 8 bits, too.
-constexpr int element_size = 2;
-constexpr int fewest_rows = 64;  // of a tile of queries that is copied by TMA
-
-struct Operand {
-  const char* name;
-  const void* data;
-  const TensorStrides& strides;
-  std::int64_t batch;  ///< of dense sequences; pages; 1 of ragged ones
-  std::int64_t seqlen;
-  std::int64_t heads;
-};
-
-std::array<Operand, 4> operands(const AttentionParams& params) {
-  const SequenceParams& sequences = params.sequences;
-  std::int64_t batch_q = params.batch, batch_kv = params.batch;
-  std::int64_t rows_q = params.seqlen_q, rows_kv = params.seqlen_kv;
-  if (sequences.cu_seqlens_q != nullptr) {
-    batch_q = 1;
-    rows_q = sequences.total_q;
-  }
-  if (sequences.cu_seqlens_k != nullptr) {
-    batch_kv = 1;
-    rows_kv = sequences.total_k;
-  } else if (sequences.page_table != nullptr) {
-    batch_kv = sequences.pages;
-    rows_kv = params.seqlen_kv / std::max(1, sequences.max_pages);
-  }
-  return {{{"q", params.q, params.q_strides, batch_q, rows_q, params.heads_q},
-           {"k", params.k, params.k_strides, batch_kv, rows_kv, params.heads_kv},
-           {"v", params.v, params.v_strides, batch_kv, rows_kv, params.heads_kv},
-           {"o", params.o, params.o_strides, batch_q, rows_q, params.heads_q}}};
-}
-
-bool is_mappable(std::int64_t size, std::int64_t stride) {
-  const std::int64_t bytes = stride * element_size;
-  return size <= 1 || (bytes > 0 && bytes < max_stride_bytes && bytes % tma_alignment == 0);
-}
-
-bool is_mappable(const Operand& operand) {
-  if (operand.seqlen == 0 || operand.batch == 0) return true;  // without keys nothing is read
-  return reinterpret_cast<std::uintptr_t>(operand.data) % tma_alignment == 0 &&
-         is_mappable(operand.batch, operand.strides.batch) &&
-         is_mappable(operand.seqlen, operand.strides.seq) && is_mappable(operand.heads, operand.strides.head);
-}
-
-bool has_few_tiles(const AttentionParams& params) {
-  const std::int64_t tiles = (std::int64_t{params.seqlen_q} + fewest_rows - 1) / fewest_rows;
-  return params.heads_q == 0 || tiles <= max_work_tiles / params.heads_q;
-}
 
 CUtensorMapSwizzle swizzle_of(int row_bytes) {
   switch (row_bytes) {
@@ -113,8 +59,9 @@ TensorMap encode(const void* data, const Dimensions& dimensions, DType dtype, CU
 }
 
 // Of rows of so many elements, of which a head has `rows`.
-TensorMap encode_rows(const Operand& operand, DType dtype, std::int64_t row, std::int64_t rows, int columns,
-                      int box_rows, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion) {
+TensorMap encode_rows(const TmaOperand& operand, DType dtype, std::int64_t row, std::int64_t rows,
+                      int columns, int box_rows, CUtensorMapSwizzle swizzle,
+                      CUtensorMapL2promotion promotion) {
   const TensorStrides& strides = operand.strides;
   return encode(operand.data,
                 {.count = 4,
@@ -126,7 +73,7 @@ TensorMap encode_rows(const Operand& operand, DType dtype, std::int64_t row, std
                 dtype, swizzle, promotion);
 }
 
-TensorMap encode(const Operand& operand, DType dtype, int head_dim, int box_rows,
+TensorMap encode(const TmaOperand& operand, DType dtype, int head_dim, int box_rows,
                  CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
   const int columns = panel_columns(head_dim, facts(dtype).bytes);
   return encode_rows(operand, dtype, head_dim, operand.seqlen, columns, box_rows,
@@ -135,13 +82,13 @@ TensorMap encode(const Operand& operand, DType dtype, int head_dim, int box_rows
 
 // Of values that lie along the sequence, in boxes of all columns and of the keys of a panel. What lies behind the last
 // key of a row is behind the tensor, and read as zero.
-TensorMap encode_along_sequence(const Operand& v, DType dtype, int head_dim, int box_keys) {
+TensorMap encode_along_sequence(const TmaOperand& v, DType dtype, int head_dim, int box_keys) {
   return encode_rows(v, dtype, v.seqlen, head_dim, box_keys, padded_head_dim(head_dim),
                      swizzle_of(box_keys * facts(dtype).bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
 // See templates/tiles/bounded_columns.cuh. Of boxes whose last key is followed by one at a place of this rest.
-TensorMap encode_bounded_columns(const AttentionSpec& spec, const Operand& v, int box_keys, int rest) {
+TensorMap encode_bounded_columns(const AttentionSpec& spec, const TmaOperand& v, int box_keys, int rest) {
   const DType dtype = spec.key_dtype();
   const int head_dim = spec.value_head_dim();
   const int before = keys_before(box_keys, spec.sequences_kv == SequenceKind::paged);
@@ -159,14 +106,14 @@ TensorMap encode_bounded_columns(const AttentionSpec& spec, const Operand& v, in
                 dtype, swizzle_of(box_keys * facts(dtype).bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
-TensorMap encode_values(const AttentionSpec& spec, const Operand& v, const MapBoxes& boxes) {
+TensorMap encode_values(const AttentionSpec& spec, const TmaOperand& v, const MapBoxes& boxes) {
   const int head_dim = spec.value_head_dim();
   return spec.v_along_sequence ? encode_along_sequence(v, spec.key_dtype(), head_dim, boxes.keys_v)
                                : encode(v, spec.key_dtype(), head_dim, boxes.rows_kv);
 }
 
 // See templates/tiles/bounded_box.cuh.
-TensorMap encode_bounded(const Operand& operand, DType dtype, int head_dim, int box_rows) {
+TensorMap encode_bounded(const TmaOperand& operand, DType dtype, int head_dim, int box_rows) {
   const int columns = panel_columns(head_dim, facts(dtype).bytes);
   const TensorStrides& strides = operand.strides;
   const cuuint64_t row = stride_bytes(operand.seqlen, strides.seq, dtype);
@@ -181,7 +128,7 @@ TensorMap encode_bounded(const Operand& operand, DType dtype, int head_dim, int 
                 dtype, swizzle_of(columns * facts(dtype).bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
-Operand operand_of(const MappedRows& rows) {
+TmaOperand operand_of(const MappedRows& rows) {
   return {rows.name, rows.data, rows.strides, rows.batch, rows.seqlen, rows.heads};
 }
 
@@ -194,42 +141,9 @@ TensorMap map_rows(const MappedRows& rows) {
                      CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
-std::string_view unmappable(const AttentionParams& params) {
-  // A row that is not the first of a page begins no box.
-  if (params.sequences.page_table != nullptr && params.sequences.cache_leftpad != nullptr)
-    return "cache_leftpad";
-  for (const Operand& operand : operands(params)) {
-    if (!is_mappable(operand)) return operand.name;
-  }
-  return {};
-}
-
-bool can_map(const AttentionParams& params) { return unmappable(params).empty() && has_few_tiles(params); }
-
 namespace {
 
-struct GradientOperands {
-  Operand d_o, dk, dv;
-};
-GradientOperands operands(const AttentionParams& params, const GradientParams& gradients) {
-  const auto& [q, k, v, o] = operands(params);
-  return {.d_o = {"do", gradients.d_o, gradients.do_strides, q.batch, q.seqlen, q.heads},
-          .dk = {"dk", gradients.dk, gradients.dk_strides, k.batch, k.seqlen, k.heads},
-          .dv = {"dv", gradients.dv, gradients.dv_strides, v.batch, v.seqlen, v.heads}};
-}
-
-// Places of tiles of ragged sequences are numbered as tiles are.
-bool has_few_places(const AttentionParams& params) {
-  const SequenceParams& sequences = params.sequences;
-  const auto places = [&](const int* boundaries, int total) {
-    return boundaries == nullptr ? 0 : ragged_tiles(params.batch, total, fewest_rows);
-  };
-  const long long most = std::max(places(sequences.cu_seqlens_q, sequences.total_q),
-                                  places(sequences.cu_seqlens_k, sequences.total_k));
-  return params.heads_q == 0 || most <= max_work_tiles / params.heads_q;
-}
-
-void check_mappable(const Operand& operand) {
+void check_mappable(const TmaOperand& operand) {
   if (is_mappable(operand)) return;
   throw Error(
       ErrorCode::invalid_argument, "launch", operand.name,
@@ -252,8 +166,8 @@ void check_pages_without_pad(const AttentionParams& params) {
 }  // namespace
 
 MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params) {
-  const std::array<Operand, 4> all = operands(params);
-  for (const Operand& operand : all) check_mappable(operand);
+  const std::array<TmaOperand, 4> all = tma_operands(params);
+  for (const TmaOperand& operand : all) check_mappable(operand);
   if (!has_few_tiles(params)) {
     throw Error(ErrorCode::invalid_argument, "launch", "q",
                 fmt::format("q: {} heads of {} queries are more than the {} tiles that its kernel "
@@ -261,7 +175,7 @@ MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, cons
                             params.heads_q, params.seqlen_q, max_work_tiles));
   }
   const bool has_keys = params.seqlen_kv > 0;
-  const Operand& q = all[0];
+  const TmaOperand& q = all[0];
   const int head_dim_v = spec.value_head_dim();
   const TensorMap map_q = encode(q, input_dtype(spec), spec.head_dim, boxes.rows_q);
   return {.q = map_q,
@@ -273,9 +187,9 @@ MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, cons
 BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& boxes,
                                    const AttentionParams& params) {
   check_pages_without_pad(params);
-  const std::array<Operand, 4> all = operands(params);
-  for (const Operand& operand : all) check_mappable(operand);
-  const Operand &q = all[0], &k = all[1], &v = all[2], &o = all[3];
+  const std::array<TmaOperand, 4> all = tma_operands(params);
+  for (const TmaOperand& operand : all) check_mappable(operand);
+  const TmaOperand &q = all[0], &k = all[1], &v = all[2], &o = all[3];
   const bool has_keys = k.seqlen > 0 && k.batch > 0;
   const auto maps_by = [&](const auto& encode_one) {
     const int head_dim_v = spec.value_head_dim();
@@ -286,7 +200,7 @@ BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& bo
         .v = has_keys ? encode_one(v, spec.key_dtype(), head_dim_v, boxes.rows_kv) : map_q,
         .o = encode_one(o, output_dtype(spec), head_dim_v, boxes.rows_q)};
   };
-  BoundedTensors maps{.whole = maps_by([](const Operand& operand, DType dtype, int head_dim, int rows) {
+  BoundedTensors maps{.whole = maps_by([](const TmaOperand& operand, DType dtype, int head_dim, int rows) {
                         return encode(operand, dtype, head_dim, rows);
                       }),
                       .part = maps_by(encode_bounded)};
@@ -300,22 +214,17 @@ BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& bo
 std::array<TensorMap, keys_of_step - 1> map_bounded_columns(const AttentionSpec& spec, const MapBoxes& boxes,
                                                             const AttentionParams& params) {
   std::array<TensorMap, keys_of_step - 1> maps = {};
-  const Operand v = operands(params)[2];
+  const TmaOperand v = tma_operands(params)[2];
   if (v.seqlen == 0 || v.batch == 0) return maps;
   int rest = 0;
   for (TensorMap& map : maps) map = encode_bounded_columns(spec, v, boxes.keys_v, ++rest);
   return maps;
 }
 
-bool can_map(const AttentionParams& params, const GradientParams& gradients) {
-  const auto& [d_o, dk, dv] = operands(params, gradients);
-  return can_map(params) && is_mappable(d_o) && is_mappable(dk) && is_mappable(dv) && has_few_places(params);
-}
-
 MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params,
                               const GradientParams& gradients) {
-  const auto& [d_o, dk, dv] = operands(params, gradients);
-  for (const Operand* operand : {&d_o, &dk, &dv}) check_mappable(*operand);
+  const auto& [d_o, dk, dv] = tma_operands(params, gradients);
+  for (const TmaOperand* operand : {&d_o, &dk, &dv}) check_mappable(*operand);
   const DType dtype = input_dtype(spec);
   const int head_dim_v = spec.value_head_dim();
   const bool has_keys = dk.seqlen > 0 && dk.batch > 0;
@@ -338,13 +247,13 @@ MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, 
 
 MappedGradients map_bounded_gradients(const AttentionSpec& spec, const MapBoxes& boxes,
                                       const AttentionParams& params, const GradientParams& gradients) {
-  const auto& [q, k, v, o] = operands(params);
+  const auto& [q, k, v, o] = tma_operands(params);
   const DType dtype = input_dtype(spec);
-  const auto encode_one = [&](const Operand& operand, int head_dim, int rows) {
+  const auto encode_one = [&](const TmaOperand& operand, int head_dim, int rows) {
     check_mappable(operand);
     return encode_bounded(operand, dtype, head_dim, rows);
   };
-  const auto& [d_o, dk, dv] = operands(params, gradients);
+  const auto& [d_o, dk, dv] = tma_operands(params, gradients);
   const TensorMap keys = encode_one(k, spec.head_dim, boxes.rows_kv);
   const bool has_queries = params.seqlen_q > 0;
   return {.q = has_queries ? encode_one(q, spec.head_dim, boxes.rows_q) : keys,
@@ -357,8 +266,8 @@ MappedGradients map_bounded_gradients(const AttentionSpec& spec, const MapBoxes&
 
 MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionParams& params) {
   check_pages_without_pad(params);
-  const std::array<Operand, 4> all = operands(params);
-  const Operand &q = all[0], &k = all[1], &v = all[2];
+  const std::array<TmaOperand, 4> all = tma_operands(params);
+  const TmaOperand &q = all[0], &k = all[1], &v = all[2];
   check_mappable(k);
   check_mappable(v);
   const DType dtype = spec.key_dtype();

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "generator/functors/functor_node.h"
+#include "generator/functors/score_mask.h"
 #include "generator/launch/ceil_div.h"
-#include "generator/problem/functor_node.h"
-#include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
 

@@ -2,10 +2,10 @@
 
 #include <jit/spec_table.h>
 
-#include "generator/kernels.h"
 #include "generator/kernels/backward_sinks/steps.h"
 #include "generator/kernels/backward_tensors/steps.h"
 #include "generator/kernels/families.h"
+#include "generator/plan/kernel_choice.h"
 #include "generator/problem/functor_gradients.h"
 #include "generator/problem/gradient_arguments.h"
 
@@ -37,8 +37,8 @@ std::vector<KernelBuild> around_one_pass(const AttentionSpec& spec, const Backwa
   }
   std::vector<KernelBuild> builds;
   for (const BackwardWgmma& own : configs) {
-    builds.push_back([spec, own, limits, target](ContextState& context) {
-      return choose_kernel(context, spec, own, {.pass = Pass::backward}, limits, target).image;
+    builds.push_back([spec, own, limits, target](KernelStore& store) {
+      return choose_kernel(store, spec, own, {.pass = Pass::backward}, limits, target).image;
     });
     builds.push_back(build_of(backward_wgmma::prepare_program(spec, own), target));
     builds.push_back(build_of(backward_wgmma::convert_program(spec, own), target));

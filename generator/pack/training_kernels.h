@@ -8,8 +8,8 @@
 #include <jit/spec.h>
 
 #include "generator/kernels/device_limits.h"
-#include "generator/kernels/problem_shape.h"
 #include "generator/pack/kernel_build.h"
+#include "generator/problem/problem_shape.h"
 
 namespace jit {
 

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "generator/backward_plan.h"
 #include "generator/kernels/families.h"
+#include "generator/plan/backward_plan.h"
 #include "generator/problem/gradient_arguments.h"
 #include "generator/tuning/backward_buffers.h"
 #include "generator/tuning/tuning_problem.h"
@@ -99,19 +99,19 @@ std::vector<std::string> BackwardProblem::competing_entries() const {
   return entries;
 }
 
-std::vector<std::shared_ptr<const KernelImage>> BackwardProblem::build(ContextState& context,
+std::vector<std::shared_ptr<const KernelImage>> BackwardProblem::build(KernelStore& store,
                                                                        const PlanConfigs& configs) const {
-  return build_backward_kernels(context, kernel_spec_, configs, native_target(device()));
+  return build_backward_kernels(store, kernel_spec_, configs, native_target(device()));
 }
 
-Plan BackwardProblem::plan(ContextState& context, const PlanConfigs& configs, std::string why) const {
-  return backward_plan(context, kernel_spec_, configs, device().ordinal, std::move(why));
+Plan BackwardProblem::plan(KernelStore& store, const PlanConfigs& configs, std::string why) const {
+  return backward_plan(store, kernel_spec_, configs, device().ordinal, std::move(why));
 }
 
 std::vector<Program> BackwardProblem::check_programs() const { return backward_check_programs(spec()); }
 
-std::unique_ptr<TuningBuffers> BackwardProblem::buffers(ContextState& context, CUstream stream) const {
-  return std::make_unique<BackwardBuffers>(context, spec(), device(), params(), stream);
+std::unique_ptr<TuningBuffers> BackwardProblem::buffers(KernelStore& store, CUstream stream) const {
+  return std::make_unique<BackwardBuffers>(store, spec(), device(), params(), stream);
 }
 
 BackwardProblem backward_problem(const AttentionSpec& spec, const DeviceInfo& device,

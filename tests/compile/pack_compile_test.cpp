@@ -8,10 +8,10 @@
 #include <gtest/gtest.h>
 #include <jit/pack.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
-#include "generator/kernels.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "generator/kernels/search.h"
+#include "generator/plan/kernel_choice.h"
 #include "generator/problem/padded_spec.h"
 #include "tests/compile/compile_testing.h"
 

@@ -113,6 +113,41 @@ TEST(Layout, DependenciesPointOneWay) {
   }
 }
 
+/// The folders of generator/ as the table in docs/design.md lists them.
+std::vector<std::string> generator_folders() {
+  const std::string design = read(root / "docs/design.md");
+  std::istringstream lines(design.substr(design.find("| folder of `generator/` |")));
+  std::vector<std::string> folders;
+  const std::regex row(R"(^\| `(\w+)/` \|)");
+  std::smatch match;
+  for (std::string line; std::getline(lines, line) && !line.empty();) {
+    if (std::regex_search(line, match, row)) folders.push_back(match[1]);
+  }
+  return folders;
+}
+
+// The table is the rule, so that the picture cannot become stale. Files beside the folders may include all of them.
+TEST(Layout, IncludesOfTheGeneratorPointDownItsTable) {
+  const std::vector<std::string> order = generator_folders();
+  ASSERT_GT(order.size(), 5u);
+  const std::string prefix = "generator/";
+  const auto row_of = [&](const std::string& path) {
+    const std::string inner = path.substr(prefix.size());
+    if (inner.find('/') == std::string::npos) return -1;
+    const auto row = std::find(order.begin(), order.end(), folder_of(inner));
+    EXPECT_NE(row, order.end()) << path << ": its folder has no row in the table of docs/design.md";
+    return static_cast<int>(row - order.begin());
+  };
+  for (const std::string& folder : order) EXPECT_TRUE(fs::exists(root / prefix / folder)) << folder;
+  for (const fs::path& path : sources("generator")) row_of(fs::relative(path, root).generic_string());
+  for (const Include& include : includes("generator")) {
+    if (!include.quoted || !include.target.starts_with(prefix)) continue;
+    EXPECT_LE(row_of(include.line.file), row_of(include.target))
+        << include.line << "\na folder of generator/ includes itself and those below it in the table of "
+        << "docs/design.md, never one above";
+  }
+}
+
 TEST(Layout, TemplatesIncludeTemplatesOnly) {
   ASSERT_GT(includes("templates").size(), 20u);
   for (const Include& include : includes("templates")) {

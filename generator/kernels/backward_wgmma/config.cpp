@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "generator/functors/functor_node.h"
+#include "generator/functors/score_mask.h"
 #include "generator/kernels/backward_wgmma/family.h"
 #include "generator/kernels/tma_rules.h"
-#include "generator/problem/functor_node.h"
-#include "generator/text/score_mask.h"
 #include "templates/backward_wgmma/smem_layout.cuh"
 #include "templates/backward_wgmma/visits.cuh"
 #include "templates/base/element.cuh"

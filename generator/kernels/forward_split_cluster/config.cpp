@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "generator/functors/functor_node.h"
 #include "generator/kernels/forward_split_cluster/family.h"
 #include "generator/kernels/tma_rules.h"
-#include "generator/problem/functor_node.h"
 #include "runtime/module.h"
 #include "templates/forward_split_cluster/smem_layout.cuh"
 

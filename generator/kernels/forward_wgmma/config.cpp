@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <jit/dtype.h>
 
+#include "generator/functors/functor_node.h"
+#include "generator/functors/score_mask.h"
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/kernels/tma_rules.h"
-#include "generator/problem/functor_node.h"
-#include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
 #include "templates/base/score_words.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"

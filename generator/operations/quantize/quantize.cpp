@@ -7,7 +7,7 @@
 
 #include <jit/device.h>
 
-#include "generator/context_state.h"
+#include "generator/context/context_state.h"
 #include "generator/operations/operation.h"
 #include "generator/operations/quantize/arguments.h"
 #include "generator/operations/quantize/kept.h"
@@ -101,7 +101,7 @@ void QuantizeQkv::operator()(const QuantizeArguments& arguments, Stream stream) 
     const bool has_room =
         &keeping != &kernel && cannot_keep_rows(spec_, params, keeping.resident_blocks).empty();
     if (has_room)
-      return launch_kept(state_->context, spec_, params, keeping, keeping.resident_blocks, stream);
+      return launch_kept(state_->context.memory, spec_, params, keeping, keeping.resident_blocks, stream);
   }
   params.lag = lag_of(spec_, params, kernel.resident_blocks);
   StreamLease lease(state_->context.memory, kernel.device, stream);
