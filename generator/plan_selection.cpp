@@ -12,7 +12,7 @@
 #include "generator/kernels/search.h"
 #include "generator/plan/kernel_choice.h"
 #include "generator/problem/arguments.h"
-#include "generator/problem/padded_spec.h"
+#include "generator/problem/kernel_spec.h"
 #include "generator/size_key.h"
 #include "generator/tuning/tune.h"
 #include "generator/tuning/tuning_record.h"

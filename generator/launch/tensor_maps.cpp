@@ -18,6 +18,8 @@ namespace {
 
 static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
 
+using Operand = TmaOperand;
+
 CUtensorMapSwizzle swizzle_of(int row_bytes) {
   switch (row_bytes) {
     case 128:
@@ -59,9 +61,8 @@ TensorMap encode(const void* data, const Dimensions& dimensions, DType dtype, CU
 }
 
 // Of rows of so many elements, of which a head has `rows`.
-TensorMap encode_rows(const TmaOperand& operand, DType dtype, std::int64_t row, std::int64_t rows,
-                      int columns, int box_rows, CUtensorMapSwizzle swizzle,
-                      CUtensorMapL2promotion promotion) {
+TensorMap encode_rows(const Operand& operand, DType dtype, std::int64_t row, std::int64_t rows, int columns,
+                      int box_rows, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion) {
   const TensorStrides& strides = operand.strides;
   return encode(operand.data,
                 {.count = 4,
@@ -73,7 +74,7 @@ TensorMap encode_rows(const TmaOperand& operand, DType dtype, std::int64_t row, 
                 dtype, swizzle, promotion);
 }
 
-TensorMap encode(const TmaOperand& operand, DType dtype, int head_dim, int box_rows,
+TensorMap encode(const Operand& operand, DType dtype, int head_dim, int box_rows,
                  CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
   const int columns = panel_columns(head_dim, facts(dtype).bytes);
   return encode_rows(operand, dtype, head_dim, operand.seqlen, columns, box_rows,
@@ -82,13 +83,13 @@ TensorMap encode(const TmaOperand& operand, DType dtype, int head_dim, int box_r
 
 // Of values that lie along the sequence, in boxes of all columns and of the keys of a panel. What lies behind the last
 // key of a row is behind the tensor, and read as zero.
-TensorMap encode_along_sequence(const TmaOperand& v, DType dtype, int head_dim, int box_keys) {
+TensorMap encode_along_sequence(const Operand& v, DType dtype, int head_dim, int box_keys) {
   return encode_rows(v, dtype, v.seqlen, head_dim, box_keys, padded_head_dim(head_dim),
                      swizzle_of(box_keys * facts(dtype).bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
 // See templates/tiles/bounded_columns.cuh. Of boxes whose last key is followed by one at a place of this rest.
-TensorMap encode_bounded_columns(const AttentionSpec& spec, const TmaOperand& v, int box_keys, int rest) {
+TensorMap encode_bounded_columns(const AttentionSpec& spec, const Operand& v, int box_keys, int rest) {
   const DType dtype = spec.key_dtype();
   const int head_dim = spec.value_head_dim();
   const int before = keys_before(box_keys, spec.sequences_kv == SequenceKind::paged);
@@ -106,14 +107,14 @@ TensorMap encode_bounded_columns(const AttentionSpec& spec, const TmaOperand& v,
                 dtype, swizzle_of(box_keys * facts(dtype).bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
-TensorMap encode_values(const AttentionSpec& spec, const TmaOperand& v, const MapBoxes& boxes) {
+TensorMap encode_values(const AttentionSpec& spec, const Operand& v, const MapBoxes& boxes) {
   const int head_dim = spec.value_head_dim();
   return spec.v_along_sequence ? encode_along_sequence(v, spec.key_dtype(), head_dim, boxes.keys_v)
                                : encode(v, spec.key_dtype(), head_dim, boxes.rows_kv);
 }
 
 // See templates/tiles/bounded_box.cuh.
-TensorMap encode_bounded(const TmaOperand& operand, DType dtype, int head_dim, int box_rows) {
+TensorMap encode_bounded(const Operand& operand, DType dtype, int head_dim, int box_rows) {
   const int columns = panel_columns(head_dim, facts(dtype).bytes);
   const TensorStrides& strides = operand.strides;
   const cuuint64_t row = stride_bytes(operand.seqlen, strides.seq, dtype);
@@ -128,7 +129,7 @@ TensorMap encode_bounded(const TmaOperand& operand, DType dtype, int head_dim, i
                 dtype, swizzle_of(columns * facts(dtype).bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
-TmaOperand operand_of(const MappedRows& rows) {
+Operand operand_of(const MappedRows& rows) {
   return {rows.name, rows.data, rows.strides, rows.batch, rows.seqlen, rows.heads};
 }
 
@@ -143,15 +144,14 @@ TensorMap map_rows(const MappedRows& rows) {
 
 namespace {
 
-void check_mappable(const TmaOperand& operand) {
+void check_mappable(const Operand& operand) {
   if (is_mappable(operand)) return;
   throw Error(
       ErrorCode::invalid_argument, "launch", operand.name,
       fmt::format(
           "{}: its kernel copies it by TMA, which needs rows aligned to {} bytes and "
           "positive strides below 2^40 bytes; it starts at {} and has strides {}, {}, {} along batch, "
-          "seqlen, heads. Give no config, or one with family=forward_mma_sync, or with "
-          "family=forward_split_kv copies=cp_async where sequences are not dense",
+          "seqlen, heads. Give no config, and a kernel is chosen that reads it",
           operand.name, tma_alignment, operand.data, operand.strides.batch, operand.strides.seq,
           operand.strides.head));
 }
@@ -160,22 +160,22 @@ void check_pages_without_pad(const AttentionParams& params) {
   if (params.sequences.page_table == nullptr || params.sequences.cache_leftpad == nullptr) return;
   throw Error(ErrorCode::invalid_argument, "launch", "cache_leftpad",
               "cache_leftpad: a kernel that reads pages by TMA begins with the first row of a page. Give "
-              "no config, or one with family=forward_split_kv copies=cp_async");
+              "no config, and a kernel is chosen that begins anywhere");
 }
 
 }  // namespace
 
 MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params) {
-  const std::array<TmaOperand, 4> all = tma_operands(params);
-  for (const TmaOperand& operand : all) check_mappable(operand);
+  const std::array<Operand, 4> all = tma_operands(params);
+  for (const Operand& operand : all) check_mappable(operand);
   if (!has_few_tiles(params)) {
     throw Error(ErrorCode::invalid_argument, "launch", "q",
                 fmt::format("q: {} heads of {} queries are more than the {} tiles that its kernel "
-                            "counts. Give no config, or one with family=forward_mma_sync",
+                            "counts. Give no config, and another is chosen",
                             params.heads_q, params.seqlen_q, max_work_tiles));
   }
   const bool has_keys = params.seqlen_kv > 0;
-  const TmaOperand& q = all[0];
+  const Operand& q = all[0];
   const int head_dim_v = spec.value_head_dim();
   const TensorMap map_q = encode(q, input_dtype(spec), spec.head_dim, boxes.rows_q);
   return {.q = map_q,
@@ -187,9 +187,9 @@ MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, cons
 BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& boxes,
                                    const AttentionParams& params) {
   check_pages_without_pad(params);
-  const std::array<TmaOperand, 4> all = tma_operands(params);
-  for (const TmaOperand& operand : all) check_mappable(operand);
-  const TmaOperand &q = all[0], &k = all[1], &v = all[2], &o = all[3];
+  const std::array<Operand, 4> all = tma_operands(params);
+  for (const Operand& operand : all) check_mappable(operand);
+  const Operand &q = all[0], &k = all[1], &v = all[2], &o = all[3];
   const bool has_keys = k.seqlen > 0 && k.batch > 0;
   const auto maps_by = [&](const auto& encode_one) {
     const int head_dim_v = spec.value_head_dim();
@@ -200,7 +200,7 @@ BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& bo
         .v = has_keys ? encode_one(v, spec.key_dtype(), head_dim_v, boxes.rows_kv) : map_q,
         .o = encode_one(o, output_dtype(spec), head_dim_v, boxes.rows_q)};
   };
-  BoundedTensors maps{.whole = maps_by([](const TmaOperand& operand, DType dtype, int head_dim, int rows) {
+  BoundedTensors maps{.whole = maps_by([](const Operand& operand, DType dtype, int head_dim, int rows) {
                         return encode(operand, dtype, head_dim, rows);
                       }),
                       .part = maps_by(encode_bounded)};
@@ -214,7 +214,7 @@ BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& bo
 std::array<TensorMap, keys_of_step - 1> map_bounded_columns(const AttentionSpec& spec, const MapBoxes& boxes,
                                                             const AttentionParams& params) {
   std::array<TensorMap, keys_of_step - 1> maps = {};
-  const TmaOperand v = tma_operands(params)[2];
+  const Operand v = tma_operands(params)[2];
   if (v.seqlen == 0 || v.batch == 0) return maps;
   int rest = 0;
   for (TensorMap& map : maps) map = encode_bounded_columns(spec, v, boxes.keys_v, ++rest);
@@ -224,7 +224,7 @@ std::array<TensorMap, keys_of_step - 1> map_bounded_columns(const AttentionSpec&
 MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params,
                               const GradientParams& gradients) {
   const auto& [d_o, dk, dv] = tma_operands(params, gradients);
-  for (const TmaOperand* operand : {&d_o, &dk, &dv}) check_mappable(*operand);
+  for (const Operand* operand : {&d_o, &dk, &dv}) check_mappable(*operand);
   const DType dtype = input_dtype(spec);
   const int head_dim_v = spec.value_head_dim();
   const bool has_keys = dk.seqlen > 0 && dk.batch > 0;
@@ -249,7 +249,7 @@ MappedGradients map_bounded_gradients(const AttentionSpec& spec, const MapBoxes&
                                       const AttentionParams& params, const GradientParams& gradients) {
   const auto& [q, k, v, o] = tma_operands(params);
   const DType dtype = input_dtype(spec);
-  const auto encode_one = [&](const TmaOperand& operand, int head_dim, int rows) {
+  const auto encode_one = [&](const Operand& operand, int head_dim, int rows) {
     check_mappable(operand);
     return encode_bounded(operand, dtype, head_dim, rows);
   };
@@ -266,8 +266,8 @@ MappedGradients map_bounded_gradients(const AttentionSpec& spec, const MapBoxes&
 
 MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionParams& params) {
   check_pages_without_pad(params);
-  const std::array<TmaOperand, 4> all = tma_operands(params);
-  const TmaOperand &q = all[0], &k = all[1], &v = all[2];
+  const std::array<Operand, 4> all = tma_operands(params);
+  const Operand &q = all[0], &k = all[1], &v = all[2];
   check_mappable(k);
   check_mappable(v);
   const DType dtype = spec.key_dtype();

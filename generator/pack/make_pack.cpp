@@ -27,7 +27,7 @@
 #include "generator/pack/serving_kernels.h"
 #include "generator/pack/training_kernels.h"
 #include "generator/plan/kernel_choice.h"
-#include "generator/problem/padded_spec.h"
+#include "generator/problem/kernel_spec.h"
 #include "runtime/parallel.h"
 
 namespace jit {
@@ -44,7 +44,7 @@ struct Problem {
 
 // The same of a pass of backward, whose kernels know nothing of sinks.
 Problem of_pass(Problem problem, Pass pass) {
-  problem.spec.sinks = false;
+  problem.spec = without_sinks(std::move(problem.spec));
   problem.pass = pass;
   for (ProblemShape& shape : problem.shapes) shape.pass = pass;
   return problem;
@@ -152,9 +152,8 @@ class Choosing {
     std::vector<KernelBuild> builds;
     for (const Step& step : steps) {
       if (step.problem->pass != Pass::backward) continue;
-      const auto& config = std::get<BackwardWgmma>(step.first);
       const auto own =
-          around_one_pass(step.problem->spec, config, step.problem->limits, step.problem->target);
+          around_one_pass(step.problem->spec, step.first, step.problem->limits, step.problem->target);
       builds.insert(builds.end(), own.begin(), own.end());
     }
     build(builds);

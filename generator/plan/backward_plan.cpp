@@ -1,5 +1,7 @@
 #include "generator/plan/backward_plan.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <jit/device.h>
@@ -11,7 +13,7 @@
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
 #include "generator/plan/kernel_choice.h"
-#include "generator/problem/padded_spec.h"
+#include "generator/problem/kernel_spec.h"
 
 namespace jit {
 namespace {
@@ -28,9 +30,7 @@ PlanStep side_step(KernelStore& store, const Program& program, const KernelConfi
 
 // Reads what the steps of dQ leave of each query, and therefore comes next.
 void add_sink_step(KernelStore& store, Plan& plan, int device) {
-  constexpr QueryStatisticsLayout of_two_passes = {.tile = statistic_chunk, .factor = 1};
-  const BackwardWgmma* const one_pass = std::get_if<BackwardWgmma>(&plan.config);
-  const QueryStatisticsLayout layout = one_pass ? backward_wgmma::statistics(*one_pass) : of_two_passes;
+  const QueryStatisticsLayout layout = query_statistics(plan.config);
   plan.steps.push_back(
       side_step(store, backward_sinks::program(plan.spec), plan.config, device,
                 [layout](const KernelLaunch& launch) { backward_sinks::launch(launch, layout); }));
@@ -48,34 +48,38 @@ void add_tensor_steps(KernelStore& store, Plan& plan, unsigned slots, int device
                                  device, backward_tensors::launch_convert));
 }
 
-// Whether all three kernels of a single pass can be had without a compile.
-bool is_at_hand(KernelStore& store, const AttentionSpec& spec, const BackwardWgmma& config, Target target) {
-  return kernel_at_hand(store, spec, config, target) &&
-         image_at_hand(store, backward_wgmma::prepare_program(spec, config), target) &&
-         image_at_hand(store, backward_wgmma::convert_program(spec, config), target);
+// Whether all kernels of a single pass can be had without a compile.
+bool is_at_hand(KernelStore& store, const AttentionSpec& spec, const KernelConfig& config, Target target) {
+  const auto are_at_hand = [&](const std::vector<FamilyStep>& steps) {
+    return std::all_of(steps.begin(), steps.end(), [&](const FamilyStep& step) {
+      return image_at_hand(store, step.program, target) != nullptr;
+    });
+  };
+  const FamilySteps around = steps_around(spec, config);
+  return kernel_at_hand(store, spec, config, target) && are_at_hand(around.before) &&
+         are_at_hand(around.behind);
 }
 
 }  // namespace
 
-Plan one_pass_plan(KernelStore& store, const AttentionSpec& spec, const BackwardWgmma& config, int device,
+Plan one_pass_plan(KernelStore& store, const AttentionSpec& spec, const KernelConfig& config, int device,
                    std::string why) {
   const DeviceInfo info = device_info(device);
   BuiltKernel kernel =
       choose_kernel(store, spec, config, {.pass = Pass::backward}, device_limits(info), native_target(info));
-  Plan plan{.spec = spec,
-            .config = config,
-            .steps = {},
-            .why = std::move(why),
-            .is_checked = is_checked(spec, config, kernel.image->target)};
-  add_kernel(store, plan, std::move(kernel), device);
-  const int takers = backward_wgmma::takers(plan.steps.back().kernel, config);
-  plan.steps.insert(plan.steps.begin(), side_step(store, backward_wgmma::prepare_program(spec, config),
-                                                  config, device, [=](const KernelLaunch& launch) {
-                                                    backward_wgmma::launch_prepare(launch, config, takers);
-                                                  }));
-  plan.steps.push_back(
-      side_step(store, backward_wgmma::convert_program(spec, config), config, device,
-                [config](const KernelLaunch& launch) { backward_wgmma::launch_convert(launch, config); }));
+  Plan plan = make_plan(store, spec, std::move(kernel), device, std::move(why));
+  const auto loaded = [&](const std::vector<FamilyStep>& family_steps) {
+    std::vector<PlanStep> steps;
+    for (const FamilyStep& step : family_steps) {
+      steps.push_back(side_step(store, step.program, config, device, step.launch(plan.steps.front().kernel)));
+    }
+    return steps;
+  };
+  const FamilySteps around = steps_around(spec, config);
+  std::vector<PlanStep> steps = loaded(around.before), behind = loaded(around.behind);
+  steps.push_back(std::move(plan.steps.front()));
+  std::ranges::move(behind, std::back_inserter(steps));
+  plan.steps = std::move(steps);
   return plan;
 }
 
@@ -100,9 +104,7 @@ Plan two_pass_plan(KernelStore& store, const AttentionSpec& spec, const ProblemS
 }
 
 AttentionSpec backward_spec(const AttentionSpec& spec, const ProblemShape& shape) {
-  AttentionSpec own = shape.has_device_lengths ? with_lengths(spec) : spec;
-  own.sinks = false;
-  return own;
+  return without_sinks(shape.has_device_lengths ? with_lengths(spec) : spec);
 }
 
 bool has_one_pass(const AttentionSpec& spec, const ProblemShape& shape, const DeviceLimits& limits) {
@@ -117,11 +119,10 @@ Plan untuned_backward_plan(KernelStore& store, const AttentionSpec& spec, const 
   const Target target = native_target(device_info(device));
   bool stands_in = false;
   for (const KernelConfig& config : untuned_order(spec, shape, limits)) {
-    const BackwardWgmma& one_pass = std::get<BackwardWgmma>(config);
-    if (deterministic && !one_pass.deterministic) continue;
-    if (stands_in && !is_at_hand(store, spec, one_pass, target)) continue;
+    if (deterministic && deterministic_config(config) != config) continue;
+    if (stands_in && !is_at_hand(store, spec, config, target)) continue;
     try {
-      Plan plan = one_pass_plan(store, spec, one_pass, device, why);
+      Plan plan = one_pass_plan(store, spec, config, device, why);
       if (stands_in) tell_of_stand_in(store, spec, target);
       return plan;
     } catch (const Error& error) {
@@ -137,8 +138,8 @@ Plan untuned_backward_plan(KernelStore& store, const AttentionSpec& spec, const 
 
 Plan backward_plan(KernelStore& store, const AttentionSpec& spec, const PlanConfigs& configs, int device,
                    std::string why) {
-  if (const BackwardWgmma* const one_pass = std::get_if<BackwardWgmma>(&configs.front()))
-    return one_pass_plan(store, spec, *one_pass, device, std::move(why));
+  if (pass_of(configs.front()) == Pass::backward)
+    return one_pass_plan(store, spec, configs.front(), device, std::move(why));
   return two_pass_plan(store, spec, {}, configs.front(), configs.back(), device, std::move(why));
 }
 
@@ -149,9 +150,11 @@ std::vector<std::shared_ptr<const KernelImage>> build_backward_kernels(KernelSto
   std::vector<std::shared_ptr<const KernelImage>> images;
   for (const KernelConfig& config : configs)
     images.push_back(build_kernel(store, spec, config, target).image);
-  if (const BackwardWgmma* const one_pass = std::get_if<BackwardWgmma>(&configs.front())) {
-    images.push_back(build_image(store, backward_wgmma::prepare_program(spec, *one_pass), target));
-    images.push_back(build_image(store, backward_wgmma::convert_program(spec, *one_pass), target));
+  for (const KernelConfig& config : configs) {
+    const FamilySteps around = steps_around(spec, config);
+    for (const auto* steps : {&around.before, &around.behind}) {
+      for (const FamilyStep& step : *steps) images.push_back(build_image(store, step.program, target));
+    }
   }
   return images;
 }

@@ -17,9 +17,9 @@ namespace jit {
 
 struct KernelStore;
 
-/// The kernel that computes all gradients, between those that prepare and convert, loaded on `device`. Throws Error
+/// The kernel that computes all gradients, between the steps of its family, loaded on `device`. Throws Error
 /// no_valid_config when the config is not legal, and what build_kernel and load_kernel throw.
-Plan one_pass_plan(KernelStore& store, const AttentionSpec& spec, const BackwardWgmma& config, int device,
+Plan one_pass_plan(KernelStore& store, const AttentionSpec& spec, const KernelConfig& config, int device,
                    std::string why = "given");
 
 /// The kernel of dQ, then that of dK and dV, which reads what the first one leaves of each query. Configs that are not

@@ -12,7 +12,7 @@
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
 #include "generator/launch/loaded_kernel.h"
-#include "generator/problem/padded_spec.h"
+#include "generator/problem/kernel_spec.h"
 
 namespace jit {
 namespace {
@@ -26,9 +26,9 @@ std::pair<bool, int> cost(const KernelImage& image) {
 }
 
 Program program_of(const AttentionSpec& spec, const KernelConfig& config, Target target) {
-  AttentionSpec written = spec;
-  written.checked |= is_checked(spec, config, target);
-  Program program = write_program(written, config);
+  AttentionSpec kernel_spec = spec;
+  kernel_spec.checked |= is_checked(spec, config, target);
+  Program program = write_program(kernel_spec, config);
   program.facts = {{"spec", to_string(spec)}, {"config", to_string(config)}};
   return program;
 }

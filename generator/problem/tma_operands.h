@@ -45,7 +45,7 @@ bool is_mappable(const TmaOperand& operand);
 bool has_few_tiles(const AttentionParams& params);
 
 /// Whether a kernel with TMA can serve the call: all operands are mappable, tiles are few, and pages come without
-/// cache_leftpad. Otherwise forward_mma_sync or forward_split_kv computes it.
+/// cache_leftpad. Otherwise one without computes it.
 bool can_map(const AttentionParams& params);
 
 /// The first argument in whose way such a kernel cannot serve it, but for the number of tiles; empty: there is none.

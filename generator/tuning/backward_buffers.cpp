@@ -11,7 +11,7 @@
 #include "generator/build/kernel_store.h"
 #include "generator/plan/kernel_choice.h"
 #include "generator/problem/arguments.h"
-#include "generator/problem/padded_spec.h"
+#include "generator/problem/kernel_spec.h"
 #include "generator/program/emit.h"
 #include "generator/tuning/sampled_rows.h"
 #include "runtime/driver_api.h"

@@ -5,7 +5,7 @@
 #include "generator/kernels/families.h"
 #include "generator/plan/kernel_choice.h"
 #include "generator/problem/arguments.h"
-#include "generator/problem/padded_spec.h"
+#include "generator/problem/kernel_spec.h"
 #include "generator/tuning/forward_buffers.h"
 #include "generator/tuning/tuning_problem.h"
 

@@ -12,7 +12,7 @@
 #include "generator/context/context_state.h"
 #include "generator/kernels/search.h"
 #include "generator/plan/kernel_choice.h"
-#include "generator/problem/padded_spec.h"
+#include "generator/problem/kernel_spec.h"
 #include "tests/compile/compile_testing.h"
 
 namespace jit {

@@ -170,6 +170,39 @@ TEST(Layout, KernelFamiliesDoNotKnowEachOther) {
   }
 }
 
+/// "ForwardMmaSync" of "forward_mma_sync".
+std::string struct_of(const std::string& folder) {
+  std::string name;
+  bool begins_word = true;
+  for (const char c : folder) {
+    if (c != '_') name += begins_word ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
+    begins_word = c == '_';
+  }
+  return name;
+}
+
+// The host knows a family by its folder and by the variant of configs: what others want of it they ask all families.
+TEST(Layout, NoFamilyIsNamedOutsideOfItsFolder) {
+  int families = 0;
+  const std::vector<SourceLine> lines = code_lines({"generator"});
+  for (const auto& item : fs::directory_iterator(root / "generator/kernels")) {
+    if (!fs::exists(item.path() / "family.h")) continue;
+    ++families;
+    const std::string folder = item.path().filename();
+    const std::string own = "generator/kernels/" + folder + "/";
+    const std::regex name("\\b" + struct_of(folder) + "\\b|\\b" + folder + "(::|/)");
+    for (const SourceLine& line : lines) {
+      const bool is_list = line.file == "generator/kernels/families.h" && line.text.starts_with("#include");
+      if (is_list || line.file.starts_with(own)) continue;
+      const bool has_hint = line.text.find(folder) != std::string::npos ||
+                            line.text.find(struct_of(folder)) != std::string::npos;
+      EXPECT_FALSE(has_hint && std::regex_search(line.text, name))
+          << line << "\nnames " << folder << " outside of " << own;
+    }
+  }
+  EXPECT_GE(families, 9);
+}
+
 // A public header must not drag in what is not installed.
 TEST(Layout, PublicHeadersIncludePublicHeadersOnly) {
   ASSERT_GT(includes("include").size(), 50u);

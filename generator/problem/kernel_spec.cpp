@@ -1,4 +1,4 @@
-#include "generator/problem/padded_spec.h"
+#include "generator/problem/kernel_spec.h"
 
 #include <jit/spec_table.h>
 
@@ -14,6 +14,11 @@ AttentionSpec with_lengths(AttentionSpec spec) {
 
 AttentionSpec forward_spec(const AttentionSpec& spec, bool has_device_lengths) {
   return (spec.dropout || spec.v_along_sequence) && has_device_lengths ? with_lengths(spec) : spec;
+}
+
+AttentionSpec without_sinks(AttentionSpec spec) {
+  spec.sinks = false;
+  return spec;
 }
 
 AttentionSpec as_given(AttentionSpec spec) {
