@@ -9,10 +9,10 @@
 #include <jit/stream.h>
 
 #include "cache/dispatch_table.h"
+#include "generator/functors/functor_tensors.h"
 #include "generator/launch/fault_slot.h"
-#include "generator/launch/plan.h"
+#include "generator/plan/plan.h"
 #include "generator/problem/argument_table.h"
-#include "generator/problem/functor_tensors.h"
 #include "generator/problem/known_attention.h"
 
 namespace jit {

@@ -12,10 +12,10 @@
 
 #include <fmt/format.h>
 
-#include "generator/access.h"
 #include "generator/attention_state.h"
-#include "generator/backward_plan.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
+#include "generator/plan/backward_plan.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/dropout_arguments.h"
 #include "generator/problem/functor_gradients.h"

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <jit/error.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 
 namespace jit {
 namespace {

@@ -3,11 +3,11 @@
 
 #include <utility>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
-#include "generator/kernels.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
+#include "generator/plan/kernel_choice.h"
 
 namespace jit {
 

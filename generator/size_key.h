@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "cache/digest.h"
-#include "generator/kernels/problem_shape.h"
+#include "generator/problem/problem_shape.h"
 
 namespace jit {
 

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <jit/error.h>
 
-#include "generator/context_state.h"
-#include "generator/json.h"
+#include "generator/build/json.h"
+#include "generator/build/kernel_store.h"
 #include "generator/program/closure.h"
 #include "generator/program/functor_source.h"
 #include "runtime/compile_log.h"
@@ -23,10 +23,10 @@ namespace {
 // The pseudo-folder that programs are compiled in: their text alone decides, no folder of the machine.
 constexpr std::string_view program_folder = "/jit-attention/";
 
-CompileRequest request_for(const ContextState& context, const Program& program, const Target& target) {
+CompileRequest request_for(const KernelStore& store, const Program& program, const Target& target) {
   CompileRequest request{.name = fmt::format("{}kernel.cu", program_folder),
                          .source = program.source,
-                         .headers = closure(program, context.templates),
+                         .headers = closure(program, store.templates),
                          .arch = target.arch,
                          .options = {},
                          .kernel = program.name};
@@ -36,7 +36,7 @@ CompileRequest request_for(const ContextState& context, const Program& program, 
 }
 
 // Everything that decides what the compiler produces, and nothing else.
-Key key_for(const ContextState& context, const Program& program, const Target& target,
+Key key_for(const KernelStore& store, const Program& program, const Target& target,
             const std::string& compiler) {
   std::string options;
   for (const std::string& option : base_options(target.arch)) options += option + "\n";
@@ -45,7 +45,7 @@ Key key_for(const ContextState& context, const Program& program, const Target& t
                                   {"form", target.form == CodeForm::ptx ? "ptx" : "cubin"},
                                   {"compiler", compiler},
                                   {"options", options},
-                                  {"templates", context.closures.of(program).hex()},
+                                  {"templates", store.closures.of(program).hex()},
                                   {"source", program.source}};
   for (const SourceFile& header : program.headers) fields.push_back({header.name, header.text});
   return Key(fields);
@@ -119,29 +119,28 @@ bool is_of_user(std::string_view warning, const CompileRequest& request) {
          std::none_of(request.headers.begin(), request.headers.end(), is_named);
 }
 
-void compile_and_store(ContextState& context, const Key& key, KernelImage& image) {
-  const CompileRequest request = request_for(context, image.program, image.target);
+void compile_and_store(KernelStore& store, const Key& key, KernelImage& image) {
+  const CompileRequest request = request_for(store, image.program, image.target);
   const bool to_ptx = image.target.form == CodeForm::ptx;
   CompileResult result =
-      to_ptx ? compile_to_ptx(context.nvrtc_location(), request) : compile(context.nvrtc_location(), request);
+      to_ptx ? compile_to_ptx(store.nvrtc_location(), request) : compile(store.nvrtc_location(), request);
   image.code = to_ptx ? portable_ptx(std::move(result.ptx)) : std::move(result.cubin);
   image.resources = std::move(result.resources);
   image.compile_ms = result.milliseconds;
   image.cached = false;
-  context.disk.store(key, {.key_text = {}, .metadata = metadata_of(image), .code = image.code});
+  store.disk.store(key, {.key_text = {}, .metadata = metadata_of(image), .code = image.code});
   for (const std::string& warning : result.warnings) {
     if (is_of_user(warning, request))
-      context.tell_once(Event::Kind::warning, warning);
+      store.tell_once(Event::Kind::warning, warning);
     else
-      context.notify(Event::Kind::note, warning);
+      store.notify(Event::Kind::note, warning);
   }
-  for (const std::string& remark : image.resources.remarks) context.notify(Event::Kind::note, remark);
-  context.notify(Event::Kind::compile, image.program.name, image.compile_ms * 1e-3);
+  for (const std::string& remark : image.resources.remarks) store.notify(Event::Kind::note, remark);
+  store.notify(Event::Kind::compile, image.program.name, image.compile_ms * 1e-3);
 }
 
 // What is missing, of what, and how to have it.
-std::string offline_message(const ContextState& context, const KernelImage& image,
-                            const std::string& compiler) {
+std::string offline_message(const KernelStore& store, const KernelImage& image, const std::string& compiler) {
   std::string made_of;
   for (const auto& [name, value] : image.program.facts) made_of += fmt::format(", {} {}", name, value);
   std::string message = fmt::format(
@@ -150,36 +149,35 @@ std::string offline_message(const ContextState& context, const KernelImage& imag
       "computed and --serving where caches of pages are, where compiling is allowed, and name it in "
       "JIT_ATTENTION_PACK",
       image.program.name, to_string(image.target), image.key, made_of);
-  for (const std::string& sentence : context.packs.shortfalls(image.target, compiler))
+  for (const std::string& sentence : store.packs.shortfalls(image.target, compiler))
     message += "; " + sentence;
   return message;
 }
 
 // The compiler whose kernels packs are asked for. Where compiling is forbidden it does not matter which one is installed,
 // as PyTorch's is: the packs' own is.
-std::string compiler_of_packs(const ContextState& context, const std::string& compiler) {
-  const std::string_view own = context.settings.offline ? context.packs.compiler() : std::string_view();
+std::string compiler_of_packs(const KernelStore& store, const std::string& compiler) {
+  const std::string_view own = store.settings.offline ? store.packs.compiler() : std::string_view();
   return own.empty() ? compiler : std::string(own);
 }
 
-bool take_stored(ContextState& context, const Key& key, const std::string& compiler, KernelImage& image) {
-  if (take_entry(context.disk.load(key), image)) return true;
-  const std::string of_packs = compiler_of_packs(context, compiler);
-  if (take_entry(context.packs.load(key, image.target, of_packs), image)) return true;
+bool take_stored(KernelStore& store, const Key& key, const std::string& compiler, KernelImage& image) {
+  if (take_entry(store.disk.load(key), image)) return true;
+  const std::string of_packs = compiler_of_packs(store, compiler);
+  if (take_entry(store.packs.load(key, image.target, of_packs), image)) return true;
   if (of_packs == compiler) return false;
-  const Key packed = key_for(context, image.program, image.target, of_packs);
-  return take_entry(context.packs.load(packed, image.target, of_packs), image);
+  const Key packed = key_for(store, image.program, image.target, of_packs);
+  return take_entry(store.packs.load(packed, image.target, of_packs), image);
 }
 
-KernelImage make_image(ContextState& context, const Key& key, const std::string& compiler,
-                       KernelImage image) {
-  if (take_stored(context, key, compiler, image)) return image;
-  if (context.settings.offline)
+KernelImage make_image(KernelStore& store, const Key& key, const std::string& compiler, KernelImage image) {
+  if (take_stored(store, key, compiler, image)) return image;
+  if (store.settings.offline)
     throw Error(ErrorCode::offline, "compile", "cache",
-                offline_message(context, image, compiler_of_packs(context, compiler)));
-  const FileLock lock = context.disk.lock(key);
-  if (take_entry(context.disk.load_again(key), image)) return image;
-  compile_and_store(context, key, image);
+                offline_message(store, image, compiler_of_packs(store, compiler)));
+  const FileLock lock = store.disk.lock(key);
+  if (take_entry(store.disk.load_again(key), image)) return image;
+  compile_and_store(store, key, image);
   return image;
 }
 
@@ -193,48 +191,47 @@ Target native_target(const DeviceInfo& device) {
   return {native_arch(device), device.emulated ? CodeForm::ptx : CodeForm::cubin};
 }
 
-std::shared_ptr<const KernelImage> build_image(ContextState& context, const Program& program, Target target) {
-  return context.with_compiler([&] {
-    const std::string compiler = context.compiler_identity();
-    const Key key = key_for(context, program, target, compiler);
-    return context.images.get(key.digest(), [&] {
-      return make_image(context, key, compiler,
+std::shared_ptr<const KernelImage> build_image(KernelStore& store, const Program& program, Target target) {
+  return store.with_compiler([&] {
+    const std::string compiler = store.compiler_identity();
+    const Key key = key_for(store, program, target, compiler);
+    return store.images.get(key.digest(), [&] {
+      return make_image(store, key, compiler,
                         {.program = program, .target = target, .key = key.digest().hex()});
     });
   });
 }
 
-std::shared_ptr<const KernelImage> image_at_hand(ContextState& context, const Program& program,
-                                                 Target target) {
-  const std::string compiler = context.compiler_identity();
-  const Key key = key_for(context, program, target, compiler);
-  if (auto known = context.images.find(key.digest())) return known;
+std::shared_ptr<const KernelImage> image_at_hand(KernelStore& store, const Program& program, Target target) {
+  const std::string compiler = store.compiler_identity();
+  const Key key = key_for(store, program, target, compiler);
+  if (auto known = store.images.find(key.digest())) return known;
   KernelImage image{.program = program, .target = target, .key = key.digest().hex()};
-  if (!take_stored(context, key, compiler, image)) return nullptr;
-  return context.images.get(key.digest(), [&] { return image; });
+  if (!take_stored(store, key, compiler, image)) return nullptr;
+  return store.images.get(key.digest(), [&] { return image; });
 }
 
-std::shared_ptr<const KernelImage> rebuild_image(ContextState& context, const KernelImage& image) {
-  return context.with_compiler([&] {
-    const Key key = key_for(context, image.program, image.target, context.compiler_identity());
-    context.images.erase(key.digest());
-    return context.images.get(key.digest(), [&] {
+std::shared_ptr<const KernelImage> rebuild_image(KernelStore& store, const KernelImage& image) {
+  return store.with_compiler([&] {
+    const Key key = key_for(store, image.program, image.target, store.compiler_identity());
+    store.images.erase(key.digest());
+    return store.images.get(key.digest(), [&] {
       KernelImage rebuilt = image;
       rebuilt.key = key.digest().hex();
-      compile_and_store(context, key, rebuilt);
+      compile_and_store(store, key, rebuilt);
       return rebuilt;
     });
   });
 }
 
-Entry entry_of(ContextState& context, const KernelImage& image) {
-  const Key key = key_for(context, image.program, image.target, context.compiler_identity());
+Entry entry_of(KernelStore& store, const KernelImage& image) {
+  const Key key = key_for(store, image.program, image.target, store.compiler_identity());
   return {.key_text = key.text(), .metadata = metadata_of(image), .code = image.code};
 }
 
-std::string build_ptx(ContextState& context, const KernelImage& image) {
-  const CompileRequest request = request_for(context, image.program, {image.target.arch});
-  return context.with_compiler([&] { return compile_to_ptx(context.nvrtc_location(), request).ptx; });
+std::string build_ptx(KernelStore& store, const KernelImage& image) {
+  const CompileRequest request = request_for(store, image.program, {image.target.arch});
+  return store.with_compiler([&] { return compile_to_ptx(store.nvrtc_location(), request).ptx; });
 }
 
 }  // namespace jit

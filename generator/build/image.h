@@ -15,7 +15,7 @@
 
 namespace jit {
 
-struct ContextState;
+struct KernelStore;
 
 /// What a program is compiled to: machine code, which GPUs run, or PTX with line information, which emulated
 /// devices run.
@@ -48,21 +48,20 @@ struct KernelImage {
 /// The image of `program` for `target`: from memory, else from disk, else from a pack, else compiled and stored; one compile at
 /// a time for each key, in this process and among processes. Thread safe. Throws Error compile_failed,
 /// nvrtc_unavailable, offline; io_error when the program includes a template that is not there.
-std::shared_ptr<const KernelImage> build_image(ContextState& context, const Program& program, Target target);
+std::shared_ptr<const KernelImage> build_image(KernelStore& store, const Program& program, Target target);
 
 /// The same where nothing has to be compiled; null where the kernel is neither in memory, on disk nor in a pack. Thread
 /// safe.
-std::shared_ptr<const KernelImage> image_at_hand(ContextState& context, const Program& program,
-                                                 Target target);
+std::shared_ptr<const KernelImage> image_at_hand(KernelStore& store, const Program& program, Target target);
 
 /// Compiles the image's program again, whatever the caches hold, and replaces what they hold: for an image
 /// from disk that the driver refuses.
-std::shared_ptr<const KernelImage> rebuild_image(ContextState& context, const KernelImage& image);
+std::shared_ptr<const KernelImage> rebuild_image(KernelStore& store, const KernelImage& image);
 
 /// The cache entry of an image.
-Entry entry_of(ContextState& context, const KernelImage& image);
+Entry entry_of(KernelStore& store, const KernelImage& image);
 
 /// PTX to read, without line information, compiled anew: what the machine code of the program is made from.
-std::string build_ptx(ContextState& context, const KernelImage& image);
+std::string build_ptx(KernelStore& store, const KernelImage& image);
 
 }  // namespace jit

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "generator/problem/functor_node.h"
+#include "generator/functors/functor_node.h"
 
 namespace jit {
 namespace {

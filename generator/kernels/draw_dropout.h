@@ -8,8 +8,8 @@
 
 #include <jit/spec.h>
 
-#include "generator/kernels/problem_shape.h"
 #include "generator/launch/kernel_launch.h"
+#include "generator/problem/problem_shape.h"
 #include "templates/base/drawn_block.cuh"
 
 namespace jit {

@@ -19,26 +19,40 @@ bool agree(const KernelConfig& a, const KernelConfig& b, Affects least) {
       a);
 }
 
-// Whether the config's kernel can read the tensors of a call, of a family that suits it.
-template <class Config>
-bool can_read(const ProblemShape& shape, const Config& config) {
-  if constexpr (requires { Family<Config>::can_read(shape, config); })
-    return Family<Config>::can_read(shape, config);
-  return true;
-}
-
-// The config that needs least of those that could serve the spec.
-template <class Config>
-Config smallest_for(const AttentionSpec& spec) {
-  if constexpr (requires { Family<Config>::smallest_for(spec); }) return Family<Config>::smallest_for(spec);
-  return Family<Config>::smallest;
-}
-
 // What kernels must be able to read of a call of this shape.
 ProblemShape as_served(const AttentionSpec& spec, ProblemShape shape) {
   shape.is_plain = is_plain(spec);
   shape.has_device_lengths |= !shape.is_plain;
   return shape;
+}
+
+std::vector<std::string> serving_families(const Case& problem, Pass pass) {
+  std::vector<std::string> names;
+  for_each_family([&]<class Config>(const Config&) {
+    if (Family<Config>::pass == pass && serves<Config>(problem)) names.emplace_back(Family<Config>::name);
+  });
+  return names;
+}
+
+std::string enumerated(const std::vector<std::string>& names) {
+  std::string text = names.front();
+  for (std::size_t i = 1; i < names.size(); ++i) text += (i + 1 == names.size() ? " and " : ", ") + names[i];
+  return text;
+}
+
+// Who serves a problem that a family does not, as the end of its sentence: on the same architecture, else on the first that
+// has such a family. Empty: nobody.
+std::string who_serves(const Case& problem, Pass pass) {
+  const auto sentence = [](const std::vector<std::string>& names, const std::string& where) {
+    return fmt::format("; {}{} serve{} it", where, enumerated(names), names.size() == 1 ? "s" : "");
+  };
+  if (const auto names = serving_families(problem, pass); !names.empty()) return sentence(names, "");
+  for (const Arch arch : known_archs()) {
+    const DeviceLimits limits = device_limits(arch);
+    if (const auto names = serving_families({problem.spec, limits}, pass); !names.empty())
+      return sentence(names, fmt::format("on {} ", to_string(arch)));
+  }
+  return "";
 }
 
 }  // namespace
@@ -48,7 +62,13 @@ Pass pass_of(const KernelConfig& config) {
 }
 
 std::string config_rejection(const Case& problem, const KernelConfig& config) {
-  return std::visit([&](const auto& own) { return family_rejection(problem, own); }, config);
+  return std::visit(
+      [&]<class Config>(const Config& own) {
+        std::string reason = family_rejection(problem, own);
+        if (!reason.empty() && !serves<Config>(problem)) reason += who_serves(problem, Family<Config>::pass);
+        return reason;
+      },
+      config);
 }
 
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config,
@@ -62,7 +82,7 @@ std::vector<KernelConfig> config_space(const Case& problem, const ProblemShape& 
   for_each_family([&]<class Config>(const Config&) {
     if (Family<Config>::pass != served.pass || !Family<Config>::suits(served)) return;
     for (const Config& config : legal_space<Config>(problem)) {
-      if (can_read(served, config)) configs.push_back(config);
+      if (Family<Config>::can_read(served, config)) configs.push_back(config);
     }
   });
   return configs;
@@ -73,7 +93,7 @@ bool can_serve(const Case& problem, const ProblemShape& shape, const KernelConfi
   return std::visit(
              [&]<class Config>(const Config& own) {
                return Family<Config>::pass == served.pass && Family<Config>::suits(served) &&
-                      can_read(served, own) && family_rejection(problem, own).empty();
+                      Family<Config>::can_read(served, own) && family_rejection(problem, own).empty();
              },
              config) &&
          has_room(problem, shape, config);
@@ -81,11 +101,7 @@ bool can_serve(const Case& problem, const ProblemShape& shape, const KernelConfi
 
 bool has_room(const Case& problem, const ProblemShape& shape, const KernelConfig& config) {
   return std::visit(
-      [&]<class Config>(const Config& own) {
-        if constexpr (requires { Family<Config>::has_room(problem.spec, shape, own); })
-          return Family<Config>::has_room(problem.spec, shape, own);
-        return true;
-      },
+      [&]<class Config>(const Config& own) { return Family<Config>::has_room(problem.spec, shape, own); },
       config);
 }
 
@@ -94,17 +110,16 @@ std::string smallest_rejection(const Case& problem, Pass pass) {
   for_each_family([&]<class Config>(const Config&) {
     if (Family<Config>::pass != pass) return;
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", Family<Config>::name,
-                           family_rejection(problem, smallest_for<Config>(problem.spec)));
+                           family_rejection(problem, Family<Config>::smallest_for(problem.spec)));
   });
-  return reasons;
+  return reasons + who_serves(problem, pass);
 }
 
 std::vector<std::string> competing_entries(const Case& problem, const ProblemShape& shape) {
   std::vector<std::string> entries;
   const ProblemShape served = as_served(problem.spec, shape);
   for_each_family([&]<class Config>(const Config&) {
-    if (Family<Config>::pass == served.pass && Family<Config>::suits(served) &&
-        family_rejection(problem, smallest_for<Config>(problem.spec)).empty())
+    if (Family<Config>::pass == served.pass && Family<Config>::suits(served) && serves<Config>(problem))
       entries.push_back(fmt::format("{}/kernel.cuh", Family<Config>::name));
   });
   return entries;
@@ -128,28 +143,18 @@ double estimated_cycles(const Case& problem, const ProblemShape& shape, const Ke
 
 std::size_t family_form(const KernelConfig& config) {
   const bool has_kernel_ahead = std::visit(
-      []<class Config>(const Config& own) {
-        if constexpr (requires { Family<Config>::has_kernel_ahead(own); })
-          return Family<Config>::has_kernel_ahead(own);
-        return false;
-      },
-      config);
+      []<class Config>(const Config& own) { return Family<Config>::has_kernel_ahead(own); }, config);
   return config.index() + (has_kernel_ahead ? std::variant_size_v<KernelConfig> : 0);
 }
 
 double model_error(const KernelConfig& config) {
-  return std::visit([]<class Config>(const Config&) { return model_error<Config>(); }, config);
+  return std::visit([]<class Config>(const Config&) { return Family<Config>::model_error; }, config);
 }
 
 std::optional<KernelConfig> config_for(const KernelConfig& config, Requests requests) {
   return std::visit(
-      [&]<class Config>(Config own) -> std::optional<KernelConfig> {
-        if constexpr (requires { Family<Config>::part; }) {
-          if (requests != Requests::all && requests != Family<Config>::part) return std::nullopt;
-          own.requests = requests;
-          return own;
-        }
-        return requests == Requests::all ? std::optional<KernelConfig>(own) : std::nullopt;
+      [&]<class Config>(const Config& own) -> std::optional<KernelConfig> {
+        return Family<Config>::for_requests(own, requests);
       },
       config);
 }
@@ -169,6 +174,38 @@ bool are_near_copies(const KernelConfig& a, const KernelConfig& b) { return agre
 bool are_near_copies(const PlanConfigs& a, const PlanConfigs& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const KernelConfig& x, const KernelConfig& y) { return are_near_copies(x, y); });
+}
+
+FamilySteps steps_around(const AttentionSpec& spec, const KernelConfig& config) {
+  return std::visit([&]<class Config>(const Config& own) { return Family<Config>::steps(spec, own); },
+                    config);
+}
+
+QueryStatisticsLayout query_statistics(const KernelConfig& config) {
+  return std::visit([]<class Config>(const Config& own) { return Family<Config>::statistics(own); }, config);
+}
+
+KernelConfig deterministic_config(const KernelConfig& config) {
+  return std::visit(
+      []<class Config>(const Config& own) -> KernelConfig { return Family<Config>::deterministic(own); },
+      config);
+}
+
+std::string family_names(Pass pass) {
+  std::vector<std::string_view> names;
+  for_each_family([&]<class Config>(const Config&) {
+    if (Family<Config>::pass == pass) names.push_back(Family<Config>::name);
+  });
+  return fmt::format("{}", fmt::join(names, " or "));
+}
+
+int most_head_dim(Arch arch) {
+  int most = 0;
+  for_each_family([&]<class Config>(const Config&) {
+    if (!Family<Config>::arch || *Family<Config>::arch == arch)
+      most = std::max(most, Family<Config>::most_head_dim);
+  });
+  return most;
 }
 
 Program write_program(const AttentionSpec& spec, const KernelConfig& config) {

@@ -37,7 +37,8 @@ void for_each_family(Visitor visitor) {
 /// What kernels of this config compute.
 Pass pass_of(const KernelConfig& config);
 
-/// Why `config` cannot serve a problem: one sentence with field, value, rule. Empty: it can.
+/// Why `config` cannot serve a problem: one sentence with field, value, rule, and the families that serve it where no config
+/// of its own does. Empty: it can.
 std::string config_rejection(const Case& problem, const KernelConfig& config);
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config,
                              const DeviceLimits& limits);
@@ -87,6 +88,21 @@ bool may_spill(const KernelConfig& config);
 
 /// Whether two configs need the same registers, near enough: when one spills, so does the other.
 bool need_alike_registers(const KernelConfig& a, const KernelConfig& b);
+
+/// The kernels that a call runs around the config's.
+FamilySteps steps_around(const AttentionSpec& spec, const KernelConfig& config);
+
+/// How the config's kernel, one of gradients, leaves LSE and delta of each query for those behind it.
+QueryStatisticsLayout query_statistics(const KernelConfig& config);
+
+/// The config like this one whose kernel gives equal bits for equal inputs: mostly itself.
+KernelConfig deterministic_config(const KernelConfig& config);
+
+/// The families of a pass: "a or b".
+std::string family_names(Pass pass);
+
+/// The largest head_dim that any family has room for on an architecture.
+int most_head_dim(Arch arch);
 
 /// The program of the config's kernel. Requires: `validate(spec)` passes and the config is legal.
 Program write_program(const AttentionSpec& spec, const KernelConfig& config);

@@ -3,6 +3,8 @@
 
 #include <concepts>
 #include <cstddef>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,13 +15,16 @@
 
 #include "generator/kernels/config_field.h"
 #include "generator/kernels/device_limits.h"
-#include "generator/kernels/problem_shape.h"
+#include "generator/problem/problem_shape.h"
 #include "generator/program/program.h"
+#include "templates/backward_sinks/params.cuh"
+#include "templates/base/gradient_params.cuh"
 #include "templates/base/params.cuh"
 
 namespace jit {
 
 struct KernelLaunch;
+struct LoadedKernel;
 
 /// Of every GPU from sm_80 on (CUDA programming guide, "Technical Specifications per Compute Capability").
 inline constexpr int registers_per_sm = 65536;
@@ -44,31 +49,79 @@ struct Footprint {
   int register_doubt = 0;  ///< by so many the assembler's figure may exceed `registers`
 };
 
+/// Puts a kernel of a call on a stream.
+using StepLaunch = std::function<void(const KernelLaunch&)>;
+
+/// A kernel that a call runs beside a family's main one.
+struct FamilyStep {
+  Program program;
+  /// How it is launched, once the main kernel is loaded.
+  std::function<StepLaunch(const LoadedKernel& main)> launch;
+};
+
+/// The kernels around a family's main one, in the order in which they run.
+struct FamilySteps {
+  std::vector<FamilyStep> before, behind;
+};
+
 /// The family of a config struct, all that the pipeline asks of it. To add one is to write such a
-/// specialisation, with templates in a folder of its name, and to add the struct to KernelConfig.
-/// docs/extending.md shows how.
+/// specialisation, which inherits FamilyDefaults, with templates in a folder of its name, and to add the struct to
+/// KernelConfig. docs/extending.md shows how.
 template <class Config>
 struct Family;
 
-/// What a Family<Config> has: a function that is forgotten does not compile.
+/// By so much may a cost model that was fitted to timings misjudge one config beside another of its family. Of the
+/// configs that were timed on an H200 (tests/unit/generator/candidates_recorded_test.cpp), those that are predicted
+/// further behind the first are worth less than half a percent together.
+inline constexpr double fitted_model_error = 1.15;
+
+/// What a family has that does not say otherwise.
 template <class Config>
-concept KernelFamily = requires(const Case& problem, const AttentionSpec& spec, const ProblemShape& shape,
-                                const Config& config, const AttentionParams& params,
-                                const KernelLaunch& launch, int sm_count) {
+struct FamilyDefaults {
+  /// The one architecture that its kernels are written for; none: every one that the library serves.
+  static constexpr std::optional<Arch> arch = {};
+  /// By so much, as a factor, may its cost model misjudge one config beside another; larger where it was not fitted.
+  static constexpr double model_error = fitted_model_error;
+  /// The largest head_dim that it has room for.
+  static constexpr int most_head_dim = max_head_dim;
+  /// The config that needs least of those that could serve the spec.
+  static Config smallest_for(const AttentionSpec&) { return Family<Config>::smallest; }
+  /// Whether this config's kernel can read the tensors of a call that suits the family.
+  static bool can_read(const ProblemShape&, const Config&) { return true; }
+  /// Whether the workspace of calls like these stays within bounds.
+  static bool has_room(const AttentionSpec&, const ProblemShape&, const Config&) { return true; }
+  /// Whether launches run another kernel of the program ahead (Program::ahead).
+  static bool has_kernel_ahead(const Config&) { return false; }
+  /// The config of a kernel that computes these requests of a call alone; none: there is no such kernel.
+  static std::optional<Config> for_requests(const Config& config, Requests requests) {
+    return requests == Requests::all ? std::optional(config) : std::nullopt;
+  }
+  /// What a call runs around the config's kernel.
+  static FamilySteps steps(const AttentionSpec&, const Config&) { return {}; }
+  /// The config like this one whose sums have a fixed order.
+  static Config deterministic(const Config& config) { return config; }
+  /// How gradients' kernels leave LSE and delta of each query for steps behind them.
+  static QueryStatisticsLayout statistics(const Config&) { return {.tile = statistic_chunk, .factor = 1}; }
+};
+
+/// What a Family<Config> has: what is forgotten and has no default does not compile, nor what has another signature.
+template <class Config>
+concept KernelFamily = std::derived_from<Family<Config>, FamilyDefaults<Config>> &&
+    requires(const Case& problem, const AttentionSpec& spec, const ProblemShape& shape, const Config& config,
+             const AttentionParams& params, const KernelLaunch& launch, Requests requests, int sm_count) {
   // Its name, that of its folder of templates; in one phrase its instructions and GPUs.
   { Family<Config>::name } -> std::convertible_to<std::string_view>;
   { Family<Config>::doc } -> std::convertible_to<std::string_view>;
   { Family<Config>::pass } -> std::convertible_to<Pass>;
   // Whether the tuner may choose a kernel that spills when it measures faster.
   { Family<Config>::may_spill } -> std::convertible_to<bool>;
-  // The config that needs least: when it does not fit, none does. Where that depends on the spec, there is a
-  // smallest_for(spec), too.
+  // The config that needs least: when it does not fit, none does.
   { Family<Config>::smallest } -> std::convertible_to<Config>;
   { Family<Config>::fields() } -> std::same_as<std::span<const ConfigField<Config>>>;
-  // Whether it can read the tensors of a call. Where only some of its configs can, it has can_read(shape, config), too.
+  // Whether it can read the tensors of a call.
   { Family<Config>::suits(shape) } -> std::same_as<bool>;
   // Its rules across fields, in one sentence with field, value, rule; ranges come from `fields`, and what does
-  // not fit into a block from `footprint`. Empty: none is broken.
+  // not fit into a block from `footprint`. Empty: none is broken. Who serves the spec instead is worked out.
   { Family<Config>::rejection(problem, config) } -> std::same_as<std::string>;
   // The configs of its search grid in a fixed order: in their ranges, but illegal ones among them.
   { Family<Config>::space(problem) } -> std::same_as<std::vector<Config>>;
@@ -76,44 +129,52 @@ concept KernelFamily = requires(const Case& problem, const AttentionSpec& spec, 
   { Family<Config>::footprint(spec, config) } -> std::same_as<Footprint>;
   // Clock cycles that the cost model expects, relative to other configs of the same problem.
   { Family<Config>::cycles(problem, shape, config) } -> std::convertible_to<double>;
-  // Where programs of some configs have a kernel that launches run ahead, has_kernel_ahead(config) says of which.
   { Family<Config>::program(spec, config) } -> std::same_as<Program>;
   // Bytes of device memory that a call needs beside its tensors, for as long as it runs, on a device of so many
   // multiprocessors.
   { Family<Config>::workspace_bytes(spec, config, params, sm_count) } -> std::same_as<std::size_t>;
-  // Where that may grow large it has has_room(spec, shape, config), too: whether it does not for calls like these.
   // Puts the kernel on a stream.
   { Family<Config>::launch(launch, config) } -> std::same_as<void>;
+  // FamilyDefaults says what these are.
+  { Family<Config>::arch } -> std::same_as<const std::optional<Arch>&>;
+  { Family<Config>::model_error } -> std::convertible_to<double>;
+  { Family<Config>::most_head_dim } -> std::convertible_to<int>;
+  { Family<Config>::smallest_for(spec) } -> std::same_as<Config>;
+  { Family<Config>::can_read(shape, config) } -> std::same_as<bool>;
+  { Family<Config>::has_room(spec, shape, config) } -> std::same_as<bool>;
+  { Family<Config>::has_kernel_ahead(config) } -> std::same_as<bool>;
+  { Family<Config>::for_requests(config, requests) } -> std::same_as<std::optional<Config>>;
+  { Family<Config>::steps(spec, config) } -> std::same_as<FamilySteps>;
+  { Family<Config>::deterministic(config) } -> std::same_as<Config>;
+  { Family<Config>::statistics(config) } -> std::same_as<QueryStatisticsLayout>;
 };
+
+/// The config of a family whose kernels compute all requests of a call, or alone those of one kind.
+template <class Config>
+std::optional<Config> with_requests(Config config, Requests wanted, Requests kind) {
+  if (wanted != Requests::all && wanted != kind) return std::nullopt;
+  config.requests = wanted;
+  return config;
+}
 
 /// Why a family that reads q, k and v of one type of 16 bits cannot serve a spec; empty: it can.
 inline std::string kv_dtype_rejection(const AttentionSpec& spec, std::string_view family) {
   if (!has_fp8_keys(spec)) return "";
-  if (has_fp8_queries(spec)) {
-    return fmt::format(
-        "{} reads q of 16 bits; spec.dtype is {}, which forward_mma_sync and forward_split_kv read, and "
-        "forward_wgmma on sm_90a",
-        family, to_string(spec.dtype));
-  }
-  return fmt::format(
-      "{} reads k and v of the type of q, {}; spec.kv_dtype is {}, which forward_split_kv reads, and "
-      "forward_wgmma and forward_split_wgmma on sm_90a",
-      family, to_string(spec.dtype), to_string(spec.key_dtype()));
+  if (has_fp8_queries(spec))
+    return fmt::format("{} reads q of 16 bits; spec.dtype is {}", family, to_string(spec.dtype));
+  return fmt::format("{} reads k and v of the type of q, {}; spec.kv_dtype is {}", family,
+                     to_string(spec.dtype), to_string(spec.key_dtype()));
 }
 
 /// Why a family that reads a row of v for each key cannot serve a spec; empty: it can.
 inline std::string along_sequence_rejection(const AttentionSpec& spec, std::string_view family) {
   if (!spec.v_along_sequence) return "";
-  return fmt::format(
-      "{} reads v with a row for each key; spec.v_along_sequence is true, which forward_wgmma reads on "
-      "sm_90a",
-      family);
+  return fmt::format("{} reads v with a row for each key; spec.v_along_sequence is true", family);
 }
 
 /// Why a family without dropout cannot serve a spec; empty: it can.
 inline std::string dropout_rejection(const AttentionSpec& spec, std::string_view family) {
-  return spec.dropout ? fmt::format("{} has no dropout; forward_mma_sync and forward_wgmma have", family)
-                      : "";
+  return spec.dropout ? fmt::format("{} has no dropout; spec.dropout is true", family) : "";
 }
 
 /// Why a family whose products have queries as rows cannot drop scores in tiles of so many keys; empty: it can.
@@ -154,29 +215,14 @@ inline Rescale searched_rescale(const AttentionSpec& spec) {
   return spec.split_keys != 0 ? Rescale::always : Rescale::lazy;
 }
 
-/// By so much may a cost model that was fitted to timings misjudge one config beside another of its family. Of the
-/// configs that were timed on an H200 (tests/unit/generator/candidates_recorded_test.cpp), those that are predicted
-/// further behind the first are worth less than half a percent together.
-inline constexpr double fitted_model_error = 1.15;
-
-/// The same of a family, which names it where its model was not fitted.
-template <class Config>
-constexpr double model_error() {
-  if constexpr (requires { Family<Config>::model_error; }) return Family<Config>::model_error;
-  return fitted_model_error;
-}
-
-/// The largest head_dim that a family has room for, where it names one of its own.
-template <class Config>
-constexpr int most_head_dim() {
-  if constexpr (requires { Family<Config>::most_head_dim; }) return Family<Config>::most_head_dim;
-  return max_head_dim;
-}
-
 /// Why a config whose fields are in their ranges is not legal for a problem; empty: it is.
 template <class Config>
 std::string rule_rejection(const Case& problem, const Config& config) {
-  if (constexpr int most = most_head_dim<Config>(); problem.spec.head_dim > most) {
+  constexpr std::optional<Arch> own_arch = Family<Config>::arch;
+  if (own_arch && problem.limits.arch != *own_arch)
+    return fmt::format("{} needs {}, this is {}", Family<Config>::name, to_string(*own_arch),
+                       to_string(problem.limits.arch));
+  if (constexpr int most = Family<Config>::most_head_dim; problem.spec.head_dim > most) {
     return fmt::format("{} has room for a head_dim of up to {}; spec.head_dim is {}", Family<Config>::name,
                        most, problem.spec.head_dim);
   }
@@ -206,9 +252,16 @@ std::string family_rejection(const Case& problem, const Config& config) {
   return reason.empty() ? rule_rejection(problem, config) : reason;
 }
 
+/// Whether the family of a config has kernels for a problem at all.
+template <class Config>
+bool serves(const Case& problem) {
+  return family_rejection(problem, Family<Config>::smallest_for(problem.spec)).empty();
+}
+
 /// The legal configs of its search grid.
 template <class Config>
 std::vector<Config> legal_space(const Case& problem) {
+  if (constexpr std::optional<Arch> own = Family<Config>::arch; own && problem.limits.arch != *own) return {};
   std::vector<Config> configs = Family<Config>::space(problem);
   std::erase_if(configs, [&](const Config& config) { return !rule_rejection(problem, config).empty(); });
   return configs;

@@ -9,7 +9,7 @@
 #include <jit/spec.h>
 
 #include "generator/kernels/device_limits.h"
-#include "generator/kernels/problem_shape.h"
+#include "generator/problem/problem_shape.h"
 
 namespace jit {
 

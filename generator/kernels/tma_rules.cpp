@@ -9,12 +9,10 @@
 namespace jit {
 
 std::string tma_rejection(const Case& problem, std::string_view name) {
-  const auto& [spec, limits] = problem;
-  if (limits.arch != arch_of_tma)
-    return fmt::format("{} needs {}, this is {}", name, to_string(arch_of_tma), to_string(limits.arch));
-  if (spec.alignment != 16)
-    return fmt::format("{} needs rows aligned to 16 bytes; spec.alignment is {}", name, spec.alignment);
-  return "";
+  const int alignment = problem.spec.alignment;
+  return alignment == 16
+             ? ""
+             : fmt::format("{} needs rows aligned to 16 bytes; spec.alignment is {}", name, alignment);
 }
 
 int box_rows(const AttentionSpec& spec, int tile_kv) {

@@ -13,7 +13,7 @@ namespace jit {
 /// The architecture whose TMA and wgmma they are written for.
 inline constexpr Arch arch_of_tma{9, 0, 'a'};
 
-/// Why the family `name` has nothing for the architecture or the rows' alignment; empty: it has.
+/// Why the family `name` has nothing for the rows' alignment; empty: it has.
 std::string tma_rejection(const Case& problem, std::string_view name);
 
 /// Rows of the boxes in which a tile of so many keys is copied: each lies in one page.

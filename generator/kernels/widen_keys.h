@@ -7,8 +7,8 @@
 
 #include <jit/spec.h>
 
-#include "generator/kernels/problem_shape.h"
 #include "generator/launch/kernel_launch.h"
+#include "generator/problem/problem_shape.h"
 #include "generator/program/functor_source.h"
 
 namespace jit {

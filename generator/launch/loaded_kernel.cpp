@@ -6,7 +6,7 @@
 
 #include <jit/device.h>
 
-#include "generator/context_state.h"
+#include "generator/build/kernel_store.h"
 #include "runtime/driver_api.h"
 
 namespace jit {
@@ -19,22 +19,21 @@ Module module_of(const KernelImage& image) {
 
 }  // namespace
 
-Module load_module(ContextState& context, std::shared_ptr<const KernelImage>& image) {
+Module load_module(KernelStore& store, std::shared_ptr<const KernelImage>& image) {
   try {
     return module_of(*image);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::load_failed || !image->cached || context.settings.offline) throw;
-    context.notify(Event::Kind::warning,
-                   fmt::format("the driver refused the cached {}; compiling it anew: {}", image->program.name,
-                               error.message()));
+    if (error.code() != ErrorCode::load_failed || !image->cached || store.settings.offline) throw;
+    store.notify(Event::Kind::warning, fmt::format("the driver refused the cached {}; compiling it anew: {}",
+                                                   image->program.name, error.message()));
   }
-  image = rebuild_image(context, *image);
+  image = rebuild_image(store, *image);
   return module_of(*image);
 }
 
-LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImage> image, int device) {
+LoadedKernel load_kernel(KernelStore& store, std::shared_ptr<const KernelImage> image, int device) {
   const CurrentDevice scope(device);
-  const Module module = load_module(context, image);
+  const Module module = load_module(store, image);
   LoadedKernel loaded;
   loaded.kernel = module.kernel(image->program.name);
   loaded.kernel.set_dynamic_smem(device, image->program.smem_bytes);

@@ -22,9 +22,9 @@ struct LoadedKernel {
 
 /// The image's code in the driver: its cubin, or for emulated devices its PTX. An image that came from disk
 /// and that the driver refuses is compiled anew, once, and replaced. Throws Error load_failed.
-Module load_module(ContextState& context, std::shared_ptr<const KernelImage>& image);
+Module load_module(KernelStore& store, std::shared_ptr<const KernelImage>& image);
 
 /// Loads the image's code on `device`, with all that a launch needs, by load_module.
-LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImage> image, int device);
+LoadedKernel load_kernel(KernelStore& store, std::shared_ptr<const KernelImage> image, int device);
 
 }  // namespace jit

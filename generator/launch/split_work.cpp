@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <jit/error.h>
 
+#include "generator/functors/score_mask.h"
 #include "generator/launch/ceil_div.h"
-#include "generator/text/score_mask.h"
 #include "runtime/launch.h"
 #include "templates/scheduling/key_shares.cuh"
 #include "templates/scheduling/key_spans.cuh"

@@ -11,7 +11,6 @@
 #include <jit/spec_table.h>
 
 #include "runtime/driver_api.h"
-#include "templates/base/ragged_tiles.cuh"
 #include "templates/tiles/panel_tile.cuh"
 
 namespace jit {
@@ -19,58 +18,7 @@ namespace {
 
 static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
 
-constexpr int tma_alignment = 16;
-constexpr std::int64_t max_stride_bytes = std::int64_t{1} << 40;
-// Strides of rows that are aligned as a whole are aligned in elements of 8 bits, too.
-constexpr int element_size = 2;
-constexpr int fewest_rows = 64;  // of a tile of queries that is copied by TMA
-
-struct Operand {
-  const char* name;
-  const void* data;
-  const TensorStrides& strides;
-  std::int64_t batch;  ///< of dense sequences; pages; 1 of ragged ones
-  std::int64_t seqlen;
-  std::int64_t heads;
-};
-
-std::array<Operand, 4> operands(const AttentionParams& params) {
-  const SequenceParams& sequences = params.sequences;
-  std::int64_t batch_q = params.batch, batch_kv = params.batch;
-  std::int64_t rows_q = params.seqlen_q, rows_kv = params.seqlen_kv;
-  if (sequences.cu_seqlens_q != nullptr) {
-    batch_q = 1;
-    rows_q = sequences.total_q;
-  }
-  if (sequences.cu_seqlens_k != nullptr) {
-    batch_kv = 1;
-    rows_kv = sequences.total_k;
-  } else if (sequences.page_table != nullptr) {
-    batch_kv = sequences.pages;
-    rows_kv = params.seqlen_kv / std::max(1, sequences.max_pages);
-  }
-  return {{{"q", params.q, params.q_strides, batch_q, rows_q, params.heads_q},
-           {"k", params.k, params.k_strides, batch_kv, rows_kv, params.heads_kv},
-           {"v", params.v, params.v_strides, batch_kv, rows_kv, params.heads_kv},
-           {"o", params.o, params.o_strides, batch_q, rows_q, params.heads_q}}};
-}
-
-bool is_mappable(std::int64_t size, std::int64_t stride) {
-  const std::int64_t bytes = stride * element_size;
-  return size <= 1 || (bytes > 0 && bytes < max_stride_bytes && bytes % tma_alignment == 0);
-}
-
-bool is_mappable(const Operand& operand) {
-  if (operand.seqlen == 0 || operand.batch == 0) return true;  // without keys nothing is read
-  return reinterpret_cast<std::uintptr_t>(operand.data) % tma_alignment == 0 &&
-         is_mappable(operand.batch, operand.strides.batch) &&
-         is_mappable(operand.seqlen, operand.strides.seq) && is_mappable(operand.heads, operand.strides.head);
-}
-
-bool has_few_tiles(const AttentionParams& params) {
-  const std::int64_t tiles = (std::int64_t{params.seqlen_q} + fewest_rows - 1) / fewest_rows;
-  return params.heads_q == 0 || tiles <= max_work_tiles / params.heads_q;
-}
+using Operand = TmaOperand;
 
 CUtensorMapSwizzle swizzle_of(int row_bytes) {
   switch (row_bytes) {
@@ -194,40 +142,7 @@ TensorMap map_rows(const MappedRows& rows) {
                      CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
-std::string_view unmappable(const AttentionParams& params) {
-  // A row that is not the first of a page begins no box.
-  if (params.sequences.page_table != nullptr && params.sequences.cache_leftpad != nullptr)
-    return "cache_leftpad";
-  for (const Operand& operand : operands(params)) {
-    if (!is_mappable(operand)) return operand.name;
-  }
-  return {};
-}
-
-bool can_map(const AttentionParams& params) { return unmappable(params).empty() && has_few_tiles(params); }
-
 namespace {
-
-struct GradientOperands {
-  Operand d_o, dk, dv;
-};
-GradientOperands operands(const AttentionParams& params, const GradientParams& gradients) {
-  const auto& [q, k, v, o] = operands(params);
-  return {.d_o = {"do", gradients.d_o, gradients.do_strides, q.batch, q.seqlen, q.heads},
-          .dk = {"dk", gradients.dk, gradients.dk_strides, k.batch, k.seqlen, k.heads},
-          .dv = {"dv", gradients.dv, gradients.dv_strides, v.batch, v.seqlen, v.heads}};
-}
-
-// Places of tiles of ragged sequences are numbered as tiles are.
-bool has_few_places(const AttentionParams& params) {
-  const SequenceParams& sequences = params.sequences;
-  const auto places = [&](const int* boundaries, int total) {
-    return boundaries == nullptr ? 0 : ragged_tiles(params.batch, total, fewest_rows);
-  };
-  const long long most = std::max(places(sequences.cu_seqlens_q, sequences.total_q),
-                                  places(sequences.cu_seqlens_k, sequences.total_k));
-  return params.heads_q == 0 || most <= max_work_tiles / params.heads_q;
-}
 
 void check_mappable(const Operand& operand) {
   if (is_mappable(operand)) return;
@@ -236,8 +151,7 @@ void check_mappable(const Operand& operand) {
       fmt::format(
           "{}: its kernel copies it by TMA, which needs rows aligned to {} bytes and "
           "positive strides below 2^40 bytes; it starts at {} and has strides {}, {}, {} along batch, "
-          "seqlen, heads. Give no config, or one with family=forward_mma_sync, or with "
-          "family=forward_split_kv copies=cp_async where sequences are not dense",
+          "seqlen, heads. Give no config, and a kernel is chosen that reads it",
           operand.name, tma_alignment, operand.data, operand.strides.batch, operand.strides.seq,
           operand.strides.head));
 }
@@ -246,18 +160,18 @@ void check_pages_without_pad(const AttentionParams& params) {
   if (params.sequences.page_table == nullptr || params.sequences.cache_leftpad == nullptr) return;
   throw Error(ErrorCode::invalid_argument, "launch", "cache_leftpad",
               "cache_leftpad: a kernel that reads pages by TMA begins with the first row of a page. Give "
-              "no config, or one with family=forward_split_kv copies=cp_async");
+              "no config, and a kernel is chosen that begins anywhere");
 }
 
 }  // namespace
 
 MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params) {
-  const std::array<Operand, 4> all = operands(params);
+  const std::array<Operand, 4> all = tma_operands(params);
   for (const Operand& operand : all) check_mappable(operand);
   if (!has_few_tiles(params)) {
     throw Error(ErrorCode::invalid_argument, "launch", "q",
                 fmt::format("q: {} heads of {} queries are more than the {} tiles that its kernel "
-                            "counts. Give no config, or one with family=forward_mma_sync",
+                            "counts. Give no config, and another is chosen",
                             params.heads_q, params.seqlen_q, max_work_tiles));
   }
   const bool has_keys = params.seqlen_kv > 0;
@@ -273,7 +187,7 @@ MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, cons
 BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& boxes,
                                    const AttentionParams& params) {
   check_pages_without_pad(params);
-  const std::array<Operand, 4> all = operands(params);
+  const std::array<Operand, 4> all = tma_operands(params);
   for (const Operand& operand : all) check_mappable(operand);
   const Operand &q = all[0], &k = all[1], &v = all[2], &o = all[3];
   const bool has_keys = k.seqlen > 0 && k.batch > 0;
@@ -300,21 +214,16 @@ BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& bo
 std::array<TensorMap, keys_of_step - 1> map_bounded_columns(const AttentionSpec& spec, const MapBoxes& boxes,
                                                             const AttentionParams& params) {
   std::array<TensorMap, keys_of_step - 1> maps = {};
-  const Operand v = operands(params)[2];
+  const Operand v = tma_operands(params)[2];
   if (v.seqlen == 0 || v.batch == 0) return maps;
   int rest = 0;
   for (TensorMap& map : maps) map = encode_bounded_columns(spec, v, boxes.keys_v, ++rest);
   return maps;
 }
 
-bool can_map(const AttentionParams& params, const GradientParams& gradients) {
-  const auto& [d_o, dk, dv] = operands(params, gradients);
-  return can_map(params) && is_mappable(d_o) && is_mappable(dk) && is_mappable(dv) && has_few_places(params);
-}
-
 MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params,
                               const GradientParams& gradients) {
-  const auto& [d_o, dk, dv] = operands(params, gradients);
+  const auto& [d_o, dk, dv] = tma_operands(params, gradients);
   for (const Operand* operand : {&d_o, &dk, &dv}) check_mappable(*operand);
   const DType dtype = input_dtype(spec);
   const int head_dim_v = spec.value_head_dim();
@@ -338,13 +247,13 @@ MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, 
 
 MappedGradients map_bounded_gradients(const AttentionSpec& spec, const MapBoxes& boxes,
                                       const AttentionParams& params, const GradientParams& gradients) {
-  const auto& [q, k, v, o] = operands(params);
+  const auto& [q, k, v, o] = tma_operands(params);
   const DType dtype = input_dtype(spec);
   const auto encode_one = [&](const Operand& operand, int head_dim, int rows) {
     check_mappable(operand);
     return encode_bounded(operand, dtype, head_dim, rows);
   };
-  const auto& [d_o, dk, dv] = operands(params, gradients);
+  const auto& [d_o, dk, dv] = tma_operands(params, gradients);
   const TensorMap keys = encode_one(k, spec.head_dim, boxes.rows_kv);
   const bool has_queries = params.seqlen_q > 0;
   return {.q = has_queries ? encode_one(q, spec.head_dim, boxes.rows_q) : keys,
@@ -357,7 +266,7 @@ MappedGradients map_bounded_gradients(const AttentionSpec& spec, const MapBoxes&
 
 MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionParams& params) {
   check_pages_without_pad(params);
-  const std::array<Operand, 4> all = operands(params);
+  const std::array<Operand, 4> all = tma_operands(params);
   const Operand &q = all[0], &k = all[1], &v = all[2];
   check_mappable(k);
   check_mappable(v);

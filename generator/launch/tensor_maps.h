@@ -3,32 +3,16 @@
 
 #include <array>
 #include <cstdint>
-#include <limits>
-#include <string_view>
 
 #include <jit/spec.h>
 
+#include "generator/problem/tma_operands.h"
 #include "templates/base/gradient_params.cuh"
 #include "templates/base/params.cuh"
 #include "templates/base/tensor_map.cuh"
 #include "templates/tiles/bounded_columns.cuh"
 
 namespace jit {
-
-/// Work tiles of one launch: positions in the list are 32-bit, and run past its end by up to the number of
-/// blocks.
-inline constexpr std::int64_t max_work_tiles = std::numeric_limits<std::int32_t>::max() / 4;
-
-/// Whether a kernel with TMA can serve the call: rows aligned to 16 bytes, every stride positive and below
-/// 2^40 bytes where a dimension has more than one element, and no more than max_work_tiles heads · tiles of
-/// queries; pages without cache_leftpad. Otherwise forward_mma_sync or forward_split_kv computes it.
-bool can_map(const AttentionParams& params);
-
-/// The first argument in whose way such a kernel cannot serve it, but for the number of tiles; empty: there is none.
-std::string_view unmappable(const AttentionParams& params);
-
-/// The same for a backward kernel, which reads do, writes dk and dv, and numbers the places of ragged tiles of 64 rows.
-bool can_map(const AttentionParams& params, const GradientParams& gradients);
 
 /// Rows of the boxes in which tensors are copied.
 struct MapBoxes {

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "generator/problem/tensor_checks.h"
+#include "generator/tensors/tensor_checks.h"
 
 namespace jit {
 namespace {

@@ -10,7 +10,7 @@
 #include <jit/spec.h>
 
 #include "generator/build/image.h"
-#include "generator/context_state.h"
+#include "generator/context/context_state.h"
 #include "runtime/capture.h"
 #include "runtime/launch.h"
 

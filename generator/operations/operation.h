@@ -18,7 +18,7 @@
 
 #include "cache/digest.h"
 #include "cache/dispatch_table.h"
-#include "generator/access.h"
+#include "generator/context/access.h"
 #include "generator/launch/loaded_kernel.h"
 #include "generator/problem/known_call.h"
 #include "generator/program/program.h"

@@ -9,15 +9,15 @@
 
 namespace jit {
 
-struct ContextState;
+struct KernelStore;
 
-/// Builds a kernel, which the context then has. Throws what build_image throws. Thread safe.
-using KernelBuild = std::function<std::shared_ptr<const KernelImage>(ContextState& context)>;
+/// Builds a kernel, which the store then has. Throws what build_image throws. Thread safe.
+using KernelBuild = std::function<std::shared_ptr<const KernelImage>(KernelStore& store)>;
 
 /// That of a program.
 inline KernelBuild build_of(Program program, Target target) {
-  return [program = std::move(program), target](ContextState& context) {
-    return build_image(context, program, target);
+  return [program = std::move(program), target](KernelStore& store) {
+    return build_image(store, program, target);
   };
 }
 

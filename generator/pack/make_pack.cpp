@@ -19,15 +19,15 @@
 #include <jit/output_file.h>
 #include <jit/spec_table.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
-#include "generator/kernels.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "generator/kernels/search.h"
 #include "generator/pack/pack_shapes.h"
 #include "generator/pack/quantizer_kernels.h"
 #include "generator/pack/serving_kernels.h"
 #include "generator/pack/training_kernels.h"
-#include "generator/problem/padded_spec.h"
+#include "generator/plan/kernel_choice.h"
+#include "generator/problem/kernel_spec.h"
 #include "runtime/parallel.h"
 
 namespace jit {
@@ -44,7 +44,7 @@ struct Problem {
 
 // The same of a pass of backward, whose kernels know nothing of sinks.
 Problem of_pass(Problem problem, Pass pass) {
-  problem.spec.sinks = false;
+  problem.spec = without_sinks(std::move(problem.spec));
   problem.pass = pass;
   for (ProblemShape& shape : problem.shapes) shape.pass = pass;
   return problem;
@@ -59,7 +59,7 @@ struct SpecOnTarget {
 
 // All specs on all targets that run them.
 std::vector<SpecOnTarget> on_targets(std::span<const AttentionSpec> specs,
-                                     std::span<const PackTarget> targets, const ContextState& context) {
+                                     std::span<const PackTarget> targets, const KernelStore& store) {
   std::vector<SpecOnTarget> all;
   for (const AttentionSpec& spec : specs) {
     validate(spec);
@@ -73,7 +73,7 @@ std::vector<SpecOnTarget> on_targets(std::span<const AttentionSpec> specs,
       const std::string reason = fmt::format("{} cannot run {}: {}", to_string(target.arch), to_string(spec),
                                              supports(spec, target.arch)[0].to_string());
       if (!is_served) throw Error(ErrorCode::unsupported_device, "pack", "targets", reason);
-      context.notify(Event::Kind::note, reason + "; the pack has it for other targets alone");
+      store.notify(Event::Kind::note, reason + "; the pack has it for other targets alone");
     }
   }
   return all;
@@ -131,8 +131,7 @@ void extend(PackedKernel& kernel, const ProblemShape& shape) {
 // the context, too.
 class Choosing {
  public:
-  Choosing(ContextState& context, std::span<const Problem> problems)
-      : context_(context), problems_(problems) {}
+  Choosing(KernelStore& store, std::span<const Problem> problems) : store_(store), problems_(problems) {}
 
   void run() {
     std::vector<Step> steps = first_steps();
@@ -153,9 +152,8 @@ class Choosing {
     std::vector<KernelBuild> builds;
     for (const Step& step : steps) {
       if (step.problem->pass != Pass::backward) continue;
-      const auto& config = std::get<BackwardWgmma>(step.first);
       const auto own =
-          around_one_pass(step.problem->spec, config, step.problem->limits, step.problem->target);
+          around_one_pass(step.problem->spec, step.first, step.problem->limits, step.problem->target);
       builds.insert(builds.end(), own.begin(), own.end());
     }
     build(builds);
@@ -185,7 +183,7 @@ class Choosing {
   /// Has kernels in the context that serve whatever the sizes are.
   void build(std::span<const KernelBuild> builds) {
     std::vector<std::string> keys(builds.size());
-    for_each_in_parallel(builds.size(), [&](std::size_t i) { keys[i] = builds[i](context_)->key; });
+    for_each_in_parallel(builds.size(), [&](std::size_t i) { keys[i] = builds[i](store_)->key; });
     for (const std::string& key : keys) serving_[key].all_sizes = true;
   }
 
@@ -205,8 +203,7 @@ class Choosing {
   }
 
   std::optional<BuiltKernel> choose_for(const Problem& problem, const RequestShape& of) {
-    return choose_kernel_for(context_, problem.spec, of.requests, {}, of.shape, problem.limits,
-                             problem.target);
+    return choose_kernel_for(store_, problem.spec, of.requests, {}, of.shape, problem.limits, problem.target);
   }
 
   // Each first config of each problem with its sizes.
@@ -229,7 +226,7 @@ class Choosing {
   void choose(std::vector<Step>& steps) {
     for_each_in_parallel(steps.size(), [&](std::size_t i) {
       Step& step = steps[i];
-      step.chosen = choose_kernel(context_, step.problem->spec, {}, shape_of(step, step.shapes[0]),
+      step.chosen = choose_kernel(store_, step.problem->spec, {}, shape_of(step, step.shapes[0]),
                                   step.problem->limits, step.problem->target);
     });
   }
@@ -251,12 +248,12 @@ class Choosing {
         const std::lock_guard lock(mutex);
         failure = std::current_exception();
       }
-      context_.notify(Event::Kind::tune, "compiling for the pack", 0, ++done, static_cast<int>(count));
+      store_.notify(Event::Kind::tune, "compiling for the pack", 0, ++done, static_cast<int>(count));
     });
     if (failure) std::rethrow_exception(failure);
   }
 
-  ContextState& context_;
+  KernelStore& store_;
   std::span<const Problem> problems_;
   std::map<std::string, PackedKernel> serving_;
 };

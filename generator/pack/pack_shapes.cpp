@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "generator/text/score_mask.h"
+#include "generator/functors/score_mask.h"
 
 namespace jit {
 

@@ -6,7 +6,7 @@
 
 #include <jit/pack.h>
 
-#include "generator/kernels/problem_shape.h"
+#include "generator/problem/problem_shape.h"
 
 namespace jit {
 

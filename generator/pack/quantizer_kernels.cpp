@@ -55,7 +55,7 @@ std::vector<KernelBuild> of_quantizers(const AttentionSpec& spec, Target target)
         made.sequences = sequences;
         validate(made);
         builds.push_back(build_of(quantize_program(made), target));
-        if (target.arch.major == 9 && cannot_keep_rows(made).empty())
+        if (can_keep_rows(target.arch) && cannot_keep_rows(made).empty())
           builds.push_back(build_of(kept_quantize_program(made), target));
       }
     }

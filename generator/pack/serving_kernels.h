@@ -5,8 +5,8 @@
 
 #include <jit/pack.h>
 
-#include "generator/kernels/problem_shape.h"
 #include "generator/pack/kernel_build.h"
+#include "generator/problem/problem_shape.h"
 
 namespace jit {
 

@@ -8,8 +8,8 @@
 #include <jit/spec.h>
 
 #include "generator/kernels/device_limits.h"
-#include "generator/kernels/problem_shape.h"
 #include "generator/pack/kernel_build.h"
+#include "generator/problem/problem_shape.h"
 
 namespace jit {
 
@@ -20,7 +20,7 @@ std::vector<Pass> training_passes(const AttentionSpec& spec, const DeviceLimits&
 
 /// What a one-pass kernel needs around it; with the deterministic one, if the spec has it. `config` is the one that is
 /// chosen for some sizes.
-std::vector<KernelBuild> around_one_pass(const AttentionSpec& spec, const BackwardWgmma& config,
+std::vector<KernelBuild> around_one_pass(const AttentionSpec& spec, const KernelConfig& config,
                                          const DeviceLimits& limits, Target target);
 
 /// Kernels of the gradients of sinks, if the spec has them, and of all that the score reads together.

@@ -8,7 +8,7 @@
 #include <jit/attention.h>
 #include <jit/spec_table.h>
 
-#include "generator/problem/dims.h"
+#include "generator/tensors/dims.h"
 #include "templates/base/params.cuh"
 
 namespace jit {

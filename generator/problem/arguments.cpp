@@ -8,11 +8,11 @@
 
 #include <fmt/format.h>
 
-#include "generator/launch/tensor_maps.h"
 #include "generator/problem/argument_table.h"
-#include "generator/problem/dims.h"
 #include "generator/problem/dropout_arguments.h"
-#include "generator/problem/tensor_checks.h"
+#include "generator/problem/tma_operands.h"
+#include "generator/tensors/dims.h"
+#include "generator/tensors/tensor_checks.h"
 
 namespace jit {
 namespace {

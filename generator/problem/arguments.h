@@ -7,10 +7,10 @@
 
 #include <jit/attention.h>
 
-#include "generator/kernels/problem_shape.h"
+#include "generator/functors/functor_tensors.h"
 #include "generator/problem/argument_table.h"
-#include "generator/problem/dims.h"
-#include "generator/problem/functor_tensors.h"
+#include "generator/problem/problem_shape.h"
+#include "generator/tensors/dims.h"
 #include "templates/base/params.cuh"
 
 namespace jit {

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "generator/problem/tensor_checks.h"
+#include "generator/tensors/tensor_checks.h"
 
 namespace jit {
 

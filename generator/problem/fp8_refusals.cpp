@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <jit/dtype.h>
 
-#include "generator/problem/functor_node.h"
+#include "generator/functors/functor_node.h"
 #include "templates/tiles/panel_tile.cuh"
 
 namespace jit {

@@ -10,10 +10,10 @@
 #include <jit/dtype.h>
 #include <jit/error.h>
 
+#include "generator/functors/functor_node.h"
 #include "generator/problem/arguments.h"
-#include "generator/problem/dims.h"
-#include "generator/problem/functor_node.h"
-#include "generator/problem/tensor_checks.h"
+#include "generator/tensors/dims.h"
+#include "generator/tensors/tensor_checks.h"
 
 namespace jit {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <jit/attention.h>
 
-#include "generator/problem/functor_tensors.h"
+#include "generator/functors/functor_tensors.h"
 #include "templates/base/gradient_params.cuh"
 
 namespace jit {

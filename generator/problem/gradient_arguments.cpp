@@ -8,12 +8,12 @@
 #include <jit/error.h>
 #include <jit/spec_table.h>
 
-#include "generator/launch/tensor_maps.h"
 #include "generator/problem/argument_table.h"
 #include "generator/problem/arguments.h"
-#include "generator/problem/dims.h"
 #include "generator/problem/functor_gradients.h"
-#include "generator/problem/tensor_checks.h"
+#include "generator/problem/tma_operands.h"
+#include "generator/tensors/dims.h"
+#include "generator/tensors/tensor_checks.h"
 
 namespace jit {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <jit/attention.h>
 
-#include "generator/kernels/problem_shape.h"
-#include "generator/problem/functor_tensors.h"
+#include "generator/functors/functor_tensors.h"
+#include "generator/problem/problem_shape.h"
 #include "templates/base/gradient_params.cuh"
 #include "templates/base/params.cuh"
 

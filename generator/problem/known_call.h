@@ -10,7 +10,7 @@
 
 #include <jit/tensor.h>
 
-#include "generator/problem/overlap.h"
+#include "generator/tensors/overlap.h"
 
 namespace jit {
 

@@ -6,14 +6,11 @@
 #include <jit/error.h>
 #include <jit/spec_table.h>
 
+#include "generator/problem/spec_refusals.h"
 #include "templates/base/params.cuh"
 
 namespace jit {
-namespace {
 
-constexpr Arch oldest_arch{8, 0, 0};
-
-// What no GPU can serve.
 std::vector<Refusal> refusals_everywhere(const AttentionSpec& spec) {
   std::vector<Refusal> refusals;
   for (const SpecField& field : spec_fields()) {
@@ -34,8 +31,6 @@ std::vector<Refusal> refusals_everywhere(const AttentionSpec& spec) {
   return refusals;
 }
 
-}  // namespace
-
 float AttentionSpec::scale() const {
   return softmax_scale ? *softmax_scale : 1.0f / std::sqrt(static_cast<float>(head_dim));
 }
@@ -52,33 +47,6 @@ std::string to_string(const AttentionSpec& spec) {
 
 std::string Refusal::to_string() const {
   return fmt::format("{} = {} {}; nearest supported: {}", field, value, rule, nearest);
-}
-
-std::vector<Refusal> supports(const AttentionSpec& spec, Arch arch) {
-  std::vector<Refusal> refusals = refusals_everywhere(spec);
-  if (std::pair(arch.major, arch.minor) < std::pair(oldest_arch.major, oldest_arch.minor)) {
-    refusals.push_back({"arch", to_string(arch), "must be sm_80 or later (cp.async and mma.sync m16n8k16)",
-                        to_string(oldest_arch)});
-  }
-  constexpr Arch latents_arch{9, 0, 'a'};  // one family alone has room for so wide an output
-  if (spec.head_dim > max_head_dim && arch != latents_arch) {
-    refusals.push_back({"head_dim", std::to_string(spec.head_dim),
-                        fmt::format("must be at most {} on {}; {} has kernels for more", max_head_dim,
-                                    to_string(arch), to_string(latents_arch)),
-                        std::to_string(max_head_dim)});
-  }
-  constexpr Arch along_sequence_arch{9, 0, 'a'};  // the others turn values over as they read them
-  if (spec.v_along_sequence && arch != along_sequence_arch) {
-    refusals.push_back({"v_along_sequence", "true",
-                        fmt::format("is for {}, and this is {}: give v with a row for each key",
-                                    to_string(along_sequence_arch), to_string(arch)),
-                        "false"});
-  }
-  return refusals;
-}
-
-std::vector<Refusal> supports(const AttentionSpec& spec, const DeviceInfo& device) {
-  return supports(spec, native_arch(device));
 }
 
 void validate(const AttentionSpec& spec) {

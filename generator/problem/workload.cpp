@@ -1,7 +1,7 @@
 #include <jit/workload.h>
 
+#include "generator/functors/functor_tensors.h"
 #include "generator/problem/arguments.h"
-#include "generator/problem/functor_tensors.h"
 
 namespace jit {
 namespace {

@@ -10,13 +10,13 @@
 #include <jit/dtype.h>
 #include <jit/error.h>
 
-#include "generator/problem/functor_node.h"
+#include "generator/functors/functor_node.h"
+#include "generator/functors/mask_parts.h"
+#include "generator/functors/meaning_source.h"
+#include "generator/functors/row_range.h"
+#include "generator/functors/score_mask.h"
 #include "generator/program/emit.h"
 #include "generator/program/parts_source.h"
-#include "generator/text/mask_parts.h"
-#include "generator/text/meaning_source.h"
-#include "generator/text/row_range.h"
-#include "generator/text/score_mask.h"
 
 namespace jit {
 namespace {

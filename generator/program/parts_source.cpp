@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "generator/text/meaning_source.h"
+#include "generator/functors/meaning_source.h"
 
 namespace jit {
 namespace {

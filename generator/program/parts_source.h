@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "generator/text/mask_parts.h"
+#include "generator/functors/mask_parts.h"
 
 namespace jit {
 

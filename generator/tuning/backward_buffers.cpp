@@ -8,10 +8,10 @@
 #include <jit/error.h>
 #include <jit/spec_table.h>
 
-#include "generator/context_state.h"
-#include "generator/kernels.h"
+#include "generator/build/kernel_store.h"
+#include "generator/plan/kernel_choice.h"
 #include "generator/problem/arguments.h"
-#include "generator/problem/padded_spec.h"
+#include "generator/problem/kernel_spec.h"
 #include "generator/program/emit.h"
 #include "generator/tuning/sampled_rows.h"
 #include "runtime/driver_api.h"
@@ -39,11 +39,11 @@ std::vector<Program> backward_check_programs(const AttentionSpec& spec) {
   return programs;
 }
 
-BackwardBuffers::BackwardBuffers(ContextState& context, const AttentionSpec& spec, const DeviceInfo& device,
+BackwardBuffers::BackwardBuffers(KernelStore& store, const AttentionSpec& spec, const DeviceInfo& device,
                                  const AttentionParams& params, CUstream stream)
     : spec_(spec),
       device_(device),
-      forward_(context, spec, device, params, stream, gradient_bytes(spec, params)) {
+      forward_(store, spec, device, params, stream, gradient_bytes(spec, params)) {
   const AttentionParams& dense = forward_.dense_params();
   const std::int64_t heads_kv = dense.heads_q / spec_.gqa_ratio;
   const auto allocate = [&](std::int64_t heads, std::int64_t length, int head_dim) {
@@ -71,9 +71,9 @@ BackwardBuffers::BackwardBuffers(ContextState& context, const AttentionSpec& spe
   queries_ = sample_of(dense.heads_q, dense.seqlen_q);
   keys_ = sample_of(heads_kv, dense.seqlen_kv);
 
-  fill_randomly(context, device_, d_o_, input_dtype(spec_), 4, stream);
-  compute_outputs(context, stream);
-  run_reference(context, stream);
+  fill_randomly(store, device_, d_o_, input_dtype(spec_), 4, stream);
+  compute_outputs(store, stream);
+  run_reference(store, stream);
 }
 
 BackwardBuffers::Sample BackwardBuffers::sample_of(std::int64_t heads, std::int64_t length) const {
@@ -82,12 +82,12 @@ BackwardBuffers::Sample BackwardBuffers::sample_of(std::int64_t heads, std::int6
 }
 
 // By the cost model's kernel: what is measured here is the one behind it.
-void BackwardBuffers::compute_outputs(ContextState& context, CUstream stream) {
+void BackwardBuffers::compute_outputs(KernelStore& store, CUstream stream) {
   const Target target = native_target(device_);
   const ProblemShape shape = shape_of(forward_.params());
   const AttentionSpec spec = forward_spec(spec_, shape.has_device_lengths);
-  BuiltKernel kernel = choose_kernel(context, spec, {}, shape, device_limits(device_), target);
-  const Plan plan = make_plan(context, spec, std::move(kernel), device_.ordinal, "cost model");
+  BuiltKernel kernel = choose_kernel(store, spec, {}, shape, device_limits(device_), target);
+  const Plan plan = make_plan(store, spec, std::move(kernel), device_.ordinal, "cost model");
   if (const std::string trouble = forward_.check(plan, stream); !trouble.empty()) {
     throw Error(ErrorCode::launch_failed, "tune", "o",
                 fmt::format("o: what {} computes of it, from which gradients come, is {}",
@@ -95,7 +95,7 @@ void BackwardBuffers::compute_outputs(ContextState& context, CUstream stream) {
   }
 }
 
-void BackwardBuffers::run_reference(ContextState& context, CUstream stream) {
+void BackwardBuffers::run_reference(KernelStore& store, CUstream stream) {
   const auto allocate = [&](const Sample& sample, int head_dim, std::vector<float>& expected) {
     expected.resize(static_cast<std::size_t>(sample.count * head_dim));
     return DeviceBuffer(device_.ordinal, expected.size() * sizeof(float));
@@ -111,8 +111,8 @@ void BackwardBuffers::run_reference(ContextState& context, CUstream stream) {
                              .dv = static_cast<float*>(dv.data())};
 
   const Program program = emit_gradient_reference(dense_spec(spec_));
-  auto image = build_image(context, program, native_target(device_));
-  const Kernel kernel = load_module(context, image).kernel(program.name);
+  auto image = build_image(store, program, native_target(device_));
+  const Kernel kernel = load_module(store, image).kernel(program.name);
   AttentionParams dense = forward_.dense_params();
   DropoutParams dropout = forward_.dropout();  // kernels without dropout do not look at it
   void* arguments[] = {&dense, &dense_gradients_, &rows, &dropout};

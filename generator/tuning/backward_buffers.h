@@ -8,7 +8,7 @@
 #include <jit/device_buffer.h>
 #include <jit/spec.h>
 
-#include "generator/launch/plan.h"
+#include "generator/plan/plan.h"
 #include "generator/program/program.h"
 #include "generator/tuning/forward_buffers.h"
 #include "generator/tuning/tuning_buffers.h"
@@ -24,7 +24,7 @@ std::vector<Program> backward_check_programs(const AttentionSpec& spec);
 class BackwardBuffers : public TuningBuffers {
  public:
   /// As ForwardBuffers. `spec` has no sinks.
-  BackwardBuffers(ContextState& context, const AttentionSpec& spec, const DeviceInfo& device,
+  BackwardBuffers(KernelStore& store, const AttentionSpec& spec, const DeviceInfo& device,
                   const AttentionParams& params, CUstream stream);
 
   int batch() const override { return forward_.batch(); }
@@ -38,8 +38,8 @@ class BackwardBuffers : public TuningBuffers {
   };
   Sample sample_of(std::int64_t heads, std::int64_t length) const;
 
-  void compute_outputs(ContextState& context, CUstream stream);
-  void run_reference(ContextState& context, CUstream stream);
+  void compute_outputs(KernelStore& store, CUstream stream);
+  void run_reference(KernelStore& store, CUstream stream);
   std::string compare(const char* name, const DeviceBuffer& tensor, const TensorStrides& strides,
                       const Sample& sample, const std::vector<float>& expected, CUstream stream) const;
 

@@ -2,21 +2,14 @@
 
 #include <fmt/format.h>
 
-#include "generator/backward_plan.h"
 #include "generator/kernels/families.h"
+#include "generator/plan/backward_plan.h"
 #include "generator/problem/gradient_arguments.h"
+#include "generator/problem/kernel_spec.h"
 #include "generator/tuning/backward_buffers.h"
 #include "generator/tuning/tuning_problem.h"
 
 namespace jit {
-namespace {
-
-AttentionSpec without_sinks(AttentionSpec spec) {
-  spec.sinks = false;
-  return spec;
-}
-
-}  // namespace
 
 BackwardProblem::BackwardProblem(const AttentionSpec& spec, DeviceInfo device, const ProblemShape& shape,
                                  const AttentionParams& params, bool deterministic)
@@ -36,7 +29,8 @@ std::vector<Candidate> BackwardProblem::one_pass_candidates() const {
   std::vector<Candidate> candidates = all_candidates(kernel_spec_, shape(), limits);
   if (deterministic_)
     std::erase_if(candidates, [](const Candidate& candidate) {
-      return !std::get<BackwardWgmma>(candidate.configs.front()).deterministic;
+      const KernelConfig& config = candidate.configs.front();
+      return deterministic_config(config) != config;
     });
   return candidates;
 }
@@ -69,16 +63,16 @@ std::string BackwardProblem::rejection(const PlanConfigs& configs) const {
       configs.size() == 1 ? std::vector{Pass::backward} : std::vector{Pass::backward_dq, Pass::backward_dkv};
   const auto computes = [](const KernelConfig& config, Pass pass) { return pass_of(config) == pass; };
   if (!std::equal(configs.begin(), configs.end(), passes.begin(), passes.end(), computes)) {
-    return "gradients are computed by a kernel of all of them, or by one of dq and then one of dk and dv: "
-           "configs are one of family=backward_wgmma, or one of family=backward_dq_mma_sync + one of "
-           "family=backward_dkv_mma_sync";
+    return fmt::format(
+        "gradients are computed by a kernel of all of them, or by one of dq and then one of dk and dv: "
+        "configs are one of family={}, or one of family={} + one of family={}",
+        family_names(Pass::backward), family_names(Pass::backward_dq), family_names(Pass::backward_dkv));
   }
   for (const KernelConfig& config : configs) {
     std::string reason = config_rejection(kernel_spec_, config, device_limits(device()));
     if (!reason.empty()) return reason;
   }
-  const BackwardWgmma* const one_pass = std::get_if<BackwardWgmma>(&configs.front());
-  if (one_pass && deterministic_ && !one_pass->deterministic)
+  if (deterministic_ && deterministic_config(configs.front()) != configs.front())
     return "deterministic must be true, as the call has it";
   return "";
 }
@@ -99,19 +93,19 @@ std::vector<std::string> BackwardProblem::competing_entries() const {
   return entries;
 }
 
-std::vector<std::shared_ptr<const KernelImage>> BackwardProblem::build(ContextState& context,
+std::vector<std::shared_ptr<const KernelImage>> BackwardProblem::build(KernelStore& store,
                                                                        const PlanConfigs& configs) const {
-  return build_backward_kernels(context, kernel_spec_, configs, native_target(device()));
+  return build_backward_kernels(store, kernel_spec_, configs, native_target(device()));
 }
 
-Plan BackwardProblem::plan(ContextState& context, const PlanConfigs& configs, std::string why) const {
-  return backward_plan(context, kernel_spec_, configs, device().ordinal, std::move(why));
+Plan BackwardProblem::plan(KernelStore& store, const PlanConfigs& configs, std::string why) const {
+  return backward_plan(store, kernel_spec_, configs, device().ordinal, std::move(why));
 }
 
 std::vector<Program> BackwardProblem::check_programs() const { return backward_check_programs(spec()); }
 
-std::unique_ptr<TuningBuffers> BackwardProblem::buffers(ContextState& context, CUstream stream) const {
-  return std::make_unique<BackwardBuffers>(context, spec(), device(), params(), stream);
+std::unique_ptr<TuningBuffers> BackwardProblem::buffers(KernelStore& store, CUstream stream) const {
+  return std::make_unique<BackwardBuffers>(store, spec(), device(), params(), stream);
 }
 
 BackwardProblem backward_problem(const AttentionSpec& spec, const DeviceInfo& device,

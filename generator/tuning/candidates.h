@@ -10,7 +10,7 @@
 #include "generator/kernels/device_limits.h"
 #include "generator/kernels/families.h"
 #include "generator/kernels/family.h"
-#include "generator/kernels/problem_shape.h"
+#include "generator/problem/problem_shape.h"
 
 namespace jit {
 

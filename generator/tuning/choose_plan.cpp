@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <jit/error.h>
 
-#include "generator/context_state.h"
+#include "generator/context/context_state.h"
 #include "generator/tuning/tune.h"
 #include "generator/tuning/tuning_record.h"
 

@@ -11,11 +11,11 @@
 #include <jit/dtype.h>
 #include <jit/spec_table.h>
 
-#include "generator/context_state.h"
+#include "generator/build/kernel_store.h"
+#include "generator/functors/functor_tensors.h"
 #include "generator/problem/argument_table.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/dropout_arguments.h"
-#include "generator/problem/functor_tensors.h"
 #include "generator/program/emit.h"
 #include "generator/tuning/sampled_rows.h"
 #include "generator/tuning/tuning_problem.h"
@@ -51,7 +51,7 @@ std::vector<Program> forward_check_programs(const AttentionSpec& spec) {
   return programs;
 }
 
-ForwardBuffers::ForwardBuffers(ContextState& context, const AttentionSpec& spec, const DeviceInfo& device,
+ForwardBuffers::ForwardBuffers(KernelStore& store, const AttentionSpec& spec, const DeviceInfo& device,
                                const AttentionParams& params, CUstream stream, std::int64_t more_entry_bytes)
     : spec_(spec), device_(device), params_(params) {
   const std::int64_t heads_kv = params_.heads_q / spec_.gqa_ratio;
@@ -108,8 +108,8 @@ ForwardBuffers::ForwardBuffers(ContextState& context, const AttentionSpec& spec,
     dropout_.rng_state = static_cast<const unsigned long long*>(array_of(rng_state.data(), sizeof rng_state));
   }
 
-  fill_inputs(context, stream);
-  run_reference(context, stream);
+  fill_inputs(store, stream);
+  run_reference(store, stream);
 }
 
 // An array of the call's own, on the device.
@@ -237,14 +237,14 @@ void ForwardBuffers::describe_scales() {
     descale_.k_strides.batch = descale_.v_strides.batch = page * heads;
 }
 
-void ForwardBuffers::fill_inputs(ContextState& context, CUstream stream) {
-  fill_randomly(context, device_, q_, input_dtype(spec_), 1, stream);
-  fill_randomly(context, device_, k_, spec_.key_dtype(), 2, stream);
-  fill_randomly(context, device_, v_, spec_.key_dtype(), 3, stream);
+void ForwardBuffers::fill_inputs(KernelStore& store, CUstream stream) {
+  fill_randomly(store, device_, q_, input_dtype(spec_), 1, stream);
+  fill_randomly(store, device_, k_, spec_.key_dtype(), 2, stream);
+  fill_randomly(store, device_, v_, spec_.key_dtype(), 3, stream);
   jit::check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
 }
 
-void ForwardBuffers::run_reference(ContextState& context, CUstream stream) {
+void ForwardBuffers::run_reference(KernelStore& store, CUstream stream) {
   const std::int64_t total = std::int64_t{dense_.batch} * dense_.heads_q * dense_.seqlen_q;
   const std::int64_t count = std::min(max_sampled_rows, total);
   const DeviceBuffer o(device_.ordinal,
@@ -256,8 +256,8 @@ void ForwardBuffers::run_reference(ContextState& context, CUstream stream) {
                      .lse = static_cast<float*>(lse.data())};
 
   const Program program = emit_reference(dense_spec(spec_));
-  auto image = build_image(context, program, native_target(device_));
-  const Kernel kernel = load_module(context, image).kernel(program.name);
+  auto image = build_image(store, program, native_target(device_));
+  const Kernel kernel = load_module(store, image).kernel(program.name);
   // A spec with dropout has no keys of 8 bits.
   void* const last = spec_.dropout ? static_cast<void*>(&dropout_) : &dense_descale_;
   void* arguments[] = {&dense_, &rows, last};

@@ -9,14 +9,14 @@
 #include <jit/device_buffer.h>
 #include <jit/spec.h>
 
-#include "generator/launch/plan.h"
 #include "generator/launch/stream_memory.h"
+#include "generator/plan/plan.h"
 #include "generator/program/program.h"
 #include "generator/tuning/tuning_buffers.h"
 
 namespace jit {
 
-struct ContextState;
+struct KernelStore;
 
 /// The programs that fill the inputs and compute the reference.
 std::vector<Program> forward_check_programs(const AttentionSpec& spec);
@@ -32,7 +32,7 @@ class ForwardBuffers : public TuningBuffers {
  public:
   /// `params` are the call's. When the tensors, with `more_entry_bytes` for each batch entry, would take more than half of
   /// the free memory, the batch is cut; when a single batch entry is still too large, throws Error driver_error.
-  ForwardBuffers(ContextState& context, const AttentionSpec& spec, const DeviceInfo& device,
+  ForwardBuffers(KernelStore& store, const AttentionSpec& spec, const DeviceInfo& device,
                  const AttentionParams& params, CUstream stream, std::int64_t more_entry_bytes = 0);
 
   int batch() const override { return params_.batch; }
@@ -52,8 +52,8 @@ class ForwardBuffers : public TuningBuffers {
   void lay_values_along_sequence();
   void describe_scales();
   const void* array_of(const void* host, std::size_t bytes);
-  void fill_inputs(ContextState& context, CUstream stream);
-  void run_reference(ContextState& context, CUstream stream);
+  void fill_inputs(KernelStore& store, CUstream stream);
+  void run_reference(KernelStore& store, CUstream stream);
 
   StreamMemory memory_;  // of its own, so that what candidates need goes with it
   AttentionSpec spec_;

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "generator/kernels.h"
 #include "generator/kernels/families.h"
+#include "generator/plan/kernel_choice.h"
 #include "generator/problem/arguments.h"
-#include "generator/problem/padded_spec.h"
+#include "generator/problem/kernel_spec.h"
 #include "generator/tuning/forward_buffers.h"
 #include "generator/tuning/tuning_problem.h"
 
@@ -39,20 +39,20 @@ std::vector<std::string> ForwardProblem::competing_entries() const {
   return jit::competing_entries({kernel_spec_, device_limits(device())}, shape());
 }
 
-std::vector<std::shared_ptr<const KernelImage>> ForwardProblem::build(ContextState& context,
+std::vector<std::shared_ptr<const KernelImage>> ForwardProblem::build(KernelStore& store,
                                                                       const PlanConfigs& configs) const {
-  return {build_kernel(context, kernel_spec_, configs.front(), native_target(device())).image};
+  return {build_kernel(store, kernel_spec_, configs.front(), native_target(device())).image};
 }
 
-Plan ForwardProblem::plan(ContextState& context, const PlanConfigs& configs, std::string why) const {
-  BuiltKernel kernel = build_kernel(context, kernel_spec_, configs.front(), native_target(device()));
-  return make_plan(context, kernel_spec_, std::move(kernel), device().ordinal, std::move(why));
+Plan ForwardProblem::plan(KernelStore& store, const PlanConfigs& configs, std::string why) const {
+  BuiltKernel kernel = build_kernel(store, kernel_spec_, configs.front(), native_target(device()));
+  return make_plan(store, kernel_spec_, std::move(kernel), device().ordinal, std::move(why));
 }
 
 std::vector<Program> ForwardProblem::check_programs() const { return forward_check_programs(spec()); }
 
-std::unique_ptr<TuningBuffers> ForwardProblem::buffers(ContextState& context, CUstream stream) const {
-  return std::make_unique<ForwardBuffers>(context, spec(), device(), params(), stream);
+std::unique_ptr<TuningBuffers> ForwardProblem::buffers(KernelStore& store, CUstream stream) const {
+  return std::make_unique<ForwardBuffers>(store, spec(), device(), params(), stream);
 }
 
 ForwardProblem forward_problem(const AttentionSpec& spec, const DeviceInfo& device,

@@ -10,7 +10,7 @@
 #include <jit/error.h>
 #include <jit/float16.h>
 
-#include "generator/context_state.h"
+#include "generator/build/kernel_store.h"
 #include "generator/launch/loaded_kernel.h"
 #include "generator/program/emit.h"
 #include "runtime/driver_api.h"
@@ -39,11 +39,11 @@ int affordable_batch(int batch, std::int64_t entry_bytes) {
   return static_cast<int>(std::clamp<std::int64_t>(affordable, 1, batch));
 }
 
-void fill_randomly(ContextState& context, const DeviceInfo& device, const DeviceBuffer& tensor, DType dtype,
+void fill_randomly(KernelStore& store, const DeviceInfo& device, const DeviceBuffer& tensor, DType dtype,
                    unsigned seed, Stream stream) {
   const Program program = emit_random_fill(dtype);
-  auto image = build_image(context, program, native_target(device));
-  const Kernel kernel = load_module(context, image).kernel(program.name);
+  auto image = build_image(store, program, native_target(device));
+  const Kernel kernel = load_module(store, image).kernel(program.name);
   void* data = tensor.data();
   long long words = static_cast<long long>(tensor.size() / 4);
   void* arguments[] = {&data, &words, &seed};

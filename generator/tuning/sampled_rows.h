@@ -14,7 +14,7 @@
 
 namespace jit {
 
-struct ContextState;
+struct KernelStore;
 
 inline constexpr std::int64_t max_sampled_rows = 512;
 /// A prime: rows of the sample fall on every position within a tile, and on many heads and batch entries.
@@ -26,7 +26,7 @@ inline constexpr unsigned char poison = 0xff;  ///< NaN in all types
 int affordable_batch(int batch, std::int64_t entry_bytes);
 
 /// Fills a tensor of this type with random numbers, on `stream`.
-void fill_randomly(ContextState& context, const DeviceInfo& device, const DeviceBuffer& tensor, DType dtype,
+void fill_randomly(KernelStore& store, const DeviceInfo& device, const DeviceBuffer& tensor, DType dtype,
                    unsigned seed, Stream stream);
 
 /// Where a row begins, in elements.

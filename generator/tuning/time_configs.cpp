@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <jit/error.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "generator/tuning/tune.h"
 #include "runtime/parallel.h"
 #include "runtime/timer.h"

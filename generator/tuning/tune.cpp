@@ -6,8 +6,8 @@
 #include <jit/error.h>
 #include <jit/tuning.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "generator/kernels/search.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/gradient_arguments.h"

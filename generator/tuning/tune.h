@@ -6,7 +6,7 @@
 
 #include <jit/tuning.h>
 
-#include "generator/launch/plan.h"
+#include "generator/plan/plan.h"
 #include "generator/tuning/tuning_problem.h"
 
 namespace jit {

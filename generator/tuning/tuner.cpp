@@ -11,7 +11,7 @@
 #include <jit/device.h>
 #include <jit/error.h>
 
-#include "generator/context_state.h"
+#include "generator/context/context_state.h"
 #include "generator/kernels/families.h"
 #include "generator/tuning/candidates.h"
 #include "generator/tuning/compile_ahead.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "generator/launch/plan.h"
+#include "generator/plan/plan.h"
 
 namespace jit {
 

@@ -11,8 +11,8 @@
 #include <jit/spec.h>
 
 #include "generator/build/image.h"
-#include "generator/kernels/problem_shape.h"
-#include "generator/launch/plan.h"
+#include "generator/plan/plan.h"
+#include "generator/problem/problem_shape.h"
 #include "generator/tuning/candidates.h"
 #include "generator/tuning/tuning_buffers.h"
 #include "templates/base/gradient_params.cuh"
@@ -20,7 +20,7 @@
 
 namespace jit {
 
-struct ContextState;
+struct KernelStore;
 
 /// Calls of a spec of one size on one device. The tensors of mask and score are the caller's own, since their contents
 /// decide which tiles are computed; all others are the tuner's, filled with random numbers.
@@ -45,15 +45,15 @@ class TuningProblem {
   virtual std::vector<std::string> competing_entries() const = 0;
 
   /// Compiles the kernels of a plan: those of the configs, then others. Throws what compiling throws.
-  virtual std::vector<std::shared_ptr<const KernelImage>> build(ContextState& context,
+  virtual std::vector<std::shared_ptr<const KernelImage>> build(KernelStore& store,
                                                                 const PlanConfigs& configs) const = 0;
   /// The plan itself, with kernels loaded. Throws what compiling and loading throw.
-  virtual Plan plan(ContextState& context, const PlanConfigs& configs, std::string why) const = 0;
+  virtual Plan plan(KernelStore& store, const PlanConfigs& configs, std::string why) const = 0;
 
   /// The programs that `buffers` needs, for whoever compiles them ahead.
   virtual std::vector<Program> check_programs() const = 0;
   /// Throws Error driver_error when a single batch entry is too large for half of the free memory.
-  virtual std::unique_ptr<TuningBuffers> buffers(ContextState& context, CUstream stream) const = 0;
+  virtual std::unique_ptr<TuningBuffers> buffers(KernelStore& store, CUstream stream) const = 0;
 
  protected:
   TuningProblem(AttentionSpec spec, DeviceInfo device, const ProblemShape& shape,
@@ -77,11 +77,11 @@ class ForwardProblem : public TuningProblem {
   std::string rejection(const PlanConfigs& configs) const override;
   bool can_run(const PlanConfigs& configs) const override;
   std::vector<std::string> competing_entries() const override;
-  std::vector<std::shared_ptr<const KernelImage>> build(ContextState& context,
+  std::vector<std::shared_ptr<const KernelImage>> build(KernelStore& store,
                                                         const PlanConfigs& configs) const override;
-  Plan plan(ContextState& context, const PlanConfigs& configs, std::string why) const override;
+  Plan plan(KernelStore& store, const PlanConfigs& configs, std::string why) const override;
   std::vector<Program> check_programs() const override;
-  std::unique_ptr<TuningBuffers> buffers(ContextState& context, CUstream stream) const override;
+  std::unique_ptr<TuningBuffers> buffers(KernelStore& store, CUstream stream) const override;
 
  private:
   AttentionSpec kernel_spec_;
@@ -99,11 +99,11 @@ class BackwardProblem : public TuningProblem {
   std::string rejection(const PlanConfigs& configs) const override;
   bool can_run(const PlanConfigs& configs) const override;
   std::vector<std::string> competing_entries() const override;
-  std::vector<std::shared_ptr<const KernelImage>> build(ContextState& context,
+  std::vector<std::shared_ptr<const KernelImage>> build(KernelStore& store,
                                                         const PlanConfigs& configs) const override;
-  Plan plan(ContextState& context, const PlanConfigs& configs, std::string why) const override;
+  Plan plan(KernelStore& store, const PlanConfigs& configs, std::string why) const override;
   std::vector<Program> check_programs() const override;
-  std::unique_ptr<TuningBuffers> buffers(ContextState& context, CUstream stream) const override;
+  std::unique_ptr<TuningBuffers> buffers(KernelStore& store, CUstream stream) const override;
 
  private:
   ProblemShape shape_of(Pass pass) const;

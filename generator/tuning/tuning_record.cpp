@@ -6,17 +6,17 @@
 #include <jit/error.h>
 #include <jit/spec_table.h>
 
-#include "generator/context_state.h"
-#include "generator/json.h"
+#include "generator/build/json.h"
+#include "generator/context/context_state.h"
 #include "generator/program/closure.h"
 
 namespace jit {
 
-Key tuning_environment(ContextState& context, const TuningProblem& problem, bool exhaustive) {
+Key tuning_environment(KernelStore& store, const TuningProblem& problem, bool exhaustive) {
   const DeviceInfo& device = problem.device();
   return Key{{"library", JIT_ATTENTION_VERSION},
-             {"templates", context.closures.of(problem.competing_entries()).hex()},
-             {"compiler", context.compiler_identity()},
+             {"templates", store.closures.of(problem.competing_entries()).hex()},
+             {"compiler", store.compiler_identity()},
              {"gpu", device.name},
              {"arch", to_string(native_arch(device))},
              {"multiprocessors", std::to_string(device.sm_count)},

@@ -7,16 +7,17 @@
 #include <jit/tuning.h>
 
 #include "cache/key.h"
-#include "generator/kernels/problem_shape.h"
+#include "generator/problem/problem_shape.h"
 #include "generator/tuning/tuning_problem.h"
 
 namespace jit {
 
 struct ContextState;
+struct KernelStore;
 
 /// The machine and the versions that a record holds for; any difference is another record. Of the templates
 /// those count that kernels of the competing families include.
-Key tuning_environment(ContextState& context, const TuningProblem& problem, bool exhaustive);
+Key tuning_environment(KernelStore& store, const TuningProblem& problem, bool exhaustive);
 /// The problem that a record holds for. `deterministic` as TuningProblem has it.
 Key tuning_operation(const AttentionSpec& spec, const SizeClass& sizes, bool deterministic = false);
 

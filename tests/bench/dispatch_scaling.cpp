@@ -5,9 +5,9 @@
 #include <random>
 
 #include "bench/bench_support.h"
-#include "generator/access.h"
 #include "generator/attention_state.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 
 namespace jit::bench {
 namespace {

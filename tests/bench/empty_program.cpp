@@ -1,8 +1,8 @@
 // A cold compile of nothing.
 #include "bench/bench_support.h"
-#include "generator/access.h"
 #include "generator/build/image.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 
 namespace jit::bench {
 namespace {

@@ -3,8 +3,8 @@
 #include <stdexcept>
 
 #include "bench/bench_support.h"
-#include "generator/access.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 
 namespace jit::bench {
 

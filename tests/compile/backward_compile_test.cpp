@@ -6,14 +6,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/access.h"
 #include "generator/build/image.h"
-#include "generator/context_state.h"
-#include "generator/kernels.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "generator/kernels/backward_sinks/steps.h"
 #include "generator/kernels/backward_tensors/steps.h"
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
+#include "generator/plan/kernel_choice.h"
 #include "tests/compile/compile_testing.h"
 #include "tests/support/seed.h"
 

@@ -7,8 +7,8 @@
 #include <jit/device.h>
 #include <jit/tuning.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "generator/problem/gradient_arguments.h"
 #include "generator/tuning/tuner.h"
 #include "generator/tuning/tuning_record.h"

@@ -6,10 +6,10 @@
 #include <jit/device.h>
 #include <jit/tuning.h>
 
-#include "generator/access.h"
-#include "generator/backward_plan.h"
-#include "generator/context_state.h"
-#include "generator/kernels.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
+#include "generator/plan/backward_plan.h"
+#include "generator/plan/kernel_choice.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/gradient_arguments.h"
 #include "generator/tuning/tune.h"
@@ -42,17 +42,17 @@ class OnAGpu : public TuningProblem {
   std::string rejection(const PlanConfigs& configs) const override { return own_->rejection(configs); }
   bool can_run(const PlanConfigs& configs) const override { return own_->can_run(configs); }
   std::vector<std::string> competing_entries() const override { return own_->competing_entries(); }
-  std::vector<std::shared_ptr<const KernelImage>> build(ContextState& context,
+  std::vector<std::shared_ptr<const KernelImage>> build(KernelStore& store,
                                                         const PlanConfigs& configs) const override {
-    return own_->build(context, configs);
+    return own_->build(store, configs);
   }
-  Plan plan(ContextState& context, const PlanConfigs& configs, std::string why) const override {
-    return own_->plan(context, configs, std::move(why));
+  Plan plan(KernelStore& store, const PlanConfigs& configs, std::string why) const override {
+    return own_->plan(store, configs, std::move(why));
   }
   std::vector<Program> check_programs() const override { return {}; }
-  std::unique_ptr<TuningBuffers> buffers(ContextState& context, CUstream stream) const override {
+  std::unique_ptr<TuningBuffers> buffers(KernelStore& store, CUstream stream) const override {
     if (!has_memory) throw Error(ErrorCode::driver_error, "tune", "memory", "no memory is left");
-    return own_->buffers(context, stream);
+    return own_->buffers(store, stream);
   }
 
   bool has_memory = true;

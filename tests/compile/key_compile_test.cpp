@@ -11,9 +11,9 @@
 #include <gtest/gtest.h>
 #include <jit/spec_table.h>
 
-#include "generator/access.h"
 #include "generator/build/image.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "generator/kernels/families.h"
 #include "generator/program/templates.h"
 #include "generator/tuning/tuning_record.h"

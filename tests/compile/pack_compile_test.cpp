@@ -8,11 +8,11 @@
 #include <gtest/gtest.h>
 #include <jit/pack.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
-#include "generator/kernels.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "generator/kernels/search.h"
-#include "generator/problem/padded_spec.h"
+#include "generator/plan/kernel_choice.h"
+#include "generator/problem/kernel_spec.h"
 #include "tests/compile/compile_testing.h"
 
 namespace jit {

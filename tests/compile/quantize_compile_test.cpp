@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 #include <jit/quantize.h>
 
-#include "generator/access.h"
 #include "generator/build/image.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "generator/operations/quantize/program.h"
 #include "tests/compile/compile_testing.h"
 #include "tests/support/seed.h"

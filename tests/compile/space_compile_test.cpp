@@ -4,11 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
-#include "generator/kernels.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
+#include "generator/plan/kernel_choice.h"
 #include "tests/compile/compile_testing.h"
 #include "tests/support/random_spec.h"
 #include "tests/support/seed.h"

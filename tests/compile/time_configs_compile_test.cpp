@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "generator/tuning/time_configs.h"
 #include "tests/compile/compile_testing.h"
 

@@ -6,8 +6,8 @@
 #include <jit/device.h>
 #include <jit/tuning.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "generator/problem/arguments.h"
 #include "generator/tuning/candidates.h"
 #include "generator/tuning/tuner.h"

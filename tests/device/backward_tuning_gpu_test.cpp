@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "generator/problem/gradient_arguments.h"
 #include "generator/tuning/backward_buffers.h"
 #include "generator/tuning/tuning_problem.h"

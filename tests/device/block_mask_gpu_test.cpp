@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "generator/kernels.h"
 #include "generator/operations/block_mask/program.h"
+#include "generator/plan/kernel_choice.h"
 #include "tests/device/gpu_fixture.h"
 #include "tests/device/graph.h"
 #include "tests/support/backward_run.h"

@@ -10,8 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "tests/device/gpu_fixture.h"
 #include "tests/device/graph.h"
 #include "tests/support/backward_run.h"

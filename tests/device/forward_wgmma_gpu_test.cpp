@@ -11,8 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "tests/device/gpu_fixture.h"
 #include "tests/support/device_tensor.h"
 #include "tests/support/host_functors.h"

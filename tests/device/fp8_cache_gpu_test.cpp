@@ -8,9 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
-#include "generator/kernels.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
+#include "generator/plan/kernel_choice.h"
 #include "generator/problem/arguments.h"
 #include "generator/tuning/forward_buffers.h"
 #include "tests/device/gpu_fixture.h"

@@ -10,9 +10,9 @@
 #include <jit/device.h>
 #include <jit/stream.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
-#include "generator/kernels.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
+#include "generator/plan/kernel_choice.h"
 #include "generator/problem/arguments.h"
 #include "tests/extending/forward_plain.h"
 #include "tests/extending/strided_mask.h"

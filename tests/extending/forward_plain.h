@@ -12,7 +12,7 @@ struct ForwardPlain {
 };
 
 template <>
-struct Family<ForwardPlain> {
+struct Family<ForwardPlain> : FamilyDefaults<ForwardPlain> {
   static constexpr std::string_view name = "forward_plain";
   static constexpr std::string_view doc = "plain C++: every GPU, slow";
   static constexpr Pass pass = Pass::forward;

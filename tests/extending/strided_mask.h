@@ -1,7 +1,7 @@
 // A mask of the example: every so many keys, backwards from the query's own position.
 #pragma once
 
-#include "generator/problem/functor_node.h"
+#include "generator/functors/functor_node.h"
 
 namespace jit {
 

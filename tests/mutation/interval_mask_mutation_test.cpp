@@ -11,7 +11,7 @@
 
 #include <jit/spec.h>
 
-#include "generator/problem/functor_node.h"
+#include "generator/functors/functor_node.h"
 #include "generator/program/functor_source.h"
 #include "templates/base/params.cuh"
 #include "tests/mutation/interval_program.h"

@@ -11,8 +11,8 @@
 
 #include <jit/score.h>
 
+#include "generator/functors/score_mask.h"
 #include "generator/program/functor_source.h"
-#include "generator/text/score_mask.h"
 #include "templates/base/params.cuh"
 #include "tests/mutation/interval_program.h"
 #include "tests/support/ptx_run.h"

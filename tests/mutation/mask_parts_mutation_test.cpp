@@ -14,8 +14,8 @@
 
 #include <jit/spec.h>
 
+#include "generator/functors/mask_parts.h"
 #include "generator/program/functor_source.h"
-#include "generator/text/mask_parts.h"
 #include "templates/base/params.cuh"
 #include "tests/mutation/interval_program.h"
 #include "tests/support/ptx_run.h"

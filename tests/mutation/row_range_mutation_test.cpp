@@ -13,8 +13,8 @@
 
 #include <jit/spec.h>
 
+#include "generator/functors/row_range.h"
 #include "generator/program/functor_source.h"
-#include "generator/text/row_range.h"
 #include "templates/base/params.cuh"
 #include "tests/mutation/interval_program.h"
 #include "tests/support/ptx_run.h"

@@ -134,6 +134,41 @@ TEST(Layout, TheEmulatorIsALibraryOfItsOwn) {
   }
 }
 
+/// The folders of generator/ as the table in docs/design.md lists them.
+std::vector<std::string> generator_folders() {
+  const std::string design = read(root / "docs/design.md");
+  std::istringstream lines(design.substr(design.find("| folder of `generator/` |")));
+  std::vector<std::string> folders;
+  const std::regex row(R"(^\| `(\w+)/` \|)");
+  std::smatch match;
+  for (std::string line; std::getline(lines, line) && !line.empty();) {
+    if (std::regex_search(line, match, row)) folders.push_back(match[1]);
+  }
+  return folders;
+}
+
+// The table is the rule, so that the picture cannot become stale. Files beside the folders may include all of them.
+TEST(Layout, IncludesOfTheGeneratorPointDownItsTable) {
+  const std::vector<std::string> order = generator_folders();
+  ASSERT_GT(order.size(), 5u);
+  const std::string prefix = "generator/";
+  const auto row_of = [&](const std::string& path) {
+    const std::string inner = path.substr(prefix.size());
+    if (inner.find('/') == std::string::npos) return -1;
+    const auto row = std::find(order.begin(), order.end(), folder_of(inner));
+    EXPECT_NE(row, order.end()) << path << ": its folder has no row in the table of docs/design.md";
+    return static_cast<int>(row - order.begin());
+  };
+  for (const std::string& folder : order) EXPECT_TRUE(fs::exists(root / prefix / folder)) << folder;
+  for (const fs::path& path : sources("generator")) row_of(fs::relative(path, root).generic_string());
+  for (const Include& include : includes("generator")) {
+    if (!include.quoted || !include.target.starts_with(prefix)) continue;
+    EXPECT_LE(row_of(include.line.file), row_of(include.target))
+        << include.line << "\na folder of generator/ includes itself and those below it in the table of "
+        << "docs/design.md, never one above";
+  }
+}
+
 TEST(Layout, TemplatesIncludeTemplatesOnly) {
   ASSERT_GT(includes("templates").size(), 20u);
   for (const Include& include : includes("templates")) {
@@ -154,6 +189,39 @@ TEST(Layout, KernelFamiliesDoNotKnowEachOther) {
     const std::string other = folder_of(include.target);
     EXPECT_TRUE(own == other || !is_family(other)) << include.line;
   }
+}
+
+/// "ForwardMmaSync" of "forward_mma_sync".
+std::string struct_of(const std::string& folder) {
+  std::string name;
+  bool begins_word = true;
+  for (const char c : folder) {
+    if (c != '_') name += begins_word ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
+    begins_word = c == '_';
+  }
+  return name;
+}
+
+// The host knows a family by its folder and by the variant of configs: what others want of it they ask all families.
+TEST(Layout, NoFamilyIsNamedOutsideOfItsFolder) {
+  int families = 0;
+  const std::vector<SourceLine> lines = code_lines({"generator"});
+  for (const auto& item : fs::directory_iterator(root / "generator/kernels")) {
+    if (!fs::exists(item.path() / "family.h")) continue;
+    ++families;
+    const std::string folder = item.path().filename();
+    const std::string own = "generator/kernels/" + folder + "/";
+    const std::regex name("\\b" + struct_of(folder) + "\\b|\\b" + folder + "(::|/)");
+    for (const SourceLine& line : lines) {
+      const bool is_list = line.file == "generator/kernels/families.h" && line.text.starts_with("#include");
+      if (is_list || line.file.starts_with(own)) continue;
+      const bool has_hint = line.text.find(folder) != std::string::npos ||
+                            line.text.find(struct_of(folder)) != std::string::npos;
+      EXPECT_FALSE(has_hint && std::regex_search(line.text, name))
+          << line << "\nnames " << folder << " outside of " << own;
+    }
+  }
+  EXPECT_GE(families, 9);
 }
 
 // A public header must not drag in what is not installed.

@@ -10,10 +10,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
-#include "generator/kernels.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "generator/kernels/families.h"
+#include "generator/plan/kernel_choice.h"
 #include "generator/problem/dropout_arguments.h"
 #include "generator/problem/gradient_arguments.h"
 #include "tests/support/float16.h"

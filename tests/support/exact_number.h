@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "generator/text/text_meaning.h"
+#include "generator/functors/text_meaning.h"
 #include "tests/support/random_mask_text.h"
 
 namespace jit::testing {

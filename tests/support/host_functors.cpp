@@ -5,8 +5,8 @@
 #include <limits>
 #include <stdexcept>
 
-#include "generator/problem/functor_tensors.h"
-#include "generator/problem/host_functor.h"
+#include "generator/functors/functor_tensors.h"
+#include "generator/functors/host_functor.h"
 #include "tests/support/float16.h"
 
 namespace jit::reference {

@@ -13,7 +13,7 @@
 #include <jit/host_tensor.h>
 #include <jit/spec.h>
 
-#include "generator/problem/dims.h"
+#include "generator/tensors/dims.h"
 #include "tests/support/attention_problem.h"
 
 namespace jit::reference {

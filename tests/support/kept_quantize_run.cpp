@@ -4,8 +4,8 @@
 
 #include <jit/device.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "generator/operations/operation.h"
 #include "generator/operations/quantize/arguments.h"
 #include "generator/operations/quantize/kept.h"
@@ -25,7 +25,7 @@ std::string keep_rows_by(const Context& context, QuantizeRun& run, int blocks, i
     QuantizeParams params;
     fill_params(run.spec(), run.arguments(), params);
     if (std::string why = cannot_keep_rows(run.spec(), params, blocks); !why.empty()) return why;
-    launch_kept(state, run.spec(), params, kernel, blocks, nullptr);
+    launch_kept(state.memory, run.spec(), params, kernel, blocks, nullptr);
     if (std::string wrong = run.check(); !wrong.empty()) return wrong;
   }
   return "";

@@ -9,7 +9,7 @@
 #include <jit/attention.h>
 #include <jit/device_buffer.h>
 
-#include "generator/backward_plan.h"
+#include "generator/plan/backward_plan.h"
 #include "tests/support/attention_gradients.h"
 #include "tests/support/device_tensor.h"
 

@@ -8,8 +8,8 @@
 
 #include <jit/device.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 
 namespace jit::testing {
 namespace {

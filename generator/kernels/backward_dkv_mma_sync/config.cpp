@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "generator/functors/functor_node.h"
 #include "generator/kernels/backward_dkv_mma_sync/family.h"
 #include "generator/kernels/backward_pass.h"
-#include "generator/problem/functor_node.h"
 #include "templates/backward_dkv_mma_sync/smem_layout.cuh"
 #include "templates/base/element.cuh"
 

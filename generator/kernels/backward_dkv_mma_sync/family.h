@@ -8,7 +8,7 @@
 namespace jit {
 
 template <>
-struct Family<BackwardDkvMmaSync> {
+struct Family<BackwardDkvMmaSync> : FamilyDefaults<BackwardDkvMmaSync> {
   static constexpr std::string_view name = "backward_dkv_mma_sync";
   static constexpr std::string_view doc =
       "gradients of keys and values with cp.async, ldmatrix and mma.sync: sm_80 and later, any dense tensor";

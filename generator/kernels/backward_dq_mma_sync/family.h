@@ -8,7 +8,7 @@
 namespace jit {
 
 template <>
-struct Family<BackwardDqMmaSync> {
+struct Family<BackwardDqMmaSync> : FamilyDefaults<BackwardDqMmaSync> {
   static constexpr std::string_view name = "backward_dq_mma_sync";
   static constexpr std::string_view doc =
       "gradient of the queries with cp.async, ldmatrix and mma.sync: sm_80 and later, any dense tensor";

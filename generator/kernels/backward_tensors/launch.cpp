@@ -2,8 +2,8 @@
 #include <bit>
 
 #include "generator/kernels/backward_tensors/steps.h"
-#include "generator/kernels/problem_shape.h"
 #include "generator/launch/sequence_grid.h"
+#include "generator/problem/problem_shape.h"
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"
 #include "templates/backward_tensors/smem_layout.cuh"

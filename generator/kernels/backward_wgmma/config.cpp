@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "generator/functors/functor_node.h"
+#include "generator/functors/score_mask.h"
 #include "generator/kernels/backward_wgmma/family.h"
 #include "generator/kernels/tma_rules.h"
-#include "generator/problem/functor_node.h"
-#include "generator/text/score_mask.h"
 #include "templates/backward_wgmma/smem_layout.cuh"
 #include "templates/backward_wgmma/visits.cuh"
 #include "templates/base/element.cuh"
@@ -117,10 +117,6 @@ DrawnTiles drawn_tiles(const AttentionSpec& spec, const BackwardWgmma& config) {
   return {config.tile_q, tile_kv(spec, config), drawn_for_key_rows()};
 }
 
-QueryStatisticsLayout statistics(const BackwardWgmma& config) {
-  return {.tile = config.tile_q, .factor = -1};
-}
-
 }  // namespace backward_wgmma
 
 std::span<const ConfigField<BackwardWgmma>> Family<BackwardWgmma>::fields() { return rows; }
@@ -168,7 +164,6 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
 }
 
 std::vector<BackwardWgmma> Family<BackwardWgmma>::space(const Case& problem) {
-  if (problem.limits.arch != arch_of_tma) return {};
   // Many queries where they fit: waits are as long for more of them. Then four buffers: loads are further ahead. Turns
   // save zeros, which is more than waiting costs where sequences are short.
   std::vector<BackwardWgmma> configs;

@@ -1,8 +1,8 @@
 // The cost model of backward_wgmma.
 #include <cmath>
 
+#include "generator/functors/score_mask.h"
 #include "generator/kernels/backward_wgmma/family.h"
-#include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
 
 namespace jit {

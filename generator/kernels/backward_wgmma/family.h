@@ -3,7 +3,7 @@
 
 #include "generator/kernels/draw_dropout.h"
 #include "generator/kernels/family.h"
-#include "templates/backward_sinks/params.cuh"
+#include "generator/kernels/tma_rules.h"
 
 namespace jit {
 
@@ -15,10 +15,11 @@ DrawnTiles drawn_tiles(const AttentionSpec& spec, const BackwardWgmma& config);
 }  // namespace backward_wgmma
 
 template <>
-struct Family<BackwardWgmma> {
+struct Family<BackwardWgmma> : FamilyDefaults<BackwardWgmma> {
   static constexpr std::string_view name = "backward_wgmma";
   static constexpr std::string_view doc =
       "all gradients in one pass with TMA and wgmma: sm_90a, rows aligned to 16 bytes";
+  static constexpr std::optional<Arch> arch = arch_of_tma;
   static constexpr Pass pass = Pass::backward;
   static constexpr bool may_spill = false;
   static constexpr double model_error = 2;  ///< not fitted, and there are few configs
@@ -37,10 +38,20 @@ struct Family<BackwardWgmma> {
   static bool has_room(const AttentionSpec& spec, const ProblemShape& shape, const BackwardWgmma& config) {
     return !config.draw_ahead || has_room_for_drawn(shape, backward_wgmma::drawn_tiles(spec, config));
   }
+  /// One before: LSE and delta of each query, and zeros where dQ is summed, or whose turns are when, among as many takers as
+  /// the kernel itself has. One behind rounds the sums of dQ.
+  static FamilySteps steps(const AttentionSpec& spec, const BackwardWgmma& config);
+  static BackwardWgmma deterministic(BackwardWgmma config) {
+    config.deterministic = true;
+    return config;
+  }
+  static QueryStatisticsLayout statistics(const BackwardWgmma& config) {
+    return {.tile = config.tile_q, .factor = -1};
+  }
   /// LSE and delta of each query, dQ in fp32, and what is drawn ahead.
   static std::size_t workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                                      const AttentionParams& params, int sm_count);
-  /// Requires: launch.gradients is there, and the kernel of `prepare_program` ran before.
+  /// Requires: launch.gradients is there, and the step before it ran.
   static void launch(const KernelLaunch& launch, const BackwardWgmma& config);
 };
 
@@ -64,9 +75,6 @@ struct RegisterShares {
 };
 RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& config);
 
-/// Among how many tiles of keys are dealt: a block for each multiprocessor, or as many pairs as the device holds.
-int takers(const LoadedKernel& kernel, const BackwardWgmma& config);
-
 /// How blocks that wait for one another share KV heads: so many a head, and so many heads at the same time.
 struct HeadShares {
   int sharers = 1;
@@ -87,16 +95,9 @@ int heads_drawn_together(int heads, int sm_count);
 /// The members of the Config that all three programs share.
 std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);
 
-/// The kernel that runs before: LSE and delta of each query, and zeros where dQ is summed, or whose turns are when, among as
-/// many takers as the kernel itself has.
+/// The kernels of the steps before and behind.
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config);
-/// How it leaves these.
-QueryStatisticsLayout statistics(const BackwardWgmma& config);
-void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config, int takers);
-
-/// The kernel that runs behind: rounds the sums of dQ.
 Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config);
-void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config);
 
 }  // namespace backward_wgmma
 }  // namespace jit

@@ -152,10 +152,7 @@ void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config, boo
                         [&](int tiles) { launch_blocks(launch, tiles, arguments, dependent); });
 }
 
-}  // namespace
-
-namespace backward_wgmma {
-
+// Among how many tiles of keys are dealt: a block for each multiprocessor, or as many pairs as the device holds.
 int takers(const LoadedKernel& kernel, const BackwardWgmma& config) {
   return config.pair ? std::max(1, kernel.resident_blocks / 2) : kernel.sm_count;
 }
@@ -169,14 +166,11 @@ void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config, int
     launch_queries(launch, config, true);
   }
 }
+
 void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config) {
   place_workspace(launch, config);
   launch_queries(launch, config, false);
 }
-
-}  // namespace backward_wgmma
-
-namespace {
 
 // Of what all kernels of a call leave for one another, without what is drawn ahead.
 std::size_t gradient_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
@@ -190,6 +184,19 @@ std::size_t gradient_bytes(const AttentionSpec& spec, const BackwardWgmma& confi
 }
 
 }  // namespace
+
+FamilySteps Family<BackwardWgmma>::steps(const AttentionSpec& spec, const BackwardWgmma& config) {
+  const auto prepare = [config](const LoadedKernel& main) -> StepLaunch {
+    return [config, all = takers(main, config)](const KernelLaunch& launch) {
+      launch_prepare(launch, config, all);
+    };
+  };
+  const auto convert = [config](const LoadedKernel&) -> StepLaunch {
+    return [config](const KernelLaunch& launch) { launch_convert(launch, config); };
+  };
+  return {.before = {{prepare_program(spec, config), prepare}},
+          .behind = {{convert_program(spec, config), convert}}};
+}
 
 std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                                                    const AttentionParams& params, int /*sm_count*/) {

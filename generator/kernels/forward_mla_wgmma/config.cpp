@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "generator/functors/functor_node.h"
 #include "generator/kernels/forward_mla_wgmma/family.h"
 #include "generator/kernels/split_wgmma.h"
 #include "generator/kernels/tma_rules.h"
-#include "generator/problem/functor_node.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_mla_wgmma/smem_layout.cuh"
 
@@ -87,7 +87,7 @@ Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const Fo
 
 std::vector<ForwardMlaWgmma> Family<ForwardMlaWgmma>::space(const Case& problem) {
   std::vector<ForwardMlaWgmma> configs;
-  if (problem.limits.arch != arch_of_tma || !problem.spec.values_in_keys) return configs;
+  if (!problem.spec.values_in_keys) return configs;
   for (const Copies copies : {Copies::tma, Copies::cp_async}) {
     for (const int tile_kv : {64, 32}) {
       for (const int stages : {2, 3, 4}) {

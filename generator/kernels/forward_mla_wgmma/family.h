@@ -3,6 +3,7 @@
 
 #include "generator/kernels/family.h"
 #include "generator/kernels/split_wgmma.h"
+#include "generator/kernels/tma_rules.h"
 
 namespace jit {
 
@@ -12,10 +13,11 @@ RegisterShares register_shares(const ForwardMlaWgmma& config);
 }  // namespace forward_mla_wgmma
 
 template <>
-struct Family<ForwardMlaWgmma> {
+struct Family<ForwardMlaWgmma> : FamilyDefaults<ForwardMlaWgmma> {
   static constexpr std::string_view name = "forward_mla_wgmma";
   static constexpr std::string_view doc =
       "TMA and wgmma, values that are columns of keys (MLA), keys split over blocks: sm_90a, any sequences";
+  static constexpr std::optional<Arch> arch = arch_of_tma;
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = false;
   static constexpr int most_head_dim = max_latent_head_dim;

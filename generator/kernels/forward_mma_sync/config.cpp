@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <jit/dtype.h>
 
+#include "generator/functors/functor_node.h"
 #include "generator/kernels/forward_mma_sync/family.h"
-#include "generator/problem/functor_node.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_mma_sync/smem_layout.cuh"
 

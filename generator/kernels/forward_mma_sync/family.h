@@ -6,7 +6,7 @@
 namespace jit {
 
 template <>
-struct Family<ForwardMmaSync> {
+struct Family<ForwardMmaSync> : FamilyDefaults<ForwardMmaSync> {
   static constexpr std::string_view name = "forward_mma_sync";
   static constexpr std::string_view doc = "cp.async, ldmatrix and mma.sync: sm_80 and later, any tensor";
   static constexpr Pass pass = Pass::forward;

@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "generator/functors/functor_node.h"
 #include "generator/kernels/forward_split_cluster/family.h"
 #include "generator/kernels/tma_rules.h"
-#include "generator/problem/functor_node.h"
 #include "runtime/module.h"
 #include "templates/forward_split_cluster/smem_layout.cuh"
 
@@ -56,19 +56,14 @@ bool Family<ForwardSplitCluster>::suits(const ProblemShape& shape) {
 }
 
 std::string Family<ForwardSplitCluster>::rejection(const Case& problem, const ForwardSplitCluster& config) {
-  const auto& [spec, limits] = problem;
-  if (limits.arch != arch_of_tma)
-    return fmt::format("{} needs {}, this is {}", name, to_string(arch_of_tma), to_string(limits.arch));
+  const AttentionSpec& spec = problem.spec;
   if (std::string reason = dropout_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = along_sequence_rejection(spec, name); !reason.empty()) return reason;
   if (spec.split_keys != 0) {
-    return fmt::format(
-        "{} has no spans of keys; spec.split_keys is {}, which forward_split_kv and forward_split_wgmma have",
-        name, spec.split_keys);
+    return fmt::format("{} has no spans of keys; spec.split_keys is {}", name, spec.split_keys);
   }
   if (spec.descale_per != ScaleKind::head)
-    return fmt::format("{} reads scales of heads, none of tokens or blocks, which forward_split_kv reads",
-                       name);
+    return fmt::format("{} reads scales of heads, none of tokens or blocks", name);
   if (config.rescale == Rescale::on_overflow)
     return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
   if (!std::has_single_bit(static_cast<unsigned>(config.cluster)))

@@ -2,14 +2,16 @@
 #pragma once
 
 #include "generator/kernels/family.h"
+#include "generator/kernels/tma_rules.h"
 
 namespace jit {
 
 template <>
-struct Family<ForwardSplitCluster> {
+struct Family<ForwardSplitCluster> : FamilyDefaults<ForwardSplitCluster> {
   static constexpr std::string_view name = "forward_split_cluster";
   static constexpr std::string_view doc =
       "cp.async and mma.sync, keys split over the blocks of a cluster: sm_90a, few queries";
+  static constexpr std::optional<Arch> arch = arch_of_tma;
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = true;
   static constexpr double model_error = 1.15;

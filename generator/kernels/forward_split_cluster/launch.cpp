@@ -35,10 +35,9 @@ void Family<ForwardSplitCluster>::launch(const KernelLaunch& launch, const Forwa
   if (launch.params.heads_kv > max_grid_yz) {  // by a config that was given
     throw Error(
         ErrorCode::invalid_argument, "launch", "k",
-        fmt::format(
-            "k: has {} heads, more than the {} that a launch of {} takes; give no config, or one with "
-            "family=forward_split_kv",
-            launch.params.heads_kv, max_grid_yz, name));
+        fmt::format("k: has {} heads, more than the {} that a launch of {} takes; give no config, and "
+                    "another is chosen",
+                    launch.params.heads_kv, max_grid_yz, name));
   }
   if (tiles.rows > most_rows || blocks > most_blocks_x) {
     throw Error(

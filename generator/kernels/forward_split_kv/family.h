@@ -7,7 +7,7 @@
 namespace jit {
 
 template <>
-struct Family<ForwardSplitKv> {
+struct Family<ForwardSplitKv> : FamilyDefaults<ForwardSplitKv> {
   static constexpr std::string_view name = "forward_split_kv";
   static constexpr std::string_view doc =
       "cp.async or TMA, and mma.sync, keys split over blocks: sm_80 and later, any sequences";

@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "generator/functors/functor_node.h"
 #include "generator/kernels/forward_split_wgmma/family.h"
 #include "generator/kernels/split_wgmma.h"
 #include "generator/kernels/tma_rules.h"
-#include "generator/problem/functor_node.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_split_wgmma/smem_layout.cuh"
 
@@ -66,10 +66,7 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardSplitWgmma
                             : "";
   }
   if (spec.descale_per == ScaleKind::token) {
-    return fmt::format(
-        "{} reads k and v that have a scale for each head; spec.descale_per is token, which forward_split_kv "
-        "reads",
-        name);
+    return fmt::format("{} reads k and v that have a scale for each head; spec.descale_per is token", name);
   }
   if (!converts(config)) {
     return fmt::format("stages_stored must be 1 or more with k and v of {}: they are converted",
@@ -164,7 +161,6 @@ Footprint Family<ForwardSplitWgmma>::footprint(const AttentionSpec& spec, const 
 
 std::vector<ForwardSplitWgmma> Family<ForwardSplitWgmma>::space(const Case& problem) {
   std::vector<ForwardSplitWgmma> configs;
-  if (problem.limits.arch != arch_of_tma) return configs;
   const bool is_stored = has_fp8_keys(problem.spec);
   const std::vector<int> tiles =
       is_stored ? std::vector{32, 48, 64, 80, 96, 112, 128} : std::vector{32, 64, 80, 96, 112, 128, 160, 176};

@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/functors/score_mask.h"
 #include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_split_wgmma/family.h"
 #include "generator/kernels/part_merge.h"
 #include "generator/kernels/tma_rules.h"
-#include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
 #include "templates/tiles/panel_tile.cuh"
 

@@ -3,14 +3,16 @@
 
 #include "generator/kernels/family.h"
 #include "generator/kernels/split_wgmma.h"
+#include "generator/kernels/tma_rules.h"
 
 namespace jit {
 
 template <>
-struct Family<ForwardSplitWgmma> {
+struct Family<ForwardSplitWgmma> : FamilyDefaults<ForwardSplitWgmma> {
   static constexpr std::string_view name = "forward_split_wgmma";
   static constexpr std::string_view doc =
       "TMA and wgmma, keys split over blocks: sm_90a, any sequences in tensors that TMA can map";
+  static constexpr std::optional<Arch> arch = arch_of_tma;
   static constexpr Pass pass = Pass::forward;
   static constexpr Requests part = Requests::few_queries;  ///< of a call of two kernels
   static constexpr bool may_spill = false;
@@ -18,6 +20,9 @@ struct Family<ForwardSplitWgmma> {
       .tile_rows = 64, .tile_kv = 16, .stages = 1, .rescale = Rescale::always};
 
   static ForwardSplitWgmma smallest_for(const AttentionSpec& spec);
+  static std::optional<ForwardSplitWgmma> for_requests(const ForwardSplitWgmma& config, Requests requests) {
+    return with_requests(config, requests, part);
+  }
   static std::span<const ConfigField<ForwardSplitWgmma>> fields();
   static bool suits(const ProblemShape& shape);
   static std::string rejection(const Case& problem, const ForwardSplitWgmma& config);

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <jit/dtype.h>
 
+#include "generator/functors/functor_node.h"
+#include "generator/functors/score_mask.h"
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/kernels/tma_rules.h"
-#include "generator/problem/functor_node.h"
-#include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
 #include "templates/base/score_words.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
@@ -242,10 +242,8 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& con
         to_string(spec.key_dtype()));
   }
   if (spec.descale_per == ScaleKind::token) {
-    return fmt::format(
-        "{} reads k and v of {} that have a scale for each head; spec.descale_per is token, which "
-        "forward_split_kv reads",
-        name, to_string(spec.key_dtype()));
+    return fmt::format("{} reads k and v of {} that have a scale for each head; spec.descale_per is token",
+                       name, to_string(spec.key_dtype()));
   }
   if (config.widen_ahead) {
     if (config.stages_stored != 0 || config.converter_warps != 0) {

@@ -5,12 +5,12 @@
 
 #include <jit/dtype.h>
 
+#include "generator/functors/functor_node.h"
+#include "generator/functors/row_keys.h"
+#include "generator/functors/score_mask.h"
 #include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_wgmma/family.h"
-#include "generator/problem/dims.h"
-#include "generator/problem/functor_node.h"
-#include "generator/text/row_keys.h"
-#include "generator/text/score_mask.h"
+#include "generator/tensors/dims.h"
 #include "templates/base/element.cuh"
 #include "templates/tiles/bounded_box.cuh"
 #include "templates/tiles/panel_tile.cuh"

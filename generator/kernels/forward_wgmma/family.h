@@ -3,6 +3,7 @@
 
 #include "generator/kernels/draw_dropout.h"
 #include "generator/kernels/family.h"
+#include "generator/kernels/tma_rules.h"
 #include "generator/kernels/widen_keys.h"
 
 namespace jit {
@@ -15,10 +16,11 @@ DrawnTiles drawn_tiles(const ForwardWgmma& config);
 }  // namespace forward_wgmma
 
 template <>
-struct Family<ForwardWgmma> {
+struct Family<ForwardWgmma> : FamilyDefaults<ForwardWgmma> {
   static constexpr std::string_view name = "forward_wgmma";
   static constexpr std::string_view doc =
       "TMA, wgmma and specialised warps: sm_90a, tensors that TMA can map";
+  static constexpr std::optional<Arch> arch = arch_of_tma;
   static constexpr Pass pass = Pass::forward;
   static constexpr Requests part = Requests::many_queries;  ///< of a call of two kernels
   static constexpr bool may_spill =
@@ -26,6 +28,9 @@ struct Family<ForwardWgmma> {
   static constexpr ForwardWgmma smallest = {.tile_q = 64, .tile_kv = 16, .stages_k = 1, .direct_o = true};
 
   static ForwardWgmma smallest_for(const AttentionSpec& spec);
+  static std::optional<ForwardWgmma> for_requests(const ForwardWgmma& config, Requests requests) {
+    return with_requests(config, requests, part);
+  }
   static std::span<const ConfigField<ForwardWgmma>> fields();
   static bool suits(const ProblemShape& shape) {
     return shape.tma && (!shape.has_device_lengths || !shape.is_plain);

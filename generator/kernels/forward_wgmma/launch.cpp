@@ -6,11 +6,11 @@
 #include <jit/spec_table.h>
 
 #include "generator/kernels/forward_wgmma/family.h"
+#include "generator/kernels/forward_wgmma/work_order.h"
 #include "generator/kernels/tma_rules.h"
 #include "generator/launch/ceil_div.h"
 #include "generator/launch/kernel_launch.h"
 #include "generator/launch/tensor_maps.h"
-#include "generator/launch/work_order.h"
 #include "runtime/launch.h"
 #include "templates/forward_wgmma/smem_layout.cuh"
 #include "templates/forward_wgmma/tensor_maps.cuh"
@@ -82,7 +82,7 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
     throw Error(
         ErrorCode::invalid_argument, "launch", "q",
         fmt::format("q: {} heads of so many queries and sequences are more than the {} tiles that its "
-                    "kernel counts. Give no config, or one with family=forward_split_kv",
+                    "kernel counts. Give no config, and another is chosen",
                     launch.params.heads_q, max_work_tiles));
   }
   AttentionParams params = config.widen_ahead ? launch_widen_keys(launch) : launch.params;

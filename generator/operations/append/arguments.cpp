@@ -9,7 +9,7 @@
 
 #include "generator/operations/append/argument_table.h"
 #include "generator/operations/operands.h"
-#include "generator/problem/tensor_checks.h"
+#include "generator/tensors/tensor_checks.h"
 
 namespace jit {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "generator/operations/block_mask/program.h"
 #include "generator/problem/arguments.h"
-#include "generator/problem/tensor_checks.h"
+#include "generator/tensors/tensor_checks.h"
 #include "templates/base/score_words.cuh"
 
 namespace jit {

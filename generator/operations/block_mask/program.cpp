@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "generator/functors/functor_node.h"
 #include "generator/operations/spec_rules.h"
-#include "generator/problem/functor_node.h"
 #include "generator/program/emit.h"
 #include "templates/block_mask/params.cuh"
 

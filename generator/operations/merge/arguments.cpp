@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "generator/operations/operands.h"
-#include "generator/problem/tensor_checks.h"
+#include "generator/tensors/tensor_checks.h"
 
 namespace jit {
 namespace {

@@ -12,8 +12,8 @@
 #include "generator/operations/operands.h"
 #include "generator/operations/quantize/argument_table.h"
 #include "generator/operations/quantize/program.h"
-#include "generator/problem/dims.h"
-#include "generator/problem/tensor_checks.h"
+#include "generator/tensors/dims.h"
+#include "generator/tensors/tensor_checks.h"
 #include "templates/base/philox.cuh"
 
 namespace jit {

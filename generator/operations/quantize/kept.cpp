@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "generator/context_state.h"
 #include "generator/launch/tensor_maps.h"
 #include "generator/operations/operation.h"
 #include "generator/operations/quantize/program.h"
@@ -144,11 +143,11 @@ bool gains_by_keeping_rows(const QuantizeSpec& spec, const QuantizeParams& param
   return pieces_of_unit(spec, params) * params.units >= room;
 }
 
-void launch_kept(ContextState& context, const QuantizeSpec& spec, const QuantizeParams& params,
+void launch_kept(const StreamMemory& memory, const QuantizeSpec& spec, const QuantizeParams& params,
                  const LoadedKernel& kernel, int blocks, Stream stream) {
   KeptSizes sizes;
   KeptParams kept = kept_params(spec, params, blocks, sizes);
-  StreamLease lease(context.memory, kernel.device, stream);
+  StreamLease lease(memory, kernel.device, stream);
   place_kept_memory(kept, lease.numbered(sizes.memory_bytes));
   try {
     launch_operation(kernel, {static_cast<unsigned>(std::min(sizes.pieces, blocks)), 1}, &kept, stream, true);

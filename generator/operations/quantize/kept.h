@@ -7,6 +7,7 @@
 #include <jit/stream.h>
 
 #include "generator/launch/loaded_kernel.h"
+#include "generator/launch/stream_memory.h"
 #include "templates/quantize/kept_params.cuh"
 
 namespace jit {
@@ -20,7 +21,7 @@ bool gains_by_keeping_rows(const QuantizeSpec& spec, const QuantizeParams& param
 
 /// Puts the call on `stream`, by at most `blocks` blocks, which fit on the device at once. Throws Error launch_failed,
 /// driver_error. Requires: cannot_keep_rows of as many multiprocessors is empty.
-void launch_kept(ContextState& context, const QuantizeSpec& spec, const QuantizeParams& params,
+void launch_kept(const StreamMemory& memory, const QuantizeSpec& spec, const QuantizeParams& params,
                  const LoadedKernel& kernel, int blocks, Stream stream);
 
 }  // namespace jit

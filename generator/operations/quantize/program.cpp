@@ -207,6 +207,8 @@ Program quantize_program(const QuantizeSpec& spec) {
   return program;
 }
 
+bool can_keep_rows(Arch arch) { return arch.major == 9; }
+
 std::string cannot_keep_rows(const QuantizeSpec& spec) {
   constexpr int most_row_bytes = 512, most_box_rows = 256, fewest_kept = 3;
   if (spec.sequences != SequenceKind::dense) return "needs dense sequences";

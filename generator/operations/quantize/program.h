@@ -23,6 +23,8 @@ QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor 
 /// Requires: validate(spec) passes.
 Program quantize_program(const QuantizeSpec& spec);
 
+/// Whether an architecture runs programs that keep rows.
+bool can_keep_rows(Arch arch);
 /// Why no program that keeps rows serves the spec; empty: one does.
 std::string cannot_keep_rows(const QuantizeSpec& spec);
 /// Shared memory of that program. Requires, as the next one: cannot_keep_rows(spec) is empty.

@@ -7,7 +7,7 @@
 
 #include <jit/device.h>
 
-#include "generator/context_state.h"
+#include "generator/context/context_state.h"
 #include "generator/operations/operation.h"
 #include "generator/operations/quantize/arguments.h"
 #include "generator/operations/quantize/kept.h"
@@ -65,17 +65,14 @@ OperationPrograms programs_of(const QuantizeSpec& spec) {
   return {quantize_program(spec), kept_quantize_program(spec)};
 }
 
-constexpr int keeping_major = 9;  // of the architecture that keeps rows
-
 // Whether a call does, for which `two_looks` is the other kernel.
 bool keeps_rows(const OperationState& state, const QuantizeSpec& spec, const QuantizeParams& params,
                 const LoadedKernel& two_looks) {
   const bool is_wanted = spec.keep_rows == KeepRows::always;
   if (!state.programs.some_sizes) return false;
   const Arch& arch = two_looks.image->target.arch;
-  const std::string why = arch.major == keeping_major
-                              ? cannot_keep_rows(spec, params, two_looks.sm_count)
-                              : fmt::format("{} keeps no rows; sm_90a does", to_string(arch));
+  const std::string why = can_keep_rows(arch) ? cannot_keep_rows(spec, params, two_looks.sm_count)
+                                              : fmt::format("{} keeps no rows; sm_90a does", to_string(arch));
   if (is_wanted && !why.empty())
     refuse("q", fmt::format("and k and v cannot be kept, as spec.keep_rows = always wants: {}", why));
   return why.empty() && (is_wanted || gains_by_keeping_rows(spec, params, two_looks.sm_count));
@@ -101,7 +98,7 @@ void QuantizeQkv::operator()(const QuantizeArguments& arguments, Stream stream) 
     const bool has_room =
         &keeping != &kernel && cannot_keep_rows(spec_, params, keeping.resident_blocks).empty();
     if (has_room)
-      return launch_kept(state_->context, spec_, params, keeping, keeping.resident_blocks, stream);
+      return launch_kept(state_->context.memory, spec_, params, keeping, keeping.resident_blocks, stream);
   }
   params.lag = lag_of(spec_, params, kernel.resident_blocks);
   StreamLease lease(state_->context.memory, kernel.device, stream);
@@ -120,7 +117,7 @@ void QuantizeQkv::operator()(const QuantizeArguments& arguments, Stream stream) 
 
 void QuantizeQkv::prepare() const {
   const LoadedKernel& kernel = prepared_kernel(*state_);
-  if (state_->programs.some_sizes && kernel.image->target.arch.major == keeping_major)
+  if (state_->programs.some_sizes && can_keep_rows(kernel.image->target.arch))
     prepared_kernel(*state_, OperationProgram::some_sizes);
 }
 

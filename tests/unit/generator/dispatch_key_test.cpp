@@ -1,4 +1,4 @@
-#include "generator/problem/dispatch_key.h"
+#include "generator/dispatch_key.h"
 
 #include <set>
 

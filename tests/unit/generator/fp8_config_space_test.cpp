@@ -22,7 +22,7 @@ TEST(ConfigRejection, CachesOfFp8NeedBuffersForWhatIsStored) {
   EXPECT_EQ(config_rejection(stored, with, limits), "");
   EXPECT_THAT(config_rejection(plain, with, limits), HasSubstr("stages_stored = 2 must be 0"));
   EXPECT_THAT(config_rejection(stored, without, limits), HasSubstr("stages_stored must be 1 or more"));
-  EXPECT_THAT(config_rejection(tokens, with, limits), HasSubstr("forward_split_kv reads"));
+  EXPECT_THAT(config_rejection(tokens, with, limits), HasSubstr("; forward_split_kv serves it"));
   // 80 registers to begin with.
   AttentionSpec narrow = stored;
   narrow.head_dim = 32;
@@ -39,7 +39,8 @@ TEST(ConfigRejection, ForwardMmaSyncReadsFp8QueriesInStepsOf32Keys) {
     EXPECT_THAT(config_rejection(fp8, ForwardMmaSync{.tile_q = 64, .tile_kv = 48, .warps = 4}, arch),
                 HasSubstr("tile_kv = 48 must be a multiple of 32 with fp8"));
   }
-  EXPECT_THAT(config_rejection(cache, ForwardMmaSync{}, Arch{8, 9, 0}), HasSubstr("forward_split_kv reads"));
+  EXPECT_THAT(config_rejection(cache, ForwardMmaSync{}, Arch{8, 9, 0}),
+              HasSubstr("; forward_split_kv serves it"));
 }
 
 TEST(ConfigRejection, CachesOfFp8NeedWarpsThatWiden) {
@@ -61,7 +62,7 @@ TEST(ConfigRejection, CachesOfFp8NeedWarpsThatWiden) {
   EXPECT_THAT(rejection(stored, {.converter_warps = 2}), HasSubstr("stages_stored must be 1 or more"));
   EXPECT_THAT(rejection(stored, {.stages_stored = 1}), HasSubstr("converter_warps must be 2 or 4"));
   EXPECT_THAT(rejection(stored, {.stages_stored = 1, .converter_warps = 3}), HasSubstr("converter_warps"));
-  EXPECT_THAT(rejection(tokens, own), HasSubstr("forward_split_kv reads"));
+  EXPECT_THAT(rejection(tokens, own), HasSubstr("; forward_split_kv serves it"));
   ForwardWgmma separate = spare;
   separate.separate_o = true;
   EXPECT_EQ(rejection(stored, separate), "");
@@ -179,7 +180,7 @@ TEST(ConfigRejection, KeysThatAreWidenedAheadAreReadAsAny) {
   EXPECT_THAT(rejection(paged, ahead), HasSubstr("widen_ahead must be false with checked and pages"));
   AttentionSpec tokens = stored;
   tokens.descale_per = ScaleKind::token;
-  EXPECT_THAT(rejection(tokens, ahead), HasSubstr("forward_split_kv reads"));
+  EXPECT_THAT(rejection(tokens, ahead), HasSubstr("; forward_split_kv serves it"));
   AttentionSpec spans = stored;
   spans.split_keys = 512;
   EXPECT_THAT(rejection(spans, ahead), HasSubstr("split_keys"));

@@ -1,5 +1,5 @@
 // The tables of masks and scores, and that rows of one's own work wherever theirs do.
-#include "generator/problem/functor_table.h"
+#include "generator/functors/functor_table.h"
 
 #include <algorithm>
 #include <array>
@@ -10,10 +10,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "generator/functors/functor_node.h"
+#include "generator/functors/host_functor.h"
 #include "generator/kernels/families.h"
 #include "generator/problem/arguments.h"
-#include "generator/problem/functor_node.h"
-#include "generator/problem/host_functor.h"
 #include "tests/support/error_of.h"
 
 namespace jit {

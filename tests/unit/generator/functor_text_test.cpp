@@ -9,7 +9,7 @@
 #include <jit/mask.h>
 #include <jit/score.h>
 
-#include "generator/problem/functor_names.h"
+#include "generator/functors/functor_names.h"
 #include "tests/support/error_of.h"
 
 namespace jit {

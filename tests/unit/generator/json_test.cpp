@@ -1,4 +1,4 @@
-#include "generator/json.h"
+#include "generator/build/json.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // What is read out of the texts of masks, against what C++ makes of them.
-#include "generator/text/text_meaning.h"
+#include "generator/functors/text_meaning.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/text/interval_meaning.h"
+#include "generator/functors/interval_meaning.h"
 #include "tests/support/random_mask_text.h"
 #include "tests/support/seed.h"
 

@@ -1,5 +1,5 @@
 // What the texts of masks are taken apart into, against what C++ makes of the texts at every score.
-#include "generator/text/mask_parts.h"
+#include "generator/functors/mask_parts.h"
 
 #include <algorithm>
 #include <array>

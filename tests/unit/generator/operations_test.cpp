@@ -11,7 +11,7 @@
 #include "generator/operations/append/program.h"
 #include "generator/operations/merge/arguments.h"
 #include "generator/operations/merge/program.h"
-#include "generator/problem/overlap.h"
+#include "generator/tensors/overlap.h"
 #include "tests/support/error_of.h"
 
 namespace jit::testing {

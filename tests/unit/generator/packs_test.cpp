@@ -1,4 +1,4 @@
-#include "generator/pack/packs.h"
+#include "generator/build/packs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "generator/kernels/problem_shape.h"
+#include "generator/problem/problem_shape.h"
 #include "templates/scheduling/decoding_share.cuh"
 
 namespace jit {

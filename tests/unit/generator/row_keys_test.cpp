@@ -1,12 +1,12 @@
 // Between which keys a query's lie, against what masks keep key by key.
-#include "generator/text/row_keys.h"
+#include "generator/functors/row_keys.h"
 
 #include <random>
 #include <string>
 
 #include <gtest/gtest.h>
 
-#include "generator/problem/host_functor.h"
+#include "generator/functors/host_functor.h"
 #include "tests/support/seed.h"
 
 namespace jit {

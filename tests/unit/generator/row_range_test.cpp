@@ -1,5 +1,5 @@
 // Ranges of keys that are derived from the texts of masks, against what C++ makes of the texts at every key.
-#include "generator/text/row_range.h"
+#include "generator/functors/row_range.h"
 
 #include <algorithm>
 #include <string>
@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/problem/functor_node.h"
+#include "generator/functors/functor_node.h"
 #include "tests/support/exact_number.h"
 #include "tests/support/random_mask_text.h"
 #include "tests/support/seed.h"

@@ -1,5 +1,5 @@
 // Which tiles scores leave nothing of, as their texts say, against what C++ makes of the texts.
-#include "generator/text/score_mask.h"
+#include "generator/functors/score_mask.h"
 
 #include <cmath>
 #include <functional>
@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <jit/score.h>
 
-#include "generator/text/interval_meaning.h"
+#include "generator/functors/interval_meaning.h"
 #include "tests/support/random_score_text.h"
 #include "tests/support/seed.h"
 

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "generator/kernels/search.h"
-#include "generator/problem/padded_spec.h"
+#include "generator/problem/kernel_spec.h"
 #include "tests/support/error_of.h"
 #include "tests/support/random_spec.h"
 #include "tests/support/seed.h"

@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/access.h"
 #include "generator/build/image.h"
+#include "generator/context/access.h"
 #include "tests/support/cli_testing.h"
 #include "tools/jit_attention/bench_rows.h"
 #include "tools/jit_attention/command.h"

@@ -1,0 +1,88 @@
+#include "generator/build/kernel_store.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "runtime/environment.h"
+
+namespace jit {
+namespace {
+
+CacheDirectory choose_directory(const Settings& settings) {
+  if (!settings.disk_cache) return {"", "the disk cache is switched off"};
+  // What came from the environment is left to the environment, so that the reason names the variable.
+  const bool is_variable = settings.cache_dir == environment("JIT_ATTENTION_CACHE_DIR");
+  return choose_cache_directory(is_variable ? std::string() : settings.cache_dir, environment);
+}
+
+}  // namespace
+
+KernelStore::KernelStore(Settings settings_in, Observer observer_in)
+    : settings(std::move(settings_in)),
+      observer(std::move(observer_in)),
+      templates(load_templates(settings.templates)),
+      directory(choose_directory(settings)),
+      disk({.directory = directory.path,
+            .readonly_layers = settings.disk_cache ? settings.readonly_caches : std::vector<std::string>{},
+            .max_bytes = settings.cache_max_bytes,
+            .observer = observer}),
+      packs(settings.packs, observer) {}
+
+NvrtcLocation KernelStore::nvrtc_location() {
+  const std::lock_guard lock(nvrtc_mutex_);
+  if (!nvrtc_) nvrtc_ = find_nvrtc(settings.nvrtc, unopened_);
+  return *nvrtc_;
+}
+
+// Whether there is one that opens in place of one that did not. Observers may ask for the compiler: they are told without
+// the lock.
+bool KernelStore::pass_over_unopened(const std::string& why) {
+  const std::string path = find_opened();
+  if (path.empty()) return false;
+  tell_once(Event::Kind::warning, fmt::format("{}; {} is used", why, path));
+  return true;
+}
+
+std::string KernelStore::find_opened() {
+  const std::lock_guard lock(nvrtc_mutex_);
+  try {
+    while (nvrtc_) {
+      try {
+        nvrtc(*nvrtc_);  // another thread may have found it meanwhile
+        return nvrtc_->path;
+      } catch (const Error&) {
+        unopened_.push_back(nvrtc_->path);
+        nvrtc_ = find_nvrtc(settings.nvrtc, unopened_);
+      }
+    }
+  } catch (const Error&) {  // there is no other: the first one's own error says the most
+    nvrtc_.reset();
+    unopened_.clear();
+  }
+  return {};
+}
+
+std::string KernelStore::compiler_identity() {
+  try {
+    return nvrtc_location().identity;
+  } catch (const Error&) {
+    if (packs.compiler().empty()) throw;
+    return std::string(packs.compiler());
+  }
+}
+
+void KernelStore::tell_once(Event::Kind kind, const std::string& message) {
+  {
+    const std::lock_guard lock(told_mutex_);
+    if (!told_.insert(message).second) return;
+  }
+  notify(kind, message);
+}
+
+void KernelStore::notify(Event::Kind kind, std::string message, double seconds, int done, int total) const {
+  if (observer)
+    observer({.kind = kind, .message = std::move(message), .seconds = seconds, .done = done, .total = total});
+}
+
+}  // namespace jit

@@ -1,0 +1,40 @@
+// What a Context holds. The only mutable state of the library lives here, in AttentionState and in
+// OperationState.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include <jit/context.h>
+
+#include "cache/dispatch_table.h"
+#include "cache/recent.h"
+#include "cache/tuning_store.h"
+#include "generator/build/kernel_store.h"
+#include "generator/launch/stream_memory.h"
+
+namespace jit {
+
+struct AttentionState;
+struct OperationState;
+
+/// A store of kernels with what tuners recorded, memory for launches, and what handles share.
+struct ContextState : KernelStore, std::enable_shared_from_this<ContextState> {
+  ContextState(Settings settings, Observer observer);
+  ~ContextState();
+
+  /// Tells once that devices are emulated although nobody asked for it.
+  void tell_of_fallback();
+
+  TuningStore tuning;
+  const StreamMemory memory;
+  DispatchTable<AttentionState> attentions;
+  DispatchTable<OperationState> operations;
+  Recent<AttentionState> recent_attentions;  ///< those of attention_when_called
+  Recent<OperationState> recent_operations;
+
+ private:
+  std::atomic_flag told_of_fallback_;
+};
+
+}  // namespace jit

@@ -1,0 +1,216 @@
+// parse_mask and parse_score: a recursive-descent reader of the notation that to_string writes.
+#include <cctype>
+#include <charconv>
+#include <limits>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+#include <jit/mask.h>
+#include <jit/score.h>
+
+#include "generator/functors/functor_node.h"
+
+namespace jit {
+namespace {
+
+// What the largest mask needs as text: a parenthesis and a "!" for each that is joined. More would exhaust
+// the stack.
+constexpr int max_depth = 2 * most_leaves;
+
+class Reader {
+ public:
+  Reader(std::string_view what, std::string_view text) : what_(what), text_(text) {}
+
+  [[noreturn]] void fail(const std::string& message) const {
+    throw Error(ErrorCode::invalid_argument, "parse", std::string(what_),
+                fmt::format("{} '{}', character {}: {}", what_, text_, at_ + 1, message));
+  }
+
+  bool accept(std::string_view token) {
+    skip_space();
+    if (text_.substr(at_, token.size()) != token) return false;
+    at_ += token.size();
+    return true;
+  }
+
+  void expect(std::string_view token) {
+    if (!accept(token)) fail(fmt::format("expected '{}'", token));
+  }
+
+  bool at_end() {
+    skip_space();
+    return at_ == text_.size();
+  }
+
+  std::string word() {
+    skip_space();
+    const std::size_t begin = at_;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_' ||
+                                  text_[at_] == '-' || text_[at_] == '.')) {
+      ++at_;
+    }
+    return std::string(text_.substr(begin, at_ - begin));
+  }
+
+  /// The arguments of a row, in parentheses; the last ones may be left out as the row says.
+  FunctorArguments arguments(const FunctorRow& row) {
+    FunctorArguments given = open_arguments(row);
+    if (!given.empty()) expect(")");
+    return given;
+  }
+
+  /// The same up to the parenthesis behind them, if there are any.
+  FunctorArguments open_arguments(const FunctorRow& row) {
+    FunctorArguments given;
+    for (const FunctorParameter& parameter : row.parameters) {
+      const std::string_view before = given.empty() ? "(" : ",";
+      if (!parameter.default_value) {
+        expect(before);
+      } else if (!accept(before)) {
+        break;
+      }
+      given.push_back(argument(parameter.kind));
+    }
+    return given;
+  }
+
+  const FunctorText& find_text(const std::vector<FunctorText>& texts) {
+    expect("(");
+    const std::string name = word();
+    expect(")");
+    std::string known;
+    for (const FunctorText& text : texts) {
+      if (text.name == name) return text;
+      known += (known.empty() ? "" : ", ") + text.name;
+    }
+    fail(fmt::format("no text functor '{}' was given{}", name, known.empty() ? "" : "; given are " + known));
+  }
+
+  /// The row of that name in a table; null: "text". Else fails at the name.
+  template <class Row>
+  const Row* row(std::span<const Row> table) {
+    const std::size_t begin = at_;
+    const std::string name = word();
+    if (name == "text") return nullptr;
+    for (const Row& known : table) {
+      if (known.functor.name == name || (!name.empty() && known.functor.other_name == name)) return &known;
+    }
+    at_ = begin;
+    fail(fmt::format("unknown {} '{}'; known are {} and text(name)", what_, name, usages(table, true)));
+  }
+
+ private:
+  FunctorArgument argument(ParameterKind kind) {
+    switch (kind) {
+      case ParameterKind::whole:
+        return number<int>();
+      case ParameterKind::real:
+        return number<float>();
+      case ParameterKind::alignment:
+        return alignment();
+      case ParameterKind::dtype:
+        return parse_dtype(word());
+    }
+    return {};
+  }
+
+  template <class Number>
+  Number number() {
+    skip_space();
+    Number value{};
+    const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
+    if (error != std::errc{}) fail("expected a number");
+    at_ = static_cast<std::size_t>(end - text_.data());
+    return value;
+  }
+
+  Alignment alignment() {
+    const std::size_t begin = at_;
+    const std::string name = word();
+    for (const Alignment alignment : {Alignment::top_left, Alignment::bottom_right}) {
+      if (to_string(alignment) == name) return alignment;
+    }
+    at_ = begin;
+    fail("expected top_left or bottom_right");
+  }
+
+  void skip_space() {
+    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
+  }
+
+  std::string_view what_;
+  std::string_view text_;
+  std::size_t at_ = 0;
+};
+
+class MaskReader {
+ public:
+  MaskReader(std::string_view text, const std::vector<FunctorText>& texts)
+      : in_("mask", text), texts_(texts) {}
+
+  Mask read() {
+    const Mask mask = disjunction(0);
+    if (!in_.at_end()) in_.fail("expected '&&', '||' or the end");
+    return mask;
+  }
+
+ private:
+  Mask disjunction(int depth) {
+    Mask mask = conjunction(depth);
+    while (in_.accept("||")) mask = mask || conjunction(depth);
+    return mask;
+  }
+
+  Mask conjunction(int depth) {
+    Mask mask = factor(depth);
+    while (in_.accept("&&")) mask = mask && factor(depth);
+    return mask;
+  }
+
+  Mask factor(int depth) {
+    if (depth >= max_depth) in_.fail(fmt::format("nested more than {} deep", max_depth));
+    if (in_.accept("!")) return !factor(depth + 1);
+    if (in_.accept("(")) {
+      const Mask mask = disjunction(depth + 1);
+      in_.expect(")");
+      return mask;
+    }
+    return named(depth);
+  }
+
+  Mask named(int depth) {
+    const MaskRow* row = in_.row(mask_table());
+    if (row == nullptr) return mask::text(in_.find_text(texts_));
+    if (!row->functor.has_within) return make_mask(*row, in_.arguments(row->functor));
+    FunctorArguments arguments = in_.open_arguments(row->functor);
+    const Mask within = in_.accept(",") ? disjunction(depth + 1) : Mask();
+    in_.expect(")");
+    return make_mask(*row, std::move(arguments), within);
+  }
+
+  Reader in_;
+  const std::vector<FunctorText>& texts_;
+};
+
+Score read_score(Reader& in, const std::vector<FunctorText>& texts) {
+  const ScoreRow* row = in.row(score_table());
+  return row == nullptr ? score::text(in.find_text(texts)) : make_score(*row, in.arguments(row->functor));
+}
+
+}  // namespace
+
+Mask parse_mask(std::string_view text, const std::vector<FunctorText>& texts) {
+  for (const FunctorText& given : texts) validate_functor_text(given, "mask");
+  return MaskReader(text, texts).read();
+}
+
+Score parse_score(std::string_view text, const std::vector<FunctorText>& texts) {
+  for (const FunctorText& given : texts) validate_functor_text(given, "score");
+  Reader in("score", text);
+  Score score = read_score(in, texts);
+  while (in.accept(",")) score = score.then(read_score(in, texts));
+  if (!in.at_end()) in.fail("expected ',' or the end");
+  return score;
+}
+
+}  // namespace jit

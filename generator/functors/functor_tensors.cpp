@@ -1,0 +1,101 @@
+#include "generator/functors/functor_tensors.h"
+
+#include <algorithm>
+#include <string>
+#include <type_traits>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+
+#include "generator/functors/functor_node.h"
+
+namespace jit {
+namespace {
+
+void add(std::vector<FunctorTensorUse>& uses, const FunctorTensorUse& use) {
+  const auto known = std::find_if(uses.begin(), uses.end(), [&](const FunctorTensorUse& other) {
+    return other.tensor.name == use.tensor.name;
+  });
+  if (known == uses.end()) {
+    uses.push_back(use);
+    return;
+  }
+  if (known->tensor.dtype != use.tensor.dtype) {
+    throw Error(ErrorCode::invalid_spec, "validate", "spec." + use.tensor.name,
+                fmt::format("tensor '{}' is wanted as {} and as {}; give the two functors different names",
+                            use.tensor.name, to_string(known->tensor.dtype), to_string(use.tensor.dtype)));
+  }
+  if (known->row != nullptr && known->row == use.row && use.row->sizes != nullptr &&
+      known->arguments != use.arguments) {
+    throw Error(
+        ErrorCode::invalid_spec, "validate", "spec." + use.tensor.name,
+        fmt::format("tensor '{}' is wanted of two sizes, by functors with other parameters; one call has one "
+                    "of them",
+                    use.tensor.name));
+  }
+  if (known->row == nullptr) known->row = use.row, known->arguments = use.arguments;
+  known->is_dense |= use.is_dense;
+  known->has_gradient |= use.has_gradient;
+  if (known->left_out_by.empty()) known->left_out_by = use.left_out_by;
+}
+
+template <class Node>
+void collect(std::vector<FunctorTensorUse>& uses, const Node& node) {
+  constexpr bool is_score = std::is_same_v<Node, ScoreNode>;
+  if (node.row != nullptr) {
+    for (const FunctorTensorRow& row : node.row->functor.tensors) {
+      const DType dtype =
+          row.dtype_parameter < 0
+              ? row.dtype
+              : std::get<DType>(node.arguments[static_cast<std::size_t>(row.dtype_parameter)]);
+      add(uses, {.tensor = {std::string(row.name), dtype},
+                 .row = &row,
+                 .arguments = node.arguments,
+                 .has_gradient = is_score});
+    }
+  }
+  if (node.text) {
+    for (const FunctorTensorSpec& tensor : node.text->tensors) {
+      add(uses, {.tensor = tensor,
+                 .is_dense = true,
+                 .has_gradient = is_score,
+                 .left_out_by = leaves_out(*node.text, tensor) ? node.text->name : std::string()});
+    }
+  }
+  for (const auto& child : {node.a, node.b}) {
+    if (child) collect(uses, *child);
+  }
+}
+
+std::vector<FunctorTensorSpec> tensors_of(const std::vector<FunctorTensorUse>& uses) {
+  std::vector<FunctorTensorSpec> tensors;
+  for (const FunctorTensorUse& use : uses) tensors.push_back(use.tensor);
+  return tensors;
+}
+
+}  // namespace
+
+std::vector<FunctorTensorUse> functor_tensor_uses(const AttentionSpec& spec) {
+  std::vector<FunctorTensorUse> uses;
+  collect(uses, node_of(spec.mask));
+  collect(uses, node_of(spec.score));
+  return uses;
+}
+
+std::vector<FunctorTensorUse> functor_tensor_uses(const Mask& mask) {
+  return functor_tensor_uses(AttentionSpec{.mask = mask});
+}
+
+std::vector<FunctorTensorUse> functor_tensor_uses(const Score& score) {
+  return functor_tensor_uses(AttentionSpec{.score = score});
+}
+
+std::vector<FunctorTensorSpec> functor_tensors(const AttentionSpec& spec) {
+  return tensors_of(functor_tensor_uses(spec));
+}
+
+std::vector<FunctorTensorSpec> Mask::tensors() const { return tensors_of(functor_tensor_uses(*this)); }
+
+std::vector<FunctorTensorSpec> Score::tensors() const { return tensors_of(functor_tensor_uses(*this)); }
+
+}  // namespace jit

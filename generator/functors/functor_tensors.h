@@ -1,0 +1,29 @@
+// The tensors that the masks and scores of a spec read.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <jit/spec.h>
+
+#include "generator/functors/functor_table.h"
+
+namespace jit {
+
+/// A tensor that must be given to each call.
+struct FunctorTensorUse {
+  FunctorTensorSpec tensor;
+  const FunctorTensorRow* row = nullptr;  ///< what a built-in functor wants of it; null: any shape
+  FunctorArguments arguments = {};        ///< of that functor
+  bool is_dense = false;                  ///< a text reads it, through a pointer that tells of no strides
+  bool has_gradient = false;              ///< a score reads it, and can be differentiated with respect to it
+  std::string left_out_by = {};  ///< the text that reads it and gives a derivative that says nothing of it
+};
+
+/// Each name once, in the order of the kernel's parameters. Throw Error invalid_spec when two of one name
+/// differ in dtype, or in the sizes that follow from parameters.
+std::vector<FunctorTensorUse> functor_tensor_uses(const AttentionSpec& spec);
+std::vector<FunctorTensorUse> functor_tensor_uses(const Mask& mask);
+std::vector<FunctorTensorUse> functor_tensor_uses(const Score& score);
+
+}  // namespace jit

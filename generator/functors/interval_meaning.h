@@ -1,0 +1,26 @@
+// What a text makes of all queries and keys of a tile at once, on the host: with the operations that kernels have
+// (templates/problem/interval.cuh).
+#pragma once
+
+#include <array>
+#include <functional>
+
+#include "generator/functors/text_meaning.h"
+#include "templates/problem/interval.cuh"
+
+namespace jit {
+
+/// Bounds of each of text_inputs(), in their order.
+using TextInputs = std::array<Interval<int>, 7>;
+
+/// Element `index` of the tensor at a place in the text; NaN where it is not known.
+using TextElement = std::function<double(int tensor, std::int64_t index)>;
+
+/// Whether the text keeps the scores: certainly, possibly. Without `element` nothing is known of tensors.
+Interval<bool> kept(const TextMeaning& meaning, const TextInputs& inputs,
+                    const TextElement& element = nullptr);
+
+/// The number that a meaning of type whole64 comes to.
+Interval<long long> whole_number(const TextMeaning& meaning, const TextInputs& inputs);
+
+}  // namespace jit

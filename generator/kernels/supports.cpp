@@ -1,0 +1,53 @@
+// Which architectures serve a spec: what the families' kernels are written for.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <jit/spec.h>
+
+#include "generator/kernels/families.h"
+#include "generator/problem/spec_refusals.h"
+
+namespace jit {
+namespace {
+
+constexpr Arch oldest_arch{8, 0, 0};
+
+// Of a head_dim that no family has room for on an architecture, but one has on another.
+std::optional<Refusal> head_dim_refusal(int head_dim, Arch arch) {
+  const int most = most_head_dim(arch);
+  const auto has_more = [&](Arch other) { return most_head_dim(other) > most; };
+  const auto other = std::find_if(known_archs().begin(), known_archs().end(), has_more);
+  if (head_dim <= most || other == known_archs().end()) return std::nullopt;
+  return Refusal{"head_dim", std::to_string(head_dim),
+                 fmt::format("must be at most {} on {}; {} has kernels for more", most, to_string(arch),
+                             to_string(*other)),
+                 std::to_string(most)};
+}
+
+}  // namespace
+
+std::vector<Refusal> supports(const AttentionSpec& spec, Arch arch) {
+  std::vector<Refusal> refusals = refusals_everywhere(spec);
+  if (std::pair(arch.major, arch.minor) < std::pair(oldest_arch.major, oldest_arch.minor)) {
+    refusals.push_back({"arch", to_string(arch), "must be sm_80 or later (cp.async and mma.sync m16n8k16)",
+                        to_string(oldest_arch)});
+  }
+  if (std::optional<Refusal> refusal = head_dim_refusal(spec.head_dim, arch))
+    refusals.push_back(*std::move(refusal));
+  // The kernels of other architectures transpose values as they read them.
+  if (spec.v_along_sequence && arch != arch_of_tma) {
+    refusals.push_back({"v_along_sequence", "true",
+                        fmt::format("is for {}, and this is {}: give v with a row for each key",
+                                    to_string(arch_of_tma), to_string(arch)),
+                        "false"});
+  }
+  return refusals;
+}
+
+std::vector<Refusal> supports(const AttentionSpec& spec, const DeviceInfo& device) {
+  return supports(spec, native_arch(device));
+}
+
+}  // namespace jit

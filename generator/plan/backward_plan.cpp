@@ -1,0 +1,167 @@
+#include "generator/plan/backward_plan.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include <jit/device.h>
+#include <jit/spec_table.h>
+
+#include "generator/build/kernel_store.h"
+#include "generator/kernels/backward_sinks/steps.h"
+#include "generator/kernels/backward_tensors/steps.h"
+#include "generator/kernels/families.h"
+#include "generator/kernels/search.h"
+#include "generator/plan/kernel_choice.h"
+#include "generator/problem/kernel_spec.h"
+
+namespace jit {
+namespace {
+
+// A kernel of a family's program beside its main one.
+PlanStep side_step(KernelStore& store, const Program& program, const KernelConfig& config, int device,
+                   std::function<void(const KernelLaunch&)> launch) {
+  const Target target = native_target(device_info(device));
+  return {.kernel = load_kernel(store, build_image(store, program, target), device),
+          .workspace_bytes = [](const AttentionParams&, const GradientParams*) { return std::size_t{0}; },
+          .launch = std::move(launch),
+          .config = config};
+}
+
+// Reads what the steps of dQ leave of each query, and therefore comes next.
+void add_sink_step(KernelStore& store, Plan& plan, int device) {
+  const QueryStatisticsLayout layout = query_statistics(plan.config);
+  plan.steps.push_back(
+      side_step(store, backward_sinks::program(plan.spec), plan.config, device,
+                [layout](const KernelLaunch& launch) { backward_sinks::launch(launch, layout); }));
+}
+
+// Overwrite the workspace, and therefore come last.
+void add_tensor_steps(KernelStore& store, Plan& plan, unsigned slots, int device) {
+  PlanStep sum = side_step(store, backward_tensors::sum_program(plan.spec, slots), plan.config, device,
+                           backward_tensors::launch_sum);
+  sum.workspace_bytes = [](const AttentionParams&, const GradientParams* gradients) {
+    return backward_tensors::workspace_bytes(*gradients);
+  };
+  plan.steps.push_back(std::move(sum));
+  plan.steps.push_back(side_step(store, backward_tensors::convert_program(plan.spec, slots), plan.config,
+                                 device, backward_tensors::launch_convert));
+}
+
+// Whether all kernels of a single pass can be had without a compile.
+bool is_at_hand(KernelStore& store, const AttentionSpec& spec, const KernelConfig& config, Target target) {
+  const auto are_at_hand = [&](const std::vector<FamilyStep>& steps) {
+    return std::all_of(steps.begin(), steps.end(), [&](const FamilyStep& step) {
+      return image_at_hand(store, step.program, target) != nullptr;
+    });
+  };
+  const FamilySteps around = steps_around(spec, config);
+  return kernel_at_hand(store, spec, config, target) && are_at_hand(around.before) &&
+         are_at_hand(around.behind);
+}
+
+}  // namespace
+
+Plan one_pass_plan(KernelStore& store, const AttentionSpec& spec, const KernelConfig& config, int device,
+                   std::string why) {
+  const DeviceInfo info = device_info(device);
+  BuiltKernel kernel =
+      choose_kernel(store, spec, config, {.pass = Pass::backward}, device_limits(info), native_target(info));
+  Plan plan = make_plan(store, spec, std::move(kernel), device, std::move(why));
+  const auto loaded = [&](const std::vector<FamilyStep>& family_steps) {
+    std::vector<PlanStep> steps;
+    for (const FamilyStep& step : family_steps) {
+      steps.push_back(side_step(store, step.program, config, device, step.launch(plan.steps.front().kernel)));
+    }
+    return steps;
+  };
+  const FamilySteps around = steps_around(spec, config);
+  std::vector<PlanStep> steps = loaded(around.before), behind = loaded(around.behind);
+  steps.push_back(std::move(plan.steps.front()));
+  std::ranges::move(behind, std::back_inserter(steps));
+  plan.steps = std::move(steps);
+  return plan;
+}
+
+Plan two_pass_plan(KernelStore& store, const AttentionSpec& spec, const ProblemShape& shape,
+                   const std::optional<KernelConfig>& dq, const std::optional<KernelConfig>& dkv, int device,
+                   std::string why) {
+  const DeviceInfo info = device_info(device);
+  Plan plan{.spec = spec, .config = {}, .steps = {}, .why = std::move(why)};
+  const auto add = [&](Pass pass, const std::optional<KernelConfig>& given) {
+    ProblemShape own = shape;
+    own.pass = pass;
+    BuiltKernel kernel = choose_kernel(store, spec, given, own, device_limits(info), native_target(info),
+                                       Missing::is_replaced);
+    if (kernel.stands_in) remark_stand_in(plan.why);
+    plan.is_checked |= is_checked(spec, kernel.config, kernel.image->target);
+    plan.config = kernel.config;
+    add_kernel(store, plan, std::move(kernel), device);
+  };
+  add(Pass::backward_dq, dq);
+  add(Pass::backward_dkv, dkv);
+  return plan;
+}
+
+AttentionSpec backward_spec(const AttentionSpec& spec, const ProblemShape& shape) {
+  return without_sinks(shape.has_device_lengths ? with_lengths(spec) : spec);
+}
+
+bool has_one_pass(const AttentionSpec& spec, const ProblemShape& shape, const DeviceLimits& limits) {
+  return !config_space({spec, limits}, shape).empty();
+}
+
+Plan untuned_backward_plan(KernelStore& store, const AttentionSpec& spec, const ProblemShape& shape,
+                           bool deterministic, int device, std::string why) {
+  const DeviceLimits limits = device_limits(device_info(device));
+  if (!has_one_pass(spec, shape, limits))
+    return two_pass_plan(store, spec, shape, {}, {}, device, std::move(why));
+  const Target target = native_target(device_info(device));
+  bool stands_in = false;
+  for (const KernelConfig& config : untuned_order(spec, shape, limits)) {
+    if (deterministic && deterministic_config(config) != config) continue;
+    if (stands_in && !is_at_hand(store, spec, config, target)) continue;
+    try {
+      Plan plan = one_pass_plan(store, spec, config, device, why);
+      if (stands_in) tell_of_stand_in(store, spec, target);
+      return plan;
+    } catch (const Error& error) {
+      if (stands_in || !is_out_of_reach(error)) throw;
+      stands_in = true;
+      remark_stand_in(why);
+    }
+  }
+  Plan plan = two_pass_plan(store, spec, shape, {}, {}, device, std::move(why));
+  if (stands_in) tell_of_stand_in(store, spec, target);
+  return plan;
+}
+
+Plan backward_plan(KernelStore& store, const AttentionSpec& spec, const PlanConfigs& configs, int device,
+                   std::string why) {
+  if (pass_of(configs.front()) == Pass::backward)
+    return one_pass_plan(store, spec, configs.front(), device, std::move(why));
+  return two_pass_plan(store, spec, {}, configs.front(), configs.back(), device, std::move(why));
+}
+
+std::vector<std::shared_ptr<const KernelImage>> build_backward_kernels(KernelStore& store,
+                                                                       const AttentionSpec& spec,
+                                                                       const PlanConfigs& configs,
+                                                                       Target target) {
+  std::vector<std::shared_ptr<const KernelImage>> images;
+  for (const KernelConfig& config : configs)
+    images.push_back(build_kernel(store, spec, config, target).image);
+  for (const KernelConfig& config : configs) {
+    const FamilySteps around = steps_around(spec, config);
+    for (const auto* steps : {&around.before, &around.behind}) {
+      for (const FamilyStep& step : *steps) images.push_back(build_image(store, step.program, target));
+    }
+  }
+  return images;
+}
+
+void add_shared_gradients(KernelStore& store, Plan& plan, const BackwardCall& call, int device) {
+  if (call.has_sinks) add_sink_step(store, plan, device);
+  if (call.tensor_slots != 0) add_tensor_steps(store, plan, call.tensor_slots, device);
+}
+
+}  // namespace jit

@@ -1,0 +1,176 @@
+// Forward calls of sizes that were not seen before: which kernels, and from where.
+#include "generator/plan_selection.h"
+
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <jit/device.h>
+
+#include "generator/context/context_state.h"
+#include "generator/kernels/families.h"
+#include "generator/kernels/search.h"
+#include "generator/plan/kernel_choice.h"
+#include "generator/problem/arguments.h"
+#include "generator/problem/kernel_spec.h"
+#include "generator/size_key.h"
+#include "generator/tuning/tune.h"
+#include "generator/tuning/tuning_record.h"
+#include "runtime/capture.h"
+#include "runtime/driver_api.h"
+#include "templates/scheduling/request_kinds.cuh"
+
+namespace jit {
+namespace {
+
+Digest device_key(int device, const ProblemShape& shape) {
+  return spread(
+      static_cast<std::uint64_t>(device) << 5 | static_cast<std::uint64_t>(shape.has_many_heads) << 4 |
+      static_cast<std::uint64_t>(shape.pass) << 2 |
+      static_cast<std::uint64_t>(shape.has_device_lengths) << 1 | static_cast<std::uint64_t>(shape.tma));
+}
+
+const Plan* keep(DispatchTable<Plan>& table, const Digest& key, Plan plan) {
+  return table.insert(key, std::make_unique<const Plan>(std::move(plan)));
+}
+
+Plan plan_of(const AttentionState& state, const AttentionSpec& spec, BuiltKernel kernel,
+             const DeviceInfo& device, std::string why) {
+  return make_plan(state.context, spec, std::move(kernel), device.ordinal, std::move(why));
+}
+
+// What the cost model, or the config that was given, makes of `shape`. Where what the model chooses cannot be had, the
+// best kernel that is at hand will do.
+Plan untuned_plan(const AttentionState& state, const DeviceInfo& device, const ProblemShape& shape,
+                  std::string why) {
+  const AttentionSpec spec = forward_spec(state.spec, shape.has_device_lengths);
+  BuiltKernel kernel = choose_kernel(state.context, spec, state.given, shape, device_limits(device),
+                                     native_target(device), Missing::is_replaced);
+  if (kernel.stands_in) remark_stand_in(why);
+  return plan_of(state, spec, std::move(kernel), device, std::move(why));
+}
+
+// The kernel for some requests of mixed calls: of the config that was recorded for calls of their sizes, else of the cost
+// model's, else the best that is at hand.
+std::optional<BuiltKernel> kernel_for(const AttentionState& state, const DeviceInfo& device,
+                                      Requests requests, const ProblemShape& shape) {
+  std::optional<KernelConfig> config;
+  if (state.context.settings.tuning != TuningMode::off && !device.emulated && can_time(state.spec)) {
+    const ForwardProblem problem(state.spec, device, shape);
+    if (const auto recorded = find_record(state.context, problem); recorded)
+      config = config_for(recorded->configs.front(), requests);
+  }
+  const auto choose = [&](const std::optional<KernelConfig>& wanted, Missing missing) {
+    return choose_kernel_for(state.context, state.spec, requests, wanted, shape, device_limits(device),
+                             native_target(device), missing);
+  };
+  if (config) {
+    try {
+      // None for some requests alone is made with the fields of some configs.
+      if (std::optional<BuiltKernel> kernel = choose(config, Missing::is_an_error)) return kernel;
+    } catch (const Error& error) {
+      if (!is_out_of_reach(error)) throw;
+    }
+  }
+  return choose({}, Missing::is_replaced);
+}
+
+// Two kernels for a call of requests of many queries and of few: that for few is launched before the other, or half of its
+// blocks before and half behind it (generator/launch/split_work.cpp). None where one of them is missing: not made for such
+// tensors, or neither at hand nor to be compiled.
+std::optional<Plan> mixed_plan(const AttentionState& state, const DeviceInfo& device,
+                               const ProblemShape& shape) {
+  const AttentionSpec& spec = state.spec;
+  if (shape.surplus_q == 0 || spec.split_keys != 0 || spec.dropout || spec.v_along_sequence)
+    return std::nullopt;
+  try {
+    std::optional<BuiltKernel> many = kernel_for(state, device, Requests::many_queries, shape_of_many(shape));
+    if (!many) return std::nullopt;
+    std::optional<BuiltKernel> few = kernel_for(state, device, Requests::few_queries, shape_of_few(shape));
+    if (!few) return std::nullopt;
+    std::string why = fmt::format("cost model; beside requests of more than {} queries, those by {}",
+                                  few_queries, to_string(many->config));
+    if (many->stands_in || few->stands_in) remark_stand_in(why);
+    Plan plan = plan_of(state, state.spec, *std::move(few), device, std::move(why));
+    PlanStep second_half = plan.steps.front();
+    second_half.turn = 1;
+    add_kernel(state.context, plan, *std::move(many), device.ordinal);
+    plan.steps.push_back(std::move(second_half));
+    return plan;
+  } catch (const Error& error) {
+    if (!is_out_of_reach(error)) throw;
+    return std::nullopt;
+  }
+}
+
+// A config that was given is taken at its word, but never computes something else.
+void check_given(const AttentionState& state, const AttentionParams& params) {
+  const std::string_view argument = device_length_argument(params);
+  if (!state.given || argument.empty() || reads_device_lengths(forward_spec(state.spec, true), *state.given))
+    return;
+  throw Error(
+      ErrorCode::invalid_argument, "launch", std::string(argument),
+      fmt::format("{}: is not read by kernels of family={}, whose config was given; give no config, or one "
+                  "of another family",
+                  argument, family_name(*state.given)));
+}
+
+// A plan for these sizes as the settings want it chosen. Requires: state.choosing is held.
+Plan plan_for_sizes(const AttentionState& state, int device, const AttentionParams& params) {
+  const ForwardProblem problem = forward_problem(state.spec, device_info(device), params);
+  const ProblemShape& shape = problem.shape();
+  if (state.given) return *default_plan(state, device, shape);
+  if (shape.seqlen_kv != 0) {
+    if (std::optional<Plan> mixed = mixed_plan(state, problem.device(), shape)) return *std::move(mixed);
+  }
+  return choose_plan(state.context, problem, [&](std::string why) {
+    return untuned_plan(state, problem.device(), shape, std::move(why));
+  });
+}
+
+}  // namespace
+
+const Plan* default_plan(const AttentionState& state, int device, const ProblemShape& shape) {
+  const Digest key = device_key(device, shape);
+  if (const Plan* known = state.defaults.find(key)) return known;
+  const DeviceInfo info = device_info(device);
+  ProblemShape typical = typical_shape(device_limits(info), state.spec);
+  typical.tma = shape.tma;
+  typical.has_device_lengths = shape.has_device_lengths;
+  typical.has_many_heads = shape.has_many_heads;
+  return keep(state.defaults, key,
+              untuned_plan(state, info, typical, state.given ? "given" : "cost model, typical sizes"));
+}
+
+const Plan* prepared_plan(const AttentionState& state, int device, const AttentionParams& params) {
+  check_given(state, params);
+  const Digest key = size_key(device, shape_of(params));
+  const std::lock_guard lock(state.choosing);
+  if (const Plan* known = state.by_size.find(key)) return known;
+  const RelaxedCapture relaxed;
+  const CurrentDevice scope(device);
+  return keep(state.by_size, key, plan_for_sizes(state, device, params));
+}
+
+const Plan* plan_for_new_sizes(const AttentionState& state, int device, const AttentionParams& params,
+                               Stream stream) {
+  if (!is_capturing(stream)) {
+    // Tuning reads the caller's mask and score tensors on a stream of its own: what the caller still writes
+    // must be there.
+    check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
+    return prepared_plan(state, device, params);
+  }
+  check_given(state, params);
+  if (const Plan* known = state.defaults.find(device_key(device, shape_of(params)))) return known;
+  if (state.deferred) {
+    const std::lock_guard lock(state.choosing);
+    const RelaxedCapture relaxed;
+    return default_plan(state, device, shape_of(params));
+  }
+  throw Error(
+      ErrorCode::not_prepared, "launch", "stream",
+      "the stream is being captured and no kernel is loaded on this device: call prepare() with these "
+      "arguments before the capture begins");
+}
+
+}  // namespace jit

@@ -1,0 +1,29 @@
+#include "generator/problem/kernel_spec.h"
+
+#include <jit/spec_table.h>
+
+namespace jit {
+
+AttentionSpec with_lengths(AttentionSpec spec) {
+  if (!is_dense(spec)) return spec;
+  // One side is enough: kernels in which any sequence is not dense read both lengths.
+  spec.sequences_kv = SequenceKind::padded;
+  spec.seqlen_q = spec.seqlen_kv = 0;
+  return spec;
+}
+
+AttentionSpec forward_spec(const AttentionSpec& spec, bool has_device_lengths) {
+  return (spec.dropout || spec.v_along_sequence) && has_device_lengths ? with_lengths(spec) : spec;
+}
+
+AttentionSpec without_sinks(AttentionSpec spec) {
+  spec.sinks = false;
+  return spec;
+}
+
+AttentionSpec as_given(AttentionSpec spec) {
+  if (spec.sequences_kv == SequenceKind::padded) spec.sequences_kv = SequenceKind::dense;
+  return spec;
+}
+
+}  // namespace jit

@@ -1,0 +1,100 @@
+#include "generator/tensors/overlap.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
+namespace jit {
+namespace {
+
+// A view as one of bytes, so that views of different types can be compared: rows and, inline behind them, their scales.
+struct Bytes {
+  std::int64_t shape[max_rank + 1] = {};
+  std::int64_t strides[max_rank + 1] = {};
+  int rank = 0;
+};
+
+// None where strides are no number of bytes.
+std::optional<Bytes> bytes_of(const TensorView& view) {
+  Bytes bytes;
+  const int size = size_of(view.dtype);
+  for (int i = 0; i < view.rank; ++i) {
+    bytes.shape[i] = view.shape[i];
+    if (__builtin_mul_overflow(view.strides[i], size, &bytes.strides[i])) return {};
+  }
+  const bool has_dense_rows = view.rank > 0 && view.strides[view.rank - 1] == 1;
+  bytes.rank = view.rank + (has_dense_rows ? 0 : 1);
+  if (has_dense_rows) {
+    bytes.shape[bytes.rank - 1] *= size;
+  } else {
+    bytes.shape[bytes.rank - 1] = size;
+  }
+  bytes.strides[bytes.rank - 1] = 1;
+  return bytes;
+}
+
+// Whether two views with the same strides over one buffer, as slices of a packed tensor are, share a byte: whether their
+// distance is a difference of two indices. Each dimension takes the whole number of strides just below or above what is
+// left.
+bool same_stride_overlap(const Bytes& a, const Bytes& b, std::int64_t distance, unsigned used) {
+  int widest = -1;
+  for (int i = 0; i < a.rank; ++i) {
+    // A dimension of one may carry any stride.
+    const bool moves = std::max(a.shape[i], b.shape[i]) > 1;
+    if (moves && !(used >> i & 1) && (widest < 0 || std::abs(a.strides[i]) > std::abs(a.strides[widest])))
+      widest = i;
+  }
+  if (widest < 0) return distance == 0;
+  const std::int64_t stride = std::abs(a.strides[widest]);
+  // An index of b less one of a, where strides are positive.
+  std::int64_t least = 1 - a.shape[widest], most = b.shape[widest] - 1;
+  if (a.strides[widest] < 0) least = -std::exchange(most, -least);
+  if (stride == 0) return same_stride_overlap(a, b, distance, used | 1u << widest);
+  const std::int64_t below = distance >= 0 ? distance / stride : -((-distance + stride - 1) / stride);
+  for (const std::int64_t steps : {below, below + 1}) {
+    if (steps >= least && steps <= most &&
+        same_stride_overlap(a, b, distance - steps * stride, used | 1u << widest))
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool overlaps_itself(const TensorView& tensor) {
+  if (!has_elements(tensor)) return false;
+  struct Dimension {
+    std::int64_t size, stride;
+  };
+  Dimension dimensions[max_rank];
+  int count = 0;
+  for (int i = 0; i < tensor.rank; ++i) {
+    if (tensor.shape[i] <= 1) continue;
+    const Dimension dimension{tensor.shape[i], std::abs(tensor.strides[i])};
+    int place = count++;
+    for (; place > 0 && dimensions[place - 1].stride > dimension.stride; --place)
+      dimensions[place] = dimensions[place - 1];
+    dimensions[place] = dimension;
+  }
+  std::int64_t extent = 1;
+  for (int i = 0; i < count; ++i) {
+    if (dimensions[i].stride < extent) return true;
+    extent += (dimensions[i].size - 1) * dimensions[i].stride;
+  }
+  return false;
+}
+
+bool overlap(const TensorView& a, const TensorView& b) {
+  if (!byte_range(a).meets(byte_range(b))) return false;
+  const std::optional<Bytes> of_a = bytes_of(a), of_b = bytes_of(b);
+  if (!of_a || !of_b || of_a->rank != of_b->rank) return true;
+  for (int i = 0; i < of_a->rank; ++i) {
+    if (of_a->strides[i] != of_b->strides[i]) return true;
+  }
+  return same_stride_overlap(
+      *of_a, *of_b, reinterpret_cast<std::intptr_t>(a.data) - reinterpret_cast<std::intptr_t>(b.data), 0);
+}
+
+}  // namespace jit
