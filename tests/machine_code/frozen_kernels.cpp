@@ -49,26 +49,37 @@ Options read_options(const ListedKernel& kernel) {
   return options;
 }
 
-// The config that the options name: of forward as `jit-attention dump` has it, of backward alike.
+// Of what the text names the first that is tried untuned; where nothing is searched that has such fields, these in place of
+// the first one's of the family.
 std::optional<KernelConfig> config_of(const std::string& text, const AttentionSpec& spec, Arch arch) {
   if (text.empty()) return {};
   const KernelConfig named = parse_config(text);
-  if (pass_of(named) == Pass::forward) return tool::build_config(text, spec, arch);
   const DeviceLimits limits = device_limits(arch);
   ProblemShape shape = typical_shape(limits, spec);
   shape.pass = pass_of(named);
+  shape.any_size = false;
+  std::optional<KernelConfig> first_of_family;
   for (const KernelConfig& candidate : untuned_order(spec, shape, limits)) {
-    if (candidate.index() == named.index() && parse_config(text, candidate) == candidate) return candidate;
+    if (candidate.index() != named.index()) continue;
+    if (parse_config(text, candidate) == candidate) return candidate;
+    if (!first_of_family) first_of_family = candidate;
   }
-  return named;
+  return first_of_family ? parse_config(text, *first_of_family) : named;
 }
 
-Record make_listed(const ListedKernel& kernel, const Context& context) {
+// The command that dumps the kernel with this very config.
+std::string dump_command(const ListedKernel& kernel, const KernelConfig& config) {
+  const std::string spec = kernel.options.substr(0, kernel.options.find(" --config"));
+  return fmt::format("jit-attention dump --out FOLDER {} --config \"{}\"", spec, to_string(config));
+}
+
+Outcome make_listed(const ListedKernel& kernel, const Context& context) {
   const Options options = read_options(kernel);
   const AttentionSpec spec = tool::build_spec(options.compile.spec);
   const Arch arch = parse_arch(options.arch);
   const CompiledKernel compiled = compile(spec, arch, config_of(options.compile.config, spec, arch), context);
-  return record_of(*Access::image(compiled), short_text(compiled.config()));
+  return {.record = record_of(*Access::image(compiled), short_text(compiled.config())),
+          .origin = dump_command(kernel, compiled.config())};
 }
 
 }  // namespace
@@ -91,8 +102,8 @@ std::string config_text(const ListedKernel& kernel) { return read_options(kernel
 std::vector<FrozenKernel> frozen_kernels() {
   std::vector<FrozenKernel> kernels;
   for (const ListedKernel& listed : listed_kernels()) {
-    kernels.push_back({listed.name, "jit-attention dump --out FOLDER " + listed.options,
-                       [listed](const Context& context) { return make_listed(listed, context); }});
+    kernels.push_back(
+        {listed.name, [listed](const Context& context) { return make_listed(listed, context); }});
   }
   for (FrozenKernel& program : frozen_programs()) kernels.push_back(std::move(program));
   std::set<std::string> names;
@@ -107,7 +118,7 @@ std::vector<Outcome> make_all(const std::vector<FrozenKernel>& kernels, const Co
   std::vector<Outcome> outcomes(kernels.size());
   in_parallel(kernels.size(), [&](std::size_t i) {
     try {
-      outcomes[i].record = kernels[i].make(context);
+      outcomes[i] = kernels[i].make(context);
     } catch (const Error& error) {
       outcomes[i].error = fmt::format("{}\n{}", error.what(), error.log());
     } catch (const std::exception& error) {

@@ -13,11 +13,17 @@
 
 namespace jit::machine_code {
 
+/// A kernel after it was compiled, or why it was not.
+struct Outcome {
+  Record record;
+  /// The command that writes it for reading, or the name of the source that has the program.
+  std::string origin;
+  std::string error = {};
+};
+
 struct FrozenKernel {
   std::string name;
-  /// How else to come by it: the options of `jit-attention dump`, or the name of the source that has the program.
-  std::string options;
-  std::function<Record(const Context&)> make;  ///< compiles; throws Error
+  std::function<Outcome(const Context&)> make;  ///< compiles; throws Error
 };
 
 /// All, by families. Throws std::runtime_error for a name that is there twice.
@@ -35,12 +41,6 @@ std::string config_text(const ListedKernel& kernel);
 
 /// Programs of operations beside attention, and of the steps of backward beside its main kernels.
 std::vector<FrozenKernel> frozen_programs();
-
-/// A kernel after it was compiled, or why it was not.
-struct Outcome {
-  Record record;
-  std::string error;
-};
 
 /// Compiles these on all cores, or takes them from the cache folder of the build, which is only for this; NVRTC and
 /// templates are those that the environment names. In the order of `kernels`.

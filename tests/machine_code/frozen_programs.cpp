@@ -24,10 +24,11 @@ class Programs {
  public:
   template <class Write>
   void add(std::string name, Arch arch, const Write& write) {
-    const auto make = [arch, write](const Context& context) {
-      return record_of(*build_image(*Access::state(context), write(), {.arch = arch}), "-");
-    };
-    kernels_.push_back({std::move(name), "tests/machine_code/frozen_programs.cpp", make});
+    kernels_.push_back({std::move(name), [arch, write](const Context& context) {
+                          const auto image = build_image(*Access::state(context), write(), {.arch = arch});
+                          return Outcome{.record = record_of(*image, "-"),
+                                         .origin = "tests/machine_code/frozen_programs.cpp"};
+                        }});
   }
   std::vector<FrozenKernel> take() { return std::move(kernels_); }
 

@@ -53,7 +53,7 @@ TEST(MachineCode, IsAsRecorded) {
   const std::vector<Outcome> outcomes = make_all(kernels, context);
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     const std::string why = objection(known, kernels[i].name, outcomes[i]);
-    EXPECT_EQ(why, "") << kernels[i].name << ": " << kernels[i].options << "\nIf it is meant to be so, `"
+    EXPECT_EQ(why, "") << kernels[i].name << ": " << outcomes[i].origin << "\nIf it is meant to be so, `"
                        << renewal << "` says what else moved, and records it (docs/building.md)";
   }
   if (!known.is_of_this_compiler) {

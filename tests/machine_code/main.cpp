@@ -15,14 +15,11 @@ namespace {
 using namespace jit;
 using namespace jit::machine_code;
 
-constexpr const char* usage =
-    "usage: machine_code [--renew] [WORD...]\n"
-    "Compiles the kernels of tests/machine_code whose names hold one of the words, or all, and says how "
-    "their "
-    "machine\n"
-    "code differs from what is kept for this NVRTC; --renew then keeps what there is now. Exits with 1 where "
-    "a kernel\n"
-    "differs or does not compile. JIT_ATTENTION_TEMPLATES and JIT_ATTENTION_NVRTC are looked at.\n";
+constexpr const char* usage = R"(usage: machine_code [--renew] [WORD...]
+Compiles the kernels of tests/machine_code whose names hold one of the words, or all, and says how their machine code
+differs from what is kept for this NVRTC; with words also how to dump it. --renew then keeps what there is now. Exits
+with 1 where a kernel differs or does not compile. JIT_ATTENTION_TEMPLATES and JIT_ATTENTION_NVRTC are looked at.
+)";
 
 struct Options {
   bool renew = false;
@@ -85,7 +82,7 @@ int run(const Options& options) {
   after.compiler = compiler.identity;
   int moved = 0, failed = 0;
   for (std::size_t i = 0; i < kernels.size(); ++i) {
-    const auto& [record, error] = outcomes[i];
+    const auto& [record, origin, error] = outcomes[i];
     const std::string& name = kernels[i].name;
     const auto old = before.kernels.find(name);
     if (!error.empty()) {
@@ -99,6 +96,7 @@ int run(const Options& options) {
     if (change.empty()) continue;
     ++moved;
     fmt::print("{}: {}\n", name, change);
+    if (!options.words.empty()) fmt::print("  {}\n", origin);
   }
   if (options.renew) write_records(path, after);
   fmt::print("machine_code: {} kernels by NVRTC {}.{}, {} moved, {} failed, {:.1f} s{}\n", kernels.size(),
