@@ -1,8 +1,9 @@
-# Writes a C++ file with the text of each template. Called with NAMES, PATHS (one for each name) and OUTPUT.
+# Writes a C++ file with the text of each template, without the anchors of the tests' mutations: lines stay where they are. Called with NAMES, PATHS (one for each name) and OUTPUT.
 set(text "// Generated from templates/.\n#include \"generator/program/templates.h\"\n\nnamespace jit {\n\n")
 string(APPEND text "const std::vector<SourceFile>& embedded_templates() {\n  static const std::vector<SourceFile> files = {\n")
 foreach(name path IN ZIP_LISTS NAMES PATHS)
   file(READ ${path} content)
+  string(REGEX REPLACE " *// mutate: [A-Za-z0-9]+" "" content "${content}")
   # Compilers limit the length of one literal; neighbouring ones are joined.
   string(LENGTH "${content}" length)
   string(APPEND text "      {\"${name}\",\n")

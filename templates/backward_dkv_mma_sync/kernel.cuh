@@ -122,6 +122,7 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
   const SequencesOf<Config> sequences(params, batch);
   const Gradients<Config> gradients(params, gradient_params, sequences);
   const int seqlen_q = sequences.q(batch).length, seqlen_kv = sequences.kv(batch).length;
+  // mutate: PlacesBeforeTheFirstSequenceAreTiles
   if (has_entry_lengths<Config> && (k_begin < 0 || k_begin >= seqlen_kv)) return;
   QueryTiles<Config, ahead> tiles(sequences, batch, kv_head,
                                   {0, 0, k_begin, minimum(k_begin + Config::tile_kv, seqlen_kv)});
@@ -140,6 +141,7 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
       TileLoader<typename Traits::DoTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>(
           gradients.do_rows(batch, head), seqlen_q)
           .load(do_tile(stage), query);
+      // mutate: StatisticsOfTheFirstHead
       load_statistics<Config>(lse_tile(stage), gradients.lse_log2(batch, head), query, seqlen_q);
       if (has_dk) load_statistics<Config>(delta_tile(stage), gradients.delta(batch, head), query, seqlen_q);
     }
@@ -175,9 +177,9 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
       load(0, 0);
       cp_async_wait_group<0>();
     } else {
-      cp_async_wait_group<ahead - 1>();
+      cp_async_wait_group<ahead - 1>();  // mutate: NoWaitForQueriesOfDkv
     }
-    __syncthreads();
+    __syncthreads();  // mutate: NoBarrierInDkv
     if constexpr (ahead > 0) load(ahead, (stage + ahead) % Config::stages);
 
     const BlockContext context = sequences.context(batch, tiles.head(0));
@@ -203,6 +205,7 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
     exponentiate_scores(scores, exponent, ColumnNumbers{lse_tile(stage) + lane_statistic});
     // dS is of all probabilities, dV of those that are kept.
     if constexpr (has_dv)
+      // mutate: FactorsOfDv
       multiply_pv<Element, typename Traits::DoTile, width>(dv, scores, do_tile(stage), kept);
     if constexpr (has_dk) {
       multiply_by_probabilities<Score>(d_scores, scores);

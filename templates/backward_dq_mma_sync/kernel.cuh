@@ -152,9 +152,9 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
       load(0, 0);
       cp_async_wait_group<0>();
     } else {
-      cp_async_wait_group<ahead - 1>();
+      cp_async_wait_group<ahead - 1>();  // mutate: NoWaitForKeysOfDq
     }
-    __syncthreads();
+    __syncthreads();  // mutate: NoBarrierInDq
     if constexpr (ahead > 0) load(ahead, (stage + ahead) % Config::stages);
 
     Scores scores, d_scores;
@@ -176,8 +176,9 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
 
   // Copies may still be in flight and other warps still multiplying with what lies here.
   cp_async_wait_group<0>();
-  __syncthreads();
+  __syncthreads();  // mutate: NoBarrierBeforeDqLeaves
   store_product<typename Traits::QTile, Config::head_dim, Config::alignment>(
+      // mutate: DqOfMmaUnscaled
       dq, over_kept_share<Config>(params.softmax_scale, dropout_params), gradients.dq_rows(batch, head),
       q_begin + warp_row, seqlen_q, smem_base + layout.q, warp_row);
 }

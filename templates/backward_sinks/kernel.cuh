@@ -48,10 +48,10 @@ __device__ __forceinline__ void sum_sink_gradients(const AttentionParams& params
   sums[thread] = sum;
 #pragma unroll
   for (int half = threads / 2; half > 0; half /= 2) {
-    __syncthreads();
+    __syncthreads();  // mutate: NoBarrierInSinks
     if (thread < half) sums[thread] += sums[thread + half];
   }
-  if (thread == 0) gradients.d_sinks[head] = -layout.factor * sums[0];
+  if (thread == 0) gradients.d_sinks[head] = -layout.factor * sums[0];  // mutate: SinksWithoutSign
 }
 
 }  // namespace jit::backward_sinks

@@ -11,7 +11,7 @@ namespace jit::backward_tensors {
 __device__ __forceinline__ float units_per_one(unsigned bound, int log2_threads) {
   constexpr int bias = 127, mantissa_bits = 23;
   const int exponent = static_cast<int>(bound >> mantissa_bits) - bias + 1;  // the bound is below 2^exponent
-  const int shift = minimum(61 - exponent - log2_threads, bias - 1);
+  const int shift = minimum(61 - exponent - log2_threads, bias - 1);         // mutate: UnitTooSmall
   return __int_as_float((shift + bias) << mantissa_bits);
 }
 
@@ -33,7 +33,7 @@ class ElementCollector {
   __device__ __forceinline__ void add(float x, long long element) {
     if (element != element_) {
       if (sum_ != 0) atomic_add_relaxed(sums_ + element_, sum_);
-      element_ = element;
+      element_ = element;  // mutate: LeftWithTheNextElement
       sum_ = 0;
     }
     sum_ += __float2ll_rn(x * units_);
@@ -53,7 +53,7 @@ class ElementCollector {
     if (__all_sync(full_warp, element_ == __shfl_sync(full_warp, element_, 0))) {
 #pragma unroll
       for (int other = 1; other < warp_size; other *= 2) sum_ += __shfl_xor_sync(full_warp, sum_, other);
-      if (lane_id() != 0) return;
+      if (lane_id() != 0) return;  // mutate: AddedByAllLanes
     }
     if (sum_ != 0) atomic_add_relaxed(sums_ + element_, sum_);
   }

@@ -14,7 +14,7 @@ __device__ __forceinline__ void convert_sums(const GradientParams& gradients, co
   const TensorGradient& tensor = gradients.tensors[slot];
   const long long count = tensor.sizes[0] * tensor.sizes[1] * tensor.sizes[2] * tensor.sizes[3];
   const unsigned bound = sums.bounds[slot];
-  const float one = 1 / units_per_one(bound, sums.log2_threads);
+  const float one = 1 / units_per_one(bound, sums.log2_threads);  // mutate: ConvertedInAnotherUnit
   for (long long element = static_cast<long long>(blockIdx.x) * convert_threads + threadIdx.x;
        element < count; element += static_cast<long long>(gridDim.x) * convert_threads) {
     long long rest = element, place = 0;

@@ -101,12 +101,12 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
   const float scale = over_kept_share<Config>(1, dropout_params);
   Collector<Config::gradient_slots> collector(sums);
   for (; tiles.has(0); tiles.advance()) {
-    __syncthreads();
+    __syncthreads();  // mutate: KeysOfTensorsAreOverwritten
     k_loader.load(smem_base + layout.k, tiles.key(0));
     v_loader.load(smem_base + layout.v, tiles.key(0));
     cp_async_commit_group();
-    cp_async_wait_group<0>();
-    __syncthreads();
+    cp_async_wait_group<0>();  // mutate: NoWaitForKeysOfTensors
+    __syncthreads();           // mutate: NoBarrierBehindKeys
 
     typename Traits::Scores scores, d_scores;
     multiply_qk<Element, typename Traits::KTile, width>(scores, q, smem_base + layout.k);
@@ -120,6 +120,7 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
     const bool is_partial = tiles.is_partial();
     for_each_place<QueriesByKeys, typename Traits::Scores>(
         first_query, first_key, [&](int r, int n, int i, int query, int key) {
+          // mutate: NoMask
           if (query >= seqlen_q || key >= seqlen_kv || (is_partial && !mask.keep(query, key))) return;
           const Dual s = scores.at(r, n, i) * params.softmax_scale;
           TensorReads<Config::gradient_slots> reads(gradient_params.tensors);
@@ -133,8 +134,8 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
               const float x = ds * applied.derivative;
               sums.measures != 0 ? own.measure(x) : own.add(x, reads.element());
             });
-            if (++read == count) break;
-            reads.begin(read);
+            if (++read == count) break;  // mutate: OnlyOneRead
+            reads.begin(read);           // mutate: TheSameReadAgain
             applied = score.apply(s, query, key, reads);
           }
         });

@@ -61,7 +61,7 @@ class Consumer {
   __device__ __forceinline__ unsigned run(bool has_queries, unsigned step) {
     dk_.clear();
     dv_.clear();
-    if (has_queries) {
+    if (has_queries) {  // mutate: KeysAreLetGoTooEarly
       take_queries(step);
       if (Traits::has_query_consumer && step == 0 && consumer_ == 1)
         bar_arrive(Traits::turn_barriers, 2 * warpgroup_size);
@@ -110,7 +110,7 @@ class Consumer {
       take_queries(step + 1);
       start_scores(step + 1);
       start_dq(step);
-      wgmma_wait_group<1>();  // dK
+      wgmma_wait_group<1>();  // dK  // mutate: ScoresAreNotWaitedFor
       exponentiate(step + 1);
       wgmma_hold(ds_);
       rings_.q.arrive_empty(step);
@@ -131,6 +131,7 @@ class Consumer {
   // one's products run.
   __device__ __forceinline__ unsigned sum_beside_queries(unsigned step) {
     if constexpr (Traits::holds_keys)
+      // mutate: RowsOfTheFirstConsumerAreHeld
       load_rows<KTile>(k_, rings_.k(keys_.round), consumer_ * rows_per_warpgroup);
     start_scores(step);
     start_d_scores(step);
@@ -139,8 +140,8 @@ class Consumer {
     pack_probabilities(step);
     while (true) {
       start_dv(step);
-      wgmma_wait_group<1>();  // dP
-      rings_.ds.wait_empty(step);
+      wgmma_wait_group<1>();       // dP  // mutate: DpIsNotWaitedFor
+      rings_.ds.wait_empty(step);  // mutate: NoWaitForThePlaceOfDs
       put_ds(step);
       if (has_flag(query_note_end)) {
         rings_.arrive_values_empty(keys_.round);
@@ -151,10 +152,10 @@ class Consumer {
       start_dk(step);
       start_d_scores(step + 1);
       pass_ds(step);
-      wgmma_wait_group<2>();  // dV, S
+      wgmma_wait_group<2>();  // dV, S  // mutate: ScoresBesideQueriesAreNotWaitedFor
       wgmma_hold(p_);
       exponentiate_in_turn(step + 1);
-      wgmma_wait_group<1>();  // dK
+      wgmma_wait_group<1>();  // dK  // mutate: DkIsNotWaitedFor
       wgmma_hold(ds_);
       rings_.q.arrive_empty(step);
       pack_probabilities(step + 1);
@@ -186,25 +187,25 @@ class Consumer {
     pack_probabilities(step);
     while (true) {
       start_dv(step);
-      wgmma_wait_group<1>();  // dP
+      wgmma_wait_group<1>();  // dP  // mutate: DpOfManyQueriesIsNotWaitedFor
       write_ds(step);
       if (has_flag(query_note_end)) {
         rings_.arrive_values_empty(keys_.round);
         break;
       }
-      start_dk(step);
+      start_dk(step);  // mutate: QueriesAreLetGoTooEarly
       start_dq(step);
-      wgmma_wait_group<1>();  // dV and dK
+      wgmma_wait_group<1>();  // dV and dK  // mutate: DsIsOverwritten
       wgmma_hold(p_);
       wgmma_hold(ds_);
       rings_.q.arrive_empty(step);
       take_queries(step + 1);
       start_scores(step + 1);
-      wgmma_wait_group<1>();  // dQ
+      wgmma_wait_group<1>();  // dQ  // mutate: DqOfManyQueriesIsNotWaitedFor
       put_dq(step);
       start_d_scores(step + 1);
       pass_dq(step);
-      wgmma_wait_group<1>();  // S
+      wgmma_wait_group<1>();  // S  // mutate: TheNextScoresAreNotWaitedFor
       exponentiate(step + 1);
       pack_probabilities(step + 1);
       step = uniform(step + 1);
@@ -218,7 +219,7 @@ class Consumer {
   static constexpr bool writes_dv_early = Writer::by_tma && !Traits::has_many_queries;
   template <int behind>
   __device__ __forceinline__ void finish_dv() {
-    wgmma_wait_group<behind>();
+    wgmma_wait_group<behind>();  // mutate: DvLeavesUnfinished
     wgmma_hold(p_);
     wgmma_hold(dv_.registers[0]);
     if constexpr (writes_dv_early) writer_.write_dv(keys_, dv_);
@@ -227,11 +228,11 @@ class Consumer {
   // The next tile of keys begins behind this step.
   __device__ __forceinline__ unsigned finish_last(unsigned step) {
     finish_dv<2>();
-    wgmma_wait_group<0>();
+    wgmma_wait_group<0>();  // mutate: DqIsNotWaitedFor
     wgmma_hold(ds_);
     wgmma_hold(dk_.registers[0]);
     rings_.keys.arrive_empty(keys_.round);
-    rings_.q.arrive_empty(step);
+    rings_.q.arrive_empty(step);  // mutate: TheLastQueriesAreKept
     finish_dq(step);
     return uniform(step + 1);
   }
@@ -239,7 +240,7 @@ class Consumer {
   // Asks what is there before products are started, with which a question would stand in line.
   __device__ __forceinline__ void take_queries(unsigned step) {
     const int answers = rings_.d_o.is_full(step) ? do_is_there : 0;
-    rings_.q.wait_full(step);
+    rings_.q.wait_full(step);  // mutate: NoWaitForQueries
     flags_ = load_own_query_note_flags(rings_.note(step)) | answers;
   }
   // Of the tile of queries that was taken last. A vote, because what gives a lane's number to others stands in line with
@@ -247,6 +248,7 @@ class Consumer {
   __device__ __forceinline__ bool has_flag(int flag) const {
     return __any_sync(full_warp, (flags_ & flag) != 0) != 0;
   }
+  // mutate: PartialTilesTakenForFull
   __device__ __forceinline__ bool is_partial() const { return has_flag(query_note_partial); }
 
   // Each product is a group of its own.
@@ -271,9 +273,10 @@ class Consumer {
         consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16);
   }
   __device__ __forceinline__ void start_d_scores(unsigned step) {
-    if ((flags_ & do_is_there) == 0) rings_.d_o.wait_full(step);
+    if ((flags_ & do_is_there) == 0) rings_.d_o.wait_full(step);  // mutate: NoWaitForDo
     wgmma_fence();
     Config::template wgmma_d_scores<VTile, DoTile>(d_scores_.registers[0],
+                                                   // mutate: ValuesOfTheOtherTile
                                                    own_rows<VTile>(rings_.v(keys_.round)),
                                                    columns_of<DoTile>(rings_.d_o.tile(step)));
     wgmma_commit_group();
@@ -295,8 +298,9 @@ class Consumer {
     constexpr int own_columns = Traits::has_many_queries ? 0
                                 : KTile::panels > 1      ? columns / KTile::columns * KTile::panel_bytes
                                                          : columns * static_cast<int>(sizeof(Element));
+    // mutate: BothHavePartsOfTheSameQueries
     constexpr int own_queries = Traits::has_many_queries ? rows_per_warpgroup : 0;
-    rings_.ds.wait_full(step);
+    rings_.ds.wait_full(step);  // mutate: NoWaitForTheOthersDs
     wgmma_fence();
     Config::template wgmma_dq<DsTile, KTile>(
         dq_.registers[0], lower_word(DsTile::along_columns(rings_.ds.tile(step), consumer_ * own_queries, 0)),
@@ -414,7 +418,7 @@ class Consumer {
     store_ds<Config>(rings_.ds.tile(step) + consumer_ * DsTile::panel_bytes, ds_);
   }
   __device__ __forceinline__ void pass_ds(unsigned step) const {
-    fence_proxy_async_shared();
+    fence_proxy_async_shared();  // mutate: NoFenceBehindDs
     rings_.ds.arrive_full(step);
   }
 

@@ -29,7 +29,7 @@ __device__ __forceinline__ void for_each_adder(const BlockContext& context, int 
                          .q_end = minimum(first_query + Config::tile_q, context.seqlen_q),
                          .k_begin = i * Config::tile_kv,
                          .k_end = minimum((i + 1) * Config::tile_kv, context.seqlen_kv)};
-    const bool adds = mask.classify(tile) != TileClass::empty;
+    const bool adds = mask.classify(tile) != TileClass::empty;  // mutate: PartialTilesAreForgotten
     if (!by_warps || lane_id() == 0) f(i, adds);
   }
 }
@@ -38,7 +38,7 @@ template <class Config>
 __device__ __forceinline__ void count_turns(const AttentionParams& params, const GradientParams& gradients,
                                             const Turns& turns) {
   __shared__ bool adds[2 * max_sharers];
-  griddepcontrol_wait();
+  griddepcontrol_wait();  // mutate: CountTurns
   const HeadVisits& visits = turns.visits;
   const auto [batch, head, first_query] = query_tile<Config>(params);
   const SequencesOf<Config> sequences(params, batch);
@@ -47,7 +47,7 @@ __device__ __forceinline__ void count_turns(const AttentionParams& params, const
   const bool backward = visits.begins_backward(batch * params.heads_kv + head / Config::gqa_ratio);
   const long long tile = first_query_tile<Config>(params, sequences, batch, head) + query_tile;
   int* const counts = turns.before + first_turn_count<Config>(params, tile);
-  if (threadIdx.x == 0) turns.additions[tile] = 0;
+  if (threadIdx.x == 0) turns.additions[tile] = 0;  // mutate: AdditionsAreNotCleared
   for (int i = key_tiles + threadIdx.x; i < padded_turn_counts(key_tiles); i += blockDim.x) counts[i] = 0;
   int before = 0;  // of those that are through
   for (int begin = 0; begin < key_tiles;) {
@@ -63,7 +63,7 @@ __device__ __forceinline__ void count_turns(const AttentionParams& params, const
             visits.is_before(other, own, head % Config::gqa_ratio, query_tile, backward))
           ++count;
       }
-      counts[own] = count;
+      counts[own] = count;  // mutate: AllAreTakenForFirst
     }
     for (int i = tiles.begin; i < tiles.end; ++i) before += adds[i - tiles.begin] ? 1 : 0;
     __syncthreads();

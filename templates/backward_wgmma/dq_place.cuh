@@ -12,7 +12,8 @@ template <class Config>
 __device__ __forceinline__ void put_dq(const Rings<Config>& rings, int adder, unsigned part,
                                        const typename KernelTraits<Config>::QueryGradient& dq) {
   const auto ring = rings.dq(adder);
-  ring.wait_empty(part);
+  ring.wait_empty(part);  // mutate: NoWaitForTheAdder
+  // mutate: TheOtherPlaceOfDq
   const unsigned own = ring.tile(part) + reread_thread_index() % warpgroup_size * 16;
 #pragma unroll
   for (int n = 0; n < KernelTraits<Config>::QueryGradient::column_blocks; ++n)
@@ -22,7 +23,7 @@ __device__ __forceinline__ void put_dq(const Rings<Config>& rings, int adder, un
 /// Behind put_dq. What is started between the two does not wait for the fence.
 template <class Config>
 __device__ __forceinline__ void pass_dq(const Rings<Config>& rings, int adder, unsigned part) {
-  fence_proxy_async_shared();
+  fence_proxy_async_shared();  // mutate: NoFenceBehindDq
   rings.dq(adder).arrive_full(part);
 }
 

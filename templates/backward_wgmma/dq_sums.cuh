@@ -32,6 +32,7 @@ __device__ __forceinline__ long long first_query_tile(const AttentionParams& par
                                                       int head) {
   if constexpr (Config::sequences_q == SequenceKind::ragged) {
     return static_cast<long long>(head) * query_tiles<Config>(params) +
+           // mutate: SumsOfTheFirstSequence
            first_ragged_tile(batch, sequences.q(batch).begin, Config::tile_q);
   } else {
     return (static_cast<long long>(batch) * params.heads_q + head) * query_tiles<Config>(params);
@@ -68,6 +69,7 @@ __device__ __forceinline__ float* dq_sums(const GradientParams& gradients, long 
 /// at once: those of its pair of columns in two blocks of 8.
 __device__ __forceinline__ int statistic_place(int query) {
   const int in_step = query % 16;
+  // mutate: QueriesOfAnotherOrder
   return query - in_step + in_step % 8 / 2 * 4 + in_step / 8 * 2 + in_step % 2;
 }
 

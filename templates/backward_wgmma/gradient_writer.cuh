@@ -53,7 +53,7 @@ class GradientWriter {
   }
   __device__ __forceinline__ void write_dk(const KeyTile<Config>& keys,
                                            const typename Traits::KeyGradient& dk) const {
-    const float factor = over_kept_share<Config>(params_.softmax_scale, dropout_);
+    const float factor = over_kept_share<Config>(params_.softmax_scale, dropout_);  // mutate: DkUnscaled
     const SequencesOf<Config> sequences = keys.sequences(params_);
     if constexpr (by_tma) {
       copy<PanelTile<Element, gradient_rows, Config::head_dim>>(
@@ -68,7 +68,7 @@ class GradientWriter {
 
   /// Behind the last tile of keys: shared memory ends with the block.
   static __device__ __forceinline__ void end() {
-    if (by_tma && lane_id() == 0) cp_async_bulk_wait_group_read<0>();
+    if (by_tma && lane_id() == 0) cp_async_bulk_wait_group_read<0>();  // mutate: TheBlockEndsBeforeItsCopies
   }
 
  private:
@@ -77,7 +77,7 @@ class GradientWriter {
     return reread_thread_index() / warp_size - warpgroup_size / warp_size;
   }
   static __device__ __forceinline__ int first_key(const KeyTile<Config>& keys) {
-    return keys.k_begin + own_warp() * gradient_rows;
+    return keys.k_begin + own_warp() * gradient_rows;  // mutate: RowsOfTheFirstWarp
   }
   static __device__ __forceinline__ auto own_box(const KeyTile<Config>& keys,
                                                  const SequencesOf<Config>& sequences) {
@@ -91,8 +91,8 @@ class GradientWriter {
         smem_ + Traits::layout.gradients +
         (own_warp() * places + place) * gradient_place_bytes(Config::head_dim, Config::head_dim_v);
     const int lane = lane_id();
-    if (lane == 0) cp_async_bulk_wait_group_read<places - 1>();
-    __syncwarp();
+    if (lane == 0) cp_async_bulk_wait_group_read<places - 1>();  // mutate: GradientsAreOverwritten
+    __syncwarp();                                                // mutate: LanesDoNotWaitForTheCopy
     const unsigned own = Tile::chunk_address(tile, lane % 16, lane / 16);
 #pragma unroll
     for (int step = 0; step < Product::column_blocks / 2; ++step) {
@@ -104,8 +104,8 @@ class GradientWriter {
       }
       stmatrix_x4(Tile::chunk_behind(own, 2 * step), words);
     }
-    fence_proxy_async_shared();
-    __syncwarp();
+    fence_proxy_async_shared();  // mutate: NoFenceBehindGradients
+    __syncwarp();                // mutate: GradientsAreCopiedTooEarly
     if (lane == 0) {
 #pragma unroll
       for (int panel = 0; panel < Tile::panels; ++panel)

@@ -16,6 +16,7 @@ __device__ __forceinline__ void load_rows(unsigned (&rows)[steps][4], unsigned t
   const int own_row = row + static_cast<int>(thread / warp_size * 16 + thread % 16);
   const unsigned own = Tile::chunk_address(tile, own_row, thread % warp_size / 16);
 #pragma unroll
+  // mutate: StepsOfHeldKeysInAnotherOrder
   for (int step = 0; step < steps; ++step) ldmatrix_x4(rows[step], Tile::chunk_behind(own, 2 * step));
 }
 

@@ -28,7 +28,7 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
   if (threadIdx.x == 0) init_rings<Config>(smem);
-  if constexpr (Config::pair) {
+  if constexpr (Config::pair) {  // mutate: BarriersAreNotThereYet
     meet_pair();
   } else {
     __syncthreads();
@@ -89,7 +89,7 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
         });
     Consumer<Config, Maps>::end();
   }
-  if constexpr (Config::pair) meet_pair();
+  if constexpr (Config::pair) meet_pair();  // mutate: ABlockEndsBeforeItsPeerIsDone
 }
 
 }  // namespace jit::backward_wgmma

@@ -69,7 +69,7 @@ class KeyConsumer {
       take_queries(step + 1);
       start_d_scores(step + 1);
       if constexpr (has_d_o_ahead) finish_dk<1>(step);
-      wgmma_wait_group<0>();
+      wgmma_wait_group<0>();  // mutate: DScoresAreNotWaitedFor
       step = uniform(step + 1);
     }
     wgmma_wait_group<0>();
@@ -82,18 +82,18 @@ class KeyConsumer {
   // Leaves so many groups running.
   template <int running>
   __device__ __forceinline__ void finish_dk(unsigned step) {
-    wgmma_wait_group<running>();
+    wgmma_wait_group<running>();  // mutate: QueriesAreLetGoWhileDkReadsThem
     wgmma_hold(ds_);
     rings_.q.arrive_empty(step);
   }
 
   __device__ __forceinline__ void take_queries(unsigned step) {
-    rings_.q.wait_full(step);
+    rings_.q.wait_full(step);  // mutate: DkDoesNotWaitForQueries
     flags_ = load_query_note_flags(rings_.note(step));
   }
 
   __device__ __forceinline__ void start_d_scores(unsigned step) {
-    rings_.d_o.wait_full(step);
+    rings_.d_o.wait_full(step);  // mutate: DScoresDoNotWaitForDo
     minus_delta_.load(rings_.delta(step));
     wgmma_fence();
     Config::template wgmma_d_scores<VTile, DoTile>(
@@ -113,7 +113,7 @@ class KeyConsumer {
   __device__ __forceinline__ void weigh_d_scores(unsigned step) {
     wgmma_hold(d_scores_.registers[0]);
     drop(d_scores_, kept_);
-    rings_.w.wait_full(step);
+    rings_.w.wait_full(step);  // mutate: NoWaitForW
     const unsigned w = own_w<Config>(rings_);
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i) {
@@ -135,9 +135,9 @@ class KeyConsumer {
     rings_.d_o.arrive_empty(step);
   }
   __device__ __forceinline__ void write_ds(unsigned step) {
-    rings_.ds.wait_empty(step);
+    rings_.ds.wait_empty(step);  // mutate: NoWaitForThePlaceOfDsOfRoles
     store_ds<Config>(rings_.ds.tile(step) + own_ds_panel * Traits::DsTile::panel_bytes, ds_);
-    fence_proxy_async_shared();
+    fence_proxy_async_shared();  // mutate: NoFenceBehindDsOfRoles
     if constexpr (Config::pair) {
       send_ds(rings_, step);
     } else {

@@ -34,6 +34,7 @@ struct KeyTile<Config, true> : KeyPlace {
     q = {uniform(read.q(batch).begin), uniform(read.q(batch).length)};
     kv = {uniform(read.kv(batch).begin), uniform(read.kv(batch).length)};
   }
+  // mutate: PlacesOfNobodyAreTiles
   __device__ __forceinline__ bool is_there() const { return k_begin >= 0 && k_begin < kv.length; }
   __device__ __forceinline__ EntrySequences<Config> sequences(const AttentionParams& params) const {
     return {params, q, kv};
@@ -52,7 +53,7 @@ __device__ __forceinline__ KeyTile<Config> key_tile(const AttentionParams& param
   if constexpr (Config::sequences_kv == SequenceKind::ragged) {
     const int places =
         static_cast<int>(ragged_tiles(params.batch, params.sequences.total_k, Config::tile_kv));
-    const int kv_head = tile / places;
+    const int kv_head = tile / places;  // mutate: KeysOfAnotherHead
     const VariableSequences<Config> sequences(params);
     const auto [batch, first_key] = ragged_place<Config::tile_kv>(
         tile - kv_head * places, params.batch, [&](int entry) { return sequences.kv_begin(entry); });

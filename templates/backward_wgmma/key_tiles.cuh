@@ -32,7 +32,7 @@ __device__ __forceinline__ int takers() {
 }
 template <class Config>
 __device__ __forceinline__ int own_taker() {
-  return static_cast<int>(blockIdx.x) / (Config::pair ? 2 : 1);
+  return static_cast<int>(blockIdx.x) / (Config::pair ? 2 : 1);  // mutate: AllBeginWithTheFirstTile
 }
 
 /// Whose tile of keys is which.
@@ -116,7 +116,7 @@ class KeyTileDealer<Config, Dealing::drawn> {
   __device__ __forceinline__ int next() const {
     const int tiles = maps_.order.count();
     const int number = take_number(maps_.taken, tiles + takers<Config>());
-    return number < tiles ? maps_.order.tile(number) : no_key_tile;
+    return number < tiles ? maps_.order.tile(number) : no_key_tile;  // mutate: TheLastTilesAreDrawnFirst
   }
 
  private:
@@ -180,8 +180,8 @@ __device__ __forceinline__ void tell_no_queries(const Rings<Config>& rings, unsi
 template <class Config, class F>
 __device__ __forceinline__ bool with_key_tile(const AttentionParams& params, const Rings<Config>& rings,
                                               unsigned round, unsigned& step, F f) {
-  rings.keys.wait_full(round);
-  const int tile = load_shared_by_warp(rings.key_note(round));
+  rings.keys.wait_full(round);                                  // mutate: NoWaitForKeys
+  const int tile = load_shared_by_warp(rings.key_note(round));  // mutate: TheNoteOfTheOtherTile
   if (tile == no_key_tile) return false;
   const bool has_queries = load_shared_by_warp(rings.key_note(round) + 4) != 0;
   KeyTile<Config> keys = key_tile<Config>(params, tile);

@@ -48,6 +48,7 @@ __device__ __forceinline__ auto query_box(const SequencesOf<Config>& sequences, 
                                           int query) {
   if constexpr (has_entry_lengths<Config>) {
     const Sequence own = sequences.q(batch);
+    // mutate: QueriesOfTheNextSequence
     return bounded_box(Config::tile_q, own.begin + query, own.length - query, head,
                        Config::sequences_q == SequenceKind::ragged ? 0 : batch);
   } else {
@@ -59,7 +60,7 @@ __device__ __forceinline__ auto key_box(const SequencesOf<Config>& sequences, in
                                         int rows) {
   if constexpr (has_entry_lengths<Config>) {
     const Sequence own = sequences.kv(batch);
-    return bounded_box(rows, own.begin + key, own.length - key, kv_head,
+    return bounded_box(rows, own.begin + key, own.length - key, kv_head,  // mutate: KeysOfTheNextSequence
                        Config::sequences_kv == SequenceKind::ragged ? 0 : batch);
   } else {
     return sequences.key_place(batch, kv_head, key);
@@ -106,7 +107,7 @@ __device__ __forceinline__ auto query_tiles_of(const AttentionParams& params, co
                                                const KeyTile<Config>& keys, int k_end, const Order& order) {
   const ScoreTile of_keys{0, 0, keys.k_begin, k_end};
   if constexpr (reads_query_ranges<typename Config::Mask>) {
-    griddepcontrol_wait();
+    griddepcontrol_wait();  // mutate: LoaderOfRanges
     const QueryRanges<Config> ranges(params, gradients, sequences, keys.batch);
     if constexpr (dealing_of<Config> == Dealing::drawn) {
       return TurnTiles<Config, QueryRanges<Config>>(sequences, keys.batch, keys.kv_head, of_keys, ranges);
@@ -159,7 +160,7 @@ __device__ __forceinline__ void load_keys(const Maps& maps, const SequencesOf<Co
   if constexpr (Config::pair) {
     for (int i = 0; i < of_peer.count; ++i)
       load_panel(rings.smem + Traits::layout.peer_k + i * KTile::panel_bytes, map, full,
-                 (of_peer.begin + i) * KTile::columns, box_of(rank ^ 1));
+                 (of_peer.begin + i) * KTile::columns, box_of(rank ^ 1));  // mutate: TheOtherTileIsMultiplied
   }
 }
 
@@ -178,10 +179,10 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
                                       query_order<Config>(params, maps, keys));
   if (tiles.has(0)) {
     if constexpr (Traits::has_early_values) {
-      rings.values.wait_empty(round);
+      rings.values.wait_empty(round);  // mutate: ValuesAreOverwritten
       if (elected) load_values<Config>(maps, sequences, keys, rings, round);
     }
-    rings.keys.wait_empty(round);
+    rings.keys.wait_empty(round);  // mutate: KeysAreOverwritten
     if (elected) {
       store_key_note(rings, round, key_tile, true);
       load_keys<Config>(maps, sequences, keys, rings, round);
@@ -190,7 +191,7 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
   } else {
     tell_no_queries(rings, round, key_tile);
   }
-  griddepcontrol_wait();  // for what prepare.cuh leaves; keys are not among it
+  griddepcontrol_wait();  // for what prepare.cuh leaves; keys are not among it  // mutate: LoaderDoesNotWait
   // Keys behind the last one are zeros, whose probabilities may be infinite.
   const bool has_end_of_keys = k_end < keys.k_begin + Config::tile_kv;
   for (; tiles.has(0); ++step, tiles.advance()) {
@@ -203,11 +204,12 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
       }
     }
     const int flags =
+        // mutate: TheEndOfKeysIsNotMasked
         (tiles.is_partial() || has_end_of_keys ? query_note_partial : 0) | (is_last ? query_note_end : 0);
     const auto box = query_box<Config>(sequences, keys.batch, head, query);
     const long long statistic =
         first_query_tile<Config>(params, sequences, keys.batch, head) * Config::tile_q + query;
-    rings.q.wait_empty(step);
+    rings.q.wait_empty(step);  // mutate: QueriesAreOverwritten
     if (elected) {
       store_query_note(rings.note(step), {head, query, flags});
       const int tile = head * query_tiles<Config>(params) + query / Config::tile_q;
@@ -224,7 +226,7 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
           box);
       cp_async_bulk_load(rings.lse_log2(step), gradients.lse_log2 + statistic, statistic_bytes, q_full);
     }
-    if constexpr (Traits::has_roles) rings.d_o.wait_empty(step);
+    if constexpr (Traits::has_roles) rings.d_o.wait_empty(step);  // mutate: DoIsLoadedOverWhatIsRead
     if (!elected) continue;
     const unsigned do_full = rings.d_o.full_at(step);
     mbarrier_arrive_expect_tx(do_full, Traits::DoTile::bytes + statistic_bytes);
@@ -276,7 +278,7 @@ class DqAdder {
   __device__ __forceinline__ unsigned run(unsigned step) const {
     for (int note = 0; (note & last_dq_tile) == 0; ++step) {
       for (int i = 0; i < parts_.count; ++i) {
-        ring_.wait_full(step * parts_.count + i);
+        ring_.wait_full(step * parts_.count + i);  // mutate: TheAdderDoesNotWait
         if (i == 0) note = load_shared_by_warp(rings_.dq_note(step));
         add(step, i, note & ~last_dq_tile);
       }
@@ -288,9 +290,11 @@ class DqAdder {
   __device__ __forceinline__ void add(unsigned step, int i, int tile) const {
     const unsigned part = step * parts_.count + i;
     bool is_first = false;
+    // mutate: AddersTakeNoTurns
     if constexpr (Config::deterministic) is_first = take_turn<Config>(rings_, step);
     if (lane_id() == 0) {
       float* const sums =
+          // mutate: PanelsOfDqInAnotherOrder
           sums_ + static_cast<long long>(tile) * Traits::dq_tile_floats + i * Traits::dq_part_floats;
       if (is_first) {
         cp_async_bulk_store(sums, ring_.tile(part), part_bytes);
@@ -298,7 +302,7 @@ class DqAdder {
         cp_reduce_async_bulk_add(sums, ring_.tile(part), part_bytes);
       }
       cp_async_bulk_commit_group();
-      cp_async_bulk_wait_group_read<0>();
+      cp_async_bulk_wait_group_read<0>();  // mutate: TheAdderLetsGoTooEarly
     }
     ring_.arrive_empty(part);
     if (Config::deterministic && lane_id() == 0) {

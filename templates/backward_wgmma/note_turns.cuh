@@ -22,6 +22,7 @@ __device__ __forceinline__ unsigned adders_of_word(const BlockContext& context, 
            mask.classify({.q_begin = first_query,
                           .q_end = minimum(first_query + Config::tile_q, context.seqlen_q),
                           .k_begin = key,
+                          // mutate: PartialRaggedTilesAreForgotten
                           .k_end = minimum(key + Config::tile_kv, context.seqlen_kv)}) != TileClass::empty;
   };
   const int first = word * turn_word_tiles;
@@ -48,7 +49,7 @@ __device__ __forceinline__ void note_turns(const AttentionParams& params, const 
   const long long tile =
       first_query_tile<Config>(params, sequences, batch, head) + first_query / Config::tile_q;
   TurnWord* const words = turns.words + first_turn_word<Config>(params, tile);
-  if (threadIdx.x == 0) turns.additions[tile] = 0;
+  if (threadIdx.x == 0) turns.additions[tile] = 0;  // mutate: AdditionsToRaggedOnesAreNotCleared
   const int key_tiles = (context.seqlen_kv + Config::tile_kv - 1) / Config::tile_kv;
   const int own_warp = warp_id();
   int before = 0;  // of the words that are through
@@ -63,10 +64,10 @@ __device__ __forceinline__ void note_turns(const AttentionParams& params, const 
       if (warp < own_warp) own += adders[warp];
       before += adders[warp];
     }
-    if (word < end && lane_id() == 0) words[word] = {adds, own};
+    if (word < end && lane_id() == 0) words[word] = {adds, own};  // mutate: TilesOfOtherWordsAreForgotten
     __syncthreads();
   }
-  if (before == 0) clear_sums<Config>(gradients, tile);
+  if (before == 0) clear_sums<Config>(gradients, tile);  // mutate: SumsOfQueriesWithoutKeysAreNotCleared
 }
 
 }  // namespace jit::backward_wgmma

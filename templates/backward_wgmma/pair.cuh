@@ -29,7 +29,7 @@ __device__ __forceinline__ int pair_rank() {
 /// The keys of a tile that block `rank` of a pair owns.
 template <class Config>
 __device__ __forceinline__ KeyTile<Config> keys_of_block(KeyTile<Config> keys, int rank) {
-  keys.k_begin += rank * KernelTraits<Config>::own_keys;
+  keys.k_begin += rank * KernelTraits<Config>::own_keys;  // mutate: BothOwnTheFirstKeys
   return keys;
 }
 template <class Config>
@@ -45,7 +45,7 @@ struct PanelRange {
 template <class Config>
 __device__ __forceinline__ PanelRange own_panels(int rank) {
   using Traits = KernelTraits<Config>;
-  const int begin = rank * Traits::own_dq_parts;
+  const int begin = rank * Traits::own_dq_parts;  // mutate: BothAddTheFirstPanels
   if constexpr (Traits::dq_parts % Traits::own_dq_parts == 0) return {begin, Traits::own_dq_parts};
   return {begin, minimum(Traits::own_dq_parts, Traits::dq_parts - begin)};
 }
@@ -67,9 +67,9 @@ __device__ __forceinline__ void send_ds(const Rings<Config>& rings, unsigned ste
   using Traits = KernelTraits<Config>;
   constexpr int bytes = Traits::DsTile::panel_bytes;
   const bool sends = threadIdx.x % warpgroup_size == 0;
-  if (sends) mbarrier_expect_tx(rings.ds.full_at(step), bytes);
+  if (sends) mbarrier_expect_tx(rings.ds.full_at(step), bytes);  // mutate: DqDoesNotWaitForThePeersDs
   rings.ds.arrive_full(step);
-  bar_sync(Traits::ds_barrier, warpgroup_size);
+  bar_sync(Traits::ds_barrier, warpgroup_size);  // mutate: DsIsSentBeforeAllWarpsHaveWritten
   if (sends) {
     const int peer = pair_rank<Config>() ^ 1;
     const unsigned tile = rings.ds.tile(step);

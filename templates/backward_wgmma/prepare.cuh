@@ -24,7 +24,7 @@ __device__ __forceinline__ void clear_sums(const GradientParams& gradients, long
   uint4* const sums = reinterpret_cast<uint4*>(dq_sums<Config>(gradients, tile));
 #pragma unroll
   for (int i = threadIdx.x; i < KernelTraits<Config>::dq_tile_floats / 4; i += prepare_threads)
-    sums[i] = make_uint4(0, 0, 0, 0);
+    sums[i] = make_uint4(0, 0, 0, 0);  // mutate: NothingIsZeroed
 }
 
 /// What words the queries of a tile have, for the loaders of the kernel. By a warp.
@@ -44,7 +44,7 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
                                                  const DropoutParams& dropout = {}) {
   constexpr int lanes = 8;  // that share a row
   constexpr int piece = 8;  // elements that a lane reads at once
-  griddepcontrol_wait();
+  griddepcontrol_wait();    // mutate: Prepare
   griddepcontrol_launch_dependents();
   const auto [batch, head, first_query] = query_tile<Config>(params);
   const SequencesOf<Config> sequences(params, batch);
@@ -75,12 +75,13 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
         load_piece<Config::alignment>(do_rows.at(query) + d, x);
         load_piece<Config::alignment>(o_rows.at(query) + d, y);
 #pragma unroll
-        for (int i = 0; i < piece; ++i) sum = __fmaf_rn(x[i], y[i], sum);
+        for (int i = 0; i < piece; ++i) sum = __fmaf_rn(x[i], y[i], sum);  // mutate: DeltaLeftOut
       }
     }
 #pragma unroll
     for (int other = 1; other < lanes; other *= 2) sum += __shfl_xor_sync(full_warp, sum, other);
     if (lane == 0) {
+      // mutate: NoGradientOfLseInPrepare
       if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);
       if constexpr (has_dropout<Config>) sum *= dropout.kept_share;
       const long long at = tile * Config::tile_q + statistic_place(row);

@@ -44,11 +44,11 @@ class QueryConsumer {
   /// As a function of for_each_key_tile.
   __device__ __forceinline__ unsigned run(bool has_queries, unsigned step) {
     for (int note = has_queries ? 0 : last_dq_tile; (note & last_dq_tile) == 0; ++step) {
-      rings_.ds.wait_full(step);
+      rings_.ds.wait_full(step);  // mutate: DqDoesNotWaitForDs
       note = load_shared_by_warp(rings_.dq_note(step));
       multiply(step, note & ~last_dq_tile);
     }
-    if (!lets_keys_go_early || !has_queries) rings_.keys.arrive_empty(round_);
+    if (!lets_keys_go_early || !has_queries) rings_.keys.arrive_empty(round_);  // mutate: KeysAreLetGoTwice
     return step;
   }
 
@@ -65,17 +65,20 @@ class QueryConsumer {
       if (i == panels_.count) break;
       wgmma_fence();
       Config::template wgmma_dq<DsTile, KTile>(dq_.registers[0], ds_panel(ds, own_ds_panel),
+                                               // mutate: KeysOfTheOtherTileForDq
                                                k_panel(rings_.k(round_), panels_.begin + i));
       if constexpr (Config::pair) {
         Config::template wgmma_dq_of_peer<DsTile, KTile>(dq_.registers[0], ds_panel(ds, peer_ds_panel),
                                                          k_panel(rings_.smem + Traits::layout.peer_k, i));
       }
       wgmma_commit_group();
+      // mutate: ConsumerTakesNoTurns
       if (Config::deterministic && i == 0) is_first = take_turn<Config>(rings_, step);
-      wgmma_wait_group<0>();
+      wgmma_wait_group<0>();  // mutate: DqOfRolesIsNotWaitedFor
       wgmma_hold(dq_.registers[0]);
-      if (i + 1 == panels_.count) {
+      if (i + 1 == panels_.count) {  // mutate: DsAndKeysAreLetGoBehindTheFirstPanel
         arrive_ds_empty(rings_, step);
+        // mutate: KeysAreNeverLetGo
         if (lets_keys_go_early && (load_shared_by_warp(rings_.dq_note(step)) & last_dq_tile) != 0)
           rings_.keys.arrive_empty(round_);
       }

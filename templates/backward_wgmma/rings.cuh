@@ -167,17 +167,19 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   init(Traits::layout.keys_empty, Traits::stages_keys,
        Traits::consumers * warps + adders + (Config::deterministic ? 1 : 0));
   init(Traits::layout.q_full, Config::stages, 1);
+  // mutate: QueriesAreLetGoByOneReader
   init(Traits::layout.q_empty, Config::stages, 2 * warps + (Config::deterministic ? 1 : 0));
   init(Traits::layout.do_full, Traits::stages_do, 1);
   init(Traits::layout.ds_full, Traits::stages_ds, ds_warps);
   if constexpr (Traits::has_query_consumer)
+    // mutate: DsIsLetGoForTheOwnBlockAlone
     init(Traits::layout.ds_empty, Traits::stages_ds, (Config::pair ? 2 : 1) * warps);
   if constexpr (Config::pair) {
     init(Traits::layout.deal_full, 1, 1);
     init(Traits::layout.deal_empty, 1, 1);
   }
   if constexpr (Traits::has_roles) {
-    init(Traits::layout.do_empty, Traits::stages_do, 2 * warps);
+    init(Traits::layout.do_empty, Traits::stages_do, 2 * warps);  // mutate: DoIsLetGoByOneReader
     init(Traits::layout.w_full, 1, warps);
     init(Traits::layout.w_empty, 1, warps);
   }

@@ -105,6 +105,7 @@ __device__ __forceinline__ void exponentiate_part(ScorePart<Config>& scores, Sco
     const int key = place.first_key + thread / warp_size * 16 + MmaLayout::lane_row(thread);
     const int query = place.first_query + i * KernelTraits<Config>::mma_k + MmaLayout::lane_column(thread);
     const BlockContext context = keys.sequences(params).context(keys.batch, place.head);
+    // mutate: NoTileEnds
     differentiate_score<KeysByQueries, !is_partial>(scores, weights, key, query, Score(context),
                                                     params.softmax_scale, context);
     if constexpr (is_partial)
@@ -123,6 +124,7 @@ __device__ __forceinline__ auto draw_kept_scores(const Rings<Config>& rings, uns
   using Kept = KeptOf<Config, KeysByQueries, typename Traits::Scores>;
   if constexpr (draws_ahead<Config>) {
     const unsigned note = rings.note(step);
+    // mutate: DrawnHeadsAlike
     return Kept(dropout.drawn, keys.batch * params.heads_q + load_query_note_head(note),
                 load_query_note_query(note), keys.k_begin + warp_row);
   } else if constexpr (has_dropout<Config>) {
@@ -137,6 +139,7 @@ __device__ __forceinline__ auto draw_kept_scores(const Rings<Config>& rings, uns
       constexpr int pair_bytes = step_bytes / (Config::tile_kv / dropout_group_keys);
       const int pair = warp_row / dropout_group_keys;
       return Kept(head, query, key,
+                  // mutate: AllPairsInOnePlace
                   {rings.smem + Traits::layout.draws + step % 2 * step_bytes + pair * pair_bytes,
                    Traits::draw_barriers + pair});
     }

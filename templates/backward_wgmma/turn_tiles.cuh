@@ -56,6 +56,7 @@ class TurnTiles {
 
   __device__ __forceinline__ int place(int ahead) const { return (ahead == 0 ? own_ : next_) >> 1; }
   __device__ __forceinline__ int head_at(int place) const { return first_head_ + place % heads; }
+  // mutate: TheFirstTileOfQueriesIsVisited
   __device__ __forceinline__ int query_at(int place) const { return (tiles_ - 1 - place / heads) * tile_q; }
 
   // What the mask says of the tile at a place.
@@ -94,6 +95,7 @@ class TurnTiles {
       while (end_ > 0) {
         const int first = (end_ - 1) / warp_size * warp_size;
         known_ = window(first);
+        // mutate: TheLastPlaceThatIsSeenIsCutOff
         end_ = first + warp_size - __clz(static_cast<int>(known_.seen));
         if (known_.seen != 0) return;
         end_ = first;

@@ -18,7 +18,7 @@ namespace jit::backward_wgmma {
 template <class Config>
 __device__ __forceinline__ long long first_turn_word(const AttentionParams& params, long long query_tile) {
   if constexpr (Config::sequences_kv == SequenceKind::ragged) {
-    return query_tile *
+    return query_tile *  // mutate: WordsOfTheFirstTileOfQueries
            padded_turn_words(ragged_tiles(params.batch, params.sequences.total_k, Config::tile_kv));
   } else {
     return query_tile * padded_turn_words(key_tiles_of_head<Config>(params));
@@ -27,6 +27,7 @@ __device__ __forceinline__ long long first_turn_word(const AttentionParams& para
 
 /// How many add before tile `key_tile`, of whose word these are.
 __device__ __forceinline__ int additions_before(const TurnWord& word, int key_tile) {
+  // mutate: ATileIsBeforeItself
   return word.before + __popc(word.adds & ~(~0u << key_tile % turn_word_tiles));
 }
 

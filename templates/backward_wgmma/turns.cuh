@@ -38,7 +38,8 @@ __device__ __forceinline__ Visits own_visits(const AttentionParams& params, cons
 /// Waits until so many additions are there, and perhaps that of the other block of a pair. By one thread.
 template <class Config>
 __device__ __forceinline__ void wait_for_additions(const int* additions, int count) {
-  constexpr int of_peer = Config::pair ? 1 : 0;
+  constexpr int of_peer = Config::pair ? 1 : 0;  // mutate: ThePeerMustNotHaveAdded
+  // mutate: NobodyWaits
   for (int added = -1; added != count && added != count + of_peer;) added = load_acquire(additions);
   if constexpr (KernelTraits<Config>::adds_by_tma) fence_proxy_async();
 }
@@ -62,7 +63,7 @@ __device__ __forceinline__ bool boundaries_ascend(const AttentionParams& params)
     if constexpr (Config::sequences_kv == SequenceKind::ragged)
       ascend = ascend && sequences.kv_begin(b - 1) <= sequences.kv_begin(b);
   }
-  return __all_sync(full_warp, ascend);
+  return __all_sync(full_warp, ascend);  // mutate: NobodyLooksAtThem
 }
 
 /// Whether blocks wait for one another. One that has all keys of a head adds in its own order. By a whole warp.
@@ -98,6 +99,7 @@ template <class Config>
 __device__ __forceinline__ int loaded_turn(unsigned place, int key_tile) {
   if constexpr (has_entry_lengths<Config>) {
     const unsigned word =
+        // mutate: TheFirstOfTwoWords
         place + key_tile / turn_word_tiles % turn_words_at_once * static_cast<unsigned>(sizeof(TurnWord));
     return additions_before({static_cast<unsigned>(load_shared_by_warp(word)), load_shared_by_warp(word + 4)},
                             key_tile);
@@ -120,7 +122,7 @@ __device__ __forceinline__ unsigned wait_for_turns(const AttentionParams& params
     rings.turns.wait_empty(step);
     if (lane_id() == 0 && waits) {
       wait_for_additions<Config>(additions<Config>(params, maps, keys, note & ~last_dq_tile),
-                                 before * KernelTraits<Config>::dq_adders);
+                                 before * KernelTraits<Config>::dq_adders);  // mutate: OneOfTwoIsEnough
     }
     if (lane_id() == 0) store_shared(rings.turns.tile(step), before);
     rings.turns.arrive_full(step);
@@ -141,7 +143,7 @@ __device__ __forceinline__ void pass_turns(const TensorMaps& maps, unsigned own_
     rings.added.wait_full(step);
     const int tile = load_shared_by_warp(rings.added.tile(step));
     if (tile == no_addition) return;
-    if (lane_id() == 0) add_one_release(maps.turns.additions + tile);
+    if (lane_id() == 0) add_one_release(maps.turns.additions + tile);  // mutate: TurnsAreNotPassedOn
     rings.added.arrive_empty(step);
   }
 }
@@ -160,7 +162,7 @@ __device__ __forceinline__ void hand_over_addition(const Rings<Config>& rings, u
 template <class Config>
 __device__ __forceinline__ bool take_turn(const Rings<Config>& rings, unsigned step) {
   rings.turns.wait_full(step);
-  const bool is_first = load_shared_by_warp(rings.turns.tile(step)) == 0;
+  const bool is_first = load_shared_by_warp(rings.turns.tile(step)) == 0;  // mutate: NobodyStores
   rings.turns.arrive_empty(step);
   return is_first;
 }

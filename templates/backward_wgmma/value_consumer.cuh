@@ -69,11 +69,11 @@ class ValueConsumer {
       start_scores(step + 1);
       if constexpr (has_d_o_ahead) {
         start_dv(step);
-        wgmma_wait_group<1>();  // dV
+        wgmma_wait_group<1>();  // dV  // mutate: ScoresOfRolesAreNotWaitedFor
         exponentiate(step + 1);
-        finish_dv<0>(step);
+        finish_dv<0>(step);  // mutate: PIsRoundedWhileDvReadsIt
       } else {
-        finish_dv<1>(step);  // S
+        finish_dv<1>(step);  // S  // mutate: DoIsLetGoWhileDvReadsIt
         wgmma_wait_group<0>();
         exponentiate(step + 1);
       }
@@ -82,13 +82,13 @@ class ValueConsumer {
       step = uniform(step + 1);
     }
     start_dv(step);
-    finish_dv<0>(step);
+    finish_dv<0>(step);  // mutate: DvIsNotWaitedFor
     wgmma_hold(dv_.registers[0]);
     return uniform(step + 1);
   }
 
   __device__ __forceinline__ void take_queries(unsigned step) {
-    rings_.q.wait_full(step);
+    rings_.q.wait_full(step);  // mutate: ScoresDoNotWaitForQueries
     flags_ = load_query_note_flags(rings_.note(step));
   }
 
@@ -102,7 +102,7 @@ class ValueConsumer {
     kept_ = draw_kept_scores<Config>(rings_, step, params_, dropout_, keys_, warp_row());
   }
   __device__ __forceinline__ void start_dv(unsigned step) {
-    rings_.d_o.wait_full(step);
+    rings_.d_o.wait_full(step);  // mutate: DvDoesNotWaitForDo
     wgmma_fence();
     Config::template wgmma_dv<DoTile>(dv_.registers[0], p_,
                                       lower_word(DoTile::along_rows(rings_.d_o.tile(step), 0)));
@@ -120,7 +120,7 @@ class ValueConsumer {
   // P in place of S, and W to the other consumer.
   __device__ __forceinline__ void exponentiate(unsigned step) {
     wgmma_hold(scores_.registers[0]);
-    rings_.w.wait_empty(step);
+    rings_.w.wait_empty(step);  // mutate: NoWaitForThePlaceOfW
     if constexpr (has_row_range<TileMask<Config>>) {
       if (is_partial()) {
         exponentiate_tile<true>(step);
@@ -139,6 +139,7 @@ class ValueConsumer {
     }
     rings_.w.arrive_full(step);
   }
+  // mutate: PartialTilesOfRolesTakenForFull
   __device__ __forceinline__ bool is_partial() const { return (flags_ & query_note_partial) != 0; }
   template <bool has_masked>
   __device__ __forceinline__ void exponentiate_tile(unsigned step) {
@@ -172,6 +173,7 @@ class ValueConsumer {
     multiply_by_probabilities<Score>(weights, scores);
 #pragma unroll
     for (int n = 0; n < Part::column_blocks; ++n)
+      // mutate: WWithoutItsPlaces
       store_shared(w + (i * Part::column_blocks + n) * w_block_bytes, weights.registers[0][n]);
   }
   __device__ __forceinline__ void pack_probabilities() {

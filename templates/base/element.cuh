@@ -74,6 +74,7 @@ inline constexpr bool keys_were_fp8<Config> = Config::widen_ahead;
 
 /// Whether scales stand beside k and v.
 template <class Config>
+// mutate: KeysWidenedAheadUnscaled
 inline constexpr bool has_scaled_keys = keys_are_fp8<Config> || keys_were_fp8<Config>;
 
 /// Whether each key has scales of its own.

@@ -12,7 +12,7 @@ namespace jit {
 
 /// The place of a sequence's first tile of `rows` rows.
 JIT_HOST_DEVICE constexpr long long first_ragged_tile(int batch, int begin, int rows) {
-  return static_cast<long long>(begin / rows) + batch;
+  return static_cast<long long>(begin / rows) + batch;  // mutate: APlaceFewerForEachSequence
 }
 
 /// How many places there are.

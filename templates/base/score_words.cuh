@@ -18,6 +18,7 @@ JIT_HOST_DEVICE constexpr int score_words(int queries, int keys) {
 
 /// The first of the words of 32 lanes that have score (q, k), both counted from the first of the block.
 JIT_HOST_DEVICE constexpr int first_score_word(int q, int k, int block_q) {
+  // mutate: ColumnsOfATile
   return (k / score_word_keys * (block_q / score_word_queries) + q / score_word_queries) * score_word_lanes;
 }
 

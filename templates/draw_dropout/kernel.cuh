@@ -28,9 +28,10 @@ template <class Config>
 __device__ __forceinline__ KeyBlocks visited(const BlockContext& context, int q, const DrawnBlock& block) {
   const int blocks = Config::tile_kv / block.keys;  // of a tile
   const int tile = q / Config::tile_q * Config::tile_q;
-  if (tile >= context.seqlen_q) return {0, 0};
+  if (tile >= context.seqlen_q) return {0, 0};  // mutate: RowsBehindTheLastQuery
   const KeyRange keys = lane_key_range(typename Config::Mask(context), context.seqlen_kv, tile,
                                        minimum(tile + Config::tile_q, context.seqlen_q));
+  // mutate: WhatIsSeenIsLeftOut
   return {keys.begin / Config::tile_kv * blocks, rounded_up_quotient(keys.end, Config::tile_kv) * blocks};
 }
 
@@ -54,7 +55,9 @@ __device__ __forceinline__ void draw_dropout(const AttentionParams& params, cons
   const int q = (row % groups * warps + uniform(threadIdx.x / warp_size)) * block.queries;
   const BlockContext context = SequencesOf<Config>(params, batch).context(batch, head);
   const KeyBlocks all = visited<Config>(context, q, block);
+  // mutate: ChunksOfOne
   const KeyBlocks own{maximum(all.begin, chunk * own_blocks), minimum(all.end, (chunk + 1) * own_blocks)};
+  // mutate: HeadsAlike
   const DropoutHead random = dropout_head(DropoutSeed(dropout), params.heads_q, batch, head);
   const bool draws = random.drops_some();
   const int lane = lane_id();

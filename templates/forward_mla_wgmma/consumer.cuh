@@ -89,6 +89,7 @@ class Consumer {
 
   // A tile of this consumer's, and what the other one hands over of the tile before.
   __device__ __forceinline__ void multiply_own(bool has_theirs) {
+    // mutate: LatentRowsBehindTheSequence
     if (Traits::uses_tma) clear_rows(parts_.note().seqlen_kv - note_.k_begin);
     q_.multiply_qk(scores_, q_ring_.tile(), tile_);
     wgmma_wait_group<0>();
@@ -100,14 +101,14 @@ class Consumer {
     const bool moves =
         take_maxima<Config::rescale>(maxima, state_, scale_log2_, correction, subtract_from(scores_));
     if (has_theirs) {  // nothing but this on its way: where branches meet the assembler waits for products
-      handover_.multiply(output_, keys_.tile_before(2));
+      handover_.multiply(output_, keys_.tile_before(2));  // mutate: ValuesOfTheTileBehind
       exponentiate<0>(scores_, state_, scale_log2_);
-      finish_values(2);
+      finish_values(2);  // mutate: GivenWhileTheOthersAreMultiplied
     } else {
       exponentiate<0>(scores_, state_, scale_log2_);
     }
     handover_.give(scores_, state_, first_row());
-    if (moves) output_.scale_rows(correction);
+    if (moves) output_.scale_rows(correction);  // mutate: NotRescaled
     multiply_values(1);
   }
 
@@ -127,7 +128,7 @@ class Consumer {
     wgmma_wait_group<0>();
     wgmma_hold(output_.registers[0]);
     handover_.hold();
-    keys_.arrive_empty_before(back);
+    keys_.arrive_empty_before(back);  // mutate: KeysReleasedBeforeTheyAreMultiplied
   }
 
   // Leaves the scores as the mask and score functors want them.

@@ -62,7 +62,7 @@ class Handover {
   /// moved, and then `correction` is what the output must be multiplied by.
   __device__ __forceinline__ bool take(State& state, float scale_log2, int first_row,
                                        float (&correction)[Scores::rows]) {
-    bar_sync(Traits::handover_barrier + consumer_, Traits::consumer_threads);
+    bar_sync(Traits::handover_barrier + consumer_, Traits::consumer_threads);  // mutate: TakenBeforeItIsGiven
 #pragma unroll
     for (int step = 0; step < Traits::key_steps; ++step) {
       int words[4];
@@ -75,7 +75,7 @@ class Handover {
       const float max = maxima(1 - consumer_).load(row);
       moves |= max != state.row_max[r];
       correction[r] = ex2((state.row_max[r] - finite_or_zero(max)) * scale_log2);
-      state.row_max[r] = max;
+      state.row_max[r] = max;  // mutate: MaximaThatAreNotTaken
       state.row_sum[r] *= correction[r];
     });
     return __any_sync(full_warp, moves);
@@ -96,7 +96,7 @@ class Handover {
   __device__ __forceinline__ void add_sums(const State& state, bool is_odd, int first_row,
                                            float (&sums)[Scores::rows]) const {
     const auto of_consumer = [&](int consumer) {
-      const int place = (is_odd ? Traits::consumers : 0) + consumer;
+      const int place = (is_odd ? Traits::consumers : 0) + consumer;  // mutate: SumsOfAllPartsInOnePlace
       return SharedRows<Layout>{smem_ + Traits::layout.sums + place * row_bytes};
     };
     for_each_row(first_row, [&](int r, int row) {
@@ -105,6 +105,7 @@ class Handover {
     });
     bar_sync(Traits::consumers_barrier, Traits::consumer_threads);
     for_each_row(first_row,
+                 // mutate: SumsOfOneConsumer
                  [&](int r, int row) { sums[r] = of_consumer(0).load(row) + of_consumer(1).load(row); });
   }
 
@@ -117,6 +118,7 @@ class Handover {
   // Shared address of a thread's words of P of a step.
   __device__ __forceinline__ unsigned place(int step) const {
     const int thread = reread_thread_index() % warpgroup_size;
+    // mutate: ProbabilitiesOfAllStepsInOnePlace
     return smem_ + Traits::layout.p + (step * warpgroup_size + thread) * static_cast<int>(sizeof(p_[0]));
   }
   // The columns of values that are this consumer's.

@@ -127,9 +127,9 @@ class RowCopies {
   /// Behind `start`: ends the copy that was started before that one, and that one, too, where it is the part's last.
   template <class Ring>
   __device__ __forceinline__ void finish_earlier(const Ring& ring, bool is_last) {
-    if (has_earlier_) end<1>([&] { ring.arrive_full_before(1); });
+    if (has_earlier_) end<1>([&] { ring.arrive_full_before(1); });  // mutate: EarlierTileNotWaitedFor
     has_earlier_ = !is_last;
-    if (is_last) end<0>([&] { ring.arrive_full(); });
+    if (is_last) end<0>([&] { ring.arrive_full(); });  // mutate: LastTileNotWaitedFor
   }
   /// Ahead of a wait for the ring's stage: consumers may need the tile before to make room.
   template <class Ring>
@@ -151,6 +151,7 @@ class RowCopies {
 
   // Of the warp's rows, counted in the tile.
   __device__ __forceinline__ int tile_row(int own) const {
+    // mutate: HalfOfTheRowsTwice
     return (own / group_rows * Traits::key_warps + warp_) * group_rows + own % group_rows;
   }
 
@@ -158,7 +159,7 @@ class RowCopies {
   template <int on_the_way, class Arrive>
   __device__ __forceinline__ void end(Arrive arrive) const {
     cp_async_wait_group<on_the_way>();
-    fence_proxy_async_shared();
+    fence_proxy_async_shared();  // mutate: RowsWithoutProxyFence
     arrive();
   }
 
@@ -177,7 +178,7 @@ class KeyLoader {
                                        unsigned char* bytes, unsigned smem, int warp)
       : params_(params),
         smem_(smem),
-        notes_(Traits::key_warps == 1 || warp == 0),
+        notes_(Traits::key_warps == 1 || warp == 0),  // mutate: BothWarpsLeaveNotes
         copies_(params, memory, warp),
         ring_(Rings<Config>(smem).k),
         parts_(bytes, smem) {}
@@ -199,7 +200,7 @@ class KeyLoader {
     auto place = copies_.place(unit, tiles.key(0));
     while (true) {
       const bool has_next = tiles.has(1);
-      copies_.finish_before_waiting(ring_);
+      copies_.finish_before_waiting(ring_);  // mutate: NothingEndedBeforeAWaitForRoom
       take_stage(note_of(tiles));
       copies_.start(ring_, place);
       if (has_next)

@@ -32,6 +32,7 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   using Traits = KernelTraits<Config>;
   init_barriers(smem + Traits::layout.q_full, 1, Traits::query_warps);
   init_barriers(smem + Traits::layout.q_empty, 1, Traits::consumer_warps);
+  // mutate: FullWhenHalfOfTheRowsAreThere
   init_barriers(smem + Traits::layout.k_full, Config::stages, Traits::key_warps);
   init_barriers(smem + Traits::layout.k_empty, Config::stages, Traits::consumer_warps);
   init_part_ring<Traits>(smem);

@@ -23,18 +23,19 @@ __device__ __forceinline__ void store_output_rows(
   static_assert(is_same<Layout, EvenOddLayout>, "a lane has four neighbours of a row");
   const int lane = lane_id(), first_column = Layout::lane_column(lane);
   Output::for_each_row(first_row + Layout::lane_row(lane), [&](int r, int row) {
-    if (row >= row_end) return;
+    if (row >= row_end) return;  // mutate: RowsBehindTheLast
     auto* const own = target.at(row) + first_column;
 #pragma unroll
     for (int n = 0; n < Output::column_blocks; n += 2) {
       const int column = Layout::column(0, n, 0);
-      if (first_column + column >= Config::head_dim_v) break;
+      if (first_column + column >= Config::head_dim_v) break;  // mutate: ColumnsBehindTheLast
       columns.finish(output, r, n);
-      columns.finish(output, r, n + 1);
+      columns.finish(output, r, n + 1);  // mutate: OddColumnsUnfinished
       const auto kept = [&](int block, int i) {
         return keep_if_has_keys(output.at(r, block, i), inverse[r]);
       };
       store_four<Config::alignment>(own + column,
+                                    // mutate: NeighboursExchanged
                                     make_float4(kept(n, 0), kept(n + 1, 0), kept(n, 1), kept(n + 1, 1)));
     }
   });

@@ -29,7 +29,7 @@ __device__ __forceinline__ void store_output_by_tile(
   using Element = OutputElement<Config>;
   using OTile = typename Traits::OTile;
   using Layout = typename Traits::Output::Layout;
-  __syncthreads();  // other warps may still be multiplying with what lies here
+  __syncthreads();  // other warps may still be multiplying with what lies here  // mutate: NoBarrierBeforeO
   const int lane = lane_id();
   const unsigned o_address = o_tile + OTile::offset(warp_row + Layout::lane_row(lane), 0) +
                              Layout::lane_column(lane) * ElementTraits<Element>::bytes;
@@ -44,7 +44,7 @@ __device__ __forceinline__ void store_output_by_tile(
           : "memory");
     }
   }
-  __syncwarp();
+  __syncwarp();  // mutate: NoWarpBarrierInO
   store_tile_rows<OTile, Config::head_dim_v, Traits::warp_rows, Config::alignment>(
       target, q_begin + warp_row, seqlen_q, o_tile, warp_row);
 }
@@ -69,11 +69,11 @@ __device__ __forceinline__ void store_output(const AttentionParams& params, cons
   const auto [batch, head, q_begin] = work;
   const SequencesOf<Config> sequences(params, batch);
   scales.take_values(work);
-  scales.scale_output(output);
+  scales.scale_output(output);  // mutate: NoScaleOfValues
   const int seqlen_q = sequences.q(batch).length;
   const int warp_row = warp_id() * Traits::warp_rows;
   if (params.lse != nullptr) {
-    add_lse_shift<Config, typename Traits::Output>(descale, params.softmax_scale,
+    add_lse_shift<Config, typename Traits::Output>(descale, params.softmax_scale,  // mutate: LseUnshifted
                                                    sequences.context(batch, head), q_begin + warp_row, lse);
     const auto find_rows = [&]() -> LseRows { return {sequences.lse_rows(batch, head), seqlen_q}; };
     write_lse<typename Traits::Output>(find_rows, q_begin + warp_row, lse);

@@ -126,6 +126,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   const auto& sequences = entry_of(all, params, batch);
   const BlockContext context = sequences.context(batch, head);
   const int seqlen_q = context.seqlen_q, seqlen_kv = context.seqlen_kv;
+  // mutate: PlacesOfNobodyAreComputed
   if (has_entry_lengths<Config> && (q_begin < 0 || q_begin >= seqlen_q)) return;
   const int kv_head = sequences.kv_head(head);
   const auto q_loader = tile_loader<Config, typename Traits::QTile, Config::head_dim>(
@@ -146,7 +147,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   int stage_k = 0, stage_v = 0;  // of the tile being multiplied
   const auto k_tile = [&](int stage) { return smem_base + layout.k + stage * Traits::KTile::bytes; };
   const auto key_scales = [&](int stage) {
-    return smem_base + layout.key_scales + stage * Config::tile_kv * 4;
+    return smem_base + layout.key_scales + stage * Config::tile_kv * 4;  // mutate: TokensOfOneStage
   };
   const auto v_tile = [&](int stage) { return smem_base + layout.v + stage * Traits::VTile::bytes; };
   // Each load closes its group even when there is nothing to load, because no tile is left or (`ahead` is
@@ -186,14 +187,16 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   HeadScales<Config, typename Traits::Scores> scales(params, descale);
   scales.take_scores(work, warp_id() * Traits::warp_rows, [&] { return context; });
   const float scale_log2 = exponent_scale<Score>(scales.of_scores());
+  // mutate: EntriesAlike
   const auto dropout = dropout_head<Config>(dropout_params, params.heads_q, batch, head);
 
   for (; tiles.has(0); tiles.advance()) {
     const int stage_k_load = Config::stages_k == 1 ? 0 : (stage_k + Traits::ahead_k) % Config::stages_k;
+    // mutate: LoadsIntoTheStageInUse
     const int stage_v_load = (stage_v + Traits::ahead_v) % Config::stages_v;
 
-    cp_async_wait_group<Traits::pending_k>();
-    __syncthreads();
+    cp_async_wait_group<Traits::pending_k>();  // mutate: WaitForK
+    __syncthreads();                           // mutate: NoBarrierBeforeK
     if constexpr (Traits::v_first) {
       load_v(Traits::ahead_v, stage_v_load);
     } else {
@@ -209,22 +212,23 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
       load_k(Traits::ahead_k, stage_k_load);
     }
 
-    scales.scale_scores(scores, key_scales(stage_k));
+    scales.scale_scores(scores, key_scales(stage_k));  // mutate: TokensUnscaled
     if (!Score::is_identity || tiles.is_partial()) {
       apply_functors<MaskQuery::each_score>(scores, score_place<Config>(q_begin, tiles.key(0)), score,
                                             scales.of_scores(), tile_mask, context, tiles.is_partial());
     }
-    if constexpr (has_block_factors<Config>) {
+    if constexpr (has_block_factors<Config>) {  // mutate: SoftmaxWithoutFactors
       online_softmax<Config::rescale, Element>(scores, output, state, scale_log2, scales.factors());
     } else {
+      // mutate: RawProbabilities
       online_softmax<Config::rescale, Element>(scores, output, state, scale_log2);
     }
     // Sums are those of all keys.
     const auto kept = kept_scores<QueriesByKeys, typename Traits::Scores>(
         dropout, q_begin + warp_id() * Traits::warp_rows, tiles.key(0));
 
-    cp_async_wait_group<Traits::pending_v>();
-    __syncthreads();
+    cp_async_wait_group<Traits::pending_v>();  // mutate: NoWaitForV
+    __syncthreads();                           // mutate: NoBarrierBeforeV
     if constexpr (Config::stages_k == 1) load_k(1, 0);
     if constexpr (is_fp8<Element>) {
       multiply_pv_fp8<Element, typename Traits::VTile, Traits::ldmatrix_width>(output, scores,
@@ -234,7 +238,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
                                                                            kept);
     }
 
-    stage_k = stage_k + 1 == Config::stages_k ? 0 : stage_k + 1;
+    stage_k = stage_k + 1 == Config::stages_k ? 0 : stage_k + 1;  // mutate: LaterStageThanLoaded
     stage_v = stage_v + 1 == Config::stages_v ? 0 : stage_v + 1;
   }
 

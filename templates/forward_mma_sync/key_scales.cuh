@@ -34,7 +34,8 @@ struct KeyScalesLoader<Config, true> {
     for (int i = 0; i < count; i += threads) {
       const int place = i + static_cast<int>(threadIdx.x);
       if (count % threads != 0 && place >= count) break;
-      const int key = first_key + place * keys;
+      const int key = first_key + place * keys;  // mutate: OneScaleATile
+      // mutate: TokensOfTheFirstTile
       cp_async_zfill<4>(target + place * 4, of_head_ + key / rows_of_scale<Config> * stride_,
                         key < seqlen_kv_);
     }

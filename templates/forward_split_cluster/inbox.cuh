@@ -28,7 +28,7 @@ class Inbox {
   /// By one thread, before the cluster meets.
   __device__ __forceinline__ void init() const {
     mbarrier_init(barrier(), 1);
-    fence_mbarrier_init();
+    fence_mbarrier_init();  // mutate: InboxesWithoutFence
   }
 
   /// Lets the block wait for its share of so many pieces. By the same thread.
@@ -36,7 +36,7 @@ class Inbox {
     constexpr int round = cluster * pieces_together;
     const int rest = pieces % round - rank_ * pieces_together;
     const int own = pieces / round * pieces_together + maximum(0, minimum(rest, pieces_together));
-    mbarrier_arrive_expect_tx(barrier(), own * cluster * piece_bytes);
+    mbarrier_arrive_expect_tx(barrier(), own * cluster * piece_bytes);  // mutate: EndsBeforeAllHasCome
   }
 
   /// Sends a piece to the block that ends it. Requires: the cluster has met.
@@ -53,15 +53,18 @@ class Inbox {
 
   /// The index of a piece in its tile of rows, of those that the block ends.
   __device__ __forceinline__ int index(int place) const {
+    // mutate: OneOwnerForTwo
     return (place / pieces_together * cluster + rank_) * pieces_together + place % pieces_together;
   }
 
   // What the blocks have sent, in the order of their ranks, for merge_piece.
   static constexpr int count = cluster;
   __device__ __forceinline__ RowState state(int i, int place) const {
+    // mutate: StatesOfAnotherBlock
     return reinterpret_cast<const RowState*>(bytes_ + Traits::layout.inbox_states)[i * places + place];
   }
   __device__ __forceinline__ float4 values(int i, int place, int) const {
+    // mutate: PiecesOfOneBlockTwice
     return reinterpret_cast<const float4*>(bytes_ + Traits::layout.inbox_values)[i * places + place];
   }
 

@@ -65,9 +65,9 @@ __device__ __forceinline__ WarpParts<KernelTraits<Config>> multiply_keys(const A
           queries, QueryRows<Config>(params, part));
     });
     if (step < 0) continue;
-    cp_async_wait_group<groups_ahead + 1>();  // keys
+    cp_async_wait_group<groups_ahead + 1>();  // keys  // mutate: NoWaitForKeysOfACluster
     if (step == 0) {
-      __syncthreads();  // the queries of all threads are there
+      __syncthreads();  // the queries of all threads are there  // mutate: QueriesWithoutBarrier
       q.load(queries, 0);
       scales.begin_part(part, q);
     }
@@ -81,17 +81,18 @@ __device__ __forceinline__ WarpParts<KernelTraits<Config>> multiply_keys(const A
     apply_row_functors<Config>(scores, params, part, score_origin(part, note, 0));
     online_softmax<Config::rescale>(scores, output, state, scale_log2);
     scales.scale_weights(scores, stage, 0);
-    cp_async_wait_group<groups_ahead>();  // values
-    __syncwarp();
+    cp_async_wait_group<groups_ahead>();  // values  // mutate: NoWaitForValues
+    __syncwarp();                         // mutate: TilesOfOtherLanesWithoutBarrier
     Products::multiply_pv(output, scores, stage + Traits::layout.v);
     if ((note.flags & key_note_last) != 0) break;
     __syncwarp();  // all lanes are done with the tile
   }
   scales.scale_output(output);
+  // mutate: ResultsOverTilesOfOtherWarps
   __syncthreads();  // the other warps are done with the tiles that lie where results will
   const WarpParts<Traits> parts(bytes);
   parts.put(output, state, scale_log2);
-  __syncthreads();
+  __syncthreads();  // mutate: ResultsOfOtherWarpsWithoutBarrier
   return parts;
 }
 
@@ -112,13 +113,13 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   if (pieces > 0) {
     if (threadIdx.x == 0) inbox.expect(pieces);
     const WarpParts<Traits> parts = multiply_keys<Config>(params, descale, unit, part, bytes);
-    cluster_wait();  // all inboxes are there
+    cluster_wait();  // all inboxes are there  // mutate: SentBeforeTheClusterHasMet
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < pieces; i += Traits::threads) {
       const PiecePlace<Config> at(i);
       inbox.send(i, merge_piece(parts, at.row, at.column));
     }
-    inbox.wait();
+    inbox.wait();  // mutate: NoWaitForTheOthers
 #pragma unroll 1
     for (int place = static_cast<int>(threadIdx.x);; place += Traits::threads) {
       const int i = inbox.index(place);

@@ -126,9 +126,9 @@ __device__ __forceinline__ void load_tile(const AttentionParams& params, const U
         ring.stage(step) + Traits::layout.v,
         KvRows<Config>(params, part, note.k_begin, nullptr, params.v, params.v_strides),
         ring.row_starts() + Config::tile_kv);
-    if (tiles.is_partial()) note.flags |= key_note_partial;
+    if (tiles.is_partial()) note.flags |= key_note_partial;  // mutate: ScoresBehindTheKeys
     tiles.advance();
-    if (!tiles.has(0)) note.flags |= key_note_last;
+    if (!tiles.has(0)) note.flags |= key_note_last;  // mutate: LastTileTooSoon
   }
   cp_async_commit_group();
   if (lane_id() == 0) ring.note(step) = note;

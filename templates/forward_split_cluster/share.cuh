@@ -78,10 +78,11 @@ template <class Config>
 __device__ __forceinline__ KeyRange keys_of_warp(const TileRange& tiles, int rank, int num_splits) {
   constexpr int all_warps = Config::cluster * Config::block_warps;
   const int blocks = num_splits == 0 ? Config::cluster : minimum(Config::cluster, num_splits);
+  // mutate: WarpsOfOneBlockAlone
   const int warps = blocks * Config::block_warps, place = warp_id() * blocks + rank;
   const int each = warps == all_warps ? tiles.count() / all_warps : tiles.count() / warps;
   const int more = tiles.count() - each * warps;
-  const int begin = tiles.begin + place * each + minimum(place, more);
+  const int begin = tiles.begin + place * each + minimum(place, more);  // mutate: AKeyTileOfNobody
   const int count = rank < blocks ? each + (place < more ? 1 : 0) : 0;
   return {begin * Config::tile_kv, (begin + count) * Config::tile_kv};
 }

@@ -64,7 +64,7 @@ class BoxConsumer {
       say_begun<Config>(split_, parts_.note(), static_cast<int>(threadIdx.x));
       bool begins = true;
       while (true) {
-        ring_.wait_full();
+        ring_.wait_full();  // mutate: NoWaitForBoxes
         const KeyNote note = load_key_note(key_note<Traits>(smem_, ring_.stage()));
         if (begins) begin_part();
         begins = false;
@@ -75,6 +75,7 @@ class BoxConsumer {
       scales_.scale_output(output_);
       finish_part<Config>(params_, descale_, split_, parts_.note(), output_, state_, scale_log2_,
                           bytes_ + ring_.stage() * Traits::layout.stage_bytes);
+      // mutate: ResultsWithoutProxyFence
       fence_proxy_async_shared();  // what was written here before TMA writes
       release_stage();
       parts_.release();
@@ -91,7 +92,7 @@ class BoxConsumer {
     const auto& part = parts_.note();
     const unsigned stage = ring_.tile(), v = stage + Traits::layout.v;
     const int keys = part.seqlen_kv - note.k_begin;
-    if (keys < Config::tile_kv) clear_rows<Config>(v, keys);
+    if (keys < Config::tile_kv) clear_rows<Config>(v, keys);  // mutate: RowsBehindTheSequenceInBoxes
     typename Traits::Scores scores;
     Products::multiply_qk(scores, q_, stage + Traits::layout.k + first_key() * Traits::KTile::row_bytes);
     scales_.scale_scores(scores, stage, first_key());

@@ -91,7 +91,7 @@ class BoxLoader {
   // Behind the loads of one more stage: nobody who waits for the queries has that one to give back.
   __device__ __forceinline__ void await_queries() {
     if (awaited_ == 0) return;
-    cp_async_wait_group<0>();
+    cp_async_wait_group<0>();  // mutate: QueriesBesideBoxesWithoutWait
     mbarrier_arrive(awaited_);
     awaited_ = 0;
   }

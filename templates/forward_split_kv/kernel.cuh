@@ -60,7 +60,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
 #pragma unroll 1
   for (int step = -Traits::steps_ahead;; ++step) {
     PageLoader<Config> pages;
-    if (step >= 0) cp_async_wait_group<loads_ahead - 1>();
+    if (step >= 0) cp_async_wait_group<loads_ahead - 1>();  // mutate: NoWaitForTiles
     __syncthreads();
     StepNote note{};
     if (step >= 0) note = smem.note(step);
@@ -93,6 +93,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
                                  {.row = part.row_begin + row_warp * rows_per_warp,
                                   .key = note.k_begin + first_key,
                                   .is_partial = (note.flags & step_is_partial) != 0});
+      // mutate: RescaledWhereOthersNeedIt
       online_softmax<Config::rescale>(scores, output, state, scale_log2);
       scales.scale_weights(scores, smem_address(stage), first_key);
       Products::multiply_pv(output, scores,

@@ -42,11 +42,11 @@ __device__ __forceinline__ void finish_part(const AttentionParams& params, const
   const WarpParts<Traits> own(stage);
   const BlockTeam<Config> team;
   const bool asked = may_merge<Config>(split, note, team.thread);
-  team.sync();  // the other warps are done with the tiles that lie here
+  team.sync();  // the other warps are done with the tiles that lie here  // mutate: NoBarrierBeforeResults
   own.put(output, state, scale_log2);
   output.clear();
-  state = {};
-  team.sync();
+  state = {};   // mutate: StateOfThePartBefore
+  team.sync();  // mutate: NoBarrierBehindResults
   const int pieces = rows_of<Config, Traits::tile_rows>(note) * PiecePlace<Config>::of_row;
 #pragma unroll 1
   for (int i = team.thread; i < pieces; i += Traits::threads) {

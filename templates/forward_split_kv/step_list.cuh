@@ -39,6 +39,7 @@ __device__ __forceinline__ void enter_steps(const StepList<Config>& list, const 
   place.tile = tile;
   place.part = place.part + 1 == KernelTraits<Config>::known_steps ? 0 : place.part + 1;
   if constexpr (Config::split_keys != 0) {
+    // mutate: SpansFromTheWindowOn
     place.tile_end = minimum(place.part_end, (tile / span_tiles<Config> + 1) * span_tiles<Config>);
     if (lane_id() == 0) parts[place.part] = list.work.span_note(mine, tile);
   } else {

@@ -62,7 +62,7 @@ class Consumer {
       output_.clear();
       state_ = SoftmaxState<Traits::Scores::rows>();
       scales_.begin_part(parts_.note());
-      if (brings_queries<Config>(parts_.note())) rings_.q.wait_full();
+      if (brings_queries<Config>(parts_.note())) rings_.q.wait_full();  // mutate: QueriesReleasedTooEarly
       take_keys();
       if ((note_.flags & key_note_none) != 0) {
         release_k();
@@ -104,6 +104,7 @@ class Consumer {
     }
     rings_.v.wait_full();
     const int keys = parts_.note().seqlen_kv - note_.k_begin;
+    // mutate: RowsBehindTheSequence
     if (keys < Config::tile_kv) clear_rows<Config>(rings_.v.tile(), keys, thread());
     p_.multiply_pv(output_, rings_.v.tile(), false);
     finish_output();

@@ -32,7 +32,7 @@ class KeyLoader {
       load_tiles(work.unit, note, tiles);
     });
     load_values();
-    if constexpr (Traits::converts) note_of_keys(key_note_end);
+    if constexpr (Traits::converts) note_of_keys(key_note_end);  // mutate: ConvertersWithoutEnd
     parts_.put_end();
   }
 

@@ -54,7 +54,7 @@ class Consumer {
       Outcome outcome{queries_.work(), false, false};
       if (!keys_.has_any()) {
         keys_.release_k();
-        if constexpr (releases_early) queries_.release();
+        if constexpr (releases_early) queries_.release();  // mutate: QueriesWithoutKeysKept
         finish_rows_of_work();
       } else if constexpr (Config::overlap) {
         outcome = run_overlapped();
@@ -101,10 +101,11 @@ class Consumer {
       while (!keys_.is_last()) {
         keys_.take();
         // Only the last tile of a work tile is worth a second copy of P V.
-        start_scores_and_output(false, [&] { rescale_output(); });
+        start_scores_and_output(false, [&] { rescale_output(); });  // mutate: FactorsOfOneTileLost
         finish_scores_and_output();
       }
       const bool lower = keys_.is_lower();
+      // mutate: FactorsOfTheLastTileLost
       rescale_output();  // not under the next scores: what is left of the rows takes the registers of the factors
       keys_.skip_k(scores_.turns());
       finish_rows_of_work();
@@ -116,8 +117,8 @@ class Consumer {
         if (has_work && keys_.has_any()) {
           start_scores_and_output(lower, [] {});
           finish_first_scores_and_output();
-          keys_.skip_v();
-          output_.finish(done, queries_.scales());
+          keys_.skip_v();                           // mutate: KeepsSkippedValues
+          output_.finish(done, queries_.scales());  // mutate: OutputOfTheNextWorkTile
           output_.clear();
           continue;
         }
@@ -134,12 +135,12 @@ class Consumer {
     for (bool is_first = true;; is_first = false) {
       scores_.multiply(queries_, queries_.tile(), keys_.k_tile());
       scores_.draw_kept(queries_, keys_);
-      wgmma_wait_group<0>();
+      wgmma_wait_group<0>();  // mutate: ReleasesKBeforeTheWaitForS
       RowFactors correction;
       if (Config::rescale == Rescale::on_overflow && is_first) {
         scores_.finish_first(queries_, keys_);
       } else if (scores_.finish(queries_, keys_, correction)) {
-        output_.scale_rows(correction);
+        output_.scale_rows(correction);  // mutate: NoRescaleInSequence
       }
       scores_.pack();
       if constexpr (Config::descending) keys_.skip_v();
@@ -181,18 +182,19 @@ class Consumer {
     if constexpr (packs_early) scores_.hold_tile();
     scores_.multiply(queries_, q_tile, k_tile);
     bring_output();
-    if (!has_values) keys_.wait_for_v();
+    if (!has_values) keys_.wait_for_v();  // mutate: NoWaitForFullV
     scores_.multiply_values(output_, v_tile, lower);
+    // mutate: TurnsOfSoftmaxAreNotPassedOn
     if constexpr (issues_in_turn && !packs_early) scores_.turns().pass();
     scores_.draw_kept(queries_, keys_);
     scores_.find_limits(queries_);
-    wgmma_wait_group<1>();
-    release_last_queries();
+    wgmma_wait_group<1>();   // mutate: NoWaitForS
+    release_last_queries();  // mutate: QueriesReleasedUnderTheProduct
   }
 
   // After the wait for S: the last product with queries, if it is that of the last tile of keys.
   __device__ __forceinline__ void release_last_queries() const {
-    if constexpr (releases_early) queries_.release_if(keys_.is_last());
+    if constexpr (releases_early) queries_.release_if(keys_.is_last());  // mutate: QueriesReleased
   }
 
   // After the wait for S of a later tile, under whose P V of the tile before it was: leaves P, and O with the sums that
@@ -202,7 +204,8 @@ class Consumer {
       scores_.finish_early(
           queries_, keys_,
           [&] {
-            finish_output<passes_late>();
+            finish_output<passes_late>();  // mutate: PackedBeforeTheProductsEnd
+            // mutate: SumsOfOtherTilesLost
             if constexpr (Traits::sums_by_products) output_.add_sums(scores_.sums());
           },
           [&](const RowFactors& correction) {
@@ -217,7 +220,7 @@ class Consumer {
       RowFactors correction;
       const bool move = scores_.finish(queries_, keys_, correction);
       finish_output();
-      if (move) output_.scale_rows(correction);
+      if (move) output_.scale_rows(correction);  // mutate: NoRescale
       scores_.pack();
     }
   }
@@ -225,8 +228,9 @@ class Consumer {
   // Brings O up to the maxima of the tile whose P V is next.
   __device__ __forceinline__ void rescale_output() {
     if constexpr (!rescales_late) return;
-    if (!(correction_[0] < 0)) output_.scale_rows(correction_);
+    if (!(correction_[0] < 0)) output_.scale_rows(correction_);  // mutate: OutputOfEarlierMaxima
 #pragma unroll
+    // mutate: OutputRescaledAgain
     for (int r = 0; r < Traits::Output::rows; ++r) correction_[r] = no_correction;
     output_.hold();
   }
@@ -246,23 +250,23 @@ class Consumer {
   template <bool passes_turn = false>
   __device__ __forceinline__ void finish_output() {
     wgmma_wait_group<0>();
-    if constexpr (passes_turn) scores_.turns().pass();
+    if constexpr (passes_turn) scores_.turns().pass();  // mutate: TurnsKeptBehindTheWait
     output_.hold();
     scores_.hold_p();
-    keys_.release_v();
+    keys_.release_v();  // mutate: ReleasesVBeforeTheWaitForO
     output_.promote();
   }
   // The same of the last tile of keys of a work tile, whose rows are finished but for its sums.
   template <bool passes_turn = false>
   __device__ __forceinline__ void finish_last_output() {
     finish_output<passes_turn>();
-    if constexpr (Traits::sums_by_products) output_.add_last_sums();
+    if constexpr (Traits::sums_by_products) output_.add_last_sums();  // mutate: SumsOfTheLastTileLost
   }
 
   // When all scores of the work tile are done.
   __device__ __forceinline__ void finish_rows_of_work() {
     output_.finish_rows(scores_.state(), scores_.sums(), queries_);
-    queries_.release_work();
+    queries_.release_work();  // mutate: LseOfTheNextWorkTile
   }
 
   ConsumerQueries<Config> queries_;  // of the work tile whose scores are computed

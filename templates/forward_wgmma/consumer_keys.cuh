@@ -22,7 +22,7 @@ class ConsumerKeys {
   __device__ __forceinline__ void take() {
     if (next_flags_ != key_flags_unknown) {
       if constexpr (keys_by_lanes<Config>) k_.wait_full();
-      flags_ = next_flags_;
+      flags_ = next_flags_;  // mutate: NextKeysAreTheLastOnes
       next_flags_ = key_flags_unknown;
       return;
     }
@@ -38,7 +38,7 @@ class ConsumerKeys {
     int flags = key_flags_unknown;
 
     __device__ __forceinline__ void read() {
-      flags = load_key_note_flags_if(is_full, note, key_flags_unknown);
+      flags = load_key_note_flags_if(is_full, note, key_flags_unknown);  // mutate: KeysTakenUnseen
     }
   };
   __device__ __forceinline__ NextTile ask_for_next() const {
@@ -115,7 +115,7 @@ class ConsumerKeys {
 
  private:
   __device__ __forceinline__ void skip(const WarpgroupTurns<Traits>& turns) {
-    turns.wait();
+    turns.wait();  // mutate: SkipsWithoutATurn
     turns.pass();
     release_k();
     ++skipped_;

@@ -58,8 +58,9 @@ class ConsumerOutput {
   /// Then moves a tile's sums to where those of others are, of which each of four lanes has a quarter.
   __device__ __forceinline__ void add_sums(RowFactors& sums) {
 #pragma unroll
+    // mutate: SumsOfTwoLanes
     for (int r = 0; r < Output::rows; ++r) sums[r] = __fmaf_rn(tile_sums_[0][2 * r], 0.25f, sums[r]);
-    clear_tile_sums();
+    clear_tile_sums();  // mutate: SumsOfTilesStay
     wgmma_hold(tile_sums_);
   }
   /// The same of the last tile of a work tile.
@@ -121,7 +122,7 @@ class ConsumerOutput {
                                 output_, columns, inverse_);
     } else {
       leave_rows(columns, ring().tile());
-      fence_proxy_async_shared();
+      fence_proxy_async_shared();  // mutate: ProxyFenceBehindO
       ring().arrive_full();
       o_ring_.advance();
     }

@@ -66,7 +66,7 @@ class ConsumerQueries {
 
   /// Behind the last product with the queries: their place is free, unless O is to lie there.
   __device__ __forceinline__ void release() const {
-    if constexpr (!Traits::o_over_q) ring().arrive_empty();
+    if constexpr (!Traits::o_over_q) ring().arrive_empty();  // mutate: QueriesAreNeverReleased
   }
   /// The same of a product that was it if `is_last`, behind the wait for it.
   __device__ __forceinline__ void release_if(bool is_last) const { ring().arrive_empty_together_if(is_last); }
@@ -124,6 +124,7 @@ class ConsumerQueries {
 #pragma unroll
         for (int r = 0; r < Scores::rows; ++r) {
           scale_log2_.of_rows[r] =
+              // mutate: QueriesOfFp16WithoutFactors
               fminf(fmaxf(exponent_scale<Score>(scales_.of_scores()) * factors_[r], least), most);
         }
       }

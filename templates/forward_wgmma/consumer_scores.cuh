@@ -138,7 +138,7 @@ class ConsumerScores {
     hold_product(queries);
     if constexpr (Config::rescale == Rescale::on_overflow) {
       const bool move = exponentiate_or_repeat(queries, keys, correction);
-      keys.release_k();
+      keys.release_k();  // mutate: ReleasesKBeforeItIsMultipliedAgain
       return move;
     } else {
       apply_functors(queries, keys);
@@ -158,7 +158,7 @@ class ConsumerScores {
   __device__ __forceinline__ void finish_first_early(Queries& queries, Keys& keys,
                                                      const FinishOutput& finish_output) {
     take_first(queries, keys);
-    if constexpr (passes_early && in_turn) turns_.pass();
+    if constexpr (passes_early && in_turn) turns_.pass();  // mutate: TurnsKeptBehindFirstMaxima
     finish_output();
     exponentiate_and_pack(queries, keys);
   }
@@ -179,8 +179,8 @@ class ConsumerScores {
     if constexpr (Config::rescale == Rescale::lazy) {
       RowFactors of_lane;
       move = may_exceed(scores_, limits_, of_lane);
-      if constexpr (releases_behind) keys.release_k_behind(move);
-      if constexpr (passes_early) turns_.pass_behind(move);
+      if constexpr (releases_behind) keys.release_k_behind(move);  // mutate: KeysKept
+      if constexpr (passes_early) turns_.pass_behind(move);        // mutate: TurnsKeptBehindMaxima
       finish_output();
       may_interpolate = interpolates;
       if (move) {
@@ -240,6 +240,7 @@ class ConsumerScores {
       begin_maximum(scores_, state_, queries.scale_log2());
     }
     clear_exact_sums();
+    // mutate: KeysOfEarlierWorkTilesCount
     if constexpr (counts_keys) least_sum_ = largest_of_sum + least_sum_of_keys(Config::tile_kv);
     if constexpr (interpolates) {
       if (!are_small(state_.row_max, queries.scale_log2()))
@@ -257,6 +258,7 @@ class ConsumerScores {
     scale_output(correction);
     if constexpr (Traits::sums_by_products) {
 #pragma unroll
+      // mutate: ExactSumsUnscaled
       for (int r = 0; r < Traits::Scores::rows; ++r) exact_sums_[r] *= correction[r];
     }
   }
@@ -288,6 +290,7 @@ class ConsumerScores {
   __device__ __forceinline__ SharedScoreBits<Within> shared_bits(const Within& within, unsigned words,
                                                                  int thread) const {
     constexpr unsigned from_64_keys = score_words(Config::tile_q, score_word_keys) * 4;
+    // mutate: TheFirstConsumersQueries
     const unsigned own = words + (consumer_ * warpgroup_size + thread) * 4;
     return {within, words == 0 ? 0 : own, from_64_keys};
   }
@@ -324,7 +327,7 @@ class ConsumerScores {
     auto next = keys.ask_for_next();
     constexpr bool by_products = Traits::sums_by_products;
     RowFactors& row_sum = by_products ? exact_sums_ : state_.row_sum;
-    if (interpolates && may_interpolate && params_.lse == nullptr) {
+    if (interpolates && may_interpolate && params_.lse == nullptr) {  // mutate: Interpolates
       exponentiate_by_steps<Config::interpolated_exp2, !by_products>(queries, row_sum, next);
     } else if (!by_products || params_.lse != nullptr) {
       exponentiate_by_steps<0, true>(queries, row_sum, next);
@@ -366,6 +369,7 @@ class ConsumerScores {
 #pragma unroll
         for (int r = 0; r < rows; ++r) state_.row_sum[r] += sums[r];
       };
+      // mutate: OverflowGoesUnnoticed
       if (__builtin_expect(repeated || !stands_out<Weight>(sums, offsets, state_), true)) {
         add();
         return repeated;

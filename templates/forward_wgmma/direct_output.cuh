@@ -89,8 +89,8 @@ __device__ __forceinline__ void store_output_rows(
         value_columns.finish(output, r, d + i);
         words[i] = keep_if_has_keys(output.template pack_pair<Element>(r, d + i), inverse[r]);
       }
-      transpose_quad(words);
-      if (row < seqlen_q && (d + lane % 4) * 8 < Config::head_dim_v) {
+      transpose_quad(words);                                            // mutate: QuadsAreNotTransposed
+      if (row < seqlen_q && (d + lane % 4) * 8 < Config::head_dim_v) {  // mutate: WritesWhatIsNone
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(columns + d * 8), "r"(words[0]),
                      "r"(words[1]), "r"(words[2]), "r"(words[3])
                      : "memory");

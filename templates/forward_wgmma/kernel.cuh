@@ -49,11 +49,11 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     start_beside_grids_before();
     griddepcontrol_launch_dependents();
   } else if constexpr (Config::dependent_launch) {
-    griddepcontrol_wait();
+    griddepcontrol_wait();  // mutate: ForwardDoesNotWait
   }
-  if constexpr (Traits::sums_by_products) leave_ones<Config>(smem);
+  if constexpr (Traits::sums_by_products) leave_ones<Config>(smem);  // mutate: NoOnes
   if constexpr (KeyWordRanges<Config>::is_used) KeyWordRanges<Config>(params, maps, smem).fill(maps);
-  __syncthreads();
+  __syncthreads();  // mutate: NoBarrierBehindInit
   const auto clear_padding = [&] {
     if constexpr (Traits::has_lengths && !is_between)
       zero_padding<Config>(params, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));

@@ -17,7 +17,7 @@ __device__ __forceinline__ int key_note_flags(const Mask& mask, const Tiles& til
   using Traits = KernelTraits<Config>;
   int flags = tiles.has(1) ? 0 : key_note_all_last;
   if (!tiles.is_partial()) return flags;
-  flags |= key_note_partial;
+  flags |= key_note_partial;  // mutate: NoNoteOfPartialTiles
   constexpr bool descending = Config::descending;
   // Of this tile in descending order, and of what comes behind it else: few are left to the end of the keys.
   const bool may_skip = range_end - tiles.key(descending ? 0 : 1) <= Traits::most_skipped * Config::tile_kv &&
@@ -25,7 +25,7 @@ __device__ __forceinline__ int key_note_flags(const Mask& mask, const Tiles& til
   int skipping = 0;
 #pragma unroll 1
   for (int consumer = 0; Traits::has_lower_tiles && consumer < Traits::consumers; ++consumer) {
-    const int begin = q_begin + consumer * rows_per_warpgroup;
+    const int begin = q_begin + consumer * rows_per_warpgroup;  // mutate: UpperHalfOfTheFirstConsumer
     const int end = minimum(begin + rows_per_warpgroup, seqlen_q);
     const bool has_rows = begin < end;
     const ScoreTile upper{begin, end, tiles.key(0) + Traits::lower_keys,
@@ -33,6 +33,7 @@ __device__ __forceinline__ int key_note_flags(const Mask& mask, const Tiles& til
     if (!has_rows || upper.k_begin >= upper.k_end || mask.drops(consumer, upper))
       flags |= key_note_lower << consumer;
     if (may_skip &&
+        // mutate: LeavesOutATileOfKeys
         (!has_rows || mask.key_range_of(consumer, begin, end).end <= tiles.key(descending ? 0 : 1))) {
       flags |= (descending ? key_note_unseen : key_note_last) << consumer;
       ++skipping;

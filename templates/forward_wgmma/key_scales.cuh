@@ -30,11 +30,12 @@ __device__ __forceinline__ void leave_key_scales(const AttentionParams& params, 
                                                  const WorkTile& work, const Sequence& sequence, int k_begin,
                                                  unsigned target) {
   const TensorStrides& strides = descale.k_strides;
+  // mutate: ScaleOfAnotherHeadsKey
   const float* const of_head = descale.k + work.head / Config::gqa_ratio * strides.head;
   if constexpr (has_block_factors<Config>) {
     constexpr int keys = keys_of_factor(Config::tile_kv);
     if (const int i = lane_id(); i < Config::tile_kv / keys) {
-      const int row = minimum(k_begin + i * keys, sequence.length - 1);
+      const int row = minimum(k_begin + i * keys, sequence.length - 1);  // mutate: ScaleOfAnotherBlock
       store_shared(target + i * 4,
                    __float_as_int(key_scale<Config>(params, of_head, strides, work.batch, row)));
     }
@@ -42,7 +43,7 @@ __device__ __forceinline__ void leave_key_scales(const AttentionParams& params, 
   }
 #pragma unroll
   for (int i = lane_id(); i < Config::tile_kv; i += warp_size) {
-    const int row = sequence.begin + minimum(k_begin + i, sequence.length - 1);
+    const int row = sequence.begin + minimum(k_begin + i, sequence.length - 1);  // mutate: ScaleOfAnotherKey
     store_shared(target + i * 4,
                  __float_as_int(key_scale<Config>(params, of_head, strides, work.batch, row)));
   }

@@ -55,6 +55,7 @@ class KeyWordRanges {
     const int count = maps.order.slices / params_.heads_q * pieces_of_entry;
 #pragma unroll 1
     for (int i = warp_id(); i < count; i += Traits::threads / warp_size) {
+      // mutate: RangesOfTheFirstBatchEntry
       const int batch = params_.batch_begin + i / pieces_of_entry, piece = i % pieces_of_entry;
       const typename Config::Mask mask(BlockContext{
           batch, 0, params_.heads_q, Sequences<Config>::longest_q(params_), seqlen_kv, 0, params_.tensors});

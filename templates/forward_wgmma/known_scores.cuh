@@ -19,6 +19,7 @@ __device__ __forceinline__ const unsigned* known_words(const BlockContext& conte
     using Mask = TileMask<Config>;
     const unsigned* const words = Mask(context).words_of(q_begin, k_begin);
     if (words == nullptr) return nullptr;
+    // mutate: KnownTile
     return words + first_score_word(q_begin % Mask::queries_of_block, k_begin % Mask::keys_of_block,
                                     Mask::queries_of_block);
   }
@@ -28,7 +29,7 @@ __device__ __forceinline__ const unsigned* known_words(const BlockContext& conte
 /// Lets `full` wait for their bytes. By one thread, which arrives later.
 template <class Config>
 __device__ __forceinline__ void expect_known_scores(unsigned full) {
-  mbarrier_expect_tx(full, KernelTraits<Config>::known_score_words * 4);
+  mbarrier_expect_tx(full, KernelTraits<Config>::known_score_words * 4);  // mutate: NobodyWaitsForTheBits
 }
 
 /// Starts the copies of the tile's words, which lie in one piece where the block has no other queries, else in one for

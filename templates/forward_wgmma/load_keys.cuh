@@ -52,7 +52,7 @@ template <class Config>
 __device__ __forceinline__ void note_no_values(unsigned smem, const StoredRings<Config>& rings) {
   if constexpr (KernelTraits<Config>::transposes_v) {
     rings.v.wait_empty();
-    if (lane_id() == 0) store_shared(value_note<Config>(smem, rings.v.stage()), 0);
+    if (lane_id() == 0) store_shared(value_note<Config>(smem, rings.v.stage()), 0);  // mutate: NoEndOfValues
     rings.v.arrive_full();
   }
 }
@@ -79,11 +79,12 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
     const unsigned* known = nullptr;
     if (Traits::has_known_scores && (flags & key_note_partial) != 0)
       known = known_words<Config>(context_of<Config>(params, own), own.q_begin, k_begin);
-    if (known != nullptr) flags |= key_note_known;
-    rings.k.wait_empty();
+    if (known != nullptr) flags |= key_note_known;  // mutate: AskedThoughKnown
+    rings.k.wait_empty();                           // mutate: LoadsKBeforeItIsEmpty
     if constexpr (Traits::has_key_words) {
       const unsigned words = stored_words_of<Config>(smem, rings.k.stage());
       for (int i = lane_id(); (flags & key_note_partial) != 0 && i < Config::tile_kv; i += warp_size)
+        // mutate: WordsOfTheFirstKeys
         store_shared(words + i * 4, mask.key_word(minimum(k_begin + i, seqlen_kv - 1)));
     }
     if constexpr (Traits::has_key_scales)
@@ -138,7 +139,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
       }
       const bool asks = !has_next && (!tiles.has(1) || tiles.keys_left() <= asked_ahead * Config::tile_kv);
       if (asks) work.ask();
-      if constexpr (Traits::transposes_v) {
+      if constexpr (Traits::transposes_v) {  // mutate: OwnValuesForgotten
         values = value_box<Config>(params, own, sequence, k_begin, keys);
         has_values = has_keys && !Traits::has_value_loader;
       }
@@ -152,8 +153,8 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
       tiles.advance();
     } while (tiles.has(0));
   }
-  load_v();
-  if constexpr (Traits::widens) note_no_keys(key_note_no_more);
+  load_v();                                                      // mutate: ForgetsTheLastValues
+  if constexpr (Traits::widens) note_no_keys(key_note_no_more);  // mutate: ConvertersOfManyWithoutEnd
   if constexpr (!Traits::has_value_loader) note_no_values<Config>(smem, rings);
   if constexpr (Config::dependent_launch) griddepcontrol_launch_dependents();
 }

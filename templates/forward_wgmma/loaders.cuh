@@ -26,6 +26,7 @@ __device__ __forceinline__ void load_queries_of(const AttentionParams& params, c
     if (lane_id() == 0) {
       load_tile<typename Traits::QTile>(
           own.tile(), q_map<Config>(maps), own.full(),
+          // mutate: LoadsTheQueriesOfOneConsumer
           query_box<Config>(params, work, work.q_begin + consumer * rows_per_warpgroup));
     }
   }
@@ -48,14 +49,14 @@ class OutputStorer {
     work_.release();
 #pragma unroll 1
     for (int consumer = 0; consumer < Traits::consumers; ++consumer) {
-      const auto own = o_ring_of<Config>(rings_.o, consumer);
+      const auto own = o_ring_of<Config>(rings_.o, consumer);  // mutate: StoresTheOutputOfOneConsumer
       own.wait_full();
       if (lane_id() == 0) {
         store_tile<typename Traits::OTile>(
             own.tile(), o_map<Config>(maps_),
             query_box<Config>(params_, tile, tile.q_begin + consumer * rows_per_warpgroup));
         cp_async_bulk_commit_group();
-        cp_async_bulk_wait_group_read<0>();
+        cp_async_bulk_wait_group_read<0>();  // mutate: NoWaitForTheStore
       }
       if constexpr (Config::separate_o) {
         own.arrive_empty();
@@ -99,7 +100,7 @@ __device__ __forceinline__ void load_queries(const AttentionParams& params, cons
   int loaded = 0;
   const auto load = [&](const Work<Config>& tile) {
     if constexpr (stores) {
-      if (loaded++ >= kept) storer.store_next();
+      if (loaded++ >= kept) storer.store_next();  // mutate: QueriesOverOutputsThatWait
     }
     load_queries_of<Config>(params, maps, ring, tile);
     ring.advance();
@@ -120,7 +121,7 @@ __device__ __forceinline__ void load_queries(const AttentionParams& params, cons
       load(tile);
     }
   }
-  while (stores && storer.store_next()) {
+  while (stores && storer.store_next()) {  // mutate: LastOutputsNotStored
   }
 }
 

@@ -80,7 +80,7 @@ class MaskMemory<DocumentMask<slot_q, slot_kv>> {
       const unsigned met = __ballot_sync(full_warp, is_met);
       if (met == 0) continue;
       first = minimum(first, begin + __ffs(met) - 1);
-      last = begin + warp_size - 1 - __clz(met);
+      last = begin + warp_size - 1 - __clz(met);  // mutate: LastTileOfADocumentIsLeftOut
     }
     if (last < 0) return {0, 0};
     return {first * ranges.keys_of_piece(), minimum((last + 1) * ranges.keys_of_piece(), mask.seqlen_kv)};

@@ -32,13 +32,13 @@ class PromotedSums<Config, Output, true> {
   __device__ __forceinline__ void take(Output& output) {
     if (uniform(++tiles_) == Config::promote_every) {
       tiles_ = 0;
-      add(sums_, output);
-      output.clear();
+      add(sums_, output);  // mutate: PromotedSumsLost
+      output.clear();      // mutate: PromotedSumsTwice
     }
     wgmma_hold(output.registers[0]);  // the next wgmma's fence stands behind all that is written here
   }
   __device__ __forceinline__ void scale_rows(const float (&factors)[Output::rows]) {
-    sums_.scale_rows(factors);
+    sums_.scale_rows(factors);  // mutate: PromotedSumsUnscaled
   }
   __device__ __forceinline__ void finish(Output& output) const { add(output, sums_); }
 

@@ -26,7 +26,7 @@ namespace jit::forward_wgmma {
 /// Whether each lane fills, and reads, a part of what lies beside a tile of keys.
 template <class Config>
 inline constexpr bool keys_by_lanes =
-    KernelTraits<Config>::has_key_words || KernelTraits<Config>::has_key_scales;
+    KernelTraits<Config>::has_key_words || KernelTraits<Config>::has_key_scales;  // mutate: LanesArrive
 
 /// One side's places in the rings. Each consumer has rings of its own for Q and O: the next Q of one does not
 /// wait for the O of those behind it.
@@ -82,6 +82,7 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   init(Traits::layout.q_empty, Traits::consumers * Config::stages_q, Traits::o_over_q ? 1 : warps);
   constexpr int key_arrivals = decltype(Rings<Config>::k)::warp_arrivals;
   init(Traits::layout.stored_k_full, Traits::stages_stored_k, key_arrivals);
+  // mutate: KIsEmptyAfterOneConsumer
   init(Traits::layout.stored_k_empty, Traits::stages_stored_k, Traits::key_readers * key_arrivals);
   init(Traits::layout.stored_v_full, Traits::stages_stored_v, 1);
   init(Traits::layout.stored_v_empty, Traits::stages_stored_v,
@@ -99,7 +100,7 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   init(Traits::layout.work_full, stages_work, 1);
   init(Traits::layout.work_empty, stages_work, Traits::work_readers);
   init(Traits::layout.work_wanted, Traits::has_lengths ? 1 : 0, 1);
-  fence_mbarrier_init();
+  fence_mbarrier_init();  // mutate: NoFenceBehindInit
 }
 
 inline constexpr int key_note_partial = 1;  ///< some score of the tile must be dropped
@@ -143,6 +144,7 @@ __device__ __forceinline__ unsigned key_words_of(unsigned smem, int stage) {
 /// The same of stored K.
 template <class Config>
 __device__ __forceinline__ unsigned stored_words_of(unsigned smem, int stage) {
+  // mutate: WordsOfOneStage
   return smem + KernelTraits<Config>::layout.stored_words + stage * Config::tile_kv * 4;
 }
 
@@ -156,6 +158,7 @@ __device__ __forceinline__ unsigned known_scores_of(unsigned smem, int stage) {
 /// Shared address of the scales of a stage's keys.
 template <class Config>
 __device__ __forceinline__ unsigned key_scales_of(unsigned smem, int stage) {
+  // mutate: ScalesOfOneStage
   return smem + KernelTraits<Config>::layout.key_scales + stage * Config::tile_kv * 4;
 }
 
@@ -189,7 +192,7 @@ struct ConvertedKeys {
       const unsigned from = stored_words_of<Config>(smem, stored_stage);
       const unsigned to = key_words_of<Config>(smem, stage);
       for (int i = thread; i < Config::tile_kv; i += Traits::converter_warps * warp_size)
-        store_shared(to + i * 4, load_shared(from + i * 4));
+        store_shared(to + i * 4, load_shared(from + i * 4));  // mutate: WordsOfKeysNotPassedOn
     }
   }
   static __device__ __forceinline__ bool has_tile(const KeyNote& note) {

@@ -29,12 +29,12 @@ class RowRangeMemory {
 #pragma unroll 1
       for (int q = first + lane_id(); q < end; q += warp_size) {
         const KeyRange row = mask.row_range(q);
-        by_all = Both::of_ranges(by_all, row);
+        by_all = Both::of_ranges(by_all, row);  // mutate: SeenByTheLastRowsOfAWarpgroup
         if (row.begin < row.end) by_some = Either::of_ranges(by_some, row);
       }
       by_some = {__reduce_min_sync(full_warp, by_some.begin), __reduce_max_sync(full_warp, by_some.end)};
       by_all = {__reduce_max_sync(full_warp, by_all.begin), __reduce_min_sync(full_warp, by_all.end)};
-      if (lane_id() == group) of_group_ = by_some;
+      if (lane_id() == group) of_group_ = by_some;  // mutate: KeysOfTheFirstWarpgroup
       seen = Either::of_ranges(seen, by_some);
       seen_by_all_ = Both::of_ranges(seen_by_all_, by_all);
     }

@@ -45,6 +45,7 @@ class SequenceDealer {
     const int taken = uniform(lane_id() == 0 ? atomicAdd(maps_.counter, 1) : 0);
     find(static_cast<int>(gridDim.x) + taken);
     // Each tile's block asks once.
+    // mutate: DealerSetsCounterBack
     if (!is_work(tile_) && lane_id() == 0 && taken == begin_ - 1) store_relaxed(maps_.counter, 0);
   }
 
@@ -65,6 +66,7 @@ class SequenceDealer {
       begin_ = __shfl_sync(full_warp, end, warp_size - 1);
       const bool is_last = first_ + warp_size >= params_.batch;
       if (is_last) ++part_;
+      // mutate: OneSequenceOf32Less
       if (params_.batch > warp_size) look_at(is_last ? 0 : first_ + warp_size);
     }
     if (part_ == parts) {
@@ -73,6 +75,7 @@ class SequenceDealer {
     }
     const int before = part_ == 0 ? 0 : order_.long_tiles();
     const WorkTile at =
+        // mutate: SecondPartFromTheBeginning
         work_tile<Config::tile_q>(order_, place - sequence_begin_ + before, params_.heads_q, tile_.batch);
     tile_.head = at.head;
     tile_.q_begin = at.q_begin;
@@ -130,7 +133,7 @@ class SequenceDealer {
             .last_rows = last_rows};
   }
 
-  static constexpr int parts = 2;
+  static constexpr int parts = 2;  // mutate: NoSecondPart
 
   const AttentionParams& params_;
   const TensorMaps& maps_;

@@ -64,7 +64,7 @@ __device__ __forceinline__ void store_panel(unsigned panel, const TensorMap& map
 /// Starts the copies of all panels of a tile. By one thread.
 template <class Tile, class Map, class Place>
 __device__ __forceinline__ void load_tile(unsigned tile, const Map& map, unsigned full, const Place& place) {
-  mbarrier_arrive_expect_tx(full, Tile::bytes);
+  mbarrier_arrive_expect_tx(full, Tile::bytes);  // mutate: AnnouncesTooFewBytes
 #pragma unroll
   for (int panel = 0; panel < Tile::panels; ++panel)
     load_panel(tile + panel * Tile::panel_bytes, map, full, panel * Tile::columns, place);
@@ -84,6 +84,7 @@ __device__ __forceinline__ void load_value_columns(unsigned tile, const TensorMa
   mbarrier_arrive_expect_tx(full, Tile::bytes);
 #pragma unroll
   for (int panel = 0; panel < Tile::panels; ++panel) {
+    // mutate: ValuePanels
     cp_async_bulk_tensor_load(tile + panel * Tile::panel_bytes, map, full, first.seq + panel * Tile::columns,
                               0, first.head, first.batch);
   }
@@ -116,13 +117,14 @@ __device__ __forceinline__ void expect_page(const AttentionParams& params, const
 template <class Config, int rows, int boxes>
 __device__ __forceinline__ BoundedBox lane_box(const AttentionParams& params, const SequenceTile& work,
                                                const Sequence& keys, int k_begin) {
-  const int key = k_begin + lane_id() * rows, row = keys.begin + key;
+  const int key = k_begin + lane_id() * rows, row = keys.begin + key;  // mutate: KeyOfLane
   const int kv_head = work.head / Config::gqa_ratio;
   if constexpr (KernelTraits<Config>::has_pages) {
     const bool has_keys = lane_id() < boxes && key < keys.length;
     const int page = has_keys ? VariableSequences<Config>(params).page(work.batch, row) : -1;
     if (has_keys) expect_page<Config, rows>(params, work, key, page);
     const bool is_page = page >= 0 && page < params.sequences.pages;
+    // mutate: BoxesOfKeysDoNotEnd
     return bounded_box(rows, row % Config::page_size, is_page ? keys.length - key : 0, kv_head,
                        is_page ? page : 0);
   } else {
@@ -152,6 +154,7 @@ __device__ __forceinline__ Box value_box(const AttentionParams& params, const Wo
                                          const Sequence& sequence, int k_begin, const Box& keys) {
   using Traits = KernelTraits<Config>;
   if constexpr (Traits::has_bounded_columns) {
+    // mutate: ValuesInBoxesOfKeys
     return lane_box<Config, Traits::v_panel_columns, Traits::StoredVTile::panels>(params, work, sequence,
                                                                                   k_begin);
   } else {
@@ -184,6 +187,7 @@ __device__ __forceinline__ void load_key_tile(unsigned tile, const BoundedMap& m
                          .head = box.head,
                          .batch = __shfl_sync(full_warp, box.batch, index)};
     if (index >= Traits::boxes) break;
+    // mutate: BoxesBesideTheirPlaces
     load_panel(tile + panel * Tile::panel_bytes + index * Traits::box_rows * Tile::row_bytes, map, full,
                panel * Tile::columns, own);
   }

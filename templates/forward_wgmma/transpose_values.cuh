@@ -50,7 +50,7 @@ class TileTransposer {
     const unsigned rows = From::chunk_address(from, lane, warp);
     // Of the matrices that are stored the first and the third have even columns.
     const unsigned columns_of_row =
-        To::chunk_address(to, warp * columns + matrix % 2 * 8 + place, matrix / 2);
+        To::chunk_address(to, warp * columns + matrix % 2 * 8 + place, matrix / 2);  // mutate: TransposedRows
     unsigned pairs[ahead][4];
     const auto is_there = [&](int step) {
       const int chunk = chunk_of(step);
@@ -67,7 +67,7 @@ class TileTransposer {
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
       if (!is_there(step)) break;
-      const unsigned even = 0x6420, odd = 0x7531;
+      const unsigned even = 0x6420, odd = 0x7531;  // mutate: TransposedBytes
       const unsigned(&own)[4] = pairs[step % ahead];
       const unsigned words[4] = {pick_bytes(own[0], own[1], even), pick_bytes(own[0], own[1], odd),
                                  pick_bytes(own[2], own[3], even), pick_bytes(own[2], own[3], odd)};
@@ -79,6 +79,7 @@ class TileTransposer {
   }
 
  private:
+  // mutate: OneChunkForAllWarps
   static __device__ __forceinline__ constexpr int chunk_of(int step) { return step / key_steps * warps; }
 };
 
@@ -109,9 +110,10 @@ __device__ __forceinline__ void transpose_values(unsigned smem) {
     stored.v.wait_full();
     if (load_shared_by_warp(value_note<Config>(smem, stored.v.stage())) == 0) return;
     rings.v.go_with(stored.v);
-    rings.v.wait_empty();
+    rings.v.wait_empty();  // mutate: NoWaitForRoom
+    // mutate: RowsReleasedBeforeTheyAreRead
     TileTransposer<KernelTraits<Config>>::transpose(stored.v.tile(), rings.v.tile());
-    fence_proxy_async_shared();
+    fence_proxy_async_shared();  // mutate: NoFenceBehindStores
     stored.v.arrive_empty();
     rings.v.arrive_full();
     stored.v.advance();

@@ -59,6 +59,7 @@ __device__ __forceinline__ RowPlace query_box(const AttentionParams& params, con
 template <class Config>
 __device__ __forceinline__ BoundedBox query_box(const AttentionParams&, const SequenceTile& work, int query) {
   const bool is_ragged = Config::sequences_q == SequenceKind::ragged;
+  // mutate: BoxesOfQueriesDoNotEnd
   return bounded_box(rows_per_warpgroup, work.first_row + query, work.seqlen_q - query, work.head,
                      is_ragged ? 0 : work.batch);
 }
@@ -97,7 +98,7 @@ __device__ __forceinline__ void store_work(unsigned place, const SequenceTile& w
   store_shared(place + 12, work.first_row);
   store_shared(place + 16, work.first_key);
   store_shared(place + 20, work.seqlen_q);
-  store_shared(place + 24, work.seqlen_kv);
+  store_shared(place + 24, work.seqlen_kv);  // mutate: LengthsAreNotPassedOn
 }
 
 /// Reads what `store_work` left. By a whole warp.

@@ -51,8 +51,9 @@ class WorkDealer {
   }
   __device__ __forceinline__ void answer() {
     if constexpr (Config::persistent) {
+      // mutate: CounterIsSetBack
       if (lane_id() == 0 && taken_ == maps_.order.tiles() - 1) store_relaxed(maps_.counter, 0);
-      index_ = static_cast<int>(gridDim.x) + uniform(taken_);
+      index_ = static_cast<int>(gridDim.x) + uniform(taken_);  // mutate: ForgetsTheTileAfterTheFirst
     } else {
       index_ = maps_.order.tiles();
     }
@@ -112,7 +113,7 @@ class WorkRing {
   __device__ __forceinline__ void release() {
     is_taken_ = true;
     if constexpr (Config::persistent) {
-      ring_.arrive_empty();
+      ring_.arrive_empty();  // mutate: WorkIsNeverTaken
       ring_.advance();
     }
   }
@@ -121,7 +122,7 @@ class WorkRing {
   __device__ __forceinline__ void put(const Work<Config>& tile) {
     if constexpr (Config::persistent) {
       ring_.wait_empty();
-      if (lane_id() == 0) store_work(ring_.tile(), tile);
+      if (lane_id() == 0) store_work(ring_.tile(), tile);  // mutate: WorkTileOfAnotherLaneThanItsArrival
       ring_.arrive_full();
       ring_.advance();
     }

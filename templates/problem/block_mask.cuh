@@ -28,6 +28,7 @@ struct BlockMask {
 
   __device__ explicit BlockMask(const BlockContext& context) : within(context), seqlen_kv(context.seqlen_kv) {
     const FunctorTensor& tensor = context.tensors[slot];
+    // mutate: TableOfTheFirstBatchEntry
     table = static_cast<const unsigned*>(tensor.data) + context.batch * tensor.strides[0] +
             context.head * tensor.strides[1];
     row_stride = tensor.strides[2];
@@ -42,7 +43,7 @@ struct BlockMask {
   __device__ bool differs_by_head() const { return has_heads || heads_differ(within); }
 
   __device__ __forceinline__ unsigned seen(int row, int i) const {
-    return __ldg(table + row * row_stride + 2 * i);
+    return __ldg(table + row * row_stride + 2 * i);  // mutate: FullBitsForSeenOnes
   }
   __device__ __forceinline__ unsigned full(int row, int i) const {
     return __ldg(table + row * row_stride + 2 * i + 1);
@@ -63,6 +64,7 @@ struct BlockMask {
 #pragma unroll 1
       for (int i = (key_blocks - 1) / bits_of_word; (i + 1) * bits_of_word > last + 1; --i) {
         const unsigned word = seen(row, i) & bits_between(i, last + 1, key_blocks);
+        // mutate: RangeEndsABlockEarly
         if (word != 0) last = (i + 1) * bits_of_word - 1 - __clz(static_cast<int>(word));
       }
     }
@@ -81,8 +83,8 @@ struct BlockMask {
       for (int i = first / bits_of_word; i * bits_of_word < minimum(end, key_blocks); ++i) {
         const unsigned asked = bits_between(i, first, minimum(end, key_blocks));
         const unsigned seen_blocks = seen(row, i) & asked;
-        is_seen |= seen_blocks != 0;
-        is_covered &= seen_blocks == asked;
+        is_seen |= seen_blocks != 0;         // mutate: EmptyByTheLastRow
+        is_covered &= seen_blocks == asked;  // mutate: CoveredThoughABlockIsMissing
         is_full &= (full(row, i) & seen_blocks) == asked;
       }
     }
@@ -99,8 +101,10 @@ struct BlockMask {
     for (int i = first / bits_of_word; i * bits_of_word < key_blocks; ++i) {
       unsigned word = 0;
 #pragma unroll 1
+      // mutate: NextKeyOfTheFirstRow
       for (int row = q_begin / block_q; row < end; ++row) word |= seen(row, i);
       word &= bits_between(i, first, key_blocks);
+      // mutate: NextKeyABlockLate
       if (word != 0) return maximum(k, (i * bits_of_word + __ffs(static_cast<int>(word)) - 1) * block_kv);
     }
     return seqlen_kv;
@@ -234,7 +238,7 @@ struct BlockMask {
     return row < block_rows ? table + row * row_stride : nullptr;
   }
   __device__ bool has_key(const unsigned* row, int k) const {
-    const int block = k / block_kv;
+    const int block = k / block_kv;  // mutate: KeptByTheBlockBefore
     if (row == nullptr || block >= key_blocks) return false;
     return (__ldg(row + 2 * (block / bits_of_word)) >> block % bits_of_word & 1) != 0;
   }

@@ -60,7 +60,7 @@ struct KnownScores {
     const int row = q / block_q, column = k / block_kv;
     if (row >= rows || column >= columns) return nullptr;
     const int place = __ldg(places + row * place_stride + column);
-    return place >= 0 && place < room ? scores + place * score_stride : nullptr;
+    return place >= 0 && place < room ? scores + place * score_stride : nullptr;  // mutate: PlacesThatAreNone
   }
 };
 

@@ -24,6 +24,7 @@ struct DraftTreeMask {
       : first_own(context.seqlen_kv - context.seqlen_q), seqlen_q(context.seqlen_q) {
     const FunctorTensor& tensor = context.tensors[slot];
     row_stride = tensor.strides[1];
+    // mutate: BitsOfTheFirstBatchEntry
     rows = static_cast<const int*>(tensor.data) + context.batch * tensor.strides[0] +
            context.q_begin * row_stride;
     is_causal = seqlen_q > static_cast<long long>(bits_of_word) * tensor.last_size;
@@ -47,6 +48,7 @@ struct DraftTreeMask {
       for (int q = q_begin + lane_id(); q < q_end; q += warp_size) seen |= word(q, i);
       seen = __reduce_or_sync(full_warp, seen & bits_between(i, 0, seqlen_q));
       if (seen != 0)
+        // mutate: RangeEndsAWordEarly
         return {0, maximum(0, first_own + (i + 1) * bits_of_word - __clz(static_cast<int>(seen)))};
     }
     return {0, maximum(0, first_own)};
@@ -68,17 +70,18 @@ struct DraftTreeMask {
       for (int q = tile.q_begin + lane_id(); q < tile.q_end; q += warp_size) {
         const unsigned bits = word(q, i);
         seen |= bits & asked;
-        unseen |= ~bits & asked;
+        unseen |= ~bits & asked;  // mutate: FullWhereOneQuerySeesAll
       }
     }
     if (__reduce_or_sync(full_warp, unseen) == 0) return TileClass::full;
+    // mutate: EmptyThoughOthersAreSeen
     return __reduce_or_sync(full_warp, seen) == 0 && !has_others ? TileClass::empty : TileClass::partial;
   }
 
   static constexpr bool needs_warp = true;
 
   __device__ bool keep(int q, int k) const {
-    const int own = k - first_own;
+    const int own = k - first_own;  // mutate: BitsOfTheKeyBefore
     if (own < 0) return true;
     return is_causal ? own <= q : (word(q, own / bits_of_word) >> own % bits_of_word & 1) != 0;
   }

@@ -128,7 +128,7 @@ __device__ __forceinline__ Dual tanhf(Dual x) {
   return chain(x, y, 1 - y * y);
 }
 __device__ __forceinline__ Dual asinhf(Dual x) {
-  return chain(x, ::asinhf(x.value), ::rsqrtf(x.value * x.value + 1));
+  return chain(x, ::asinhf(x.value), ::rsqrtf(x.value * x.value + 1));  // mutate: SlopeOfRsqrt
 }
 __device__ __forceinline__ Dual acoshf(Dual x) {
   return chain(x, ::acoshf(x.value), ::rsqrtf((x.value - 1) * (x.value + 1)));
@@ -153,7 +153,7 @@ __device__ __forceinline__ Dual powf(Dual x, float power) {
 /// Of a base that does not. All powers of 0 are 0 from 0 on; of less than 0 some are no numbers, so none has a slope.
 __device__ __forceinline__ Dual powf(float base, Dual x) {
   const float y = ::powf(base, x.value);
-  return chain(x, y, base == 0 && x.value >= 0 ? 0 : ::logf(base) * y);
+  return chain(x, y, base == 0 && x.value >= 0 ? 0 : ::logf(base) * y);  // mutate: PowersOfZero
 }
 /// What does not depend on the score after all adds nothing, where its slope is no number, too.
 __device__ __forceinline__ Dual powf(Dual base, Dual power) {
@@ -291,7 +291,7 @@ __device__ __forceinline__ Dual rcp(Dual x) {
 }
 __device__ __forceinline__ Dual tanh_approx(Dual x) {
   const float y = tanh_approx(x.value);
-  return chain(x, y, 1 - y * y);
+  return chain(x, y, 1 - y * y);  // mutate: WrongDerivativeOfTanh
 }
 
 }  // namespace jit

@@ -35,6 +35,7 @@ class EntrySequences {
   __device__ __forceinline__ int kv_head(int head) const { return head / Config::gqa_ratio; }
 
   __device__ __forceinline__ BlockContext context(int batch, int head) const {
+    // mutate: MasksOfOtherLengths
     return {batch, head, params_.heads_q, q_.length, kv_.length, q_.begin, params_.tensors};
   }
 
@@ -100,7 +101,7 @@ __device__ __forceinline__ const DenseSequences<Config>& entry_of(const DenseSeq
 template <class Config>
 __device__ __forceinline__ EntrySequences<Config> entry_of(const VariableSequences<Config>& all,
                                                            const AttentionParams& params, int batch) {
-  return {params, all.q(batch), all.kv(batch)};
+  return {params, all.q(batch), all.kv(batch)};  // mutate: KeysOfAnotherEntry
 }
 
 }  // namespace jit

@@ -43,7 +43,7 @@ JIT_HOST_DEVICE constexpr Exact<T> of_bits(Bits bits) {
 
 template <class T>
 JIT_HOST_DEVICE constexpr bool is_minus_one(Exact<T> x) {
-  return NumberRange<T>::is_signed && x.value == T(-1);
+  return NumberRange<T>::is_signed && x.value == T(-1);  // mutate: NumbersWithoutASignAreMinusOne
 }
 template <class T>
 JIT_HOST_DEVICE constexpr bool moves_within(Exact<int> by) {
@@ -132,7 +132,7 @@ JIT_HOST_DEVICE constexpr Exact<bool> operator!(Exact<bool> x) { return !x.value
 /// `condition ? x : y`
 template <class T>
 JIT_HOST_DEVICE constexpr Exact<T> choose(Exact<bool> condition, Exact<T> x, Exact<T> y) {
-  return condition.value ? x.value : y.value;
+  return condition.value ? x.value : y.value;  // mutate: ConditionsChooseTheOther
 }
 
 // Functions.

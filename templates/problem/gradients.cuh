@@ -40,6 +40,7 @@ class Gradients {
         .from(sequences_.q(batch).begin);
   }
   __device__ __forceinline__ auto dk_rows(int batch, int kv_head) const {
+    // mutate: GradientsOfTheFirstSequence
     return rows(static_cast<Element*>(gradients_.dk), gradients_.dk_strides, batch, kv_head)
         .from(sequences_.kv(batch).begin);
   }
@@ -73,6 +74,7 @@ class Gradients {
   __device__ __forceinline__ long long first_statistic(int batch, int head) const {
     if constexpr (Config::sequences_q == SequenceKind::ragged) {
       return head * ragged_statistic_rows(params_.batch, params_.sequences.total_q) +
+             // mutate: StatisticsOfSequencesOverlap
              first_ragged_statistic(batch, sequences_.q(batch).begin);
     } else {
       return (static_cast<long long>(batch) * params_.heads_q + head) *

@@ -109,6 +109,7 @@ JIT_HOST_DEVICE constexpr T greater(T x, T y) {
 
 template <class T>
 JIT_HOST_DEVICE constexpr bool is_bounded(Interval<T> x) {
+  // mutate: RealsThatAreNotBounded
   return x.low > NumberRange<T>::lowest && x.high < NumberRange<T>::highest;
 }
 
@@ -121,7 +122,9 @@ JIT_HOST_DEVICE constexpr bool may_be_no_number(Interval<T> x) {
 template <class T, class Wide>
 JIT_HOST_DEVICE constexpr Interval<T> within(Wide low, Wide high) {
   const bool fits =
+      // mutate: BoundsThatFitBelow
       low >= static_cast<Wide>(NumberRange<T>::lowest) && high <= static_cast<Wide>(NumberRange<T>::highest);
+  // mutate: BoundsThatDoNotFit
   return fits ? Interval<T>(static_cast<T>(low), static_cast<T>(high)) : any<T>();
 }
 
@@ -131,6 +134,7 @@ JIT_HOST_DEVICE constexpr Interval<T> rounded(T low, T high) {
   using Range = NumberRange<T>;
   low -= distance(low) * Range::relative_error + Range::least_error;
   high += distance(high) * Range::relative_error + Range::least_error;
+  // mutate: RealsBeyondTheirType
   return low > Range::lowest && high < Range::highest ? Interval<T>(low, high) : any<T>();
 }
 
@@ -138,13 +142,14 @@ JIT_HOST_DEVICE constexpr Interval<T> rounded(T low, T high) {
 template <class Result, class T, class F>
 JIT_HOST_DEVICE constexpr Interval<Result> of_corners(Interval<T> x, Interval<T> y, F f) {
   const Result a = f(x.low, y.low), b = f(x.low, y.high), c = f(x.high, y.low), d = f(x.high, y.high);
+  // mutate: ProductsOfTwoCorners
   return {lesser(lesser(a, b), lesser(c, d)), greater(greater(a, b), greater(c, d))};
 }
 
 /// Whether numbers of a wide type can be added and multiplied without leaving it.
 JIT_HOST_DEVICE constexpr bool are_small(Interval<long long> x, Interval<long long> y) {
-  constexpr long long most = 2147483648ll;
-  return x.low >= -most && x.high <= most && y.low >= -most && y.high <= most;
+  constexpr long long most = 2147483648ll;  // mutate: SmallNumbersAreLarge
+  return x.low >= -most && x.high <= most && y.low >= -most && y.high <= most;  // mutate: AreSmall
 }
 
 template <class T>
@@ -159,30 +164,30 @@ template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> operator+(Interval<T> x, Interval<T> y) {
   if constexpr (NumberRange<T>::is_real) {
     if (!interval::is_bounded(x) || !interval::is_bounded(y)) return any<T>();
-    return interval::rounded(x.low + y.low, x.high + y.high);
+    return interval::rounded(x.low + y.low, x.high + y.high);  // mutate: SumsOfRealsThatMayBeNone
   } else {
     const Interval<long long> a = interval::widened(x), b = interval::widened(y);
-    if (sizeof(T) == 8 && !interval::are_small(a, b)) return any<T>();
-    return interval::within<T>(a.low + b.low, a.high + b.high);
+    if (sizeof(T) == 8 && !interval::are_small(a, b)) return any<T>();  // mutate: SumsWrap
+    return interval::within<T>(a.low + b.low, a.high + b.high);         // mutate: SumsOfTheLowEnds
   }
 }
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> operator-(Interval<T> x, Interval<T> y) {
   if constexpr (NumberRange<T>::is_real) {
     if (!interval::is_bounded(x) || !interval::is_bounded(y)) return any<T>();
-    return interval::rounded(x.low - y.high, x.high - y.low);
+    return interval::rounded(x.low - y.high, x.high - y.low);  // mutate: DifferencesOfRealsOfTheSameEnds
   } else {
     const Interval<long long> a = interval::widened(x), b = interval::widened(y);
-    if (sizeof(T) == 8 && !interval::are_small(a, b)) return any<T>();
-    return interval::within<T>(a.low - b.high, a.high - b.low);
+    if (sizeof(T) == 8 && !interval::are_small(a, b)) return any<T>();  // mutate: DifferencesWrap
+    return interval::within<T>(a.low - b.high, a.high - b.low);         // mutate: DifferencesOfTheSameEnds
   }
 }
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> operator-(Interval<T> x) {
   if constexpr (NumberRange<T>::is_real) {
-    return {-x.high, -x.low};
+    return {-x.high, -x.low};  // mutate: NegatedRealsKeepTheirOrder
   } else {
-    return Interval<T>(0) - x;
+    return Interval<T>(0) - x;  // mutate: NegatedWholeNumbersStay
   }
 }
 template <class T>
@@ -190,9 +195,10 @@ JIT_HOST_DEVICE constexpr Interval<T> operator*(Interval<T> x, Interval<T> y) {
   if constexpr (NumberRange<T>::is_real) {
     if (!interval::is_bounded(x) || !interval::is_bounded(y)) return any<T>();
     const Interval<T> product = interval::of_corners<T>(x, y, [](T a, T b) { return a * b; });
-    return interval::rounded(product.low, product.high);
+    return interval::rounded(product.low, product.high);  // mutate: ProductsWithoutRounding
   } else {
     const Interval<long long> a = interval::widened(x), b = interval::widened(y);
+    // mutate: ProductsWrap
     if ((sizeof(T) == 8 || !NumberRange<T>::is_signed) && !interval::are_small(a, b)) return any<T>();
     const Interval<long long> product =
         interval::of_corners<long long>(a, b, [](long long u, long long v) { return u * v; });
@@ -201,25 +207,30 @@ JIT_HOST_DEVICE constexpr Interval<T> operator*(Interval<T> x, Interval<T> y) {
 }
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> operator/(Interval<T> x, Interval<T> y) {
-  if (y.holds(0)) return any<T>();
+  if (y.holds(0)) return any<T>();  // mutate: QuotientsByZero
   const auto quotient = [&] { return interval::of_corners<T>(x, y, [](T a, T b) { return a / b; }); };
   if constexpr (NumberRange<T>::is_real) {
     if (!interval::is_bounded(x) || !interval::is_bounded(y)) return any<T>();
     const Interval<T> exact = quotient();
-    return interval::rounded(exact.low, exact.high);
+    return interval::rounded(exact.low, exact.high);  // mutate: QuotientsOfReals
   } else {
     const bool may_overflow = NumberRange<T>::is_signed && x.holds(NumberRange<T>::lowest);
-    return may_overflow && y.holds(T(-1)) ? any<T>() : quotient();
+    return may_overflow && y.holds(T(-1)) ? any<T>() : quotient();  // mutate: QuotientsThatOverflow
   }
 }
 /// The remainder has the sign of the dividend.
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> operator%(Interval<T> x, Interval<T> y) {
   constexpr T lowest = NumberRange<T>::lowest;
+  // mutate: RemaindersByTheLowest
   if (y.holds(0) || (NumberRange<T>::is_signed && (x.low == lowest || y.low == lowest))) return any<T>();
+  // mutate: Remainders
   if (y.is_exact() && x.low / y.low == x.high / y.low) return {x.low % y.low, x.high % y.low};
+  // mutate: RemaindersOfTheLesserDivisor
   const T largest = interval::greater(interval::distance(y.low), interval::distance(y.high)) - 1;
+  // mutate: RemaindersHaveNoSign
   return {interval::is_negative(x.low) ? interval::greater<T>(x.low, T(0) - largest) : T(0),
+          // mutate: RemaindersOfNegativeNumbers
           interval::is_negative(x.high) ? T(0) : interval::lesser(x.high, largest)};
 }
 
@@ -227,17 +238,18 @@ JIT_HOST_DEVICE constexpr Interval<T> operator%(Interval<T> x, Interval<T> y) {
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> operator<<(Interval<T> x, Interval<int> by) {
   if (by.low < 0 || by.high > 30) return any<T>();
-  return x * Interval<T>(T(1) << by.low, T(1) << by.high);
+  return x * Interval<T>(T(1) << by.low, T(1) << by.high);  // mutate: ShiftsLeftByTheLeast
 }
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> operator>>(Interval<T> x, Interval<int> by) {
   if (by.low < 0 || by.high >= 8 * static_cast<int>(sizeof(T))) return any<T>();
+  // mutate: ShiftsRightByTheLeast
   const T a = x.low >> by.low, b = x.low >> by.high, c = x.high >> by.low, d = x.high >> by.high;
-  return {interval::lesser(a, b), interval::greater(c, d)};
+  return {interval::lesser(a, b), interval::greater(c, d)};  // mutate: ShiftsRightInOrder
 }
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> operator~(Interval<T> x) {
-  return {~x.high, ~x.low};
+  return {~x.high, ~x.low};  // mutate: BitsTurnedInOrder
 }
 
 namespace interval {
@@ -246,6 +258,7 @@ namespace interval {
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> masked(Interval<T> x, T bits) {
   if ((bits & (bits + 1)) == 0) {
+    // mutate: LowBitsOfSeveralBlocks
     if ((x.low & ~bits) == (x.high & ~bits)) return {x.low & bits, x.high & bits};
     return {0, bits};
   }
@@ -254,12 +267,13 @@ JIT_HOST_DEVICE constexpr Interval<T> masked(Interval<T> x, T bits) {
 template <class T>
 JIT_HOST_DEVICE constexpr bool is_run_of_bits(T bits) {
   if (bits == NumberRange<T>::lowest || bits == NumberRange<T>::highest) return false;
-  return (bits & (bits + 1)) == 0 || (~bits & (~bits + 1)) == 0;
+  return (bits & (bits + 1)) == 0 || (~bits & (~bits + 1)) == 0;  // mutate: BitsThatAreNoRun
 }
 
 /// The least number of ones alone that is not below x, which is not negative.
 template <class T>
 JIT_HOST_DEVICE constexpr T filled(T x) {
+  // mutate: OneOfTheBitsFilled
   for (int shift = 1; shift < 8 * static_cast<int>(sizeof(T)); shift *= 2) x |= x >> shift;
   return x;
 }
@@ -272,85 +286,94 @@ JIT_HOST_DEVICE constexpr Interval<T> operator&(Interval<T> x, Interval<T> y) {
   if (x.is_exact() && interval::is_run_of_bits(x.low)) return interval::masked(y, x.low);
   if (x.is_exact() && y.is_exact()) return x.low & y.low;
   const bool x_is_natural = !interval::is_negative(x.low), y_is_natural = !interval::is_negative(y.low);
-  if (!x_is_natural && !y_is_natural) return any<T>();
-  if (!x_is_natural) return {0, y.high};
-  if (!y_is_natural) return {0, x.high};
-  return {0, interval::lesser(x.high, y.high)};
+  if (!x_is_natural && !y_is_natural) return any<T>();  // mutate: BitsOfNegativeNumbers
+  if (!x_is_natural) return {0, y.high};                // mutate: BitsOfTheLesserNumber
+  if (!y_is_natural) return {0, x.high};                // mutate: BitsOfTheOtherNumber
+  return {0, interval::lesser(x.high, y.high)};         // mutate: BitsOfBoth
 }
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> operator|(Interval<T> x, Interval<T> y) {
   if (x.is_exact() && y.is_exact()) return x.low | y.low;
   if (interval::is_negative(x.low) || interval::is_negative(y.low)) return any<T>();
+  // mutate: EitherBit
   return {interval::greater(x.low, y.low), interval::filled(static_cast<T>(x.high | y.high))};
 }
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> operator^(Interval<T> x, Interval<T> y) {
   if (x.is_exact() && y.is_exact()) return x.low ^ y.low;
   if (interval::is_negative(x.low) || interval::is_negative(y.low)) return any<T>();
-  return {0, interval::filled(static_cast<T>(x.high | y.high))};
+  return {0, interval::filled(static_cast<T>(x.high | y.high))};  // mutate: DifferentBitsOfTheFirst
 }
 
 // Comparisons.
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<bool> operator<(Interval<T> x, Interval<T> y) {
-  return {x.high < y.low, x.low < y.high};
+  return {x.high < y.low, x.low < y.high};  // mutate: Less
 }
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<bool> operator<=(Interval<T> x, Interval<T> y) {
+  // mutate: AtMost
   return {x.high <= y.low && !interval::may_be_no_number(x) && !interval::may_be_no_number(y),
-          x.low <= y.high};
+          x.low <= y.high};  // mutate: AtMostOnlyIfLess
 }
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<bool> operator>(Interval<T> x, Interval<T> y) {
-  return y < x;
+  return y < x;  // mutate: GreaterTurned
 }
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<bool> operator>=(Interval<T> x, Interval<T> y) {
-  return y <= x;
+  return y <= x;  // mutate: AtLeastTurned
 }
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<bool> operator==(Interval<T> x, Interval<T> y) {
+  // mutate: Equal
   return {x.is_exact() && y.is_exact() && x.low == y.low, x.low <= y.high && y.low <= x.high};
 }
 
 // Truths. Both operands are computed: neither has an effect.
 JIT_HOST_DEVICE constexpr Interval<bool> operator&&(Interval<bool> x, Interval<bool> y) {
-  return {x.low && y.low, x.high && y.high};
+  return {x.low && y.low, x.high && y.high};  // mutate: Both
 }
 JIT_HOST_DEVICE constexpr Interval<bool> operator||(Interval<bool> x, Interval<bool> y) {
-  return {x.low || y.low, x.high || y.high};
+  return {x.low || y.low, x.high || y.high};  // mutate: Either
 }
+// mutate: NotInOrder
 JIT_HOST_DEVICE constexpr Interval<bool> operator!(Interval<bool> x) { return {!x.high, !x.low}; }
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<bool> operator!=(Interval<T> x, Interval<T> y) {
-  return !(x == y);
+  return !(x == y);  // mutate: DifferentIfNotEqual
 }
 
 /// `condition ? x : y`
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> choose(Interval<bool> condition, Interval<T> x, Interval<T> y) {
-  if (condition.low) return x;
-  if (!condition.high) return y;
+  if (condition.low) return x;    // mutate: OpenConditionsChooseTheFirst
+  if (!condition.high) return y;  // mutate: OpenConditionsChooseTheSecond
+  // mutate: ChoicesOfTheSecondEnd
   return {interval::lesser(x.low, y.low), interval::greater(x.high, y.high)};
 }
 
 // Functions, of which some make a number of a number and none, and others do not.
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> least(Interval<T> x, Interval<T> y) {
+  // mutate: LeastOfNoNumber
   if (interval::may_be_no_number(x) || interval::may_be_no_number(y)) return any<T>();
-  return {interval::lesser(x.low, y.low), interval::lesser(x.high, y.high)};
+  return {interval::lesser(x.low, y.low), interval::lesser(x.high, y.high)};  // mutate: LeastOfTheFirst
 }
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> most(Interval<T> x, Interval<T> y) {
+  // mutate: MostOfNoNumber
   if (interval::may_be_no_number(x) || interval::may_be_no_number(y)) return any<T>();
+  // mutate: MostOfTheLesserHighEnd
   return {interval::greater(x.low, y.low), interval::greater(x.high, y.high)};
 }
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> magnitude(Interval<T> x) {
+  // mutate: MagnitudesOfTheLowest
   if (NumberRange<T>::is_real ? !interval::is_bounded(x) : x.low == NumberRange<T>::lowest) return any<T>();
   if (!interval::is_negative(x.low)) return x;
-  if (x.high <= 0) return {-x.high, -x.low};
-  return {0, interval::greater(-x.low, x.high)};
+  if (x.high <= 0) return {-x.high, -x.low};      // mutate: MagnitudesOfNegativeNumbers
+  return {0, interval::greater(-x.low, x.high)};  // mutate: Magnitudes
 }
 
 /// `static_cast<To>(x)`
@@ -360,21 +383,23 @@ JIT_HOST_DEVICE constexpr Interval<To> convert(Interval<From> x) {
   if constexpr (interval::same<To, From>) {
     return x;
   } else if constexpr (interval::same<To, bool>) {
-    return x != Interval<From>(From(0));
+    return x != Interval<From>(From(0));  // mutate: TruthOfTheLowEnd
   } else if constexpr (interval::same<From, bool>) {
     return {static_cast<To>(x.low), static_cast<To>(x.high)};
   } else if constexpr (Range::is_real) {
     // Rounding keeps the order of numbers.
+    // mutate: RealsOfTheLowEnd
     const Interval<To> bounds = {static_cast<To>(x.low), static_cast<To>(x.high)};
     return interval::is_bounded(bounds) ? bounds : any<To>();
   } else if constexpr (NumberRange<From>::is_real) {
     // One above and below what the type holds is exact in any real type.
     const From end = static_cast<From>(Range::highest / 2 + 1) * 2;
     const bool fits = x.high < end && (Range::lowest == 0 ? x.low > -1 : x.low >= -end);
+    // mutate: WholeNumbersOfRealsThatDoNotFit
     return fits ? Interval<To>(static_cast<To>(x.low), static_cast<To>(x.high)) : any<To>();
   } else {
     const Interval<long long> wide = interval::widened(x);
-    return interval::within<To>(wide.low, wide.high);
+    return interval::within<To>(wide.low, wide.high);  // mutate: OtherWholeNumbersOfTheLowEnd
   }
 }
 

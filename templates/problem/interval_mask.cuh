@@ -47,7 +47,7 @@ struct IntervalMask : TextMask {
       if (begin < end) known = kept(q_begin, q_end, begin, end);
       const unsigned seen = __ballot_sync(full_warp, known.high), full = __ballot_sync(full_warp, known.low);
       const int first = __ffs(static_cast<int>(seen)) - 1;
-      if (seen != 0) return {k + first * tile_kv, (full >> first & 1) != 0};
+      if (seen != 0) return {k + first * tile_kv, (full >> first & 1) != 0};  // mutate: TilesBehindAGap
     }
     return {k_end, false};
   }

@@ -278,11 +278,11 @@ struct CausalMask {
     return {0, maximum(0, minimum(seqlen_kv, q_end + shift))};
   }
   __device__ TileClass classify(const ScoreTile& tile) const {
-    if (tile.k_end - 1 <= tile.q_begin + shift) return TileClass::full;
+    if (tile.k_end - 1 <= tile.q_begin + shift) return TileClass::full;  // mutate: TileClassOffByOne
     if (tile.k_begin > tile.q_end - 1 + shift) return TileClass::empty;
     return TileClass::partial;
   }
-  __device__ bool keep(int q, int k) const { return k <= q + shift; }
+  __device__ bool keep(int q, int k) const { return k <= q + shift; }  // mutate: MaskOffByOne
   __device__ KeyRange row_range(int q) const { return {0, minimum(seqlen_kv, q + shift + 1)}; }
   static constexpr bool rows_begin_first = true;
 };

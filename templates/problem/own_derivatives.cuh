@@ -25,6 +25,7 @@ class StatedDerivatives<Reads> {
   __device__ __forceinline__ void state(float x, long long element) {
     if (reads_.template is_wanted<slot>(element)) wanted_ = x;
   }
+  // mutate: OwnDerivatives
   __device__ __forceinline__ Dual added_to(Dual x) const { return {x.value, x.derivative + wanted_}; }
 
  private:
@@ -43,6 +44,7 @@ class ElementDerivatives {
    public:
     __device__ __forceinline__ Element(Stated& stated, long long at) : stated_(stated), at_(at) {}
     __device__ __forceinline__ void operator+=(float x) const { stated_.template state<slot>(x, at_); }
+    // mutate: OwnDerivativesWithoutSign
     __device__ __forceinline__ void operator-=(float x) const { *this += -x; }
 
    private:
@@ -50,6 +52,7 @@ class ElementDerivatives {
     long long at_;
   };
 
+  // mutate: OwnDerivativesOfTheFirstElements
   __device__ __forceinline__ Element operator[](long long i) const { return {stated_, first_ + i}; }
   __device__ __forceinline__ Element operator*() const { return (*this)[0]; }
   __device__ __forceinline__ ElementDerivatives operator+(long long i) const {

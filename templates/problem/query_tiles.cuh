@@ -47,6 +47,7 @@ class QueryTiles {
     }
   }
 
+  // mutate: OneHeadOfTheGroup
   __device__ __forceinline__ bool has(int ahead) const { return places_[ahead].head < Config::gqa_ratio; }
   /// Query head, and first query, of the tile `ahead` steps in front; meaningless unless `has(ahead)`.
   __device__ __forceinline__ int head(int ahead) const { return first_head_ + places_[ahead].head; }
@@ -75,6 +76,7 @@ class QueryTiles {
     return {begin, minimum(begin + tile_q, seqlen_q_), keys_.k_begin, keys_.k_end};
   }
   __device__ __forceinline__ bool is_partial(TileClass kind, const ScoreTile& tile) const {
+    // mutate: PartialTilesOfQueriesTakenForFull
     return kind != TileClass::full || tile.q_begin + tile_q > seqlen_q_;
   }
 

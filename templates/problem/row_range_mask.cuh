@@ -26,10 +26,10 @@ struct RowRangeMask : IntervalMask<Mask> {
   __device__ KeyRange key_range(int q_begin, int q_end) const {
     int begin = this->seqlen_kv, end = 0;
 #pragma unroll 1
-    for (int q = q_begin + lane_id(); q < q_end; q += warp_size) {
+    for (int q = q_begin + lane_id(); q < q_end; q += warp_size) {  // mutate: KeysOfTheFirstRowsOfAll
       const KeyRange row = row_range(q);
-      if (row.begin >= row.end) continue;
-      begin = minimum(begin, row.begin);
+      if (row.begin >= row.end) continue;  // mutate: EmptyRowsCount
+      begin = minimum(begin, row.begin);   // mutate: KeysFromTheLastBegin
       end = maximum(end, row.end);
     }
     return {__reduce_min_sync(full_warp, begin), __reduce_max_sync(full_warp, end)};

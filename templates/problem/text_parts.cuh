@@ -12,14 +12,15 @@ namespace jit {
 template <class T, class Element>
 __device__ __forceinline__ Exact<T> element(const Exact<bool>& reads, const Exact<long long>& index,
                                             const Element* tensor) {
-  return reads.value ? static_cast<T>(tensor[index.value]) : T(0);
+  return reads.value ? static_cast<T>(tensor[index.value]) : T(0);  // mutate: ElementsThatAreNotRead
 }
 
 /// Those of `seqlen_kv` keys that lie between two, which may be beside all of them.
 __device__ __forceinline__ KeyRange existing_keys(Exact<long long> begin, Exact<long long> end,
                                                   int seqlen_kv) {
   constexpr long long most_keys = 0x7fffffff;
-  return {static_cast<int>(maximum(0ll, minimum(most_keys, begin.value))),
+  return {static_cast<int>(maximum(0ll, minimum(most_keys, begin.value))),  // mutate: RowsBegin
+          // mutate: RowsEndBehindTheSequence
           static_cast<int>(maximum(0ll, minimum<long long>(seqlen_kv, end.value)))};
 }
 

@@ -37,7 +37,7 @@ class VariableSequences {
     Sequence rows{0, Config::seqlen_kv != 0 ? Config::seqlen_kv : params_.seqlen_kv};
     if constexpr (Config::sequences_kv == SequenceKind::ragged)
       rows = between({SequenceArrayId::cu_seqlens_k, given.cu_seqlens_k}, batch, given.total_k);
-    if (given.seqused_k != nullptr)
+    if (given.seqused_k != nullptr)  // mutate: LengthsFromTheBoundariesAlone
       rows.length = within({SequenceArrayId::seqused_k, given.seqused_k}, batch, rows.length);
     const int padded_begin = rows.begin;
     if (given.cache_leftpad != nullptr) {
@@ -48,7 +48,7 @@ class VariableSequences {
     if constexpr (values_along_sequence<Config>) {
       if (rows.length > 0 && rows.begin % first_key_multiple != 0) {
         note_begin(batch, padded_begin, rows.begin - padded_begin);
-        rows.length = 0;
+        rows.length = 0;  // mutate: BeginsElsewhere
       }
     }
     return rows;

@@ -78,6 +78,7 @@ __device__ __forceinline__ unsigned pack_e4m3(float a, float b, float c, float d
 __device__ __forceinline__ unsigned pack_rounded(float a, float b, float c, float d) {
   unsigned packed;
   asm("{.reg .s32 a, b, c, d;\n.reg .b32 upper;\ncvt.rni.s32.f32 a, %1;\ncvt.rni.s32.f32 b, %2;\n"
+      // mutate: PairsOfBytesExchanged
       "cvt.rni.s32.f32 c, %3;\ncvt.rni.s32.f32 d, %4;\ncvt.pack.sat.u8.s32.b32 upper, d, c, 0;\n"
       "cvt.pack.sat.u8.s32.b32 %0, b, a, upper;\n}"
       : "=r"(packed)
@@ -88,6 +89,7 @@ __device__ __forceinline__ unsigned pack_rounded(float a, float b, float c, floa
 /// Two fp16 numbers in a word plus the first two and the last two of four e4m3 elements: from sm_89 on.
 __device__ __forceinline__ unsigned add_e4m3(unsigned halves, unsigned elements) {
   asm("{.reg .b16 low, high;\n.reg .b32 first, last;\nmov.b32 {low, high}, %1;\n"
+      // mutate: SumsOfTheFirstPairs
       "cvt.rn.f16x2.e4m3x2 first, low;\ncvt.rn.f16x2.e4m3x2 last, high;\nadd.rn.f16x2 first, first, last;\n"
       "add.rn.f16x2 %0, %0, first;\n}"
       : "+r"(halves)
@@ -101,7 +103,7 @@ __device__ __forceinline__ float sum_of_halves(unsigned halves) {
   asm("{.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}"
       : "=f"(low), "=f"(high)
       : "r"(halves));
-  return low + high;
+  return low + high;  // mutate: SumsOfOneHalf
 }
 
 /// e4m3 elements, in the upper halves of both words of 16 bits, as fp16, by integer arithmetic for GPUs without the

@@ -63,6 +63,7 @@ __device__ __forceinline__ unsigned pick_bytes(unsigned low, unsigned high, unsi
 /// Of each half of two registers, which hold fp16: all its bits if the number of `x` is at most that of `y`, else none.
 __device__ __forceinline__ unsigned at_most_masks(unsigned x, unsigned y) {
   unsigned masks;
+  // mutate: TheThresholdItselfIsDroppedOfPairs
   asm("set.le.u32.f16x2 %0, %1, %2;" : "=r"(masks) : "r"(x), "r"(y));
   return masks;
 }

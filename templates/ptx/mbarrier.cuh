@@ -40,8 +40,8 @@ __device__ __forceinline__ void mbarrier_arrive_if_behind(bool condition, bool k
       "setp.ne.u32 arrives, %1, 0;\n"
       "setp.ne.and.u32 is_so, %2, 0, arrives;\n"
       "setp.eq.and.u32 is_not, %2, 0, arrives;\n"
-      "@is_so mbarrier.arrive.shared::cta.b64 _, [%0];\n"
-      "@is_not mbarrier.arrive.shared::cta.b64 _, [%0];\n"
+      "@is_so mbarrier.arrive.shared::cta.b64 _, [%0];\n"   // mutate: KeysKeptWhereMaximaMove
+      "@is_not mbarrier.arrive.shared::cta.b64 _, [%0];\n"  // mutate: KeysKeptWhereMaximaStay
       "}" ::"r"(barrier),
       "r"(static_cast<unsigned>(condition)), "r"(static_cast<unsigned>(known))
       : "memory");

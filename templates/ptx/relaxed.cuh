@@ -11,7 +11,7 @@ __device__ __forceinline__ float2 load_relaxed(const float2* from) {
 }
 __device__ __forceinline__ float4 load_relaxed(const float4* from) {
   float4 x;
-  asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"  // mutate: PlainLoads
                : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
                : "l"(from)
                : "memory");
@@ -37,9 +37,11 @@ __device__ __forceinline__ void store_relaxed(unsigned* to, unsigned x) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
 }
 __device__ __forceinline__ void store_relaxed(float2* to, const float2& x) {
+  // mutate: PlainStores
   asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x.x), "f"(x.y) : "memory");
 }
 __device__ __forceinline__ void store_relaxed(float4* to, const float4& x) {
+  // mutate: StoresForTheBlockOnly
   asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z),
                "f"(x.w)
                : "memory");

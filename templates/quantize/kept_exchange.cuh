@@ -11,7 +11,7 @@ namespace jit {
 
 /// Numbers of launches: each takes as many as its window has turns, from `number` on. When they come to an end, the
 /// last block sets all words back, once in some hours of launches without a pause.
-inline constexpr unsigned kept_last_number = 0x7fff0000;
+inline constexpr unsigned kept_last_number = 0x7fff0000;  // mutate: NumbersBeginAnewSoon
 
 /// Where one of q, k and v leaves its words.
 template <class Config, QkvTensor which>
@@ -98,11 +98,11 @@ class KeptExchange {
   static __device__ __forceinline__ bool find(const KeptWord* word, unsigned number, float& x) {
     const KeptWord found = load_relaxed(word);
     x = number_of(found);
-    return static_cast<unsigned>(found >> 32) == number;
+    return static_cast<unsigned>(found >> 32) == number;  // mutate: WordsOfAnyLaunch
   }
 
   __device__ __forceinline__ unsigned number_of_turn(int unit) const {
-    return number_ + static_cast<unsigned>(unit / params_.window);
+    return number_ + static_cast<unsigned>(unit / params_.window);  // mutate: TurnsOfTheWindowHaveOneNumber
   }
   __device__ __forceinline__ KeptWord* magnitude(int unit, int item) const {
     return own_.found + static_cast<long long>(unit) * Plan::of(params_.all).items + item;
@@ -139,15 +139,15 @@ __device__ __forceinline__ void end_kept_launch(const KeptParams& params, unsign
   __syncthreads();
   if (is_last == 0) return;
   const unsigned last = number + static_cast<unsigned>(params.turns) - 1;
-  const bool begins_anew = last >= kept_last_number;
+  const bool begins_anew = last >= kept_last_number;  // mutate: WordsStayWhereNumbersBeginAnew
   if (begins_anew) {
     for (int at = static_cast<int>(threadIdx.x); at < params.word_count; at += kept_block_threads)
       store_relaxed(params.words + at, ~KeptWord{0});
   }
   if (threadIdx.x != 0) return;
-  store_relaxed(params.control, ~0u);
+  store_relaxed(params.control, ~0u);  // mutate: KeptTicketsLeftBehind
   store_relaxed(params.control + 1, ~0u);
-  store_relaxed(params.control + 2, begins_anew ? ~0u : last);
+  store_relaxed(params.control + 2, begins_anew ? ~0u : last);  // mutate: EachLaunchHasOneNumber
 }
 
 }  // namespace jit

@@ -35,7 +35,7 @@ __device__ __forceinline__ void load_kept(const KeptParams& params, KeptRing<Con
                                 0, work.item / heads * Plan::chunk, head, batch);
     });
     ring.advance();
-    ring.wait_empty();
+    ring.wait_empty();  // mutate: LoadsBeforeRowsAreRounded
   }
 }
 

@@ -21,7 +21,7 @@ class KeptRing {
   __device__ __forceinline__ void init() const {
     for (int slot = 0; slot < layout.depth; ++slot) {
       mbarrier_init(barrier(slot, 0), 1);
-      mbarrier_init(barrier(slot, 1), 1 + kept_statistics_warps);
+      mbarrier_init(barrier(slot, 1), 1 + kept_statistics_warps);  // mutate: PiecesAreReadyBeforeTheyAreRead
       mbarrier_init(barrier(slot, 2), kept_rounding_warps);
     }
     fence_mbarrier_init();

@@ -26,7 +26,7 @@ class KeptRounding {
       const int piece = ring.piece();
       if (piece < 0) return;
       const QuantizeWork work = kept_work(params_.all, piece);
-      ring.wait_ready();
+      ring.wait_ready();  // mutate: RoundsBeforeAllIsKnown
       with_tensor(work.tensor, [&](auto tag) { round<decltype(tag)::tensor>(ring, work); });
       ring.arrive_empty();
       ring.advance();

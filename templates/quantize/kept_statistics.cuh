@@ -71,24 +71,24 @@ class KeptStatistics {
     // Two places by turns: when a warp is at the next barrier, it has read what stands before this one.
     float* const of_warps = magnitudes_ + turn_ * kept_statistics_warps;
     if (lane_id() == 0) of_warps[warp_id()] = found;
-    meet();
+    meet();  // mutate: KeptMagnitudesOfWarpsReadEarly
     if (threadIdx.x == 0) {
 #pragma unroll
       for (int warp = 1; warp < kept_statistics_warps; ++warp) found = fmaxf(found, of_warps[warp]);
       KeptExchange<Config, tensor>(params_, number_).leave_magnitude(work.unit, work.item, found);
     }
-    turn_ ^= 1;
+    turn_ ^= 1;  // mutate: MagnitudesInOnePlace
   }
 
   template <QkvTensor tensor>
   __device__ __forceinline__ void columns(const KeptRing<Config>& ring, const QuantizeWork& work) {
     using Plan = QuantizePlan<Config, tensor>;
-    meet();  // all have read what the piece before has left
+    meet();  // all have read what the piece before has left  // mutate: StatisticsWrittenEarly
     with_kept_rows<Config, tensor, kept_statistics_warps>(
         params_, work, ring.rows(), warp_id(),
         [&](const auto& rows, int warp, int) { leave_statistics(rows, warp, [&] { return shared_; }); });
     ring.arrive_ready();
-    meet();
+    meet();  // mutate: StatisticsOfWarpsReadEarly
     const KeptExchange<Config, tensor> exchange(params_, number_);
     for (int column = static_cast<int>(threadIdx.x); column < Plan::columns; column += threads) {
       float found[ColumnStatistics<Plan>::count];

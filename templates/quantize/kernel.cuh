@@ -18,6 +18,7 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
   const QuantizeTensor& own = rows.own();
   if constexpr (Plan::statistics > 0) wait_for_results(params, tensor, work.unit, own.items);
   const bool is_shifted = shifts && params.lse_shift != nullptr;
+  // mutate: ShiftsDoNotWaitForMeans
   if (is_shifted) wait_for_results(params, QkvTensor::k, work.unit, params.k.items);
 
   ColumnFactors<Config, tensor> factors;
@@ -44,7 +45,7 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
   float* const block_scales = shared + Plan::chunk;
   if constexpr (Plan::scales == QuantizedScales::block) {
     leave_magnitudes(rows, factors.means, shared);
-    __syncthreads();
+    __syncthreads();  // mutate: MagnitudesReadEarly
     find_block_scales(rows, shared, block_scales, warp_id(), Plan::threads / warp_size);
     __syncthreads();
   }
@@ -112,7 +113,7 @@ __device__ __forceinline__ void quantize_qkv(const QuantizeParams& params) {
   const auto tell = [&](int turn, int piece) {
     if constexpr (!has_phases) return piece;
     if (draws) drawn[turn % 2] = piece;
-    __syncthreads();
+    __syncthreads();  // mutate: TicketReadBeforeItIsDrawn
     return drawn[turn % 2];
   };
 

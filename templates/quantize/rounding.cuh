@@ -125,6 +125,7 @@ __device__ __forceinline__ void round_steps(const QuantizeParams& params,
         own.descale[rows.offset(own.descale_strides) + rows.token(step) * own.descale_strides.seq] = scale;
     }
     if constexpr (Plan::scales == QuantizedScales::block)
+      // mutate: ScaleOfTheFirstBlock
       of_token = __fdiv_rn(1.0f, block_scales[rows.place(step) / scale_block_rows]);
     if constexpr (shifts) {
       const float sum = over_row<share>(shift, [](float a, float b) { return a + b; });

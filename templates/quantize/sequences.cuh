@@ -21,6 +21,7 @@ class SequenceRows {
     if (token >= end()) return false;
     if (!is_ragged()) return true;
     const int sequence = last_from(token);
+    // mutate: RowsBeforeTheFirstSequence
     return sequence >= 0 && token - boundary(sequence) < ragged_length(sequence);
   }
 
@@ -31,7 +32,7 @@ class SequenceRows {
     for (int sequence = lane_id(); sequence < own_.sequences; sequence += warp_size)
       rows += ragged_length(sequence);
 #pragma unroll
-    for (int offset = warp_size / 2; offset > 0; offset /= 2)
+    for (int offset = warp_size / 2; offset > 0; offset /= 2)  // mutate: RowsOfOneLaneAreCounted
       rows += __shfl_xor_sync(full_warp, rows, offset);
     return rows;
   }
@@ -41,12 +42,13 @@ class SequenceRows {
     return kind == SequenceKind::ragged && own_.cu_seqlens != nullptr;
   }
   /// Of all rows it is read where it is asked for, which costs no register.
+  // mutate: AllRowsAreASequences
   __device__ __forceinline__ int end() const { return kind == SequenceKind::padded ? length_ : own_.seqlen; }
   __device__ __forceinline__ int cut(int x, int most) const { return maximum(0, minimum(x, most)); }
   __device__ __forceinline__ int boundary(int i) const { return cut(own_.cu_seqlens[i], own_.seqlen); }
   /// Of a sequence that has room for so many.
   __device__ __forceinline__ int length(int sequence, int room) const {
-    return own_.seqused != nullptr ? cut(own_.seqused[sequence], room) : room;
+    return own_.seqused != nullptr ? cut(own_.seqused[sequence], room) : room;  // mutate: Lengths
   }
   __device__ __forceinline__ int ragged_length(int sequence) const {
     return length(sequence, maximum(0, boundary(sequence + 1) - boundary(sequence)));
@@ -57,13 +59,13 @@ class SequenceRows {
     int before = 0, end = own_.sequences;
     while (before < end) {
       const int middle = before + (end - before) / 2;
-      if (boundary(middle) <= token) {
+      if (boundary(middle) <= token) {  // mutate: ASequenceBeginsLate
         before = middle + 1;
       } else {
         end = middle;
       }
     }
-    return before - 1;
+    return before - 1;  // mutate: TheSequenceBefore
   }
 
   const QuantizeTensor& own_;

@@ -151,7 +151,7 @@ __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, ten
   }
   float* const means = own.results + static_cast<long long>(unit) * 2 * columns;
   float* const factors = means + columns;
-  const int rows_there = Plan::is_centred ? rows.sequences().count() : 0;
+  const int rows_there = Plan::is_centred ? rows.sequences().count() : 0;  // mutate: MeansOverAllRows
   const auto mean_of = [&](int column) {
     return Plan::is_centred ? mean_of_sum(own, shared[column], rows_there) : 0.0f;
   };
@@ -222,12 +222,13 @@ __device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, ten
   };
   found = over_warp(found);
   if (lane_id() == 0) shared[warp_id()] = found;
-  __syncthreads();
+  __syncthreads();  // mutate: MagnitudesOfWarpsReadEarly
   if (warp_id() != 0) return;
   found = over_warp(lane_id() < Plan::threads / warp_size ? shared[lane_id()] : 0.0f);
   int is_last = 0;
   if (lane_id() == 0) {
     of_unit[item] = found;
+    // mutate: MagnitudesOfAllButTheLast
     is_last = count_one(counter) + 1 == static_cast<unsigned>(own.items);
   }
   // It also makes what the counter's lane has acquired the warp's.
@@ -257,12 +258,13 @@ __device__ __forceinline__ void collect_statistics(const QuantizeParams& params,
     collect_magnitude(rows, work.unit, work.item, counter, shared, of_unit);
   } else {
     collect(rows, of_unit + static_cast<long long>(work.item) * numbers);
-    __syncthreads();
+    __syncthreads();  // mutate: CountedBeforeAllHaveStored
+    // mutate: StatisticsOfTheLastButOne
     if (threadIdx.x == 0) is_last = count_one(counter) + 1 == static_cast<unsigned>(rows.own().items);
     __syncthreads();
     if (!is_last) return;
     finish_statistics(rows, work.unit, of_unit);
-    __syncthreads();
+    __syncthreads();  // mutate: ResultsBeforeTheyAreThere
     if (threadIdx.x == 0) count_one(counter);
   }
 }

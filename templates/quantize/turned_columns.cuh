@@ -22,6 +22,7 @@ class TurnedColumns {
   __device__ __forceinline__ void take(int turn, int i, int step, unsigned pair) {
     const int shift = step % 4 * 8;
     words_[turn][i][step / 4] |= (pair & 0xff) << shift;
+    // mutate: TheSecondColumnOfAPairIsLost
     if (i + 1 < share.piece) words_[turn][i + 1][step / 4] |= (pair >> 8 & 0xff) << shift;
   }
 
@@ -29,7 +30,7 @@ class TurnedColumns {
   __device__ __forceinline__ void store(const Rows& rows) {
     void* const memory = rows.scratch();
     leave(rows, memory);
-    __syncthreads();
+    __syncthreads();  // mutate: RunsAreReadBeforeTheyAreThere
     send(rows, memory, static_cast<int>(threadIdx.x), Plan::threads);
   }
 
@@ -61,7 +62,7 @@ class TurnedColumns {
       } else {
         // As one number: an array that is indexed by `i` would lie in memory.
         unsigned long long rest = static_cast<unsigned long long>(found.y) << 32 | found.x;
-        for (int i = 0; token + i < own.seqlen; ++i, rest >>= 8)
+        for (int i = 0; token + i < own.seqlen; ++i, rest >>= 8)  // mutate: TheLastRunIsLost
           target[i].bits = static_cast<unsigned char>(rest);
       }
     }
@@ -72,6 +73,7 @@ class TurnedColumns {
   static __device__ __forceinline__ uint2* run(void* memory, int column, int at) {
     const int lane = column / share.piece % share.lanes;
     return reinterpret_cast<uint2*>(static_cast<char*>(memory) +
+                                    // mutate: RunsOfAllLanesInOnePlace
                                     (column * runs + (at ^ lane % runs)) * quantize_steps);
   }
 

@@ -29,7 +29,7 @@ __device__ __forceinline__ unsigned count_one(unsigned* counter) {
 /// for which there is no work; the very last one makes the counter what it was.
 __device__ __forceinline__ int draw_ticket(const QuantizeParams& params) {
   const unsigned ticket = atomic_add_relaxed(params.counters, 1) + 1;
-  if (ticket + 1 == static_cast<unsigned>(params.pieces) + gridDim.x)
+  if (ticket + 1 == static_cast<unsigned>(params.pieces) + gridDim.x)  // mutate: TicketsLeftBehind
     store_relaxed(reinterpret_cast<int*>(params.counters), -1);
   return static_cast<int>(ticket);
 }
@@ -69,6 +69,7 @@ __device__ __forceinline__ unsigned* results_counter(const QuantizeParams& param
 }
 
 /// What the counter of a tensor of `items` pieces of work is, plus 1, when its results are there.
+// mutate: WaitsForAllButTheResults
 __device__ __forceinline__ unsigned ready_count(int items) { return static_cast<unsigned>(items) + 1; }
 
 /// Waits for the results of a unit's tensor, by all threads of a block.
@@ -79,7 +80,7 @@ __device__ __forceinline__ void wait_for_results(const QuantizeParams& params, Q
     while (static_cast<unsigned>(load_acquire(counter)) + 1 < ready_count(items)) {
     }
   }
-  __syncthreads();
+  __syncthreads();  // mutate: OnlyOneThreadWaits
 }
 
 /// Of a block that has waited, once for each piece of work: the last one makes the counter what it was. Nobody waits for
@@ -88,6 +89,7 @@ __device__ __forceinline__ void leave_results(const QuantizeParams& params, QkvT
                                               int items, int waiting) {
   if (threadIdx.x != 0) return;
   unsigned* const counter = results_counter(params, tensor, unit);
+  // mutate: CounterLeftBehind
   if (atomic_add_relaxed(counter, 1) + 2 == ready_count(items) + static_cast<unsigned>(waiting))
     store_relaxed(reinterpret_cast<int*>(counter), -1);
 }

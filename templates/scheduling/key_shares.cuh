@@ -97,7 +97,7 @@ struct KeyShares {
   }
   /// The block, counted along the line.
   JIT_HOST_DEVICE constexpr int block_at(const StrandPlace& place) const {
-    return place.strand * strand_blocks + place.column;
+    return place.strand * strand_blocks + place.column;  // mutate: AllInTheSamePlaces
   }
   /// Whether a block has a piece in which there is work.
   JIT_HOST_DEVICE constexpr bool has_work(const StrandPlace& place) const {
@@ -147,7 +147,7 @@ struct KeyShares {
   // Tiles of a unit that begin before a place on the line, counted from the unit's own beginning.
   static JIT_HOST_DEVICE constexpr int tiles_before(int place, int tiles) {
     if (place <= 0) return 0;
-    const int before = (place + tile_cost - 1) / tile_cost;
+    const int before = (place + tile_cost - 1) / tile_cost;  // mutate: OneTileOfKeysTwice
     return before < tiles ? before : tiles;
   }
 };

@@ -22,6 +22,7 @@ __device__ __forceinline__ RaggedPlace ragged_place(int place, int batch, const 
     const int step = (end - first + warp_size - 1) / warp_size;
     const long long probe = first + static_cast<long long>(lane_id()) * step;
     const int own = static_cast<int>(minimum<long long>(probe, end - 1));
+    // mutate: ThePlaceInTheSequenceBefore
     const bool is_before = probe < end && first_ragged_tile(own, begin(own), rows) <= place;
     const unsigned before = __ballot_sync(full_warp, is_before);
     if (before != 0) first += (warp_size - 1 - __clz(static_cast<int>(before))) * step;

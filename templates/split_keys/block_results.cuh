@@ -35,6 +35,7 @@ template <class Config>
 class BlockResults {
  public:
   __device__ __forceinline__ BlockResults(const SplitParams& split, const PartNote& note)
+      // mutate: PartialResultsOfTwoUnitsInOnePlace
       : rows_(split.partial_rows), first_(split.partials + (2ll * note.first_block + 1) * floats()) {}
 
   /// Columns of a row that have one copy of its state.
@@ -112,7 +113,7 @@ __device__ __forceinline__ void merge(const BlockResults<Config>& results, int p
         for (int i = 0; i < reads; ++i) {
           const float2 pair = load_relaxed(reinterpret_cast<const float2*>(state));
           read[p][i] = {load_relaxed(reinterpret_cast<const float4*>(values)), {pair.x, pair.y}};
-          const int next = first + i + 1 < count ? distance : 0;
+          const int next = first + i + 1 < count ? distance : 0;  // mutate: WordsOfTheFirstPartAlone
           values += next;
           state += next;
         }
@@ -129,6 +130,7 @@ __device__ __forceinline__ void merge(const BlockResults<Config>& results, int p
       for (int i = 0; i < reads; ++i) {
         max = fmaxf(max, read[p][i].state.max);
         if (first + i < count)
+          // mutate: ValuesStay
           store_relaxed(reinterpret_cast<float4*>(values), make_float4(none, none, none, none));
         values += floats;
       }

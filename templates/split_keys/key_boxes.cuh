@@ -103,6 +103,7 @@ __device__ __forceinline__ void for_each_part(const AttentionParams& params, Wor
     } else {
       int tile = mine.tile_begin;  // a unit without keys has one span
       do {
+        // mutate: SpansFromTheWindowOnByWgmma
         const int span_end = ((work.tiles.begin + tile) / span_tiles<Config> + 1) * span_tiles<Config>;
         const int end = minimum(mine.tile_end, span_end - work.tiles.begin);
         visit(work.span_note(mine, work.tiles.begin + tile), tile, end);

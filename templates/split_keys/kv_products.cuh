@@ -101,7 +101,7 @@ struct KvProducts<KernelTraits, true> {
             const auto four = static_cast<unsigned>(
                 load_shared(tile + Traits::QTile::offset(row + 8 * half, step) + lane % 4 * 4));
             registers[step][half] = widen_fp8<fp16, Stored>(four);
-            registers[step][half + 2] = widen_fp8<fp16, Stored>(four >> 16);
+            registers[step][half + 2] = widen_fp8<fp16, Stored>(four >> 16);  // mutate: EvenPairsOfFourTwice
             continue;
           }
           int words[2];

@@ -51,6 +51,7 @@ struct KvRows {
     if constexpr (has_pages) {
       return (*this)(row);
     } else {
+      // mutate: TokensForBlocks
       return row < count ? first + (place + row) / rows_together * strides.seq : nullptr;
     }
   }

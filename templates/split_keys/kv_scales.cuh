@@ -136,11 +136,13 @@ struct KvScales<KernelTraits, true, true, false> {
     Scores::for_each_row(first + Layout::lane_row(lane_id()), [&](int r, int row) {
       const PackedRow<Config> place(part.kv_head, minimum(row, part.seqlen_q * Config::gqa_ratio - 1));
       of_queries_[r] = descale_.q[VariableSequences<Config>::query_offset(
+          // mutate: ScaleOfQuery
           descale_.q_strides, part.batch, place.head, (part.q_begin + place.query) / rows_of_scale<Config>)];
     });
   }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned stage, int first_key) const {
     scale_by_rows(scores, of_queries_,
+                  // mutate: ScalesOfTheFirstKeys
                   stage + Traits::layout.k_scales + (first_key + Layout::lane_column(lane_id())) * 4);
   }
   __device__ __forceinline__ void scale_weights(Scores&, unsigned, int) const {}

@@ -90,8 +90,8 @@ __device__ __forceinline__ void load_queries(const AttentionParams& params, Part
     cp_async_commit_group();
     tiles.clear(count, most_rows, thread, Traits::query_threads);
     most_rows = maximum(most_rows, count);
-    cp_async_wait_group<0>();
-    fence_proxy_async_shared();
+    cp_async_wait_group<0>();    // mutate: QueriesWithoutWait
+    fence_proxy_async_shared();  // mutate: QueriesWithoutProxyFence
     ring.arrive_full();
     ring.advance();
   }

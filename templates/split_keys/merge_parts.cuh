@@ -40,7 +40,7 @@ __device__ __forceinline__ void merge_results(const BlockResults<Config>& result
 #pragma unroll 1
   for (int i = team.thread; i < rows * count; i += Team::threads) {
     const float none = __uint_as_float(empty_word);
-    results.put_state(place + i / rows, i % rows, 0, {none, none});
+    results.put_state(place + i / rows, i % rows, 0, {none, none});  // mutate: StatesOfPartsStay
   }
 }
 
@@ -52,13 +52,14 @@ __device__ __forceinline__ void merge_parts(const AttentionParams& params, const
                                             const Team& team) {
   const BlockResults<Config> results(split, note);
   bool is_group = note.parts > most_parts_without_groups;
-  if (is_group ? note.part % parts_of_group != 0 : note.part != 0) return;
+  if (is_group ? note.part % parts_of_group != 0 : note.part != 0) return;  // mutate: WhoMerges
   int place = note.part, count = minimum(is_group ? parts_of_group : note.parts, note.parts - note.part);
 #pragma unroll 1
   while (true) {
     merge_results<Config, tile_rows>(
         results, note, team, place, count, [&](int row, int column, const RowPiece& piece) {
           if (is_group) {
+            // mutate: GroupsInPlacesOfParts
             results.put(note.parts + note.part / parts_of_group, row, column, piece);
           } else {
             store_piece<Config>(params, descale, note, row, column, piece);

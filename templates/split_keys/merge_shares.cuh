@@ -88,6 +88,7 @@ __device__ __forceinline__ void merge_share(const BlockResults<Config>& results,
                                             const Team& team, int share, F f) {
   using Results = BlockResults<Config>;
   const int strips = rows_of<Config, tile_rows>(note) * Results::strips;
+  // mutate: SharesOfStrips
   const int begin = strips * share / note.mergers, end = strips * (share + 1) / note.mergers;
   if (begin == end) return;
     // First for one word of each part: reads of all words, again and again, would hold up those who are still to write.
@@ -125,12 +126,12 @@ __device__ __forceinline__ void merge_unit(const AttentionParams& params, const 
                                    [&](int row, int column, const RowPiece& piece) {
                                      store_piece<Config>(params, descale, note, row, column, piece);
                                    });
-  } while (is_first && left.next(share));
+  } while (is_first && left.next(share));  // mutate: SharesThatAreLeftStay
   if (!is_first) return;
   team.sync();  // all have asked
 #pragma unroll 1
   for (int block = 1 + team.thread; block < note.mergers; block += Team::threads)
-    store_relaxed(share_notice(split, note.first_block + block), empty_word);
+    store_relaxed(share_notice(split, note.first_block + block), empty_word);  // mutate: NoticesOfSharesStay
 }
 
 /// Ends a part, which the team has left in the mailbox if blocks share the unit: merges the block's share, if the part is
@@ -141,6 +142,7 @@ __device__ __forceinline__ void merge_shares(const AttentionParams& params, cons
                                              bool asked) {
   if (!note.is_cut || note.part >= note.mergers) return;
   if (note.parts > 1) merge_unit<Config, tile_rows>(params, descale, split, note, team, asked);
+  // mutate: BlocksHaveBegun
   if (team.thread == 0) store_relaxed(begun_notice(split, note.first_block + note.part), empty_word);
 }
 

@@ -35,6 +35,7 @@ struct LanePlace {
   __device__ __forceinline__ int group() const { return lane / lanes(); }
   __device__ __forceinline__ int strip() const { return lane % lanes() / lanes_of_strip; }
   __device__ __forceinline__ int first_part() const { return parts * group() / groups; }
+  // mutate: PartsOfAnotherGroup
   __device__ __forceinline__ int end_part() const { return parts * (group() + 1) / groups; }
   /// That a lane has at most.
   __device__ __forceinline__ int most_parts() const { return (parts + groups - 1) / groups; }
@@ -106,7 +107,7 @@ __device__ __forceinline__ void merge_warp_strips(const BlockResults<Config>& re
               const float2 pair = load_relaxed(reinterpret_cast<const float2*>(state));
               read[p][i] = {load_relaxed(reinterpret_cast<const float4*>(values)), {pair.x, pair.y}};
             }
-            values += distance;
+            values += distance;  // mutate: WordsOfTheFirstStripAlone
             state += distance;
           }
         }
@@ -124,8 +125,10 @@ __device__ __forceinline__ void merge_warp_strips(const BlockResults<Config>& re
         for (int i = 0; i < reads; ++i) {
           max = fmaxf(max, read[p][i].state.max);
           if (at.exists && first + i < count) {
+            // mutate: ValuesOfStripsStay
             store_relaxed(reinterpret_cast<float4*>(values), make_float4(none, none, none, none));
             if (at.column % results.strip == 0)
+              // mutate: StatesOfStripsStay
               store_relaxed(reinterpret_cast<float2*>(state), make_float2(none, none));
           }
           values += floats;
@@ -145,8 +148,8 @@ __device__ __forceinline__ void merge_warp_strips(const BlockResults<Config>& re
       }
     }
 #pragma unroll 1
-    for (int p = 0; p < pieces; ++p) {  // one copy of f
-      const RowPiece piece = join_lanes(merged[0], place);
+    for (int p = 0; p < pieces; ++p) {                      // one copy of f
+      const RowPiece piece = join_lanes(merged[0], place);  // mutate: GroupsThatDoNotMeet
 #pragma unroll
       for (int i = 1; i < pieces; ++i) merged[i - 1] = merged[i];  // an index would take them to local memory
       const StripPiece<Config> at = piece_of(p);

@@ -18,6 +18,7 @@ struct RowPiece {
   RowState state;
 };
 
+// mutate: WaitsForNoWord
 __device__ __forceinline__ bool is_empty(unsigned word) { return word == empty_word; }
 
 /// Whether a word of it is empty.
@@ -28,7 +29,7 @@ __device__ __forceinline__ bool is_missing(const RowPiece& piece) {
   unsigned most = 0;
 #pragma unroll
   for (const unsigned word : words) most = maximum(most, word);
-  return is_empty(most);
+  return is_empty(most);  // mutate: WaitsForNothing
 }
 
 /// Adds `weight` times the values, unless it is 0: 0 · v is not 0 where v is not a number.

@@ -58,6 +58,7 @@ __device__ __forceinline__ RowState with_lse_shift(const RowState& state, const 
   const float shift =
       descale
           .lse_shift[VariableSequences<Config>::query_offset(descale.lse_shift_strides, batch, head, query)];
+  // mutate: ShiftOfScaledExponents
   return {__fmaf_rn(params.softmax_scale, shift, state.max), state.sum};  // −inf stays
 }
 
@@ -70,6 +71,7 @@ __device__ __forceinline__ void finish_columns(float4& values, const RowEnd& end
   if constexpr (!finishes_columns<Config>) return;
   if (end.factor == 0) return;
   const auto of_column = [&](const float* of_all, const TensorStrides& strides, int i) {
+    // mutate: ColumnsOfTheFirstHead
     return of_all[note.batch * strides.batch + note.kv_head * strides.head + column + i];
   };
   const auto finish = [&](float& x, int i) {
@@ -80,7 +82,7 @@ __device__ __forceinline__ void finish_columns(float4& values, const RowEnd& end
   finish(values.x, 0);
   finish(values.y, 1);
   finish(values.z, 2);
-  finish(values.w, 3);
+  finish(values.w, 3);  // mutate: NoMeanOfAColumn
 }
 
 }  // namespace jit

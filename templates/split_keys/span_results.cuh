@@ -80,6 +80,7 @@ __device__ __forceinline__ SpanNodes<Config> own_nodes(const SplitParams& split,
 template <class Merge, class Keep>
 __device__ __forceinline__ bool settle_span(const SpanNote& note, Merge merge, Keep keep) {
   const bool is_last = note.parts == 1 && note.span + 1 >= note.part_end;
+  // mutate: TheTreeOfWhatTheRowsSee
   return settle({note.part_begin, note.part == 0}, {note.span, 0}, is_last, merge, keep);
 }
 
@@ -129,7 +130,7 @@ __device__ __forceinline__ void merge_parts(const AttentionParams& params, const
   team.sync();  // release and acquire are the team's: they take in what lies behind its barriers
   if (team.thread == 0) note.ticket = atomic_inc_acq_rel(split.counters + note.first_block, last);
   team.sync();
-  if (note.ticket != last) return;
+  if (note.ticket != last) return;  // mutate: MergedTooEarly
   const int pieces = rows_of<Config, tile_rows>(note) * PiecePlace<Config>::of_row;
 #pragma unroll 1
   for (int i = team.thread; i < pieces; i += Team::threads) {

@@ -335,7 +335,7 @@ struct WorkList : LineBlockOf<Config> {
   __device__ __forceinline__ void next(const AttentionParams& params) {
     if (shares.is_dealt) return skip(params, this->blocks());
     unit_begin += length_on_line();
-    if (unit.row_begin + shares.strands * tile_rows < rows()) {
+    if (unit.row_begin + shares.strands * tile_rows < rows()) {  // mutate: RowsOfOtherStrands
       enter_next_rows();
     } else {
       if (++unit.kv_head == params.heads_kv) {
@@ -367,11 +367,11 @@ struct WorkList : LineBlockOf<Config> {
   }
   // The unit's: on strands all of a head have that of the longest one, so that strands are cut at the same keys.
   __device__ __forceinline__ int length_on_line() const {
-    return shares.on_line(shares.strands > 1 ? head_tiles_ : tiles.count());
+    return shares.on_line(shares.strands > 1 ? head_tiles_ : tiles.count());  // mutate: UnitsAsLongAsTheyAre
   }
   // The tiles of rows of a head that are on the block's strand. Each strand has as many.
   __device__ __forceinline__ void enter_first_rows() {
-    unit.enter_rows(strand_ * tile_rows, rows(), tile_rows);
+    unit.enter_rows(strand_ * tile_rows, rows(), tile_rows);  // mutate: AllHaveTheFirstRows
   }
   __device__ __forceinline__ void enter_next_rows() {
     unit.enter_rows(unit.row_begin + shares.strands * tile_rows, rows(), tile_rows);
@@ -411,7 +411,7 @@ struct WorkList : LineBlockOf<Config> {
     unit = {.batch = 0};
     enter(params);
     unit.row_begin = (row_tiles() - 1) * tile_rows;
-    skip(params, this->block());
+    skip(params, this->block());  // mutate: SomeUnitsTwice
   }
 
   // Goes on by so many units. Those of a head are dealt from the last rows on: these see most keys under most masks, and

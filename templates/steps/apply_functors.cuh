@@ -71,7 +71,7 @@ __device__ __forceinline__ void drop_all_but(Scores& scores, int m, const Bits& 
 #pragma unroll
     for (int i = 0; i < Scores::Layout::block_values; ++i) {
       float& score = scores.registers[m][n][i];
-      score = kept.at(n, i / 2, i % 2) ? score : negative_infinity();
+      score = kept.at(n, i / 2, i % 2) ? score : negative_infinity();  // mutate: RowsForColumns
     }
   }
 }
@@ -84,6 +84,7 @@ __device__ __forceinline__ void drop_by_bits(Scores& scores, const ScorePlace& p
 #pragma unroll
   for (int m = 0; m < Scores::row_blocks; ++m) {
     const MaskedScores<Layout, Scores::column_blocks> asked(Layout::row(place.q, m, 0), place.k, context);
+    // mutate: KeysBehindTheLastOne
     drop_all_but(scores, m, kept_bits(mask, asked) & asked.of_existing_keys());
   }
 }
@@ -108,6 +109,7 @@ __device__ __forceinline__ void drop_by_shared_bits(Scores& scores, const ScoreP
   static_assert(Scores::row_blocks == 1, "a warp's words are of 16 rows");
   using Asked = MaskedScores<typename Scores::Layout, Scores::column_blocks>;
   auto kept = Asked::Bits::of_words([&](int w) { return load_shared(mask.words + w * mask.stride); });
+  // mutate: BitsOfKeysThatDoNotExist
   if (__builtin_expect(place.k + Asked::Bits::columns > context.seqlen_kv, false))
     kept = kept & Asked(place.q, place.k, context).of_existing_keys();
   drop_all_but(scores, 0, kept);

@@ -63,7 +63,7 @@ class BlockFactors {
 #pragma unroll
         for (int n = i * column_blocks; n < (i + 1) * column_blocks; ++n)
           largest = fmaxf(largest, fmaxf(scores.at(r, n, 0), scores.at(r, n, 1)));
-        of_tile[r] = fmaxf(of_tile[r], largest * of_blocks_[i]);
+        of_tile[r] = fmaxf(of_tile[r], largest * of_blocks_[i]);  // mutate: MaximaWithoutFactors
       }
       of_tile[r] = Scores::Layout::reduce(of_tile[r], [](float x, float y) { return fmaxf(x, y); });
     }

@@ -68,7 +68,7 @@ class TileWidener {
     for (int group = 0; group < ahead; ++group) load(group);
 #pragma unroll
     for (int group = 0; group < most_groups; ++group) {
-      if (!has(group)) break;
+      if (!has(group)) break;  // mutate: HalfOfTheRows
       const int(&row)[4] = words[group % ahead];
       store_wide(to + group * to_step, row[0], row[1]);
       store_wide((to ^ chunk_bytes) + group * to_step, row[2], row[3]);  // the chunk beside it
@@ -122,7 +122,7 @@ class KeyConverter {
  private:
   template <class Note>
   __device__ __forceinline__ void convert_keys(const Note& note) {
-    rings_.k.wait_empty();
+    rings_.k.wait_empty();  // mutate: WrittenWhileItIsRead
     const int thread = reread_thread_index() % warpgroup_size - first_warp_ * warp_size;
     Keys::leave_note(smem_, stored_.k.stage(), rings_.k.stage(), note, thread);
     if (Keys::has_tile(note)) {
@@ -134,8 +134,8 @@ class KeyConverter {
   }
 
   __device__ __forceinline__ void convert_values() {
-    stored_.v.wait_full();
-    rings_.v.wait_empty();
+    stored_.v.wait_full();  // mutate: ReadBeforeItHasCome
+    rings_.v.wait_empty();  // mutate: HandedOverBeforeItIsRead
     TileWidener<Stored, typename Traits::StoredVTile, typename Traits::Weight, typename Traits::VTile,
                 Config::head_dim_v, Traits::converter_warps>::widen(stored_.v.tile(), rings_.v.tile(),
                                                                     first_warp_);
@@ -144,7 +144,7 @@ class KeyConverter {
 
   template <class From, class To>
   static __device__ __forceinline__ void hand_over(From& from, To& to) {
-    fence_proxy_async_shared();
+    fence_proxy_async_shared();  // mutate: NoProxyFence
     from.arrive_empty();
     from.advance();
     to.arrive_full();

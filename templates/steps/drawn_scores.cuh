@@ -32,7 +32,7 @@ struct DrawnLayout<QueriesByKeys, tile_kv> {
 #pragma unroll
     for (int g = 0; g < tile_kv / dropout_group_keys; ++g) {
       const unsigned bits = head.kept(q, k + g * dropout_group_keys, lane);
-      own[g / 2] = g % 2 == 0 ? bits : own[g / 2] | bits << 4;
+      own[g / 2] = g % 2 == 0 ? bits : own[g / 2] | bits << 4;  // mutate: GroupsOfAWordExchanged
     }
     store(lane, words, own);
   }
@@ -82,9 +82,9 @@ struct DrawnLayout<KeysByQueries, tile_kv> {
                                                             << 4;
       const unsigned first = __shfl_sync(full_warp, bits, column * 4 + row / 2);
       const unsigned second = __shfl_sync(full_warp, bits, column * 4 + 4 + row / 2);
-      pairs[p] = pick_bytes(first, second, row % 2 == 0 ? 0x6420 : 0x7531);
+      pairs[p] = pick_bytes(first, second, row % 2 == 0 ? 0x6420 : 0x7531);  // mutate: DrawnBitsOfAnotherKey
     }
-    words[lane] = (pairs[0] & first_warps) | (pairs[1] & first_warps) << 2;
+    words[lane] = (pairs[0] & first_warps) | (pairs[1] & first_warps) << 2;  // mutate: PairsExchanged
     words[warp_size + lane] = (pairs[0] >> 2 & first_warps) | (pairs[1] & ~first_warps);
   }
   static __device__ __forceinline__ void keep_all(int lane, unsigned* words) {
@@ -131,8 +131,8 @@ class DrawnScores<QueriesByKeys, Product> {
   // Of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is kept.
   __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
     // The signs of two neighbouring bytes are repeated; both rows share the shift.
-    const unsigned signs = words_[n / blocks] << (blocks - 1 - n % blocks);
-    return pick_bytes(signs, 0, r == 0 ? 0x9988 : 0xbbaa);
+    const unsigned signs = words_[n / blocks] << (blocks - 1 - n % blocks);  // mutate: WordsAlike
+    return pick_bytes(signs, 0, r == 0 ? 0x9988 : 0xbbaa);                   // mutate: RowsOfAWordAlike
   }
 
   unsigned words_[Layout::block.words];
@@ -152,6 +152,7 @@ class DrawnScores<KeysByQueries, Product> {
   /// Of the product whose first row is that of key `k`, a multiple of 16, and whose first column is that of query `q`, a
   /// multiple of 64. Loads are on their way then.
   __device__ __forceinline__ DrawnScores(const DrawnBits& drawn, int head_of_all, int q, int k) {
+    // mutate: DrawnKeysOfTheOtherWarp
     const int own = k / MmaLayout::block_rows % Layout::block.words * warp_size + lane_id();
     const unsigned* const from = drawn_block<Layout>(drawn, head_of_all, q, k) + own;
     const long long next = static_cast<long long>(drawn.key_blocks) * (Layout::block.words * warp_size);
@@ -173,10 +174,10 @@ class DrawnScores<KeysByQueries, Product> {
   __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
     // The sign of a byte of each half is repeated; blocks of columns that are neighbours share the shift.
     const unsigned signs = words_[n / blocks] << (7 - bit(r, n) % 8);
-    return pick_bytes(signs, 0, bit(r, n) < 8 ? 0xaa88 : 0xbb99);
+    return pick_bytes(signs, 0, bit(r, n) < 8 ? 0xaa88 : 0xbb99);  // mutate: DrawnSignsOfAnotherBlock
   }
   static __device__ __forceinline__ int bit(int r, int n) {
-    return n % 2 * 8 + n / 2 % 2 * 4 + n / 4 % 2 * 2 + r;
+    return n % 2 * 8 + n / 2 % 2 * 4 + n / 4 % 2 * 2 + r;  // mutate: BlocksAlike
   }
 
   unsigned words_[words];

@@ -46,6 +46,7 @@ struct DropoutHead {
 
   __device__ __forceinline__ DropoutHead(const DropoutSeed& seed, int heads_q, int batch, int head)
       : seed(seed),
+        // mutate: AllHeadsAlike
         counter(seed.offset + (static_cast<unsigned long long>(batch) * heads_q + head) * warp_size) {}
 
   /// Whether any score can be dropped: a byte is never above 255.
@@ -54,7 +55,7 @@ struct DropoutHead {
   /// The 16 bytes of `lane` in the group that holds query `q` and key `k`.
   __device__ __forceinline__ PhiloxWords draw(int q, int k, int lane) const {
     const unsigned long long low = counter + lane;
-    return philox<7>(
+    return philox<7>(  // mutate: FewerRounds
         {{static_cast<unsigned>(low), static_cast<unsigned>(low >> 32),
           static_cast<unsigned>(q) / dropout_group_queries, static_cast<unsigned>(k) / dropout_group_keys}},
         seed.low, seed.high);
@@ -71,6 +72,7 @@ struct DropoutHead {
       // Four comparisons at once: of the lower 7 bits by a subtraction that no byte borrows from its neighbour for, and
       // of the upper ones.
       const unsigned x = random.words[w];
+      // mutate: TheThresholdItselfIsDropped
       const unsigned not_less = (seed.thresholds | upper_bits) - (x & ~upper_bits);
       bits = bits >> 1 | (at_most(seed.thresholds, x, not_less) & upper_bits);
     }
@@ -153,6 +155,7 @@ class KeptScores<QueriesByKeys, Product> {
   }
 
   __device__ __forceinline__ bool has(int r, int n, int i) const {
+    // mutate: RowsAndColumnsExchanged
     return (word(r, n) >> (16 * (r % 2) + 8 * i) & 0xff) <= (limit_ & 0xff);
   }
   /// Sets to 0 what is not kept of a step of the product that is packed (Accumulator::pack_step).
@@ -165,6 +168,7 @@ class KeptScores<QueriesByKeys, Product> {
   // Of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is kept.
   __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
     // As numbers of fp16, bytes have their own order: two of them are compared at once.
+    // mutate: RowsOfPairsExchanged
     return at_most_masks(pick_bytes(word(r, n), 0, r % 2 == 0 ? 0x4140 : 0x4342), limit_ & 0x00ff00ffu);
   }
   __device__ __forceinline__ unsigned word(int r, int n) const {
@@ -199,6 +203,7 @@ class KeptScores<KeysByQueries, Product> {
 #pragma unroll
     for (int m = 0; m < Product::row_blocks; m += shared_by) {
       const int key = k + m * MmaLayout::block_rows;
+      // mutate: TheLowerHalfOfEachGroup
       const int shift = shared_by == 1 ? key % dropout_group_keys / 8 : 0;  // first key of four in a byte
 #pragma unroll
       for (int g = 0; g < groups; g += 2) {
@@ -218,18 +223,19 @@ class KeptScores<KeysByQueries, Product> {
     const int half = k / MmaLayout::block_rows % 2;
 #pragma unroll
     for (int i = 0; i < own_words; ++i) {
+      // mutate: BothDrawTheSameHalf
       const int w = half * own_words + i, query = q + w * 2 * dropout_group_queries;
       const unsigned bits = head.kept(query, k, lane) | head.kept(query + dropout_group_queries, k, lane)
                                                             << 4;
       store_shared(shared.address + w * word_bytes + lane * 4, static_cast<int>(bits));
     }
-    bar_sync(shared.barrier, 2 * warp_size);
+    bar_sync(shared.barrier, 2 * warp_size);  // mutate: TakenBeforeTheyAreThere
     const unsigned others = shared.address + (column * 4 + row / 2) * 4;
 #pragma unroll
     for (int w = 0; w < words; ++w) {
       const auto first = static_cast<unsigned>(load_shared(others + w * word_bytes));
       const auto second = static_cast<unsigned>(load_shared(others + w * word_bytes + 16));
-      words_[0][w] = own_bytes(first, second, row, half * 2);
+      words_[0][w] = own_bytes(first, second, row, half * 2);  // mutate: KeysOfTheOtherWarp
     }
   }
 
@@ -245,13 +251,13 @@ class KeptScores<KeysByQueries, Product> {
  private:
   // Of bits of two lanes those of the row's key. Every other byte is of another key than the lane's.
   static __device__ __forceinline__ unsigned own_bytes(unsigned first, unsigned second, int row, int shift) {
-    return pick_bytes(first, second, row % 2 == 0 ? 0x6420 : 0x7531) >> shift;
+    return pick_bytes(first, second, row % 2 == 0 ? 0x6420 : 0x7531) >> shift;  // mutate: BitsOfAnotherKey
   }
   // Of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is kept.
   __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
     // The sign of a byte of each half is repeated; blocks of columns that are neighbours share the shift.
     const unsigned signs = word(r, n) << (7 - bit(r, n) % 8);
-    return pick_bytes(signs, 0, bit(r, n) < 8 ? 0xaa88 : 0xbb99);
+    return pick_bytes(signs, 0, bit(r, n) < 8 ? 0xaa88 : 0xbb99);  // mutate: SignsOfAnotherBlock
   }
   __device__ __forceinline__ unsigned word(int r, int n) const {
     return words_[r / 2 / shared_by][n / blocks / 2];
@@ -281,7 +287,7 @@ using KeptScoresOf =
 /// The factor of a sum over scores that were kept: what is left stands for all.
 template <class Config>
 __device__ __forceinline__ float over_kept_share(float factor, const DropoutParams& params) {
-  return has_dropout<Config> ? factor * params.scale : factor;
+  return has_dropout<Config> ? factor * params.scale : factor;  // mutate: WhatIsKeptStandsForItself
 }
 
 /// Sets to 0 what is not kept.
@@ -311,6 +317,7 @@ __device__ __forceinline__ void drop_to_minus(Product& product, const Kept& kept
     for (int r = 0; r < Product::rows; ++r) {
 #pragma unroll
       for (int i = 0; i < Product::pair; ++i)
+        // mutate: DsOfWhatIsDroppedIsZero
         product.at(r, n, i) = kept.has(r, n, i) ? product.at(r, n, i) : -block.of(r, i);
     }
   }

@@ -9,7 +9,7 @@ namespace jit {
 /// Word `i` of what the next function packs.
 template <class Scores>
 __device__ __forceinline__ unsigned pack_e4m3_word(const Scores& scores, int m, int step, int i) {
-  const int r = 2 * m + i % 2, n = 4 * step + i / 2 * 2;
+  const int r = 2 * m + i % 2, n = 4 * step + i / 2 * 2;  // mutate: ProbabilitiesOfNeighboursExchanged
   return pack_e4m3(scores.at(r, n, 0), scores.at(r, n, 1), scores.at(r, n + 1, 0), scores.at(r, n + 1, 1));
 }
 
@@ -37,8 +37,9 @@ __device__ __forceinline__ void pack_e4m3_step_in_order(const Scores& scores, un
   const int lane = lane_id(), place = lane % 4;
   const bool is_odd = lane % 2 != 0, is_upper = place >= 2;
   // 0, 2, 1, 3, and then their neighbours.
+  // mutate: PairsOfOtherLanes
   const int first_source = lane - place + place / 2 + place % 2 * 2, second_source = first_source ^ 1;
-  const unsigned low = is_upper ? 0x1054 : 0x5410, high = is_upper ? 0x3276 : 0x7632;
+  const unsigned low = is_upper ? 0x1054 : 0x5410, high = is_upper ? 0x3276 : 0x7632;  // mutate: UpperLanes
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int r = 2 * m + i, n = 4 * step;
@@ -47,6 +48,7 @@ __device__ __forceinline__ void pack_e4m3_step_in_order(const Scores& scores, un
                        scores.at(r, n + block + 2, 1));
     };
     const unsigned even_block = word(0), odd_block = word(1);
+    // mutate: PairsOfTheOtherBlock
     const unsigned first = __shfl_sync(full_warp, is_odd ? odd_block : even_block, first_source);
     const unsigned second = __shfl_sync(full_warp, is_odd ? even_block : odd_block, second_source);
     a[i] = pick_bytes(first, second, low);

@@ -48,7 +48,7 @@ __device__ __forceinline__ void exponentiate_by_steps(Scores& scores,
       const int r = i % 2, n = step * step_blocks + i / 2 * 2;
       const float scale = scale_of_row(scale_log2, r);
       if (is_interpolated<interpolations>(r, 2 * step + i / 2)) {
-        interpolated[i] = interpolate_e4m3(scores, r, n, scale, offsets[r]);
+        interpolated[i] = interpolate_e4m3(scores, r, n, scale, offsets[r]);  // mutate: WordsOfTheFirstBlocks
         if constexpr (adds_up) interpolated_sums[r] = add_e4m3(interpolated_sums[r], interpolated[i]);
         continue;
       }
@@ -68,7 +68,8 @@ __device__ __forceinline__ void exponentiate_by_steps(Scores& scores,
   if constexpr (adds_up) {
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) {
-      row_sum[r] += sums[r];
+      row_sum[r] += sums[r];  // mutate: HalfOfTheSums
+      // mutate: SumsWithoutInterpolatedWords
       if constexpr (interpolations > 0) row_sum[r] += sum_of_halves(interpolated_sums[r]);
     }
   }

@@ -90,7 +90,7 @@ class ValueScale {
     if constexpr (finishes_columns<Config>) {
       slice_ = work.batch * params_.heads_kv + work.head / Config::gqa_ratio;
     } else {
-      of_values_ = read(descale_.v, descale_.v_strides, work);
+      of_values_ = read(descale_.v, descale_.v_strides, work);  // mutate: ValuesUnscaled
     }
   }
   template <class Output>
@@ -111,7 +111,8 @@ class ValueScale {
  protected:
   static __device__ __forceinline__ float read(const float* scales, const TensorStrides& strides,
                                                const WorkTile& work) {
-    const int kv_head = work.head / Config::gqa_ratio;
+    const int kv_head = work.head / Config::gqa_ratio;  // mutate: ScaleOfAnotherHead
+    // mutate: ScaleOfAnotherEntry
     return scales != nullptr ? scales[work.batch * strides.batch + kv_head * strides.head] : 1.0f;
   }
 
@@ -134,6 +135,7 @@ class HeadScales<Config, Scores, ScoreScales::work_tile> : public ValueScale<Con
   __device__ __forceinline__ void take_scores(const WorkTile& work, int /*warp_row*/, FindContext) {
     const DescaleParams& descale = this->descale_;
     const float scale =
+        // mutate: KeysUnscaled
         this->read(descale.q, descale.q_strides, work) * this->read(descale.k, descale.k_strides, work);
     // Times 0, −inf of a dropped key would be no number; times a negative number, maxima would be minima.
     constexpr float least = 0x1p-100f;
@@ -159,6 +161,7 @@ class HeadScales<Config, Scores, ScoreScales::widened_keys> : public ValueScale<
     // Of a functor it is a factor of what that takes.
     keys_ = Config::Score::is_identity ? score_factor(scale) : ScoreFactor{scale, 1.0f};
   }
+  // mutate: KeysOfManyUnscaled
   __device__ __forceinline__ float of_scores() const { return this->params_.softmax_scale * keys_.exponents; }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned) const {
     if constexpr (Config::Score::is_identity) keys_.scale(scores);

@@ -29,12 +29,13 @@ template <class Scores>
 __device__ __forceinline__ unsigned interpolate_e4m3(const Scores& scores, int r, int n, float scale,
                                                      float offset) {
   constexpr float steps = 1 << fp8_e4m3::mantissa_bits;
-  constexpr float mean_excess = 0.4603f;  // log2 of 1 / (2 ln² 2), in steps
+  constexpr float mean_excess = 0.4603f;  // log2 of 1 / (2 ln² 2), in steps  // mutate: WeightsWithAnExcess
   const float scale_steps = scale * steps;
   const float offset_steps = __fmaf_rn(offset, steps, mean_excess - steps * fp8_e4m3::bias);
   const auto bits = [&](int block, int e) {
     return __fmaf_rn(scores.at(r, block, e), scale_steps, -offset_steps);
   };
+  // mutate: HalvesOfWordsExchanged
   return pack_rounded(bits(n, 0), bits(n, 1), bits(n + 1, 0), bits(n + 1, 1));
 }
 
@@ -44,7 +45,7 @@ __device__ __forceinline__ unsigned interpolate_e4m3(const Scores& scores, int r
 __device__ __forceinline__ constexpr float least_sum_of_keys(int keys) { return keys * (0.5f / 4); }
 
 /// The same of one key whose weight is that of the row's maximum, beside which the others must come to that.
-inline constexpr float largest_of_sum = probability_factor<fp8_e4m3> / 4;
+inline constexpr float largest_of_sum = probability_factor<fp8_e4m3> / 4;  // mutate: FirstKeysThatDominate
 
 /// The largest exponent of a maximum, of those in the first tile of keys, beside which keys are interpolated: floats round
 /// what is beyond 2^16 by more than interpolation does, and later maxima may be larger.
@@ -56,6 +57,7 @@ __device__ __forceinline__ bool are_small(const float (&row_max)[rows], const Sc
   bool are = true;
 #pragma unroll
   for (int r = 0; r < rows; ++r)
+    // mutate: LargeExponentsInterpolated
     are &= ::fabsf(finite_or_zero(row_max[r]) * scale_of_row(scale_log2, r)) <= largest_first_exponent;
   return are;
 }
@@ -65,7 +67,7 @@ template <int rows>
 __device__ __forceinline__ bool weigh_enough(const float (&row_sum)[rows], float least_sum) {
   bool do_all = true;
 #pragma unroll
-  for (int r = 0; r < rows; ++r) do_all &= row_sum[r] >= least_sum;
+  for (int r = 0; r < rows; ++r) do_all &= row_sum[r] >= least_sum;  // mutate: DominatedRowsInterpolated
   return __all_sync(full_warp, do_all);
 }
 

@@ -22,6 +22,7 @@ __device__ __forceinline__ void add_lse_shift(const DescaleParams& descale, floa
   const int lane_row = Product::Layout::lane_row(lane_id());
   Product::for_each_row(first_row, [&](int r, int upper_row) {
     const int row = upper_row + lane_row;
+    // mutate: ShiftOfAnotherQuery
     if (row < context.seqlen_q) lse[r] += softmax_scale * of_head[row * strides.seq];
   });
 }

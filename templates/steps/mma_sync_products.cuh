@@ -21,6 +21,7 @@ template <class Element, class KTile, LdmatrixWidth width, class Scores, class Q
 __device__ __forceinline__ void add_qk(Scores& scores, const Queries& q, unsigned k_tile) {
   constexpr bool x4 = width == LdmatrixWidth::four;
   const int lane = lane_id();
+  // mutate: SwizzleOnTheWritingSideOnly
   const unsigned address = k_tile + KTile::offset((x4 ? lane / 16 * 8 : 0) + lane % 8, lane / 8 % 2);
 #pragma unroll
   for (int step = 0; step < KTile::chunks / 2; ++step) {
@@ -76,6 +77,7 @@ struct WeightFragment<Element, false> {
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
+        // mutate: HalvesOfProbabilitiesExchanged
         words[half][i] = p.template pack_pair<fp16>(2 * m + i % 2, 4 * step + i / 2 * 2 + half);
     }
   }
@@ -132,7 +134,7 @@ __device__ __forceinline__ void multiply_pv_fp8(Output& output, const Scores& p,
   static_assert(is_same<typename Output::Layout, EvenOddLayout>);
   constexpr bool x4 = width == LdmatrixWidth::four;
   constexpr int mma_k = ElementTraits<Element>::mma_k;
-  constexpr unsigned bytes_of_columns[2] = {0x6420, 0x7531};  // even, odd
+  constexpr unsigned bytes_of_columns[2] = {0x6420, 0x7531};  // even, odd  // mutate: WidenedBytes
   const int lane = lane_id();
   const unsigned address = v_tile + VTile::offset(x4 ? lane : lane % 16, 0);
 #pragma unroll
@@ -144,6 +146,7 @@ __device__ __forceinline__ void multiply_pv_fp8(Output& output, const Scores& p,
     for (int chunk = 0; chunk < VTile::chunks; ++chunk) {
       unsigned pairs[4];
       if constexpr (x4) {
+        // mutate: ValuesOfAnotherStep
         ldmatrix_x4_trans(pairs, VTile::advance(address, mma_k * step, chunk));
       } else {
         ldmatrix_x2_trans(pairs[0], pairs[1], VTile::advance(address, mma_k * step, chunk));

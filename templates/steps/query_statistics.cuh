@@ -46,12 +46,12 @@ __device__ __forceinline__ auto query_statistics(const SequencesOf<Config>& sequ
         load_piece<Config::alignment>(do_rows.at(query) + d, x);
         load_piece<Config::alignment>(o_rows.at(query) + d, y);
 #pragma unroll
-        for (int i = 0; i < piece; ++i) sum = __fmaf_rn(x[i], y[i], sum);
+        for (int i = 0; i < piece; ++i) sum = __fmaf_rn(x[i], y[i], sum);  // mutate: DeltaOfStatisticsLeftOut
       }
     }
     sum = Layout::reduce(sum, [](float x, float y) { return x + y; });
-    if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);
-    if constexpr (has_dropout<Config>) sum *= dropout.kept_share;
+    if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);  // mutate: NoGradientOfLse
+    if constexpr (has_dropout<Config>) sum *= dropout.kept_share;                // mutate: DeltaUnscaled
     lse = lse_exponent(lse);
     statistics.lse_log2.numbers[r] = lse;
     statistics.delta.numbers[r] = sum;

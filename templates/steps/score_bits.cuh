@@ -73,7 +73,7 @@ class ScoreBits {
   }
   /// Adds those of the n-th block of a word, as they would lie in the first one.
   __device__ __forceinline__ void add(int word, int n, unsigned bits_of_block) {
-    words_[word] |= bits_of_block << place(n, 0, 0);
+    words_[word] |= bits_of_block << place(n, 0, 0);  // mutate: ScoresOfTheFirstBlock
   }
   /// Where in its word.
   static __device__ __forceinline__ constexpr int place(int n, int half, int i) {
@@ -145,6 +145,7 @@ class MaskedScores {
 
   /// Those whose keys exist.
   __device__ __forceinline__ Bits of_existing_keys() const {
+    // mutate: KeysThatDoNotExist
     return Bits::of_rows([&](int, int w) { return bits_between(w, 0, seqlen_kv_ - k_); });
   }
 
@@ -155,8 +156,8 @@ class MaskedScores {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const KeyRange keys = range(existing_query(half));
-      begin[half] = keys.begin - k_;
-      end[half] = keys.end - k_;
+      begin[half] = keys.begin - k_;  // mutate: RangesOfTheUpperRow
+      end[half] = keys.end - k_;      // mutate: RangesOfTheWarpsFirstKey
     }
     return Bits::of_rows([&](int half, int w) { return bits_between(w, begin[half], end[half]); });
   }
@@ -191,8 +192,8 @@ class MaskedScores {
   __device__ __forceinline__ Bits of_keys(const Bits& asked_scores, const Keep& keep) const {
     const Bits asked = asked_scores & existing();
     return of_keys(keep, [&](int w) {
-      const unsigned own = asked.row(0, w) | asked.row(1, w);
-      return __reduce_or_sync(full_warp, own << lane_column());
+      const unsigned own = asked.row(0, w) | asked.row(1, w);    // mutate: KeysOfOneRowAreAsked
+      return __reduce_or_sync(full_warp, own << lane_column());  // mutate: KeysAreAskedWhereTheLaneIs
     });
   }
 
@@ -208,12 +209,14 @@ class MaskedScores {
 #pragma unroll
     for (int w = 0; w < words; ++w) {
       const int further = w * bits_of_word + lane_ - last;
+      // mutate: DistancesOfTheFirstRow
       const int q = q_ - lane_row() + maximum(-further, 0), k = k_ - lane_column() + maximum(further, 0);
+      // mutate: DistancesOfQueriesThatDoNotExist
       kept[w] = __ballot_sync(full_warp, q < seqlen_q_ && k < seqlen_kv_ && keep(q, k));
     }
     const int own = last + lane_column() - lane_row();
     return Bits::of_rows([&](int half, int w) {
-      return __funnelshift_r(kept[w], kept[w + 1], own - Layout::row(0, 0, half));
+      return __funnelshift_r(kept[w], kept[w + 1], own - Layout::row(0, 0, half));  // mutate: Distances
     });
   }
 
@@ -232,8 +235,9 @@ class MaskedScores {
       for (int half = 0; half < 2; ++half) {
         const unsigned scores = asked.row(half, w);
         blocks_asked |=
+            // mutate: BlocksAreAskedByTheirLowerKeys
             (static_cast<unsigned>((scores & 0xffff) != 0) | static_cast<unsigned>(scores >> 16 != 0) << 1)
-            << (half * 16 + w * 2);
+            << (half * 16 + w * 2);  // mutate: BlocksOfTheLowerHalfAreNotAsked
       }
     }
     return of_blocks(keep, __reduce_or_sync(full_warp, blocks_asked));
@@ -273,8 +277,10 @@ class MaskedScores {
   __device__ __forceinline__ Bits existing() const {
     constexpr bool has_others =
         Bits::columns % bits_of_word != 0;  // bits of a row's last word that are no score's
+    // mutate: ReadsBehindTheTile
     const int end = has_others ? minimum(seqlen_kv_ - k_, Bits::columns - lane_column()) : seqlen_kv_ - k_;
     return Bits::of_rows(
+        // mutate: ReadsWhatNoQueryAsksFor
         [&](int half, int w) { return query(half) < seqlen_q_ ? bits_between(w, 0, end) : 0; });
   }
 
@@ -292,6 +298,7 @@ class MaskedScores {
 #pragma unroll
     for (int w = 0; w < Bits::row_words; ++w) {
       const int key = minimum(k_ - lane_column() + w * bits_of_word + lane_, seqlen_kv_ - 1);
+      // mutate: KeysLieWhereTheyWereAsked
       kept[w] = __ballot_sync(full_warp, keep(key, (asked(w) >> lane_ & 1) != 0)) >> lane_column();
     }
     return Bits::of_rows([&](int, int w) { return kept[w]; });
@@ -301,7 +308,8 @@ class MaskedScores {
   template <class Keep>
   __device__ __forceinline__ Bits of_blocks(const Keep& keep, unsigned asked) const {
     static_assert(Bits::columns <= 16 * 16, "a lane has one block of 16 keys");
-    const int q = minimum(q_ - lane_row() + lane_ / 16 * 8, seqlen_q_ - 1);
+    const int q = minimum(q_ - lane_row() + lane_ / 16 * 8, seqlen_q_ - 1);  // mutate: BlocksOfOneRow
+    // mutate: BlocksAreOfEightKeys
     const int k = minimum(k_ - lane_column() + lane_ % 16 * 16, seqlen_kv_ - 1);
     const unsigned kept = __ballot_sync(full_warp, keep(q, k, (asked >> lane_ & 1) != 0));
     return Bits::of_rows([&](int half, int w) {

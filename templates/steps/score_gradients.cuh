@@ -103,7 +103,7 @@ __device__ __forceinline__ void differentiate_score(Product& scores, Product& d_
           score.apply(Dual(s * scale, 1.0f), are_all_there ? q : minimum(q, context.seqlen_q - 1),
                       are_all_there ? k : minimum(k, context.seqlen_kv - 1));
       s = applied.value;
-      d_scores.at(r, n, i) *= applied.derivative;
+      d_scores.at(r, n, i) *= applied.derivative;  // mutate: NoDerivativeOfTheScore
     });
   }
 }

@@ -26,7 +26,7 @@ inline constexpr float lazy_limit = sizeof(Element) == 1 ? 448.0f / 256.0f : 256
 template <class Element>
 inline constexpr float probability_factor = sizeof(Element) == 1 ? 256.0f : 1.0f;
 template <class Element>
-inline constexpr float probability_raise = sizeof(Element) == 1 ? 8.0f : 0.0f;
+inline constexpr float probability_raise = sizeof(Element) == 1 ? 8.0f : 0.0f;  // mutate: RaisedTwice
 
 /// 2^x without the unit that ex2 runs on ("FlashAttention-4", "Software emulation of the exponential"): x is
 /// split into a whole number, which becomes the exponent of a float, and a rest of at most 1/2, of which a
@@ -237,7 +237,7 @@ __device__ __forceinline__ bool may_exceed(const Scores& scores, const float (&l
   for (int r = 0; r < Scores::rows; ++r) {
     of_lane[r] = scores.template reduce_lane_in_chains<maximum_chains>(
         r, [](float x, float y) { return max_not_negative(x, y); });
-    may |= !(of_lane[r] <= limits[r]) || limits[r] < 0;
+    may |= !(of_lane[r] <= limits[r]) || limits[r] < 0;  // mutate: Exceed
   }
   return __any_sync(full_warp, may);
 }
@@ -247,6 +247,7 @@ template <int rows>
 __device__ __forceinline__ bool are_known(const float (&of_lane)[rows], const float (&limits)[rows]) {
   bool are = true;
 #pragma unroll
+  // mutate: NoNumbersAreKnown
   for (int r = 0; r < rows; ++r) are &= limits[r] >= 0 && of_lane[r] == of_lane[r];
   return __all_sync(full_warp, are);
 }
@@ -432,7 +433,7 @@ __device__ __forceinline__ void finish_rows(const SoftmaxState<rows>& state, con
     inverse[r] = inverse_of_sum(sum);
     // Not in exponents of 2, in which the largest floats have no place.
     lse[r] = has_keys ? __fmaf_rn(finite_or_zero(state.row_max[r]), scale_of_row(scale_log2, r) * ln_2,
-                                  (lg2(sum) - raise) * ln_2)
+                                  (lg2(sum) - raise) * ln_2)  // mutate: LseOfRaisedSums
                       : negative_infinity();
   }
 }

@@ -30,6 +30,7 @@ class TokenScales : public ValueScale<Config> {
     const int first = work.q_begin + warp_row + MmaLayout::lane_row(static_cast<int>(threadIdx.x));
     negative_ = 0;
     Scores::for_each_row(first, [&](int r, int row) {
+      // mutate: ScaleOfAnotherQuery
       const float scale = of_head[(context.q_begin + minimum(row, context.seqlen_q - 1)) * strides.seq];
       // Times 0, −inf of a dropped key would be no number.
       constexpr float least = 0x1p-100f;

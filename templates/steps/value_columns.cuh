@@ -50,7 +50,7 @@ class ValueColumns<Config, Output, true> {
   __device__ __forceinline__ ValueColumns(const DescaleParams& descale, int slice, int heads_kv,
                                           const SeenShares<Config, Output::rows>& shares)
       : shares_(shares) {
-    const int batch = slice / heads_kv, kv_head = slice - batch * heads_kv;
+    const int batch = slice / heads_kv, kv_head = slice - batch * heads_kv;  // mutate: MeanOfAnotherHead
     const int first = Layout::lane_column(lane_id());
     const auto of_head = [&](const float* of_all, const TensorStrides& strides) {
       return of_all + batch * strides.batch + kv_head * strides.head;
@@ -66,6 +66,7 @@ class ValueColumns<Config, Output, true> {
     for (int i = 0; i < Output::pair; ++i) {
       const int column = Layout::column(0, n, i);
       if (column >= Config::head_dim_v) continue;  // head dims are multiples of a block's columns
+      // mutate: ScaleOfTheNextBlock
       const float scale = has_channel_scales<Config> ? scales_[column] : scale_;
       float& x = output.at(r, n, i);
       x = has_value_means<Config> ? __fmaf_rn(x, scale, means_[column] * shares_[r]) : x * scale;

@@ -82,7 +82,7 @@ class Probabilities {
       }
     }
     if constexpr (!Traits::p_in_registers) {
-      fence_proxy_async_shared();
+      fence_proxy_async_shared();  // mutate: NoProxyFenceBehindP
       bar_sync(Traits::probabilities_barrier + consumer_, warpgroup_size);
     }
   }
@@ -100,7 +100,7 @@ class Probabilities {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         registers_[step][i] = is_interpolated<interpolations>(i % 2, 2 * step + i / 2)
-                                  ? interpolated[i]
+                                  ? interpolated[i]  // mutate: WordsOfTheOtherRow
                                   : pack_e4m3_word(scores, 0, step, i);
       }
     }
@@ -133,7 +133,7 @@ class Probabilities {
         return;
       }
     }
-    fence_before_pv(output, sums);
+    fence_before_pv(output, sums);  // mutate: NoFenceBeforeO
     if constexpr (sums_by_products<Traits>) {
       Config::template wgmma_pv<V>(output.registers[0], sums[0], registers_, v);
     } else if constexpr (Traits::p_in_registers) {
@@ -159,7 +159,7 @@ class Probabilities {
   // In the order in which the rows of V have their keys.
   static __device__ __forceinline__ void pack_fp8_step(const typename Traits::Scores& scores,
                                                        unsigned (&a)[4], int step) {
-    if constexpr (values_along_sequence<Config>) {
+    if constexpr (values_along_sequence<Config>) {  // mutate: ProbabilitiesInTheOrderOfLanes
       pack_e4m3_step_in_order(scores, a, 0, step);
     } else {
       pack_e4m3_step(scores, a, 0, step);
@@ -215,7 +215,7 @@ class Queries {
         for (int i = 0; i < 4; ++i) registers_[step][i] = registers[step][i];
       }
     }
-    fence_proxy_async_shared();
+    fence_proxy_async_shared();  // mutate: QueriesOfFp16NotSeen
     if constexpr (!Traits::q_in_registers) bar_sync(barrier, warpgroup_size);
   }
 
@@ -223,7 +223,7 @@ class Queries {
   __device__ __forceinline__ void multiply_qk(typename Traits::Scores& scores, unsigned q_tile,
                                               unsigned k_tile) const {
     const unsigned k = lower_word(K::along_columns(k_tile, 0, 0));
-    wgmma_fence();
+    wgmma_fence();  // mutate: NoFenceBeforeS
     if constexpr (Traits::q_in_registers) {
       Config::template wgmma_qk<K>(scores.registers[0], registers_, k);
     } else {

@@ -24,7 +24,7 @@ struct MmaLayout {
   /// What `f`, which makes one value of two, makes of those of all lanes that share a row.
   template <class F>
   static __device__ __forceinline__ float reduce(float x, F f) {
-    x = f(x, __shfl_xor_sync(full_warp, x, 1));
+    x = f(x, __shfl_xor_sync(full_warp, x, 1));  // mutate: LanesMissAShuffle
     return f(x, __shfl_xor_sync(full_warp, x, 2));
   }
   /// Of those that share rows one speaks for them.
@@ -47,7 +47,8 @@ struct MmaLayout {
 /// The same where each two blocks share 16 columns: the first has the even ones, the second the odd ones. So a lane holds
 /// four neighbours of a row, two in each of both.
 struct EvenOddLayout : MmaLayout {
-  static constexpr int neighbours = 4;
+  static constexpr int neighbours = 4;  // mutate: NeighboursOfTheOtherLayout
+  // mutate: LanesInTheOrderOfBlocks
   static __device__ __forceinline__ int lane_column(int thread) { return thread % 4 * 4; }
   static __device__ __forceinline__ constexpr int column(int first, int n, int i) {
     return first + n / 2 * 2 * block_columns + 2 * i + n % 2;

@@ -37,6 +37,7 @@ struct ColumnsPlace {
 };
 JIT_HOST_DEVICE constexpr ColumnsPlace columns_place(const BoundedBox& box, int box_keys, int before) {
   const int there = box_keys - box.missing, end = box.first + there, rest = end % keys_of_step;
+  // mutate: RestsWithoutAKey
   return {.rest = rest, .key = before + rest - there, .step = end / keys_of_step};
 }
 

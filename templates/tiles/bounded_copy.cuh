@@ -38,12 +38,12 @@ struct BoundedColumnsMap {
 /// Starts the copy of all columns of a box of keys to a panel. By one thread.
 __device__ __forceinline__ void load_columns(unsigned panel, const BoundedColumnsMap& map, unsigned full,
                                              const BoundedBox& box) {
-  if (box.missing == 0) {
+  if (box.missing == 0) {  // mutate: BoxesThatDoNotEnd
     cp_async_bulk_tensor_load(panel, map.whole, full, box.first, 0, box.head, box.batch);
     return;
   }
   const ColumnsPlace place = columns_place(box, map.keys, map.before);
-  const TensorMap& part = place.rest == 0 ? map.part : map.more[place.rest - 1];
+  const TensorMap& part = place.rest == 0 ? map.part : map.more[place.rest - 1];  // mutate: OneRestForAll
   cp_async_bulk_tensor_load(panel, part, full, place.key, 0, box.head, place.step, box.batch);
 }
 

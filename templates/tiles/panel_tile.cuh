@@ -62,7 +62,7 @@ struct PanelTile {
   JIT_HOST_DEVICE static constexpr unsigned chunk_address(unsigned tile, int row, int chunk) {
     constexpr int chunks = row_bytes / chunk_bytes;
     // The swizzle XORs address bits 4…6 with bits 7…9; a narrower one leaves out the upper ones.
-    const int key = row * row_bytes / 128 % chunks;
+    const int key = row * row_bytes / 128 % chunks;  // mutate: SwizzleKeyOfTheWrongRow
     return tile + static_cast<unsigned>(chunk / chunks * panel_bytes + row * row_bytes +
                                         ((chunk % chunks) ^ key) * chunk_bytes);
   }
@@ -86,6 +86,7 @@ struct PanelTile {
 
   /// The same with the sum along its rows (V of P V), from the k-step `step` on.
   JIT_HOST_DEVICE static constexpr unsigned long long along_rows(unsigned tile, int step) {
+    // mutate: WrongPanelStrideOfV
     return descriptor(tile + static_cast<unsigned>(step * mma_k * row_bytes), panel_bytes);
   }
 

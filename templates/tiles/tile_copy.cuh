@@ -235,7 +235,7 @@ __device__ __forceinline__ void store_tile_rows(const DenseRows<Element>& target
   const DenseRows<Element> own = target.from(row + lane_row, chunk * per_chunk);
 #pragma unroll
   for (int r = 0; r < rows; r += rows_per_pass) {
-    if (lane_row + r >= rows || row + lane_row + r >= row_end) break;
+    if (lane_row + r >= rows || row + lane_row + r >= row_end) break;  // mutate: StoresPastTheLastQuery
     unsigned word[4];
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])

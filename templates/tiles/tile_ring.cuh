@@ -39,9 +39,11 @@ class TileRing {
     if (by_lanes && lane_id() != 0) mbarrier_arrive(full());
   }
 
+  // mutate: ParityOfFull
   __device__ __forceinline__ void wait_full() const { mbarrier_wait_parity(full(), round_); }
   /// Whether there is no need to wait. Asked some 40 clocks before the answer is wanted it costs none.
   __device__ __forceinline__ bool is_full() const { return mbarrier_test_parity(full(), round_); }
+  // mutate: ParityOfEmpty
   __device__ __forceinline__ void wait_empty() const { mbarrier_wait_parity(empty(), round_ ^ 1); }
   /// Whether there is no need to, for all lanes alike. By a whole warp.
   __device__ __forceinline__ bool is_empty() const {
@@ -60,7 +62,7 @@ class TileRing {
   /// This warp has read its part of the stage; behind what `known`, alike in the warp, is made of.
   __device__ __forceinline__ void arrive_empty_behind(bool known) const {
     if constexpr (!by_lanes) __syncwarp();
-    mbarrier_arrive_if_behind(by_lanes || lane_id() == 0, known, empty());
+    mbarrier_arrive_if_behind(by_lanes || lane_id() == 0, known, empty());  // mutate: KeysReleasedByAllLanes
   }
 
   /// The same of the stage that was `back` stages before, up to a round: of tiles that are taken before others are done with.
@@ -84,7 +86,7 @@ class TileRing {
   __device__ __forceinline__ void advance() {
     if (++stage_ == stages) {
       stage_ = 0;
-      round_ ^= 1;
+      round_ ^= 1;  // mutate: ParityNeverChanges
     }
   }
 
@@ -97,7 +99,7 @@ class TileRing {
     return stage < 0 ? stage + stages : stage;
   }
   static __device__ __forceinline__ void arrive(unsigned barrier) {
-    if constexpr (!by_lanes) __syncwarp();
+    if constexpr (!by_lanes) __syncwarp();  // mutate: NoWarpBarrierBeforeAnArrival
     if (by_lanes || lane_id() == 0) mbarrier_arrive(barrier);
   }
 

@@ -68,6 +68,7 @@ __device__ __forceinline__ void widen_rows(const StoredRows<Config>& stored, con
       static_cast<Number*>(to) + rows.entry * to_strides.batch + rows.kv_head * to_strides.head;
   const int count = (rows.end - rows.begin) * pieces;
 #pragma unroll 1
+  // mutate: PiecesBehindTheFirstOnesNotWidened
   for (int first = static_cast<int>(threadIdx.x); first < count; first += ahead * widening_threads) {
     // All places first, and of all pieces, also where the last one is read again: reads wait for no other.
     const auto item_of = [&](int i) { return minimum(first + i * widening_threads, count - 1); };
@@ -100,7 +101,7 @@ __device__ __forceinline__ void widen_rows(const StoredRows<Config>& stored, con
 /// By a grid of a block for each head of each chunk of each entry, heads first.
 template <class Config>
 __device__ __forceinline__ void widen_keys(const AttentionParams& params, const WidenedKeys& widened) {
-  wait_for_grids_before();
+  wait_for_grids_before();  // mutate: WideningDoesNotWait
   // The grid behind waits for the end of this one, and finds room when the last blocks of this one are on their way.
   let_next_grid_start();
   const int index = static_cast<int>(blockIdx.x), chunk = index / params.heads_kv;
@@ -110,6 +111,7 @@ __device__ __forceinline__ void widen_keys(const AttentionParams& params, const 
   const RowsOfHead rows{.entry = entry,
                         .kv_head = index % params.heads_kv,
                         .begin = maximum(first, in_use.begin),
+                        // mutate: LastRowOfAChunkNotWidened
                         .end = minimum(first + widened_rows, in_use.begin + in_use.length)};
   widen_rows<Config, Config::head_dim>(stored, rows, params.k, params.k_strides, widened.k,
                                        widened.k_strides);

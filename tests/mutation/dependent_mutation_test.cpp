@@ -131,36 +131,20 @@ TEST_P(DependentMutationTest, IsCaught) {
   EXPECT_THAT(GetParam().noticed(&mutation), ::testing::HasSubstr(mutation.caught_by.front()));
 }
 
-constexpr const char* loader = "backward_wgmma/loader.cuh";
 constexpr const char* found = "not behind a griddepcontrol.wait";
 // Where a kernel has one wait, it may not be launched without.
 constexpr const char* refused = "has no griddepcontrol.wait";
 
 INSTANTIATE_TEST_SUITE_P(
     DependentGrids, DependentMutationTest,
-    ::testing::Values(
-        DependentMutation{
-            {"LoaderBesideAdders", loader, "  griddepcontrol_wait();  // for", "  // for", {found}},
-            by_adders},
-        DependentMutation{{"LoaderInTurn", loader, "  griddepcontrol_wait();  // for", "  // for", {found}},
-                          in_turn},
-        DependentMutation{
-            {"LoaderBesideTheConsumer", loader, "  griddepcontrol_wait();  // for", "  // for", {found}},
-            by_consumer},
-        DependentMutation{
-            {"LoaderBesideRoles", loader, "  griddepcontrol_wait();  // for", "  // for", {found}}, by_roles},
-        DependentMutation{{"LoaderOfRanges",
-                           loader,
-                           "    griddepcontrol_wait();\n    const QueryRanges",
-                           "    const QueryRanges",
-                           {found}},
-                          of_documents},
-        DependentMutation{
-            {"Prepare", "backward_wgmma/prepare.cuh", "  griddepcontrol_wait();\n", "", {refused}},
-            by_adders},
-        DependentMutation{
-            {"CountTurns", "backward_wgmma/count_turns.cuh", "  griddepcontrol_wait();\n", "", {found}},
-            in_turn}),
+    ::testing::Values(DependentMutation{{"LoaderDoesNotWait_BesideAdders", removed, {found}}, by_adders},
+                      DependentMutation{{"LoaderDoesNotWait_InTurn", removed, {found}}, in_turn},
+                      DependentMutation{{"LoaderDoesNotWait_BesideTheConsumer", removed, {found}},
+                                        by_consumer},
+                      DependentMutation{{"LoaderDoesNotWait_BesideRoles", removed, {found}}, by_roles},
+                      DependentMutation{{"LoaderOfRanges", removed, {found}}, of_documents},
+                      DependentMutation{{"Prepare", removed, {refused}}, by_adders},
+                      DependentMutation{{"CountTurns", removed, {found}}, in_turn}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

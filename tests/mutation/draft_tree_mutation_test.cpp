@@ -14,23 +14,18 @@ const Subject drafts = {.config = "tile_q=32 warps=2 tile_kv=32 stages_k=1 stage
 
 TEST(DraftTree, IsRightUnmutated) { EXPECT_EQ(noticed(nullptr, drafts), ""); }
 
-TemplateMutation mutation(const char* name, const char* from, const char* to) {
-  return {.name = name, .file = "problem/draft_tree_mask.cuh", .from = from, .to = to, .subject = drafts};
+TemplateMutation mutation(const char* name, const LineChange& change) {
+  return {.name = name, .change = change, .subject = drafts};
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    DraftTree, TemplateMutationTest,
-    ::testing::Values(mutation("BitsOfTheKeyBefore", "const int own = k - first_own;",
-                               "const int own = k - first_own - 1;"),
-                      mutation("BitsOfTheFirstBatchEntry", "context.batch * tensor.strides[0]",
-                               "0 * tensor.strides[0]"),
-                      mutation("FullWhereOneQuerySeesAll", "unseen |= ~bits & asked;",
-                               "unseen |= q == tile.q_begin ? ~bits & asked : 0;"),
-                      mutation("EmptyThoughOthersAreSeen", "(full_warp, seen) == 0 && !has_others ?",
-                               "(full_warp, seen) == 0 ?"),
-                      mutation("RangeEndsAWordEarly", "first_own + (i + 1) * bits_of_word",
-                               "first_own + i * bits_of_word")),
-    ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(DraftTree, TemplateMutationTest,
+                         ::testing::Values(mutation("BitsOfTheKeyBefore", {"= $;", "= $ - 1;"}),
+                                           mutation("BitsOfTheFirstBatchEntry", {"+ $ *", "+ 0 *"}),
+                                           mutation("FullWhereOneQuerySeesAll",
+                                                    {"~$;", "q == tile.q_begin ? ~$ : 0;"}),
+                                           mutation("EmptyThoughOthersAreSeen", {"&& $ ?", "?"}),
+                                           mutation("RangeEndsAWordEarly", {"(i + 1)", "i"})),
+                         ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace jit::testing::draft_tree_mutations

@@ -123,97 +123,58 @@ TEST_P(DrawnGradientsMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_drawn_gradients(&GetParam()));
 }
 
-constexpr const char* forward = "forward_mma_sync/kernel.cuh";
-
 INSTANTIATE_TEST_SUITE_P(Dropout, RaggedDropoutMutationTest,
-                         ::testing::Values(TemplateMutation{"PlacesOfNobodyAreComputed", forward,
-                                                            "(q_begin < 0 || q_begin >= seqlen_q)", "false"},
-                                           TemplateMutation{"EntriesAlike", forward,
-                                                            "(dropout_params, params.heads_q, batch, head)",
-                                                            "(dropout_params, params.heads_q, 0, head)"},
-                                           TemplateMutation{"KeysOfAnotherEntry",
-                                                            "problem/entry_sequences.cuh",
-                                                            "{params, all.q(batch), all.kv(batch)}",
-                                                            "{params, all.q(batch), all.kv(0)}"}),
+                         ::testing::Values(TemplateMutation{"PlacesOfNobodyAreComputed",
+                                                            {"&& ($)", "&& false"}},
+                                           TemplateMutation{"EntriesAlike", {"batch", "0"}},
+                                           TemplateMutation{"KeysOfAnotherEntry", {"batch)}", "0)}"}}),
                          ::testing::PrintToStringParamName());
-
-constexpr const char* dropout = "steps/dropout.cuh";
-constexpr const char* dkv = "backward_dkv_mma_sync/kernel.cuh";
 
 INSTANTIATE_TEST_SUITE_P(
     Dropout, DropoutMutationTest,
-    ::testing::Values(
-        TemplateMutation{"FewerRounds", dropout, "philox<7>", "philox<6>"},
-        TemplateMutation{"AllHeadsAlike", dropout, "* heads_q + head) *", "* heads_q) *"},
-        TemplateMutation{"TheThresholdItselfIsDropped", dropout, "- (x & ~upper_bits)",
-                         "- (x & ~upper_bits) - 0x01010101u"},
-        TemplateMutation{"TheThresholdItselfIsDroppedOfPairs", "ptx/math.cuh", "set.le.u32", "set.lt.u32"},
-        TemplateMutation{"RowsOfPairsExchanged", dropout, "r % 2 == 0 ? 0x4140 : 0x4342",
-                         "r % 2 == 0 ? 0x4342 : 0x4140"},
-        TemplateMutation{"RowsAndColumnsExchanged", dropout, "16 * (r % 2) + 8 * i", "8 * (r % 2) + 16 * i"},
-        TemplateMutation{"SignsOfAnotherBlock", dropout, "0xaa88 : 0xbb99", "0xaa88 : 0xaa88"},
-        TemplateMutation{"BitsOfAnotherKey", dropout, "row % 2 == 0 ? 0x6420 : 0x7531", "0x6420"},
-        TemplateMutation{"TheLowerHalfOfEachGroup", dropout, "key % dropout_group_keys / 8", "0"},
-        TemplateMutation{"WhatIsKeptStandsForItself", dropout, "factor * params.scale", "factor"},
-        TemplateMutation{"DsOfWhatIsDroppedIsZero", dropout, "product.at(r, n, i) : -block.of(r, i)",
-                         "product.at(r, n, i) : 0"},
-        TemplateMutation{"DeltaUnscaled", "steps/query_statistics.cuh", "sum *= dropout.kept_share",
-                         "sum *= 1"},
-        TemplateMutation{"DvOfAllProbabilities", dkv, "do_tile(stage), kept)", "do_tile(stage))"}),
+    ::testing::Values(TemplateMutation{"FewerRounds", {"<7>", "<6>"}},
+                      TemplateMutation{"AllHeadsAlike", {" + head", ""}},
+                      TemplateMutation{"TheThresholdItselfIsDropped", {"- $;", "- $ - 0x01010101u;"}},
+                      TemplateMutation{"TheThresholdItselfIsDroppedOfPairs", {".le", ".lt"}},
+                      TemplateMutation{"RowsOfPairsExchanged", {"0x4140 : 0x4342", "0x4342 : 0x4140"}},
+                      TemplateMutation{"RowsAndColumnsExchanged", {"16 $ 8", "8 $ 16"}},
+                      TemplateMutation{"SignsOfAnotherBlock", {"0xbb99", "0xaa88"}},
+                      TemplateMutation{"BitsOfAnotherKey", {"row $ 0x7531", "0x6420"}},
+                      TemplateMutation{"TheLowerHalfOfEachGroup", {"? $ 8", "? 0"}},
+                      TemplateMutation{"WhatIsKeptStandsForItself", {"* $ :", ":"}},
+                      TemplateMutation{"DsOfWhatIsDroppedIsZero", {"-$;", "0;"}},
+                      TemplateMutation{"DeltaUnscaled", {"*= $;", "*= 1;"}},
+                      TemplateMutation{"FactorsOfDv_AllProbabilities", {", kept", ""}}),
     ::testing::PrintToStringParamName());
 
 INSTANTIATE_TEST_SUITE_P(
     Dropout, SharedDrawsMutationTest,
-    ::testing::Values(
-        TemplateMutation{"TakenBeforeTheyAreThere",
-                         dropout,
-                         "    bar_sync(shared.barrier, 2 * warp_size);\n",
-                         "",
-                         {"data race", "uninitialized"}},
-        TemplateMutation{
-            "AllPairsInOnePlace", "backward_wgmma/score_parts.cuh", "pair * pair_bytes", "0", {"data race"}},
-        TemplateMutation{"BothDrawTheSameHalf", dropout, "half * own_words + i", "i", {"uninitialized"}},
-        TemplateMutation{"KeysOfTheOtherWarp", dropout, "row, half * 2)", "row, 2 - half * 2)"}),
+    ::testing::Values(TemplateMutation{"TakenBeforeTheyAreThere", removed, {"data race", "uninitialized"}},
+                      TemplateMutation{"AllPairsInOnePlace", {"pair $,", "0,"}, {"data race"}},
+                      TemplateMutation{"BothDrawTheSameHalf", {"half $ i", "i"}, {"uninitialized"}},
+                      TemplateMutation{"KeysOfTheOtherWarp", {"half", "2 - half"}}),
     ::testing::PrintToStringParamName());
-
-constexpr const char* drawn = "steps/drawn_scores.cuh";
-constexpr const char* drawer = "draw_dropout/kernel.cuh";
 
 INSTANTIATE_TEST_SUITE_P(
     Dropout, DrawnMutationTest,
     ::testing::Values(
-        TemplateMutation{"WhatIsSeenIsLeftOut",
-                         drawer,
-                         "rounded_up_quotient(keys.end, Config::tile_kv)",
-                         "(keys.end / Config::tile_kv)",
-                         {"uninitialized"}},
-        TemplateMutation{"RowsBehindTheLastQuery",
-                         drawer,
-                         "if (tile >= context.seqlen_q)",
-                         "if (q >= context.seqlen_q)",
-                         {"uninitialized"}},
+        TemplateMutation{"WhatIsSeenIsLeftOut", {"rounded_up_quotient($,", "($ /"}, {"uninitialized"}},
+        TemplateMutation{"RowsBehindTheLastQuery", {"tile", "q"}, {"uninitialized"}},
         TemplateMutation{
-            "ChunksOfOne", drawer, "(chunk + 1) * own_blocks)", "chunk * own_blocks + 1)", {"uninitialized"}},
-        TemplateMutation{"GroupsOfAWordExchanged", drawn, "own[g / 2] | bits << 4", "own[g / 2] << 4 | bits"},
-        TemplateMutation{"RowsOfAWordAlike", drawn, "0x9988 : 0xbbaa", "0x9988 : 0x9988"},
-        TemplateMutation{"WordsAlike", drawn, "words_[n / blocks] << (blocks", "words_[0] << (blocks"},
-        TemplateMutation{"HeadsAlike", drawer, "params.heads_q, batch, head);",
-                         "params.heads_q, batch, 0);"}),
+            "ChunksOfOne", {", ($) * own_blocks", ", chunk * own_blocks + 1"}, {"uninitialized"}},
+        TemplateMutation{"GroupsOfAWordExchanged", {"| $ << 4", "<< 4 | $"}},
+        TemplateMutation{"RowsOfAWordAlike", {"0xbbaa", "0x9988"}},
+        TemplateMutation{"WordsAlike", {"[$]", "[0]"}}, TemplateMutation{"HeadsAlike", {", head", ", 0"}}),
     ::testing::PrintToStringParamName());
 
 INSTANTIATE_TEST_SUITE_P(
     Dropout, DrawnGradientsMutationTest,
-    ::testing::Values(TemplateMutation{"KeysOfTheOtherWarp", drawn,
-                                       "k / MmaLayout::block_rows % Layout::block.words",
-                                       "(k / MmaLayout::block_rows + 1) % Layout::block.words"},
-                      TemplateMutation{"PairsExchanged", drawn, "(pairs[1] & first_warps) << 2",
-                                       "(pairs[0] & first_warps) << 2"},
-                      TemplateMutation{"BitsOfAnotherKey", drawn, "row % 2 == 0 ? 0x6420 : 0x7531", "0x6420"},
-                      TemplateMutation{"BlocksAlike", drawn, "n / 4 % 2 * 2 + r;", "r;"},
-                      TemplateMutation{"SignsOfAnotherBlock", drawn, "0xaa88 : 0xbb99", "0xaa88 : 0xaa88"},
-                      TemplateMutation{"HeadsAlike", "backward_wgmma/score_parts.cuh",
-                                       "keys.batch * params.heads_q + load_query_note_head(note),",
-                                       "keys.batch * params.heads_q,"}),
+    ::testing::Values(TemplateMutation{"DrawnKeysOfTheOtherWarp", {"= $ %", "= ($ + 1) %"}},
+                      TemplateMutation{"PairsExchanged", {"[1]", "[0]"}},
+                      TemplateMutation{"DrawnBitsOfAnotherKey", {"row $ 0x7531", "0x6420"}},
+                      TemplateMutation{"BlocksAlike", {"n / 4 % 2 * 2 + r", "r"}},
+                      TemplateMutation{"DrawnSignsOfAnotherBlock", {"0xbb99", "0xaa88"}},
+                      TemplateMutation{"DrawnHeadsAlike", {" + $,", ","}}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

@@ -131,7 +131,7 @@ struct Answer {
 
 /// Of each text at each place, in the order of the texts.
 std::vector<Answer> ask(const std::vector<std::string>& texts, const std::vector<float>& at,
-                        const std::string& from, const std::string& to) {
+                        const ProgramMutation* mutation) {
   std::string source = R"(
 #include "problem/dual.cuh"
 using namespace jit;
@@ -151,7 +151,7 @@ struct Answer { float as_float, value, derivative; };
       "extern \"C\" __global__ void ask(const float* places, Answer* answers) {{\n"
       "  const float x = places[threadIdx.x];\n  Dual y;\n{}}}\n",
       calls);
-  const std::string ptx = interval_ptx(source, from, to, "problem/dual.cuh");
+  const std::string ptx = interval_ptx(source, mutation);
   emulator::testing::TestDevice device;
   const std::uint64_t answers = device.room<Answer>(texts.size() * at.size());
   const emulator::LaunchResult result =
@@ -167,11 +167,11 @@ bool is_same(float x, float y) {
 }
 
 // What is wrong, a line each; empty: nothing.
-std::string wrong_functions(const std::string& from = "", const std::string& to = "") {
+std::string wrong_functions(const ProgramMutation* mutation = nullptr) {
   std::vector<std::string> texts;
   for (const Function& function : functions)
     texts.insert(texts.end(), function.texts.begin(), function.texts.end());
-  const std::vector<Answer> answers = ask(texts, places, from, to);
+  const std::vector<Answer> answers = ask(texts, places, mutation);
   std::string wrong;
   auto answer = answers.begin();
   for (const Function& function : functions) {
@@ -198,11 +198,11 @@ std::string wrong_functions(const std::string& from = "", const std::string& to 
   return wrong;
 }
 
-std::string wrong_specials(const std::string& from = "", const std::string& to = "") {
+std::string wrong_specials(const ProgramMutation* mutation = nullptr) {
   std::vector<std::string> texts;
   std::vector<float> at;
   for (const Special& special : specials) texts.push_back(special.text), at.push_back(special.place);
-  const std::vector<Answer> answers = ask(texts, at, from, to);
+  const std::vector<Answer> answers = ask(texts, at, mutation);
   std::string wrong;
   for (std::size_t i = 0; i < specials.size(); ++i) {
     const Answer& answer = answers[i * specials.size() + i];
@@ -218,8 +218,9 @@ TEST(Dual, DerivativesAreDifferenceQuotients) { EXPECT_EQ(wrong_functions(), "")
 TEST(Dual, DerivativesAtKinksAndOfNumbersThatAreNotFinite) { EXPECT_EQ(wrong_specials(), ""); }
 
 TEST(Dual, WrongDerivativesAreNoticed) {
-  EXPECT_NE(wrong_functions("::rsqrtf(x.value * x.value + 1)", "::rsqrtf(x.value * x.value + 2)"), "");
-  EXPECT_NE(wrong_specials("base == 0 && x.value >= 0 ? 0 : ", ""), "");
+  const ProgramMutation slope{"SlopeOfRsqrt", {"+ 1", "+ 2"}}, powers{"PowersOfZero", {"y, $ ::", "y, ::"}};
+  EXPECT_NE(wrong_functions(&slope), "");
+  EXPECT_NE(wrong_specials(&powers), "");
 }
 
 }  // namespace

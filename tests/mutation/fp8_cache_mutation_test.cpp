@@ -60,122 +60,42 @@ TEST(Fp8Cache, IsRightUnmutated) {
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
 
-constexpr const char* convert_keys = "steps/convert_keys.cuh";
-constexpr const char* load_keys = "forward_split_wgmma/load_keys.cuh";
-constexpr const char* load_many_keys = "forward_wgmma/load_keys.cuh";
-constexpr const char* rings = "forward_wgmma/rings.cuh";
-constexpr const char* loaders = "forward_wgmma/loaders.cuh";
-constexpr const char* widen_keys = "widen_keys/kernel.cuh";
-
 // What appends to the cache may be the grid in front.
 TEST(Fp8Cache, WidensWhenTheCacheIsWritten) {
-  const TemplateMutation mutation{
-      .name = "NoWait", .file = widen_keys, .from = "  wait_for_grids_before();\n", .to = ""};
+  const TemplateMutation mutation{.name = "WideningDoesNotWait", .change = removed};
   EXPECT_THAT(noticed(&mutation, ahead), ::testing::HasSubstr("has no griddepcontrol.wait"));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Fp8Cache, TemplateMutationTest,
     ::testing::Values(
+        TemplateMutation{"NoProxyFence", removed, {"proxy"}, stored},
         TemplateMutation{
-            "NoProxyFence", convert_keys, "    fence_proxy_async_shared();\n", "", {"proxy"}, stored},
-        TemplateMutation{"WrittenWhileItIsRead",
-                         convert_keys,
-                         "    rings_.k.wait_empty();\n",
-                         "",
-                         {"data race", "access in flight", "barrier"},
-                         stored},
-        TemplateMutation{"ReadBeforeItHasCome",
-                         convert_keys,
-                         "    stored_.v.wait_full();\n",
-                         "",
-                         {"access in flight", "data race", "uninitialized"},
-                         stored},
-        TemplateMutation{"ConvertersWithoutEnd",
-                         load_keys,
-                         "    if constexpr (Traits::converts) note_of_keys(key_note_end);\n",
-                         "",
-                         {"deadlock"},
-                         stored},
+            "WrittenWhileItIsRead", removed, {"data race", "access in flight", "barrier"}, stored},
+        TemplateMutation{
+            "ReadBeforeItHasCome", removed, {"access in flight", "data race", "uninitialized"}, stored},
+        TemplateMutation{"ConvertersWithoutEnd", removed, {"deadlock"}, stored},
         TemplateMutation{"HandedOverBeforeItIsRead",
-                         convert_keys,
-                         "    rings_.v.wait_empty();\n",
-                         "    rings_.v.wait_empty();\n    stored_.v.arrive_empty();\n",
+                         {"$", "$\n    stored_.v.arrive_empty();"},
                          {"data race", "access in flight", "barrier"},
                          many},
-        TemplateMutation{"WrittenWhileManyReadIt",
-                         convert_keys,
-                         "    rings_.k.wait_empty();\n",
-                         "",
+        TemplateMutation{"WrittenWhileItIsRead_ByMany",
+                         removed,
                          {"data race", "access in flight", "barrier"},
                          by_warpgroup},
-        TemplateMutation{"HalfOfTheRows",
-                         convert_keys,
-                         "      if (!has(group)) break;\n",
-                         "      if (group == 1) break;\n",
-                         {"uninitialized"},
-                         many},
-        TemplateMutation{"WordsOfKeysNotPassedOn",
-                         rings,
-                         "        store_shared(to + i * 4, load_shared(from + i * 4));\n",
-                         "        load_shared(from + i * 4);\n",
-                         {"uninitialized"},
-                         many},
-        TemplateMutation{"ConvertersOfManyWithoutEnd",
-                         load_many_keys,
-                         "  if constexpr (Traits::widens) note_no_keys(key_note_no_more);\n",
-                         "",
-                         {"deadlock"},
-                         by_warpgroup},
-        TemplateMutation{"QueriesOverOutputsThatWait",
-                         loaders,
-                         "      if (loaded++ >= kept) storer.store_next();\n",
-                         "",
-                         {"deadlock"},
-                         many},
-        TemplateMutation{"LastOutputsNotStored",
-                         loaders,
-                         "  while (stores && storer.store_next()) {\n  }\n",
-                         "",
-                         {},
-                         many},
+        TemplateMutation{"HalfOfTheRows", {"!has($)", "$ == 1"}, {"uninitialized"}, many},
         TemplateMutation{
-            "QueriesOfFp16NotSeen",
-            "steps/wgmma_products.cuh",
-            "    fence_proxy_async_shared();\n    if constexpr (!Traits::q_in_registers) bar_sync",
-            "    if constexpr (!Traits::q_in_registers) bar_sync",
-            {"proxy"},
-            many},
-        TemplateMutation{"QueriesOfFp16WithoutFactors",
-                         "forward_wgmma/consumer_queries.cuh",
-                         "exponent_scale<Score>(scales_.of_scores()) * factors_[r]",
-                         "exponent_scale<Score>(scales_.of_scores())",
-                         {},
-                         many},
-        TemplateMutation{"KeysOfManyUnscaled",
-                         "steps/head_scales.cuh",
-                         "return this->params_.softmax_scale * keys_.exponents;",
-                         "return this->params_.softmax_scale;",
-                         {},
-                         many},
-        TemplateMutation{"LastRowOfAChunkNotWidened",
-                         widen_keys,
-                         "minimum(first + widened_rows,",
-                         "minimum(first + widened_rows - 1,",
-                         {"uninitialized"},
-                         ahead},
-        TemplateMutation{"PiecesBehindTheFirstOnesNotWidened",
-                         widen_keys,
-                         "first += ahead * widening_threads",
-                         "first += 1 << 20",
-                         {"uninitialized"},
-                         wide_ahead},
-        TemplateMutation{"KeysWidenedAheadUnscaled",
-                         "base/element.cuh",
-                         "keys_are_fp8<Config> || keys_were_fp8<Config>",
-                         "keys_are_fp8<Config>",
-                         {},
-                         ahead}),
+            "WordsOfKeysNotPassedOn", {"$", "load_shared(from + i * 4);"}, {"uninitialized"}, many},
+        TemplateMutation{"ConvertersOfManyWithoutEnd", removed, {"deadlock"}, by_warpgroup},
+        TemplateMutation{"QueriesOverOutputsThatWait", removed, {"deadlock"}, many},
+        TemplateMutation{"LastOutputsNotStored", {"$\n  }", ""}, {}, many},
+        TemplateMutation{"QueriesOfFp16NotSeen", removed, {"proxy"}, many},
+        TemplateMutation{"QueriesOfFp16WithoutFactors", {" * $,", ","}, {}, many},
+        TemplateMutation{"KeysOfManyUnscaled", {" * $;", ";"}, {}, many},
+        TemplateMutation{"LastRowOfAChunkNotWidened", {", $ +", " - 1, $ +"}, {"uninitialized"}, ahead},
+        TemplateMutation{
+            "PiecesBehindTheFirstOnesNotWidened", {"+= $)", "+= 1 << 20)"}, {"uninitialized"}, wide_ahead},
+        TemplateMutation{"KeysWidenedAheadUnscaled", {"> $>", ">"}, {}, ahead}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

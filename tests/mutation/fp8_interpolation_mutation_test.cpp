@@ -56,57 +56,28 @@ TEST_P(Fp8InterpolationMutationTest, IsCaught) {
   expect_caught(GetParam().mutation, noticed(&GetParam().mutation, GetParam().shows));
 }
 
-constexpr const char* weights = "steps/interpolated_weights.cuh";
-constexpr const char* by_steps = "steps/exponentiate_by_steps.cuh";
-constexpr const char* softmax = "steps/softmax.cuh";
-constexpr const char* scores = "forward_wgmma/consumer_scores.cuh";
-constexpr const char* fp8 = "ptx/fp8.cuh";
-
 INSTANTIATE_TEST_SUITE_P(
     Fp8, Fp8InterpolationMutationTest,
     ::testing::Values(
-        Mutation{{"WeightsWithAnExcess", weights, "mean_excess = 0.4603f", "mean_excess = -0.9f"},
-                 Shows::spread},
-        Mutation{{"NoWeightIsInterpolated", scores, "if (interpolates && may_interpolate",
-                  "if (interpolates && false"},
-                 Shows::spread},
+        Mutation{{"WeightsWithAnExcess", {"0.4603f", "-0.9f"}}, Shows::spread},
+        Mutation{{"Interpolates_Nothing", {"may_interpolate", "false"}}, Shows::spread},
+        Mutation{{"Interpolates_BesideLse", {" && params_$)", ")"}}, Shows::spread},
+        Mutation{{"PairsOfBytesExchanged", {"d, c", "c, d"}}, Shows::spread},
         Mutation{
-            {"InterpolatedBesideLse", scores, "may_interpolate && params_.lse == nullptr", "may_interpolate"},
+            {"HalvesOfWordsExchanged", {"n, 0)$);", "n + 1, 0), bits(n + 1, 1), bits(n, 0), bits(n, 1));"}},
             Shows::spread},
-        Mutation{{"PairsOfBytesExchanged", fp8, "upper, d, c, 0", "upper, c, d, 0"}, Shows::spread},
-        Mutation{{"HalvesOfWordsExchanged", weights,
-                  "pack_rounded(bits(n, 0), bits(n, 1), bits(n + 1, 0), bits(n + 1, 1))",
-                  "pack_rounded(bits(n + 1, 0), bits(n + 1, 1), bits(n, 0), bits(n, 1))"},
-                 Shows::spread},
-        Mutation{
-            {"WordsOfTheOtherRow", "steps/wgmma_products.cuh", "? interpolated[i]", "? interpolated[i ^ 1]"},
-            Shows::spread},
-        Mutation{{"WordsOfTheFirstBlocks", by_steps, "interpolate_e4m3(scores, r, n, scale",
-                  "interpolate_e4m3(scores, r, i / 2 * 2, scale"},
-                 Shows::spread},
-        Mutation{
-            {"SumsWithoutInterpolatedWords", by_steps,
-             "      if constexpr (interpolations > 0) row_sum[r] += sum_of_halves(interpolated_sums[r]);\n",
-             ""},
-            Shows::spread_by_lanes},
-        Mutation{{"SumsOfTheFirstPairs", fp8, "add.rn.f16x2 first, first, last;\\n", ""},
+        Mutation{{"WordsOfTheOtherRow", {"[i]", "[i ^ 1]"}}, Shows::spread},
+        Mutation{{"WordsOfTheFirstBlocks", {", n,", ", i / 2 * 2,"}}, Shows::spread},
+        Mutation{{"SumsWithoutInterpolatedWords", removed}, Shows::spread_by_lanes},
+        Mutation{{"SumsOfTheFirstPairs", {"add.rn.f16x2 first, first, last;\\n", ""}},
                  Shows::spread_by_lanes},
-        Mutation{{"SumsOfOneHalf", fp8, "return low + high;", "return low;"}, Shows::spread_by_lanes},
-        Mutation{
-            {"DominatedRowsInterpolated", weights, "do_all &= row_sum[r] >= least_sum;", "do_all &= true;"},
-            Shows::dominated},
-        Mutation{{"FirstKeysThatDominate", weights, "probability_factor<fp8_e4m3> / 4;",
-                  "0 * probability_factor<fp8_e4m3>;"},
-                 Shows::dominated},
-        Mutation{{"LargeExponentsInterpolated", weights, "<= largest_first_exponent;", "<= 0x1p100f;"},
-                 Shows::large},
-        Mutation{{"NoNumbersAreKnown", softmax, "of_lane[r] == of_lane[r];", "true;"}, Shows::no_number},
-        Mutation{{"NoNumbersDoNotExceed", softmax, "!(of_lane[r] <= limits[r])", "of_lane[r] > limits[r]"},
-                 Shows::no_number},
-        Mutation{{"KeysOfEarlierWorkTilesCount", scores,
-                  "    if constexpr (counts_keys) least_sum_ = largest_of_sum",
-                  "    if (!(least_sum_ > 0)) least_sum_ = largest_of_sum"},
-                 Shows::batches}),
+        Mutation{{"SumsOfOneHalf", {" + $;", ";"}}, Shows::spread_by_lanes},
+        Mutation{{"DominatedRowsInterpolated", {"&= $;", "&= true;"}}, Shows::dominated},
+        Mutation{{"FirstKeysThatDominate", {"= $ / 4", "= 0 * $"}}, Shows::dominated},
+        Mutation{{"LargeExponentsInterpolated", {"<= $;", "<= 0x1p100f;"}}, Shows::large},
+        Mutation{{"NoNumbersAreKnown", {"&& $;", "&& true;"}}, Shows::no_number},
+        Mutation{{"Exceed_NoNumbersDoNot", {"!($)", "of_lane[r] > limits[r]"}}, Shows::no_number},
+        Mutation{{"KeysOfEarlierWorkTilesCount", {"constexpr ($)", "(!(least_sum_ > 0))"}}, Shows::batches}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

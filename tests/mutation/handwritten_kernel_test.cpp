@@ -18,7 +18,6 @@
 
 #include "emulator/operations/copies/tensor_map.h"
 #include "runtime/compiler.h"
-#include "tests/mutation/mutated_text.h"
 #include "tests/support/attention_exact.h"
 #include "tests/support/attention_plain.h"
 #include "tests/support/float16.h"

@@ -76,9 +76,9 @@ std::string program_source(const std::vector<RandomMaskText>& masks) {
 }
 
 // Which tile of which text is judged wrongly; empty: none is.
-std::string misjudged(const std::string& from = "", const std::string& to = "") {
+std::string misjudged(const ProgramMutation* mutation = nullptr) {
   const std::vector<RandomMaskText> masks = texts_of_the_test();
-  const std::string ptx = interval_ptx(program_source(masks), from, to);
+  const std::string ptx = interval_ptx(program_source(masks), mutation);
   std::mt19937_64 random(21);
   const std::vector<Tile> asked = random_tiles(random);
   std::vector<std::int32_t> ids(1024);
@@ -113,26 +113,16 @@ std::string misjudged(const std::string& from = "", const std::string& to = "") 
 
 TEST(IntervalMask, IsRightUnmutated) { EXPECT_EQ(misjudged(), ""); }
 
-struct Mutation {
-  const char* name;
-  const char* from;
-  const char* to;
-  const char* file = "problem/interval.cuh";
-};
+class IntervalMaskMutation : public ProgramMutationTest {};
 
-class IntervalMaskMutation : public ProgramMutationTest<Mutation> {};
-
-TEST_P(IntervalMaskMutation, IsCaught) { EXPECT_NE(misjudged(GetParam().from, GetParam().to), ""); }
+TEST_P(IntervalMaskMutation, IsCaught) { EXPECT_NE(misjudged(&GetParam()), ""); }
 
 INSTANTIATE_TEST_SUITE_P(
     Rules, IntervalMaskMutation,
-    ::testing::Values(Mutation{"SubtractsTheSameEnds", "interval::within<T>(a.low - b.high, a.high - b.low)",
-                               "interval::within<T>(a.low - b.low, a.high - b.high)"},
-                      Mutation{"LessMeansPossibly", "return {x.high < y.low, x.low < y.high};",
-                               "return {x.low < y.high, x.low < y.high};"},
-                      Mutation{"RemaindersOfSeveralQuotients",
-                               "if (y.is_exact() && x.low / y.low == x.high / y.low)", "if (y.is_exact())"}),
-    [](const auto& info) { return info.param.name; });
+    ::testing::Values(ProgramMutation{"DifferencesOfTheSameEnds", {"high, $low", "low, $high"}},
+                      ProgramMutation{"Less_Possibly", {"{$,", "{x.low < y.high,"}},
+                      ProgramMutation{"Remainders_OfSeveralQuotients", {"() $)", "())"}}),
+    ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace jit::testing::interval_mask_mutations

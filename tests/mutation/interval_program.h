@@ -1,7 +1,6 @@
-// A program over what templates/problem/ makes of the texts of masks, of which a text may be changed, as PTX.
+// A program over what templates/problem/ makes of the texts of masks, of which a line may be changed, as PTX.
 #pragma once
 
-#include <algorithm>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -14,21 +13,29 @@
 #include "generator/program/program.h"
 #include "generator/program/templates.h"
 #include "runtime/compiler.h"
-#include "tests/mutation/mutated_text.h"
+#include "tests/mutation/line_change.h"
 #include "tests/support/seed.h"
 
 namespace jit::testing {
 
-/// PTX for sm_90a of `source`, whose kernel is called ask. `from`, unless empty, is replaced by `to` in a template; throws
-/// where it does not stand there exactly once.
-inline std::string interval_ptx(std::string source, const std::string& from = "", const std::string& to = "",
-                                const std::string& file_of_change = "problem/interval.cuh") {
+/// A line changed of a template that the program includes.
+struct ProgramMutation {
+  const char* name;  ///< of the anchor in templates/, or `Anchor_Variant`
+  LineChange change;
+};
+inline std::ostream& operator<<(std::ostream& out, const ProgramMutation& mutation) {
+  return out << mutation.name;
+}
+
+/// PTX for sm_90a of `source`, whose kernel is called ask, over templates that are mutated where `mutation` is not null.
+inline std::string interval_ptx(std::string source, const ProgramMutation* mutation = nullptr) {
   Program program;
   program.source = std::move(source);
   Templates templates = load_templates("");
   std::vector<SourceFile> headers = closure(program, templates);
   for (SourceFile& file : headers)
-    if (!from.empty() && file.name == file_of_change) file.text = mutated(file.text, from, to);
+    if (mutation != nullptr && file.name == anchor_of(mutation->name).file)
+      file.text = changed_template(mutation->name, mutation->change);
   return compile_to_ptx(find_nvrtc(""), {.name = "/jit-attention/kernel.cu",
                                          .source = program.source,
                                          .headers = headers,
@@ -39,17 +46,12 @@ inline std::string interval_ptx(std::string source, const std::string& from = ""
 }
 
 /// The suites of mutations of one template each, whose programs take half a second to compile: a run has a quarter of
-/// them. That the text to change stands in its template is looked at in each.
-template <class Mutation>
-class ProgramMutationTest : public ::testing::TestWithParam<Mutation> {
+/// them. That the line to change is there is looked at in each.
+class ProgramMutationTest : public ::testing::TestWithParam<ProgramMutation> {
  protected:
   void SetUp() override {
-    const Mutation& mutation = this->GetParam();
-    const std::vector<SourceFile>& templates = embedded_templates();
-    const auto file = std::find_if(templates.begin(), templates.end(),
-                                   [&](const SourceFile& each) { return each.name == mutation.file; });
-    ASSERT_NE(file, templates.end()) << "there is no template " << mutation.file;
-    mutated(file->text, mutation.from, mutation.to);
+    const ProgramMutation& mutation = GetParam();
+    changed_template(mutation.name, mutation.change);
     if (!reference::is_in_this_run(std::hash<std::string_view>()(mutation.name), 4))
       GTEST_SKIP() << "this run's seed takes others; JIT_ATTENTION_TEST_ALL=1 takes all";
   }

@@ -90,10 +90,10 @@ struct Answer {
 };
 
 // What is wrong; empty: nothing.
-std::string misjudged(std::uint64_t seed, const std::string& from = "", const std::string& to = "") {
+std::string misjudged(std::uint64_t seed, const ProgramMutation* mutation = nullptr) {
   std::mt19937_64 random(seed);
   const std::vector<Score> scores = random_scores(random);
-  const std::string ptx = interval_ptx(program_source(scores), from, to);
+  const std::string ptx = interval_ptx(program_source(scores), mutation);
   std::vector<Tile> asked;
   for (int i = 0; i < tiles; ++i) {
     const int q = static_cast<int>(random() % 60), k = static_cast<int>(random() % 60);
@@ -121,10 +121,9 @@ std::string misjudged(std::uint64_t seed, const std::string& from = "", const st
 TEST(IntervalScore, SkippedTilesAreInfinite) { EXPECT_EQ(misjudged(reference::test_seed()), ""); }
 
 TEST(IntervalScore, BrokenBoundsAreNoticed) {
-  EXPECT_NE(
-      misjudged(20, "return {x.high < y.low, x.low < y.high};", "return {x.high < y.low, x.high < y.low};"),
-      "");
-  EXPECT_NE(misjudged(20, "if (!condition.high) return y;", "if (!condition.low) return y;"), "");
+  for (const ProgramMutation& mutation : {ProgramMutation{"Less_OnlyIfAllAre", {", $}", ", x.high < y.low}"}},
+                                          ProgramMutation{"OpenConditionsChooseTheSecond", {"high", "low"}}})
+    EXPECT_NE(misjudged(20, &mutation), "") << mutation.name;
 }
 
 }  // namespace

@@ -98,8 +98,8 @@ std::array<Exact, rules.size()> exact_results(std::int64_t a, std::int64_t b, in
 }
 
 /// Which rule says what is wrong; empty: none does.
-std::string wrong_rule(const std::string& from = "", const std::string& to = "") {
-  const std::string ptx = interval_ptx(source, from, to);
+std::string wrong_rule(const ProgramMutation* mutation = nullptr) {
+  const std::string ptx = interval_ptx(source, mutation);
   const std::vector<Operands> asked = random_operands();
   emulator::testing::TestDevice device;
   constexpr std::size_t of_pair = 2 * rules.size();
@@ -134,43 +134,21 @@ std::string wrong_rule(const std::string& from = "", const std::string& to = "")
 
 TEST(WideIntervalRules, AreRightUnmutated) { EXPECT_EQ(wrong_rule(), ""); }
 
-struct Mutation {
-  const char* name;
-  const char* from;
-  const char* to;
-  const char* file = "problem/interval.cuh";
-};
+class WideIntervalRuleMutation : public ProgramMutationTest {};
 
-class WideIntervalRuleMutation : public ProgramMutationTest<Mutation> {};
-
-TEST_P(WideIntervalRuleMutation, IsCaught) { EXPECT_NE(wrong_rule(GetParam().from, GetParam().to), ""); }
+TEST_P(WideIntervalRuleMutation, IsCaught) { EXPECT_NE(wrong_rule(&GetParam()), ""); }
 
 INSTANTIATE_TEST_SUITE_P(
     Rules, WideIntervalRuleMutation,
-    ::testing::Values(
-        Mutation{"SumsWrap",
-                 "if (sizeof(T) == 8 && !interval::are_small(a, b)) return any<T>();\n    return "
-                 "interval::within<T>(a.low + b.low",
-                 "return interval::within<T>(a.low + b.low"},
-        Mutation{"DifferencesWrap",
-                 "if (sizeof(T) == 8 && !interval::are_small(a, b)) return any<T>();\n    return "
-                 "interval::within<T>(a.low - b.high",
-                 "return interval::within<T>(a.low - b.high"},
-        Mutation{"ProductsWrap", "(sizeof(T) == 8 || !NumberRange<T>::is_signed) &&",
-                 "!NumberRange<T>::is_signed &&"},
-        Mutation{"SmallNumbersAreLarge", "constexpr long long most = 2147483648ll;",
-                 "constexpr long long most = 4611686018427387904ll;"},
-        Mutation{"OnlyTheFirstIsSmall", " && y.low >= -most && y.high <= most;", ";"},
-        Mutation{"OnlyTheSecondIsSmall", "x.low >= -most && x.high <= most && ", ""},
-        Mutation{"QuotientsThatOverflow", "return may_overflow && y.holds(T(-1)) ? any<T>() : quotient();",
-                 "return quotient();"},
-        Mutation{"RemaindersByTheLowest",
-                 "if (y.holds(0) || (NumberRange<T>::is_signed && (x.low == lowest || y.low == lowest)))",
-                 "if (y.holds(0))"},
-        Mutation{"MagnitudesOfTheLowest",
-                 "x.low == NumberRange<T>::lowest) return any<T>();\n  if (!interval",
-                 "false) return any<T>();\n  if (!interval"}),
-    [](const auto& info) { return info.param.name; });
+    ::testing::Values(ProgramMutation{"SumsWrap", removed}, ProgramMutation{"DifferencesWrap", removed},
+                      ProgramMutation{"ProductsWrap", {"(($) &&", "(!NumberRange<T>::is_signed &&"}},
+                      ProgramMutation{"SmallNumbersAreLarge", {"2147483648ll", "4611686018427387904ll"}},
+                      ProgramMutation{"AreSmall_OnlyTheFirst", {" && y.low$;", ";"}},
+                      ProgramMutation{"AreSmall_OnlyTheSecond", {"return $ y", "return y"}},
+                      ProgramMutation{"QuotientsThatOverflow", {"return $ : ", "return "}},
+                      ProgramMutation{"RemaindersByTheLowest", {"0) $) ", "0)) "}},
+                      ProgramMutation{"MagnitudesOfTheLowest", {"x) $)", "x) : false)"}}),
+    ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace jit::testing::interval_wide_rules_mutations

@@ -143,10 +143,9 @@ std::string misjudged(const RandomMaskText& mask, const Scene& scene, const std:
   return "";
 }
 
-std::string misjudged(const std::string& file = "", const std::string& from = "",
-                      const std::string& to = "") {
+std::string misjudged(const ProgramMutation* mutation = nullptr) {
   const std::vector<RandomMaskText> masks = texts_of_the_test();
-  const std::string ptx = interval_ptx(program_source(masks), from, to, file);
+  const std::string ptx = interval_ptx(program_source(masks), mutation);
   const std::vector<Scene> asked = random_scenes();
   std::vector<std::int32_t> ids(1024);
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = random_text_id(static_cast<std::int64_t>(i));
@@ -173,52 +172,33 @@ std::string misjudged(const std::string& file = "", const std::string& from = ""
 
 TEST(MaskParts, AreRightUnmutated) { EXPECT_EQ(misjudged(), ""); }
 
-struct Mutation {
-  const char* name;
-  const char* from;
-  const char* to;
-  const char* file = "steps/score_bits.cuh";
-};
+class MaskPartsMutation : public ProgramMutationTest {};
 
-class MaskPartsMutation : public ProgramMutationTest<Mutation> {};
-
-TEST_P(MaskPartsMutation, IsCaught) {
-  EXPECT_NE(misjudged(GetParam().file, GetParam().from, GetParam().to), "");
-}
+TEST_P(MaskPartsMutation, IsCaught) { EXPECT_NE(misjudged(&GetParam()), ""); }
 
 INSTANTIATE_TEST_SUITE_P(
     Rules, MaskPartsMutation,
     ::testing::Values(
-        Mutation{"NeighboursOfTheOtherLayout", "neighbours = 4;", "neighbours = 2;", "tiles/accumulator.cuh"},
-        Mutation{"KeysThatDoNotExist", "bits_between(w, 0, seqlen_kv_ - k_); });\n  }\n\n  /// Keys",
-                 "~0u; });\n  }\n\n  /// Keys"},
-        Mutation{"RangesOfTheUpperRow", "begin[half] = keys.begin - k_;",
-                 "begin[half] = keys.begin - k_ + half;"},
-        Mutation{"RangesOfTheWarpsFirstKey", "end[half] = keys.end - k_;",
-                 "end[half] = keys.end - k_ + lane_column();"},
-        Mutation{"KeysOfOneRowAreAsked", "asked.row(0, w) | asked.row(1, w)", "asked.row(0, w)"},
-        Mutation{"KeysAreAskedWhereTheLaneIs", "own << lane_column()", "own"},
-        Mutation{"KeysLieWhereTheyWereAsked", "!= 0)) >> lane_column();", "!= 0));"},
-        Mutation{"DistancesCountFromTheLastRow", "own - Layout::row(0, 0, half)", "own"},
-        Mutation{"DistancesEndWithTheirWord", "__funnelshift_r(kept[w], kept[w + 1]",
-                 "__funnelshift_r(kept[w], 0"},
-        Mutation{"DistancesOfQueriesThatDoNotExist", "q < seqlen_q_ && k < seqlen_kv_ && keep(q, k)",
-                 "keep(q, k)"},
-        Mutation{"DistancesOfTheFirstRow", "q_ - lane_row() + maximum(-further, 0)", "q_ - lane_row()"},
-        Mutation{"BlocksOfTheLowerHalfAreNotAsked", "<< (half * 16 + w * 2);\n      }",
-                 "<< (w * 2);\n      }"},
-        Mutation{"BlocksAreAskedByTheirLowerKeys", "static_cast<unsigned>(scores >> 16 != 0) << 1", "0u"},
-        Mutation{"BlocksOfOneRow", "lane_ / 16 * 8", "0"},
-        Mutation{"BlocksAreOfEightKeys", "lane_ % 16 * 16", "lane_ % 16 * 8"},
-        Mutation{"ReadsWhatNoQueryAsksFor", "query(half) < seqlen_q_ ? bits_between(w, 0, end) : 0",
-                 "bits_between(w, 0, end)"},
-        Mutation{"ReadsBehindTheTile",
-                 "has_others ? minimum(seqlen_kv_ - k_, Bits::columns - lane_column()) : ",
-                 "true ? seqlen_kv_ - k_ : "},
-        Mutation{"ScoresOfTheFirstBlock", "bits_of_block << place(n, 0, 0)", "bits_of_block"},
-        Mutation{"ElementsThatAreNotRead", "return reads.value ? static_cast<T>(tensor[index.value]) : T(0);",
-                 "return static_cast<T>(tensor[index.value]);", "problem/text_parts.cuh"}),
-    [](const auto& info) { return info.param.name; });
+        ProgramMutation{"NeighboursOfTheOtherLayout", {"= 4;", "= 2;"}},
+        ProgramMutation{"KeysThatDoNotExist", {"{ $ }", "{ return ~0u; }"}},
+        ProgramMutation{"RangesOfTheUpperRow", {"= $;", "= $ + half;"}},
+        ProgramMutation{"RangesOfTheWarpsFirstKey", {"= $;", "= $ + lane_column();"}},
+        ProgramMutation{"KeysOfOneRowAreAsked", {" | $;", ";"}},
+        ProgramMutation{"KeysAreAskedWhereTheLaneIs", {" << $()", ""}},
+        ProgramMutation{"KeysLieWhereTheyWereAsked", {")) $()", "))"}},
+        ProgramMutation{"Distances_CountFromTheLastRow", {" - $);", ");"}},
+        ProgramMutation{"Distances_EndWithTheirWord", {", kept[$]", ", 0"}},
+        ProgramMutation{"DistancesOfQueriesThatDoNotExist", {"q $ seqlen_kv_ && ", ""}},
+        ProgramMutation{"DistancesOfTheFirstRow", {" + maximum(-$)", ""}},
+        ProgramMutation{"BlocksOfTheLowerHalfAreNotAsked", {"($ + ", "("}},
+        ProgramMutation{"BlocksAreAskedByTheirLowerKeys", {"| $ << 1", "| 0u"}},
+        ProgramMutation{"BlocksOfOneRow", {"+ $ 8", "+ 0"}},
+        ProgramMutation{"BlocksAreOfEightKeys", {"16,", "8,"}},
+        ProgramMutation{"ReadsWhatNoQueryAsksFor", {"{ $ }", "{ return bits_between(w, 0, end); }"}},
+        ProgramMutation{"ReadsBehindTheTile", {"= $ :", "= true ? seqlen_kv_ - k_ :"}},
+        ProgramMutation{"ScoresOfTheFirstBlock", {" << $;", ";"}},
+        ProgramMutation{"ElementsThatAreNotRead", {"$", "return static_cast<T>(tensor[index.value]);"}}),
+    ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace jit::testing::mask_parts_mutations

@@ -142,68 +142,24 @@ TEST_P(PrefillMutationTest, IsCaught) {
   expect_caught(mutation, noticed(&mutation, GetParam().requests));
 }
 
-constexpr const char* work = "forward_wgmma/work.cuh";
-constexpr const char* boxes = "forward_wgmma/tile_boxes.cuh";
-constexpr const char* dealer = "forward_wgmma/sequence_dealer.cuh";
-
 INSTANTIATE_TEST_SUITE_P(
     Prefill, PrefillMutationTest,
     ::testing::Values(
-        PrefillMutation{{"BoxesOfQueriesDoNotEnd",
-                         work,
-                         "work.first_row + query, work.seqlen_q - query, work.head",
-                         "work.first_row + query, rows_per_warpgroup, work.head",
-                         {"data race"},
-                         {},
-                         true},
-                        ragged},
-        PrefillMutation{{"BoxesOfKeysDoNotEnd",
-                         boxes,
-                         "is_page ? keys.length - key : 0, kv_head,",
-                         "is_page ? rows : 0, kv_head,",
-                         {"uninitialized", "not a number"},
-                         {},
-                         true},
-                        pages},
-        PrefillMutation{{"EachBoxFromTheFirstPage", boxes, "const int key = k_begin + lane_id() * rows, row",
-                         "const int key = k_begin, row"},
-                        pages},
-        PrefillMutation{{"BoxesBesideTheirPlaces", boxes, "index * Traits::box_rows * Tile::row_bytes",
-                         "(index ^ 1) * Traits::box_rows * Tile::row_bytes"},
-                        pages},
-        PrefillMutation{{"OneSequenceOf32Less", dealer, "look_at(is_last ? 0 : first_ + warp_size)",
-                         "look_at(is_last ? 0 : first_ + warp_size + 1)"},
-                        ragged},
         PrefillMutation{
-            {"NoSecondPart", dealer, "static constexpr int parts = 2;", "static constexpr int parts = 1;"},
-            keyless},
-        PrefillMutation{{"SecondPartFromTheBeginning",
-                         dealer,
-                         "place - sequence_begin_ + before",
-                         "place - sequence_begin_",
-                         {"data race"},
-                         {},
-                         true},
-                        keyless},
-        PrefillMutation{{"CounterIsNotSetBack", dealer,
-                         "    if (!is_work(tile_) && lane_id() == 0 && taken == begin_ - 1) "
-                         "store_relaxed(maps_.counter, 0);\n",
-                         ""},
-                        ragged},
-        PrefillMutation{{"CounterIsSetBackTooEarly",
-                         dealer,
-                         "taken == begin_ - 1",
-                         "taken == begin_ - 2",
-                         {"data race"},
-                         {},
-                         true},
+            {"BoxesOfQueriesDoNotEnd", {"work.seqlen_q $,", "rows_per_warpgroup,"}, {"data race"}, {}, true},
+            ragged},
+        PrefillMutation{
+            {"BoxesOfKeysDoNotEnd", {"? $ :", "? rows :"}, {"uninitialized", "not a number"}, {}, true},
+            pages},
+        PrefillMutation{{"KeyOfLane_FirstPage", {" + lane_id$,", ","}}, pages},
+        PrefillMutation{{"BoxesBesideTheirPlaces", {"index", "(index ^ 1)"}}, pages},
+        PrefillMutation{{"OneSequenceOf32Less", {");", " + 1);"}}, ragged},
+        PrefillMutation{{"NoSecondPart", {"= 2;", "= 1;"}}, keyless},
+        PrefillMutation{{"SecondPartFromTheBeginning", {" + $,", ","}, {"data race"}, {}, true}, keyless},
+        PrefillMutation{{"DealerSetsCounterBack_Never", removed}, ragged},
+        PrefillMutation{{"DealerSetsCounterBack_TooEarly", {"- 1", "- 2"}, {"data race"}, {}, true},
                         ragged_often},
-        PrefillMutation{{"LengthsAreNotPassedOn",
-                         work,
-                         "  store_shared(place + 24, work.seqlen_kv);\n",
-                         "",
-                         {"uninitialized"}},
-                        ragged}),
+        PrefillMutation{{"LengthsAreNotPassedOn", removed, {"uninitialized"}}, ragged}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

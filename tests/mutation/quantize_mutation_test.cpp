@@ -82,10 +82,6 @@ TEST(Quantiser, IsRightUnmutated) {
   EXPECT_EQ(noticed_of_quantiser(nullptr, lengths()), "");
 }
 
-constexpr const char* kernel = "quantize/kernel.cuh";
-constexpr const char* statistics = "quantize/statistics.cuh";
-constexpr const char* work = "quantize/work.cuh";
-
 class QuantiserMutationTest : public MutationTest {};
 
 TEST_P(QuantiserMutationTest, IsCaught) {
@@ -94,67 +90,22 @@ TEST_P(QuantiserMutationTest, IsCaught) {
 
 INSTANTIATE_TEST_SUITE_P(
     Quantiser, QuantiserMutationTest,
-    ::testing::Values(TemplateMutation{"WaitsForAllButTheResults",
-                                       work,
-                                       "return static_cast<unsigned>(items) + 1",
-                                       "return static_cast<unsigned>(items)",
-                                       {"data race", "uninitialized", "deadlock"},
-                                       {},
-                                       true},
-                      TemplateMutation{"OnlyOneThreadWaits",
-                                       work,
-                                       "    }\n  }\n  __syncthreads();\n",
-                                       "    }\n  }\n",
-                                       {"data race", "uninitialized"},
-                                       {},
-                                       true},
-                      TemplateMutation{"CounterLeftBehind", work,
-                                       "== ready_count(items) + static_cast<unsigned>(waiting)",
-                                       "== ready_count(items) + static_cast<unsigned>(waiting) + 1"},
-                      TemplateMutation{"TicketsLeftBehind", work,
-                                       "ticket + 1 == static_cast<unsigned>(params.pieces)",
-                                       "ticket == static_cast<unsigned>(params.pieces)"},
-                      TemplateMutation{"TicketReadBeforeItIsDrawn",
-                                       kernel,
-                                       "drawn[turn % 2] = piece;\n    __syncthreads();\n",
-                                       "drawn[turn % 2] = piece;\n",
-                                       {"data race", "uninitialized"}},
-                      TemplateMutation{"StatisticsOfTheLastButOne",
-                                       statistics,
-                                       "(threadIdx.x == 0) is_last = count_one(counter) + 1 ==",
-                                       "(threadIdx.x == 0) is_last = count_one(counter) + 2 ==",
-                                       {"data race", "uninitialized"},
-                                       {},
-                                       true},
-                      TemplateMutation{"MagnitudesOfAllButTheLast",
-                                       statistics,
-                                       "    is_last = count_one(counter) + 1 ==",
-                                       "    is_last = count_one(counter) + 2 ==",
-                                       {"data race", "uninitialized"},
-                                       {},
-                                       true},
-                      TemplateMutation{"MagnitudesOfWarpsReadEarly",
-                                       statistics,
-                                       "= found;\n  __syncthreads();\n",
-                                       "= found;\n",
-                                       {"data race", "uninitialized"}},
-                      TemplateMutation{"CountedBeforeAllHaveStored",
-                                       statistics,
-                                       "item) * numbers);\n    __syncthreads();\n",
-                                       "item) * numbers);\n",
-                                       {"data race"}},
-                      TemplateMutation{"ResultsBeforeTheyAreThere",
-                                       statistics,
-                                       "work.unit, of_unit);\n    __syncthreads();\n",
-                                       "work.unit, of_unit);\n",
-                                       {"data race"}},
-                      TemplateMutation{"ShiftsDoNotWaitForMeans",
-                                       kernel,
-                                       "  if (is_shifted) wait_for_results(params",
-                                       "  if (false) wait_for_results(params",
-                                       {"data race", "uninitialized"},
-                                       {},
-                                       true}),
+    ::testing::Values(
+        TemplateMutation{
+            "WaitsForAllButTheResults", {" + 1;", ";"}, {"data race", "uninitialized", "deadlock"}, {}, true},
+        TemplateMutation{"OnlyOneThreadWaits", removed, {"data race", "uninitialized"}, {}, true},
+        TemplateMutation{"CounterLeftBehind", {">($)", ">($) + 1"}},
+        TemplateMutation{"TicketsLeftBehind", {"+ 1 ==", "=="}},
+        TemplateMutation{"TicketReadBeforeItIsDrawn", removed, {"data race", "uninitialized"}},
+        TemplateMutation{
+            "StatisticsOfTheLastButOne", {"1 ==", "2 =="}, {"data race", "uninitialized"}, {}, true},
+        TemplateMutation{
+            "MagnitudesOfAllButTheLast", {"1 ==", "2 =="}, {"data race", "uninitialized"}, {}, true},
+        TemplateMutation{"MagnitudesOfWarpsReadEarly", removed, {"data race", "uninitialized"}},
+        TemplateMutation{"CountedBeforeAllHaveStored", removed, {"data race"}},
+        TemplateMutation{"ResultsBeforeTheyAreThere", removed, {"data race"}},
+        TemplateMutation{
+            "ShiftsDoNotWaitForMeans", {"if ($)", "if (false)"}, {"data race", "uninitialized"}, {}, true}),
     ::testing::PrintToStringParamName());
 
 // Of values along the sequence.
@@ -164,21 +115,14 @@ TEST_P(TurnedColumnsMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_quantiser(&GetParam(), along_sequence()));
 }
 
-constexpr const char* turned = "quantize/turned_columns.cuh";
-
-INSTANTIATE_TEST_SUITE_P(
-    Quantiser, TurnedColumnsMutationTest,
-    ::testing::Values(
-        TemplateMutation{"RunsAreReadBeforeTheyAreThere",
-                         turned,
-                         "    leave(rows, memory);\n    __syncthreads();\n",
-                         "    leave(rows, memory);\n",
-                         {"data race", "uninitialized"}},
-        TemplateMutation{"TheSecondColumnOfAPairIsLost", turned, "i + 1 < share.piece", "false"},
-        TemplateMutation{
-            "RunsOfAllLanesInOnePlace", turned, "(at ^ lane % runs)", "(lane % runs)", {"data race"}},
-        TemplateMutation{"TheLastRunIsLost", turned, "token + i < own.seqlen", "false"}),
-    ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Quantiser, TurnedColumnsMutationTest,
+                         ::testing::Values(
+                             TemplateMutation{
+                                 "RunsAreReadBeforeTheyAreThere", removed, {"data race", "uninitialized"}},
+                             TemplateMutation{"TheSecondColumnOfAPairIsLost", {"(i $)", "(false)"}},
+                             TemplateMutation{"RunsOfAllLanesInOnePlace", {"at ^ ", ""}, {"data race"}},
+                             TemplateMutation{"TheLastRunIsLost", {"0; $;", "0; false;"}}),
+                         ::testing::PrintToStringParamName());
 
 // Of rows that belong to no sequence.
 class QuantiserSequencesMutationTest : public MutationTest {};
@@ -187,20 +131,17 @@ TEST_P(QuantiserSequencesMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_quantiser(&GetParam(), sequences()));
 }
 
-constexpr const char* rows_of_sequences = "quantize/sequences.cuh";
-
-INSTANTIATE_TEST_SUITE_P(
-    Quantiser, QuantiserSequencesMutationTest,
-    ::testing::Values(
-        TemplateMutation{
-            "RowsBeforeTheFirstSequence", rows_of_sequences, "sequence >= 0 && ", "", {"out of bounds"}},
-        TemplateMutation{"LengthsAreNotRead", rows_of_sequences, "own_.seqused != nullptr", "false"},
-        TemplateMutation{"TheSequenceBefore", rows_of_sequences, "return before - 1", "return before - 2"},
-        TemplateMutation{"ASequenceBeginsLate", rows_of_sequences, "(middle) <= token", "(middle) < token"},
-        TemplateMutation{"RowsOfOneLaneAreCounted", rows_of_sequences, "offset = warp_size / 2; offset > 0",
-                         "offset = 0; offset > 0"},
-        TemplateMutation{"MeansOverAllRows", statistics, "rows.sequences().count()", "own.seqlen"}),
-    ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Quantiser, QuantiserSequencesMutationTest,
+                         ::testing::Values(TemplateMutation{"RowsBeforeTheFirstSequence",
+                                                            {"return $ && ", "return "},
+                                                            {"out of bounds"}},
+                                           TemplateMutation{"Lengths_AreNotRead",
+                                                            {"return $ ?", "return false ?"}},
+                                           TemplateMutation{"TheSequenceBefore", {"- 1;", "- 2;"}},
+                                           TemplateMutation{"ASequenceBeginsLate", {"<=", "<"}},
+                                           TemplateMutation{"RowsOfOneLaneAreCounted", {" = $ 2", " = 0"}},
+                                           TemplateMutation{"MeansOverAllRows", {"? $ :", "? own.seqlen :"}}),
+                         ::testing::PrintToStringParamName());
 
 class QuantiserLengthsMutationTest : public MutationTest {};
 
@@ -210,13 +151,8 @@ TEST_P(QuantiserLengthsMutationTest, IsCaught) {
 
 INSTANTIATE_TEST_SUITE_P(
     Quantiser, QuantiserLengthsMutationTest,
-    ::testing::Values(TemplateMutation{"AllRowsAreASequences", rows_of_sequences,
-                                       "kind == SequenceKind::padded ? length_ : own_.seqlen", "own_.seqlen"},
-                      TemplateMutation{"LengthsAreNotCut",
-                                       rows_of_sequences,
-                                       "cut(own_.seqused[sequence], room)",
-                                       "own_.seqused[sequence]",
-                                       {"out of bounds"}}),
+    ::testing::Values(TemplateMutation{"AllRowsAreASequences", {"return $ : ", "return "}},
+                      TemplateMutation{"Lengths_AreNotCut", {"cut($, room)", "$"}, {"out of bounds"}}),
     ::testing::PrintToStringParamName());
 
 // Of scales of blocks of rows.
@@ -226,16 +162,11 @@ TEST_P(QuantiserBlockMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_quantiser(&GetParam(), blocks()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Quantiser, QuantiserBlockMutationTest,
-                         ::testing::Values(TemplateMutation{"ScaleOfTheFirstBlock", "quantize/rounding.cuh",
-                                                            "[rows.place(step) / scale_block_rows]",
-                                                            "[0 * rows.place(step)]"},
-                                           TemplateMutation{"MagnitudesReadEarly",
-                                                            kernel,
-                                                            "factors.means, shared);\n    __syncthreads();\n",
-                                                            "factors.means, shared);\n",
-                                                            {"data race", "uninitialized"}}),
-                         ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(
+    Quantiser, QuantiserBlockMutationTest,
+    ::testing::Values(TemplateMutation{"ScaleOfTheFirstBlock", {"[$ / scale_block_rows]", "[0 * $]"}},
+                      TemplateMutation{"MagnitudesReadEarly", removed, {"data race", "uninitialized"}}),
+    ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace jit::testing::quantize_mutations

@@ -39,8 +39,6 @@ TEST(RaggedBackward, IsRightUnmutated) {
   for (const bool in_one_pass : {false, true}) EXPECT_EQ(noticed_of_ragged(nullptr, in_one_pass), "");
 }
 
-constexpr const char* loader = "backward_wgmma/loader.cuh";
-
 class RaggedOnePassMutationTest : public MutationTest {};
 
 TEST_P(RaggedOnePassMutationTest, IsCaught) {
@@ -49,24 +47,12 @@ TEST_P(RaggedOnePassMutationTest, IsCaught) {
 
 INSTANTIATE_TEST_SUITE_P(
     RaggedBackwardWgmma, RaggedOnePassMutationTest,
-    ::testing::Values(TemplateMutation{"QueriesOfTheNextSequence", loader, "own.length - query, head,",
-                                       "Config::tile_q, head,"},
-                      TemplateMutation{"KeysOfTheNextSequence",
-                                       loader,
-                                       "own.length - key, kv_head,",
-                                       "Config::tile_kv, kv_head,",
-                                       {"data race"}},
-                      TemplateMutation{"SumsOfTheFirstSequence",
-                                       "backward_wgmma/dq_sums.cuh",
-                                       "first_ragged_tile(batch, sequences.q(batch).begin, Config::tile_q)",
-                                       "first_ragged_tile(0, sequences.q(batch).begin, Config::tile_q)",
-                                       {"uninitialized read", "data race"}},
-                      TemplateMutation{"PlacesOfNobodyAreTiles", "backward_wgmma/key_tile.cuh",
-                                       "return k_begin >= 0 && k_begin < kv.length;",
-                                       "return k_begin < kv.length;"},
-                      TemplateMutation{"KeysOfAnotherHead", "backward_wgmma/key_tile.cuh",
-                                       "const int kv_head = tile / places;",
-                                       "const int kv_head = 0 * tile / places;"}),
+    ::testing::Values(
+        TemplateMutation{"QueriesOfTheNextSequence", {"own.length $,", "Config::tile_q,"}},
+        TemplateMutation{"KeysOfTheNextSequence", {"+ $ key", "+ key, Config::tile_kv"}, {"data race"}},
+        TemplateMutation{"SumsOfTheFirstSequence", {"batch,", "0,"}, {"uninitialized read", "data race"}},
+        TemplateMutation{"PlacesOfNobodyAreTiles", {">= $ <", "<"}},
+        TemplateMutation{"KeysOfAnotherHead", {"= $;", "= 0 * $;"}}),
     ::testing::PrintToStringParamName());
 
 class RaggedBackwardMutationTest : public MutationTest {};
@@ -77,34 +63,14 @@ TEST_P(RaggedBackwardMutationTest, IsCaught) {
 
 INSTANTIATE_TEST_SUITE_P(
     RaggedBackwardMmaSync, RaggedBackwardMutationTest,
-    ::testing::Values(
-        TemplateMutation{"APlaceFewerForEachSequence",
-                         "base/ragged_tiles.cuh",
-                         "static_cast<long long>(begin / rows) + batch",
-                         "static_cast<long long>(begin / rows)",
-                         {"uninitialized read"}},
-        TemplateMutation{"PlacesBeforeTheFirstSequenceAreTiles", "backward_dkv_mma_sync/kernel.cuh",
-                         "(k_begin < 0 || k_begin >= seqlen_kv)", "(k_begin >= seqlen_kv)"},
-        TemplateMutation{"TheSequenceBefore",
-                         "scheduling/ragged_place.cuh",
-                         "rows) <= place;",
-                         "rows) < place;",
-                         {"uninitialized read"}},
-        TemplateMutation{"StatisticsOfSequencesOverlap",
-                         "problem/gradients.cuh",
-                         "first_ragged_statistic(batch, sequences_.q(batch).begin)",
-                         "first_ragged_statistic(0, sequences_.q(batch).begin)",
-                         {"data race"}},
-        TemplateMutation{"GradientsOfTheFirstSequence",
-                         "problem/gradients.cuh",
-                         "gradients_.dk_strides, batch, kv_head)\n        .from(sequences_.kv(batch).begin);",
-                         "gradients_.dk_strides, batch, kv_head);",
-                         {"data race"}},
-        TemplateMutation{"LengthsFromTheBoundariesAlone", "problem/variable_sequences.cuh",
-                         "    if (given.seqused_k != nullptr)\n", "    if (false)\n"},
-        TemplateMutation{"MasksOfOtherLengths", "problem/entry_sequences.cuh",
-                         "params_.heads_q, q_.length, kv_.length, q_.begin",
-                         "params_.heads_q, q_.length, q_.length, q_.begin"}),
+    ::testing::Values(TemplateMutation{"APlaceFewerForEachSequence", {" + $;", ";"}, {"uninitialized read"}},
+                      TemplateMutation{"PlacesBeforeTheFirstSequenceAreTiles", {"< $ >=", ">="}},
+                      TemplateMutation{"ThePlaceInTheSequenceBefore", {"<=", "<"}, {"uninitialized read"}},
+                      TemplateMutation{"StatisticsOfSequencesOverlap", {"batch,", "0,"}, {"data race"}},
+                      TemplateMutation{
+                          "GradientsOfTheFirstSequence", {"kv_head)$;", "kv_head);"}, {"data race"}},
+                      TemplateMutation{"LengthsFromTheBoundariesAlone", {"($)", "(false)"}},
+                      TemplateMutation{"MasksOfOtherLengths", {"kv_", "q_"}}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

@@ -56,11 +56,6 @@ TEST(RaggedTurns, AreRightUnmutated) {
     EXPECT_EQ(noticed(nullptr, problem), "");
 }
 
-constexpr const char* turns = "backward_wgmma/turns.cuh";
-constexpr const char* notes = "backward_wgmma/note_turns.cuh";
-constexpr const char* words = "backward_wgmma/turn_words.cuh";
-constexpr const char* key_tiles = "backward_wgmma/key_tiles.cuh";
-
 class RaggedTurnsMutationTest : public MutationTest {};
 
 TEST_P(RaggedTurnsMutationTest, IsCaught) { expect_caught(GetParam(), noticed(&GetParam(), beside_queries)); }
@@ -68,51 +63,27 @@ TEST_P(RaggedTurnsMutationTest, IsCaught) { expect_caught(GetParam(), noticed(&G
 INSTANTIATE_TEST_SUITE_P(
     RaggedTurns, RaggedTurnsMutationTest,
     ::testing::Values(
-        TemplateMutation{
-            "NobodyWaitsAndTheFirstAreLate",
-            turns,
-            "  for (int added = -1; added != count && added != count + of_peer;) added = "
-            "load_acquire(additions);\n",
-            "  for (int i = 0; i < 3000 * (int)(gridDim.x - blockIdx.x); ++i) load_acquire(additions);\n",
-            {"uninitialized read", "data race", "deadlock"},
-            {},
-            true},
-        TemplateMutation{"PartialTilesAreForgotten",
-                         notes,
-                         "!= TileClass::empty",
-                         "== TileClass::full",
+        TemplateMutation{"NobodyWaits_AndTheFirstAreLate",
+                         {"(int $) added =", "(int i = 0; i < 3000 * (int)(gridDim.x - blockIdx.x); ++i)"},
+                         {"uninitialized read", "data race", "deadlock"},
+                         {},
+                         true},
+        TemplateMutation{"PartialRaggedTilesAreForgotten",
+                         {"!= $empty", "== $full"},
                          {"deadlock", "uninitialized read", "data race"},
                          {},
                          true},
-        TemplateMutation{"AdditionsAreNotCleared",
-                         notes,
-                         "if (threadIdx.x == 0) turns.additions[tile] = 0;",
-                         "",
-                         {"uninitialized read", "deadlock"}},
-        TemplateMutation{"SumsOfQueriesWithoutKeysAreNotCleared",
-                         notes,
-                         "if (before == 0) clear_sums",
-                         "if (false) clear_sums",
-                         {"uninitialized read"}},
-        TemplateMutation{"WordsOfTheFirstTileOfQueries",
-                         words,
-                         "return query_tile *\n           padded_turn_words(ragged_tiles",
-                         "return 0 *\n           padded_turn_words(ragged_tiles",
-                         {"data race"}},
-        TemplateMutation{"TheFirstTileOfQueriesIsVisited",
-                         "backward_wgmma/turn_tiles.cuh",
-                         "(tiles_ - 1 - place / heads) * tile_q",
-                         "0 * (tiles_ - 1 - place / heads) * tile_q",
-                         {"deadlock"}},
+        TemplateMutation{"AdditionsToRaggedOnesAreNotCleared", removed, {"uninitialized read", "deadlock"}},
+        TemplateMutation{
+            "SumsOfQueriesWithoutKeysAreNotCleared", {"if ($)", "if (false)"}, {"uninitialized read"}},
+        TemplateMutation{"WordsOfTheFirstTileOfQueries", {"$", "return 0 *"}, {"data race"}},
+        TemplateMutation{"TheFirstTileOfQueriesIsVisited", {"return ", "return 0 * "}, {"deadlock"}},
         TemplateMutation{"TheLastPlaceThatIsSeenIsCutOff",
-                         "backward_wgmma/turn_tiles.cuh",
-                         "end_ = first + warp_size - __clz",
-                         "end_ = first + warp_size - 1 - __clz",
+                         {"- $;", "- 1 - $;"},
                          {"deadlock", "uninitialized read"},
                          {},
                          true},
-        TemplateMutation{
-            "ATileIsBeforeItself", words, "& ~(~0u << key_tile", "& ~(~1u << key_tile", {"deadlock"}}),
+        TemplateMutation{"ATileIsBeforeItself", {"~0u", "~1u"}, {"deadlock"}}),
     ::testing::PrintToStringParamName());
 
 class RaggedTurnsOfAddersMutationTest : public MutationTest {};
@@ -122,13 +93,8 @@ TEST_P(RaggedTurnsOfAddersMutationTest, IsCaught) {
 }
 
 INSTANTIATE_TEST_SUITE_P(RaggedTurns, RaggedTurnsOfAddersMutationTest,
-                         ::testing::Values(TemplateMutation{"OneOfTwoIsEnough",
-                                                            turns,
-                                                            "before * KernelTraits<Config>::dq_adders",
-                                                            "before",
-                                                            {"deadlock"},
-                                                            {},
-                                                            true}),
+                         ::testing::Values(TemplateMutation{
+                             "OneOfTwoIsEnough", {" * $)", ")"}, {"deadlock"}, {}, true}),
                          ::testing::PrintToStringParamName());
 
 class RaggedTurnsOfManyTilesMutationTest : public MutationTest {};
@@ -139,21 +105,10 @@ TEST_P(RaggedTurnsOfManyTilesMutationTest, IsCaught) {
 
 INSTANTIATE_TEST_SUITE_P(
     RaggedTurns, RaggedTurnsOfManyTilesMutationTest,
-    ::testing::Values(TemplateMutation{"TheLastTilesAreDrawnFirst",
-                                       key_tiles,
-                                       "return number < tiles ? maps_.order.tile(number)",
-                                       "return number < tiles ? tiles - 1 - maps_.order.tile(number)",
-                                       {"deadlock"}},
-                      TemplateMutation{"TilesOfOtherWordsAreForgotten",
-                                       notes,
-                                       "words[word] = {adds, own};",
-                                       "words[word] = {adds, 0};",
-                                       {"deadlock", "data race"}},
-                      TemplateMutation{"TheFirstOfTwoWords",
-                                       turns,
-                                       "place + key_tile / turn_word_tiles % turn_words_at_once *",
-                                       "place + 0 * key_tile / turn_word_tiles % turn_words_at_once *",
-                                       {"deadlock", "data race"}}),
+    ::testing::Values(
+        TemplateMutation{"TheLastTilesAreDrawnFirst", {"? $;", "? tiles - 1 - $;"}, {"deadlock"}},
+        TemplateMutation{"TilesOfOtherWordsAreForgotten", {"own", "0"}, {"deadlock", "data race"}},
+        TemplateMutation{"TheFirstOfTwoWords", {"+ $<", "+ 0 * $<"}, {"deadlock", "data race"}}),
     ::testing::PrintToStringParamName());
 
 // The second tile of queries of the first request has the place of the first one of the third.
@@ -164,11 +119,10 @@ TEST_P(WildBoundariesMutationTest, IsCaught) {
                                     {100, 400, 0, 90}));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    RaggedTurns, WildBoundariesMutationTest,
-    ::testing::Values(TemplateMutation{
-        "NobodyLooksAtThem", turns, "return __all_sync(full_warp, ascend);", "return true;", {"deadlock"}}),
-    ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(RaggedTurns, WildBoundariesMutationTest,
+                         ::testing::Values(TemplateMutation{
+                             "NobodyLooksAtThem", {"$", "return true;"}, {"deadlock"}}),
+                         ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace jit::testing::ragged_turns_mutations

@@ -158,10 +158,9 @@ std::string misjudged(const RandomMaskText& mask, const Scene& scene, const Keys
   return "";
 }
 
-std::string misjudged(const std::string& file = "", const std::string& from = "",
-                      const std::string& to = "") {
+std::string misjudged(const ProgramMutation* mutation = nullptr) {
   const std::vector<RandomMaskText> masks = texts_of_the_test();
-  const std::string ptx = interval_ptx(program_source(masks), from, to, file);
+  const std::string ptx = interval_ptx(program_source(masks), mutation);
   const std::vector<Scene> asked = random_scenes();
   std::vector<std::int32_t> ids(1024);
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = random_text_id(static_cast<std::int64_t>(i));
@@ -184,44 +183,23 @@ std::string misjudged(const std::string& file = "", const std::string& from = ""
 
 TEST(RowRangeMask, IsRightUnmutated) { EXPECT_EQ(misjudged(), ""); }
 
-struct Mutation {
-  const char* name;
-  const char* file;
-  const char* from;
-  const char* to;
-};
+class RowRangeMutation : public ProgramMutationTest {};
 
-class RowRangeMutation : public ProgramMutationTest<Mutation> {};
-
-TEST_P(RowRangeMutation, IsCaught) {
-  EXPECT_NE(misjudged(GetParam().file, GetParam().from, GetParam().to), "");
-}
-
-constexpr const char* exact = "problem/exact.cuh";
-constexpr const char* mask_file = "problem/row_range_mask.cuh";
-constexpr const char* parts_file = "problem/text_parts.cuh";
+TEST_P(RowRangeMutation, IsCaught) { EXPECT_NE(misjudged(&GetParam()), ""); }
 
 INSTANTIATE_TEST_SUITE_P(
     Rules, RowRangeMutation,
-    ::testing::Values(
-        Mutation{"NumbersWithoutASignAreMinusOne", exact, "NumberRange<T>::is_signed && x.value == T(-1)",
-                 "x.value == T(-1)"},
-        Mutation{"ConditionsChooseTheOther", exact, "condition.value ? x.value : y.value",
-                 "condition.value ? y.value : x.value"},
-        Mutation{"ElementsThatAreNotRead", parts_file,
-                 "return reads.value ? static_cast<T>(tensor[index.value]) : T(0);",
-                 "return static_cast<T>(tensor[index.value]);"},
-        Mutation{"RowsBeginBeforeTheSequence", parts_file, "maximum(0ll, minimum(most_keys, begin.value))",
-                 "minimum(most_keys, begin.value)"},
-        Mutation{"RowsBeginBeyondAnInt", parts_file, "maximum(0ll, minimum(most_keys, begin.value))",
-                 "maximum(0ll, begin.value)"},
-        Mutation{"RowsEndBehindTheSequence", parts_file, "minimum<long long>(seqlen_kv, end.value)",
-                 "end.value"},
-        Mutation{"EmptyRowsCount", mask_file, "if (row.begin >= row.end) continue;", ""},
-        Mutation{"KeysOfTheFirstRowsOfAll", mask_file, "q < q_end; q += warp_size", "q < q_end; q = q_end"},
-        Mutation{"KeysFromTheLastBegin", mask_file, "begin = minimum(begin, row.begin);",
-                 "begin = row.begin;"}),
-    [](const auto& info) { return info.param.name; });
+    ::testing::Values(ProgramMutation{"NumbersWithoutASignAreMinusOne", {"return $ x", "return x"}},
+                      ProgramMutation{"ConditionsChooseTheOther", {"x$ y", "y$ x"}},
+                      ProgramMutation{"ElementsThatAreNotRead",
+                                      {"$", "return static_cast<T>(tensor[index.value]);"}},
+                      ProgramMutation{"RowsBegin_BeforeTheSequence", {"maximum(0ll, $)", "$"}},
+                      ProgramMutation{"RowsBegin_BeyondAnInt", {"minimum(most_keys, $)", "$"}},
+                      ProgramMutation{"RowsEndBehindTheSequence", {"0ll, $))}", "0ll, end.value))}"}},
+                      ProgramMutation{"EmptyRowsCount", removed},
+                      ProgramMutation{"KeysOfTheFirstRowsOfAll", {"+= $)", "= q_end)"}},
+                      ProgramMutation{"KeysFromTheLastBegin", {"= $;", "= row.begin;"}}),
+    ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace jit::testing::row_range_mutations

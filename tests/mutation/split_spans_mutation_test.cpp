@@ -55,37 +55,22 @@ TEST_P(SplitSpansMutationTest, IsCaught) {
 
 INSTANTIATE_TEST_SUITE_P(
     SplitSpans, SplitSpansMutationTest,
-    ::testing::Values(TemplateMutation{"SpansFromTheWindowOn",
-                                       "forward_split_kv/step_list.cuh",
-                                       "(tile / span_tiles<Config> + 1) * span_tiles<Config>",
-                                       "tile + span_tiles<Config>",
-                                       {},
-                                       {.config = split_kv}},
-                      TemplateMutation{
-                          "SpansFromTheWindowOnByWgmma",
-                          "split_keys/key_boxes.cuh",
-                          "((work.tiles.begin + tile) / span_tiles<Config> + 1) * span_tiles<Config>",
-                          "work.tiles.begin + tile + span_tiles<Config>",
-                          {},
-                          {.config = split_wgmma}},
-                      TemplateMutation{"RescaledWhereOthersNeedIt",
-                                       "forward_split_kv/kernel.cuh",
-                                       "online_softmax<Config::rescale>",
-                                       "online_softmax<Rescale::lazy>",
-                                       {},
-                                       {.config = split_kv}},
-                      TemplateMutation{"TheTreeOfWhatTheRowsSee",
-                                       "split_keys/span_results.cuh",
-                                       "{note.part_begin, note.part == 0}, {note.span, 0}",
-                                       "{0, note.part == 0}, {note.span - note.part_begin, 0}",
-                                       {},
-                                       {.config = split_kv}}),
+    ::testing::Values(
+        TemplateMutation{"SpansFromTheWindowOn", {", $ *", ", tile +"}, {}, {.config = split_kv}},
+        TemplateMutation{"SpansFromTheWindowOnByWgmma",
+                         {"= $ *", "= work.tiles.begin + tile +"},
+                         {},
+                         {.config = split_wgmma}},
+        TemplateMutation{"RescaledWhereOthersNeedIt", {"<$>", "<Rescale::lazy>"}, {}, {.config = split_kv}},
+        TemplateMutation{"TheTreeOfWhatTheRowsSee",
+                         {"($ {note.span", "({0, note.part == 0}, {note.span - note.part_begin"},
+                         {},
+                         {.config = split_kv}}),
     ::testing::PrintToStringParamName());
 
 // Keys shared by blocks, whose nodes are read before they are there.
 TEST(SplitSpans, MergedTooEarlyAreARace) {
-  const TemplateMutation mutation{"MergedTooEarly", "split_keys/span_results.cuh",
-                                  "  if (note.ticket != last) return;\n", ""};
+  const TemplateMutation mutation{"MergedTooEarly", removed};
   for (const char* config : {split_kv, split_wgmma}) {
     EXPECT_THAT(noticed_in_chunks(&mutation, config, 0),
                 ::testing::AnyOf(::testing::HasSubstr("data race"), ::testing::HasSubstr("uninitialized")))

@@ -1,4 +1,4 @@
-// One text of a template changed: what the emulator, or the numbers, say of the kernel.
+// One line of a template changed: what the emulator, or the numbers, say of the kernel.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 #include "generator/program/templates.h"
-#include "tests/mutation/mutated_text.h"
+#include "tests/mutation/line_change.h"
 #include "tests/support/attention_run.h"
 #include "tests/support/fresh_folder.h"
 #include "tests/support/host_functors.h"
@@ -47,10 +47,8 @@ struct Subject {
 };
 
 struct TemplateMutation {
-  const char* name;
-  const char* file;
-  const char* from;
-  const char* to;
+  const char* name;  ///< of the anchor in templates/, or `Anchor_Variant`
+  LineChange change;
   std::vector<const char*> caught_by = {};  ///< one of these kinds of findings; none: by the numbers
   Subject subject = {};
   /// Whether it may show as wrong numbers as well: which it is depends on how many of the host's cores run blocks.
@@ -60,23 +58,18 @@ inline std::ostream& operator<<(std::ostream& out, const TemplateMutation& mutat
   return out << mutation.name;
 }
 
-/// Expects a template with the text that the mutation changes.
-inline void expect_stands_there(const TemplateMutation& mutation) {
-  for (const SourceFile& file : embedded_templates()) {
-    if (file.name == mutation.file) return void(mutated(file.text, mutation.from, mutation.to));
-  }
-  FAIL() << "there is no template " << mutation.file;
-}
-
-/// A folder of templates with one text changed; gone at the end of the scope.
+/// A folder of templates with one line changed; gone at the end of the scope.
 class MutatedTemplates {
  public:
   MutatedTemplates(const TemplateMutation* mutation) {
     for (const SourceFile& file : embedded_templates()) {
       const std::filesystem::path path = std::filesystem::path(folder_.path()) / file.name;
       std::filesystem::create_directories(path.parent_path());
-      const bool changed = mutation != nullptr && file.name == mutation->file;
-      std::ofstream(path) << (changed ? mutated(file.text, mutation->from, mutation->to) : file.text);
+      std::ofstream(path) << file.text;
+    }
+    if (mutation != nullptr) {
+      std::ofstream(std::filesystem::path(folder_.path()) / anchor_of(mutation->name).file)
+          << changed_template(mutation->name, mutation->change);
     }
   }
   /// Those of the tests, with these templates.
@@ -168,14 +161,14 @@ inline void expect_caught(const TemplateMutation& mutation) {
   expect_caught(mutation, noticed(&mutation, mutation.subject));
 }
 
-/// The suites of mutations. Compiling a broken kernel takes seconds, so that a run has a twelfth of them. That the text to
-/// change stands in the templates is looked at in each.
+/// The suites of mutations. Compiling a broken kernel takes seconds, so that a run has a twelfth of them. That the
+/// line to change is there is looked at in each.
 template <class Mutation>
 class MutationTestOf : public ::testing::TestWithParam<Mutation> {
  protected:
   void SetUp() override {
     const TemplateMutation& mutation = mutation_of(this->GetParam());
-    expect_stands_there(mutation);
+    changed_template(mutation.name, mutation.change);
     if (!reference::is_in_this_run(std::hash<std::string_view>()(mutation.name), 12))
       GTEST_SKIP() << "this run's seed takes others; JIT_ATTENTION_TEST_ALL=1 takes all";
   }

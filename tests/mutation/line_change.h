@@ -1,0 +1,42 @@
+// How a mutation breaks the line of a template that carries its anchor, `// mutate: Name`.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace jit::testing {
+
+/// What becomes of a line. It says as little of the line's text as it can, so that it outlives renames.
+struct LineChange {
+  /// A text that begins once in the line. A `$` in it stands for all up to the text behind the `$`, or up to the line's end.
+  const char* from = "$";
+  /// Takes its place; a `$` in it is what the other one stood for. A line that is left blank is gone.
+  const char* to = "";
+  int lines_up = 0;  ///< so many lines further up the line stands, unchanged
+};
+inline constexpr LineChange removed = {};
+constexpr LineChange moved_up(int lines) { return {.lines_up = lines}; }
+
+/// `text` with its line `line`, which counts from 0, changed. Throws where `from` does not begin in it exactly once.
+std::string with_changed_line(std::string text, std::size_t line, const LineChange& change);
+
+/// A line of a template that mutations change.
+struct Anchor {
+  std::string name;
+  std::string file;      ///< of the template
+  std::size_t line = 0;  ///< counts from 0
+};
+
+/// Those of templates/. The embedded templates have the same lines, without the anchors.
+const std::vector<Anchor>& template_anchors();
+
+/// Where the mutation of this name is made: it is the anchor's, or `Anchor_Variant`, where a line is changed in several
+/// ways. Throws where there is no such anchor, or more than one.
+const Anchor& anchor_of(std::string_view mutation);
+
+/// The embedded template of the mutation's anchor, changed.
+std::string changed_template(std::string_view mutation, const LineChange& change);
+
+}  // namespace jit::testing
