@@ -145,8 +145,8 @@ __device__ void produce(Smem& smem, const TensorMap& q_map, const TensorMap& k_m
   load_tile(smem.q, q_map, smem.q_full, q_begin, plane);
   for (int tile = 0; tile < tiles; ++tile) {
     const int stage = tile % stages, parity = tile / stages % 2;
-    mbarrier_wait(smem.k_empty[stage], parity ^ 1);   // mutate: loader parity
-    mbarrier_expect(smem.k_full[stage], tile_bytes);  // mutate: expect_tx
+    mbarrier_wait(smem.k_empty[stage], parity ^ 1);   // mutate: LoaderWaits
+    mbarrier_expect(smem.k_full[stage], tile_bytes);  // mutate: ExpectsBytes
     load_tile(smem.k[stage], k_map, smem.k_full[stage], tile * tile_kv, plane);
     mbarrier_wait(smem.v_empty[stage], parity ^ 1);
     mbarrier_expect(smem.v_full[stage], tile_bytes);
@@ -164,16 +164,16 @@ __device__ void consume(Smem& smem, const TensorMap& o_map, int tiles, int q_beg
   mbarrier_wait(smem.q_full, 0);
   for (int tile = 0; tile < tiles; ++tile) {
     const int stage = tile % stages, parity = tile / stages % 2;
-    mbarrier_wait(smem.k_full[stage], parity);  // mutate: consumer parity
+    mbarrier_wait(smem.k_full[stage], parity);  // mutate: ConsumerWaits
     const unsigned k = shared_address(smem.k[stage]);
-    wgmma_fence();  // mutate: wgmma fence
+    wgmma_fence();
 #pragma unroll
     for (int step = 0; step < head_dim / 16; ++step) {
       const int offset = step / 4 * half_bytes + step % 4 * 32;
       wgmma_qk(scores, descriptor(q + offset, 16), descriptor(k + offset, 16), step > 0);
     }
     wgmma_commit_group();
-    wgmma_wait_group();  // mutate: wgmma wait
+    wgmma_wait_group();  // mutate: NoWgmmaWait
     if (lane == 0) mbarrier_arrive(smem.k_empty[stage]);
 
     unsigned p[8][4];
@@ -183,7 +183,7 @@ __device__ void consume(Smem& smem, const TensorMap& o_map, int tiles, int q_beg
       for (int i = 0; i < 32; ++i) {
         float& score = scores[i / 2 * 4 + row * 2 + i % 2];
         const int key = tile * tile_kv + i / 2 * 8 + lane % 4 * 2 + i % 2;
-        score = key < seqlen_kv ? score * scale_log2 : -1e30f;  // mutate: mask
+        score = key < seqlen_kv ? score * scale_log2 : -1e30f;  // mutate: MaskOffByOne
         largest = fmaxf(largest, score);
       }
       largest = quad_max(largest);
@@ -209,12 +209,12 @@ __device__ void consume(Smem& smem, const TensorMap& o_map, int tiles, int q_beg
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < tile_kv / 16; ++step) {
-      const auto rows = descriptor(v + step * 2 * swizzle_rows_bytes, half_bytes);  // mutate: descriptor
+      const auto rows = descriptor(v + step * 2 * swizzle_rows_bytes, half_bytes);  // mutate: DescriptorOfTheWrongStep
       wgmma_pv(output, p[step], rows, 1);
     }
     wgmma_commit_group();
     wgmma_wait_group();
-    if (lane == 0) mbarrier_arrive(smem.v_empty[stage]);  // mutate: empty arrival
+    if (lane == 0) mbarrier_arrive(smem.v_empty[stage]);  // mutate: ArrivesAtEmpty
   }
 
   // O goes over Q, which nobody of this warpgroup reads any more, swizzled as the tensor map says.
@@ -224,14 +224,14 @@ __device__ void consume(Smem& smem, const TensorMap& o_map, int tiles, int q_beg
     const int row = thread % 128 / 32 * 16 + lane / 4 + i % 2 * 8, column = i / 2 * 8 + lane % 4 * 2;
     const unsigned place =
         column / half_columns * half_bytes + row * 128 +
-        (((column % half_columns / 8) ^ (row % 8)) * 16 + column % 8 * 2);  // mutate: swizzle
+        (((column % half_columns / 8) ^ (row % 8)) * 16 + column % 8 * 2);  // mutate: SwizzleOnOneSide
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(q + place),
                  "r"(pack(output[i / 2 * 4 + i % 2 * 2] * inverse[i % 2],
                           output[i / 2 * 4 + i % 2 * 2 + 1] * inverse[i % 2]))
                  : "memory");
   }
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");    // mutate: proxy fence
-  asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");  // mutate: named barrier
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");    // mutate: NoProxyFence
+  asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");  // mutate: NoNamedBarrier
   if (thread % 128 == 0) {
     for (int half = 0; half < 2; ++half) {
       asm volatile(
@@ -241,7 +241,7 @@ __device__ void consume(Smem& smem, const TensorMap& o_map, int tiles, int q_beg
           : "memory");
     }
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");  // mutate: store wait
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");  // mutate: NoStoreWait
   }
 }
 
@@ -264,7 +264,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  __syncthreads();  // mutate: init barrier
+  __syncthreads();  // mutate: NoBarrierAfterInit
   if (threadIdx.x < 128) {
     produce(smem, q_map, k_map, v_map, tiles, q_begin, plane);
   } else {

@@ -18,6 +18,7 @@
 
 #include "emulator/operations/copies/tensor_map.h"
 #include "runtime/compiler.h"
+#include "tests/mutation/line_change.h"
 #include "tests/support/attention_exact.h"
 #include "tests/support/attention_plain.h"
 #include "tests/support/float16.h"
@@ -45,14 +46,6 @@ std::string compile_kernel(const std::string& source) {
                                          .options = {"-lineinfo"},
                                          .kernel = "handwritten_kernel"})
       .ptx;
-}
-
-/// What a mutation changes: the line that ends in `// mutate: name`.
-std::string mutate_line(const std::string& source, const std::string& name, const std::string& line) {
-  const std::size_t mark = source.find("// mutate: " + name + "\n");
-  if (mark == std::string::npos) throw std::runtime_error("no line to mutate: " + name);
-  const std::size_t begin = source.rfind('\n', mark) + 1, end = source.find('\n', mark);
-  return source.substr(0, begin) + line + source.substr(end);
 }
 
 struct Outcome {
@@ -190,9 +183,8 @@ TEST_F(HandwrittenKernelTest, OneTileStepIsFast) {
 }
 
 struct Mutation {
-  const char* name;
-  const char* mark;
-  const char* line;
+  const char* name;  ///< of the anchor in the kernel, or `Anchor_Variant`
+  LineChange change;
   std::vector<FindingKind> caught_by;  ///< one of them; none: by the numbers
   int seqlen_kv = 500;
 };
@@ -203,7 +195,9 @@ class HandwrittenKernelMutationTest : public HandwrittenKernelTest,
 
 TEST_P(HandwrittenKernelMutationTest, IsCaught) {
   const Mutation& mutation = GetParam();
-  const Outcome outcome = run(mutate_line(read_kernel(), mutation.mark, mutation.line),
+  const std::string kernel = read_kernel();
+  const Anchor anchor = anchor_of(mutation.name, anchors_in("handwritten_kernel.cu", kernel));
+  const Outcome outcome = run(with_changed_line(kernel, anchor.line, mutation.change),
                               {1, 128, mutation.seqlen_kv}, {.step_limit = 20'000'000});
   const auto& kinds = mutation.caught_by;
   if (kinds.empty()) {
@@ -217,55 +211,33 @@ TEST_P(HandwrittenKernelMutationTest, IsCaught) {
 INSTANTIATE_TEST_SUITE_P(
     All, HandwrittenKernelMutationTest,
     ::testing::Values(
-        Mutation{"LoaderParity",
-                 "loader parity",
-                 "    mbarrier_wait(smem.k_empty[stage], parity);",
-                 {FindingKind::deadlock}},
-        Mutation{"LoaderDoesNotWait",
-                 "loader parity",
-                 "",
+        Mutation{"LoaderWaits_ForTheOtherPhase", {" ^ 1", ""}, {FindingKind::deadlock}},
+        Mutation{"LoaderWaits_Never",
+                 removed,
                  {FindingKind::access_in_flight, FindingKind::data_race, FindingKind::barrier_misuse}},
-        Mutation{"ConsumerParity",
-                 "consumer parity",
-                 "    mbarrier_wait(smem.k_full[stage], parity ^ 1);",
+        Mutation{"ConsumerWaits_ForTheOtherPhase",
+                 {"parity", "parity ^ 1"},
                  {FindingKind::access_in_flight, FindingKind::uninitialized_read}},
-        Mutation{"ConsumerDoesNotWait",
-                 "consumer parity",
-                 "",
-                 {FindingKind::access_in_flight, FindingKind::uninitialized_read}},
-        Mutation{"TooFewBytesExpected",
-                 "expect_tx",
-                 "    mbarrier_expect(smem.k_full[stage], tile_bytes / 2);",
+        Mutation{
+            "ConsumerWaits_Never", removed, {FindingKind::access_in_flight, FindingKind::uninitialized_read}},
+        Mutation{"ExpectsBytes_TooFew",
+                 {"tile_bytes", "tile_bytes / 2"},
                  {FindingKind::wrong_transaction_count, FindingKind::barrier_misuse,
                   FindingKind::access_in_flight}},
-        Mutation{"TooManyBytesExpected",
-                 "expect_tx",
-                 "    mbarrier_expect(smem.k_full[stage], tile_bytes + 16);",
+        Mutation{"ExpectsBytes_TooMany",
+                 {"tile_bytes", "tile_bytes + 16"},
                  {FindingKind::wrong_transaction_count}},
-        Mutation{"NoEmptyArrival", "empty arrival", "", {FindingKind::deadlock}},
-        Mutation{"TooManyEmptyArrivals",
-                 "empty arrival",
-                 "    mbarrier_arrive(smem.v_empty[stage]);",
+        Mutation{"ArrivesAtEmpty_Never", removed, {FindingKind::deadlock}},
+        Mutation{"ArrivesAtEmpty_ByAllLanes",
+                 {"if ($) ", ""},
                  {FindingKind::deadlock, FindingKind::access_in_flight, FindingKind::data_race}},
-        Mutation{"NoWgmmaWait", "wgmma wait", "", {FindingKind::access_in_flight}},
-        Mutation{"NoProxyFence", "proxy fence", "", {FindingKind::missing_proxy_fence}},
-        Mutation{"NoNamedBarrier",
-                 "named barrier",
-                 "",
-                 {FindingKind::data_race, FindingKind::missing_proxy_fence}},
-        Mutation{"NoStoreWait", "store wait", "", {FindingKind::unfinished_copy}},
-        Mutation{
-            "NoBarrierAfterInit", "init barrier", "", {FindingKind::data_race, FindingKind::barrier_misuse}},
-        Mutation{
-            "MaskOffByOne", "mask", "        score = key <= seqlen_kv ? score * scale_log2 : -1e30f;", {}, 3},
-        Mutation{"DescriptorOfTheWrongStep",
-                 "descriptor",
-                 "      const auto rows = descriptor(v + step * swizzle_rows_bytes, half_bytes);",
-                 {}},
-        Mutation{"SwizzleOnOneSide",
-                 "swizzle",
-                 "                           (column % half_columns / 8 * 16 + column % 8 * 2);",
-                 {}}),
+        Mutation{"NoWgmmaWait", removed, {FindingKind::access_in_flight}},
+        Mutation{"NoProxyFence", removed, {FindingKind::missing_proxy_fence}},
+        Mutation{"NoNamedBarrier", removed, {FindingKind::data_race, FindingKind::missing_proxy_fence}},
+        Mutation{"NoStoreWait", removed, {FindingKind::unfinished_copy}},
+        Mutation{"NoBarrierAfterInit", removed, {FindingKind::data_race, FindingKind::barrier_misuse}},
+        Mutation{"MaskOffByOne", {"<", "<="}, {}, 3}, Mutation{"DescriptorOfTheWrongStep", {"2 * ", ""}, {}},
+        Mutation{"SwizzleOnOneSide", {"((($) ^ (row % 8))", "($"}, {}}),
     [](const ::testing::TestParamInfo<Mutation>& info) { return std::string(info.param.name); });
 
 }  // namespace

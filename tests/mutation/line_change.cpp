@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -19,23 +20,6 @@ std::size_t begin_of_line(std::string_view text, std::size_t line) {
   std::size_t begin = 0;
   for (; line > 0; --line) begin = text.find('\n', begin) + 1;
   return begin;
-}
-
-// An anchor that stands alone in its line marks the next one.
-std::vector<Anchor> anchors_in(const std::string& file, std::string_view text) {
-  std::vector<Anchor> anchors;
-  std::size_t line = 0, counted = 0;
-  for (std::size_t mark = text.find(anchor_mark); mark != std::string_view::npos;
-       mark = text.find(anchor_mark, mark + 1)) {
-    line += static_cast<std::size_t>(std::count(text.begin() + static_cast<std::ptrdiff_t>(counted),
-                                                text.begin() + static_cast<std::ptrdiff_t>(mark), '\n'));
-    counted = mark;
-    const std::size_t begin = text.rfind('\n', mark) + 1, name = mark + anchor_mark.size();
-    const bool stands_alone = text.find_first_not_of(' ', begin) == mark;
-    anchors.push_back(
-        {std::string(text.substr(name, text.find('\n', name) - name)), file, line + (stands_alone ? 1 : 0)});
-  }
-  return anchors;
 }
 
 }  // namespace
@@ -73,6 +57,22 @@ std::string with_changed_line(std::string text, std::size_t line, const LineChan
   return text;
 }
 
+std::vector<Anchor> anchors_in(const std::string& file, std::string_view text) {
+  std::vector<Anchor> anchors;
+  std::size_t line = 0, counted = 0;
+  for (std::size_t mark = text.find(anchor_mark); mark != std::string_view::npos;
+       mark = text.find(anchor_mark, mark + 1)) {
+    line += static_cast<std::size_t>(std::count(text.begin() + static_cast<std::ptrdiff_t>(counted),
+                                                text.begin() + static_cast<std::ptrdiff_t>(mark), '\n'));
+    counted = mark;
+    const std::size_t begin = text.rfind('\n', mark) + 1, name = mark + anchor_mark.size();
+    const bool stands_alone = text.find_first_not_of(' ', begin) == mark;
+    anchors.push_back(
+        {std::string(text.substr(name, text.find('\n', name) - name)), file, line + (stands_alone ? 1 : 0)});
+  }
+  return anchors;
+}
+
 const std::vector<Anchor>& template_anchors() {
   static const std::vector<Anchor> anchors = [] {
     const std::filesystem::path folder = JIT_ATTENTION_SOURCE_DIR "/templates";
@@ -89,13 +89,12 @@ const std::vector<Anchor>& template_anchors() {
   return anchors;
 }
 
-const Anchor& anchor_of(std::string_view mutation) {
+const Anchor& anchor_of(std::string_view mutation, const std::vector<Anchor>& anchors) {
   const std::string_view name = mutation.substr(0, mutation.find('_'));
   const auto is_it = [&](const Anchor& anchor) { return anchor.name == name; };
-  const std::vector<Anchor>& anchors = template_anchors();
   const auto anchor = std::find_if(anchors.begin(), anchors.end(), is_it);
   if (anchor == anchors.end() || std::find_if(anchor + 1, anchors.end(), is_it) != anchors.end())
-    throw std::runtime_error(fmt::format("'// mutate: {}' does not stand exactly once in templates/", name));
+    throw std::runtime_error(fmt::format("'// mutate: {}' does not stand exactly once", name));
   return *anchor;
 }
 

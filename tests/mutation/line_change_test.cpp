@@ -54,6 +54,7 @@ TEST(Anchors, EachIsOneOfAKindAndHasAMutation) {
   }
   EXPECT_GT(names.size(), 100u);
   EXPECT_THROW(anchor_of("NoSuchAnchor"), std::runtime_error);
+  EXPECT_THROW(anchor_of("Twice_Anew", {{"Twice", "", 1}, {"Twice", "", 2}}), std::runtime_error);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // What the documents promise: their C++ compiles, tables of what the library knows are its own, what they
 // name and link to exists, and their prose is no wider than a window.
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -209,6 +211,27 @@ TEST(Documents, FilesThatTheyNameExist) {
           << path << ": " << (*it)[1];
   }
   EXPECT_GT(names, 30u);
+}
+
+// The page of tests leaves out what the names of all their files have; a * stands for any text.
+TEST(Documents, TestsThatTheirPageNamesExist) {
+  std::vector<std::string> tests;
+  for (const auto& item : fs::recursive_directory_iterator(root / "tests"))
+    tests.push_back(std::regex_replace(fs::relative(item.path(), root / "tests").generic_string(),
+                                       std::regex("(_test[.]cpp|[.]py)$|test_(?=[^/]*$)"), ""));
+  const std::regex name("`([a-z]+/[a-z0-9_/*]+)`");
+  std::size_t names = 0;
+  std::istringstream lines(read_text((root / "tests/README.md").string()));
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("| ")) continue;
+    for (std::sregex_iterator it(line.begin(), line.end(), name), end; it != end; ++it, ++names) {
+      const auto is_named = [pattern = (*it)[1].str()](const std::string& test) {
+        return fnmatch(pattern.c_str(), test.c_str(), FNM_PATHNAME) == 0;
+      };
+      EXPECT_TRUE(std::any_of(tests.begin(), tests.end(), is_named)) << (*it)[1];
+    }
+  }
+  EXPECT_GT(names, 80u);
 }
 
 // Tables, code, and lines that are nothing but an image may be wider.
