@@ -52,7 +52,7 @@ bool fill(const AttentionState& state, const AttentionArguments& arguments, Atte
   if (is_known) return true;
   if (!fill(state, arguments, params)) return false;
   descale = descale_params(state.spec, arguments);
-  if (KnownAttention::is_possible(state.spec, arguments)) {
+  if (KnownAttention::is_possible(arguments)) {
     state.last_call.use(
         [&](std::optional<KnownAttention>& last) { last.emplace(state.rules, arguments, params, descale); });
   }

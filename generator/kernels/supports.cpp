@@ -37,12 +37,6 @@ std::vector<Refusal> supports(const AttentionSpec& spec, Arch arch) {
   if (std::optional<Refusal> refusal = head_dim_refusal(spec.head_dim, arch))
     refusals.push_back(*std::move(refusal));
   // The kernels of other architectures transpose values as they read them.
-  if (spec.v_along_sequence && arch != arch_of_tma) {
-    refusals.push_back({"v_along_sequence", "true",
-                        fmt::format("is for {}, and this is {}: give v with a row for each key",
-                                    to_string(arch_of_tma), to_string(arch)),
-                        "false"});
-  }
   return refusals;
 }
 

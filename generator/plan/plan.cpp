@@ -16,25 +16,6 @@ PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const KernelC
   return step;
 }
 
-namespace {
-
-// Of where a sequence of keys begins whose values lie along it.
-std::string begin_rule(const ArrayFault& fault) {
-  const bool is_padding = fault.array == SequenceArrayId::cache_leftpad;
-  return fmt::format(
-      "with v along the sequence TMA copies from multiples of {0} keys on, and it must be one: {1}, or give "
-      "v with a "
-      "row for each key",
-      fault.multiple,
-      is_padding
-          ? fmt::format("pad to multiples of {}", fault.multiple)
-          : fmt::format(
-                "begin each sequence that has keys at a multiple of {} and say in seqused_k how many it has",
-                fault.multiple));
-}
-
-}  // namespace
-
 FaultText fault_text(const ArrayFault& fault) {
   constexpr std::array<std::string_view, 7> names = {
       "", "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "cache_leftpad", "page_table"};
@@ -43,8 +24,7 @@ FaultText fault_text(const ArrayFault& fault) {
   const std::string place = fault.array == SequenceArrayId::page_table
                                 ? fmt::format("[{}, {}]", fault.request, fault.index)
                                 : fmt::format("[{}]", fault.index);
-  const std::string rule = fault.multiple != 0 ? begin_rule(fault)
-                           : fault.most < fault.least
+  const std::string rule = fault.most < fault.least
                                ? "there is nothing that it may be"
                                : fmt::format("it must be from {} to {}", fault.least, fault.most);
   return {name, fmt::format("{}: element {}, of request {}, is {}; {}", name, place, fault.request,
@@ -61,7 +41,6 @@ void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& mem
   for (const PlanStep& step : plan.steps) bytes = std::max(bytes, step.workspace_bytes(params, gradients));
   StreamLease lease(memory, device, stream);
   void* const workspace = lease.workspace(bytes);
-  void* mailbox = nullptr;
   try {
     for (const PlanStep& step : plan.steps) {
       step.launch({.kernel = step.kernel,
@@ -70,8 +49,6 @@ void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& mem
                    .stream = stream,
                    .memory = lease,
                    .workspace = workspace,
-                   .turn = step.turn,
-                   .mailbox = &mailbox,
                    .gradients = gradients,
                    .dropout = dropout,
                    .descale = descale});

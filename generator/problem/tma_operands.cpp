@@ -70,17 +70,13 @@ bool has_few_tiles(const AttentionParams& params) {
   return params.heads_q == 0 || tiles <= max_work_tiles / params.heads_q;
 }
 
-std::string_view unmappable(const AttentionParams& params) {
+bool can_map(const AttentionParams& params) {
   // A row that is not the first of a page begins no box.
-  if (params.sequences.page_table != nullptr && params.sequences.cache_leftpad != nullptr)
-    return "cache_leftpad";
-  for (const TmaOperand& operand : tma_operands(params)) {
-    if (!is_mappable(operand)) return operand.name;
-  }
-  return {};
+  if (params.sequences.page_table != nullptr && params.sequences.cache_leftpad != nullptr) return false;
+  const auto all = tma_operands(params);
+  return std::all_of(all.begin(), all.end(), [](const TmaOperand& each) { return is_mappable(each); }) &&
+         has_few_tiles(params);
 }
-
-bool can_map(const AttentionParams& params) { return unmappable(params).empty() && has_few_tiles(params); }
 
 bool can_map(const AttentionParams& params, const GradientParams& gradients) {
   const auto& [d_o, dk, dv] = tma_operands(params, gradients);

@@ -48,9 +48,6 @@ bool has_few_tiles(const AttentionParams& params);
 /// cache_leftpad. Otherwise one without computes it.
 bool can_map(const AttentionParams& params);
 
-/// The first argument in whose way such a kernel cannot serve it, but for the number of tiles; empty: there is none.
-std::string_view unmappable(const AttentionParams& params);
-
 /// The same for a backward kernel, which reads do, writes dk and dv, and numbers the places of ragged tiles of 64 rows.
 bool can_map(const AttentionParams& params, const GradientParams& gradients);
 

@@ -22,11 +22,6 @@ struct ArrayFault {
   int value;
   int least;  ///< that it may be
   int most;
-  int multiple = 0;  ///< that it must be one of; 0: it may be any within the range
 };
-
-/// Of values along the sequence, a sequence's first key lies at a multiple of so many: TMA copies boxes of their bytes, which
-/// begin at multiples of 16.
-inline constexpr int first_key_multiple = 16;
 
 }  // namespace jit

@@ -60,9 +60,9 @@ std::string drawn_ahead(const TemplateMutation* mutation) {
   return noticed_of_calls(mutation, problem, BackwardWgmma{.draw_ahead = true});
 }
 
-// Two calls of three grids side by side, of requests of few queries and, in between, of many. The second call's queries are
-// the first one's outputs, and its requests have few queries.
-std::string side_by_side(const TemplateMutation* mutation) {
+// Two calls of two grids, of requests of few queries and of many. The second call's queries are the first one's outputs,
+// and its requests have few queries.
+std::string mixed(const TemplateMutation* mutation) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
   const CurrentDevice current(0);
@@ -112,7 +112,7 @@ using Noticed = std::string (*)(const TemplateMutation*);
 
 TEST(DependentGrids, AreRightUnmutated) {
   for (const Noticed noticed : reference::some_of<Noticed>(
-           {by_adders, by_consumer, by_roles, in_turn, of_documents, drawn_ahead, side_by_side}, 3))
+           {by_adders, by_consumer, by_roles, in_turn, of_documents, drawn_ahead, mixed}, 3))
     EXPECT_EQ(noticed(nullptr), "");
 }
 
@@ -144,7 +144,9 @@ INSTANTIATE_TEST_SUITE_P(
                       DependentMutation{{"LoaderDoesNotWait_BesideRoles", removed, {found}}, by_roles},
                       DependentMutation{{"LoaderOfRanges", removed, {found}}, of_documents},
                       DependentMutation{{"Prepare", removed, {refused}}, by_adders},
-                      DependentMutation{{"CountTurns", removed, {found}}, in_turn}),
+                      DependentMutation{{"CountTurns", removed, {found}}, in_turn},
+                      DependentMutation{{"SplitDoesNotWait", removed, {refused}}, mixed},
+                      DependentMutation{{"ForwardDoesNotWait_ManyQueries", removed, {refused}}, mixed}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

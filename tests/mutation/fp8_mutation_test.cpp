@@ -19,8 +19,7 @@ constexpr const char* mma_config =
 // With `given_back`, values have a scale for each column and a mean, and LSE has lost something.
 std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
                            ScaleKind descale_per = ScaleKind::head, int head_dim_v = 160,
-                           bool given_back = false, const Score& score = {}, bool v_along_sequence = false,
-                           int seqlen_kv = 210) {
+                           bool given_back = false, const Score& score = {}, int seqlen_kv = 210) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
   AttentionCase problem{.batch = 2, .heads_kv = 2, .seqlen_q = 40, .seqlen_kv = seqlen_kv, .seed = 5};
@@ -31,7 +30,6 @@ std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
   problem.spec.gqa_ratio = 2;
   problem.spec.descale_per = descale_per;
   problem.spec.score = score;
-  problem.spec.v_along_sequence = v_along_sequence;
   problem.spec.v_mean = problem.spec.lse_shift = given_back;
   if (given_back) problem.spec.v_descale_per = ScaleKind::channel;
   AttentionRun run(problem);
@@ -72,7 +70,7 @@ TEST_P(Fp8MutationTest, IsCaught) {
   // So many keys that some tile is there before its consumer asks for it.
   constexpr int seqlen_kv = 330;
   expect_caught(GetParam(), noticed_of_fp8(&GetParam(), is_promoted ? promoted_config : fp8_config,
-                                           ScaleKind::head, 160, false, {}, false, seqlen_kv));
+                                           ScaleKind::head, 160, false, {}, seqlen_kv));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -129,92 +127,6 @@ INSTANTIATE_TEST_SUITE_P(Fp8, SumsByProductsMutationTest,
                                            TemplateMutation{"NoOnes", removed, {"uninitialized"}},
                                            TemplateMutation{"ExactSumsUnscaled", {"*= $;", "*= 1;"}}),
                          ::testing::PrintToStringParamName());
-
-// Of kernels whose values lie along the sequence: panels of 64 keys, of which the last tile fills none.
-class AlongSequenceMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
-
-std::string noticed_along_sequence(const TemplateMutation* mutation) {
-  return noticed_of_fp8(mutation, "family=forward_wgmma tile_q=64 tile_kv=192 stages_v=2 separate_o=true",
-                        ScaleKind::head, 160, false, {}, true);
-}
-
-TEST(AlongSequence, IsRightUnmutated) { EXPECT_EQ(noticed_along_sequence(nullptr), ""); }
-
-TEST_P(AlongSequenceMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_along_sequence(&GetParam()));
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    AlongSequence, AlongSequenceMutationTest,
-    ::testing::Values(TemplateMutation{"ProbabilitiesInTheOrderOfLanes", {"($)", "(false)"}},
-                      TemplateMutation{"PairsOfOtherLanes", {"^ 1;", "^ 2;"}},
-                      TemplateMutation{"PairsOfTheOtherBlock", {"? $ :", "? even_block :"}},
-                      TemplateMutation{"UpperLanes_PairsExchanged", {"is_upper ? 0x1054 : ", ""}},
-                      TemplateMutation{"UpperLanes_HighPairsExchanged", {"is_upper ? 0x3276 : ", ""}},
-                      TemplateMutation{"ValuePanels_OfTheFirstTile", {"first$ + ", ""}},
-                      TemplateMutation{"ValuePanels_OneForAll", {".$,", ".seq,"}}),
-    ::testing::PrintToStringParamName());
-
-// Of those of sequences that differ in length: pages of 64 keys, read by panels, ends at several rests by 16.
-class AlongLengthsMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
-
-// With `begins_elsewhere` the second sequence of ragged ones begins where TMA cannot, and so has no keys.
-std::string noticed_along_lengths(const TemplateMutation* mutation, bool begins_elsewhere = false) {
-  for (const SequenceKind keys : {SequenceKind::ragged, SequenceKind::paged}) {
-    const MutatedTemplates templates(mutation);
-    const Context context(templates.settings());
-    AttentionCase problem{.batch = 3, .heads_kv = 2, .seqlen_q = 20, .seqlen_kv = 110, .seed = 5};
-    problem.spec.dtype = DType::fp8_e4m3;
-    problem.spec.head_dim = problem.spec.head_dim_v = 32;
-    problem.spec.sequences_kv = keys;
-    problem.spec.page_size = keys == SequenceKind::paged ? 64 : 0;
-    problem.spec.v_along_sequence = true;
-    problem.used_keys = {110, begins_elsewhere ? 0 : 33, 77};
-    if (begins_elsewhere) problem.spare_rows = 40;
-    AttentionRun run(problem);
-    AttentionArguments arguments = run.arguments();
-    const DeviceBuffer boundaries(0, 4 * sizeof(int)), used(0, 3 * sizeof(int));
-    if (begins_elsewhere && keys == SequenceKind::ragged) {
-      const int places[] = {0, 168, 208, 325}, lengths[] = {110, 33, 77};
-      boundaries.upload(places, sizeof places);
-      used.upload(lengths, sizeof lengths);
-      arguments.cu_seqlens_k = TensorView::dense(boundaries.data(), DType::int32, {4});
-      arguments.seqused_k = TensorView::dense(used.data(), DType::int32, {3});
-    }
-    try {
-      const Attention kernel = attention(
-          problem.spec, parse_config("family=forward_wgmma tile_q=64 tile_kv=96 stages_v=2 separate_o=true"),
-          context);
-      run.poison_outputs();
-      kernel(arguments);
-    } catch (const Error& error) {
-      return fmt::format("{}: {}", to_string(error.code()), error.what());
-    }
-    if (std::string failure = run.check().failure; !failure.empty()) return failure;
-    if (std::string races = disorder(context, nullptr); !races.empty()) return races;
-  }
-  return "";
-}
-
-TEST(AlongLengths, IsRightUnmutated) {
-  for (const bool begins_elsewhere : {false, true})
-    EXPECT_EQ(noticed_along_lengths(nullptr, begins_elsewhere), "") << begins_elsewhere;
-}
-
-TEST_P(AlongLengthsMutationTest, IsCaught) {
-  const bool is_of_begins = std::string_view(GetParam().name).find("Elsewhere") != std::string_view::npos;
-  expect_caught(GetParam(), noticed_along_lengths(&GetParam(), is_of_begins));
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    AlongLengths, AlongLengthsMutationTest,
-    ::testing::Values(TemplateMutation{"BoxesThatDoNotEnd", {"($)", "(true)"}},
-                      TemplateMutation{"OneRestForAll", {" = $;", " = map.more[14];"}},
-                      TemplateMutation{"RestsWithoutAKey", {"+ $ -", "-"}, {"illegal instruction"}},
-                      TemplateMutation{"KeyOfLane_FirstPanelOfValues", {"lane_id() $,", "0,"}},
-                      TemplateMutation{"ValuesInBoxesOfKeys", {"v_panel_columns", "box_rows"}},
-                      TemplateMutation{"BeginsElsewhere", removed, {"illegal instruction"}}),
-    ::testing::PrintToStringParamName());
 
 // Of kernels whose queries and keys have scales of their own.
 class Fp8TokenMutationTest : public MutationTest {};

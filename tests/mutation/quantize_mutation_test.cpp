@@ -28,13 +28,6 @@ QuantizeCase blocks() {
           .heads_kv = 1,
           .outliers = 30};
 }
-QuantizeCase along_sequence() {
-  return {.spec = {.head_dim = 8, .head_dim_v = 64, .v_along_sequence = true},
-          .batch = 1,
-          .seqlen_kv = 300,
-          .heads_q = 1,
-          .heads_kv = 1};
-}
 
 // Rows of a sequence and others in one piece of work, and pieces that have none.
 QuantizeCase sequences() {
@@ -77,7 +70,6 @@ std::string noticed_of_quantiser(const TemplateMutation* mutation, const Quantiz
 TEST(Quantiser, IsRightUnmutated) {
   EXPECT_EQ(noticed_of_quantiser(nullptr, two_looks()), "");
   EXPECT_EQ(noticed_of_quantiser(nullptr, blocks()), "");
-  EXPECT_EQ(noticed_of_quantiser(nullptr, along_sequence()), "");
   EXPECT_EQ(noticed_of_quantiser(nullptr, sequences()), "");
   EXPECT_EQ(noticed_of_quantiser(nullptr, lengths()), "");
 }
@@ -107,22 +99,6 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{
             "ShiftsDoNotWaitForMeans", {"if ($)", "if (false)"}, {"data race", "uninitialized"}, {}, true}),
     ::testing::PrintToStringParamName());
-
-// Of values along the sequence.
-class TurnedColumnsMutationTest : public MutationTest {};
-
-TEST_P(TurnedColumnsMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_quantiser(&GetParam(), along_sequence()));
-}
-
-INSTANTIATE_TEST_SUITE_P(Quantiser, TurnedColumnsMutationTest,
-                         ::testing::Values(
-                             TemplateMutation{
-                                 "RunsAreReadBeforeTheyAreThere", removed, {"data race", "uninitialized"}},
-                             TemplateMutation{"TheSecondColumnOfAPairIsLost", {"(i $)", "(false)"}},
-                             TemplateMutation{"RunsOfAllLanesInOnePlace", {"at ^ ", ""}, {"data race"}},
-                             TemplateMutation{"TheLastRunIsLost", {"0; $;", "0; false;"}}),
-                         ::testing::PrintToStringParamName());
 
 // Of rows that belong to no sequence.
 class QuantiserSequencesMutationTest : public MutationTest {};

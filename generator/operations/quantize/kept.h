@@ -8,7 +8,7 @@
 
 #include "generator/launch/loaded_kernel.h"
 #include "generator/launch/stream_memory.h"
-#include "templates/quantize/kept_params.cuh"
+#include "templates/quantize_kept/params.cuh"
 
 namespace jit {
 

@@ -50,7 +50,6 @@ std::string summary_of(const QuantizeSpec& spec) {
   if (spec.rotate) words += " rotated";
   if (spec.center_keys) words += " k-mean";
   if (spec.center_values) words += " v-mean";
-  if (spec.v_along_sequence) words += " v-along-sequence";
   if (spec.sequences != SequenceKind::dense) words += fmt::format(" {}", to_string(spec.sequences));
   return words;
 }
@@ -82,7 +81,6 @@ std::string config_lines(const QuantizeSpec& spec, bool keeps_rows) {
          truth("rotate", spec.rotate, "q and k by one orthogonal matrix") +
          truth("center_keys", spec.center_keys, "k without its mean") +
          truth("center_values", spec.center_values, "v without its mean") +
-         truth("v_along_sequence", spec.v_along_sequence, "v leaves token after token") +
          constant_line("SequenceKind", "sequences",
                        fmt::format("SequenceKind::{}", to_string(spec.sequences)),
                        "which rows are a sequence's") +
@@ -177,7 +175,7 @@ std::string source_of(const QuantizeSpec& spec, std::string_view header, std::st
                       bool keeps_rows) {
   return fmt::format("// Quantiser of q, k and v: {}. Generated: change the spec, not this file.\n",
                      summary_of(spec)) +
-         fmt::format("#include \"quantize/{}\"\n\nusing namespace jit;\n\nstruct Config {{\n", header) +
+         fmt::format("#include \"{}\"\n\nusing namespace jit;\n\nstruct Config {{\n", header) +
          config_lines(spec, keeps_rows) + "};\n" + std::string(kernel);
 }
 
@@ -202,7 +200,7 @@ Program quantize_program(const QuantizeSpec& spec) {
       "memory\");\n",
       program.smem_bytes);
   program.source = source_of(
-      spec, "kernel.cuh",
+      spec, "quantize/kernel.cuh",
       kernel_text(program, "QuantizeParams", sizeof(QuantizeParams), "quantize_qkv", assertions), false);
   return program;
 }
@@ -259,7 +257,7 @@ Program kept_quantize_program(const QuantizeSpec& spec) {
           "              \"host and device disagree on shared memory\");\n",
           layout.depth, layout.bytes);
   program.source =
-      source_of(spec, "kept_kernel.cuh",
+      source_of(spec, "quantize_kept/kernel.cuh",
                 kernel_text(program, "KeptParams", sizeof(KeptParams), "quantize_kept", assertions), true);
   return program;
 }
