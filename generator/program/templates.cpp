@@ -1,8 +1,10 @@
 #include "generator/program/templates.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -22,6 +24,19 @@ std::string read_file(const std::filesystem::path& path) {
   return text.str();
 }
 
+// As they are embedded: the anchors of the tests' mutations are none of a kernel's source, and equal sources are equal
+// kernels. Lines stay where they are.
+std::string without_anchors(std::string text) {
+  constexpr std::string_view mark = "// mutate: ";
+  std::size_t begin = 0;
+  for (std::size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, begin)) {
+    begin = at;
+    while (begin > 0 && text[begin - 1] == ' ') --begin;
+    text.erase(begin, std::min(text.find('\n', at), text.size()) - begin);
+  }
+  return text;
+}
+
 }  // namespace
 
 Templates load_templates(const std::string& folder) {
@@ -30,8 +45,8 @@ Templates load_templates(const std::string& folder) {
   try {
     for (const auto& item : std::filesystem::recursive_directory_iterator(folder)) {
       if (!item.is_regular_file() || item.path().extension() != ".cuh") continue;
-      files.push_back(
-          {std::filesystem::relative(item.path(), folder).generic_string(), read_file(item.path())});
+      files.push_back({std::filesystem::relative(item.path(), folder).generic_string(),
+                       without_anchors(read_file(item.path()))});
     }
   } catch (const std::filesystem::filesystem_error& error) {
     throw Error(ErrorCode::io_error, "emit", "templates",

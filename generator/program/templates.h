@@ -17,9 +17,9 @@ struct Templates {
   std::vector<SourceFile> files;
 };
 
-/// The embedded templates, or those of `folder` when it is not empty: every *.cuh below it, beside the
-/// embedded *.h, which host and kernels share. Throws Error io_error when the folder cannot be read; what it
-/// lacks shows when a program includes it.
+/// The embedded templates, or those of `folder` when it is not empty: every *.cuh below it, without the anchors of
+/// tests/mutation, as the embedded ones are, beside the embedded *.h, which host and kernels share. Throws Error
+/// io_error when the folder cannot be read; what it lacks shows when a program includes it.
 Templates load_templates(const std::string& folder);
 
 }  // namespace jit
