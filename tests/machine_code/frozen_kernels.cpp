@@ -12,8 +12,8 @@
 #include <jit/error.h>
 #include <CLI/CLI.hpp>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
 #include "runtime/parallel.h"

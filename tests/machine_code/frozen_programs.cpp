@@ -4,8 +4,8 @@
 #include <jit/mask.h>
 #include <jit/score.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
+#include "generator/context/access.h"
+#include "generator/context/context_state.h"
 #include "generator/kernels/backward_sinks/steps.h"
 #include "generator/kernels/backward_tensors/steps.h"
 #include "generator/kernels/backward_wgmma/family.h"
