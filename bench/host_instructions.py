@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Instructions of a call from Python, on the driver that does nothing: what of host time is this library's and Python's.
 
-Counted by valgrind's callgrind over calls of bench/host_time.py, those of a run of few calls taken from those of a run of
-many. Unlike time, they are the same in each run, and on each machine of one build.
+Counted by valgrind's callgrind over calls of bench/host_time.py, all in one process, which is slow to start there. Unlike
+time, they are the same in each run, and on each machine of one build.
 
     bench/host_instructions.py --idle build/default/tests/bench/idle [--only layer]
 
@@ -10,53 +10,66 @@ Exit status 1 without valgrind, and when a run fails.
 """
 
 import argparse
+import itertools
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import host_time  # noqa: E402
 
-FEW, MANY = 100, 400
+WARM, COUNTED = 100, 300  # calls
+MARK = "getppid"  # of the C library, which nothing else calls: callgrind then writes down what it has counted
 
 
-def counted(idle, name, calls):
-    """Instructions of a process that makes so many calls of this name."""
-    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, __file__, "--idle", idle,
-               "--only", name, "--calls", str(calls)]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True)
-    found = re.search(r"Collected : (\d+)", done.stderr)
-    if done.returncode or not found:
-        sys.exit(f"{command} failed:\n{done.stderr}")
-    return int(found[1])
+def make_calls(calls):
+    """What the counted process does: between marks are calls of one name, those that are counted last."""
+    for call in calls.values():
+        for count in (WARM, COUNTED):
+            for _ in range(count):
+                call()
+            os.getppid()
+
+
+def counted(options):
+    """Instructions of COUNTED calls of each name that begins with --only, in their order."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "counts"
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--dump-before={MARK}", sys.executable,
+                   __file__, "--idle", options.idle, "--only", options.only, "--counted"]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"{command} failed:\n{done.stderr}")
+        parts = (out.with_name(f"counts.{place}") for place in itertools.count(2, 2))
+        texts = (part.read_text() for part in itertools.takewhile(pathlib.Path.exists, parts))
+        return [int(re.search(r"^(?:totals|summary): (\d+)", text, re.MULTILINE)[1]) for text in texts]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--idle", type=pathlib.Path, required=True, metavar="FOLDER", help="of the driver that does nothing")
     parser.add_argument("--only", default="", metavar="TEXT", help="calls whose name begins with it")
-    parser.add_argument("--calls", type=int, help=argparse.SUPPRESS)  # what a counted process is told
+    parser.add_argument("--counted", action="store_true", help=argparse.SUPPRESS)  # what the counted process is told
     options = parser.parse_args()
     if shutil.which("valgrind") is None:
         parser.exit(1, f"{parser.prog}: counting needs valgrind, which is not installed\n")
     os.environ.setdefault("JIT_ATTENTION_TUNING", "off")
     os.environ["JIT_ATTENTION_DEVICE"] = "cuda"
-    calls = dict(host_time.calls(host_time.IdleArrays(options.idle.resolve())))
-    if options.calls:
-        for _ in range(options.calls):
-            calls[options.only]()
-        return
+    every = host_time.calls(host_time.IdleArrays(options.idle.resolve()))
+    calls = {name: call for name, call in every if name.startswith(options.only)}
+    if options.counted:
+        return make_calls(calls)
+    for call in calls.values():
+        call()  # compiles its kernel
     print("| Call | Instructions |")
     print("| --- | ---: |")
-    for name in calls:
-        if name.startswith(options.only):
-            calls[name]()  # compiles its kernel
-            few, many = (counted(options.idle, name, count) for count in (FEW, MANY))
-            print(f"| {name} | {(many - few) // (MANY - FEW):,} |", flush=True)
+    for name, count in zip(calls, counted(options), strict=True):
+        print(f"| {name} | {count // COUNTED:,} |", flush=True)
 
 
 if __name__ == "__main__":

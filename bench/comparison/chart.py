@@ -106,9 +106,9 @@ class _Panel:
         for middle, row in zip(self.middles(), self.cells.values()):
             for name, one in _served(row).items():
                 x = middle + wide * (names.index(name) - len(names) / 2)
-                low, high = _reach(one)
-                yield (name, f"M{_number(x)} {TOP + HEIGHT}V{_number(self.y(_height(one)))}h{_number(0.94 * wide)}"
-                             f"V{TOP + HEIGHT}", f"M{_number(x + wide / 2)} {_number(self.y(low))}V{_number(self.y(high))}")
+                bottom, top, low, high = (_number(self.y(height)) for height in (0, _height(one), *_reach(one)))
+                yield (name, f"M{_number(x)} {bottom}V{top}h{_number(0.94 * wide)}V{bottom}",
+                       f"M{_number(x + wide / 2)} {low}V{high}")
 
     def ratios(self):
         """Ours over the best peer, above the bars."""
@@ -159,7 +159,8 @@ def draw(run, suite, path, colors):
     panels, steps = _panels(cells, width, highest), _steps(highest)
     words = FLOOR_WORDS if "floor_us" in _first(cells) else WORDS[_first(cells)["unit"]]
 
-    parts = [f'<g transform="rotate(-90 11 {TOP + HEIGHT / 2:g})">\n', _text(11, TOP + HEIGHT / 2, words, TEXT), "</g>\n"]
+    middle = TOP + HEIGHT / 2
+    parts = [f'<g transform="rotate(-90 11 {middle:g})">\n', _text(11, middle, words, TEXT), "</g>\n"]
     paths, spreads, ratios = {}, [], []
     for panel in panels:
         parts += panel.frame(steps, numbers=panel is panels[0])

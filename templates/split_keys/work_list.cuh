@@ -3,6 +3,7 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "base/warp_sum.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
 #include "problem/own_requests.cuh"

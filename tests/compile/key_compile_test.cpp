@@ -240,8 +240,8 @@ TEST(TuningEnvironment, ChangesWithTheTemplatesOfTheKernelsThatCompete) {
           environment_of(context, BackwardProblem({}, device, {.pass = Pass::backward}, {}, false)));
     return keys;
   };
+  const std::vector<std::string> before = environments();
   const auto changed = [&](const std::string& file) {
-    const std::vector<std::string> before = environments();
     const std::string text = testing::read_text(folder / file);
     testing::write_text(folder / file, text + "// a comment\n");
     const std::vector<std::string> after = environments();

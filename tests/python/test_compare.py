@@ -438,8 +438,8 @@ def test_bars_of_a_chart_are_as_high_as_their_speeds(tmp_path):
     one, *_ = suites.SUITES["forward"]
     run.results = measured(one, ours=100.0, cudnn=200.0)
     chart.draw(run, "forward", tmp_path / "one.svg", COLORS)
-    paths = {path.get("fill"): path.get("d")
-             for path in xml.etree.ElementTree.parse(tmp_path / "one.svg").iter("{http://www.w3.org/2000/svg}path")}
+    drawn = xml.etree.ElementTree.parse(tmp_path / "one.svg").iter("{http://www.w3.org/2000/svg}path")
+    paths = {path.get("fill"): path.get("d") for path in reversed(list(drawn))}  # bars stand before the legend
     bars = [re.fullmatch(r"M\S+ (\S+)V(\S+)h\S+V(\S+)", paths[COLORS[name]]) for name in ("ours", "cudnn")]
     heights = [float(bar[1]) - float(bar[2]) for bar in bars]
     assert heights[0] == pytest.approx(2 * heights[1], abs=0.2) and all(bar[1] == bar[3] for bar in bars)

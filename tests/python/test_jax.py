@@ -1,9 +1,14 @@
 """jit_attention.jax in compiled functions, with gradients, against JAX's own differentiation in fp32."""
 
+import os
+
 import numpy
 import pytest
 
 import jit_attention as ja
+
+# XLA's own optimising takes a quarter of the time, for functions that run a few times.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 jax = pytest.importorskip("jax", reason="needs JAX")
 jnp = jax.numpy

@@ -79,6 +79,9 @@ TEST(CliUsage, NumbersAreDecimal) {
     path.push_back(value);
     return path;
   };
+  CLI::App parser;  // which forgets at each parse what it was told before
+  tool::Commands parsed;
+  tool::add_all(parser, parsed);
   int numbers = 0;
   const std::function<void(const CLI::App&, std::vector<std::string>)> visit =
       [&](const CLI::App& app, const std::vector<std::string>& path) {
@@ -93,13 +96,10 @@ TEST(CliUsage, NumbersAreDecimal) {
                 std::isdigit(static_cast<unsigned char>(text[std::strlen(text) - 1])) != 0 &&
                 std::string(text).find_first_of("x'e") == std::string::npos)
               continue;
-            CLI::App fresh;
-            tool::Commands commands;
-            tool::add_all(fresh, commands);
             std::vector<std::string> words = words_of(path, *option, text);
             std::reverse(words.begin(), words.end());
             try {
-              fresh.parse(words);
+              parser.parse(words);
               ADD_FAILURE() << option->get_name() << " takes " << text;
             } catch (const CLI::ParseError& error) {
               EXPECT_THAT(error.what(), ::testing::StartsWith(option->get_name() + ": is " + text + "; "));
