@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/mutation/interval_program.h"
-#include "tests/support/ptx_run.h"
+#include "emulator/tests/support/ptx_run.h"
 
 namespace jit::testing::duals {
 namespace {

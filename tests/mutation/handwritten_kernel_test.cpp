@@ -16,13 +16,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "emulator/operations/copies/tensor_map.h"
+#include <emulator/tensor_map.h>
 #include "runtime/compiler.h"
 #include "tests/mutation/line_change.h"
 #include "tests/support/attention_exact.h"
 #include "tests/support/attention_plain.h"
 #include "tests/support/float16.h"
-#include "tests/support/ptx_run.h"
+#include "emulator/tests/support/ptx_run.h"
 
 namespace jit::testing::handwritten_kernel {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "templates/problem/interval.cuh"
 #include "tests/mutation/interval_program.h"
-#include "tests/support/ptx_run.h"
+#include "emulator/tests/support/ptx_run.h"
 
 namespace jit::testing::interval_rules_mutations {
 namespace {

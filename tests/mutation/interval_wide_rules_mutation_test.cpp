@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/mutation/interval_program.h"
-#include "tests/support/ptx_run.h"
+#include "emulator/tests/support/ptx_run.h"
 
 namespace jit::testing::interval_wide_rules_mutations {
 namespace {
