@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstring>
 #include <limits>
+#include <tuple>
 
 #include <fmt/format.h>
 

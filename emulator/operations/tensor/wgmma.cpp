@@ -4,6 +4,7 @@
 #include <bit>
 #include <charconv>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>

@@ -259,8 +259,7 @@ TEST(Bits, WrongFormsAreRefused) {
   for (const char* instruction :
        {"and.u32 %r1, %r2, %r3;", "lop3.b32 %r1, %r2, %r3, %r4, 256;", "shf.l.b32 %r1, %r2, %r3, %r4;",
         "bfe.u16 %h1, %h2, %r1, %r2;", "lop3.or.b32 %r1, %r2, %r3, %r4, 1, %p1;", "popc.b16 %r1, %h1;"}) {
-    EXPECT_THROW(Module(kernel_of(std::string("  ") + instruction), {9, 0, 'a'}), PtxError)
-        << instruction;
+    EXPECT_THROW(Module(kernel_of(std::string("  ") + instruction), {9, 0, 'a'}), PtxError) << instruction;
   }
 }
 

@@ -181,8 +181,7 @@ TEST(Compare, WrongFormsAreRefused) {
        {"setp.lt.b32 %p1, %r1, %r2;", "setp.lo.s32 %p1, %r1, %r2;", "setp.equ.s32 %p1, %r1, %r2;",
         "setp.eq.and.s32 %p1, %r1, %r2;", "setp.eq.s32 %r1, %r1, %r2;", "setp.eq.ftz.f64 %p1, %fd1, %fd2;",
         "set.eq.f16x2.f32 %r1, %f1, %f2;", "selp.b32 %r1, %r2, %r3;", "testp.finite.u32 %p1, %r1;"}) {
-    EXPECT_THROW(Module(kernel_of(std::string("  ") + instruction), {9, 0, 'a'}), PtxError)
-        << instruction;
+    EXPECT_THROW(Module(kernel_of(std::string("  ") + instruction), {9, 0, 'a'}), PtxError) << instruction;
   }
 }
 

@@ -394,8 +394,7 @@ TEST(Convert, WrongFormsAreRefused) {
         "cvt.rni.f32.f64 %f1, %fd1;", "cvt.rn.e4m3x2.f32 %h1, %f1, %f2;", "cvt.rna.f16.f32 %h1, %f1;",
         "cvt.rn.satfinite.f32.f64 %f1, %fd1;", "cvt.pack.u16.s32 %r1, %r2, %r3;", "cvt.u64.u32 %r1, %r2;",
         "cvt.rn.ftz.f16.f64 %h1, %fd1;"}) {
-    EXPECT_THROW(Module(kernel_of(std::string("  ") + instruction), {9, 0, 'a'}), PtxError)
-        << instruction;
+    EXPECT_THROW(Module(kernel_of(std::string("  ") + instruction), {9, 0, 'a'}), PtxError) << instruction;
   }
 }
 

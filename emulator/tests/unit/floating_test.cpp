@@ -323,8 +323,7 @@ TEST(Floating, WrongFormsAreRefused) {
        {"fma.f32 %f1, %f2, %f3, %f4;", "add.ftz.f64 %fd1, %fd2, %fd3;", "max.sat.f32 %f1, %f2, %f3;",
         "max.xorsign.f32 %f1, %f2, %f3;", "min.f32 %f1, %f2, %f3, %f4;", "div.f32 %f1, %f2, %f3;",
         "sqrt.approx.f64 %fd1, %fd2;", "add.rna.f32 %f1, %f2, %f3;"}) {
-    EXPECT_THROW(Module(kernel_of(std::string("  ") + instruction), {9, 0, 'a'}), PtxError)
-        << instruction;
+    EXPECT_THROW(Module(kernel_of(std::string("  ") + instruction), {9, 0, 'a'}), PtxError) << instruction;
   }
 }
 

@@ -209,8 +209,7 @@ TEST(Half, WrongFormsAreRefused) {
   for (const char* instruction :
        {"add.ftz.bf16 %h1, %h2, %h3;", "add.relu.f16 %h1, %h2, %h3;", "ex2.approx.bf16 %h1, %h2;",
         "fma.rn.sat.relu.f16 %h1, %h2, %h3, %h4;", "max.xorsign.f16 %h1, %h2, %h3;", "tanh.f16 %h1, %h2;"}) {
-    EXPECT_THROW(Module(kernel_of(std::string("  ") + instruction), {9, 0, 'a'}), PtxError)
-        << instruction;
+    EXPECT_THROW(Module(kernel_of(std::string("  ") + instruction), {9, 0, 'a'}), PtxError) << instruction;
   }
   EXPECT_THROW(Module(kernel_of("  add.bf16 %h1, %h2, %h3;", "", "sm_80"), {8, 0, 0}), PtxError);
 }

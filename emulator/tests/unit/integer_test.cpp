@@ -254,8 +254,7 @@ TEST(Integer, WrongFormsAreRefused) {
        {"add.sat.u32 %r1, %r2, %r3;", "mul.u32 %r1, %r2, %r3;", "abs.u32 %r1, %r2;",
         "add.cc.u16 %h1, %h2, %h3;", "mul.wide.u64 %rd1, %rd2, %rd3;", "add.b32 %r1, %r2, %r3;",
         "add.u32.foo %r1, %r2, %r3;", "add.u32 %r1, %r2;", "min.relu.u16x2 %r1, %r2, %r3;"}) {
-    EXPECT_THROW(Module(kernel_of(std::string("  ") + instruction), {9, 0, 'a'}), PtxError)
-        << instruction;
+    EXPECT_THROW(Module(kernel_of(std::string("  ") + instruction), {9, 0, 'a'}), PtxError) << instruction;
   }
 }
 

@@ -165,8 +165,7 @@ TEST(Move, WrongFormsAreRefused) {
        {"mov.b32 %r1, {%r2, %r3};", "mov.b64 {%r1, %r2, %r3}, %rd1;", "mov.u32 %r1, %rd1;",
         "mov.u32 %r1, %clock64;", "mov.u32 %r1, nowhere;", "mov.b32 {%r1, %h1}, %rd1;",
         "cvta.u64 %rd1, %rd2;", "isspacep.const %p1, %rd1;", "mapa.u32 %r1, %r2, 0;", "mov.u32 %r1, %p1;"}) {
-    EXPECT_THROW(Module(kernel_of(std::string("  ") + instruction), {9, 0, 'a'}), PtxError)
-        << instruction;
+    EXPECT_THROW(Module(kernel_of(std::string("  ") + instruction), {9, 0, 'a'}), PtxError) << instruction;
   }
 }
 

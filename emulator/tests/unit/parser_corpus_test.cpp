@@ -127,8 +127,9 @@ TEST(PtxCorpus, IsLoadedOrRefused) {
 // That the corpus reaches the decoder, which a typing error in its files would prevent.
 TEST(PtxCorpus, HasFilesThatLoad) {
   for (const CorpusFile& file : read_corpus()) {
-    for (const char* name : {"arithmetic.ptx", "branches.ptx", "mma.ptx", "scopes.ptx", "source_lines.ptx",
-                             "tensor_copy.ptx", "variables.ptx", "wgmma.ptx"}) {
+    for (const char* name : {"arithmetic.ptx", "branches.ptx", "intrinsics_real.ptx", "intrinsics_warps.ptx",
+                             "intrinsics_whole.ptx", "mma.ptx", "scopes.ptx", "source_lines.ptx",
+                             "tensor_copy.ptx", "traps.ptx", "variables.ptx", "wgmma.ptx"}) {
       if (file.name != name) continue;
       try {
         Module(file.text, {9, 0, 'a'});
