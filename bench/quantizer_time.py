@@ -33,7 +33,6 @@ SCHEMES = {
     "head, rotated, means": dict(scales="head", rotation_seed=1, **MEANS),
     "token, v given": dict(scales="token", value_scales="given"),
     "given": dict(scales="given", value_scales="given"),
-    "head, means, v along the sequence": dict(scales="head", v_along_sequence=True, **MEANS),
 }
 
 

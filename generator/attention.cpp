@@ -101,7 +101,7 @@ std::optional<BuiltKernel> kernel_for(const AttentionState& state, const DeviceI
 std::optional<Plan> mixed_plan(const AttentionState& state, const DeviceInfo& device,
                                const ProblemShape& shape) {
   const AttentionSpec& spec = state.spec;
-  if (shape.surplus_q == 0 || spec.split_keys != 0 || spec.dropout || spec.v_along_sequence)
+  if (shape.surplus_q == 0 || spec.split_keys != 0 || spec.dropout)
     return std::nullopt;
   try {
     std::optional<BuiltKernel> many = kernel_for(state, device, Requests::many_queries, shape_of_many(shape));
@@ -211,7 +211,7 @@ bool fill(const AttentionState& state, const AttentionArguments& arguments, Atte
   if (is_known) return true;
   if (!fill(state, arguments, params)) return false;
   descale = descale_params(state.spec, arguments);
-  if (KnownAttention::is_possible(state.spec, arguments)) {
+  if (KnownAttention::is_possible(arguments)) {
     state.last_call.use(
         [&](std::optional<KnownAttention>& last) { last.emplace(state.rules, arguments, params, descale); });
   }

@@ -55,16 +55,6 @@ def quantized(x, heads=None):
     return (values / each).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn), scales
 
 
-def along_sequence(v):
-    """The same values, of the same shape, with a row of all keys for each column, aligned to 16 bytes."""
-    import torch
-
-    seqlen, codes = v.shape[1], v.view(torch.uint8).permute(0, 2, 3, 1)
-    rows = codes.new_zeros(*codes.shape[:3], -(-seqlen // 16) * 16)
-    rows[..., :seqlen] = codes
-    return rows.view(v.dtype)[..., :seqlen].permute(0, 3, 1, 2)
-
-
 def _fp8():
     cells = []
     for mask, words in (("none", "without a mask"), ("causal", "causal")):

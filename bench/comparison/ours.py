@@ -2,7 +2,7 @@
 
 from .by_autograd import ByAutograd, Forward
 from .contender import Contender, Runner, import_failure, missing
-from .fp8_suites import COARSER, Fp8Cell, along_sequence, as_fp8
+from .fp8_suites import COARSER, Fp8Cell, as_fp8
 from .ours_sparse import block_mask, text_mask
 from .serving import Requests
 from .sparse_suites import SparseCell
@@ -99,7 +99,7 @@ class JitAttention(ByAutograd, Contender):
     def make_fp8(self, cell, inputs):
         import jit_attention as ja
 
-        q, k, v = self.fp8_inputs(inputs)
+        q, k, v = as_fp8(inputs)
         mask, score, tensors = self.functors(cell, inputs)
 
         def call():
@@ -109,14 +109,11 @@ class JitAttention(ByAutograd, Contender):
         call()
         spec = ja.AttentionSpec(dtype="fp8_e4m3", head_dim=cell.head_dim, head_dim_v=cell.head_dim_v,
                                 gqa_ratio=cell.gqa_ratio, mask=mask, score=score,
-                                v_along_sequence=v.stride(-1) != 1, exact_exponentials=self.exact_exponentials)
+                                exact_exponentials=self.exact_exponentials)
         kernel = ja.prepare(spec, q, k, v, tensors=tensors, tuning=self.tuning).kernel(q, k, v, tensors=tensors)
         detail = dict(config=dict(kernel.config), why=kernel.why, registers=kernel.registers,
                       spill_bytes=kernel.spill_bytes)
         return Runner(call, detail=detail, coarser=COARSER)
-
-    def fp8_inputs(self, inputs):
-        return as_fp8(inputs)
 
     def make_sparse(self, cell, inputs):
         """With the mask as text, and with a block mask where bounds of q and k do not tell which tiles it leaves."""
@@ -238,19 +235,6 @@ class Bf16Cache(JitAttention):
 
     def one_call(self, requests, inputs, out=None):
         return super().one_call(requests, inputs.widened(), out)
-
-
-class AlongSequence(JitAttention):
-    """jit-attention with v of fp8 that lies along the sequence."""
-
-    name, label, color = "ours_v_along_sequence", "jit-attention, v along the sequence", "#f0a030"
-
-    def preparing(self, problem):
-        return self.make_fp8 if isinstance(problem, Fp8Cell) else None
-
-    def fp8_inputs(self, inputs):
-        q, k, v = as_fp8(inputs)
-        return q, k, along_sequence(v)
 
 
 class ExactExponentials(JitAttention):

@@ -101,15 +101,6 @@ inline std::string kv_dtype_rejection(const AttentionSpec& spec, std::string_vie
       family, to_string(spec.dtype), to_string(spec.key_dtype()));
 }
 
-/// Why a family that reads a row of v for each key cannot serve a spec; empty: it can.
-inline std::string along_sequence_rejection(const AttentionSpec& spec, std::string_view family) {
-  if (!spec.v_along_sequence) return "";
-  return fmt::format(
-      "{} reads v with a row for each key; spec.v_along_sequence is true, which forward_wgmma reads on "
-      "sm_90a",
-      family);
-}
-
 /// Why a family without dropout cannot serve a spec; empty: it can.
 inline std::string dropout_rejection(const AttentionSpec& spec, std::string_view family) {
   return spec.dropout ? fmt::format("{} has no dropout; forward_mma_sync and forward_wgmma have", family)

@@ -133,38 +133,6 @@ TensorMap encode(const Operand& operand, DType dtype, int head_dim, int box_rows
                      swizzle_of(columns * facts(dtype).bytes), promotion);
 }
 
-// Of values that lie along the sequence, in boxes of all columns and of the keys of a panel. What lies behind the last
-// key of a row is behind the tensor, and read as zero.
-TensorMap encode_along_sequence(const Operand& v, DType dtype, int head_dim, int box_keys) {
-  return encode_rows(v, dtype, v.seqlen, head_dim, box_keys, padded_head_dim(head_dim),
-                     swizzle_of(box_keys * facts(dtype).bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
-}
-
-// See templates/tiles/bounded_columns.cuh. Of boxes whose last key is followed by one at a place of this rest.
-TensorMap encode_bounded_columns(const AttentionSpec& spec, const Operand& v, int box_keys, int rest) {
-  const DType dtype = spec.key_dtype();
-  const int head_dim = spec.value_head_dim();
-  const int before = keys_before(box_keys, spec.sequences_kv == SequenceKind::paged);
-  const TensorStrides& strides = v.strides;
-  const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(v.data) - static_cast<unsigned>(before);
-  return encode(reinterpret_cast<const void*>(address),
-                {.count = 5,
-                 .sizes = {size_of(before + rest), size_of(head_dim), size_of(v.heads),
-                           size_of(v.seqlen / keys_of_step + 1), size_of(v.batch)},
-                 .stride_bytes = {stride_bytes(head_dim, strides.seq, dtype),
-                                  stride_bytes(v.heads, strides.head, dtype), cuuint64_t{keys_of_step},
-                                  stride_bytes(v.batch, strides.batch, dtype)},
-                 .box = {static_cast<cuuint32_t>(box_keys),
-                         static_cast<cuuint32_t>(padded_head_dim(head_dim)), 1, 1, 1}},
-                dtype, swizzle_of(box_keys * facts(dtype).bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
-}
-
-TensorMap encode_values(const AttentionSpec& spec, const Operand& v, const MapBoxes& boxes) {
-  const int head_dim = spec.value_head_dim();
-  return spec.v_along_sequence ? encode_along_sequence(v, spec.key_dtype(), head_dim, boxes.keys_v)
-                               : encode(v, spec.key_dtype(), head_dim, boxes.rows_kv);
-}
-
 // See templates/tiles/bounded_box.cuh.
 TensorMap encode_bounded(const Operand& operand, DType dtype, int head_dim, int box_rows) {
   const int columns = panel_columns(head_dim, facts(dtype).bytes);
@@ -194,17 +162,13 @@ TensorMap map_rows(const MappedRows& rows) {
                      CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
-std::string_view unmappable(const AttentionParams& params) {
+bool can_map(const AttentionParams& params) {
   // A row that is not the first of a page begins no box.
-  if (params.sequences.page_table != nullptr && params.sequences.cache_leftpad != nullptr)
-    return "cache_leftpad";
-  for (const Operand& operand : operands(params)) {
-    if (!is_mappable(operand)) return operand.name;
-  }
-  return {};
+  if (params.sequences.page_table != nullptr && params.sequences.cache_leftpad != nullptr) return false;
+  const auto all = operands(params);
+  return std::all_of(all.begin(), all.end(), [](const Operand& each) { return is_mappable(each); }) &&
+         has_few_tiles(params);
 }
-
-bool can_map(const AttentionParams& params) { return unmappable(params).empty() && has_few_tiles(params); }
 
 namespace {
 
@@ -266,7 +230,7 @@ MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, cons
   const TensorMap map_q = encode(q, input_dtype(spec), spec.head_dim, boxes.rows_q);
   return {.q = map_q,
           .k = has_keys ? encode(all[1], spec.key_dtype(), spec.head_dim, boxes.rows_kv) : map_q,
-          .v = has_keys ? encode_values(spec, all[2], boxes) : map_q,
+          .v = has_keys ? encode(all[2], spec.key_dtype(), head_dim_v, boxes.rows_kv) : map_q,
           .o = encode(all[3], output_dtype(spec), head_dim_v, boxes.rows_q)};
 }
 
@@ -286,25 +250,10 @@ BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& bo
         .v = has_keys ? encode_one(v, spec.key_dtype(), head_dim_v, boxes.rows_kv) : map_q,
         .o = encode_one(o, output_dtype(spec), head_dim_v, boxes.rows_q)};
   };
-  BoundedTensors maps{.whole = maps_by([](const Operand& operand, DType dtype, int head_dim, int rows) {
-                        return encode(operand, dtype, head_dim, rows);
-                      }),
-                      .part = maps_by(encode_bounded)};
-  if (spec.v_along_sequence && has_keys) {
-    maps.whole.v = encode_values(spec, v, boxes);
-    maps.part.v = encode_bounded_columns(spec, v, boxes.keys_v, 0);
-  }
-  return maps;
-}
-
-std::array<TensorMap, keys_of_step - 1> map_bounded_columns(const AttentionSpec& spec, const MapBoxes& boxes,
-                                                            const AttentionParams& params) {
-  std::array<TensorMap, keys_of_step - 1> maps = {};
-  const Operand v = operands(params)[2];
-  if (v.seqlen == 0 || v.batch == 0) return maps;
-  int rest = 0;
-  for (TensorMap& map : maps) map = encode_bounded_columns(spec, v, boxes.keys_v, ++rest);
-  return maps;
+  return {.whole = maps_by([](const Operand& operand, DType dtype, int head_dim, int rows) {
+            return encode(operand, dtype, head_dim, rows);
+          }),
+          .part = maps_by(encode_bounded)};
 }
 
 bool can_map(const AttentionParams& params, const GradientParams& gradients) {

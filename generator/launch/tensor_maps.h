@@ -11,7 +11,6 @@
 #include "templates/base/gradient_params.cuh"
 #include "templates/base/params.cuh"
 #include "templates/base/tensor_map.cuh"
-#include "templates/tiles/bounded_columns.cuh"
 
 namespace jit {
 
@@ -24,9 +23,6 @@ inline constexpr std::int64_t max_work_tiles = std::numeric_limits<std::int32_t>
 /// queries; pages without cache_leftpad. Otherwise forward_mma_sync or forward_split_kv computes it.
 bool can_map(const AttentionParams& params);
 
-/// The first argument in whose way such a kernel cannot serve it, but for the number of tiles; empty: there is none.
-std::string_view unmappable(const AttentionParams& params);
-
 /// The same for a backward kernel, which reads do, writes dk and dv, and numbers the places of ragged tiles of 64 rows.
 bool can_map(const AttentionParams& params, const GradientParams& gradients);
 
@@ -34,7 +30,6 @@ bool can_map(const AttentionParams& params, const GradientParams& gradients);
 struct MapBoxes {
   int rows_q = 0;    ///< of q and o
   int rows_kv = 0;   ///< of k and v
-  int keys_v = 0;    ///< of v along the sequence, all columns of so many keys
   int rows_dkv = 0;  ///< of dk and dv
 };
 struct MappedTensors {
@@ -79,18 +74,12 @@ struct MappedKeys {
 };
 
 /// The same of any sequences: pages are batch entries, and all ragged sequences are one. `part` has the maps for boxes
-/// that end with their sequence (templates/tiles/bounded_box.cuh), of v along the sequence for those that end at a multiple
-/// of keys_of_step. Errors are those of map_tensors.
+/// that end with their sequence (templates/tiles/bounded_box.cuh). Errors are those of map_tensors.
 struct BoundedTensors {
   MappedTensors whole, part;
 };
 BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& boxes,
                                    const AttentionParams& params);
-
-/// The maps of v along the sequence for boxes that end 1, 2, … keys behind a multiple of keys_of_step
-/// (templates/tiles/bounded_columns.cuh). Requires: map_bounded_tensors has not thrown.
-std::array<TensorMap, keys_of_step - 1> map_bounded_columns(const AttentionSpec& spec, const MapBoxes& boxes,
-                                                            const AttentionParams& params);
 
 /// The maps of k and v alone, of any sequences, in boxes of so many rows: (head_dim, seqlen, heads, batch), where pages
 /// are batch entries, and all ragged sequences are one. Errors are those of map_tensors.

@@ -48,7 +48,7 @@ void CallSizes::check(const Operand& operand, const TensorView& tensor) {
   }
   const int alignment = std::max(operand.row_alignment, size_of(tensor.dtype));
   check_pointer(name, tensor, alignment);
-  if (operand.row_alignment != 0) check_rows(name, tensor, alignment, tensor.rank - 1 - operand.behind_row);
+  if (operand.row_alignment != 0) check_rows(name, tensor, alignment);
 }
 
 std::int64_t CallSizes::operator[](std::string_view dimension) const {

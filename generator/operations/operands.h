@@ -40,8 +40,6 @@ struct Operand {
   DType dtype;
   /// Bytes that rows keep, whose elements are dense; never less than an element. 0: elements at any strides.
   int row_alignment = 0;
-  /// Dimensions behind the one in which these lie side by side: 0 is the last.
-  int behind_row = 0;
 };
 
 /// The sizes of a call by name. The first tensor that has one says what it is; those after it must agree.

@@ -92,9 +92,6 @@ std::vector<Problem> problems_of(std::span<const SpecOnTarget> all, const PackSi
       if (sizes.training) {
         for (const Pass pass : training_passes(each.spec, limits)) problems.push_back(of_pass(problem, pass));
       }
-      problems.push_back(problem);
-      if (!each.spec.v_along_sequence || !is_dense(each.spec)) continue;
-      problem.spec = forward_spec(each.spec, true);  // of calls with lengths, which no other family serves
       problems.push_back(std::move(problem));
     }
   }

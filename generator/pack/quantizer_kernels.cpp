@@ -41,8 +41,7 @@ std::vector<KernelBuild> of_quantizers(const AttentionSpec& spec, Target target)
                     .head_dim_v = spec.value_head_dim(),
                     .scales = quantized_scales(spec.descale_per),
                     .value_scales = quantized_scales(spec.v_descale_per),
-                    .center_values = spec.v_mean,
-                    .v_along_sequence = spec.v_along_sequence};
+                    .center_values = spec.v_mean};
   std::vector<KernelBuild> builds;
   for (const bool rotate : {false, true}) {
     made.rotate = rotate;

@@ -57,8 +57,7 @@ std::vector<MergeSpec> merges_of(const AttentionSpec& spec) {
 }  // namespace
 
 std::vector<RequestShape> mixed_shapes(const AttentionSpec& spec, const PackSizes& sizes) {
-  const bool has_one_family = spec.split_keys != 0 || spec.v_along_sequence;
-  if (spec.sequences_q != SequenceKind::ragged || has_one_family || sizes.max_batch == 1) return {};
+  if (spec.sequences_q != SequenceKind::ragged || spec.split_keys != 0 || sizes.max_batch == 1) return {};
   std::vector<RequestShape> shapes;
   const std::vector<std::int64_t> keys = powers_of_two(sizes.max_seqlen);
   for (const std::int64_t rows : powers_of_two(std::int64_t{sizes.heads_q} * sizes.max_batch)) {

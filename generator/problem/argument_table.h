@@ -35,8 +35,6 @@ struct ArgumentRow {
   bool has_aligned_rows = true;
   /// The last dimension has stride 1, as one always has that no stride is known of; of those without aligned rows.
   bool has_dense_last = false;
-  /// Of those with aligned rows: whether a row is one of all positions, and not of head_dim.
-  bool (*is_along_sequence)(const AttentionSpec&) = [](const AttentionSpec&) { return false; };
 };
 
 /// Sets a pointer of the parameters and the strides beside it.
@@ -147,8 +145,7 @@ inline constexpr std::array argument_table = {
                 .dtype = dtype_of_keys,
                 .set = set<&AttentionParams::v, &AttentionParams::v_strides>,
                 .presence = [](const AttentionSpec& spec) { return required_if(!spec.values_in_keys); },
-                .needs = "values beside its keys: values_in_keys is true",
-                .is_along_sequence = [](const AttentionSpec& spec) { return spec.v_along_sequence; }},
+                .needs = "values beside its keys: values_in_keys is true"},
     ArgumentRow{.name = "cu_seqlens_q",
                 .view = &AttentionArguments::cu_seqlens_q,
                 .dims = dims_boundaries,
@@ -284,7 +281,6 @@ struct ArgumentRule {
   DType dtype;
   int alignment;  ///< of the first element, in bytes
   Dims dims;
-  int along;  ///< the dimension along which the elements of aligned rows lie
 };
 
 /// The table for one spec: worked out once, so that a call asks the spec nothing.
@@ -303,11 +299,8 @@ class ArgumentRules {
 
   static ArgumentRule rule(const ArgumentRow& row, const AttentionSpec& spec) {
     const DType dtype = row.dtype(spec);
-    const Dims dims = row.dims(spec);
-    const int sequence = dims.count() - 3;  // of (batch, seqlen, heads, head_dim), or without a batch
-    return {&row,  row.presence(spec),
-            dtype, row.has_aligned_rows ? spec.alignment : size_of(dtype),
-            dims,  row.is_along_sequence(spec) ? sequence : dims.count() - 1};
+    return {&row, row.presence(spec), dtype, row.has_aligned_rows ? spec.alignment : size_of(dtype),
+            row.dims(spec)};
   }
 
   std::array<ArgumentRule, argument_table.size()> rules_;

@@ -47,7 +47,7 @@ void check_argument(const ArgumentRule& rule, const TensorView& tensor, const Ex
     check_size(row.name, tensor, i, dim.extent->dimension, sizes.*dim.extent->size);
   }
   check_pointer(row.name, tensor, rule.alignment);
-  if (row.has_aligned_rows) check_rows(row.name, tensor, rule.alignment, rule.along);
+  if (row.has_aligned_rows) check_rows(row.name, tensor, rule.alignment);
   const bool has_stride = tensor.rank > 0 && rule.dims[rule.dims.count() - 1].extent->stride != nullptr;
   if (row.has_dense_last || (!row.has_aligned_rows && !has_stride)) check_dense_last(row.name, tensor);
 }
@@ -175,23 +175,6 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
   return sizes;
 }
 
-// Of what TMA alone reads.
-void check_mappable(const AttentionParams& params) {
-  const std::string_view given = unmappable(params);
-  if (given.empty()) return;
-  if (given == "cache_leftpad") {
-    refuse(
-        given,
-        "was given beside pages, which with v_along_sequence are read by TMA, from the first row of a page "
-        "on: leave it out, and begin page tables and seqused_k with the first key, or give v with a row for "
-        "each key");
-  }
-  refuse(
-      given,
-      "has strides that TMA does not read, and with v_along_sequence it reads all: they must be positive and "
-      "below 2^40 bytes; lay it out so, or give v with a row for each key");
-}
-
 void check_sizes(const AttentionSpec& spec, const AttentionArguments& arguments, const Extents& sizes) {
   if (sizes.heads_q % spec.gqa_ratio != 0 || sizes.heads_q / spec.gqa_ratio != sizes.heads_kv) {
     refuse("k", fmt::format("has {} heads and q has {}; q must have spec.gqa_ratio = {} times as many",
@@ -237,7 +220,6 @@ Extents check_tensors(const AttentionSpec& spec, const ArgumentRules& rules,
     params.v = params.k;
     params.v_strides = params.k_strides;
   }
-  if (spec.v_along_sequence) params.v_strides.seq = arguments.v.strides[arguments.v.rank - 1];
   return sizes;
 }
 
@@ -342,26 +324,10 @@ bool fill_params_of_reader(const AttentionSpec& spec, const ArgumentRules& rules
   sequences.max_pages = static_cast<int>(sizes.max_pages);
   sequences.num_splits = arguments.num_splits;
   sequences.zero_padding = arguments.zero_padding ? 1 : 0;
-  if (spec.v_along_sequence) check_mappable(params);
   // Without a sequence, all rows of ragged queries are padding.
   const bool has_rows = sizes.batch > 0 || (arguments.zero_padding && has_ragged_q(spec));
   return has_rows && sizes.heads_q > 0 && sizes.seqlen_q > 0;
 }
-
-namespace {
-
-// Of a tensor (batch, seqlen, heads, head_dim), or of ragged rows: rows of all positions, aligned.
-void place_along_sequence(TensorView& view, int alignment) {
-  const int columns = view.rank - 1, heads = view.rank - 2, keys = view.rank - 3;
-  const std::int64_t per_row = std::max(1, alignment / size_of(view.dtype));
-  const std::int64_t pitch = (view.shape[keys] + per_row - 1) / per_row * per_row;
-  view.strides[keys] = 1;
-  view.strides[columns] = pitch;
-  view.strides[heads] = view.shape[columns] * pitch;
-  if (keys > 0) view.strides[0] = view.shape[heads] * view.strides[heads];
-}
-
-}  // namespace
 
 AttentionArguments placeholder_arguments(const AttentionSpec& spec, const Extents& sizes) {
   AttentionArguments arguments;
@@ -378,7 +344,6 @@ AttentionArguments placeholder_arguments(const AttentionSpec& spec, const Extent
       view.strides[i] = stride;
       stride *= view.shape[i];
     }
-    if (row.is_along_sequence(spec)) place_along_sequence(view, spec.alignment);
     arguments.*row.view = view;
   }
   return arguments;

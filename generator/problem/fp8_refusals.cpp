@@ -4,7 +4,6 @@
 #include <jit/dtype.h>
 
 #include "generator/problem/functor_node.h"
-#include "templates/tiles/panel_tile.cuh"
 
 namespace jit {
 
@@ -77,29 +76,6 @@ std::optional<Refusal> refuse_lse_shift(const SpecField& field, const AttentionS
         "false");
   }
   return refuse_without_fp8(field, spec);
-}
-
-std::optional<Refusal> refuse_v_along_sequence(const SpecField& field, const AttentionSpec& spec) {
-  if (!spec.v_along_sequence) return {};
-  const auto refused = [&](std::string rule) { return refuse(field, "true", std::move(rule), "false"); };
-  if (!has_fp8_queries(spec)) {
-    return refused(
-        "is for q, k and v of fp8, whose products want v so; of 16 bits they read v with a row for each key: "
-        "transpose it, or set dtype to fp8_e4m3 or fp8_e5m2");
-  }
-  if (spec.sequences_kv == SequenceKind::paged && spec.page_size % least_key_panel != 0) {
-    return refused(fmt::format(
-        "needs pages of a multiple of {} keys, and page_size is {}: a step of the products reads so "
-        "many keys of a column; give v with a row for each key, or larger pages",
-        least_key_panel, spec.page_size));
-  }
-  if (spec.alignment != 16) {
-    return refused(fmt::format(
-        "needs rows of q, k, v and o aligned to 16 bytes, and alignment is {}: pad the rows of v to a "
-        "multiple of 16 keys, or give v with a row for each key",
-        spec.alignment));
-  }
-  return {};
 }
 
 std::optional<Refusal> refuse_exact_exponentials(const SpecField& field, const AttentionSpec& spec) {

@@ -17,7 +17,6 @@ std::optional<Refusal> refuse_kv_dtype(const SpecField& field, const AttentionSp
 std::optional<Refusal> refuse_descale(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_value_descale(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_lse_shift(const SpecField& field, const AttentionSpec& spec);
-std::optional<Refusal> refuse_v_along_sequence(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_exact_exponentials(const SpecField& field, const AttentionSpec& spec);
 /// Of what is given back to results of q, k and v of fp8.
 std::optional<Refusal> refuse_without_fp8(const SpecField& field, const AttentionSpec& spec);

@@ -23,7 +23,7 @@ KnownAttention::KnownAttention(const ArgumentRules& rules, const AttentionArgume
 
 bool KnownAttention::fill(const AttentionSpec& spec, const AttentionArguments& arguments,
                           AttentionParams& params, DescaleParams& descale) const {
-  if (!is_possible(spec, arguments) || arguments.num_splits != num_splits_ ||
+  if (!is_possible(arguments) || arguments.num_splits != num_splits_ ||
       arguments.zero_padding != zero_padding_ || arguments.dropout_p != dropout_p_ ||
       !tensors_.vouch_for(arguments))
     return false;

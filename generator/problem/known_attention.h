@@ -14,10 +14,9 @@ namespace jit {
 
 class KnownAttention {
  public:
-  /// Whether calls for `spec` with such arguments can be known: none with tensors of functors, nor with v along the
-  /// sequence.
-  static bool is_possible(const AttentionSpec& spec, const AttentionArguments& arguments) {
-    return !spec.v_along_sequence && arguments.tensors.begin() == arguments.tensors.end();
+  /// Whether calls with such arguments can be known: none with tensors of functors.
+  static bool is_possible(const AttentionArguments& arguments) {
+    return arguments.tensors.begin() == arguments.tensors.end();
   }
 
   /// Requires: is_possible, and `params` and `descale` are those of the arguments, which have something to compute.

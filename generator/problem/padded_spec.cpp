@@ -13,7 +13,7 @@ AttentionSpec with_lengths(AttentionSpec spec) {
 }
 
 AttentionSpec forward_spec(const AttentionSpec& spec, bool has_device_lengths) {
-  return (spec.dropout || spec.v_along_sequence) && has_device_lengths ? with_lengths(spec) : spec;
+  return spec.dropout && has_device_lengths ? with_lengths(spec) : spec;
 }
 
 AttentionSpec as_given(AttentionSpec spec) {

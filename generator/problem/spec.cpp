@@ -67,13 +67,6 @@ std::vector<Refusal> supports(const AttentionSpec& spec, Arch arch) {
                                     to_string(arch), to_string(latents_arch)),
                         std::to_string(max_head_dim)});
   }
-  constexpr Arch along_sequence_arch{9, 0, 'a'};  // the others turn values over as they read them
-  if (spec.v_along_sequence && arch != along_sequence_arch) {
-    refusals.push_back({"v_along_sequence", "true",
-                        fmt::format("is for {}, and this is {}: give v with a row for each key",
-                                    to_string(along_sequence_arch), to_string(arch)),
-                        "false"});
-  }
   return refusals;
 }
 

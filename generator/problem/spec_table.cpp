@@ -433,17 +433,6 @@ constexpr std::array fields = {
               .refusal = refuse_values_in_keys,
               .samples = [] { return Samples{{.head_dim_v = 64, .values_in_keys = true}}; },
               .base = [] { return AttentionSpec{.head_dim_v = 64}; }},
-    SpecField{.name = "v_along_sequence",
-              .member = &AttentionSpec::v_along_sequence,
-              .doc = "whether v of fp8 lies along the sequence: a row for each column, of all keys",
-              .record_name = "v_along_sequence",
-              .comment = "whether values lie along the sequence",
-              .text_label = " v_along_sequence=",
-              .name_label = "_v_along_",
-              .is_line_if_set = true,
-              .refusal = refuse_v_along_sequence,
-              .samples = [] { return Samples{{.dtype = DType::fp8_e4m3, .v_along_sequence = true}}; },
-              .base = fp8_base},
     SpecField{.name = "exact_exponentials",
               .member = &AttentionSpec::exact_exponentials,
               .doc = "whether all probabilities of q, k and v of fp8 are computed, and none interpolated",
@@ -484,12 +473,12 @@ constexpr std::array fields = {
 auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
-               v_descale_per, v_mean, lse_shift, values_in_keys, v_along_sequence, exact_exponentials, mask,
-               score, softmax_scale] = spec;
+               v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, mask, score,
+               softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                   sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
-                  descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, v_along_sequence,
-                  exact_exponentials, mask, score, softmax_scale);
+                  descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, mask,
+                  score, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 
@@ -559,9 +548,8 @@ bool has_fp8_keys(const AttentionSpec& spec) { return facts(spec.key_dtype()).is
 bool has_fp8_queries(const AttentionSpec& spec) { return facts(spec.dtype).is_fp8(); }
 
 bool is_plain(const AttentionSpec& spec) {
-  // Dense sequences with sinks may have a padding on the left, but not where v lies along them.
-  return is_dense(spec) && (!spec.sinks || spec.v_along_sequence) && spec.split_keys == 0 &&
-         spec.key_dtype() == spec.dtype;
+  // Dense sequences with sinks may have a padding on the left.
+  return is_dense(spec) && !spec.sinks && spec.split_keys == 0 && spec.key_dtype() == spec.dtype;
 }
 
 std::span<const SpecField> spec_fields() { return fields; }

@@ -51,16 +51,19 @@ void refuse_pointer(std::string_view name, const TensorView& tensor, int alignme
              tensor.data, alignment));
 }
 
-void refuse_rows(std::string_view name, const TensorView& tensor, int alignment, int along) {
-  const int last = tensor.rank - 1;
-  if (tensor.shape[along] > 1 && tensor.strides[along] != 1) {
-    refuse(name, fmt::format("has stride {} along {}; it must be 1{}: {}", tensor.strides[along],
-                             along == last ? "head_dim" : "seqlen",
-                             along == last ? "" : ", as v_along_sequence is true", tensor.to_string()));
+void refuse_rows(std::string_view name, const TensorView& tensor, int alignment) {
+  const int last = tensor.rank - 1, sequence = tensor.rank - 3;
+  if (tensor.shape[last] > 1 && tensor.strides[last] != 1) {
+    const bool is_turned = sequence >= 0 && tensor.strides[sequence] == 1;
+    refuse(name, fmt::format("has stride {} along head_dim; it must be 1{}: {}", tensor.strides[last],
+                             is_turned ? ", so give it with a row of head_dim for each token and head, not "
+                                         "one of all tokens for each column"
+                                       : "",
+                             tensor.to_string()));
   }
   int dimension = 0;
   const auto keeps_rows = [&](int i) {
-    return i == along || tensor.shape[i] <= 1 || tensor.strides[i] * size_of(tensor.dtype) % alignment == 0;
+    return tensor.shape[i] <= 1 || tensor.strides[i] * size_of(tensor.dtype) % alignment == 0;
   };
   while (dimension < last && keeps_rows(dimension)) ++dimension;
   refuse(name, fmt::format("has stride {} in dimension {}, which does not keep rows aligned to {} bytes; set "

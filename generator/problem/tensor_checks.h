@@ -23,7 +23,7 @@ namespace jit {
 [[noreturn]] void refuse_size(std::string_view name, const TensorView& tensor, int dimension,
                               std::string_view meaning, std::int64_t expected);
 [[noreturn]] void refuse_pointer(std::string_view name, const TensorView& tensor, int alignment);
-[[noreturn]] void refuse_rows(std::string_view name, const TensorView& tensor, int alignment, int along);
+[[noreturn]] void refuse_rows(std::string_view name, const TensorView& tensor, int alignment);
 [[noreturn]] void refuse_sparse_last(std::string_view name, const TensorView& tensor);
 
 /// No size is negative, and no element further from the first than memory can be.
@@ -70,19 +70,15 @@ inline void check_pointer(std::string_view name, const TensorView& tensor, int a
     refuse_pointer(name, tensor, alignment);
 }
 
-/// The elements of each row lie one behind the other in dimension `along`, and rows at multiples of `alignment` bytes, a
-/// power of two.
-inline void check_rows(std::string_view name, const TensorView& tensor, int alignment, int along) {
-  const int bytes = size_of(tensor.dtype);
-  bool is_fine = tensor.shape[along] <= 1 || tensor.strides[along] == 1;
-  for (int i = 0; i < tensor.rank; ++i)
-    is_fine &= i == along || tensor.shape[i] <= 1 || (tensor.strides[i] * bytes & (alignment - 1)) == 0;
-  if (!is_fine) [[unlikely]]
-    refuse_rows(name, tensor, alignment, along);
-}
-
+/// The elements of each row, which is the last dimension, lie one behind the other, and rows at multiples of `alignment`
+/// bytes, a power of two.
 inline void check_rows(std::string_view name, const TensorView& tensor, int alignment) {
-  check_rows(name, tensor, alignment, tensor.rank - 1);
+  const int bytes = size_of(tensor.dtype), last = tensor.rank - 1;
+  bool is_fine = tensor.shape[last] <= 1 || tensor.strides[last] == 1;
+  for (int i = 0; i < last; ++i)
+    is_fine &= tensor.shape[i] <= 1 || (tensor.strides[i] * bytes & (alignment - 1)) == 0;
+  if (!is_fine) [[unlikely]]
+    refuse_rows(name, tensor, alignment);
 }
 
 /// The stride of the last dimension is 1.

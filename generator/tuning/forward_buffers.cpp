@@ -57,10 +57,7 @@ ForwardBuffers::ForwardBuffers(ContextState& context, const AttentionSpec& spec,
   const std::int64_t heads_kv = params_.heads_q / spec_.gqa_ratio;
   const std::int64_t d = spec_.head_dim, dv = spec_.value_head_dim();
   const std::int64_t own_dv = spec_.values_in_keys ? 0 : dv;  // of v beside k
-  ProblemShape shape = shape_of(params_);
-  if (spec_.v_along_sequence &&
-      params_.sequences.cu_seqlens_k != nullptr)  // else no sequence but the first has keys
-    shape.seqlen_kv = (shape.seqlen_kv + first_key_multiple - 1) / first_key_multiple * first_key_multiple;
+  const ProblemShape shape = shape_of(params_);
   const std::int64_t q_entry = shape.seqlen_q * params_.heads_q;
   const std::int64_t kv_entry = shape.seqlen_kv * heads_kv;
   const int in = size_of(input_dtype(spec_)), kv_in = size_of(spec_.key_dtype());
@@ -75,10 +72,7 @@ ForwardBuffers::ForwardBuffers(ContextState& context, const AttentionSpec& spec,
   };
   q_ = allocate(params_.batch * q_entry * d, in);
   k_ = allocate(params_.batch * kv_entry * d, kv_in);
-  const std::int64_t batch = params_.batch;
-  v_ = allocate(
-      spec_.v_along_sequence ? batch * (shape.seqlen_kv + 15) * heads_kv * own_dv : batch * kv_entry * own_dv,
-      kv_in);
+  v_ = allocate(params_.batch * kv_entry * own_dv, kv_in);
   o_ = allocate(params_.batch * q_entry * dv, out);
   lse_ = allocate(params_.batch * q_entry, fp32);
 
@@ -100,7 +94,6 @@ ForwardBuffers::ForwardBuffers(ContextState& context, const AttentionSpec& spec,
   dense_.seqlen_kv = static_cast<int>(shape.seqlen_kv);
   dense_.sequences = {};
   describe_sequences();
-  if (spec_.v_along_sequence) lay_values_along_sequence();
   describe_scales();
   if (spec_.dropout) {
     constexpr std::array<std::int64_t, 2> rng_state = {1, 2};
@@ -157,27 +150,6 @@ void ForwardBuffers::describe_sequences() {
     sequences.page_table_stride = sequences.max_pages;
     params_.k_strides.batch = spec_.page_size * params_.k_strides.seq;
     params_.v_strides.batch = spec_.page_size * params_.v_strides.seq;
-  }
-}
-
-// As v_, which has room for rows of whole 16 bytes.
-void ForwardBuffers::lay_values_along_sequence() {
-  const SequenceParams& sequences = params_.sequences;
-  const std::int64_t heads = params_.heads_kv, columns = spec_.value_head_dim(), seqlen = dense_.seqlen_kv;
-  const auto strides_of = [&](std::int64_t keys) {
-    const std::int64_t pitch = (keys + 15) / 16 * 16;
-    return TensorStrides{.batch = heads * columns * pitch, .seq = pitch, .head = columns * pitch};
-  };
-  if (sequences.cu_seqlens_k != nullptr) {
-    params_.v_strides = dense_.v_strides = strides_of(sequences.total_k);
-    params_.v_strides.batch = 0;
-    dense_.v_strides.batch = seqlen;
-  } else if (sequences.page_table != nullptr) {
-    params_.v_strides = dense_.v_strides = strides_of(spec_.page_size);
-    dense_.v_strides.batch *= sequences.max_pages;
-    dense_.sequences.max_pages = sequences.max_pages;  // the reference looks for keys in pages
-  } else {
-    params_.v_strides = dense_.v_strides = strides_of(seqlen);
   }
 }
 

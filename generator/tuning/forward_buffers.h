@@ -49,7 +49,6 @@ class ForwardBuffers : public TuningBuffers {
 
  private:
   void describe_sequences();
-  void lay_values_along_sequence();
   void describe_scales();
   const void* array_of(const void* host, std::size_t bytes);
   void fill_inputs(ContextState& context, CUstream stream);

@@ -70,7 +70,7 @@ struct AttentionArguments {
   TensorView q;       ///< (batch, seqlen_q, heads_q, head_dim); ragged: (total_q, heads_q, head_dim)
   TensorView k;       ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim); ragged: (total_k, …);
                       ///< paged: (pages, page_size, heads_q / gqa_ratio, head_dim)
-  TensorView v = {};  ///< the same with head_dim_v, strides by v_along_sequence; none with values_in_keys
+  TensorView v = {};  ///< the same with head_dim_v; none with values_in_keys
   TensorView o;       ///< as q with head_dim_v, written; shares no byte with the inputs
   TensorView lse =
       {};  ///< optional: fp32 (batch, heads_q, seqlen_q), or (heads_q, total_q) where queries are

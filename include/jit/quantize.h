@@ -66,11 +66,6 @@ struct QuantizeSpec {
   bool center_keys = false;    ///< k without its mean over the tokens of each head
   bool center_values = false;  ///< v without its mean over the tokens of each head
 
-  /// Whether v_out lies token after token, of one column after another, as attention with AttentionSpec::v_along_sequence
-  /// reads it: of its strides that of tokens is 1. Attention wants each ragged sequence of keys to begin at a multiple of 16;
-  /// tokens stay where they are.
-  bool v_along_sequence = false;
-
   /// What tells which rows belong to a sequence: nothing, all do (dense); seqused_q, seqused_k or both (padded); or
   /// cu_seqlens_q, cu_seqlens_k or both, with or without the former two (ragged).
   SequenceKind sequences = SequenceKind::dense;
@@ -93,8 +88,7 @@ SequenceKind sequences_of(const QuantizeArguments& arguments);
 /// The tensors of one call. All of q, k, v and what is made of them are (batch, seqlen, heads, head_dim), or ragged,
 /// (tokens, heads, head_dim): then those of all sequences are one batch entry without "batch" in the sizes below, and one
 /// mean is that of all. heads_q is a multiple of heads_kv. Any strides whose last is 1; of scales of heads and tokens any
-/// at all. Means, shifts and scales of channels are dense. With v_along_sequence v_out's stride of tokens is 1, not that of
-/// columns, which keeps rows' alignment.
+/// at all. Means, shifts and scales of channels are dense.
 ///
 /// Numbers: a scale of a largest magnitude below 2^-100 is 1. NaN stays NaN and takes no part in a scale. An infinity
 /// becomes the largest element; its scale is that of the largest float, which leaves zeros of what shares it. A mean with

@@ -73,11 +73,6 @@ struct AttentionSpec {
   /// multi-head latent attention (docs/serving.md#multi-head-latent-attention). Forward alone, without dropout, of 16-bit
   /// keys.
   bool values_in_keys = false;
-  /// Whether v lies along the sequence: for each batch entry and KV head a matrix of head_dim_v rows, whose elements are
-  /// those of the keys; a page has a matrix of its own (docs/fp8.md#values-along-the-sequence). Of q, k and v of fp8, on
-  /// sm_90a. The first key of each ragged sequence, cache_leftpad behind its boundary, lies at a multiple of 16 rows; a
-  /// sequence where it does not counts as one without keys.
-  bool v_along_sequence = false;
   /// Whether all probabilities of q, k and v of fp8 are computed by ex2. Else forward_wgmma makes half of them, which are
   /// rounded to e4m3 anyway, by interpolation between powers of two: in calls that ask for no LSE, in tiles where nothing
   /// else is lost by it (docs/fp8.md#interpolated-exponentials). The other families always use ex2. Where dtype is fp8.

@@ -51,7 +51,6 @@ def quantize_qkv(
     center_keys=False,
     center_values=False,
     return_lse_shift=False,
-    v_along_sequence=False,
     cu_seqlens_q=None,
     cu_seqlens_k=None,
     seqused_q=None,
@@ -96,15 +95,11 @@ def quantize_qkv(
             than add, such as softcap.
         center_values: v loses the same, and attention adds it to the result.
         return_lse_shift: with center_keys: also what LSE has lost, over softmax_scale, which attention adds to it.
-        v_along_sequence: v's memory has a row of tokens for each column, as products of 8 bits read it on sm_90a: of its strides
-            that of tokens is 1. Its shape stays what it is. attention sees it by these strides. Of ragged ones it wants each
-            sequence of keys to begin at a multiple of 16 (cu_seqlens_k): one that begins elsewhere has no keys then.
         cu_seqlens_q, cu_seqlens_k: int32 (batch + 1), of ragged tensors: sequence b has rows cu_seqlens_q[b] to
             cu_seqlens_q[b + 1]. None: all rows are of a sequence.
         seqused_q, seqused_k: int32 (batch), rows of each sequence, where it has room for more; None: all. These four
             are read on the device alone. Rows of no sequence are not read, take no part in scales and means, and are
-            not written: in new arrays they hold anything, and so do scales of these rows alone, and lse_shift. Only
-            v along the sequence is 0 there.
+            not written: in new arrays they hold anything, and so do scales of these rows alone, and lse_shift.
         cos_sin: fp32, bf16 or fp16 (max_pos, rotary_dim): of each position the cosines of rotary_dim / 2 pairs, then their
             sines, by which the leading rotary_dim elements of q's and k's heads are rotated; None: they are not.
         q_positions, k_positions: int64 (batch, seqlen), or (tokens): rows of cos_sin. None, where q is not ragged: tokens'
@@ -145,7 +140,6 @@ def quantize_qkv(
             center_keys=center_keys,
             center_values=center_values,
             return_lse_shift=return_lse_shift,
-            v_along_sequence=v_along_sequence,
             cu_seqlens_q=cu_seqlens_q,
             cu_seqlens_k=cu_seqlens_k,
             seqused_q=seqused_q,
@@ -163,14 +157,4 @@ def quantize_qkv(
             stream=stream,
         )
     )
-    if v_along_sequence and v_out is None:
-        made = made._replace(v=_seen_by_rows(made.v, v.shape[-3]))
     return made._replace(descale_per="head" if scales == "given" else scales)
-
-
-def _seen_by_rows(laid, tokens):
-    """(…, heads, columns, pitch) as (…, tokens, heads, columns), in place."""
-    rank = len(laid.shape)
-    order = *range(rank - 3), rank - 1, rank - 3, rank - 2
-    turned = laid.permute(order) if hasattr(laid, "permute") else laid.transpose(order)
-    return turned[..., :tokens, :, :]

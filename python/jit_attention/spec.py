@@ -48,11 +48,6 @@ class AttentionSpec:
         lse_shift: whether k of fp8 has lost its mean, and calls give what LSE has lost with it; with scores that add alone.
         values_in_keys: whether the values are the first head_dim_v columns of the keys, so that calls have no v: the
             latent cache of multi-head latent attention. Forward alone, without dropout, of 16-bit keys.
-        v_along_sequence: whether v lies along the sequence: for each batch entry and KV head a matrix of head_dim_v rows,
-            whose elements are those of the keys; a page has a matrix of its own. Of q, k and v of fp8, on sm_90a. Calls
-            give v in the shape that it always has, with a stride of 1 along the sequence. The first key of each ragged
-            sequence, and of one behind cache_leftpad, lies at a multiple of 16 rows; where it does not, the sequence
-            counts as one without keys.
         exact_exponentials: whether all probabilities of q, k and v of fp8 are computed. Else forward_wgmma makes half of
             them, which are rounded to e4m3 anyway, by interpolation between powers of two: in calls that ask for no LSE,
             in tiles where nothing else is lost by it. The other families always compute. Where dtype is fp8.
@@ -82,7 +77,6 @@ class AttentionSpec:
     v_mean: bool = False
     lse_shift: bool = False
     values_in_keys: bool = False
-    v_along_sequence: bool = False
     exact_exponentials: bool = False
     mask: Mask | None = None
     score: Score | None = None

@@ -129,13 +129,6 @@ std::optional<DType> Call::dtype_of_inputs() const {
   return inputs_.dtype ? inputs_.dtype : inputs_.spec_dtype;
 }
 
-bool Call::has_v_along_sequence() const {
-  const TensorView& view = v();
-  const int columns = view.rank - 1, sequence = view.rank - 3;  // ragged rows have no batch
-  return facts(q().dtype).is_fp8() && sequence >= 0 && view.strides[columns] != 1 &&
-         (view.shape[sequence] <= 1 || view.strides[sequence] == 1);
-}
-
 int Call::alignment() const {
   for (const auto& [name, view] :
        {std::pair{"q", &arguments_.q}, {"k", &arguments_.k}, {"v", &arguments_.v}}) {
@@ -144,13 +137,7 @@ int Call::alignment() const {
                        ? "starts at an odd address; rows must lie at even ones"
                        : "starts at an odd address; elements of 16 bits must lie at even ones");
   }
-  TensorView values = v();
-  if (has_v_along_sequence()) {  // whose rows are of keys
-    const int columns = values.rank - 1, sequence = values.rank - 3;
-    std::swap(values.shape[sequence], values.shape[columns]);
-    std::swap(values.strides[sequence], values.strides[columns]);
-  }
-  return std::max(2, common_alignment({&q(), &k(), &values, &arguments_.o}));
+  return std::max(2, common_alignment({&q(), &k(), &v(), &arguments_.o}));
 }
 
 void Call::make_outputs(const AttentionSpec& spec) {

@@ -51,8 +51,6 @@ class Call {
   int device() const { return arrays_.device(); }
   Stream stream() const { return arrays_.stream(); }
 
-  /// Whether rows of v are those of all keys, each of one column: elements of fp8 whose strides say so.
-  bool has_v_along_sequence() const;
   /// Whether the caller says what bytes of k and v stand for.
   bool has_kv_dtype() const { return inputs_.kv_dtype.has_value(); }
 

@@ -97,7 +97,6 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
   spec.values_in_keys = head_dim_v.has_value();
   spec.head_dim_v = head_dim_v ? *head_dim_v : head_dim(v, "v");
   if (!head_dim_v && spec.head_dim_v == 0) refuse("v", "has head_dim 0");
-  spec.v_along_sequence = call.has_v_along_sequence();
   spec.gqa_ratio = gqa_ratio(q, k);
   spec.alignment = call.alignment();
   const AttentionArguments& arguments = call.arguments();
@@ -151,7 +150,6 @@ Error by_arguments(const Error& error, const CallInputs& inputs, bool has_descal
                                {"page_size", "k"},
                                {"kv_dtype", inputs.kv_dtype ? "kv_dtype" : "k"},
                                {"values_in_keys", "head_dim_v"},
-                               {"v_along_sequence", "v"},
                                {"descale_per", has_descale_per ? "descale_per" : "k_descale"},
                                {"v_descale_per", "v_descale"},
                                {"dropout", "dropout_p"}});

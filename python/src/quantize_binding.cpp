@@ -52,27 +52,6 @@ Shape scale_shape(QuantizedScales scales, const TensorView& rows, std::int64_t h
   return beside(rows, {heads_kv});
 }
 
-// How (batch, seqlen, heads, columns), or the same without batch, lies along the sequence: as (batch, heads, columns, pitch),
-// whose rows keep the 16 bytes that TMA asks for.
-constexpr std::int64_t pitch_bytes = 16;
-Shape shape_along_sequence(const TensorView& rows) {
-  const std::int64_t tokens = size_behind_batch(rows, 0);
-  return beside(rows, {size_behind_batch(rows, 1), size_behind_batch(rows, 2),
-                       (tokens + pitch_bytes - 1) / pitch_bytes * pitch_bytes});
-}
-// The elements of (…, heads, columns, pitch) as (…, tokens, heads, columns).
-void see_along_sequence(TensorView& view, std::int64_t tokens) {
-  std::rotate(view.shape + view.rank - 3, view.shape + view.rank - 1, view.shape + view.rank);
-  std::rotate(view.strides + view.rank - 3, view.strides + view.rank - 1, view.strides + view.rank);
-  view.shape[view.rank - 3] = tokens;
-}
-// The same with rows of tokens, for what asks how rows are aligned.
-TensorView rows_of_tokens(TensorView view) {
-  std::swap(view.shape[view.rank - 3], view.shape[view.rank - 1]);
-  std::swap(view.strides[view.rank - 3], view.strides[view.rank - 1]);
-  return view;
-}
-
 // An output: what the caller gave to write to, or a new array.
 class Result {
  public:
@@ -96,11 +75,11 @@ nb::tuple quantize_arrays(nb::handle q, nb::handle k, nb::handle v, nb::handle q
                           nb::handle v_out, nb::handle q_descale, nb::handle k_descale, nb::handle v_descale,
                           nb::handle out_dtype, const std::string& scales, const std::string& value_scales,
                           std::optional<std::uint64_t> rotation_seed, bool center_keys, bool center_values,
-                          bool return_lse_shift, bool v_along_sequence, nb::handle cu_seqlens_q,
-                          nb::handle cu_seqlens_k, nb::handle seqused_q, nb::handle seqused_k,
-                          nb::handle cos_sin, nb::handle q_positions, nb::handle k_positions,
-                          bool rotary_interleaved, nb::handle q_norm_weight, nb::handle k_norm_weight,
-                          float norm_eps, bool norm_adds_one, std::optional<bool> keep_rows, nb::handle dtype,
+                          bool return_lse_shift, nb::handle cu_seqlens_q, nb::handle cu_seqlens_k,
+                          nb::handle seqused_q, nb::handle seqused_k, nb::handle cos_sin,
+                          nb::handle q_positions, nb::handle k_positions, bool rotary_interleaved,
+                          nb::handle q_norm_weight, nb::handle k_norm_weight, float norm_eps,
+                          bool norm_adds_one, std::optional<bool> keep_rows, nb::handle dtype,
                           nb::handle stream) {
   OperationCall call(q, "q", stream, dtype_of(dtype, "dtype"));
   QuantizeArguments arguments;
@@ -121,8 +100,7 @@ nb::tuple quantize_arrays(nb::handle q, nb::handle k, nb::handle v, nb::handle q
                     .value_scales = scales_named(value_scales, "value_scales"),
                     .rotate = rotation_seed.has_value(),
                     .center_keys = center_keys,
-                    .center_values = center_values,
-                    .v_along_sequence = v_along_sequence};
+                    .center_values = center_values};
   spec.out_dtype = fp8_dtype_of(out_dtype, "out_dtype").value_or(DType::fp8_e4m3);
   arguments.rotation_seed = rotation_seed.value_or(0);
   if (keep_rows) spec.keep_rows = *keep_rows ? KeepRows::always : KeepRows::never;
@@ -179,12 +157,7 @@ nb::tuple quantize_arrays(nb::handle q, nb::handle k, nb::handle v, nb::handle q
     TensorView &to = arguments.*row.to, &descale = arguments.*row.descale;
     Result& rows = made.emplace_back(call, row.given, row.name, to);
     if (rows.is_given() && to.dtype == DType::uint8) to.dtype = spec.out_dtype;
-    if (row.to == &A::v_out && v_along_sequence && !rows.is_given()) {
-      rows.make(spec.out_dtype, shape_along_sequence(from), to);
-      see_along_sequence(to, size_behind_batch(from, 0));
-    } else {
-      rows.make(spec.out_dtype, Shape(from.shape, from.shape + from.rank), to);
-    }
+    rows.make(spec.out_dtype, Shape(from.shape, from.shape + from.rank), to);
     if (row.scales == QuantizedScales::given) {
       call.read(row.given_scale, row.scale_name, descale);
     } else {
@@ -206,9 +179,7 @@ nb::tuple quantize_arrays(nb::handle q, nb::handle k, nb::handle v, nb::handle q
       make_new(return_lse_shift,
                beside(arguments.q, {size_behind_batch(arguments.q, 1), size_behind_batch(arguments.q, 0)}),
                arguments.lse_shift);
-  TensorView values = arguments.v_out;
-  if (v_along_sequence && values.rank >= 3) values = rows_of_tokens(values);
-  const int of_results = common_alignment({&arguments.q_out, &arguments.k_out, &values});
+  const int of_results = common_alignment({&arguments.q_out, &arguments.k_out, &arguments.v_out});
   spec.alignment =
       std::max(2, std::min(common_alignment({&arguments.q, &arguments.k, &arguments.v, &arguments.cos_sin,
                                              &arguments.q_norm_weight, &arguments.k_norm_weight}),
@@ -252,14 +223,11 @@ void bind_quantize(nb::module_& module) {
   define(module, "quantize_qkv", quantize_arrays, "q"_a, "k"_a, "v"_a, nb::kw_only(), "q_out"_a.none(),
          "k_out"_a.none(), "v_out"_a.none(), "q_descale"_a.none(), "k_descale"_a.none(), "v_descale"_a.none(),
          "out_dtype"_a.none(), "scales"_a, "value_scales"_a, "rotation_seed"_a.none(), "center_keys"_a,
-         "center_values"_a, "return_lse_shift"_a, "v_along_sequence"_a, "cu_seqlens_q"_a.none(),
-         "cu_seqlens_k"_a.none(), "seqused_q"_a.none(), "seqused_k"_a.none(), "cos_sin"_a.none(),
-         "q_positions"_a.none(), "k_positions"_a.none(), "rotary_interleaved"_a, "q_norm_weight"_a.none(),
-         "k_norm_weight"_a.none(), "norm_eps"_a, "norm_adds_one"_a, "keep_rows"_a.none(), "dtype"_a.none(),
-         "stream"_a.none(),
-         "jit_attention.quantize_qkv, with a plain tuple of its results; new values that lie along the "
-         "sequence are "
-         "(batch, heads_kv, head_dim_v, pitch).");
+         "center_values"_a, "return_lse_shift"_a, "cu_seqlens_q"_a.none(), "cu_seqlens_k"_a.none(),
+         "seqused_q"_a.none(), "seqused_k"_a.none(), "cos_sin"_a.none(), "q_positions"_a.none(),
+         "k_positions"_a.none(), "rotary_interleaved"_a, "q_norm_weight"_a.none(), "k_norm_weight"_a.none(),
+         "norm_eps"_a, "norm_adds_one"_a, "keep_rows"_a.none(), "dtype"_a.none(), "stream"_a.none(),
+         "jit_attention.quantize_qkv, with a plain tuple of its results.");
 }
 
 }  // namespace jit::python

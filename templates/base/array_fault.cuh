@@ -25,8 +25,4 @@ struct ArrayFault {
   int multiple = 0;  ///< that it must be one of; 0: it may be any within the range
 };
 
-/// Of values along the sequence, a sequence's first key lies at a multiple of so many: TMA copies boxes of their bytes, which
-/// begin at multiples of 16.
-inline constexpr int first_key_multiple = 16;
-
 }  // namespace jit

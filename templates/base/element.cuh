@@ -97,21 +97,6 @@ inline constexpr bool has_row_scales = has_token_scales<Config> || has_block_sca
 template <class Config>
 inline constexpr int rows_of_scale = has_block_scales<Config> ? scale_block_rows : 1;
 
-/// Whether values lie along the sequence: a row of each column, whose elements are those of the keys.
-template <class Config>
-inline constexpr bool values_along_sequence = false;
-template <class Config>
-requires requires { Config::v_along_sequence; }
-inline constexpr bool values_along_sequence<Config> = Config::v_along_sequence;
-
-/// Keys of a page of such values; 0: there are no pages.
-template <class Config>
-inline constexpr int page_of_columns = 0;
-template <class Config>
-requires values_along_sequence<Config>
-inline constexpr int page_of_columns<Config> =
-    Config::sequences_kv == SequenceKind::paged ? Config::page_size : 0;
-
 /// Whether blocks begin where tiles may, because sequences begin with the first row of a batch entry.
 template <class Config>
 inline constexpr bool has_block_factors = false;
@@ -119,7 +104,7 @@ template <class Config>
 requires has_block_scales<Config>
 inline constexpr bool has_block_factors<Config> = Config::sequences_q == SequenceKind::dense &&
                                                   Config::sequences_kv == SequenceKind::dense &&
-                                                  (!Config::sinks || values_along_sequence<Config>);
+                                                  !Config::sinks;
 
 /// Whether each column of values has a scale of its own.
 template <class Config>

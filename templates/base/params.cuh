@@ -49,10 +49,9 @@ struct AttentionParams {
   const void* q;  ///< (batch, seqlen_q, heads_q, head_dim); ragged: (total_q, heads_q, head_dim)
   const void*
       k;  ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim); ragged as q; paged: (pages, page_size, …)
-  const void*
-      v;  ///< as k, with head_dim_v; with v_along_sequence keys have stride 1 and head_dim_v has v_strides.seq
-  void* o;     ///< as q, with head_dim_v
-  float* lse;  ///< (batch, heads_q, seqlen_q); ragged: (heads_q, total_q); natural log; may be null
+  const void* v;  ///< as k, with head_dim_v
+  void* o;        ///< as q, with head_dim_v
+  float* lse;     ///< (batch, heads_q, seqlen_q); ragged: (heads_q, total_q); natural log; may be null
   TensorStrides q_strides;
   TensorStrides k_strides;
   TensorStrides v_strides;

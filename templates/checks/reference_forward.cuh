@@ -28,15 +28,6 @@ __device__ __forceinline__ float descale_of(const float* scales, const TensorStr
   return scales[batch * strides.batch + kv_head * strides.head + row * strides.seq];
 }
 
-/// Where a key lies in a column of values along the sequence. Pages, of which an entry has those that lie one behind
-/// another, have columns of their own.
-__device__ __forceinline__ long long column_place(const AttentionParams& params, int key) {
-  const int pages = params.sequences.max_pages;  // 0: there are none
-  if (pages == 0) return key;
-  const int page_size = params.seqlen_kv / pages;
-  return key / page_size * (params.v_strides.batch / pages) + key % page_size;
-}
-
 template <class Config>
 __device__ void attention_reference(const AttentionParams& params, const ReferenceRows& rows,
                                     const DropoutParams& dropout_params, const DescaleParams& descale) {
@@ -100,9 +91,7 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
       for (int i = 0; i < values_per_lane; ++i) {
         const int d = i * warp_size + lane_id();
         if (d >= Config::head_dim_v) continue;
-        const Stored* v =
-            values_along_sequence<Config> ? values.at(d) + column_place(params, key) : values.at(key) + d;
-        output[i] += weight * to_float(*v);
+        output[i] += weight * to_float(values.at(key)[d]);
       }
     }
   }

@@ -34,9 +34,8 @@ class Consumer {
   static constexpr bool releases_early = packs_early;
   static constexpr bool passes_early = ConsumerScores<Config>::passes_early;
   // Whether O is brought up to the maxima of a tile under the S of the next one, in front of P V. A small one is not
-  // worth the registers, and scales of keys leave none beside values along the sequence.
-  static constexpr bool rescales_late =
-      packs_early && Config::head_dim_v > 64 && !(Traits::has_key_scales && values_along_sequence<Config>);
+  // worth the registers.
+  static constexpr bool rescales_late = packs_early && Config::head_dim_v > 64;
   static constexpr float no_correction = -1;  // which no factor is
   static constexpr bool issues_in_turn = Config::order == WarpgroupOrder::ping_pong;
   static constexpr bool passes_late = issues_in_turn && !passes_early;

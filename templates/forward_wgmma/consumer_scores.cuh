@@ -59,16 +59,13 @@ class ConsumerScores {
   static constexpr bool passes_early = packs_early && Config::order == WarpgroupOrder::ping_pong &&
                                        Config::head_dim + Config::head_dim_v >= 384;
 
-  /// Whether what scores may come to before maxima move is known before there are scores.
+  /// Whether what scores may come to before maxima move is known before there are scores. Then it is counted, too, what
+  /// rows must weigh so that maxima may move ahead, and exponentials be interpolated.
   static constexpr bool knows_limits = packs_early && Config::rescale == Rescale::lazy;
-
-  /// Whether it is counted what rows must weigh so that maxima may move ahead, and exponentials be interpolated. Values
-  /// along the sequence, with scales of keys, leave no register for it.
-  static constexpr bool counts_keys = knows_limits && !values_along_sequence<Config>;
 
   /// Whether exponentials are interpolated where nothing else is lost by it.
   static constexpr bool interpolates = Config::interpolated_exp2 > 0;
-  static_assert(!interpolates || counts_keys,
+  static_assert(!interpolates || knows_limits,
                 "limits of scores, and what rows weigh, tell where exponentials may be interpolated");
 
   __device__ __forceinline__ ConsumerScores(const AttentionParams& params, const DropoutParams& dropout,
@@ -123,7 +120,7 @@ class ConsumerScores {
   __device__ __forceinline__ void find_limits(const Queries& queries) {
     if constexpr (knows_limits) {
       score_limits<Weight>(state_, queries.scale_log2(), limits_);
-      if constexpr (counts_keys) least_sum_ += least_sum_of_keys(Config::tile_kv);
+      least_sum_ += least_sum_of_keys(Config::tile_kv);
     }
   }
 
@@ -185,8 +182,8 @@ class ConsumerScores {
       may_interpolate = interpolates;
       if (move) {
         if constexpr (interpolates) may_interpolate = are_known(of_lane, limits_);
-        move = raise_to_scores<counts_keys>(scores_, limits_, of_lane, state_, queries.scale_log2(),
-                                            least_sum_, correction);
+        move =
+            raise_to_scores(scores_, limits_, of_lane, state_, queries.scale_log2(), least_sum_, correction);
         if (move) scale_all(correction, scale_output);
       }
       set_offsets(state_, queries.scale_log2());
@@ -240,7 +237,7 @@ class ConsumerScores {
       begin_maximum(scores_, state_, queries.scale_log2());
     }
     clear_exact_sums();
-    if constexpr (counts_keys) least_sum_ = largest_of_sum + least_sum_of_keys(Config::tile_kv);
+    if constexpr (knows_limits) least_sum_ = largest_of_sum + least_sum_of_keys(Config::tile_kv);
     if constexpr (interpolates) {
       if (!are_small(state_.row_max, queries.scale_log2()))
         least_sum_ = -negative_infinity();  // no sum is enough

@@ -33,17 +33,8 @@ __device__ __forceinline__ void load_value_tile(const TensorMaps& maps, unsigned
   if constexpr (Traits::transposes_v) {
     if (lane_id() == 0) store_shared(value_note<Config>(smem, rings.v.stage()), 1);
   }
-  if constexpr (Traits::has_bounded_columns) {
-    load_value_columns<typename Traits::StoredVTile>(rings.v.tile(), v_map<Config>(maps), rings.v.full(),
-                                                     values);
-  } else if constexpr (values_along_sequence<Config>) {
-    if (lane_id() == 0)
-      load_value_columns<typename Traits::StoredVTile>(rings.v.tile(), v_map<Config>(maps), rings.v.full(),
-                                                       values);
-  } else {
-    load_key_tile<Config, typename Traits::StoredVTile>(rings.v.tile(), v_map<Config>(maps), rings.v.full(),
-                                                        values);
-  }
+  load_key_tile<Config, typename Traits::StoredVTile>(rings.v.tile(), v_map<Config>(maps), rings.v.full(),
+                                                      values);
   rings.v.advance();
 }
 
@@ -139,14 +130,14 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
       const bool asks = !has_next && (!tiles.has(1) || tiles.keys_left() <= asked_ahead * Config::tile_kv);
       if (asks) work.ask();
       if constexpr (Traits::transposes_v) {
-        values = value_box<Config>(params, own, sequence, k_begin, keys);
+        values = keys;
         has_values = has_keys && !Traits::has_value_loader;
       }
       load_v();  // the answer comes while values wait for room
       if (asks) work.answer();
       has_next |= asks;
       if constexpr (!Traits::transposes_v) {
-        values = value_box<Config>(params, own, sequence, k_begin, keys);
+        values = keys;
         has_values = has_keys && !Traits::has_value_loader;
       }
       tiles.advance();
@@ -177,8 +168,7 @@ __device__ __forceinline__ void load_values(const AttentionParams& params, const
       rings.k.advance();
       if ((flags & key_note_none) != 0) break;
       const Sequence sequence = keys_of<Config>(params, own);
-      const auto keys = key_box<Config>(params, own, sequence, k_begin);
-      load_value_tile<Config>(maps, smem, rings, value_box<Config>(params, own, sequence, k_begin, keys));
+      load_value_tile<Config>(maps, smem, rings, key_box<Config>(params, own, sequence, k_begin));
     }
   }
   note_no_values<Config>(smem, rings);

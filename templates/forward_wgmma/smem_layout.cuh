@@ -87,15 +87,11 @@ struct SmemSizes {
   bool key_scales = false;                 ///< whether each key, or block of keys, has a scale of its own
   int stages_stored = 0;                   ///< of K and V of 8 bits that are widened; 0: they are not
   int known_score_words = 0;               ///< of a tile; 0: its scores are not known
-  bool v_along_sequence = false;           ///< whether memory has a row for each column of V
-  int page_size = 0;                       ///< of such a V; 0: there are no pages
   bool sums_by_products = false;           ///< whether V has columns of ones beside its own
 
-  /// Products of elements of 8 bits sum along the columns of both tiles (PTX ISA, "wgmma.mma_async"): a tile of V has a
-  /// row for each column.
-  JIT_HOST_DEVICE constexpr bool has_rows_of_columns() const { return element_bytes == 1; }
-  /// Whether V is turned over on its way.
-  JIT_HOST_DEVICE constexpr bool transposes_v() const { return has_rows_of_columns() && !v_along_sequence; }
+  /// Whether V is turned over on its way. Products of elements of 8 bits sum along the columns of both tiles (PTX ISA,
+  /// "wgmma.mma_async"): a tile of V has a row for each column.
+  JIT_HOST_DEVICE constexpr bool transposes_v() const { return element_bytes == 1; }
   JIT_HOST_DEVICE constexpr bool widens() const { return stages_stored > 0; }
 };
 
@@ -130,10 +126,7 @@ JIT_HOST_DEVICE constexpr int q_stage_size(const SmemSizes& sizes) {
 /// Of a tile of V that has a row for each column.
 JIT_HOST_DEVICE constexpr int value_columns_bytes(const SmemSizes& sizes) {
   const int rows = transposed_rows(sizes.head_dim_v) + (sizes.sums_by_products ? sum_columns : 0);
-  if (sizes.transposes_v()) return panel_tile_bytes(rows, sizes.tile_kv, sizes.element_bytes);
-  const int panel = key_panel_columns(sizes.tile_kv, sizes.page_size);
-  const int panels = (sizes.tile_kv + panel - 1) / panel;
-  return rows * panels * panel * sizes.element_bytes;
+  return panel_tile_bytes(rows, sizes.tile_kv, sizes.element_bytes);
 }
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
@@ -151,8 +144,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   const int bytes = sizes.element_bytes;
   layout.k = place(sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim, bytes), tile_alignment);
   const int v_rows = sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v, bytes);
-  layout.v = place(sizes.has_rows_of_columns() ? sizes.stages_v * value_columns_bytes(sizes) : v_rows,
-                   tile_alignment);
+  layout.v =
+      place(sizes.transposes_v() ? sizes.stages_v * value_columns_bytes(sizes) : v_rows, tile_alignment);
   const auto place_stored = [&](int head_dim) {
     return place(sizes.stages_stored * panel_tile_bytes(sizes.tile_kv, head_dim, 1), tile_alignment);
   };
@@ -227,8 +220,6 @@ JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, int known_score_w
           .key_scales = has_row_scales<Config>,
           .stages_stored = Config::stages_stored,
           .known_score_words = known_score_words,
-          .v_along_sequence = values_along_sequence<Config>,
-          .page_size = page_of_columns<Config>,
           .sums_by_products = Config::sums_by_products};
 }
 

@@ -3,7 +3,6 @@
 
 #include "base/tensor_map.cuh"
 #include "scheduling/work_tiles.cuh"
-#include "tiles/bounded_columns.cuh"
 
 namespace jit::forward_wgmma {
 
@@ -24,12 +23,6 @@ struct SequenceMaps : TensorMaps {
   TensorMap bounded_k;
   TensorMap bounded_v;
   TensorMap bounded_o;
-};
-
-/// The same with values that lie along the sequence, of which bounded_v is for sequences that end at a multiple of
-/// keys_of_step (tiles/bounded_columns.cuh).
-struct ColumnMaps : SequenceMaps {
-  TensorMap more_bounded_v[keys_of_step - 1];  ///< for those that end 1, 2, … keys behind one
 };
 
 }  // namespace jit::forward_wgmma

@@ -35,14 +35,7 @@ __device__ __forceinline__ decltype(auto) k_map(const TensorMaps& maps) {
 }
 template <class Config>
 __device__ __forceinline__ decltype(auto) v_map(const TensorMaps& maps) {
-  using Traits = KernelTraits<Config>;
-  if constexpr (Traits::has_bounded_columns) {
-    const auto& own = static_cast<const ColumnMaps&>(maps);
-    return BoundedColumnsMap{own.v, own.bounded_v, own.more_bounded_v, Traits::v_panel_columns,
-                             keys_before(Traits::v_panel_columns, Traits::has_pages)};
-  } else {
-    return map_of<Config>(maps, maps.v, &SequenceMaps::bounded_v, Traits::box_rows);
-  }
+  return map_of<Config>(maps, maps.v, &SequenceMaps::bounded_v, KernelTraits<Config>::box_rows);
 }
 template <class Config>
 __device__ __forceinline__ decltype(auto) o_map(const TensorMaps& maps) {
@@ -74,28 +67,6 @@ __device__ __forceinline__ void store_tile(unsigned tile, const Map& map, const 
 #pragma unroll
   for (int panel = 0; panel < Tile::panels; ++panel)
     store_panel(tile + panel * Tile::panel_bytes, map, panel * Tile::columns, place);
-}
-
-/// Starts the copies of a tile of values that lie along the sequence, from key `first` on: a row is a column of V, and a
-/// panel has some keys. By one thread.
-template <class Tile>
-__device__ __forceinline__ void load_value_columns(unsigned tile, const TensorMap& map, unsigned full,
-                                                   const RowPlace& first) {
-  mbarrier_arrive_expect_tx(full, Tile::bytes);
-#pragma unroll
-  for (int panel = 0; panel < Tile::panels; ++panel) {
-    cp_async_bulk_tensor_load(tile + panel * Tile::panel_bytes, map, full, first.seq + panel * Tile::columns,
-                              0, first.head, first.batch);
-  }
-}
-
-/// The same by a whole warp, whose lanes have a box for each panel, which end with their sequence.
-template <class Tile>
-__device__ __forceinline__ void load_value_columns(unsigned tile, const BoundedColumnsMap& map, unsigned full,
-                                                   const BoundedBox& box) {
-  if (lane_id() == 0) mbarrier_arrive_expect_tx(full, Tile::bytes);
-  __syncwarp();
-  if (lane_id() < Tile::panels) load_columns(tile + lane_id() * Tile::panel_bytes, map, full, box);
 }
 
 /// Looks at the page of a box of `rows` keys from `key` on, where arrays are checked and some query of the tile may see one.
@@ -144,19 +115,6 @@ __device__ __forceinline__ BoundedBox key_box(const AttentionParams& params, con
                                               const Sequence& keys, int k_begin) {
   using Traits = KernelTraits<Config>;
   return lane_box<Config, Traits::box_rows, Traits::boxes>(params, work, keys, k_begin);
-}
-
-/// The same of the values of a tile whose keys lie in `keys`: where they lie along the sequence, a lane's box is a panel.
-template <class Config, class Work, class Box>
-__device__ __forceinline__ Box value_box(const AttentionParams& params, const Work& work,
-                                         const Sequence& sequence, int k_begin, const Box& keys) {
-  using Traits = KernelTraits<Config>;
-  if constexpr (Traits::has_bounded_columns) {
-    return lane_box<Config, Traits::v_panel_columns, Traits::StoredVTile::panels>(params, work, sequence,
-                                                                                  k_begin);
-  } else {
-    return keys;
-  }
 }
 
 /// Starts the copies of a tile of keys or values, whose bytes count at the barrier `full`. By a whole warp.

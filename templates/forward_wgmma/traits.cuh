@@ -41,7 +41,7 @@ struct KernelTraits {
   /// Whether products are of 8 bits, which sum along the columns of both tiles: that of V has a row for each column.
   static constexpr bool multiplies_fp8 = sizeof(Element) == 1;
   /// Whether a warpgroup turns values over on their way to the consumers.
-  static constexpr bool transposes_v = multiplies_fp8 && !values_along_sequence<Config>;
+  static constexpr bool transposes_v = multiplies_fp8;
   /// Whether one makes numbers of 16 bits of keys and values of 8.
   static constexpr bool widens = keys_are_fp8<Config> && !multiplies_fp8;
   static constexpr bool has_converters = transposes_v || widens;
@@ -59,17 +59,12 @@ struct KernelTraits {
 
   /// Whether sequences may differ in length, which is then read on the device.
   static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
-                                      Config::sequences_kv != SequenceKind::dense ||
-                                      (Config::sinks && !values_along_sequence<Config>) || widens;
-  static_assert(!values_along_sequence<Config> || multiplies_fp8, "values of 8 bits lie along the sequence");
+                                      Config::sequences_kv != SequenceKind::dense || Config::sinks || widens;
   static_assert(Config::persistent || !has_lengths,
                 "a block looks for its work tiles in the order of the list");
   using Work = typename ChosenType<has_lengths, SequenceTile, WorkTile>::type;
   /// What of it a consumer keeps in registers through its loop: all only if it writes O itself.
   using KeptWork = typename ChosenType<Config::direct_o, Work, WorkTile>::type;
-
-  /// Whether boxes of values must end with their sequence, whose keys lie side by side.
-  static constexpr bool has_bounded_columns = values_along_sequence<Config> && has_lengths;
 
   /// Boxes in which a tile of keys is copied: each lies in one page.
   static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
@@ -125,13 +120,10 @@ struct KernelTraits {
   // Q and O of one consumer.
   using QTile = PanelTile<Key, rows_per_warpgroup, Config::head_dim>;
   using KTile = PanelTile<Key, Config::tile_kv, Config::head_dim>;
-  static constexpr int v_panel_columns = values_along_sequence<Config>
-                                             ? key_panel_columns(Config::tile_kv, page_of_columns<Config>)
-                                             : panel_columns(Config::tile_kv, sizeof(Weight));
   using VTile = typename ChosenType<
-      multiplies_fp8,
+      transposes_v,
       PanelTile<Weight, transposed_rows(Config::head_dim_v) + (sums_by_products ? sum_columns : 0),
-                Config::tile_kv, v_panel_columns>,
+                Config::tile_kv>,
       PanelTile<Weight, Config::tile_kv, Config::head_dim_v>>::type;
   static_assert(!sums_by_products || VTile::bytes % 1024 == 0, "tiles begin at multiples of 1024");
   using OTile = PanelTile<OutputElement<Config>, rows_per_warpgroup, Config::head_dim_v>;
@@ -139,9 +131,7 @@ struct KernelTraits {
 
   // As they come from memory.
   using StoredKTile = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim>;
-  using StoredVTile =
-      typename ChosenType<values_along_sequence<Config>, VTile,
-                          PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim_v>>::type;
+  using StoredVTile = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim_v>;
   static constexpr int stages_stored_k = widens ? Config::stages_stored : Config::stages_k;
   static constexpr int stages_stored_v = widens ? Config::stages_stored : Config::stages_v;
 

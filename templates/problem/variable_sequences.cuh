@@ -39,17 +39,10 @@ class VariableSequences {
       rows = between({SequenceArrayId::cu_seqlens_k, given.cu_seqlens_k}, batch, given.total_k);
     if (given.seqused_k != nullptr)
       rows.length = within({SequenceArrayId::seqused_k, given.seqused_k}, batch, rows.length);
-    const int padded_begin = rows.begin;
     if (given.cache_leftpad != nullptr) {
       const int pad = within({SequenceArrayId::cache_leftpad, given.cache_leftpad}, batch, rows.length);
       rows.begin += pad;
       rows.length -= pad;
-    }
-    if constexpr (values_along_sequence<Config>) {
-      if (rows.length > 0 && rows.begin % first_key_multiple != 0) {
-        note_begin(batch, padded_begin, rows.begin - padded_begin);
-        rows.length = 0;
-      }
     }
     return rows;
   }
@@ -100,16 +93,6 @@ class VariableSequences {
     const int value = array.data[index];
     expect_in_range<Config>(params_, {array.id, batch, index, value, least, most});
     return maximum(0, minimum(value, most));
-  }
-  // Notes what has brought the first key to where its values cannot be copied from: a boundary, or padding behind one.
-  __device__ __forceinline__ void note_begin(int batch, int boundary, int pad) const {
-    if constexpr (Config::checked) {
-      const bool is_padding = boundary % first_key_multiple == 0;
-      note_fault(params_.sequences.fault,
-                 {is_padding ? SequenceArrayId::cache_leftpad : SequenceArrayId::cu_seqlens_k, batch, batch,
-                  is_padding ? pad : boundary, 0, is_padding ? params_.seqlen_kv : params_.sequences.total_k,
-                  first_key_multiple});
-    }
   }
   __device__ __forceinline__ int within(const Array& array, int batch, int most) const {
     return element(array, batch, batch, 0, most);

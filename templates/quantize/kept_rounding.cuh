@@ -13,7 +13,6 @@ class KeptRounding {
   static constexpr int threads = kept_rounding_warps * warp_size;
   static constexpr int named_barrier = 2;
   static constexpr KeptLayout layout = KeptPlan<Config>::layout;
-  static constexpr int turns = KeptPlan<Config>::warps / kept_rounding_warps;
 
  public:
   /// `warp` is that of the role.
@@ -76,23 +75,14 @@ class KeptRounding {
     if constexpr (Plan::scales == QuantizedScales::block) {
       meet();  // all have read the scales of the piece before
       with_rows<tensor>(ring, work,
-                        [&](const auto& rows, int, int) { leave_magnitudes(rows, factors.means, blocks_); });
+                        [&](const auto& rows, int) { leave_magnitudes(rows, factors.means, blocks_); });
       meet();
       find_block_scales(first, blocks_, block_scales, warp_, kept_rounding_warps);
       meet();
     }
-    TurnedColumns<Config, tensor> turned[turns];
-    with_rows<tensor>(ring, work, [&](const auto& rows, int, int turn) {
-      round_steps(params_.all, rows, factors, block_scales, turned[turn]);
+    with_rows<tensor>(ring, work, [&](const auto& rows, int) {
+      round_steps(params_.all, rows, factors, block_scales);
     });
-    if constexpr (Plan::is_along_sequence) {
-      meet();  // the rows are in registers now, and their place serves the columns
-      with_rows<tensor>(ring, work,
-                        [&](const auto& rows, int, int turn) { turned[turn].leave(rows, ring.rows()); });
-      meet();
-      TurnedColumns<Config, tensor>::send(first, ring.rows(), warp_ * warp_size + lane_id(), threads);
-      fence_proxy_async_shared();  // in front of the next rows, which come by TMA
-    }
   }
 
   const KeptParams& params_;

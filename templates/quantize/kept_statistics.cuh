@@ -17,7 +17,7 @@ __device__ __forceinline__ void with_kept_rows(const KeptParams& params, const Q
   for (int turn = 0; turn < KeptPlan<Config>::warps / warps; ++turn) {
     const int stands_for = turn * warps + warp;
     const QuantizeRows<Config, tensor> rows(params.all, work, slot, stands_for * warp_size + lane_id());
-    act(rows, stands_for, turn);
+    act(rows, stands_for);
   }
 }
 
@@ -63,7 +63,7 @@ class KeptStatistics {
     float found = 0;
     with_kept_rows<Config, tensor, kept_statistics_warps>(
         params_, work, ring.rows(), warp_id(),
-        [&](const auto& rows, int, int) { found = fmaxf(found, largest_magnitude(rows)); });
+        [&](const auto& rows, int) { found = fmaxf(found, largest_magnitude(rows)); });
     ring.arrive_ready();
 #pragma unroll
     for (int offset = warp_size / 2; offset > 0; offset /= 2)
@@ -86,7 +86,7 @@ class KeptStatistics {
     meet();  // all have read what the piece before has left
     with_kept_rows<Config, tensor, kept_statistics_warps>(
         params_, work, ring.rows(), warp_id(),
-        [&](const auto& rows, int warp, int) { leave_statistics(rows, warp, [&] { return shared_; }); });
+        [&](const auto& rows, int warp) { leave_statistics(rows, warp, [&] { return shared_; }); });
     ring.arrive_ready();
     meet();
     const KeptExchange<Config, tensor> exchange(params_, number_);

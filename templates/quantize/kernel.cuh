@@ -40,7 +40,6 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
           factors.key_means[turn]);
   });
 
-  TurnedColumns<Config, tensor> turned;
   float* const block_scales = shared + Plan::chunk;
   if constexpr (Plan::scales == QuantizedScales::block) {
     leave_magnitudes(rows, factors.means, shared);
@@ -48,8 +47,7 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
     find_block_scales(rows, shared, block_scales, warp_id(), Plan::threads / warp_size);
     __syncthreads();
   }
-  round_steps(params, rows, factors, block_scales, turned);
-  if constexpr (Plan::is_along_sequence) turned.store(rows);
+  round_steps(params, rows, factors, block_scales);
   if constexpr (Plan::statistics > 0) leave_results(params, tensor, work.unit, own.items, own.waiting);
   if (is_shifted) leave_results(params, QkvTensor::k, work.unit, params.k.items, params.k.waiting);
 }

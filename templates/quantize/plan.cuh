@@ -23,8 +23,6 @@ struct QuantizePlan {
   static constexpr int columns = is_value ? Config::head_dim_v : Config::head_dim;
   static constexpr RowLanes share =
       is_value ? row_lanes(columns, columns, sizeof(typename Config::Element)) : rotated_lanes<Config>;
-  /// Whether elements leave token after token, of one column after another.
-  static constexpr bool is_along_sequence = is_value && Config::v_along_sequence;
   static constexpr bool is_normalised = !is_value && Config::norm;
   static constexpr bool has_rotary = !is_value && Config::rotary_dim != 0;
   static constexpr QuantizedScales scales = is_value ? Config::value_scales : Config::scales;
@@ -46,9 +44,8 @@ struct QuantizePlan {
   static constexpr int row_bytes = quantize_row_bytes(share, sizeof(typename Config::Element), threads);
 
   /// Rows that are worked on together: more want more registers and code, and other warps do something meanwhile, but for
-  /// where rows are kept, which has one warp of a role on a scheduler. What a lane has of columns that leave along the
-  /// sequence lies in registers, whose numbers the compiler must know.
-  static constexpr int steps_at_once = is_along_sequence ? quantize_steps : Config::keeps_rows ? 4 : 2;
+  /// where rows are kept, which has one warp of a role on a scheduler.
+  static constexpr int steps_at_once = Config::keeps_rows ? 4 : 2;
 
   static __device__ __forceinline__ const QuantizeTensor& of(const QuantizeParams& params) {
     return tensor == QkvTensor::q ? params.q : tensor == QkvTensor::k ? params.k : params.v;

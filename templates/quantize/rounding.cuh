@@ -3,7 +3,6 @@
 
 #include "base/fp8_scale.cuh"
 #include "quantize/rows.cuh"
-#include "quantize/turned_columns.cuh"
 
 namespace jit {
 
@@ -87,13 +86,12 @@ __device__ __forceinline__ void find_block_scales(const QuantizeRows<Config, ten
   }
 }
 
-/// Rounds the rows of a lane. Along the sequence elements go to `turned`, else to memory.
+/// Rounds the rows of a lane and stores them.
 template <class Config, QkvTensor tensor>
 __device__ __forceinline__ void round_steps(const QuantizeParams& params,
                                             const QuantizeRows<Config, tensor>& rows,
                                             const ColumnFactors<Config, tensor>& factors,
-                                            const float* block_scales,
-                                            TurnedColumns<Config, tensor>& turned) {
+                                            const float* block_scales) {
   using Plan = QuantizePlan<Config, tensor>;
   using Rows = QuantizeRows<Config, tensor>;
   using Stored = typename Config::StoredElement;
@@ -135,7 +133,7 @@ __device__ __forceinline__ void round_steps(const QuantizeParams& params,
     }
     if (!rows.has_row(step)) continue;
     rows.for_pieces([&](int turn, int column) {
-      [[maybe_unused]] unsigned words[(share.piece + 3) / 4] = {};
+      unsigned words[(share.piece + 3) / 4] = {};
 #pragma unroll
       for (int i = 0; i < share.piece; i += 2) {
         const auto element = [&](int at) {
@@ -143,16 +141,10 @@ __device__ __forceinline__ void round_steps(const QuantizeParams& params,
                      ? row[turn][at] * (Plan::has_row_scales ? of_token : factors.scales[turn][at])
                      : 0.0f;
         };
-        const unsigned pair = pack_fp8<Stored>(element(i), element(i + 1));
-        if constexpr (Plan::is_along_sequence) {
-          turned.take(turn, i, step, pair);
-        } else {
-          words[i / 4] |= pair << (i % 4 * 8);
-        }
+        words[i / 4] |= pack_fp8<Stored>(element(i), element(i + 1)) << (i % 4 * 8);
       }
-      if constexpr (!Plan::is_along_sequence)
-        store_words<share.piece, maximum(alignment, 1)>(to + rows.token(step) * own.to_strides.seq + column,
-                                                        words);
+      store_words<share.piece, maximum(alignment, 1)>(to + rows.token(step) * own.to_strides.seq + column,
+                                                      words);
     });
   }
 }

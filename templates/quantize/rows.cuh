@@ -26,8 +26,7 @@ class QuantizeRows {
 
  public:
   static constexpr RowLanes share = Plan::share;
-  /// Where elements leave token after token, a lane has neighbours.
-  static constexpr int rows_apart = Plan::is_along_sequence ? 1 : Plan::threads / share.lanes;
+  static constexpr int rows_apart = Plan::threads / share.lanes;
   using Row = float[share.turns][share.piece];
 
   __device__ __forceinline__ QuantizeRows(const QuantizeParams& params, const QuantizeWork& work,
@@ -50,10 +49,7 @@ class QuantizeRows {
   __device__ __forceinline__ int token(int step) const { return first_ + step * rows_apart; }
   /// The first token of the piece of work, and how far a row is behind it.
   __device__ __forceinline__ int chunk_begin() const { return first_ - place(0); }
-  __device__ __forceinline__ int place(int step) const {
-    const int first = thread() / share.lanes;
-    return (Plan::is_along_sequence ? first * quantize_steps : first) + step * rows_apart;
-  }
+  __device__ __forceinline__ int place(int step) const { return thread() / share.lanes + step * rows_apart; }
   /// Whether it belongs to a sequence.
   __device__ __forceinline__ bool has_row(int step) const {
     if constexpr (has_lengths) return (found_ >> step & 1) != 0;

@@ -262,8 +262,8 @@ __device__ __forceinline__ float headroom(float sum, float least_sum) {
 }
 
 /// Where they may: moves the warp's maxima if some do. Returns whether, and then `correction` is what the output must be
-/// multiplied by. Integers do not have the order of negative scores, which are looked at again. `moves_ahead`: by `headroom`.
-template <bool moves_ahead, class Scores, class Scale>
+/// multiplied by. Integers do not have the order of negative scores, which are looked at again. They move ahead by `headroom`.
+template <class Scores, class Scale>
 __device__ __forceinline__ bool raise_to_scores(const Scores& scores, const float (&limits)[Scores::rows],
                                                 float (&of_lane)[Scores::rows],
                                                 SoftmaxState<Scores::rows>& state, const Scale& scale_log2,
@@ -285,10 +285,8 @@ __device__ __forceinline__ bool raise_to_scores(const Scores& scores, const floa
   for (int r = 0; r < Scores::rows; ++r) {
     const float scale = scale_of_row(scale_log2, r);
     float of_row = Scores::Layout::reduce(of_lane[r], [](float x, float y) { return fmaxf(x, y); });
-    if constexpr (moves_ahead) {
-      const float sum = Scores::Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
-      of_row += headroom(sum, least_sum) * rcp(scale);
-    }
+    const float sum = Scores::Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
+    of_row += headroom(sum, least_sum) * rcp(scale);
     const float new_max = fmaxf(state.row_max[r], of_row);
     correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max)) * scale);
     state.row_max[r] = new_max;

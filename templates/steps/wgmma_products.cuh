@@ -65,7 +65,7 @@ class Probabilities {
     for (int step = 0; step < Traits::key_steps; ++step) {
       unsigned a[4];
       if constexpr (is_fp8<Element>) {
-        pack_fp8_step(scores, a, step);
+        pack_e4m3_step(scores, a, 0, step);
       } else {
         scores.template pack_step<Element>(a, 0, step);
         kept.drop_step(a, 0, step);
@@ -94,9 +94,8 @@ class Probabilities {
                                                         const unsigned (&interpolated)[4]))[4] {
     static_assert(Traits::p_in_registers);
     if constexpr (interpolations == 0) {
-      pack_fp8_step(scores, registers_[step], step);
+      pack_e4m3_step(scores, registers_[step], 0, step);
     } else {
-      static_assert(!values_along_sequence<Config>, "words whose lanes exchange pairs are packed together");
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         registers_[step][i] = is_interpolated<interpolations>(i % 2, 2 * step + i / 2)
@@ -156,16 +155,6 @@ class Probabilities {
   }
 
  private:
-  // In the order in which the rows of V have their keys.
-  static __device__ __forceinline__ void pack_fp8_step(const typename Traits::Scores& scores,
-                                                       unsigned (&a)[4], int step) {
-    if constexpr (values_along_sequence<Config>) {
-      pack_e4m3_step_in_order(scores, a, 0, step);
-    } else {
-      pack_e4m3_step(scores, a, 0, step);
-    }
-  }
-
   // Behind a branch the compiler would move O to the registers of the product behind the fence.
   template <class Sums>
   static __device__ __forceinline__ void fence_before_pv(typename Traits::Output& output, Sums& sums) {

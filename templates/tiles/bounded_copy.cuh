@@ -4,7 +4,6 @@
 #include "base/tensor_map.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "tiles/bounded_box.cuh"
-#include "tiles/bounded_columns.cuh"
 
 namespace jit {
 
@@ -24,27 +23,6 @@ __device__ __forceinline__ void load_panel(unsigned panel, const BoundedMap& map
     cp_async_bulk_tensor_load(panel, map.part, full, column, box.missing, box.head,
                               box.first + map.rows - box.missing, box.batch);
   }
-}
-
-/// The maps of values that lie along the sequence (tiles/bounded_columns.cuh), in boxes of `keys` keys.
-struct BoundedColumnsMap {
-  const TensorMap& whole;  ///< for boxes that are there, or not at all
-  const TensorMap& part;   ///< for others that end at a multiple of keys_of_step
-  const TensorMap* more;   ///< for those that end 1, 2, … keys behind one
-  int keys;
-  int before;
-};
-
-/// Starts the copy of all columns of a box of keys to a panel. By one thread.
-__device__ __forceinline__ void load_columns(unsigned panel, const BoundedColumnsMap& map, unsigned full,
-                                             const BoundedBox& box) {
-  if (box.missing == 0) {
-    cp_async_bulk_tensor_load(panel, map.whole, full, box.first, 0, box.head, box.batch);
-    return;
-  }
-  const ColumnsPlace place = columns_place(box, map.keys, map.before);
-  const TensorMap& part = place.rest == 0 ? map.part : map.more[place.rest - 1];
-  cp_async_bulk_tensor_load(panel, part, full, place.key, 0, box.head, place.step, box.batch);
 }
 
 /// Starts the copy of a panel of rows to the tensor. By one thread.

@@ -23,21 +23,6 @@ JIT_HOST_DEVICE constexpr int panel_columns(int head_dim, int bytes = element_by
 JIT_HOST_DEVICE constexpr int panel_count(int head_dim, int bytes = element_bytes) {
   return (head_dim + panel_columns(head_dim, bytes) - 1) / panel_columns(head_dim, bytes);
 }
-/// The narrowest panel of 8 bits: that of the swizzle of 32 bytes, and of a step of wgmma.
-inline constexpr int least_key_panel = 32;
-
-/// Width of a panel where columns are the keys of a tile, of 8 bits: a narrower one where the last would be half empty, for
-/// TMA would fill it with keys of the next tile. Each lies in one page, where there are pages of `page_size` keys, a multiple
-/// of least_key_panel as tile_kv is.
-JIT_HOST_DEVICE constexpr int key_panel_columns(int tile_kv, int page_size = 0) {
-  const int widest = panel_columns(tile_kv, 1);
-  if (page_size != 0) {
-    int panel = widest;
-    while (panel > least_key_panel && (tile_kv % panel != 0 || page_size % panel != 0)) panel /= 2;
-    return panel;
-  }
-  return tile_kv % widest == widest / 2 ? widest / 2 : widest;
-}
 /// Bytes of a tile: the last panel is whole, columns past head_dim are zero.
 JIT_HOST_DEVICE constexpr int panel_tile_bytes(int rows, int head_dim, int bytes = element_bytes) {
   return rows * panel_count(head_dim, bytes) * panel_columns(head_dim, bytes) * bytes;

@@ -58,8 +58,7 @@ TEST(Key, EveryInputChangesIt) {
   for (const SpecField& field : spec_fields()) {
     for (const AttentionSpec& spec : field.samples()) {
       const KernelConfig config =
-          has_fp8_queries(spec)
-              ? KernelConfig(ForwardWgmma{.direct_o = true, .converter_warps = spec.v_along_sequence ? 0 : 2})
+          has_fp8_queries(spec) ? KernelConfig(ForwardWgmma{.direct_o = true, .converter_warps = 2})
           : is_plain(spec)
               ? KernelConfig()
               : ForwardSplitKv{.rescale = spec.split_keys != 0 ? Rescale::always : Rescale::lazy};

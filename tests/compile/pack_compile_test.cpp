@@ -77,21 +77,6 @@ TEST_F(PackTest, HasWhatIsChosenForEveryClass) {
   EXPECT_EQ(chosen, serving);
 }
 
-// Values along the sequence are one family's, whose kernels of calls with lengths are other ones.
-TEST_F(PackTest, HasKernelsForLengthsOfValuesAlongTheSequence) {
-  const PackTarget target{.arch = testing::sm_90a, .multiprocessors = {132}};
-  const std::vector<AttentionSpec> specs = {
-      {.dtype = DType::fp8_e4m3, .head_dim = 64, .v_along_sequence = true}};
-  write(specs, target);
-  const Context context = user();
-  for (const bool has_lengths : {false, true}) {
-    const BuiltKernel kernel = choose_kernel(*Access::state(context), forward_spec(specs[0], has_lengths), {},
-                                             {.heads_q = 64, .has_device_lengths = has_lengths},
-                                             device_limits(target.arch), {target.arch});
-    EXPECT_TRUE(kernel.image->cached) << has_lengths;
-  }
-}
-
 // Another number of multiprocessors and longer sequences want other kernels; those that are there compute the same.
 TEST_F(PackTest, ACallThatMayNotCompileTakesTheBestThatIsThere) {
   const PackTarget target{.arch = testing::sm_90a, .multiprocessors = {4}};

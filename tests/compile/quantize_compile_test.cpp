@@ -61,8 +61,7 @@ TEST(QuantizeCompile, NothingIsSpilledWhereRowsAreKept) {
                              .value_scales = value_scales,
                              .rotate = rotate,
                              .center_keys = center,
-                             .center_values = center,
-                             .v_along_sequence = rotate && !center},
+                             .center_values = center},
                             testing::sm_90a});
         }
       }

@@ -221,21 +221,13 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
       }
     }
   }
-  // P whose pairs lanes exchange.
-  for (const ScaleKind kind : {ScaleKind::head, ScaleKind::token}) {
-    const AttentionSpec spec{.dtype = DType::fp8_e4m3, .descale_per = kind, .v_along_sequence = true};
-    const DeviceLimits limits = device_limits(testing::sm_90a);
-    wishes.push_back(
-        {spec, testing::sm_90a, untuned_order(spec, typical_shape(limits, spec), limits).front()});
-  }
-  // The same of pages, of which a lane finds one for keys and one for values.
+  // Products of fp8 over pages.
   for (const Mask& mask : {Mask(), mask::causal()}) {
     const AttentionSpec spec{.dtype = DType::fp8_e4m3,
                              .gqa_ratio = 4,
                              .sequences_q = SequenceKind::ragged,
                              .sequences_kv = SequenceKind::paged,
                              .page_size = 64,
-                             .v_along_sequence = true,
                              .mask = mask};
     const ProblemShape prefill{
         .batch = 4, .heads_q = 32, .seqlen_q = 2048, .seqlen_kv = 8192, .has_device_lengths = true};

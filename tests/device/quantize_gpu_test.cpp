@@ -228,47 +228,21 @@ TEST_F(QuantizeTest, LayoutsAndRaggedTokens) {
   }
 }
 
-// Pieces of work that are whole and one that is not, of as many tokens as a run or fewer; more columns than lanes.
-TEST_F(QuantizeTest, ValuesAlongTheSequence) {
-  const CurrentDevice current(0);
-  QuantizeSpec odd{.head_dim = 64, .head_dim_v = 40, .alignment = 2, .v_along_sequence = true};
-  for (const auto& [head_dim_v, seqlen_kv] :
-       {std::pair{8, 2100}, {40, 9}, {72, 130}, {128, 1}, {128, 200}, {256, 70}}) {
-    const bool is_centred = head_dim_v % 16 == 0;
-    expect_right({.spec = {.dtype = head_dim_v == 256 ? DType::fp32 : DType::bf16,
-                           .out_dtype = head_dim_v == 40 ? DType::fp8_e5m2 : DType::fp8_e4m3,
-                           .head_dim = 8,
-                           .head_dim_v = head_dim_v,
-                           .value_scales = is_centred        ? channel
-                                           : head_dim_v == 8 ? given
-                                                             : head,
-                           .center_values = is_centred,
-                           .v_along_sequence = true},
-                  .seqlen_kv = seqlen_kv,
-                  .offset = 2});
-  }
-  expect_right({.spec = odd, .batch = 0, .seqlen_kv = 133});
-  odd.center_values = true;
-  expect_right({.spec = odd, .seqlen_kv = 133, .layout = {.row_elements = 3, .first = 1}});
-}
-
 // Lengths of batch entries: some, none, all, and numbers that are cut. All kinds of scales; several pieces of work for a
 // head, of which some have no row of a sequence.
 TEST_F(QuantizeTest, RowsBehindSequences) {
   const CurrentDevice current(0);
   const SequencesCase queries{.seqused = {5, 0, -3, 90}}, keys{.seqused = {70, 999, 0, 3}};
   for (const QuantizedScales scales : {token, head, block, given}) {
-    const bool along = scales == head || scales == given;
     expect_right({.spec = {.head_dim = 128,
                            .head_dim_v = 64,
                            .scales = scales,
                            .value_scales = scales == token   ? channel
                                            : scales == given ? given
                                                              : head,
-                           .rotate = !along,
+                           .rotate = scales == token || scales == block,
                            .center_keys = true,
-                           .center_values = scales != token,
-                           .v_along_sequence = along},
+                           .center_values = scales != token},
                   .batch = 4,
                   .seqlen_q = 70,
                   .seqlen_kv = 140,
@@ -298,8 +272,7 @@ TEST_F(QuantizeTest, RowsBetweenRaggedSequences) {
                                   .scales = scales,
                                   .value_scales = scales == block ? channel : head,
                                   .center_keys = true,
-                                  .center_values = true,
-                                  .v_along_sequence = scales == head},
+                                  .center_values = true},
                          .batch = 0,
                          .seqlen_q = 70,
                          .seqlen_kv = 140,

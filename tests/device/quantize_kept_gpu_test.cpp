@@ -50,20 +50,20 @@ TEST_F(QuantizeKeptTest, FewBlocks) {
   const CurrentDevice current(0);
   struct Kind {
     QuantizedScales scales, value_scales;
-    bool rotate, center_keys, center_values, along;
+    bool rotate, center_keys, center_values;
+    int head_dim_v = 64;
   };
-  for (const Kind& kind : {Kind{head, head, false, false, false, false},
-                           {head, channel, true, true, true, false},
-                           {token, head, false, true, false, true},
-                           {block, head, false, false, true, false}}) {
+  for (const Kind& kind : {Kind{head, head, false, false, false},
+                           {head, channel, true, true, true},
+                           {token, head, false, true, false, 128},
+                           {block, head, false, false, true}}) {
     const QuantizeCase problem{.spec = {.head_dim = 64,
-                                        .head_dim_v = kind.along ? 128 : 64,
+                                        .head_dim_v = kind.head_dim_v,
                                         .scales = kind.scales,
                                         .value_scales = kind.value_scales,
                                         .rotate = kind.rotate,
                                         .center_keys = kind.center_keys,
-                                        .center_values = kind.center_values,
-                                        .v_along_sequence = kind.along},
+                                        .center_values = kind.center_values},
                                .batch = 3,
                                .seqlen_q = 5,
                                .seqlen_kv = 270,

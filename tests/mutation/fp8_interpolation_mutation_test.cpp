@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mutation{{"NoNumbersDoNotExceed", softmax, "!(of_lane[r] <= limits[r])", "of_lane[r] > limits[r]"},
                  Shows::no_number},
         Mutation{{"KeysOfEarlierWorkTilesCount", scores,
-                  "    if constexpr (counts_keys) least_sum_ = largest_of_sum",
+                  "    if constexpr (knows_limits) least_sum_ = largest_of_sum",
                   "    if (!(least_sum_ > 0)) least_sum_ = largest_of_sum"},
                  Shows::batches}),
     ::testing::PrintToStringParamName());

@@ -19,8 +19,7 @@ constexpr const char* mma_config =
 // With `given_back`, values have a scale for each column and a mean, and LSE has lost something.
 std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
                            ScaleKind descale_per = ScaleKind::head, int head_dim_v = 160,
-                           bool given_back = false, const Score& score = {}, bool v_along_sequence = false,
-                           int seqlen_kv = 210) {
+                           bool given_back = false, const Score& score = {}, int seqlen_kv = 210) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
   AttentionCase problem{.batch = 2, .heads_kv = 2, .seqlen_q = 40, .seqlen_kv = seqlen_kv, .seed = 5};
@@ -31,7 +30,6 @@ std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
   problem.spec.gqa_ratio = 2;
   problem.spec.descale_per = descale_per;
   problem.spec.score = score;
-  problem.spec.v_along_sequence = v_along_sequence;
   problem.spec.v_mean = problem.spec.lse_shift = given_back;
   if (given_back) problem.spec.v_descale_per = ScaleKind::channel;
   AttentionRun run(problem);
@@ -72,7 +70,7 @@ TEST_P(Fp8MutationTest, IsCaught) {
   // So many keys that some tile is there before its consumer asks for it.
   constexpr int seqlen_kv = 330;
   expect_caught(GetParam(), noticed_of_fp8(&GetParam(), is_promoted ? promoted_config : fp8_config,
-                                           ScaleKind::head, 160, false, {}, false, seqlen_kv));
+                                           ScaleKind::head, 160, false, {}, seqlen_kv));
 }
 
 constexpr const char* transpose = "forward_wgmma/transpose_values.cuh";
@@ -193,116 +191,6 @@ INSTANTIATE_TEST_SUITE_P(
                          {"uninitialized"}},
         TemplateMutation{"ExactSumsUnscaled", "forward_wgmma/consumer_scores.cuh",
                          "exact_sums_[r] *= correction[r]", "exact_sums_[r] *= 1"}),
-    ::testing::PrintToStringParamName());
-
-// Of kernels whose values lie along the sequence: panels of 64 keys, of which the last tile fills none.
-class AlongSequenceMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
-
-std::string noticed_along_sequence(const TemplateMutation* mutation) {
-  return noticed_of_fp8(mutation, "family=forward_wgmma tile_q=64 tile_kv=192 stages_v=2 separate_o=true",
-                        ScaleKind::head, 160, false, {}, true);
-}
-
-TEST(AlongSequence, IsRightUnmutated) { EXPECT_EQ(noticed_along_sequence(nullptr), ""); }
-
-TEST_P(AlongSequenceMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_along_sequence(&GetParam()));
-}
-
-constexpr const char* weights = "steps/e4m3_weights.cuh";
-constexpr const char* boxes = "forward_wgmma/tile_boxes.cuh";
-
-INSTANTIATE_TEST_SUITE_P(
-    AlongSequence, AlongSequenceMutationTest,
-    ::testing::Values(
-        TemplateMutation{"ProbabilitiesInTheOrderOfLanes", "steps/wgmma_products.cuh",
-                         "if constexpr (values_along_sequence<Config>) {", "if constexpr (false) {"},
-        TemplateMutation{"PairsOfOtherLanes", weights, "first_source ^ 1", "first_source ^ 2"},
-        TemplateMutation{"PairsOfTheOtherBlock", weights, "is_odd ? odd_block : even_block",
-                         "is_odd ? even_block : even_block"},
-        TemplateMutation{"PairsExchangedInUpperLanes", weights, "is_upper ? 0x1054 : 0x5410", "0x5410"},
-        TemplateMutation{"HighPairsExchangedInUpperLanes", weights, "is_upper ? 0x3276 : 0x7632", "0x7632"},
-        TemplateMutation{"ValuesOfTheFirstTile", boxes, "first.seq + panel * Tile::columns",
-                         "panel * Tile::columns"},
-        TemplateMutation{"OnePanelForAll", boxes, "first.seq + panel * Tile::columns", "first.seq"}),
-    ::testing::PrintToStringParamName());
-
-// Of those of sequences that differ in length: pages of 64 keys, read by panels, ends at several rests by 16.
-class AlongLengthsMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
-
-// With `begins_elsewhere` the second sequence of ragged ones begins where TMA cannot, and so has no keys.
-std::string noticed_along_lengths(const TemplateMutation* mutation, bool begins_elsewhere = false) {
-  for (const SequenceKind keys : {SequenceKind::ragged, SequenceKind::paged}) {
-    const MutatedTemplates templates(mutation);
-    const Context context(templates.settings());
-    AttentionCase problem{.batch = 3, .heads_kv = 2, .seqlen_q = 20, .seqlen_kv = 110, .seed = 5};
-    problem.spec.dtype = DType::fp8_e4m3;
-    problem.spec.head_dim = problem.spec.head_dim_v = 32;
-    problem.spec.sequences_kv = keys;
-    problem.spec.page_size = keys == SequenceKind::paged ? 64 : 0;
-    problem.spec.v_along_sequence = true;
-    problem.used_keys = {110, begins_elsewhere ? 0 : 33, 77};
-    if (begins_elsewhere) problem.spare_rows = 40;
-    AttentionRun run(problem);
-    AttentionArguments arguments = run.arguments();
-    const DeviceBuffer boundaries(0, 4 * sizeof(int)), used(0, 3 * sizeof(int));
-    if (begins_elsewhere && keys == SequenceKind::ragged) {
-      const int places[] = {0, 168, 208, 325}, lengths[] = {110, 33, 77};
-      boundaries.upload(places, sizeof places);
-      used.upload(lengths, sizeof lengths);
-      arguments.cu_seqlens_k = TensorView::dense(boundaries.data(), DType::int32, {4});
-      arguments.seqused_k = TensorView::dense(used.data(), DType::int32, {3});
-    }
-    try {
-      const Attention kernel = attention(
-          problem.spec, parse_config("family=forward_wgmma tile_q=64 tile_kv=96 stages_v=2 separate_o=true"),
-          context);
-      run.poison_outputs();
-      kernel(arguments);
-    } catch (const Error& error) {
-      return fmt::format("{}: {}", to_string(error.code()), error.what());
-    }
-    if (std::string failure = run.check().failure; !failure.empty()) return failure;
-    if (std::string races = disorder(context, nullptr); !races.empty()) return races;
-  }
-  return "";
-}
-
-TEST(AlongLengths, IsRightUnmutated) {
-  for (const bool begins_elsewhere : {false, true})
-    EXPECT_EQ(noticed_along_lengths(nullptr, begins_elsewhere), "") << begins_elsewhere;
-}
-
-TEST_P(AlongLengthsMutationTest, IsCaught) {
-  const bool is_of_begins = std::string_view(GetParam().name).find("Elsewhere") != std::string_view::npos;
-  expect_caught(GetParam(), noticed_along_lengths(&GetParam(), is_of_begins));
-}
-
-constexpr const char* column_boxes = "tiles/bounded_columns.cuh";
-
-INSTANTIATE_TEST_SUITE_P(
-    AlongLengths, AlongLengthsMutationTest,
-    ::testing::Values(
-        TemplateMutation{
-            "BoxesThatDoNotEnd", "tiles/bounded_copy.cuh",
-            "  if (box.missing == 0) {\n    cp_async_bulk_tensor_load(panel, map.whole, full, box.first, 0",
-            "  if (true) {\n    cp_async_bulk_tensor_load(panel, map.whole, full, box.first, 0"},
-        TemplateMutation{"OneRestForAll", "tiles/bounded_copy.cuh",
-                         "place.rest == 0 ? map.part : map.more[place.rest - 1]", "map.more[14]"},
-        TemplateMutation{"RestsWithoutAKey",
-                         column_boxes,
-                         ".key = before + rest - there",
-                         ".key = before - there",
-                         {"illegal instruction"}},
-        TemplateMutation{"ValuesOfTheFirstPanel", boxes, "lane_id() * rows, row = keys.begin",
-                         "0, row = keys.begin"},
-        TemplateMutation{"ValuesInBoxesOfKeys", boxes, "lane_box<Config, Traits::v_panel_columns,",
-                         "lane_box<Config, Traits::box_rows,"},
-        TemplateMutation{"BeginsElsewhere",
-                         "problem/variable_sequences.cuh",
-                         "        rows.length = 0;\n",
-                         "",
-                         {"illegal instruction"}}),
     ::testing::PrintToStringParamName());
 
 // Of kernels whose queries and keys have scales of their own.

@@ -28,13 +28,6 @@ QuantizeCase blocks() {
           .heads_kv = 1,
           .outliers = 30};
 }
-QuantizeCase along_sequence() {
-  return {.spec = {.head_dim = 8, .head_dim_v = 64, .v_along_sequence = true},
-          .batch = 1,
-          .seqlen_kv = 300,
-          .heads_q = 1,
-          .heads_kv = 1};
-}
 
 // Rows of a sequence and others in one piece of work, and pieces that have none.
 QuantizeCase sequences() {
@@ -77,7 +70,6 @@ std::string noticed_of_quantiser(const TemplateMutation* mutation, const Quantiz
 TEST(Quantiser, IsRightUnmutated) {
   EXPECT_EQ(noticed_of_quantiser(nullptr, two_looks()), "");
   EXPECT_EQ(noticed_of_quantiser(nullptr, blocks()), "");
-  EXPECT_EQ(noticed_of_quantiser(nullptr, along_sequence()), "");
   EXPECT_EQ(noticed_of_quantiser(nullptr, sequences()), "");
   EXPECT_EQ(noticed_of_quantiser(nullptr, lengths()), "");
 }
@@ -155,29 +147,6 @@ INSTANTIATE_TEST_SUITE_P(
                                        {"data race", "uninitialized"},
                                        {},
                                        true}),
-    ::testing::PrintToStringParamName());
-
-// Of values along the sequence.
-class TurnedColumnsMutationTest : public MutationTest {};
-
-TEST_P(TurnedColumnsMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_quantiser(&GetParam(), along_sequence()));
-}
-
-constexpr const char* turned = "quantize/turned_columns.cuh";
-
-INSTANTIATE_TEST_SUITE_P(
-    Quantiser, TurnedColumnsMutationTest,
-    ::testing::Values(
-        TemplateMutation{"RunsAreReadBeforeTheyAreThere",
-                         turned,
-                         "    leave(rows, memory);\n    __syncthreads();\n",
-                         "    leave(rows, memory);\n",
-                         {"data race", "uninitialized"}},
-        TemplateMutation{"TheSecondColumnOfAPairIsLost", turned, "i + 1 < share.piece", "false"},
-        TemplateMutation{
-            "RunsOfAllLanesInOnePlace", turned, "(at ^ lane % runs)", "(lane % runs)", {"data race"}},
-        TemplateMutation{"TheLastRunIsLost", turned, "token + i < own.seqlen", "false"}),
     ::testing::PrintToStringParamName());
 
 // Of rows that belong to no sequence.

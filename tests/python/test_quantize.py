@@ -182,25 +182,13 @@ def test_rows_of_no_sequence(rng, place, fetch):
     same(fetch(ragged.k_mean), alone.k_mean, rtol=1e-6)  # the other sequence has no key
 
 
-@pytest.mark.parametrize("ragged", [False, True])
-def test_values_along_the_sequence(rng, place, fetch, ragged):
-    """The same elements in other places, into new arrays and given ones; and attention reads them."""
-    q, k, v = (place(x) for x in inputs(rng, DTYPES["bf16"], ragged, seqlen_kv=37))
-    options = dict(scales="head", value_scales="channel", center_values=True)
-    rows, along = (ja.quantize_qkv(q, k, v, **options, v_along_sequence=turns) for turns in (False, True))
-    assert tuple(along.v.shape) == tuple(rows.v.shape)
-    numpy.testing.assert_array_equal(fetch(along.v), fetch(rows.v))
-    numpy.testing.assert_allclose(fetch(along.v_mean), fetch(rows.v_mean), rtol=1e-5, atol=1e-6)
-    again = ja.quantize_qkv(q, k, v, **options, v_along_sequence=True, v_out=along.v)
-    assert again.v is along.v
-    numpy.testing.assert_array_equal(fetch(again.v), fetch(rows.v))
-    if ja.devices()[0].arch == "sm_90a":
-        bounds = {f"cu_seqlens_{x}": place(numpy.array([0, len(n)], numpy.int32)) for x, n in (("q", q), ("k", k))}
-        options_of = dict(**bounds if ragged else {}, out_dtype="fp32")
-        o, other = (fetch(ja.attention(z.q, z.k, z.v, **z.scales, **options_of)) for z in (rows, along))
-        numpy.testing.assert_allclose(o, other, rtol=0, atol=0.06)  # one family may have P in e4m3
-    with pytest.raises(ja.errors.InvalidArgumentError, match="along seqlen; it must be 1, as v_along_sequence"):
-        ja.quantize_qkv(q, k, v, **options, v_along_sequence=True, v_out=rows.v)
+def test_values_have_a_row_for_each_token(rng, place):
+    q, k, v = (place(x) for x in inputs(rng, DTYPES["bf16"], False))
+    made = ja.quantize_qkv(q, k, v)
+    turned = numpy.empty(tuple(v.shape[i] for i in (0, 2, 3, 1)), numpy.uint8).transpose(0, 3, 1, 2)
+    with pytest.raises(ja.errors.InvalidArgumentError, match="give it with a row of head_dim for each token and head"):
+        ja.quantize_qkv(q, k, v, v_out=place(turned))
+    assert made.v.shape == v.shape
 
 
 @pytest.mark.parametrize(

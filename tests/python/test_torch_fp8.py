@@ -199,29 +199,6 @@ def test_rows_around_ragged_sequences(make):
         assert relative(o[rows], exact(q[None, rows], k[None, keys], v[None, keys])[0][0]) < 0.06
 
 
-@pytest.mark.parametrize("ragged", [False, True])
-def test_values_along_the_sequence_have_lengths(make, ragged):
-    if ja.devices()[0].arch != "sm_90a":
-        pytest.skip("v along the sequence needs sm_90a")
-    q, k, v = make(1, 70, 4, 32), make(1, 140, 2, 32) + 2, make(1, 140, 2, 32) + 1
-    # Of k and v, each begins at a multiple of 16.
-    bounds = [torch.tensor([0, 32, x.shape[1]], dtype=torch.int32, device=q.device) for x in (q, k)]
-    q, k, v = (x[0] if ragged else x for x in (q, k, v))
-    used = torch.tensor([30, 99] if ragged else [99], dtype=torch.int32, device=q.device)
-    for x in (k, v):
-        x[..., 131 if ragged else 99 :, :, :] = torch.nan
-        if ragged:
-            x[30:32] = torch.nan
-    lengths = dict(cu_seqlens_q=bounds[0], cu_seqlens_k=bounds[1]) if ragged else {}
-
-    def compute(q, k, v, seqused_k, along=True, **lengths):
-        return jt.quantized_attention(q, k, v, center_values=True, v_along_sequence=along, seqused_k=seqused_k, **lengths)
-
-    o = compute(q, k, v, used, **lengths)
-    assert relative(o, compute(q, k, v, used, along=False, **lengths).double().cpu()) < 0.05
-    assert torch.equal(torch.compile(compute, fullgraph=True)(q, k, v, used, **lengths), o)
-
-
 @pytest.mark.parametrize("scales", ["token", "block"])
 @pytest.mark.parametrize("ragged", [False, True])
 def test_compiled(make, ragged, scales):

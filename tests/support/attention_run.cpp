@@ -52,20 +52,6 @@ Place place_operand(Arena& arena, const AttentionCase& wanted, const RequestRows
   return place;
 }
 
-// Values that lie along the sequence: rows of all keys of a column, aligned, with poison behind the last key. With
-// Layout::padded more of it lies between rows, heads and batch entries.
-Place place_along_sequence(Arena& arena, const AttentionCase& wanted, const RequestRows& rows, DType dtype) {
-  const std::int64_t b = rows.entries, s = rows.per_entry, h = wanted.heads_kv,
-                     d = wanted.spec.value_head_dim();
-  constexpr std::int64_t aligned = 16;
-  const std::int64_t gap = wanted.layout == Layout::padded ? aligned : 0;
-  const std::int64_t pitch = (s + aligned - 1) / aligned * aligned + gap, head = d * pitch + gap,
-                     entry = h * head + gap;
-  Place place{.dtype = dtype, .rank = 4, .shape = {b, s, h, d}, .strides = {entry, 1, head, pitch}};
-  place.offset = arena.reserve(static_cast<std::size_t>(b * entry + gap)) + static_cast<std::size_t>(gap);
-  return place;
-}
-
 // Slices of one dense tensor (batch, seqlen, Σ heads · head_dim).
 void place_packed(Arena& arena, const std::vector<Place*>& places) {
   const std::int64_t batch = places[0]->shape[0], seqlen = places[0]->shape[1];
@@ -328,26 +314,22 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
   std::mt19937_64 random(case_.seed);
   inputs_.reserve(0);
   const DType key_dtype = spec.key_dtype();
-  const auto rows_of = [&](SequenceKind kind, int seqlen, const std::vector<int>& used, int multiple = 1) {
-    if (kind == SequenceKind::ragged) return RequestRows::ragged(seqlen, used, case_.spare_rows, multiple);
+  const auto rows_of = [&](SequenceKind kind, int seqlen, const std::vector<int>& used) {
+    if (kind == SequenceKind::ragged) return RequestRows::ragged(seqlen, used, case_.spare_rows);
     if (kind == SequenceKind::paged) return RequestRows::paged(seqlen, used, spec.page_size, random);
     return RequestRows::dense(case_.batch, seqlen, used);
   };
   q_rows_ = rows_of(spec.sequences_q, case_.seqlen_q, case_.used_queries);
-  kv_rows_ = rows_of(spec.sequences_kv, case_.seqlen_kv, case_.used_keys,
-                     spec.v_along_sequence ? first_key_multiple : 1);
+  kv_rows_ = rows_of(spec.sequences_kv, case_.seqlen_kv, case_.used_keys);
   q_ = place_operand(inputs_, case_, q_rows_, case_.heads_q(), spec.head_dim, spec.dtype);
   k_ = place_operand(inputs_, case_, kv_rows_, case_.heads_kv, spec.head_dim, key_dtype);
-  if (spec.v_along_sequence) {
-    v_ = place_along_sequence(inputs_, case_, kv_rows_, key_dtype);
-  } else if (!spec.values_in_keys) {
+  if (!spec.values_in_keys)
     v_ = place_operand(inputs_, case_, kv_rows_, case_.heads_kv, spec.value_head_dim(), key_dtype);
-  }
   if (case_.layout == Layout::packed_qkv) {
     const bool self = is_dense(spec) && case_.seqlen_q == case_.seqlen_kv && key_dtype == spec.dtype;
     std::vector<Place*> packed = {&k_};
     if (self) packed.insert(packed.begin(), &q_);
-    if (!spec.values_in_keys && !spec.v_along_sequence) packed.push_back(&v_);
+    if (!spec.values_in_keys) packed.push_back(&v_);
     place_packed(inputs_, packed);
   }
   q_ = q_rows_.of(q_);

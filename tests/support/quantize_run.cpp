@@ -57,14 +57,13 @@ bool SequencesCase::has(int batch, int token) const {
 std::string to_string(const QuantizeCase& problem) {
   const QuantizeSpec& spec = problem.spec;
   return fmt::format(
-      "{} to {} d{}/{} scales {}/{}{}{}{}{} rows kept {}, batch {}, {} x {} queries, {} x {} keys, "
+      "{} to {} d{}/{} scales {}/{}{}{}{} rows kept {}, batch {}, {} x {} queries, {} x {} keys, "
       "boundaries [{}] and "
       "[{}], lengths [{}] and [{}]",
       to_string(spec.dtype), to_string(spec.out_dtype), spec.head_dim, spec.value_head_dim(),
       static_cast<int>(spec.scales), static_cast<int>(spec.value_scales), spec.rotate ? " rotated" : "",
-      spec.center_keys ? " k-mean" : "", spec.center_values ? " v-mean" : "",
-      spec.v_along_sequence ? " v along the sequence" : "", to_string(spec.keep_rows), problem.batch,
-      problem.heads_q, problem.seqlen_q, problem.heads_kv, problem.seqlen_kv,
+      spec.center_keys ? " k-mean" : "", spec.center_values ? " v-mean" : "", to_string(spec.keep_rows),
+      problem.batch, problem.heads_q, problem.seqlen_q, problem.heads_kv, problem.seqlen_kv,
       fmt::join(problem.queries.cu_seqlens, ", "), fmt::join(problem.keys.cu_seqlens, ", "),
       fmt::join(problem.queries.seqused, ", "), fmt::join(problem.keys.seqused, ", "));
 }
@@ -80,14 +79,6 @@ DeviceTensor QuantizeRun::rows(DType dtype, int seqlen, int heads, int columns) 
   TensorLayout layout = problem_.layout;
   if (problem_.batch == 0) layout.order = {};
   if (layout.row_elements != 0) layout.row_elements = columns + layout.row_elements;
-  return {dtype, at(problem_.batch, {seqlen, heads, columns}), layout};
-}
-
-// Rows of tokens that begin at multiples of 16, with some room behind each.
-DeviceTensor QuantizeRun::along_sequence(DType dtype, int seqlen, int heads, int columns) const {
-  constexpr std::int64_t step = 16;
-  const TensorLayout layout{.order = problem_.batch == 0 ? std::vector{1, 2, 0} : std::vector{0, 2, 3, 1},
-                            .row_elements = (seqlen + step - 1) / step * step + step};
   return {dtype, at(problem_.batch, {seqlen, heads, columns}), layout};
 }
 
@@ -110,10 +101,8 @@ QuantizeRun::QuantizeRun(const QuantizeCase& problem, std::uint64_t seed)
       v_(rows(problem.spec.dtype, problem.seqlen_kv, problem.heads_kv, problem.spec.value_head_dim())),
       q_out_(rows(problem.spec.out_dtype, problem.seqlen_q, problem.heads_q, problem.spec.head_dim)),
       k_out_(rows(problem.spec.out_dtype, problem.seqlen_kv, problem.heads_kv, problem.spec.head_dim)),
-      v_out_(problem.spec.v_along_sequence ? along_sequence(problem.spec.out_dtype, problem.seqlen_kv,
-                                                            problem.heads_kv, problem.spec.value_head_dim())
-                                           : rows(problem.spec.out_dtype, problem.seqlen_kv, problem.heads_kv,
-                                                  problem.spec.value_head_dim())),
+      v_out_(
+          rows(problem.spec.out_dtype, problem.seqlen_kv, problem.heads_kv, problem.spec.value_head_dim())),
       q_scale_(scales(problem.spec.scales, problem.seqlen_q, problem.heads_q, problem.spec.head_dim)),
       k_scale_(scales(problem.spec.scales, problem.seqlen_kv, problem.heads_kv, problem.spec.head_dim)),
       v_scale_(scales(problem.spec.value_scales, problem.seqlen_kv, problem.heads_kv,
@@ -291,11 +280,6 @@ std::string QuantizeRun::check_rows(const char* name, const Rows& rows, const De
           const double by = scale.get(place);
           const double wanted = std::clamp(value(token, head, c) / by, -largest_of(dtype), largest_of(dtype));
           const double got = made.get(at(b, {token, head, c}));
-          if (problem_.spec.v_along_sequence && &made == &v_out_ && !sequences.has(b, token)) {
-            if (got == 0) continue;
-            return fmt::format("{} of batch {}, token {}, head {}, column {} is {}, should be 0", name, b,
-                               token, head, c, got);
-          }
           if (std::isnan(value(token, head, c))) {
             if (std::isnan(got)) continue;
             return fmt::format("{} of batch {}, token {}, head {}, column {} is {}, should be NaN", name, b,

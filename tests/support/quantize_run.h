@@ -59,7 +59,6 @@ class QuantizeRun {
 
   Index at(int batch, std::initializer_list<std::int64_t> rest) const;
   DeviceTensor rows(DType dtype, int seqlen, int heads, int columns) const;
-  DeviceTensor along_sequence(DType dtype, int seqlen, int heads, int columns) const;
   DeviceTensor numbers(std::initializer_list<std::int64_t> shape) const;
   DeviceTensor scales(QuantizedScales kind, int seqlen, int heads, int columns) const;
   int batches() const { return problem_.batch == 0 ? 1 : problem_.batch; }

@@ -99,9 +99,8 @@ ForwardWgmma random_wgmma_config(Random& random) {
 }
 
 // What values of 8 bits beside q of 8 bits take.
-ForwardWgmma random_fp8_config(const AttentionSpec& spec, Random& random) {
+ForwardWgmma random_fp8_config(Random& random) {
   ForwardWgmma config = random_wgmma_config(random);
-  if (spec.v_along_sequence) return config;
   config.interpolated_exp2 = pick({0, 1, 3, 4}, random);
   config.converter_warps = pick({2, 4}, random);
   config.sums_by_products = pick({false, true}, random);
@@ -176,7 +175,7 @@ KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits
   const bool has_wgmma = limits.arch == Arch{9, 0, 'a'} && spec.alignment == 16;
   const bool wgmma = has_wgmma && draw(random, 0, 3) != 0;
   return legal(spec, limits, [&]() -> KernelConfig {
-    if (wgmma && has_fp8_queries(spec)) return random_fp8_config(spec, random);
+    if (wgmma && has_fp8_queries(spec)) return random_fp8_config(random);
     if (wgmma) {
       ForwardWgmma config = random_wgmma_config(random);
       if (spec.dropout) config.draw_ahead = pick({false, true}, random);

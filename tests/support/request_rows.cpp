@@ -13,17 +13,13 @@ RequestRows RequestRows::dense(int batch, int seqlen, const std::vector<int>& le
   return rows;
 }
 
-RequestRows RequestRows::ragged(int longest, const std::vector<int>& lengths, int spare, int multiple) {
+RequestRows RequestRows::ragged(int longest, const std::vector<int>& lengths, int spare) {
   RequestRows rows;
   rows.kind = SequenceKind::ragged;
   rows.longest = longest;
   rows.lengths = lengths;
   rows.boundaries = {0};
-  for (const int length : lengths) {
-    const int begin = (rows.boundaries.back() + multiple - 1) / multiple * multiple;
-    rows.boundaries.back() = begin;
-    rows.boundaries.push_back(begin + length + spare);
-  }
+  for (const int length : lengths) rows.boundaries.push_back(rows.boundaries.back() + length + spare);
   rows.per_entry = rows.room = rows.boundaries.back() + spare;
   return rows;
 }

@@ -23,10 +23,9 @@ struct RequestRows {
   std::vector<int> table;       ///< (requests, pages of a request)
   std::int64_t table_width = 0;
 
-  /// `spare` rows of nobody lie behind each ragged sequence, and as many more as let the next one begin at a multiple of
-  /// `multiple`.
+  /// `spare` rows of nobody lie behind each ragged sequence.
   static RequestRows dense(int batch, int seqlen, const std::vector<int>& lengths);
-  static RequestRows ragged(int longest, const std::vector<int>& lengths, int spare, int multiple = 1);
+  static RequestRows ragged(int longest, const std::vector<int>& lengths, int spare);
   /// Pages in random order, some of them nobody's; entries of the table that are not needed are no pages.
   static RequestRows paged(int longest, const std::vector<int>& lengths, int page_size,
                            std::mt19937_64& random);

@@ -13,8 +13,6 @@
 namespace jit::tool {
 namespace {
 
-constexpr std::int64_t keys_of_begin = 16;  // where values along the sequence begin, and their rows
-
 // Of rows (…, tokens, heads, columns).
 std::vector<std::int64_t> scale_shape(QuantizedScales scales, const Array& rows, std::int64_t heads_kv) {
   const std::size_t rank = rows.shape.size();
@@ -94,8 +92,7 @@ Quantizer make_quantizer(const Fp8Options& options, Array& q, Array& k, Array& v
                                .value_scales = value_scales,
                                .rotate = options.rotation_seed.has_value(),
                                .center_keys = center_keys,
-                               .center_values = center_values,
-                               .v_along_sequence = spec.v_along_sequence},
+                               .center_values = center_values},
                       .q = std::move(q),
                       .k = convert(std::move(k), dtype, "--k"),
                       .v = convert(std::move(v), dtype, "--v"),
@@ -122,75 +119,18 @@ QuantizeArguments quantize_arguments(Quantizer& quantizer, Array& q, Array& k, A
   const auto placed = [&](Array& array) {
     return array.shape.empty() ? TensorView() : view(array, place(array));
   };
-  const bool is_along_sequence = quantizer.spec.v_along_sequence;
   return {.q = placed(quantizer.q),
           .k = placed(quantizer.k),
           .v = placed(quantizer.v),
           .q_out = placed(q),
           .k_out = placed(k),
-          .v_out = is_along_sequence ? view_along_sequence(v, k.shape.end()[-3], place(v)) : placed(v),
+          .v_out = placed(v),
           .q_descale = placed(scales.q_descale),
           .k_descale = placed(scales.k_descale),
           .v_descale = placed(scales.v_descale),
           .v_mean = placed(scales.v_mean),
           .lse_shift = placed(scales.lse_shift),
           .rotation_seed = quantizer.rotation_seed};
-}
-
-Array laid_along_sequence(const Array& v) {
-  if (v.shape.size() != 3 && v.shape.size() != 4)
-    throw BadInput(fmt::format(
-        "--v is {}; with --v-along-sequence it must be (batch, seqlen, heads, head_dim), (tokens, "
-        "heads, head_dim) or (pages, page_size, heads, head_dim)",
-        describe(v)));
-  const bool is_ragged = v.shape.size() == 3;
-  const std::int64_t batch = is_ragged ? 1 : v.shape[0];
-  const std::int64_t seqlen = v.shape.end()[-3], heads = v.shape.end()[-2], columns = v.shape.end()[-1];
-  const std::int64_t pitch = (seqlen + keys_of_begin - 1) / keys_of_begin * keys_of_begin;
-  std::vector<std::int64_t> shape = {heads, columns, pitch};
-  if (!is_ragged) shape.insert(shape.begin(), batch);
-  Array laid = zeros(v.dtype, std::move(shape));
-  const auto bytes = static_cast<std::int64_t>(size_of(v.dtype));
-  for (std::int64_t b = 0; b < batch; ++b) {
-    for (std::int64_t s = 0; s < seqlen; ++s) {
-      for (std::int64_t column = 0; column < heads * columns; ++column) {
-        const std::int64_t from = (b * seqlen + s) * heads * columns + column;
-        const std::int64_t to = (b * heads * columns + column) * pitch + s;
-        std::copy_n(v.bytes.begin() + from * bytes, bytes, laid.bytes.begin() + to * bytes);
-      }
-    }
-  }
-  return laid;
-}
-
-void check_begins_along_sequence(const std::vector<std::int32_t>& lengths,
-                                 const std::vector<std::int32_t>& leftpad, const Array& k) {
-  const bool is_ragged = k.shape.size() == 3;
-  std::int64_t begin = 0;
-  for (std::size_t i = 0; i < std::max(lengths.size(), leftpad.size()); ++i) {
-    const std::int64_t rows = i < lengths.size() ? lengths[i] : is_ragged ? 0 : k.shape[1];
-    const std::int64_t pad = i < leftpad.size() ? leftpad[i] : 0;
-    if (rows > pad && (begin + pad) % keys_of_begin != 0) {
-      const bool is_padding = begin % keys_of_begin == 0;
-      throw BadInput(fmt::format(
-          "--v-along-sequence: sequence {} begins at row {} of --k, by {}; TMA copies its values from "
-          "multiples of {} "
-          "on: {}, or leave --v-along-sequence out",
-          i, begin + pad, is_padding ? "--cache-leftpad" : "--seqlens-kv", keys_of_begin,
-          is_padding ? fmt::format("pad to multiples of {}", keys_of_begin)
-                     : fmt::format("give all sequences but the last a multiple of {} keys", keys_of_begin)));
-    }
-    if (is_ragged) begin += rows;
-  }
-}
-
-TensorView view_along_sequence(const Array& laid, std::int64_t seqlen, void* data) {
-  TensorView result = view(laid, data);
-  const int sequence = result.rank - 3, last = result.rank;
-  std::rotate(result.shape + sequence, result.shape + last - 1, result.shape + last);
-  std::rotate(result.strides + sequence, result.strides + last - 1, result.strides + last);
-  result.shape[sequence] = seqlen;
-  return result;
 }
 
 }  // namespace jit::tool

@@ -52,14 +52,4 @@ Quantizer make_quantizer(const Fp8Options& options, Array& q, Array& k, Array& v
 QuantizeArguments quantize_arguments(Quantizer& quantizer, Array& q, Array& k, Array& v, Fp8Scales& scales,
                                      const Place& place);
 
-/// Values (batch, seqlen, heads, head_dim), where pages are a batch, or ragged without one, with rows of all keys, aligned to
-/// 16 bytes: (batch, heads, head_dim, pitch).
-Array laid_along_sequence(const Array& v);
-/// Refuses sequences of keys, of `lengths` rows each one behind another in ragged k, or in batch entries of k, that begin where
-/// TMA cannot copy such values.
-void check_begins_along_sequence(const std::vector<std::int32_t>& lengths,
-                                 const std::vector<std::int32_t>& leftpad, const Array& k);
-/// These as attention takes them: with shape (batch, seqlen, heads, head_dim), or without batch.
-TensorView view_along_sequence(const Array& laid, std::int64_t seqlen, void* data);
-
 }  // namespace jit::tool

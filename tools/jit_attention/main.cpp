@@ -95,6 +95,12 @@ int main_function(int argc, char** argv) {
                         ? fmt::format("{}; see jit-attention --help", error.what())
                         : fmt::format("there is no {} '{}'; see jit-attention --help", what, unknown[0]));
   } catch (const CLI::ParseError& error) {
+    for (const std::string& word : app.remaining(/*recurse=*/true)) {
+      if (word == "--v-along-sequence")
+        return complain(status_bad_input, word +
+                                              " is no option any more: v of fp8 has a row for each key, "
+                                              "which is faster; leave it out");
+    }
     return complain(status_bad_input, fmt::format("{}; see jit-attention --help", error.what()));
   }
   return flush_output(run_command(commands));

@@ -27,11 +27,7 @@ AttentionArguments forward_arguments(RunProblem& problem, bool with_lse, const P
                                .o = view(arrays.o, place(arrays.o)),
                                .dropout_p = problem.dropout_p,
                                .num_splits = problem.num_splits};
-  if (problem.spec.v_along_sequence) {
-    arguments.v = view_along_sequence(arrays.v, arrays.k.shape.end()[-3], place(arrays.v));
-  } else if (!problem.spec.values_in_keys) {
-    arguments.v = view(arrays.v, place(arrays.v));
-  }
+  if (!problem.spec.values_in_keys) arguments.v = view(arrays.v, place(arrays.v));
   if (with_lse) arguments.lse = view(arrays.lse, place(arrays.lse));
   for (auto& [name, array] : arrays.tensors) arguments.tensors.add({name, view(array, place(array))});
   place_lengths(arrays, arguments, place);

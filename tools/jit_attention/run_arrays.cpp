@@ -150,10 +150,6 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
   app.add_option("--tensor", options.tensors, "name=file.npy: a tensor that mask or score reads")
       ->allow_extra_args(false);
   add_kv_options(app, options.fp8);
-  app.add_flag(
-      "--v-along-sequence", options.fp8.v_along_sequence,
-      "Lay --v of fp8 out along the sequence before it is read, or made by --quantize: a row of all keys for "
-      "each column");
   app.add_flag("--exact-exponentials", options.fp8.exact_exponentials,
                "Of fp8: compute all probabilities, and interpolate none");
   add_fp8_options(app, options.scales);
@@ -325,11 +321,6 @@ RunProblem read_problem(const RunOptions& options) {
        {std::pair{&arrays.q, &options.q}, {&arrays.k, &options.k}, {&arrays.v, &options.v}}) {
     const bool is_stored = has_fp8_keys(spec) && array->dtype == spec.key_dtype();
     if (!array->shape.empty() && !is_stored) *array = convert(std::move(*array), spec.dtype, *path);
-  }
-  if (spec.v_along_sequence) {
-    arrays.v = laid_along_sequence(arrays.v);
-    if (options.page_table.empty())
-      check_begins_along_sequence(options.seqlens_kv, options.leftpad, arrays.k);
   }
   arrays.tensors = read_tensors(options.tensors, spec);
   if (problem.block_map) add_known_table(*problem.block_map, arrays.tensors);

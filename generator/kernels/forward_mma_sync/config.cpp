@@ -88,7 +88,6 @@ std::string Family<ForwardMmaSync>::rejection(const Case& problem, const Forward
     if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
   }
   if (std::string reason = sequences_rejection(spec); !reason.empty()) return reason;
-  if (std::string reason = along_sequence_rejection(spec, name); !reason.empty()) return reason;
   const int mma_k = facts(spec.dtype).mma_k;
   if (config.tile_kv % mma_k != 0)
     return fmt::format("tile_kv = {} must be a multiple of {} with fp8", config.tile_kv, mma_k);

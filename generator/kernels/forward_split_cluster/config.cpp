@@ -60,7 +60,6 @@ std::string Family<ForwardSplitCluster>::rejection(const Case& problem, const Fo
   if (limits.arch != arch_of_tma)
     return fmt::format("{} needs {}, this is {}", name, to_string(arch_of_tma), to_string(limits.arch));
   if (std::string reason = dropout_rejection(spec, name); !reason.empty()) return reason;
-  if (std::string reason = along_sequence_rejection(spec, name); !reason.empty()) return reason;
   if (spec.split_keys != 0) {
     return fmt::format(
         "{} has no spans of keys; spec.split_keys is {}, which forward_split_kv and forward_split_wgmma have",

@@ -80,7 +80,6 @@ bool Family<ForwardSplitKv>::can_read(const ProblemShape& shape, const ForwardSp
 
 std::string Family<ForwardSplitKv>::rejection(const Case& problem, const ForwardSplitKv& config) {
   if (std::string reason = dropout_rejection(problem.spec, name); !reason.empty()) return reason;
-  if (std::string reason = along_sequence_rejection(problem.spec, name); !reason.empty()) return reason;
   if (config.rescale == Rescale::on_overflow)
     return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
   if (config.tile_kv % (16 * config.key_warps) != 0)

@@ -97,7 +97,7 @@ constexpr std::array rows = {
 static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 
 // Products of 8 bits want a row of V for each column.
-bool transposes_v(const AttentionSpec& spec) { return has_fp8_queries(spec) && !spec.v_along_sequence; }
+bool transposes_v(const AttentionSpec& spec) { return has_fp8_queries(spec); }
 
 // Consumers, loaders, and those who turn values of 8 bits over, or widen keys and values.
 int warpgroups_of(const ForwardWgmma& config) {
@@ -128,19 +128,6 @@ bool fits_o_over_q(const AttentionSpec& spec) {
   return !has_fp8_queries(spec) && panel_columns(spec.head_dim) == panel_columns(spec.value_head_dim());
 }
 
-// Keys of a page of values along the sequence; 0: there are none.
-int pages_of_columns(const AttentionSpec& spec) {
-  return spec.v_along_sequence && spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0;
-}
-
-// Whether panels of values along the sequence are more than a third larger than the tile: what they have beside its keys
-// is read for nothing.
-bool reads_too_much(const AttentionSpec& spec, int tile_kv) {
-  const int panel = key_panel_columns(tile_kv, pages_of_columns(spec)),
-            panels = (tile_kv + panel - 1) / panel;
-  return 3 * panels * panel > 4 * tile_kv;
-}
-
 // As templates/forward_wgmma/traits.cuh has it.
 int known_score_words(const AttentionSpec& spec, const ForwardWgmma& config) {
   const std::optional<BlockSides> sides = known_score_sides(spec.mask);
@@ -167,8 +154,6 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .key_scales = spec.descale_per != ScaleKind::head,
                       .stages_stored = config.stages_stored,
                       .known_score_words = known_score_words(spec, config),
-                      .v_along_sequence = spec.v_along_sequence,
-                      .page_size = pages_of_columns(spec),
                       .sums_by_products = config.sums_by_products})
       .total;
 }
@@ -191,7 +176,6 @@ std::string interpolation_rejection(const AttentionSpec& spec, const ForwardWgmm
   const auto reason = [](std::string_view why) { return fmt::format("interpolated_exp2 must be 0 {}", why); };
   if (!has_fp8_queries(spec)) return reason("with products of 16 bits");
   if (spec.exact_exponentials) return reason("with exact_exponentials");
-  if (spec.v_along_sequence) return reason("with v_along_sequence, whose lanes exchange what P is packed of");
   if (spec.descale_per == ScaleKind::block) return reason("with scales of blocks");
   if (has_text(spec.score))
     return reason("with a score that is text: a NaN that has a sign is not seen among maxima");
@@ -304,14 +288,13 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
 }
 
 // What was seen to spill of estimates below the cap: P by way of shared memory, kernels without overlap, joined masks with
-// a score that depends on places, whose distances are computed ahead, and what is given back to results of fp8, scales of
-// rows, and P whose pairs lanes exchange.
+// a score that depends on places, whose distances are computed ahead, and what is given back to results of fp8, and
+// scales of rows.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
   return 2 + (config.p_in_registers ? 0 : 8) + (config.overlap ? 0 : 4) +
          (has_distances ? config.tile_kv / 4 : 0) + (finishes_columns(spec) ? 4 : 0) +
-         (spec.descale_per != ScaleKind::head ? 4 : 0) + (spec.lse_shift ? 2 : 0) +
-         (spec.v_along_sequence ? 2 : 0);
+         (spec.descale_per != ScaleKind::head ? 4 : 0) + (spec.lse_shift ? 2 : 0);
 }
 
 }  // namespace
@@ -319,10 +302,6 @@ int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
 namespace forward_wgmma {
 
 int sum_columns_of(const ForwardWgmma& config) { return config.sums_by_products ? sum_columns : 0; }
-
-int value_panel_keys(const AttentionSpec& spec, const ForwardWgmma& config) {
-  return key_panel_columns(config.tile_kv, pages_of_columns(spec));
-}
 
 int consumers_of(const ForwardWgmma& config) { return config.tile_q / rows_per_warpgroup; }
 
@@ -359,9 +338,8 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   const bool has_spare_converters = config.converter_warps == spare_warps;
   // Where lengths are read, and notes of values are left, too, 40 are too few.
   const bool reads_more = reads || (!is_plain(spec) && has_fp8_queries(spec));
-  const bool finds_panels = spec.v_along_sequence && !is_plain(spec);  // beside boxes of keys
   const bool widens_by_loaders = has_spare_converters && !has_fp8_queries(spec);
-  const int loader = consumers == 3 ? (reads || widens_by_loaders || finds_panels ? 56 : 32)
+  const int loader = consumers == 3 ? (reads || widens_by_loaders ? 56 : 32)
                      : reads_more   ? 56
                      : is_simple    ? 24
                                     : 40;
@@ -531,7 +509,6 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
       draw_ahead_rejection(spec, true).empty() ? std::vector{true, false} : std::vector{false};
   for (const int consumers : {2, 3, 1}) {
     for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224}) {
-      if (spec.v_along_sequence && reads_too_much(spec, tile_kv)) continue;
       for (const Schedule& schedule : schedules) {
         for (const Stages& stages : searched_stage_counts) {
           for (const bool persistent : {true, false}) {

@@ -142,8 +142,7 @@ double starting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int boxes = config.tile_kv / box_rows(config.tile_kv, spec.page_size),
             bytes = size_of(spec.key_dtype());
   const int k = boxes * panel_count(spec.head_dim, bytes);
-  const int v = spec.v_along_sequence ? config.tile_kv / value_panel_keys(spec, config)
-                                      : boxes * panel_count(spec.value_head_dim(), bytes);
+  const int v = boxes * panel_count(spec.value_head_dim(), bytes);
   const bool has_value_loader = boxes > 1 && config.converter_warps != 2;
   return box_clocks * (has_value_loader ? std::max(k, v) : k + v);
 }

@@ -55,9 +55,6 @@ int consumers_of(const ForwardWgmma& config);
 /// Columns of ones that P V has beside those of V.
 int sum_columns_of(const ForwardWgmma& config);
 
-/// Keys of a panel of values that lie along the sequence.
-int value_panel_keys(const AttentionSpec& spec, const ForwardWgmma& config);
-
 /// Registers per thread that setmaxnreg gives to the warpgroups; all 0: those that the kernel was launched
 /// with.
 struct RegisterShares {

@@ -21,10 +21,8 @@ namespace {
 using namespace forward_wgmma;
 
 TensorMaps encode_maps(const AttentionSpec& spec, const ForwardWgmma& config, const AttentionParams& params) {
-  const MappedTensors maps = map_tensors(
-      spec,
-      {.rows_q = rows_per_warpgroup, .rows_kv = config.tile_kv, .keys_v = value_panel_keys(spec, config)},
-      params);
+  const MappedTensors maps =
+      map_tensors(spec, {.rows_q = rows_per_warpgroup, .rows_kv = config.tile_kv}, params);
   return {
       .q = maps.q, .k = maps.k, .v = maps.v, .o = maps.o, .counter = nullptr, .order = {}, .section_keys = 0};
 }
@@ -66,7 +64,7 @@ void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, Attenti
 }
 
 // What drivers before 12.1 take.
-static_assert(sizeof(AttentionParams) + sizeof(ColumnMaps) + sizeof(DescaleParams) <= 4096);
+static_assert(sizeof(AttentionParams) + sizeof(SequenceMaps) + sizeof(DescaleParams) <= 4096);
 
 // Puts the kernel that draws on the stream, where there is one. Returns what this one reads.
 DropoutParams draw_ahead(const KernelLaunch& launch, const ForwardWgmma& config) {
@@ -86,14 +84,10 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
                     launch.params.heads_q, max_work_tiles));
   }
   AttentionParams params = config.widen_ahead ? launch_widen_keys(launch) : launch.params;
-  const auto boxes_of = [&](const AttentionSpec& spec) {
-    return MapBoxes{.rows_q = rows_per_warpgroup,
-                    .rows_kv = box_rows(spec, config.tile_kv),
-                    .keys_v = value_panel_keys(spec, config)};
-  };
   const DropoutParams dropout = draw_ahead(launch, config);
   const auto map_tensors_of = [&](const AttentionSpec& spec) {
-    return map_bounded_tensors(spec, boxes_of(spec), params);
+    return map_bounded_tensors(
+        spec, {.rows_q = rows_per_warpgroup, .rows_kv = box_rows(spec, config.tile_kv)}, params);
   };
   const auto [whole, part] =
       config.widen_ahead ? map_tensors_of(widened_spec(launch.spec)) : map_tensors_of(launch.spec);
@@ -110,11 +104,7 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
                     part.o};
   const std::int64_t resident = std::int64_t{kernel.sm_count} * config.blocks_per_sm;
   const int blocks = static_cast<int>(std::clamp<std::int64_t>(tiles, 1, resident));
-  if (!launch.spec.v_along_sequence) return launch_grid(launch, config, params, dropout, maps, blocks);
-  ColumnMaps more{maps, {}};
-  const auto columns = map_bounded_columns(launch.spec, boxes_of(launch.spec), params);
-  std::copy(columns.begin(), columns.end(), more.more_bounded_v);
-  launch_grid(launch, config, params, dropout, more, blocks);
+  launch_grid(launch, config, params, dropout, maps, blocks);
 }
 
 }  // namespace

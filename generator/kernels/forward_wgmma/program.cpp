@@ -80,9 +80,8 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const Forward
   source += params_assertion() + last.assertion + functors.assertions;
   const bool plain = is_plain(spec);
   const auto [maps, maps_bytes] =
-      plain                   ? std::pair("forward_wgmma::TensorMaps", sizeof(forward_wgmma::TensorMaps))
-      : spec.v_along_sequence ? std::pair("forward_wgmma::ColumnMaps", sizeof(forward_wgmma::ColumnMaps))
-                              : std::pair("forward_wgmma::SequenceMaps", sizeof(forward_wgmma::SequenceMaps));
+      plain ? std::pair("forward_wgmma::TensorMaps", sizeof(forward_wgmma::TensorMaps))
+            : std::pair("forward_wgmma::SequenceMaps", sizeof(forward_wgmma::SequenceMaps));
   source += fmt::format(
       "static_assert(sizeof({}) == {}, "
       "\"host and device disagree on the tensor maps\");\n"

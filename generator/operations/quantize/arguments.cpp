@@ -40,9 +40,6 @@ bool is_scale(const QuantizeRow& row) {
 bool is_written(const QuantizeSpec& spec, const QuantizeRow& row) {
   return row.is_output && !(is_scale(row) && scales_of(spec, row) == QuantizedScales::given);
 }
-bool is_along_sequence(const QuantizeSpec& spec, const QuantizeRow& row) {
-  return spec.v_along_sequence && row.view == &QuantizeArguments::v_out;
-}
 bool is_positions(const QuantizeRow& row) {
   return row.view == &QuantizeArguments::q_positions || row.view == &QuantizeArguments::k_positions;
 }
@@ -152,8 +149,7 @@ CallSizes check_tensors(const QuantizeSpec& spec, const QuantizeArguments& argum
     sizes.check({.name = row.name,
                  .dims = dims_of(spec, row, tensor, is_dense),
                  .dtype = dtype,
-                 .row_alignment = row.is_rows ? row_alignment(spec, dtype) : 0,
-                 .behind_row = is_along_sequence(spec, row) ? 2 : 0},
+                 .row_alignment = row.is_rows ? row_alignment(spec, dtype) : 0},
                 tensor);
     if (is_boundaries(row)) sizes.know("batch", tensor.shape[0] - 1);  // of ragged rows, which have no other
     // Behind rows, which stand before scales.
@@ -306,7 +302,6 @@ QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arg
     place(own.results, units * 2 * facts.columns);
     needed.counter_bytes = static_cast<std::size_t>(1 + 3 * units) * sizeof(unsigned);
   }
-  if (spec.v_along_sequence) params.v.to_strides.seq = stride_along(a.v_out, a.v_out.rank - 1);
   if (arguments.lse_shift.is_present()) params.k.waiting += params.q.items;
   constexpr std::int64_t most = std::int64_t{1} << 30;  // blocks count on
   if (pieces > most) refuse("q", fmt::format("k and v are {} pieces of work; at most {} fit", pieces, most));

@@ -50,7 +50,6 @@ std::string summary_of(const QuantizeSpec& spec) {
   if (spec.rotate) words += " rotated";
   if (spec.center_keys) words += " k-mean";
   if (spec.center_values) words += " v-mean";
-  if (spec.v_along_sequence) words += " v-along-sequence";
   if (spec.sequences != SequenceKind::dense) words += fmt::format(" {}", to_string(spec.sequences));
   return words;
 }
@@ -82,7 +81,6 @@ std::string config_lines(const QuantizeSpec& spec, bool keeps_rows) {
          truth("rotate", spec.rotate, "q and k by one orthogonal matrix") +
          truth("center_keys", spec.center_keys, "k without its mean") +
          truth("center_values", spec.center_values, "v without its mean") +
-         truth("v_along_sequence", spec.v_along_sequence, "v leaves token after token") +
          constant_line("SequenceKind", "sequences",
                        fmt::format("SequenceKind::{}", to_string(spec.sequences)),
                        "which rows are a sequence's") +

@@ -17,10 +17,10 @@ namespace jit {
 namespace {
 
 // Names every member: a spec with another one does not compile here.
-std::array<std::uint64_t, 19> words_of(const QuantizeSpec& spec) {
+std::array<std::uint64_t, 18> words_of(const QuantizeSpec& spec) {
   const auto& [dtype, out_dtype, head_dim, head_dim_v, alignment, scales, value_scales, norm, norm_dtype,
                norm_adds_one, norm_eps, rotary_dim, rotary_interleaved, cos_sin_dtype, rotate, center_keys,
-               center_values, v_along_sequence, sequences, keep_rows] = spec;
+               center_values, sequences, keep_rows] = spec;
   const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
   constexpr std::uint64_t quantize = 4;  // no other operation's
   return {quantize,
@@ -39,7 +39,6 @@ std::array<std::uint64_t, 19> words_of(const QuantizeSpec& spec) {
           word(rotate),
           word(center_keys),
           word(center_values),
-          word(v_along_sequence),
           word(sequences),
           word(keep_rows)};
 }

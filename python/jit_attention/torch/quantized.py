@@ -29,7 +29,6 @@ def quantized_attention(
     center_keys=False,
     center_values=False,
     value_scales="head",
-    v_along_sequence=False,
     exact_exponentials=False,
     cu_seqlens_q=None,
     cu_seqlens_k=None,
@@ -58,9 +57,6 @@ def quantized_attention(
         center_values: subtract v's mean, which the result has again: what wgmma's sums of 13 bits behind the point lose
             of long sequences is mostly the mean.
         value_scales: of v: "head", or "channel", one for each batch entry, KV head and column.
-        v_along_sequence: v is laid out as products of 8 bits read it, on sm_90a: faster with head_dim 256. Each ragged
-            sequence of keys must begin at a multiple of 16 (cu_seqlens_k), with seqused_k where that leaves gaps: one
-            that begins elsewhere counts as one without keys, and nobody says so, as the numbers are on the device.
         exact_exponentials: compute all probabilities. Else half of them, which are rounded to e4m3 anyway, are
             interpolated on sm_90a where that loses nothing else, without return_lse.
         cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, softmax_scale, score, sinks, return_lse, layout, options: as
@@ -82,8 +78,7 @@ def quantized_attention(
     with_shift = center_keys and (return_lse or sinks is not None)  # sinks weigh as much as the scores that were
     quantize = _operator if torch.compiler.is_compiling() else _quantized
     q8, k8, v8, q_descale, k_descale, v_descale, v_mean, lse_shift = quantize(
-        *own, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, v_along_sequence,
-        **lengths,
+        *own, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, **lengths
     )  # fmt: skip
     result = attention(
         q8,
@@ -110,8 +105,7 @@ def quantized_attention(
 
 
 def _quantized(
-    q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, v_along_sequence,
-    **lengths,
+    q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, **lengths
 ):  # fmt: skip
     """The tensors of `quantize_qkv`; empty ones where there is none."""
     made = quantize_qkv(
@@ -125,7 +119,6 @@ def _quantized(
         center_keys=center_keys,
         center_values=center_values,
         return_lse_shift=with_shift,
-        v_along_sequence=v_along_sequence,
         **lengths,
     )
     means = [q.new_empty(0, dtype=torch.float32) if x is None else x for x in (made.v_mean, made.lse_shift)]
@@ -135,17 +128,17 @@ def _quantized(
 @library.custom_op("jit_attention::quantize_qkv", mutates_args=())
 def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: str, scales: str, value_scales: str,
               rotation_seed: Optional[int], center_keys: bool, center_values: bool, with_shift: bool,
-              v_along_sequence: bool, cu_seqlens_q: Optional[torch.Tensor] = None,
-              cu_seqlens_k: Optional[torch.Tensor] = None, seqused_q: Optional[torch.Tensor] = None,
+              cu_seqlens_q: Optional[torch.Tensor] = None, cu_seqlens_k: Optional[torch.Tensor] = None,
+              seqused_q: Optional[torch.Tensor] = None,
               seqused_k: Optional[torch.Tensor] = None) -> list[torch.Tensor]:  # fmt: skip
     return _quantized(
-        q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, v_along_sequence,
+        q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift,
         cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k,
     )  # fmt: skip
 
 
 @_operator.register_fake
-def _(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, v_along_sequence,
+def _(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift,
       *_lengths):  # fmt: skip
     def numbers(*shape):
         return q.new_empty(shape, dtype=torch.float32)
@@ -153,10 +146,6 @@ def _(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_v
     batch, (seqlen_q, heads_q) = q.shape[:-3], q.shape[-3:-1]
     of_heads = (*batch, k.shape[-2])
     made = [x.new_empty(x.shape, dtype=_TYPES[dtype]) for x in (q, k, v)]
-    if v_along_sequence:
-        seqlen, heads, columns = v.shape[-3:]
-        rows = v.new_empty((*batch, heads, columns, (seqlen + 15) // 16 * 16), dtype=_TYPES[dtype])
-        made[2] = rows.movedim(-1, -3)[..., :seqlen, :, :]
     for x in (q, k):
         rows = x.shape[-3] if scales == "token" else (x.shape[-3] + 63) // 64
         made.append(numbers(*of_heads) if scales == "head" else numbers(*batch, rows, x.shape[-2]))

@@ -45,17 +45,13 @@ std::vector<Region> regions_of(const SmemSizes& sizes) {
     regions.push_back({"o", layout.o, panel_tile_bytes(rows, sizes.head_dim_v, sizes.output_bytes), tile});
   if (element == 1) {
     const int rows_v = (sizes.head_dim_v + 15) / 16 * 16;
-    // Along the sequence panels are filled by the tile's own keys, where some width of panels does.
-    const bool fills_panels = sizes.v_along_sequence && (sizes.tile_kv == 192 || sizes.page_size != 0);
-    const int v_bytes = fills_panels ? rows_v * sizes.tile_kv : panel_tile_bytes(rows_v, sizes.tile_kv, 1);
-    regions.push_back({"v", layout.v, sizes.stages_v * v_bytes, tile});
-    if (!sizes.v_along_sequence)
-      regions.push_back({"value_notes", layout.value_notes, sizes.stages_v * 4, 4});
+    regions.push_back({"v", layout.v, sizes.stages_v * panel_tile_bytes(rows_v, sizes.tile_kv, 1), tile});
+    regions.push_back({"value_notes", layout.value_notes, sizes.stages_v * 4, 4});
   } else {
     const int v_bytes = sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v);
     regions.push_back({"v", layout.v, v_bytes, tile});
   }
-  const int stages_stored_v = element == 1 && !sizes.v_along_sequence ? sizes.stages_v : sizes.stages_stored;
+  const int stages_stored_v = element == 1 ? sizes.stages_v : sizes.stages_stored;
   if (stages_stored_v > 0) {
     const int bytes = stages_stored_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v, 1);
     regions.push_back({"stored_v", layout.stored_v, bytes, tile});
@@ -180,33 +176,6 @@ TEST(SmemLayout, ElementsOf8Bits) {
     EXPECT_GE(rows, sizes.head_dim_v);
     EXPECT_EQ(panel_tile_bytes(rows, sizes.tile_kv, 1) % (8 * panel_columns(sizes.tile_kv, 1)), 0);
   });
-}
-
-// Those that lie along the sequence take one ring, of panels that the tile's own keys fill.
-TEST(SmemLayout, ValuesAlongTheSequence) {
-  for_sizes([](SmemSizes sizes) {
-    if (sizes.tile_kv != 128 || !sizes.p_in_registers || sizes.separate_o == sizes.direct_o) return;
-    sizes.element_bytes = 1;
-    sizes.v_along_sequence = true;
-    for (const int tile_kv : {32, 64, 128, 160, 192}) {
-      sizes.tile_kv = tile_kv;
-      for (const int page_size : {0, 32, 96}) {
-        sizes.page_size = page_size;
-        expect_disjoint(sizes);
-      }
-    }
-  });
-  EXPECT_EQ(key_panel_columns(32), 32);
-  EXPECT_EQ(key_panel_columns(64), 64);
-  EXPECT_EQ(key_panel_columns(128), 128);
-  EXPECT_EQ(key_panel_columns(160), 128);  // of which the second one holds keys of the next tile
-  EXPECT_EQ(key_panel_columns(192), 64);
-  // Each in one page.
-  EXPECT_EQ(key_panel_columns(128, 32), 32);
-  EXPECT_EQ(key_panel_columns(192, 64), 64);
-  EXPECT_EQ(key_panel_columns(128, 256), 128);
-  EXPECT_EQ(key_panel_columns(160, 64), 32);
-  EXPECT_EQ(key_panel_columns(96, 96), 32);
 }
 
 // Of keys and values of 8 bits that become 16 bits there are both.

@@ -94,10 +94,6 @@ TEST(ConfigRejection, ValuesOfFp8AreTurnedOverAndMayHaveOnesBesideThem) {
   ForwardWgmma in_sequence = config;
   in_sequence.overlap = false;
   EXPECT_THAT(rejection(fp8, in_sequence), HasSubstr("with overlap = false"));
-  other = fp8;
-  other.v_along_sequence = true;
-  EXPECT_THAT(rejection(other, {.tile_kv = 96, .direct_o = true, .converter_warps = 2}),
-              HasSubstr("converter_warps"));
 }
 
 // Half of them wherever some may be: all of the search grid agrees with what is refused.
@@ -138,10 +134,6 @@ TEST(ConfigRejection, ExponentialsAreInterpolatedWhereLimitsTellWhere) {
   });
   expect_refused("with exact_exponentials",
                  [](AttentionSpec& spec, ForwardWgmma&) { spec.exact_exponentials = true; });
-  expect_refused("with v_along_sequence", [](AttentionSpec& spec, ForwardWgmma& other) {
-    spec.v_along_sequence = true;
-    other.converter_warps = 0;
-  });
   expect_refused("with scales of blocks",
                  [](AttentionSpec& spec, ForwardWgmma&) { spec.descale_per = ScaleKind::block; });
   expect_refused("with a score that is text", [](AttentionSpec& spec, ForwardWgmma&) {
@@ -244,35 +236,6 @@ TEST(RankedConfigs, CachesOfFp8AreRankedByQueries) {
       }
     }
   }
-}
-
-// No warpgroup turns values over, and panels have few keys of the next tile.
-TEST(ConfigSpace, ValuesAlongTheSequenceAreOneFamilys) {
-  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
-  AttentionSpec spec{.dtype = DType::fp8_e4m3};
-  ForwardWgmma config{.tile_kv = 128, .stages_v = 2, .separate_o = true, .converter_warps = 4};
-  const Footprint turned = footprint(spec, config);
-  spec.v_along_sequence = true;
-  config.converter_warps = 0;
-  const Footprint along = footprint(spec, config);
-  EXPECT_EQ(along.threads, turned.threads - 128);
-  EXPECT_GT(along.register_cap, turned.register_cap);
-  EXPECT_LT(along.smem_bytes, turned.smem_bytes);
-  const std::vector<KernelConfig> configs = config_space({spec, limits}, typical_shape(limits, spec));
-  EXPECT_FALSE(configs.empty());
-  for (const KernelConfig& one : configs) {
-    const auto* const own = std::get_if<ForwardWgmma>(&one);
-    ASSERT_NE(own, nullptr) << to_string(one);
-    EXPECT_NE(own->tile_kv, 160) << to_string(one);  // read as 256
-  }
-  EXPECT_THAT(config_rejection(spec, ForwardMmaSync{.tile_kv = 64}, limits), HasSubstr("a row for each key"));
-  EXPECT_THAT(config_rejection(spec, ForwardSplitKv{}, limits), HasSubstr("a row for each key"));
-  spec.sequences_kv = SequenceKind::paged;
-  spec.page_size = 32;  // whose panels are full
-  const std::vector<KernelConfig> of_pages = config_space({spec, limits}, typical_shape(limits, spec));
-  EXPECT_TRUE(std::any_of(of_pages.begin(), of_pages.end(), [](const KernelConfig& one) {
-    return std::get<ForwardWgmma>(one).tile_kv == 160;
-  }));
 }
 
 }  // namespace

@@ -132,9 +132,9 @@ TEST(KnownAttention, DoesNotVouchForWhatMayBeWrong) {
 
 TEST(KnownAttention, IsNoneWithTensorsOfFunctors) {
   AttentionArguments arguments = attention_arguments();
-  EXPECT_TRUE(KnownAttention::is_possible(attention_spec(), arguments));
+  EXPECT_TRUE(KnownAttention::is_possible(arguments));
   arguments.tensors.add({"alibi_slopes", TensorView::dense(at(base), DType::fp32, {heads_q})});
-  EXPECT_FALSE(KnownAttention::is_possible(attention_spec(), arguments));
+  EXPECT_FALSE(KnownAttention::is_possible(arguments));
 }
 
 AppendArguments append_arguments() {

@@ -92,7 +92,6 @@ TEST(QuantizeSpecTest, EachFieldMakesAnotherProgram) {
                                            {.rotate = true},
                                            {.center_keys = true},
                                            {.center_values = true},
-                                           {.v_along_sequence = true},
                                            {.sequences = SequenceKind::padded},
                                            {.sequences = SequenceKind::ragged},
                                            {.norm = true},
@@ -114,9 +113,6 @@ TEST(QuantizeSpecTest, QuantisersOfAPack) {
   EXPECT_EQ(of_quantizers(spec, {.arch = {9, 0, 'a'}}).size(), 12u)
       << "four that keep rows beside those of no lengths";
   spec.sequences_q = spec.sequences_kv = SequenceKind::ragged;
-  EXPECT_EQ(of_quantizers(spec, {}).size(), 8u);
-  spec.sequences_q = spec.sequences_kv = SequenceKind::dense;
-  spec.v_along_sequence = true;
   EXPECT_EQ(of_quantizers(spec, {}).size(), 8u);
 }
 
@@ -167,18 +163,12 @@ TEST(QuantizeArgumentsTest, RefusesByName) {
     a.lse_shift = tensor_at(10, DType::fp32, {2, 4, 5});
   });
   refused("v_out", "shares memory with k", spec, [](A& a) { a.v_out.data = a.k.data; });
-  QuantizeSpec along = spec;
-  along.v_along_sequence = true;
-  refused("v_out", "has stride 64 along seqlen; it must be 1, as v_along_sequence is true", along, [](A&) {});
-  const auto turned = [](A& a, std::int64_t pitch) {
-    const std::int64_t strides[] = {64 * pitch, 1, 32 * pitch, pitch};
-    std::copy(std::begin(strides), std::end(strides), a.v_out.strides);
-  };
-  refused("v_out", "does not keep rows aligned to 8 bytes", along, [&](A& a) { turned(a, 12); });
-  refused("v_out", "along head_dim; it must be 1", spec, [&](A& a) { turned(a, 16); });
-  QuantizeArguments laid = some_arguments();
-  turned(laid, 16);
-  check_arguments(along, laid);
+  refused("v_out", "along head_dim; it must be 1, so give it with a row of head_dim for each token", spec,
+          [&](A& a) {
+            constexpr std::int64_t pitch = 16;
+            const std::int64_t strides[] = {64 * pitch, 1, 32 * pitch, pitch};
+            std::copy(std::begin(strides), std::end(strides), a.v_out.strides);
+          });
   refused("k_out", "not aligned", spec, [](A& a) { a.k_out.data = static_cast<char*>(a.k_out.data) + 1; });
   refused("cos_sin", "spec.rotary_dim is 0", spec, [](A& a) {
     a.cos_sin = tensor_at(10, DType::fp32, {9, 64});

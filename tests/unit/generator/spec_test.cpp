@@ -74,20 +74,6 @@ TEST(Supports, NamesFieldValueRuleAndNearest) {
        "true",
        "must be false where k is of fp8",
        "false"},
-      {{.v_along_sequence = true}, "v_along_sequence", "true", "is for q, k and v of fp8", "false"},
-      {{.dtype = DType::fp8_e4m3,
-        .sequences_kv = SequenceKind::paged,
-        .page_size = 48,
-        .v_along_sequence = true},
-       "v_along_sequence",
-       "true",
-       "needs pages of a multiple of 32 keys, and page_size is 48",
-       "false"},
-      {{.dtype = DType::fp8_e4m3, .alignment = 8, .v_along_sequence = true},
-       "v_along_sequence",
-       "true",
-       "pad the rows of v to a multiple of 16 keys",
-       "false"},
       {{.exact_exponentials = true},
        "exact_exponentials",
        "true",
@@ -135,16 +121,6 @@ TEST(Supports, NamesFieldValueRuleAndNearest) {
     EXPECT_EQ(error.field(), std::string("spec.") + expected.field);
     EXPECT_THAT(error.what(), HasSubstr(expected.rule));
   }
-}
-
-TEST(Supports, ValuesAlongTheSequenceOnOneArchitecture) {
-  const AttentionSpec spec{.dtype = DType::fp8_e5m2, .v_along_sequence = true};
-  EXPECT_THAT(supports(spec, sm_90a), IsEmpty());
-  const std::vector<Refusal> refusals = supports(spec, sm_80);
-  ASSERT_THAT(refusals, SizeIs(1));
-  EXPECT_EQ(refusals[0].field, "v_along_sequence");
-  EXPECT_THAT(refusals[0].rule,
-              HasSubstr("is for sm_90a, and this is sm_80: give v with a row for each key"));
 }
 
 TEST(Supports, ExactExponentialsWhereverFp8Is) {
@@ -274,9 +250,9 @@ TEST(AttentionSpec, PaddedSequencesFollowFromCalls) {
   EXPECT_THAT(to_string(padded), HasSubstr("padded"));
   EXPECT_EQ(as_given(padded), (AttentionSpec{.head_dim = 64, .mask = mask::causal()}));
   EXPECT_EQ(forward_spec(dense, true), dense) << "kernels whose keys are split serve it";
-  const AttentionSpec along{.dtype = DType::fp8_e4m3, .v_along_sequence = true};
-  EXPECT_EQ(forward_spec(along, true), with_lengths(along));
-  EXPECT_EQ(forward_spec(along, false), along);
+  const AttentionSpec dropout{.dropout = true};
+  EXPECT_EQ(forward_spec(dropout, true), with_lengths(dropout));
+  EXPECT_EQ(forward_spec(dropout, false), dropout);
   const AttentionSpec ragged{.sequences_q = SequenceKind::ragged};
   EXPECT_EQ(with_lengths(ragged), ragged);
   EXPECT_EQ(as_given(ragged), ragged);

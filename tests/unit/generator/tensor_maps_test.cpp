@@ -9,7 +9,6 @@
 
 #include "emulator/operations/copies/tensor_map.h"
 #include "templates/tiles/bounded_box.cuh"
-#include "templates/tiles/bounded_columns.cuh"
 #include "tests/support/emulated_driver_testing.h"
 #include "tests/support/error_of.h"
 
@@ -280,52 +279,6 @@ TEST_F(TensorMapsTest, BoxesAndSwizzlesFollowTheHeadDim) {
   }
   EXPECT_EQ(decoded(map_tensors(spec_of(0, DType::fp16), boxes, good_params()).q).element,
             Encoded::Element::f16);
-}
-
-// Of values along the sequence: the keys of a box that are there lie where they should, and behind them the map ends.
-TEST_F(TensorMapsTest, BoxesOfColumnsEndWithTheirSequence) {
-  AttentionParams params = good_params();
-  AttentionSpec spec = spec_of(0, DType::fp8_e4m3);
-  spec.v_along_sequence = true;
-  params.v_strides = {.batch = heads_kv * head_dim * 80, .seq = 80, .head = head_dim * 80};
-  const int table = 0;
-  for (const bool has_pages : {false, true}) {
-    if (has_pages) {
-      spec.sequences_kv = SequenceKind::paged;
-      spec.page_size = 64;
-      params.sequences.page_table = &table;
-      params.sequences.max_pages = 2;
-      params.sequences.pages = 5;
-      params.seqlen_kv = 128;
-      params.v_strides = {.batch = heads_kv * head_dim * 64, .seq = 64, .head = head_dim * 64};
-    }
-    const int keys = has_pages ? 64 : seqlen_kv, panel = 32;
-    const MapBoxes own = {.rows_q = 64, .rows_kv = 64, .keys_v = panel};
-    const BoundedTensors maps = map_bounded_tensors(spec, own, params);
-    const auto more = map_bounded_columns(spec, own, params);
-    EXPECT_EQ(decoded(maps.whole.v).dimensions[0], static_cast<std::uint64_t>(keys));
-    EXPECT_EQ(decoded(maps.whole.v).box[0], static_cast<unsigned>(panel));
-    for (int first = 0; first < keys; first += has_pages ? panel : 1) {
-      for (int there = 1; there < panel && first + there <= keys; ++there) {
-        const BoundedBox box = bounded_box(panel, first, there, 1, 0);
-        const ColumnsPlace place = columns_place(box, panel, keys_before(panel, has_pages));
-        const Encoded map =
-            decoded(place.rest == 0 ? maps.part.v : more[static_cast<std::size_t>(place.rest - 1)]);
-        ASSERT_GE(place.key, 0);
-        ASSERT_EQ(map.dimensions[0], static_cast<std::uint64_t>(place.key + there)) << first << " " << there;
-        ASSERT_EQ(map.address + static_cast<std::uint64_t>(place.key) +
-                      map.strides[2] * static_cast<std::uint64_t>(place.step),
-                  reinterpret_cast<std::uintptr_t>(params.v) + static_cast<std::uint64_t>(first));
-        ASSERT_LT(static_cast<std::uint64_t>(place.step), map.dimensions[3]);
-        ASSERT_TRUE(!has_pages || map.dimensions[0] <= map.strides[0]);
-      }
-    }
-    const Encoded map = decoded(more[4]);
-    EXPECT_THAT(map.dimensions,
-                ElementsAre(::testing::_, head_dim, heads_kv, ::testing::_, has_pages ? 5 : batch));
-    EXPECT_THAT(map.box, ElementsAre(32u, 128u, 1u, 1u, 1u));
-    EXPECT_EQ(map.swizzle, Encoded::Swizzle::bytes32);
-  }
 }
 
 }  // namespace

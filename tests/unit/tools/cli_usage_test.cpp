@@ -54,6 +54,8 @@ TEST(CliUsage, BadCommandLines) {
   expect_bad_input(tool.run({"cache"}), "subcommand");
   expect_bad_input(tool.run({"cache", "nonsense"}), "there is no command 'nonsense'");
   expect_bad_input(tool.run({"run", "--nonsense", "4"}), "there is no option '--nonsense'");
+  expect_bad_input(tool.run({"dump", "--out", "there", "--v-along-sequence"}),
+                   "--v-along-sequence is no option any more: v of fp8 has a row for each key");
   for (const char* bytes : {"-1", "1e3", "all", "18446744073709551616"}) {
     expect_bad_input(
         tool.run({"cache", "prune", "--max-bytes", bytes}),
