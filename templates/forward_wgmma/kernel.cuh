@@ -18,7 +18,6 @@
 #include "problem/scores.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
-#include "scheduling/side_by_side.cuh"
 #include "steps/convert_keys.cuh"
 #include "tiles/tile_copy.cuh"
 
@@ -43,19 +42,13 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
   if (threadIdx.x == 0) init_rings<Config>(smem);
-  // Of a call whose other requests another kernel computes, before it and behind it.
-  constexpr bool is_between = Config::requests == Requests::many_queries;
-  if constexpr (is_between) {
-    start_beside_grids_before();
-    griddepcontrol_launch_dependents();
-  } else if constexpr (Config::dependent_launch) {
-    griddepcontrol_wait();
-  }
+  if constexpr (Config::dependent_launch) griddepcontrol_wait();
   if constexpr (Traits::sums_by_products) leave_ones<Config>(smem);
   if constexpr (KeyWordRanges<Config>::is_used) KeyWordRanges<Config>(params, maps, smem).fill(maps);
   __syncthreads();
   const auto clear_padding = [&] {
-    if constexpr (Traits::has_lengths && !is_between)
+    // Else the kernel of the call's other requests does.
+    if constexpr (Traits::has_lengths && Config::requests == Requests::all)
       zero_padding<Config>(params, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
   };
   if (threadIdx.x < warpgroup_size) {
@@ -63,7 +56,6 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     switch (uniform(threadIdx.x / warp_size)) {
       case 0:
         load_keys<Config>(params, descale, maps, smem);
-        if constexpr (is_between) end_behind_grids_before();
         if constexpr (Traits::has_spare_converters) clear_padding();
         return;
       case 1:

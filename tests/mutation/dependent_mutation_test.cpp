@@ -60,9 +60,9 @@ std::string drawn_ahead(const TemplateMutation* mutation) {
   return noticed_of_calls(mutation, problem, BackwardWgmma{.draw_ahead = true});
 }
 
-// Two calls of three grids side by side, of requests of few queries and, in between, of many. The second call's queries are
-// the first one's outputs, and its requests have few queries.
-std::string side_by_side(const TemplateMutation* mutation) {
+// Two calls of two grids, of requests of few queries and of many. The second call's queries are the first one's outputs,
+// and its requests have few queries.
+std::string mixed(const TemplateMutation* mutation) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
   const CurrentDevice current(0);
@@ -112,7 +112,7 @@ using Noticed = std::string (*)(const TemplateMutation*);
 
 TEST(DependentGrids, AreRightUnmutated) {
   for (const Noticed noticed : reference::some_of<Noticed>(
-           {by_adders, by_consumer, by_roles, in_turn, of_documents, drawn_ahead, side_by_side}, 3))
+           {by_adders, by_consumer, by_roles, in_turn, of_documents, drawn_ahead, mixed}, 3))
     EXPECT_EQ(noticed(nullptr), "");
 }
 
@@ -160,7 +160,16 @@ INSTANTIATE_TEST_SUITE_P(
             by_adders},
         DependentMutation{
             {"CountTurns", "backward_wgmma/count_turns.cuh", "  griddepcontrol_wait();\n", "", {found}},
-            in_turn}),
+            in_turn},
+        DependentMutation{
+            {"FewQueries", "forward_split_wgmma/kernel.cuh", "  griddepcontrol_wait();\n", "", {refused}},
+            mixed},
+        DependentMutation{{"ManyQueries",
+                           "forward_wgmma/kernel.cuh",
+                           "  if constexpr (Config::dependent_launch) griddepcontrol_wait();\n",
+                           "",
+                           {refused}},
+                          mixed}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

@@ -182,8 +182,8 @@ INSTANTIATE_TEST_SUITE_P(
                          true},
         TemplateMutation{"SomeUnitsTwice",
                          "split_keys/work_list.cuh",
-                         "skip(params, this->block());",
-                         "skip(params, this->block() / 2);",
+                         "skip(params, line_block());",
+                         "skip(params, line_block() / 2);",
                          {"data race"},
                          dealt}),
     ::testing::PrintToStringParamName());

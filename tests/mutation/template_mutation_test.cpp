@@ -62,7 +62,7 @@ TEST(Template, DependentKernelsWaitForTheGridBefore) {
   const Subject dependent = {"family=forward_wgmma tile_q=64 tile_kv=48 stages_v=2 dependent_launch=true"};
   EXPECT_EQ(noticed(nullptr, dependent), "");
   const TemplateMutation mutation{
-      .name = "NoWait", .file = "forward_wgmma/kernel.cuh", .from = "    griddepcontrol_wait();\n", .to = ""};
+      .name = "NoWait", .file = "forward_wgmma/kernel.cuh", .from = " griddepcontrol_wait();\n", .to = ";\n"};
   EXPECT_THAT(noticed(&mutation, dependent), ::testing::HasSubstr("has no griddepcontrol.wait"));
 }
 
