@@ -29,9 +29,9 @@ std::string noticed_of_kept(const TemplateMutation* mutation, int launches) {
   }
 }
 
-constexpr const char* exchange = "quantize/kept_exchange.cuh";
-constexpr const char* rounding = "quantize/kept_rounding.cuh";
-constexpr const char* statistics = "quantize/kept_statistics.cuh";
+constexpr const char* exchange = "quantize_kept/exchange.cuh";
+constexpr const char* rounding = "quantize_kept/rounding.cuh";
+constexpr const char* statistics = "quantize_kept/statistics.cuh";
 
 TEST(QuantiserThatKeeps, IsRightUnmutated) { EXPECT_EQ(noticed_of_kept(nullptr, 3), ""); }
 
@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "",
                          {"data race", "uninitialized"}},
         TemplateMutation{"LoadsBeforeRowsAreRounded",
-                         "quantize/kept_kernel.cuh",
+                         "quantize_kept/kernel.cuh",
                          "    ring.wait_empty();\n",
                          "",
                          {"data race", "mbarrier"},
@@ -109,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race", "uninitialized"}},
         TemplateMutation{"MagnitudesInOnePlace", statistics, "    turn_ ^= 1;\n", "", {"data race"}},
         TemplateMutation{"PiecesAreReadyBeforeTheyAreRead",
-                         "quantize/kept_ring.cuh",
+                         "quantize_kept/ring.cuh",
                          "1 + kept_statistics_warps);",
                          "1);",
                          {"data race", "mbarrier"}}),

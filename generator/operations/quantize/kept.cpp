@@ -70,7 +70,7 @@ KeptParams kept_params(const QuantizeSpec& spec, const QuantizeParams& params, i
   const std::int64_t of_unit = pieces_of_unit(spec, params);
   sizes.pieces = static_cast<int>(of_unit * params.units);
   // Pieces that are kept lie in so many units at most, and one more may be added up
-  // (templates/quantize/kept_poller.cuh).
+  // (templates/quantize_kept/poller.cuh).
   const std::int64_t units = (room_of(spec, blocks) + of_unit - 1) / of_unit + 1;
   kept.window = static_cast<int>(std::min<std::int64_t>(units, params.units));
   kept.turns = (params.units + kept.window - 1) / kept.window;

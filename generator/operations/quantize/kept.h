@@ -7,7 +7,7 @@
 #include <jit/stream.h>
 
 #include "generator/launch/loaded_kernel.h"
-#include "templates/quantize/kept_params.cuh"
+#include "templates/quantize_kept/params.cuh"
 
 namespace jit {
 

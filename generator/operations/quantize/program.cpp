@@ -175,7 +175,7 @@ std::string source_of(const QuantizeSpec& spec, std::string_view header, std::st
                       bool keeps_rows) {
   return fmt::format("// Quantiser of q, k and v: {}. Generated: change the spec, not this file.\n",
                      summary_of(spec)) +
-         fmt::format("#include \"quantize/{}\"\n\nusing namespace jit;\n\nstruct Config {{\n", header) +
+         fmt::format("#include \"{}\"\n\nusing namespace jit;\n\nstruct Config {{\n", header) +
          config_lines(spec, keeps_rows) + "};\n" + std::string(kernel);
 }
 
@@ -200,7 +200,7 @@ Program quantize_program(const QuantizeSpec& spec) {
       "memory\");\n",
       program.smem_bytes);
   program.source = source_of(
-      spec, "kernel.cuh",
+      spec, "quantize/kernel.cuh",
       kernel_text(program, "QuantizeParams", sizeof(QuantizeParams), "quantize_qkv", assertions), false);
   return program;
 }
@@ -255,7 +255,7 @@ Program kept_quantize_program(const QuantizeSpec& spec) {
           "              \"host and device disagree on shared memory\");\n",
           layout.depth, layout.bytes);
   program.source =
-      source_of(spec, "kept_kernel.cuh",
+      source_of(spec, "quantize_kept/kernel.cuh",
                 kernel_text(program, "KeptParams", sizeof(KeptParams), "quantize_kept", assertions), true);
   return program;
 }

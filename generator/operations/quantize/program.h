@@ -6,7 +6,7 @@
 #include <jit/quantize.h>
 
 #include "generator/program/program.h"
-#include "templates/quantize/kept_params.cuh"
+#include "templates/quantize_kept/params.cuh"
 
 namespace jit {
 

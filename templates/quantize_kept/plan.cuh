@@ -1,9 +1,9 @@
 // The quantiser that keeps its rows: what it does of a Config, and which piece of work a ticket is.
 #pragma once
 
-#include "quantize/kept_params.cuh"
 #include "quantize/plan.cuh"
 #include "quantize/work.cuh"
+#include "quantize_kept/params.cuh"
 
 namespace jit {
 

@@ -2,8 +2,8 @@
 // unit, one block after another.
 #pragma once
 
-#include "quantize/kept_exchange.cuh"
 #include "quantize/statistics.cuh"
+#include "quantize_kept/exchange.cuh"
 
 namespace jit {
 

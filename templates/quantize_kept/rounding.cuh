@@ -3,8 +3,8 @@
 
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/warpgroup.cuh"
-#include "quantize/kept_statistics.cuh"
 #include "quantize/rounding.cuh"
+#include "quantize_kept/statistics.cuh"
 
 namespace jit {
 
@@ -80,9 +80,8 @@ class KeptRounding {
       find_block_scales(first, blocks_, block_scales, warp_, kept_rounding_warps);
       meet();
     }
-    with_rows<tensor>(ring, work, [&](const auto& rows, int) {
-      round_steps(params_.all, rows, factors, block_scales);
-    });
+    with_rows<tensor>(ring, work,
+                      [&](const auto& rows, int) { round_steps(params_.all, rows, factors, block_scales); });
   }
 
   const KeptParams& params_;

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "base/fp8_scale.cuh"
-#include "quantize/kept_exchange.cuh"
-#include "quantize/kept_ring.cuh"
 #include "quantize/rounding.cuh"
+#include "quantize_kept/exchange.cuh"
+#include "quantize_kept/ring.cuh"
 
 namespace jit {
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "ptx/warpgroup.cuh"
-#include "quantize/kept_exchange.cuh"
-#include "quantize/kept_ring.cuh"
 #include "quantize/statistics.cuh"
+#include "quantize_kept/exchange.cuh"
+#include "quantize_kept/ring.cuh"
 
 namespace jit {
 

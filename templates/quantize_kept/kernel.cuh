@@ -8,10 +8,10 @@
 
 #include "base/dependent_launch.cuh"
 #include "ptx/bulk_tensor.cuh"
-#include "quantize/kept_poller.cuh"
-#include "quantize/kept_reducer.cuh"
-#include "quantize/kept_rounding.cuh"
-#include "quantize/kept_statistics.cuh"
+#include "quantize_kept/poller.cuh"
+#include "quantize_kept/reducer.cuh"
+#include "quantize_kept/rounding.cuh"
+#include "quantize_kept/statistics.cuh"
 
 namespace jit {
 

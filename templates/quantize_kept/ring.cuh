@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ptx/mbarrier.cuh"
-#include "quantize/kept_plan.cuh"
+#include "quantize_kept/plan.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit {

@@ -4,8 +4,8 @@
 
 #include "ptx/atomic.cuh"
 #include "ptx/relaxed.cuh"
-#include "quantize/kept_plan.cuh"
 #include "quantize/statistics.cuh"
+#include "quantize_kept/plan.cuh"
 
 namespace jit {
 
