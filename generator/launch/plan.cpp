@@ -16,25 +16,6 @@ PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const KernelC
   return step;
 }
 
-namespace {
-
-// Of where a sequence of keys begins whose values lie along it.
-std::string begin_rule(const ArrayFault& fault) {
-  const bool is_padding = fault.array == SequenceArrayId::cache_leftpad;
-  return fmt::format(
-      "with v along the sequence TMA copies from multiples of {0} keys on, and it must be one: {1}, or give "
-      "v with a "
-      "row for each key",
-      fault.multiple,
-      is_padding
-          ? fmt::format("pad to multiples of {}", fault.multiple)
-          : fmt::format(
-                "begin each sequence that has keys at a multiple of {} and say in seqused_k how many it has",
-                fault.multiple));
-}
-
-}  // namespace
-
 FaultText fault_text(const ArrayFault& fault) {
   constexpr std::array<std::string_view, 7> names = {
       "", "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "cache_leftpad", "page_table"};
@@ -43,8 +24,7 @@ FaultText fault_text(const ArrayFault& fault) {
   const std::string place = fault.array == SequenceArrayId::page_table
                                 ? fmt::format("[{}, {}]", fault.request, fault.index)
                                 : fmt::format("[{}]", fault.index);
-  const std::string rule = fault.multiple != 0 ? begin_rule(fault)
-                           : fault.most < fault.least
+  const std::string rule = fault.most < fault.least
                                ? "there is nothing that it may be"
                                : fmt::format("it must be from {} to {}", fault.least, fault.most);
   return {name, fmt::format("{}: element {}, of request {}, is {}; {}", name, place, fault.request,

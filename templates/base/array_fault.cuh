@@ -22,7 +22,6 @@ struct ArrayFault {
   int value;
   int least;  ///< that it may be
   int most;
-  int multiple = 0;  ///< that it must be one of; 0: it may be any within the range
 };
 
 }  // namespace jit

@@ -17,7 +17,6 @@ __device__ __forceinline__ void note_fault(ArrayFault* noted, const ArrayFault& 
   noted->value = fault.value;
   noted->least = fault.least;
   noted->most = fault.most;
-  noted->multiple = fault.multiple;
 }
 
 /// The same where it is.
