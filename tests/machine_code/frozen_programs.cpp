@@ -94,7 +94,6 @@ void add_quantize(Programs& programs) {
   add("quantize.rotated", sm_90a, {.rotate = true, .center_keys = true, .center_values = true});
   add("quantize.norm", sm_90a, {.norm = true, .rotary_dim = 64});
   add("quantize.ragged", sm_90a, {.head_dim = 64, .sequences = SequenceKind::ragged});
-  add("quantize.along", sm_90a, {.v_along_sequence = true});
   add("quantize.kept_heads", sm_90a, {.scales = head}, kept_quantize_program);
   add("quantize.kept_tokens", sm_90a, {.rotate = true, .center_keys = true}, kept_quantize_program);
 }
