@@ -171,11 +171,14 @@ inline std::string dropout_rejection(const AttentionSpec& spec, std::string_view
   return spec.dropout ? fmt::format("{} has no dropout; spec.dropout is true", family) : "";
 }
 
-/// Why a family whose products have queries as rows cannot drop scores in tiles of so many keys; empty: it can.
+/// Keys that share random numbers (templates/steps/dropout.cuh): tiles of families whose products have queries as rows are
+/// multiples of so many with dropout.
+inline constexpr int dropout_keys = 32;
+
+/// Why such a family cannot drop scores in tiles of so many keys; empty: it can.
 inline std::string dropout_tile_rejection(const AttentionSpec& spec, int tile_kv) {
-  constexpr int group = 32;  // keys that share random numbers (templates/steps/dropout.cuh)
-  if (!spec.dropout || tile_kv % group == 0) return "";
-  return fmt::format("tile_kv = {} must be a multiple of {} with dropout", tile_kv, group);
+  if (!spec.dropout || tile_kv % dropout_keys == 0) return "";
+  return fmt::format("tile_kv = {} must be a multiple of {} with dropout", tile_kv, dropout_keys);
 }
 
 /// What dropout adds to the registers of a thread: random numbers, and the bits of the scores of which it has so many.

@@ -128,7 +128,7 @@ void check_pages_without_pad(const AttentionParams& params) {
   if (params.sequences.page_table == nullptr || params.sequences.cache_leftpad == nullptr) return;
   throw Error(ErrorCode::invalid_argument, "launch", "cache_leftpad",
               "cache_leftpad: a kernel that reads pages by TMA begins with the first row of a page. Give "
-              "no config, and a kernel is chosen that begins anywhere");
+              "no config, or one with copies=cp_async");
 }
 
 }  // namespace

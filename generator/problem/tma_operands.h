@@ -1,6 +1,7 @@
 // Which tensors of a call TMA can copy.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -17,6 +18,8 @@ inline constexpr std::int64_t max_work_tiles = std::numeric_limits<std::int32_t>
 
 /// Bytes that TMA wants rows to be aligned to.
 inline constexpr int tma_alignment = 16;
+inline constexpr std::int64_t tma_stride_limit = std::int64_t{1} << 40;  ///< bytes that strides are below
+inline constexpr int fewest_tile_rows = 64;  ///< of a tile of queries that is copied by TMA
 
 /// A tensor as TMA is told of it.
 struct TmaOperand {
@@ -28,8 +31,27 @@ struct TmaOperand {
   std::int64_t heads;
 };
 
-/// q, k, v and o of a call, which outlives them.
-std::array<TmaOperand, 4> tma_operands(const AttentionParams& params);
+/// q, k, v and o of a call, which outlives them. In place, as what follows: each call asks.
+inline std::array<TmaOperand, 4> tma_operands(const AttentionParams& params) {
+  const SequenceParams& sequences = params.sequences;
+  std::int64_t batch_q = params.batch, batch_kv = params.batch;
+  std::int64_t rows_q = params.seqlen_q, rows_kv = params.seqlen_kv;
+  if (sequences.cu_seqlens_q != nullptr) {
+    batch_q = 1;
+    rows_q = sequences.total_q;
+  }
+  if (sequences.cu_seqlens_k != nullptr) {
+    batch_kv = 1;
+    rows_kv = sequences.total_k;
+  } else if (sequences.page_table != nullptr) {
+    batch_kv = sequences.pages;
+    rows_kv = params.seqlen_kv / std::max(1, sequences.max_pages);
+  }
+  return {{{"q", params.q, params.q_strides, batch_q, rows_q, params.heads_q},
+           {"k", params.k, params.k_strides, batch_kv, rows_kv, params.heads_kv},
+           {"v", params.v, params.v_strides, batch_kv, rows_kv, params.heads_kv},
+           {"o", params.o, params.o_strides, batch_q, rows_q, params.heads_q}}};
+}
 
 /// do, dk and dv of a backward call.
 struct GradientOperands {
@@ -39,10 +61,24 @@ GradientOperands tma_operands(const AttentionParams& params, const GradientParam
 
 /// Whether rows are aligned to tma_alignment, and every stride is positive and below 2^40 bytes where a dimension has more
 /// than one element; and of an operand without rows, of which nothing is read.
-bool is_mappable(const TmaOperand& operand);
+inline bool is_mappable(const TmaOperand& operand) {
+  if (operand.seqlen == 0 || operand.batch == 0) return true;  // without keys nothing is read
+  // Strides of rows that are aligned as a whole are aligned in elements of 8 bits, too.
+  constexpr int element_size = 2;
+  const auto is_legal = [](std::int64_t size, std::int64_t stride) {
+    const std::int64_t bytes = stride * element_size;
+    return size <= 1 || (bytes > 0 && bytes < tma_stride_limit && bytes % tma_alignment == 0);
+  };
+  return reinterpret_cast<std::uintptr_t>(operand.data) % tma_alignment == 0 &&
+         is_legal(operand.batch, operand.strides.batch) && is_legal(operand.seqlen, operand.strides.seq) &&
+         is_legal(operand.heads, operand.strides.head);
+}
 
 /// Whether a call has no more than max_work_tiles heads · tiles of queries.
-bool has_few_tiles(const AttentionParams& params);
+inline bool has_few_tiles(const AttentionParams& params) {
+  const std::int64_t tiles = (std::int64_t{params.seqlen_q} + fewest_tile_rows - 1) / fewest_tile_rows;
+  return params.heads_q == 0 || tiles <= max_work_tiles / params.heads_q;
+}
 
 /// Whether a kernel with TMA can serve the call: all operands are mappable, tiles are few, and pages come without
 /// cache_leftpad. Otherwise one without computes it.

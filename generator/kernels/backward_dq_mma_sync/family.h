@@ -17,6 +17,11 @@ struct Family<BackwardDqMmaSync> : FamilyDefaults<BackwardDqMmaSync> {
   static constexpr double model_error = 1.5;  ///< not fitted
   static constexpr BackwardDqMmaSync smallest = {.tile_q = 16, .tile_kv = 16, .warps = 1, .stages = 1};
 
+  static BackwardDqMmaSync smallest_for(const AttentionSpec& spec) {
+    BackwardDqMmaSync config = smallest;
+    if (spec.dropout) config.tile_kv = dropout_keys;
+    return config;
+  }
   static std::span<const ConfigField<BackwardDqMmaSync>> fields();
   static bool suits(const ProblemShape& shape) { return !shape.has_device_lengths || !shape.is_plain; }
   static std::string rejection(const Case& problem, const BackwardDqMmaSync& config);

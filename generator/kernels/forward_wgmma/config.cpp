@@ -361,6 +361,7 @@ std::span<const ConfigField<ForwardWgmma>> Family<ForwardWgmma>::fields() { retu
 
 ForwardWgmma Family<ForwardWgmma>::smallest_for(const AttentionSpec& spec) {
   ForwardWgmma config = smallest;
+  if (spec.dropout || has_fp8_queries(spec)) config.tile_kv = std::max(dropout_keys, facts(spec.dtype).mma_k);
   if (has_stored_keys(spec)) config.stages_stored = 1;
   if (has_stored_keys(spec) || transposes_v(spec)) config.converter_warps = spare_warps;
   return config;

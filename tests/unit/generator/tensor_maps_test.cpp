@@ -85,7 +85,7 @@ class TensorMapsTest : public testing::EmulatedDriverTest {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
     EXPECT_EQ(error.field(), name);
     EXPECT_THAT(error.message(), ::testing::StartsWith(std::string(name) + ": "));
-    EXPECT_THAT(error.message(), HasSubstr("mma_sync"));
+    EXPECT_THAT(error.message(), HasSubstr("Give no config"));
   }
 
   static void expect_mappable(const Change& change) {
