@@ -221,19 +221,6 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
       }
     }
   }
-  // Products of fp8 over pages.
-  for (const Mask& mask : {Mask(), mask::causal()}) {
-    const AttentionSpec spec{.dtype = DType::fp8_e4m3,
-                             .gqa_ratio = 4,
-                             .sequences_q = SequenceKind::ragged,
-                             .sequences_kv = SequenceKind::paged,
-                             .page_size = 64,
-                             .mask = mask};
-    const ProblemShape prefill{
-        .batch = 4, .heads_q = 32, .seqlen_q = 2048, .seqlen_kv = 8192, .has_device_lengths = true};
-    wishes.push_back(
-        {spec, testing::sm_90a, untuned_order(spec, prefill, device_limits(testing::sm_90a)).front()});
-  }
   // Many queries over caches of fp8: consumers have no register to spare.
   for (const Mask& mask : {Mask(), mask::causal()}) {
     const AttentionSpec spec{.head_dim = 128,
