@@ -13,7 +13,7 @@
 
 namespace jit::emulator {
 
-/// What a Memory is made of. Thread safe.
+/// The contents of a Memory. Thread safe.
 class GlobalMemory {
  public:
   /// Throws std::bad_alloc.

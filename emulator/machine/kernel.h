@@ -163,7 +163,7 @@ struct Kernel {
 /// information.
 std::string place_of(const Kernel& kernel, std::uint32_t pc);
 
-/// What a Module is made of. Immutable, thread safe.
+/// The contents of a Module. Immutable, thread safe.
 struct Program {
   TargetArch target;
   std::string ptx;

@@ -64,7 +64,7 @@ struct TensorMap {
 inline constexpr std::size_t tensor_map_bytes = 128;
 inline constexpr std::size_t tensor_map_alignment = 64;
 
-/// What keeps the map from being encoded: a rule of cuTensorMapEncodeTiled that it breaks, or something that
+/// The reason why the map is not encoded: a rule of cuTensorMapEncodeTiled that it breaks, or something that
 /// the emulator does not model. One sentence with argument, value and rule; nothing when all is well.
 std::optional<std::string> validate(const TensorMap& map);
 

@@ -109,7 +109,7 @@ TEST(Coverage, EveryOpcodeThatIsKnownIsOfTheCorpus) {
   for (const Family& family : families()) {
     for (const MicroKernel& kernel : family.kernels) add_opcodes(kernel.ptx, covered);
   }
-  // Of __trap and __brkpt, which leave nothing behind that could be recorded.
+  // __trap and __brkpt leave nothing behind that could be recorded.
   for (const char* name : {"traps.ptx"}) {
     std::ifstream file(corpus / name);
     add_opcodes({std::istreambuf_iterator<char>(file), {}}, covered);

@@ -18,7 +18,7 @@ using TensorElement = emulator::TensorMap::Element;
 using TensorSwizzle = emulator::TensorMap::Swizzle;
 using TensorFill = emulator::TensorMap::OutOfBounds;
 
-/// What cuTensorMapEncodeTiled is asked for, over one of the kernel's buffers; enumerators have its numbers.
+/// The arguments of cuTensorMapEncodeTiled, over one of the kernel's buffers; enumerators have its numbers.
 struct TensorMap {
   int buffer = 0;  ///< of MicroKernel::inputs; −1: the output
   TensorElement type = TensorElement::f16;
