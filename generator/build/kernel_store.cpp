@@ -11,7 +11,7 @@ namespace {
 
 CacheDirectory choose_directory(const Settings& settings) {
   if (!settings.disk_cache) return {"", "the disk cache is switched off"};
-  // What came from the environment is left to the environment, so that the reason names the variable.
+  // A path that came from the environment is looked up there again, so that an error names the variable.
   const bool is_variable = settings.cache_dir == environment("JIT_ATTENTION_CACHE_DIR");
   return choose_cache_directory(is_variable ? std::string() : settings.cache_dir, environment);
 }

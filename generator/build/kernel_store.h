@@ -1,4 +1,4 @@
-// What kernels are compiled with and kept in: the part of a context that makers of kernels see.
+// The part of a context that builders of kernels see: compiler, caches, packs, templates and the observer.
 #pragma once
 
 #include <mutex>

@@ -1,4 +1,4 @@
-// What a Context holds. The only mutable state of the library lives here, in AttentionState and in
+// The contents of a Context. The only mutable state of the library lives here, in AttentionState and in
 // OperationState.
 #pragma once
 

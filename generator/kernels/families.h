@@ -95,7 +95,7 @@ FamilySteps steps_around(const AttentionSpec& spec, const KernelConfig& config);
 /// How the config's kernel, one of gradients, leaves LSE and delta of each query for those behind it.
 QueryStatisticsLayout query_statistics(const KernelConfig& config);
 
-/// The config like this one whose kernel gives equal bits for equal inputs: mostly itself.
+/// The nearest config whose kernel is deterministic: mostly `config` itself.
 KernelConfig deterministic_config(const KernelConfig& config);
 
 /// The families of a pass: "a or b".

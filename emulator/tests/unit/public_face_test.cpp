@@ -1,4 +1,4 @@
-// What users of the library see: modules, their kernels and variables, memory, launches that are refused.
+// The public face: modules, their kernels and variables, memory, launches that are refused.
 #include <array>
 #include <cstdint>
 #include <span>
