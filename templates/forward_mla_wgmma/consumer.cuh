@@ -90,7 +90,7 @@ class Consumer {
   // A tile of this consumer's, and what the other one hands over of the tile before.
   __device__ __forceinline__ void multiply_own(bool has_theirs) {
     if (Traits::uses_tma) clear_rows(parts_.note().seqlen_kv - note_.k_begin);
-    q_.multiply_qk(scores_, q_ring_.tile(), tile_);
+    Queries<Traits>::multiply_qk(scores_, q_ring_.tile(), tile_);
     wgmma_wait_group<0>();
     apply_functors();
     RowFactors maxima, correction;
@@ -101,10 +101,10 @@ class Consumer {
         take_maxima<Config::rescale>(maxima, state_, scale_log2_, correction, subtract_from(scores_));
     if (has_theirs) {  // nothing but this on its way: where branches meet the assembler waits for products
       handover_.multiply(output_, keys_.tile_before(2));
-      exponentiate<0>(scores_, state_, scale_log2_);
+      exponentiate(scores_, state_, scale_log2_);
       finish_values(2);
     } else {
-      exponentiate<0>(scores_, state_, scale_log2_);
+      exponentiate(scores_, state_, scale_log2_);
     }
     handover_.give(scores_, state_, first_row());
     if (moves) output_.scale_rows(correction);
@@ -175,7 +175,6 @@ class Consumer {
   TileRing<1, Traits::QTile::bytes> q_ring_;
   TileRing<Config::stages, Traits::KTile::bytes> keys_;  // the next tile
   Handover<Config> handover_;
-  Queries<Traits> q_;
   unsigned tile_ = 0;   // of the keys that were taken last
   KeyNote note_{0, 0};  // of the same
   typename Traits::Scores scores_;

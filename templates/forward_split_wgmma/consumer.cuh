@@ -54,7 +54,7 @@ class Consumer {
         parts_(bytes, smem),
         rings_(smem),
         turns_(consumer_),
-        p_(0, consumer_) {}
+        p_(consumer_) {}
 
   __device__ __forceinline__ void run() {
     while (parts_.take()) {
@@ -83,12 +83,12 @@ class Consumer {
  private:
   // All tiles of keys of a part.
   __device__ __forceinline__ void multiply_keys() {
-    q_.multiply_qk(scores_, q_tile(), rings_.k.tile());
+    Queries<Traits>::multiply_qk(scores_, q_tile(), rings_.k.tile());
     wgmma_wait_group<0>();
     apply_functors();
     release_k();
     begin_maximum(scores_, state_, scale_log2());
-    exponentiate<0>(scores_, state_, scale_log2());
+    exponentiate(scores_, state_, scale_log2());
     p_.pack_scores(scores_);
     while ((note_.flags & key_note_last) == 0) {
       take_keys();
@@ -97,7 +97,7 @@ class Consumer {
       release_k();
       RowFactors correction;
       const bool move = update_maximum<Config::rescale>(scores_, state_, scale_log2(), correction);
-      exponentiate<0>(scores_, state_, scale_log2());
+      exponentiate(scores_, state_, scale_log2());
       finish_output();
       if (move) output_.scale_rows(correction);
       p_.pack_scores(scores_);
@@ -112,7 +112,7 @@ class Consumer {
   // Issues S of this tile of keys and, behind it, O += P V of the tile before.
   __device__ __forceinline__ void start_scores_and_output() {
     turns_.wait();
-    q_.multiply_qk(scores_, q_tile(), rings_.k.tile());
+    Queries<Traits>::multiply_qk(scores_, q_tile(), rings_.k.tile());
     rings_.v.wait_full();
     p_.multiply_pv(output_, rings_.v.tile(), false);
     turns_.pass();
@@ -164,7 +164,6 @@ class Consumer {
   PartRing<Traits> parts_;
   Rings<Config> rings_;
   const WarpgroupTurns<Traits> turns_;
-  Queries<Traits> q_;
   Probabilities<Traits> p_;
   KeyNote note_{0, 0};  // of the tile whose scores are computed
   typename Traits::Scores scores_;

@@ -48,7 +48,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   if constexpr (is_between) {
     start_beside_grids_before();
     griddepcontrol_launch_dependents();
-  } else if constexpr (Config::dependent_launch) {
+  } else {
     griddepcontrol_wait();
   }
   if constexpr (Traits::sums_by_products) leave_ones<Config>(smem);

@@ -86,7 +86,7 @@ TEST_F(AlongLengthsTest, LengthsOnTheDevice) {
   problem.spec.score = score::softcap(3);
   problem.spec.out_dtype = DType::fp32;
   problem.layout = Layout::bhsd;
-  add(problem, "tile_q=128 tile_kv=96 stages_v=2 direct_o=true overlap=false");
+  add(problem, "tile_q=128 tile_kv=96 stages_v=2 direct_o=true");
   problem.spec.mask = mask::document();
   problem.spec.sinks = true;
   problem.spec.score = {};
@@ -280,9 +280,8 @@ TEST_F(AlongLengthsTest, RandomProblems) {
                           mask::causal() || mask::prefix(7)};
     spec.mask = masks[any(3)];
     const int tile_q = 64 * (1 + any(1)), tile_kv = 32 * (1 + any(5));
-    cases.push_back(
-        {problem, config_of(fmt::format("tile_q={} tile_kv={} stages_v=2 separate_o=true overlap={}", tile_q,
-                                        tile_kv, any(3) > 0))});
+    cases.push_back({problem, config_of(fmt::format("tile_q={} tile_kv={} stages_v=2 separate_o=true", tile_q,
+                                                    tile_kv))});
   }
   expect_some_right(cases, 4);
 }

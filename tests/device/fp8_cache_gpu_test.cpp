@@ -186,8 +186,7 @@ TEST_F(Fp8CacheWgmmaTest, ManyQueries) {
   documents.spec.dtype = DType::fp16;
   documents.spec.mask = mask::document();
   add(documents,
-      "tile_q=192 tile_kv=64 stages_q=2 stages_v=3 order=softmax_lock overlap=false q_in_registers=true "
-      "p_in_registers=false stages_stored=3 converter_warps=2");
+      "tile_q=192 tile_kv=64 stages_q=2 stages_v=3 order=ping_pong stages_stored=3 converter_warps=2");
   expect_all_right(cases);
 }
 

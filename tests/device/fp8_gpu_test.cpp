@@ -44,10 +44,9 @@ TEST_F(Fp8Test, TypesOutputsAndConfigs) {
   int index = 0;
   for (const char* config :
        {"tile_q=128 tile_kv=128 stages_q=2 stages_v=2 separate_o=true order=ping_pong converter_warps=2",
-        "tile_q=128 tile_kv=160 stages_q=1 stages_v=2 direct_o=true rescale=always sums_by_products=true",
-        "tile_q=64 tile_kv=64 stages_q=2 stages_k=3 stages_v=3 separate_o=true q_in_registers=true "
-        "promote_every=2",
-        "tile_q=192 tile_kv=96 stages_v=2 separate_o=true overlap=false order=softmax_lock"}) {
+        "tile_q=128 tile_kv=160 stages_q=1 stages_v=2 direct_o=true",
+        "tile_q=64 tile_kv=64 stages_q=2 stages_k=3 stages_v=3 separate_o=true promote_every=2",
+        "tile_q=192 tile_kv=96 stages_v=2 separate_o=true order=free"}) {
     const DType dtype = index++ % 2 == 0 ? DType::fp8_e4m3 : DType::fp8_e5m2;
     cases.push_back({fp8_case(dtype, 64, 130, 200), config_of(config)});
   }
@@ -73,7 +72,7 @@ TEST_F(Fp8Test, SumsByProducts) {
     problem.spec.score = score;
     problem.spec.descale_per = cases.size() % 3 == 2 ? ScaleKind::token : ScaleKind::head;
     problem.with_lse = cases.size() % 2 == 0;
-    cases.push_back({problem, config_of(config + " stages_v=2 sums_by_products=true")});
+    cases.push_back({problem, config_of(config + " stages_v=2")});
   };
   const DType e4m3 = DType::fp8_e4m3, e5m2 = DType::fp8_e5m2;
   const char* const two = "tile_q=128 tile_kv=96 stages_q=2 direct_o=true order=ping_pong converter_warps=2";
@@ -85,8 +84,7 @@ TEST_F(Fp8Test, SumsByProducts) {
   add(e4m3, 32, 300, 200, mask::causal(), {}, three);  // rows without keys
   add(e5m2, 64, 260, 500, mask::sliding_window(70, 0), {}, three);
   add(e4m3, 256, 40, 250, {}, {}, "tile_q=64 tile_kv=96 direct_o=true converter_warps=4");
-  add(e4m3, 80, 70, 450, mask::causal(), {},
-      "tile_q=64 tile_kv=96 direct_o=true promote_every=2 rescale=always");
+  add(e4m3, 80, 70, 450, mask::causal(), {}, "tile_q=64 tile_kv=96 direct_o=true promote_every=2");
   add(e4m3, 64, 1, 1, {}, {}, three);
   add(e4m3, 64, 5, 0, {}, {}, two);
   expect_some_right(cases, 4);
@@ -159,21 +157,19 @@ TEST_F(Fp8Test, KeysFromTheLastOneToTheFirst) {
     problem.with_lse = true;
     problem.spec.descale_per =
         std::array{ScaleKind::head, ScaleKind::token, ScaleKind::block}[cases.size() % 3];
-    cases.push_back({problem, config_of(std::string(config) + " descending=true")});
+    cases.push_back({problem, config_of(config)});
   };
   const char* const two =
       "tile_q=128 tile_kv=32 stages_q=2 stages_k=2 stages_v=3 separate_o=true order=ping_pong";
-  const char* const in_sequence =
-      "tile_q=128 tile_kv=64 stages_v=2 direct_o=true overlap=false promote_every=1";
+  const char* const promoted = "tile_q=128 tile_kv=64 stages_v=2 direct_o=true promote_every=1";
   add(mask::causal(), {}, 150, 150, two);
-  add(mask::causal(), score::softcap(3), 140, 90, in_sequence);  // rows without a key
+  add(mask::causal(), score::softcap(3), 140, 90, promoted);  // rows without a key
   add(mask::causal(), {}, 70, 300, small);
   add(mask::sliding_window(40, 0), score::alibi(), 290, 330, two);
-  add(mask::sliding_window(40, 10), {}, 200, 260, in_sequence);
-  add(mask::causal() || mask::prefix(70), {}, 200, 200,
-      "tile_q=192 tile_kv=32 stages_v=2 direct_o=true rescale=always");
+  add(mask::sliding_window(40, 10), {}, 200, 260, promoted);
+  add(mask::causal() || mask::prefix(70), {}, 200, 200, "tile_q=192 tile_kv=32 stages_v=2 direct_o=true");
   add({}, score::alibi(), 40, 260, small);
-  add({}, {}, 130, 201, "tile_q=128 tile_kv=160 stages_q=2 stages_v=2 separate_o=true persistent=false");
+  add({}, {}, 130, 201, "tile_q=128 tile_kv=160 stages_q=2 stages_v=2 separate_o=true");
   add({}, {}, 1, 1, two);
   add(mask::causal(), {}, 5, 0, small);
   expect_some_right(cases, 4);
@@ -195,7 +191,7 @@ TEST_F(Fp8Test, ScalesOfTokens) {
   add(mask::causal(), {}, 140, 90, small);  // rows without a key
   add(mask::document(), score::alibi(), 70, 70, "tile_q=128 tile_kv=32 stages_v=2 direct_o=true");
   add(mask::causal(), score::softcap(3), 66, 130,
-      "tile_q=64 tile_kv=96 stages_k=3 stages_v=2 direct_o=true overlap=false promote_every=1");
+      "tile_q=64 tile_kv=96 stages_k=3 stages_v=2 direct_o=true promote_every=1");
   add({}, {}, 1, 1, small);
   expect_some_right(cases, 3);
 }
@@ -216,7 +212,7 @@ TEST_F(Fp8Test, ScalesOfBlocks) {
   add(mask::causal(), {}, 140, 90, small);  // rows without a key
   add(mask::sliding_window(40, 0), {}, 150, 330, "tile_q=128 tile_kv=96 stages_v=2 direct_o=true");
   add(mask::causal(), score::softcap(3), 66, 230,
-      "tile_q=64 tile_kv=160 stages_k=3 stages_v=2 direct_o=true overlap=false promote_every=1");
+      "tile_q=64 tile_kv=160 stages_k=3 stages_v=2 direct_o=true promote_every=1");
   add({}, {}, 1, 1, small);
   add({}, {}, 3, 0, small);
   expect_some_right(cases, 3);
@@ -246,7 +242,7 @@ TEST_F(Fp8Test, ColumnsOfValuesAndLse) {
   add(true, true, true, {}, {}, 130, 100, "tile_q=128 tile_kv=64 stages_q=2 stages_v=2 separate_o=true");
   add(true, false, false, mask::causal(), {}, 140, 90, small);  // rows without a key
   add(false, true, true, mask::causal(), score::alibi(), 90, 70,
-      "tile_q=64 tile_kv=96 stages_v=2 direct_o=true overlap=false promote_every=1");
+      "tile_q=64 tile_kv=96 stages_v=2 direct_o=true promote_every=1");
   add(true, true, false, {}, {}, 70, 0, "tile_q=128 tile_kv=32 stages_v=2 direct_o=true");
   expect_some_right(cases, 3);
 }
@@ -256,7 +252,7 @@ TEST_F(Fp8Test, ManyTilesOfManyHeads) {
   const CurrentDevice current(0);
   int index = 0;
   for (const char* config : {"tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true",
-                             "tile_q=64 tile_kv=32 stages_v=2 direct_o=true overlap=false promote_every=1"}) {
+                             "tile_q=64 tile_kv=32 stages_v=2 direct_o=true promote_every=1"}) {
     if (!is_in_this_run(index++, 2)) continue;
     AttentionCase problem = fp8_case(DType::fp8_e4m3, 32, 100, 60);
     problem.heads_kv = device_.sm_count / 4 + 3;
@@ -421,8 +417,7 @@ TEST_F(Fp8Test, WhatCannotBeServedIsRefused) {
   EXPECT_EQ(family.code(), ErrorCode::no_valid_config);
   EXPECT_THAT(family.message(), HasSubstr("reads q of 16 bits"));
   for (const auto& [config, rule] : {std::pair("tile_kv=48", "a multiple of 32"),
-                                     {"p_in_registers=false separate_o=true", "must be true with fp8"},
-                                     {"rescale=on_overflow separate_o=true", "lazy or always"},
+                                     {"rescale=on_overflow separate_o=true", "must be lazy with fp8"},
                                      {"separate_o=false", "O does not fit over Q"}}) {
     const Error error = error_of([&] { attention(spec, config_of(config), context()); });
     EXPECT_THAT(error.message(), HasSubstr(rule));

@@ -160,8 +160,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Of kernels that have sums of P by a product with ones, in three tiles of keys.
 constexpr const char* summing_config =
-    "family=forward_wgmma tile_q=64 tile_kv=96 stages_q=2 stages_v=2 separate_o=true converter_warps=2 "
-    "sums_by_products=true";
+    "family=forward_wgmma tile_q=64 tile_kv=96 stages_q=2 stages_v=2 separate_o=true converter_warps=2";
 
 class SumsByProductsMutationTest : public MutationTest {};
 

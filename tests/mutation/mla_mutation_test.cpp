@@ -85,8 +85,8 @@ INSTANTIATE_TEST_SUITE_P(
             by_tma},
         TemplateMutation{"GivenWhileTheOthersAreMultiplied",
                          consumer,
-                         "      exponentiate<0>(scores_, state_, scale_log2_);\n      finish_values(2);\n",
-                         "      exponentiate<0>(scores_, state_, scale_log2_);\n      "
+                         "      exponentiate(scores_, state_, scale_log2_);\n      finish_values(2);\n",
+                         "      exponentiate(scores_, state_, scale_log2_);\n      "
                          "keys_.arrive_empty_before(2);\n",
                          {"access in flight", "data race"},
                          by_tma},

@@ -8,11 +8,6 @@ namespace {
 const Subject mma_sync = {};
 
 const Subject wgmma = {"family=forward_wgmma tile_q=128 tile_kv=48 stages_q=2 stages_v=2 order=ping_pong"};
-const Subject in_sequence = {
-    "family=forward_wgmma tile_q=128 tile_kv=48 stages_v=2 overlap=false order=softmax_lock "
-    "persistent=false"};
-const Subject shared_p = {
-    "family=forward_wgmma tile_q=128 tile_kv=48 stages_v=2 p_in_registers=false persistent=false"};
 // More tiles of queries than an H100 has multiprocessors: blocks compute several.
 const Subject many_tiles = {.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2",
                             .heads = 140,
@@ -53,13 +48,12 @@ const Subject overflowing = {
 
 TEST(Template, IsRightUnmutated) {
   for (const Subject& subject : reference::some_of<Subject>(
-           {mma_sync, wgmma, in_sequence, shared_p, many_tiles, direct_o, documents, skipping, overflowing},
-           3))
+           {mma_sync, wgmma, many_tiles, direct_o, documents, skipping, overflowing}, 3))
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
 
 TEST(Template, DependentKernelsWaitForTheGridBefore) {
-  const Subject dependent = {"family=forward_wgmma tile_q=64 tile_kv=48 stages_v=2 dependent_launch=true"};
+  const Subject dependent = {"family=forward_wgmma tile_q=64 tile_kv=48 stages_v=2"};
   EXPECT_EQ(noticed(nullptr, dependent), "");
   const TemplateMutation mutation{
       .name = "NoWait", .file = "forward_wgmma/kernel.cuh", .from = "    griddepcontrol_wait();\n", .to = ""};
@@ -117,12 +111,11 @@ INSTANTIATE_TEST_SUITE_P(
                          {.config = mma_sync.config, .head_dim_v = 256}},
         TemplateMutation{
             "NoWarpBarrierInO", "forward_mma_sync/epilogue.cuh", "  __syncwarp();\n", "", {"data race"}},
-        TemplateMutation{
-            "SwizzleOnTheWritingSideOnly",
-            "steps/mma_sync_products.cuh",
-            "k_tile + KTile::offset((x4 ? lane / 16 * 8 : 0) + lane % 8, lane / 8 % 2)",
-            "k_tile + ((x4 ? lane / 16 * 8 : 0) + lane % 8) * KTile::row_bytes + lane / 8 % 2 * 16",
-            {}},
+        TemplateMutation{"SwizzleOnTheWritingSideOnly",
+                         "steps/mma_sync_products.cuh",
+                         "k_tile + KTile::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2)",
+                         "k_tile + (lane / 16 * 8 + lane % 8) * KTile::row_bytes + lane / 8 % 2 * 16",
+                         {}},
         TemplateMutation{"MaskOffByOne",
                          "problem/masks.cuh",
                          "  __device__ bool keep(int q, int k) const { return k <= q + shift; }",
@@ -193,10 +186,10 @@ INSTANTIATE_TEST_SUITE_P(
                          wgmma},
         TemplateMutation{"ReleasesKBeforeTheWaitForS",
                          consumer,
-                         "      wgmma_wait_group<0>();\n      RowFactors correction;\n",
-                         "      RowFactors correction;\n",
+                         "    wgmma_wait_group<0>();\n    release_last_queries();\n",
+                         "    release_last_queries();\n",
                          {"access in flight"},
-                         in_sequence},
+                         wgmma},
         TemplateMutation{
             "ReleasesVBeforeTheWaitForO",
             consumer,
@@ -216,8 +209,8 @@ INSTANTIATE_TEST_SUITE_P(
                          wgmma},
         TemplateMutation{"NoFenceBeforeS",
                          products,
-                         "    wgmma_fence();\n    if constexpr (Traits::q_in_registers)",
-                         "    if constexpr (Traits::q_in_registers)",
+                         "    wgmma_fence();\n    Config::template wgmma_qk",
+                         "    Config::template wgmma_qk",
                          {"access in flight", "barrier misuse"},
                          wgmma},
         TemplateMutation{"NoFenceBeforeO",
@@ -232,12 +225,6 @@ INSTANTIATE_TEST_SUITE_P(
                          "",
                          {"missing proxy fence"},
                          wgmma},
-        TemplateMutation{"NoProxyFenceBehindP",
-                         products,
-                         "      fence_proxy_async_shared();\n      bar_sync",
-                         "      bar_sync",
-                         {"missing proxy fence"},
-                         shared_p},
         TemplateMutation{"ProxyFenceBehindOByOneLane",
                          consumer_output,
                          "    fence_proxy_async_shared();\n",
@@ -252,10 +239,10 @@ INSTANTIATE_TEST_SUITE_P(
                          wgmma},
         TemplateMutation{"WorkTileOfAnotherLaneThanItsArrival",
                          "forward_wgmma/work_ring.cuh",
-                         "      if (lane_id() == 0) store_work(ring_.tile(), tile);\n"
-                         "      ring_.arrive_full();\n",
-                         "      if (lane_id() == 5) store_work(ring_.tile(), tile);\n"
-                         "      if (lane_id() == 0) mbarrier_arrive(ring_.full());\n",
+                         "    if (lane_id() == 0) store_work(ring_.tile(), tile);\n"
+                         "    ring_.arrive_full();\n",
+                         "    if (lane_id() == 5) store_work(ring_.tile(), tile);\n"
+                         "    if (lane_id() == 0) mbarrier_arrive(ring_.full());\n",
                          {"data race"},
                          many_tiles},
         TemplateMutation{"KeyWordsArePublishedByOneLane",
@@ -298,7 +285,7 @@ INSTANTIATE_TEST_SUITE_P(
                          wgmma},
         TemplateMutation{"WorkIsNeverTaken",
                          "forward_wgmma/work_ring.cuh",
-                         "      ring_.arrive_empty();\n",
+                         "    ring_.arrive_empty();\n",
                          "",
                          {"deadlock"},
                          many_tiles},
@@ -308,7 +295,7 @@ INSTANTIATE_TEST_SUITE_P(
             "descriptor(tile + static_cast<unsigned>(step * mma_k * row_bytes), panel_bytes)",
             "descriptor(tile + static_cast<unsigned>(step * mma_k * row_bytes), panel_bytes / 2)",
             {},
-            {.config = shared_p.config, .head_dim_v = 128}},
+            {.config = direct_o.config, .head_dim_v = 128}},
         TemplateMutation{"SwizzleKeyOfTheWrongRow",
                          "tiles/panel_tile.cuh",
                          "const int key = row * row_bytes / 128 % chunks;",
@@ -328,15 +315,9 @@ INSTANTIATE_TEST_SUITE_P(
                          "      finish_output();\n",
                          {},
                          {.config = wgmma.config, .amplitude = 3}},
-        TemplateMutation{"NoRescaleInSequence",
-                         consumer,
-                         "        output_.scale_rows(correction);\n      }\n",
-                         "      }\n",
-                         {},
-                         {.config = in_sequence.config, .amplitude = 3}},
         TemplateMutation{"CounterIsNotSetBack",
                          "forward_wgmma/work_ring.cuh",
-                         "      if (lane_id() == 0 && taken_ == maps_.order.tiles() - 1) "
+                         "    if (lane_id() == 0 && taken_ == maps_.order.tiles() - 1) "
                          "store_relaxed(maps_.counter, 0);\n",
                          "",
                          {},
@@ -349,8 +330,8 @@ INSTANTIATE_TEST_SUITE_P(
                          many_tiles},
         TemplateMutation{"ForgetsTheTileAfterTheFirst",
                          "forward_wgmma/work_ring.cuh",
-                         "      index_ = static_cast<int>(gridDim.x) + uniform(taken_);\n",
-                         "      index_ = static_cast<int>(gridDim.x) + 1 + uniform(taken_);\n",
+                         "    index_ = static_cast<int>(gridDim.x) + uniform(taken_);\n",
+                         "    index_ = static_cast<int>(gridDim.x) + 1 + uniform(taken_);\n",
                          {},
                          many_tiles},
         TemplateMutation{"OutputOfTheNextWorkTile",

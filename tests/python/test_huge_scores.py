@@ -16,8 +16,6 @@ FAMILIES = {
     "split_wgmma": "family=forward_split_wgmma",
     "wgmma lazy": "family=forward_wgmma rescale=lazy",
     "wgmma on_overflow": "family=forward_wgmma rescale=on_overflow",
-    "wgmma always": "family=forward_wgmma rescale=always",
-    "wgmma by polynomials": "family=forward_wgmma rescale=lazy polynomial_exp2=2",
 }
 MAGNITUDES = [1e4, 1e5, 1e6, 3e7, 1e8, 4e8, 1e9, 1e10, 1e15, 1e20, 1e23]
 

@@ -52,8 +52,15 @@ namespace forward_wgmma {
 
 /// Warpgroups of a block that compute.
 int consumers_of(const ForwardWgmma& config);
-/// Columns of ones that P V has beside those of V.
-int sum_columns_of(const ForwardWgmma& config);
+/// Whether tiles of keys go from the last one to the first, with fp8: the first keys are those that may stand out, and
+/// what is small beside them is lost to P of 8 bits from then on (docs/fp8.md).
+bool goes_down(const AttentionSpec& spec);
+/// Whether sums of P are a product with ones, beside P V of fp8, so that they are of P as it is rounded.
+bool has_sums_by_products(const AttentionSpec& spec, const ForwardWgmma& config);
+/// Columns of ones that P V has for them beside those of V.
+int sum_columns_of(const AttentionSpec& spec, const ForwardWgmma& config);
+/// Of 8 exponentials of fp8, how many are interpolated between powers of two where nothing else is lost.
+int interpolated_exponentials(const AttentionSpec& spec);
 
 /// Keys of a panel of values that lie along the sequence.
 int value_panel_keys(const AttentionSpec& spec, const ForwardWgmma& config);
