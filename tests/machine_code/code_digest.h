@@ -1,0 +1,16 @@
+// What of a cubin a GPU runs, as a digest: to tell whether machine code moved.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "cache/digest.h"
+
+namespace jit::machine_code {
+
+/// Digest of the instructions of all kernels of a cubin (.text), and of the constants that the assembler put beside them
+/// (.nv.constant2). Names, line information and debug sections are left out. Throws std::runtime_error where this is no
+/// whole ELF image, or one without instructions.
+Digest code_digest(std::span<const std::byte> cubin);
+
+}  // namespace jit::machine_code

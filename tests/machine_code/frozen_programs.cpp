@@ -1,0 +1,144 @@
+// Programs that no command writes: of operations beside attention, and of the steps of backward.
+#include <utility>
+
+#include <jit/mask.h>
+#include <jit/score.h>
+
+#include "generator/access.h"
+#include "generator/context_state.h"
+#include "generator/kernels/backward_sinks/steps.h"
+#include "generator/kernels/backward_tensors/steps.h"
+#include "generator/kernels/backward_wgmma/family.h"
+#include "generator/operations/append/program.h"
+#include "generator/operations/block_mask/program.h"
+#include "generator/operations/merge/program.h"
+#include "generator/operations/quantize/program.h"
+#include "tests/machine_code/frozen_kernels.h"
+
+namespace jit::machine_code {
+namespace {
+
+constexpr Arch sm_80{8, 0, 0}, sm_89{8, 9, 0}, sm_90a{9, 0, 'a'}, sm_120{12, 0, 0};
+
+class Programs {
+ public:
+  template <class Write>
+  void add(std::string name, Arch arch, const Write& write) {
+    kernels_.push_back({std::move(name), [arch, write](const Context& context) {
+                          const auto image = build_image(*Access::state(context), write(), {.arch = arch});
+                          return Outcome{.record = record_of(*image, "-"),
+                                         .origin = "tests/machine_code/frozen_programs.cpp"};
+                        }});
+  }
+  std::vector<FrozenKernel> take() { return std::move(kernels_); }
+
+ private:
+  std::vector<FrozenKernel> kernels_;
+};
+
+void add_merge(Programs& programs) {
+  const auto add = [&](const char* name, Arch arch, const MergeSpec& spec, std::size_t which) {
+    programs.add(name, arch, [spec, which] {
+      validate(spec);
+      return merge_programs(spec).at(which);
+    });
+  };
+  add("merge.fp32", sm_80, {}, 0);
+  add("merge.many_states", sm_90a, {}, 1);
+  add("merge.bf16", sm_120, {.dtype = DType::bf16, .views = 8}, 0);
+  add("merge.odd_rows", sm_90a, {.out_dtype = DType::fp32, .head_dim_v = 37, .alignment = 4}, 0);
+}
+
+void add_append(Programs& programs) {
+  const auto add = [&](const char* name, Arch arch, const AppendSpec& spec) {
+    programs.add(name, arch, [spec] {
+      validate(spec);
+      return append_program(spec);
+    });
+  };
+  add("append.plain", sm_80, {});
+  add("append.rotary", sm_90a, {.rotary_dim = 128});
+  add("append.norm", sm_90a,
+      {.dtype = DType::fp16, .head_dim = 64, .rotary_dim = 32, .rotary_interleaved = true, .norm = true});
+  add("append.sections", sm_120, {.rotary_dim = 128, .mrope_sections = {16, 24, 24}});
+  add("append.fp8", sm_89, {.cache_dtype = DType::fp8_e4m3, .rotary_dim = 128});
+  add("append.fp8_of_tokens", sm_90a, {.cache_dtype = DType::fp8_e4m3, .scale_per = ScaleKind::token});
+}
+
+void add_block_mask(Programs& programs) {
+  const auto add = [&](const char* name, Arch arch, const BlockMaskSpec& spec) {
+    programs.add(name, arch, [spec] {
+      validate(spec);
+      return block_mask_program(spec);
+    });
+  };
+  add("block_mask.given", sm_80, {});
+  add("block_mask.document", sm_90a, {.mask = mask::document()});
+  add("block_mask.scores", sm_90a, {.mask = mask::causal(), .scores = true});
+  add("block_mask.ragged", sm_120, {.mask = mask::causal(), .ragged_q = true, .ragged_kv = true});
+}
+
+void add_quantize(Programs& programs) {
+  const auto add = [&](const char* name, Arch arch, const QuantizeSpec& spec,
+                       Program (*write)(const QuantizeSpec&) = quantize_program) {
+    programs.add(name, arch, [spec, write] {
+      validate(spec);
+      return write(spec);
+    });
+  };
+  using enum QuantizedScales;
+  add("quantize.tokens", sm_80, {.head_dim = 64});
+  add("quantize.heads", sm_89, {.scales = head});
+  add("quantize.blocks", sm_90a, {.dtype = DType::fp16, .scales = block, .value_scales = channel});
+  add("quantize.given", sm_120, {.scales = given, .value_scales = given});
+  add("quantize.rotated", sm_90a, {.rotate = true, .center_keys = true, .center_values = true});
+  add("quantize.norm", sm_90a, {.norm = true, .rotary_dim = 64});
+  add("quantize.ragged", sm_90a, {.head_dim = 64, .sequences = SequenceKind::ragged});
+  add("quantize.along", sm_90a, {.v_along_sequence = true});
+  add("quantize.kept_heads", sm_90a, {.scales = head}, kept_quantize_program);
+  add("quantize.kept_tokens", sm_90a, {.rotate = true, .center_keys = true}, kept_quantize_program);
+}
+
+void add_steps_of_backward(Programs& programs) {
+  const auto add_prepare = [&](const char* name, const AttentionSpec& spec, const BackwardWgmma& config) {
+    programs.add(name, sm_90a, [spec, config] { return backward_wgmma::prepare_program(spec, config); });
+  };
+  const AttentionSpec plain{.head_dim = 64};
+  const AttentionSpec ragged{.head_dim = 64,
+                             .sequences_q = SequenceKind::ragged,
+                             .sequences_kv = SequenceKind::ragged,
+                             .mask = mask::causal()};
+  add_prepare("backward_wgmma.prepare", plain, {});
+  add_prepare("backward_wgmma.prepare_deterministic", plain, {.deterministic = true});
+  add_prepare("backward_wgmma.prepare_ragged", ragged, {.deterministic = true});
+  programs.add("backward_wgmma.convert", sm_90a,
+               [plain] { return backward_wgmma::convert_program(plain, {}); });
+  programs.add("backward_wgmma.convert_d256", sm_90a,
+               [] { return backward_wgmma::convert_program({.head_dim = 256}, {.pair = true}); });
+  programs.add("backward_sinks.dense", sm_90a, [plain] { return backward_sinks::program(plain); });
+  programs.add("backward_sinks.ragged", sm_80, [ragged] { return backward_sinks::program(ragged); });
+  const AttentionSpec biased{.head_dim = 64, .mask = mask::causal(), .score = score::bias(DType::bf16)};
+  const AttentionSpec sloped{.head_dim = 64, .score = score::alibi().then(score::softcap(30))};
+  programs.add("backward_tensors.bias_sm_80", sm_80,
+               [biased] { return backward_tensors::sum_program(biased, 1); });
+  programs.add("backward_tensors.bias", sm_90a,
+               [biased] { return backward_tensors::sum_program(biased, 1); });
+  programs.add("backward_tensors.alibi", sm_90a,
+               [sloped] { return backward_tensors::sum_program(sloped, 1); });
+  programs.add("backward_tensors.convert", sm_120,
+               [biased] { return backward_tensors::convert_program(biased, 1); });
+}
+
+}  // namespace
+
+std::vector<FrozenKernel> frozen_programs() {
+  Programs programs;
+  add_merge(programs);
+  add_append(programs);
+  add_block_mask(programs);
+  add_quantize(programs);
+  add_steps_of_backward(programs);
+  return programs.take();
+}
+
+}  // namespace jit::machine_code
