@@ -40,6 +40,11 @@ struct FieldType<WarpgroupOrder> {
   static constexpr std::array<std::string_view, 2> values = {"free", "ping_pong"};
 };
 template <>
+struct FieldType<OutputPlace> {
+  static constexpr std::string_view name = "OutputPlace";
+  static constexpr std::array<std::string_view, 3> values = {"over_q", "separate", "direct"};
+};
+template <>
 struct FieldType<Copies> {
   static constexpr std::string_view name = "Copies";
   static constexpr std::array<std::string_view, 2> values = {"tma", "cp_async"};

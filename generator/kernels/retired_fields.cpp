@@ -15,6 +15,8 @@ constexpr std::array rows = {
     RetiredField{cluster, "rescale", "the output is rescaled only where a new maximum makes that necessary"},
     RetiredField{wgmma, "q_in_registers", "Q K always reads Q from shared memory"},
     RetiredField{wgmma, "p_in_registers", "P V always reads P from registers"},
+    RetiredField{wgmma, "separate_o", "output=separate has its meaning"},
+    RetiredField{wgmma, "direct_o", "output=direct has its meaning"},
     RetiredField{wgmma, "overlap", "softmax always runs under the P V of the tile before"},
     RetiredField{wgmma, "persistent", "a block always computes one tile of queries after another"},
     RetiredField{wgmma, "dependent_launch",

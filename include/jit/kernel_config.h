@@ -33,8 +33,7 @@ struct ForwardWgmma {
   int stages_q = 1;                             ///< buffers for Q tiles
   int stages_k = 2;                             ///< buffers for K tiles
   int stages_v = 1;                             ///< buffers for V tiles
-  bool separate_o = false;                      ///< O leaves through shared memory of its own, not Q's
-  bool direct_o = false;                        ///< consumers write O from their registers
+  OutputPlace output = OutputPlace::over_q;     ///< the way of O from registers to memory
   WarpgroupOrder order = WarpgroupOrder::free;  ///< how consumer warpgroups take turns
   Rescale rescale = Rescale::lazy;              ///< when the output is rescaled to a new row maximum
   int blocks_per_sm = 1;                        ///< that must fit on a multiprocessor: caps the registers

@@ -72,6 +72,13 @@ enum class WarpgroupOrder {
   ping_pong,  ///< they issue their multiplications in turns
 };
 
+/// The way of a tile of O from registers to memory.
+enum class OutputPlace {
+  over_q,    ///< by way of the shared memory of the Q that it was computed from
+  separate,  ///< by way of shared memory of its own
+  direct,    ///< from the registers, without shared memory
+};
+
 /// How tiles come to shared memory.
 enum class Copies {
   tma,       ///< in boxes, by one thread each

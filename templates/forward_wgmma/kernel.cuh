@@ -70,7 +70,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
         return load_queries<Config>(params, maps, smem);
       case 2:
         if constexpr (!Traits::has_spare_converters) {
-          if constexpr (!Config::direct_o) store_outputs<Config>(params, maps, smem);
+          if constexpr (Config::output != OutputPlace::direct) store_outputs<Config>(params, maps, smem);
           return;
         }
         // Else it does what warp 3 does.

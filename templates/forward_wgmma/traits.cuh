@@ -33,7 +33,8 @@ struct KernelTraits {
   static_assert(Config::rescale != Rescale::always, "maxima move when they must");
   static_assert(sizeof(Element) == 2 || Config::rescale == Rescale::lazy,
                 "P of 8 bits overflows before its sum does");
-  static_assert(sizeof(OutputElement<Config>) == 2 || Config::direct_o, "stmatrix stores 16 bits");
+  static_assert(sizeof(OutputElement<Config>) == 2 || Config::output == OutputPlace::direct,
+                "stmatrix stores 16 bits");
 
   /// Whether products are of 8 bits, which sum along the columns of both tiles: that of V has a row for each column.
   static constexpr bool multiplies_fp8 = sizeof(Element) == 1;
@@ -51,7 +52,7 @@ struct KernelTraits {
   /// The first of them in its warpgroup.
   static constexpr int first_converter =
       has_spare_converters ? warpgroup_size / warp_size - converter_warps : 0;
-  static constexpr bool query_loader_stores = has_spare_converters && !Config::direct_o;
+  static constexpr bool query_loader_stores = has_spare_converters && Config::output != OutputPlace::direct;
   static constexpr bool has_converter_group = has_converters && !has_spare_converters;
 
   /// Whether sequences may differ in length, which is then read on the device.
@@ -61,7 +62,7 @@ struct KernelTraits {
   static_assert(!values_along_sequence<Config> || multiplies_fp8, "values of 8 bits lie along the sequence");
   using Work = typename ChosenType<has_lengths, SequenceTile, WorkTile>::type;
   /// What of it a consumer keeps in registers through its loop: all only if it writes O itself.
-  using KeptWork = typename ChosenType<Config::direct_o, Work, WorkTile>::type;
+  using KeptWork = typename ChosenType<Config::output == OutputPlace::direct, Work, WorkTile>::type;
 
   /// Whether boxes of values must end with their sequence, whose keys lie side by side.
   static constexpr bool has_bounded_columns = values_along_sequence<Config> && has_lengths;
@@ -169,7 +170,7 @@ struct KernelTraits {
   /// Warps that read the ring of work: one of the loaders of keys and queries, the other of which tells, that of values
   /// and the storer if there are such, all consumers.
   static constexpr int work_readers =
-      1 + (has_value_loader ? 1 : 0) + (Config::direct_o ? 0 : 1) + consumer_warps;
+      1 + (has_value_loader ? 1 : 0) + (Config::output == OutputPlace::direct ? 0 : 1) + consumer_warps;
   /// Warps that read what the key loader leaves.
   static constexpr int key_readers = (has_value_loader ? 1 : 0) + (widens ? converter_warps : consumer_warps);
 

@@ -113,7 +113,7 @@ TEST(CompileSpace, LargeTilesOfFp8AreClean) {
   const Context context(private_settings());
   for (const auto& [spec, tile_kv] : reference::some_of<Tile>(tiles, 2)) {
     const std::string config = fmt::format(
-        "family=forward_wgmma tile_q=128 tile_kv={} stages_q={} stages_k=2 stages_v=2 direct_o=true "
+        "family=forward_wgmma tile_q=128 tile_kv={} stages_q={} stages_k=2 stages_v=2 output=direct "
         "order=ping_pong converter_warps=2",
         tile_kv, spec.head_dim == 128 ? 2 : 1);
     const CompiledKernel kernel = compile(spec, testing::sm_90a, parse_config(config), context);
@@ -172,7 +172,7 @@ TEST(CompileSpace, SampledSpecsAndConfigsCompile) {
                        testing::sm_90a,
                        parse_config(change, base)});
   }
-  for (const char* change : {"order=free", "separate_o=true", "stages_q=2 order=ping_pong", "direct_o=true",
+  for (const char* change : {"order=free", "output=separate", "stages_q=2 order=ping_pong", "output=direct",
                              "tile_q=64 blocks_per_sm=2", "tile_q=192"}) {
     const KernelConfig base = parse_config("family=forward_wgmma tile_kv=64 stages_v=2");
     changes.push_back({{.head_dim = 48, .mask = mask::document(), .score = score::bias()},

@@ -45,8 +45,8 @@ class ForwardWgmmaTest : public GpuTest {
     std::vector<ForwardWgmma> configs;
     int index = 0;
     for (const char* text : {"tile_q=64 tile_kv=48 stages_q=2", "tile_q=64 tile_kv=48",
-                             "tile_q=64 tile_kv=64 separate_o=true stages_v=2",
-                             "tile_q=64 tile_kv=48 direct_o=true", "tile_q=64 tile_kv=64 order=free"}) {
+                             "tile_q=64 tile_kv=64 output=separate stages_v=2",
+                             "tile_q=64 tile_kv=48 output=direct", "tile_q=64 tile_kv=64 order=free"}) {
       if (is_in_this_run(index++, 2))
         configs.push_back(std::get<ForwardWgmma>(parse_config(std::string("family=forward_wgmma ") + text)));
     }
@@ -261,7 +261,7 @@ TEST_F(ForwardWgmmaTest, TablesSayInWhichOrderRowsAreDealt) {
     const char* more;
   };
   for (const auto& [tile_q, block_q, is_followed, more] :
-       {Case{64, 64, true, "stages_q=2"}, Case{64, 128, true, ""}, Case{128, 128, true, "direct_o=true"},
+       {Case{64, 64, true, "stages_q=2"}, Case{64, 128, true, ""}, Case{128, 128, true, "output=direct"},
         Case{128, 64, false, ""}}) {
     if (!is_in_this_run(index++, 2)) continue;
     const int rows = 4, seqlen_q = rows * block_q - block_q / 2 - 6;  // of the last row a tile may be missing

@@ -54,10 +54,10 @@ class AlongLengthsTest : public GpuTest {
   }
 };
 
-constexpr const char* one_panel = "tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true";
+constexpr const char* one_panel = "tile_q=64 tile_kv=32 stages_q=2 stages_v=2 output=separate";
 constexpr const char* two_panels =
-    "tile_q=128 tile_kv=64 stages_q=2 stages_v=2 separate_o=true order=ping_pong";
-constexpr const char* wide_tiles = "tile_q=64 tile_kv=192 stages_v=2 direct_o=true";
+    "tile_q=128 tile_kv=64 stages_q=2 stages_v=2 output=separate order=ping_pong";
+constexpr const char* wide_tiles = "tile_q=64 tile_kv=192 stages_v=2 output=direct";
 
 // Sequences end at every rest by 16, in each panel of a tile.
 TEST_F(AlongLengthsTest, EndsAnywhere) {
@@ -86,7 +86,7 @@ TEST_F(AlongLengthsTest, LengthsOnTheDevice) {
   problem.spec.score = score::softcap(3);
   problem.spec.out_dtype = DType::fp32;
   problem.layout = Layout::bhsd;
-  add(problem, "tile_q=128 tile_kv=96 stages_v=2 direct_o=true");
+  add(problem, "tile_q=128 tile_kv=96 stages_v=2 output=direct");
   problem.spec.mask = mask::document();
   problem.spec.sinks = true;
   problem.spec.score = {};
@@ -113,7 +113,7 @@ TEST_F(AlongLengthsTest, RaggedSequences) {
   problem.layout = Layout::padded;
   add(with_ragged_queries(problem, {70, 1, 2, 33, 129}), wide_tiles);
   problem.spec.score = score::alibi();
-  add(problem, "tile_q=192 tile_kv=96 stages_v=2 separate_o=true order=ping_pong");
+  add(problem, "tile_q=192 tile_kv=96 stages_v=2 output=separate order=ping_pong");
   cases.push_back({with_ragged_queries(problem, {70, 1, 2, 33, 129}), {}});
   expect_some_right(cases, 2);
 }
@@ -222,13 +222,13 @@ TEST_F(AlongLengthsTest, Pages) {
   problem.layout = Layout::padded;
   problem.spec.head_dim_v = 48;
   add(problem, wide_tiles);
-  add(with_ragged_queries(problem, {70, 1, 2, 200}), "tile_q=128 tile_kv=160 stages_v=2 direct_o=true");
+  add(with_ragged_queries(problem, {70, 1, 2, 200}), "tile_q=128 tile_kv=160 stages_v=2 output=direct");
   problem.spec.page_size = 96;
   problem.spec.mask = mask::sliding_window(40, 0);
-  add(problem, "tile_q=128 tile_kv=96 stages_v=2 separate_o=true");
+  add(problem, "tile_q=128 tile_kv=96 stages_v=2 output=separate");
   problem.spec.page_size = 256;
   problem.spec.checked = true;
-  add(problem, "tile_q=128 tile_kv=128 stages_q=2 stages_v=2 separate_o=true order=ping_pong");
+  add(problem, "tile_q=128 tile_kv=128 stages_q=2 stages_v=2 output=separate order=ping_pong");
   cases.push_back({problem, {}});
   expect_some_right(cases, 2);
 }
@@ -280,7 +280,7 @@ TEST_F(AlongLengthsTest, RandomProblems) {
                           mask::causal() || mask::prefix(7)};
     spec.mask = masks[any(3)];
     const int tile_q = 64 * (1 + any(1)), tile_kv = 32 * (1 + any(5));
-    cases.push_back({problem, config_of(fmt::format("tile_q={} tile_kv={} stages_v=2 separate_o=true", tile_q,
+    cases.push_back({problem, config_of(fmt::format("tile_q={} tile_kv={} stages_v=2 output=separate", tile_q,
                                                     tile_kv))});
   }
   expect_some_right(cases, 4);

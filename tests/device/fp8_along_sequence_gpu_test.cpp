@@ -37,17 +37,17 @@ class AlongSequenceTest : public GpuTest {
   }
 };
 
-constexpr const char* small_tiles = "tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true";
+constexpr const char* small_tiles = "tile_q=64 tile_kv=32 stages_q=2 stages_v=2 output=separate";
 
 TEST_F(AlongSequenceTest, TypesOutputsAndConfigs) {
   std::vector<KernelCase> cases;
   int index = 0;
   for (const char* config :
-       {"tile_q=128 tile_kv=128 stages_q=2 stages_v=2 separate_o=true order=ping_pong",
-        "tile_q=128 tile_kv=160 stages_q=1 stages_v=2 direct_o=true",
-        "tile_q=64 tile_kv=64 stages_q=2 stages_k=3 stages_v=3 separate_o=true promote_every=2",
-        "tile_q=192 tile_kv=96 stages_v=2 separate_o=true order=ping_pong",
-        "tile_q=64 tile_kv=192 stages_v=1 direct_o=true"}) {
+       {"tile_q=128 tile_kv=128 stages_q=2 stages_v=2 output=separate order=ping_pong",
+        "tile_q=128 tile_kv=160 stages_q=1 stages_v=2 output=direct",
+        "tile_q=64 tile_kv=64 stages_q=2 stages_k=3 stages_v=3 output=separate promote_every=2",
+        "tile_q=192 tile_kv=96 stages_v=2 output=separate order=ping_pong",
+        "tile_q=64 tile_kv=192 stages_v=1 output=direct"}) {
     const DType dtype = index++ % 2 == 0 ? DType::fp8_e4m3 : DType::fp8_e5m2;
     cases.push_back({along_case(dtype, 64, 130, 200), config_of(config)});
   }
@@ -68,7 +68,7 @@ TEST_F(AlongSequenceTest, HeadDimsAndGaps) {
     AttentionCase problem = along_case(DType::fp8_e4m3, d, 33, 70);
     problem.spec.head_dim_v = dv;
     problem.layout = Layout::padded;  // rows keep 16 bytes
-    cases.push_back({problem, config_of("tile_q=64 tile_kv=64 stages_v=2 direct_o=true")});
+    cases.push_back({problem, config_of("tile_q=64 tile_kv=64 stages_v=2 output=direct")});
   }
   cases.push_back({along_case(DType::fp8_e5m2, 256, 130, 70), {}});
   expect_some_right(cases, 2);
@@ -80,7 +80,7 @@ TEST_F(AlongSequenceTest, LengthsThatFillNoRow) {
   for (const int seqlen_kv : {1, 15, 17, 31, 33, 129, 200}) {
     AttentionCase problem = along_case(DType::fp8_e4m3, 32, 20, seqlen_kv);
     problem.layout = seqlen_kv % 3 == 0 ? Layout::padded : Layout::bshd;
-    cases.push_back({problem, config_of(seqlen_kv > 100 ? "tile_q=64 tile_kv=192 stages_v=2 direct_o=true"
+    cases.push_back({problem, config_of(seqlen_kv > 100 ? "tile_q=64 tile_kv=192 stages_v=2 output=direct"
                                                         : small_tiles)});
   }
   cases.push_back({along_case(DType::fp8_e4m3, 32, 5, 0), config_of(small_tiles)});
@@ -96,7 +96,7 @@ TEST_F(AlongSequenceTest, MasksAndScores) {
     problem.spec.score = score;
     cases.push_back(
         {problem,
-         config_of(cases.size() % 2 == 0 ? small_tiles : "tile_q=128 tile_kv=32 stages_v=2 direct_o=true")});
+         config_of(cases.size() % 2 == 0 ? small_tiles : "tile_q=128 tile_kv=32 stages_v=2 output=direct")});
   };
   add(mask::causal(), {}, 150, 150);
   add(mask::causal(), score::softcap(3), 140, 90);  // rows without a key
@@ -119,7 +119,7 @@ TEST_F(AlongSequenceTest, ScalesAndMeans) {
       if (given_back) spec.v_descale_per = ScaleKind::channel;
       if (!given_back) spec.mask = mask::causal();
       cases.push_back(
-          {problem, config_of(given_back ? "tile_q=128 tile_kv=64 stages_q=2 stages_v=2 separate_o=true"
+          {problem, config_of(given_back ? "tile_q=128 tile_kv=64 stages_q=2 stages_v=2 output=separate"
                                          : small_tiles)});
     }
   }
@@ -137,7 +137,7 @@ TEST_F(AlongSequenceTest, Sinks) {
     problem.spec.v_mean = kind != ScaleKind::token;
     problem.spec.mask = kind == ScaleKind::block ? mask::none() : mask::causal();
     cases.push_back({problem, config_of(small_tiles)});
-    cases.push_back({problem, config_of("tile_q=128 tile_kv=64 stages_q=2 stages_v=2 separate_o=true")});
+    cases.push_back({problem, config_of("tile_q=128 tile_kv=64 stages_q=2 stages_v=2 output=separate")});
   }
   expect_all_right(cases);
 }

@@ -22,9 +22,9 @@ class Fp8InterpolationTest : public GpuTest {
 
 // P V sums P of the tiles of the second one alone.
 constexpr const char* two =
-    "tile_q=128 tile_kv=64 stages_q=2 stages_v=2 direct_o=true order=ping_pong converter_warps=2";
+    "tile_q=128 tile_kv=64 stages_q=2 stages_v=2 output=direct order=ping_pong converter_warps=2";
 constexpr const char* summing =
-    "tile_q=128 tile_kv=96 stages_q=2 stages_v=2 direct_o=true order=ping_pong converter_warps=2";
+    "tile_q=128 tile_kv=96 stages_q=2 stages_v=2 output=direct order=ping_pong converter_warps=2";
 
 // Several tiles of keys, with sums by products and by lanes.
 TEST_F(Fp8InterpolationTest, MasksScoresAndScales) {
@@ -65,12 +65,12 @@ TEST_F(Fp8InterpolationTest, Configs) {
     cases.push_back({problem, parse_config("family=forward_wgmma stages_v=2 " + config)});
   };
   const DType e4m3 = DType::fp8_e4m3, e5m2 = DType::fp8_e5m2;
-  add(e4m3, 256, "tile_q=64 tile_kv=96 direct_o=true converter_warps=4");
-  add(e4m3, 192, "tile_q=128 tile_kv=96 direct_o=true order=ping_pong converter_warps=2");
-  add(e5m2, 32, "tile_q=64 tile_kv=96 direct_o=true converter_warps=4");
-  add(e4m3, 64, "tile_q=64 tile_kv=64 direct_o=true converter_warps=2 promote_every=2");
-  add(e4m3, 64, "tile_q=128 tile_kv=128 stages_q=2 separate_o=true order=ping_pong converter_warps=2");
-  add(e4m3, 32, "tile_q=192 tile_kv=160 stages_q=2 separate_o=true order=ping_pong converter_warps=2");
+  add(e4m3, 256, "tile_q=64 tile_kv=96 output=direct converter_warps=4");
+  add(e4m3, 192, "tile_q=128 tile_kv=96 output=direct order=ping_pong converter_warps=2");
+  add(e5m2, 32, "tile_q=64 tile_kv=96 output=direct converter_warps=4");
+  add(e4m3, 64, "tile_q=64 tile_kv=64 output=direct converter_warps=2 promote_every=2");
+  add(e4m3, 64, "tile_q=128 tile_kv=128 stages_q=2 output=separate order=ping_pong converter_warps=2");
+  add(e4m3, 32, "tile_q=192 tile_kv=160 stages_q=2 output=separate order=ping_pong converter_warps=2");
   expect_some_right(cases, 3);
 }
 

@@ -68,7 +68,7 @@ TEST_F(WidenAheadTest, PagesOfRaggedRequests) {
   AttentionCase odd = paged(case_of(80, 40), 64);
   odd.spec.dtype = DType::fp16;
   odd.layout = Layout::padded;
-  cases.push_back({odd, ahead("tile_q=128 tile_kv=80 stages_k=2 direct_o=true order=ping_pong")});
+  cases.push_back({odd, ahead("tile_q=128 tile_kv=80 stages_k=2 output=direct order=ping_pong")});
   AttentionCase wide = paged(case_of(256, 192), 8);
   wide.spec.gqa_ratio = 1;
   wide.spec.mask = mask::sliding_window(50, 0);
@@ -78,7 +78,7 @@ TEST_F(WidenAheadTest, PagesOfRaggedRequests) {
 
 TEST_F(WidenAheadTest, DenseAndRaggedKeys) {
   std::vector<KernelCase> cases;
-  cases.push_back({case_of(64, 128), ahead("tile_q=192 tile_kv=64 separate_o=true order=ping_pong")});
+  cases.push_back({case_of(64, 128), ahead("tile_q=192 tile_kv=64 output=separate order=ping_pong")});
   AttentionCase used = case_of(72);
   used.spec.kv_dtype = DType::fp8_e5m2;
   used.spec.mask = mask::none();

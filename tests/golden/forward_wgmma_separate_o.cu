@@ -29,8 +29,7 @@ struct Config : WgmmaProducts {
   static constexpr int stages_q = 1;  // buffers for Q tiles
   static constexpr int stages_k = 2;  // buffers for K tiles
   static constexpr int stages_v = 1;  // buffers for V tiles
-  static constexpr bool separate_o = true;  // O leaves through shared memory of its own, not Q's
-  static constexpr bool direct_o = false;  // consumers write O from their registers, not by way of shared memory
+  static constexpr OutputPlace output = OutputPlace::separate;  // the way of O from registers to memory: shared memory of Q, of its own, or none
   static constexpr WarpgroupOrder order = WarpgroupOrder::free;  // how consumer warpgroups take turns
   static constexpr Rescale rescale = Rescale::lazy;  // when the output is rescaled to a new row maximum
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers

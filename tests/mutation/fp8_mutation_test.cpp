@@ -5,10 +5,10 @@ namespace jit::testing::fp8_mutations {
 namespace {
 
 constexpr const char* fp8_config =
-    "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true promote_every=0 "
+    "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2 output=separate promote_every=0 "
     "converter_warps=4";
 constexpr const char* promoted_config =
-    "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true promote_every=2 "
+    "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2 output=separate promote_every=2 "
     "converter_warps=2";
 constexpr const char* split_config = "family=forward_split_kv row_warps=1 key_warps=2 tile_kv=32 stages=2";
 // With products of fp16, which sm_90a has for mma.sync.
@@ -160,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Of kernels that have sums of P by a product with ones, in three tiles of keys.
 constexpr const char* summing_config =
-    "family=forward_wgmma tile_q=64 tile_kv=96 stages_q=2 stages_v=2 separate_o=true converter_warps=2";
+    "family=forward_wgmma tile_q=64 tile_kv=96 stages_q=2 stages_v=2 output=separate converter_warps=2";
 
 class SumsByProductsMutationTest : public MutationTest {};
 
@@ -198,7 +198,7 @@ INSTANTIATE_TEST_SUITE_P(
 class AlongSequenceMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
 
 std::string noticed_along_sequence(const TemplateMutation* mutation) {
-  return noticed_of_fp8(mutation, "family=forward_wgmma tile_q=64 tile_kv=192 stages_v=2 separate_o=true",
+  return noticed_of_fp8(mutation, "family=forward_wgmma tile_q=64 tile_kv=192 stages_v=2 output=separate",
                         ScaleKind::head, 160, false, {}, true);
 }
 
@@ -254,7 +254,7 @@ std::string noticed_along_lengths(const TemplateMutation* mutation, bool begins_
     }
     try {
       const Attention kernel = attention(
-          problem.spec, parse_config("family=forward_wgmma tile_q=64 tile_kv=96 stages_v=2 separate_o=true"),
+          problem.spec, parse_config("family=forward_wgmma tile_q=64 tile_kv=96 stages_v=2 output=separate"),
           context);
       run.poison_outputs();
       kernel(arguments);

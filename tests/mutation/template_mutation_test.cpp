@@ -14,7 +14,7 @@ const Subject many_tiles = {.config = "family=forward_wgmma tile_q=64 tile_kv=32
                             .seqlen_q = 20,
                             .seqlen_kv = 40,
                             .launches = 2};
-const Subject direct_o = {.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_v=2 direct_o=true",
+const Subject direct_o = {.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_v=2 output=direct",
                           .head_dim_v = 40,
                           .heads = 140,
                           .seqlen_q = 20,

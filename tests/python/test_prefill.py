@@ -12,8 +12,8 @@ SHARE = 3  # kernels take long to compile
 
 CONFIGS = {
     "turns": "tile_q=128 tile_kv=64 stages_q=2 stages_k=2 stages_v=2 order=ping_pong rescale=on_overflow",
-    "direct": "tile_q=64 tile_kv=32 stages_k=2 stages_v=1 direct_o=true",
-    "three": "tile_q=192 tile_kv=48 stages_q=1 stages_k=3 stages_v=3 separate_o=true order=free rescale=lazy",
+    "direct": "tile_q=64 tile_kv=32 stages_k=2 stages_v=1 output=direct",
+    "three": "tile_q=192 tile_kv=48 stages_q=1 stages_k=3 stages_v=3 output=separate order=free rescale=lazy",
 }
 
 

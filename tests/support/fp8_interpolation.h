@@ -16,7 +16,7 @@ namespace jit::testing {
 /// P of three by products.
 inline std::string interpolating_config(bool sums_by_products) {
   return fmt::format(
-      "family=forward_wgmma tile_q=128 tile_kv={} stages_q=2 stages_v=2 direct_o=true order=ping_pong "
+      "family=forward_wgmma tile_q=128 tile_kv={} stages_q=2 stages_v=2 output=direct order=ping_pong "
       "converter_warps=2",
       sums_by_products ? 96 : 64);
 }

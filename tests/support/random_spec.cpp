@@ -81,8 +81,7 @@ ForwardWgmma random_wgmma_config(Random& random) {
   config.stages_q = draw(random, 1, 2);
   config.stages_k = draw(random, 1, 4);
   config.stages_v = draw(random, 1, 4);
-  config.separate_o = pick({false, true}, random);
-  config.direct_o = !config.separate_o && pick({false, true}, random);
+  config.output = pick({OutputPlace::over_q, OutputPlace::separate, OutputPlace::direct}, random);
   config.order = pick({WarpgroupOrder::free, WarpgroupOrder::ping_pong}, random);
   config.rescale = pick({Rescale::lazy, Rescale::on_overflow}, random);
   config.blocks_per_sm = pick({1, 1, 2}, random);

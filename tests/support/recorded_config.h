@@ -23,6 +23,8 @@ inline std::optional<KernelConfig> recorded_config(const std::string& text) {
   std::istringstream words(text);
   std::string kept;
   for (std::string word; words >> word;) {
+    if (word == "separate_o=true") word = "output=separate";
+    if (word == "direct_o=true") word = "output=direct";
     if (!holding.contains(word) || (has_own && word == "q_in_registers=false")) kept += word + " ";
   }
   try {

@@ -27,7 +27,7 @@ constexpr int random_registers = 4;  // with dropout, beside the byte of each sc
 constexpr int functor_registers = 8;  // of a score, and of a mask that reads what it is asked for each score
 // In place of `other_registers`, where loaders' warps widen keys, so that lengths are read again, and where others do.
 constexpr int spare_widened_registers = 26, widened_registers = 32;
-constexpr int kept_work_registers = 24;        // beside them with direct_o, for where O lies
+constexpr int kept_work_registers = 24;        // beside them with output = direct, for where O lies
 constexpr int spare_warps = 2, own_warps = 4;  // that widen keys and values
 constexpr int converter_registers = 40;  // of the warpgroup that turns values over, or widens keys and values
 // Beside the accumulators of one instruction, of the registers that the kernel is launched with: below that
@@ -42,11 +42,9 @@ constexpr std::array rows = {
     field<&ForwardWgmma::stages_q>("stages_q", "buffers for Q tiles", {range(1, 2), Affects::registers, 2}),
     field<&ForwardWgmma::stages_k>("stages_k", "buffers for K tiles", {range(1, 4), Affects::buffers, 1}),
     field<&ForwardWgmma::stages_v>("stages_v", "buffers for V tiles", {range(1, 4), Affects::buffers, 2}),
-    field<&ForwardWgmma::separate_o>("separate_o", "O leaves through shared memory of its own, not Q's",
-                                     {.affects = Affects::buffers}),
-    field<&ForwardWgmma::direct_o>("direct_o",
-                                   "consumers write O from their registers, not by way of shared memory",
-                                   {.affects = Affects::registers}),
+    field<&ForwardWgmma::output>(
+        "output", "the way of O from registers to memory: shared memory of Q, of its own, or none",
+        {.affects = Affects::registers, .sample = static_cast<int>(OutputPlace::separate)}),
     field<&ForwardWgmma::order>("order", "how consumer warpgroups take turns",
                                 {.affects = Affects::registers}),
     field<&ForwardWgmma::rescale>(
@@ -133,8 +131,8 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .stages_q = config.stages_q,
                       .stages_k = config.stages_k,
                       .stages_v = config.stages_v,
-                      .separate_o = config.separate_o,
-                      .direct_o = config.direct_o,
+                      .separate_o = config.output == OutputPlace::separate,
+                      .direct_o = config.output == OutputPlace::direct,
                       .key_words = has_key_words(spec),
                       .has_lengths = !is_plain(spec),
                       .element_bytes = size_of(spec.dtype),
@@ -166,8 +164,8 @@ std::string fp8_rejection(const AttentionSpec& spec, const ForwardWgmma& config)
     return fmt::format("converter_warps must be {} or {} with v of {}, which is turned over", spare_warps,
                        own_warps, to_string(spec.dtype));
   }
-  if (!config.direct_o && size_of(output_dtype(spec)) != 2)
-    return fmt::format("direct_o must be true with out_dtype {}", to_string(output_dtype(spec)));
+  if (config.output != OutputPlace::direct && size_of(output_dtype(spec)) != 2)
+    return fmt::format("output must be direct with out_dtype {}", to_string(output_dtype(spec)));
   return "";
 }
 
@@ -236,10 +234,11 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int output = padded_head_dim(spec.value_head_dim()) / 2;
   const int p = config.tile_kv * size_of(spec.dtype) / 8;
   const int sums = (config.promote_every > 0 ? output : 0) + sum_columns_of(spec, config) / 2;
-  const int other = !widens(spec, config) ? other_registers
-                                          : (config.converter_warps == spare_warps ? spare_widened_registers
-                                                                                   : widened_registers) +
-                                                (config.direct_o ? kept_work_registers : 0);
+  const int other =
+      !widens(spec, config)
+          ? other_registers
+          : (config.converter_warps == spare_warps ? spare_widened_registers : widened_registers) +
+                (config.output == OutputPlace::direct ? kept_work_registers : 0);
   const bool mask_reads = !has_row_range(spec.mask) && !spec.mask.tensors().empty();
   return scores + output + sums + p + other + (spec.score != Score() ? functor_registers : 0) +
          (mask_reads ? functor_registers : 0) + dropout_registers(spec, config);
@@ -383,14 +382,11 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
                        accumulators, launched_registers(config),
                        warpgroups_of(config) * config.blocks_per_sm);
   }
-  if (config.separate_o && config.direct_o) {
-    return "separate_o must be false with direct_o = true: O needs no place in shared memory then";
-  }
-  if (!config.separate_o && !config.direct_o && has_fp8_queries(spec))
-    return "separate_o or direct_o must be true with fp8: O does not fit over Q";
-  if (!config.separate_o && !config.direct_o && !fits_o_over_q(spec)) {
+  if (config.output == OutputPlace::over_q && has_fp8_queries(spec))
+    return "output must be separate or direct with fp8: O does not fit over Q";
+  if (config.output == OutputPlace::over_q && !fits_o_over_q(spec)) {
     return fmt::format(
-        "separate_o or direct_o must be true with head_dim {} and head_dim_v {}: O does not fit over Q",
+        "output must be separate or direct with head_dim {} and head_dim_v {}: O does not fit over Q",
         spec.head_dim, spec.value_head_dim());
   }
   return "";
@@ -413,32 +409,32 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   if (problem.limits.arch != arch_of_tma) return configs;
   struct Stages {
     int q, k, v;
-    bool separate_o = false;
-    bool direct_o = false;
+    OutputPlace output = OutputPlace::over_q;
     int stored = 0;
     int converters = 0;
     bool ahead = false;
   };
+  using enum OutputPlace;
   std::vector<Stages> fp8_stage_counts;
-  for (const Stages& stages : std::vector<Stages>{{2, 2, 2, true},
-                                                  {1, 2, 2, true},
-                                                  {1, 2, 2, false, true},
-                                                  {2, 2, 2, false, true},
-                                                  {2, 3, 2, true}}) {
+  for (const Stages& stages : std::vector<Stages>{{2, 2, 2, separate},
+                                                  {1, 2, 2, separate},
+                                                  {1, 2, 2, direct},
+                                                  {2, 2, 2, direct},
+                                                  {2, 3, 2, separate}}) {
     for (const int converters : {spare_warps, own_warps}) {
       fp8_stage_counts.push_back(stages);
       fp8_stage_counts.back().converters = transposes_v(spec) ? converters : 0;
     }
   }
-  const std::vector<Stages> stage_counts = {{2, 2, 2},       {1, 2, 2}, {2, 3, 3}, {1, 2, 2, true},
-                                            {2, 2, 2, true}, {2, 4, 4}, {1, 3, 2}};
+  const std::vector<Stages> stage_counts = {{2, 2, 2},           {1, 2, 2}, {2, 3, 3}, {1, 2, 2, separate},
+                                            {2, 2, 2, separate}, {2, 4, 4}, {1, 3, 2}};
   // A converter goes through tiles one by one: what is stored waits for it, not it for what is stored.
   std::vector<Stages> widened_stage_counts = {
-      {2, 2, 2, false, false, 2, spare_warps}, {2, 2, 2, false, false, 1, spare_warps},
-      {1, 2, 2, false, true, 2, spare_warps},  {1, 2, 2, false, false, 2, spare_warps},
-      {1, 2, 2, false, true, 1, spare_warps},  {2, 3, 3, false, false, 2, spare_warps},
-      {2, 2, 2, false, false, 1, own_warps},   {1, 2, 2, false, false, 2, own_warps},
-      {1, 2, 2, true, false, 1, own_warps}};
+      {2, 2, 2, over_q, 2, spare_warps}, {2, 2, 2, over_q, 1, spare_warps},
+      {1, 2, 2, direct, 2, spare_warps}, {1, 2, 2, over_q, 2, spare_warps},
+      {1, 2, 2, direct, 1, spare_warps}, {2, 3, 3, over_q, 2, spare_warps},
+      {2, 2, 2, over_q, 1, own_warps},   {1, 2, 2, over_q, 2, own_warps},
+      {1, 2, 2, separate, 1, own_warps}};
   for (Stages stages : stage_counts) {
     stages.ahead = true;
     widened_stage_counts.push_back(stages);
@@ -461,14 +457,13 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
           for (const int blocks_per_sm : block_counts) {
             for (const Rescale rescale : rescales) {
               for (const bool draw_ahead : draws_ahead) {
-                // Left out, because never faster: direct_o of 16 bits.
+                // Left out, because never faster: output = direct with 16 bits.
                 configs.push_back({.tile_q = consumers * rows_per_warpgroup,
                                    .tile_kv = tile_kv,
                                    .stages_q = stages.q,
                                    .stages_k = stages.k,
                                    .stages_v = stages.v,
-                                   .separate_o = stages.separate_o,
-                                   .direct_o = stages.direct_o,
+                                   .output = stages.output,
                                    .order = order,
                                    .rescale = rescale,
                                    .blocks_per_sm = blocks_per_sm,

@@ -219,7 +219,7 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   const double rows = static_cast<double>(shape.batch * shape.heads_q);
   const double tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_q) / config.tile_q) * rows);
   const bool is_masked = drops_keys(spec);
-  const bool runs_on = config.stages_q > 1 || config.separate_o || config.direct_o;
+  const bool runs_on = config.stages_q > 1 || config.output != OutputPlace::over_q;
   // Of fp8 a single buffer of Q costs as much, unless it is released in front of the last softmax.
   const bool releases_late = has_fp8_queries(spec) && spec.descale_per == ScaleKind::block;
   const bool has_next_queries = runs_on && (config.stages_q > 1 || !releases_late);

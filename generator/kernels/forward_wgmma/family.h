@@ -23,7 +23,8 @@ struct Family<ForwardWgmma> {
   static constexpr Requests part = Requests::many_queries;  ///< of a call of two kernels
   static constexpr bool may_spill =
       false;  // one that spills, or waits, is not what its config was meant to be
-  static constexpr ForwardWgmma smallest = {.tile_q = 64, .tile_kv = 16, .stages_k = 1, .direct_o = true};
+  static constexpr ForwardWgmma smallest = {
+      .tile_q = 64, .tile_kv = 16, .stages_k = 1, .output = OutputPlace::direct};
 
   static ForwardWgmma smallest_for(const AttentionSpec& spec);
   static std::span<const ConfigField<ForwardWgmma>> fields();

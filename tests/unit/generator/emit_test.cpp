@@ -52,7 +52,7 @@ std::vector<Golden> goldens() {
        parse_config("family=forward_wgmma tile_q=128 tile_kv=128 stages_q=2 stages_v=2 order=ping_pong")},
       {"forward_wgmma_separate_o.cu",
        {.dtype = DType::fp16, .head_dim = 72, .head_dim_v = 24, .gqa_ratio = 2, .score = score::softcap(30)},
-       parse_config("family=forward_wgmma tile_q=192 tile_kv=48 separate_o=true rescale=lazy")},
+       parse_config("family=forward_wgmma tile_q=192 tile_kv=48 output=separate rescale=lazy")},
       {"composed.cu",
        {.mask = parse_mask("(causal || prefix_lengths) && document && !window(8, -1, top_left)"),
         .score = parse_score("softcap(30), alibi, bias(fp16)")}},

@@ -276,7 +276,8 @@ struct Config {
   using Element = fp16;
   static constexpr int head_dim = 40, head_dim_v = 72, tile_q = 192, tile_kv = 80;
   static constexpr int stages_q = 2, stages_k = 3, stages_v = 4, stages_stored = 0;
-  static constexpr bool separate_o = true, direct_o = false, sums_by_products = false;
+  static constexpr OutputPlace output = OutputPlace::separate;
+  static constexpr bool sums_by_products = false;
 };
 
 TEST(SmemLayout, TakesSizesFromAConfig) {

@@ -56,21 +56,21 @@ TEST(ConfigRejection, CachesOfFp8NeedWarpsThatWiden) {
   EXPECT_EQ(rejection(stored, spare), "");
   EXPECT_THAT(rejection(plain, own), HasSubstr("stages_stored = 1 and converter_warps = 4 must be 0"));
   EXPECT_THAT(rejection(plain, {.converter_warps = 2}), HasSubstr("nothing is widened"));
-  EXPECT_THAT(rejection(fp8, {.direct_o = true, .stages_stored = 1, .converter_warps = 2}),
+  EXPECT_THAT(rejection(fp8, {.output = OutputPlace::direct, .stages_stored = 1, .converter_warps = 2}),
               HasSubstr("stages_stored = 1 must be 0"));
   EXPECT_THAT(rejection(stored, {.converter_warps = 2}), HasSubstr("stages_stored must be 1 or more"));
   EXPECT_THAT(rejection(stored, {.stages_stored = 1}), HasSubstr("converter_warps must be 2 or 4"));
   EXPECT_THAT(rejection(stored, {.stages_stored = 1, .converter_warps = 3}), HasSubstr("converter_warps"));
   EXPECT_THAT(rejection(tokens, own), HasSubstr("forward_split_kv reads"));
   ForwardWgmma separate = spare;
-  separate.separate_o = true;
+  separate.output = OutputPlace::separate;
   EXPECT_EQ(rejection(stored, separate), "");
 }
 
 TEST(ConfigRejection, ValuesOfFp8AreTurnedOver) {
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   AttentionSpec fp8{.dtype = DType::fp8_e4m3};
-  ForwardWgmma config{.tile_kv = 96, .direct_o = true};
+  ForwardWgmma config{.tile_kv = 96, .output = OutputPlace::direct};
   EXPECT_THAT(config_rejection(fp8, config, limits),
               HasSubstr("converter_warps must be 2 or 4 with v of fp8_e4m3"));
   for (const int warps : {2, 4}) {
@@ -85,9 +85,10 @@ TEST(ConfigRejection, ValuesOfFp8AreTurnedOver) {
 TEST(ForwardWgmmaFacts, SumsByProducts) {
   using forward_wgmma::has_sums_by_products;
   const AttentionSpec fp8{.dtype = DType::fp8_e4m3};
-  const ForwardWgmma config{.tile_kv = 96, .direct_o = true, .converter_warps = 2};
+  const ForwardWgmma config{.tile_kv = 96, .output = OutputPlace::direct, .converter_warps = 2};
   EXPECT_TRUE(has_sums_by_products(fp8, config));
-  EXPECT_FALSE(has_sums_by_products(fp8, {.tile_kv = 64, .direct_o = true, .converter_warps = 2}));
+  EXPECT_FALSE(
+      has_sums_by_products(fp8, {.tile_kv = 64, .output = OutputPlace::direct, .converter_warps = 2}));
   const auto has_without = [&](const auto& change) {
     AttentionSpec spec = fp8;
     change(spec);
@@ -130,8 +131,9 @@ TEST(ConfigRejection, KeysThatAreWidenedAheadAreReadAsAny) {
   EXPECT_EQ(rejection(stored, ahead), "");
   for (const AttentionSpec& other : {AttentionSpec{}, {.dtype = DType::fp8_e4m3}}) {
     const int converters = other == AttentionSpec{} ? 0 : 2;
-    EXPECT_THAT(rejection(other, {.direct_o = true, .converter_warps = converters, .widen_ahead = true}),
-                HasSubstr("widen_ahead = true false"));
+    EXPECT_THAT(
+        rejection(other, {.output = OutputPlace::direct, .converter_warps = converters, .widen_ahead = true}),
+        HasSubstr("widen_ahead = true false"));
   }
   EXPECT_THAT(rejection(stored, {.stages_stored = 1, .converter_warps = 2, .widen_ahead = true}),
               HasSubstr("must be 0 with widen_ahead = true"));
@@ -206,7 +208,7 @@ TEST(RankedConfigs, CachesOfFp8AreRankedByQueries) {
 TEST(ConfigSpace, ValuesAlongTheSequenceAreOneFamilys) {
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   AttentionSpec spec{.dtype = DType::fp8_e4m3};
-  ForwardWgmma config{.tile_kv = 128, .stages_v = 2, .separate_o = true, .converter_warps = 4};
+  ForwardWgmma config{.tile_kv = 128, .stages_v = 2, .output = OutputPlace::separate, .converter_warps = 4};
   const Footprint turned = footprint(spec, config);
   spec.v_along_sequence = true;
   config.converter_warps = 0;

@@ -30,8 +30,7 @@ const ForwardWgmma other_wgmma = {.tile_q = 192,
                                   .stages_q = 2,
                                   .stages_k = 3,
                                   .stages_v = 4,
-                                  .separate_o = true,
-                                  .direct_o = true,
+                                  .output = OutputPlace::direct,
                                   .order = WarpgroupOrder::ping_pong,
                                   .rescale = Rescale::on_overflow,
                                   .blocks_per_sm = 5,
@@ -72,9 +71,9 @@ TEST(ConfigFields, ValuesAsTextAndAsSource) {
     printed += field.print(other_wgmma) + " ";
     emitted += std::string(field.cpp_type) + " " + field.emit(other_wgmma) + "; ";
   }
-  EXPECT_EQ(printed, "192 48 2 3 4 true true ping_pong on_overflow 5 many_queries 7 2 4 true true ");
+  EXPECT_EQ(printed, "192 48 2 3 4 direct ping_pong on_overflow 5 many_queries 7 2 4 true true ");
   EXPECT_EQ(emitted,
-            "int 192; int 48; int 2; int 3; int 4; bool true; bool true; "
+            "int 192; int 48; int 2; int 3; int 4; OutputPlace OutputPlace::direct; "
             "WarpgroupOrder WarpgroupOrder::ping_pong; Rescale Rescale::on_overflow; int 5; "
             "Requests Requests::many_queries; int 7; int 2; int 4; bool true; bool true; ");
 }
@@ -114,12 +113,12 @@ TEST(ParseConfig, ReadsWhatIsPrinted) {
 }
 
 TEST(ParseConfig, FieldsOfOneFamilyAskForIt) {
-  EXPECT_EQ(parse_config("separate_o=true"), KernelConfig(ForwardWgmma{.separate_o = true}));
+  EXPECT_EQ(parse_config("output=separate"), KernelConfig(ForwardWgmma{.output = OutputPlace::separate}));
   EXPECT_EQ(parse_config("warps=8", other_wgmma), KernelConfig(ForwardMmaSync{.warps = 8}));
   EXPECT_TRUE(std::holds_alternative<ForwardWgmma>(parse_config("tile_kv=64", other_wgmma)));
   EXPECT_TRUE(std::holds_alternative<ForwardWgmma>(parse_config("family=forward_wgmma", {})));
   for (const char* text :
-       {"family=forward_wgmma warps=8", "family=forward_mma_sync direct_o=true", "warps=4 direct_o=true"}) {
+       {"family=forward_wgmma warps=8", "family=forward_mma_sync output=direct", "warps=4 output=direct"}) {
     const Error error = error_of([&] { parse_config(text); });
     EXPECT_THAT(error.message(), HasSubstr("belongs to family=")) << text;
   }
