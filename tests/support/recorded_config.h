@@ -16,9 +16,9 @@ namespace jit::testing {
 /// kernel that there is no more.
 inline std::optional<KernelConfig> recorded_config(const std::string& text) {
   static const std::set<std::string_view> holding = {
-      "q_in_registers=false", "p_in_registers=true",   "overlap=true",
-      "persistent=true",      "dependent_launch=true", "dependent_launch=false",
-      "polynomial_exp2=0",    "swizzle=xor_chunks",    "ldmatrix_matrices=4"};
+      "q_in_registers=false",  "p_in_registers=true",    "overlap=true",      "persistent=true",
+      "dependent_launch=true", "dependent_launch=false", "polynomial_exp2=0", "swizzle=xor_chunks",
+      "ldmatrix_matrices=4",   "separate_o=false",       "direct_o=false"};
   const bool has_own = text.find("family=forward_mma_sync") != std::string::npos;  // a q_in_registers
   std::istringstream words(text);
   std::string kept;
