@@ -90,7 +90,7 @@ class Consumer {
   // A tile of this consumer's, and what the other one hands over of the tile before.
   __device__ __forceinline__ void multiply_own(bool has_theirs) {
     if (Traits::uses_tma) clear_rows(parts_.note().seqlen_kv - note_.k_begin);
-    Queries<Traits>::multiply_qk(scores_, q_ring_.tile(), tile_);
+    q_.multiply_qk(scores_, q_ring_.tile(), tile_);
     wgmma_wait_group<0>();
     apply_functors();
     RowFactors maxima, correction;
@@ -175,6 +175,7 @@ class Consumer {
   TileRing<1, Traits::QTile::bytes> q_ring_;
   TileRing<Config::stages, Traits::KTile::bytes> keys_;  // the next tile
   Handover<Config> handover_;
+  Queries<Traits> q_;
   unsigned tile_ = 0;   // of the keys that were taken last
   KeyNote note_{0, 0};  // of the same
   typename Traits::Scores scores_;

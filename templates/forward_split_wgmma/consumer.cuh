@@ -83,7 +83,7 @@ class Consumer {
  private:
   // All tiles of keys of a part.
   __device__ __forceinline__ void multiply_keys() {
-    Queries<Traits>::multiply_qk(scores_, q_tile(), rings_.k.tile());
+    q_.multiply_qk(scores_, q_tile(), rings_.k.tile());
     wgmma_wait_group<0>();
     apply_functors();
     release_k();
@@ -112,7 +112,7 @@ class Consumer {
   // Issues S of this tile of keys and, behind it, O += P V of the tile before.
   __device__ __forceinline__ void start_scores_and_output() {
     turns_.wait();
-    Queries<Traits>::multiply_qk(scores_, q_tile(), rings_.k.tile());
+    q_.multiply_qk(scores_, q_tile(), rings_.k.tile());
     rings_.v.wait_full();
     p_.multiply_pv(output_, rings_.v.tile(), false);
     turns_.pass();
@@ -164,6 +164,7 @@ class Consumer {
   PartRing<Traits> parts_;
   Rings<Config> rings_;
   const WarpgroupTurns<Traits> turns_;
+  Queries<Traits> q_;
   Probabilities<Traits> p_;
   KeyNote note_{0, 0};  // of the tile whose scores are computed
   typename Traits::Scores scores_;

@@ -75,7 +75,7 @@ class ConsumerQueries {
 
   /// S = Q Kᵀ, as one group, or by one warp at once.
   __device__ __forceinline__ void multiply(Scores& scores, unsigned q_tile, unsigned k_tile) const {
-    Queries<Traits>::multiply_qk(scores, q_tile, k_tile);
+    q_.multiply_qk(scores, q_tile, k_tile);
   }
   __device__ __forceinline__ unsigned tile() const { return ring().tile(); }
   __device__ __forceinline__ void multiply_by_warp(Scores& scores, unsigned k_tile) const {
@@ -137,6 +137,7 @@ class ConsumerQueries {
   ExponentScale scale_log2_;
   WorkRing<Config> work_ring_;
   decltype(Rings<Config>::q) q_ring_;
+  Queries<Traits> q_;
   float factors_[Scores::rows];  // what makes products with them those with q
   typename Traits::KeptWork work_{};
   Score score_{

@@ -54,7 +54,7 @@ class Probabilities {
   using Config = typename Traits::Config;
 
  public:
-  __device__ __forceinline__ explicit Probabilities(int consumer) : spare_{consumer, consumer} {}
+  __device__ __forceinline__ explicit Probabilities(int consumer) : spare_{0, consumer} {}
 
   /// Of P of 16 bits what `kept` keeps.
   template <class Kept = NoDropout>
@@ -186,8 +186,8 @@ class Queries {
   }
 
   /// S = Q Kᵀ, as one group.
-  static __device__ __forceinline__ void multiply_qk(typename Traits::Scores& scores, unsigned q_tile,
-                                                     unsigned k_tile) {
+  __device__ __forceinline__ void multiply_qk(typename Traits::Scores& scores, unsigned q_tile,
+                                              unsigned k_tile) const {
     const unsigned k = lower_word(K::along_columns(k_tile, 0, 0));
     wgmma_fence();
     Config::template wgmma_qk<Q, K>(scores.registers[0], lower_word(Q::along_columns(q_tile, 0, 0)), k);
