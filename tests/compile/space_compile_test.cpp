@@ -113,10 +113,9 @@ TEST(CompileSpace, LargeTilesOfFp8AreClean) {
   const Context context(private_settings());
   for (const auto& [spec, tile_kv] : reference::some_of<Tile>(tiles, 2)) {
     const std::string config = fmt::format(
-        "family=forward_wgmma tile_q=128 tile_kv={} stages_q={} stages_k=2 stages_v=2 direct_o=true "
-        "order=ping_pong "
-        "rescale=lazy descending=true converter_warps=2 interpolated_exp2=4 sums_by_products={}",
-        tile_kv, spec.head_dim == 128 ? 2 : 1, spec.head_dim == 128);
+        "family=forward_wgmma tile_q=128 tile_kv={} stages_q={} stages_k=2 stages_v=2 output=direct "
+        "order=ping_pong converter_warps=2",
+        tile_kv, spec.head_dim == 128 ? 2 : 1);
     const CompiledKernel kernel = compile(spec, testing::sm_90a, parse_config(config), context);
     expect_sound(kernel);
     EXPECT_EQ(kernel.resources().spill_bytes(), 0) << to_string(spec) << '\n' << kernel.report();
@@ -166,18 +165,15 @@ TEST(CompileSpace, SampledSpecsAndConfigsCompile) {
     wishes.push_back({spec, arch, reference::random_config(spec, device_limits(arch), random)});
   }
   std::vector<Wish> changes;
-  for (const char* change :
-       {"swizzle=none", "ldmatrix_matrices=2", "stages_k=4 stages_v=4", "stages_k=1 stages_v=4",
-        "q_in_registers=true rescale=always", "tile_q=16 warps=1 tile_kv=16"}) {
+  for (const char* change : {"stages_k=4 stages_v=4", "stages_k=1 stages_v=4",
+                             "q_in_registers=true rescale=always", "tile_q=16 warps=1 tile_kv=16"}) {
     const ForwardMmaSync base{.tile_q = 64, .tile_kv = 32, .warps = 4};
     changes.push_back({{.head_dim = 48, .mask = mask::document(), .score = score::bias()},
                        testing::sm_90a,
                        parse_config(change, base)});
   }
-  for (const char* change :
-       {"overlap=false", "p_in_registers=false", "separate_o=true persistent=false", "order=softmax_lock",
-        "stages_q=2 order=ping_pong rescale=always", "polynomial_exp2=3",
-        "direct_o=true dependent_launch=true", "tile_q=64 blocks_per_sm=2", "tile_q=192"}) {
+  for (const char* change : {"order=free", "output=separate", "stages_q=2 order=ping_pong", "output=direct",
+                             "tile_q=64 blocks_per_sm=2", "tile_q=192"}) {
     const KernelConfig base = parse_config("family=forward_wgmma tile_kv=64 stages_v=2");
     changes.push_back({{.head_dim = 48, .mask = mask::document(), .score = score::bias()},
                        testing::sm_90a,
@@ -188,24 +184,6 @@ TEST(CompileSpace, SampledSpecsAndConfigsCompile) {
   for (const auto& kernel : compile_all(wishes, Context(private_settings()))) {
     if (kernel) expect_sound(*kernel);
   }
-}
-
-TEST(CompileSpace, PolynomialsTakeTheirShareOfTheExponentials) {
-  std::vector<Wish> wishes;
-  for (const char* share : {"0", "2", "8"}) {
-    const KernelConfig config =
-        parse_config(fmt::format("family=forward_wgmma tile_kv=64 overlap=false polynomial_exp2={}", share));
-    wishes.push_back({{.head_dim = 64}, testing::sm_90a, config});
-  }
-  std::vector<int> counts;
-  for (const auto& kernel : compile_all(wishes, Context(private_settings()))) {
-    ASSERT_TRUE(kernel);
-    const std::string ptx = kernel->ptx();
-    int& count = counts.emplace_back(0);
-    for (std::size_t at = ptx.find("ex2."); at != std::string::npos; at = ptx.find("ex2.", at + 1)) ++count;
-  }
-  // A thread has 32 scores of a tile, two maxima to look at and two corrections of its rows.
-  EXPECT_EQ(counts, (std::vector<int>{32 + 4, 24 + 4, 4}));
 }
 
 // Overlap is what these kernels are for: a wait that the assembler puts between multiplications undoes it.
