@@ -213,6 +213,8 @@ class Queries {
     const int row = threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
     return Q::chunk_address(tile, row, 2 * step + lane / 16);
   }
+
+  unsigned spare_[4];  // which nothing reads, for the same reason as those of Probabilities
 };
 
 }  // namespace jit
