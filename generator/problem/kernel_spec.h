@@ -1,7 +1,6 @@
 // The specs of kernels where they are other ones than callers'.
 //
-// Gradients, dropout, and values along the sequence, of dense tensors of which arrays on the device say how many rows
-// are in use: their kernels are other ones than those of whole tensors, and the spec of a kernel says so, though no
+// Gradients and dropout of dense tensors of which arrays on the device say how many rows are in use: their kernels are other ones than those of whole tensors, and the spec of a kernel says so, though no
 // caller's does.
 #pragma once
 

@@ -14,8 +14,8 @@ enum class SequenceKind {
   dense,   ///< (batch, seqlen, heads, head_dim): each batch entry has room for as many rows
   ragged,  ///< (rows of all sequences, heads, head_dim): one behind another, from cu_seqlens on
   paged,  ///< (pages, page_size, heads, head_dim): pages anywhere, listed in page_table; keys and values only
-  /// As dense, and kernels read how many rows are in use: of gradients, quantisers, dropout and values along the sequence,
-  /// where a call has seqused_q or seqused_k.
+  /// As dense, and kernels read how many rows are in use: of gradients, quantisers and dropout, where a call has
+  /// seqused_q or seqused_k.
   padded,
 };
 

@@ -179,8 +179,7 @@ Writes, compiles, caches and tunes a kernel for exactly this problem at its firs
 Args:
     q: (batch, seqlen_q, heads_q, head_dim), bf16 or fp16, or as k and v fp8; any strides whose last is 1.
     k: (batch, seqlen_kv, heads_kv, head_dim), of q's type or, as v, fp8; heads_q is a multiple of heads_kv.
-    v: (batch, seqlen_kv, heads_kv, head_dim_v). Head dims are multiples of 8 from 8 to 256. None with head_dim_v. Of fp8 it
-        may have stride 1 along the sequence instead, and a multiple of 16 along head_dim_v: on sm_90a, dense sequences.
+    v: (batch, seqlen_kv, heads_kv, head_dim_v). Head dims are multiples of 8 from 8 to 256. None with head_dim_v.
     mask: a jit_attention.Mask, which keys a query sees; None: all.
     score: a jit_attention.Score, what happens to scores; None: nothing.
     softmax_scale: positive; None: 1/sqrt(head_dim).
