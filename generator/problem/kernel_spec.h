@@ -1,7 +1,7 @@
 // The specs of kernels where they are other ones than callers'.
 //
-// Gradients and dropout of dense tensors of which arrays on the device say how many rows are in use: their kernels are other ones than those of whole tensors, and the spec of a kernel says so, though no
-// caller's does.
+// Gradients and dropout of dense tensors of which arrays on the device say how many rows are in use: their kernels are
+// other ones than those of whole tensors, and the spec of a kernel says so, though no caller's does.
 #pragma once
 
 #include <jit/spec.h>
