@@ -128,7 +128,8 @@ struct QuantizeArguments {
   /// spec.sequences says which ones are. Of ragged q sequence b has rows cu_seqlens_q[b] to cu_seqlens_q[b + 1], of
   /// others it is batch entry b; of these the first seqused_q[b] ones where that is given, beside cu_seqlens_q where q is
   /// ragged. Numbers are cut to the room that there is. Other rows are not read and take no part in scales and means; what
-  /// would be made of them (elements, a scale of its own, a shift) stays what it was. Of no rows a mean is 0, and a scale 1.
+  /// would be made of them (elements, a scale of its own, a shift) stays what it was. Of no rows a mean is 0, and a scale
+  /// is 1.
   TensorView cu_seqlens_q = {};  ///< (batch + 1)
   TensorView cu_seqlens_k = {};  ///< the same of k and v, of as many sequences
   TensorView seqused_q = {};     ///< (batch)
