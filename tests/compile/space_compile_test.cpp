@@ -199,39 +199,6 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
       }
     }
   }
-  // Products of fp8 over pages.
-  for (const Mask& mask : {Mask(), mask::causal()}) {
-    const AttentionSpec spec{.dtype = DType::fp8_e4m3,
-                             .gqa_ratio = 4,
-                             .sequences_q = SequenceKind::ragged,
-                             .sequences_kv = SequenceKind::paged,
-                             .page_size = 64,
-                             .mask = mask};
-    const ProblemShape prefill{
-        .batch = 4, .heads_q = 32, .seqlen_q = 2048, .seqlen_kv = 8192, .has_device_lengths = true};
-    wishes.push_back(
-        {spec, testing::sm_90a, untuned_order(spec, prefill, device_limits(testing::sm_90a)).front()});
-  }
-  // Many queries over caches of fp8: consumers have no register to spare.
-  for (const Mask& mask : {Mask(), mask::causal()}) {
-    const AttentionSpec spec{.head_dim = 128,
-                             .gqa_ratio = 4,
-                             .sequences_q = SequenceKind::ragged,
-                             .sequences_kv = SequenceKind::paged,
-                             .page_size = 16,
-                             .kv_dtype = DType::fp8_e4m3,
-                             .mask = mask};
-    const ProblemShape prefill{
-        .batch = 4, .heads_q = 32, .seqlen_q = 2048, .seqlen_kv = 8192, .has_device_lengths = true};
-    DeviceLimits limits = device_limits(testing::sm_90a);
-    limits.sm_count = 132;
-    wishes.push_back({spec, testing::sm_90a, untuned_order(spec, prefill, limits).front()});
-    EXPECT_TRUE(std::get<ForwardWgmma>(*wishes.back().config).widen_ahead);
-    ProblemShape long_prefill = prefill;  // whose keys have no room
-    long_prefill.seqlen_kv = 65536;
-    wishes.push_back({spec, testing::sm_90a, untuned_order(spec, long_prefill, limits).front()});
-    EXPECT_FALSE(std::get<ForwardWgmma>(*wishes.back().config).widen_ahead);
-  }
   // Dropout whose bits have room, and whose bits have none.
   for (const int head_dim : {64, 128}) {
     for (const std::int64_t tokens : {8192, 65536}) {
@@ -261,6 +228,45 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
   for (const auto& kernel : compile_all(reference::some_of(wishes, 4), Context(private_settings()))) {
     ASSERT_TRUE(kernel);
     EXPECT_TRUE(kernel->resources().is_clean()) << kernel->report();
+  }
+}
+
+// Over pages of fp8 consumers have no register to spare: of the first configs that are tried one is clean.
+TEST(CompileSpace, WgmmaKernelsOverPagesOfFp8AreClean) {
+  struct Pages {
+    AttentionSpec spec;
+    std::int64_t seqlen_kv;
+    bool widen_ahead;
+  };
+  std::vector<Pages> cases;
+  for (const Mask& mask : {Mask(), mask::causal()}) {
+    AttentionSpec spec{.gqa_ratio = 4,
+                       .sequences_q = SequenceKind::ragged,
+                       .sequences_kv = SequenceKind::paged,
+                       .page_size = 16,
+                       .kv_dtype = DType::fp8_e4m3,
+                       .mask = mask};
+    cases.push_back({spec, 8192, true});
+    cases.push_back({spec, 65536, false});  // whose upcast keys have no room
+    spec.dtype = DType::fp8_e4m3;
+    spec.kv_dtype = {};
+    spec.page_size = 64;
+    cases.push_back({spec, 8192, false});
+  }
+  const Context context(private_settings());
+  DeviceLimits limits = device_limits(testing::sm_90a);
+  limits.sm_count = 132;
+  for (const Pages& pages : reference::some_of(cases, 3)) {
+    const ProblemShape prefill{.batch = 4,
+                               .heads_q = 32,
+                               .seqlen_q = 2048,
+                               .seqlen_kv = pages.seqlen_kv,
+                               .has_device_lengths = true};
+    const BuiltKernel kernel =
+        choose_kernel(*Access::state(context), pages.spec, {}, prefill, limits, {testing::sm_90a});
+    EXPECT_TRUE(kernel.image->resources.is_clean())
+        << to_string(pages.spec) << ", " << to_string(kernel.config);
+    EXPECT_EQ(std::get<ForwardWgmma>(kernel.config).widen_ahead, pages.widen_ahead) << to_string(pages.spec);
   }
 }
 
