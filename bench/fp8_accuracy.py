@@ -129,7 +129,7 @@ def quantized(q, k, v, scheme, config, fields=None):
         v_mean=made.v_mean is not None,
         **(fields or {}),
     )
-    prepared = ja.prepare(spec, config=f"family=forward_wgmma direct_o=true {config}" if config else None)
+    prepared = ja.prepare(spec, config=f"family=forward_wgmma output=direct {config}" if config else None)
     return prepared(made.q, made.k, made.v, **made.scales)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The five-step ladder and the tuned kernel beside FlashAttention-2 and cuDNN (PyTorch's SDPA), in one run.
+"""The ladder and the tuned kernel beside FlashAttention-2 and cuDNN (PyTorch's SDPA), in one run.
 
     bench/ladder.py --tool build/tools/jit-attention [--causal] [--out results.jsonl]
 

@@ -30,11 +30,6 @@ struct FieldType<bool> {
   static constexpr std::array<std::string_view, 2> values = {"false", "true"};
 };
 template <>
-struct FieldType<Swizzle> {
-  static constexpr std::string_view name = "Swizzle";
-  static constexpr std::array<std::string_view, 2> values = {"none", "xor_chunks"};
-};
-template <>
 struct FieldType<Rescale> {
   static constexpr std::string_view name = "Rescale";
   static constexpr std::array<std::string_view, 3> values = {"always", "lazy", "on_overflow"};
@@ -42,7 +37,12 @@ struct FieldType<Rescale> {
 template <>
 struct FieldType<WarpgroupOrder> {
   static constexpr std::string_view name = "WarpgroupOrder";
-  static constexpr std::array<std::string_view, 3> values = {"free", "ping_pong", "softmax_lock"};
+  static constexpr std::array<std::string_view, 2> values = {"free", "ping_pong"};
+};
+template <>
+struct FieldType<OutputPlace> {
+  static constexpr std::string_view name = "OutputPlace";
+  static constexpr std::array<std::string_view, 3> values = {"over_q", "separate", "direct"};
 };
 template <>
 struct FieldType<Copies> {
@@ -91,19 +91,21 @@ struct ConfigField {
 
   bool is_word() const { return !value_names.empty(); }
 
-  /// The value as a person writes it: "128", "xor_chunks", "true".
+  /// The value as a person writes it: "128", "ping_pong", "true".
   std::string print(const Config& config) const {
     const int value = get(config);
-    return is_word() && legal.has(value) ? std::string(value_names[static_cast<std::size_t>(value)])
-                                         : std::to_string(value);
+    const bool has_name = value >= 0 && static_cast<std::size_t>(value) < value_names.size();
+    return has_name ? std::string(value_names[static_cast<std::size_t>(value)]) : std::to_string(value);
   }
-  /// The value as C++: "128", "Swizzle::xor_chunks", "true".
+  /// The value as C++: "128", "WarpgroupOrder::ping_pong", "true".
   std::string emit(const Config& config) const {
     return is_word() && cpp_type != "bool" ? fmt::format("{}::{}", cpp_type, print(config)) : print(config);
   }
-  /// What it may be: "1 to 4", "none, xor_chunks".
+  /// What it may be: "1 to 4", "free, ping_pong".
   std::string values() const {
-    return is_word() ? fmt::format("{}", fmt::join(value_names, ", ")) : to_string(legal);
+    if (!is_word()) return to_string(legal);
+    const auto first = static_cast<std::size_t>(legal.low), last = static_cast<std::size_t>(legal.high);
+    return fmt::format("{}", fmt::join(value_names.subspan(first, last - first + 1), ", "));
   }
 };
 
@@ -125,7 +127,7 @@ struct Anything {
 }  // namespace detail
 
 struct FieldFacts {
-  LegalValues legal = {};  ///< of numbers; words have their names
+  LegalValues legal = {};  ///< of words all, unless it says less
   Affects affects = Affects::tiling;
   int sample = 0;  ///< of numbers and of words with more than two values
 };
@@ -136,7 +138,8 @@ constexpr auto field(std::string_view name, std::string_view doc, FieldFacts fac
   using Config = typename detail::MemberPointer<decltype(member)>::Config;
   using Value = typename detail::MemberPointer<decltype(member)>::Value;
   using Type = FieldType<Value>;
-  if (!Type::values.empty()) facts.legal = range(0, static_cast<int>(Type::values.size()) - 1);
+  if (!Type::values.empty() && facts.legal.high == 0)
+    facts.legal = range(0, static_cast<int>(Type::values.size()) - 1);
   if (Type::values.size() == 2) facts.sample = 1 - static_cast<int>(Config{}.*member);
   return ConfigField<Config>{
       .name = name,

@@ -9,6 +9,7 @@
 #include <jit/error.h>
 
 #include "generator/kernels/families.h"
+#include "generator/kernels/retired_fields.h"
 
 namespace jit {
 namespace {
@@ -45,7 +46,9 @@ std::vector<Assignment> split(std::string_view text) {
     text.remove_prefix(word.size());
     const std::size_t equals = word.find('=');
     const std::string_view name = word.substr(0, equals);
-    if (equals == std::string_view::npos || std::find(names.begin(), names.end(), name) == names.end()) {
+    const bool is_known =
+        std::find(names.begin(), names.end(), name) != names.end() || find_retired(name) != nullptr;
+    if (equals == std::string_view::npos || !is_known) {
       throw Error(
           ErrorCode::invalid_argument, "parse", "config",
           fmt::format("'{}' is not field=value of a config; fields are {}", word, fmt::join(names, ", ")));
@@ -115,11 +118,18 @@ int parse_value(const ConfigField<Config>& field, std::string_view text) {
   return value;
 }
 
+[[noreturn]] void refuse_retired(const RetiredField& field) {
+  throw Error(ErrorCode::invalid_argument, "parse", "config." + std::string(field.name),
+              fmt::format("config field {} is retired, because in family={} {}; leave it out", field.name,
+                          field.family, field.now));
+}
+
 template <class Config>
 void assign(Config& config, const Assignment& given) {
   for (const ConfigField<Config>& field : Family<Config>::fields()) {
     if (field.name == given.name) return field.set(config, parse_value(field, given.value));
   }
+  if (const RetiredField* const own = find_retired(Family<Config>::name, given.name)) refuse_retired(*own);
   // Those that compute the same, if there are any.
   const auto owners_of = [&](bool same_pass) {
     std::string owners;
@@ -132,6 +142,7 @@ void assign(Config& config, const Assignment& given) {
   };
   std::string owners = owners_of(true);
   if (owners.empty()) owners = owners_of(false);
+  if (owners.empty()) refuse_retired(*find_retired(given.name));
   throw Error(ErrorCode::invalid_argument, "parse", "config." + std::string(given.name),
               fmt::format("config field {} belongs to family={}; this config has family={}", given.name,
                           owners, Family<Config>::name));

@@ -98,11 +98,11 @@ std::string config_rejection(const AttentionSpec& spec, const KernelConfig& conf
 /// The same on a device, whose shared memory may differ from what its architecture has.
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, const DeviceInfo& device);
 
-/// A named config of the published five-step ladder for kernels like forward_mma_sync ("Writing Speed-of-Light
-/// Flash Attention for 5090 in CUDA C++"): each step adds one technique to the one before.
+/// A named config of the published ladder for kernels like forward_mma_sync ("Writing Speed-of-Light Flash Attention for
+/// 5090 in CUDA C++"), from swizzled tiles on: each step adds one technique to the one before.
 struct LadderStep {
-  std::string name;       ///< "v2_swizzle"
-  std::string technique;  ///< "XOR swizzle of shared memory"
+  std::string name;       ///< "v2_pipeline"
+  std::string technique;  ///< "two stages of K and V"
   KernelConfig config;
 };
 /// All steps, the first one first.

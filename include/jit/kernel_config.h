@@ -14,16 +14,14 @@ namespace jit {
 
 /// cp.async, ldmatrix and mma.sync: sm_80 and later, any tensor (templates/forward_mma_sync).
 struct ForwardMmaSync {
-  int tile_q = 128;                       ///< queries per block
-  int tile_kv = 64;                       ///< keys per step
-  int warps = 4;                          ///< per block; each owns tile_q / warps queries
-  int stages_k = 2;                       ///< buffers for K tiles
-  int stages_v = 1;                       ///< buffers for V tiles
-  Swizzle swizzle = Swizzle::xor_chunks;  ///< how tiles lie in shared memory
-  int ldmatrix_matrices = 4;              ///< 8x8 matrices per ldmatrix of K and V
-  bool q_in_registers = false;            ///< Q stays in registers, else in shared memory
-  Rescale rescale = Rescale::lazy;        ///< when the output is rescaled to a new row maximum
-  int blocks_per_sm = 1;                  ///< that must fit on a multiprocessor: caps the registers
+  int tile_q = 128;                 ///< queries per block
+  int tile_kv = 64;                 ///< keys per step
+  int warps = 4;                    ///< per block; each owns tile_q / warps queries
+  int stages_k = 2;                 ///< buffers for K tiles
+  int stages_v = 1;                 ///< buffers for V tiles
+  bool q_in_registers = false;      ///< Q stays in registers, else in shared memory
+  Rescale rescale = Rescale::lazy;  ///< when the output is rescaled to a new row maximum
+  int blocks_per_sm = 1;            ///< that must fit on a multiprocessor: caps the registers
 
   bool operator==(const ForwardMmaSync&) const = default;
 };
@@ -35,29 +33,18 @@ struct ForwardWgmma {
   int stages_q = 1;                             ///< buffers for Q tiles
   int stages_k = 2;                             ///< buffers for K tiles
   int stages_v = 1;                             ///< buffers for V tiles
-  bool q_in_registers = false;                  ///< Q stays in registers, else in shared memory
-  bool p_in_registers = true;                   ///< P V reads P from registers, else from shared memory
-  bool separate_o = false;                      ///< O leaves through shared memory of its own, not Q's
-  bool direct_o = false;                        ///< consumers write O from their registers
-  bool overlap = true;                          ///< softmax runs under the P V of the tile before
+  OutputPlace output = OutputPlace::over_q;     ///< the way of O from registers to memory
   WarpgroupOrder order = WarpgroupOrder::free;  ///< how consumer warpgroups take turns
-  bool persistent = true;                       ///< a block computes one tile of queries after another
-  bool dependent_launch = true;                 ///< starts while the kernel before it on the stream ends
-  int polynomial_exp2 = 0;          ///< of 8 exponentials, how many are polynomials instead of ex2
-  Rescale rescale = Rescale::lazy;  ///< when the output is rescaled to a new row maximum
-  int blocks_per_sm = 1;            ///< that must fit on a multiprocessor: caps the registers
+  Rescale rescale = Rescale::lazy;              ///< when the output is rescaled to a new row maximum
+  int blocks_per_sm = 1;                        ///< that must fit on a multiprocessor: caps the registers
   Requests requests =
-      Requests::all;        ///< that it computes: all, or in a call of two kernels those of many queries
-  int promote_every = 0;    ///< tiles of keys after which sums of fp8 products move to floats; 0: they do not
-  bool descending = false;  ///< tiles of keys go from the last one to the first
+      Requests::all;      ///< that it computes: all, or in a call of two kernels those of many queries
+  int promote_every = 0;  ///< tiles of keys after which sums of fp8 products move to floats; 0: they do not
   int stages_stored = 0;  ///< buffers for tiles of keys of 8 bits as they are stored, and as many for values
   /// That widen these, or turn values over beside q of 8 bits: 2 of the loaders', or 4 of a warpgroup of their own.
   int converter_warps = 0;
   bool widen_ahead = false;  ///< a kernel before this one widens all keys and values, into a workspace
-  bool sums_by_products =
-      false;  ///< sums of P are a product with ones, beside P V of fp8, so that they are of P as rounded
-  bool draw_ahead = false;    ///< one draws which scores dropout keeps, into a workspace
-  int interpolated_exp2 = 0;  ///< of 8 exponentials of fp8, how many are interpolated between powers of two
+  bool draw_ahead = false;   ///< one draws which scores dropout keeps, into a workspace
 
   bool operator==(const ForwardWgmma&) const = default;
 };
@@ -95,12 +82,11 @@ struct ForwardSplitWgmma {
 /// cp.async and mma.sync, keys split over the blocks of a cluster: sm_90a, few queries and few keys
 /// (templates/forward_split_cluster).
 struct ForwardSplitCluster {
-  int cluster = 8;                  ///< blocks that share the keys of a tile of rows: 1, 2, 4, 8 or 16
-  int block_warps = 4;              ///< warps of a block, each of which has keys of its own
-  int tile_kv = 16;                 ///< keys per step of a warp
-  int stages = 4;                   ///< buffers of a warp for tiles of keys and values
-  Rescale rescale = Rescale::lazy;  ///< when the output is rescaled to a new row maximum
-  int blocks_per_sm = 1;            ///< that must fit on a multiprocessor: caps the registers
+  int cluster = 8;        ///< blocks that share the keys of a tile of rows: 1, 2, 4, 8 or 16
+  int block_warps = 4;    ///< warps of a block, each of which has keys of its own
+  int tile_kv = 16;       ///< keys per step of a warp
+  int stages = 4;         ///< buffers of a warp for tiles of keys and values
+  int blocks_per_sm = 1;  ///< that must fit on a multiprocessor: caps the registers
 
   bool operator==(const ForwardSplitCluster&) const = default;
 };
@@ -165,7 +151,7 @@ std::string to_string(const KernelConfig& config);
 /// Reads what to_string writes; fields that are left out keep the values of `base`. A field of one family alone, of
 /// those that compute what `base` does, asks for that family, unless the text names another; a config of another family
 /// than `base` begins with that family's defaults. Throws Error invalid_argument for an unknown field (listing the
-/// known ones), a value that it cannot have, a field of another family, or one that is given twice. Whether the config
+/// known ones) or one that is no field any more (saying what holds in its place), a value that it cannot have, a field of another family, or one that is given twice. Whether the config
 /// is legal for a spec is `config_rejection`'s matter.
 KernelConfig parse_config(std::string_view text, const KernelConfig& base = {});
 
@@ -185,7 +171,7 @@ struct ConfigValue {
   std::string_view name;
   Kind kind = Kind::number;
   int number = 0;    ///< of a truth 0 or 1
-  std::string text;  ///< "128", "true", "xor_chunks"
+  std::string text;  ///< "128", "true", "ping_pong"
 };
 /// All fields of a config in order, without its family.
 std::vector<ConfigValue> config_values(const KernelConfig& config);
@@ -193,7 +179,7 @@ std::vector<ConfigValue> config_values(const KernelConfig& config);
 /// What a field may be, for documents and help.
 struct ConfigFieldDoc {
   std::string_view name;
-  std::string values;    ///< "1 to 4", "none, xor_chunks", "a multiple of 16 from 16 to 256"
+  std::string values;    ///< "1 to 4", "free, ping_pong", "a multiple of 16 from 16 to 256"
   std::string_view doc;  ///< one phrase with unit
 };
 /// A kernel family, for the same.

@@ -55,12 +55,6 @@ enum class TileClass {
   full,     ///< all: no mask code runs
 };
 
-/// How tiles lie in shared memory.
-enum class Swizzle {
-  none,        ///< row-major: ldmatrix meets bank conflicts
-  xor_chunks,  ///< 16-byte chunks XORed with the row: conflict-free without padding
-};
-
 /// When the accumulated output is rescaled to a new row maximum.
 enum class Rescale {
   always,  ///< at every tile
@@ -74,9 +68,15 @@ enum class Rescale {
 
 /// How the consumer warpgroups' use of tensor cores and of exponentials is put in order.
 enum class WarpgroupOrder {
-  free,          ///< as it comes
-  ping_pong,     ///< they issue their multiplications in turns; with overlap only
-  softmax_lock,  ///< one at a time computes exponentials
+  free,       ///< as it comes
+  ping_pong,  ///< they issue their multiplications in turns
+};
+
+/// The way of a tile of O from registers to memory.
+enum class OutputPlace {
+  over_q,    ///< by way of the shared memory of the Q that it was computed from
+  separate,  ///< by way of shared memory of its own
+  direct,    ///< from the registers, without shared memory
 };
 
 /// How tiles come to shared memory.

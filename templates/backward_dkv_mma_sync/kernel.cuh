@@ -60,10 +60,10 @@ struct KernelTraits {
   using KeyGradient = Accumulator<MmaLayout, warp_rows, padded>;
   using ValueGradient = Accumulator<MmaLayout, warp_rows, padded_v>;
 
-  using KTile = SmemTile<Config::tile_kv, padded / per_chunk, Swizzle::xor_chunks>;
-  using VTile = SmemTile<Config::tile_kv, padded_v / per_chunk, Swizzle::xor_chunks>;
-  using QTile = SmemTile<Config::tile_q, padded / per_chunk, Swizzle::xor_chunks>;
-  using DoTile = SmemTile<Config::tile_q, padded_v / per_chunk, Swizzle::xor_chunks>;
+  using KTile = SmemTile<Config::tile_kv, padded / per_chunk>;
+  using VTile = SmemTile<Config::tile_kv, padded_v / per_chunk>;
+  using QTile = SmemTile<Config::tile_q, padded / per_chunk>;
+  using DoTile = SmemTile<Config::tile_q, padded_v / per_chunk>;
 };
 
 /// Which gradients a block sums.
@@ -112,7 +112,6 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
   using Score = typename Config::Score;
   using Scores = typename Traits::Scores;
   constexpr SmemLayout layout = smem_layout<Config>();
-  constexpr LdmatrixWidth width = LdmatrixWidth::four;
   constexpr int ahead = Traits::ahead;
   constexpr bool has_dk = part != Part::dv, has_dv = part != Part::dk;
   extern __shared__ __align__(128) unsigned char smem[];
@@ -188,10 +187,10 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
     const Score score(context);
     const int first_query = tiles.query(0) + lane_query;
     Scores scores, d_scores;
-    multiply_qk<Element, typename Traits::QTile, width>(scores, k, q_tile(stage));
+    multiply_qk<Element, typename Traits::QTile>(scores, k, q_tile(stage));
     if constexpr (has_dk) {
       begin_at_minus(d_scores, ColumnNumbers{delta_tile(stage) + lane_statistic});
-      add_qk<Element, typename Traits::DoTile, width>(d_scores, v, do_tile(stage));
+      add_qk<Element, typename Traits::DoTile>(d_scores, v, do_tile(stage));
       drop_to_minus(d_scores, kept, ColumnNumbers{delta_tile(stage) + lane_statistic});
       differentiate_score<KeysByQueries>(scores, d_scores, first_key, first_query, score,
                                          params.softmax_scale, context);
@@ -206,10 +205,10 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
     // dS is of all probabilities, dV of those that are kept.
     if constexpr (has_dv)
       // mutate: FactorsOfDv
-      multiply_pv<Element, typename Traits::DoTile, width>(dv, scores, do_tile(stage), kept);
+      multiply_pv<Element, typename Traits::DoTile>(dv, scores, do_tile(stage), kept);
     if constexpr (has_dk) {
       multiply_by_probabilities<Score>(d_scores, scores);
-      multiply_pv<Element, typename Traits::QTile, width>(dk, d_scores, q_tile(stage));
+      multiply_pv<Element, typename Traits::QTile>(dk, d_scores, q_tile(stage));
     }
   }
 

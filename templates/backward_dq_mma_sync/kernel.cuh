@@ -57,10 +57,10 @@ struct KernelTraits {
   using Scores = Accumulator<MmaLayout, warp_rows, Config::tile_kv>;
   using Gradient = Accumulator<MmaLayout, warp_rows, padded>;
 
-  using QTile = SmemTile<Config::tile_q, padded / per_chunk, Swizzle::xor_chunks>;
-  using DoTile = SmemTile<Config::tile_q, padded_v / per_chunk, Swizzle::xor_chunks>;
-  using KTile = SmemTile<Config::tile_kv, padded / per_chunk, Swizzle::xor_chunks>;
-  using VTile = SmemTile<Config::tile_kv, padded_v / per_chunk, Swizzle::xor_chunks>;
+  using QTile = SmemTile<Config::tile_q, padded / per_chunk>;
+  using DoTile = SmemTile<Config::tile_q, padded_v / per_chunk>;
+  using KTile = SmemTile<Config::tile_kv, padded / per_chunk>;
+  using VTile = SmemTile<Config::tile_kv, padded_v / per_chunk>;
 };
 
 /// Of the warp's queries, left to the kernel of dK and dV, too.
@@ -91,7 +91,6 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
   using Score = typename Config::Score;
   using Scores = typename Traits::Scores;
   constexpr SmemLayout layout = smem_layout<Config>();
-  constexpr LdmatrixWidth width = LdmatrixWidth::four;
   constexpr int ahead = Traits::ahead;
   extern __shared__ __align__(128) unsigned char smem[];
   const unsigned smem_base = smem_address(smem);
@@ -158,9 +157,9 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
     if constexpr (ahead > 0) load(ahead, (stage + ahead) % Config::stages);
 
     Scores scores, d_scores;
-    multiply_qk<Element, typename Traits::KTile, width>(scores, q, k_tile(stage));
+    multiply_qk<Element, typename Traits::KTile>(scores, q, k_tile(stage));
     begin_at_minus(d_scores, statistics.delta);
-    add_qk<Element, typename Traits::VTile, width>(d_scores, d_o, v_tile(stage));
+    add_qk<Element, typename Traits::VTile>(d_scores, d_o, v_tile(stage));
     drop_to_minus(d_scores, kept_scores<QueriesByKeys, Scores>(dropout, q_begin + warp_row, tiles.key(0)),
                   statistics.delta);
 
@@ -171,7 +170,7 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
       drop_masked_scores<QueriesByKeys>(scores, first_query, first_key, tile_mask, context);
     exponentiate_scores(scores, exponent, statistics.lse_log2);
     multiply_by_probabilities<Score>(d_scores, scores);
-    multiply_pv<Element, typename Traits::KTile, width>(dq, d_scores, k_tile(stage));
+    multiply_pv<Element, typename Traits::KTile>(dq, d_scores, k_tile(stage));
   }
 
   // Copies may still be in flight and other warps still multiplying with what lies here.

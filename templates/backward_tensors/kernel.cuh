@@ -45,10 +45,10 @@ struct KernelTraits {
 
   using Scores = Accumulator<MmaLayout, tile_q / warps, tile_kv>;  // of one warp
 
-  using QTile = SmemTile<tile_q, padded / per_chunk, Swizzle::xor_chunks>;
-  using DoTile = SmemTile<tile_q, padded_v / per_chunk, Swizzle::xor_chunks>;
-  using KTile = SmemTile<tile_kv, padded / per_chunk, Swizzle::xor_chunks>;
-  using VTile = SmemTile<tile_kv, padded_v / per_chunk, Swizzle::xor_chunks>;
+  using QTile = SmemTile<tile_q, padded / per_chunk>;
+  using DoTile = SmemTile<tile_q, padded_v / per_chunk>;
+  using KTile = SmemTile<tile_kv, padded / per_chunk>;
+  using VTile = SmemTile<tile_kv, padded_v / per_chunk>;
 };
 
 /// Of tensors with a bit in Config::gradient_slots.
@@ -62,7 +62,6 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
   using Mask = typename Config::Mask;
   using Score = typename Config::Score;
   constexpr SmemLayout layout = smem_layout(Config::head_dim, Config::head_dim_v);
-  constexpr LdmatrixWidth width = LdmatrixWidth::four;
   extern __shared__ __align__(128) unsigned char smem[];
   const unsigned smem_base = smem_address(smem);
 
@@ -109,9 +108,9 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
     __syncthreads();           // mutate: NoBarrierBehindKeys
 
     typename Traits::Scores scores, d_scores;
-    multiply_qk<Element, typename Traits::KTile, width>(scores, q, smem_base + layout.k);
+    multiply_qk<Element, typename Traits::KTile>(scores, q, smem_base + layout.k);
     begin_at_minus(d_scores, statistics.delta);
-    add_qk<Element, typename Traits::VTile, width>(d_scores, d_o, smem_base + layout.v);
+    add_qk<Element, typename Traits::VTile>(d_scores, d_o, smem_base + layout.v);
     drop_to_minus(
         d_scores,
         kept_scores<QueriesByKeys, typename Traits::Scores>(dropout, q_begin + warp_row, tiles.key(0)),

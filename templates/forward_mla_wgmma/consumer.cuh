@@ -102,10 +102,10 @@ class Consumer {
         take_maxima<Config::rescale>(maxima, state_, scale_log2_, correction, subtract_from(scores_));
     if (has_theirs) {  // nothing but this on its way: where branches meet the assembler waits for products
       handover_.multiply(output_, keys_.tile_before(2));  // mutate: ValuesOfTheTileBehind
-      exponentiate<0>(scores_, state_, scale_log2_);
+      exponentiate(scores_, state_, scale_log2_);
       finish_values(2);  // mutate: GivenWhileTheOthersAreMultiplied
     } else {
-      exponentiate<0>(scores_, state_, scale_log2_);
+      exponentiate(scores_, state_, scale_log2_);
     }
     handover_.give(scores_, state_, first_row());
     if (moves) output_.scale_rows(correction);  // mutate: NotRescaled

@@ -204,7 +204,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     }
 
     typename Traits::Scores scores;
-    multiply_qk<Element, typename Traits::KTile, Traits::ldmatrix_width>(scores, q, k_tile(stage_k));
+    multiply_qk<Element, typename Traits::KTile>(scores, q, k_tile(stage_k));
 
     if constexpr (!Traits::v_first) {
       load_v(Traits::ahead_v, stage_v_load);
@@ -231,11 +231,9 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     __syncthreads();                           // mutate: NoBarrierBeforeV
     if constexpr (Config::stages_k == 1) load_k(1, 0);
     if constexpr (is_fp8<Element>) {
-      multiply_pv_fp8<Element, typename Traits::VTile, Traits::ldmatrix_width>(output, scores,
-                                                                               v_tile(stage_v));
+      multiply_pv_fp8<Element, typename Traits::VTile>(output, scores, v_tile(stage_v));
     } else {
-      multiply_pv<Element, typename Traits::VTile, Traits::ldmatrix_width>(output, scores, v_tile(stage_v),
-                                                                           kept);
+      multiply_pv<Element, typename Traits::VTile>(output, scores, v_tile(stage_v), kept);
     }
 
     stage_k = stage_k + 1 == Config::stages_k ? 0 : stage_k + 1;  // mutate: LaterStageThanLoaded

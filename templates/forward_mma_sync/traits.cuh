@@ -22,11 +22,8 @@ struct KernelTraits {
   static_assert(Config::tile_q % (16 * Config::warps) == 0,
                 "tile_q must be a multiple of 16 rows for each warp");
   static_assert(Config::tile_kv % mma_k == 0, "tile_kv must be a multiple of mma's k");
-  static_assert(Config::ldmatrix_matrices == 2 || Config::ldmatrix_matrices == 4,
-                "ldmatrix loads 2 or 4 matrices");
   static_assert(Config::stages_k >= 1 && Config::stages_v >= 1, "a ring has at least one stage");
 
-  static constexpr LdmatrixWidth ldmatrix_width{Config::ldmatrix_matrices};
   static constexpr int threads = Config::warps * warp_size;
   static constexpr int warp_rows = Config::tile_q / Config::warps;
   static constexpr int row_blocks = warp_rows / 16;
@@ -43,10 +40,10 @@ struct KernelTraits {
       padded_head_dim(Config::head_dim, mma_k) / ElementTraits<typename Config::Element>::per_chunk;
   static constexpr int chunks_v = columns_v / ElementTraits<typename Config::Element>::per_chunk;
   static constexpr int chunks_o = columns_v / ElementTraits<OutputElement<Config>>::per_chunk;
-  using QTile = SmemTile<Config::tile_q, chunks, Config::swizzle>;
-  using KTile = SmemTile<Config::tile_kv, chunks, Config::swizzle>;
-  using VTile = SmemTile<Config::tile_kv, chunks_v, Config::swizzle>;
-  using OTile = SmemTile<Config::tile_q, chunks_o, Config::swizzle>;
+  using QTile = SmemTile<Config::tile_q, chunks>;
+  using KTile = SmemTile<Config::tile_kv, chunks>;
+  using VTile = SmemTile<Config::tile_kv, chunks_v>;
+  using OTile = SmemTile<Config::tile_q, chunks_o>;
 
   // How many tiles the loads are ahead. A single K buffer is refilled for the next tile as soon as S is done.
   static constexpr int ahead_k = Config::stages_k == 1 ? 1 : Config::stages_k - 1;

@@ -79,7 +79,7 @@ __device__ __forceinline__ WarpParts<KernelTraits<Config>> multiply_keys(const A
     Products::multiply_qk(scores, q, stage);
     scales.scale_scores(scores, stage, 0);
     apply_row_functors<Config>(scores, params, part, score_origin(part, note, 0));
-    online_softmax<Config::rescale>(scores, output, state, scale_log2);
+    online_softmax<Rescale::lazy>(scores, output, state, scale_log2);
     scales.scale_weights(scores, stage, 0);
     cp_async_wait_group<groups_ahead>();  // values  // mutate: NoWaitForValues
     __syncwarp();                         // mutate: TilesOfOtherLanesWithoutBarrier

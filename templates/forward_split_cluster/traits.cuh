@@ -37,9 +37,9 @@ struct KernelTraits {
   static constexpr int chunks(int head_dim) {
     return padded_head_dim(head_dim, mma_k) / ElementTraits<Element>::per_chunk;
   }
-  using QTile = SmemTile<tile_rows, chunks<typename Config::Element>(Config::head_dim), Swizzle::xor_chunks>;
-  using KTile = SmemTile<Config::tile_kv, chunks<KvElement<Config>>(Config::head_dim), Swizzle::xor_chunks>;
-  using VTile = SmemTile<Config::tile_kv, chunks<KvElement<Config>>(Config::head_dim_v), Swizzle::xor_chunks>;
+  using QTile = SmemTile<tile_rows, chunks<typename Config::Element>(Config::head_dim)>;
+  using KTile = SmemTile<Config::tile_kv, chunks<KvElement<Config>>(Config::head_dim)>;
+  using VTile = SmemTile<Config::tile_kv, chunks<KvElement<Config>>(Config::head_dim_v)>;
 
   static constexpr SmemLayout layout =
       smem_layout({.head_dim = Config::head_dim,

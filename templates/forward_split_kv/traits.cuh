@@ -21,8 +21,8 @@ struct CopiedTiles {
   static constexpr int chunks(int head_dim) {
     return padded_head_dim(head_dim, mma_k) / ElementTraits<KvElement<Config>>::per_chunk;
   }
-  using K = SmemTile<Config::tile_kv, chunks(Config::head_dim), Swizzle::xor_chunks>;
-  using V = SmemTile<Config::tile_kv, chunks(Config::head_dim_v), Swizzle::xor_chunks>;
+  using K = SmemTile<Config::tile_kv, chunks(Config::head_dim)>;
+  using V = SmemTile<Config::tile_kv, chunks(Config::head_dim_v)>;
   static constexpr SmemLayout layout = smem_layout<Config>();
 };
 template <class Config, int mma_k>
@@ -72,7 +72,7 @@ struct KernelTraits {
 
   static constexpr int query_chunks =
       padded_head_dim(Config::head_dim, mma_k) / ElementTraits<typename Config::Element>::per_chunk;
-  using QTile = SmemTile<tile_rows, query_chunks, Swizzle::xor_chunks>;
+  using QTile = SmemTile<tile_rows, query_chunks>;
   using KTile = typename Tiles::K;
   using VTile = typename Tiles::V;
 };

@@ -54,7 +54,7 @@ class Consumer {
         parts_(bytes, smem),
         rings_(smem),
         turns_(consumer_),
-        p_(0, consumer_) {}
+        p_(consumer_) {}
 
   __device__ __forceinline__ void run() {
     while (parts_.take()) {
@@ -88,7 +88,7 @@ class Consumer {
     apply_functors();
     release_k();
     begin_maximum(scores_, state_, scale_log2());
-    exponentiate<0>(scores_, state_, scale_log2());
+    exponentiate(scores_, state_, scale_log2());
     p_.pack_scores(scores_);
     while ((note_.flags & key_note_last) == 0) {
       take_keys();
@@ -97,7 +97,7 @@ class Consumer {
       release_k();
       RowFactors correction;
       const bool move = update_maximum<Config::rescale>(scores_, state_, scale_log2(), correction);
-      exponentiate<0>(scores_, state_, scale_log2());
+      exponentiate(scores_, state_, scale_log2());
       finish_output();
       if (move) output_.scale_rows(correction);
       p_.pack_scores(scores_);

@@ -24,9 +24,7 @@ struct KernelTraits : BlockTraits<Config, Config::tile_rows / rows_per_warpgroup
   static constexpr int stages_q = Config::stages_q;
 
   // For steps/wgmma_products.cuh.
-  static constexpr bool p_in_registers = true;
   static constexpr bool has_lower_tiles = false;
-  static constexpr int probabilities_barrier = 0;
 
   using Output = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v, Base::mma_k)>;
   static constexpr int pairs_read = Output::column_blocks;  ///< of a row at once, where spans are merged

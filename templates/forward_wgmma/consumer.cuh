@@ -1,10 +1,9 @@
 // A consumer of a wgmma kernel: a warpgroup that owns 64 queries of each tile.
 //
-//     overlap:     S(n) = Q K(n)ᵀ ┐
-//                  O += P V(n−1)  ┴─ wait for S(n) ─ mask, softmax ─ wait for O ─ rescale O ─ P(n)
-//     P of 8 bits: S(n) = Q K(n)ᵀ ─ rescale O ┐
-//                               O += P V(n−1) ┴─ wait for S(n) ─ mask, maxima ─ wait for O ─ exponentials, P(n)
-//     no overlap:  S = Q Kᵀ ─ wait ─ mask, softmax, rescale O ─ P ─ O += P V ─ wait
+//     P of 16 bits: S(n) = Q K(n)ᵀ ┐
+//                   O += P V(n−1)  ┴─ wait for S(n) ─ mask, softmax ─ wait for O ─ rescale O ─ P(n)
+//     P of 8 bits:  S(n) = Q K(n)ᵀ ─ rescale O ┐
+//                                O += P V(n−1) ┴─ wait for S(n) ─ mask, maxima ─ wait for O ─ exponentials, P(n)
 #pragma once
 
 #include "base/descale_params.cuh"
@@ -55,11 +54,8 @@ class Consumer {
         keys_.release_k();
         if constexpr (releases_early) queries_.release();  // mutate: QueriesWithoutKeysKept
         finish_rows_of_work();
-      } else if constexpr (Config::overlap) {
-        outcome = run_overlapped();
       } else {
-        run_in_sequence();
-        finish_rows_of_work();
+        outcome = run_overlapped();
       }
       output_.finish(outcome.done, queries_.scales());
       has_work = outcome.has_asked ? outcome.has_work : next_work();
@@ -72,7 +68,7 @@ class Consumer {
                                       int consumer)
       : queries_(params, descale, maps, smem, consumer),
         keys_(smem, consumer),
-        scores_(params, dropout, smem, consumer),
+        scores_(params, dropout, consumer),
         output_(params, dropout, descale, smem, consumer) {}
 
   // Where a run over work tiles ends: its last one, which is to be written, and whether there is a next one,
@@ -87,7 +83,7 @@ class Consumer {
   __device__ __forceinline__ Outcome run_overlapped() {
     scores_.multiply(queries_, queries_.tile(), keys_.k_tile());
     scores_.draw_kept(queries_, keys_);
-    wgmma_wait_group<0>();
+    wgmma_wait_group<0>();  // mutate: ReleasesKBeforeTheWaitForS
     release_last_queries();
     if constexpr (packs_early) {
       scores_.template finish_first_early<false>(queries_, keys_, [] {});
@@ -130,29 +126,6 @@ class Consumer {
     }
   }
 
-  __device__ __forceinline__ void run_in_sequence() {
-    for (bool is_first = true;; is_first = false) {
-      scores_.multiply(queries_, queries_.tile(), keys_.k_tile());
-      scores_.draw_kept(queries_, keys_);
-      wgmma_wait_group<0>();  // mutate: ReleasesKBeforeTheWaitForS
-      RowFactors correction;
-      if (Config::rescale == Rescale::on_overflow && is_first) {
-        scores_.finish_first(queries_, keys_);
-      } else if (scores_.finish(queries_, keys_, correction)) {
-        output_.scale_rows(correction);  // mutate: NoRescaleInSequence
-      }
-      scores_.pack();
-      if constexpr (Config::descending) keys_.skip_v();
-      keys_.wait_for_v();
-      scores_.multiply_values(output_, keys_.v_tile(), keys_.is_lower());
-      finish_output();
-      if (keys_.is_last()) break;
-      keys_.take();
-    }
-    keys_.skip_k(scores_.turns());
-    keys_.skip_v();
-  }
-
   // Waits for a work tile, its queries and its first keys; false when there is none left.
   __device__ __forceinline__ bool take_work() {
     if (!queries_.take()) return false;
@@ -163,7 +136,6 @@ class Consumer {
 
   // Goes on to the next one. All scores of the last one have been computed.
   __device__ __forceinline__ bool next_work() {
-    if constexpr (!Config::persistent) return false;
     if constexpr (!releases_early) queries_.release();
     queries_.leave();
     return take_work();

@@ -105,7 +105,7 @@ class ConsumerOutput {
   /// Writes the output of `work`, or hands it over to the storer.
   __device__ __forceinline__ void finish(const KeptWork& work,
                                          const typename ConsumerQueries<Config>::Scales& scales) {
-    if constexpr (Config::separate_o) ring().wait_empty();
+    if constexpr (Config::output == OutputPlace::separate) ring().wait_empty();
     sums_.finish(output_);
     if constexpr (Traits::sums_by_products) {
       // Each lane has a quarter.
@@ -117,7 +117,7 @@ class ConsumerOutput {
     for (int r = 0; r < Output::rows; ++r) factors[r] = scales.output_factor(inverse_[r]);
     output_.scale_rows(factors);
     const typename Traits::Columns columns(descale_, scales.value_slice(), params_.heads_kv, key_shares_);
-    if constexpr (Config::direct_o) {
+    if constexpr (Config::output == OutputPlace::direct) {
       store_output_rows<Config>(params_, work, work.q_begin + consumer_ * rows_per_warpgroup + warp_row(),
                                 output_, columns, inverse_);
     } else {

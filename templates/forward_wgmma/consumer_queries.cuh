@@ -73,16 +73,14 @@ class ConsumerQueries {
   /// Goes on to the next ones.
   __device__ __forceinline__ void leave() { q_ring_.advance(); }
 
-  /// S = Q Kᵀ, as one group, or by one warp at once; after the wait for the group it is to be held.
+  /// S = Q Kᵀ, as one group, or by one warp at once.
   __device__ __forceinline__ void multiply(Scores& scores, unsigned q_tile, unsigned k_tile) const {
     q_.multiply_qk(scores, q_tile, k_tile);
   }
   __device__ __forceinline__ unsigned tile() const { return ring().tile(); }
   __device__ __forceinline__ void multiply_by_warp(Scores& scores, unsigned k_tile) const {
-    q_.multiply_qk_by_warp(scores, ring().tile(), k_tile);
+    Queries<Traits>::multiply_qk_by_warp(scores, ring().tile(), k_tile);
   }
-  __device__ __forceinline__ void hold() { q_.hold(); }
-
   /// Makes scores of products with keys whose scales lie at a shared address.
   __device__ __forceinline__ void scale(Scores& scores, unsigned key_scales) {
     scales_.scale_scores(scores, key_scales);
@@ -116,7 +114,7 @@ class ConsumerQueries {
 
   __device__ __forceinline__ void take_q() {
     if constexpr (Queries<Traits>::has_factors) {
-      q_.take(ring().tile(), Traits::probabilities_barrier + consumer_, factors_);
+      Queries<Traits>::convert(ring().tile(), Traits::queries_barrier + consumer_, factors_);
       if constexpr (has_query_factors) {
         // Within what does not make 0 of an infinity: below, nothing is left of a product, and above, nothing
         // beside one.
@@ -128,8 +126,6 @@ class ConsumerQueries {
               fminf(fmaxf(exponent_scale<Score>(scales_.of_scores()) * factors_[r], least), most);
         }
       }
-    } else {
-      q_.take(ring().tile());
     }
   }
 

@@ -43,7 +43,7 @@ class ConsumerScores {
 
  public:
   /// Whether P is packed while exponentials are computed, which P V of the tile before must have ended for.
-  static constexpr bool packs_early = Traits::multiplies_fp8 && Config::overlap && !has_block_scales<Config>;
+  static constexpr bool packs_early = Traits::multiplies_fp8 && !has_block_scales<Config>;
 
   /// Whether it is asked whether maxima are large: not where the score functor bounds them, and not where keys are of fp8,
   /// whose kernels have no registers left for it (docs/kernels.md).
@@ -61,21 +61,23 @@ class ConsumerScores {
 
   /// Whether what scores may come to before maxima move is known before there are scores. Then it is counted, too, what
   /// rows must weigh so that maxima may move ahead, and exponentials be interpolated.
-  static constexpr bool knows_limits = packs_early && Config::rescale == Rescale::lazy;
+  static constexpr bool knows_limits = packs_early;
 
   /// Whether exponentials are interpolated where nothing else is lost by it.
   static constexpr bool interpolates = Config::interpolated_exp2 > 0;
+  static_assert(Config::interpolated_exp2 >= 0 && Config::interpolated_exp2 <= exponential_group / 2,
+                "at most half of the exponentials are interpolated, as least_sum_of_keys has it");
   static_assert(!interpolates || knows_limits,
                 "limits of scores, and what rows weigh, tell where exponentials may be interpolated");
 
   __device__ __forceinline__ ConsumerScores(const AttentionParams& params, const DropoutParams& dropout,
-                                            unsigned smem, int consumer)
+                                            int consumer)
       : params_(params),
         drawn_(dropout.drawn),
         dropout_(seed_of(dropout)),
         consumer_(consumer),
         turns_(consumer),
-        p_(smem + Traits::layout.p, consumer) {}
+        p_(consumer) {}
 
   /// Before the first tile of a work tile.
   __device__ __forceinline__ void begin() {
@@ -127,12 +129,12 @@ class ConsumerScores {
   /// After the wait for the first S of a work tile: scores become exponentials, and K is released.
   __device__ __forceinline__ void finish_first(Queries& queries, Keys& keys) {
     take_first(queries, keys);
-    exponentiate_in_turn(queries);
+    exponentiate(queries);
   }
 
   /// The same for later ones. Returns whether the output must be rescaled by `correction`.
   __device__ __forceinline__ bool finish(Queries& queries, Keys& keys, RowFactors& correction) {
-    hold_product(queries);
+    hold_tile();
     if constexpr (Config::rescale == Rescale::on_overflow) {
       const bool move = exponentiate_or_repeat(queries, keys, correction);
       keys.release_k();  // mutate: ReleasesKBeforeItIsMultipliedAgain
@@ -141,7 +143,7 @@ class ConsumerScores {
       apply_functors(queries, keys);
       keys.release_k();
       const bool move = update_maxima(queries, correction);
-      exponentiate_in_turn(queries);
+      exponentiate(queries);
       return move;
     }
   }
@@ -165,38 +167,24 @@ class ConsumerScores {
                                                const FinishOutput& finish_output,
                                                const ScaleOutput& scale_output) {
     RowFactors correction;
-    hold_product(queries);
+    hold_tile();
     apply_functors(queries, keys);
-    bool may_interpolate = false;
     // Where the turn ends behind the wait for P V, maxima belong in front of it: they cost nothing under P V, but time
     // of the next consumer's in the turn, where the assembler would put as many of them as it likes.
-    constexpr bool releases_behind = Config::rescale == Rescale::lazy && !passes_early;
-    if constexpr (!releases_behind) keys.release_k();
-    bool move;
-    if constexpr (Config::rescale == Rescale::lazy) {
-      RowFactors of_lane;
-      move = may_exceed(scores_, limits_, of_lane);
-      if constexpr (releases_behind) keys.release_k_behind(move);  // mutate: KeysKept
-      if constexpr (passes_early) turns_.pass_behind(move);        // mutate: TurnsKeptBehindMaxima
-      finish_output();
-      may_interpolate = interpolates;
-      if (move) {
-        if constexpr (interpolates) may_interpolate = are_known(of_lane, limits_);
-        move =
-            raise_to_scores(scores_, limits_, of_lane, state_, queries.scale_log2(), least_sum_, correction);
-        if (move) scale_all(correction, scale_output);
-      }
-      set_offsets(state_, queries.scale_log2());
-      if constexpr (interpolates)
-        may_interpolate = may_interpolate && weigh_enough(state_.row_sum, least_sum_);
-    } else {
-      if constexpr (passes_early) turns_.pass();
-      // Sums of the tile before come with its P V, and are of the maxima before.
-      if constexpr (Traits::sums_by_products) finish_output();
-      move = update_maxima(queries, correction);
-      if constexpr (!Traits::sums_by_products) finish_output();
+    if constexpr (passes_early) keys.release_k();
+    RowFactors of_lane;
+    bool move = may_exceed(scores_, limits_, of_lane);
+    if constexpr (!passes_early) keys.release_k_behind(move);  // mutate: KeysKept
+    if constexpr (passes_early) turns_.pass_behind(move);      // mutate: TurnsKeptBehindMaxima
+    finish_output();
+    bool may_interpolate = interpolates;
+    if (move) {
+      if constexpr (interpolates) may_interpolate = are_known(of_lane, limits_);
+      move = raise_to_scores(scores_, limits_, of_lane, state_, queries.scale_log2(), least_sum_, correction);
       if (move) scale_all(correction, scale_output);
     }
+    set_offsets(state_, queries.scale_log2());
+    if constexpr (interpolates) may_interpolate = may_interpolate && weigh_enough(state_.row_sum, least_sum_);
     exponentiate_and_pack(queries, keys, may_interpolate);
   }
 
@@ -218,14 +206,9 @@ class ConsumerScores {
     }
   }
 
-  __device__ __forceinline__ void hold_product(Queries& queries) {
-    hold_tile();
-    queries.hold();
-  }
-
   // Up to the maxima, with which the first S of a work tile begins.
   __device__ __forceinline__ void take_first(Queries& queries, Keys& keys) {
-    hold_product(queries);
+    hold_tile();
     apply_functors(queries, keys);
     keys.release_k();
     if constexpr (has_block_factors<Config>) {
@@ -303,24 +286,19 @@ class ConsumerScores {
     }
   }
 
-  __device__ __forceinline__ void exponentiate_in_turn(Queries& queries) {
-    constexpr bool in_turn = Config::order == WarpgroupOrder::softmax_lock;
-    if constexpr (in_turn) turns_.wait();
+  __device__ __forceinline__ void exponentiate(Queries& queries) {
     if constexpr (has_block_factors<Config>) {
-      queries.scales().factors().template exponentiate<Config::polynomial_exp2>(
-          scores_, state_, queries.scale_log2(), probability_raise<Weight>);
+      queries.scales().factors().exponentiate(scores_, state_, queries.scale_log2(),
+                                              probability_raise<Weight>);
     } else {
-      exponentiate<Config::polynomial_exp2>(scores_, state_, queries.scale_log2(), probability_raise<Weight>);
+      jit::exponentiate(scores_, state_, queries.scale_log2(), probability_raise<Weight>);
     }
-    if constexpr (in_turn) turns_.pass();
   }
 
   // Exponentials become P step by step, and the next keys are looked for meanwhile. With sums_by_products P V sums them
   // up, but for LSE.
   __device__ __forceinline__ void exponentiate_and_pack(const Queries& queries, Keys& keys,
                                                         bool may_interpolate = false) {
-    constexpr bool in_turn = Config::order == WarpgroupOrder::softmax_lock;
-    if constexpr (in_turn) turns_.wait();
     auto next = keys.ask_for_next();
     constexpr bool by_products = Traits::sums_by_products;
     RowFactors& row_sum = by_products ? exact_sums_ : state_.row_sum;
@@ -331,14 +309,13 @@ class ConsumerScores {
     } else {
       exponentiate_by_steps<0, false>(queries, row_sum, next);
     }
-    if constexpr (in_turn) turns_.pass();
     keys.remember(next);
   }
 
   template <int interpolations, bool adds_up>
   __device__ __forceinline__ void exponentiate_by_steps(const Queries& queries, RowFactors& row_sum,
                                                         typename Keys::NextTile& next) {
-    jit::exponentiate_by_steps<Config::polynomial_exp2, interpolations, adds_up>(
+    jit::exponentiate_by_steps<interpolations, adds_up>(
         scores_, state_.offset, row_sum, queries.scale_log2(), probability_raise<Weight>,
         [&](int step, const unsigned(&interpolated)[4]) -> const unsigned(&)[4] {
           if (step == 0) next.read();
@@ -361,7 +338,7 @@ class ConsumerScores {
         offsets[r] = State::may_be_large && repeated ? state_.offset[r]
                                                      : row_max * scale_of_row(queries.scale_log2(), r);
       }
-      exponentiate<Config::polynomial_exp2>(scores_, offsets, queries.scale_log2(), sums);
+      jit::exponentiate(scores_, offsets, queries.scale_log2(), sums);
       const auto add = [&] {
 #pragma unroll
         for (int r = 0; r < rows; ++r) state_.row_sum[r] += sums[r];

@@ -42,7 +42,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
   if (threadIdx.x == 0) init_rings<Config>(smem);
-  if constexpr (Config::dependent_launch) griddepcontrol_wait();     // mutate: ForwardDoesNotWait
+  griddepcontrol_wait();                                             // mutate: ForwardDoesNotWait
   if constexpr (Traits::sums_by_products) leave_ones<Config>(smem);  // mutate: NoOnes
   if constexpr (KeyWordRanges<Config>::is_used) KeyWordRanges<Config>(params, maps, smem).fill(maps);
   __syncthreads();  // mutate: NoBarrierBehindInit
@@ -62,7 +62,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
         return load_queries<Config>(params, maps, smem);
       case 2:
         if constexpr (!Traits::has_spare_converters) {
-          if constexpr (!Config::direct_o) store_outputs<Config>(params, maps, smem);
+          if constexpr (Config::output != OutputPlace::direct) store_outputs<Config>(params, maps, smem);
           return;
         }
         // Else it does what warp 3 does.

@@ -147,7 +147,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
   load_v();                                                      // mutate: ForgetsTheLastValues
   if constexpr (Traits::widens) note_no_keys(key_note_no_more);  // mutate: ConvertersOfManyWithoutEnd
   if constexpr (!Traits::has_value_loader) note_no_values<Config>(smem, rings);
-  if constexpr (Config::dependent_launch) griddepcontrol_launch_dependents();
+  griddepcontrol_launch_dependents();
 }
 
 /// Loads values, each tile once its keys have come, where that is another warp's work.

@@ -58,7 +58,7 @@ class OutputStorer {
         cp_async_bulk_commit_group();
         cp_async_bulk_wait_group_read<0>();  // mutate: NoWaitForTheStore
       }
-      if constexpr (Config::separate_o) {
+      if constexpr (Config::output == OutputPlace::separate) {
         own.arrive_empty();
       } else {
         q_ring_of<Config>(rings_.q, consumer).arrive_empty();
@@ -95,7 +95,7 @@ __device__ __forceinline__ void load_queries(const AttentionParams& params, cons
   constexpr bool stores = KernelTraits<Config>::query_loader_stores;
   // Outputs that are not stored yet when queries are loaded. There is one place for those that lie apart, which the next
   // ones wait for.
-  constexpr int kept = Config::separate_o ? 2 : Config::stages_q;
+  constexpr int kept = Config::output == OutputPlace::separate ? 2 : Config::stages_q;
   OutputStorer<Config> storer(params, maps, smem);
   int loaded = 0;
   const auto load = [&](const Work<Config>& tile) {

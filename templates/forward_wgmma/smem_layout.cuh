@@ -21,10 +21,9 @@ struct KeyNote {
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | stored K, V | O | P | words and their ranges | bits of scores | scales | notes | barriers |
+///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | stored K, V | O | words and their ranges | bits of scores | scales | notes | barriers |
 ///
-/// O lies over the Q that it was computed from unless the config separates it or has consumers write it; P is
-/// there when PV reads it from shared memory. Stored K and V are K and V unless a warpgroup makes these of them: V where
+/// O lies over the Q that it was computed from unless the config separates it or has consumers write it. Stored K and V are K and V unless a warpgroup makes these of them: V where
 /// it is transposed, both where they are widened. A stage of Q has the rows of each consumer as a tile of its
 /// own, and so has O. Barriers: one for each stage, of Q and O for each consumer, 8 bytes.
 struct SmemLayout {
@@ -34,7 +33,6 @@ struct SmemLayout {
   int stored_k;  ///< as they come from memory
   int stored_v;
   int o;
-  int p;
   int key_words;        ///< int for each key of each stage, if the mask asks for words
   int stored_words;     ///< the same of stored K
   int key_word_ranges;  ///< the table of their ranges: two ints each
@@ -78,9 +76,7 @@ struct SmemSizes {
   int stages_v;
   bool separate_o;
   bool direct_o;
-  bool p_in_registers;
   bool key_words;
-  bool persistent;
   bool has_lengths;                        ///< whether sequences may differ in length
   int element_bytes = jit::element_bytes;  ///< of q, k and v as they are multiplied
   int output_bytes = jit::element_bytes;   ///< of o
@@ -103,7 +99,7 @@ inline constexpr int sum_columns = 8;
 
 /// Whether there is a table of the ranges of key words.
 JIT_HOST_DEVICE constexpr bool has_key_word_ranges(const SmemSizes& sizes) {
-  return sizes.key_words && sizes.persistent && !sizes.has_lengths;
+  return sizes.key_words && !sizes.has_lengths;
 }
 
 JIT_HOST_DEVICE constexpr bool o_lies_over_q(const SmemSizes& sizes) {
@@ -156,7 +152,6 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.o = sizes.separate_o
                  ? place(panel_tile_bytes(sizes.tile_q, sizes.head_dim_v, sizes.output_bytes), tile_alignment)
                  : layout.q;
-  layout.p = sizes.p_in_registers ? 0 : place(panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
   constexpr int word_bytes = 4;
   const auto place_words = [&](int stages) {
     return place(sizes.key_words ? stages * sizes.tile_kv * word_bytes : 0);
@@ -209,11 +204,9 @@ JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, int known_score_w
           .stages_q = Config::stages_q,
           .stages_k = Config::stages_k,
           .stages_v = Config::stages_v,
-          .separate_o = Config::separate_o,
-          .direct_o = Config::direct_o,
-          .p_in_registers = Config::p_in_registers,
+          .separate_o = Config::output == OutputPlace::separate,
+          .direct_o = Config::output == OutputPlace::direct,
           .key_words = key_words,
-          .persistent = Config::persistent,
           .has_lengths = has_lengths,
           .element_bytes = static_cast<int>(sizeof(typename Config::Element)),
           .output_bytes = static_cast<int>(sizeof(OutputElement<Config>)),

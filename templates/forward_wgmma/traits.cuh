@@ -29,14 +29,12 @@ struct KernelTraits {
   static_assert(Config::tile_q % rows_per_warpgroup == 0, "a warpgroup multiplies 64 rows");
   static_assert(Config::tile_kv % mma_k == 0 && Config::tile_kv <= 256,
                 "tile_kv must be a multiple of wgmma's k, at most 256");
-  static_assert(Config::polynomial_exp2 >= 0 && Config::polynomial_exp2 <= exponential_group,
-                "polynomial_exp2 counts exponentials of a group");
-  static_assert(Config::interpolated_exp2 >= 0 && Config::interpolated_exp2 <= exponential_group / 2,
-                "interpolated_exp2 counts them, too: at most half, as least_sum_of_keys has it");
   static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
-  static_assert(sizeof(Element) == 2 || (Config::p_in_registers && Config::rescale != Rescale::on_overflow),
-                "P of 8 bits stays in registers, and overflows before its sum does");
-  static_assert(sizeof(OutputElement<Config>) == 2 || Config::direct_o, "stmatrix stores 16 bits");
+  static_assert(Config::rescale != Rescale::always, "maxima move when they must");
+  static_assert(sizeof(Element) == 2 || Config::rescale == Rescale::lazy,
+                "P of 8 bits overflows before its sum does");
+  static_assert(sizeof(OutputElement<Config>) == 2 || Config::output == OutputPlace::direct,
+                "stmatrix stores 16 bits");
 
   /// Whether products are of 8 bits, which sum along the columns of both tiles: that of V has a row for each column.
   static constexpr bool multiplies_fp8 = sizeof(Element) == 1;
@@ -54,17 +52,15 @@ struct KernelTraits {
   /// The first of them in its warpgroup.
   static constexpr int first_converter =
       has_spare_converters ? warpgroup_size / warp_size - converter_warps : 0;
-  static constexpr bool query_loader_stores = has_spare_converters && !Config::direct_o;
+  static constexpr bool query_loader_stores = has_spare_converters && Config::output != OutputPlace::direct;
   static constexpr bool has_converter_group = has_converters && !has_spare_converters;
 
   /// Whether sequences may differ in length, which is then read on the device.
   static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
                                       Config::sequences_kv != SequenceKind::dense || Config::sinks || widens;
-  static_assert(Config::persistent || !has_lengths,
-                "a block looks for its work tiles in the order of the list");
   using Work = typename ChosenType<has_lengths, SequenceTile, WorkTile>::type;
   /// What of it a consumer keeps in registers through its loop: all only if it writes O itself.
-  using KeptWork = typename ChosenType<Config::direct_o, Work, WorkTile>::type;
+  using KeptWork = typename ChosenType<Config::output == OutputPlace::direct, Work, WorkTile>::type;
 
   /// Boxes in which a tile of keys is copied: each lies in one page.
   static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
@@ -78,9 +74,6 @@ struct KernelTraits {
 
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
   static constexpr int key_steps = Config::tile_kv / mma_k;
-
-  static constexpr bool q_in_registers = Config::q_in_registers;
-  static constexpr bool p_in_registers = Config::p_in_registers;
 
   // Of one warp of a consumer.
   using Scores = Accumulator<MmaLayout, 16, Config::tile_kv>;
@@ -99,8 +92,7 @@ struct KernelTraits {
   static constexpr int lower_keys = lower_key_steps(Config::tile_kv, mma_k) * mma_k;
   /// Whether sums of P come with P V, of P as it is rounded, tile by tile.
   static constexpr bool sums_by_products = Config::sums_by_products;
-  static_assert(!sums_by_products ||
-                    (transposes_v && Config::overlap && !Config::sinks && !has_block_scales<Config>),
+  static_assert(!sums_by_products || (transposes_v && !Config::sinks && !has_block_scales<Config>),
                 "sums of P are wanted when the last P V is done, and not before");
 
   /// Whether consumers look for tiles of which they see the lower half alone: the last of each under a causal
@@ -127,7 +119,6 @@ struct KernelTraits {
       PanelTile<Weight, Config::tile_kv, Config::head_dim_v>>::type;
   static_assert(!sums_by_products || VTile::bytes % 1024 == 0, "tiles begin at multiples of 1024");
   using OTile = PanelTile<OutputElement<Config>, rows_per_warpgroup, Config::head_dim_v>;
-  using PTile = PanelTile<Weight, Config::tile_q, Config::tile_kv>;
 
   // As they come from memory.
   using StoredKTile = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim>;
@@ -161,8 +152,7 @@ struct KernelTraits {
 
   /// Whether a consumer can compute the first scores of its next tile of queries before it has stored the
   /// last one: the next Q must not wait for the place of O.
-  static constexpr bool runs_on =
-      Config::overlap && Config::persistent && (!o_over_q || Config::stages_q > 1);
+  static constexpr bool runs_on = !o_over_q || Config::stages_q > 1;
 
   /// Whether values have a loader of their own: a tile in many boxes takes long to start.
   static constexpr bool has_value_loader = boxes > 1 && !has_spare_converters;
@@ -170,13 +160,13 @@ struct KernelTraits {
   /// Warps that read the ring of work: one of the loaders of keys and queries, the other of which tells, that of values
   /// and the storer if there are such, all consumers.
   static constexpr int work_readers =
-      1 + (has_value_loader ? 1 : 0) + (Config::direct_o ? 0 : 1) + consumer_warps;
+      1 + (has_value_loader ? 1 : 0) + (Config::output == OutputPlace::direct ? 0 : 1) + consumer_warps;
   /// Warps that read what the key loader leaves.
   static constexpr int key_readers = (has_value_loader ? 1 : 0) + (widens ? converter_warps : consumer_warps);
 
   // Named barriers; 0 is __syncthreads'.
-  static constexpr int order_barrier = 1;                      ///< and one for each further consumer
-  static constexpr int probabilities_barrier = 1 + consumers;  ///< and one for each further consumer
+  static constexpr int order_barrier = 1;                ///< and one for each further consumer
+  static constexpr int queries_barrier = 1 + consumers;  ///< and one for each further consumer
 };
 
 }  // namespace jit::forward_wgmma

@@ -22,15 +22,14 @@ __device__ __forceinline__ WorkTile work_tile(const AttentionParams& params, con
                                               int index) {
   using Order = TilesByWork<typename Config::Mask, Config::tile_q>;
   WorkTile work = work_tile<Config::tile_q>(maps.order, index, params.heads_q, params.batch_begin);
-  if constexpr (Order::are_known && Config::persistent)
+  if constexpr (Order::are_known)
     work.q_begin =
         Order::tile(context_of<Config>(params, work), work.q_begin / Config::tile_q) * Config::tile_q;
   return work;
 }
 
 /// Deals the list of work tiles to the blocks: a block takes the next tile when it asks, from a counter in global
-/// memory, which begins and ends at 0, because the last of all requests sets it back. A grid that is not
-/// persistent has a block for each tile.
+/// memory, which begins and ends at 0, because the last of all requests sets it back.
 template <class Config>
 class WorkDealer {
  public:
@@ -44,19 +43,13 @@ class WorkDealer {
 
   /// By a whole warp, once for each tile that there was: asks for the next one. `answer` waits for it.
   __device__ __forceinline__ void ask() {
-    if constexpr (Config::persistent) {
-      // There always is a counter. The question keeps its address out of the registers of the loader, which has few.
-      if (maps_.counter != nullptr && lane_id() == 0) taken_ = atomicAdd(maps_.counter, 1);
-    }
+    // There always is a counter. The question keeps its address out of the registers of the loader, which has few.
+    if (maps_.counter != nullptr && lane_id() == 0) taken_ = atomicAdd(maps_.counter, 1);
   }
   __device__ __forceinline__ void answer() {
-    if constexpr (Config::persistent) {
-      // mutate: CounterIsSetBack
-      if (lane_id() == 0 && taken_ == maps_.order.tiles() - 1) store_relaxed(maps_.counter, 0);
-      index_ = static_cast<int>(gridDim.x) + uniform(taken_);  // mutate: ForgetsTheTileAfterTheFirst
-    } else {
-      index_ = maps_.order.tiles();
-    }
+    // mutate: CounterIsSetBack
+    if (lane_id() == 0 && taken_ == maps_.order.tiles() - 1) store_relaxed(maps_.counter, 0);
+    index_ = static_cast<int>(gridDim.x) + uniform(taken_);  // mutate: ForgetsTheTileAfterTheFirst
   }
 
  private:
@@ -67,8 +60,7 @@ class WorkDealer {
 };
 
 /// One warp's place in the ring by which the others learn what comes next: from the key loader, or from the query loader
-/// where sequences may differ in length. A block that is not
-/// persistent has one work tile, and no ring.
+/// where sequences may differ in length.
 template <class Config>
 class WorkRing {
   using Traits = KernelTraits<Config>;
@@ -82,23 +74,15 @@ class WorkRing {
 
   /// Waits for the next work tile, or no_work.
   __device__ __forceinline__ Work<Config> take() {
-    if constexpr (Config::persistent) {
-      ring_.wait_full();
-      return tile();
-    } else {
-      return is_taken_ ? no_work : tile();
-    }
+    ring_.wait_full();
+    return tile();
   }
 
   /// The one that was taken, until it is released.
   __device__ __forceinline__ Work<Config> tile() const {
-    if constexpr (Config::persistent) {
-      Work<Config> work;
-      load_work(ring_.tile(), work);
-      return work;
-    } else {
-      return work_tile<Config>(params_, maps_, static_cast<int>(blockIdx.x));
-    }
+    Work<Config> work;
+    load_work(ring_.tile(), work);
+    return work;
   }
 
   /// What the functors see of `work`, which is the one that was taken.
@@ -112,26 +96,23 @@ class WorkRing {
 
   __device__ __forceinline__ void release() {
     is_taken_ = true;
-    if constexpr (Config::persistent) {
-      ring_.arrive_empty();  // mutate: WorkIsNeverTaken
-      ring_.advance();
-    }
+    ring_.arrive_empty();  // mutate: WorkIsNeverTaken
+    ring_.advance();
   }
 
   /// The side of the one who tells.
   __device__ __forceinline__ void put(const Work<Config>& tile) {
-    if constexpr (Config::persistent) {
-      ring_.wait_empty();
-      if (lane_id() == 0) store_work(ring_.tile(), tile);  // mutate: WorkTileOfAnotherLaneThanItsArrival
-      ring_.arrive_full();
-      ring_.advance();
-    }
+    ring_.wait_empty();
+    if (lane_id() == 0) store_work(ring_.tile(), tile);  // mutate: WorkTileOfAnotherLaneThanItsArrival
+    ring_.arrive_full();
+    ring_.advance();
   }
 
  private:
   const AttentionParams& params_;
   const TensorMaps& maps_;
   TileRing<stages_work, sizeof(Work<Config>)> ring_;
+  // Nothing reads it. Without it the compiler orders kernels with dropout otherwise than those that were measured.
   bool is_taken_ = false;
 };
 

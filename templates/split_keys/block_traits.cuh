@@ -31,13 +31,11 @@ struct BlockTraits {
 
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
   static constexpr int key_steps = Config::tile_kv / mma_k;
-  static constexpr bool q_in_registers = false;  ///< for steps/wgmma_products.cuh
 
   using Scores = Accumulator<MmaLayout, 16, Config::tile_kv>;  ///< of one warp of a consumer
 
   using QTile = PanelTile<Element, rows_per_warpgroup, Config::head_dim>;  ///< of one consumer
   using KTile = PanelTile<Element, Config::tile_kv, Config::head_dim>;
-  using PTile = PanelTile<Element, tile_rows, Config::tile_kv>;
 
   static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
   static constexpr int box_rows = jit::box_rows(Config::tile_kv, has_pages ? Config::page_size : 0);

@@ -52,13 +52,13 @@ struct KvProducts {
   /// S = Q Kᵀ over the warp's keys, whose rows begin at shared address `k_tile`.
   static __device__ __forceinline__ void multiply_qk(typename Traits::Scores& scores, const Queries& q,
                                                      unsigned k_tile) {
-    jit::multiply_qk<Element, typename Traits::KTile, LdmatrixWidth::four>(scores, q, k_tile);
+    jit::multiply_qk<Element, typename Traits::KTile>(scores, q, k_tile);
   }
 
   /// O += P V over these keys.
   static __device__ __forceinline__ void multiply_pv(typename Traits::Output& output,
                                                      const typename Traits::Scores& p, unsigned v_tile) {
-    jit::multiply_pv<Element, typename Traits::VTile, LdmatrixWidth::four>(output, p, v_tile);
+    jit::multiply_pv<Element, typename Traits::VTile>(output, p, v_tile);
   }
 
   /// Calls f(column, pair) for the neighbours that a lane has of its row `r` of the output.

@@ -78,7 +78,6 @@ class BlockFactors {
   }
 
   /// As `exponentiate` of softmax.cuh, of scores times their factors.
-  template <int polynomials>
   __device__ __forceinline__ void exponentiate(Scores& scores, SoftmaxState<Scores::rows>& state,
                                                float scale_log2, float raise) const {
 #pragma unroll
@@ -89,8 +88,8 @@ class BlockFactors {
         const float scale = of(n) * scale_log2;
         float& x = scores.at(r, n, 0);
         float& y = scores.at(r, n, 1);
-        x = exponential<polynomials>(__fmaf_rn(x, scale, -offset), 2 * n);
-        y = exponential<polynomials>(__fmaf_rn(y, scale, -offset), 2 * n + 1);
+        x = ex2(__fmaf_rn(x, scale, -offset));
+        y = ex2(__fmaf_rn(y, scale, -offset));
         state.row_sum[r] += x + y;
       }
     }
@@ -109,7 +108,7 @@ __device__ __forceinline__ void online_softmax(Scores& scores, Output& output,
   factors.maxima(scores, of_tile);
   if (take_maxima<rescale, Element>(of_tile, state, scale_log2, correction, factors.subtract_from(scores)))
     output.scale_rows(correction);
-  factors.template exponentiate<0>(scores, state, scale_log2, probability_raise<Element>);
+  factors.exponentiate(scores, state, scale_log2, probability_raise<Element>);
 }
 
 }  // namespace jit

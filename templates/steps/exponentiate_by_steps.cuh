@@ -11,13 +11,13 @@ namespace jit {
 /// Turns scores into exponentials relative to `row_max`, times 2^`raise`, for steps of 32 columns. Behind each it calls
 /// `finish(step, words)`, which returns the words of e4m3 that the step became, of each row two: `words` has those that
 /// `is_interpolated` names, whose scores stay as they are. Sums are added to `row_sum` where `adds_up` says so, of what is
-/// interpolated as it is rounded. Of 8 exponentials that are computed `polynomials` are polynomials.
+/// interpolated as it is rounded.
 ///
 /// The unit that computes exponentials is what is waited for, if it is kept busy. The assembler would rather have all
 /// multiply-adds behind one another at first: so those of a step wait for all exponentials of the step before the last
 /// one, by an addition of 0 times their sum, or times their words, which are finite floats as nothing in them is negative.
 /// With interpolations it is instructions that are short, and these additions would be some.
-template <int polynomials, int interpolations, bool adds_up, class Scores, class Scale, class Finish>
+template <int interpolations, bool adds_up, class Scores, class Scale, class Finish>
 __device__ __forceinline__ void exponentiate_by_steps(Scores& scores,
                                                       const float (&row_offsets)[Scores::rows],
                                                       float (&row_sum)[Scores::rows], const Scale& scale_log2,
@@ -56,8 +56,8 @@ __device__ __forceinline__ void exponentiate_by_steps(Scores& scores,
       for (int m = n; m < n + 2; ++m) {
         float& x = scores.at(r, m, 0);
         float& y = scores.at(r, m, 1);
-        x = exponential<polynomials>(__fmaf_rn(x, scale, -offsets[r]), 2 * m);
-        y = exponential<polynomials>(__fmaf_rn(y, scale, -offsets[r]), 2 * m + 1);
+        x = ex2(__fmaf_rn(x, scale, -offsets[r]));
+        y = ex2(__fmaf_rn(y, scale, -offsets[r]));
         if constexpr (adds_up) row_sum[r] += x, sums[r] += y;
       }
     }

@@ -15,6 +15,9 @@
 
 namespace jit {
 
+/// How many exponentials make a group, of which some are interpolated.
+inline constexpr int exponential_group = 8;
+
 /// Whether the keys 16 · `pair` to 16 · `pair` + 15 of a tile are interpolated, for one of the two rows that a thread has
 /// in each block of rows: of 8 sixteens `interpolations` are, spread evenly, in the other row others.
 template <int interpolations>

@@ -12,17 +12,13 @@
 
 namespace jit {
 
-/// How many 8×8 matrices one ldmatrix loads: 2 or 4.
-enum class LdmatrixWidth : int { two = 2, four = 4 };
-
 /// S += Q Kᵀ over the keys of `k_tile`, the shared address of the first key's row. `q.get(a, step)` gives the A
 /// fragments of the 32 bytes of rows from 32 · step on.
-template <class Element, class KTile, LdmatrixWidth width, class Scores, class Queries>
+template <class Element, class KTile, class Scores, class Queries>
 __device__ __forceinline__ void add_qk(Scores& scores, const Queries& q, unsigned k_tile) {
-  constexpr bool x4 = width == LdmatrixWidth::four;
   const int lane = lane_id();
   // mutate: SwizzleOnTheWritingSideOnly
-  const unsigned address = k_tile + KTile::offset((x4 ? lane / 16 * 8 : 0) + lane % 8, lane / 8 % 2);
+  const unsigned address = k_tile + KTile::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll
   for (int step = 0; step < KTile::chunks / 2; ++step) {
     unsigned a[Scores::row_blocks][4];
@@ -30,12 +26,7 @@ __device__ __forceinline__ void add_qk(Scores& scores, const Queries& q, unsigne
 #pragma unroll
     for (int n = 0; n < Scores::column_blocks; n += 2) {
       unsigned b[4];
-      if constexpr (x4) {
-        ldmatrix_x4(b, KTile::advance(address, 8 * n, 2 * step));
-      } else {
-        ldmatrix_x2(b[0], b[1], KTile::advance(address, 8 * n, 2 * step));
-        ldmatrix_x2(b[2], b[3], KTile::advance(address, 8 * n + 8, 2 * step));
-      }
+      ldmatrix_x4(b, KTile::advance(address, 8 * n, 2 * step));
 #pragma unroll
       for (int m = 0; m < Scores::row_blocks; ++m) {
         mma_m16n8<Element>(scores.registers[m][n], a[m], b[0], b[1]);
@@ -46,10 +37,10 @@ __device__ __forceinline__ void add_qk(Scores& scores, const Queries& q, unsigne
 }
 
 /// S = Q Kᵀ.
-template <class Element, class KTile, LdmatrixWidth width, class Scores, class Queries>
+template <class Element, class KTile, class Scores, class Queries>
 __device__ __forceinline__ void multiply_qk(Scores& scores, const Queries& q, unsigned k_tile) {
   scores.clear();
-  add_qk<Element, KTile, width>(scores, q, k_tile);
+  add_qk<Element, KTile>(scores, q, k_tile);
 }
 
 /// P of 16 rows and 32 keys as the A operand of products with values of 8 bits, whose keys stand in the order in which
@@ -92,13 +83,12 @@ struct WeightFragment<Element, false> {
 
 /// O += P V over the keys of `v_tile`; accumulators of S are, packed to 16 bits, A fragments of P, of which `kept` keeps
 /// some.
-template <class Element, class VTile, LdmatrixWidth width, class Output, class Scores, class Kept = NoDropout>
+template <class Element, class VTile, class Output, class Scores, class Kept = NoDropout>
 __device__ __forceinline__ void multiply_pv(Output& output, const Scores& p, unsigned v_tile,
                                             const Kept& kept = {}) {
-  constexpr bool x4 = width == LdmatrixWidth::four;
   constexpr int mma_k = ElementTraits<Element>::mma_k;
   const int lane = lane_id();
-  const unsigned address = v_tile + VTile::offset(lane % 16, x4 ? lane / 16 : 0);
+  const unsigned address = v_tile + VTile::offset(lane % 16, lane / 16);
 #pragma unroll
   for (int step = 0; step < Scores::column_blocks * 8 / mma_k; ++step) {
     unsigned a[Scores::row_blocks][4];
@@ -110,12 +100,7 @@ __device__ __forceinline__ void multiply_pv(Output& output, const Scores& p, uns
 #pragma unroll
     for (int d = 0; d < Output::column_blocks; d += 2) {
       unsigned b[4];
-      if constexpr (x4) {
-        ldmatrix_x4_trans(b, VTile::advance(address, mma_k * step, d));
-      } else {
-        ldmatrix_x2_trans(b[0], b[1], VTile::advance(address, mma_k * step, d));
-        ldmatrix_x2_trans(b[2], b[3], VTile::advance(address, mma_k * step, d + 1));
-      }
+      ldmatrix_x4_trans(b, VTile::advance(address, mma_k * step, d));
 #pragma unroll
       for (int m = 0; m < Scores::row_blocks; ++m) {
         mma_m16n8k16<Element>(output.registers[m][d], a[m], b[0], b[1]);
@@ -129,14 +114,13 @@ __device__ __forceinline__ void multiply_pv(Output& output, const Scores& p, uns
 /// ldmatrix.trans turns pairs of bytes over, and of the registers for keys 2t, 2t + 1 and 2t + 8, 2t + 9 the bytes of one
 /// column make a word. So keys stand in the order in which a lane has them of S (`pack_e4m3_step`), and even and odd
 /// columns come apart, which O's layout knows.
-template <class Element, class VTile, LdmatrixWidth width, class Output, class Scores>
+template <class Element, class VTile, class Output, class Scores>
 __device__ __forceinline__ void multiply_pv_fp8(Output& output, const Scores& p, unsigned v_tile) {
   static_assert(is_same<typename Output::Layout, EvenOddLayout>);
-  constexpr bool x4 = width == LdmatrixWidth::four;
   constexpr int mma_k = ElementTraits<Element>::mma_k;
   constexpr unsigned bytes_of_columns[2] = {0x6420, 0x7531};  // even, odd  // mutate: WidenedBytes
   const int lane = lane_id();
-  const unsigned address = v_tile + VTile::offset(x4 ? lane : lane % 16, 0);
+  const unsigned address = v_tile + VTile::offset(lane, 0);
 #pragma unroll
   for (int step = 0; step < Scores::column_blocks * 8 / mma_k; ++step) {
     WeightFragment<Element> weights[Scores::row_blocks];
@@ -145,13 +129,8 @@ __device__ __forceinline__ void multiply_pv_fp8(Output& output, const Scores& p,
 #pragma unroll
     for (int chunk = 0; chunk < VTile::chunks; ++chunk) {
       unsigned pairs[4];
-      if constexpr (x4) {
-        // mutate: ValuesOfAnotherStep
-        ldmatrix_x4_trans(pairs, VTile::advance(address, mma_k * step, chunk));
-      } else {
-        ldmatrix_x2_trans(pairs[0], pairs[1], VTile::advance(address, mma_k * step, chunk));
-        ldmatrix_x2_trans(pairs[2], pairs[3], VTile::advance(address, mma_k * step + 16, chunk));
-      }
+      // mutate: ValuesOfAnotherStep
+      ldmatrix_x4_trans(pairs, VTile::advance(address, mma_k * step, chunk));
 #pragma unroll
       for (int odd = 0; odd < 2; ++odd) {
         const unsigned b0 = pick_bytes(pairs[0], pairs[1], bytes_of_columns[odd]);

@@ -28,35 +28,6 @@ inline constexpr float probability_factor = sizeof(Element) == 1 ? 256.0f : 1.0f
 template <class Element>
 inline constexpr float probability_raise = sizeof(Element) == 1 ? 8.0f : 0.0f;  // mutate: RaisedTwice
 
-/// 2^x without the unit that ex2 runs on ("FlashAttention-4", "Software emulation of the exponential"): x is
-/// split into a whole number, which becomes the exponent of a float, and a rest of at most 1/2, of which a
-/// polynomial is taken. Its coefficients have the least relative error among those that are exact at 0,
-/// 2.9e-6. Below 2^−126.5 it is 0, NaN stays NaN; x is at most 127.
-__device__ __forceinline__ float ex2_polynomial(float x) {
-  // Adding it leaves the whole number, plus the bias of exponents, in the low bits of the sum.
-  constexpr float shift = 1.5f * (1 << 23) + 127;
-  x = max_nan(x, -127.0f);
-  const float shifted = __fadd_rn(x, shift);
-  const float rest = __fadd_rn(x, -__fadd_rn(shifted, -shift));
-  float y = 9.58286e-3f;
-  y = __fmaf_rn(y, rest, 5.590643e-2f);
-  y = __fmaf_rn(y, rest, 0.24024099f);
-  y = __fmaf_rn(y, rest, 0.69312419f);
-  y = __fmaf_rn(y, rest, 1.0f);
-  return y * __int_as_float(__float_as_int(shifted) << 23);
-}
-
-/// How many exponentials make a group, of which `polynomials` are polynomials.
-inline constexpr int exponential_group = 8;
-
-/// 2^x for the exponential at place `place` of a row: which ones are polynomials is spread evenly.
-template <int polynomials>
-__device__ __forceinline__ float exponential(float x, int place) {
-  const int before = place * polynomials / exponential_group;
-  const bool is_polynomial = (place + 1) * polynomials / exponential_group > before;
-  return is_polynomial ? ex2_polynomial(x) : ex2(x);
-}
-
 /// The state of the rows of which a thread holds scores: maximum in units of the raw score, and this thread's
 /// part of the sum. Between the maxima of a tile and its exponentials: what their exponents are relative to, too.
 template <int rows>
@@ -296,9 +267,8 @@ __device__ __forceinline__ bool raise_to_scores(const Scores& scores, const floa
   return true;
 }
 
-/// Turns scores into exponentials, of exponents relative to `offsets`, times 2^`raise`, and adds them to `sums`. Of 8
-/// exponentials `polynomials` are polynomials.
-template <int polynomials, class Scores, class Scale>
+/// Turns scores into exponentials, of exponents relative to `offsets`, times 2^`raise`, and adds them to `sums`.
+template <class Scores, class Scale>
 __device__ __forceinline__ void exponentiate(Scores& scores, const float (&offsets)[Scores::rows],
                                              const Scale& scale_log2, float (&sums)[Scores::rows],
                                              float raise = 0) {
@@ -309,18 +279,18 @@ __device__ __forceinline__ void exponentiate(Scores& scores, const float (&offse
     for (int n = 0; n < Scores::column_blocks; ++n) {
       float& x = scores.at(r, n, 0);
       float& y = scores.at(r, n, 1);
-      x = exponential<polynomials>(__fmaf_rn(x, scale, -offset), 2 * n);
-      y = exponential<polynomials>(__fmaf_rn(y, scale, -offset), 2 * n + 1);
+      x = ex2(__fmaf_rn(x, scale, -offset));
+      y = ex2(__fmaf_rn(y, scale, -offset));
       sums[r] += x + y;
     }
   }
 }
 
 /// The same relative to the rows' maxima, which take in this tile.
-template <int polynomials, class Scores, class Scale>
+template <class Scores, class Scale>
 __device__ __forceinline__ void exponentiate(Scores& scores, SoftmaxState<Scores::rows>& state,
                                              const Scale& scale_log2, float raise = 0) {
-  exponentiate<polynomials>(scores, state.offset, scale_log2, state.row_sum, raise);
+  exponentiate(scores, state.offset, scale_log2, state.row_sum, raise);
 }
 
 /// The largest sum of a thread's exponentials of one row of a tile that are taken relative to the maximum of
@@ -396,7 +366,7 @@ __device__ __forceinline__ void online_softmax(Scores& scores, Output& output,
                                                SoftmaxState<Scores::rows>& state, float scale_log2) {
   float correction[Scores::rows];
   if (update_maximum<rescale, Element>(scores, state, scale_log2, correction)) output.scale_rows(correction);
-  exponentiate<0>(scores, state, scale_log2, probability_raise<Element>);
+  exponentiate(scores, state, scale_log2, probability_raise<Element>);
 }
 
 /// In place of 1 / sum for a row without keys. Sums are relative to the maximum or to less, so that all others

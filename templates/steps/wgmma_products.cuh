@@ -48,14 +48,13 @@ requires requires { Traits::sums_by_products; }
 inline constexpr bool sums_by_products<Traits> = Traits::sums_by_products;
 struct NoSums {};
 
-/// P of one warpgroup as the A operand of P V: packed accumulators of S, in registers or in shared memory.
+/// P of one warpgroup as the A operand of P V: packed accumulators of S.
 template <class Traits>
 class Probabilities {
   using Config = typename Traits::Config;
 
  public:
-  /// `tile` is the block's P in shared memory.
-  __device__ __forceinline__ Probabilities(unsigned tile, int consumer) : tile_(tile), consumer_(consumer) {}
+  __device__ __forceinline__ explicit Probabilities(int consumer) : spare_{0, consumer} {}
 
   /// Of P of 16 bits what `kept` keeps.
   template <class Kept = NoDropout>
@@ -70,20 +69,8 @@ class Probabilities {
         scores.template pack_step<Element>(a, 0, step);
         kept.drop_step(a, 0, step);
       }
-      if constexpr (Traits::p_in_registers) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) registers_[step][i] = a[i];
-      } else {
-        const int lane = lane_id();
-        const int row = threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
-        stmatrix_x4(
-            Traits::PTile::chunk_address(tile_, consumer_ * rows_per_warpgroup + row, 2 * step + lane / 16),
-            a);
-      }
-    }
-    if constexpr (!Traits::p_in_registers) {
-      fence_proxy_async_shared();  // mutate: NoProxyFenceBehindP
-      bar_sync(Traits::probabilities_barrier + consumer_, warpgroup_size);
+      for (int i = 0; i < 4; ++i) registers_[step][i] = a[i];
     }
   }
 
@@ -92,7 +79,6 @@ class Probabilities {
   template <int interpolations>
   __device__ __forceinline__ const unsigned (&pack_step(const typename Traits::Scores& scores, int step,
                                                         const unsigned (&interpolated)[4]))[4] {
-    static_assert(Traits::p_in_registers);
     if constexpr (interpolations == 0) {
       pack_e4m3_step(scores, registers_[step], 0, step);
     } else {
@@ -111,9 +97,7 @@ class Probabilities {
   template <class Sums>
   __device__ __forceinline__ void multiply_pv(typename Traits::Output& output, Sums& sums, unsigned v_tile,
                                               bool lower) const {
-    using P = typename Traits::PTile;
     using V = typename Traits::VTile;
-    const unsigned p = lower_word(P::along_columns(tile_, consumer_ * rows_per_warpgroup, 0));
     constexpr bool sums_along_columns = is_fp8<typename WeightOf<Traits>::type>;
     const unsigned v =
         lower_word(sums_along_columns ? V::along_columns(v_tile, 0, 0) : V::along_rows(v_tile, 0));
@@ -123,10 +107,8 @@ class Probabilities {
         fence_before_pv(output, sums);
         if constexpr (sums_by_products<Traits>) {
           Config::template wgmma_pv_lower<V>(output.registers[0], sums[0], registers_, v);
-        } else if constexpr (Traits::p_in_registers) {
-          Config::template wgmma_pv_lower<V>(output.registers[0], registers_, v);
         } else {
-          Config::template wgmma_pv_lower<P, V>(output.registers[0], p, v);
+          Config::template wgmma_pv_lower<V>(output.registers[0], registers_, v);
         }
         wgmma_commit_group();
         return;
@@ -135,10 +117,8 @@ class Probabilities {
     fence_before_pv(output, sums);  // mutate: NoFenceBeforeO
     if constexpr (sums_by_products<Traits>) {
       Config::template wgmma_pv<V>(output.registers[0], sums[0], registers_, v);
-    } else if constexpr (Traits::p_in_registers) {
-      Config::template wgmma_pv<V>(output.registers[0], registers_, v);
     } else {
-      Config::template wgmma_pv<P, V>(output.registers[0], p, v);
+      Config::template wgmma_pv<V>(output.registers[0], registers_, v);
     }
     wgmma_commit_group();
   }
@@ -150,9 +130,7 @@ class Probabilities {
   }
 
   /// After the wait for `multiply_pv`: until then nobody else may have the registers.
-  __device__ __forceinline__ void hold() {
-    if constexpr (Traits::p_in_registers) wgmma_hold(registers_);
-  }
+  __device__ __forceinline__ void hold() { wgmma_hold(registers_); }
 
  private:
   // Behind a branch the compiler would move O to the registers of the product behind the fence.
@@ -163,12 +141,13 @@ class Probabilities {
     wgmma_fence();
   }
 
-  unsigned tile_;
-  int consumer_;
-  unsigned registers_[Traits::p_in_registers ? Traits::key_steps : 1][4];
+  // Two words that nothing reads. Without them the compiler orders 16-bit kernels of forward_wgmma otherwise than those that
+  // were measured.
+  int spare_[2];
+  unsigned registers_[Traits::key_steps][4];
 };
 
-/// Q of one warpgroup as the A operand of Q Kᵀ: in shared memory, or read from there once.
+/// Q of one warpgroup as the A operand of Q Kᵀ, in shared memory.
 template <class Traits>
 class Queries {
   using Config = typename Traits::Config;
@@ -180,32 +159,19 @@ class Queries {
   /// Whether rows are multiplied as a power of two of what they are.
   static constexpr bool has_factors = !is_same<Key, typename Config::Element>;
 
-  /// Takes the Q at the shared address `tile`, which the others are given again: it would take a register.
-  __device__ __forceinline__ void take(unsigned tile) {
-    if constexpr (Traits::q_in_registers) {
-#pragma unroll
-      for (int step = 0; step < Traits::head_dim_steps; ++step) load_step(registers_[step], tile, step);
-    }
-  }
-
-  /// The same where it becomes numbers of another type, in its place, too. The warpgroup meets at `barrier`. Leaves what
-  /// products with each row of the thread are to be multiplied by.
-  __device__ __forceinline__ void take(unsigned tile, int barrier, float (&factors)[2]) {
+  /// Makes numbers of another type of the Q at the shared address `tile`, in its place. The warpgroup meets at `barrier`.
+  /// Leaves what products with each row of the thread are to be multiplied by.
+  static __device__ __forceinline__ void convert(unsigned tile, int barrier, float (&factors)[2]) {
     unsigned registers[Traits::head_dim_steps][4];
 #pragma unroll
     for (int step = 0; step < Traits::head_dim_steps; ++step) load_step(registers[step], tile, step);
 #pragma unroll
     for (int half = 0; half < 2; ++half) factors[half] = row_to_fp16(registers, half);
 #pragma unroll
-    for (int step = 0; step < Traits::head_dim_steps; ++step) {
+    for (int step = 0; step < Traits::head_dim_steps; ++step)
       stmatrix_x4(step_address(tile, step), registers[step]);
-      if constexpr (Traits::q_in_registers) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) registers_[step][i] = registers[step][i];
-      }
-    }
     fence_proxy_async_shared();  // mutate: QueriesOfFp16NotSeen
-    if constexpr (!Traits::q_in_registers) bar_sync(barrier, warpgroup_size);
+    bar_sync(barrier, warpgroup_size);
   }
 
   /// S = Q Kᵀ, as one group.
@@ -213,17 +179,13 @@ class Queries {
                                               unsigned k_tile) const {
     const unsigned k = lower_word(K::along_columns(k_tile, 0, 0));
     wgmma_fence();  // mutate: NoFenceBeforeS
-    if constexpr (Traits::q_in_registers) {
-      Config::template wgmma_qk<K>(scores.registers[0], registers_, k);
-    } else {
-      Config::template wgmma_qk<Q, K>(scores.registers[0], lower_word(Q::along_columns(q_tile, 0, 0)), k);
-    }
+    Config::template wgmma_qk<Q, K>(scores.registers[0], lower_word(Q::along_columns(q_tile, 0, 0)), k);
     wgmma_commit_group();
   }
 
   /// The same by one warp for its own rows, at once, in half the speed, and without the other warps.
-  __device__ __forceinline__ void multiply_qk_by_warp(typename Traits::Scores& scores, unsigned q_tile,
-                                                      unsigned k_tile) const {
+  static __device__ __forceinline__ void multiply_qk_by_warp(typename Traits::Scores& scores, unsigned q_tile,
+                                                             unsigned k_tile) {
     const int lane = lane_id();
     scores.clear();
 #pragma unroll 1
@@ -241,14 +203,9 @@ class Queries {
     }
   }
 
-  /// After the wait for `multiply_qk`.
-  __device__ __forceinline__ void hold() {
-    if constexpr (Traits::q_in_registers) wgmma_hold(registers_);
-  }
-
  private:
   // The warp's rows of 16 columns.
-  __device__ __forceinline__ void load_step(unsigned (&q)[4], unsigned tile, int step) const {
+  static __device__ __forceinline__ void load_step(unsigned (&q)[4], unsigned tile, int step) {
     ldmatrix_x4(q, step_address(tile, step));
   }
   static __device__ __forceinline__ unsigned step_address(unsigned tile, int step) {
@@ -257,7 +214,7 @@ class Queries {
     return Q::chunk_address(tile, row, 2 * step + lane / 16);
   }
 
-  unsigned registers_[Traits::q_in_registers ? Traits::head_dim_steps : 1][4];
+  unsigned spare_[4];  // which nothing reads, for the same reason as those of Probabilities
 };
 
 }  // namespace jit

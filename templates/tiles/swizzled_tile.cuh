@@ -3,7 +3,6 @@
 
 #include "base/element.cuh"
 #include "base/host_device.cuh"
-#include "jit/options.h"
 
 namespace jit {
 
@@ -27,14 +26,14 @@ JIT_HOST_DEVICE constexpr int swizzle_key(int row, int chunks) {
 }
 
 /// A tile in shared memory: `rows` rows of `chunks` chunks, row-major.
-template <int tile_rows, int tile_chunks, Swizzle swizzle>
+template <int tile_rows, int tile_chunks>
 struct SmemTile {
   static constexpr int rows = tile_rows;
   static constexpr int chunks = tile_chunks;
   static constexpr int row_bytes = chunks * chunk_bytes;
   static constexpr int bytes = rows * row_bytes;
 
-  static constexpr int span = swizzle == Swizzle::xor_chunks ? swizzle_span(chunks) : 1;
+  static constexpr int span = swizzle_span(chunks);
 
   /// Byte offset of chunk `chunk` of row `row` from the start of the tile.
   JIT_HOST_DEVICE static constexpr int offset(int row, int chunk) {
@@ -53,9 +52,7 @@ struct SmemTile {
   }
 
  private:
-  JIT_HOST_DEVICE static constexpr int key(int row) {
-    return swizzle == Swizzle::xor_chunks ? swizzle_key(row, chunks) : 0;
-  }
+  JIT_HOST_DEVICE static constexpr int key(int row) { return swizzle_key(row, chunks); }
 };
 
 }  // namespace jit

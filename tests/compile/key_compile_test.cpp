@@ -58,7 +58,8 @@ TEST(Key, EveryInputChangesIt) {
   for (const SpecField& field : spec_fields()) {
     for (const AttentionSpec& spec : field.samples()) {
       const KernelConfig config =
-          has_fp8_queries(spec) ? KernelConfig(ForwardWgmma{.direct_o = true, .converter_warps = 2})
+          has_fp8_queries(spec)
+              ? KernelConfig(ForwardWgmma{.output = OutputPlace::direct, .converter_warps = 2})
           : is_plain(spec)
               ? KernelConfig()
               : ForwardSplitKv{.rescale = spec.split_keys != 0 ? Rescale::always : Rescale::lazy};
@@ -78,14 +79,12 @@ TEST(Key, EveryInputChangesIt) {
     for (const ConfigField<Config>& field : Family<Config>::fields()) {
       Config config = base;
       field.set(config, field.sample);
-      const bool is_of_fp8 = field.name == "promote_every" || field.name == "descending" ||
-                             field.name == "sums_by_products" || field.name == "interpolated_exp2";
+      const bool is_of_fp8 = field.name == "promote_every";
       const bool is_of_cache =
           field.name == "stages_stored" || field.name == "converter_warps" || field.name == "widen_ahead";
       if constexpr (std::is_same_v<Config, ForwardWgmma>) {
-        config.direct_o |= is_of_fp8;
+        if (is_of_fp8) config.output = OutputPlace::direct;
         if (is_of_fp8) config.converter_warps = 2;
-        if (field.name == "sums_by_products") config.tile_kv = 96;
         if (field.name == "stages_stored") config.converter_warps = 2;
         if (field.name == "converter_warps") config.stages_stored = 1;
       }

@@ -113,10 +113,9 @@ TEST(CompileSpace, LargeTilesOfFp8AreClean) {
   const Context context(private_settings());
   for (const auto& [spec, tile_kv] : reference::some_of<Tile>(tiles, 2)) {
     const std::string config = fmt::format(
-        "family=forward_wgmma tile_q=128 tile_kv={} stages_q={} stages_k=2 stages_v=2 direct_o=true "
-        "order=ping_pong "
-        "rescale=lazy descending=true converter_warps=2 interpolated_exp2=4 sums_by_products={}",
-        tile_kv, spec.head_dim == 128 ? 2 : 1, spec.head_dim == 128);
+        "family=forward_wgmma tile_q=128 tile_kv={} stages_q={} stages_k=2 stages_v=2 output=direct "
+        "order=ping_pong converter_warps=2",
+        tile_kv, spec.head_dim == 128 ? 2 : 1);
     const CompiledKernel kernel = compile(spec, testing::sm_90a, parse_config(config), context);
     expect_sound(kernel);
     EXPECT_EQ(kernel.resources().spill_bytes(), 0) << to_string(spec) << '\n' << kernel.report();
@@ -166,18 +165,15 @@ TEST(CompileSpace, SampledSpecsAndConfigsCompile) {
     wishes.push_back({spec, arch, reference::random_config(spec, device_limits(arch), random)});
   }
   std::vector<Wish> changes;
-  for (const char* change :
-       {"swizzle=none", "ldmatrix_matrices=2", "stages_k=4 stages_v=4", "stages_k=1 stages_v=4",
-        "q_in_registers=true rescale=always", "tile_q=16 warps=1 tile_kv=16"}) {
+  for (const char* change : {"stages_k=4 stages_v=4", "stages_k=1 stages_v=4",
+                             "q_in_registers=true rescale=always", "tile_q=16 warps=1 tile_kv=16"}) {
     const ForwardMmaSync base{.tile_q = 64, .tile_kv = 32, .warps = 4};
     changes.push_back({{.head_dim = 48, .mask = mask::document(), .score = score::bias()},
                        testing::sm_90a,
                        parse_config(change, base)});
   }
-  for (const char* change :
-       {"overlap=false", "p_in_registers=false", "separate_o=true persistent=false", "order=softmax_lock",
-        "stages_q=2 order=ping_pong rescale=always", "polynomial_exp2=3",
-        "direct_o=true dependent_launch=true", "tile_q=64 blocks_per_sm=2", "tile_q=192"}) {
+  for (const char* change : {"order=free", "output=separate", "stages_q=2 order=ping_pong", "output=direct",
+                             "tile_q=64 blocks_per_sm=2", "tile_q=192"}) {
     const KernelConfig base = parse_config("family=forward_wgmma tile_kv=64 stages_v=2");
     changes.push_back({{.head_dim = 48, .mask = mask::document(), .score = score::bias()},
                        testing::sm_90a,
@@ -188,24 +184,6 @@ TEST(CompileSpace, SampledSpecsAndConfigsCompile) {
   for (const auto& kernel : compile_all(wishes, Context(private_settings()))) {
     if (kernel) expect_sound(*kernel);
   }
-}
-
-TEST(CompileSpace, PolynomialsTakeTheirShareOfTheExponentials) {
-  std::vector<Wish> wishes;
-  for (const char* share : {"0", "2", "8"}) {
-    const KernelConfig config =
-        parse_config(fmt::format("family=forward_wgmma tile_kv=64 overlap=false polynomial_exp2={}", share));
-    wishes.push_back({{.head_dim = 64}, testing::sm_90a, config});
-  }
-  std::vector<int> counts;
-  for (const auto& kernel : compile_all(wishes, Context(private_settings()))) {
-    ASSERT_TRUE(kernel);
-    const std::string ptx = kernel->ptx();
-    int& count = counts.emplace_back(0);
-    for (std::size_t at = ptx.find("ex2."); at != std::string::npos; at = ptx.find("ex2.", at + 1)) ++count;
-  }
-  // A thread has 32 scores of a tile, two maxima to look at and two corrections of its rows.
-  EXPECT_EQ(counts, (std::vector<int>{32 + 4, 24 + 4, 4}));
 }
 
 // Overlap is what these kernels are for: a wait that the assembler puts between multiplications undoes it.
@@ -220,26 +198,6 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
         if (wishes.size() % 2 == 0) break;
       }
     }
-  }
-  // Many queries over caches of fp8: consumers have no register to spare.
-  for (const Mask& mask : {Mask(), mask::causal()}) {
-    const AttentionSpec spec{.head_dim = 128,
-                             .gqa_ratio = 4,
-                             .sequences_q = SequenceKind::ragged,
-                             .sequences_kv = SequenceKind::paged,
-                             .page_size = 16,
-                             .kv_dtype = DType::fp8_e4m3,
-                             .mask = mask};
-    const ProblemShape prefill{
-        .batch = 4, .heads_q = 32, .seqlen_q = 2048, .seqlen_kv = 8192, .has_device_lengths = true};
-    DeviceLimits limits = device_limits(testing::sm_90a);
-    limits.sm_count = 132;
-    wishes.push_back({spec, testing::sm_90a, untuned_order(spec, prefill, limits).front()});
-    EXPECT_TRUE(std::get<ForwardWgmma>(*wishes.back().config).widen_ahead);
-    ProblemShape long_prefill = prefill;  // whose keys have no room
-    long_prefill.seqlen_kv = 65536;
-    wishes.push_back({spec, testing::sm_90a, untuned_order(spec, long_prefill, limits).front()});
-    EXPECT_FALSE(std::get<ForwardWgmma>(*wishes.back().config).widen_ahead);
   }
   // Dropout whose bits have room, and whose bits have none.
   for (const int head_dim : {64, 128}) {
@@ -270,6 +228,45 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
   for (const auto& kernel : compile_all(reference::some_of(wishes, 4), Context(private_settings()))) {
     ASSERT_TRUE(kernel);
     EXPECT_TRUE(kernel->resources().is_clean()) << kernel->report();
+  }
+}
+
+// Over pages of fp8 consumers have no register to spare: of the first configs that are tried one is clean.
+TEST(CompileSpace, WgmmaKernelsOverPagesOfFp8AreClean) {
+  struct Pages {
+    AttentionSpec spec;
+    std::int64_t seqlen_kv;
+    bool widen_ahead;
+  };
+  std::vector<Pages> cases;
+  for (const Mask& mask : {Mask(), mask::causal()}) {
+    AttentionSpec spec{.gqa_ratio = 4,
+                       .sequences_q = SequenceKind::ragged,
+                       .sequences_kv = SequenceKind::paged,
+                       .page_size = 16,
+                       .kv_dtype = DType::fp8_e4m3,
+                       .mask = mask};
+    cases.push_back({spec, 8192, true});
+    cases.push_back({spec, 65536, false});  // whose upcast keys have no room
+    spec.dtype = DType::fp8_e4m3;
+    spec.kv_dtype = {};
+    spec.page_size = 64;
+    cases.push_back({spec, 8192, false});
+  }
+  const Context context(private_settings());
+  DeviceLimits limits = device_limits(testing::sm_90a);
+  limits.sm_count = 132;
+  for (const Pages& pages : reference::some_of(cases, 3)) {
+    const ProblemShape prefill{.batch = 4,
+                               .heads_q = 32,
+                               .seqlen_q = 2048,
+                               .seqlen_kv = pages.seqlen_kv,
+                               .has_device_lengths = true};
+    const BuiltKernel kernel =
+        choose_kernel(*Access::state(context), pages.spec, {}, prefill, limits, {testing::sm_90a});
+    EXPECT_TRUE(kernel.image->resources.is_clean())
+        << to_string(pages.spec) << ", " << to_string(kernel.config);
+    EXPECT_EQ(std::get<ForwardWgmma>(kernel.config).widen_ahead, pages.widen_ahead) << to_string(pages.spec);
   }
 }
 

@@ -243,29 +243,16 @@ TEST_F(AttentionTest, EveryConfigAxis) {
   std::vector<KernelConfig> configs;
   int index = 0;
   const ForwardMmaSync base{.tile_q = 64, .tile_kv = 32, .warps = 4, .stages_k = 2, .stages_v = 1};
-  for (const char* change : {"tile_q=16 warps=1",
-                             "tile_q=32 warps=1",
-                             "tile_q=32 warps=2",
-                             "tile_q=128",
-                             "tile_q=128 warps=8",
-                             "tile_q=256 warps=8",
-                             "tile_q=192 warps=12",
-                             "tile_q=256 warps=16",
-                             "tile_kv=16",
-                             "tile_kv=48",
-                             "tile_kv=64",
-                             "tile_kv=80",
-                             "tile_kv=96",
-                             "tile_kv=128",
-                             "swizzle=none",
-                             "ldmatrix_matrices=2",
-                             "swizzle=none ldmatrix_matrices=2",
-                             "q_in_registers=true",
-                             "rescale=always",
-                             "rescale=lazy",
-                             "blocks_per_sm=2",
-                             "blocks_per_sm=4",
-                             "q_in_registers=true stages_k=1 stages_v=2"}) {
+  for (const char* change : {"tile_q=16 warps=1",   "tile_q=32 warps=1",
+                             "tile_q=32 warps=2",   "tile_q=128",
+                             "tile_q=128 warps=8",  "tile_q=256 warps=8",
+                             "tile_q=192 warps=12", "tile_q=256 warps=16",
+                             "tile_kv=16",          "tile_kv=48",
+                             "tile_kv=64",          "tile_kv=80",
+                             "tile_kv=96",          "tile_kv=128",
+                             "q_in_registers=true", "rescale=always",
+                             "rescale=lazy",        "blocks_per_sm=2",
+                             "blocks_per_sm=4",     "q_in_registers=true stages_k=1 stages_v=2"}) {
     if (is_in_this_run(index++, 3)) configs.push_back(parse_config(change, base));
   }
   for (int k = 1; k <= 4; ++k) {

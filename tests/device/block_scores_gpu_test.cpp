@@ -216,12 +216,12 @@ TEST_F(BlockScoresTest, ForwardByBitsIsThatOfTheMask) {
   for (const auto& [mask, config, block_q, block_kv, seqlen_q, seqlen_kv, head_dim] :
        {Case{"document", "tile_q=128 tile_kv=128 stages_q=2 order=ping_pong", 128, 128, 300, 333, 64},
         Case{"text(stripes)", "tile_q=64 tile_kv=64 rescale=lazy", 128, 128, 200, 300, 64},
-        Case{"document && causal", "tile_q=64 tile_kv=128 overlap=false", 128, 256, 330, 270, 64},
+        Case{"document && causal", "tile_q=64 tile_kv=128", 128, 256, 330, 270, 64},
         Case{"text(close) && document", "tile_q=64 tile_kv=80 stages_q=2", 64, 80, 190, 200, 32},
-        Case{"document", "tile_q=64 tile_kv=192 direct_o=true rescale=lazy", 192, 192, 200, 401, 64},
+        Case{"document", "tile_q=64 tile_kv=192 output=direct rescale=lazy", 192, 192, 200, 401, 64},
         Case{"text(recent) && text(stripes)", "tile_q=64 tile_kv=32", 64, 128, 150, 160, 32},
-        Case{"document", "tile_q=128 tile_kv=64 persistent=false", 64, 32, 200, 150, 32},
-        Case{"!document", "tile_q=64 tile_kv=64 order=free rescale=always", 64, 64, 130, 65, 128}}) {
+        Case{"document", "tile_q=128 tile_kv=64", 64, 32, 200, 150, 32},
+        Case{"!document", "tile_q=64 tile_kv=64 order=free", 64, 64, 130, 65, 128}}) {
     if (!is_in_this_run(index++, 2)) continue;
     Pair pair{.problem = {.batch = 2, .heads_kv = 1, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv},
               .blocks = {.mask = parsed(mask), .block_q = block_q, .block_kv = block_kv},
@@ -240,7 +240,7 @@ TEST_F(BlockScoresTest, ElementsOf8Bits) {
             .blocks = {.mask = parsed("document"), .block_q = 64, .block_kv = 64}};
   pair.problem.spec.head_dim = 64;
   pair.problem.spec.dtype = DType::fp8_e4m3;
-  EXPECT_GT(expect_equal_bits(pair, parse_config("family=forward_wgmma tile_q=64 tile_kv=64 separate_o=true "
+  EXPECT_GT(expect_equal_bits(pair, parse_config("family=forward_wgmma tile_q=64 tile_kv=64 output=separate "
                                                  "converter_warps=2")),
             2);
   pair.problem.spec.dtype = DType::bf16;

@@ -37,14 +37,12 @@ AttentionCase dense_case(int head_dim) {
   return problem;
 }
 
-ForwardMmaSync config_with(Swizzle swizzle, int matrices = 4) {
+ForwardMmaSync small_config() {
   ForwardMmaSync config;
   config.tile_q = 64;
   config.tile_kv = 32;
   config.warps = 4;
   config.stages_k = config.stages_v = 2;
-  config.swizzle = swizzle;
-  config.ldmatrix_matrices = matrices;
   return config;
 }
 
@@ -63,31 +61,20 @@ Json counts_of(const AttentionCase& problem, const KernelConfig& config) {
 std::uint64_t number(const Json& counts, const char* name) { return counts.value(name, std::uint64_t{0}); }
 
 TEST(Counts, SwizzledTilesHaveNoBankConflicts) {
-  std::uint64_t index = 0;
   for (const int head_dim : {16, 40, 64, 80, 96, 128, 160, 192, 256}) {
-    ++index;  // the other number of matrices with the next head dim
-    for (const int matrices : {2, 4}) {
-      if (!reference::is_in_this_run(index++, 2)) continue;
-      const Json counts = counts_of(dense_case(head_dim), config_with(Swizzle::xor_chunks, matrices));
-      for (const char* kind : {"matrix_load", "async_copy"}) {
-        const Json& part = counts.at("by_class").at(kind);
-        EXPECT_GT(number(part, "ideal_wavefronts"), 0u) << kind;
-        EXPECT_EQ(number(part, "bank_wavefronts"), number(part, "ideal_wavefronts"))
-            << kind << " at head_dim " << head_dim;
-      }
+    const Json counts = counts_of(dense_case(head_dim), small_config());
+    for (const char* kind : {"matrix_load", "async_copy"}) {
+      const Json& part = counts.at("by_class").at(kind);
+      EXPECT_GT(number(part, "ideal_wavefronts"), 0u) << kind;
+      EXPECT_EQ(number(part, "bank_wavefronts"), number(part, "ideal_wavefronts"))
+          << kind << " at head_dim " << head_dim;
     }
   }
 }
 
-TEST(Counts, UnswizzledTilesHaveThem) {
-  // Rows of 256 bytes: all eight rows of a matrix begin in the same bank.
-  const Json part = counts_of(dense_case(128), config_with(Swizzle::none)).at("by_class").at("matrix_load");
-  EXPECT_GE(number(part, "bank_wavefronts"), 7 * number(part, "ideal_wavefronts"));
-}
-
 TEST(Counts, FlopsAndBytesOfDenseAttention) {
   const AttentionCase problem = dense_case(128);
-  const Json total = counts_of(problem, config_with(Swizzle::xor_chunks)).at("total");
+  const Json total = counts_of(problem, small_config()).at("total");
   const std::uint64_t planes = 4, q = 128, kv = 192, d = 128, q_tiles = 2;
   EXPECT_EQ(number(total, "tensor_flops"), planes * 4 * q * kv * d);
   EXPECT_EQ(number(total, "local_bytes"), 0u);
@@ -100,9 +87,7 @@ TEST(Counts, FlopsAndBytesOfDenseAttention) {
 TEST(Counts, CausalSkipsWhatItNeverSees) {
   AttentionCase problem = dense_case(64);
   problem.seqlen_q = problem.seqlen_kv = 256;
-  const auto flops = [&] {
-    return number(counts_of(problem, config_with(Swizzle::xor_chunks)).at("total"), "tensor_flops");
-  };
+  const auto flops = [&] { return number(counts_of(problem, small_config()).at("total"), "tensor_flops"); };
   const std::uint64_t full = flops();
   problem.spec.mask = mask::causal();
   // Four tiles of 64 queries see 2, 4, 6 and 8 of 8 tiles of 32 keys.
@@ -186,7 +171,6 @@ TEST(Counts, ScoresSkipTilesThatTheyMakeInfinite) {
   std::uint64_t index = 0;
   for (const char* config :
        {"family=forward_mma_sync tile_q=64 tile_kv=32 warps=4", "family=forward_wgmma tile_q=64 tile_kv=32",
-        "family=forward_wgmma tile_q=64 tile_kv=32 rescale=always",
         "family=forward_split_kv row_warps=4 key_warps=1 tile_kv=32 stages=2 rescale=always",
         "family=forward_split_wgmma tile_kv=64 rescale=always"}) {
     ++index;  // another score first with the next config
@@ -274,7 +258,7 @@ TEST(Counts, BackwardSkipsThemToo) {
 }
 
 TEST(Counts, ListingNamesTemplateLines) {
-  const LaunchTrace trace = trace_of(dense_case(64), config_with(Swizzle::xor_chunks));
+  const LaunchTrace trace = trace_of(dense_case(64), small_config());
   EXPECT_EQ(trace.findings(), std::vector<std::string>());
   EXPECT_NE(trace.listing().find("mma.sync.aligned.m16n8k16"), std::string::npos);
   EXPECT_NE(trace.listing().find("// ptx/mma.cuh:"), std::string::npos) << trace.listing().substr(0, 2000);

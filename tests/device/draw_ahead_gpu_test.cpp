@@ -70,11 +70,11 @@ void expect_equal_outputs(const RaggedBackwardCase& problem, ForwardWgmma config
 TEST_F(DrawAheadTest, WordsOfATile) {
   const CurrentDevice scope(0);
   int index = 0;
-  for (const int tile_kv : {32, 64, 96, 128, 192, 256}) {
+  for (const int tile_kv : {32, 64, 96, 128, 192, 224}) {
     if (!is_in_this_run(index++, 2)) continue;
     const int seqlen_kv = tile_kv == 32 ? 1100 : 330;
     expect_equal_outputs(case_of({.head_dim = 16}, 1, 1, tile_kv == 128 ? 150 : 70, seqlen_kv),
-                         {.tile_q = 64, .tile_kv = tile_kv, .overlap = tile_kv < 192}, context());
+                         {.tile_q = 64, .tile_kv = tile_kv}, context());
   }
 }
 
@@ -84,14 +84,14 @@ TEST_F(DrawAheadTest, EntriesHeadsAndTiles) {
       {case_of({.head_dim = 64, .gqa_ratio = 3, .mask = mask::causal()}, 2, 2, 200, 230),
        {.tile_q = 128, .tile_kv = 64, .stages_v = 2, .order = WarpgroupOrder::ping_pong}},
       {case_of({.head_dim = 128, .mask = mask::sliding_window(70, 10)}, 1, 2, 250, 300),
-       {.tile_q = 192, .tile_kv = 64, .stages_q = 2, .separate_o = true}},
+       {.tile_q = 192, .tile_kv = 64, .stages_q = 2, .output = OutputPlace::separate}},
       {case_of({.dtype = DType::fp16, .head_dim = 40, .head_dim_v = 72, .score = score::softcap(3)}, 3, 1, 65,
                129),
-       {.tile_q = 64, .tile_kv = 128, .p_in_registers = false, .overlap = false, .persistent = false}},
+       {.tile_q = 64, .tile_kv = 128}},
       {case_of({.head_dim = 64, .mask = mask::causal(Alignment::top_left)}, 2, 1, 140, 77),
-       {.tile_q = 64, .tile_kv = 32, .dependent_launch = false, .rescale = Rescale::on_overflow}},
+       {.tile_q = 64, .tile_kv = 32, .rescale = Rescale::on_overflow}},
       {case_of({.head_dim = 256, .seqlen_q = 70, .seqlen_kv = 90}, 1, 2, 70, 90),
-       {.tile_q = 128, .tile_kv = 64, .direct_o = true}}};
+       {.tile_q = 128, .tile_kv = 64, .output = OutputPlace::direct}}};
   for (const auto& [problem, config] : reference::some_of(cases, 2))
     expect_equal_outputs(problem, config, context());
 }
@@ -119,8 +119,7 @@ TEST_F(DrawAheadTest, RandomProblems) {
         case_of(spec, draw(random, 1, 3), draw(random, 1, 2), draw(random, 1, 270), draw(random, 1, 270));
     ForwardWgmma config{.tile_q = 64 * draw(random, 1, 2),
                         .tile_kv = 32 * draw(random, 1, 4),
-                        .stages_v = draw(random, 1, 2),
-                        .persistent = pick({false, true}, random)};
+                        .stages_v = draw(random, 1, 2)};
     expect_equal_outputs(problem, config, context());
   }
 }

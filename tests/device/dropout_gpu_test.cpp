@@ -86,8 +86,8 @@ TEST_F(DropoutTest, ForwardByWgmma) {
   const BackwardRun run(case_of({.head_dim = 64, .mask = mask::causal()}, 0.3f, 1, 3, 150, 200));
   // With the next work tile begun early, in sequence, and with maxima on overflow alone.
   for (const ForwardWgmma& config :
-       {ForwardWgmma{.tile_q = 128, .tile_kv = 64, .order = WarpgroupOrder::ping_pong, .persistent = true},
-        ForwardWgmma{.tile_q = 64, .tile_kv = 96, .overlap = false},
+       {ForwardWgmma{.tile_q = 128, .tile_kv = 64, .order = WarpgroupOrder::ping_pong},
+        ForwardWgmma{.tile_q = 64, .tile_kv = 96},
         ForwardWgmma{.tile_q = 64, .tile_kv = 32, .rescale = Rescale::on_overflow}})
     EXPECT_EQ(run.check_forward(context(), config), "") << to_string(KernelConfig(config));
 }
@@ -191,8 +191,7 @@ TEST_F(DropoutTest, RaggedSequencesByWgmma) {
   const CurrentDevice scope(0);
   for (const auto& [spec, config] : std::vector<std::pair<AttentionSpec, ForwardWgmma>>{
            {{.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()}, {.tile_q = 128, .tile_kv = 64}},
-           {{.head_dim = 128, .score = score::softcap(3)},
-            {.tile_q = 64, .tile_kv = 96, .overlap = false}}}) {
+           {{.head_dim = 128, .score = score::softcap(3)}, {.tile_q = 64, .tile_kv = 96}}}) {
     RaggedBackwardRun run(ragged_case(spec));
     EXPECT_EQ(run.check_forward(context(), config), "") << to_string(spec);
     run.compute(context(), BackwardWgmma{.stages = 2});

@@ -1,4 +1,4 @@
-// What is particular to forward_wgmma: persistent blocks and their counter, tensors that TMA cannot reach.
+// What is particular to forward_wgmma: blocks that take one work tile after another, and their counter, tensors that TMA cannot reach.
 #include <jit/attention.h>
 
 #include <array>
@@ -41,14 +41,12 @@ class ForwardWgmmaTest : public GpuTest {
   }
 
   /// One for each way in which a block goes from one work tile to the next; half of them in a run on an emulated device.
-  std::vector<ForwardWgmma> persistent_configs() const {
+  std::vector<ForwardWgmma> moving_configs() const {
     std::vector<ForwardWgmma> configs;
     int index = 0;
     for (const char* text : {"tile_q=64 tile_kv=48 stages_q=2", "tile_q=64 tile_kv=48",
-                             "tile_q=64 tile_kv=64 separate_o=true stages_v=2",
-                             "tile_q=64 tile_kv=48 direct_o=true polynomial_exp2=3",
-                             "tile_q=64 tile_kv=48 stages_q=2 dependent_launch=false",
-                             "tile_q=64 tile_kv=64 overlap=false p_in_registers=false"}) {
+                             "tile_q=64 tile_kv=64 output=separate stages_v=2",
+                             "tile_q=64 tile_kv=48 output=direct", "tile_q=64 tile_kv=64 order=free"}) {
       if (is_in_this_run(index++, 2))
         configs.push_back(std::get<ForwardWgmma>(parse_config(std::string("family=forward_wgmma ") + text)));
     }
@@ -71,7 +69,7 @@ class ForwardWgmmaTest : public GpuTest {
 
 TEST_F(ForwardWgmmaTest, TheCounterIsBackAtZeroAfterEachLaunch) {
   const CurrentDevice current(0);
-  for (const ForwardWgmma& config : persistent_configs()) {
+  for (const ForwardWgmma& config : moving_configs()) {
     SCOPED_TRACE(to_string(config));
     AttentionRun run(many_tiles());
     const Attention kernel = attention(many_tiles().spec, config, context());
@@ -95,24 +93,20 @@ TEST_F(ForwardWgmmaTest, TheCounterIsBackAtZeroAfterEachLaunch) {
 TEST_F(ForwardWgmmaTest, LaunchesBackToBack) {
   const CurrentDevice current(0);
   AttentionRun run(many_tiles());
-  for (const bool dependent : {false, true}) {
-    ForwardWgmma config = persistent_configs()[0];
-    config.dependent_launch = dependent;
-    const Attention kernel = attention(many_tiles().spec, config, context());
-    const TestStream stream;
-    for (int launch = 0; launch < sized(200, 2); ++launch) kernel(run.arguments(), stream.get());
-    stream.synchronize();
-    run.poison_outputs();
-    for (int launch = 0; launch < 2; ++launch) kernel(run.arguments(), stream.get());
-    stream.synchronize();
-    EXPECT_EQ(run.check().failure, "");
-    EXPECT_EQ(counter_of(stream.get()), 0);
-  }
+  const Attention kernel = attention(many_tiles().spec, moving_configs()[0], context());
+  const TestStream stream;
+  for (int launch = 0; launch < sized(200, 2); ++launch) kernel(run.arguments(), stream.get());
+  stream.synchronize();
+  run.poison_outputs();
+  for (int launch = 0; launch < 2; ++launch) kernel(run.arguments(), stream.get());
+  stream.synchronize();
+  EXPECT_EQ(run.check().failure, "");
+  EXPECT_EQ(counter_of(stream.get()), 0);
 }
 
 TEST_F(ForwardWgmmaTest, InterleavedStreamsDoNotTakeEachOthersWork) {
   const CurrentDevice current(0);
-  const Attention kernel = attention(many_tiles().spec, persistent_configs()[0], context());
+  const Attention kernel = attention(many_tiles().spec, moving_configs()[0], context());
   const std::array<TestStream, 2> streams;
   std::array<AttentionRun, 2> runs = {AttentionRun(many_tiles(1)), AttentionRun(many_tiles(2))};
   for (int round = 0; round < sized(50, 2); ++round) {
@@ -157,30 +151,9 @@ TEST_F(ForwardWgmmaTest, DocumentsOfAnySizeFindTheirKeys) {
 }
 
 // A graph has a counter of its own, since it may run beside the stream that it was captured from.
-// Two triples of a sweep whose results were wrong on an H200 on 2026-11-26, beside many programs
-// (docs/gpu-verification.md).
-// As many fragments of P as of Q, and several tiles of keys: compilers have given P the registers of Q.
-TEST_F(ForwardWgmmaTest, QueriesInRegistersOutliveTheFirstTileOfKeys) {
-  const CurrentDevice current(0);
-  for (const char* const schedule : {"overlap=true order=ping_pong", "overlap=true order=free",
-                                     "overlap=false order=free p_in_registers=false"}) {
-    for (const int head_dim : {64, 96, 128}) {
-      AttentionCase problem{.spec = {.head_dim = head_dim}, .seqlen_q = 200, .seqlen_kv = 3 * head_dim + 17};
-      problem.seed = reference::test_seed();
-      AttentionRun run(problem);
-      run.poison_outputs();
-      attention(problem.spec,
-                parse_config(fmt::format("family=forward_wgmma tile_q=128 tile_kv={} q_in_registers=true {}",
-                                         head_dim, schedule)),
-                context())(run.arguments());
-      EXPECT_EQ(run.check().failure, "") << head_dim << ", " << schedule;
-    }
-  }
-}
-
 TEST_F(ForwardWgmmaTest, ACapturedLaunchReplays) {
   const CurrentDevice current(0);
-  for (const ForwardWgmma& config : persistent_configs()) {
+  for (const ForwardWgmma& config : moving_configs()) {
     SCOPED_TRACE(to_string(config));
     AttentionRun run(many_tiles());
     const Attention kernel = attention(many_tiles().spec, config, context());
@@ -216,7 +189,7 @@ TEST_F(ForwardWgmmaTest, LayoutsThatTmaCannotReach) {
   problem.layout = Layout::reversed;
   const AttentionRun run(problem);
   try {
-    attention(problem.spec, persistent_configs()[0], context())(run.arguments());
+    attention(problem.spec, moving_configs()[0], context())(run.arguments());
     ADD_FAILURE() << "a tensor that runs backwards was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
@@ -246,7 +219,7 @@ TEST_F(ForwardWgmmaTest, SharedKeysAreNotForTma) {
   AttentionArguments arguments = run.arguments();
   arguments.v.strides[0] = 0;
   try {
-    attention(problem.spec, persistent_configs()[0], context())(arguments);
+    attention(problem.spec, moving_configs()[0], context())(arguments);
     ADD_FAILURE() << "a stride of 0 was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
@@ -259,20 +232,16 @@ TEST_F(ForwardWgmmaTest, SharedKeysAreNotForTma) {
 }
 
 TEST_F(ForwardWgmmaTest, WithoutKeysOutputsAreZero) {
-  for (ForwardWgmma config : persistent_configs()) {
-    for (const bool persistent : {true, false}) {
-      config.persistent = persistent;
-      AttentionCase problem = many_tiles();
-      problem.seqlen_kv = 0;
-      expect_right(problem, config);  // zeros, and an LSE of −inf, as the reference has them
-      if (device_.emulated) break;
-    }
+  for (const ForwardWgmma& config : moving_configs()) {
+    AttentionCase problem = many_tiles();
+    problem.seqlen_kv = 0;
+    expect_right(problem, config);  // zeros, and an LSE of −inf, as the reference has them
   }
 }
 
 // Rows with keys and rows without, in turns: a block goes from one kind to the other and back.
 TEST_F(ForwardWgmmaTest, SomeTilesSeeNoKeys) {
-  for (const ForwardWgmma& config : persistent_configs()) {
+  for (const ForwardWgmma& config : moving_configs()) {
     AttentionCase problem = many_tiles();
     problem.seqlen_kv = 40;  // fewer than queries: causal leaves the first ones nothing
     expect_right(problem, config);
@@ -292,8 +261,8 @@ TEST_F(ForwardWgmmaTest, TablesSayInWhichOrderRowsAreDealt) {
     const char* more;
   };
   for (const auto& [tile_q, block_q, is_followed, more] :
-       {Case{64, 64, true, "stages_q=2"}, Case{64, 128, true, ""}, Case{128, 128, true, "direct_o=true"},
-        Case{128, 64, false, ""}, Case{64, 128, false, "persistent=false"}}) {
+       {Case{64, 64, true, "stages_q=2"}, Case{64, 128, true, ""}, Case{128, 128, true, "output=direct"},
+        Case{128, 64, false, ""}}) {
     if (!is_in_this_run(index++, 2)) continue;
     const int rows = 4, seqlen_q = rows * block_q - block_q / 2 - 6;  // of the last row a tile may be missing
     AttentionCase problem{.batch = 2, .heads_kv = 3, .seqlen_q = seqlen_q, .seqlen_kv = 80};
@@ -353,8 +322,7 @@ TEST_F(ForwardWgmmaTest, TablesOfManyBlocks) {
 TEST_F(ForwardWgmmaTest, TilesThatOverflowAreComputedAgain) {
   int index = 0;
   for (const char* text : {"tile_q=128 tile_kv=32 stages_q=2 stages_v=2 order=ping_pong",
-                           "tile_q=128 tile_kv=48 stages_q=2 q_in_registers=true p_in_registers=false",
-                           "tile_q=64 tile_kv=16 overlap=false"}) {
+                           "tile_q=128 tile_kv=48 stages_q=2 order=free", "tile_q=64 tile_kv=16"}) {
     const KernelConfig config =
         parse_config(std::string("family=forward_wgmma rescale=on_overflow blocks_per_sm=1 ") + text);
     for (const DType dtype : {DType::bf16, DType::fp16}) {

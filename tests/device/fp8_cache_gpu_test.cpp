@@ -177,17 +177,16 @@ TEST_F(Fp8CacheWgmmaTest, ManyQueries) {
   narrow.spec.head_dim_v = 48;
   narrow.spec.mask = mask::causal();
   add(narrow,
-      "tile_q=128 tile_kv=48 stages_v=2 direct_o=true order=ping_pong stages_stored=1 converter_warps=2");
+      "tile_q=128 tile_kv=48 stages_v=2 output=direct order=ping_pong stages_stored=1 converter_warps=2");
   AttentionCase wide = case_of(DType::fp8_e4m3, ScaleKind::head, 70, 210);
   wide.spec.head_dim = 192;
   wide.spec.head_dim_v = 256;
-  add(wide, "tile_q=128 tile_kv=32 stages_k=1 stages_v=1 direct_o=true stages_stored=1 converter_warps=4");
+  add(wide, "tile_q=128 tile_kv=32 stages_k=1 stages_v=1 output=direct stages_stored=1 converter_warps=4");
   AttentionCase documents = case_of(DType::fp8_e4m3, ScaleKind::head, 150, 170);
   documents.spec.dtype = DType::fp16;
   documents.spec.mask = mask::document();
   add(documents,
-      "tile_q=192 tile_kv=64 stages_q=2 stages_v=3 order=softmax_lock overlap=false q_in_registers=true "
-      "p_in_registers=false stages_stored=3 converter_warps=2");
+      "tile_q=192 tile_kv=64 stages_q=2 stages_v=3 order=ping_pong stages_stored=3 converter_warps=2");
   expect_all_right(cases);
 }
 
@@ -202,7 +201,7 @@ TEST_F(Fp8CacheWgmmaTest, OutputsApartAreStoredBeforeMoreQueries) {
   std::vector<KernelCase> cases;
   for (const char* stages : {"stages_q=1", "stages_q=2"}) {
     cases.push_back({problem, parse_config(fmt::format(
-                                  "family=forward_wgmma tile_q=128 tile_kv=32 stages_v=2 separate_o=true "
+                                  "family=forward_wgmma tile_q=128 tile_kv=32 stages_v=2 output=separate "
                                   "order=ping_pong stages_stored=2 converter_warps=2 {}",
                                   stages))});
   }

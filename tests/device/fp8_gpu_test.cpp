@@ -37,17 +37,16 @@ class Fp8Test : public GpuTest {
   }
 };
 
-constexpr const char* small = "tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true";
+constexpr const char* small = "tile_q=64 tile_kv=32 stages_q=2 stages_v=2 output=separate";
 
 TEST_F(Fp8Test, TypesOutputsAndConfigs) {
   std::vector<KernelCase> cases;
   int index = 0;
   for (const char* config :
-       {"tile_q=128 tile_kv=128 stages_q=2 stages_v=2 separate_o=true order=ping_pong converter_warps=2",
-        "tile_q=128 tile_kv=160 stages_q=1 stages_v=2 direct_o=true rescale=always sums_by_products=true",
-        "tile_q=64 tile_kv=64 stages_q=2 stages_k=3 stages_v=3 separate_o=true q_in_registers=true "
-        "promote_every=2",
-        "tile_q=192 tile_kv=96 stages_v=2 separate_o=true overlap=false order=softmax_lock"}) {
+       {"tile_q=128 tile_kv=128 stages_q=2 stages_v=2 output=separate order=ping_pong converter_warps=2",
+        "tile_q=128 tile_kv=160 stages_q=1 stages_v=2 output=direct",
+        "tile_q=64 tile_kv=64 stages_q=2 stages_k=3 stages_v=3 output=separate promote_every=2",
+        "tile_q=192 tile_kv=96 stages_v=2 output=separate order=free"}) {
     const DType dtype = index++ % 2 == 0 ? DType::fp8_e4m3 : DType::fp8_e5m2;
     cases.push_back({fp8_case(dtype, 64, 130, 200), config_of(config)});
   }
@@ -73,20 +72,19 @@ TEST_F(Fp8Test, SumsByProducts) {
     problem.spec.score = score;
     problem.spec.descale_per = cases.size() % 3 == 2 ? ScaleKind::token : ScaleKind::head;
     problem.with_lse = cases.size() % 2 == 0;
-    cases.push_back({problem, config_of(config + " stages_v=2 sums_by_products=true")});
+    cases.push_back({problem, config_of(config + " stages_v=2")});
   };
   const DType e4m3 = DType::fp8_e4m3, e5m2 = DType::fp8_e5m2;
-  const char* const two = "tile_q=128 tile_kv=96 stages_q=2 direct_o=true order=ping_pong converter_warps=2";
+  const char* const two = "tile_q=128 tile_kv=96 stages_q=2 output=direct order=ping_pong converter_warps=2";
   const char* const three =
-      "tile_q=192 tile_kv=128 stages_q=2 separate_o=true order=ping_pong converter_warps=2";
+      "tile_q=192 tile_kv=128 stages_q=2 output=separate order=ping_pong converter_warps=2";
   add(e4m3, 64, 130, 400, {}, {}, two);
   add(e4m3, 64, 130, 400, {}, score::alibi(), two);  // grows from tile to tile
-  add(e5m2, 128, 70, 300, {}, {}, "tile_q=64 tile_kv=224 separate_o=true converter_warps=4");
+  add(e5m2, 128, 70, 300, {}, {}, "tile_q=64 tile_kv=224 output=separate converter_warps=4");
   add(e4m3, 32, 300, 200, mask::causal(), {}, three);  // rows without keys
   add(e5m2, 64, 260, 500, mask::sliding_window(70, 0), {}, three);
-  add(e4m3, 256, 40, 250, {}, {}, "tile_q=64 tile_kv=96 direct_o=true converter_warps=4");
-  add(e4m3, 80, 70, 450, mask::causal(), {},
-      "tile_q=64 tile_kv=96 direct_o=true promote_every=2 rescale=always");
+  add(e4m3, 256, 40, 250, {}, {}, "tile_q=64 tile_kv=96 output=direct converter_warps=4");
+  add(e4m3, 80, 70, 450, mask::causal(), {}, "tile_q=64 tile_kv=96 output=direct promote_every=2");
   add(e4m3, 64, 1, 1, {}, {}, three);
   add(e4m3, 64, 5, 0, {}, {}, two);
   expect_some_right(cases, 4);
@@ -97,7 +95,7 @@ TEST_F(Fp8Test, SumsByProducts) {
 TEST_F(Fp8Test, QueryLoaderStoresOutputs) {
   std::vector<KernelCase> cases;
   for (const char* stages :
-       {"stages_q=2 separate_o=true", "stages_q=1 separate_o=true", "stages_q=2 direct_o=true"}) {
+       {"stages_q=2 output=separate", "stages_q=1 output=separate", "stages_q=2 output=direct"}) {
     AttentionCase problem = fp8_case(DType::fp8_e4m3, 32, 256, 320);
     problem.batch = 30;
     problem.heads_kv = 7;
@@ -116,7 +114,7 @@ TEST_F(Fp8Test, HeadDimsAndLayouts) {
     AttentionCase problem = fp8_case(DType::fp8_e4m3, d, 33, 70);
     problem.spec.head_dim_v = dv;
     problem.layout = Layout::padded;  // rows keep 16 bytes
-    cases.push_back({problem, config_of("tile_q=64 tile_kv=64 stages_v=2 direct_o=true")});
+    cases.push_back({problem, config_of("tile_q=64 tile_kv=64 stages_v=2 output=direct")});
   }
   // More columns of O than one instruction makes of so few registers.
   cases.push_back({fp8_case(DType::fp8_e5m2, 256, 130, 70), {}});
@@ -137,7 +135,7 @@ TEST_F(Fp8Test, MasksScoresAndLengths) {
     problem.spec.score = score;
     cases.push_back(
         {problem,
-         config_of(cases.size() % 2 == 0 ? small : "tile_q=128 tile_kv=32 stages_v=2 direct_o=true")});
+         config_of(cases.size() % 2 == 0 ? small : "tile_q=128 tile_kv=32 stages_v=2 output=direct")});
   };
   add(mask::causal(), {}, 150, 150);
   add(mask::causal(), score::softcap(3), 140, 90);  // rows without a key
@@ -161,21 +159,19 @@ TEST_F(Fp8Test, KeysFromTheLastOneToTheFirst) {
     problem.with_lse = true;
     problem.spec.descale_per =
         std::array{ScaleKind::head, ScaleKind::token, ScaleKind::block}[cases.size() % 3];
-    cases.push_back({problem, config_of(std::string(config) + " descending=true")});
+    cases.push_back({problem, config_of(config)});
   };
   const char* const two =
-      "tile_q=128 tile_kv=32 stages_q=2 stages_k=2 stages_v=3 separate_o=true order=ping_pong";
-  const char* const in_sequence =
-      "tile_q=128 tile_kv=64 stages_v=2 direct_o=true overlap=false promote_every=1";
+      "tile_q=128 tile_kv=32 stages_q=2 stages_k=2 stages_v=3 output=separate order=ping_pong";
+  const char* const promoted = "tile_q=128 tile_kv=64 stages_v=2 output=direct promote_every=1";
   add(mask::causal(), {}, 150, 150, two);
-  add(mask::causal(), score::softcap(3), 140, 90, in_sequence);  // rows without a key
+  add(mask::causal(), score::softcap(3), 140, 90, promoted);  // rows without a key
   add(mask::causal(), {}, 70, 300, small);
   add(mask::sliding_window(40, 0), score::alibi(), 290, 330, two);
-  add(mask::sliding_window(40, 10), {}, 200, 260, in_sequence);
-  add(mask::causal() || mask::prefix(70), {}, 200, 200,
-      "tile_q=192 tile_kv=32 stages_v=2 direct_o=true rescale=always");
+  add(mask::sliding_window(40, 10), {}, 200, 260, promoted);
+  add(mask::causal() || mask::prefix(70), {}, 200, 200, "tile_q=192 tile_kv=32 stages_v=2 output=direct");
   add({}, score::alibi(), 40, 260, small);
-  add({}, {}, 130, 201, "tile_q=128 tile_kv=160 stages_q=2 stages_v=2 separate_o=true persistent=false");
+  add({}, {}, 130, 201, "tile_q=128 tile_kv=160 stages_q=2 stages_v=2 output=separate");
   add({}, {}, 1, 1, two);
   add(mask::causal(), {}, 5, 0, small);
   expect_some_right(cases, 4);
@@ -193,11 +189,11 @@ TEST_F(Fp8Test, ScalesOfTokens) {
     problem.spec.score = score;
     cases.push_back({problem, config_of(config)});
   };
-  add({}, {}, 130, 200, "tile_q=128 tile_kv=64 stages_q=2 stages_v=2 separate_o=true order=ping_pong");
+  add({}, {}, 130, 200, "tile_q=128 tile_kv=64 stages_q=2 stages_v=2 output=separate order=ping_pong");
   add(mask::causal(), {}, 140, 90, small);  // rows without a key
-  add(mask::document(), score::alibi(), 70, 70, "tile_q=128 tile_kv=32 stages_v=2 direct_o=true");
+  add(mask::document(), score::alibi(), 70, 70, "tile_q=128 tile_kv=32 stages_v=2 output=direct");
   add(mask::causal(), score::softcap(3), 66, 130,
-      "tile_q=64 tile_kv=96 stages_k=3 stages_v=2 direct_o=true overlap=false promote_every=1");
+      "tile_q=64 tile_kv=96 stages_k=3 stages_v=2 output=direct promote_every=1");
   add({}, {}, 1, 1, small);
   expect_some_right(cases, 3);
 }
@@ -214,11 +210,11 @@ TEST_F(Fp8Test, ScalesOfBlocks) {
     problem.spec.score = score;
     cases.push_back({problem, config_of(config)});
   };
-  add({}, {}, 200, 270, "tile_q=128 tile_kv=192 stages_q=2 stages_v=2 separate_o=true order=ping_pong");
+  add({}, {}, 200, 270, "tile_q=128 tile_kv=192 stages_q=2 stages_v=2 output=separate order=ping_pong");
   add(mask::causal(), {}, 140, 90, small);  // rows without a key
-  add(mask::sliding_window(40, 0), {}, 150, 330, "tile_q=128 tile_kv=96 stages_v=2 direct_o=true");
+  add(mask::sliding_window(40, 0), {}, 150, 330, "tile_q=128 tile_kv=96 stages_v=2 output=direct");
   add(mask::causal(), score::softcap(3), 66, 230,
-      "tile_q=64 tile_kv=160 stages_k=3 stages_v=2 direct_o=true overlap=false promote_every=1");
+      "tile_q=64 tile_kv=160 stages_k=3 stages_v=2 output=direct promote_every=1");
   add({}, {}, 1, 1, small);
   add({}, {}, 3, 0, small);
   expect_some_right(cases, 3);
@@ -245,11 +241,11 @@ TEST_F(Fp8Test, ColumnsOfValuesAndLse) {
     spec.score = score;
     cases.push_back({problem, config_of(config)});
   };
-  add(true, true, true, {}, {}, 130, 100, "tile_q=128 tile_kv=64 stages_q=2 stages_v=2 separate_o=true");
+  add(true, true, true, {}, {}, 130, 100, "tile_q=128 tile_kv=64 stages_q=2 stages_v=2 output=separate");
   add(true, false, false, mask::causal(), {}, 140, 90, small);  // rows without a key
   add(false, true, true, mask::causal(), score::alibi(), 90, 70,
-      "tile_q=64 tile_kv=96 stages_v=2 direct_o=true overlap=false promote_every=1");
-  add(true, true, false, {}, {}, 70, 0, "tile_q=128 tile_kv=32 stages_v=2 direct_o=true");
+      "tile_q=64 tile_kv=96 stages_v=2 output=direct promote_every=1");
+  add(true, true, false, {}, {}, 70, 0, "tile_q=128 tile_kv=32 stages_v=2 output=direct");
   expect_some_right(cases, 3);
 }
 
@@ -257,8 +253,8 @@ TEST_F(Fp8Test, ColumnsOfValuesAndLse) {
 TEST_F(Fp8Test, ManyTilesOfManyHeads) {
   const CurrentDevice current(0);
   int index = 0;
-  for (const char* config : {"tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true",
-                             "tile_q=64 tile_kv=32 stages_v=2 direct_o=true overlap=false promote_every=1"}) {
+  for (const char* config : {"tile_q=64 tile_kv=32 stages_q=2 stages_v=2 output=separate",
+                             "tile_q=64 tile_kv=32 stages_v=2 output=direct promote_every=1"}) {
     if (!is_in_this_run(index++, 2)) continue;
     AttentionCase problem = fp8_case(DType::fp8_e4m3, 32, 100, 60);
     problem.heads_kv = device_.sm_count / 4 + 3;
@@ -359,7 +355,7 @@ TEST_F(Fp8Test, ManyValuesWithAMean) {
   };
   const auto error = [&](const char* config) {
     const Attention kernel = attention(
-        spec, config_of(std::string("tile_q=64 tile_kv=32 stages_v=2 direct_o=true") + config), context());
+        spec, config_of(std::string("tile_q=64 tile_kv=32 stages_v=2 output=direct") + config), context());
     kernel({.q = rows(zeros, spec.dtype, 64),
             .k = rows(zeros, spec.dtype, keys),
             .v = rows(v, spec.dtype, keys),
@@ -423,9 +419,8 @@ TEST_F(Fp8Test, WhatCannotBeServedIsRefused) {
   EXPECT_EQ(family.code(), ErrorCode::no_valid_config);
   EXPECT_THAT(family.message(), HasSubstr("reads q of 16 bits"));
   for (const auto& [config, rule] : {std::pair("tile_kv=48", "a multiple of 32"),
-                                     {"p_in_registers=false separate_o=true", "must be true with fp8"},
-                                     {"rescale=on_overflow separate_o=true", "lazy or always"},
-                                     {"separate_o=false", "O does not fit over Q"}}) {
+                                     {"rescale=on_overflow output=separate", "must be lazy with fp8"},
+                                     {"output=over_q", "O does not fit over Q"}}) {
     const Error error = error_of([&] { attention(spec, config_of(config), context()); });
     EXPECT_THAT(error.message(), HasSubstr(rule));
   }

@@ -20,9 +20,11 @@ class Fp8InterpolationTest : public GpuTest {
   }
 };
 
+// P V sums P of the tiles of the second one alone.
 constexpr const char* two =
-    "tile_q=128 tile_kv=96 stages_q=2 stages_v=2 direct_o=true order=ping_pong converter_warps=2";
-constexpr const char* by_products = " sums_by_products=true";
+    "tile_q=128 tile_kv=64 stages_q=2 stages_v=2 output=direct order=ping_pong converter_warps=2";
+constexpr const char* summing =
+    "tile_q=128 tile_kv=96 stages_q=2 stages_v=2 output=direct order=ping_pong converter_warps=2";
 
 // Several tiles of keys, with sums by products and by lanes.
 TEST_F(Fp8InterpolationTest, MasksScoresAndScales) {
@@ -34,20 +36,19 @@ TEST_F(Fp8InterpolationTest, MasksScoresAndScales) {
     problem.spec.mask = mask;
     problem.spec.score = score;
     change(problem.spec);
-    cases.push_back({problem, parse_config("family=forward_wgmma interpolated_exp2=4 " + config)});
+    cases.push_back({problem, parse_config("family=forward_wgmma " + config)});
   };
   const auto nothing = [](AttentionSpec&) {};
   const auto shared = [](AttentionSpec& spec) { spec.gqa_ratio = 3; };
   const auto of_tokens = [](AttentionSpec& spec) { spec.descale_per = ScaleKind::token; };
   const auto sinking = [](AttentionSpec& spec) { spec.sinks = true; };
-  const std::string summing = std::string(two) + by_products;
   add({}, {}, 130, 400, shared, two);
   add({}, {}, 130, 400, nothing, summing);
   add(mask::causal(), {}, 300, 201, nothing, summing);  // rows without keys
-  add(mask::causal(), {}, 201, 333, shared, std::string(two) + " descending=true");
+  add(mask::causal(), {}, 201, 333, shared, two);
   add(mask::sliding_window(150, 0), {}, 260, 500, nothing, summing);
   add({}, score::alibi(), 130, 400, nothing, two);  // scores below zero that grow
-  add(mask::causal(), score::alibi(), 70, 390, nothing, summing + " descending=true");
+  add(mask::causal(), score::alibi(), 70, 390, nothing, summing);
   add({}, score::softcap(3), 66, 410, of_tokens, two);
   add({}, {}, 130, 391, of_tokens, summing);
   add(mask::causal(), {}, 100, 390, sinking, two);
@@ -64,19 +65,12 @@ TEST_F(Fp8InterpolationTest, Configs) {
     cases.push_back({problem, parse_config("family=forward_wgmma stages_v=2 " + config)});
   };
   const DType e4m3 = DType::fp8_e4m3, e5m2 = DType::fp8_e5m2;
-  add(e4m3, 256, "tile_q=64 tile_kv=96 direct_o=true converter_warps=4 interpolated_exp2=4");
-  add(e4m3, 192, "tile_q=128 tile_kv=96 direct_o=true order=ping_pong converter_warps=2 interpolated_exp2=4");
-  add(e5m2, 32,
-      "tile_q=64 tile_kv=96 direct_o=true converter_warps=4 interpolated_exp2=1 sums_by_products=true");
-  add(e4m3, 64, "tile_q=64 tile_kv=64 direct_o=true converter_warps=2 interpolated_exp2=3 promote_every=2");
-  add(e4m3, 64,
-      "tile_q=128 tile_kv=128 stages_q=2 separate_o=true order=ping_pong q_in_registers=true "
-      "converter_warps=2 "
-      "interpolated_exp2=4 sums_by_products=true");
-  add(e4m3, 32,
-      "tile_q=192 tile_kv=160 stages_q=2 separate_o=true order=softmax_lock converter_warps=2 "
-      "interpolated_exp2=2 "
-      "polynomial_exp2=1");
+  add(e4m3, 256, "tile_q=64 tile_kv=96 output=direct converter_warps=4");
+  add(e4m3, 192, "tile_q=128 tile_kv=96 output=direct order=ping_pong converter_warps=2");
+  add(e5m2, 32, "tile_q=64 tile_kv=96 output=direct converter_warps=4");
+  add(e4m3, 64, "tile_q=64 tile_kv=64 output=direct converter_warps=2 promote_every=2");
+  add(e4m3, 64, "tile_q=128 tile_kv=128 stages_q=2 output=separate order=ping_pong converter_warps=2");
+  add(e4m3, 32, "tile_q=192 tile_kv=160 stages_q=2 output=separate order=ping_pong converter_warps=2");
   expect_some_right(cases, 3);
 }
 

@@ -33,8 +33,7 @@ TEST_F(Fp8MmaTest, TypesOutputsAndConfigs) {
   };
   add(DType::fp8_e4m3, DType::bf16, "tile_q=128 tile_kv=64 warps=4 stages_k=1 stages_v=2");
   add(DType::fp8_e5m2, DType::fp16, "tile_q=64 tile_kv=32 warps=4 q_in_registers=true rescale=always");
-  add(DType::fp8_e4m3, DType::fp32,
-      "tile_q=64 tile_kv=96 warps=2 stages_k=3 stages_v=2 ldmatrix_matrices=2 swizzle=none");
+  add(DType::fp8_e4m3, DType::fp32, "tile_q=64 tile_kv=96 warps=2 stages_k=3 stages_v=2");
   expect_some_right(cases, 2);
 }
 

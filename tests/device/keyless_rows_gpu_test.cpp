@@ -26,7 +26,7 @@ class KeylessRowsTest : public GpuTest {
     std::vector<const char*> configs = {"family=forward_mma_sync"};
     if (native_arch(device_) == Arch{9, 0, 'a'}) {
       for (const char* text : {"family=forward_wgmma", "family=forward_wgmma stages_q=2 tile_q=64",
-                               "family=forward_wgmma direct_o=true", "family=forward_wgmma overlap=false",
+                               "family=forward_wgmma output=direct", "family=forward_wgmma output=separate",
                                "family=forward_wgmma rescale=on_overflow"})
         configs.push_back(text);
     }

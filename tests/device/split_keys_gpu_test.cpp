@@ -61,7 +61,7 @@ const std::vector<TestedFamily>& families() {
        .on_one_arch = true,
        .configs = {"cluster=8 block_warps=2 tile_kv=16 stages=3",
                    "cluster=4 block_warps=4 tile_kv=32 stages=2",
-                   "cluster=16 block_warps=1 tile_kv=16 stages=2 rescale=always",
+                   "cluster=16 block_warps=1 tile_kv=16 stages=2",
                    "cluster=1 block_warps=3 tile_kv=16 stages=5"},
        .small = "cluster=2 block_warps=2 tile_kv=16 stages=2",
        .large = "cluster=2 block_warps=4 tile_kv=32 stages=2"}};

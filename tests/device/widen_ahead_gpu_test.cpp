@@ -64,22 +64,21 @@ TEST_F(WidenAheadTest, PagesOfRaggedRequests) {
   cases.push_back({paged(case_of(128), 16), ahead(two_consumers)});
   AttentionCase narrow = paged(case_of(64), 2);  // by TMA pages of 8 rows are the smallest
   narrow.spec.kv_dtype = DType::fp8_e5m2;
-  cases.push_back(
-      {narrow, ahead("tile_q=64 tile_kv=48 stages_v=2 rescale=on_overflow dependent_launch=false")});
+  cases.push_back({narrow, ahead("tile_q=64 tile_kv=48 stages_v=2 rescale=on_overflow")});
   AttentionCase odd = paged(case_of(80, 40), 64);
   odd.spec.dtype = DType::fp16;
   odd.layout = Layout::padded;
-  cases.push_back({odd, ahead("tile_q=128 tile_kv=80 stages_k=2 direct_o=true order=ping_pong")});
+  cases.push_back({odd, ahead("tile_q=128 tile_kv=80 stages_k=2 output=direct order=ping_pong")});
   AttentionCase wide = paged(case_of(256, 192), 8);
   wide.spec.gqa_ratio = 1;
   wide.spec.mask = mask::sliding_window(50, 0);
-  cases.push_back({wide, ahead("tile_q=64 tile_kv=32 overlap=false")});
+  cases.push_back({wide, ahead("tile_q=64 tile_kv=32")});
   expect_some_right(cases, 2);
 }
 
 TEST_F(WidenAheadTest, DenseAndRaggedKeys) {
   std::vector<KernelCase> cases;
-  cases.push_back({case_of(64, 128), ahead("tile_q=192 tile_kv=64 separate_o=true order=ping_pong")});
+  cases.push_back({case_of(64, 128), ahead("tile_q=192 tile_kv=64 output=separate order=ping_pong")});
   AttentionCase used = case_of(72);
   used.spec.kv_dtype = DType::fp8_e5m2;
   used.spec.mask = mask::none();
@@ -91,7 +90,7 @@ TEST_F(WidenAheadTest, DenseAndRaggedKeys) {
   ragged.used_queries = {150, 2, 1};
   ragged.used_keys = {150, 0, 140};
   ragged.spare_rows = 3;
-  cases.push_back({ragged, ahead("tile_q=128 tile_kv=112 stages_q=2 rescale=always")});
+  cases.push_back({ragged, ahead("tile_q=128 tile_kv=112 stages_q=2 rescale=lazy")});
   expect_some_right(cases, 2);
 }
 

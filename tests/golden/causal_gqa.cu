@@ -24,8 +24,6 @@ struct Config {
   static constexpr int warps = 4;  // warps per block; each owns tile_q / warps queries
   static constexpr int stages_k = 2;  // buffers for K tiles
   static constexpr int stages_v = 1;  // buffers for V tiles
-  static constexpr Swizzle swizzle = Swizzle::xor_chunks;  // how tiles lie in shared memory
-  static constexpr int ldmatrix_matrices = 4;  // 8x8 matrices per ldmatrix of K and V: 2 or 4
   static constexpr bool q_in_registers = false;  // Q stays in registers, else in shared memory
   static constexpr Rescale rescale = Rescale::lazy;  // when the output is rescaled to a new row maximum
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers

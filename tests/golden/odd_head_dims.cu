@@ -24,8 +24,6 @@ struct Config {
   static constexpr int warps = 2;  // warps per block; each owns tile_q / warps queries
   static constexpr int stages_k = 1;  // buffers for K tiles
   static constexpr int stages_v = 3;  // buffers for V tiles
-  static constexpr Swizzle swizzle = Swizzle::none;  // how tiles lie in shared memory
-  static constexpr int ldmatrix_matrices = 2;  // 8x8 matrices per ldmatrix of K and V: 2 or 4
   static constexpr bool q_in_registers = true;  // Q stays in registers, else in shared memory
   static constexpr Rescale rescale = Rescale::always;  // when the output is rescaled to a new row maximum
   static constexpr int blocks_per_sm = 3;  // blocks that must fit on a multiprocessor: caps the registers

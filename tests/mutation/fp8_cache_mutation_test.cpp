@@ -31,7 +31,7 @@ const Subject many = {.config =
 const Subject by_warpgroup = [] {
   Subject subject = many;
   subject.config =
-      "family=forward_wgmma tile_q=64 tile_kv=32 stages_k=2 stages_v=2 separate_o=true stages_stored=1 "
+      "family=forward_wgmma tile_q=64 tile_kv=32 stages_k=2 stages_v=2 output=separate stages_stored=1 "
       "converter_warps=4";
   return subject;
 }();
@@ -49,7 +49,7 @@ const Subject ahead = [] {
 // Each thread of a block has more pieces of rows than it reads at once.
 const Subject wide_ahead = [] {
   Subject subject = ahead;
-  subject.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_k=2 direct_o=true widen_ahead=true";
+  subject.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_k=2 output=direct widen_ahead=true";
   subject.head_dim = 256;
   return subject;
 }();

@@ -5,10 +5,10 @@ namespace jit::testing::fp8_mutations {
 namespace {
 
 constexpr const char* fp8_config =
-    "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true promote_every=0 "
+    "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2 output=separate promote_every=0 "
     "converter_warps=4";
 constexpr const char* promoted_config =
-    "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true promote_every=2 "
+    "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2 output=separate promote_every=2 "
     "converter_warps=2";
 constexpr const char* split_config = "family=forward_split_kv row_warps=1 key_warps=2 tile_kv=32 stages=2";
 // With products of fp16, which sm_90a has for mma.sync.
@@ -108,8 +108,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Of kernels that have sums of P by a product with ones, in three tiles of keys.
 constexpr const char* summing_config =
-    "family=forward_wgmma tile_q=64 tile_kv=96 stages_q=2 stages_v=2 separate_o=true converter_warps=2 "
-    "sums_by_products=true";
+    "family=forward_wgmma tile_q=64 tile_kv=96 stages_q=2 stages_v=2 output=separate converter_warps=2";
 
 class SumsByProductsMutationTest : public MutationTest {};
 

@@ -8,7 +8,7 @@ namespace {
 // consumers, whose turns end behind the wait for O, and three tiles of keys, whose words each lane reads for itself.
 const Subject turns = {.config =
                            "family=forward_wgmma tile_q=128 tile_kv=32 stages_q=1 stages_k=2 stages_v=2 "
-                           "separate_o=true order=ping_pong rescale=lazy converter_warps=2",
+                           "output=separate order=ping_pong rescale=lazy converter_warps=2",
                        .mask = "document",
                        .head_dim = 32,
                        .head_dim_v = 32,

@@ -249,7 +249,7 @@ def test_rows_of_nobody_are_zeros_where_that_is_asked_for(place, fetch, sequence
     assert not fetch(o).any() and numpy.isneginf(fetch(lse)).all()
 
 
-CONFIGS = {"forward_mma_sync": "tile_q=32 tile_kv=32 warps=2", "forward_wgmma": "tile_q=128 tile_kv=64 direct_o=true"}
+CONFIGS = {"forward_mma_sync": "tile_q=32 tile_kv=32 warps=2", "forward_wgmma": "tile_q=128 tile_kv=64 output=direct"}
 
 
 @pytest.mark.parametrize("family", CONFIGS)

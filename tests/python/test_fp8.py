@@ -85,7 +85,7 @@ def check_requests(o, lse, q, k, v, scales, **options):
 
 
 CONFIGS = {
-    "forward_wgmma": "family=forward_wgmma tile_q=64 tile_kv=64 stages_q=2 stages_v=2 separate_o=true converter_warps=2",
+    "forward_wgmma": "family=forward_wgmma tile_q=64 tile_kv=64 stages_q=2 stages_v=2 output=separate converter_warps=2",
     "forward_split_kv": "family=forward_split_kv row_warps=1 key_warps=2 tile_kv=64 stages=2",
 }
 

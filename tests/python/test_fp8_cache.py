@@ -354,11 +354,11 @@ def test_families_that_read_no_fp8():
 WIDENED = {
     "spare": "tile_q=128 tile_kv=80 stages_q=2 stages_k=2 stages_v=2 order=ping_pong rescale=on_overflow "
     "stages_stored=2 converter_warps=2",
-    "direct": "tile_q=192 tile_kv=48 stages_k=2 stages_v=2 overlap=false direct_o=true "
+    "direct": "tile_q=192 tile_kv=48 stages_k=2 stages_v=2 output=direct "
     "stages_stored=1 converter_warps=2",
-    "own": "tile_q=128 tile_kv=64 stages_k=2 stages_v=3 separate_o=true stages_stored=1 converter_warps=4",
+    "own": "tile_q=128 tile_kv=64 stages_k=2 stages_v=3 output=separate stages_stored=1 converter_warps=4",
     "ahead": "tile_q=128 tile_kv=64 stages_q=2 stages_k=2 stages_v=2 order=ping_pong rescale=on_overflow widen_ahead=true",
-    "ahead_direct": "tile_q=64 tile_kv=48 stages_k=2 direct_o=true rescale=lazy widen_ahead=true",
+    "ahead_direct": "tile_q=64 tile_kv=48 stages_k=2 output=direct rescale=lazy widen_ahead=true",
 }
 
 

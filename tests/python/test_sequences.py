@@ -156,7 +156,7 @@ def test_splits(rng, place, fetch, num_splits):
             "family=forward_split_cluster",
             "family=forward_split_wgmma tile_rows=64 tile_kv=32 stages=1",
             "family=forward_split_wgmma tile_rows=64 tile_kv=32 stages=3",
-            "family=forward_wgmma tile_q=64 tile_kv=64 direct_o=true",
+            "family=forward_wgmma tile_q=64 tile_kv=64 output=direct",
         ]
     ),
 )

@@ -16,7 +16,6 @@ PROGRAMS = {
     "dropout_time": [],
     "engine_host_time": [],
     "equal_runs": [],
-    "fp8_key_order_time": [],
     "gradient_accuracy": [],
     "quantizer_time": [],
     "vllm_engine": [],

@@ -68,8 +68,6 @@ ForwardMmaSync random_mma_sync_config(Random& random) {
   config.tile_kv = 16 * draw(random, 1, 8);
   config.stages_k = draw(random, 1, 4);
   config.stages_v = draw(random, 1, 4);
-  config.swizzle = pick({Swizzle::xor_chunks, Swizzle::xor_chunks, Swizzle::none}, random);
-  config.ldmatrix_matrices = pick({4, 4, 2}, random);
   config.q_in_registers = pick({false, true}, random);
   config.rescale = pick({Rescale::always, Rescale::lazy}, random);
   config.blocks_per_sm = draw(random, 1, 3);
@@ -83,17 +81,9 @@ ForwardWgmma random_wgmma_config(Random& random) {
   config.stages_q = draw(random, 1, 2);
   config.stages_k = draw(random, 1, 4);
   config.stages_v = draw(random, 1, 4);
-  config.q_in_registers = pick({false, false, true}, random);
-  config.p_in_registers = pick({true, true, false}, random);
-  config.separate_o = pick({false, true}, random);
-  config.direct_o = !config.separate_o && pick({false, true}, random);
-  config.overlap = pick({true, true, false}, random);
-  config.order =
-      pick({WarpgroupOrder::free, WarpgroupOrder::ping_pong, WarpgroupOrder::softmax_lock}, random);
-  config.persistent = pick({true, true, false}, random);
-  config.dependent_launch = pick({false, false, true}, random);
-  config.polynomial_exp2 = pick({0, 0, 0, 1, 2, 3, 8}, random);
-  config.rescale = pick({Rescale::always, Rescale::lazy, Rescale::on_overflow, Rescale::on_overflow}, random);
+  config.output = pick({OutputPlace::over_q, OutputPlace::separate, OutputPlace::direct}, random);
+  config.order = pick({WarpgroupOrder::free, WarpgroupOrder::ping_pong}, random);
+  config.rescale = pick({Rescale::lazy, Rescale::on_overflow}, random);
   config.blocks_per_sm = pick({1, 1, 2}, random);
   return config;
 }
@@ -101,9 +91,7 @@ ForwardWgmma random_wgmma_config(Random& random) {
 // What values of 8 bits beside q of 8 bits take.
 ForwardWgmma random_fp8_config(Random& random) {
   ForwardWgmma config = random_wgmma_config(random);
-  config.interpolated_exp2 = pick({0, 1, 3, 4}, random);
   config.converter_warps = pick({2, 4}, random);
-  config.sums_by_products = pick({false, true}, random);
   return config;
 }
 

@@ -10,21 +10,16 @@ const std::vector<LadderStep>& ladder() {
                           .warps = 4,
                           .stages_k = 1,
                           .stages_v = 1,
-                          .swizzle = Swizzle::none,
-                          .ldmatrix_matrices = 2,
                           .q_in_registers = false,
                           .rescale = Rescale::always,
                           .blocks_per_sm = 2};
     std::vector<LadderStep> result;
-    result.push_back({"v1_basic", "tiles in shared memory, ldmatrix, mma.sync, online softmax", config});
-    config.swizzle = Swizzle::xor_chunks;
-    result.push_back({"v2_swizzle", "XOR swizzle of shared memory", config});
+    result.push_back(
+        {"v1_basic", "swizzled tiles in shared memory, ldmatrix, mma.sync, online softmax", config});
     config.stages_k = config.stages_v = 2;
-    result.push_back({"v3_pipeline", "two stages of K and V", config});
-    config.ldmatrix_matrices = 4;
-    result.push_back({"v4_ldmatrix_x4", "ldmatrix.x4 for K and V", config});
+    result.push_back({"v2_pipeline", "two stages of K and V", config});
     config.stages_v = 1;
-    result.push_back({"v5_double_k", "two stages of K, one of V", config});
+    result.push_back({"v3_double_k", "two stages of K, one of V", config});
     return result;
   }();
   return steps;

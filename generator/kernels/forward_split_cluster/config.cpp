@@ -39,8 +39,6 @@ constexpr std::array rows = {
                                          {multiples(16, 32), Affects::tiling, 32}),
     field<&ForwardSplitCluster::stages>("stages", "buffers of a warp for tiles of keys and values",
                                         {range(2, 16), Affects::buffers, 2}),
-    field<&ForwardSplitCluster::rescale>("rescale", "when the output is rescaled to a new row maximum",
-                                         {.sample = static_cast<int>(Rescale::always)}),
     field<&ForwardSplitCluster::blocks_per_sm>("blocks_per_sm",
                                                "blocks that must fit on a multiprocessor: caps the registers",
                                                {range(1, 8), Affects::registers, 2}),
@@ -63,8 +61,6 @@ std::string Family<ForwardSplitCluster>::rejection(const Case& problem, const Fo
   }
   if (spec.descale_per != ScaleKind::head)
     return fmt::format("{} reads scales of heads, none of tokens or blocks", name);
-  if (config.rescale == Rescale::on_overflow)
-    return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
   if (!std::has_single_bit(static_cast<unsigned>(config.cluster)))
     return fmt::format("cluster = {} must be a power of two", config.cluster);
   return "";
@@ -112,7 +108,6 @@ std::vector<ForwardSplitCluster> Family<ForwardSplitCluster>::space(const Case& 
                                .block_warps = block_warps,
                                .tile_kv = tile_kv,
                                .stages = stages,
-                               .rescale = searched_rescale(problem.spec),
                                .blocks_per_sm = blocks_per_sm});
           }
         }

@@ -16,7 +16,7 @@ struct Family<ForwardSplitCluster> : FamilyDefaults<ForwardSplitCluster> {
   static constexpr bool may_spill = true;
   static constexpr double model_error = 1.15;
   static constexpr ForwardSplitCluster smallest = {
-      .cluster = 1, .block_warps = 1, .tile_kv = 16, .stages = 2, .rescale = Rescale::always};
+      .cluster = 1, .block_warps = 1, .tile_kv = 16, .stages = 2};
 
   static std::span<const ConfigField<ForwardSplitCluster>> fields();
   static bool suits(const ProblemShape& shape);

@@ -124,8 +124,6 @@ std::string Family<ForwardSplitWgmma>::rejection(const Case& problem, const Forw
   }
   if (config.rescale == Rescale::on_overflow)
     return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
-  if (config.order == WarpgroupOrder::softmax_lock)
-    return fmt::format("order = softmax_lock is not known to {}; it must be free or ping_pong", name);
   if (config.order != WarpgroupOrder::free && consumers_of(config) == 1)
     return "order must be free with tile_rows = 64: one consumer warpgroup has nobody to take turns with";
   if (std::string reason = box_rejection(spec, config.tile_kv, false); !reason.empty()) return reason;

@@ -20,14 +20,14 @@ namespace {
 
 constexpr int max_consumers = 3;
 constexpr int most_columns_of_wgmma = 256;  // PTX ISA, "wgmma.mma_async", shapes
-constexpr int exponential_group = 8;        // templates/steps/softmax.cuh
+constexpr int exponential_group = 8;        // templates/steps/interpolated_weights.cuh
 // Loop counters, descriptors, softmax state: calibrated on the assembler's reports.
 constexpr int other_registers = 30;
 constexpr int random_registers = 4;  // with dropout, beside the byte of each score, or the bit if drawn ahead
 constexpr int functor_registers = 8;  // of a score, and of a mask that reads what it is asked for each score
 // In place of `other_registers`, where loaders' warps widen keys, so that lengths are read again, and where others do.
 constexpr int spare_widened_registers = 26, widened_registers = 32;
-constexpr int kept_work_registers = 24;        // beside them with direct_o, for where O lies
+constexpr int kept_work_registers = 24;        // beside them with output = direct, for where O lies
 constexpr int spare_warps = 2, own_warps = 4;  // that widen keys and values
 constexpr int converter_registers = 40;  // of the warpgroup that turns values over, or widens keys and values
 // Beside the accumulators of one instruction, of the registers that the kernel is launched with: below that
@@ -42,28 +42,15 @@ constexpr std::array rows = {
     field<&ForwardWgmma::stages_q>("stages_q", "buffers for Q tiles", {range(1, 2), Affects::registers, 2}),
     field<&ForwardWgmma::stages_k>("stages_k", "buffers for K tiles", {range(1, 4), Affects::buffers, 1}),
     field<&ForwardWgmma::stages_v>("stages_v", "buffers for V tiles", {range(1, 4), Affects::buffers, 2}),
-    field<&ForwardWgmma::q_in_registers>("q_in_registers", "Q stays in registers, else in shared memory", {}),
-    field<&ForwardWgmma::p_in_registers>("p_in_registers",
-                                         "P V reads P from registers, else from shared memory", {}),
-    field<&ForwardWgmma::separate_o>("separate_o", "O leaves through shared memory of its own, not Q's",
-                                     {.affects = Affects::buffers}),
-    field<&ForwardWgmma::direct_o>("direct_o",
-                                   "consumers write O from their registers, not by way of shared memory",
-                                   {.affects = Affects::registers}),
-    field<&ForwardWgmma::overlap>("overlap", "softmax runs under the P V of the tile before", {}),
-    field<&ForwardWgmma::order>(
-        "order", "how consumer warpgroups take turns",
-        {.affects = Affects::registers, .sample = static_cast<int>(WarpgroupOrder::softmax_lock)}),
-    field<&ForwardWgmma::persistent>("persistent", "a block computes one tile of queries after another",
-                                     {.affects = Affects::registers}),
-    field<&ForwardWgmma::dependent_launch>(
-        "dependent_launch", "starts while the kernel before it on the stream ends, and waits for it",
-        {.affects = Affects::buffers}),
-    field<&ForwardWgmma::polynomial_exp2>("polynomial_exp2",
-                                          "of 8 exponentials, how many are polynomials instead of ex2",
-                                          {range(0, exponential_group), Affects::registers, 2}),
-    field<&ForwardWgmma::rescale>("rescale", "when the output is rescaled to a new row maximum",
-                                  {.sample = static_cast<int>(Rescale::always)}),
+    field<&ForwardWgmma::output>(
+        "output", "the way of O from registers to memory: shared memory of Q, of its own, or none",
+        {.affects = Affects::registers, .sample = static_cast<int>(OutputPlace::separate)}),
+    field<&ForwardWgmma::order>("order", "how consumer warpgroups take turns",
+                                {.affects = Affects::registers}),
+    field<&ForwardWgmma::rescale>(
+        "rescale", "when the output is rescaled to a new row maximum",
+        {.legal = range(static_cast<int>(Rescale::lazy), static_cast<int>(Rescale::on_overflow)),
+         .sample = static_cast<int>(Rescale::on_overflow)}),
     field<&ForwardWgmma::blocks_per_sm>("blocks_per_sm",
                                         "blocks that must fit on a multiprocessor: caps the registers",
                                         {range(1, 8), Affects::registers, 2}),
@@ -73,8 +60,6 @@ constexpr std::array rows = {
     field<&ForwardWgmma::promote_every>(
         "promote_every", "tiles of keys after which sums of fp8 products move to floats; 0: they do not",
         {range(0, 64), Affects::registers, 4}),
-    field<&ForwardWgmma::descending>("descending",
-                                     "tiles of keys go from the last one to the first, with fp8", {}),
     field<&ForwardWgmma::stages_stored>(
         "stages_stored", "buffers for tiles of keys of 8 bits as they are stored, and as many for values",
         {range(0, 4), Affects::buffers, 2}),
@@ -85,14 +70,8 @@ constexpr std::array rows = {
         {LegalValues{0, 4, 2}, Affects::registers, 4}),
     field<&ForwardWgmma::widen_ahead>(
         "widen_ahead", "a kernel before this one widens all keys and values, into a workspace", {}),
-    field<&ForwardWgmma::sums_by_products>("sums_by_products",
-                                           "sums of P are a product with ones, beside P V of fp8",
-                                           {.affects = Affects::registers}),
     field<&ForwardWgmma::draw_ahead>("draw_ahead", "one draws which scores dropout keeps, into a workspace",
                                      {}),
-    field<&ForwardWgmma::interpolated_exp2>(
-        "interpolated_exp2", "of 8 exponentials of fp8, how many are interpolated where nothing else is lost",
-        {range(0, exponential_group / 2), Affects::registers, 4}),
 };
 static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 
@@ -119,10 +98,6 @@ std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
   return {Rescale::lazy, Rescale::on_overflow};
 }
 
-// The first keys are those that may stand out, and what is small beside them is lost to P of 8 bits from then
-// on (docs/fp8.md). Masks that leap over keys know the next ones alone.
-bool goes_down(const AttentionSpec& spec) { return has_fp8_queries(spec) && has_row_range(spec.mask); }
-
 // Whether O can lie over Q: a warpgroup's rows of both must cover the same bytes.
 bool fits_o_over_q(const AttentionSpec& spec) {
   return !has_fp8_queries(spec) && panel_columns(spec.head_dim) == panel_columns(spec.value_head_dim());
@@ -143,52 +118,24 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .stages_q = config.stages_q,
                       .stages_k = config.stages_k,
                       .stages_v = config.stages_v,
-                      .separate_o = config.separate_o,
-                      .direct_o = config.direct_o,
-                      .p_in_registers = config.p_in_registers,
+                      .separate_o = config.output == OutputPlace::separate,
+                      .direct_o = config.output == OutputPlace::direct,
                       .key_words = has_key_words(spec),
-                      .persistent = config.persistent,
                       .has_lengths = !is_plain(spec),
                       .element_bytes = size_of(spec.dtype),
                       .output_bytes = size_of(output_dtype(spec)),
                       .key_scales = spec.descale_per != ScaleKind::head,
                       .stages_stored = config.stages_stored,
                       .known_score_words = known_score_words(spec, config),
-                      .sums_by_products = config.sums_by_products})
+                      .sums_by_products = has_sums_by_products(spec, config)})
       .total;
 }
 
-// Why P V makes no sums of P; empty: it does.
-std::string sums_rejection(const AttentionSpec& spec, const ForwardWgmma& config) {
-  const auto reason = [](std::string_view why) {
-    return fmt::format("sums_by_products must be false {}", why);
-  };
-  if (!transposes_v(spec)) return reason("unless v of fp8 is turned over: ones lie beside it");
-  if (!config.overlap) return reason("with overlap = false");
-  if (spec.sinks) return reason("with sinks, of which O has a share that LSE tells");
-  if (spec.descale_per == ScaleKind::block) return reason("with scales of blocks");
-  if (panel_columns(config.tile_kv, 1) < 128) return reason("with less than 96 keys a tile");
-  return "";
-}
-
-// Why no exponentials are interpolated; empty: some may be.
-std::string interpolation_rejection(const AttentionSpec& spec, const ForwardWgmma& config) {
-  const auto reason = [](std::string_view why) { return fmt::format("interpolated_exp2 must be 0 {}", why); };
-  if (!has_fp8_queries(spec)) return reason("with products of 16 bits");
-  if (spec.exact_exponentials) return reason("with exact_exponentials");
-  if (spec.descale_per == ScaleKind::block) return reason("with scales of blocks");
-  if (has_text(spec.score))
-    return reason("with a score that is text: a NaN that has a sign is not seen among maxima");
-  if (!config.overlap) return reason("with overlap = false");
-  if (config.rescale != Rescale::lazy)
-    return reason("unless rescale = lazy: limits of scores tell where they may be");
-  return "";
-}
-
-// Whether it is faster: columns of ones beside 256 would be an instruction of their own.
-bool is_worth_sums(const AttentionSpec& spec, const ForwardWgmma& config) {
-  return padded_head_dim(spec.value_head_dim()) + sum_columns <= most_columns_of_wgmma &&
-         sums_rejection(spec, config).empty();
+// Whether P V can make sums of P: ones lie beside V that is turned over, and O has its share of sinks only in LSE.
+bool can_sum_by_products(const AttentionSpec& spec, const ForwardWgmma& config) {
+  constexpr int least_panel = 128;
+  return transposes_v(spec) && !spec.sinks && spec.descale_per != ScaleKind::block &&
+         panel_columns(config.tile_kv, 1) >= least_panel;
 }
 
 // What elements of 8 bits ask of a config; empty: nothing that it does not have.
@@ -196,17 +143,14 @@ std::string fp8_rejection(const AttentionSpec& spec, const ForwardWgmma& config)
   const int mma_k = facts(spec.dtype).mma_k;
   if (config.tile_kv % mma_k != 0)
     return fmt::format("tile_kv = {} must be a multiple of {} with fp8", config.tile_kv, mma_k);
-  if (!config.p_in_registers) return "p_in_registers must be true with fp8";
-  if (config.rescale == Rescale::on_overflow) {
-    return "rescale must be lazy or always with fp8: probabilities are cut off at 448 long before a sum "
-           "shows it";
-  }
+  if (config.rescale == Rescale::on_overflow)
+    return "rescale must be lazy with fp8: probabilities are cut off at 448 long before a sum shows it";
   if (transposes_v(spec) && config.converter_warps == 0) {
     return fmt::format("converter_warps must be {} or {} with v of {}, which is turned over", spare_warps,
                        own_warps, to_string(spec.dtype));
   }
-  if (!config.direct_o && size_of(output_dtype(spec)) != 2)
-    return fmt::format("direct_o must be true with out_dtype {}", to_string(output_dtype(spec)));
+  if (config.output != OutputPlace::direct && size_of(output_dtype(spec)) != 2)
+    return fmt::format("output must be direct with out_dtype {}", to_string(output_dtype(spec)));
   return "";
 }
 
@@ -271,27 +215,23 @@ bool finishes_columns(const AttentionSpec& spec) {
 int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int scores = config.tile_kv / 2;
   const int output = padded_head_dim(spec.value_head_dim()) / 2;
-  // Without overlap P takes the place of the scores that it is made of.
-  const int bytes = size_of(spec.dtype);
-  const int p = config.overlap && config.p_in_registers ? config.tile_kv * bytes / 8 : 0;
-  const int q = config.q_in_registers ? padded_head_dim(spec.head_dim) * bytes / 8 : 0;
-  const int sums = (config.promote_every > 0 ? output : 0) + sum_columns_of(config) / 2;
-  const int other = !widens(spec, config) ? other_registers
-                                          : (config.converter_warps == spare_warps ? spare_widened_registers
-                                                                                   : widened_registers) +
-                                                (config.direct_o ? kept_work_registers : 0);
+  const int p = config.tile_kv * size_of(spec.dtype) / 8;
+  const int sums = (config.promote_every > 0 ? output : 0) + sum_columns_of(spec, config) / 2;
+  const int other =
+      !widens(spec, config)
+          ? other_registers
+          : (config.converter_warps == spare_warps ? spare_widened_registers : widened_registers) +
+                (config.output == OutputPlace::direct ? kept_work_registers : 0);
   const bool mask_reads = !has_row_range(spec.mask) && !spec.mask.tensors().empty();
-  return scores + output + sums + p + q + other + (spec.score != Score() ? functor_registers : 0) +
+  return scores + output + sums + p + other + (spec.score != Score() ? functor_registers : 0) +
          (mask_reads ? functor_registers : 0) + dropout_registers(spec, config);
 }
 
-// What was seen to spill of estimates below the cap: P by way of shared memory, kernels without overlap, joined masks with
-// a score that depends on places, whose distances are computed ahead, and what is given back to results of fp8, and
-// scales of rows.
+// What was seen to spill of estimates below the cap: joined masks with a score that depends on places, whose distances are
+// computed ahead, and what is given back to results of fp8, and scales of rows.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
-  return 2 + (config.p_in_registers ? 0 : 8) + (config.overlap ? 0 : 4) +
-         (has_distances ? config.tile_kv / 4 : 0) + (finishes_columns(spec) ? 4 : 0) +
+  return 2 + (has_distances ? config.tile_kv / 4 : 0) + (finishes_columns(spec) ? 4 : 0) +
          (spec.descale_per != ScaleKind::head ? 4 : 0) + (spec.lse_shift ? 2 : 0);
 }
 
@@ -299,7 +239,25 @@ int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
 
 namespace forward_wgmma {
 
-int sum_columns_of(const ForwardWgmma& config) { return config.sums_by_products ? sum_columns : 0; }
+// Masks that leap over keys know the next ones alone.
+bool goes_down(const AttentionSpec& spec) { return has_fp8_queries(spec) && has_row_range(spec.mask); }
+
+// Columns of ones beside 256 would be an instruction of their own, which is slower.
+bool has_sums_by_products(const AttentionSpec& spec, const ForwardWgmma& config) {
+  return padded_head_dim(spec.value_head_dim()) + sum_columns <= most_columns_of_wgmma &&
+         can_sum_by_products(spec, config);
+}
+
+int sum_columns_of(const AttentionSpec& spec, const ForwardWgmma& config) {
+  return has_sums_by_products(spec, config) ? sum_columns : 0;
+}
+
+// A NaN of a score that is text may have a sign, which is not seen among maxima.
+int interpolated_exponentials(const AttentionSpec& spec) {
+  const bool may_be = has_fp8_queries(spec) && !spec.exact_exponentials &&
+                      spec.descale_per != ScaleKind::block && !has_text(spec.score);
+  return may_be ? exponential_group / 2 : 0;
+}
 
 int consumers_of(const ForwardWgmma& config) { return config.tile_q / rows_per_warpgroup; }
 
@@ -347,7 +305,7 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
 }
 
 int output_columns_at_once(const AttentionSpec& spec, const ForwardWgmma& config) {
-  const int own = padded_head_dim(spec.value_head_dim()), with_sums = own + sum_columns_of(config);
+  const int own = padded_head_dim(spec.value_head_dim()), with_sums = own + sum_columns_of(spec, config);
   const int columns = with_sums <= most_columns_of_wgmma ? with_sums : own;
   const int most = (launched_registers(config) - instruction_registers) * 2 / 16 * 16;
   if (columns <= most || !has_fp8_keys(spec) || config.widen_ahead) return columns;
@@ -375,18 +333,6 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
     return fmt::format("promote_every must be 0 with {}, whose products are summed in full",
                        to_string(spec.dtype));
   }
-  if (config.sums_by_products) {
-    if (std::string reason = sums_rejection(spec, config); !reason.empty()) return reason;
-  }
-  if (config.interpolated_exp2 > 0) {
-    if (std::string reason = interpolation_rejection(spec, config); !reason.empty()) return reason;
-  }
-  if (config.descending && !has_fp8_queries(spec))
-    return fmt::format("descending must be false with {}, which holds P as small as it is",
-                       to_string(spec.dtype));
-  if (config.descending && !goes_down(spec)) {
-    return "descending must be false with a mask of which a query may see more than one range of keys";
-  }
   if (std::string reason = storage_rejection(spec, config); !reason.empty()) return reason;
   if (std::string reason = dropout_tile_rejection(spec, config.tile_kv); !reason.empty()) return reason;
   if (std::string reason = draw_ahead_rejection(spec, config.draw_ahead); !reason.empty()) return reason;
@@ -401,26 +347,10 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
       return "requests must be all where queries are not ragged, and with split_keys: one kernel computes a "
              "call";
   }
-  if (!is_plain(spec) && !config.persistent)
-    return "persistent must be true where sequences differ in length: blocks look for their work themselves";
   if (std::string reason = box_rejection(spec, config.tile_kv, false); !config.widen_ahead && !reason.empty())
     return reason;
-  if (config.polynomial_exp2 > 0 && config.rescale == Rescale::on_overflow) {
-    return "polynomial_exp2 must be 0 with rescale = on_overflow: a polynomial does not become infinite";
-  }
   if (config.order != WarpgroupOrder::free && consumers_of(config) == 1) {
     return "order must be free with tile_q = 64: one consumer warpgroup has nobody to take turns with";
-  }
-  if (config.order == WarpgroupOrder::ping_pong && !config.overlap) {
-    return "order = ping_pong needs overlap = true";
-  }
-  // The assembler of CUDA 13.0 gives P the registers of Q, as if no further tile of keys came, where both are of one size.
-  // That of 13.5 does not. Under overlap it is right (docs/notebook.md).
-  if (config.q_in_registers && config.p_in_registers && !config.overlap) {
-    return "q_in_registers needs overlap = true, or p_in_registers = false: else compilers lose Q";
-  }
-  if (config.order == WarpgroupOrder::softmax_lock && config.rescale == Rescale::on_overflow) {
-    return "rescale must be always or lazy with order = softmax_lock: a repeated tile has no turn";
   }
   const int output_columns = output_columns_at_once(spec, config);
   const int accumulators = std::max(config.tile_kv, output_columns) / 2;
@@ -429,14 +359,11 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
                        accumulators, launched_registers(config),
                        warpgroups_of(config) * config.blocks_per_sm);
   }
-  if (config.separate_o && config.direct_o) {
-    return "separate_o must be false with direct_o = true: O needs no place in shared memory then";
-  }
-  if (!config.separate_o && !config.direct_o && has_fp8_queries(spec))
-    return "separate_o or direct_o must be true with fp8: O does not fit over Q";
-  if (!config.separate_o && !config.direct_o && !fits_o_over_q(spec)) {
+  if (config.output == OutputPlace::over_q && has_fp8_queries(spec))
+    return "output must be separate or direct with fp8: O does not fit over Q";
+  if (config.output == OutputPlace::over_q && !fits_o_over_q(spec)) {
     return fmt::format(
-        "separate_o or direct_o must be true with head_dim {} and head_dim_v {}: O does not fit over Q",
+        "output must be separate or direct with head_dim {} and head_dim_v {}: O does not fit over Q",
         spec.head_dim, spec.value_head_dim());
   }
   return "";
@@ -457,45 +384,34 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   const AttentionSpec& spec = problem.spec;
   std::vector<ForwardWgmma> configs;
   if (problem.limits.arch != arch_of_tma) return configs;
-  struct Schedule {
-    bool overlap;
-    bool p_in_registers;
-    WarpgroupOrder order;
-    bool q_in_registers = false;
-  };
   struct Stages {
     int q, k, v;
-    bool separate_o = false;
-    bool direct_o = false;
+    OutputPlace output = OutputPlace::over_q;
     int stored = 0;
     int converters = 0;
     bool ahead = false;
   };
-  const std::vector<Schedule> schedules = {
-      {true, true, WarpgroupOrder::ping_pong},     {true, true, WarpgroupOrder::free},
-      {false, true, WarpgroupOrder::softmax_lock}, {false, true, WarpgroupOrder::free},
-      {true, false, WarpgroupOrder::ping_pong},    {true, true, WarpgroupOrder::ping_pong, true},
-  };
+  using enum OutputPlace;
   std::vector<Stages> fp8_stage_counts;
-  for (const Stages& stages : std::vector<Stages>{{2, 2, 2, true},
-                                                  {1, 2, 2, true},
-                                                  {1, 2, 2, false, true},
-                                                  {2, 2, 2, false, true},
-                                                  {2, 3, 2, true}}) {
+  for (const Stages& stages : std::vector<Stages>{{2, 2, 2, separate},
+                                                  {1, 2, 2, separate},
+                                                  {1, 2, 2, direct},
+                                                  {2, 2, 2, direct},
+                                                  {2, 3, 2, separate}}) {
     for (const int converters : {spare_warps, own_warps}) {
       fp8_stage_counts.push_back(stages);
       fp8_stage_counts.back().converters = transposes_v(spec) ? converters : 0;
     }
   }
-  const std::vector<Stages> stage_counts = {{2, 2, 2},       {1, 2, 2}, {2, 3, 3}, {1, 2, 2, true},
-                                            {2, 2, 2, true}, {2, 4, 4}, {1, 3, 2}};
+  const std::vector<Stages> stage_counts = {{2, 2, 2},           {1, 2, 2}, {2, 3, 3}, {1, 2, 2, separate},
+                                            {2, 2, 2, separate}, {2, 4, 4}, {1, 3, 2}};
   // A converter goes through tiles one by one: what is stored waits for it, not it for what is stored.
   std::vector<Stages> widened_stage_counts = {
-      {2, 2, 2, false, false, 2, spare_warps}, {2, 2, 2, false, false, 1, spare_warps},
-      {1, 2, 2, false, true, 2, spare_warps},  {1, 2, 2, false, false, 2, spare_warps},
-      {1, 2, 2, false, true, 1, spare_warps},  {2, 3, 3, false, false, 2, spare_warps},
-      {2, 2, 2, false, false, 1, own_warps},   {1, 2, 2, false, false, 2, own_warps},
-      {1, 2, 2, true, false, 1, own_warps}};
+      {2, 2, 2, over_q, 2, spare_warps}, {2, 2, 2, over_q, 1, spare_warps},
+      {1, 2, 2, direct, 2, spare_warps}, {1, 2, 2, over_q, 2, spare_warps},
+      {1, 2, 2, direct, 1, spare_warps}, {2, 3, 3, over_q, 2, spare_warps},
+      {2, 2, 2, over_q, 1, own_warps},   {1, 2, 2, over_q, 2, own_warps},
+      {1, 2, 2, separate, 1, own_warps}};
   for (Stages stages : stage_counts) {
     stages.ahead = true;
     widened_stage_counts.push_back(stages);
@@ -507,43 +423,30 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   const std::vector<bool> draws_ahead =
       draw_ahead_rejection(spec, true).empty() ? std::vector{true, false} : std::vector{false};
   for (const int consumers : {2, 3, 1}) {
+    // Of three consumers one block has all registers that a product of the smallest tile needs.
+    const std::vector<int> block_counts = consumers == 3 ? std::vector{1, 2} : std::vector{1, 2, 3};
+    std::vector<WarpgroupOrder> orders = {WarpgroupOrder::ping_pong, WarpgroupOrder::free};
+    if (consumers == 1) orders = {WarpgroupOrder::free};
     for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224}) {
-      for (const Schedule& schedule : schedules) {
+      for (const WarpgroupOrder order : orders) {
         for (const Stages& stages : searched_stage_counts) {
-          for (const bool persistent : {true, false}) {
-            for (const int blocks_per_sm : {1, 2, 3}) {
-              for (const Rescale rescale : rescales) {
-                // Left out, because never faster: rescaling at every tile, direct_o of 16 bits, polynomial_exp2.
-                // The order of keys is chosen for what is right, not for time.
-                ForwardWgmma config{.tile_q = consumers * rows_per_warpgroup,
-                                    .tile_kv = tile_kv,
-                                    .stages_q = stages.q,
-                                    .stages_k = stages.k,
-                                    .stages_v = stages.v,
-                                    .q_in_registers = schedule.q_in_registers,
-                                    .p_in_registers = schedule.p_in_registers,
-                                    .separate_o = stages.separate_o,
-                                    .direct_o = stages.direct_o,
-                                    .overlap = schedule.overlap,
-                                    .order = schedule.order,
-                                    .persistent = persistent,
-                                    .rescale = rescale,
-                                    .blocks_per_sm = blocks_per_sm,
-                                    .descending = goes_down(spec),
-                                    .stages_stored = stages.stored,
-                                    .converter_warps = stages.converters,
-                                    .widen_ahead = stages.ahead};
-                config.sums_by_products = is_worth_sums(spec, config);
-                if (config.order == WarpgroupOrder::softmax_lock) config.rescale = Rescale::lazy;
-                if (interpolation_rejection(spec, config).empty())
-                  config.interpolated_exp2 = exponential_group / 2;
-                if (config.rescale != rescale && rescales.size() > 1) continue;
-                // A second buffer of Q, or another place for O, is for the next tile of queries.
-                if (!persistent && (stages.q > 1 || (stages.separate_o && fits_o_over_q(spec)))) continue;
-                for (const bool ahead : draws_ahead) {
-                  config.draw_ahead = ahead;
-                  configs.push_back(config);
-                }
+          for (const int blocks_per_sm : block_counts) {
+            for (const Rescale rescale : rescales) {
+              for (const bool draw_ahead : draws_ahead) {
+                // Left out, because never faster: output = direct with 16 bits.
+                configs.push_back({.tile_q = consumers * rows_per_warpgroup,
+                                   .tile_kv = tile_kv,
+                                   .stages_q = stages.q,
+                                   .stages_k = stages.k,
+                                   .stages_v = stages.v,
+                                   .output = stages.output,
+                                   .order = order,
+                                   .rescale = rescale,
+                                   .blocks_per_sm = blocks_per_sm,
+                                   .stages_stored = stages.stored,
+                                   .converter_warps = stages.converters,
+                                   .widen_ahead = stages.ahead,
+                                   .draw_ahead = draw_ahead});
               }
             }
           }

@@ -47,13 +47,9 @@ constexpr double three_masked = 1.06;  // consumers, of whom most see less of th
 // Of fp8, by timings of 20 configs (docs/notebook.md): three consumers of a large head_dim, and blocks that each turn
 // values over for themselves.
 constexpr double three_of_fp8 = 1.1, neighbours_of_fp8 = 1.45;
-constexpr double in_sequence = 1.5;
-constexpr double locked = 0.9;
 constexpr double out_of_turn = 1.01;
 constexpr double single_stage = 1.25;
 constexpr double two_stages = 1.003;
-constexpr double shared_p = 1.25;
-constexpr double always_rescaled = 1.03;
 constexpr double seeking_maxima = 1.06;  // for every tile of keys
 constexpr double unsure_maxima = 1.07;   // on overflow, where rows may see nothing of the first tile
 // To start the copy of a panel of a box: of pages of 16 on an H200.
@@ -165,10 +161,8 @@ double converting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) 
 double delivering_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (!widens(spec, config)) return 0;
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
-  const double q = config.q_in_registers ? 0 : rows_per_warpgroup * d, tile = config.tile_kv * (d + dv);
-  const double p = config.p_in_registers ? 0 : 2.0 * rows_per_warpgroup * config.tile_kv;
-  return (consumers_of(config) * 2 * (q + p + tile) + (1 + 2) * tile) /
-         (smem_bytes_per_clock * delivered_share);
+  const double q = rows_per_warpgroup * d, tile = config.tile_kv * (d + dv);
+  return (consumers_of(config) * 2 * (q + tile) + (1 + 2) * tile) / (smem_bytes_per_clock * delivered_share);
 }
 
 // Of the kernel that widens all keys and values ahead, which reads a byte for each and writes two.
@@ -196,27 +190,23 @@ double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   const double own = d / mma_k * std::max(wide, reading) + config.tile_kv / mma_k * dv / 2;
   const double groups = consumers_of(config) * config.blocks_per_sm;
   const double draws = spec.dropout && !config.draw_ahead ? config.tile_kv : 0;  // keys of a tile
-  double alone = own + softmax_per_key * config.tile_kv + softmax_clocks + draws_per_key * draws;
-  if (!config.overlap) alone *= in_sequence;
+  const double alone = own + softmax_per_key * config.tile_kv + softmax_clocks + draws_per_key * draws;
   const double exponentials = groups * 64 * config.tile_kv / exponentials_per_clock;
   double step =
       overlapped({own * groups / tensor_share, alone, exponentials * softmax_share,
                   shared_draws_per_key * draws * groups, starting_clocks(spec, config) * config.blocks_per_sm,
                   converting_clocks(spec, config), delivering_clocks(spec, config) * config.blocks_per_sm});
-  if (config.order == WarpgroupOrder::softmax_lock) step *= locked;
   if (config.order == WarpgroupOrder::free && consumers_of(config) > 1) step *= out_of_turn;
   if (consumers_of(config) == 3 && has_fp8_queries(spec) && d > 64) step *= three_of_fp8;
   if (config.stages_k == 1 || config.stages_v == 1) step *= single_stage;
   if (widens(spec, config) && config.stages_stored == 1) step *= single_stored;
   if (widens(spec, config) && config.converter_warps == 2) step *= spare_converters;
   if (std::min(config.stages_k, config.stages_v) == 2) step *= two_stages;
-  if (!config.p_in_registers) step *= shared_p;
   if (config.rescale != Rescale::on_overflow) {
     step *= seeking_maxima;
   } else if (!is_asked_by_parts(spec.mask)) {
     step *= unsure_maxima;
   }
-  if (config.rescale == Rescale::always) step *= always_rescaled;
   return step;
 }
 
@@ -228,8 +218,7 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   const double rows = static_cast<double>(shape.batch * shape.heads_q);
   const double tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_q) / config.tile_q) * rows);
   const bool is_masked = drops_keys(spec);
-  const bool runs_on =
-      config.overlap && config.persistent && (config.stages_q > 1 || config.separate_o || config.direct_o);
+  const bool runs_on = config.stages_q > 1 || config.output != OutputPlace::over_q;
   // Of fp8 a single buffer of Q costs as much, unless it is released in front of the last softmax.
   const bool releases_late = has_fp8_queries(spec) && spec.descale_per == ScaleKind::block;
   const bool has_next_queries = runs_on && (config.stages_q > 1 || !releases_late);

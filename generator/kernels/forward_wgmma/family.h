@@ -25,7 +25,8 @@ struct Family<ForwardWgmma> : FamilyDefaults<ForwardWgmma> {
   static constexpr Requests part = Requests::many_queries;  ///< of a call of two kernels
   static constexpr bool may_spill =
       false;  // one that spills, or waits, is not what its config was meant to be
-  static constexpr ForwardWgmma smallest = {.tile_q = 64, .tile_kv = 16, .stages_k = 1, .direct_o = true};
+  static constexpr ForwardWgmma smallest = {
+      .tile_q = 64, .tile_kv = 16, .stages_k = 1, .output = OutputPlace::direct};
 
   static ForwardWgmma smallest_for(const AttentionSpec& spec);
   static std::optional<ForwardWgmma> for_requests(const ForwardWgmma& config, Requests requests) {
@@ -57,8 +58,15 @@ namespace forward_wgmma {
 
 /// Warpgroups of a block that compute.
 int consumers_of(const ForwardWgmma& config);
-/// Columns of ones that P V has beside those of V.
-int sum_columns_of(const ForwardWgmma& config);
+/// Whether tiles of keys go from the last one to the first, with fp8: the first keys are those that may stand out, and
+/// what is small beside them is lost to P of 8 bits from then on (docs/fp8.md).
+bool goes_down(const AttentionSpec& spec);
+/// Whether sums of P are a product with ones, beside P V of fp8, so that they are of P as it is rounded.
+bool has_sums_by_products(const AttentionSpec& spec, const ForwardWgmma& config);
+/// Columns of ones that P V has for them beside those of V.
+int sum_columns_of(const AttentionSpec& spec, const ForwardWgmma& config);
+/// Of 8 exponentials of fp8, how many are interpolated between powers of two where nothing else is lost.
+int interpolated_exponentials(const AttentionSpec& spec);
 
 /// Registers per thread that setmaxnreg gives to the warpgroups; all 0: those that the kernel was launched
 /// with.

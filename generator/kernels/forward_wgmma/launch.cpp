@@ -32,7 +32,7 @@ int entries_of_launch(const KernelLaunch& launch, const ForwardWgmma& config, in
   const AttentionParams& params = launch.params;
   const std::int64_t tiles = std::int64_t{ceil_div(params.seqlen_q, config.tile_q)} * params.heads_q;
   const int entries = static_cast<int>(std::min<std::int64_t>(params.batch, max_work_tiles / tiles));
-  if (!config.persistent || !has_key_words(launch.spec)) return entries;
+  if (!has_key_words(launch.spec)) return entries;
   return std::min(entries,
                   entries_with_key_words(ceil_div(params.seqlen_kv, config.tile_kv), tiles, resident));
 }
@@ -48,13 +48,13 @@ std::int64_t most_tiles(const AttentionSpec& spec, const ForwardWgmma& config,
 }
 
 template <class Maps>
-void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, AttentionParams& params,
-                 const DropoutParams& dropout_params, Maps& maps, int blocks) {
+void launch_grid(const KernelLaunch& launch, AttentionParams& params, const DropoutParams& dropout_params,
+                 Maps& maps, int blocks) {
   const LoadedKernel& kernel = launch.kernel;
   const LaunchConfig grid{.grid = {static_cast<unsigned>(blocks), 1, 1},
                           .block = {kernel.threads, 1, 1},
                           .smem_bytes = kernel.smem_bytes,
-                          .dependent = config.dependent_launch};
+                          .dependent = true};
   // Kernels have one of them at most.
   DropoutParams dropout = dropout_params;
   DescaleParams descale = launch.descale;
@@ -104,13 +104,12 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
                     part.o};
   const std::int64_t resident = std::int64_t{kernel.sm_count} * config.blocks_per_sm;
   const int blocks = static_cast<int>(std::clamp<std::int64_t>(tiles, 1, resident));
-  launch_grid(launch, config, params, dropout, maps, blocks);
+  launch_grid(launch, params, dropout, maps, blocks);
 }
 
 }  // namespace
 
-// A grid of one dimension over the list of work tiles: a block for each, or as many as fit the GPU, which
-// share them out among themselves.
+// A grid of one dimension over the list of work tiles: as many blocks as fit the GPU share them out among themselves.
 void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma& config) {
   if (!is_plain(launch.spec)) return launch_lengths(launch, config);
   const LoadedKernel& kernel = launch.kernel;
@@ -119,7 +118,7 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
   const int entries = entries_of_launch(launch, config, resident);
   TensorMaps maps = encode_maps(launch.spec, config, params);
   const DropoutParams dropout = draw_ahead(launch, config);
-  if (config.persistent) maps.counter = launch.memory.counter();
+  maps.counter = launch.memory.counter();
   for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += entries) {
     const int count = std::min(params.batch - params.batch_begin, entries);
     maps.order = work_order(launch.spec, {.seqlen_q = params.seqlen_q,
@@ -127,10 +126,8 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
                                           .slices = count * params.heads_q,
                                           .tile_q = config.tile_q,
                                           .blocks = resident,
-                                          .persistent = config.persistent,
                                           .l2_bytes = kernel.l2_bytes});
-    launch_grid(launch, config, params, dropout, maps,
-                config.persistent ? std::min(maps.order.tiles(), resident) : maps.order.tiles());
+    launch_grid(launch, params, dropout, maps, std::min(maps.order.tiles(), resident));
   }
 }
 

@@ -18,22 +18,20 @@ namespace {
 // The products of tiles that the kernel consists of, as what its Config inherits.
 SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int mma_k = facts(spec.dtype).mma_k, columns = padded_head_dim(spec.value_head_dim());
-  const int sums = forward_wgmma::sum_columns_of(config);
+  const int sums = forward_wgmma::sum_columns_of(spec, config);
   std::string text =
       "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
       "#pragma once\n\nstruct WgmmaProducts {\n";
   const DType multiplied =
       forward_wgmma::widens(spec, config) ? DType::fp16 : spec.dtype;  // which has all numbers of 8 bits
-  text += wgmma_function("wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
-                         {.dtype = multiplied,
-                          .n = config.tile_kv,
-                          .steps = padded_head_dim(spec.head_dim, mma_k) / mma_k,
-                          .a_in_registers = config.q_in_registers});
+  text += wgmma_function(
+      "wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
+      {.dtype = multiplied, .n = config.tile_kv, .steps = padded_head_dim(spec.head_dim, mma_k) / mma_k});
   WgmmaProduct pv{.dtype = multiplied,
                   .n = columns + sums,
                   .steps = config.tile_kv / mma_k,
                   .accumulate = true,
-                  .a_in_registers = config.p_in_registers,
+                  .a_in_registers = true,
                   .b_along_rows = !has_fp8_queries(spec),
                   .sum_columns = sums};
   if (has_fp8_keys(spec)) pv.columns_at_once = forward_wgmma::output_columns_at_once(spec, config);
@@ -68,6 +66,14 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const Forward
   source += "\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + config_lines(fields(), config);
+  source += fmt::format(
+      "  static constexpr bool descending = {};  // tiles of keys go from the last one to the first\n",
+      forward_wgmma::goes_down(spec));
+  source +=
+      fmt::format("  static constexpr bool sums_by_products = {};  // sums of P are a product with ones\n",
+                  forward_wgmma::has_sums_by_products(spec, config));
+  source += number_line("interpolated_exp2", forward_wgmma::interpolated_exponentials(spec),
+                        "of 8 exponentials, how many are interpolated where nothing else is lost");
   source += number_line("loader_registers", shares.loader, "per thread, once shared out; 0: as launched");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
   if (has_fp8_keys(spec)) {

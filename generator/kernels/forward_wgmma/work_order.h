@@ -9,14 +9,13 @@
 
 namespace jit {
 
-/// What is known of a launch of a persistent kernel when its work is put in order.
+/// What is known of a launch when its work is put in order.
 struct WorkSize {
   int seqlen_q = 0;
   int seqlen_kv = 0;
   int slices = 0;  ///< query heads of all its batch entries
   int tile_q = 0;
   int blocks = 0;             ///< that work at a time
-  bool persistent = false;    ///< whether blocks ask for one tile after another
   std::int64_t l2_bytes = 0;  ///< of the device
 };
 

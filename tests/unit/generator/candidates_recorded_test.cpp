@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 #include "generator/kernels/families.h"
 #include "generator/tuning/candidates.h"
 #include "generator/tuning/select.h"
+#include "tests/support/recorded_config.h"
 #include "tests/support/recorded_lines.h"
 
 namespace jit {
@@ -44,9 +46,10 @@ Problems read_timings(const std::string& name, const std::string& family) {
     std::string fields = json["config"];
     if (fields.starts_with("mainloop="))
       fields = fields.substr(fields.find(' '));  // what families were called then
-    const KernelConfig config = parse_config("family=" + family + " " + fields);
+    const std::optional<KernelConfig> config = testing::recorded_config("family=" + family + " " + fields);
+    if (!config) continue;
     problems[fmt::format("{} s{}", to_string(spec), shape.seqlen_q)].push_back(
-        {{{config}, estimated_cycles({spec, limits}, shape, config)}, json["us"]});
+        {{{*config}, estimated_cycles({spec, limits}, shape, *config)}, json["us"]});
   }
   for (auto& [problem, timings] : problems) {
     std::stable_sort(timings.begin(), timings.end(),

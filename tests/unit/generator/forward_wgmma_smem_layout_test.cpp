@@ -77,7 +77,6 @@ std::vector<Region> regions_of(const SmemSizes& sizes) {
     EXPECT_EQ(layout.stored_k_full, layout.k_full);
     EXPECT_EQ(layout.stored_k_empty, layout.k_empty);
   }
-  if (!sizes.p_in_registers) regions.push_back({"p", layout.p, panel_tile_bytes(rows, sizes.tile_kv), tile});
   if (sizes.known_score_words > 0)
     regions.push_back(
         {"known_scores", layout.known_scores, sizes.stages_k * sizes.known_score_words * 4, 16});
@@ -94,8 +93,7 @@ std::string to_string(const SmemSizes& s) {
   return (::testing::Message() << "head_dim " << s.head_dim << ", head_dim_v " << s.head_dim_v << ", tile "
                                << s.tile_q << " x " << s.tile_kv << ", stages " << s.stages_q << " "
                                << s.stages_k << " " << s.stages_v << ", separate_o " << s.separate_o
-                               << ", direct_o " << s.direct_o << ", p_in_registers " << s.p_in_registers
-                               << ", key_words " << s.key_words << ", persistent " << s.persistent
+                               << ", direct_o " << s.direct_o << ", key_words " << s.key_words
                                << ", has_lengths " << s.has_lengths << ", bytes " << s.element_bytes << " "
                                << s.output_bytes)
       .GetString();
@@ -128,23 +126,17 @@ void for_sizes(F f) {
           for (const auto& [q, k, v] : {std::tuple(1, 1, 1), {2, 2, 1}, {1, 3, 4}, {2, 4, 3}}) {
             for (const auto& [separate_o, direct_o] :
                  {std::pair(false, false), {true, false}, {false, true}}) {
-              for (const bool p_in_registers : {false, true}) {
-                const bool key_words = (tile_q + head_dim) % 3 == 0, persistent = q + k + v > 3;
-                const bool has_lengths = persistent && tile_kv == 48;
-                f(SmemSizes{.head_dim = head_dim,
-                            .head_dim_v = head_dim_v,
-                            .tile_q = tile_q,
-                            .tile_kv = tile_kv,
-                            .stages_q = q,
-                            .stages_k = k,
-                            .stages_v = v,
-                            .separate_o = separate_o,
-                            .direct_o = direct_o,
-                            .p_in_registers = p_in_registers,
-                            .key_words = key_words,
-                            .persistent = persistent,
-                            .has_lengths = has_lengths});
-              }
+              f(SmemSizes{.head_dim = head_dim,
+                          .head_dim_v = head_dim_v,
+                          .tile_q = tile_q,
+                          .tile_kv = tile_kv,
+                          .stages_q = q,
+                          .stages_k = k,
+                          .stages_v = v,
+                          .separate_o = separate_o,
+                          .direct_o = direct_o,
+                          .key_words = (tile_q + head_dim) % 3 == 0,
+                          .has_lengths = tile_kv == 48});
             }
           }
         }
@@ -166,7 +158,7 @@ TEST(SmemLayout, KnownScores) {
 // Values of 8 bits take two rings, and O never lies over Q.
 TEST(SmemLayout, ElementsOf8Bits) {
   for_sizes([](SmemSizes sizes) {
-    if (sizes.tile_kv % 32 != 0 || !sizes.p_in_registers || sizes.separate_o == sizes.direct_o) return;
+    if (sizes.tile_kv % 32 != 0 || sizes.separate_o == sizes.direct_o) return;
     sizes.element_bytes = 1;
     sizes.output_bytes = sizes.direct_o ? 4 : 2;
     expect_disjoint(sizes);
@@ -224,9 +216,7 @@ TEST(SmemLayout, KnownSizes) {
                         .stages_v = 2,
                         .separate_o = false,
                         .direct_o = false,
-                        .p_in_registers = true,
                         .key_words = false,
-                        .persistent = true,
                         .has_lengths = false};
   constexpr int kib = 1024;
   const SmemLayout layout = smem_layout(sizes);
@@ -255,8 +245,8 @@ struct Config {
   using Element = fp16;
   static constexpr int head_dim = 40, head_dim_v = 72, tile_q = 192, tile_kv = 80;
   static constexpr int stages_q = 2, stages_k = 3, stages_v = 4, stages_stored = 0;
-  static constexpr bool separate_o = true, direct_o = false, p_in_registers = false, persistent = true,
-                        sums_by_products = false;
+  static constexpr OutputPlace output = OutputPlace::separate;
+  static constexpr bool sums_by_products = false;
 };
 
 TEST(SmemLayout, TakesSizesFromAConfig) {
@@ -264,7 +254,7 @@ TEST(SmemLayout, TakesSizesFromAConfig) {
   EXPECT_EQ(sizes.known_score_words, 768);
   EXPECT_EQ(to_string(sizes),
             "head_dim 40, head_dim_v 72, tile 192 x 80, stages 2 3 4, separate_o true, direct_o false, "
-            "p_in_registers false, key_words true, persistent true, has_lengths false, bytes 2 2");
+            "key_words true, has_lengths false, bytes 2 2");
 }
 
 }  // namespace

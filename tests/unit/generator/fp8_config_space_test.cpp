@@ -57,92 +57,65 @@ TEST(ConfigRejection, CachesOfFp8NeedWarpsThatWiden) {
   EXPECT_EQ(rejection(stored, spare), "");
   EXPECT_THAT(rejection(plain, own), HasSubstr("stages_stored = 1 and converter_warps = 4 must be 0"));
   EXPECT_THAT(rejection(plain, {.converter_warps = 2}), HasSubstr("nothing is widened"));
-  EXPECT_THAT(rejection(fp8, {.direct_o = true, .stages_stored = 1, .converter_warps = 2}),
+  EXPECT_THAT(rejection(fp8, {.output = OutputPlace::direct, .stages_stored = 1, .converter_warps = 2}),
               HasSubstr("stages_stored = 1 must be 0"));
   EXPECT_THAT(rejection(stored, {.converter_warps = 2}), HasSubstr("stages_stored must be 1 or more"));
   EXPECT_THAT(rejection(stored, {.stages_stored = 1}), HasSubstr("converter_warps must be 2 or 4"));
   EXPECT_THAT(rejection(stored, {.stages_stored = 1, .converter_warps = 3}), HasSubstr("converter_warps"));
   EXPECT_THAT(rejection(tokens, own), HasSubstr("; forward_split_kv serves it"));
   ForwardWgmma separate = spare;
-  separate.separate_o = true;
+  separate.output = OutputPlace::separate;
   EXPECT_EQ(rejection(stored, separate), "");
 }
 
-TEST(ConfigRejection, ValuesOfFp8AreTurnedOverAndMayHaveOnesBesideThem) {
+TEST(ConfigRejection, ValuesOfFp8AreTurnedOver) {
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   AttentionSpec fp8{.dtype = DType::fp8_e4m3};
-  const auto rejection = [&](const AttentionSpec& spec, const ForwardWgmma& config) {
-    return config_rejection(spec, config, limits);
-  };
-  ForwardWgmma config{.tile_kv = 96, .direct_o = true};
-  EXPECT_THAT(rejection(fp8, config), HasSubstr("converter_warps must be 2 or 4 with v of fp8_e4m3"));
-  config.converter_warps = 2;
-  EXPECT_EQ(rejection(fp8, config), "");
-  config.converter_warps = 4;
-  EXPECT_EQ(rejection(fp8, config), "");
-  config.sums_by_products = true;
-  EXPECT_EQ(rejection(fp8, config), "");
-  AttentionSpec other = fp8;
-  other.sinks = true;
-  EXPECT_THAT(rejection(other, config), HasSubstr("sums_by_products must be false with sinks"));
-  other = fp8;
-  other.descale_per = ScaleKind::block;
-  EXPECT_THAT(rejection(other, config), HasSubstr("with scales of blocks"));
-  EXPECT_THAT(rejection({}, {.sums_by_products = true}), HasSubstr("unless v of fp8 is turned over"));
-  ForwardWgmma narrow = config;
-  narrow.tile_kv = 64;
-  EXPECT_THAT(rejection(fp8, narrow), HasSubstr("less than 96 keys a tile"));
-  ForwardWgmma in_sequence = config;
-  in_sequence.overlap = false;
-  EXPECT_THAT(rejection(fp8, in_sequence), HasSubstr("with overlap = false"));
+  ForwardWgmma config{.tile_kv = 96, .output = OutputPlace::direct};
+  EXPECT_THAT(config_rejection(fp8, config, limits),
+              HasSubstr("converter_warps must be 2 or 4 with v of fp8_e4m3"));
+  for (const int warps : {2, 4}) {
+    config.converter_warps = warps;
+    EXPECT_EQ(config_rejection(fp8, config, limits), "");
+  }
 }
 
-// Half of them wherever some may be: all of the search grid agrees with what is refused.
-TEST(ConfigRejection, ExponentialsAreInterpolatedWhereLimitsTellWhere) {
-  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
-  const auto rejection = [&](const AttentionSpec& spec, const ForwardWgmma& config) {
-    return config_rejection(spec, config, limits);
-  };
-  AttentionSpec fp8{.dtype = DType::fp8_e4m3};
-  ForwardWgmma config{.tile_kv = 96, .direct_o = true, .converter_warps = 2};
-  for (const DType dtype : {DType::fp8_e4m3, DType::fp8_e5m2}) {
-    for (int count = 0; count <= 4; ++count) {
-      fp8.dtype = dtype;
-      config.interpolated_exp2 = count;
-      EXPECT_EQ(rejection(fp8, config), "") << count;
-    }
-  }
-  for (const int count : {-1, 5}) {
-    config.interpolated_exp2 = count;
-    EXPECT_THAT(rejection(fp8, config), HasSubstr("interpolated_exp2")) << count;
-  }
-  config.interpolated_exp2 = 1;
-  const auto expect_refused = [&](const char* why, const auto& change) {
+// Ones lie beside values that are turned over, where an instruction has columns for them.
+TEST(ForwardWgmmaFacts, SumsByProducts) {
+  using forward_wgmma::has_sums_by_products;
+  const AttentionSpec fp8{.dtype = DType::fp8_e4m3};
+  const ForwardWgmma config{.tile_kv = 96, .output = OutputPlace::direct, .converter_warps = 2};
+  EXPECT_TRUE(has_sums_by_products(fp8, config));
+  EXPECT_FALSE(
+      has_sums_by_products(fp8, {.tile_kv = 64, .output = OutputPlace::direct, .converter_warps = 2}));
+  const auto has_without = [&](const auto& change) {
     AttentionSpec spec = fp8;
-    ForwardWgmma other = config;
-    change(spec, other);
-    EXPECT_THAT(rejection(spec, other), HasSubstr(fmt::format("interpolated_exp2 must be 0 {}", why)));
-    other.interpolated_exp2 = 0;
-    EXPECT_EQ(rejection(spec, other), "");
-    for (const ForwardWgmma& one : Family<ForwardWgmma>::space({spec, limits})) {
-      const bool may = spec == fp8 && one.overlap && one.rescale == Rescale::lazy;
-      EXPECT_EQ(one.interpolated_exp2, may ? 4 : 0) << to_string(KernelConfig(one));
-    }
+    change(spec);
+    return has_sums_by_products(spec, config);
   };
-  expect_refused("with products of 16 bits", [](AttentionSpec& spec, ForwardWgmma& other) {
-    spec.dtype = DType::bf16;
-    other.converter_warps = 0;
-  });
-  expect_refused("with exact_exponentials",
-                 [](AttentionSpec& spec, ForwardWgmma&) { spec.exact_exponentials = true; });
-  expect_refused("with scales of blocks",
-                 [](AttentionSpec& spec, ForwardWgmma&) { spec.descale_per = ScaleKind::block; });
-  expect_refused("with a score that is text", [](AttentionSpec& spec, ForwardWgmma&) {
-    spec.score = score::alibi().then(score::text({.name = "same", .body = "return score;"}));
-  });
-  expect_refused("with overlap = false", [](AttentionSpec&, ForwardWgmma& other) { other.overlap = false; });
-  expect_refused("unless rescale = lazy",
-                 [](AttentionSpec&, ForwardWgmma& other) { other.rescale = Rescale::always; });
+  EXPECT_TRUE(has_without([](AttentionSpec& spec) { spec.head_dim_v = 240; }));
+  EXPECT_FALSE(has_without([](AttentionSpec& spec) { spec.head_dim_v = 256; }));
+  EXPECT_FALSE(has_without([](AttentionSpec& spec) { spec.sinks = true; }));
+  EXPECT_FALSE(has_without([](AttentionSpec& spec) { spec.descale_per = ScaleKind::block; }));
+  EXPECT_FALSE(has_without([](AttentionSpec& spec) { spec.dtype = DType::bf16; }));
+}
+
+TEST(ForwardWgmmaFacts, ExponentialsAreInterpolatedWhereLimitsTellWhere) {
+  const auto count = [](const auto& change) {
+    AttentionSpec spec{.dtype = DType::fp8_e4m3};
+    change(spec);
+    return forward_wgmma::interpolated_exponentials(spec);
+  };
+  EXPECT_EQ(count([](AttentionSpec&) {}), 4);
+  EXPECT_EQ(count([](AttentionSpec& spec) { spec.dtype = DType::fp8_e5m2; }), 4);
+  EXPECT_EQ(count([](AttentionSpec& spec) { spec.score = score::alibi(); }), 4);
+  EXPECT_EQ(count([](AttentionSpec& spec) { spec.dtype = DType::bf16; }), 0);
+  EXPECT_EQ(count([](AttentionSpec& spec) { spec.exact_exponentials = true; }), 0);
+  EXPECT_EQ(count([](AttentionSpec& spec) { spec.descale_per = ScaleKind::block; }), 0);
+  EXPECT_EQ(count([](AttentionSpec& spec) {
+              spec.score = score::alibi().then(score::text({.name = "same", .body = "return score;"}));
+            }),
+            0);
 }
 
 TEST(ConfigRejection, KeysThatAreWidenedAheadAreReadAsAny) {
@@ -155,8 +128,9 @@ TEST(ConfigRejection, KeysThatAreWidenedAheadAreReadAsAny) {
   EXPECT_EQ(rejection(stored, ahead), "");
   for (const AttentionSpec& other : {AttentionSpec{}, {.dtype = DType::fp8_e4m3}}) {
     const int converters = other == AttentionSpec{} ? 0 : 2;
-    EXPECT_THAT(rejection(other, {.direct_o = true, .converter_warps = converters, .widen_ahead = true}),
-                HasSubstr("widen_ahead = true false"));
+    EXPECT_THAT(
+        rejection(other, {.output = OutputPlace::direct, .converter_warps = converters, .widen_ahead = true}),
+        HasSubstr("widen_ahead = true false"));
   }
   EXPECT_THAT(rejection(stored, {.stages_stored = 1, .converter_warps = 2, .widen_ahead = true}),
               HasSubstr("must be 0 with widen_ahead = true"));
@@ -179,32 +153,20 @@ TEST(ConfigRejection, KeysThatAreWidenedAheadAreReadAsAny) {
 }
 
 // P of 8 bits alone loses what is small beside the first keys, and masks that leap over keys leap forward.
-TEST(ConfigRejection, DescendingKeysAreOfFp8AndOfOneRange) {
-  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
-  const ForwardWgmma config{.stages_v = 2, .direct_o = true, .descending = true, .converter_warps = 2};
+TEST(ForwardWgmmaFacts, DescendingKeysAreOfFp8AndOfOneRange) {
+  using forward_wgmma::goes_down;
   AttentionSpec spec{.dtype = DType::fp8_e4m3};
   for (const Mask& mask :
        {Mask(), mask::causal(), mask::sliding_window(40, 0), mask::causal() || mask::prefix(70)}) {
     spec.mask = mask;
-    EXPECT_EQ(config_rejection(spec, config, limits), "") << mask.to_string();
-    const std::vector<KernelConfig> space = config_space({spec, limits}, {});
-    EXPECT_FALSE(space.empty());
-    for (const KernelConfig& one : space) {
-      const auto* const own = std::get_if<ForwardWgmma>(&one);
-      EXPECT_TRUE(own == nullptr || own->descending);
-    }
+    EXPECT_TRUE(goes_down(spec)) << mask.to_string();
   }
   for (const Mask& mask : {mask::document(), mask::sliding_window(40, 0) || mask::prefix(70)}) {
     spec.mask = mask;
-    EXPECT_THAT(config_rejection(spec, config, limits), HasSubstr("more than one range of keys"));
-    for (const KernelConfig& one : config_space({spec, limits}, {})) {
-      const auto* const own = std::get_if<ForwardWgmma>(&one);
-      EXPECT_FALSE(own != nullptr && own->descending);
-    }
+    EXPECT_FALSE(goes_down(spec)) << mask.to_string();
   }
-  for (const AttentionSpec& other : {AttentionSpec{}, AttentionSpec{.kv_dtype = DType::fp8_e4m3}}) {
-    EXPECT_THAT(config_rejection(other, config, limits), HasSubstr("descending must be false with bf16"));
-  }
+  EXPECT_FALSE(goes_down({}));
+  EXPECT_FALSE(goes_down({.kv_dtype = DType::fp8_e4m3}));
 }
 
 // Many queries are forward_wgmma's, few those of the families that split keys.

@@ -1,11 +1,14 @@
 #include <jit/kernel_config.h>
 
+#include <algorithm>
 #include <set>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "generator/kernels/families.h"
+#include "generator/kernels/retired_fields.h"
 #include "tests/support/error_of.h"
 
 namespace jit {
@@ -19,8 +22,6 @@ const ForwardMmaSync other_mma_sync = {.tile_q = 32,
                                        .warps = 2,
                                        .stages_k = 3,
                                        .stages_v = 4,
-                                       .swizzle = Swizzle::none,
-                                       .ldmatrix_matrices = 2,
                                        .q_in_registers = true,
                                        .rescale = Rescale::always,
                                        .blocks_per_sm = 5};
@@ -29,26 +30,16 @@ const ForwardWgmma other_wgmma = {.tile_q = 192,
                                   .stages_q = 2,
                                   .stages_k = 3,
                                   .stages_v = 4,
-                                  .q_in_registers = true,
-                                  .p_in_registers = false,
-                                  .separate_o = true,
-                                  .direct_o = true,
-                                  .overlap = false,
-                                  .order = WarpgroupOrder::softmax_lock,
-                                  .persistent = false,
-                                  .dependent_launch = true,
-                                  .polynomial_exp2 = 6,
+                                  .output = OutputPlace::direct,
+                                  .order = WarpgroupOrder::ping_pong,
                                   .rescale = Rescale::on_overflow,
                                   .blocks_per_sm = 5,
                                   .requests = Requests::many_queries,
                                   .promote_every = 7,
-                                  .descending = true,
                                   .stages_stored = 2,
                                   .converter_warps = 4,
                                   .widen_ahead = true,
-                                  .sums_by_products = true,
-                                  .draw_ahead = true,
-                                  .interpolated_exp2 = 3};
+                                  .draw_ahead = true};
 
 // Copying a config field by field through the table must copy all of it: that each member has a row is
 // asserted where the tables stand, that it is the right one is seen here.
@@ -80,21 +71,23 @@ TEST(ConfigFields, ValuesAsTextAndAsSource) {
     printed += field.print(other_wgmma) + " ";
     emitted += std::string(field.cpp_type) + " " + field.emit(other_wgmma) + "; ";
   }
-  EXPECT_EQ(printed,
-            "192 48 2 3 4 true false true true false softmax_lock false true 6 on_overflow 5 "
-            "many_queries 7 true 2 4 true true true 3 ");
+  EXPECT_EQ(printed, "192 48 2 3 4 direct ping_pong on_overflow 5 many_queries 7 2 4 true true ");
   EXPECT_EQ(emitted,
-            "int 192; int 48; int 2; int 3; int 4; bool true; bool false; bool true; bool true; bool false; "
-            "WarpgroupOrder WarpgroupOrder::softmax_lock; bool false; bool true; int 6; "
-            "Rescale Rescale::on_overflow; int 5; Requests Requests::many_queries; int 7; bool true; int 2; "
-            "int 4; bool true; bool true; bool true; int 3; ");
-  EXPECT_EQ(Family<ForwardMmaSync>::fields()[5].emit(other_mma_sync), "Swizzle::none");
+            "int 192; int 48; int 2; int 3; int 4; OutputPlace OutputPlace::direct; "
+            "WarpgroupOrder WarpgroupOrder::ping_pong; Rescale Rescale::on_overflow; int 5; "
+            "Requests Requests::many_queries; int 7; int 2; int 4; bool true; bool true; ");
 }
 
 TEST(ConfigFields, WhatTheyMayBe) {
   EXPECT_EQ(to_string(range(1, 4)), "1 to 4");
   EXPECT_EQ(to_string(multiples(2, 4)), "2 or 4");
   EXPECT_EQ(to_string(multiples(16, 256)), "a multiple of 16 from 16 to 256");
+  // A family may know fewer words than there are.
+  const auto fields = Family<ForwardWgmma>::fields();
+  const auto rescale =
+      std::find_if(fields.begin(), fields.end(), [](const auto& field) { return field.name == "rescale"; });
+  ASSERT_NE(rescale, fields.end());
+  EXPECT_EQ(rescale->values(), "lazy, on_overflow");
   for (const FamilyDoc& family : family_docs()) {
     EXPECT_FALSE(family.doc.empty());
     for (const ConfigFieldDoc& field : family.fields) EXPECT_FALSE(field.values.empty()) << field.name;
@@ -104,10 +97,10 @@ TEST(ConfigFields, WhatTheyMayBe) {
 // An enumerator that does not exist, which only a cast can make.
 TEST(ConfigFields, AValueWithoutANameIsRefused) {
   ForwardMmaSync config;
-  config.swizzle = static_cast<Swizzle>(7);
-  EXPECT_THAT(to_string(KernelConfig(config)), HasSubstr("swizzle=7"));
+  config.rescale = static_cast<Rescale>(7);
+  EXPECT_THAT(to_string(KernelConfig(config)), HasSubstr("rescale=7"));
   EXPECT_EQ(config_rejection({}, config, device_limits(Arch{8, 0, 0})),
-            "swizzle = 7 must be none, xor_chunks");
+            "rescale = 7 must be always, lazy, on_overflow");
 }
 
 TEST(ParseConfig, ReadsWhatIsPrinted) {
@@ -120,12 +113,12 @@ TEST(ParseConfig, ReadsWhatIsPrinted) {
 }
 
 TEST(ParseConfig, FieldsOfOneFamilyAskForIt) {
-  EXPECT_EQ(parse_config("separate_o=true"), KernelConfig(ForwardWgmma{.separate_o = true}));
+  EXPECT_EQ(parse_config("output=separate"), KernelConfig(ForwardWgmma{.output = OutputPlace::separate}));
   EXPECT_EQ(parse_config("warps=8", other_wgmma), KernelConfig(ForwardMmaSync{.warps = 8}));
   EXPECT_TRUE(std::holds_alternative<ForwardWgmma>(parse_config("tile_kv=64", other_wgmma)));
   EXPECT_TRUE(std::holds_alternative<ForwardWgmma>(parse_config("family=forward_wgmma", {})));
   for (const char* text :
-       {"family=forward_wgmma warps=8", "family=forward_mma_sync overlap=true", "warps=4 overlap=true"}) {
+       {"family=forward_wgmma warps=8", "family=forward_mma_sync output=direct", "warps=4 output=direct"}) {
     const Error error = error_of([&] { parse_config(text); });
     EXPECT_THAT(error.message(), HasSubstr("belongs to family=")) << text;
   }
@@ -148,8 +141,8 @@ TEST(ParseConfig, KeepsWhatIsLeftOut) {
   EXPECT_EQ(parse_config("", other_mma_sync), KernelConfig(other_mma_sync));
   ForwardMmaSync expected = other_mma_sync;
   expected.tile_kv = 64;
-  expected.swizzle = Swizzle::xor_chunks;
-  EXPECT_EQ(parse_config("tile_kv=64,\n swizzle=xor_chunks", other_mma_sync), KernelConfig(expected));
+  expected.rescale = Rescale::lazy;
+  EXPECT_EQ(parse_config("tile_kv=64,\n rescale=lazy", other_mma_sync), KernelConfig(expected));
 }
 
 TEST(ParseConfig, NamesWhatItDoesNotKnow) {
@@ -158,13 +151,40 @@ TEST(ParseConfig, NamesWhatItDoesNotKnow) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << text;
     EXPECT_THAT(error.message(), HasSubstr("fields are family, tile_q, tile_kv"));
   }
-  for (const char* text : {"tile_q=", "tile_q=big", "tile_q=64x", "tile_q=99999999999", "swizzle=zigzag",
-                           "swizzle=1", "q_in_registers=yes", "rescale=", "tile_q==64", "family="}) {
+  for (const char* text : {"tile_q=", "tile_q=big", "tile_q=64x", "tile_q=99999999999", "order=zigzag",
+                           "order=1", "q_in_registers=yes", "rescale=", "tile_q==64", "family="}) {
     const Error error = error_of([&] { parse_config(text); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << text;
     EXPECT_THAT(error.field(), HasSubstr("config.")) << text;
   }
-  EXPECT_THAT(error_of([] { parse_config("swizzle=zigzag"); }).message(), HasSubstr("none, xor_chunks"));
+  EXPECT_THAT(error_of([] { parse_config("rescale=zigzag"); }).message(),
+              HasSubstr("always, lazy, on_overflow"));
+}
+
+// Texts of earlier versions are told what holds in place of a field, in one sentence.
+TEST(ParseConfig, SaysWhatBecameOfRetiredFields) {
+  for (const RetiredField& field : retired_fields()) {
+    const Error error =
+        error_of([&] { parse_config(fmt::format("family={} {}=1", field.family, field.name)); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << field.name;
+    EXPECT_EQ(error.field(), "config." + std::string(field.name));
+    EXPECT_THAT(error.message(), HasSubstr("is retired"));
+    EXPECT_THAT(error.message(), HasSubstr(field.now));
+  }
+  EXPECT_EQ(
+      error_of([] { parse_config("overlap=false"); }).message(),
+      "config field overlap is retired, because in family=forward_wgmma softmax always runs under the P V "
+      "of the tile before; leave it out");
+  EXPECT_THAT(error_of([] { parse_config("order=softmax_lock", ForwardWgmma{}); }).message(),
+              HasSubstr("it is one of free, ping_pong"));
+}
+
+// A name is a field again only where it is one of another family.
+TEST(ParseConfig, NoFieldIsRetired) {
+  for_each_family([]<class Config>(const Config&) {
+    for (const ConfigField<Config>& field : Family<Config>::fields())
+      EXPECT_EQ(find_retired(Family<Config>::name, field.name), nullptr) << field.name;
+  });
 }
 
 }  // namespace

@@ -41,9 +41,9 @@ void expect_steps() {
   }
 }
 
-template <int head_dim, Swizzle swizzle>
+template <int head_dim>
 void expect_permutation() {
-  using Tile = SmemTile<rows, padded_head_dim(head_dim) / ElementTraits<bf16>::per_chunk, swizzle>;
+  using Tile = SmemTile<rows, padded_head_dim(head_dim) / ElementTraits<bf16>::per_chunk>;
   std::set<int> offsets;
   for (int row = 0; row < rows; ++row) {
     for (int chunk = 0; chunk < Tile::chunks; ++chunk) {
@@ -60,10 +60,8 @@ void expect_permutation() {
 
 template <int head_dim>
 void expect_swizzled() {
-  expect_permutation<head_dim, Swizzle::none>();
-  expect_permutation<head_dim, Swizzle::xor_chunks>();
-  using Tile =
-      SmemTile<rows, padded_head_dim(head_dim) / ElementTraits<bf16>::per_chunk, Swizzle::xor_chunks>;
+  expect_permutation<head_dim>();
+  using Tile = SmemTile<rows, padded_head_dim(head_dim) / ElementTraits<bf16>::per_chunk>;
   for (int row = 0; row + 8 <= rows; row += 8) {
     for (int chunk = 0; chunk < Tile::chunks; ++chunk) {
       ASSERT_EQ(bank_groups<Tile>(row, chunk), 8u)
@@ -78,12 +76,6 @@ void expect_all(std::integer_sequence<int, steps...>) {
 }
 
 TEST(Swizzle, NoHeadDimHasBankConflicts) { expect_all(std::make_integer_sequence<int, 32>()); }
-
-TEST(Swizzle, RowMajorHasThem) {
-  EXPECT_EQ((bank_groups<SmemTile<rows, 16, Swizzle::none>>(0, 0)), 1u);  // head_dim 128: all eight collide
-  EXPECT_EQ((bank_groups<SmemTile<rows, 8, Swizzle::none>>(0, 3)), 1u);   // 64
-  EXPECT_EQ((bank_groups<SmemTile<rows, 4, Swizzle::none>>(0, 0)), 2u);   // 32
-}
 
 TEST(SmemLayout, PartsDoNotOverlapAndFit) {
   reference::Random random(reference::test_seed());

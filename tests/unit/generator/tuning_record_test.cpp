@@ -2,11 +2,13 @@
 
 #include <set>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <jit/spec_table.h>
 
+#include "generator/kernels/retired_fields.h"
 #include "tests/support/random_spec.h"
 #include "tests/support/seed.h"
 
@@ -63,6 +65,24 @@ TEST(TuningRecord, TextThatIsNoRecordIsRefused) {
        {"", "{}", "[]", "null", "{\"config\": 3}", "{\"config\": \"tile_q=64 colour=red\"}",
         "{\"config\": \"tile_q=\"}", "{\"config\": \"tile_q=64\"", "\xff\xfe"}) {
     EXPECT_EQ(read_record(text, ForwardProblem({}, h200(), {})), std::nullopt) << text;
+  }
+}
+
+// With fields that went out since, or values of them: tuning begins anew, and nobody sees an error.
+TEST(TuningRecord, OfAnEarlierVersionIsAMiss) {
+  const auto read = [](const std::string& fields) {
+    return read_record(
+        "{\"config\": \"family=forward_wgmma tile_q=128 tile_kv=64 stages_q=2" + fields + "\"}",
+        ForwardProblem({}, h200(), {}));
+  };
+  EXPECT_TRUE(read(""));
+  EXPECT_FALSE(read(" overlap=true"));
+  EXPECT_FALSE(read(" order=softmax_lock"));
+  EXPECT_FALSE(read(" rescale=always"));
+  for (const RetiredField& field : retired_fields()) {
+    if (field.family == "forward_wgmma") {
+      EXPECT_FALSE(read(fmt::format(" {}=0", field.name))) << field.name;
+    }
   }
 }
 

@@ -114,7 +114,6 @@ TEST(WorkOrder, LongestRowsOfABlockMaskComeFirst) {
                 .slices = 64,
                 .tile_q = 128,
                 .blocks = h200_blocks,
-                .persistent = true,
                 .l2_bytes = h200_l2_bytes};
   const WorkOrder order = work_order(spec, size);
   EXPECT_EQ(order.section_slices, 4);
@@ -129,11 +128,10 @@ TEST(WorkOrder, LongestRowsOfABlockMaskComeFirst) {
   }
   for (int i = 0; i < 6 * 64; ++i) EXPECT_EQ(tiles[58 * 64 + i].q_begin, (5 - i / 64) * 128) << i;
 
-  // Whose rows are not listed by the table: blocks for each tile, and tiles with rows of several blocks.
-  WorkSize others[] = {size, size};
-  others[0].persistent = false;
-  others[1].tile_q = 192;
-  for (const WorkSize& other : others) EXPECT_EQ(work_order(spec, other).first_rows, 0);
+  // Whose rows are not listed by the table: tiles with rows of several blocks.
+  WorkSize other = size;
+  other.tile_q = 192;
+  EXPECT_EQ(work_order(spec, other).first_rows, 0);
 
   size.slices = 16;  // a wave would be nine rows
   EXPECT_EQ(work_order(spec, size).first_rows, 8);

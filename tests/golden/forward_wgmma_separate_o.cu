@@ -29,26 +29,19 @@ struct Config : WgmmaProducts {
   static constexpr int stages_q = 1;  // buffers for Q tiles
   static constexpr int stages_k = 2;  // buffers for K tiles
   static constexpr int stages_v = 1;  // buffers for V tiles
-  static constexpr bool q_in_registers = false;  // Q stays in registers, else in shared memory
-  static constexpr bool p_in_registers = false;  // P V reads P from registers, else from shared memory
-  static constexpr bool separate_o = true;  // O leaves through shared memory of its own, not Q's
-  static constexpr bool direct_o = false;  // consumers write O from their registers, not by way of shared memory
-  static constexpr bool overlap = true;  // softmax runs under the P V of the tile before
+  static constexpr OutputPlace output = OutputPlace::separate;  // the way of O from registers to memory: shared memory of Q, of its own, or none
   static constexpr WarpgroupOrder order = WarpgroupOrder::free;  // how consumer warpgroups take turns
-  static constexpr bool persistent = false;  // a block computes one tile of queries after another
-  static constexpr bool dependent_launch = true;  // starts while the kernel before it on the stream ends, and waits for it
-  static constexpr int polynomial_exp2 = 0;  // of 8 exponentials, how many are polynomials instead of ex2
-  static constexpr Rescale rescale = Rescale::always;  // when the output is rescaled to a new row maximum
+  static constexpr Rescale rescale = Rescale::lazy;  // when the output is rescaled to a new row maximum
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
   static constexpr Requests requests = Requests::all;  // that it computes, by the number of their queries
   static constexpr int promote_every = 0;  // tiles of keys after which sums of fp8 products move to floats; 0: they do not
-  static constexpr bool descending = false;  // tiles of keys go from the last one to the first, with fp8
   static constexpr int stages_stored = 0;  // buffers for tiles of keys of 8 bits as they are stored, and as many for values
   static constexpr int converter_warps = 0;  // warps that widen these, or turn values of 8 bits over: 2 of the loaders', or 4 of a warpgroup of their own
   static constexpr bool widen_ahead = false;  // a kernel before this one widens all keys and values, into a workspace
-  static constexpr bool sums_by_products = false;  // sums of P are a product with ones, beside P V of fp8
   static constexpr bool draw_ahead = false;  // one draws which scores dropout keeps, into a workspace
-  static constexpr int interpolated_exp2 = 0;  // of 8 exponentials of fp8, how many are interpolated where nothing else is lost
+  static constexpr bool descending = false;  // tiles of keys go from the last one to the first
+  static constexpr bool sums_by_products = false;  // sums of P are a product with ones
+  static constexpr int interpolated_exp2 = 0;  // of 8 exponentials, how many are interpolated where nothing else is lost
   static constexpr int loader_registers = 32;  // per thread, once shared out; 0: as launched
   static constexpr int consumer_registers = 160;  // the same for consumers
 };
@@ -56,7 +49,7 @@ static_assert(sizeof(AttentionParams) == 608, "host and device disagree on the k
 static_assert(has_row_range<Config::Mask> == true, "host and device disagree on the mask's row_range");
 static_assert(key_words<Config::Mask> == 0, "host and device disagree on the mask's key words");
 static_assert(sizeof(forward_wgmma::TensorMaps) == 576, "host and device disagree on the tensor maps");
-static_assert(forward_wgmma::KernelTraits<Config>::layout.total == 113936, "host and device disagree on shared memory");
+static_assert(forward_wgmma::KernelTraits<Config>::layout.total == 89360, "host and device disagree on shared memory");
 
 extern "C" __global__ void __launch_bounds__(forward_wgmma::KernelTraits<Config>::threads, Config::blocks_per_sm)
 attention_forward_wgmma_fp16_d72v24_gqa2_softcap_30_q192kv48k2v1(const __grid_constant__ AttentionParams params, const __grid_constant__ forward_wgmma::TensorMaps maps) {

@@ -1,0 +1,49 @@
+#include "generator/kernels/retired_fields.h"
+
+#include <algorithm>
+#include <array>
+
+namespace jit {
+namespace {
+
+constexpr std::string_view mma_sync = "forward_mma_sync", wgmma = "forward_wgmma",
+                           cluster = "forward_split_cluster";
+
+constexpr std::array rows = {
+    RetiredField{mma_sync, "swizzle", "chunks of tiles are always XORed with their row"},
+    RetiredField{mma_sync, "ldmatrix_matrices", "an ldmatrix always loads 4 matrices of K and V"},
+    RetiredField{cluster, "rescale", "the output is rescaled only where a new maximum makes that necessary"},
+    RetiredField{wgmma, "q_in_registers", "Q K always reads Q from shared memory"},
+    RetiredField{wgmma, "p_in_registers", "P V always reads P from registers"},
+    RetiredField{wgmma, "separate_o", "output=separate has its meaning"},
+    RetiredField{wgmma, "direct_o", "output=direct has its meaning"},
+    RetiredField{wgmma, "overlap", "softmax always runs under the P V of the tile before"},
+    RetiredField{wgmma, "persistent", "a block always computes one tile of queries after another"},
+    RetiredField{wgmma, "dependent_launch",
+                 "the kernel always starts while the one before it on the stream ends"},
+    RetiredField{wgmma, "polynomial_exp2", "the instruction ex2 computes all exponentials"},
+    RetiredField{wgmma, "descending", "the order of keys follows from the spec's mask and types"},
+    RetiredField{wgmma, "sums_by_products", "P V sums P wherever the spec and the tile allow it"},
+    RetiredField{wgmma, "interpolated_exp2",
+                 "exponentials of fp8 are interpolated unless the spec asks for exact_exponentials"},
+};
+
+template <class Predicate>
+const RetiredField* find(const Predicate& matches) {
+  const auto* const row = std::find_if(rows.begin(), rows.end(), matches);
+  return row == rows.end() ? nullptr : row;
+}
+
+}  // namespace
+
+std::span<const RetiredField> retired_fields() { return rows; }
+
+const RetiredField* find_retired(std::string_view family, std::string_view name) {
+  return find([&](const RetiredField& row) { return row.family == family && row.name == name; });
+}
+
+const RetiredField* find_retired(std::string_view name) {
+  return find([&](const RetiredField& row) { return row.name == name; });
+}
+
+}  // namespace jit

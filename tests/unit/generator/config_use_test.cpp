@@ -1,0 +1,189 @@
+// What holds the number of fields and values of configs down: each value that is searched is among the first that the cost
+// model ranks for some problem, or some spec has no config without it; and each spec has a config.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "generator/kernels/families.h"
+#include "generator/kernels/search.h"
+#include "tests/support/random_spec.h"
+#include "tests/support/seed.h"
+
+namespace jit {
+namespace {
+
+struct SampledProblem {
+  AttentionSpec spec;
+  ProblemShape shape;
+};
+
+// Specs of all kinds that random tests draw, of which no GPU refuses any.
+AttentionSpec draw_spec(reference::Random& random) {
+  AttentionSpec spec = reference::random_spec(random);
+  const int kind = reference::draw(random, 0, 7);
+  if (kind == 1 || kind == 2) reference::make_sequences(spec, random);
+  if (kind >= 2 && kind <= 4) reference::make_fp8(spec, random);
+  if (kind == 5) spec.dropout = true;
+  return spec;
+}
+
+bool is_valid(const AttentionSpec& spec) {
+  try {
+    validate(spec);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Of a pass: specs as above, with gradients those that have some, and the plain ones of benchmarks; sizes from one query to
+// many.
+std::vector<SampledProblem> sampled_problems(Pass pass, int count) {
+  reference::Random random(20261128);  // the same in each run: what is reported does not depend on it
+  std::vector<SampledProblem> problems;
+  while (static_cast<int>(problems.size()) < count) {
+    AttentionSpec spec = draw_spec(random);
+    if (reference::draw(random, 0, 1) == 0)
+      spec = {.head_dim = 64 << reference::draw(random, 0, 2),
+              .gqa_ratio = 1 << reference::draw(random, 0, 3),
+              .mask = reference::draw(random, 0, 1) == 0 ? Mask() : mask::causal()};
+    if (pass != Pass::forward) {
+      spec.sequences_kv = SequenceKind::dense;
+      spec.page_size = spec.split_keys = 0;
+    }
+    if (!is_valid(spec)) continue;
+    const std::int64_t keys = std::int64_t{1} << reference::draw(random, 4, 15);
+    problems.push_back({spec,
+                        {.pass = pass,
+                         .batch = std::int64_t{1} << reference::draw(random, 0, 6),
+                         .heads_q = 8 * spec.gqa_ratio,
+                         .seqlen_q = reference::draw(random, 0, 2) == 0 ? 1 : keys,
+                         .seqlen_kv = keys,
+                         .tma = spec.alignment == 16,
+                         .has_device_lengths = !is_plain(spec)}});
+  }
+  return problems;
+}
+
+/// Values of "family.field".
+using Values = std::map<std::string, std::set<std::string>>;
+
+void add(Values& values, const KernelConfig& config) {
+  for (const ConfigValue& value : config_values(config))
+    values[fmt::format("{}.{}", family_name(config), value.name)].insert(value.text);
+}
+
+struct Use {
+  Values searched;
+  Values used;
+};
+
+// So many of a family's configs are looked at: more than tuning times.
+constexpr std::size_t most_ranked = 16;
+
+void add_use(Use& use, const SampledProblem& problem, const DeviceLimits& limits) {
+  std::map<std::string, std::vector<KernelConfig>> by_family;
+  const Case of_spec{problem.spec, limits};
+  if (config_space(of_spec, problem.shape).empty()) return;
+  for (const KernelConfig& config : ranked_configs(problem.spec, problem.shape, limits))
+    by_family[std::string(family_name(config))].push_back(config);
+  for (const auto& [family, configs] : by_family) {
+    Values searched;
+    for (const KernelConfig& config : configs) add(searched, config);
+    for (const auto& [field, values] : searched) {
+      use.searched[field].insert(values.begin(), values.end());
+      if (values.size() == 1) use.used[field].insert(*values.begin());  // the spec needs it
+    }
+    for (std::size_t i = 0; i < std::min(most_ranked, configs.size()); ++i) add(use.used, configs[i]);
+  }
+}
+
+Use use_of_configs() {
+  Use use;
+  for (const auto& [pass, count] : {std::pair(Pass::forward, 600),
+                                    {Pass::backward, 60},
+                                    {Pass::backward_dq, 60},
+                                    {Pass::backward_dkv, 60}}) {
+    const std::vector<SampledProblem> problems = sampled_problems(pass, count);
+    for (std::size_t i = 0; i < problems.size(); ++i) {
+      DeviceLimits limits = device_limits(i % 3 == 0 ? Arch{8, 0, 0} : Arch{9, 0, 'a'});
+      limits.sm_count = i % 3 == 0 ? 108 : 132;
+      add_use(use, problems[i], limits);
+    }
+  }
+  return use;
+}
+
+// A field or a value that fails here costs keys, tests and time of each search, and gains nothing: it goes out, or the
+// search leaves it out.
+TEST(ConfigUse, EachSearchedValueRanksForSomeProblemOrIsNeeded) {
+  const Use use = use_of_configs();
+  for (const auto& [field, values] : use.searched) {
+    for (const std::string& value : values) {
+      EXPECT_TRUE(use.used.at(field).contains(value))
+          << field << "=" << value << " is among the first " << most_ranked
+          << " configs of its family for no sampled problem, and no sampled spec needs it";
+    }
+  }
+}
+
+// Fields that no search varies, each for a reason that is none of time.
+TEST(ConfigUse, EachFieldIsSearchedButThoseThatOthersDecide) {
+  const std::set<std::string> of_others = {"forward_wgmma.promote_every",    // accuracy, by hand
+                                           "forward_wgmma.requests",         // calls that take two kernels
+                                           "forward_split_wgmma.requests"};  // the same
+  const Use use = use_of_configs();
+  std::set<std::string> unvaried;
+  for_each_family([&]<class Config>(const Config&) {
+    for (const ConfigField<Config>& field : Family<Config>::fields()) {
+      const std::string name = fmt::format("{}.{}", Family<Config>::name, field.name);
+      const auto found = use.searched.find(name);
+      if (found != use.searched.end() && found->second.size() == 1) unvaried.insert(name);
+    }
+  });
+  EXPECT_EQ(unvaried, of_others);
+}
+
+// Thousands of specs, on each architecture: some config is legal, and one of those that is tried first has registers
+// enough for sure.
+TEST(ConfigUse, EachSpecThatTestsDrawHasAConfig) {
+  reference::Random random(reference::test_seed());
+  for (int i = 0; i < 3000; ++i) {
+    const AttentionSpec spec = draw_spec(random);
+    if (!is_valid(spec)) continue;
+    const Arch& arch = i % 2 == 0 ? Arch{9, 0, 'a'} : known_archs()[random() % known_archs().size()];
+    const DeviceLimits limits = device_limits(arch);
+    if (!supports(spec, arch).empty()) continue;
+    const ProblemShape shape{.batch = 4,
+                             .heads_q = 8 * spec.gqa_ratio,
+                             .seqlen_q = i % 3 == 0 ? 1 : 1024,
+                             .seqlen_kv = 2048,
+                             .tma = spec.alignment == 16,
+                             .has_device_lengths = !is_plain(spec)};
+    std::vector<KernelConfig> configs = config_space({spec, limits}, shape);
+    EXPECT_FALSE(configs.empty()) << to_string(spec) << " on " << to_string(arch);
+    // Of 16 bits, and dense: a kernel of TMA and wgmma, which is what these fields are of.
+    const bool wants_wgmma = arch == Arch{9, 0, 'a'} && is_plain(spec) && spec.alignment == 16;
+    EXPECT_TRUE(!wants_wgmma || std::any_of(configs.begin(), configs.end(), [&](const KernelConfig& config) {
+      if (!std::holds_alternative<ForwardWgmma>(config)) return false;
+      const Footprint needs = footprint(spec, config);
+      return needs.registers + needs.register_doubt <= needs.register_cap;
+    })) << to_string(spec);
+  }
+}
+
+// By how much a search can grow before somebody notices.
+TEST(ConfigUse, GridsStaySmall) {
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  EXPECT_LE(Family<ForwardWgmma>::fields().size(), 15u);
+  EXPECT_EQ(Family<ForwardWgmma>::space({{.head_dim = 128}, limits}).size(), 1092u);
+}
+
+}  // namespace
+}  // namespace jit
