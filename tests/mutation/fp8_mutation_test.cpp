@@ -19,7 +19,8 @@ constexpr const char* mma_config =
 // With `given_back`, values have a scale for each column and a mean, and LSE has lost something.
 std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
                            ScaleKind descale_per = ScaleKind::head, int head_dim_v = 160,
-                           bool given_back = false, const Score& score = {}, int seqlen_kv = 210) {
+                           bool given_back = false, const Score& score = {}, int seqlen_kv = 210,
+                           const Mask& mask = {}) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
   AttentionCase problem{.batch = 2, .heads_kv = 2, .seqlen_q = 40, .seqlen_kv = seqlen_kv, .seed = 5};
@@ -30,6 +31,7 @@ std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
   problem.spec.gqa_ratio = 2;
   problem.spec.descale_per = descale_per;
   problem.spec.score = score;
+  problem.spec.mask = mask;
   problem.spec.v_mean = problem.spec.lse_shift = given_back;
   if (given_back) problem.spec.v_descale_per = ScaleKind::channel;
   AttentionRun run(problem);
@@ -53,11 +55,12 @@ TEST(Fp8, IsRightUnmutated) {
   }
 }
 
-// ALiBi leaves scores below zero that grow from tile to tile.
+// ALiBi leaves scores below zero that grow from tile to tile, where a mask lets tiles be visited from the first.
 TEST(Fp8, NegativeScoresDoNotHaveTheOrderOfIntegers) {
   const TemplateMutation mutation{"Exceed_NegativeScoresAsIntegers", {" || $ 0", ""}};
   const auto noticed = [](const TemplateMutation* changed) {
-    return noticed_of_fp8(changed, fp8_config, ScaleKind::head, 160, false, score::alibi());
+    return noticed_of_fp8(changed, fp8_config, ScaleKind::head, 160, false, score::alibi(), 210,
+                          mask::document());
   };
   EXPECT_EQ(noticed(nullptr), "");
   expect_caught(mutation, noticed(&mutation));

@@ -228,11 +228,12 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
 }
 
 // What was seen to spill of estimates below the cap: joined masks with a score that depends on places, whose distances are
-// computed ahead, and what is given back to results of fp8, and scales of rows.
+// computed ahead, and what is given back to results of fp8, scales of rows, and pages of fp8.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
   return 2 + (has_distances ? config.tile_kv / 4 : 0) + (finishes_columns(spec) ? 4 : 0) +
-         (spec.descale_per != ScaleKind::head ? 4 : 0) + (spec.lse_shift ? 2 : 0);
+         (spec.descale_per != ScaleKind::head ? 4 : 0) + (spec.lse_shift ? 2 : 0) +
+         (has_fp8_queries(spec) && spec.sequences_kv == SequenceKind::paged ? 8 : 0);
 }
 
 }  // namespace
@@ -292,8 +293,9 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
       (!drops_keys(spec) || has_fp8_queries(spec)) && is_plain(spec) && spec.descale_per == ScaleKind::head;
   // The loaders' warps that widen have 32 bytes of rows on their way, and what they become.
   const bool has_spare_converters = config.converter_warps == spare_warps;
-  // Where lengths are read, and notes of values are left, too, 40 are too few.
-  const bool reads_more = reads || (!is_plain(spec) && has_fp8_queries(spec));
+  // Where lengths are read, and notes of values are left or stored keys come by pages, too, 40 are too few.
+  const bool reads_pages = widens(spec, config) && spec.sequences_kv == SequenceKind::paged;
+  const bool reads_more = reads || reads_pages || (!is_plain(spec) && has_fp8_queries(spec));
   const bool widens_by_loaders = has_spare_converters && !has_fp8_queries(spec);
   const int loader = consumers == 3 ? (reads || widens_by_loaders ? 56 : 32)
                      : reads_more   ? 56
