@@ -12,7 +12,7 @@ once, but for the cases of large arrays.
     bench/gauntlet.py --list
     bench/gauntlet.py --from gauntlet.jsonl --table gauntlet.md     the table again, of one file or several
 
-Exit status 1 when ours fails in any case, 2 for wrong arguments.
+Exit status 1 when ours fails in any case, or was asked for and not put to it, 2 for wrong arguments.
 """
 
 import argparse
@@ -41,6 +41,7 @@ from comparison.records import FAILED, OK, UNSUPPORTED, WRONG  # noqa: E402
 SUITE, OURS = "gauntlet", report.OURS
 START_SECONDS = 180  # to import what a library needs
 ALONE = "sizes"  # the kind of cases that take so much memory that libraries take turns
+NOT_STARTED, NOT_RUN = "did not start: ", "not run: "  # reasons begin so where a library was not put to a case
 SHOWN = {OK: "pass", WRONG: "**FAIL**", FAILED: "**FAIL**", UNSUPPORTED: "–"}
 
 
@@ -101,7 +102,7 @@ class Process:
 
     def ask(self, case):
         """(status, reason, seconds) of a case. Where the process does not start nothing was asked, and nothing failed."""
-        begin, status, when = time.monotonic(), UNSUPPORTED, "did not start: "
+        begin, status, when = time.monotonic(), UNSUPPORTED, NOT_STARTED
         try:
             if self.process is None:
                 self.begin()
@@ -150,7 +151,7 @@ def measure(names, cases, options, write):
         process, begin = Process(name, options.seed, options.limit), time.monotonic()
         for number, case in enumerate(cases, 1):
             if time.monotonic() - begin > options.seconds:
-                status, reason, took = UNSUPPORTED, f"not run: {options.seconds:g} s were over", 0.0
+                status, reason, took = UNSUPPORTED, f"{NOT_RUN}{options.seconds:g} s were over", 0.0
             elif case.kind == ALONE:
                 with turns:
                     status, reason, took = process.ask(case.name)
@@ -197,6 +198,15 @@ def markdown(runs):
     failures = [f"- {label(name)}, `{case.name}`: {found[case.name, name]['reason']}" for name in names for case in cases
                 if status(case, name) in (WRONG, FAILED)]
     return "\n".join([*lines, *(failures or ["None."])]) + "\n"
+
+
+def is_lost(runs, asked):
+    """Whether ours failed in a case of the runs, or was asked for and not put to all of them: then nothing passed."""
+    results = [one for run in runs for one in run.results]
+    ours = {one["cell"]: one for one in results if one["contender"] == OURS}
+    failed = any(one["status"] in (WRONG, FAILED) or (one["reason"] or "").startswith((NOT_STARTED, NOT_RUN))
+                 for one in ours.values())
+    return failed or (asked and (not ours or set(ours) != {one["cell"] for one in results}))
 
 
 def parse(arguments):
@@ -288,8 +298,7 @@ def main(arguments=None):
     if options.table:
         options.table.parent.mkdir(parents=True, exist_ok=True)
         options.table.write_text(text, encoding="utf-8")
-    lost = any(one["contender"] == OURS and one["status"] in (WRONG, FAILED) for run in runs for one in run.results)
-    return 1 if lost else 0
+    return 1 if is_lost(runs, asked=OURS in options.libraries and not options.sources) else 0
 
 
 if __name__ == "__main__":

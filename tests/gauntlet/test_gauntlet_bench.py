@@ -70,6 +70,23 @@ def test_tables(tmp_path, capsys):
     assert "| `causal-output` | **FAIL** | **FAIL** |" in capsys.readouterr().out
 
 
+def test_ours_must_have_been_put_to_the_cases():
+    """A run in which ours did not start, or had no time, does not count as passed."""
+    def lost(*results, asked=True):
+        named = [dict(cell=cell, contender=who, status=status, reason=reason) for cell, who, status, reason in results]
+        return gauntlet.is_lost([gauntlet.records.Run({}, named)], asked)
+
+    ours = ("causal-output", "ours", OK, None)
+    assert not lost(ours)
+    assert not lost(ours, ("causal-output", "peer", WRONG, "o is off"))
+    assert not lost(("causal-output", "ours", UNSUPPORTED, "no pages"))
+    assert lost()
+    assert lost(ours, ("softcap-formula", "peer", OK, None))
+    assert lost(("causal-output", "ours", UNSUPPORTED, "did not start: no answer for 180 s"))
+    assert lost(("causal-output", "ours", UNSUPPORTED, "not run: 480 s were over"))
+    assert not lost(("causal-output", "peer", OK, None), asked=False)
+
+
 def test_arguments(capsys):
     assert gauntlet.main(["--list", "--cases", "fp8"]) == 0
     assert capsys.readouterr().out.count("\nfp8 ") >= 3
