@@ -75,8 +75,9 @@ std::optional<BuiltKernel> kernel_for(const AttentionState& state, const DeviceI
   return choose({}, Missing::is_replaced);
 }
 
-// Two kernels for a call of requests of few queries and of many, one behind the other. None where one of them is missing:
-// not made for such tensors, or neither at hand nor to be compiled.
+// Two kernels for a call of requests of many queries and of few: that for few is launched before the other, or half of its
+// blocks before and half behind it (generator/launch/split_work.cpp). None where one of them is missing: not made for such
+// tensors, or neither at hand nor to be compiled.
 std::optional<Plan> mixed_plan(const AttentionState& state, const DeviceInfo& device,
                                const ProblemShape& shape) {
   const AttentionSpec& spec = state.spec;
@@ -90,7 +91,10 @@ std::optional<Plan> mixed_plan(const AttentionState& state, const DeviceInfo& de
                                   few_queries, to_string(many->config));
     if (many->stands_in || few->stands_in) remark_stand_in(why);
     Plan plan = plan_of(state, state.spec, *std::move(few), device, std::move(why));
+    PlanStep second_half = plan.steps.front();
+    second_half.turn = 1;
     add_kernel(state.context, plan, *std::move(many), device.ordinal);
+    plan.steps.push_back(std::move(second_half));
     return plan;
   } catch (const Error& error) {
     if (!is_out_of_reach(error)) throw;

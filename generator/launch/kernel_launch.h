@@ -18,8 +18,11 @@ struct KernelLaunch {
   AttentionParams&
       params;  ///< of fill_params, with something to compute; batch_begin and q_tile_begin are free
   Stream stream;
-  StreamLease& memory;                  ///< of the call, for what is beside the workspace
-  void* workspace;                      ///< as large as the family asked for, null for nothing
+  StreamLease& memory;  ///< of the call, for what is beside the workspace
+  void* workspace;      ///< as large as the family asked for, null for nothing
+  int turn = 0;         ///< of a kernel that is launched several times for a call
+  /// Of such a kernel: null at its first turn, which leaves there what all of them use.
+  void** mailbox = nullptr;
   GradientParams* gradients = nullptr;  ///< of a backward pass; what kernels leave for one another is free
   DropoutParams dropout = {};           ///< of a spec with dropout
   DescaleParams descale = {};           ///< of a spec with keys of 8 bits

@@ -73,6 +73,35 @@ bool all_are_alike(const AttentionSpec& spec, const AttentionParams& params) {
          (spec.mask == mask::none() || (params.seqlen_q == 1 && spec.mask == mask::causal()));
 }
 
+// Whether another kernel has so many tiles of queries that a multiprocessor takes several. It then takes some later than
+// others, else all of them as soon as it can. A guess: the host knows how many queries there are beside one of each
+// request, not which requests they are of.
+bool has_many_tiles_beside(const AttentionParams& params, int sm_count) {
+  constexpr std::int64_t usual_tile_q = 128;
+  const std::int64_t queries = params.sequences.total_q - params.batch;
+  return ceil_div(queries, usual_tile_q) * params.heads_q > sm_count;
+}
+
+// Whether a multiprocessor draws more than its share of the memory's rate, if not all of them do. With smaller boxes it is
+// the copies that take their time: 16 rows of a page take about what they take from memory if all multiprocessors read.
+bool draws_more_than_its_share(const SplitTiles& tiles) { return tiles.box_rows >= 32; }
+
+// Blocks of the launches that share a line. Beside another kernel that has many tiles it is one launch: multiprocessors
+// take tiles as they are done decoding, and some of the blocks give way at once, if that does not slow decoding as much.
+// Beside few tiles, each of which takes long, it is two halves, before and behind the other kernel, which has the
+// multiprocessors that a half leaves.
+struct LineLaunches {
+  int first;
+  int second;
+  bool gives_way;
+};
+LineLaunches line_launches(const SplitTiles& tiles, const AttentionParams& params, int blocks, int sm_count) {
+  if (tiles.requests == Requests::all) return {blocks, 0, false};
+  if (has_many_tiles_beside(params, sm_count)) return {blocks, 0, draws_more_than_its_share(tiles)};
+  const int first = std::max(1, blocks / 2);
+  return {first, std::max(1, blocks - first), false};
+}
+
 KnownLine known_line(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params,
                      int blocks) {
   constexpr int most_units = 1 << 20;  // of small_quotient
@@ -114,7 +143,9 @@ int split_blocks(const AttentionSpec& spec, const SplitTiles& tiles, const Atten
 
 SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, std::string_view family) {
   check_line(launch.spec, tiles, launch.params, family);
-  const int blocks = split_blocks(launch.spec, tiles, launch.params, launch.kernel.sm_count);
+  const int wanted = split_blocks(launch.spec, tiles, launch.params, launch.kernel.sm_count);
+  const LineLaunches launches = line_launches(tiles, launch.params, wanted, launch.kernel.sm_count);
+  const int blocks = launches.first + launches.second;
   const int rows = partial_rows(launch.spec, tiles, launch.params);
   const bool has_spans = launch.spec.split_keys != 0;
   const int head_dim_v = launch.spec.value_head_dim();
@@ -125,15 +156,22 @@ SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, st
   const int places = has_spans ? split_nodes(levels) * blocks : most_partials(blocks);
   const std::size_t words = static_cast<std::size_t>(places) * floats;
   const std::size_t bytes = (words + (by_all ? notice_words(blocks) : 0)) * sizeof(float);
-  void* const partials = has_spans ? launch.memory.workspace(bytes) : launch.memory.mailbox(bytes);
+  void* partials = launch.turn > 0 ? *launch.mailbox : nullptr;
+  if (partials == nullptr) {
+    partials = has_spans ? launch.memory.workspace(bytes) : launch.memory.mailbox(bytes);
+    if (launch.mailbox != nullptr) *launch.mailbox = partials;
+  }
   auto* const counters = has_spans ? reinterpret_cast<unsigned*>(launch.memory.counters(blocks)) : nullptr;
-  return {blocks,
+  return {launch.turn > 0 ? launches.second : launches.first,
           {.partials = static_cast<float*>(partials),
            .partial_rows = rows,
            .notices = by_all ? static_cast<unsigned*>(partials) + words : nullptr,
            .known = known_line(launch.spec, tiles, launch.params, blocks),
            .counters = counters,
-           .levels = levels}};
+           .levels = levels,
+           .line_blocks = blocks,
+           .blocks_before = launch.turn > 0 ? launches.first : 0,
+           .gives_way = launches.gives_way}};
 }
 
 void launch_split(const KernelLaunch& launch, const SplitLaunch& split, void** arguments, bool dependent) {

@@ -16,6 +16,7 @@ struct SplitTiles {
   int tile_kv = 0;
   int blocks_per_sm = 1;
   Requests requests = Requests::all;  ///< whose keys are on the line
+  int box_rows = 0;                   ///< keys that are copied at once, where requests are shared
 };
 
 /// Blocks of a launch: as many as stay on a GPU of so many multiprocessors, but no more than there can be tiles of keys.
@@ -24,7 +25,7 @@ int split_blocks(const AttentionSpec& spec, const SplitTiles& tiles, const Atten
 
 /// A launch's grid and memory.
 struct SplitLaunch {
-  int blocks = 0;
+  int blocks = 0;  ///< none: there is nothing to launch at this turn
   SplitParams params;
 };
 

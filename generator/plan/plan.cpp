@@ -41,6 +41,7 @@ void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& mem
   for (const PlanStep& step : plan.steps) bytes = std::max(bytes, step.workspace_bytes(params, gradients));
   StreamLease lease(memory, device, stream);
   void* const workspace = lease.workspace(bytes);
+  void* mailbox = nullptr;
   try {
     for (const PlanStep& step : plan.steps) {
       step.launch({.kernel = step.kernel,
@@ -49,6 +50,8 @@ void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& mem
                    .stream = stream,
                    .memory = lease,
                    .workspace = workspace,
+                   .turn = step.turn,
+                   .mailbox = &mailbox,
                    .gradients = gradients,
                    .dropout = dropout,
                    .descale = descale});

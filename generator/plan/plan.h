@@ -22,6 +22,8 @@ struct PlanStep {
   std::function<std::size_t(const AttentionParams&, const GradientParams*)> workspace_bytes;
   std::function<void(const KernelLaunch&)> launch;
   KernelConfig config = {};  ///< of the kernel, or of the one that it prepares for or rounds the results of
+  /// Of a kernel that a plan launches several times: how many times before. All of them use one mailbox.
+  int turn = 0;
 };
 
 /// The step of a family's kernel that was built for `spec` and `config`.

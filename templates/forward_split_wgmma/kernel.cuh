@@ -16,11 +16,30 @@
 #include "forward_split_wgmma/tensor_maps.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
+#include "scheduling/side_by_side.cuh"
 #include "split_keys/load_queries.cuh"
 #include "steps/convert_keys.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_split_wgmma {
+
+/// Before anything is read. Where another kernel computes the requests of many queries, two launches of this one stand around
+/// it, and none of the three needs what another one writes, but for what these two leave for one another. So the first lets
+/// the next one start at once.
+template <class Config>
+__device__ __forceinline__ void begin_grid(const SplitParams& split) {
+  if (Config::requests == Requests::few_queries && split.blocks_before != 0)
+    return start_beside_grids_before();
+  griddepcontrol_wait();  // mutate: SplitDoesNotWait
+  if constexpr (Config::requests == Requests::few_queries) griddepcontrol_launch_dependents();
+}
+
+/// When the block has no more work to find.
+template <class Config>
+__device__ __forceinline__ void end_grid(const SplitParams& split) {
+  griddepcontrol_launch_dependents();
+  if (Config::requests == Requests::few_queries && split.blocks_before != 0) end_behind_grids_before();
+}
 
 /// Whether the thread is one of the last warpgroup's, where that converts keys and values.
 template <class Config>
@@ -37,8 +56,9 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   const unsigned smem = smem_address(bytes);
   const int warp = uniform(warp_id());
   Work<Config> work;
-  griddepcontrol_wait();  // mutate: SplitDoesNotWait
+  begin_grid<Config>(memory.split);
   if (warp == 0) {
+    work.enter_line(memory.split);
     work.begin(params, memory.split.known);
   } else if (threadIdx.x == warp_size) {
     init_rings<Config>(smem);
@@ -54,7 +74,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     if constexpr (Config::loader_registers != 0) setmaxnreg_dec<Config::loader_registers>();
     if (warp == 0) {
       KeyLoader<Config>(params, memory, bytes, smem).run(work);
-      griddepcontrol_launch_dependents();
+      end_grid<Config>(memory.split);
     } else {
       load_queries(params, PartRing<Traits>(bytes, smem), Rings<Config>(smem).q);
     }
@@ -67,8 +87,10 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();
     Consumer<Config>(params, memory.split, descale, bytes, smem).run();
     constexpr int warps = Traits::consumer_warps;
-    zero_padding<Config>(params, static_cast<int>(blockIdx.x) * warps + warp - warpgroup_size / warp_size,
-                         static_cast<int>(gridDim.x) * warps);
+    LineBlockOf<Config> place;
+    place.enter_line(memory.split);
+    zero_padding<Config>(params, place.index() * warps + warp - warpgroup_size / warp_size,
+                         place.blocks() * warps);
   }
 }
 

@@ -18,6 +18,7 @@
 #include "problem/scores.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
+#include "scheduling/side_by_side.cuh"
 #include "steps/convert_keys.cuh"
 #include "tiles/tile_copy.cuh"
 
@@ -42,13 +43,19 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
   if (threadIdx.x == 0) init_rings<Config>(smem);
-  griddepcontrol_wait();                                             // mutate: ForwardDoesNotWait
+  // Of a call whose other requests another kernel computes, before it and behind it.
+  constexpr bool is_between = Config::requests == Requests::many_queries;
+  if constexpr (is_between) {
+    start_beside_grids_before();
+    griddepcontrol_launch_dependents();
+  } else {
+    griddepcontrol_wait();  // mutate: ForwardDoesNotWait
+  }
   if constexpr (Traits::sums_by_products) leave_ones<Config>(smem);  // mutate: NoOnes
   if constexpr (KeyWordRanges<Config>::is_used) KeyWordRanges<Config>(params, maps, smem).fill(maps);
   __syncthreads();  // mutate: NoBarrierBehindInit
   const auto clear_padding = [&] {
-    // Else the kernel of the call's other requests does.
-    if constexpr (Traits::has_lengths && Config::requests == Requests::all)
+    if constexpr (Traits::has_lengths && !is_between)
       zero_padding<Config>(params, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
   };
   if (threadIdx.x < warpgroup_size) {
@@ -56,6 +63,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     switch (uniform(threadIdx.x / warp_size)) {
       case 0:
         load_keys<Config>(params, descale, maps, smem);
+        if constexpr (is_between) end_behind_grids_before();
         if constexpr (Traits::has_spare_converters) clear_padding();
         return;
       case 1:

@@ -28,6 +28,10 @@ __device__ __forceinline__ unsigned atomic_add_relaxed(unsigned* counter, unsign
   return old;
 }
 
+/// Orders what the thread does before it with what it does behind it, for all threads of the device. What other grids had
+/// written that had ended by then is read anew.
+__device__ __forceinline__ void fence_acq_rel_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
 /// Sets a word to `value` if it is `expected`, returns what it was, and orders nothing.
 __device__ __forceinline__ int atomic_cas_relaxed(int* word, int expected, int value) {
   int old;

@@ -76,7 +76,7 @@ struct StrandPlace {
 };
 
 /// Laid end to end, strands are one line again, of as many whole pieces each. Blocks are counted along it: the block
-/// with piece i is block i. Where blocks that are counted as line_block does are on the line, `place` says.
+/// with piece i is block i. Where blocks that are counted as LineBlock does are on the line, `place` says.
 struct KeyShares {
   int total;       ///< length of a strand; behind enter_strand(): where the block's own one ends on the line
   int length;      ///< of a block's piece of it
@@ -88,7 +88,7 @@ struct KeyShares {
   int strand_blocks =
       0;  ///< of each strand; no more than have work, so that places on the line are 32-bit numbers
 
-  /// Of a block as line_block counts them. Those side by side are on different strands, and those of a strand keep their
+  /// Of a block as LineBlock counts them. Those side by side are on different strands, and those of a strand keep their
   /// order. Blocks that are left over have a column behind all others.
   JIT_HOST_DEVICE constexpr StrandPlace place(int block) const {
     if (strands == 1) return {0, block};

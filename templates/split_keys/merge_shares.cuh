@@ -8,7 +8,7 @@
 // nobody waits before all of its own parts are there.
 //
 // Blocks wait only for blocks that have begun: else those that wait could take the room of those that they wait for,
-// where the GPU has another kernel's blocks, too. The first block of the unit begins last (line_block), and says so when it
+// where the GPU has another kernel's blocks, too. The first block of the unit begins last (LineBlock), and says so when it
 // begins. Who has left its part earlier than that does not wait: it leaves its share to the first block.
 #pragma once
 

@@ -34,6 +34,10 @@ struct SplitParams {
   unsigned*
       counters;  ///< one for each block, 0 before and after the kernel; where keys are summed in spans, as
   int levels;    ///< of the tree of the spans of the longest sequence
+  // Where another kernel has the requests of many queries:
+  int line_blocks;    ///< that share the line: of this launch, or of two, one after the other
+  int blocks_before;  ///< of the one before; 0 for the first
+  bool gives_way;     ///< whether some of the blocks leave their multiprocessors to the other kernel at once
 };
 
 /// Whether all blocks of a unit merge it, each a share of its rows, or the one that has its first part. That one reads

@@ -8,6 +8,7 @@
 #include "problem/masks.cuh"
 #include "problem/own_requests.cuh"
 #include "problem/variable_sequences.cuh"
+#include "scheduling/decoding_share.cuh"
 #include "scheduling/key_shares.cuh"
 #include "scheduling/key_spans.cuh"
 #include "split_keys/part_note.cuh"
@@ -165,30 +166,80 @@ __device__ __forceinline__ HeadLength head_length(const AttentionParams& params,
   return head;
 }
 
+/// What the queries of a batch entry take that are another kernel's, in places on the line of one KV head. Under any mask
+/// queries are taken to see what they see under a causal one.
+template <class Config>
+__device__ __forceinline__ float length_beside(const AttentionParams& params, int batch) {
+  constexpr bool is_masked = !is_same<typename Config::Mask, NoMask>;
+  constexpr float key_share =
+      static_cast<float>(sizeof(KvElement<Config>)) / 2;  // of what a key of 16 bits takes
+  constexpr float places_of_pair =
+      tile_cost * Config::gqa_ratio / (pairs_of_a_key * key_share * Config::tile_kv);
+  const VariableSequences<Config> sequences(params);
+  Unit unit{.batch = batch, .q = sequences.q(batch), .kv = sequences.kv(batch)};
+  if (computes(requests_of<Config>(), unit.q.length)) return 0;
+  unit.enter_rows(0, unit.q.length * Config::gqa_ratio, unit.q.length * Config::gqa_ratio);
+  const KeyRange keys = keys_of<Config>(params, unit);
+  const int seen = maximum(0, keys.end - keys.begin);
+  const int unseen = is_masked ? minimum(seen, unit.q.length) / 2 : 0;  // by a query, of these
+  return static_cast<float>(unit.q.length) * (static_cast<float>(seen - unseen) + keys_of_a_tile) *
+         places_of_pair;
+}
+
 /// The block's place among those that share the line. A block waits for blocks behind it on the line alone (merge_parts.cuh),
 /// or for all of a unit when the first of them has begun (merge_shares.cuh). Those behind it begin before it: the GPU begins
 /// blocks in the order of their indices.
-__device__ __forceinline__ int line_block() {
-  return static_cast<int>(gridDim.x) - 1 - static_cast<int>(blockIdx.x);
-}
+template <bool is_shared>
+struct LineBlock {
+  __device__ __forceinline__ void enter_line(const SplitParams&) {}
+  __device__ __forceinline__ void give_way(float, float) {}
+  /// Of all that share the line, in the order in which they begin.
+  __device__ __forceinline__ int index() const { return static_cast<int>(blockIdx.x); }
+  __device__ __forceinline__ int blocks() const { return static_cast<int>(gridDim.x); }
+  __device__ __forceinline__ int block() const { return blocks() - 1 - index(); }
+};
+/// The same beside another kernel: two launches, one after the other, share the line, or some blocks of one. A block that
+/// has given way has a place below 0.
+template <>
+struct LineBlock<true> {
+  int line_blocks;
+  int blocks_before;
+  bool gives_way;
+
+  __device__ __forceinline__ void enter_line(const SplitParams& split) {
+    line_blocks = split.line_blocks;
+    blocks_before = split.blocks_before;
+    gives_way = split.gives_way;
+  }
+  /// Leaves multiprocessors to the other kernel. All blocks know how long the line and the other's work are.
+  __device__ __forceinline__ void give_way(float own, float others) {
+    if (gives_way) line_blocks = decoding_blocks(line_blocks, own, others);
+  }
+  __device__ __forceinline__ int index() const { return blocks_before + static_cast<int>(blockIdx.x); }
+  __device__ __forceinline__ int blocks() const { return line_blocks; }
+  __device__ __forceinline__ int block() const { return blocks() - 1 - index(); }
+};
+template <class Config>
+using LineBlockOf = LineBlock<requests_of<Config>() == Requests::few_queries>;
 
 /// Walks through the block's share of the line, by a whole warp whose lanes all get the same answers. A plain value.
 /// A unit has `tile_rows` rows, or fewer at the end of a sequence.
 template <class Config, int tile_rows>
-struct WorkList {
+struct WorkList : LineBlockOf<Config> {
   KeyShares shares;
   Unit unit;
   TileRange tiles;  ///< of the unit
   int unit_begin;   ///< where it begins on the line
 
-  /// Goes to the first unit of the block's share. Lanes have a batch entry each: all are looked at to measure the line,
-  /// and those from the first on again to find the place, in one loop: a kernel that begins fetches its instructions
-  /// from memory, and the fewer there are, the sooner it loads keys.
+  /// Goes to the first unit of the block's share. Requires: enter_line() where launches share the line. Lanes have a
+  /// batch entry each: all are looked at to measure the line, and those from the first on again to find the place, in
+  /// one loop: a kernel that begins fetches its instructions from memory, and the fewer there are, the sooner it loads keys.
   __device__ __forceinline__ void begin(const AttentionParams& params, const KnownLine& known) {
     if (known.tiles >= 0) return begin_known(params, known);
     LineSize line{0, false, longest_line, 0};
     int even = 0;                 // what all units come to if those of a head count as its longest one
     StrandNumbers numbers = ~0u;  // of strands that heads allow
+    float beside = 0;
     bool is_measured = false;
     unit = {.batch = 0};
 #pragma unroll 1
@@ -197,6 +248,9 @@ struct WorkList {
       const HeadLength own = batch < params.batch ? head_length<Config, tile_rows>(params, batch)
                                                   : HeadLength{0, 0, longest_line, 0};
       if (!is_measured) {
+        if constexpr (has_others) {
+          if (this->gives_way && batch < params.batch) beside += length_beside<Config>(params, batch);
+        }
         line.total += __reduce_add_sync(full_warp, own.length);
         line.shares_keys |= own.row_tiles > 1;
         even += __reduce_add_sync(full_warp, own.row_tiles * unit_length(own.most_tiles));
@@ -206,6 +260,11 @@ struct WorkList {
         unit.batch += warp_size;
         if (unit.batch < params.batch) continue;
         is_measured = true;
+        if constexpr (has_others) {
+          this->give_way(static_cast<float>(line.total), warp_sum(beside));
+          unit.batch = params.batch;
+          if (this->block() < 0) return;
+        }
         measure(params, line, even, numbers);
         if (shares.is_dealt) return deal_first(params);
         if (!enter_strand()) return;
@@ -274,7 +333,7 @@ struct WorkList {
 
   /// The next one. Requires: has_unit().
   __device__ __forceinline__ void next(const AttentionParams& params) {
-    if (shares.is_dealt) return skip(params, static_cast<int>(gridDim.x));
+    if (shares.is_dealt) return skip(params, this->blocks());
     unit_begin += length_on_line();
     if (unit.row_begin + shares.strands * tile_rows < rows()) {  // mutate: RowsOfOtherStrands
       enter_next_rows();
@@ -298,7 +357,7 @@ struct WorkList {
 
   // Goes to where the block's strand begins. Returns whether the block has work there.
   __device__ __forceinline__ bool enter_strand() {
-    const StrandPlace place = shares.place(line_block());
+    const StrandPlace place = shares.place(this->block());
     if (!shares.has_work(place)) return false;
     strand_ = place.strand;
     line_block_ = shares.block_at(place);
@@ -317,6 +376,8 @@ struct WorkList {
   __device__ __forceinline__ void enter_next_rows() {
     unit.enter_rows(unit.row_begin + shares.strands * tile_rows, rows(), tile_rows);
   }
+
+  static constexpr bool has_others = requests_of<Config>() != Requests::all;
 
   __device__ __forceinline__ UnitCuts cuts() const {
     return {unit_begin, shares.length, tiles.begin, tiles.end};
@@ -345,12 +406,12 @@ struct WorkList {
 
   // Goes to the block's first unit where they are dealt.
   __device__ __forceinline__ void deal_first(const AttentionParams& params) {
-    line_block_ = line_block();
+    line_block_ = this->block();
     unit_begin = strand_ = head_tiles_ = 0;
     unit = {.batch = 0};
     enter(params);
     unit.row_begin = (row_tiles() - 1) * tile_rows;
-    skip(params, line_block());  // mutate: SomeUnitsTwice
+    skip(params, this->block());  // mutate: SomeUnitsTwice
   }
 
   // Goes on by so many units. Those of a head are dealt from the last rows on: these see most keys under most masks, and
@@ -401,7 +462,7 @@ struct WorkList {
     LineSize all = {line.total * params.heads_kv, __any_sync(full_warp, line.shares_keys) != 0,
                     __reduce_min_sync(full_warp, line.least_tiles),
                     __reduce_max_sync(full_warp, line.most_tiles)};
-    const int blocks = static_cast<int>(gridDim.x), num_splits = params.sequences.num_splits;
+    const int blocks = this->blocks(), num_splits = params.sequences.num_splits;
     if (all.shares_keys && may_have_strands(line.total, even)) {
       numbers = __reduce_and_sync(full_warp, numbers);
       all.strands =

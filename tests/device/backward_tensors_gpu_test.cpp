@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/device/gpu_fixture.h"
-#include "tests/device/graph.h"
 #include "tests/support/backward_run.h"
+#include "tests/support/captured_graph.h"
 #include "tests/support/error_of.h"
 #include "tests/support/seed.h"
 #include "tests/support/shared_cache.h"

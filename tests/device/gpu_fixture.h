@@ -16,6 +16,7 @@
 #include "tests/device/wanted_device.h"
 #include "tests/support/attention_run.h"
 #include "tests/support/seed.h"
+#include "tests/support/test_stream.h"
 
 namespace jit::testing {
 
@@ -56,21 +57,6 @@ class GpuTest : public ::testing::Test {
   void expect_some_right(const std::vector<KernelCase>& cases, std::uint64_t count) const;
 
   DeviceInfo device_;
-};
-
-/// A non-blocking stream of the current device.
-class TestStream {
- public:
-  TestStream() { check(driver().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate"); }
-  ~TestStream() { driver().cuStreamDestroy(stream_); }
-  TestStream(const TestStream&) = delete;
-  TestStream& operator=(const TestStream&) = delete;
-
-  CUstream get() const { return stream_; }
-  void synchronize() const { check(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize"); }
-
- private:
-  CUstream stream_ = nullptr;
 };
 
 }  // namespace jit::testing

@@ -1,5 +1,5 @@
 // Counters and workspaces where launches are captured, run at once, or are given up on the way.
-#include "tests/device/graph.h"
+#include "tests/support/captured_graph.h"
 
 #include <array>
 #include <functional>

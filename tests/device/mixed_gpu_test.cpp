@@ -17,7 +17,7 @@
 #include "generator/problem/arguments.h"
 #include "templates/scheduling/request_kinds.cuh"
 #include "tests/device/gpu_fixture.h"
-#include "tests/device/graph.h"
+#include "tests/support/captured_graph.h"
 #include "tests/support/device_tensor.h"
 #include "tests/support/error_of.h"
 #include "tests/support/host_functors.h"
@@ -36,17 +36,17 @@ std::vector<int> boundaries(const std::vector<int>& lengths) {
   return begins;
 }
 
-// Ragged queries over ragged keys, as many of each; o is poisoned before each run. `gqa_ratio`: query heads of a KV head,
-// of which there are `heads`.
+// Ragged queries over ragged keys, as many of each; o is poisoned before each run. `room`: rows behind the last request,
+// which make the host expect as many more queries. `gqa_ratio`: query heads of a KV head, of which there are `heads`.
 class MixedRun {
  public:
-  explicit MixedRun(const std::vector<int>& lengths, int gqa_ratio = 1)
+  explicit MixedRun(const std::vector<int>& lengths, int room = 0, int gqa_ratio = 1)
       : heads_q_(heads * gqa_ratio),
         begins_(boundaries(lengths)),
-        q_(DType::bf16, {begins_.back(), heads_q_, head_dim}),
-        k_(DType::bf16, {begins_.back(), heads, head_dim}),
-        v_(DType::bf16, {begins_.back(), heads, head_dim}),
-        o_(DType::bf16, {begins_.back(), heads_q_, head_dim}),
+        q_(DType::bf16, {begins_.back() + room, heads_q_, head_dim}),
+        k_(DType::bf16, {begins_.back() + room, heads, head_dim}),
+        v_(DType::bf16, {begins_.back() + room, heads, head_dim}),
+        o_(DType::bf16, {begins_.back() + room, heads_q_, head_dim}),
         cu_(DType::int32, {static_cast<std::int64_t>(begins_.size())}) {
     reference::Random random(reference::test_seed());
     for (DeviceTensor* tensor : {&q_, &k_, &v_}) {
@@ -130,12 +130,16 @@ class MixedTest : public GpuTest {
             .mask = mask::causal()};
   }
 
-  // Runs one kernel: what it leaves to the other one stays as it was.
-  void run_alone(const MixedRun& run, const char* config, int gqa_ratio = 1) const {
+  // Runs the steps of one kernel: what it leaves to the other one stays as it was.
+  void run_alone(const MixedRun& run, const char* config, int turns, int gqa_ratio = 1) const {
     ContextState& state = *Access::state(context());
     const AttentionSpec own = spec(gqa_ratio);
-    const Plan plan = make_plan(
-        state, own, build_kernel(state, own, parse_config(config), native_target(device_)), 0, "test");
+    Plan plan = make_plan(state, own, build_kernel(state, own, parse_config(config), native_target(device_)),
+                          0, "test");
+    if (turns == 2) {
+      plan.steps.push_back(plan.steps.front());
+      plan.steps.back().turn = 1;
+    }
     AttentionParams params;
     ASSERT_TRUE(fill_params(own, functor_tensor_uses(own), run.arguments(), params));
     run_plan(plan, params, state.memory, nullptr);
@@ -160,27 +164,50 @@ TEST_F(MixedTest, EachRequestIsComputedByOneKernel) {
     for (const int n : lengths) counts.push_back((n > few_queries) == of_many ? n * heads * head_dim : 0);
     return counts;
   };
-  run_alone(run, "family=forward_wgmma tile_q=128 tile_kv=64 requests=many_queries");
+  run_alone(run, "family=forward_wgmma tile_q=128 tile_kv=64 requests=many_queries", 1);
   EXPECT_EQ(run.written(), numbers(true));
   run.poison();
-  run_alone(run, "family=forward_split_wgmma tile_rows=64 tile_kv=64 requests=few_queries");
+  run_alone(run, "family=forward_split_wgmma tile_rows=64 tile_kv=64 requests=few_queries", 2);
   EXPECT_EQ(run.written(), numbers(false));
 }
 
-// Units of many rows, which all of their blocks merge.
-TEST_F(MixedTest, BlocksOfRequestsOfFewQueriesMergeTogether) {
+// Where the host expects many tiles of queries, the kernel for few is launched once. Then some of its blocks give way:
+// how many, lengths say.
+constexpr int room_for_many_tiles = 132 * 128 / heads + 128;
+
+TEST_F(MixedTest, BlocksThatGiveWayLeaveNothingOut) {
+  const CurrentDevice current(0);
+  const char* config = "family=forward_split_wgmma tile_rows=64 tile_kv=64 requests=few_queries";
+  // Most of the work is decoding; about as much is prefill; and nearly all.
+  for (const int prompt : {65, 300, 1500}) {
+    std::vector<int> own(40, 20);
+    own[3] = prompt;
+    own.push_back(3);
+    MixedRun run(own, room_for_many_tiles);
+    run_alone(run, config, 2);
+    std::vector<int> counts;
+    for (const int n : own) counts.push_back(n > few_queries ? 0 : n * heads * head_dim);
+    EXPECT_EQ(run.written(), counts) << prompt;
+    const std::vector<double> numbers = run.of_few();
+    run_alone(run, "family=forward_split_wgmma tile_rows=64 tile_kv=64", 1);
+    EXPECT_THAT(numbers, ::testing::Pointwise(::testing::DoubleNear(0.02), run.of_few())) << prompt;
+  }
+}
+
+// Units of many rows, which all of their blocks merge: those of one launch, or of both.
+TEST_F(MixedTest, BlocksOfTwoLaunchesMergeTogether) {
   const CurrentDevice current(0);
   constexpr int gqa_ratio = 64;
   const std::string config = "family=forward_split_wgmma tile_rows=64 tile_kv=16";
   const std::vector<int> own = {2, 20, few_queries + 1, 1};
-  MixedRun run(own, gqa_ratio);
-  run_alone(run, (config + " requests=few_queries").c_str(), gqa_ratio);
+  MixedRun run(own, 0, gqa_ratio);
+  run_alone(run, (config + " requests=few_queries").c_str(), 2, gqa_ratio);
   std::vector<int> counts;
   for (const int n : own) counts.push_back(n > few_queries ? 0 : n * heads * gqa_ratio * head_dim);
   EXPECT_EQ(run.written(), counts);
   const std::vector<double> numbers = run.of_few();
   EXPECT_EQ(disorder(context(), nullptr), "");
-  run_alone(run, config.c_str(), gqa_ratio);
+  run_alone(run, config.c_str(), 1, gqa_ratio);
   EXPECT_THAT(numbers, ::testing::Pointwise(::testing::DoubleNear(0.02), run.of_few()));
 }
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/device/gpu_fixture.h"
-#include "tests/device/graph.h"
+#include "tests/support/captured_graph.h"
 #include "tests/support/error_of.h"
 #include "tests/support/host_functors.h"
 #include "tests/support/ragged_backward_run.h"

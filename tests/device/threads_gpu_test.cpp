@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/device/graph.h"
 #include "tests/support/backward_run.h"
+#include "tests/support/captured_graph.h"
 #include "tests/support/error_of.h"
 #include "tests/support/seed.h"
 

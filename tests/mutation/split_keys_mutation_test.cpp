@@ -117,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {"uninitialized", "not a number", "data race"},
                          room_for_more,
                          true},
-        TemplateMutation{"SomeUnitsTwice", {"()", "() / 2"}, {"data race"}, dealt}),
+        TemplateMutation{"SomeUnitsTwice", {"this->block()", "this->block() / 2"}, {"data race"}, dealt}),
     ::testing::PrintToStringParamName());
 
 INSTANTIATE_TEST_SUITE_P(Strands, TemplateMutationTest,

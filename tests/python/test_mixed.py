@@ -1,5 +1,5 @@
-"""Calls with requests of many queries and of few: two kernels share them. Against double precision, request by request.
-In pages that are nobody's lie NaNs, and results are 7 before a call."""
+"""Calls with requests of many queries and of few: two kernels share them, one of them in two halves. Against double
+precision, request by request. In pages that are nobody's lie NaNs, and results are 7 before a call."""
 
 import jit_attention as ja
 import numpy
@@ -129,7 +129,7 @@ def test_splits(rng, place, fetch, num_splits):
 
 
 def test_one_long_request_of_few_queries(rng, place, fetch):
-    """Its keys are shared by blocks."""
+    """Its keys are shared by the blocks of both halves."""
     lengths_q, lengths_k = [300, 2], [300, 6000]
     batch = requests(rng, lengths_q, lengths_k, heads_kv=1)
     engine = Engine(place, fetch, paged(rng, batch, 16))

@@ -118,6 +118,9 @@ std::string Family<ForwardSplitWgmma>::rejection(const Case& problem, const Forw
   if (config.requests != Requests::all) {
     if (config.requests != part)
       return fmt::format("requests must be all or few_queries with family={}", name);
+    if (config.blocks_per_sm != 1)
+      return "blocks_per_sm must be 1 with requests = few_queries: some of the multiprocessors have a block "
+             "each while another kernel has the others";
     if (spec.sequences_q != SequenceKind::ragged || spec.split_keys != 0)
       return "requests must be all where queries are not ragged, and with split_keys: one kernel computes a "
              "call";

@@ -12,18 +12,21 @@ using namespace forward_split_wgmma;
 
 namespace {
 
-SplitTiles tiles_of(const ForwardSplitWgmma& config) {
+SplitTiles tiles_of(const ForwardSplitWgmma& config, int rows) {
   return {.tile_rows = config.tile_rows,
           .tile_kv = config.tile_kv,
           .blocks_per_sm = config.blocks_per_sm,
-          .requests = config.requests};
+          .requests = config.requests,
+          .box_rows = rows};
 }
 
 }  // namespace
 
 void Family<ForwardSplitWgmma>::launch(const KernelLaunch& launch, const ForwardSplitWgmma& config) {
-  const SplitLaunch split = split_launch(launch, tiles_of(config), name);
-  const MappedKeys keys = map_keys(launch.spec, box_rows(launch.spec, config.tile_kv), launch.params);
+  const int rows = box_rows(launch.spec, config.tile_kv);
+  const SplitLaunch split = split_launch(launch, tiles_of(config, rows), name);
+  if (split.blocks == 0) return;
+  const MappedKeys keys = map_keys(launch.spec, rows, launch.params);
   KernelMemory memory{.k = keys.k, .v = keys.v, .split = split.params};
   DescaleParams descale = launch.descale;  // kernels of 16-bit keys do not look at it
   void* arguments[] = {&launch.params, &memory, &descale};

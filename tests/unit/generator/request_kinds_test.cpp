@@ -1,9 +1,10 @@
-// Which requests kernels of one call share, and when a call takes two.
+// Which requests kernels of one call share, when a call takes two, and how they share the multiprocessors.
 #include "templates/scheduling/request_kinds.cuh"
 
 #include <gtest/gtest.h>
 
 #include "generator/problem/problem_shape.h"
+#include "templates/scheduling/decoding_share.cuh"
 
 namespace jit {
 namespace {
@@ -37,6 +38,24 @@ TEST(SurplusQueries, DecideTheShapesOfBothKernels) {
   EXPECT_EQ(many, (ProblemShape{.batch = 1, .heads_q = 8, .seqlen_q = 2047, .seqlen_kv = 4096}));
   EXPECT_TRUE(size_class(shape).is_mixed);
   EXPECT_FALSE(size_class(few).is_mixed || size_class(many).is_mixed);
+}
+
+TEST(DecodingBlocks, AreInTheRatioOfWork) {
+  EXPECT_EQ(decoding_blocks(132, 100, 0), 132) << "nothing beside it";
+  EXPECT_EQ(decoding_blocks(132, 100, 10), 120);
+  EXPECT_EQ(decoding_blocks(132, 100, 100), 66);
+  EXPECT_EQ(decoding_blocks(132, 100, 300), 33);
+  EXPECT_EQ(decoding_blocks(132, 100, 1e9f), 1);
+  EXPECT_EQ(decoding_blocks(132, 0, 0), 1) << "nothing to decode";
+}
+
+TEST(DecodingBlocks, AreSomeOfAll) {
+  for (int blocks = 1; blocks < 9; ++blocks) {
+    for (const float others : {0.0f, 0.5f, 0.99f, 1.0f, 3.0f}) {
+      EXPECT_GE(decoding_blocks(blocks, 1, others), 1);
+      EXPECT_LE(decoding_blocks(blocks, 1, others), blocks);
+    }
+  }
 }
 
 }  // namespace

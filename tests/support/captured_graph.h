@@ -4,7 +4,7 @@
 #include <jit/error.h>
 
 #include "runtime/driver_api.h"
-#include "tests/device/gpu_fixture.h"
+#include "tests/support/test_stream.h"
 
 namespace jit::testing {
 
