@@ -58,13 +58,14 @@ inline std::string fault_of_spread_rows(bool sums_by_products, const Context& co
   return fault_of_errors(rows, sums_by_products, 1.15, context);
 }
 
-/// Whether rows of which one key, the `place`-th, has nine tenths of the weight have the error of exponentials: behind it
-/// nothing is interpolated, and what was before counts for a tenth.
+/// Whether rows of which one key, the `place`-th that is visited, has nine tenths of the weight have the error of
+/// exponentials: behind it nothing is interpolated, and what was before counts for a tenth. The last keys are visited first.
 inline std::string fault_of_dominated_rows(int keys, int place, bool sums_by_products,
                                            const Context& context) {
   Fp8Rows rows(128, keys, 0.25f, 0.25f, 8);
   std::vector<float> scores(static_cast<std::size_t>(keys));
-  scores[static_cast<std::size_t>(place)] = Fp8Rows::rounded(std::log2(9.0f * static_cast<float>(keys)));
+  scores[static_cast<std::size_t>(keys - 1 - place)] =
+      Fp8Rows::rounded(std::log2(9.0f * static_cast<float>(keys)));
   rows.set_scores(scores);
   const double most = sums_by_products ? 1.05 : 1.1;  // times the error, in tiles of 64 keys a little more
   return fault_of_errors(rows, sums_by_products, place + 1 < keys ? most : 1.15, context);
@@ -102,7 +103,7 @@ inline std::string fault_of_large_exponents(bool sums_by_products, const Context
 inline std::string fault_of_batches(int batch, bool sums_by_products, const Context& context) {
   Fp8Rows rows(128, 200, 0.25f, 0.25f, 10);
   std::vector<float> scores(200);
-  scores[0] = 7.5f;  // the others weigh just enough for interpolation
+  scores.back() = 6.5f;  // the others, visited behind it, weigh just enough for interpolation
   rows.set_scores(scores);
   Fp8Call call = fp8_call(sums_by_products, false);
   const std::vector<float> alone = output_of(rows, call, context);
