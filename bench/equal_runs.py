@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Whether gradients of equal inputs have equal bits, over many runs on a busy GPU.
+"""Whether gradients of equal inputs are bitwise identical, over many runs on a busy GPU.
 
     bench/equal_runs.py
     bench/equal_runs.py --runs 10000
 
 attention_backward with deterministic=True, bf16, 4,096 tokens, 8 heads, head_dim 64, 128 and 256: full, causal, with
-four query heads for each KV head, with ragged sequences, and with dropout. Each run's dq, dk and dv are compared on the
-device with the first run's, which had the GPU for itself. Beside the others a second stream multiplies matrices and
-writes memory, of sizes that change from run to run. A line for each case says how many runs were different. Needs a GPU
-and PyTorch.
+four query heads for each KV head, with varlen sequences, and with dropout. Each run's dq, dk and dv are compared on
+the device with the first run's, which had the GPU for itself. Beside the others a second stream multiplies matrices
+and writes memory, of sizes that change from run to run. A line for each case says how many runs were different. Needs
+a GPU and PyTorch.
 
 Exit status 1 when any run was different or a gradient is not finite; 2 without a GPU and for wrong arguments.
 """
@@ -28,7 +28,7 @@ CASES = {
     "full": {},
     "causal": dict(causal=True),
     "causal, GQA 4": dict(causal=True, heads_kv=2),
-    "causal, ragged": dict(causal=True, lengths=(1, 300, 1027, 2048, 720)),
+    "causal, varlen": dict(causal=True, lengths=(1, 300, 1027, 2048, 720)),
     "causal, dropout 0.1": dict(causal=True, dropout_p=0.1),
 }
 SIDES = (0, 1024, 2048, 4096, 6144)  # of the matrices that keep the GPU busy

@@ -6,8 +6,8 @@
 
 Root mean squares of the differences of dq, dk and dv over those of the fp64 gradients, bf16, 2,048 tokens, 4 heads,
 head_dim 64, 128 and 256, with and without a causal mask. q, k and v are the inputs of comparison/accuracy.py, do is
-N(0, 1). jit-attention runs with the configs that its cost model chooses, with sums in any order and with equal bits;
-plain attention is PyTorch's autograd of attention step by step in bf16.
+N(0, 1). jit-attention runs with the configs that its cost model chooses, with sums in any order and with
+deterministic sums; plain attention is PyTorch's autograd of attention step by step in bf16.
 
 Exit status 1 when ours is wrong or fails anywhere; 2 without a GPU and for wrong arguments.
 """

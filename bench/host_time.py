@@ -115,9 +115,9 @@ def calls(arrays):
 
     rows, boundaries = make("bf16", BATCH, HEADS_Q, HEAD_DIM), make("int32", BATCH + 1)
     rows_out = make("bf16", BATCH, HEADS_Q, HEAD_DIM)
-    ragged = ja.prepare(ja.AttentionSpec(dtype="bf16", head_dim=HEAD_DIM, gqa_ratio=HEADS_Q // HEADS_KV, mask=causal,
-                                         sequences_q="ragged", sequences_kv="paged", page_size=PAGE_SIZE))
-    yield "ragged paged, prepared", lambda: ragged(rows, k_pages, v_pages, cu_seqlens_q=boundaries, page_table=table,
+    varlen = ja.prepare(ja.AttentionSpec(dtype="bf16", head_dim=HEAD_DIM, gqa_ratio=HEADS_Q // HEADS_KV, mask=causal,
+                                         sequences_q="varlen", sequences_kv="paged", page_size=PAGE_SIZE))
+    yield "varlen paged, prepared", lambda: varlen(rows, k_pages, v_pages, cu_seqlens_q=boundaries, page_table=table,
                                                    seqused_k=used, out=rows_out)
 
     new_k, new_v = (make("bf16", BATCH, HEADS_KV, HEAD_DIM) for _ in range(2))

@@ -4,8 +4,8 @@
     bench/quantizer_time.py [--programs]
 
 For 16,384 tokens of four sizes: microseconds of a CUDA graph with a cold L2 cache, and the share of the copy's bytes a
-second that they come to, where bf16 is read once and fp8 written once. Dense, with lengths of all rows, and ragged; or
-with --programs dense by both programs: that which reads rows twice, and that which keeps them in shared memory.
+second that they come to, where bf16 is read once and fp8 written once. Dense, with lengths of all rows, and varlen;
+or with --programs dense by both programs: that which reads rows twice, and that which keeps them in shared memory.
 Needs a GPU and PyTorch.
 
 Exit status 2 without a GPU and for wrong arguments.
@@ -69,7 +69,7 @@ def main():
         begins = torch.arange(0, TOKENS + 1, rows, dtype=torch.int32, device="cuda")
         used = torch.full((batch,), rows, dtype=torch.int32, device="cuda")
         ways = {"dense": ((q, k, v), {}), "padded": ((q, k, v), dict(seqused_q=used, seqused_k=used)),
-                "ragged": ([x.flatten(0, 1) for x in (q, k, v)], dict(cu_seqlens_q=begins, cu_seqlens_k=begins))}
+                "varlen": ([x.flatten(0, 1) for x in (q, k, v)], dict(cu_seqlens_q=begins, cu_seqlens_k=begins))}
         if arguments.programs:
             ways = {"read twice": ((q, k, v), dict(keep_rows=False)), "kept": ((q, k, v), dict(keep_rows=True)),
                     "as it chooses": ((q, k, v), {})}

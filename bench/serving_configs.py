@@ -4,7 +4,7 @@
     bench/serving_configs.py --each 14 paged/b16-h32/8-kv8192-p16 engine-shapes/64q1s4k-h32/32-d96
 
 Microseconds of CUDA graphs with a cold L2 cache, all configs of a cell in turns; the fastest three of each family.
-Cells are those that bench/compare.py --list shows for paged, ragged and engine-shapes. Needs a GPU and PyTorch.
+Cells are those that bench/compare.py --list shows for paged, varlen and engine-shapes. Needs a GPU and PyTorch.
 
 Exit status 2 without a GPU and for wrong arguments.
 """
@@ -42,8 +42,8 @@ def spec_of(cell):
                   gqa_ratio=cell.heads_q // cell.heads_kv)
     if cell.mask == "causal":
         fields["mask"] = ja.mask.causal()
-    if cell.q_sequences == "ragged":
-        fields["sequences_q"] = "ragged"
+    if cell.q_sequences == "varlen":
+        fields["sequences_q"] = "varlen"
     if cell.kv_sequences == "paged":
         fields.update(sequences_kv="paged", page_size=cell.page_size)
     return ja.AttentionSpec(**fields)
@@ -67,7 +67,7 @@ def time_cell(cell, each):
 
     inputs, spec = make_request_inputs(cell, "cuda", 1), spec_of(cell)
     q, lengths = inputs.shaped_q(cell), {}
-    if cell.q_sequences == "ragged":
+    if cell.q_sequences == "varlen":
         lengths["cu_seqlens_q"] = inputs.cu_seqlens_q
     if cell.kv_sequences == "paged":
         lengths.update(seqused_k=inputs.seqused_k, page_table=inputs.page_table)

@@ -9,7 +9,7 @@ from comparison.ahead import call_at_once
 
 
 class TrainingProblem:
-    """Random q, k, v and do of bf16, and places for all results. lengths: those of ragged sequences, which then take
+    """Random q, k, v and do of bf16, and places for all results. lengths: those of varlen sequences, which then take
     the place of `batch` and `rows`; mask, dropout_p and deterministic: as attention_backward has them. The cost model
     chooses configs."""
 
@@ -22,7 +22,7 @@ class TrainingProblem:
         self.lse = torch.empty((heads, *shape) if lengths else (batch, heads, rows), device=device)
         self.gradients = [torch.empty_like(one) for one in (q, k, v)]
         self.spec = ja.AttentionSpec(dtype="bf16", head_dim=head_dim, gqa_ratio=heads // heads_kv, mask=mask,
-                                     dropout=dropout_p > 0, **(dict(sequences_q="ragged", sequences_kv="ragged")
+                                     dropout=dropout_p > 0, **(dict(sequences_q="varlen", sequences_kv="varlen")
                                                                if lengths else {}))
         self.arrays = {}  # that go with q, k and v
         if lengths:

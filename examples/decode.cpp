@@ -179,7 +179,7 @@ double run() {
   jit::AttentionSpec spec;
   spec.head_dim = head_dim;
   spec.gqa_ratio = heads_q / heads_kv;
-  spec.sequences_q = jit::SequenceKind::ragged;
+  spec.sequences_q = jit::SequenceKind::varlen;
   spec.sequences_kv = jit::SequenceKind::paged;
   spec.page_size = page_size;
   spec.mask = jit::mask::causal();

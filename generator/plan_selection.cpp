@@ -46,7 +46,7 @@ Plan untuned_plan(const AttentionState& state, const DeviceInfo& device, const P
   const AttentionSpec spec = forward_spec(state.spec, shape.has_device_lengths);
   BuiltKernel kernel = choose_kernel(state.context, spec, state.given, shape, device_limits(device),
                                      native_target(device), Missing::is_replaced);
-  if (kernel.stands_in) remark_stand_in(why);
+  if (kernel.is_fallback) remark_stand_in(why);
   return plan_of(state, spec, std::move(kernel), device, std::move(why));
 }
 
@@ -89,7 +89,7 @@ std::optional<Plan> mixed_plan(const AttentionState& state, const DeviceInfo& de
     if (!few) return std::nullopt;
     std::string why = fmt::format("cost model; beside requests of more than {} queries, those by {}",
                                   few_queries, to_string(many->config));
-    if (many->stands_in || few->stands_in) remark_stand_in(why);
+    if (many->is_fallback || few->is_fallback) remark_stand_in(why);
     Plan plan = plan_of(state, state.spec, *std::move(few), device, std::move(why));
     PlanStep second_half = plan.steps.front();
     second_half.turn = 1;

@@ -4,7 +4,7 @@ from .cells import TrainingCell, backward_of
 from .grid import HEAD_DIMS, TOKENS, grid, sized
 
 FEWER_SEQLENS = (512, 2048, 8192)
-DETERMINISTIC = "-deterministic"  # what names end with where two calls must give equal bits
+DETERMINISTIC = "-deterministic"  # what names end with where two calls must give bitwise identical results
 
 
 def _backward(suite, mask):
@@ -19,7 +19,7 @@ def _training_step():
 
 
 def _deterministic():
-    """Each problem in any order of sums, and then with equal bits."""
+    """Each problem in any order of sums, and then with deterministic sums."""
     suite = "deterministic"
     return [backward_of(one, suite, deterministic=equal, label=one.label + DETERMINISTIC * equal,
                         panel=f"causal, head_dim {one.head_dim}: any order, equal bits",
@@ -60,7 +60,7 @@ def _varlen():
 
 
 def _deterministic_varlen():
-    """The same in any order of sums, and then with equal bits."""
+    """The same in any order of sums, and then with deterministic sums."""
     suite = "deterministic-varlen"
     return [backward_of(one, suite, deterministic=equal, label=one.label + DETERMINISTIC * equal,
                         panel=f"{one.panel}: any order, equal bits", tick=f"{one.tick}\n{'equal' if equal else 'any'}")

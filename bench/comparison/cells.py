@@ -135,7 +135,8 @@ class Cell:
 class BackwardCell(Cell):
     """The same problem's gradients of q, k and v, given what forward read and wrote and the gradient of its output.
 
-    deterministic: two calls must give equal bits. packed: documents are sequences laid end to end, and whoever can take
+    deterministic: two calls must be bitwise identical. packed: documents are sequences laid end to end, and whoever
+        can take
     their lengths is given these instead of a mask.
     """
 

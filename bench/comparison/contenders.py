@@ -3,10 +3,10 @@
 from .flash_attention_peers import FlashAttention3, FlashAttention4, VllmFlashAttention3
 from .flashinfer_peers import BatchAttention, FlashInfer, Pod, Xqa
 from .fp8_peers import SageAttention
-from .ours import Bf16Cache, BlockMasks, BuiltIn, ExactExponentials, JitAttention, KnownScores, TwoCalls
+from .ours import Bf16Cache, BlockMasks, BuiltIn, ExactExponentials, JitAttention, MaskBits, TwoCalls
 from .torch_peers import CuDnn, FlashAttention2, Flex
 
-CONTENDERS = (JitAttention, TwoCalls, ExactExponentials, Bf16Cache, BuiltIn, BlockMasks, KnownScores, CuDnn,
+CONTENDERS = (JitAttention, TwoCalls, ExactExponentials, Bf16Cache, BuiltIn, BlockMasks, MaskBits, CuDnn,
               FlashAttention3, VllmFlashAttention3, FlashAttention4, FlashAttention2, FlashInfer, BatchAttention, Pod,
               Xqa, Flex, SageAttention)
 NAMES = tuple(one.name for one in CONTENDERS)

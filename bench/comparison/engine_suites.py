@@ -32,7 +32,7 @@ def _row(words, heads_q, heads_kv, head_dim=128, **fields):
     width = "" if head_dim == 128 else f"-d{head_dim}"
     batch = groups(words)
     if any(queries > 1 for _, queries, _ in batch):
-        fields |= dict(mask="causal", q_sequences="ragged")
+        fields |= dict(mask="causal", q_sequences="varlen")
     return requests("engine-shapes", f"{words}-h{heads_q}/{heads_kv}{width}", batch, heads_q, heads_kv, head_dim,
                     kv_sequences="paged", page_size=PAGE, **fields)
 

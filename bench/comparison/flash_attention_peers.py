@@ -21,11 +21,11 @@ def splits_of(requests, splits):
 def scheduled(get_scheduler_metadata, requests, inputs):
     """FlashAttention-3's schedule of a call over pages with its own number of splits, which engines make once for all
     layers of a model."""
-    ragged = requests.q_sequences == "ragged"
+    varlen = requests.q_sequences == "varlen"
     return get_scheduler_metadata(
         requests.batch, requests.max_seqlen_q, requests.max_pages * requests.page_size, requests.heads_q,
         requests.heads_kv, requests.head_dim, inputs.seqused_k, qkv_dtype=inputs.q.dtype, headdim_v=requests.head_dim_v,
-        cu_seqlens_q=inputs.cu_seqlens_q if ragged else None, page_size=requests.page_size,
+        cu_seqlens_q=inputs.cu_seqlens_q if varlen else None, page_size=requests.page_size,
         causal=requests.mask == "causal", num_splits=0)
 
 
@@ -133,11 +133,11 @@ class FlashAttention3(Contender):
 
     def serve(self, requests, inputs):
         interface = importlib.import_module(self.module())
-        if requests.kv_sequences == "ragged":
-            return self.ragged(interface.flash_attn_varlen_func, requests, inputs)
+        if requests.kv_sequences == "varlen":
+            return self.varlen(interface.flash_attn_varlen_func, requests, inputs)
         q, k, v = inputs.shaped_q(requests), inputs.k, inputs.v
         options = dict(causal=requests.mask == "causal")
-        if requests.q_sequences == "ragged":
+        if requests.q_sequences == "varlen":
             options.update(cu_seqlens_q=inputs.cu_seqlens_q, max_seqlen_q=requests.max_seqlen_q)
         if requests.kv_sequences == "paged":
             options.update(page_table=inputs.page_table, cache_seqlens=inputs.seqused_k)
@@ -162,7 +162,7 @@ class FlashAttention3(Contender):
         call()
         return Runner(call, detail=dict(call="flash_attn_combine"))
 
-    def ragged(self, function, requests, inputs):
+    def varlen(self, function, requests, inputs):
         """Requests laid end to end."""
         q, k, v = inputs.q, inputs.k, inputs.v
         options = dict(causal=requests.mask == "causal", cu_seqlens_q=inputs.cu_seqlens_q,
@@ -240,15 +240,15 @@ class FlashAttention4(ByAutograd, FlashAttention3):
 
     def serve(self, requests, inputs):
         """Without pages: what splits no keys is measured with prefill only."""
-        if requests.kv_sequences == "ragged":
+        if requests.kv_sequences == "varlen":
             interface = importlib.import_module(self.module())
-            return self.ragged(interface.flash_attn_varlen_func, requests, inputs)
+            return self.varlen(interface.flash_attn_varlen_func, requests, inputs)
         return self.serve_densely(requests, inputs)
 
 
 class VllmFlashAttention3(Contender):
     """The library of FlashAttention-3 that the vLLM package ships, by itself: with pages of any size, which some other
-    builds are without. It is called as vLLM calls it, with ragged queries."""
+    builds are without. It is called as vLLM calls it, with varlen queries."""
 
     name, label, color = "fa3_vllm", "FlashAttention-3 (vLLM)", "#7fb4d8"
     LIBRARY = "vllm_flash_attn/_vllm_fa3_C.abi3.so"

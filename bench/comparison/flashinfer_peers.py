@@ -96,7 +96,7 @@ class _OfFlashInfer(Contender):
 
 
 class FlashInfer(FlashInferOperations, _OfFlashInfer):
-    """FlashInfer's wrappers for decode and prefill, ragged and over pages, and its operations."""
+    """FlashInfer's wrappers for decode and prefill, varlen and over pages, and its operations."""
 
     name, label, color = "flashinfer", "FlashInfer", "#a05a9c"
     kv_dtypes = ("bf16", "fp8_e4m3")

@@ -143,7 +143,8 @@ class Flash4(Flash):
 
 
 class FlashInferLibrary(TorchLibrary):
-    """FlashInfer's wrappers of prefill, over ragged keys and pages; plan() belongs to the call. LSE comes in base 2."""
+    """FlashInfer's wrappers of prefill, over varlen keys and pages; plan() belongs to the call. LSE comes in base
+    2."""
 
     FIELDS = frozenset({"causal", "window", "softcap", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table"})
 

@@ -231,7 +231,7 @@ class VarlenContender(Contender):
 
 
 class Varlen(TorchLibrary):
-    """varlen_attn of PyTorch: ragged sequences, from 2.13 on over pages."""
+    """varlen_attn of PyTorch: varlen sequences, from 2.13 on over pages."""
 
     FIELDS = frozenset({"causal", "window", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", "unwritten",
                         "batch_invariant"})

@@ -185,9 +185,9 @@ class JitAttention(ByAutograd, Contender):
         options = dict(mask=ja.mask.causal() if requests.mask == "causal" else None, tuning=self.tuning)
         if out is not None:
             options["out"] = out.view(*q.shape[:-1], requests.head_dim_v)
-        if requests.q_sequences == "ragged":
+        if requests.q_sequences == "varlen":
             options["cu_seqlens_q"] = inputs.cu_seqlens_q
-        if requests.kv_sequences == "ragged":
+        if requests.kv_sequences == "varlen":
             options["cu_seqlens_k"] = inputs.cu_seqlens_k
         elif requests.kv_sequences == "paged":
             options.update(seqused_k=inputs.seqused_k, page_table=inputs.page_table)
@@ -234,7 +234,7 @@ class Bf16Cache(JitAttention):
         return self.serve if getattr(problem, "kv_dtype", "bf16") != "bf16" else None
 
     def one_call(self, requests, inputs, out=None):
-        return super().one_call(requests, inputs.widened(), out)
+        return super().one_call(requests, inputs.upcast(), out)
 
 
 class ExactExponentials(JitAttention):
@@ -265,14 +265,14 @@ class BlockMasks(JitAttention):
         return self.by_block_mask if isinstance(problem, SparseCell) and problem.bounds_tell else None
 
 
-class KnownScores(JitAttention):
+class MaskBits(JitAttention):
     """jit-attention with a block mask that knows the scores of its partial blocks, made beforehand, where `ours` has the
     text alone."""
 
-    name, label, color = "ours_known_scores", "jit-attention, known scores", "#e58a7b"
+    name, label, color = "ours_known_scores", "jit-attention, mask bits", "#e58a7b"
 
     def preparing(self, problem):
-        return self.by_known_scores if isinstance(problem, SparseCell) and problem.bounds_tell else None
+        return self.by_mask_bits if isinstance(problem, SparseCell) and problem.bounds_tell else None
 
-    def by_known_scores(self, cell, inputs):
+    def by_mask_bits(self, cell, inputs):
         return self.by_block_mask(cell, inputs, scores=True)

@@ -155,7 +155,7 @@ def notes(run, suite):
 
 
 def costs(run, suite):
-    """What equal bits and masks as text cost, where a suite tells."""
+    """What deterministic sums and masks as text cost, where a suite tells."""
     return deterministic_cost(run, suite) + texts_cost(run, suite)
 
 
@@ -167,8 +167,8 @@ def texts_cost(run, suite):
 
 
 def deterministic_cost(run, suite):
-    """What is left of each contender's speed where it gives equal bits: one line, of the problems that a suite has both
-    ways. Empty where it has none."""
+    """What is left of each contender's speed where it gives bitwise identical results: one line, of the problems that
+    a suite has both ways. Empty where it has none."""
     cells = run.of(suite)
     time = lambda row, name: row[name]["us"]["median"] if row.get(name, {}).get("status") == OK else None
     texts = []
@@ -178,7 +178,7 @@ def deterministic_cost(run, suite):
         shares = [free / equal for free, equal in pairs if free and equal]
         if shares:
             texts.append(f"{label(run, name)} {geometric_mean(shares):.2f} (at least {min(shares):.2f})")
-    return [f"Speed with equal bits over that in any order, geometric means: {', '.join(texts)}"] if texts else []
+    return [f"Speed of deterministic sums over any order, geometric means: {', '.join(texts)}"] if texts else []
 
 
 def absent(run):

@@ -36,8 +36,9 @@ class Requests:
     groups: (count, seqlen_q, seqlen_k) for each run of equal requests; seqlen_k counts the keys of a request, those of
     its new tokens included, and is at least seqlen_q. Requests with more than one query come first.
     mask: "none" or "causal" (bottom-right aligned within each request).
-    q_sequences: "dense" (batch, seqlen_q, heads, head_dim) or "ragged" (total_q, heads, head_dim).
-    kv_sequences: "dense", "ragged", or "paged" in pages of `page_size` keys, in an order of their own; kv_layout: "NHD"
+    q_sequences: "dense" (batch, seqlen_q, heads, head_dim) or "varlen" (total_q, heads, head_dim).
+    kv_sequences: "dense", "varlen", or "paged" in pages of `page_size` keys, in an order of their own; kv_layout:
+        "NHD"
     (page_size, heads_kv, head_dim) or "HND" (heads_kv, page_size, head_dim) within a page.
     kv_dtype: of k and v, "bf16" or "fp8_e4m3".
     values_in_keys: v is the first head_dim_v columns of k, as in the latent cache of multi-head latent attention.
@@ -133,7 +134,7 @@ class Requests:
         lengths = itertools.groupby(zip(self.seqlens_q[begin:end], self.seqlens_k[begin:end]))
         groups = tuple((len(list(equal)), *length) for length, equal in lengths)
         ones = all(q == 1 for _, q, _ in groups)
-        return dataclasses.replace(self, groups=groups, q_sequences="dense" if ones else "ragged")
+        return dataclasses.replace(self, groups=groups, q_sequences="dense" if ones else "varlen")
 
     def cell(self, request=None):
         """The dense problem of one request, or of all, where all are of one length."""

@@ -14,13 +14,12 @@ FP8_SCALE = 1 / 16  # of q, k and v: a power of two, so that what fp8 stands for
 class RequestInputs:
     """The tensors of Requests on one device, bf16 or fp8 and normally distributed.
 
-    q (total_q, heads_q, head_dim), contiguous. k, v: dense (batch, seqlen_k, heads_kv, head_dim[_v]); ragged (total_k,
-    heads_kv, head_dim[_v]); or pages (pages, page_size, heads_kv, head_dim[_v]), whose strides say NHD or HND. Pages
-    and slots that hold no key of a request hold other numbers. int32: cu_seqlens_q, cu_seqlens_k (batch + 1),
-    seqused_k (batch), page_table (batch, max_pages) with 0 behind a request's pages, or None. k and v of fp8 stand for
-    themselves times `kv_descale`, fp32 (1); q is as exact in fp8 as they are, for those who want all of one type. With
-    values_in_keys v is a view of k.
-    """
+    q (total_q, heads_q, head_dim), contiguous. k, v: dense (batch, seqlen_k, heads_kv, head_dim[_v]); varlen
+    (total_k, heads_kv, head_dim[_v]); or pages (pages, page_size, heads_kv, head_dim[_v]), whose strides say NHD or
+    HND. Pages and slots that hold no key of a request hold other numbers. int32: cu_seqlens_q, cu_seqlens_k (batch +
+    1), seqused_k (batch), page_table (batch, max_pages) with 0 behind a request's pages, or None. k and v of fp8
+    stand for themselves times `kv_descale`, fp32 (1); q is as exact in fp8 as they are, for those who want all of one
+    type. With values_in_keys v is a view of k. """
 
     q: "torch.Tensor"
     k: "torch.Tensor"
@@ -31,7 +30,7 @@ class RequestInputs:
     page_table: "torch.Tensor | None" = None
     kv_descale: "torch.Tensor | None" = None
 
-    def widened(self):
+    def upcast(self):
         """The same with k and v in bf16."""
         if self.kv_descale is None:
             return self
@@ -66,7 +65,7 @@ class RequestInputs:
         length = requests.seqlens_k[request]
         if requests.kv_sequences == "dense":
             own = self.k[request], self.v[request]
-        elif requests.kv_sequences == "ragged":
+        elif requests.kv_sequences == "varlen":
             begin = sum(requests.seqlens_k[:request])
             own = self.k[begin:begin + length], self.v[begin:begin + length]
         else:

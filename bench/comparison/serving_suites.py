@@ -88,12 +88,12 @@ def _ragged():
                      tick=f"{len(mix)} of\n4k to 128k", **decode)]
     count, seqlen = 8, 2048
     prefill = dict(mask="causal", panel=f"prefill of one work, causal: {count} × {seqlen}")
-    equal, ragged = [(count, seqlen, seqlen)], dict(q_sequences="ragged", kv_sequences="ragged")
+    equal, varlen = [(count, seqlen, seqlen)], dict(q_sequences="varlen", kv_sequences="varlen")
     uneven = [(1, n, n) for n in uneven_lengths(count, seqlen, 1)]
     return rows + [
         requests("ragged", "prefill-dense", equal, tick="dense", **prefill),
-        requests("ragged", "prefill-equal", equal, tick="ragged,\nequal", **prefill, **ragged),
-        requests("ragged", "prefill-uneven", uneven, tick="ragged,\nuneven", **prefill, **ragged)]
+        requests("ragged", "prefill-equal", equal, tick="varlen,\nequal", **prefill, **varlen),
+        requests("ragged", "prefill-uneven", uneven, tick="varlen,\nuneven", **prefill, **varlen)]
 
 
 def _mixed():
@@ -103,7 +103,7 @@ def _mixed():
                 ("1x512-of32k-128x2k", [(1, 512, 32768), (128, 1, 2048)], "512 of 32k\n128 decodes, 2k"),
                 ("4x512-of8k", [(4, 512, 8192)], "4 × 512 of 8k\nno decode"),
                 ("verify-32x4-of4k", [(32, 4, 4096)], "32 × 4 of 4k\nno decode"))
-    return [requests("mixed", label, groups, mask="causal", q_sequences="ragged", kv_sequences="paged", page_size=PAGE,
+    return [requests("mixed", label, groups, mask="causal", q_sequences="varlen", kv_sequences="paged", page_size=PAGE,
                      panel=f"prefill chunks and decodes in one call, pages of {PAGE}", tick=tick)
             for label, groups, tick in problems]
 
@@ -114,7 +114,7 @@ def _fp8_cache():
     rows = [dataclasses.replace(one, tick=_tick(one)) for one in rows]
     rows += [_one_query("fp8-cache", *problem, label=f"-p{size}", page_size=size, kv_sequences="paged", tick=str(size),
                         panel="batch 64, 4096 keys: rows of a page") for problem in LAYOUTS[1:] for size in OTHER_PAGES]
-    prefill = dict(mask="causal", q_sequences="ragged", kv_sequences="paged", page_size=PAGE,
+    prefill = dict(mask="causal", q_sequences="varlen", kv_sequences="paged", page_size=PAGE,
                    panel=f"prefill and chunks, e4m3 in pages of {PAGE}")
     problems = (("prefill-8x2k", [(8, 2048, 2048)], "8 × 2k"), ("4x512-of8k", [(4, 512, 8192)], "4 × 512\nof 8k"),
                 ("verify-32x4-of4k", [(32, 4, 4096)], "32 × 4\nof 4k"),
@@ -136,7 +136,7 @@ def _mla():
     panel = f"verifying and chunks, causal, pages of {LATENT_PAGE}"
     problems = (("verify-64x2-of4k", [(64, 2, 4096)], "64 × 2\nof 4k"),
                 ("2x512-of4k", [(2, 512, 4096)], "2 × 512\nof 4k"))
-    return rows + [row(label, groups, 16, LATENT_PAGE, panel, tick, "causal", "ragged")
+    return rows + [row(label, groups, 16, LATENT_PAGE, panel, tick, "causal", "varlen")
                    for label, groups, tick in problems]
 
 

@@ -148,7 +148,7 @@ class FlashAttention2(_ScaledDotProductAttention):
                        dict(call="torch.nn.attention.varlen"))
 
     def serve(self, requests, inputs):
-        if requests.kv_sequences != "ragged":
+        if requests.kv_sequences != "varlen":
             return self.serve_densely(requests, inputs)
         from torch.nn.attention.varlen import varlen_attn
 

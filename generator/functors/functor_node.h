@@ -94,7 +94,7 @@ struct BlockSides {
 std::optional<BlockSides> block_sides(const Mask& mask);
 
 /// Those of blocks whose scores the mask knows by bits; nothing of a mask that is joined of several.
-std::optional<BlockSides> known_score_sides(const Mask& mask);
+std::optional<BlockSides> mask_bit_sides(const Mask& mask);
 
 /// How many functors are joined in it; 0 for none.
 int functor_count(const Mask& mask);

@@ -58,7 +58,7 @@ constexpr std::array draft_tree_tensors = {
                      .dtype = DType::int32,
                      .dims = "[batch?], seqlen_q, words+",
                      .typical = [](const Extents&, std::int64_t) { return double{0x55555555}; },
-                     .ragged_dims = Dims("total_q, words+")}};
+                     .varlen_dims = Dims("total_q, words+")}};
 
 bool keeps_draft(const HostFunctor& f, const Place& at) {
   const std::int64_t own = at.k - (f.sizes.seqlen_kv - f.sizes.seqlen_q);
@@ -151,7 +151,7 @@ std::optional<std::int64_t> place_of_block(const HostFunctor& f, const Place& at
 
 bool knows_score(const HostFunctor& f, const Place& at) { return place_of_block(f, at).has_value(); }
 
-bool keeps_known_score(const HostFunctor& f, const Place& at) {
+bool keeps_mask_bit(const HostFunctor& f, const Place& at) {
   if (!keeps_block(f, at)) return false;
   const std::optional<std::int64_t> block = place_of_block(f, at);
   if (!block) return true;
@@ -280,7 +280,7 @@ constexpr std::array masks = {
                     .parameters = block_parameters,
                     .tensors = block_scores_tensors},
         .knows_scores = true,
-        .keep = keeps_known_score,
+        .keep = keeps_mask_bit,
         .decides = knows_score},
 };
 

@@ -45,8 +45,8 @@ struct FunctorTensorRow {
   /// Of a typical problem: the element with this index along the last dimension.
   double (*typical)(const Extents&, std::int64_t index);
   int dtype_parameter = -1;  ///< the parameter that gives the dtype instead
-  /// Where q is ragged, if they are others: they stand for as many of the last of `dims`.
-  std::optional<Dims> ragged_dims = {};
+  /// Where q is varlen, if they are others: they stand for as many of the last of `dims`.
+  std::optional<Dims> varlen_dims = {};
   /// The sizes that follow from the row's arguments.
   Extents (*sizes)(Extents, const FunctorArguments&) = nullptr;
   /// Where sequences may differ in length, if they are others: of a problem of one query and key.

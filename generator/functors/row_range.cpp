@@ -249,7 +249,7 @@ class RowDerivation {
     const bool is_first = known(a).kind == Kind::number;
     const int key = is_first ? a : b, other = is_first ? b : a;
     if (known(key).kind != Kind::number || known(other).kind != Kind::uniform) return {};
-    const Bound bound = widened(other);
+    const Bound bound = upcast(other);
     switch (node.op) {
       case TextOperator::less:
         return is_first ? below(key, bound) : at_least(key, moved(bound, 1));
@@ -275,11 +275,11 @@ class RowDerivation {
       case TextOperator::negative:
         return below(a, moved(opposite(bound), 1));
       case TextOperator::add:
-        return known(a).kind == Kind::number ? at_least(a, difference(bound, widened(b)))
-                                             : at_least(b, difference(bound, widened(a)));
+        return known(a).kind == Kind::number ? at_least(a, difference(bound, upcast(b)))
+                                             : at_least(b, difference(bound, upcast(a)));
       case TextOperator::subtract:
-        return known(a).kind == Kind::number ? at_least(a, sum(bound, widened(b)))
-                                             : below(b, moved(difference(widened(a), bound), 1));
+        return known(a).kind == Kind::number ? at_least(a, sum(bound, upcast(b)))
+                                             : below(b, moved(difference(upcast(a), bound), 1));
       case TextOperator::multiply:
         return known(a).kind == Kind::number ? product_at_least(a, factor(node, 1), bound)
                                              : product_at_least(b, factor(node, 0), bound);
@@ -324,7 +324,7 @@ class RowDerivation {
   }
 
   // Of a uniform number. What is compared with it is whole32 or was, so that larger ones are all alike.
-  Bound widened(int uniform) {
+  Bound upcast(int uniform) {
     const TextNode& node = source(uniform);
     if (const std::optional<std::int64_t> only = constant(uniform))
       return bound_of(std::clamp(*only, under, above));

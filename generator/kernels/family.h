@@ -186,12 +186,12 @@ inline int dropout_registers(const AttentionSpec& spec, int scores) {
   return spec.dropout ? 24 + scores / 16 : 0;
 }
 
-/// Why a family of gradients whose sequences may be ragged cannot serve a spec; empty: it can.
+/// Why a family of gradients whose sequences may be varlen cannot serve a spec; empty: it can.
 inline std::string gradient_rejection(const AttentionSpec& spec, std::string_view family) {
   if (std::string reason = kv_dtype_rejection(spec, family); !reason.empty()) return reason;
   if (spec.sequences_kv != SequenceKind::paged && !spec.sinks && spec.split_keys == 0) return "";
   return fmt::format(
-      "{} reads dense or ragged sequences without sinks or split_keys; sequences_kv = {}, sinks = {}, "
+      "{} reads dense or varlen sequences without sinks or split_keys; sequences_kv = {}, sinks = {}, "
       "split_keys = {}",
       family, to_string(spec.sequences_kv), spec.sinks, spec.split_keys);
 }

@@ -15,12 +15,12 @@ int launched_registers(int threads, int blocks_per_sm) {
 
 RegisterShares shared_registers(int consumers, int blocks_per_sm, int converter) {
   // Of several blocks with converters the consumers would have too few.
-  const int loader = converter > 0 && blocks_per_sm > 1 ? 48 : 56;
+  const int producer = converter > 0 && blocks_per_sm > 1 ? 48 : 56;
   constexpr int most = 240;
   const int warpgroups = consumers + (converter > 0 ? 2 : 1);
   const int all = launched_registers(warpgroup_threads(warpgroups), blocks_per_sm) * warpgroups;
-  return {.loader = loader,
-          .consumer = std::min(most, (all - loader - converter) / consumers / 8 * 8),
+  return {.producer = producer,
+          .consumer = std::min(most, (all - producer - converter) / consumers / 8 * 8),
           .converter = converter};
 }
 
@@ -44,8 +44,8 @@ Program split_wgmma_program(const AttentionSpec& spec, const SplitWgmmaProgram& 
                   parts.family);
   source += functors.definitions;
   source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + parts.config;
-  source +=
-      number_line("loader_registers", parts.registers.loader, "per thread, once shared out; 0: as launched");
+  source += number_line("producer_registers", parts.registers.producer,
+                        "per thread, once shared out; 0: as launched");
   source += number_line("consumer_registers", parts.registers.consumer, "the same for consumers");
   if (parts.registers.converter != 0)
     source += number_line("converter_registers", parts.registers.converter, "the same for converters");

@@ -1,4 +1,4 @@
-// What families write alike whose keys are split over blocks and whose blocks are warpgroups of loaders and consumers
+// What families write alike whose keys are split over blocks and whose blocks are warpgroups of producers and consumers
 // (templates/split_keys/block_traits.cuh).
 #pragma once
 
@@ -20,11 +20,11 @@ int launched_registers(int threads, int blocks_per_sm);
 
 /// Registers per thread that setmaxnreg gives to the warpgroups; 0: those that the kernel was launched with.
 struct RegisterShares {
-  int loader = 0;
+  int producer = 0;
   int consumer = 0;
   int converter = 0;  ///< of keys and values, where there is one
 };
-/// Of a block of one warpgroup of loaders, which keeps what the list of work needs, so many of consumers, and with
+/// Of a block of one warpgroup of producers, which keeps what the list of work needs, so many of consumers, and with
 /// `converter` registers one of converters.
 RegisterShares shared_registers(int consumers, int blocks_per_sm, int converter = 0);
 

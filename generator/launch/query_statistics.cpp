@@ -6,7 +6,7 @@ namespace {
 std::size_t numbers(const AttentionParams& params) {
   const auto heads = static_cast<std::size_t>(params.heads_q);
   if (params.sequences.cu_seqlens_q != nullptr)
-    return heads * static_cast<std::size_t>(ragged_statistic_rows(params.batch, params.sequences.total_q));
+    return heads * static_cast<std::size_t>(varlen_statistic_rows(params.batch, params.sequences.total_q));
   return static_cast<std::size_t>(params.batch) * heads *
          static_cast<std::size_t>(statistic_rows(params.seqlen_q));
 }

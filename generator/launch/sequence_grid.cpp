@@ -4,32 +4,32 @@
 
 #include "generator/launch/ceil_div.h"
 #include "generator/problem/argument_table.h"
-#include "templates/base/ragged_tiles.cuh"
+#include "templates/base/varlen_tiles.cuh"
 
 namespace jit {
 
 namespace {
 
 // None where no block has anything to do.
-int entries_of(const AttentionParams& params, bool is_ragged) {
+int entries_of(const AttentionParams& params, bool is_varlen) {
   if (params.heads_q == 0) return 0;
-  return is_ragged ? std::min(params.batch, 1) : params.batch;
+  return is_varlen ? std::min(params.batch, 1) : params.batch;
 }
 
 }  // namespace
 
 SequenceGrid query_grid(const AttentionSpec& spec, const AttentionParams& params, int rows) {
-  const bool is_ragged = has_ragged_q(spec);
-  const int tiles = is_ragged ? static_cast<int>(ragged_tiles(params.batch, params.sequences.total_q, rows))
+  const bool is_varlen = has_varlen_q(spec);
+  const int tiles = is_varlen ? static_cast<int>(varlen_tiles(params.batch, params.sequences.total_q, rows))
                               : ceil_div(params.seqlen_q, rows);
-  return {tiles, entries_of(params, is_ragged)};
+  return {tiles, entries_of(params, is_varlen)};
 }
 
 SequenceGrid key_grid(const AttentionSpec& spec, const AttentionParams& params, int rows) {
-  const bool is_ragged = has_ragged_kv(spec);
-  const int tiles = is_ragged ? static_cast<int>(ragged_tiles(params.batch, params.sequences.total_k, rows))
+  const bool is_varlen = has_varlen_kv(spec);
+  const int tiles = is_varlen ? static_cast<int>(varlen_tiles(params.batch, params.sequences.total_k, rows))
                               : ceil_div(params.seqlen_kv, rows);
-  return {tiles, entries_of(params, is_ragged)};
+  return {tiles, entries_of(params, is_varlen)};
 }
 
 }  // namespace jit

@@ -10,8 +10,9 @@ namespace jit {
 
 /// Blocks along y of a grid, and along z.
 struct SequenceGrid {
-  int tiles;  ///< of a batch entry; of ragged sequences the places of all tiles (templates/base/ragged_tiles.cuh)
-  int entries;  ///< batch entries; 1 of ragged sequences; 0 where there are none or no heads
+  /// Of a batch entry; of varlen sequences the places of all tiles (templates/base/varlen_tiles.cuh).
+  int tiles;
+  int entries;  ///< batch entries; 1 of varlen sequences; 0 where there are none or no heads
 };
 
 /// Of tiles of `rows` queries, and keys.

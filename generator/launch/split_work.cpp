@@ -21,17 +21,17 @@ namespace {
 constexpr int most_split_blocks = StreamLease::max_counters;
 
 // What one block computes for itself at least: a tile, or a span.
-std::int64_t most_pieces(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params) {
+std::int64_t most_ranges(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params) {
   return std::max(1, ceil_div(params.seqlen_kv, std::max(tiles.tile_kv, spec.split_keys)));
 }
 
 int levels_of(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params) {
-  return span_levels(static_cast<int>(most_pieces(spec, tiles, params)));
+  return span_levels(static_cast<int>(most_ranges(spec, tiles, params)));
 }
 
 // Tiles of rows of all batch entries, each of which may fill one in part.
 std::int64_t row_tiles(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params) {
-  std::int64_t queries = spec.sequences_q == SequenceKind::ragged
+  std::int64_t queries = spec.sequences_q == SequenceKind::varlen
                              ? params.sequences.total_q
                              : std::int64_t{params.batch} * params.seqlen_q;
   if (tiles.requests == Requests::few_queries)
@@ -39,21 +39,21 @@ std::int64_t row_tiles(const AttentionSpec& spec, const SplitTiles& tiles, const
   return std::min<std::int64_t>(queries, params.batch) + queries * spec.gqa_ratio / tiles.tile_rows;
 }
 
-// The line of work that kernels count is as long as 32 bits allow. What is on the device may make it shorter, which the
+// The tile space that kernels count is as long as 32 bits allow. What is on the device may make it shorter, which the
 // host cannot know.
-void check_line(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params,
-                std::string_view family) {
+void check_tile_space(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params,
+                      std::string_view family) {
   const double tiles_kv = std::ceil(static_cast<double>(params.seqlen_kv) / tiles.tile_kv);
   const double length = static_cast<double>(row_tiles(spec, tiles, params)) * params.heads_kv *
-                        (tile_cost * tiles_kv + unit_cost);
+                        (tile_cost * tiles_kv + work_tile_cost);
   const double rows = static_cast<double>(params.seqlen_q) * spec.gqa_ratio;  // of one sequence, at most
-  if (length <= longest_line && rows <= longest_line) return;
+  if (length <= longest_tile_space && rows <= longest_tile_space) return;
   throw Error(
       ErrorCode::invalid_argument, "launch", "q",
       fmt::format(
           "q: so many queries and keys are more work than a launch of {} counts, by {:.1f} times; give "
           "fewer sequences at once",
-          family, std::max(length, rows) / longest_line));
+          family, std::max(length, rows) / longest_tile_space));
 }
 
 // Rows of a partial result: no more than a sequence can have. An even number aligns results.
@@ -86,72 +86,75 @@ bool has_many_tiles_beside(const AttentionParams& params, int sm_count) {
 // the copies that take their time: 16 rows of a page take about what they take from memory if all multiprocessors read.
 bool draws_more_than_its_share(const SplitTiles& tiles) { return tiles.box_rows >= 32; }
 
-// Blocks of the launches that share a line. Beside another kernel that has many tiles it is one launch: multiprocessors
-// take tiles as they are done decoding, and some of the blocks give way at once, if that does not slow decoding as much.
-// Beside few tiles, each of which takes long, it is two halves, before and behind the other kernel, which has the
-// multiprocessors that a half leaves.
-struct LineLaunches {
+// Blocks of the launches that share a tile space. Beside another kernel that has many tiles it is one launch:
+// multiprocessors take tiles as they are done decoding, and some of the blocks give way at once, if that does not
+// slow decoding as much. Beside few tiles, each of which takes long, it is two halves, before and behind the other
+// kernel, which has the multiprocessors that a half leaves.
+struct TileSpaceLaunches {
   int first;
   int second;
   bool gives_way;
 };
-LineLaunches line_launches(const SplitTiles& tiles, const AttentionParams& params, int blocks, int sm_count) {
+TileSpaceLaunches tile_space_launches(const SplitTiles& tiles, const AttentionParams& params, int blocks,
+                                      int sm_count) {
   if (tiles.requests == Requests::all) return {blocks, 0, false};
   if (has_many_tiles_beside(params, sm_count)) return {blocks, 0, draws_more_than_its_share(tiles)};
   const int first = std::max(1, blocks / 2);
   return {first, std::max(1, blocks - first), false};
 }
 
-KnownLine known_line(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params,
-                     int blocks) {
-  constexpr int most_units = 1 << 20;  // of small_quotient
+KnownTileSpace known_tile_space(const AttentionSpec& spec, const SplitTiles& tiles,
+                                const AttentionParams& params, int blocks) {
+  constexpr int most_work_tiles = 1 << 20;  // of small_quotient
   const std::int64_t row_tiles =
       ceil_div(std::int64_t{params.seqlen_q} * spec.gqa_ratio, std::int64_t{tiles.tile_rows});
-  const std::int64_t units = row_tiles * params.heads_kv;
-  KnownLine line{.shares = {}, .tiles = -1, .units = 0, .row_tiles = 0};
-  if (!all_are_alike(spec, params) || units * params.batch >= most_units) return line;
-  line = {.shares = {},
-          .tiles = ceil_div(params.seqlen_kv, tiles.tile_kv),
-          .units = static_cast<int>(units),
-          .row_tiles = static_cast<int>(row_tiles)};
-  LineSize size = {.total = static_cast<int>(units * params.batch * unit_length(line.tiles)),
-                   .shares_keys = row_tiles > 1,
-                   .least_tiles = line.tiles,
-                   .most_tiles = line.tiles};
+  const std::int64_t work_tiles = row_tiles * params.heads_kv;
+  KnownTileSpace tile_space{.shares = {}, .tiles = -1, .work_tiles = 0, .row_tiles = 0};
+  if (!all_are_alike(spec, params) || work_tiles * params.batch >= most_work_tiles) return tile_space;
+  tile_space = {.shares = {},
+                .tiles = ceil_div(params.seqlen_kv, tiles.tile_kv),
+                .work_tiles = static_cast<int>(work_tiles),
+                .row_tiles = static_cast<int>(row_tiles)};
+  TileSpace size = {.total = static_cast<int>(work_tiles * params.batch * work_tile_length(tile_space.tiles)),
+                    .shares_keys = row_tiles > 1,
+                    .least_tiles = tile_space.tiles,
+                    .most_tiles = tile_space.tiles};
   int score = 0;
   for (int strands = 1; strands <= most_strands; ++strands)
-    score = std::max(score, strands_score(strands, strands_of_rows(line.row_tiles), blocks));
+    score = std::max(score, strands_score(strands, strands_of_rows(tile_space.row_tiles), blocks));
   size.strands = strands_of_score(score);
   const int num_splits = params.sequences.num_splits;
-  line.shares = spec.split_keys != 0 ? span_shares(size, blocks, num_splits, spec.split_keys / tiles.tile_kv)
-                                     : key_shares(size, blocks, num_splits);
-  line.units /= line.shares.strands;
-  line.row_tiles /= line.shares.strands;
-  return line;
+  tile_space.shares = spec.split_keys != 0
+                          ? span_shares(size, blocks, num_splits, spec.split_keys / tiles.tile_kv)
+                          : key_shares(size, blocks, num_splits);
+  tile_space.work_tiles /= tile_space.shares.strands;
+  tile_space.row_tiles /= tile_space.shares.strands;
+  return tile_space;
 }
 
 }  // namespace
 
 int split_blocks(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params,
                  int sm_count) {
-  const std::int64_t pieces = most_pieces(spec, tiles, params);
+  const std::int64_t ranges = most_ranges(spec, tiles, params);
   const std::int64_t resident = std::int64_t{sm_count} * tiles.blocks_per_sm;
-  const std::int64_t units = std::min(resident, row_tiles(spec, tiles, params) * params.heads_kv);
+  const std::int64_t work_tiles = std::min(resident, row_tiles(spec, tiles, params) * params.heads_kv);
   const std::int64_t most = std::min<std::int64_t>(resident, most_split_blocks);
-  return static_cast<int>(std::clamp<std::int64_t>(units * std::min(resident, pieces), 1, most));
+  return static_cast<int>(std::clamp<std::int64_t>(work_tiles * std::min(resident, ranges), 1, most));
 }
 
 SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, std::string_view family) {
-  check_line(launch.spec, tiles, launch.params, family);
+  check_tile_space(launch.spec, tiles, launch.params, family);
   const int wanted = split_blocks(launch.spec, tiles, launch.params, launch.kernel.sm_count);
-  const LineLaunches launches = line_launches(tiles, launch.params, wanted, launch.kernel.sm_count);
+  const TileSpaceLaunches launches =
+      tile_space_launches(tiles, launch.params, wanted, launch.kernel.sm_count);
   const int blocks = launches.first + launches.second;
   const int rows = partial_rows(launch.spec, tiles, launch.params);
   const bool has_spans = launch.spec.split_keys != 0;
   const int head_dim_v = launch.spec.value_head_dim();
   const bool by_all = !has_spans && all_merge(launch.spec.gqa_ratio, head_dim_v);
   const auto floats =
-      static_cast<std::size_t>(partial_floats(rows, head_dim_v, strips_of_row(by_all, head_dim_v)));
+      static_cast<std::size_t>(partial_floats(rows, head_dim_v, column_slices_of_row(by_all, head_dim_v)));
   const int levels = has_spans ? levels_of(launch.spec, tiles, launch.params) : 0;
   const int places = has_spans ? split_nodes(levels) * blocks : most_partials(blocks);
   const std::size_t words = static_cast<std::size_t>(places) * floats;
@@ -166,10 +169,10 @@ SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, st
           {.partials = static_cast<float*>(partials),
            .partial_rows = rows,
            .notices = by_all ? static_cast<unsigned*>(partials) + words : nullptr,
-           .known = known_line(launch.spec, tiles, launch.params, blocks),
+           .known = known_tile_space(launch.spec, tiles, launch.params, blocks),
            .counters = counters,
            .levels = levels,
-           .line_blocks = blocks,
+           .tile_space_blocks = blocks,
            .blocks_before = launch.turn > 0 ? launches.first : 0,
            .gives_way = launches.gives_way}};
 }

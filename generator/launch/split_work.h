@@ -15,7 +15,7 @@ struct SplitTiles {
   int tile_rows = 0;
   int tile_kv = 0;
   int blocks_per_sm = 1;
-  Requests requests = Requests::all;  ///< whose keys are on the line
+  Requests requests = Requests::all;  ///< whose keys are in the tile space
   int box_rows = 0;                   ///< keys that are copied at once, where requests are shared
 };
 
@@ -29,7 +29,7 @@ struct SplitLaunch {
   SplitParams params;
 };
 
-/// Throws Error invalid_argument when the line of work is longer than kernels of this family count.
+/// Throws Error invalid_argument when the tile space is longer than kernels of this family count.
 SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, std::string_view family);
 
 /// Puts the kernel on the stream, with `arguments` as its parameters; `dependent`: it may begin before the grid in front of

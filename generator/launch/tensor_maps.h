@@ -60,7 +60,7 @@ struct MappedKeys {
   TensorMap k, v;
 };
 
-/// The same of any sequences: pages are batch entries, and all ragged sequences are one. `part` has the maps for boxes
+/// The same of any sequences: pages are batch entries, and all varlen sequences are one. `part` has the maps for boxes
 /// that end with their sequence (templates/tiles/bounded_box.cuh). Errors are those of map_tensors.
 struct BoundedTensors {
   MappedTensors whole, part;
@@ -69,7 +69,7 @@ BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& bo
                                    const AttentionParams& params);
 
 /// The maps of k and v alone, of any sequences, in boxes of so many rows: (head_dim, seqlen, heads, batch), where pages
-/// are batch entries, and all ragged sequences are one. Errors are those of map_tensors.
+/// are batch entries, and all varlen sequences are one. Errors are those of map_tensors.
 MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionParams& params);
 
 }  // namespace jit

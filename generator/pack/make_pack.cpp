@@ -114,13 +114,13 @@ std::vector<KernelBuild> shared_builds(std::span<const SpecOnTarget> all, const 
 
 void extend(PackedKernel& kernel, const ProblemShape& shape) {
   const std::int64_t rows = shape.batch * shape.heads_q;
-  const auto widen = [&](std::int64_t& least, std::int64_t& most, std::int64_t value) {
+  const auto upcast = [&](std::int64_t& least, std::int64_t& most, std::int64_t value) {
     least = kernel.sizes == 0 ? value : std::min(least, value);
     most = std::max(most, value);
   };
-  widen(kernel.least_rows, kernel.most_rows, rows);
-  widen(kernel.least_seqlen_q, kernel.most_seqlen_q, shape.seqlen_q);
-  widen(kernel.least_seqlen_kv, kernel.most_seqlen_kv, shape.seqlen_kv);
+  upcast(kernel.least_rows, kernel.most_rows, rows);
+  upcast(kernel.least_seqlen_q, kernel.most_seqlen_q, shape.seqlen_q);
+  upcast(kernel.least_seqlen_kv, kernel.most_seqlen_kv, shape.seqlen_kv);
   ++kernel.sizes;
 }
 

@@ -26,9 +26,9 @@ QuantizedScales quantized_scales(ScaleKind kind) {
 
 // Calls have lengths or boundaries, or none: attention takes what is quantised with them alone, too.
 std::vector<SequenceKind> sequences_of_calls(const AttentionSpec& spec) {
-  const bool is_ragged =
-      spec.sequences_q == SequenceKind::ragged || spec.sequences_kv == SequenceKind::ragged;
-  return {SequenceKind::dense, is_ragged ? SequenceKind::ragged : SequenceKind::padded};
+  const bool is_varlen =
+      spec.sequences_q == SequenceKind::varlen || spec.sequences_kv == SequenceKind::varlen;
+  return {SequenceKind::dense, is_varlen ? SequenceKind::varlen : SequenceKind::padded};
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ std::vector<KernelBuild> of_quantizers(const AttentionSpec& spec, Target target)
         validate(made);
         builds.push_back(build_of(quantize_program(made), target));
         if (can_keep_rows(target.arch) && cannot_keep_rows(made).empty())
-          builds.push_back(build_of(kept_quantize_program(made), target));
+          builds.push_back(build_of(resident_quantize_program(made), target));
       }
     }
   }

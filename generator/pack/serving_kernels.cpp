@@ -57,7 +57,7 @@ std::vector<MergeSpec> merges_of(const AttentionSpec& spec) {
 }  // namespace
 
 std::vector<RequestShape> mixed_shapes(const AttentionSpec& spec, const PackSizes& sizes) {
-  if (spec.sequences_q != SequenceKind::ragged || spec.split_keys != 0 || sizes.max_batch == 1) return {};
+  if (spec.sequences_q != SequenceKind::varlen || spec.split_keys != 0 || sizes.max_batch == 1) return {};
   std::vector<RequestShape> shapes;
   const std::vector<std::int64_t> keys = powers_of_two(sizes.max_seqlen);
   for (const std::int64_t rows : powers_of_two(std::int64_t{sizes.heads_q} * sizes.max_batch)) {
@@ -77,7 +77,7 @@ std::vector<RequestShape> mixed_shapes(const AttentionSpec& spec, const PackSize
 
 std::vector<KernelBuild> of_operations(const AttentionSpec& spec, const PackSizes& sizes, Target target) {
   std::vector<KernelBuild> builds;
-  if (spec.sequences_kv != SequenceKind::ragged) {
+  if (spec.sequences_kv != SequenceKind::varlen) {
     for (const AppendSpec& append : appends_of(spec, sizes)) {
       validate(append);
       builds.push_back(build_of(append_program(append), target));

@@ -21,7 +21,7 @@ struct RequestShape {
 std::vector<RequestShape> mixed_shapes(const AttentionSpec& spec, const PackSizes& sizes);
 
 /// What stores new keys and values in caches of the spec, as they come and as `sizes` says, and what merges its results.
-/// Nothing stores into ragged keys, which are no cache. Of rows that are keys and values at once an append stores the
+/// Nothing stores into varlen keys, which are no cache. Of rows that are keys and values at once an append stores the
 /// columns that are values as v, and those behind them, which are rotated, as k.
 std::vector<KernelBuild> of_operations(const AttentionSpec& spec, const PackSizes& sizes, Target target);
 

@@ -93,7 +93,7 @@ Plan two_pass_plan(KernelStore& store, const AttentionSpec& spec, const ProblemS
     own.pass = pass;
     BuiltKernel kernel = choose_kernel(store, spec, given, own, device_limits(info), native_target(info),
                                        Missing::is_replaced);
-    if (kernel.stands_in) remark_stand_in(plan.why);
+    if (kernel.is_fallback) remark_stand_in(plan.why);
     plan.is_checked |= is_checked(spec, kernel.config, kernel.image->target);
     plan.config = kernel.config;
     add_kernel(store, plan, std::move(kernel), device);
@@ -117,22 +117,22 @@ Plan untuned_backward_plan(KernelStore& store, const AttentionSpec& spec, const 
   if (!has_one_pass(spec, shape, limits))
     return two_pass_plan(store, spec, shape, {}, {}, device, std::move(why));
   const Target target = native_target(device_info(device));
-  bool stands_in = false;
+  bool is_fallback = false;
   for (const KernelConfig& config : untuned_order(spec, shape, limits)) {
     if (deterministic && deterministic_config(config) != config) continue;
-    if (stands_in && !is_at_hand(store, spec, config, target)) continue;
+    if (is_fallback && !is_at_hand(store, spec, config, target)) continue;
     try {
       Plan plan = one_pass_plan(store, spec, config, device, why);
-      if (stands_in) tell_of_stand_in(store, spec, target);
+      if (is_fallback) tell_of_stand_in(store, spec, target);
       return plan;
     } catch (const Error& error) {
-      if (stands_in || !is_out_of_reach(error)) throw;
-      stands_in = true;
+      if (is_fallback || !is_out_of_reach(error)) throw;
+      is_fallback = true;
       remark_stand_in(why);
     }
   }
   Plan plan = two_pass_plan(store, spec, shape, {}, {}, device, std::move(why));
-  if (stands_in) tell_of_stand_in(store, spec, target);
+  if (is_fallback) tell_of_stand_in(store, spec, target);
   return plan;
 }
 

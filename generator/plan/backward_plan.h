@@ -36,7 +36,7 @@ struct BackwardCall {
   unsigned tensor_slots = 0;  ///< those of what the score reads, a bit for each (gradient_slots)
 };
 
-/// The spec of the kernels of such calls: with lengths on the device those are of padded or ragged sequences, and none
+/// The spec of the kernels of such calls: with lengths on the device those are of padded or varlen sequences, and none
 /// knows of sinks, because LSE has them.
 AttentionSpec backward_spec(const AttentionSpec& spec, const ProblemShape& shape);
 

@@ -73,7 +73,7 @@ BuiltKernel build_clean(KernelStore& store, const AttentionSpec& spec,
       return kernel_at_hand(store, spec, config, target);
     });
     if (!kernel) throw;
-    kernel->stands_in = true;
+    kernel->is_fallback = true;
     tell_of_stand_in(store, spec, target);
     return *std::move(kernel);
   }

@@ -25,7 +25,7 @@ struct KernelStore;
 struct BuiltKernel {
   KernelConfig config;
   std::shared_ptr<const KernelImage> image;
-  bool stands_in = false;  ///< for a better one that cannot be had here
+  bool is_fallback = false;  ///< for a better one that cannot be had here
 };
 
 /// What a choice does whose kernel is not at hand and cannot be compiled.

@@ -52,8 +52,8 @@ void set_sequences(AttentionParams& params, void* address, const TensorStrides&)
   params.sequences.*data = static_cast<Pointer>(address);
 }
 
-constexpr bool has_ragged_q(const AttentionSpec& spec) { return spec.sequences_q == SequenceKind::ragged; }
-constexpr bool has_ragged_kv(const AttentionSpec& spec) { return spec.sequences_kv == SequenceKind::ragged; }
+constexpr bool has_varlen_q(const AttentionSpec& spec) { return spec.sequences_q == SequenceKind::varlen; }
+constexpr bool has_varlen_kv(const AttentionSpec& spec) { return spec.sequences_kv == SequenceKind::varlen; }
 constexpr bool has_pages(const AttentionSpec& spec) { return spec.sequences_kv == SequenceKind::paged; }
 
 constexpr Presence required_if(bool condition) { return condition ? Presence::required : Presence::none; }
@@ -68,19 +68,19 @@ inline Dims dims_boundaries(const AttentionSpec&) { return "batch + 1"; }
 
 /// Of a tensor as q, and as k, with one of the two head dims.
 inline Dims dims_of_queries(const AttentionSpec& spec, bool is_value) {
-  if (has_ragged_q(spec))
+  if (has_varlen_q(spec))
     return is_value ? Dims("total_q, heads_q, head_dim_v") : Dims("total_q, heads_q, head_dim");
   return is_value ? Dims("batch, seqlen_q, heads_q, head_dim_v") : Dims("batch, seqlen_q, heads_q, head_dim");
 }
 inline Dims dims_of_lse(const AttentionSpec& spec) {
-  return has_ragged_q(spec) ? Dims("heads_q, total_q") : Dims("batch, heads_q, seqlen_q");
+  return has_varlen_q(spec) ? Dims("heads_q, total_q") : Dims("batch, heads_q, seqlen_q");
 }
 inline Dims dims_of_keys(const AttentionSpec& spec, bool is_value) {
   if (has_pages(spec)) {
     return is_value ? Dims("pages, page_size, heads_kv, head_dim_v")
                     : Dims("pages, page_size, heads_kv, head_dim");
   }
-  if (has_ragged_kv(spec))
+  if (has_varlen_kv(spec))
     return is_value ? Dims("total_k, heads_kv, head_dim_v") : Dims("total_k, heads_kv, head_dim");
   return is_value ? Dims("batch, seqlen_kv, heads_kv, head_dim_v")
                   : Dims("batch, seqlen_kv, heads_kv, head_dim");
@@ -91,16 +91,16 @@ inline Dims dims_of_scales(const AttentionSpec& spec) {
   if (spec.descale_per == ScaleKind::head) return "[batch?], heads_kv?";
   if (spec.descale_per == ScaleKind::block) {
     if (has_pages(spec)) return "pages, blocks_kv, heads_kv";
-    return has_ragged_kv(spec) ? Dims("blocks_kv, heads_kv") : Dims("batch, blocks_kv, heads_kv");
+    return has_varlen_kv(spec) ? Dims("blocks_kv, heads_kv") : Dims("batch, blocks_kv, heads_kv");
   }
   if (has_pages(spec)) return "pages, page_size, heads_kv";
-  return has_ragged_kv(spec) ? Dims("total_k, heads_kv") : Dims("batch, seqlen_kv, heads_kv");
+  return has_varlen_kv(spec) ? Dims("total_k, heads_kv") : Dims("batch, seqlen_kv, heads_kv");
 }
 inline Dims dims_of_query_scales(const AttentionSpec& spec) {
   if (spec.descale_per == ScaleKind::head) return dims_of_scales(spec);
   if (spec.descale_per == ScaleKind::block)
-    return has_ragged_q(spec) ? Dims("blocks_q, heads_q") : Dims("batch, blocks_q, heads_q");
-  return has_ragged_q(spec) ? Dims("total_q, heads_q") : Dims("batch, seqlen_q, heads_q");
+    return has_varlen_q(spec) ? Dims("blocks_q, heads_q") : Dims("batch, blocks_q, heads_q");
+  return has_varlen_q(spec) ? Dims("total_q, heads_q") : Dims("batch, seqlen_q, heads_q");
 }
 /// Of what each column of a KV head's values has one of.
 inline Dims dims_of_value_columns(const AttentionSpec&) { return "[batch?], heads_kv?, head_dim_v"; }
@@ -151,8 +151,8 @@ inline constexpr std::array argument_table = {
                 .dims = dims_boundaries,
                 .dtype = dtype_int32,
                 .set = set_sequences<&SequenceParams::cu_seqlens_q>,
-                .presence = [](const AttentionSpec& spec) { return required_if(has_ragged_q(spec)); },
-                .needs = "sequences_q = ragged",
+                .presence = [](const AttentionSpec& spec) { return required_if(has_varlen_q(spec)); },
+                .needs = "sequences_q = varlen",
                 .has_aligned_rows = false,
                 .has_dense_last = true},
     ArgumentRow{.name = "cu_seqlens_k",
@@ -160,8 +160,8 @@ inline constexpr std::array argument_table = {
                 .dims = dims_boundaries,
                 .dtype = dtype_int32,
                 .set = set_sequences<&SequenceParams::cu_seqlens_k>,
-                .presence = [](const AttentionSpec& spec) { return required_if(has_ragged_kv(spec)); },
-                .needs = "sequences_kv = ragged",
+                .presence = [](const AttentionSpec& spec) { return required_if(has_varlen_kv(spec)); },
+                .needs = "sequences_kv = varlen",
                 .has_aligned_rows = false,
                 .has_dense_last = true},
     ArgumentRow{.name = "seqused_q",

@@ -72,7 +72,7 @@ void check_row_starts(std::string_view name, const TensorView& tensor, int align
 }
 
 const Dims& dims_of(const FunctorTensorRow& row, const AttentionSpec& spec) {
-  if (has_ragged_q(spec) && row.ragged_dims) return *row.ragged_dims;
+  if (has_varlen_q(spec) && row.varlen_dims) return *row.varlen_dims;
   return !is_dense(spec) && row.varied_dims ? *row.varied_dims : row.dims;
 }
 
@@ -141,7 +141,7 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
                 .head_dim = spec.head_dim,
                 .head_dim_v = spec.value_head_dim(),
                 .page_size = spec.page_size};
-  if (has_ragged_q(spec)) {
+  if (has_varlen_q(spec)) {
     sizes.boundaries = arguments.cu_seqlens_q.shape[0];
     if (sizes.boundaries < 1) refuse("cu_seqlens_q", "has no element; it must have batch + 1");
     sizes.batch = sizes.boundaries - 1;
@@ -157,7 +157,7 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
     case SequenceKind::padded:
       sizes.seqlen_kv = k.shape[1];
       break;
-    case SequenceKind::ragged:
+    case SequenceKind::varlen:
       sizes.total_k = sizes.seqlen_kv = k.shape[0];
       break;
     case SequenceKind::paged:
@@ -324,8 +324,8 @@ bool fill_params_of_reader(const AttentionSpec& spec, const ArgumentRules& rules
   sequences.max_pages = static_cast<int>(sizes.max_pages);
   sequences.num_splits = arguments.num_splits;
   sequences.zero_padding = arguments.zero_padding ? 1 : 0;
-  // Without a sequence, all rows of ragged queries are padding.
-  const bool has_rows = sizes.batch > 0 || (arguments.zero_padding && has_ragged_q(spec));
+  // Without a sequence, all rows of varlen queries are padding.
+  const bool has_rows = sizes.batch > 0 || (arguments.zero_padding && has_varlen_q(spec));
   return has_rows && sizes.heads_q > 0 && sizes.seqlen_q > 0;
 }
 
@@ -359,8 +359,8 @@ Extents extents_of(const AttentionSpec& spec, const ProblemShape& shape) {
                 .head_dim_v = spec.value_head_dim(),
                 .boundaries = shape.batch + 1,
                 .words = words_of(shape.seqlen_q)};
-  if (has_ragged_q(spec)) sizes.total_q = sizes.seqlen_q = shape.batch * shape.seqlen_q;
-  if (has_ragged_kv(spec)) sizes.total_k = sizes.seqlen_kv = shape.batch * shape.seqlen_kv;
+  if (has_varlen_q(spec)) sizes.total_q = sizes.seqlen_q = shape.batch * shape.seqlen_q;
+  if (has_varlen_kv(spec)) sizes.total_k = sizes.seqlen_kv = shape.batch * shape.seqlen_kv;
   if (has_pages(spec)) {
     sizes.page_size = spec.page_size;
     sizes.max_pages = (shape.seqlen_kv + spec.page_size - 1) / spec.page_size;

@@ -17,13 +17,13 @@ void check_dropout_rate(const AttentionSpec& spec, float dropout_p) {
 
 // The threshold is rounded as flash-attention rounds it (set_params_fprop in csrc/flash_attn/flash_api.cpp).
 DropoutParams dropout_params(float dropout_p, const TensorView& rng_state) {
-  const float kept_share = 1.0f - dropout_p;
-  const auto threshold = static_cast<unsigned>(std::floor(kept_share * 255.0));
+  const float keep_probability = 1.0f - dropout_p;
+  const auto threshold = static_cast<unsigned>(std::floor(keep_probability * 255.0));
   return {.rng_state = static_cast<const unsigned long long*>(rng_state.data),
-          .kept_share = kept_share,
-          .scale = 1.0f / kept_share,
+          .keep_probability = keep_probability,
+          .scale = 1.0f / keep_probability,
           .thresholds = threshold * 0x01010101u,
-          .drawn = {}};
+          .mask = {}};
 }
 
 }  // namespace jit

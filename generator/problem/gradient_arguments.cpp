@@ -122,8 +122,8 @@ void check_has_backward(const AttentionSpec& spec) {
   const std::string value =
       paged ? std::string(to_string(spec.sequences_kv)) : std::to_string(spec.split_keys);
   const Refusal refusal{name, value,
-                        "has no backward so far: keys must be dense or ragged, without split_keys",
-                        paged ? "ragged" : "0"};
+                        "has no backward so far: keys must be dense or varlen, without split_keys",
+                        paged ? "varlen" : "0"};
   throw Error(ErrorCode::invalid_spec, "validate", name, refusal.to_string());
 }
 

@@ -50,15 +50,16 @@ struct ProblemShape {
   /// Whether what is chosen may run calls of all sizes: nothing beside their tensors may grow with them.
   bool any_size = false;
 
-  /// Of ragged queries all but one for each request, where they may be those of requests of many queries beside others of
-  /// few, so that each kind has a kernel of its own (surplus_queries()); else 0.
+  /// Of varlen queries all but one for each request, where they may be those of requests of many queries beside
+  /// others of few, so that each kind has a kernel of its own (surplus_queries()); else 0.
   std::int64_t surplus_q = 0;
 
   bool operator==(const ProblemShape&) const = default;
 };
 
-/// What ProblemShape::surplus_q is of so many ragged queries in all. Two kernels are worth their launches where the surplus is
-/// that of a few tiles, and queries are few on average: else the requests of few can be left to the kernel of the others.
+/// What ProblemShape::surplus_q is of so many varlen queries in all. Two kernels are worth their launches where the
+/// surplus is that of a few tiles, and queries are few on average: else the requests of few can be left to the kernel
+/// of the others.
 std::int64_t surplus_queries(std::int64_t batch, std::int64_t total_q);
 inline constexpr std::int64_t least_surplus = 256;            ///< that is worth a kernel of its own
 inline constexpr std::int64_t many_queries_on_average = 512;  ///< for which there is no second kernel

@@ -72,7 +72,7 @@ BackwardArguments sized_backward_arguments(const AttentionSpec& spec, const Atte
           .k = forward.k,
           .v = forward.v,
           .o = forward.o,
-          .lse = has_ragged_q(spec) ? TensorView::dense(next(), DType::fp32, {q.shape[1], q.shape[0]})
+          .lse = has_varlen_q(spec) ? TensorView::dense(next(), DType::fp32, {q.shape[1], q.shape[0]})
                                     : TensorView::bhs(next(), q.shape[0], q.shape[2], q.shape[1]),
           .dq = like(q),
           .dk = like(forward.k),

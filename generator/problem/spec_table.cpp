@@ -18,7 +18,7 @@ namespace {
 
 using Samples = std::vector<AttentionSpec>;
 
-constexpr std::array<std::string_view, 4> all_sequence_kinds = {"dense", "ragged", "paged", "padded"};
+constexpr std::array<std::string_view, 4> all_sequence_kinds = {"dense", "varlen", "paged", "padded"};
 // Those that a spec may have; the last one follows from a call.
 constexpr std::span sequence_kinds = std::span(all_sequence_kinds).first<3>();
 constexpr std::array<std::string_view, 4> scale_kinds = {"head", "token", "channel", "block"};
@@ -120,13 +120,13 @@ std::optional<Refusal> refuse_length(const SpecField& field, const AttentionSpec
 }
 
 std::optional<Refusal> refuse_paged_queries(const SpecField& field, const AttentionSpec& spec) {
-  if (spec.sequences_q == SequenceKind::dense || spec.sequences_q == SequenceKind::ragged) return {};
-  return refuse(field, std::string(to_string(spec.sequences_q)), "must be dense or ragged", "ragged");
+  if (spec.sequences_q == SequenceKind::dense || spec.sequences_q == SequenceKind::varlen) return {};
+  return refuse(field, std::string(to_string(spec.sequences_q)), "must be dense or varlen", "varlen");
 }
 
 std::optional<Refusal> refuse_kind(const SpecField& field, const AttentionSpec& spec) {
   if (static_cast<std::size_t>(spec.sequences_kv) < sequence_kinds.size()) return {};
-  return refuse(field, std::string(to_string(spec.sequences_kv)), "must be dense, ragged or paged", "dense");
+  return refuse(field, std::string(to_string(spec.sequences_kv)), "must be dense, varlen or paged", "dense");
 }
 
 std::optional<Refusal> refuse_page_size(const SpecField& field, const AttentionSpec& spec) {
@@ -279,22 +279,22 @@ constexpr std::array fields = {
               .samples = [] { return Samples{{.seqlen_kv = 128}}; }},
     SpecField{.name = "sequences_q",
               .member = &AttentionSpec::sequences_q,
-              .doc = "how queries and outputs lie: dense or ragged",
+              .doc = "how queries and outputs lie: dense or varlen",
               .record_name = "sequences_q",
               .comment = "how queries lie",
               .text_label = " q=",
               .name_label = "_q_",
               .refusal = refuse_paged_queries,
-              .samples = [] { return Samples{{.sequences_q = SequenceKind::ragged}}; }},
+              .samples = [] { return Samples{{.sequences_q = SequenceKind::varlen}}; }},
     SpecField{.name = "sequences_kv",
               .member = &AttentionSpec::sequences_kv,
-              .doc = "how keys and values lie: dense, ragged or paged",
+              .doc = "how keys and values lie: dense, varlen or paged",
               .record_name = "sequences_kv",
               .comment = "how keys and values lie",
               .text_label = " kv=",
               .name_label = "_kv_",
               .refusal = refuse_kind,
-              .samples = [] { return Samples{{.sequences_kv = SequenceKind::ragged}}; }},
+              .samples = [] { return Samples{{.sequences_kv = SequenceKind::varlen}}; }},
     SpecField{.name = "page_size",
               .member = &AttentionSpec::page_size,
               .doc = "rows of a page, from 1 to 65536; 0 unless sequences_kv is paged",

@@ -2,16 +2,16 @@
 
 #include <algorithm>
 
-#include "templates/base/ragged_tiles.cuh"
+#include "templates/base/varlen_tiles.cuh"
 
 namespace jit {
 namespace {
 
-// Places of tiles of ragged sequences are numbered as tiles are.
+// Places of tiles of varlen sequences are numbered as tiles are.
 bool has_few_places(const AttentionParams& params) {
   const SequenceParams& sequences = params.sequences;
   const auto places = [&](const int* boundaries, int total) {
-    return boundaries == nullptr ? 0 : ragged_tiles(params.batch, total, fewest_tile_rows);
+    return boundaries == nullptr ? 0 : varlen_tiles(params.batch, total, fewest_tile_rows);
   };
   const long long most = std::max(places(sequences.cu_seqlens_q, sequences.total_q),
                                   places(sequences.cu_seqlens_k, sequences.total_k));

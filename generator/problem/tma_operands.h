@@ -26,7 +26,7 @@ struct TmaOperand {
   const char* name;
   const void* data;
   const TensorStrides& strides;
-  std::int64_t batch;  ///< of dense sequences; pages; 1 of ragged ones
+  std::int64_t batch;  ///< of dense sequences; pages; 1 of varlen ones
   std::int64_t seqlen;
   std::int64_t heads;
 };
@@ -84,7 +84,7 @@ inline bool has_few_tiles(const AttentionParams& params) {
 /// cache_leftpad. Otherwise one without computes it.
 bool can_map(const AttentionParams& params);
 
-/// The same for a backward kernel, which reads do, writes dk and dv, and numbers the places of ragged tiles of 64 rows.
+/// The same for a backward kernel, which reads do, writes dk and dv, and numbers the places of varlen tiles of 64 rows.
 bool can_map(const AttentionParams& params, const GradientParams& gradients);
 
 }  // namespace jit

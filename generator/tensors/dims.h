@@ -21,10 +21,10 @@ struct Extents {
   std::int64_t heads_kv = 1;
   std::int64_t head_dim = 1;
   std::int64_t head_dim_v = 1;
-  std::int64_t blocks_q = 1;   ///< of scale_block_rows rows of q: of a batch entry, or of all ragged ones
+  std::int64_t blocks_q = 1;   ///< of scale_block_rows rows of q: of a batch entry, or of all varlen ones
   std::int64_t blocks_kv = 1;  ///< of as many of k, or of a page
-  std::int64_t total_q = 1;    ///< rows of ragged q
-  std::int64_t total_k = 1;    ///< rows of ragged k
+  std::int64_t total_q = 1;    ///< rows of varlen q
+  std::int64_t total_k = 1;    ///< rows of varlen k
   std::int64_t pages = 1;
   std::int64_t page_size = 1;
   std::int64_t max_pages = 1;      ///< of one sequence

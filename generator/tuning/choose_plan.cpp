@@ -21,7 +21,7 @@ const char* why_untuned(const Settings& settings, const TuningProblem& problem) 
   if (settings.tuning == TuningMode::off || is_empty(problem.shape())) return "cost model, these sizes";
   if (problem.spec().split_keys != 0)
     return "cost model; with split_keys one config serves all calls that TMA can read, and one all others";
-  if (!can_time(problem.spec())) return "cost model; with tensors of rows of ragged queries nothing is timed";
+  if (!can_time(problem.spec())) return "cost model; with tensors of rows of varlen queries nothing is timed";
   if (problem.device().emulated) return "cost model; an emulated device has no time to measure";
   return nullptr;
 }

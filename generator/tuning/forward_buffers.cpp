@@ -40,8 +40,8 @@ AttentionSpec dense_spec(AttentionSpec spec) {
 
 bool can_time(const AttentionSpec& spec) {
   const std::vector<FunctorTensorUse> uses = functor_tensor_uses(spec);
-  return !has_ragged_q(spec) || std::none_of(uses.begin(), uses.end(), [](const FunctorTensorUse& use) {
-    return use.row != nullptr && use.row->ragged_dims;
+  return !has_varlen_q(spec) || std::none_of(uses.begin(), uses.end(), [](const FunctorTensorUse& use) {
+    return use.row != nullptr && use.row->varlen_dims;
   });
 }
 
@@ -113,7 +113,7 @@ const void* ForwardBuffers::array_of(const void* host, std::size_t bytes) {
   return buffer.data();
 }
 
-// Makes params_ those of ragged and paged sequences, with arrays of their own for those that the call has.
+// Makes params_ those of varlen and paged sequences, with arrays of their own for those that the call has.
 void ForwardBuffers::describe_sequences() {
   SequenceParams& sequences = params_.sequences;
   const int batch = params_.batch;
@@ -154,8 +154,8 @@ void ForwardBuffers::describe_sequences() {
 }
 
 // Scales that differ from key to key, or from column to column, where each has its own; else all are 1. So are those of
-// blocks of ragged rows and of pages, which are not the blocks of dense sequences. Means that differ from column to column,
-// and LSE that has lost nothing.
+// blocks of varlen rows and of pages, which are not the blocks of dense sequences. Means that differ from column to
+// column, and LSE that has lost nothing.
 void ForwardBuffers::describe_scales() {
   const bool has_blocks = spec_.descale_per == ScaleKind::block;
   const auto rows_of = [&](std::int64_t rows) { return has_blocks ? scale_blocks_of(rows) : rows; };

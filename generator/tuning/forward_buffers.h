@@ -26,8 +26,8 @@ AttentionSpec dense_spec(AttentionSpec spec);
 
 /// q, k, v of the problem's sizes with random contents, an output, and the reference's answer for a sample of
 /// rows. Where lengths are on the device, all sequences are equally long: as long as there is room for, on the average
-/// where they are ragged. Pages lie in order, and sinks are −inf. So the same memory is that of dense sequences, which the
-/// reference computes.
+/// where they are varlen. Pages lie in order, and sinks are −inf. So the same memory is that of dense sequences,
+/// which the reference computes.
 class ForwardBuffers : public TuningBuffers {
  public:
   /// `params` are the call's. When the tensors, with `more_entry_bytes` for each batch entry, would take more than half of

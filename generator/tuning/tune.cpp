@@ -60,7 +60,7 @@ DeviceInfo device_to_time(const AttentionSpec& spec) {
   if (!can_time(spec)) {
     throw Error(
         ErrorCode::invalid_argument, "tune", "tensors",
-        "tensors: what mask or score reads has a row for each row of ragged queries, and times are taken "
+        "tensors: what mask or score reads has a row for each row of varlen queries, and times are taken "
         "of queries of the library's own; give dense ones");
   }
   if (device.emulated) {

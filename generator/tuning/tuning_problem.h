@@ -32,7 +32,7 @@ class TuningProblem {
   const DeviceInfo& device() const { return device_; }
   const ProblemShape& shape() const { return shape_; }
   const AttentionParams& params() const { return params_; }  ///< of the call that wants a plan
-  /// Whether equal inputs must give equal bits where a plan could be faster without.
+  /// Whether equal inputs must give bitwise identical results where a plan could be faster without.
   virtual bool deterministic() const { return false; }
 
   /// What the call may run, in the order of promise: all that is legal, or what is worth a first run.
@@ -115,7 +115,7 @@ class BackwardProblem : public TuningProblem {
 };
 
 /// Whether calls of the spec can be measured: not those whose mask or score reads a tensor with a row for each row of
-/// ragged q, because what is measured lies elsewhere.
+/// varlen q, because what is measured lies elsewhere.
 bool can_time(const AttentionSpec& spec);
 
 /// The problems of calls, which compute something.

@@ -6,7 +6,8 @@
 //                      .q = q, .cos_sin = table, .positions = positions}, stream);
 //
 // A row of q or k goes, in fp32, through RMS norm if there is one, x · weight / sqrt(mean(x²) + eps), then through the
-// rotary position embedding of its leading rotary_dim elements, then is rounded once. Equal inputs give equal bits.
+// rotary position embedding of its leading rotary_dim elements, then is rounded once. Equal inputs give bitwise
+// identical results.
 #pragma once
 
 #include <array>
@@ -59,9 +60,9 @@ struct AppendSpec {
 /// Throws Error invalid_spec with the first reason why `spec` cannot be served.
 void validate(const AppendSpec& spec);
 
-/// The tensors of one call. `tokens` are ragged: those of all requests, one after another. Instead of (tokens, …) all of
-/// q, k, v, q_out, slot_mapping and positions may be (batch, seqlen, …). Any strides whose last is 1; slot_mapping,
-/// seqused_k, cu_seqlens_q, the weights and, but for the axis, positions are dense.
+/// The tensors of one call. `tokens` are varlen: those of all requests, one after another. Instead of (tokens, …) all
+/// of q, k, v, q_out, slot_mapping and positions may be (batch, seqlen, …). Any strides whose last is 1;
+/// slot_mapping, seqused_k, cu_seqlens_q, the weights and, but for the axis, positions are dense.
 ///
 /// What the arrays on the device say is not read by the host. A token whose slot, page or place in a page does not
 /// exist, or is −1, or which belongs to no request, is not stored; one whose position is none of the table's is left

@@ -61,25 +61,25 @@ class NamedTensors {
 /// zeros. Query i of a sequence stands at key seqlen_k − seqlen_q + i of its own sequence.
 ///
 /// What mask and score read has the sizes of the longest sequences that there can be: seqlen_q is total_q where
-/// queries are ragged, seqlen_kv is total_k, or max_pages · page_size. The bits of mask::draft_tree() are (total_q,
+/// queries are varlen, seqlen_kv is total_k, or max_pages · page_size. The bits of mask::draft_tree() are (total_q,
 /// words) there.
 ///
-/// Rows of o and lse that are no query's are those behind seqused_q, and of ragged ones those before, between and
+/// Rows of o and lse that are no query's are those behind seqused_q, and of varlen ones those before, between and
 /// behind the sequences of cu_seqlens_q. They stay as they are, or become 0 and −inf with zero_padding.
 struct AttentionArguments {
-  TensorView q;       ///< (batch, seqlen_q, heads_q, head_dim); ragged: (total_q, heads_q, head_dim)
-  TensorView k;       ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim); ragged: (total_k, …);
+  TensorView q;       ///< (batch, seqlen_q, heads_q, head_dim); varlen: (total_q, heads_q, head_dim)
+  TensorView k;       ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim); varlen: (total_k, …);
                       ///< paged: (pages, page_size, heads_q / gqa_ratio, head_dim)
   TensorView v = {};  ///< the same with head_dim_v; none with values_in_keys
   TensorView o;       ///< as q with head_dim_v, written; shares no byte with the inputs
   TensorView lse =
       {};  ///< optional: fp32 (batch, heads_q, seqlen_q), or (heads_q, total_q) where queries are
-           ///< ragged, written: log Σ exp(score), natural log, sinks included
+           ///< varlen, written: log Σ exp(score), natural log, sinks included
   NamedTensors tensors = {};  ///< what mask and score read
 
   TensorView cu_seqlens_q =
-      {};  ///< int32 (batch + 1): where each sequence begins in ragged q and o, and ends
-  TensorView cu_seqlens_k = {};  ///< the same for ragged k and v
+      {};  ///< int32 (batch + 1): where each sequence begins in varlen q and o, and ends
+  TensorView cu_seqlens_k = {};  ///< the same for varlen k and v
   TensorView seqused_q =
       {};  ///< optional int32 (batch): queries of each sequence, where it has room for more
   TensorView seqused_k = {};  ///< optional int32 (batch): keys of each sequence, those just appended included
@@ -122,7 +122,7 @@ void check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments
 /// what forward read and wrote. Strides and alignment as forward's; gradients that are written share no byte with any
 /// other tensor.
 ///
-/// Sequences may be ragged; then their arrays are as forward's, read on the device alone and cut to what there is room
+/// Sequences may be varlen; then their arrays are as forward's, read on the device alone and cut to what there is room
 /// for. Rows of dq, dk and dv that are no query's or no key's stay as they are.
 struct BackwardArguments {
   TensorView d_o;  ///< "do" in errors: the gradient of o, as o

@@ -35,8 +35,8 @@ struct BlockMaskSpec {
   Mask mask;               ///< that of the attention; none: blocks are those that the caller names
   int block_q = 128;       ///< queries of a block: a multiple of 16 from 16 to 4096
   int block_kv = 128;      ///< keys of a block: the same
-  bool ragged_q = false;   ///< whether calls have cu_seqlens_q
-  bool ragged_kv = false;  ///< whether calls have cu_seqlens_k
+  bool varlen_q = false;   ///< whether calls have cu_seqlens_q
+  bool varlen_kv = false;  ///< whether calls have cu_seqlens_k
   bool scores = false;     ///< whether calls have block_places and block_scores, for jit::mask::block_scores
 
   bool operator==(const BlockMaskSpec&) const = default;
@@ -75,8 +75,8 @@ struct BlockListViews {
 /// The tensors and sizes of one call.
 struct BlockMaskArguments {
   /// int32, written: block_mask_shape() of the sizes below; without the word for the order of rows, which dense calls
-  /// of forward_wgmma look at, work is dealt as without a table. Batch 1 is for all batch entries, and heads 1 for all
-  /// heads: the mask must not depend on what one stands for all of.
+  /// of forward_wgmma look at, work is scheduled as without a table. Batch 1 is for all batch entries, and heads 1
+  /// for all heads: the mask must not depend on what one stands for all of.
   TensorView block_mask;
   /// With spec.scores, int32, written: block_places_shape() of the sizes below, with the table's batch and heads. Of
   /// partial blocks the number of those before, row by row, in the same batch entry and head, which is a place in
@@ -88,8 +88,8 @@ struct BlockMaskArguments {
   std::int64_t seqlen_q = 0;   ///< the most that a sequence has
   std::int64_t seqlen_kv = 0;  ///< the same
   std::int64_t heads_q = 0;    ///< query heads of the attention; 0: those of the table
-  std::int64_t total_q = 0;    ///< rows of ragged q
-  std::int64_t total_k = 0;    ///< rows of ragged k
+  std::int64_t total_q = 0;    ///< rows of varlen q
+  std::int64_t total_k = 0;    ///< rows of varlen k
   NamedTensors tensors = {};   ///< what the mask reads
   /// Optional: 0 for blocks of which nothing is seen, whatever the mask says: uint8 (batch, heads, rows, columns), the
   /// first two 1 where one is for all.

@@ -41,10 +41,10 @@ struct ForwardWgmma {
       Requests::all;      ///< that it computes: all, or in a call of two kernels those of many queries
   int promote_every = 0;  ///< tiles of keys after which sums of fp8 products move to floats; 0: they do not
   int stages_stored = 0;  ///< buffers for tiles of keys of 8 bits as they are stored, and as many for values
-  /// That widen these, or turn values over beside q of 8 bits: 2 of the loaders', or 4 of a warpgroup of their own.
+  /// That upcast these, or transpose values beside q of 8 bits: 2 of the producers', or 4 of a warpgroup of their own.
   int converter_warps = 0;
-  bool widen_ahead = false;  ///< a kernel before this one widens all keys and values, into a workspace
-  bool draw_ahead = false;   ///< one draws which scores dropout keeps, into a workspace
+  bool upcast_ahead = false;  ///< a kernel before this one upcasts all keys and values, into a workspace
+  bool dropout_mask_ahead = false;  ///< one draws which scores dropout keeps, into a workspace
 
   bool operator==(const ForwardWgmma&) const = default;
 };
@@ -131,8 +131,9 @@ struct BackwardWgmma {
   int tile_q = 64;             ///< queries per step: 64, or 128 for head dims up to 64
   int stages = 2;              ///< buffers for tiles of queries
   bool deterministic = false;  ///< blocks take turns when they add to dQ
-  bool draw_ahead = false;  ///< a kernel before this one draws which scores dropout keeps, into a workspace
-  bool pair = false;        ///< two blocks share a tile of keys and exchange dS: for head dims above 128
+  /// A kernel before this one draws which scores dropout keeps, into a workspace.
+  bool dropout_mask_ahead = false;
+  bool pair = false;  ///< two blocks share a tile of keys and exchange dS: for head dims above 128
 
   bool operator==(const BackwardWgmma&) const = default;
 };

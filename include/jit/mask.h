@@ -57,7 +57,7 @@ Mask causal_per_request();
 /// Transformers via Speculative Decoding"; Miao et al., "SpecInfer", for trees). Its last seqlen_q keys are the
 /// draft's own. A query sees all keys before them, and of them those whose bits are set in its row: bit j % 32 of word
 /// j / 32 is that of key j of the draft. int32 tensor "draft_tree" at launch: (batch, seqlen_q, words) or (seqlen_q,
-/// words) for all, words at least seqlen_q / 32, rounded up; where queries are ragged (total_q, words), words at
+/// words) for all, words at least seqlen_q / 32, rounded up; where queries are varlen (total_q, words), words at
 /// least 1. A request there that has more queries than a row has bits is causal: chunks of prefill beside drafts.
 Mask draft_tree();
 /// A query sees `left` keys before its own position and `right` after it; −1 leaves that side open. These are

@@ -12,7 +12,7 @@ enum class Alignment {
 /// How the sequences of a batch lie in a tensor.
 enum class SequenceKind {
   dense,   ///< (batch, seqlen, heads, head_dim): each batch entry has room for as many rows
-  ragged,  ///< (rows of all sequences, heads, head_dim): one behind another, from cu_seqlens on
+  varlen,  ///< (rows of all sequences, heads, head_dim): one behind another, from cu_seqlens on
   paged,  ///< (pages, page_size, heads, head_dim): pages anywhere, listed in page_table; keys and values only
   /// As dense, and kernels read how many rows are in use: of gradients, quantisers and dropout, where a call has
   /// seqused_q or seqused_k.
@@ -26,7 +26,7 @@ enum class ScaleKind {
   channel,  ///< of values: one for each batch entry, or for all, KV head and column
   block,    ///< of q and k of 8 bits: one for each 64 rows and head, as token has one for each
 };
-/// Rows that share a scale with ScaleKind::block, as they lie: of a batch entry, of all ragged rows, or of a page.
+/// Rows that share a scale with ScaleKind::block, as they lie: of a batch entry, of all varlen rows, or of a page.
 inline constexpr int scale_block_rows = 64;
 
 /// What a tensor that is made of 8 bits has a scale for, which is found from its largest magnitude, unless it is given.
@@ -35,7 +35,7 @@ enum class QuantizedScales {
   head,     ///< one for each batch entry and KV head
   token,    ///< one for each row
   channel,  ///< one for each batch entry, KV head and column
-  block,    ///< one for each scale_block_rows rows of a batch entry and head; ragged rows are one entry
+  block,    ///< one for each scale_block_rows rows of a batch entry and head; varlen rows are one entry
 };
 
 /// Whether a quantiser that must know whole sequences before it rounds keeps their rows in shared memory meanwhile, or

@@ -13,7 +13,8 @@
 //   y = y − mean                 with center_keys of k, with center_values of v: over the tokens of a head
 //   element = round(y · (1 / scale)),  scale = largest |y| / largest element
 //
-// rounded to the nearest even, and what is too large to the largest element. Equal inputs give equal bits.
+// rounded to the nearest even, and what is too large to the largest element. Equal inputs give bitwise identical
+// results.
 //
 // What does not change: q kᵀ, by the rotation. Softmax, by k's mean, which shifts all scores of a query by
 // softmax_scale · lse_shift: LSE of what comes out plus that is LSE of what went in. With v's mean attention gives
@@ -67,7 +68,7 @@ struct QuantizeSpec {
   bool center_values = false;  ///< v without its mean over the tokens of each head
 
   /// What tells which rows belong to a sequence: nothing, all do (dense); seqused_q, seqused_k or both (padded); or
-  /// cu_seqlens_q, cu_seqlens_k or both, with or without the former two (ragged).
+  /// cu_seqlens_q, cu_seqlens_k or both, with or without the former two (varlen).
   SequenceKind sequences = SequenceKind::dense;
 
   /// How what must be known of whole sequences is found: `always` needs a GPU of sm_90, scales of heads or channels, or a
@@ -85,7 +86,7 @@ struct QuantizeArguments;
 /// QuantizeSpec::sequences of calls that have the lengths and boundaries of these arguments.
 SequenceKind sequences_of(const QuantizeArguments& arguments);
 
-/// The tensors of one call. All of q, k, v and what is made of them are (batch, seqlen, heads, head_dim), or ragged,
+/// The tensors of one call. All of q, k, v and what is made of them are (batch, seqlen, heads, head_dim), or varlen,
 /// (tokens, heads, head_dim): then those of all sequences are one batch entry without "batch" in the sizes below, and one
 /// mean is that of all. heads_q is a multiple of heads_kv. Any strides whose last is 1; of scales of heads and tokens any
 /// at all. Means, shifts and scales of channels are dense.
@@ -112,24 +113,24 @@ struct QuantizeArguments {
   TensorView k_mean =
       {};  ///< with center_keys, optional: fp32 (batch, heads_kv, head_dim), of rotated k; written
   TensorView v_mean = {};  ///< with center_values: fp32 (batch, heads_kv, head_dim_v); written
-  /// With center_keys, optional: fp32 (batch, heads_q, seqlen_q), ragged (heads_q, tokens): q · mean of k; written.
+  /// With center_keys, optional: fp32 (batch, heads_q, seqlen_q), varlen (heads_q, tokens): q · mean of k; written.
   TensorView lse_shift = {};
 
   TensorView q_norm_weight = {};  ///< with norm: (head_dim), aligned as rows are
   TensorView k_norm_weight = {};  ///< the same
   /// With rotary_dim: (max_pos, rotary_dim), rotary_dim / 2 cosines, then the sines; aligned as rows are.
   TensorView cos_sin = {};
-  /// int64 (batch, seqlen_q): rows of the table; optional where q is not ragged: then a token's place in its batch entry. A
-  /// row of q or k whose position is none of the table's becomes NaN, and is no part of scales.
+  /// int64 (batch, seqlen_q): rows of the table; optional where q is not varlen: then a token's place in its batch
+  /// entry. A row of q or k whose position is none of the table's becomes NaN, and is no part of scales.
   TensorView q_positions = {};
   TensorView k_positions = {};  ///< the same: (batch, seqlen_kv)
 
   /// Which rows belong to a sequence, int32, dense, read on the device alone; all do unless one is given, and
-  /// spec.sequences says which ones are. Of ragged q sequence b has rows cu_seqlens_q[b] to cu_seqlens_q[b + 1], of
+  /// spec.sequences says which ones are. Of varlen q sequence b has rows cu_seqlens_q[b] to cu_seqlens_q[b + 1], of
   /// others it is batch entry b; of these the first seqused_q[b] ones where that is given, beside cu_seqlens_q where q is
-  /// ragged. Numbers are cut to the room that there is. Other rows are not read and take no part in scales and means; what
-  /// would be made of them (elements, a scale of its own, a shift) stays what it was. Of no rows a mean is 0, and a scale
-  /// is 1.
+  /// varlen. Numbers are cut to the room that there is. Other rows are not read and take no part in scales and means;
+  /// what would be made of them (elements, a scale of its own, a shift) stays what it was. Of no rows a mean is 0,
+  /// and a scale is 1.
   TensorView cu_seqlens_q = {};  ///< (batch + 1)
   TensorView cu_seqlens_k = {};  ///< the same of k and v, of as many sequences
   TensorView seqused_q = {};     ///< (batch)

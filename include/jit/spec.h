@@ -40,11 +40,11 @@ struct AttentionSpec {
   int alignment = 16;  ///< bytes that every row of q, k, v and o is aligned to: 16, 8, 4 or 2; 16 is fastest
   int seqlen_q = 0;    ///< 0: given at run time; else baked into the kernel
   int seqlen_kv = 0;   ///< the same for keys
-  SequenceKind sequences_q = SequenceKind::dense;   ///< how queries and outputs lie: dense or ragged
-  SequenceKind sequences_kv = SequenceKind::dense;  ///< how keys and values lie: dense, ragged or paged
+  SequenceKind sequences_q = SequenceKind::dense;   ///< how queries and outputs lie: dense or varlen
+  SequenceKind sequences_kv = SequenceKind::dense;  ///< how keys and values lie: dense, varlen or paged
   int page_size = 0;   ///< rows of a page, from 1 to 65536; 0 unless sequences_kv is paged
   bool sinks = false;  ///< whether each head has a sink: a score without a value, in the sum of all its rows
-  /// Whether probabilities are dropped at random, at the rate and with the seed of each call. Of dense and ragged
+  /// Whether probabilities are dropped at random, at the rate and with the seed of each call. Of dense and varlen
   /// sequences, without split_keys.
   bool dropout = false;
   /// 0: how sums over keys are cut is left to each call. Else the bits of a request depend on nothing but the request,

@@ -20,7 +20,7 @@ using SpecMember = std::variant<DType AttentionSpec::*, int AttentionSpec::*, bo
                                 std::optional<DType> AttentionSpec::*, ScaleKind AttentionSpec::*,
                                 std::optional<float> AttentionSpec::*>;
 
-/// "dense", "ragged", "paged".
+/// "dense", "varlen", "paged".
 std::string_view to_string(SequenceKind kind);
 /// Inverse of to_string; throws Error invalid_argument naming what is accepted.
 SequenceKind parse_sequence_kind(std::string_view text);
@@ -79,7 +79,7 @@ bool has_fp8_keys(const AttentionSpec& spec);
 /// Whether q is, too.
 bool has_fp8_queries(const AttentionSpec& spec);
 
-/// Whether kernels of dense sequences of one length can serve a spec: it has no ragged or paged ones,
+/// Whether kernels of dense sequences of one length can serve a spec: it has no varlen or paged ones,
 /// no sinks, no split_keys and no keys of another type than q's.
 bool is_plain(const AttentionSpec& spec);
 

@@ -31,7 +31,7 @@ std::optional<TypicalTensor> typical_tensor(const AttentionSpec& spec, const Att
 /// entries, heads and queries; nothing when a text is not followed, has a `classify` body, or bounds do not tell soon
 /// enough. `tensors` has what the mask and such a score read. Takes about a second at most. Throws Error invalid_argument when a tensor
 /// is missing.
-std::optional<double> kept_share(const AttentionSpec& spec, const AttentionShape& shape,
-                                 const std::map<std::string, HostTensor, std::less<>>& tensors);
+std::optional<double> mask_density(const AttentionSpec& spec, const AttentionShape& shape,
+                                   const std::map<std::string, HostTensor, std::less<>>& tensors);
 
 }  // namespace jit

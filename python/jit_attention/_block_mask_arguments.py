@@ -87,15 +87,15 @@ def check_halves(names, counts, indices, columns):
     _lists.check_lists(names, counts, indices, columns)
 
 
-def check_not_ragged(name, most, length):
+def check_not_varlen(name, most, length):
     if most is not None and most != length:
         raise InvalidArgumentError(
-            f"{name}: is {most}, but sequences that are not ragged have room for {length}", "validate", name
+            f"{name}: is {most}, but sequences that are not varlen have room for {length}", "validate", name
         )
 
 
 def most_rows(name, most, total, boundaries, used, leftpad=None):
-    """Rows of a ragged sequence that a table has blocks for: `most`, or as many as there are of all."""
+    """Rows of a varlen sequence that a table has blocks for: `most`, or as many as there are of all."""
     if most is None:
         return total
     most, longest = wanted_whole(name, most, 0), _longest(total, boundaries, used, leftpad)

@@ -22,7 +22,7 @@ from ._block_mask_arguments import (
     LENGTHS,
     NAMES_OF_THE_LIBRARY,
     check_halves,
-    check_not_ragged,
+    check_not_varlen,
     most_rows,
     own_tables,
     own_tables_wanted,
@@ -50,9 +50,9 @@ class BlockMask:
 
     Attributes:
         table: int32 (batch or 1, heads or 1, block_rows, block_words), of the framework of q: two words for 32 blocks
-            of keys, and a last one for the order in which rows are dealt.
+            of keys, and a last one for the order in which rows are scheduled.
         block_size: queries and keys of a block.
-        seqlen_q: of calls that may use it; of ragged sequences the longest one that the table has blocks for.
+        seqlen_q: of calls that may use it; of varlen sequences the longest one that the table has blocks for.
         seqlen_k: the same for keys.
         batch: batch entries of such calls; None: any, as the table is one for all.
         heads: query heads of such calls; None: any.
@@ -81,12 +81,12 @@ class BlockMask:
     lengths: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
-    def ragged_q(self) -> bool:
+    def varlen_q(self) -> bool:
         """Whether calls that may use it have cu_seqlens_q."""
         return "cu_seqlens_q" in self.lengths
 
     @property
-    def ragged_k(self) -> bool:
+    def varlen_k(self) -> bool:
         """Whether they have cu_seqlens_k."""
         return "cu_seqlens_k" in self.lengths
 
@@ -372,8 +372,8 @@ class BlockMask:
         return dataclasses.replace(spec, mask=self.mask)
 
     def _check(self, seqlen_q, seqlen_k, batch, heads, lengths):
-        """Refuses calls of other sizes. A length below 0: sequences are ragged. `lengths`: names and arrays of the call,
-        those of LENGTHS among them."""
+        """Refuses calls of other sizes. A length below 0: sequences are varlen. `lengths`: names and arrays of the
+        call, those of LENGTHS among them."""
         for name in LENGTHS:
             if name in self.lengths and name not in lengths:
                 _refuse(f"was made with {name}, and the call is without", f"give it, or make one without {name}")
@@ -452,13 +452,13 @@ def block_mask(
     sizes = {"total_q": 0, "total_k": 0}
     if cu_seqlens_q is None:
         batch, heads_q, seqlen_q = int(q.shape[0]), int(q.shape[3 - length]), int(q.shape[length])
-        check_not_ragged("max_seqlen_q", max_seqlen_q, seqlen_q)
+        check_not_varlen("max_seqlen_q", max_seqlen_q, seqlen_q)
     else:
         batch, heads_q, sizes["total_q"] = int(cu_seqlens_q.shape[0]) - 1, int(q.shape[1]), int(q.shape[0])
         seqlen_q = most_rows("max_seqlen_q", max_seqlen_q, sizes["total_q"], cu_seqlens_q, seqused_q)
     if cu_seqlens_k is None:
         seqlen_k = int(k.shape[length]) * (1 if page_table is None else int(page_table.shape[1]))
-        check_not_ragged("max_seqlen_k", max_seqlen_k, seqlen_k)
+        check_not_varlen("max_seqlen_k", max_seqlen_k, seqlen_k)
     else:
         sizes["total_k"] = int(k.shape[0])
         seqlen_k = most_rows("max_seqlen_k", max_seqlen_k, sizes["total_k"], cu_seqlens_k, seqused_k, cache_leftpad)

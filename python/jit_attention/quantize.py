@@ -75,9 +75,9 @@ def quantize_qkv(
     bits.
 
     Args:
-        q: (batch, seqlen_q, heads_q, head_dim), bf16, fp16 or fp32; any strides whose last is 1. Or ragged, (tokens, heads,
-            head_dim), as k and v then are: all tokens are one batch entry, of one mean and one scale of a head, and the
-            shapes below have no batch.
+        q: (batch, seqlen_q, heads_q, head_dim), bf16, fp16 or fp32; any strides whose last is 1. Or varlen, (tokens,
+            heads, head_dim), as k and v then are: all tokens are one batch entry, of one mean and one scale of a
+            head, and the shapes below have no batch.
         k: (batch, seqlen_kv, heads_kv, head_dim); heads_q is a multiple of heads_kv.
         v: (batch, seqlen_kv, heads_kv, head_dim_v). Head dims are multiples of 8 from 8 to 256.
         q_out, k_out, v_out: arrays to write to; None: new ones.
@@ -85,8 +85,8 @@ def quantize_qkv(
             read: (1), (heads_kv) or (batch, heads_kv), None: 1. Else they are written: arrays to write to, None: new ones.
         out_dtype: "fp8_e4m3" or "fp8_e5m2".
         scales: of q and k: "token", one for each row; "block", one for each 64 rows of a head, counted from the first of a
-            batch entry, or of all ragged rows; "head", one for each batch entry and KV head; or "given". The largest magnitude
-            becomes the largest element; of less than 2^-100 a scale is 1.
+            batch entry, or of all varlen rows; "head", one for each batch entry and KV head; or "given". The largest
+            magnitude becomes the largest element; of less than 2^-100 a scale is 1.
         value_scales: of v: "head", "channel" (batch, heads_kv, head_dim_v), or "given".
         rotation_seed: a number: q and k are multiplied by a Hadamard matrix with random signs of this seed, which spreads
             outliers over a head and leaves q kᵀ as it is; head_dim is a power of two. None: they are not.
@@ -95,15 +95,16 @@ def quantize_qkv(
             than add, such as softcap.
         center_values: v loses the same, and attention adds it to the result.
         return_lse_shift: with center_keys: also what LSE has lost, over softmax_scale, which attention adds to it.
-        cu_seqlens_q, cu_seqlens_k: int32 (batch + 1), of ragged tensors: sequence b has rows cu_seqlens_q[b] to
+        cu_seqlens_q, cu_seqlens_k: int32 (batch + 1), of varlen tensors: sequence b has rows cu_seqlens_q[b] to
             cu_seqlens_q[b + 1]. None: all rows are of a sequence.
         seqused_q, seqused_k: int32 (batch), rows of each sequence, where it has room for more; None: all. These four
             are read on the device alone. Rows of no sequence are not read, take no part in scales and means, and are
             not written: in new arrays they hold anything, and so do scales of these rows alone, and lse_shift.
         cos_sin: fp32, bf16 or fp16 (max_pos, rotary_dim): of each position the cosines of rotary_dim / 2 pairs, then their
             sines, by which the leading rotary_dim elements of q's and k's heads are rotated; None: they are not.
-        q_positions, k_positions: int64 (batch, seqlen), or (tokens): rows of cos_sin. None, where q is not ragged: tokens'
-            places in their batch entries. A row whose position is none becomes NaN, and takes no part in a scale.
+        q_positions, k_positions: int64 (batch, seqlen), or (tokens): rows of cos_sin. None, where q is not varlen:
+            tokens' places in their batch entries. A row whose position is none becomes NaN, and takes no part in a
+            scale.
         rotary_interleaved: pairs are (2j, 2j + 1), as GPT-J has it, else (j, j + rotary_dim / 2), as GPT-NeoX.
         q_norm_weight, k_norm_weight: (head_dim): RMS norm of every head of q and k before that; None: none.
         norm_eps: added to the mean of squares.

@@ -28,12 +28,12 @@ class AttentionSpec:
         alignment: bytes that every row of q, k, v and o is aligned to: 16, 8, 4 or 2; 16 is fastest.
         seqlen_q: 0: given at run time; else baked into the kernel.
         seqlen_kv: the same for keys.
-        sequences_q: how queries and outputs lie: "dense" or "ragged".
-        sequences_kv: how keys and values lie: "dense", "ragged" or "paged".
+        sequences_q: how queries and outputs lie: "dense" or "varlen".
+        sequences_kv: how keys and values lie: "dense", "varlen" or "paged".
         page_size: rows of a page, from 1 to 65536; 0 unless sequences_kv is "paged".
         sinks: whether each head has a sink: a score without a value, in the sum of all its rows.
         dropout: whether probabilities are dropped at random, at the rate and with the seed of each call. Of dense and
-            ragged sequences, without split_keys.
+            varlen sequences, without split_keys.
         split_keys: 0: how sums over keys are cut is left to each call. Else a request's bits depend on the request
             alone, and on whether TMA can read the call: its keys are summed in spans of so many, a multiple of 64.
         checked: whether calls look at what lengths and page tables hold on the device, wait for it, and raise where it is

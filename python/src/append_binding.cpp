@@ -175,7 +175,7 @@ nb::object append_arrays(nb::handle k, nb::handle v, nb::handle k_cache, nb::han
 constexpr const char* append_doc =
     R"(Store the keys and values of new tokens in a cache; normalise and rotate k and q first.
 
-Tokens are ragged, (tokens, heads, head_dim), those of all requests one after another; or all arrays of tokens are
+Tokens are varlen, (tokens, heads, head_dim), those of all requests one after another; or all arrays of tokens are
 (batch, seqlen, …) instead. Where they go is said by slot_mapping, or by seqused_k with cu_seqlens_q and page_table.
 
 Args:
@@ -186,7 +186,7 @@ Args:
     v_cache: the same with head_dim_v.
     slot_mapping: int64 (tokens): page · page_size + place in the page; −1 skips the token.
     seqused_k: int32 (batch): keys of each request, the new ones, which are its last, included.
-    cu_seqlens_q: int32 (batch + 1): where the tokens of requests begin; with seqused_k and ragged tokens.
+    cu_seqlens_q: int32 (batch + 1): where the tokens of requests begin; with seqused_k and varlen tokens.
     page_table: int32 (batch, max_pages): the pages of requests; None: entry b of the cache is request b's.
     q: (tokens, heads_q, head_dim), normalised and rotated in place, or to q_out; None: there is none.
     q_out: an array like q to write to.

@@ -24,7 +24,7 @@ Error renamed_argument(const Error& error, std::initializer_list<ArgumentName> n
 Error renamed_field(const Error& error, std::initializer_list<ArgumentName> names);
 
 /// `error` in a layout of heads before tokens, of what the library was given with tokens before heads: those of `operands`
-/// with four dimensions, others being ragged, and those of `scales`, which have no head_dim, with three.
+/// with four dimensions, others being varlen, and those of `scales`, which have no head_dim, with three.
 Error with_heads_first(const Error& error, std::initializer_list<const TensorView*> operands,
                        const std::vector<const TensorView*>& scales = {});
 

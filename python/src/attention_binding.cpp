@@ -193,7 +193,7 @@ Args:
         one of one element; one without elements is refused where a text would read it.
     stream: a number or an object with __cuda_stream__; None: the current stream of q's framework.
     tuning: "off", "recorded", "first_run" or "exhaustive"; None: as JIT_ATTENTION_TUNING says.
-    cu_seqlens_q: int32 (batch + 1), first rows of ragged sequences: q, the result and out are (total_q, heads, head_dim).
+    cu_seqlens_q: int32 (batch + 1), first rows of varlen sequences: q, the result and out are (total_q, heads, head_dim).
     cu_seqlens_k: the same for k and v.
     seqused_q: int32 (batch), how many queries each sequence has, where it has room for more.
     seqused_k: the same for keys, those just appended included.
@@ -202,7 +202,7 @@ Args:
     sinks: fp32 (heads_q), a score of each head without a value.
     q_descale: fp32, what the elements of q are multiplied by where it is of fp8: (1), (heads_kv) or (batch, heads_kv), any
         of which may be 1; heads that share keys share a scale. Or one for each row, as q without head_dim, or for each 64
-        rows: (batch, ceil(seqlen_q / 64), heads_q), of ragged rows (ceil(total_q / 64), heads_q).
+        rows: (batch, ceil(seqlen_q / 64), heads_q), of varlen rows (ceil(total_q / 64), heads_q).
     k_descale: fp32, what the elements of k are multiplied by where k and v are of fp8: (1), (heads_kv) or (batch,
         heads_kv), any of which may be 1; or one for each key and KV head, as k without head_dim; or, beside q of fp8, for
         each 64 rows: (batch, ceil(seqlen_kv / 64), heads_kv), (ceil(total_k / 64), heads_kv) or (pages, ceil(page_size /
@@ -215,7 +215,7 @@ Args:
         before sinks are.
     num_splits: blocks that may share the keys of some queries, at most; 0: as many as pay.
     zero_padding: write o = 0 and lse = −inf to rows that are no query's: behind those in use (seqused_q), before,
-        between and behind ragged sequences. Otherwise such rows stay as they are in out, and hold anything elsewhere.
+        between and behind varlen sequences. Otherwise such rows stay as they are in out, and hold anything elsewhere.
     dropout_p: the rate at which probabilities are dropped at random, at least 0 and less than 1; the others are divided
         by what is kept. lse is that of all keys. Without page_table and split_keys.
     rng_state: int64 (2), with dropout: seed and offset of the random numbers, those of flash-attention. Equal ones drop

@@ -75,22 +75,22 @@ Args:
     q, k, v, mask, score, softmax_scale, tensors, block_mask: as `attention` had them. Texts of scores are
         differentiated by the library, unless they give their derivative: they are compiled with a number type that
         carries its derivative, so that variables that depend on `score`, or on tensors in `d_tensors`, are declared
-        with `auto`. Of a block_mask with known scores the mask is asked, with the arrays that it was made with, and
+        with `auto`. Of a block_mask with mask bits the mask is asked, with the arrays that it was made with, and
         bits are looked up where these are not there.
     o, lse: what `attention` returned with return_lse.
     dq, dk, dv: arrays to write to, which are then returned; they share no memory with each other or the inputs.
     dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
-    layout: "BSHD", or "BHSD": seqlen and heads swapped in all arrays but lse and ragged ones.
+    layout: "BSHD", or "BHSD": seqlen and heads swapped in all arrays but lse and varlen ones.
     stream: a number or an object with __cuda_stream__; None: the current stream of q's framework.
     dropout_p, rng_state: as `attention` had them.
-    deterministic: whether equal inputs must give equal bits. Otherwise dq may be a sum in any order, which is faster
+    deterministic: whether equal inputs must give bitwise identical results. Otherwise dq may be a sum in any order, which is faster
         on some GPUs.
     cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k: as `attention` had them, read on the device.
     page_table, cache_leftpad: None; there are no gradients of caches.
     dlse: the gradient of lse, if the loss depends on it: fp32, of lse's shape.
     sinks: as `attention` had them.
     d_sinks: True to get the gradient of the sinks, or an array to write it to.
-    d_tensors: names of arrays in `tensors` that the score reads, to get their gradients, which always have equal bits
+    d_tensors: names of arrays in `tensors` that the score reads, to get their gradients, which always are bitwise identical
         for equal inputs; or a dict of these names with arrays to write to, None for new ones. fp32, bf16 and fp16.
     tuning: how the kernels of dq, dk and dv are chosen, as `attention` has it; tuning writes to no array of the caller.
 

@@ -18,17 +18,17 @@
 namespace jit::python {
 namespace {
 
-// (batch, heads, seqlen, head_dim) as (batch, seqlen, heads, head_dim); ragged tensors have one layout.
+// (batch, heads, seqlen, head_dim) as (batch, seqlen, heads, head_dim); varlen tensors have one layout.
 void apply_layout(TensorView& view, Layout layout) {
   if (layout == Layout::bhsd && view.rank == 4) view = with_middle_swapped(view);
 }
 
-void check_operand(const TensorView& view, const char* name, bool is_ragged) {
+void check_operand(const TensorView& view, const char* name, bool is_varlen) {
   if (!facts(view.dtype).is_operand)
     refuse(name, fmt::format("is {}; gradients are those of bf16 and fp16", to_string(view.dtype)));
-  if (view.rank != (is_ragged ? 3 : 4)) {
+  if (view.rank != (is_varlen ? 3 : 4)) {
     refuse(name, fmt::format("has {} dimensions; it must have {}", view.rank,
-                             is_ragged ? "3 beside cu_seqlens: (rows, heads, head_dim)" : "4"));
+                             is_varlen ? "3 beside cu_seqlens: (rows, heads, head_dim)" : "4"));
   }
 }
 
@@ -90,7 +90,7 @@ BackwardCall::BackwardCall(const BackwardInputs& inputs)
 }
 
 void BackwardCall::read_operands() {
-  const bool ragged_q = !inputs_.cu_seqlens_q.is_none(), ragged_kv = !inputs_.cu_seqlens_k.is_none();
+  const bool varlen_q = !inputs_.cu_seqlens_q.is_none(), varlen_kv = !inputs_.cu_seqlens_k.is_none();
   for (const auto& [array, name, view] : {std::tuple{inputs_.q, "q", &arguments_.q},
                                           {inputs_.k, "k", &arguments_.k},
                                           {inputs_.v, "v", &arguments_.v},
@@ -99,7 +99,7 @@ void BackwardCall::read_operands() {
     if (array.is_none()) refuse(name, "is None; it must be an array");
     const std::optional<dlpack::DataType> type = call_.read(array, name, *view);
     if (view == &arguments_.q) q_type_ = type;
-    check_operand(*view, name, view == &arguments_.k || view == &arguments_.v ? ragged_kv : ragged_q);
+    check_operand(*view, name, view == &arguments_.k || view == &arguments_.v ? varlen_kv : varlen_q);
   }
   if (sixteen_bits_ && arguments_.q.dtype != *sixteen_bits_)
     refuse("dtype",
@@ -113,7 +113,7 @@ void BackwardCall::read_sequences() {
   for (const auto& [array, name] :
        {std::pair{inputs_.page_table, "page_table"}, {inputs_.cache_leftpad, "cache_leftpad"}}) {
     if (!array.is_none())
-      refuse(name, "was given, and there are no gradients of caches: give keys and values dense or ragged");
+      refuse(name, "was given, and there are no gradients of caches: give keys and values dense or varlen");
   }
   for (const auto& [array, name, view] :
        {std::tuple{inputs_.cu_seqlens_q, "cu_seqlens_q", &arguments_.cu_seqlens_q},
@@ -205,8 +205,8 @@ AttentionSpec BackwardCall::spec_of_arrays() const {
   spec.dropout = inputs_.dropout_p != 0;
   check_has_effect(inputs_.dropout_p, arguments_.rng_state);
   spec.sinks = arguments_.sinks.is_present();
-  if (!inputs_.cu_seqlens_q.is_none()) spec.sequences_q = SequenceKind::ragged;
-  if (!inputs_.cu_seqlens_k.is_none()) spec.sequences_kv = SequenceKind::ragged;
+  if (!inputs_.cu_seqlens_q.is_none()) spec.sequences_q = SequenceKind::varlen;
+  if (!inputs_.cu_seqlens_k.is_none()) spec.sequences_kv = SequenceKind::varlen;
   check_dropout(spec);
   spec.mask = mask_of(over_.mask());
   spec.score = score_of(inputs_.score);

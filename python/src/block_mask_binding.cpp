@@ -42,8 +42,8 @@ nb::object make_block_mask(nb::handle like, const std::string& like_name, nb::ha
   const BlockMaskSpec spec{.mask = mask_of(mask),
                            .block_q = block_q,
                            .block_kv = block_kv,
-                           .ragged_q = !cu_seqlens_q.is_none(),
-                           .ragged_kv = !cu_seqlens_k.is_none(),
+                           .varlen_q = !cu_seqlens_q.is_none(),
+                           .varlen_kv = !cu_seqlens_k.is_none(),
                            .scores = room > 0};
   validate(spec);
   OperationCall call(like, like_name.c_str(), stream, std::nullopt);
@@ -109,13 +109,13 @@ GivenBlockMask::GivenBlockMask(nb::handle block_mask, nb::handle mask, nb::handl
       tensors_(over.is_none() ? nb::borrow(tensors) : nb::object(over[1])) {}
 
 void GivenBlockMask::check(const Sizes& sizes) const {
-  const bool ragged_q = sizes.cu_seqlens_q.is_present(), ragged_k = sizes.cu_seqlens_k.is_present();
+  const bool varlen_q = sizes.cu_seqlens_q.is_present(), varlen_k = sizes.cu_seqlens_k.is_present();
   const TensorView &q = sizes.q, &k = sizes.k;
   const std::int64_t length_k = sizes.page_table.is_present() && sizes.page_table.rank == 2
                                     ? sizes.page_table.shape[1] * k.shape[1]
                                     : k.shape[1];
-  block_mask_.attr("_check")(ragged_q ? unknown : q.shape[1], ragged_k ? unknown : length_k,
-                             ragged_q ? sizes.cu_seqlens_q.shape[0] - 1 : q.shape[0], q.shape[q.rank - 2],
+  block_mask_.attr("_check")(varlen_q ? unknown : q.shape[1], varlen_k ? unknown : length_k,
+                             varlen_q ? sizes.cu_seqlens_q.shape[0] - 1 : q.shape[0], q.shape[q.rank - 2],
                              sizes.lengths);
 }
 

@@ -17,7 +17,7 @@ class GivenBlockMask {
   GivenBlockMask(nb::handle block_mask, nb::handle mask, nb::handle score, nb::handle tensors);
   /// The same for kernels that were prepared for `spec`.
   static GivenBlockMask for_prepared(nb::handle block_mask, nb::handle spec, nb::handle tensors);
-  /// The same for gradients, which ask the mask that the table is of rather than to look up its known scores.
+  /// The same for gradients, which ask the mask that the table is of rather than to look up its mask bits.
   static GivenBlockMask for_gradients(nb::handle block_mask, nb::handle mask, nb::handle score,
                                       nb::handle tensors);
 
@@ -28,7 +28,7 @@ class GivenBlockMask {
 
   /// The sizes and lengths that tell which tables are right.
   struct Sizes {
-    const TensorView& q;  ///< (batch, seqlen_q, heads_q, head_dim), or ragged
+    const TensorView& q;  ///< (batch, seqlen_q, heads_q, head_dim), or varlen
     const TensorView& k;
     const TensorView& cu_seqlens_q;
     const TensorView& cu_seqlens_k;

@@ -43,15 +43,15 @@ Call::Call(const CallInputs& inputs)
     : inputs_(inputs),
       arrays_(inputs.q, "q", inputs.stream, inputs.device.value_or(0)),
       tensors_(inputs.tensors) {
-  const bool ragged_q = inputs.sequences.has(&AttentionArguments::cu_seqlens_q);
-  const bool ragged_kv = inputs.sequences.has(&AttentionArguments::cu_seqlens_k);
-  arguments_.q = read_queries(inputs.q, ragged_q);
-  if (inputs.rows && ragged_q) keep_first(arguments_.q, *inputs.rows);
+  const bool varlen_q = inputs.sequences.has(&AttentionArguments::cu_seqlens_q);
+  const bool varlen_kv = inputs.sequences.has(&AttentionArguments::cu_seqlens_k);
+  arguments_.q = read_queries(inputs.q, varlen_q);
+  if (inputs.rows && varlen_q) keep_first(arguments_.q, *inputs.rows);
   if (inputs.dtype && arguments_.q.dtype != *inputs.dtype)
     refuse("dtype",
            fmt::format("is {}, but q holds {}", to_string(*inputs.dtype), to_string(arguments_.q.dtype)));
-  arguments_.k = read_keys(inputs.k, "k", ragged_kv);
-  if (!inputs.values_in_keys || !inputs.v.is_none()) arguments_.v = read_keys(inputs.v, "v", ragged_kv);
+  arguments_.k = read_keys(inputs.k, "k", varlen_kv);
+  if (!inputs.values_in_keys || !inputs.v.is_none()) arguments_.v = read_keys(inputs.v, "v", varlen_kv);
   for (const NamedArray& given : tensors_)
     arguments_.tensors.add(
         {given.name, arrays_.read(given.object, given.name, sixteen_bits(inputs.dtype)).view});
@@ -59,7 +59,7 @@ Call::Call(const CallInputs& inputs)
   if (!inputs.out.is_none()) {
     out_ = arrays_.write(inputs.out, "out", sixteen_bits(inputs.out_dtype.value_or(q().dtype)));
     arguments_.o = in_layout(out_.array.view, inputs.layout);
-    if (inputs.rows && ragged_q) keep_first(arguments_.o, *inputs.rows);
+    if (inputs.rows && varlen_q) keep_first(arguments_.o, *inputs.rows);
   }
   if (PyBool_Check(inputs.return_lse.ptr())) return;
   lse_ = arrays_.write(inputs.return_lse, "return_lse", std::nullopt);
@@ -83,13 +83,13 @@ void Call::read_sequences() {
 // Scales of values beside fp8 queries are one for each column at most.
 bool Call::has_value_rows() const { return !facts(arguments_.q.dtype).is_fp8(); }
 
-TensorView Call::read_operand(nb::handle object, const char* name, bool is_ragged) {
+TensorView Call::read_operand(nb::handle object, const char* name, bool is_varlen) {
   const Array array = arrays_.read(object, name, sixteen_bits(dtype_of_inputs()));
   const TensorView& view = array.view;
   if (object.is(inputs_.q)) q_type_ = array.type;
-  if (view.rank != (is_ragged ? 3 : 4)) {
+  if (view.rank != (is_varlen ? 3 : 4)) {
     refuse(name, fmt::format("has {} dimensions; it must have {}", array.is_number ? 0 : view.rank,
-                             is_ragged                        ? "3 beside cu_seqlens: (rows, heads, head_dim)"
+                             is_varlen                        ? "3 beside cu_seqlens: (rows, heads, head_dim)"
                              : inputs_.layout == Layout::bshd ? "4: (batch, seqlen, heads, head_dim)"
                                                               : "4: (batch, heads, seqlen, head_dim)"));
   }
@@ -97,8 +97,8 @@ TensorView Call::read_operand(nb::handle object, const char* name, bool is_ragge
 }
 
 // Of 16 bits, or of 8, which may be held as bytes.
-TensorView Call::read_queries(nb::handle object, bool is_ragged) {
-  TensorView view = read_operand(object, "q", is_ragged);
+TensorView Call::read_queries(nb::handle object, bool is_varlen) {
+  TensorView view = read_operand(object, "q", is_varlen);
   const std::optional<DType> wanted = dtype_of_inputs();
   if (wanted && facts(*wanted).is_fp8() && view.dtype == DType::uint8) view.dtype = *wanted;
   if (view.dtype == DType::uint8)
@@ -109,8 +109,8 @@ TensorView Call::read_queries(nb::handle object, bool is_ragged) {
 }
 
 // k or v: of q's type, or of 8 bits, which may be held as bytes.
-TensorView Call::read_keys(nb::handle object, const char* name, bool is_ragged) {
-  TensorView view = read_operand(object, name, is_ragged);
+TensorView Call::read_keys(nb::handle object, const char* name, bool is_varlen) {
+  TensorView view = read_operand(object, name, is_varlen);
   const bool as_q = !inputs_.kv_dtype && facts(q().dtype).is_fp8() && view.dtype == DType::uint8;
   const std::optional<DType> wanted = as_q ? std::optional(q().dtype) : inputs_.kv_dtype;
   if (wanted && facts(*wanted).is_fp8() && view.dtype == DType::uint8) view.dtype = *wanted;
@@ -142,13 +142,13 @@ int Call::alignment() const {
 
 void Call::make_outputs(const AttentionSpec& spec) {
   const TensorView& queries = q();
-  const bool is_ragged = queries.rank == 3;
+  const bool is_varlen = queries.rank == 3;
   if (!out_.given || (wants_lse() && !lse_.given))
     check_inputs(spec, arguments_);  // else the launch's own checks will do
   if (!out_.given) {
     std::int64_t shape[max_rank] = {};
     std::copy_n(queries.shape, queries.rank, shape);
-    if (inputs_.layout == Layout::bhsd && !is_ragged) std::swap(shape[1], shape[2]);
+    if (inputs_.layout == Layout::bhsd && !is_varlen) std::swap(shape[1], shape[2]);
     shape[queries.rank - 1] = spec.value_head_dim();
     const DType dtype = output_dtype(spec);
     const bool as_q = dtype == q().dtype;  // then, as q's framework has it
@@ -158,8 +158,8 @@ void Call::make_outputs(const AttentionSpec& spec) {
   }
   if (wants_lse() && !lse_.given) {
     const std::int64_t dense[] = {queries.shape[0], queries.shape[2], queries.shape[1]};
-    const std::int64_t ragged[] = {queries.shape[1], queries.shape[0]};
-    lse_ = arrays_.make(DType::fp32, is_ragged ? std::span<const std::int64_t>(ragged)
+    const std::int64_t varlen[] = {queries.shape[1], queries.shape[0]};
+    lse_ = arrays_.make(DType::fp32, is_varlen ? std::span<const std::int64_t>(varlen)
                                                : std::span<const std::int64_t>(dense));
     arguments_.lse = lse_.array.view;
   }

@@ -32,7 +32,7 @@ struct CallInputs {
   std::optional<DType> kv_dtype = {};    ///< that k and v must hold; what their bytes stand for
   std::optional<DType> out_dtype = {};   ///< of the result; not given: as the spec has it
   std::optional<int> device = {};  ///< that arrays in CPU memory are computed on; others are where they are
-  std::optional<std::int64_t> rows = {};  ///< of ragged q and out, the first so many, where they have more
+  std::optional<std::int64_t> rows = {};  ///< of varlen q and out, the first so many, where they have more
   bool values_in_keys = false;            ///< a call may have no v: the spec says which columns of k they are
   nb::handle return_lse = Py_False;       ///< a bool, or an array to write it to
   SequenceInputs sequences = {};
@@ -73,9 +73,9 @@ class Call {
 
  private:
   std::optional<DType> dtype_of_inputs() const;
-  TensorView read_operand(nb::handle array, const char* name, bool is_ragged);
-  TensorView read_queries(nb::handle array, bool is_ragged);
-  TensorView read_keys(nb::handle array, const char* name, bool is_ragged);
+  TensorView read_operand(nb::handle array, const char* name, bool is_varlen);
+  TensorView read_queries(nb::handle array, bool is_varlen);
+  TensorView read_keys(nb::handle array, const char* name, bool is_varlen);
   void read_sequences();
   bool has_value_rows() const;
   bool wants_lse() const { return inputs_.return_lse.ptr() != Py_False; }

@@ -33,10 +33,10 @@ ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec
     if (has_fp8_q && scales == &arguments.v_descale) continue;
     if (!scales->is_present()) continue;
     if (scales->rank > 2) return ScaleKind::token;
-    if (scales->rank < 2 || spec.sequences_kv != SequenceKind::ragged) return ScaleKind::head;
+    if (scales->rank < 2 || spec.sequences_kv != SequenceKind::varlen) return ScaleKind::head;
     const std::int64_t rows = scales->shape[0], keys = arguments.k.shape[0];
     const std::int64_t batch =
-        spec.sequences_q == SequenceKind::ragged ? arguments.cu_seqlens_q.shape[0] - 1 : arguments.q.shape[0];
+        spec.sequences_q == SequenceKind::varlen ? arguments.cu_seqlens_q.shape[0] - 1 : arguments.q.shape[0];
     const std::int64_t blocks = (keys + scale_block_rows - 1) / scale_block_rows;
     // Which requests alone have as many of by chance: quantize_qkv says what its scales are for.
     if (has_fp8_q && rows == blocks && rows != keys && rows != batch) return ScaleKind::block;
@@ -58,7 +58,7 @@ ScaleKind value_kind_by_shape(const AttentionArguments& arguments, const Attenti
   if (scales.shape[0] != heads || scales.shape[1] != columns) return ScaleKind::head;
   if (heads != columns) return ScaleKind::channel;
   const std::int64_t batch =
-      spec.sequences_q == SequenceKind::ragged ? arguments.cu_seqlens_q.shape[0] - 1 : arguments.q.shape[0];
+      spec.sequences_q == SequenceKind::varlen ? arguments.cu_seqlens_q.shape[0] - 1 : arguments.q.shape[0];
   if (heads != batch) return ScaleKind::channel;
   refuse("v_descale",
          fmt::format("has shape ({}, {}), and there are as many requests as heads and columns; give "
@@ -100,11 +100,11 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
   spec.gqa_ratio = gqa_ratio(q, k);
   spec.alignment = call.alignment();
   const AttentionArguments& arguments = call.arguments();
-  if (arguments.cu_seqlens_q.is_present()) spec.sequences_q = SequenceKind::ragged;
-  if (arguments.cu_seqlens_k.is_present()) spec.sequences_kv = SequenceKind::ragged;
+  if (arguments.cu_seqlens_q.is_present()) spec.sequences_q = SequenceKind::varlen;
+  if (arguments.cu_seqlens_k.is_present()) spec.sequences_kv = SequenceKind::varlen;
   if (arguments.page_table.is_present()) {
     if (arguments.cu_seqlens_k.is_present())
-      refuse("page_table", "was given beside cu_seqlens_k; keys are paged or ragged, not both");
+      refuse("page_table", "was given beside cu_seqlens_k; keys are paged or varlen, not both");
     if (k.shape[1] == 0) refuse("k", fmt::format("has pages of no row: {}", k.to_string()));
     spec.sequences_kv = SequenceKind::paged;
     spec.page_size = static_cast<int>(std::clamp<std::int64_t>(k.shape[1], 0, max_page_size + 1));

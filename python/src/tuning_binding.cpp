@@ -74,7 +74,7 @@ Args:
     device: ordinal of the GPU.
     exhaustive: measure every legal config, however long it takes.
     backward: tune the gradients of q, k and v, for `attention_backward` and autograd, in place of the output.
-    deterministic: of gradients, those of calls that ask for equal bits.
+    deterministic: of gradients, those of calls that ask for deterministic results.
 
 Returns a dict: configs (of the kernels that were chosen: one, or of gradients in two passes two), median_us (of a call
 with them), default_us (with the cost model's), candidates (measured), out_of_time, log.

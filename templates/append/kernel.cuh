@@ -25,7 +25,7 @@ class TokenRows {
   using WeightElement = typename Config::WeightElement;
   static constexpr RowLanes rotated = rotated_lanes<Config>;
   static constexpr RowLanes copied = row_lanes(Config::head_dim_v, Config::head_dim_v, sizeof(Element));
-  static constexpr int turns = maximum(rotated.turns, copied.turns);
+  static constexpr int iterations = maximum(rotated.iterations, copied.iterations);
   static constexpr int piece_bytes = rotated.piece * static_cast<int>(sizeof(Element));
   static constexpr int piece_words = (piece_bytes + 3) / 4;
 
@@ -33,11 +33,11 @@ class TokenRows {
   /// For a row, of any kind.
   static constexpr int lanes = maximum(rotated.lanes, copied.lanes);
   /// Rows that a lane reads at once.
-  static constexpr int ahead = maximum(1, 4 / turns);
+  static constexpr int ahead = maximum(1, 4 / iterations);
 
   /// A lane's pieces of a row as they lie in memory.
   struct Row {
-    unsigned words[turns][piece_words];
+    unsigned words[iterations][piece_words];
   };
 
   __device__ __forceinline__ TokenRows(const AppendParams& params, int token)
@@ -56,9 +56,10 @@ class TokenRows {
     const Element* const source = new_row(row);
     const int pieces = is_value(row) ? copied.pieces : rotated.pieces;
 #pragma unroll
-    for (int turn = 0; turn < turns; ++turn) {
-      if (turn * lanes + lane_ < pieces)
-        load_words<piece_bytes, Config::alignment>(source + column<rotated>(turn), loaded.words[turn]);
+    for (int iteration = 0; iteration < iterations; ++iteration) {
+      if (iteration * lanes + lane_ < pieces)
+        load_words<piece_bytes, Config::alignment>(source + column<rotated>(iteration),
+                                                   loaded.words[iteration]);
     }
     return loaded;
   }
@@ -69,19 +70,20 @@ class TokenRows {
                                        const Rotation<Config>& rotation) const {
     const bool is_query = row < params_.heads_q;
     const bool is_moved = is_row && (is_query || place.is_stored);
-    Values loaded = widened(words);
+    Values loaded = upcast(words);
     normalise_and_rotate(row, is_moved && !is_value(row), words, rotation, loaded);
     const float scale = cache_scale(row, is_moved && !is_query, loaded, place);
     if (!is_moved) return;
     if (is_query) {
       Element* target = static_cast<Element*>(params_.q_out) + offset(params_.q_out_strides, row);
-      for_pieces<rotated>(
-          [&](int turn) { store_piece<Config::alignment>(target + column<rotated>(turn), loaded.x[turn]); });
+      for_pieces<rotated>([&](int iteration) {
+        store_piece<Config::alignment>(target + column<rotated>(iteration), loaded.x[iteration]);
+      });
     } else if (!is_value(row)) {
       const int head = row - params_.heads_q;
       CacheElement* target = cache_row(params_.k_cache, params_.k_cache_strides, place, head);
-      for_pieces<rotated>([&](int turn) {
-        store_in_cache<cache_alignment>(target + column<rotated>(turn), loaded.x[turn], scale);
+      for_pieces<rotated>([&](int iteration) {
+        store_in_cache<cache_alignment>(target + column<rotated>(iteration), loaded.x[iteration], scale);
       });
     } else {
       store_value(row, loaded, place, scale);
@@ -91,7 +93,7 @@ class TokenRows {
  private:
   /// The same as numbers.
   struct Values {
-    float x[turns][rotated.piece];
+    float x[iterations][rotated.piece];
   };
   /// One piece of a row as it lies in memory.
   struct Piece {
@@ -128,13 +130,13 @@ class TokenRows {
   /// Calls `use` with each of the lane's pieces of a row of v, behind its first column.
   template <class Use>
   __device__ __forceinline__ void for_values(int row, const Values& loaded, const Use& use) const {
-    for_pieces<copied>([&](int turn) {
+    for_pieces<copied>([&](int iteration) {
       if constexpr (values_are_alike) {
-        use(column<copied>(turn), loaded.x[turn]);
+        use(column<copied>(iteration), loaded.x[iteration]);
       } else {
         float piece[copied.piece];
-        load_piece<Config::alignment>(new_row(row) + column<copied>(turn), piece);
-        use(column<copied>(turn), piece);
+        load_piece<Config::alignment>(new_row(row) + column<copied>(iteration), piece);
+        use(column<copied>(iteration), piece);
       }
     });
   }
@@ -168,7 +170,7 @@ class TokenRows {
     if (is_there && is_value(row)) {
       for_values(row, loaded, [&](int, const float(&piece)[copied.piece]) { look_at(piece); });
     } else if (is_there) {
-      for_pieces<rotated>([&](int turn) { look_at(loaded.x[turn]); });
+      for_pieces<rotated>([&](int iteration) { look_at(loaded.x[iteration]); });
     }
 #pragma unroll
     for (int offset = lanes / 2; offset > 0; offset /= 2)
@@ -176,10 +178,11 @@ class TokenRows {
     return largest;
   }
 
-  __device__ __forceinline__ Values widened(const Row& words) const {
+  __device__ __forceinline__ Values upcast(const Row& words) const {
     Values values;
 #pragma unroll
-    for (int turn = 0; turn < turns; ++turn) widen_words<Element>(words.words[turn], values.x[turn]);
+    for (int iteration = 0; iteration < iterations; ++iteration)
+      upcast_words<Element>(words.words[iteration], values.x[iteration]);
     return values;
   }
 
@@ -190,17 +193,17 @@ class TokenRows {
     const void* weights = row < params_.heads_q ? params_.q_norm_weight : params_.k_norm_weight;
     const float factor = row_norm_factor<Config, lanes>(loaded.x, params_.norm_eps);
 #pragma unroll
-    for (int turn = 0; turn < rotated.turns; ++turn) {
-      const int begin = column<rotated>(turn);
+    for (int iteration = 0; iteration < rotated.iterations; ++iteration) {
+      const int begin = column<rotated>(iteration);
       float partners[rotated.piece] = {};
       if constexpr (Config::rotary_dim != 0 && !Config::rotary_interleaved)
-        widen_words<Element>(piece_of_row(words, rotation.partner(begin) / rotated.piece).words, partners);
+        upcast_words<Element>(piece_of_row(words, rotation.partner(begin) / rotated.piece).words, partners);
       if (!is_rotated || begin >= Config::head_dim) continue;
-      normalise_piece<Config>(loaded.x[turn], begin, factor, weights);
+      normalise_piece<Config>(loaded.x[iteration], begin, factor, weights);
       if (begin >= Config::rotary_dim) continue;
       if constexpr (!Config::rotary_interleaved)
         normalise_piece<Config>(partners, rotation.partner(begin), factor, weights);
-      rotation.rotate(loaded.x[turn], partners, begin, turn);
+      rotation.rotate(loaded.x[iteration], partners, begin, iteration);
     }
   }
 
@@ -208,27 +211,27 @@ class TokenRows {
   __device__ __forceinline__ Piece piece_of_row(const Row& row, int piece) const {
     Piece found;
 #pragma unroll
-    for (int turn = 0; turn < rotated.turns; ++turn) {
+    for (int iteration = 0; iteration < rotated.iterations; ++iteration) {
 #pragma unroll
       for (int i = 0; i < piece_words; ++i) {
-        const unsigned word = __shfl_sync(full_warp, row.words[turn][i], piece % lanes, lanes);
-        found.words[i] = turn == 0 || piece / lanes == turn ? word : found.words[i];
+        const unsigned word = __shfl_sync(full_warp, row.words[iteration][i], piece % lanes, lanes);
+        found.words[i] = iteration == 0 || piece / lanes == iteration ? word : found.words[i];
       }
     }
     return found;
   }
 
-  /// Calls `move` with each turn in which the lane has a piece of a row that is cut like this.
+  /// Calls `move` with each iteration in which the lane has a piece of a row that is cut like this.
   template <RowLanes share, class Move>
   __device__ __forceinline__ void for_pieces(const Move& move) const {
 #pragma unroll
-    for (int turn = 0; turn < (share.pieces + lanes - 1) / lanes; ++turn) {
-      if (turn * lanes + lane_ < share.pieces) move(turn);
+    for (int iteration = 0; iteration < (share.pieces + lanes - 1) / lanes; ++iteration) {
+      if (iteration * lanes + lane_ < share.pieces) move(iteration);
     }
   }
   template <RowLanes share>
-  __device__ __forceinline__ int column(int turn) const {
-    return (turn * lanes + lane_) * share.piece;
+  __device__ __forceinline__ int column(int iteration) const {
+    return (iteration * lanes + lane_) * share.piece;
   }
   __device__ __forceinline__ long long offset(const TensorStrides& strides, int head) const {
     return batch_ * strides.batch + seq_ * strides.seq + head * strides.head;

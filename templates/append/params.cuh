@@ -6,7 +6,7 @@
 namespace jit {
 
 struct AppendParams {
-  const void* k;                  ///< (batch, seqlen, heads_kv, head_dim); ragged ones are one batch entry
+  const void* k;                  ///< (batch, seqlen, heads_kv, head_dim); varlen ones are one batch entry
   const void* v;                  ///< (batch, seqlen, heads_kv, head_dim_v)
   const void* q;                  ///< (batch, seqlen, heads_q, head_dim); null without heads_q
   void* q_out;                    ///< like q, may be q

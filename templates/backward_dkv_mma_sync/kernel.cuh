@@ -1,15 +1,15 @@
 // The gradients of keys and values with cp.async, ldmatrix and mma.sync: runs on every GPU from sm_80 on.
 //
 // A block owns tile_kv keys of one KV head; each warp owns tile_kv / warps of them. The queries of all heads that share
-// the keys come by in tiles of tile_q through a ring of `stages` buffers. Products have keys as rows, so that P and dS
-// leave the registers that they were computed in only as the left operands of the next products:
+// the keys come by in tiles of tile_q through a pipeline of `stages` buffers. Products have keys as rows, so that P
+// and dS leave the registers that they were computed in only as the left operands of the next products:
 //
 //     wait for Q(n), dO(n) ─ barrier ─ load Q, dO(n + ahead) ─ Sᵀ = K Qᵀ ─ dPᵀ = V dOᵀ ─ P, dS ─
 //     dV += Pᵀ dO ─ dK += dSᵀ Q
 //
 // The barrier also says that every warp is done with the tile before, whose buffers the load overwrites; a single
 // buffer is loaded behind a barrier of its own. Gradients are sums in a fixed order by one warp: equal inputs give
-// equal bits, and nothing needs to be zeroed or converted.
+// bitwise identical results, and nothing needs to be zeroed or converted.
 #pragma once
 
 #include "backward_dkv_mma_sync/smem_layout.cuh"
@@ -25,7 +25,7 @@
 #include "problem/scores.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/cp_async.cuh"
-#include "scheduling/ragged_place.cuh"
+#include "scheduling/varlen_place.cuh"
 #include "steps/dropout.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/score_gradients.cuh"
@@ -70,7 +70,7 @@ struct KernelTraits {
 enum class Part { both, dk, dv };
 
 /// The tile of this block in a grid of (heads, key tiles, batch), the heads of dK in front of those of dV where blocks
-/// sum only one of them. Of ragged keys, in one of (heads, places of tiles), perhaps nobody's.
+/// sum only one of them. Of varlen keys, in one of (heads, places of tiles), perhaps nobody's.
 struct KeyBlock {
   int batch;
   int kv_head;
@@ -81,9 +81,9 @@ __device__ __forceinline__ KeyBlock key_block(const AttentionParams& params,
                                               const GradientParams& gradients) {
   const int kv_head = static_cast<int>(blockIdx.x) % params.heads_kv;
   const int tile = gradients.k_tile_begin + static_cast<int>(blockIdx.y);
-  if constexpr (Config::sequences_kv == SequenceKind::ragged) {
+  if constexpr (Config::sequences_kv == SequenceKind::varlen) {
     const VariableSequences<Config> sequences(params);
-    const auto [batch, first_key] = ragged_place<Config::tile_kv>(
+    const auto [batch, first_key] = varlen_place<Config::tile_kv>(
         tile, params.batch, [&](int entry) { return sequences.kv(entry).begin; });
     return {.batch = batch, .kv_head = kv_head, .k_begin = first_key};
   } else {
@@ -134,10 +134,10 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
   const auto load = [&](int tile_ahead, int stage) {
     if (tiles.has(tile_ahead)) {
       const int head = tiles.head(tile_ahead), query = tiles.query(tile_ahead);
-      TileLoader<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment, Element>(
+      TileCopy<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment, Element>(
           sequences.query_rows(batch, head), seqlen_q)
           .load(q_tile(stage), query);
-      TileLoader<typename Traits::DoTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>(
+      TileCopy<typename Traits::DoTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>(
           gradients.do_rows(batch, head), seqlen_q)
           .load(do_tile(stage), query);
       // mutate: StatisticsOfTheFirstHead
@@ -148,11 +148,11 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
   };
 
   // K and V are a group of their own: older than all that is waited for.
-  TileLoader<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment, Element>(
+  TileCopy<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment, Element>(
       sequences.key_rows(batch, kv_head), seqlen_kv)
       .load(smem_base + layout.k, k_begin);
   if (has_dk) {
-    TileLoader<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>(
+    TileCopy<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>(
         sequences.value_rows(batch, kv_head), seqlen_kv)
         .load(smem_base + layout.v, k_begin);
   }
@@ -217,12 +217,12 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
   __syncthreads();
   if constexpr (has_dk) {
     store_product<typename Traits::KTile, Config::head_dim, Config::alignment>(
-        dk, over_kept_share<Config>(params.softmax_scale, dropout_params), gradients.dk_rows(batch, kv_head),
-        k_begin + warp_row, seqlen_kv, smem_base + layout.k, warp_row);
+        dk, over_keep_probability<Config>(params.softmax_scale, dropout_params),
+        gradients.dk_rows(batch, kv_head), k_begin + warp_row, seqlen_kv, smem_base + layout.k, warp_row);
   }
   if constexpr (has_dv) {
     store_product<typename Traits::VTile, Config::head_dim_v, Config::alignment>(
-        dv, over_kept_share<Config>(1.0f, dropout_params), gradients.dv_rows(batch, kv_head),
+        dv, over_keep_probability<Config>(1.0f, dropout_params), gradients.dv_rows(batch, kv_head),
         k_begin + warp_row, seqlen_kv, smem_base + layout.v, warp_row);
   }
 }

@@ -1,7 +1,7 @@
 // The gradient of the queries with cp.async, ldmatrix and mma.sync: runs on every GPU from sm_80 on.
 //
 // A block owns tile_q queries of one head; each warp owns tile_q / warps of them. Keys and values come by in tiles of
-// tile_kv through a ring of `stages` buffers:
+// tile_kv through a pipeline of `stages` buffers:
 //
 //     wait for K(n), V(n) ─ barrier ─ load K, V(n + ahead) ─ S = Q Kᵀ ─ dP = dO Vᵀ ─ P, dS ─ dQ += dS K
 //
@@ -65,7 +65,7 @@ struct KernelTraits {
 
 /// Of the warp's queries, left to the kernel of dK and dV, too.
 template <class Config>
-__device__ __forceinline__ auto leave_query_statistics(const SequencesOf<Config>& sequences,
+__device__ __forceinline__ auto write_query_statistics(const SequencesOf<Config>& sequences,
                                                        const Gradients<Config>& gradients,
                                                        const DropoutParams& dropout, int batch, int head,
                                                        int first_query) {
@@ -102,14 +102,14 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
   const int seqlen_q = context.seqlen_q, seqlen_kv = context.seqlen_kv;
   if (has_entry_lengths<Config> && (q_begin < 0 || q_begin >= seqlen_q)) return;
   const int kv_head = sequences.kv_head(head);
-  const TileLoader<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment, Element>
-      q_loader(sequences.query_rows(batch, head), seqlen_q);
-  const TileLoader<typename Traits::DoTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>
-      do_loader(gradients.do_rows(batch, head), seqlen_q);
-  const TileLoader<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment, Element>
-      k_loader(sequences.key_rows(batch, kv_head), seqlen_kv);
-  const TileLoader<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>
-      v_loader(sequences.value_rows(batch, kv_head), seqlen_kv);
+  const TileCopy<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment, Element>
+      q_copy(sequences.query_rows(batch, head), seqlen_q);
+  const TileCopy<typename Traits::DoTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>
+      do_copy(gradients.do_rows(batch, head), seqlen_q);
+  const TileCopy<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment, Element>
+      k_copy(sequences.key_rows(batch, kv_head), seqlen_kv);
+  const TileCopy<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>
+      v_copy(sequences.value_rows(batch, kv_head), seqlen_kv);
 
   const Mask mask(context);
   const TileMask<Config> tile_mask(context);
@@ -122,22 +122,22 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
   // Each load closes its group even when no tile is left: waits count groups.
   const auto load = [&](int tile_ahead, int stage) {
     if (tiles.has(tile_ahead)) {
-      k_loader.load(k_tile(stage), tiles.key(tile_ahead));
-      v_loader.load(v_tile(stage), tiles.key(tile_ahead));
+      k_copy.load(k_tile(stage), tiles.key(tile_ahead));
+      v_copy.load(v_tile(stage), tiles.key(tile_ahead));
     }
     cp_async_commit_group();
   };
 
   // Q and dO are a group of their own: older than all that is waited for.
-  q_loader.load(smem_base + layout.q, q_begin);
-  do_loader.load(smem_base + layout.d_o, q_begin);
+  q_copy.load(smem_base + layout.q, q_begin);
+  do_copy.load(smem_base + layout.d_o, q_begin);
   cp_async_commit_group();
 #pragma unroll
   for (int i = 0; i < ahead; ++i) load(i, i);
 
   const int warp_row = warp_id() * Traits::warp_rows;
   const auto statistics =
-      leave_query_statistics<Config>(sequences, gradients, dropout_params, batch, head, q_begin + warp_row);
+      write_query_statistics<Config>(sequences, gradients, dropout_params, batch, head, q_begin + warp_row);
   const TileFragments<typename Traits::QTile, Traits::row_blocks> q(smem_base + layout.q, warp_row);
   const TileFragments<typename Traits::DoTile, Traits::row_blocks> d_o(smem_base + layout.d_o, warp_row);
   const int first_query = q_begin + warp_row + MmaLayout::lane_row(lane_id());
@@ -178,7 +178,7 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
   __syncthreads();  // mutate: NoBarrierBeforeDqLeaves
   store_product<typename Traits::QTile, Config::head_dim, Config::alignment>(
       // mutate: DqOfMmaUnscaled
-      dq, over_kept_share<Config>(params.softmax_scale, dropout_params), gradients.dq_rows(batch, head),
+      dq, over_keep_probability<Config>(params.softmax_scale, dropout_params), gradients.dq_rows(batch, head),
       q_begin + warp_row, seqlen_q, smem_base + layout.q, warp_row);
 }
 

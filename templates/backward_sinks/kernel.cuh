@@ -3,14 +3,14 @@
 //
 //     dsink = −Σ exp(sink − LSE) · delta      over the queries of its head
 //
-// A block sums those of one head in a fixed order: equal inputs give equal bits.
+// A block sums those of one head in a fixed order: equal inputs give bitwise identical results.
 #pragma once
 
 #include "backward_sinks/params.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "base/ragged_tiles.cuh"
+#include "base/varlen_tiles.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/math.cuh"
 
@@ -20,9 +20,9 @@ namespace jit::backward_sinks {
 template <class Config>
 __device__ __forceinline__ long long first_statistic(const AttentionParams& params, int tile, int batch,
                                                      int head, int begin) {
-  if constexpr (Config::sequences_q == SequenceKind::ragged) {
-    const long long tiles = ragged_tiles(params.batch, params.sequences.total_q, tile);
-    return (head * tiles + first_ragged_tile(batch, begin, tile)) * tile;
+  if constexpr (Config::sequences_q == SequenceKind::varlen) {
+    const long long tiles = varlen_tiles(params.batch, params.sequences.total_q, tile);
+    return (head * tiles + first_varlen_tile(batch, begin, tile)) * tile;
   } else {
     const long long tiles = (params.seqlen_q + tile - 1) / tile;
     return (static_cast<long long>(batch) * params.heads_q + head) * tiles * tile;

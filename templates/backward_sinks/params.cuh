@@ -5,7 +5,7 @@
 namespace jit {
 
 /// How other kernels left what is known of each query (GradientParams::lse_log2, delta): whole tiles of queries, in any
-/// order within a tile, and of ragged sequences where base/ragged_tiles.cuh has them. What a tile has beside its
+/// order within a tile, and of varlen sequences where base/varlen_tiles.cuh has them. What a tile has beside its
 /// queries is as queries without keys are; tiles without queries hold anything.
 struct QueryStatisticsLayout {
   int tile;      ///< queries

@@ -78,16 +78,16 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
   if (!tiles.has(0)) return;  // nothing is read
 
   const int kv_head = sequences.kv_head(head);
-  TileLoader<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment, Element>(
+  TileCopy<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment, Element>(
       sequences.query_rows(batch, head), seqlen_q)
       .load(smem_base + layout.q, q_begin);
-  TileLoader<typename Traits::DoTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>(
+  TileCopy<typename Traits::DoTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>(
       gradients.do_rows(batch, head), seqlen_q)
       .load(smem_base + layout.d_o, q_begin);
-  const TileLoader<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment, Element>
-      k_loader(sequences.key_rows(batch, kv_head), seqlen_kv);
-  const TileLoader<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>
-      v_loader(sequences.value_rows(batch, kv_head), seqlen_kv);
+  const TileCopy<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment, Element>
+      k_copy(sequences.key_rows(batch, kv_head), seqlen_kv);
+  const TileCopy<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>
+      v_copy(sequences.value_rows(batch, kv_head), seqlen_kv);
 
   const int warp_row = warp_id() * (tile_q / warps);
   const auto statistics = query_statistics<Config, typename Traits::Scores>(
@@ -97,12 +97,12 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
   const int first_query = q_begin + warp_row + MmaLayout::lane_row(lane_id());
 
   const auto dropout = dropout_head<Config>(dropout_params, params.heads_q, batch, head);
-  const float scale = over_kept_share<Config>(1, dropout_params);
+  const float scale = over_keep_probability<Config>(1, dropout_params);
   Collector<Config::gradient_slots> collector(sums);
   for (; tiles.has(0); tiles.advance()) {
     __syncthreads();  // mutate: KeysOfTensorsAreOverwritten
-    k_loader.load(smem_base + layout.k, tiles.key(0));
-    v_loader.load(smem_base + layout.v, tiles.key(0));
+    k_copy.load(smem_base + layout.k, tiles.key(0));
+    v_copy.load(smem_base + layout.v, tiles.key(0));
     cp_async_commit_group();
     cp_async_wait_group<0>();  // mutate: NoWaitForKeysOfTensors
     __syncthreads();           // mutate: NoBarrierBehindKeys

@@ -1,6 +1,6 @@
 // Sums whose order does not matter: 64-bit integers, in units of a power of 2 that the sums are known not to exceed
 // 2^62 of. Integers add up to the same whatever the order, so that any thread may add anywhere at any time, and equal
-// inputs still give equal bits. Compiled by the host and by NVRTC.
+// inputs still give bitwise identical results. Compiled by the host and by NVRTC.
 //
 // The unit comes from a first run of the kernel, which sums nothing: each of its T threads adds up the magnitudes of
 // what it would add, and the largest of these numbers, M < 2^e, is left in `bounds`. No sum exceeds T · M, of one element or

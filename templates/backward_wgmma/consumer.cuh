@@ -12,19 +12,19 @@
 //
 // Keys are rows, so that accumulators of S and dP are, packed, the A operands of dV and dK as they lie. dS goes through
 // shared memory for dQ alone, which is a sum over the keys of both consumers. Beside a consumer of dQ it goes to that
-// one, and K may lie in registers (held_rows.cuh).
+// one, and K may lie in registers (rows_in_registers.cuh).
 #pragma once
 
 #include "backward_wgmma/dq_place.cuh"
 #include "backward_wgmma/dq_sums.cuh"
 #include "backward_wgmma/gradient_writer.cuh"
-#include "backward_wgmma/held_rows.cuh"
-#include "backward_wgmma/loader.cuh"
-#include "backward_wgmma/rings.cuh"
+#include "backward_wgmma/pipelines.cuh"
+#include "backward_wgmma/producer.cuh"
+#include "backward_wgmma/rows_in_registers.cuh"
 #include "backward_wgmma/score_parts.cuh"
 #include "ptx/wgmma.cuh"
-#include "steps/drawn_scores.cuh"
 #include "steps/dropout.cuh"
+#include "steps/precomputed_dropout.cuh"
 
 namespace jit::backward_wgmma {
 
@@ -51,7 +51,7 @@ class Consumer {
         keys_(keys),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
         exponent_(score_exponent<Score>(params.softmax_scale)),
-        rings_(kept(smem)),
+        pipelines_(kept(smem)),
         writer_(params, gradients, maps, dropout, smem) {}
 
   /// Behind the last tile of keys.
@@ -73,8 +73,8 @@ class Consumer {
         step = sum_gradients(step);
       }
     } else {
-      rings_.arrive_values_empty(keys_.round);
-      rings_.keys.arrive_empty(keys_.round);
+      pipelines_.arrive_values_empty(keys_.round);
+      pipelines_.keys.consumer_release(keys_.round);
     }
     if (!writes_dv_early || !has_queries) writer_.write_dv(keys_, dv_);
     writer_.write_dk(keys_, dk_);
@@ -100,8 +100,8 @@ class Consumer {
       start_dv(step);
       wgmma_wait_group<1>();
       write_ds(step);
-      if (has_flag(query_note_end)) {
-        rings_.arrive_values_empty(keys_.round);
+      if (has_flag(query_info_end)) {
+        pipelines_.arrive_values_empty(keys_.round);
         break;
       }
       start_dk(step);
@@ -113,7 +113,7 @@ class Consumer {
       wgmma_wait_group<1>();  // dK  // mutate: ScoresAreNotWaitedFor
       exponentiate(step + 1);
       wgmma_hold(ds_);
-      rings_.q.arrive_empty(step);
+      pipelines_.q.consumer_release(step);
       pack_probabilities(step + 1);
       wgmma_wait_group<0>();
       put_dq(step);
@@ -130,9 +130,9 @@ class Consumer {
   // behind dS comes when they are. Exponentials of the two consumers take turns, so that each computes while the other
   // one's products run.
   __device__ __forceinline__ unsigned sum_beside_queries(unsigned step) {
-    if constexpr (Traits::holds_keys)
+    if constexpr (Traits::keys_in_registers)
       // mutate: RowsOfTheFirstConsumerAreHeld
-      load_rows<KTile>(k_, rings_.k(keys_.round), consumer_ * rows_per_warpgroup);
+      load_rows<KTile>(k_, pipelines_.k(keys_.round), consumer_ * rows_per_warpgroup);
     start_scores(step);
     start_d_scores(step);
     wgmma_wait_group<1>();  // S
@@ -140,11 +140,11 @@ class Consumer {
     pack_probabilities(step);
     while (true) {
       start_dv(step);
-      wgmma_wait_group<1>();       // dP  // mutate: DpIsNotWaitedFor
-      rings_.ds.wait_empty(step);  // mutate: NoWaitForThePlaceOfDs
+      wgmma_wait_group<1>();                 // dP  // mutate: DpIsNotWaitedFor
+      pipelines_.ds.producer_acquire(step);  // mutate: NoWaitForThePlaceOfDs
       put_ds(step);
-      if (has_flag(query_note_end)) {
-        rings_.arrive_values_empty(keys_.round);
+      if (has_flag(query_info_end)) {
+        pipelines_.arrive_values_empty(keys_.round);
         break;
       }
       take_queries(step + 1);
@@ -157,7 +157,7 @@ class Consumer {
       exponentiate_in_turn(step + 1);
       wgmma_wait_group<1>();  // dK  // mutate: DkIsNotWaitedFor
       wgmma_hold(ds_);
-      rings_.q.arrive_empty(step);
+      pipelines_.q.consumer_release(step);
       pack_probabilities(step + 1);
       step = uniform(step + 1);
     }
@@ -167,8 +167,8 @@ class Consumer {
     wgmma_wait_group<0>();
     wgmma_hold(ds_);
     wgmma_hold(dk_.registers[0]);
-    rings_.keys.arrive_empty(keys_.round);
-    rings_.q.arrive_empty(step);
+    pipelines_.keys.consumer_release(keys_.round);
+    pipelines_.q.consumer_release(step);
     return uniform(step + 1);
   }
   __device__ __forceinline__ void exponentiate_in_turn(unsigned step) {
@@ -189,8 +189,8 @@ class Consumer {
       start_dv(step);
       wgmma_wait_group<1>();  // dP  // mutate: DpOfManyQueriesIsNotWaitedFor
       write_ds(step);
-      if (has_flag(query_note_end)) {
-        rings_.arrive_values_empty(keys_.round);
+      if (has_flag(query_info_end)) {
+        pipelines_.arrive_values_empty(keys_.round);
         break;
       }
       start_dk(step);  // mutate: QueriesAreLetGoTooEarly
@@ -198,7 +198,7 @@ class Consumer {
       wgmma_wait_group<1>();  // dV and dK  // mutate: DsIsOverwritten
       wgmma_hold(p_);
       wgmma_hold(ds_);
-      rings_.q.arrive_empty(step);
+      pipelines_.q.consumer_release(step);
       take_queries(step + 1);
       start_scores(step + 1);
       wgmma_wait_group<1>();  // dQ  // mutate: DqOfManyQueriesIsNotWaitedFor
@@ -231,17 +231,17 @@ class Consumer {
     wgmma_wait_group<0>();  // mutate: DqIsNotWaitedFor
     wgmma_hold(ds_);
     wgmma_hold(dk_.registers[0]);
-    rings_.keys.arrive_empty(keys_.round);
-    rings_.q.arrive_empty(step);  // mutate: TheLastQueriesAreKept
+    pipelines_.keys.consumer_release(keys_.round);
+    pipelines_.q.consumer_release(step);  // mutate: TheLastQueriesAreKept
     finish_dq(step);
     return uniform(step + 1);
   }
 
   // Asks what is there before products are started, with which a question would stand in line.
   __device__ __forceinline__ void take_queries(unsigned step) {
-    const int answers = rings_.d_o.is_full(step) ? do_is_there : 0;
-    rings_.q.wait_full(step);  // mutate: NoWaitForQueries
-    flags_ = load_own_query_note_flags(rings_.note(step)) | answers;
+    const int answers = pipelines_.d_o.is_full(step) ? do_is_there : 0;
+    pipelines_.q.consumer_wait(step);  // mutate: NoWaitForQueries
+    flags_ = load_own_query_info_flags(pipelines_.info(step)) | answers;
   }
   // Of the tile of queries that was taken last. A vote, because what gives a lane's number to others stands in line with
   // products that were started.
@@ -249,19 +249,19 @@ class Consumer {
     return __any_sync(full_warp, (flags_ & flag) != 0) != 0;
   }
   // mutate: PartialTilesTakenForFull
-  __device__ __forceinline__ bool is_partial() const { return has_flag(query_note_partial); }
+  __device__ __forceinline__ bool is_partial() const { return has_flag(query_info_partial); }
 
   // Each product is a group of its own.
   __device__ __forceinline__ void start_scores(unsigned step) {
     if constexpr (!Traits::early_d_scores) draw_kept_scores(step);
-    lse_log2_.load(rings_.lse_log2(step));
+    lse_log2_.load(pipelines_.lse_log2(step));
     wgmma_fence();
-    const unsigned queries = columns_of<QTile>(rings_.q.tile(step));
-    if constexpr (Traits::holds_keys) {
-      Config::template wgmma_scores_of_held<QTile>(scores_.registers[0], k_, queries);
+    const unsigned queries = columns_of<QTile>(pipelines_.q.tile(step));
+    if constexpr (Traits::keys_in_registers) {
+      Config::template wgmma_scores_rs<QTile>(scores_.registers[0], k_, queries);
     } else {
       Config::template wgmma_scores<KTile, QTile>(scores_.registers[0],
-                                                  own_rows<KTile>(rings_.k(keys_.round)), queries);
+                                                  own_rows<KTile>(pipelines_.k(keys_.round)), queries);
     }
     wgmma_commit_group();
     if constexpr (Traits::early_d_scores) draw_kept_scores(step);
@@ -269,27 +269,27 @@ class Consumer {
   // Which of them dropout keeps, while they are multiplied, or dK, where all registers are wanted later.
   __device__ __forceinline__ void draw_kept_scores(unsigned step) {
     kept_ = backward_wgmma::draw_kept_scores<Config>(
-        rings_, step, params_, dropout_, keys_,
+        pipelines_, step, params_, dropout_, keys_,
         consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16);
   }
   __device__ __forceinline__ void start_d_scores(unsigned step) {
-    if ((flags_ & do_is_there) == 0) rings_.d_o.wait_full(step);  // mutate: NoWaitForDo
+    if ((flags_ & do_is_there) == 0) pipelines_.d_o.consumer_wait(step);  // mutate: NoWaitForDo
     wgmma_fence();
     Config::template wgmma_d_scores<VTile, DoTile>(d_scores_.registers[0],
                                                    // mutate: ValuesOfTheOtherTile
-                                                   own_rows<VTile>(rings_.v(keys_.round)),
-                                                   columns_of<DoTile>(rings_.d_o.tile(step)));
+                                                   own_rows<VTile>(pipelines_.v(keys_.round)),
+                                                   columns_of<DoTile>(pipelines_.d_o.tile(step)));
     wgmma_commit_group();
   }
   __device__ __forceinline__ void start_dv(unsigned step) {
-    minus_delta_.load(rings_.delta(step));
+    minus_delta_.load(pipelines_.delta(step));
     wgmma_fence();
-    Config::template wgmma_dv<DoTile>(dv_.registers[0], p_, rows_of<DoTile>(rings_.d_o.tile(step)));
+    Config::template wgmma_dv<DoTile>(dv_.registers[0], p_, rows_of<DoTile>(pipelines_.d_o.tile(step)));
     wgmma_commit_group();
   }
   __device__ __forceinline__ void start_dk(unsigned step) {
     wgmma_fence();
-    Config::template wgmma_dk<QTile>(dk_.registers[0], ds_, rows_of<QTile>(rings_.q.tile(step)));
+    Config::template wgmma_dk<QTile>(dk_.registers[0], ds_, rows_of<QTile>(pipelines_.q.tile(step)));
     wgmma_commit_group();
   }
   // When the other consumer's dS is there, too.
@@ -300,11 +300,12 @@ class Consumer {
                                                          : columns * static_cast<int>(sizeof(Element));
     // mutate: BothHavePartsOfTheSameQueries
     constexpr int own_queries = Traits::has_many_queries ? rows_per_warpgroup : 0;
-    rings_.ds.wait_full(step);  // mutate: NoWaitForTheOthersDs
+    pipelines_.ds.consumer_wait(step);  // mutate: NoWaitForTheOthersDs
     wgmma_fence();
     Config::template wgmma_dq<DsTile, KTile>(
-        dq_.registers[0], lower_word(DsTile::along_columns(rings_.ds.tile(step), consumer_ * own_queries, 0)),
-        rows_of<KTile>(rings_.k(keys_.round) + consumer_ * own_columns));
+        dq_.registers[0],
+        lower_word(DsTile::along_columns(pipelines_.ds.tile(step), consumer_ * own_queries, 0)),
+        rows_of<KTile>(pipelines_.k(keys_.round) + consumer_ * own_columns));
     wgmma_commit_group();
   }
 
@@ -312,10 +313,10 @@ class Consumer {
   // fence.
   __device__ __forceinline__ void put_dq(unsigned step) {
     wgmma_hold(dq_.registers[0]);
-    backward_wgmma::put_dq(rings_, consumer_, step, dq_);
+    backward_wgmma::put_dq(pipelines_, consumer_, step, dq_);
   }
   __device__ __forceinline__ void pass_dq(unsigned step) const {
-    backward_wgmma::pass_dq(rings_, consumer_, step);
+    backward_wgmma::pass_dq(pipelines_, consumer_, step);
   }
   __device__ __forceinline__ void finish_dq(unsigned step) {
     put_dq(step);
@@ -370,10 +371,10 @@ class Consumer {
   template <bool has_masked>
   __device__ __forceinline__ ScorePlace place(unsigned step) const {
     constexpr bool has_places = has_masked || !Score::is_identity;
-    const unsigned note = rings_.note(step);
+    const unsigned info = pipelines_.info(step);
     return {.first_key = keys_.k_begin + consumer_ * rows_per_warpgroup,
-            .first_query = has_places ? load_query_note_query(note) : 0,
-            .head = has_places ? load_query_note_head(note) : 0};
+            .first_query = has_places ? load_query_info_query(info) : 0,
+            .head = has_places ? load_query_info_head(info) : 0};
   }
   template <bool has_masked>
   __device__ __forceinline__ void weigh_part(unsigned step, int i, const ScorePlace& place) {
@@ -415,14 +416,14 @@ class Consumer {
       }
       scores_.template pack_step<Element>(ds_[i], 0, i);
     }
-    store_ds<Config>(rings_.ds.tile(step) + consumer_ * DsTile::panel_bytes, ds_);
+    store_ds<Config>(pipelines_.ds.tile(step) + consumer_ * DsTile::panel_bytes, ds_);
   }
   __device__ __forceinline__ void pass_ds(unsigned step) const {
     fence_proxy_async_shared();  // mutate: NoFenceBehindDs
-    rings_.ds.arrive_full(step);
+    pipelines_.ds.producer_commit(step);
   }
 
-  // Answers, beside a note's flags.
+  // Answers, beside a tile info's flags.
   static constexpr int do_is_there = 4;
 
   // Lower words of descriptors: the consumer's rows of a tile, with the sum along its columns; all rows of
@@ -441,9 +442,10 @@ class Consumer {
   }
 
   // Steps of which LSE and delta are loaded ahead, where a warp has registers for it: scores leave none, and dropout some
-  // where it is drawn ahead and another consumer has dQ.
+  // where it is precomputed and another consumer has dQ.
   static constexpr bool loads_ahead =
-      Score::is_identity && (!has_dropout<Config> || (draws_ahead<Config> && Traits::has_query_consumer));
+      Score::is_identity &&
+      (!has_dropout<Config> || (has_dropout_mask_ahead<Config> && Traits::has_query_consumer));
   static constexpr int lse_steps_ahead = !loads_ahead               ? 0
                                          : Traits::has_many_queries ? 2
                                                                     : Traits::query_steps;
@@ -454,12 +456,12 @@ class Consumer {
   const KeyTile<Config> keys_;
   const int consumer_;
   const float exponent_;
-  const Rings<Config> rings_;
+  const Pipelines<Config> pipelines_;
   const Writer writer_;
   int flags_ = 0;                                       // what each lane read, and answers; see has_flag
   TileNumbers<Config, lse_steps_ahead> lse_log2_;       // of the same
   TileNumbers<Config, delta_steps_ahead> minus_delta_;  // of the queries of dP
-  unsigned k_[Traits::held_steps][4];                   // of the tile's keys
+  unsigned k_[Traits::register_steps][4];               // of the tile's keys
   Scores scores_;                                       // S, then W, then dS
   Scores d_scores_;                                     // dP
   KeptOf<Config, KeysByQueries, Scores> kept_;

@@ -1,8 +1,8 @@
 // Counts, before a deterministic one-pass kernel runs, how many tiles of keys add to a tile of queries before each one that
 // adds (turns.cuh), and clears the counter of additions, and the sums where nobody adds. A block has a tile of queries.
 //
-// Of tiles of keys whose times mix with one another (HeadVisits::contested) it notes which ones the mask leaves, and then
-// compares their times.
+// Of tiles of keys whose times mix with one another (HeadVisits::contested) it records which ones the mask leaves,
+// and then compares their times.
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"

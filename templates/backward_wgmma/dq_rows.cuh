@@ -21,7 +21,7 @@ __device__ __forceinline__ void store_dq_part(const AttentionParams& params, con
   constexpr int parts_of_columns = Traits::has_many_queries ? 1 : Traits::dq_parts;
   const int first_column = part % parts_of_columns * columns;
   const int first_row = first_query + part / parts_of_columns * rows_per_warpgroup + thread / warp_size * 16;
-  const float scale = over_kept_share<Config>(params.softmax_scale, dropout);  // mutate: DqUnscaled
+  const float scale = over_keep_probability<Config>(params.softmax_scale, dropout);  // mutate: DqUnscaled
   constexpr int last_columns = Config::head_dim - (parts_of_columns - 1) * columns;
   if (part % parts_of_columns + 1 < parts_of_columns) {
     store_rows<columns>(dq, scale, rows.from(0, first_column), first_row, row_end);

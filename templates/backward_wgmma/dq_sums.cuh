@@ -1,7 +1,7 @@
 // Where dQ is summed: in fp32, in global memory, tile after tile, and in a tile in the order in which consumers hold it
 // in their registers, and leave it in shared memory (dq_place.cuh), so that what is added is bytes side by side.
 //
-//     tile (batch entry, head, tile of queries), or (head, place of a tile) of ragged queries (base/ragged_tiles.cuh)
+//     tile (batch entry, head, tile of queries), or (head, place of a tile) of varlen queries (base/varlen_tiles.cuh)
 //       part of consumer 0, of consumer 1; of a consumer of dQ alone, one for each panel of K
 //         column block of 8: four numbers of each of the 128 threads
 #pragma once
@@ -9,17 +9,17 @@
 #include "backward_wgmma/traits.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
-#include "base/ragged_tiles.cuh"
+#include "base/varlen_tiles.cuh"
 #include "problem/entry_sequences.cuh"
-#include "scheduling/ragged_place.cuh"
+#include "scheduling/varlen_place.cuh"
 
 namespace jit::backward_wgmma {
 
 /// Tiles of queries of a head, or places of those of all sequences. LSE and delta have room for all of their queries.
 template <class Config>
 __device__ __forceinline__ int query_tiles(const AttentionParams& params) {
-  if constexpr (Config::sequences_q == SequenceKind::ragged) {
-    return static_cast<int>(ragged_tiles(params.batch, params.sequences.total_q, Config::tile_q));
+  if constexpr (Config::sequences_q == SequenceKind::varlen) {
+    return static_cast<int>(varlen_tiles(params.batch, params.sequences.total_q, Config::tile_q));
   } else {
     return (DenseSequences<Config>::longest_q(params) + Config::tile_q - 1) / Config::tile_q;
   }
@@ -30,16 +30,16 @@ template <class Config>
 __device__ __forceinline__ long long first_query_tile(const AttentionParams& params,
                                                       const SequencesOf<Config>& sequences, int batch,
                                                       int head) {
-  if constexpr (Config::sequences_q == SequenceKind::ragged) {
+  if constexpr (Config::sequences_q == SequenceKind::varlen) {
     return static_cast<long long>(head) * query_tiles<Config>(params) +
            // mutate: SumsOfTheFirstSequence
-           first_ragged_tile(batch, sequences.q(batch).begin, Config::tile_q);
+           first_varlen_tile(batch, sequences.q(batch).begin, Config::tile_q);
   } else {
     return (static_cast<long long>(batch) * params.heads_q + head) * query_tiles<Config>(params);
   }
 }
 
-/// The tile of queries of a block that has one: of ragged queries perhaps nobody's, whose first query there is not.
+/// The tile of queries of a block that has one: of varlen queries perhaps nobody's, whose first query there is not.
 struct QueryTile {
   int batch;
   int head;
@@ -50,10 +50,10 @@ __device__ __forceinline__ QueryTile query_tile(const AttentionParams& params) {
   const int tiles = query_tiles<Config>(params);
   const int slice = static_cast<int>(blockIdx.x) / tiles;
   const int tile = static_cast<int>(blockIdx.x) - slice * tiles;
-  if constexpr (Config::sequences_q == SequenceKind::ragged) {
+  if constexpr (Config::sequences_q == SequenceKind::varlen) {
     const VariableSequences<Config> sequences(params);
     const auto [batch, first_query] =
-        ragged_place<Config::tile_q>(tile, params.batch, [&](int entry) { return sequences.q_begin(entry); });
+        varlen_place<Config::tile_q>(tile, params.batch, [&](int entry) { return sequences.q_begin(entry); });
     return {batch, slice, first_query};
   } else {
     return {params.batch_begin + slice / params.heads_q, slice % params.heads_q, tile * Config::tile_q};

@@ -6,7 +6,7 @@
 // Where there is no room for a place, they leave from registers.
 #pragma once
 
-#include "backward_wgmma/loader.cuh"
+#include "backward_wgmma/producer.cuh"
 #include "backward_wgmma/tensor_maps.cuh"
 #include "problem/gradients.cuh"
 #include "ptx/bulk_tensor.cuh"
@@ -39,7 +39,7 @@ class GradientWriter {
 
   __device__ __forceinline__ void write_dv(const KeyTile<Config>& keys,
                                            const typename Traits::ValueGradient& dv) const {
-    const float factor = over_kept_share<Config>(1.0f, dropout_);
+    const float factor = over_keep_probability<Config>(1.0f, dropout_);
     const SequencesOf<Config> sequences = keys.sequences(params_);
     if constexpr (by_tma) {
       copy<PanelTile<Element, gradient_rows, Config::head_dim_v>>(
@@ -53,7 +53,8 @@ class GradientWriter {
   }
   __device__ __forceinline__ void write_dk(const KeyTile<Config>& keys,
                                            const typename Traits::KeyGradient& dk) const {
-    const float factor = over_kept_share<Config>(params_.softmax_scale, dropout_);  // mutate: DkUnscaled
+    // mutate: DkUnscaled
+    const float factor = over_keep_probability<Config>(params_.softmax_scale, dropout_);
     const SequencesOf<Config> sequences = keys.sequences(params_);
     if constexpr (by_tma) {
       copy<PanelTile<Element, gradient_rows, Config::head_dim>>(

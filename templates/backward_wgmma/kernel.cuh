@@ -6,10 +6,10 @@
 #include "backward_wgmma/consumer.cuh"
 #include "backward_wgmma/key_consumer.cuh"
 #include "backward_wgmma/key_tiles.cuh"
-#include "backward_wgmma/loader.cuh"
 #include "backward_wgmma/pair.cuh"
+#include "backward_wgmma/pipelines.cuh"
+#include "backward_wgmma/producer.cuh"
 #include "backward_wgmma/query_consumer.cuh"
-#include "backward_wgmma/rings.cuh"
 #include "backward_wgmma/value_consumer.cuh"
 #include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
@@ -27,19 +27,19 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
                                                    const DropoutParams& dropout = {}) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
-  if (threadIdx.x == 0) init_rings<Config>(smem);
+  if (threadIdx.x == 0) init_pipelines<Config>(smem);
   if constexpr (Config::pair) {  // mutate: BarriersAreNotThereYet
     meet_pair();
   } else {
     __syncthreads();
   }
-  const Rings<Config> rings(smem);
-  // For what was drawn ahead. Of those who load each waits when it must.
-  if constexpr (draws_ahead<Config>) {
+  const Pipelines<Config> pipelines(smem);
+  // For what was precomputed. Of those who load each waits when it must.
+  if constexpr (has_dropout_mask_ahead<Config>) {
     if (threadIdx.x >= warpgroup_size) griddepcontrol_wait();
   }
   if (threadIdx.x < warpgroup_size) {
-    setmaxnreg_dec<Config::loader_registers>();
+    setmaxnreg_dec<Config::producer_registers>();
     const int warp = uniform(threadIdx.x / warp_size);
     if (warp == 0) {
       load_key_tiles<Config>(params, gradients, maps, smem);
@@ -53,20 +53,20 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
       setmaxnreg_dec<Config::dq_registers>();
       griddepcontrol_wait();
       const unsigned steps = for_each_key_tile<Config>(
-          params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+          params, pipelines, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
             return QueryConsumer<Config>(params, gradients, keys, smem).run(has_queries, step);
           });
       QueryConsumer<Config>::end(smem, steps);
     } else if constexpr (KernelTraits<Config>::has_roles) {
       setmaxnreg_inc<Config::consumer_registers>();
       if (consumer == 0) {
-        for_each_key_tile<Config>(params, rings,
+        for_each_key_tile<Config>(params, pipelines,
                                   [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
                                     return ValueConsumer<Config>(params, dropout, own_keys(keys), smem)
                                         .run(gradients, has_queries, step);
                                   });
       } else {
-        for_each_key_tile<Config>(params, rings,
+        for_each_key_tile<Config>(params, pipelines,
                                   [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
                                     return KeyConsumer<Config>(params, dropout, own_keys(keys), smem)
                                         .run(gradients, has_queries, step);
@@ -74,7 +74,7 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
       }
     } else {
       setmaxnreg_inc<Config::consumer_registers>();
-      for_each_key_tile<Config>(params, rings,
+      for_each_key_tile<Config>(params, pipelines,
                                 [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
                                   return Consumer<Config, Maps>(params, gradients, maps, dropout, keys, smem)
                                       .run(has_queries, step);
@@ -84,7 +84,7 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
   } else {
     setmaxnreg_inc<Config::consumer_registers>();
     for_each_key_tile<Config>(
-        params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+        params, pipelines, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
           return Consumer<Config, Maps>(params, gradients, maps, dropout, keys, smem).run(has_queries, step);
         });
     Consumer<Config, Maps>::end();

@@ -11,8 +11,8 @@
 #include "backward_wgmma/score_parts.cuh"
 #include "problem/gradients.cuh"
 #include "ptx/wgmma.cuh"
-#include "steps/drawn_scores.cuh"
 #include "steps/dropout.cuh"
+#include "steps/precomputed_dropout.cuh"
 #include "steps/store_rows.cuh"
 
 namespace jit::backward_wgmma {
@@ -29,7 +29,7 @@ class KeyConsumer {
  public:
   __device__ __forceinline__ KeyConsumer(const AttentionParams& params, const DropoutParams& dropout,
                                          const KeyTile<Config>& keys, unsigned smem)
-      : params_(params), dropout_(dropout), keys_(keys), rings_(smem) {}
+      : params_(params), dropout_(dropout), keys_(keys), pipelines_(smem) {}
 
   /// As a function of for_each_key_tile.
   __device__ __forceinline__ unsigned run(const GradientParams& gradient_params, bool has_queries,
@@ -38,12 +38,12 @@ class KeyConsumer {
     if (has_queries) {
       step = sum_gradient(step);
     } else {
-      rings_.arrive_values_empty(keys_.round);
+      pipelines_.arrive_values_empty(keys_.round);
     }
-    rings_.keys.arrive_empty(keys_.round);
+    pipelines_.keys.consumer_release(keys_.round);
     const SequencesOf<Config> sequences = keys_.sequences(params_);
     store_rows<Config::head_dim>(
-        dk_, over_kept_share<Config>(params_.softmax_scale, dropout_),
+        dk_, over_keep_probability<Config>(params_.softmax_scale, dropout_),
         Gradients<Config>(params_, gradient_params, sequences).dk_rows(keys_.batch, keys_.kv_head),
         keys_.k_begin + warp_row(), sequences.kv(keys_.batch).length);
     return step;
@@ -59,8 +59,8 @@ class KeyConsumer {
       weigh_d_scores(step);
       start_dk(step);
       write_ds(step);
-      if ((flags_ & query_note_end) != 0) {
-        rings_.arrive_values_empty(keys_.round);
+      if ((flags_ & query_info_end) != 0) {
+        pipelines_.arrive_values_empty(keys_.round);
         break;
       }
       // With one buffer dO of the next step comes late, and Q behind the next one would wait for it.
@@ -75,7 +75,7 @@ class KeyConsumer {
     wgmma_wait_group<0>();
     wgmma_hold(ds_);
     wgmma_hold(dk_.registers[0]);
-    rings_.q.arrive_empty(step);
+    pipelines_.q.consumer_release(step);
     return uniform(step + 1);
   }
 
@@ -84,28 +84,28 @@ class KeyConsumer {
   __device__ __forceinline__ void finish_dk(unsigned step) {
     wgmma_wait_group<running>();  // mutate: QueriesAreLetGoWhileDkReadsThem
     wgmma_hold(ds_);
-    rings_.q.arrive_empty(step);
+    pipelines_.q.consumer_release(step);
   }
 
   __device__ __forceinline__ void take_queries(unsigned step) {
-    rings_.q.wait_full(step);  // mutate: DkDoesNotWaitForQueries
-    flags_ = load_query_note_flags(rings_.note(step));
+    pipelines_.q.consumer_wait(step);  // mutate: DkDoesNotWaitForQueries
+    flags_ = load_query_info_flags(pipelines_.info(step));
   }
 
   __device__ __forceinline__ void start_d_scores(unsigned step) {
-    rings_.d_o.wait_full(step);  // mutate: DScoresDoNotWaitForDo
-    minus_delta_.load(rings_.delta(step));
+    pipelines_.d_o.consumer_wait(step);  // mutate: DScoresDoNotWaitForDo
+    minus_delta_.load(pipelines_.delta(step));
     wgmma_fence();
     Config::template wgmma_d_scores<VTile, DoTile>(
-        d_scores_.registers[0], lower_word(VTile::along_columns(rings_.v(keys_.round), 0, 0)),
-        lower_word(DoTile::along_columns(rings_.d_o.tile(step), 0, 0)));
+        d_scores_.registers[0], lower_word(VTile::along_columns(pipelines_.v(keys_.round), 0, 0)),
+        lower_word(DoTile::along_columns(pipelines_.d_o.tile(step), 0, 0)));
     wgmma_commit_group();
-    kept_ = draw_kept_scores<Config>(rings_, step, params_, dropout_, keys_, warp_row());
+    kept_ = draw_kept_scores<Config>(pipelines_, step, params_, dropout_, keys_, warp_row());
   }
   __device__ __forceinline__ void start_dk(unsigned step) {
     wgmma_fence();
     Config::template wgmma_dk<QTile>(dk_.registers[0], ds_,
-                                     lower_word(QTile::along_rows(rings_.q.tile(step), 0)));
+                                     lower_word(QTile::along_rows(pipelines_.q.tile(step), 0)));
     wgmma_commit_group();
   }
 
@@ -113,8 +113,8 @@ class KeyConsumer {
   __device__ __forceinline__ void weigh_d_scores(unsigned step) {
     wgmma_hold(d_scores_.registers[0]);
     drop(d_scores_, kept_);
-    rings_.w.wait_full(step);  // mutate: NoWaitForW
-    const unsigned w = own_w<Config>(rings_);
+    pipelines_.w.consumer_wait(step);  // mutate: NoWaitForW
+    const unsigned w = own_w<Config>(pipelines_);
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i) {
       const StepNumbers minus_delta = minus_delta_.step(i);
@@ -131,17 +131,17 @@ class KeyConsumer {
       minus_delta_.load_behind(i);
       d_scores_.template pack_step<Element>(ds_[i], 0, i);
     }
-    rings_.w.arrive_empty(step);
-    rings_.d_o.arrive_empty(step);
+    pipelines_.w.consumer_release(step);
+    pipelines_.d_o.consumer_release(step);
   }
   __device__ __forceinline__ void write_ds(unsigned step) {
-    rings_.ds.wait_empty(step);  // mutate: NoWaitForThePlaceOfDsOfRoles
-    store_ds<Config>(rings_.ds.tile(step) + own_ds_panel * Traits::DsTile::panel_bytes, ds_);
+    pipelines_.ds.producer_acquire(step);  // mutate: NoWaitForThePlaceOfDsOfRoles
+    store_ds<Config>(pipelines_.ds.tile(step) + own_ds_panel * Traits::DsTile::panel_bytes, ds_);
     fence_proxy_async_shared();  // mutate: NoFenceBehindDsOfRoles
     if constexpr (Config::pair) {
-      send_ds(rings_, step);
+      send_ds(pipelines_, step);
     } else {
-      rings_.ds.arrive_full(step);
+      pipelines_.ds.producer_commit(step);
     }
   }
 
@@ -150,7 +150,7 @@ class KeyConsumer {
   const AttentionParams& params_;
   const DropoutParams& dropout_;
   const KeyTile<Config> keys_;
-  const Rings<Config> rings_;
+  const Pipelines<Config> pipelines_;
   int flags_ = 0;  // of the last tile of queries that was taken
   TileNumbers<Config, statistic_steps_ahead<Config>> minus_delta_;  // of the queries of dP
   Scores d_scores_;                                                 // dP, then dS

@@ -3,7 +3,7 @@
 
 #include "base/params.cuh"
 #include "problem/entry_sequences.cuh"
-#include "scheduling/ragged_place.cuh"
+#include "scheduling/varlen_place.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit::backward_wgmma {
@@ -50,12 +50,12 @@ __device__ __forceinline__ int key_tiles_of_head(const AttentionParams& params) 
 /// Tile `tile` of a launch, counted head by head. By whole warps.
 template <class Config>
 __device__ __forceinline__ KeyTile<Config> key_tile(const AttentionParams& params, int tile) {
-  if constexpr (Config::sequences_kv == SequenceKind::ragged) {
+  if constexpr (Config::sequences_kv == SequenceKind::varlen) {
     const int places =
-        static_cast<int>(ragged_tiles(params.batch, params.sequences.total_k, Config::tile_kv));
+        static_cast<int>(varlen_tiles(params.batch, params.sequences.total_k, Config::tile_kv));
     const int kv_head = tile / places;  // mutate: KeysOfAnotherHead
     const VariableSequences<Config> sequences(params);
-    const auto [batch, first_key] = ragged_place<Config::tile_kv>(
+    const auto [batch, first_key] = varlen_place<Config::tile_kv>(
         tile - kv_head * places, params.batch, [&](int entry) { return sequences.kv_begin(entry); });
     return {params, {.batch = uniform(batch), .kv_head = kv_head, .k_begin = uniform(first_key)}};
   } else {

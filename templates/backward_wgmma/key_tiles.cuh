@@ -1,8 +1,8 @@
-// The tiles of keys that a block works at, one after another. The loader finds the next one, and tells the others by a
-// note that goes with the keys:
+// The tiles of keys that a block works at, one after another. The producer finds the next one, and tells the others
+// by a tile info that goes with the keys:
 //
-//     loader    wait until a place of keys is free │ note and keys of the next tile │ its queries …
-//     others    wait for the keys │ read the note │ the steps of the tile │ say that they are done
+//     producer  wait until a place of keys is free │ tile info and keys of the next tile │ its queries …
+//     others    wait for the keys │ read the tile info │ the steps of the tile │ say that they are done
 //
 // So the next tile's keys and first queries come while gradients of this one leave; with two places of keys
 // (smem_layout.cuh) they come while this one is worked at.
@@ -10,7 +10,7 @@
 
 #include "backward_wgmma/key_tile.cuh"
 #include "backward_wgmma/pair.cuh"
-#include "backward_wgmma/rings.cuh"
+#include "backward_wgmma/pipelines.cuh"
 #include "backward_wgmma/tensor_maps.cuh"
 #include "ptx/atomic.cuh"
 
@@ -25,7 +25,7 @@ __device__ __forceinline__ int take_number(unsigned* taken, int all) {
   return uniform(number);
 }
 
-/// Blocks, or pairs of them, that tiles are dealt to, and which of them this is.
+/// Blocks, or pairs of them, that tiles are scheduled to, and which of them this is.
 template <class Config>
 __device__ __forceinline__ int takers() {
   return static_cast<int>(gridDim.x) / (Config::pair ? 2 : 1);
@@ -36,20 +36,20 @@ __device__ __forceinline__ int own_taker() {
 }
 
 /// Whose tile of keys is which.
-enum class Dealing { any, shared_heads, drawn };
+enum class Schedule { any, shared_heads, drawn };
 template <class Config>
-inline constexpr Dealing dealing_of = !Config::deterministic      ? Dealing::any
-                                      : has_entry_lengths<Config> ? Dealing::drawn
-                                                                  : Dealing::shared_heads;
+inline constexpr Schedule schedule_of = !Config::deterministic      ? Schedule::any
+                                        : has_entry_lengths<Config> ? Schedule::drawn
+                                                                    : Schedule::shared_heads;
 
-/// Deals a launch's tiles in their order (dealing_order.cuh). By the loader's warp.
+/// Schedules a launch's tiles in their order (tile_order.cuh). By the producer's warp.
 ///
 /// A block begins with the one that its own index is the number of, and takes whichever is next when it has started its
 /// last load.
-template <class Config, Dealing dealing = dealing_of<Config>>
-class KeyTileDealer {
+template <class Config, Schedule scheduling = schedule_of<Config>>
+class KeyTileScheduler {
  public:
-  __device__ __forceinline__ KeyTileDealer(const AttentionParams&, const TensorMaps& maps) : maps_(maps) {}
+  __device__ __forceinline__ KeyTileScheduler(const AttentionParams&, const TensorMaps& maps) : maps_(maps) {}
 
   __device__ __forceinline__ int first() const { return maps_.order.tile(own_taker<Config>()); }
   // Each block asks once in vain, or never: as often as there are tiles.
@@ -66,9 +66,9 @@ class KeyTileDealer {
 /// of another head. Their order is another one in each round, there and back, as a causal mask leaves more of the first
 /// tiles. Blocks are numbered as they begin, so that those that share a head begin one after another.
 template <class Config>
-class KeyTileDealer<Config, Dealing::shared_heads> {
+class KeyTileScheduler<Config, Schedule::shared_heads> {
  public:
-  __device__ __forceinline__ KeyTileDealer(const AttentionParams& params, const TensorMaps& maps)
+  __device__ __forceinline__ KeyTileScheduler(const AttentionParams& params, const TensorMaps& maps)
       : maps_(maps), tiles_(key_tiles_of_head<Config>(params)) {}
 
   __device__ __forceinline__ int first() {
@@ -107,9 +107,9 @@ class KeyTileDealer<Config, Dealing::shared_heads> {
 /// waits for those alone that were drawn before its own: the one of the smallest number that is not done waits for nobody,
 /// whatever there is room for.
 template <class Config>
-class KeyTileDealer<Config, Dealing::drawn> {
+class KeyTileScheduler<Config, Schedule::drawn> {
  public:
-  __device__ __forceinline__ KeyTileDealer(const AttentionParams&, const TensorMaps& maps) : maps_(maps) {}
+  __device__ __forceinline__ KeyTileScheduler(const AttentionParams&, const TensorMaps& maps) : maps_(maps) {}
 
   __device__ __forceinline__ int first() const { return next(); }
   // Each block asks once in vain.
@@ -123,18 +123,20 @@ class KeyTileDealer<Config, Dealing::drawn> {
   const TensorMaps& maps_;
 };
 
-/// Deals a block's tiles, one after another; of a pair the first block's dealer does, and tells the second one's.
+/// Schedules a block's tiles, one after another; of a pair the first block's scheduler does, and tells the second
+/// one's.
 template <class Config>
-class BlockDealer {
+class BlockScheduler {
  public:
-  __device__ __forceinline__ BlockDealer(const AttentionParams& params, const TensorMaps& maps, unsigned smem)
-      : dealer_(params, maps), rings_(smem) {}
+  __device__ __forceinline__ BlockScheduler(const AttentionParams& params, const TensorMaps& maps,
+                                            unsigned smem)
+      : scheduler_(params, maps), pipelines_(smem) {}
 
   __device__ __forceinline__ int first() {
-    return agree([&] { return dealer_.first(); });
+    return agree([&] { return scheduler_.first(); });
   }
   __device__ __forceinline__ int next() {
-    return agree([&] { return dealer_.next(); });
+    return agree([&] { return scheduler_.next(); });
   }
 
  private:
@@ -142,48 +144,50 @@ class BlockDealer {
   __device__ __forceinline__ int agree(Take take) {
     if constexpr (Config::pair) {
       const unsigned round = round_++;
-      if (pair_rank<Config>() != 0) return told_tile(rings_, round);
+      if (pair_rank<Config>() != 0) return told_tile(pipelines_, round);
       const int tile = take();
-      tell_tile(rings_, round, tile);
+      tell_tile(pipelines_, round, tile);
       return tile;
     } else {
       return take();
     }
   }
 
-  KeyTileDealer<Config> dealer_;
-  const Rings<Config> rings_;
+  KeyTileScheduler<Config> scheduler_;
+  const Pipelines<Config> pipelines_;
   unsigned round_ = 0;
 };
 
-/// By the loader, when nobody reads the note that was there.
+/// By the producer, when nobody reads the tile info that was there.
 template <class Config>
-__device__ __forceinline__ void store_key_note(const Rings<Config>& rings, unsigned round, int tile,
+__device__ __forceinline__ void store_key_info(const Pipelines<Config>& pipelines, unsigned round, int tile,
                                                bool has_queries) {
-  store_shared(rings.key_note(round), tile);
-  store_shared(rings.key_note(round) + 4, has_queries);
+  store_shared(pipelines.key_tile_info(round), tile);
+  store_shared(pipelines.key_tile_info(round) + 4, has_queries);
 }
 
 /// The same, of a tile that no query sees, or that none is left, when that is so. By a whole warp.
 template <class Config>
-__device__ __forceinline__ void tell_no_queries(const Rings<Config>& rings, unsigned round, int tile) {
-  rings.keys.wait_empty(round);
+__device__ __forceinline__ void tell_no_queries(const Pipelines<Config>& pipelines, unsigned round,
+                                                int tile) {
+  pipelines.keys.producer_acquire(round);
   if (lane_id() != 0) return;
-  store_key_note(rings, round, tile, false);
-  for (int i = 0; i < key_arrivals; ++i) mbarrier_arrive(rings.keys.full_at(round));
+  store_key_info(pipelines, round, tile, false);
+  for (int i = 0; i < key_arrivals; ++i) mbarrier_arrive(pipelines.keys.full_at(round));
 }
 
 /// Waits for the keys of the tile that is `round`-th of the block, and calls `f` with it, whether queries see it, and the
 /// number of steps before it; `f` returns that of those behind it, in place of `step`. False, and nothing is called,
-/// behind the last one. By whole warps, each of which says once for each tile that it needs neither note nor keys any
-/// more (Rings::keys).
+/// behind the last one. By whole warps, each of which says once for each tile that it needs neither tile info nor
+/// keys any more (Pipelines::keys).
 template <class Config, class F>
-__device__ __forceinline__ bool with_key_tile(const AttentionParams& params, const Rings<Config>& rings,
-                                              unsigned round, unsigned& step, F f) {
-  rings.keys.wait_full(round);                                  // mutate: NoWaitForKeys
-  const int tile = load_shared_by_warp(rings.key_note(round));  // mutate: TheNoteOfTheOtherTile
+__device__ __forceinline__ bool with_key_tile(const AttentionParams& params,
+                                              const Pipelines<Config>& pipelines, unsigned round,
+                                              unsigned& step, F f) {
+  pipelines.keys.consumer_wait(round);                                   // mutate: NoWaitForKeys
+  const int tile = load_shared_by_warp(pipelines.key_tile_info(round));  // mutate: TheInfoOfTheOtherTile
   if (tile == no_key_tile) return false;
-  const bool has_queries = load_shared_by_warp(rings.key_note(round) + 4) != 0;
+  const bool has_queries = load_shared_by_warp(pipelines.key_tile_info(round) + 4) != 0;
   KeyTile<Config> keys = key_tile<Config>(params, tile);
   keys.round = round;
   step = f(keys, has_queries, step);
@@ -193,10 +197,10 @@ __device__ __forceinline__ bool with_key_tile(const AttentionParams& params, con
 /// The same for all tiles of the block. Returns the number of steps.
 template <class Config, class F>
 __device__ __forceinline__ unsigned for_each_key_tile(const AttentionParams& params,
-                                                      const Rings<Config>& rings, F f) {
+                                                      const Pipelines<Config>& pipelines, F f) {
   unsigned step = 0;
 #pragma unroll 1
-  for (unsigned round = 0; with_key_tile<Config>(params, rings, round, step, f); ++round) {
+  for (unsigned round = 0; with_key_tile<Config>(params, pipelines, round, step, f); ++round) {
   }
   return step;
 }

@@ -9,11 +9,11 @@
 //                 a sum over the keys of both
 //
 // So each block adds a half of dQ, and multiplies as much as it would alone. (A pair that exchanges dS is an idea of pull
-// request 2889 of flash-attention.) The first block's loader takes tiles of keys and tells the other one's.
+// request 2889 of flash-attention.) The first block's producer takes tiles of keys and tells the other one's.
 #pragma once
 
 #include "backward_wgmma/key_tile.cuh"
-#include "backward_wgmma/rings.cuh"
+#include "backward_wgmma/pipelines.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/warpgroup.cuh"
 
@@ -61,50 +61,51 @@ __device__ __forceinline__ PanelRange parts_of_adder(int adder) {
 inline constexpr int own_ds_panel = 0, peer_ds_panel = 1;
 
 /// Sends dS of a step to the other block, when all warps of the consumer have written theirs: by all of its threads, in
-/// place of StepRing::arrive_full. Each block's `full` waits for the other one's bytes, too.
+/// place of StepPipeline::producer_commit. Each block's `full` waits for the other one's bytes, too.
 template <class Config>
-__device__ __forceinline__ void send_ds(const Rings<Config>& rings, unsigned step) {
+__device__ __forceinline__ void send_ds(const Pipelines<Config>& pipelines, unsigned step) {
   using Traits = KernelTraits<Config>;
   constexpr int bytes = Traits::DsTile::panel_bytes;
   const bool sends = threadIdx.x % warpgroup_size == 0;
-  if (sends) mbarrier_expect_tx(rings.ds.full_at(step), bytes);  // mutate: DqDoesNotWaitForThePeersDs
-  rings.ds.arrive_full(step);
+  if (sends) mbarrier_expect_tx(pipelines.ds.full_at(step), bytes);  // mutate: DqDoesNotWaitForThePeersDs
+  pipelines.ds.producer_commit(step);
   bar_sync(Traits::ds_barrier, warpgroup_size);  // mutate: DsIsSentBeforeAllWarpsHaveWritten
   if (sends) {
     const int peer = pair_rank<Config>() ^ 1;
-    const unsigned tile = rings.ds.tile(step);
+    const unsigned tile = pipelines.ds.tile(step);
     cp_async_bulk_to_block(cluster_address(tile + peer_ds_panel * bytes, peer), tile + own_ds_panel * bytes,
-                           bytes, cluster_address(rings.ds.full_at(step), peer));
+                           bytes, cluster_address(pipelines.ds.full_at(step), peer));
   }
 }
 
 /// This warp has read dS of a step: both blocks write it anew.
 template <class Config>
-__device__ __forceinline__ void arrive_ds_empty(const Rings<Config>& rings, unsigned step) {
-  rings.ds.arrive_empty(step);
+__device__ __forceinline__ void arrive_ds_empty(const Pipelines<Config>& pipelines, unsigned step) {
+  pipelines.ds.consumer_release(step);
   if constexpr (Config::pair) {
     if (lane_id() == 0)
-      mbarrier_arrive_cluster(cluster_address(rings.ds.empty_at(step), pair_rank<Config>() ^ 1));
+      mbarrier_arrive_cluster(cluster_address(pipelines.ds.empty_at(step), pair_rank<Config>() ^ 1));
   }
 }
 
-/// Tells the second block's loader which tile of keys is next. By a whole warp, `round` counts tiles.
+/// Tells the second block's producer which tile of keys is next. By a whole warp, `round` counts tiles.
 template <class Config>
-__device__ __forceinline__ void tell_tile(const Rings<Config>& rings, unsigned round, int tile) {
-  mbarrier_wait_parity(rings.deal_empty(), round % 2 ^ 1);
+__device__ __forceinline__ void tell_tile(const Pipelines<Config>& pipelines, unsigned round, int tile) {
+  mbarrier_wait_parity(pipelines.schedule_empty(), round % 2 ^ 1);
   if (lane_id() == 0)
-    store_async(cluster_address(rings.deal_note(), 1), make_float2(__int_as_float(tile), 0),
-                cluster_address(rings.deal_full(), 1));
+    store_async(cluster_address(pipelines.schedule_info(), 1), make_float2(__int_as_float(tile), 0),
+                cluster_address(pipelines.schedule_full(), 1));
 }
 /// The same of the second block's.
 template <class Config>
-__device__ __forceinline__ int told_tile(const Rings<Config>& rings, unsigned round) {
-  if (lane_id() == 0) mbarrier_arrive_expect_tx(rings.deal_full(), 2 * static_cast<int>(sizeof(float)));
+__device__ __forceinline__ int told_tile(const Pipelines<Config>& pipelines, unsigned round) {
+  if (lane_id() == 0)
+    mbarrier_arrive_expect_tx(pipelines.schedule_full(), 2 * static_cast<int>(sizeof(float)));
   __syncwarp();
-  mbarrier_wait_parity_cluster(rings.deal_full(), round % 2);
-  const int tile = load_shared_by_warp(rings.deal_note());
+  mbarrier_wait_parity_cluster(pipelines.schedule_full(), round % 2);
+  const int tile = load_shared_by_warp(pipelines.schedule_info());
   __syncwarp();
-  if (lane_id() == 0) mbarrier_arrive_cluster(cluster_address(rings.deal_empty(), 0));
+  if (lane_id() == 0) mbarrier_arrive_cluster(cluster_address(pipelines.schedule_empty(), 0));
   return tile;
 }
 

@@ -27,9 +27,9 @@ __device__ __forceinline__ void clear_sums(const GradientParams& gradients, long
     sums[i] = make_uint4(0, 0, 0, 0);  // mutate: NothingIsZeroed
 }
 
-/// What words the queries of a tile have, for the loaders of the kernel. By a warp.
+/// What words the queries of a tile have, for the producers of the kernel. By a warp.
 template <class Config>
-__device__ __forceinline__ void leave_query_range(const SequencesOf<Config>& sequences,
+__device__ __forceinline__ void write_query_range(const SequencesOf<Config>& sequences,
                                                   const GradientParams& gradients, int batch, int head,
                                                   int first_query, long long tile) {
   const typename Config::Mask mask(sequences.context(batch, head));
@@ -59,7 +59,7 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
 
   if constexpr (!Config::deterministic) clear_sums<Config>(gradient_params, tile);
   if constexpr (reads_query_ranges<typename Config::Mask>) {
-    if (warp_id() == 0) leave_query_range<Config>(sequences, gradient_params, batch, head, first_query, tile);
+    if (warp_id() == 0) write_query_range<Config>(sequences, gradient_params, batch, head, first_query, tile);
   }
 
   const int lane = threadIdx.x % lanes;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
     if (lane == 0) {
       // mutate: NoGradientOfLseInPrepare
       if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);
-      if constexpr (has_dropout<Config>) sum *= dropout.kept_share;
+      if constexpr (has_dropout<Config>) sum *= dropout.keep_probability;
       const long long at = tile * Config::tile_q + statistic_place(row);
       gradient_params.lse_log2[at] = lse_exponent(lse);
       gradient_params.delta[at] = -sum;

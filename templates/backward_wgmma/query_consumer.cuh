@@ -1,14 +1,15 @@
 // The consumer of a one-pass kernel that owns dQ = dS K of each tile of queries: one of three roles, or beside consumers
-// of rows. A panel of columns at a time is multiplied, and added to the sums in global memory: by a warp of the loaders'
-// warpgroup (loader.cuh), or from registers where blocks take turns or shared memory has no place for it.
+// of rows. A panel of columns at a time is multiplied, and added to the sums in global memory: by a warp of the
+// producers' warpgroup (producer.cuh), or from registers where blocks take turns or shared memory has no place for
+// it.
 #pragma once
 
 #include "backward_wgmma/dq_place.cuh"
 #include "backward_wgmma/dq_rows.cuh"
 #include "backward_wgmma/dq_sums.cuh"
-#include "backward_wgmma/loader.cuh"
 #include "backward_wgmma/pair.cuh"
-#include "backward_wgmma/rings.cuh"
+#include "backward_wgmma/pipelines.cuh"
+#include "backward_wgmma/producer.cuh"
 #include "backward_wgmma/turns.cuh"
 #include "problem/gradients.cuh"
 #include "ptx/atomic.cuh"
@@ -31,24 +32,25 @@ class QueryConsumer {
         first_tile_(
             static_cast<int>(first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0))),
         round_(keys.round),
-        rings_(smem) {}
+        pipelines_(smem) {}
 
   /// Behind the last tile of keys.
   static __device__ __forceinline__ void end(unsigned smem, unsigned step) {
     if constexpr (Config::deterministic) {
       for (int stage = 0; stage < stages_turns; ++stage)
-        hand_over_addition<Config>(Rings<Config>(smem), step + stage, no_addition);
+        hand_over_addition<Config>(Pipelines<Config>(smem), step + stage, no_addition);
     }
   }
 
   /// As a function of for_each_key_tile.
   __device__ __forceinline__ unsigned run(bool has_queries, unsigned step) {
-    for (int note = has_queries ? 0 : last_dq_tile; (note & last_dq_tile) == 0; ++step) {
-      rings_.ds.wait_full(step);  // mutate: DqDoesNotWaitForDs
-      note = load_shared_by_warp(rings_.dq_note(step));
-      multiply(step, note & ~last_dq_tile);
+    for (int info = has_queries ? 0 : last_dq_tile; (info & last_dq_tile) == 0; ++step) {
+      pipelines_.ds.consumer_wait(step);  // mutate: DqDoesNotWaitForDs
+      info = load_shared_by_warp(pipelines_.dq_info(step));
+      multiply(step, info & ~last_dq_tile);
     }
-    if (!lets_keys_go_early || !has_queries) rings_.keys.arrive_empty(round_);  // mutate: KeysAreLetGoTwice
+    // mutate: KeysAreLetGoTwice
+    if (!lets_keys_go_early || !has_queries) pipelines_.keys.consumer_release(round_);
     return step;
   }
 
@@ -58,7 +60,7 @@ class QueryConsumer {
                          reread_thread_index() % warpgroup_size * 4;
     float* const sums = dq_sums<Config>(gradients_, first_tile_ + tile) + own;
     const unsigned ds =
-        uniform(rings_.ds.tile(step));  // else descriptors would lie in registers of each thread
+        uniform(pipelines_.ds.tile(step));  // else descriptors would lie in registers of each thread
     bool is_first = false;
 #pragma unroll
     for (int i = 0; i < Traits::own_dq_parts; ++i) {
@@ -66,33 +68,33 @@ class QueryConsumer {
       wgmma_fence();
       Config::template wgmma_dq<DsTile, KTile>(dq_.registers[0], ds_panel(ds, own_ds_panel),
                                                // mutate: KeysOfTheOtherTileForDq
-                                               k_panel(rings_.k(round_), panels_.begin + i));
+                                               k_panel(pipelines_.k(round_), panels_.begin + i));
       if constexpr (Config::pair) {
         Config::template wgmma_dq_of_peer<DsTile, KTile>(dq_.registers[0], ds_panel(ds, peer_ds_panel),
-                                                         k_panel(rings_.smem + Traits::layout.peer_k, i));
+                                                         k_panel(pipelines_.smem + Traits::layout.peer_k, i));
       }
       wgmma_commit_group();
       // mutate: ConsumerTakesNoTurns
-      if (Config::deterministic && i == 0) is_first = take_turn<Config>(rings_, step);
+      if (Config::deterministic && i == 0) is_first = take_turn<Config>(pipelines_, step);
       wgmma_wait_group<0>();  // mutate: DqOfRolesIsNotWaitedFor
       wgmma_hold(dq_.registers[0]);
       if (i + 1 == panels_.count) {  // mutate: DsAndKeysAreLetGoBehindTheFirstPanel
-        arrive_ds_empty(rings_, step);
+        arrive_ds_empty(pipelines_, step);
         // mutate: KeysAreNeverLetGo
-        if (lets_keys_go_early && (load_shared_by_warp(rings_.dq_note(step)) & last_dq_tile) != 0)
-          rings_.keys.arrive_empty(round_);
+        if (lets_keys_go_early && (load_shared_by_warp(pipelines_.dq_info(step)) & last_dq_tile) != 0)
+          pipelines_.keys.consumer_release(round_);
       }
       if constexpr (Traits::adds_by_tma) {
         const unsigned part = step * panels_.count + i;
-        put_dq(rings_, 0, part, dq_);
-        pass_dq(rings_, 0, part);
+        put_dq(pipelines_, 0, part, dq_);
+        pass_dq(pipelines_, 0, part);
       } else if (is_first) {
         store(sums + i * Traits::dq_part_floats);
       } else {
         add(sums + i * Traits::dq_part_floats);
       }
     }
-    if constexpr (Config::deterministic) hand_over_addition<Config>(rings_, step, first_tile_ + tile);
+    if constexpr (Config::deterministic) hand_over_addition<Config>(pipelines_, step, first_tile_ + tile);
   }
 
   // In front of the last dQ's leaving, where there is a register for that.
@@ -125,7 +127,7 @@ class QueryConsumer {
   const PanelRange panels_;  // the block's
   const int first_tile_;     // of the batch entry, among those of the call
   const unsigned round_;     // of the tile of keys
-  const Rings<Config> rings_;
+  const Pipelines<Config> pipelines_;
   typename Traits::QueryGradient dq_;  // a part
 };
 

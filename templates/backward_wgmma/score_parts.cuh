@@ -2,12 +2,12 @@
 #pragma once
 
 #include "backward_wgmma/key_tile.cuh"
-#include "backward_wgmma/rings.cuh"
+#include "backward_wgmma/pipelines.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "ptx/stmatrix.cuh"
-#include "steps/drawn_scores.cuh"
 #include "steps/dropout.cuh"
+#include "steps/precomputed_dropout.cuh"
 #include "steps/score_gradients.cuh"
 
 namespace jit::backward_wgmma {
@@ -115,23 +115,23 @@ __device__ __forceinline__ void exponentiate_part(ScorePart<Config>& scores, Sco
 }
 
 /// Which of the scores of a step dropout keeps, of a warp whose keys begin `warp_row` behind the block's: drawn, or on the
-/// way from where it was drawn ahead.
+/// way from where it was precomputed.
 template <class Config>
-__device__ __forceinline__ auto draw_kept_scores(const Rings<Config>& rings, unsigned step,
+__device__ __forceinline__ auto draw_kept_scores(const Pipelines<Config>& pipelines, unsigned step,
                                                  const AttentionParams& params, const DropoutParams& dropout,
                                                  const KeyTile<Config>& keys, int warp_row) {
   using Traits = KernelTraits<Config>;
   using Kept = KeptOf<Config, KeysByQueries, typename Traits::Scores>;
-  if constexpr (draws_ahead<Config>) {
-    const unsigned note = rings.note(step);
+  if constexpr (has_dropout_mask_ahead<Config>) {
+    const unsigned info = pipelines.info(step);
     // mutate: DrawnHeadsAlike
-    return Kept(dropout.drawn, keys.batch * params.heads_q + load_query_note_head(note),
-                load_query_note_query(note), keys.k_begin + warp_row);
+    return Kept(dropout.mask, keys.batch * params.heads_q + load_query_info_head(info),
+                load_query_info_query(info), keys.k_begin + warp_row);
   } else if constexpr (has_dropout<Config>) {
-    const unsigned note = rings.note(step);
+    const unsigned info = pipelines.info(step);
     const DropoutHead head =
-        dropout_head<Config>(dropout, params.heads_q, keys.batch, load_query_note_head(note));
-    const int query = load_query_note_query(note), key = keys.k_begin + warp_row;
+        dropout_head<Config>(dropout, params.heads_q, keys.batch, load_query_info_head(info));
+    const int query = load_query_info_query(info), key = keys.k_begin + warp_row;
     if constexpr (Traits::has_roles) {
       return Kept(head, query, key);
     } else {
@@ -140,7 +140,7 @@ __device__ __forceinline__ auto draw_kept_scores(const Rings<Config>& rings, uns
       const int pair = warp_row / dropout_group_keys;
       return Kept(head, query, key,
                   // mutate: AllPairsInOnePlace
-                  {rings.smem + Traits::layout.draws + step % 2 * step_bytes + pair * pair_bytes,
+                  {pipelines.smem + Traits::layout.draws + step % 2 * step_bytes + pair * pair_bytes,
                    Traits::draw_barriers + pair});
     }
   } else {
@@ -152,8 +152,8 @@ __device__ __forceinline__ auto draw_kept_scores(const Rings<Config>& rings, uns
 /// 8 queries, in each four numbers of each of 128 threads. Where the thread's first four are.
 inline constexpr int w_block_bytes = warpgroup_size * 16;
 template <class Config>
-__device__ __forceinline__ unsigned own_w(const Rings<Config>& rings) {
-  return rings.w.tile(0) + reread_thread_index() % warpgroup_size * 16;
+__device__ __forceinline__ unsigned own_w(const Pipelines<Config>& pipelines) {
+  return pipelines.w.tile(0) + reread_thread_index() % warpgroup_size * 16;
 }
 
 /// A warp's 16 keys of dS, rounded, transposed to the columns of a panel at shared address `panel`, whose rows are

@@ -9,8 +9,8 @@
 
 namespace jit::backward_wgmma {
 
-/// What the loader tells about a tile of queries.
-struct QueryNote {
+/// What the producer tells about a tile of queries.
+struct QueryTileInfo {
   int head;   ///< query head
   int query;  ///< first query
   int flags;
@@ -84,7 +84,7 @@ JIT_HOST_DEVICE constexpr int gradient_place_bytes(int head_dim, int head_dim_v)
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | K, V stage 0 | … | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ | W | dV, dK | LSE | delta | draws | notes | barriers |
+///     | K, V stage 0 | … | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ | W | dV, dK | LSE | delta | draws | tile infos | barriers |
 ///
 /// dQ is what has been multiplied and waits to be added to global memory, in places of each adder. Only consumers with
 /// roles have W = P ∘ f′. dV and dK leave for global memory from places of each warp of the consumers of rows. Barriers
@@ -107,14 +107,16 @@ struct SmemLayout {
   int delta;            ///< the same
   int turn_counts;  ///< for each stage, those of four tiles of keys (turn_counts.cuh), or two words; deterministic
   int draws;        ///< what pairs of warps tell each other of dropout, of two steps; without roles
-  int notes;        ///< QueryNote for each stage
-  int dq_notes;    ///< int for each of the last steps: which tile its dQ belongs to
-  int turn_notes;  ///< int for each step whose turn has come: how many add before it; deterministic
-  int added_notes;  ///< int for each step whose additions wait: the tile of queries; deterministic, of a consumer of dQ
-  int deal_note;  ///< of a pair, two int: which tile of keys the first block has taken for both
-  int key_note;  ///< for each stage of keys, two int: which tile of keys is there, and whether queries see it
-  int deal_full;   ///< of a pair, in the second block
-  int deal_empty;  ///< the same, in the first one
+  int infos;        ///< QueryTileInfo for each stage
+  int dq_infos;    ///< int for each of the last steps: which tile its dQ belongs to
+  int turn_infos;  ///< int for each step whose turn has come: how many add before it; deterministic
+  /// Int for each step whose additions wait: the tile of queries; deterministic, of a consumer of dQ.
+  int added_infos;
+  int schedule_info;  ///< of a pair, two int: which tile of keys the first block has taken for both
+  /// For each stage of keys, two int: which tile of keys is there, and whether queries see it.
+  int key_tile_info;
+  int schedule_full;   ///< of a pair, in the second block
+  int schedule_empty;  ///< the same, in the first one
   int keys_full;
   int keys_empty;
   int values_empty;  ///< where there is one tile of keys
@@ -143,15 +145,15 @@ struct SmemShares {
   int stages_ds;
 };
 
-/// Steps whose notes of dQ are kept: the loader is ahead of consumers by its stages, at most four, these of one of dQ by
-/// four, and that of its adder by two.
-inline constexpr int stages_dq_notes = 16;
+/// Steps whose tile infos of dQ are kept: the producer is ahead of consumers by its stages, at most four, these of
+/// one of dQ by four, and that of its adder by two.
+inline constexpr int stages_dq_infos = 16;
 
 /// Steps whose turn has come, and those whose additions wait for it to be said that they are there.
 inline constexpr int stages_turns = 2;
 
 /// Two int of a tile of keys: which it is, and whether queries see it.
-inline constexpr int key_note_bytes = 8;
+inline constexpr int key_info_bytes = 8;
 
 /// What is copied at once of how many add to a tile of queries before tiles of keys, and for how many of these it is.
 inline constexpr int turn_count_bytes = 16, turn_counts_at_once = 4;
@@ -210,15 +212,15 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, const S
   layout.delta = place(stages_do * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.turn_counts = place(sizes.deterministic ? sizes.stages * turn_count_bytes : 0, 16);
   layout.draws = place(sizes.draws && !roles ? 2 * draw_bytes(sizes.tile_q, sizes.tile_kv) : 0, 128);
-  layout.notes = place(sizes.stages * static_cast<int>(sizeof(QueryNote)), 8);
-  layout.dq_notes = place(stages_dq_notes * static_cast<int>(sizeof(int)), 8);
+  layout.infos = place(sizes.stages * static_cast<int>(sizeof(QueryTileInfo)), 8);
+  layout.dq_infos = place(stages_dq_infos * static_cast<int>(sizeof(int)), 8);
   const int turns = sizes.deterministic ? stages_turns : 0;
-  layout.turn_notes = place(turns * static_cast<int>(sizeof(int)), 8);
-  layout.added_notes = place((by_tma ? 0 : turns) * static_cast<int>(sizeof(int)), 8);
-  layout.deal_note = place(sizes.pair ? 2 * static_cast<int>(sizeof(int)) : 0, 8);
-  layout.key_note = place(shares.stages_keys * key_note_bytes, 8);
-  layout.deal_full = barriers(sizes.pair ? 1 : 0);
-  layout.deal_empty = barriers(sizes.pair ? 1 : 0);
+  layout.turn_infos = place(turns * static_cast<int>(sizeof(int)), 8);
+  layout.added_infos = place((by_tma ? 0 : turns) * static_cast<int>(sizeof(int)), 8);
+  layout.schedule_info = place(sizes.pair ? 2 * static_cast<int>(sizeof(int)) : 0, 8);
+  layout.key_tile_info = place(shares.stages_keys * key_info_bytes, 8);
+  layout.schedule_full = barriers(sizes.pair ? 1 : 0);
+  layout.schedule_empty = barriers(sizes.pair ? 1 : 0);
   layout.keys_full = barriers(shares.stages_keys);
   layout.keys_empty = barriers(shares.stages_keys);
   layout.values_empty = barriers(1);
@@ -296,7 +298,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
                                .stages = Config::stages,
                                .pair = Config::pair,
                                .deterministic = Config::deterministic,
-                               .draws = has_dropout<Config> && !draws_ahead<Config>,
+                               .draws = has_dropout<Config> && !has_dropout_mask_ahead<Config>,
                                .is_bounded = Config::sequences_q != SequenceKind::dense ||
                                              Config::sequences_kv != SequenceKind::dense});
 }

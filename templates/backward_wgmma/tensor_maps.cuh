@@ -1,7 +1,7 @@
 // What a kernel with TMA is given beside AttentionParams and GradientParams. Compiled by the host and by NVRTC.
 #pragma once
 
-#include "backward_wgmma/dealing_order.cuh"
+#include "backward_wgmma/tile_order.cuh"
 #include "backward_wgmma/visits.cuh"
 #include "base/tensor_map.cuh"
 
@@ -31,7 +31,7 @@ struct TensorMaps {
   TensorMap dk;
   TensorMap dv;
   unsigned* taken;  ///< tiles of keys that blocks asked for, or blocks that began, 0 between launches
-  DealingOrder
+  TileOrder
       order;  ///< of the tiles of this launch; of a deterministic kernel of dense sequences only their count
   Turns turns;  ///< of a deterministic kernel
 };

@@ -61,7 +61,7 @@ struct KernelTraits {
   static constexpr int own_dq_parts = backward_wgmma::own_dq_parts(dq_parts, Config::pair);
   static_assert(!Config::pair || dq_parts > 1, "each block of a pair has a panel of dQ");
   /// Whether the next V comes while K of this tile is still multiplied: where it has no place of its own. Boxes that end with
-  /// their sequence, and unlike parts of the blocks of a pair, leave the loader no registers for it.
+  /// their sequence, and unlike parts of the blocks of a pair, leave the producer no registers for it.
   static constexpr bool has_early_values =
       stages_keys == 1 && !has_entry_lengths<Config> && dq_parts % own_dq_parts == 0;
   /// Who adds to a tile of queries for a tile of keys.
@@ -84,12 +84,13 @@ struct KernelTraits {
   static constexpr bool early_d_scores =
       Config::head_dim <= 64 && Config::head_dim_v <= 64 && !has_many_queries;
 
-  /// Whether a consumer of rows holds its keys in registers (held_rows.cuh): where another one has dQ, and scores, masks,
-  /// dropout and turns of ragged sequences leave registers for them.
-  static constexpr bool holds_keys = has_query_consumer && !has_roles && Config::Score::is_identity &&
-                                     !has_dropout<Config> && is_single_range<typename Config::Mask> &&
-                                     !(Config::deterministic && has_entry_lengths<Config>);
-  static constexpr int held_steps = holds_keys ? padded_head_dim(Config::head_dim, mma_k) / mma_k : 1;
+  /// Whether a consumer of rows holds its keys in registers (rows_in_registers.cuh): where another one has dQ, and
+  /// scores, masks, dropout and turns of varlen sequences leave registers for them.
+  static constexpr bool keys_in_registers = has_query_consumer && !has_roles && Config::Score::is_identity &&
+                                            !has_dropout<Config> && is_single_range<typename Config::Mask> &&
+                                            !(Config::deterministic && has_entry_lengths<Config>);
+  static constexpr int register_steps =
+      keys_in_registers ? padded_head_dim(Config::head_dim, mma_k) / mma_k : 1;
 
   static_assert(DsTile::row_bytes == 128 && DsTile::panels == Config::tile_kv / rows_per_warpgroup,
                 "a consumer writes a panel of dS");

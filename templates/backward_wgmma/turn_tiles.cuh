@@ -33,7 +33,7 @@ class TurnTiles {
     cut_end();
     next_ = -2;  // in front of the first place
 #pragma unroll 1
-    for (int i = 0; i < 2; ++i) advance();  // in one copy: loaders have few registers
+    for (int i = 0; i < 2; ++i) advance();  // in one copy: producers have few registers
   }
 
   __device__ __forceinline__ bool has(int ahead) const { return place(ahead) < end_; }

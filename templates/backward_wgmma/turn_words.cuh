@@ -10,16 +10,16 @@
 #include "backward_wgmma/smem_layout.cuh"
 #include "backward_wgmma/tensor_maps.cuh"
 #include "base/params.cuh"
-#include "base/ragged_tiles.cuh"
+#include "base/varlen_tiles.cuh"
 
 namespace jit::backward_wgmma {
 
 /// The word of tile 0 of keys at a tile of queries, counted among those of the call.
 template <class Config>
 __device__ __forceinline__ long long first_turn_word(const AttentionParams& params, long long query_tile) {
-  if constexpr (Config::sequences_kv == SequenceKind::ragged) {
+  if constexpr (Config::sequences_kv == SequenceKind::varlen) {
     return query_tile *  // mutate: WordsOfTheFirstTileOfQueries
-           padded_turn_words(ragged_tiles(params.batch, params.sequences.total_k, Config::tile_kv));
+           padded_turn_words(varlen_tiles(params.batch, params.sequences.total_k, Config::tile_kv));
   } else {
     return query_tile * padded_turn_words(key_tiles_of_head<Config>(params));
   }

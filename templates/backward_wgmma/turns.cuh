@@ -1,4 +1,4 @@
-// In which order blocks add to dQ where equal inputs must give equal bits: sums of floats depend on it.
+// In which order blocks add to dQ where equal inputs must give bitwise identical results: sums of floats depend on it.
 //
 // Tiles of keys that the mask leaves add in the order of the times of their visits (visits.cuh): if all steps take as long,
 // nobody waits. The kernel that runs before counts how many add before each (count_turns.cuh). One warp of a block waits for
@@ -15,7 +15,7 @@
 
 #include "backward_wgmma/dq_sums.cuh"
 #include "backward_wgmma/key_tile.cuh"
-#include "backward_wgmma/rings.cuh"
+#include "backward_wgmma/pipelines.cuh"
 #include "backward_wgmma/tensor_maps.cuh"
 #include "backward_wgmma/turn_counts.cuh"
 #include "backward_wgmma/turn_words.cuh"
@@ -52,15 +52,16 @@ __device__ __forceinline__ int* additions(const AttentionParams& params, const T
          tile;
 }
 
-/// Whether ragged sequences begin one behind another, so that each tile of theirs has a place of its own. By a whole warp.
+/// Whether varlen sequences begin one behind another, so that each tile of theirs has a place of its own. By a whole
+/// warp.
 template <class Config>
 __device__ __forceinline__ bool boundaries_ascend(const AttentionParams& params) {
   const VariableSequences<Config> sequences(params);
   bool ascend = true;
   for (int b = lane_id() + 1; b < params.batch; b += warp_size) {
-    if constexpr (Config::sequences_q == SequenceKind::ragged)
+    if constexpr (Config::sequences_q == SequenceKind::varlen)
       ascend = ascend && sequences.q_begin(b - 1) <= sequences.q_begin(b);
-    if constexpr (Config::sequences_kv == SequenceKind::ragged)
+    if constexpr (Config::sequences_kv == SequenceKind::varlen)
       ascend = ascend && sequences.kv_begin(b - 1) <= sequences.kv_begin(b);
   }
   return __all_sync(full_warp, ascend);  // mutate: NobodyLooksAtThem
@@ -113,19 +114,19 @@ template <class Config>
 __device__ __forceinline__ unsigned wait_for_turns(const AttentionParams& params, const TensorMaps& maps,
                                                    const KeyTile<Config>& keys, bool waits, unsigned step,
                                                    unsigned smem) {
-  const Rings<Config> rings(smem);
-  for (int note = 0; (note & last_dq_tile) == 0; ++step) {
-    rings.q.wait_full(step);
-    note = load_shared_by_warp(rings.dq_note(step));
-    const int before = loaded_turn<Config>(rings.turn_counts(step), keys.k_begin / Config::tile_kv);
-    rings.q.arrive_empty(step);
-    rings.turns.wait_empty(step);
+  const Pipelines<Config> pipelines(smem);
+  for (int info = 0; (info & last_dq_tile) == 0; ++step) {
+    pipelines.q.consumer_wait(step);
+    info = load_shared_by_warp(pipelines.dq_info(step));
+    const int before = loaded_turn<Config>(pipelines.turn_counts(step), keys.k_begin / Config::tile_kv);
+    pipelines.q.consumer_release(step);
+    pipelines.turns.producer_acquire(step);
     if (lane_id() == 0 && waits) {
-      wait_for_additions<Config>(additions<Config>(params, maps, keys, note & ~last_dq_tile),
+      wait_for_additions<Config>(additions<Config>(params, maps, keys, info & ~last_dq_tile),
                                  before * KernelTraits<Config>::dq_adders);  // mutate: OneOfTwoIsEnough
     }
-    if (lane_id() == 0) store_shared(rings.turns.tile(step), before);
-    rings.turns.arrive_full(step);
+    if (lane_id() == 0) store_shared(pipelines.turns.tile(step), before);
+    pipelines.turns.producer_commit(step);
   }
   return step;
 }
@@ -137,33 +138,34 @@ inline constexpr int no_addition = -1;
 /// so many steps: it takes about a step until an addition is there.
 template <class Config>
 __device__ __forceinline__ void pass_turns(const TensorMaps& maps, unsigned own_stage, unsigned smem) {
-  const Rings<Config> rings(smem);
+  const Pipelines<Config> pipelines(smem);
 #pragma unroll 1
   for (unsigned step = own_stage;; step += stages_turns) {
-    rings.added.wait_full(step);
-    const int tile = load_shared_by_warp(rings.added.tile(step));
+    pipelines.added.consumer_wait(step);
+    const int tile = load_shared_by_warp(pipelines.added.tile(step));
     if (tile == no_addition) return;
     if (lane_id() == 0) add_one_release(maps.turns.additions + tile);  // mutate: TurnsAreNotPassedOn
-    rings.added.arrive_empty(step);
+    pipelines.added.consumer_release(step);
   }
 }
 
 /// Hands over what has been added to a tile of queries of the call, or that no addition follows. By each warp of a
 /// consumer of dQ.
 template <class Config>
-__device__ __forceinline__ void hand_over_addition(const Rings<Config>& rings, unsigned step, int tile) {
-  rings.added.wait_empty(step);
-  if (threadIdx.x % warpgroup_size == 0) store_shared(rings.added.tile(step), tile);
-  rings.added.arrive_full(step);
+__device__ __forceinline__ void hand_over_addition(const Pipelines<Config>& pipelines, unsigned step,
+                                                   int tile) {
+  pipelines.added.producer_acquire(step);
+  if (threadIdx.x % warpgroup_size == 0) store_shared(pipelines.added.tile(step), tile);
+  pipelines.added.producer_commit(step);
 }
 
 /// Waits until it is the turn of a step. Returns whether nobody adds before it, so that it stores: nobody has written zeros.
 /// By each warp that adds dQ.
 template <class Config>
-__device__ __forceinline__ bool take_turn(const Rings<Config>& rings, unsigned step) {
-  rings.turns.wait_full(step);
-  const bool is_first = load_shared_by_warp(rings.turns.tile(step)) == 0;  // mutate: NobodyStores
-  rings.turns.arrive_empty(step);
+__device__ __forceinline__ bool take_turn(const Pipelines<Config>& pipelines, unsigned step) {
+  pipelines.turns.consumer_wait(step);
+  const bool is_first = load_shared_by_warp(pipelines.turns.tile(step)) == 0;  // mutate: NobodyStores
+  pipelines.turns.consumer_release(step);
   return is_first;
 }
 

@@ -13,8 +13,8 @@
 #include "backward_wgmma/score_parts.cuh"
 #include "problem/gradients.cuh"
 #include "ptx/wgmma.cuh"
-#include "steps/drawn_scores.cuh"
 #include "steps/dropout.cuh"
+#include "steps/precomputed_dropout.cuh"
 #include "steps/store_rows.cuh"
 
 namespace jit::backward_wgmma {
@@ -36,17 +36,17 @@ class ValueConsumer {
         dropout_(dropout),
         keys_(keys),
         exponent_(score_exponent<Score>(params.softmax_scale)),
-        rings_(smem) {}
+        pipelines_(smem) {}
 
   /// As a function of for_each_key_tile.
   __device__ __forceinline__ unsigned run(const GradientParams& gradient_params, bool has_queries,
                                           unsigned step) {
     dv_.clear();
     if (has_queries) step = sum_gradient(step);
-    rings_.keys.arrive_empty(keys_.round);
+    pipelines_.keys.consumer_release(keys_.round);
     const SequencesOf<Config> sequences = keys_.sequences(params_);
     store_rows<Config::head_dim_v>(
-        dv_, over_kept_share<Config>(1.0f, dropout_),
+        dv_, over_keep_probability<Config>(1.0f, dropout_),
         Gradients<Config>(params_, gradient_params, sequences).dv_rows(keys_.batch, keys_.kv_head),
         keys_.k_begin + warp_row(), sequences.kv(keys_.batch).length);
     return step;
@@ -59,9 +59,9 @@ class ValueConsumer {
     start_scores(step);
     wgmma_wait_group<0>();
     exponentiate(step);
-    rings_.q.arrive_empty(step);
+    pipelines_.q.consumer_release(step);
     pack_probabilities();
-    while ((flags_ & query_note_end) == 0) {
+    while ((flags_ & query_info_end) == 0) {
       // With one buffer of dO its next tile waits for dV; with two, exponentials run under that.
       constexpr bool has_d_o_ahead = Traits::stages_do > 1;
       if constexpr (!has_d_o_ahead) start_dv(step);
@@ -77,7 +77,7 @@ class ValueConsumer {
         wgmma_wait_group<0>();
         exponentiate(step + 1);
       }
-      rings_.q.arrive_empty(step + 1);
+      pipelines_.q.consumer_release(step + 1);
       pack_probabilities();
       step = uniform(step + 1);
     }
@@ -88,24 +88,24 @@ class ValueConsumer {
   }
 
   __device__ __forceinline__ void take_queries(unsigned step) {
-    rings_.q.wait_full(step);  // mutate: ScoresDoNotWaitForQueries
-    flags_ = load_query_note_flags(rings_.note(step));
+    pipelines_.q.consumer_wait(step);  // mutate: ScoresDoNotWaitForQueries
+    flags_ = load_query_info_flags(pipelines_.info(step));
   }
 
   __device__ __forceinline__ void start_scores(unsigned step) {
-    lse_log2_.load(rings_.lse_log2(step));
+    lse_log2_.load(pipelines_.lse_log2(step));
     wgmma_fence();
-    Config::template wgmma_scores<KTile, QTile>(scores_.registers[0],
-                                                lower_word(KTile::along_columns(rings_.k(keys_.round), 0, 0)),
-                                                lower_word(QTile::along_columns(rings_.q.tile(step), 0, 0)));
+    Config::template wgmma_scores<KTile, QTile>(
+        scores_.registers[0], lower_word(KTile::along_columns(pipelines_.k(keys_.round), 0, 0)),
+        lower_word(QTile::along_columns(pipelines_.q.tile(step), 0, 0)));
     wgmma_commit_group();
-    kept_ = draw_kept_scores<Config>(rings_, step, params_, dropout_, keys_, warp_row());
+    kept_ = draw_kept_scores<Config>(pipelines_, step, params_, dropout_, keys_, warp_row());
   }
   __device__ __forceinline__ void start_dv(unsigned step) {
-    rings_.d_o.wait_full(step);  // mutate: DvDoesNotWaitForDo
+    pipelines_.d_o.consumer_wait(step);  // mutate: DvDoesNotWaitForDo
     wgmma_fence();
     Config::template wgmma_dv<DoTile>(dv_.registers[0], p_,
-                                      lower_word(DoTile::along_rows(rings_.d_o.tile(step), 0)));
+                                      lower_word(DoTile::along_rows(pipelines_.d_o.tile(step), 0)));
     wgmma_commit_group();
   }
 
@@ -114,13 +114,13 @@ class ValueConsumer {
   __device__ __forceinline__ void finish_dv(unsigned step) {
     wgmma_wait_group<running>();
     wgmma_hold(p_);
-    rings_.d_o.arrive_empty(step);
+    pipelines_.d_o.consumer_release(step);
   }
 
   // P in place of S, and W to the other consumer.
   __device__ __forceinline__ void exponentiate(unsigned step) {
     wgmma_hold(scores_.registers[0]);
-    rings_.w.wait_empty(step);  // mutate: NoWaitForThePlaceOfW
+    pipelines_.w.producer_acquire(step);  // mutate: NoWaitForThePlaceOfW
     if constexpr (has_row_range<TileMask<Config>>) {
       if (is_partial()) {
         exponentiate_tile<true>(step);
@@ -137,10 +137,10 @@ class ValueConsumer {
         }
       }
     }
-    rings_.w.arrive_full(step);
+    pipelines_.w.producer_commit(step);
   }
   // mutate: PartialTilesOfRolesTakenForFull
-  __device__ __forceinline__ bool is_partial() const { return (flags_ & query_note_partial) != 0; }
+  __device__ __forceinline__ bool is_partial() const { return (flags_ & query_info_partial) != 0; }
   template <bool has_masked>
   __device__ __forceinline__ void exponentiate_tile(unsigned step) {
     const ScorePlace first = place<has_masked>(step);
@@ -151,15 +151,15 @@ class ValueConsumer {
   template <bool has_masked>
   __device__ __forceinline__ ScorePlace place(unsigned step) const {
     constexpr bool has_places = has_masked || !Score::is_identity;
-    const unsigned note = rings_.note(step);
+    const unsigned info = pipelines_.info(step);
     return {.first_key = keys_.k_begin,
-            .first_query = has_places ? load_query_note_query(note) : 0,
-            .head = has_places ? load_query_note_head(note) : 0};
+            .first_query = has_places ? load_query_info_query(info) : 0,
+            .head = has_places ? load_query_info_head(info) : 0};
   }
   template <bool has_masked>
   __device__ __forceinline__ void exponentiate_step(int i, const ScorePlace& place) {
     using Part = ScorePart<Config>;
-    const unsigned w = own_w<Config>(rings_);
+    const unsigned w = own_w<Config>(pipelines_);
     Part scores, weights;
     for_each_value<Part>([&](int n, int j) {
       scores.registers[0][n][j] = scores_.registers[0][i * Part::column_blocks + n][j];
@@ -190,7 +190,7 @@ class ValueConsumer {
   const DropoutParams& dropout_;
   const KeyTile<Config> keys_;
   const float exponent_;
-  const Rings<Config> rings_;
+  const Pipelines<Config> pipelines_;
   int flags_ = 0;                                                // of the last tile of queries that was taken
   TileNumbers<Config, statistic_steps_ahead<Config>> lse_log2_;  // of the same
   Scores scores_;                                                // S, then P

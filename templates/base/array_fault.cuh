@@ -1,4 +1,4 @@
-// What a kernel notes of an array on the device that holds what it must not. Compiled by the host and by NVRTC.
+// What a kernel records of an array on the device that holds what it must not. Compiled by the host and by NVRTC.
 #pragma once
 
 namespace jit {

@@ -12,9 +12,9 @@ inline constexpr bool has_dropout = requires {
 };
 
 /// Where a kernel ahead of the one that reads them leaves which scores are kept, a bit for each: the words of 32 lanes for a
-/// block of queries and keys (steps/drawn_scores.cuh), blocks of keys side by side, then those of queries, then heads of
-/// batch entries.
-struct DrawnBits {
+/// block of queries and keys (steps/precomputed_dropout.cuh), blocks of keys side by side, then those of queries,
+/// then heads of batch entries.
+struct DropoutMaskBits {
   unsigned* words;
   int query_blocks;  ///< of a head
   int key_blocks;
@@ -22,17 +22,17 @@ struct DrawnBits {
 
 /// Whether kernels of a Config read such bits, and draw nothing themselves.
 template <class Config>
-inline constexpr bool draws_ahead = requires {
-  requires Config::draw_ahead;
+inline constexpr bool has_dropout_mask_ahead = requires {
+  requires Config::dropout_mask_ahead;
 };
 
 struct DropoutParams {
   const unsigned long long* rng_state;  ///< seed and offset of the generator, read on the device alone
-  float kept_share;                     ///< 1 − rate
-  float scale;                          ///< 1 / kept_share: of what is kept
+  float keep_probability;               ///< 1 − rate
+  float scale;                          ///< 1 / keep_probability: of what is kept
   /// In each byte the largest random byte that keeps a score.
   unsigned thresholds;
-  DrawnBits drawn;  ///< for kernels of configs that draw ahead alone
+  DropoutMaskBits mask;  ///< for kernels of configs that precompute the dropout mask alone
 };
 
 }  // namespace jit

@@ -69,12 +69,12 @@ inline constexpr bool keys_are_fp8 = sizeof(KvElement<Config>) == 1;
 template <class Config>
 inline constexpr bool keys_were_fp8 = false;
 template <class Config>
-requires requires { Config::widen_ahead; }
-inline constexpr bool keys_were_fp8<Config> = Config::widen_ahead;
+requires requires { Config::upcast_ahead; }
+inline constexpr bool keys_were_fp8<Config> = Config::upcast_ahead;
 
 /// Whether scales stand beside k and v.
 template <class Config>
-// mutate: KeysWidenedAheadUnscaled
+// mutate: KeysUpcastAheadUnscaled
 inline constexpr bool has_scaled_keys = keys_are_fp8<Config> || keys_were_fp8<Config>;
 
 /// Whether each key has scales of its own.
@@ -85,7 +85,7 @@ requires requires { Config::descale_per; }
 inline constexpr bool has_token_scales<Config> = Config::descale_per == ScaleKind::token;
 
 /// Whether each block of scale_block_rows queries, or keys, has a scale of its own. Blocks are counted as rows lie: from the
-/// first row of a batch entry, of all ragged rows, or of a page.
+/// first row of a batch entry, of all varlen rows, or of a page.
 template <class Config>
 inline constexpr bool has_block_scales = false;
 template <class Config>

@@ -4,7 +4,7 @@
 
 #include "base/host_device.cuh"
 #include "base/params.cuh"
-#include "base/ragged_tiles.cuh"
+#include "base/varlen_tiles.cuh"
 
 namespace jit {
 
@@ -16,12 +16,12 @@ JIT_HOST_DEVICE constexpr long long statistic_rows(int seqlen_q) {
   return (static_cast<long long>(seqlen_q) + statistic_chunk - 1) / statistic_chunk * statistic_chunk;
 }
 
-/// The same of all ragged sequences together, and where among them those of one begin.
-JIT_HOST_DEVICE constexpr long long ragged_statistic_rows(int batch, int total_q) {
-  return ragged_tiles(batch, total_q, statistic_chunk) * statistic_chunk;
+/// The same of all varlen sequences together, and where among them those of one begin.
+JIT_HOST_DEVICE constexpr long long varlen_statistic_rows(int batch, int total_q) {
+  return varlen_tiles(batch, total_q, statistic_chunk) * statistic_chunk;
 }
-JIT_HOST_DEVICE constexpr long long first_ragged_statistic(int batch, int begin) {
-  return first_ragged_tile(batch, begin, statistic_chunk) * statistic_chunk;
+JIT_HOST_DEVICE constexpr long long first_varlen_statistic(int batch, int begin) {
+  return first_varlen_tile(batch, begin, statistic_chunk) * statistic_chunk;
 }
 
 /// The gradient of a tensor that scores read, of the same type. Sizes and strides are those of its dimensions, sizes of
@@ -43,7 +43,7 @@ struct GradientParams {
   TensorStrides dq_strides;
   TensorStrides dk_strides;
   TensorStrides dv_strides;
-  /// Of each query, (batch, heads_q, statistic_rows), or (heads_q, ragged_statistic_rows): log2 Σ exp(score), +inf for
+  /// Of each query, (batch, heads_q, statistic_rows), or (heads_q, varlen_statistic_rows): log2 Σ exp(score), +inf for
   /// one without keys, and do · o − dlse. Written by the kernel of dq, read by that of dk and dv.
   float* lse_log2;
   float* delta;

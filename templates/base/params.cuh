@@ -7,7 +7,7 @@
 
 namespace jit {
 
-/// Strides of a (batch, seqlen, heads, head_dim) tensor in elements; the stride of head_dim is 1. Ragged tensors have
+/// Strides of a (batch, seqlen, heads, head_dim) tensor in elements; the stride of head_dim is 1. Varlen tensors have
 /// no batch, and pages stand in its place.
 struct TensorStrides {
   long long batch;
@@ -28,30 +28,30 @@ inline constexpr int max_functor_tensors = 8;
 /// Where sequences begin and end, known to the device alone; names and meaning are flash-attention's. Arrays are
 /// null where a call has none; kernels of dense sequences read none of this.
 struct SequenceParams {
-  const int* cu_seqlens_q;   ///< (batch + 1), first row of each sequence in ragged q and o
-  const int* cu_seqlens_k;   ///< (batch + 1), the same in ragged k and v
+  const int* cu_seqlens_q;   ///< (batch + 1), first row of each sequence in varlen q and o
+  const int* cu_seqlens_k;   ///< (batch + 1), the same in varlen k and v
   const int* seqused_q;      ///< (batch), queries of each sequence, where it has room for more
   const int* seqused_k;      ///< (batch), the same for keys
   const int* cache_leftpad;  ///< (batch), rows before the first key of each sequence
   const int* page_table;     ///< (batch, max_pages), pages of each sequence in the order of its keys
   long long page_table_stride;
   const float* sinks;  ///< (heads_q), natural units
-  int total_q;         ///< rows of ragged q
-  int total_k;         ///< rows of ragged k
+  int total_q;         ///< rows of varlen q
+  int total_k;         ///< rows of varlen k
   int pages;           ///< of paged k and v
   int max_pages;
   int num_splits;     ///< blocks that may share the keys of some queries, at most; 0: any number
   int zero_padding;   ///< whether rows of o and LSE that are no query's are written, too
-  ArrayFault* fault;  ///< where checked kernels note what is wrong with these arrays; else null
+  ArrayFault* fault;  ///< where checked kernels record what is wrong with these arrays; else null
 };
 
 struct AttentionParams {
-  const void* q;  ///< (batch, seqlen_q, heads_q, head_dim); ragged: (total_q, heads_q, head_dim)
+  const void* q;  ///< (batch, seqlen_q, heads_q, head_dim); varlen: (total_q, heads_q, head_dim)
   const void*
-      k;  ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim); ragged as q; paged: (pages, page_size, …)
+      k;  ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim); varlen as q; paged: (pages, page_size, …)
   const void* v;  ///< as k, with head_dim_v
   void* o;        ///< as q, with head_dim_v
-  float* lse;     ///< (batch, heads_q, seqlen_q); ragged: (heads_q, total_q); natural log; may be null
+  float* lse;     ///< (batch, heads_q, seqlen_q); varlen: (heads_q, total_q); natural log; may be null
   TensorStrides q_strides;
   TensorStrides k_strides;
   TensorStrides v_strides;

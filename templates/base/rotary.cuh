@@ -58,9 +58,9 @@ class Rotation {
       }
       if (!is_possible_) return;
 #pragma unroll
-      for (int turn = 0; turn < share.turns; ++turn) {
-        const int column = (turn * lanes + lane) * share.piece;
-        if (column < Config::rotary_dim) load(rows, column, turn);
+      for (int iteration = 0; iteration < share.iterations; ++iteration) {
+        const int column = (iteration * lanes + lane) * share.piece;
+        if (column < Config::rotary_dim) load(rows, column, iteration);
       }
     }
   }
@@ -75,10 +75,10 @@ class Rotation {
 
   /// Rotates the piece at `column`, which is below rotary_dim; `partners` are the values from partner(column) on.
   __device__ __forceinline__ void rotate(float (&x)[share.piece], const float (&partners)[share.piece],
-                                         int column, int turn) const {
+                                         int column, int iteration) const {
 #pragma unroll
     for (int i = 0; i < share.piece; ++i) {
-      const float cosine = cosines_[turn][i], sine = sines_[turn][i];
+      const float cosine = cosines_[iteration][i], sine = sines_[iteration][i];
       if constexpr (Config::rotary_interleaved) {
         if (i % 2 != 0) continue;
         const float a = x[i], b = x[i + 1];
@@ -97,14 +97,14 @@ class Rotation {
     const TableElement* sines[axes];
   };
 
-  __device__ __forceinline__ void load(const Rows& rows, int column, int turn) {
+  __device__ __forceinline__ void load(const Rows& rows, int column, int iteration) {
     if constexpr (Config::has_sections) {
 #pragma unroll
       for (int i = 0; i < share.piece; ++i) {
         const int j = Config::rotary_interleaved ? (column + i) / 2 : (column + i) % half;
         const int axis = axis_of_pair<Config>(j);
-        cosines_[turn][i] = to_float(of_axis(rows.cosines, axis)[j]);
-        sines_[turn][i] = to_float(of_axis(rows.sines, axis)[j]);
+        cosines_[iteration][i] = to_float(of_axis(rows.cosines, axis)[j]);
+        sines_[iteration][i] = to_float(of_axis(rows.sines, axis)[j]);
       }
     } else if constexpr (Config::rotary_interleaved) {
       float cosines[share.piece / 2], sines[share.piece / 2];
@@ -112,12 +112,12 @@ class Rotation {
       load_piece<Config::alignment>(rows.sines[0] + column / 2, sines);
 #pragma unroll
       for (int i = 0; i < share.piece; ++i) {
-        cosines_[turn][i] = cosines[i / 2];
-        sines_[turn][i] = sines[i / 2];
+        cosines_[iteration][i] = cosines[i / 2];
+        sines_[iteration][i] = sines[i / 2];
       }
     } else {
-      load_piece<Config::alignment>(rows.cosines[0] + column % half, cosines_[turn]);
-      load_piece<Config::alignment>(rows.sines[0] + column % half, sines_[turn]);
+      load_piece<Config::alignment>(rows.cosines[0] + column % half, cosines_[iteration]);
+      load_piece<Config::alignment>(rows.sines[0] + column % half, sines_[iteration]);
     }
   }
 
@@ -127,7 +127,7 @@ class Rotation {
   }
 
   bool is_possible_ = true;
-  float cosines_[share.turns][share.piece], sines_[share.turns][share.piece];
+  float cosines_[share.iterations][share.piece], sines_[share.iterations][share.piece];
 };
 
 }  // namespace jit

@@ -7,10 +7,10 @@ namespace jit {
 
 /// A row is cut into pieces, one for each lane; of long rows a lane has several, `lanes` apart.
 struct RowLanes {
-  int piece;   ///< elements, a power of two
-  int pieces;  ///< of a row
-  int lanes;   ///< for a row, a power of two up to 32
-  int turns;   ///< pieces of a lane
+  int piece;       ///< elements, a power of two
+  int pieces;      ///< of a row
+  int lanes;       ///< for a row, a power of two up to 32
+  int iterations;  ///< pieces of a lane
 };
 
 /// For rows of `columns` elements, of which the wider ones (those in memory that is read, or written) have

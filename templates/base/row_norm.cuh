@@ -8,14 +8,14 @@
 namespace jit {
 
 /// 1 / sqrt(mean(x²) + eps) of the row that `lanes` lanes share; 1 without a norm. By whole warps.
-template <class Config, int lanes, int turns, int piece>
-__device__ __forceinline__ float row_norm_factor(const float (&x)[turns][piece], float eps) {
+template <class Config, int lanes, int iterations, int piece>
+__device__ __forceinline__ float row_norm_factor(const float (&x)[iterations][piece], float eps) {
   if constexpr (!Config::norm) return 1.0f;
   float sum = 0;
 #pragma unroll
-  for (int turn = 0; turn < turns; ++turn) {
+  for (int iteration = 0; iteration < iterations; ++iteration) {
 #pragma unroll
-    for (int i = 0; i < piece; ++i) sum += x[turn][i] * x[turn][i];
+    for (int i = 0; i < piece; ++i) sum += x[iteration][i] * x[iteration][i];
   }
 #pragma unroll
   for (int offset = lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(full_warp, sum, offset);

@@ -58,7 +58,7 @@ __device__ __forceinline__ void store_words(void* target, const unsigned (&words
 
 /// Elements that lie in words, as floats.
 template <class Element, int count, int word_count>
-__device__ __forceinline__ void widen_words(const unsigned (&words)[word_count], float (&values)[count]) {
+__device__ __forceinline__ void upcast_words(const unsigned (&words)[word_count], float (&values)[count]) {
   static_assert(word_count == (count * static_cast<int>(sizeof(Element)) + 3) / 4);
 #pragma unroll
   for (int i = 0; i < count; ++i) {
@@ -76,7 +76,7 @@ __device__ __forceinline__ void load_piece(const Element* source, float (&values
   constexpr int bytes = count * static_cast<int>(sizeof(Element));
   unsigned words[(bytes + 3) / 4];
   load_words<bytes, maximum(alignment, static_cast<int>(sizeof(Element)))>(source, words);
-  widen_words<Element>(words, values);
+  upcast_words<Element>(words, values);
 }
 
 /// Rounds to the nearest element.

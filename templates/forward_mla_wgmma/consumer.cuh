@@ -10,8 +10,8 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_mla_wgmma/handover.cuh"
-#include "forward_mla_wgmma/rings.cuh"
+#include "forward_mla_wgmma/p_exchange.cuh"
+#include "forward_mla_wgmma/pipelines.cuh"
 #include "forward_mla_wgmma/traits.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/wgmma.cuh"
@@ -31,55 +31,55 @@ class Consumer {
   using RowFactors = float[Traits::Scores::rows];
 
  public:
-  __device__ __forceinline__ Consumer(const AttentionParams& params, const SplitParams& split,
+  __device__ __forceinline__ Consumer(const AttentionParams& params, const SplitParams& split_params,
                                       unsigned char* bytes, unsigned smem)
       : params_(params),
-        split_(split),
+        split_params_(split_params),
         smem_(smem),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
         scale_log2_(exponent_scale<Score>(params.softmax_scale)),
-        parts_(bytes, smem),
-        q_ring_(Rings<Config>(smem).q),
-        keys_(Rings<Config>(smem).k),
-        handover_(smem, consumer_) {}
+        splits_(bytes, smem),
+        q_pipeline_(Pipelines<Config>(smem).q),
+        keys_(Pipelines<Config>(smem).k),
+        p_exchange_(smem, consumer_) {}
 
   __device__ __forceinline__ void run() {
-    for (bool is_odd = false; parts_.take(); is_odd = !is_odd) {
-      say_begun<Config>(split_, parts_.note(), thread());
+    for (bool is_odd = false; splits_.take(); is_odd = !is_odd) {
+      say_begun<Config>(split_params_, splits_.info(), thread());
       output_.clear();
       state_ = SoftmaxState<Traits::Scores::rows>();
-      if (brings_queries<Config>(parts_.note())) q_ring_.wait_full();
+      if (brings_queries<Config>(splits_.info())) q_pipeline_.consumer_wait();
       multiply_keys();
       RowFactors sums;
-      handover_.add_sums(state_, is_odd, first_row(), sums);
-      finish_part<Traits>(
-          params_, split_, parts_.note(),
+      p_exchange_.add_sums(state_, is_odd, first_row(), sums);
+      finish_split<Traits>(
+          params_, split_params_, splits_.info(),
           {output_, state_, sums, scale_log2_, first_row(), consumer_ * Traits::consumer_columns},
           {thread()});
-      parts_.release();
+      splits_.release();
     }
   }
 
  private:
-  // All tiles of keys of a part.
+  // All tiles of keys of a split.
   __device__ __forceinline__ void multiply_keys() {
     bool is_own = consumer_ == 0, is_last = false;
     bool has_theirs = false;  // the tile before, whose values are still to be multiplied
 #pragma unroll 1
     while (!is_last) {
       take_keys();
-      if ((note_.flags & key_note_none) != 0) {
-        keys_.arrive_empty_before(1);
+      if ((info_.flags & key_info_none) != 0) {
+        keys_.consumer_release_before(1);
         break;
       }
-      is_last = (note_.flags & key_note_last) != 0;
+      is_last = (info_.flags & key_info_last) != 0;
       if (is_own) multiply_own(has_theirs);
       has_theirs = !is_own;
       is_own = !is_own;
     }
-    if (takes_queries<Config>(parts_.note())) {
-      q_ring_.arrive_empty();
-      q_ring_.advance();
+    if (takes_queries<Config>(splits_.info())) {
+      q_pipeline_.consumer_release();
+      q_pipeline_.advance();
     }
     if (has_theirs) {
       take_theirs();
@@ -90,8 +90,8 @@ class Consumer {
   // A tile of this consumer's, and what the other one hands over of the tile before.
   __device__ __forceinline__ void multiply_own(bool has_theirs) {
     // mutate: LatentRowsBehindTheSequence
-    if (Traits::uses_tma) clear_rows(parts_.note().seqlen_kv - note_.k_begin);
-    q_.multiply_qk(scores_, q_ring_.tile(), tile_);
+    if (Traits::uses_tma) clear_rows(splits_.info().seqlen_kv - info_.k_begin);
+    q_.multiply_qk(scores_, q_pipeline_.tile(), tile_);
     wgmma_wait_group<0>();
     apply_functors();
     RowFactors maxima, correction;
@@ -101,13 +101,13 @@ class Consumer {
     const bool moves =
         take_maxima<Config::rescale>(maxima, state_, scale_log2_, correction, subtract_from(scores_));
     if (has_theirs) {  // nothing but this on its way: where branches meet the assembler waits for products
-      handover_.multiply(output_, keys_.tile_before(2));  // mutate: ValuesOfTheTileBehind
+      p_exchange_.multiply(output_, keys_.tile_before(2));  // mutate: ValuesOfTheTileBehind
       exponentiate(scores_, state_, scale_log2_);
       finish_values(2);  // mutate: GivenWhileTheOthersAreMultiplied
     } else {
       exponentiate(scores_, state_, scale_log2_);
     }
-    handover_.give(scores_, state_, first_row());
+    p_exchange_.give(scores_, state_, first_row());
     if (moves) output_.scale_rows(correction);  // mutate: NotRescaled
     multiply_values(1);
   }
@@ -115,27 +115,27 @@ class Consumer {
   // Takes what the other one hands over, and brings O up to its maxima.
   __device__ __forceinline__ void take_theirs() {
     RowFactors correction;
-    if (handover_.take(state_, scale_log2_, first_row(), correction)) output_.scale_rows(correction);
+    if (p_exchange_.take(state_, scale_log2_, first_row(), correction)) output_.scale_rows(correction);
   }
 
   // O += P V of the last tile that was taken, or of the one before that: `back` is 1 or 2.
   __device__ __forceinline__ void multiply_values(int back) {
-    handover_.multiply(output_, keys_.tile_before(back));
+    p_exchange_.multiply(output_, keys_.tile_before(back));
     finish_values(back);
   }
   // Waits for O, and is done with the tile.
   __device__ __forceinline__ void finish_values(int back) {
     wgmma_wait_group<0>();
     wgmma_hold(output_.registers[0]);
-    handover_.hold();
-    keys_.arrive_empty_before(back);  // mutate: KeysReleasedBeforeTheyAreMultiplied
+    p_exchange_.hold();
+    keys_.consumer_release_before(back);  // mutate: KeysReleasedBeforeTheyAreMultiplied
   }
 
   // Leaves the scores as the mask and score functors want them.
   __device__ __forceinline__ void apply_functors() {
     wgmma_hold(scores_.registers[0]);
-    apply_row_functors<Config>(scores_, params_, parts_.note(),
-                               score_origin(parts_.note(), note_, first_row()));
+    apply_row_functors<Config>(scores_, params_, splits_.info(),
+                               score_origin(splits_.info(), info_, first_row()));
   }
 
   // Makes zeros of the values of rows from `first` on, which are not the sequence's: 0 times what lies there may not be 0.
@@ -153,9 +153,9 @@ class Consumer {
 
   // Waits for the next tile of keys.
   __device__ __forceinline__ void take_keys() {
-    keys_.wait_full();
+    keys_.consumer_wait();
     tile_ = keys_.tile();
-    note_ = load_key_note(key_note<Traits>(smem_, keys_.stage()));
+    info_ = load_key_info(key_tile_info<Traits>(smem_, keys_.stage()));
     keys_.advance();
   }
 
@@ -168,17 +168,17 @@ class Consumer {
   }
 
   const AttentionParams& params_;
-  const SplitParams& split_;
+  const SplitParams& split_params_;
   const unsigned smem_;
   const int consumer_;
   const float scale_log2_;
-  PartRing<Traits> parts_;
-  TileRing<1, Traits::QTile::bytes> q_ring_;
-  TileRing<Config::stages, Traits::KTile::bytes> keys_;  // the next tile
-  Handover<Config> handover_;
+  SplitPipeline<Traits> splits_;
+  Pipeline<1, Traits::QTile::bytes> q_pipeline_;
+  Pipeline<Config::stages, Traits::KTile::bytes> keys_;  // the next tile
+  PExchange<Config> p_exchange_;
   Queries<Traits> q_;
-  unsigned tile_ = 0;   // of the keys that were taken last
-  KeyNote note_{0, 0};  // of the same
+  unsigned tile_ = 0;       // of the keys that were taken last
+  KeyTileInfo info_{0, 0};  // of the same
   typename Traits::Scores scores_;
   typename Traits::Output output_;
   SoftmaxState<Traits::Scores::rows> state_;

@@ -2,7 +2,7 @@
 // latent attention in its absorbed form ("DeepSeek-V2"). Sequences of any lengths, keys split over blocks. TMA and wgmma,
 // for sm_90a.
 //
-// A block is one warpgroup of loaders, some of whose warps load keys, the others queries, and two warpgroups of
+// A block is one warpgroup of producers, some of whose warps load keys, the others queries, and two warpgroups of
 // consumers. It computes 64 rows, the queries of all heads one after another. A tile of keys is read once from memory,
 // and multiplied as keys and as values where it lies. O is too wide for the registers of one warpgroup: each has half
 // of its columns (consumer.cuh). The list of work, and how blocks that share keys come together, is that of
@@ -13,7 +13,7 @@
 #include "base/prelude.cuh"
 #include "forward_mla_wgmma/consumer.cuh"
 #include "forward_mla_wgmma/load_keys.cuh"
-#include "forward_mla_wgmma/rings.cuh"
+#include "forward_mla_wgmma/pipelines.cuh"
 #include "forward_mla_wgmma/tensor_maps.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
@@ -31,25 +31,25 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   Work<Config> work;
   griddepcontrol_wait();
   if (warp < Traits::key_warps) {
-    work.begin(params, memory.split.known);
+    work.begin(params, memory.split_params.known);
   } else if (threadIdx.x == Traits::key_warps * warp_size) {
-    init_rings<Config>(smem);
+    init_pipelines<Config>(smem);
     if (Traits::uses_tma) prefetch_tensor_map(memory.k);
   } else if (threadIdx.x >= warpgroup_size) {
     clear_queries<Traits>(smem + Traits::layout.q, static_cast<int>(threadIdx.x) - warpgroup_size);
   }
   __syncthreads();
   if (threadIdx.x < warpgroup_size) {
-    setmaxnreg_dec<Config::loader_registers>();
+    setmaxnreg_dec<Config::producer_registers>();
     if (warp < Traits::key_warps) {
-      KeyLoader<Config>(params, memory, bytes, smem, warp).run(work);
+      KeyProducer<Config>(params, memory, bytes, smem, warp).run(work);
       griddepcontrol_launch_dependents();
     } else {
-      load_queries(params, PartRing<Traits>(bytes, smem), Rings<Config>(smem).q);
+      load_queries(params, SplitPipeline<Traits>(bytes, smem), Pipelines<Config>(smem).q);
     }
   } else {
     setmaxnreg_inc<Config::consumer_registers>();
-    Consumer<Config>(params, memory.split, bytes, smem).run();
+    Consumer<Config>(params, memory.split_params, bytes, smem).run();
     constexpr int warps = Traits::consumer_warps;
     zero_padding<Config>(params, static_cast<int>(blockIdx.x) * warps + warp - warpgroup_size / warp_size,
                          static_cast<int>(gridDim.x) * warps);

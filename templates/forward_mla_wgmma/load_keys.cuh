@@ -1,11 +1,11 @@
 // The warps that load keys, which hold the values, and find out what comes next. TMA copies what one warp tells it.
 // Where rows are copied one by one, several warps do that, each some of the rows of every tile: all walk through the
-// block's work, and come to the same, and the first one notes it for the others of the block.
+// block's work, and come to the same, and the first one tile infos it for the others of the block.
 #pragma once
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_mla_wgmma/rings.cuh"
+#include "forward_mla_wgmma/pipelines.cuh"
 #include "forward_mla_wgmma/tensor_maps.cuh"
 #include "forward_mla_wgmma/traits.cuh"
 #include "problem/sequences.cuh"
@@ -31,18 +31,18 @@ class BoxCopies {
   __device__ __forceinline__ BoxCopies(const AttentionParams& params, const KernelMemory& memory, int)
       : params_(params), memory_(memory) {}
 
-  __device__ __forceinline__ Place place(const Unit& unit, int k_begin) const {
-    return box_place<Traits>(params_, unit, k_begin);
+  __device__ __forceinline__ Place place(const SplitWorkTile& work_tile, int k_begin) const {
+    return box_place<Traits>(params_, work_tile, k_begin);
   }
-  /// Starts the copy of a tile to the ring's stage, whose barrier waits for it.
-  template <class Ring>
-  __device__ __forceinline__ void start(const Ring& ring, const Place& place) const {
-    copy_boxes<Traits, typename Traits::KTile>(ring.tile(), memory_.k, ring.full(), place);
+  /// Starts the copy of a tile to the pipeline's stage, whose barrier waits for it.
+  template <class Pipeline>
+  __device__ __forceinline__ void start(const Pipeline& pipeline, const Place& place) const {
+    copy_boxes<Traits, typename Traits::KTile>(pipeline.tile(), memory_.k, pipeline.full(), place);
   }
-  template <class Ring>
-  __device__ __forceinline__ void finish_before_waiting(const Ring&) const {}
-  template <class Ring>
-  __device__ __forceinline__ void finish_earlier(const Ring&, bool) const {}
+  template <class Pipeline>
+  __device__ __forceinline__ void finish_before_waiting(const Pipeline&) const {}
+  template <class Pipeline>
+  __device__ __forceinline__ void finish_earlier(const Pipeline&, bool) const {}
 
  private:
   const AttentionParams& params_;
@@ -77,34 +77,35 @@ class RowCopies {
   __device__ __forceinline__ RowCopies(const AttentionParams& params, const KernelMemory&, int warp)
       : params_(params), warp_(warp) {}
 
-  __device__ __forceinline__ Place place(const Unit& unit, int k_begin) const {
-    Place place{.head = unit.kv_head};
+  __device__ __forceinline__ Place place(const SplitWorkTile& work_tile, int k_begin) const {
+    Place place{.head = work_tile.kv_head};
 #pragma unroll
     for (int i = 0; i < rows_per_lane; ++i) {
-      const int own = i * warp_size + lane_id(), key = k_begin + tile_row(own), row = unit.kv.begin + key;
+      const int own = i * warp_size + lane_id(), key = k_begin + tile_row(own),
+                row = work_tile.kv.begin + key;
       place.batch[i] = -1;
       place.seq[i] = row;
-      if (own >= rows || key >= unit.kv.length) continue;
-      place.batch[i] = unit.batch;
+      if (own >= rows || key >= work_tile.kv.length) continue;
+      place.batch[i] = work_tile.batch;
       if constexpr (Traits::has_pages) {
-        place.batch[i] = VariableSequences<Config>(params_).page(unit.batch, row);
+        place.batch[i] = VariableSequences<Config>(params_).page(work_tile.batch, row);
         place.seq[i] = row % Config::page_size;
-        expect_page<Config>(params_, unit, key, 1, place.batch[i]);
+        expect_page<Config>(params_, work_tile, key, 1, place.batch[i]);
       }
     }
     return place;
   }
 
-  /// Starts the copy of a tile to the ring's stage; rows that there are not become zeros.
-  template <class Ring>
-  __device__ __forceinline__ void start(const Ring& ring, const Place& place) const {
+  /// Starts the copy of a tile to the pipeline's stage; rows that there are not become zeros.
+  template <class Pipeline>
+  __device__ __forceinline__ void start(const Pipeline& pipeline, const Place& place) const {
     constexpr int per_chunk = ElementTraits<Element>::per_chunk;
 #pragma unroll
     for (int i = 0; i < rows_per_lane; ++i) {
       const auto* const own_row = row_at(place, i);
 #pragma unroll 1
       for (int first = 0; first < minimum(warp_size, rows - i * warp_size); first += group_rows) {
-        const unsigned group = ring.tile() + tile_row(i * warp_size + first) * Tile::row_bytes;
+        const unsigned group = pipeline.tile() + tile_row(i * warp_size + first) * Tile::row_bytes;
 #pragma unroll
         for (int r = 0; r < group_rows; ++r) {
           const auto* row = reinterpret_cast<const Element*>(
@@ -124,18 +125,18 @@ class RowCopies {
     }
     cp_async_commit_group();
   }
-  /// Behind `start`: ends the copy that was started before that one, and that one, too, where it is the part's last.
-  template <class Ring>
-  __device__ __forceinline__ void finish_earlier(const Ring& ring, bool is_last) {
-    if (has_earlier_) end<1>([&] { ring.arrive_full_before(1); });  // mutate: EarlierTileNotWaitedFor
+  /// Behind `start`: ends the copy that was started before that one, and that one, too, where it is the split's last.
+  template <class Pipeline>
+  __device__ __forceinline__ void finish_earlier(const Pipeline& pipeline, bool is_last) {
+    if (has_earlier_) end<1>([&] { pipeline.producer_commit_before(1); });  // mutate: EarlierTileNotWaitedFor
     has_earlier_ = !is_last;
-    if (is_last) end<0>([&] { ring.arrive_full(); });  // mutate: LastTileNotWaitedFor
+    if (is_last) end<0>([&] { pipeline.producer_commit(); });  // mutate: LastTileNotWaitedFor
   }
-  /// Ahead of a wait for the ring's stage: consumers may need the tile before to make room.
-  template <class Ring>
-  __device__ __forceinline__ void finish_before_waiting(const Ring& ring) {
-    if (!has_earlier_ || ring.is_empty()) return;
-    end<0>([&] { ring.arrive_full_before(1); });
+  /// Ahead of a wait for the pipeline's stage: consumers may need the tile before to make room.
+  template <class Pipeline>
+  __device__ __forceinline__ void finish_before_waiting(const Pipeline& pipeline) {
+    if (!has_earlier_ || pipeline.is_empty()) return;
+    end<0>([&] { pipeline.producer_commit_before(1); });
     has_earlier_ = false;
   }
 
@@ -169,68 +170,68 @@ class RowCopies {
 };
 
 template <class Config>
-class KeyLoader {
+class KeyProducer {
   using Traits = KernelTraits<Config>;
   using Copies = typename ChosenType<Traits::uses_tma, BoxCopies<Config>, RowCopies<Config>>::type;
 
  public:
-  __device__ __forceinline__ KeyLoader(const AttentionParams& params, const KernelMemory& memory,
-                                       unsigned char* bytes, unsigned smem, int warp)
+  __device__ __forceinline__ KeyProducer(const AttentionParams& params, const KernelMemory& memory,
+                                         unsigned char* bytes, unsigned smem, int warp)
       : params_(params),
         smem_(smem),
-        notes_(Traits::key_warps == 1 || warp == 0),  // mutate: BothWarpsLeaveNotes
+        infos_(Traits::key_warps == 1 || warp == 0),  // mutate: BothWarpsLeaveInfos
         copies_(params, memory, warp),
-        ring_(Rings<Config>(smem).k),
-        parts_(bytes, smem) {}
+        pipeline_(Pipelines<Config>(smem).k),
+        splits_(bytes, smem) {}
 
   /// Walks through the block's share of the work.
   __device__ __forceinline__ void run(Work<Config>& work) {
-    for_each_part<Config>(params_, work, [&](const Note<Config>& note, UnitTiles<Config>& tiles) {
-      load_tiles(work.unit, note, tiles);
+    for_each_split<Config>(params_, work, [&](const Info<Config>& info, WorkTileKeys<Config>& tiles) {
+      load_tiles(work.work_tile, info, tiles);
     });
-    if (notes_) parts_.put_end();
+    if (infos_) splits_.put_end();
   }
 
  private:
-  // All of a part.
-  __device__ __forceinline__ void load_tiles(const Unit& unit, const Note<Config>& note,
-                                             UnitTiles<Config>& tiles) {
-    if (notes_) parts_.put(note);  // queries are longer on their way than keys
-    if (!tiles.has(0)) return note_no_keys();
-    auto place = copies_.place(unit, tiles.key(0));
+  // All of a split.
+  __device__ __forceinline__ void load_tiles(const SplitWorkTile& work_tile, const Info<Config>& info,
+                                             WorkTileKeys<Config>& tiles) {
+    if (infos_) splits_.put(info);  // queries are longer on their way than keys
+    if (!tiles.has(0)) return tell_no_keys();
+    auto place = copies_.place(work_tile, tiles.key(0));
     while (true) {
       const bool has_next = tiles.has(1);
-      copies_.finish_before_waiting(ring_);  // mutate: NothingEndedBeforeAWaitForRoom
-      take_stage(note_of(tiles));
-      copies_.start(ring_, place);
+      copies_.finish_before_waiting(pipeline_);  // mutate: NothingEndedBeforeAWaitForRoom
+      take_stage(info_of(tiles));
+      copies_.start(pipeline_, place);
       if (has_next)
-        place = copies_.place(unit, tiles.key(1));  // pages are looked up while the tile is on its way
-      copies_.finish_earlier(ring_, !has_next);
-      ring_.advance();
+        place = copies_.place(work_tile, tiles.key(1));  // pages are looked up while the tile is on its way
+      copies_.finish_earlier(pipeline_, !has_next);
+      pipeline_.advance();
       if (!has_next) return;
       tiles.advance();
     }
   }
 
-  // Waits for the next stage and leaves its note.
-  __device__ __forceinline__ void take_stage(const KeyNote& note) {
-    ring_.wait_empty();
-    if (notes_ && lane_id() == 0) store_key_note(key_note<Traits>(smem_, ring_.stage()), note);
+  // Waits for the next stage and writes its tile info.
+  __device__ __forceinline__ void take_stage(const KeyTileInfo& info) {
+    pipeline_.producer_acquire();
+    if (infos_ && lane_id() == 0) store_key_info(key_tile_info<Traits>(smem_, pipeline_.stage()), info);
     __syncwarp();
   }
 
-  __device__ __forceinline__ void note_no_keys() {
-    take_stage({0, key_note_none});
-    ring_.arrive_full();
-    ring_.advance();
+  __device__ __forceinline__ void tell_no_keys() {
+    take_stage({0, key_info_none});
+    pipeline_.producer_commit();
+    pipeline_.advance();
   }
 
   const AttentionParams& params_;
   const unsigned smem_;
-  const bool notes_;  // whether the warp leaves notes for the block
+  const bool infos_;  // whether the warp writes tile infos for the block
   Copies copies_;
-  TileRing<Config::stages, Traits::KTile::bytes> ring_;
-  PartRing<Traits> parts_;
+  Pipeline<Config::stages, Traits::KTile::bytes> pipeline_;
+  SplitPipeline<Traits> splits_;
 };
 
 }  // namespace jit::forward_mla_wgmma

@@ -11,7 +11,7 @@ struct KernelMemory {
   /// (head_dim, seqlen, heads, batch), pages: (head_dim, page_size, heads, pages); box: rows of a panel. Unused where keys
   /// are copied by cp.async.
   TensorMap k;
-  SplitParams split;
+  SplitParams split_params;
 };
 
 }  // namespace jit::forward_mla_wgmma

@@ -30,7 +30,7 @@ struct KernelTraits : BlockTraits<Config, consumers, rows_per_warpgroup> {
   static constexpr bool uses_tma = Config::copies == Copies::tma;
   static_assert(!uses_tma || Base::boxes <= warp_size, "each box of a tile has a lane that copies it");
 
-  /// Of the loaders, the first ones of which load keys: copying them row by row is too much for one.
+  /// Of the producers, the first ones of which load keys: copying them row by row is too much for one.
   static constexpr int key_warps = uses_tma ? 1 : 2;
   static constexpr int query_warps = warpgroup_size / warp_size - key_warps;
   static constexpr int query_threads = query_warps * warp_size;
@@ -41,8 +41,8 @@ struct KernelTraits : BlockTraits<Config, consumers, rows_per_warpgroup> {
                                                     .has_spans = Config::split_keys != 0});
 
   // Named barriers.
-  static constexpr int handover_barrier = 2;  ///< of what consumer 0 takes; the next one is consumer 1's
-  static constexpr int own_barrier = 4;       ///< of consumer 0 alone; the next one is consumer 1's
+  static constexpr int p_exchange_barrier = 2;  ///< of what consumer 0 takes; the next one is consumer 1's
+  static constexpr int own_barrier = 4;         ///< of consumer 0 alone; the next one is consumer 1's
 };
 
 }  // namespace jit::forward_mla_wgmma

@@ -61,7 +61,8 @@ __device__ __forceinline__ void store_output(const AttentionParams& params, cons
   float inverse[Traits::Output::rows], lse[Traits::Output::rows];
   finish_rows<Layout>(state, scale_log2, inverse, lse, probability_raise<typename Config::Element>);
 #pragma unroll
-  for (int r = 0; r < Traits::Output::rows; ++r) inverse[r] = over_kept_share<Config>(inverse[r], dropout);
+  for (int r = 0; r < Traits::Output::rows; ++r)
+    inverse[r] = over_keep_probability<Config>(inverse[r], dropout);
   if constexpr (Config::sinks) add_sink(params.sequences.sinks[blockIdx.x], inverse, lse);  // of its head
   output.scale_rows(inverse);
 

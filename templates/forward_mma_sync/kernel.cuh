@@ -1,7 +1,7 @@
 // Attention forward with cp.async, ldmatrix and mma.sync: runs on every GPU from sm_80 on.
 //
 // A block owns tile_q queries of one head; each warp owns tile_q / warps of them and never talks to another
-// warp about scores. Keys and values come by in tiles of tile_kv through rings of stages_k and stages_v
+// warp about scores. Keys and values come by in tiles of tile_kv through pipelines of stages_k and stages_v
 // buffers:
 //
 //     wait for K(n) ─ barrier ─ load V(n + ahead) ─ S = Q Kᵀ ─ load K(n + ahead) ─ mask, softmax ─
@@ -11,7 +11,7 @@
 // what each load overwrites was last read before the barrier in front of it.
 //
 // Where only the device knows how long sequences are, which there is with dropout alone, a block looks for its tile in
-// the list of all (base/ragged_tiles.cuh), and may find that it is nobody's.
+// the list of all (base/varlen_tiles.cuh), and may find that it is nobody's.
 #pragma once
 
 #include "base/descale_params.cuh"
@@ -88,11 +88,11 @@ __device__ __forceinline__ ScorePlace score_place(int q_begin, int k_begin) {
   return {q_begin + warp_row + MmaLayout::lane_row(thread), k_begin + MmaLayout::lane_column(thread)};
 }
 
-/// The block's loader of tiles out of `rows`, of which there are `row_end`.
+/// The block's producer of tiles out of `rows`, of which there are `row_end`.
 template <class Config, class Tile, int columns, class Rows>
-__device__ __forceinline__ auto tile_loader(const Rows& rows, int row_end) {
-  return TileLoader<Tile, columns, KernelTraits<Config>::threads, Config::alignment,
-                    typename Config::Element>(rows, row_end);
+__device__ __forceinline__ auto tile_copy(const Rows& rows, int row_end) {
+  return TileCopy<Tile, columns, KernelTraits<Config>::threads, Config::alignment, typename Config::Element>(
+      rows, row_end);
 }
 
 /// The block's part of `zero_padding`, which those of the first head have.
@@ -129,13 +129,13 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   // mutate: PlacesOfNobodyAreComputed
   if (has_entry_lengths<Config> && (q_begin < 0 || q_begin >= seqlen_q)) return;
   const int kv_head = sequences.kv_head(head);
-  const auto q_loader = tile_loader<Config, typename Traits::QTile, Config::head_dim>(
+  const auto q_copy = tile_copy<Config, typename Traits::QTile, Config::head_dim>(
       sequences.query_rows(batch, head), seqlen_q);
-  const auto k_loader = tile_loader<Config, typename Traits::KTile, Config::head_dim>(
+  const auto k_copy = tile_copy<Config, typename Traits::KTile, Config::head_dim>(
       sequences.key_rows(batch, kv_head), seqlen_kv);
-  const auto v_loader = tile_loader<Config, typename Traits::VTile, Config::head_dim_v>(
+  const auto v_copy = tile_copy<Config, typename Traits::VTile, Config::head_dim_v>(
       sequences.value_rows(batch, kv_head), seqlen_kv);
-  const KeyScalesLoader<Config> key_scales_loader(descale, batch, kv_head, seqlen_kv);
+  const KeyScalesCopy<Config> key_scales_copy(descale, batch, kv_head, seqlen_kv);
 
   const Mask mask(context);
   const TileMask<Config> tile_mask(context);
@@ -154,17 +154,17 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   // negative) none begins so early: waits count groups.
   const auto load_k = [&](int ahead, int stage) {
     if (ahead >= 0 && tiles.has(ahead)) {
-      k_loader.load(k_tile(stage), tiles.key(ahead));
-      key_scales_loader.load(key_scales(stage), tiles.key(ahead));
+      k_copy.load(k_tile(stage), tiles.key(ahead));
+      key_scales_copy.load(key_scales(stage), tiles.key(ahead));
     }
     cp_async_commit_group();
   };
   const auto load_v = [&](int ahead, int stage) {
-    if (ahead >= 0 && tiles.has(ahead)) v_loader.load(v_tile(stage), tiles.key(ahead));
+    if (ahead >= 0 && tiles.has(ahead)) v_copy.load(v_tile(stage), tiles.key(ahead));
     cp_async_commit_group();
   };
 
-  q_loader.load(smem_base + layout.q, q_begin);
+  q_copy.load(smem_base + layout.q, q_begin);
   QueryFragments<Config> q(smem_base + layout.q);
   if constexpr (Config::q_in_registers) {
     cp_async_commit_group();

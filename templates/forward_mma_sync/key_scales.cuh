@@ -11,17 +11,17 @@ namespace jit::forward_mma_sync {
 
 /// Keys without scales of their own.
 template <class Config, bool has_each = has_row_scales<Config>>
-struct KeyScalesLoader {
-  __device__ __forceinline__ KeyScalesLoader(const DescaleParams&, int /*batch*/, int /*kv_head*/,
-                                             int /*seqlen_kv*/) {}
+struct KeyScalesCopy {
+  __device__ __forceinline__ KeyScalesCopy(const DescaleParams&, int /*batch*/, int /*kv_head*/,
+                                           int /*seqlen_kv*/) {}
   /// Starts the copy of the scales of a tile's keys, from `first_key` on, to a shared address. By the whole block.
   __device__ __forceinline__ void load(unsigned /*target*/, int /*first_key*/) const {}
 };
 
 template <class Config>
-struct KeyScalesLoader<Config, true> {
-  __device__ __forceinline__ KeyScalesLoader(const DescaleParams& descale, int batch, int kv_head,
-                                             int seqlen_kv)
+struct KeyScalesCopy<Config, true> {
+  __device__ __forceinline__ KeyScalesCopy(const DescaleParams& descale, int batch, int kv_head,
+                                           int seqlen_kv)
       : of_head_(descale.k + batch * descale.k_strides.batch + kv_head * descale.k_strides.head),
         stride_(descale.k_strides.seq),
         seqlen_kv_(seqlen_kv) {}

@@ -22,7 +22,7 @@ struct KernelTraits {
   static_assert(Config::tile_q % (16 * Config::warps) == 0,
                 "tile_q must be a multiple of 16 rows for each warp");
   static_assert(Config::tile_kv % mma_k == 0, "tile_kv must be a multiple of mma's k");
-  static_assert(Config::stages_k >= 1 && Config::stages_v >= 1, "a ring has at least one stage");
+  static_assert(Config::stages_k >= 1 && Config::stages_v >= 1, "a pipeline has at least one stage");
 
   static constexpr int threads = Config::warps * warp_size;
   static constexpr int warp_rows = Config::tile_q / Config::warps;

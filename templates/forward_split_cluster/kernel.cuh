@@ -1,14 +1,14 @@
 // Attention forward for few queries over few keys: the blocks of a cluster share the keys of a tile of rows, and merge
 // what they have come to over their shared memory. cp.async, ldmatrix and mma.sync, and clusters: sm_90a.
 //
-// A tile of rows holds the queries of all heads that share a KV head. Each warp of a cluster has keys of its own, a ring
-// of its own and a softmax of its own; warps of a block meet once for the queries and once in the end:
+// A tile of rows holds the queries of all heads that share a KV head. Each warp of a cluster has keys of its own, a
+// pipeline of its own and a softmax of its own; warps of a block meet once for the queries and once in the end:
 //
 //     each warp   load tile n + stages ─ wait for tile n ─ S = Q Kᵀ ─ mask, softmax ─ O += P V
 //     each block  merge what its warps have come to ─ send it, piece by piece, to the blocks that end them
 //                 ─ wait for what the others send ─ merge, normalise, store
 //
-// Which block computes what follows from the shape of the call: nothing is dealt, counted or left behind.
+// Which block computes what follows from the shape of the call: nothing is scheduled, counted or left behind.
 #pragma once
 
 #include "base/dependent_launch.cuh"
@@ -16,8 +16,8 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "base/touch_lines.cuh"
-#include "forward_split_cluster/inbox.cuh"
 #include "forward_split_cluster/loads.cuh"
+#include "forward_split_cluster/receive_buffer.cuh"
 #include "forward_split_cluster/share.cuh"
 #include "forward_split_cluster/traits.cuh"
 #include "problem/zero_padding.cuh"
@@ -28,29 +28,29 @@
 #include "split_keys/kv_scales.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "split_keys/row_functors.cuh"
-#include "split_keys/warp_parts.cuh"
+#include "split_keys/warp_splits.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_split_cluster {
 
-/// What the block's warps come to over their keys of a unit, each for itself, at the start of the block's memory.
+/// What the block's warps come to over their keys of a work tile, each for itself, at the start of the block's memory.
 template <class Config>
-__device__ __forceinline__ WarpParts<KernelTraits<Config>> multiply_keys(const AttentionParams& params,
-                                                                         const DescaleParams& descale,
-                                                                         const Unit& unit,
-                                                                         const PartNote& part,
-                                                                         unsigned char* bytes) {
+__device__ __forceinline__ WarpSplits<KernelTraits<Config>> multiply_keys(const AttentionParams& params,
+                                                                          const DescaleParams& descale,
+                                                                          const SplitWorkTile& work_tile,
+                                                                          const SplitInfo& split,
+                                                                          unsigned char* bytes) {
   using Traits = KernelTraits<Config>;
   using Products = KvProducts<Traits>;
   constexpr int loads_ahead = Config::stages - 1, groups_ahead = 2 * loads_ahead;
   const unsigned queries = smem_address(bytes) + Traits::layout.queries;
   const KeyRange keys =
-      keys_of_warp<Config>(tiles_of<Config>(params, unit), part.part, params.sequences.num_splits);
-  const UnitMask<Config> mask{params, unit};
-  WarpTiles<Config> tiles(mask, queries_of<Config>(unit), keys, unit.kv.length);
+      keys_of_warp<Config>(tiles_of<Config>(params, work_tile), split.split, params.sequences.num_splits);
+  const WorkTileMask<Config> mask{params, work_tile};
+  WarpTiles<Config> tiles(mask, queries_of<Config>(work_tile), keys, work_tile.kv.length);
   PageWindow<Config> pages;
-  const WarpRing<Config> ring{bytes};
+  const WarpPipeline<Config> pipeline{bytes};
   typename Products::Queries q;
   KvScales<Traits> scales(descale);
   typename Traits::Output output = {};
@@ -59,41 +59,41 @@ __device__ __forceinline__ WarpParts<KernelTraits<Config>> multiply_keys(const A
 
 #pragma unroll 1
   for (int step = -loads_ahead;; ++step) {
-    load_tile(params, unit, part, ring, step + loads_ahead, tiles, pages, [&] {
+    load_tile(params, work_tile, split, pipeline, step + loads_ahead, tiles, pages, [&] {
       if (step != -loads_ahead) return;
       copy_rows<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment>(
-          queries, QueryRows<Config>(params, part));
+          queries, QueryRows<Config>(params, split));
     });
     if (step < 0) continue;
     cp_async_wait_group<groups_ahead + 1>();  // keys  // mutate: NoWaitForKeysOfACluster
     if (step == 0) {
       __syncthreads();  // the queries of all threads are there  // mutate: QueriesWithoutBarrier
       q.load(queries, 0);
-      scales.begin_part(part, q);
+      scales.begin_split(split, q);
     }
     __syncwarp();
-    const KeyNote note = ring.note(step);
-    if ((note.flags & key_note_none) != 0) break;
-    const unsigned stage = ring.stage(step);
+    const KeyTileInfo info = pipeline.info(step);
+    if ((info.flags & key_info_none) != 0) break;
+    const unsigned stage = pipeline.stage(step);
     typename Traits::Scores scores;
     Products::multiply_qk(scores, q, stage);
     scales.scale_scores(scores, stage, 0);
-    apply_row_functors<Config>(scores, params, part, score_origin(part, note, 0));
+    apply_row_functors<Config>(scores, params, split, score_origin(split, info, 0));
     online_softmax<Rescale::lazy>(scores, output, state, scale_log2);
     scales.scale_weights(scores, stage, 0);
     cp_async_wait_group<groups_ahead>();  // values  // mutate: NoWaitForValues
     __syncwarp();                         // mutate: TilesOfOtherLanesWithoutBarrier
     Products::multiply_pv(output, scores, stage + Traits::layout.v);
-    if ((note.flags & key_note_last) != 0) break;
+    if ((info.flags & key_info_last) != 0) break;
     __syncwarp();  // all lanes are done with the tile
   }
   scales.scale_output(output);
   // mutate: ResultsOverTilesOfOtherWarps
   __syncthreads();  // the other warps are done with the tiles that lie where results will
-  const WarpParts<Traits> parts(bytes);
-  parts.put(output, state, scale_log2);
+  const WarpSplits<Traits> splits(bytes);
+  splits.put(output, state, scale_log2);
   __syncthreads();  // mutate: ResultsOfOtherWarpsWithoutBarrier
-  return parts;
+  return splits;
 }
 
 template <class Config>
@@ -103,29 +103,29 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   extern __shared__ __align__(1024) unsigned char bytes[];
   touch_lines(params);
   const int rank = cluster_rank();
-  const Inbox<Traits> inbox(bytes, rank);
-  if (threadIdx.x == 0) inbox.init();
+  const ReceiveBuffer<Traits> receive_buffer(bytes, rank);
+  if (threadIdx.x == 0) receive_buffer.init();
   cluster_arrive();
   wait_for_grids_before();
-  const Unit unit = unit_of_cluster<Config>(params);
-  const PartNote part = note_of(unit, rank, Config::cluster);
-  const int pieces = (unit.row_end - unit.row_begin) * PiecePlace<Config>::of_row;
+  const SplitWorkTile work_tile = work_tile_of_cluster<Config>(params);
+  const SplitInfo split = info_of(work_tile, rank, Config::cluster);
+  const int pieces = (work_tile.row_end - work_tile.row_begin) * PiecePlace<Config>::of_row;
   if (pieces > 0) {
-    if (threadIdx.x == 0) inbox.expect(pieces);
-    const WarpParts<Traits> parts = multiply_keys<Config>(params, descale, unit, part, bytes);
-    cluster_wait();  // all inboxes are there  // mutate: SentBeforeTheClusterHasMet
+    if (threadIdx.x == 0) receive_buffer.expect(pieces);
+    const WarpSplits<Traits> splits = multiply_keys<Config>(params, descale, work_tile, split, bytes);
+    cluster_wait();  // all receive buffers are there  // mutate: SentBeforeTheClusterHasMet
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < pieces; i += Traits::threads) {
       const PiecePlace<Config> at(i);
-      inbox.send(i, merge_piece(parts, at.row, at.column));
+      receive_buffer.send(i, merge_piece(splits, at.row, at.column));
     }
-    inbox.wait();  // mutate: NoWaitForTheOthers
+    receive_buffer.wait();  // mutate: NoWaitForTheOthers
 #pragma unroll 1
     for (int place = static_cast<int>(threadIdx.x);; place += Traits::threads) {
-      const int i = inbox.index(place);
+      const int i = receive_buffer.index(place);
       if (i >= pieces) break;
       const PiecePlace<Config> at(i);
-      store_piece<Config>(params, descale, part, at.row, at.column, merge_piece(inbox, place, 0));
+      store_piece<Config>(params, descale, split, at.row, at.column, merge_piece(receive_buffer, place, 0));
     }
   } else {
     cluster_wait();

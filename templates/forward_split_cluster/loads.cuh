@@ -1,4 +1,4 @@
-// The loads of a warp: each fills and empties a ring of its own, so that no warp waits for another one.
+// The loads of a warp: each fills and empties a pipeline of its own, so that no warp waits for another one.
 #pragma once
 
 #include "base/params.cuh"
@@ -9,7 +9,7 @@
 #include "ptx/cp_async.cuh"
 #include "split_keys/key_boxes.cuh"
 #include "split_keys/kv_rows.cuh"
-#include "split_keys/part_note.cuh"
+#include "split_keys/split_info.cuh"
 #include "split_keys/work_list.cuh"
 #include "tiles/tile_copy.cuh"
 
@@ -23,26 +23,26 @@ using RowStart = const KvElement<Config>*;
 template <class Config>
 class PageWindow {
  public:
-  /// Leaves where the rows of the tile from key `k_begin` on begin, of keys and behind them of values, at `starts`: a lane
-  /// finds out for a row what else all would that copy a piece of it. By a whole warp.
-  __device__ __forceinline__ void put(const AttentionParams& params, const Unit& unit, int k_begin,
-                                      RowStart<Config>* starts) {
-    const int row = unit.kv.begin + k_begin;
+  /// Writes where the rows of the tile from key `k_begin` on begin, of keys and behind them of values, at `starts`: a
+  /// lane finds out for a row what else all would that copy a piece of it. By a whole warp.
+  __device__ __forceinline__ void put(const AttentionParams& params, const SplitWorkTile& work_tile,
+                                      int k_begin, RowStart<Config>* starts) {
+    const int row = work_tile.kv.begin + k_begin;
     if ((row + Config::tile_kv - 1) / Config::page_size - first_ >= warp_size) {
       first_ = row / Config::page_size;
       const int own_row = (first_ + lane_id()) * Config::page_size;
-      page_ = own_row < unit.kv.begin + unit.kv.length
-                  ? VariableSequences<Config>(params).page(unit.batch, own_row)
+      page_ = own_row < work_tile.kv.begin + work_tile.kv.length
+                  ? VariableSequences<Config>(params).page(work_tile.batch, own_row)
                   : -1;
     }
     const int lane_row = row + minimum(lane_id(), Config::tile_kv - 1), key = k_begin + lane_id();
     const int page = __shfl_sync(full_warp, page_, lane_row / Config::page_size - first_);
-    const bool is_key = lane_id() < Config::tile_kv && key < unit.kv.length;
-    if (is_key) expect_page<Config>(params, unit, key, 1, page);
+    const bool is_key = lane_id() < Config::tile_kv && key < work_tile.kv.length;
+    if (is_key) expect_page<Config>(params, work_tile, key, 1, page);
     const bool exists = is_key && page >= 0 && page < params.sequences.pages;
     const auto start = [&](const void* data, const TensorStrides& strides) {
       return exists ? static_cast<RowStart<Config>>(data) + page * strides.batch +
-                          lane_row % Config::page_size * strides.seq + unit.kv_head * strides.head
+                          lane_row % Config::page_size * strides.seq + work_tile.kv_head * strides.head
                     : nullptr;
     };
     __syncwarp();  // all have read what lies there
@@ -60,11 +60,11 @@ class PageWindow {
 
 /// The tiles that the mask leaves of a warp's keys.
 template <class Config>
-using WarpTiles = KvTiles<UnitMask<Config>, Config::tile_kv, 0>;
+using WarpTiles = KvTiles<WorkTileMask<Config>, Config::tile_kv, 0>;
 
-/// A warp's ring of stages in the block's memory.
+/// A warp's pipeline of stages in the block's memory.
 template <class Config>
-struct WarpRing {
+struct WarpPipeline {
   using Traits = KernelTraits<Config>;
   static constexpr SmemLayout layout = Traits::layout;
   unsigned char* bytes;
@@ -73,9 +73,9 @@ struct WarpRing {
   __device__ __forceinline__ unsigned stage(int step) const {
     return smem_address(bytes) + place(step) * layout.stage_bytes;
   }
-  /// The place of what is noted of it.
-  __device__ __forceinline__ KeyNote& note(int step) const {
-    return reinterpret_cast<KeyNote*>(bytes + layout.key_notes)[place(step)];
+  /// The place of what is recorded of it.
+  __device__ __forceinline__ KeyTileInfo& info(int step) const {
+    return reinterpret_cast<KeyTileInfo*>(bytes + layout.key_tile_infos)[place(step)];
   }
   /// Where the rows of the tile that is loaded begin, of keys and then of values. Where there are pages.
   __device__ __forceinline__ RowStart<Config>* row_starts() const {
@@ -97,41 +97,42 @@ __device__ __forceinline__ void copy_tile(unsigned tile, const KvRows<Config>& r
     copy_rows<Tile, columns, warp_size, Config::alignment>(
         tile, [starts](int row) { return starts[minimum(row, Config::tile_kv - 1)]; }, lane_id());
   } else {
-    TileLoader<Tile, columns, warp_size, Config::alignment, KvElement<Config>>(rows.dense(), rows.count,
-                                                                               lane_id())
+    TileCopy<Tile, columns, warp_size, Config::alignment, KvElement<Config>>(rows.dense(), rows.count,
+                                                                             lane_id())
         .load(tile, 0);
   }
 }
 
-/// Starts the loads of a step, those of the next tile if there is one, and leaves its note: a group of keys and of what
-/// `behind_keys` copies, and one of values, which are needed later. By a whole warp.
+/// Starts the loads of a step, those of the next tile if there is one, and writes its tile info: a group of keys and
+/// of what `behind_keys` copies, and one of values, which are needed later. By a whole warp.
 template <class Config, class F>
-__device__ __forceinline__ void load_tile(const AttentionParams& params, const Unit& unit,
-                                          const PartNote& part, const WarpRing<Config>& ring, int step,
-                                          WarpTiles<Config>& tiles, PageWindow<Config>& pages,
+__device__ __forceinline__ void load_tile(const AttentionParams& params, const SplitWorkTile& work_tile,
+                                          const SplitInfo& split, const WarpPipeline<Config>& pipeline,
+                                          int step, WarpTiles<Config>& tiles, PageWindow<Config>& pages,
                                           F behind_keys) {
   using Traits = KernelTraits<Config>;
   const bool has_tile = tiles.has(0);
-  KeyNote note{tiles.key(0), has_tile ? 0 : key_note_none};
+  KeyTileInfo info{tiles.key(0), has_tile ? 0 : key_info_none};
   if (has_tile) {
-    if constexpr (Traits::has_pages) pages.put(params, unit, note.k_begin, ring.row_starts());
+    if constexpr (Traits::has_pages) pages.put(params, work_tile, info.k_begin, pipeline.row_starts());
     copy_tile<Config, typename Traits::KTile, Config::head_dim>(
-        ring.stage(step), KvRows<Config>(params, part, note.k_begin, nullptr, params.k, params.k_strides),
-        ring.row_starts());
+        pipeline.stage(step),
+        KvRows<Config>(params, split, info.k_begin, nullptr, params.k, params.k_strides),
+        pipeline.row_starts());
   }
   behind_keys();
   cp_async_commit_group();
   if (has_tile) {
     copy_tile<Config, typename Traits::VTile, Config::head_dim_v>(
-        ring.stage(step) + Traits::layout.v,
-        KvRows<Config>(params, part, note.k_begin, nullptr, params.v, params.v_strides),
-        ring.row_starts() + Config::tile_kv);
-    if (tiles.is_partial()) note.flags |= key_note_partial;  // mutate: ScoresBehindTheKeys
+        pipeline.stage(step) + Traits::layout.v,
+        KvRows<Config>(params, split, info.k_begin, nullptr, params.v, params.v_strides),
+        pipeline.row_starts() + Config::tile_kv);
+    if (tiles.is_partial()) info.flags |= key_info_partial;  // mutate: ScoresBehindTheKeys
     tiles.advance();
-    if (!tiles.has(0)) note.flags |= key_note_last;  // mutate: LastTileTooSoon
+    if (!tiles.has(0)) info.flags |= key_info_last;  // mutate: LastTileTooSoon
   }
   cp_async_commit_group();
-  if (lane_id() == 0) ring.note(step) = note;
+  if (lane_id() == 0) pipeline.info(step) = info;
 }
 
 }  // namespace jit::forward_split_cluster

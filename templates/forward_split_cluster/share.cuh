@@ -7,20 +7,20 @@
 #include "forward_split_cluster/traits.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/prefetch.cuh"
-#include "scheduling/ragged_place.cuh"
+#include "scheduling/varlen_place.cuh"
 #include "split_keys/work_list.cuh"
 
 namespace jit::forward_split_cluster {
 
-/// The tile of packed rows of the block's cluster: batch entries and their tiles lie along x. Where queries are ragged they
-/// have more places than tiles (base/ragged_tiles.cuh).
+/// The tile of packed rows of the block's cluster: batch entries and their tiles lie along x. Where queries are
+/// varlen they have more places than tiles (base/varlen_tiles.cuh).
 template <class Config>
-__device__ __forceinline__ RaggedPlace place_of_cluster(const AttentionParams& params) {
+__device__ __forceinline__ VarlenPlace place_of_cluster(const AttentionParams& params) {
   constexpr int tile_rows = KernelTraits<Config>::tile_rows;
   const int place = static_cast<int>(blockIdx.x) / Config::cluster;
-  if constexpr (Config::sequences_q == SequenceKind::ragged) {
+  if constexpr (Config::sequences_q == SequenceKind::varlen) {
     const VariableSequences<Config> sequences(params);
-    return ragged_place<tile_rows>(place, params.batch,
+    return varlen_place<tile_rows>(place, params.batch,
                                    [&](int batch) { return sequences.q(batch).begin * Config::gqa_ratio; });
   } else {
     const int longest = Config::seqlen_q != 0 ? Config::seqlen_q : params.seqlen_q;
@@ -42,38 +42,39 @@ __device__ __forceinline__ void prefetch_pages(const AttentionParams& params, in
     prefetch_l2(given.page_table + batch * given.page_table_stride + first);
 }
 
-/// The unit of the block's cluster: KV heads lie along y. It may have no rows: the place is nobody's, or the sequence is
-/// shorter than there is room for.
+/// The work tile of the block's cluster: KV heads lie along y. It may have no rows: the place is nobody's, or the
+/// sequence is shorter than there is room for.
 template <class Config>
-__device__ __forceinline__ Unit unit_of_cluster(const AttentionParams& params) {
-  const RaggedPlace place = place_of_cluster<Config>(params);
+__device__ __forceinline__ SplitWorkTile work_tile_of_cluster(const AttentionParams& params) {
+  const VarlenPlace place = place_of_cluster<Config>(params);
   if constexpr (KernelTraits<Config>::has_pages) prefetch_pages<Config>(params, place.batch);
   const VariableSequences<Config> sequences(params);
-  Unit unit{.batch = place.batch,
-            .kv_head = static_cast<int>(blockIdx.y),
-            .q = sequences.q(place.batch),
-            .kv = sequences.kv(place.batch)};
-  const int rows = place.first_row < 0 ? 0 : unit.q.length * Config::gqa_ratio;
-  unit.enter_rows(maximum(place.first_row, 0), rows, KernelTraits<Config>::tile_rows);
-  return unit;
+  SplitWorkTile work_tile{.batch = place.batch,
+                          .kv_head = static_cast<int>(blockIdx.y),
+                          .q = sequences.q(place.batch),
+                          .kv = sequences.kv(place.batch)};
+  const int rows = place.first_row < 0 ? 0 : work_tile.q.length * Config::gqa_ratio;
+  work_tile.enter_rows(maximum(place.first_row, 0), rows, KernelTraits<Config>::tile_rows);
+  return work_tile;
 }
 
-/// What a block notes of its part of a unit.
-__device__ __forceinline__ PartNote note_of(const Unit& unit, int rank, int cluster) {
-  return {.batch = unit.batch,
-          .kv_head = unit.kv_head,
-          .row_begin = unit.row_begin,
-          .q_begin = unit.q.begin,
-          .seqlen_q = unit.q.length,
-          .kv_begin = unit.kv.begin,
-          .seqlen_kv = unit.kv.length,
-          .part = rank,
-          .parts = cluster,
+/// What a block knows of its split of a work tile.
+__device__ __forceinline__ SplitInfo info_of(const SplitWorkTile& work_tile, int rank, int cluster) {
+  return {.batch = work_tile.batch,
+          .kv_head = work_tile.kv_head,
+          .row_begin = work_tile.row_begin,
+          .q_begin = work_tile.q.begin,
+          .seqlen_q = work_tile.q.length,
+          .kv_begin = work_tile.kv.begin,
+          .seqlen_kv = work_tile.kv.length,
+          .split = rank,
+          .splits = cluster,
           .first_block = 0};
 }
 
-/// The keys of the warp: the tiles that the unit's rows see, dealt evenly in pieces that stand side by side. Of few tiles all
-/// blocks have some, one for each of their first warps. `num_splits` blocks share them at most; 0: all of the cluster.
+/// The keys of the warp: the tiles that the work tile's rows see, scheduled evenly in pieces that stand side by side.
+/// Of few tiles all blocks have some, one for each of their first warps. `num_splits` blocks share them at most; 0:
+/// all of the cluster.
 template <class Config>
 __device__ __forceinline__ KeyRange keys_of_warp(const TileRange& tiles, int rank, int num_splits) {
   constexpr int all_warps = Config::cluster * Config::block_warps;

@@ -5,7 +5,7 @@
 #include "base/element.cuh"
 #include "base/host_device.cuh"
 #include "jit/options.h"
-#include "split_keys/key_note.cuh"
+#include "split_keys/key_tile_info.cuh"
 #include "split_keys/smem_places.cuh"
 #include "split_keys/warp_layout.cuh"
 
@@ -22,18 +22,18 @@ JIT_HOST_DEVICE constexpr int most_own_pieces(int head_dim_v, int cluster) {
 
 /// Byte offsets from the start of dynamic shared memory.
 ///
-///     | warp 0: stage 0: K, V | stage 1 … | warp 1 … | Q | inbox: values, states | notes of tiles | row starts | barrier |
+///     | warp 0: stage 0: K, V | stage 1 … | warp 1 … | Q | receive buffer: values, states | tile infos of tiles | row starts | barrier |
 ///
 /// When all warps are done with their tiles, what each has come to lies there in their place.
 struct SmemLayout {
   int v;  ///< in a stage
   int stage_bytes;
   int queries;
-  int inbox_values;  ///< float4 for each piece of each block of the cluster
-  int inbox_states;  ///< RowState for the same
-  int key_notes;     ///< KeyNote for each stage of each warp
-  int row_starts;    ///< pointers to the rows of a tile of keys and of values in pages, for each warp
-  int barrier;       ///< of the inbox
+  int receive_buffer_values;  ///< float4 for each piece of each block of the cluster
+  int receive_buffer_states;  ///< RowState for the same
+  int key_tile_infos;         ///< KeyTileInfo for each stage of each warp
+  int row_starts;  ///< pointers to the rows of a tile of keys and of values in pages, for each warp
+  int barrier;     ///< of the receive buffer
   int total;
 };
 
@@ -59,9 +59,10 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   place.tiles(tiles > results ? tiles : results);
   layout.queries = place.tiles(rows_per_warp * padded_head_dim(sizes.head_dim) * sizes.query_bytes);
   const int pieces = sizes.cluster * most_own_pieces(sizes.head_dim_v, sizes.cluster);
-  layout.inbox_values = place.tiles(pieces * piece_columns * 4);
-  layout.inbox_states = place.numbers(pieces * 8);
-  layout.key_notes = place.numbers(sizes.block_warps * sizes.stages * static_cast<int>(sizeof(KeyNote)));
+  layout.receive_buffer_values = place.tiles(pieces * piece_columns * 4);
+  layout.receive_buffer_states = place.numbers(pieces * 8);
+  layout.key_tile_infos =
+      place.numbers(sizes.block_warps * sizes.stages * static_cast<int>(sizeof(KeyTileInfo)));
   layout.row_starts = place.numbers(sizes.has_pages ? sizes.block_warps * sizes.tile_kv * 2 * 8 : 0);
   layout.barrier = place.barriers(1);
   layout.total = place.total();

@@ -1,15 +1,15 @@
 // The kernel where TMA copies tiles, on Hopper (sm_90a): one warp loads, and finds out what comes next, the others
-// compute. Nobody waits for all others but where a part ends:
+// compute. Nobody waits for all others but where a split ends:
 //
-//     loader      room in a stage ─ its note ─ boxes of K and V [, rows of Q]
+//     producer    room in a stage ─ its tile info ─ boxes of K and V [, rows of Q]
 //     each warp   tile n is there ─ S = Q Kᵀ ─ mask, softmax ─ O += P V ─ [merge, store] ─ done with tile n
 #pragma once
 
 #include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_split_kv/box_loader.cuh"
-#include "forward_split_kv/box_ring.cuh"
+#include "forward_split_kv/box_pipeline.cuh"
+#include "forward_split_kv/box_producer.cuh"
 #include "forward_split_kv/results.cuh"
 #include "forward_split_kv/tensor_maps.cuh"
 #include "forward_split_kv/traits.cuh"
@@ -19,8 +19,8 @@
 #include "ptx/warpgroup.cuh"
 #include "split_keys/kv_products.cuh"
 #include "split_keys/kv_scales.cuh"
-#include "split_keys/part_ring.cuh"
 #include "split_keys/row_functors.cuh"
+#include "split_keys/split_pipeline.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/shared_words.cuh"
 #include "tiles/tile_copy.cuh"
@@ -46,66 +46,66 @@ class BoxConsumer {
   using Traits = KernelTraits<Config>;
 
  public:
-  __device__ __forceinline__ BoxConsumer(const AttentionParams& params, const SplitParams& split,
+  __device__ __forceinline__ BoxConsumer(const AttentionParams& params, const SplitParams& split_params,
                                          const DescaleParams& descale, unsigned char* bytes, unsigned smem)
       : params_(params),
-        split_(split),
+        split_params_(split_params),
         descale_(descale),
         bytes_(bytes),
         smem_(smem),
         scale_log2_(exponent_scale<typename Config::Score>(params.softmax_scale)),
-        ring_(box_ring<Config>(smem)),
-        parts_(bytes, smem),
+        pipeline_(box_pipeline<Config>(smem)),
+        splits_(bytes, smem),
         scales_(descale) {}
 
   __device__ __forceinline__ void run() {
     output_.clear();
-    while (parts_.take()) {
-      say_begun<Config>(split_, parts_.note(), static_cast<int>(threadIdx.x));
+    while (splits_.take()) {
+      say_begun<Config>(split_params_, splits_.info(), static_cast<int>(threadIdx.x));
       bool begins = true;
       while (true) {
-        ring_.wait_full();  // mutate: NoWaitForBoxes
-        const KeyNote note = load_key_note(key_note<Traits>(smem_, ring_.stage()));
-        if (begins) begin_part();
+        pipeline_.consumer_wait();  // mutate: NoWaitForBoxes
+        const KeyTileInfo info = load_key_info(key_tile_info<Traits>(smem_, pipeline_.stage()));
+        if (begins) begin_split();
         begins = false;
-        if ((note.flags & key_note_none) == 0) multiply(note);
-        if ((note.flags & (key_note_none | key_note_last)) != 0) break;
+        if ((info.flags & key_info_none) == 0) multiply(info);
+        if ((info.flags & (key_info_none | key_info_last)) != 0) break;
         release_stage();
       }
       scales_.scale_output(output_);
-      finish_part<Config>(params_, descale_, split_, parts_.note(), output_, state_, scale_log2_,
-                          bytes_ + ring_.stage() * Traits::layout.stage_bytes);
+      finish_split<Config>(params_, descale_, split_params_, splits_.info(), output_, state_, scale_log2_,
+                           bytes_ + pipeline_.stage() * Traits::layout.stage_bytes);
       // mutate: ResultsWithoutProxyFence
       fence_proxy_async_shared();  // what was written here before TMA writes
       release_stage();
-      parts_.release();
+      splits_.release();
     }
   }
 
  private:
-  __device__ __forceinline__ void begin_part() {
-    if (brings_queries<Config>(parts_.note())) q_.load(ring_.tile(), row_warp());
-    scales_.begin_part(parts_.note(), q_);
+  __device__ __forceinline__ void begin_split() {
+    if (brings_queries<Config>(splits_.info())) q_.load(pipeline_.tile(), row_warp());
+    scales_.begin_split(splits_.info(), q_);
   }
 
-  __device__ __forceinline__ void multiply(const KeyNote& note) {
-    const auto& part = parts_.note();
-    const unsigned stage = ring_.tile(), v = stage + Traits::layout.v;
-    const int keys = part.seqlen_kv - note.k_begin;
+  __device__ __forceinline__ void multiply(const KeyTileInfo& info) {
+    const auto& split = splits_.info();
+    const unsigned stage = pipeline_.tile(), v = stage + Traits::layout.v;
+    const int keys = split.seqlen_kv - info.k_begin;
     if (keys < Config::tile_kv) clear_rows<Config>(v, keys);  // mutate: RowsBehindTheSequenceInBoxes
     typename Traits::Scores scores;
     Products::multiply_qk(scores, q_, stage + Traits::layout.k + first_key() * Traits::KTile::row_bytes);
     scales_.scale_scores(scores, stage, first_key());
-    apply_row_functors<Config>(scores, params_, part,
-                               score_origin(part, note, row_warp() * rows_per_warp, first_key()));
+    apply_row_functors<Config>(scores, params_, split,
+                               score_origin(split, info, row_warp() * rows_per_warp, first_key()));
     online_softmax<Config::rescale>(scores, output_, state_, scale_log2_);
     scales_.scale_weights(scores, stage, first_key());
     Products::multiply_pv(output_, scores, v + first_key() * Traits::VTile::row_bytes);
   }
 
   __device__ __forceinline__ void release_stage() {
-    ring_.arrive_empty();
-    ring_.advance();
+    pipeline_.consumer_release();
+    pipeline_.advance();
   }
 
   static __device__ __forceinline__ int row_warp() { return warp_id() % Config::row_warps; }
@@ -115,13 +115,13 @@ class BoxConsumer {
 
   using Products = KvProducts<Traits>;
   const AttentionParams& params_;
-  const SplitParams& split_;
+  const SplitParams& split_params_;
   const DescaleParams& descale_;
   unsigned char* const bytes_;
   const unsigned smem_;
   const float scale_log2_;
-  BoxRing<Config> ring_;
-  PartRing<Traits> parts_;
+  BoxPipeline<Config> pipeline_;
+  SplitPipeline<Traits> splits_;
   typename Products::Queries q_;
   KvScales<Traits> scales_;
   typename Traits::Output output_;
@@ -138,18 +138,18 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   Work<Config> work;
   griddepcontrol_wait();
   if (warp == Traits::warps) {
-    work.begin(params, memory.split.known);
+    work.begin(params, memory.split_params.known);
   } else if (threadIdx.x == 0) {
-    init_box_rings<Config>(smem);
+    init_box_pipelines<Config>(smem);
     prefetch_tensor_map(memory.k);
     prefetch_tensor_map(memory.v);
   }
   __syncthreads();
   if (warp == Traits::warps) {
-    BoxLoader<Config>(params, memory, bytes, smem).run(work);
+    BoxProducer<Config>(params, memory, bytes, smem).run(work);
     griddepcontrol_launch_dependents();
   } else {
-    BoxConsumer<Config>(params, memory.split, descale, bytes, smem).run();
+    BoxConsumer<Config>(params, memory.split_params, descale, bytes, smem).run();
     zero_padding<Config>(params, static_cast<int>(blockIdx.x) * Traits::warps + warp,
                          static_cast<int>(gridDim.x) * Traits::warps);
   }

@@ -5,25 +5,25 @@
 #include "base/element.cuh"
 #include "base/host_device.cuh"
 #include "forward_split_kv/smem_layout.cuh"
-#include "split_keys/key_note.cuh"
+#include "split_keys/key_tile_info.cuh"
 #include "split_keys/smem_places.cuh"
-#include "split_keys/span_note.cuh"
+#include "split_keys/span_info.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit::forward_split_kv {
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | stage 0: Q, K, V | stage 1 … | notes of tiles | notes of parts | barriers |
+///     | stage 0: Q, K, V | stage 1 … | tile infos of tiles | tile infos of splits | barriers |
 ///
 /// Stages are those of SmemLayout, but that tiles lie in panels. Barriers: one for each stage, 8 bytes.
 struct BoxLayout : StageLayout {
-  int key_notes;  ///< KeyNote for each stage
-  int parts;      ///< note for each stage of parts
+  int key_tile_infos;  ///< KeyTileInfo for each stage
+  int splits;          ///< tile info for each stage of splits
   int full;
   int empty;
-  int part_full;
-  int part_empty;
+  int split_full;
+  int split_empty;
   int total;
 };
 
@@ -46,12 +46,12 @@ JIT_HOST_DEVICE constexpr BoxLayout box_layout(const BoxSizes& sizes, const Stor
   const int end = stage.tiles(0), results = result_bytes(sizes.row_warps * sizes.key_warps, sizes.head_dim_v);
   layout.stage_bytes = ((end < results ? results : end) + 1023) / 1024 * 1024;
   place.tiles(sizes.stages * layout.stage_bytes);
-  layout.key_notes = place.numbers(sizes.stages * static_cast<int>(sizeof(KeyNote)));
-  layout.parts = place.numbers(stages_parts * note_bytes(sizes.has_spans));
+  layout.key_tile_infos = place.numbers(sizes.stages * static_cast<int>(sizeof(KeyTileInfo)));
+  layout.splits = place.numbers(stages_splits * info_bytes(sizes.has_spans));
   layout.full = place.barriers(sizes.stages);
   layout.empty = place.barriers(sizes.stages);
-  layout.part_full = place.barriers(stages_parts);
-  layout.part_empty = place.barriers(stages_parts);
+  layout.split_full = place.barriers(stages_splits);
+  layout.split_empty = place.barriers(stages_splits);
   layout.total = place.total();
   return layout;
 }

@@ -4,8 +4,9 @@
 //
 // A tile of rows holds the queries of all heads that share a KV head. Of a tile of keys each of key_warps warps has its
 // own keys, and a softmax of its own over these; what warps and blocks have come to is merged in the end (results.cuh).
-// Blocks stay, and take pieces of equal length of one line of work (scheduling/key_shares.cuh). The first warp looks
-// ahead for all and leaves notes (step_list.cuh); loads run through a ring of stages, across units:
+// Blocks stay, and take pieces of equal length of one tile space of work (scheduling/key_shares.cuh). The first warp
+// looks ahead for all and writes tile infos (step_list.cuh); loads run through a pipeline of stages, across work
+// tiles:
 //
 //     wait for tile n ─ barrier ─ load tile n + stages − 1 ─ S = Q Kᵀ ─ mask, softmax ─ O += P V ─ [merge, store]
 #pragma once
@@ -32,7 +33,8 @@
 namespace jit::forward_split_kv {
 
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params, const SplitParams& split,
+__device__ __forceinline__ void attention_forward(const AttentionParams& params,
+                                                  const SplitParams& split_params,
                                                   const DescaleParams& descale = {}) {
   using Traits = KernelTraits<Config>;
   using Products = KvProducts<Traits>;
@@ -44,7 +46,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
 
   if (warp_id() == 0) {
     StepList<Config> steps{};
-    steps.work.begin(params, split.known);
+    steps.work.begin(params, split_params.known);
     smem.clear_steps();  // the compiler reads in words of 16 bytes, some of which end behind the list
     __syncwarp();
     if (lane_id() == 0) smem.steps() = steps;
@@ -59,18 +61,18 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   // Before step 0 the same is done, as far as there is something to do: code that is there once is fetched once.
 #pragma unroll 1
   for (int step = -Traits::steps_ahead;; ++step) {
-    PageLoader<Config> pages;
+    PageReader<Config> pages;
     if (step >= 0) cp_async_wait_group<loads_ahead - 1>();  // mutate: NoWaitForTiles
     __syncthreads();
-    StepNote note{};
-    if (step >= 0) note = smem.note(step);
-    if (note.flags & step_is_end) break;
+    StepInfo info{};
+    if (step >= 0) info = smem.info(step);
+    if (info.flags & step_is_end) break;
     const bool has_load_ahead = step + loads_ahead >= 0 && step > -Traits::steps_ahead;
     const bool has_pages_ahead = Traits::has_pages && step + pages_ahead >= 0 && step > -Traits::steps_ahead;
     if (has_pages_ahead) pages.ask(params, smem, step + pages_ahead);
 
-    const Note<Config>& part = smem.parts()[note.part];
-    if (note.flags & step_begins) say_begun<Config>(split, part, static_cast<int>(threadIdx.x));
+    const Info<Config>& split = smem.splits()[info.split];
+    if (info.flags & step_begins) say_begun<Config>(split_params, split, static_cast<int>(threadIdx.x));
     unsigned char* const stage = smem.stage(maximum(step, 0));
     // Half of the warps load while the others multiply: loads hold up those who start them.
 #pragma unroll 1
@@ -79,20 +81,20 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
         if (has_load_ahead) load_step(params, descale, smem, step + loads_ahead);
         continue;
       }
-      if ((note.flags & step_has_tile) == 0) continue;
-      if (note.flags & step_begins) {
+      if ((info.flags & step_has_tile) == 0) continue;
+      if (info.flags & step_begins) {
         q.load(smem_address(stage), row_warp);
-        scales.begin_part(part, q);
+        scales.begin_split(split, q);
       }
       const int first_key = key_warp * Traits::warp_keys;
       typename Traits::Scores scores;
       Products::multiply_qk(scores, q,
                             smem_address(stage) + Traits::layout.k + first_key * Traits::KTile::row_bytes);
       scales.scale_scores(scores, smem_address(stage), first_key);
-      apply_row_functors<Config>(scores, params, part,
-                                 {.row = part.row_begin + row_warp * rows_per_warp,
-                                  .key = note.k_begin + first_key,
-                                  .is_partial = (note.flags & step_is_partial) != 0});
+      apply_row_functors<Config>(scores, params, split,
+                                 {.row = split.row_begin + row_warp * rows_per_warp,
+                                  .key = info.k_begin + first_key,
+                                  .is_partial = (info.flags & step_is_partial) != 0});
       // mutate: RescaledWhereOthersNeedIt
       online_softmax<Config::rescale>(scores, output, state, scale_log2);
       scales.scale_weights(scores, smem_address(stage), first_key);
@@ -100,11 +102,11 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
                             smem_address(stage) + Traits::layout.v + first_key * Traits::VTile::row_bytes);
     }
     if (has_pages_ahead) pages.put(smem, step + pages_ahead);
-    if (note.flags & step_ends) {
+    if (info.flags & step_ends) {
       scales.scale_output(output);
-      finish_part<Config>(params, descale, split, part, output, state, scale_log2, stage);
+      finish_split<Config>(params, descale, split_params, split, output, state, scale_log2, stage);
     }
-    if (warp_id() == 0) next_step(params, smem.steps(), smem.note(step + Traits::steps_ahead), smem.parts());
+    if (warp_id() == 0) next_step(params, smem.steps(), smem.info(step + Traits::steps_ahead), smem.splits());
   }
   zero_padding<Config>(params, static_cast<int>(blockIdx.x) * Traits::warps + warp_id(),
                        static_cast<int>(gridDim.x) * Traits::warps);

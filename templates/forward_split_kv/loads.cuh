@@ -1,4 +1,4 @@
-// The loads of a step's tiles: queries where a part of a unit begins, keys and values.
+// The loads of a step's tiles: queries where a split of a work tile begins, keys and values.
 #pragma once
 
 #include "base/descale_params.cuh"
@@ -20,7 +20,7 @@ __device__ __forceinline__ void copy_keys(unsigned tile, const KvRows<Config>& r
   if constexpr (KernelTraits<Config>::has_pages) {
     copy_rows<Tile, columns, threads, Config::alignment>(tile, rows);
   } else {
-    TileLoader<Tile, columns, threads, Config::alignment, KvElement<Config>>(rows.dense(), rows.count)
+    TileCopy<Tile, columns, threads, Config::alignment, KvElement<Config>>(rows.dense(), rows.count)
         .load(tile, 0);
   }
 }
@@ -39,28 +39,28 @@ template <class Config>
 __device__ __forceinline__ void load_step(const AttentionParams& params, const DescaleParams& descale,
                                           const Smem<Config>& smem, int step) {
   using Traits = KernelTraits<Config>;
-  const StepNote note = smem.note(step);
-  if (note.flags & step_has_tile) {
-    const Note<Config>& part = smem.parts()[note.part];
+  const StepInfo info = smem.info(step);
+  if (info.flags & step_has_tile) {
+    const Info<Config>& split = smem.splits()[info.split];
     const unsigned stage = smem_address(smem.stage(step));
     const int* const pages = smem.pages(step);
-    if (note.flags & step_begins) {
+    if (info.flags & step_begins) {
       copy_rows<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment>(
-          stage, QueryRows<Config>(params, part));
+          stage, QueryRows<Config>(params, split));
     }
     copy_keys<Config, typename Traits::KTile, Config::head_dim>(
         stage + Traits::layout.k,
-        KvRows<Config>(params, part, note.k_begin, pages, params.k, params.k_strides));
+        KvRows<Config>(params, split, info.k_begin, pages, params.k, params.k_strides));
     copy_keys<Config, typename Traits::VTile, Config::head_dim_v>(
         stage + Traits::layout.v,
-        KvRows<Config>(params, part, note.k_begin, pages, params.v, params.v_strides));
+        KvRows<Config>(params, split, info.k_begin, pages, params.v, params.v_strides));
     if constexpr (has_row_scales<Config>) {
       using Scales = KvRows<Config, float, rows_of_scale<Config>>;
       copy_scales<Config>(stage + Traits::layout.k_scales,
-                          Scales(params, part, note.k_begin, pages, descale.k, descale.k_strides));
+                          Scales(params, split, info.k_begin, pages, descale.k, descale.k_strides));
       if constexpr (Traits::has_value_scales) {
         copy_scales<Config>(stage + Traits::layout.v_scales,
-                            Scales(params, part, note.k_begin, pages, descale.v, descale.v_strides));
+                            Scales(params, split, info.k_begin, pages, descale.v, descale.v_strides));
       }
     }
   }

@@ -10,25 +10,25 @@
 
 namespace jit::forward_split_kv {
 
-/// The pages of a step's rows, a thread for each of some, in two parts: they are on their way between them.
+/// The pages of a step's rows, a thread for each of some, in two halves: they are on their way between them.
 template <class Config>
-class PageLoader {
+class PageReader {
   using Traits = KernelTraits<Config>;
   static constexpr int rows_per_thread =
       Traits::has_pages ? (Config::tile_kv + Traits::threads - 1) / Traits::threads : 0;
 
  public:
   __device__ __forceinline__ void ask(const AttentionParams& params, const Smem<Config>& smem, int step) {
-    const StepNote note = smem.note(step);
-    const Note<Config>& part = smem.parts()[note.part];
-    const int keys = (note.flags & step_has_tile) != 0 ? part.seqlen_kv : 0;
+    const StepInfo info = smem.info(step);
+    const Info<Config>& split = smem.splits()[info.split];
+    const int keys = (info.flags & step_has_tile) != 0 ? split.seqlen_kv : 0;
 #pragma unroll
     for (int i = 0; i < rows_per_thread; ++i) {
-      const int key = note.k_begin + row(i);
+      const int key = info.k_begin + row(i);
       pages_[i] = -1;
       if (row(i) >= Config::tile_kv || key >= keys) continue;
-      pages_[i] = VariableSequences<Config>(params).page(part.batch, part.kv_begin + key);
-      expect_page<Config>(params, unit_of<Config>(part, Traits::tile_rows), key, 1, pages_[i]);
+      pages_[i] = VariableSequences<Config>(params).page(split.batch, split.kv_begin + key);
+      expect_page<Config>(params, work_tile_of<Config>(split, Traits::tile_rows), key, 1, pages_[i]);
     }
   }
   __device__ __forceinline__ void put(const Smem<Config>& smem, int step) const {

@@ -18,11 +18,11 @@ struct Smem {
   __device__ __forceinline__ unsigned char* stage(int step) const {
     return bytes + step % Config::stages * layout.stage_bytes;
   }
-  __device__ __forceinline__ Note<Config>* parts() const {
-    return reinterpret_cast<Note<Config>*>(bytes + layout.parts);
+  __device__ __forceinline__ Info<Config>* splits() const {
+    return reinterpret_cast<Info<Config>*>(bytes + layout.splits);
   }
-  __device__ __forceinline__ StepNote& note(int step) const {
-    return reinterpret_cast<StepNote*>(bytes + layout.steps)[place(step)];
+  __device__ __forceinline__ StepInfo& info(int step) const {
+    return reinterpret_cast<StepInfo*>(bytes + layout.steps)[place(step)];
   }
   __device__ __forceinline__ int* pages(int step) const {
     return reinterpret_cast<int*>(bytes + layout.pages) + place(step) * Config::tile_kv;

@@ -5,14 +5,14 @@
 #include "base/element.cuh"
 #include "base/host_device.cuh"
 #include "jit/options.h"
-#include "split_keys/span_note.cuh"
+#include "split_keys/span_info.cuh"
 #include "split_keys/warp_layout.cuh"
 
 namespace jit::forward_split_kv {
 
-/// What a block knows of one step, a tile of keys for the rows of a part.
-struct StepNote {
-  int part;        ///< place of the part's note
+/// What a block knows of one step, a tile of keys for the rows of a split.
+struct StepInfo {
+  int split;       ///< place of the split's tile info
   int k_begin;     ///< first key of the tile
   unsigned flags;  ///< of StepFlags
 };
@@ -20,7 +20,7 @@ enum StepFlags : unsigned {
   step_is_end = 1,      ///< there is no step: the block is done
   step_has_tile = 2,    ///< else the rows see no keys here
   step_is_partial = 4,  ///< some score of the tile must be dropped
-  step_begins = 8,      ///< the first step of the part
+  step_begins = 8,      ///< the first step of the split
   step_ends = 16,       ///< the last one
 };
 
@@ -31,7 +31,7 @@ struct Storage {
   bool has_row_scales = false;             ///< whether a step has a scale for each of its keys
 };
 
-/// Byte offsets within a stage: the queries with which a part begins, a tile of keys and one of values.
+/// Byte offsets within a stage: the queries with which a split begins, a tile of keys and one of values.
 struct StageLayout {
   int k;
   int v;
@@ -42,12 +42,12 @@ struct StageLayout {
 
 /// Byte offsets from the start of dynamic shared memory.
 ///
-///     | stage 0: Q, K, V [, scales] | stage 1 … | notes of parts | of steps | pages of rows | list of steps |
+///     | stage 0: Q, K, V [, scales] | stage 1 … | tile infos of splits | of steps | pages of rows | list of steps |
 ///
-/// A stage holds the queries, too, of a step with which a part begins. While a part ends, its last stage holds what
+/// A stage holds the queries, too, of a step with which a split begins. While a split ends, its last stage holds what
 /// the warps have come to: `stage_bytes` is enough for both.
 struct SmemLayout : StageLayout {
-  int parts;
+  int splits;
   int steps;
   int pages;
   int step_list;
@@ -75,9 +75,9 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, i
   layout.stage_bytes = layout.v_scales + (stored.has_row_scales ? tile_kv * 4 : 0);
   const int results = result_bytes(row_warps * key_warps, head_dim_v);
   if (layout.stage_bytes < results) layout.stage_bytes = (results + 127) / 128 * 128;
-  layout.parts = stages * layout.stage_bytes;
-  layout.steps = layout.parts + known_steps * note_bytes(has_spans);
-  layout.pages = layout.steps + known_steps * static_cast<int>(sizeof(StepNote));
+  layout.splits = stages * layout.stage_bytes;
+  layout.steps = layout.splits + known_steps * info_bytes(has_spans);
+  layout.pages = layout.steps + known_steps * static_cast<int>(sizeof(StepInfo));
   layout.step_list = (layout.pages + (has_pages ? known_steps * tile_kv * 4 : 0) + 15) / 16 * 16;
   layout.total = layout.step_list + step_list_bytes;
   return layout;

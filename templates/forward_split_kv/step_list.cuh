@@ -1,5 +1,5 @@
-// What a block does, step by step: a step is a tile of keys for a tile of rows. One warp looks ahead and leaves notes
-// for all of them.
+// What a block does, step by step: a step is a tile of keys for a tile of rows. One warp looks ahead and writes tile
+// infos for all of them.
 #pragma once
 
 #include "base/params.cuh"
@@ -11,15 +11,16 @@
 
 namespace jit::forward_split_kv {
 
-/// How far the steps of the block's part of a unit have come. Words, because a bool leaves bytes that are never written.
+/// How far the steps of the block's split of a work tile have come. Words, because a bool leaves bytes that are never
+/// written.
 struct StepPlace {
-  int tile;       ///< of the next step, if the part has one
-  int tile_end;   ///< of the part, or of the span of it
-  int part_end;   ///< of the part, where it has spans
-  int part;       ///< place of the part's note
-  int has_steps;  ///< whether there are steps left of the part
-  int begins;     ///< whether the next step is the part's first
-  int is_behind;  ///< whether the block is done with the work's unit
+  int tile;       ///< of the next step, if the split has one
+  int tile_end;   ///< of the split, or of the span of it
+  int split_end;  ///< of the split, where it has spans
+  int split;      ///< place of the split's tile info
+  int has_steps;  ///< whether there are steps left of the split
+  int begins;     ///< whether the next step is the split's first
+  int is_behind;  ///< whether the block is done with the work's work tile
 };
 
 /// The block's steps in order. They lie in shared memory: only one warp needs them, and then only for a moment.
@@ -30,32 +31,32 @@ struct StepList {
   StepPlace place;
 };
 
-/// Goes to the steps of the block's part of the work's unit, or of the span of it, that begin with tile `tile`, and leaves
-/// a note of it.
+/// Goes to the steps of the block's split of the work's work tile, or of the span of it, that begin with tile `tile`,
+/// and leaves a tile info of it.
 template <class Config>
-__device__ __forceinline__ void enter_steps(const StepList<Config>& list, const UnitPart& mine,
-                                            StepPlace& place, int tile, Note<Config>* parts) {
+__device__ __forceinline__ void enter_steps(const StepList<Config>& list, const WorkTileSplit& mine,
+                                            StepPlace& place, int tile, Info<Config>* splits) {
   place.has_steps = 1;
   place.tile = tile;
-  place.part = place.part + 1 == KernelTraits<Config>::known_steps ? 0 : place.part + 1;
+  place.split = place.split + 1 == KernelTraits<Config>::known_steps ? 0 : place.split + 1;
   if constexpr (Config::split_keys != 0) {
     // mutate: SpansFromTheWindowOn
-    place.tile_end = minimum(place.part_end, (tile / span_tiles<Config> + 1) * span_tiles<Config>);
-    if (lane_id() == 0) parts[place.part] = list.work.span_note(mine, tile);
+    place.tile_end = minimum(place.split_end, (tile / span_tiles<Config> + 1) * span_tiles<Config>);
+    if (lane_id() == 0) splits[place.split] = list.work.span_info(mine, tile);
   } else {
-    place.tile_end = place.part_end;
-    if (lane_id() == 0) parts[place.part] = list.work.note(mine);
+    place.tile_end = place.split_end;
+    if (lane_id() == 0) splits[place.split] = list.work.info(mine);
   }
 }
 
-/// Goes to the block's next part of a unit, or to the next span of its part, and leaves a note of it among `parts`; to
-/// none when there is none left. By a whole warp.
+/// Goes to the block's next split of a work tile, or to the next span of its split, and writes a tile info of it
+/// among `splits`; to none when there is none left. By a whole warp.
 template <class Config>
-__device__ __forceinline__ void enter_part(const AttentionParams& params, StepList<Config>& list,
-                                           StepPlace& place, Note<Config>* parts) {
+__device__ __forceinline__ void enter_split(const AttentionParams& params, StepList<Config>& list,
+                                            StepPlace& place, Info<Config>* splits) {
   if constexpr (Config::split_keys != 0) {
-    if (place.tile_end < place.part_end)
-      return enter_steps(list, list.work.part(), place, place.tile_end, parts);
+    if (place.tile_end < place.split_end)
+      return enter_steps(list, list.work.split(), place, place.tile_end, splits);
   }
 #pragma unroll 1
   while (true) {
@@ -68,41 +69,41 @@ __device__ __forceinline__ void enter_part(const AttentionParams& params, StepLi
     }
     const auto& work = list.work;
     place.is_behind = 0;
-    if (!work.has_unit(params)) return;
+    if (!work.has_work_tile(params)) return;
     place.is_behind = 1;
-    const UnitPart mine = work.part();
+    const WorkTileSplit mine = work.split();
     if (!mine.is_mine) continue;
     place.begins = 1;
-    place.part_end = work.tiles.begin + mine.tile_end;
-    return enter_steps(list, mine, place, work.tiles.begin + mine.tile_begin, parts);
+    place.split_end = work.tiles.begin + mine.tile_end;
+    return enter_steps(list, mine, place, work.tiles.begin + mine.tile_begin, splits);
   }
 }
 
-/// The next step, whose note is left in `note`. By a whole warp.
+/// The next step, whose tile info is written to `info`. By a whole warp.
 template <class Config>
 __device__ __forceinline__ void next_step(const AttentionParams& params, StepList<Config>& list,
-                                          StepNote& note, Note<Config>* parts) {
+                                          StepInfo& info, Info<Config>* splits) {
   StepPlace place = list.place;
-  if (place.has_steps == 0) enter_part(params, list, place, parts);
-  StepNote next{.part = place.part, .k_begin = 0, .flags = step_is_end};
+  if (place.has_steps == 0) enter_split(params, list, place, splits);
+  StepInfo next{.split = place.split, .k_begin = 0, .flags = step_is_end};
   if (place.has_steps != 0) {
-    const Unit& unit = list.work.unit;
-    ScoreTile scores = queries_of<Config>(unit);
+    const SplitWorkTile& work_tile = list.work.work_tile;
+    ScoreTile scores = queries_of<Config>(work_tile);
     TileClass kind = TileClass::empty;
 #pragma unroll 1
     for (; place.tile < place.tile_end; ++place.tile) {  // to one that holds a key that is seen
       if constexpr (has_next<typename Config::Mask>) {   // a step without keys ends what has no more tiles
         const int next_tile =
-            jit::next_key<Config>(params, unit, scores, place.tile * Config::tile_kv) / Config::tile_kv;
+            jit::next_key<Config>(params, work_tile, scores, place.tile * Config::tile_kv) / Config::tile_kv;
         place.tile = minimum(next_tile, place.tile_end - 1);
       }
       scores.k_begin = place.tile * Config::tile_kv;
-      scores.k_end = minimum(scores.k_begin + Config::tile_kv, unit.kv.length);
-      kind = classify<Config>(params, unit, scores);
+      scores.k_end = minimum(scores.k_begin + Config::tile_kv, work_tile.kv.length);
+      kind = classify<Config>(params, work_tile, scores);
       if (kind != TileClass::empty) break;
     }
     next.k_begin = scores.k_begin;
-    const bool is_partial = kind != TileClass::full || next.k_begin + Config::tile_kv > unit.kv.length;
+    const bool is_partial = kind != TileClass::full || next.k_begin + Config::tile_kv > work_tile.kv.length;
     next.flags = (place.begins != 0 ? step_begins : 0u) | (kind != TileClass::empty ? step_has_tile : 0u) |
                  (is_partial ? step_is_partial : 0u);
     if (kind != TileClass::empty) place.begins = 0;
@@ -114,7 +115,7 @@ __device__ __forceinline__ void next_step(const AttentionParams& params, StepLis
   __syncwarp();
   if (lane_id() == 0) {
     list.place = place;
-    note = next;
+    info = next;
   }
   __syncwarp();
 }

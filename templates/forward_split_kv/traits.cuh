@@ -60,7 +60,7 @@ struct KernelTraits {
 
   // Where TMA copies tiles: a block's warps beside the one that loads, and boxes.
   static constexpr bool uses_tma = Config::copies == Copies::tma;
-  static constexpr int consumer_warps = warps, query_warps = 0;  ///< for split_keys/part_ring.cuh
+  static constexpr int consumer_warps = warps, query_warps = 0;  ///< for split_keys/split_pipeline.cuh
   static constexpr int box_rows = jit::box_rows(Config::tile_kv, has_pages ? Config::page_size : 0);
   static constexpr int boxes = Config::tile_kv / box_rows;
   static_assert(!uses_tma || boxes <= warp_size, "each box of a tile has a lane that copies it");

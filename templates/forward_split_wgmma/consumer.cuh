@@ -8,7 +8,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_wgmma/key_scales.cuh"
-#include "forward_split_wgmma/rings.cuh"
+#include "forward_split_wgmma/pipelines.cuh"
 #include "forward_split_wgmma/traits.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/wgmma.cuh"
@@ -16,7 +16,7 @@
 #include "split_keys/split_params.cuh"
 #include "split_keys/warp_results.cuh"
 #include "steps/softmax.cuh"
-#include "steps/warpgroup_turns.cuh"
+#include "steps/warpgroup_order_barrier.cuh"
 #include "steps/wgmma_products.cuh"
 
 namespace jit::forward_split_wgmma {
@@ -43,54 +43,55 @@ class Consumer {
   using RowFactors = float[Traits::Scores::rows];
 
  public:
-  __device__ __forceinline__ Consumer(const AttentionParams& params, const SplitParams& split,
+  __device__ __forceinline__ Consumer(const AttentionParams& params, const SplitParams& split_params,
                                       const DescaleParams& descale, unsigned char* bytes, unsigned smem)
       : params_(params),
-        split_(split),
+        split_params_(split_params),
         smem_(smem),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
         scale_log2_(exponent_scale<Score>(params.softmax_scale)),
         scales_(descale),
-        parts_(bytes, smem),
-        rings_(smem),
-        turns_(consumer_),
+        splits_(bytes, smem),
+        pipelines_(smem),
+        order_barrier_(consumer_),
         p_(consumer_) {}
 
   __device__ __forceinline__ void run() {
-    while (parts_.take()) {
-      say_begun<Config>(split_, parts_.note(), thread());
+    while (splits_.take()) {
+      say_begun<Config>(split_params_, splits_.info(), thread());
       output_.clear();
       state_ = SoftmaxState<Traits::Scores::rows>();
-      scales_.begin_part(parts_.note());
-      if (brings_queries<Config>(parts_.note())) rings_.q.wait_full();  // mutate: QueriesReleasedTooEarly
+      scales_.begin_split(splits_.info());
+      // mutate: QueriesReleasedTooEarly
+      if (brings_queries<Config>(splits_.info())) pipelines_.q.consumer_wait();
       take_keys();
-      if ((note_.flags & key_note_none) != 0) {
+      if ((info_.flags & key_info_none) != 0) {
         release_k();
       } else {
         multiply_keys();
       }
-      if (takes_queries<Config>(parts_.note())) {
-        rings_.q.arrive_empty();
-        rings_.q.advance();
+      if (takes_queries<Config>(splits_.info())) {
+        pipelines_.q.consumer_release();
+        pipelines_.q.advance();
       }
       scales_.scale_output(output_);
-      finish_part<Traits>(params_, split_, parts_.note(), {output_, state_, scale_log2(), first_row()},
-                          {thread()});
-      parts_.release();
+      finish_split<Traits>(params_, split_params_, splits_.info(),
+                           {output_, state_, scale_log2(), first_row()}, {thread()});
+      splits_.release();
     }
   }
 
  private:
-  // All tiles of keys of a part.
+  // All tiles of keys of a split.
   __device__ __forceinline__ void multiply_keys() {
-    q_.multiply_qk(scores_, q_tile(), rings_.k.tile());
+    q_.multiply_qk(scores_, q_tile(), pipelines_.k.tile());
     wgmma_wait_group<0>();
     apply_functors();
     release_k();
     begin_maximum(scores_, state_, scale_log2());
     exponentiate(scores_, state_, scale_log2());
     p_.pack_scores(scores_);
-    while ((note_.flags & key_note_last) == 0) {
+    while ((info_.flags & key_info_last) == 0) {
       take_keys();
       start_scores_and_output();
       apply_functors();
@@ -102,21 +103,21 @@ class Consumer {
       if (move) output_.scale_rows(correction);
       p_.pack_scores(scores_);
     }
-    rings_.v.wait_full();
-    const int keys = parts_.note().seqlen_kv - note_.k_begin;
+    pipelines_.v.consumer_wait();
+    const int keys = splits_.info().seqlen_kv - info_.k_begin;
     // mutate: RowsBehindTheSequence
-    if (keys < Config::tile_kv) clear_rows<Config>(rings_.v.tile(), keys, thread());
-    p_.multiply_pv(output_, rings_.v.tile(), false);
+    if (keys < Config::tile_kv) clear_rows<Config>(pipelines_.v.tile(), keys, thread());
+    p_.multiply_pv(output_, pipelines_.v.tile(), false);
     finish_output();
   }
 
   // Issues S of this tile of keys and, behind it, O += P V of the tile before.
   __device__ __forceinline__ void start_scores_and_output() {
-    turns_.wait();
-    q_.multiply_qk(scores_, q_tile(), rings_.k.tile());
-    rings_.v.wait_full();
-    p_.multiply_pv(output_, rings_.v.tile(), false);
-    turns_.pass();
+    order_barrier_.wait();
+    q_.multiply_qk(scores_, q_tile(), pipelines_.k.tile());
+    pipelines_.v.consumer_wait();
+    p_.multiply_pv(output_, pipelines_.v.tile(), false);
+    order_barrier_.pass();
     wgmma_wait_group<1>();
   }
 
@@ -124,8 +125,8 @@ class Consumer {
   __device__ __forceinline__ void apply_functors() {
     wgmma_hold(scores_.registers[0]);
     scales_.scale_scores(scores_);
-    apply_row_functors<Config>(scores_, params_, parts_.note(),
-                               score_origin(parts_.note(), note_, first_row()));
+    apply_row_functors<Config>(scores_, params_, splits_.info(),
+                               score_origin(splits_.info(), info_, first_row()));
   }
 
   // Waits for O and releases V.
@@ -133,23 +134,23 @@ class Consumer {
     wgmma_wait_group<0>();
     wgmma_hold(output_.registers[0]);
     p_.hold();
-    rings_.v.arrive_empty();
-    rings_.v.advance();
+    pipelines_.v.consumer_release();
+    pipelines_.v.advance();
   }
 
   // Waits for the next tile of keys.
   __device__ __forceinline__ void take_keys() {
-    rings_.k.wait_full();
-    note_ = load_key_note(key_note<Traits>(smem_, rings_.k.stage()));
+    pipelines_.k.consumer_wait();
+    info_ = load_key_info(key_tile_info<Traits>(smem_, pipelines_.k.stage()));
   }
   __device__ __forceinline__ void release_k() {
-    rings_.k.arrive_empty();
-    rings_.k.advance();
+    pipelines_.k.consumer_release();
+    pipelines_.k.advance();
   }
 
   // Computed at each use: they would take registers through the loop.
   __device__ __forceinline__ unsigned q_tile() const {
-    return rings_.q.tile() + consumer_ * Traits::QTile::bytes;
+    return pipelines_.q.tile() + consumer_ * Traits::QTile::bytes;
   }
   __device__ __forceinline__ float scale_log2() const { return scales_.of_exponents(scale_log2_); }
   __device__ __forceinline__ int thread() const { return reread_thread_index() - warpgroup_size; }
@@ -157,17 +158,17 @@ class Consumer {
   __device__ __forceinline__ int first_row() const { return thread() / warp_size * 16; }
 
   const AttentionParams& params_;
-  const SplitParams& split_;
+  const SplitParams& split_params_;
   const unsigned smem_;
   const int consumer_;
   const float scale_log2_;  // of scores without scales
   KeyScales<Config> scales_;
-  PartRing<Traits> parts_;
-  Rings<Config> rings_;
-  const WarpgroupTurns<Traits> turns_;
+  SplitPipeline<Traits> splits_;
+  Pipelines<Config> pipelines_;
+  const WarpgroupOrderBarrier<Traits> order_barrier_;
   Queries<Traits> q_;
   Probabilities<Traits> p_;
-  KeyNote note_{0, 0};  // of the tile whose scores are computed
+  KeyTileInfo info_{0, 0};  // of the tile whose scores are computed
   typename Traits::Scores scores_;
   typename Traits::Output output_;
   SoftmaxState<Traits::Scores::rows> state_;

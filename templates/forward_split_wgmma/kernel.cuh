@@ -1,10 +1,11 @@
 // Attention forward for sequences of any lengths, with their keys split over blocks: decoding, verifying, chunks of
 // prefill, one call for all of them. TMA and wgmma, for sm_90a.
 //
-// A block is one warpgroup of loaders, with a warp for keys and values and three for queries, and one or two warpgroups
-// of consumers, which compute; a further one makes keys and values of 16 bits of those of 8 (steps/convert_keys.cuh). A tile of rows holds the queries of all heads that share a KV head. Blocks stay, and take
-// pieces of equal length of one line of work (scheduling/key_shares.cuh); what blocks have come to for a tile of rows
-// that they share is merged by the one that has the first keys, or by all of them (split_keys/end_part.cuh).
+// A block is one warpgroup of producers, with a warp for keys and values and three for queries, and one or two
+// warpgroups of consumers, which compute; a further one makes keys and values of 16 bits of those of 8
+// (steps/convert_keys.cuh). A tile of rows holds the queries of all heads that share a KV head. Blocks stay, and take
+// pieces of equal length of one tile space of work (scheduling/key_shares.cuh); what blocks have come to for a tile
+// of rows that they share is merged by the one that has the first keys, or by all of them (split_keys/end_split.cuh).
 #pragma once
 
 #include "base/descale_params.cuh"
@@ -12,7 +13,7 @@
 #include "base/prelude.cuh"
 #include "forward_split_wgmma/consumer.cuh"
 #include "forward_split_wgmma/load_keys.cuh"
-#include "forward_split_wgmma/rings.cuh"
+#include "forward_split_wgmma/pipelines.cuh"
 #include "forward_split_wgmma/tensor_maps.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
@@ -27,8 +28,8 @@ namespace jit::forward_split_wgmma {
 /// it, and none of the three needs what another one writes, but for what these two leave for one another. So the first lets
 /// the next one start at once.
 template <class Config>
-__device__ __forceinline__ void begin_grid(const SplitParams& split) {
-  if (Config::requests == Requests::few_queries && split.blocks_before != 0)
+__device__ __forceinline__ void begin_grid(const SplitParams& split_params) {
+  if (Config::requests == Requests::few_queries && split_params.blocks_before != 0)
     return start_beside_grids_before();
   griddepcontrol_wait();  // mutate: SplitDoesNotWait
   if constexpr (Config::requests == Requests::few_queries) griddepcontrol_launch_dependents();
@@ -36,9 +37,9 @@ __device__ __forceinline__ void begin_grid(const SplitParams& split) {
 
 /// When the block has no more work to find.
 template <class Config>
-__device__ __forceinline__ void end_grid(const SplitParams& split) {
+__device__ __forceinline__ void end_grid(const SplitParams& split_params) {
   griddepcontrol_launch_dependents();
-  if (Config::requests == Requests::few_queries && split.blocks_before != 0) end_behind_grids_before();
+  if (Config::requests == Requests::few_queries && split_params.blocks_before != 0) end_behind_grids_before();
 }
 
 /// Whether the thread is one of the last warpgroup's, where that converts keys and values.
@@ -56,12 +57,12 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   const unsigned smem = smem_address(bytes);
   const int warp = uniform(warp_id());
   Work<Config> work;
-  begin_grid<Config>(memory.split);
+  begin_grid<Config>(memory.split_params);
   if (warp == 0) {
-    work.enter_line(memory.split);
-    work.begin(params, memory.split.known);
+    work.enter_tile_space(memory.split_params);
+    work.begin(params, memory.split_params.known);
   } else if (threadIdx.x == warp_size) {
-    init_rings<Config>(smem);
+    init_pipelines<Config>(smem);
     prefetch_tensor_map(memory.k);
     prefetch_tensor_map(memory.v);
   } else if (threadIdx.x >= warpgroup_size && !converts<Config>()) {
@@ -71,12 +72,12 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   // By the warp's number: of threads the compiler would not know that a warp goes one way, and keep the addresses of
   // its products in registers of each lane.
   if (warp < warpgroup_size / warp_size) {
-    if constexpr (Config::loader_registers != 0) setmaxnreg_dec<Config::loader_registers>();
+    if constexpr (Config::producer_registers != 0) setmaxnreg_dec<Config::producer_registers>();
     if (warp == 0) {
-      KeyLoader<Config>(params, memory, bytes, smem).run(work);
-      end_grid<Config>(memory.split);
+      KeyProducer<Config>(params, memory, bytes, smem).run(work);
+      end_grid<Config>(memory.split_params);
     } else {
-      load_queries(params, PartRing<Traits>(bytes, smem), Rings<Config>(smem).q);
+      load_queries(params, SplitPipeline<Traits>(bytes, smem), Pipelines<Config>(smem).q);
     }
   } else if (converts<Config>()) {
     if constexpr (Traits::converts) {
@@ -85,10 +86,10 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     }
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();
-    Consumer<Config>(params, memory.split, descale, bytes, smem).run();
+    Consumer<Config>(params, memory.split_params, descale, bytes, smem).run();
     constexpr int warps = Traits::consumer_warps;
-    LineBlockOf<Config> place;
-    place.enter_line(memory.split);
+    TileSpaceBlockOf<Config> place;
+    place.enter_tile_space(memory.split_params);
     zero_padding<Config>(params, place.index() * warps + warp - warpgroup_size / warp_size,
                          place.blocks() * warps);
   }

@@ -1,4 +1,4 @@
-// Where the scales of keys and values of 8 bits go: those of keys into the exponents of a part, that of values into O.
+// Where the scales of keys and values of 8 bits go: those of keys into the exponents of a split, that of values into O.
 #pragma once
 
 #include "base/descale_params.cuh"
@@ -15,13 +15,13 @@ struct KeyScales {
   using Traits = KernelTraits<Config>;
 
   __device__ __forceinline__ explicit KeyScales(const DescaleParams&) {}
-  /// Before the first tile of a part.
-  __device__ __forceinline__ void begin_part(const PartNote&) {}
+  /// Before the first tile of a split.
+  __device__ __forceinline__ void begin_split(const SplitInfo&) {}
   /// Of products of queries and keys.
   __device__ __forceinline__ void scale_scores(typename Traits::Scores&) const {}
-  /// What makes exponents of 2 of the part's scores, where that is `scale_log2` of others.
+  /// What makes exponents of 2 of the split's scores, where that is `scale_log2` of others.
   __device__ __forceinline__ float of_exponents(float scale_log2) const { return scale_log2; }
-  /// Behind the part's last tile.
+  /// Behind the split's last tile.
   __device__ __forceinline__ void scale_output(typename Traits::Output&) const {}
 };
 
@@ -31,9 +31,9 @@ struct KeyScales<Config, true> {
 
   __device__ __forceinline__ explicit KeyScales(const DescaleParams& descale) : descale_(descale) {}
 
-  __device__ __forceinline__ void begin_part(const PartNote& part) {
-    const float k = scale_of_part(descale_.k, descale_.k_strides, part);
-    v_ = scale_of_part(descale_.v, descale_.v_strides, part);
+  __device__ __forceinline__ void begin_split(const SplitInfo& split) {
+    const float k = scale_of_split(descale_.k, descale_.k_strides, split);
+    v_ = scale_of_split(descale_.v, descale_.v_strides, split);
     keys_ = Config::Score::is_identity ? score_factor(k)
                                        : ScoreFactor{1.0f, k};  // functors want scores as they are
   }

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "base/host_device.cuh"
-#include "split_keys/key_note.cuh"
+#include "split_keys/key_tile_info.cuh"
 #include "split_keys/smem_places.cuh"
-#include "split_keys/span_note.cuh"
+#include "split_keys/span_info.cuh"
 #include "tiles/bounded_box.cuh"
 #include "tiles/panel_tile.cuh"
 
@@ -13,7 +13,7 @@ namespace jit::forward_split_wgmma {
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | stored K, V | notes of keys | notes of parts | barriers |
+///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | stored K, V | tile infos of keys | tile infos of splits | barriers |
 ///
 /// A stage of Q has the rows of each consumer as a tile of its own. Keys and values of 8 bits are stored beside those of 16
 /// that are made of them. Barriers: one for each stage, 8 bytes.
@@ -23,9 +23,9 @@ struct SmemLayout {
   int v;
   int stored_k;
   int stored_v;
-  int key_notes;     ///< KeyNote for each stage of K
-  int stored_notes;  ///< the same of stored K
-  int parts;         ///< note for each stage of parts
+  int key_tile_infos;  ///< KeyTileInfo for each stage of K
+  int stored_infos;    ///< the same of stored K
+  int splits;          ///< tile info for each stage of splits
   int q_full;
   int q_empty;
   int k_full;
@@ -36,8 +36,8 @@ struct SmemLayout {
   int stored_k_empty;
   int stored_v_full;
   int stored_v_empty;
-  int part_full;
-  int part_empty;
+  int split_full;
+  int split_empty;
   int total;
 };
 
@@ -62,9 +62,9 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
     layout.stored_k = place.tiles(sizes.stages_stored * panel_tile_bytes(sizes.tile_kv, sizes.head_dim, 1));
     layout.stored_v = place.tiles(sizes.stages_stored * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v, 1));
   }
-  layout.key_notes = place.numbers(sizes.stages * static_cast<int>(sizeof(KeyNote)));
-  layout.stored_notes = place.numbers(sizes.stages_stored * static_cast<int>(sizeof(KeyNote)));
-  layout.parts = place.numbers(stages_parts * note_bytes(sizes.has_spans));
+  layout.key_tile_infos = place.numbers(sizes.stages * static_cast<int>(sizeof(KeyTileInfo)));
+  layout.stored_infos = place.numbers(sizes.stages_stored * static_cast<int>(sizeof(KeyTileInfo)));
+  layout.splits = place.numbers(stages_splits * info_bytes(sizes.has_spans));
   layout.q_full = place.barriers(sizes.stages_q);
   layout.q_empty = place.barriers(sizes.stages_q);
   layout.k_full = place.barriers(sizes.stages);
@@ -75,8 +75,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.stored_k_empty = place.barriers(sizes.stages_stored);
   layout.stored_v_full = place.barriers(sizes.stages_stored);
   layout.stored_v_empty = place.barriers(sizes.stages_stored);
-  layout.part_full = place.barriers(stages_parts);
-  layout.part_empty = place.barriers(stages_parts);
+  layout.split_full = place.barriers(stages_splits);
+  layout.split_empty = place.barriers(stages_splits);
   layout.total = place.total();
   return layout;
 }

@@ -11,7 +11,7 @@ struct KernelMemory {
   TensorMap
       k;  ///< (head_dim, seqlen, heads, batch), pages: (head_dim, page_size, heads, pages); box: rows of a panel
   TensorMap v;
-  SplitParams split;
+  SplitParams split_params;
 };
 
 }  // namespace jit::forward_split_wgmma

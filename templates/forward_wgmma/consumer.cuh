@@ -27,7 +27,7 @@ template <class Config>
 class Consumer {
   using Traits = KernelTraits<Config>;
   using RowFactors = float[Traits::Scores::rows];
-  using KeptWork = typename Traits::KeptWork;
+  using EpilogueWork = typename Traits::EpilogueWork;
   static constexpr bool packs_early = ConsumerScores<Config>::packs_early;
   // Whether queries are released as soon as their last product is there, so that the next ones come under its softmax.
   static constexpr bool releases_early = packs_early;
@@ -36,8 +36,8 @@ class Consumer {
   // worth the registers.
   static constexpr bool rescales_late = packs_early && Config::head_dim_v > 64;
   static constexpr float no_correction = -1;  // which no factor is
-  static constexpr bool issues_in_turn = Config::order == WarpgroupOrder::ping_pong;
-  static constexpr bool passes_late = issues_in_turn && !passes_early;
+  static constexpr bool issues_in_order = Config::order == WarpgroupOrder::ping_pong;
+  static constexpr bool passes_late = issues_in_order && !passes_early;
 
  public:
   __device__ __forceinline__ Consumer(const AttentionParams& params, const DropoutParams& dropout,
@@ -74,7 +74,7 @@ class Consumer {
   // Where a run over work tiles ends: its last one, which is to be written, and whether there is a next one,
   // if it has asked.
   struct Outcome {
-    KeptWork done;
+    EpilogueWork done;
     bool has_asked;
     bool has_work;
   };
@@ -102,9 +102,9 @@ class Consumer {
       const bool lower = keys_.is_lower();
       // mutate: FactorsOfTheLastTileLost
       rescale_output();  // not under the next scores: what is left of the rows takes the registers of the factors
-      keys_.skip_k(scores_.turns());
+      keys_.skip_k(scores_.order_barrier());
       finish_rows_of_work();
-      const KeptWork done = queries_.work();
+      const EpilogueWork done = queries_.work();
       bool has_work = false;
       if constexpr (Traits::runs_on) {
         // The first scores of the next work tile are computed under the last output of this one.
@@ -130,14 +130,14 @@ class Consumer {
   __device__ __forceinline__ bool take_work() {
     if (!queries_.take()) return false;
     keys_.take();
-    keys_.skip_first_k(scores_.turns());
+    keys_.skip_first_k(scores_.order_barrier());
     return true;
   }
 
   // Goes on to the next one. All scores of the last one have been computed.
   __device__ __forceinline__ bool next_work() {
     if constexpr (!releases_early) queries_.release();
-    queries_.leave();
+    queries_.advance();
     return take_work();
   }
 
@@ -149,14 +149,14 @@ class Consumer {
     // Known to be the same for the warp, or descriptors would be made in each lane and moved. The turn covers it.
     const unsigned q_tile = uniform(queries_.tile()), k_tile = uniform(keys_.k_tile()),
                    v_tile = uniform(keys_.v_tile());
-    if constexpr (issues_in_turn) scores_.turns().wait();
+    if constexpr (issues_in_order) scores_.order_barrier().wait();
     if constexpr (packs_early) scores_.hold_tile();
     scores_.multiply(queries_, q_tile, k_tile);
     bring_output();
     if (!has_values) keys_.wait_for_v();  // mutate: NoWaitForFullV
     scores_.multiply_values(output_, v_tile, lower);
-    // mutate: TurnsOfSoftmaxAreNotPassedOn
-    if constexpr (issues_in_turn && !packs_early) scores_.turns().pass();
+    // mutate: OrderOfSoftmaxIsNotPassedOn
+    if constexpr (issues_in_order && !packs_early) scores_.order_barrier().pass();
     scores_.draw_kept(queries_, keys_);
     scores_.find_limits(queries_);
     wgmma_wait_group<1>();   // mutate: NoWaitForS
@@ -218,19 +218,19 @@ class Consumer {
   }
 
   // Waits for O and releases V. A turn ends at once behind the wait.
-  template <bool passes_turn = false>
+  template <bool passes_order = false>
   __device__ __forceinline__ void finish_output() {
     wgmma_wait_group<0>();
-    if constexpr (passes_turn) scores_.turns().pass();  // mutate: TurnsKeptBehindTheWait
+    if constexpr (passes_order) scores_.order_barrier().pass();  // mutate: OrderKeptBehindTheWait
     output_.hold();
     scores_.hold_p();
     keys_.release_v();  // mutate: ReleasesVBeforeTheWaitForO
     output_.promote();
   }
   // The same of the last tile of keys of a work tile, whose rows are finished but for its sums.
-  template <bool passes_turn = false>
+  template <bool passes_order = false>
   __device__ __forceinline__ void finish_last_output() {
-    finish_output<passes_turn>();
+    finish_output<passes_order>();
     if constexpr (Traits::sums_by_products) output_.add_last_sums();  // mutate: SumsOfTheLastTileLost
   }
 

@@ -1,49 +1,49 @@
-// K and V as a consumer takes them: tile by tile, with what the key loader notes of each.
+// K and V as a consumer takes them: tile by tile, with what the key producer says of each.
 #pragma once
 
 #include "base/prelude.cuh"
-#include "forward_wgmma/rings.cuh"
+#include "forward_wgmma/pipelines.cuh"
 #include "forward_wgmma/traits.cuh"
 #include "ptx/math.cuh"
-#include "steps/warpgroup_turns.cuh"
+#include "steps/warpgroup_order_barrier.cuh"
 
 namespace jit::forward_wgmma {
 
-/// A consumer's place in the rings of K and V, and the note of the tile of keys that it is at.
+/// A consumer's place in the pipelines of K and V, and the tile info of the tile of keys that it is at.
 template <class Config>
 class ConsumerKeys {
   using Traits = KernelTraits<Config>;
 
  public:
   __device__ __forceinline__ ConsumerKeys(unsigned smem, int consumer)
-      : smem_(smem), consumer_(consumer), k_(Rings<Config>(smem).k), v_(Rings<Config>(smem).v) {}
+      : smem_(smem), consumer_(consumer), k_(Pipelines<Config>(smem).k), v_(Pipelines<Config>(smem).v) {}
 
   /// Waits for the next tile of keys.
   __device__ __forceinline__ void take() {
     if (next_flags_ != key_flags_unknown) {
-      if constexpr (keys_by_lanes<Config>) k_.wait_full();
+      if constexpr (keys_by_lanes<Config>) k_.consumer_wait();
       flags_ = next_flags_;  // mutate: NextKeysAreTheLastOnes
       next_flags_ = key_flags_unknown;
       return;
     }
-    k_.wait_full();
-    flags_ = load_key_note_flags(note());
+    k_.consumer_wait();
+    flags_ = load_key_info_flags(info());
   }
 
   /// A look ahead at the next tile of keys: asked for, read a little later and remembered later still, so that
   /// nobody waits in between.
   struct NextTile {
     bool is_full;
-    unsigned note;
+    unsigned info;
     int flags = key_flags_unknown;
 
     __device__ __forceinline__ void read() {
-      flags = load_key_note_flags_if(is_full, note, key_flags_unknown);  // mutate: KeysTakenUnseen
+      flags = load_key_info_flags_if(is_full, info, key_flags_unknown);  // mutate: KeysTakenUnseen
     }
   };
   __device__ __forceinline__ NextTile ask_for_next() const {
     const bool is_full = k_.is_full();
-    return {is_full, note()};
+    return {is_full, info()};
   }
   __device__ __forceinline__ void remember(const NextTile& next) {
     const int flags = uniform(next.flags);
@@ -51,58 +51,58 @@ class ConsumerKeys {
   }
 
   /// Whether there is a tile at all.
-  __device__ __forceinline__ bool has_any() const { return (flags_ & key_note_none) == 0; }
+  __device__ __forceinline__ bool has_any() const { return (flags_ & key_info_none) == 0; }
   /// Whether it is the last one of which this consumer sees some.
-  __device__ __forceinline__ bool is_last() const { return (flags_ & key_note_last << consumer_) != 0; }
+  __device__ __forceinline__ bool is_last() const { return (flags_ & key_info_last << consumer_) != 0; }
   /// Whether it sees the lower half alone.
-  __device__ __forceinline__ bool is_lower() const { return (flags_ & key_note_lower << consumer_) != 0; }
+  __device__ __forceinline__ bool is_lower() const { return (flags_ & key_info_lower << consumer_) != 0; }
   /// Whether some score must be dropped.
-  __device__ __forceinline__ bool is_partial() const { return (flags_ & key_note_partial) != 0; }
+  __device__ __forceinline__ bool is_partial() const { return (flags_ & key_info_partial) != 0; }
   /// Shared address of the bits of its scores; 0: they are not there.
-  __device__ __forceinline__ unsigned known_scores() const {
-    return (flags_ & key_note_known) != 0 ? known_scores_of<Config>(smem_, k_.stage()) : 0;
+  __device__ __forceinline__ unsigned mask_bits() const {
+    return (flags_ & key_info_known) != 0 ? mask_bits_of<Config>(smem_, k_.stage()) : 0;
   }
 
   /// The tile's first key, the shared addresses of K, and of the words and scales of its keys.
-  __device__ __forceinline__ int first_key() const { return load_key_note_begin(note()); }
+  __device__ __forceinline__ int first_key() const { return load_key_info_begin(info()); }
   __device__ __forceinline__ unsigned k_tile() const { return k_.tile(); }
   __device__ __forceinline__ unsigned words() const { return key_words_of<Config>(smem_, k_.stage()); }
   __device__ __forceinline__ unsigned scales() const { return key_scales_of<Config>(smem_, k_.stage()); }
 
   __device__ __forceinline__ void release_k() {
-    k_.arrive_empty();
+    k_.consumer_release();
     k_.advance();
   }
 
   /// The same behind what `known`, alike in a warp, is made of.
   __device__ __forceinline__ void release_k_behind(bool known) {
-    k_.arrive_empty_behind(known);
+    k_.consumer_release_after(known);
     k_.advance();
   }
 
   __device__ __forceinline__ bool has_v() const { return v_.is_full(); }
-  __device__ __forceinline__ void wait_for_v() const { v_.wait_full(); }
+  __device__ __forceinline__ void wait_for_v() const { v_.consumer_wait(); }
   __device__ __forceinline__ unsigned v_tile() const { return v_.tile(); }
   __device__ __forceinline__ void release_v() {
-    v_.arrive_empty();
+    v_.consumer_release();
     v_.advance();
   }
 
   /// Before the first tile of keys that it sees, in descending order: the same as skip_k() behind the last one.
-  __device__ __forceinline__ void skip_first_k(const WarpgroupTurns<Traits>& turns) {
+  __device__ __forceinline__ void skip_first_k(const WarpgroupOrderBarrier<Traits>& order_barrier) {
     if constexpr (!Config::descending || Traits::most_skipped == 0) return;
-    while ((flags_ & key_note_unseen << consumer_) != 0) {
-      skip(turns);
+    while ((flags_ & key_info_unseen << consumer_) != 0) {
+      skip(order_barrier);
       take();
     }
   }
   /// Behind the last tile of keys: what others see takes no more than the turns. Values are released later,
   /// behind those that are still to be multiplied with.
-  __device__ __forceinline__ void skip_k(const WarpgroupTurns<Traits>& turns) {
+  __device__ __forceinline__ void skip_k(const WarpgroupOrderBarrier<Traits>& order_barrier) {
     if constexpr (Config::descending || Traits::most_skipped == 0) return;
-    while ((flags_ & key_note_end) == 0) {
+    while ((flags_ & key_info_end) == 0) {
       take();
-      skip(turns);
+      skip(order_barrier);
     }
   }
   __device__ __forceinline__ void skip_v() {
@@ -114,18 +114,18 @@ class ConsumerKeys {
   }
 
  private:
-  __device__ __forceinline__ void skip(const WarpgroupTurns<Traits>& turns) {
-    turns.wait();  // mutate: SkipsWithoutATurn
-    turns.pass();
+  __device__ __forceinline__ void skip(const WarpgroupOrderBarrier<Traits>& order_barrier) {
+    order_barrier.wait();  // mutate: SkipsWithoutTheOrder
+    order_barrier.pass();
     release_k();
     ++skipped_;
   }
-  __device__ __forceinline__ unsigned note() const { return key_note<Config>(smem_, k_.stage()); }
+  __device__ __forceinline__ unsigned info() const { return key_tile_info<Config>(smem_, k_.stage()); }
 
   const unsigned smem_;
   const int consumer_;
-  decltype(Rings<Config>::k) k_;
-  decltype(Rings<Config>::v) v_;
+  decltype(Pipelines<Config>::k) k_;
+  decltype(Pipelines<Config>::v) v_;
   int flags_ = 0;                       // of the last tile of keys that was taken
   int next_flags_ = key_flags_unknown;  // of the next one, where it was seen to be there
   int skipped_ = 0;                     // tiles of values that are to be released

@@ -8,8 +8,8 @@
 #include "base/prelude.cuh"
 #include "forward_wgmma/consumer_queries.cuh"
 #include "forward_wgmma/direct_output.cuh"
+#include "forward_wgmma/pipelines.cuh"
 #include "forward_wgmma/promoted_sums.cuh"
-#include "forward_wgmma/rings.cuh"
 #include "forward_wgmma/traits.cuh"
 #include "forward_wgmma/work.cuh"
 #include "ptx/bulk_tensor.cuh"
@@ -24,13 +24,13 @@
 
 namespace jit::forward_wgmma {
 
-/// A consumer's O, and its place in the ring of O.
+/// A consumer's O, and its place in the pipeline of O.
 template <class Config>
 class ConsumerOutput {
   using Traits = KernelTraits<Config>;
   using Output = typename Traits::Output;
   using RowFactors = float[Output::rows];
-  using KeptWork = typename Traits::KeptWork;
+  using EpilogueWork = typename Traits::EpilogueWork;
 
  public:
   __device__ __forceinline__ ConsumerOutput(const AttentionParams& params, const DropoutParams& dropout,
@@ -39,7 +39,7 @@ class ConsumerOutput {
         dropout_(dropout),
         descale_(descale),
         consumer_(consumer),
-        o_ring_(Rings<Config>(smem).o) {}
+        o_pipeline_(Pipelines<Config>(smem).o) {}
 
   __device__ __forceinline__ void clear() {
     output_.clear();
@@ -85,7 +85,7 @@ class ConsumerOutput {
     }
     queries.scales().take_values(queries.work());
 #pragma unroll
-    for (int r = 0; r < Output::rows; ++r) inverse_[r] = over_kept_share<Config>(inverse_[r], dropout_);
+    for (int r = 0; r < Output::rows; ++r) inverse_[r] = over_keep_probability<Config>(inverse_[r], dropout_);
     if constexpr (has_lse_shifts<Config>) {
       add_lse_shift<Config, Output>(descale_, params_.softmax_scale, queries.context(),
                                     queries.work().q_begin + queries.warp_row(), lse);
@@ -103,9 +103,9 @@ class ConsumerOutput {
   }
 
   /// Writes the output of `work`, or hands it over to the storer.
-  __device__ __forceinline__ void finish(const KeptWork& work,
+  __device__ __forceinline__ void finish(const EpilogueWork& work,
                                          const typename ConsumerQueries<Config>::Scales& scales) {
-    if constexpr (Config::output == OutputPlace::separate) ring().wait_empty();
+    if constexpr (Config::output == OutputPlace::separate) pipeline().producer_acquire();
     sums_.finish(output_);
     if constexpr (Traits::sums_by_products) {
       // Each lane has a quarter.
@@ -121,10 +121,10 @@ class ConsumerOutput {
       store_output_rows<Config>(params_, work, work.q_begin + consumer_ * rows_per_warpgroup + warp_row(),
                                 output_, columns, inverse_);
     } else {
-      leave_rows(columns, ring().tile());
+      write_rows(columns, pipeline().tile());
       fence_proxy_async_shared();  // mutate: ProxyFenceBehindO
-      ring().arrive_full();
-      o_ring_.advance();
+      pipeline().producer_commit();
+      o_pipeline_.advance();
     }
   }
 
@@ -135,8 +135,8 @@ class ConsumerOutput {
   }
 
   // Over Q: these rows are this warp's own, which no other warp multiplies with.
-  __device__ __forceinline__ void leave_rows(const typename Traits::Columns& columns, unsigned tile) {
-    if constexpr (is_same<typename Output::Layout, EvenOddLayout>) return leave_fours(columns, tile);
+  __device__ __forceinline__ void write_rows(const typename Traits::Columns& columns, unsigned tile) {
+    if constexpr (is_same<typename Output::Layout, EvenOddLayout>) return write_fours(columns, tile);
     const int lane = lane_id();
     const int lane_chunk = threadIdx.x / 16 % 2;  // not of lane_id(): fewer registers through the loop
     const int row = warp_row() + lane % 16;
@@ -157,7 +157,7 @@ class ConsumerOutput {
   }
 
   // The same where a lane has four neighbours of a row, of 16 bits: half a chunk.
-  __device__ __forceinline__ void leave_fours(const typename Traits::Columns& columns, unsigned tile) {
+  __device__ __forceinline__ void write_fours(const typename Traits::Columns& columns, unsigned tile) {
     using Layout = typename Output::Layout;
     const int lane = lane_id(), column = Layout::lane_column(lane);
     constexpr int of_chunk = ElementTraits<OutputElement<Config>>::per_chunk;
@@ -178,13 +178,13 @@ class ConsumerOutput {
     return reread_thread_index() % warpgroup_size / warp_size * 16;
   }
   // Moved at each use: an address of its own would take a register through the loop.
-  __device__ __forceinline__ auto ring() const { return o_ring_of<Config>(o_ring_, consumer_); }
+  __device__ __forceinline__ auto pipeline() const { return o_pipeline_of<Config>(o_pipeline_, consumer_); }
 
   const AttentionParams& params_;
   const DropoutParams& dropout_;
   const DescaleParams& descale_;
   const int consumer_;
-  decltype(Rings<Config>::o) o_ring_;
+  decltype(Pipelines<Config>::o) o_pipeline_;
   Output output_;
   float tile_sums_[1][4];  // accumulators beside those of O
   PromotedSums<Config, Output> sums_;

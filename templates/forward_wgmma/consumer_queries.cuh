@@ -4,11 +4,11 @@
 #include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_wgmma/rings.cuh"
+#include "forward_wgmma/pipelines.cuh"
 #include "forward_wgmma/tensor_maps.cuh"
 #include "forward_wgmma/traits.cuh"
 #include "forward_wgmma/work.cuh"
-#include "forward_wgmma/work_ring.cuh"
+#include "forward_wgmma/work_pipeline.cuh"
 #include "problem/functor.cuh"
 #include "problem/scores.cuh"
 #include "ptx/math.cuh"
@@ -20,7 +20,7 @@
 
 namespace jit::forward_wgmma {
 
-/// A consumer's place in the list of work tiles and in the ring of Q.
+/// A consumer's place in the list of work tiles and in the pipeline of Q.
 template <class Config>
 class ConsumerQueries {
   using Traits = KernelTraits<Config>;
@@ -44,12 +44,12 @@ class ConsumerQueries {
         consumer_(consumer),
         scales_(params, descale),
         scale_log2_(first_scale(params)),
-        work_ring_(params, maps, smem),
-        q_ring_(Rings<Config>(smem).q) {}
+        work_pipeline_(params, maps, smem),
+        q_pipeline_(Pipelines<Config>(smem).q) {}
 
   /// Waits for a work tile and its queries; false when there is none left.
   __device__ __forceinline__ bool take() {
-    const Work<Config> work = work_ring_.take();
+    const Work<Config> work = work_pipeline_.take();
     if (!is_work(work)) return false;
     work_ = work;
     scales_.take_scores(work, warp_row(), [&] { return context_of<Config>(params_, work); });
@@ -59,27 +59,29 @@ class ConsumerQueries {
       scale_log2_ = exponent_scale<Score>(scales_.of_scores());
     }
     score_ = Score(context_of<Config>(params_, work));
-    ring().wait_full();
+    pipeline().consumer_wait();
     take_q();
     return true;
   }
 
   /// Behind the last product with the queries: their place is free, unless O is to lie there.
   __device__ __forceinline__ void release() const {
-    if constexpr (!Traits::o_over_q) ring().arrive_empty();  // mutate: QueriesAreNeverReleased
+    if constexpr (!Traits::o_over_q) pipeline().consumer_release();  // mutate: QueriesAreNeverReleased
   }
   /// The same of a product that was it if `is_last`, behind the wait for it.
-  __device__ __forceinline__ void release_if(bool is_last) const { ring().arrive_empty_together_if(is_last); }
+  __device__ __forceinline__ void release_if(bool is_last) const {
+    pipeline().consumer_release_together_if(is_last);
+  }
   /// Goes on to the next ones.
-  __device__ __forceinline__ void leave() { q_ring_.advance(); }
+  __device__ __forceinline__ void advance() { q_pipeline_.advance(); }
 
   /// S = Q Kᵀ, as one group, or by one warp at once.
   __device__ __forceinline__ void multiply(Scores& scores, unsigned q_tile, unsigned k_tile) const {
     q_.multiply_qk(scores, q_tile, k_tile);
   }
-  __device__ __forceinline__ unsigned tile() const { return ring().tile(); }
+  __device__ __forceinline__ unsigned tile() const { return pipeline().tile(); }
   __device__ __forceinline__ void multiply_by_warp(Scores& scores, unsigned k_tile) const {
-    Queries<Traits>::multiply_qk_by_warp(scores, ring().tile(), k_tile);
+    Queries<Traits>::multiply_qk_by_warp(scores, pipeline().tile(), k_tile);
   }
   /// Makes scores of products with keys whose scales lie at a shared address.
   __device__ __forceinline__ void scale(Scores& scores, unsigned key_scales) {
@@ -89,7 +91,7 @@ class ConsumerQueries {
   /// What makes exponents of 2 of these.
   __device__ __forceinline__ const ExponentScale& scale_log2() const { return scale_log2_; }
 
-  __device__ __forceinline__ const typename Traits::KeptWork& work() const { return work_; }
+  __device__ __forceinline__ const typename Traits::EpilogueWork& work() const { return work_; }
   __device__ __forceinline__ const Score& score() const { return score_; }
   /// Also those of values, of the work tile that is done.
   __device__ __forceinline__ Scales& scales() { return scales_; }
@@ -98,10 +100,10 @@ class ConsumerQueries {
     return consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
   }
   /// Lengths are read again where they differ: they would take registers through the loop.
-  __device__ __forceinline__ BlockContext context() const { return work_ring_.context(work_); }
+  __device__ __forceinline__ BlockContext context() const { return work_pipeline_.context(work_); }
   /// The whole work tile, read again, until it is released.
-  __device__ __forceinline__ Work<Config> whole_work() const { return work_ring_.tile(); }
-  __device__ __forceinline__ void release_work() { work_ring_.release(); }
+  __device__ __forceinline__ Work<Config> whole_work() const { return work_pipeline_.tile(); }
+  __device__ __forceinline__ void release_work() { work_pipeline_.release(); }
 
  private:
   static __device__ __forceinline__ ExponentScale first_scale(const AttentionParams& params) {
@@ -114,7 +116,7 @@ class ConsumerQueries {
 
   __device__ __forceinline__ void take_q() {
     if constexpr (Queries<Traits>::has_factors) {
-      Queries<Traits>::convert(ring().tile(), Traits::queries_barrier + consumer_, factors_);
+      Queries<Traits>::convert(pipeline().tile(), Traits::queries_barrier + consumer_, factors_);
       if constexpr (has_query_factors) {
         // Within what does not make 0 of an infinity: below, nothing is left of a product, and above, nothing
         // beside one.
@@ -130,17 +132,17 @@ class ConsumerQueries {
   }
 
   // Moved at each use: addresses of their own would take registers through the loop.
-  __device__ __forceinline__ auto ring() const { return q_ring_of<Config>(q_ring_, consumer_); }
+  __device__ __forceinline__ auto pipeline() const { return q_pipeline_of<Config>(q_pipeline_, consumer_); }
 
   const AttentionParams& params_;
   const int consumer_;
   Scales scales_;
   ExponentScale scale_log2_;
-  WorkRing<Config> work_ring_;
-  decltype(Rings<Config>::q) q_ring_;
+  WorkPipeline<Config> work_pipeline_;
+  decltype(Pipelines<Config>::q) q_pipeline_;
   Queries<Traits> q_;
   float factors_[Scores::rows];  // what makes products with them those with q
-  typename Traits::KeptWork work_{};
+  typename Traits::EpilogueWork work_{};
   Score score_{
       BlockContext{0, 0, params_.heads_q, 0, 0, 0, params_.tensors}};  // built again for each work tile
 };

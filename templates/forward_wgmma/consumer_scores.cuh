@@ -17,13 +17,13 @@
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
 #include "steps/apply_functors.cuh"
-#include "steps/drawn_scores.cuh"
 #include "steps/dropout.cuh"
 #include "steps/exponentiate_by_steps.cuh"
 #include "steps/head_scales.cuh"
 #include "steps/interpolated_weights.cuh"
+#include "steps/precomputed_dropout.cuh"
 #include "steps/softmax.cuh"
-#include "steps/warpgroup_turns.cuh"
+#include "steps/warpgroup_order_barrier.cuh"
 #include "steps/wgmma_products.cuh"
 
 namespace jit::forward_wgmma {
@@ -39,7 +39,7 @@ class ConsumerScores {
   using Weight = typename Traits::Weight;
   using RowFactors = float[Traits::Scores::rows];
   using Kept = KeptOf<Config, QueriesByKeys, typename Traits::Scores>;
-  using Seed = typename ChosenType<draws_ahead<Config>, NoDropout, DropoutSeedOf<Config>>::type;
+  using Seed = typename ChosenType<has_dropout_mask_ahead<Config>, NoDropout, DropoutSeedOf<Config>>::type;
 
  public:
   /// Whether P is packed while exponentials are computed, which P V of the tile before must have ended for.
@@ -48,7 +48,7 @@ class ConsumerScores {
   /// Whether it is asked whether maxima are large: not where the score functor bounds them, and not where keys are of fp8,
   /// whose kernels have no registers left for it (docs/kernels.md).
   static constexpr bool asks_for_large_maxima =
-      !packs_early && !Traits::widens && !(largest_score<Score> * log2_e < largest_offset);
+      !packs_early && !Traits::upcasts && !(largest_score<Score> * log2_e < largest_offset);
 
   /// Maxima and sums of the rows.
   using State = typename ChosenType<asks_for_large_maxima, SoftmaxState<Traits::Scores::rows>,
@@ -73,10 +73,10 @@ class ConsumerScores {
   __device__ __forceinline__ ConsumerScores(const AttentionParams& params, const DropoutParams& dropout,
                                             int consumer)
       : params_(params),
-        drawn_(dropout.drawn),
+        dropout_mask_(dropout.mask),
         dropout_(seed_of(dropout)),
         consumer_(consumer),
-        turns_(consumer),
+        order_barrier_(consumer),
         p_(consumer) {}
 
   /// Before the first tile of a work tile.
@@ -97,7 +97,9 @@ class ConsumerScores {
   __device__ __forceinline__ RowFactors& sums() { return state_.row_sum; }
   __device__ __forceinline__ const RowFactors& sums() const { return state_.row_sum; }
   /// Turns that consumers take.
-  __device__ __forceinline__ const WarpgroupTurns<Traits>& turns() const { return turns_; }
+  __device__ __forceinline__ const WarpgroupOrderBarrier<Traits>& order_barrier() const {
+    return order_barrier_;
+  }
 
   /// Keeps what is written to the tile before in front of the fence of the next product.
   __device__ __forceinline__ void hold_tile() { wgmma_hold(scores_.registers[0]); }
@@ -105,11 +107,11 @@ class ConsumerScores {
   __device__ __forceinline__ void multiply(const Queries& queries, unsigned q_tile, unsigned k_tile) {
     queries.multiply(scores_, q_tile, k_tile);
   }
-  /// Which scores are kept, while they are multiplied: drawn, or on the way from where it was drawn ahead.
+  /// Which scores are kept, while they are multiplied: drawn, or on the way from where it was precomputed.
   __device__ __forceinline__ void draw_kept(const Queries& queries, const Keys& keys) {
-    if constexpr (draws_ahead<Config>) {
+    if constexpr (has_dropout_mask_ahead<Config>) {
       const auto& work = queries.work();
-      kept_ = Kept(drawn_, work.batch * params_.heads_q + work.head, work.q_begin + queries.warp_row(),
+      kept_ = Kept(dropout_mask_, work.batch * params_.heads_q + work.head, work.q_begin + queries.warp_row(),
                    keys.first_key());
     } else if constexpr (has_dropout<Config>) {
       const auto& work = queries.work();
@@ -157,7 +159,7 @@ class ConsumerScores {
   __device__ __forceinline__ void finish_first_early(Queries& queries, Keys& keys,
                                                      const FinishOutput& finish_output) {
     take_first(queries, keys);
-    if constexpr (passes_early && in_turn) turns_.pass();  // mutate: TurnsKeptBehindFirstMaxima
+    if constexpr (passes_early && in_turn) order_barrier_.pass();  // mutate: OrderKeptBehindFirstMaxima
     finish_output();
     exponentiate_and_pack(queries, keys);
   }
@@ -174,8 +176,8 @@ class ConsumerScores {
     if constexpr (passes_early) keys.release_k();
     RowFactors of_lane;
     bool move = may_exceed(scores_, limits_, of_lane);
-    if constexpr (!passes_early) keys.release_k_behind(move);  // mutate: KeysKept
-    if constexpr (passes_early) turns_.pass_behind(move);      // mutate: TurnsKeptBehindMaxima
+    if constexpr (!passes_early) keys.release_k_behind(move);      // mutate: KeysKept
+    if constexpr (passes_early) order_barrier_.pass_behind(move);  // mutate: OrderKeptBehindMaxima
     finish_output();
     bool may_interpolate = interpolates;
     if (move) {
@@ -199,7 +201,7 @@ class ConsumerScores {
  private:
   // Of those who draw themselves.
   static __device__ __forceinline__ Seed seed_of(const DropoutParams& dropout) {
-    if constexpr (draws_ahead<Config>) {
+    if constexpr (has_dropout_mask_ahead<Config>) {
       return {};
     } else {
       return dropout_seed<Config>(dropout);
@@ -254,14 +256,14 @@ class ConsumerScores {
     const unsigned words = keys.words() + MmaLayout::lane_column(thread) * 4;
     const ScorePlace place{q, k, words};
     const BlockContext here = queries.context();
-    const auto leave = [&](const auto& mask) {
+    const auto write = [&](const auto& mask) {
       jit::apply_functors<MaskQuery::shortest>(scores_, place, queries.score(), queries.scales().of_scores(),
                                                mask, here, keys.is_partial());
     };
-    if constexpr (Traits::has_known_scores) {
-      leave(shared_bits(Mask(here).within, keys.known_scores(), thread));
+    if constexpr (Traits::has_mask_bits) {
+      write(shared_bits(Mask(here).within, keys.mask_bits(), thread));
     } else {
-      leave(Mask(here));
+      write(Mask(here));
     }
   }
 
@@ -357,10 +359,10 @@ class ConsumerScores {
   }
 
   const AttentionParams& params_;
-  const DrawnBits& drawn_;
+  const DropoutMaskBits& dropout_mask_;
   const Seed dropout_;
   const int consumer_;
-  const WarpgroupTurns<Traits> turns_;
+  const WarpgroupOrderBarrier<Traits> order_barrier_;
   Probabilities<Traits> p_;
   typename Traits::Scores scores_;
   Kept kept_;  // of them

@@ -1,7 +1,7 @@
-// Attention forward with TMA and wgmma, for sm_90a. A block is one warpgroup of loaders, with a warp for keys
+// Attention forward with TMA and wgmma, for sm_90a. A block is one warpgroup of producers, with a warp for keys
 // and values, one for queries and one for outputs, and one to three warpgroups of consumers, which compute; where elements
-// of q have 8 bits one more, which turns values over, and where those of k and v alone have, one that widens them, or two
-// of the loaders' warps that do. Sequences are of one length, or of lengths that only the device knows.
+// of q have 8 bits one more, which transposes values, and where those of k and v alone have, one that upcasts them,
+// or two of the producers' warps that do. Sequences are of one length, or of lengths that only the device knows.
 #pragma once
 
 #include "base/descale_params.cuh"
@@ -10,10 +10,10 @@
 #include "forward_wgmma/consumer.cuh"
 #include "forward_wgmma/key_word_ranges.cuh"
 #include "forward_wgmma/load_keys.cuh"
-#include "forward_wgmma/loaders.cuh"
-#include "forward_wgmma/rings.cuh"
+#include "forward_wgmma/pipelines.cuh"
+#include "forward_wgmma/producers.cuh"
 #include "forward_wgmma/transpose_values.cuh"
-#include "forward_wgmma/work_ring.cuh"
+#include "forward_wgmma/work_pipeline.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "problem/zero_padding.cuh"
@@ -28,7 +28,7 @@ namespace jit::forward_wgmma {
 template <class Config>
 __device__ __forceinline__ void convert(unsigned smem) {
   using Traits = KernelTraits<Config>;
-  if constexpr (Traits::widens) {
+  if constexpr (Traits::upcasts) {
     KeyConverter<ConvertedKeys<Config>>(smem, Traits::first_converter).run();
   } else {
     transpose_values<Config>(smem);
@@ -42,7 +42,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
-  if (threadIdx.x == 0) init_rings<Config>(smem);
+  if (threadIdx.x == 0) init_pipelines<Config>(smem);
   // Of a call whose other requests another kernel computes, before it and behind it.
   constexpr bool is_between = Config::requests == Requests::many_queries;
   if constexpr (is_between) {
@@ -51,7 +51,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   } else {
     griddepcontrol_wait();  // mutate: ForwardDoesNotWait
   }
-  if constexpr (Traits::sums_by_products) leave_ones<Config>(smem);  // mutate: NoOnes
+  if constexpr (Traits::sums_by_products) write_ones<Config>(smem);  // mutate: NoOnes
   if constexpr (KeyWordRanges<Config>::is_used) KeyWordRanges<Config>(params, maps, smem).fill(maps);
   __syncthreads();  // mutate: NoBarrierBehindInit
   const auto clear_padding = [&] {
@@ -59,7 +59,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
       zero_padding<Config>(params, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
   };
   if (threadIdx.x < warpgroup_size) {
-    if constexpr (Config::loader_registers != 0) setmaxnreg_dec<Config::loader_registers>();
+    if constexpr (Config::producer_registers != 0) setmaxnreg_dec<Config::producer_registers>();
     switch (uniform(threadIdx.x / warp_size)) {
       case 0:
         load_keys<Config>(params, descale, maps, smem);
@@ -78,7 +78,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
         if constexpr (Traits::has_spare_converters) {
           return convert<Config>(smem);
         }
-        if constexpr (Traits::has_value_loader) load_values<Config>(params, maps, smem);
+        if constexpr (Traits::has_value_producer) load_values<Config>(params, maps, smem);
         clear_padding();
         return;
     }

@@ -24,9 +24,9 @@ __device__ __forceinline__ float key_scale(const AttentionParams& params, const 
   return of_head[batch * strides.batch + row / rows_of_scale<Config> * strides.seq];
 }
 
-/// Leaves the scales of a tile's keys at a shared address. By a whole warp.
+/// Writes the scales of a tile's keys at a shared address. By a whole warp.
 template <class Config>
-__device__ __forceinline__ void leave_key_scales(const AttentionParams& params, const DescaleParams& descale,
+__device__ __forceinline__ void write_key_scales(const AttentionParams& params, const DescaleParams& descale,
                                                  const WorkTile& work, const Sequence& sequence, int k_begin,
                                                  unsigned target) {
   const TensorStrides& strides = descale.k_strides;

@@ -1,4 +1,4 @@
-// How the key loader asks a mask: a tile of queries at a time, and then one tile of keys after another. Masks
+// How the key producer asks a mask: a tile of queries at a time, and then one tile of keys after another. Masks
 // that are arithmetic are asked as they are; those with words of keys by the table of their ranges.
 #pragma once
 

@@ -1,41 +1,42 @@
-// How the key loader learns what comes next.
+// How the key producer learns what comes next.
 #pragma once
 
 #include "base/params.cuh"
-#include "forward_wgmma/rings.cuh"
+#include "forward_wgmma/pipelines.cuh"
 #include "forward_wgmma/tensor_maps.cuh"
 #include "forward_wgmma/work.cuh"
-#include "forward_wgmma/work_ring.cuh"
+#include "forward_wgmma/work_pipeline.cuh"
 #include "ptx/mbarrier.cuh"
 
 namespace jit::forward_wgmma {
 
 /// It finds out itself and tells the others.
 template <class Config>
-class DealtWork {
+class ScheduledWork {
  public:
-  __device__ __forceinline__ DealtWork(const AttentionParams& params, const TensorMaps& maps, unsigned smem)
-      : dealer_(params, maps), ring_(params, maps, smem), next_(dealer_.tile()) {
-    ring_.put(next_);
+  __device__ __forceinline__ ScheduledWork(const AttentionParams& params, const TensorMaps& maps,
+                                           unsigned smem)
+      : scheduler_(params, maps), pipeline_(params, maps, smem), next_(scheduler_.tile()) {
+    pipeline_.put(next_);
   }
 
   /// Once for each work tile that there was: asks for the next one, which `answer` waits for.
-  __device__ __forceinline__ void ask() { dealer_.ask(); }
+  __device__ __forceinline__ void ask() { scheduler_.ask(); }
   __device__ __forceinline__ void answer() {
-    dealer_.answer();
-    next_ = dealer_.tile();
-    ring_.put(next_);
+    scheduler_.answer();
+    next_ = scheduler_.tile();
+    pipeline_.put(next_);
   }
   /// The first one, then the one that was asked for; no_work when none is left.
   __device__ __forceinline__ WorkTile take() { return next_; }
 
  private:
-  WorkDealer<Config> dealer_;
-  WorkRing<Config> ring_;
+  TileScheduler<Config> scheduler_;
+  WorkPipeline<Config> pipeline_;
   WorkTile next_;
 };
 
-/// The barrier at which the key loader asks the query loader for the next work tile.
+/// The barrier at which the key producer asks the query producer for the next work tile.
 template <class Config>
 class WantedWork {
  public:
@@ -55,29 +56,29 @@ class WantedWork {
   unsigned round_ = 0;
 };
 
-/// Where sequences may differ in length it takes longer to find out than keys can wait: the query loader does it.
+/// Where sequences may differ in length it takes longer to find out than keys can wait: the query producer does it.
 template <class Config>
-class WorkByQueryLoader {
+class WorkByQueryProducer {
  public:
-  __device__ __forceinline__ WorkByQueryLoader(const AttentionParams& params, const TensorMaps& maps,
-                                               unsigned smem)
-      : wanted_(smem), ring_(params, maps, smem) {}
+  __device__ __forceinline__ WorkByQueryProducer(const AttentionParams& params, const TensorMaps& maps,
+                                                 unsigned smem)
+      : wanted_(smem), pipeline_(params, maps, smem) {}
 
   __device__ __forceinline__ void ask() { wanted_.ask(); }
   __device__ __forceinline__ void answer() {}
   __device__ __forceinline__ SequenceTile take() {
-    const SequenceTile work = ring_.take();
-    ring_.release();
+    const SequenceTile work = pipeline_.take();
+    pipeline_.release();
     return work;
   }
 
  private:
   WantedWork<Config> wanted_;
-  WorkRing<Config> ring_;
+  WorkPipeline<Config> pipeline_;
 };
 
 template <class Config>
-using NextWork = typename ChosenType<KernelTraits<Config>::has_lengths, WorkByQueryLoader<Config>,
-                                     DealtWork<Config>>::type;
+using NextWork = typename ChosenType<KernelTraits<Config>::has_lengths, WorkByQueryProducer<Config>,
+                                     ScheduledWork<Config>>::type;
 
 }  // namespace jit::forward_wgmma

@@ -1,5 +1,5 @@
-// What the key loader remembers of a mask that is a text whose queries see keys without a gap: the text is asked once for
-// each query of a work tile, and never for a tile of keys.
+// What the key producer remembers of a mask that is a text whose queries see keys without a gap: the text is asked
+// once for each query of a work tile, and never for a tile of keys.
 #pragma once
 
 #include "base/prelude.cuh"

@@ -13,18 +13,18 @@ JIT_HOST_DEVICE constexpr int lower_key_steps(int tile_kv, int mma_k = ElementTr
   return (tile_kv / 2 + mma_k - 1) / mma_k;
 }
 
-/// What the key loader tells about a tile of keys.
-struct KeyNote {
+/// What the key producer tells about a tile of keys.
+struct KeyTileInfo {
   int k_begin;
   int flags;
 };
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | stored K, V | O | words and their ranges | bits of scores | scales | notes | barriers |
+///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | stored K, V | O | words and their ranges | bits of scores | scales | tile infos | barriers |
 ///
 /// O lies over the Q that it was computed from unless the config separates it or has consumers write it. Stored K and V are K and V unless a warpgroup makes these of them: V where
-/// it is transposed, both where they are widened. A stage of Q has the rows of each consumer as a tile of its
+/// it is transposed, both where they are upcast. A stage of Q has the rows of each consumer as a tile of its
 /// own, and so has O. Barriers: one for each stage, of Q and O for each consumer, 8 bytes.
 struct SmemLayout {
   int q;
@@ -36,11 +36,11 @@ struct SmemLayout {
   int key_words;        ///< int for each key of each stage, if the mask asks for words
   int stored_words;     ///< the same of stored K
   int key_word_ranges;  ///< the table of their ranges: two ints each
-  int known_scores;     ///< words of the tile's scores for each stage of K, if the mask knows them
+  int mask_bits;        ///< words of the tile's scores for each stage of K, if the mask knows them
   int key_scales;       ///< float for each key of each stage, if each, or each block, has a scale
-  int key_notes;        ///< KeyNote for each stage of K
-  int stored_notes;     ///< the same of stored K
-  int value_notes;      ///< int for each stage of V that is transposed
+  int key_tile_infos;   ///< KeyTileInfo for each stage of K
+  int stored_infos;     ///< the same of stored K
+  int value_infos;      ///< int for each stage of V that is transposed
   int work;             ///< WorkTile, or SequenceTile, for each stage of work
   int q_full;
   int q_empty;
@@ -60,7 +60,7 @@ struct SmemLayout {
   int total;
 };
 
-/// Work tiles that are kept: the key loader may be three ahead of the one that consumers compute.
+/// Work tiles that are kept: the key producer may be three ahead of the one that consumers compute.
 inline constexpr int stages_work = 4;
 
 /// Places in the table of ranges of key words.
@@ -81,14 +81,14 @@ struct SmemSizes {
   int element_bytes = jit::element_bytes;  ///< of q, k and v as they are multiplied
   int output_bytes = jit::element_bytes;   ///< of o
   bool key_scales = false;                 ///< whether each key, or block of keys, has a scale of its own
-  int stages_stored = 0;                   ///< of K and V of 8 bits that are widened; 0: they are not
-  int known_score_words = 0;               ///< of a tile; 0: its scores are not known
+  int stages_stored = 0;                   ///< of K and V of 8 bits that are upcast; 0: they are not
+  int mask_bit_words = 0;                  ///< of a tile; 0: its scores are not known
   bool sums_by_products = false;           ///< whether V has columns of ones beside its own
 
-  /// Whether V is turned over on its way. Products of elements of 8 bits sum along the columns of both tiles (PTX ISA,
+  /// Whether V is transposed on its way. Products of elements of 8 bits sum along the columns of both tiles (PTX ISA,
   /// "wgmma.mma_async"): a tile of V has a row for each column.
   JIT_HOST_DEVICE constexpr bool transposes_v() const { return element_bytes == 1; }
-  JIT_HOST_DEVICE constexpr bool widens() const { return stages_stored > 0; }
+  JIT_HOST_DEVICE constexpr bool upcasts() const { return stages_stored > 0; }
 };
 
 /// Rows of a tile of V that has one for each column: those of the output's accumulators.
@@ -145,8 +145,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   const auto place_stored = [&](int head_dim) {
     return place(sizes.stages_stored * panel_tile_bytes(sizes.tile_kv, head_dim, 1), tile_alignment);
   };
-  layout.stored_k = sizes.widens() ? place_stored(sizes.head_dim) : layout.k;
-  layout.stored_v = sizes.widens()         ? place_stored(sizes.head_dim_v)
+  layout.stored_k = sizes.upcasts() ? place_stored(sizes.head_dim) : layout.k;
+  layout.stored_v = sizes.upcasts()        ? place_stored(sizes.head_dim_v)
                     : sizes.transposes_v() ? place(v_rows, tile_alignment)
                                            : layout.v;
   layout.o = sizes.separate_o
@@ -157,17 +157,17 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
     return place(sizes.key_words ? stages * sizes.tile_kv * word_bytes : 0);
   };
   layout.key_words = place_words(sizes.stages_k);
-  layout.stored_words = sizes.widens() ? place_words(sizes.stages_stored) : layout.key_words;
+  layout.stored_words = sizes.upcasts() ? place_words(sizes.stages_stored) : layout.key_words;
   layout.key_word_ranges = place(has_key_word_ranges(sizes) ? key_word_range_places * 2 * word_bytes : 0);
-  if (sizes.known_score_words > 0) {
+  if (sizes.mask_bit_words > 0) {
     constexpr int copy_alignment = 16;
-    layout.known_scores = place(sizes.stages_k * sizes.known_score_words * word_bytes, copy_alignment);
+    layout.mask_bits = place(sizes.stages_k * sizes.mask_bit_words * word_bytes, copy_alignment);
   }
   layout.key_scales = place(sizes.key_scales ? sizes.stages_k * sizes.tile_kv * word_bytes : 0);
-  const auto place_notes = [&](int stages) { return place(stages * static_cast<int>(sizeof(KeyNote))); };
-  layout.key_notes = place_notes(sizes.stages_k);
-  layout.stored_notes = sizes.widens() ? place_notes(sizes.stages_stored) : layout.key_notes;
-  layout.value_notes = place(sizes.transposes_v() ? sizes.stages_v * word_bytes : 0);
+  const auto place_infos = [&](int stages) { return place(stages * static_cast<int>(sizeof(KeyTileInfo))); };
+  layout.key_tile_infos = place_infos(sizes.stages_k);
+  layout.stored_infos = sizes.upcasts() ? place_infos(sizes.stages_stored) : layout.key_tile_infos;
+  layout.value_infos = place(sizes.transposes_v() ? sizes.stages_v * word_bytes : 0);
   layout.work =
       place(stages_work * static_cast<int>(sizes.has_lengths ? sizeof(SequenceTile) : sizeof(WorkTile)));
   const int consumers = sizes.tile_q / rows_per_warpgroup;
@@ -194,9 +194,9 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   return layout;
 }
 
-/// `key_words`: whether the mask has words of keys; `known_score_words`: of a tile whose scores it knows.
+/// `key_words`: whether the mask has words of keys; `mask_bit_words`: of a tile whose scores it knows.
 template <class Config>
-JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, int known_score_words, bool has_lengths) {
+JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, int mask_bit_words, bool has_lengths) {
   return {.head_dim = Config::head_dim,
           .head_dim_v = Config::head_dim_v,
           .tile_q = Config::tile_q,
@@ -212,7 +212,7 @@ JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, int known_score_w
           .output_bytes = static_cast<int>(sizeof(OutputElement<Config>)),
           .key_scales = has_row_scales<Config>,
           .stages_stored = Config::stages_stored,
-          .known_score_words = known_score_words,
+          .mask_bit_words = mask_bit_words,
           .sums_by_products = Config::sums_by_products};
 }
 

@@ -6,7 +6,7 @@
 
 namespace jit::forward_wgmma {
 
-/// The second parameter of a wgmma kernel: where its operands lie and how its work is dealt.
+/// The second parameter of a wgmma kernel: where its operands lie and how its work is scheduled.
 struct TensorMaps {
   TensorMap q;      ///< box: a panel of a consumer's rows
   TensorMap k;      ///< box: a panel of tile_kv rows, or of those that lie in a page

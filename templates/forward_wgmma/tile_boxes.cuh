@@ -98,8 +98,8 @@ __device__ __forceinline__ BoundedBox lane_box(const AttentionParams& params, co
     return bounded_box(rows, row % Config::page_size, is_page ? keys.length - key : 0, kv_head,
                        is_page ? page : 0);
   } else {
-    const bool is_ragged = Config::sequences_kv == SequenceKind::ragged;
-    return bounded_box(rows, row, keys.length - key, kv_head, is_ragged ? 0 : work.batch);
+    const bool is_varlen = Config::sequences_kv == SequenceKind::varlen;
+    return bounded_box(rows, row, keys.length - key, kv_head, is_varlen ? 0 : work.batch);
   }
 }
 

@@ -38,29 +38,29 @@ struct KernelTraits {
 
   /// Whether products are of 8 bits, which sum along the columns of both tiles: that of V has a row for each column.
   static constexpr bool multiplies_fp8 = sizeof(Element) == 1;
-  /// Whether a warpgroup turns values over on their way to the consumers.
+  /// Whether a warpgroup transposes values on their way to the consumers.
   static constexpr bool transposes_v = multiplies_fp8;
   /// Whether one makes numbers of 16 bits of keys and values of 8.
-  static constexpr bool widens = keys_are_fp8<Config> && !multiplies_fp8;
-  static constexpr bool has_converters = transposes_v || widens;
+  static constexpr bool upcasts = keys_are_fp8<Config> && !multiplies_fp8;
+  static constexpr bool has_converters = transposes_v || upcasts;
   static constexpr int converter_warps = Config::converter_warps;
-  static_assert(widens == (Config::stages_stored > 0), "what is widened has buffers of its own");
-  static_assert(has_converters == (converter_warps > 0), "converters turn values over, or widen");
-  /// Whether they are those of the loaders that need not load values, or store O.
+  static_assert(upcasts == (Config::stages_stored > 0), "what is upcast has buffers of its own");
+  static_assert(has_converters == (converter_warps > 0), "converters transpose values, or upcast");
+  /// Whether they are those of the producers that need not load values, or store O.
   static constexpr bool has_spare_converters = has_converters && converter_warps < warpgroup_size / warp_size;
   static_assert(!has_spare_converters || converter_warps == 2, "the others load");
   /// The first of them in its warpgroup.
   static constexpr int first_converter =
       has_spare_converters ? warpgroup_size / warp_size - converter_warps : 0;
-  static constexpr bool query_loader_stores = has_spare_converters && Config::output != OutputPlace::direct;
+  static constexpr bool query_producer_stores = has_spare_converters && Config::output != OutputPlace::direct;
   static constexpr bool has_converter_group = has_converters && !has_spare_converters;
 
   /// Whether sequences may differ in length, which is then read on the device.
   static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
-                                      Config::sequences_kv != SequenceKind::dense || Config::sinks || widens;
+                                      Config::sequences_kv != SequenceKind::dense || Config::sinks || upcasts;
   using Work = typename ChosenType<has_lengths, SequenceTile, WorkTile>::type;
   /// What of it a consumer keeps in registers through its loop: all only if it writes O itself.
-  using KeptWork = typename ChosenType<Config::output == OutputPlace::direct, Work, WorkTile>::type;
+  using EpilogueWork = typename ChosenType<Config::output == OutputPlace::direct, Work, WorkTile>::type;
 
   /// Boxes in which a tile of keys is copied: each lies in one page.
   static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
@@ -77,7 +77,7 @@ struct KernelTraits {
 
   // Of one warp of a consumer.
   using Scores = Accumulator<MmaLayout, 16, Config::tile_kv>;
-  /// Columns come in another order where they are turned over.
+  /// Columns come in another order where they are transposed.
   using OutputLayout = typename ChosenType<transposes_v, EvenOddLayout, MmaLayout>::type;
   using Output = Accumulator<OutputLayout, 16, padded_head_dim(Config::head_dim_v)>;
   using Columns = ValueColumns<Config, Output>;
@@ -85,7 +85,7 @@ struct KernelTraits {
   /// Whether some queries of a tile may see no key of those that others see, or what they are given is not 0 then: a mean,
   /// or 0 times a scale that is no number.
   static constexpr bool may_lack_keys = !is_same<typename Config::Mask, NoMask> ||
-                                        may_drop_keys<typename Config::Score> || widens ||
+                                        may_drop_keys<typename Config::Score> || upcasts ||
                                         keys_were_fp8<Config> || has_value_means<Config>;
 
   /// The lower half of a tile's keys, in whole steps of P V.
@@ -101,13 +101,13 @@ struct KernelTraits {
       has_row_range<TileMask<Config>> && !keeps_every_score<TileMask<Config>>;
 
   /// So many of the last tiles, or in descending order of the first ones, a consumer can leave to the others: it still
-  /// holds the values before them, and the loader needs a stage to go on.
+  /// holds the values before them, and the producer needs a stage to go on.
   static constexpr int most_skipped =
       has_lower_tiles && Config::tile_kv < Config::tile_q ? Config::stages_v - 1 : 0;
 
   /// Of Q and keys, and of P and values, as they are multiplied. fp16 has all numbers of 8 bits, and is made of two of them in
   /// one instruction.
-  using Key = typename ChosenType<widens, fp16, Element>::type;
+  using Key = typename ChosenType<upcasts, fp16, Element>::type;
   using Weight = Key;
   // Q and O of one consumer.
   using QTile = PanelTile<Key, rows_per_warpgroup, Config::head_dim>;
@@ -123,22 +123,22 @@ struct KernelTraits {
   // As they come from memory.
   using StoredKTile = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim>;
   using StoredVTile = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim_v>;
-  static constexpr int stages_stored_k = widens ? Config::stages_stored : Config::stages_k;
-  static constexpr int stages_stored_v = widens ? Config::stages_stored : Config::stages_v;
+  static constexpr int stages_stored_k = upcasts ? Config::stages_stored : Config::stages_k;
+  static constexpr int stages_stored_v = upcasts ? Config::stages_stored : Config::stages_v;
 
-  /// Whether the key loader leaves a word of each key of a partial tile.
+  /// Whether the key producer leaves a word of each key of a partial tile.
   static constexpr bool has_key_words = key_words<typename Config::Mask> == 1;
 
-  /// Words of a tile's scores that the key loader fetches where the mask knows them; 0: it never does. What is widened
+  /// Words of a tile's scores that the key producer fetches where the mask knows them; 0: it never does. What is upcast
   /// passes through other hands, which do not know of them.
-  static constexpr int known_score_words =
-      widens ? 0 : jit::known_score_words<TileMask<Config>, Config::tile_q, Config::tile_kv>;
-  static constexpr bool has_known_scores = known_score_words > 0;
+  static constexpr int mask_bit_words =
+      upcasts ? 0 : jit::mask_bit_words<TileMask<Config>, Config::tile_q, Config::tile_kv>;
+  static constexpr bool has_mask_bits = mask_bit_words > 0;
 
-  /// Whether the key loader leaves what the elements of each key, or block of keys, are multiplied by.
+  /// Whether the key producer leaves what the elements of each key, or block of keys, are multiplied by.
   static constexpr bool has_key_scales = has_row_scales<Config>;
 
-  static constexpr SmemSizes sizes = smem_sizes<Config>(has_key_words, known_score_words, has_lengths);
+  static constexpr SmemSizes sizes = smem_sizes<Config>(has_key_words, mask_bit_words, has_lengths);
   static constexpr SmemLayout layout = smem_layout(sizes);
   static constexpr int q_stage_bytes = q_stage_size(sizes);
   /// Whether O waits in the shared memory of the Q that it was computed from until it is stored.
@@ -154,15 +154,16 @@ struct KernelTraits {
   /// last one: the next Q must not wait for the place of O.
   static constexpr bool runs_on = !o_over_q || Config::stages_q > 1;
 
-  /// Whether values have a loader of their own: a tile in many boxes takes long to start.
-  static constexpr bool has_value_loader = boxes > 1 && !has_spare_converters;
+  /// Whether values have a producer of their own: a tile in many boxes takes long to start.
+  static constexpr bool has_value_producer = boxes > 1 && !has_spare_converters;
 
-  /// Warps that read the ring of work: one of the loaders of keys and queries, the other of which tells, that of values
-  /// and the storer if there are such, all consumers.
+  /// Warps that read the pipeline of work: one of the producers of keys and queries, the other of which tells, that
+  /// of values and the storer if there are such, all consumers.
   static constexpr int work_readers =
-      1 + (has_value_loader ? 1 : 0) + (Config::output == OutputPlace::direct ? 0 : 1) + consumer_warps;
-  /// Warps that read what the key loader leaves.
-  static constexpr int key_readers = (has_value_loader ? 1 : 0) + (widens ? converter_warps : consumer_warps);
+      1 + (has_value_producer ? 1 : 0) + (Config::output == OutputPlace::direct ? 0 : 1) + consumer_warps;
+  /// Warps that read what the key producer leaves.
+  static constexpr int key_readers =
+      (has_value_producer ? 1 : 0) + (upcasts ? converter_warps : consumer_warps);
 
   // Named barriers; 0 is __syncthreads'.
   static constexpr int order_barrier = 1;                ///< and one for each further consumer

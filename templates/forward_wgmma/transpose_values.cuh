@@ -1,4 +1,4 @@
-// The warps that turn tiles of values of 8 bits over: wgmma sums along the columns of both operands then, and
+// The warps that transpose tiles of values of 8 bits: wgmma sums along the columns of both operands then, and
 // memory has a row for each key.
 //
 //     rows of keys (TMA)                         rows of columns (wgmma)
@@ -7,7 +7,7 @@
 //     └ …                  ┘   stmatrix          │ …    of 16 columns the even ones  │
 //                                                └ d1:  then the odd ones            ┘
 //
-// ldmatrix.trans turns pairs of bytes over; of two registers, for keys 2t, 2t + 1 and 2t + 8, 2t + 9 of a lane of each
+// ldmatrix.trans transposes pairs of bytes; of two registers, for keys 2t, 2t + 1 and 2t + 8, 2t + 9 of a lane of each
 // quad, the bytes of one d make a word of a row. So keys stand in the order in which a lane has them of an accumulator
 // (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk32"): P goes from accumulators to operands in place. This is
 // FlashAttention-3's way (Shah et al., 2024). Columns stand in the order of EvenOddLayout: a lane has four neighbours of
@@ -15,7 +15,7 @@
 #pragma once
 
 #include "base/prelude.cuh"
-#include "forward_wgmma/rings.cuh"
+#include "forward_wgmma/pipelines.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/fp8.cuh"
 #include "ptx/ldmatrix.cuh"
@@ -83,9 +83,9 @@ class TileTransposer {
   static __device__ __forceinline__ constexpr int chunk_of(int step) { return step / key_steps * warps; }
 };
 
-/// Leaves ones in the rows of V's buffers behind those of its columns, once for all tiles. By all threads.
+/// Writes ones in the rows of V's buffers behind those of its columns, once for all tiles. By all threads.
 template <class Config>
-__device__ __forceinline__ void leave_ones(unsigned smem) {
+__device__ __forceinline__ void write_ones(unsigned smem) {
   using Traits = KernelTraits<Config>;
   using Tile = typename Traits::VTile;
   constexpr int first = transposed_rows(Config::head_dim_v), chunks = Tile::row_bytes / chunk_bytes;
@@ -101,21 +101,21 @@ __device__ __forceinline__ void leave_ones(unsigned smem) {
   fence_proxy_async_shared();
 }
 
-/// Turns over what the loader of values loads, until that says that there is no more.
+/// Transposes what the producer of values loads, until that says that there is no more.
 template <class Config>
 __device__ __forceinline__ void transpose_values(unsigned smem) {
-  Rings<Config> rings(smem);
-  StoredRings<Config> stored(smem);
+  Pipelines<Config> pipelines(smem);
+  StoredPipelines<Config> stored(smem);
   while (true) {
-    stored.v.wait_full();
-    if (load_shared_by_warp(value_note<Config>(smem, stored.v.stage())) == 0) return;
-    rings.v.go_with(stored.v);
-    rings.v.wait_empty();  // mutate: NoWaitForRoom
+    stored.v.consumer_wait();
+    if (load_shared_by_warp(value_info<Config>(smem, stored.v.stage())) == 0) return;
+    pipelines.v.go_with(stored.v);
+    pipelines.v.producer_acquire();  // mutate: NoWaitForRoom
     // mutate: RowsReleasedBeforeTheyAreRead
-    TileTransposer<KernelTraits<Config>>::transpose(stored.v.tile(), rings.v.tile());
+    TileTransposer<KernelTraits<Config>>::transpose(stored.v.tile(), pipelines.v.tile());
     fence_proxy_async_shared();  // mutate: NoFenceBehindStores
-    stored.v.arrive_empty();
-    rings.v.arrive_full();
+    stored.v.consumer_release();
+    pipelines.v.producer_commit();
     stored.v.advance();
   }
 }

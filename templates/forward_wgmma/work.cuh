@@ -58,10 +58,10 @@ __device__ __forceinline__ RowPlace query_box(const AttentionParams& params, con
 }
 template <class Config>
 __device__ __forceinline__ BoundedBox query_box(const AttentionParams&, const SequenceTile& work, int query) {
-  const bool is_ragged = Config::sequences_q == SequenceKind::ragged;
+  const bool is_varlen = Config::sequences_q == SequenceKind::varlen;
   // mutate: BoxesOfQueriesDoNotEnd
   return bounded_box(rows_per_warpgroup, work.first_row + query, work.seqlen_q - query, work.head,
-                     is_ragged ? 0 : work.batch);
+                     is_varlen ? 0 : work.batch);
 }
 
 /// Rows of o and LSE of the work tile's sequence and head: row r is that of query r.
@@ -87,7 +87,7 @@ __device__ __forceinline__ auto lse_rows(const AttentionParams& params, const Se
   return DenseRows<float>{params.lse + first, params.lse_strides.seq};
 }
 
-/// Leaves a work tile at a shared address. By one thread.
+/// Writes a work tile at a shared address. By one thread.
 __device__ __forceinline__ void store_work(unsigned place, const WorkTile& work) {
   store_shared(place, work.batch);
   store_shared(place + 4, work.head);

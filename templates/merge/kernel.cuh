@@ -23,7 +23,7 @@ class MergeRow {
   static constexpr RowLanes share =
       row_lanes(Config::head_dim_v, Config::head_dim_v, maximum<int>(sizeof(Element), sizeof(Output)));
   /// States whose pieces a lane asks for at once; those of as many more are on the way.
-  static constexpr int ahead = share.turns == 1 ? Config::ahead : 1;
+  static constexpr int ahead = share.iterations == 1 ? Config::ahead : 1;
   static constexpr int piece_bytes = share.piece * static_cast<int>(sizeof(Element));
   static constexpr int piece_words = (piece_bytes + 3) / 4;
   static constexpr int row_alignment = maximum(Config::alignment, static_cast<int>(sizeof(Element)));
@@ -43,7 +43,7 @@ class MergeRow {
     Pieces pieces = load(own, 0), next = load(own, ahead);
     float own_lse = state_lse(own);
     const float largest = largest_lse(own_lse);
-    float sum = 0, o[share.turns][share.piece] = {};
+    float sum = 0, o[share.iterations][share.piece] = {};
     for (unsigned first = 0; first < params_.states; first += share.lanes) {
       if (first > 0) {
         own = state(first + lane_);
@@ -71,7 +71,7 @@ class MergeRow {
   };
   /// The lane's pieces of a few states, as they lie in memory.
   struct Pieces {
-    unsigned words[ahead][share.turns][piece_words];
+    unsigned words[ahead][share.iterations][piece_words];
   };
 
   __device__ __forceinline__ State state(unsigned index) const {
@@ -118,9 +118,9 @@ class MergeRow {
       const auto row = reinterpret_cast<const Element*>(theirs);
       if (row == nullptr || begin + i >= share.lanes) continue;
 #pragma unroll
-      for (int turn = 0; turn < share.turns; ++turn) {
-        if (has_piece(turn))
-          load_words<piece_bytes, row_alignment>(row + column(turn), pieces.words[i][turn]);
+      for (int iteration = 0; iteration < share.iterations; ++iteration) {
+        if (has_piece(iteration))
+          load_words<piece_bytes, row_alignment>(row + column(iteration), pieces.words[i][iteration]);
       }
     }
     return pieces;
@@ -129,7 +129,7 @@ class MergeRow {
   /// Adds the pieces of states `begin` to `begin + ahead`. What a state without weight holds does not count: 0 times it
   /// may not be 0.
   __device__ __forceinline__ void add(const Pieces& pieces, float own_weight, int begin, float& sum,
-                                      float (&o)[share.turns][share.piece]) const {
+                                      float (&o)[share.iterations][share.piece]) const {
 #pragma unroll
     for (int i = 0; i < ahead; ++i) {
       const float theirs = __shfl_sync(full_warp, own_weight, (begin + i) % share.lanes, share.lanes);
@@ -137,32 +137,34 @@ class MergeRow {
       sum += weight;
       if (weight == 0) continue;
 #pragma unroll
-      for (int turn = 0; turn < share.turns; ++turn) {
+      for (int iteration = 0; iteration < share.iterations; ++iteration) {
         float values[share.piece];
-        widen_words<Element>(pieces.words[i][turn], values);
+        upcast_words<Element>(pieces.words[i][iteration], values);
 #pragma unroll
-        for (int d = 0; d < share.piece; ++d) o[turn][d] = fmaf(weight, values[d], o[turn][d]);
+        for (int d = 0; d < share.piece; ++d) o[iteration][d] = fmaf(weight, values[d], o[iteration][d]);
       }
     }
   }
 
-  __device__ __forceinline__ void write(float (&o)[share.turns][share.piece], float largest,
+  __device__ __forceinline__ void write(float (&o)[share.iterations][share.piece], float largest,
                                         float sum) const {
     const float inverse = sum == 0 ? 0.0f : 1.0f / sum;
     Output* row = static_cast<Output*>(params_.o) + place(params_.o_strides);
 #pragma unroll
-    for (int turn = 0; turn < share.turns; ++turn) {
+    for (int iteration = 0; iteration < share.iterations; ++iteration) {
 #pragma unroll
-      for (int d = 0; d < share.piece; ++d) o[turn][d] *= inverse;
-      if (has_piece(turn)) store_piece<Config::alignment>(row + column(turn), o[turn]);
+      for (int d = 0; d < share.piece; ++d) o[iteration][d] *= inverse;
+      if (has_piece(iteration)) store_piece<Config::alignment>(row + column(iteration), o[iteration]);
     }
     if (lane_ == 0 && params_.lse != nullptr)
       params_.lse[place(params_.lse_strides)] = sum == 0 ? negative_infinity() : largest + ln_2 * lg2(sum);
   }
 
-  __device__ __forceinline__ int column(int turn) const { return (turn * share.lanes + lane_) * share.piece; }
-  __device__ __forceinline__ bool has_piece(int turn) const {
-    return turn * share.lanes + lane_ < share.pieces;
+  __device__ __forceinline__ int column(int iteration) const {
+    return (iteration * share.lanes + lane_) * share.piece;
+  }
+  __device__ __forceinline__ bool has_piece(int iteration) const {
+    return iteration * share.lanes + lane_ < share.pieces;
   }
   __device__ __forceinline__ long long place(const TensorStrides& strides) const {
     return batch_ * strides.batch + seq_ * strides.seq + head_ * strides.head;

@@ -8,15 +8,15 @@
 
 namespace jit {
 
-/// Notes that an element is none that it may be, unless something else was noted already.
-__device__ __forceinline__ void note_fault(ArrayFault* noted, const ArrayFault& fault) {
-  if (atomic_cas_relaxed(reinterpret_cast<int*>(&noted->array), 0, static_cast<int>(fault.array)) != 0)
+/// Records that an element is none that it may be, unless something else was recorded already.
+__device__ __forceinline__ void record_fault(ArrayFault* recorded, const ArrayFault& fault) {
+  if (atomic_cas_relaxed(reinterpret_cast<int*>(&recorded->array), 0, static_cast<int>(fault.array)) != 0)
     return;
-  noted->request = fault.request;
-  noted->index = fault.index;
-  noted->value = fault.value;
-  noted->least = fault.least;
-  noted->most = fault.most;
+  recorded->request = fault.request;
+  recorded->index = fault.index;
+  recorded->value = fault.value;
+  recorded->least = fault.least;
+  recorded->most = fault.most;
 }
 
 /// The same where it is.
@@ -24,7 +24,7 @@ template <class Config>
 __device__ __forceinline__ void expect_in_range(const AttentionParams& params, const ArrayFault& element) {
   if constexpr (Config::checked) {
     if (element.value < element.least || element.value > element.most)
-      note_fault(params.sequences.fault, element);
+      record_fault(params.sequences.fault, element);
   }
 }
 

@@ -13,7 +13,7 @@ namespace jit {
 /// block_columns), is a place in slot `slot_scores`, int32 (batch, heads, room, words of a block), what the bits there
 /// say (base/score_words.cuh). Of others, whose place may be any other number, what `Within` keeps.
 template <class Within, int slot_places, int slot_scores, int block_q, int block_kv>
-struct KnownScores {
+struct MaskBits {
   static constexpr int queries_of_block = block_q, keys_of_block = block_kv;
 
   Within within;
@@ -27,8 +27,7 @@ struct KnownScores {
   int seqlen_kv;
   bool has_heads;
 
-  __device__ explicit KnownScores(const BlockContext& context)
-      : within(context), seqlen_kv(context.seqlen_kv) {
+  __device__ explicit MaskBits(const BlockContext& context) : within(context), seqlen_kv(context.seqlen_kv) {
     const FunctorTensor &of_places = context.tensors[slot_places], &of_scores = context.tensors[slot_scores];
     places = static_cast<const int*>(of_places.data) + context.batch * of_places.strides[0] +
              context.head * of_places.strides[1];
@@ -66,12 +65,11 @@ struct KnownScores {
 
 /// The type of BlockMask that knows scores.
 template <class Within, int slot_table, int slot_places, int slot_scores, int block_q, int block_kv>
-using BlockScores = BlockMask<KnownScores<Within, slot_places, slot_scores, block_q, block_kv>, slot_table,
-                              block_q, block_kv>;
+using BlockScores =
+    BlockMask<MaskBits<Within, slot_places, slot_scores, block_q, block_kv>, slot_table, block_q, block_kv>;
 
 template <class Within, int slot_places, int slot_scores, int block_q, int block_kv, int tile_q, int tile_kv>
-inline constexpr int known_score_words<KnownScores<Within, slot_places, slot_scores, block_q, block_kv>,
-                                       tile_q, tile_kv> = words_of_known_tile(block_q, block_kv, tile_q,
-                                                                              tile_kv);
+inline constexpr int mask_bit_words<MaskBits<Within, slot_places, slot_scores, block_q, block_kv>, tile_q,
+                                    tile_kv> = words_of_known_tile(block_q, block_kv, tile_q, tile_kv);
 
 }  // namespace jit

@@ -55,7 +55,7 @@ struct DocumentMask {
 
   /// From the first to the last key whose id lies in the queries' range.
   __device__ KeyRange keys_of(const WordRange& queries) const {
-    constexpr int loads = 8;  // in flight; the loaders of wgmma kernels have registers for no more
+    constexpr int loads = 8;  // in flight; the producers of wgmma kernels have registers for no more
     int first = seqlen_kv;
     int last = -1;
 #pragma unroll 1

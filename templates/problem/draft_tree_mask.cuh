@@ -10,7 +10,7 @@ namespace jit {
 
 /// A query sees all keys before the draft, and of the last seqlen_q keys, which are the draft's own, those whose bits
 /// are set: bit j % 32 of word j / 32 is key j of the draft's. int32 tensor ([batch,] seqlen_q, words) in slot `slot`;
-/// where q is ragged (total_q, words), a row for each row of q. A draft of more queries than a row has bits is causal:
+/// where q is varlen (total_q, words), a row for each row of q. A draft of more queries than a row has bits is causal:
 /// such are chunks of prefill beside drafts. `key_range` and `classify` are asked by whole warps.
 template <int slot>
 struct DraftTreeMask {

@@ -15,7 +15,7 @@ struct BlockContext {
   int heads_q;
   int seqlen_q;
   int seqlen_kv;
-  int q_begin;  ///< row of query 0 in tensors with a row for each query of ragged q; 0 where q is dense
+  int q_begin;  ///< row of query 0 in tensors with a row for each query of varlen q; 0 where q is dense
   const FunctorTensor* tensors;
 };
 

@@ -72,10 +72,10 @@ class Gradients {
     return {data + batch * strides.batch + head * strides.head, strides.seq};
   }
   __device__ __forceinline__ long long first_statistic(int batch, int head) const {
-    if constexpr (Config::sequences_q == SequenceKind::ragged) {
-      return head * ragged_statistic_rows(params_.batch, params_.sequences.total_q) +
+    if constexpr (Config::sequences_q == SequenceKind::varlen) {
+      return head * varlen_statistic_rows(params_.batch, params_.sequences.total_q) +
              // mutate: StatisticsOfSequencesOverlap
-             first_ragged_statistic(batch, sequences_.q(batch).begin);
+             first_varlen_statistic(batch, sequences_.q(batch).begin);
     } else {
       return (static_cast<long long>(batch) * params_.heads_q + head) *
              statistic_rows(DenseSequences<Config>::longest_q(params_));

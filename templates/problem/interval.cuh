@@ -153,7 +153,7 @@ JIT_HOST_DEVICE constexpr bool are_small(Interval<long long> x, Interval<long lo
 }
 
 template <class T>
-JIT_HOST_DEVICE constexpr Interval<long long> widened(Interval<T> x) {
+JIT_HOST_DEVICE constexpr Interval<long long> upcast(Interval<T> x) {
   return {static_cast<long long>(x.low), static_cast<long long>(x.high)};
 }
 
@@ -166,7 +166,7 @@ JIT_HOST_DEVICE constexpr Interval<T> operator+(Interval<T> x, Interval<T> y) {
     if (!interval::is_bounded(x) || !interval::is_bounded(y)) return any<T>();
     return interval::rounded(x.low + y.low, x.high + y.high);  // mutate: SumsOfRealsThatMayBeNone
   } else {
-    const Interval<long long> a = interval::widened(x), b = interval::widened(y);
+    const Interval<long long> a = interval::upcast(x), b = interval::upcast(y);
     if (sizeof(T) == 8 && !interval::are_small(a, b)) return any<T>();  // mutate: SumsWrap
     return interval::within<T>(a.low + b.low, a.high + b.high);         // mutate: SumsOfTheLowEnds
   }
@@ -177,7 +177,7 @@ JIT_HOST_DEVICE constexpr Interval<T> operator-(Interval<T> x, Interval<T> y) {
     if (!interval::is_bounded(x) || !interval::is_bounded(y)) return any<T>();
     return interval::rounded(x.low - y.high, x.high - y.low);  // mutate: DifferencesOfRealsOfTheSameEnds
   } else {
-    const Interval<long long> a = interval::widened(x), b = interval::widened(y);
+    const Interval<long long> a = interval::upcast(x), b = interval::upcast(y);
     if (sizeof(T) == 8 && !interval::are_small(a, b)) return any<T>();  // mutate: DifferencesWrap
     return interval::within<T>(a.low - b.high, a.high - b.low);         // mutate: DifferencesOfTheSameEnds
   }
@@ -197,7 +197,7 @@ JIT_HOST_DEVICE constexpr Interval<T> operator*(Interval<T> x, Interval<T> y) {
     const Interval<T> product = interval::of_corners<T>(x, y, [](T a, T b) { return a * b; });
     return interval::rounded(product.low, product.high);  // mutate: ProductsWithoutRounding
   } else {
-    const Interval<long long> a = interval::widened(x), b = interval::widened(y);
+    const Interval<long long> a = interval::upcast(x), b = interval::upcast(y);
     // mutate: ProductsWrap
     if ((sizeof(T) == 8 || !NumberRange<T>::is_signed) && !interval::are_small(a, b)) return any<T>();
     const Interval<long long> product =
@@ -398,7 +398,7 @@ JIT_HOST_DEVICE constexpr Interval<To> convert(Interval<From> x) {
     // mutate: WholeNumbersOfRealsThatDoNotFit
     return fits ? Interval<To>(static_cast<To>(x.low), static_cast<To>(x.high)) : any<To>();
   } else {
-    const Interval<long long> wide = interval::widened(x);
+    const Interval<long long> wide = interval::upcast(x);
     return interval::within<To>(wide.low, wide.high);  // mutate: OtherWholeNumbersOfTheLowEnd
   }
 }

@@ -18,7 +18,7 @@
 // One whose lanes can tell of a tile each, without a look at memory, may find the next one that is seen, by a whole warp:
 //   SeenTile next_tile(int q_begin, int q_end, int k, int k_end, int tile_kv)
 // A mask with terms splits `keep` in two, which makes them cheap, too: it is asked once for each query and,
-// by the key loader, once for each key, whose word is left in shared memory.
+// by the key producer, once for each key, whose word is left in shared memory.
 //   static constexpr int key_words = 1
 //   int key_word(int k)                          what must be known of key k beside its place
 //   QueryTerm query_term(int q)                  what must be known of query q
@@ -201,7 +201,7 @@ struct MaskOfTile {
 /// Words of the scores of a tile that such a mask may know, in the order of base/score_words.cuh; 0: it knows none, or no
 /// whole words of a tile.
 template <class Mask, int tile_q, int tile_kv>
-inline constexpr int known_score_words = 0;
+inline constexpr int mask_bit_words = 0;
 
 /// Tiles of tile_q queries by what there is to do for them, where something that the mask reads tells.
 template <class Mask, int tile_q>

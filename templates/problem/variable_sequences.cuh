@@ -1,4 +1,4 @@
-// Where the rows lie of sequences that differ in length, dense, ragged or paged, and how long they are: nothing else
+// Where the rows lie of sequences that differ in length, dense, varlen or paged, and how long they are: nothing else
 // on the device knows.
 #pragma once
 
@@ -18,12 +18,12 @@ class VariableSequences {
  public:
   __device__ __forceinline__ explicit VariableSequences(const AttentionParams& params) : params_(params) {}
 
-  /// The queries of a batch entry. Rows count from its own place in dense tensors, from the first of all in ragged
+  /// The queries of a batch entry. Rows count from its own place in dense tensors, from the first of all in varlen
   /// ones.
   __device__ __forceinline__ Sequence q(int batch) const {
     const SequenceParams& given = params_.sequences;
     Sequence rows{0, Config::seqlen_q != 0 ? Config::seqlen_q : params_.seqlen_q};
-    if constexpr (Config::sequences_q == SequenceKind::ragged)
+    if constexpr (Config::sequences_q == SequenceKind::varlen)
       rows = between({SequenceArrayId::cu_seqlens_q, given.cu_seqlens_q}, batch, given.total_q);
     if (given.seqused_q != nullptr)
       rows.length = within({SequenceArrayId::seqused_q, given.seqused_q}, batch, rows.length);
@@ -35,7 +35,7 @@ class VariableSequences {
   __device__ __forceinline__ Sequence kv(int batch) const {
     const SequenceParams& given = params_.sequences;
     Sequence rows{0, Config::seqlen_kv != 0 ? Config::seqlen_kv : params_.seqlen_kv};
-    if constexpr (Config::sequences_kv == SequenceKind::ragged)
+    if constexpr (Config::sequences_kv == SequenceKind::varlen)
       rows = between({SequenceArrayId::cu_seqlens_k, given.cu_seqlens_k}, batch, given.total_k);
     if (given.seqused_k != nullptr)  // mutate: LengthsFromTheBoundariesAlone
       rows.length = within({SequenceArrayId::seqused_k, given.seqused_k}, batch, rows.length);
@@ -47,8 +47,8 @@ class VariableSequences {
     return rows;
   }
 
-  /// The first of these rows, of ragged queries, and of ragged keys without padding on the left. How many there are is only
-  /// read where arrays are checked.
+  /// The first of these rows, of varlen queries, and of varlen keys without padding on the left. How many there are
+  /// is only read where arrays are checked.
   __device__ __forceinline__ int q_begin(int batch) const {
     if constexpr (Config::checked) return q(batch).begin;
     const SequenceParams& given = params_.sequences;

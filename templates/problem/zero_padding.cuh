@@ -1,5 +1,5 @@
 // Rows of o and LSE that are no query's, of sequences whose lengths only the device knows: behind the queries in use,
-// before and between ragged sequences and behind the last. A call may want them to be as those of a query that sees no
+// before and between varlen sequences and behind the last. A call may want them to be as those of a query that sees no
 // key, so that nothing in a batch that is filled up to a size, as for a captured graph, is left over from before.
 #pragma once
 
@@ -11,31 +11,31 @@
 
 namespace jit {
 
-/// Runs of rows without a query, some of them empty: one behind each sequence, and where queries are ragged one before
+/// Runs of rows without a query, some of them empty: one behind each sequence, and where queries are varlen one before
 /// the first.
 template <class Config>
 class PaddedRows {
-  static constexpr bool is_ragged = Config::sequences_q == SequenceKind::ragged;
+  static constexpr bool is_varlen = Config::sequences_q == SequenceKind::varlen;
 
  public:
   __device__ __forceinline__ explicit PaddedRows(const AttentionParams& params)
       : params_(params), sequences_(params) {}
 
-  __device__ __forceinline__ int count() const { return params_.batch + (is_ragged ? 1 : 0); }
+  __device__ __forceinline__ int count() const { return params_.batch + (is_varlen ? 1 : 0); }
   /// Of run `i`; none when there is no such run.
   __device__ __forceinline__ Sequence rows(int i) const {
     if (i >= count()) return {0, 0};
-    const int before = is_ragged ? i - 1 : i;  // sequence
+    const int before = is_varlen ? i - 1 : i;  // sequence
     int begin = 0, end = Config::seqlen_q != 0 ? Config::seqlen_q : params_.seqlen_q;
     if (before >= 0) {
       const Sequence used = sequences_.q(before);
       begin = used.begin + used.length;
     }
-    if constexpr (is_ragged) end = i < params_.batch ? sequences_.q(i).begin : params_.sequences.total_q;
+    if constexpr (is_varlen) end = i < params_.batch ? sequences_.q(i).begin : params_.sequences.total_q;
     return {begin, maximum(0, end - begin)};
   }
   /// The batch entry that the rows of run `i` lie in.
-  static __device__ __forceinline__ int batch(int i) { return is_ragged ? 0 : i; }
+  static __device__ __forceinline__ int batch(int i) { return is_varlen ? 0 : i; }
 
  private:
   const AttentionParams& params_;

@@ -161,15 +161,15 @@ __device__ __forceinline__ unsigned from_halves(unsigned halves) {
 
 /// The two elements in the low half of `pair`, the first in its low byte, as numbers of 16 bits.
 template <class Number, class Element>
-__device__ __forceinline__ unsigned widen_fp8(unsigned pair) {
+__device__ __forceinline__ unsigned upcast_fp8(unsigned pair) {
   return from_halves<Number>(halves_of_fp8<Element>(pair));
 }
 
 __device__ __forceinline__ float to_float(fp8_e4m3 x) {
-  return to_float(fp16{static_cast<unsigned short>(widen_fp8<fp16, fp8_e4m3>(x.bits))});
+  return to_float(fp16{static_cast<unsigned short>(upcast_fp8<fp16, fp8_e4m3>(x.bits))});
 }
 __device__ __forceinline__ float to_float(fp8_e5m2 x) {
-  return to_float(fp16{static_cast<unsigned short>(widen_fp8<fp16, fp8_e5m2>(x.bits))});
+  return to_float(fp16{static_cast<unsigned short>(upcast_fp8<fp16, fp8_e5m2>(x.bits))});
 }
 
 }  // namespace jit

@@ -58,8 +58,8 @@ __device__ __forceinline__ void mma_m16n8k32(float (&d)[4], const unsigned (&a)[
     for (int odd = 0; odd < 2; ++odd) {
       unsigned wide[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) wide[i] = widen_fp8<fp16, A>(a[i] >> 16 * odd);  // mutate: EvenPairsTwice
-      mma_m16n8k16<fp16>(d, wide, widen_fp8<fp16, B>(b0 >> 16 * odd), widen_fp8<fp16, B>(b1 >> 16 * odd));
+      for (int i = 0; i < 4; ++i) wide[i] = upcast_fp8<fp16, A>(a[i] >> 16 * odd);  // mutate: EvenPairsTwice
+      mma_m16n8k16<fp16>(d, wide, upcast_fp8<fp16, B>(b0 >> 16 * odd), upcast_fp8<fp16, B>(b1 >> 16 * odd));
     }
   } else if constexpr (is_same<B, fp8_e4m3>) {
     static_assert(is_same<A, fp8_e4m3>, "e5m2 is not multiplied by e4m3");

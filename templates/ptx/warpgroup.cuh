@@ -36,7 +36,7 @@ __device__ __forceinline__ void bar_arrive_behind(bool known, int id, int thread
       "{.reg .pred known;\n"
       "setp.ne.u32 known, %2, 0;\n"
       "@known bar.arrive %0, %1;\n"
-      "@!known bar.arrive %0, %1;\n"  // mutate: TurnsKeptWhereMaximaStay
+      "@!known bar.arrive %0, %1;\n"  // mutate: OrderKeptWhereMaximaStay
       "}" ::"r"(id),
       "r"(threads), "r"(static_cast<unsigned>(known))
       : "memory");

@@ -16,25 +16,25 @@ constexpr float rotation_factor(int columns) {
 
 /// `x` is what lane `lane` of the row's has of it. By whole warps.
 template <RowLanes share>
-__device__ __forceinline__ void rotate_row(float (&x)[share.turns][share.piece], const unsigned (&signs)[8],
-                                           int lane) {
+__device__ __forceinline__ void rotate_row(float (&x)[share.iterations][share.piece],
+                                           const unsigned (&signs)[8], int lane) {
 #pragma unroll
-  for (int turn = 0; turn < share.turns; ++turn) {
-    const int column = (turn * share.lanes + lane) * share.piece;
+  for (int iteration = 0; iteration < share.iterations; ++iteration) {
+    const int column = (iteration * share.lanes + lane) * share.piece;
     const unsigned word = signs[column / 32] >> column % 32;
 #pragma unroll
     for (int i = 0; i < share.piece; ++i) {
       const unsigned sign = (word >> i & 1) << 31;
-      x[turn][i] = __int_as_float(__float_as_int(x[turn][i]) ^ static_cast<int>(sign));
+      x[iteration][i] = __int_as_float(__float_as_int(x[iteration][i]) ^ static_cast<int>(sign));
     }
 #pragma unroll
     for (int step = 1; step < share.piece; step *= 2) {
 #pragma unroll
       for (int i = 0; i < share.piece; ++i) {
         if ((i & step) != 0) continue;
-        const float a = x[turn][i], b = x[turn][i + step];
-        x[turn][i] = a + b;
-        x[turn][i + step] = a - b;
+        const float a = x[iteration][i], b = x[iteration][i + step];
+        x[iteration][i] = a + b;
+        x[iteration][i + step] = a - b;
       }
     }
 #pragma unroll
@@ -42,27 +42,27 @@ __device__ __forceinline__ void rotate_row(float (&x)[share.turns][share.piece],
       const float own = (lane & step) != 0 ? -1.0f : 1.0f;
 #pragma unroll
       for (int i = 0; i < share.piece; ++i)
-        x[turn][i] = __fmaf_rn(own, x[turn][i], __shfl_xor_sync(full_warp, x[turn][i], step));
+        x[iteration][i] = __fmaf_rn(own, x[iteration][i], __shfl_xor_sync(full_warp, x[iteration][i], step));
     }
   }
 #pragma unroll
-  for (int step = 1; step < share.turns; step *= 2) {
+  for (int step = 1; step < share.iterations; step *= 2) {
 #pragma unroll
-    for (int turn = 0; turn < share.turns; ++turn) {
-      if ((turn & step) != 0) continue;
+    for (int iteration = 0; iteration < share.iterations; ++iteration) {
+      if ((iteration & step) != 0) continue;
 #pragma unroll
       for (int i = 0; i < share.piece; ++i) {
-        const float a = x[turn][i], b = x[turn + step][i];
-        x[turn][i] = a + b;
-        x[turn + step][i] = a - b;
+        const float a = x[iteration][i], b = x[iteration + step][i];
+        x[iteration][i] = a + b;
+        x[iteration + step][i] = a - b;
       }
     }
   }
   constexpr float factor = rotation_factor(share.pieces * share.piece);
 #pragma unroll
-  for (int turn = 0; turn < share.turns; ++turn) {
+  for (int iteration = 0; iteration < share.iterations; ++iteration) {
 #pragma unroll
-    for (int i = 0; i < share.piece; ++i) x[turn][i] *= factor;
+    for (int i = 0; i < share.piece; ++i) x[iteration][i] *= factor;
   }
 }
 

@@ -27,30 +27,30 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
   float given = 1;
   if constexpr (Plan::scales == QuantizedScales::given) given = given_factor(rows);
   if constexpr (Plan::scales == QuantizedScales::head) given = results[Plan::columns];
-  rows.for_pieces([&](int turn, int column) {
-    if constexpr (Plan::is_centred) load_piece<chunk_bytes>(results + column, factors.means[turn]);
+  rows.for_pieces([&](int iteration, int column) {
+    if constexpr (Plan::is_centred) load_piece<chunk_bytes>(results + column, factors.means[iteration]);
     if constexpr (Plan::scales == QuantizedScales::channel) {
-      load_piece<chunk_bytes>(results + Plan::columns + column, factors.scales[turn]);
+      load_piece<chunk_bytes>(results + Plan::columns + column, factors.scales[iteration]);
     } else {
 #pragma unroll
-      for (int i = 0; i < share.piece; ++i) factors.scales[turn][i] = given;
+      for (int i = 0; i < share.piece; ++i) factors.scales[iteration][i] = given;
     }
     if (is_shifted)
       load_piece<chunk_bytes>(
           params.k.results + static_cast<long long>(work.unit) * 2 * Plan::columns + column,
-          factors.key_means[turn]);
+          factors.key_means[iteration]);
   });
 
   float* const block_scales = shared + Plan::chunk;
   if constexpr (Plan::scales == QuantizedScales::block) {
-    leave_magnitudes(rows, factors.means, shared);
+    write_magnitudes(rows, factors.means, shared);
     __syncthreads();  // mutate: MagnitudesReadEarly
     find_block_scales(rows, shared, block_scales, warp_id(), Plan::threads / warp_size);
     __syncthreads();
   }
   round_steps(params, rows, factors, block_scales);
-  if constexpr (Plan::statistics > 0) leave_results(params, tensor, work.unit, own.items, own.waiting);
-  if (is_shifted) leave_results(params, QkvTensor::k, work.unit, params.k.items, params.k.waiting);
+  if constexpr (Plan::statistics > 0) write_results(params, tensor, work.unit, own.items, own.waiting);
+  if (is_shifted) write_results(params, QkvTensor::k, work.unit, params.k.items, params.k.waiting);
 }
 
 /// Calls `act` with the piece's rows, which are of the tensor that it is of.
@@ -101,34 +101,36 @@ __device__ __forceinline__ void quantize_qkv(const QuantizeParams& params) {
                                                  QuantizePlan<Config, QkvTensor::k>::block_numbers))];
   __shared__ int drawn[2];
   __shared__ bool is_last;
-  const auto buffer_of = [&](int turn) { return memory + turn % buffers<Config> * buffer_bytes<Config>; };
+  const auto buffer_of = [&](int iteration) {
+    return memory + iteration % buffers<Config> * buffer_bytes<Config>;
+  };
   const bool draws = has_phases && threadIdx.x == 0;
   // What thread 0 draws, or where nobody waits for anybody, every so manieth piece.
   const auto draw_behind = [&](int piece) {
     if constexpr (!has_phases) return piece + static_cast<int>(gridDim.x);
     return draws && piece < params.pieces ? draw_ticket(params) : params.pieces;
   };
-  const auto tell = [&](int turn, int piece) {
+  const auto tell = [&](int iteration, int piece) {
     if constexpr (!has_phases) return piece;
-    if (draws) drawn[turn % 2] = piece;
+    if (draws) drawn[iteration % 2] = piece;
     __syncthreads();  // mutate: TicketReadBeforeItIsDrawn
-    return drawn[turn % 2];
+    return drawn[iteration % 2];
   };
 
   wait_for_grids_before();
   int piece = tell(0, has_phases ? draw_behind(0) : static_cast<int>(blockIdx.x));
   start_copies<Config>(params, piece, buffer_of(0));
   int next = tell(1, draw_behind(piece));
-  for (int turn = 0; piece < params.pieces; ++turn) {
-    if constexpr (has_two_buffers) start_copies<Config>(params, next, buffer_of(turn + 1));
+  for (int iteration = 0; piece < params.pieces; ++iteration) {
+    if constexpr (has_two_buffers) start_copies<Config>(params, next, buffer_of(iteration + 1));
     const int later = draw_behind(next);  // a ticket is on its way for as long as a piece of work takes
     cp_async_wait_group<has_two_buffers ? 1 : 0>();
     const QuantizeWork work = work_of_ticket<Config>(params, piece);
-    with_rows<Config>(params, work, buffer_of(turn),
+    with_rows<Config>(params, work, buffer_of(iteration),
                       [&](auto& rows) { do_work(params, work, rows, shared, is_last); });
     if constexpr (!has_phases) __syncthreads();
     piece = next;
-    next = tell(turn, later);
+    next = tell(iteration, later);
     if constexpr (!has_two_buffers) start_copies<Config>(params, piece, buffer_of(0));
   }
   let_next_grid_start();

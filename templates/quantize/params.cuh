@@ -16,7 +16,7 @@ JIT_HOST_DEVICE constexpr int quantize_threads(bool has_column_statistics, bool 
 }
 /// The same of a program that keeps rows: its pieces of work are those of the most threads above, so that sums have one
 /// order in both.
-inline constexpr int kept_threads = 256;
+inline constexpr int resident_threads = 256;
 /// As many as shared memory has room for on sm_90.
 JIT_HOST_DEVICE constexpr int quantize_blocks_per_sm(int threads) { return 3 * 256 / threads; }
 /// Rows that a lane has of a piece of work.
@@ -30,7 +30,7 @@ JIT_HOST_DEVICE constexpr int quantize_chunk(const RowLanes& share, int threads)
 /// Shared memory for the rows of a piece of work, as they are read.
 JIT_HOST_DEVICE constexpr int quantize_row_bytes(const RowLanes& share, int element_bytes, int threads) {
   const int piece_words = (share.piece * element_bytes + 3) / 4;
-  return quantize_steps * share.turns * threads * 4 * piece_words;
+  return quantize_steps * share.iterations * threads * 4 * piece_words;
 }
 
 /// Of a buffer, where the largest tensor's rows have so many bytes: with lengths, beside them a word of each thread.
@@ -80,9 +80,9 @@ struct QuantizeTensor {
   RotaryParams rotary;
   // Of Config::sequences that are not dense; as the other tensor may have them, both may be null: all rows are a
   // sequence's.
-  const int* cu_seqlens;  ///< of ragged rows (sequences + 1), where each sequence begins
+  const int* cu_seqlens;  ///< of varlen rows (sequences + 1), where each sequence begins
   const int* seqused;     ///< (sequences), rows of each, where it has room for more
-  int sequences;          ///< of ragged rows
+  int sequences;          ///< of varlen rows
   int seqlen;
   int heads;    ///< that belong to a KV head
   int items;    ///< pieces of work for a KV head: `heads` for each chunk of tokens

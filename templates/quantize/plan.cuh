@@ -8,10 +8,10 @@
 
 namespace jit {
 
-/// Threads of a block of a Config's program. Where rows are kept, those that the warps of a role stand for.
+/// Threads of a block of a Config's program. Where rows are resident, those that the warps of a role stand for.
 template <class Config>
 inline constexpr int threads_of_quantizer =
-    Config::keeps_rows ? kept_threads
+    Config::keeps_rows ? resident_threads
                        : quantize_threads(Config::center_keys || Config::center_values ||
                                               Config::value_scales == QuantizedScales::channel,
                                           Config::scales == QuantizedScales::block);
@@ -44,7 +44,7 @@ struct QuantizePlan {
   static constexpr int row_bytes = quantize_row_bytes(share, sizeof(typename Config::Element), threads);
 
   /// Rows that are worked on together: more want more registers and code, and other warps do something meanwhile, but for
-  /// where rows are kept, which has one warp of a role on a scheduler.
+  /// where rows are resident, which has one warp of a role on a scheduler.
   static constexpr int steps_at_once = Config::keeps_rows ? 4 : 2;
 
   static __device__ __forceinline__ const QuantizeTensor& of(const QuantizeParams& params) {

@@ -39,7 +39,7 @@ __device__ __forceinline__ float given_factor(const QuantizeRows<Config, tensor>
 /// Scales of blocks of rows, which a piece of work has whole, in two halves between which all threads must meet: leaves
 /// the rows' magnitudes,
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void leave_magnitudes(const QuantizeRows<Config, tensor>& rows,
+__device__ __forceinline__ void write_magnitudes(const QuantizeRows<Config, tensor>& rows,
                                                  const typename QuantizeRows<Config, tensor>::Row& means,
                                                  float* magnitudes) {
   using Plan = QuantizePlan<Config, tensor>;
@@ -48,10 +48,11 @@ __device__ __forceinline__ void leave_magnitudes(const QuantizeRows<Config, tens
     typename QuantizeRows<Config, tensor>::Row row;
     rows.take(step, row);
     float magnitude = 0;
-    rows.for_pieces([&](int turn, int) {
+    rows.for_pieces([&](int iteration, int) {
 #pragma unroll
       for (int i = 0; i < Plan::share.piece; ++i)
-        magnitude = fmaxf(magnitude, fabsf(row[turn][i] - (Plan::is_centred ? means[turn][i] : 0.0f)));
+        magnitude =
+            fmaxf(magnitude, fabsf(row[iteration][i] - (Plan::is_centred ? means[iteration][i] : 0.0f)));
     });
     magnitude = over_row<Plan::share>(magnitude, [](float a, float b) { return fmaxf(a, b); });
     if (rows.lane() == 0) magnitudes[rows.place(step)] = rows.has_row(step) ? magnitude : 0;
@@ -106,12 +107,12 @@ __device__ __forceinline__ void round_steps(const QuantizeParams& params,
     typename Rows::Row row;
     rows.take(step, row);
     float magnitude = 0, shift = 0;
-    rows.for_pieces([&](int turn, int) {
+    rows.for_pieces([&](int iteration, int) {
 #pragma unroll
       for (int i = 0; i < share.piece; ++i) {
-        if constexpr (shifts) shift += row[turn][i] * factors.key_means[turn][i];
-        if constexpr (Plan::is_centred) row[turn][i] -= factors.means[turn][i];
-        magnitude = fmaxf(magnitude, fabsf(row[turn][i]));
+        if constexpr (shifts) shift += row[iteration][i] * factors.key_means[iteration][i];
+        if constexpr (Plan::is_centred) row[iteration][i] -= factors.means[iteration][i];
+        magnitude = fmaxf(magnitude, fabsf(row[iteration][i]));
       }
     });
     float of_token = 1;
@@ -133,13 +134,13 @@ __device__ __forceinline__ void round_steps(const QuantizeParams& params,
       }
     }
     if (!rows.has_row(step)) continue;
-    rows.for_pieces([&](int turn, int column) {
+    rows.for_pieces([&](int iteration, int column) {
       unsigned words[(share.piece + 3) / 4] = {};
 #pragma unroll
       for (int i = 0; i < share.piece; i += 2) {
         const auto element = [&](int at) {
           return at < share.piece
-                     ? row[turn][at] * (Plan::has_row_scales ? of_token : factors.scales[turn][at])
+                     ? row[iteration][at] * (Plan::has_row_scales ? of_token : factors.scales[iteration][at])
                      : 0.0f;
         };
         words[i / 4] |= pack_fp8<Stored>(element(i), element(i + 1)) << (i % 4 * 8);

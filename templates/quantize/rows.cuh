@@ -17,8 +17,9 @@
 namespace jit {
 
 /// `quantize_steps` rows of one head, `rows_apart`, of which a lane has some pieces. Each thread copies and reads places of
-/// its own in `buffer`, which has Plan::buffer_bytes, so that no barrier stands between. Where rows are kept others have
-/// copied the buffer, whose rows lie one behind another, and a thread stands for several: `thread` says for which one.
+/// its own in `buffer`, which has Plan::buffer_bytes, so that no barrier stands between. Where rows are resident
+/// others have copied the buffer, whose rows lie one behind another, and a thread stands for several: `thread` says
+/// for which one.
 template <class Config, QkvTensor tensor>
 class QuantizeRows {
   using Element = typename Config::Element;
@@ -27,7 +28,7 @@ class QuantizeRows {
  public:
   static constexpr RowLanes share = Plan::share;
   static constexpr int rows_apart = Plan::threads / share.lanes;
-  using Row = float[share.turns][share.piece];
+  using Row = float[share.iterations][share.piece];
 
   __device__ __forceinline__ QuantizeRows(const QuantizeParams& params, const QuantizeWork& work,
                                           char* buffer, int thread = 0)
@@ -69,18 +70,18 @@ class QuantizeRows {
 #pragma unroll
     for (int step = 0; step < quantize_steps; ++step) {
       const bool is_there = has_row(step);
-      for_pieces([&](int turn, int column) {
+      for_pieces([&](int iteration, int column) {
         constexpr int access = minimum(minimum(piece_bytes, Config::alignment), chunk_bytes);
         const Element* const from = source(step) + column;
         if constexpr (access >= 4) {
 #pragma unroll
           for (int at = 0; at < piece_bytes; at += access)
-            cp_async_zfill<access>(smem_address(place_of(step, turn) + at),
+            cp_async_zfill<access>(smem_address(place_of(step, iteration) + at),
                                    reinterpret_cast<const char*>(from) + at, is_there);
         } else {  // no such copies
           unsigned words[piece_words] = {};
           if (is_there) load_words<piece_bytes, access>(from, words);
-          store_words<4 * piece_words, 4 * piece_words>(place_of(step, turn), words);
+          store_words<4 * piece_words, 4 * piece_words>(place_of(step, iteration), words);
         }
       });
     }
@@ -94,12 +95,12 @@ class QuantizeRows {
   /// A row as it is to be rounded, but for a mean; zeros where there is none. By whole warps.
   __device__ __forceinline__ void take(int step, Row& row) const {
 #pragma unroll
-    for (int turn = 0; turn < share.turns; ++turn) {
+    for (int iteration = 0; iteration < share.iterations; ++iteration) {
       unsigned words[piece_words] = {};
-      const int piece = turn * share.lanes + lane_;
-      if (share.pieces == share.turns * share.lanes || piece < share.pieces)
-        load_words<place_bytes, place_bytes>(place_of(step, turn), words);
-      widen_words<Element>(words, row[turn]);
+      const int piece = iteration * share.lanes + lane_;
+      if (share.pieces == share.iterations * share.lanes || piece < share.pieces)
+        load_words<place_bytes, place_bytes>(place_of(step, iteration), words);
+      upcast_words<Element>(words, row[iteration]);
     }
     if constexpr (Plan::is_normalised || Plan::has_rotary) embed(step, row);
     if constexpr (Plan::is_rotated) rotate_row<share>(row, params_.signs, lane_);
@@ -111,13 +112,14 @@ class QuantizeRows {
     return buffer_;
   }
 
-  /// Calls `act` with turn and first column of each piece that the lane has.
+  /// Calls `act` with iteration and first column of each piece that the lane has.
   template <class Act>
   __device__ __forceinline__ void for_pieces(const Act& act) const {
 #pragma unroll
-    for (int turn = 0; turn < share.turns; ++turn) {
-      const int piece = turn * share.lanes + lane_;
-      if (share.pieces == share.turns * share.lanes || piece < share.pieces) act(turn, piece * share.piece);
+    for (int iteration = 0; iteration < share.iterations; ++iteration) {
+      const int piece = iteration * share.lanes + lane_;
+      if (share.pieces == share.iterations * share.lanes || piece < share.pieces)
+        act(iteration, piece * share.piece);
     }
   }
 
@@ -138,12 +140,12 @@ class QuantizeRows {
     if (!has_row(step)) return;
     const Rotation<Config> rotation(own().rotary, batch_ * own().seqlen + token(step), token(step), lane_,
                                     share.lanes);
-    for_pieces([&](int turn, int column) {
-      normalise_piece<Config>(row[turn], column, factor, own().norm_weight);
+    for_pieces([&](int iteration, int column) {
+      normalise_piece<Config>(row[iteration], column, factor, own().norm_weight);
       if constexpr (Plan::has_rotary) {
         if (!rotation.is_possible()) {
 #pragma unroll
-          for (int i = 0; i < share.piece; ++i) row[turn][i] = __int_as_float(0x7fffffff);
+          for (int i = 0; i < share.piece; ++i) row[iteration][i] = __int_as_float(0x7fffffff);
         }
         if (column >= Config::rotary_dim || !rotation.is_possible()) return;
         float partners[share.piece] = {};
@@ -151,7 +153,7 @@ class QuantizeRows {
           load_piece<Config::alignment>(source(step) + rotation.partner(column), partners);
           normalise_piece<Config>(partners, rotation.partner(column), factor, own().norm_weight);
         }
-        rotation.rotate(row[turn], partners, column, turn);
+        rotation.rotate(row[iteration], partners, column, iteration);
       }
     });
   }
@@ -167,10 +169,10 @@ class QuantizeRows {
   __device__ __forceinline__ int thread() const {
     return Config::keeps_rows ? thread_ : static_cast<int>(threadIdx.x);
   }
-  __device__ __forceinline__ char* place_of(int step, int turn) const {
+  __device__ __forceinline__ char* place_of(int step, int iteration) const {
     if constexpr (Config::keeps_rows)
-      return buffer_ + (place(step) * share.pieces + turn * share.lanes + lane_) * place_bytes;
-    return buffer_ + ((step * share.turns + turn) * Plan::threads + thread()) * place_bytes;
+      return buffer_ + (place(step) * share.pieces + iteration * share.lanes + lane_) * place_bytes;
+    return buffer_ + ((step * share.iterations + iteration) * Plan::threads + thread()) * place_bytes;
   }
   __device__ __forceinline__ unsigned* found_place() const {
     return reinterpret_cast<unsigned*>(buffer_ + Plan::row_bytes) + threadIdx.x;

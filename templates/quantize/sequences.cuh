@@ -1,4 +1,4 @@
-// Which rows of a tensor belong to a sequence: all, or of a batch entry the first ones, or of ragged rows some from a
+// Which rows of a tensor belong to a sequence: all, or of a batch entry the first ones, or of varlen rows some from a
 // boundary on. All others are neither read nor written.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace jit {
 
-/// The rows of one batch entry, or all ragged ones. Whatever the arrays hold, none is outside of the tensor.
+/// The rows of one batch entry, or all varlen ones. Whatever the arrays hold, none is outside of the tensor.
 template <SequenceKind kind>
 class SequenceRows {
   static_assert(kind != SequenceKind::paged);
@@ -19,18 +19,18 @@ class SequenceRows {
 
   __device__ __forceinline__ bool has(int token) const {
     if (token >= end()) return false;
-    if (!is_ragged()) return true;
+    if (!is_varlen()) return true;
     const int sequence = last_from(token);
     // mutate: RowsBeforeTheFirstSequence
-    return sequence >= 0 && token - boundary(sequence) < ragged_length(sequence);
+    return sequence >= 0 && token - boundary(sequence) < varlen_length(sequence);
   }
 
   /// How many there are. By whole warps.
   __device__ __forceinline__ int count() const {
-    if (!is_ragged()) return end();
+    if (!is_varlen()) return end();
     int rows = 0;
     for (int sequence = lane_id(); sequence < own_.sequences; sequence += warp_size)
-      rows += ragged_length(sequence);
+      rows += varlen_length(sequence);
 #pragma unroll
     for (int offset = warp_size / 2; offset > 0; offset /= 2)  // mutate: RowsOfOneLaneAreCounted
       rows += __shfl_xor_sync(full_warp, rows, offset);
@@ -38,8 +38,8 @@ class SequenceRows {
   }
 
  private:
-  __device__ __forceinline__ bool is_ragged() const {
-    return kind == SequenceKind::ragged && own_.cu_seqlens != nullptr;
+  __device__ __forceinline__ bool is_varlen() const {
+    return kind == SequenceKind::varlen && own_.cu_seqlens != nullptr;
   }
   /// Of all rows it is read where it is asked for, which costs no register.
   // mutate: AllRowsAreASequences
@@ -50,7 +50,7 @@ class SequenceRows {
   __device__ __forceinline__ int length(int sequence, int room) const {
     return own_.seqused != nullptr ? cut(own_.seqused[sequence], room) : room;  // mutate: Lengths
   }
-  __device__ __forceinline__ int ragged_length(int sequence) const {
+  __device__ __forceinline__ int varlen_length(int sequence) const {
     return length(sequence, maximum(0, boundary(sequence + 1) - boundary(sequence)));
   }
 

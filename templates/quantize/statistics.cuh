@@ -25,30 +25,30 @@ struct ColumnStatistics {
   }
 };
 
-/// Leaves the statistics of the rows of a warp, which is `warp` among those of the piece of work, in a line of columns for
-/// each number of what `memory()` gives when the rows have been taken.
+/// Writes the statistics of the rows of a warp, which is `warp` among those of the piece of work, in a line of
+/// columns for each number of what `memory()` gives when the rows have been taken.
 template <class Config, QkvTensor tensor, class Memory>
-__device__ __forceinline__ void leave_statistics(const QuantizeRows<Config, tensor>& rows, int warp,
+__device__ __forceinline__ void write_statistics(const QuantizeRows<Config, tensor>& rows, int warp,
                                                  const Memory& memory) {
   using Plan = QuantizePlan<Config, tensor>;
   using Statistics = ColumnStatistics<Plan>;
   constexpr RowLanes share = Plan::share;
-  float found[Statistics::count][share.turns][share.piece];
+  float found[Statistics::count][share.iterations][share.piece];
 #pragma unroll
   for (int which = 0; which < Statistics::count; ++which) {
 #pragma unroll
-    for (int turn = 0; turn < share.turns; ++turn) {
+    for (int iteration = 0; iteration < share.iterations; ++iteration) {
 #pragma unroll
-      for (int i = 0; i < share.piece; ++i) found[which][turn][i] = Statistics::none(which);
+      for (int i = 0; i < share.piece; ++i) found[which][iteration][i] = Statistics::none(which);
     }
   }
   const auto for_all = [&](const auto& act) {
 #pragma unroll
     for (int which = 0; which < Statistics::count; ++which) {
 #pragma unroll
-      for (int turn = 0; turn < share.turns; ++turn) {
+      for (int iteration = 0; iteration < share.iterations; ++iteration) {
 #pragma unroll
-        for (int i = 0; i < share.piece; ++i) act(which, turn, i, found[which][turn][i]);
+        for (int i = 0; i < share.piece; ++i) act(which, iteration, i, found[which][iteration][i]);
       }
     }
   };
@@ -57,8 +57,8 @@ __device__ __forceinline__ void leave_statistics(const QuantizeRows<Config, tens
     typename QuantizeRows<Config, tensor>::Row row;
     rows.take(step, row);
     if (!rows.has_row(step)) continue;
-    for_all([&](int which, int turn, int i, float& x) {
-      x = Statistics::both(which, x, Statistics::of_number(which, row[turn][i]));
+    for_all([&](int which, int iteration, int i, float& x) {
+      x = Statistics::both(which, x, Statistics::of_number(which, row[iteration][i]));
     });
   }
   for_all([&](int which, int, int, float& x) {
@@ -68,12 +68,12 @@ __device__ __forceinline__ void leave_statistics(const QuantizeRows<Config, tens
   });
   float* const shared = memory();
   if (lane_id() >= share.lanes) return;
-  rows.for_pieces([&](int turn, int column) {
+  rows.for_pieces([&](int iteration, int column) {
 #pragma unroll
     for (int which = 0; which < Statistics::count; ++which) {
 #pragma unroll
       for (int i = 0; i < share.piece; ++i)
-        shared[(warp * Statistics::count + which) * Plan::columns + column + i] = found[which][turn][i];
+        shared[(warp * Statistics::count + which) * Plan::columns + column + i] = found[which][iteration][i];
     }
   });
 }
@@ -98,7 +98,7 @@ __device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows
   constexpr int warps = Plan::threads / warp_size;
   static_assert(warps * Plan::statistics * static_cast<int>(sizeof(float)) <= Plan::row_bytes);
   float* shared = nullptr;
-  leave_statistics(rows, warp_id(), [&] { return shared = static_cast<float*>(rows.scratch()); });
+  write_statistics(rows, warp_id(), [&] { return shared = static_cast<float*>(rows.scratch()); });
   __syncthreads();
   for (int at = static_cast<int>(threadIdx.x); at < Plan::statistics; at += Plan::threads)
     target[at] = statistic_of_warps<Plan>(shared, at);
@@ -197,9 +197,9 @@ __device__ __forceinline__ float largest_magnitude(const QuantizeRows<Config, te
     typename QuantizeRows<Config, tensor>::Row row;
     rows.take(step, row);
     if (!rows.has_row(step)) continue;
-    rows.for_pieces([&](int turn, int) {
+    rows.for_pieces([&](int iteration, int) {
 #pragma unroll
-      for (int i = 0; i < Plan::share.piece; ++i) found = fmaxf(found, fabsf(row[turn][i]));
+      for (int i = 0; i < Plan::share.piece; ++i) found = fmaxf(found, fabsf(row[iteration][i]));
     });
   }
   return found;

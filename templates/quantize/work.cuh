@@ -85,7 +85,7 @@ __device__ __forceinline__ void wait_for_results(const QuantizeParams& params, Q
 
 /// Of a block that has waited, once for each piece of work: the last one makes the counter what it was. Nobody waits for
 /// that, so that it may come when all else is done.
-__device__ __forceinline__ void leave_results(const QuantizeParams& params, QkvTensor tensor, int unit,
+__device__ __forceinline__ void write_results(const QuantizeParams& params, QkvTensor tensor, int unit,
                                               int items, int waiting) {
   if (threadIdx.x != 0) return;
   unsigned* const counter = results_counter(params, tensor, unit);

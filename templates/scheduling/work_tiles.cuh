@@ -20,11 +20,11 @@ struct SequenceTile : WorkTile {
   int seqlen_kv;
 };
 
-/// In which order the work tiles of a launch are dealt. In each slice the last row of tiles comes first, because its
-/// queries see most keys under most masks. The list has three parts. First come the last `first_rows` rows of all
+/// In which order the work tiles of a launch are scheduled. In each slice the last row of tiles comes first, because
+/// its queries see most keys under most masks. The list has three parts. First come the last `first_rows` rows of all
 /// slices, which are the longest work where rows differ by more than their place. Then come sections of slices, few
-/// enough to share the L2 cache. In the end come the first `last_rows` rows of all slices, which are the shortest work,
-/// so that all blocks end at about the same time.
+/// enough to share the L2 cache. In the end come the first `last_rows` rows of all slices, which are the shortest
+/// work, so that all blocks end at about the same time.
 struct WorkOrder {
   int rows;            ///< of tiles, in each slice
   int slices;          ///< of this launch

@@ -8,9 +8,9 @@
 #include "ptx/math.cuh"
 #include "ptx/relaxed.cuh"
 #include "split_keys/packed_rows.cuh"
-#include "split_keys/part_note.cuh"
 #include "split_keys/result_pieces.cuh"
 #include "split_keys/row_end.cuh"
+#include "split_keys/split_info.cuh"
 #include "split_keys/split_params.cuh"
 #include "split_keys/warp_layout.cuh"
 #include "tiles/tile_copy.cuh"
@@ -28,19 +28,21 @@ struct PiecePlace {
       : row(index / of_row), column(index % of_row * piece_columns) {}
 };
 
-/// The partial results of a unit that several blocks share, side by side in the order of keys. Two units that are shared
-/// have no block in common but one: where the first unit ends and the second begins. So the places from
-/// 2 · (first block) + 1 to 2 · (last block) are the unit's own: one for each part, and behind these enough for groups.
+/// The partial results of a work tile that several blocks share, side by side in the order of keys. Two work tiles
+/// that are shared have no block in common but one: where the first work tile ends and the second begins. So the
+/// places from 2 · (first block) + 1 to 2 · (last block) are the work tile's own: one for each split, and behind
+/// these enough for groups.
 template <class Config>
 class BlockResults {
  public:
-  __device__ __forceinline__ BlockResults(const SplitParams& split, const PartNote& note)
-      // mutate: PartialResultsOfTwoUnitsInOnePlace
-      : rows_(split.partial_rows), first_(split.partials + (2ll * note.first_block + 1) * floats()) {}
+  __device__ __forceinline__ BlockResults(const SplitParams& split_params, const SplitInfo& info)
+      // mutate: PartialResultsOfTwoWorkTilesInOnePlace
+      : rows_(split_params.partial_rows),
+        first_(split_params.partials + (2ll * info.first_block + 1) * floats()) {}
 
   /// Columns of a row that have one copy of its state.
-  static constexpr int strip = strip_columns(all_blocks_merge<Config>, Config::head_dim_v);
-  static constexpr int strips = strips_of_row(all_blocks_merge<Config>, Config::head_dim_v);
+  static constexpr int column_slice = column_slice_columns(all_blocks_merge<Config>, Config::head_dim_v);
+  static constexpr int column_slices = column_slices_of_row(all_blocks_merge<Config>, Config::head_dim_v);
 
   /// Where a place has a row's values from a column on, and the state beside them. Those of the next place lie floats()
   /// behind.
@@ -48,14 +50,17 @@ class BlockResults {
     return first_ + place * floats() + row * Config::head_dim_v + column;
   }
   __device__ __forceinline__ float* state(int place, int row, int column) const {
-    return first_ + place * floats() + rows_ * Config::head_dim_v + 2 * (row * strips + column / strip);
+    return first_ + place * floats() + rows_ * Config::head_dim_v +
+           2 * (row * column_slices + column / column_slice);
   }
-  __device__ __forceinline__ int floats() const { return partial_floats(rows_, Config::head_dim_v, strips); }
+  __device__ __forceinline__ int floats() const {
+    return partial_floats(rows_, Config::head_dim_v, column_slices);
+  }
 
-  /// Leaves a piece; the one with the first column of a strip leaves the row's state, too.
+  /// Writes a piece; the one with the first column of a column slice leaves the row's state, too.
   __device__ __forceinline__ void put(int place, int row, int column, const RowPiece& piece) const {
     store_relaxed(reinterpret_cast<float4*>(values(place, row, column)), piece.values);
-    if (column % strip == 0) put_state(place, row, column, piece.state);
+    if (column % column_slice == 0) put_state(place, row, column, piece.state);
   }
   __device__ __forceinline__ void put_state(int place, int row, int column, const RowState& value) const {
     store_relaxed(reinterpret_cast<float2*>(state(place, row, column)), make_float2(value.max, value.sum));
@@ -69,8 +74,8 @@ class BlockResults {
 /// Results that a thread reads at once, of one piece, and where there are few of them, of several.
 inline constexpr int most_reads = 16, reads_of_few = 4;
 
-/// Whether a thread has few registers to read by: tiles of many keys leave few, and setmaxnreg may. There are few parts then,
-/// or merging them takes longer.
+/// Whether a thread has few registers to read by: tiles of many keys leave few, and setmaxnreg may. There are few
+/// splits then, or merging them takes longer.
 template <class Config>
 inline constexpr bool has_few_registers = Config::tile_kv > 64;
 template <class Config>
@@ -113,7 +118,7 @@ __device__ __forceinline__ void merge(const BlockResults<Config>& results, int p
         for (int i = 0; i < reads; ++i) {
           const float2 pair = load_relaxed(reinterpret_cast<const float2*>(state));
           read[p][i] = {load_relaxed(reinterpret_cast<const float4*>(values)), {pair.x, pair.y}};
-          const int next = first + i + 1 < count ? distance : 0;  // mutate: WordsOfTheFirstPartAlone
+          const int next = first + i + 1 < count ? distance : 0;  // mutate: WordsOfTheFirstSplitAlone
           values += next;
           state += next;
         }
@@ -161,28 +166,28 @@ __device__ __forceinline__ void merge(const BlockResults<Config>& results, int p
 /// Normalises a piece and writes it to O; the one with the first column writes LSE.
 template <class Config>
 __device__ __forceinline__ void store_piece(const AttentionParams& params, const DescaleParams& descale,
-                                            const PartNote& note, int row, int column,
+                                            const SplitInfo& info, int row, int column,
                                             const RowPiece& piece) {
   using Element = OutputElement<Config>;
   using Sequences = VariableSequences<Config>;
-  const PackedRow<Config> place(note.kv_head, note.row_begin + row);
-  const int query = note.q_begin + place.query;
-  const RowState state = with_lse_shift<Config>(piece.state, params, descale, note.batch, place.head, query);
+  const PackedRow<Config> place(info.kv_head, info.row_begin + row);
+  const int query = info.q_begin + place.query;
+  const RowState state = with_lse_shift<Config>(piece.state, params, descale, info.batch, place.head, query);
   const RowEnd end = row_end<Config>(state, params, place.head);
   Element* const o = static_cast<Element*>(params.o) +
-                     Sequences::query_offset(params.o_strides, note.batch, place.head, query) + column;
+                     Sequences::query_offset(params.o_strides, info.batch, place.head, query) + column;
   float4 values = make_float4(piece.values.x * end.factor, piece.values.y * end.factor,
                               piece.values.z * end.factor, piece.values.w * end.factor);
-  finish_columns<Config>(values, end, descale, note, column);
+  finish_columns<Config>(values, end, descale, info, column);
   store_four<Config::alignment>(o, values);
   if (column == 0 && params.lse != nullptr)
-    params.lse[Sequences::query_offset(params.lse_strides, note.batch, place.head, query)] = end.lse;
+    params.lse[Sequences::query_offset(params.lse_strides, info.batch, place.head, query)] = end.lse;
 }
 
-/// Rows of a tile of rows of a part that exist.
+/// Rows of a tile of rows of a split that exist.
 template <class Config, int tile_rows>
-__device__ __forceinline__ int rows_of(const PartNote& note) {
-  return minimum(tile_rows, note.seqlen_q * Config::gqa_ratio - note.row_begin);
+__device__ __forceinline__ int rows_of(const SplitInfo& info) {
+  return minimum(tile_rows, info.seqlen_q * Config::gqa_ratio - info.row_begin);
 }
 
 }  // namespace jit

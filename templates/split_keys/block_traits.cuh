@@ -1,4 +1,4 @@
-// What follows from the Config of a kernel whose blocks are a warpgroup of loaders and some of consumers.
+// What follows from the Config of a kernel whose blocks are a warpgroup of producers and some of consumers.
 #pragma once
 
 #include "base/element.cuh"
@@ -11,8 +11,8 @@
 
 namespace jit {
 
-/// What the Traits of such families have alike. Of a block's loaders one warp loads keys and three load queries, unless a
-/// family says otherwise.
+/// What the Traits of such families have alike. Of a block's producers one warp loads keys and three load queries,
+/// unless a family says otherwise.
 template <class KernelConfig, int block_consumers, int block_rows>
 struct BlockTraits {
   using Config = KernelConfig;

@@ -6,7 +6,7 @@
 // in pairs, the even columns of sixteen are those of one mma and the odd ones those of the next. No byte is moved for
 // it.
 //
-// fp16 is one instruction for two numbers, bf16 four. So queries of bf16 become fp16, too, once for a part: each row
+// fp16 is one instruction for two numbers, bf16 four. So queries of bf16 become fp16, too, once for a split: each row
 // times a power of two that takes its largest number near fp16's largest (steps/fp16_rows.cuh).
 #pragma once
 
@@ -100,8 +100,8 @@ struct KvProducts<KernelTraits, true> {
           if constexpr (is_fp8<typename Config::Element>) {
             const auto four = static_cast<unsigned>(
                 load_shared(tile + Traits::QTile::offset(row + 8 * half, step) + lane % 4 * 4));
-            registers[step][half] = widen_fp8<fp16, Stored>(four);
-            registers[step][half + 2] = widen_fp8<fp16, Stored>(four >> 16);  // mutate: EvenPairsOfFourTwice
+            registers[step][half] = upcast_fp8<fp16, Stored>(four);
+            registers[step][half + 2] = upcast_fp8<fp16, Stored>(four >> 16);  // mutate: EvenPairsOfFourTwice
             continue;
           }
           int words[2];
@@ -184,7 +184,7 @@ struct KvProducts<KernelTraits, true> {
  private:
   /// d += a · (16 bytes of each of 8 keys, of which a lane has four of one).
   static __device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], unsigned bytes) {
-    mma_m16n8k16<fp16>(d, a, widen_fp8<fp16, Stored>(bytes), widen_fp8<fp16, Stored>(bytes >> 16));
+    mma_m16n8k16<fp16>(d, a, upcast_fp8<fp16, Stored>(bytes), upcast_fp8<fp16, Stored>(bytes >> 16));
   }
 
   /// The 16 columns of a chunk, of 8 keys and of the next 8. A lane has two columns of two keys each.
@@ -194,10 +194,10 @@ struct KvProducts<KernelTraits, true> {
     constexpr unsigned by_column = 0x3120;
     first = pick_bytes(first, 0, by_column);
     second = pick_bytes(second, 0, by_column);
-    mma_m16n8k16<Weight>(output.registers[0][2 * chunk], a, widen_fp8<Weight, Stored>(first),
-                         widen_fp8<Weight, Stored>(second));
-    mma_m16n8k16<Weight>(output.registers[0][2 * chunk + 1], a, widen_fp8<Weight, Stored>(first >> 16),
-                         widen_fp8<Weight, Stored>(second >> 16));
+    mma_m16n8k16<Weight>(output.registers[0][2 * chunk], a, upcast_fp8<Weight, Stored>(first),
+                         upcast_fp8<Weight, Stored>(second));
+    mma_m16n8k16<Weight>(output.registers[0][2 * chunk + 1], a, upcast_fp8<Weight, Stored>(first >> 16),
+                         upcast_fp8<Weight, Stored>(second >> 16));
   }
 };
 

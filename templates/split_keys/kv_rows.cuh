@@ -6,7 +6,7 @@
 #include "base/prelude.cuh"
 #include "base/rows.cuh"
 #include "jit/options.h"
-#include "split_keys/part_note.cuh"
+#include "split_keys/split_info.cuh"
 
 namespace jit {
 
@@ -23,15 +23,15 @@ struct KvRows {
   const int* pages;  ///< of the tile's rows
   int page_count;    ///< that there are
 
-  __device__ __forceinline__ KvRows(const AttentionParams& params, const PartNote& part, int k_begin,
+  __device__ __forceinline__ KvRows(const AttentionParams& params, const SplitInfo& split, int k_begin,
                                     const int* tile_pages, const void* data, const TensorStrides& tensor)
       : strides(tensor),
-        count(part.seqlen_kv - k_begin),
-        place(part.kv_begin + k_begin),
+        count(split.seqlen_kv - k_begin),
+        place(split.kv_begin + k_begin),
         pages(tile_pages),
         page_count(params.sequences.pages) {
-    first = static_cast<const Element*>(data) + part.kv_head * strides.head;
-    if (!has_pages) first += part.batch * strides.batch;
+    first = static_cast<const Element*>(data) + split.kv_head * strides.head;
+    if (!has_pages) first += split.batch * strides.batch;
   }
 
   /// Where there are pages.

@@ -10,7 +10,7 @@
 #include "split_keys/head_scales.cuh"
 #include "split_keys/kv_products.cuh"
 #include "split_keys/packed_rows.cuh"
-#include "split_keys/part_note.cuh"
+#include "split_keys/split_info.cuh"
 #include "split_keys/warp_layout.cuh"
 #include "steps/head_scales.cuh"
 #include "tiles/shared_words.cuh"
@@ -27,23 +27,23 @@ struct KvScales {
   using Queries = typename KvProducts<Traits>::Queries;
 
   __device__ __forceinline__ explicit KvScales(const DescaleParams&) {}
-  /// Before the first step of a part, whose queries these are.
-  __device__ __forceinline__ void begin_part(const PartNote&, const Queries&) {}
+  /// Before the first step of a split, whose queries these are.
+  __device__ __forceinline__ void begin_split(const SplitInfo&, const Queries&) {}
   /// Of a warp's scores, whose first key is key `first_key` of the stage at this shared address.
   __device__ __forceinline__ void scale_scores(Scores&, unsigned /*stage*/, int /*first_key*/) const {}
   /// Of their exponentials, which were summed.
   __device__ __forceinline__ void scale_weights(Scores&, unsigned /*stage*/, int /*first_key*/) const {}
-  /// Behind the last step of a part.
+  /// Behind the last step of a split.
   __device__ __forceinline__ void scale_output(typename Traits::Output&) const {}
 };
 
-/// That of all values of a part; 1 where columns have their own.
+/// That of all values of a split; 1 where columns have their own.
 template <class Config>
-__device__ __forceinline__ float value_scale(const DescaleParams& descale, const PartNote& part) {
-  return has_channel_scales<Config> ? 1 : scale_of_part(descale.v, descale.v_strides, part);
+__device__ __forceinline__ float value_scale(const DescaleParams& descale, const SplitInfo& split) {
+  return has_channel_scales<Config> ? 1 : scale_of_split(descale.v, descale.v_strides, split);
 }
 
-/// One scale for all keys of a part, and its queries of 8 bits, and one for all values.
+/// One scale for all keys of a split, and its queries of 8 bits, and one for all values.
 template <class KernelTraits>
 struct KvScales<KernelTraits, true, false, false> {
   using Traits = KernelTraits;
@@ -53,15 +53,15 @@ struct KvScales<KernelTraits, true, false, false> {
 
   __device__ __forceinline__ explicit KvScales(const DescaleParams& descale) : descale_(descale) {}
 
-  __device__ __forceinline__ void begin_part(const PartNote& part, const Queries& q) {
-    float k = scale_of_part(descale_.k, descale_.k_strides, part);
+  __device__ __forceinline__ void begin_split(const SplitInfo& split, const Queries& q) {
+    float k = scale_of_split(descale_.k, descale_.k_strides, split);
     if constexpr (is_fp8<typename Config::Element>) {
-      k *= scale_of_part(descale_.q, descale_.q_strides, part);
+      k *= scale_of_split(descale_.q, descale_.q_strides, split);
       if (k < 0) k = __int_as_float(0x7fffffff);  // as in families to which maxima would be minima
     }
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) of_rows_[r] = k * q.factors[r];
-    v_ = value_scale<Config>(descale_, part);
+    v_ = value_scale<Config>(descale_, split);
   }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned, int) const {
     scores.scale_rows(of_rows_);
@@ -86,7 +86,7 @@ struct KvScales<KernelTraits, true, true, true> {
   using Queries = typename KvProducts<Traits>::Queries;
 
   __device__ __forceinline__ explicit KvScales(const DescaleParams&) {}
-  __device__ __forceinline__ void begin_part(const PartNote&, const Queries& q) {
+  __device__ __forceinline__ void begin_split(const SplitInfo&, const Queries& q) {
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) of_queries_[r] = q.factors[r];
   }
@@ -119,7 +119,7 @@ struct KvScales<KernelTraits, true, true, true> {
 };
 
 /// A scale for each query, or block of them, which a lane keeps for its rows, and one for each key, which lie in the stage; one
-/// for all values of a part.
+/// for all values of a split.
 template <class KernelTraits>
 struct KvScales<KernelTraits, true, true, false> {
   using Traits = KernelTraits;
@@ -130,14 +130,15 @@ struct KvScales<KernelTraits, true, true, false> {
 
   __device__ __forceinline__ explicit KvScales(const DescaleParams& descale) : descale_(descale) {}
 
-  __device__ __forceinline__ void begin_part(const PartNote& part, const Queries&) {
-    v_ = value_scale<Config>(descale_, part);
-    const int first = part.row_begin + warp_id() % Config::row_warps * rows_per_warp;
+  __device__ __forceinline__ void begin_split(const SplitInfo& split, const Queries&) {
+    v_ = value_scale<Config>(descale_, split);
+    const int first = split.row_begin + warp_id() % Config::row_warps * rows_per_warp;
     Scores::for_each_row(first + Layout::lane_row(lane_id()), [&](int r, int row) {
-      const PackedRow<Config> place(part.kv_head, minimum(row, part.seqlen_q * Config::gqa_ratio - 1));
+      const PackedRow<Config> place(split.kv_head, minimum(row, split.seqlen_q * Config::gqa_ratio - 1));
       of_queries_[r] = descale_.q[VariableSequences<Config>::query_offset(
           // mutate: ScaleOfQuery
-          descale_.q_strides, part.batch, place.head, (part.q_begin + place.query) / rows_of_scale<Config>)];
+          descale_.q_strides, split.batch, place.head,
+          (split.q_begin + place.query) / rows_of_scale<Config>)];
     });
   }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned stage, int first_key) const {

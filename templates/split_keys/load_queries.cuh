@@ -1,5 +1,6 @@
-// The warps of a warpgroup of loaders that load queries: rows of several heads, which cp.async gathers. A Traits is that of
-// a kernel family: its Config, the QTile of 64 rows, tile_rows, stages_q, and the threads that load and that compute.
+// The warps of a warpgroup of producers that load queries: rows of several heads, which cp.async gathers. A Traits is
+// that of a kernel family: its Config, the QTile of 64 rows, tile_rows, stages_q, and the threads that load and that
+// compute.
 #pragma once
 
 #include "base/params.cuh"
@@ -8,7 +9,7 @@
 #include "ptx/cp_async.cuh"
 #include "ptx/warpgroup.cuh"
 #include "split_keys/packed_rows.cuh"
-#include "split_keys/part_ring.cuh"
+#include "split_keys/split_pipeline.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit {
@@ -32,8 +33,8 @@ class QueryTiles {
       clear_shared_chunk(chunk_address(i / chunks, i % chunks));
   }
 
-  /// Copies the first `count` rows. By the query loaders. As many lanes have a row as it has chunks, up to a warp: each
-  /// finds out once where its row lies.
+  /// Copies the first `count` rows. By the query producers. As many lanes have a row as it has chunks, up to a warp:
+  /// each finds out once where its row lies.
   __device__ __forceinline__ void copy(const QueryRows<Config>& rows, int count, int thread) const {
     constexpr int head_dim_chunks = Config::head_dim / per_chunk;
     constexpr int lanes = head_dim_chunks > 16 ? warp_size : head_dim_chunks > 8 ? 16 : 8;
@@ -69,31 +70,31 @@ __device__ __forceinline__ void clear_queries(unsigned tiles, int thread) {
   fence_proxy_async_shared();
 }
 
-/// Fills the ring with the queries of one part after another, by the last warps of the block's first warpgroup.
-template <class Traits, class Ring>
-__device__ __forceinline__ void load_queries(const AttentionParams& params, PartRing<Traits> parts,
-                                             Ring ring) {
+/// Fills the pipeline with the queries of one split after another, by the last warps of the block's first warpgroup.
+template <class Traits, class Pipeline>
+__device__ __forceinline__ void load_queries(const AttentionParams& params, SplitPipeline<Traits> splits,
+                                             Pipeline pipeline) {
   using Config = typename Traits::Config;
   const int thread = static_cast<int>(threadIdx.x) - (warpgroup_size - Traits::query_threads);
-  int most_rows = 0;  // that a stage may hold, of earlier parts
-  while (parts.take()) {
-    if (!brings_queries<Config>(parts.note())) {
-      parts.release();
+  int most_rows = 0;  // that a stage may hold, of earlier splits
+  while (splits.take()) {
+    if (!brings_queries<Config>(splits.info())) {
+      splits.release();
       continue;
     }
-    const QueryRows<Config> rows(params, parts.note());
-    parts.release();
-    const QueryTiles<Traits> tiles(ring.tile());
+    const QueryRows<Config> rows(params, splits.info());
+    splits.release();
+    const QueryTiles<Traits> tiles(pipeline.tile());
     const int count = minimum(Traits::tile_rows, rows.row_end - rows.row_begin);
-    ring.wait_empty();
+    pipeline.producer_acquire();
     tiles.copy(rows, count, thread);
     cp_async_commit_group();
     tiles.clear(count, most_rows, thread, Traits::query_threads);
     most_rows = maximum(most_rows, count);
     cp_async_wait_group<0>();    // mutate: QueriesWithoutWait
     fence_proxy_async_shared();  // mutate: QueriesWithoutProxyFence
-    ring.arrive_full();
-    ring.advance();
+    pipeline.producer_commit();
+    pipeline.advance();
   }
 }
 

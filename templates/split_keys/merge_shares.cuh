@@ -1,72 +1,76 @@
-// How the parts of a unit of many rows come together: its blocks leave them in the mailbox, and then each merges a share of
-// the strips of all rows, from all parts.
+// How the splits of a work tile of many rows come together: its blocks leave them in the mailbox, and then each
+// merges a share of the column slices of all rows, from all splits.
 //
-// As where one block merges (split_keys/merge_parts.cuh), no word that is left is empty, so that no counter and no fence
-// stand between those who write and those who read. Each word is read by one warp, which leaves it empty again.
+// As where one block merges (split_keys/merge_splits.cuh), no word that is left is empty, so that no counter and no
+// fence stand between those who write and those who read. Each word is read by one warp, which leaves it empty again.
 //
-// Blocks merge what they work on last: all blocks of the unit, but for the last one if that goes on with the next unit. So
-// nobody waits before all of its own parts are there.
+// Blocks merge what they work on last: all blocks of the work tile, but for the last one if that goes on with the
+// next work tile. So nobody waits before all of its own splits are there.
 //
 // Blocks wait only for blocks that have begun: else those that wait could take the room of those that they wait for,
-// where the GPU has another kernel's blocks, too. The first block of the unit begins last (LineBlock), and says so when it
-// begins. Who has left its part earlier than that does not wait: it leaves its share to the first block.
+// where the GPU has another kernel's blocks, too. The first block of the work tile begins last (TileSpaceBlock), and
+// says so when it begins. Who has left its split earlier than that does not wait: it leaves its share to the first
+// block.
 #pragma once
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "ptx/relaxed.cuh"
 #include "split_keys/block_results.cuh"
-#include "split_keys/merge_strips.cuh"
-#include "split_keys/part_note.cuh"
+#include "split_keys/merge_column_slices.cuh"
+#include "split_keys/split_info.cuh"
 #include "split_keys/split_params.cuh"
 
 namespace jit {
 
-/// What a block tells: that it has begun, and whether it merges its share of its last unit. Else the words are empty.
+/// What a block tells: that it has begun, and whether it merges its share of its last work tile. Else the words are
+/// empty.
 inline constexpr unsigned notice_begun = 0, notice_merges = 0, notice_leaves = 1;
 
-__device__ __forceinline__ unsigned* begun_notice(const SplitParams& split, int block) {
-  return split.notices + 2 * block;
+__device__ __forceinline__ unsigned* begun_notice(const SplitParams& split_params, int block) {
+  return split_params.notices + 2 * block;
 }
-__device__ __forceinline__ unsigned* share_notice(const SplitParams& split, int block) {
-  return split.notices + 2 * block + 1;
-}
-
-/// Says that the block has begun. By a team, when it begins a part.
-template <class Config>
-__device__ __forceinline__ void say_begun(const SplitParams& split, const PartNote& note, int thread) {
-  if (all_blocks_merge<Config> && note.is_cut && thread == 0)
-    store_relaxed(begun_notice(split, note.first_block + note.part), notice_begun);
+__device__ __forceinline__ unsigned* share_notice(const SplitParams& split_params, int block) {
+  return split_params.notices + 2 * block + 1;
 }
 
-/// Whether all blocks of the unit have begun, so that the block may wait for them. Thread 0 of a team is told, before the
-/// team leaves its part: the answer comes meanwhile.
+/// Says that the block has begun. By a team, when it begins a split.
 template <class Config>
-__device__ __forceinline__ bool may_merge(const SplitParams& split, const PartNote& note, int thread) {
+__device__ __forceinline__ void say_begun(const SplitParams& split_params, const SplitInfo& info,
+                                          int thread) {
+  if (all_blocks_merge<Config> && info.is_cut && thread == 0)
+    store_relaxed(begun_notice(split_params, info.first_block + info.split), notice_begun);
+}
+
+/// Whether all blocks of the work tile have begun, so that the block may wait for them. Thread 0 of a team is told,
+/// before the team leaves its split: the answer comes meanwhile.
+template <class Config>
+__device__ __forceinline__ bool may_merge(const SplitParams& split_params, const SplitInfo& info,
+                                          int thread) {
   if (!all_blocks_merge<Config> || thread != 0) return false;
-  return note.part == 0 ||
-         (note.part < note.mergers && load_relaxed(begun_notice(split, note.first_block)) == notice_begun);
+  return info.split == 0 || (info.split < info.mergers &&
+                             load_relaxed(begun_notice(split_params, info.first_block)) == notice_begun);
 }
 
-/// The shares that blocks of a unit leave to the first one, which asks all of them. By a whole warp, whose lanes get the
-/// same answers, as other warps do.
+/// The shares that blocks of a work tile leave to the first one, which asks all of them. By a whole warp, whose lanes
+/// get the same answers, as other warps do.
 class LeftShares {
  public:
-  __device__ __forceinline__ LeftShares(const SplitParams& split, const PartNote& note)
-      : split_(split), note_(note) {}
+  __device__ __forceinline__ LeftShares(const SplitParams& split_params, const SplitInfo& info)
+      : split_params_(split_params), info_(info) {}
 
   /// The next one; false if there is none. Waits for blocks to say so.
   __device__ __forceinline__ bool next(int& share) {
 #pragma unroll 1
     while (left_ == 0) {
-      if (asked_ >= note_.mergers) return false;
+      if (asked_ >= info_.mergers) return false;
       const int block = asked_ + lane_id();
       const unsigned* const word =
-          share_notice(split_, note_.first_block + minimum(block, note_.mergers - 1));
+          share_notice(split_params_, info_.first_block + minimum(block, info_.mergers - 1));
       unsigned notice;
       do notice = load_relaxed(word);
-      while (__any_sync(full_warp, is_empty(notice)) != 0);  // lanes stay together: see merge_strips
-      left_ = __ballot_sync(full_warp, block < note_.mergers && notice == notice_leaves);
+      while (__any_sync(full_warp, is_empty(notice)) != 0);  // lanes stay together: see merge_column_slices
+      left_ = __ballot_sync(full_warp, block < info_.mergers && notice == notice_leaves);
       first_ = asked_;
       asked_ += warp_size;
     }
@@ -76,74 +80,78 @@ class LeftShares {
   }
 
  private:
-  const SplitParams& split_;
-  const PartNote& note_;
+  const SplitParams& split_params_;
+  const SplitInfo& info_;
   int asked_ = 1, first_ = 0;
   unsigned left_ = 0;
 };
 
-/// Merges a share of a unit: of so many equal ones as there are blocks that merge. By a team whose block has left its part.
+/// Merges a share of a work tile: of so many equal ones as there are blocks that merge. By a team whose block has
+/// left its split.
 template <class Config, int tile_rows, class Team, class F>
-__device__ __forceinline__ void merge_share(const BlockResults<Config>& results, const PartNote& note,
+__device__ __forceinline__ void merge_share(const BlockResults<Config>& results, const SplitInfo& info,
                                             const Team& team, int share, F f) {
   using Results = BlockResults<Config>;
-  const int strips = rows_of<Config, tile_rows>(note) * Results::strips;
-  // mutate: SharesOfStrips
-  const int begin = strips * share / note.mergers, end = strips * (share + 1) / note.mergers;
+  const int column_slices = rows_of<Config, tile_rows>(info) * Results::column_slices;
+  // mutate: SharesOfColumnSlices
+  const int begin = column_slices * share / info.mergers, end = column_slices * (share + 1) / info.mergers;
   if (begin == end) return;
-    // First for one word of each part: reads of all words, again and again, would hold up those who are still to write.
+    // First for one word of each split: reads of all words, again and again, would hold up those who are still to
+    // write.
 #pragma unroll 1
-  for (int part = team.thread; part < note.parts; part += Team::threads) {
-    const float* const state =
-        results.state(part, begin / Results::strips, begin % Results::strips * Results::strip);
+  for (int split = team.thread; split < info.splits; split += Team::threads) {
+    const float* const state = results.state(split, begin / Results::column_slices,
+                                             begin % Results::column_slices * Results::column_slice);
     while (is_empty(__float_as_uint(load_relaxed(reinterpret_cast<const float2*>(state)).x))) {
     }
   }
   team.sync();
-  merge_strips<Config>(results, team, note.parts, begin, end, f);
+  merge_column_slices<Config>(results, team, info.splits, begin, end, f);
 }
 
-/// Merges the block's share of a unit that is shared and stores the rows. `asked` is what may_merge() has said. By a
-/// team whose threads share `note`.
+/// Merges the block's share of a work tile that is shared and stores the rows. `asked` is what may_merge() has said.
+/// By a team whose threads share `info`.
 template <class Config, int tile_rows, class Team>
-__device__ __forceinline__ void merge_unit(const AttentionParams& params, const DescaleParams& descale,
-                                           const SplitParams& split, const PartNote& note, const Team& team,
-                                           bool asked) {
-  const bool is_first = note.part == 0;
+__device__ __forceinline__ void merge_work_tile(const AttentionParams& params, const DescaleParams& descale,
+                                                const SplitParams& split_params, const SplitInfo& info,
+                                                const Team& team, bool asked) {
+  const bool is_first = info.split == 0;
   if (team.thread == 0) {
-    note.merges = asked;
+    info.merges = asked;
     if (!is_first)
-      store_relaxed(share_notice(split, note.first_block + note.part), asked ? notice_merges : notice_leaves);
+      store_relaxed(share_notice(split_params, info.first_block + info.split),
+                    asked ? notice_merges : notice_leaves);
   }
   team.sync();
-  if (!note.merges) return;
-  const BlockResults<Config> results(split, note);
-  LeftShares left(split, note);
-  int share = note.part;
+  if (!info.merges) return;
+  const BlockResults<Config> results(split_params, info);
+  LeftShares left(split_params, info);
+  int share = info.split;
 #pragma unroll 1
   do {
-    merge_share<Config, tile_rows>(results, note, team, share,
+    merge_share<Config, tile_rows>(results, info, team, share,
                                    [&](int row, int column, const RowPiece& piece) {
-                                     store_piece<Config>(params, descale, note, row, column, piece);
+                                     store_piece<Config>(params, descale, info, row, column, piece);
                                    });
   } while (is_first && left.next(share));  // mutate: SharesThatAreLeftStay
   if (!is_first) return;
   team.sync();  // all have asked
 #pragma unroll 1
-  for (int block = 1 + team.thread; block < note.mergers; block += Team::threads)
-    store_relaxed(share_notice(split, note.first_block + block), empty_word);  // mutate: NoticesOfSharesStay
+  for (int block = 1 + team.thread; block < info.mergers; block += Team::threads)
+    // mutate: NoticesOfSharesStay
+    store_relaxed(share_notice(split_params, info.first_block + block), empty_word);
 }
 
-/// Ends a part, which the team has left in the mailbox if blocks share the unit: merges the block's share, if the part is
-/// the last that it has.
+/// Ends a split, which the team has left in the mailbox if blocks share the work tile: merges the block's share, if
+/// the split is the last that it has.
 template <class Config, int tile_rows, class Team>
 __device__ __forceinline__ void merge_shares(const AttentionParams& params, const DescaleParams& descale,
-                                             const SplitParams& split, const PartNote& note, const Team& team,
-                                             bool asked) {
-  if (!note.is_cut || note.part >= note.mergers) return;
-  if (note.parts > 1) merge_unit<Config, tile_rows>(params, descale, split, note, team, asked);
+                                             const SplitParams& split_params, const SplitInfo& info,
+                                             const Team& team, bool asked) {
+  if (!info.is_cut || info.split >= info.mergers) return;
+  if (info.splits > 1) merge_work_tile<Config, tile_rows>(params, descale, split_params, info, team, asked);
   // mutate: BlocksHaveBegun
-  if (team.thread == 0) store_relaxed(begun_notice(split, note.first_block + note.part), empty_word);
+  if (team.thread == 0) store_relaxed(begun_notice(split_params, info.first_block + info.split), empty_word);
 }
 
 }  // namespace jit

@@ -4,7 +4,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "problem/variable_sequences.cuh"
-#include "split_keys/part_note.cuh"
+#include "split_keys/split_info.cuh"
 
 namespace jit {
 
@@ -29,13 +29,13 @@ struct QueryRows {
   int row_begin;
   int row_end;
 
-  __device__ __forceinline__ QueryRows(const AttentionParams& params, const PartNote& part)
+  __device__ __forceinline__ QueryRows(const AttentionParams& params, const SplitInfo& split)
       : strides(params.q_strides),
-        kv_head(part.kv_head),
-        row_begin(part.row_begin),
-        row_end(part.seqlen_q * Config::gqa_ratio) {
+        kv_head(split.kv_head),
+        row_begin(split.row_begin),
+        row_end(split.seqlen_q * Config::gqa_ratio) {
     first = static_cast<const Element*>(params.q) +
-            VariableSequences<Config>::query_offset(strides, part.batch, 0, part.q_begin);
+            VariableSequences<Config>::query_offset(strides, split.batch, 0, split.q_begin);
   }
 
   __device__ __forceinline__ const Element* operator()(int row) const {

@@ -7,7 +7,7 @@
 #include "base/prelude.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/math.cuh"
-#include "split_keys/part_note.cuh"
+#include "split_keys/split_info.cuh"
 #include "steps/softmax.cuh"
 
 namespace jit {
@@ -19,8 +19,8 @@ struct RowState {
   float sum;
 };
 
-/// That of a row of maximum `row_max` in units of the raw score, of which `scale_log2` makes an exponent of 2. `sum` is 0
-/// for a row without keys.
+/// That of a row of maximum `row_max` in work tiles of the raw score, of which `scale_log2` makes an exponent of 2.
+/// `sum` is 0 for a row without keys.
 __device__ __forceinline__ RowState row_state(float row_max, float scale_log2, float sum) {
   return {sum == 0 ? negative_infinity() : finite_or_zero(row_max) * (scale_log2 * ln_2), sum};
 }
@@ -66,13 +66,13 @@ __device__ __forceinline__ RowState with_lse_shift(const RowState& state, const 
 /// (steps/value_columns.cuh). A row without keys stays 0.
 template <class Config>
 __device__ __forceinline__ void finish_columns(float4& values, const RowEnd& end,
-                                               const DescaleParams& descale, const PartNote& note,
+                                               const DescaleParams& descale, const SplitInfo& info,
                                                int column) {
   if constexpr (!finishes_columns<Config>) return;
   if (end.factor == 0) return;
   const auto of_column = [&](const float* of_all, const TensorStrides& strides, int i) {
     // mutate: ColumnsOfTheFirstHead
-    return of_all[note.batch * strides.batch + note.kv_head * strides.head + column + i];
+    return of_all[info.batch * strides.batch + info.kv_head * strides.head + column + i];
   };
   const auto finish = [&](float& x, int i) {
     if constexpr (has_channel_scales<Config>) x *= of_column(descale.v, descale.v_strides, i);

@@ -6,23 +6,24 @@
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
-#include "split_keys/key_note.cuh"
+#include "split_keys/key_tile_info.cuh"
 #include "split_keys/packed_rows.cuh"
-#include "split_keys/part_note.cuh"
+#include "split_keys/split_info.cuh"
 
 namespace jit {
 
-/// Where a warp's scores lie: its first row of those of the unit, its first key, and what is known of the sequence.
+/// Where a warp's scores lie: its first row of those of the work tile, its first key, and what is known of the
+/// sequence.
 struct ScoreOrigin {
   int row;
   int key;
   bool is_partial;
 };
 
-/// That of a warp whose first row and key are so many behind those of the part and of the tile of keys.
-__device__ __forceinline__ ScoreOrigin score_origin(const PartNote& part, const KeyNote& keys, int row,
+/// That of a warp whose first row and key are so many behind those of the split and of the tile of keys.
+__device__ __forceinline__ ScoreOrigin score_origin(const SplitInfo& split, const KeyTileInfo& keys, int row,
                                                     int key = 0) {
-  return {part.row_begin + row, keys.k_begin + key, (keys.flags & key_note_partial) != 0};
+  return {split.row_begin + row, keys.k_begin + key, (keys.flags & key_info_partial) != 0};
 }
 
 /// Of one row: whether its query sees a key. Built once for the keys of a tile.
@@ -53,7 +54,7 @@ class RowMask {
 /// Functors are built for each row: its head is its own.
 template <class Config, class Scores>
 __device__ __forceinline__ void apply_row_functors(Scores& scores, const AttentionParams& params,
-                                                   const PartNote& note, const ScoreOrigin& origin) {
+                                                   const SplitInfo& info, const ScoreOrigin& origin) {
   using Layout = typename Scores::Layout;
   using Mask = typename Config::Mask;
   using Score = typename Config::Score;
@@ -61,15 +62,15 @@ __device__ __forceinline__ void apply_row_functors(Scores& scores, const Attenti
   if (Score::is_identity && !origin.is_partial) return;
   const int first_key = origin.key + Layout::lane_column(lane_id());
   Scores::for_each_row(origin.row + Layout::lane_row(lane_id()), [&](int r, int row) {
-    const PackedRow<Config> place(note.kv_head, row);
-    const int query = minimum(place.query, note.seqlen_q - 1);
-    const BlockContext context{note.batch,     place.head,   params.heads_q, note.seqlen_q,
-                               note.seqlen_kv, note.q_begin, params.tensors};
+    const PackedRow<Config> place(info.kv_head, row);
+    const int query = minimum(place.query, info.seqlen_q - 1);
+    const BlockContext context{info.batch,     place.head,   params.heads_q, info.seqlen_q,
+                               info.seqlen_kv, info.q_begin, params.tensors};
     if constexpr (!Score::is_identity) {
       const Score score(context);
       const float scale = params.softmax_scale * Factors::input;
       scores.for_each_of_row(r, [&](float& s, int column) {
-        s = Factors::apply(score, s * scale, query, minimum(first_key + column, note.seqlen_kv - 1));
+        s = Factors::apply(score, s * scale, query, minimum(first_key + column, info.seqlen_kv - 1));
       });
     }
     if (!origin.is_partial) return;

@@ -12,7 +12,7 @@ class SmemPlaces {
   JIT_HOST_DEVICE constexpr int tiles(int bytes) { return place(bytes, 1024); }
   /// Of numbers of up to 8 bytes.
   JIT_HOST_DEVICE constexpr int numbers(int bytes) { return place(bytes, 8); }
-  /// Of one mbarrier for each stage of a ring.
+  /// Of one mbarrier for each stage of a pipeline.
   JIT_HOST_DEVICE constexpr int barriers(int stages) { return place(stages * 8, 8); }
 
   /// Bytes of all.

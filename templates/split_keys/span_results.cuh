@@ -6,25 +6,26 @@
 #include "base/prelude.cuh"
 #include "ptx/atomic.cuh"
 #include "split_keys/block_results.cuh"
-#include "split_keys/merge_parts.cuh"
+#include "split_keys/merge_splits.cuh"
 #include "split_keys/result_pieces.cuh"
-#include "split_keys/span_note.cuh"
+#include "split_keys/span_info.cuh"
 #include "split_keys/span_tree.cuh"
 #include "split_keys/split_params.cuh"
-#include "split_keys/unit_nodes.cuh"
+#include "split_keys/work_tile_nodes.cuh"
 
 namespace jit {
 
-/// The nodes that a part of a unit keeps. A block has room for those of a part that begins within a unit, and for those of
-/// one that begins where its unit does, as all units do that are the block's alone, one after another.
+/// The nodes that a split of a work tile keeps. A block has room for those of a split that begins within a work tile,
+/// and for those of one that begins where its work tile does, as all work tiles do that are the block's alone, one
+/// after another.
 template <class Config>
 class SpanNodes {
  public:
-  __device__ __forceinline__ SpanNodes(const SplitParams& split, int block, bool begins_unit)
-      : rows_(split.partial_rows), levels_(split.levels) {
+  __device__ __forceinline__ SpanNodes(const SplitParams& split_params, int block, bool begins_work_tile)
+      : rows_(split_params.partial_rows), levels_(split_params.levels) {
     const long long node =
-        static_cast<long long>(split_nodes(levels_)) * block + (begins_unit ? 2 * levels_ : 0);
-    first_ = split.partials + node * floats();
+        static_cast<long long>(split_nodes(levels_)) * block + (begins_work_tile ? 2 * levels_ : 0);
+    first_ = split_params.partials + node * floats();
   }
 
   __device__ __forceinline__ RowState state(const SpanNode& node, int row) const {
@@ -69,27 +70,28 @@ class SpanNodes {
   int levels_;
 };
 
-/// The nodes of the block's own part.
+/// The nodes of the block's own split.
 template <class Config>
-__device__ __forceinline__ SpanNodes<Config> own_nodes(const SplitParams& split, const SpanNote& note) {
-  return {split, note.first_block + note.part, note.part == 0};
+__device__ __forceinline__ SpanNodes<Config> own_nodes(const SplitParams& split_params,
+                                                       const SpanInfo& info) {
+  return {split_params, info.first_block + info.split, info.split == 0};
 }
 
-/// Takes the result of a span to those of earlier spans of the part: merge(left) and keep(node) as `settle` has them.
-/// Returns whether it is now the unit's.
+/// Takes the result of a span to those of earlier spans of the split: merge(left) and keep(node) as `settle` has them.
+/// Returns whether it is now the work tile's.
 template <class Merge, class Keep>
-__device__ __forceinline__ bool settle_span(const SpanNote& note, Merge merge, Keep keep) {
-  const bool is_last = note.parts == 1 && note.span + 1 >= note.part_end;
+__device__ __forceinline__ bool settle_span(const SpanInfo& info, Merge merge, Keep keep) {
+  const bool is_last = info.splits == 1 && info.span + 1 >= info.split_end;
   // mutate: TheTreeOfWhatTheRowsSee
-  return settle({note.part_begin, note.part == 0}, {note.span, 0}, is_last, merge, keep);
+  return settle({info.split_begin, info.split == 0}, {info.span, 0}, is_last, merge, keep);
 }
 
-/// One piece of what all parts of a unit have come to.
+/// One piece of what all splits of a work tile have come to.
 template <class Config>
-__device__ __forceinline__ RowPiece merged_unit(const SplitParams& split, const SpanNote& note, int row,
-                                                int column) {
+__device__ __forceinline__ RowPiece merged_work_tile(const SplitParams& split_params, const SpanInfo& info,
+                                                     int row, int column) {
   constexpr int reads = 8;  // all that is read of some nodes is on the way at once
-  UnitNodes walk(note, span_tiles<Config>);
+  WorkTileNodes walk(info, span_tiles<Config>);
   RowPiece waiting[most_span_levels];  // of left siblings
   RowPiece merged;
 #pragma unroll 1
@@ -101,7 +103,7 @@ __device__ __forceinline__ RowPiece merged_unit(const SplitParams& split, const 
     for (int i = 0; i < reads; ++i) {
       if (!walk.has_node()) continue;
       nodes[i] = walk.node();
-      const SpanNodes<Config> kept(split, note.first_block + walk.part(), walk.part() == 0);
+      const SpanNodes<Config> kept(split_params, info.first_block + walk.split(), walk.split() == 0);
       pieces[i] = kept.piece(nodes[i], row, column);
       count = i + 1;
       walk.advance();
@@ -119,24 +121,25 @@ __device__ __forceinline__ RowPiece merged_unit(const SplitParams& split, const 
   }
 }
 
-/// Counts a part of a unit, when the team has kept the nodes of its last span. The last one merges those of all parts and
-/// stores the rows, in an order that does not depend on where parts begin. By a team whose threads share `note`.
+/// Counts a split of a work tile, when the team has kept the nodes of its last span. The last one merges those of all
+/// splits and stores the rows, in an order that does not depend on where splits begin. By a team whose threads share
+/// `info`.
 template <class Config, int tile_rows, class Team>
-__device__ __forceinline__ void merge_parts(const AttentionParams& params, const DescaleParams& descale,
-                                            const SplitParams& split, const SpanNote& note,
-                                            const Team& team) {
-  if (note.span + 1 < note.part_end) return;
-  const unsigned last = static_cast<unsigned>(note.parts) - 1;
+__device__ __forceinline__ void merge_splits(const AttentionParams& params, const DescaleParams& descale,
+                                             const SplitParams& split_params, const SpanInfo& info,
+                                             const Team& team) {
+  if (info.span + 1 < info.split_end) return;
+  const unsigned last = static_cast<unsigned>(info.splits) - 1;
   team.sync();  // release and acquire are the team's: they take in what lies behind its barriers
-  if (team.thread == 0) note.ticket = atomic_inc_acq_rel(split.counters + note.first_block, last);
+  if (team.thread == 0) info.ticket = atomic_inc_acq_rel(split_params.counters + info.first_block, last);
   team.sync();
-  if (note.ticket != last) return;  // mutate: MergedTooEarly
-  const int pieces = rows_of<Config, tile_rows>(note) * PiecePlace<Config>::of_row;
+  if (info.ticket != last) return;  // mutate: MergedTooEarly
+  const int pieces = rows_of<Config, tile_rows>(info) * PiecePlace<Config>::of_row;
 #pragma unroll 1
   for (int i = team.thread; i < pieces; i += Team::threads) {
     const PiecePlace<Config> at(i);
-    store_piece<Config>(params, descale, note, at.row, at.column,
-                        merged_unit<Config>(split, note, at.row, at.column));
+    store_piece<Config>(params, descale, info, at.row, at.column,
+                        merged_work_tile<Config>(split_params, info, at.row, at.column));
   }
 }
 

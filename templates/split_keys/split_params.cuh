@@ -1,5 +1,5 @@
-// What blocks that share a unit leave for one another, and what the host knows of their work. Compiled by the host and
-// by NVRTC.
+// What blocks that share a work tile leave for one another, and what the host knows of their work. Compiled by the
+// host and by NVRTC.
 #pragma once
 
 #include "base/host_device.cuh"
@@ -11,38 +11,38 @@ namespace jit {
 /// guide, "Floating-Point Standard"), so a result has no such word.
 inline constexpr unsigned empty_word = 0xffffffff;
 
-/// The line of work where the host knows it: all units see equally many tiles of keys, from the first key on.
-struct KnownLine {
+/// The tile space where the host knows it: all work tiles see equally many tiles of keys, from the first key on.
+struct KnownTileSpace {
   KeyShares shares;
-  int tiles;      ///< of each unit; negative: only the device knows the line
-  int units;      ///< of a batch entry, on each strand
-  int row_tiles;  ///< of a KV head, the same
+  int tiles;       ///< of each work tile; negative: only the device knows the tile space
+  int work_tiles;  ///< of a batch entry, on each strand
+  int row_tiles;   ///< of a KV head, the same
 };
 
 struct SplitParams {
-  /// Two partial results for each block: of the unit that it enters in the middle, and of the one that it leaves in
-  /// the middle. Each has rows of O in fp32, not normalised, then maximum and sum of each row, once for each strip of
-  /// its columns. All words are empty before and after the kernel: who waits for a result reads until none of its words
-  /// is empty, and leaves the place as it was. Where keys are summed in spans, split_nodes(levels) results for each
-  /// block, of any contents (split_keys/span_results.cuh).
+  /// Two partial results for each block: of the work tile that it enters in the middle, and of the one that it leaves
+  /// in the middle. Each has rows of O in fp32, not normalised, then maximum and sum of each row, once for each
+  /// column slice of its columns. All words are empty before and after the kernel: who waits for a result reads until
+  /// none of its words is empty, and leaves the place as it was. Where keys are summed in spans, split_nodes(levels)
+  /// results for each block, of any contents (split_keys/span_results.cuh).
   float* partials;
   int partial_rows;  ///< for which there is room in each
-  /// Behind them, where all blocks of a unit merge it, two words of each block: what it tells the others
+  /// Behind them, where all blocks of a work tile merge it, two words of each block: what it tells the others
   /// (split_keys/merge_shares.cuh). Empty before and after.
   unsigned* notices;
-  KnownLine known;
+  KnownTileSpace known;
   unsigned*
       counters;  ///< one for each block, 0 before and after the kernel; where keys are summed in spans, as
   int levels;    ///< of the tree of the spans of the longest sequence
   // Where another kernel has the requests of many queries:
-  int line_blocks;    ///< that share the line: of this launch, or of two, one after the other
-  int blocks_before;  ///< of the one before; 0 for the first
-  bool gives_way;     ///< whether some of the blocks leave their multiprocessors to the other kernel at once
+  int tile_space_blocks;  ///< that share the tile space: of this launch, or of two, one after the other
+  int blocks_before;      ///< of the one before; 0 for the first
+  bool gives_way;  ///< whether some of the blocks leave their multiprocessors to the other kernel at once
 };
 
-/// Whether all blocks of a unit merge it, each a share of its rows, or the one that has its first part. That one reads
-/// as much as all have written: many bytes where a unit has many rows. Where it has few, waiting for one another takes all
-/// longer than that (docs/notebook.md). A unit has the rows of one query at least.
+/// Whether all blocks of a work tile merge it, each a share of its rows, or the one that has its first split. That
+/// one reads as much as all have written: many bytes where a work tile has many rows. Where it has few, waiting for
+/// one another takes all longer than that (docs/notebook.md). A work tile has the rows of one query at least.
 JIT_HOST_DEVICE constexpr bool all_merge(int gqa_ratio, int head_dim_v) {
   constexpr int least_values = 4096;
   return gqa_ratio * head_dim_v >= least_values;
@@ -53,22 +53,24 @@ inline constexpr bool all_blocks_merge = Config::split_keys == 0 &&
 
 /// Columns of a row of O that have a copy of the row's maximum and sum beside them. Where all blocks merge these are few
 /// enough for a warp to merge them together: so what one warp reads no other one does.
-JIT_HOST_DEVICE constexpr int strip_columns(bool by_all, int head_dim_v) { return by_all ? 16 : head_dim_v; }
-JIT_HOST_DEVICE constexpr int strips_of_row(bool by_all, int head_dim_v) {
-  const int columns = strip_columns(by_all, head_dim_v);
+JIT_HOST_DEVICE constexpr int column_slice_columns(bool by_all, int head_dim_v) {
+  return by_all ? 16 : head_dim_v;
+}
+JIT_HOST_DEVICE constexpr int column_slices_of_row(bool by_all, int head_dim_v) {
+  const int columns = column_slice_columns(by_all, head_dim_v);
   return (head_dim_v + columns - 1) / columns;
 }
 
 /// Floats of one partial result.
-JIT_HOST_DEVICE constexpr int partial_floats(int rows, int head_dim_v, int strips) {
-  return rows * (head_dim_v + 2 * strips);
+JIT_HOST_DEVICE constexpr int partial_floats(int rows, int head_dim_v, int column_slices) {
+  return rows * (head_dim_v + 2 * column_slices);
 }
 
 /// Words by which blocks tell each other how far they are.
 JIT_HOST_DEVICE constexpr int notice_words(int blocks) { return 2 * blocks; }
 
-/// Nodes of a tree of spans for which each block has room: left and right ones of each level of a part that begins within a
-/// unit, and left ones of one that begins where its unit does.
+/// Nodes of a tree of spans for which each block has room: left and right ones of each level of a split that begins
+/// within a work tile, and left ones of one that begins where its work tile does.
 JIT_HOST_DEVICE constexpr int split_nodes(int levels) { return 3 * levels; }
 
 /// Partial results for which there is room.

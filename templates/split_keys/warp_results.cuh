@@ -9,11 +9,11 @@
 #include "ptx/math.cuh"
 #include "ptx/warpgroup.cuh"
 #include "split_keys/block_results.cuh"
-#include "split_keys/end_part.cuh"
+#include "split_keys/end_split.cuh"
 #include "split_keys/merge_shares.cuh"
 #include "split_keys/packed_rows.cuh"
-#include "split_keys/part_note.cuh"
 #include "split_keys/span_results.cuh"
+#include "split_keys/split_info.cuh"
 #include "split_keys/split_params.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/accumulator.cuh"
@@ -85,25 +85,25 @@ struct WarpResult {
   }
 };
 
-/// Writes the rows of a unit that is the block's alone: each quad of lanes has pieces of 8 columns of a row in 4 words;
-/// transposed, every lane writes whole pieces.
+/// Writes the rows of a work tile that is the block's alone: each quad of lanes has pieces of 8 columns of a row in 4
+/// words; transposed, every lane writes whole pieces.
 template <class Traits>
-__device__ __forceinline__ void store_rows(const AttentionParams& params, const PartNote& note,
+__device__ __forceinline__ void store_rows(const AttentionParams& params, const SplitInfo& info,
                                            const WarpResult<Traits>& result) {
   using Config = typename Traits::Config;
   using Element = OutputElement<Config>;
   using Output = typename Traits::Output;
   using Sequences = VariableSequences<Config>;
-  const int rows = note.seqlen_q * Config::gqa_ratio;
+  const int rows = info.seqlen_q * Config::gqa_ratio;
   const int piece = lane_id() % 4;
   result.for_each_row([&](int r, int tile_row) {
-    const int row = note.row_begin + tile_row;
+    const int row = info.row_begin + tile_row;
     const bool exists = row < rows;
-    const PackedRow<Config> place(note.kv_head, exists ? row : 0);
-    const int query = note.q_begin + place.query;
+    const PackedRow<Config> place(info.kv_head, exists ? row : 0);
+    const int query = info.q_begin + place.query;
     const RowEnd end = row_end<Config>(result.states[r], params, place.head);
     Element* const columns = static_cast<Element*>(params.o) +
-                             Sequences::query_offset(params.o_strides, note.batch, place.head, query) +
+                             Sequences::query_offset(params.o_strides, info.batch, place.head, query) +
                              result.first_column + piece * 8;
 #pragma unroll
     for (int d = 0; d < Output::column_blocks; d += 4) {
@@ -119,37 +119,39 @@ __device__ __forceinline__ void store_rows(const AttentionParams& params, const 
         *reinterpret_cast<uint4*>(columns + d * 8) = make_uint4(words[0], words[1], words[2], words[3]);
     }
     if (exists && result.speaks_for_rows() && params.lse != nullptr)
-      params.lse[Sequences::query_offset(params.lse_strides, note.batch, place.head, query)] = end.lse;
+      params.lse[Sequences::query_offset(params.lse_strides, info.batch, place.head, query)] = end.lse;
   });
 }
 
-/// Leaves the rows of a part of a unit that is shared. Lanes of a row leave copies of its state in turns.
+/// Writes the rows of a split of a work tile that is shared. Lanes of a row leave copies of its state in turns.
 template <class Traits>
-__device__ __forceinline__ void put_rows(const BlockResults<typename Traits::Config>& results, int part,
+__device__ __forceinline__ void put_rows(const BlockResults<typename Traits::Config>& results, int split,
                                          int rows, const WarpResult<Traits>& result) {
   using Output = typename Traits::Output;
   constexpr int columns = Output::column_blocks * Output::Layout::block_columns;
   const int columns_left = Traits::Config::head_dim_v - result.first_column;
   result.for_each_row([&](int r, int row) {
     if (row >= rows) return;
-    float2* const pairs = reinterpret_cast<float2*>(results.values(part, row, result.lane_column()));
+    float2* const pairs = reinterpret_cast<float2*>(results.values(split, row, result.lane_column()));
     result.for_each_pair([&](int n, int offset) {
       store_relaxed(pairs + offset / 2, make_float2(result.output.at(r, n, 0), result.output.at(r, n, 1)));
     });
-    if (result.first_column % results.strip != 0) return;
+    if (result.first_column % results.column_slice != 0) return;
 #pragma unroll
-    for (int first = 0; first < columns; first += 4 * results.strip) {
-      const int column = first + lane_id() % 4 * results.strip;
-      if (column < columns_left) results.put_state(part, row, result.first_column + column, result.states[r]);
+    for (int first = 0; first < columns; first += 4 * results.column_slice) {
+      const int column = first + lane_id() % 4 * results.column_slice;
+      if (column < columns_left)
+        results.put_state(split, row, result.first_column + column, result.states[r]);
     }
   });
 }
 
-/// Takes the rows of a span to those of earlier spans of its part, of which the tile has `rows`. Each lane has left the
-/// values that it reads; states it has left itself, or consumers have met since. Returns whether they are now the unit's.
+/// Takes the rows of a span to those of earlier spans of its split, of which the tile has `rows`. Each lane has left
+/// the values that it reads; states it has left itself, or consumers have met since. Returns whether they are now the
+/// work tile's.
 template <class Traits>
 __device__ __forceinline__ bool settle_rows(const SpanNodes<typename Traits::Config>& nodes,
-                                            const SpanNote& note, int rows, WarpResult<Traits>& result) {
+                                            const SpanInfo& info, int rows, WarpResult<Traits>& result) {
   using Output = typename Traits::Output;
   using Layout = typename Output::Layout;
   const bool speaks = Layout::speaks_for_rows(lane_id());
@@ -186,7 +188,7 @@ __device__ __forceinline__ bool settle_rows(const SpanNodes<typename Traits::Con
       if (result.speaks_for_rows()) nodes.put_state(node, row, result.states[r]);
     });
   };
-  return settle_span(note, merge, keep);
+  return settle_span(info, merge, keep);
 }
 
 /// The threads of all consumers.
@@ -198,22 +200,23 @@ struct ConsumerTeam {
   __device__ __forceinline__ void sync() const { bar_sync(Traits::consumers_barrier, threads); }
 };
 
-/// Ends a part of a unit, or a span of one, by all consumers.
+/// Ends a split of a work tile, or a span of one, by all consumers.
 template <class Traits>
-__device__ __forceinline__ void finish_part(const AttentionParams& params, const SplitParams& split,
-                                            const Note<typename Traits::Config>& note,
-                                            WarpResult<Traits>&& result, const ConsumerTeam<Traits>& team) {
+__device__ __forceinline__ void finish_split(const AttentionParams& params, const SplitParams& split_params,
+                                             const Info<typename Traits::Config>& info,
+                                             WarpResult<Traits>&& result, const ConsumerTeam<Traits>& team) {
   using Config = typename Traits::Config;
-  const int rows = note.seqlen_q * Config::gqa_ratio - note.row_begin;
-  const bool asked = may_merge<Config>(split, note, team.thread);
+  const int rows = info.seqlen_q * Config::gqa_ratio - info.row_begin;
+  const bool asked = may_merge<Config>(split_params, info, team.thread);
   if constexpr (Config::split_keys != 0) {
-    if (settle_rows(own_nodes<Config>(split, note), note, rows, result)) store_rows(params, note, result);
-  } else if (note.parts == 1) {
-    store_rows(params, note, result);
+    if (settle_rows(own_nodes<Config>(split_params, info), info, rows, result))
+      store_rows(params, info, result);
+  } else if (info.splits == 1) {
+    store_rows(params, info, result);
   } else {
-    put_rows(BlockResults<Config>(split, note), note.part, rows, result);
+    put_rows(BlockResults<Config>(split_params, info), info.split, rows, result);
   }
-  end_part<Config, Traits::tile_rows>(params, {}, split, note, team, asked);
+  end_split<Config, Traits::tile_rows>(params, {}, split_params, info, team, asked);
 }
 
 }  // namespace jit

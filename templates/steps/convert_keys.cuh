@@ -1,6 +1,6 @@
 // The warps that make numbers of 16 bits of keys and values of 8: wgmma multiplies two operands of one width.
 //
-//     stored K, V  ──TMA──▶  a row of 16 bytes and more  ── widen ──▶  K, V of 16 bits in panels  ──▶  consumers
+//     stored K, V  ──TMA──▶  a row of 16 bytes and more  ── upcast ──▶  K, V of 16 bits in panels  ──▶  consumers
 //
 // A lane takes 16 bytes of a row and stores 32, two chunks side by side. The eight lanes that reach shared memory at once
 // have four chunks each of rows r and r XOR 5: by the swizzles of both tiles these lie in all banks, once each, where they
@@ -37,7 +37,7 @@ class TileWidener {
 
  public:
   /// `first_warp` is that of these warps in its warpgroup.
-  static __device__ __forceinline__ void widen(unsigned from, unsigned to, int first_warp) {
+  static __device__ __forceinline__ void upcast(unsigned from, unsigned to, int first_warp) {
     // Read again: what follows from it would take registers from one tile to the next. Not negative, which saves the
     // divisions below what they need for negative numbers.
     const unsigned thread = static_cast<unsigned>(reread_thread_index()) % warpgroup_size;
@@ -49,14 +49,14 @@ class TileWidener {
     for (int first = 0; first < chunk_groups; first += warps_x) {
       const int chunk = (first + warp % warps_x) * chunks_at_once + lane % chunks_at_once;
       if (chunks % chunks_at_once != 0 && chunk >= chunks) break;
-      widen_rows(From::chunk_address(from, row, chunk), To::chunk_address(to, row, 2 * chunk),
-                 warp / warps_x);
+      upcast_rows(From::chunk_address(from, row, chunk), To::chunk_address(to, row, 2 * chunk),
+                  warp / warps_x);
     }
   }
 
  private:
   // Of each group of rows that is this warp's, the 16 elements of a lane.
-  static __device__ __forceinline__ void widen_rows(unsigned from, unsigned to, int warp_y) {
+  static __device__ __forceinline__ void upcast_rows(unsigned from, unsigned to, int warp_y) {
     int words[ahead][4];
     const auto has = [warp_y](int group) {
       return group < most_groups - 1 || row_groups % warps_y == 0 || group * warps_y + warp_y < row_groups;
@@ -88,15 +88,15 @@ class TileWidener {
   }
 };
 
-/// Goes through what the key loader loads, each tile of keys followed by its values. The loader has the next keys before
-/// them; but of two tiles that consumers multiply together these have room first.
+/// Goes through what the key producer loads, each tile of keys followed by its values. The producer has the next keys
+/// before them; but of two tiles that consumers multiply together these have room first.
 ///
-/// `Keys` says how a family keeps them: `Traits`, with the tiles and the number of `converter_warps`; `Rings` and
-/// `StoredRings` of `k` and `v`, made from the shared address of the block's memory; and of the notes that go with tiles
-/// of keys
-///   Note stored_note(smem, stored stage)                        by a whole warp
-///   void leave_note(smem, stored stage, stage, note, thread)    by all converters, of whose threads this is `thread`
-///   bool has_tile(note), bool is_end(note)                      the end stands behind the last keys
+/// `Keys` says how a family keeps them: `Traits`, with the tiles and the number of `converter_warps`; `Pipelines` and
+/// `StoredPipelines` of `k` and `v`, made from the shared address of the block's memory; and of the tile infos that
+/// go with tiles of keys
+///   Info stored_info(smem, stored stage)                        by a whole warp
+///   void write_info(smem, stored stage, stage, info, thread)    by all converters, of whose threads this is `thread`
+///   bool has_tile(info), bool is_end(info)                      the end stands behind the last keys
 template <class Keys>
 class KeyConverter {
   using Traits = typename Keys::Traits;
@@ -106,55 +106,55 @@ class KeyConverter {
  public:
   /// The converters are so many warps of a warpgroup, from `first_warp` on.
   __device__ __forceinline__ KeyConverter(unsigned smem, int first_warp)
-      : smem_(smem), first_warp_(first_warp), stored_(smem), rings_(smem) {}
+      : smem_(smem), first_warp_(first_warp), stored_(smem), pipelines_(smem) {}
 
   __device__ __forceinline__ void run() {
     while (true) {
-      stored_.k.wait_full();
-      const auto note = Keys::stored_note(smem_, stored_.k.stage());
-      if (Keys::is_end(note)) return;
-      const bool has_tile = Keys::has_tile(note);
-      convert_keys(note);
+      stored_.k.consumer_wait();
+      const auto info = Keys::stored_info(smem_, stored_.k.stage());
+      if (Keys::is_end(info)) return;
+      const bool has_tile = Keys::has_tile(info);
+      convert_keys(info);
       if (has_tile) convert_values();
     }
   }
 
  private:
-  template <class Note>
-  __device__ __forceinline__ void convert_keys(const Note& note) {
-    rings_.k.wait_empty();  // mutate: WrittenWhileItIsRead
+  template <class Info>
+  __device__ __forceinline__ void convert_keys(const Info& info) {
+    pipelines_.k.producer_acquire();  // mutate: WrittenWhileItIsRead
     const int thread = reread_thread_index() % warpgroup_size - first_warp_ * warp_size;
-    Keys::leave_note(smem_, stored_.k.stage(), rings_.k.stage(), note, thread);
-    if (Keys::has_tile(note)) {
+    Keys::write_info(smem_, stored_.k.stage(), pipelines_.k.stage(), info, thread);
+    if (Keys::has_tile(info)) {
       TileWidener<Stored, typename Traits::StoredKTile, typename KeyOf<Traits>::type, typename Traits::KTile,
-                  Config::head_dim, Traits::converter_warps>::widen(stored_.k.tile(), rings_.k.tile(),
-                                                                    first_warp_);
+                  Config::head_dim, Traits::converter_warps>::upcast(stored_.k.tile(), pipelines_.k.tile(),
+                                                                     first_warp_);
     }
-    hand_over(stored_.k, rings_.k);
+    hand_over(stored_.k, pipelines_.k);
   }
 
   __device__ __forceinline__ void convert_values() {
-    stored_.v.wait_full();  // mutate: ReadBeforeItHasCome
-    rings_.v.wait_empty();  // mutate: HandedOverBeforeItIsRead
+    stored_.v.consumer_wait();        // mutate: ReadBeforeItHasCome
+    pipelines_.v.producer_acquire();  // mutate: HandedOverBeforeItIsRead
     TileWidener<Stored, typename Traits::StoredVTile, typename Traits::Weight, typename Traits::VTile,
-                Config::head_dim_v, Traits::converter_warps>::widen(stored_.v.tile(), rings_.v.tile(),
-                                                                    first_warp_);
-    hand_over(stored_.v, rings_.v);
+                Config::head_dim_v, Traits::converter_warps>::upcast(stored_.v.tile(), pipelines_.v.tile(),
+                                                                     first_warp_);
+    hand_over(stored_.v, pipelines_.v);
   }
 
   template <class From, class To>
   static __device__ __forceinline__ void hand_over(From& from, To& to) {
     fence_proxy_async_shared();  // mutate: NoProxyFence
-    from.arrive_empty();
+    from.consumer_release();
     from.advance();
-    to.arrive_full();
+    to.producer_commit();
     to.advance();
   }
 
   const unsigned smem_;
   const int first_warp_;
-  typename Keys::StoredRings stored_;
-  typename Keys::Rings rings_;
+  typename Keys::StoredPipelines stored_;
+  typename Keys::Pipelines pipelines_;
 };
 
 }  // namespace jit

@@ -286,7 +286,7 @@ using KeptScoresOf =
 
 /// The factor of a sum over scores that were kept: what is left stands for all.
 template <class Config>
-__device__ __forceinline__ float over_kept_share(float factor, const DropoutParams& params) {
+__device__ __forceinline__ float over_keep_probability(float factor, const DropoutParams& params) {
   return has_dropout<Config> ? factor * params.scale : factor;  // mutate: WhatIsKeptStandsForItself
 }
 

@@ -38,15 +38,15 @@ __device__ __forceinline__ void scale_by_rows(Scores& scores, const float (&of_q
 
 /// What makes scores of products.
 enum class ScoreScales {
-  none,          ///< elements are of 16 bits, and were never of 8
-  work_tile,     ///< one number of q and k
-  widened_keys,  ///< one of keys alone, which may be any
-  rows,          ///< one for each query and key
-  blocks,        ///< one for each block of queries, and of keys, of which a tile has whole ones or halves
+  none,         ///< elements are of 16 bits, and were never of 8
+  work_tile,    ///< one number of q and k
+  upcast_keys,  ///< one of keys alone, which may be any
+  rows,         ///< one for each query and key
+  blocks,       ///< one for each block of queries, and of keys, of which a tile has whole ones or halves
 };
 template <class Config>
 inline constexpr ScoreScales score_scales = !has_scaled_keys<Config>            ? ScoreScales::none
-                                            : !is_fp8<typename Config::Element> ? ScoreScales::widened_keys
+                                            : !is_fp8<typename Config::Element> ? ScoreScales::upcast_keys
                                             : has_block_factors<Config>         ? ScoreScales::blocks
                                             : has_row_scales<Config>            ? ScoreScales::rows
                                                                                 : ScoreScales::work_tile;
@@ -150,7 +150,7 @@ class HeadScales<Config, Scores, ScoreScales::work_tile> : public ValueScale<Con
 
 /// One for a work tile, of keys alone, which may be any number.
 template <class Config, class Scores>
-class HeadScales<Config, Scores, ScoreScales::widened_keys> : public ValueScale<Config> {
+class HeadScales<Config, Scores, ScoreScales::upcast_keys> : public ValueScale<Config> {
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
       : ValueScale<Config>(params, descale) {}

@@ -75,8 +75,8 @@ struct WeightFragment<Element, false> {
   __device__ __forceinline__ void multiply(float (&d)[4], unsigned b0, unsigned b1) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      mma_m16n8k16<fp16>(d, words[half], widen_fp8<fp16, Element>(b0 >> 16 * half),
-                         widen_fp8<fp16, Element>(b1 >> 16 * half));
+      mma_m16n8k16<fp16>(d, words[half], upcast_fp8<fp16, Element>(b0 >> 16 * half),
+                         upcast_fp8<fp16, Element>(b1 >> 16 * half));
     }
   }
 };
@@ -111,14 +111,14 @@ __device__ __forceinline__ void multiply_pv(Output& output, const Scores& p, uns
 }
 
 /// The same of V of 8 bits. mma.sync wants four neighbours along keys in a register, and a row of V is a key's:
-/// ldmatrix.trans turns pairs of bytes over, and of the registers for keys 2t, 2t + 1 and 2t + 8, 2t + 9 the bytes of one
-/// column make a word. So keys stand in the order in which a lane has them of S (`pack_e4m3_step`), and even and odd
-/// columns come apart, which O's layout knows.
+/// ldmatrix.trans transposes pairs of bytes, and of the registers for keys 2t, 2t + 1 and 2t + 8, 2t + 9 the bytes of
+/// one column make a word. So keys stand in the order in which a lane has them of S (`pack_e4m3_step`), and even and
+/// odd columns come apart, which O's layout knows.
 template <class Element, class VTile, class Output, class Scores>
 __device__ __forceinline__ void multiply_pv_fp8(Output& output, const Scores& p, unsigned v_tile) {
   static_assert(is_same<typename Output::Layout, EvenOddLayout>);
   constexpr int mma_k = ElementTraits<Element>::mma_k;
-  constexpr unsigned bytes_of_columns[2] = {0x6420, 0x7531};  // even, odd  // mutate: WidenedBytes
+  constexpr unsigned bytes_of_columns[2] = {0x6420, 0x7531};  // even, odd  // mutate: UpcastBytes
   const int lane = lane_id();
   const unsigned address = v_tile + VTile::offset(lane, 0);
 #pragma unroll

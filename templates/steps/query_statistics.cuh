@@ -21,13 +21,13 @@ struct QueryStatistics {
   RowNumbers<rows> delta;
 };
 
-/// Of the rows of `Product`, the first of which is `first_query`. One lane calls `leave(query, lse_log2, delta)` for each
-/// row.
-template <class Config, class Product, class Leave>
+/// Of the rows of `Product`, the first of which is `first_query`. One lane calls `write(query, lse_log2, delta)` for
+/// each row.
+template <class Config, class Product, class Write>
 __device__ __forceinline__ auto query_statistics(const SequencesOf<Config>& sequences,
                                                  const Gradients<Config>& gradients,
                                                  const DropoutParams& dropout, int batch, int head,
-                                                 int first_query, const Leave& leave) {
+                                                 int first_query, const Write& write) {
   using Layout = typename Product::Layout;
   constexpr int piece = ElementTraits<typename Config::Element>::per_chunk;
   const int seqlen_q = sequences.q(batch).length, lane = lane_id();
@@ -51,11 +51,11 @@ __device__ __forceinline__ auto query_statistics(const SequencesOf<Config>& sequ
     }
     sum = Layout::reduce(sum, [](float x, float y) { return x + y; });
     if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);  // mutate: NoGradientOfLse
-    if constexpr (has_dropout<Config>) sum *= dropout.kept_share;                // mutate: DeltaUnscaled
+    if constexpr (has_dropout<Config>) sum *= dropout.keep_probability;          // mutate: DeltaUnscaled
     lse = lse_exponent(lse);
     statistics.lse_log2.numbers[r] = lse;
     statistics.delta.numbers[r] = sum;
-    if (Layout::speaks_for_rows(lane)) leave(query, lse, sum);
+    if (Layout::speaks_for_rows(lane)) write(query, lse, sum);
   });
   return statistics;
 }

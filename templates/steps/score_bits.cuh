@@ -54,7 +54,7 @@ class ScoreBits {
   /// Of words that are kept as these are: word(w) is of 64 columns.
   template <class Word>
   static __device__ __forceinline__ ScoreBits of_words(const Word& word) {
-    static_assert(is_same<Layout, MmaLayout>, "known scores are in this order");
+    static_assert(is_same<Layout, MmaLayout>, "mask bits are in this order");
     ScoreBits bits;
 #pragma unroll
     for (int w = 0; w < words; ++w) bits.words_[w] = word(w);
@@ -113,7 +113,7 @@ class ScoreBits {
   unsigned words_[words];
 };
 
-// Known scores are in the order of these words.
+// Mask bits are in the order of these words.
 static_assert([] {
   using Bits = ScoreBits<MmaLayout, score_word_keys / MmaLayout::block_columns>;
   bool is_same_order = true;

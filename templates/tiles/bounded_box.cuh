@@ -7,12 +7,12 @@
 // rows: it begins at the first one plus v, where the map's address lies n rows before the tensor.
 //
 //     dimensions    (head_dim, missing, heads, row, batch)
-//     sizes         (head_dim, n, heads, rows + 1, batch), where pages are batch entries, and ragged sequences are one
+//     sizes         (head_dim, n, heads, rows + 1, batch), where pages are batch entries, and varlen sequences are one
 //
 // Boxes of which nothing is there must not be read by this map, but by the other: its address is no tensor's. They must
 // not be written at all: a store of a box that lies wholly before a tensor is an illegal instruction on an H200.
 //
-// Triton's ragged descriptors (tools/ragged_tma.py) end boxes so, by dimensions of 2^30 rows and 64-bit addresses that
+// Triton's varlen descriptors (tools/varlen_tma.py) end boxes so, by dimensions of 2^30 rows and 64-bit addresses that
 // wrap around; the shifted address needs a dimension less, which is that of pages here.
 #pragma once
 

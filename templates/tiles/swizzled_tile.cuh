@@ -17,7 +17,7 @@ JIT_HOST_DEVICE constexpr int swizzle_span(int chunks) {
 
 /// What row `row` of a tile with `chunks` chunks a row is XORed with.
 /// ldmatrix reads one chunk column of eight rows at once. Row r starts at bank group r·chunks mod 8, so those
-/// rows already differ in 8/span ways; XORing the chunk with the remaining bits of the row makes all eight
+/// rows already differ in 8/span ways; an XOR of the chunk with the remaining bits of the row makes all eight
 /// differ, and because span divides the row length the result stays inside the row: no padding, for any
 /// head_dim.
 JIT_HOST_DEVICE constexpr int swizzle_key(int row, int chunks) {

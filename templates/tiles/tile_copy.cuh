@@ -71,10 +71,10 @@ struct RowChunks {
 /// Rows from the end of the slice on and columns from `columns` on become zeros: tails need no padded copy,
 /// and never feed NaN to the tensor cores.
 template <class Tile, int columns, int threads, int alignment, class Element>
-class TileLoader {
+class TileCopy {
  public:
-  __device__ __forceinline__ TileLoader(const DenseRows<const Element>& rows, int row_end,
-                                        int thread = static_cast<int>(threadIdx.x))
+  __device__ __forceinline__ TileCopy(const DenseRows<const Element>& rows, int row_end,
+                                      int thread = static_cast<int>(threadIdx.x))
       : row_stride_(rows.stride),
         row_end_(row_end),
         row_(thread / Tile::chunks),

@@ -86,8 +86,8 @@ TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
                                                               {.gqa_ratio = 4},
                                                               {.head_dim = 256, .mask = mask::causal()}})
     wishes.push_back({spec, testing::sm_90a, Pass::backward, true});
-  const auto ragged = [](AttentionSpec spec) {
-    spec.sequences_q = spec.sequences_kv = SequenceKind::ragged;
+  const auto varlen = [](AttentionSpec spec) {
+    spec.sequences_q = spec.sequences_kv = SequenceKind::varlen;
     return spec;
   };
   for (const AttentionSpec& spec :
@@ -96,9 +96,9 @@ TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
                                   {.head_dim = 256, .mask = mask::causal()},
                                   {.mask = mask::causal(), .score = score::softcap(30)},
                                   {.dropout = true, .mask = mask::causal()}}) {
-    wishes.push_back({ragged(spec), testing::sm_90a, Pass::backward});
+    wishes.push_back({varlen(spec), testing::sm_90a, Pass::backward});
     for (const Pass pass : {Pass::backward_dq, Pass::backward_dkv})
-      wishes.push_back({ragged(spec), Arch{8, 0, 0}, pass});
+      wishes.push_back({varlen(spec), Arch{8, 0, 0}, pass});
   }
   wishes = reference::some_of(wishes, 3);
   std::vector<KernelWish> kernels;
@@ -134,8 +134,8 @@ TEST(BackwardCompile, ConsumersOfDqCompileWithoutSpills) {
       for (const int stages : {2, 4}) add(spec, {.stages = stages, .deterministic = deterministic});
     }
     for (const Mask& mask : {mask::document(), mask::document() && mask::causal(), !mask::document()}) {
-      for (const SequenceKind queries : {SequenceKind::dense, SequenceKind::ragged}) {
-        add({.head_dim = 64, .sequences_q = queries, .sequences_kv = SequenceKind::ragged, .mask = mask},
+      for (const SequenceKind queries : {SequenceKind::dense, SequenceKind::varlen}) {
+        add({.head_dim = 64, .sequences_q = queries, .sequences_kv = SequenceKind::varlen, .mask = mask},
             {.stages = 4, .deterministic = deterministic});
       }
     }
@@ -177,8 +177,8 @@ TEST(BackwardCompile, GradientsOfTensorsCompileWithoutSpills) {
                                     {.head_dim = 256, .score = score::alibi().then(score::softcap(30))},
                                     {.head_dim = 64, .mask = mask::document(), .score = table},
                                     {.mask = mask::causal(), .score = own},
-                                    {.sequences_q = SequenceKind::ragged,
-                                    .sequences_kv = SequenceKind::ragged,
+                                    {.sequences_q = SequenceKind::varlen,
+                                    .sequences_kv = SequenceKind::varlen,
                                     .mask = mask::causal(),
                                     .score = score::alibi()}}) {
       // Of the tensors that the score reads, which come behind the mask's.
@@ -187,8 +187,8 @@ TEST(BackwardCompile, GradientsOfTensorsCompileWithoutSpills) {
       programs.push_back({to_string(spec), backward_tensors::sum_program(spec, all ^ of_mask), arch});
       programs.push_back({to_string(spec), backward_tensors::convert_program(spec, all ^ of_mask), arch});
     }
-    for (const SequenceKind q : {SequenceKind::dense, SequenceKind::ragged}) {
-      for (const SequenceKind kv : {SequenceKind::dense, SequenceKind::ragged})
+    for (const SequenceKind q : {SequenceKind::dense, SequenceKind::varlen}) {
+      for (const SequenceKind kv : {SequenceKind::dense, SequenceKind::varlen})
         programs.push_back({"sinks", backward_sinks::program({.sequences_q = q, .sequences_kv = kv}), arch});
     }
   }

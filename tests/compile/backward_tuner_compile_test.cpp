@@ -76,21 +76,21 @@ TEST_F(BackwardTunerTest, WithoutTimeTheDefaultIsLeft) {
               Each(HasSubstr("no time left for it")));
 }
 
-// Ragged sequences, lengths of dense ones, dropout, scores, sinks, grouped heads: one in a run.
+// Varlen sequences, lengths of dense ones, dropout, scores, sinks, grouped heads: one in a run.
 TEST_F(BackwardTunerTest, ChecksWhatTheForwardHas) {
-  AttentionSpec ragged{.head_dim = 16, .gqa_ratio = 2, .mask = mask::causal()};
-  ragged.sequences_q = ragged.sequences_kv = SequenceKind::ragged;
-  AttentionSpec ragged_keys{.head_dim = 16, .sinks = true};
-  ragged_keys.sequences_kv = SequenceKind::ragged;
+  AttentionSpec varlen{.head_dim = 16, .gqa_ratio = 2, .mask = mask::causal()};
+  varlen.sequences_q = varlen.sequences_kv = SequenceKind::varlen;
+  AttentionSpec varlen_keys{.head_dim = 16, .sinks = true};
+  varlen_keys.sequences_kv = SequenceKind::varlen;
   const AttentionShape shape{.batch = 2, .heads_q = 4, .seqlen_q = 20, .seqlen_kv = 35};
-  AttentionSpec ragged_dropout = ragged;
-  ragged_dropout.dropout = true;
+  AttentionSpec varlen_dropout = varlen;
+  varlen_dropout.dropout = true;
   switch (reference::test_seed() % 7) {
     case 0:
-      expect_tuned(problem_of(ragged, shape), 5);
+      expect_tuned(problem_of(varlen, shape), 5);
       break;
     case 1:
-      expect_tuned(problem_of(ragged_keys, shape), 5);
+      expect_tuned(problem_of(varlen_keys, shape), 5);
       break;
     case 2:
       expect_tuned(problem_of({.head_dim = 16, .mask = mask::causal()}, shape, false, /*has_lengths=*/true),
@@ -103,7 +103,7 @@ TEST_F(BackwardTunerTest, ChecksWhatTheForwardHas) {
       expect_tuned(problem_of({.head_dim = 16, .dropout = true}, shape, false, /*has_lengths=*/true), 5);
       break;
     case 5:
-      expect_tuned(problem_of(ragged_dropout, shape), 5);
+      expect_tuned(problem_of(varlen_dropout, shape), 5);
       break;
     default:
       expect_tuned(problem_of({.head_dim = 24,

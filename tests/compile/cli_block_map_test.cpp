@@ -150,7 +150,7 @@ TEST_F(CliBlockMap, BlockSparseRowsThatAreRefused) {
 }
 
 // With bits for some of the blocks, and with more room than there are blocks.
-TEST_F(CliBlockMap, RunByKnownScores) {
+TEST_F(CliBlockMap, RunByMaskBits) {
   const Array q = random_file("q", {batch, 70, heads, dim}), k = random_file("k", {batch, 100, heads, dim}),
               v = random_file("v", {batch, 100, heads, dim});
   const Array map = random_map("map", {1, heads, 3, 3});
@@ -162,7 +162,7 @@ TEST_F(CliBlockMap, RunByKnownScores) {
   }
 }
 
-TEST_F(CliBlockMap, RunOfRaggedSequences) {
+TEST_F(CliBlockMap, RunOfVarlenSequences) {
   const Array q = random_file("q", {33 + 60, heads, dim}), k = random_file("k", {90 + 52, heads, dim}),
               v = random_file("v", {90 + 52, heads, dim});
   const Array map = random_map("map", {batch, heads, 2, 2});
@@ -191,7 +191,7 @@ TEST_F(CliBlockMap, TablesAreMadeOnTheDevice) {
   options.seqlen_q = options.seqlen_kv = 128;
   options.block_map = {.paths = {file("map")}, .sides = {block_q, block_kv}, .scores = 5};
   tool::Problem problem = tool::build_problem(options);
-  const double share = tool::kept_share(problem).value();
+  const double share = tool::mask_density(problem).value();
   const auto bit = [&](std::int64_t slice, int row, int column, int word) {
     const Array& table = problem.tensors.at("block_mask");
     const std::int64_t words = table.shape[3];
@@ -224,7 +224,7 @@ TEST_F(CliBlockMap, TablesAreMadeOnTheDevice) {
         }
       }
     }
-    EXPECT_EQ(tool::kept_share(problem).value(), share);
+    EXPECT_EQ(tool::mask_density(problem).value(), share);
   }
 }
 

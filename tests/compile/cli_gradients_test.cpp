@@ -137,7 +137,7 @@ TEST_F(CliGradients, Dropout) {
   expect_bad_input(run({"--dropout-p", "0.5", "--rng-state", "1"}), "--rng-state");
 }
 
-TEST_F(CliGradients, OfRaggedSequences) {
+TEST_F(CliGradients, OfVarlenSequences) {
   const std::vector<int> queries = {5, 14}, keys = {9, 3};
   const Array q = random_file("q", {19, heads, dim}), d_o = random_file("do", {19, heads, dim});
   const Array k = random_file("k", {12, heads_kv, dim}), v = random_file("v", {12, heads_kv, dim});

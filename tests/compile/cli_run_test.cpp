@@ -1,4 +1,4 @@
-// jit-attention run on an emulated device: ragged and paged sequences, and fp8, against double precision.
+// jit-attention run on an emulated device: varlen and paged sequences, and fp8, against double precision.
 #include <algorithm>
 #include <cmath>
 
@@ -10,7 +10,7 @@
 namespace jit::testing {
 namespace {
 
-TEST_F(CliRun, RaggedSequences) {
+TEST_F(CliRun, VarlenSequences) {
   const Lengths queries = {5, 1, 33, 0, 4}, keys = {70, 9, 33, 4, 0};
   const int spare = 3;
   const Array q = random_file("q", {sum(queries) + spare, heads, dim});
@@ -143,7 +143,7 @@ TEST_F(CliRun, KeysOfFp8) {
   refused({"--kv-dtype", "fp8_e4m3"}, "with --kv-dtype it must be uint8, the bytes of fp8_e4m3");
 }
 
-// Numbers that are made of fp8 on the device, with means that are given back: of dense sequences, and of ragged ones.
+// Numbers that are made of fp8 on the device, with means that are given back: of dense sequences, and of varlen ones.
 TEST_F(CliRun, Quantizes) {
   const Lengths queries = {5, 1}, keys = {80, 9};
   const Array q = random_file("q", {sum(queries), heads, dim});

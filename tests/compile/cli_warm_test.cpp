@@ -102,7 +102,7 @@ TEST_F(CliWarm, APackForServingIsOfPages) {
   std::set<std::string> specs;
   const nlohmann::json report = made.json();
   for (const nlohmann::json& kernel : report["kernels"]) specs.insert(kernel["spec"]);
-  EXPECT_THAT(specs, IsSupersetOf({"fp16 d16 gqa2 q=ragged kv=paged page32 kv_dtype=fp8_e4m3 mask=causal",
+  EXPECT_THAT(specs, IsSupersetOf({"fp16 d16 gqa2 q=varlen kv=paged page32 kv_dtype=fp8_e4m3 mask=causal",
                                    "fp16 d16 gqa2 kv=paged page32 kv_dtype=fp8_e4m3 mask=causal",
                                    "append fp16 d16 to fp8_e4m3 rotary16 fp32",
                                    "merge fp32 to fp16 d16 align16 views2"}));
@@ -134,7 +134,7 @@ TEST_F(CliWarm, APackForServingIsOfTheModel) {
   const std::string qwen = R"({"model_type": "qwen3", "head_dim": 16, "num_attention_heads": 2,
       "num_key_value_heads": 1, "torch_dtype": "float16", "max_position_embeddings": 64})";
   EXPECT_THAT(specs_of(qwen, {"--kv-dtype", "fp8_e4m3", "--descale-per", "token", "--causal-per-request"}),
-              IsSupersetOf({"fp16 d16 gqa2 align4 q=ragged kv=paged page16 kv_dtype=fp8_e4m3 "
+              IsSupersetOf({"fp16 d16 gqa2 align4 q=varlen kv=paged page16 kv_dtype=fp8_e4m3 "
                             "descale_per=token mask=causal_per_request",
                             "append fp16 d16 to fp8_e4m3 with scales align8",
                             "append fp16 d16 to fp8_e4m3 with scales align8 rotary16 fp16 norm fp16"}));
@@ -148,7 +148,7 @@ TEST_F(CliWarm, APackForServingIsOfTheModel) {
   // An encoder keeps nothing: prompts are read by themselves.
   const std::set<std::string> of_encoder =
       specs_of(R"({"model_type": "bert", "head_dim": 16, "num_attention_heads": 2, "dtype": "float16"})", {});
-  EXPECT_TRUE(of_encoder.contains("fp16 d16 q=ragged kv=ragged"));
+  EXPECT_TRUE(of_encoder.contains("fp16 d16 q=varlen kv=varlen"));
   for (const std::string& spec : of_encoder) EXPECT_THAT(spec, Not(HasSubstr("paged")));
 
   write_text(maker_.folder / "config.json", qwen);
@@ -184,8 +184,8 @@ TEST_F(CliWarm, APackOfLatentAttentionReadsTheCache) {
     return std::pair(kernels, report["remarks"].dump());
   };
   const auto [kernels, remarks] = look("emulated:sm_90a,emulated:sm_80", {"--serving", "--max-seqlen", "1"});
-  const std::string latent = "bf16 d576/512 gqa16 q=ragged kv=paged page16 values_in_keys=true mask=causal";
-  const std::string prompts = "bf16 d80/16 q=ragged kv=ragged mask=causal";
+  const std::string latent = "bf16 d576/512 gqa16 q=varlen kv=paged page16 values_in_keys=true mask=causal";
+  const std::string prompts = "bf16 d80/16 q=varlen kv=varlen mask=causal";
   EXPECT_THAT(
       kernels,
       IsSupersetOf(std::set<std::string>{

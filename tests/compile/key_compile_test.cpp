@@ -70,8 +70,8 @@ TEST(Key, EveryInputChangesIt) {
   for_each_family([&]<class Config>(const Config& base) {
     AttentionSpec spec = spec_for(base);
     if (spec == AttentionSpec{})
-      spec.head_dim = 48;  // that all samples fit but those of ragged requests and of fp8
-    const AttentionSpec ragged{.head_dim = 48, .sequences_q = SequenceKind::ragged};
+      spec.head_dim = 48;  // that all samples fit but those of varlen requests and of fp8
+    const AttentionSpec varlen{.head_dim = 48, .sequences_q = SequenceKind::varlen};
     const AttentionSpec dropout{.head_dim = 48, .dropout = true};
     const AttentionSpec wide{.head_dim = 192};
     const AttentionSpec fp8{.dtype = DType::fp8_e4m3, .head_dim = 48};
@@ -81,19 +81,19 @@ TEST(Key, EveryInputChangesIt) {
       field.set(config, field.sample);
       const bool is_of_fp8 = field.name == "promote_every";
       const bool is_of_cache =
-          field.name == "stages_stored" || field.name == "converter_warps" || field.name == "widen_ahead";
+          field.name == "stages_stored" || field.name == "converter_warps" || field.name == "upcast_ahead";
       if constexpr (std::is_same_v<Config, ForwardWgmma>) {
         if (is_of_fp8) config.output = OutputPlace::direct;
         if (is_of_fp8) config.converter_warps = 2;
         if (field.name == "stages_stored") config.converter_warps = 2;
         if (field.name == "converter_warps") config.stages_stored = 1;
       }
-      const AttentionSpec& own = field.name == "requests"     ? ragged
-                                 : field.name == "pair"       ? wide
-                                 : field.name == "draw_ahead" ? dropout
-                                 : is_of_cache                ? fp8_cache
-                                 : is_of_fp8                  ? fp8
-                                                              : spec;
+      const AttentionSpec& own = field.name == "requests"             ? varlen
+                                 : field.name == "pair"               ? wide
+                                 : field.name == "dropout_mask_ahead" ? dropout
+                                 : is_of_cache                        ? fp8_cache
+                                 : is_of_fp8                          ? fp8
+                                                                      : spec;
       EXPECT_TRUE(keys.insert(key_of(own, config)).second) << to_string(KernelConfig(config));
     }
     EXPECT_TRUE(keys.insert(key_of(spec, base)).second) << Family<Config>::name;
@@ -118,12 +118,12 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
   // What lies beside that which all families share, and is of some alone.
   const std::set<std::string> of_some = {"base/dependent_launch.cuh",
                                          "base/descale_params.cuh",
-                                         "base/drawn_block.cuh",
+                                         "base/dropout_mask_block.cuh",
                                          "base/dropout_params.cuh",
                                          "base/fp8_scale.cuh",
                                          "base/gradient_params.cuh",
                                          "base/philox.cuh",
-                                         "base/ragged_tiles.cuh",
+                                         "base/varlen_tiles.cuh",
                                          "base/rotary.cuh",
                                          "base/row_lanes.cuh",
                                          "base/row_norm.cuh",

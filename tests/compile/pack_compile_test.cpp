@@ -106,7 +106,7 @@ TEST_F(PackTest, ACallThatMayNotCompileTakesTheBestThatIsThere) {
     const BuiltKernel kernel = choose(spec, shape, Missing::is_replaced);
     EXPECT_TRUE(packed.contains(to_string(kernel.config)));
     EXPECT_NE(std::find(order.begin(), order.end(), kernel.config), order.end());
-    if (!kernel.stands_in) continue;
+    if (!kernel.is_fallback) continue;
     ++replaced;
     EXPECT_EQ(fails(spec, shape, Missing::is_an_error), ErrorCode::offline);
   }
@@ -139,7 +139,7 @@ TEST_F(PackTest, SpansAreComputedByNoOtherKernel) {
                            Missing::is_replaced);
     };
     if (split_keys == 0) {
-      EXPECT_TRUE(choose().stands_in);
+      EXPECT_TRUE(choose().is_fallback);
     } else {
       EXPECT_EQ(testing::error_of(choose).code(), ErrorCode::offline);
     }

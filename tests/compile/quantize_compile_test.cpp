@@ -41,7 +41,7 @@ void expect_no_spills(const std::vector<QuantizerWish>& wishes, Program (*progra
   for (const std::string& failure : failures) EXPECT_EQ(failure, "");
 }
 
-TEST(QuantizeCompile, NothingIsSpilledWhereRowsAreKept) {
+TEST(QuantizeCompile, NothingIsSpilledWhereRowsAreResident) {
   std::vector<QuantizerWish> wishes;
   using enum QuantizedScales;
   for (const auto& [dtype, head_dim] : {std::pair{DType::bf16, 64},
@@ -67,7 +67,7 @@ TEST(QuantizeCompile, NothingIsSpilledWhereRowsAreKept) {
       }
     }
   }
-  expect_no_spills(reference::some_of(wishes, 9), kept_quantize_program);
+  expect_no_spills(reference::some_of(wishes, 9), resident_quantize_program);
 }
 
 TEST(QuantizeCompile, NothingIsSpilledWithoutLengths) {

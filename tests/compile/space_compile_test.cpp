@@ -84,7 +84,7 @@ TEST(CompileSpace, TheDefaultCompilesOnEveryArchWithoutSpills) {
 }
 
 // Whose tiles are blocks, so that they lie in shared memory.
-TEST(CompileSpace, DefaultsOfKnownScoresAreClean) {
+TEST(CompileSpace, DefaultsOfMaskBitsAreClean) {
   std::vector<Wish> wishes;
   for (const int head_dim : reference::some_of<int>({64, 128}, 2))
     wishes.push_back({{.head_dim = head_dim, .mask = mask::block_scores(128, 128)}, testing::sm_90a});
@@ -208,7 +208,8 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
       const ProblemShape shape{.batch = 2, .heads_q = 16, .seqlen_q = tokens, .seqlen_kv = tokens};
       wishes.push_back({spec, testing::sm_90a, untuned_order(spec, shape, limits).front()});
       // Of a small head_dim it is faster where products are (docs/notebook.md).
-      EXPECT_EQ(std::get<ForwardWgmma>(*wishes.back().config).draw_ahead, tokens == 8192 && head_dim == 128);
+      EXPECT_EQ(std::get<ForwardWgmma>(*wishes.back().config).dropout_mask_ahead,
+                tokens == 8192 && head_dim == 128);
     }
   }
   const AttentionSpec latents{.head_dim = 576,
@@ -236,12 +237,12 @@ TEST(CompileSpace, WgmmaKernelsOverPagesOfFp8AreClean) {
   struct Pages {
     AttentionSpec spec;
     std::int64_t seqlen_kv;
-    bool widen_ahead;
+    bool upcast_ahead;
   };
   std::vector<Pages> cases;
   for (const Mask& mask : {Mask(), mask::causal()}) {
     AttentionSpec spec{.gqa_ratio = 4,
-                       .sequences_q = SequenceKind::ragged,
+                       .sequences_q = SequenceKind::varlen,
                        .sequences_kv = SequenceKind::paged,
                        .page_size = 16,
                        .kv_dtype = DType::fp8_e4m3,
@@ -266,7 +267,8 @@ TEST(CompileSpace, WgmmaKernelsOverPagesOfFp8AreClean) {
         choose_kernel(*Access::state(context), pages.spec, {}, prefill, limits, {testing::sm_90a});
     EXPECT_TRUE(kernel.image->resources.is_clean())
         << to_string(pages.spec) << ", " << to_string(kernel.config);
-    EXPECT_EQ(std::get<ForwardWgmma>(kernel.config).widen_ahead, pages.widen_ahead) << to_string(pages.spec);
+    EXPECT_EQ(std::get<ForwardWgmma>(kernel.config).upcast_ahead, pages.upcast_ahead)
+        << to_string(pages.spec);
   }
 }
 

@@ -59,18 +59,18 @@ TEST_F(TunerTest, CompilesChecksAndMeasuresItsCandidates) {
   EXPECT_LE(events_.messages(Event::Kind::compile).size(), wanted.size() + 2) << "and what checks them";
 }
 
-// Ragged and paged sequences, lengths on the device, sinks: measured on sequences of one length, and checked. One of the
-// five in a run.
+// Varlen and paged sequences, lengths on the device, sinks: measured on sequences of one length, and checked. One of
+// the five in a run.
 TEST_F(TunerTest, MeasuresSequencesWhoseLengthsAreOnTheDevice) {
   std::vector<AttentionSpec> specs(5, AttentionSpec{.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()});
-  specs[0].sequences_q = SequenceKind::ragged;
+  specs[0].sequences_q = SequenceKind::varlen;
   specs[0].sequences_kv = SequenceKind::paged;
   specs[0].page_size = 16;
-  specs[1].sequences_q = specs[1].sequences_kv = SequenceKind::ragged;
+  specs[1].sequences_q = specs[1].sequences_kv = SequenceKind::varlen;
   specs[2].sequences_kv = SequenceKind::paged;
   specs[2].page_size = 8;
   specs[2].sinks = true;
-  specs[3].sequences_kv = SequenceKind::ragged;
+  specs[3].sequences_kv = SequenceKind::varlen;
   specs[4] = specs[0];
   specs[4].split_keys = 64;  // which `bench` times, and nobody tunes
   for (const AttentionSpec& spec : reference::some_of(specs, 5)) {
@@ -93,7 +93,7 @@ TEST_F(TunerTest, WhatCannotBeMeasuredIsRefused) {
   EXPECT_TRUE(can_time(spec_));
   AttentionSpec tree{.head_dim = 64, .mask = mask::draft_tree()};
   EXPECT_TRUE(can_time(tree));
-  tree.sequences_q = SequenceKind::ragged;
+  tree.sequences_q = SequenceKind::varlen;
   EXPECT_FALSE(can_time(tree));
 }
 

@@ -339,7 +339,8 @@ TEST_F(BackwardTest, PairsAreForRolesAndTwoPanels) {
   }
 }
 
-// Pairs of blocks: the last tile has keys for one of them alone, or for both; more tiles than pairs; and equal bits.
+// Pairs of blocks: the last tile has keys for one of them alone, or for both; more tiles than pairs; and bitwise
+// identical results.
 TEST_F(BackwardTest, PairsOfBlocks) {
   if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels of backward_wgmma are for sm_90a";
   const CurrentDevice scope(0);

@@ -241,10 +241,10 @@ class BlockMaskRun {
  private:
   void draw_lengths() {
     const auto batch = static_cast<std::size_t>(problem_.batch);
-    const auto draw_side = [&](bool is_ragged, int most, std::vector<int>& lengths,
+    const auto draw_side = [&](bool is_varlen, int most, std::vector<int>& lengths,
                                std::optional<DeviceTensor>& cu, std::optional<DeviceTensor>& used) {
       lengths.assign(batch, most);
-      if (is_ragged) {
+      if (is_varlen) {
         for (int& length : lengths) length = draw(random_, 0, most);
         lengths.back() = most;
         cu.emplace(DType::int32, std::vector<std::int64_t>{problem_.batch + 1});
@@ -265,8 +265,8 @@ class BlockMaskRun {
       }
       used->upload();
     };
-    draw_side(problem_.spec.ragged_q, problem_.seqlen_q, lengths_q_, cu_q_, used_q_);
-    draw_side(problem_.spec.ragged_kv, problem_.seqlen_kv, lengths_k_, cu_k_, used_k_);
+    draw_side(problem_.spec.varlen_q, problem_.seqlen_q, lengths_q_, cu_q_, used_q_);
+    draw_side(problem_.spec.varlen_kv, problem_.seqlen_kv, lengths_k_, cu_k_, used_k_);
   }
 
   Kind kind_of(const reference::FunctorProblem& entry, const reference::Keep& keep, std::int64_t b,
@@ -387,10 +387,10 @@ TEST_F(BlockMaskTest, StridedTables) {
 TEST_F(BlockMaskTest, SequencesOfTheirOwnLengths) {
   const CurrentDevice current(0);
   const Mask mask = parsed("causal && window(60, 10) || text(recent)");
-  for (const auto& [ragged_q, ragged_kv, used] :
+  for (const auto& [varlen_q, varlen_kv, used] :
        {std::tuple{false, false, true}, {true, true, false}, {true, true, true}, {true, false, true}})
     expect_right(
-        {.spec = {.mask = mask, .block_q = 32, .block_kv = 16, .ragged_q = ragged_q, .ragged_kv = ragged_kv},
+        {.spec = {.mask = mask, .block_q = 32, .block_kv = 16, .varlen_q = varlen_q, .varlen_kv = varlen_kv},
          .batch = 4,
          .heads = 1,
          .heads_q = 2,

@@ -233,7 +233,7 @@ TEST_F(BlockScoresTest, ForwardByBitsIsThatOfTheMask) {
   EXPECT_GT(known, 3);
 }
 
-// Products of 8 bits, and keys of 8 bits that are widened, whose consumers look up each bit.
+// Products of 8 bits, and keys of 8 bits that are upcast, whose consumers look up each bit.
 TEST_F(BlockScoresTest, ElementsOf8Bits) {
   if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "forward_wgmma runs on sm_90a only";
   Pair pair{.problem = {.batch = 1, .heads_kv = 2, .seqlen_q = 140, .seqlen_kv = 200},
@@ -275,7 +275,7 @@ TEST_F(BlockScoresTest, TablesOfHeadsAndScores) {
   EXPECT_EQ(expect_equal_bits(pair, config_here()), 3 * 4);
 }
 
-// A score that is −inf skips tiles of its own, of blocks whose row the loader remembers.
+// A score that is −inf skips tiles of its own, of blocks whose row the producer remembers.
 TEST_F(BlockScoresTest, ScoresThatDropKeys) {
   for (const char* const score : {"text(first_by_head)", "text(near)"}) {
     Pair pair{.problem = {.batch = 1, .heads_kv = 2, .seqlen_q = 100, .seqlen_kv = 150},

@@ -87,7 +87,7 @@ class CheckedTest : public GpuTest {
   static AttentionSpec spec(bool checked) {
     AttentionSpec spec;
     spec.head_dim = head_dim;
-    spec.sequences_q = SequenceKind::ragged;
+    spec.sequences_q = SequenceKind::varlen;
     spec.sequences_kv = SequenceKind::paged;
     spec.page_size = page_size;
     spec.mask = mask::causal();

@@ -222,8 +222,8 @@ TEST_F(CliGpu, BenchTimesSequences) {
   if (is_emulated_) GTEST_SKIP() << "an emulated device has no time to measure";
   const std::vector<std::vector<std::string>> kinds = {
       {"--sequences-kv", "paged", "--page-size", "16", "--num-splits", "2"},
-      {"--sequences-q", "ragged", "--sequences-kv", "ragged", "--sinks", "--candidates", "2"},
-      {"--sequences-q", "ragged", "--sequences-kv", "paged", "--page-size", "3", "--split-keys", "64"}};
+      {"--sequences-q", "varlen", "--sequences-kv", "varlen", "--sinks", "--candidates", "2"},
+      {"--sequences-q", "varlen", "--sequences-kv", "paged", "--page-size", "3", "--split-keys", "64"}};
   for (const std::vector<std::string>& kind : kinds) {
     std::vector<std::string> words = {"bench", "--batch",   "3",      "--heads",    "4", "--gqa-ratio",
                                       "2",     "--mask",    "causal", "--seqlen-q", "2", "--seqlen-kv",

@@ -17,9 +17,9 @@
 #include "tests/support/captured_graph.h"
 #include "tests/support/error_of.h"
 #include "tests/support/fresh_folder.h"
-#include "tests/support/ragged_backward_run.h"
 #include "tests/support/seed.h"
 #include "tests/support/shared_cache.h"
+#include "tests/support/varlen_backward_run.h"
 
 namespace jit::testing {
 namespace {
@@ -130,9 +130,9 @@ TEST_F(DropoutTest, InOnePass) {
 }
 
 // Requests without queries, without keys, of one row, and of several tiles that end anywhere.
-RaggedBackwardCase ragged_case(AttentionSpec spec, std::vector<int> lengths_q, std::vector<int> lengths_kv) {
+VarlenBackwardCase varlen_case(AttentionSpec spec, std::vector<int> lengths_q, std::vector<int> lengths_kv) {
   spec.dropout = true;
-  spec.sequences_q = spec.sequences_kv = SequenceKind::ragged;
+  spec.sequences_q = spec.sequences_kv = SequenceKind::varlen;
   return {.spec = spec,
           .heads_kv = 2,
           .q = {.lengths = std::move(lengths_q)},
@@ -140,8 +140,8 @@ RaggedBackwardCase ragged_case(AttentionSpec spec, std::vector<int> lengths_q, s
           .seed = reference::test_seed(),
           .dropout_p = 0.3f};
 }
-RaggedBackwardCase ragged_case(const AttentionSpec& spec) {
-  return ragged_case(spec, {0, 70, 1, 129}, {40, 65, 0, 97});
+VarlenBackwardCase varlen_case(const AttentionSpec& spec) {
+  return varlen_case(spec, {0, 70, 1, 129}, {40, 65, 0, 97});
 }
 
 struct BackwardConfigs {
@@ -154,14 +154,14 @@ constexpr BackwardConfigs two_pass_configs[] = {
      {.tile_q = 32, .tile_kv = 96, .warps = 2, .separate = true}}};
 
 // Rows of nobody lie before, between and behind the sequences: not read, and not written.
-TEST_F(DropoutTest, RaggedSequencesAreThoseOfFp64) {
+TEST_F(DropoutTest, VarlenSequencesAreThoseOfFp64) {
   const CurrentDevice scope(0);
-  RaggedBackwardCase problem = ragged_case({.head_dim = 24, .gqa_ratio = 2, .mask = mask::causal()});
+  VarlenBackwardCase problem = varlen_case({.head_dim = 24, .gqa_ratio = 2, .mask = mask::causal()});
   problem.q.spare = {7, 0, 66, 1};
   problem.kv.spare = {0, 64, 5, 2};
   problem.q.around = 3;
   problem.kv.around = 70;
-  RaggedBackwardRun run(problem);
+  VarlenBackwardRun run(problem);
   EXPECT_EQ(run.check_forward(context(), ForwardMmaSync{.tile_q = 32, .tile_kv = 64, .warps = 2}), "");
   for (const auto& [dq, dkv] : two_pass_configs) {
     run.poison_gradients();
@@ -172,13 +172,13 @@ TEST_F(DropoutTest, RaggedSequencesAreThoseOfFp64) {
 
 // Of dense tensors arrays say how many rows are in use, and kernels are those that read lengths.
 TEST_F(DropoutTest, RowsInUseOfDenseTensors) {
-  for (const SequenceKind kind_q : {SequenceKind::dense, SequenceKind::ragged}) {
-    RaggedBackwardCase problem = ragged_case({.head_dim = 32, .mask = mask::causal()});
+  for (const SequenceKind kind_q : {SequenceKind::dense, SequenceKind::varlen}) {
+    VarlenBackwardCase problem = varlen_case({.head_dim = 32, .mask = mask::causal()});
     problem.spec.sequences_q = kind_q;
     problem.spec.sequences_kv = SequenceKind::dense;
     problem.q.spare = {129, 59, 128, 0};
     problem.kv.spare = {60, 35, 100, 3};
-    RaggedBackwardRun run(problem);
+    VarlenBackwardRun run(problem);
     const CurrentDevice scope(0);
     EXPECT_EQ(run.check_forward(context(), {}), "") << to_string(problem);
     attention_when_called(problem.spec, context()).backward(run.arguments());
@@ -186,13 +186,13 @@ TEST_F(DropoutTest, RowsInUseOfDenseTensors) {
   }
 }
 
-TEST_F(DropoutTest, RaggedSequencesByWgmma) {
+TEST_F(DropoutTest, VarlenSequencesByWgmma) {
   if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels with wgmma are for sm_90a";
   const CurrentDevice scope(0);
   for (const auto& [spec, config] : std::vector<std::pair<AttentionSpec, ForwardWgmma>>{
            {{.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()}, {.tile_q = 128, .tile_kv = 64}},
            {{.head_dim = 128, .score = score::softcap(3)}, {.tile_q = 64, .tile_kv = 96}}}) {
-    RaggedBackwardRun run(ragged_case(spec));
+    VarlenBackwardRun run(varlen_case(spec));
     EXPECT_EQ(run.check_forward(context(), config), "") << to_string(spec);
     run.compute(context(), BackwardWgmma{.stages = 2});
     EXPECT_EQ(run.check(), "") << to_string(spec);
@@ -208,9 +208,9 @@ TEST_F(DropoutTest, ACallTakesOneKernel) {
   settings.cache_dir = folder / "cache";
   settings.tuning = TuningMode::off;
   const Context context(settings);
-  const RaggedBackwardCase problem =
-      ragged_case({.head_dim = 64, .mask = mask::causal()}, {1, 1, 300}, {1, 1, 300});
-  const RaggedBackwardRun run(problem);
+  const VarlenBackwardCase problem =
+      varlen_case({.head_dim = 64, .mask = mask::causal()}, {1, 1, 300}, {1, 1, 300});
+  const VarlenBackwardRun run(problem);
   const BackwardArguments given = run.arguments();
   attention_when_called(problem.spec, context)({.q = given.q,
                                                 .k = given.k,
@@ -227,23 +227,23 @@ TEST_F(DropoutTest, ACallTakesOneKernel) {
 }
 
 // The same seed makes the same tensors of a problem, however they are described.
-TEST_F(DropoutTest, RaggedSequencesOfEqualLengthsHaveTheBitsOfDenseOnes) {
+TEST_F(DropoutTest, VarlenSequencesOfEqualLengthsHaveTheBitsOfDenseOnes) {
   const CurrentDevice scope(0);
   const bool has_wgmma = native_arch(device_) == Arch{9, 0, 'a'};
   std::vector<KernelConfig> configs = {ForwardMmaSync{.tile_q = 64, .tile_kv = 32}};
   if (has_wgmma) configs.push_back(ForwardWgmma{.tile_q = 128, .tile_kv = 64});
   std::vector<std::vector<std::uint8_t>> bytes[2];
-  for (const bool is_ragged : {false, true}) {
-    RaggedBackwardCase problem =
-        ragged_case({.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()}, {75, 75}, {83, 83});
-    if (!is_ragged) problem.spec.sequences_q = problem.spec.sequences_kv = SequenceKind::dense;
-    RaggedBackwardRun run(problem);
+  for (const bool is_varlen : {false, true}) {
+    VarlenBackwardCase problem =
+        varlen_case({.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()}, {75, 75}, {83, 83});
+    if (!is_varlen) problem.spec.sequences_q = problem.spec.sequences_kv = SequenceKind::dense;
+    VarlenBackwardRun run(problem);
     for (const KernelConfig& config : configs)
-      EXPECT_EQ(run.check_forward(context(), config, &bytes[is_ragged].emplace_back()), "");
+      EXPECT_EQ(run.check_forward(context(), config, &bytes[is_varlen].emplace_back()), "");
     const auto& [dq, dkv] = two_pass_configs[1];
     run.compute(context(), dq, dkv);
     EXPECT_EQ(run.check(), "");
-    bytes[is_ragged].push_back(run.gradients());
+    bytes[is_varlen].push_back(run.gradients());
   }
   EXPECT_TRUE(bytes[0] == bytes[1]);
 }

@@ -250,9 +250,9 @@ TEST_F(ForwardWgmmaTest, SomeTilesSeeNoKeys) {
   }
 }
 
-// Rows of a block mask are dealt as its table says, where tiles are parts of blocks: a table that names a row twice
+// Rows of a block mask are scheduled as its table says, where tiles are parts of blocks: a table that names a row twice
 // leaves out the other one.
-TEST_F(ForwardWgmmaTest, TablesSayInWhichOrderRowsAreDealt) {
+TEST_F(ForwardWgmmaTest, TablesSayInWhichOrderRowsAreScheduled) {
   const CurrentDevice current(0);
   int index = 0;
   struct Case {
@@ -305,7 +305,7 @@ TEST_F(ForwardWgmmaTest, TablesSayInWhichOrderRowsAreDealt) {
   }
 }
 
-// Of a table the key loader remembers the words of 1,024 blocks of a row, and of several rows what any of them sees.
+// Of a table the key producer remembers the words of 1,024 blocks of a row, and of several rows what any of them sees.
 TEST_F(ForwardWgmmaTest, TablesOfManyBlocks) {
   AttentionCase problem{.batch = 1, .heads_kv = 2, .seqlen_q = 100, .seqlen_kv = 16 * 1024 + 900};
   problem.spec.head_dim = 16;

@@ -1,6 +1,6 @@
 // Keys and values of 8 bits under queries of 16, by C++'s interface: every config that shares rows and keys among warps
-// in another way, against double precision over the numbers that codes and scales stand for. Ragged and paged sequences:
-// tests/python/test_fp8_cache.py.
+// in another way, against double precision over the numbers that codes and scales stand for. Varlen and paged
+// sequences: tests/python/test_fp8_cache.py.
 #include <jit/attention.h>
 #include <jit/tuning.h>
 

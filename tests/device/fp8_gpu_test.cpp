@@ -30,7 +30,7 @@ class Fp8Test : public GpuTest {
     if (IsSkipped()) return;
     if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "q of fp8 needs sm_90a";
   }
-  // A warpgroup turns values over unless `text` has loaders' warps do so.
+  // A warpgroup transposes values unless `text` has producers' warps do so.
   static KernelConfig config_of(const std::string& text) {
     const bool has_converters = text.find("converter_warps") != std::string::npos;
     return parse_config("family=forward_wgmma " + text + (has_converters ? "" : " converter_warps=4"));
@@ -90,9 +90,10 @@ TEST_F(Fp8Test, SumsByProducts) {
   expect_some_right(cases, 4);
 }
 
-// Loaders' warps turn values over, and the one that loads queries stores outputs: a block has several work tiles, and keys
-// enough for the next one to be asked for late. Outputs that lie apart are stored before more queries are waited for.
-TEST_F(Fp8Test, QueryLoaderStoresOutputs) {
+// Producers' warps transpose values, and the one that loads queries stores outputs: a block has several work tiles,
+// and keys enough for the next one to be asked for late. Outputs that lie apart are stored before more queries are
+// waited for.
+TEST_F(Fp8Test, QueryProducerStoresOutputs) {
   std::vector<KernelCase> cases;
   for (const char* stages :
        {"stages_q=2 output=separate", "stages_q=1 output=separate", "stages_q=2 output=direct"}) {

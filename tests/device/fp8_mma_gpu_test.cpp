@@ -73,7 +73,7 @@ TEST_F(Fp8MmaTest, MasksScoresAndLengths) {
   expect_some_right(cases, 2);
 }
 
-// A scale for each query and each key, of rings of one stage and more, and of more keys than threads.
+// A scale for each query and each key, of pipelines of one stage and more, and of more keys than threads.
 TEST_F(Fp8MmaTest, ScalesOfTokens) {
   std::vector<KernelCase> cases;
   const auto add = [&](const Mask& mask, const Score& score, const char* config) {

@@ -43,10 +43,10 @@ class GraphTest : public GpuTest {
       cases.push_back(
           {merged_by_all, parse_config("family=forward_split_wgmma tile_rows=64 tile_kv=64 stages=2")});
       cases.push_back({many_tiles, parse_config("family=forward_wgmma tile_q=64 tile_kv=48 stages_q=2")});
-      AttentionCase widened = many_tiles;  // two kernels, and a workspace that one leaves the other
-      widened.spec.kv_dtype = DType::fp8_e4m3;
+      AttentionCase upcast = many_tiles;  // two kernels, and a workspace that one leaves the other
+      upcast.spec.kv_dtype = DType::fp8_e4m3;
       cases.push_back(
-          {widened, parse_config("family=forward_wgmma tile_q=64 tile_kv=48 stages_q=2 widen_ahead=true")});
+          {upcast, parse_config("family=forward_wgmma tile_q=64 tile_kv=48 stages_q=2 upcast_ahead=true")});
     }
     int index = 0;
     if (cases.size() > 1) std::erase_if(cases, [&](const Counting&) { return !is_in_this_run(index++, 2); });

@@ -24,7 +24,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 /// Random partial states, and what they merge to.
 struct MergeCase {
   MergeSpec spec = {};
-  int batch = 0;  ///< 0: ragged
+  int batch = 0;  ///< 0: varlen
   int tokens = 5, heads = 3, states = 2;
   bool stacked = false;
   TensorLayout o_layout = {}, lse_layout = {};  ///< of each part, or of the stack

@@ -36,8 +36,9 @@ std::vector<int> boundaries(const std::vector<int>& lengths) {
   return begins;
 }
 
-// Ragged queries over ragged keys, as many of each; o is poisoned before each run. `room`: rows behind the last request,
-// which make the host expect as many more queries. `gqa_ratio`: query heads of a KV head, of which there are `heads`.
+// Varlen queries over varlen keys, as many of each; o is poisoned before each run. `room`: rows behind the last
+// request, which make the host expect as many more queries. `gqa_ratio`: query heads of a KV head, of which there are
+// `heads`.
 class MixedRun {
  public:
   explicit MixedRun(const std::vector<int>& lengths, int room = 0, int gqa_ratio = 1)
@@ -125,8 +126,8 @@ class MixedTest : public GpuTest {
   static AttentionSpec spec(int gqa_ratio = 1) {
     return {.head_dim = head_dim,
             .gqa_ratio = gqa_ratio,
-            .sequences_q = SequenceKind::ragged,
-            .sequences_kv = SequenceKind::ragged,
+            .sequences_q = SequenceKind::varlen,
+            .sequences_kv = SequenceKind::varlen,
             .mask = mask::causal()};
   }
 

@@ -1,4 +1,4 @@
-// Values that are the first columns of keys, as multi-head latent attention has them. Ragged and paged sequences:
+// Values that are the first columns of keys, as multi-head latent attention has them. Varlen and paged sequences:
 // tests/python/test_mla.py.
 #include <jit/attention.h>
 

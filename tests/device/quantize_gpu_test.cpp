@@ -214,7 +214,7 @@ TEST_F(QuantizeTest, NormAndPositions) {
   }
 }
 
-TEST_F(QuantizeTest, LayoutsAndRaggedTokens) {
+TEST_F(QuantizeTest, LayoutsAndVarlenTokens) {
   const CurrentDevice current(0);
   const QuantizeSpec spec{
       .head_dim = 64, .head_dim_v = 32, .rotate = true, .center_keys = true, .center_values = true};
@@ -258,9 +258,9 @@ TEST_F(QuantizeTest, RowsBehindSequences) {
                 .keys = {.seqused = {33, 1}}});
 }
 
-// Ragged rows before the first sequence, behind the last one, and behind a length; sequences of no rows; and boundaries
+// Varlen rows before the first sequence, behind the last one, and behind a length; sequences of no rows; and boundaries
 // that are cut.
-TEST_F(QuantizeTest, RowsBetweenRaggedSequences) {
+TEST_F(QuantizeTest, RowsBetweenVarlenSequences) {
   const CurrentDevice current(0);
   const SequencesCase queries{.cu_seqlens = {1, 1, 9, 40, 60}}, keys{.cu_seqlens = {-7, 30, 30, 100, 999}};
   SequencesCase used_queries = queries, used_keys = keys;

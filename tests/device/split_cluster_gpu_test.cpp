@@ -1,5 +1,5 @@
-// Requests of many lengths by forward_split_cluster: dense, ragged and in pages, each against double precision. Rows that
-// are no query's must stay as they were, and what lies behind the keys of a request is not a number.
+// Requests of many lengths by forward_split_cluster: dense, varlen and in pages, each against double precision. Rows
+// that are no query's must stay as they were, and what lies behind the keys of a request is not a number.
 #include <jit/attention.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ struct Requests {
   bool sinks = false;
   bool softcap = false;
   bool zero_padding = false;
-  int rows_before = 0;  ///< of ragged rows, those in front of the first sequence
+  int rows_before = 0;  ///< of varlen rows, those in front of the first sequence
 
   std::size_t batch() const { return queries.size(); }
   int pad(std::size_t b) const { return pads.empty() ? 0 : pads[b]; }
@@ -83,7 +83,7 @@ class Call {
         k_(DType::bf16, rows_kv(r_.head_dim)),
         v_(DType::bf16, rows_kv(r_.head_dim_v)),
         o_(DType::bf16, rows_q(r_.head_dim_v)),
-        lse_(DType::fp32, r_.kind_q == SequenceKind::ragged
+        lse_(DType::fp32, r_.kind_q == SequenceKind::varlen
                               ? std::vector<std::int64_t>{heads_q(), begins_q_.back()}
                               : std::vector<std::int64_t>{batch(), heads_q(), r_.most_queries()}),
         used_q_(integers(r_.queries)),
@@ -115,10 +115,10 @@ class Call {
   AttentionArguments arguments() const {
     AttentionArguments a{.q = q_.view(), .k = k_.view(), .v = v_.view(), .o = o_.view(), .lse = lse_.view()};
     a.zero_padding = r_.zero_padding;
-    if (r_.kind_q == SequenceKind::ragged) a.cu_seqlens_q = cu_q_.view();
+    if (r_.kind_q == SequenceKind::varlen) a.cu_seqlens_q = cu_q_.view();
     a.seqused_q = used_q_.view();
     a.seqused_k = used_k_.view();
-    if (r_.kind_kv == SequenceKind::ragged) a.cu_seqlens_k = cu_k_.view();
+    if (r_.kind_kv == SequenceKind::varlen) a.cu_seqlens_k = cu_k_.view();
     if (r_.kind_kv == SequenceKind::paged) a.page_table = table_.view();
     if (!r_.pads.empty()) a.cache_leftpad = pads_.view();
     if (r_.sinks) a.sinks = sinks_.view();
@@ -164,7 +164,7 @@ class Call {
     const int size = std::max(1, r_.page_size);
     return (r_.most_keys() + size - 1) / size;
   }
-  // Of ragged rows, with room that nobody uses before the first one and behind each.
+  // Of varlen rows, with room that nobody uses before the first one and behind each.
   std::vector<int> begins(const std::vector<int>& lengths) const {
     std::vector<int> begins = {r_.rows_before};
     for (std::size_t b = 0; b < lengths.size(); ++b)
@@ -177,27 +177,27 @@ class Call {
     return totals;
   }
   std::vector<std::int64_t> rows_q(int columns) const {
-    if (r_.kind_q == SequenceKind::ragged) return {begins_q_.back(), heads_q(), columns};
+    if (r_.kind_q == SequenceKind::varlen) return {begins_q_.back(), heads_q(), columns};
     return {batch(), r_.most_queries(), heads_q(), columns};
   }
   std::vector<std::int64_t> rows_kv(int columns) const {
-    if (r_.kind_kv == SequenceKind::ragged) return {begins_k_.back(), r_.heads_kv, columns};
+    if (r_.kind_kv == SequenceKind::varlen) return {begins_k_.back(), r_.heads_kv, columns};
     if (r_.kind_kv == SequenceKind::paged)
       return {batch() * pages_of_request(), r_.page_size, r_.heads_kv, columns};
     return {batch(), r_.most_keys(), r_.heads_kv, columns};
   }
   std::vector<std::int64_t> at_q(std::size_t b, int row) const {
-    if (r_.kind_q == SequenceKind::ragged) return {begins_q_[b] + row};
+    if (r_.kind_q == SequenceKind::varlen) return {begins_q_[b] + row};
     return {static_cast<std::int64_t>(b), row};
   }
   std::size_t flat_row(std::size_t b, int row) const {
-    return r_.kind_q == SequenceKind::ragged
+    return r_.kind_q == SequenceKind::varlen
                ? static_cast<std::size_t>(begins_q_[b] + row)
                : b * static_cast<std::size_t>(r_.most_queries()) + static_cast<std::size_t>(row);
   }
   std::vector<std::int64_t> at_kv(std::size_t b, int key) const {
     const int row = key + r_.pad(b);
-    if (r_.kind_kv == SequenceKind::ragged) return {begins_k_[b] + row};
+    if (r_.kind_kv == SequenceKind::varlen) return {begins_k_[b] + row};
     if (r_.kind_kv == SequenceKind::dense) return {static_cast<std::int64_t>(b), row};
     return {static_cast<std::int64_t>(table_.get({static_cast<std::int64_t>(b), row / r_.page_size})),
             row % r_.page_size};
@@ -231,7 +231,7 @@ class Call {
     double sum = r_.sinks ? std::exp(sink_of_head(h) - max) : 0;
     for (const double score : scores) sum += std::isinf(score) ? 0 : std::exp(score - max);
     const auto at = [&](const DeviceTensor& lse) {
-      return r_.kind_q == SequenceKind::ragged ? lse.get({h, begins_q_[b] + row})
+      return r_.kind_q == SequenceKind::varlen ? lse.get({h, begins_q_[b] + row})
                                                : lse.get({static_cast<std::int64_t>(b), h, row});
     };
     const std::string where = fmt::format("request {} query {} head {}", b, row, h);
@@ -259,7 +259,7 @@ class Call {
 };
 
 const std::vector<Requests>& all_requests() {
-  constexpr SequenceKind ragged = SequenceKind::ragged, paged = SequenceKind::paged;
+  constexpr SequenceKind varlen = SequenceKind::varlen, paged = SequenceKind::paged;
   static const std::vector<Requests> all = {
       {.label = "DenseOfAllLengths", .queries = {1, 1, 1, 1, 1}, .keys = {0, 1, 17, 1023, 300}},
       {.label = "OneHead", .queries = {1, 1}, .keys = {500, 33}, .gqa_ratio = 1, .head_dim_v = 128},
@@ -300,25 +300,25 @@ const std::vector<Requests>& all_requests() {
        .heads_kv = 1,
        .head_dim = 256,
        .head_dim_v = 256},
-      {.label = "RaggedInRagged",
+      {.label = "VarlenInVarlen",
        .queries = {1, 0, 5, 9, 1},
        .keys = {64, 20, 5, 300, 0},
-       .kind_q = ragged,
-       .kind_kv = ragged,
+       .kind_q = varlen,
+       .kind_kv = varlen,
        .causal = true},
-      {.label = "RaggedOverPages",
+      {.label = "VarlenOverPages",
        .queries = {1, 1, 0, 4, 1},
        .keys = {257, 1, 50, 129, 31},
-       .kind_q = ragged,
+       .kind_q = varlen,
        .kind_kv = paged,
        .page_size = 16,
        .sinks = true,
        .zero_padding = true},
-      {.label = "RaggedBehindRowsOfNobody",  // several tiles of them
+      {.label = "VarlenBehindRowsOfNobody",  // several tiles of them
        .queries = {3, 1, 20},
        .keys = {64, 20, 150},
-       .kind_q = ragged,
-       .kind_kv = ragged,
+       .kind_q = varlen,
+       .kind_kv = varlen,
        .causal = true,
        .rows_before = 21},
       {.label = "Windows",

@@ -1,5 +1,5 @@
 // What is particular to families whose keys are split over blocks: rows of several heads in one tile, keys shared by
-// blocks, counters. Ragged and paged sequences: tests/python/test_sequences.py.
+// blocks, counters. Varlen and paged sequences: tests/python/test_sequences.py.
 #include <jit/attention.h>
 
 #include <fmt/format.h>

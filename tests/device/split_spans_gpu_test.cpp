@@ -1,5 +1,5 @@
 // split_keys: what a request comes out with, bit by bit, whatever stands beside it and however its queries are cut into
-// calls. Ragged and paged sequences: tests/python/test_batch_invariance.py.
+// calls. Varlen and paged sequences: tests/python/test_batch_invariance.py.
 #include <jit/attention.h>
 
 #include <gtest/gtest.h>
@@ -75,8 +75,8 @@ TEST_P(SplitSpansTest, BitsDoNotDependOnTheBatchOrOnHowQueriesAreCut) {
   }
 }
 
-// Many more units than blocks, which see the same keys: they are dealt whole, and each block merges for itself.
-TEST_P(SplitSpansTest, UnitsThatAreDealtHaveTheSameBits) {
+// Many more units than blocks, which see the same keys: they are scheduled whole, and each block merges for itself.
+TEST_P(SplitSpansTest, UnitsThatAreScheduledHaveTheSameBits) {
   const CurrentDevice current(0);
   AttentionCase problem{.spec = spec(),
                         .heads_kv = 2,

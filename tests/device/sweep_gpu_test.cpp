@@ -45,7 +45,7 @@ RandomKernel random_kernel(Random random, const DeviceLimits& limits) {
   return kernel;
 }
 
-// Elements of 8 bits, ragged queries and keys, pages: of kernels that serve these, whichever they are.
+// Elements of 8 bits, varlen queries and keys, pages: of kernels that serve these, whichever they are.
 RandomKernel random_serving_kernel(Random random, const DeviceLimits& limits) {
   RandomKernel kernel{.spec = reference::random_spec(random), .has_used_keys = false};
   AttentionSpec& spec = kernel.spec;

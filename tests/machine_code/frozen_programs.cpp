@@ -75,7 +75,7 @@ void add_block_mask(Programs& programs) {
   add("block_mask.given", sm_80, {});
   add("block_mask.document", sm_90a, {.mask = mask::document()});
   add("block_mask.scores", sm_90a, {.mask = mask::causal(), .scores = true});
-  add("block_mask.ragged", sm_120, {.mask = mask::causal(), .ragged_q = true, .ragged_kv = true});
+  add("block_mask.varlen", sm_120, {.mask = mask::causal(), .varlen_q = true, .varlen_kv = true});
 }
 
 void add_quantize(Programs& programs) {
@@ -93,9 +93,9 @@ void add_quantize(Programs& programs) {
   add("quantize.given", sm_120, {.scales = given, .value_scales = given});
   add("quantize.rotated", sm_90a, {.rotate = true, .center_keys = true, .center_values = true});
   add("quantize.norm", sm_90a, {.norm = true, .rotary_dim = 64});
-  add("quantize.ragged", sm_90a, {.head_dim = 64, .sequences = SequenceKind::ragged});
-  add("quantize.kept_heads", sm_90a, {.scales = head}, kept_quantize_program);
-  add("quantize.kept_tokens", sm_90a, {.rotate = true, .center_keys = true}, kept_quantize_program);
+  add("quantize.varlen", sm_90a, {.head_dim = 64, .sequences = SequenceKind::varlen});
+  add("quantize.resident_heads", sm_90a, {.scales = head}, resident_quantize_program);
+  add("quantize.resident_tokens", sm_90a, {.rotate = true, .center_keys = true}, resident_quantize_program);
 }
 
 void add_steps_of_backward(Programs& programs) {
@@ -103,19 +103,19 @@ void add_steps_of_backward(Programs& programs) {
     programs.add(name, sm_90a, [spec, config] { return backward_wgmma::prepare_program(spec, config); });
   };
   const AttentionSpec plain{.head_dim = 64};
-  const AttentionSpec ragged{.head_dim = 64,
-                             .sequences_q = SequenceKind::ragged,
-                             .sequences_kv = SequenceKind::ragged,
+  const AttentionSpec varlen{.head_dim = 64,
+                             .sequences_q = SequenceKind::varlen,
+                             .sequences_kv = SequenceKind::varlen,
                              .mask = mask::causal()};
   add_prepare("backward_wgmma.prepare", plain, {});
   add_prepare("backward_wgmma.prepare_deterministic", plain, {.deterministic = true});
-  add_prepare("backward_wgmma.prepare_ragged", ragged, {.deterministic = true});
+  add_prepare("backward_wgmma.prepare_varlen", varlen, {.deterministic = true});
   programs.add("backward_wgmma.convert", sm_90a,
                [plain] { return backward_wgmma::convert_program(plain, {}); });
   programs.add("backward_wgmma.convert_d256", sm_90a,
                [] { return backward_wgmma::convert_program({.head_dim = 256}, {.pair = true}); });
   programs.add("backward_sinks.dense", sm_90a, [plain] { return backward_sinks::program(plain); });
-  programs.add("backward_sinks.ragged", sm_80, [ragged] { return backward_sinks::program(ragged); });
+  programs.add("backward_sinks.varlen", sm_80, [varlen] { return backward_sinks::program(varlen); });
   const AttentionSpec biased{.head_dim = 64, .mask = mask::causal(), .score = score::bias(DType::bf16)};
   const AttentionSpec sloped{.head_dim = 64, .score = score::alibi().then(score::softcap(30))};
   programs.add("backward_tensors.bias_sm_80", sm_80,

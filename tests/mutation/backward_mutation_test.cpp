@@ -129,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(
                          removed,
                          {"data race", "access in flight", "barrier", "wrong transaction count", "deadlock"}},
         TemplateMutation{"KeysAreLetGoTooEarly",
-                         {"$", "rings_.keys.arrive_empty(keys_.round);\n    $"},
+                         {"$", "pipelines_.keys.consumer_release(keys_.round);\n    $"},
                          {"data race", "access in flight", "barrier", "wrong transaction count", "deadlock"}},
         TemplateMutation{"AllBeginWithTheFirstTile", {"$", "return 0;"}, {"data race", "unsure"}, {}, true},
         TemplateMutation{"TheLastQueriesAreKept", removed, {"deadlock"}}),
@@ -183,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {"k($)", "k($ + 1)"},
                          {"data race", "access in flight", "uninitialized read"}},
         TemplateMutation{
-            "TheNoteOfTheOtherTile", {"));", " + 1));"}, {"data race", "uninitialized read", "deadlock"}}),
+            "TheInfoOfTheOtherTile", {"));", " + 1));"}, {"data race", "uninitialized read", "deadlock"}}),
     ::testing::PrintToStringParamName());
 
 // Blocks that take turns to add to dQ. Sums in another order have other bits.
@@ -262,7 +262,7 @@ INSTANTIATE_TEST_SUITE_P(
                       TemplateMutation{"DqOfManyQueriesIsNotWaitedFor", {"<1>", "<2>"}, {"access in flight"}},
                       TemplateMutation{"TheNextScoresAreNotWaitedFor", removed, {"access in flight"}},
                       TemplateMutation{"QueriesAreLetGoTooEarly",
-                                       {"$", "rings_.q.arrive_empty(step);\n      $"},
+                                       {"$", "pipelines_.q.consumer_release(step);\n      $"},
                                        {"access in flight", "data race", "barrier"}},
                       TemplateMutation{"BothHavePartsOfTheSameQueries", {"= $ 0", "= 0"}},
                       TemplateMutation{"PartsLeaveAsColumns", {"= $ : ", "= "}}),

@@ -32,9 +32,11 @@ INSTANTIATE_TEST_SUITE_P(
             "DvDoesNotWaitForDo", removed, {"data race", "access in flight", "uninitialized read"}},
         TemplateMutation{"NoWaitForThePlaceOfW", removed, {"data race"}},
         TemplateMutation{"ScoresOfRolesAreNotWaitedFor", removed, {"access in flight"}},
+        TemplateMutation{"PIsRoundedWhileDvReadsIt",
+                         {"$", "pipelines_.d_o.consumer_release(step);"},
+                         {"access in flight"}},
         TemplateMutation{
-            "PIsRoundedWhileDvReadsIt", {"$", "rings_.d_o.arrive_empty(step);"}, {"access in flight"}},
-        TemplateMutation{"DvIsNotWaitedFor", {"$", "rings_.d_o.arrive_empty(step);"}, {"access in flight"}},
+            "DvIsNotWaitedFor", {"$", "pipelines_.d_o.consumer_release(step);"}, {"access in flight"}},
         TemplateMutation{
             "DkDoesNotWaitForQueries", removed, {"data race", "access in flight", "uninitialized read"}},
         TemplateMutation{
@@ -93,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {"barrier", "uninitialized", "data race", "access in flight"}},
         TemplateMutation{"ABlockEndsBeforeItsPeerIsDone", removed, {"block", "ended", "exited"}},
         TemplateMutation{"DoIsLetGoWhileDvReadsIt",
-                         {"$", "rings_.d_o.arrive_empty(step);\n        wgmma_wait_group<1>();"},
+                         {"$", "pipelines_.d_o.consumer_release(step);\n        wgmma_wait_group<1>();"},
                          {"access in flight", "data race"}},
         TemplateMutation{
             "DoIsLetGoByOneReader", {", 2 * ", ", "}, {"access in flight", "data race", "barrier"}},

@@ -30,7 +30,7 @@ INSTANTIATE_TEST_SUITE_P(
                       mutation("KeptByTheBlockBefore", {"= k /", "= maximum(k - 1, 0) /"})),
     ::testing::PrintToStringParamName());
 
-// Known scores of tiles that are a part of their block in both directions, the last of which ends behind the keys.
+// Mask bits of tiles that are a part of their block in both directions, the last of which ends behind the keys.
 const Subject scores = {
     .config = "family=forward_wgmma tile_q=128 tile_kv=64 stages_q=2 stages_k=2 stages_v=2",
     .mask = "block_scores(256, 128)",
@@ -41,10 +41,10 @@ const Subject scores = {
     .seqlen_kv = 420,
     .seed = 15};
 
-TEST(KnownScores, AreRightUnmutated) { EXPECT_EQ(noticed(nullptr, scores), ""); }
+TEST(MaskBits, AreRightUnmutated) { EXPECT_EQ(noticed(nullptr, scores), ""); }
 
 INSTANTIATE_TEST_SUITE_P(
-    KnownScores, TemplateMutationTest,
+    MaskBits, TemplateMutationTest,
     ::testing::Values(
         TemplateMutation{"KnownTile_OfTheFirstQueries", {"($,", "(0,"}, {}, scores},
         TemplateMutation{"KnownTile_OfTheFirstKeys", {", $,", ", 0,"}, {}, scores},

@@ -58,7 +58,7 @@ std::string drawn_ahead(const TemplateMutation* mutation) {
   BackwardCase problem = gradients_of(64);
   problem.spec.dropout = true;
   problem.dropout_p = 0.25f;
-  return noticed_of_calls(mutation, problem, BackwardWgmma{.draw_ahead = true});
+  return noticed_of_calls(mutation, problem, BackwardWgmma{.dropout_mask_ahead = true});
 }
 
 // Three grids side by side, of requests of few queries and, in between, of many. Their queries are what a dense call in front
@@ -86,8 +86,8 @@ std::string side_by_side(const TemplateMutation* mutation) {
     return TensorView::bshd(tensor.view().data, DType::bf16, {1, rows, heads, head_dim});
   };
   const AttentionSpec spec = {.head_dim = head_dim,
-                              .sequences_q = SequenceKind::ragged,
-                              .sequences_kv = SequenceKind::ragged,
+                              .sequences_q = SequenceKind::varlen,
+                              .sequences_kv = SequenceKind::varlen,
                               .mask = mask::causal()};
   const AttentionArguments arguments = {.q = q.view(),
                                         .k = k.view(),
@@ -144,12 +144,12 @@ constexpr const char* refused = "has no griddepcontrol.wait";
 
 INSTANTIATE_TEST_SUITE_P(
     DependentGrids, DependentMutationTest,
-    ::testing::Values(DependentMutation{{"LoaderDoesNotWait_BesideAdders", removed, {found}}, by_adders},
-                      DependentMutation{{"LoaderDoesNotWait_InTurn", removed, {found}}, in_turn},
-                      DependentMutation{{"LoaderDoesNotWait_BesideTheConsumer", removed, {found}},
+    ::testing::Values(DependentMutation{{"ProducerDoesNotWait_BesideAdders", removed, {found}}, by_adders},
+                      DependentMutation{{"ProducerDoesNotWait_InTurn", removed, {found}}, in_turn},
+                      DependentMutation{{"ProducerDoesNotWait_BesideTheConsumer", removed, {found}},
                                         by_consumer},
-                      DependentMutation{{"LoaderDoesNotWait_BesideRoles", removed, {found}}, by_roles},
-                      DependentMutation{{"LoaderOfRanges", removed, {found}}, of_documents},
+                      DependentMutation{{"ProducerDoesNotWait_BesideRoles", removed, {found}}, by_roles},
+                      DependentMutation{{"ProducerOfRanges", removed, {found}}, of_documents},
                       DependentMutation{{"Prepare", removed, {refused}}, by_adders},
                       DependentMutation{{"CountTurns", removed, {found}}, in_turn},
                       DependentMutation{{"SplitDoesNotWait", removed, {found}}, side_by_side},

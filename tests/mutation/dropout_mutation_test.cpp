@@ -3,7 +3,7 @@
 
 #include "tests/mutation/backward_mutation.h"
 #include "tests/support/backward_run.h"
-#include "tests/support/ragged_backward_run.h"
+#include "tests/support/varlen_backward_run.h"
 
 namespace jit::testing::dropout_mutations {
 namespace {
@@ -17,10 +17,10 @@ const BackwardCase problem = {
     .dropout_p = 0.25f};
 
 // Two sequences with rows of nobody before, between and behind them.
-const RaggedBackwardCase ragged_problem = {.spec = {.head_dim = 16,
+const VarlenBackwardCase varlen_problem = {.spec = {.head_dim = 16,
                                                     .gqa_ratio = 2,
-                                                    .sequences_q = SequenceKind::ragged,
-                                                    .sequences_kv = SequenceKind::ragged,
+                                                    .sequences_q = SequenceKind::varlen,
+                                                    .sequences_kv = SequenceKind::varlen,
                                                     .dropout = true,
                                                     .mask = mask::causal()},
                                            .q = {.lengths = {40, 70}, .spare = {3, 1}, .around = 70},
@@ -31,7 +31,7 @@ const RaggedBackwardCase ragged_problem = {.spec = {.head_dim = 16,
 std::string noticed_of_lengths(const TemplateMutation* mutation) {
   const MutatedTemplates templates(mutation);
   const CurrentDevice scope(0);
-  return RaggedBackwardRun(ragged_problem)
+  return VarlenBackwardRun(varlen_problem)
       .check_forward(Context(templates.settings()), ForwardMmaSync{.tile_q = 32, .tile_kv = 64, .warps = 2});
 }
 
@@ -75,7 +75,7 @@ std::string noticed_of_drawn(const TemplateMutation* mutation) {
   try {
     return BackwardRun(drawn_problem)
         .check_forward(Context(templates.settings()),
-                       ForwardWgmma{.tile_q = 128, .tile_kv = 96, .stages_v = 2, .draw_ahead = true});
+                       ForwardWgmma{.tile_q = 128, .tile_kv = 96, .stages_v = 2, .dropout_mask_ahead = true});
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
   }
@@ -86,7 +86,7 @@ std::string noticed_of_drawn_gradients(const TemplateMutation* mutation) {
   const CurrentDevice scope(0);
   BackwardRun run(one_pass_problem);
   try {
-    run.compute(Context(templates.settings()), BackwardWgmma{.draw_ahead = true});
+    run.compute(Context(templates.settings()), BackwardWgmma{.dropout_mask_ahead = true});
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
   }
@@ -105,9 +105,9 @@ class DropoutMutationTest : public MutationTest {};
 
 TEST_P(DropoutMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_dropout(&GetParam())); }
 
-class RaggedDropoutMutationTest : public MutationTest {};
+class VarlenDropoutMutationTest : public MutationTest {};
 
-TEST_P(RaggedDropoutMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_lengths(&GetParam())); }
+TEST_P(VarlenDropoutMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_lengths(&GetParam())); }
 
 class SharedDrawsMutationTest : public MutationTest {};
 
@@ -123,7 +123,7 @@ TEST_P(DrawnGradientsMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_drawn_gradients(&GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Dropout, RaggedDropoutMutationTest,
+INSTANTIATE_TEST_SUITE_P(Dropout, VarlenDropoutMutationTest,
                          ::testing::Values(TemplateMutation{"PlacesOfNobodyAreComputed",
                                                             {"&& ($)", "&& false"}},
                                            TemplateMutation{"EntriesAlike", {"batch", "0"}},

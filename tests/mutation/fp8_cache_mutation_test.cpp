@@ -16,7 +16,8 @@ const Subject stored = {
     .seqlen_q = 1,
     .seqlen_kv = 300};
 
-// Of many queries: more work tiles than blocks, whose outputs the query loader stores; a mask with a word of each key.
+// Of many queries: more work tiles than blocks, whose outputs the query producer stores; a mask with a word of each
+// key.
 const Subject many = {.config =
                           "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=1 stages_k=2 stages_v=2 "
                           "stages_stored=1 converter_warps=2",
@@ -36,10 +37,10 @@ const Subject by_warpgroup = [] {
   return subject;
 }();
 
-// By a kernel of its own, ahead: more rows than a block widens.
+// By a kernel of its own, ahead: more rows than a block upcasts.
 const Subject ahead = [] {
   Subject subject = many;
-  subject.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_k=2 stages_v=2 widen_ahead=true";
+  subject.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_k=2 stages_v=2 upcast_ahead=true";
   subject.mask = "none";  // each row is seen
   subject.heads = 2;
   subject.seqlen_kv = 150;
@@ -49,7 +50,7 @@ const Subject ahead = [] {
 // Each thread of a block has more pieces of rows than it reads at once.
 const Subject wide_ahead = [] {
   Subject subject = ahead;
-  subject.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_k=2 output=direct widen_ahead=true";
+  subject.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_k=2 output=direct upcast_ahead=true";
   subject.head_dim = 256;
   return subject;
 }();
@@ -61,8 +62,8 @@ TEST(Fp8Cache, IsRightUnmutated) {
 }
 
 // What appends to the cache may be the grid in front.
-TEST(Fp8Cache, WidensWhenTheCacheIsWritten) {
-  const TemplateMutation mutation{.name = "WideningDoesNotWait", .change = removed};
+TEST(Fp8Cache, UpcastsWhenTheCacheIsWritten) {
+  const TemplateMutation mutation{.name = "UpcastingDoesNotWait", .change = removed};
   EXPECT_THAT(noticed(&mutation, ahead), ::testing::HasSubstr("has no griddepcontrol.wait"));
 }
 
@@ -76,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(
             "ReadBeforeItHasCome", removed, {"access in flight", "data race", "uninitialized"}, stored},
         TemplateMutation{"ConvertersWithoutEnd", removed, {"deadlock"}, stored},
         TemplateMutation{"HandedOverBeforeItIsRead",
-                         {"$", "$\n    stored_.v.arrive_empty();"},
+                         {"$", "$\n    stored_.v.consumer_release();"},
                          {"data race", "access in flight", "barrier"},
                          many},
         TemplateMutation{"WrittenWhileItIsRead_ByMany",
@@ -92,10 +93,10 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"QueriesOfFp16NotSeen", removed, {"proxy"}, many},
         TemplateMutation{"QueriesOfFp16WithoutFactors", {" * $,", ","}, {}, many},
         TemplateMutation{"KeysOfManyUnscaled", {" * $;", ";"}, {}, many},
-        TemplateMutation{"LastRowOfAChunkNotWidened", {", $ +", " - 1, $ +"}, {"uninitialized"}, ahead},
+        TemplateMutation{"LastRowOfAChunkNotUpcast", {", $ +", " - 1, $ +"}, {"uninitialized"}, ahead},
         TemplateMutation{
-            "PiecesBehindTheFirstOnesNotWidened", {"+= $)", "+= 1 << 20)"}, {"uninitialized"}, wide_ahead},
-        TemplateMutation{"KeysWidenedAheadUnscaled", {"> $>", ">"}, {}, ahead}),
+            "PiecesBehindTheFirstOnesNotUpcast", {"+= $)", "+= 1 << 20)"}, {"uninitialized"}, wide_ahead},
+        TemplateMutation{"KeysUpcastAheadUnscaled", {"> $>", ">"}, {}, ahead}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

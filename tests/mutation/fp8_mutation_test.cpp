@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"OneChunkForAllWarps", {"* $;", "* 2 * $;"}, {"uninitialized"}},
         TemplateMutation{"NoFenceBehindStores", removed, {"missing proxy fence"}},
         TemplateMutation{"RowsReleasedBeforeTheyAreRead",
-                         {"$", "stored.v.arrive_empty();\n    $"},
+                         {"$", "stored.v.consumer_release();\n    $"},
                          {"race", "barrier", "flight"}},
         TemplateMutation{"NoWaitForRoom", removed, {"race", "flight"}},
         TemplateMutation{"ProbabilitiesOfNeighboursExchanged", {"i / 2", "(1 - i / 2)"}},
@@ -178,8 +178,8 @@ TEST(Fp8Mma, IsRightUnmutated) {
 INSTANTIATE_TEST_SUITE_P(
     Fp8Mma, Fp8MmaMutationTest,
     ::testing::Values(
-        TemplateMutation{"WidenedBytes_OfTheOtherColumn", {"0x6420, 0x7531", "0x7531, 0x6420"}},
-        TemplateMutation{"WidenedBytes_KeysInAnotherOrder", {"0x6420, 0x7531", "0x6240, 0x7351"}},
+        TemplateMutation{"UpcastBytes_OfTheOtherColumn", {"0x6420, 0x7531", "0x7531, 0x6420"}},
+        TemplateMutation{"UpcastBytes_KeysInAnotherOrder", {"0x6420, 0x7531", "0x6240, 0x7351"}},
         TemplateMutation{"ValuesOfAnotherStep", {"mma_k", "0"}},
         TemplateMutation{"HalvesOfProbabilitiesExchanged", {"* 2 + ", "* 2 + 1 - "}},
         TemplateMutation{"EvenPairsTwice", {"] >> $)", "])"}},
@@ -257,7 +257,7 @@ INSTANTIATE_TEST_SUITE_P(Fp8Columns, Fp8ColumnsMutationTest,
                                            TemplateMutation{"ShiftOfAnotherQuery", {"[row $]", "[0 * row]"}},
                                            TemplateMutation{"OddColumnsUnfinished", removed},
                                            TemplateMutation{"LseUnshifted", {"$<", "if (false) $<"}},
-                                           TemplateMutation{"ColumnsOfTheFirstHead", {"+ note$ *", "+ 0 *"}},
+                                           TemplateMutation{"ColumnsOfTheFirstHead", {"+ info$ *", "+ 0 *"}},
                                            TemplateMutation{"NoMeanOfAColumn", removed},
                                            TemplateMutation{"ShiftOfScaledExponents", {"($,", "(1,"}}),
                          ::testing::PrintToStringParamName());

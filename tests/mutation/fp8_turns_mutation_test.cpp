@@ -61,10 +61,10 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"KeysKeptWhereMaximaMove", removed, {"deadlock"}, turns},
         TemplateMutation{
             "KeysReleasedByAllLanes", {"by_lanes $ 0", "true"}, {"barrier", "race", "flight"}, maskless},
-        TemplateMutation{"TurnsKeptBehindTheWait", removed, {"deadlock"}, turns},
-        TemplateMutation{"TurnsKeptBehindMaxima", removed, {"deadlock"}, wide_turns},
-        TemplateMutation{"TurnsKeptBehindFirstMaxima", removed, {"deadlock"}, wide_turns},
-        TemplateMutation{"TurnsKeptWhereMaximaStay", removed, {"deadlock"}, wide_turns},
+        TemplateMutation{"OrderKeptBehindTheWait", removed, {"deadlock"}, turns},
+        TemplateMutation{"OrderKeptBehindMaxima", removed, {"deadlock"}, wide_turns},
+        TemplateMutation{"OrderKeptBehindFirstMaxima", removed, {"deadlock"}, wide_turns},
+        TemplateMutation{"OrderKeptWhereMaximaStay", removed, {"deadlock"}, wide_turns},
         TemplateMutation{"OwnValuesForgotten", {"($)", "(false)"}, {"deadlock"}, turns}),
     ::testing::PrintToStringParamName());
 

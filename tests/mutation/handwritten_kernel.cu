@@ -1,4 +1,4 @@
-// A small attention kernel for sm_90a, for the tests of the emulator: TMA, mbarrier rings, a loader warp, two
+// A small attention kernel for sm_90a, for the tests of the emulator: TMA, mbarrier pipelines, a producer warp, two
 // consumer warpgroups with wgmma, setmaxnreg, O stored by TMA. Tiles of 128 queries and 128 keys, head_dim
 // 128, bf16. The lines that end in a "mutate:" comment are what the mutation tests change.
 constexpr int tile_q = 128, tile_kv = 128, head_dim = 128, stages = 2, consumer_warps = 8;
@@ -145,7 +145,7 @@ __device__ void produce(Smem& smem, const TensorMap& q_map, const TensorMap& k_m
   load_tile(smem.q, q_map, smem.q_full, q_begin, plane);
   for (int tile = 0; tile < tiles; ++tile) {
     const int stage = tile % stages, parity = tile / stages % 2;
-    mbarrier_wait(smem.k_empty[stage], parity ^ 1);   // mutate: LoaderWaits
+    mbarrier_wait(smem.k_empty[stage], parity ^ 1);   // mutate: ProducerWaits
     mbarrier_expect(smem.k_full[stage], tile_bytes);  // mutate: ExpectsBytes
     load_tile(smem.k[stage], k_map, smem.k_full[stage], tile * tile_kv, plane);
     mbarrier_wait(smem.v_empty[stage], parity ^ 1);

@@ -17,12 +17,12 @@
 #include <gtest/gtest.h>
 
 #include <emulator/tensor_map.h>
+#include "emulator/tests/support/ptx_run.h"
 #include "runtime/compiler.h"
 #include "tests/mutation/line_change.h"
 #include "tests/support/attention_exact.h"
 #include "tests/support/attention_plain.h"
 #include "tests/support/float16.h"
-#include "emulator/tests/support/ptx_run.h"
 
 namespace jit::testing::handwritten_kernel {
 namespace {
@@ -211,8 +211,8 @@ TEST_P(HandwrittenKernelMutationTest, IsCaught) {
 INSTANTIATE_TEST_SUITE_P(
     All, HandwrittenKernelMutationTest,
     ::testing::Values(
-        Mutation{"LoaderWaits_ForTheOtherPhase", {" ^ 1", ""}, {FindingKind::deadlock}},
-        Mutation{"LoaderWaits_Never",
+        Mutation{"ProducerWaits_ForTheOtherPhase", {" ^ 1", ""}, {FindingKind::deadlock}},
+        Mutation{"ProducerWaits_Never",
                  removed,
                  {FindingKind::access_in_flight, FindingKind::data_race, FindingKind::barrier_misuse}},
         Mutation{"ConsumerWaits_ForTheOtherPhase",

@@ -4,7 +4,7 @@
 namespace jit::testing::mla_mutations {
 namespace {
 
-// A few more units than blocks, of several tiles.
+// A few more work tiles than blocks, of several tiles.
 const Subject by_tma = {.config = "family=forward_mla_wgmma tile_kv=64 stages=2",
                         .mask = "none",
                         .head_dim = 128,
@@ -19,7 +19,7 @@ const Subject by_rows = [] {
   subject.config = "family=forward_mla_wgmma tile_kv=64 stages=2 copies=cp_async";
   return subject;
 }();
-// A tile each: consumers meet at nothing but sums between one part and the next.
+// A tile each: consumers meet at nothing but sums between one split and the next.
 const Subject one_tile = [] {
   Subject subject = by_tma;
   subject.heads = 600;
@@ -51,11 +51,11 @@ INSTANTIATE_TEST_SUITE_P(
                          by_tma},
         TemplateMutation{"MaximaThatAreNotTaken", removed, {}, by_tma},
         TemplateMutation{"SumsOfOneConsumer", {" + $;", ";"}, {}, by_tma},
-        TemplateMutation{"SumsOfAllPartsInOnePlace", {"($) + ", ""}, {"data race"}, one_tile},
+        TemplateMutation{"SumsOfAllSplitsInOnePlace", {"($) + ", ""}, {"data race"}, one_tile},
         TemplateMutation{
             "KeysReleasedBeforeTheyAreMultiplied", moved_up(3), {"data race", "access in flight"}, by_tma},
         TemplateMutation{"GivenWhileTheOthersAreMultiplied",
-                         {"$", "keys_.arrive_empty_before(2);"},
+                         {"$", "keys_.consumer_release_before(2);"},
                          {"access in flight", "data race"},
                          by_tma},
         TemplateMutation{"NotRescaled", removed, {}, by_tma},
@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
                          by_rows,
                          true},
         TemplateMutation{
-            "BothWarpsLeaveNotes", {"($)", "(true)"}, {"data race", "deadlock", "mbarrier"}, by_rows, true},
+            "BothWarpsLeaveInfos", {"($)", "(true)"}, {"data race", "deadlock", "mbarrier"}, by_rows, true},
         TemplateMutation{"EarlierTileNotWaitedFor",
                          {"<1>", "<2>"},
                          {"data race", "access in flight", "uninitialized", "proxy"},

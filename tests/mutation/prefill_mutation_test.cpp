@@ -7,22 +7,22 @@
 namespace jit::testing::prefill_mutations {
 namespace {
 
-/// Requests of one length, which the kernel does not know: ragged queries over ragged keys or over pages.
+/// Requests of one length, which the kernel does not know: varlen queries over varlen keys or over pages.
 struct Requests {
   Subject subject;
-  int page_size = 0;  ///< 0: keys are ragged, too
+  int page_size = 0;  ///< 0: keys are varlen, too
 };
 
 // More work tiles than an H100 has multiprocessors: blocks look for several. Tiles reach over several requests.
-const Requests ragged = {{.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2",
+const Requests varlen = {{.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2",
                           .batch = 40,
                           .heads = 4,
                           .seqlen_q = 20,
                           .seqlen_kv = 40,
                           .launches = 2}};
 // What shows only when blocks meet shows in one of many launches.
-const Requests ragged_often = [] {
-  Requests requests = ragged;
+const Requests varlen_often = [] {
+  Requests requests = varlen;
   requests.subject.launches = 12;
   return requests;
 }();
@@ -56,13 +56,13 @@ class LengthArguments {
     memory_->upload(numbers_.data(), numbers_.size() * sizeof(int));
 
     arguments.cu_seqlens_q = take(subject.batch + 1);
-    make_ragged(arguments.q);
-    make_ragged(arguments.o);
+    make_varlen(arguments.q);
+    make_varlen(arguments.o);
     const TensorView boundaries = take(subject.batch + 1), lengths = take(subject.batch);
     if (pages == 0) {
       arguments.cu_seqlens_k = boundaries;
-      make_ragged(arguments.k);
-      make_ragged(arguments.v);
+      make_varlen(arguments.k);
+      make_varlen(arguments.v);
     } else {
       arguments.seqused_k = lengths;
       arguments.page_table =
@@ -85,7 +85,7 @@ class LengthArguments {
   }
 
   // (batch, seqlen, heads, head_dim) without gaps to (batch · seqlen, heads, head_dim).
-  static void make_ragged(TensorView& view) {
+  static void make_varlen(TensorView& view) {
     view.shape[1] *= view.shape[0];
     for (int i = 0; i + 1 < view.rank; ++i) {
       view.shape[i] = view.shape[i + 1];
@@ -106,8 +106,8 @@ std::string noticed(const TemplateMutation* mutation, const Requests& requests) 
   problem.with_lse = false;
   AttentionRun run(problem);
   AttentionSpec spec = problem.spec;
-  spec.sequences_q = SequenceKind::ragged;
-  spec.sequences_kv = requests.page_size == 0 ? SequenceKind::ragged : SequenceKind::paged;
+  spec.sequences_q = SequenceKind::varlen;
+  spec.sequences_kv = requests.page_size == 0 ? SequenceKind::varlen : SequenceKind::paged;
   spec.page_size = requests.page_size;
   const LengthArguments lengths(requests, run.arguments());
   try {
@@ -123,7 +123,7 @@ std::string noticed(const TemplateMutation* mutation, const Requests& requests) 
 }
 
 TEST(Prefill, IsRightUnmutated) {
-  for (const Requests& requests : {ragged, keyless, pages})
+  for (const Requests& requests : {varlen, keyless, pages})
     EXPECT_EQ(noticed(nullptr, requests), "") << requests.subject.config;
 }
 
@@ -147,19 +147,19 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         PrefillMutation{
             {"BoxesOfQueriesDoNotEnd", {"work.seqlen_q $,", "rows_per_warpgroup,"}, {"data race"}, {}, true},
-            ragged},
+            varlen},
         PrefillMutation{
             {"BoxesOfKeysDoNotEnd", {"? $ :", "? rows :"}, {"uninitialized", "not a number"}, {}, true},
             pages},
         PrefillMutation{{"KeyOfLane_FirstPage", {" + lane_id$,", ","}}, pages},
         PrefillMutation{{"BoxesBesideTheirPlaces", {"index", "(index ^ 1)"}}, pages},
-        PrefillMutation{{"OneSequenceOf32Less", {");", " + 1);"}}, ragged},
+        PrefillMutation{{"OneSequenceOf32Less", {");", " + 1);"}}, varlen},
         PrefillMutation{{"NoSecondPart", {"= 2;", "= 1;"}}, keyless},
         PrefillMutation{{"SecondPartFromTheBeginning", {" + $,", ","}, {"data race"}, {}, true}, keyless},
-        PrefillMutation{{"DealerSetsCounterBack_Never", removed}, ragged},
-        PrefillMutation{{"DealerSetsCounterBack_TooEarly", {"- 1", "- 2"}, {"data race"}, {}, true},
-                        ragged_often},
-        PrefillMutation{{"LengthsAreNotPassedOn", removed, {"uninitialized"}}, ragged}),
+        PrefillMutation{{"SchedulerSetsCounterBack_Never", removed}, varlen},
+        PrefillMutation{{"SchedulerSetsCounterBack_TooEarly", {"- 1", "- 2"}, {"data race"}, {}, true},
+                        varlen_often},
+        PrefillMutation{{"LengthsAreNotPassedOn", removed, {"uninitialized"}}, varlen}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

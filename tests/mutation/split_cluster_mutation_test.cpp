@@ -40,7 +40,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{
             "ResultsOfOtherWarpsWithoutBarrier", removed, {"data race", "uninitialized"}, clusters},
         TemplateMutation{"SentBeforeTheClusterHasMet", removed, {"data race"}, clusters},
-        TemplateMutation{"InboxesWithoutFence", removed, {"mbarrier", "data race"}, clusters},
+        TemplateMutation{"ReceiveBuffersWithoutFence", removed, {"mbarrier", "data race"}, clusters},
         TemplateMutation{"NoWaitForTheOthers",
                          removed,
                          {"data race", "access in flight", "uninitialized", "exit"},

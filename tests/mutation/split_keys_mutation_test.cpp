@@ -4,7 +4,7 @@
 namespace jit::testing::split_keys_mutations {
 namespace {
 
-// A few more units than blocks, of several tiles: blocks go from one to the next, and share them.
+// A few more work tiles than blocks, of several tiles: blocks go from one to the next, and share them.
 const Subject split_kv = {.config = "family=forward_split_kv tile_kv=64 stages=3 blocks_per_sm=1",
                           .heads = 140,
                           .seqlen_q = 5,
@@ -29,26 +29,26 @@ const Subject split_wgmma = {.config = "family=forward_split_wgmma tile_rows=64 
                              .seqlen_q = 5,
                              .seqlen_kv = 500,
                              .launches = 2};
-// Many more units than blocks, which see the same keys: they are dealt.
-const Subject dealt = {.config = "family=forward_split_wgmma tile_rows=64 tile_kv=64 stages=2 stages_q=2",
-                       .mask = "none",
-                       .heads = 16,
-                       .seqlen_q = 3100,
-                       .seqlen_kv = 50};
+// Many more work tiles than blocks, which see the same keys: they are scheduled.
+const Subject scheduled = {.config = "family=forward_split_wgmma tile_rows=64 tile_kv=64 stages=2 stages_q=2",
+                           .mask = "none",
+                           .heads = 16,
+                           .seqlen_q = 3100,
+                           .seqlen_kv = 50};
 const Subject room_for_more = {.config = "family=forward_split_wgmma tile_rows=64 tile_kv=64 stages=2",
                                .mask = "none",
                                .heads = 1,
                                .seqlen_q = 2,
                                .seqlen_kv = 100,
                                .rows_behind = 2};
-// One unit for all blocks: its parts are merged in groups.
-const Subject many_parts = {.config = "family=forward_split_wgmma tile_rows=64 tile_kv=16 stages=2",
-                            .mask = "none",
-                            .heads = 1,
-                            .seqlen_q = 2,
-                            .seqlen_kv = 1000};
+// One work tile for all blocks: its splits are merged in groups.
+const Subject many_splits = {.config = "family=forward_split_wgmma tile_rows=64 tile_kv=16 stages=2",
+                             .mask = "none",
+                             .heads = 1,
+                             .seqlen_q = 2,
+                             .seqlen_kv = 1000};
 
-// Units of many rows, which all of their blocks merge.
+// Work tiles of many rows, which all of their blocks merge.
 const Subject kv_by_all = {.config = "family=forward_split_kv tile_kv=64 stages=3 blocks_per_sm=1",
                            .gqa_ratio = 64,
                            .heads = 35,
@@ -61,7 +61,7 @@ const Subject wgmma_by_all = {.config = "family=forward_split_wgmma tile_rows=64
                               .seqlen_q = 1,
                               .seqlen_kv = 500,
                               .launches = 2};
-// One unit for all blocks: lanes of a warp share its parts.
+// One work tile for all blocks: lanes of a warp share its splits.
 const Subject many_by_all = {.config = "family=forward_split_wgmma tile_rows=64 tile_kv=16 stages=2",
                              .mask = "none",
                              .gqa_ratio = 64,
@@ -80,8 +80,8 @@ const Subject strands = {.config = "family=forward_split_wgmma tile_rows=64 tile
 
 TEST(SplitKeys, AreRightUnmutated) {
   for (const Subject& subject :
-       reference::some_of<Subject>({split_kv, boxes, boxes_with_room, split_wgmma, dealt, room_for_more,
-                                    many_parts, kv_by_all, wgmma_by_all, many_by_all, strands},
+       reference::some_of<Subject>({split_kv, boxes, boxes_with_room, split_wgmma, scheduled, room_for_more,
+                                    many_splits, kv_by_all, wgmma_by_all, many_by_all, strands},
                                    3))
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
@@ -92,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"NoWaitForTiles", removed, {"data race", "access in flight"}, split_kv},
         TemplateMutation{"NoBarrierBeforeResults", removed, {"data race"}, split_kv},
         TemplateMutation{"NoBarrierBehindResults", removed, {"data race"}, split_kv},
-        TemplateMutation{"StateOfThePartBefore", removed, {}, split_kv},
+        TemplateMutation{"StateOfTheSplitBefore", removed, {}, split_kv},
         TemplateMutation{
             "NoWaitForBoxes", removed, {"data race", "access in flight", "uninitialized"}, boxes, true},
         TemplateMutation{"ResultsWithoutProxyFence", removed, {"proxy"}, boxes},
@@ -102,22 +102,26 @@ INSTANTIATE_TEST_SUITE_P(
                          {"uninitialized", "not a number"},
                          boxes_with_room,
                          true},
-        TemplateMutation{
-            "PartialResultsOfTwoUnitsInOnePlace", {"2ll", "1ll"}, {"deadlock", "data race"}, split_kv, true},
+        TemplateMutation{"PartialResultsOfTwoWorkTilesInOnePlace",
+                         {"2ll", "1ll"},
+                         {"deadlock", "data race"},
+                         split_kv,
+                         true},
         TemplateMutation{"OneTileOfKeysTwice", {"($)", "place"}, {}, split_kv},
         TemplateMutation{"QueriesWithoutWait", removed, {"data race", "access in flight"}, split_wgmma},
         TemplateMutation{"QueriesWithoutProxyFence", removed, {"proxy"}, split_wgmma},
         TemplateMutation{"QueriesReleasedTooEarly",
-                         {"$", "rings_.q.wait_full();\n      rings_.q.arrive_empty();"},
+                         {"$", "pipelines_.q.consumer_wait();\n      pipelines_.q.consumer_release();"},
                          {"data race", "access in flight", "mbarrier"},
-                         dealt,
+                         scheduled,
                          true},
         TemplateMutation{"RowsBehindTheSequence",
                          removed,
                          {"uninitialized", "not a number", "data race"},
                          room_for_more,
                          true},
-        TemplateMutation{"SomeUnitsTwice", {"this->block()", "this->block() / 2"}, {"data race"}, dealt}),
+        TemplateMutation{
+            "SomeWorkTilesTwice", {"this->block()", "this->block() / 2"}, {"data race"}, scheduled}),
     ::testing::PrintToStringParamName());
 
 INSTANTIATE_TEST_SUITE_P(Strands, TemplateMutationTest,
@@ -129,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Strands, TemplateMutationTest,
                                               {"deadlock", "data race", "out of bounds"},
                                               strands,
                                               true},
-                             TemplateMutation{"UnitsAsLongAsTheyAre",
+                             TemplateMutation{"WorkTilesAsLongAsTheyAre",
                                               {"(shares$ : ", "("},
                                               {"deadlock", "data race", "out of bounds"},
                                               strands,
@@ -165,30 +169,30 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"StoresForTheBlockOnly", {"gpu", "cta"}, {"data race"}, split_kv},
         TemplateMutation{"WaitsForNothing", {"$", "return false;"}, {}, split_wgmma},
         TemplateMutation{"ValuesStay", {"$", "{}"}, {}, split_kv},
-        TemplateMutation{"StatesOfPartsStay", {"$", "{}"}, {}, split_wgmma},
+        TemplateMutation{"StatesOfSplitsStay", {"$", "{}"}, {}, split_wgmma},
         TemplateMutation{"WhoMerges_All", removed, {}, split_kv},
-        TemplateMutation{"GroupsInPlacesOfParts", {"($ + ", "("}, {"deadlock"}, many_parts},
-        TemplateMutation{"WhoMerges_OneGroupDoesNot", {"% $ !=", "!="}, {"deadlock"}, many_parts},
-        TemplateMutation{"WordsOfTheFirstPartAlone", {"= $ 0", "= 0"}, {}, split_kv}),
+        TemplateMutation{"GroupsInPlacesOfSplits", {"($ + ", "("}, {"deadlock"}, many_splits},
+        TemplateMutation{"WhoMerges_OneGroupDoesNot", {"% $ !=", "!="}, {"deadlock"}, many_splits},
+        TemplateMutation{"WordsOfTheFirstSplitAlone", {"= $ 0", "= 0"}, {}, split_kv}),
     ::testing::PrintToStringParamName());
 
 INSTANTIATE_TEST_SUITE_P(
     SplitKeysByAll, MailboxMutationTest,
     ::testing::Values(
         TemplateMutation{"WaitsForNoWord", {"{ $ }", "{ return false; }"}, {}, many_by_all},
-        TemplateMutation{"ValuesOfStripsStay", {"$", "{}"}, {}, kv_by_all},
-        TemplateMutation{"StatesOfStripsStay", {"$", "{}"}, {}, wgmma_by_all},
-        TemplateMutation{"SharesOfStrips_OneIsMissed", {") / $;", ") / ($ + 1);"}, {}, wgmma_by_all},
-        TemplateMutation{"SharesOfStrips_AStripOfTwo",
+        TemplateMutation{"ValuesOfColumnSlicesStay", {"$", "{}"}, {}, kv_by_all},
+        TemplateMutation{"StatesOfColumnSlicesStay", {"$", "{}"}, {}, wgmma_by_all},
+        TemplateMutation{"SharesOfColumnSlices_OneIsMissed", {") / $;", ") / ($ + 1);"}, {}, wgmma_by_all},
+        TemplateMutation{"SharesOfColumnSlices_AColumnSliceOfTwo",
                          {"begin = $,", "begin = maximum(0, $ - 1),"},
                          {"deadlock"},
                          many_by_all},
         TemplateMutation{"SharesThatAreLeftStay", {" ($);", " (false);"}, {}, many_by_all},
         TemplateMutation{"NoticesOfSharesStay", {"$", "{}"}, {}, kv_by_all},
         TemplateMutation{"BlocksHaveBegun_ForEver", {") $;", ") {}"}, {}, kv_by_all},
-        TemplateMutation{"PartsOfAnotherGroup", {"/ $;", "/ $ + 1;"}, {"deadlock"}, many_by_all},
+        TemplateMutation{"SplitsOfAnotherGroup", {"/ $;", "/ $ + 1;"}, {"deadlock"}, many_by_all},
         TemplateMutation{"GroupsThatDoNotMeet", {"= $;", "= merged[0];"}, {}, many_by_all},
-        TemplateMutation{"WordsOfTheFirstStripAlone", removed, {}, kv_by_all}),
+        TemplateMutation{"WordsOfTheFirstColumnSliceAlone", removed, {}, kv_by_all}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

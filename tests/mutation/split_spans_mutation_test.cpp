@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {.config = split_wgmma}},
         TemplateMutation{"RescaledWhereOthersNeedIt", {"<$>", "<Rescale::lazy>"}, {}, {.config = split_kv}},
         TemplateMutation{"TheTreeOfWhatTheRowsSee",
-                         {"($ {note.span", "({0, note.part == 0}, {note.span - note.part_begin"},
+                         {"($ {info.span", "({0, info.split == 0}, {info.span - info.split_begin"},
                          {},
                          {.config = split_kv}}),
     ::testing::PrintToStringParamName());

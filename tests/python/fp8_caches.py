@@ -120,7 +120,7 @@ def pages(rng, batch, page_size, *, inline=False, spare=3):
     return arrays
 
 
-def ragged(batch):
+def varlen(batch):
     """Arrays of a call over keys one request behind another."""
     arrays = {"cu_seqlens_k": boundaries(batch.lengths_k)}
     for name in "kv":
@@ -146,7 +146,7 @@ def dense(rng, batch, room):
 
 
 def call(place, batch, arrays, **options):
-    """Of ragged queries. Caches are given as bytes: NumPy's fp8 cannot be carried to other frameworks."""
+    """Of varlen queries. Caches are given as bytes: NumPy's fp8 cannot be carried to other frameworks."""
     name = next(name for name, kind in FP8.items() if kind == arrays["k"].dtype)
     arrays = {
         key: place(array.view(numpy.uint8) if array.dtype == FP8[name] else array) for key, array in arrays.items()

@@ -1,4 +1,4 @@
-"""Batches of requests of different lengths: ragged and paged arrays, and what each request must come out with."""
+"""Batches of requests of different lengths: varlen and paged arrays, and what each request must come out with."""
 
 from dataclasses import dataclass, field
 
@@ -33,7 +33,7 @@ class Requests:
         self.lengths_k = [len(x) for x in self.k]
 
     def check(self, o, lse=None, *, keep=None, score=None, p_dtype=None):
-        """Of ragged results. Arguments as exact_attention has them, but with the request as batch entry."""
+        """Of varlen results. Arguments as exact_attention has them, but with the request as batch entry."""
         begin = 0
         for b, (q, k, v) in enumerate(zip(self.q, self.k, self.v)):
             end = begin + len(q)

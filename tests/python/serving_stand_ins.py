@@ -17,14 +17,14 @@ def attend(q, k, v, causal):
     return torch.einsum("hqk,khd->qhd", scores.softmax(-1), v).to(q.dtype)
 
 
-def widened(t, scale):
+def upcast(t, scale):
     """What elements of fp8 stand for; others are themselves."""
     return t if t.dtype.itemsize > 1 else t.bfloat16() * scale
 
 
 def serve(q, k, v, causal, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=None, page_table=None, scale=None, **_):
     """Attention as flash-attention's arguments say it, in the shape of q."""
-    q, k, v = (widened(t, scale) for t in (q, k, v))
+    q, k, v = (upcast(t, scale) for t in (q, k, v))
     count = len(q) if cu_seqlens_q is None else len(cu_seqlens_q) - 1
     rows = [q[i] for i in range(count)] if cu_seqlens_q is None else parts(q, cu_seqlens_q)
     if page_table is not None:
@@ -80,7 +80,7 @@ class FakeFlashInfer:
 
             def run(self, q, kv, k_scale=None, v_scale=None):
                 assert kv[0].dtype == kv[1].dtype == self.kv_data_type
-                kv = tuple(widened(t, scale) for t, scale in zip(kv, (k_scale, v_scale)))
+                kv = tuple(upcast(t, scale) for t, scale in zip(kv, (k_scale, v_scale)))
                 return self.pages(q, kv, torch.arange(len(q) + 1), *self.planned)
 
         class BatchPrefillWithPagedKVCacheWrapper(Wrapper):
@@ -89,7 +89,7 @@ class FakeFlashInfer:
                 self.planned = (qo_indptr, indptr, indices, self.lengths(indptr, last_page_len, page_size), causal)
 
             def run(self, q, kv, k_scale=None, v_scale=None):
-                kv = tuple(widened(t, scale) for t, scale in zip(kv, (k_scale, v_scale)))
+                kv = tuple(upcast(t, scale) for t, scale in zip(kv, (k_scale, v_scale)))
                 return self.pages(q, kv, *self.planned)
 
         class BatchPrefillWithRaggedKVCacheWrapper(Wrapper):

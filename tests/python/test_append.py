@@ -184,7 +184,7 @@ REFUSALS = [
     ("slot_mapping", {"slot_mapping": ((5,), "int64")}, "has tokens = 5; it must be 4"),
     ("seqused_k", {"slot_mapping": None}, "is missing; give where tokens go"),
     ("seqused_k", {"seqused_k": ((2,), "int32")}, "slot_mapping says where tokens go"),
-    ("cu_seqlens_q", {"slot_mapping": None, "seqused_k": ((2,), "int32")}, "ragged tokens want to know"),
+    ("cu_seqlens_q", {"slot_mapping": None, "seqused_k": ((2,), "int32")}, "varlen tokens want to know"),
     (
         "cu_seqlens_q",
         {"slot_mapping": None, "seqused_k": ((2,), "int32"), "cu_seqlens_q": ((2,), "int32")},

@@ -202,10 +202,10 @@ def test_shapes_in_messages_are_as_they_were_given(heads_first, arrays):
     assert refusal.value.field == "dv" and wrong in str(refusal.value)
 
 
-def test_ragged_arrays_have_one_layout(arrays):
-    ragged = dict(cu_seqlens_q=arrays(2, dtype=numpy.int32), cu_seqlens_k=arrays(2, dtype=numpy.int32))
+def test_varlen_arrays_have_one_layout(arrays):
+    varlen = dict(cu_seqlens_q=arrays(2, dtype=numpy.int32), cu_seqlens_k=arrays(2, dtype=numpy.int32))
     with pytest.raises(ja.InvalidArgumentError) as refusal:
-        ja.attention(arrays(8, 2, 16), arrays(8, 2, 16), arrays(9, 2, 16), **ragged, layout="BHSD")
+        ja.attention(arrays(8, 2, 16), arrays(8, 2, 16), arrays(9, 2, 16), **varlen, layout="BHSD")
     assert "bf16 (9, 2, 16) strides" in str(refusal.value)
 
 

@@ -296,7 +296,7 @@ def test_errors_name_the_argument(rng, place):
         ja.attention_backward(**biased, d_tensors="alibi_slopes")
 
 
-def ragged(rng, lengths_q, lengths_k, **sizes):
+def varlen(rng, lengths_q, lengths_k, **sizes):
     """Requests, the gradient of each one's output, and the arrays of a call: poison where no request has a row."""
     batch = requests(rng, lengths_q, lengths_k, **sizes)
     do = [rng.standard_normal((*q.shape[:2], v.shape[2])).astype(q.dtype) for q, v in zip(batch.q, batch.v)]
@@ -326,9 +326,9 @@ def bottom_right(seqlen_q, seqlen_k):
 
 
 @pytest.mark.parametrize("spare", [0, 5])
-def test_ragged_sequences(rng, place, fetch, spare):
+def test_varlen_sequences(rng, place, fetch, spare):
     lengths_q, lengths_k = [33, 0, 1, 70], [40, 9, 0, 65]
-    batch, do = ragged(rng, lengths_q, lengths_k, heads_kv=2, ratio=2, head_dim=32, head_dim_v=24)
+    batch, do = varlen(rng, lengths_q, lengths_k, heads_kv=2, ratio=2, head_dim=32, head_dim_v=24)
     q, k, v, gradient = (packed(place, rows, spare) for rows in (batch.q, batch.k, batch.v, do))
     arrays = {"cu_seqlens_q": boundaries([n + spare for n in lengths_q]),
               "cu_seqlens_k": boundaries([n + spare for n in lengths_k])}
@@ -350,12 +350,12 @@ def test_ragged_sequences(rng, place, fetch, spare):
 
 
 @pytest.mark.parametrize("deterministic", some([False, True]))  # one pass where there is one, or two
-def test_ragged_sequences_with_sinks_tensors_and_a_gradient_of_lse(rng, place, fetch, deterministic):
+def test_varlen_sequences_with_sinks_tensors_and_a_gradient_of_lse(rng, place, fetch, deterministic):
     """As each request alone, and what requests share as the sum of their gradients."""
     lengths_q, lengths_k, spare = [21, 0, 2, 70, 5], [30, 9, 9, 65, 0], 6
     ends = dict(cu_seqlens_q=place(boundaries([n + spare for n in lengths_q])),
                 cu_seqlens_k=place(boundaries([n + spare for n in lengths_k])))
-    batch, do = ragged(rng, lengths_q, lengths_k, heads_kv=1, ratio=2, head_dim=32)
+    batch, do = varlen(rng, lengths_q, lengths_k, heads_kv=1, ratio=2, head_dim=32)
     q, k, v, gradient = (packed(place, rows, spare) for rows in (batch.q, batch.k, batch.v, do))
     dlse = rng.standard_normal((2, q.shape[0])).astype(numpy.float32)
     sinks, table = (rng.standard_normal(n).astype(numpy.float32) for n in (2, 7))
@@ -395,10 +395,10 @@ def test_ragged_sequences_with_sinks_tensors_and_a_gradient_of_lse(rng, place, f
 
 
 @pytest.mark.parametrize("deterministic", some([False, True]))
-def test_stated_derivatives_of_ragged_sequences(rng, place, fetch, deterministic):
+def test_stated_derivatives_of_varlen_sequences(rng, place, fetch, deterministic):
     """As those of a text that differentiates itself."""
     lengths_q, lengths_k = [21, 0, 2, 70, 5], [30, 9, 9, 65, 0]
-    batch, do = ragged(rng, lengths_q, lengths_k, heads_kv=1, ratio=2, head_dim=32)
+    batch, do = varlen(rng, lengths_q, lengths_k, heads_kv=1, ratio=2, head_dim=32)
     q, k, v, gradient = (packed(place, rows) for rows in (batch.q, batch.k, batch.v, do))
     table, warmth = (x.astype(numpy.float32) for x in (rng.standard_normal(7), 1 + rng.random((5, 2))))
     body = "return score * warmth[b * heads_q + h] + table[k % 7] * table[q % 7];"
@@ -423,9 +423,9 @@ def test_stated_derivatives_of_ragged_sequences(rng, place, fetch, deterministic
         assert numpy.abs(ours - expected).max() <= 1e-2 * numpy.abs(expected).max()
 
 
-def test_ragged_queries_or_keys_alone_with_sinks(rng, place, fetch):
-    """Dense queries whose requests use some rows, and ragged queries of dense keys: as when both are ragged."""
-    batch, do = ragged(rng, [7, 7], [20, 20], heads_kv=1, ratio=2, head_dim=16)
+def test_varlen_queries_or_keys_alone_with_sinks(rng, place, fetch):
+    """Dense queries whose requests use some rows, and varlen queries of dense keys: as when both are varlen."""
+    batch, do = varlen(rng, [7, 7], [20, 20], heads_kv=1, ratio=2, head_dim=16)
     sinks, slopes = (rng.standard_normal(2).astype(numpy.float32) for _ in range(2))
     options = dict(mask=ja.mask.causal(), score=ja.score.alibi(), sinks=place(sinks),
                    tensors={"alibi_slopes": place(slopes)}, seqused_q=place(int32([7, 3])))
@@ -482,9 +482,9 @@ def test_what_nothing_shares_has_gradients_of_zero(place, fetch, sequences, rows
 
 
 @pytest.mark.parametrize("deterministic", some([False, True]))
-def test_ragged_tensors_of_functors(rng, place, fetch, deterministic):
+def test_varlen_tensors_of_functors(rng, place, fetch, deterministic):
     lengths = [20, 3, 17]
-    batch, do = ragged(rng, lengths, lengths, heads_kv=1, ratio=2, head_dim=16)
+    batch, do = varlen(rng, lengths, lengths, heads_kv=1, ratio=2, head_dim=16)
     q, k, v, gradient = (packed(place, rows) for rows in (batch.q, batch.k, batch.v, do))
     slopes, causal = rng.random(2).astype(numpy.float32), numpy.array([True, False, True])
     ends = place(boundaries(lengths))
@@ -499,7 +499,7 @@ def test_ragged_tensors_of_functors(rng, place, fetch, deterministic):
 
 @pytest.mark.parametrize("deterministic", some([False, True]))
 def test_wild_values_on_the_device_read_and_write_nothing_else(rng, place, fetch, deterministic):
-    batch, do = ragged(rng, [4, 4], [32, 32], heads_kv=1, ratio=1, head_dim=16)
+    batch, do = varlen(rng, [4, 4], [32, 32], heads_kv=1, ratio=1, head_dim=16)
     q, k, v, gradient = (packed(place, rows) for rows in (batch.q, batch.k, batch.v, do))
     good = {"cu_seqlens_q": int32([0, 4, 8]), "cu_seqlens_k": int32([0, 32, 64])}
     o, lse = ja.attention(q, k, v, return_lse=True, **{name: place(array) for name, array in good.items()})
@@ -521,8 +521,8 @@ def test_wild_values_on_the_device_read_and_write_nothing_else(rng, place, fetch
         ja.attention_backward(gradient, q, k, v, o, lse, deterministic=deterministic, **arrays)
 
 
-def test_ragged_refusals_name_the_argument(rng, place):
-    batch, do = ragged(rng, [4], [6], heads_kv=1, ratio=1, head_dim=16)
+def test_varlen_refusals_name_the_argument(rng, place):
+    batch, do = varlen(rng, [4], [6], heads_kv=1, ratio=1, head_dim=16)
     q, k, v, gradient = (packed(place, rows) for rows in (batch.q, batch.k, batch.v, do))
     good = dict(cu_seqlens_q=place(int32([0, 4])), cu_seqlens_k=place(int32([0, 6])))
     o, lse = ja.attention(q, k, v, return_lse=True, **good)

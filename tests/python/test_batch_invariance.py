@@ -158,7 +158,7 @@ def test_sinks_and_scores(rng, engine):
         same(engine([one(batch, b)], **options)[0], together[b])
 
 
-def test_ragged_keys_and_dense_queries(rng, place, fetch):
+def test_varlen_keys_and_dense_queries(rng, place, fetch):
     batch = requests(rng, [2, 2], [300, 190])
     arrays = {"k": numpy.concatenate(batch.k), "v": numpy.concatenate(batch.v)}
     arrays["cu_seqlens_k"] = boundaries(batch.lengths_k)
@@ -188,7 +188,7 @@ def test_empty_requests(rng, engine):
 
 
 def test_one_kernel_serves_all_calls(rng, place):
-    spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, sequences_q="ragged", sequences_kv="paged", page_size=16,
+    spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, sequences_q="varlen", sequences_kv="paged", page_size=16,
                             split_keys=256)
     prepared = ja.prepare(spec)
     configs = [prepared.kernel().config]

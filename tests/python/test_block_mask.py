@@ -80,7 +80,7 @@ def test_a_single_score_makes_a_block_partial(rng, place, fetch, is_kept):
         assert numpy.array_equal(full, others), (i, j)
 
 
-def test_ragged_sequences(rng, place, fetch):
+def test_varlen_sequences(rng, place, fetch):
     lengths = [70, 0, 130, 33]
     cu = numpy.cumsum([0, *lengths]).astype(numpy.int32)
     arrays = [x[0] for x in random_qkv(rng, seqlen_q=int(cu[-1]), seqlen_kv=int(cu[-1]), heads_q=2)]
@@ -88,7 +88,7 @@ def test_ragged_sequences(rng, place, fetch):
     where = {"cu_seqlens_q": boundaries, "cu_seqlens_k": boundaries}
     mask = ja.mask.causal() & ja.mask.sliding_window(40)
     bm = ja.block_mask(q, k, mask=mask, block_size=(32, 32), max_seqlen_q=130, max_seqlen_k=130, **where)
-    assert bm.table.shape[0] == 4 and bm.table.shape[2] == 5 and bm.ragged_q and bm.ragged_k
+    assert bm.table.shape[0] == 4 and bm.table.shape[2] == 5 and bm.varlen_q and bm.varlen_k
     o = fetch(ja.attention(q, k, v, block_mask=bm, **where))
     known = ja.block_mask(
         q, k, mask=mask, block_size=(32, 32), max_seqlen_q=130, max_seqlen_k=130, scores=True, **where
@@ -344,7 +344,7 @@ def test_one_table_for_what_differs(rng, place):
 
 
 @pytest.mark.parametrize("side", ["q", "k"])
-def test_tables_too_small_for_ragged_sequences(rng, emulated, side):
+def test_tables_too_small_for_varlen_sequences(rng, emulated, side):
     """Lengths in memory of the host are looked at."""
     if not emulated:
         pytest.skip("lengths are on the device")

@@ -181,7 +181,7 @@ def batch(*groups, **fields):
     return serving_suites.requests("test", "batch", groups, **{**dict(heads_q=4, heads_kv=2, head_dim=8), **fields})
 
 
-PAGED = dict(q_sequences="ragged", kv_sequences="paged", page_size=16, mask="causal")
+PAGED = dict(q_sequences="varlen", kv_sequences="paged", page_size=16, mask="causal")
 
 
 def test_useful_work_of_a_batch_is_that_of_its_requests():
@@ -197,7 +197,7 @@ def test_parts_of_a_batch_are_its_requests():
     mixed = batch((2, 5, 9), (3, 1, 7), (1, 1, 8), **PAGED)
     prefill, decodes = mixed.part(0, 2), mixed.part(2, 6)
     assert prefill.groups == ((2, 5, 9),) and decodes.groups == ((3, 1, 7), (1, 1, 8))
-    assert (prefill.q_sequences, decodes.q_sequences) == ("ragged", "dense")
+    assert (prefill.q_sequences, decodes.q_sequences) == ("varlen", "dense")
     assert prefill.flops() + decodes.flops() == mixed.flops() and prefill.bytes() + decodes.bytes() == mixed.bytes()
 
 
@@ -219,20 +219,20 @@ def test_a_batch_that_cannot_be_is_refused(groups, fields):
 
 
 def test_serving_suites_hold_what_they_are_for():
-    decode, paged, ragged, mixed = (suites.SUITES[name] for name in ("decode", "paged", "ragged", "mixed"))
+    decode, paged, varlen, mixed = (suites.SUITES[name] for name in ("decode", "paged", "ragged", "mixed"))
     assert all(one.kv_sequences == "dense" and one.max_seqlen_q == 1 for one in decode)
     assert {64, 128, 256} == {one.head_dim for one in decode} and {1, 32} <= {one.gqa_ratio for one in decode}
     assert {1, 16, 32, 64, 256} == {one.page_size for one in paged}
     assert {"NHD", "HND"} == {one.kv_layout for one in paged}
-    assert sum(len(set(one.seqlens_k)) > 1 for one in ragged) >= 4
-    assert any(length % 16 for one in ragged for length in one.seqlens_k)
+    assert sum(len(set(one.seqlens_k)) > 1 for one in varlen) >= 4
+    assert any(length % 16 for one in varlen for length in one.seqlens_k)
     assert sum(0 < one.prefills < one.batch for one in mixed) >= 4
     fp8 = suites.SUITES["fp8-cache"]
     assert {one.kv_dtype for one in fp8} == {"fp8_e4m3"} and {one.kv_dtype for one in [*decode, *paged]} == {"bf16"}
     assert {1, 16, 32, 64, 256} == {one.page_size for one in fp8} and sum(one.max_seqlen_q > 1 for one in fp8) == 4
-    work = [one.flops() for one in ragged if one.label.startswith("prefill")]
+    work = [one.flops() for one in varlen if one.label.startswith("prefill")]
     assert len(work) == 3 and max(work) < 1.001 * min(work)
-    everyone = [*decode, *paged, *ragged, *mixed]
+    everyone = [*decode, *paged, *varlen, *mixed]
     assert {one.mode for one in everyone} == {"replay"}
     assert all(cells.in_mode(one, "sustained") is one for one in everyone)
 
@@ -250,7 +250,7 @@ def test_batches_of_engines_are_what_their_words_say():
     assert {1, 4, 8, 16, 32} <= {one.gqa_ratio for one in engine} and len({one.panel for one in engine}) == 4
     assert sum(one.prefills > 0 for one in engine) == 6 and sum(0 < one.prefills < one.batch for one in engine) == 2
     kinds = {(one.prefills > 0, one.mask, one.q_sequences) for one in engine}
-    assert kinds == {(True, "causal", "ragged"), (False, "none", "dense")}
+    assert kinds == {(True, "causal", "varlen"), (False, "none", "dense")}
 
 
 # Ratios

@@ -168,7 +168,7 @@ def fp8_cell(**fields):
     return cells.backward_of(small(**fields), "fp8", fp8_suites.Fp8Cell)
 
 
-def widened(tensor, scales):
+def upcast(tensor, scales):
     """What numbers of e4m3 stand for, in fp32."""
     if scales.dim() == 1:
         return tensor.float() * scales
@@ -185,10 +185,10 @@ def test_scales_of_tensors_and_of_heads(heads):
     x[0, :, 2:] = 0
     tensor, scales = fp8_suites.quantized(x, heads)
     assert tensor.dtype == torch.float8_e4m3fn and scales.shape == ((1,) if heads is None else (2, heads))
-    assert (widened(tensor, scales) - x.float()).abs().max() <= x.float().abs().max() / 16
+    assert (upcast(tensor, scales) - x.float()).abs().max() <= x.float().abs().max() / 16
     if heads is not None:
         assert (tensor[1].float().abs().amax((0, 2)) == 448).any() and scales.min() > 0
-        small_heads = widened(tensor, scales)[0, :, :2] - x[0, :, :2].float()
+        small_heads = upcast(tensor, scales)[0, :, :2] - x[0, :, :2].float()
         assert small_heads.abs().max() <= x[0, :, :2].float().abs().max() / 16
 
 
@@ -205,7 +205,7 @@ def test_flash_attention_3_is_given_scales_of_kv_heads(monkeypatch):
     assert (name, arrays, o.dtype) == ("func", 3, torch.float8_e4m3fn) and options.pop("causal")
     assert sorted(options) == ["k_descale", "q_descale", "v_descale"]
     assert all(one.shape == (2, 2) and one.dtype == torch.float32 for one in options.values())
-    assert (widened(o, options["q_descale"]) - inputs.q.float()).abs().max() < 0.2
+    assert (upcast(o, options["q_descale"]) - inputs.q.float()).abs().max() < 0.2
     assert FlashAttention4().make_quantized is None and JitAttention().make_quantized is None
 
 
@@ -269,9 +269,9 @@ def test_sage_attention_is_given_16_bits_of_its_own(monkeypatch):
                             (fp8_cell(mask="causal", seqlen_kv=12), "as many queries as keys")):
         with pytest.raises(Unsupported, match=reason):
             SageAttention().make_fp8(refused, inputs)
-    ragged = cells.backward_of(cells.cell("test", "small", 1, 65, 4, 64), "fp8", fp8_suites.Fp8Cell)
+    varlen = cells.backward_of(cells.cell("test", "small", 1, 65, 4, 64), "fp8", fp8_suites.Fp8Cell)
     with pytest.raises(Unsupported, match="behind the last one"):
-        SageAttention().make_fp8(ragged, inputs)
+        SageAttention().make_fp8(varlen, inputs)
     assert SageAttention().preparing(small()) is None
 
 

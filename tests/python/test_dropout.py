@@ -6,7 +6,7 @@ import pytest
 from exact_attention import random_qkv
 from request_batches import boundaries, int32
 from test_backward import check as check_gradients
-from test_backward import packed, ragged, random_problem
+from test_backward import packed, varlen, random_problem
 
 SHARE = 2  # kernels take long to compile
 
@@ -159,7 +159,7 @@ LENGTHS = [33, 0, 70, 5], [40, 9, 65, 0]  # queries, keys
 
 
 def expect_requests(results, batch, do, keep, rate, spare=0, sinks=None):
-    """`results` are o, lse and gradients of ragged arrays, in double precision. Returns the gradients of sinks."""
+    """`results` are o, lse and gradients of varlen arrays, in double precision. Returns the gradients of sinks."""
     o, lse, *gradients = results
     begin_q = begin_k = 0
     of_sinks = 0
@@ -178,9 +178,9 @@ def expect_requests(results, batch, do, keep, rate, spare=0, sinks=None):
 
 
 @pytest.mark.parametrize("spare, has_sinks, deterministic", [(0, False, True), (0, True, False), (6, True, True)])
-def test_ragged_sequences_equal_double_precision(rng, place, fetch, spare, has_sinks, deterministic):
+def test_varlen_sequences_equal_double_precision(rng, place, fetch, spare, has_sinks, deterministic):
     """Rows of nobody between requests change nothing, and a sink is never dropped."""
-    batch, do = ragged(rng, *LENGTHS, heads_kv=2, ratio=2, head_dim=32, head_dim_v=24, dtype=numpy.float16)
+    batch, do = varlen(rng, *LENGTHS, heads_kv=2, ratio=2, head_dim=32, head_dim_v=24, dtype=numpy.float16)
     seed, offset = (int(word) for word in rng.integers(2**63, size=2))
     sinks = rng.standard_normal(4).astype(numpy.float32) if has_sinks else None
     arrays = dict(zip(("cu_seqlens_q", "cu_seqlens_k"), (boundaries([n + spare for n in side]) for side in LENGTHS)))
@@ -205,7 +205,7 @@ def test_ragged_sequences_equal_double_precision(rng, place, fetch, spare, has_s
 
 
 def test_rows_in_use_of_dense_arrays_equal_double_precision(rng, place, fetch):
-    batch, do = ragged(rng, *LENGTHS, heads_kv=1, ratio=2, head_dim=32, dtype=numpy.float16)
+    batch, do = varlen(rng, *LENGTHS, heads_kv=1, ratio=2, head_dim=32, dtype=numpy.float16)
 
     def rows_of_all(rows):
         padded = numpy.full((len(rows), 70, *rows[0].shape[1:]), numpy.nan, rows[0].dtype)
@@ -253,7 +253,7 @@ CONFIGS = {"forward_mma_sync": "tile_q=32 tile_kv=32 warps=2", "forward_wgmma": 
 
 
 @pytest.mark.parametrize("family", CONFIGS)
-def test_every_bit_of_ragged_sequences_is_flash_attentions(rng, place, fetch, family):
+def test_every_bit_of_varlen_sequences_is_flash_attentions(rng, place, fetch, family):
     """The same as in the dense call, and where lengths differ that of a sequence's own positions."""
     if family == "forward_wgmma" and ja.devices()[0].arch != "sm_90a":
         pytest.skip("kernels of forward_wgmma are for sm_90a")
@@ -263,7 +263,7 @@ def test_every_bit_of_ragged_sequences_is_flash_attentions(rng, place, fetch, fa
     drawn = dict(dropout_p=0.25, rng_state=place(rng_state(seed, offset)))
     spec = dict(dtype="fp16", head_dim=16, head_dim_v=128, dropout=True)
     dense = ja.prepare(ja.AttentionSpec(**spec), config=config)
-    attention = ja.prepare(ja.AttentionSpec(sequences_q="ragged", sequences_kv="ragged", **spec), config=config)
+    attention = ja.prepare(ja.AttentionSpec(sequences_q="varlen", sequences_kv="varlen", **spec), config=config)
     whole = [x.reshape(-1, *x.shape[2:]) for x in (q, k, v)]
     ends = dict(cu_seqlens_q=place(int32([0, 70, 140])), cu_seqlens_k=place(int32([0, 110, 220])))
     o = fetch(dense(place(q), place(k), place(v), **drawn))

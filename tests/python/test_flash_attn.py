@@ -1,4 +1,4 @@
-"""jit_attention.flash_attn over dense and ragged sequences, against double precision."""
+"""jit_attention.flash_attn over dense and varlen sequences, against double precision."""
 
 import inspect
 import pathlib
@@ -122,7 +122,7 @@ def boundaries(lengths):
     return numpy.concatenate([[0], numpy.cumsum(lengths)]).astype(numpy.int32)
 
 
-def check_ragged(fetch, o, lse, arrays, **arguments):
+def check_varlen(fetch, o, lse, arrays, **arguments):
     """Each sequence against its own exact result."""
     q, k, v = arrays
     slopes = arguments.pop("alibi_slopes", None)
@@ -134,15 +134,15 @@ def check_ragged(fetch, o, lse, arrays, **arguments):
         exact.check(fetch(o)[rows][None], fetch(lse)[None, :, rows])
 
 
-def ragged_arrays(rng):
+def varlen_arrays(rng):
     kind = DTYPES["bf16"]
     shapes = ((sum(LENGTHS_Q), 4, 32), (sum(LENGTHS_K), 2, 32), (sum(LENGTHS_K), 2, 32))
     return [rng.standard_normal(shape).astype(kind) for shape in shapes]
 
 
 @pytest.mark.parametrize("slopes", [None, 1, 2])
-def test_ragged(rng, place, fetch, slopes):
-    arrays = ragged_arrays(rng)
+def test_varlen(rng, place, fetch, slopes):
+    arrays = varlen_arrays(rng)
     arguments = dict(causal=True, window_size=(11, -1), softcap=4.0)
     if slopes is not None:
         arguments["alibi_slopes"] = rng.uniform(0.01, 0.5, (4, 4)[2 - slopes :]).astype(numpy.float32)
@@ -150,18 +150,18 @@ def test_ragged(rng, place, fetch, slopes):
     o, lse, _ = fa.flash_attn_varlen_func(
         *map(place, arrays), *lengths, return_attn_probs=True, **placed(place, arguments)
     )
-    check_ragged(fetch, o, lse, arrays, **arguments)
+    check_varlen(fetch, o, lse, arrays, **arguments)
     if slopes is None:
         o, lse = v3.flash_attn_varlen_func(*map(place, arrays), *lengths, return_attn_probs=True, **arguments)
-        check_ragged(fetch, o, lse, arrays, **arguments)
+        check_varlen(fetch, o, lse, arrays, **arguments)
 
 
-def test_ragged_packed(rng, place, fetch):
-    arrays = q, k, v = ragged_arrays(rng)
+def test_varlen_packed(rng, place, fetch):
+    arrays = q, k, v = varlen_arrays(rng)
     lengths = place(boundaries(LENGTHS_Q)), place(boundaries(LENGTHS_K)), max(LENGTHS_Q), max(LENGTHS_K)
     kv = place(numpy.stack([k, v], 1))
     o, lse, _ = fa.flash_attn_varlen_kvpacked_func(place(q), kv, *lengths, causal=True, return_attn_probs=True)
-    check_ragged(fetch, o, lse, arrays, causal=True)
+    check_varlen(fetch, o, lse, arrays, causal=True)
     qkv = numpy.stack([k, k, v], 1)
     o = fa.flash_attn_varlen_qkvpacked_func(place(qkv), place(boundaries(LENGTHS_K)), max(LENGTHS_K), causal=True)
     begins = boundaries(LENGTHS_K)
@@ -186,20 +186,20 @@ def paged(rng, k, v, page_size=8):
     return pages, table
 
 
-def test_ragged_queries_over_pages(rng, place, fetch):
-    arrays = q, k, v = ragged_arrays(rng)
+def test_varlen_queries_over_pages(rng, place, fetch):
+    arrays = q, k, v = varlen_arrays(rng)
     pages, table = paged(rng, k, v)
     begins = place(boundaries(LENGTHS_Q)), place(boundaries(LENGTHS_K))
     o, lse, _ = fa.flash_attn_varlen_func(
         place(q), *map(place, pages), *begins, 30, 21, causal=True, block_table=place(table), return_attn_probs=True
     )
-    check_ragged(fetch, o, lse, arrays, causal=True)
+    check_varlen(fetch, o, lse, arrays, causal=True)
     used = place(numpy.array(LENGTHS_K, numpy.int32))
     o, lse = v4.flash_attn_varlen_func(
         place(q), *map(place, pages), cu_seqlens_q=begins[0], seqused_k=used, page_table=place(table), causal=True,
         return_lse=True,
     )
-    check_ragged(fetch, o, lse, arrays, causal=True)
+    check_varlen(fetch, o, lse, arrays, causal=True)
 
 
 @pytest.mark.parametrize("splits", some([1, 3, 40]))
@@ -223,7 +223,7 @@ def test_combine(rng, place, fetch, shape, splits):
     numpy.testing.assert_allclose(fetch(short), fetch(o), rtol=2**-7, atol=1e-6)
 
 
-@pytest.mark.parametrize("form", some(["dense", "packed", "ragged", "cache"]))
+@pytest.mark.parametrize("form", some(["dense", "packed", "varlen", "cache"]))
 def test_fp8(rng, place, fetch, emulated, form):
     """q, k and v of e4m3 with scales of each entry and head of keys, as FlashAttention-3 has them; o is bf16."""
     if not emulated:
@@ -241,7 +241,7 @@ def test_fp8(rng, place, fetch, emulated, form):
         o, lse = v3.flash_attn_qkvpacked_func(
             place(numpy.stack(arrays, 2)), causal=True, return_attn_probs=True, **here
         )
-    elif form == "ragged":
+    elif form == "varlen":
         begins = place(numpy.array([0, rows, 2 * rows], numpy.int32))
         flat = [place(x.reshape(-1, *x.shape[2:])) for x in arrays]
         o, lse = v3.flash_attn_varlen_func(
@@ -256,7 +256,7 @@ def test_fp8(rng, place, fetch, emulated, form):
     else:
         o, lse = v3.flash_attn_func(*map(place, arrays), causal=True, return_attn_probs=True, **here)
     o, lse = fetch(o), fetch(lse)
-    if form == "ragged":
+    if form == "varlen":
         o, lse = o.reshape(shapes[0]), lse.reshape(heads, batch, rows).swapaxes(0, 1)
     exact = exact_attention(*numbers, keep=lambda b, h, i, j: j <= i, p_dtype=FP8["fp8_e4m3"])
     assert numpy.abs(o - exact.o).max() <= 2 * exact.plain_error + 2.0**-8 * numpy.abs(exact.o).max()

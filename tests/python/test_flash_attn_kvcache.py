@@ -163,7 +163,7 @@ BEGINS = numpy.concatenate([[0], numpy.cumsum(LENGTHS)]).astype(numpy.int32)
 
 @pytest.mark.parametrize("same, causal", [(True, True), (False, True), (True, False)])
 @pytest.mark.parametrize("own_positions", [False, True])
-def test_ragged_tokens_of_version_3(rng, place, fetch, same, causal, own_positions):
+def test_varlen_tokens_of_version_3(rng, place, fetch, same, causal, own_positions):
     """Queries and new keys of each request, in any numbers, over pages."""
     cache = Cache(rng, "pages")
     q, k, v = (normal(rng, BEGINS[-1], heads, HEAD_DIM) for heads in (HEADS, HEADS_KV, HEADS_KV))

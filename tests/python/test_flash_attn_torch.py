@@ -87,7 +87,7 @@ def test_gradients_of_packed_tensors(make):
 LENGTHS = (7, 0, 25, 1)
 
 
-def ragged_exact(q, k, v, **arguments):
+def varlen_exact(q, k, v, **arguments):
     parts = [[x[None] for x in torch.split(tensor, LENGTHS)] for tensor in (q, k, v)]
     return torch.cat([exact(*own, **arguments)[0] for own in zip(*parts) if own[0].shape[1]])
 
@@ -96,15 +96,15 @@ def begins(like):
     return torch.tensor([0, 7, 7, 32, 33], dtype=torch.int32, device=like.device)
 
 
-def test_gradients_of_ragged_sequences(make):
+def test_gradients_of_varlen_sequences(make):
     qkv = make(33, 3, 2, 32).requires_grad_()
     check_gradients(
         lambda qkv: fa.flash_attn_varlen_qkvpacked_func(qkv, begins(qkv), 25, causal=True), [qkv],
-        lambda qkv: ragged_exact(*qkv.unbind(1), causal=True), wide(qkv),
+        lambda qkv: varlen_exact(*qkv.unbind(1), causal=True), wide(qkv),
     )
     q, k, v = leaves(make(33, 4, 32), make(33, 2, 32), make(33, 2, 32))
     call = lambda q, k, v: v3.flash_attn_varlen_func(q, k, v, begins(q), begins(q), 25, 25, deterministic=True)
-    first = check_gradients(call, [q, k, v], ragged_exact, wide(q, k, v))
+    first = check_gradients(call, [q, k, v], varlen_exact, wide(q, k, v))
     do = torch.randn_like(q)
     again = [torch.autograd.grad(call(q, k, v), [q, k, v], do) for _ in range(2)]
     assert all(torch.equal(a, b) for a, b in zip(*again)) and len(first) == 3
@@ -151,7 +151,7 @@ def test_dropout(make):
     assert not torch.equal(first, second) and not torch.equal(first, fa.flash_attn_func(q, k, v))
 
 
-def test_dropout_of_ragged_sequences_is_that_of_dense_ones(make):
+def test_dropout_of_varlen_sequences_is_that_of_dense_ones(make):
     """Of equal lengths the same scores are kept: with queries of zeros, and unit vectors as values, o shows which."""
     q = torch.zeros_like(make(2, 40, 2, 64)).requires_grad_()
     v = torch.eye(40, 64, device=q.device, dtype=q.dtype)[None, :, None].expand(2, 40, 2, 64).contiguous()
@@ -159,9 +159,9 @@ def test_dropout_of_ragged_sequences_is_that_of_dense_ones(make):
     torch.manual_seed(3)
     dense = fa.flash_attn_func(q, q, v, 0.4)
     torch.manual_seed(3)
-    ragged = fa.flash_attn_varlen_func(q.flatten(0, 1), q.flatten(0, 1), v.flatten(0, 1), ends, ends, 40, 40, 0.4)
-    assert torch.equal(ragged > 0, dense.flatten(0, 1) > 0) and 0.5 < (ragged[..., :40] > 0).float().mean() < 0.7
-    ragged.sum().backward()
+    varlen = fa.flash_attn_varlen_func(q.flatten(0, 1), q.flatten(0, 1), v.flatten(0, 1), ends, ends, 40, 40, 0.4)
+    assert torch.equal(varlen > 0, dense.flatten(0, 1) > 0) and 0.5 < (varlen[..., :40] > 0).float().mean() < 0.7
+    varlen.sum().backward()
     assert torch.isfinite(q.grad).all()
     with pytest.raises(ja.InvalidArgumentError, match="return_attn_probs: is True with dropout_p = 0.4"):
         fa.flash_attn_varlen_func(*(x.detach().flatten(0, 1) for x in (q, q, v)), ends, ends, 40, 40, 0.4,
@@ -175,8 +175,8 @@ def test_compiled_equals_eager(make):
 
     def compute(q, k, v, slopes):
         dense = fa.flash_attn_func(q[None], k[None], v[None], causal=True, window_size=(9, -1), softcap=5.0)
-        ragged = fa.flash_attn_varlen_func(q, k, v, begins(q), begins(q), 25, 25, alibi_slopes=slopes)
-        return dense[0], ragged, v4.flash_attn_func(q[None], k[None], v[None], return_lse=True)[1]
+        varlen = fa.flash_attn_varlen_func(q, k, v, begins(q), begins(q), 25, 25, alibi_slopes=slopes)
+        return dense[0], varlen, v4.flash_attn_func(q[None], k[None], v[None], return_lse=True)[1]
 
     for a, b in zip(torch.compile(compute, fullgraph=True)(*arrays, slopes), compute(*arrays, slopes), strict=True):
         assert torch.equal(a, b)
@@ -224,18 +224,18 @@ def test_the_cache_in_a_compiled_function(make):
     assert all(torch.equal(a, b) for a, b in zip(again, caches))
 
 
-@pytest.mark.parametrize("ragged", [False, True])
-def test_queries_that_are_rotated_alone_as_numpy_has_them(make, emulated, ragged):
+@pytest.mark.parametrize("varlen", [False, True])
+def test_queries_that_are_rotated_alone_as_numpy_has_them(make, emulated, varlen):
     """Positions are worked out by each framework's own functions."""
     if not emulated:
         pytest.skip("arrays of NumPy are for emulated devices")
-    tokens = (7,) if ragged else (2, 3)
+    tokens = (7,) if varlen else (2, 3)
     q, k, v = (make(*tokens, 2, 32, dtype=torch.float16) for _ in "qkv")
     caches = [make(2, 16, 2, 32, dtype=torch.float16) for _ in "kv"]
     int32 = lambda *values: torch.tensor(values, dtype=torch.int32)
     arguments = dict(cache_seqlens=int32(4, 9), rotary_cos=make(16, 8, dtype=torch.float16),
                      rotary_sin=make(16, 8, dtype=torch.float16), cache_leftpad=int32(0, 3))
-    if ragged:
+    if varlen:
         arguments |= dict(cu_seqlens_q=int32(0, 5, 7), cu_seqlens_k_new=int32(0, 5, 7), rotary_seqlens=int32(1, 2))
     as_numpy = [x.clone().numpy() for x in (q, *caches, k, v)]
     theirs = v3.flash_attn_with_kvcache(*as_numpy, **{name: x.numpy() for name, x in arguments.items()})

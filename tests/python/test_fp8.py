@@ -93,14 +93,14 @@ CONFIGS = {
 def prepared(family, **fields):
     if family == "forward_wgmma" and ja.devices()[0].arch != "sm_90a":
         pytest.skip("forward_wgmma needs sm_90a")
-    spec = ja.AttentionSpec(dtype="fp8_e4m3", head_dim=64, gqa_ratio=2, sequences_q="ragged", **fields)
+    spec = ja.AttentionSpec(dtype="fp8_e4m3", head_dim=64, gqa_ratio=2, sequences_q="varlen", **fields)
     return ja.prepare(spec, config=CONFIGS.get(family))
 
 
 @pytest.mark.parametrize("page_size, family", some(itertools.product([None, 16, 64], CONFIGS), 3))
-def test_ragged_and_paged(rng, place, fetch, page_size, family):
+def test_varlen_and_paged(rng, place, fetch, page_size, family):
     """Whole tiles of pages, pieces of tiles, and none."""
-    kind = {"sequences_kv": "ragged"} if page_size is None else {"sequences_kv": "paged", "page_size": page_size}
+    kind = {"sequences_kv": "varlen"} if page_size is None else {"sequences_kv": "paged", "page_size": page_size}
     attention = prepared(family, mask=ja.mask.causal(), **kind)
     lengths_q, lengths_k = [5, 0, 70, 1], [40, 7, 130, 0]
     scales = {one: rng.uniform(0.02, 0.1, (4, 2)).astype(numpy.float32) for one in "qkv"}
@@ -195,7 +195,7 @@ def scale_count(rows, kind):
 
 
 @pytest.mark.parametrize("family, kind", paired(CONFIGS, ["token", "block"]))
-def test_scales_of_ragged_rows(rng, place, fetch, family, kind):
+def test_scales_of_varlen_rows(rng, place, fetch, family, kind):
     """Blocks are counted from the first row of all: sequences share them."""
     lengths_q, lengths_k = [5, 0, 70, 1], [40, 7, 130, 0]
     total_q, total_k = sum(lengths_q), sum(lengths_k)
@@ -203,7 +203,7 @@ def test_scales_of_ragged_rows(rng, place, fetch, family, kind):
     a, b, c = rows_of(given[0], kind, total_q), rows_of(given[1], kind, total_k), drawn(rng, 1)
     q, k, v = (codes(rng, (*x.shape, 64), x) for x in (a, b, numpy.broadcast_to(c, b.shape)))
     bounds = boundaries(lengths_q), boundaries(lengths_k)
-    attention = prepared(family, sequences_kv="ragged", descale_per=kind)
+    attention = prepared(family, sequences_kv="varlen", descale_per=kind)
     o, lse = attention(
         *(place(x.view(numpy.uint8)) for x in (q, k, v)),
         cu_seqlens_q=place(bounds[0]),
@@ -291,7 +291,8 @@ def test_scales_of_blocks_behind_padding(rng, place, fetch, family):
 
 
 def test_kinds_of_scales_by_their_shapes(rng, place, fetch):
-    """Of ragged rows and of pages a shape says what scales are for, unless requests are as many; then the argument does."""
+    """Of varlen rows and of pages a shape says what scales are for, unless requests are as many; then the argument
+    does."""
     lengths = [30, 50, 60]  # as many as blocks
     drawn = [place(rng.standard_normal((140, 2, 64)).astype(numpy.float32)) for _ in "qkv"]
     assert "descale_per" not in ja.quantize_qkv(*drawn).scales
@@ -309,7 +310,7 @@ def test_kinds_of_scales_by_their_shapes(rng, place, fetch):
 
 
 @pytest.mark.parametrize("family", [*CONFIGS, None])
-def test_what_a_quantiser_takes_away_of_ragged_sequences(rng, place, fetch, family):
+def test_what_a_quantiser_takes_away_of_varlen_sequences(rng, place, fetch, family):
     """Scales of columns, a mean of values and what LSE has lost, beside sinks, which have lost nothing."""
     if family == "forward_wgmma" and ja.devices()[0].arch != "sm_90a":
         pytest.skip("forward_wgmma needs sm_90a")
@@ -326,8 +327,8 @@ def test_what_a_quantiser_takes_away_of_ragged_sequences(rng, place, fetch, fami
             dtype="fp8_e4m3",
             head_dim=64,
             gqa_ratio=2,
-            sequences_q="ragged",
-            sequences_kv="ragged",
+            sequences_q="varlen",
+            sequences_kv="varlen",
             sinks=True,
             mask=ja.mask.causal(),
             descale_per=z.descale_per,
@@ -452,7 +453,7 @@ def test_refusals(place, options, argument, words):
 def test_specs():
     assert not ja.supports("sm_90a", dtype="fp8_e5m2", out_dtype="fp32")
     assert not ja.supports("sm_80", dtype="fp8_e4m3", alignment=2) and not ja.supports("sm_120", dtype="fp8_e5m2")
-    assert not ja.supports("sm_89", dtype="fp8_e4m3", sequences_q="ragged", sinks=True, alignment=8)
+    assert not ja.supports("sm_89", dtype="fp8_e4m3", sequences_q="varlen", sinks=True, alignment=8)
     (refusal,) = ja.supports("sm_89", dtype="fp8_e4m3", split_keys=64)
     assert (refusal.field, refusal.nearest) == ("split_keys", "0")
     (refusal,) = ja.supports("sm_90a", dtype="bf16", out_dtype="fp32")

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy
 import pytest
 from exact_attention import DTYPES, exact_attention
-from fp8_caches import FP8, KINDS, cached, call, dense, pages, poison, ragged
+from fp8_caches import FP8, KINDS, cached, call, dense, pages, poison, varlen
 from request_batches import BF16, boundaries, causal, int32
 from seeded import paired, some
 
@@ -49,10 +49,10 @@ def test_pages_of_any_size(rng, place, fetch, page_size, kind):
     batch.check(fetch(o), fetch(lse), keep=causal)
 
 
-@pytest.mark.parametrize("lies, kind", some(paired(["ragged", "dense"], ["request_head", "token"])))
-def test_ragged_and_dense(rng, place, fetch, lies, kind):
+@pytest.mark.parametrize("lies, kind", some(paired(["varlen", "dense"], ["request_head", "token"])))
+def test_varlen_and_dense(rng, place, fetch, lies, kind):
     batch = cached(rng, [5, 40, 1], [2, 40, 130], "fp8_e5m2", kind)
-    arrays = ragged(batch) if lies == "ragged" else dense(rng, batch, 150)
+    arrays = varlen(batch) if lies == "varlen" else dense(rng, batch, 150)
     o, lse = call(place, batch, arrays, mask=ja.mask.causal(), return_lse=True)
     batch.check(fetch(o), fetch(lse), keep=causal)
 
@@ -235,7 +235,7 @@ def test_fp8_arrays_need_no_name(rng, emulated):
     if not emulated:
         pytest.skip("NumPy's fp8 cannot be carried to a GPU")
     batch = cached(rng, [2], [40], "fp8_e5m2", "tensor")
-    arrays = ragged(batch)
+    arrays = varlen(batch)
     o = ja.attention(
         batch.q[0],
         arrays.pop("k"),
@@ -272,7 +272,7 @@ def test_a_prepared_kernel(rng, place, fetch):
         gqa_ratio=4,
         kv_dtype="float8_e4m3fn",
         descale_per="token",
-        sequences_q="ragged",
+        sequences_q="varlen",
         sequences_kv="paged",
         page_size=16,
     )
@@ -329,11 +329,11 @@ def test_scales_beside_keys_of_16_bits_are_refused(rng, place):
 
 
 def test_as_many_requests_as_keys(rng, place, fetch):
-    """Then the shape of scales of ragged keys does not say what they are for."""
+    """Then the shape of scales of varlen keys does not say what they are for."""
     batch = cached(rng, [1, 1, 1], [2, 0, 1], "fp8_e4m3", "token")
     with pytest.raises(ja.InvalidArgumentError, match='descale_per="head" or "token"'):
-        call(place, batch, ragged(batch))
-    batch.check(fetch(call(place, batch, ragged(batch), descale_per="token")))
+        call(place, batch, varlen(batch))
+    batch.check(fetch(call(place, batch, varlen(batch), descale_per="token")))
 
 
 def test_there_is_no_backward(rng, place):
@@ -349,20 +349,20 @@ def test_families_that_read_no_fp8():
         ja.prepare(spec, config="family=forward_mma_sync")
 
 
-#: Of forward_wgmma: two of the loaders' warps widen keys and values, or a warpgroup, or a kernel ahead; O lies over Q,
+#: Of forward_wgmma: two of the producers' warps upcast keys and values, or a warpgroup, or a kernel ahead; O lies over Q,
 #: apart, or nowhere.
-WIDENED = {
+UPCAST = {
     "spare": "tile_q=128 tile_kv=80 stages_q=2 stages_k=2 stages_v=2 order=ping_pong rescale=on_overflow "
     "stages_stored=2 converter_warps=2",
     "direct": "tile_q=192 tile_kv=48 stages_k=2 stages_v=2 output=direct "
     "stages_stored=1 converter_warps=2",
     "own": "tile_q=128 tile_kv=64 stages_k=2 stages_v=3 output=separate stages_stored=1 converter_warps=4",
-    "ahead": "tile_q=128 tile_kv=64 stages_q=2 stages_k=2 stages_v=2 order=ping_pong rescale=on_overflow widen_ahead=true",
-    "ahead_direct": "tile_q=64 tile_kv=48 stages_k=2 output=direct rescale=lazy widen_ahead=true",
+    "ahead": "tile_q=128 tile_kv=64 stages_q=2 stages_k=2 stages_v=2 order=ping_pong rescale=on_overflow upcast_ahead=true",
+    "ahead_direct": "tile_q=64 tile_kv=48 stages_k=2 output=direct rescale=lazy upcast_ahead=true",
 }
 
 
-def widened(place, fetch, batch, arrays, config, **spec):
+def upcast(place, fetch, batch, arrays, config, **spec):
     """o and LSE of requests by a config of forward_wgmma. Rows behind them are no query's, and become 0."""
     if ja.devices()[0].arch != "sm_90a":
         pytest.skip("forward_wgmma is for sm_90a")
@@ -377,9 +377,9 @@ def widened(place, fetch, batch, arrays, config, **spec):
     if "page_table" in arrays:
         spec |= {"sequences_kv": "paged", "page_size": arrays["k"].shape[1]}
     elif "cu_seqlens_k" in arrays:
-        spec |= {"sequences_kv": "ragged"}
+        spec |= {"sequences_kv": "varlen"}
     ratio, head_dim, head_dim_v = q.shape[1] // arrays["k"].shape[-2], q.shape[2], arrays["v"].shape[-1]
-    spec |= {"sequences_q": "ragged", "gqa_ratio": ratio, "head_dim": head_dim, "head_dim_v": head_dim_v}
+    spec |= {"sequences_q": "varlen", "gqa_ratio": ratio, "head_dim": head_dim, "head_dim_v": head_dim_v}
     dtype = "bf16" if q.dtype == BF16 else "fp16"
     attention = ja.prepare(
         ja.AttentionSpec(dtype=dtype, kv_dtype=name, sinks="sinks" in arrays, **spec),
@@ -418,10 +418,10 @@ def test_prefill_over_pages(rng, place, fetch, config, page_size, name, dtype, h
     """What is nobody's is NaN, in pages and behind the ends of requests."""
     batch = cached(rng, MANY, KEYS, name, "request_head", ratio=2, head_dim=head_dim, dtype=DTYPES[dtype])
     arrays = pages(rng, batch, page_size)
-    o, lse = widened(place, fetch, batch, arrays, WIDENED[config], mask=ja.mask.causal())
+    o, lse = upcast(place, fetch, batch, arrays, UPCAST[config], mask=ja.mask.causal())
     batch.check(o, lse, keep=causal)
     if config in ("spare", "ahead"):
-        again, _ = widened(place, fetch, batch, arrays, WIDENED[config], mask=ja.mask.causal())
+        again, _ = upcast(place, fetch, batch, arrays, UPCAST[config], mask=ja.mask.causal())
         assert numpy.array_equal(o, again)
 
 
@@ -438,18 +438,18 @@ def test_prefill_of_queries_beyond_fp16(rng, place, fetch, config, far, has_slop
         arrays |= {"tensors": {"alibi_slopes": place(slopes)}}
         spec |= {"score": ja.score.alibi()}
         options = {"score": lambda s, b, h, i, j, m, n: s - slopes[h] * numpy.abs(i + n - m - j)}
-    o, lse = widened(place, fetch, batch, arrays, WIDENED[config], **spec)
+    o, lse = upcast(place, fetch, batch, arrays, UPCAST[config], **spec)
     batch.check(o, lse, keep=causal, **options)
 
 
-@pytest.mark.parametrize("config, lies", some(paired(["direct", "own", "ahead_direct"], ["ragged", "dense"])))
+@pytest.mark.parametrize("config, lies", some(paired(["direct", "own", "ahead_direct"], ["varlen", "dense"])))
 def test_prefill_over_rows(rng, place, fetch, config, lies):
     """With a score, which takes scaled products, and sinks."""
     batch = cached(rng, MANY, KEYS, "fp8_e4m3", "head", ratio=1, head_dim=80, head_dim_v=48)
-    arrays = ragged(batch) if lies == "ragged" else dense(rng, batch, 300)
+    arrays = varlen(batch) if lies == "varlen" else dense(rng, batch, 300)
     arrays["sinks"] = numpy.full(2, -numpy.inf, numpy.float32)
     mask, score = ja.mask.sliding_window(20, 0), ja.score.softcap(5.0)
-    o, lse = widened(place, fetch, batch, arrays, WIDENED[config], mask=mask, score=score)
+    o, lse = upcast(place, fetch, batch, arrays, UPCAST[config], mask=mask, score=score)
     batch.check(o, lse, keep=window, score=lambda s, b, h, i, j, m, n: 5 * numpy.tanh(s / 5))
 
 
@@ -461,7 +461,7 @@ def test_prefill_behind_padding(rng, place, fetch, config):
     for name in "kv":
         arrays[name] = numpy.stack([numpy.roll(rows, pad, 0) for rows, pad in zip(arrays[name], pads)])
     arrays |= {"seqused_k": arrays["seqused_k"] + pads, "cache_leftpad": pads}
-    o, lse = widened(place, fetch, batch, arrays, WIDENED[config], mask=ja.mask.causal())
+    o, lse = upcast(place, fetch, batch, arrays, UPCAST[config], mask=ja.mask.causal())
     batch.check(o, lse, keep=causal)
 
 
@@ -469,12 +469,12 @@ def test_prefill_over_pages_that_do_not_exist(rng, place, fetch):
     """They are zeros, however the workspace was filled."""
     batch = cached(rng, [70], [100], "fp8_e4m3", "head")
     arrays = pages(rng, batch, 16)
-    widened(place, fetch, batch, dict(arrays), WIDENED["ahead"])
+    upcast(place, fetch, batch, dict(arrays), UPCAST["ahead"])
     table = arrays["page_table"].copy()
     table[0, 2], table[0, 4] = -1, 1 << 30
     for codes in batch.codes.values():
         codes[0][32:48] = codes[0][64:80] = 0
-    o, lse = widened(place, fetch, batch, arrays | {"page_table": table}, WIDENED["ahead"])
+    o, lse = upcast(place, fetch, batch, arrays | {"page_table": table}, UPCAST["ahead"])
     batch.check(o, lse)
 
 
@@ -487,7 +487,7 @@ def test_prefill_scales_that_are_no_numbers(rng, place, fetch, config):
     def of_first_head(name, value):
         changed = arrays[f"{name}_descale"].copy()
         changed[0] = value
-        return widened(place, fetch, batch, arrays | {f"{name}_descale": changed}, WIDENED[config])[0]
+        return upcast(place, fetch, batch, arrays | {f"{name}_descale": changed}, UPCAST[config])[0]
 
     right = of_first_head("k", arrays["k_descale"][0])
     for value in (numpy.nan, numpy.inf, -0.5, 0):
@@ -517,7 +517,7 @@ def test_prefill_beside_decoding(rng, place, fetch):
         head_dim=64,
         gqa_ratio=4,
         kv_dtype="fp8_e4m3",
-        sequences_q="ragged",
+        sequences_q="varlen",
         sequences_kv="paged",
         page_size=16,
         mask=ja.mask.causal(),

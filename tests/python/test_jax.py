@@ -92,7 +92,7 @@ def test_gradients_of_what_scores_read_and_of_sinks(draw):
         expect_close(got, wanted)
 
 
-def test_ragged_sequences(draw):
+def test_varlen_sequences(draw):
     lengths = numpy.array([17, 0, 30])
     bounds = numpy.concatenate([[0], lengths.cumsum()])
     q, k, v, given = (draw(60, 2, 32) for _ in "qkvo")  # the last rows are nobody's

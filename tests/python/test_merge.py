@@ -42,7 +42,7 @@ def check(fetch, result, expected, dtype):
 
 
 @pytest.mark.parametrize("states", [1, 2, 7, 33])
-@pytest.mark.parametrize("shape", [(5, 3, 64), (2, 5, 3, 40)], ids=["ragged", "dense"])
+@pytest.mark.parametrize("shape", [(5, 3, 64), (2, 5, 3, 40)], ids=["varlen", "dense"])
 def test_equals_double_precision(rng, place, fetch, states, shape):
     outs, lses = random_states(rng, states, shape)
     expected = exact_merge(outs, lses)

@@ -27,11 +27,11 @@ class Engine:
 
     def __init__(self, place, fetch, arrays, *, config=None, ratio=4, head_dim=64, head_dim_v=None, **spec):
         self.place, self.fetch, self.arrays = place, fetch, arrays
-        spec |= {"sequences_q": "ragged", "gqa_ratio": ratio, "head_dim": head_dim, "head_dim_v": head_dim_v or head_dim}
+        spec |= {"sequences_q": "varlen", "gqa_ratio": ratio, "head_dim": head_dim, "head_dim_v": head_dim_v or head_dim}
         if "page_table" in arrays:
             spec |= {"sequences_kv": "paged", "page_size": arrays["k"].shape[1]}
         elif "cu_seqlens_k" in arrays:
-            spec |= {"sequences_kv": "ragged"}
+            spec |= {"sequences_kv": "varlen"}
         self.prepared = ja.prepare(ja.AttentionSpec(sinks="sinks" in arrays, **spec), config=config)
 
     def arguments(self, q, lengths_q, **options):
@@ -76,7 +76,7 @@ def test_heads(rng, place, fetch, ratio, head_dim, head_dim_v):
     batch.check(*engine(q, LENGTHS_Q))
 
 
-def test_ragged_keys(rng, place, fetch):
+def test_varlen_keys(rng, place, fetch):
     batch = requests(rng, LENGTHS_Q, LENGTHS_K)
     arrays = {"k": numpy.concatenate(batch.k), "v": numpy.concatenate(batch.v), "cu_seqlens_k": boundaries(LENGTHS_K)}
     batch.check(*Engine(place, fetch, arrays, mask=ja.mask.causal())(numpy.concatenate(batch.q), LENGTHS_Q), keep=causal)
@@ -181,6 +181,6 @@ def test_other_kernels_serve_what_tma_cannot_map(rng, place, fetch):
 
 
 def test_configs_of_half_a_call_are_refused():
-    spec = ja.AttentionSpec(head_dim=64, sequences_q="ragged")
+    spec = ja.AttentionSpec(head_dim=64, sequences_q="varlen")
     with pytest.raises(ja.Error, match="requests must be all"):
         ja.prepare(spec, config="family=forward_wgmma tile_q=128 requests=many_queries")

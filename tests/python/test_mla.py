@@ -1,4 +1,5 @@
-"""Values that are the first columns of keys, the latent cache of MLA: pages, ragged batches, splits, spans, errors."""
+"""Values that are the first columns of keys, the latent cache of MLA: pages, varlen batches, splits, spans,
+errors."""
 
 import dataclasses
 
@@ -95,7 +96,7 @@ def test_prefill_beside_decoding(rng, place, fetch):
     batch.check(fetch(o), fetch(lse), keep=causal)
 
 
-def test_ragged_keys(rng, place, fetch):
+def test_varlen_keys(rng, place, fetch):
     batch = latents(rng, [2, 5, 1], [1, 40, 130])
     arrays = {"k": numpy.concatenate(batch.k), "cu_seqlens_k": boundaries(batch.lengths_k)}
     arrays["cu_seqlens_q"] = boundaries(batch.lengths_q)
@@ -164,7 +165,7 @@ def test_tiles_of_rows_that_see_the_same_keys(rng, place, fetch, heads, queries)
     lengths_k[1] = lengths_q[1]  # none before its own
     batch = latents(rng, lengths_q, lengths_k, heads=heads, head_dim=192, head_dim_v=128)
     arrays = paged(rng, batch, 64) | {"cu_seqlens_q": boundaries(lengths_q)}
-    spec = ja.AttentionSpec(head_dim=192, head_dim_v=128, gqa_ratio=heads, sequences_q="ragged", sequences_kv="paged",
+    spec = ja.AttentionSpec(head_dim=192, head_dim_v=128, gqa_ratio=heads, sequences_q="varlen", sequences_kv="paged",
                             page_size=64, mask=ja.mask.causal(), values_in_keys=True)
     arrays = {name: place(array) for name, array in arrays.items() if name != "v"}
     k = arrays.pop("k")

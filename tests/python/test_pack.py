@@ -131,7 +131,7 @@ def step(new):
 step([1, 1, 1])
 step([50, 33])
 step([262, 1, 1, 1])
-spec = ja.AttentionSpec(dtype="fp16", head_dim=16, gqa_ratio=2, sequences_q="ragged", sequences_kv="paged",
+spec = ja.AttentionSpec(dtype="fp16", head_dim=16, gqa_ratio=2, sequences_q="varlen", sequences_kv="paged",
                         page_size=16, mask=ja.mask.causal())
 starts = numpy.array([0, 262, 263, 264, 265], numpy.int32)
 kernel = ja.prepare(spec).kernel(draw(265, 2, 16), k_pages, v_pages, cu_seqlens_q=starts, page_table=table,
@@ -142,7 +142,7 @@ assert ("requests=many_queries" in kernel.why) == ("{arch}" == "sm_90a"), kernel
 
 @pytest.mark.parametrize("arch", [arch for pack, arch in PACKS if pack == "serving"])
 def test_a_pack_for_serving_has_append_merge_and_the_kernels_of_mixed_batches(run_python, tmp_path, arch):
-    spec = ja.AttentionSpec(dtype="fp16", head_dim=16, gqa_ratio=2, sequences_q="ragged", sequences_kv="paged",
+    spec = ja.AttentionSpec(dtype="fp16", head_dim=16, gqa_ratio=2, sequences_q="varlen", sequences_kv="paged",
                             page_size=16, mask=ja.mask.causal())
     packs = tmp_path / "attention.pack", tmp_path / "serving.pack"
     for pack in packs:
@@ -194,7 +194,7 @@ assert len([record for record in told if "best kernel of the spec that is there"
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_calls_beyond_the_sizes_of_a_pack_run_a_kernel_that_is_in_it(run_python, tmp_path, arch):
-    spec = ja.AttentionSpec(dtype="fp16", head_dim=16, gqa_ratio=2, sequences_q="ragged", sequences_kv="paged",
+    spec = ja.AttentionSpec(dtype="fp16", head_dim=16, gqa_ratio=2, sequences_q="varlen", sequences_kv="paged",
                             page_size=16, mask=ja.mask.causal())
     pack = tmp_path / "a.pack"
     ja.write_pack(str(pack), [spec], [f"emulated:{arch}"], **SIZES)
@@ -247,7 +247,7 @@ ja.merge([o, o], [numpy.zeros((2, 2), numpy.float32)] * 2)
 
 
 def test_a_pack_for_serving_has_append_of_token_scales_norm_pairs_and_sections(run_python, tmp_path):
-    spec = ja.AttentionSpec(dtype="fp16", head_dim=16, gqa_ratio=2, sequences_q="ragged", sequences_kv="paged",
+    spec = ja.AttentionSpec(dtype="fp16", head_dim=16, gqa_ratio=2, sequences_q="varlen", sequences_kv="paged",
                             page_size=16, mask=ja.mask.causal(), kv_dtype="fp8_e4m3", descale_per="token", alignment=4)
     pack = tmp_path / "a.pack"
     ja.write_pack(str(pack), [spec], ["emulated:sm_80"], serving=True, norm=True, rotary_interleaved=True,
@@ -274,7 +274,7 @@ assert numpy.allclose(o[0], latents[0], atol=1e-2)
 
 
 def test_a_pack_of_latents_stores_and_reads_them(run_python, tmp_path):
-    spec = ja.AttentionSpec(dtype="fp16", head_dim=576, head_dim_v=512, gqa_ratio=16, sequences_q="ragged",
+    spec = ja.AttentionSpec(dtype="fp16", head_dim=576, head_dim_v=512, gqa_ratio=16, sequences_q="varlen",
                             sequences_kv="paged", page_size=16, values_in_keys=True, mask=ja.mask.causal())
     pack = tmp_path / "a.pack"
     ja.write_pack(str(pack), [spec], ["emulated:sm_90a"], serving=True, rotary_interleaved=True, heads_q=16,

@@ -1,4 +1,4 @@
-"""Family forward_wgmma with lengths on the device: ragged and paged sequences, request by request, against double
+"""Family forward_wgmma with lengths on the device: varlen and paged sequences, request by request, against double
 precision. Between requests, behind their last keys and in pages that are nobody's lie NaNs."""
 
 import jit_attention as ja
@@ -34,7 +34,7 @@ def with_gaps(rows, gaps):
     return numpy.concatenate(parts), int32(begins)
 
 
-def ragged_keys(batch, gaps):
+def varlen_keys(batch, gaps):
     k, begins = with_gaps(batch.k, gaps)
     v, _ = with_gaps(batch.v, gaps)
     return {"k": k, "v": v, "cu_seqlens_k": begins, "seqused_k": int32(batch.lengths_k)}
@@ -44,12 +44,12 @@ def compute(place, fetch, batch, arrays, *, config="turns", gaps=None, lse=True,
     """O and LSE of the requests' rows, without the gaps between them, which must be left alone."""
     gaps = gaps or [2] * (len(batch.q) + 1)
     q, begins = with_gaps(batch.q, gaps)
-    options = {"sequences_q": "ragged", "head_dim": q.shape[2], "gqa_ratio": q.shape[1] // arrays["k"].shape[-2]}
+    options = {"sequences_q": "varlen", "head_dim": q.shape[2], "gqa_ratio": q.shape[1] // arrays["k"].shape[-2]}
     options["head_dim_v"] = arrays["v"].shape[-1]
     if "page_table" in arrays:
         options |= {"sequences_kv": "paged", "page_size": arrays["k"].shape[1]}
     elif "cu_seqlens_k" in arrays:
-        options["sequences_kv"] = "ragged"
+        options["sequences_kv"] = "varlen"
     prepared = ja.prepare(
         ja.AttentionSpec(**options, sinks="sinks" in arrays, **spec), config="family=forward_wgmma " + CONFIGS[config]
     )
@@ -65,10 +65,10 @@ def compute(place, fetch, batch, arrays, *, config="turns", gaps=None, lse=True,
 
 
 @pytest.mark.parametrize("config, masked", some(paired(CONFIGS, [True, False])))
-def test_ragged(rng, place, fetch, config, masked):
+def test_varlen(rng, place, fetch, config, masked):
     """More queries than keys, no queries, no keys, one of each, and tiles that end where a request does."""
     batch = requests(rng, [130, 0, 1, 64, 200, 3], [70, 9, 1, 64, 300, 0], ratio=2)
-    arrays = ragged_keys(batch, [3, 0, 5, 1, 0, 2, 70])
+    arrays = varlen_keys(batch, [3, 0, 5, 1, 0, 2, 70])
     mask = {"mask": ja.mask.causal()} if masked else {}
     result = compute(place, fetch, batch, arrays, config=config, gaps=[5, 0, 0, 1, 2, 0, 66], **mask)
     batch.check(*result, keep=causal if masked else None)
@@ -93,7 +93,7 @@ def test_many_requests_of_few_tokens(rng, place, fetch):
     """More than a warp looks at at once, with empty ones among them."""
     lengths = rng.integers(0, 4, 75)
     batch = requests(rng, lengths, lengths * rng.integers(0, 6, 75), heads_kv=1, ratio=2)
-    arrays = ragged_keys(batch, rng.integers(0, 2, 76))
+    arrays = varlen_keys(batch, rng.integers(0, 2, 76))
     result = compute(place, fetch, batch, arrays, gaps=rng.integers(0, 2, 76).tolist(), mask=ja.mask.causal())
     batch.check(*result, keep=causal)
 
@@ -128,7 +128,7 @@ def test_dense_queries_over_pages(rng, place, fetch):
     assert all((o[b, n:] == 7).all() for b, n in enumerate(batch.lengths_q))
 
 
-def test_ragged_queries_over_a_dense_cache_with_leftpad(rng, place, fetch):
+def test_varlen_queries_over_a_dense_cache_with_leftpad(rng, place, fetch):
     pads, lengths = [3, 0, 10], [150, 1, 10]  # the last request has no keys
     batch = requests(rng, [66, 2, 2], [n - p for n, p in zip(lengths, pads)])
     k, v = (numpy.full((3, 160, 2, 64), numpy.nan, BF16) for _ in range(2))
@@ -155,7 +155,7 @@ def test_zero_padding(rng, place, fetch):
     batch = requests(rng, [70, 0, 5], [30, 9, 44])
     q, begins = with_gaps(batch.q, [3, 0, 4, 40])
     arrays = {name: place(array) for name, array in paged(rng, batch, 16).items()}
-    spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, sequences_q="ragged", sequences_kv="paged", page_size=16)
+    spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, sequences_q="varlen", sequences_kv="paged", page_size=16)
     prepared = ja.prepare(spec, config="family=forward_wgmma " + CONFIGS["turns"])
     o, lse = prepared(
         place(q), arrays.pop("k"), arrays.pop("v"), **arrays, cu_seqlens_q=place(begins),
@@ -183,18 +183,18 @@ MASKS = {
 }
 
 
-@pytest.mark.parametrize("name, lies", some(paired(MASKS, ["paged", "ragged"])))
+@pytest.mark.parametrize("name, lies", some(paired(MASKS, ["paged", "varlen"])))
 def test_masks_see_positions_of_their_own_request(rng, place, fetch, name, lies):
     mask, keep = MASKS[name]
     batch = requests(rng, [1, 90, 70], [130, 20, 164])
-    arrays = paged(rng, batch, 16) if lies == "paged" else ragged_keys(batch, [0, 3, 1, 4])
+    arrays = paged(rng, batch, 16) if lies == "paged" else varlen_keys(batch, [0, 3, 1, 4])
     batch.check(*compute(place, fetch, batch, arrays, mask=mask()), keep=keep)
 
 
 def test_documents(rng, place, fetch):
     batch = requests(rng, [100, 70], [180, 75])
     ids_q, ids_kv = (numpy.sort(rng.integers(0, 5, (2, n)), axis=1).astype(numpy.int32) for n in (100, 180))
-    arrays = ragged_keys(batch, [2, 3, 4])
+    arrays = varlen_keys(batch, [2, 3, 4])
     q_room, k_room = 2 * 3 + 170, 2 + 3 + 4 + 255  # what requests could have
     tensors = {"document_ids_q": numpy.zeros((2, q_room), numpy.int32)}
     tensors["document_ids_kv"] = numpy.zeros((2, k_room), numpy.int32)
@@ -227,7 +227,7 @@ def test_bits_depend_on_nothing_but_the_request(rng, place, fetch, config):
         if config == "turns" or page_size != 64:
             arrays = paged(rng, batch, page_size)
             results.append(compute(place, fetch, batch, arrays, config=config, mask=ja.mask.causal()))
-    arrays = ragged_keys(batch, [1, 0, 7, 2])
+    arrays = varlen_keys(batch, [1, 0, 7, 2])
     results.append(compute(place, fetch, batch, arrays, config=config, gaps=[0, 1, 0, 3], mask=ja.mask.causal()))
     for _ in range(2):
         results.append(compute(place, fetch, batch, arrays, config=config, gaps=[0, 0, 0, 0], mask=ja.mask.causal()))
@@ -243,7 +243,7 @@ def test_bits_depend_on_nothing_but_the_request(rng, place, fetch, config):
 def test_wild_values_on_the_device_read_and_write_nothing_else(rng, place, fetch):
     batch = requests(rng, [80, 80], [32, 32])
     arrays = {name: place(array) for name, array in paged(rng, batch, 16).items() if name != "seqused_k"}
-    spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, sequences_q="ragged", sequences_kv="paged", page_size=16)
+    spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, sequences_q="varlen", sequences_kv="paged", page_size=16)
     prepared = ja.prepare(spec, config="family=forward_wgmma " + CONFIGS["turns"])
     q = place(numpy.concatenate(batch.q))
     o, lse = prepared(
@@ -265,6 +265,6 @@ def test_pages_that_do_not_exist_are_zeros(rng, place, fetch):
 
 
 def test_what_the_family_cannot_do_is_refused():
-    options = {"head_dim": 64, "sequences_q": "ragged", "sequences_kv": "paged"}
+    options = {"head_dim": 64, "sequences_q": "varlen", "sequences_kv": "paged"}
     with pytest.raises(ja.errors.Error, match="common divisor of 8 or more"):
         ja.prepare(ja.AttentionSpec(**options, page_size=4), config="family=forward_wgmma tile_q=128 tile_kv=64")

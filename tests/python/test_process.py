@@ -126,8 +126,8 @@ def test_what_a_signal_handler_raises_ends_a_launch_beside_others(on_emulated):
         ENDLESS
         + """
 class Alarm(Exception): pass
-def ring(*_): raise Alarm
-signal.signal(signal.SIGALRM, ring)
+def pipeline(*_): raise Alarm
+signal.signal(signal.SIGALRM, pipeline)
 right = ja.attention(q, q, q)
 same = []
 beside = threading.Thread(target=lambda: same.append(numpy.array_equal(ja.attention(q, q, q), right)))

@@ -13,9 +13,9 @@ LARGEST = {"fp8_e4m3": 448.0, "fp8_e5m2": 57344.0}
 KINDS = {"fp8_e4m3": ml_dtypes.float8_e4m3fn, "fp8_e5m2": ml_dtypes.float8_e5m2}
 
 
-def inputs(rng, kind, ragged=False, seqlen_q=6, seqlen_kv=20, bias=0.0):
+def inputs(rng, kind, varlen=False, seqlen_q=6, seqlen_kv=20, bias=0.0):
     shapes = [(seqlen_q, 4, 64), (seqlen_kv, 2, 64), (seqlen_kv, 2, 32)]
-    drawn = [rng.standard_normal(shape if ragged else (2, *shape)) for shape in shapes]
+    drawn = [rng.standard_normal(shape if varlen else (2, *shape)) for shape in shapes]
     drawn[1] += bias * rng.standard_normal((2, 64))
     drawn[2] += bias
     return [x.astype(kind) for x in drawn]
@@ -34,12 +34,12 @@ def near(fetch, made, scale, exact, out_dtype="fp8_e4m3"):
     assert (difference <= 1.001 * step * numpy.abs(exact) + (least + 1e-3) * scale).all()
 
 
-@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("varlen", [False, True])
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
-def test_elements_and_scales(rng, place, fetch, dtype, ragged):
+def test_elements_and_scales(rng, place, fetch, dtype, varlen):
     kind = numpy.float32 if dtype == "fp32" else DTYPES[dtype]
     for out_dtype, scales, value_scales in (("fp8_e4m3", "token", "head"), ("fp8_e5m2", "head", "channel")):
-        q, k, v = inputs(rng, kind, ragged)
+        q, k, v = inputs(rng, kind, varlen)
         made = ja.quantize_qkv(
             place(q), place(k), place(v), out_dtype=out_dtype, scales=scales, value_scales=value_scales
         )
@@ -62,10 +62,10 @@ def test_elements_and_scales(rng, place, fetch, dtype, ragged):
         assert made.k_mean is None and made.v_mean is None and made.lse_shift is None
 
 
-@pytest.mark.parametrize("ragged", [False, True])
-def test_scales_of_blocks(rng, place, fetch, ragged):
-    """Of 64 rows from the first of a batch entry, or of all ragged rows, and of what is left."""
-    q, k, v = inputs(rng, numpy.float32, ragged, seqlen_q=70, seqlen_kv=140)
+@pytest.mark.parametrize("varlen", [False, True])
+def test_scales_of_blocks(rng, place, fetch, varlen):
+    """Of 64 rows from the first of a batch entry, or of all varlen rows, and of what is left."""
+    q, k, v = inputs(rng, numpy.float32, varlen, seqlen_q=70, seqlen_kv=140)
     made = ja.quantize_qkv(place(q), place(k), place(v), scales="block")
     for given, elements, scale in ((q, made.q, made.q_descale), (k, made.k, made.k_descale)):
         largest = numpy.abs(given).max(-1)
@@ -146,7 +146,7 @@ def test_attention_of_what_it_makes(rng, place, fetch):
 
 
 def test_rows_of_no_sequence(rng, place, fetch):
-    """Behind lengths, and in ragged tensors around sequences: what is made of others is what is made without them."""
+    """Behind lengths, and in varlen tensors around sequences: what is made of others is what is made without them."""
     q, k, v = inputs(rng, DTYPES["bf16"], seqlen_q=8, seqlen_kv=40, bias=2.0)
     used_q, used_k = numpy.array([5, 8], numpy.int32), numpy.array([33, 0], numpy.int32)
     for rows, used in ((q, used_q), (k, used_k), (v, used_k)):
@@ -172,14 +172,14 @@ def test_rows_of_no_sequence(rng, place, fetch):
     bounds = [numpy.array(x, numpy.int32) for x in ([0, 8, 16], [0, 40, 80])]
     packed = [x.reshape(-1, *x.shape[2:]) for x in (q, k, v)]
     held = [place(numpy.full(x.shape, 7, numpy.uint8)) for x in packed]
-    ragged = ja.quantize_qkv(
+    varlen = ja.quantize_qkv(
         *map(place, packed), cu_seqlens_q=place(bounds[0]), cu_seqlens_k=place(bounds[1]), seqused_q=place(used_q),
         seqused_k=place(used_k), q_out=held[0], k_out=held[1], v_out=held[2], **options,
     )  # fmt: skip
-    bits = fetch(ragged.k)
+    bits = fetch(varlen.k)
     numpy.testing.assert_array_equal(bits[33:], 7)
     assert (bits[:33] != 7).any()
-    same(fetch(ragged.k_mean), alone.k_mean, rtol=1e-6)  # the other sequence has no key
+    same(fetch(varlen.k_mean), alone.k_mean, rtol=1e-6)  # the other sequence has no key
 
 
 def test_values_have_a_row_for_each_token(rng, place):
@@ -204,7 +204,7 @@ def test_values_have_a_row_for_each_token(rng, place):
         ({"out_dtype": "bf16"}, "out_dtype", "fp8_e4m3"),
         ({"seqused_k": numpy.zeros(3, numpy.int32)}, "seqused_k", "has batch = 3; it must be 2"),
         ({"seqused_q": numpy.zeros(2, numpy.int64)}, "seqused_q", "is int64; it must be int32"),
-        ({"cu_seqlens_k": numpy.zeros(3, numpy.int32)}, "cu_seqlens_k", "give seqused_k, or ragged q"),
+        ({"cu_seqlens_k": numpy.zeros(3, numpy.int32)}, "cu_seqlens_k", "give seqused_k, or varlen q"),
     ],
 )
 def test_refusals(rng, place, change, error, words):

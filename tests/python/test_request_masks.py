@@ -1,4 +1,4 @@
-"""Masks that differ from request to request, over dense, ragged and paged sequences: against double precision."""
+"""Masks that differ from request to request, over dense, varlen and paged sequences: against double precision."""
 
 import jit_attention as ja
 import numpy
@@ -49,7 +49,7 @@ def draft_batch(rng, lengths_q, lengths_k, prompts=(), **options):
     return batch, drafts, numpy.concatenate(rows)
 
 
-def ragged_queries(rng, batch, sequences_kv):
+def varlen_queries(rng, batch, sequences_kv):
     """All arrays of a call but q, whose rows lie one behind another."""
     if sequences_kv == "paged":
         arrays = paged(rng, batch, 16)
@@ -59,11 +59,11 @@ def ragged_queries(rng, batch, sequences_kv):
     return arrays | {"cu_seqlens_q": boundaries(batch.lengths_q)}
 
 
-@pytest.mark.parametrize("sequences_kv", some(["ragged", "paged"]))
+@pytest.mark.parametrize("sequences_kv", some(["varlen", "paged"]))
 def test_drafts_of_different_sizes_and_a_prompt(rng, place, fetch, sequences_kv):
     batch, drafts, bits = draft_batch(rng, [5, 1, 70, 0, 40], [100, 64, 90, 30, 44], prompts=[2])
     assert bits.shape[1] == 2  # the draft of 40 takes two words, and the prompt has more queries than these have bits
-    arrays = ragged_queries(rng, batch, sequences_kv)
+    arrays = varlen_queries(rng, batch, sequences_kv)
     o, lse = call(
         place,
         numpy.concatenate(batch.q),
@@ -88,7 +88,7 @@ def test_every_family_of_split_keys(rng, place, fetch, family, mask):
     arrays = {name: place(array) for name, array in paged(rng, batch, 16).items()}
     arrays["cu_seqlens_q"] = place(boundaries(batch.lengths_q))
     spec = ja.AttentionSpec(
-        head_dim=64, gqa_ratio=4, sequences_q="ragged", sequences_kv="paged", page_size=16, mask=mask
+        head_dim=64, gqa_ratio=4, sequences_q="varlen", sequences_kv="paged", page_size=16, mask=mask
     )
     # Nine more rows are padding.
     q = numpy.concatenate([*batch.q, numpy.full((9, 8, 64), numpy.nan, BF16)])
@@ -134,7 +134,7 @@ def test_drafts_of_one_length(rng, place, fetch, shared):
 
 
 def dense_call(place, fetch, batch, **options):
-    """Attention over dense arrays; results as of ragged queries."""
+    """Attention over dense arrays; results as of varlen queries."""
     arrays = [place(numpy.stack(rows)) for rows in (batch.q, batch.k, batch.v)]
     o, lse = ja.attention(*arrays, return_lse=True, **options)
     o, lse = fetch(o), fetch(lse)
@@ -161,11 +161,11 @@ def test_drafts_in_a_window(rng, place, fetch):
     )
 
 
-@pytest.mark.parametrize("sequences_kv", some(["ragged", "paged"], turn=1))
+@pytest.mark.parametrize("sequences_kv", some(["varlen", "paged"], turn=1))
 def test_requests_that_are_causal_and_others(rng, place, fetch, sequences_kv):
     batch = requests(rng, [30, 30, 1, 7, 0], [30, 45, 20, 5, 9])
     flags = int32([1, 0, -2, 1, 0])
-    arrays = ragged_queries(rng, batch, sequences_kv)
+    arrays = varlen_queries(rng, batch, sequences_kv)
     o, lse = call(
         place,
         numpy.concatenate(batch.q),
@@ -214,7 +214,7 @@ def test_refusals_name_the_array(rng, place):
 
 
 @pytest.mark.parametrize(
-    "sequences_kv, blocks", some(paired(["ragged", "paged"], [((16, 32), True), ((64, 64), False)]))
+    "sequences_kv, blocks", some(paired(["varlen", "paged"], [((16, 32), True), ((64, 64), False)]))
 )
 def test_block_masks_stand_at_the_positions_of_each_request(rng, place, fetch, sequences_kv, blocks):
     sides, per_head = blocks
@@ -231,7 +231,7 @@ def test_block_masks_stand_at_the_positions_of_each_request(rng, place, fetch, s
         return is_seen & causal(b, h, i, j, seqlen_q, seqlen_k)
 
     mask = ja.mask.block_mask(*sides, ja.mask.causal())
-    arrays = ragged_queries(rng, batch, sequences_kv)
+    arrays = varlen_queries(rng, batch, sequences_kv)
     tensors = {"block_mask": place(table)}
     o, lse = call(place, numpy.concatenate(batch.q), arrays, mask=mask, tensors=tensors, return_lse=True)
     batch.check(fetch(o), fetch(lse), keep=keep)

@@ -1,4 +1,4 @@
-"""Scores that return -INFINITY are masks: over dense, ragged and paged sequences, also where a query sees no key."""
+"""Scores that return -INFINITY are masks: over dense, varlen and paged sequences, also where a query sees no key."""
 
 import jit_attention as ja
 import numpy
@@ -19,7 +19,7 @@ def halved(score, b, h, i, j, *lengths):
     return 0.5 * score
 
 
-@pytest.mark.parametrize("sequences_kv", ["ragged", "paged"])
+@pytest.mark.parametrize("sequences_kv", ["varlen", "paged"])
 def test_requests(rng, place, fetch, sequences_kv):
     batch = requests(rng, [1, 130, 5], [70, 200, 33])
     if sequences_kv == "paged":

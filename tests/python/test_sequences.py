@@ -1,4 +1,4 @@
-"""Ragged and paged sequences, lengths on the device, sinks: against double precision, request by request."""
+"""Varlen and paged sequences, lengths on the device, sinks: against double precision, request by request."""
 
 import jit_attention as ja
 import numpy
@@ -45,7 +45,7 @@ def test_keys_and_values_side_by_side(rng, place, fetch):
     batch.check(fetch(o))
 
 
-def test_ragged_keys(rng, place, fetch):
+def test_varlen_keys(rng, place, fetch):
     batch = requests(rng, [5, 40, 1], [2, 40, 130])  # more queries than keys, too
     arrays = {"k": numpy.concatenate(batch.k), "v": numpy.concatenate(batch.v)}
     arrays |= {"cu_seqlens_q": boundaries(batch.lengths_q), "cu_seqlens_k": boundaries(batch.lengths_k)}
@@ -169,7 +169,7 @@ def test_tiles_without_keys_between_others(rng, place, fetch, config, kv_dtype):
         arrays = {name: codes.astype(BF16) for name, codes in arrays.items()}
     elif "wgmma" in config:  # the cluster and forward_split_kv read what is stored
         config += " stages_stored=1" + " converter_warps=4" * config.startswith("family=forward_wgmma")
-    spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, sequences_q="ragged", sequences_kv="ragged",
+    spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, sequences_q="varlen", sequences_kv="varlen",
                             kv_dtype=kv_dtype, mask=ja.mask.causal())
     if config != "family=forward_split_kv" and ja.devices()[0].arch != "sm_90a":
         pytest.skip("kernels of sm_90a")
@@ -262,7 +262,7 @@ def test_prepared_calls(rng, place, fetch):
     arrays = {name: place(array) for name, array in paged(rng, batch, 16).items()}
     arrays["cu_seqlens_q"] = place(boundaries(batch.lengths_q))
     spec = ja.AttentionSpec(
-        head_dim=64, gqa_ratio=4, sequences_q="ragged", sequences_kv="paged", page_size=16, mask=ja.mask.causal()
+        head_dim=64, gqa_ratio=4, sequences_q="varlen", sequences_kv="paged", page_size=16, mask=ja.mask.causal()
     )
     q = place(numpy.concatenate(batch.q))
     prepared = ja.prepare(spec, q, **arrays)
@@ -277,7 +277,7 @@ def test_prepared_calls(rng, place, fetch):
 def test_checked_calls_name_the_element(rng, place, fetch):
     batch = requests(rng, [1, 3], [70, 33])
     spec = ja.AttentionSpec(
-        head_dim=64, gqa_ratio=4, sequences_q="ragged", sequences_kv="paged", page_size=16, mask=ja.mask.causal(),
+        head_dim=64, gqa_ratio=4, sequences_q="varlen", sequences_kv="paged", page_size=16, mask=ja.mask.causal(),
         checked=True,
     )
     attention = ja.prepare(spec)

@@ -36,15 +36,15 @@ DENSE = batch((3, 1, 48))
 PAGED = batch((1, 1, 70), (1, 1, 5), (2, 1, 32), **PAGES)
 HND = dataclasses.replace(PAGED, kv_layout="HND")
 PAGE_1 = batch((1, 1, 7), (1, 1, 19), kv_sequences="paged", page_size=1)
-RAGGED = batch((1, 9, 9), (1, 33, 33), (1, 20, 20), mask="causal", q_sequences="ragged", kv_sequences="ragged")
+VARLEN = batch((1, 9, 9), (1, 33, 33), (1, 20, 20), mask="causal", q_sequences="varlen", kv_sequences="varlen")
 PREFILL = batch((2, 24, 24), mask="causal")
-MIXED = batch((1, 20, 70), (1, 9, 9), (1, 1, 40), (2, 1, 5), mask="causal", q_sequences="ragged", **PAGES)
-CHUNKS = batch((2, 6, 21), mask="causal", q_sequences="ragged", **PAGES)
+MIXED = batch((1, 20, 70), (1, 9, 9), (1, 1, 40), (2, 1, 5), mask="causal", q_sequences="varlen", **PAGES)
+CHUNKS = batch((2, 6, 21), mask="causal", q_sequences="varlen", **PAGES)
 FP8 = dataclasses.replace(PAGED, kv_dtype="fp8_e4m3")
 FP8_CHUNKS = dataclasses.replace(CHUNKS, kv_dtype="fp8_e4m3")
-LATENTS = batch((1, 6, 70), (1, 1, 5), heads_kv=1, head_dim=96, mask="causal", q_sequences="ragged", **PAGES)
+LATENTS = batch((1, 6, 70), (1, 1, 5), heads_kv=1, head_dim=96, mask="causal", q_sequences="varlen", **PAGES)
 LATENTS = dataclasses.replace(LATENTS, head_dim_v=64, values_in_keys=True)
-PROBLEMS = dict(dense=DENSE, paged=PAGED, hnd=HND, page_1=PAGE_1, ragged=RAGGED, prefill=PREFILL, mixed=MIXED,
+PROBLEMS = dict(dense=DENSE, paged=PAGED, hnd=HND, page_1=PAGE_1, varlen=VARLEN, prefill=PREFILL, mixed=MIXED,
                 chunks=CHUNKS, fp8=FP8, fp8_chunks=FP8_CHUNKS)
 every_problem = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 
@@ -72,8 +72,8 @@ def install(monkeypatch, name, **functions):
 def test_the_reference_is_attention_of_each_request(problem):
     inputs = make_request_inputs(problem, "cpu", 1)
     expected = serve(inputs.shaped_q(problem).float(), inputs.k, inputs.v, problem.mask == "causal",
-                     inputs.cu_seqlens_q if problem.q_sequences == "ragged" else None,
-                     inputs.cu_seqlens_k if problem.kv_sequences == "ragged" else None,
+                     inputs.cu_seqlens_q if problem.q_sequences == "varlen" else None,
+                     inputs.cu_seqlens_k if problem.kv_sequences == "varlen" else None,
                      inputs.seqused_k, inputs.page_table, scale=inputs.kv_descale)
     output = reference.Reference(problem, inputs).output
     assert output.shape == problem.output_shape()
@@ -92,7 +92,7 @@ def test_pages_are_permuted_and_each_belongs_to_one_request():
 
 def test_caches_of_fp8_stand_for_numbers_of_bf16():
     inputs = make_request_inputs(FP8, "cpu", 1)
-    wide = inputs.widened()
+    wide = inputs.upcast()
     assert inputs.k.dtype == inputs.v.dtype == torch.float8_e4m3fn and wide.k.dtype == torch.bfloat16
     assert torch.equal(wide.k.float(), inputs.k.float() * inputs.kv_descale)
     assert torch.equal(inputs.q_in_fp8().float() * inputs.kv_descale, inputs.q.float())
@@ -237,7 +237,7 @@ def flash_attention(monkeypatch):
 @pytest.mark.parametrize("problem", [one for one in PROBLEMS.values() if one.kv_dtype == "bf16"])
 def test_flash_attention_3_serves_every_problem(problem, flash_attention, first_is_fastest):
     fields = check(FlashAttention3(), problem)
-    if problem.kv_sequences == "ragged":
+    if problem.kv_sequences == "varlen":
         assert flash_attention[0] == ("varlen", dict(max_seqlen_q=33, max_seqlen_k=33))
         return
     splits = [options["num_splits"] for _, options in flash_attention if options["plan"] is None]
@@ -260,7 +260,7 @@ def test_a_build_without_pages_is_left_out_with_its_own_reason(monkeypatch, flas
 
 
 def test_flash_attention_4_serves_prefill(flash_attention):
-    check(FlashAttention4(), RAGGED)
+    check(FlashAttention4(), VARLEN)
     check(FlashAttention4(), PREFILL)
     assert [name for name, _ in flash_attention] == ["varlen", "func"]
     with pytest.raises(Unsupported, match="paged"):
@@ -347,7 +347,7 @@ def test_xqa_serves_one_query_over_its_pages(problem, flashinfer):
     check(Xqa(), problem)
 
 
-@pytest.mark.parametrize("problem, words", [(PAGE_1, "no pages of 1"), (MIXED, "one query"), (RAGGED, "one query")])
+@pytest.mark.parametrize("problem, words", [(PAGE_1, "no pages of 1"), (MIXED, "one query"), (VARLEN, "one query")])
 def test_xqa_is_left_out_of_what_it_does_not_serve(problem, words, flashinfer):
     with pytest.raises(Unsupported, match=words):
         Xqa().serve(problem, make_request_inputs(problem, "cpu", 1))
@@ -360,8 +360,8 @@ def test_cudnn_serves_pages_by_flashinfers_interface(problem, flashinfer, monkey
     assert flashinfer == [("BatchDecodeWithPagedKVCacheWrapper", dict(backend="cudnn"))]
     with pytest.raises(Unsupported, match="one query"):
         CuDnn().serve(MIXED, make_request_inputs(MIXED, "cpu", 1))
-    with pytest.raises(Unsupported, match="ragged"):
-        CuDnn().serve(RAGGED, make_request_inputs(RAGGED, "cpu", 1))
+    with pytest.raises(Unsupported, match="varlen"):
+        CuDnn().serve(VARLEN, make_request_inputs(VARLEN, "cpu", 1))
 
 
 @pytest.mark.parametrize("problem", [DENSE, PREFILL])
@@ -382,15 +382,15 @@ def test_ours_is_called_as_the_problem_says(problem, monkeypatch):
 
     install(monkeypatch, "jit_attention", attention=attention, mask=types.SimpleNamespace(causal=lambda: "causal"))
     check(JitAttention("off"), problem)
-    names = dict(dense=[], ragged=["cu_seqlens_k"], paged=["page_table", "seqused_k"])[problem.kv_sequences]
-    ragged = ["cu_seqlens_q"] if problem.q_sequences == "ragged" else []
+    names = dict(dense=[], varlen=["cu_seqlens_k"], paged=["page_table", "seqused_k"])[problem.kv_sequences]
+    varlen = ["cu_seqlens_q"] if problem.q_sequences == "varlen" else []
     scales = ["k_descale", "v_descale"] if problem.kv_dtype != "bf16" else []
-    assert made[0] == sorted(ragged + names + scales)
+    assert made[0] == sorted(varlen + names + scales)
     assert (Bf16Cache().preparing(problem) is None) == (problem.kv_dtype == "bf16")
     if problem.kv_dtype != "bf16":
         made.clear()
         check(Bf16Cache("off"), problem)
-        assert made[0] == sorted(ragged + names)
+        assert made[0] == sorted(varlen + names)
     made.clear()
     if TwoCalls().preparing(problem):
         check(TwoCalls("off"), problem)

@@ -171,20 +171,20 @@ def random_call(rng):
         pads = [int(rng.integers(0, 30)) for _ in pads]
         arrays["cache_leftpad"] = int32(pads)
     stored = Requests(batch.q, with_pads(stored.k, pads), with_pads(stored.v, pads))
-    kind = one_of("dense", "ragged", "paged", "paged", "paged")
+    kind = one_of("dense", "varlen", "paged", "paged", "paged")
     spec["sequences_kv"] = kind
     if kind == "paged":
         spec["page_size"] = one_of(1, 5, 16, 32, 64, 100)
         arrays |= paged(rng, stored, spec["page_size"], layout=one_of("NHD", "HND"))
-    elif kind == "ragged":
+    elif kind == "varlen":
         arrays |= {"k": numpy.concatenate(stored.k), "v": numpy.concatenate(stored.v),
                    "cu_seqlens_k": boundaries(stored.lengths_k)}
     else:
         most = max(1, *stored.lengths_k, 1)
         arrays |= {"k": padded(stored.k, most), "v": padded(stored.v, most), "seqused_k": int32(stored.lengths_k)}
 
-    spec["sequences_q"] = one_of("dense", "ragged")
-    if spec["sequences_q"] == "ragged":
+    spec["sequences_q"] = one_of("dense", "varlen")
+    if spec["sequences_q"] == "varlen":
         spare = padded([batch.q[0][:0]], one_of(0, 3))[0]
         arrays |= {"q": numpy.concatenate([*batch.q, spare]), "cu_seqlens_q": boundaries(batch.lengths_q)}
     else:
@@ -195,7 +195,7 @@ def random_call(rng):
 
 
 def own_rows(call, array, b, axis):
-    """The rows of a request in q, o or lse; `axis` is that of rows where they are ragged."""
+    """The rows of a request in q, o or lse; `axis` is that of rows where they are varlen."""
     lengths = call.asked.lengths_q
     if call.spec.sequences_q == "dense":
         return array[b].take(range(lengths[b]), axis)
@@ -212,7 +212,7 @@ def check(call, o, lse):
         assert numpy.array_equal(numpy.isneginf(got_lse), numpy.isneginf(expected_lse)), f"lse of request {b}"
         seen = ~numpy.isneginf(expected_lse)
         assert numpy.abs(got_lse[seen] - expected_lse[seen]).max(initial=0) < 2e-3, f"lse of request {b}"
-    beyond = [o[sum(lengths):]] if call.spec.sequences_q == "ragged" else [x[n:] for x, n in zip(o, lengths)]
+    beyond = [o[sum(lengths):]] if call.spec.sequences_q == "varlen" else [x[n:] for x, n in zip(o, lengths)]
     for rows in beyond:
         assert (rows == (0 if call.options["zero_padding"] else UNTOUCHED)).all(), "rows of no query"
 

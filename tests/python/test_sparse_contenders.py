@@ -17,7 +17,7 @@ from comparison.contender import Unsupported  # noqa: E402
 from comparison.contenders import all_contenders  # noqa: E402
 from comparison.flash_attention_peers import FlashAttention3, FlashAttention4  # noqa: E402
 from comparison.flashinfer_peers import FlashInfer  # noqa: E402
-from comparison.ours import BlockMasks, BuiltIn, JitAttention, KnownScores  # noqa: E402
+from comparison.ours import BlockMasks, BuiltIn, JitAttention, MaskBits  # noqa: E402
 from comparison.torch_peers import CuDnn, FlashAttention2, Flex  # noqa: E402
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
@@ -163,7 +163,7 @@ def test_built_in_masks_stand_beside_texts(emulated):
 @needs_ours
 @pytest.mark.parametrize("contender, mask, per_head", [
     (OURS, "document", False), (OURS, "bigbird", False), (OURS, "blocks", True),
-    (BlockMasks("off"), "longformer", False), (KnownScores("off"), "longformer", False)],
+    (BlockMasks("off"), "longformer", False), (MaskBits("off"), "longformer", False)],
     ids=["document", "bigbird", "blocks", "longformer", "known"])
 def test_ours_passes_the_check_with_block_masks(contender, mask, per_head, emulated):
     import jit_attention
@@ -180,7 +180,7 @@ def test_ours_passes_the_check_with_block_masks(contender, mask, per_head, emula
 def test_who_takes_part():
     for mask in MASKS:
         cell = small(mask)
-        for contender in (BlockMasks(), KnownScores()):
+        for contender in (BlockMasks(), MaskBits()):
             is_absent = contender.preparing(cell) is None
             assert is_absent == (mask in ("document", "bigbird", "blocks")), "there `ours` has a block mask itself"
         here = {one.name for one in all_contenders() if one.preparing(cell)}

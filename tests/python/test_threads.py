@@ -110,7 +110,7 @@ def dropout_gradients(inputs, index):
     return gradients(inputs, index, dropout_p=0.3, rng_state=state)
 
 
-def ragged_gradients(inputs, index):
+def varlen_gradients(inputs, index):
     lengths = [30 + index, 1, 100]
     starts = inputs.integers(numpy.cumsum([0, *lengths]))
     q, k, v, do = (inputs.normal(sum(lengths), 2, 64) for _ in range(4))
@@ -135,7 +135,7 @@ def shared_gradients(inputs, index):
 
 
 KINDS = [dense, decode, split_keys, paged, mixed, dropout, keys_of_fp8, quantize, merge, gradients, dropout_gradients,
-         ragged_gradients, shared_gradients]
+         varlen_gradients, shared_gradients]
 
 
 def at_once(count, work):

@@ -171,7 +171,7 @@ def test_block_sparse_rows_of_the_host_come_to_where_tensors_are(make):
         ja.BlockMask.from_bsr([0, 1, 3], torch.tensor([1, 1, 1]), like=q, **sizes)
 
 
-def test_ragged_sequences(make):
+def test_varlen_sequences(make):
     lengths = [40, 0, 61]
     q, k, v = (x[0] for x in random_qkv(make, 1, sum(lengths)))
     cu = torch.tensor([0, 40, 40, 101], dtype=torch.int32, device=q.device)

@@ -13,7 +13,7 @@ import jit_attention.torch.transformers_paged as integration  # noqa: E402
 from jit_attention.torch import register_continuous_batching, register_with_transformers  # noqa: E402
 
 register_with_transformers()
-NAMES = {"ragged": "jit_flash_attention_3", "pages": "jit_flash_attention_2"}
+NAMES = {"varlen": "jit_flash_attention_3", "pages": "jit_flash_attention_2"}
 try:
     for registered in 2 * list(NAMES.values()):
         register_continuous_batching(registered)
@@ -40,7 +40,7 @@ MODELS = {
 def test_a_transformers_that_asks_for_other_names_is_refused(monkeypatch):
     monkeypatch.setattr("transformers.__version__", "5.22.1")
     with pytest.raises(ImportError, match="needs transformers 5.23 or 5.24, and there is: transformers 5.22.1"):
-        register_continuous_batching(NAMES["ragged"])
+        register_continuous_batching(NAMES["varlen"])
 
 
 @pytest.fixture
@@ -97,12 +97,12 @@ def test_requests_get_the_tokens_of_each_by_itself(kind, by, device, monkeypatch
                                    warmup=False)  # fmt: skip
     answers = {tuple(result.prompt_ids): list(result.generated_tokens) for result in results.values()}
     assert [answers[tuple(prompt)] for prompt in prompts] == expected
-    ragged = [keywords for name, keywords in seen if "cu_seqlens_k" in keywords]
-    assert any(len(keywords["cu_seqlens_q"]) > 2 for keywords in ragged)
+    varlen = [keywords for name, keywords in seen if "cu_seqlens_k" in keywords]
+    assert any(len(keywords["cu_seqlens_q"]) > 2 for keywords in varlen)
     assert any(name == "append" for name, _ in seen) == (by == "pages")
     if kind == "gpt_oss":
-        assert all(keywords["sinks"] is not None for keywords in ragged)
-    assert {str(keywords["mask"]) for keywords in ragged} == {
+        assert all(keywords["sinks"] is not None for keywords in varlen)
+    assert {str(keywords["mask"]) for keywords in varlen} == {
         "llama": {"causal"}, "mistral": {"window(7, 0)"}, "gemma2": {"causal", "window(7, 0)"},
         "gpt_oss": {"causal", "window(7, 0)"},
     }[kind]  # fmt: skip

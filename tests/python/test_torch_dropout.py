@@ -42,7 +42,7 @@ def test_gradients_equal_double_precision(make, compiled):
         assert numpy.abs(ours.detach().cpu().double().numpy() - right).max() <= 0.02 * numpy.abs(right).max()
 
 
-def test_gradients_of_ragged_sequences_equal_double_precision(make):
+def test_gradients_of_varlen_sequences_equal_double_precision(make):
     lengths_q, lengths_kv = (19, 0, 7), (45, 9, 33)
     q, k, v = (x.squeeze(0) for x in inputs(make, 1, sum(lengths_q), sum(lengths_kv)))
     ends = [torch.tensor([0, *itertools.accumulate(side)], dtype=torch.int32, device=q.device)

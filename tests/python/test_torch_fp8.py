@@ -140,7 +140,7 @@ def test_sinks_beside_keys_without_their_mean(make):
 
 
 @pytest.mark.parametrize("scales", ["head", "token", "block"])
-def test_ragged(make, scales):
+def test_varlen(make, scales):
     """Each sequence by itself, with means, and scales of heads, of all; blocks that sequences share."""
     lengths = [20, 90, 1]
     q, k, v = make(111, 4, 32), make(111, 2, 32) + 2, make(111, 2, 32) + 1
@@ -183,7 +183,7 @@ def test_lengths(make, options):
         assert float((lse[b, :, :n].double().cpu() - right_lse[0]).abs().max()) < 0.3
 
 
-def test_rows_around_ragged_sequences(make):
+def test_rows_around_varlen_sequences(make):
     """As engines have them that fill tensors up to the size of a captured graph."""
     q, k, v = make(64, 4, 32), make(140, 2, 32) + 2, make(140, 2, 32) + 1
     bounds = [torch.tensor(x, dtype=torch.int32, device=q.device) for x in ([0, 20, 50], [10, 40, 120])]
@@ -200,13 +200,13 @@ def test_rows_around_ragged_sequences(make):
 
 
 @pytest.mark.parametrize("scales", ["token", "block"])
-@pytest.mark.parametrize("ragged", [False, True])
-def test_compiled(make, ragged, scales):
+@pytest.mark.parametrize("varlen", [False, True])
+def test_compiled(make, varlen, scales):
     q, k, v = make(1, 70, 4, 32), make(1, 140, 2, 32) + 2, make(1, 140, 2, 32) + 1
     bounds = [torch.tensor([0, 30, x.shape[1]], dtype=torch.int32, device=q.device) for x in (q, k)]
-    q, k, v = (x[0] if ragged else x for x in (q, k, v))
+    q, k, v = (x[0] if varlen else x for x in (q, k, v))
     used = torch.tensor([100], dtype=torch.int32, device=q.device)
-    lengths = dict(cu_seqlens_q=bounds[0], cu_seqlens_k=bounds[1]) if ragged else dict(seqused_k=used)
+    lengths = dict(cu_seqlens_q=bounds[0], cu_seqlens_k=bounds[1]) if varlen else dict(seqused_k=used)
 
     def compute(q, k, v, **lengths):
         return jt.quantized_attention(

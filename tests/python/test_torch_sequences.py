@@ -1,4 +1,4 @@
-"""jit_attention.torch.attention over ragged and paged sequences: eager, compiled, with fake tensors."""
+"""jit_attention.torch.attention over varlen and paged sequences: eager, compiled, with fake tensors."""
 
 import jit_attention as ja
 import pytest
@@ -16,7 +16,7 @@ def int32(values, like):
 
 
 def decoding(make, lengths_q=(1, 4, 2), lengths_k=(40, 9, 70)):
-    """Ragged queries, and pages of 16 rows."""
+    """Varlen queries, and pages of 16 rows."""
     q, pages = make(sum(lengths_q), 4, 32), [make(17, 16, 2, 32) for _ in "kv"]
     table = torch.randperm(17, device=q.device)[:15].reshape(3, 5).to(torch.int32)
     begins = [sum(lengths_q[:i]) for i in range(4)]
@@ -24,7 +24,7 @@ def decoding(make, lengths_q=(1, 4, 2), lengths_k=(40, 9, 70)):
 
 
 def prompts(make, lengths=(7, 30, 1)):
-    """Ragged queries and keys."""
+    """Varlen queries and keys."""
     q, k, v = make(sum(lengths), 4, 32), make(sum(lengths), 2, 32), make(sum(lengths), 2, 24)
     begins = int32([sum(lengths[:i]) for i in range(4)], q)
     return (q, k, v), dict(cu_seqlens_q=begins, cu_seqlens_k=begins)
@@ -91,7 +91,7 @@ LENGTHS_Q, LENGTHS_K = (7, 30, 0, 1), (9, 21, 4, 0)
 
 
 def training(make, spare):
-    """Ragged queries and keys that want gradients, each request with room for more rows, which hold NaN."""
+    """Varlen queries and keys that want gradients, each request with room for more rows, which hold NaN."""
     arrays, sequences = [], {}
     for name, lengths, shapes in (("q", LENGTHS_Q, [(4, 32)]), ("k", LENGTHS_K, [(2, 32), (2, 24)])):
         for shape in shapes:
@@ -189,7 +189,7 @@ def test_sequences_without_gradients_are_refused(make):
 
 
 def test_gradients_of_rows_in_use_of_dense_tensors(make):
-    """Those of ragged tensors with the same rows; 0 behind them, where q, k and v hold NaN."""
+    """Those of varlen tensors with the same rows; 0 behind them, where q, k and v hold NaN."""
     used = dict(q=(5, 0, 30), k=(40, 7, 33), v=(40, 7, 33))
     arrays = dict(q=make(3, 30, 4, 32), k=make(3, 40, 2, 32), v=make(3, 40, 2, 24))
     for name, array in arrays.items():
@@ -204,9 +204,9 @@ def test_gradients_of_rows_in_use_of_dense_tensors(make):
     def packed(array, name):
         return torch.cat([entry[:rows] for entry, rows in zip(array.detach(), used[name])])
 
-    ragged = [packed(array, name).requires_grad_() for name, array in arrays.items()]
+    varlen = [packed(array, name).requires_grad_() for name, array in arrays.items()]
     begins = {f"cu_seqlens_{name}": int32([sum(used[name][:i]) for i in range(4)], o) for name in "qk"}
-    wanted = torch.autograd.grad(jt.attention(*ragged, mask=ja.mask.causal(), **begins), ragged, packed(do, "q"))
+    wanted = torch.autograd.grad(jt.attention(*varlen, mask=ja.mask.causal(), **begins), varlen, packed(do, "q"))
     for name, got, expected in zip("qkv", gradients, wanted):
         assert (packed(got, name) - expected).abs().max() <= 0.02 * expected.abs().max()
         assert not any(entry[rows:].any() for entry, rows in zip(got, used[name]))

@@ -343,7 +343,7 @@ def test_dropout_is_that_of_the_operator(device):
 
 
 def test_packed_models_train_with_dropout(device, monkeypatch):
-    """Layers call ragged kernels with the model's rate, and what a checkpoint computes again drops the same."""
+    """Layers call varlen kernels with the model's rate, and what a checkpoint computes again drops the same."""
     rates = []
     original = integration.attention
 

@@ -26,7 +26,7 @@ def check(batch, o, lse, begins, *, padding):
 
 @pytest.mark.parametrize("zero_padding", [True, False])
 @pytest.mark.parametrize("alignment", [16, 2])
-def test_ragged_queries(rng, place, fetch, zero_padding, alignment):
+def test_varlen_queries(rng, place, fetch, zero_padding, alignment):
     """Padding before the first request, between two, in a request's own room, and behind the last."""
     batch = requests(rng, [2, 0, 5, 1], [30, 9, 44, 17])
     begins, used = [3, 7, 7, 14], int32(batch.lengths_q)

@@ -179,7 +179,7 @@ TEST(Layout, TemplatesIncludeTemplatesOnly) {
 }
 
 // A folder with a kernel.cuh is a kernel family: it uses what is shared, and nothing of another family. One whose name
-// begins with another's is another program of the same, as quantize_kept is of quantize.
+// begins with another's is another program of the same, as quantize_resident is of quantize.
 TEST(Layout, KernelFamiliesDoNotKnowEachOther) {
   const auto is_family = [](const std::string& folder) {
     return fs::exists(root / "templates" / folder / "kernel.cuh");

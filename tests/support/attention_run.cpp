@@ -91,7 +91,7 @@ Place place_lse(Arena& arena, const AttentionCase& wanted, const RequestRows& ro
 // Bias rows lie apart; all other tensors of functors are dense.
 Place place_functor_tensor(Arena& arena, const reference::FunctorData& data) {
   Place place{.dtype = data.dtype, .rank = static_cast<int>(data.shape.size())};
-  const std::int64_t gap = data.dtype == DType::int32 ? 4 : 5;  // known scores begin at multiples of 16 bytes
+  const std::int64_t gap = data.dtype == DType::int32 ? 4 : 5;  // mask bits begin at multiples of 16 bytes
   std::int64_t stride = 1;
   for (int i = place.rank - 1; i >= 0; --i) {
     place.shape[i] = data.shape[static_cast<std::size_t>(i)];
@@ -315,7 +315,7 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
   inputs_.reserve(0);
   const DType key_dtype = spec.key_dtype();
   const auto rows_of = [&](SequenceKind kind, int seqlen, const std::vector<int>& used) {
-    if (kind == SequenceKind::ragged) return RequestRows::ragged(seqlen, used, case_.spare_rows);
+    if (kind == SequenceKind::varlen) return RequestRows::varlen(seqlen, used, case_.spare_rows);
     if (kind == SequenceKind::paged) return RequestRows::paged(seqlen, used, spec.page_size, random);
     return RequestRows::dense(case_.batch, seqlen, used);
   };
@@ -364,7 +364,7 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
   boundaries_q_ = place_numbers(inputs_, q_rows_.boundaries);
   boundaries_k_ = place_numbers(inputs_, kv_rows_.boundaries);
   const auto has_used = [&](const RequestRows& rows) {
-    return rows.kind != SequenceKind::ragged || rows.has_gaps();
+    return rows.kind != SequenceKind::varlen || rows.has_gaps();
   };
   if (has_used(q_rows_)) used_queries_ = place_numbers(inputs_, case_.used_queries);
   if (has_used(kv_rows_)) used_keys_ = place_numbers(inputs_, case_.used_keys);
@@ -402,12 +402,12 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
               .sinks = std::move(sinks)};
   const bool has_lengths = !case_.used_keys.empty() || !case_.used_queries.empty();
   if (has_lengths) give_entries_their_lengths(problem_, case_, *functors);
-  if (has_fp8_keys(spec) || has_lengths) widen();
+  if (has_fp8_keys(spec) || has_lengths) upcast();
 }
 
-void AttentionRun::widen() {
-  const auto widen = [&](const Place& place, const Place& scales, int ratio,
-                         std::vector<std::uint16_t>& wide) {
+void AttentionRun::upcast() {
+  const auto upcast = [&](const Place& place, const Place& scales, int ratio,
+                          std::vector<std::uint16_t>& wide) {
     const std::int64_t rows = place.shape[1], heads = place.shape[2], d = place.shape[3];
     wide.resize(static_cast<std::size_t>(place.shape[0] * rows * heads * d));
     for_each_element(place, [&](auto b, auto s, auto h, auto column) {
@@ -424,9 +424,9 @@ void AttentionRun::widen() {
     return reference::HostTensor{
         .data = wide.data(), .batch_stride = rows * heads * d, .seq_stride = heads * d, .head_stride = d};
   };
-  problem_.q = widen(q_, q_descale_, q_scale_ratio(case_.spec), wide_[0]);
-  problem_.k = widen(k_, k_descale_, 1, wide_[1]);
-  problem_.v = widen(v_, v_descale_, 1, wide_[2]);
+  problem_.q = upcast(q_, q_descale_, q_scale_ratio(case_.spec), wide_[0]);
+  problem_.k = upcast(k_, k_descale_, 1, wide_[1]);
+  problem_.v = upcast(v_, v_descale_, 1, wide_[2]);
 }
 
 AttentionArguments AttentionRun::arguments() const {

@@ -40,8 +40,8 @@ struct AttentionCase {
   std::vector<int> used_keys = {};
   /// The same of queries; rows behind them must not be written.
   std::vector<int> used_queries = {};
-  /// Behind each ragged sequence, of nobody, and more where the next one cannot begin there; then seqused_q and seqused_k
-  /// say so.
+  /// Behind each varlen sequence, of nobody, and more where the next one cannot begin there; then seqused_q and
+  /// seqused_k say so.
   int spare_rows = 0;
 
   int heads_q() const { return heads_kv * spec.gqa_ratio; }
@@ -76,7 +76,7 @@ class AttentionRun {
 
  private:
   /// Makes `problem_` one of dense numbers: of what elements of 8 bits stand for, and of rows of requests.
-  void widen();
+  void upcast();
 
   AttentionCase case_;
   RequestRows q_rows_, kv_rows_;

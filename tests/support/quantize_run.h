@@ -13,7 +13,7 @@ namespace jit::testing {
 
 /// Which rows of a tensor are of a sequence, as a call has it.
 struct SequencesCase {
-  std::vector<int> cu_seqlens = {};  ///< of ragged rows; empty: not given
+  std::vector<int> cu_seqlens = {};  ///< of varlen rows; empty: not given
   std::vector<int> seqused = {};     ///< the same
 
   bool has(int batch, int token) const;
@@ -22,7 +22,7 @@ struct SequencesCase {
 
 struct QuantizeCase {
   QuantizeSpec spec = {};  ///< QuantizeRun::spec() says of sequences what the case has
-  int batch = 2;           ///< 0: ragged, one batch entry
+  int batch = 2;           ///< 0: varlen, one batch entry
   int seqlen_q = 5;
   int seqlen_kv = 70;
   int heads_q = 4;

@@ -53,8 +53,8 @@ void make_fp8(AttentionSpec& spec, Random& random) {
 void make_sequences(AttentionSpec& spec, Random& random) {
   const bool is_tree = spec.mask.to_string().find("draft_tree") != std::string::npos;
   spec.sequences_q =
-      is_tree ? SequenceKind::dense : pick({SequenceKind::dense, SequenceKind::ragged}, random);
-  spec.sequences_kv = pick({SequenceKind::paged, SequenceKind::ragged}, random);
+      is_tree ? SequenceKind::dense : pick({SequenceKind::dense, SequenceKind::varlen}, random);
+  spec.sequences_kv = pick({SequenceKind::paged, SequenceKind::varlen}, random);
   if (spec.sequences_kv == SequenceKind::paged) spec.page_size = pick({1, 3, 8, 16, 48, 64, 100}, random);
   if (draw(random, 0, 3) == 0) spec.split_keys = pick({64, 128, 256}, random);
 }
@@ -166,7 +166,7 @@ KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits
     if (wgmma && has_fp8_queries(spec)) return random_fp8_config(random);
     if (wgmma) {
       ForwardWgmma config = random_wgmma_config(random);
-      if (spec.dropout) config.draw_ahead = pick({false, true}, random);
+      if (spec.dropout) config.dropout_mask_ahead = pick({false, true}, random);
       return config;
     }
     return random_mma_sync_config(random);
@@ -184,8 +184,8 @@ KernelConfig random_split_config(const AttentionSpec& spec, const DeviceLimits& 
 KernelConfig random_cache_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random) {
   return legal(spec, limits, [&] {
     ForwardWgmma config = random_wgmma_config(random);
-    config.widen_ahead = pick({false, true}, random);
-    if (!config.widen_ahead) {
+    config.upcast_ahead = pick({false, true}, random);
+    if (!config.upcast_ahead) {
       config.stages_stored = draw(random, 1, 3);
       config.converter_warps = pick({2, 4}, random);
     }
@@ -197,7 +197,7 @@ PlanConfigs random_backward_configs(const AttentionSpec& spec, const DeviceLimit
   if (limits.arch == Arch{9, 0, 'a'} && spec.alignment == 16 && draw(random, 0, 3) != 0) {
     const KernelConfig config = legal(spec, limits, [&] {
       BackwardWgmma one_pass = random_one_pass_config(random);
-      if (spec.dropout) one_pass.draw_ahead = pick({false, true}, random);
+      if (spec.dropout) one_pass.dropout_mask_ahead = pick({false, true}, random);
       if (std::max(spec.head_dim, spec.value_head_dim()) > 128) one_pass.pair = pick({false, true}, random);
       return one_pass;
     });

@@ -16,8 +16,8 @@ AttentionSpec random_spec(Random& random);
 /// Makes `spec` one of elements of 8 bits: of k and v alone, or of q, too, with all that these may have.
 void make_fp8(AttentionSpec& spec, Random& random);
 
-/// Makes `spec` one of ragged queries, and ragged or paged keys, or of some of these. What draft_tree reads of ragged queries
-/// has no meaning on the host: then they stay dense.
+/// Makes `spec` one of varlen queries, and varlen or paged keys, or of some of these. What draft_tree reads of varlen
+/// queries has no meaning on the host: then they stay dense.
 void make_sequences(AttentionSpec& spec, Random& random);
 
 /// A legal config for `spec`, of all axes that there are; the default one where none is legal.
@@ -26,7 +26,8 @@ KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits
 /// The same of kernels that split keys over blocks, which alone read sinks, pages, and keys in use of dense sequences.
 KernelConfig random_split_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random);
 
-/// The same of kernels that read a cache of fp8 for many queries, whose keys and values are widened on their way or ahead.
+/// The same of kernels that read a cache of fp8 for many queries, whose keys and values are upcast on their way or
+/// ahead.
 KernelConfig random_cache_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random);
 
 /// Legal configs of the kernels of gradients for `spec`, of one pass or of two, of all axes that there are; the default

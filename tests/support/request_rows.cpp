@@ -13,9 +13,9 @@ RequestRows RequestRows::dense(int batch, int seqlen, const std::vector<int>& le
   return rows;
 }
 
-RequestRows RequestRows::ragged(int longest, const std::vector<int>& lengths, int spare) {
+RequestRows RequestRows::varlen(int longest, const std::vector<int>& lengths, int spare) {
   RequestRows rows;
-  rows.kind = SequenceKind::ragged;
+  rows.kind = SequenceKind::varlen;
   rows.longest = longest;
   rows.lengths = lengths;
   rows.boundaries = {0};
@@ -58,7 +58,7 @@ Place RequestRows::of(const Place& tensor, std::int64_t together) const {
   if (kind == SequenceKind::dense && lengths.empty()) return tensor;
   Place place = tensor;
   Place stored = tensor;
-  if (kind == SequenceKind::ragged) {
+  if (kind == SequenceKind::varlen) {
     --stored.rank;
     std::copy(tensor.shape + 1, tensor.shape + max_rank, stored.shape);
     std::copy(tensor.strides + 1, tensor.strides + max_rank, stored.strides);
@@ -81,7 +81,7 @@ std::int64_t RequestRows::row(std::size_t request, std::int64_t index) const {
   if (index >= lengths[request]) return -1;
   const auto entry = static_cast<std::int64_t>(request);
   if (kind == SequenceKind::dense) return entry * per_entry + index;
-  if (kind == SequenceKind::ragged) return boundaries[request] + index;
+  if (kind == SequenceKind::varlen) return boundaries[request] + index;
   const int page = table[static_cast<std::size_t>(entry * table_width + index / per_entry)];
   return page * per_entry + index % per_entry;
 }

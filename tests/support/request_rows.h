@@ -1,4 +1,4 @@
-// Where the rows of requests lie in tensors: dense ones, of which each may use some, ragged ones, and pages.
+// Where the rows of requests lie in tensors: dense ones, of which each may use some, varlen ones, and pages.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +19,22 @@ struct RequestRows {
   std::int64_t room = 1;        ///< rows that the longest sequence could have, as masks and scores count them
   std::int64_t longest = 1;     ///< rows that places have for a request
   std::vector<int> lengths;     ///< rows of each request; empty: all of a dense tensor
-  std::vector<int> boundaries;  ///< of ragged sequences
+  std::vector<int> boundaries;  ///< of varlen sequences
   std::vector<int> table;       ///< (requests, pages of a request)
   std::int64_t table_width = 0;
 
-  /// `spare` rows of nobody lie behind each ragged sequence.
+  /// `spare` rows of nobody lie behind each varlen sequence.
   static RequestRows dense(int batch, int seqlen, const std::vector<int>& lengths);
-  static RequestRows ragged(int longest, const std::vector<int>& lengths, int spare);
+  static RequestRows varlen(int longest, const std::vector<int>& lengths, int spare);
   /// Pages in random order, some of them nobody's; entries of the table that are not needed are no pages.
   static RequestRows paged(int longest, const std::vector<int>& lengths, int page_size,
                            std::mt19937_64& random);
 
   /// Of a tensor (entries, per_entry, …), the rows of each request. The tensor itself is what calls are given, without its
-  /// first dimension where rows are ragged. Of what `together` rows share as they lie there are fewer in it.
+  /// first dimension where rows are varlen. Of what `together` rows share as they lie there are fewer in it.
   Place of(const Place& tensor, std::int64_t together = 1) const;
 
-  /// Whether boundaries alone do not tell how long ragged sequences are.
+  /// Whether boundaries alone do not tell how long varlen sequences are.
   bool has_gaps() const;
 
  private:

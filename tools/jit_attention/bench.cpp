@@ -113,7 +113,7 @@ int run_bench(const BenchOptions& options) {
     rows = timed_rows(options, problem, arguments, device, context);
   }
 
-  const std::optional<double> share = kept_share(problem);
+  const std::optional<double> share = mask_density(problem);
   Json report = {
       {"device", device.name},
       {"spec", to_string(problem.spec)},

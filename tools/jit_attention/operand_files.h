@@ -17,6 +17,6 @@ Array read_operand(const std::string& path, std::optional<DType> bytes = {}, con
 Array read_as(const std::string& path, DType dtype, std::size_t rank, const char* wanted);
 
 /// Rows of all sequences, one behind another.
-inline bool is_ragged(const Array& array) { return array.shape.size() == 3; }
+inline bool is_varlen(const Array& array) { return array.shape.size() == 3; }
 
 }  // namespace jit::tool

@@ -85,8 +85,8 @@ BlockMaskArguments block_mask_arguments(RunProblem& problem, const Place& place)
   place_lengths(arrays, arguments, place);
   if (!arrays.cache_leftpad.shape.empty())
     arguments.cache_leftpad = view(arrays.cache_leftpad, place(arrays.cache_leftpad));
-  if (is_ragged(arrays.q)) arguments.total_q = arrays.q.shape[0];
-  if (is_ragged(arrays.k)) arguments.total_k = arrays.k.shape[0];
+  if (is_varlen(arrays.q)) arguments.total_q = arrays.q.shape[0];
+  if (is_varlen(arrays.k)) arguments.total_k = arrays.k.shape[0];
   return arguments;
 }
 

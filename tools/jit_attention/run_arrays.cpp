@@ -58,9 +58,9 @@ void check_sum(const char* option, const std::vector<std::int32_t>& lengths, con
 
 void fill_queries(const RunOptions& options, RunProblem& problem) {
   const Array& q = problem.arrays.q;
-  if (is_ragged(q)) {
+  if (is_varlen(q)) {
     check_sum("--seqlens-q", options.seqlens_q, q, options.q);
-    problem.spec.sequences_q = SequenceKind::ragged;
+    problem.spec.sequences_q = SequenceKind::varlen;
     problem.arrays.cu_seqlens_q = boundaries(options.seqlens_q);
   } else if (!options.seqlens_q.empty()) {
     check_lengths("--seqlens-q", options.seqlens_q, q.shape[1], options.q + " has room for");
@@ -71,7 +71,7 @@ void fill_queries(const RunOptions& options, RunProblem& problem) {
 void fill_keys(const RunOptions& options, RunProblem& problem) {
   const Array& k = problem.arrays.k;
   if (!options.page_table.empty()) {
-    if (is_ragged(k)) {
+    if (is_varlen(k)) {
       throw BadInput(
           fmt::format("{} is {}; with --page-table its shape must be (pages, page_size, heads, head_dim)",
                       options.k, describe(k)));
@@ -86,9 +86,9 @@ void fill_keys(const RunOptions& options, RunProblem& problem) {
                   std::min(table.shape[1], largest_size) * problem.spec.page_size,
                   options.page_table + " has pages for");
     problem.arrays.seqused_k = int32_array(options.seqlens_kv);
-  } else if (is_ragged(k)) {
+  } else if (is_varlen(k)) {
     check_sum("--seqlens-kv", options.seqlens_kv, k, options.k);
-    problem.spec.sequences_kv = SequenceKind::ragged;
+    problem.spec.sequences_kv = SequenceKind::varlen;
     problem.arrays.cu_seqlens_k = boundaries(options.seqlens_kv);
   } else if (!options.seqlens_kv.empty()) {
     check_lengths("--seqlens-kv", options.seqlens_kv, k.shape[1], options.k + " has room for");
@@ -116,10 +116,10 @@ BlockMapSizes block_map_sizes(const RunOptions& options, const RunProblem& probl
   const Array &q = problem.arrays.q, &k = problem.arrays.k, &pages = problem.arrays.page_table;
   const bool is_paged = !pages.shape.empty();
   return {
-      .batch = is_ragged(q) ? static_cast<std::int64_t>(options.seqlens_q.size()) : q.shape[0],
+      .batch = is_varlen(q) ? static_cast<std::int64_t>(options.seqlens_q.size()) : q.shape[0],
       .heads_q = q.shape.end()[-2],
-      .seqlen_q = is_ragged(q) ? most(options.seqlens_q) : q.shape[1],
-      .seqlen_kv = is_ragged(k) ? most(options.seqlens_kv) : k.shape[1] * (is_paged ? pages.shape[1] : 1)};
+      .seqlen_q = is_varlen(q) ? most(options.seqlens_q) : q.shape[1],
+      .seqlen_kv = is_varlen(k) ? most(options.seqlens_kv) : k.shape[1] * (is_paged ? pages.shape[1] : 1)};
 }
 
 void fill_outputs(RunProblem& problem) {
@@ -128,7 +128,7 @@ void fill_outputs(RunProblem& problem) {
   shape.back() = problem.spec.value_head_dim();
   arrays.o = zeros(output_dtype(problem.spec), shape);
   arrays.lse =
-      zeros(DType::fp32, is_ragged(arrays.q) ? std::vector<std::int64_t>{shape[1], shape[0]}
+      zeros(DType::fp32, is_varlen(arrays.q) ? std::vector<std::int64_t>{shape[1], shape[0]}
                                              : std::vector<std::int64_t>{shape[0], shape[2], shape[1]});
 }
 
@@ -253,7 +253,7 @@ void choose_dtype(const RunOptions& options, const Array& q, AttentionSpec& spec
 
 // What tells a quantiser which rows are a sequence's.
 SequenceKind quantized_sequences(const RunArrays& arrays) {
-  if (is_ragged(arrays.q)) return SequenceKind::ragged;
+  if (is_varlen(arrays.q)) return SequenceKind::varlen;
   const bool has_lengths = !arrays.seqused_q.shape.empty() || !arrays.seqused_k.shape.empty();
   return has_lengths ? SequenceKind::padded : SequenceKind::dense;
 }

@@ -65,7 +65,7 @@ struct RunProblem {
   RunArrays arrays;  ///< inputs in the types that the kernels take; outputs are zeros
 };
 
-/// Reads all inputs. Three dimensions are ragged sequences, four dense ones, or pages where there is a page table.
+/// Reads all inputs. Three dimensions are varlen sequences, four dense ones, or pages where there is a page table.
 /// Throws BadInput, and Error for what the library refuses.
 RunProblem read_problem(const RunOptions& options);
 

@@ -57,7 +57,7 @@ void read_gradients(const GradientOptions& options, const AttentionSpec& spec, R
   const auto rows = [&](const std::string& path) { return convert(read_operand(path), spec.dtype, path); };
   const auto numbers = [&](const std::string& path) {
     return read_as(path, DType::fp32, arrays.lse.shape.size(),
-                   is_ragged(arrays.q) ? "(heads, rows of all sequences)" : "(batch, heads, seqlen)");
+                   is_varlen(arrays.q) ? "(heads, rows of all sequences)" : "(batch, heads, seqlen)");
   };
   const auto like = [](const Array& array) { return zeros(array.dtype, array.shape); };
   Gradients& gradients = arrays.gradients;

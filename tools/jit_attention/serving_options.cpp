@@ -21,14 +21,14 @@ void add_over_pages(std::vector<AttentionSpec>& served, AttentionSpec spec, cons
   if (!options.kv_dtype.empty()) spec.kv_dtype = parse_dtype(options.kv_dtype);
   if (options.descale_per) spec.descale_per = *options.descale_per;
   if (spec.descale_per == ScaleKind::token) spec.alignment = inline_alignment;
-  for (const SequenceKind queries : {SequenceKind::ragged, SequenceKind::dense}) {
+  for (const SequenceKind queries : {SequenceKind::varlen, SequenceKind::dense}) {
     spec.sequences_q = queries;
     served.push_back(spec);
   }
 }
 
 void add_over_prompts(std::vector<AttentionSpec>& served, AttentionSpec spec, const ServingOptions& options) {
-  spec.sequences_q = spec.sequences_kv = SequenceKind::ragged;
+  spec.sequences_q = spec.sequences_kv = SequenceKind::varlen;
   spec.split_keys = options.split_keys;
   served.push_back(spec);
 }

@@ -36,8 +36,8 @@ struct ServingOptions {
 /// --serving, and options that need it.
 void add_serving_options(CLI::App& app, ServingOptions& options);
 
-/// What is called for each layer: attention over pages, of ragged queries, as engines have them, and of one number for all
-/// requests; over ragged keys where a prompt reads its own, which no cache holds.
+/// What is called for each layer: attention over pages, of varlen queries, as engines have them, and of one number
+/// for all requests; over varlen keys where a prompt reads its own, which no cache holds.
 std::vector<AttentionSpec> served_specs(const ModelAttention& model, const ServingOptions& options);
 
 /// How the model normalises and rotates, as the options have it otherwise.

@@ -11,8 +11,8 @@ std::map<std::string, HostTensor, std::less<>> host_tensors(const Problem& probl
   return tensors;
 }
 
-std::optional<double> kept_share(const Problem& problem) {
-  return jit::kept_share(problem.spec, shape_of(problem), host_tensors(problem));
+std::optional<double> mask_density(const Problem& problem) {
+  return jit::mask_density(problem.spec, shape_of(problem), host_tensors(problem));
 }
 
 double useful_flops(const Problem& problem, double share, bool backward) {

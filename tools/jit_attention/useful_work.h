@@ -16,7 +16,7 @@ std::map<std::string, HostTensor, std::less<>> host_tensors(const Problem& probl
 
 /// The share of (query, key) pairs that the mask keeps, from evenly spaced sampled queries; exact when all
 /// queries fit the sample. Nothing when the mask contains text that the host cannot follow.
-std::optional<double> kept_share(const Problem& problem);
+std::optional<double> mask_density(const Problem& problem);
 
 /// Floating-point operations of the two matrix products over `share` of the pairs, or of the five of backward.
 double useful_flops(const Problem& problem, double share, bool backward = false);

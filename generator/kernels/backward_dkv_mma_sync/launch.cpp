@@ -6,7 +6,7 @@
 #include "runtime/launch.h"
 
 namespace jit {
-// A block for each tile of keys: (KV heads, tiles, batch), or (KV heads, places of tiles) of ragged ones, twice as many
+// A block for each tile of keys: (KV heads, tiles, batch), or (KV heads, places of tiles) of varlen ones, twice as many
 // heads where dK and dV are sums of different blocks; several grids where one does not hold them all.
 void Family<BackwardDkvMmaSync>::launch(const KernelLaunch& launch, const BackwardDkvMmaSync& config) {
   const LoadedKernel& kernel = launch.kernel;

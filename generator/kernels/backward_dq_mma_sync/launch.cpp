@@ -6,7 +6,7 @@
 #include "runtime/launch.h"
 
 namespace jit {
-// A block for each tile of queries: (heads, tiles, batch), or (heads, places of tiles) of ragged ones; several grids
+// A block for each tile of queries: (heads, tiles, batch), or (heads, places of tiles) of varlen ones; several grids
 // where one does not hold them all.
 void Family<BackwardDqMmaSync>::launch(const KernelLaunch& launch, const BackwardDqMmaSync& config) {
   const LoadedKernel& kernel = launch.kernel;

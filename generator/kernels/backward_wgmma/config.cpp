@@ -18,7 +18,7 @@ using namespace backward_wgmma;
 namespace {
 
 constexpr int warpgroup_threads = 128;
-// Addresses, steps and the note of a tile: calibrated on the assembler's reports.
+// Addresses, steps and the tile info of a tile: calibrated on the assembler's reports.
 constexpr int other_registers = 16;
 constexpr int max_head_dim_of_many_queries = 64;
 
@@ -28,8 +28,9 @@ constexpr std::array rows = {
                                   {multiples(2, 4), Affects::buffers, 4}),
     field<&BackwardWgmma::deterministic>("deterministic", "blocks take turns when they add to dQ",
                                          {.affects = Affects::buffers}),
-    field<&BackwardWgmma::draw_ahead>(
-        "draw_ahead", "a kernel before this one draws which scores dropout keeps, into a workspace", {}),
+    field<&BackwardWgmma::dropout_mask_ahead>(
+        "dropout_mask_ahead", "a kernel before this one draws which scores dropout keeps, into a workspace",
+        {}),
     field<&BackwardWgmma::pair>("pair", "two blocks share a tile of keys and exchange dS",
                                 {.affects = Affects::tiling}),
 };
@@ -74,13 +75,13 @@ int tile_kv(const AttentionSpec& spec, const BackwardWgmma& config) {
 }
 
 // What 168 registers of each of three warpgroups come to, or 128 of each of four. Small head dims leave consumers enough
-// of fewer, and the loaders, which ask the mask, more.
+// of fewer, and the producers, which ask the mask, more.
 RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& config) {
   constexpr int small = 192;
-  if (has_query_consumer(spec, config)) return {.loader = 32, .consumer = 208, .dq = 64};
+  if (has_query_consumer(spec, config)) return {.producer = 32, .consumer = 208, .dq = 64};
   if (gradient_registers(spec) + score_registers(spec, config.tile_q) <= small)
-    return {.loader = 56, .consumer = 224};
-  return {.loader = 24, .consumer = 240};
+    return {.producer = 56, .consumer = 224};
+  return {.producer = 24, .consumer = 240};
 }
 
 HeadShares head_shares(int heads, int key_tiles, int sm_count, int most_sharers) {
@@ -95,7 +96,7 @@ HeadShares head_shares(int heads, int key_tiles, int sm_count, int most_sharers)
   return best;
 }
 
-int heads_dealt_together(const AttentionSpec& spec, int heads, int key_tiles, int sm_count) {
+int heads_scheduled_together(const AttentionSpec& spec, int heads, int key_tiles, int sm_count) {
   if (!drops_keys(spec) || heads == 0 || key_tiles == 0) return 1;
   // Of a block's work under a causal mask, what a head's first tile is: how late the last one may end.
   constexpr double little = 0.11;
@@ -113,8 +114,8 @@ int heads_drawn_together(int heads, int sm_count) {
   return (heads + groups - 1) / groups;
 }
 
-DrawnTiles drawn_tiles(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return {config.tile_q, tile_kv(spec, config), drawn_for_key_rows()};
+DropoutMaskTiles dropout_mask_tiles(const AttentionSpec& spec, const BackwardWgmma& config) {
+  return {config.tile_q, tile_kv(spec, config), dropout_mask_for_key_rows()};
 }
 
 }  // namespace backward_wgmma
@@ -124,7 +125,8 @@ std::span<const ConfigField<BackwardWgmma>> Family<BackwardWgmma>::fields() { re
 std::string Family<BackwardWgmma>::rejection(const Case& problem, const BackwardWgmma& config) {
   if (std::string reason = gradient_rejection(problem.spec, name); !reason.empty()) return reason;
   const auto& [spec, limits] = problem;
-  if (std::string reason = draw_ahead_rejection(spec, config.draw_ahead); !reason.empty()) return reason;
+  if (std::string reason = dropout_mask_rejection(spec, config.dropout_mask_ahead); !reason.empty())
+    return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
   if (config.tile_q > rows_per_warpgroup &&
       std::max(spec.head_dim, spec.value_head_dim()) > max_head_dim_of_many_queries) {
@@ -153,7 +155,7 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
                                      .stages = config.stages,
                                      .pair = config.pair,
                                      .deterministic = config.deterministic,
-                                     .draws = spec.dropout && !config.draw_ahead,
+                                     .draws = spec.dropout && !config.dropout_mask_ahead,
                                      .is_bounded = !is_plain(spec)})
                             .total,
           .registers = gradient_registers(spec) + scores + functor_registers(spec, config) + other_registers,
@@ -167,17 +169,17 @@ std::vector<BackwardWgmma> Family<BackwardWgmma>::space(const Case& problem) {
   // Many queries where they fit: waits are as long for more of them. Then four buffers: loads are further ahead. Turns
   // save zeros, which is more than waiting costs where sequences are short.
   std::vector<BackwardWgmma> configs;
-  const bool may_draw_ahead = draw_ahead_rejection(problem.spec, true).empty();
+  const bool may_have_dropout_mask = dropout_mask_rejection(problem.spec, true).empty();
   for (const bool deterministic : {false, true}) {
     for (const auto& [tile_q, stages] : {std::pair{64, 4}, {64, 2}, {128, 2}}) {
       for (const bool ahead : {true, false}) {
-        if (ahead && !may_draw_ahead) continue;
+        if (ahead && !may_have_dropout_mask) continue;
         for (const bool pair : {true, false}) {
           if (pair && !has_pairs(problem.spec)) continue;
           configs.push_back({.tile_q = tile_q,
                              .stages = stages,
                              .deterministic = deterministic,
-                             .draw_ahead = ahead,
+                             .dropout_mask_ahead = ahead,
                              .pair = pair});
         }
       }

@@ -17,14 +17,14 @@ constexpr double block_clocks = 6000;         // keys that come, gradients that 
 // How much longer steps take where blocks wait for turns, on an H200 (docs/notebook.md): with head dims above 64, and of
 // smaller ones under a mask and without one.
 constexpr double with_turns = 1.07, with_turns_of_small = 1.10, with_more_turns_of_small = 1.15;
-// The same with dropout: where consumers draw (docs/notebook.md), and where it is drawn ahead, a guess.
+// The same with dropout: where consumers draw (docs/notebook.md), and where it is precomputed, a guess.
 constexpr double drawn_by_consumers = 1.25, dropped_by_bits = 1.08;
 // Of the GPU: what kernels around this one read and write in a clock.
 constexpr double bytes_per_clock = 2000;
 
 // Of all kernels around, for each query of each head: delta of rows of dO and O, zeros and the rounding of sums. What
-// turns save of zeros is left out where they cost more than that (docs/notebook.md, ragged sequences), so that calls that
-// may add in any order do.
+// turns save of zeros is left out where they cost more than that (docs/notebook.md, varlen sequences), so that calls
+// that may add in any order do.
 double bytes_around(const AttentionSpec& spec, const BackwardWgmma& config) {
   const double element = size_of(spec.dtype), sums = sizeof(float) * spec.head_dim;
   const double zeros = config.deterministic && is_plain(spec) ? 0 : sums,
@@ -47,7 +47,7 @@ double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& sh
   const bool is_small = beside || q > rows_per_warpgroup;
   if (config.deterministic)
     step *= !is_small ? with_turns : drops_keys(spec) ? with_turns_of_small : with_more_turns_of_small;
-  if (spec.dropout) step *= config.draw_ahead ? dropped_by_bits : drawn_by_consumers;
+  if (spec.dropout) step *= config.dropout_mask_ahead ? dropped_by_bits : drawn_by_consumers;
   const double steps = std::ceil(static_cast<double>(shape.seqlen_q) / q) * spec.gqa_ratio;
   const int heads = shape.batch * shape.heads_q / spec.gqa_ratio;
   const int takers = limits.sm_count / backward_wgmma::blocks_per_tile(config);
@@ -57,7 +57,7 @@ double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& sh
                                     : std::ceil(static_cast<double>(heads) * key_tiles / takers);
   const double around = bytes_around(spec, config) * shape.batch * shape.heads_q * shape.seqlen_q;
   // Steps are those of all scores, also under a mask.
-  const double drawing = config.draw_ahead ? drawing_clocks(shape, 1, limits.sm_count) : 0;
+  const double drawing = config.dropout_mask_ahead ? drawing_clocks(shape, 1, limits.sm_count) : 0;
   return tiles_of_block * (steps * step + block_clocks) + around / bytes_per_clock + drawing;
 }
 

@@ -1,7 +1,7 @@
 // The family of one-pass kernels of all gradients with TMA and wgmma (templates/backward_wgmma).
 #pragma once
 
-#include "generator/kernels/draw_dropout.h"
+#include "generator/kernels/dropout_mask.h"
 #include "generator/kernels/family.h"
 #include "generator/kernels/tma_rules.h"
 
@@ -9,8 +9,8 @@ namespace jit {
 
 namespace backward_wgmma {
 
-/// How blocks read what is drawn ahead for dropout.
-DrawnTiles drawn_tiles(const AttentionSpec& spec, const BackwardWgmma& config);
+/// How blocks read the precomputed dropout mask.
+DropoutMaskTiles dropout_mask_tiles(const AttentionSpec& spec, const BackwardWgmma& config);
 
 }  // namespace backward_wgmma
 
@@ -34,9 +34,10 @@ struct Family<BackwardWgmma> : FamilyDefaults<BackwardWgmma> {
   static Footprint footprint(const AttentionSpec& spec, const BackwardWgmma& config);
   static double cycles(const Case& problem, const ProblemShape& shape, const BackwardWgmma& config);
   static Program program(const AttentionSpec& spec, const BackwardWgmma& config);
-  static bool has_kernel_ahead(const BackwardWgmma& config) { return config.draw_ahead; }
+  static bool has_kernel_ahead(const BackwardWgmma& config) { return config.dropout_mask_ahead; }
   static bool has_room(const AttentionSpec& spec, const ProblemShape& shape, const BackwardWgmma& config) {
-    return !config.draw_ahead || has_room_for_drawn(shape, backward_wgmma::drawn_tiles(spec, config));
+    return !config.dropout_mask_ahead ||
+           has_room_for_dropout_mask(shape, backward_wgmma::dropout_mask_tiles(spec, config));
   }
   /// One before: LSE and delta of each query, and zeros where dQ is summed, or whose turns are when, among as many takers as
   /// the kernel itself has. One behind rounds the sums of dQ.
@@ -48,7 +49,7 @@ struct Family<BackwardWgmma> : FamilyDefaults<BackwardWgmma> {
   static QueryStatisticsLayout statistics(const BackwardWgmma& config) {
     return {.tile = config.tile_q, .factor = -1};
   }
-  /// LSE and delta of each query, dQ in fp32, and what is drawn ahead.
+  /// LSE and delta of each query, dQ in fp32, and the precomputed dropout mask.
   static std::size_t workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                                      const AttentionParams& params, int sm_count);
   /// Requires: launch.gradients is there, and the step before it ran.
@@ -69,7 +70,7 @@ constexpr int blocks_per_tile(const BackwardWgmma& config) { return config.pair 
 
 /// Registers per thread that setmaxnreg gives to the warpgroups.
 struct RegisterShares {
-  int loader = 0;
+  int producer = 0;
   int consumer = 0;
   int dq = 0;  ///< of the consumer that has dQ, where there are roles
 };
@@ -84,9 +85,10 @@ struct HeadShares {
 /// The fewest rounds, and then up to so many sharers, which read the same queries at the same time.
 HeadShares head_shares(int heads, int key_tiles, int sm_count, int most_sharers);
 
-/// How many KV heads' tiles of keys are dealt together (templates/backward_wgmma/dealing_order.cuh): one, where all tiles are
-/// as long; else so many that they keep all multiprocessors busy for more than one tile, of `heads` as evenly as they go.
-int heads_dealt_together(const AttentionSpec& spec, int heads, int key_tiles, int sm_count);
+/// How many KV heads' tiles of keys are scheduled together (templates/backward_wgmma/tile_order.cuh): one, where all
+/// tiles are as long; else so many that they keep all multiprocessors busy for more than one tile, of `heads` as
+/// evenly as they go.
+int heads_scheduled_together(const AttentionSpec& spec, int heads, int key_tiles, int sm_count);
 
 /// The same where blocks draw tiles and take turns, of which those of one head may wait for each other: so many that about
 /// four blocks have tiles of one head.

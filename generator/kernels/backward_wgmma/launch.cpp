@@ -114,7 +114,7 @@ bool waits_for_many(const KernelLaunch& launch, const BackwardWgmma& config, con
 }
 
 // Calls `launch_tiles` with the number of tiles of as many batch entries at a time as a grid of one dimension has room
-// for, each of which has `heads` times those of the sequence; ragged sequences are one entry.
+// for, each of which has `heads` times those of the sequence; varlen sequences are one entry.
 template <class LaunchTiles>
 void for_entries_of_a_grid(AttentionParams& params, int heads, const SequenceGrid& grid,
                            LaunchTiles launch_tiles) {
@@ -152,7 +152,7 @@ void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config, boo
                         [&](int tiles) { launch_blocks(launch, tiles, arguments, dependent); });
 }
 
-// Among how many tiles of keys are dealt: a block for each multiprocessor, or as many pairs as the device holds.
+// Among how many tiles of keys are scheduled: a block for each multiprocessor, or as many pairs as the device holds.
 int takers(const LoadedKernel& kernel, const BackwardWgmma& config) {
   return config.pair ? std::max(1, kernel.resident_blocks / 2) : kernel.sm_count;
 }
@@ -172,7 +172,7 @@ void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config) {
   launch_queries(launch, config, false);
 }
 
-// Of what all kernels of a call leave for one another, without what is drawn ahead.
+// Of what all kernels of a call leave for one another, without the precomputed dropout mask.
 std::size_t gradient_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                            const AttentionParams& params) {
   const std::size_t turns = config.deterministic ? padded_query_tiles(spec, config, params) * sizeof(int) +
@@ -201,7 +201,7 @@ FamilySteps Family<BackwardWgmma>::steps(const AttentionSpec& spec, const Backwa
 std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                                                    const AttentionParams& params, int /*sm_count*/) {
   return gradient_bytes(spec, config, params) +
-         (config.draw_ahead ? drawn_bytes(params, drawn_tiles(spec, config)) : 0);
+         (config.dropout_mask_ahead ? dropout_mask_bytes(params, dropout_mask_tiles(spec, config)) : 0);
 }
 
 // As many blocks as there are multiprocessors share the tiles of keys of all KV heads; those that wait for one another
@@ -232,20 +232,21 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
     maps.bounded_dv = part.dv;
   }
   DropoutParams dropout = launch.dropout;
-  if (config.draw_ahead) {
-    dropout = launch_draw_dropout(
-        launch, drawn_tiles(launch.spec, config),
+  if (config.dropout_mask_ahead) {
+    dropout = launch_dropout_mask(
+        launch, dropout_mask_tiles(launch.spec, config),
         static_cast<std::byte*>(launch.workspace) + gradient_bytes(launch.spec, config, launch.params));
   }
   void* arguments[] = {&launch.params, launch.gradients, &maps, &dropout};
   for_entries_of_a_grid(launch.params, launch.params.heads_kv, key_tiles, [&](int tiles) {
     const int heads = tiles / key_tiles.tiles;
     const bool shares_heads = config.deterministic && is_plain(launch.spec);
-    maps.order = {.key_tiles = key_tiles.tiles,
-                  .heads = heads,
-                  .heads_together = config.deterministic ? heads_drawn_together(heads, all_takers)
-                                                         : heads_dealt_together(launch.spec, heads,
-                                                                                key_tiles.tiles, all_takers)};
+    maps.order = {
+        .key_tiles = key_tiles.tiles,
+        .heads = heads,
+        .heads_together = config.deterministic
+                              ? heads_drawn_together(heads, all_takers)
+                              : heads_scheduled_together(launch.spec, heads, key_tiles.tiles, all_takers)};
     const int taken = shares_heads ? maps.turns.visits.sharers * maps.turns.visits.heads_at_once
                                    : std::min(tiles, all_takers);
     launch_blocks(launch, taken * blocks_per_tile(config), arguments, true,

@@ -24,7 +24,7 @@ SourceFile wgmma_products(const AttentionSpec& spec, const BackwardWgmma& config
   text += wgmma_function("wgmma_scores", "D = A B: 64 rows of K, tile_q rows of Q.", scores);
   if (backward_wgmma::has_query_consumer(spec, config) && !roles) {
     scores.a_in_registers = true;
-    text += wgmma_function("wgmma_scores_of_held", "The same of rows in registers.", scores);
+    text += wgmma_function("wgmma_scores_rs", "The same of rows in registers.", scores);
   }
   text += wgmma_function("wgmma_d_scores", "D = A B: 64 rows of V, tile_q rows of dO.",
                          {.dtype = spec.dtype, .n = config.tile_q, .steps = dv / mma_k});
@@ -105,7 +105,7 @@ Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config) 
   return side_program(spec, config, "what is known of queries", "prepare_backward", threads,
                       !config.deterministic ? ""
                       : is_plain(spec)      ? "count_turns"
-                                            : "note_turns");
+                                            : "record_turns");
 }
 
 Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config) {
@@ -130,11 +130,11 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   source =
       fmt::format("// Attention backward: {}. Generated: change the spec, not this file.\n", to_string(spec));
   source += "#include \"backward_wgmma/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n";
-  if (config.draw_ahead) source += draw_dropout_include;
+  if (config.dropout_mask_ahead) source += dropout_mask_include;
   source += "\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + own_lines(spec, config);
-  source += number_line("loader_registers", shares.loader, "per thread, once shared out");
+  source += number_line("producer_registers", shares.producer, "per thread, once shared out");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
   if (shares.dq != 0) source += number_line("dq_registers", shares.dq, "the same for the one that has dQ");
   source += "};\n";
@@ -156,9 +156,9 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
       "  backward_wgmma::attention_backward<Config>(params, gradients, maps{});\n}}\n",
       config.pair ? "__cluster_dims__(2, 1, 1) " : "", program.name, maps, dropout.parameter,
       dropout.argument);
-  if (config.draw_ahead) {
-    program.ahead = draw_dropout_name(program.name);
-    source += draw_dropout_source("KeysByQueries", program.name);
+  if (config.dropout_mask_ahead) {
+    program.ahead = dropout_mask_name(program.name);
+    source += dropout_mask_source("KeysByQueries", program.name);
   }
   return program;
 }

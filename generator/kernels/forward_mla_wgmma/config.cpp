@@ -64,7 +64,7 @@ std::string Family<ForwardMlaWgmma>::rejection(const Case& problem, const Forwar
 
 RegisterShares forward_mla_wgmma::register_shares(const ForwardMlaWgmma& config) {
   // Warps that copy rows hold addresses of several, where consumers of small tiles leave them that many.
-  if (config.copies == Copies::cp_async && config.tile_kv <= 32) return {.loader = 72, .consumer = 216};
+  if (config.copies == Copies::cp_async && config.tile_kv <= 32) return {.producer = 72, .consumer = 216};
   return shared_registers(consumers, 1);
 }
 

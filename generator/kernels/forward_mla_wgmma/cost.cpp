@@ -4,7 +4,7 @@
 
 #include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_mla_wgmma/family.h"
-#include "generator/kernels/part_merge.h"
+#include "generator/kernels/split_merge.h"
 #include "templates/base/element.cuh"
 #include "templates/tiles/panel_tile.cuh"
 
@@ -27,8 +27,8 @@ constexpr double softmax_per_key = 5.8;  // of a consumer, for each key of a til
 constexpr double tensor_share = 0.9;     // of their rate, that the tensor cores reach at best
 constexpr double narrow_products = 1.5;  // longer, of fewer keys than the rows that they are multiplied with
 constexpr double launch_clocks = 6000;
-constexpr double unit_clocks = 3500;
-constexpr double part_clocks = 200;  // that the block that merges a unit needs for each part
+constexpr double work_tile_clocks = 3500;
+constexpr double split_clocks = 200;  // that the block that merges a work tile needs for each split
 // As forward_split_wgmma has it: models of other families do not know what memory can bring.
 constexpr double beside_other_families = 0.7;
 
@@ -48,7 +48,7 @@ double Family<ForwardMlaWgmma>::cycles(const Case& problem, const ProblemShape& 
   const double heads_kv = static_cast<double>(shape.heads_q) / spec.gqa_ratio;
   const double row_tiles =
       std::ceil(static_cast<double>(shape.seqlen_q) * spec.gqa_ratio / rows_per_warpgroup);
-  const double units = static_cast<double>(shape.batch) * heads_kv * row_tiles;
+  const double work_tiles = static_cast<double>(shape.batch) * heads_kv * row_tiles;
   const double tiles =
       std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv) *
                         block_cover(spec, rows_per_warpgroup / spec.gqa_ratio, config.tile_kv));
@@ -69,13 +69,14 @@ double Family<ForwardMlaWgmma>::cycles(const Case& problem, const ProblemShape& 
   const double step = std::max({memory, copy, (scores + outputs) / tensor_share, alone / 2, round});
 
   const double slots = limits.sm_count;
-  const double own_tiles = std::ceil(units * tiles / slots);
-  const double parts = std::min(tiles, std::ceil(tiles / own_tiles));
-  const double own_units = std::ceil(own_tiles / tiles);
+  const double own_tiles = std::ceil(work_tiles * tiles / slots);
+  const double splits = std::min(tiles, std::ceil(tiles / own_tiles));
+  const double own_work_tiles = std::ceil(own_tiles / tiles);
   const double rows =
       std::min<double>(rows_per_warpgroup, static_cast<double>(shape.seqlen_q) * spec.gqa_ratio);
-  const double merge = merge_clocks(spec, rows, parts, part_clocks);
-  return (launch_clocks + own_tiles * step + own_units * unit_clocks + merge) * beside_other_families;
+  const double merge = merge_clocks(spec, rows, splits, split_clocks);
+  return (launch_clocks + own_tiles * step + own_work_tiles * work_tile_clocks + merge) *
+         beside_other_families;
 }
 
 }  // namespace jit

@@ -36,7 +36,7 @@ void Family<ForwardMlaWgmma>::launch(const KernelLaunch& launch, const ForwardMl
   if (config.copies == Copies::tma) memory.k = map_of_keys(launch.spec, config, launch.params);
   const SplitLaunch split = split_launch(
       launch, {.tile_rows = rows_per_warpgroup, .tile_kv = config.tile_kv, .blocks_per_sm = 1}, name);
-  memory.split = split.params;
+  memory.split_params = split.params;
   void* arguments[] = {&launch.params, &memory};
   launch_split(launch, split, arguments, true);
 }

@@ -45,8 +45,8 @@ static_assert(rows.size() == member_count<ForwardMmaSync>(), "each member has a 
 int register_doubt(const AttentionSpec& spec, const ForwardMmaSync& config) {
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
   const int row_blocks = config.tile_q / config.warps / rows_per_mma;
-  const int widened = has_fp8_queries(spec) && spec.value_head_dim() > 128 ? 24 : 0;
-  return 12 + config.tile_kv / 8 + 4 * functors * row_blocks + widened;
+  const int upcast = has_fp8_queries(spec) && spec.value_head_dim() > 128 ? 24 : 0;
+  return 12 + config.tile_kv / 8 + 4 * functors * row_blocks + upcast;
 }
 
 // Families whose keys are split compute such calls faster, but have no dropout: a tile of theirs has rows of several

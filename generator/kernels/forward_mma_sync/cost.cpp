@@ -25,7 +25,7 @@ bool multiplies_bytes(Arch arch) { return (arch.major == 8 && arch.minor == 9) |
 
 // Of a lane for each two elements of 8 bits that become fp16 numbers: e5m2 is the upper half of one, and of e4m3 only
 // sm_80 to sm_87 have no conversion. Counted in SASS, a conversion as two, for half the rate.
-double widening_instructions(const AttentionSpec& spec, Arch arch) {
+double upcasting_instructions(const AttentionSpec& spec, Arch arch) {
   if (!has_fp8_queries(spec) || multiplies_bytes(arch)) return 0;
   return spec.dtype == DType::fp8_e4m3 && arch.major == 8 ? 11 : 2;
 }
@@ -69,7 +69,7 @@ double Family<ForwardMmaSync>::cycles(const Case& problem, const ProblemShape& s
   const double rescale =
       config.tile_q * dv / 32 * (config.rescale == Rescale::always ? 1.0 : lazy_rescale_share);
   const double byte_instructions = is_fp8
-                                       ? matrix_bytes / 512 * 8 * widening_instructions(spec, limits.arch) +
+                                       ? matrix_bytes / 512 * 8 * upcasting_instructions(spec, limits.arch) +
                                              config.warps * config.tile_kv * dv / 512 * sorting_instructions
                                        : 0;
   const double issue = (config.tile_q * config.tile_kv * softmax_instructions / 32 + rescale +

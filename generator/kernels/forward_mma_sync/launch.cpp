@@ -7,14 +7,14 @@
 #include "runtime/launch.h"
 
 namespace jit {
-// A block for each tile of queries: (heads, tiles, batch), or (heads, places of tiles) of ragged ones; several grids
+// A block for each tile of queries: (heads, tiles, batch), or (heads, places of tiles) of varlen ones; several grids
 // where one does not hold them all.
 void Family<ForwardMmaSync>::launch(const KernelLaunch& launch, const ForwardMmaSync& config) {
   const LoadedKernel& kernel = launch.kernel;
   AttentionParams& params = launch.params;
   SequenceGrid blocks = query_grid(launch.spec, params, config.tile_q);
   // Rows of nobody are made zeros even where there is no request.
-  if (has_ragged_q(launch.spec)) blocks = {.tiles = std::max(blocks.tiles, 1), .entries = 1};
+  if (has_varlen_q(launch.spec)) blocks = {.tiles = std::max(blocks.tiles, 1), .entries = 1};
   LaunchConfig grid{.grid = {static_cast<unsigned>(params.heads_q), 1, 1},
                     .block = {kernel.threads, 1, 1},
                     .smem_bytes = kernel.smem_bytes};

@@ -48,14 +48,14 @@ double Family<ForwardSplitCluster>::cycles(const Case& problem, const ProblemSha
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
   const double heads_kv = static_cast<double>(shape.heads_q) / spec.gqa_ratio;
   const double row_tiles = std::ceil(static_cast<double>(shape.seqlen_q) * spec.gqa_ratio / rows_per_warp);
-  const double units = static_cast<double>(shape.batch) * heads_kv * row_tiles;
+  const double work_tiles = static_cast<double>(shape.batch) * heads_kv * row_tiles;
   const double tiles =
       std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv) *
                         block_cover(spec, std::max(1, rows_per_warp / spec.gqa_ratio), config.tile_kv));
 
   const double clusters = resident_clusters(limits, config);
-  const double waves = units <= clusters ? 1 : units / clusters + last_wave;
-  const double at_once = std::min(units, clusters) * config.cluster;  // blocks
+  const double waves = work_tiles <= clusters ? 1 : work_tiles / clusters + last_wave;
+  const double at_once = std::min(work_tiles, clusters) * config.cluster;  // blocks
   const double sms = std::min(at_once, static_cast<double>(limits.sm_count));
   const double blocks = at_once / sms;  // of one multiprocessor
 

@@ -19,7 +19,7 @@ struct RowTiles {
   std::int64_t places;
 };
 RowTiles row_tiles(const AttentionSpec& spec, const AttentionParams& params) {
-  if (spec.sequences_q == SequenceKind::ragged) {
+  if (spec.sequences_q == SequenceKind::varlen) {
     const std::int64_t rows = std::int64_t{params.sequences.total_q} * spec.gqa_ratio;
     return {rows, rows / rows_per_warp + params.batch};
   }

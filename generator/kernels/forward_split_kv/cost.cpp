@@ -4,7 +4,7 @@
 
 #include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_split_kv/family.h"
-#include "generator/kernels/part_merge.h"
+#include "generator/kernels/split_merge.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_split_kv/smem_layout.cuh"
 
@@ -22,8 +22,8 @@ constexpr double step_clocks = 60;          // that no other block covers
 constexpr double least_step_clocks = 1400;  // of a block, from barrier to barrier, beside what its tile takes
 constexpr double step_bytes_per_clock = 40;
 constexpr double launch_clocks = 6000;
-constexpr double unit_clocks = 1500;  // queries, merge of the warps, stores
-constexpr double part_clocks = 60;    // that the block that merges a unit needs for each part
+constexpr double work_tile_clocks = 1500;  // queries, merge of the warps, stores
+constexpr double split_clocks = 60;        // that the block that merges a work tile needs for each split
 constexpr double flops_per_clock = 2700;
 // Where TMA copies boxes of caches of fp8 (docs/notebook.md).
 constexpr double box_bytes_per_clock = 18.5;
@@ -51,7 +51,7 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
   const double tile_rows = config.row_warps * rows_per_warp;
   const double heads_kv = static_cast<double>(shape.heads_q) / spec.gqa_ratio;
   const double row_tiles = std::ceil(static_cast<double>(shape.seqlen_q) * spec.gqa_ratio / tile_rows);
-  const double units = static_cast<double>(shape.batch) * heads_kv * row_tiles;
+  const double work_tiles = static_cast<double>(shape.batch) * heads_kv * row_tiles;
   const double tiles =
       std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv) *
                         block_cover(spec, static_cast<int>(tile_rows) / spec.gqa_ratio, config.tile_kv));
@@ -89,12 +89,12 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
   }
 
   const double slots = static_cast<double>(limits.sm_count) * blocks;
-  const double own_tiles = std::ceil(units * tiles / slots);
-  const double parts = std::min(tiles, std::ceil(tiles / own_tiles));
+  const double own_tiles = std::ceil(work_tiles * tiles / slots);
+  const double splits = std::min(tiles, std::ceil(tiles / own_tiles));
   const double rows = std::min(tile_rows, static_cast<double>(shape.seqlen_q) * spec.gqa_ratio);
-  const double merge = merge_clocks(spec, rows, parts, part_clocks);
-  const double own_units = std::ceil(own_tiles / tiles);
-  double cycles = launch_clocks + own_tiles * step + own_units * unit_clocks + merge;
+  const double merge = merge_clocks(spec, rows, splits, split_clocks);
+  const double own_work_tiles = std::ceil(own_tiles / tiles);
+  double cycles = launch_clocks + own_tiles * step + own_work_tiles * work_tile_clocks + merge;
   const Footprint needs = footprint(spec, config);
   const int spare = needs.register_cap - needs.registers;
   if (spare < 0) cycles *= 1.15 - spare * 0.01;

@@ -121,8 +121,8 @@ std::string Family<ForwardSplitWgmma>::rejection(const Case& problem, const Forw
     if (config.blocks_per_sm != 1)
       return "blocks_per_sm must be 1 with requests = few_queries: some of the multiprocessors have a block "
              "each while another kernel has the others";
-    if (spec.sequences_q != SequenceKind::ragged || spec.split_keys != 0)
-      return "requests must be all where queries are not ragged, and with split_keys: one kernel computes a "
+    if (spec.sequences_q != SequenceKind::varlen || spec.split_keys != 0)
+      return "requests must be all where queries are not varlen, and with split_keys: one kernel computes a "
              "call";
   }
   if (config.rescale == Rescale::on_overflow)

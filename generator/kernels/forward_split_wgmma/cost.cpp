@@ -5,7 +5,7 @@
 #include "generator/functors/score_mask.h"
 #include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_split_wgmma/family.h"
-#include "generator/kernels/part_merge.h"
+#include "generator/kernels/split_merge.h"
 #include "generator/kernels/tma_rules.h"
 #include "templates/base/element.cuh"
 #include "templates/tiles/panel_tile.cuh"
@@ -28,12 +28,12 @@ constexpr double step_clocks = 700;        // of a consumer alone, beside produc
 constexpr double softmax_per_key = 5.8;    // of a consumer, for each key of a tile
 constexpr double tensor_share = 0.9;       // of their rate, that the tensor cores reach at best
 constexpr double prefill_share = 0.66;     // and with many queries
-constexpr double masked_clocks = 1500;     // of a unit of many queries, for its partial tiles
+constexpr double masked_clocks = 1500;     // of a work tile of many queries, for its partial tiles
 constexpr double box_clocks = 110;         // to start the copy of a panel of a box
 constexpr double launch_clocks = 6000;
-constexpr double unit_clocks = 2500;
+constexpr double work_tile_clocks = 2500;
 constexpr double waiting_for_queries = 800;  // where they have one buffer
-constexpr double part_clocks = 60;           // that the block that merges a unit needs for each part
+constexpr double split_clocks = 60;          // that the block that merges a work tile needs for each split
 constexpr double single_stage = 1.25;
 // The models of other families do not know what memory can bring, so that theirs come out lower for few queries.
 constexpr double beside_other_families = 0.7;
@@ -45,7 +45,7 @@ constexpr double stored_prefill = 1.2;
 
 // Instructions for an element of 8 bits that becomes one of 16, by the converters: counted, not fitted.
 constexpr double slots_to(DType dtype) { return dtype == DType::bf16 ? 1.3 : 0.5; }
-// And what a tile of few queries takes from one ring to the other, in any case: timed at head_dim 128 with bf16.
+// And what a tile of few queries takes from one pipeline to the other, in any case: timed at head_dim 128 with bf16.
 constexpr double stored_clocks = 900;
 constexpr double stored_per_element = 0.11;
 
@@ -72,7 +72,7 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
   const double heads_kv = static_cast<double>(shape.heads_q) / spec.gqa_ratio;
   const double row_tiles = std::ceil(static_cast<double>(shape.seqlen_q) * spec.gqa_ratio / config.tile_rows);
-  const double units = static_cast<double>(shape.batch) * heads_kv * row_tiles;
+  const double work_tiles = static_cast<double>(shape.batch) * heads_kv * row_tiles;
   const double tiles =
       std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv) *
                         block_cover(spec, config.tile_rows / spec.gqa_ratio, config.tile_kv));
@@ -103,19 +103,19 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
 
   const double slots = static_cast<double>(limits.sm_count) * blocks;
   const double seen = is_prefill ? seen_tiles(spec, shape, tiles) : tiles;
-  const double own_tiles = std::ceil(units * seen / slots);
-  const double parts = std::min(seen, std::ceil(seen / own_tiles));
+  const double own_tiles = std::ceil(work_tiles * seen / slots);
+  const double splits = std::min(seen, std::ceil(seen / own_tiles));
   const double rows =
       std::min<double>(config.tile_rows, static_cast<double>(shape.seqlen_q) * spec.gqa_ratio);
-  const double merge = merge_clocks(spec, rows, parts, part_clocks);
-  const double own_units = std::ceil(own_tiles / seen);
-  const double unit = unit_clocks + (config.stages_q > 1 ? 0 : waiting_for_queries) +
-                      (is_prefill && drops_keys(spec) ? masked_clocks : 0);
+  const double merge = merge_clocks(spec, rows, splits, split_clocks);
+  const double own_work_tiles = std::ceil(own_tiles / seen);
+  const double work_tile = work_tile_clocks + (config.stages_q > 1 ? 0 : waiting_for_queries) +
+                           (is_prefill && drops_keys(spec) ? masked_clocks : 0);
   const double beside = (!is_prefill        ? beside_other_families
                          : drops_keys(spec) ? beside_forward_wgmma
                                             : 1) *
                         (is_prefill && is_stored ? stored_prefill : 1);
-  return (launch_clocks + own_tiles * step + own_units * unit + merge) * beside;
+  return (launch_clocks + own_tiles * step + own_work_tiles * work_tile + merge) * beside;
 }
 
 }  // namespace jit

@@ -23,13 +23,15 @@ constexpr int most_columns_of_wgmma = 256;  // PTX ISA, "wgmma.mma_async", shape
 constexpr int exponential_group = 8;        // templates/steps/interpolated_weights.cuh
 // Loop counters, descriptors, softmax state: calibrated on the assembler's reports.
 constexpr int other_registers = 30;
-constexpr int random_registers = 4;  // with dropout, beside the byte of each score, or the bit if drawn ahead
+constexpr int random_registers = 4;  // with dropout, beside the byte of each score, or the bit if precomputed
 constexpr int functor_registers = 8;  // of a score, and of a mask that reads what it is asked for each score
-// In place of `other_registers`, where loaders' warps widen keys, so that lengths are read again, and where others do.
-constexpr int spare_widened_registers = 26, widened_registers = 32;
-constexpr int kept_work_registers = 24;        // beside them with output = direct, for where O lies
-constexpr int spare_warps = 2, own_warps = 4;  // that widen keys and values
-constexpr int converter_registers = 40;  // of the warpgroup that turns values over, or widens keys and values
+// In place of `other_registers`, where producers' warps upcast keys, so that lengths are read again, and where others
+// do.
+constexpr int spare_upcast_registers = 26, upcast_registers = 32;
+constexpr int epilogue_work_registers = 24;    // beside them with output = direct, for where O lies
+constexpr int spare_warps = 2, own_warps = 4;  // that upcast keys and values
+// Of the warpgroup that transposes values, or upcasts keys and values.
+constexpr int converter_registers = 40;
 // Beside the accumulators of one instruction, of the registers that the kernel is launched with: below that
 // the assembler gives up (C7602).
 constexpr int instruction_registers = 30;
@@ -65,20 +67,20 @@ constexpr std::array rows = {
         {range(0, 4), Affects::buffers, 2}),
     field<&ForwardWgmma::converter_warps>(
         "converter_warps",
-        "warps that widen these, or turn values of 8 bits over: 2 of the loaders', or 4 of a warpgroup of "
+        "warps that upcast these, or transpose values of 8 bits: 2 of the producers', or 4 of a warpgroup of "
         "their own",
         {LegalValues{0, 4, 2}, Affects::registers, 4}),
-    field<&ForwardWgmma::widen_ahead>(
-        "widen_ahead", "a kernel before this one widens all keys and values, into a workspace", {}),
-    field<&ForwardWgmma::draw_ahead>("draw_ahead", "one draws which scores dropout keeps, into a workspace",
-                                     {}),
+    field<&ForwardWgmma::upcast_ahead>(
+        "upcast_ahead", "a kernel before this one upcasts all keys and values, into a workspace", {}),
+    field<&ForwardWgmma::dropout_mask_ahead>("dropout_mask_ahead",
+                                             "one draws which scores dropout keeps, into a workspace", {}),
 };
 static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 
 // Products of 8 bits want a row of V for each column.
 bool transposes_v(const AttentionSpec& spec) { return has_fp8_queries(spec); }
 
-// Consumers, loaders, and those who turn values of 8 bits over, or widen keys and values.
+// Consumers, producers, and those who transpose values of 8 bits, or upcast keys and values.
 int warpgroups_of(const ForwardWgmma& config) {
   return consumers_of(config) + 1 + (config.converter_warps > spare_warps ? 1 : 0);
 }
@@ -104,9 +106,9 @@ bool fits_o_over_q(const AttentionSpec& spec) {
 }
 
 // As templates/forward_wgmma/traits.cuh has it.
-int known_score_words(const AttentionSpec& spec, const ForwardWgmma& config) {
-  const std::optional<BlockSides> sides = known_score_sides(spec.mask);
-  if (!sides || widens(spec, config)) return 0;
+int mask_bit_words(const AttentionSpec& spec, const ForwardWgmma& config) {
+  const std::optional<BlockSides> sides = mask_bit_sides(spec.mask);
+  if (!sides || upcasts(spec, config)) return 0;
   return words_of_known_tile(sides->q, sides->kv, config.tile_q, config.tile_kv);
 }
 
@@ -126,12 +128,12 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .output_bytes = size_of(output_dtype(spec)),
                       .key_scales = spec.descale_per != ScaleKind::head,
                       .stages_stored = config.stages_stored,
-                      .known_score_words = known_score_words(spec, config),
+                      .mask_bit_words = mask_bit_words(spec, config),
                       .sums_by_products = has_sums_by_products(spec, config)})
       .total;
 }
 
-// Whether P V can make sums of P: ones lie beside V that is turned over, and O has its share of sinks only in LSE.
+// Whether P V can make sums of P: ones lie beside V that is transposed, and O has its share of sinks only in LSE.
 bool can_sum_by_products(const AttentionSpec& spec, const ForwardWgmma& config) {
   constexpr int least_panel = 128;
   return transposes_v(spec) && !spec.sinks && spec.descale_per != ScaleKind::block &&
@@ -146,7 +148,7 @@ std::string fp8_rejection(const AttentionSpec& spec, const ForwardWgmma& config)
   if (config.rescale == Rescale::on_overflow)
     return "rescale must be lazy with fp8: probabilities are cut off at 448 long before a sum shows it";
   if (transposes_v(spec) && config.converter_warps == 0) {
-    return fmt::format("converter_warps must be {} or {} with v of {}, which is turned over", spare_warps,
+    return fmt::format("converter_warps must be {} or {} with v of {}, which is transposed", spare_warps,
                        own_warps, to_string(spec.dtype));
   }
   if (config.output != OutputPlace::direct && size_of(output_dtype(spec)) != 2)
@@ -159,33 +161,36 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& con
   constexpr std::string_view name = Family<ForwardWgmma>::name;
   if (!has_stored_keys(spec)) {
     const bool has_converters = config.converter_warps != 0;
-    if (config.stages_stored == 0 && has_converters == transposes_v(spec) && !config.widen_ahead) return "";
-    // Where v is turned over, converters have been asked about.
+    if (config.stages_stored == 0 && has_converters == transposes_v(spec) && !config.upcast_ahead) return "";
+    // Where v is transposed, converters have been asked about.
     const std::string converters =
         transposes_v(spec) ? "" : fmt::format(" and converter_warps = {}", config.converter_warps);
     return fmt::format(
-        "stages_stored = {}{} must be 0, and widen_ahead = {} false, with q of {} and k and v of {}: nothing "
-        "is widened",
-        config.stages_stored, converters, config.widen_ahead, to_string(spec.dtype),
+        "stages_stored = {}{} must be 0, and upcast_ahead = {} false, with q of {} and k and v of {}: "
+        "nothing "
+        "is upcast",
+        config.stages_stored, converters, config.upcast_ahead, to_string(spec.dtype),
         to_string(spec.key_dtype()));
   }
   if (spec.descale_per == ScaleKind::token) {
     return fmt::format("{} reads k and v of {} that have a scale for each head; spec.descale_per is token",
                        name, to_string(spec.key_dtype()));
   }
-  if (config.widen_ahead) {
+  if (config.upcast_ahead) {
     if (config.stages_stored != 0 || config.converter_warps != 0) {
       return fmt::format(
-          "stages_stored = {} and converter_warps = {} must be 0 with widen_ahead = true: the kernel reads k "
+          "stages_stored = {} and converter_warps = {} must be 0 with upcast_ahead = true: the kernel reads "
+          "k "
           "and v of {}",
           config.stages_stored, config.converter_warps, to_string(spec.dtype));
     }
     if (config.requests != Requests::all) {
-      return "requests must be all with widen_ahead = true: keys are widened before the first kernel of a "
+      return "requests must be all with upcast_ahead = true: keys are upcast before the first kernel of a "
              "call";
     }
     if (spec.checked && spec.sequences_kv == SequenceKind::paged) {
-      return "widen_ahead must be false with checked and pages: which of them queries see is not known ahead";
+      return "upcast_ahead must be false with checked and pages: which of them queries see is not known "
+             "ahead";
     }
     return "";
   }
@@ -204,7 +209,7 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& con
 int dropout_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (!spec.dropout) return 0;
   return random_registers +
-         (config.draw_ahead ? drawn_for_query_rows(config.tile_kv).words : config.tile_kv / 8);
+         (config.dropout_mask_ahead ? dropout_mask_for_query_rows(config.tile_kv).words : config.tile_kv / 8);
 }
 
 // As templates/steps/value_columns.cuh has it.
@@ -218,10 +223,10 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int p = config.tile_kv * size_of(spec.dtype) / 8;
   const int sums = (config.promote_every > 0 ? output : 0) + sum_columns_of(spec, config) / 2;
   const int other =
-      !widens(spec, config)
+      !upcasts(spec, config)
           ? other_registers
-          : (config.converter_warps == spare_warps ? spare_widened_registers : widened_registers) +
-                (config.output == OutputPlace::direct ? kept_work_registers : 0);
+          : (config.converter_warps == spare_warps ? spare_upcast_registers : upcast_registers) +
+                (config.output == OutputPlace::direct ? epilogue_work_registers : 0);
   const bool mask_reads = !has_row_range(spec.mask) && !spec.mask.tensors().empty();
   return scores + output + sums + p + other + (spec.score != Score() ? functor_registers : 0) +
          (mask_reads ? functor_registers : 0) + dropout_registers(spec, config);
@@ -262,20 +267,20 @@ int interpolated_exponentials(const AttentionSpec& spec) {
 
 int consumers_of(const ForwardWgmma& config) { return config.tile_q / rows_per_warpgroup; }
 
-DrawnTiles drawn_tiles(const ForwardWgmma& config) {
-  return {config.tile_q, config.tile_kv, drawn_for_query_rows(config.tile_kv)};
+DropoutMaskTiles dropout_mask_tiles(const ForwardWgmma& config) {
+  return {config.tile_q, config.tile_kv, dropout_mask_for_query_rows(config.tile_kv)};
 }
 
 bool has_key_words(const AttentionSpec& spec) { return key_words(spec.mask) == 1; }
 
 bool has_stored_keys(const AttentionSpec& spec) { return has_fp8_keys(spec) && !has_fp8_queries(spec); }
 
-bool widens(const AttentionSpec& spec, const ForwardWgmma& config) {
-  return has_stored_keys(spec) && !config.widen_ahead;
+bool upcasts(const AttentionSpec& spec, const ForwardWgmma& config) {
+  return has_stored_keys(spec) && !config.upcast_ahead;
 }
 
 AttentionSpec read_spec(const AttentionSpec& spec, const ForwardWgmma& config) {
-  return config.widen_ahead ? widened_spec(spec) : spec;
+  return config.upcast_ahead ? upcast_spec(spec) : spec;
 }
 
 RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& config) {
@@ -283,35 +288,35 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   const int consumers = consumers_of(config);
   const int launched = launched_registers(config), groups = warpgroups_of(config);
   if (launched >= most) return {};
-  // The loaders find out which tiles the mask leaves: little work for masks that are arithmetic. Three
+  // The producers find out which tiles the mask leaves: little work for masks that are arithmetic. Three
   // consumers of 160 registers leave 32.
   const ScoreMask* const score = score_mask(spec.score);
   const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty());
   // Those of keys with scales of their own read these.
-  // With fp8 consumers spill before loaders do, and lose more by it.
+  // With fp8 consumers spill before producers do, and lose more by it.
   const bool is_simple =
       (!drops_keys(spec) || has_fp8_queries(spec)) && is_plain(spec) && spec.descale_per == ScaleKind::head;
-  // The loaders' warps that widen have 32 bytes of rows on their way, and what they become.
+  // The producers' warps that upcast have 32 bytes of rows on their way, and what they become.
   const bool has_spare_converters = config.converter_warps == spare_warps;
-  // Where lengths are read, and notes of values are left or stored keys come by pages, too, 40 are too few.
-  const bool reads_pages = widens(spec, config) && spec.sequences_kv == SequenceKind::paged;
+  // Where lengths are read, and tile infos of values are left or stored keys come by pages, too, 40 are too few.
+  const bool reads_pages = upcasts(spec, config) && spec.sequences_kv == SequenceKind::paged;
   const bool reads_more = reads || reads_pages || (!is_plain(spec) && has_fp8_queries(spec));
-  const bool widens_by_loaders = has_spare_converters && !has_fp8_queries(spec);
-  const int loader = consumers == 3 ? (reads || widens_by_loaders ? 56 : 32)
-                     : reads_more   ? 56
-                     : is_simple    ? 24
-                                    : 40;
+  const bool upcasts_by_producers = has_spare_converters && !has_fp8_queries(spec);
+  const int producer = consumers == 3 ? (reads || upcasts_by_producers ? 56 : 32)
+                       : reads_more   ? 56
+                       : is_simple    ? 24
+                                      : 40;
   const int converter = groups > consumers + 1 ? converter_registers : 0;
-  const int consumer = (launched * groups - loader - converter) / consumers / 8 * 8;
-  return {.loader = loader, .consumer = std::min(most, consumer), .converter = converter};
+  const int consumer = (launched * groups - producer - converter) / consumers / 8 * 8;
+  return {.producer = producer, .consumer = std::min(most, consumer), .converter = converter};
 }
 
 int output_columns_at_once(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int own = padded_head_dim(spec.value_head_dim()), with_sums = own + sum_columns_of(spec, config);
   const int columns = with_sums <= most_columns_of_wgmma ? with_sums : own;
   const int most = (launched_registers(config) - instruction_registers) * 2 / 16 * 16;
-  if (columns <= most || !has_fp8_keys(spec) || config.widen_ahead) return columns;
-  if (widens(spec, config)) return panel_columns(columns);  // an instruction begins with a panel
+  if (columns <= most || !has_fp8_keys(spec) || config.upcast_ahead) return columns;
+  if (upcasts(spec, config)) return panel_columns(columns);  // an instruction begins with a panel
   return padded_head_dim(own / 2);
 }
 
@@ -337,7 +342,8 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   }
   if (std::string reason = storage_rejection(spec, config); !reason.empty()) return reason;
   if (std::string reason = dropout_tile_rejection(spec, config.tile_kv); !reason.empty()) return reason;
-  if (std::string reason = draw_ahead_rejection(spec, config.draw_ahead); !reason.empty()) return reason;
+  if (std::string reason = dropout_mask_rejection(spec, config.dropout_mask_ahead); !reason.empty())
+    return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
   if (spec.split_keys != 0)
     return fmt::format("{} sums keys without a break, not in spans of split_keys = {}", name,
@@ -345,11 +351,12 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   if (config.requests != Requests::all) {
     if (config.requests != part)
       return fmt::format("requests must be all or many_queries with family={}", name);
-    if (spec.sequences_q != SequenceKind::ragged || spec.split_keys != 0)
-      return "requests must be all where queries are not ragged, and with split_keys: one kernel computes a "
+    if (spec.sequences_q != SequenceKind::varlen || spec.split_keys != 0)
+      return "requests must be all where queries are not varlen, and with split_keys: one kernel computes a "
              "call";
   }
-  if (std::string reason = box_rejection(spec, config.tile_kv, false); !config.widen_ahead && !reason.empty())
+  if (std::string reason = box_rejection(spec, config.tile_kv, false);
+      !config.upcast_ahead && !reason.empty())
     return reason;
   if (config.order != WarpgroupOrder::free && consumers_of(config) == 1) {
     return "order must be free with tile_q = 64: one consumer warpgroup has nobody to take turns with";
@@ -408,7 +415,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   const std::vector<Stages> stage_counts = {{2, 2, 2},           {1, 2, 2}, {2, 3, 3}, {1, 2, 2, separate},
                                             {2, 2, 2, separate}, {2, 4, 4}, {1, 3, 2}};
   // A converter goes through tiles one by one: what is stored waits for it, not it for what is stored.
-  std::vector<Stages> widened_stage_counts = {
+  std::vector<Stages> upcast_stage_counts = {
       {2, 2, 2, over_q, 2, spare_warps}, {2, 2, 2, over_q, 1, spare_warps},
       {1, 2, 2, direct, 2, spare_warps}, {1, 2, 2, over_q, 2, spare_warps},
       {1, 2, 2, direct, 1, spare_warps}, {2, 3, 3, over_q, 2, spare_warps},
@@ -416,14 +423,14 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
       {1, 2, 2, separate, 1, own_warps}};
   for (Stages stages : stage_counts) {
     stages.ahead = true;
-    widened_stage_counts.push_back(stages);
+    upcast_stage_counts.push_back(stages);
   }
   const std::vector<Stages>& searched_stage_counts = has_fp8_queries(spec)   ? fp8_stage_counts
-                                                     : has_stored_keys(spec) ? widened_stage_counts
+                                                     : has_stored_keys(spec) ? upcast_stage_counts
                                                                              : stage_counts;
   const std::vector<Rescale> rescales = promising_rescales(spec);
-  const std::vector<bool> draws_ahead =
-      draw_ahead_rejection(spec, true).empty() ? std::vector{true, false} : std::vector{false};
+  const std::vector<bool> has_dropout_mask_ahead =
+      dropout_mask_rejection(spec, true).empty() ? std::vector{true, false} : std::vector{false};
   for (const int consumers : {2, 3, 1}) {
     // Of three consumers one block has all registers that a product of the smallest tile needs.
     const std::vector<int> block_counts = consumers == 3 ? std::vector{1, 2} : std::vector{1, 2, 3};
@@ -434,7 +441,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
         for (const Stages& stages : searched_stage_counts) {
           for (const int blocks_per_sm : block_counts) {
             for (const Rescale rescale : rescales) {
-              for (const bool draw_ahead : draws_ahead) {
+              for (const bool dropout_mask_ahead : has_dropout_mask_ahead) {
                 // Left out, because never faster: output = direct with 16 bits.
                 configs.push_back({.tile_q = consumers * rows_per_warpgroup,
                                    .tile_kv = tile_kv,
@@ -447,8 +454,8 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
                                    .blocks_per_sm = blocks_per_sm,
                                    .stages_stored = stages.stored,
                                    .converter_warps = stages.converters,
-                                   .widen_ahead = stages.ahead,
-                                   .draw_ahead = draw_ahead});
+                                   .upcast_ahead = stages.ahead,
+                                   .dropout_mask_ahead = dropout_mask_ahead});
               }
             }
           }

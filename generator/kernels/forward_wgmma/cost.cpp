@@ -40,7 +40,7 @@ constexpr double memory_bytes_per_clock = 13.7;  // of a multiprocessor
 // Dropout, set by hand to eight configs on an H200 (docs/notebook.md): of a consumer, and of what all of them share.
 constexpr double draws_per_key = 6.6, shared_draws_per_key = 7.5;
 // Of the whole kernel, set beside timings of 2 × 8,192 rows on an H200: where consumers draw beside the products of a large
-// head_dim, and where a small one leaves little time to load and drop by bits that were drawn ahead.
+// head_dim, and where a small one leaves little time to load and drop by bits that were precomputed.
 constexpr double drawn_beside_products = 1.14, dropped_by_bits = 1.14;
 // Set by hand: what is rarely fastest.
 constexpr double three_masked = 1.06;  // consumers, of whom most see less of the last tiles than the last one
@@ -56,14 +56,14 @@ constexpr double unsure_maxima = 1.07;   // on overflow, where rows may see noth
 constexpr double box_clocks = 110;
 // Keys and values of 8 bits that become 16, set by hand beside counts of the converters' instructions: a warp takes so many
 // clocks for two rounds of 16 elements a lane, and for a tile beside them.
-constexpr double to_fp16_clocks = 60, handover_clocks = 300;
+constexpr double to_fp16_clocks = 60, p_exchange_clocks = 300;
 constexpr double elements_of_rounds = 1024;
 constexpr double spare_converters = 1.12;  // two warps, on two of the four parts of a multiprocessor
-constexpr double widened_beside =
+constexpr double upcast_beside =
     1.05;  // by a kernel's own warps, beside 4 × 512 queries of 8,192 keys on an H200
 constexpr double delivered_share = 0.85;  // of its rate, that shared memory delivers beside them
 // Ahead of the kernel: until one that is launched behind another has begun, set by hand.
-constexpr double widening_launch_clocks = 4000;
+constexpr double upcasting_launch_clocks = 4000;
 constexpr double single_stored =
     1.15;  // stage: the next tile comes from memory only when this one is converted
 // Where sequences differ in length: tiles of queries for each block, below which blocks end as unevenly as they may.
@@ -136,13 +136,13 @@ TileWork work_of_tile(const AttentionSpec& spec, const ForwardWgmma& config, con
 
 // Of the warp that starts more copies than others for a tile of keys, where there are pages.
 double starting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
-  if (spec.sequences_kv != SequenceKind::paged || config.widen_ahead) return 0;
+  if (spec.sequences_kv != SequenceKind::paged || config.upcast_ahead) return 0;
   const int boxes = config.tile_kv / box_rows(config.tile_kv, spec.page_size),
             bytes = size_of(spec.key_dtype());
   const int k = boxes * panel_count(spec.head_dim, bytes);
   const int v = boxes * panel_count(spec.value_head_dim(), bytes);
-  const bool has_value_loader = boxes > 1 && config.converter_warps != 2;
-  return box_clocks * (has_value_loader ? std::max(k, v) : k + v);
+  const bool has_value_producer = boxes > 1 && config.converter_warps != 2;
+  return box_clocks * (has_value_producer ? std::max(k, v) : k + v);
 }
 
 // Work tiles for each block that lives as long as any.
@@ -151,34 +151,35 @@ double waves_of(const AttentionSpec& spec, const ProblemShape& shape, double wav
   return !is_plain(spec) && are_alike && waves < few_waves ? std::ceil(waves) : std::max(1.0, waves);
 }
 
-// Of the warps that widen a tile of keys and values.
+// Of the warps that upcast a tile of keys and values.
 double converting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
-  if (!widens(spec, config)) return 0;
+  if (!upcasts(spec, config)) return 0;
   const double rounds = config.tile_kv / elements_of_rounds / std::max(1, config.converter_warps);
-  return rounds * (spec.head_dim + spec.value_head_dim()) * to_fp16_clocks + handover_clocks;
+  return rounds * (spec.head_dim + spec.value_head_dim()) * to_fp16_clocks + p_exchange_clocks;
 }
 
-// Of shared memory, where it has more to deliver than products read: a tile that is widened is read and written. What TMA
-// writes takes another way.
+// Of shared memory, where it has more to deliver than products read: a tile that is upcast is read and written. What
+// TMA writes takes another way.
 double delivering_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
-  if (!widens(spec, config)) return 0;
+  if (!upcasts(spec, config)) return 0;
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
   const double q = rows_per_warpgroup * d, tile = config.tile_kv * (d + dv);
   return (consumers_of(config) * 2 * (q + tile) + (1 + 2) * tile) / (smem_bytes_per_clock * delivered_share);
 }
 
-// Of the kernel that widens all keys and values ahead, which reads a byte for each and writes two.
-double widening_clocks(const AttentionSpec& spec, const ProblemShape& shape, const ForwardWgmma& config,
-                       const DeviceLimits& limits) {
-  if (!config.widen_ahead) return 0;
+// Of the kernel that upcasts all keys and values ahead, which reads a byte for each and writes two.
+double upcasting_clocks(const AttentionSpec& spec, const ProblemShape& shape, const ForwardWgmma& config,
+                        const DeviceLimits& limits) {
+  if (!config.upcast_ahead) return 0;
   const double bytes = key_elements(spec, shape) * (size_of(spec.key_dtype()) + size_of(spec.dtype));
-  return widening_launch_clocks + bytes / (memory_bytes_per_clock * limits.sm_count);
+  return upcasting_launch_clocks + bytes / (memory_bytes_per_clock * limits.sm_count);
 }
 
-// Of the kernel that draws ahead: all scores, but those of keys that a mask of ranges shows to no query of a tile.
+// Of the kernel that draws the dropout mask: all scores, but those of keys that a mask of ranges shows to no query of
+// a tile.
 double drawing_clocks(const AttentionSpec& spec, const ProblemShape& shape, const ForwardWgmma& config,
                       const DeviceLimits& limits, const TileWork& work) {
-  if (!config.draw_ahead) return 0;
+  if (!config.dropout_mask_ahead) return 0;
   const double seen =
       work.steps * config.tile_kv / static_cast<double>(std::max<std::int64_t>(1, shape.seqlen_kv));
   return jit::drawing_clocks(shape, has_row_range(spec.mask) ? std::min(1.0, seen) : 1, limits.sm_count);
@@ -191,7 +192,7 @@ double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   const double wide = config.tile_kv / 2.0, reading = (64 + config.tile_kv) * 32 / smem_bytes_per_clock;
   const double own = d / mma_k * std::max(wide, reading) + config.tile_kv / mma_k * dv / 2;
   const double groups = consumers_of(config) * config.blocks_per_sm;
-  const double draws = spec.dropout && !config.draw_ahead ? config.tile_kv : 0;  // keys of a tile
+  const double draws = spec.dropout && !config.dropout_mask_ahead ? config.tile_kv : 0;  // keys of a tile
   const double alone = own + softmax_per_key * config.tile_kv + softmax_clocks + draws_per_key * draws;
   const double exponentials = groups * 64 * config.tile_kv / exponentials_per_clock;
   double step =
@@ -201,9 +202,9 @@ double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (config.order == WarpgroupOrder::free && consumers_of(config) > 1) step *= out_of_turn;
   if (consumers_of(config) == 3 && has_fp8_queries(spec) && d > 64) step *= three_of_fp8;
   if (config.stages_k == 1 || config.stages_v == 1) step *= single_stage;
-  if (widens(spec, config)) step *= widened_beside;
-  if (widens(spec, config) && config.stages_stored == 1) step *= single_stored;
-  if (widens(spec, config) && config.converter_warps == 2) step *= spare_converters;
+  if (upcasts(spec, config)) step *= upcast_beside;
+  if (upcasts(spec, config) && config.stages_stored == 1) step *= single_stored;
+  if (upcasts(spec, config) && config.converter_warps == 2) step *= spare_converters;
   if (std::min(config.stages_k, config.stages_v) == 2) step *= two_stages;
   if (config.rescale != Rescale::on_overflow) {
     step *= seeking_maxima;
@@ -235,17 +236,17 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   const double slots = static_cast<double>(limits.sm_count) * config.blocks_per_sm;
   double computing = waves_of(spec, shape, tiles / slots) * per_tile;
   if (config.blocks_per_sm > 1) computing *= has_fp8_queries(spec) ? neighbours_of_fp8 : neighbours;
-  if (spec.dropout && spec.head_dim > 64 && !config.draw_ahead) computing *= drawn_beside_products;
-  if (spec.dropout && spec.head_dim <= 64 && config.draw_ahead) computing *= dropped_by_bits;
+  if (spec.dropout && spec.head_dim > 64 && !config.dropout_mask_ahead) computing *= drawn_beside_products;
+  if (spec.dropout && spec.head_dim <= 64 && config.dropout_mask_ahead) computing *= dropped_by_bits;
   if (is_masked && consumers_of(config) == 3) computing *= three_masked;
 
   const double queries = static_cast<double>(shape.seqlen_q);
   const double d = spec.head_dim, dv = spec.value_head_dim();
-  const int key_bytes = size_of(config.widen_ahead ? spec.dtype : spec.key_dtype());
+  const int key_bytes = size_of(config.upcast_ahead ? spec.dtype : spec.key_dtype());
   const double bytes = rows * queries * (d * size_of(spec.dtype) + dv * size_of(output_dtype(spec))) +
                        key_elements(spec, shape) * key_bytes;
   const double cycles = overlapped({computing, bytes / (memory_bytes_per_clock * limits.sm_count)}) +
-                        widening_clocks(spec, shape, config, limits) +
+                        upcasting_clocks(spec, shape, config, limits) +
                         drawing_clocks(spec, shape, config, limits, work);
   return !is_plain(spec) && static_cast<double>(shape.seqlen_q) <= few_queries ? nearly_empty * cycles
                                                                                : cycles;

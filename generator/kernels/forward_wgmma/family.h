@@ -1,17 +1,17 @@
 // The family of forward kernels with TMA, wgmma and specialised warps (templates/forward_wgmma).
 #pragma once
 
-#include "generator/kernels/draw_dropout.h"
+#include "generator/kernels/dropout_mask.h"
 #include "generator/kernels/family.h"
 #include "generator/kernels/tma_rules.h"
-#include "generator/kernels/widen_keys.h"
+#include "generator/kernels/upcast_keys.h"
 
 namespace jit {
 
 namespace forward_wgmma {
 
-/// How blocks read what is drawn ahead for dropout.
-DrawnTiles drawn_tiles(const ForwardWgmma& config);
+/// How blocks read the precomputed dropout mask.
+DropoutMaskTiles dropout_mask_tiles(const ForwardWgmma& config);
 
 }  // namespace forward_wgmma
 
@@ -41,15 +41,19 @@ struct Family<ForwardWgmma> : FamilyDefaults<ForwardWgmma> {
   static Footprint footprint(const AttentionSpec& spec, const ForwardWgmma& config);
   static double cycles(const Case& problem, const ProblemShape& shape, const ForwardWgmma& config);
   static Program program(const AttentionSpec& spec, const ForwardWgmma& config);
-  static bool has_kernel_ahead(const ForwardWgmma& config) { return config.widen_ahead || config.draw_ahead; }
+  static bool has_kernel_ahead(const ForwardWgmma& config) {
+    return config.upcast_ahead || config.dropout_mask_ahead;
+  }
   static bool has_room(const AttentionSpec& spec, const ProblemShape& shape, const ForwardWgmma& config) {
-    if (config.draw_ahead) return has_room_for_drawn(shape, forward_wgmma::drawn_tiles(config));
-    return !config.widen_ahead || has_room_for_widened(spec, shape);
+    if (config.dropout_mask_ahead)
+      return has_room_for_dropout_mask(shape, forward_wgmma::dropout_mask_tiles(config));
+    return !config.upcast_ahead || has_room_for_upcast(spec, shape);
   }
   static std::size_t workspace_bytes(const AttentionSpec& spec, const ForwardWgmma& config,
                                      const AttentionParams& params, int /*sm_count*/) {
-    if (config.draw_ahead) return drawn_bytes(params, forward_wgmma::drawn_tiles(config));
-    return config.widen_ahead ? widened_bytes(spec, params) : 0;
+    if (config.dropout_mask_ahead)
+      return dropout_mask_bytes(params, forward_wgmma::dropout_mask_tiles(config));
+    return config.upcast_ahead ? upcast_bytes(spec, params) : 0;
   }
   static void launch(const KernelLaunch& launch, const ForwardWgmma& config);
 };
@@ -71,7 +75,7 @@ int interpolated_exponentials(const AttentionSpec& spec);
 /// Registers per thread that setmaxnreg gives to the warpgroups; all 0: those that the kernel was launched
 /// with.
 struct RegisterShares {
-  int loader = 0;
+  int producer = 0;
   int consumer = 0;
   int converter = 0;  ///< of values of 8 bits, or of keys and values where only these have 8 bits
 };
@@ -80,15 +84,15 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
 /// Whether k and v are of 8 bits under q of 16.
 bool has_stored_keys(const AttentionSpec& spec);
 /// Whether the kernel makes numbers of 16 of these on their way: no other one does before it.
-bool widens(const AttentionSpec& spec, const ForwardWgmma& config);
-/// The spec that the kernel serves: of keys that are widened ahead as they are then.
+bool upcasts(const AttentionSpec& spec, const ForwardWgmma& config);
+/// The spec that the kernel serves: of keys that are upcast ahead as they are then.
 AttentionSpec read_spec(const AttentionSpec& spec, const ForwardWgmma& config);
 
 /// Columns of O that one instruction of P V makes: all, unless k and v come as 8 bits and the registers that a thread
 /// begins with are too few.
 int output_columns_at_once(const AttentionSpec& spec, const ForwardWgmma& config);
 
-/// Whether the mask knows keys by a word of each, which the key loader leaves in shared memory: see
+/// Whether the mask knows keys by a word of each, which the key producer leaves in shared memory: see
 /// templates/problem/masks.cuh.
 bool has_key_words(const AttentionSpec& spec);
 

@@ -41,7 +41,7 @@ int entries_of_launch(const KernelLaunch& launch, const ForwardWgmma& config, in
 std::int64_t most_tiles(const AttentionSpec& spec, const ForwardWgmma& config,
                         const AttentionParams& params) {
   const std::int64_t total = params.sequences.total_q;
-  const std::int64_t rows = spec.sequences_q == SequenceKind::ragged
+  const std::int64_t rows = spec.sequences_q == SequenceKind::varlen
                                 ? total / config.tile_q + std::min<std::int64_t>(total, params.batch)
                                 : std::int64_t{params.batch} * ceil_div(params.seqlen_q, config.tile_q);
   return rows * params.heads_q;
@@ -67,9 +67,9 @@ void launch_grid(const KernelLaunch& launch, AttentionParams& params, const Drop
 static_assert(sizeof(AttentionParams) + sizeof(SequenceMaps) + sizeof(DescaleParams) <= 4096);
 
 // Puts the kernel that draws on the stream, where there is one. Returns what this one reads.
-DropoutParams draw_ahead(const KernelLaunch& launch, const ForwardWgmma& config) {
-  if (!config.draw_ahead) return launch.dropout;
-  return launch_draw_dropout(launch, drawn_tiles(config), launch.workspace);
+DropoutParams dropout_mask_ahead(const KernelLaunch& launch, const ForwardWgmma& config) {
+  if (!config.dropout_mask_ahead) return launch.dropout;
+  return launch_dropout_mask(launch, dropout_mask_tiles(config), launch.workspace);
 }
 
 // Blocks find the list of work tiles on the device.
@@ -83,14 +83,14 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
                     "kernel counts. Give no config, and another is chosen",
                     launch.params.heads_q, max_work_tiles));
   }
-  AttentionParams params = config.widen_ahead ? launch_widen_keys(launch) : launch.params;
-  const DropoutParams dropout = draw_ahead(launch, config);
+  AttentionParams params = config.upcast_ahead ? launch_upcast_keys(launch) : launch.params;
+  const DropoutParams dropout = dropout_mask_ahead(launch, config);
   const auto map_tensors_of = [&](const AttentionSpec& spec) {
     return map_bounded_tensors(
         spec, {.rows_q = rows_per_warpgroup, .rows_kv = box_rows(spec, config.tile_kv)}, params);
   };
   const auto [whole, part] =
-      config.widen_ahead ? map_tensors_of(widened_spec(launch.spec)) : map_tensors_of(launch.spec);
+      config.upcast_ahead ? map_tensors_of(upcast_spec(launch.spec)) : map_tensors_of(launch.spec);
   SequenceMaps maps{{.q = whole.q,
                      .k = whole.k,
                      .v = whole.v,
@@ -117,7 +117,7 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
   const int resident = kernel.sm_count * config.blocks_per_sm;
   const int entries = entries_of_launch(launch, config, resident);
   TensorMaps maps = encode_maps(launch.spec, config, params);
-  const DropoutParams dropout = draw_ahead(launch, config);
+  const DropoutParams dropout = dropout_mask_ahead(launch, config);
   maps.counter = launch.memory.counter();
   for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += entries) {
     const int count = std::min(params.batch - params.batch_begin, entries);

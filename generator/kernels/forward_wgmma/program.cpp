@@ -23,7 +23,7 @@ SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config)
       "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
       "#pragma once\n\nstruct WgmmaProducts {\n";
   const DType multiplied =
-      forward_wgmma::widens(spec, config) ? DType::fp16 : spec.dtype;  // which has all numbers of 8 bits
+      forward_wgmma::upcasts(spec, config) ? DType::fp16 : spec.dtype;  // which has all numbers of 8 bits
   text += wgmma_function(
       "wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
       {.dtype = multiplied, .n = config.tile_kv, .steps = padded_head_dim(spec.head_dim, mma_k) / mma_k});
@@ -61,8 +61,8 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const Forward
   source = fmt::format("// Attention forward: {}. Generated: change the spec, not this file.\n",
                        to_string(stored));
   source += "#include \"forward_wgmma/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n";
-  if (config.widen_ahead) source += widen_keys_include;
-  if (config.draw_ahead) source += draw_dropout_include;
+  if (config.upcast_ahead) source += upcast_keys_include;
+  if (config.dropout_mask_ahead) source += dropout_mask_include;
   source += "\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + config_lines(fields(), config);
@@ -74,11 +74,11 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const Forward
                   forward_wgmma::has_sums_by_products(spec, config));
   source += number_line("interpolated_exp2", forward_wgmma::interpolated_exponentials(spec),
                         "of 8 exponentials, how many are interpolated where nothing else is lost");
-  source += number_line("loader_registers", shares.loader, "per thread, once shared out; 0: as launched");
+  source += number_line("producer_registers", shares.producer, "per thread, once shared out; 0: as launched");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
   if (has_fp8_keys(spec)) {
     source += number_line("converter_registers", shares.converter,
-                          "the same for those who turn values over, or widen keys and values");
+                          "the same for those who transpose values, or upcast keys and values");
   }
   source += "};\n";
   // A spec with one of them has none of the other.
@@ -101,13 +101,13 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const Forward
       "const __grid_constant__ {} maps{}) {{\n"
       "  forward_wgmma::attention_forward<Config>(params, maps{});\n}}\n",
       program.name, maps, last.parameter, last.argument);
-  if (config.widen_ahead) {
-    program.ahead = widen_keys_name(program.name);
-    source += widen_keys_source(stored, functors, program.name);
+  if (config.upcast_ahead) {
+    program.ahead = upcast_keys_name(program.name);
+    source += upcast_keys_source(stored, functors, program.name);
   }
-  if (config.draw_ahead) {
-    program.ahead = draw_dropout_name(program.name);
-    source += draw_dropout_source("QueriesByKeys", program.name);
+  if (config.dropout_mask_ahead) {
+    program.ahead = dropout_mask_name(program.name);
+    source += dropout_mask_source("QueriesByKeys", program.name);
   }
   return program;
 }

@@ -27,7 +27,7 @@ WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size) {
   WorkOrder order{.rows = rows, .slices = size.slices, .section_slices = 1, .first_rows = 0, .last_rows = 0};
   if (!drops_keys(spec)) return order;
   const std::optional<BlockSides> sides = block_sides(spec.mask);
-  // As kernels deal rows by a table (TilesByWork in templates/problem/block_mask.cuh).
+  // As kernels schedule rows by a table (TilesByWork in templates/problem/block_mask.cuh).
   const bool has_block_mask = sides && sides->q % size.tile_q == 0;
   order.section_slices =
       section_slices(size.slices, section_keys(spec, size.l2_bytes) / std::max(1, size.seqlen_kv),

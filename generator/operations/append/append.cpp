@@ -38,7 +38,7 @@ std::array<std::uint64_t, 16> words_of(const AppendSpec& spec) {
 }
 
 // A token's rows are one block's where there are many tokens, so that what is read for all of them, its cosines and
-// sines, is read once; of few tokens they are dealt to as many blocks as keep the device busy.
+// sines, is read once; of few tokens they are scheduled to as many blocks as keep the device busy.
 int rows_per_block(const AppendParams& params, int rows_at_once, int sm_count) {
   constexpr int blocks_per_sm = 8;
   const int rows = params.heads_q + 2 * params.heads_kv;

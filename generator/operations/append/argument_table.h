@@ -14,7 +14,7 @@ namespace jit {
 struct AppendRow {
   std::string_view name;
   TensorView AppendArguments::*view;
-  DimNames dims;        ///< with ragged tokens
+  DimNames dims;        ///< with varlen tokens
   DimNames dense_dims;  ///< with (batch, seqlen) tokens
   DType (*dtype)(const AppendSpec&);
   bool has_aligned_rows = true;  ///< rows keep the spec's alignment, and the elements of one are dense

@@ -39,8 +39,8 @@ void check_presence(const AppendSpec& spec, const AppendArguments& a) {
   want_none(by_slot, "page_table", a.page_table, slots);
   want(!by_slot, "seqused_k", a.seqused_k, "give where tokens go: slot_mapping, or seqused_k");
   want(!by_slot && !is_dense, "cu_seqlens_q", a.cu_seqlens_q,
-       "ragged tokens want to know where requests begin");
-  want_none(is_dense, "cu_seqlens_q", a.cu_seqlens_q, "k is (batch, seqlen, …), and not ragged");
+       "varlen tokens want to know where requests begin");
+  want_none(is_dense, "cu_seqlens_q", a.cu_seqlens_q, "k is (batch, seqlen, …), and not varlen");
   want_none(!a.q.is_present(), "q_out", a.q_out, "there is no q");
   const bool in_two = a.cos.is_present() || a.sin.is_present();
   want(rotates && !in_two, "cos_sin", a.cos_sin, "spec.rotary_dim is not 0");

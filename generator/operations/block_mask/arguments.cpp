@@ -211,12 +211,12 @@ BlockMaskGrids fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& 
   params.seqlen_kv = static_cast<int>(arguments.seqlen_kv);
 
   SequenceParams& sequences = params.sequences;
-  if (spec.ragged_q != arguments.cu_seqlens_q.is_present())
+  if (spec.varlen_q != arguments.cu_seqlens_q.is_present())
     refuse("cu_seqlens_q",
-           spec.ragged_q ? "is missing; spec.ragged_q is true" : "was given; spec.ragged_q is false");
-  if (spec.ragged_kv != arguments.cu_seqlens_k.is_present())
+           spec.varlen_q ? "is missing; spec.varlen_q is true" : "was given; spec.varlen_q is false");
+  if (spec.varlen_kv != arguments.cu_seqlens_k.is_present())
     refuse("cu_seqlens_k",
-           spec.ragged_kv ? "is missing; spec.ragged_kv is true" : "was given; spec.ragged_kv is false");
+           spec.varlen_kv ? "is missing; spec.varlen_kv is true" : "was given; spec.varlen_kv is false");
   sequences.cu_seqlens_q = read_array("cu_seqlens_q", arguments.cu_seqlens_q, batch + 1);
   sequences.cu_seqlens_k = read_array("cu_seqlens_k", arguments.cu_seqlens_k, batch + 1);
   sequences.seqused_q = read_array("seqused_q", arguments.seqused_q, batch);
@@ -227,12 +227,12 @@ BlockMaskGrids fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& 
 
   const AttentionSpec attention = attention_of(spec);
   Extents extents{.batch = batch,
-                  .seqlen_q = spec.ragged_q ? arguments.total_q : arguments.seqlen_q,
-                  .seqlen_kv = spec.ragged_kv ? arguments.total_k : arguments.seqlen_kv,
+                  .seqlen_q = spec.varlen_q ? arguments.total_q : arguments.seqlen_q,
+                  .seqlen_kv = spec.varlen_kv ? arguments.total_k : arguments.seqlen_kv,
                   .heads_q = heads_q,
                   .total_q = arguments.total_q,
                   .total_k = arguments.total_k};
-  if (!spec.ragged_q) extents.words = words_of(extents.seqlen_q);
+  if (!spec.varlen_q) extents.words = words_of(extents.seqlen_q);
   fill_functor_tensors(attention, functor_tensor_uses(attention), arguments.tensors, extents, params.tensors);
   if (arguments.map.is_present()) {
     const auto is_given = [](const BlockListViews& lists) {

@@ -24,8 +24,8 @@ void check_side(std::string_view field, int value) {
 }  // namespace
 
 AttentionSpec attention_of(const BlockMaskSpec& spec) {
-  const auto kind = [](bool is_ragged) { return is_ragged ? SequenceKind::ragged : SequenceKind::dense; };
-  return {.sequences_q = kind(spec.ragged_q), .sequences_kv = kind(spec.ragged_kv), .mask = spec.mask};
+  const auto kind = [](bool is_varlen) { return is_varlen ? SequenceKind::varlen : SequenceKind::dense; };
+  return {.sequences_q = kind(spec.varlen_q), .sequences_kv = kind(spec.varlen_kv), .mask = spec.mask};
 }
 
 void validate(const BlockMaskSpec& spec) {

@@ -45,12 +45,12 @@ bool same_strides(const TensorStrides& a, const TensorStrides& b) {
   return a.batch == b.batch && a.seq == b.seq && a.head == b.head;
 }
 
-/// The dimensions of o and lse, with a batch or ragged, and stacked.
+/// The dimensions of o and lse, with a batch or varlen, and stacked.
 struct Layout {
   DimNames o, lse, o_stack, lse_stack;
 };
 constexpr Layout dense = {"batch, seqlen, heads, head_dim_v", "batch, heads, seqlen", "", ""};
-constexpr Layout ragged = {"tokens, heads, head_dim_v", "heads, tokens", "states, tokens, heads, head_dim_v",
+constexpr Layout varlen = {"tokens, heads, head_dim_v", "heads, tokens", "states, tokens, heads, head_dim_v",
                            "states, heads, tokens"};
 
 /// Collects parts as views.
@@ -116,7 +116,7 @@ void check_apart(std::string_view output_name, const TensorView& output, std::st
 
 bool fill_params(const MergeSpec& spec, const MergeArguments& arguments,
                  MergeParams<max_merge_views>& params) {
-  const Layout& layout = arguments.o.rank == 4 ? dense : ragged;
+  const Layout& layout = arguments.o.rank == 4 ? dense : varlen;
   CallSizes sizes;
   sizes.know("head_dim_v", spec.head_dim_v);
   sizes.check({"o", layout.o, spec.out_dtype, spec.alignment}, arguments.o);

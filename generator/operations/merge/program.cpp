@@ -31,7 +31,7 @@ constexpr unsigned many_states = 16;
 // Of long rows a lane has several pieces of each state, and of short ones there are few lanes to know states.
 bool can_ask_for_many(const MergeSpec& spec) {
   const RowLanes share = merge_lanes(spec);
-  return share.turns == 1 && share.lanes >= 2 * many_ahead;
+  return share.iterations == 1 && share.lanes >= 2 * many_ahead;
 }
 
 Program merge_program(const MergeSpec& spec, int ahead) {

@@ -10,9 +10,9 @@
 
 namespace jit {
 
-/// Names of a tensor's dimensions, for dense tokens and for ragged ones.
+/// Names of a tensor's dimensions, for dense tokens and for varlen ones.
 struct QuantizeDims {
-  DimNames dense, ragged;
+  DimNames dense, varlen;
 };
 
 /// One tensor of QuantizeArguments.

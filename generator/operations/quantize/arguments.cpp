@@ -61,7 +61,7 @@ bool is_required(const QuantizeSpec& spec, const QuantizeRow& row, bool is_dense
 }
 
 DimNames dims_of(const QuantizeSpec& spec, const QuantizeRow& row, const TensorView& tensor, bool is_dense) {
-  const auto of = [&](const QuantizeDims& dims) { return is_dense ? dims.dense : dims.ragged; };
+  const auto of = [&](const QuantizeDims& dims) { return is_dense ? dims.dense : dims.varlen; };
   if (!is_scale(row)) return of(row.dims);
   switch (scales_of(spec, row)) {
     case QuantizedScales::given:
@@ -106,26 +106,26 @@ void check_presence(const QuantizeSpec& spec, const QuantizeArguments& a) {
 // What tells which rows are a sequence's is what the spec says.
 void check_presence_of_sequences(const QuantizeSpec& spec, const QuantizeArguments& a) {
   const std::string_view kind = to_string(spec.sequences);
-  const bool is_ragged = spec.sequences == SequenceKind::ragged,
-             has_lengths = is_ragged || spec.sequences == SequenceKind::padded;
-  for (const auto& [name, tensor, is_read] : {std::tuple{"cu_seqlens_q", &a.cu_seqlens_q, is_ragged},
-                                              {"cu_seqlens_k", &a.cu_seqlens_k, is_ragged},
+  const bool is_varlen = spec.sequences == SequenceKind::varlen,
+             has_lengths = is_varlen || spec.sequences == SequenceKind::padded;
+  for (const auto& [name, tensor, is_read] : {std::tuple{"cu_seqlens_q", &a.cu_seqlens_q, is_varlen},
+                                              {"cu_seqlens_k", &a.cu_seqlens_k, is_varlen},
                                               {"seqused_q", &a.seqused_q, has_lengths},
                                               {"seqused_k", &a.seqused_k, has_lengths}}) {
     if (!is_read && tensor->is_present()) refuse(name, fmt::format("was given; spec.sequences is {}", kind));
   }
   if (sequences_of(a) == spec.sequences) return;
-  const std::string_view name = is_ragged ? "cu_seqlens" : "seqused";
+  const std::string_view name = is_varlen ? "cu_seqlens" : "seqused";
   refuse(fmt::format("{}_k", name),
          fmt::format("is missing, and so is {}_q; spec.sequences is {}", name, kind));
 }
 
-// Where ragged sequences begin, and how long those are that have room for more.
+// Where varlen sequences begin, and how long those are that have room for more.
 void check_sequences(std::string_view boundaries_name, const TensorView& boundaries,
                      std::string_view lengths_name, const TensorView& lengths, bool is_dense) {
   if (is_dense && boundaries.is_present()) {
     refuse(boundaries_name, fmt::format("was given, and q is (batch, seqlen, heads, head_dim); give {}, or "
-                                        "ragged q, (tokens, heads, head_dim)",
+                                        "varlen q, (tokens, heads, head_dim)",
                                         lengths_name));
   }
   if (!is_dense && lengths.is_present() && !boundaries.is_present())
@@ -151,7 +151,7 @@ CallSizes check_tensors(const QuantizeSpec& spec, const QuantizeArguments& argum
                  .dtype = dtype,
                  .row_alignment = row.is_rows ? row_alignment(spec, dtype) : 0},
                 tensor);
-    if (is_boundaries(row)) sizes.know("batch", tensor.shape[0] - 1);  // of ragged rows, which have no other
+    if (is_boundaries(row)) sizes.know("batch", tensor.shape[0] - 1);  // of varlen rows, which have no other
     // Behind rows, which stand before scales.
     if (row.view == &QuantizeArguments::v) {
       sizes.know("blocks_q", scale_blocks_of(sizes[is_dense ? "seqlen_q" : "total_q"]));

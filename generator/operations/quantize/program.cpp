@@ -124,11 +124,11 @@ void validate(const QuantizeSpec& spec) {
     refuse_spec("rotate", "true",
                 fmt::format("needs a head_dim that is a power of two, and it is {}", spec.head_dim), "false");
   if (spec.sequences == SequenceKind::paged)
-    refuse_spec("sequences", "paged", "must be one of dense, ragged, padded", "dense");
+    refuse_spec("sequences", "paged", "must be one of dense, varlen, padded", "dense");
 }
 
 SequenceKind sequences_of(const QuantizeArguments& arguments) {
-  if (arguments.cu_seqlens_q.is_present() || arguments.cu_seqlens_k.is_present()) return SequenceKind::ragged;
+  if (arguments.cu_seqlens_q.is_present() || arguments.cu_seqlens_k.is_present()) return SequenceKind::varlen;
   if (arguments.seqused_q.is_present() || arguments.seqused_k.is_present()) return SequenceKind::padded;
   return SequenceKind::dense;
 }
@@ -146,7 +146,7 @@ QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor 
   const bool has_pairs = !is_value && spec.rotary_dim != 0;
   const int grain = has_pairs ? spec.rotary_dim / (spec.rotary_interleaved ? 1 : 2) : columns;
   const RowLanes share = row_lanes(columns, grain, size_of(spec.dtype));
-  const int threads = keeps_rows ? kept_threads : quantizer_threads(spec);
+  const int threads = keeps_rows ? resident_threads : quantizer_threads(spec);
   return {.columns = columns,
           .chunk = quantize_chunk(share, threads),
           .row_bytes = quantize_row_bytes(share, size_of(spec.dtype), threads),
@@ -208,7 +208,7 @@ Program quantize_program(const QuantizeSpec& spec) {
 bool can_keep_rows(Arch arch) { return arch.major == 9; }
 
 std::string cannot_keep_rows(const QuantizeSpec& spec) {
-  constexpr int most_row_bytes = 512, most_box_rows = 256, fewest_kept = 3;
+  constexpr int most_row_bytes = 512, most_box_rows = 256, fewest_resident = 3;
   if (spec.sequences != SequenceKind::dense) return "needs dense sequences";
   if (spec.alignment != 16) return "needs rows that are aligned to 16 bytes";
   bool has_statistics = false;
@@ -220,11 +220,11 @@ std::string cannot_keep_rows(const QuantizeSpec& spec) {
     if (facts.chunk > most_box_rows) return "needs rows of 40 elements or more";
   }
   if (!has_statistics) return "needs scales of heads or channels, or a mean";
-  if (kept_layout_of(spec).depth < fewest_kept) return "needs shorter rows";
+  if (resident_layout_of(spec).depth < fewest_resident) return "needs shorter rows";
   return "";
 }
 
-KeptLayout kept_layout_of(const QuantizeSpec& spec) {
+ResidentLayout resident_layout_of(const QuantizeSpec& spec) {
   int slot_bytes = 0, statistics = 0, results = 0, blocks = 0;
   for (const QkvTensor tensor : all_tensors) {
     const QuantizedTensorFacts facts = quantized_tensor_facts(spec, tensor, true);
@@ -238,27 +238,27 @@ KeptLayout kept_layout_of(const QuantizeSpec& spec) {
     if (scales == QuantizedScales::block)
       blocks = std::max(blocks, facts.chunk * (scale_block_rows + 1) / scale_block_rows);
   }
-  return kept_layout(slot_bytes, statistics, results, blocks);
+  return resident_layout(slot_bytes, statistics, results, blocks);
 }
 
-Program kept_quantize_program(const QuantizeSpec& spec) {
-  const KeptLayout layout = kept_layout_of(spec);
+Program resident_quantize_program(const QuantizeSpec& spec) {
+  const ResidentLayout layout = resident_layout_of(spec);
   Program program;
-  program.threads = kept_block_threads;
+  program.threads = resident_block_threads;
   program.blocks_per_sm = 1;
-  program.name = fmt::format("quantize_qkv_kept_{}_{}_d{}{}", to_string(spec.dtype),
+  program.name = fmt::format("quantize_qkv_resident_{}_{}_d{}{}", to_string(spec.dtype),
                              to_string(spec.out_dtype), spec.head_dim, spec.rotate ? "_rotated" : "");
-  program.facts = {{"spec", "quantize_qkv " + summary_of(spec) + ", rows are kept"}};
+  program.facts = {{"spec", "quantize_qkv " + summary_of(spec) + ", rows are resident"}};
   program.smem_bytes = layout.bytes;
   const std::string assertions =
-      tensor_assertions(spec, true) +
-      fmt::format(
-          "static_assert(KeptPlan<Config>::layout.depth == {} && KeptPlan<Config>::layout.bytes == {},\n"
-          "              \"host and device disagree on shared memory\");\n",
-          layout.depth, layout.bytes);
-  program.source =
-      source_of(spec, "quantize_kept/kernel.cuh",
-                kernel_text(program, "KeptParams", sizeof(KeptParams), "quantize_kept", assertions), true);
+      tensor_assertions(spec, true) + fmt::format(
+                                          "static_assert(ResidentPlan<Config>::layout.depth == {} && "
+                                          "ResidentPlan<Config>::layout.bytes == {},\n"
+                                          "              \"host and device disagree on shared memory\");\n",
+                                          layout.depth, layout.bytes);
+  program.source = source_of(
+      spec, "quantize_resident/kernel.cuh",
+      kernel_text(program, "ResidentParams", sizeof(ResidentParams), "quantize_resident", assertions), true);
   return program;
 }
 

@@ -6,7 +6,7 @@
 #include <jit/quantize.h>
 
 #include "generator/program/program.h"
-#include "templates/quantize_kept/params.cuh"
+#include "templates/quantize_resident/params.cuh"
 
 namespace jit {
 
@@ -28,7 +28,7 @@ bool can_keep_rows(Arch arch);
 /// Why no program that keeps rows serves the spec; empty: one does.
 std::string cannot_keep_rows(const QuantizeSpec& spec);
 /// Shared memory of that program. Requires, as the next one: cannot_keep_rows(spec) is empty.
-KeptLayout kept_layout_of(const QuantizeSpec& spec);
-Program kept_quantize_program(const QuantizeSpec& spec);
+ResidentLayout resident_layout_of(const QuantizeSpec& spec);
+Program resident_quantize_program(const QuantizeSpec& spec);
 
 }  // namespace jit

@@ -10,8 +10,8 @@
 #include "generator/context/context_state.h"
 #include "generator/operations/operation.h"
 #include "generator/operations/quantize/arguments.h"
-#include "generator/operations/quantize/kept.h"
 #include "generator/operations/quantize/program.h"
+#include "generator/operations/quantize/resident.h"
 
 namespace jit {
 namespace {
@@ -61,7 +61,7 @@ int lag_of(const QuantizeSpec& spec, const QuantizeParams& params, int resident_
 OperationPrograms programs_of(const QuantizeSpec& spec) {
   validate(spec);
   if (spec.keep_rows == KeepRows::never || !cannot_keep_rows(spec).empty()) return quantize_program(spec);
-  return {quantize_program(spec), kept_quantize_program(spec)};
+  return {quantize_program(spec), resident_quantize_program(spec)};
 }
 
 // Whether a call does, for which `two_looks` is the other kernel.
@@ -73,7 +73,7 @@ bool keeps_rows(const OperationState& state, const QuantizeSpec& spec, const Qua
   const std::string why = can_keep_rows(arch) ? cannot_keep_rows(spec, params, two_looks.sm_count)
                                               : fmt::format("{} keeps no rows; sm_90a does", to_string(arch));
   if (is_wanted && !why.empty())
-    refuse("q", fmt::format("and k and v cannot be kept, as spec.keep_rows = always wants: {}", why));
+    refuse("q", fmt::format("and k and v cannot be resident, as spec.keep_rows = always wants: {}", why));
   return why.empty() && (is_wanted || gains_by_keeping_rows(spec, params, two_looks.sm_count));
 }
 
@@ -97,7 +97,7 @@ void QuantizeQkv::operator()(const QuantizeArguments& arguments, Stream stream) 
     const bool has_room =
         &keeping != &kernel && cannot_keep_rows(spec_, params, keeping.resident_blocks).empty();
     if (has_room)
-      return launch_kept(state_->context.memory, spec_, params, keeping, keeping.resident_blocks, stream);
+      return launch_resident(state_->context.memory, spec_, params, keeping, keeping.resident_blocks, stream);
   }
   params.lag = lag_of(spec_, params, kernel.resident_blocks);
   StreamLease lease(state_->context.memory, kernel.device, stream);

@@ -5,7 +5,8 @@ from .arrays import beside
 
 
 def token_positions(tokens, begins, cu_seqlens=None, all_at_begin=False):
-    """int64, of tokens (batch, seqlen, …) or ragged (total, …): the begin of each request, and the tokens' numbers."""
+    """int64, of tokens (batch, seqlen, …) or varlen (total, …): the begin of each request, and the tokens'
+    numbers."""
     module, place = beside(tokens)
     steps = module.arange(tokens.shape[0 if cu_seqlens is not None else 1], dtype=module.int64, **place)
     if cu_seqlens is None:

@@ -100,8 +100,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
     """`jit_attention.flash_attn.flash_attn_with_kvcache` in FlashAttention-3's order.
 
     Args:
-        cu_seqlens_q: int32 (batch + 1): q is ragged, (total_q, heads_q, head_dim), and so are the results.
-        cu_seqlens_k_new: int32 (batch + 1): k and v are ragged. Give the array of cu_seqlens_q itself where new keys
+        cu_seqlens_q: int32 (batch + 1): q is varlen, (total_q, heads_q, head_dim), and so are the results.
+        cu_seqlens_k_new: int32 (batch + 1): k and v are varlen. Give the array of cu_seqlens_q itself where new keys
             are those of the queries: then q is rotated in the kernel that stores k and v.
         rotary_seqlens: int32 (batch): positions that queries and new keys begin at; None: cache_seqlens.
         attention_chunk, qv, q_descale, k_descale, v_descale: as those of `flash_attn_func`. Caches of fp8 are read with q of

@@ -46,7 +46,7 @@ def flash_attn_varlen_func(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=Non
     """`jit_attention.flash_attn.flash_attn_varlen_func` in FlashAttention-4's order. Returns (o, lse or None).
 
     Args:
-        q, k, v: ragged with cu_seqlens_q and cu_seqlens_k, else (batch, seqlen, heads, head_dim); k and v are pages
+        q, k, v: varlen with cu_seqlens_q and cu_seqlens_k, else (batch, seqlen, heads, head_dim); k and v are pages
             with page_table.
         seqused_q, seqused_k: int32 (batch): queries and keys of each sequence, where it has room for more.
         page_table: int32 (batch, max_pages): the pages of each sequence.

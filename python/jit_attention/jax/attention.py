@@ -28,7 +28,7 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
         deterministic: whether equal inputs give bit-identical gradients; the result does always.
 
     Returns:
-        o, or (o, lse). Gradients of rows of ragged arrays that are no query's or no key's are 0.
+        o, or (o, lse). Gradients of rows of varlen arrays that are no query's or no key's are 0.
 
     Raises:
         InvalidArgumentError: an argument is missing or cannot be served, when the call is traced.

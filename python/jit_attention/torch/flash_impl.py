@@ -22,7 +22,7 @@ def register_with_torch():
 
     From then on, ``torch.nn.functional.scaled_dot_product_attention`` computes here what its flash backend serves: bf16
     and fp16 on a GPU without attn_mask, with gradients and dropout, also inside of modules of PyTorch that call it.
-    ``torch.nn.attention.restore_flash_attention_impl()`` takes it back. Ragged calls of PyTorch stay its own.
+    ``torch.nn.attention.restore_flash_attention_impl()`` takes it back. Varlen calls of PyTorch stay its own.
 
     Raises:
         RuntimeError: this PyTorch is too old to be told.

@@ -34,7 +34,7 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
     run before, which is when its kernel is compiled and tuned.
 
     Gradients are those of `jit_attention.attention_backward`: bit-identical for equal inputs with `deterministic` or
-    under `torch.use_deterministic_algorithms`, and 0 in rows of ragged tensors that are no query's or no key's. Their
+    under `torch.use_deterministic_algorithms`, and 0 in rows of varlen tensors that are no query's or no key's. Their
     kernels are compiled, and tuned as `tuning` says, at the first backward of such sizes.
 
     Args:
@@ -265,7 +265,7 @@ def _refuse_gradients(**refused):
 def _save_for_backward(ctx, inputs, output):
     q, k, v, tensors, problem, softmax_scale, return_lse, layout, ctx.tuning, *sequences = inputs
     *sequences, dropout_p, rng_state, deterministic, ctx.block_numbers = sequences
-    ragged, (page_table, cache_leftpad, sinks) = sequences[:4], sequences[4:7]
+    varlen, (page_table, cache_leftpad, sinks) = sequences[:4], sequences[4:7]
     if v is None:
         raise InvalidArgumentError("head_dim_v: was given with a q or k that requires grad, and there are no gradients "
                                    "with it: compute under torch.no_grad(), or give detach()", "arguments", "head_dim_v")
@@ -282,7 +282,7 @@ def _save_for_backward(ctx, inputs, output):
     if not return_lse:
         raise InvalidArgumentError("return_lse: is False, and gradients need lse: call jit_attention.torch.attention, "
                                    "which asks for it, compute under torch.no_grad(), or give detach()")
-    ctx.save_for_backward(q, k, v, sinks, rng_state, *output, *ragged, *tensors)
+    ctx.save_for_backward(q, k, v, sinks, rng_state, *output, *varlen, *tensors)
     ctx.set_materialize_grads(False)
     ctx.facts = problem, softmax_scale, layout
     ctx.wanted = [i for i, tensor in enumerate(tensors) if tensor.requires_grad]
@@ -293,13 +293,13 @@ def _save_for_backward(ctx, inputs, output):
 
 def _gradients(ctx, do, dlse):
     q, k, v, sinks, rng_state, o, lse, *others = ctx.saved_tensors
-    ragged, tensors = others[:4], others[4:]
+    varlen, tensors = others[:4], others[4:]
     of_others = [None] * ctx.others
     of_tensors = [None] * len(tensors)
     if do is None and dlse is None:
         return _of_inputs(ctx, None, None, None, of_tensors, of_others)
     do = torch.zeros_like(o) if do is None else do
-    dq, dk, dv, *of_read = _backward_operator(do, q, k, v, o, lse, tensors, *ctx.facts, *ragged, dlse, sinks,
+    dq, dk, dv, *of_read = _backward_operator(do, q, k, v, o, lse, tensors, *ctx.facts, *varlen, dlse, sinks,
                                               ctx.wanted, ctx.wants_sinks, ctx.dropout_p, rng_state, ctx.deterministic,
                                               ctx.block_numbers, ctx.tuning)
     for i, gradient in zip(ctx.wanted, of_read):

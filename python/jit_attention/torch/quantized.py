@@ -44,7 +44,8 @@ def quantized_attention(
     """`jit_attention.torch.attention` of bf16 or fp16 tensors, computed in fp8, without dropout.
 
     Args:
-        q, k, v: (batch, seqlen, heads, head_dim), without gradients; or ragged, (tokens, heads, head_dim), with cu_seqlens_q
+        q, k, v: (batch, seqlen, heads, head_dim), without gradients; or varlen, (tokens, heads, head_dim), with
+            cu_seqlens_q
             and cu_seqlens_k: then means and scales of heads are those of all sequences. What is behind lengths and
             around sequences is not read.
         dtype: "fp8_e4m3" or "fp8_e5m2", what they are rounded to.
@@ -157,11 +158,11 @@ def _(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_v
 
 def _check(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, score, layout, lengths, options):
     boundaries = "cu_seqlens_q", "cu_seqlens_k"
-    is_ragged = any(lengths[name] is not None for name in boundaries)
+    is_varlen = any(lengths[name] is not None for name in boundaries)
     for name in boundaries:
-        if is_ragged and lengths[name] is None:
+        if is_varlen and lengths[name] is None:
             _refuse(name, "is missing; give both, or neither: q, k and v are quantised together")
-    rank, meaning = (3, "beside cu_seqlens_q") if is_ragged else (4, "sequences of one length")
+    rank, meaning = (3, "beside cu_seqlens_q") if is_varlen else (4, "sequences of one length")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dtype not in (torch.bfloat16, torch.float16):
             _refuse(name, f"is {tensor.dtype}; it must be torch.bfloat16 or torch.float16")
@@ -172,7 +173,7 @@ def _check(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, sco
                 name,
                 "requires grad, and there are no gradients of fp8: compute under torch.no_grad(), or give detach()",
             )
-    heads = 1 if layout == "BHSD" or is_ragged else 2
+    heads = 1 if layout == "BHSD" or is_varlen else 2
     if k.shape[heads] == 0 or q.shape[heads] % k.shape[heads] != 0:
         _refuse(
             "k", f"has {k.shape[heads]} heads and q has {q.shape[heads]}; the number of q's must be a multiple of k's"

@@ -18,7 +18,7 @@ def register_continuous_batching(name="jit_flash_attention_3"):
         model.set_attn_implementation("jit_flash_attention_3")
         answers = model.generate_batch(prompts, generation_config=generation_config)
 
-    Models in bf16 or fp16, with windows of each layer, softcap and sinks. Steps with prompts are one call over ragged
+    Models in bf16 or fp16, with windows of each layer, softcap and sinks. Steps with prompts are one call over varlen
     keys that Transformers gathers from its cache; steps that decode alone, where it makes a table of pages (on CUDA),
     store and read in the pages. Nothing quadratic is stored, and lengths stay on the device.
 

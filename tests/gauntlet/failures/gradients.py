@@ -4,7 +4,7 @@ import numpy
 
 from .case import case
 from .interface import check_gradients
-from .problem import BF16, dense, normal, ragged
+from .problem import BF16, dense, normal, varlen
 
 
 def far_below(rng, *, seqlen_q, seqlen_kv, head_dim=64, heads=2, **fields):
@@ -94,22 +94,22 @@ def check_gradients_over_blocks(library, run):
 @case(
     "NVIDIA/cudnn-frontend#462",
     "cuDNN",
-    "dq, dk and dv of ragged sequences are zero where statistics lie head by head, as FlashAttention has them",
-    "gradients of ragged causal sequences equal double precision",
+    "dq, dk and dv of varlen sequences are zero where statistics lie head by head, as FlashAttention has them",
+    "gradients of varlen causal sequences equal double precision",
 )
-def check_gradients_of_ragged_sequences(library, run):
+def check_gradients_of_varlen_sequences(library, run):
     lengths = run.pick([70, 1, 33], [700, 1, 333, 1500, 64])
-    check_gradients(library, ragged(run.rng, lengths, heads=4, heads_kv=2, gradients=True, causal=True))
+    check_gradients(library, varlen(run.rng, lengths, heads=4, heads_kv=2, gradients=True, causal=True))
 
 
 @case(
     "Dao-AILab/flash-attention#2544",
     "FlashAttention-4",
-    "dq of ragged sequences with softcap is wrong: backward ignored the cap",
-    "gradients of ragged sequences with softcap 15 and large scores equal double precision",
+    "dq of varlen sequences with softcap is wrong: backward ignored the cap",
+    "gradients of varlen sequences with softcap 15 and large scores equal double precision",
 )
-def check_softcap_of_ragged_sequences(library, run):
-    asked = ragged(run.rng, run.pick([60, 41], [640, 41, 1000]), gradients=True, causal=True, softcap=15.0)
+def check_softcap_of_varlen_sequences(library, run):
+    asked = varlen(run.rng, run.pick([60, 41], [640, 41, 1000]), gradients=True, causal=True, softcap=15.0)
     asked.q = normal(run.rng, *asked.q.shape, scale=6)
     check_gradients(library, asked)
 

@@ -5,7 +5,7 @@ import numpy
 from .case import case
 from .exact import compare, sequences, solve
 from .interface import check_forward
-from .problem import BF16, boundaries, dense, int32, normal, paged, ragged
+from .problem import BF16, boundaries, dense, int32, normal, paged, varlen
 
 
 @case(
@@ -73,7 +73,7 @@ def check_stale_entries_of_page_tables(library, run):
 )
 def check_rows_behind_sequences(library, run):
     lengths = run.pick([33, 70], [333, 1700])
-    asked = ragged(run.rng, [5, 40], lengths, causal=True)
+    asked = varlen(run.rng, [5, 40], lengths, causal=True)
     room = [n + 30 for n in lengths]
     begins = boundaries(room)[:-1]
     k, v = (numpy.full((sum(room), *x.shape[1:]), numpy.nan, BF16) for x in (asked.k, asked.v))
@@ -89,7 +89,7 @@ def check_rows_behind_sequences(library, run):
     "outputs equal double precision where rows behind the last sequence of q, k and v are NaN",
 )
 def check_tail_behind_all_sequences(library, run):
-    asked = ragged(run.rng, run.pick([33, 70], [333, 1700]), causal=True)
+    asked = varlen(run.rng, run.pick([33, 70], [333, 1700]), causal=True)
     tail = lambda x: numpy.concatenate([x, numpy.full((37, *x.shape[1:]), numpy.nan, x.dtype)])
     check_forward(library, asked.change(q=tail(asked.q), k=tail(asked.k), v=tail(asked.v)))
 
@@ -102,7 +102,7 @@ def check_tail_behind_all_sequences(library, run):
 )
 def check_gaps_between_sequences(library, run):
     room, lengths = run.pick(([50, 64, 40], [33, 64, 7]), ([500, 640, 400], [333, 640, 7]))
-    asked = ragged(run.rng, room, causal=True, seqused_q=int32(lengths), seqused_k=int32(lengths))
+    asked = varlen(run.rng, room, causal=True, seqused_q=int32(lengths), seqused_k=int32(lengths))
     check_forward(library, asked)
 
 
@@ -145,7 +145,7 @@ def check_left_padding(library, run):
 )
 def check_empty_sequences_among_others(library, run):
     lengths = [0, 5, 0, run.pick(130, 1300), 0]
-    asked = ragged(run.rng, lengths, causal=True, unwritten=True)
+    asked = varlen(run.rng, lengths, causal=True, unwritten=True)
     guard = lambda x: numpy.concatenate([x, normal(run.rng, 9, *x.shape[1:])])
     asked = asked.change(q=guard(asked.q), k=guard(asked.k), v=guard(asked.v))
     got = library.forward(asked)
@@ -160,7 +160,7 @@ def check_empty_sequences_among_others(library, run):
     "they have o = 0 and LSE = −∞, and other sequences equal double precision",
 )
 def check_sequences_without_keys(library, run):
-    check_forward(library, ragged(run.rng, [5, 40, 3], [0, run.pick(70, 700), 0]))
+    check_forward(library, varlen(run.rng, [5, 40, 3], [0, run.pick(70, 700), 0]))
 
 
 @case(

@@ -4,7 +4,7 @@ import numpy
 
 from .case import case
 from .interface import check_forward, check_gradients
-from .problem import dense, int32, normal, ragged
+from .problem import dense, int32, normal, varlen
 
 
 @case(
@@ -84,7 +84,7 @@ def check_documents_within_a_window(library, run):
 )
 def check_packed_sequences_apart(library, run):
     lengths = run.pick([40, 33, 70], [400, 333, 700])
-    asked = ragged(run.rng, lengths, causal=True)
+    asked = varlen(run.rng, lengths, causal=True)
     o, ends = library.forward(asked).o, asked.cu_seqlens_q
     for begin, end in zip(ends, ends[1:]):
         alone = asked.change(

@@ -12,10 +12,10 @@ BF16, FP16 = numpy.dtype(ml_dtypes.bfloat16), numpy.dtype(numpy.float16)
 class Problem:
     """Attention of q, k and v, (batch, seqlen, heads, head_dim), and its gradients where d_o is given.
 
-    With `cu_seqlens_q` or `cu_seqlens_k` q, or k and v, are ragged, (rows, heads, head_dim); with `page_table` k and v
-    are pages, (pages, page_size, heads, head_dim), and `seqused_k` says how many keys there are. Positions are aligned
-    at the bottom right. A library that has no way to say a field that is set refuses the problem by NotOffered.
-    """
+    With `cu_seqlens_q` or `cu_seqlens_k` q, or k and v, are varlen, (rows, heads, head_dim); with `page_table` k and
+    v are pages, (pages, page_size, heads, head_dim), and `seqused_k` says how many keys there are. Positions are
+    aligned at the bottom right. A library that has no way to say a field that is set refuses the problem by
+    NotOffered. """
 
     q: numpy.ndarray
     k: numpy.ndarray
@@ -112,7 +112,7 @@ def boundaries(lengths):
     return int32(numpy.concatenate([[0], numpy.cumsum(lengths)]))
 
 
-def ragged(
+def varlen(
     rng, lengths_q, lengths_k=None, *, heads=2, heads_kv=None, head_dim=64, dtype=BF16, gradients=False, **fields
 ):
     """A problem of sequences that lie one behind another."""
@@ -145,8 +145,8 @@ def paged(
     unused=0,
     **fields,
 ):
-    """A problem of ragged queries over pages in any order. `filler` lies wherever no sequence has a key; entries of the
-    table behind those in use are `unused`."""
+    """A problem of varlen queries over pages in any order. `filler` lies wherever no sequence has a key; entries of
+    the table behind those in use are `unused`."""
     width = max(-(-n // page_size) for n in lengths_k)
     count = len(lengths_k) * width + spare
     table = int32(rng.permutation(count)[: len(lengths_k) * width].reshape(len(lengths_k), width))

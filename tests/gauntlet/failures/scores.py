@@ -5,7 +5,7 @@ import numpy
 from .case import case
 from .exact import compare, compare_lse, solve
 from .interface import check_forward, check_gradients
-from .problem import FP16, dense, int32, normal, paged, ragged
+from .problem import FP16, dense, int32, normal, paged, varlen
 
 
 @case(
@@ -15,7 +15,7 @@ from .problem import FP16, dense, int32, normal, paged, ragged
     "one key of a score of −65,536 gives its value and its LSE",
 )
 def check_one_key_far_below(library, run):
-    asked = ragged(run.rng, [1], heads=4, head_dim=64)
+    asked = varlen(run.rng, [1], heads=4, head_dim=64)
     asked.q, asked.k = numpy.full_like(asked.q, 128), numpy.full_like(asked.k, -64)
     check_forward(library, asked)
 
@@ -103,7 +103,7 @@ def check_merge_of_empty_states(library, run):
 )
 def check_halves_merge_to_the_whole(library, run):
     lengths_q, keys = [40], run.pick(90, 900)
-    asked = ragged(run.rng, lengths_q, [keys], heads=4, heads_kv=2, head_dim=128)
+    asked = varlen(run.rng, lengths_q, [keys], heads=4, heads_kv=2, head_dim=128)
     half = lambda a, b: asked.change(k=asked.k[a:b], v=asked.v[a:b], cu_seqlens_k=int32([0, b - a]))
     parts = [library.forward(half(0, keys // 3)), library.forward(half(keys // 3, keys))]
     narrow = [one.o.astype(asked.q.dtype) for one in parts]
@@ -122,7 +122,7 @@ def check_halves_merge_to_the_whole(library, run):
 )
 def check_sinks_without_keys(library, run):
     sinks = numpy.array([0.5, 100, -3, 20], numpy.float32)
-    asked = ragged(run.rng, [3, 5], [run.pick(40, 400), 0], heads=4, sinks=sinks)
+    asked = varlen(run.rng, [3, 5], [run.pick(40, 400), 0], heads=4, sinks=sinks)
     got, right = library.forward(asked), solve(asked)
     assert (got.o[3:] == 0).all() and not numpy.isnan(got.o).any(), "o without keys is not 0"
     if got.lse is not None:

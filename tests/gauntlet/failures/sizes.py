@@ -121,10 +121,10 @@ def check_merge_of_far_tokens(library, run):
 @case(
     "NVIDIA/cudnn-frontend#517",
     "cuDNN, in the review of an operator",
-    "boundaries of ragged sequences times a row's stride overflow 32 bits",
-    "outputs of ragged sequences whose rows lie 2²⁶ elements apart equal double precision",
+    "boundaries of varlen sequences times a row's stride overflow 32 bits",
+    "outputs of varlen sequences whose rows lie 2²⁶ elements apart equal double precision",
 )
-def check_ragged_rows_far_apart(library, run):
+def check_varlen_rows_far_apart(library, run):
     need_gpu(run)
     lengths = [3, 33]
     asked = dense(run.rng, seqlen_q=36)

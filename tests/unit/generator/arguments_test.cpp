@@ -432,7 +432,7 @@ TEST(FillParams, NamesTheFunctorTensorThatIsWrong) {
   }
 }
 
-// The bits of drafts: as many words as there are queries for, or more; rows count as those of ragged queries do.
+// The bits of drafts: as many words as there are queries for, or more; rows count as those of varlen queries do.
 TEST(FillParams, TakesTheBitsOfDrafts) {
   const auto with = [](const TensorView& bits, AttentionArguments arguments) {
     arguments.tensors.add({"draft_tree", bits});
@@ -455,27 +455,27 @@ TEST(FillParams, TakesTheBitsOfDrafts) {
         {ints({4}), "it must be (seqlen_q, words) or (batch, seqlen_q, words)"}})
     expect_refused(spec, with(bits, good_arguments()), "draft_tree", message);
 
-  spec.sequences_q = SequenceKind::ragged;
-  AttentionArguments ragged = good_arguments();
+  spec.sequences_q = SequenceKind::varlen;
+  AttentionArguments varlen = good_arguments();
   const std::int64_t total_q = 300;
-  ragged.q = TensorView::dense(at(base), spec.dtype, {total_q, heads_q, spec.head_dim});
-  ragged.o = TensorView::dense(at(base + 0x3000000), spec.dtype, {total_q, heads_q, spec.value_head_dim()});
-  ragged.lse = {};
-  ragged.cu_seqlens_q = ints({batch + 1});
-  fill(spec, with(ints({total_q, 1}), ragged), params);
+  varlen.q = TensorView::dense(at(base), spec.dtype, {total_q, heads_q, spec.head_dim});
+  varlen.o = TensorView::dense(at(base + 0x3000000), spec.dtype, {total_q, heads_q, spec.value_head_dim()});
+  varlen.lse = {};
+  varlen.cu_seqlens_q = ints({batch + 1});
+  fill(spec, with(ints({total_q, 1}), varlen), params);
   EXPECT_EQ(params.tensors[0].strides[0], 0);
   EXPECT_EQ(params.tensors[0].strides[1], 1);
   EXPECT_EQ(params.tensors[0].last_size, 1);
   for (const auto& [bits, message] : {std::pair(ints({total_q, 0}), "has words = 0; it must be at least 1"),
                                       {ints({seqlen_q, 1}), "has total_q = 128; it must be 300"},
                                       {ints({batch, total_q, 1}), "it must be (total_q, words)"}})
-    expect_refused(spec, with(bits, ragged), "draft_tree", message);
+    expect_refused(spec, with(bits, varlen), "draft_tree", message);
 }
 
-// Without a sequence, rows of ragged queries are padding: there is something to write only where zeros are wanted.
+// Without a sequence, rows of varlen queries are padding: there is something to write only where zeros are wanted.
 TEST(FillParams, PaddingIsWorkWhereZerosAreWanted) {
   AttentionSpec spec = spec_of();
-  spec.sequences_q = SequenceKind::ragged;
+  spec.sequences_q = SequenceKind::varlen;
   AttentionArguments arguments = good_arguments();
   arguments.q = TensorView::dense(at(base), spec.dtype, {7, heads_q, spec.head_dim});
   arguments.o = TensorView::dense(at(base + 0x3000000), spec.dtype, {7, heads_q, spec.value_head_dim()});

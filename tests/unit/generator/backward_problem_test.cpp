@@ -44,8 +44,8 @@ std::ptrdiff_t one_passes(const std::vector<Candidate>& candidates) {
                        [](const Candidate& candidate) { return candidate.configs.size() == 1; });
 }
 
-AttentionSpec ragged(AttentionSpec spec) {
-  spec.sequences_q = spec.sequences_kv = SequenceKind::ragged;
+AttentionSpec varlen(AttentionSpec spec) {
+  spec.sequences_q = spec.sequences_kv = SequenceKind::varlen;
   return spec;
 }
 
@@ -73,7 +73,7 @@ TEST(BackwardProblem, TwoPassesServeAllOtherCalls) {
   for (const BackwardProblem& problem :
        {problem_of({}, ampere), problem_of({.alignment = 2}, hopper),
         problem_of({}, hopper, false, /*tma=*/false),
-        problem_of(ragged({}), hopper, /*deterministic=*/true, /*tma=*/false, true)}) {
+        problem_of(varlen({}), hopper, /*deterministic=*/true, /*tma=*/false, true)}) {
     const std::vector<Candidate> few = problem.candidates(false);
     ASSERT_GE(few.size(), 2u);
     EXPECT_LE(few.size(), 8u);
@@ -87,10 +87,10 @@ TEST(BackwardProblem, TwoPassesServeAllOtherCalls) {
   }
 }
 
-// Lengths on the device: kernels of padded or ragged sequences, which the caller's spec does not name.
+// Lengths on the device: kernels of padded or varlen sequences, which the caller's spec does not name.
 TEST(BackwardProblem, LengthsOnTheDevice) {
   for (const bool deterministic : {false, true}) {
-    for (const AttentionSpec& spec : {ragged({}), AttentionSpec{}}) {
+    for (const AttentionSpec& spec : {varlen({}), AttentionSpec{}}) {
       const BackwardProblem problem = problem_of(spec, hopper, deterministic, true, true);
       const std::vector<Candidate> few = problem.candidates(false);
       ASSERT_GE(one_passes(few), 1);
@@ -134,7 +134,7 @@ TEST(BackwardProblem, ShortSequencesTakeTurns) {
     EXPECT_EQ(takes_turns({.head_dim = head_dim}, 512), head_dim > 64) << head_dim;
     EXPECT_FALSE(takes_turns({.head_dim = head_dim}, 2048)) << head_dim;
   }
-  EXPECT_FALSE(takes_turns(ragged({.mask = mask::causal()}), 512));
+  EXPECT_FALSE(takes_turns(varlen({.mask = mask::causal()}), 512));
 }
 
 TEST(BackwardProblem, WhatCannotServeIsNotRun) {

@@ -18,10 +18,10 @@ TEST(BackwardRegisters, SharesFitAMultiprocessor) {
           const AttentionSpec spec{.head_dim = head_dim, .head_dim_v = head_dim_v, .dropout = dropout};
           const BackwardWgmma config{.tile_q = tile_q};
           const RegisterShares shares = register_shares(spec, config);
-          EXPECT_LE(shares.loader + 2 * shares.consumer + shares.dq, all) << head_dim << " " << head_dim_v;
+          EXPECT_LE(shares.producer + 2 * shares.consumer + shares.dq, all) << head_dim << " " << head_dim_v;
           EXPECT_LE(shares.consumer, launched_with_most);
           EXPECT_EQ(shares.dq != 0, has_query_consumer(spec, config)) << head_dim << " " << head_dim_v;
-          for (const int share : {shares.loader, shares.consumer, shares.dq}) EXPECT_EQ(share % 8, 0);
+          for (const int share : {shares.producer, shares.consumer, shares.dq}) EXPECT_EQ(share % 8, 0);
         }
       }
     }

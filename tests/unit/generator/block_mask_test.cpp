@@ -52,8 +52,8 @@ TEST(BlockMaskSpecTest, EachFieldMakesAnotherProgram) {
                                             {.mask = mask::causal()},
                                             {.mask = {}, .block_q = 64},
                                             {.mask = {}, .block_kv = 64},
-                                            {.mask = {}, .ragged_q = true},
-                                            {.mask = {}, .ragged_kv = true},
+                                            {.mask = {}, .varlen_q = true},
+                                            {.mask = {}, .varlen_kv = true},
                                             {.mask = {}, .scores = true}};
   for (const BlockMaskSpec& spec : specs) sources.insert(block_mask_program(spec).source);
   EXPECT_EQ(sources.size(), specs.size());
@@ -191,7 +191,7 @@ TEST(BlockMaskArgumentsTest, RefusesByName) {
        [&](auto& a) {
          a.partial = {counts, tensor(6, DType::int32, {4, 3, 5, 3})};
        }},
-      {"cu_seqlens_q", "spec.ragged_q is false",
+      {"cu_seqlens_q", "spec.varlen_q is false",
        [](auto& a) { a.cu_seqlens_q = tensor(6, DType::int32, {3}); }},
       {"seqused_k", "has size = 3; it must be 2",
        [](auto& a) { a.seqused_k = tensor(6, DType::int32, {3}); }},
@@ -269,14 +269,14 @@ TEST(BlockMaskArgumentsTest, RefusesScoresByName) {
   }
 }
 
-TEST(BlockMaskArgumentsTest, RaggedSequencesNeedTheirBoundaries) {
-  const BlockMaskSpec spec{.mask = {}, .block_q = 16, .block_kv = 16, .ragged_q = true};
+TEST(BlockMaskArgumentsTest, VarlenSequencesNeedTheirBoundaries) {
+  const BlockMaskSpec spec{.mask = {}, .block_q = 16, .block_kv = 16, .varlen_q = true};
   const Error error = error_of([&] {
     check_arguments(spec,
                     {.block_mask = tensor(1, DType::int32, {1, 1, 1, 2}), .seqlen_q = 9, .seqlen_kv = 9});
   });
   EXPECT_EQ(error.field(), "cu_seqlens_q");
-  EXPECT_THAT(error.message(), HasSubstr("is missing; spec.ragged_q is true"));
+  EXPECT_THAT(error.message(), HasSubstr("is missing; spec.varlen_q is true"));
 }
 
 }  // namespace

@@ -54,10 +54,10 @@ TEST(Candidates, AreOfBothFamiliesWhereBothMayServe) {
   EXPECT_GE(without_tma.size(), 2u);
 }
 
-// Keys of 8 bits are widened on their way or ahead, of which the model of the other form knows little.
+// Keys of 8 bits are upcast on their way or ahead, of which the model of the other form knows little.
 TEST(Candidates, AreOfBothFormsWhereBothMayServe) {
   const AttentionSpec spec{.gqa_ratio = 4,
-                           .sequences_q = SequenceKind::ragged,
+                           .sequences_q = SequenceKind::varlen,
                            .sequences_kv = SequenceKind::paged,
                            .page_size = 16,
                            .kv_dtype = DType::fp8_e4m3,
@@ -67,7 +67,7 @@ TEST(Candidates, AreOfBothFormsWhereBothMayServe) {
     const std::vector<Candidate> candidates = first_run_candidates(spec, shape, device_limits(sm_90a));
     return std::count_if(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
       const auto* const own = std::get_if<ForwardWgmma>(&candidate.configs.front());
-      return own != nullptr && own->widen_ahead == ahead;
+      return own != nullptr && own->upcast_ahead == ahead;
     });
   };
   EXPECT_EQ(count(true), 5);

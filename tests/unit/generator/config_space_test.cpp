@@ -292,22 +292,23 @@ TEST(ConfigRejection, DropoutMayBeDrawnAheadWhereTheHostKnowsHowManyScoresThereA
   using ::testing::HasSubstr;
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   const AttentionSpec dropout{.head_dim = 64, .dropout = true};
-  AttentionSpec padded = dropout, ragged_q = dropout, ragged_kv = dropout;
+  AttentionSpec padded = dropout, varlen_q = dropout, varlen_kv = dropout;
   padded.sequences_kv = SequenceKind::padded;
-  ragged_q.sequences_q = SequenceKind::ragged;
-  ragged_kv.sequences_kv = SequenceKind::ragged;
-  for (const KernelConfig& ahead :
-       {KernelConfig(ForwardWgmma{.draw_ahead = true}), KernelConfig(BackwardWgmma{.draw_ahead = true})}) {
+  varlen_q.sequences_q = SequenceKind::varlen;
+  varlen_kv.sequences_kv = SequenceKind::varlen;
+  for (const KernelConfig& ahead : {KernelConfig(ForwardWgmma{.dropout_mask_ahead = true}),
+                                    KernelConfig(BackwardWgmma{.dropout_mask_ahead = true})}) {
     EXPECT_EQ(config_rejection(dropout, ahead, limits), "");
     EXPECT_EQ(config_rejection(padded, ahead, limits), "");
-    EXPECT_THAT(config_rejection({.head_dim = 64}, ahead, limits), HasSubstr("draw_ahead must be false"));
-    EXPECT_THAT(config_rejection(ragged_q, ahead, limits), HasSubstr("draw_ahead must be false"));
-    EXPECT_THAT(config_rejection(ragged_kv, ahead, limits), HasSubstr("draw_ahead must be false"));
+    EXPECT_THAT(config_rejection({.head_dim = 64}, ahead, limits),
+                HasSubstr("dropout_mask_ahead must be false"));
+    EXPECT_THAT(config_rejection(varlen_q, ahead, limits), HasSubstr("dropout_mask_ahead must be false"));
+    EXPECT_THAT(config_rejection(varlen_kv, ahead, limits), HasSubstr("dropout_mask_ahead must be false"));
   }
-  EXPECT_THAT(config_rejection(dropout, ForwardWgmma{.tile_kv = 48, .draw_ahead = true}, limits),
+  EXPECT_THAT(config_rejection(dropout, ForwardWgmma{.tile_kv = 48, .dropout_mask_ahead = true}, limits),
               HasSubstr("tile_kv = 48 must be a multiple of 32"));
   // Bits take fewer registers than numbers do.
-  const ForwardWgmma large{.tile_q = 128, .tile_kv = 192, .draw_ahead = true};
+  const ForwardWgmma large{.tile_q = 128, .tile_kv = 192, .dropout_mask_ahead = true};
   EXPECT_LT(footprint(dropout, large).registers,
             footprint(dropout, ForwardWgmma{.tile_q = 128, .tile_kv = 192}).registers);
 }
@@ -317,8 +318,8 @@ TEST(ConfigSpace, HasWhatIsDrawnAheadOfDropoutAlone) {
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   for (const bool drops : {false, true}) {
     const auto expect_halves = [&](const auto& configs) {
-      const auto drawn =
-          std::count_if(configs.begin(), configs.end(), [](const auto& config) { return config.draw_ahead; });
+      const auto drawn = std::count_if(configs.begin(), configs.end(),
+                                       [](const auto& config) { return config.dropout_mask_ahead; });
       EXPECT_EQ(2 * drawn, drops ? static_cast<std::ptrdiff_t>(configs.size()) : 0);
       EXPECT_FALSE(configs.empty());
     };

@@ -57,7 +57,7 @@ TEST(DropoutParams, FollowFromTheRate) {
   const DropoutParams most = dropout_params(0.1f, {});
   EXPECT_EQ(most.thresholds, 229 * 0x01010101u);  // flash-attention's: floor(0.9 · 255)
   EXPECT_FLOAT_EQ(most.scale, 1 / 0.9f);
-  EXPECT_FLOAT_EQ(most.kept_share, 0.9f);
+  EXPECT_FLOAT_EQ(most.keep_probability, 0.9f);
 }
 
 AttentionSpec with_dropout() { return {.head_dim = 16, .dropout = true}; }
@@ -113,8 +113,8 @@ TEST(DropoutArguments, LengthsMayBeOnTheDevice) {
 
 TEST(DropoutSpec, IsOfSequencesOfAnyLengthsAndHasSinks) {
   for (AttentionSpec spec :
-       {AttentionSpec{.sequences_q = SequenceKind::ragged, .sequences_kv = SequenceKind::ragged},
-        AttentionSpec{.sequences_kv = SequenceKind::ragged}, AttentionSpec{.sinks = true}}) {
+       {AttentionSpec{.sequences_q = SequenceKind::varlen, .sequences_kv = SequenceKind::varlen},
+        AttentionSpec{.sequences_kv = SequenceKind::varlen}, AttentionSpec{.sinks = true}}) {
     spec.dropout = true;
     EXPECT_NO_THROW(validate(spec));
   }

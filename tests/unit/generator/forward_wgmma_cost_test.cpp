@@ -95,7 +95,7 @@ TEST(ForwardWgmmaChoice, WindowsAndTheirTextsTakeTilesThatFitTheirEnds) {
   }
   // Sequences that only the device knows the lengths of are as long as the shape says on the average.
   AttentionSpec prefill{.gqa_ratio = 4,
-                        .sequences_q = SequenceKind::ragged,
+                        .sequences_q = SequenceKind::varlen,
                         .sequences_kv = SequenceKind::paged,
                         .page_size = 16,
                         .kv_dtype = DType::fp8_e4m3};
@@ -103,7 +103,7 @@ TEST(ForwardWgmmaChoice, WindowsAndTheirTextsTakeTilesThatFitTheirEnds) {
       .batch = 4, .heads_q = 32, .seqlen_q = 2048, .seqlen_kv = 8192, .has_device_lengths = true};
   const auto first_that_converts = [&] {
     for (const KernelConfig& config : untuned_order(prefill, lengths, limits)) {
-      if (!std::get<ForwardWgmma>(config).widen_ahead) return to_string(config);
+      if (!std::get<ForwardWgmma>(config).upcast_ahead) return to_string(config);
     }
     return std::string();
   };
@@ -136,9 +136,10 @@ TEST(ForwardWgmmaChoice, Fp8OfHeadDim256TakesTilesOf128KeysAtAllLengths) {
 TEST(ForwardWgmmaCost, DropoutIsDrawnAheadOfManyScores) {
   DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   limits.sm_count = 132;
-  const ForwardWgmma ahead{.tile_q = 128, .tile_kv = 128, .stages_k = 2, .stages_v = 2, .draw_ahead = true};
+  const ForwardWgmma ahead{
+      .tile_q = 128, .tile_kv = 128, .stages_k = 2, .stages_v = 2, .dropout_mask_ahead = true};
   ForwardWgmma beside = ahead;
-  beside.draw_ahead = false;
+  beside.dropout_mask_ahead = false;
   for (const Mask& mask : {mask::none(), mask::causal()}) {
     const AttentionSpec spec{.dropout = true, .mask = mask};
     const auto cycles = [&](const ForwardWgmma& config, std::int64_t tokens) {

@@ -27,7 +27,7 @@ std::vector<Region> regions_of(const SmemSizes& sizes) {
   std::vector<Region> regions = {
       {"q", layout.q, sizes.stages_q * q_stage_size(sizes), tile},
       {"k", layout.k, sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim, element), tile},
-      {"key_notes", layout.key_notes, sizes.stages_k * 8, 8},
+      {"key_tile_infos", layout.key_tile_infos, sizes.stages_k * 8, 8},
       {"work", layout.work, stages_work * (sizes.has_lengths ? 28 : 12), 4},
       {"q_full", layout.q_full, consumers * sizes.stages_q * 8, barrier},
       {"q_empty", layout.q_empty, consumers * sizes.stages_q * 8, barrier},
@@ -46,7 +46,7 @@ std::vector<Region> regions_of(const SmemSizes& sizes) {
   if (element == 1) {
     const int rows_v = (sizes.head_dim_v + 15) / 16 * 16;
     regions.push_back({"v", layout.v, sizes.stages_v * panel_tile_bytes(rows_v, sizes.tile_kv, 1), tile});
-    regions.push_back({"value_notes", layout.value_notes, sizes.stages_v * 4, 4});
+    regions.push_back({"value_infos", layout.value_infos, sizes.stages_v * 4, 4});
   } else {
     const int v_bytes = sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v);
     regions.push_back({"v", layout.v, v_bytes, tile});
@@ -65,21 +65,20 @@ std::vector<Region> regions_of(const SmemSizes& sizes) {
   if (const int stages = sizes.stages_stored; stages > 0) {
     const int bytes = stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim, 1);
     regions.push_back({"stored_k", layout.stored_k, bytes, tile});
-    regions.push_back({"stored_notes", layout.stored_notes, stages * 8, 8});
+    regions.push_back({"stored_infos", layout.stored_infos, stages * 8, 8});
     regions.push_back({"stored_k_full", layout.stored_k_full, stages * 8, barrier});
     regions.push_back({"stored_k_empty", layout.stored_k_empty, stages * 8, barrier});
     if (sizes.key_words)
       regions.push_back({"stored_words", layout.stored_words, stages * sizes.tile_kv * 4, 8});
   } else {
     EXPECT_EQ(layout.stored_k, layout.k);
-    EXPECT_EQ(layout.stored_notes, layout.key_notes);
+    EXPECT_EQ(layout.stored_infos, layout.key_tile_infos);
     EXPECT_EQ(layout.stored_words, layout.key_words);
     EXPECT_EQ(layout.stored_k_full, layout.k_full);
     EXPECT_EQ(layout.stored_k_empty, layout.k_empty);
   }
-  if (sizes.known_score_words > 0)
-    regions.push_back(
-        {"known_scores", layout.known_scores, sizes.stages_k * sizes.known_score_words * 4, 16});
+  if (sizes.mask_bit_words > 0)
+    regions.push_back({"mask_bits", layout.mask_bits, sizes.stages_k * sizes.mask_bit_words * 4, 16});
   if (sizes.key_words) {
     regions.push_back({"key_words", layout.key_words, sizes.stages_k * sizes.tile_kv * 4, 8});
   }
@@ -148,14 +147,14 @@ void for_sizes(F f) {
 TEST(SmemLayout, RegionsAreDisjointAlignedAndWithinTheTotal) { for_sizes(expect_disjoint); }
 
 // Bulk copies want multiples of 16 bytes.
-TEST(SmemLayout, KnownScores) {
+TEST(SmemLayout, MaskBits) {
   for_sizes([](SmemSizes sizes) {
-    sizes.known_score_words = sizes.tile_q * 2 * ((sizes.tile_kv + 63) / 64);
+    sizes.mask_bit_words = sizes.tile_q * 2 * ((sizes.tile_kv + 63) / 64);
     expect_disjoint(sizes);
   });
 }
 
-// Values of 8 bits take two rings, and O never lies over Q.
+// Values of 8 bits take two pipelines, and O never lies over Q.
 TEST(SmemLayout, ElementsOf8Bits) {
   for_sizes([](SmemSizes sizes) {
     if (sizes.tile_kv % 32 != 0 || sizes.separate_o == sizes.direct_o) return;
@@ -163,7 +162,7 @@ TEST(SmemLayout, ElementsOf8Bits) {
     sizes.output_bytes = sizes.direct_o ? 4 : 2;
     expect_disjoint(sizes);
     EXPECT_EQ(q_stage_size(sizes), panel_tile_bytes(sizes.tile_q, sizes.head_dim, 1));
-    // A stage of values that were turned over begins with the pattern of the swizzle.
+    // A stage of values that were transposed begins with the pattern of the swizzle.
     const int rows = transposed_rows(sizes.head_dim_v);
     EXPECT_GE(rows, sizes.head_dim_v);
     EXPECT_EQ(panel_tile_bytes(rows, sizes.tile_kv, 1) % (8 * panel_columns(sizes.tile_kv, 1)), 0);
@@ -171,7 +170,7 @@ TEST(SmemLayout, ElementsOf8Bits) {
 }
 
 // Of keys and values of 8 bits that become 16 bits there are both.
-TEST(SmemLayout, WidenedKeysAndValues) {
+TEST(SmemLayout, UpcastKeysAndValues) {
   for_sizes([](SmemSizes sizes) {
     sizes.stages_stored = 1 + sizes.tile_kv % 3;
     expect_disjoint(sizes);
@@ -206,7 +205,7 @@ TEST(SmemLayout, OLiesOverQUnlessItIsSeparateOrNowhere) {
 }
 
 TEST(SmemLayout, KnownSizes) {
-  // head_dim 128: Q 32 KiB, two stages each of K and V of 32 KiB; notes, work and barriers behind.
+  // head_dim 128: Q 32 KiB, two stages each of K and V of 32 KiB; tile infos, work and barriers behind.
   const SmemSizes sizes{.head_dim = 128,
                         .head_dim_v = 128,
                         .tile_q = 128,
@@ -223,7 +222,7 @@ TEST(SmemLayout, KnownSizes) {
   EXPECT_EQ(layout.q, 0);
   EXPECT_EQ(layout.k, 32 * kib);
   EXPECT_EQ(layout.v, 96 * kib);
-  EXPECT_EQ(layout.key_notes, 160 * kib);
+  EXPECT_EQ(layout.key_tile_infos, 160 * kib);
   const int barriers = 2 * (2 * 1 + 2 + 2 + 2 * 1 + stages_work);  // Q and O: for each consumer
   EXPECT_EQ(layout.total, 160 * kib + 2 * 8 + stages_work * 12 + barriers * 8);
 
@@ -232,8 +231,8 @@ TEST(SmemLayout, KnownSizes) {
   EXPECT_EQ(smem_layout(with_words).total, layout.total + 2 * 128 * 4 + key_word_range_places * 8);
 
   SmemSizes with_scores = sizes;
-  with_scores.known_score_words = 128 * 128 / 32;  // a bit for each score of two stages
-  EXPECT_EQ(smem_layout(with_scores).known_scores, 160 * kib);
+  with_scores.mask_bit_words = 128 * 128 / 32;  // a bit for each score of two stages
+  EXPECT_EQ(smem_layout(with_scores).mask_bits, 160 * kib);
   EXPECT_EQ(smem_layout(with_scores).total, layout.total + 2 * 2 * kib);
 
   SmemSizes with_lengths = with_words;
@@ -251,7 +250,7 @@ struct Config {
 
 TEST(SmemLayout, TakesSizesFromAConfig) {
   constexpr SmemSizes sizes = smem_sizes<Config>(true, 768, false);
-  EXPECT_EQ(sizes.known_score_words, 768);
+  EXPECT_EQ(sizes.mask_bit_words, 768);
   EXPECT_EQ(to_string(sizes),
             "head_dim 40, head_dim_v 72, tile 192 x 80, stages 2 3 4, separate_o true, direct_o false, "
             "key_words true, has_lengths false, bytes 2 2");

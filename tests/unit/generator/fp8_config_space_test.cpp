@@ -43,7 +43,7 @@ TEST(ConfigRejection, ForwardMmaSyncReadsFp8QueriesInStepsOf32Keys) {
               HasSubstr("; forward_split_kv serves it"));
 }
 
-TEST(ConfigRejection, CachesOfFp8NeedWarpsThatWiden) {
+TEST(ConfigRejection, CachesOfFp8NeedWarpsThatUpcast) {
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   const AttentionSpec plain, stored{.kv_dtype = DType::fp8_e4m3}, fp8{.dtype = DType::fp8_e4m3};
   AttentionSpec tokens = stored;
@@ -56,7 +56,7 @@ TEST(ConfigRejection, CachesOfFp8NeedWarpsThatWiden) {
   EXPECT_EQ(rejection(stored, own), "");
   EXPECT_EQ(rejection(stored, spare), "");
   EXPECT_THAT(rejection(plain, own), HasSubstr("stages_stored = 1 and converter_warps = 4 must be 0"));
-  EXPECT_THAT(rejection(plain, {.converter_warps = 2}), HasSubstr("nothing is widened"));
+  EXPECT_THAT(rejection(plain, {.converter_warps = 2}), HasSubstr("nothing is upcast"));
   EXPECT_THAT(rejection(fp8, {.output = OutputPlace::direct, .stages_stored = 1, .converter_warps = 2}),
               HasSubstr("stages_stored = 1 must be 0"));
   EXPECT_THAT(rejection(stored, {.converter_warps = 2}), HasSubstr("stages_stored must be 1 or more"));
@@ -80,7 +80,7 @@ TEST(ConfigRejection, ValuesOfFp8AreTurnedOver) {
   }
 }
 
-// Ones lie beside values that are turned over, where an instruction has columns for them.
+// Ones lie beside values that are transposed, where an instruction has columns for them.
 TEST(ForwardWgmmaFacts, SumsByProducts) {
   using forward_wgmma::has_sums_by_products;
   const AttentionSpec fp8{.dtype = DType::fp8_e4m3};
@@ -118,32 +118,33 @@ TEST(ForwardWgmmaFacts, ExponentialsAreInterpolatedWhereLimitsTellWhere) {
             0);
 }
 
-TEST(ConfigRejection, KeysThatAreWidenedAheadAreReadAsAny) {
+TEST(ConfigRejection, KeysThatAreUpcastAheadAreReadAsAny) {
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   const auto rejection = [&](const AttentionSpec& spec, const ForwardWgmma& config) {
     return config_rejection(spec, config, limits);
   };
-  const ForwardWgmma ahead{.widen_ahead = true};
+  const ForwardWgmma ahead{.upcast_ahead = true};
   const AttentionSpec stored{.kv_dtype = DType::fp8_e4m3};
   EXPECT_EQ(rejection(stored, ahead), "");
   for (const AttentionSpec& other : {AttentionSpec{}, {.dtype = DType::fp8_e4m3}}) {
     const int converters = other == AttentionSpec{} ? 0 : 2;
     EXPECT_THAT(
-        rejection(other, {.output = OutputPlace::direct, .converter_warps = converters, .widen_ahead = true}),
-        HasSubstr("widen_ahead = true false"));
+        rejection(other,
+                  {.output = OutputPlace::direct, .converter_warps = converters, .upcast_ahead = true}),
+        HasSubstr("upcast_ahead = true false"));
   }
-  EXPECT_THAT(rejection(stored, {.stages_stored = 1, .converter_warps = 2, .widen_ahead = true}),
-              HasSubstr("must be 0 with widen_ahead = true"));
+  EXPECT_THAT(rejection(stored, {.stages_stored = 1, .converter_warps = 2, .upcast_ahead = true}),
+              HasSubstr("must be 0 with upcast_ahead = true"));
   AttentionSpec paged = stored;
-  paged.sequences_q = SequenceKind::ragged;
+  paged.sequences_q = SequenceKind::varlen;
   paged.sequences_kv = SequenceKind::paged;
   paged.page_size = 1;  // no box of TMA
   EXPECT_EQ(rejection(paged, ahead), "");
   EXPECT_THAT(rejection(paged, {.stages_stored = 1, .converter_warps = 2}), HasSubstr("page_size"));
-  EXPECT_THAT(rejection(paged, {.requests = Requests::many_queries, .widen_ahead = true}),
-              HasSubstr("requests must be all with widen_ahead"));
+  EXPECT_THAT(rejection(paged, {.requests = Requests::many_queries, .upcast_ahead = true}),
+              HasSubstr("requests must be all with upcast_ahead"));
   paged.checked = true;
-  EXPECT_THAT(rejection(paged, ahead), HasSubstr("widen_ahead must be false with checked and pages"));
+  EXPECT_THAT(rejection(paged, ahead), HasSubstr("upcast_ahead must be false with checked and pages"));
   AttentionSpec tokens = stored;
   tokens.descale_per = ScaleKind::token;
   EXPECT_THAT(rejection(tokens, ahead), HasSubstr("; forward_split_kv serves it"));
@@ -179,7 +180,7 @@ TEST(RankedConfigs, CachesOfFp8AreRankedByQueries) {
         const AttentionSpec spec{.dtype = dtype,
                                  .head_dim = head_dim,
                                  .gqa_ratio = 4,
-                                 .sequences_q = SequenceKind::ragged,
+                                 .sequences_q = SequenceKind::varlen,
                                  .sequences_kv = SequenceKind::paged,
                                  .page_size = 16,
                                  .kv_dtype = DType::fp8_e4m3,

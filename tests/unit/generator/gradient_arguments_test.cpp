@@ -85,13 +85,13 @@ TEST(BackwardArguments, ErrorsNameTheArgument) {
   }
 }
 
-AttentionSpec ragged_spec() {
-  AttentionSpec ragged = spec;
-  ragged.sequences_q = ragged.sequences_kv = SequenceKind::ragged;
-  return ragged;
+AttentionSpec varlen_spec() {
+  AttentionSpec varlen = spec;
+  varlen.sequences_q = varlen.sequences_kv = SequenceKind::varlen;
+  return varlen;
 }
 
-BackwardArguments good_ragged() {
+BackwardArguments good_varlen() {
   const DType bf16 = DType::bf16;
   BackwardArguments arguments{.d_o = view(1, bf16, {10, 4, 32}),
                               .q = view(2, bf16, {10, 4, 64}),
@@ -108,8 +108,8 @@ BackwardArguments good_ragged() {
   return arguments;
 }
 
-TEST(BackwardArguments, RaggedErrorsNameTheArgument) {
-  EXPECT_NO_THROW(check_backward_arguments(ragged_spec(), good_ragged()));
+TEST(BackwardArguments, VarlenErrorsNameTheArgument) {
+  EXPECT_NO_THROW(check_backward_arguments(varlen_spec(), good_varlen()));
   struct Case {
     const char* argument;
     std::function<void(BackwardArguments&)> spoil;
@@ -133,9 +133,9 @@ TEST(BackwardArguments, RaggedErrorsNameTheArgument) {
        "at most"},
   };
   for (const Case& wrong : cases) {
-    BackwardArguments arguments = good_ragged();
+    BackwardArguments arguments = good_varlen();
     wrong.spoil(arguments);
-    const Error error = error_of([&] { check_backward_arguments(ragged_spec(), arguments); });
+    const Error error = error_of([&] { check_backward_arguments(varlen_spec(), arguments); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << wrong.argument;
     EXPECT_EQ(error.field(), wrong.argument) << error.message();
     EXPECT_THAT(error.message(), HasSubstr(wrong.message)) << wrong.argument;

@@ -38,8 +38,8 @@ const ForwardWgmma other_wgmma = {.tile_q = 192,
                                   .promote_every = 7,
                                   .stages_stored = 2,
                                   .converter_warps = 4,
-                                  .widen_ahead = true,
-                                  .draw_ahead = true};
+                                  .upcast_ahead = true,
+                                  .dropout_mask_ahead = true};
 
 // Copying a config field by field through the table must copy all of it: that each member has a row is
 // asserted where the tables stand, that it is the right one is seen here.

@@ -12,94 +12,94 @@
 namespace jit {
 namespace {
 
-struct ShareLine {
-  std::vector<int> tiles;  // of each unit
-  LineSize size{0, false, longest_line, 0};
+struct ShareTileSpace {
+  std::vector<int> tiles;  // of each work tile
+  TileSpace size{0, false, longest_tile_space, 0};
 };
 
-ShareLine random_share_line(reference::Random& random, int units, int least, int most) {
-  ShareLine line;
-  for (int i = 0; i < units; ++i) {
-    line.tiles.push_back(reference::draw(random, least, most));
-    line.size.total += unit_length(line.tiles.back());
-    line.size.least_tiles = std::min(line.size.least_tiles, line.tiles.back());
-    line.size.most_tiles = std::max(line.size.most_tiles, line.tiles.back());
+ShareTileSpace random_share_tile_space(reference::Random& random, int work_tiles, int least, int most) {
+  ShareTileSpace tile_space;
+  for (int i = 0; i < work_tiles; ++i) {
+    tile_space.tiles.push_back(reference::draw(random, least, most));
+    tile_space.size.total += work_tile_length(tile_space.tiles.back());
+    tile_space.size.least_tiles = std::min(tile_space.size.least_tiles, tile_space.tiles.back());
+    tile_space.size.most_tiles = std::max(tile_space.size.most_tiles, tile_space.tiles.back());
   }
-  return line;
+  return tile_space;
 }
 
-// Every tile of every unit is some block's, once; the blocks that have a part stand side by side, and each knows how
-// many there are.
-void expect_partition(const ShareLine& line, int blocks, int num_splits) {
-  const KeyShares shares = key_shares(line.size, blocks, num_splits);
+// Every tile of every work tile is some block's, once; the blocks that have a split stand side by side, and each
+// knows how many there are.
+void expect_partition(const ShareTileSpace& tile_space, int blocks, int num_splits) {
+  const KeyShares shares = key_shares(tile_space.size, blocks, num_splits);
   ASSERT_GE(static_cast<long long>(shares.length) * blocks, shares.total);
-  ASSERT_EQ(shares.all_on_line(line.size.total), shares.total);
+  ASSERT_EQ(shares.all_in_tile_space(tile_space.size.total), shares.total);
   int begin = 0;
   int last_shared = -1;
-  int last_block = -1;  // of the unit before
+  int last_block = -1;  // of the work tile before
   bool goes_on = false;
-  for (const int tiles : line.tiles) {
-    int next = 0, parts = 0, expected = 0, first = -1;
+  for (const int tiles : tile_space.tiles) {
+    int next = 0, splits = 0, expected = 0, first = -1;
     for (int block = 0; block < blocks; ++block) {
-      const UnitPart part = shares.part(block, begin, tiles);
-      if (!part.is_mine) continue;
+      const WorkTileSplit split = shares.split(block, begin, tiles);
+      if (!split.is_mine) continue;
       if (first < 0) first = block;
-      EXPECT_EQ(part.first_block, first);
-      EXPECT_EQ(block, first + parts);
-      EXPECT_EQ(part.tile_begin, next);
-      EXPECT_TRUE(part.tile_end > part.tile_begin || tiles == 0);
-      next = part.tile_end;
-      expected = part.parts;
-      ++parts;
+      EXPECT_EQ(split.first_block, first);
+      EXPECT_EQ(block, first + splits);
+      EXPECT_EQ(split.tile_begin, next);
+      EXPECT_TRUE(split.tile_end > split.tile_begin || tiles == 0);
+      next = split.tile_end;
+      expected = split.splits;
+      ++splits;
     }
     EXPECT_EQ(next, tiles);
-    EXPECT_EQ(parts, expected);
-    EXPECT_GE(parts, 1);
+    EXPECT_EQ(splits, expected);
+    EXPECT_GE(splits, 1);
     if (num_splits > 0) {
-      EXPECT_LE(parts, num_splits);
+      EXPECT_LE(splits, num_splits);
     }
     EXPECT_EQ(goes_on, first == last_block);
-    EXPECT_TRUE(parts == 1 || shares.cuts_units());
-    last_block = first + parts - 1;
-    goes_on = shares.goes_on(shares.part(first, begin, tiles), begin + shares.on_line(tiles));
-    if (parts > 1) {  // places of partial results, counted as results.cuh does, are the unit's own
+    EXPECT_TRUE(splits == 1 || shares.cuts_work_tiles());
+    last_block = first + splits - 1;
+    goes_on = shares.goes_on(shares.split(first, begin, tiles), begin + shares.in_tile_space(tiles));
+    if (splits > 1) {  // places of partial results, counted as results.cuh does, are the work tile's own
       EXPECT_GT(2 * first + 1, last_shared);
-      last_shared = 2 * first + parts;
+      last_shared = 2 * first + splits;
       EXPECT_LT(last_shared, 2 * blocks);
     }
-    begin += shares.on_line(tiles);
+    begin += shares.in_tile_space(tiles);
   }
   EXPECT_FALSE(goes_on);
 }
 
-TEST(KeyShares, PartitionTheLine) {
+TEST(KeyShares, PartitionTheTileSpace) {
   reference::Random random(reference::test_seed());
   for (int i = 0; i < 300; ++i) {
     const int most = i % 3 == 0 ? 2 : 200, least = i % 4 == 0 ? most : 0;
-    const ShareLine line =
-        random_share_line(random, reference::draw(random, 1, i % 8 == 0 ? 700 : 40), least, most);
+    const ShareTileSpace tile_space =
+        random_share_tile_space(random, reference::draw(random, 1, i % 8 == 0 ? 700 : 40), least, most);
     const int blocks = reference::draw(random, 1, 264);
-    for (const int num_splits : {0, 1, 2, 3, 17}) expect_partition(line, blocks, num_splits);
+    for (const int num_splits : {0, 1, 2, 3, 17}) expect_partition(tile_space, blocks, num_splits);
     if (::testing::Test::HasFailure()) FAIL() << "case " << i << ", " << blocks << " blocks";
   }
 }
 
-TEST(KeyShares, LongLinesAreSharedEvenly) {
-  const KeyShares shares = key_shares({longest_line, false, 1, 1 << 20}, 132, 0);
-  EXPECT_LT(shares.length, longest_line / 132 * 1.0001);
-  EXPECT_GE(static_cast<long long>(shares.length) * 132, longest_line);
+TEST(KeyShares, LongTileSpacesAreSharedEvenly) {
+  const KeyShares shares = key_shares({longest_tile_space, false, 1, 1 << 20}, 132, 0);
+  EXPECT_LT(shares.length, longest_tile_space / 132 * 1.0001);
+  EXPECT_GE(static_cast<long long>(shares.length) * 132, longest_tile_space);
 }
 
-// One unit is as long as the line, or a few are, and `num_splits` leaves most blocks without work: the places of these
-// are no 32-bit numbers.
-TEST(KeyShares, PlacesOnLongLinesDoNotOverflow) {
-  constexpr int blocks = 528, most_tiles = longest_line / tile_cost - 1;
+// One work tile is as long as the tile space, or a few are, and `num_splits` leaves most blocks without work: the
+// places of these are no 32-bit numbers.
+TEST(KeyShares, PlacesOnLongTileSpacesDoNotOverflow) {
+  constexpr int blocks = 528, most_tiles = longest_tile_space / tile_cost - 1;
   for (const int num_splits : {1, 2, 3}) {
     for (const int strands : {1, 2, 3, 8}) {
-      const int tiles = most_tiles / strands, total = strands * unit_length(tiles);
+      const int tiles = most_tiles / strands, total = strands * work_tile_length(tiles);
       for (const int least_tiles : {tiles, 0}) {
         const KeyShares shares = key_shares({total, true, least_tiles, tiles, strands}, blocks, num_splits);
-        ASSERT_FALSE(shares.is_dealt);
+        ASSERT_FALSE(shares.is_scheduled);
         int with_work = 0;
         for (int block = 0; block < blocks; ++block) {
           const StrandPlace place = shares.place(block);
@@ -112,59 +112,61 @@ TEST(KeyShares, PlacesOnLongLinesDoNotOverflow) {
           EXPECT_EQ(shares.begin(shares.block_at(place)), strand_begin + begin);
         }
         EXPECT_GE(with_work, strands);
-        const bool has_short_pieces = num_splits == 1 && least_tiles < tiles;  // units go to one block each
-        EXPECT_LE(with_work, has_short_pieces ? blocks : strands * (num_splits + 1));
+        const bool has_short_ranges =
+            num_splits == 1 && least_tiles < tiles;  // work tiles go to one block each
+        EXPECT_LE(with_work, has_short_ranges ? blocks : strands * (num_splits + 1));
       }
     }
   }
 }
 
-// Units that are alike have as many parts each, and no block has parts of two; or they are not cut.
-TEST(KeyShares, UnitsThatAreAlikeAreCutAlike) {
+// Work tiles that are alike have as many splits each, and no block has splits of two; or they are not cut.
+TEST(KeyShares, WorkTilesThatAreAlikeAreCutAlike) {
   constexpr int blocks = 132;
   struct Case {
-    int units, tiles, parts, per_block;
+    int work_tiles, tiles, splits, per_block;
   };
   for (const Case& c :
        {Case{8, 16, 16, 0}, {8, 1024, 16, 0}, {128, 64, 1, 1}, {512, 8, 1, 4}, {16, 100, 8, 0}}) {
-    const KeyShares shares = key_shares({c.units * unit_length(c.tiles), false, c.tiles, c.tiles}, blocks, 0);
-    for (int unit = 0; unit < c.units; ++unit) {
-      const int begin = unit * shares.on_line(c.tiles);
-      const int first = c.parts > 1 ? unit * c.parts : unit / c.per_block;
-      const UnitPart part = shares.part(first, begin, c.tiles);
-      EXPECT_TRUE(part.is_mine);
-      EXPECT_EQ(part.first_block, first);
-      EXPECT_NEAR(part.parts, c.parts, 1);
-      EXPECT_LE(part.parts, c.parts);
+    const KeyShares shares =
+        key_shares({c.work_tiles * work_tile_length(c.tiles), false, c.tiles, c.tiles}, blocks, 0);
+    for (int work_tile = 0; work_tile < c.work_tiles; ++work_tile) {
+      const int begin = work_tile * shares.in_tile_space(c.tiles);
+      const int first = c.splits > 1 ? work_tile * c.splits : work_tile / c.per_block;
+      const WorkTileSplit split = shares.split(first, begin, c.tiles);
+      EXPECT_TRUE(split.is_mine);
+      EXPECT_EQ(split.first_block, first);
+      EXPECT_NEAR(split.splits, c.splits, 1);
+      EXPECT_LE(split.splits, c.splits);
     }
   }
 }
 
-// A unit for each block, and several: nothing is shared.
-TEST(KeyShares, LinesThatCutNoUnitsAreKnown) {
-  const auto of_alike = [](int units, int num_splits) {
-    return key_shares({units * unit_length(64), false, 64, 64}, 132, num_splits);
+// A work tile for each block, and several: nothing is shared.
+TEST(KeyShares, TileSpacesThatCutNoWorkTilesAreKnown) {
+  const auto of_alike = [](int work_tiles, int num_splits) {
+    return key_shares({work_tiles * work_tile_length(64), false, 64, 64}, 132, num_splits);
   };
-  EXPECT_FALSE(of_alike(128, 0).cuts_units());
-  EXPECT_FALSE(of_alike(264, 0).cuts_units());
-  EXPECT_FALSE(of_alike(2, 1).cuts_units());
-  EXPECT_TRUE(of_alike(2, 0).cuts_units());
-  EXPECT_TRUE(of_alike(140, 0).cuts_units());
+  EXPECT_FALSE(of_alike(128, 0).cuts_work_tiles());
+  EXPECT_FALSE(of_alike(264, 0).cuts_work_tiles());
+  EXPECT_FALSE(of_alike(2, 1).cuts_work_tiles());
+  EXPECT_TRUE(of_alike(2, 0).cuts_work_tiles());
+  EXPECT_TRUE(of_alike(140, 0).cuts_work_tiles());
 }
 
-TEST(KeyShares, ManyUnitsOfTheSameKeysAreDealtWhole) {
-  const LineSize many{1000 * unit_length(20), true, 1, 20};
-  EXPECT_TRUE(key_shares(many, 100, 0).is_dealt);
-  EXPECT_FALSE(key_shares({many.total, false, 1, 20}, 100, 0).is_dealt);
-  EXPECT_FALSE(key_shares({many.total, true, 1, 40}, 100, 0).is_dealt) << "one would make a block late";
-  const UnitPart part = key_shares(many, 100, 0).part(7, 123, 20);
-  EXPECT_TRUE(part.is_mine && part.parts == 1 && part.tile_begin == 0 && part.tile_end == 20);
+TEST(KeyShares, ManyWorkTilesOfTheSameKeysAreScheduledWhole) {
+  const TileSpace many{1000 * work_tile_length(20), true, 1, 20};
+  EXPECT_TRUE(key_shares(many, 100, 0).is_scheduled);
+  EXPECT_FALSE(key_shares({many.total, false, 1, 20}, 100, 0).is_scheduled);
+  EXPECT_FALSE(key_shares({many.total, true, 1, 40}, 100, 0).is_scheduled) << "one would make a block late";
+  const WorkTileSplit split = key_shares(many, 100, 0).split(7, 123, 20);
+  EXPECT_TRUE(split.is_mine && split.splits == 1 && split.tile_begin == 0 && split.tile_end == 20);
 }
 
-// Heads that have several tiles of rows each, on a line of several strands.
+// Heads that have several tiles of rows each, in a tile space of several strands.
 struct Heads {
-  std::vector<std::vector<int>> tiles;  // of each unit of a head
-  LineSize size{0, true, longest_line, 0};
+  std::vector<std::vector<int>> tiles;  // of each work tile of a head
+  TileSpace size{0, true, longest_tile_space, 0};
 
   int most_tiles(std::size_t head) const { return *std::max_element(tiles[head].begin(), tiles[head].end()); }
 };
@@ -180,22 +182,22 @@ Heads random_heads(reference::Random& random, int strands, int heads, int most) 
       all.size.least_tiles = std::min(all.size.least_tiles, tiles.back());
     }
     all.size.most_tiles = std::max(all.size.most_tiles, all.most_tiles(all.tiles.size() - 1));
-    all.size.total += static_cast<int>(tiles.size()) * unit_length(all.most_tiles(all.tiles.size() - 1));
+    all.size.total += static_cast<int>(tiles.size()) * work_tile_length(all.most_tiles(all.tiles.size() - 1));
   }
   return all;
 }
 
 struct Share {
   int block;  // of those that the GPU runs
-  int line_block;
-  UnitPart part;
+  int tile_space_block;
+  WorkTileSplit split;
 };
 
-// Every tile of every unit is some block's, once; those of a unit stand side by side along the line; and tiles of rows
-// side by side are cut at the same keys, and are those of blocks side by side.
+// Every tile of every work tile is some block's, once; those of a work tile stand side by side in the order of the
+// tile space; and tiles of rows side by side are cut at the same keys, and are those of blocks side by side.
 void expect_strands(const Heads& heads, int blocks, int num_splits) {
   const KeyShares shares = key_shares(heads.size, blocks, num_splits);
-  if (shares.is_dealt) return;
+  if (shares.is_scheduled) return;
   const int strands = heads.size.strands;
   ASSERT_EQ(shares.strands, strands);
   std::vector<std::vector<std::vector<Share>>> found(heads.tiles.size());
@@ -204,26 +206,26 @@ void expect_strands(const Heads& heads, int blocks, int num_splits) {
     KeyShares mine = shares;
     const StrandPlace place = shares.place(block);
     if (!shares.has_work(place)) continue;
-    const int line_block = shares.block_at(place);
-    EXPECT_LT(line_block, blocks);
+    const int tile_space_block = shares.block_at(place);
+    EXPECT_LT(tile_space_block, blocks);
     mine.enter_strand(place.strand);
     int begin = shares.strand_begin(place.strand);
     int last_head = -1;
-    bool goes_on = false;  // as the unit before says that it had the block as its last one
+    bool goes_on = false;  // as the work tile before says that it had the block as its last one
     for (std::size_t head = 0; head < heads.tiles.size(); ++head) {
       for (std::size_t row = static_cast<std::size_t>(place.strand); row < heads.tiles[head].size();
            row += static_cast<std::size_t>(strands)) {
-        const int next = begin + mine.on_line(heads.most_tiles(head));
-        const UnitPart part = mine.part(line_block, begin, heads.tiles[head][row]);
+        const int next = begin + mine.in_tile_space(heads.most_tiles(head));
+        const WorkTileSplit split = mine.split(tile_space_block, begin, heads.tiles[head][row]);
         if (last_head >= 0) {
-          EXPECT_EQ(goes_on, part.is_mine);
+          EXPECT_EQ(goes_on, split.is_mine);
         }
         last_head = -1;
-        if (part.is_mine) {
-          found[head][row].push_back({block, line_block, part});
-          if (line_block == part.first_block + part.parts - 1) {
+        if (split.is_mine) {
+          found[head][row].push_back({block, tile_space_block, split});
+          if (tile_space_block == split.first_block + split.splits - 1) {
             last_head = static_cast<int>(head);
-            goes_on = mine.goes_on(part, next);
+            goes_on = mine.goes_on(split, next);
           }
         }
         begin = next;
@@ -235,34 +237,34 @@ void expect_strands(const Heads& heads, int blocks, int num_splits) {
   std::vector<bool> is_taken(static_cast<std::size_t>(2 * blocks));  // places of partial results
   for (std::size_t head = 0; head < heads.tiles.size(); ++head) {
     for (std::size_t row = 0; row < heads.tiles[head].size(); ++row) {
-      const std::vector<Share>& parts = found[head][row];
-      ASSERT_FALSE(parts.empty());
+      const std::vector<Share>& splits = found[head][row];
+      ASSERT_FALSE(splits.empty());
       int next = 0;
-      for (std::size_t i = 0; i < parts.size(); ++i) {
-        EXPECT_EQ(parts[i].part.parts, static_cast<int>(parts.size()));
-        EXPECT_EQ(parts[i].part.first_block, parts[0].line_block);
-        EXPECT_EQ(parts[i].line_block, parts[0].line_block + static_cast<int>(i));
-        EXPECT_EQ(parts[i].part.tile_begin, next);
-        next = parts[i].part.tile_end;
-        if (parts.size() == 1) continue;
-        EXPECT_TRUE(shares.cuts_units());
-        auto taken = is_taken.begin() + 2 * parts[0].line_block + 1 + static_cast<int>(i);
+      for (std::size_t i = 0; i < splits.size(); ++i) {
+        EXPECT_EQ(splits[i].split.splits, static_cast<int>(splits.size()));
+        EXPECT_EQ(splits[i].split.first_block, splits[0].tile_space_block);
+        EXPECT_EQ(splits[i].tile_space_block, splits[0].tile_space_block + static_cast<int>(i));
+        EXPECT_EQ(splits[i].split.tile_begin, next);
+        next = splits[i].split.tile_end;
+        if (splits.size() == 1) continue;
+        EXPECT_TRUE(shares.cuts_work_tiles());
+        auto taken = is_taken.begin() + 2 * splits[0].tile_space_block + 1 + static_cast<int>(i);
         EXPECT_FALSE(*taken);
         *taken = true;
       }
       EXPECT_EQ(next, heads.tiles[head][row]);
       if (num_splits > 0) {
-        EXPECT_LE(static_cast<int>(parts.size()), num_splits);
+        EXPECT_LE(static_cast<int>(splits.size()), num_splits);
       }
       if (row % static_cast<std::size_t>(strands) == 0 ||
           heads.tiles[head][row] != heads.tiles[head][row - 1])
         continue;
       const std::vector<Share>& beside = found[head][row - 1];
-      ASSERT_EQ(parts.size(), beside.size());
-      for (std::size_t i = 0; i < parts.size(); ++i) {
-        EXPECT_EQ(parts[i].block, beside[i].block + 1);
-        EXPECT_EQ(parts[i].part.tile_begin, beside[i].part.tile_begin);
-        EXPECT_EQ(parts[i].part.tile_end, beside[i].part.tile_end);
+      ASSERT_EQ(splits.size(), beside.size());
+      for (std::size_t i = 0; i < splits.size(); ++i) {
+        EXPECT_EQ(splits[i].block, beside[i].block + 1);
+        EXPECT_EQ(splits[i].split.tile_begin, beside[i].split.tile_begin);
+        EXPECT_EQ(splits[i].split.tile_end, beside[i].split.tile_end);
       }
     }
   }
@@ -302,14 +304,14 @@ TEST(KeyShares, NumbersOfStrandsThatLeaveFewBlocksOver) {
   EXPECT_EQ(best(4, 1), 1);
 }
 
-// Where units are alike, strands are cut alike: as many parts, or whole units, as on one line.
-TEST(KeyShares, StrandsOfUnitsThatAreAlike) {
-  for (const int units : {2, 8, 32, 66, 128, 264}) {
-    const LineSize one{units * unit_length(64), true, 64, 64}, two{one.total, true, 64, 64, 2};
+// Where work tiles are alike, strands are cut alike: as many splits, or whole work tiles, as in one tile space.
+TEST(KeyShares, StrandsOfWorkTilesThatAreAlike) {
+  for (const int work_tiles : {2, 8, 32, 66, 128, 264}) {
+    const TileSpace one{work_tiles * work_tile_length(64), true, 64, 64}, two{one.total, true, 64, 64, 2};
     const KeyShares plain = key_shares(one, 132, 0), split = key_shares(two, 132, 0);
-    EXPECT_EQ(split.length, plain.length) << units;
-    EXPECT_EQ(split.cut_length, plain.cut_length) << units;
-    EXPECT_EQ(split.cuts_units(), plain.cuts_units()) << units;
+    EXPECT_EQ(split.length, plain.length) << work_tiles;
+    EXPECT_EQ(split.cut_length, plain.cut_length) << work_tiles;
+    EXPECT_EQ(split.cuts_work_tiles(), plain.cuts_work_tiles()) << work_tiles;
   }
 }
 
@@ -317,16 +319,16 @@ TEST(KeyShares, StrandsThatLoseMuchAreNone) {
   EXPECT_TRUE(may_have_strands(6400, 6400));
   EXPECT_TRUE(may_have_strands(6400, 6500));
   EXPECT_FALSE(may_have_strands(6400, 6501));
-  const LineSize many{1000 * unit_length(20), true, 20, 20, 2};
-  EXPECT_EQ(key_shares(many, 100, 0).strands, 1) << "units are dealt";
+  const TileSpace many{1000 * work_tile_length(20), true, 20, 20, 2};
+  EXPECT_EQ(key_shares(many, 100, 0).strands, 1) << "work_tiles are scheduled";
 }
 
 TEST(KeyShares, QuotientsAreExact) {
   reference::Random random(reference::test_seed());
   for (int i = 0; i < 100000; ++i) {
-    const int y = reference::draw(random, 1, i % 2 == 0 ? 1 << 24 : longest_line);
+    const int y = reference::draw(random, 1, i % 2 == 0 ? 1 << 24 : longest_tile_space);
     const int x =
-        reference::draw(random, 0, std::min<long long>(longest_line, static_cast<long long>(y) * 1000));
+        reference::draw(random, 0, std::min<long long>(longest_tile_space, static_cast<long long>(y) * 1000));
     ASSERT_EQ(small_quotient(x, y), x / y) << x << " / " << y;
   }
 }

@@ -39,7 +39,7 @@ using Changes = std::vector<std::pair<const char*, std::function<void(Arguments&
 AttentionSpec attention_spec() {
   return {.head_dim = head_dim,
           .gqa_ratio = heads_q / heads_kv,
-          .sequences_q = SequenceKind::ragged,
+          .sequences_q = SequenceKind::varlen,
           .sequences_kv = SequenceKind::paged,
           .page_size = page_size};
 }

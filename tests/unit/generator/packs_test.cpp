@@ -116,7 +116,7 @@ TEST(PackShapes, HaveEachSizeClass) {
 // Whatever a mixed call brings, both kinds of its requests have the largest sizes of their classes there.
 TEST(PackShapes, HaveEachClassOfBothKindsOfMixedCalls) {
   const PackSizes sizes{.heads_q = 24, .max_batch = 5, .max_seqlen = 3000};
-  const AttentionSpec spec{.sequences_q = SequenceKind::ragged};
+  const AttentionSpec spec{.sequences_q = SequenceKind::varlen};
   std::vector<ProblemShape> few, many;
   for (const auto& [requests, shape] : mixed_shapes(spec, sizes))
     (requests == Requests::few_queries ? few : many).push_back(shape);
@@ -138,7 +138,7 @@ TEST(PackShapes, HaveEachClassOfBothKindsOfMixedCalls) {
   }
   EXPECT_GT(mixed, 100);
   EXPECT_THAT(mixed_shapes({}, sizes), IsEmpty()) << "dense queries";
-  EXPECT_THAT(mixed_shapes({.sequences_q = SequenceKind::ragged, .split_keys = 64}, sizes), IsEmpty());
+  EXPECT_THAT(mixed_shapes({.sequences_q = SequenceKind::varlen, .split_keys = 64}, sizes), IsEmpty());
   EXPECT_THAT(mixed_shapes(spec, {.heads_q = 24, .max_batch = 1}), IsEmpty());
 }
 

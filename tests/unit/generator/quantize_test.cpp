@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "generator/operations/quantize/arguments.h"
-#include "generator/operations/quantize/kept.h"
 #include "generator/operations/quantize/program.h"
+#include "generator/operations/quantize/resident.h"
 #include "generator/pack/quantizer_kernels.h"
 #include "tests/support/error_of.h"
 
@@ -75,8 +75,8 @@ TEST(QuantizeSpecTest, RowsAreKeptWhereItGains) {
   };
   EXPECT_TRUE(gains(1, 16384, 16, 128));
   EXPECT_TRUE(gains(2, 8192, 16, 64));
-  EXPECT_FALSE(gains(1, 131072, 16, 128)) << "a head fills more than the rings' larger part";
-  EXPECT_FALSE(gains(1, 512, 16, 128)) << "rings are not filled once";
+  EXPECT_FALSE(gains(1, 131072, 16, 128)) << "a head fills more than the pipelines' larger part";
+  EXPECT_FALSE(gains(1, 512, 16, 128)) << "pipelines are not filled once";
   EXPECT_FALSE(gains(1, 16384, 16, 48)) << "not measured";
 }
 
@@ -93,7 +93,7 @@ TEST(QuantizeSpecTest, EachFieldMakesAnotherProgram) {
                                            {.center_keys = true},
                                            {.center_values = true},
                                            {.sequences = SequenceKind::padded},
-                                           {.sequences = SequenceKind::ragged},
+                                           {.sequences = SequenceKind::varlen},
                                            {.norm = true},
                                            {.norm_dtype = DType::fp32},
                                            {.norm_adds_one = true},
@@ -112,7 +112,7 @@ TEST(QuantizeSpecTest, QuantisersOfAPack) {
   EXPECT_EQ(of_quantizers(spec, {}).size(), 8u);
   EXPECT_EQ(of_quantizers(spec, {.arch = {9, 0, 'a'}}).size(), 12u)
       << "four that keep rows beside those of no lengths";
-  spec.sequences_q = spec.sequences_kv = SequenceKind::ragged;
+  spec.sequences_q = spec.sequences_kv = SequenceKind::varlen;
   EXPECT_EQ(of_quantizers(spec, {}).size(), 8u);
 }
 
@@ -212,7 +212,7 @@ TEST(QuantizeArgumentsTest, SequencesThatAreRefused) {
   const auto lengths = [](std::initializer_list<std::int64_t> shape, DType dtype = DType::int32) {
     return tensor_at(12, dtype, shape);
   };
-  const auto ragged = [] {
+  const auto varlen = [] {
     return QuantizeArguments{.q = tensor_at(1, DType::bf16, {5, 4, 64}),
                              .k = tensor_at(2, DType::bf16, {9, 2, 64}),
                              .v = tensor_at(3, DType::bf16, {9, 2, 32}),
@@ -246,8 +246,8 @@ TEST(QuantizeArgumentsTest, SequencesThatAreRefused) {
   refused("k_out", "shares memory with seqused_q", a);
   a = some_arguments();
   a.cu_seqlens_q = lengths({3});
-  refused("cu_seqlens_q", "give seqused_q, or ragged q", a);
-  a = ragged();
+  refused("cu_seqlens_q", "give seqused_q, or varlen q", a);
+  a = varlen();
   a.cu_seqlens_q = lengths({4}), a.seqused_q = lengths({3});
   check(a);
   a.cu_seqlens_k = lengths({5});
@@ -279,9 +279,9 @@ TEST(QuantizeArgumentsTest, SequencesThatTheSpecDoesNotName) {
   refused(dense, &A::seqused_k, "seqused_k", "was given; spec.sequences is dense");
   refused(padded, &A::cu_seqlens_k, "cu_seqlens_k", "was given; spec.sequences is padded");
   refused(padded, nullptr, "seqused_k", "is missing, and so is seqused_q; spec.sequences is padded");
-  refused(ragged, nullptr, "cu_seqlens_k", "is missing, and so is cu_seqlens_q; spec.sequences is ragged");
-  refused(ragged, &A::seqused_k, "cu_seqlens_k",
-          "is missing, and so is cu_seqlens_q; spec.sequences is ragged");
+  refused(varlen, nullptr, "cu_seqlens_k", "is missing, and so is cu_seqlens_q; spec.sequences is varlen");
+  refused(varlen, &A::seqused_k, "cu_seqlens_k",
+          "is missing, and so is cu_seqlens_q; spec.sequences is varlen");
 }
 
 // Scales that are read may lie anywhere beside what is read, and a launch waits for nothing unless it must know a sequence.

@@ -90,19 +90,19 @@ TEST(Search, ManyHeadsHaveAFamily) {
   EXPECT_FALSE(has_clusters(many));
 }
 
-// Widened keys would take 64 MiB, 512 MiB and 1 GiB of calls of these size classes.
-TEST(Search, WidensAheadWhereThereIsRoom) {
+// Upcast keys would take 64 MiB, 512 MiB and 1 GiB of calls of these size classes.
+TEST(Search, UpcastsAheadWhereThereIsRoom) {
   DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   limits.sm_count = 132;
   const AttentionSpec spec{.gqa_ratio = 4,
-                           .sequences_q = SequenceKind::ragged,
+                           .sequences_q = SequenceKind::varlen,
                            .sequences_kv = SequenceKind::paged,
                            .page_size = 16,
                            .kv_dtype = DType::fp8_e4m3,
                            .mask = mask::causal()};
-  const auto widens = [](const KernelConfig& config) {
+  const auto upcasts = [](const KernelConfig& config) {
     const auto* const own = std::get_if<ForwardWgmma>(&config);
-    return own != nullptr && own->widen_ahead;
+    return own != nullptr && own->upcast_ahead;
   };
   std::vector<ProblemShape> shapes;
   for (const std::int64_t keys : {2048, 16000, 17000}) {
@@ -112,15 +112,15 @@ TEST(Search, WidensAheadWhereThereIsRoom) {
   const std::vector<KernelConfig> firsts = first_untuned(spec, shapes, limits);
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     EXPECT_EQ(firsts[i], untuned_order(spec, shapes[i], limits)[0]);
-    EXPECT_EQ(widens(firsts[i]), i < 2) << shapes[i].seqlen_kv << " keys";
+    EXPECT_EQ(upcasts(firsts[i]), i < 2) << shapes[i].seqlen_kv << " keys";
     EXPECT_EQ(can_serve({spec, limits}, shapes[i], firsts[0]), i < 2);
     ProblemShape any = shapes[i];
     any.any_size = true;
-    EXPECT_FALSE(widens(untuned_order(spec, any, limits)[0]));
+    EXPECT_FALSE(upcasts(untuned_order(spec, any, limits)[0]));
   }
   // Few tiles of queries for each key.
   shapes[0].seqlen_q = 64;
-  EXPECT_FALSE(widens(untuned_order(spec, shapes[0], limits)[0]));
+  EXPECT_FALSE(upcasts(untuned_order(spec, shapes[0], limits)[0]));
 }
 
 // Bits of dropout have a bound, in both passes, and are none of calls of all sizes.
@@ -128,10 +128,10 @@ TEST(Search, DrawsAheadWhereThereIsRoom) {
   DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   limits.sm_count = 132;
   const AttentionSpec spec{.dropout = true};
-  const auto draws_ahead = [](const KernelConfig& config) {
-    if (const auto* const own = std::get_if<ForwardWgmma>(&config)) return own->draw_ahead;
+  const auto has_dropout_mask_ahead = [](const KernelConfig& config) {
+    if (const auto* const own = std::get_if<ForwardWgmma>(&config)) return own->dropout_mask_ahead;
     const auto* const own = std::get_if<BackwardWgmma>(&config);
-    return own != nullptr && own->draw_ahead;
+    return own != nullptr && own->dropout_mask_ahead;
   };
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     const auto first = [&](std::int64_t heads, std::int64_t tokens, bool any_size = false) {
@@ -140,10 +140,11 @@ TEST(Search, DrawsAheadWhereThereIsRoom) {
           {.pass = pass, .heads_q = heads, .seqlen_q = tokens, .seqlen_kv = tokens, .any_size = any_size},
           limits)[0];
     };
-    EXPECT_TRUE(draws_ahead(first(64, 8192))) << to_string(pass);
-    EXPECT_FALSE(draws_ahead(first(65, 8192))) << "of as many heads as the class has there is no room";
-    EXPECT_FALSE(draws_ahead(first(33, 16384)));
-    EXPECT_FALSE(draws_ahead(first(64, 8192, true)));
+    EXPECT_TRUE(has_dropout_mask_ahead(first(64, 8192))) << to_string(pass);
+    EXPECT_FALSE(has_dropout_mask_ahead(first(65, 8192)))
+        << "of as many heads as the class has there is no room";
+    EXPECT_FALSE(has_dropout_mask_ahead(first(33, 16384)));
+    EXPECT_FALSE(has_dropout_mask_ahead(first(64, 8192, true)));
   }
 }
 
@@ -274,7 +275,7 @@ TEST(Search, CachesOfFp8AreCopiedInBoxes) {
 // As timings on an H200 want it.
 TEST(Search, RequestsOfManyQueriesHaveTheirKeysInOneBlock) {
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
-  AttentionSpec spec{.gqa_ratio = 4, .sequences_q = SequenceKind::ragged};
+  AttentionSpec spec{.gqa_ratio = 4, .sequences_q = SequenceKind::varlen};
   const auto family = [&](std::int64_t batch, std::int64_t seqlen_q, std::int64_t seqlen_kv) {
     const ProblemShape shape{.batch = batch,
                              .heads_q = 32,
@@ -284,7 +285,7 @@ TEST(Search, RequestsOfManyQueriesHaveTheirKeysInOneBlock) {
     return family_name(ranked_configs(spec, shape, limits)[0]);
   };
   for (const int page_size : {0, 16, 64}) {
-    spec.sequences_kv = page_size == 0 ? SequenceKind::ragged : SequenceKind::paged;
+    spec.sequences_kv = page_size == 0 ? SequenceKind::varlen : SequenceKind::paged;
     spec.page_size = page_size;
     for (const Mask& mask : {Mask(), mask::causal()}) {
       spec.mask = mask;

@@ -69,8 +69,8 @@ TEST(SizedArguments, RefuseSizesThatCannotBe) {
 // Whatever a spec's sequences are, what is made up passes the checks of a call.
 TEST(SizedArguments, OfBackwardPassTheChecks) {
   std::vector<AttentionSpec> specs(5, spec);
-  specs[1].sequences_q = specs[2].sequences_kv = SequenceKind::ragged;
-  specs[3].sequences_q = specs[3].sequences_kv = SequenceKind::ragged;
+  specs[1].sequences_q = specs[2].sequences_kv = SequenceKind::varlen;
+  specs[3].sequences_q = specs[3].sequences_kv = SequenceKind::varlen;
   specs[1].sinks = specs[3].sinks = true;
   specs[3].dropout = specs[4].dropout = true;
   for (const AttentionSpec& own : specs) {

@@ -159,7 +159,7 @@ TEST(Supports, ReportsAllReasonsAtOnce) {
 // q of 8 bits: sequences and rows of any kind.
 TEST(Supports, Fp8QueriesAreServedEverywhere) {
   AttentionSpec spec{.dtype = DType::fp8_e5m2,
-                     .sequences_q = SequenceKind::ragged,
+                     .sequences_q = SequenceKind::varlen,
                      .sequences_kv = SequenceKind::paged,
                      .page_size = 16,
                      .sinks = true};
@@ -253,12 +253,12 @@ TEST(AttentionSpec, PaddedSequencesFollowFromCalls) {
   const AttentionSpec dropout{.dropout = true};
   EXPECT_EQ(forward_spec(dropout, true), with_lengths(dropout));
   EXPECT_EQ(forward_spec(dropout, false), dropout);
-  const AttentionSpec ragged{.sequences_q = SequenceKind::ragged};
-  EXPECT_EQ(with_lengths(ragged), ragged);
-  EXPECT_EQ(as_given(ragged), ragged);
+  const AttentionSpec varlen{.sequences_q = SequenceKind::varlen};
+  EXPECT_EQ(with_lengths(varlen), varlen);
+  EXPECT_EQ(as_given(varlen), varlen);
   EXPECT_THAT(supports(padded, sm_90a), SizeIs(1));
   EXPECT_EQ(testing::error_of([&] { validate(padded); }).message(),
-            "spec.sequences_kv = padded must be dense, ragged or paged; nearest supported: dense");
+            "spec.sequences_kv = padded must be dense, varlen or paged; nearest supported: dense");
   EXPECT_EQ(testing::error_of([] { parse_sequence_kind("padded"); }).code(), ErrorCode::invalid_argument);
 }
 

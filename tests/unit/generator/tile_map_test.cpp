@@ -80,10 +80,10 @@ TEST(TileMap, ScoresDropWhatTheyMakeInfinite) {
   spec.mask = Mask();
   AttentionSpec causal;
   causal.mask = mask::text({.name = "m", .body = "return h != 1 || k <= q;"});
-  EXPECT_EQ(kept_share(spec, shape, {}), kept_share(causal, shape, {}));
+  EXPECT_EQ(mask_density(spec, shape, {}), mask_density(causal, shape, {}));
   spec.score = score::text({.name = "s", .body = "for (;;) return -INFINITY;"});
   EXPECT_THAT(tile_map(spec, shape, place).notes, ElementsAre(HasSubstr("score 's' skips no tiles")));
-  EXPECT_EQ(kept_share(spec, shape, {}), 1.0);
+  EXPECT_EQ(mask_density(spec, shape, {}), 1.0);
 }
 
 TEST(TileMap, SaysWhichTextsAreNotFollowed) {

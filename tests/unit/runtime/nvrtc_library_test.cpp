@@ -146,7 +146,7 @@ TEST_F(NvrtcLibraryTest, SearchesTheEnvironmentInOrder) {
   fs::create_directories(root_ / "home/.local/lib/python3.9/site-packages/nvidia/cuda_nvrtc/lib");
   const std::vector<std::pair<const char*, std::string>> variables = {
       {"CUDA_HOME", root_ / "toolkit"},
-      {"LD_LIBRARY_PATH", "relative:" + (root_ / "loader").string()},
+      {"LD_LIBRARY_PATH", "relative:" + (root_ / "producer").string()},
       {"VIRTUAL_ENV", root_ / "venv"},
       {"HOME", root_ / "home"}};
   std::vector<std::pair<const char*, std::string>> before;
@@ -163,7 +163,7 @@ TEST_F(NvrtcLibraryTest, SearchesTheEnvironmentInOrder) {
       root_ / "toolkit/lib64",
       root_ / "toolkit/lib",
       "/usr/local/cuda/lib64",
-      root_ / "loader",
+      root_ / "producer",
       "/usr/lib/x86_64-linux-gnu",
       root_ / "venv/lib/python3.11/site-packages/nvidia/cu13/lib",
       root_ / "home/.local/lib/python3.9/site-packages/nvidia/cuda_nvrtc/lib"};

@@ -19,7 +19,7 @@ Problem problem_of(const std::string& mask, int seqlen_q = 64, int seqlen_kv = 6
 }
 
 double share_of(const std::string& mask, int seqlen_q = 64, int seqlen_kv = 64) {
-  return kept_share(problem_of(mask, seqlen_q, seqlen_kv)).value_or(-1);
+  return mask_density(problem_of(mask, seqlen_q, seqlen_kv)).value_or(-1);
 }
 
 TEST(UsefulWork, CountsPairsThatBuiltInMasksKeep) {
@@ -47,7 +47,7 @@ TEST(UsefulWork, TextsCountWhereTheyAreFollowed) {
   const auto share_of_text = [](const std::string& body, const char* with = "none") {
     Problem problem = problem_of(with);
     problem.spec.mask = problem.spec.mask && mask::text({.name = "mine", .body = body});
-    return kept_share(problem).value_or(-1);
+    return mask_density(problem).value_or(-1);
   };
   EXPECT_EQ(share_of_text("return q != k;"), 63.0 / 64);
   EXPECT_EQ(share_of_text("return q != k;", "causal"), 63.0 / 128);
@@ -63,7 +63,7 @@ TEST(UsefulWork, AMissingTensorIsAnError) {
   EXPECT_THROW(
       {
         try {
-          kept_share(problem);
+          mask_density(problem);
         } catch (const Error& error) {
           EXPECT_EQ(error.field(), "document_ids_kv");
           throw;
@@ -95,10 +95,10 @@ TEST(Problem, SequencesHaveTheirArrays) {
   spec.sinks = true;
   EXPECT_EQ(arguments().sinks.shape[0], 4);
   EXPECT_FALSE(arguments().page_table.is_present());
-  spec.sequences_q = SequenceKind::ragged;
+  spec.sequences_q = SequenceKind::varlen;
   EXPECT_EQ(arguments().q.shape[0], 6);
   EXPECT_EQ(arguments().cu_seqlens_q.shape[0], 4);
-  spec.sequences_kv = SequenceKind::ragged;
+  spec.sequences_kv = SequenceKind::varlen;
   EXPECT_EQ(arguments().k.shape[0], 300);
   spec.sequences_kv = SequenceKind::paged;
   spec.page_size = 16;

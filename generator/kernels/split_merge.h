@@ -1,0 +1,14 @@
+// What it takes that blocks merge the work tiles that they share, to cost models.
+#pragma once
+
+#include <jit/spec.h>
+
+namespace jit {
+
+/// Clocks until a work tile of so many splits, of so many rows each, is merged. Where one block merges it
+/// (templates/split_keys/merge_splits.cuh) it takes so many for each split. Where all of its blocks do
+/// (templates/split_keys/merge_shares.cuh) each writes its split and reads as much from all splits: how many there
+/// are makes no difference. An estimate, from what a multiprocessor gets from the L2 cache.
+double merge_clocks(const AttentionSpec& spec, double rows, double splits, double clocks_of_split);
+
+}  // namespace jit

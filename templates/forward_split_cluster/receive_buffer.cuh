@@ -1,0 +1,80 @@
+// How the splits of a work tile come together: each block of the cluster ends some of the columns of its rows. All
+// send it what they have come to there, and it merges when everything has come.
+//
+// Nothing is read from another block's memory, so that a block may end as soon as it has what it waits for: who sends does
+// not wait, and what is sent to a block comes before that block ends.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "forward_split_cluster/traits.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/mbarrier.cuh"
+#include "split_keys/block_results.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit::forward_split_cluster {
+
+template <class Traits>
+class ReceiveBuffer {
+  using Config = typename Traits::Config;
+  static constexpr int cluster = Config::cluster;
+  static constexpr int places = most_own_pieces(Config::head_dim_v, cluster);
+  static constexpr int piece_bytes = sizeof(float4) + sizeof(float2);
+
+ public:
+  __device__ __forceinline__ ReceiveBuffer(unsigned char* bytes, int rank)
+      : bytes_(bytes), smem_(smem_address(bytes)), rank_(rank) {}
+
+  /// By one thread, before the cluster meets.
+  __device__ __forceinline__ void init() const {
+    mbarrier_init(barrier(), 1);
+    fence_mbarrier_init();  // mutate: ReceiveBuffersWithoutFence
+  }
+
+  /// Lets the block wait for its share of so many pieces. By the same thread.
+  __device__ __forceinline__ void expect(int pieces) const {
+    constexpr int round = cluster * pieces_together;
+    const int rest = pieces % round - rank_ * pieces_together;
+    const int own = pieces / round * pieces_together + maximum(0, minimum(rest, pieces_together));
+    mbarrier_arrive_expect_tx(barrier(), own * cluster * piece_bytes);  // mutate: EndsBeforeAllHasCome
+  }
+
+  /// Sends a piece to the block that ends it. Requires: the cluster has met.
+  __device__ __forceinline__ void send(int index, const RowPiece& piece) const {
+    const int group = index / pieces_together, owner = group % cluster;
+    const int place = rank_ * places + group / cluster * pieces_together + index % pieces_together;
+    const unsigned there = cluster_address(smem_, owner), counts = there + Traits::layout.barrier;
+    store_async(there + Traits::layout.receive_buffer_values + place * sizeof(float4), piece.values, counts);
+    store_async(there + Traits::layout.receive_buffer_states + place * sizeof(float2),
+                make_float2(piece.state.max, piece.state.sum), counts);
+  }
+
+  __device__ __forceinline__ void wait() const { mbarrier_wait_parity_cluster(barrier(), 0); }
+
+  /// The index of a piece in its tile of rows, of those that the block ends.
+  __device__ __forceinline__ int index(int place) const {
+    // mutate: OneOwnerForTwo
+    return (place / pieces_together * cluster + rank_) * pieces_together + place % pieces_together;
+  }
+
+  // What the blocks have sent, in the order of their ranks, for merge_piece.
+  static constexpr int count = cluster;
+  __device__ __forceinline__ RowState state(int i, int place) const {
+    // mutate: StatesOfAnotherBlock
+    return reinterpret_cast<const RowState*>(bytes_ +
+                                             Traits::layout.receive_buffer_states)[i * places + place];
+  }
+  __device__ __forceinline__ float4 values(int i, int place, int) const {
+    // mutate: PiecesOfOneBlockTwice
+    return reinterpret_cast<const float4*>(bytes_ + Traits::layout.receive_buffer_values)[i * places + place];
+  }
+
+ private:
+  __device__ __forceinline__ unsigned barrier() const { return smem_ + Traits::layout.barrier; }
+
+  unsigned char* bytes_;
+  unsigned smem_;
+  int rank_;
+};
+
+}  // namespace jit::forward_split_cluster

@@ -1,0 +1,111 @@
+// The warp that loads by TMA, and finds out what comes next: tiles of keys and values in boxes, and, by cp.async, the
+// rows of several heads with which a split begins.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_split_kv/box_pipeline.cuh"
+#include "forward_split_kv/tensor_maps.cuh"
+#include "forward_split_kv/traits.cuh"
+#include "problem/sequences.cuh"
+#include "ptx/cp_async.cuh"
+#include "ptx/mbarrier.cuh"
+#include "split_keys/key_boxes.cuh"
+#include "split_keys/packed_rows.cuh"
+#include "split_keys/split_pipeline.cuh"
+#include "split_keys/work_list.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit::forward_split_kv {
+
+template <class Config>
+using Work = WorkList<Config, KernelTraits<Config>::tile_rows>;
+
+template <class Config>
+class BoxProducer {
+  using Traits = KernelTraits<Config>;
+  using Tiles = typename Traits::Tiles;
+
+ public:
+  __device__ __forceinline__ BoxProducer(const AttentionParams& params, const KernelMemory& memory,
+                                         unsigned char* bytes, unsigned smem)
+      : params_(params),
+        memory_(memory),
+        smem_(smem),
+        pipeline_(box_pipeline<Config>(smem)),
+        splits_(bytes, smem) {}
+
+  /// Walks through the block's share of the work.
+  __device__ __forceinline__ void run(Work<Config>& work) {
+    for_each_split<Config>(params_, work, [&](const Info<Config>& info, WorkTileKeys<Config>& tiles) {
+      load_tiles(work.work_tile, info, tiles);
+    });
+    splits_.put_end();
+  }
+
+ private:
+  // All of a split.
+  __device__ __forceinline__ void load_tiles(const SplitWorkTile& work_tile, const Info<Config>& info,
+                                             WorkTileKeys<Config>& tiles) {
+    splits_.put(info);
+    const bool brings = brings_queries<Config>(info);
+    if (!tiles.has(0)) {
+      begin_stage({0, key_info_none}, 0);
+      end_stage(info, brings);
+      return await_queries();
+    }
+    RowPlace box = box_place<Traits>(params_, work_tile, tiles.key(0));
+    for (bool is_first = true;; is_first = false) {
+      const bool has_next = tiles.has(1);
+      begin_stage(info_of(tiles), Tiles::KPanels::bytes + Tiles::VPanels::bytes);
+      const unsigned stage = pipeline_.tile(), full = pipeline_.full();
+      start_boxes<Traits, typename Tiles::KPanels>(stage + Traits::layout.k, memory_.k, full, box);
+      start_boxes<Traits, typename Tiles::VPanels>(stage + Traits::layout.v, memory_.v, full, box);
+      await_queries();
+      end_stage(info, brings && is_first);
+      if (!has_next) return await_queries();
+      box = box_place<Traits>(params_, work_tile, tiles.key(1));  // while the stage is waited for
+      tiles.advance();
+    }
+  }
+
+  // Waits for the next stage, and writes its tile info; its barrier waits for so many bytes.
+  __device__ __forceinline__ void begin_stage(const KeyTileInfo& info, int bytes) {
+    pipeline_.producer_acquire();
+    if (lane_id() == 0) {
+      store_key_info(key_tile_info<Traits>(smem_, pipeline_.stage()), info);
+      mbarrier_arrive_expect_tx(pipeline_.full(), bytes);
+    }
+    __syncwarp();
+  }
+
+  // Each lane arrives, if the stage brings queries when these have come.
+  __device__ __forceinline__ void end_stage(const Info<Config>& info, bool brings) {
+    if (brings) {
+      copy_rows<typename Traits::QTile, Config::head_dim, warp_size, Config::alignment>(
+          pipeline_.tile(), QueryRows<Config>(params_, info), lane_id());
+      cp_async_commit_group();
+      awaited_ = pipeline_.full();
+    } else {
+      mbarrier_arrive(pipeline_.full());
+    }
+    pipeline_.advance();
+  }
+
+  // Behind the loads of one more stage: nobody who waits for the queries has that one to give back.
+  __device__ __forceinline__ void await_queries() {
+    if (awaited_ == 0) return;
+    cp_async_wait_group<0>();  // mutate: QueriesBesideBoxesWithoutWait
+    mbarrier_arrive(awaited_);
+    awaited_ = 0;
+  }
+
+  const AttentionParams& params_;
+  const KernelMemory& memory_;
+  const unsigned smem_;
+  BoxPipeline<Config> pipeline_;
+  SplitPipeline<Traits> splits_;
+  unsigned awaited_ = 0;  // barrier of the stage whose queries are on their way; 0: there is none
+};
+
+}  // namespace jit::forward_split_kv

@@ -1,0 +1,76 @@
+// The pieces of work that a block keeps: rows come to a slot by TMA, warps of statistics look at them, one waits until
+// what they wait for is known, and warps of rounding are the last to read them. No slot is loaded before that.
+#pragma once
+
+#include "ptx/mbarrier.cuh"
+#include "quantize_resident/plan.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit {
+
+/// One role's place in the pipeline. A slot has three barriers: `full` when rows have come, `ready` when statistics
+/// have read them and all is known, `empty` when they are rounded.
+template <class Config>
+class ResidentPipeline {
+  static constexpr ResidentLayout layout = ResidentPlan<Config>::layout;
+
+ public:
+  __device__ __forceinline__ explicit ResidentPipeline(char* memory) : memory_(memory) {}
+
+  /// By one thread, before all others use it.
+  __device__ __forceinline__ void init() const {
+    for (int slot = 0; slot < layout.depth; ++slot) {
+      mbarrier_init(barrier(slot, 0), 1);
+      // mutate: PiecesAreReadyBeforeTheyAreRead
+      mbarrier_init(barrier(slot, 1), 1 + resident_statistics_warps);
+      mbarrier_init(barrier(slot, 2), resident_rounding_warps);
+    }
+    fence_mbarrier_init();
+  }
+
+  __device__ __forceinline__ char* rows() const { return memory_ + slot_ * layout.slot_bytes; }
+  /// What the columns of the piece lose, and their scales behind.
+  __device__ __forceinline__ float* results() const {
+    return reinterpret_cast<float*>(memory_ + layout.results) + slot_ * layout.result_floats;
+  }
+  /// 1 / the scale of its head.
+  __device__ __forceinline__ float& factor() const {
+    return reinterpret_cast<float*>(memory_ + layout.factors)[slot_];
+  }
+  /// Its number; −1: no more come.
+  __device__ __forceinline__ int& piece() const {
+    return reinterpret_cast<int*>(memory_ + layout.pieces)[slot_];
+  }
+
+  __device__ __forceinline__ unsigned full() const { return barrier(slot_, 0); }
+  __device__ __forceinline__ void consumer_wait() const { mbarrier_wait_parity(full(), round_); }
+  __device__ __forceinline__ void wait_ready() const { mbarrier_wait_parity(barrier(slot_, 1), round_); }
+  __device__ __forceinline__ void producer_acquire() const {
+    mbarrier_wait_parity(barrier(slot_, 2), round_ ^ 1);
+  }
+  /// By whole warps.
+  __device__ __forceinline__ void arrive_ready() const { arrive(barrier(slot_, 1)); }
+  __device__ __forceinline__ void consumer_release() const { arrive(barrier(slot_, 2)); }
+
+  __device__ __forceinline__ void advance() {
+    if (++slot_ == layout.depth) {
+      slot_ = 0;
+      round_ ^= 1;
+    }
+  }
+
+ private:
+  __device__ __forceinline__ unsigned barrier(int slot, int which) const {
+    return smem_address(memory_ + layout.barriers) + (slot * 3 + which) * 8;
+  }
+  static __device__ __forceinline__ void arrive(unsigned barrier) {
+    __syncwarp();
+    if (lane_id() == 0) mbarrier_arrive(barrier);
+  }
+
+  char* memory_;
+  int slot_ = 0;
+  unsigned round_ = 0;  // parity
+};
+
+}  // namespace jit

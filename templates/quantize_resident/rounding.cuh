@@ -1,0 +1,94 @@
+// The warps that round rows where they lie in shared memory, as soon as all is known of them.
+#pragma once
+
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/warpgroup.cuh"
+#include "quantize/rounding.cuh"
+#include "quantize_resident/statistics.cuh"
+
+namespace jit {
+
+template <class Config>
+class ResidentRounding {
+  static constexpr int threads = resident_rounding_warps * warp_size;
+  static constexpr int named_barrier = 2;
+  static constexpr ResidentLayout layout = ResidentPlan<Config>::layout;
+
+ public:
+  /// `warp` is that of the role.
+  __device__ __forceinline__ ResidentRounding(const ResidentParams& params, char* memory, int warp)
+      : params_(params), blocks_(reinterpret_cast<float*>(memory + layout.blocks)), warp_(warp) {}
+
+  __device__ __forceinline__ void run(ResidentPipeline<Config> pipeline) const {
+    while (true) {
+      pipeline.consumer_wait();
+      const int piece = pipeline.piece();
+      if (piece < 0) return;
+      const QuantizeWork work = resident_work(params_.all, piece);
+      pipeline.wait_ready();  // mutate: RoundsBeforeAllIsKnown
+      with_tensor(work.tensor, [&](auto tag) { round<decltype(tag)::tensor>(pipeline, work); });
+      pipeline.consumer_release();
+      pipeline.advance();
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ void meet() { bar_sync(named_barrier, threads); }
+
+  template <QkvTensor tensor, class Act>
+  __device__ __forceinline__ void with_rows(const ResidentPipeline<Config>& pipeline,
+                                            const QuantizeWork& work, const Act& act) const {
+    with_resident_rows<Config, tensor, resident_rounding_warps>(params_, work, pipeline.rows(), warp_, act);
+  }
+
+  /// The same for all rows of a lane, which has the same columns of each.
+  template <QkvTensor tensor>
+  __device__ __forceinline__ ColumnFactors<Config, tensor> factors_of(
+      const ResidentPipeline<Config>& pipeline, const QuantizeRows<Config, tensor>& rows) const {
+    using Plan = QuantizePlan<Config, tensor>;
+    ColumnFactors<Config, tensor> factors;
+    factors.is_shifted = tensor == QkvTensor::q && Config::center_keys && params_.all.lse_shift != nullptr;
+    const float* const results = pipeline.results();
+    float of_head = 1;
+    if constexpr (Plan::scales == QuantizedScales::given) of_head = given_factor(rows);
+    if constexpr (Plan::scales == QuantizedScales::head) of_head = pipeline.factor();
+    rows.for_pieces([&](int iteration, int column) {
+      if constexpr (Plan::is_centred) load_piece<chunk_bytes>(results + column, factors.means[iteration]);
+      if constexpr (Plan::scales == QuantizedScales::channel) {
+        load_piece<chunk_bytes>(results + (Plan::is_centred ? Plan::columns : 0) + column,
+                                factors.scales[iteration]);
+      } else {
+#pragma unroll
+        for (int i = 0; i < Plan::share.piece; ++i) factors.scales[iteration][i] = of_head;
+      }
+      if (factors.is_shifted) load_piece<chunk_bytes>(results + column, factors.key_means[iteration]);
+    });
+    return factors;
+  }
+
+  template <QkvTensor tensor>
+  __device__ __forceinline__ void round(const ResidentPipeline<Config>& pipeline,
+                                        const QuantizeWork& work) const {
+    using Plan = QuantizePlan<Config, tensor>;
+    const QuantizeRows<Config, tensor> first(params_.all, work, pipeline.rows(),
+                                             warp_ * warp_size + lane_id());
+    const ColumnFactors<Config, tensor> factors = factors_of<tensor>(pipeline, first);
+    float* const block_scales = blocks_ + Plan::chunk;
+    if constexpr (Plan::scales == QuantizedScales::block) {
+      meet();  // all have read the scales of the piece before
+      with_rows<tensor>(pipeline, work,
+                        [&](const auto& rows, int) { write_magnitudes(rows, factors.means, blocks_); });
+      meet();
+      find_block_scales(first, blocks_, block_scales, warp_, resident_rounding_warps);
+      meet();
+    }
+    with_rows<tensor>(pipeline, work,
+                      [&](const auto& rows, int) { round_steps(params_.all, rows, factors, block_scales); });
+  }
+
+  const ResidentParams& params_;
+  float* blocks_;
+  int warp_;
+};
+
+}  // namespace jit

@@ -1,0 +1,76 @@
+// How the splits of a work tile come together: the block that has the first of them waits for the others, and merges
+// all.
+//
+// What a block leaves are its own words, none of which is empty, so no counter and no fence stand between those who write
+// and the one who reads (the idea of NCCL's LL protocol). The first split of a work tile is the last that its block
+// computes, while other blocks begin with theirs: it waits for what is nearly always there.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "split_keys/block_results.cuh"
+#include "split_keys/split_info.cuh"
+#include "split_keys/split_params.cuh"
+
+namespace jit {
+
+/// Of a work tile of many splits, groups of so many are merged first, by different blocks.
+inline constexpr int splits_of_group = 16;
+inline constexpr int most_splits_without_groups = 2 * splits_of_group;
+
+/// Merges `count` results from place `place` on, always in the order of keys, and calls f(row, column, piece) for the
+/// rows. Leaves the places empty. By a team whose threads have left their own results.
+template <class Config, int tile_rows, class Team, class F>
+__device__ __forceinline__ void merge_results(const BlockResults<Config>& results, const SplitInfo& info,
+                                              const Team& team, int place, int count, F f) {
+  const int rows = rows_of<Config, tile_rows>(info);
+  const int all = rows * PiecePlace<Config>::of_row;
+  const auto merge_all = [&]<int pieces, int reads>() {
+#pragma unroll 1
+    for (int i = team.thread; i < all; i += pieces * Team::threads)
+      merge<pieces, reads>(results, place, count, rows, i, Team::threads, f);
+  };
+  if constexpr (has_few_registers<Config>) {
+    merge_all.template operator()<1, reads_of_few>();
+  } else if (count <= reads_of_few) {
+    merge_all.template operator()<2, reads_of_few>();
+  } else {
+    merge_all.template operator()<1, most_reads>();
+  }
+  team.sync();  // all have read the states
+#pragma unroll 1
+  for (int i = team.thread; i < rows * count; i += Team::threads) {
+    const float none = __uint_as_float(empty_word);
+    results.put_state(place + i / rows, i % rows, 0, {none, none});  // mutate: StatesOfSplitsStay
+  }
+}
+
+/// Merges a work tile's splits, of which the team has left one in its place, if that is the first one of all or of a
+/// group, and stores the rows. A Team has a `thread`, a number of `threads`, and `sync()`.
+template <class Config, int tile_rows, class Team>
+__device__ __forceinline__ void merge_splits(const AttentionParams& params, const DescaleParams& descale,
+                                             const SplitParams& split_params, const SplitInfo& info,
+                                             const Team& team) {
+  const BlockResults<Config> results(split_params, info);
+  bool is_group = info.splits > most_splits_without_groups;
+  if (is_group ? info.split % splits_of_group != 0 : info.split != 0) return;  // mutate: WhoMerges
+  int place = info.split, count = minimum(is_group ? splits_of_group : info.splits, info.splits - info.split);
+#pragma unroll 1
+  while (true) {
+    merge_results<Config, tile_rows>(
+        results, info, team, place, count, [&](int row, int column, const RowPiece& piece) {
+          if (is_group) {
+            // mutate: GroupsInPlacesOfSplits
+            results.put(info.splits + info.split / splits_of_group, row, column, piece);
+          } else {
+            store_piece<Config>(params, descale, info, row, column, piece);
+          }
+        });
+    if (!is_group || info.split != 0) return;
+    is_group = false;  // what groups have come to
+    place = info.splits;
+    count = (info.splits + splits_of_group - 1) / splits_of_group;
+  }
+}
+
+}  // namespace jit

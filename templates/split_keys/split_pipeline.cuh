@@ -1,0 +1,88 @@
+// How the producer of keys tells the others what comes next: tile infos of splits in a pipeline, and a tile info of
+// each tile of keys beside its buffer. A Traits is that of a kernel family: its Config and the layout of its shared
+// memory.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "ptx/mbarrier.cuh"
+#include "split_keys/key_tile_info.cuh"
+#include "split_keys/span_info.cuh"
+#include "tiles/pipeline.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit {
+
+/// One warp's place in the pipeline of splits.
+template <class Traits>
+class SplitPipeline {
+  using Config = typename Traits::Config;
+  using Pipeline = Pipeline<stages_splits, sizeof(Info<Config>), /*by_lanes=*/true>;
+
+ public:
+  static constexpr int warp_arrivals = Pipeline::warp_arrivals;
+
+  __device__ __forceinline__ SplitPipeline(unsigned char* memory, unsigned smem)
+      : infos_(reinterpret_cast<Info<Config>*>(memory + Traits::layout.splits)),
+        pipeline_(smem + Traits::layout.splits, smem + Traits::layout.split_full,
+                  smem + Traits::layout.split_empty) {}
+
+  /// Waits for the next split; false when there is none left.
+  __device__ __forceinline__ bool take() const {
+    pipeline_.consumer_wait();
+    return info().batch >= 0;
+  }
+  /// The one that was taken, until it is released.
+  __device__ __forceinline__ const Info<Config>& info() const { return infos_[pipeline_.stage()]; }
+  __device__ __forceinline__ void release() {
+    pipeline_.consumer_release();
+    pipeline_.advance();
+  }
+
+  /// The key producer's side.
+  __device__ __forceinline__ void put(const Info<Config>& info) {
+    pipeline_.producer_acquire();
+    if (lane_id() == 0) infos_[pipeline_.stage()] = info;
+    pipeline_.producer_commit();
+    pipeline_.advance();
+  }
+  /// After the last one.
+  __device__ __forceinline__ void put_end() {
+    Info<Config> end{};
+    end.batch = -1;
+    put(end);
+  }
+
+ private:
+  Info<Config>* infos_;
+  Pipeline pipeline_;
+};
+
+/// Makes the barriers of the stages of a pipeline. By one thread, as init_split_pipeline.
+__device__ __forceinline__ void init_barriers(unsigned first, int stages, int arrivals) {
+  for (int stage = 0; stage < stages; ++stage) mbarrier_init(first + stage * 8, arrivals);
+}
+/// Those of the pipeline of splits, which producers of queries and consumers read.
+template <class Traits>
+__device__ __forceinline__ void init_split_pipeline(unsigned smem) {
+  constexpr int lanes = SplitPipeline<Traits>::warp_arrivals;
+  init_barriers(smem + Traits::layout.split_full, stages_splits, lanes);
+  init_barriers(smem + Traits::layout.split_empty, stages_splits,
+                (Traits::query_warps + Traits::consumer_warps) * lanes);
+}
+
+/// Shared address of the tile info of a stage of K.
+template <class Traits>
+__device__ __forceinline__ unsigned key_tile_info(unsigned smem, int stage) {
+  return smem + Traits::layout.key_tile_infos + stage * static_cast<int>(sizeof(KeyTileInfo));
+}
+/// By one thread.
+__device__ __forceinline__ void store_key_info(unsigned info, const KeyTileInfo& value) {
+  store_shared(info, value.k_begin);
+  store_shared(info + 4, value.flags);
+}
+/// By a whole warp.
+__device__ __forceinline__ KeyTileInfo load_key_info(unsigned info) {
+  return {load_shared_by_warp(info), load_shared_by_warp(info + 4)};
+}
+
+}  // namespace jit

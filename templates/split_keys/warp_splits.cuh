@@ -1,0 +1,75 @@
+// From what the warps of a block have come to, each over some keys, to one result.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "ptx/math.cuh"
+#include "split_keys/block_results.cuh"
+#include "split_keys/kv_products.cuh"
+#include "split_keys/row_end.cuh"
+#include "split_keys/warp_layout.cuh"
+#include "steps/softmax.cuh"
+
+namespace jit {
+
+/// The results of the warps that share the rows of a tile, in the shared memory of a stage.
+/// A Traits is that of a kernel family, as KvProducts wants it, with the number of `warps` and `tile_rows`.
+template <class Traits>
+class WarpSplits {
+  using Config = typename Traits::Config;
+  static constexpr int row_floats = Traits::Output::column_blocks * 8 + result_padding;
+
+ public:
+  __device__ __forceinline__ explicit WarpSplits(unsigned char* stage)
+      : o_(reinterpret_cast<float*>(stage)) {}
+
+  /// Writes this warp's own. `scale_log2` makes exponents of 2 of its maxima.
+  __device__ __forceinline__ void put(const typename Traits::Output& output,
+                                      const SoftmaxState<Traits::Output::rows>& state,
+                                      float scale_log2) const {
+    using Layout = typename Traits::Output::Layout;
+    const int lane = lane_id(), first_row = warp_id() * rows_per_warp;
+    Traits::Output::for_each_row(first_row + Layout::lane_row(lane), [&](int r, int row) {
+      KvProducts<Traits>::for_each_pair(output, r, [&](int column, float2 pair) {
+        *reinterpret_cast<float2*>(o_ + row * row_floats + column) = pair;
+      });
+      const float sum = Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
+      if (Layout::speaks_for_rows(lane)) {
+        states()[row] = row_state(state.row_max[r], scale_log2, sum);
+      }
+    });
+  }
+
+  static constexpr int count = Traits::warps * rows_per_warp / Traits::tile_rows;
+  __device__ __forceinline__ RowState state(int i, int row) const { return states()[place(i, row)]; }
+  __device__ __forceinline__ float4 values(int i, int row, int column) const {
+    return *reinterpret_cast<const float4*>(o_ + place(i, row) * row_floats + column);
+  }
+
+ private:
+  // Warps that share rows lie Config::row_warps apart.
+  static __device__ __forceinline__ int place(int i, int row) { return i * Traits::tile_rows + row; }
+  __device__ __forceinline__ RowState* states() const {
+    return reinterpret_cast<RowState*>(o_ + Traits::warps * rows_per_warp * row_floats);
+  }
+
+  float* o_;
+};
+
+/// One piece of what `results.count` splits have come to, in their order.
+template <class Results>
+__device__ __forceinline__ RowPiece merge_piece(const Results& results, int row, int column) {
+  RowPiece merged{make_float4(0, 0, 0, 0), {negative_infinity(), 0}};
+#pragma unroll
+  for (int i = 0; i < results.count; ++i)
+    merged.state.max = fmaxf(merged.state.max, results.state(i, row).max);
+#pragma unroll
+  for (int i = 0; i < results.count; ++i) {
+    const RowState state = results.state(i, row);
+    const float weight = weight_of(state, merged.state.max);
+    merged.state.sum = __fmaf_rn(weight, state.sum, merged.state.sum);
+    add_weighted(merged.values, weight, results.values(i, row, column));
+  }
+  return merged;
+}
+
+}  // namespace jit

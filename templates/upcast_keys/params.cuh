@@ -1,0 +1,22 @@
+// The second parameter of the kernel that makes keys and values of 16 bits of those of 8, beside AttentionParams. Compiled
+// by the host and by NVRTC.
+#pragma once
+
+#include "base/params.cuh"
+
+namespace jit {
+
+/// Where keys and values of 16 bits go: (entries, rows, heads_kv, head_dim) by their strides. An entry is a batch entry,
+/// whose rows in pages come side by side; all varlen rows are one.
+struct UpcastKeys {
+  void* k;
+  void* v;
+  TensorStrides k_strides;
+  TensorStrides v_strides;
+  int chunks;  ///< of rows that an entry may have at most
+};
+
+/// Rows of one head that a block upcasts, of k and of v, and the threads that do.
+inline constexpr int rows_at_once = 128, upcasting_threads = 256;
+
+}  // namespace jit
