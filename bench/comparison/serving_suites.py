@@ -103,8 +103,8 @@ def _mixed():
                 ("1x512-of32k-128x2k", [(1, 512, 32768), (128, 1, 2048)], "512 of 32k\n128 decodes, 2k"),
                 ("4x512-of8k", [(4, 512, 8192)], "4 × 512 of 8k\nno decode"),
                 ("verify-32x4-of4k", [(32, 4, 4096)], "32 × 4 of 4k\nno decode"))
-    return [requests("mixed", label, groups, mask="causal", q_sequences="varlen", kv_sequences="paged", page_size=PAGE,
-                     panel=f"prefill chunks and decodes in one call, pages of {PAGE}", tick=tick)
+    return [requests("mixed", label, groups, mask="causal", q_sequences="varlen", kv_sequences="paged",
+                     page_size=PAGE, panel=f"prefill chunks and decodes in one call, pages of {PAGE}", tick=tick)
             for label, groups, tick in problems]
 
 

@@ -120,8 +120,8 @@ int parse_value(const ConfigField<Config>& field, std::string_view text) {
 
 [[noreturn]] void refuse_retired(const RetiredField& field) {
   throw Error(ErrorCode::invalid_argument, "parse", "config." + std::string(field.name),
-              fmt::format("config field {} is retired, because in family={} {}; leave it out", field.name,
-                          field.family, field.now));
+              fmt::format("config field {} is retired, because in family={} {}; {}", field.name, field.family,
+                          field.now, field.advice));
 }
 
 template <class Config>

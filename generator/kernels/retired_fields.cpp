@@ -7,7 +7,7 @@ namespace jit {
 namespace {
 
 constexpr std::string_view mma_sync = "forward_mma_sync", wgmma = "forward_wgmma",
-                           cluster = "forward_split_cluster";
+                           cluster = "forward_split_cluster", backward = "backward_wgmma";
 
 constexpr std::array rows = {
     RetiredField{mma_sync, "swizzle", "chunks of tiles are always XORed with their row"},
@@ -26,6 +26,9 @@ constexpr std::array rows = {
     RetiredField{wgmma, "sums_by_products", "P V sums P wherever the spec and the tile allow it"},
     RetiredField{wgmma, "interpolated_exp2",
                  "exponentials of fp8 are interpolated unless the spec asks for exact_exponentials"},
+    RetiredField{wgmma, "widen_ahead", "it is called upcast_ahead", "give it by that name"},
+    RetiredField{wgmma, "draw_ahead", "it is called dropout_mask_ahead", "give it by that name"},
+    RetiredField{backward, "draw_ahead", "it is called dropout_mask_ahead", "give it by that name"},
 };
 
 template <class Predicate>

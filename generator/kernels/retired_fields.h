@@ -11,6 +11,7 @@ struct RetiredField {
   std::string_view family;
   std::string_view name;
   std::string_view now;  ///< how kernels do in its place, as the middle of a sentence
+  std::string_view advice = "leave it out";
 };
 
 /// All of them. A name may be a field of another family still.

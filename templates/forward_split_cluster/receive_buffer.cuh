@@ -60,9 +60,8 @@ class ReceiveBuffer {
   // What the blocks have sent, in the order of their ranks, for merge_piece.
   static constexpr int count = cluster;
   __device__ __forceinline__ RowState state(int i, int place) const {
-    // mutate: StatesOfAnotherBlock
-    return reinterpret_cast<const RowState*>(bytes_ +
-                                             Traits::layout.receive_buffer_states)[i * places + place];
+    const unsigned char* const states = bytes_ + Traits::layout.receive_buffer_states;
+    return reinterpret_cast<const RowState*>(states)[i * places + place];  // mutate: StatesOfAnotherBlock
   }
   __device__ __forceinline__ float4 values(int i, int place, int) const {
     // mutate: PiecesOfOneBlockTwice

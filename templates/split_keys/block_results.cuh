@@ -36,8 +36,8 @@ template <class Config>
 class BlockResults {
  public:
   __device__ __forceinline__ BlockResults(const SplitParams& split_params, const SplitInfo& info)
-      // mutate: PartialResultsOfTwoWorkTilesInOnePlace
       : rows_(split_params.partial_rows),
+        // mutate: PartialResultsOfTwoWorkTilesInOnePlace
         first_(split_params.partials + (2ll * info.first_block + 1) * floats()) {}
 
   /// Columns of a row that have one copy of its state.

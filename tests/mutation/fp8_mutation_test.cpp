@@ -161,12 +161,12 @@ TEST_P(Fp8SplitMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_fp8(&GetParam(), split_config, ScaleKind::token, 40));
 }
 
-INSTANTIATE_TEST_SUITE_P(Fp8Split, Fp8SplitMutationTest,
-                         ::testing::Values(TemplateMutation{"EvenPairsOfFourTwice", {" >> 16", ""}},
-                                           TemplateMutation{"ScaleOfQuery_Another", {"($)", "part.q_begin"}},
-                                           TemplateMutation{"ScalesOfTheFirstKeys",
-                                                            {"+ (first_key $)", "$"}}),
-                         ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(
+    Fp8Split, Fp8SplitMutationTest,
+    ::testing::Values(TemplateMutation{"EvenPairsOfFourTwice", {" >> 16", ""}},
+                      TemplateMutation{"ScaleOfQuery_Another", {"query /", "split.q_begin /"}},
+                      TemplateMutation{"ScalesOfTheFirstKeys", {"+ (first_key $)", "$"}}),
+    ::testing::PrintToStringParamName());
 
 TEST(Fp8Mma, IsRightUnmutated) {
   EXPECT_EQ(noticed_of_fp8(nullptr, split_config, ScaleKind::token, 40), "");

@@ -349,15 +349,16 @@ def test_families_that_read_no_fp8():
         ja.prepare(spec, config="family=forward_mma_sync")
 
 
-#: Of forward_wgmma: two of the producers' warps upcast keys and values, or a warpgroup, or a kernel ahead; O lies over Q,
-#: apart, or nowhere.
+#: Of forward_wgmma: two of the producers' warps upcast keys and values, or a warpgroup, or a kernel ahead; O lies
+#: over Q, apart, or nowhere.
 UPCAST = {
     "spare": "tile_q=128 tile_kv=80 stages_q=2 stages_k=2 stages_v=2 order=ping_pong rescale=on_overflow "
     "stages_stored=2 converter_warps=2",
     "direct": "tile_q=192 tile_kv=48 stages_k=2 stages_v=2 output=direct "
     "stages_stored=1 converter_warps=2",
     "own": "tile_q=128 tile_kv=64 stages_k=2 stages_v=3 output=separate stages_stored=1 converter_warps=4",
-    "ahead": "tile_q=128 tile_kv=64 stages_q=2 stages_k=2 stages_v=2 order=ping_pong rescale=on_overflow upcast_ahead=true",
+    "ahead": "tile_q=128 tile_kv=64 stages_q=2 stages_k=2 stages_v=2 order=ping_pong rescale=on_overflow "
+    "upcast_ahead=true",
     "ahead_direct": "tile_q=64 tile_kv=48 stages_k=2 output=direct rescale=lazy upcast_ahead=true",
 }
 

@@ -27,7 +27,8 @@ class Engine:
 
     def __init__(self, place, fetch, arrays, *, config=None, ratio=4, head_dim=64, head_dim_v=None, **spec):
         self.place, self.fetch, self.arrays = place, fetch, arrays
-        spec |= {"sequences_q": "varlen", "gqa_ratio": ratio, "head_dim": head_dim, "head_dim_v": head_dim_v or head_dim}
+        spec |= {"sequences_q": "varlen", "gqa_ratio": ratio, "head_dim": head_dim,
+                 "head_dim_v": head_dim_v or head_dim}
         if "page_table" in arrays:
             spec |= {"sequences_kv": "paged", "page_size": arrays["k"].shape[1]}
         elif "cu_seqlens_k" in arrays:

@@ -175,6 +175,9 @@ TEST(ParseConfig, SaysWhatBecameOfRetiredFields) {
       error_of([] { parse_config("overlap=false"); }).message(),
       "config field overlap is retired, because in family=forward_wgmma softmax always runs under the P V "
       "of the tile before; leave it out");
+  EXPECT_EQ(error_of([] { parse_config("draw_ahead=true", BackwardWgmma{}); }).message(),
+            "config field draw_ahead is retired, because in family=backward_wgmma it is called "
+            "dropout_mask_ahead; give it by that name");
   EXPECT_THAT(error_of([] { parse_config("order=softmax_lock", ForwardWgmma{}); }).message(),
               HasSubstr("it is one of free, ping_pong"));
 }
