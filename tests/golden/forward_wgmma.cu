@@ -32,13 +32,13 @@ struct Config : WgmmaProducts {
   static constexpr Requests requests = Requests::all;  // that it computes, by the number of their queries
   static constexpr int promote_every = 0;  // tiles of keys after which sums of fp8 products move to floats; 0: they do not
   static constexpr int stages_stored = 0;  // buffers for tiles of keys of 8 bits as they are stored, and as many for values
-  static constexpr int converter_warps = 0;  // warps that widen these, or turn values of 8 bits over: 2 of the loaders', or 4 of a warpgroup of their own
-  static constexpr bool widen_ahead = false;  // a kernel before this one widens all keys and values, into a workspace
-  static constexpr bool draw_ahead = false;  // one draws which scores dropout keeps, into a workspace
+  static constexpr int converter_warps = 0;  // warps that upcast these, or transpose values of 8 bits: 2 of the producers', or 4 of a warpgroup of their own
+  static constexpr bool upcast_ahead = false;  // a kernel before this one upcasts all keys and values, into a workspace
+  static constexpr bool dropout_mask_ahead = false;  // one draws which scores dropout keeps, into a workspace
   static constexpr bool descending = false;  // tiles of keys go from the last one to the first
   static constexpr bool sums_by_products = false;  // sums of P are a product with ones
   static constexpr int interpolated_exp2 = 0;  // of 8 exponentials, how many are interpolated where nothing else is lost
-  static constexpr int loader_registers = 40;  // per thread, once shared out; 0: as launched
+  static constexpr int producer_registers = 40;  // per thread, once shared out; 0: as launched
   static constexpr int consumer_registers = 232;  // the same for consumers
 };
 static_assert(sizeof(AttentionParams) == 608, "host and device disagree on the kernel's parameters");
