@@ -89,8 +89,7 @@ Extents sizes_of(const FunctorTensorUse& use, const AttentionSpec& spec, Extents
 
 // Whether there may be a score that a functor is asked about.
 bool has_scores(const Extents& sizes) {
-  return sizes.batch > 0 && sizes.heads_q > 0 && std::max(sizes.seqlen_q, sizes.total_q) > 0 &&
-         std::max(sizes.seqlen_kv, sizes.total_k) > 0;
+  return sizes.batch > 0 && sizes.heads_q > 0 && sizes.seqlen_q > 0 && sizes.seqlen_kv > 0;
 }
 
 FunctorTensor check_functor_tensor(const AttentionSpec& spec, const FunctorTensorUse& use,

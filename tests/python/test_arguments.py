@@ -242,12 +242,15 @@ def test_a_number_is_a_tensor_of_one_element(place, rng, fetch):
         assert numpy.array_equal(number, array)
 
 
-def test_a_text_reads_no_tensor_without_elements(place, rng):
+def test_a_text_reads_no_tensor_without_elements(place, rng, fetch):
     q = place(rng.standard_normal((1, 8, 2, 16)).astype(BF16))
     call = dict(score=TEMPERATURE, tensors={"tau": place(numpy.zeros(0, numpy.float32))})
     with pytest.raises(ja.InvalidArgumentError, match="^tau: has no element, and a text reads it for each score"):
         ja.attention(q, q, q, **call)
-    assert ja.attention(q[:0], q[:0], q[:0], **call).shape == (0, 8, 2, 16)  # without a score nothing is read
+    # Without a score nothing is read.
+    assert ja.attention(q[:0], q[:0], q[:0], **call).shape == (0, 8, 2, 16)
+    assert ja.attention(q[:, :0], q, q, **call).shape == (1, 0, 2, 16)
+    assert not fetch(ja.attention(q, q[:, :0], q[:, :0], **call)).any()
 
 
 def test_more_heads_than_blocks_beside_each_other(place, rng, fetch):

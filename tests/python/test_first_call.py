@@ -11,7 +11,7 @@ PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "bench" / "first_call.py
 SPEC = importlib.util.spec_from_file_location("first_call", PROGRAM)
 first_call = importlib.util.module_from_spec(SPEC)
 sys.modules["first_call"] = first_call  # where dataclasses look
-SPEC.producer.exec_module(first_call)
+SPEC.loader.exec_module(first_call)
 
 HEADER = dict(gpu="A GPU", cores=16, driver="1.2", versions=dict(cuda="13.0"), date="2026-11-22", command="first_call.py")
 
