@@ -4,7 +4,7 @@
     bench/serving_configs.py --each 14 paged/b16-h32/8-kv8192-p16 engine-shapes/64q1s4k-h32/32-d96
 
 Microseconds of CUDA graphs with a cold L2 cache, all configs of a cell in turns; the fastest three of each family.
-Cells are those that bench/compare.py --list shows for paged, varlen and engine-shapes. Needs a GPU and PyTorch.
+Cells are those that bench/compare.py --list shows for paged, ragged and engine-shapes. Needs a GPU and PyTorch.
 
 Exit status 2 without a GPU and for wrong arguments.
 """

@@ -1,5 +1,5 @@
-// Partial attention states merged into one: what split keys, cascades of a shared prefix, and pipelines of devices
-// end with.
+// Partial attention states merged into one: what split keys, cascades of a shared prefix, and devices that pass
+// keys on to one another end with.
 //
 //   const jit::PartialState parts[] = {{prefix_o, prefix_lse}, {suffix_o, suffix_lse}};
 //   jit::merge({.dtype = jit::DType::bf16})({.parts = parts, .o = o, .lse = lse}, stream);

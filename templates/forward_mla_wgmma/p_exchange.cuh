@@ -1,7 +1,7 @@
 // What one consumer hands over to the other: the probabilities of a tile of keys, for the other half of the columns
 // of O, and the rows' maxima that they are relative to.
 //
-// Consumers have tiles of keys in turns, so that there is one p exchange after another, to and fro: what one has taken
+// Consumers have tiles of keys in turns, so that there is one P exchange after another, to and fro: what one has taken
 // it is done with before it hands over something itself. One buffer is enough for P. Threads of two consumers with
 // the same index have the same places of it, so P goes from registers to registers, word by word, and no fence
 // between the proxies is needed, as it would be if wgmma read it where it lies.
