@@ -105,8 +105,8 @@ __device__ __forceinline__ void load_statistics(unsigned tile, const float* numb
 
 template <class Config, Part part>
 __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
-                                              const GradientParams& gradient_params,
-                                              const DropoutParams& dropout_params) {
+                                              const GradientParams& gradient_params) {
+  const DropoutParams& dropout_params = params.dropout;
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
   using Score = typename Config::Score;
@@ -229,14 +229,13 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
 
 template <class Config>
 __device__ __forceinline__ void attention_backward_dkv(const AttentionParams& params,
-                                                       const GradientParams& gradients,
-                                                       const DropoutParams& dropout = {}) {
+                                                       const GradientParams& gradients) {
   if constexpr (!Config::separate) {
-    sum_gradients<Config, Part::both>(params, gradients, dropout);
+    sum_gradients<Config, Part::both>(params, gradients);
   } else if (static_cast<int>(blockIdx.x) < params.heads_kv) {
-    sum_gradients<Config, Part::dk>(params, gradients, dropout);
+    sum_gradients<Config, Part::dk>(params, gradients);
   } else {
-    sum_gradients<Config, Part::dv>(params, gradients, dropout);
+    sum_gradients<Config, Part::dv>(params, gradients);
   }
 }
 

@@ -83,8 +83,8 @@ __device__ __forceinline__ auto write_query_statistics(const SequencesOf<Config>
 
 template <class Config>
 __device__ __forceinline__ void attention_backward_dq(const AttentionParams& params,
-                                                      const GradientParams& gradient_params,
-                                                      const DropoutParams& dropout_params = {}) {
+                                                      const GradientParams& gradient_params) {
+  const DropoutParams& dropout_params = params.dropout;
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
   using Mask = typename Config::Mask;

@@ -55,8 +55,8 @@ struct KernelTraits {
 template <class Config>
 __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& params,
                                                          const GradientParams& gradient_params,
-                                                         const TensorSums& sums,
-                                                         const DropoutParams& dropout_params = {}) {
+                                                         const TensorSums& sums) {
+  const DropoutParams& dropout_params = params.dropout;
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
   using Mask = typename Config::Mask;

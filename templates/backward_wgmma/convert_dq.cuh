@@ -13,8 +13,7 @@ namespace jit::backward_wgmma {
 
 template <class Config>
 __device__ __forceinline__ void convert_dq(const AttentionParams& params,
-                                           const GradientParams& gradient_params,
-                                           const DropoutParams& dropout = {}) {
+                                           const GradientParams& gradient_params) {
   using Traits = KernelTraits<Config>;
   const auto [batch, head, first_query] = query_tile<Config>(params);
   const SequencesOf<Config> sequences(params, batch);
@@ -34,7 +33,7 @@ __device__ __forceinline__ void convert_dq(const AttentionParams& params,
     dq.registers[0][n][2] = four.z;
     dq.registers[0][n][3] = four.w;
   }
-  store_dq_part<Config>(params, dropout, dq,
+  store_dq_part<Config>(params, params.dropout, dq,
                         Gradients<Config>(params, gradient_params, sequences).dq_rows(batch, head), part,
                         thread, first_query, row_end);
 }

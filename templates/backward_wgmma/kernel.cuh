@@ -23,8 +23,8 @@ namespace jit::backward_wgmma {
 /// `Maps` are TensorMaps or SequenceMaps.
 template <class Config, class Maps>
 __device__ __forceinline__ void attention_backward(const AttentionParams& params,
-                                                   const GradientParams& gradients, const Maps& maps,
-                                                   const DropoutParams& dropout = {}) {
+                                                   const GradientParams& gradients, const Maps& maps) {
+  const DropoutParams& dropout = params.dropout;
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
   if (threadIdx.x == 0) init_pipelines<Config>(smem);

@@ -5,7 +5,6 @@
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
-#include "base/dropout_params.cuh"
 #include "base/row_pieces.cuh"
 #include "problem/gradients.cuh"
 #include "problem/key_memory.cuh"
@@ -40,8 +39,7 @@ __device__ __forceinline__ void write_query_range(const SequencesOf<Config>& seq
 
 template <class Config>
 __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
-                                                 const GradientParams& gradient_params,
-                                                 const DropoutParams& dropout = {}) {
+                                                 const GradientParams& gradient_params) {
   constexpr int lanes = 8;  // that share a row
   constexpr int piece = 8;  // elements that a lane reads at once
   griddepcontrol_wait();    // mutate: Prepare
@@ -83,7 +81,7 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
     if (lane == 0) {
       // mutate: NoGradientOfLseInPrepare
       if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);
-      if constexpr (has_dropout<Config>) sum *= dropout.keep_probability;
+      if constexpr (has_dropout<Config>) sum *= params.dropout.keep_probability;
       const long long at = tile * Config::tile_q + statistic_place(row);
       gradient_params.lse_log2[at] = lse_exponent(lse);
       gradient_params.delta[at] = -sum;

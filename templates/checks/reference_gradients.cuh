@@ -115,7 +115,8 @@ class ReferenceRow {
 
 template <class Config>
 __device__ void gradient_reference(const AttentionParams& params, const GradientParams& gradients,
-                                   const ReferenceGradientRows& rows, const DropoutParams& dropout = {}) {
+                                   const ReferenceGradientRows& rows) {
+  const DropoutParams& dropout = params.dropout;
   const long long row = blockIdx.x * static_cast<long long>(blockDim.x / warp_size) + warp_id();
   if (row >= rows.queries + rows.keys) return;
   const bool is_query = row < rows.queries;

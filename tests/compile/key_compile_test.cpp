@@ -117,9 +117,7 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
       {"forward_split_wgmma/", ForwardSplitWgmma{}},     {"forward_wgmma/", ForwardWgmma{}}};
   // What lies beside that which all families share, and is of some alone.
   const std::set<std::string> of_some = {"base/dependent_launch.cuh",
-                                         "base/descale_params.cuh",
                                          "base/dropout_mask_block.cuh",
-                                         "base/dropout_params.cuh",
                                          "base/fp8_scale.cuh",
                                          "base/gradient_params.cuh",
                                          "base/philox.cuh",

@@ -14,7 +14,6 @@
 #include "generator/context/context_state.h"
 #include "generator/kernels/families.h"
 #include "generator/plan/kernel_choice.h"
-#include "generator/problem/dropout_arguments.h"
 #include "generator/problem/gradient_arguments.h"
 #include "tests/support/float16.h"
 #include "tests/support/host_dropout.h"
@@ -239,8 +238,7 @@ void BackwardRun::run(const Context& context, const Plan& plan) const {
   GradientParams gradients;
   const BackwardArguments given = arguments();
   if (fill_params(case_.spec, functor_tensor_uses(case_.spec), given, params, gradients))
-    run_plan(plan, params, Access::state(context)->memory, nullptr, &gradients,
-             dropout_params(given.dropout_p, given.rng_state));
+    run_plan(plan, params, Access::state(context)->memory, nullptr, &gradients);
 }
 
 std::vector<std::uint8_t> BackwardRun::gradients() {

@@ -141,12 +141,7 @@ void launch_blocks(const KernelLaunch& launch, int blocks, void** arguments, boo
 
 void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config, bool dependent,
                     Turns* turns = nullptr) {
-  DropoutParams dropout = launch.dropout;  // kernels without dropout do not look at it
-  void* arguments[] = {&launch.params, launch.gradients, &dropout, nullptr};
-  if (turns != nullptr) {
-    arguments[2] = turns;
-    arguments[3] = &dropout;
-  }
+  void* arguments[] = {&launch.params, launch.gradients, turns};  // kernels without turns have two parameters
   for_entries_of_a_grid(launch.params, launch.params.heads_q,
                         query_grid(launch.spec, launch.params, config.tile_q),
                         [&](int tiles) { launch_blocks(launch, tiles, arguments, dependent); });
@@ -231,13 +226,13 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
     maps.bounded_dk = part.dk;
     maps.bounded_dv = part.dv;
   }
-  DropoutParams dropout = launch.dropout;
+  AttentionParams& params = launch.params;
   if (config.dropout_mask_ahead) {
-    dropout = launch_dropout_mask(
+    params = launch_dropout_mask(
         launch, dropout_mask_tiles(launch.spec, config),
         static_cast<std::byte*>(launch.workspace) + gradient_bytes(launch.spec, config, launch.params));
   }
-  void* arguments[] = {&launch.params, launch.gradients, &maps, &dropout};
+  void* arguments[] = {&params, launch.gradients, &maps};
   for_entries_of_a_grid(launch.params, launch.params.heads_kv, key_tiles, [&](int tiles) {
     const int heads = tiles / key_tiles.tiles;
     const bool shares_heads = config.deterministic && is_plain(launch.spec);

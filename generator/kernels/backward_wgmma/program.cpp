@@ -73,16 +73,14 @@ Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std
                         turns.empty() ? "" : fmt::format("#include \"backward_wgmma/{}.cuh\"\n", turns));
   source += functors.definitions;
   source += "struct Config {\n" + backward_wgmma::config_text(spec, config) + "};\n";
-  const ParameterText dropout = dropout_text(spec);
-  source += params_assertion() + gradient_params_assertion() + dropout.assertion + functors.assertions;
+  source += params_assertion() + gradient_params_assertion() + functors.assertions;
   source += fmt::format(
       "\nextern \"C\" __global__ void __launch_bounds__({})\n"
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams "
-      "gradients{}{}) {{\n{}  backward_wgmma::{}<Config>(params, gradients{});\n}}\n",
+      "gradients{}) {{\n{}  backward_wgmma::{}<Config>(params, gradients);\n}}\n",
       threads, program.name, turns.empty() ? "" : ", const __grid_constant__ backward_wgmma::Turns turns",
-      dropout.parameter,
       turns.empty() ? "" : fmt::format("  backward_wgmma::{}<Config>(params, gradients, turns);\n", turns),
-      call, dropout.argument);
+      call);
   return program;
 }
 
@@ -138,8 +136,7 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
   if (shares.dq != 0) source += number_line("dq_registers", shares.dq, "the same for the one that has dQ");
   source += "};\n";
-  const ParameterText dropout = dropout_text(spec);
-  source += params_assertion() + gradient_params_assertion() + dropout.assertion + functors.assertions;
+  source += params_assertion() + gradient_params_assertion() + functors.assertions;
   const bool plain = is_plain(spec);
   const std::string_view maps = plain ? "TensorMaps" : "SequenceMaps";
   source += fmt::format(
@@ -152,10 +149,9 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   source += fmt::format(
       "extern \"C\" __global__ void {}__launch_bounds__(backward_wgmma::KernelTraits<Config>::threads, 1)\n"
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams gradients, "
-      "const __grid_constant__ backward_wgmma::{} maps{}) {{\n"
-      "  backward_wgmma::attention_backward<Config>(params, gradients, maps{});\n}}\n",
-      config.pair ? "__cluster_dims__(2, 1, 1) " : "", program.name, maps, dropout.parameter,
-      dropout.argument);
+      "const __grid_constant__ backward_wgmma::{} maps) {{\n"
+      "  backward_wgmma::attention_backward<Config>(params, gradients, maps);\n}}\n",
+      config.pair ? "__cluster_dims__(2, 1, 1) " : "", program.name, maps);
   if (config.dropout_mask_ahead) {
     program.ahead = dropout_mask_name(program.name);
     source += dropout_mask_source("KeysByQueries", program.name);
