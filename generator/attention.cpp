@@ -28,7 +28,6 @@ std::unique_ptr<AttentionState> new_state(ContextState& context, const Attention
                 "config: requests must be all: a kernel of one config computes all requests of a call; calls "
                 "take two by themselves");
   }
-  context.tell_of_fallback();
   return std::make_unique<AttentionState>(context, spec, config, deferred);
 }
 
