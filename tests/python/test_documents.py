@@ -8,6 +8,7 @@ import numpy
 import pytest
 from exact_attention import DTYPES, random_qkv
 
+PAGES = ("python", "frameworks", "serving", "batch-invariance", "fp8-cache", "mla", "append", "gradients")
 SHARE = 2  # kernels take long to compile
 
 SMALL_SPEC = 'ja.AttentionSpec(dtype="fp16", head_dim=16)'
@@ -16,11 +17,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def snippets():
-    for document in ("README.md", "docs/get-started.md", "docs/python.md", "docs/serving.md", "docs/gradients.md"):
-        text = (ROOT / document).read_text()
+    for document in ("README", *(f"docs/{page}" for page in PAGES)):
+        text = (ROOT / f"{document}.md").read_text()
         for match in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
             line = text[: match.start()].count("\n") + 1
-            yield pytest.param(match.group(1), id=f"{document}:{line}")
+            yield pytest.param(match.group(1), id=f"{document}.md:{line}")
 
 
 def test_there_are_snippets():
