@@ -237,7 +237,7 @@ void require_no_gradient(const GivenArray& given, Gradients gradients) {
   if (is_true(nb::steal(PyObject_GetAttr(array.ptr(), requires_grad))) && records_work(framework)) {
     refuse(
         argument,
-        "requires grad: jit_attention.torch.attention has gradients, of q, k and v alone; else compute under "
+        "requires grad: jit_attention.torch.attention has gradients, of q, k, v, sinks and the tensors that a score reads; else compute under "
         "torch.no_grad(), or give detach()");
   }
 }

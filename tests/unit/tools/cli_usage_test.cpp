@@ -273,7 +273,7 @@ TEST(CliInfo, ListsTheDevicesThatAreAskedFor) {
   ASSERT_EQ(two["devices"].size(), 2u);
   EXPECT_EQ(two["devices"][0]["emulated"], true);
   EXPECT_THAT(tool.run({"info"}).out,
-              HasSubstr("emulated:sm_80  emulated sm_80, sm_80, 132 multiprocessors"));
+              HasSubstr("emulated:sm_80  emulated sm_80, sm_80, 108 multiprocessors"));
   EXPECT_EQ(two["devices"][0]["device"], "emulated:sm_80");
   EXPECT_EQ(two["devices"][1]["device"], "emulated:sm_120a");
   EXPECT_FALSE(two.contains("no_gpu"));
