@@ -276,11 +276,9 @@ TEST_P(BackwardMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_ba
 
 INSTANTIATE_TEST_SUITE_P(
     BackwardMmaSync, BackwardMutationTest,
-    ::testing::Values(TemplateMutation{"NoWaitForKeysOfDq", removed, {"data race", "access in flight"}},
-                      TemplateMutation{"NoWaitForQueriesOfDkv", removed, {"data race", "access in flight"}},
-                      TemplateMutation{"NoBarrierInDq", removed, {"data race", "access in flight"}},
-                      TemplateMutation{"NoBarrierInDkv", removed, {"data race", "access in flight"}},
-                      TemplateMutation{"NoBarrierBeforeDqLeaves", removed, {"data race", "access in flight"}},
+    ::testing::Values(TemplateMutation{"NoWaitForTilesOfPass", removed, {"data race", "access in flight"}},
+                      TemplateMutation{"NoBarrierInPass", removed, {"data race", "access in flight"}},
+                      TemplateMutation{"NoBarrierBehindPass", removed, {"data race", "access in flight"}},
                       TemplateMutation{"DeltaOfStatisticsLeftOut", {"__fmaf_rn($)", "0 * x[i] * y[i]"}},
                       TemplateMutation{"StatisticsOfTheFirstHead", {"head", "0"}},
                       TemplateMutation{"OneHeadOfTheGroup", {"< $;", "< 1;"}},
