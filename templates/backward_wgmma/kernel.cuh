@@ -3,13 +3,13 @@
 // each step is added to sums in global memory, which convert_dq.cuh rounds in the end. prepare.cuh is what runs before.
 #pragma once
 
-#include "backward_wgmma/consumer.cuh"
 #include "backward_wgmma/key_consumer.cuh"
 #include "backward_wgmma/key_tiles.cuh"
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "backward_wgmma/producer.cuh"
 #include "backward_wgmma/query_consumer.cuh"
+#include "backward_wgmma/row_consumer.cuh"
 #include "backward_wgmma/value_consumer.cuh"
 #include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
@@ -74,20 +74,21 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
       }
     } else {
       setmaxnreg_inc<Config::consumer_registers>();
-      for_each_key_tile<Config>(params, pipelines,
-                                [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-                                  return Consumer<Config, Maps>(params, gradients, maps, dropout, keys, smem)
-                                      .run(has_queries, step);
-                                });
-      Consumer<Config, Maps>::end();
+      for_each_key_tile<Config>(
+          params, pipelines, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+            return RowConsumer<Config, Maps>(params, gradients, maps, dropout, keys, smem)
+                .run(has_queries, step);
+          });
+      RowConsumer<Config, Maps>::end();
     }
   } else {
     setmaxnreg_inc<Config::consumer_registers>();
-    for_each_key_tile<Config>(
-        params, pipelines, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-          return Consumer<Config, Maps>(params, gradients, maps, dropout, keys, smem).run(has_queries, step);
-        });
-    Consumer<Config, Maps>::end();
+    for_each_key_tile<Config>(params, pipelines,
+                              [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+                                return RowConsumer<Config, Maps>(params, gradients, maps, dropout, keys, smem)
+                                    .run(has_queries, step);
+                              });
+    RowConsumer<Config, Maps>::end();
   }
   if constexpr (Config::pair) meet_pair();  // mutate: ABlockEndsBeforeItsPeerIsDone
 }

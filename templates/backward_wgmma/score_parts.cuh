@@ -65,12 +65,6 @@ class TileNumbers {
   unsigned tile_;
 };
 
-/// Steps of which consumers with roles load numbers ahead. Scores that are functions and dropout leave no registers, and a
-/// block that is no pair's waits for its additions to dQ.
-template <class Config>
-inline constexpr int statistic_steps_ahead =
-    Config::pair&& Config::Score::is_identity && !has_dropout<Config> ? 2 : 0;
-
 template <class Config>
 using ScorePart = Accumulator<MmaLayout, 16, KernelTraits<Config>::mma_k>;
 
