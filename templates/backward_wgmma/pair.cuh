@@ -12,7 +12,7 @@
 // request 2889 of flash-attention.) The first block's producer takes tiles of keys and tells the other one's.
 #pragma once
 
-#include "backward_wgmma/key_tile.cuh"
+#include "backward/key_tile.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/warpgroup.cuh"

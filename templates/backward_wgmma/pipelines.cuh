@@ -21,7 +21,7 @@
 //
 // Of a pair of blocks (pair.cuh) dS is filled by both, and read by both blocks' consumers of dQ.
 //
-// Where blocks take turns to add dQ (turns.cuh):
+// Where blocks take turns to add dQ (backward/turns.cuh):
 //
 //     turns        the warp that waits for them     who adds dQ                  each of their warps says so
 //     additions    the warps of the consumer of dQ  the warp that passes turns   it has passed the turn

@@ -1,6 +1,6 @@
 // The consumer of a one-pass kernel that owns dQ = dS K of each tile of queries: one of three roles, or beside consumers
 // of rows. A panel of columns at a time is multiplied, and added to the sums in global memory: by a warp of the
-// producers' warpgroup (producer.cuh), or from registers where blocks take turns or shared memory has no place for
+// producers' warpgroup (dq_adder.cuh), or from registers where blocks take turns or shared memory has no place for
 // it.
 #pragma once
 
@@ -9,8 +9,7 @@
 #include "backward_wgmma/dq_sums.cuh"
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/pipelines.cuh"
-#include "backward_wgmma/producer.cuh"
-#include "backward_wgmma/turns.cuh"
+#include "backward_wgmma/turn_warps.cuh"
 #include "problem/gradients.cuh"
 #include "ptx/atomic.cuh"
 #include "ptx/relaxed.cuh"

@@ -2,7 +2,7 @@
 // order it multiplies follows from its tile of queries and head dims.
 #pragma once
 
-#include "backward_wgmma/gradient_writer.cuh"
+#include "backward/gradient_writer.cuh"
 #include "backward_wgmma/products.cuh"
 #include "backward_wgmma/sum_beside_queries.cuh"
 #include "backward_wgmma/sum_many_queries.cuh"
@@ -13,7 +13,7 @@ namespace jit::backward_wgmma {
 template <class Config, class Maps>
 class RowConsumer {
   using Traits = KernelTraits<Config>;
-  using Writer = GradientWriter<Config, Maps>;
+  using Writer = GradientWriter<Traits, Maps>;
 
  public:
   __device__ __forceinline__ RowConsumer(const AttentionParams& params, const GradientParams& gradients,

@@ -1,7 +1,7 @@
 // Scores of a tile in the registers of a warp whose rows are keys, 16 queries at a time: those of a step of dV and dK.
 #pragma once
 
-#include "backward_wgmma/key_tile.cuh"
+#include "backward/key_tile.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"

@@ -2,6 +2,8 @@
 // program asserts that both came to the same size.
 #pragma once
 
+#include "backward/tensor_maps.cuh"
+#include "backward/turn_table.cuh"
 #include "base/dropout_params.cuh"
 #include "base/host_device.cuh"
 #include "jit/options.h"
@@ -75,13 +77,6 @@ JIT_HOST_DEVICE constexpr DqPart dq_part(int head_dim, int tile_q, bool query_co
 /// How many of a block add to a tile of dQ, each its own parts in its own time.
 JIT_HOST_DEVICE constexpr int dq_adders(bool query_consumer) { return query_consumer ? 1 : 2; }
 
-/// Rows of dK and dV that a warp copies to global memory at once, and bytes of its place for them.
-inline constexpr int gradient_rows = 16;
-JIT_HOST_DEVICE constexpr int gradient_place_bytes(int head_dim, int head_dim_v) {
-  const int dk = panel_tile_bytes(gradient_rows, head_dim), dv = panel_tile_bytes(gradient_rows, head_dim_v);
-  return dk > dv ? dk : dv;
-}
-
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
 ///     | K, V stage 0 | … | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ | W | dV, dK | LSE | delta | draws | tile infos | barriers |
@@ -105,7 +100,7 @@ struct SmemLayout {
   int gradient_places;  ///< so many each: of dV and of dK, one for both, or none
   int lse_log2;         ///< of the queries of each stage
   int delta;            ///< the same
-  int turn_counts;  ///< for each stage, those of four tiles of keys (turn_counts.cuh), or two words; deterministic
+  int turn_counts;  ///< for each stage, those of four tiles of keys (backward/turn_table.cuh), or two words; deterministic
   int draws;        ///< what pairs of warps tell each other of dropout, of two steps; without roles
   int infos;        ///< QueryTileInfo for each stage
   int dq_infos;    ///< int for each of the last steps: which tile its dQ belongs to
@@ -154,18 +149,6 @@ inline constexpr int stages_turns = 2;
 
 /// Two int of a tile of keys: which it is, and whether queries see it.
 inline constexpr int key_info_bytes = 8;
-
-/// What is copied at once of how many add to a tile of queries before tiles of keys, and for how many of these it is.
-inline constexpr int turn_count_bytes = 16, turn_counts_at_once = 4;
-JIT_HOST_DEVICE constexpr int padded_turn_counts(int key_tiles) {
-  return (key_tiles + turn_counts_at_once - 1) / turn_counts_at_once * turn_counts_at_once;
-}
-/// The same where they are words (turn_words.cuh).
-inline constexpr int turn_word_tiles = 32, turn_words_at_once = 2;
-JIT_HOST_DEVICE constexpr int padded_turn_words(long long key_tiles) {
-  constexpr int at_once = turn_word_tiles * turn_words_at_once;
-  return static_cast<int>((key_tiles + at_once - 1) / at_once * turn_words_at_once);
-}
 
 /// Bytes of a step's scores of which dropout keeps some: a word for each lane of a pair of warps and each 32 queries.
 JIT_HOST_DEVICE constexpr int draw_bytes(int tile_q, int tile_kv) {

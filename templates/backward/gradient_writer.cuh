@@ -6,27 +6,21 @@
 // Where there is no room for a place, they leave from registers.
 #pragma once
 
-#include "backward_wgmma/producer.cuh"
-#include "backward_wgmma/tensor_maps.cuh"
+#include "backward/boxes.cuh"
+#include "backward/key_tile.cuh"
 #include "problem/gradients.cuh"
-#include "ptx/bulk_tensor.cuh"
 #include "ptx/stmatrix.cuh"
 #include "steps/dropout.cuh"
 #include "steps/store_rows.cuh"
-#include "tiles/bounded_copy.cuh"
+#include "tiles/panel_tile.cuh"
 
-namespace jit::backward_wgmma {
+namespace jit {
 
-/// Starts the copy of a panel to the rows from `first` on. By one thread.
-__device__ __forceinline__ void store_panel(unsigned panel, const TensorMap& map, int column,
-                                            const RowPlace& first) {
-  cp_async_bulk_tensor_store(map, panel, column, first.seq, first.head, first.batch);
-}
-
-/// Of one warp. `Maps` are TensorMaps or SequenceMaps.
-template <class Config, class Maps>
+/// Of one warp. `Traits` say what the gradients are, and how many places of each warp of the consumers lie where;
+/// `Maps` are TensorMaps or SequenceMaps.
+template <class Traits, class Maps>
 class GradientWriter {
-  using Traits = KernelTraits<Config>;
+  using Config = typename Traits::Config;
   using Element = typename Config::Element;
   static constexpr int places = Traits::layout.gradient_places;
 
@@ -122,4 +116,4 @@ class GradientWriter {
   const unsigned smem_;
 };
 
-}  // namespace jit::backward_wgmma
+}  // namespace jit
