@@ -34,21 +34,29 @@ inline constexpr Schedule schedule_of = !Config::deterministic      ? Schedule::
                                         : has_entry_lengths<Config> ? Schedule::drawn
                                                                     : Schedule::shared_heads;
 
-/// Schedules a launch's tiles in their order (tile_order.cuh). By the producer's warp.
+/// Schedules a launch's tiles in their order (tile_order.cuh): a block takes whichever is next when it has started its last
+/// load. By the producer's warp.
 ///
-/// A block begins with the one that its own index is the number of, and takes whichever is next when it has started its
-/// last load.
+/// A block begins with the one that its own index is the number of. But where blocks wait for one another, and the host knows
+/// no lengths, all tiles are drawn, the first ones, too, and a block waits for those alone that were drawn before its own: the
+/// one of the smallest number that is not done waits for nobody, whatever there is room for.
 template <class Config, Schedule scheduling = schedule_of<Config>>
 class KeyTileScheduler {
+  static constexpr bool draws_first = scheduling == Schedule::drawn;
+
  public:
   __device__ __forceinline__ KeyTileScheduler(const AttentionParams&, const KeySchedule& schedule)
       : schedule_(schedule) {}
 
-  __device__ __forceinline__ int first() const { return schedule_.order.tile(own_taker<Config>()); }
-  // Each block asks once in vain, or never: as often as there are tiles.
+  __device__ __forceinline__ int first() const {
+    if constexpr (draws_first) return next();
+    return schedule_.order.tile(own_taker<Config>());
+  }
+  // Each block asks once in vain, or never, where there are as many tiles as blocks.
   __device__ __forceinline__ int next() const {
-    const int number = takers<Config>() + take_number(schedule_.taken, schedule_.order.count());
-    return number < schedule_.order.count() ? schedule_.order.tile(number) : no_key_tile;
+    const int tiles = schedule_.order.count(), given = draws_first ? 0 : takers<Config>();
+    const int number = given + take_number(schedule_.taken, tiles + takers<Config>() - given);
+    return number < tiles ? schedule_.order.tile(number) : no_key_tile;  // mutate: TheLastTilesAreDrawnFirst
   }
 
  private:
@@ -94,27 +102,6 @@ class KeyTileScheduler<Config, Schedule::shared_heads> {
   int head_;         // of the launch
   int place_;        // among those that share it
   int round_begin_;  // first tile of these
-};
-
-/// Where blocks wait for one another, and the host knows no lengths. All tiles are drawn, the first ones, too, and a block
-/// waits for those alone that were drawn before its own: the one of the smallest number that is not done waits for nobody,
-/// whatever there is room for.
-template <class Config>
-class KeyTileScheduler<Config, Schedule::drawn> {
- public:
-  __device__ __forceinline__ KeyTileScheduler(const AttentionParams&, const KeySchedule& schedule)
-      : schedule_(schedule) {}
-
-  __device__ __forceinline__ int first() const { return next(); }
-  // Each block asks once in vain.
-  __device__ __forceinline__ int next() const {
-    const int tiles = schedule_.order.count();
-    const int number = take_number(schedule_.taken, tiles + takers<Config>());
-    return number < tiles ? schedule_.order.tile(number) : no_key_tile;  // mutate: TheLastTilesAreDrawnFirst
-  }
-
- private:
-  const KeySchedule& schedule_;
 };
 
 }  // namespace jit

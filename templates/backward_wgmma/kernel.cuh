@@ -51,41 +51,38 @@ __device__ __forceinline__ void run_producer(const AttentionParams& params, cons
   }
 }
 
+/// A warp of a consumer that sums gradients of keys.
+template <class Consumer, class Config, class Maps>
+__device__ __forceinline__ void sum_gradients(const AttentionParams& params, const GradientParams& gradients,
+                                              const Maps& maps, const DropoutParams& dropout, unsigned smem) {
+  for_each_key_tile<Config>(
+      params, Pipelines<Config>(smem), [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+        return Consumer(params, gradients, maps, dropout, own_keys(keys), smem).run(has_queries, step);
+      });
+  Consumer::end();
+}
+
 /// A warp of a consumer. Each role begins with its share of registers, which ptxas takes for all that follows.
 template <class Config, class Maps>
 __device__ __forceinline__ void run_consumer(const AttentionParams& params, const GradientParams& gradients,
                                              const Maps& maps, const DropoutParams& dropout, unsigned smem) {
   using Traits = KernelTraits<Config>;
-  using Keys = KeyTile<Config>;
-  const auto for_each_tile = [&](const auto& run) {
-    return for_each_key_tile<Config>(params, Pipelines<Config>(smem), run);
-  };
   const WarpRole role = role_of_consumer<Config>();
   if constexpr (Traits::has_query_consumer) {
     if (role == WarpRole::query_consumer) {
       setmaxnreg_dec<Config::dq_registers>();
       griddepcontrol_wait();
-      const unsigned steps = for_each_tile([&](const Keys& keys, bool has_queries, unsigned step) {
-        return QueryConsumer<Config>(params, gradients, keys, smem).run(has_queries, step);
-      });
-      QueryConsumer<Config>::end(smem, steps);
+      sum_dq<Config>(params, gradients, smem);
       return;
     }
   }
   setmaxnreg_inc<Config::consumer_registers>();
   if constexpr (!Traits::has_roles) {
-    for_each_tile([&](const Keys& keys, bool has_queries, unsigned step) {
-      return RowConsumer<Config, Maps>(params, gradients, maps, dropout, keys, smem).run(has_queries, step);
-    });
-    RowConsumer<Config, Maps>::end();
+    sum_gradients<RowConsumer<Config, Maps>, Config>(params, gradients, maps, dropout, smem);
   } else if (role == WarpRole::value_consumer) {
-    for_each_tile([&](const Keys& keys, bool has_queries, unsigned step) {
-      return ValueConsumer<Config>(params, dropout, own_keys(keys), smem).run(gradients, has_queries, step);
-    });
+    sum_gradients<ValueConsumer<Config, Maps>, Config>(params, gradients, maps, dropout, smem);
   } else {
-    for_each_tile([&](const Keys& keys, bool has_queries, unsigned step) {
-      return KeyConsumer<Config>(params, dropout, own_keys(keys), smem).run(gradients, has_queries, step);
-    });
+    sum_gradients<KeyConsumer<Config, Maps>, Config>(params, gradients, maps, dropout, smem);
   }
 }
 

@@ -7,38 +7,34 @@
 //     consumer       │ dS(n) to shared memory  wait dP │ wait W, dS(n+1)
 #pragma once
 
+#include "backward/gradient_writer.cuh"
 #include "backward_wgmma/products.cuh"
-#include "problem/gradients.cuh"
-#include "steps/store_rows.cuh"
 
 namespace jit::backward_wgmma {
 
-template <class Config>
+template <class Config, class Maps>
 class KeyConsumer {
   using Traits = KernelTraits<Config>;
 
  public:
-  __device__ __forceinline__ KeyConsumer(const AttentionParams& params, const DropoutParams& dropout,
+  __device__ __forceinline__ KeyConsumer(const AttentionParams& params, const GradientParams& gradients,
+                                         const Maps& maps, const DropoutParams& dropout,
                                          const KeyTile<Config>& keys, unsigned smem)
-      : params_(params), dropout_(dropout), tile_(params, dropout, keys, 0, smem) {}
+      : tile_(params, dropout, keys, 0, smem), writer_(params, gradients, maps, dropout, smem) {}
 
   /// As a function of for_each_key_tile.
-  __device__ __forceinline__ unsigned run(const GradientParams& gradients, bool has_queries, unsigned step) {
-    const KeyTile<Config>& keys = tile_.keys;
+  __device__ __forceinline__ unsigned run(bool has_queries, unsigned step) {
     tile_.dk.clear();
     if (has_queries) {
       step = sum_gradient(step);
     } else {
-      tile_.pipelines.arrive_values_empty(keys.round);
+      tile_.pipelines.arrive_values_empty(tile_.keys.round);
     }
-    tile_.pipelines.keys.consumer_release(keys.round);
-    const SequencesOf<Config> sequences = keys.sequences(params_);
-    store_rows<Config::head_dim>(
-        tile_.dk, over_keep_probability<Config>(params_.softmax_scale, dropout_),
-        Gradients<Config>(params_, gradients, sequences).dk_rows(keys.batch, keys.kv_head),
-        keys.k_begin + warp_row(), sequences.kv(keys.batch).length);
+    tile_.pipelines.keys.consumer_release(tile_.keys.round);
+    writer_.write_dk(tile_.keys, tile_.dk);
     return step;
   }
+  static __device__ __forceinline__ void end() {}
 
  private:
   // Waits count the groups that they leave running.
@@ -80,11 +76,8 @@ class KeyConsumer {
     tile_.pipelines.q.consumer_release(step);
   }
 
-  static __device__ __forceinline__ int warp_row() { return threadIdx.x % warpgroup_size / warp_size * 16; }
-
-  const AttentionParams& params_;
-  const DropoutParams& dropout_;
   GradientProducts<Config> tile_;
+  const GradientWriter<Traits, Maps> writer_;
 };
 
 }  // namespace jit::backward_wgmma

@@ -49,6 +49,12 @@ struct StepPipeline {
   unsigned full;
   unsigned empty;
 
+  /// Of a block whose shared memory begins at `smem`; from stage `first` of the place on.
+  __device__ __forceinline__ StepPipeline(unsigned smem, const PipelinePlace& place, int first = 0)
+      : tiles(smem + place.tiles + first * stage_bytes),
+        full(smem + place.full + first * 8),
+        empty(smem + place.empty + first * 8) {}
+
   static __device__ __forceinline__ unsigned stage(unsigned step) { return step % stages; }
   static __device__ __forceinline__ unsigned round(unsigned step) { return step / stages % 2; }
 
@@ -92,31 +98,28 @@ struct Pipelines {
   StepPipeline<1, 0> w;
   StepPipeline<stages_turns, static_cast<int>(sizeof(int))> turns;
   StepPipeline<stages_turns, static_cast<int>(sizeof(int))> added;
+  StepPipeline<1, 2 * static_cast<int>(sizeof(int))>
+      schedule;  ///< of a pair of blocks (pair.cuh): the next tile of keys
   unsigned smem;
 
   /// `address` is that of the block's shared memory.
   __device__ __forceinline__ explicit Pipelines(unsigned address)
-      : keys{address + Traits::layout.k, address + Traits::layout.keys_full,
-             address + Traits::layout.keys_empty},
-        values{0, 0, address + Traits::layout.values_empty},
-        q{address + Traits::layout.q, address + Traits::layout.q_full, address + Traits::layout.q_empty},
-        d_o{address + Traits::layout.d_o, address + Traits::layout.do_full,
-            address + Traits::layout.do_empty},
-        ds{address + Traits::layout.ds, address + Traits::layout.ds_full, address + Traits::layout.ds_empty},
-        w{address + Traits::layout.w, address + Traits::layout.w_full, address + Traits::layout.w_empty},
-        turns{address + Traits::layout.turn_infos, address + Traits::layout.turn_full,
-              address + Traits::layout.turn_empty},
-        added{address + Traits::layout.added_infos, address + Traits::layout.added_full,
-              address + Traits::layout.added_empty},
+      : keys(address, Traits::layout.keys),
+        values(address, Traits::layout.values),
+        q(address, Traits::layout.q),
+        d_o(address, Traits::layout.d_o),
+        ds(address, Traits::layout.ds),
+        w(address, Traits::layout.w),
+        turns(address, Traits::layout.turns),
+        added(address, Traits::layout.added),
+        schedule(address, Traits::layout.schedule),
         smem(address) {}
 
   /// Of an adder by TMA. It goes on with each part.
   static constexpr int dq_part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
   using DqPipeline = StepPipeline<Traits::layout.dq_places, dq_part_bytes>;
   __device__ __forceinline__ DqPipeline dq(int adder) const {
-    const int first = adder * Traits::layout.dq_places;
-    return {smem + Traits::layout.dq + first * dq_part_bytes, smem + Traits::layout.dq_full + first * 8,
-            smem + Traits::layout.dq_empty + first * 8};
+    return {smem, Traits::layout.dq, adder * Traits::layout.dq_places};
   }
   /// Where it is recorded which tile dQ of a step belongs to.
   __device__ __forceinline__ unsigned dq_info(unsigned step) const {
@@ -135,11 +138,6 @@ struct Pipelines {
   __device__ __forceinline__ unsigned info(unsigned step) const {
     return smem + Traits::layout.infos + q.stage(step) * static_cast<int>(sizeof(QueryTileInfo));
   }
-  /// Of a pair of blocks (pair.cuh): where it is recorded which tile of keys comes next, and when it is, or has been
-  /// read.
-  __device__ __forceinline__ unsigned schedule_info() const { return smem + Traits::layout.schedule_info; }
-  __device__ __forceinline__ unsigned schedule_full() const { return smem + Traits::layout.schedule_full; }
-  __device__ __forceinline__ unsigned schedule_empty() const { return smem + Traits::layout.schedule_empty; }
   /// This warp needs V of the `round`-th tile no more.
   __device__ __forceinline__ void arrive_values_empty(unsigned round) const {
     if constexpr (Traits::has_early_values) values.consumer_release(round);
@@ -159,45 +157,27 @@ struct Pipelines {
 template <class Config>
 __device__ __forceinline__ void init_pipelines(unsigned smem) {
   using Traits = KernelTraits<Config>;
-  const auto init = [&](int barriers, int stages, int arrivals) {
-    for (int stage = 0; stage < stages; ++stage) mbarrier_init(smem + barriers + stage * 8, arrivals);
-  };
-  constexpr int warps = warpgroup_size / warp_size;
-  constexpr int ds_warps = Traits::has_roles ? warps : 2 * warps;
-  constexpr int adders = Traits::adder_warps;
-  init(Traits::layout.keys_full, Traits::stages_keys, key_arrivals);
-  init(Traits::layout.values_empty, 1, (Traits::has_roles ? 1 : 2) * warps);
-  init(Traits::layout.keys_empty, Traits::stages_keys,
-       Traits::consumers * warps + adders + (Config::deterministic ? 1 : 0));
-  init(Traits::layout.q_full, Config::stages, 1);
-  // mutate: QueriesAreLetGoByOneReader
-  init(Traits::layout.q_empty, Config::stages, 2 * warps + (Config::deterministic ? 1 : 0));
-  init(Traits::layout.do_full, Traits::stages_do, 1);
-  init(Traits::layout.ds_full, Traits::stages_ds, ds_warps);
-  if constexpr (Traits::has_query_consumer)
-    // mutate: DsIsLetGoForTheOwnBlockAlone
-    init(Traits::layout.ds_empty, Traits::stages_ds, (Config::pair ? 2 : 1) * warps);
-  if constexpr (Config::pair) {
-    init(Traits::layout.schedule_full, 1, 1);
-    init(Traits::layout.schedule_empty, 1, 1);
-  }
-  if constexpr (Traits::has_roles) {
-    init(Traits::layout.do_empty, Traits::stages_do, 2 * warps);  // mutate: DoIsLetGoByOneReader
-    init(Traits::layout.w_full, 1, warps);
-    init(Traits::layout.w_empty, 1, warps);
-  }
-  if constexpr (adders > 0) {
-    init(Traits::layout.dq_full, adders * Traits::layout.dq_places, warps);
-    init(Traits::layout.dq_empty, adders * Traits::layout.dq_places, 1);
-  }
-  if constexpr (Config::deterministic) {
-    init(Traits::layout.turn_full, stages_turns, 1);
-    init(Traits::layout.turn_empty, stages_turns, Traits::adds_by_tma ? adders : warps);
-    if constexpr (!Traits::adds_by_tma) {
-      init(Traits::layout.added_full, stages_turns, warps);
-      init(Traits::layout.added_empty, stages_turns, 1);
+  // How many arrive when a stage has been filled, and when it has been read.
+  const auto init = [&](const PipelinePlace& place, int fills, int reads) {
+    for (int stage = 0; stage < place.stages; ++stage) {
+      if (place.full != PipelinePlace::none) mbarrier_init(smem + place.full + stage * 8, fills);
+      if (place.empty != PipelinePlace::none) mbarrier_init(smem + place.empty + stage * 8, reads);
     }
-  }
+  };
+  constexpr SmemLayout layout = Traits::layout;
+  constexpr int warps = warpgroup_size / warp_size, adders = Traits::adder_warps;
+  constexpr int waiting = Config::deterministic ? 1 : 0;  // warps that wait for turns
+  init(layout.keys, key_arrivals, Traits::consumers * warps + adders + waiting);
+  init(layout.values, 0, (Traits::has_roles ? 1 : 2) * warps);
+  init(layout.q, 1, 2 * warps + waiting);  // mutate: QueriesAreLetGoByOneReader
+  init(layout.d_o, 1, 2 * warps);          // mutate: DoIsLetGoByOneReader
+  // mutate: DsIsLetGoForTheOwnBlockAlone
+  init(layout.ds, Traits::has_roles ? warps : 2 * warps, (Config::pair ? 2 : 1) * warps);
+  init(layout.w, warps, warps);
+  init(layout.dq, warps, 1);
+  init(layout.turns, 1, Traits::adds_by_tma ? adders : warps);
+  init(layout.added, warps, 1);
+  init(layout.schedule, 1, 1);
   fence_mbarrier_init();
 }
 

@@ -5,12 +5,11 @@
 #pragma once
 
 #include "backward_wgmma/dq_place.cuh"
-#include "backward_wgmma/dq_rows.cuh"
 #include "backward_wgmma/dq_sums.cuh"
+#include "backward_wgmma/key_tiles.cuh"
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "backward_wgmma/turn_warps.cuh"
-#include "problem/gradients.cuh"
 #include "ptx/atomic.cuh"
 #include "ptx/relaxed.cuh"
 #include "ptx/wgmma.cuh"
@@ -129,5 +128,16 @@ class QueryConsumer {
   const Pipelines<Config> pipelines_;
   typename Traits::QueryGradient dq_;  // a part
 };
+
+/// All tiles of keys of the block.
+template <class Config>
+__device__ __forceinline__ void sum_dq(const AttentionParams& params, const GradientParams& gradients,
+                                       unsigned smem) {
+  const unsigned steps = for_each_key_tile<Config>(
+      params, Pipelines<Config>(smem), [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+        return QueryConsumer<Config>(params, gradients, keys, smem).run(has_queries, step);
+      });
+  QueryConsumer<Config>::end(smem, steps);
+}
 
 }  // namespace jit::backward_wgmma

@@ -44,8 +44,8 @@ struct KernelTraits {
   static constexpr int consumers = consumer_count(has_query_consumer);
   static constexpr int threads = (consumers + 1) * warpgroup_size;
   static constexpr SmemLayout layout = smem_layout<Config>();
-  static constexpr int stages_ds = layout.stages_ds;
-  static constexpr int stages_keys = layout.stages_keys;
+  static constexpr int stages_ds = layout.ds.stages;
+  static constexpr int stages_keys = layout.keys.stages;
   static constexpr int stages_do =
       backward_wgmma::stages_do(Config::head_dim, Config::head_dim_v, Config::stages, Config::pair);
   static constexpr int query_steps = Config::tile_q / mma_k;  ///< of dV and dK

@@ -10,34 +10,30 @@
 // rounded P of its own step, P stays where S was.
 #pragma once
 
+#include "backward/gradient_writer.cuh"
 #include "backward_wgmma/products.cuh"
-#include "problem/gradients.cuh"
-#include "steps/store_rows.cuh"
 
 namespace jit::backward_wgmma {
 
-template <class Config>
+template <class Config, class Maps>
 class ValueConsumer {
   using Traits = KernelTraits<Config>;
 
  public:
-  __device__ __forceinline__ ValueConsumer(const AttentionParams& params, const DropoutParams& dropout,
+  __device__ __forceinline__ ValueConsumer(const AttentionParams& params, const GradientParams& gradients,
+                                           const Maps& maps, const DropoutParams& dropout,
                                            const KeyTile<Config>& keys, unsigned smem)
-      : params_(params), dropout_(dropout), tile_(params, dropout, keys, 0, smem) {}
+      : tile_(params, dropout, keys, 0, smem), writer_(params, gradients, maps, dropout, smem) {}
 
   /// As a function of for_each_key_tile.
-  __device__ __forceinline__ unsigned run(const GradientParams& gradients, bool has_queries, unsigned step) {
-    const KeyTile<Config>& keys = tile_.keys;
+  __device__ __forceinline__ unsigned run(bool has_queries, unsigned step) {
     tile_.dv.clear();
     if (has_queries) step = sum_gradient(step);
-    tile_.pipelines.keys.consumer_release(keys.round);
-    const SequencesOf<Config> sequences = keys.sequences(params_);
-    store_rows<Config::head_dim_v>(
-        tile_.dv, over_keep_probability<Config>(1.0f, dropout_),
-        Gradients<Config>(params_, gradients, sequences).dv_rows(keys.batch, keys.kv_head),
-        keys.k_begin + warp_row(), sequences.kv(keys.batch).length);
+    tile_.pipelines.keys.consumer_release(tile_.keys.round);
+    writer_.write_dv(tile_.keys, tile_.dv);
     return step;
   }
+  static __device__ __forceinline__ void end() {}
 
  private:
   // Waits count the groups that they leave running.
@@ -85,11 +81,8 @@ class ValueConsumer {
     tile_.pipelines.d_o.consumer_release(step);
   }
 
-  static __device__ __forceinline__ int warp_row() { return threadIdx.x % warpgroup_size / warp_size * 16; }
-
-  const AttentionParams& params_;
-  const DropoutParams& dropout_;
   GradientProducts<Config> tile_;
+  const GradientWriter<Traits, Maps> writer_;
 };
 
 }  // namespace jit::backward_wgmma
