@@ -33,20 +33,16 @@ __device__ __forceinline__ Visits own_visits(const AttentionParams& params, cons
                        visits.begins_backward(keys.batch * params.heads_kv + keys.kv_head));
 }
 
-/// The place of tile 0 of keys at a tile of queries, counted among those of the call.
+/// The count, or the word, of tile 0 of keys at a tile of queries, counted among those of the call.
 template <class Config>
-__device__ __forceinline__ long long first_turn_count(const AttentionParams& params, long long query_tile) {
-  return query_tile * padded_turn_counts(key_tiles_of_head<Config>(params));
-}
-
-/// The word of tile 0 of keys at a tile of queries, counted among those of the call.
-template <class Config>
-__device__ __forceinline__ long long first_turn_word(const AttentionParams& params, long long query_tile) {
+__device__ __forceinline__ long long first_turn(const AttentionParams& params, long long query_tile) {
   if constexpr (Config::sequences_kv == SequenceKind::varlen) {
     return query_tile *  // mutate: WordsOfTheFirstTileOfQueries
            padded_turn_words(varlen_tiles(params.batch, params.sequences.total_k, Config::tile_kv));
   } else {
-    return query_tile * padded_turn_words(key_tiles_of_head<Config>(params));
+    const int key_tiles = key_tiles_of_head<Config>(params);
+    return query_tile *
+           (has_entry_lengths<Config> ? padded_turn_words(key_tiles) : padded_turn_counts(key_tiles));
   }
 }
 
@@ -86,15 +82,12 @@ template <class Config>
 __device__ __forceinline__ void load_turns(const AttentionParams& params, const Turns& turns,
                                            long long query_tile, int key_tile, unsigned place,
                                            unsigned full) {
+  const long long first = first_turn<Config>(params, query_tile);
   if constexpr (has_entry_lengths<Config>) {
     const int word = key_tile / turn_word_tiles;
-    cp_async_bulk_load(
-        place, turns.words + first_turn_word<Config>(params, query_tile) + word - word % turn_words_at_once,
-        turn_count_bytes, full);
+    cp_async_bulk_load(place, turns.words + first + word - word % turn_words_at_once, turn_count_bytes, full);
   } else {
-    cp_async_bulk_load(place,
-                       turns.before + first_turn_count<Config>(params, query_tile) + key_tile -
-                           key_tile % turn_counts_at_once,
+    cp_async_bulk_load(place, turns.before + first + key_tile - key_tile % turn_counts_at_once,
                        turn_count_bytes, full);
   }
 }

@@ -40,7 +40,7 @@ __device__ __forceinline__ int write_turn_counts(const AttentionParams& params, 
   const auto [batch, head, first_query] = queries;
   const int query_tile = first_query / Config::tile_q, key_tiles = key_tiles_of_head<Config>(params);
   const bool backward = visits.begins_backward(batch * params.heads_kv + head / Config::gqa_ratio);
-  int* const counts = turns.before + first_turn_count<Config>(params, tile);
+  int* const counts = turns.before + first_turn<Config>(params, tile);
   for (int i = key_tiles + threadIdx.x; i < padded_turn_counts(key_tiles); i += blockDim.x) counts[i] = 0;
   int before = 0;  // of those that are through
   for (int begin = 0; begin < key_tiles;) {
@@ -97,7 +97,7 @@ __device__ __forceinline__ int write_turn_words(const AttentionParams& params, c
                                                 long long tile) {
   constexpr int warps = threads / warp_size;
   __shared__ int adders[warps];
-  TurnWord* const words = turns.words + first_turn_word<Config>(params, tile);
+  TurnWord* const words = turns.words + first_turn<Config>(params, tile);
   const int key_tiles = (context.seqlen_kv + Config::tile_kv - 1) / Config::tile_kv;
   const int own_warp = warp_id();
   int before = 0;  // of the words that are through

@@ -33,54 +33,13 @@
 // adder adds.
 #pragma once
 
+#include "backward/step_pipeline.cuh"
 #include "backward_wgmma/traits.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/mbarrier.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit::backward_wgmma {
-
-/// `stages`, a power of two, tiles and their mbarriers at shared addresses: `full` ends a phase when the tile has come,
-/// `empty` when every reader is done with it.
-template <int stages, int stage_bytes>
-struct StepPipeline {
-  static_assert((stages & (stages - 1)) == 0, "steps count stages");
-  unsigned tiles;
-  unsigned full;
-  unsigned empty;
-
-  /// Of a block whose shared memory begins at `smem`; from stage `first` of the place on.
-  __device__ __forceinline__ StepPipeline(unsigned smem, const PipelinePlace& place, int first = 0)
-      : tiles(smem + place.tiles + first * stage_bytes),
-        full(smem + place.full + first * 8),
-        empty(smem + place.empty + first * 8) {}
-
-  static __device__ __forceinline__ unsigned stage(unsigned step) { return step % stages; }
-  static __device__ __forceinline__ unsigned round(unsigned step) { return step / stages % 2; }
-
-  __device__ __forceinline__ unsigned tile(unsigned step) const { return tiles + stage(step) * stage_bytes; }
-  __device__ __forceinline__ unsigned full_at(unsigned step) const { return full + stage(step) * 8; }
-  __device__ __forceinline__ unsigned empty_at(unsigned step) const { return empty + stage(step) * 8; }
-  /// Whether the tile has come. Does not wait.
-  __device__ __forceinline__ bool is_full(unsigned step) const {
-    return mbarrier_test_parity(full_at(step), round(step));
-  }
-  __device__ __forceinline__ void consumer_wait(unsigned step) const {
-    mbarrier_wait_parity(full_at(step), round(step));
-  }
-  __device__ __forceinline__ void producer_acquire(unsigned step) const {
-    mbarrier_wait_parity(empty_at(step), round(step) ^ 1);
-  }
-  /// This warp has filled, or read, its part.
-  __device__ __forceinline__ void producer_commit(unsigned step) const { arrive(full_at(step)); }
-  __device__ __forceinline__ void consumer_release(unsigned step) const { arrive(empty_at(step)); }
-
- private:
-  static __device__ __forceinline__ void arrive(unsigned barrier) {
-    __syncwarp();
-    if (lane_id() == 0) mbarrier_arrive(barrier);
-  }
-};
 
 /// How many times the producer arrives for a tile of keys: with V and with K.
 inline constexpr int key_arrivals = 2;
@@ -157,27 +116,20 @@ struct Pipelines {
 template <class Config>
 __device__ __forceinline__ void init_pipelines(unsigned smem) {
   using Traits = KernelTraits<Config>;
-  // How many arrive when a stage has been filled, and when it has been read.
-  const auto init = [&](const PipelinePlace& place, int fills, int reads) {
-    for (int stage = 0; stage < place.stages; ++stage) {
-      if (place.full != PipelinePlace::none) mbarrier_init(smem + place.full + stage * 8, fills);
-      if (place.empty != PipelinePlace::none) mbarrier_init(smem + place.empty + stage * 8, reads);
-    }
-  };
   constexpr SmemLayout layout = Traits::layout;
   constexpr int warps = warpgroup_size / warp_size, adders = Traits::adder_warps;
   constexpr int waiting = Config::deterministic ? 1 : 0;  // warps that wait for turns
-  init(layout.keys, key_arrivals, Traits::consumers * warps + adders + waiting);
-  init(layout.values, 0, (Traits::has_roles ? 1 : 2) * warps);
-  init(layout.q, 1, 2 * warps + waiting);  // mutate: QueriesAreLetGoByOneReader
-  init(layout.d_o, 1, 2 * warps);          // mutate: DoIsLetGoByOneReader
+  init_pipeline(smem, layout.keys, key_arrivals, Traits::consumers * warps + adders + waiting);
+  init_pipeline(smem, layout.values, 0, (Traits::has_roles ? 1 : 2) * warps);
+  init_pipeline(smem, layout.q, 1, 2 * warps + waiting);  // mutate: QueriesAreLetGoByOneReader
+  init_pipeline(smem, layout.d_o, 1, 2 * warps);          // mutate: DoIsLetGoByOneReader
   // mutate: DsIsLetGoForTheOwnBlockAlone
-  init(layout.ds, Traits::has_roles ? warps : 2 * warps, (Config::pair ? 2 : 1) * warps);
-  init(layout.w, warps, warps);
-  init(layout.dq, warps, 1);
-  init(layout.turns, 1, Traits::adds_by_tma ? adders : warps);
-  init(layout.added, warps, 1);
-  init(layout.schedule, 1, 1);
+  init_pipeline(smem, layout.ds, Traits::has_roles ? warps : 2 * warps, (Config::pair ? 2 : 1) * warps);
+  init_pipeline(smem, layout.w, warps, warps);
+  init_pipeline(smem, layout.dq, warps, 1);
+  init_pipeline(smem, layout.turns, 1, Traits::adds_by_tma ? adders : warps);
+  init_pipeline(smem, layout.added, warps, 1);
+  init_pipeline(smem, layout.schedule, 1, 1);
   fence_mbarrier_init();
 }
 

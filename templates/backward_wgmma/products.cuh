@@ -16,11 +16,11 @@
 #include "backward_wgmma/dq_place.cuh"
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/pipelines.cuh"
-#include "backward_wgmma/rows_in_registers.cuh"
 #include "backward_wgmma/score_parts.cuh"
 #include "ptx/wgmma.cuh"
 #include "steps/dropout.cuh"
 #include "steps/precomputed_dropout.cuh"
+#include "steps/rows_in_registers.cuh"
 
 namespace jit::backward_wgmma {
 
@@ -172,10 +172,6 @@ class GradientProducts {
   // dS, rounded, in registers for dK and in shared memory for dQ: where that of two steps before was, which the other
   // consumer of rows had multiplied before it wrote that of one step before, for which this one has waited.
 
-  __device__ __forceinline__ void write_ds(unsigned step) {
-    put_ds(step);
-    pass_ds(step);
-  }
   __device__ __forceinline__ void put_ds(unsigned step) {
     hold_d_scores();
     weigh_d_scores(scores_, [&](int block, float(&weights)[MmaLayout::block_values]) {

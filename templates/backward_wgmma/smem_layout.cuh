@@ -2,6 +2,7 @@
 // program asserts that both came to the same size.
 #pragma once
 
+#include "backward/pipeline_place.cuh"
 #include "backward/tensor_maps.cuh"
 #include "backward/turn_table.cuh"
 #include "base/dropout_params.cuh"
@@ -76,15 +77,6 @@ JIT_HOST_DEVICE constexpr DqPart dq_part(int head_dim, int tile_q, bool query_co
 }
 /// How many of a block add to a tile of dQ, each its own parts in its own time.
 JIT_HOST_DEVICE constexpr int dq_adders(bool query_consumer) { return query_consumer ? 1 : 2; }
-
-/// Where a pipeline lies: its stages, and for each an mbarrier that says that it is full, and one that says it is empty.
-struct PipelinePlace {
-  static constexpr int none = -1;  ///< of barriers that nobody waits for
-  int stages;                      ///< 0: there is no such pipeline
-  int tiles;
-  int full;
-  int empty;
-};
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
@@ -222,18 +214,18 @@ JIT_HOST_DEVICE constexpr int most_dq_places(const SmemSizes& sizes) {
   if (!has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q)) return 1;
   return sizes.deterministic ? 0 : 2;
 }
+/// Whether consumers of rows work beside one of dQ.
+JIT_HOST_DEVICE constexpr bool is_beside_queries(const SmemSizes& sizes) {
+  return has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q) &&
+         !has_roles(sizes.head_dim, sizes.head_dim_v);
+}
 /// Tiles of dS at most: the one that is written, and the one that is multiplied. Two more beside a consumer of dQ.
 JIT_HOST_DEVICE constexpr int most_stages_ds(const SmemSizes& sizes) {
-  const bool beside = has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q) &&
-                      !has_roles(sizes.head_dim, sizes.head_dim_v);
-  return beside ? 4 : 2;
+  return is_beside_queries(sizes) ? 4 : 2;
 }
 /// Tiles of keys at most: beside a consumer of dQ the next one comes while this one is worked at.
 JIT_HOST_DEVICE constexpr int most_stages_keys(const SmemSizes& sizes) {
-  return has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q) &&
-                 !has_roles(sizes.head_dim, sizes.head_dim_v)
-             ? 2
-             : 1;
+  return is_beside_queries(sizes) ? 2 : 1;
 }
 /// With as much as there is room for. A second tile of keys is worth more than second places; with roles a place for dQ is
 /// worth more than a second tile of dS.

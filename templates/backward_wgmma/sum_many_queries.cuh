@@ -23,7 +23,8 @@ __device__ __forceinline__ unsigned sum_many_queries(GradientProducts<Config>& t
   while (true) {
     tile.start_dv(step);
     wgmma_wait_group<1>();  // dP  // mutate: DpOfManyQueriesIsNotWaitedFor
-    tile.write_ds(step);
+    tile.put_ds(step);
+    tile.pass_ds(step);
     if (tile.is_last()) break;
     tile.start_dk(step);  // mutate: QueriesAreLetGoTooEarly
     tile.start_dq(step);

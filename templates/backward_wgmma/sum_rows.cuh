@@ -25,7 +25,8 @@ __device__ __forceinline__ unsigned sum_rows(GradientProducts<Config>& tile, uns
   while (true) {
     tile.start_dv(step);
     wgmma_wait_group<1>();  // dP
-    tile.write_ds(step);
+    tile.put_ds(step);
+    tile.pass_ds(step);
     if (tile.is_last()) break;
     tile.start_dk(step);
     wgmma_wait_group<1>();  // dV
