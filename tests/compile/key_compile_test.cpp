@@ -252,7 +252,7 @@ TEST(TuningEnvironment, ChangesWithTheTemplatesOfTheKernelsThatCompete) {
   EXPECT_EQ(changed("forward_wgmma/consumer.cuh"), (Differ{false, false, true, false, false}));
   EXPECT_EQ(changed("forward_mma_sync/kernel.cuh"), (Differ{true, true, true, false, false}));
   EXPECT_EQ(changed("steps/softmax.cuh"), (Differ{true, true, true, false, false}));
-  EXPECT_EQ(changed("backward_wgmma/consumer.cuh"), (Differ{false, false, false, false, true}));
+  EXPECT_EQ(changed("backward_wgmma/products.cuh"), (Differ{false, false, false, false, true}));
   EXPECT_EQ(changed("backward_dkv_mma_sync/kernel.cuh"), (Differ{false, false, false, true, true}));
   EXPECT_EQ(changed("checks/random_fill.cuh"), (Differ{false, false, false, false, false}));
 }

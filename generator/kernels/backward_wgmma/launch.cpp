@@ -7,8 +7,8 @@
 #include "generator/launch/sequence_grid.h"
 #include "generator/launch/tensor_maps.h"
 #include "runtime/launch.h"
+#include "templates/backward/tensor_maps.cuh"
 #include "templates/backward_wgmma/smem_layout.cuh"
-#include "templates/backward_wgmma/tensor_maps.cuh"
 
 namespace jit {
 
@@ -214,9 +214,9 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   maps.d_o = mapped.d_o;
   maps.dk = mapped.dk;
   maps.dv = mapped.dv;
-  maps.taken = reinterpret_cast<unsigned*>(launch.memory.counter());
+  maps.schedule.taken = reinterpret_cast<unsigned*>(launch.memory.counter());
   const int all_takers = takers(launch.kernel, config);
-  if (config.deterministic) maps.turns = find_turns(launch, config, all_takers);
+  if (config.deterministic) maps.schedule.turns = find_turns(launch, config, all_takers);
   if (!is_plain(launch.spec)) {
     const MappedGradients part = map_bounded_gradients(launch.spec, boxes, launch.params, *launch.gradients);
     maps.bounded_q = part.q;
@@ -236,16 +236,17 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   for_entries_of_a_grid(launch.params, launch.params.heads_kv, key_tiles, [&](int tiles) {
     const int heads = tiles / key_tiles.tiles;
     const bool shares_heads = config.deterministic && is_plain(launch.spec);
-    maps.order = {
+    maps.schedule.order = {
         .key_tiles = key_tiles.tiles,
         .heads = heads,
         .heads_together = config.deterministic
                               ? heads_drawn_together(heads, all_takers)
                               : heads_scheduled_together(launch.spec, heads, key_tiles.tiles, all_takers)};
-    const int taken = shares_heads ? maps.turns.visits.sharers * maps.turns.visits.heads_at_once
-                                   : std::min(tiles, all_takers);
+    const int taken = shares_heads
+                          ? maps.schedule.turns.visits.sharers * maps.schedule.turns.visits.heads_at_once
+                          : std::min(tiles, all_takers);
     launch_blocks(launch, taken * blocks_per_tile(config), arguments, true,
-                  shares_heads && waits_for_many(launch, config, maps.turns));
+                  shares_heads && waits_for_many(launch, config, maps.schedule.turns));
   });
 }
 

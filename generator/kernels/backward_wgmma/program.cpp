@@ -5,8 +5,8 @@
 #include "generator/program/emit.h"
 #include "generator/program/functor_source.h"
 #include "generator/program/wgmma_source.h"
+#include "templates/backward/tensor_maps.cuh"
 #include "templates/backward_wgmma/smem_layout.cuh"
-#include "templates/backward_wgmma/tensor_maps.cuh"
 #include "templates/base/element.cuh"
 
 namespace jit {
@@ -78,7 +78,7 @@ Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std
       "\nextern \"C\" __global__ void __launch_bounds__({})\n"
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams "
       "gradients{}) {{\n{}  backward_wgmma::{}<Config>(params, gradients);\n}}\n",
-      threads, program.name, turns.empty() ? "" : ", const __grid_constant__ backward_wgmma::Turns turns",
+      threads, program.name, turns.empty() ? "" : ", const __grid_constant__ Turns turns",
       turns.empty() ? "" : fmt::format("  backward_wgmma::{}<Config>(params, gradients, turns);\n", turns),
       call);
   return program;
@@ -101,9 +101,7 @@ std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config) 
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config) {
   constexpr int threads = 256;  // prepare_threads
   return side_program(spec, config, "what is known of queries", "prepare_backward", threads,
-                      !config.deterministic ? ""
-                      : is_plain(spec)      ? "count_turns"
-                                            : "record_turns");
+                      config.deterministic ? "prepare_turns" : "");
 }
 
 Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config) {
@@ -140,16 +138,15 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   const bool plain = is_plain(spec);
   const std::string_view maps = plain ? "TensorMaps" : "SequenceMaps";
   source += fmt::format(
-      "static_assert(sizeof(backward_wgmma::{}) == {}, "
+      "static_assert(sizeof({}) == {}, "
       "\"host and device disagree on the tensor maps\");\n"
       "static_assert(backward_wgmma::smem_layout<Config>().total == {}, "
       "\"host and device disagree on shared memory\");\n\n",
-      maps, plain ? sizeof(backward_wgmma::TensorMaps) : sizeof(backward_wgmma::SequenceMaps),
-      program.smem_bytes);
+      maps, plain ? sizeof(TensorMaps) : sizeof(SequenceMaps), program.smem_bytes);
   source += fmt::format(
       "extern \"C\" __global__ void {}__launch_bounds__(backward_wgmma::KernelTraits<Config>::threads, 1)\n"
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams gradients, "
-      "const __grid_constant__ backward_wgmma::{} maps) {{\n"
+      "const __grid_constant__ {} maps) {{\n"
       "  backward_wgmma::attention_backward<Config>(params, gradients, maps);\n}}\n",
       config.pair ? "__cluster_dims__(2, 1, 1) " : "", program.name, maps);
   if (config.dropout_mask_ahead) {

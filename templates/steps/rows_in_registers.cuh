@@ -6,7 +6,7 @@
 #include "ptx/ldmatrix.cuh"
 #include "ptx/warpgroup.cuh"
 
-namespace jit::backward_wgmma {
+namespace jit {
 
 /// Loads the 64 rows from `row` on of a Tile at shared address `tile`, as A of so many steps of a sum along its columns.
 /// By a warpgroup.
@@ -20,4 +20,4 @@ __device__ __forceinline__ void load_rows(unsigned (&rows)[steps][4], unsigned t
   for (int step = 0; step < steps; ++step) ldmatrix_x4(rows[step], Tile::chunk_behind(own, 2 * step));
 }
 
-}  // namespace jit::backward_wgmma
+}  // namespace jit

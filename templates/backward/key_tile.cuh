@@ -6,7 +6,7 @@
 #include "scheduling/varlen_place.cuh"
 #include "tiles/shared_words.cuh"
 
-namespace jit::backward_wgmma {
+namespace jit {
 
 struct KeyPlace {
   int batch;
@@ -68,4 +68,4 @@ __device__ __forceinline__ KeyTile<Config> key_tile(const AttentionParams& param
   }
 }
 
-}  // namespace jit::backward_wgmma
+}  // namespace jit

@@ -1,7 +1,7 @@
 // In which order blocks that share the keys of a head visit its tiles of queries, where they take turns to add to dQ.
 // Compiled by the host and by NVRTC.
 //
-// Blocks take tiles of keys in rounds, one each (key_tiles.cuh). In a forward round each begins at its own diagonal, goes
+// Blocks take tiles of keys in rounds, one each (key_tile_scheduler.cuh). In a forward round each begins at its own diagonal, goes
 // up, and from the last tile of queries on to the first one, where the mask leaves these: so no two are at the same one
 // at a time. A backward round is a forward one in reverse. They alternate: under a causal mask, whose tiles of keys are
 // shorter and shorter, blocks that began a forward round together end the backward one behind it together, too.
@@ -14,7 +14,7 @@
 
 #include "base/host_device.cuh"
 
-namespace jit::backward_wgmma {
+namespace jit {
 
 /// The tiles of queries of one head, in the order in which a block visits them with one tile of keys.
 struct Visits {
@@ -100,4 +100,4 @@ struct HeadVisits {
   }
 };
 
-}  // namespace jit::backward_wgmma
+}  // namespace jit

@@ -6,12 +6,12 @@
 // ("Bounds on Multiprocessing Timing Anomalies", Graham). Heads that come together share no queries, so they are few.
 //
 // Tiles of one head are scheduled in ascending order: blocks may wait for those that were scheduled before
-// (key_tiles.cuh).
+// (key_tile_scheduler.cuh).
 #pragma once
 
 #include "base/host_device.cuh"
 
-namespace jit::backward_wgmma {
+namespace jit {
 
 struct TileOrder {
   int key_tiles;       ///< of a head
@@ -28,4 +28,4 @@ struct TileOrder {
   }
 };
 
-}  // namespace jit::backward_wgmma
+}  // namespace jit

@@ -11,7 +11,7 @@
 #include "problem/key_memory.cuh"
 #include "problem/masks.cuh"
 
-namespace jit::backward_wgmma {
+namespace jit {
 
 /// By whole warps. Tile i of the look-ahead is i steps in front, one at most.
 template <class Config, class Ranges = NoQueryRanges>
@@ -141,4 +141,4 @@ class TurnTiles {
   int own_, next_;
 };
 
-}  // namespace jit::backward_wgmma
+}  // namespace jit

@@ -1,4 +1,4 @@
-// How consumers of rows leave dK and dV of a tile of keys: rounded, in shared memory, from where TMA takes them while the
+// How consumers leave dK and dV of a tile of keys: rounded, in shared memory, from where TMA takes them while the
 // consumer is at the next tile. Each warp has places of its own, so that it waits for no other one:
 //
 //     wait until TMA has read what was there │ round, stmatrix │ fence │ start the copy
@@ -6,27 +6,21 @@
 // Where there is no room for a place, they leave from registers.
 #pragma once
 
-#include "backward_wgmma/producer.cuh"
-#include "backward_wgmma/tensor_maps.cuh"
+#include "backward/boxes.cuh"
+#include "backward/key_tile.cuh"
 #include "problem/gradients.cuh"
-#include "ptx/bulk_tensor.cuh"
 #include "ptx/stmatrix.cuh"
 #include "steps/dropout.cuh"
 #include "steps/store_rows.cuh"
-#include "tiles/bounded_copy.cuh"
+#include "tiles/panel_tile.cuh"
 
-namespace jit::backward_wgmma {
+namespace jit {
 
-/// Starts the copy of a panel to the rows from `first` on. By one thread.
-__device__ __forceinline__ void store_panel(unsigned panel, const TensorMap& map, int column,
-                                            const RowPlace& first) {
-  cp_async_bulk_tensor_store(map, panel, column, first.seq, first.head, first.batch);
-}
-
-/// Of one warp. `Maps` are TensorMaps or SequenceMaps.
-template <class Config, class Maps>
+/// Of one warp. `Traits` say what the gradients are, and how many places of each warp of the consumers lie where;
+/// `Maps` are TensorMaps or SequenceMaps.
+template <class Traits, class Maps>
 class GradientWriter {
-  using Traits = KernelTraits<Config>;
+  using Config = typename Traits::Config;
   using Element = typename Config::Element;
   static constexpr int places = Traits::layout.gradient_places;
 
@@ -39,32 +33,18 @@ class GradientWriter {
 
   __device__ __forceinline__ void write_dv(const KeyTile<Config>& keys,
                                            const typename Traits::ValueGradient& dv) const {
-    const float factor = over_keep_probability<Config>(1.0f, dropout_);
-    const SequencesOf<Config> sequences = keys.sequences(params_);
-    if constexpr (by_tma) {
-      copy<PanelTile<Element, gradient_rows, Config::head_dim_v>>(
-          dv, factor, 0, map_of(maps_, &TensorMaps::dv, &SequenceMaps::bounded_dv, gradient_rows),
-          own_box(keys, sequences));
-    } else {
-      store_rows<Config::head_dim_v>(
-          dv, factor, Gradients<Config>(params_, gradients_, sequences).dv_rows(keys.batch, keys.kv_head),
-          first_key(keys), sequences.kv(keys.batch).length);
-    }
+    write<Config::head_dim_v>(
+        keys, dv, over_keep_probability<Config>(1.0f, dropout_), 0,
+        map_of(maps_, &TensorMaps::dv, &SequenceMaps::bounded_dv, gradient_rows),
+        [&](const Gradients<Config>& gradients) { return gradients.dv_rows(keys.batch, keys.kv_head); });
   }
   __device__ __forceinline__ void write_dk(const KeyTile<Config>& keys,
                                            const typename Traits::KeyGradient& dk) const {
-    // mutate: DkUnscaled
-    const float factor = over_keep_probability<Config>(params_.softmax_scale, dropout_);
-    const SequencesOf<Config> sequences = keys.sequences(params_);
-    if constexpr (by_tma) {
-      copy<PanelTile<Element, gradient_rows, Config::head_dim>>(
-          dk, factor, places - 1, map_of(maps_, &TensorMaps::dk, &SequenceMaps::bounded_dk, gradient_rows),
-          own_box(keys, sequences));
-    } else {
-      store_rows<Config::head_dim>(
-          dk, factor, Gradients<Config>(params_, gradients_, sequences).dk_rows(keys.batch, keys.kv_head),
-          first_key(keys), sequences.kv(keys.batch).length);
-    }
+    write<Config::head_dim>(
+        // mutate: DkUnscaled
+        keys, dk, over_keep_probability<Config>(params_.softmax_scale, dropout_), places - 1,
+        map_of(maps_, &TensorMaps::dk, &SequenceMaps::bounded_dk, gradient_rows),
+        [&](const Gradients<Config>& gradients) { return gradients.dk_rows(keys.batch, keys.kv_head); });
   }
 
   /// Behind the last tile of keys: shared memory ends with the block.
@@ -73,16 +53,25 @@ class GradientWriter {
   }
 
  private:
-  // Of the block's consumers.
+  // Of the block's consumers, or, where all have the same keys, of one of them.
   static __device__ __forceinline__ int own_warp() {
+    if constexpr (Traits::has_roles) return threadIdx.x % warpgroup_size / warp_size;
     return reread_thread_index() / warp_size - warpgroup_size / warp_size;
   }
-  static __device__ __forceinline__ int first_key(const KeyTile<Config>& keys) {
-    return keys.k_begin + own_warp() * gradient_rows;  // mutate: RowsOfTheFirstWarp
-  }
-  static __device__ __forceinline__ auto own_box(const KeyTile<Config>& keys,
-                                                 const SequencesOf<Config>& sequences) {
-    return key_box<Config>(sequences, keys.batch, keys.kv_head, first_key(keys), gradient_rows);
+
+  template <int columns, class Product, class Map, class RowsOf>
+  __device__ __forceinline__ void write(const KeyTile<Config>& keys, const Product& product, float factor,
+                                        int place, const Map& map, const RowsOf& rows_of) const {
+    const SequencesOf<Config> sequences = keys.sequences(params_);
+    const int first_key = keys.k_begin + own_warp() * gradient_rows;  // mutate: RowsOfTheFirstWarp
+    if constexpr (by_tma) {
+      copy<PanelTile<Element, gradient_rows, columns>>(
+          product, factor, place, map,
+          key_box<Config>(sequences, keys.batch, keys.kv_head, first_key, gradient_rows));
+    } else {
+      store_rows<columns>(product, factor, rows_of(Gradients<Config>(params_, gradients_, sequences)),
+                          first_key, sequences.kv(keys.batch).length);
+    }
   }
 
   template <class Tile, class Product, class Map, class Box>
@@ -122,4 +111,4 @@ class GradientWriter {
   const unsigned smem_;
 };
 
-}  // namespace jit::backward_wgmma
+}  // namespace jit
