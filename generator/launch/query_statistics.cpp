@@ -13,7 +13,9 @@ std::size_t numbers(const AttentionParams& params) {
 
 }  // namespace
 
-std::size_t statistics_bytes(const AttentionParams& params) { return numbers(params) * (2 * sizeof(float) + sizeof(RowOrigin)); }
+std::size_t statistics_bytes(const AttentionParams& params) {
+  return numbers(params) * (2 * sizeof(float) + sizeof(RowOrigin));
+}
 
 void place_statistics(const AttentionParams& params, void* workspace, GradientParams& gradients) {
   gradients.lse_log2 = static_cast<float*>(workspace);

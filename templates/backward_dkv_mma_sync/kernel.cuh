@@ -124,7 +124,8 @@ __device__ __forceinline__ bool sum_gradients(const AttentionParams& params,
   const Gradients<Config> gradients(params, gradient_params, sequences);
   const int seqlen_q = sequences.q(batch).length, seqlen_kv = sequences.kv(batch).length;
   // mutate: PlacesBeforeTheFirstSequenceAreTiles
-  if (has_entry_lengths<Config> && (k_begin < 0 || k_begin >= seqlen_kv)) return has_large_rows(gradient_params);
+  if (has_entry_lengths<Config> && (k_begin < 0 || k_begin >= seqlen_kv))
+    return has_large_rows(gradient_params);
   QueryTiles<Config, ahead> tiles(sequences, batch, kv_head,
                                   {0, 0, k_begin, minimum(k_begin + Config::tile_kv, seqlen_kv)});
 

@@ -64,8 +64,7 @@ __device__ __forceinline__ void write_large_rows(const AttentionParams& params,
   if (has_entry_lengths<Config> && first_query < 0) return;
   const auto place = statistic_places<Config>(params, sequences, batch);
 #pragma unroll 1
-  for (int query = first_query + warp_id(); query < end;
-       query += static_cast<int>(blockDim.x) / warp_size) {
+  for (int query = first_query + warp_id(); query < end; query += static_cast<int>(blockDim.x) / warp_size) {
     const long long at = place(head, query);
     if (gradient_params.lse_log2[at] != -negative_infinity()) continue;
     const RowOrigin origin = gradient_params.origins[at];

@@ -151,8 +151,8 @@ __device__ __forceinline__ void add_large_rows(const AttentionParams& params,
     if (!has_some) continue;
     if constexpr (has_dk) {
       // mutate: DkOfLargeRowsUnscaled
-      dk.add_to(gradients.dk_rows(batch, kv_head).at(key),
-                over_keep_probability<Config>(params.softmax_scale, dropout));
+      const float factor = over_keep_probability<Config>(params.softmax_scale, dropout);
+      dk.add_to(gradients.dk_rows(batch, kv_head).at(key), factor);
     }
     if constexpr (has_dv)
       dv.add_to(gradients.dv_rows(batch, kv_head).at(key), over_keep_probability<Config>(1.0f, dropout));
@@ -164,9 +164,9 @@ __device__ __forceinline__ void add_large_rows(const AttentionParams& params,
 __device__ __forceinline__ bool has_large_rows(const GradientParams& gradients) {
   return load_relaxed(gradients.large_rows) != 0;
 }
-/// By all threads of each block of the last kernel, once: the counters are 0 again behind the last one.
+/// By each block of the last kernel, once, behind a barrier that its threads have reached with an answer. Behind the last
+/// block the counters are 0 again.
 __device__ __forceinline__ void have_added_large_rows(const GradientParams& gradients) {
-  __syncthreads();  // mutate: CountersAreZeroTooEarly
   if (threadIdx.x != 0) return;
   const unsigned last = gradients.large_row_blocks - 1;
   // mutate: TheNextCallHasLargeRows

@@ -80,8 +80,8 @@ Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std
       "\nextern \"C\" __global__ void __launch_bounds__({}, {})\n"
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams "
       "gradients{}{}) {{\n{}  backward_wgmma::{}<Config>(params, gradients{});\n}}\n",
-      threads, blocks_per_sm, program.name, turns.empty() ? "" : ", const __grid_constant__ backward_wgmma::Turns turns",
-      dropout.parameter,
+      threads, blocks_per_sm, program.name,
+      turns.empty() ? "" : ", const __grid_constant__ backward_wgmma::Turns turns", dropout.parameter,
       turns.empty() ? "" : fmt::format("  backward_wgmma::{}<Config>(params, gradients, turns);\n", turns),
       call, dropout.argument);
   return program;
