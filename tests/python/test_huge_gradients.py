@@ -33,13 +33,13 @@ def softmax(scores, sinks=None):
     return weights / total, (of_sink / total)[..., 0]
 
 
-def exact_gradients(q, k, v, do, weights, scale=SCALE):
+def exact_gradients(q, k, v, do, weights, scale=SCALE, dlse=0):
     """dq, dk and dv, and that of scores."""
     q, k, v, do = (x.astype(float) for x in (q, k, v, do))
     ratio = q.shape[2] // k.shape[2]
     wide_k, wide_v = k.repeat(ratio, 2), v.repeat(ratio, 2)
     d_p = numpy.einsum("bihd,bjhd->bhij", do, wide_v)
-    d_s = weights * (d_p - (weights * d_p).sum(-1, keepdims=True))
+    d_s = weights * (d_p - (weights * d_p).sum(-1, keepdims=True) + numpy.asarray(dlse)[..., None])
     dk, dv = numpy.einsum("bhij,bihd->bjhd", d_s * scale, q), numpy.einsum("bhij,bihd->bjhd", weights, do)
     dk, dv = (x.reshape(*x.shape[:2], -1, ratio, x.shape[-1]).sum(3) for x in (dk, dv))
     return numpy.einsum("bhij,bjhd->bihd", d_s * scale, wide_k), dk, dv, d_s
@@ -84,6 +84,31 @@ def test_large_biases(rng, place, fetch, family, dtype):
         for deterministic in some([False, True]):
             got = ja.attention_backward(place(do), *placed, o, lse, deterministic=deterministic, **given)
             check(map(fetch, got), exact_gradients(q, k, v, do, softmax(scores)[0]))
+
+
+@pytest.mark.parametrize("deterministic", some([False, True]))
+@pytest.mark.parametrize("family", some(FAMILIES))
+def test_padding(rng, place, fetch, family, deterministic):
+    """Rows of padding, of which some have no gradient, rows without keys and ordinary rows side by side, in a window."""
+    seqlen = 150
+    q, k, v, do = problem(rng, FAMILIES[family], "bf16", seqlen, seqlen, batch=2)
+    nothing = float(numpy.finfo(numpy.float32).min)
+    bias = rng.choice([0, -1e9, -1e10, 1e9, nothing], (2, 1, seqlen, 1)).repeat(seqlen, 3).astype(numpy.float32)
+    do[:, ::4] = 0
+    dlse = rng.standard_normal((2, 2, seqlen)).astype(numpy.float32)
+    dlse[..., ::4] = 0
+    at = numpy.arange(seqlen)
+    seen = (at <= at[:, None]) & (at >= at[:, None] - 40)
+    scores = numpy.where(seen, scores_in_fp32(q, k, bias), -numpy.inf)
+    given = dict(score=ja.score.bias("fp32"), tensors={"bias": place(bias)}, mask=ja.mask.sliding_window(40, 0),
+                 softmax_scale=SCALE)
+    placed = [place(x) for x in (q, k, v)]
+    o, lse = ja.attention(*placed, return_lse=True, **given)
+    calls = [ja.attention_backward(place(do), *placed, o, lse, dlse=place(dlse), deterministic=deterministic, **given)
+             for _ in range(2)]
+    first, second = ([fetch(x) for x in call] for call in calls)
+    check(first, exact_gradients(q, k, v, do, softmax(scores)[0], dlse=dlse))
+    assert all(numpy.array_equal(x, y) for x, y in zip(first, second)) or not deterministic
 
 
 @pytest.mark.parametrize("family", some(FAMILIES))
