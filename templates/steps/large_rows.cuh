@@ -184,7 +184,7 @@ class LargeRows {
   const Score score_;
 };
 
-/// Notes the origin of a large row, and that the call has such rows, if it sees keys. By a whole warp.
+/// Writes the origin of a large row, and that the call has such rows, if it sees keys. By a whole warp.
 template <class Config>
 __device__ __forceinline__ RowOrigin find_origin(const LargeRows<Config>& rows, int query, RowOrigin* place,
                                                  unsigned* large_rows) {
