@@ -28,6 +28,7 @@ __device__ __forceinline__ void write_large_rows(const AttentionParams& params,
     if (!is_large_lse(*sequences.lse_rows(batch, head).at(query))) continue;
     const RowOrigin origin =
         find_origin(rows, query, gradients.origins(batch, head) + query, gradient_params.large_rows);
+    if (!is_large_row(origin)) continue;  // its row is 0 as it is
     write_large_row<Config>(params, dropout, rows, query, origin, gradients.delta(batch, head)[query],
                             gradients.dq_rows(batch, head).at(query));
   }

@@ -29,7 +29,7 @@ __device__ __forceinline__ void collect_large_rows(const AttentionParams& params
 #pragma unroll 1
   for (int row = 0; row < minimum(16, sequences.q(batch).length - first_query); ++row) {
     const int query = first_query + row;
-    if (!is_large_lse(*sequences.lse_rows(batch, head).at(query))) continue;
+    if (!is_large_lse(*sequences.lse_rows(batch, head).at(query)) || !rows.has_gradient(query)) continue;
     const float delta = __shfl_sync(full_warp, row < 8 ? deltas.numbers[0] : deltas.numbers[1], row % 8 * 4);
     const RowOrigin origin = rows.origin(query);
     const KeyRange keys = rows.keys(query);

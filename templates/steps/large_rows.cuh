@@ -113,6 +113,17 @@ class LargeRows {
     return {kept ? p : 0.0f, p * (d_p - delta) * s.derivative};
   }
 
+  /// Whether the loss depends on the query's row of O or LSE. Rows of padding, whose keys all have a bias of −1e9, have no
+  /// gradient as a rule, and nothing is computed for them. By a whole warp.
+  __device__ __forceinline__ bool has_gradient(int query) const {
+    const Element* const row = do_row(query);
+    bool is_some = Gradients<Config>(params_, gradient_params_, sequences_)
+                       .d_lse(context_.batch, context_.head, query) != 0;
+#pragma unroll 1
+    for (int d = lane_id(); d < Config::head_dim_v; d += warp_size) is_some |= to_float(row[d]) != 0;
+    return __any_sync(full_warp, is_some);
+  }
+
   /// Of a query that is a large row. By a whole warp.
   __device__ __forceinline__ RowOrigin origin(int query) const {
     const KeyRange range = keys(query);
@@ -184,15 +195,17 @@ class LargeRows {
   const Score score_;
 };
 
-/// Writes the origin of a large row, and that the call has such rows, if it sees keys. By a whole warp.
+/// Writes the origin of a large row, and that the call has such rows, if it sees keys; no_origin if it has no gradient. By a
+/// whole warp.
 template <class Config>
 __device__ __forceinline__ RowOrigin find_origin(const LargeRows<Config>& rows, int query, RowOrigin* place,
                                                  unsigned* large_rows) {
-  const RowOrigin origin = rows.origin(query);
+  const RowOrigin origin = rows.has_gradient(query) ? rows.origin(query) : no_origin();
   if (lane_id() == 0) {
     *place = origin;
     const KeyRange keys = rows.keys(query);
-    if (keys.begin < keys.end) store_relaxed(large_rows, 1u);  // mutate: NobodyHearsOfLargeRows
+    if (is_large_row(origin) && keys.begin < keys.end)
+      store_relaxed(large_rows, 1u);  // mutate: NobodyHearsOfLargeRows
   }
   return origin;
 }
