@@ -13,6 +13,7 @@
 
 #include "backward/pass_smem.cuh"
 #include "backward/pass_tiles.cuh"
+#include "backward_dkv_mma_sync/large_rows.cuh"
 #include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
@@ -80,8 +81,9 @@ __device__ __forceinline__ void load_statistics(unsigned tile, const float* numb
                                 first + i < statistic_rows(seqlen_q));
 }
 
+/// Returns whether the call has large rows, which are left out.
 template <class Config, Part part>
-__device__ __forceinline__ void sum_gradients(const AttentionParams& params,
+__device__ __forceinline__ bool sum_gradients(const AttentionParams& params,
                                               const GradientParams& gradient_params) {
   const DropoutParams& dropout_params = params.dropout;
   using Traits = KernelTraits<Config>;
@@ -102,7 +104,8 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
   const Gradients<Config> gradients(params, gradient_params, sequences);
   const int seqlen_q = sequences.q(batch).length, seqlen_kv = sequences.kv(batch).length;
   // mutate: PlacesBeforeTheFirstSequenceAreTiles
-  if (has_entry_lengths<Config> && (k_begin < 0 || k_begin >= seqlen_kv)) return;
+  if (has_entry_lengths<Config> && (k_begin < 0 || k_begin >= seqlen_kv))
+    return has_large_rows(gradient_params);
   QueryTiles<Config, Traits::ahead> tiles(sequences, batch, kv_head,
                                           {0, 0, k_begin, minimum(k_begin + Config::tile_kv, seqlen_kv)});
 
@@ -168,6 +171,7 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
       multiply_pv<Element, QTile>(dk, d_scores, q_tile);
     }
   });
+  const bool has_large = has_large_rows(gradient_params);  // on its way while gradients are stored
   if constexpr (has_dk) {
     store_product<KTile, Config::head_dim, Config::alignment>(
         dk, over_keep_probability<Config>(params.softmax_scale, dropout_params),
@@ -178,17 +182,29 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
         dv, over_keep_probability<Config>(1.0f, dropout_params), gradients.dv_rows(batch, kv_head),
         k_begin + warp_row, seqlen_kv, smem_base + layout.own_v, warp_row);
   }
+  return has_large;
+}
+
+/// Of a block that sums these gradients, those of large rows behind the others.
+template <class Config, Part part>
+__device__ __forceinline__ void sum_all_gradients(const AttentionParams& params,
+                                                  const GradientParams& gradients) {
+  if (__builtin_expect(sum_gradients<Config, part>(params, gradients), false)) {
+    const auto [batch, kv_head, k_begin] = key_block<Config>(params, gradients);
+    add_large_rows_to_keys<Config, part != Part::dv, part != Part::dk>(params, gradients, params.dropout, batch,
+                                                                       kv_head, k_begin);
+  }
 }
 
 template <class Config>
 __device__ __forceinline__ void attention_backward_dkv(const AttentionParams& params,
                                                        const GradientParams& gradients) {
   if constexpr (!Config::separate) {
-    sum_gradients<Config, Part::both>(params, gradients);
+    sum_all_gradients<Config, Part::both>(params, gradients);
   } else if (static_cast<int>(blockIdx.x) < params.heads_kv) {
-    sum_gradients<Config, Part::dk>(params, gradients);
+    sum_all_gradients<Config, Part::dk>(params, gradients);
   } else {
-    sum_gradients<Config, Part::dv>(params, gradients);
+    sum_all_gradients<Config, Part::dv>(params, gradients);
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "backward/pass_smem.cuh"
 #include "backward/pass_tiles.cuh"
+#include "backward_dq_mma_sync/large_rows.cuh"
 #include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
@@ -25,6 +26,7 @@
 #include "steps/dropout.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/query_statistics.cuh"
+#include "steps/row_origin.cuh"
 #include "steps/score_gradients.cuh"
 #include "steps/store_product.cuh"
 #include "tiles/tile_copy.cuh"
@@ -49,12 +51,14 @@ __device__ __forceinline__ auto write_query_statistics(const SequencesOf<Config>
   const long long places = statistic_rows(sequences.q(batch).length);
   float* const lse_log2 = gradients.lse_log2(batch, head);
   float* const delta = gradients.delta(batch, head);
+  RowOrigin* const origins = gradients.origins(batch, head);
   return query_statistics<Config, typename KernelTraits<Config>::Scores>(
       sequences, gradients, dropout, batch, head, first_query,
-      [&](int query, float own_lse, float own_delta) {
+      [&](int query, float own_lse, float own_delta, bool is_large) {
         if (query >= places) return;
         lse_log2[query] = own_lse;
         delta[query] = own_delta;
+        if (own_lse == -negative_infinity() && !is_large) origins[query] = no_origin();
       });
 }
 
@@ -134,6 +138,9 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
       // mutate: DqOfMmaUnscaled
       dq, over_keep_probability<Config>(params.softmax_scale, dropout_params), gradients.dq_rows(batch, head),
       q_begin + warp_row, seqlen_q, smem_base + layout.own, warp_row);
+  if (__builtin_expect(statistics.has_large, false))  // mutate: LargeRowsOfTwoPassesAreLeftToLse
+    write_large_rows<Config>(params, gradient_params, dropout_params, sequences, batch, head,
+                             q_begin + warp_row, minimum(Traits::warp_rows, seqlen_q - q_begin - warp_row));
 }
 
 }  // namespace jit::backward_dq_mma_sync

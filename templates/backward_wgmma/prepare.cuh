@@ -12,6 +12,7 @@
 #include "problem/scores.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "steps/dropout.cuh"
+#include "steps/large_rows.cuh"
 
 namespace jit::backward_wgmma {
 
@@ -35,6 +36,30 @@ __device__ __forceinline__ void write_query_range(const SequencesOf<Config>& seq
   const WordRange range = KeyMemory<typename Config::Mask>::query_range(
       mask, first_query, minimum(first_query + Config::tile_q, sequences.q(batch).length));
   if (lane_id() == 0) reinterpret_cast<int2*>(gradients.query_ranges)[tile] = {range.low, range.high};
+}
+
+/// Finds the origins of large rows. By a warp, of the rows of a tile that it has.
+template <class Config>
+__device__ __forceinline__ void find_origins(const AttentionParams& params,
+                                             const SequencesOf<Config>& sequences,
+                                             const GradientParams& gradients, int batch, int head,
+                                             int first_query, int rows_at_once) {
+  const auto lse_rows = sequences.lse_rows(batch, head);
+  const int end = minimum(first_query + Config::tile_q, sequences.q(batch).length);
+  const int own_rows = rows_at_once / (prepare_threads / warp_size);
+  const long long statistics =
+      (first_query_tile<Config>(params, sequences, batch, head) + first_query / Config::tile_q) *
+      Config::tile_q;
+#pragma unroll 1
+  for (int begin = first_query + warp_id() * own_rows; begin < end; begin += rows_at_once) {
+#pragma unroll 1
+    for (int query = begin; query < minimum(begin + own_rows, end); ++query) {
+      if (!is_large_lse(*lse_rows.at(query))) continue;
+      find_origin(LargeRows<Config>(params, gradients, sequences, batch, head), query,
+                  gradients.origins + statistics + statistic_place(query - first_query),
+                  gradients.large_rows);
+    }
+  }
 }
 
 template <class Config>
@@ -61,6 +86,7 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
   }
 
   const int lane = threadIdx.x % lanes;
+  bool has_large = false;
 #pragma unroll
   for (int row = threadIdx.x / lanes; row < Config::tile_q; row += prepare_threads / lanes) {
     const int query = first_query + row;
@@ -83,10 +109,18 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
       if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);
       if constexpr (has_dropout<Config>) sum *= params.dropout.keep_probability;
       const long long at = tile * Config::tile_q + statistic_place(row);
-      gradient_params.lse_log2[at] = lse_exponent(lse);
+      const float lse_log2 = lse_exponent(lse);
+      const bool is_large = is_large_lse(lse);
+      gradient_params.lse_log2[at] = lse_log2;
       gradient_params.delta[at] = -sum;
+      // mutate: RowsWithoutKeysHaveAnyOrigin
+      if (lse_log2 == -negative_infinity() && !is_large) gradient_params.origins[at] = no_origin();
+      has_large |= is_large;
     }
   }
+  if (__builtin_expect(__any_sync(full_warp, has_large), false))  // mutate: LargeRowsAreLeftToLse
+    find_origins<Config>(params, sequences, gradient_params, batch, head, first_query,
+                         prepare_threads / lanes);
 }
 
 }  // namespace jit::backward_wgmma

@@ -133,10 +133,9 @@ BackwardRun::BackwardRun(const BackwardCase& wanted)
       return dropout.keeps(heads, b, h, q, k) ? 1 / (1 - dropout.rate) : 0;
     };
   }
-  for (DeviceTensor* tensor : {&d_lse_, &sinks_}) {
-    tensor->fill([&](std::int64_t) { return normal(random); });
-    tensor->upload();
-  }
+  d_lse_.fill([&](std::int64_t) { return normal(random); });
+  sinks_.fill([&](std::int64_t) { return normal(random) + case_.sinks_from; });
+  for (DeviceTensor* tensor : {&d_lse_, &sinks_}) tensor->upload();
   if (case_.with_d_lse) problem_.d_lse = numbers(d_lse_);
   if (spec.sinks) problem_.sinks = numbers(sinks_);
   const reference::ForwardResult forward = reference::attention_forward(problem_);

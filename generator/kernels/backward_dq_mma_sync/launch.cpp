@@ -12,6 +12,7 @@ void Family<BackwardDqMmaSync>::launch(const KernelLaunch& launch, const Backwar
   const LoadedKernel& kernel = launch.kernel;
   AttentionParams& params = launch.params;
   place_statistics(params, launch.workspace, *launch.gradients);
+  place_large_rows(launch.memory, 0, *launch.gradients);  // the next kernel is the last one
   const SequenceGrid blocks = query_grid(launch.spec, params, config.tile_q);
   LaunchConfig grid{.grid = {static_cast<unsigned>(params.heads_q), 1, 1},
                     .block = {kernel.threads, 1, 1},

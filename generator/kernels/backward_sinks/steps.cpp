@@ -35,6 +35,7 @@ Program program(const AttentionSpec& spec) {
 void launch(const KernelLaunch& launch, QueryStatisticsLayout layout) {
   AttentionParams& params = launch.params;
   if (params.heads_q == 0) return;
+  if (launch.spec.score == score::none()) layout.score_unit = params.softmax_scale;
   if (launch.spec.dropout) layout.factor *= params.dropout.scale;
   void* arguments[] = {&params, launch.gradients, &layout};
   jit::launch(launch.kernel.kernel.handle(),

@@ -4,6 +4,7 @@
 
 #include "generator/kernels/backward_wgmma/family.h"
 #include "generator/launch/kernel_launch.h"
+#include "generator/launch/query_statistics.h"
 #include "generator/launch/sequence_grid.h"
 #include "generator/launch/tensor_maps.h"
 #include "runtime/launch.h"
@@ -31,10 +32,10 @@ std::size_t padded_query_tiles(const AttentionSpec& spec, const BackwardWgmma& c
   return padded_queries(spec, config, params) / static_cast<std::size_t>(config.tile_q);
 }
 
-// LSE and delta of each query, and two words of each tile.
+// LSE, delta and perhaps an origin of each query, and two words of each tile.
 std::size_t statistics_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                              const AttentionParams& params) {
-  const std::size_t bytes = 2 * padded_queries(spec, config, params) * sizeof(float) +
+  const std::size_t bytes = padded_queries(spec, config, params) * (2 * sizeof(float) + sizeof(RowOrigin)) +
                             2 * padded_query_tiles(spec, config, params) * sizeof(int);
   return (bytes + sums_alignment - 1) / sums_alignment * sums_alignment;
 }
@@ -57,9 +58,11 @@ std::size_t turn_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
 void place_workspace(const KernelLaunch& launch, const BackwardWgmma& config) {
   GradientParams& gradients = *launch.gradients;
   gradients.lse_log2 = static_cast<float*>(launch.workspace);
-  gradients.delta = gradients.lse_log2 + padded_queries(launch.spec, config, launch.params);
-  gradients.query_ranges =
-      reinterpret_cast<int*>(gradients.delta + padded_queries(launch.spec, config, launch.params));
+  const std::size_t queries = padded_queries(launch.spec, config, launch.params);
+  gradients.delta = gradients.lse_log2 + queries;
+  gradients.origins = reinterpret_cast<RowOrigin*>(gradients.delta + queries);
+  gradients.query_ranges = reinterpret_cast<int*>(gradients.origins + queries);
+  place_large_rows(launch.memory, padded_query_tiles(launch.spec, config, launch.params), gradients);
   gradients.dq_sums =
       gradients.lse_log2 + statistics_bytes(launch.spec, config, launch.params) / sizeof(float);
 }

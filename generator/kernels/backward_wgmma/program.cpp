@@ -57,10 +57,11 @@ std::string config_name(const AttentionSpec& spec, const BackwardWgmma& config) 
                      backward_wgmma::tile_kv(spec, config), config.stages);
 }
 
-// A program of one of the kernels around: `call` is its template. Before that it calls `turns`, if there is one.
+// A program of one of the kernels around: `call` is its template. Before that it calls `turns`, if there is one. Large rows
+// would take more registers: those that leave room for so many blocks on a multiprocessor are for all else enough.
 Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std::string_view what,
-                     std::string_view call, int threads, std::string_view turns = "") {
-  const FunctorSource functors = functor_source(spec);
+                     std::string_view call, int threads, int blocks_per_sm, std::string_view turns = "") {
+  const FunctorSource functors = functor_source(spec, ScoreNumbers::duals);
   Program program;
   program.threads = threads;
   program.name = fmt::format("{}_{}", call, config_name(spec, config));
@@ -75,10 +76,10 @@ Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std
   source += "struct Config {\n" + backward_wgmma::config_text(spec, config) + "};\n";
   source += params_assertion() + gradient_params_assertion() + functors.assertions;
   source += fmt::format(
-      "\nextern \"C\" __global__ void __launch_bounds__({})\n"
+      "\nextern \"C\" __global__ void __launch_bounds__({}, {})\n"
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams "
       "gradients{}) {{\n{}  backward_wgmma::{}<Config>(params, gradients);\n}}\n",
-      threads, program.name, turns.empty() ? "" : ", const __grid_constant__ Turns turns",
+      threads, blocks_per_sm, program.name, turns.empty() ? "" : ", const __grid_constant__ Turns turns",
       turns.empty() ? "" : fmt::format("  backward_wgmma::{}<Config>(params, gradients, turns);\n", turns),
       call);
   return program;
@@ -101,12 +102,13 @@ std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config) 
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config) {
   constexpr int threads = 256;  // prepare_threads
   return side_program(spec, config, "what is known of queries", "prepare_backward", threads,
-                      config.deterministic ? "prepare_turns" : "");
+                      config.deterministic ? 6 : 8, config.deterministic ? "prepare_turns" : "");
 }
 
 Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return side_program(spec, config, "dQ in 16 bits", "convert_dq",
-                      dq_parts(spec.head_dim, has_query_consumer(spec, config)) * 128);
+  const int threads = dq_parts(spec.head_dim, has_query_consumer(spec, config)) * 128;
+  const int threads_per_sm = threads <= 256 ? 1280 : 1152;
+  return side_program(spec, config, "dQ in 16 bits", "convert_dq", threads, threads_per_sm / threads);
 }
 
 }  // namespace backward_wgmma
