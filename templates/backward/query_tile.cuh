@@ -39,10 +39,9 @@ struct QueryTile {
   int first_query;
 };
 template <class Config>
-__device__ __forceinline__ QueryTile query_tile(const AttentionParams& params) {
+__device__ __forceinline__ QueryTile query_tile(const AttentionParams& params, int block) {
   const int tiles = query_tiles<Config>(params);
-  const int slice = static_cast<int>(blockIdx.x) / tiles;
-  const int tile = static_cast<int>(blockIdx.x) - slice * tiles;
+  const int slice = block / tiles, tile = block - slice * tiles;
   if constexpr (Config::sequences_q == SequenceKind::varlen) {
     const VariableSequences<Config> sequences(params);
     const auto [batch, first_query] =
@@ -51,6 +50,10 @@ __device__ __forceinline__ QueryTile query_tile(const AttentionParams& params) {
   } else {
     return {params.batch_begin + slice / params.heads_q, slice % params.heads_q, tile * Config::tile_q};
   }
+}
+template <class Config>
+__device__ __forceinline__ QueryTile query_tile(const AttentionParams& params) {
+  return query_tile<Config>(params, static_cast<int>(blockIdx.x));
 }
 
 }  // namespace jit

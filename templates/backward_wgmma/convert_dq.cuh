@@ -52,12 +52,13 @@ __device__ __forceinline__ auto statistic_places(const AttentionParams& params,
 }
 inline constexpr float delta_factor = -1;
 
-/// Writes dq of the large rows of the block's tile of queries, a warp for each.
+/// Writes dq of the large rows of the block's tile of queries, a warp for each. The tile is found anew, so that the rest of
+/// the kernel keeps nothing in registers for this.
 template <class Config>
 __device__ __forceinline__ void write_large_rows(const AttentionParams& params,
-                                                 const GradientParams& gradient_params,
-                                                 const DropoutParams& dropout) {
-  const auto [batch, head, first_query] = query_tile<Config>(params);
+                                                 const GradientParams& gradient_params) {
+  const DropoutParams& dropout = params.dropout;
+  const auto [batch, head, first_query] = query_tile<Config>(params, reread_block_index());
   const SequencesOf<Config> sequences(params, batch);
   const int end = minimum(first_query + Config::tile_q, sequences.q(batch).length);
   if (has_entry_lengths<Config> && first_query < 0) return;
@@ -78,8 +79,7 @@ __device__ __forceinline__ void write_large_rows(const AttentionParams& params,
 /// Adds what large rows add to keys and values of the batch entries of the grid: blocks take tiles of keys in turn.
 template <class Config>
 __device__ __forceinline__ void add_large_rows_by_tiles(const AttentionParams& params,
-                                                        const GradientParams& gradient_params,
-                                                        const DropoutParams& dropout) {
+                                                        const GradientParams& gradient_params) {
   constexpr int rows = 32;
   constexpr bool is_varlen = Config::sequences_kv == SequenceKind::varlen;
   const VariableSequences<Config> all(params);
@@ -92,7 +92,7 @@ __device__ __forceinline__ void add_large_rows_by_tiles(const AttentionParams& p
                           : static_cast<int>(gridDim.x) / (params.heads_q * query_tiles<Config>(params));
   const long long slices = static_cast<long long>(params.heads_kv) * (is_varlen ? 1 : entries);
 #pragma unroll 1
-  for (long long i = blockIdx.x; i < slices * tiles; i += gridDim.x) {
+  for (long long i = reread_block_index(); i < slices * tiles; i += gridDim.x) {
     const int slice = static_cast<int>(i / tiles), tile = static_cast<int>(i % tiles);
     const int kv_head = slice % params.heads_kv;
     int batch = params.batch_begin + slice / params.heads_kv, first_key = tile * rows;
@@ -105,8 +105,9 @@ __device__ __forceinline__ void add_large_rows_by_tiles(const AttentionParams& p
     }
     const SequencesOf<Config> sequences(params, batch);
     const int end = minimum(first_key + rows, sequences.kv(batch).length);
-    add_large_rows<Config, true, true>(params, gradient_params, dropout, sequences, batch, kv_head, first_key,
-                                       end, statistic_places<Config>(params, sequences, batch), delta_factor);
+    add_large_rows<Config, true, true>(params, gradient_params, params.dropout, sequences, batch, kv_head,
+                                       first_key, end, statistic_places<Config>(params, sequences, batch),
+                                       delta_factor);
   }
 }
 
@@ -117,8 +118,8 @@ __device__ __forceinline__ void convert_dq(const AttentionParams& params,
   convert_tile<Config>(params, gradient_params);
   if (__builtin_expect(!has_large, true)) return;
   __syncthreads();  // rows are overwritten  // mutate: LargeRowsAreOverwritten
-  write_large_rows<Config>(params, gradient_params, params.dropout);
-  add_large_rows_by_tiles<Config>(params, gradient_params, params.dropout);
+  write_large_rows<Config>(params, gradient_params);
+  add_large_rows_by_tiles<Config>(params, gradient_params);
   have_added_large_rows(gradient_params);
 }
 

@@ -38,12 +38,13 @@ __device__ __forceinline__ void write_query_range(const SequencesOf<Config>& seq
   if (lane_id() == 0) reinterpret_cast<int2*>(gradients.query_ranges)[tile] = {range.low, range.high};
 }
 
-/// Finds the origins of large rows. By a warp, of the rows of a tile that it has.
+/// Finds the origins of large rows. By a warp, of the rows of the block's tile that it has. The tile is found anew, so that
+/// the rest of the kernel keeps nothing in registers for this.
 template <class Config>
-__device__ __forceinline__ void find_origins(const AttentionParams& params,
-                                             const SequencesOf<Config>& sequences,
-                                             const GradientParams& gradients, int batch, int head,
-                                             int first_query, int rows_at_once) {
+__device__ __forceinline__ void find_origins(const AttentionParams& params, const GradientParams& gradients,
+                                             int rows_at_once) {
+  const auto [batch, head, first_query] = query_tile<Config>(params, reread_block_index());
+  const SequencesOf<Config> sequences(params, batch);
   const auto lse_rows = sequences.lse_rows(batch, head);
   const int end = minimum(first_query + Config::tile_q, sequences.q(batch).length);
   const int own_rows = rows_at_once / (prepare_threads / warp_size);
@@ -119,8 +120,7 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
     }
   }
   if (__builtin_expect(__any_sync(full_warp, has_large), false))  // mutate: LargeRowsAreLeftToLse
-    find_origins<Config>(params, sequences, gradient_params, batch, head, first_query,
-                         prepare_threads / lanes);
+    find_origins<Config>(params, gradient_params, prepare_threads / lanes);
 }
 
 }  // namespace jit::backward_wgmma

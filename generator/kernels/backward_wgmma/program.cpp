@@ -101,13 +101,13 @@ std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config) 
 
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config) {
   constexpr int threads = 256;  // prepare_threads
-  return side_program(spec, config, "what is known of queries", "prepare_backward", threads,
-                      config.deterministic ? 6 : 8, config.deterministic ? "prepare_turns" : "");
+  return side_program(spec, config, "what is known of queries", "prepare_backward", threads, 6,
+                      config.deterministic ? "prepare_turns" : "");
 }
 
 Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config) {
   const int threads = dq_parts(spec.head_dim, has_query_consumer(spec, config)) * 128;
-  const int threads_per_sm = threads <= 256 ? 1280 : 1152;
+  const int threads_per_sm = threads == 128 ? 1536 : threads == 256 ? 1280 : 1152;
   return side_program(spec, config, "dQ in 16 bits", "convert_dq", threads, threads_per_sm / threads);
 }
 
