@@ -53,7 +53,7 @@ Program split_wgmma_program(const AttentionSpec& spec, const SplitWgmmaProgram& 
   const ParameterText descale = descale_text(spec);
   source += params_assertion() + descale.assertion + functors.assertions;
   source += fmt::format(
-      "static_assert(sizeof({0}::KernelMemory) == {1}, \"host and device disagree on the kernel's "
+      "static_assert(sizeof(KernelMemory) == {1}, \"host and device disagree on the kernel's "
       "memory\");\n"
       "static_assert({0}::KernelTraits<Config>::layout.total == {2}, "
       "\"host and device disagree on shared memory\");\n\n",
@@ -61,7 +61,7 @@ Program split_wgmma_program(const AttentionSpec& spec, const SplitWgmmaProgram& 
   source += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__({0}::KernelTraits<Config>::threads, {1})\n"
       "{2}(const __grid_constant__ AttentionParams params,\n"
-      "    const __grid_constant__ {0}::KernelMemory memory{3}) {{\n"
+      "    const __grid_constant__ KernelMemory memory{3}) {{\n"
       "  {0}::attention_forward<Config>(params, memory{4});\n}}\n",
       parts.family, parts.needs.blocks_per_sm, program.name, descale.parameter, descale.argument);
   return program;
