@@ -146,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(
     Prefill, PrefillMutationTest,
     ::testing::Values(
         PrefillMutation{
-            {"BoxesOfQueriesDoNotEnd", {"work.seqlen_q $,", "rows_per_warpgroup,"}, {"data race"}, {}, true},
+            {"BoxesOfQueriesDoNotEnd", {"work.q.length $,", "rows_per_warpgroup,"}, {"data race"}, {}, true},
             varlen},
         PrefillMutation{{"BoxesOfKeysDoNotEnd",
                          {"? $ :", "? Traits::box_rows :"},
