@@ -52,7 +52,7 @@ Program split_wgmma_program(const AttentionSpec& spec, const SplitWgmmaProgram& 
   source += "};\n";
   source += params_assertion() + functors.assertions;
   source += fmt::format(
-      "static_assert(sizeof({0}::KernelMemory) == {1}, \"host and device disagree on the kernel's "
+      "static_assert(sizeof(KernelMemory) == {1}, \"host and device disagree on the kernel's "
       "memory\");\n"
       "static_assert({0}::KernelTraits<Config>::layout.total == {2}, "
       "\"host and device disagree on shared memory\");\n\n",
@@ -60,7 +60,7 @@ Program split_wgmma_program(const AttentionSpec& spec, const SplitWgmmaProgram& 
   source += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__({0}::KernelTraits<Config>::threads, {1})\n"
       "{2}(const __grid_constant__ AttentionParams params,\n"
-      "    const __grid_constant__ {0}::KernelMemory memory) {{\n"
+      "    const __grid_constant__ KernelMemory memory) {{\n"
       "  {0}::attention_forward<Config>(params, memory);\n}}\n",
       parts.family, parts.needs.blocks_per_sm, program.name);
   return program;

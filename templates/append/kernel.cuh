@@ -6,7 +6,6 @@
 #include "append/params.cuh"
 #include "append/stored_rows.cuh"
 #include "append/token_place.cuh"
-#include "base/dependent_launch.cuh"
 #include "base/fp8_scale.cuh"
 #include "base/prelude.cuh"
 #include "base/rotary.cuh"
@@ -14,6 +13,7 @@
 #include "base/row_norm.cuh"
 #include "base/row_pieces.cuh"
 #include "base/touch_lines.cuh"
+#include "pipeline/dependent_launch.cuh"
 
 namespace jit {
 

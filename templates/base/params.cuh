@@ -1,5 +1,5 @@
 // The kernel's run-time arguments: one struct, compiled by the host and by NVRTC, passed by value; wgmma
-// kernels have a second parameter (forward_wgmma/tensor_maps.cuh). Everything that the program knew when the
+// kernels have a second parameter (mainloop/tensor_maps.cuh). Everything that the program knew when the
 // kernel was written is in Config instead.
 #pragma once
 

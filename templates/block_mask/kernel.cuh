@@ -4,10 +4,10 @@
 #pragma once
 
 #include "base/bit_words.cuh"
-#include "base/dependent_launch.cuh"
 #include "base/prelude.cuh"
 #include "base/score_words.cuh"
 #include "block_mask/params.cuh"
+#include "pipeline/dependent_launch.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"

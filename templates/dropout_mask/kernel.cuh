@@ -4,11 +4,11 @@
 // of the reader's tile sees, as far as that is cheaply known, is left as it was.
 #pragma once
 
-#include "base/dependent_launch.cuh"
 #include "base/dropout_mask_block.cuh"
 #include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "pipeline/dependent_launch.cuh"
 #include "problem/entry_sequences.cuh"
 #include "problem/masks.cuh"
 #include "ptx/warpgroup.cuh"

@@ -11,15 +11,19 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_mla_wgmma/p_exchange.cuh"
-#include "forward_mla_wgmma/pipelines.cuh"
 #include "forward_mla_wgmma/traits.cuh"
+#include "mainloop/kv_pipelines.cuh"
+#include "pipeline/pipeline.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/wgmma.cuh"
+#include "split_keys/load_queries.cuh"
 #include "split_keys/row_functors.cuh"
 #include "split_keys/split_params.cuh"
+#include "split_keys/split_pipeline.cuh"
 #include "split_keys/warp_results.cuh"
 #include "steps/softmax.cuh"
 #include "steps/wgmma_products.cuh"
+#include "tiles/clear_rows.cuh"
 
 namespace jit::forward_mla_wgmma {
 
@@ -39,8 +43,8 @@ class Consumer {
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
         scale_log2_(exponent_scale<Score>(params.softmax_scale)),
         splits_(bytes, smem),
-        q_pipeline_(Pipelines<Config>(smem).q),
-        keys_(Pipelines<Config>(smem).k),
+        q_pipeline_(smem, Traits::layout.q),
+        keys_(smem, Traits::layout.k),
         p_exchange_(smem, consumer_) {}
 
   __device__ __forceinline__ void run() {
@@ -72,7 +76,7 @@ class Consumer {
         keys_.consumer_release_before(1);
         break;
       }
-      is_last = (info_.flags & key_info_last) != 0;
+      is_last = (info_.flags & key_info_end) != 0;
       if (is_own) multiply_own(has_theirs);
       has_theirs = !is_own;
       is_own = !is_own;
@@ -90,7 +94,7 @@ class Consumer {
   // A tile of this consumer's, and what the other one hands over of the tile before.
   __device__ __forceinline__ void multiply_own(bool has_theirs) {
     // mutate: LatentRowsBehindTheSequence
-    if (Traits::uses_tma) clear_rows(splits_.info().seqlen_kv - info_.k_begin);
+    if (Traits::uses_tma) clear_values(splits_.info().kv.length - info_.k_begin);
     q_.multiply_qk(scores_, q_pipeline_.tile(), tile_);
     wgmma_wait_group<0>();
     apply_functors();
@@ -138,15 +142,12 @@ class Consumer {
                                score_origin(splits_.info(), info_, first_row()));
   }
 
-  // Makes zeros of the values of rows from `first` on, which are not the sequence's: 0 times what lies there may not be 0.
-  __device__ __forceinline__ void clear_rows(int first) const {
-    using Tile = typename Traits::KTile;
+  // Rows from `first` on are not the sequence's.
+  __device__ __forceinline__ void clear_values(int first) const {
     if (first >= Config::tile_kv) return;
     constexpr int chunks = Config::head_dim_v / ElementTraits<typename Config::Element>::per_chunk;
-    const int thread = reread_thread_index() % warpgroup_size;
-#pragma unroll 1
-    for (int i = first * chunks + thread; i < Tile::rows * chunks; i += warpgroup_size)
-      clear_shared_chunk(Tile::chunk_address(tile_, i / chunks, i % chunks));
+    clear_rows<typename Traits::KTile, chunks, warpgroup_size>(tile_, first,
+                                                               reread_thread_index() % warpgroup_size);
     fence_proxy_async_shared();
     bar_sync(Traits::own_barrier + consumer_, warpgroup_size);
   }
@@ -173,7 +174,7 @@ class Consumer {
   const int consumer_;
   const float scale_log2_;
   SplitPipeline<Traits> splits_;
-  Pipeline<1, Traits::QTile::bytes> q_pipeline_;
+  QPipeline<Traits> q_pipeline_;
   Pipeline<Config::stages, Traits::KTile::bytes> keys_;  // the next tile
   PExchange<Config> p_exchange_;
   Queries<Traits> q_;

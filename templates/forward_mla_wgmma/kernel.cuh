@@ -1,6 +1,6 @@
-// Attention forward whose values are the first columns of the keys, which one KV head has for all query heads: multi-head
-// latent attention in its absorbed form ("DeepSeek-V2"). Sequences of any lengths, keys split over blocks. TMA and wgmma,
-// for sm_90a.
+// Attention forward whose values are the first columns of the keys, which one KV head has for all query heads:
+// multi-head latent attention in its absorbed form ("DeepSeek-V2"). Sequences of any lengths, keys split over blocks.
+// TMA and wgmma, for sm_90a.
 //
 // A block is one warpgroup of producers, some of whose warps load keys, the others queries, and two warpgroups of
 // consumers. It computes 64 rows, the queries of all heads one after another. A tile of keys is read once from memory,
@@ -12,15 +12,40 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_mla_wgmma/consumer.cuh"
-#include "forward_mla_wgmma/load_keys.cuh"
-#include "forward_mla_wgmma/pipelines.cuh"
-#include "forward_mla_wgmma/tensor_maps.cuh"
+#include "forward_mla_wgmma/traits.cuh"
+#include "mainloop/key_rows_producer.cuh"
+#include "mainloop/split_kv_producer.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
+#include "scheduling/split_tile_scheduler.cuh"
+#include "split_keys/kernel_memory.cuh"
 #include "split_keys/load_queries.cuh"
+#include "split_keys/split_pipeline.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_mla_wgmma {
+
+/// By one thread, before any other use; then a __syncthreads. Splits are told by the first key producer to query
+/// producers and consumers; queries come from the query producers, by cp.async, and keys from the key producers.
+template <class Traits>
+__device__ __forceinline__ void init_pipelines(unsigned smem) {
+  init_pipeline(smem, Traits::layout.q, Traits::stages_q, Traits::query_warps, Traits::consumer_warps);
+  // mutate: FullWhenHalfOfTheRowsAreThere
+  init_pipeline(smem, Traits::layout.k, Traits::Config::stages, Traits::key_warps, Traits::consumer_warps);
+  init_split_pipeline<Traits>(smem);
+  fence_mbarrier_init();
+}
+
+/// The work of a warp that loads keys, of which this is warp `warp`.
+template <class Traits, class Work>
+__device__ __forceinline__ void load_keys(const AttentionParams& params, const KernelMemory& memory,
+                                          unsigned char* bytes, unsigned smem, int warp, Work& work) {
+  if constexpr (Traits::uses_tma) {
+    SplitKvProducer<Traits>(params, memory, bytes, smem).run(work);
+  } else {
+    KeyRowsProducer<Traits>(params, bytes, smem, warp).run(work);
+  }
+}
 
 template <class Config>
 __device__ __forceinline__ void attention_forward(const AttentionParams& params, const KernelMemory& memory) {
@@ -28,24 +53,24 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   extern __shared__ __align__(1024) unsigned char bytes[];
   const unsigned smem = smem_address(bytes);
   const int warp = uniform(warp_id());
-  Work<Config> work;
+  SplitTileScheduler<Config, Traits::tile_rows> work;
   griddepcontrol_wait();
   if (warp < Traits::key_warps) {
     work.begin(params, memory.split_params.known);
   } else if (threadIdx.x == Traits::key_warps * warp_size) {
-    init_pipelines<Config>(smem);
+    init_pipelines<Traits>(smem);
     if (Traits::uses_tma) prefetch_tensor_map(memory.k);
   } else if (threadIdx.x >= warpgroup_size) {
-    clear_queries<Traits>(smem + Traits::layout.q, static_cast<int>(threadIdx.x) - warpgroup_size);
+    clear_queries<Traits>(smem + Traits::layout.q.tiles, static_cast<int>(threadIdx.x) - warpgroup_size);
   }
   __syncthreads();
   if (threadIdx.x < warpgroup_size) {
     setmaxnreg_dec<Config::producer_registers>();
     if (warp < Traits::key_warps) {
-      KeyProducer<Config>(params, memory, bytes, smem, warp).run(work);
+      load_keys<Traits>(params, memory, bytes, smem, warp, work);
       griddepcontrol_launch_dependents();
     } else {
-      load_queries(params, SplitPipeline<Traits>(bytes, smem), Pipelines<Config>(smem).q);
+      load_queries(params, SplitPipeline<Traits>(bytes, smem), QPipeline<Traits>(smem, Traits::layout.q));
     }
   } else {
     setmaxnreg_inc<Config::consumer_registers>();

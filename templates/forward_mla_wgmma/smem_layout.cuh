@@ -3,14 +3,15 @@
 #pragma once
 
 #include "base/host_device.cuh"
-#include "split_keys/key_tile_info.cuh"
-#include "split_keys/smem_places.cuh"
-#include "split_keys/span_info.cuh"
+#include "mainloop/key_tile_info.cuh"
+#include "pipeline/smem_allocator.cuh"
+#include "split_keys/split_info.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit::forward_mla_wgmma {
 
-/// Warpgroups of a block that compute. Each has all rows, half of the columns of O, and the scores of every second tile.
+/// Warpgroups of a block that compute. Each has all rows, half of the columns of O, and the scores of every second
+/// tile.
 inline constexpr int consumers = 2;
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
@@ -20,19 +21,16 @@ inline constexpr int consumers = 2;
 /// P is that of one tile of keys, as the threads of a consumer have it: consumers hand it to each other. Barriers: one
 /// for each stage, 8 bytes.
 struct SmemLayout {
-  int q;
-  int k;
+  PipelinePlace q;
+  PipelinePlace k;
+  PipelinePlace stored_k;  ///< as TMA writes them: K itself, as are values
+  PipelinePlace stored_v;
+  PipelinePlace splits;  ///< SplitInfo, or SpanInfo, for each stage
   int p;
   int maxima;          ///< of each consumer a float for each row
   int sums;            ///< the same of each consumer, of two splits
   int key_tile_infos;  ///< KeyTileInfo for each stage of K
-  int splits;          ///< tile info for each stage of splits
-  int q_full;
-  int q_empty;
-  int k_full;
-  int k_empty;
-  int split_full;
-  int split_empty;
+  int stored_infos;    ///< the same
   int total;
 };
 
@@ -45,21 +43,20 @@ struct SmemSizes {
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   constexpr int row_floats = rows_per_warpgroup * static_cast<int>(sizeof(float));
-  SmemPlaces place;
+  SmemAllocator place;
   SmemLayout layout{};
-  layout.q = place.tiles(panel_tile_bytes(rows_per_warpgroup, sizes.head_dim));
-  layout.k = place.tiles(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim));
+  layout.q.tiles = place.tiles(panel_tile_bytes(rows_per_warpgroup, sizes.head_dim));
+  layout.k.tiles = place.tiles(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim));
   layout.p = place.tiles(rows_per_warpgroup * sizes.tile_kv * element_bytes);
   layout.maxima = place.numbers(consumers * row_floats);
   layout.sums = place.numbers(2 * consumers * row_floats);
   layout.key_tile_infos = place.numbers(sizes.stages * static_cast<int>(sizeof(KeyTileInfo)));
-  layout.splits = place.numbers(stages_splits * info_bytes(sizes.has_spans));
-  layout.q_full = place.barriers(1);
-  layout.q_empty = place.barriers(1);
-  layout.k_full = place.barriers(sizes.stages);
-  layout.k_empty = place.barriers(sizes.stages);
-  layout.split_full = place.barriers(stages_splits);
-  layout.split_empty = place.barriers(stages_splits);
+  layout.splits.tiles = place.numbers(stages_splits * info_bytes(sizes.has_spans));
+  place.barriers(layout.q, 1);
+  place.barriers(layout.k, sizes.stages);
+  place.barriers(layout.splits, stages_splits);
+  layout.stored_k = layout.stored_v = layout.k;
+  layout.stored_infos = layout.key_tile_infos;
   layout.total = place.total();
   return layout;
 }

@@ -23,6 +23,12 @@ struct KernelTraits : BlockTraits<Config, consumers, rows_per_warpgroup> {
   static_assert(consumer_columns % Base::KTile::columns == 0,
                 "a consumer's values are whole panels of the keys");
 
+  // The producer of keys by TMA loads no values, and nobody converts what it loads.
+  static constexpr bool values_in_keys = true, upcasts = false;
+  static constexpr int stages_stored_k = Config::stages, stages_stored_v = Config::stages;
+  using StoredKTile = typename Base::KTile;
+  using StoredVTile = StoredKTile;
+
   using Output = Accumulator<MmaLayout, 16, consumer_columns>;
   /// Of a row at once, where spans are merged: more would spill.
   static constexpr int pairs_read = 16;

@@ -5,15 +5,14 @@
 #include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_mma_sync/direct_output.cuh"
+#include "epilogue/direct_output.cuh"
+#include "epilogue/lse.cuh"
 #include "forward_mma_sync/traits.cuh"
 #include "problem/entry_sequences.cuh"
 #include "ptx/cp_async.cuh"
 #include "scheduling/query_block.cuh"
 #include "steps/dropout.cuh"
-#include "steps/lse_shift.cuh"
 #include "steps/softmax.cuh"
-#include "steps/write_lse.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_mma_sync {
@@ -84,7 +83,7 @@ __device__ __forceinline__ void store_output(const AttentionParams& params, cons
   if constexpr (is_same<Layout, EvenOddLayout>) {
     const SeenShares<Config, Traits::Output::rows> shares;
     const typename Traits::Columns columns(descale, scales.value_slice(), params.heads_kv, shares);
-    store_output_rows<Config>(target, q_begin + warp_row, seqlen_q, output, columns, inverse);
+    store_output_rows<Traits>(target, q_begin + warp_row, seqlen_q, output, columns, inverse);
   } else {
     store_output_by_tile<Config>(target, q_begin, seqlen_q, warp_row, output, inverse, o_tile);
   }

@@ -4,6 +4,7 @@
 
 #include "base/element.cuh"
 #include "base/host_device.cuh"
+#include "pipeline/smem_allocator.cuh"
 
 namespace jit::forward_mma_sync {
 
@@ -43,13 +44,13 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   const int k_bytes = sizes.tile_kv * padded_head_dim(sizes.head_dim, mma_k) * bytes;
   const int v_bytes = sizes.tile_kv * padded_head_dim(sizes.head_dim_v) * bytes;
   const int o_bytes = bytes == 1 ? 0 : sizes.tile_q * padded_head_dim(sizes.head_dim_v) * bytes;
+  SmemAllocator place;
   SmemLayout layout{};
-  layout.q = 0;
-  layout.k = sizes.q_in_registers ? 0 : q_bytes;
-  layout.v = layout.k + sizes.stages_k * k_bytes;
-  layout.key_scales = layout.v + sizes.stages_v * v_bytes;
-  layout.o = 0;
-  layout.total = layout.key_scales + (sizes.key_scales ? sizes.stages_k * sizes.tile_kv * 4 : 0);
+  layout.q = place.rows(sizes.q_in_registers ? 0 : q_bytes);
+  layout.k = place.rows(sizes.stages_k * k_bytes);
+  layout.v = place.rows(sizes.stages_v * v_bytes);
+  layout.key_scales = place.rows(sizes.key_scales ? sizes.stages_k * sizes.tile_kv * 4 : 0);
+  layout.total = place.total();
   if (layout.total < q_bytes) layout.total = q_bytes;
   if (layout.total < o_bytes) layout.total = o_bytes;
   return layout;

@@ -12,8 +12,9 @@
 
 namespace jit::forward_mma_sync {
 
-template <class Config>
+template <class KernelConfig>
 struct KernelTraits {
+  using Config = KernelConfig;
   static constexpr int mma_k = ElementTraits<typename Config::Element>::mma_k;
   static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8 && Config::head_dim <= 256,
                 "head_dim must be a multiple of 8 from 8 to 256");
@@ -35,6 +36,7 @@ struct KernelTraits {
   using Scores = Accumulator<MmaLayout, warp_rows, Config::tile_kv>;
   using Output = Accumulator<OutputLayout, warp_rows, columns_v>;
   using Columns = ValueColumns<Config, Output>;
+  static constexpr bool may_lack_keys = true;  ///< of rows: whether some see no key is not worked out
 
   static constexpr int chunks =
       padded_head_dim(Config::head_dim, mma_k) / ElementTraits<typename Config::Element>::per_chunk;

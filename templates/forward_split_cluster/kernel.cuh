@@ -11,7 +11,6 @@
 // Which block computes what follows from the shape of the call: nothing is scheduled, counted or left behind.
 #pragma once
 
-#include "base/dependent_launch.cuh"
 #include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
@@ -20,6 +19,7 @@
 #include "forward_split_cluster/receive_buffer.cuh"
 #include "forward_split_cluster/share.cuh"
 #include "forward_split_cluster/traits.cuh"
+#include "pipeline/dependent_launch.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/cp_async.cuh"
@@ -59,7 +59,7 @@ __device__ __forceinline__ WarpSplits<KernelTraits<Config>> multiply_keys(const 
 
 #pragma unroll 1
   for (int step = -loads_ahead;; ++step) {
-    load_tile(params, work_tile, split, pipeline, step + loads_ahead, tiles, pages, [&] {
+    load_tile(params, work_tile, pipeline, step + loads_ahead, tiles, pages, [&] {
       if (step != -loads_ahead) return;
       copy_rows<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment>(
           queries, QueryRows<Config>(params, split));
@@ -84,7 +84,7 @@ __device__ __forceinline__ WarpSplits<KernelTraits<Config>> multiply_keys(const 
     cp_async_wait_group<groups_ahead>();  // values  // mutate: NoWaitForValues
     __syncwarp();                         // mutate: TilesOfOtherLanesWithoutBarrier
     Products::multiply_pv(output, scores, stage + Traits::layout.v);
-    if ((info.flags & key_info_last) != 0) break;
+    if ((info.flags & key_info_end) != 0) break;
     __syncwarp();  // all lanes are done with the tile
   }
   scales.scale_output(output);
@@ -108,7 +108,14 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
   cluster_arrive();
   wait_for_grids_before();
   const SplitWorkTile work_tile = work_tile_of_cluster<Config>(params);
-  const SplitInfo split = info_of(work_tile, rank, Config::cluster);
+  const SplitInfo split{.batch = work_tile.batch,
+                        .kv_head = work_tile.kv_head,
+                        .row_begin = work_tile.row_begin,
+                        .q = work_tile.q,
+                        .kv = work_tile.kv,
+                        .split = rank,
+                        .splits = Config::cluster,
+                        .first_block = 0};
   const int pieces = (work_tile.row_end - work_tile.row_begin) * PiecePlace<Config>::of_row;
   if (pieces > 0) {
     if (threadIdx.x == 0) receive_buffer.expect(pieces);

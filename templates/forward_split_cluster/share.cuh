@@ -8,7 +8,7 @@
 #include "problem/variable_sequences.cuh"
 #include "ptx/prefetch.cuh"
 #include "scheduling/varlen_place.cuh"
-#include "split_keys/work_list.cuh"
+#include "split_keys/work_tile_keys.cuh"
 
 namespace jit::forward_split_cluster {
 
@@ -30,8 +30,8 @@ __device__ __forceinline__ VarlenPlace place_of_cluster(const AttentionParams& p
   }
 }
 
-/// Asks for the pages of a sequence before it is known how many are needed: its length and the table come from memory at once,
-/// not one after the other. By the first warp.
+/// Asks for the pages of a sequence before it is known how many are needed: its length and the table come from memory
+/// at once, not one after the other. By the first warp.
 template <class Config>
 __device__ __forceinline__ void prefetch_pages(const AttentionParams& params, int batch) {
   constexpr int line_pages = 32;
@@ -56,20 +56,6 @@ __device__ __forceinline__ SplitWorkTile work_tile_of_cluster(const AttentionPar
   const int rows = place.first_row < 0 ? 0 : work_tile.q.length * Config::gqa_ratio;
   work_tile.enter_rows(maximum(place.first_row, 0), rows, KernelTraits<Config>::tile_rows);
   return work_tile;
-}
-
-/// What a block knows of its split of a work tile.
-__device__ __forceinline__ SplitInfo info_of(const SplitWorkTile& work_tile, int rank, int cluster) {
-  return {.batch = work_tile.batch,
-          .kv_head = work_tile.kv_head,
-          .row_begin = work_tile.row_begin,
-          .q_begin = work_tile.q.begin,
-          .seqlen_q = work_tile.q.length,
-          .kv_begin = work_tile.kv.begin,
-          .seqlen_kv = work_tile.kv.length,
-          .split = rank,
-          .splits = cluster,
-          .first_block = 0};
 }
 
 /// The keys of the warp: the tiles that the work tile's rows see, scheduled evenly in pieces that stand side by side.

@@ -5,8 +5,8 @@
 #include "base/element.cuh"
 #include "base/host_device.cuh"
 #include "jit/options.h"
-#include "split_keys/key_tile_info.cuh"
-#include "split_keys/smem_places.cuh"
+#include "mainloop/key_tile_info.cuh"
+#include "pipeline/smem_allocator.cuh"
 #include "split_keys/warp_layout.cuh"
 
 namespace jit::forward_split_cluster {
@@ -50,7 +50,7 @@ struct SmemSizes {
 };
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
-  SmemPlaces place;
+  SmemAllocator place;
   SmemLayout layout{};
   layout.v = sizes.tile_kv * padded_head_dim(sizes.head_dim) * sizes.key_bytes;
   layout.stage_bytes = layout.v + sizes.tile_kv * padded_head_dim(sizes.head_dim_v) * sizes.key_bytes;
@@ -64,7 +64,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.key_tile_infos =
       place.numbers(sizes.block_warps * sizes.stages * static_cast<int>(sizeof(KeyTileInfo)));
   layout.row_starts = place.numbers(sizes.has_pages ? sizes.block_warps * sizes.tile_kv * 2 * 8 : 0);
-  layout.barrier = place.barriers(1);
+  layout.barrier = place.barrier();
   layout.total = place.total();
   return layout;
 }

@@ -8,37 +8,25 @@
 #include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_split_kv/box_pipeline.cuh"
 #include "forward_split_kv/box_producer.cuh"
 #include "forward_split_kv/results.cuh"
-#include "forward_split_kv/tensor_maps.cuh"
 #include "forward_split_kv/traits.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "ptx/warpgroup.cuh"
+#include "scheduling/split_tile_scheduler.cuh"
+#include "split_keys/kernel_memory.cuh"
 #include "split_keys/kv_products.cuh"
 #include "split_keys/kv_scales.cuh"
 #include "split_keys/row_functors.cuh"
 #include "split_keys/split_pipeline.cuh"
 #include "steps/softmax.cuh"
+#include "tiles/clear_rows.cuh"
 #include "tiles/shared_words.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_split_kv {
-
-/// Makes zeros of the rows of a tile of values from row `first` on, which are not the sequence's: 0 times what lies
-/// there may not be 0. By all consumers.
-template <class Config>
-__device__ __forceinline__ void clear_rows(unsigned tile, int first) {
-  using Traits = KernelTraits<Config>;
-  using Tile = typename Traits::VTile;
-#pragma unroll 1
-  for (int i = first * Tile::chunks + static_cast<int>(threadIdx.x); i < Tile::rows * Tile::chunks;
-       i += Traits::threads)
-    clear_shared_chunk(tile + Tile::offset(i / Tile::chunks, i % Tile::chunks));
-  bar_sync(Traits::consumers_barrier, Traits::threads);
-}
 
 /// What a warp that computes holds.
 template <class Config>
@@ -69,7 +57,7 @@ class BoxConsumer {
         if (begins) begin_split();
         begins = false;
         if ((info.flags & key_info_none) == 0) multiply(info);
-        if ((info.flags & (key_info_none | key_info_last)) != 0) break;
+        if ((info.flags & (key_info_none | key_info_end)) != 0) break;
         release_stage();
       }
       scales_.scale_output(output_);
@@ -91,8 +79,8 @@ class BoxConsumer {
   __device__ __forceinline__ void multiply(const KeyTileInfo& info) {
     const auto& split = splits_.info();
     const unsigned stage = pipeline_.tile(), v = stage + Traits::layout.v;
-    const int keys = split.seqlen_kv - info.k_begin;
-    if (keys < Config::tile_kv) clear_rows<Config>(v, keys);  // mutate: RowsBehindTheSequenceInBoxes
+    const int keys = split.kv.length - info.k_begin;
+    if (keys < Config::tile_kv) clear_values(v, keys);  // mutate: RowsBehindTheSequenceInBoxes
     typename Traits::Scores scores;
     Products::multiply_qk(scores, q_, stage + Traits::layout.k + first_key() * Traits::KTile::row_bytes);
     scales_.scale_scores(scores, stage, first_key());
@@ -101,6 +89,13 @@ class BoxConsumer {
     online_softmax<Config::rescale>(scores, output_, state_, scale_log2_);
     scales_.scale_weights(scores, stage, first_key());
     Products::multiply_pv(output_, scores, v + first_key() * Traits::VTile::row_bytes);
+  }
+
+  // Rows from `first` on are not the sequence's. By all consumers.
+  static __device__ __forceinline__ void clear_values(unsigned tile, int first) {
+    clear_rows<typename Traits::Tiles::VPanels, Traits::VTile::chunks, Traits::threads>(
+        tile, first, static_cast<int>(threadIdx.x));
+    bar_sync(Traits::consumers_barrier, Traits::threads);
   }
 
   __device__ __forceinline__ void release_stage() {

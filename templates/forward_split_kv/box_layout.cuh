@@ -5,9 +5,9 @@
 #include "base/element.cuh"
 #include "base/host_device.cuh"
 #include "forward_split_kv/smem_layout.cuh"
-#include "split_keys/key_tile_info.cuh"
-#include "split_keys/smem_places.cuh"
-#include "split_keys/span_info.cuh"
+#include "mainloop/key_tile_info.cuh"
+#include "pipeline/smem_allocator.cuh"
+#include "split_keys/split_info.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit::forward_split_kv {
@@ -18,12 +18,9 @@ namespace jit::forward_split_kv {
 ///
 /// Stages are those of SmemLayout, but that tiles lie in panels. Barriers: one for each stage, 8 bytes.
 struct BoxLayout : StageLayout {
-  int key_tile_infos;  ///< KeyTileInfo for each stage
-  int splits;          ///< tile info for each stage of splits
-  int full;
-  int empty;
-  int split_full;
-  int split_empty;
+  PipelinePlace stages;
+  PipelinePlace splits;  ///< SplitInfo, or SpanInfo, for each stage
+  int key_tile_infos;    ///< KeyTileInfo for each stage
   int total;
 };
 
@@ -38,20 +35,18 @@ struct BoxSizes {
 };
 
 JIT_HOST_DEVICE constexpr BoxLayout box_layout(const BoxSizes& sizes, const Storage& stored) {
-  SmemPlaces stage, place;
+  SmemAllocator stage, place;
   BoxLayout layout{};
   stage.tiles(sizes.row_warps * rows_per_warp * padded_head_dim(sizes.head_dim) * stored.query_bytes);
   layout.k = stage.tiles(panel_tile_bytes(sizes.tile_kv, sizes.head_dim, stored.element_bytes));
   layout.v = stage.tiles(panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v, stored.element_bytes));
   const int end = stage.tiles(0), results = result_bytes(sizes.row_warps * sizes.key_warps, sizes.head_dim_v);
   layout.stage_bytes = ((end < results ? results : end) + 1023) / 1024 * 1024;
-  place.tiles(sizes.stages * layout.stage_bytes);
+  layout.stages.tiles = place.tiles(sizes.stages * layout.stage_bytes);
   layout.key_tile_infos = place.numbers(sizes.stages * static_cast<int>(sizeof(KeyTileInfo)));
-  layout.splits = place.numbers(stages_splits * info_bytes(sizes.has_spans));
-  layout.full = place.barriers(sizes.stages);
-  layout.empty = place.barriers(sizes.stages);
-  layout.split_full = place.barriers(stages_splits);
-  layout.split_empty = place.barriers(stages_splits);
+  layout.splits.tiles = place.numbers(stages_splits * info_bytes(sizes.has_spans));
+  place.barriers(layout.stages, sizes.stages);
+  place.barriers(layout.splits, stages_splits);
   layout.total = place.total();
   return layout;
 }

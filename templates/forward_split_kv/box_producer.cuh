@@ -4,22 +4,43 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_split_kv/box_pipeline.cuh"
-#include "forward_split_kv/tensor_maps.cuh"
 #include "forward_split_kv/traits.cuh"
+#include "mainloop/kv_pipelines.cuh"
+#include "mainloop/split_kv_producer.cuh"
+#include "pipeline/pipeline.cuh"
 #include "problem/sequences.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"
-#include "split_keys/key_boxes.cuh"
+#include "scheduling/split_tile_scheduler.cuh"
+#include "split_keys/kernel_memory.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "split_keys/split_pipeline.cuh"
-#include "split_keys/work_list.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_split_kv {
 
+/// One side's place among the stages.
 template <class Config>
-using Work = WorkList<Config, KernelTraits<Config>::tile_rows>;
+using BoxPipeline = Pipeline<Config::stages, KernelTraits<Config>::layout.stage_bytes>;
+
+/// `smem` is the shared address of the block's memory.
+template <class Config>
+__device__ __forceinline__ BoxPipeline<Config> box_pipeline(unsigned smem) {
+  return {smem, KernelTraits<Config>::layout.stages};
+}
+
+/// By one thread, before any other use; then a __syncthreads. A stage is full when all lanes of the producer have
+/// arrived, each behind its copies of queries, and once more the one that tells of bytes.
+template <class Config>
+__device__ __forceinline__ void init_box_pipelines(unsigned smem) {
+  using Traits = KernelTraits<Config>;
+  init_pipeline(smem, Traits::layout.stages, Config::stages, warp_size + 1, Traits::consumer_warps);
+  init_split_pipeline<Traits>(smem);
+  fence_mbarrier_init();
+}
+
+template <class Config>
+using Work = SplitTileScheduler<Config, KernelTraits<Config>::tile_rows>;
 
 template <class Config>
 class BoxProducer {
@@ -54,7 +75,7 @@ class BoxProducer {
       end_stage(info, brings);
       return await_queries();
     }
-    RowPlace box = box_place<Traits>(params_, work_tile, tiles.key(0));
+    RowPlace box = key_box<Traits>(params_, work_tile, tiles.key(0));
     for (bool is_first = true;; is_first = false) {
       const bool has_next = tiles.has(1);
       begin_stage(info_of(tiles), Tiles::KPanels::bytes + Tiles::VPanels::bytes);
@@ -64,7 +85,7 @@ class BoxProducer {
       await_queries();
       end_stage(info, brings && is_first);
       if (!has_next) return await_queries();
-      box = box_place<Traits>(params_, work_tile, tiles.key(1));  // while the stage is waited for
+      box = key_box<Traits>(params_, work_tile, tiles.key(1));  // while the stage is waited for
       tiles.advance();
     }
   }

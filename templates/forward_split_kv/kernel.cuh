@@ -17,12 +17,13 @@
 #include "forward_split_kv/box_kernel.cuh"
 #include "forward_split_kv/loads.cuh"
 #include "forward_split_kv/results.cuh"
-#include "forward_split_kv/rows.cuh"
 #include "forward_split_kv/smem.cuh"
 #include "forward_split_kv/step_list.cuh"
 #include "forward_split_kv/traits.cuh"
+#include "mainloop/kv_row_copies.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/cp_async.cuh"
+#include "scheduling/split_tile_scheduler.cuh"
 #include "split_keys/kv_products.cuh"
 #include "split_keys/kv_scales.cuh"
 #include "split_keys/row_functors.cuh"
@@ -61,7 +62,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   // Before step 0 the same is done, as far as there is something to do: code that is there once is fetched once.
 #pragma unroll 1
   for (int step = -Traits::steps_ahead;; ++step) {
-    PageReader<Config> pages;
+    PageReader<Config, Traits::threads, Traits::tile_rows> pages;
     if (step >= 0) cp_async_wait_group<loads_ahead - 1>();  // mutate: NoWaitForTiles
     __syncthreads();
     StepInfo info{};
@@ -69,7 +70,10 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     if (info.flags & step_is_end) break;
     const bool has_load_ahead = step + loads_ahead >= 0 && step > -Traits::steps_ahead;
     const bool has_pages_ahead = Traits::has_pages && step + pages_ahead >= 0 && step > -Traits::steps_ahead;
-    if (has_pages_ahead) pages.ask(params, smem, step + pages_ahead);
+    if (has_pages_ahead) {
+      const StepInfo ahead = smem.info(step + pages_ahead);
+      pages.ask(params, smem.splits()[ahead.split], ahead.k_begin, (ahead.flags & step_has_tile) != 0);
+    }
 
     const Info<Config>& split = smem.splits()[info.split];
     if (info.flags & step_begins) say_begun<Config>(split_params, split, static_cast<int>(threadIdx.x));
@@ -101,7 +105,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
       Products::multiply_pv(output, scores,
                             smem_address(stage) + Traits::layout.v + first_key * Traits::VTile::row_bytes);
     }
-    if (has_pages_ahead) pages.put(smem, step + pages_ahead);
+    if (has_pages_ahead) pages.put(smem.pages(step + pages_ahead));
     if (info.flags & step_ends) {
       scales.scale_output(output);
       finish_split<Config>(params, descale, split_params, split, output, state, scale_log2, stage);

@@ -6,24 +6,13 @@
 #include "base/prelude.cuh"
 #include "forward_split_kv/smem.cuh"
 #include "forward_split_kv/traits.cuh"
+#include "mainloop/kv_row_copies.cuh"
+#include "problem/paged_kv.cuh"
 #include "ptx/cp_async.cuh"
-#include "split_keys/kv_rows.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_split_kv {
-
-/// Copies the rows of a tile of keys or values.
-template <class Config, class Tile, int columns>
-__device__ __forceinline__ void copy_keys(unsigned tile, const KvRows<Config>& rows) {
-  constexpr int threads = KernelTraits<Config>::threads;
-  if constexpr (KernelTraits<Config>::has_pages) {
-    copy_rows<Tile, columns, threads, Config::alignment>(tile, rows);
-  } else {
-    TileCopy<Tile, columns, threads, Config::alignment, KvElement<Config>>(rows.dense(), rows.count)
-        .load(tile, 0);
-  }
-}
 
 /// Copies the scales of a tile's keys, or values, to shared address `target`; 0 for those that do not exist.
 template <class Config, class Rows>
@@ -48,12 +37,12 @@ __device__ __forceinline__ void load_step(const AttentionParams& params, const D
       copy_rows<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment>(
           stage, QueryRows<Config>(params, split));
     }
-    copy_keys<Config, typename Traits::KTile, Config::head_dim>(
-        stage + Traits::layout.k,
-        KvRows<Config>(params, split, info.k_begin, pages, params.k, params.k_strides));
-    copy_keys<Config, typename Traits::VTile, Config::head_dim_v>(
-        stage + Traits::layout.v,
-        KvRows<Config>(params, split, info.k_begin, pages, params.v, params.v_strides));
+    const KvRows<Config> keys(params, split, info.k_begin, pages, params.k, params.k_strides);
+    copy_kv_tile<typename Traits::KTile, Config::head_dim, Traits::threads>(stage + Traits::layout.k, keys,
+                                                                            keys);
+    const KvRows<Config> values(params, split, info.k_begin, pages, params.v, params.v_strides);
+    copy_kv_tile<typename Traits::VTile, Config::head_dim_v, Traits::threads>(stage + Traits::layout.v,
+                                                                              values, values);
     if constexpr (has_row_scales<Config>) {
       using Scales = KvRows<Config, float, rows_of_scale<Config>>;
       copy_scales<Config>(stage + Traits::layout.k_scales,

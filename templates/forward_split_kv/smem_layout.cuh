@@ -5,7 +5,8 @@
 #include "base/element.cuh"
 #include "base/host_device.cuh"
 #include "jit/options.h"
-#include "split_keys/span_info.cuh"
+#include "pipeline/smem_allocator.cuh"
+#include "split_keys/split_info.cuh"
 #include "split_keys/warp_layout.cuh"
 
 namespace jit::forward_split_kv {
@@ -67,19 +68,22 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, i
                                                  int tile_kv, int stages, bool has_pages, bool has_spans,
                                                  const Storage& stored = {}) {
   const int known_steps = steps_ahead(stages, has_pages) + 1;
+  const int scales = stored.has_row_scales ? tile_kv * 4 : 0;
+  SmemAllocator stage, place;
   SmemLayout layout{};
-  layout.k = row_warps * rows_per_warp * padded_head_dim(head_dim) * stored.query_bytes;
-  layout.v = layout.k + tile_kv * padded_head_dim(head_dim) * stored.element_bytes;
-  layout.k_scales = layout.v + tile_kv * padded_head_dim(head_dim_v) * stored.element_bytes;
-  layout.v_scales = layout.k_scales + (stored.has_row_scales ? tile_kv * 4 : 0);
-  layout.stage_bytes = layout.v_scales + (stored.has_row_scales ? tile_kv * 4 : 0);
+  stage.rows(row_warps * rows_per_warp * padded_head_dim(head_dim) * stored.query_bytes);
+  layout.k = stage.rows(tile_kv * padded_head_dim(head_dim) * stored.element_bytes);
+  layout.v = stage.rows(tile_kv * padded_head_dim(head_dim_v) * stored.element_bytes);
+  layout.k_scales = stage.rows(scales);
+  layout.v_scales = stage.rows(scales);
   const int results = result_bytes(row_warps * key_warps, head_dim_v);
-  if (layout.stage_bytes < results) layout.stage_bytes = (results + 127) / 128 * 128;
-  layout.splits = stages * layout.stage_bytes;
-  layout.steps = layout.splits + known_steps * info_bytes(has_spans);
-  layout.pages = layout.steps + known_steps * static_cast<int>(sizeof(StepInfo));
-  layout.step_list = (layout.pages + (has_pages ? known_steps * tile_kv * 4 : 0) + 15) / 16 * 16;
-  layout.total = layout.step_list + step_list_bytes;
+  layout.stage_bytes = stage.total() < results ? (results + 127) / 128 * 128 : stage.total();
+  place.rows(stages * layout.stage_bytes);
+  layout.splits = place.words(known_steps * info_bytes(has_spans));
+  layout.steps = place.words(known_steps * static_cast<int>(sizeof(StepInfo)));
+  layout.pages = place.words(has_pages ? known_steps * tile_kv * 4 : 0);
+  layout.step_list = place.rows(step_list_bytes);
+  layout.total = place.total();
   return layout;
 }
 

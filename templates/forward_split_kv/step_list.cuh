@@ -7,7 +7,7 @@
 #include "forward_split_kv/traits.cuh"
 #include "problem/masks.cuh"
 #include "problem/variable_sequences.cuh"
-#include "split_keys/work_list.cuh"
+#include "scheduling/split_tile_scheduler.cuh"
 
 namespace jit::forward_split_kv {
 
@@ -26,7 +26,7 @@ struct StepPlace {
 /// The block's steps in order. They lie in shared memory: only one warp needs them, and then only for a moment.
 template <class Config>
 struct StepList {
-  using Work = WorkList<Config, KernelTraits<Config>::tile_rows>;
+  using Work = SplitTileScheduler<Config, KernelTraits<Config>::tile_rows>;
   Work work;
   StepPlace place;
 };

@@ -8,32 +8,21 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_wgmma/key_scales.cuh"
-#include "forward_split_wgmma/pipelines.cuh"
 #include "forward_split_wgmma/traits.cuh"
+#include "mainloop/kv_pipelines.cuh"
+#include "pipeline/warpgroup_order_barrier.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/wgmma.cuh"
+#include "split_keys/load_queries.cuh"
 #include "split_keys/row_functors.cuh"
 #include "split_keys/split_params.cuh"
+#include "split_keys/split_pipeline.cuh"
 #include "split_keys/warp_results.cuh"
 #include "steps/softmax.cuh"
-#include "steps/warpgroup_order_barrier.cuh"
 #include "steps/wgmma_products.cuh"
+#include "tiles/clear_rows.cuh"
 
 namespace jit::forward_split_wgmma {
-
-/// Makes zeros of the rows of a tile of values from row `first` on, which are not the sequence's: 0 times what lies
-/// there may not be 0. By all consumers, of whose threads this is `thread`; they read the tile behind it.
-template <class Config>
-__device__ __forceinline__ void clear_rows(unsigned tile, int first, int thread) {
-  using Traits = KernelTraits<Config>;
-  using Tile = typename Traits::VTile;
-  constexpr int chunks = Tile::panels * Tile::row_bytes / chunk_bytes;
-#pragma unroll 1
-  for (int i = first * chunks + thread; i < Tile::rows * chunks; i += Traits::consumer_threads)
-    clear_shared_chunk(Tile::chunk_address(tile, i / chunks, i % chunks));
-  fence_proxy_async_shared();
-  bar_sync(Traits::consumers_barrier, Traits::consumer_threads);
-}
 
 /// Everything that one consumer warpgroup holds.
 template <class Config>
@@ -52,6 +41,7 @@ class Consumer {
         scale_log2_(exponent_scale<Score>(params.softmax_scale)),
         scales_(descale),
         splits_(bytes, smem),
+        q_pipeline_(smem, Traits::layout.q),
         pipelines_(smem),
         order_barrier_(consumer_),
         p_(consumer_) {}
@@ -63,7 +53,7 @@ class Consumer {
       state_ = SoftmaxState<Traits::Scores::rows>();
       scales_.begin_split(splits_.info());
       // mutate: QueriesReleasedTooEarly
-      if (brings_queries<Config>(splits_.info())) pipelines_.q.consumer_wait();
+      if (brings_queries<Config>(splits_.info())) q_pipeline_.consumer_wait();
       take_keys();
       if ((info_.flags & key_info_none) != 0) {
         release_k();
@@ -71,8 +61,8 @@ class Consumer {
         multiply_keys();
       }
       if (takes_queries<Config>(splits_.info())) {
-        pipelines_.q.consumer_release();
-        pipelines_.q.advance();
+        q_pipeline_.consumer_release();
+        q_pipeline_.advance();
       }
       scales_.scale_output(output_);
       finish_split<Traits>(params_, split_params_, splits_.info(),
@@ -91,7 +81,7 @@ class Consumer {
     begin_maximum(scores_, state_, scale_log2());
     exponentiate(scores_, state_, scale_log2());
     p_.pack_scores(scores_);
-    while ((info_.flags & key_info_last) == 0) {
+    while ((info_.flags & key_info_end) == 0) {
       take_keys();
       start_scores_and_output();
       apply_functors();
@@ -104,11 +94,20 @@ class Consumer {
       p_.pack_scores(scores_);
     }
     pipelines_.v.consumer_wait();
-    const int keys = splits_.info().seqlen_kv - info_.k_begin;
+    const int keys = splits_.info().kv.length - info_.k_begin;
     // mutate: RowsBehindTheSequence
-    if (keys < Config::tile_kv) clear_rows<Config>(pipelines_.v.tile(), keys, thread());
+    if (keys < Config::tile_kv) clear_values(keys);
     p_.multiply_pv(output_, pipelines_.v.tile(), false);
     finish_output();
+  }
+
+  // Rows from `first` on are not the sequence's. By all consumers; they read the tile behind it.
+  __device__ __forceinline__ void clear_values(int first) const {
+    using Tile = typename Traits::VTile;
+    clear_rows<Tile, Tile::panels * Tile::row_bytes / chunk_bytes, Traits::consumer_threads>(
+        pipelines_.v.tile(), first, thread());
+    fence_proxy_async_shared();
+    bar_sync(Traits::consumers_barrier, Traits::consumer_threads);
   }
 
   // Issues S of this tile of keys and, behind it, O += P V of the tile before.
@@ -150,7 +149,7 @@ class Consumer {
 
   // Computed at each use: they would take registers through the loop.
   __device__ __forceinline__ unsigned q_tile() const {
-    return pipelines_.q.tile() + consumer_ * Traits::QTile::bytes;
+    return q_pipeline_.tile() + consumer_ * Traits::QTile::bytes;
   }
   __device__ __forceinline__ float scale_log2() const { return scales_.of_exponents(scale_log2_); }
   __device__ __forceinline__ int thread() const { return reread_thread_index() - warpgroup_size; }
@@ -164,7 +163,8 @@ class Consumer {
   const float scale_log2_;  // of scores without scales
   KeyScales<Config> scales_;
   SplitPipeline<Traits> splits_;
-  Pipelines<Config> pipelines_;
+  QPipeline<Traits> q_pipeline_;
+  KvPipelines<Traits> pipelines_;
   const WarpgroupOrderBarrier<Traits> order_barrier_;
   Queries<Traits> q_;
   Probabilities<Traits> p_;

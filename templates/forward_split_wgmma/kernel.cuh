@@ -3,30 +3,44 @@
 //
 // A block is one warpgroup of producers, with a warp for keys and values and three for queries, and one or two
 // warpgroups of consumers, which compute; a further one makes keys and values of 16 bits of those of 8
-// (steps/convert_keys.cuh). A tile of rows holds the queries of all heads that share a KV head. Blocks stay, and take
-// pieces of equal length of one tile space of work (scheduling/key_shares.cuh); what blocks have come to for a tile
-// of rows that they share is merged by the one that has the first keys, or by all of them (split_keys/end_split.cuh).
+// (mainloop/convert_keys.cuh). A tile of rows holds the queries of all heads that share a KV head. Blocks stay, and
+// take pieces of equal length of one tile space of work (scheduling/key_shares.cuh); what blocks have come to for a
+// tile of rows that they share is merged by the one that has the first keys, or by all of them
+// (split_keys/end_split.cuh).
 #pragma once
 
 #include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_wgmma/consumer.cuh"
-#include "forward_split_wgmma/load_keys.cuh"
-#include "forward_split_wgmma/pipelines.cuh"
-#include "forward_split_wgmma/tensor_maps.cuh"
+#include "forward_split_wgmma/traits.cuh"
+#include "mainloop/convert_keys.cuh"
+#include "mainloop/kv_pipelines.cuh"
+#include "mainloop/split_kv_producer.cuh"
+#include "pipeline/dependent_launch.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
-#include "scheduling/side_by_side.cuh"
+#include "scheduling/split_tile_scheduler.cuh"
+#include "split_keys/kernel_memory.cuh"
 #include "split_keys/load_queries.cuh"
-#include "steps/convert_keys.cuh"
+#include "split_keys/split_pipeline.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_split_wgmma {
 
-/// Before anything is read. Where another kernel computes the requests of many queries, two launches of this one stand around
-/// it, and none of the three needs what another one writes, but for what these two leave for one another. So the first lets
-/// the next one start at once.
+/// By one thread, before any other use; then a __syncthreads. Splits are told by the key producer to query producers
+/// and consumers; queries come from the query producers, by cp.async.
+template <class Traits>
+__device__ __forceinline__ void init_pipelines(unsigned smem) {
+  init_pipeline(smem, Traits::layout.q, Traits::stages_q, Traits::query_warps, Traits::consumer_warps);
+  init_kv_pipelines<Traits>(smem);
+  init_split_pipeline<Traits>(smem);
+  fence_mbarrier_init();
+}
+
+/// Before anything is read. Where another kernel computes the requests of many queries, two launches of this one stand
+/// around it, and none of the three needs what another one writes, but for what these two leave for one another. So the
+/// first lets the next one start at once.
 template <class Config>
 __device__ __forceinline__ void begin_grid(const SplitParams& split_params) {
   if (Config::requests == Requests::few_queries && split_params.blocks_before != 0)
@@ -46,7 +60,7 @@ __device__ __forceinline__ void end_grid(const SplitParams& split_params) {
 template <class Config>
 __device__ __forceinline__ bool converts() {
   using Traits = KernelTraits<Config>;
-  return Traits::converts && threadIdx.x >= warpgroup_size + Traits::consumer_threads;
+  return Traits::upcasts && threadIdx.x >= warpgroup_size + Traits::consumer_threads;
 }
 
 template <class Config>
@@ -55,17 +69,17 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   extern __shared__ __align__(1024) unsigned char bytes[];
   const unsigned smem = smem_address(bytes);
   const int warp = uniform(warp_id());
-  Work<Config> work;
+  SplitTileScheduler<Config, Traits::tile_rows> work;
   begin_grid<Config>(memory.split_params);
   if (warp == 0) {
     work.enter_tile_space(memory.split_params);
     work.begin(params, memory.split_params.known);
   } else if (threadIdx.x == warp_size) {
-    init_pipelines<Config>(smem);
+    init_pipelines<Traits>(smem);
     prefetch_tensor_map(memory.k);
     prefetch_tensor_map(memory.v);
   } else if (threadIdx.x >= warpgroup_size && !converts<Config>()) {
-    clear_queries<Traits>(smem + Traits::layout.q, static_cast<int>(threadIdx.x) - warpgroup_size);
+    clear_queries<Traits>(smem + Traits::layout.q.tiles, static_cast<int>(threadIdx.x) - warpgroup_size);
   }
   __syncthreads();
   // By the warp's number: of threads the compiler would not know that a warp goes one way, and keep the addresses of
@@ -73,15 +87,15 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   if (warp < warpgroup_size / warp_size) {
     if constexpr (Config::producer_registers != 0) setmaxnreg_dec<Config::producer_registers>();
     if (warp == 0) {
-      KeyProducer<Config>(params, memory, bytes, smem).run(work);
+      SplitKvProducer<Traits>(params, memory, bytes, smem).run(work);
       end_grid<Config>(memory.split_params);
     } else {
-      load_queries(params, SplitPipeline<Traits>(bytes, smem), Pipelines<Config>(smem).q);
+      load_queries(params, SplitPipeline<Traits>(bytes, smem), QPipeline<Traits>(smem, Traits::layout.q));
     }
   } else if (converts<Config>()) {
-    if constexpr (Traits::converts) {
+    if constexpr (Traits::upcasts) {
       setmaxnreg_dec<Config::converter_registers>();
-      KeyConverter<ConvertedKeys<Config>>(smem, 0).run();
+      KeyConverter<Traits>(smem, 0).run();
     }
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();

@@ -10,7 +10,7 @@
 namespace jit::forward_split_wgmma {
 
 /// Keys and values of 16 bits have none.
-template <class Config, bool converts = KernelTraits<Config>::converts>
+template <class Config, bool upcasts = KernelTraits<Config>::upcasts>
 struct KeyScales {
   using Traits = KernelTraits<Config>;
 

@@ -18,10 +18,13 @@ struct KernelTraits : BlockTraits<Config, Config::tile_rows / rows_per_warpgroup
   static_assert(Base::boxes <= warp_size, "each box of a tile has a lane that copies it");
 
   /// Whether a warpgroup makes numbers of 16 bits of keys and values.
-  static constexpr bool converts = keys_are_fp8<Config>;
-  static constexpr int converter_warps = converts ? warpgroup_size / warp_size : 0;
-  static constexpr int threads = Base::consumer_threads + warpgroup_size * (converts ? 2 : 1);
-  static constexpr int stages_q = Config::stages_q;
+  static constexpr bool upcasts = keys_are_fp8<Config>, has_converters = upcasts;
+  static constexpr int converter_warps = upcasts ? warpgroup_size / warp_size : 0;
+  static constexpr int threads = Base::consumer_threads + warpgroup_size * (upcasts ? 2 : 1);
+  static constexpr int key_readers = upcasts ? converter_warps : Base::consumer_warps;
+  static constexpr int stages_q = Config::stages_q, stages_k = Config::stages, stages_v = Config::stages;
+  static constexpr int stages_stored_k = upcasts ? Config::stages_stored : Config::stages;
+  static constexpr int stages_stored_v = stages_stored_k;
 
   // For steps/wgmma_products.cuh.
   static constexpr bool has_lower_tiles = false;
@@ -30,7 +33,7 @@ struct KernelTraits : BlockTraits<Config, Config::tile_rows / rows_per_warpgroup
   static constexpr int pairs_read = Output::column_blocks;  ///< of a row at once, where spans are merged
 
   /// Of P and of values as they are multiplied. fp16 has all numbers of 8 bits, and is made of them in one instruction.
-  using Weight = typename ChosenType<converts, fp16, Element>::type;
+  using Weight = typename ChosenType<upcasts, fp16, Element>::type;
   using VTile = PanelTile<Weight, Config::tile_kv, Config::head_dim_v>;
 
   // As they come from memory.

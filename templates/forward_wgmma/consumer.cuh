@@ -14,7 +14,6 @@
 #include "forward_wgmma/consumer_output.cuh"
 #include "forward_wgmma/consumer_queries.cuh"
 #include "forward_wgmma/consumer_scores.cuh"
-#include "forward_wgmma/tensor_maps.cuh"
 #include "forward_wgmma/traits.cuh"
 #include "jit/options.h"
 #include "ptx/warpgroup.cuh"
@@ -41,8 +40,8 @@ class Consumer {
 
  public:
   __device__ __forceinline__ Consumer(const AttentionParams& params, const DropoutParams& dropout,
-                                      const DescaleParams& descale, const TensorMaps& maps, unsigned smem)
-      : Consumer(params, dropout, descale, maps, smem, uniform(threadIdx.x / warpgroup_size - 1)) {}
+                                      const DescaleParams& descale, unsigned smem)
+      : Consumer(params, dropout, descale, smem, uniform(threadIdx.x / warpgroup_size - 1)) {}
 
   __device__ __forceinline__ void run() {
     bool has_work = take_work();
@@ -64,9 +63,8 @@ class Consumer {
 
  private:
   __device__ __forceinline__ Consumer(const AttentionParams& params, const DropoutParams& dropout,
-                                      const DescaleParams& descale, const TensorMaps& maps, unsigned smem,
-                                      int consumer)
-      : queries_(params, descale, maps, smem, consumer),
+                                      const DescaleParams& descale, unsigned smem, int consumer)
+      : queries_(params, descale, smem, consumer),
         keys_(smem, consumer),
         scores_(params, dropout, consumer),
         output_(params, dropout, descale, smem, consumer) {}

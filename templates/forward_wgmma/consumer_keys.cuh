@@ -2,10 +2,11 @@
 #pragma once
 
 #include "base/prelude.cuh"
-#include "forward_wgmma/pipelines.cuh"
 #include "forward_wgmma/traits.cuh"
+#include "mainloop/kv_pipelines.cuh"
+#include "mainloop/qo_pipelines.cuh"
+#include "pipeline/warpgroup_order_barrier.cuh"
 #include "ptx/math.cuh"
-#include "steps/warpgroup_order_barrier.cuh"
 
 namespace jit::forward_wgmma {
 
@@ -16,12 +17,12 @@ class ConsumerKeys {
 
  public:
   __device__ __forceinline__ ConsumerKeys(unsigned smem, int consumer)
-      : smem_(smem), consumer_(consumer), k_(Pipelines<Config>(smem).k), v_(Pipelines<Config>(smem).v) {}
+      : smem_(smem), consumer_(consumer), k_(KvPipelines<Traits>(smem).k), v_(KvPipelines<Traits>(smem).v) {}
 
   /// Waits for the next tile of keys.
   __device__ __forceinline__ void take() {
     if (next_flags_ != key_flags_unknown) {
-      if constexpr (keys_by_lanes<Config>) k_.consumer_wait();
+      if constexpr (Traits::keys_by_lanes) k_.consumer_wait();
       flags_ = next_flags_;  // mutate: NextKeysAreTheLastOnes
       next_flags_ = key_flags_unknown;
       return;
@@ -60,14 +61,14 @@ class ConsumerKeys {
   __device__ __forceinline__ bool is_partial() const { return (flags_ & key_info_partial) != 0; }
   /// Shared address of the bits of its scores; 0: they are not there.
   __device__ __forceinline__ unsigned mask_bits() const {
-    return (flags_ & key_info_known) != 0 ? mask_bits_of<Config>(smem_, k_.stage()) : 0;
+    return (flags_ & key_info_known) != 0 ? mask_bits_of<Traits>(smem_, k_.stage()) : 0;
   }
 
   /// The tile's first key, the shared addresses of K, and of the words and scales of its keys.
   __device__ __forceinline__ int first_key() const { return load_key_info_begin(info()); }
   __device__ __forceinline__ unsigned k_tile() const { return k_.tile(); }
-  __device__ __forceinline__ unsigned words() const { return key_words_of<Config>(smem_, k_.stage()); }
-  __device__ __forceinline__ unsigned scales() const { return key_scales_of<Config>(smem_, k_.stage()); }
+  __device__ __forceinline__ unsigned words() const { return key_words_of<Traits>(smem_, k_.stage()); }
+  __device__ __forceinline__ unsigned scales() const { return key_scales_of<Traits>(smem_, k_.stage()); }
 
   __device__ __forceinline__ void release_k() {
     k_.consumer_release();
@@ -120,12 +121,12 @@ class ConsumerKeys {
     release_k();
     ++skipped_;
   }
-  __device__ __forceinline__ unsigned info() const { return key_tile_info<Config>(smem_, k_.stage()); }
+  __device__ __forceinline__ unsigned info() const { return key_tile_info<Traits>(smem_, k_.stage()); }
 
   const unsigned smem_;
   const int consumer_;
-  decltype(Pipelines<Config>::k) k_;
-  decltype(Pipelines<Config>::v) v_;
+  decltype(KvPipelines<Traits>::k) k_;
+  decltype(KvPipelines<Traits>::v) v_;
   int flags_ = 0;                       // of the last tile of keys that was taken
   int next_flags_ = key_flags_unknown;  // of the next one, where it was seen to be there
   int skipped_ = 0;                     // tiles of values that are to be released

@@ -6,21 +6,21 @@
 #include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "epilogue/direct_output.cuh"
+#include "epilogue/lse.cuh"
 #include "forward_wgmma/consumer_queries.cuh"
-#include "forward_wgmma/direct_output.cuh"
-#include "forward_wgmma/pipelines.cuh"
 #include "forward_wgmma/promoted_sums.cuh"
 #include "forward_wgmma/traits.cuh"
-#include "forward_wgmma/work.cuh"
+#include "mainloop/kv_pipelines.cuh"
+#include "mainloop/qo_pipelines.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/stmatrix.cuh"
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
+#include "scheduling/tile_sequences.cuh"
 #include "steps/dropout.cuh"
-#include "steps/lse_shift.cuh"
 #include "steps/softmax.cuh"
 #include "steps/value_columns.cuh"
-#include "steps/write_lse.cuh"
 
 namespace jit::forward_wgmma {
 
@@ -39,7 +39,7 @@ class ConsumerOutput {
         dropout_(dropout),
         descale_(descale),
         consumer_(consumer),
-        o_pipeline_(Pipelines<Config>(smem).o) {}
+        o_pipeline_(QoPipelines<Traits>(smem).o) {}
 
   __device__ __forceinline__ void clear() {
     output_.clear();
@@ -94,9 +94,9 @@ class ConsumerOutput {
       key_shares_.add_sink(params_.sequences.sinks[queries.work().head], inverse_, lse);
     // Read again: batch and head would take registers through the loop.
     if (params_.lse != nullptr) {
-      const Work<Config> work = queries.whole_work();
+      const typename Traits::Work work = queries.whole_work();
       const auto find_rows = [&]() -> LseRows {
-        return {lse_rows<Config>(params_, work), query_count<Config>(params_, work)};
+        return {lse_rows<Config>(params_, work), seqlens_of<Config>(params_, work).q.length};
       };
       write_lse<Output>(find_rows, work.q_begin + queries.warp_row(), lse);
     }
@@ -118,8 +118,9 @@ class ConsumerOutput {
     output_.scale_rows(factors);
     const typename Traits::Columns columns(descale_, scales.value_slice(), params_.heads_kv, key_shares_);
     if constexpr (Config::output == OutputPlace::direct) {
-      store_output_rows<Config>(params_, work, work.q_begin + consumer_ * rows_per_warpgroup + warp_row(),
-                                output_, columns, inverse_);
+      store_output_rows<Traits>(output_rows<Config>(params_, work),
+                                work.q_begin + consumer_ * rows_per_warpgroup + warp_row(),
+                                seqlens_of<Config>(params_, work).q.length, output_, columns, inverse_);
     } else {
       write_rows(columns, pipeline().tile());
       fence_proxy_async_shared();  // mutate: ProxyFenceBehindO
@@ -165,7 +166,7 @@ class ConsumerOutput {
     for (int r = 0; r < Output::rows; ++r) {
       const int row = Layout::row(warp_row() + Layout::lane_row(lane), 0, r);
       const unsigned own = Traits::OTile::chunk_address(tile, row, column / of_chunk) + column % of_chunk * 2;
-      for_each_four<Config>(output_, r, columns, inverse_[r], [&](int place, const float4& values) {
+      for_each_four<Traits>(output_, r, columns, inverse_[r], [&](int place, const float4& values) {
         store_shared(Traits::OTile::chunk_behind(own, place / of_chunk),
                      pack<OutputElement<Config>>(values.x, values.y),
                      pack<OutputElement<Config>>(values.z, values.w));
@@ -178,13 +179,13 @@ class ConsumerOutput {
     return reread_thread_index() % warpgroup_size / warp_size * 16;
   }
   // Moved at each use: an address of its own would take a register through the loop.
-  __device__ __forceinline__ auto pipeline() const { return o_pipeline_of<Config>(o_pipeline_, consumer_); }
+  __device__ __forceinline__ auto pipeline() const { return o_pipeline_of<Traits>(o_pipeline_, consumer_); }
 
   const AttentionParams& params_;
   const DropoutParams& dropout_;
   const DescaleParams& descale_;
   const int consumer_;
-  decltype(Pipelines<Config>::o) o_pipeline_;
+  decltype(QoPipelines<Traits>::o) o_pipeline_;
   Output output_;
   float tile_sums_[1][4];  // accumulators beside those of O
   PromotedSums<Config, Output> sums_;

@@ -4,15 +4,15 @@
 #include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_wgmma/pipelines.cuh"
-#include "forward_wgmma/tensor_maps.cuh"
 #include "forward_wgmma/traits.cuh"
-#include "forward_wgmma/work.cuh"
-#include "forward_wgmma/work_pipeline.cuh"
+#include "mainloop/kv_pipelines.cuh"
+#include "mainloop/qo_pipelines.cuh"
 #include "problem/functor.cuh"
 #include "problem/scores.cuh"
 #include "ptx/math.cuh"
 #include "ptx/warpgroup.cuh"
+#include "scheduling/tile_sequences.cuh"
+#include "scheduling/work_pipeline.cuh"
 #include "steps/head_scales.cuh"
 #include "steps/softmax.cuh"
 #include "steps/token_scales.cuh"
@@ -39,17 +39,17 @@ class ConsumerQueries {
       typename ChosenType<scales_exponents || has_query_factors, RowScales<Scores::rows>, float>::type;
 
   __device__ __forceinline__ ConsumerQueries(const AttentionParams& params, const DescaleParams& descale,
-                                             const TensorMaps& maps, unsigned smem, int consumer)
+                                             unsigned smem, int consumer)
       : params_(params),
         consumer_(consumer),
         scales_(params, descale),
         scale_log2_(first_scale(params)),
-        work_pipeline_(params, maps, smem),
-        q_pipeline_(Pipelines<Config>(smem).q) {}
+        work_pipeline_(params, smem),
+        q_pipeline_(QoPipelines<Traits>(smem).q) {}
 
   /// Waits for a work tile and its queries; false when there is none left.
   __device__ __forceinline__ bool take() {
-    const Work<Config> work = work_pipeline_.take();
+    const typename Traits::Work work = work_pipeline_.take();
     if (!is_work(work)) return false;
     work_ = work;
     scales_.take_scores(work, warp_row(), [&] { return context_of<Config>(params_, work); });
@@ -102,7 +102,7 @@ class ConsumerQueries {
   /// Lengths are read again where they differ: they would take registers through the loop.
   __device__ __forceinline__ BlockContext context() const { return work_pipeline_.context(work_); }
   /// The whole work tile, read again, until it is released.
-  __device__ __forceinline__ Work<Config> whole_work() const { return work_pipeline_.tile(); }
+  __device__ __forceinline__ typename Traits::Work whole_work() const { return work_pipeline_.tile(); }
   __device__ __forceinline__ void release_work() { work_pipeline_.release(); }
 
  private:
@@ -132,14 +132,14 @@ class ConsumerQueries {
   }
 
   // Moved at each use: addresses of their own would take registers through the loop.
-  __device__ __forceinline__ auto pipeline() const { return q_pipeline_of<Config>(q_pipeline_, consumer_); }
+  __device__ __forceinline__ auto pipeline() const { return q_pipeline_of<Traits>(q_pipeline_, consumer_); }
 
   const AttentionParams& params_;
   const int consumer_;
   Scales scales_;
   ExponentScale scale_log2_;
-  WorkPipeline<Config> work_pipeline_;
-  decltype(Pipelines<Config>::q) q_pipeline_;
+  WorkPipeline<Traits> work_pipeline_;
+  decltype(QoPipelines<Traits>::q) q_pipeline_;
   Queries<Traits> q_;
   float factors_[Scores::rows];  // what makes products with them those with q
   typename Traits::EpilogueWork work_{};

@@ -13,6 +13,7 @@
 #include "forward_wgmma/consumer_queries.cuh"
 #include "forward_wgmma/traits.cuh"
 #include "jit/options.h"
+#include "pipeline/warpgroup_order_barrier.cuh"
 #include "problem/functor.cuh"
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
@@ -23,7 +24,6 @@
 #include "steps/interpolated_weights.cuh"
 #include "steps/precomputed_dropout.cuh"
 #include "steps/softmax.cuh"
-#include "steps/warpgroup_order_barrier.cuh"
 #include "steps/wgmma_products.cuh"
 
 namespace jit::forward_wgmma {

@@ -1,35 +1,50 @@
-// Attention forward with TMA and wgmma, for sm_90a. A block is one warpgroup of producers, with a warp for keys
-// and values, one for queries and one for outputs, and one to three warpgroups of consumers, which compute; where elements
-// of q have 8 bits one more, which transposes values, and where those of k and v alone have, one that upcasts them,
-// or two of the producers' warps that do. Sequences are of one length, or of lengths that only the device knows.
+// Attention forward with TMA and wgmma, for sm_90a. A block is one warpgroup of producers, with a warp for keys and
+// values, one for queries and one for outputs, and one to three warpgroups of consumers, which compute; where elements
+// of q have 8 bits one more, which transposes values, and where those of k and v alone have, one that upcasts them, or
+// two of the producers' warps that do. Sequences are of one length, or of lengths that only the device knows.
 #pragma once
 
 #include "base/params.cuh"
+#include "epilogue/output_storer.cuh"
 #include "forward_wgmma/consumer.cuh"
-#include "forward_wgmma/key_word_ranges.cuh"
-#include "forward_wgmma/load_keys.cuh"
-#include "forward_wgmma/pipelines.cuh"
-#include "forward_wgmma/producers.cuh"
-#include "forward_wgmma/transpose_values.cuh"
-#include "forward_wgmma/work_pipeline.cuh"
+#include "forward_wgmma/traits.cuh"
+#include "mainloop/convert_keys.cuh"
+#include "mainloop/key_word_ranges.cuh"
+#include "mainloop/kv_pipelines.cuh"
+#include "mainloop/load_keys.cuh"
+#include "mainloop/q_producer.cuh"
+#include "mainloop/qo_pipelines.cuh"
+#include "mainloop/transpose_values.cuh"
+#include "pipeline/dependent_launch.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
-#include "scheduling/side_by_side.cuh"
-#include "steps/convert_keys.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_wgmma {
 
+/// By one thread, before any other use; then a __syncthreads.
+template <class Traits>
+__device__ __forceinline__ void init_pipelines(unsigned smem) {
+  constexpr SmemLayout layout = Traits::layout;
+  constexpr int warps = warpgroup_size / warp_size;
+  init_pipeline(smem, layout.q, Traits::consumers * Traits::Config::stages_q, 1,
+                Traits::o_over_q ? 1 : warps);
+  init_kv_pipelines<Traits>(smem);
+  init_pipeline(smem, layout.o, Traits::consumers * Traits::stages_o, warps, 1);
+  init_pipeline(smem, layout.work, stages_work, 1, Traits::work_readers);
+  if constexpr (Traits::has_lengths) mbarrier_init(smem + layout.work_wanted, 1);
+  fence_mbarrier_init();  // mutate: NoFenceBehindInit
+}
+
 /// The work of converters.
-template <class Config>
+template <class Traits>
 __device__ __forceinline__ void convert(unsigned smem) {
-  using Traits = KernelTraits<Config>;
   if constexpr (Traits::upcasts) {
-    KeyConverter<ConvertedKeys<Config>>(smem, Traits::first_converter).run();
+    KeyConverter<Traits>(smem, Traits::first_converter).run();
   } else {
-    transpose_values<Config>(smem);
+    transpose_values<Traits>(smem);
   }
 }
 
@@ -38,7 +53,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
-  if (threadIdx.x == 0) init_pipelines<Config>(smem);
+  if (threadIdx.x == 0) init_pipelines<Traits>(smem);
   // Of a call whose other requests another kernel computes, before it and behind it.
   constexpr bool is_between = Config::requests == Requests::many_queries;
   if constexpr (is_between) {
@@ -47,8 +62,9 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   } else {
     griddepcontrol_wait();  // mutate: ForwardDoesNotWait
   }
-  if constexpr (Traits::sums_by_products) write_ones<Config>(smem);  // mutate: NoOnes
-  if constexpr (KeyWordRanges<Config>::is_used) KeyWordRanges<Config>(params, maps, smem).fill(maps);
+  if constexpr (Traits::sums_by_products) write_ones<Traits>(smem);  // mutate: NoOnes
+  if constexpr (KeyWordRanges<Traits>::is_used)
+    KeyWordRanges<Traits>(params, maps.schedule, smem).fill(maps.schedule);
   __syncthreads();  // mutate: NoBarrierBehindInit
   const auto clear_padding = [&] {
     if constexpr (Traits::has_lengths && !is_between)
@@ -58,34 +74,34 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     if constexpr (Config::producer_registers != 0) setmaxnreg_dec<Config::producer_registers>();
     switch (uniform(threadIdx.x / warp_size)) {
       case 0:
-        load_keys<Config>(params, params.descale, maps, smem);
+        load_keys<Traits>(params, params.descale, maps, smem);
         if constexpr (is_between) end_behind_grids_before();
         if constexpr (Traits::has_spare_converters) clear_padding();
         return;
       case 1:
-        return load_queries<Config>(params, maps, smem);
+        return load_queries<Traits>(params, maps, smem);
       case 2:
         if constexpr (!Traits::has_spare_converters) {
-          if constexpr (Config::output != OutputPlace::direct) store_outputs<Config>(params, maps, smem);
+          if constexpr (Config::output != OutputPlace::direct) store_outputs<Traits>(params, maps, smem);
           return;
         }
         // Else it does what warp 3 does.
       case 3:
         if constexpr (Traits::has_spare_converters) {
-          return convert<Config>(smem);
+          return convert<Traits>(smem);
         }
-        if constexpr (Traits::has_value_producer) load_values<Config>(params, maps, smem);
+        if constexpr (Traits::has_value_producer) load_values<Traits>(params, maps, smem);
         clear_padding();
         return;
     }
   } else if (Traits::has_converter_group && threadIdx.x >= Traits::threads - warpgroup_size) {
     if constexpr (Traits::has_converter_group) {
       if constexpr (Config::converter_registers != 0) setmaxnreg_dec<Config::converter_registers>();
-      convert<Config>(smem);
+      convert<Traits>(smem);
     }
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();
-    Consumer<Config>(params, params.dropout, params.descale, maps, smem).run();
+    Consumer<Config>(params, params.dropout, params.descale, smem).run();
   }
 }
 

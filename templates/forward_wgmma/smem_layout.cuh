@@ -3,6 +3,8 @@
 #pragma once
 
 #include "base/host_device.cuh"
+#include "mainloop/key_tile_info.cuh"
+#include "pipeline/smem_allocator.cuh"
 #include "scheduling/work_tiles.cuh"
 #include "tiles/panel_tile.cuh"
 
@@ -13,26 +15,22 @@ JIT_HOST_DEVICE constexpr int lower_key_steps(int tile_kv, int mma_k = ElementTr
   return (tile_kv / 2 + mma_k - 1) / mma_k;
 }
 
-/// What the key producer tells about a tile of keys.
-struct KeyTileInfo {
-  int k_begin;
-  int flags;
-};
-
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
 ///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | stored K, V | O | words and their ranges | bits of scores | scales | tile infos | barriers |
 ///
-/// O lies over the Q that it was computed from unless the config separates it or has consumers write it. Stored K and V are K and V unless a warpgroup makes these of them: V where
-/// it is transposed, both where they are upcast. A stage of Q has the rows of each consumer as a tile of its
-/// own, and so has O. Barriers: one for each stage, of Q and O for each consumer, 8 bytes.
+/// O lies over the Q that it was computed from unless the config separates it or has consumers write it. Stored K and V
+/// are K and V unless a warpgroup makes these of them: V where it is transposed, both where they are upcast. A stage of
+/// Q has the rows of each consumer as a tile of its own, and so has O. Barriers: one for each stage, of Q and O for
+/// each consumer, 8 bytes.
 struct SmemLayout {
-  int q;
-  int k;
-  int v;
-  int stored_k;  ///< as they come from memory
-  int stored_v;
-  int o;
+  PipelinePlace q;
+  PipelinePlace k;
+  PipelinePlace v;
+  PipelinePlace stored_k;  ///< as they come from memory
+  PipelinePlace stored_v;
+  PipelinePlace o;
+  PipelinePlace work;   ///< WorkTile, or SequenceTile, for each stage
   int key_words;        ///< int for each key of each stage, if the mask asks for words
   int stored_words;     ///< the same of stored K
   int key_word_ranges;  ///< the table of their ranges: two ints each
@@ -41,30 +39,9 @@ struct SmemLayout {
   int key_tile_infos;   ///< KeyTileInfo for each stage of K
   int stored_infos;     ///< the same of stored K
   int value_infos;      ///< int for each stage of V that is transposed
-  int work;             ///< WorkTile, or SequenceTile, for each stage of work
-  int q_full;
-  int q_empty;
-  int k_full;
-  int k_empty;
-  int v_full;
-  int v_empty;
-  int stored_k_full;
-  int stored_k_empty;
-  int stored_v_full;
-  int stored_v_empty;
-  int o_full;
-  int o_empty;
-  int work_full;
-  int work_empty;
-  int work_wanted;  ///< one barrier, where sequences may differ in length
+  int work_wanted;      ///< one barrier, where sequences may differ in length
   int total;
 };
-
-/// Work tiles that are kept: the key producer may be three ahead of the one that consumers compute.
-inline constexpr int stages_work = 4;
-
-/// Places in the table of ranges of key words.
-inline constexpr int key_word_range_places = 512;
 
 struct SmemSizes {
   int head_dim;
@@ -126,71 +103,61 @@ JIT_HOST_DEVICE constexpr int value_columns_bytes(const SmemSizes& sizes) {
 }
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
-  constexpr int barrier_bytes = 8;
-  const int stages_o = o_stages(sizes);
-  int end = 0;
-  const auto place = [&end](int bytes, int alignment = 8) {
-    const int begin = (end + alignment - 1) / alignment * alignment;
-    end = begin + bytes;
-    return begin;
-  };
-  constexpr int tile_alignment = 1024;
-  SmemLayout layout{};
-  layout.q = place(sizes.stages_q * q_stage_size(sizes), tile_alignment);
-  const int bytes = sizes.element_bytes;
-  layout.k = place(sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim, bytes), tile_alignment);
-  const int v_rows = sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v, bytes);
-  layout.v =
-      place(sizes.transposes_v() ? sizes.stages_v * value_columns_bytes(sizes) : v_rows, tile_alignment);
-  const auto place_stored = [&](int head_dim) {
-    return place(sizes.stages_stored * panel_tile_bytes(sizes.tile_kv, head_dim, 1), tile_alignment);
-  };
-  layout.stored_k = sizes.upcasts() ? place_stored(sizes.head_dim) : layout.k;
-  layout.stored_v = sizes.upcasts()        ? place_stored(sizes.head_dim_v)
-                    : sizes.transposes_v() ? place(v_rows, tile_alignment)
-                                           : layout.v;
-  layout.o = sizes.separate_o
-                 ? place(panel_tile_bytes(sizes.tile_q, sizes.head_dim_v, sizes.output_bytes), tile_alignment)
-                 : layout.q;
   constexpr int word_bytes = 4;
+  const int bytes = sizes.element_bytes, stages_stored = sizes.stages_stored;
+  const int v_rows = sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v, bytes);
+  SmemAllocator place;
+  SmemLayout layout{};
+  layout.q.tiles = place.tiles(sizes.stages_q * q_stage_size(sizes));
+  layout.k.tiles = place.tiles(sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim, bytes));
+  layout.v.tiles = place.tiles(sizes.transposes_v() ? sizes.stages_v * value_columns_bytes(sizes) : v_rows);
+  if (sizes.upcasts()) {
+    layout.stored_k.tiles = place.tiles(stages_stored * panel_tile_bytes(sizes.tile_kv, sizes.head_dim, 1));
+    layout.stored_v.tiles = place.tiles(stages_stored * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v, 1));
+  } else if (sizes.transposes_v()) {
+    layout.stored_v.tiles = place.tiles(v_rows);
+  }
+  layout.o.tiles = sizes.separate_o
+                       ? place.tiles(panel_tile_bytes(sizes.tile_q, sizes.head_dim_v, sizes.output_bytes))
+                       : layout.q.tiles;
   const auto place_words = [&](int stages) {
-    return place(sizes.key_words ? stages * sizes.tile_kv * word_bytes : 0);
+    return place.numbers(sizes.key_words ? stages * sizes.tile_kv * word_bytes : 0);
   };
   layout.key_words = place_words(sizes.stages_k);
-  layout.stored_words = sizes.upcasts() ? place_words(sizes.stages_stored) : layout.key_words;
-  layout.key_word_ranges = place(has_key_word_ranges(sizes) ? key_word_range_places * 2 * word_bytes : 0);
+  layout.stored_words = sizes.upcasts() ? place_words(stages_stored) : layout.key_words;
+  layout.key_word_ranges =
+      place.numbers(has_key_word_ranges(sizes) ? key_word_range_places * 2 * word_bytes : 0);
   if (sizes.mask_bit_words > 0) {
     constexpr int copy_alignment = 16;
-    layout.mask_bits = place(sizes.stages_k * sizes.mask_bit_words * word_bytes, copy_alignment);
+    layout.mask_bits = place.place(sizes.stages_k * sizes.mask_bit_words * word_bytes, copy_alignment);
   }
-  layout.key_scales = place(sizes.key_scales ? sizes.stages_k * sizes.tile_kv * word_bytes : 0);
-  const auto place_infos = [&](int stages) { return place(stages * static_cast<int>(sizeof(KeyTileInfo))); };
-  layout.key_tile_infos = place_infos(sizes.stages_k);
-  layout.stored_infos = sizes.upcasts() ? place_infos(sizes.stages_stored) : layout.key_tile_infos;
-  layout.value_infos = place(sizes.transposes_v() ? sizes.stages_v * word_bytes : 0);
-  layout.work =
-      place(stages_work * static_cast<int>(sizes.has_lengths ? sizeof(SequenceTile) : sizeof(WorkTile)));
-  const int consumers = sizes.tile_q / rows_per_warpgroup;
-  layout.q_full = place(consumers * sizes.stages_q * barrier_bytes);
-  layout.q_empty = place(consumers * sizes.stages_q * barrier_bytes);
-  layout.k_full = place(sizes.stages_k * barrier_bytes);
-  layout.k_empty = place(sizes.stages_k * barrier_bytes);
-  layout.v_full = place(sizes.stages_v * barrier_bytes);
-  layout.v_empty = place(sizes.stages_v * barrier_bytes);
-  const auto place_barriers = [&](int stages, int without) {
-    return stages > 0 ? place(stages * barrier_bytes) : without;
+  layout.key_scales = place.numbers(sizes.key_scales ? sizes.stages_k * sizes.tile_kv * word_bytes : 0);
+  const auto place_infos = [&](int stages) {
+    return place.numbers(stages * static_cast<int>(sizeof(KeyTileInfo)));
   };
-  const int stages_stored_v = sizes.transposes_v() ? sizes.stages_v : sizes.stages_stored;
-  layout.stored_k_full = place_barriers(sizes.stages_stored, layout.k_full);
-  layout.stored_k_empty = place_barriers(sizes.stages_stored, layout.k_empty);
-  layout.stored_v_full = place_barriers(stages_stored_v, layout.v_full);
-  layout.stored_v_empty = place_barriers(stages_stored_v, layout.v_empty);
-  layout.o_full = place(consumers * stages_o * barrier_bytes);
-  layout.o_empty = place(consumers * stages_o * barrier_bytes);
-  layout.work_full = place(stages_work * barrier_bytes);
-  layout.work_empty = place(stages_work * barrier_bytes);
-  layout.work_wanted = place(sizes.has_lengths ? barrier_bytes : 0);
-  layout.total = end;
+  layout.key_tile_infos = place_infos(sizes.stages_k);
+  layout.stored_infos = sizes.upcasts() ? place_infos(stages_stored) : layout.key_tile_infos;
+  layout.value_infos = place.numbers(sizes.transposes_v() ? sizes.stages_v * word_bytes : 0);
+  layout.work.tiles = place.numbers(
+      stages_work * static_cast<int>(sizes.has_lengths ? sizeof(SequenceTile) : sizeof(WorkTile)));
+  const int consumers = sizes.tile_q / rows_per_warpgroup;
+  place.barriers(layout.q, consumers * sizes.stages_q);
+  place.barriers(layout.k, sizes.stages_k);
+  place.barriers(layout.v, sizes.stages_v);
+  if (sizes.upcasts()) {
+    place.barriers(layout.stored_k, stages_stored);
+  } else {
+    layout.stored_k = layout.k;
+  }
+  if (sizes.upcasts() || sizes.transposes_v()) {
+    place.barriers(layout.stored_v, sizes.upcasts() ? stages_stored : sizes.stages_v);
+  } else {
+    layout.stored_v = layout.v;
+  }
+  place.barriers(layout.o, consumers * o_stages(sizes));
+  place.barriers(layout.work, stages_work);
+  if (sizes.has_lengths) layout.work_wanted = place.barrier();
+  layout.total = place.total();
   return layout;
 }
 

@@ -67,6 +67,7 @@ struct KernelTraits {
   static constexpr int box_rows = jit::box_rows(Config::tile_kv, has_pages ? Config::page_size : 0);
   static constexpr int boxes = Config::tile_kv / box_rows;
   static_assert(boxes <= warp_size, "each box of a tile has a lane that finds its page");
+  static constexpr bool copies_by_lanes = false;  ///< a tile that is one box
 
   static constexpr int consumers = Config::tile_q / rows_per_warpgroup;
   static constexpr int consumer_warps = consumers * 4;
@@ -82,8 +83,8 @@ struct KernelTraits {
   using Output = Accumulator<OutputLayout, 16, padded_head_dim(Config::head_dim_v)>;
   using Columns = ValueColumns<Config, Output>;
 
-  /// Whether some queries of a tile may see no key of those that others see, or what they are given is not 0 then: a mean,
-  /// or 0 times a scale that is no number.
+  /// Whether some queries of a tile may see no key of those that others see, or what they are given is not 0 then: a
+  /// mean, or 0 times a scale that is no number.
   static constexpr bool may_lack_keys = !is_same<typename Config::Mask, NoMask> ||
                                         may_drop_keys<typename Config::Score> || upcasts ||
                                         keys_were_fp8<Config> || has_value_means<Config>;
@@ -105,17 +106,17 @@ struct KernelTraits {
   static constexpr int most_skipped =
       has_lower_tiles && Config::tile_kv < Config::tile_q ? Config::stages_v - 1 : 0;
 
-  /// Of Q and keys, and of P and values, as they are multiplied. fp16 has all numbers of 8 bits, and is made of two of them in
-  /// one instruction.
+  /// Of Q and keys, and of P and values, as they are multiplied. fp16 has all numbers of 8 bits, and is made of two of
+  /// them in one instruction.
   using Key = typename ChosenType<upcasts, fp16, Element>::type;
   using Weight = Key;
+  /// Rows of a tile of V that has one for each column, and behind them of one that has ones, too.
+  static constexpr int v_columns = transposed_rows(Config::head_dim_v), v_sum_columns = sum_columns;
   // Q and O of one consumer.
   using QTile = PanelTile<Key, rows_per_warpgroup, Config::head_dim>;
   using KTile = PanelTile<Key, Config::tile_kv, Config::head_dim>;
   using VTile = typename ChosenType<
-      transposes_v,
-      PanelTile<Weight, transposed_rows(Config::head_dim_v) + (sums_by_products ? sum_columns : 0),
-                Config::tile_kv>,
+      transposes_v, PanelTile<Weight, v_columns + (sums_by_products ? v_sum_columns : 0), Config::tile_kv>,
       PanelTile<Weight, Config::tile_kv, Config::head_dim_v>>::type;
   static_assert(!sums_by_products || VTile::bytes % 1024 == 0, "tiles begin at multiples of 1024");
   using OTile = PanelTile<OutputElement<Config>, rows_per_warpgroup, Config::head_dim_v>;
@@ -123,6 +124,7 @@ struct KernelTraits {
   // As they come from memory.
   using StoredKTile = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim>;
   using StoredVTile = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim_v>;
+  static constexpr int stages_k = Config::stages_k, stages_v = Config::stages_v;
   static constexpr int stages_stored_k = upcasts ? Config::stages_stored : Config::stages_k;
   static constexpr int stages_stored_v = upcasts ? Config::stages_stored : Config::stages_v;
 
@@ -137,9 +139,12 @@ struct KernelTraits {
 
   /// Whether the key producer leaves what the elements of each key, or block of keys, are multiplied by.
   static constexpr bool has_key_scales = has_row_scales<Config>;
+  /// Whether each lane fills, and reads, a part of what lies beside a tile of keys.
+  static constexpr bool keys_by_lanes = has_key_words || has_key_scales;  // mutate: LanesArrive
 
   static constexpr SmemSizes sizes = smem_sizes<Config>(has_key_words, mask_bit_words, has_lengths);
   static constexpr SmemLayout layout = smem_layout(sizes);
+  static constexpr bool has_key_word_ranges = forward_wgmma::has_key_word_ranges(sizes);
   static constexpr int q_stage_bytes = q_stage_size(sizes);
   /// Whether O waits in the shared memory of the Q that it was computed from until it is stored.
   static constexpr bool o_over_q = o_lies_over_q(sizes);

@@ -7,11 +7,11 @@
 // and those of the next ones while a few are summed: a row takes one trip to memory, not two, where there are few states.
 #pragma once
 
-#include "base/dependent_launch.cuh"
 #include "base/prelude.cuh"
 #include "base/row_lanes.cuh"
 #include "base/row_pieces.cuh"
 #include "merge/params.cuh"
+#include "pipeline/dependent_launch.cuh"
 #include "ptx/math.cuh"
 
 namespace jit {

@@ -5,14 +5,9 @@
 #include "base/prelude.cuh"
 #include "base/rows.cuh"
 #include "problem/functor.cuh"
+#include "problem/seqlen_info.cuh"
 
 namespace jit {
-
-/// The rows of one sequence among those of its batch entry.
-struct Sequence {
-  int begin;
-  int length;
-};
 
 /// A row as TMA counts, which takes a tensor of (head_dim, seqlen, heads, batch).
 struct RowPlace {
@@ -21,28 +16,19 @@ struct RowPlace {
   int batch;
 };
 
-/// Sequences of tensors (batch, seqlen, heads, head_dim), all of one length. A length is the one baked into
-/// the kernel, else the caller's.
-template <class Config>
-class DenseSequences {
+/// The rows of sequences of tensors (batch, seqlen, heads, head_dim) at equal distances. `Seqlens` knows how long they
+/// are: q(batch) and kv(batch).
+template <class Config, class Seqlens>
+class SequenceRows : public Seqlens {
   using Element = typename Config::Element;
 
  public:
-  __device__ __forceinline__ explicit DenseSequences(const AttentionParams& params)
-      : params_(params), seqlen_q_(longest_q(params)), seqlen_kv_(longest_kv(params)) {}
-  /// For one batch entry, which has the length of all.
-  __device__ __forceinline__ DenseSequences(const AttentionParams& params, int /*batch*/)
-      : DenseSequences(params) {}
+  using Seqlens::kv;
+  using Seqlens::q;
 
-  __device__ __forceinline__ Sequence q(int /*batch*/) const { return {0, seqlen_q_}; }
-  __device__ __forceinline__ Sequence kv(int /*batch*/) const { return {0, seqlen_kv_}; }
-  /// Of all batch entries.
-  static __device__ __forceinline__ int longest_q(const AttentionParams& params) {
-    return Config::seqlen_q != 0 ? Config::seqlen_q : params.seqlen_q;
-  }
-  static __device__ __forceinline__ int longest_kv(const AttentionParams& params) {
-    return Config::seqlen_kv != 0 ? Config::seqlen_kv : params.seqlen_kv;
-  }
+  template <class... Known>
+  __device__ __forceinline__ SequenceRows(const AttentionParams& params, const Known&... known)
+      : Seqlens(params, known...), params_(params) {}
 
   /// Whose keys and values a query head sees.
   __device__ __forceinline__ int kv_head(int head) const { return head / Config::gqa_ratio; }
@@ -50,45 +36,72 @@ class DenseSequences {
   /// What the functors see of a query head of a batch entry.
   __device__ __forceinline__ BlockContext context(int batch, int head) const {
     const Sequence queries = q(batch);
+    // mutate: MasksOfOtherLengths
     return {batch, head, params_.heads_q, queries.length, kv(batch).length, queries.begin, params_.tensors};
   }
 
   /// Row r is that of query, or key, r of the sequence.
   __device__ __forceinline__ auto query_rows(int batch, int head) const {
-    return rows(static_cast<const Element*>(params_.q), params_.q_strides, batch, head);
+    return rows(static_cast<const Element*>(params_.q), params_.q_strides, batch, head, q(batch));
   }
   __device__ __forceinline__ auto key_rows(int batch, int kv_head) const {
-    return rows(static_cast<const KvElement<Config>*>(params_.k), params_.k_strides, batch, kv_head);
+    return rows(static_cast<const KvElement<Config>*>(params_.k), params_.k_strides, batch, kv_head,
+                kv(batch));
   }
   __device__ __forceinline__ auto value_rows(int batch, int kv_head) const {
-    return rows(static_cast<const KvElement<Config>*>(params_.v), params_.v_strides, batch, kv_head);
+    return rows(static_cast<const KvElement<Config>*>(params_.v), params_.v_strides, batch, kv_head,
+                kv(batch));
   }
   __device__ __forceinline__ auto output_rows(int batch, int head) const {
-    return rows(static_cast<OutputElement<Config>*>(params_.o), params_.o_strides, batch, head);
+    return rows(static_cast<OutputElement<Config>*>(params_.o), params_.o_strides, batch, head, q(batch));
   }
   __device__ __forceinline__ auto lse_rows(int batch, int head) const {
-    return rows(params_.lse, params_.lse_strides, batch, head);
-  }
-
-  /// Of q and o, and of k and v, for TMA.
-  __device__ __forceinline__ RowPlace query_place(int batch, int head, int row) const {
-    return {row, head, batch};
-  }
-  __device__ __forceinline__ RowPlace key_place(int batch, int kv_head, int row) const {
-    return {row, kv_head, batch};
+    return rows(params_.lse, params_.lse_strides, batch, head, q(batch));
   }
 
  private:
   template <class T>
   static __device__ __forceinline__ DenseRows<T> rows(T* data, const TensorStrides& strides, int batch,
-                                                      int head) {
-    return {data + batch * strides.batch + head * strides.head, strides.seq};
+                                                      int head, const Sequence& sequence) {
+    const DenseRows<T> all{data + batch * strides.batch + head * strides.head, strides.seq};
+    return all.from(sequence.begin);
   }
 
   const AttentionParams& params_;
+};
+
+/// All of one length: the one baked into the kernel, else the caller's.
+template <class Config>
+class DenseSeqlens {
+ public:
+  /// Also for one batch entry, which has the length of all.
+  __device__ __forceinline__ explicit DenseSeqlens(const AttentionParams& params, int /*batch*/ = 0)
+      : seqlen_q_(longest_q(params)), seqlen_kv_(longest_kv(params)) {}
+
+  __device__ __forceinline__ Sequence q(int /*batch*/) const { return {0, seqlen_q_}; }
+  __device__ __forceinline__ Sequence kv(int /*batch*/) const { return {0, seqlen_kv_}; }
+  /// Lengths of the longest of all batch entries.
+  static __device__ __forceinline__ int longest_q(const AttentionParams& params) {
+    return Config::seqlen_q != 0 ? Config::seqlen_q : params.seqlen_q;
+  }
+  static __device__ __forceinline__ int longest_kv(const AttentionParams& params) {
+    return Config::seqlen_kv != 0 ? Config::seqlen_kv : params.seqlen_kv;
+  }
+
+  /// Of q and o, and of k and v, for TMA.
+  static __device__ __forceinline__ RowPlace query_place(int batch, int head, int row) {
+    return {row, head, batch};
+  }
+  static __device__ __forceinline__ RowPlace key_place(int batch, int kv_head, int row) {
+    return {row, kv_head, batch};
+  }
+
+ private:
   int seqlen_q_;
   int seqlen_kv_;
 };
+template <class Config>
+using DenseSequences = SequenceRows<Config, DenseSeqlens<Config>>;
 
 /// The kind of sequences that a Config has.
 template <class Config>

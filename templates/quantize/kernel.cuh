@@ -3,7 +3,7 @@
 // piece after another; the rows of the next one are on their way meanwhile.
 #pragma once
 
-#include "base/dependent_launch.cuh"
+#include "pipeline/dependent_launch.cuh"
 #include "quantize/rounding.cuh"
 #include "quantize/statistics.cuh"
 

@@ -7,7 +7,7 @@
 // all pipelines have slots.
 #pragma once
 
-#include "base/dependent_launch.cuh"
+#include "pipeline/dependent_launch.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "quantize_resident/poller.cuh"
 #include "quantize_resident/reducer.cuh"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/host_device.cuh"
+#include "problem/seqlen_info.cuh"
 
 namespace jit {
 
@@ -13,12 +14,13 @@ struct WorkTile {
 };
 
 /// The same where sequences differ in length.
-struct SequenceTile : WorkTile {
-  int first_row;  ///< of the sequence's queries, among those of q
-  int first_key;  ///< the same of its keys
-  int seqlen_q;
-  int seqlen_kv;
-};
+struct SequenceTile : WorkTile, SeqlenInfo {};
+
+/// Work tiles that a persistent block keeps: the key producer may be three ahead of the one that consumers compute.
+inline constexpr int stages_work = 4;
+
+/// Places in the table of ranges of key words (mainloop/key_word_ranges.cuh), of all batch entries of a launch.
+inline constexpr int key_word_range_places = 512;
 
 /// In which order the work tiles of a launch are scheduled. In each slice the last row of tiles comes first, because
 /// its queries see most keys under most masks. The list has three parts. First come the last `first_rows` rows of all
@@ -35,6 +37,13 @@ struct WorkOrder {
   JIT_HOST_DEVICE constexpr int tiles() const { return rows * slices; }
   /// Of all but the last part of the list.
   JIT_HOST_DEVICE constexpr int long_tiles() const { return (rows - last_rows) * slices; }
+};
+
+/// Where blocks learn which work tiles are theirs.
+struct TileSchedule {
+  int* counter;     ///< of work tiles that were asked for, 0 between launches
+  WorkOrder order;  ///< of the work tiles; not read where sequences differ in length
+  int section_keys;  ///< that fit the L2 cache, those of a slice counted once; read where sequences differ in length
 };
 
 /// Slices of a section where the rows of all are computed one after the other: the fastest of those measured on an H200

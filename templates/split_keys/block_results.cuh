@@ -83,9 +83,9 @@ requires requires { Config::consumer_registers; }
 inline constexpr bool has_few_registers<Config> = Config::tile_kv > 64 || (Config::consumer_registers != 0 &&
                                                                            Config::consumer_registers < 168);
 
-/// Merges `count` results from place `place` on, in their order, for `pieces` pieces from index `first_piece` on, `step`
-/// apart, and calls f(row, column, piece) for those of rows below `rows`. Waits for the results, and leaves the values
-/// empty. All that is read of `reads` results is on the way at once.
+/// Merges `count` results from place `place` on, in their order, for `pieces` pieces from index `first_piece` on,
+/// `step` apart, and calls f(row, column, piece) for those of rows below `rows`. Waits for the results, and leaves the
+/// values empty. All that is read of `reads` results is on the way at once.
 template <int pieces, int reads, class Config, class F>
 __device__ __forceinline__ void merge(const BlockResults<Config>& results, int place, int count, int rows,
                                       int first_piece, int step, F f) {
@@ -171,7 +171,7 @@ __device__ __forceinline__ void store_piece(const AttentionParams& params, const
   using Element = OutputElement<Config>;
   using Sequences = VariableSequences<Config>;
   const PackedRow<Config> place(info.kv_head, info.row_begin + row);
-  const int query = info.q_begin + place.query;
+  const int query = info.q.begin + place.query;
   const RowState state = with_lse_shift<Config>(piece.state, params, descale, info.batch, place.head, query);
   const RowEnd end = row_end<Config>(state, params, place.head);
   Element* const o = static_cast<Element*>(params.o) +
@@ -187,7 +187,7 @@ __device__ __forceinline__ void store_piece(const AttentionParams& params, const
 /// Rows of a tile of rows of a split that exist.
 template <class Config, int tile_rows>
 __device__ __forceinline__ int rows_of(const SplitInfo& info) {
-  return minimum(tile_rows, info.seqlen_q * Config::gqa_ratio - info.row_begin);
+  return minimum(tile_rows, info.q.length * Config::gqa_ratio - info.row_begin);
 }
 
 }  // namespace jit

@@ -37,6 +37,11 @@ struct BlockTraits {
   using QTile = PanelTile<Element, rows_per_warpgroup, Config::head_dim>;  ///< of one consumer
   using KTile = PanelTile<Element, Config::tile_kv, Config::head_dim>;
 
+  // A key producer by TMA brings nothing but tiles (mainloop/kv_producer.cuh).
+  static constexpr bool transposes_v = false, values_in_keys = false;
+  static constexpr bool has_key_words = false, keys_by_lanes = false;
+  static constexpr bool copies_by_lanes = true;
+
   static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
   static constexpr int box_rows = jit::box_rows(Config::tile_kv, has_pages ? Config::page_size : 0);
   static constexpr int boxes = Config::tile_kv / box_rows;

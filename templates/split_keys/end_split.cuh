@@ -8,8 +8,8 @@
 #include "base/prelude.cuh"
 #include "split_keys/merge_shares.cuh"
 #include "split_keys/merge_splits.cuh"
-#include "split_keys/span_info.cuh"
 #include "split_keys/span_results.cuh"
+#include "split_keys/split_info.cuh"
 #include "split_keys/split_params.cuh"
 
 namespace jit {

@@ -134,8 +134,8 @@ struct KvScales<KernelTraits, true, true, false> {
     v_ = value_scale<Config>(descale_, split);
     const int first = split.row_begin + warp_id() % Config::row_warps * rows_per_warp;
     Scores::for_each_row(first + Layout::lane_row(lane_id()), [&](int r, int row) {
-      const PackedRow<Config> place(split.kv_head, minimum(row, split.seqlen_q * Config::gqa_ratio - 1));
-      const int query = split.q_begin + place.query;
+      const PackedRow<Config> place(split.kv_head, minimum(row, split.q.length * Config::gqa_ratio - 1));
+      const int query = split.q.begin + place.query;
       of_queries_[r] = descale_.q[VariableSequences<Config>::query_offset(
           // mutate: ScaleOfQuery
           descale_.q_strides, split.batch, place.head, query / rows_of_scale<Config>)];

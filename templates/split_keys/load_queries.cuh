@@ -5,6 +5,7 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "pipeline/pipeline.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/warpgroup.cuh"
@@ -13,6 +14,10 @@
 #include "tiles/shared_words.cuh"
 
 namespace jit {
+
+/// The pipeline of queries: a stage has those of all consumers, a tile each.
+template <class Traits>
+using QPipeline = Pipeline<Traits::stages_q, Traits::tile_rows / rows_per_warpgroup * Traits::QTile::bytes>;
 
 /// The tiles of queries of all consumers in one stage.
 template <class Traits>

@@ -33,9 +33,9 @@ struct QueryRows {
       : strides(params.q_strides),
         kv_head(split.kv_head),
         row_begin(split.row_begin),
-        row_end(split.seqlen_q * Config::gqa_ratio) {
+        row_end(split.q.length * Config::gqa_ratio) {
     first = static_cast<const Element*>(params.q) +
-            VariableSequences<Config>::query_offset(strides, split.batch, 0, split.q_begin);
+            VariableSequences<Config>::query_offset(strides, split.batch, 0, split.q.begin);
   }
 
   __device__ __forceinline__ const Element* operator()(int row) const {

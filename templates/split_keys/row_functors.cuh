@@ -3,10 +3,10 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "mainloop/key_tile_info.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
-#include "split_keys/key_tile_info.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "split_keys/split_info.cuh"
 
@@ -63,14 +63,14 @@ __device__ __forceinline__ void apply_row_functors(Scores& scores, const Attenti
   const int first_key = origin.key + Layout::lane_column(lane_id());
   Scores::for_each_row(origin.row + Layout::lane_row(lane_id()), [&](int r, int row) {
     const PackedRow<Config> place(info.kv_head, row);
-    const int query = minimum(place.query, info.seqlen_q - 1);
-    const BlockContext context{info.batch,     place.head,   params.heads_q, info.seqlen_q,
-                               info.seqlen_kv, info.q_begin, params.tensors};
+    const int query = minimum(place.query, info.q.length - 1);
+    const BlockContext context{info.batch,     place.head,   params.heads_q, info.q.length,
+                               info.kv.length, info.q.begin, params.tensors};
     if constexpr (!Score::is_identity) {
       const Score score(context);
       const float scale = params.softmax_scale * Factors::input;
       scores.for_each_of_row(r, [&](float& s, int column) {
-        s = Factors::apply(score, s * scale, query, minimum(first_key + column, info.seqlen_kv - 1));
+        s = Factors::apply(score, s * scale, query, minimum(first_key + column, info.kv.length - 1));
       });
     }
     if (!origin.is_partial) return;

@@ -8,8 +8,8 @@
 #include "split_keys/block_results.cuh"
 #include "split_keys/merge_splits.cuh"
 #include "split_keys/result_pieces.cuh"
-#include "split_keys/span_info.cuh"
 #include "split_keys/span_tree.cuh"
+#include "split_keys/split_info.cuh"
 #include "split_keys/split_params.cuh"
 #include "split_keys/work_tile_nodes.cuh"
 

@@ -1,13 +1,11 @@
-// How the producer of keys tells the others what comes next: tile infos of splits in a pipeline, and a tile info of
-// each tile of keys beside its buffer. A Traits is that of a kernel family: its Config and the layout of its shared
-// memory.
+// How the producer of keys tells the others what comes next: tile infos of splits in a pipeline. A Traits is that
+// of a kernel family: its Config and the layout of its shared memory.
 #pragma once
 
 #include "base/prelude.cuh"
+#include "pipeline/pipeline.cuh"
 #include "ptx/mbarrier.cuh"
-#include "split_keys/key_tile_info.cuh"
-#include "split_keys/span_info.cuh"
-#include "tiles/pipeline.cuh"
+#include "split_keys/split_info.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit {
@@ -22,9 +20,8 @@ class SplitPipeline {
   static constexpr int warp_arrivals = Pipeline::warp_arrivals;
 
   __device__ __forceinline__ SplitPipeline(unsigned char* memory, unsigned smem)
-      : infos_(reinterpret_cast<Info<Config>*>(memory + Traits::layout.splits)),
-        pipeline_(smem + Traits::layout.splits, smem + Traits::layout.split_full,
-                  smem + Traits::layout.split_empty) {}
+      : infos_(reinterpret_cast<Info<Config>*>(memory + Traits::layout.splits.tiles)),
+        pipeline_(smem, Traits::layout.splits) {}
 
   /// Waits for the next split; false when there is none left.
   __device__ __forceinline__ bool take() const {
@@ -57,32 +54,12 @@ class SplitPipeline {
   Pipeline pipeline_;
 };
 
-/// Makes the barriers of the stages of a pipeline. By one thread, as init_split_pipeline.
-__device__ __forceinline__ void init_barriers(unsigned first, int stages, int arrivals) {
-  for (int stage = 0; stage < stages; ++stage) mbarrier_init(first + stage * 8, arrivals);
-}
-/// Those of the pipeline of splits, which producers of queries and consumers read.
+/// Makes the barriers of the pipeline of splits, which producers of queries and consumers read.
 template <class Traits>
 __device__ __forceinline__ void init_split_pipeline(unsigned smem) {
   constexpr int lanes = SplitPipeline<Traits>::warp_arrivals;
-  init_barriers(smem + Traits::layout.split_full, stages_splits, lanes);
-  init_barriers(smem + Traits::layout.split_empty, stages_splits,
+  init_pipeline(smem, Traits::layout.splits, stages_splits, lanes,
                 (Traits::query_warps + Traits::consumer_warps) * lanes);
-}
-
-/// Shared address of the tile info of a stage of K.
-template <class Traits>
-__device__ __forceinline__ unsigned key_tile_info(unsigned smem, int stage) {
-  return smem + Traits::layout.key_tile_infos + stage * static_cast<int>(sizeof(KeyTileInfo));
-}
-/// By one thread.
-__device__ __forceinline__ void store_key_info(unsigned info, const KeyTileInfo& value) {
-  store_shared(info, value.k_begin);
-  store_shared(info + 4, value.flags);
-}
-/// By a whole warp.
-__device__ __forceinline__ KeyTileInfo load_key_info(unsigned info) {
-  return {load_shared_by_warp(info), load_shared_by_warp(info + 4)};
 }
 
 }  // namespace jit

@@ -1,10 +1,11 @@
 // From the accumulators of consumer warpgroups to rows of O and LSE, or to a result that other blocks' are merged with.
-// A Traits is that of a kernel family: its Config, the Output of a warp, how many pairs of it a lane reads at once to merge
-// them, tile_rows, and the threads and the barrier of all consumers.
+// A Traits is that of a kernel family: its Config, the Output of a warp, how many pairs of it a lane reads at once to
+// merge them, tile_rows, and the threads and the barrier of all consumers.
 #pragma once
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "epilogue/direct_output.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/math.cuh"
 #include "ptx/warpgroup.cuh"
@@ -20,8 +21,8 @@
 
 namespace jit {
 
-/// What a consumer warp has come to: 16 rows of the tile from row `first_row` on, of O the columns from `first_column` on.
-/// `softmax` has the sums of the keys that each lane has seen.
+/// What a consumer warp has come to: 16 rows of the tile from row `first_row` on, of O the columns from `first_column`
+/// on. `softmax` has the sums of the keys that each lane has seen.
 template <class Traits>
 struct WarpResult {
   using Output = typename Traits::Output;
@@ -57,8 +58,8 @@ struct WarpResult {
   }
   /// Column of O of the lane's first pair of a row.
   __device__ __forceinline__ int lane_column() const { return first_column + Layout::lane_column(lane_id()); }
-  /// Calls f(n, offset) for the lane's pairs of a row: `offset` counts from the first one's column, and is known when the
-  /// kernel is compiled, so that no address is kept for each.
+  /// Calls f(n, offset) for the lane's pairs of a row: `offset` counts from the first one's column, and is known when
+  /// the kernel is compiled, so that no address is kept for each.
   template <class F>
   __device__ __forceinline__ void for_each_pair(F f) const {
     for_pairs(0, Output::column_blocks, f);
@@ -85,8 +86,7 @@ struct WarpResult {
   }
 };
 
-/// Writes the rows of a work tile that is the block's alone: each quad of lanes has pieces of 8 columns of a row in 4
-/// words; transposed, every lane writes whole pieces.
+/// Writes the rows of a work tile that is the block's alone.
 template <class Traits>
 __device__ __forceinline__ void store_rows(const AttentionParams& params, const SplitInfo& info,
                                            const WarpResult<Traits>& result) {
@@ -94,30 +94,21 @@ __device__ __forceinline__ void store_rows(const AttentionParams& params, const 
   using Element = OutputElement<Config>;
   using Output = typename Traits::Output;
   using Sequences = VariableSequences<Config>;
-  const int rows = info.seqlen_q * Config::gqa_ratio;
-  const int piece = lane_id() % 4;
   result.for_each_row([&](int r, int tile_row) {
     const int row = info.row_begin + tile_row;
-    const bool exists = row < rows;
+    const bool exists = row < info.q.length * Config::gqa_ratio;
     const PackedRow<Config> place(info.kv_head, exists ? row : 0);
-    const int query = info.q_begin + place.query;
+    const int query = info.q.begin + place.query;
     const RowEnd end = row_end<Config>(result.states[r], params, place.head);
     Element* const columns = static_cast<Element*>(params.o) +
                              Sequences::query_offset(params.o_strides, info.batch, place.head, query) +
-                             result.first_column + piece * 8;
-#pragma unroll
-    for (int d = 0; d < Output::column_blocks; d += 4) {
-      unsigned words[4] = {};
-#pragma unroll
-      for (int i = 0; i < 4 && d + i < Output::column_blocks; ++i) {
-        const unsigned pair = pack<Element>(result.output.at(r, d + i, 0) * end.factor,
-                                            result.output.at(r, d + i, 1) * end.factor);
-        words[i] = end.factor == 0 ? 0 : pair;  // 0 times what is not a number is not 0
-      }
-      transpose_quad(words);
-      if (exists && result.first_column + (d + piece) * 8 < Config::head_dim_v)
-        *reinterpret_cast<uint4*>(columns + d * 8) = make_uint4(words[0], words[1], words[2], words[3]);
-    }
+                             result.first_column;
+    store_by_quads<Output::column_blocks>(
+        columns, Config::head_dim_v - result.first_column, exists, [&](int n) {
+          const unsigned pair =
+              pack<Element>(result.output.at(r, n, 0) * end.factor, result.output.at(r, n, 1) * end.factor);
+          return end.factor == 0 ? 0 : pair;  // 0 times what is not a number is not 0
+        });
     if (exists && result.speaks_for_rows() && params.lse != nullptr)
       params.lse[Sequences::query_offset(params.lse_strides, info.batch, place.head, query)] = end.lse;
   });
@@ -206,7 +197,7 @@ __device__ __forceinline__ void finish_split(const AttentionParams& params, cons
                                              const Info<typename Traits::Config>& info,
                                              WarpResult<Traits>&& result, const ConsumerTeam<Traits>& team) {
   using Config = typename Traits::Config;
-  const int rows = info.seqlen_q * Config::gqa_ratio - info.row_begin;
+  const int rows = info.q.length * Config::gqa_ratio - info.row_begin;
   const bool asked = may_merge<Config>(split_params, info, team.thread);
   if constexpr (Config::split_keys != 0) {
     if (settle_rows(own_nodes<Config>(split_params, info), info, rows, result))

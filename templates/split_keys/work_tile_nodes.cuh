@@ -1,8 +1,8 @@
 // The nodes that the splits of a work tile leave behind. Compiled by the host and by NVRTC.
 #pragma once
 
-#include "split_keys/span_info.cuh"
 #include "split_keys/span_tree.cuh"
+#include "split_keys/split_info.cuh"
 
 namespace jit {
 

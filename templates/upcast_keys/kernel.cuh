@@ -1,13 +1,14 @@
 // Makes numbers of 16 bits of keys and values of 8, once for all blocks of the attention kernel behind it, which reads
-// them as it reads any. A block has some rows of one head, and neighbouring blocks have those of the other heads, which lie
-// beside them. It is bound by memory: a lane has a few pieces of rows on their way at once.
+// them as it reads any. A block has some rows of one head, and neighbouring blocks have those of the other heads, which
+// lie beside them. It is bound by memory: a lane has a few pieces of rows on their way at once.
 #pragma once
 
-#include "base/dependent_launch.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "base/row_pieces.cuh"
 #include "jit/options.h"
+#include "pipeline/dependent_launch.cuh"
+#include "problem/paged_kv.cuh"
 #include "problem/sequences.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/fp8.cuh"
@@ -19,7 +20,6 @@ namespace jit::upcast_keys {
 template <class Config>
 class StoredRows {
   static constexpr bool is_varlen = Config::sequences_kv == SequenceKind::varlen;
-  static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
 
  public:
   __device__ __forceinline__ StoredRows(const AttentionParams& params, int entry)
@@ -33,13 +33,9 @@ class StoredRows {
   /// Elements from the first of a head of k or v, whose `strides` these are, to a row; negative where its page, which
   /// may be any number, does not exist.
   __device__ __forceinline__ long long offset(const TensorStrides& strides, int row) const {
-    if constexpr (is_varlen) return row * strides.seq;
-    if constexpr (has_pages) {
-      const int page = VariableSequences<Config>(params_).page(entry_, row);
-      if (page < 0 || page >= params_.sequences.pages) return -1;
-      return page * strides.batch + row % Config::page_size * strides.seq;
-    }
-    return entry_ * strides.batch + row * strides.seq;
+    const PagedKv<Config> paged(params_);
+    const RowPlace place = paged.place(entry_, 0, row);
+    return paged.exists(place.batch) ? paged.offset(strides, place) : -1;
   }
 
  private:

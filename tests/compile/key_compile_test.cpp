@@ -116,8 +116,7 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
       {"forward_split_cluster/", ForwardSplitCluster{}}, {"forward_split_kv/", ForwardSplitKv{}},
       {"forward_split_wgmma/", ForwardSplitWgmma{}},     {"forward_wgmma/", ForwardWgmma{}}};
   // What lies beside that which all families share, and is of some alone.
-  const std::set<std::string> of_some = {"base/dependent_launch.cuh",
-                                         "base/dropout_mask_block.cuh",
+  const std::set<std::string> of_some = {"base/dropout_mask_block.cuh",
                                          "base/fp8_scale.cuh",
                                          "base/gradient_params.cuh",
                                          "base/philox.cuh",
@@ -143,6 +142,7 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
                                          "problem/kv_tiles.cuh",
                                          "problem/own_derivatives.cuh",
                                          "problem/own_requests.cuh",
+                                         "problem/paged_kv.cuh",
                                          "problem/query_tiles.cuh",
                                          "problem/row_range_mask.cuh",
                                          "problem/score_mask.cuh",

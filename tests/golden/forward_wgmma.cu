@@ -44,10 +44,10 @@ struct Config : WgmmaProducts {
 static_assert(sizeof(AttentionParams) == 808, "host and device disagree on the kernel's parameters");
 static_assert(has_row_range<Config::Mask> == true, "host and device disagree on the mask's row_range");
 static_assert(key_words<Config::Mask> == 0, "host and device disagree on the mask's key words");
-static_assert(sizeof(forward_wgmma::TensorMaps) == 576, "host and device disagree on the tensor maps");
+static_assert(sizeof(TensorMaps) == 576, "host and device disagree on the tensor maps");
 static_assert(forward_wgmma::KernelTraits<Config>::layout.total == 196928, "host and device disagree on shared memory");
 
 extern "C" __global__ void __launch_bounds__(forward_wgmma::KernelTraits<Config>::threads, Config::blocks_per_sm)
-attention_forward_wgmma_bf16_d128_causal_q128kv128k2v2(const __grid_constant__ AttentionParams params, const __grid_constant__ forward_wgmma::TensorMaps maps) {
+attention_forward_wgmma_bf16_d128_causal_q128kv128k2v2(const __grid_constant__ AttentionParams params, const __grid_constant__ TensorMaps maps) {
   forward_wgmma::attention_forward<Config>(params, maps);
 }

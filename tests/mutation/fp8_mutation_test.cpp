@@ -214,7 +214,9 @@ constexpr const char* many_blocks =
     "family=forward_mma_sync tile_q=32 tile_kv=128 warps=2 stages_k=1 stages_v=1";
 
 const char* config_of_blocks(const TemplateMutation& mutation) {
-  return anchor_of(mutation.name).file.find("split_k") != std::string::npos ? split_config : many_blocks;
+  const std::string& file = anchor_of(mutation.name).file;
+  const bool splits = file.starts_with("split_keys/") || file == "problem/paged_kv.cuh";
+  return splits ? split_config : many_blocks;
 }
 
 TEST_P(Fp8MmaBlockMutationTest, IsCaught) {

@@ -146,11 +146,14 @@ INSTANTIATE_TEST_SUITE_P(
     Prefill, PrefillMutationTest,
     ::testing::Values(
         PrefillMutation{
-            {"BoxesOfQueriesDoNotEnd", {"work.seqlen_q $,", "rows_per_warpgroup,"}, {"data race"}, {}, true},
+            {"BoxesOfQueriesDoNotEnd", {"work.q.length $,", "rows_per_warpgroup,"}, {"data race"}, {}, true},
             varlen},
-        PrefillMutation{
-            {"BoxesOfKeysDoNotEnd", {"? $ :", "? rows :"}, {"uninitialized", "not a number"}, {}, true},
-            pages},
+        PrefillMutation{{"BoxesOfKeysDoNotEnd",
+                         {"? $ :", "? Traits::box_rows :"},
+                         {"uninitialized", "not a number"},
+                         {},
+                         true},
+                        pages},
         PrefillMutation{{"KeyOfLane_FirstPage", {" + lane_id$,", ","}}, pages},
         PrefillMutation{{"BoxesBesideTheirPlaces", {"index", "(index ^ 1)"}}, pages},
         PrefillMutation{{"OneSequenceOf32Less", {");", " + 1);"}}, varlen},

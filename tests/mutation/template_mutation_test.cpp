@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
             {"0$pipeline_.producer_commit()", "5$if (lane_id() == 0) mbarrier_arrive(pipeline_.full())"},
             {"data race"},
             many_tiles},
-        TemplateMutation{"LanesArrive_NotForWords", {"$ || ", ""}, {"data race"}, documents},
+        TemplateMutation{"LanesArrive_NotForWords", {"= $ || ", "= "}, {"data race"}, documents},
         TemplateMutation{"NoFenceBehindInit", removed, {"missing proxy fence"}, wgmma},
         TemplateMutation{
             "NoBarrierBehindInit", removed, {"data race", "barrier misuse", "uninitialized read"}, wgmma},
@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"SeenByTheLastRowsOfAWarpgroup", {"= $;", "= row;"}, {}, close_keys},
         TemplateMutation{"RangesOfTheFirstBatchEntry", {"+ $,", "+ 0 * i,"}, {"data race"}, documents},
         TemplateMutation{"LastTileOfADocumentIsLeftOut", {"+ $;", "+ __ffs(met) - 1;"}, {}, documents},
-        TemplateMutation{"WordsOfTheFirstKeys", {"k_begin + i", "i"}, {}, documents},
+        TemplateMutation{"WordsOfTheFirstKeys", {"info.k_begin + i", "i"}, {}, documents},
         TemplateMutation{"WordsOfOneStage", {"stage $ 4", "0 * stage"}, {"data race"}, documents},
         TemplateMutation{
             "KeysBehindTheLastOne", {" & $()", ""}, {}, {.config = wgmma.config, .mask = "!prefix(50)"}},

@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(
                       TemplateMutation{
                           "GradientsOfTheFirstSequence", {"kv_head)$;", "kv_head);"}, {"data race"}},
                       TemplateMutation{"LengthsFromTheBoundariesAlone", {"($)", "(false)"}},
-                      TemplateMutation{"MasksOfOtherLengths", {"kv_", "q_"}}),
+                      TemplateMutation{"MasksOfOtherLengths", {"kv(batch)", "q(batch)"}}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

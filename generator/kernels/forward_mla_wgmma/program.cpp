@@ -6,7 +6,7 @@
 #include "generator/program/wgmma_source.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_mla_wgmma/smem_layout.cuh"
-#include "templates/forward_mla_wgmma/tensor_maps.cuh"
+#include "templates/split_keys/kernel_memory.cuh"
 
 namespace jit {
 namespace {
@@ -34,7 +34,7 @@ Program Family<ForwardMlaWgmma>::program(const AttentionSpec& spec, const Forwar
                                     .config = config_lines(fields(), config),
                                     .registers = forward_mla_wgmma::register_shares(config),
                                     .needs = footprint(spec, config),
-                                    .memory_bytes = sizeof(forward_mla_wgmma::KernelMemory)});
+                                    .memory_bytes = sizeof(KernelMemory)});
 }
 
 }  // namespace jit

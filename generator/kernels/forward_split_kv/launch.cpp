@@ -4,7 +4,7 @@
 #include "generator/launch/split_work.h"
 #include "generator/launch/tensor_maps.h"
 #include "templates/forward_split_kv/smem_layout.cuh"
-#include "templates/forward_split_kv/tensor_maps.cuh"
+#include "templates/split_keys/kernel_memory.cuh"
 
 namespace jit {
 namespace {
@@ -21,7 +21,7 @@ void Family<ForwardSplitKv>::launch(const KernelLaunch& launch, const ForwardSpl
   SplitLaunch split = split_launch(launch, tiles_of(config), name);
   if (config.copies == Copies::tma) {
     const MappedKeys keys = map_keys(launch.spec, box_rows(launch.spec, config.tile_kv), launch.params);
-    forward_split_kv::KernelMemory memory{.k = keys.k, .v = keys.v, .split_params = split.params};
+    KernelMemory memory{.k = keys.k, .v = keys.v, .split_params = split.params};
     void* arguments[] = {&launch.params, &memory};
     return launch_split(launch, split, arguments, true);
   }

@@ -3,7 +3,7 @@
 #include "generator/kernels/forward_split_kv/family.h"
 #include "generator/program/emit.h"
 #include "generator/program/functor_source.h"
-#include "templates/forward_split_kv/tensor_maps.cuh"
+#include "templates/split_keys/kernel_memory.cuh"
 
 namespace jit {
 
@@ -27,9 +27,9 @@ Program Family<ForwardSplitKv>::program(const AttentionSpec& spec, const Forward
   source += params_assertion() + functors.assertions;
   if (uses_tma) {
     source += fmt::format(
-        "static_assert(sizeof(forward_split_kv::KernelMemory) == {}, \"host and device disagree on the "
+        "static_assert(sizeof(KernelMemory) == {}, \"host and device disagree on the "
         "kernel's memory\");\n",
-        sizeof(forward_split_kv::KernelMemory));
+        sizeof(KernelMemory));
   }
   source += fmt::format(
       "static_assert(forward_split_kv::KernelTraits<Config>::layout.total == {}, "
@@ -40,7 +40,7 @@ Program Family<ForwardSplitKv>::program(const AttentionSpec& spec, const Forward
       "{}(const __grid_constant__ AttentionParams params,\n"
       "    const __grid_constant__ {} split) {{\n"
       "  forward_split_kv::attention_forward<Config>(params, split);\n}}\n",
-      program.threads, program.name, uses_tma ? "forward_split_kv::KernelMemory" : "SplitParams");
+      program.threads, program.name, uses_tma ? "KernelMemory" : "SplitParams");
   return program;
 }
 

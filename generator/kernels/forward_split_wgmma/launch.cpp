@@ -4,7 +4,7 @@
 #include "generator/launch/split_work.h"
 #include "generator/launch/tensor_maps.h"
 #include "templates/forward_split_wgmma/smem_layout.cuh"
-#include "templates/forward_split_wgmma/tensor_maps.cuh"
+#include "templates/split_keys/kernel_memory.cuh"
 
 namespace jit {
 

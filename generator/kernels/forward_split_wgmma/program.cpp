@@ -5,7 +5,7 @@
 #include "generator/kernels/split_wgmma.h"
 #include "generator/program/wgmma_source.h"
 #include "templates/base/element.cuh"
-#include "templates/forward_split_wgmma/tensor_maps.cuh"
+#include "templates/split_keys/kernel_memory.cuh"
 
 namespace jit {
 namespace {
@@ -45,7 +45,7 @@ Program Family<ForwardSplitWgmma>::program(const AttentionSpec& spec, const Forw
              .config = config_lines(fields(), config),
              .registers = forward_split_wgmma::register_shares(config),
              .needs = footprint(spec, config),
-             .memory_bytes = sizeof(forward_split_wgmma::KernelMemory)});
+             .memory_bytes = sizeof(KernelMemory)});
 }
 
 }  // namespace jit

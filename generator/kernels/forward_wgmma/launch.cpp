@@ -13,7 +13,7 @@
 #include "generator/launch/tensor_maps.h"
 #include "runtime/launch.h"
 #include "templates/forward_wgmma/smem_layout.cuh"
-#include "templates/forward_wgmma/tensor_maps.cuh"
+#include "templates/mainloop/tensor_maps.cuh"
 
 namespace jit {
 namespace {
@@ -23,8 +23,7 @@ using namespace forward_wgmma;
 TensorMaps encode_maps(const AttentionSpec& spec, const ForwardWgmma& config, const AttentionParams& params) {
   const MappedTensors maps =
       map_tensors(spec, {.rows_q = rows_per_warpgroup, .rows_kv = config.tile_kv}, params);
-  return {
-      .q = maps.q, .k = maps.k, .v = maps.v, .o = maps.o, .counter = nullptr, .order = {}, .section_keys = 0};
+  return {.q = maps.q, .k = maps.k, .v = maps.v, .o = maps.o, .schedule = {}};
 }
 
 // Batch entries that one launch takes.
@@ -92,9 +91,9 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
                      .k = whole.k,
                      .v = whole.v,
                      .o = whole.o,
-                     .counter = launch.memory.counter(),
-                     .order = {},
-                     .section_keys = section_keys(launch.spec, kernel.l2_bytes)},
+                     .schedule = {.counter = launch.memory.counter(),
+                                  .order = {},
+                                  .section_keys = section_keys(launch.spec, kernel.l2_bytes)}},
                     part.q,
                     part.k,
                     part.v,
@@ -114,16 +113,16 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
   const int entries = entries_of_launch(launch, config, resident);
   AttentionParams params = params_behind_kernel_ahead(launch, config);
   TensorMaps maps = encode_maps(launch.spec, config, params);
-  maps.counter = launch.memory.counter();
+  maps.schedule.counter = launch.memory.counter();
   for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += entries) {
     const int count = std::min(params.batch - params.batch_begin, entries);
-    maps.order = work_order(launch.spec, {.seqlen_q = params.seqlen_q,
-                                          .seqlen_kv = params.seqlen_kv,
-                                          .slices = count * params.heads_q,
-                                          .tile_q = config.tile_q,
-                                          .blocks = resident,
-                                          .l2_bytes = kernel.l2_bytes});
-    launch_grid(launch, params, maps, std::min(maps.order.tiles(), resident));
+    maps.schedule.order = work_order(launch.spec, {.seqlen_q = params.seqlen_q,
+                                                   .seqlen_kv = params.seqlen_kv,
+                                                   .slices = count * params.heads_q,
+                                                   .tile_q = config.tile_q,
+                                                   .blocks = resident,
+                                                   .l2_bytes = kernel.l2_bytes});
+    launch_grid(launch, params, maps, std::min(maps.schedule.order.tiles(), resident));
   }
 }
 

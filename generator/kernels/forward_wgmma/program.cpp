@@ -10,7 +10,7 @@
 #include "generator/program/wgmma_source.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
-#include "templates/forward_wgmma/tensor_maps.cuh"
+#include "templates/mainloop/tensor_maps.cuh"
 
 namespace jit {
 namespace {
@@ -84,8 +84,7 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const Forward
   source += params_assertion() + functors.assertions;
   const bool plain = is_plain(spec);
   const auto [maps, maps_bytes] =
-      plain ? std::pair("forward_wgmma::TensorMaps", sizeof(forward_wgmma::TensorMaps))
-            : std::pair("forward_wgmma::SequenceMaps", sizeof(forward_wgmma::SequenceMaps));
+      plain ? std::pair("TensorMaps", sizeof(TensorMaps)) : std::pair("SequenceMaps", sizeof(SequenceMaps));
   source += fmt::format(
       "static_assert(sizeof({}) == {}, "
       "\"host and device disagree on the tensor maps\");\n"

@@ -52,9 +52,8 @@ int section_keys(const AttentionSpec& spec, std::int64_t l2_bytes) {
 int entries_with_key_words(int tiles_kv, std::int64_t tiles_per_entry, int blocks) {
   constexpr std::int64_t tiles_per_block = 4;
   const std::int64_t wanted = blocks * tiles_per_block / std::max<std::int64_t>(1, tiles_per_entry);
-  const std::int64_t fitting = forward_wgmma::key_word_range_places / std::max(1, tiles_kv);
-  return static_cast<int>(
-      std::clamp<std::int64_t>(std::max(wanted, fitting), 1, forward_wgmma::key_word_range_places));
+  const std::int64_t fitting = key_word_range_places / std::max(1, tiles_kv);
+  return static_cast<int>(std::clamp<std::int64_t>(std::max(wanted, fitting), 1, key_word_range_places));
 }
 
 }  // namespace jit

@@ -31,7 +31,7 @@ WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size);
 int section_keys(const AttentionSpec& spec, std::int64_t l2_bytes);
 
 /// How many batch entries a launch takes at most if the mask has words of keys
-/// (templates/forward_wgmma/key_word_ranges.cuh): as many as a block's table has a range for each of their
+/// (templates/mainloop/key_word_ranges.cuh): as many as a block's table has a range for each of their
 /// `tiles_kv` tiles of keys, but enough to give `blocks` blocks several tiles of queries each, of which an
 /// entry has `tiles_per_entry`; never more than the table has places.
 int entries_with_key_words(int tiles_kv, std::int64_t tiles_per_entry, int blocks);

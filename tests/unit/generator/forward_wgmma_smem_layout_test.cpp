@@ -25,57 +25,59 @@ std::vector<Region> regions_of(const SmemSizes& sizes) {
   const int stages_o = sizes.direct_o ? 0 : sizes.separate_o ? 1 : sizes.stages_q;
   const int consumers = sizes.tile_q / 64, element = sizes.element_bytes;
   std::vector<Region> regions = {
-      {"q", layout.q, sizes.stages_q * q_stage_size(sizes), tile},
-      {"k", layout.k, sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim, element), tile},
+      {"q", layout.q.tiles, sizes.stages_q * q_stage_size(sizes), tile},
+      {"k", layout.k.tiles, sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim, element), tile},
       {"key_tile_infos", layout.key_tile_infos, sizes.stages_k * 8, 8},
-      {"work", layout.work, stages_work * (sizes.has_lengths ? 28 : 12), 4},
-      {"q_full", layout.q_full, consumers * sizes.stages_q * 8, barrier},
-      {"q_empty", layout.q_empty, consumers * sizes.stages_q * 8, barrier},
-      {"k_full", layout.k_full, sizes.stages_k * 8, barrier},
-      {"k_empty", layout.k_empty, sizes.stages_k * 8, barrier},
-      {"v_full", layout.v_full, sizes.stages_v * 8, barrier},
-      {"v_empty", layout.v_empty, sizes.stages_v * 8, barrier},
-      {"o_full", layout.o_full, consumers * stages_o * 8, barrier},
-      {"o_empty", layout.o_empty, consumers * stages_o * 8, barrier},
-      {"work_full", layout.work_full, stages_work * 8, barrier},
-      {"work_empty", layout.work_empty, stages_work * 8, barrier},
+      {"work", layout.work.tiles, stages_work * (sizes.has_lengths ? 28 : 12), 4},
+      {"q_full", layout.q.full, consumers * sizes.stages_q * 8, barrier},
+      {"q_empty", layout.q.empty, consumers * sizes.stages_q * 8, barrier},
+      {"k_full", layout.k.full, sizes.stages_k * 8, barrier},
+      {"k_empty", layout.k.empty, sizes.stages_k * 8, barrier},
+      {"v_full", layout.v.full, sizes.stages_v * 8, barrier},
+      {"v_empty", layout.v.empty, sizes.stages_v * 8, barrier},
+      {"o_full", layout.o.full, consumers * stages_o * 8, barrier},
+      {"o_empty", layout.o.empty, consumers * stages_o * 8, barrier},
+      {"work_full", layout.work.full, stages_work * 8, barrier},
+      {"work_empty", layout.work.empty, stages_work * 8, barrier},
   };
   const int rows = sizes.tile_q;
   if (sizes.separate_o)
-    regions.push_back({"o", layout.o, panel_tile_bytes(rows, sizes.head_dim_v, sizes.output_bytes), tile});
+    regions.push_back(
+        {"o", layout.o.tiles, panel_tile_bytes(rows, sizes.head_dim_v, sizes.output_bytes), tile});
   if (element == 1) {
     const int rows_v = (sizes.head_dim_v + 15) / 16 * 16;
-    regions.push_back({"v", layout.v, sizes.stages_v * panel_tile_bytes(rows_v, sizes.tile_kv, 1), tile});
+    regions.push_back(
+        {"v", layout.v.tiles, sizes.stages_v * panel_tile_bytes(rows_v, sizes.tile_kv, 1), tile});
     regions.push_back({"value_infos", layout.value_infos, sizes.stages_v * 4, 4});
   } else {
     const int v_bytes = sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v);
-    regions.push_back({"v", layout.v, v_bytes, tile});
+    regions.push_back({"v", layout.v.tiles, v_bytes, tile});
   }
   const int stages_stored_v = element == 1 ? sizes.stages_v : sizes.stages_stored;
   if (stages_stored_v > 0) {
     const int bytes = stages_stored_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v, 1);
-    regions.push_back({"stored_v", layout.stored_v, bytes, tile});
-    regions.push_back({"stored_v_full", layout.stored_v_full, stages_stored_v * 8, barrier});
-    regions.push_back({"stored_v_empty", layout.stored_v_empty, stages_stored_v * 8, barrier});
+    regions.push_back({"stored_v", layout.stored_v.tiles, bytes, tile});
+    regions.push_back({"stored_v_full", layout.stored_v.full, stages_stored_v * 8, barrier});
+    regions.push_back({"stored_v_empty", layout.stored_v.empty, stages_stored_v * 8, barrier});
   } else {
-    EXPECT_EQ(layout.stored_v, layout.v);
-    EXPECT_EQ(layout.stored_v_full, layout.v_full);
-    EXPECT_EQ(layout.stored_v_empty, layout.v_empty);
+    EXPECT_EQ(layout.stored_v.tiles, layout.v.tiles);
+    EXPECT_EQ(layout.stored_v.full, layout.v.full);
+    EXPECT_EQ(layout.stored_v.empty, layout.v.empty);
   }
   if (const int stages = sizes.stages_stored; stages > 0) {
     const int bytes = stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim, 1);
-    regions.push_back({"stored_k", layout.stored_k, bytes, tile});
+    regions.push_back({"stored_k", layout.stored_k.tiles, bytes, tile});
     regions.push_back({"stored_infos", layout.stored_infos, stages * 8, 8});
-    regions.push_back({"stored_k_full", layout.stored_k_full, stages * 8, barrier});
-    regions.push_back({"stored_k_empty", layout.stored_k_empty, stages * 8, barrier});
+    regions.push_back({"stored_k_full", layout.stored_k.full, stages * 8, barrier});
+    regions.push_back({"stored_k_empty", layout.stored_k.empty, stages * 8, barrier});
     if (sizes.key_words)
       regions.push_back({"stored_words", layout.stored_words, stages * sizes.tile_kv * 4, 8});
   } else {
-    EXPECT_EQ(layout.stored_k, layout.k);
+    EXPECT_EQ(layout.stored_k.tiles, layout.k.tiles);
     EXPECT_EQ(layout.stored_infos, layout.key_tile_infos);
     EXPECT_EQ(layout.stored_words, layout.key_words);
-    EXPECT_EQ(layout.stored_k_full, layout.k_full);
-    EXPECT_EQ(layout.stored_k_empty, layout.k_empty);
+    EXPECT_EQ(layout.stored_k.full, layout.k.full);
+    EXPECT_EQ(layout.stored_k.empty, layout.k.empty);
   }
   if (sizes.mask_bit_words > 0)
     regions.push_back({"mask_bits", layout.mask_bits, sizes.stages_k * sizes.mask_bit_words * 4, 16});
@@ -196,10 +198,10 @@ TEST(SmemLayout, OLiesOverQUnlessItIsSeparateOrNowhere) {
       ASSERT_EQ(q_stage_size(sizes), q_bytes) << to_string(sizes);
     } else if (sizes.separate_o) {
       ASSERT_EQ(q_stage_size(sizes), q_bytes) << to_string(sizes);
-      ASSERT_NE(layout.o, layout.q) << to_string(sizes);
+      ASSERT_NE(layout.o.tiles, layout.q.tiles) << to_string(sizes);
     } else {
       ASSERT_EQ(q_stage_size(sizes), std::max(q_bytes, o_bytes)) << to_string(sizes);
-      ASSERT_EQ(layout.o, layout.q) << to_string(sizes);
+      ASSERT_EQ(layout.o.tiles, layout.q.tiles) << to_string(sizes);
     }
   });
 }
@@ -219,9 +221,9 @@ TEST(SmemLayout, KnownSizes) {
                         .has_lengths = false};
   constexpr int kib = 1024;
   const SmemLayout layout = smem_layout(sizes);
-  EXPECT_EQ(layout.q, 0);
-  EXPECT_EQ(layout.k, 32 * kib);
-  EXPECT_EQ(layout.v, 96 * kib);
+  EXPECT_EQ(layout.q.tiles, 0);
+  EXPECT_EQ(layout.k.tiles, 32 * kib);
+  EXPECT_EQ(layout.v.tiles, 96 * kib);
   EXPECT_EQ(layout.key_tile_infos, 160 * kib);
   const int barriers = 2 * (2 * 1 + 2 + 2 + 2 * 1 + stages_work);  // Q and O: for each consumer
   EXPECT_EQ(layout.total, 160 * kib + 2 * 8 + stages_work * 12 + barriers * 8);

@@ -1,0 +1,108 @@
+// O from accumulators straight to global memory. A Traits is that of a kernel family: its Config, the Output of a warp,
+// its Columns (steps/value_columns.cuh), and whether rows may lack keys.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/prelude.cuh"
+#include "base/rows.cuh"
+#include "steps/softmax.cuh"
+#include "tiles/accumulator.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit {
+
+/// Two floats of a row, 0 for one without keys.
+__device__ __forceinline__ void store_pair(float* columns, float x, float y, float inverse) {
+  const auto word = [&](float value) {
+    return keep_if_has_keys(static_cast<unsigned>(__float_as_int(value)), inverse);
+  };
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(columns), "r"(word(x)), "r"(word(y)) : "memory");
+}
+
+/// Calls f(column, values) for each four neighbours that the lane has of its row `r`, counting columns from the lane's
+/// first one. They have been multiplied by `inverse`, and their columns are finished on the way.
+template <class Traits, class F>
+__device__ __forceinline__ void for_each_four(typename Traits::Output& output, int r,
+                                              const typename Traits::Columns& columns, float inverse, F f) {
+  using Output = typename Traits::Output;
+  using Layout = typename Output::Layout;
+  static_assert(is_same<Layout, EvenOddLayout>, "a lane has four neighbours of a row");
+  constexpr int head_dim_v = Traits::Config::head_dim_v;
+  const auto kept = [&](int n, int i) {
+    const float x = output.at(r, n, i);
+    return Traits::may_lack_keys ? keep_if_has_keys(x, inverse) : x;
+  };
+#pragma unroll
+  for (int n = 0; n < Output::column_blocks; n += 2) {
+    const int column = Layout::column(0, n, 0);
+    const bool may_end = column + 2 * Layout::block_columns > head_dim_v;
+    // mutate: ColumnsBehindTheLast
+    if (may_end && Layout::lane_column(reread_thread_index()) + column >= head_dim_v) break;
+    columns.finish(output, r, n);
+    columns.finish(output, r, n + 1);  // mutate: OddColumnsUnfinished
+    // mutate: NeighboursExchanged
+    f(column, make_float4(kept(n, 0), kept(n + 1, 0), kept(n, 1), kept(n + 1, 1)));
+  }
+}
+
+/// Writes a row, of which there are `columns` columns, if it exists. Each quad of lanes has pieces of 8 columns of it
+/// in 4 words, of which word(n) is the lane's of block n: transposed, every lane writes whole pieces.
+template <int column_blocks, class Element, class Word>
+__device__ __forceinline__ void store_by_quads(Element* row, int columns, bool exists, Word word) {
+  const int piece = lane_id() % 4;
+  Element* const own = row + piece * 8;
+#pragma unroll
+  for (int d = 0; d < column_blocks; d += 4) {
+    unsigned words[4] = {};
+#pragma unroll
+    for (int i = 0; i < 4 && d + i < column_blocks; ++i) words[i] = word(d + i);
+    transpose_quad(words);                      // mutate: QuadsAreNotTransposed
+    if (exists && (d + piece) * 8 < columns) {  // mutate: WritesWhatIsNone
+      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(own + d * 8), "r"(words[0]),
+                   "r"(words[1]), "r"(words[2]), "r"(words[3])
+                   : "memory");
+    }
+  }
+}
+
+/// Writes the rows of a warp to those of `target` from `first_row` on, but none from `row_end` on, and finishes their
+/// columns on the way. They have been multiplied by `inverse`. Of floats a quad of lanes has whole sectors as it is,
+/// and of any type where a lane has four neighbours: of 16 bits one, of floats two.
+template <class Traits, class Element>
+__device__ __forceinline__ void store_output_rows(const DenseRows<Element>& target, int first_row,
+                                                  int row_end, typename Traits::Output& output,
+                                                  const typename Traits::Columns& value_columns,
+                                                  const float (&inverse)[Traits::Output::rows]) {
+  using Config = typename Traits::Config;
+  using Output = typename Traits::Output;
+  using Layout = typename Output::Layout;
+  const int lane = lane_id();
+#pragma unroll
+  for (int r = 0; r < Output::rows; ++r) {
+    const int row = Layout::row(first_row + Layout::lane_row(lane), r / 2, r % 2);
+    if constexpr (is_same<Layout, EvenOddLayout>) {
+      if (row >= row_end) continue;  // mutate: RowsBehindTheLast
+      Element* const own = target.at(row) + Layout::lane_column(lane);
+      for_each_four<Traits>(output, r, value_columns, inverse[r], [&](int column, const float4& values) {
+        store_four<Config::alignment>(own + column, values);
+      });
+      continue;
+    }
+    if constexpr (is_same<Element, float>) {
+      float* const own = target.at(row) + Layout::lane_column(lane);
+#pragma unroll
+      for (int n = 0; n < Output::column_blocks; ++n) {
+        value_columns.finish(output, r, n);
+        if (row < row_end && Layout::column(0, n, 0) < Config::head_dim_v)
+          store_pair(own + Layout::column(0, n, 0), output.at(r, n, 0), output.at(r, n, 1), inverse[r]);
+      }
+      continue;
+    }
+    store_by_quads<Output::column_blocks>(target.at(row), Config::head_dim_v, row < row_end, [&](int n) {
+      value_columns.finish(output, r, n);
+      return keep_if_has_keys(output.template pack_pair<Element>(r, n), inverse[r]);
+    });
+  }
+}
+
+}  // namespace jit

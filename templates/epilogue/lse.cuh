@@ -1,0 +1,53 @@
+// LSE: log(Σ exp(score)) of each row, a float for each query.
+#pragma once
+
+#include "base/descale_params.cuh"
+#include "base/element.cuh"
+#include "base/prelude.cuh"
+#include "base/rows.cuh"
+#include "problem/functor.cuh"
+#include "tiles/accumulator.cuh"
+
+namespace jit {
+
+/// Where the LSE of a sequence and head lie, a row for each of its queries.
+struct LseRows {
+  DenseRows<float> rows;
+  int seqlen_q;
+};
+
+/// Writes the `lse` of the rows of a product of which a lane holds values, to what `find_rows` finds, a function
+/// without arguments: LseRows. The product's first row is that of query `first_row`.
+template <class Product, class FindRows>
+__device__ __forceinline__ void write_lse(FindRows find_rows, int first_row,
+                                          const float (&lse)[Product::rows]) {
+  using Layout = typename Product::Layout;
+  if (!Layout::speaks_for_rows(lane_id())) return;
+  const LseRows found = find_rows();
+  Product::for_each_row(first_row, [&](int r, int upper_row) {
+    const int row = upper_row + Layout::own_row();
+    if (row < found.seqlen_q) *found.rows.at(row) = lse[r];
+  });
+}
+
+/// Gives back what the scores of queries of 8 bits have lost with the mean of the keys, q · mean times the scale of
+/// scores: the same along a row, so that O is what it was, but for sinks, and LSE has lost as much. It is added to the
+/// LSE of the rows of a product of which a lane holds values, the first of which is that of query `first_row`. Before
+/// sinks, which have lost nothing, are added.
+template <class Config, class Product>
+__device__ __forceinline__ void add_lse_shift(const DescaleParams& descale, float softmax_scale,
+                                              const BlockContext& context, int first_row,
+                                              float (&lse)[Product::rows]) {
+  if constexpr (!has_lse_shifts<Config>) return;
+  const TensorStrides& strides = descale.lse_shift_strides;
+  const float* const of_head = descale.lse_shift + context.batch * strides.batch +
+                               context.head * strides.head + context.q_begin * strides.seq;
+  const int lane_row = Product::Layout::lane_row(lane_id());
+  Product::for_each_row(first_row, [&](int r, int upper_row) {
+    const int row = upper_row + lane_row;
+    // mutate: ShiftOfAnotherQuery
+    if (row < context.seqlen_q) lse[r] += softmax_scale * of_head[row * strides.seq];
+  });
+}
+
+}  // namespace jit

@@ -1,0 +1,140 @@
+// Things that come with a tile of keys: what consumers are told of it, so that each leaves out what its own queries do
+// not see, and the words, scales and bits that lie beside it.
+#pragma once
+
+#include "base/descale_params.cuh"
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "base/score_words.cuh"
+#include "mainloop/key_scales.cuh"
+#include "mainloop/key_tile_info.cuh"
+#include "mainloop/kv_pipelines.cuh"
+#include "problem/functor.cuh"
+#include "problem/masks.cuh"
+#include "problem/seqlen_info.cuh"
+#include "ptx/bulk_copy.cuh"
+#include "ptx/mbarrier.cuh"
+#include "scheduling/tile_sequences.cuh"
+#include "tiles/panel_tile.cuh"
+
+namespace jit {
+
+/// Flags of the tile info of the tile at which `tiles` stands, of a mask that is remembered. `q_begin` is the first
+/// query of the work tile, `range_end` the end of the keys that all its queries see.
+template <class Traits, class Mask, class Tiles>
+__device__ __forceinline__ int key_tile_flags(const Mask& mask, const Tiles& tiles, int q_begin,
+                                              int range_end, const SeqlenInfo& seqlens) {
+  using Config = typename Traits::Config;
+  int flags = tiles.has(1) ? 0 : key_info_all_last;
+  if (!tiles.is_partial()) return flags;
+  flags |= key_info_partial;  // mutate: NoInfoOfPartialTiles
+  constexpr bool descending = Config::descending;
+  // Few keys are left to the end, of this tile in descending order, and of what comes behind it else.
+  const bool may_skip = range_end - tiles.key(descending ? 0 : 1) <= Traits::most_skipped * Config::tile_kv &&
+                        (!descending || tiles.has(1));
+  int skipping = 0;
+#pragma unroll 1
+  for (int consumer = 0; Traits::has_lower_tiles && consumer < Traits::consumers; ++consumer) {
+    const int begin = q_begin + consumer * rows_per_warpgroup;  // mutate: UpperHalfOfTheFirstConsumer
+    const int end = minimum(begin + rows_per_warpgroup, seqlens.q.length);
+    const bool has_rows = begin < end;
+    const ScoreTile upper{begin, end, tiles.key(0) + Traits::lower_keys,
+                          minimum(tiles.key(0) + Config::tile_kv, seqlens.kv.length)};
+    if (!has_rows || upper.k_begin >= upper.k_end || mask.drops(consumer, upper))
+      flags |= key_info_lower << consumer;
+    if (may_skip &&
+        // mutate: LeavesOutATileOfKeys
+        (!has_rows || mask.key_range_of(consumer, begin, end).end <= tiles.key(descending ? 0 : 1))) {
+      flags |= (descending ? key_info_unseen : key_info_last) << consumer;
+      ++skipping;
+    }
+  }
+  // Somebody looks at each tile.
+  if (descending && skipping == Traits::consumers) flags &= ~(7 * key_info_unseen);
+  return flags;
+}
+
+// Bits that a mask has of a tile's scores, on their way to the consumers beside the tile of keys.
+
+/// The words of a block from the tile's first on; null: its scores are not known.
+template <class Traits>
+__device__ __forceinline__ const unsigned* known_words(const BlockContext& context, int q_begin,
+                                                       int k_begin) {
+  if constexpr (Traits::has_mask_bits) {
+    using Mask = TileMask<typename Traits::Config>;
+    const unsigned* const words = Mask(context).words_of(q_begin, k_begin);
+    if (words == nullptr) return nullptr;
+    // mutate: KnownTile
+    return words + first_score_word(q_begin % Mask::queries_of_block, k_begin % Mask::keys_of_block,
+                                    Mask::queries_of_block);
+  }
+  return nullptr;
+}
+
+/// Lets `full` wait for their bytes. By one thread, which arrives later.
+template <class Traits>
+__device__ __forceinline__ void expect_mask_bits(unsigned full) {
+  mbarrier_expect_tx(full, Traits::mask_bit_words * 4);  // mutate: NobodyWaitsForTheBits
+}
+
+/// Starts the copies of the tile's words, which lie in one piece where the block has no other queries, else in one for
+/// each 64 keys. By one thread.
+template <class Traits>
+__device__ __forceinline__ void load_mask_bits(unsigned target, const unsigned* words, unsigned full) {
+  using Config = typename Traits::Config;
+  constexpr int block_q = TileMask<Config>::queries_of_block, tile_words = Traits::mask_bit_words;
+  constexpr int column_words = score_words(Config::tile_q, score_word_keys);
+  constexpr int pieces = Config::tile_q == block_q ? 1 : tile_words / column_words;
+  constexpr int piece_words = tile_words / pieces;
+#pragma unroll
+  for (int i = 0; i < pieces; ++i) {
+    cp_async_bulk_load(target + i * piece_words * 4, words + i * score_words(block_q, score_word_keys),
+                       piece_words * 4, full);
+  }
+}
+
+/// Words of a tile's keys, their scales, and the bits of its scores where the mask knows them, as KvProducer wants
+/// them.
+template <class Traits>
+struct BesideKeys {
+  using Config = typename Traits::Config;
+  const AttentionParams& params;
+  const DescaleParams& descale;
+  const typename Config::Mask& mask;
+  const typename Traits::Work& work;
+  unsigned smem;
+  KeyTileInfo& info;
+  const unsigned* known = nullptr;
+
+  /// Looks whether the bits are known.
+  __device__ __forceinline__ void find_bits() {
+    if (Traits::has_mask_bits && (info.flags & key_info_partial) != 0)
+      known = known_words<Traits>(context_of<Config>(params, work), work.q_begin, info.k_begin);
+    if (known != nullptr) info.flags |= key_info_known;  // mutate: AskedThoughKnown
+  }
+
+  __device__ __forceinline__ void write(int stage) const {
+    const Sequence keys = seqlens_of<Config>(params, work).kv;
+    if constexpr (Traits::has_key_words) {
+      const unsigned words = stored_words_of<Traits>(smem, stage);
+      for (int i = lane_id(); (info.flags & key_info_partial) != 0 && i < Config::tile_kv; i += warp_size)
+        // mutate: WordsOfTheFirstKeys
+        store_shared(words + i * 4, mask.key_word(minimum(info.k_begin + i, keys.length - 1)));
+    }
+    if constexpr (Traits::has_key_scales)
+      write_key_scales<Config>(params, descale, work, keys, info.k_begin, key_scales_of<Traits>(smem, stage));
+  }
+  __device__ __forceinline__ void expect(unsigned full) const {
+    if constexpr (Traits::has_mask_bits) {
+      if (lane_id() == 0 && known != nullptr) expect_mask_bits<Traits>(full);
+    }
+  }
+  __device__ __forceinline__ void start(int stage, unsigned full) const {
+    if constexpr (Traits::has_mask_bits) {
+      if (lane_id() == 0 && known != nullptr)
+        load_mask_bits<Traits>(mask_bits_of<Traits>(smem, stage), known, full);
+    }
+  }
+};
+
+}  // namespace jit

@@ -1,0 +1,52 @@
+// What keys of 8 bits are multiplied by where each, or each block, has a scale of its own.
+#pragma once
+
+#include "base/descale_params.cuh"
+#include "base/prelude.cuh"
+#include "problem/sequences.cuh"
+#include "problem/variable_sequences.cuh"
+#include "scheduling/work_tiles.cuh"
+#include "steps/block_factors.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit {
+
+/// The scale of row `row` of those that a sequence's keys are counted in; `of_head` is the first one of the KV head. 0 where
+/// its page does not exist, whose keys are zeros.
+template <class Config>
+__device__ __forceinline__ float key_scale(const AttentionParams& params, const float* of_head,
+                                           const TensorStrides& strides, int batch, int row) {
+  if constexpr (Config::sequences_kv == SequenceKind::paged) {
+    const int page = VariableSequences<Config>(params).page(batch, row);
+    if (page < 0 || page >= params.sequences.pages) return 0;
+    return of_head[page * strides.batch + row % Config::page_size / rows_of_scale<Config> * strides.seq];
+  }
+  return of_head[batch * strides.batch + row / rows_of_scale<Config> * strides.seq];
+}
+
+/// Writes the scales of a tile's keys at a shared address. By a whole warp.
+template <class Config>
+__device__ __forceinline__ void write_key_scales(const AttentionParams& params, const DescaleParams& descale,
+                                                 const WorkTile& work, const Sequence& sequence, int k_begin,
+                                                 unsigned target) {
+  const TensorStrides& strides = descale.k_strides;
+  // mutate: ScaleOfAnotherHeadsKey
+  const float* const of_head = descale.k + work.head / Config::gqa_ratio * strides.head;
+  if constexpr (has_block_factors<Config>) {
+    constexpr int keys = keys_of_factor(Config::tile_kv);
+    if (const int i = lane_id(); i < Config::tile_kv / keys) {
+      const int row = minimum(k_begin + i * keys, sequence.length - 1);  // mutate: ScaleOfAnotherBlock
+      store_shared(target + i * 4,
+                   __float_as_int(key_scale<Config>(params, of_head, strides, work.batch, row)));
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = lane_id(); i < Config::tile_kv; i += warp_size) {
+    const int row = sequence.begin + minimum(k_begin + i, sequence.length - 1);  // mutate: ScaleOfAnotherKey
+    store_shared(target + i * 4,
+                 __float_as_int(key_scale<Config>(params, of_head, strides, work.batch, row)));
+  }
+}
+
+}  // namespace jit

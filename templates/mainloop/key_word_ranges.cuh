@@ -1,0 +1,80 @@
+// The ranges that the words of neighbouring keys lie in, for all keys of a launch: a block finds them once,
+// at its start, and then knows which tiles of keys a tile of queries may see without reading global memory.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "problem/functor.cuh"
+#include "problem/masks.cuh"
+#include "problem/sequences.cuh"
+#include "scheduling/work_tiles.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit {
+
+/// A table in shared memory: for each batch entry of the launch, one range for each piece of keys. A piece is
+/// a tile of keys, or 2, 4, 8 … of them where the table would not hold all: work_order.cpp chooses how
+/// many batch entries a launch has, at most as many as there are places. Blocks that compute one work tile
+/// have no table, for which it would be too much to read, and neither have sequences that differ in length.
+template <class Traits>
+class KeyWordRanges {
+  using Config = typename Traits::Config;
+
+ public:
+  static constexpr bool is_used = Traits::has_key_word_ranges;
+
+  __device__ __forceinline__ KeyWordRanges(const AttentionParams& params, const TileSchedule& schedule,
+                                           unsigned smem)
+      : params_(params), table_(smem + Traits::layout.key_word_ranges) {
+    if constexpr (is_used) {
+      const int batch_count = schedule.order.slices / params.heads_q;
+      while (batch_count * pieces() > key_word_range_places) ++shift_;
+    }
+  }
+
+  /// Pieces of a batch entry, of the longest if they differ.
+  __device__ __forceinline__ int pieces() const {
+    const int seqlen_kv = Sequences<Config>::longest_kv(params_);
+    return seqlen_kv == 0 ? 0 : piece_of(seqlen_kv - 1) + 1;
+  }
+  __device__ __forceinline__ int keys_of_piece() const { return Config::tile_kv << shift_; }
+  __device__ __forceinline__ int piece_of(int k) const { return k / Config::tile_kv >> shift_; }
+
+  __device__ __forceinline__ WordRange range(int batch, int piece) const {
+    int words[2];
+    load_shared(words, place(batch, piece));
+    return {words[0], words[1]};
+  }
+
+  /// By all warps of a block, before the __syncthreads behind which the table is read.
+  __device__ __forceinline__ void fill(const TileSchedule& schedule) const {
+    const int seqlen_kv = Sequences<Config>::longest_kv(params_);
+    const int pieces_of_entry = pieces();
+    const int count = schedule.order.slices / params_.heads_q * pieces_of_entry;
+#pragma unroll 1
+    for (int i = warp_id(); i < count; i += Traits::threads / warp_size) {
+      // mutate: RangesOfTheFirstBatchEntry
+      const int batch = params_.batch_begin + i / pieces_of_entry, piece = i % pieces_of_entry;
+      const typename Config::Mask mask(BlockContext{
+          batch, 0, params_.heads_q, Sequences<Config>::longest_q(params_), seqlen_kv, 0, params_.tensors});
+      const int begin = piece * keys_of_piece();
+      const WordRange range = word_range(begin, minimum(begin + keys_of_piece(), seqlen_kv),
+                                         [&](int k) { return mask.key_word(k); });
+      if (lane_id() == 0) {
+        store_shared(place(batch, piece), range.low);
+        store_shared(place(batch, piece) + 4, range.high);
+      }
+    }
+  }
+
+ private:
+  __device__ __forceinline__ unsigned place(int batch, int piece) const {
+    return table_ + ((batch - params_.batch_begin) * pieces() + piece) * static_cast<int>(sizeof(WordRange));
+  }
+
+  const AttentionParams& params_;
+  unsigned table_;
+  int shift_ = 0;  // a piece is 2^shift tiles
+};
+
+}  // namespace jit

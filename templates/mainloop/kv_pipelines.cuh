@@ -1,0 +1,116 @@
+// The pipelines of keys and values that one warp loads by TMA, and what is told with their tiles.
+//
+//            filled by                    read by        empty when
+//     K, V   the key producer, by TMA     consumers      each consumer warp says so
+//            (its lanes, where keys have words or scales)
+//
+// and where elements of 8 bits are transposed (V of q, k and v of 8 bits) or upcast (K and V under q of 16)
+//
+//     stored K, V  the key producer, by TMA  converters   each of their warps says so
+//     K, V         each converter warp       consumers    each consumer warp says so
+//
+// K, or V, that nobody converts is stored K or V itself: these are two names of one pipeline then. A Traits is that of
+// a kernel family: its Config, the tiles and stages of K and V and of stored K and V, `keys_by_lanes`, whether it has
+// converters and upcasts, how many warps convert, consume, and read stored keys, and the layout of shared memory.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "mainloop/key_tile_info.cuh"
+#include "pipeline/pipeline.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit {
+
+/// One side's places in the pipelines.
+template <class Traits>
+struct KvPipelines {
+  Pipeline<Traits::stages_k, Traits::KTile::bytes, Traits::keys_by_lanes> k;
+  Pipeline<Traits::stages_v, Traits::VTile::bytes> v;
+
+  /// `smem` is the shared address of the block's memory.
+  __device__ __forceinline__ explicit KvPipelines(unsigned smem)
+      : k(smem, Traits::layout.k), v(smem, Traits::layout.v) {}
+};
+
+/// Places in the pipelines of keys and values as they are stored.
+template <class Traits>
+struct StoredKvPipelines {
+  Pipeline<Traits::stages_stored_k, Traits::StoredKTile::bytes, Traits::keys_by_lanes> k;
+  Pipeline<Traits::stages_stored_v, Traits::StoredVTile::bytes> v;
+
+  __device__ __forceinline__ explicit StoredKvPipelines(unsigned smem)
+      : k(smem, Traits::layout.stored_k), v(smem, Traits::layout.stored_v) {}
+};
+
+/// Makes their barriers. By one thread, before any other use; then fence_mbarrier_init and a __syncthreads.
+template <class Traits>
+__device__ __forceinline__ void init_kv_pipelines(unsigned smem) {
+  constexpr auto layout = Traits::layout;
+  constexpr int arrivals = decltype(KvPipelines<Traits>::k)::warp_arrivals;
+  init_pipeline(smem, layout.stored_k, Traits::stages_stored_k, arrivals,
+                Traits::key_readers * arrivals);  // mutate: KIsEmptyAfterOneConsumer
+  init_pipeline(smem, layout.stored_v, Traits::stages_stored_v, 1,
+                Traits::has_converters ? Traits::converter_warps : Traits::consumer_warps);
+  if constexpr (Traits::upcasts) {
+    init_pipeline(smem, layout.k, Traits::stages_k, Traits::converter_warps * arrivals,
+                  Traits::consumer_warps * arrivals);
+  }
+  if constexpr (Traits::has_converters)
+    init_pipeline(smem, layout.v, Traits::stages_v, Traits::converter_warps, Traits::consumer_warps);
+}
+
+/// Shared address of the tile info of a stage of K.
+template <class Traits>
+__device__ __forceinline__ unsigned key_tile_info(unsigned smem, int stage) {
+  return smem + Traits::layout.key_tile_infos + stage * static_cast<int>(sizeof(KeyTileInfo));
+}
+/// Stored K has its own.
+template <class Traits>
+__device__ __forceinline__ unsigned stored_info(unsigned smem, int stage) {
+  return smem + Traits::layout.stored_infos + stage * static_cast<int>(sizeof(KeyTileInfo));
+}
+/// Shared address of the tile info of a stage of values that are transposed: whether there are some, or none any more.
+template <class Traits>
+__device__ __forceinline__ unsigned value_info(unsigned smem, int stage) {
+  return smem + Traits::layout.value_infos + stage * 4;
+}
+/// Shared address of the words of a stage's keys.
+template <class Traits>
+__device__ __forceinline__ unsigned key_words_of(unsigned smem, int stage) {
+  return smem + Traits::layout.key_words + stage * Traits::KTile::rows * 4;
+}
+/// Stored K has its own.
+template <class Traits>
+__device__ __forceinline__ unsigned stored_words_of(unsigned smem, int stage) {
+  // mutate: WordsOfOneStage
+  return smem + Traits::layout.stored_words + stage * Traits::KTile::rows * 4;
+}
+/// Shared address of the bits of a stage's scores.
+template <class Traits>
+__device__ __forceinline__ unsigned mask_bits_of(unsigned smem, int stage) {
+  return smem + Traits::layout.mask_bits + stage * Traits::mask_bit_words * 4;
+}
+/// Shared address of the scales of a stage's keys.
+template <class Traits>
+__device__ __forceinline__ unsigned key_scales_of(unsigned smem, int stage) {
+  // mutate: ScalesOfOneStage
+  return smem + Traits::layout.key_scales + stage * Traits::KTile::rows * 4;
+}
+
+/// By one thread.
+__device__ __forceinline__ void store_key_info(unsigned info, const KeyTileInfo& value) {
+  store_shared(info, value.k_begin);
+  store_shared(info + 4, value.flags);
+}
+/// By a whole warp, as those below.
+__device__ __forceinline__ KeyTileInfo load_key_info(unsigned info) {
+  return {load_shared_by_warp(info), load_shared_by_warp(info + 4)};
+}
+__device__ __forceinline__ int load_key_info_begin(unsigned info) { return load_shared_by_warp(info); }
+__device__ __forceinline__ int load_key_info_flags(unsigned info) { return load_shared_by_warp(info + 4); }
+/// In lane 0 and under a condition, else `other`.
+__device__ __forceinline__ int load_key_info_flags_if(bool condition, unsigned info, int other) {
+  return load_shared_if(condition && lane_id() == 0, info + 4, other);
+}
+
+}  // namespace jit

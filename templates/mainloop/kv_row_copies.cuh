@@ -1,0 +1,105 @@
+// Tiles of keys and values by cp.async, row by row: where their rows lie in pages, and the copies.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "problem/paged_kv.cuh"
+#include "problem/variable_sequences.cuh"
+#include "split_keys/split_info.cuh"
+#include "split_keys/work_tile_keys.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit {
+
+/// Starts the copy of a tile of keys or values, by so many threads, of which this is `thread`. `starts(row)` is where a
+/// row begins in a page, asked where there are pages.
+template <class Tile, int columns, int threads, class Config, class Starts>
+__device__ __forceinline__ void copy_kv_tile(unsigned tile, const KvRows<Config>& rows, const Starts& starts,
+                                             int thread = static_cast<int>(threadIdx.x)) {
+  if constexpr (PagedKv<Config>::has_pages) {
+    copy_rows<Tile, columns, threads, Config::alignment>(tile, starts, thread);
+  } else {
+    TileCopy<Tile, columns, threads, Config::alignment, KvElement<Config>>(rows.dense(), rows.count, thread)
+        .load(tile, 0);
+  }
+}
+
+/// The pages of a tile's rows, a thread for each of some of them, in two halves: they are on their way between them.
+template <class Config, int threads, int tile_rows>
+class PageReader {
+  static constexpr int rows_per_thread =
+      PagedKv<Config>::has_pages ? (Config::tile_kv + threads - 1) / threads : 0;
+
+ public:
+  /// Pages of the tile of a split from key `k_begin` on; none where there is no tile, and then nothing of the split is read.
+  __device__ __forceinline__ void ask(const AttentionParams& params, const SplitInfo& split, int k_begin,
+                                      bool has_tile) {
+    const int keys = has_tile ? split.kv.length : 0;
+#pragma unroll
+    for (int i = 0; i < rows_per_thread; ++i) {
+      const int key = k_begin + row(i);
+      pages_[i] = -1;
+      if (row(i) >= Config::tile_kv || key >= keys) continue;
+      pages_[i] = VariableSequences<Config>(params).page(split.batch, split.kv.begin + key);
+      expect_page<Config>(params, work_tile_of<Config>(split, tile_rows), key, 1, pages_[i]);
+    }
+  }
+  /// Writes them to `pages`, one for each row of the tile.
+  __device__ __forceinline__ void put(int* pages) const {
+#pragma unroll
+    for (int i = 0; i < rows_per_thread; ++i) {
+      if (row(i) < Config::tile_kv) pages[row(i)] = pages_[i];
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ int row(int i) { return threadIdx.x + i * threads; }
+
+  int pages_[rows_per_thread + 1];
+};
+
+/// Where the rows of a tile of keys begin in pages, or of values; null for one that does not exist.
+template <class Config>
+using RowStart = const KvElement<Config>*;
+
+/// Finds the pages of tiles, one after another: lanes hold the numbers of pages that stand side by side in the table.
+template <class Config>
+class PageWindow {
+ public:
+  /// Writes where the rows of the tile from key `k_begin` on begin, of keys and behind them of values, at `starts`: a
+  /// lane finds out for a row what else all would that copy a piece of it. By a whole warp.
+  __device__ __forceinline__ void put(const AttentionParams& params, const SplitWorkTile& work_tile,
+                                      int k_begin, RowStart<Config>* starts) {
+    const int row = work_tile.kv.begin + k_begin;
+    if ((row + Config::tile_kv - 1) / Config::page_size - first_ >= warp_size) {
+      first_ = row / Config::page_size;
+      const int own_row = (first_ + lane_id()) * Config::page_size;
+      page_ = own_row < work_tile.kv.begin + work_tile.kv.length
+                  ? VariableSequences<Config>(params).page(work_tile.batch, own_row)
+                  : -1;
+    }
+    const int lane_row = row + minimum(lane_id(), Config::tile_kv - 1), key = k_begin + lane_id();
+    const int page = __shfl_sync(full_warp, page_, lane_row / Config::page_size - first_);
+    const bool is_key = lane_id() < Config::tile_kv && key < work_tile.kv.length;
+    if (is_key) expect_page<Config>(params, work_tile, key, 1, page);
+    const bool exists = is_key && PagedKv<Config>(params).exists(page);
+    const auto start = [&](const void* data, const TensorStrides& strides) {
+      return exists ? static_cast<RowStart<Config>>(data) + page * strides.batch +
+                          lane_row % Config::page_size * strides.seq + work_tile.kv_head * strides.head
+                    : nullptr;
+    };
+    __syncwarp();  // all have read what lies there
+    if (lane_id() < Config::tile_kv) {
+      starts[lane_id()] = start(params.k, params.k_strides);
+      starts[Config::tile_kv + lane_id()] = start(params.v, params.v_strides);
+    }
+    __syncwarp();
+  }
+
+ private:
+  int first_ = -warp_size;
+  int page_ = -1;
+};
+
+}  // namespace jit

@@ -1,0 +1,98 @@
+// The warps that load keys and values of all work tiles of a block, by TMA.
+#pragma once
+
+#include "base/descale_params.cuh"
+#include "base/params.cuh"
+#include "mainloop/beside_keys.cuh"
+#include "mainloop/key_word_ranges.cuh"
+#include "mainloop/kv_producer.cuh"
+#include "mainloop/mask_memory.cuh"
+#include "mainloop/tensor_maps.cuh"
+#include "problem/functor.cuh"
+#include "problem/kv_tiles.cuh"
+#include "ptx/griddepcontrol.cuh"
+#include "scheduling/work_pipeline.cuh"
+
+namespace jit {
+
+/// The next work tile is asked for when so many tiles of keys are left: early enough for its queries to be
+/// there in time, and late, because what a block has taken no other can take.
+inline constexpr int asked_ahead = 5;
+
+template <class Traits>
+using KeyBox = decltype(key_box<Traits>(AttentionParams(), typename Traits::Work(), 0));
+
+/// Each tile of keys is followed by the values of the one before, from one work tile to the next: scores are
+/// computed first, or at once after. By its own where values are transposed: that takes about as long as a step of the
+/// consumers, and values that waited for room for the next keys came late.
+template <class Traits>
+__device__ __forceinline__ void load_keys(const AttentionParams& params, const DescaleParams& descale,
+                                          const TensorMaps& maps, unsigned smem) {
+  using Config = typename Traits::Config;
+  using Mask = typename Config::Mask;
+  using Work = typename Traits::Work;
+  using Box = KeyBox<Traits>;
+  KvProducer<Traits, TensorMaps, Box> producer(maps, smem);
+  const KeyWordRanges<Traits> word_ranges(params, maps.schedule, smem);
+  MaskMemory<Mask> memory;
+  NextWork<Traits> work(params, maps.schedule, smem);
+  for (Work own = work.take(); is_work(own); own = work.take()) {
+    const SeqlenInfo seqlens = seqlens_of<Config>(params, own);
+    const Mask mask(context_of<Config>(params, own));
+    const RememberedMask<Mask, KeyWordRanges<Traits>> remembered{mask, memory, word_ranges, own.batch};
+    const ScoreTile queries{own.q_begin, minimum(own.q_begin + Config::tile_q, seqlens.q.length), 0, 0};
+    const KeyRange range = remembered.key_range(queries.q_begin, queries.q_end);
+    KvTiles<decltype(remembered), Config::tile_kv, 1, Config::descending> tiles(remembered, queries, range,
+                                                                                seqlens.kv.length);
+    bool has_next = false;
+    do {
+      const Box keys = key_box<Traits>(params, own, tiles.key(0));
+      const bool has_keys = tiles.has(0);
+      if (has_keys) {
+        KeyTileInfo info{tiles.key(0),
+                         key_tile_flags<Traits>(remembered, tiles, own.q_begin, range.end, seqlens)};
+        BesideKeys<Traits> beside{params, descale, mask, own, smem, info};
+        beside.find_bits();
+        producer.load_keys(keys, info, beside);
+      } else {
+        producer.tell(key_info_none);
+      }
+      const bool asks = !has_next && (!tiles.has(1) || tiles.keys_left() <= asked_ahead * Config::tile_kv);
+      if (asks) work.ask();
+      constexpr bool loads_values = !Traits::has_value_producer;
+      if constexpr (Traits::transposes_v) {  // mutate: OwnValuesForgotten
+        producer.put_values(keys, has_keys && loads_values);
+      }
+      producer.load_values();  // the answer comes while values wait for room
+      if (asks) work.answer();
+      has_next |= asks;
+      if constexpr (!Traits::transposes_v) {
+        producer.put_values(keys, has_keys && loads_values);
+      }
+      tiles.advance();
+    } while (tiles.has(0));
+  }
+  producer.load_values();                                          // mutate: ForgetsTheLastValues
+  if constexpr (Traits::upcasts) producer.tell(key_info_no_more);  // mutate: ConvertersOfManyWithoutEnd
+  if constexpr (!Traits::has_value_producer) producer.tell_no_values();
+  griddepcontrol_launch_dependents();
+}
+
+/// Loads values, each tile once its keys have come, where that is another warp's work.
+template <class Traits>
+__device__ __forceinline__ void load_values(const AttentionParams& params, const TensorMaps& maps,
+                                            unsigned smem) {
+  using Work = typename Traits::Work;
+  WorkPipeline<Traits> work(params, smem);
+  KvProducer<Traits, TensorMaps, KeyBox<Traits>> producer(maps, smem);
+  for (Work own = work.take(); is_work(own); own = work.take()) {
+    work.release();
+    for (KeyTileInfo info{0, 0}; (info.flags & (key_info_end | key_info_none)) == 0;) {
+      info = producer.take_info();
+      if ((info.flags & key_info_none) == 0) producer.load_values(key_box<Traits>(params, own, info.k_begin));
+    }
+  }
+  producer.tell_no_values();
+}
+
+}  // namespace jit

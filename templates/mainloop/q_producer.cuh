@@ -1,0 +1,76 @@
+// The warp that loads queries by TMA. It walks through the work at its own pace, as far ahead of the multiplications as
+// the pipeline has room.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "epilogue/output_storer.cuh"
+#include "mainloop/qo_pipelines.cuh"
+#include "mainloop/tensor_maps.cuh"
+#include "mainloop/tile_boxes.cuh"
+#include "scheduling/tile_scheduler.cuh"
+#include "scheduling/work_pipeline.cuh"
+
+namespace jit {
+
+/// Loads the queries of a work tile, a box for each consumer. By a whole warp.
+template <class Traits, class Pipeline>
+__device__ __forceinline__ void load_queries_of(const AttentionParams& params, const TensorMaps& maps,
+                                                const Pipeline& pipeline, const typename Traits::Work& work) {
+#pragma unroll 1
+  for (int consumer = 0; consumer < Traits::consumers; ++consumer) {
+    const auto own = q_pipeline_of<Traits>(pipeline, consumer);
+    own.producer_acquire();
+    if (lane_id() == 0) {
+      load_tile<typename Traits::QTile>(
+          own.tile(), q_map<Traits>(maps), own.full(),
+          // mutate: LoadsTheQueriesOfOneConsumer
+          query_box<typename Traits::Config>(params, work, work.q_begin + consumer * rows_per_warpgroup));
+    }
+  }
+}
+
+/// Loads the queries of all work tiles, and where another warp has no time for it stores outputs. Those that lie where
+/// the next queries go are stored before these are loaded; others behind them, as consumers may want queries before
+/// they leave outputs.
+template <class Traits>
+__device__ __forceinline__ void load_queries(const AttentionParams& params, const TensorMaps& maps,
+                                             unsigned smem) {
+  using Config = typename Traits::Config;
+  using Work = typename Traits::Work;
+  WorkPipeline<Traits> work(params, smem);
+  auto pipeline = QoPipelines<Traits>(smem).q;
+  constexpr bool stores = Traits::query_producer_stores;
+  // Outputs that are not stored yet when queries are loaded. There is one place for those that lie apart, which the
+  // next ones wait for.
+  constexpr int kept = Config::output == OutputPlace::separate ? 2 : Config::stages_q;
+  OutputStorer<Traits> storer(params, maps, smem);
+  int loaded = 0;
+  const auto load = [&](const Work& tile) {
+    if constexpr (stores) {
+      if (loaded++ >= kept) storer.store_next();  // mutate: QueriesOverOutputsThatWait
+    }
+    load_queries_of<Traits>(params, maps, pipeline, tile);
+    pipeline.advance();
+  };
+  if constexpr (Traits::has_lengths) {
+    VarlenTileScheduler<Config> scheduler(params, maps.schedule);
+    WantedWork<Traits> wanted(smem);
+    work.put(scheduler.tile());
+    while (is_work(scheduler.tile())) {
+      load(scheduler.tile());
+      wanted.wait();
+      scheduler.next();
+      work.put(scheduler.tile());
+    }
+  } else {
+    for (Work tile = work.take(); is_work(tile); tile = work.take()) {
+      work.release();
+      load(tile);
+    }
+  }
+  while (stores && storer.store_next()) {  // mutate: LastOutputsNotStored
+  }
+}
+
+}  // namespace jit

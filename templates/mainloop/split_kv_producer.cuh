@@ -1,0 +1,82 @@
+// The warp that loads keys and values of splits by TMA, and finds out what comes next.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "mainloop/kv_producer.cuh"
+#include "mainloop/tile_boxes.cuh"
+#include "scheduling/split_tile_scheduler.cuh"
+#include "split_keys/kernel_memory.cuh"
+#include "split_keys/split_pipeline.cuh"
+#include "split_keys/work_tile_keys.cuh"
+
+namespace jit {
+
+template <class Traits>
+__device__ __forceinline__ const TensorMap& k_map(const KernelMemory& memory) {
+  return memory.k;
+}
+template <class Traits>
+__device__ __forceinline__ const TensorMap& v_map(const KernelMemory& memory) {
+  return memory.v;
+}
+
+/// Where the lane's box of a tile of keys or values of a work tile begins. Of a tile with some keys of the sequence all
+/// boxes are copied, those without keys as zeros: TMA reads zeros where there is no such page.
+template <class Traits>
+__device__ __forceinline__ RowPlace key_box(const AttentionParams& params, const SplitWorkTile& work_tile,
+                                            int k_begin) {
+  return lane_box<Traits>(params, work_tile.batch, work_tile.kv_head, work_tile.kv, k_begin,
+                          [&] { return keys_of<typename Traits::Config>(params, work_tile); });
+}
+
+/// A Traits is that of mainloop/kv_producer.cuh and split_keys/split_pipeline.cuh; `values_in_keys` says whether values
+/// are columns of the keys, and not loaded.
+template <class Traits>
+class SplitKvProducer {
+  using Config = typename Traits::Config;
+
+ public:
+  __device__ __forceinline__ SplitKvProducer(const AttentionParams& params, const KernelMemory& memory,
+                                             unsigned char* bytes, unsigned smem)
+      : params_(params), producer_(memory, smem), splits_(bytes, smem) {}
+
+  /// Walks through the block's share of the work. Each tile of keys is followed by the values of the one before, from
+  /// one split to the next: scores are computed first. A split without keys comes behind them.
+  template <class Work>
+  __device__ __forceinline__ void run(Work& work) {
+    for_each_split<Config>(params_, work, [&](const Info<Config>& info, WorkTileKeys<Config>& tiles) {
+      load_tiles(work.work_tile, info, tiles);
+    });
+    producer_.load_values();
+    if constexpr (Traits::upcasts) producer_.tell(key_info_no_more);  // mutate: ConvertersWithoutEnd
+    splits_.put_end();
+  }
+
+ private:
+  // All of a split.
+  __device__ __forceinline__ void load_tiles(const SplitWorkTile& work_tile, const Info<Config>& info,
+                                             WorkTileKeys<Config>& tiles) {
+    splits_.put(info);  // queries are longer on their way than keys
+    if (!tiles.has(0)) {
+      producer_.load_values();  // without them nobody comes to this code, to make room for what follows
+      return producer_.tell(key_info_none);
+    }
+    RowPlace box = key_box<Traits>(params_, work_tile, tiles.key(0));
+    while (tiles.has(0)) {
+      producer_.load_keys(box, info_of(tiles));
+      // The next tile's pages are on the way while values wait for room.
+      const RowPlace next = tiles.has(1) ? key_box<Traits>(params_, work_tile, tiles.key(1)) : box;
+      producer_.load_values();
+      if constexpr (!Traits::values_in_keys) producer_.put_values(box);
+      box = next;
+      tiles.advance();
+    }
+  }
+
+  const AttentionParams& params_;
+  KvProducer<Traits, KernelMemory, RowPlace> producer_;
+  SplitPipeline<Traits> splits_;
+};
+
+}  // namespace jit

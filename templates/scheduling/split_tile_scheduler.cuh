@@ -1,0 +1,407 @@
+// The work tiles of all batch entries in their order, and the block's share of them, where keys are split over blocks.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "base/warp_sum.cuh"
+#include "problem/own_requests.cuh"
+#include "problem/variable_sequences.cuh"
+#include "scheduling/decoding_share.cuh"
+#include "scheduling/key_shares.cuh"
+#include "scheduling/key_spans.cuh"
+#include "split_keys/split_info.cuh"
+#include "split_keys/split_params.cuh"
+#include "split_keys/work_tile_keys.cuh"
+
+namespace jit {
+
+/// What each KV head of a batch entry has in the tile space.
+struct HeadLength {
+  int length;
+  int row_tiles;
+  int least_tiles;  ///< of a work tile
+  int most_tiles;
+};
+
+template <class Config, int tile_rows>
+__device__ __forceinline__ HeadLength head_length(const AttentionParams& params, int batch) {
+  const VariableSequences<Config> sequences(params);
+  SplitWorkTile work_tile{.batch = batch, .q = own_queries(sequences, batch), .kv = sequences.kv(batch)};
+  const int rows = work_tile.q.length * Config::gqa_ratio;
+  HeadLength head{0, (rows + tile_rows - 1) / tile_rows, longest_tile_space, 0};
+#pragma unroll 1
+  for (int row = 0; row < rows; row += tile_rows) {
+    work_tile.enter_rows(row, rows, tile_rows);
+    const int tiles = tiles_of<Config>(params, work_tile).count();
+    head.length += work_tile_length(tiles);
+    head.least_tiles = minimum(head.least_tiles, tiles);
+    head.most_tiles = maximum(head.most_tiles, tiles);
+  }
+  return head;
+}
+
+/// What the queries of a batch entry take that are another kernel's, in places in the tile space of one KV head.
+/// Under any mask queries are taken to see what they see under a causal one.
+template <class Config>
+__device__ __forceinline__ float length_beside(const AttentionParams& params, int batch) {
+  constexpr bool is_masked = !is_same<typename Config::Mask, NoMask>;
+  constexpr float key_share =
+      static_cast<float>(sizeof(KvElement<Config>)) / 2;  // of what a key of 16 bits takes
+  constexpr float places_of_pair =
+      tile_cost * Config::gqa_ratio / (pairs_of_a_key * key_share * Config::tile_kv);
+  const VariableSequences<Config> sequences(params);
+  SplitWorkTile work_tile{.batch = batch, .q = sequences.q(batch), .kv = sequences.kv(batch)};
+  if (computes(requests_of<Config>(), work_tile.q.length)) return 0;
+  work_tile.enter_rows(0, work_tile.q.length * Config::gqa_ratio, work_tile.q.length * Config::gqa_ratio);
+  const KeyRange keys = keys_of<Config>(params, work_tile);
+  const int seen = maximum(0, keys.end - keys.begin);
+  const int unseen = is_masked ? minimum(seen, work_tile.q.length) / 2 : 0;  // by a query, of these
+  return static_cast<float>(work_tile.q.length) * (static_cast<float>(seen - unseen) + keys_of_a_tile) *
+         places_of_pair;
+}
+
+/// The block's place among those that share the tile space. A block waits for blocks behind it in the tile space
+/// alone (merge_splits.cuh), or for all of a work tile when the first of them has begun (merge_shares.cuh). Those
+/// behind it begin before it: the GPU begins blocks in the order of their indices.
+template <bool is_shared>
+struct TileSpaceBlock {
+  __device__ __forceinline__ void enter_tile_space(const SplitParams&) {}
+  __device__ __forceinline__ void give_way(float, float) {}
+  /// Of all that share the tile space, in the order in which they begin.
+  __device__ __forceinline__ int index() const { return static_cast<int>(blockIdx.x); }
+  __device__ __forceinline__ int blocks() const { return static_cast<int>(gridDim.x); }
+  __device__ __forceinline__ int block() const { return blocks() - 1 - index(); }
+};
+/// The same beside another kernel: two launches, one after the other, share the tile space, or some blocks of one. A
+/// block that has given way has a place below 0.
+template <>
+struct TileSpaceBlock<true> {
+  int tile_space_blocks;
+  int blocks_before;
+  bool gives_way;
+
+  __device__ __forceinline__ void enter_tile_space(const SplitParams& split_params) {
+    tile_space_blocks = split_params.tile_space_blocks;
+    blocks_before = split_params.blocks_before;
+    gives_way = split_params.gives_way;
+  }
+  /// Leaves multiprocessors to the other kernel. All blocks know how long the tile space and the other's work are.
+  __device__ __forceinline__ void give_way(float own, float others) {
+    if (gives_way) tile_space_blocks = decoding_blocks(tile_space_blocks, own, others);
+  }
+  __device__ __forceinline__ int index() const { return blocks_before + static_cast<int>(blockIdx.x); }
+  __device__ __forceinline__ int blocks() const { return tile_space_blocks; }
+  __device__ __forceinline__ int block() const { return blocks() - 1 - index(); }
+};
+template <class Config>
+using TileSpaceBlockOf = TileSpaceBlock<requests_of<Config>() == Requests::few_queries>;
+
+/// Walks through the block's share of the tile space, by a whole warp whose lanes all get the same answers. A plain
+/// value. A work tile has `tile_rows` rows, or fewer at the end of a sequence.
+template <class Config, int tile_rows>
+struct SplitTileScheduler : TileSpaceBlockOf<Config> {
+  KeyShares shares;
+  SplitWorkTile work_tile;
+  TileRange tiles;      ///< of the work tile
+  int work_tile_begin;  ///< where it begins in the tile space
+
+  /// Goes to the first work tile of the block's share. Requires: enter_tile_space() where launches share the tile
+  /// space. Lanes have a batch entry each: all are looked at to measure the tile space, and those from the first on
+  /// again to find the place, in one loop: a kernel that begins fetches its instructions from memory, and the fewer
+  /// there are, the sooner it loads keys.
+  __device__ __forceinline__ void begin(const AttentionParams& params, const KnownTileSpace& known) {
+    if (known.tiles >= 0) return begin_known(params, known);
+    TileSpace tile_space{0, false, longest_tile_space, 0};
+    int even = 0;                 // what all work tiles come to if those of a head count as its longest one
+    StrandNumbers numbers = ~0u;  // of strands that heads allow
+    float beside = 0;
+    bool is_measured = false;
+    work_tile = {.batch = 0};
+#pragma unroll 1
+    while (true) {
+      const int batch = work_tile.batch + lane_id();
+      const HeadLength own = batch < params.batch ? head_length<Config, tile_rows>(params, batch)
+                                                  : HeadLength{0, 0, longest_tile_space, 0};
+      if (!is_measured) {
+        if constexpr (has_others) {
+          if (this->gives_way && batch < params.batch) beside += length_beside<Config>(params, batch);
+        }
+        tile_space.total += __reduce_add_sync(full_warp, own.length);
+        tile_space.shares_keys |= own.row_tiles > 1;
+        even += __reduce_add_sync(full_warp, own.row_tiles * work_tile_length(own.most_tiles));
+        numbers &= strands_of_rows(own.row_tiles);
+        tile_space.least_tiles = minimum(tile_space.least_tiles, own.least_tiles);
+        tile_space.most_tiles = maximum(tile_space.most_tiles, own.most_tiles);
+        work_tile.batch += warp_size;
+        if (work_tile.batch < params.batch) continue;
+        is_measured = true;
+        if constexpr (has_others) {
+          this->give_way(static_cast<float>(tile_space.total), warp_sum(beside));
+          work_tile.batch = params.batch;
+          if (this->block() < 0) return;
+        }
+        measure(params, tile_space, even, numbers);
+        if (shares.is_scheduled) return schedule_first(params);
+        if (!enter_strand()) return;
+        work_tile.batch = 0;
+        if (params.batch > warp_size) continue;
+      }
+      const int length = shares.strands == 1 ? shares.all_in_tile_space(own.length)
+                                             : small_quotient(own.row_tiles, shares.strands) *
+                                                   shares.in_tile_space(own.most_tiles);
+      const int up_to_lane = params.batch > 1 ? sum_up_to_lane(length) : __shfl_sync(full_warp, length, 0);
+      const int end = work_tile_begin + up_to_lane * params.heads_kv;
+      const int place = shares.begin(tile_space_block_);
+      const unsigned behind = __ballot_sync(full_warp, end > place);
+      if (behind != 0) {
+        const int lane = __ffs(static_cast<int>(behind)) - 1;
+        work_tile.batch += lane;
+        work_tile_begin = __shfl_sync(full_warp, end - length * params.heads_kv, lane);
+        head_tiles_ = __shfl_sync(full_warp, own.most_tiles, lane);
+        find_work_tile(params, place, __shfl_sync(full_warp, length, lane));
+        return;
+      }
+      work_tile_begin = __shfl_sync(full_warp, end, warp_size - 1);
+      work_tile.batch += warp_size;
+    }
+  }
+
+  /// Whether there is a work tile, of which the block may have no split.
+  __device__ __forceinline__ bool has_work_tile(const AttentionParams& params) const {
+    return work_tile.batch < params.batch &&
+           (shares.is_scheduled || work_tile_begin < shares.end(tile_space_block_));
+  }
+  /// The block's split of it.
+  __device__ __forceinline__ WorkTileSplit split() const {
+    if constexpr (Config::split_keys != 0) {
+      return span_split(shares, cuts(), tile_space_block_, span_tiles<Config>);
+    } else {
+      return shares.split(tile_space_block_, work_tile_begin, tiles.count());
+    }
+  }
+  /// What a block knows of that.
+  __device__ __forceinline__ SplitInfo info(const WorkTileSplit& split) const {
+    return {work_tile.batch,
+            work_tile.kv_head,
+            work_tile.row_begin,
+            work_tile.q,
+            work_tile.kv,
+            tile_space_block_ - split.first_block,
+            split.splits,
+            split.first_block,
+            all_blocks_merge<Config> && shares.cuts_work_tiles(),
+            all_blocks_merge<Config> ? mergers(split) : 0,
+            false};
+  }
+
+  /// The same of a span, which begins with tile `tile` of the sequence.
+  __device__ __forceinline__ SpanInfo span_info(const WorkTileSplit& split, int tile) const {
+    const int begin = tiles.begin + split.tile_begin, end = tiles.begin + split.tile_end;
+    return {info(split),
+            cuts(),
+            tile / span_tiles<Config>,
+            begin / span_tiles<Config>,
+            rounded_up_quotient(end, span_tiles<Config>),
+            0};
+  }
+
+  /// The next one. Requires: has_work_tile().
+  __device__ __forceinline__ void next(const AttentionParams& params) {
+    if (shares.is_scheduled) return skip(params, this->blocks());
+    work_tile_begin += length_in_tile_space();
+    if (work_tile.row_begin + shares.strands * tile_rows < rows()) {  // mutate: RowsOfOtherStrands
+      enter_next_rows();
+    } else {
+      if (++work_tile.kv_head == params.heads_kv) {
+        work_tile.kv_head = 0;
+        ++work_tile.batch;
+        enter(params);
+        if (shares.strands > 1 && work_tile.batch < params.batch) head_tiles_ = most_tiles(params);
+      }
+      enter_first_rows();
+    }
+    if (work_tile.batch < params.batch) tiles = tiles_of<Config>(params, work_tile);
+  }
+
+ private:
+  // Blocks of the work tile but for the last one, if that goes on with the next work tile.
+  __device__ __forceinline__ int mergers(const WorkTileSplit& split) const {
+    return split.splits - (shares.goes_on(split, work_tile_begin + length_in_tile_space()) ? 1 : 0);
+  }
+
+  // Goes to where the block's strand begins. Returns whether the block has work there.
+  __device__ __forceinline__ bool enter_strand() {
+    const StrandPlace place = shares.place(this->block());
+    if (!shares.has_work(place)) return false;
+    strand_ = place.strand;
+    tile_space_block_ = shares.block_at(place);
+    work_tile_begin = shares.strand_begin(strand_);
+    shares.enter_strand(strand_);
+    return true;
+  }
+  // The work tile's: on strands all of a head have that of the longest one, so that strands are cut at the same keys.
+  __device__ __forceinline__ int length_in_tile_space() const {
+    // mutate: WorkTilesAsLongAsTheyAre
+    return shares.in_tile_space(shares.strands > 1 ? head_tiles_ : tiles.count());
+  }
+  // The tiles of rows of a head that are on the block's strand. Each strand has as many.
+  __device__ __forceinline__ void enter_first_rows() {
+    work_tile.enter_rows(strand_ * tile_rows, rows(), tile_rows);  // mutate: AllHaveTheFirstRows
+  }
+  __device__ __forceinline__ void enter_next_rows() {
+    work_tile.enter_rows(work_tile.row_begin + shares.strands * tile_rows, rows(), tile_rows);
+  }
+
+  static constexpr bool has_others = requests_of<Config>() != Requests::all;
+
+  __device__ __forceinline__ WorkTileCuts cuts() const {
+    return {work_tile_begin, shares.length, tiles.begin, tiles.end};
+  }
+  __device__ __forceinline__ int rows() const { return work_tile.q.length * Config::gqa_ratio; }
+
+  // The same where all work tiles are alike.
+  __device__ __forceinline__ void begin_known(const AttentionParams& params, const KnownTileSpace& known) {
+    shares = known.shares;
+    work_tile = {.batch = params.batch};
+    if (shares.is_scheduled) return schedule_first(params);
+    if (!enter_strand()) return;
+    const int length = shares.in_tile_space(known.tiles);
+    const int index = small_quotient(shares.begin(tile_space_block_) - work_tile_begin, length);
+    work_tile.batch = small_quotient(index, known.work_tiles);
+    work_tile_begin += index * length;
+    enter(params);
+    const int of_entry = index - work_tile.batch * known.work_tiles;
+    work_tile.kv_head = known.row_tiles == 1 ? of_entry : small_quotient(of_entry, known.row_tiles);
+    enter_first_rows();
+    work_tile.enter_rows(
+        work_tile.row_begin + (of_entry - work_tile.kv_head * known.row_tiles) * shares.strands * tile_rows,
+        rows(), tile_rows);
+    tiles = {0, known.tiles};
+    head_tiles_ = known.tiles;
+  }
+
+  // Goes to the block's first work tile where they are scheduled.
+  __device__ __forceinline__ void schedule_first(const AttentionParams& params) {
+    tile_space_block_ = this->block();
+    work_tile_begin = strand_ = head_tiles_ = 0;
+    work_tile = {.batch = 0};
+    enter(params);
+    work_tile.row_begin = (row_tiles() - 1) * tile_rows;
+    skip(params, this->block());  // mutate: SomeWorkTilesTwice
+  }
+
+  // Goes on by so many work tiles. Those of a head are scheduled from the last rows on: these see most keys under
+  // most masks, and short work tiles come last.
+  __device__ __forceinline__ void skip(const AttentionParams& params, int count) {
+    int place = work_tile.kv_head * row_tiles() + row_tiles() - 1 - work_tile.row_begin / tile_rows + count;
+#pragma unroll 1
+    while (work_tile.batch < params.batch && place >= row_tiles() * params.heads_kv) {
+      place -= row_tiles() * params.heads_kv;
+      ++work_tile.batch;
+      enter(params);
+    }
+    if (work_tile.batch >= params.batch) return;
+    work_tile.kv_head = small_quotient(place, row_tiles());
+    const int row_tile = row_tiles() - 1 - (place - work_tile.kv_head * row_tiles());
+    work_tile.enter_rows(row_tile * tile_rows, rows(), tile_rows);
+    tiles = tiles_of<Config>(params, work_tile);
+  }
+
+  __device__ __forceinline__ int row_tiles() const { return (rows() + tile_rows - 1) / tile_rows; }
+
+  // Goes on to a batch entry that has queries.
+  __device__ __forceinline__ void enter(const AttentionParams& params) {
+    const VariableSequences<Config> sequences(params);
+#pragma unroll 1
+    for (; work_tile.batch < params.batch; ++work_tile.batch) {
+      work_tile.q = own_queries(sequences, work_tile.batch);
+      work_tile.kv = sequences.kv(work_tile.batch);
+      if (work_tile.q.length > 0) break;
+    }
+  }
+  // Of work tiles of a head of the batch entry, of each of which a lane asks.
+  __device__ __forceinline__ int most_tiles(const AttentionParams& params) const {
+    int most = 0;
+    SplitWorkTile other = work_tile;
+#pragma unroll 1
+    for (int row = lane_id() * tile_rows; row < rows(); row += warp_size * tile_rows) {
+      other.enter_rows(row, rows(), tile_rows);
+      most = maximum(most, tiles_of<Config>(params, other).count());
+    }
+    return __reduce_max_sync(full_warp, most);
+  }
+
+  // Lays out the tile space. `tile_space` has the sum of all heads that are different, and least and most of the
+  // lane's entries; `even` is such a sum, too; `numbers` are the lane's own.
+  __device__ __forceinline__ void measure(const AttentionParams& params, const TileSpace& tile_space,
+                                          int even, StrandNumbers numbers) {
+    TileSpace all = {tile_space.total * params.heads_kv, __any_sync(full_warp, tile_space.shares_keys) != 0,
+                     __reduce_min_sync(full_warp, tile_space.least_tiles),
+                     __reduce_max_sync(full_warp, tile_space.most_tiles)};
+    const int blocks = this->blocks(), num_splits = params.sequences.num_splits;
+    if (all.shares_keys && may_have_strands(tile_space.total, even)) {
+      numbers = __reduce_and_sync(full_warp, numbers);
+      all.strands =
+          strands_of_score(__reduce_max_sync(full_warp, strands_score(lane_id() + 1, numbers, blocks)));
+      if (all.strands > 1) all.total = even * params.heads_kv;
+    }
+    if constexpr (Config::split_keys != 0) {
+      shares = span_shares(all, blocks, num_splits, span_tiles<Config>);
+    } else {
+      shares = key_shares(all, blocks, num_splits);
+    }
+  }
+
+  // Goes to the work tile of the batch entry that holds this place in the tile space. Its KV heads are of the same
+  // length.
+  __device__ __forceinline__ void find_work_tile(const AttentionParams& params, int place, int head_length) {
+    enter(params);
+    work_tile.kv_head = small_quotient(place - work_tile_begin, head_length);
+    work_tile_begin += work_tile.kv_head * head_length;
+    enter_first_rows();
+#pragma unroll 1
+    while (true) {
+      tiles = tiles_of<Config>(params, work_tile);
+      const int end = work_tile_begin + length_in_tile_space();
+      if (end > place) return;
+      work_tile_begin = end;
+      enter_next_rows();
+    }
+  }
+
+  int tile_space_block_;  // the block, as KeyShares counts them
+  int strand_;            // the block's
+  int head_tiles_;        // most that a work tile of the head has
+};
+
+/// Calls f(info, tiles) for the block's splits of work tiles, one after another, where keys are summed in spans span
+/// by span. `work.work_tile` is the split's. By a whole warp.
+template <class Config, class Work, class F>
+__device__ __forceinline__ void for_each_split(const AttentionParams& params, Work& work, F f) {
+  // Tiles [begin, end) of the work tile's.
+  const auto visit = [&](const Info<Config>& info, int begin, int end) {
+    const WorkTileMask<Config> mask{params, work.work_tile};
+    const KeyRange keys{(work.tiles.begin + begin) * Config::tile_kv,
+                        (work.tiles.begin + end) * Config::tile_kv};
+    WorkTileKeys<Config> tiles(mask, queries_of<Config>(work.work_tile), keys, work.work_tile.kv.length);
+    f(info, tiles);
+  };
+  for (; work.has_work_tile(params); work.next(params)) {
+    const WorkTileSplit mine = work.split();
+    if (!mine.is_mine) continue;
+    if constexpr (Config::split_keys == 0) {
+      visit(work.info(mine), mine.tile_begin, mine.tile_end);
+    } else {
+      int tile = mine.tile_begin;  // a work tile without keys has one span
+      do {
+        // mutate: SpansFromTheWindowOnByWgmma
+        const int span_end = ((work.tiles.begin + tile) / span_tiles<Config> + 1) * span_tiles<Config>;
+        const int end = minimum(mine.tile_end, span_end - work.tiles.begin);
+        visit(work.span_info(mine, work.tiles.begin + tile), tile, end);
+        tile = end;
+      } while (tile < mine.tile_end);
+    }
+  }
+}
+
+}  // namespace jit

@@ -1,0 +1,189 @@
+// Tile schedulers give a persistent block its next work tile: they go through the list of all tiles
+// (scheduling/work_tiles.cuh).
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "base/warp_sum.cuh"
+#include "problem/own_requests.cuh"
+#include "problem/variable_sequences.cuh"
+#include "ptx/atomic.cuh"
+#include "scheduling/tile_sequences.cuh"
+#include "scheduling/work_tiles.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit {
+
+template <class Config>
+__device__ __forceinline__ WorkTile work_tile(const AttentionParams& params, const TileSchedule& schedule,
+                                              int index) {
+  using Order = TilesByWork<typename Config::Mask, Config::tile_q>;
+  WorkTile work = work_tile<Config::tile_q>(schedule.order, index, params.heads_q, params.batch_begin);
+  if constexpr (Order::are_known)
+    work.q_begin =
+        Order::tile(context_of<Config>(params, work), work.q_begin / Config::tile_q) * Config::tile_q;
+  return work;
+}
+
+/// Schedules the list of work tiles: a block takes the next tile when it asks, from a counter in global
+/// memory, which begins and ends at 0, because the last of all requests sets it back.
+template <class Config>
+class TileScheduler {
+ public:
+  __device__ __forceinline__ TileScheduler(const AttentionParams& params, const TileSchedule& schedule)
+      : params_(params), schedule_(schedule) {}
+
+  /// The block's tile; no_work when none is left.
+  __device__ __forceinline__ WorkTile tile() const {
+    return index_ < schedule_.order.tiles() ? work_tile<Config>(params_, schedule_, index_) : no_work;
+  }
+
+  /// By a whole warp, once for each tile that there was: asks for the next one. `answer` waits for it.
+  __device__ __forceinline__ void ask() {
+    // There always is a counter. The question keeps its address out of the registers of the producer, which has few.
+    if (schedule_.counter != nullptr && lane_id() == 0) taken_ = atomicAdd(schedule_.counter, 1);
+  }
+  __device__ __forceinline__ void answer() {
+    // mutate: CounterIsSetBack
+    if (lane_id() == 0 && taken_ == schedule_.order.tiles() - 1) store_relaxed(schedule_.counter, 0);
+    index_ = static_cast<int>(gridDim.x) + uniform(taken_);  // mutate: ForgetsTheTileAfterTheFirst
+  }
+
+ private:
+  const AttentionParams& params_;
+  const TileSchedule& schedule_;
+  int index_ = static_cast<int>(blockIdx.x);
+  int taken_ = 0;
+};
+
+// The list of work tiles of sequences whose lengths only the device knows is WorkOrder's, a sequence at a time: first
+// the long part of each, whose tiles see more than a quarter of the keys of the longest sequence, then what is left of
+// all of them, so that blocks end at about the same time. Each block looks for its places in the list itself, 32
+// sequences at a time.
+
+/// Schedules the list as TileScheduler does, by the same counter. By a whole warp, whose lanes all get the same
+/// answers.
+template <class Config>
+class VarlenTileScheduler {
+ public:
+  /// Finds the block's first tile.
+  __device__ __forceinline__ VarlenTileScheduler(const AttentionParams& params, const TileSchedule& schedule)
+      : params_(params), schedule_(schedule) {
+    int most = 0;
+#pragma unroll 1
+    for (int batch = lane_id(); batch < params.batch; batch += warp_size) {
+      own_ = sequence(batch);
+      if (own_.q.length > 0) most = maximum(most, own_.kv.length);
+    }
+    most = __reduce_max_sync(full_warp, most);
+    few_keys_ = most <= few_tokens ? 0 : most / 4;
+    if (params.batch > warp_size) look_at(0);
+    find(static_cast<int>(blockIdx.x));
+  }
+
+  /// The block's tile; no work when none is left.
+  __device__ __forceinline__ const SequenceTile& tile() const { return tile_; }
+
+  /// Goes on to the next one. Requires: there was one.
+  __device__ __forceinline__ void next() {
+    const int taken = uniform(lane_id() == 0 ? atomicAdd(schedule_.counter, 1) : 0);
+    find(static_cast<int>(gridDim.x) + taken);
+    // Each tile's block asks once.
+    // mutate: SchedulerSetsCounterBack
+    if (!is_work(tile_) && lane_id() == 0 && taken == begin_ - 1) store_relaxed(schedule_.counter, 0);
+  }
+
+ private:
+  // Goes on to a place in the list behind those that were looked for before. Behind the last one `begin_` is the number
+  // of all tiles.
+  __device__ __forceinline__ void find(int place) {
+#pragma unroll 1
+    while (place >= sequence_end_ && part_ < parts) {
+      const WorkOrder order = order_of(own_);
+      const int count = part_ == 0 ? order.long_tiles() : order.tiles() - order.long_tiles();
+      const int end = begin_ + sum_up_to_lane(count);
+      const unsigned behind = __ballot_sync(full_warp, end > place);
+      if (behind != 0) {
+        enter(__ffs(static_cast<int>(behind)) - 1, end - count, end);
+        break;
+      }
+      begin_ = __shfl_sync(full_warp, end, warp_size - 1);
+      const bool is_last = first_ + warp_size >= params_.batch;
+      if (is_last) ++part_;
+      // mutate: OneSequenceOf32Less
+      if (params_.batch > warp_size) look_at(is_last ? 0 : first_ + warp_size);
+    }
+    if (part_ == parts) {
+      tile_.q_begin = -1;
+      return;
+    }
+    const int before = part_ == 0 ? 0 : order_.long_tiles();
+    const WorkTile at =
+        // mutate: SecondPartFromTheBeginning
+        work_tile<Config::tile_q>(order_, place - sequence_begin_ + before, params_.heads_q, tile_.batch);
+    tile_.head = at.head;
+    tile_.q_begin = at.q_begin;
+  }
+
+  // Goes to the sequence of a lane, which has these places in this part of the list.
+  __device__ __forceinline__ void enter(int lane, int begin, int end) {
+    tile_.batch = first_ + lane;
+    tile_.q.begin = __shfl_sync(full_warp, own_.q.begin, lane);
+    tile_.kv.begin = __shfl_sync(full_warp, own_.kv.begin, lane);
+    tile_.q.length = __shfl_sync(full_warp, own_.q.length, lane);
+    tile_.kv.length = __shfl_sync(full_warp, own_.kv.length, lane);
+    order_ = order_of(tile_);
+    sequence_begin_ = __shfl_sync(full_warp, begin, lane);
+    sequence_end_ = __shfl_sync(full_warp, end, lane);
+  }
+
+  // Goes to 32 sequences, one for each lane.
+  __device__ __forceinline__ void look_at(int first) {
+    first_ = first;
+    own_ = sequence(first + lane_id());
+  }
+
+  // Without queries behind the last one.
+  __device__ __forceinline__ SeqlenInfo sequence(int batch) const {
+    if (batch >= params_.batch) return {};
+    const VariableSequences<Config> sequences(params_);
+    return {own_queries(sequences, batch), sequences.kv(batch)};
+  }
+
+  // The order of all tiles of one sequence. Under any mask tiles are taken to see what they see under a causal one.
+  __device__ __forceinline__ WorkOrder order_of(const SeqlenInfo& sequence) const {
+    constexpr bool is_masked = !is_same<typename Config::Mask, NoMask>;
+    const int rows = (sequence.q.length + Config::tile_q - 1) / Config::tile_q;
+    int last_rows = 0;
+    if (sequence.kv.length <= few_keys_) {
+      last_rows = rows;
+    } else if (is_masked) {
+      const long long last_queries =
+          static_cast<long long>(few_keys_) - sequence.kv.length + sequence.q.length;
+      last_rows = static_cast<int>(maximum(0ll, minimum<long long>(last_queries, sequence.q.length))) /
+                  Config::tile_q;
+    }
+    const int fitting = schedule_.section_keys / maximum(1, sequence.kv.length);
+    return {.rows = rows,
+            .slices = params_.heads_q,
+            .section_slices = is_masked ? section_slices(params_.heads_q, fitting) : 1,
+            .first_rows = 0,
+            .last_rows = last_rows};
+  }
+
+  static constexpr int parts = 2;  // mutate: NoSecondPart
+
+  const AttentionParams& params_;
+  const TileSchedule& schedule_;
+  SeqlenInfo own_{};  // the lane's sequence of the 32 that are looked at
+  int few_keys_;      // tiles that see no more belong to the second part
+  int part_ = 0;      // of the list
+  int first_ = 0;     // of the 32
+  int begin_ = 0;     // place in the list of the first tile of these
+  SequenceTile tile_{};
+  WorkOrder order_{};       // of the sequence that it is of
+  int sequence_begin_ = 0;  // its first place in this part of the list
+  int sequence_end_ = 0;
+};
+
+}  // namespace jit

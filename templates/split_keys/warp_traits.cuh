@@ -1,0 +1,46 @@
+// Traits of kernels whose warps each multiply 16 rows by keys of their own, by mma.sync.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/prelude.cuh"
+#include "jit/options.h"
+#include "ptx/fp8.cuh"
+#include "split_keys/warp_layout.cuh"
+#include "tiles/accumulator.cuh"
+#include "tiles/swizzled_tile.cuh"
+
+namespace jit {
+
+/// Traits of such families have this alike: so many warps of a block, so many of which have rows of their own, each so
+/// many keys of a tile.
+template <class KernelConfig, int block_warps, int row_warps, int keys>
+struct WarpTraits {
+  using Config = KernelConfig;
+  static_assert(Config::stages >= 2, "a tile is loaded while another one is multiplied");
+
+  /// The type that q is multiplied as: of 8 bits as fp16, which has all their numbers.
+  using Number = typename ChosenType<is_fp8<typename Config::Element>, fp16, typename Config::Element>::type;
+  static constexpr int mma_k = ElementTraits<Number>::mma_k;
+  static constexpr int warps = block_warps;
+  static constexpr int threads = warps * warp_size;
+  static constexpr int tile_rows = row_warps * rows_per_warp;
+  static constexpr int warp_keys = keys;
+  static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
+  static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
+
+  // Of one warp.
+  using Scores = Accumulator<MmaLayout, rows_per_warp, warp_keys>;
+  using Output = Accumulator<MmaLayout, rows_per_warp, padded_head_dim(Config::head_dim_v, mma_k)>;
+
+  /// Chunks of a row in shared memory.
+  template <class Element>
+  static constexpr int chunks(int head_dim) {
+    return padded_head_dim(head_dim, mma_k) / ElementTraits<Element>::per_chunk;
+  }
+  using QTile = SmemTile<tile_rows, chunks<typename Config::Element>(Config::head_dim)>;
+  // Where cp.async copies rows.
+  using KRows = SmemTile<Config::tile_kv, chunks<KvElement<Config>>(Config::head_dim)>;
+  using VRows = SmemTile<Config::tile_kv, chunks<KvElement<Config>>(Config::head_dim_v)>;
+};
+
+}  // namespace jit
