@@ -3,9 +3,9 @@
 // each step is added to sums in global memory, which convert_dq.cuh rounds in the end. prepare.cuh is what runs before.
 #pragma once
 
+#include "backward/key_tiles.cuh"
 #include "backward_wgmma/dq_adder.cuh"
 #include "backward_wgmma/key_consumer.cuh"
-#include "backward_wgmma/key_tiles.cuh"
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "backward_wgmma/producer.cuh"

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "backward/boxes.cuh"
+#include "backward/key_tiles.cuh"
 #include "backward/query_visits.cuh"
 #include "backward/turns.cuh"
-#include "backward_wgmma/key_tiles.cuh"
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "ptx/bulk_copy.cuh"
