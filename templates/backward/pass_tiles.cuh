@@ -1,4 +1,5 @@
-// What passes of backward by mma.sync have alike. A block owns rows of scores: the queries of dQ, or the keys of dK and dV. Its own two tiles stay in shared memory, and those of the other side come by through a pipeline of stages:
+// What passes of backward by mma.sync have alike. A block owns rows of scores: the queries of dQ, or the keys of dK and
+// dV. Its own two tiles stay in shared memory, and those of the other side come by through a pipeline of stages:
 //
 //     own          Q, dO   or   K, V
 //     other        K, V    or   Q, dO, LSE, delta
