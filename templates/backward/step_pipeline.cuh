@@ -1,7 +1,7 @@
 // A pipeline whose places follow from a count of steps, which goes on from one tile of keys to the next.
 #pragma once
 
-#include "backward/pipeline_place.cuh"
+#include "pipeline/smem_allocator.cuh"
 #include "base/prelude.cuh"
 #include "ptx/mbarrier.cuh"
 

@@ -2,7 +2,7 @@
 // program asserts that both came to the same size.
 #pragma once
 
-#include "backward/pipeline_place.cuh"
+#include "pipeline/smem_allocator.cuh"
 #include "backward/tensor_maps.cuh"
 #include "backward/turn_table.cuh"
 #include "base/dropout_params.cuh"
