@@ -101,7 +101,11 @@ std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config) 
 
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config) {
   constexpr int threads = 256;  // prepare_threads
-  return side_program(spec, config, "what is known of queries", "prepare_backward", threads, 6,
+  const int dv = spec.value_head_dim();
+  return side_program(spec, config, "what is known of queries", "prepare_backward", threads,
+                      dv <= 64    ? 6
+                      : dv <= 128 ? 5
+                                  : 4,
                       config.deterministic ? "prepare_turns" : "");
 }
 
