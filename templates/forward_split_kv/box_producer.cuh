@@ -5,7 +5,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_kv/traits.cuh"
-#include "mainloop/kv_pipelines.cuh"
+#include "mainloop/pipelines.cuh"
 #include "mainloop/split_kv_producer.cuh"
 #include "pipeline/pipeline.cuh"
 #include "problem/sequences.cuh"

@@ -15,7 +15,7 @@
 #include "forward_split_wgmma/consumer.cuh"
 #include "forward_split_wgmma/traits.cuh"
 #include "mainloop/convert_keys.cuh"
-#include "mainloop/kv_pipelines.cuh"
+#include "mainloop/pipelines.cuh"
 #include "mainloop/split_kv_producer.cuh"
 #include "pipeline/dependent_launch.cuh"
 #include "problem/zero_padding.cuh"
