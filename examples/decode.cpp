@@ -1,6 +1,6 @@
 // One layer of a model that decodes: new keys and values go to a paged cache, rotated with their queries, and attention
 // reads the pages. On a GPU a step is a CUDA graph that is replayed while lengths and pages change on the device.
-// Results are checked against double precision. Without a GPU an emulated one computes them.
+// Results are checked against double precision. JIT_ATTENTION_DEVICE=emulated:sm_90a computes without a GPU.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>

@@ -1,4 +1,5 @@
-// Causal attention in bf16, checked against double precision. Without a GPU an emulated one computes it.
+// Causal attention in bf16, checked against double precision. JIT_ATTENTION_DEVICE=emulated:sm_90a computes without a
+// GPU.
 #include <bit>
 #include <cmath>
 #include <cstdint>

@@ -14,7 +14,6 @@
 #include "generator/kernels/families.h"
 #include "generator/plan_selection.h"
 #include "generator/problem/arguments.h"
-#include "generator/problem/descale_arguments.h"
 #include "generator/problem/dropout_arguments.h"
 #include "generator/size_key.h"
 
@@ -29,7 +28,6 @@ std::unique_ptr<AttentionState> new_state(ContextState& context, const Attention
                 "config: requests must be all: a kernel of one config computes all requests of a call; calls "
                 "take two by themselves");
   }
-  context.tell_of_fallback();
   return std::make_unique<AttentionState>(context, spec, config, deferred);
 }
 
@@ -42,19 +40,18 @@ bool fill(const AttentionState& state, const AttentionArguments& arguments, Atte
   return fill_params(state.spec, state.rules, state.tensors, arguments, params);
 }
 
-// The same, and the scales, as the last call has them where it vouches for this one.
-bool fill(const AttentionState& state, const AttentionArguments& arguments, AttentionParams& params,
-          DescaleParams& descale) {
+// Fills the parameters as the last call has them, where it vouches for this one.
+bool fill_as_last_call(const AttentionState& state, const AttentionArguments& arguments,
+                       AttentionParams& params) {
   bool is_known = false;
   state.last_call.use([&](const std::optional<KnownAttention>& last) {
-    is_known = last && last->fill(state.spec, arguments, params, descale);
+    is_known = last && last->fill(state.spec, arguments, params);
   });
   if (is_known) return true;
   if (!fill(state, arguments, params)) return false;
-  descale = descale_params(state.spec, arguments);
   if (KnownAttention::is_possible(arguments)) {
     state.last_call.use(
-        [&](std::optional<KnownAttention>& last) { last.emplace(state.rules, arguments, params, descale); });
+        [&](std::optional<KnownAttention>& last) { last.emplace(state.rules, arguments, params); });
   }
   return true;
 }
@@ -95,8 +92,7 @@ void check_arguments(const AttentionSpec& spec, const AttentionArguments& argume
 void Attention::operator()(const AttentionArguments& arguments, Stream stream) const {
   const AttentionState& state = *state_;
   AttentionParams params;
-  DescaleParams descale;
-  if (!fill(state, arguments, params, descale)) return;
+  if (!fill_as_last_call(state, arguments, params)) return;
   const CurrentDevice device;
   const Plan* plan = state.by_size.find(size_key(device.ordinal(), shape_of(params)));
   if (plan == nullptr) plan = plan_for_new_sizes(state, device.ordinal(), params, stream);
@@ -104,8 +100,7 @@ void Attention::operator()(const AttentionArguments& arguments, Stream stream) c
   if (plan->is_checked && !device_length_argument(params).empty())
     slot.emplace(state.context.memory.faults(), device.ordinal(), stream);
   params.sequences.fault = slot ? slot->address() : nullptr;
-  run_plan(*plan, params, state.context.memory, stream, nullptr,
-           dropout_params(arguments.dropout_p, arguments.rng_state), descale);
+  run_plan(*plan, params, state.context.memory, stream);
   if (slot) report_faults(state, *slot);
 }
 

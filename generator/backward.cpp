@@ -17,7 +17,6 @@
 #include "generator/context/context_state.h"
 #include "generator/plan/backward_plan.h"
 #include "generator/problem/arguments.h"
-#include "generator/problem/dropout_arguments.h"
 #include "generator/problem/functor_gradients.h"
 #include "generator/problem/gradient_arguments.h"
 #include "generator/size_key.h"
@@ -139,8 +138,7 @@ void Attention::backward(const BackwardArguments& arguments, Stream stream) cons
   std::optional<FaultSlot> slot;
   if (plan.is_checked) slot.emplace(state.context.memory.faults(), device, stream);
   params.sequences.fault = slot ? slot->address() : nullptr;
-  run_plan(plan, params, state.context.memory, stream, &gradients,
-           dropout_params(arguments.dropout_p, arguments.rng_state));
+  run_plan(plan, params, state.context.memory, stream, &gradients);
   if (slot) report_faults(state, *slot);
 }
 

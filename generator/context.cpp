@@ -6,7 +6,9 @@
 #include <jit/device.h>
 #include <jit/error.h>
 
+#include <cstdio>
 #include "generator/attention_state.h"
+
 #include "generator/context/context_state.h"
 #include "generator/operations/operation.h"
 
@@ -17,13 +19,6 @@ ContextState::ContextState(Settings settings_in, Observer observer_in)
       tuning(disk.writable() ? directory.path : std::string(), nullptr, observer) {}
 
 ContextState::~ContextState() = default;
-
-void ContextState::tell_of_fallback() {
-  const std::string& reason = fallback_reason();
-  if (reason.empty() || told_of_fallback_.test_and_set()) return;
-  notify(Event::Kind::warning, fmt::format("no GPU here ({}); computing on emulated:{}, which is slow",
-                                           reason, to_string(device_info(0).arch)));
-}
 
 Context::Context(Settings settings, Observer observer)
     : state_(std::make_shared<ContextState>(std::move(settings), std::move(observer))) {}
@@ -47,7 +42,10 @@ CompilerLocation Context::compiler() const {
 }
 
 Context& default_context() {
-  static Context context;
+  static Context context(settings_from_environment(), [](const Event& event) {
+    if (event.kind == Event::Kind::warning)
+      std::fprintf(stderr, "jit-attention: warning: %s\n", event.message.c_str());
+  });
   return context;
 }
 

@@ -75,8 +75,6 @@ DeviceInfo device_info(int ordinal) {
   return query(ordinal);
 }
 
-const std::string& fallback_reason() { return driver().fallback_reason; }
-
 bool emulates_devices() { return driver().emulated; }
 
 std::optional<int> device_of_address(std::uintptr_t address) {

@@ -22,8 +22,7 @@ std::optional<Arch> find_arch(std::string_view name) {
 }
 
 std::optional<DeviceSelection> parse(std::string_view text) {
-  if (text == "auto") return DeviceSelection{};
-  if (text == "cuda") return DeviceSelection{.kind = DeviceSelection::Kind::cuda};
+  if (text == "cuda") return DeviceSelection{};
   if (!text.starts_with(emulated_prefix)) return {};
   text.remove_prefix(emulated_prefix.size());
   DeviceSelection selection{.kind = DeviceSelection::Kind::emulated};
@@ -52,7 +51,6 @@ DeviceSelection parse_device_selection(std::string_view text) {
 bool is_device_selection(std::string_view text) { return parse(text).has_value(); }
 
 std::string to_string(const DeviceSelection& selection) {
-  if (selection.kind == DeviceSelection::Kind::automatic) return "auto";
   if (selection.kind == DeviceSelection::Kind::cuda) return "cuda";
   std::string text(emulated_prefix);
   for (const Arch arch : selection.emulated) text += (text.ends_with(':') ? "" : ",") + to_string(arch);

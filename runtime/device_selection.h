@@ -11,11 +11,10 @@ namespace jit {
 
 struct DeviceSelection {
   enum class Kind {
-    automatic,  ///< GPUs where there are any, else an emulated device
     cuda,
     emulated,
   };
-  Kind kind = Kind::automatic;
+  Kind kind = Kind::cuda;
   std::vector<Arch> emulated = {};  ///< one device of each
 
   bool operator==(const DeviceSelection&) const = default;
@@ -23,7 +22,7 @@ struct DeviceSelection {
 
 /// What parse_device_selection accepts.
 inline constexpr std::string_view device_selections =
-    "auto, cuda, or emulated: and architectures, such as emulated:sm_90a or emulated:sm_90a,sm_80";
+    "cuda, or emulated: and architectures, such as emulated:sm_90a or emulated:sm_90a,sm_80";
 
 /// Throws Error invalid_argument, naming what is accepted.
 DeviceSelection parse_device_selection(std::string_view text);

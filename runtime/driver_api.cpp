@@ -19,7 +19,6 @@ namespace jit {
 namespace {
 
 // What a machine without a GPU gets.
-constexpr Arch fallback_arch{9, 0, 'a'};
 
 /// The one decision of a process, with its lock.
 class Decision {
@@ -53,7 +52,7 @@ Decision& decision() {
   return decision;
 }
 
-LoadedDriver emulate(std::vector<Arch> archs, std::string fallback_reason) {
+LoadedDriver emulate(std::vector<Arch> archs) {
   LoadedDriver loaded;
   try {
     const DeviceSettings settings = device_settings_from_environment();
@@ -61,7 +60,6 @@ LoadedDriver emulate(std::vector<Arch> archs, std::string fallback_reason) {
                             .seed = settings.emulator_seed,
                             .step_limit = settings.emulator_step_limit},
                            loaded.api);
-    loaded.api.fallback_reason = std::move(fallback_reason);
   } catch (const std::bad_alloc&) {
     loaded.failure = "there is too little address space for the memory of an emulated device";
   }
@@ -70,10 +68,12 @@ LoadedDriver emulate(std::vector<Arch> archs, std::string fallback_reason) {
 
 LoadedDriver load() {
   const DeviceSelection selection = decision().make();
-  if (selection.kind == DeviceSelection::Kind::emulated) return emulate(selection.emulated, "");
+  if (selection.kind == DeviceSelection::Kind::emulated) return emulate(selection.emulated);
   LoadedDriver cuda = load_cuda_driver();
-  if (cuda.failure.empty() || selection.kind == DeviceSelection::Kind::cuda) return cuda;
-  return emulate({fallback_arch}, cuda.failure);
+  // A service that computed on the CPU without being asked would be thousands of times slower, in silence.
+  if (!cuda.failure.empty())
+    cuda.failure += "; JIT_ATTENTION_DEVICE=emulated:sm_90a computes on an emulated GPU, slowly";
+  return cuda;
 }
 
 std::string_view stage_of(ErrorCode code) {

@@ -86,8 +86,6 @@ inline constexpr int oldest_driver_version = 12000;
 struct DriverApi {
   int version = 0;        ///< of the driver: 1000 * major + 10 * minor
   bool emulated = false;  ///< the devices are emulated ones
-  std::string
-      fallback_reason;  ///< why they are, when nobody asked for it: what is wrong with the real driver
 #define JIT_DRIVER_MEMBER(function, since) PFN_##function##_v##since function = nullptr;
   JIT_DRIVER_ENTRIES(JIT_DRIVER_MEMBER)
 #undef JIT_DRIVER_MEMBER

@@ -10,7 +10,7 @@ namespace jit {
 
 /// What is decided once for a whole process, by the first call that needs a device.
 struct DeviceSettings {
-  std::string device = "auto";      ///< as use_device() takes it
+  std::string device = "cuda";      ///< as use_device() takes it
   std::uint64_t emulator_seed = 0;  ///< of the order in which warps run and asynchronous operations complete
   std::uint64_t emulator_step_limit = std::uint64_t{1} << 40;  ///< warp instructions of one block, or cluster
 };

@@ -116,7 +116,7 @@ const std::vector<Setting>& table() {
         "libnvrtc, or the folder that holds it, to use instead of searching for one."},
        absolute_path,
        [](std::string_view text, Environment& values) { return parse_path(text, values.settings.nvrtc); }},
-      {{"JIT_ATTENTION_DEVICE", "auto", "Where to compute: on GPUs, or on emulated ones."},
+      {{"JIT_ATTENTION_DEVICE", "cuda", "Where to compute: on GPUs, or on emulated ones."},
        device_selections,
        [](std::string_view text, Environment& values) {
          values.devices.device = text;

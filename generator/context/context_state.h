@@ -23,18 +23,12 @@ struct ContextState : KernelStore, std::enable_shared_from_this<ContextState> {
   ContextState(Settings settings, Observer observer);
   ~ContextState();
 
-  /// Tells once that devices are emulated although nobody asked for it.
-  void tell_of_fallback();
-
   TuningStore tuning;
   const StreamMemory memory;
   DispatchTable<AttentionState> attentions;
   DispatchTable<OperationState> operations;
   Recent<AttentionState> recent_attentions;  ///< those of attention_when_called
   Recent<OperationState> recent_operations;
-
- private:
-  std::atomic_flag told_of_fallback_;
 };
 
 }  // namespace jit

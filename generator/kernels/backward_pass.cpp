@@ -25,8 +25,7 @@ Program backward_pass_program(const BackwardPassText& pass, const AttentionSpec&
   source += fmt::format("#include \"{}/kernel.cuh\"\n\nusing namespace jit;\n\n", pass.folder);
   source += functors.definitions;
   source += fmt::format("struct Config {{\n{}{}}};\n", spec_lines(spec, functors), config_lines);
-  const ParameterText dropout = dropout_text(spec);
-  source += params_assertion() + gradient_params_assertion() + dropout.assertion + functors.assertions;
+  source += params_assertion() + gradient_params_assertion() + functors.assertions;
   source += fmt::format(
       "static_assert({}::smem_layout<Config>().total == {}, \"host and device disagree on shared "
       "memory\");\n\n",
@@ -34,9 +33,9 @@ Program backward_pass_program(const BackwardPassText& pass, const AttentionSpec&
   source += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)\n"
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams "
-      "gradients{}) {{\n"
-      "  {}::{}<Config>(params, gradients{});\n}}\n",
-      program.name, dropout.parameter, pass.folder, pass.function, dropout.argument);
+      "gradients) {{\n"
+      "  {}::{}<Config>(params, gradients);\n}}\n",
+      program.name, pass.folder, pass.function);
   return program;
 }
 

@@ -65,8 +65,8 @@ std::string dropout_mask_name(const std::string& reader) { return "dropout_mask_
 std::string dropout_mask_source(std::string_view axes, const std::string& reader) {
   return fmt::format(
       "\nextern \"C\" __global__ void __launch_bounds__(drawing_threads)\n"
-      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ DropoutParams dropout) {{\n"
-      "  dropout_mask::dropout_mask<Config, DropoutMaskLayout<{}, Config::tile_kv>>(params, dropout);\n}}\n",
+      "{}(const __grid_constant__ AttentionParams params) {{\n"
+      "  dropout_mask::dropout_mask<Config, DropoutMaskLayout<{}, Config::tile_kv>>(params);\n}}\n",
       dropout_mask_name(reader), axes);
 }
 
@@ -75,19 +75,19 @@ std::size_t dropout_mask_bytes(const AttentionParams& params, const DropoutMaskT
                                            blocks_of(params.seqlen_q, params.seqlen_kv, tiles), tiles));
 }
 
-DropoutParams launch_dropout_mask(const KernelLaunch& launch, const DropoutMaskTiles& tiles, void* words) {
+AttentionParams launch_dropout_mask(const KernelLaunch& launch, const DropoutMaskTiles& tiles, void* words) {
   const AttentionParams& params = launch.params;
   const Blocks blocks = blocks_of(params.seqlen_q, params.seqlen_kv, tiles);
-  DropoutParams reader = launch.dropout;
-  reader.mask = {.words = static_cast<unsigned*>(words),
-                 .query_blocks = static_cast<int>(blocks.queries),
-                 .key_blocks = static_cast<int>(blocks.keys)};
+  AttentionParams reader = launch.params;
+  DropoutMaskBits& mask = reader.dropout.mask;
+  mask = {.words = static_cast<unsigned*>(words),
+          .query_blocks = static_cast<int>(blocks.queries),
+          .key_blocks = static_cast<int>(blocks.keys)};
   constexpr int warps = drawing_threads / lanes;
-  const std::int64_t grid = std::int64_t{params.batch} * params.heads_q *
-                            ceil_div(reader.mask.query_blocks, warps) *
-                            ceil_div(reader.mask.key_blocks, key_blocks_of_warp(tiles.block));
+  const std::int64_t grid = std::int64_t{params.batch} * params.heads_q * ceil_div(mask.query_blocks, warps) *
+                            ceil_div(mask.key_blocks, key_blocks_of_warp(tiles.block));
   if (grid == 0) return reader;
-  void* arguments[] = {&launch.params, &reader};
+  void* arguments[] = {&reader};
   jit::launch(
       launch.kernel.ahead.handle(),
       {.grid = {static_cast<unsigned>(grid), 1, 1}, .block = {drawing_threads, 1, 1}, .dependent = true},

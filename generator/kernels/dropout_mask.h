@@ -44,6 +44,6 @@ std::string dropout_mask_source(std::string_view axes, const std::string& reader
 std::size_t dropout_mask_bytes(const AttentionParams& params, const DropoutMaskTiles& tiles);
 
 /// Puts the kernel that draws on the stream. Returns the parameters of the one that reads what it leaves at `words`.
-DropoutParams launch_dropout_mask(const KernelLaunch& launch, const DropoutMaskTiles& tiles, void* words);
+AttentionParams launch_dropout_mask(const KernelLaunch& launch, const DropoutMaskTiles& tiles, void* words);
 
 }  // namespace jit

@@ -50,8 +50,7 @@ Program split_wgmma_program(const AttentionSpec& spec, const SplitWgmmaProgram& 
   if (parts.registers.converter != 0)
     source += number_line("converter_registers", parts.registers.converter, "the same for converters");
   source += "};\n";
-  const ParameterText descale = descale_text(spec);
-  source += params_assertion() + descale.assertion + functors.assertions;
+  source += params_assertion() + functors.assertions;
   source += fmt::format(
       "static_assert(sizeof(KernelMemory) == {1}, \"host and device disagree on the kernel's "
       "memory\");\n"
@@ -61,9 +60,9 @@ Program split_wgmma_program(const AttentionSpec& spec, const SplitWgmmaProgram& 
   source += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__({0}::KernelTraits<Config>::threads, {1})\n"
       "{2}(const __grid_constant__ AttentionParams params,\n"
-      "    const __grid_constant__ KernelMemory memory{3}) {{\n"
-      "  {0}::attention_forward<Config>(params, memory{4});\n}}\n",
-      parts.family, parts.needs.blocks_per_sm, program.name, descale.parameter, descale.argument);
+      "    const __grid_constant__ KernelMemory memory) {{\n"
+      "  {0}::attention_forward<Config>(params, memory);\n}}\n",
+      parts.family, parts.needs.blocks_per_sm, program.name);
   return program;
 }
 

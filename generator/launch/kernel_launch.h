@@ -5,8 +5,6 @@
 
 #include "generator/launch/loaded_kernel.h"
 #include "generator/launch/stream_memory.h"
-#include "templates/base/descale_params.cuh"
-#include "templates/base/dropout_params.cuh"
 #include "templates/base/gradient_params.cuh"
 #include "templates/base/params.cuh"
 
@@ -24,8 +22,6 @@ struct KernelLaunch {
   /// Of such a kernel: null at its first turn, which leaves there what all of them use.
   void** mailbox = nullptr;
   GradientParams* gradients = nullptr;  ///< of a backward pass; what kernels leave for one another is free
-  DropoutParams dropout = {};           ///< of a spec with dropout
-  DescaleParams descale = {};           ///< of a spec with keys of 8 bits
 };
 
 }  // namespace jit

@@ -13,11 +13,19 @@ std::size_t numbers(const AttentionParams& params) {
 
 }  // namespace
 
-std::size_t statistics_bytes(const AttentionParams& params) { return 2 * numbers(params) * sizeof(float); }
+std::size_t statistics_bytes(const AttentionParams& params) {
+  return numbers(params) * (2 * sizeof(float) + sizeof(RowOrigin));
+}
 
 void place_statistics(const AttentionParams& params, void* workspace, GradientParams& gradients) {
   gradients.lse_log2 = static_cast<float*>(workspace);
   gradients.delta = gradients.lse_log2 + numbers(params);
+  gradients.origins = reinterpret_cast<RowOrigin*>(gradients.delta + numbers(params));
+}
+
+void place_large_rows(StreamLease& memory, std::uint64_t blocks, GradientParams& gradients) {
+  gradients.large_rows = reinterpret_cast<unsigned*>(memory.counters(3) + 1);
+  gradients.large_row_blocks = static_cast<unsigned>(blocks);
 }
 
 }  // namespace jit

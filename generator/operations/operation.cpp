@@ -36,7 +36,6 @@ const OperationState* find_operation(ContextState& context, std::span<const std:
 
 const OperationState* new_operation(ContextState& context, std::span<const std::uint64_t> words,
                                     OperationPrograms programs) {
-  context.tell_of_fallback();
   auto fresh = std::make_unique<const OperationState>(context, words, std::move(programs));
   prepared_kernel(*fresh);
   return context.operations.insert(digest(std::as_bytes(words)), std::move(fresh));

@@ -32,7 +32,7 @@ FaultText fault_text(const ArrayFault& fault) {
 }
 
 void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& memory, Stream stream,
-              GradientParams* gradients, const DropoutParams& dropout, const DescaleParams& descale) {
+              GradientParams* gradients) {
   const int device = plan.steps.front().kernel.device;
   // A caller who asks for no fault has the slot that is nobody's.
   if (plan.is_checked && params.sequences.fault == nullptr)
@@ -52,9 +52,7 @@ void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& mem
                    .workspace = workspace,
                    .turn = step.turn,
                    .mailbox = &mailbox,
-                   .gradients = gradients,
-                   .dropout = dropout,
-                   .descale = descale});
+                   .gradients = gradients});
     }
   } catch (const Error&) {
     lease.reset();

@@ -60,9 +60,8 @@ FaultText fault_text(const ArrayFault& fault);
 /// Runs a plan on `stream`. `params` come from fill_params and compute something; their batch_begin and
 /// q_tile_begin are overwritten. Host threads may run plans on one stream at the same time. Throws Error launch_failed;
 /// invalid_argument when a kernel reads by TMA and a tensor's strides are not for TMA. `gradients` are those of a backward
-/// pass, `dropout` those of a spec with dropout, `descale` of one with fp8 keys.
+/// pass.
 void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& memory, Stream stream,
-              GradientParams* gradients = nullptr, const DropoutParams& dropout = {},
-              const DescaleParams& descale = {});
+              GradientParams* gradients = nullptr);
 
 }  // namespace jit

@@ -52,6 +52,13 @@ void set_sequences(AttentionParams& params, void* address, const TensorStrides&)
   params.sequences.*data = static_cast<Pointer>(address);
 }
 
+/// Sets a scale's pointer in the part of the parameters that kernels of 8-bit keys read, and the strides beside it.
+template <auto data, auto strides>
+void set_descale(AttentionParams& params, void* address, const TensorStrides& given) {
+  params.descale.*data = static_cast<const float*>(address);
+  params.descale.*strides = given;
+}
+
 constexpr bool has_varlen_q(const AttentionSpec& spec) { return spec.sequences_q == SequenceKind::varlen; }
 constexpr bool has_varlen_kv(const AttentionSpec& spec) { return spec.sequences_kv == SequenceKind::varlen; }
 constexpr bool has_pages(const AttentionSpec& spec) { return spec.sequences_kv == SequenceKind::paged; }
@@ -124,9 +131,6 @@ inline Presence presence_of_value_scales(const AttentionSpec& spec) {
 
 /// The type of k and v.
 inline DType dtype_of_keys(const AttentionSpec& spec) { return spec.key_dtype(); }
-
-/// Of a tensor that goes into a parameter of its own.
-inline void set_nothing(AttentionParams&, void*, const TensorStrides&) {}
 
 inline constexpr std::array argument_table = {
     ArgumentRow{.name = "q",
@@ -214,7 +218,7 @@ inline constexpr std::array argument_table = {
                 .view = &AttentionArguments::q_descale,
                 .dims = dims_of_query_scales,
                 .dtype = dtype_fp32,
-                .set = set_nothing,
+                .set = set_descale<&DescaleParams::q, &DescaleParams::q_strides>,
                 .presence = presence_of_query_scales,
                 .needs = "dtype of fp8",
                 .has_aligned_rows = false},
@@ -222,7 +226,7 @@ inline constexpr std::array argument_table = {
                 .view = &AttentionArguments::k_descale,
                 .dims = dims_of_scales,
                 .dtype = dtype_fp32,
-                .set = set_nothing,
+                .set = set_descale<&DescaleParams::k, &DescaleParams::k_strides>,
                 .presence = presence_of_scales,
                 .needs = "kv_dtype of fp8",
                 .has_aligned_rows = false},
@@ -230,7 +234,7 @@ inline constexpr std::array argument_table = {
                 .view = &AttentionArguments::v_descale,
                 .dims = dims_of_value_scales,
                 .dtype = dtype_fp32,
-                .set = set_nothing,
+                .set = set_descale<&DescaleParams::v, &DescaleParams::v_strides>,
                 .presence = presence_of_value_scales,
                 .needs = "kv_dtype of fp8",
                 .has_aligned_rows = false},
@@ -238,7 +242,7 @@ inline constexpr std::array argument_table = {
                 .view = &AttentionArguments::v_mean,
                 .dims = dims_of_value_columns,
                 .dtype = dtype_fp32,
-                .set = set_nothing,
+                .set = set_descale<&DescaleParams::v_mean, &DescaleParams::v_mean_strides>,
                 .presence = [](const AttentionSpec& spec) { return required_if(spec.v_mean); },
                 .needs = "v_mean = true",
                 .has_aligned_rows = false},
@@ -246,7 +250,7 @@ inline constexpr std::array argument_table = {
                 .view = &AttentionArguments::lse_shift,
                 .dims = dims_of_lse,
                 .dtype = dtype_fp32,
-                .set = set_nothing,
+                .set = set_descale<&DescaleParams::lse_shift, &DescaleParams::lse_shift_strides>,
                 .presence = [](const AttentionSpec& spec) { return required_if(spec.lse_shift); },
                 .needs = "lse_shift = true",
                 .has_aligned_rows = false},
@@ -254,7 +258,10 @@ inline constexpr std::array argument_table = {
                 .view = &AttentionArguments::rng_state,
                 .dims = [](const AttentionSpec&) { return Dims("2"); },
                 .dtype = dtype_int64,
-                .set = set_nothing,
+                .set =
+                    [](AttentionParams& params, void* address, const TensorStrides&) {
+                      params.dropout.rng_state = static_cast<const unsigned long long*>(address);
+                    },
                 .presence = [](const AttentionSpec& spec) { return required_if(spec.dropout); },
                 .needs = "dropout = true",
                 .has_aligned_rows = false,

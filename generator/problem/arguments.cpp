@@ -316,6 +316,7 @@ bool fill_params_of_reader(const AttentionSpec& spec, const ArgumentRules& rules
   params.seqlen_q = static_cast<int>(sizes.seqlen_q);
   params.seqlen_kv = static_cast<int>(sizes.seqlen_kv);
   params.softmax_scale = spec.scale();
+  set_dropout_rate(params.dropout, arguments.dropout_p);
   SequenceParams& sequences = params.sequences;
   sequences.total_q = static_cast<int>(sizes.total_q);
   sequences.total_k = static_cast<int>(sizes.total_k);

@@ -16,14 +16,10 @@ void check_dropout_rate(const AttentionSpec& spec, float dropout_p) {
 }
 
 // The threshold is rounded as flash-attention rounds it (set_params_fprop in csrc/flash_attn/flash_api.cpp).
-DropoutParams dropout_params(float dropout_p, const TensorView& rng_state) {
-  const float keep_probability = 1.0f - dropout_p;
-  const auto threshold = static_cast<unsigned>(std::floor(keep_probability * 255.0));
-  return {.rng_state = static_cast<const unsigned long long*>(rng_state.data),
-          .keep_probability = keep_probability,
-          .scale = 1.0f / keep_probability,
-          .thresholds = threshold * 0x01010101u,
-          .mask = {}};
+void set_dropout_rate(DropoutParams& params, float dropout_p) {
+  params.keep_probability = 1.0f - dropout_p;
+  params.scale = 1.0f / params.keep_probability;
+  params.thresholds = static_cast<unsigned>(std::floor(params.keep_probability * 255.0)) * 0x01010101u;
 }
 
 }  // namespace jit

@@ -1,8 +1,7 @@
-// From the rate and the seed of a call to the parameter of kernels with dropout.
+// From the rate of a call to what kernels with dropout read.
 #pragma once
 
 #include <jit/spec.h>
-#include <jit/tensor.h>
 
 #include "templates/base/dropout_params.cuh"
 
@@ -12,7 +11,7 @@ namespace jit {
 /// dropout.
 void check_dropout_rate(const AttentionSpec& spec, float dropout_p);
 
-/// Requires: check_dropout_rate passes. `rng_state` may be missing where nothing is dropped.
-DropoutParams dropout_params(float dropout_p, const TensorView& rng_state);
+/// Sets all that follows from the rate. Requires: check_dropout_rate passes.
+void set_dropout_rate(DropoutParams& params, float dropout_p);
 
 }  // namespace jit

@@ -7,10 +7,9 @@
 namespace jit {
 
 KnownAttention::KnownAttention(const ArgumentRules& rules, const AttentionArguments& arguments,
-                               const AttentionParams& params, const DescaleParams& descale)
+                               const AttentionParams& params)
     : tensors_(arguments, [](const ArgumentRow& row) { return row.is_output; }),
       params_(params),
-      descale_(descale),
       num_splits_(arguments.num_splits),
       zero_padding_(arguments.zero_padding),
       dropout_p_(arguments.dropout_p) {
@@ -22,7 +21,7 @@ KnownAttention::KnownAttention(const ArgumentRules& rules, const AttentionArgume
 }
 
 bool KnownAttention::fill(const AttentionSpec& spec, const AttentionArguments& arguments,
-                          AttentionParams& params, DescaleParams& descale) const {
+                          AttentionParams& params) const {
   if (!is_possible(arguments) || arguments.num_splits != num_splits_ ||
       arguments.zero_padding != zero_padding_ || arguments.dropout_p != dropout_p_ ||
       !tensors_.vouch_for(arguments))
@@ -33,12 +32,6 @@ bool KnownAttention::fill(const AttentionSpec& spec, const AttentionArguments& a
     if (tensor.is_present()) argument_table[i].set(params, tensor.data, strides_[i]);
   }
   if (spec.values_in_keys) params.v = params.k;
-  descale = descale_;
-  descale.q = static_cast<const float*>(arguments.q_descale.data);
-  descale.k = static_cast<const float*>(arguments.k_descale.data);
-  descale.v = static_cast<const float*>(arguments.v_descale.data);
-  descale.v_mean = static_cast<const float*>(arguments.v_mean.data);
-  descale.lse_shift = static_cast<const float*>(arguments.lse_shift.data);
   return true;
 }
 

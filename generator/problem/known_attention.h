@@ -7,7 +7,6 @@
 
 #include "generator/problem/argument_table.h"
 #include "generator/problem/known_call.h"
-#include "templates/base/descale_params.cuh"
 #include "templates/base/params.cuh"
 
 namespace jit {
@@ -19,19 +18,17 @@ class KnownAttention {
     return arguments.tensors.begin() == arguments.tensors.end();
   }
 
-  /// Requires: is_possible, and `params` and `descale` are those of the arguments, which have something to compute.
+  /// Requires: is_possible, and `params` are those of the arguments, which have something to compute.
   KnownAttention(const ArgumentRules& rules, const AttentionArguments& arguments,
-                 const AttentionParams& params, const DescaleParams& descale);
+                 const AttentionParams& params);
 
-  /// Fills `params` and `descale` where these checks passed for arguments like these; else false.
-  bool fill(const AttentionSpec& spec, const AttentionArguments& arguments, AttentionParams& params,
-            DescaleParams& descale) const;
+  /// Fills `params` where these checks passed for arguments like these; else false.
+  bool fill(const AttentionSpec& spec, const AttentionArguments& arguments, AttentionParams& params) const;
 
  private:
   KnownTensors<AttentionArguments, argument_table> tensors_;
   std::array<TensorStrides, argument_table.size()> strides_;
   AttentionParams params_;
-  DescaleParams descale_;
   int num_splits_;
   bool zero_padding_;
   float dropout_p_;

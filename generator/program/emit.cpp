@@ -7,7 +7,6 @@
 #include <jit/spec_table.h>
 
 #include "generator/program/functor_source.h"
-#include "templates/base/descale_params.cuh"
 #include "templates/base/dropout_params.cuh"
 #include "templates/base/gradient_params.cuh"
 #include "templates/base/params.cuh"
@@ -119,24 +118,6 @@ std::string gradient_params_assertion() {
       sizeof(GradientParams));
 }
 
-ParameterText descale_text(const AttentionSpec& spec) {
-  if (!has_fp8_keys(spec)) return {};
-  return {.assertion = fmt::format("static_assert(sizeof(DescaleParams) == {}, "
-                                   "\"host and device disagree on the kernel's parameters\");\n",
-                                   sizeof(DescaleParams)),
-          .parameter = ", const __grid_constant__ DescaleParams descale",
-          .argument = ", descale"};
-}
-
-ParameterText dropout_text(const AttentionSpec& spec) {
-  if (!spec.dropout) return {};
-  return {.assertion = fmt::format("static_assert(sizeof(DropoutParams) == {}, "
-                                   "\"host and device disagree on the kernel's parameters\");\n",
-                                   sizeof(DropoutParams)),
-          .parameter = ", const __grid_constant__ DropoutParams dropout",
-          .argument = ", dropout"};
-}
-
 Program emit_reference(const AttentionSpec& spec) {
   const FunctorSource functors = functor_source(spec);
   Program program;
@@ -149,22 +130,17 @@ Program emit_reference(const AttentionSpec& spec) {
   source += "#include \"checks/reference_forward.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config {\n" + spec_lines(spec, functors) + "};\n";
-  // A spec with one of them has none of the other.
-  const ParameterText dropout = dropout_text(spec), descale = descale_text(spec);
-  source += params_assertion() + dropout.assertion + descale.assertion + functors.assertions;
+  source += params_assertion() + functors.assertions;
   source += fmt::format(
       "\nextern \"C\" __global__ void __launch_bounds__({})\n"
-      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ ReferenceRows rows{}{}) "
-      "{{\n"
-      "  attention_reference<Config>(params, rows{}{});\n}}\n",
-      program.threads, program.name, dropout.parameter, descale.parameter, dropout.argument,
-      descale.argument);
+      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ ReferenceRows rows) {{\n"
+      "  attention_reference<Config>(params, rows);\n}}\n",
+      program.threads, program.name);
   return program;
 }
 
 Program emit_gradient_reference(const AttentionSpec& spec) {
   const FunctorSource functors = functor_source(spec, ScoreNumbers::duals);
-  const ParameterText dropout = dropout_text(spec);
   Program program;
   program.threads = 256;
   program.name = fmt::format("attention_gradient_reference_{}", problem_name(spec));
@@ -175,14 +151,13 @@ Program emit_gradient_reference(const AttentionSpec& spec) {
   source += "#include \"checks/reference_gradients.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config {\n" + spec_lines(spec, functors) + "};\n";
-  source += params_assertion() + gradient_params_assertion() + dropout.assertion + functors.assertions;
+  source += params_assertion() + gradient_params_assertion() + functors.assertions;
   source += fmt::format(
       "\nextern \"C\" __global__ void __launch_bounds__({})\n"
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams gradients, "
-      "const __grid_constant__ ReferenceGradientRows rows{}) "
-      "{{\n"
-      "  gradient_reference<Config>(params, gradients, rows{});\n}}\n",
-      program.threads, program.name, dropout.parameter, dropout.argument);
+      "const __grid_constant__ ReferenceGradientRows rows) {{\n"
+      "  gradient_reference<Config>(params, gradients, rows);\n}}\n",
+      program.threads, program.name);
   return program;
 }
 

@@ -25,17 +25,6 @@ std::string params_assertion();
 /// The same of GradientParams, for programs that have them.
 std::string gradient_params_assertion();
 
-/// What programs of some specs have beside those: a further parameter. Empty for others.
-struct ParameterText {
-  std::string assertion;  ///< as params_assertion
-  std::string parameter;  ///< the kernel's last one
-  std::string argument;   ///< that passes it on
-};
-/// DropoutParams, of a spec with dropout.
-ParameterText dropout_text(const AttentionSpec& spec);
-/// DescaleParams, of a spec with keys of 8 bits.
-ParameterText descale_text(const AttentionSpec& spec);
-
 /// The reference kernel: one warp per query, every key in turn, fp32 throughout, the same mask and score.
 /// Slow, and without tiles, tensor cores or any config: what candidates of the tuner are checked against.
 Program emit_reference(const AttentionSpec& spec);

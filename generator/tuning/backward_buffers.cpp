@@ -114,8 +114,7 @@ void BackwardBuffers::run_reference(KernelStore& store, CUstream stream) {
   auto image = build_image(store, program, native_target(device_));
   const Kernel kernel = load_module(store, image).kernel(program.name);
   AttentionParams dense = forward_.dense_params();
-  DropoutParams dropout = forward_.dropout();  // kernels without dropout do not look at it
-  void* arguments[] = {&dense, &dense_gradients_, &rows, &dropout};
+  void* arguments[] = {&dense, &dense_gradients_, &rows};
   const std::int64_t warps = program.threads / 32, count = rows.queries + rows.keys;
   launch(kernel.handle(),
          {.grid = {static_cast<unsigned>((count + warps - 1) / warps), 1, 1},
@@ -130,7 +129,7 @@ void BackwardBuffers::run_reference(KernelStore& store, CUstream stream) {
 void BackwardBuffers::run(const Plan& plan, CUstream stream) const {
   AttentionParams params = forward_.params();
   GradientParams gradients = gradients_;
-  run_plan(plan, params, forward_.memory(), stream, &gradients, forward_.dropout());
+  run_plan(plan, params, forward_.memory(), stream, &gradients);
 }
 
 std::string BackwardBuffers::check(const Plan& plan, CUstream stream) const {

@@ -97,8 +97,10 @@ ForwardBuffers::ForwardBuffers(KernelStore& store, const AttentionSpec& spec, co
   describe_scales();
   if (spec_.dropout) {
     constexpr std::array<std::int64_t, 2> rng_state = {1, 2};
-    dropout_ = dropout_params(typical_dropout, {});
-    dropout_.rng_state = static_cast<const unsigned long long*>(array_of(rng_state.data(), sizeof rng_state));
+    DropoutParams& dropout = params_.dropout;
+    set_dropout_rate(dropout, typical_dropout);
+    dropout.rng_state = static_cast<const unsigned long long*>(array_of(rng_state.data(), sizeof rng_state));
+    dense_.dropout = dropout;
   }
 
   fill_inputs(store, stream);
@@ -157,6 +159,7 @@ void ForwardBuffers::describe_sequences() {
 // blocks of varlen rows and of pages, which are not the blocks of dense sequences. Means that differ from column to
 // column, and LSE that has lost nothing.
 void ForwardBuffers::describe_scales() {
+  DescaleParams &own = params_.descale, &dense = dense_.descale;
   const bool has_blocks = spec_.descale_per == ScaleKind::block;
   const auto rows_of = [&](std::int64_t rows) { return has_blocks ? scale_blocks_of(rows) : rows; };
   const std::int64_t heads = params_.heads_kv, seqlen = rows_of(dense_.seqlen_kv);
@@ -172,15 +175,15 @@ void ForwardBuffers::describe_scales() {
   const std::int64_t columns = spec_.value_head_dim();
   const TensorStrides of_columns{.batch = 0, .seq = 0, .head = columns};
   if (spec_.v_descale_per == ScaleKind::channel) {
-    dense_descale_.v = drawn(heads * columns);
-    dense_descale_.v_strides = of_columns;
+    dense.v = drawn(heads * columns);
+    dense.v_strides = of_columns;
   }
   if (spec_.v_mean) {
-    dense_descale_.v_mean = drawn(heads * columns);
-    dense_descale_.v_mean_strides = of_columns;
+    dense.v_mean = drawn(heads * columns);
+    dense.v_mean_strides = of_columns;
   }
-  if (spec_.lse_shift) dense_descale_.lse_shift = array_with(1, [](std::size_t) { return 0.0f; });
-  descale_ = dense_descale_;
+  if (spec_.lse_shift) dense.lse_shift = array_with(1, [](std::size_t) { return 0.0f; });
+  own = dense;
   if (spec_.descale_per == ScaleKind::head) return;
   const auto of_rows = [&](std::int64_t count) {
     if (!has_blocks || is_dense(spec_)) return drawn(count);
@@ -189,24 +192,23 @@ void ForwardBuffers::describe_scales() {
   const std::int64_t in_pages = params_.sequences.page_table != nullptr ? params_.sequences.pages * page : 0;
   const float* const data = of_rows(std::max(dense_.batch * seqlen, in_pages) * heads);
   const TensorStrides strides{.batch = seqlen * heads, .seq = heads, .head = 1};
-  dense_descale_.k = data;
-  dense_descale_.k_strides = strides;
+  dense.k = data;
+  dense.k_strides = strides;
   if (spec_.v_descale_per != ScaleKind::channel) {
-    dense_descale_.v = data;
-    dense_descale_.v_strides = strides;
+    dense.v = data;
+    dense.v_strides = strides;
   }
   if (has_fp8_queries(spec_)) {
     const std::int64_t queries = rows_of(dense_.seqlen_q), heads_q = params_.heads_q;
-    dense_descale_.q = of_rows(dense_.batch * queries * heads_q);
-    dense_descale_.q_strides = {.batch = queries * heads_q, .seq = heads_q, .head = 1};
+    dense.q = of_rows(dense_.batch * queries * heads_q);
+    dense.q_strides = {.batch = queries * heads_q, .seq = heads_q, .head = 1};
     // Values have one of each KV head at most.
-    dense_descale_.v_strides.batch = dense_descale_.v_strides.seq = 0;
+    dense.v_strides.batch = dense.v_strides.seq = 0;
   }
-  descale_ = dense_descale_;
-  if (params_.sequences.cu_seqlens_q != nullptr) descale_.q_strides.batch = 0;
-  if (params_.sequences.cu_seqlens_k != nullptr) descale_.k_strides.batch = descale_.v_strides.batch = 0;
-  if (params_.sequences.page_table != nullptr)
-    descale_.k_strides.batch = descale_.v_strides.batch = page * heads;
+  own = dense;
+  if (params_.sequences.cu_seqlens_q != nullptr) own.q_strides.batch = 0;
+  if (params_.sequences.cu_seqlens_k != nullptr) own.k_strides.batch = own.v_strides.batch = 0;
+  if (params_.sequences.page_table != nullptr) own.k_strides.batch = own.v_strides.batch = page * heads;
 }
 
 void ForwardBuffers::fill_inputs(KernelStore& store, CUstream stream) {
@@ -230,9 +232,7 @@ void ForwardBuffers::run_reference(KernelStore& store, CUstream stream) {
   const Program program = emit_reference(dense_spec(spec_));
   auto image = build_image(store, program, native_target(device_));
   const Kernel kernel = load_module(store, image).kernel(program.name);
-  // A spec with dropout has no keys of 8 bits.
-  void* const last = spec_.dropout ? static_cast<void*>(&dropout_) : &dense_descale_;
-  void* arguments[] = {&dense_, &rows, last};
+  void* arguments[] = {&dense_, &rows};
   const unsigned warps = static_cast<unsigned>(program.threads) / 32;
   launch(kernel.handle(),
          {.grid = {static_cast<unsigned>((count + warps - 1) / warps), 1, 1},
@@ -248,7 +248,7 @@ void ForwardBuffers::run_reference(KernelStore& store, CUstream stream) {
 void ForwardBuffers::run(const Plan& plan, CUstream stream) const {
   AttentionParams params = params_;
   params.lse = nullptr;  // as most calls
-  run_plan(plan, params, memory_, stream, nullptr, dropout_, descale_);
+  run_plan(plan, params, memory_, stream);
 }
 
 std::string ForwardBuffers::check(const Plan& plan, CUstream stream) const {
@@ -256,7 +256,7 @@ std::string ForwardBuffers::check(const Plan& plan, CUstream stream) const {
   o_.fill(poison, stream);
   lse_.fill(poison, stream);
   AttentionParams params = params_;
-  run_plan(plan, params, memory_, stream, nullptr, dropout_, descale_);
+  run_plan(plan, params, memory_, stream);
   jit::check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
 
   RowComparison o(o_, output_dtype(spec_), spec_.value_head_dim());

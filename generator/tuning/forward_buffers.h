@@ -44,8 +44,6 @@ class ForwardBuffers : public TuningBuffers {
   const AttentionParams& params() const { return params_; }
   /// The same memory as dense sequences.
   const AttentionParams& dense_params() const { return dense_; }
-  /// Of a spec with dropout: a rate and a seed of its own.
-  const DropoutParams& dropout() const { return dropout_; }
 
  private:
   void describe_sequences();
@@ -59,8 +57,6 @@ class ForwardBuffers : public TuningBuffers {
   DeviceInfo device_;
   AttentionParams params_;
   AttentionParams dense_;  // the same memory as dense sequences, for the reference
-  DropoutParams dropout_ = {};
-  DescaleParams descale_ = {}, dense_descale_ = {};  // of a spec whose keys have scales of their own
   DeviceBuffer q_, k_, v_, o_, lse_;
   std::vector<DeviceBuffer> sequence_arrays_;
   std::vector<float> reference_o_;    // (rows, head_dim_v)

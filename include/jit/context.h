@@ -42,8 +42,8 @@ class Context {
   std::shared_ptr<ContextState> state_;
 };
 
-/// The context that functions use unless they are given one: settings from the environment, read at the first
-/// call. Throws what the constructor throws, again at each call until it succeeds.
+/// The context that functions use unless they are given one: settings from the environment, read at the first call, and
+/// an observer that writes warnings to standard error. Assign another context before the first use to replace it. Throws what the constructor throws, again at each call until it succeeds.
 Context& default_context();
 
 }  // namespace jit

@@ -30,22 +30,18 @@ struct DeviceInfo {
   bool emulated = false;  ///< kernels run on the CPU: slowly, checked, and in no time that means anything
 };
 
-/// Chooses for this process, in place of JIT_ATTENTION_DEVICE: "auto" (the GPUs, or an emulated sm_90a where
-/// there are none), "cuda" (the GPUs), "emulated:sm_90a", or several such as "emulated:sm_90a,sm_80". Throws
-/// Error invalid_argument for other text, and for another choice than the one that a first use of a device
+/// Chooses for this process, in place of JIT_ATTENTION_DEVICE: "cuda" (the GPUs, the default), "emulated:sm_90a", or
+/// several such as "emulated:sm_90a,sm_80". Throws Error invalid_argument for other text, and for another choice than the one that a first use of a device
 /// has made.
 void use_device(std::string_view selection);
 
-/// All devices, by ordinal. Throws Error driver_unavailable when GPUs are insisted on and there is no driver
-/// or no GPU.
+/// All devices, by ordinal. Throws Error driver_unavailable when there is no driver or no GPU, unless
+/// emulated devices were asked for.
 std::vector<DeviceInfo> devices();
 
 /// The device with this ordinal. Throws Error driver_unavailable, or invalid_argument when there is no such
 /// ordinal.
 DeviceInfo device_info(int ordinal);
-
-/// Why devices are emulated although nobody asked for it: one sentence; empty when that is not so.
-const std::string& fallback_reason();
 
 /// Whether the devices of this process are emulated ones. The first use of a device decides that; later calls
 /// cost a load. Throws Error driver_unavailable as devices() does.

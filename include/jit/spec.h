@@ -48,13 +48,13 @@ struct AttentionSpec {
   /// sequences, without split_keys.
   bool dropout = false;
   /// 0: how sums over keys are cut is left to each call. Else the bits of a request depend on nothing but the request,
-  /// and on whether TMA can read the call (docs/serving.md#batch-invariance): its keys are summed in spans of so many, counted from its key 0. A multiple of
+  /// and on whether TMA can read the call (docs/batch-invariance.md): its keys are summed in spans of so many, counted from its key 0. A multiple of
   /// 64; 512 to 2048 cost least.
   int split_keys = 0;
   /// Whether calls look at what lengths and page tables hold on the device, wait for it, and throw where it is out of range
   /// (docs/serving.md#checked-calls). For finding errors: slow.
   bool checked = false;
-  /// Of k and v, where it is not dtype: fp8_e4m3 or fp8_e5m2, a cache of 8 bits (docs/serving.md#caches-of-fp8). Forward
+  /// Of k and v, where it is not dtype: fp8_e4m3 or fp8_e5m2, a cache of 8 bits (docs/fp8-cache.md). Forward
   /// alone, without dropout.
   std::optional<DType> kv_dtype = {};
   /// Of o; not given: dtype, or bf16 where that is fp8. Where dtype is fp8: bf16, fp16 or fp32; else dtype.
@@ -70,12 +70,12 @@ struct AttentionSpec {
   /// sinks weigh is right. Where dtype is fp8, with scores that add alone.
   bool lse_shift = false;
   /// Whether the values are the first head_dim_v columns of the keys, so that calls have no v: the latent cache of
-  /// multi-head latent attention (docs/serving.md#multi-head-latent-attention). Forward alone, without dropout, of 16-bit
+  /// multi-head latent attention (docs/mla.md). Forward alone, without dropout, of 16-bit
   /// keys.
   bool values_in_keys = false;
   /// Whether all probabilities of q, k and v of fp8 are computed by ex2. Else forward_wgmma makes half of them, which are
   /// rounded to e4m3 anyway, by interpolation between powers of two: in calls that ask for no LSE, in tiles where nothing
-  /// else is lost by it (docs/fp8.md#interpolated-exponentials). The other families always use ex2. Where dtype is fp8.
+  /// else is lost by it (docs/kernels-fp8.md#interpolated-exponentials). The other families always use ex2. Where dtype is fp8.
   bool exact_exponentials = false;
   Mask mask = {};    ///< which keys a query sees
   Score score = {};  ///< what happens to a score before the softmax

@@ -1,6 +1,6 @@
 """What the attention backends for engines have in common."""
 
-#: Keys in a span where bits must not depend on the batch: docs/serving.md#batch-invariance.
+#: Keys in a span where bits must not depend on the batch: docs/batch-invariance.md.
 SPLIT_KEYS = 512
 
 

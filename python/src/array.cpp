@@ -235,10 +235,10 @@ void require_no_gradient(const GivenArray& given, Gradients gradients) {
            "torch.autograd.grad");
   }
   if (is_true(nb::steal(PyObject_GetAttr(array.ptr(), requires_grad))) && records_work(framework)) {
-    refuse(
-        argument,
-        "requires grad: jit_attention.torch.attention has gradients, of q, k and v alone; else compute under "
-        "torch.no_grad(), or give detach()");
+    refuse(argument,
+           "requires grad: jit_attention.torch.attention has gradients, of q, k, v, sinks and the tensors "
+           "that a score reads; else compute under "
+           "torch.no_grad(), or give detach()");
   }
 }
 

@@ -141,10 +141,20 @@ int Call::alignment() const {
 }
 
 void Call::make_outputs(const AttentionSpec& spec) {
+  // The launch checks all arguments. Sizes that no output can be made of are checked here.
+  if (const int rank = q().rank; rank != 3 && rank != 4) check_inputs(spec, arguments_);
+  try {
+    make_missing_outputs(spec);
+  } catch (...) {
+    check_inputs(spec, arguments_);
+    throw;
+  }
+  if (arrays_.emulated()) stage(spec);
+}
+
+void Call::make_missing_outputs(const AttentionSpec& spec) {
   const TensorView& queries = q();
   const bool is_varlen = queries.rank == 3;
-  if (!out_.given || (wants_lse() && !lse_.given))
-    check_inputs(spec, arguments_);  // else the launch's own checks will do
   if (!out_.given) {
     std::int64_t shape[max_rank] = {};
     std::copy_n(queries.shape, queries.rank, shape);
@@ -163,7 +173,6 @@ void Call::make_outputs(const AttentionSpec& spec) {
                                                : std::span<const std::int64_t>(dense));
     arguments_.lse = lse_.array.view;
   }
-  if (arrays_.emulated()) stage(spec);
 }
 
 void Call::stage(const AttentionSpec& spec) {

@@ -57,8 +57,8 @@ class Call {
   /// The largest of 16, 8, 4 and 2 that all rows of q, k, v and a given output are aligned to.
   int alignment() const;
 
-  /// Makes room for the results and, on an emulated device, copies the inputs there. Throws Error
-  /// invalid_argument when there is room to be made and q, k and v are not what `spec` wants.
+  /// Makes room for the results and, on an emulated device, copies the inputs there. Throws Error invalid_argument when
+  /// there is no room because q, k and v are not what `spec` wants; the launch checks all arguments.
   void make_outputs(const AttentionSpec& spec);
   /// With `make_outputs` done: what attention takes.
   const AttentionArguments& arguments() const { return arguments_; }
@@ -79,6 +79,7 @@ class Call {
   void read_sequences();
   bool has_value_rows() const;
   bool wants_lse() const { return inputs_.return_lse.ptr() != Py_False; }
+  void make_missing_outputs(const AttentionSpec& spec);
   void stage(const AttentionSpec& spec);
 
   CallInputs inputs_;

@@ -185,8 +185,8 @@ void bind_process(nb::module_& module) {
   define(
       module, "use_device", [](const std::string& selection) { use_device(selection); }, nb::arg("selection"),
       "Choose what this process computes on, before the first use of a device.\n\n"
-      "selection: \"auto\" (the GPUs, or an emulated sm_90a where there are none), \"cuda\" (the GPUs), or\n"
-      "\"emulated:sm_90a\" and the like; several emulated devices as \"emulated:sm_90a,sm_80\".\n\n"
+      "selection: \"cuda\" (the GPUs, the default), or \"emulated:sm_90a\" and the like; several emulated "
+      "devices as \"emulated:sm_90a,sm_80\".\n\n"
       "Raises InvalidArgumentError for other text, and when a first use has made another choice.",
       nb::sig("def use_device(selection: str) -> None"));
 }

@@ -13,6 +13,7 @@
 #include "base/varlen_tiles.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/math.cuh"
+#include "steps/row_origin.cuh"
 
 namespace jit::backward_sinks {
 
@@ -35,15 +36,23 @@ __device__ __forceinline__ void sum_sink_gradients(const AttentionParams& params
                                                    const QueryStatisticsLayout& layout) {
   __shared__ float sums[threads];
   const int head = blockIdx.x, thread = threadIdx.x;
-  const float sink_log2 = params.sequences.sinks[head] * log2_e;
+  const float sink = params.sequences.sinks[head];
   const VariableSequences<Config> sequences(params);
   float sum = 0;
   for (int batch = 0; batch < params.batch; ++batch) {
     const Sequence queries = sequences.q(batch);
     const long long first = first_statistic<Config>(params, layout.tile, batch, head, queries.begin);
     const int rows = (queries.length + layout.tile - 1) / layout.tile * layout.tile;
-    for (int row = thread; row < rows; row += threads)
-      sum = __fmaf_rn(ex2(sink_log2 - gradients.lse_log2[first + row]), gradients.delta[first + row], sum);
+    for (int row = thread; row < rows; row += threads) {
+      float lse_log2 = gradients.lse_log2[first + row], sink_log2 = sink * log2_e;
+      if (lse_log2 == -negative_infinity()) {
+        // mutate: SinksOfLargeRowsLeftOut
+        const RowOrigin origin = gradients.origins[first + row];
+        lse_log2 = origin.lse_log2;
+        sink_log2 = sink_exponent(sink, origin.max, layout.score_unit);
+      }
+      sum = __fmaf_rn(ex2(sink_log2 - lse_log2), gradients.delta[first + row], sum);
+    }
   }
   sums[thread] = sum;
 #pragma unroll

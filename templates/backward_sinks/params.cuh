@@ -10,6 +10,7 @@ namespace jit {
 struct QueryStatisticsLayout {
   int tile;      ///< queries
   float factor;  ///< what makes delta of it: 1 or −1, with dropout over the share that is kept
+  float score_unit = 1;  ///< what makes natural units of what rows are relative to
 };
 
 }  // namespace jit

@@ -11,6 +11,8 @@
 #pragma once
 
 #include "backward_tensors/collector.cuh"
+#include "backward_tensors/large_rows.cuh"
+#include "backward_tensors/reads.cuh"
 #include "backward_tensors/smem_layout.cuh"
 #include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
@@ -55,8 +57,8 @@ struct KernelTraits {
 template <class Config>
 __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& params,
                                                          const GradientParams& gradient_params,
-                                                         const TensorSums& sums,
-                                                         const DropoutParams& dropout_params = {}) {
+                                                         const TensorSums& sums) {
+  const DropoutParams& dropout_params = params.dropout;
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
   using Mask = typename Config::Mask;
@@ -91,7 +93,7 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
 
   const int warp_row = warp_id() * (tile_q / warps);
   const auto statistics = query_statistics<Config, typename Traits::Scores>(
-      sequences, gradients, dropout_params, batch, head, q_begin + warp_row, [](int, float, float) {});
+      sequences, gradients, dropout_params, batch, head, q_begin + warp_row, [](int, float, float, bool) {});
   const TileFragments<typename Traits::QTile, 1> q(smem_base + layout.q, warp_row);
   const TileFragments<typename Traits::DoTile, 1> d_o(smem_base + layout.d_o, warp_row);
   const int first_query = q_begin + warp_row + MmaLayout::lane_row(lane_id());
@@ -123,22 +125,16 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
           if (query >= seqlen_q || key >= seqlen_kv || (is_partial && !mask.keep(query, key))) return;
           const Dual s = scores.at(r, n, i) * params.softmax_scale;
           TensorReads<Config::gradient_slots> reads(gradient_params.tensors);
-          Dual applied = score.apply(s, query, key, reads);
+          const Dual applied = score.apply(s, query, key, reads);
           const float p = ex2(__fmaf_rn(applied.value, log2_e, -statistics.lse_log2.numbers[r]));
           if (p == 0) return;  // also of scores of −inf, whose derivative may be anything
-          const float ds = p * scale * d_scores.at(r, n, i);
-          const int count = reads.count();
-          for (int read = 0; read < count;) {
-            collector.with(reads.slot(), [&](ElementCollector& own) {
-              const float x = ds * applied.derivative;
-              sums.measures != 0 ? own.measure(x) : own.add(x, reads.element());
-            });
-            if (++read == count) break;  // mutate: OnlyOneRead
-            reads.begin(read);           // mutate: TheSameReadAgain
-            applied = score.apply(s, query, key, reads);
-          }
+          collect_reads<Config>(collector, sums, reads, applied, p * scale * d_scores.at(r, n, i),
+                                [&] { return score.apply(s, query, key, reads); });
         });
   }
+  if (__builtin_expect(statistics.has_large, false))  // mutate: TensorsOfLargeRowsLeftOut
+    collect_large_rows<Config>(params, gradient_params, sums, dropout_params, sequences, batch, head,
+                               q_begin + warp_row, statistics.delta, collector);
   collector.for_each(
       [&](ElementCollector& own) { sums.measures != 0 ? own.finish_measuring() : own.finish_adding(); });
 }

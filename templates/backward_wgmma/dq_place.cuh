@@ -1,4 +1,4 @@
-// How a consumer leaves a part of dQ for the warp that adds it to global memory (producer.cuh): in shared memory, in
+// How a consumer leaves a part of dQ for the warp that adds it to global memory (dq_adder.cuh): in shared memory, in
 // the order in which the sums lie (dq_sums.cuh).
 #pragma once
 

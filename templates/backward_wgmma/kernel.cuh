@@ -3,13 +3,16 @@
 // each step is added to sums in global memory, which convert_dq.cuh rounds in the end. prepare.cuh is what runs before.
 #pragma once
 
-#include "backward_wgmma/consumer.cuh"
+#include "backward_wgmma/dq_adder.cuh"
 #include "backward_wgmma/key_consumer.cuh"
 #include "backward_wgmma/key_tiles.cuh"
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "backward_wgmma/producer.cuh"
 #include "backward_wgmma/query_consumer.cuh"
+#include "backward_wgmma/roles.cuh"
+#include "backward_wgmma/row_consumer.cuh"
+#include "backward_wgmma/turn_warps.cuh"
 #include "backward_wgmma/value_consumer.cuh"
 #include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
@@ -20,11 +23,73 @@
 
 namespace jit::backward_wgmma {
 
-/// `Maps` are TensorMaps or SequenceMaps.
+/// A warp of the producers. `Maps` are TensorMaps or SequenceMaps.
+template <class Config, class Maps>
+__device__ __forceinline__ void run_producer(const AttentionParams& params, const GradientParams& gradients,
+                                             const Maps& maps, unsigned smem) {
+  using Warps = ProducerWarps<Config>;
+  const Turns& turns = maps.schedule.turns;
+  const int warp = uniform(threadIdx.x / warp_size);
+  const WarpRole role = role_of_producer<Config>(warp);
+  if (role == WarpRole::producer) {
+    load_key_tiles<Config>(params, gradients, maps, smem);
+    return;
+  }
+  griddepcontrol_wait();
+  if constexpr (KernelTraits<Config>::adds_by_tma) {
+    if (role == WarpRole::dq_adder) {
+      add_dq<Config>(params, gradients, turns, warp - Warps::adders, smem);
+      return;
+    }
+  }
+  if constexpr (Config::deterministic) {
+    if (role == WarpRole::turn_waiter) {
+      wait_for_turns<Config>(params, turns, smem);
+    } else if (role == WarpRole::turn_passer) {
+      pass_turns<Config>(turns, warp - Warps::passing, smem);
+    }
+  }
+}
+
+/// A warp of a consumer that sums gradients of keys.
+template <class Consumer, class Config, class Maps>
+__device__ __forceinline__ void sum_gradients(const AttentionParams& params, const GradientParams& gradients,
+                                              const Maps& maps, const DropoutParams& dropout, unsigned smem) {
+  for_each_key_tile<Config>(
+      params, Pipelines<Config>(smem), [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+        return Consumer(params, gradients, maps, dropout, own_keys(keys), smem).run(has_queries, step);
+      });
+  Consumer::end();
+}
+
+/// A warp of a consumer. Each role begins with its share of registers, which ptxas takes for all that follows.
+template <class Config, class Maps>
+__device__ __forceinline__ void run_consumer(const AttentionParams& params, const GradientParams& gradients,
+                                             const Maps& maps, const DropoutParams& dropout, unsigned smem) {
+  using Traits = KernelTraits<Config>;
+  const WarpRole role = role_of_consumer<Config>();
+  if constexpr (Traits::has_query_consumer) {
+    if (role == WarpRole::query_consumer) {
+      setmaxnreg_dec<Config::dq_registers>();
+      griddepcontrol_wait();
+      sum_dq<Config>(params, gradients, smem);
+      return;
+    }
+  }
+  setmaxnreg_inc<Config::consumer_registers>();
+  if constexpr (!Traits::has_roles) {
+    sum_gradients<RowConsumer<Config, Maps>, Config>(params, gradients, maps, dropout, smem);
+  } else if (role == WarpRole::value_consumer) {
+    sum_gradients<ValueConsumer<Config, Maps>, Config>(params, gradients, maps, dropout, smem);
+  } else {
+    sum_gradients<KeyConsumer<Config, Maps>, Config>(params, gradients, maps, dropout, smem);
+  }
+}
+
 template <class Config, class Maps>
 __device__ __forceinline__ void attention_backward(const AttentionParams& params,
-                                                   const GradientParams& gradients, const Maps& maps,
-                                                   const DropoutParams& dropout = {}) {
+                                                   const GradientParams& gradients, const Maps& maps) {
+  const DropoutParams& dropout = params.dropout;
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
   if (threadIdx.x == 0) init_pipelines<Config>(smem);
@@ -33,61 +98,15 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
   } else {
     __syncthreads();
   }
-  const Pipelines<Config> pipelines(smem);
   // For what was precomputed. Of those who load each waits when it must.
   if constexpr (has_dropout_mask_ahead<Config>) {
     if (threadIdx.x >= warpgroup_size) griddepcontrol_wait();
   }
   if (threadIdx.x < warpgroup_size) {
     setmaxnreg_dec<Config::producer_registers>();
-    const int warp = uniform(threadIdx.x / warp_size);
-    if (warp == 0) {
-      load_key_tiles<Config>(params, gradients, maps, smem);
-    } else {
-      griddepcontrol_wait();
-      help_with_dq<Config>(params, gradients, maps, warp, smem);
-    }
-  } else if constexpr (KernelTraits<Config>::has_query_consumer) {
-    const int consumer = uniform(threadIdx.x / warpgroup_size - 1);
-    if (consumer == 2) {
-      setmaxnreg_dec<Config::dq_registers>();
-      griddepcontrol_wait();
-      const unsigned steps = for_each_key_tile<Config>(
-          params, pipelines, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-            return QueryConsumer<Config>(params, gradients, keys, smem).run(has_queries, step);
-          });
-      QueryConsumer<Config>::end(smem, steps);
-    } else if constexpr (KernelTraits<Config>::has_roles) {
-      setmaxnreg_inc<Config::consumer_registers>();
-      if (consumer == 0) {
-        for_each_key_tile<Config>(params, pipelines,
-                                  [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-                                    return ValueConsumer<Config>(params, dropout, own_keys(keys), smem)
-                                        .run(gradients, has_queries, step);
-                                  });
-      } else {
-        for_each_key_tile<Config>(params, pipelines,
-                                  [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-                                    return KeyConsumer<Config>(params, dropout, own_keys(keys), smem)
-                                        .run(gradients, has_queries, step);
-                                  });
-      }
-    } else {
-      setmaxnreg_inc<Config::consumer_registers>();
-      for_each_key_tile<Config>(params, pipelines,
-                                [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-                                  return Consumer<Config, Maps>(params, gradients, maps, dropout, keys, smem)
-                                      .run(has_queries, step);
-                                });
-      Consumer<Config, Maps>::end();
-    }
+    run_producer<Config>(params, gradients, maps, smem);
   } else {
-    setmaxnreg_inc<Config::consumer_registers>();
-    for_each_key_tile<Config>(
-        params, pipelines, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-          return Consumer<Config, Maps>(params, gradients, maps, dropout, keys, smem).run(has_queries, step);
-        });
-    Consumer<Config, Maps>::end();
+    run_consumer<Config>(params, gradients, maps, dropout, smem);
   }
   if constexpr (Config::pair) meet_pair();  // mutate: ABlockEndsBeforeItsPeerIsDone
 }

@@ -8,129 +8,20 @@
 // (smem_layout.cuh) they come while this one is worked at.
 #pragma once
 
-#include "backward_wgmma/key_tile.cuh"
+#include "backward/key_tile_scheduler.cuh"
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/pipelines.cuh"
-#include "backward_wgmma/tensor_maps.cuh"
-#include "ptx/atomic.cuh"
 
 namespace jit::backward_wgmma {
-
-inline constexpr int no_key_tile = -1;
-
-/// The number of those that asked before, of `all`, the last of whom leaves the counter at 0. By a whole warp.
-__device__ __forceinline__ int take_number(unsigned* taken, int all) {
-  int number = 0;
-  if (lane_id() == 0) number = static_cast<int>(atomic_inc_acq_rel(taken, static_cast<unsigned>(all) - 1));
-  return uniform(number);
-}
-
-/// Blocks, or pairs of them, that tiles are scheduled to, and which of them this is.
-template <class Config>
-__device__ __forceinline__ int takers() {
-  return static_cast<int>(gridDim.x) / (Config::pair ? 2 : 1);
-}
-template <class Config>
-__device__ __forceinline__ int own_taker() {
-  return static_cast<int>(blockIdx.x) / (Config::pair ? 2 : 1);  // mutate: AllBeginWithTheFirstTile
-}
-
-/// Whose tile of keys is which.
-enum class Schedule { any, shared_heads, drawn };
-template <class Config>
-inline constexpr Schedule schedule_of = !Config::deterministic      ? Schedule::any
-                                        : has_entry_lengths<Config> ? Schedule::drawn
-                                                                    : Schedule::shared_heads;
-
-/// Schedules a launch's tiles in their order (tile_order.cuh). By the producer's warp.
-///
-/// A block begins with the one that its own index is the number of, and takes whichever is next when it has started its
-/// last load.
-template <class Config, Schedule scheduling = schedule_of<Config>>
-class KeyTileScheduler {
- public:
-  __device__ __forceinline__ KeyTileScheduler(const AttentionParams&, const TensorMaps& maps) : maps_(maps) {}
-
-  __device__ __forceinline__ int first() const { return maps_.order.tile(own_taker<Config>()); }
-  // Each block asks once in vain, or never: as often as there are tiles.
-  __device__ __forceinline__ int next() const {
-    const int number = takers<Config>() + take_number(maps_.taken, maps_.order.count());
-    return number < maps_.order.count() ? maps_.order.tile(number) : no_key_tile;
-  }
-
- private:
-  const TensorMaps& maps_;
-};
-
-/// Where blocks wait for one another, as many as share a head have all of its keys, a tile each in a round, and then those
-/// of another head. Their order is another one in each round, there and back, as a causal mask leaves more of the first
-/// tiles. Blocks are numbered as they begin, so that those that share a head begin one after another.
-template <class Config>
-class KeyTileScheduler<Config, Schedule::shared_heads> {
- public:
-  __device__ __forceinline__ KeyTileScheduler(const AttentionParams& params, const TensorMaps& maps)
-      : maps_(maps), tiles_(key_tiles_of_head<Config>(params)) {}
-
-  __device__ __forceinline__ int first() {
-    const int number = take_number(maps_.taken, takers<Config>());
-    head_ = number / maps_.turns.visits.sharers;
-    place_ = number - head_ * maps_.turns.visits.sharers;
-    round_begin_ = 0;
-    return tile();
-  }
-  // In the last round of a head there may be no tile for all: who has none takes part without.
-  __device__ __forceinline__ int next() {
-    do {
-      place_ = maps_.turns.visits.sharers - 1 - place_;
-      round_begin_ += maps_.turns.visits.sharers;
-      if (round_begin_ >= tiles_) {
-        head_ += maps_.turns.visits.heads_at_once;
-        round_begin_ = 0;
-      }
-    } while (round_begin_ + place_ >= tiles_);
-    return tile();
-  }
-
- private:
-  __device__ __forceinline__ int tile() const {
-    return head_ < maps_.order.heads ? head_ * tiles_ + round_begin_ + place_ : no_key_tile;
-  }
-
-  const TensorMaps& maps_;
-  const int tiles_;  // of a head, at least as many as share it
-  int head_;         // of the launch
-  int place_;        // among those that share it
-  int round_begin_;  // first tile of these
-};
-
-/// Where blocks wait for one another, and the host knows no lengths. All tiles are drawn, the first ones, too, and a block
-/// waits for those alone that were drawn before its own: the one of the smallest number that is not done waits for nobody,
-/// whatever there is room for.
-template <class Config>
-class KeyTileScheduler<Config, Schedule::drawn> {
- public:
-  __device__ __forceinline__ KeyTileScheduler(const AttentionParams&, const TensorMaps& maps) : maps_(maps) {}
-
-  __device__ __forceinline__ int first() const { return next(); }
-  // Each block asks once in vain.
-  __device__ __forceinline__ int next() const {
-    const int tiles = maps_.order.count();
-    const int number = take_number(maps_.taken, tiles + takers<Config>());
-    return number < tiles ? maps_.order.tile(number) : no_key_tile;  // mutate: TheLastTilesAreDrawnFirst
-  }
-
- private:
-  const TensorMaps& maps_;
-};
 
 /// Schedules a block's tiles, one after another; of a pair the first block's scheduler does, and tells the second
 /// one's.
 template <class Config>
 class BlockScheduler {
  public:
-  __device__ __forceinline__ BlockScheduler(const AttentionParams& params, const TensorMaps& maps,
+  __device__ __forceinline__ BlockScheduler(const AttentionParams& params, const KeySchedule& schedule,
                                             unsigned smem)
-      : scheduler_(params, maps), pipelines_(smem) {}
+      : scheduler_(params, schedule), pipelines_(smem) {}
 
   __device__ __forceinline__ int first() {
     return agree([&] { return scheduler_.first(); });

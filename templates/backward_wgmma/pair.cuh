@@ -12,7 +12,7 @@
 // request 2889 of flash-attention.) The first block's producer takes tiles of keys and tells the other one's.
 #pragma once
 
-#include "backward_wgmma/key_tile.cuh"
+#include "backward/key_tile.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/warpgroup.cuh"
@@ -91,21 +91,20 @@ __device__ __forceinline__ void arrive_ds_empty(const Pipelines<Config>& pipelin
 /// Tells the second block's producer which tile of keys is next. By a whole warp, `round` counts tiles.
 template <class Config>
 __device__ __forceinline__ void tell_tile(const Pipelines<Config>& pipelines, unsigned round, int tile) {
-  mbarrier_wait_parity(pipelines.schedule_empty(), round % 2 ^ 1);
+  pipelines.schedule.producer_acquire(round);
   if (lane_id() == 0)
-    store_async(cluster_address(pipelines.schedule_info(), 1), make_float2(__int_as_float(tile), 0),
-                cluster_address(pipelines.schedule_full(), 1));
+    store_async(cluster_address(pipelines.schedule.tiles, 1), make_float2(__int_as_float(tile), 0),
+                cluster_address(pipelines.schedule.full, 1));
 }
 /// The same of the second block's.
 template <class Config>
 __device__ __forceinline__ int told_tile(const Pipelines<Config>& pipelines, unsigned round) {
-  if (lane_id() == 0)
-    mbarrier_arrive_expect_tx(pipelines.schedule_full(), 2 * static_cast<int>(sizeof(float)));
+  if (lane_id() == 0) mbarrier_arrive_expect_tx(pipelines.schedule.full, 2 * static_cast<int>(sizeof(float)));
   __syncwarp();
-  mbarrier_wait_parity_cluster(pipelines.schedule_full(), round % 2);
-  const int tile = load_shared_by_warp(pipelines.schedule_info());
+  mbarrier_wait_parity_cluster(pipelines.schedule.full, round % 2);
+  const int tile = load_shared_by_warp(pipelines.schedule.tiles);
   __syncwarp();
-  if (lane_id() == 0) mbarrier_arrive_cluster(cluster_address(pipelines.schedule_empty(), 0));
+  if (lane_id() == 0) mbarrier_arrive_cluster(cluster_address(pipelines.schedule.empty, 0));
   return tile;
 }
 

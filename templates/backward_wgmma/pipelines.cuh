@@ -21,7 +21,7 @@
 //
 // Of a pair of blocks (pair.cuh) dS is filled by both, and read by both blocks' consumers of dQ.
 //
-// Where blocks take turns to add dQ (turns.cuh):
+// Where blocks take turns to add dQ (backward/turns.cuh):
 //
 //     turns        the warp that waits for them     who adds dQ                  each of their warps says so
 //     additions    the warps of the consumer of dQ  the warp that passes turns   it has passed the turn
@@ -33,48 +33,13 @@
 // adder adds.
 #pragma once
 
+#include "backward/step_pipeline.cuh"
 #include "backward_wgmma/traits.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/mbarrier.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit::backward_wgmma {
-
-/// `stages`, a power of two, tiles and their mbarriers at shared addresses: `full` ends a phase when the tile has come,
-/// `empty` when every reader is done with it.
-template <int stages, int stage_bytes>
-struct StepPipeline {
-  static_assert((stages & (stages - 1)) == 0, "steps count stages");
-  unsigned tiles;
-  unsigned full;
-  unsigned empty;
-
-  static __device__ __forceinline__ unsigned stage(unsigned step) { return step % stages; }
-  static __device__ __forceinline__ unsigned round(unsigned step) { return step / stages % 2; }
-
-  __device__ __forceinline__ unsigned tile(unsigned step) const { return tiles + stage(step) * stage_bytes; }
-  __device__ __forceinline__ unsigned full_at(unsigned step) const { return full + stage(step) * 8; }
-  __device__ __forceinline__ unsigned empty_at(unsigned step) const { return empty + stage(step) * 8; }
-  /// Whether the tile has come. Does not wait.
-  __device__ __forceinline__ bool is_full(unsigned step) const {
-    return mbarrier_test_parity(full_at(step), round(step));
-  }
-  __device__ __forceinline__ void consumer_wait(unsigned step) const {
-    mbarrier_wait_parity(full_at(step), round(step));
-  }
-  __device__ __forceinline__ void producer_acquire(unsigned step) const {
-    mbarrier_wait_parity(empty_at(step), round(step) ^ 1);
-  }
-  /// This warp has filled, or read, its part.
-  __device__ __forceinline__ void producer_commit(unsigned step) const { arrive(full_at(step)); }
-  __device__ __forceinline__ void consumer_release(unsigned step) const { arrive(empty_at(step)); }
-
- private:
-  static __device__ __forceinline__ void arrive(unsigned barrier) {
-    __syncwarp();
-    if (lane_id() == 0) mbarrier_arrive(barrier);
-  }
-};
 
 /// How many times the producer arrives for a tile of keys: with V and with K.
 inline constexpr int key_arrivals = 2;
@@ -92,31 +57,28 @@ struct Pipelines {
   StepPipeline<1, 0> w;
   StepPipeline<stages_turns, static_cast<int>(sizeof(int))> turns;
   StepPipeline<stages_turns, static_cast<int>(sizeof(int))> added;
+  StepPipeline<1, 2 * static_cast<int>(sizeof(int))>
+      schedule;  ///< of a pair of blocks (pair.cuh): the next tile of keys
   unsigned smem;
 
   /// `address` is that of the block's shared memory.
   __device__ __forceinline__ explicit Pipelines(unsigned address)
-      : keys{address + Traits::layout.k, address + Traits::layout.keys_full,
-             address + Traits::layout.keys_empty},
-        values{0, 0, address + Traits::layout.values_empty},
-        q{address + Traits::layout.q, address + Traits::layout.q_full, address + Traits::layout.q_empty},
-        d_o{address + Traits::layout.d_o, address + Traits::layout.do_full,
-            address + Traits::layout.do_empty},
-        ds{address + Traits::layout.ds, address + Traits::layout.ds_full, address + Traits::layout.ds_empty},
-        w{address + Traits::layout.w, address + Traits::layout.w_full, address + Traits::layout.w_empty},
-        turns{address + Traits::layout.turn_infos, address + Traits::layout.turn_full,
-              address + Traits::layout.turn_empty},
-        added{address + Traits::layout.added_infos, address + Traits::layout.added_full,
-              address + Traits::layout.added_empty},
+      : keys(address, Traits::layout.keys),
+        values(address, Traits::layout.values),
+        q(address, Traits::layout.q),
+        d_o(address, Traits::layout.d_o),
+        ds(address, Traits::layout.ds),
+        w(address, Traits::layout.w),
+        turns(address, Traits::layout.turns),
+        added(address, Traits::layout.added),
+        schedule(address, Traits::layout.schedule),
         smem(address) {}
 
   /// Of an adder by TMA. It goes on with each part.
   static constexpr int dq_part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
   using DqPipeline = StepPipeline<Traits::layout.dq_places, dq_part_bytes>;
   __device__ __forceinline__ DqPipeline dq(int adder) const {
-    const int first = adder * Traits::layout.dq_places;
-    return {smem + Traits::layout.dq + first * dq_part_bytes, smem + Traits::layout.dq_full + first * 8,
-            smem + Traits::layout.dq_empty + first * 8};
+    return {smem, Traits::layout.dq, adder * Traits::layout.dq_places};
   }
   /// Where it is recorded which tile dQ of a step belongs to.
   __device__ __forceinline__ unsigned dq_info(unsigned step) const {
@@ -135,11 +97,6 @@ struct Pipelines {
   __device__ __forceinline__ unsigned info(unsigned step) const {
     return smem + Traits::layout.infos + q.stage(step) * static_cast<int>(sizeof(QueryTileInfo));
   }
-  /// Of a pair of blocks (pair.cuh): where it is recorded which tile of keys comes next, and when it is, or has been
-  /// read.
-  __device__ __forceinline__ unsigned schedule_info() const { return smem + Traits::layout.schedule_info; }
-  __device__ __forceinline__ unsigned schedule_full() const { return smem + Traits::layout.schedule_full; }
-  __device__ __forceinline__ unsigned schedule_empty() const { return smem + Traits::layout.schedule_empty; }
   /// This warp needs V of the `round`-th tile no more.
   __device__ __forceinline__ void arrive_values_empty(unsigned round) const {
     if constexpr (Traits::has_early_values) values.consumer_release(round);
@@ -159,45 +116,20 @@ struct Pipelines {
 template <class Config>
 __device__ __forceinline__ void init_pipelines(unsigned smem) {
   using Traits = KernelTraits<Config>;
-  const auto init = [&](int barriers, int stages, int arrivals) {
-    for (int stage = 0; stage < stages; ++stage) mbarrier_init(smem + barriers + stage * 8, arrivals);
-  };
-  constexpr int warps = warpgroup_size / warp_size;
-  constexpr int ds_warps = Traits::has_roles ? warps : 2 * warps;
-  constexpr int adders = Traits::adder_warps;
-  init(Traits::layout.keys_full, Traits::stages_keys, key_arrivals);
-  init(Traits::layout.values_empty, 1, (Traits::has_roles ? 1 : 2) * warps);
-  init(Traits::layout.keys_empty, Traits::stages_keys,
-       Traits::consumers * warps + adders + (Config::deterministic ? 1 : 0));
-  init(Traits::layout.q_full, Config::stages, 1);
-  // mutate: QueriesAreLetGoByOneReader
-  init(Traits::layout.q_empty, Config::stages, 2 * warps + (Config::deterministic ? 1 : 0));
-  init(Traits::layout.do_full, Traits::stages_do, 1);
-  init(Traits::layout.ds_full, Traits::stages_ds, ds_warps);
-  if constexpr (Traits::has_query_consumer)
-    // mutate: DsIsLetGoForTheOwnBlockAlone
-    init(Traits::layout.ds_empty, Traits::stages_ds, (Config::pair ? 2 : 1) * warps);
-  if constexpr (Config::pair) {
-    init(Traits::layout.schedule_full, 1, 1);
-    init(Traits::layout.schedule_empty, 1, 1);
-  }
-  if constexpr (Traits::has_roles) {
-    init(Traits::layout.do_empty, Traits::stages_do, 2 * warps);  // mutate: DoIsLetGoByOneReader
-    init(Traits::layout.w_full, 1, warps);
-    init(Traits::layout.w_empty, 1, warps);
-  }
-  if constexpr (adders > 0) {
-    init(Traits::layout.dq_full, adders * Traits::layout.dq_places, warps);
-    init(Traits::layout.dq_empty, adders * Traits::layout.dq_places, 1);
-  }
-  if constexpr (Config::deterministic) {
-    init(Traits::layout.turn_full, stages_turns, 1);
-    init(Traits::layout.turn_empty, stages_turns, Traits::adds_by_tma ? adders : warps);
-    if constexpr (!Traits::adds_by_tma) {
-      init(Traits::layout.added_full, stages_turns, warps);
-      init(Traits::layout.added_empty, stages_turns, 1);
-    }
-  }
+  constexpr SmemLayout layout = Traits::layout;
+  constexpr int warps = warpgroup_size / warp_size, adders = Traits::adder_warps;
+  constexpr int waiting = Config::deterministic ? 1 : 0;  // warps that wait for turns
+  init_pipeline(smem, layout.keys, key_arrivals, Traits::consumers * warps + adders + waiting);
+  init_pipeline(smem, layout.values, 0, (Traits::has_roles ? 1 : 2) * warps);
+  init_pipeline(smem, layout.q, 1, 2 * warps + waiting);  // mutate: QueriesAreLetGoByOneReader
+  init_pipeline(smem, layout.d_o, 1, 2 * warps);          // mutate: DoIsLetGoByOneReader
+  // mutate: DsIsLetGoForTheOwnBlockAlone
+  init_pipeline(smem, layout.ds, Traits::has_roles ? warps : 2 * warps, (Config::pair ? 2 : 1) * warps);
+  init_pipeline(smem, layout.w, warps, warps);
+  init_pipeline(smem, layout.dq, warps, 1);
+  init_pipeline(smem, layout.turns, 1, Traits::adds_by_tma ? adders : warps);
+  init_pipeline(smem, layout.added, warps, 1);
+  init_pipeline(smem, layout.schedule, 1, 1);
   fence_mbarrier_init();
 }
 

@@ -5,7 +5,6 @@
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
-#include "base/dropout_params.cuh"
 #include "base/row_pieces.cuh"
 #include "problem/gradients.cuh"
 #include "problem/key_memory.cuh"
@@ -13,6 +12,7 @@
 #include "problem/scores.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "steps/dropout.cuh"
+#include "steps/large_rows.cuh"
 
 namespace jit::backward_wgmma {
 
@@ -38,10 +38,34 @@ __device__ __forceinline__ void write_query_range(const SequencesOf<Config>& seq
   if (lane_id() == 0) reinterpret_cast<int2*>(gradients.query_ranges)[tile] = {range.low, range.high};
 }
 
+/// Finds the origins of large rows. By a warp, of the rows of the block's tile that it has. The tile is found anew, so that
+/// the rest of the kernel keeps nothing in registers for this.
+template <class Config>
+__device__ __forceinline__ void find_origins(const AttentionParams& params, const GradientParams& gradients,
+                                             int rows_at_once) {
+  const auto [batch, head, first_query] = query_tile<Config>(params, reread_block_index());
+  const SequencesOf<Config> sequences(params, batch);
+  const auto lse_rows = sequences.lse_rows(batch, head);
+  const int end = minimum(first_query + Config::tile_q, sequences.q(batch).length);
+  const int own_rows = rows_at_once / (prepare_threads / warp_size);
+  const long long statistics =
+      (first_query_tile<Config>(params, sequences, batch, head) + first_query / Config::tile_q) *
+      Config::tile_q;
+#pragma unroll 1
+  for (int begin = first_query + warp_id() * own_rows; begin < end; begin += rows_at_once) {
+#pragma unroll 1
+    for (int query = begin; query < minimum(begin + own_rows, end); ++query) {
+      if (!is_large_lse(*lse_rows.at(query))) continue;
+      find_origin(LargeRows<Config>(params, gradients, sequences, batch, head), query,
+                  gradients.origins + statistics + statistic_place(query - first_query),
+                  gradients.large_rows);
+    }
+  }
+}
+
 template <class Config>
 __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
-                                                 const GradientParams& gradient_params,
-                                                 const DropoutParams& dropout = {}) {
+                                                 const GradientParams& gradient_params) {
   constexpr int lanes = 8;  // that share a row
   constexpr int piece = 8;  // elements that a lane reads at once
   griddepcontrol_wait();    // mutate: Prepare
@@ -63,6 +87,7 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
   }
 
   const int lane = threadIdx.x % lanes;
+  bool has_large = false;
 #pragma unroll
   for (int row = threadIdx.x / lanes; row < Config::tile_q; row += prepare_threads / lanes) {
     const int query = first_query + row;
@@ -83,12 +108,19 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
     if (lane == 0) {
       // mutate: NoGradientOfLseInPrepare
       if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);
-      if constexpr (has_dropout<Config>) sum *= dropout.keep_probability;
+      if constexpr (has_dropout<Config>) sum *= params.dropout.keep_probability;
       const long long at = tile * Config::tile_q + statistic_place(row);
-      gradient_params.lse_log2[at] = lse_exponent(lse);
+      const float lse_log2 = lse_exponent(lse);
+      const bool is_large = is_large_lse(lse);
+      gradient_params.lse_log2[at] = lse_log2;
       gradient_params.delta[at] = -sum;
+      // mutate: RowsWithoutKeysHaveAnyOrigin
+      if (lse_log2 == -negative_infinity() && !is_large) gradient_params.origins[at] = no_origin();
+      has_large |= is_large;
     }
   }
+  if (__builtin_expect(__any_sync(full_warp, has_large), false))  // mutate: LargeRowsAreLeftToLse
+    find_origins<Config>(params, gradient_params, prepare_threads / lanes);
 }
 
 }  // namespace jit::backward_wgmma

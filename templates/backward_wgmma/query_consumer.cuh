@@ -1,17 +1,15 @@
 // The consumer of a one-pass kernel that owns dQ = dS K of each tile of queries: one of three roles, or beside consumers
 // of rows. A panel of columns at a time is multiplied, and added to the sums in global memory: by a warp of the
-// producers' warpgroup (producer.cuh), or from registers where blocks take turns or shared memory has no place for
+// producers' warpgroup (dq_adder.cuh), or from registers where blocks take turns or shared memory has no place for
 // it.
 #pragma once
 
 #include "backward_wgmma/dq_place.cuh"
-#include "backward_wgmma/dq_rows.cuh"
 #include "backward_wgmma/dq_sums.cuh"
+#include "backward_wgmma/key_tiles.cuh"
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/pipelines.cuh"
-#include "backward_wgmma/producer.cuh"
-#include "backward_wgmma/turns.cuh"
-#include "problem/gradients.cuh"
+#include "backward_wgmma/turn_warps.cuh"
 #include "ptx/atomic.cuh"
 #include "ptx/relaxed.cuh"
 #include "ptx/wgmma.cuh"
@@ -130,5 +128,16 @@ class QueryConsumer {
   const Pipelines<Config> pipelines_;
   typename Traits::QueryGradient dq_;  // a part
 };
+
+/// All tiles of keys of the block.
+template <class Config>
+__device__ __forceinline__ void sum_dq(const AttentionParams& params, const GradientParams& gradients,
+                                       unsigned smem) {
+  const unsigned steps = for_each_key_tile<Config>(
+      params, Pipelines<Config>(smem), [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+        return QueryConsumer<Config>(params, gradients, keys, smem).run(has_queries, step);
+      });
+  QueryConsumer<Config>::end(smem, steps);
+}
 
 }  // namespace jit::backward_wgmma

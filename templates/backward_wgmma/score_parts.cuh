@@ -1,7 +1,7 @@
 // Scores of a tile in the registers of a warp whose rows are keys, 16 queries at a time: those of a step of dV and dK.
 #pragma once
 
-#include "backward_wgmma/key_tile.cuh"
+#include "backward/key_tile.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
@@ -64,12 +64,6 @@ class TileNumbers {
   StepNumbers steps_[ahead > 0 ? ahead : 1];
   unsigned tile_;
 };
-
-/// Steps of which consumers with roles load numbers ahead. Scores that are functions and dropout leave no registers, and a
-/// block that is no pair's waits for its additions to dQ.
-template <class Config>
-inline constexpr int statistic_steps_ahead =
-    Config::pair&& Config::Score::is_identity && !has_dropout<Config> ? 2 : 0;
 
 template <class Config>
 using ScorePart = Accumulator<MmaLayout, 16, KernelTraits<Config>::mma_k>;

@@ -2,6 +2,9 @@
 // program asserts that both came to the same size.
 #pragma once
 
+#include "backward/pipeline_place.cuh"
+#include "backward/tensor_maps.cuh"
+#include "backward/turn_table.cuh"
 #include "base/dropout_params.cuh"
 #include "base/host_device.cuh"
 #include "jit/options.h"
@@ -75,13 +78,6 @@ JIT_HOST_DEVICE constexpr DqPart dq_part(int head_dim, int tile_q, bool query_co
 /// How many of a block add to a tile of dQ, each its own parts in its own time.
 JIT_HOST_DEVICE constexpr int dq_adders(bool query_consumer) { return query_consumer ? 1 : 2; }
 
-/// Rows of dK and dV that a warp copies to global memory at once, and bytes of its place for them.
-inline constexpr int gradient_rows = 16;
-JIT_HOST_DEVICE constexpr int gradient_place_bytes(int head_dim, int head_dim_v) {
-  const int dk = panel_tile_bytes(gradient_rows, head_dim), dv = panel_tile_bytes(gradient_rows, head_dim_v);
-  return dk > dv ? dk : dv;
-}
-
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
 ///     | K, V stage 0 | … | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ | W | dV, dK | LSE | delta | draws | tile infos | barriers |
@@ -90,50 +86,31 @@ JIT_HOST_DEVICE constexpr int gradient_place_bytes(int head_dim, int head_dim_v)
 /// roles have W = P ∘ f′. dV and dK leave for global memory from places of each warp of the consumers of rows. Barriers
 /// have 8 bytes.
 struct SmemLayout {
-  int k;  ///< for each stage of keys, K and then V
-  int v;  ///< of the first stage
-  int stages_keys;
-  int peer_k;  ///< of a pair: the other block's keys, those panels of which this one multiplies dQ
-  int q;
-  int d_o;
-  int ds;
-  int stages_ds;
-  int dq;               ///< for each adder its places
+  PipelinePlace keys;    ///< K and then V
+  PipelinePlace values;  ///< says when V has been read, where there is one tile of keys
+  int peer_k;            ///< of a pair: the other block's keys, those panels of which this one multiplies dQ
+  PipelinePlace q;
+  PipelinePlace d_o;    ///< with roles it has barriers of its own that say it is empty
+  PipelinePlace ds;     ///< beside a consumer of dQ, too
+  PipelinePlace dq;     ///< for each adder its places
   int dq_places;        ///< so many each; 0: consumers add from their registers
-  int w;                ///< with roles
+  PipelinePlace w;      ///< with roles
   int gradients;        ///< for each warp of the consumers of rows its places
   int gradient_places;  ///< so many each: of dV and of dK, one for both, or none
   int lse_log2;         ///< of the queries of each stage
   int delta;            ///< the same
-  int turn_counts;  ///< for each stage, those of four tiles of keys (turn_counts.cuh), or two words; deterministic
-  int draws;        ///< what pairs of warps tell each other of dropout, of two steps; without roles
-  int infos;        ///< QueryTileInfo for each stage
-  int dq_infos;    ///< int for each of the last steps: which tile its dQ belongs to
-  int turn_infos;  ///< int for each step whose turn has come: how many add before it; deterministic
+  int turn_counts;  ///< for each stage, those of four tiles of keys (backward/turn_table.cuh), or two words; deterministic
+  int draws;     ///< what pairs of warps tell each other of dropout, of two steps; without roles
+  int infos;     ///< QueryTileInfo for each stage
+  int dq_infos;  ///< int for each of the last steps: which tile its dQ belongs to
+  /// Int for each step whose turn has come: how many add before it; deterministic.
+  PipelinePlace turns;
   /// Int for each step whose additions wait: the tile of queries; deterministic, of a consumer of dQ.
-  int added_infos;
-  int schedule_info;  ///< of a pair, two int: which tile of keys the first block has taken for both
+  PipelinePlace added;
+  /// Of a pair, two int: which tile of keys the first block has taken for both. Full in the second block, empty in the first.
+  PipelinePlace schedule;
   /// For each stage of keys, two int: which tile of keys is there, and whether queries see it.
   int key_tile_info;
-  int schedule_full;   ///< of a pair, in the second block
-  int schedule_empty;  ///< the same, in the first one
-  int keys_full;
-  int keys_empty;
-  int values_empty;  ///< where there is one tile of keys
-  int q_full;
-  int q_empty;
-  int do_full;
-  int do_empty;  ///< with roles
-  int ds_full;
-  int ds_empty;   ///< of a consumer of dQ
-  int dq_full;    ///< for each place of each adder
-  int dq_empty;   ///< the same
-  int w_full;     ///< with roles
-  int w_empty;    ///< the same
-  int turn_full;  ///< deterministic
-  int turn_empty;
-  int added_full;  ///< the same, of a consumer of dQ
-  int added_empty;
   int total;
 };
 
@@ -155,18 +132,6 @@ inline constexpr int stages_turns = 2;
 /// Two int of a tile of keys: which it is, and whether queries see it.
 inline constexpr int key_info_bytes = 8;
 
-/// What is copied at once of how many add to a tile of queries before tiles of keys, and for how many of these it is.
-inline constexpr int turn_count_bytes = 16, turn_counts_at_once = 4;
-JIT_HOST_DEVICE constexpr int padded_turn_counts(int key_tiles) {
-  return (key_tiles + turn_counts_at_once - 1) / turn_counts_at_once * turn_counts_at_once;
-}
-/// The same where they are words (turn_words.cuh).
-inline constexpr int turn_word_tiles = 32, turn_words_at_once = 2;
-JIT_HOST_DEVICE constexpr int padded_turn_words(long long key_tiles) {
-  constexpr int at_once = turn_word_tiles * turn_words_at_once;
-  return static_cast<int>((key_tiles + at_once - 1) / at_once * turn_words_at_once);
-}
-
 /// Bytes of a step's scores of which dropout keeps some: a word for each lane of a pair of warps and each 32 queries.
 JIT_HOST_DEVICE constexpr int draw_bytes(int tile_q, int tile_kv) {
   return tile_kv / 32 * (tile_q / 32) * 32 * 4;
@@ -174,70 +139,64 @@ JIT_HOST_DEVICE constexpr int draw_bytes(int tile_q, int tile_kv) {
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, const SmemShares& shares) {
   constexpr int barrier_bytes = 8, tile_alignment = 1024;
+  constexpr int word = 4, float_bytes = 4;
   int end = 0;
   const auto place = [&end](int bytes, int alignment) {
     const int begin = (end + alignment - 1) / alignment * alignment;
     end = begin + bytes;
     return begin;
   };
-  const auto barriers = [&](int count) { return place(count * barrier_bytes, barrier_bytes); };
+  const auto tiles = [&](int stages, int bytes, int alignment) {
+    return PipelinePlace{stages, place(stages * bytes, alignment), PipelinePlace::none, PipelinePlace::none};
+  };
+  const auto place_barriers = [&](PipelinePlace& pipeline, bool has_full, bool has_empty) {
+    if (has_full) pipeline.full = place(pipeline.stages * barrier_bytes, barrier_bytes);
+    if (has_empty) pipeline.empty = place(pipeline.stages * barrier_bytes, barrier_bytes);
+  };
   const bool roles = has_roles(sizes.head_dim, sizes.head_dim_v);
   const bool queries = has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q);
-  const bool by_tma = shares.dq_places > 0;
-  const int dq_places = dq_adders(queries) * shares.dq_places;
-  SmemLayout layout{};
   const int keys = own_keys(sizes.tile_kv, sizes.pair);
   const int stages_do = backward_wgmma::stages_do(sizes.head_dim, sizes.head_dim_v, sizes.stages, sizes.pair);
-  const int k_bytes = panel_tile_bytes(keys, sizes.head_dim);
-  layout.k = place(shares.stages_keys * (k_bytes + panel_tile_bytes(keys, sizes.head_dim_v)), tile_alignment);
-  layout.v = layout.k + k_bytes;
-  layout.stages_keys = shares.stages_keys;
   const int peer_panels = sizes.pair ? own_dq_parts(panel_count(sizes.head_dim), true) : 0;
-  layout.peer_k = place(peer_panels * panel_tile_bytes(keys, panel_columns(sizes.head_dim)), tile_alignment);
-  layout.q = place(sizes.stages * panel_tile_bytes(sizes.tile_q, sizes.head_dim), tile_alignment);
-  layout.d_o = place(stages_do * panel_tile_bytes(sizes.tile_q, sizes.head_dim_v), tile_alignment);
-  layout.ds = place(shares.stages_ds * panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
-  layout.stages_ds = shares.stages_ds;
   const DqPart dq_part = backward_wgmma::dq_part(sizes.head_dim, sizes.tile_q, queries);
-  const int w_floats = roles ? sizes.tile_q * keys : 0;
-  layout.dq = place(dq_places * dq_part.rows * dq_part.columns * static_cast<int>(sizeof(float)), 128);
-  layout.dq_places = shares.dq_places;
-  layout.w = place(w_floats * static_cast<int>(sizeof(float)), 128);
+  const int turns = sizes.deterministic ? stages_turns : 0;
   constexpr int row_warps = 2 * rows_per_warpgroup / gradient_rows;
+  SmemLayout layout{};
+  layout.dq_places = shares.dq_places;
+  layout.gradient_places = shares.gradient_places;
+  layout.keys = tiles(shares.stages_keys,
+                      panel_tile_bytes(keys, sizes.head_dim) + panel_tile_bytes(keys, sizes.head_dim_v),
+                      tile_alignment);
+  layout.values = tiles(1, 0, 1);
+  layout.peer_k = place(peer_panels * panel_tile_bytes(keys, panel_columns(sizes.head_dim)), tile_alignment);
+  layout.q = tiles(sizes.stages, panel_tile_bytes(sizes.tile_q, sizes.head_dim), tile_alignment);
+  layout.d_o = tiles(stages_do, panel_tile_bytes(sizes.tile_q, sizes.head_dim_v), tile_alignment);
+  layout.ds = tiles(shares.stages_ds, panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
+  layout.dq = tiles(dq_adders(queries) * shares.dq_places, dq_part.rows * dq_part.columns * float_bytes, 128);
+  layout.w = tiles(roles ? 1 : 0, sizes.tile_q * keys * float_bytes, 128);
   layout.gradients =
       place(shares.gradient_places * row_warps * gradient_place_bytes(sizes.head_dim, sizes.head_dim_v),
             shares.gradient_places > 0 ? tile_alignment : 1);
-  layout.gradient_places = shares.gradient_places;
-  layout.lse_log2 = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
-  layout.delta = place(stages_do * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
+  layout.lse_log2 = place(sizes.stages * sizes.tile_q * float_bytes, 128);
+  layout.delta = place(stages_do * sizes.tile_q * float_bytes, 128);
   layout.turn_counts = place(sizes.deterministic ? sizes.stages * turn_count_bytes : 0, 16);
   layout.draws = place(sizes.draws && !roles ? 2 * draw_bytes(sizes.tile_q, sizes.tile_kv) : 0, 128);
   layout.infos = place(sizes.stages * static_cast<int>(sizeof(QueryTileInfo)), 8);
-  layout.dq_infos = place(stages_dq_infos * static_cast<int>(sizeof(int)), 8);
-  const int turns = sizes.deterministic ? stages_turns : 0;
-  layout.turn_infos = place(turns * static_cast<int>(sizeof(int)), 8);
-  layout.added_infos = place((by_tma ? 0 : turns) * static_cast<int>(sizeof(int)), 8);
-  layout.schedule_info = place(sizes.pair ? 2 * static_cast<int>(sizeof(int)) : 0, 8);
+  layout.dq_infos = place(stages_dq_infos * word, 8);
+  layout.turns = tiles(turns, word, 8);
+  layout.added = tiles(shares.dq_places > 0 ? 0 : turns, word, 8);
+  layout.schedule = tiles(sizes.pair ? 1 : 0, 2 * word, 8);
   layout.key_tile_info = place(shares.stages_keys * key_info_bytes, 8);
-  layout.schedule_full = barriers(sizes.pair ? 1 : 0);
-  layout.schedule_empty = barriers(sizes.pair ? 1 : 0);
-  layout.keys_full = barriers(shares.stages_keys);
-  layout.keys_empty = barriers(shares.stages_keys);
-  layout.values_empty = barriers(1);
-  layout.q_full = barriers(sizes.stages);
-  layout.q_empty = barriers(sizes.stages);
-  layout.do_full = barriers(stages_do);
-  layout.do_empty = barriers(roles ? stages_do : 0);
-  layout.ds_full = barriers(shares.stages_ds);
-  layout.ds_empty = barriers(queries ? shares.stages_ds : 0);
-  layout.dq_full = barriers(dq_places);
-  layout.dq_empty = barriers(dq_places);
-  layout.w_full = barriers(roles ? 1 : 0);
-  layout.w_empty = barriers(roles ? 1 : 0);
-  layout.turn_full = barriers(turns);
-  layout.turn_empty = barriers(turns);
-  layout.added_full = barriers(by_tma ? 0 : turns);
-  layout.added_empty = barriers(by_tma ? 0 : turns);
+  place_barriers(layout.schedule, true, true);
+  place_barriers(layout.keys, true, true);
+  place_barriers(layout.values, false, true);
+  place_barriers(layout.q, true, true);
+  place_barriers(layout.d_o, true, roles);
+  place_barriers(layout.ds, true, queries);
+  place_barriers(layout.dq, true, true);
+  place_barriers(layout.w, true, true);
+  place_barriers(layout.turns, true, true);
+  place_barriers(layout.added, true, true);
   layout.total = end;
   return layout;
 }
@@ -255,18 +214,18 @@ JIT_HOST_DEVICE constexpr int most_dq_places(const SmemSizes& sizes) {
   if (!has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q)) return 1;
   return sizes.deterministic ? 0 : 2;
 }
+/// Whether consumers of rows work beside one of dQ.
+JIT_HOST_DEVICE constexpr bool is_beside_queries(const SmemSizes& sizes) {
+  return has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q) &&
+         !has_roles(sizes.head_dim, sizes.head_dim_v);
+}
 /// Tiles of dS at most: the one that is written, and the one that is multiplied. Two more beside a consumer of dQ.
 JIT_HOST_DEVICE constexpr int most_stages_ds(const SmemSizes& sizes) {
-  const bool beside = has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q) &&
-                      !has_roles(sizes.head_dim, sizes.head_dim_v);
-  return beside ? 4 : 2;
+  return is_beside_queries(sizes) ? 4 : 2;
 }
 /// Tiles of keys at most: beside a consumer of dQ the next one comes while this one is worked at.
 JIT_HOST_DEVICE constexpr int most_stages_keys(const SmemSizes& sizes) {
-  return has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q) &&
-                 !has_roles(sizes.head_dim, sizes.head_dim_v)
-             ? 2
-             : 1;
+  return is_beside_queries(sizes) ? 2 : 1;
 }
 /// With as much as there is room for. A second tile of keys is worth more than second places; with roles a place for dQ is
 /// worth more than a second tile of dS.

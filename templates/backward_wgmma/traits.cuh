@@ -44,8 +44,8 @@ struct KernelTraits {
   static constexpr int consumers = consumer_count(has_query_consumer);
   static constexpr int threads = (consumers + 1) * warpgroup_size;
   static constexpr SmemLayout layout = smem_layout<Config>();
-  static constexpr int stages_ds = layout.stages_ds;
-  static constexpr int stages_keys = layout.stages_keys;
+  static constexpr int stages_ds = layout.ds.stages;
+  static constexpr int stages_keys = layout.keys.stages;
   static constexpr int stages_do =
       backward_wgmma::stages_do(Config::head_dim, Config::head_dim_v, Config::stages, Config::pair);
   static constexpr int query_steps = Config::tile_q / mma_k;  ///< of dV and dK
@@ -80,9 +80,15 @@ struct KernelTraits {
   using ValueGradient = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v, mma_k)>;
   using QueryGradient = Accumulator<MmaLayout, 16, dq_columns>;
 
-  /// Whether dP of the next step is multiplied under the exponentials: where there are registers for it beside dQ.
-  static constexpr bool early_d_scores =
-      Config::head_dim <= 64 && Config::head_dim_v <= 64 && !has_many_queries;
+  /// Steps of 16 queries of which a consumer loads LSE, or delta, ahead, where a warp has registers for it. With roles a
+  /// block that is no pair's waits for its additions to dQ. Of rows, scores leave no registers, and dropout some where it
+  /// is precomputed and another consumer has dQ.
+  static constexpr bool loads_ahead =
+      Config::Score::is_identity &&
+      (!has_dropout<Config> || (!has_roles && has_dropout_mask_ahead<Config> && has_query_consumer)) &&
+      (!has_roles || Config::pair);
+  static constexpr int lse_steps_ahead = !loads_ahead ? 0 : has_roles || has_many_queries ? 2 : query_steps;
+  static constexpr int delta_steps_ahead = has_many_queries ? 0 : lse_steps_ahead;
 
   /// Whether a consumer of rows holds its keys in registers (rows_in_registers.cuh): where another one has dQ, and
   /// scores, masks, dropout and turns of varlen sequences leave registers for them.

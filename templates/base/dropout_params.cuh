@@ -1,4 +1,4 @@
-// A further parameter of kernels with dropout, behind the others. Compiled by the host and by NVRTC.
+// The generator and the rate of kernels with dropout: a part of AttentionParams. Compiled by the host and by NVRTC.
 #pragma once
 
 #include "base/host_device.cuh"

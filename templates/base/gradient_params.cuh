@@ -34,6 +34,12 @@ struct TensorGradient {
   long long element_strides[3];
 };
 
+/// A large row's probabilities are 2^((score − max) · factor − lse_log2).
+struct RowOrigin {
+  float max;       ///< the largest score of a key that the query sees
+  float lse_log2;  ///< log2 Σ 2^((score − max) · factor), with a sink; +inf: the query is no large row
+};
+
 struct GradientParams {
   const void* d_o;  ///< the gradient of o: (batch, seqlen_q, heads_q, head_dim_v)
   void* dq;         ///< as q, written
@@ -53,10 +59,15 @@ struct GradientParams {
   float*
       dq_sums;  ///< of a one-pass kernel: dQ in fp32 (backward_wgmma/dq_sums.cuh); it pads LSE and delta further
   int k_tile_begin;    ///< first tile of keys of this launch: a launch has room for so many
+  unsigned large_row_blocks;  ///< that read `large_rows`, those of all launches of the last kernel
   const float* d_lse;  ///< the gradient of lse, as lse; null: 0
   TensorStrides d_lse_strides;
   float* d_sinks;                               ///< (heads_q), written; null: nobody asked
   TensorGradient tensors[max_functor_tensors];  ///< in the order of AttentionParams::tensors
+  /// Of queries whose lse_log2 is +inf: what those that are large rows are relative to (steps/large_rows.cuh).
+  RowOrigin* origins;
+  /// Two counters, 0 between calls: whether some large row sees keys, and how many blocks have added what these rows add.
+  unsigned* large_rows;
 };
 
 }  // namespace jit

@@ -4,16 +4,11 @@
 #pragma once
 
 #include "base/array_fault.cuh"
+#include "base/descale_params.cuh"
+#include "base/dropout_params.cuh"
+#include "base/tensor_strides.cuh"
 
 namespace jit {
-
-/// Strides of a (batch, seqlen, heads, head_dim) tensor in elements; the stride of head_dim is 1. Varlen tensors have
-/// no batch, and pages stand in its place.
-struct TensorStrides {
-  long long batch;
-  long long seq;
-  long long head;
-};
 
 /// A tensor that a mask or score functor reads. Up to three leading strides in elements, the last one is 1.
 struct FunctorTensor {
@@ -67,6 +62,8 @@ struct AttentionParams {
   float softmax_scale;
   FunctorTensor tensors[max_functor_tensors];
   SequenceParams sequences;
+  DropoutParams dropout;  ///< of a spec with dropout
+  DescaleParams descale;  ///< of a spec with keys of 8 bits
 };
 
 }  // namespace jit

@@ -50,6 +50,13 @@ __device__ __forceinline__ int reread_thread_index() {
   return index;
 }
 
+/// blockIdx.x, read anew at each call, for the same reason.
+__device__ __forceinline__ int reread_block_index() {
+  int index;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+  return index;
+}
+
 template <class T>
 __device__ __forceinline__ constexpr T minimum(T a, T b) {
   return a < b ? a : b;

@@ -29,8 +29,9 @@ __device__ __forceinline__ float descale_of(const float* scales, const TensorStr
 }
 
 template <class Config>
-__device__ void attention_reference(const AttentionParams& params, const ReferenceRows& rows,
-                                    const DropoutParams& dropout_params, const DescaleParams& descale) {
+__device__ void attention_reference(const AttentionParams& params, const ReferenceRows& rows) {
+  const DropoutParams& dropout_params = params.dropout;
+  const DescaleParams& descale = params.descale;
   using Element = typename Config::Element;
   using Stored = KvElement<Config>;
   constexpr int values_per_lane = (Config::head_dim_v + warp_size - 1) / warp_size;
@@ -108,17 +109,6 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
     if (d < Config::head_dim_v) rows.o[row * Config::head_dim_v + d] = row_sum == 0 ? 0 : output[i] / row_sum;
   }
   if (lane_id() == 0) rows.lse[row] = row_sum == 0 ? negative_infinity() : row_max + logf(row_sum);
-}
-
-template <class Config>
-__device__ void attention_reference(const AttentionParams& params, const ReferenceRows& rows,
-                                    const DropoutParams& dropout = {}) {
-  attention_reference<Config>(params, rows, dropout, DescaleParams{});
-}
-template <class Config>
-__device__ void attention_reference(const AttentionParams& params, const ReferenceRows& rows,
-                                    const DescaleParams& descale) {
-  attention_reference<Config>(params, rows, DropoutParams{}, descale);
 }
 
 }  // namespace jit

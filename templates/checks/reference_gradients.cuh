@@ -47,11 +47,10 @@ class ReferencePairs {
     if (query >= context_.seqlen_q || key >= context_.seqlen_kv || !mask_.keep(query, key)) return {0, 0};
     const int kv_head = sequences_.kv_head(head_);
     const Element* const d_o = d_o_row(query);
-    const float s = dot<Config::head_dim>(q_row(query), sequences_.key_rows(batch_, kv_head).at(key));
     const float dp = dot<Config::head_dim_v>(d_o, sequences_.value_rows(batch_, kv_head).at(key));
     const float delta = dot<Config::head_dim_v>(d_o, sequences_.output_rows(batch_, head_).at(query));
-    const Dual applied = score_.apply(Dual(s * softmax_scale_, 1.0f), query, key);
-    const float p = ::expf(applied.value - *sequences_.lse_rows(batch_, head_).at(query));
+    const Dual applied = score(query, key);
+    const float p = probability(query, applied.value, *sequences_.lse_rows(batch_, head_).at(query));
     if (p == 0) return {0, 0};  // also of scores of −inf, whose derivative may be anything
     float kept = 1;
     if constexpr (has_dropout<Config>) kept = dropout_.keeps(query, key) ? dropout_scale_ : 0;
@@ -67,6 +66,24 @@ class ReferencePairs {
   __device__ int seqlen_kv() const { return context_.seqlen_kv; }
 
  private:
+  __device__ Dual score(int query, int key) const {
+    const float s = dot<Config::head_dim>(q_row(query), k_row(key));
+    Dual applied = score_.apply(Dual(s * softmax_scale_, 1.0f), query, key);
+    // Equal wherever it is computed: no caller's operations are fused with these.
+    asm volatile("" : "+f"(applied.value), "+f"(applied.derivative));
+    return applied;
+  }
+  // Of an LSE that rounds its logarithm away the row is asked once more.
+  __device__ float probability(int query, float value, float lse) const {
+    constexpr float large = 0x1p16f;
+    if (!(::fabsf(lse) >= large)) return ::expf(value - lse);
+    float max = negative_infinity(), sum = 0;
+    for (int key = 0; key < context_.seqlen_kv; ++key)
+      if (mask_.keep(query, key)) max = ::fmaxf(max, score(query, key).value);
+    for (int key = 0; key < context_.seqlen_kv; ++key)
+      if (mask_.keep(query, key)) sum += ::expf(score(query, key).value - max);
+    return ::expf(value - max) / sum;
+  }
   template <int elements>
   static __device__ float dot(const Element* a, const Element* b) {
     float sum = 0;
@@ -115,7 +132,8 @@ class ReferenceRow {
 
 template <class Config>
 __device__ void gradient_reference(const AttentionParams& params, const GradientParams& gradients,
-                                   const ReferenceGradientRows& rows, const DropoutParams& dropout = {}) {
+                                   const ReferenceGradientRows& rows) {
+  const DropoutParams& dropout = params.dropout;
   const long long row = blockIdx.x * static_cast<long long>(blockDim.x / warp_size) + warp_id();
   if (row >= rows.queries + rows.keys) return;
   const bool is_query = row < rows.queries;

@@ -39,7 +39,7 @@ __device__ __forceinline__ KeyBlocks visited(const BlockContext& context, int q,
 /// By a grid of a block for each `key_blocks_of_warp` blocks of keys of each query block of its warps of each head of each
 /// batch entry, keys first. Config is the reader's, and so is the Layout.
 template <class Config, class Layout>
-__device__ __forceinline__ void dropout_mask(const AttentionParams& params, const DropoutParams& dropout) {
+__device__ __forceinline__ void dropout_mask(const AttentionParams& params) {
   constexpr DropoutMaskBlock block = Layout::block;
   constexpr int warps = drawing_threads / warp_size, own_blocks = key_blocks_of_warp(block);
   static_assert(Config::tile_q % block.queries == 0 && Config::tile_kv % block.keys == 0,
@@ -47,7 +47,7 @@ __device__ __forceinline__ void dropout_mask(const AttentionParams& params, cons
   // What bits lie here may still be read by the kernel in front.
   wait_for_grids_before();
   let_next_grid_start();
-  const DropoutMaskBits& mask = dropout.mask;
+  const DropoutMaskBits& mask = params.dropout.mask;
   const int chunks = rounded_up_quotient(mask.key_blocks, own_blocks);
   const int groups = rounded_up_quotient(mask.query_blocks, warps);
   const int chunk = static_cast<int>(blockIdx.x) % chunks, row = static_cast<int>(blockIdx.x) / chunks;
@@ -59,7 +59,7 @@ __device__ __forceinline__ void dropout_mask(const AttentionParams& params, cons
   // mutate: ChunksOfOne
   const KeyBlocks own{maximum(all.begin, chunk * own_blocks), minimum(all.end, (chunk + 1) * own_blocks)};
   // mutate: HeadsAlike
-  const DropoutHead random = dropout_head(DropoutSeed(dropout), params.heads_q, batch, head);
+  const DropoutHead random = dropout_head(DropoutSeed(params.dropout), params.heads_q, batch, head);
   const bool draws = random.drops_some();
   const int lane = lane_id();
   unsigned* words = dropout_mask_block<Layout>(mask, head_index, q, own.begin * block.keys);

@@ -15,7 +15,6 @@
 #pragma once
 
 #include "base/descale_params.cuh"
-#include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_mma_sync/epilogue.cuh"
@@ -105,9 +104,7 @@ __device__ __forceinline__ void zero_padding_by_grid(const AttentionParams& para
 }
 
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params,
-                                                  const DropoutParams& dropout_params,
-                                                  const DescaleParams& descale) {
+__device__ __forceinline__ void attention_forward(const AttentionParams& params) {
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
   using Mask = typename Config::Mask;
@@ -135,7 +132,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
       sequences.key_rows(batch, kv_head), seqlen_kv);
   const auto v_copy = tile_copy<Config, typename Traits::VTile, Config::head_dim_v>(
       sequences.value_rows(batch, kv_head), seqlen_kv);
-  const KeyScalesCopy<Config> key_scales_copy(descale, batch, kv_head, seqlen_kv);
+  const KeyScalesCopy<Config> key_scales_copy(params.descale, batch, kv_head, seqlen_kv);
 
   const Mask mask(context);
   const TileMask<Config> tile_mask(context);
@@ -184,11 +181,11 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
 
   typename Traits::Output output = {};
   SoftmaxState<Traits::Scores::rows> state;
-  HeadScales<Config, typename Traits::Scores> scales(params, descale);
+  HeadScales<Config, typename Traits::Scores> scales(params, params.descale);
   scales.take_scores(work, warp_id() * Traits::warp_rows, [&] { return context; });
   const float scale_log2 = exponent_scale<Score>(scales.of_scores());
   // mutate: EntriesAlike
-  const auto dropout = dropout_head<Config>(dropout_params, params.heads_q, batch, head);
+  const auto dropout = dropout_head<Config>(params.dropout, params.heads_q, batch, head);
 
   for (; tiles.has(0); tiles.advance()) {
     const int stage_k_load = Config::stages_k == 1 ? 0 : (stage_k + Traits::ahead_k) % Config::stages_k;
@@ -240,19 +237,8 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     stage_v = stage_v + 1 == Config::stages_v ? 0 : stage_v + 1;
   }
 
-  store_output<Config>(params, dropout_params, descale, output, state, scale_log2, scales,
+  store_output<Config>(params, params.dropout, params.descale, output, state, scale_log2, scales,
                        smem_base + layout.o);
-}
-
-template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params,
-                                                  const DropoutParams& dropout = {}) {
-  attention_forward<Config>(params, dropout, DescaleParams{});
-}
-template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params,
-                                                  const DescaleParams& descale) {
-  attention_forward<Config>(params, DropoutParams{}, descale);
 }
 
 }  // namespace jit::forward_mma_sync

@@ -97,8 +97,8 @@ __device__ __forceinline__ WarpSplits<KernelTraits<Config>> multiply_keys(const 
 }
 
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params,
-                                                  const DescaleParams& descale = {}) {
+__device__ __forceinline__ void attention_forward(const AttentionParams& params) {
+  const DescaleParams& descale = params.descale;
   using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char bytes[];
   touch_lines(params);

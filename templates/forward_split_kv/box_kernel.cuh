@@ -123,8 +123,7 @@ class BoxConsumer {
 };
 
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params, const KernelMemory& memory,
-                                                  const DescaleParams& descale = {}) {
+__device__ __forceinline__ void attention_forward(const AttentionParams& params, const KernelMemory& memory) {
   using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char bytes[];
   const unsigned smem = smem_address(bytes);
@@ -143,7 +142,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     BoxProducer<Config>(params, memory, bytes, smem).run(work);
     griddepcontrol_launch_dependents();
   } else {
-    BoxConsumer<Config>(params, memory.split_params, descale, bytes, smem).run();
+    BoxConsumer<Config>(params, memory.split_params, params.descale, bytes, smem).run();
     zero_padding<Config>(params, static_cast<int>(blockIdx.x) * Traits::warps + warp,
                          static_cast<int>(gridDim.x) * Traits::warps);
   }

@@ -4,8 +4,6 @@
 // two of the producers' warps that do. Sequences are of one length, or of lengths that only the device knows.
 #pragma once
 
-#include "base/descale_params.cuh"
-#include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "epilogue/output_storer.cuh"
 #include "forward_wgmma/consumer.cuh"
@@ -50,9 +48,7 @@ __device__ __forceinline__ void convert(unsigned smem) {
 }
 
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params, const TensorMaps& maps,
-                                                  const DropoutParams& dropout,
-                                                  const DescaleParams& descale) {
+__device__ __forceinline__ void attention_forward(const AttentionParams& params, const TensorMaps& maps) {
   using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
@@ -77,7 +73,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     if constexpr (Config::producer_registers != 0) setmaxnreg_dec<Config::producer_registers>();
     switch (uniform(threadIdx.x / warp_size)) {
       case 0:
-        load_keys<Traits>(params, descale, maps, smem);
+        load_keys<Traits>(params, params.descale, maps, smem);
         if constexpr (is_between) end_behind_grids_before();
         if constexpr (Traits::has_spare_converters) clear_padding();
         return;
@@ -104,19 +100,8 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     }
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();
-    Consumer<Config>(params, dropout, descale, smem).run();
+    Consumer<Config>(params, params.dropout, params.descale, smem).run();
   }
-}
-
-template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params, const TensorMaps& maps,
-                                                  const DropoutParams& dropout = {}) {
-  attention_forward<Config>(params, maps, dropout, DescaleParams{});
-}
-template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params, const TensorMaps& maps,
-                                                  const DescaleParams& descale) {
-  attention_forward<Config>(params, maps, DropoutParams{}, descale);
 }
 
 }  // namespace jit::forward_wgmma

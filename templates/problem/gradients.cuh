@@ -9,16 +9,18 @@
 
 namespace jit {
 
-/// An LSE as an exponent of 2, which probabilities are relative to: +inf for a query without keys.
-///
-/// Large LSEs have no fraction, and the exponent of the largest score is what is rounded off, of either sign.
-/// So that no probability is more than 1 they are raised by more than the LSE, its product here and the score's factor are
-/// rounded by, which is less than 2^-22 of them: the gradients of such a query are finite, and vanish as its scores grow.
+/// Whether an LSE is so large that, as an exponent of 2, it is rounded by 2^-8 and more: probabilities need more than that
+/// (steps/large_rows.cuh). Infinite ones and NaN are not.
+__device__ __forceinline__ bool is_large_lse(float lse) {
+  constexpr float least = 0x1p17f / log2_e, most = 0x1.fffffep127f;
+  const float magnitude = ::fabsf(lse);
+  return magnitude >= least && magnitude <= most;
+}
+
+/// An LSE as an exponent of 2, which probabilities are relative to: +inf for a query without keys, and for a large row,
+/// whose probabilities are 0 then wherever nobody asks for its origin.
 __device__ __forceinline__ float lse_exponent(float lse) {
-  constexpr float without_fraction = 0x1p24f, rounded_off = 0x1p-21f;
-  if (lse == negative_infinity()) return -negative_infinity();
-  const float exponent = lse * log2_e, magnitude = ::fabsf(exponent);
-  return magnitude < without_fraction ? exponent : __fmaf_rn(magnitude, rounded_off, exponent);
+  return lse == negative_infinity() || is_large_lse(lse) ? -negative_infinity() : lse * log2_e;
 }
 
 /// Rows of one head of one batch entry, as its sequences give those of q, k, v and o.
@@ -63,6 +65,9 @@ class Gradients {
   }
   __device__ __forceinline__ float* delta(int batch, int head) const {
     return gradients_.delta + first_statistic(batch, head);
+  }
+  __device__ __forceinline__ RowOrigin* origins(int batch, int head) const {
+    return gradients_.origins + first_statistic(batch, head);
   }
 
  private:

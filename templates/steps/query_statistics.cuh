@@ -19,10 +19,11 @@ struct QueryStatistics {
       lse_log2;  ///< log2 Σ exp(score); +inf for a query without keys, or one that does not exist
   /// do · o − dlse. With dropout, gradients of scores are computed times the share that is kept, and so is this.
   RowNumbers<rows> delta;
+  bool has_large;  ///< whether some query of the warp is a large row (steps/large_rows.cuh)
 };
 
-/// Of the rows of `Product`, the first of which is `first_query`. One lane calls `write(query, lse_log2, delta)` for
-/// each row.
+/// Of the rows of `Product`, the first of which is `first_query`. One lane calls `write(query, lse_log2, delta,
+/// is_large)` for each row.
 template <class Config, class Product, class Write>
 __device__ __forceinline__ auto query_statistics(const SequencesOf<Config>& sequences,
                                                  const Gradients<Config>& gradients,
@@ -36,6 +37,7 @@ __device__ __forceinline__ auto query_statistics(const SequencesOf<Config>& sequ
   const auto lse_rows = sequences.lse_rows(batch, head);
 
   QueryStatistics<Product::rows> statistics;
+  bool has_large = false;
   Product::for_each_row(first_query + Layout::lane_row(lane), [&](int r, int query) {
     float sum = 0, lse = negative_infinity();
     if (query < seqlen_q) {
@@ -52,11 +54,14 @@ __device__ __forceinline__ auto query_statistics(const SequencesOf<Config>& sequ
     sum = Layout::reduce(sum, [](float x, float y) { return x + y; });
     if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);  // mutate: NoGradientOfLse
     if constexpr (has_dropout<Config>) sum *= dropout.keep_probability;          // mutate: DeltaUnscaled
+    const bool is_large = is_large_lse(lse);
     lse = lse_exponent(lse);
+    has_large |= is_large;
     statistics.lse_log2.numbers[r] = lse;
     statistics.delta.numbers[r] = sum;
-    if (Layout::speaks_for_rows(lane)) write(query, lse, sum);
+    if (Layout::speaks_for_rows(lane)) write(query, lse, sum, is_large);
   });
+  statistics.has_large = __any_sync(full_warp, has_large);
   return statistics;
 }
 

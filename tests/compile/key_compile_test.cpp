@@ -116,9 +116,7 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
       {"forward_split_cluster/", ForwardSplitCluster{}}, {"forward_split_kv/", ForwardSplitKv{}},
       {"forward_split_wgmma/", ForwardSplitWgmma{}},     {"forward_wgmma/", ForwardWgmma{}}};
   // What lies beside that which all families share, and is of some alone.
-  const std::set<std::string> of_some = {"base/descale_params.cuh",
-                                         "base/dropout_mask_block.cuh",
-                                         "base/dropout_params.cuh",
+  const std::set<std::string> of_some = {"base/dropout_mask_block.cuh",
                                          "base/fp8_scale.cuh",
                                          "base/gradient_params.cuh",
                                          "base/philox.cuh",
@@ -254,7 +252,7 @@ TEST(TuningEnvironment, ChangesWithTheTemplatesOfTheKernelsThatCompete) {
   EXPECT_EQ(changed("forward_wgmma/consumer.cuh"), (Differ{false, false, true, false, false}));
   EXPECT_EQ(changed("forward_mma_sync/kernel.cuh"), (Differ{true, true, true, false, false}));
   EXPECT_EQ(changed("steps/softmax.cuh"), (Differ{true, true, true, false, false}));
-  EXPECT_EQ(changed("backward_wgmma/consumer.cuh"), (Differ{false, false, false, false, true}));
+  EXPECT_EQ(changed("backward_wgmma/products.cuh"), (Differ{false, false, false, false, true}));
   EXPECT_EQ(changed("backward_dkv_mma_sync/kernel.cuh"), (Differ{false, false, false, true, true}));
   EXPECT_EQ(changed("checks/random_fill.cuh"), (Differ{false, false, false, false, false}));
 }

@@ -70,6 +70,25 @@ TEST_F(BackwardTuningTest, TheReferenceAgreesWithTheKernels) {
   EXPECT_THAT(buffers->check(incomplete, stream.get()), AllOf(StartsWith("wrong"), EndsWith("of dk")));
 }
 
+// Of rows of huge scores it finds out what LSE does not hold.
+TEST_F(BackwardTuningTest, TheReferenceAgreesOnLargeRows) {
+  const CurrentDevice current(0);
+  const TestStream stream;
+  ContextState& state = *Access::state(context());
+  const AttentionSpec spec{
+      .head_dim = 64,
+      .mask = mask::causal(),
+      .score = score::text({.name = "far_away", .body = "return q % 3 == 0 ? score - 1e9f : score;"})};
+  const BackwardProblem problem = problem_of(spec, false);
+  const std::unique_ptr<const TuningBuffers> buffers = problem.buffers(state, stream.get());
+  const PlanConfigs default_configs = problem.candidates(false).front().configs;
+  const PlanConfigs two_passes = {BackwardDqMmaSync{}, BackwardDkvMmaSync{}};
+  for (const PlanConfigs& configs : {default_configs, two_passes}) {
+    const Plan plan = problem.plan(state, configs, "test");
+    EXPECT_EQ(buffers->check(plan, stream.get()), "") << to_string(configs);
+  }
+}
+
 // What tuning writes is its own: the caller's gradients are as they were.
 TEST_F(BackwardTuningTest, PreparingWritesNothing) {
   Settings settings;

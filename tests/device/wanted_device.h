@@ -12,7 +12,8 @@ namespace jit::testing {
 /// they do.
 inline std::string why_no_device() {
   try {
-    return fallback_reason();
+    devices();
+    return {};
   } catch (const Error& error) {
     return error.what();
   }

@@ -28,7 +28,7 @@ struct Config {
   static constexpr Rescale rescale = Rescale::lazy;  // when the output is rescaled to a new row maximum
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
 };
-static_assert(sizeof(AttentionParams) == 608, "host and device disagree on the kernel's parameters");
+static_assert(sizeof(AttentionParams) == 808, "host and device disagree on the kernel's parameters");
 static_assert(has_row_range<Config::Mask> == true, "host and device disagree on the mask's row_range");
 static_assert(key_words<Config::Mask> == 0, "host and device disagree on the mask's key words");
 static_assert(forward_mma_sync::smem_layout<Config>().total == 40960, "host and device disagree on shared memory");

@@ -45,7 +45,7 @@ struct Config : WgmmaProducts {
   static constexpr int producer_registers = 32;  // per thread, once shared out; 0: as launched
   static constexpr int consumer_registers = 160;  // the same for consumers
 };
-static_assert(sizeof(AttentionParams) == 608, "host and device disagree on the kernel's parameters");
+static_assert(sizeof(AttentionParams) == 808, "host and device disagree on the kernel's parameters");
 static_assert(has_row_range<Config::Mask> == true, "host and device disagree on the mask's row_range");
 static_assert(key_words<Config::Mask> == 0, "host and device disagree on the mask's key words");
 static_assert(sizeof(TensorMaps) == 576, "host and device disagree on the tensor maps");

@@ -27,23 +27,19 @@ INSTANTIATE_TEST_SUITE_P(
     BackwardWithRoles, RolesMutationTest,
     ::testing::Values(
         TemplateMutation{
-            "ScoresDoNotWaitForQueries", removed, {"data race", "access in flight", "uninitialized read"}},
+            "NoWaitForQueries_OfRoles", removed, {"data race", "access in flight", "uninitialized read"}},
         TemplateMutation{
-            "DvDoesNotWaitForDo", removed, {"data race", "access in flight", "uninitialized read"}},
+            "NoWaitForDo_OfRoles", removed, {"data race", "access in flight", "uninitialized read"}},
         TemplateMutation{"NoWaitForThePlaceOfW", removed, {"data race"}},
         TemplateMutation{"ScoresOfRolesAreNotWaitedFor", removed, {"access in flight"}},
         TemplateMutation{"PIsRoundedWhileDvReadsIt",
-                         {"$", "pipelines_.d_o.consumer_release(step);"},
+                         {"$", "tile_.pipelines.d_o.consumer_release(step);"},
                          {"access in flight"}},
         TemplateMutation{
-            "DvIsNotWaitedFor", {"$", "pipelines_.d_o.consumer_release(step);"}, {"access in flight"}},
-        TemplateMutation{
-            "DkDoesNotWaitForQueries", removed, {"data race", "access in flight", "uninitialized read"}},
-        TemplateMutation{
-            "DScoresDoNotWaitForDo", removed, {"data race", "access in flight", "uninitialized read"}},
+            "DvIsNotWaitedFor", {"$", "tile_.pipelines.d_o.consumer_release(step);"}, {"access in flight"}},
         TemplateMutation{"NoWaitForW", removed, {"data race", "uninitialized read"}},
         TemplateMutation{"NoWaitForThePlaceOfDsOfRoles", removed, {"data race", "access in flight"}},
-        TemplateMutation{"NoFenceBehindDsOfRoles", removed, {"missing proxy fence"}},
+        TemplateMutation{"NoFenceBehindDs_OfRoles", removed, {"missing proxy fence"}},
         TemplateMutation{"DScoresAreNotWaitedFor", removed, {"access in flight"}},
         TemplateMutation{"QueriesAreLetGoWhileDkReadsThem", removed, {"access in flight", "data race"}},
         TemplateMutation{
@@ -56,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race", "access in flight", "barrier"}},
         TemplateMutation{"KeysAreNeverLetGo", {"if ($ &&", "if (false &&"}, {"deadlock"}},
         TemplateMutation{"WWithoutItsPlaces", {"+ n", "+ 1 - n"}},
-        TemplateMutation{"PartialTilesOfRolesTakenForFull", {" ($) != 0", " false"}}),
+        TemplateMutation{"PartialTilesTakenForFull_OfRoles", {"{ $ }", "{ return false; }"}}),
     ::testing::PrintToStringParamName());
 
 // Pairs of blocks: two tiles of keys, in one of which the second block has few; one buffer of dO.
@@ -95,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {"barrier", "uninitialized", "data race", "access in flight"}},
         TemplateMutation{"ABlockEndsBeforeItsPeerIsDone", removed, {"block", "ended", "exited"}},
         TemplateMutation{"DoIsLetGoWhileDvReadsIt",
-                         {"$", "pipelines_.d_o.consumer_release(step);\n        wgmma_wait_group<1>();"},
+                         {"$", "tile_.pipelines.d_o.consumer_release(step);\n        wgmma_wait_group<1>();"},
                          {"access in flight", "data race"}},
         TemplateMutation{
             "DoIsLetGoByOneReader", {", 2 * ", ", "}, {"access in flight", "data race", "barrier"}},

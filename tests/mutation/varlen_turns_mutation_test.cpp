@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {"deadlock", "uninitialized read", "data race"},
                          {},
                          true},
-        TemplateMutation{"AdditionsToVarlenOnesAreNotCleared", removed, {"uninitialized read", "deadlock"}},
+        TemplateMutation{"AdditionsAreNotCleared_OfVarlenOnes", removed, {"uninitialized read", "deadlock"}},
         TemplateMutation{
             "SumsOfQueriesWithoutKeysAreNotCleared", {"if ($)", "if (false)"}, {"uninitialized read"}},
         TemplateMutation{"WordsOfTheFirstTileOfQueries", {"$", "return 0 *"}, {"data race"}},

@@ -8,6 +8,7 @@ import numpy
 import pytest
 from exact_attention import DTYPES, random_qkv
 
+PAGES = ("python", "frameworks", "serving", "batch-invariance", "fp8-cache", "mla", "append", "gradients")
 SHARE = 2  # kernels take long to compile
 
 SMALL_SPEC = 'ja.AttentionSpec(dtype="fp16", head_dim=16)'
@@ -16,11 +17,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def snippets():
-    for document in ("README.md", "docs/python.md", "docs/serving.md", "docs/gradients.md"):
-        text = (ROOT / document).read_text()
+    for document in ("README", *(f"docs/{page}" for page in PAGES)):
+        text = (ROOT / f"{document}.md").read_text()
         for match in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
             line = text[: match.start()].count("\n") + 1
-            yield pytest.param(match.group(1), id=f"{document}:{line}")
+            yield pytest.param(match.group(1), id=f"{document}.md:{line}")
 
 
 def test_there_are_snippets():
@@ -31,6 +32,7 @@ def test_there_are_snippets():
 def test_snippet_runs(snippet, place, emulated, rng, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if emulated:  # which has no time to measure, and the kernels of all sizes take minutes to compile
+        snippet = snippet.replace('device="cuda"', 'device="cpu"').replace("4096", "64")
         snippet = re.sub(r"^ja\.tune\(.*$", "", snippet, flags=re.MULTILINE)
         snippet = re.sub(r"^(ja\.write_pack\(.*\[)spec(\], .*)(\).*)$", rf"\1{SMALL_SPEC}\2, {FEW_SIZES}\3", snippet,
                          flags=re.MULTILINE)
@@ -74,6 +76,8 @@ def test_snippet_runs(snippet, place, emulated, rng, tmp_path, monkeypatch):
         sizes = {"q": (32, 16, 576), "k_pe": (32, 1, 64), "latents": (32, 1, 512)}
         names |= {name: place(rng.standard_normal(shape).astype(DTYPES["bf16"])) for name, shape in sizes.items()}
         names["cos_sin"] = place(numpy.ones((64, 64), numpy.float32))
+    if "import torch\n" in snippet:
+        pytest.importorskip("torch", reason="needs PyTorch")
     if "jit_attention.jax" in snippet:
         names |= arrays_of_jax(emulated, q=q, k=k, v=v)
     exec(compile(snippet, "snippet", "exec"), names)

@@ -123,36 +123,3 @@ def test_large_scores_of_latent_keys(rng, place, fetch):
     exact = numpy.einsum("bhij,bjd->bihd", weights, k[:, :, 0, :512].astype(float))
     numpy.testing.assert_allclose(fetch(o), exact, atol=0.02)
     check_lse(fetch(lse), right)
-
-
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-@pytest.mark.parametrize("config", [None, "two passes"])
-def test_gradients_beside_large_scores(rng, place, fetch, dtype, config):
-    """Gradients of queries with a key of ordinary score are right; others are finite, and of no weight beyond 1."""
-    seqlen, score = 300, ja.score.bias("fp32")
-    # Widths that wgmma's one pass has not been written for take two.
-    head_dim = 64 if config is None else 200
-    q, k, v, do = (rng.standard_normal((1, seqlen, 1, head_dim)).astype(DTYPES[dtype]) for _ in range(4))
-    for low in some([-1e5, -1e8, -1e9, -1e10, -1e20], 2):
-        for first in (20, 140, 300):
-            bias = numpy.zeros((1, 1, 1, seqlen), numpy.float32)
-            bias[..., :first] = low
-            given = {"score": score, "tensors": {"bias": place(bias)}}
-            placed = [place(x) for x in (q, k, v)]
-            o, lse = ja.attention(*placed, return_lse=True, **given)
-            dq, dk, dv = map(fetch, ja.attention_backward(place(do), *placed, o, lse, **given))
-            assert all(numpy.isfinite(x).all() for x in (dq, dk, dv)), (low, first)
-            wide_q, wide_k, wide_v, wide_do = (x.astype(float) for x in (q, k, v, do))
-            if first == seqlen:
-                assert numpy.abs(dv).max() <= numpy.abs(wide_do).sum(1).max()
-                if low < -1e5:
-                    continue
-            weights, _ = softmax(numpy.einsum("bihd,bjhd->bhij", wide_q, wide_k) * head_dim**-0.5 + bias)
-            d_p = numpy.einsum("bihd,bjhd->bhij", wide_do, wide_v)
-            d_s = weights * (d_p - (weights * d_p).sum(-1, keepdims=True)) * head_dim**-0.5
-            for got, right in (
-                (dv, numpy.einsum("bhij,bihd->bjhd", weights, wide_do)),
-                (dq, numpy.einsum("bhij,bjhd->bihd", d_s, wide_k)),
-                (dk, numpy.einsum("bhij,bihd->bjhd", d_s, wide_q)),
-            ):
-                numpy.testing.assert_allclose(got, right, atol=0.02 * max(1, numpy.abs(right).max()))

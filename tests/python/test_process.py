@@ -332,7 +332,7 @@ try:
 except ja.InvalidArgumentError:
     pass
 """,
-        JIT_ATTENTION_DEVICE="auto",
+        JIT_ATTENTION_DEVICE="cuda",
     )
 
 
@@ -346,6 +346,7 @@ try:
     raise SystemExit("computed without a GPU")
 except ja.DriverUnavailableError as error:
     assert "libcuda" in str(error) or "GPU" in str(error)
+    assert "JIT_ATTENTION_DEVICE=emulated:sm_90a" in str(error)
 """,
         JIT_ATTENTION_DEVICE="cuda",
     )

@@ -37,7 +37,7 @@ struct RetiredWord {
 constexpr const char* split_families =
     "templates/(split_keys|forward_split_|forward_mla_|scheduling/key_)|docs/kernels/forward_(split|mla)_";
 constexpr const char* kernels = "templates/|generator/|docs/kernels/";
-constexpr const char* infos = "templates/|docs/kernels/|docs/fp8.md";
+constexpr const char* infos = "templates/|docs/kernels/|docs/(kernels-)?fp8.md";
 constexpr const char* quantiser = "templates/quantize|generator/operations/quantize";
 constexpr const char* row_operations = "templates/(append|quantize|merge|base)";
 

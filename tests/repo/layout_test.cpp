@@ -288,7 +288,7 @@ TEST(Layout, EverySourceIsBuilt) {
   }
 }
 
-// The library reads the environment in one place, never prints and never ends the program.
+// The library reads the environment in one place and never ends the program. The default context alone prints: warnings.
 TEST(Layout, TheLibraryKeepsToItself) {
   const std::regex environment(R"(\b(secure_)?getenv\b|\bsetenv\b|\bputenv\b)");
   const std::regex output(
@@ -308,7 +308,7 @@ TEST(Layout, TheLibraryKeepsToItself) {
        code_lines({"include", "generator", "runtime", "emulator/include", "emulator/machine",
                    "emulator/operations", "emulator/ptx", "cache", "python"})) {
     if (!has_any(line.text, hints)) continue;
-    EXPECT_FALSE(std::regex_search(line.text, output)) << line;
+    EXPECT_FALSE(std::regex_search(line.text, output) && line.file != "generator/context.cpp") << line;
     EXPECT_FALSE(std::regex_search(line.text, end)) << line;
     if (!std::regex_search(line.text, environment)) continue;
     EXPECT_EQ(line.file, "runtime/settings.cpp") << line;

@@ -109,19 +109,18 @@ TEST(Documents, TheirCppCompiles) {
   EXPECT_EQ(std::system(command.c_str()), 0) << read_text(folder / "log");
 }
 
-// Each variable has one row, `NAME` | `default` | sentence, in the README; the README names no others.
+// Each variable has one row, `NAME` | `default` | sentence, in the page of the command line, which names no others.
 TEST(Documents, TheTableOfVariablesIsTheLibrarysOwn) {
-  if (!fs::exists(root / "README.md")) GTEST_SKIP() << "there is no README.md yet";
-  const std::string readme = read_text((root / "README.md").string());
+  const std::string page = read_text((root / "docs/command-line.md").string());
   for (const SettingDoc& doc : setting_docs()) {
     const std::regex row(fmt::format(R"(\n\| *`{}` *\|([^\n|]*)\|([^\n]*)\|\n)", doc.name));
     std::smatch match;
-    ASSERT_TRUE(std::regex_search(readme, match, row)) << doc.name << " has no row";
+    ASSERT_TRUE(std::regex_search(page, match, row)) << doc.name << " has no row";
     EXPECT_THAT(match[1].str(), ::testing::HasSubstr(doc.default_value)) << doc.name;
     EXPECT_THAT(match[2].str(), ::testing::HasSubstr(doc.doc)) << doc.name;
   }
   std::size_t rows = 0;
-  std::istringstream text(readme);
+  std::istringstream text(page);
   for (std::string line; std::getline(text, line);) rows += line.starts_with("| `JIT_ATTENTION_");
   EXPECT_EQ(rows, setting_docs().size());
 }

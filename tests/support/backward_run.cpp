@@ -14,7 +14,6 @@
 #include "generator/context/context_state.h"
 #include "generator/kernels/families.h"
 #include "generator/plan/kernel_choice.h"
-#include "generator/problem/dropout_arguments.h"
 #include "generator/problem/gradient_arguments.h"
 #include "tests/support/float16.h"
 #include "tests/support/host_dropout.h"
@@ -134,10 +133,9 @@ BackwardRun::BackwardRun(const BackwardCase& wanted)
       return dropout.keeps(heads, b, h, q, k) ? 1 / (1 - dropout.rate) : 0;
     };
   }
-  for (DeviceTensor* tensor : {&d_lse_, &sinks_}) {
-    tensor->fill([&](std::int64_t) { return normal(random); });
-    tensor->upload();
-  }
+  d_lse_.fill([&](std::int64_t) { return normal(random); });
+  sinks_.fill([&](std::int64_t) { return normal(random) + case_.sinks_from; });
+  for (DeviceTensor* tensor : {&d_lse_, &sinks_}) tensor->upload();
   if (case_.with_d_lse) problem_.d_lse = numbers(d_lse_);
   if (spec.sinks) problem_.sinks = numbers(sinks_);
   const reference::ForwardResult forward = reference::attention_forward(problem_);
@@ -239,8 +237,7 @@ void BackwardRun::run(const Context& context, const Plan& plan) const {
   GradientParams gradients;
   const BackwardArguments given = arguments();
   if (fill_params(case_.spec, functor_tensor_uses(case_.spec), given, params, gradients))
-    run_plan(plan, params, Access::state(context)->memory, nullptr, &gradients,
-             dropout_params(given.dropout_p, given.rng_state));
+    run_plan(plan, params, Access::state(context)->memory, nullptr, &gradients);
 }
 
 std::vector<std::uint8_t> BackwardRun::gradients() {

@@ -39,6 +39,7 @@ struct BackwardCase {
   std::map<std::string, std::vector<std::int64_t>> shapes = {};
   std::vector<std::string> d_tensors = {};  ///< of what the score reads, the gradients that are wanted
   bool with_d_lse = false;
+  float sinks_from = 0;  ///< added to those of spec.sinks, which are random
 };
 std::string to_string(const BackwardCase& problem);
 

@@ -10,7 +10,6 @@
 
 #include "generator/context/access.h"
 #include "generator/context/context_state.h"
-#include "generator/problem/dropout_arguments.h"
 #include "generator/problem/gradient_arguments.h"
 #include "tests/support/host_dropout.h"
 #include "tests/support/host_functors.h"
@@ -200,8 +199,7 @@ void VarlenBackwardRun::run(const Context& context, const Plan& plan) const {
   GradientParams gradients;
   const BackwardArguments given = arguments();
   if (fill_params(case_.spec, functor_tensor_uses(case_.spec), given, params, gradients))
-    run_plan(plan, params, Access::state(context)->memory, nullptr, &gradients,
-             dropout_params(given.dropout_p, given.rng_state));
+    run_plan(plan, params, Access::state(context)->memory, nullptr, &gradients);
 }
 
 std::string VarlenBackwardRun::check_forward(const Context& context,

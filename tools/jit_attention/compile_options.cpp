@@ -23,11 +23,7 @@ void add_compile_options(CLI::App& app, CompileOptions& options) {
 Arch target_arch(const std::string& arch) {
   if (!arch.empty()) return parse_arch(arch);
   try {
-    const DeviceInfo device = choose_device("auto");
-    if (const std::string& reason = fallback_reason(); !reason.empty()) {
-      throw BadInput(fmt::format("--arch is needed, because {}", reason));
-    }
-    return native_arch(device);
+    return native_arch(choose_device(""));
   } catch (const Error& error) {
     throw BadInput(fmt::format("--arch is needed, because {}", error.message()));
   }

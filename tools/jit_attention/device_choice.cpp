@@ -12,13 +12,14 @@
 namespace jit::tool {
 
 void add_device_option(CLI::App& app, std::string& device) {
-  app.add_option("--device", device,
-                 "auto, cuda:N for GPU number N, or an emulated one such as emulated:sm_90a")
-      ->capture_default_str();
+  app.add_option(
+      "--device", device,
+      "cuda:N for GPU number N, or an emulated one such as emulated:sm_90a; default: the first that "
+      "JIT_ATTENTION_DEVICE names");
 }
 
 DeviceInfo choose_device(const std::string& choice) {
-  if (choice == "auto") return device_info(0);
+  if (choice.empty()) return device_info(0);
   if (choice.starts_with("emulated:")) {
     use_device(choice);
     return device_info(0);
@@ -30,7 +31,7 @@ DeviceInfo choose_device(const std::string& choice) {
   const auto result = named ? std::from_chars(choice.data() + prefix.size(), end, ordinal)
                             : std::from_chars_result{end, std::errc::invalid_argument};
   if (result.ec != std::errc{} || result.ptr != end || ordinal < 0) {
-    throw BadInput(fmt::format("--device must be auto, cuda:N or emulated:ARCH, not '{}'", choice));
+    throw BadInput(fmt::format("--device must be cuda:N or emulated:ARCH, not '{}'", choice));
   }
   use_device("cuda");
   return device_info(ordinal);
@@ -39,10 +40,9 @@ DeviceInfo choose_device(const std::string& choice) {
 DeviceInfo choose_timed_device(const std::string& choice, std::string_view command) {
   DeviceInfo device = choose_device(choice);
   if (!device.emulated) return device;
-  const std::string& reason = fallback_reason();
-  throw Error(ErrorCode::unsupported_device, "tune", "device",
-              fmt::format("{} measures time, which an emulated device does not model; it needs a GPU{}",
-                          command, reason.empty() ? "" : ", and " + reason));
+  throw Error(
+      ErrorCode::unsupported_device, "tune", "device",
+      fmt::format("{} measures time, which an emulated device does not model; it needs a GPU", command));
 }
 
 std::string device_name(const DeviceInfo& device) {

@@ -14,8 +14,8 @@ namespace jit::tool {
 
 void add_device_option(CLI::App& app, std::string& device);
 
-/// The device that `choice` names: "cuda:1" is the second GPU, "emulated:sm_90a" an emulated one, "auto" the
-/// first that JIT_ATTENTION_DEVICE allows. Decides for the process. Throws BadInput for other text and an
+/// The device that `choice` names: "cuda:1" is the second GPU, "emulated:sm_90a" an emulated one, "" the
+/// first that JIT_ATTENTION_DEVICE names. Decides for the process. Throws BadInput for other text and an
 /// ordinal that there is not, Error driver_unavailable when there is no GPU.
 DeviceInfo choose_device(const std::string& choice);
 

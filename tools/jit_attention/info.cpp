@@ -21,8 +21,7 @@ using Json = nlohmann::ordered_json;
 Json describe_devices(const std::string& choice) {
   Json json = {{"devices", Json::array()}};
   try {
-    if (choice != "auto") choose_device(choice);
-    if (const std::string& reason = fallback_reason(); !reason.empty()) json["no_gpu"] = reason;
+    if (!choice.empty()) choose_device(choice);
     for (const DeviceInfo& device : devices()) {
       json["devices"].push_back({{"device", device_name(device)},
                                  {"name", device.name},
@@ -100,7 +99,7 @@ void print_text(const Json& info) {
 }
 
 struct InfoOptions {
-  std::string device = "auto";
+  std::string device;
   bool as_json = false;
 };
 

@@ -33,7 +33,7 @@ struct ProblemOptions {
   bool bake = false;
   std::vector<std::string> tensors;  ///< "name=path"
   BlockMapOptions block_map;
-  std::string device = "auto";
+  std::string device;
 };
 void add_problem_options(CLI::App& app, ProblemOptions& options);
 

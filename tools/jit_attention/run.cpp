@@ -30,7 +30,7 @@ struct RunCommandOptions {
   RunOptions inputs;
   std::string config;
   std::string o, lse;
-  std::string device = "auto";
+  std::string device;
   TraceFiles traces;
   bool as_json = false;
 };

@@ -5,7 +5,7 @@
 #include "generator/functors/functor_node.h"
 #include "generator/kernels/backward_dkv_mma_sync/family.h"
 #include "generator/kernels/backward_pass.h"
-#include "templates/backward_dkv_mma_sync/smem_layout.cuh"
+#include "templates/backward/pass_smem.cuh"
 #include "templates/base/element.cuh"
 
 namespace jit {
@@ -57,8 +57,8 @@ Footprint Family<BackwardDkvMmaSync>::footprint(const AttentionSpec& spec, const
   const int threads = config.warps * 32;
   const int share = registers_per_sm / (threads * config.blocks_per_sm);
   return {.threads = threads,
-          .smem_bytes = backward_dkv_mma_sync::smem_layout(spec.head_dim, spec.value_head_dim(),
-                                                           config.tile_q, config.tile_kv, config.stages)
+          .smem_bytes = pass_smem(spec.head_dim, spec.value_head_dim(), config.tile_kv, config.tile_q,
+                                  config.tile_q, config.stages)
                             .total,
           .registers = gradients + scores + other_registers + row_blocks * row_block_registers +
                        functors * functor_registers + dropout_registers(spec, scores / 2),

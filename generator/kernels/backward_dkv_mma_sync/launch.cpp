@@ -17,8 +17,11 @@ void Family<BackwardDkvMmaSync>::launch(const KernelLaunch& launch, const Backwa
   LaunchConfig grid{.grid = {static_cast<unsigned>(params.heads_kv) * (config.separate ? 2 : 1), 1, 1},
                     .block = {kernel.threads, 1, 1},
                     .smem_bytes = kernel.smem_bytes};
-  DropoutParams dropout = launch.dropout;  // kernels without dropout do not look at it
-  void* arguments[] = {&params, &gradients, &dropout};
+  place_large_rows(launch.memory,
+                   std::uint64_t{grid.grid[0]} * static_cast<std::uint64_t>(blocks.tiles) *
+                       static_cast<std::uint64_t>(blocks.entries),
+                   gradients);
+  void* arguments[] = {&params, &gradients};
   for (params.batch_begin = 0; params.batch_begin < blocks.entries; params.batch_begin += max_grid_yz) {
     grid.grid[2] = static_cast<unsigned>(std::min(blocks.entries - params.batch_begin, max_grid_yz));
     for (gradients.k_tile_begin = 0; gradients.k_tile_begin < blocks.tiles;

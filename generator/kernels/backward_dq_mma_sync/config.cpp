@@ -5,7 +5,7 @@
 #include "generator/functors/functor_node.h"
 #include "generator/kernels/backward_dq_mma_sync/family.h"
 #include "generator/kernels/backward_pass.h"
-#include "templates/backward_dq_mma_sync/smem_layout.cuh"
+#include "templates/backward/pass_smem.cuh"
 #include "templates/base/element.cuh"
 
 namespace jit {
@@ -55,9 +55,9 @@ Footprint Family<BackwardDqMmaSync>::footprint(const AttentionSpec& spec, const 
   const int threads = config.warps * 32;
   const int share = registers_per_sm / (threads * config.blocks_per_sm);
   return {.threads = threads,
-          .smem_bytes = backward_dq_mma_sync::smem_layout(spec.head_dim, spec.value_head_dim(), config.tile_q,
-                                                          config.tile_kv, config.stages)
-                            .total,
+          .smem_bytes =
+              pass_smem(spec.head_dim, spec.value_head_dim(), config.tile_q, config.tile_kv, 0, config.stages)
+                  .total,
           .registers = gradient + scores + other_registers + row_blocks * row_block_registers +
                        functors * functor_registers + dropout_registers(spec, scores / 2),
           .register_cap = std::min(max_registers_per_thread, share / 8 * 8),

@@ -35,7 +35,8 @@ Program program(const AttentionSpec& spec) {
 void launch(const KernelLaunch& launch, QueryStatisticsLayout layout) {
   AttentionParams& params = launch.params;
   if (params.heads_q == 0) return;
-  if (launch.spec.dropout) layout.factor *= launch.dropout.scale;
+  if (launch.spec.score == score::none()) layout.score_unit = params.softmax_scale;
+  if (launch.spec.dropout) layout.factor *= params.dropout.scale;
   void* arguments[] = {&params, launch.gradients, &layout};
   jit::launch(launch.kernel.kernel.handle(),
               {.grid = {static_cast<unsigned>(params.heads_q), 1, 1}, .block = {launch.kernel.threads, 1, 1}},

@@ -61,8 +61,7 @@ void launch_sum(const KernelLaunch& launch) {
   LaunchConfig grid{.grid = {static_cast<unsigned>(params.heads_q), 1, 1},
                     .block = {launch.kernel.threads, 1, 1},
                     .smem_bytes = launch.kernel.smem_bytes};
-  DropoutParams dropout = launch.dropout;  // kernels without dropout do not look at it
-  void* arguments[] = {&params, launch.gradients, &sums, &dropout};
+  void* arguments[] = {&params, launch.gradients, &sums};
   for (sums.measures = 1; sums.measures >= 0; --sums.measures) {
     for (params.batch_begin = 0; params.batch_begin < blocks.entries; params.batch_begin += max_grid_yz) {
       grid.grid[2] = static_cast<unsigned>(std::min(blocks.entries - params.batch_begin, max_grid_yz));

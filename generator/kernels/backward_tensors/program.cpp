@@ -25,7 +25,6 @@ constexpr std::string_view parameters =
 
 Program sum_program(const AttentionSpec& spec, unsigned slots) {
   const FunctorSource functors = functor_source(spec, ScoreNumbers::duals, slots);
-  const ParameterText dropout = dropout_text(spec);
   Program program;
   program.threads = 32 * warps;
   program.smem_bytes = smem_layout(spec.head_dim, spec.value_head_dim()).total;
@@ -39,15 +38,15 @@ Program sum_program(const AttentionSpec& spec, unsigned slots) {
   source += functors.definitions;
   source += "struct Config {\n" + spec_lines(spec, functors);
   source += number_line("gradient_slots", static_cast<int>(slots), "a bit for each tensor");
-  source += "};\n" + params_assertion() + gradient_params_assertion() + sums_assertion() + dropout.assertion +
-            functors.assertions;
+  source +=
+      "};\n" + params_assertion() + gradient_params_assertion() + sums_assertion() + functors.assertions;
   source += fmt::format(
       "static_assert(backward_tensors::smem_layout(Config::head_dim, Config::head_dim_v).total == {}, "
       "\"host and device disagree on shared memory\");\n\n"
       "extern \"C\" __global__ void __launch_bounds__({})\n"
-      "{}(const __grid_constant__ AttentionParams params, {}{}) {{\n"
-      "  backward_tensors::collect_tensor_gradients<Config>(params, gradients, sums{});\n}}\n",
-      program.smem_bytes, program.threads, program.name, parameters, dropout.parameter, dropout.argument);
+      "{}(const __grid_constant__ AttentionParams params, {}) {{\n"
+      "  backward_tensors::collect_tensor_gradients<Config>(params, gradients, sums);\n}}\n",
+      program.smem_bytes, program.threads, program.name, parameters);
   return program;
 }
 

@@ -7,8 +7,8 @@
 #include "generator/functors/score_mask.h"
 #include "generator/kernels/backward_wgmma/family.h"
 #include "generator/kernels/tma_rules.h"
+#include "templates/backward/visits.cuh"
 #include "templates/backward_wgmma/smem_layout.cuh"
-#include "templates/backward_wgmma/visits.cuh"
 #include "templates/base/element.cuh"
 
 namespace jit {

@@ -4,11 +4,12 @@
 
 #include "generator/kernels/backward_wgmma/family.h"
 #include "generator/launch/kernel_launch.h"
+#include "generator/launch/query_statistics.h"
 #include "generator/launch/sequence_grid.h"
 #include "generator/launch/tensor_maps.h"
 #include "runtime/launch.h"
+#include "templates/backward/tensor_maps.cuh"
 #include "templates/backward_wgmma/smem_layout.cuh"
-#include "templates/backward_wgmma/tensor_maps.cuh"
 
 namespace jit {
 
@@ -31,10 +32,10 @@ std::size_t padded_query_tiles(const AttentionSpec& spec, const BackwardWgmma& c
   return padded_queries(spec, config, params) / static_cast<std::size_t>(config.tile_q);
 }
 
-// LSE and delta of each query, and two words of each tile.
+// LSE, delta and perhaps an origin of each query, and two words of each tile.
 std::size_t statistics_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                              const AttentionParams& params) {
-  const std::size_t bytes = 2 * padded_queries(spec, config, params) * sizeof(float) +
+  const std::size_t bytes = padded_queries(spec, config, params) * (2 * sizeof(float) + sizeof(RowOrigin)) +
                             2 * padded_query_tiles(spec, config, params) * sizeof(int);
   return (bytes + sums_alignment - 1) / sums_alignment * sums_alignment;
 }
@@ -57,9 +58,11 @@ std::size_t turn_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
 void place_workspace(const KernelLaunch& launch, const BackwardWgmma& config) {
   GradientParams& gradients = *launch.gradients;
   gradients.lse_log2 = static_cast<float*>(launch.workspace);
-  gradients.delta = gradients.lse_log2 + padded_queries(launch.spec, config, launch.params);
-  gradients.query_ranges =
-      reinterpret_cast<int*>(gradients.delta + padded_queries(launch.spec, config, launch.params));
+  const std::size_t queries = padded_queries(launch.spec, config, launch.params);
+  gradients.delta = gradients.lse_log2 + queries;
+  gradients.origins = reinterpret_cast<RowOrigin*>(gradients.delta + queries);
+  gradients.query_ranges = reinterpret_cast<int*>(gradients.origins + queries);
+  place_large_rows(launch.memory, padded_query_tiles(launch.spec, config, launch.params), gradients);
   gradients.dq_sums =
       gradients.lse_log2 + statistics_bytes(launch.spec, config, launch.params) / sizeof(float);
 }
@@ -141,12 +144,7 @@ void launch_blocks(const KernelLaunch& launch, int blocks, void** arguments, boo
 
 void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config, bool dependent,
                     Turns* turns = nullptr) {
-  DropoutParams dropout = launch.dropout;  // kernels without dropout do not look at it
-  void* arguments[] = {&launch.params, launch.gradients, &dropout, nullptr};
-  if (turns != nullptr) {
-    arguments[2] = turns;
-    arguments[3] = &dropout;
-  }
+  void* arguments[] = {&launch.params, launch.gradients, turns};  // kernels without turns have two parameters
   for_entries_of_a_grid(launch.params, launch.params.heads_q,
                         query_grid(launch.spec, launch.params, config.tile_q),
                         [&](int tiles) { launch_blocks(launch, tiles, arguments, dependent); });
@@ -219,9 +217,9 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   maps.d_o = mapped.d_o;
   maps.dk = mapped.dk;
   maps.dv = mapped.dv;
-  maps.taken = reinterpret_cast<unsigned*>(launch.memory.counter());
+  maps.schedule.taken = reinterpret_cast<unsigned*>(launch.memory.counter());
   const int all_takers = takers(launch.kernel, config);
-  if (config.deterministic) maps.turns = find_turns(launch, config, all_takers);
+  if (config.deterministic) maps.schedule.turns = find_turns(launch, config, all_takers);
   if (!is_plain(launch.spec)) {
     const MappedGradients part = map_bounded_gradients(launch.spec, boxes, launch.params, *launch.gradients);
     maps.bounded_q = part.q;
@@ -231,26 +229,27 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
     maps.bounded_dk = part.dk;
     maps.bounded_dv = part.dv;
   }
-  DropoutParams dropout = launch.dropout;
+  AttentionParams& params = launch.params;
   if (config.dropout_mask_ahead) {
-    dropout = launch_dropout_mask(
+    params = launch_dropout_mask(
         launch, dropout_mask_tiles(launch.spec, config),
         static_cast<std::byte*>(launch.workspace) + gradient_bytes(launch.spec, config, launch.params));
   }
-  void* arguments[] = {&launch.params, launch.gradients, &maps, &dropout};
+  void* arguments[] = {&params, launch.gradients, &maps};
   for_entries_of_a_grid(launch.params, launch.params.heads_kv, key_tiles, [&](int tiles) {
     const int heads = tiles / key_tiles.tiles;
     const bool shares_heads = config.deterministic && is_plain(launch.spec);
-    maps.order = {
+    maps.schedule.order = {
         .key_tiles = key_tiles.tiles,
         .heads = heads,
         .heads_together = config.deterministic
                               ? heads_drawn_together(heads, all_takers)
                               : heads_scheduled_together(launch.spec, heads, key_tiles.tiles, all_takers)};
-    const int taken = shares_heads ? maps.turns.visits.sharers * maps.turns.visits.heads_at_once
-                                   : std::min(tiles, all_takers);
+    const int taken = shares_heads
+                          ? maps.schedule.turns.visits.sharers * maps.schedule.turns.visits.heads_at_once
+                          : std::min(tiles, all_takers);
     launch_blocks(launch, taken * blocks_per_tile(config), arguments, true,
-                  shares_heads && waits_for_many(launch, config, maps.turns));
+                  shares_heads && waits_for_many(launch, config, maps.schedule.turns));
   });
 }
 

@@ -5,8 +5,8 @@
 #include "generator/program/emit.h"
 #include "generator/program/functor_source.h"
 #include "generator/program/wgmma_source.h"
+#include "templates/backward/tensor_maps.cuh"
 #include "templates/backward_wgmma/smem_layout.cuh"
-#include "templates/backward_wgmma/tensor_maps.cuh"
 #include "templates/base/element.cuh"
 
 namespace jit {
@@ -57,10 +57,11 @@ std::string config_name(const AttentionSpec& spec, const BackwardWgmma& config) 
                      backward_wgmma::tile_kv(spec, config), config.stages);
 }
 
-// A program of one of the kernels around: `call` is its template. Before that it calls `turns`, if there is one.
+// A program of one of the kernels around: `call` is its template. Before that it calls `turns`, if there is one. Large rows
+// would take more registers: those that leave room for so many blocks on a multiprocessor are for all else enough.
 Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std::string_view what,
-                     std::string_view call, int threads, std::string_view turns = "") {
-  const FunctorSource functors = functor_source(spec);
+                     std::string_view call, int threads, int blocks_per_sm, std::string_view turns = "") {
+  const FunctorSource functors = functor_source(spec, ScoreNumbers::duals);
   Program program;
   program.threads = threads;
   program.name = fmt::format("{}_{}", call, config_name(spec, config));
@@ -73,16 +74,14 @@ Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std
                         turns.empty() ? "" : fmt::format("#include \"backward_wgmma/{}.cuh\"\n", turns));
   source += functors.definitions;
   source += "struct Config {\n" + backward_wgmma::config_text(spec, config) + "};\n";
-  const ParameterText dropout = dropout_text(spec);
-  source += params_assertion() + gradient_params_assertion() + dropout.assertion + functors.assertions;
+  source += params_assertion() + gradient_params_assertion() + functors.assertions;
   source += fmt::format(
-      "\nextern \"C\" __global__ void __launch_bounds__({})\n"
+      "\nextern \"C\" __global__ void __launch_bounds__({}, {})\n"
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams "
-      "gradients{}{}) {{\n{}  backward_wgmma::{}<Config>(params, gradients{});\n}}\n",
-      threads, program.name, turns.empty() ? "" : ", const __grid_constant__ backward_wgmma::Turns turns",
-      dropout.parameter,
+      "gradients{}) {{\n{}  backward_wgmma::{}<Config>(params, gradients);\n}}\n",
+      threads, blocks_per_sm, program.name, turns.empty() ? "" : ", const __grid_constant__ Turns turns",
       turns.empty() ? "" : fmt::format("  backward_wgmma::{}<Config>(params, gradients, turns);\n", turns),
-      call, dropout.argument);
+      call);
   return program;
 }
 
@@ -102,15 +101,14 @@ std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config) 
 
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config) {
   constexpr int threads = 256;  // prepare_threads
-  return side_program(spec, config, "what is known of queries", "prepare_backward", threads,
-                      !config.deterministic ? ""
-                      : is_plain(spec)      ? "count_turns"
-                                            : "record_turns");
+  return side_program(spec, config, "what is known of queries", "prepare_backward", threads, 6,
+                      config.deterministic ? "prepare_turns" : "");
 }
 
 Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return side_program(spec, config, "dQ in 16 bits", "convert_dq",
-                      dq_parts(spec.head_dim, has_query_consumer(spec, config)) * 128);
+  const int threads = dq_parts(spec.head_dim, has_query_consumer(spec, config)) * 128;
+  const int threads_per_sm = threads == 128 ? 1536 : threads == 256 ? 1280 : 1152;
+  return side_program(spec, config, "dQ in 16 bits", "convert_dq", threads, threads_per_sm / threads);
 }
 
 }  // namespace backward_wgmma
@@ -138,24 +136,21 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
   if (shares.dq != 0) source += number_line("dq_registers", shares.dq, "the same for the one that has dQ");
   source += "};\n";
-  const ParameterText dropout = dropout_text(spec);
-  source += params_assertion() + gradient_params_assertion() + dropout.assertion + functors.assertions;
+  source += params_assertion() + gradient_params_assertion() + functors.assertions;
   const bool plain = is_plain(spec);
   const std::string_view maps = plain ? "TensorMaps" : "SequenceMaps";
   source += fmt::format(
-      "static_assert(sizeof(backward_wgmma::{}) == {}, "
+      "static_assert(sizeof({}) == {}, "
       "\"host and device disagree on the tensor maps\");\n"
       "static_assert(backward_wgmma::smem_layout<Config>().total == {}, "
       "\"host and device disagree on shared memory\");\n\n",
-      maps, plain ? sizeof(backward_wgmma::TensorMaps) : sizeof(backward_wgmma::SequenceMaps),
-      program.smem_bytes);
+      maps, plain ? sizeof(TensorMaps) : sizeof(SequenceMaps), program.smem_bytes);
   source += fmt::format(
       "extern \"C\" __global__ void {}__launch_bounds__(backward_wgmma::KernelTraits<Config>::threads, 1)\n"
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams gradients, "
-      "const __grid_constant__ backward_wgmma::{} maps{}) {{\n"
-      "  backward_wgmma::attention_backward<Config>(params, gradients, maps{});\n}}\n",
-      config.pair ? "__cluster_dims__(2, 1, 1) " : "", program.name, maps, dropout.parameter,
-      dropout.argument);
+      "const __grid_constant__ {} maps) {{\n"
+      "  backward_wgmma::attention_backward<Config>(params, gradients, maps);\n}}\n",
+      config.pair ? "__cluster_dims__(2, 1, 1) " : "", program.name, maps);
   if (config.dropout_mask_ahead) {
     program.ahead = dropout_mask_name(program.name);
     source += dropout_mask_source("KeysByQueries", program.name);

@@ -18,11 +18,7 @@ void Family<ForwardMmaSync>::launch(const KernelLaunch& launch, const ForwardMma
   LaunchConfig grid{.grid = {static_cast<unsigned>(params.heads_q), 1, 1},
                     .block = {kernel.threads, 1, 1},
                     .smem_bytes = kernel.smem_bytes};
-  // Kernels have one of them at most.
-  DropoutParams dropout = launch.dropout;
-  DescaleParams descale = launch.descale;
-  void* const last = launch.spec.dropout ? static_cast<void*>(&dropout) : &descale;
-  void* arguments[] = {&params, last};
+  void* arguments[] = {&params};
   for (params.batch_begin = 0; params.batch_begin < blocks.entries; params.batch_begin += max_grid_yz) {
     grid.grid[2] = static_cast<unsigned>(std::min(blocks.entries - params.batch_begin, max_grid_yz));
     for (params.q_tile_begin = 0; params.q_tile_begin < blocks.tiles; params.q_tile_begin += max_grid_yz) {

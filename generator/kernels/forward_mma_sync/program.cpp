@@ -21,18 +21,16 @@ Program Family<ForwardMmaSync>::program(const AttentionSpec& spec, const Forward
   source += "#include \"forward_mma_sync/kernel.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config {\n" + spec_lines(spec, functors) + config_lines(fields(), config) + "};\n";
-  // A spec with one of them has none of the other.
-  const ParameterText last = spec.dropout ? dropout_text(spec) : descale_text(spec);
-  source += params_assertion() + last.assertion + functors.assertions;
+  source += params_assertion() + functors.assertions;
   source += fmt::format(
       "static_assert(forward_mma_sync::smem_layout<Config>().total == {}, "
       "\"host and device disagree on shared memory\");\n\n",
       program.smem_bytes);
   source += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)\n"
-      "{}(const __grid_constant__ AttentionParams params{}) {{\n  "
-      "forward_mma_sync::attention_forward<Config>(params{});\n}}\n",
-      program.name, last.parameter, last.argument);
+      "{}(const __grid_constant__ AttentionParams params) {{\n  "
+      "forward_mma_sync::attention_forward<Config>(params);\n}}\n",
+      program.name);
   return program;
 }
 

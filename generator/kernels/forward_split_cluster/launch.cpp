@@ -46,8 +46,7 @@ void Family<ForwardSplitCluster>::launch(const KernelLaunch& launch, const Forwa
             "q: its {} tiles of {} rows are more than a launch of {} takes; give fewer sequences at once",
             tiles.places, rows_per_warp, name));
   }
-  DescaleParams descale = launch.descale;  // kernels of 16-bit keys do not look at it
-  void* arguments[] = {&launch.params, &descale};
+  void* arguments[] = {&launch.params};
   jit::launch(launch.kernel.kernel.handle(),
               {.grid = {static_cast<unsigned>(blocks), static_cast<unsigned>(launch.params.heads_kv), 1},
                .block = {launch.kernel.threads, 1, 1},

@@ -22,8 +22,7 @@ Program Family<ForwardSplitCluster>::program(const AttentionSpec& spec, const Fo
   source += "#include \"forward_split_cluster/kernel.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config {\n" + spec_lines(spec, functors) + config_lines(fields(), config) + "};\n";
-  const ParameterText descale = descale_text(spec);
-  source += params_assertion() + descale.assertion + functors.assertions;
+  source += params_assertion() + functors.assertions;
   source += fmt::format(
       "static_assert(forward_split_cluster::KernelTraits<Config>::layout.total == {}, "
       "\"host and device disagree on shared memory\");\n\n",
@@ -31,9 +30,9 @@ Program Family<ForwardSplitCluster>::program(const AttentionSpec& spec, const Fo
   source += fmt::format(
       "extern \"C\" __global__ void __cluster_dims__(Config::cluster, 1, 1)\n"
       "__launch_bounds__({}, Config::blocks_per_sm)\n"
-      "{}(const __grid_constant__ AttentionParams params{}) {{\n"
-      "  forward_split_cluster::attention_forward<Config>(params{});\n}}\n",
-      program.threads, program.name, descale.parameter, descale.argument);
+      "{}(const __grid_constant__ AttentionParams params) {{\n"
+      "  forward_split_cluster::attention_forward<Config>(params);\n}}\n",
+      program.threads, program.name);
   return program;
 }
 

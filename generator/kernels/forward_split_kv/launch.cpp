@@ -19,14 +19,13 @@ SplitTiles tiles_of(const ForwardSplitKv& config) {
 
 void Family<ForwardSplitKv>::launch(const KernelLaunch& launch, const ForwardSplitKv& config) {
   SplitLaunch split = split_launch(launch, tiles_of(config), name);
-  DescaleParams descale = launch.descale;  // kernels of 16-bit keys do not look at it
   if (config.copies == Copies::tma) {
     const MappedKeys keys = map_keys(launch.spec, box_rows(launch.spec, config.tile_kv), launch.params);
     KernelMemory memory{.k = keys.k, .v = keys.v, .split_params = split.params};
-    void* arguments[] = {&launch.params, &memory, &descale};
+    void* arguments[] = {&launch.params, &memory};
     return launch_split(launch, split, arguments, true);
   }
-  void* arguments[] = {&launch.params, &split.params, &descale};
+  void* arguments[] = {&launch.params, &split.params};
   launch_split(launch, split, arguments, false);
 }
 

@@ -24,8 +24,7 @@ Program Family<ForwardSplitKv>::program(const AttentionSpec& spec, const Forward
   source += "#include \"forward_split_kv/kernel.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config {\n" + spec_lines(spec, functors) + config_lines(fields(), config) + "};\n";
-  const ParameterText descale = descale_text(spec);
-  source += params_assertion() + descale.assertion + functors.assertions;
+  source += params_assertion() + functors.assertions;
   if (uses_tma) {
     source += fmt::format(
         "static_assert(sizeof(KernelMemory) == {}, \"host and device disagree on the "
@@ -39,10 +38,9 @@ Program Family<ForwardSplitKv>::program(const AttentionSpec& spec, const Forward
   source += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__({}, Config::blocks_per_sm)\n"
       "{}(const __grid_constant__ AttentionParams params,\n"
-      "    const __grid_constant__ {} split{}) {{\n"
-      "  forward_split_kv::attention_forward<Config>(params, split{});\n}}\n",
-      program.threads, program.name, uses_tma ? "KernelMemory" : "SplitParams", descale.parameter,
-      descale.argument);
+      "    const __grid_constant__ {} split) {{\n"
+      "  forward_split_kv::attention_forward<Config>(params, split);\n}}\n",
+      program.threads, program.name, uses_tma ? "KernelMemory" : "SplitParams");
   return program;
 }
 

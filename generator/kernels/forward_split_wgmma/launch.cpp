@@ -28,8 +28,7 @@ void Family<ForwardSplitWgmma>::launch(const KernelLaunch& launch, const Forward
   if (split.blocks == 0) return;
   const MappedKeys keys = map_keys(launch.spec, rows, launch.params);
   KernelMemory memory{.k = keys.k, .v = keys.v, .split_params = split.params};
-  DescaleParams descale = launch.descale;  // kernels of 16-bit keys do not look at it
-  void* arguments[] = {&launch.params, &memory, &descale};
+  void* arguments[] = {&launch.params, &memory};
   launch_split(launch, split, arguments, true);
 }
 

@@ -47,28 +47,26 @@ std::int64_t most_tiles(const AttentionSpec& spec, const ForwardWgmma& config,
 }
 
 template <class Maps>
-void launch_grid(const KernelLaunch& launch, AttentionParams& params, const DropoutParams& dropout_params,
-                 Maps& maps, int blocks) {
+void launch_grid(const KernelLaunch& launch, AttentionParams& params, Maps& maps, int blocks) {
   const LoadedKernel& kernel = launch.kernel;
   const LaunchConfig grid{.grid = {static_cast<unsigned>(blocks), 1, 1},
                           .block = {kernel.threads, 1, 1},
                           .smem_bytes = kernel.smem_bytes,
                           .dependent = true};
-  // Kernels have one of them at most.
-  DropoutParams dropout = dropout_params;
-  DescaleParams descale = launch.descale;
-  void* const last = launch.spec.dropout ? static_cast<void*>(&dropout) : &descale;
-  void* arguments[] = {&params, &maps, last};
+  void* arguments[] = {&params, &maps};
   jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
 }
 
 // What drivers before 12.1 take.
-static_assert(sizeof(AttentionParams) + sizeof(SequenceMaps) + sizeof(DescaleParams) <= 4096);
+static_assert(sizeof(AttentionParams) + sizeof(SequenceMaps) <= 4096);
 
-// Puts the kernel that draws on the stream, where there is one. Returns what this one reads.
-DropoutParams dropout_mask_ahead(const KernelLaunch& launch, const ForwardWgmma& config) {
-  if (!config.dropout_mask_ahead) return launch.dropout;
-  return launch_dropout_mask(launch, dropout_mask_tiles(config), launch.workspace);
+// The kernel's parameters. Launches the kernel ahead of it that upcasts keys or computes the dropout mask, if there is
+// one.
+AttentionParams params_behind_kernel_ahead(const KernelLaunch& launch, const ForwardWgmma& config) {
+  if (config.upcast_ahead) return launch_upcast_keys(launch);
+  if (config.dropout_mask_ahead)
+    return launch_dropout_mask(launch, dropout_mask_tiles(config), launch.workspace);
+  return launch.params;
 }
 
 // Blocks find the list of work tiles on the device.
@@ -82,8 +80,7 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
                     "kernel counts. Give no config, and another is chosen",
                     launch.params.heads_q, max_work_tiles));
   }
-  AttentionParams params = config.upcast_ahead ? launch_upcast_keys(launch) : launch.params;
-  const DropoutParams dropout = dropout_mask_ahead(launch, config);
+  AttentionParams params = params_behind_kernel_ahead(launch, config);
   const auto map_tensors_of = [&](const AttentionSpec& spec) {
     return map_bounded_tensors(
         spec, {.rows_q = rows_per_warpgroup, .rows_kv = box_rows(spec, config.tile_kv)}, params);
@@ -103,7 +100,7 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
                     part.o};
   const std::int64_t resident = std::int64_t{kernel.sm_count} * config.blocks_per_sm;
   const int blocks = static_cast<int>(std::clamp<std::int64_t>(tiles, 1, resident));
-  launch_grid(launch, params, dropout, maps, blocks);
+  launch_grid(launch, params, maps, blocks);
 }
 
 }  // namespace
@@ -112,11 +109,10 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
 void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma& config) {
   if (!is_plain(launch.spec)) return launch_lengths(launch, config);
   const LoadedKernel& kernel = launch.kernel;
-  AttentionParams& params = launch.params;
   const int resident = kernel.sm_count * config.blocks_per_sm;
   const int entries = entries_of_launch(launch, config, resident);
+  AttentionParams params = params_behind_kernel_ahead(launch, config);
   TensorMaps maps = encode_maps(launch.spec, config, params);
-  const DropoutParams dropout = dropout_mask_ahead(launch, config);
   maps.schedule.counter = launch.memory.counter();
   for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += entries) {
     const int count = std::min(params.batch - params.batch_begin, entries);
@@ -126,7 +122,7 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
                                                    .tile_q = config.tile_q,
                                                    .blocks = resident,
                                                    .l2_bytes = kernel.l2_bytes});
-    launch_grid(launch, params, dropout, maps, std::min(maps.schedule.order.tiles(), resident));
+    launch_grid(launch, params, maps, std::min(maps.schedule.order.tiles(), resident));
   }
 }
 

@@ -81,9 +81,7 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const Forward
                           "the same for those who transpose values, or upcast keys and values");
   }
   source += "};\n";
-  // A spec with one of them has none of the other.
-  const ParameterText last = spec.dropout ? dropout_text(spec) : descale_text(stored);
-  source += params_assertion() + last.assertion + functors.assertions;
+  source += params_assertion() + functors.assertions;
   const bool plain = is_plain(spec);
   const auto [maps, maps_bytes] =
       plain ? std::pair("TensorMaps", sizeof(TensorMaps)) : std::pair("SequenceMaps", sizeof(SequenceMaps));
@@ -97,9 +95,9 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const Forward
       "extern \"C\" __global__ void __launch_bounds__(forward_wgmma::KernelTraits<Config>::threads, "
       "Config::blocks_per_sm)\n"
       "{}(const __grid_constant__ AttentionParams params, "
-      "const __grid_constant__ {} maps{}) {{\n"
-      "  forward_wgmma::attention_forward<Config>(params, maps{});\n}}\n",
-      program.name, maps, last.parameter, last.argument);
+      "const __grid_constant__ {} maps) {{\n"
+      "  forward_wgmma::attention_forward<Config>(params, maps);\n}}\n",
+      program.name, maps);
   if (config.upcast_ahead) {
     program.ahead = upcast_keys_name(program.name);
     source += upcast_keys_source(stored, functors, program.name);

@@ -28,8 +28,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
     Unlike torch's, a query that sees no key gives zeros whatever made it blind. Values of a float mask below −2^80, such
     as −1e30 or ``torch.finfo(torch.bfloat16).min``, drop the key as −inf does. −1e9 does so beside a key of ordinary
-    score; a query of which all keys have it has the mean of their values, and gradients of it vanish, because its LSE,
-    a float, does not hold how many keys share it.
+    score; a query of which all keys have it has the mean of their values, as far as scores of this size differ by less
+    than floats hold, and gradients of the mean.
 
     Args:
         query: (..., heads_q, seqlen_q, head_dim), bf16 or fp16, with none or more batch dimensions; under

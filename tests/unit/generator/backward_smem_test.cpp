@@ -52,7 +52,7 @@ TEST(BackwardSmem, DqHasAsManyPlacesAsThereIsRoomFor) {
   const auto expect = [](const SmemSizes& sizes, int dq_places, int stages_ds) {
     const SmemLayout layout = smem_layout(sizes);
     EXPECT_EQ(layout.dq_places, dq_places) << sizes.head_dim << " " << sizes.head_dim_v;
-    EXPECT_EQ(layout.stages_ds, stages_ds) << sizes.head_dim << " " << sizes.head_dim_v;
+    EXPECT_EQ(layout.ds.stages, stages_ds) << sizes.head_dim << " " << sizes.head_dim_v;
     EXPECT_LE(layout.total, largest_smem);
   };
   const auto pair_of = [](int head_dim, int head_dim_v) {
@@ -80,14 +80,14 @@ TEST(BackwardSmem, DqHasAsManyPlacesAsThereIsRoomFor) {
 TEST(BackwardSmem, TheNextKeysHaveRoomBesideAConsumerOfDq) {
   for (const int head_dim : {8, 40, 64}) {
     SmemSizes sizes = sizes_of(head_dim, head_dim, 64, 4);
-    EXPECT_EQ(smem_layout(sizes).stages_keys, 2) << head_dim;
+    EXPECT_EQ(smem_layout(sizes).keys.stages, 2) << head_dim;
     sizes.draws = true;
-    EXPECT_EQ(smem_layout(sizes).stages_keys, head_dim < 40 ? 2 : 1) << head_dim;
+    EXPECT_EQ(smem_layout(sizes).keys.stages, head_dim < 40 ? 2 : 1) << head_dim;
     sizes.deterministic = true;
-    EXPECT_EQ(smem_layout(sizes).stages_keys, 2) << head_dim << ", without a place for dQ";
+    EXPECT_EQ(smem_layout(sizes).keys.stages, 2) << head_dim << ", without a place for dQ";
   }
   for (const SmemSizes& sizes : {sizes_of(64, 64, 128), sizes_of(128, 128), sizes_of(256, 256)})
-    EXPECT_EQ(smem_layout(sizes).stages_keys, 1) << sizes.head_dim;
+    EXPECT_EQ(smem_layout(sizes).keys.stages, 1) << sizes.head_dim;
 }
 
 TEST(BackwardSmem, BoundedBoxesTakeRegistersThatConsumersOfDqDoNotHave) {
@@ -104,7 +104,7 @@ TEST(BackwardSmem, PlacesOfGradientsLieApartAndAligned) {
       for (const int stages : {2, 4}) {
         const SmemSizes sizes = sizes_of(head_dim, head_dim_v, 64, stages);
         const SmemLayout layout = smem_layout(sizes),
-                         without = smem_layout(sizes, {1, 0, 1, layout.stages_ds});
+                         without = smem_layout(sizes, {1, 0, 1, layout.ds.stages});
         if (without.total > largest_smem) continue;
         ASSERT_LE(layout.total, largest_smem);
         if (layout.gradient_places == 0) continue;
@@ -114,7 +114,7 @@ TEST(BackwardSmem, PlacesOfGradientsLieApartAndAligned) {
           EXPECT_EQ(bytes % (8 * 2 * panel_columns(columns)), 0);
         }
         EXPECT_EQ(layout.gradients % 1024, 0);
-        EXPECT_GE(layout.gradients, layout.ds + 2 * panel_tile_bytes(64, 128));
+        EXPECT_GE(layout.gradients, layout.ds.tiles + 2 * panel_tile_bytes(64, 128));
         EXPECT_GE(layout.lse_log2, layout.gradients + 8 * layout.gradient_places * bytes);
       }
     }

@@ -51,10 +51,11 @@ TEST(Dropout, TheKeptShareIsTheRatesWithinARoundingAndAnError) {
 }
 
 TEST(DropoutParams, FollowFromTheRate) {
-  const DropoutParams all = dropout_params(0, {});
+  DropoutParams all = {}, most = {};
+  set_dropout_rate(all, 0);
   EXPECT_EQ(all.thresholds, 0xffffffff);
   EXPECT_EQ(all.scale, 1);
-  const DropoutParams most = dropout_params(0.1f, {});
+  set_dropout_rate(most, 0.1f);
   EXPECT_EQ(most.thresholds, 229 * 0x01010101u);  // flash-attention's: floor(0.9 · 255)
   EXPECT_FLOAT_EQ(most.scale, 1 / 0.9f);
   EXPECT_FLOAT_EQ(most.keep_probability, 0.9f);

@@ -11,7 +11,6 @@
 
 #include "generator/operations/append/arguments.h"
 #include "generator/problem/arguments.h"
-#include "generator/problem/descale_arguments.h"
 #include "generator/problem/known_attention.h"
 
 namespace jit {
@@ -60,15 +59,14 @@ struct Attended {
   AttentionSpec spec = attention_spec();
   ArgumentRules rules{spec};
   AttentionParams params = {};
-  DescaleParams descale = {};
 
   KnownAttention known() {
     const AttentionArguments arguments = attention_arguments();
     EXPECT_TRUE(fill_params(spec, {}, arguments, params));
-    return {rules, arguments, params, descale_params(spec, arguments)};
+    return {rules, arguments, params};
   }
   bool fill(const KnownAttention& known, const AttentionArguments& arguments) {
-    return known.fill(spec, arguments, params, descale);
+    return known.fill(spec, arguments, params);
   }
 };
 

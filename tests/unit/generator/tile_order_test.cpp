@@ -1,4 +1,4 @@
-#include "templates/backward_wgmma/tile_order.cuh"
+#include "templates/backward/tile_order.cuh"
 
 #include <algorithm>
 #include <queue>

@@ -1,4 +1,4 @@
-#include "templates/backward_wgmma/visits.cuh"
+#include "templates/backward/visits.cuh"
 
 #include <algorithm>
 #include <limits>

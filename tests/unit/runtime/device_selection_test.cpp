@@ -11,12 +11,10 @@ namespace {
 using Kind = DeviceSelection::Kind;
 
 TEST(DeviceSelection, ReadsWhatItWrites) {
-  for (const char* text :
-       {"auto", "cuda", "emulated:sm_80", "emulated:sm_90a", "emulated:sm_90a,sm_80,sm_90a"}) {
+  for (const char* text : {"cuda", "emulated:sm_80", "emulated:sm_90a", "emulated:sm_90a,sm_80,sm_90a"}) {
     EXPECT_TRUE(is_device_selection(text));
     EXPECT_EQ(to_string(parse_device_selection(text)), text);
   }
-  EXPECT_EQ(parse_device_selection("auto").kind, Kind::automatic);
   EXPECT_EQ(parse_device_selection("cuda").kind, Kind::cuda);
   const DeviceSelection two = parse_device_selection("emulated:sm_90a,sm_80");
   EXPECT_EQ(two.kind, Kind::emulated);

@@ -38,7 +38,7 @@ TEST_F(SettingsTest, DefaultsWithoutVariables) {
   EXPECT_EQ(settings.tuning_seconds, 10);
   EXPECT_EQ(settings.templates, "");
   EXPECT_EQ(settings.nvrtc, "");
-  EXPECT_EQ(device_settings_from_environment().device, "auto");
+  EXPECT_EQ(device_settings_from_environment().device, "cuda");
   EXPECT_EQ(device_settings_from_environment().emulator_seed, 0u);
   EXPECT_EQ(device_settings_from_environment().emulator_step_limit, 1099511627776u);
 }

@@ -1,0 +1,114 @@
+// How consumers leave dK and dV of a tile of keys: rounded, in shared memory, from where TMA takes them while the
+// consumer is at the next tile. Each warp has places of its own, so that it waits for no other one:
+//
+//     wait until TMA has read what was there │ round, stmatrix │ fence │ start the copy
+//
+// Where there is no room for a place, they leave from registers.
+#pragma once
+
+#include "backward/boxes.cuh"
+#include "backward/key_tile.cuh"
+#include "problem/gradients.cuh"
+#include "ptx/stmatrix.cuh"
+#include "steps/dropout.cuh"
+#include "steps/store_rows.cuh"
+#include "tiles/panel_tile.cuh"
+
+namespace jit {
+
+/// Of one warp. `Traits` say what the gradients are, and how many places of each warp of the consumers lie where;
+/// `Maps` are TensorMaps or SequenceMaps.
+template <class Traits, class Maps>
+class GradientWriter {
+  using Config = typename Traits::Config;
+  using Element = typename Config::Element;
+  static constexpr int places = Traits::layout.gradient_places;
+
+ public:
+  static constexpr bool by_tma = places > 0;
+
+  __device__ __forceinline__ GradientWriter(const AttentionParams& params, const GradientParams& gradients,
+                                            const Maps& maps, const DropoutParams& dropout, unsigned smem)
+      : params_(params), gradients_(gradients), maps_(maps), dropout_(dropout), smem_(smem) {}
+
+  __device__ __forceinline__ void write_dv(const KeyTile<Config>& keys,
+                                           const typename Traits::ValueGradient& dv) const {
+    write<Config::head_dim_v>(
+        keys, dv, over_keep_probability<Config>(1.0f, dropout_), 0,
+        map_of(maps_, &TensorMaps::dv, &SequenceMaps::bounded_dv, gradient_rows),
+        [&](const Gradients<Config>& gradients) { return gradients.dv_rows(keys.batch, keys.kv_head); });
+  }
+  __device__ __forceinline__ void write_dk(const KeyTile<Config>& keys,
+                                           const typename Traits::KeyGradient& dk) const {
+    write<Config::head_dim>(
+        // mutate: DkUnscaled
+        keys, dk, over_keep_probability<Config>(params_.softmax_scale, dropout_), places - 1,
+        map_of(maps_, &TensorMaps::dk, &SequenceMaps::bounded_dk, gradient_rows),
+        [&](const Gradients<Config>& gradients) { return gradients.dk_rows(keys.batch, keys.kv_head); });
+  }
+
+  /// Behind the last tile of keys: shared memory ends with the block.
+  static __device__ __forceinline__ void end() {
+    if (by_tma && lane_id() == 0) cp_async_bulk_wait_group_read<0>();  // mutate: TheBlockEndsBeforeItsCopies
+  }
+
+ private:
+  // Of the block's consumers, or, where all have the same keys, of one of them.
+  static __device__ __forceinline__ int own_warp() {
+    if constexpr (Traits::has_roles) return threadIdx.x % warpgroup_size / warp_size;
+    return reread_thread_index() / warp_size - warpgroup_size / warp_size;
+  }
+
+  template <int columns, class Product, class Map, class RowsOf>
+  __device__ __forceinline__ void write(const KeyTile<Config>& keys, const Product& product, float factor,
+                                        int place, const Map& map, const RowsOf& rows_of) const {
+    const SequencesOf<Config> sequences = keys.sequences(params_);
+    const int first_key = keys.k_begin + own_warp() * gradient_rows;  // mutate: RowsOfTheFirstWarp
+    if constexpr (by_tma) {
+      copy<PanelTile<Element, gradient_rows, columns>>(
+          product, factor, place, map,
+          key_box<Config>(sequences, keys.batch, keys.kv_head, first_key, gradient_rows));
+    } else {
+      store_rows<columns>(product, factor, rows_of(Gradients<Config>(params_, gradients_, sequences)),
+                          first_key, sequences.kv(keys.batch).length);
+    }
+  }
+
+  template <class Tile, class Product, class Map, class Box>
+  __device__ __forceinline__ void copy(const Product& product, float factor, int place, const Map& map,
+                                       const Box& box) const {
+    const unsigned tile =
+        smem_ + Traits::layout.gradients +
+        (own_warp() * places + place) * gradient_place_bytes(Config::head_dim, Config::head_dim_v);
+    const int lane = lane_id();
+    if (lane == 0) cp_async_bulk_wait_group_read<places - 1>();  // mutate: GradientsAreOverwritten
+    __syncwarp();                                                // mutate: LanesDoNotWaitForTheCopy
+    const unsigned own = Tile::chunk_address(tile, lane % 16, lane / 16);
+#pragma unroll
+    for (int step = 0; step < Product::column_blocks / 2; ++step) {
+      unsigned words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int r = i % 2, n = 2 * step + i / 2;
+        words[i] = pack<Element>(product.at(r, n, 0) * factor, product.at(r, n, 1) * factor);
+      }
+      stmatrix_x4(Tile::chunk_behind(own, 2 * step), words);
+    }
+    fence_proxy_async_shared();  // mutate: NoFenceBehindGradients
+    __syncwarp();                // mutate: GradientsAreCopiedTooEarly
+    if (lane == 0) {
+#pragma unroll
+      for (int panel = 0; panel < Tile::panels; ++panel)
+        store_panel(tile + panel * Tile::panel_bytes, map, panel * Tile::columns, box);
+      cp_async_bulk_commit_group();
+    }
+  }
+
+  const AttentionParams& params_;
+  const GradientParams& gradients_;
+  const Maps& maps_;
+  const DropoutParams& dropout_;
+  const unsigned smem_;
+};
+
+}  // namespace jit

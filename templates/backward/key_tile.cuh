@@ -1,0 +1,71 @@
+// A tile of keys of a one-pass kernel, which one block owns.
+#pragma once
+
+#include "base/params.cuh"
+#include "problem/entry_sequences.cuh"
+#include "scheduling/varlen_place.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit {
+
+struct KeyPlace {
+  int batch;
+  int kv_head;
+  int k_begin;  ///< none of the sequence's where the tile is nobody's: negative, or behind its last one
+  unsigned round = 0;  ///< how many tiles of keys the block has had before
+};
+
+/// With the sequences of its batch entry, which cost nothing to make anew where they are dense.
+template <class Config, bool on_device = has_entry_lengths<Config>>
+struct KeyTile : KeyPlace {
+  __device__ __forceinline__ KeyTile(const AttentionParams&, const KeyPlace& place) : KeyPlace(place) {}
+  __device__ __forceinline__ bool is_there() const { return true; }
+  __device__ __forceinline__ DenseSequences<Config> sequences(const AttentionParams& params) const {
+    return DenseSequences<Config>(params);
+  }
+};
+/// Read once, where they must be.
+template <class Config>
+struct KeyTile<Config, true> : KeyPlace {
+  Sequence q;
+  Sequence kv;
+  __device__ __forceinline__ KeyTile(const AttentionParams& params, const KeyPlace& place) : KeyPlace(place) {
+    const EntrySequences<Config> read(params, batch);
+    q = {uniform(read.q(batch).begin), uniform(read.q(batch).length)};
+    kv = {uniform(read.kv(batch).begin), uniform(read.kv(batch).length)};
+  }
+  // mutate: PlacesOfNobodyAreTiles
+  __device__ __forceinline__ bool is_there() const { return k_begin >= 0 && k_begin < kv.length; }
+  __device__ __forceinline__ EntrySequences<Config> sequences(const AttentionParams& params) const {
+    return {params, q, kv};
+  }
+};
+
+/// Those of a head of dense sequences.
+template <class Config>
+__device__ __forceinline__ int key_tiles_of_head(const AttentionParams& params) {
+  return (DenseSequences<Config>::longest_kv(params) + Config::tile_kv - 1) / Config::tile_kv;
+}
+
+/// Tile `tile` of a launch, counted head by head. By whole warps.
+template <class Config>
+__device__ __forceinline__ KeyTile<Config> key_tile(const AttentionParams& params, int tile) {
+  if constexpr (Config::sequences_kv == SequenceKind::varlen) {
+    const int places =
+        static_cast<int>(varlen_tiles(params.batch, params.sequences.total_k, Config::tile_kv));
+    const int kv_head = tile / places;  // mutate: KeysOfAnotherHead
+    const VariableSequences<Config> sequences(params);
+    const auto [batch, first_key] = varlen_place<Config::tile_kv>(
+        tile - kv_head * places, params.batch, [&](int entry) { return sequences.kv_begin(entry); });
+    return {params, {.batch = uniform(batch), .kv_head = kv_head, .k_begin = uniform(first_key)}};
+  } else {
+    const int tiles = key_tiles_of_head<Config>(params);
+    const int slice = tile / tiles;
+    return {params,
+            {.batch = params.batch_begin + slice / params.heads_kv,
+             .kv_head = slice % params.heads_kv,
+             .k_begin = (tile - slice * tiles) * Config::tile_kv}};
+  }
+}
+
+}  // namespace jit

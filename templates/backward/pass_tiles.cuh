@@ -1,0 +1,98 @@
+// What both passes of backward by mma.sync have alike. A block owns rows of scores: the queries of dQ, or the keys of dK
+// and dV. Its own two tiles stay in shared memory, and those of the other side come by through a pipeline of stages:
+//
+//     own          Q, dO   or   K, V
+//     other        K, V    or   Q, dO, LSE, delta
+//
+//     wait for tile n ─ barrier ─ load tile n + ahead ─ the step of tile n
+//
+// The barrier also says that every warp is done with the tile before, whose stage the load overwrites; a single stage is
+// loaded behind a barrier of its own.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/prelude.cuh"
+#include "ptx/cp_async.cuh"
+#include "steps/tile_fragments.cuh"
+#include "tiles/accumulator.cuh"
+#include "tiles/swizzled_tile.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit {
+
+/// Of a block that owns `own_rows` rows, to which `other_rows` come at a time.
+template <class Config, int own_rows, int other_rows>
+struct PassTraits {
+  static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8 && Config::head_dim <= 256,
+                "head_dim must be a multiple of 8 from 8 to 256");
+  static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 256,
+                "head_dim_v must be a multiple of 8 from 8 to 256");
+  static_assert(own_rows % (16 * Config::warps) == 0, "a warp owns a multiple of 16 rows");
+  static_assert(other_rows % 16 == 0, "other rows come in multiples of mma's k");
+
+  static constexpr int threads = Config::warps * warp_size;
+  static constexpr int warp_rows = own_rows / Config::warps;
+  static constexpr int padded = padded_head_dim(Config::head_dim);
+  static constexpr int padded_v = padded_head_dim(Config::head_dim_v);
+  static constexpr int stages = Config::stages;
+  static constexpr int ahead = stages - 1;  ///< tiles that the loads are ahead
+
+  // Of one warp.
+  using Scores = Accumulator<MmaLayout, warp_rows, other_rows>;
+  using Gradient = Accumulator<MmaLayout, warp_rows, padded>;  ///< of Q or K
+  using ValueGradient = Accumulator<MmaLayout, warp_rows, padded_v>;
+
+  static constexpr int per_chunk = ElementTraits<typename Config::Element>::per_chunk;
+  using OwnTile = SmemTile<own_rows, padded / per_chunk>;
+  using OwnTileV = SmemTile<own_rows, padded_v / per_chunk>;
+  using OtherTile = SmemTile<other_rows, padded / per_chunk>;
+  using OtherTileV = SmemTile<other_rows, padded_v / per_chunk>;
+
+  // The block's producers of tiles of head_dim, or head_dim_v, columns.
+  template <class Tile>
+  using Copy = TileCopy<Tile, Config::head_dim, threads, Config::alignment, typename Config::Element>;
+  template <class Tile>
+  using CopyV = TileCopy<Tile, Config::head_dim_v, threads, Config::alignment, typename Config::Element>;
+  // The warp's rows of the block's own tiles.
+  using OwnRows = TileFragments<OwnTile, warp_rows / 16>;
+  using OwnRowsV = TileFragments<OwnTileV, warp_rows / 16>;
+};
+
+/// Closes the group of what was loaded before, which is older than all that is waited for, and starts the copies of the
+/// first tiles: `load(i, stage)` starts those of the tile `i` ahead.
+template <class Traits, class Tiles, class Load>
+__device__ __forceinline__ void load_first_tiles(const Tiles& tiles, const Load& load) {
+  cp_async_commit_group();
+#pragma unroll
+  for (int i = 0; i < Traits::ahead; ++i) {
+    if (tiles.has(i)) load(i, i);
+    cp_async_commit_group();
+  }
+}
+
+/// Calls `step(stage)` for each tile when it has come. Behind it no copy is in flight and no warp reads shared memory.
+template <class Traits, class Tiles, class Load, class Step>
+__device__ __forceinline__ void for_each_tile(Tiles& tiles, const Load& load, const Step& step) {
+  constexpr int ahead = Traits::ahead;
+  // Each load closes its group even when no tile is left: waits count groups.
+  const auto load_group = [&](int tile_ahead, int stage) {
+    if (tiles.has(tile_ahead)) load(tile_ahead, stage);
+    cp_async_commit_group();
+  };
+  for (int stage = 0; tiles.has(0); tiles.advance(), stage = stage + 1 == Traits::stages ? 0 : stage + 1) {
+    if constexpr (ahead == 0) {
+      __syncthreads();
+      load_group(0, 0);
+      cp_async_wait_group<0>();
+    } else {
+      cp_async_wait_group<ahead - 1>();  // mutate: NoWaitForTilesOfPass
+    }
+    __syncthreads();  // mutate: NoBarrierInPass
+    if constexpr (ahead > 0) load_group(ahead, (stage + ahead) % Traits::stages);
+    step(stage);
+  }
+  cp_async_wait_group<0>();
+  __syncthreads();  // mutate: NoBarrierBehindPass
+}
+
+}  // namespace jit

@@ -1,0 +1,76 @@
+// Which tiles of queries a block visits with a tile of keys, and in which order.
+#pragma once
+
+#include "backward/key_tile_scheduler.cuh"
+#include "backward/query_tile.cuh"
+#include "backward/turn_tiles.cuh"
+#include "backward/turns.cuh"
+#include "base/gradient_params.cuh"
+#include "problem/key_memory.cuh"
+#include "problem/query_tiles.cuh"
+#include "ptx/griddepcontrol.cuh"
+
+namespace jit {
+
+/// In which order a block visits the tiles of queries of a head. Where all keys see all queries, each begins at its own
+/// diagonal: blocks that began together would add to the same rows of dQ all the time. Of drawn tiles of keys TurnTiles know.
+template <class Config>
+__device__ __forceinline__ auto query_order(const AttentionParams& params, const KeySchedule& schedule,
+                                            const KeyTile<Config>& keys) {
+  if constexpr (schedule_of<Config> == Schedule::shared_heads) {
+    return own_visits<Config>(params, schedule.turns.visits, keys);
+  } else if constexpr (keeps_every_score<typename Config::Mask> && !has_entry_lengths<Config>) {
+    const int tiles = query_tiles<Config>(params), begin = keys.k_begin / Config::tile_q;
+    return Visits{tiles, begin < tiles || tiles == 0 ? begin : begin % tiles, 1};
+  } else {
+    return AscendingTiles{};
+  }
+}
+
+/// What prepare.cuh leaves of the words of tiles of queries. Requires: griddepcontrol_wait.
+template <class Config>
+class QueryRanges {
+ public:
+  static constexpr bool are_known = true;
+  __device__ __forceinline__ QueryRanges(const AttentionParams& params, const GradientParams& gradients,
+                                         const SequencesOf<Config>& sequences, int batch)
+      : ranges_(reinterpret_cast<const int2*>(gradients.query_ranges) +
+                first_query_tile<Config>(params, sequences, batch, 0)) {}
+  __device__ __forceinline__ WordRange of(int tile) const {
+    const int2 range = ranges_[tile];
+    return {range.x, range.y};
+  }
+
+ private:
+  const int2* ranges_;  // of the batch entry
+};
+
+template <class Config>
+__device__ __forceinline__ auto query_ranges(const AttentionParams& params, const GradientParams& gradients,
+                                             const SequencesOf<Config>& sequences, int batch) {
+  if constexpr (reads_query_ranges<typename Config::Mask>) {
+    griddepcontrol_wait();  // mutate: ProducerOfRanges
+    return QueryRanges<Config>(params, gradients, sequences, batch);
+  } else {
+    return NoQueryRanges{};
+  }
+}
+
+/// The tiles of queries that see the keys of a tile before `k_end`, in the order in which the block visits them.
+template <class Config>
+__device__ __forceinline__ auto visited_queries(const AttentionParams& params,
+                                                const GradientParams& gradients, const KeySchedule& schedule,
+                                                const SequencesOf<Config>& sequences,
+                                                const KeyTile<Config>& keys, int k_end) {
+  const ScoreTile of_keys{0, 0, keys.k_begin, k_end};
+  auto ranges = query_ranges<Config>(params, gradients, sequences, keys.batch);
+  if constexpr (schedule_of<Config> == Schedule::drawn) {
+    return TurnTiles<Config, decltype(ranges)>(sequences, keys.batch, keys.kv_head, of_keys, ranges);
+  } else {
+    auto order = query_order<Config>(params, schedule, keys);
+    return QueryTiles<Config, 1, decltype(order), decltype(ranges)>(sequences, keys.batch, keys.kv_head,
+                                                                    of_keys, order, ranges);
+  }
+}
+
+}  // namespace jit

@@ -1,0 +1,144 @@
+// The tiles of queries that a block of keys visits where blocks draw tiles of keys and take turns (turns.cuh), as
+// QueryTiles has them (problem/query_tiles.cuh): from the last tile on, and each for all query heads that share the keys
+// before the one in front of it. So tiles of keys of one head go through the queries at one speed, however many of them the
+// mask leaves to each.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "problem/entry_sequences.cuh"
+#include "problem/functor.cuh"
+#include "problem/key_memory.cuh"
+#include "problem/masks.cuh"
+
+namespace jit {
+
+/// By whole warps. Tile i of the look-ahead is i steps in front, one at most.
+template <class Config, class Ranges = NoQueryRanges>
+class TurnTiles {
+  using Mask = typename Config::Mask;
+  using Memory = KeyMemory<Mask>;
+  static constexpr int tile_q = Config::tile_q, heads = Config::gqa_ratio;
+  static constexpr bool asks_by_lanes =
+      !has_one_class<Mask> && !Memory::needs_warp && Memory::ranges <= (Ranges::are_known ? 1 : 0);
+
+ public:
+  /// `keys` gives the keys of the block; its queries are ignored.
+  __device__ __forceinline__ TurnTiles(const SequencesOf<Config>& sequences, int batch, int kv_head,
+                                       const ScoreTile& keys, const Ranges& ranges = {})
+      : sequences_(sequences), keys_(keys), ranges_(ranges), batch_(batch), first_head_(kv_head * heads) {
+    seqlen_q_ = sequences.q(batch).length;
+    tiles_ = (seqlen_q_ + tile_q - 1) / tile_q;
+    end_ = tiles_ * heads;
+    cut_end();
+    next_ = -2;  // in front of the first place
+#pragma unroll 1
+    for (int i = 0; i < 2; ++i) advance();  // in one copy: producers have few registers
+  }
+
+  __device__ __forceinline__ bool has(int ahead) const { return place(ahead) < end_; }
+  /// Query head, and first query, of the tile `ahead` steps in front; meaningless unless `has(ahead)`.
+  __device__ __forceinline__ int head(int ahead) const { return head_at(place(ahead)); }
+  __device__ __forceinline__ int query(int ahead) const { return query_at(place(ahead)); }
+  /// Whether some score of the tile must be dropped, by the mask or because the queries end.
+  __device__ __forceinline__ bool is_partial() const { return (own_ & 1) != 0; }
+
+  __device__ __forceinline__ void advance() {
+    own_ = next_;
+    next_ = find(place(0) + 1);
+  }
+
+ private:
+  struct Asked {
+    bool seen;
+    bool partial;
+  };
+
+  __device__ __forceinline__ int place(int ahead) const { return (ahead == 0 ? own_ : next_) >> 1; }
+  __device__ __forceinline__ int head_at(int place) const { return first_head_ + place % heads; }
+  // mutate: TheFirstTileOfQueriesIsVisited
+  __device__ __forceinline__ int query_at(int place) const { return (tiles_ - 1 - place / heads) * tile_q; }
+
+  // What the mask says of the tile at a place.
+  template <class Classify>
+  __device__ __forceinline__ Asked ask(int place, const Classify& classify) const {
+    const Mask mask(sequences_.context(batch_, head_at(place)));
+    const int begin = query_at(place);
+    const ScoreTile tile{begin, minimum(begin + tile_q, seqlen_q_), keys_.k_begin, keys_.k_end};
+    const TileClass kind = classify(mask, tile);
+    return {kind != TileClass::empty, kind != TileClass::full || begin + tile_q > seqlen_q_};
+  }
+  __device__ __forceinline__ Asked ask(int place) const {
+    return ask(place, [](const Mask& mask, const ScoreTile& tile) { return mask.classify(tile); });
+  }
+
+  // Lanes ask about a place each, from `first` on.
+  struct Window {
+    int first = -warp_size;
+    unsigned seen = 0;
+    unsigned partial = 0;
+  };
+  __device__ __forceinline__ Window window(int first) const {
+    const Memory memory(Mask(sequences_.context(batch_, first_head_)), keys_);
+    const int own = minimum(first + lane_id(), end_ - 1);
+    const Asked asked = ask(own, [&](const Mask& mask, const ScoreTile& tile) {
+      return memory.classify(mask, tile, ranges_.of(tile.q_begin / tile_q));
+    });
+    return {.first = first,
+            .seen = __ballot_sync(full_warp, asked.seen && first + lane_id() < end_),
+            .partial = __ballot_sync(full_warp, asked.partial)};
+  }
+
+  // Leaves out the places behind the last one that is seen: while the tile of keys before is computed.
+  __device__ __forceinline__ void cut_end() {
+    if constexpr (asks_by_lanes) {
+      while (end_ > 0) {
+        const int first = (end_ - 1) / warp_size * warp_size;
+        known_ = window(first);
+        // mutate: TheLastPlaceThatIsSeenIsCutOff
+        end_ = first + warp_size - __clz(static_cast<int>(known_.seen));
+        if (known_.seen != 0) return;
+        end_ = first;
+      }
+    } else if constexpr (!has_one_class<Mask>) {
+      while (end_ > 0 && !ask(end_ - 1).seen) --end_;
+    }
+  }
+
+  // The first place from one on that is seen, or the end, as a step.
+  __device__ __forceinline__ int find(int place) {
+    if constexpr (asks_by_lanes) {
+      while (place < end_) {
+        if (place < known_.first || place - known_.first >= warp_size)
+          known_ = window(place / warp_size * warp_size);
+        const unsigned seen = known_.seen & ~0u << place - known_.first;
+        if (seen != 0) {
+          const int bit = __ffs(static_cast<int>(seen)) - 1;
+          return (known_.first + bit) * 2 + static_cast<int>(known_.partial >> bit & 1);
+        }
+        place = known_.first + warp_size;
+      }
+    } else {
+      for (; place < end_; ++place) {
+        const Asked asked = ask(place);
+        if (asked.seen) return place * 2 + (asked.partial ? 1 : 0);
+      }
+    }
+    return end_ * 2;
+  }
+
+  const SequencesOf<Config>& sequences_;
+  ScoreTile keys_;
+  Ranges ranges_;
+  Window known_;
+  int batch_;
+  int first_head_;
+  int seqlen_q_;
+  int tiles_;
+  int end_;  ///< behind the last place that is seen
+  // Steps: a place, counted in heads of the last tile of queries and then those of the one in front of it, times two, and
+  // whether it is partial.
+  int own_, next_;
+};
+
+}  // namespace jit

@@ -1,0 +1,109 @@
+// In which order blocks add to dQ where equal inputs must give bitwise identical results: sums of floats depend on it.
+//
+// Tiles of keys that the mask leaves add in the order of the times of their visits (visits.cuh): if all steps take as long,
+// nobody waits. The kernel that runs before counts how many add before each (write_turns.cuh). One warp of a block waits for
+// these, while dQ is computed. With a consumer of dQ another one says that what it has added is there, so that the
+// consumer need not wait for that. Who is first stores, so that nobody must have written zeros.
+//
+// Nobody waits for ever: a block waits for steps of earlier times alone, of blocks that share its head. These begin one after
+// another (key_tile_scheduler.cuh).
+//
+// Of sequences whose lengths the device alone knows, the first tile of keys adds first (turn_table.cuh), and tiles of queries
+// are visited from the last one on (turn_tiles.cuh). Blocks draw tiles of keys in that order, and wait for those drawn before.
+// Where boundaries do not ascend, so that there may be tiles of nobody, nobody waits.
+#pragma once
+
+#include "backward/key_tile.cuh"
+#include "backward/turn_table.cuh"
+#include "base/params.cuh"
+#include "base/varlen_tiles.cuh"
+#include "problem/entry_sequences.cuh"
+#include "problem/variable_sequences.cuh"
+#include "ptx/bulk_copy.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit {
+
+/// The visits of a block to the tiles of queries of each head with the tile of keys that it has.
+template <class Config>
+__device__ __forceinline__ Visits own_visits(const AttentionParams& params, const HeadVisits& visits,
+                                             const KeyTile<Config>& keys) {
+  return visits.visits(keys.k_begin / Config::tile_kv,
+                       visits.begins_backward(keys.batch * params.heads_kv + keys.kv_head));
+}
+
+/// The count, or the word, of tile 0 of keys at a tile of queries, counted among those of the call.
+template <class Config>
+__device__ __forceinline__ long long first_turn(const AttentionParams& params, long long query_tile) {
+  if constexpr (Config::sequences_kv == SequenceKind::varlen) {
+    return query_tile *  // mutate: WordsOfTheFirstTileOfQueries
+           padded_turn_words(varlen_tiles(params.batch, params.sequences.total_k, Config::tile_kv));
+  } else {
+    const int key_tiles = key_tiles_of_head<Config>(params);
+    return query_tile *
+           (has_entry_lengths<Config> ? padded_turn_words(key_tiles) : padded_turn_counts(key_tiles));
+  }
+}
+
+/// How many add before tile `key_tile`, of whose word these are.
+__device__ __forceinline__ int additions_before(const TurnWord& word, int key_tile) {
+  // mutate: ATileIsBeforeItself
+  return word.before + __popc(word.adds & ~(~0u << key_tile % turn_word_tiles));
+}
+
+/// Whether varlen sequences begin one behind another, so that each tile of theirs has a place of its own. By a whole
+/// warp.
+template <class Config>
+__device__ __forceinline__ bool boundaries_ascend(const AttentionParams& params) {
+  const VariableSequences<Config> sequences(params);
+  bool ascend = true;
+  for (int b = lane_id() + 1; b < params.batch; b += warp_size) {
+    if constexpr (Config::sequences_q == SequenceKind::varlen)
+      ascend = ascend && sequences.q_begin(b - 1) <= sequences.q_begin(b);
+    if constexpr (Config::sequences_kv == SequenceKind::varlen)
+      ascend = ascend && sequences.kv_begin(b - 1) <= sequences.kv_begin(b);
+  }
+  return __all_sync(full_warp, ascend);  // mutate: NobodyLooksAtThem
+}
+
+/// Whether blocks wait for one another. One that has all keys of a head adds in its own order. By a whole warp.
+template <class Config>
+__device__ __forceinline__ bool have_turns(const AttentionParams& params, const Turns& turns) {
+  if constexpr (has_entry_lengths<Config>) {
+    return boundaries_ascend<Config>(params);
+  } else {
+    return turns.visits.sharers > 1;
+  }
+}
+
+/// Starts the copy of what says whose turn is when at a tile of queries, counted among those of the call. By one thread.
+template <class Config>
+__device__ __forceinline__ void load_turns(const AttentionParams& params, const Turns& turns,
+                                           long long query_tile, int key_tile, unsigned place,
+                                           unsigned full) {
+  const long long first = first_turn<Config>(params, query_tile);
+  if constexpr (has_entry_lengths<Config>) {
+    const int word = key_tile / turn_word_tiles;
+    cp_async_bulk_load(place, turns.words + first + word - word % turn_words_at_once, turn_count_bytes, full);
+  } else {
+    cp_async_bulk_load(place, turns.before + first + key_tile - key_tile % turn_counts_at_once,
+                       turn_count_bytes, full);
+  }
+}
+
+/// How many add before a tile of keys, of what has been copied. By a whole warp.
+template <class Config>
+__device__ __forceinline__ int loaded_turn(unsigned place, int key_tile) {
+  if constexpr (has_entry_lengths<Config>) {
+    const unsigned word =
+        // mutate: TheFirstOfTwoWords
+        place + key_tile / turn_word_tiles % turn_words_at_once * static_cast<unsigned>(sizeof(TurnWord));
+    return additions_before({static_cast<unsigned>(load_shared_by_warp(word)), load_shared_by_warp(word + 4)},
+                            key_tile);
+  } else {
+    return load_shared_by_warp(place + key_tile % turn_counts_at_once * 4);
+  }
+}
+
+}  // namespace jit

@@ -1,0 +1,93 @@
+// A warp that adds what a consumer leaves of dQ in shared memory (dq_place.cuh) to the sums of all blocks.
+#pragma once
+
+#include "backward_wgmma/dq_sums.cuh"
+#include "backward_wgmma/key_tiles.cuh"
+#include "backward_wgmma/pair.cuh"
+#include "backward_wgmma/pipelines.cuh"
+#include "backward_wgmma/turn_warps.cuh"
+#include "ptx/atomic.cuh"
+#include "ptx/bulk_copy.cuh"
+
+namespace jit::backward_wgmma {
+
+/// Adds what a consumer leaves of dQ, its parts of the tile of each step, to the sums of all blocks. By a warp.
+template <class Config>
+class DqAdder {
+  using Traits = KernelTraits<Config>;
+  static constexpr int part_bytes = Pipelines<Config>::dq_part_bytes;
+
+ public:
+  __device__ __forceinline__ DqAdder(const AttentionParams& params, const GradientParams& gradients,
+                                     const Turns& turns, const KeyTile<Config>& keys, int adder,
+                                     unsigned smem)
+      : params_(params),
+        turns_(turns),
+        keys_(keys),
+        parts_(parts_of_adder<Config>(adder)),
+        sums_(dq_sums<Config>(gradients,
+                              first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0)) +
+              parts_.begin * Traits::dq_part_floats),
+        pipelines_(smem),
+        pipeline_(pipelines_.dq(adder)) {}
+
+  /// The steps of a tile of keys, as a function of for_each_key_tile.
+  __device__ __forceinline__ unsigned run(unsigned step) const {
+    for (int info = 0; (info & last_dq_tile) == 0; ++step) {
+      for (int i = 0; i < parts_.count; ++i) {
+        pipeline_.consumer_wait(step * parts_.count + i);  // mutate: TheAdderDoesNotWait
+        if (i == 0) info = load_shared_by_warp(pipelines_.dq_info(step));
+        add(step, i, info & ~last_dq_tile);
+      }
+    }
+    return step;
+  }
+
+ private:
+  __device__ __forceinline__ void add(unsigned step, int i, int tile) const {
+    const unsigned part = step * parts_.count + i;
+    bool is_first = false;
+    // mutate: AddersTakeNoTurns
+    if constexpr (Config::deterministic) is_first = take_turn<Config>(pipelines_, step);
+    if (lane_id() == 0) {
+      float* const sums =
+          // mutate: PanelsOfDqInAnotherOrder
+          sums_ + static_cast<long long>(tile) * Traits::dq_tile_floats + i * Traits::dq_part_floats;
+      if (is_first) {
+        cp_async_bulk_store(sums, pipeline_.tile(part), part_bytes);
+      } else {
+        cp_reduce_async_bulk_add(sums, pipeline_.tile(part), part_bytes);
+      }
+      cp_async_bulk_commit_group();
+      cp_async_bulk_wait_group_read<0>();  // mutate: TheAdderLetsGoTooEarly
+    }
+    pipeline_.consumer_release(part);
+    if (Config::deterministic && lane_id() == 0) {
+      cp_async_bulk_wait_group<0>();
+      add_one_release(additions<Config>(params_, turns_, keys_, tile));
+    }
+  }
+
+  const AttentionParams& params_;
+  const Turns& turns_;
+  const KeyTile<Config> keys_;
+  const PanelRange parts_;
+  float* const sums_;
+  const Pipelines<Config> pipelines_;
+  const typename Pipelines<Config>::DqPipeline pipeline_;
+};
+
+/// All tiles of keys of the block.
+template <class Config>
+__device__ __forceinline__ void add_dq(const AttentionParams& params, const GradientParams& gradients,
+                                       const Turns& turns, int adder, unsigned smem) {
+  const Pipelines<Config> pipelines(smem);
+  for_each_key_tile<Config>(params, pipelines,
+                            [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+                              pipelines.keys.consumer_release(keys.round);
+                              if (!has_queries) return step;
+                              return DqAdder<Config>(params, gradients, turns, keys, adder, smem).run(step);
+                            });
+}
+
+}  // namespace jit::backward_wgmma

@@ -1,0 +1,33 @@
+// What a deterministic call does beside prepare.cuh, before the one-pass kernel runs: it records whose turn it is when
+// (backward/turns.cuh), and clears the counter of additions, and the sums where nobody adds. A block has a tile of queries.
+#pragma once
+
+#include "backward/write_turns.cuh"
+#include "backward_wgmma/dq_sums.cuh"
+#include "backward_wgmma/prepare.cuh"
+#include "ptx/griddepcontrol.cuh"
+
+namespace jit::backward_wgmma {
+
+template <class Config>
+__device__ __forceinline__ void prepare_turns(const AttentionParams& params, const GradientParams& gradients,
+                                              const Turns& turns) {
+  griddepcontrol_wait();  // mutate: CountTurns
+  const QueryTile queries = query_tile<Config>(params);
+  const SequencesOf<Config> sequences(params, queries.batch);
+  const BlockContext context = sequences.context(queries.batch, queries.head);
+  if (has_entry_lengths<Config> && (queries.first_query < 0 || queries.first_query >= context.seqlen_q))
+    return;
+  const long long tile = first_query_tile<Config>(params, sequences, queries.batch, queries.head) +
+                         queries.first_query / Config::tile_q;
+  if (threadIdx.x == 0) turns.additions[tile] = 0;  // mutate: AdditionsAreNotCleared
+  int added;
+  if constexpr (has_entry_lengths<Config>) {
+    added = write_turn_words<Config, prepare_threads>(params, turns, context, queries.first_query, tile);
+  } else {
+    added = write_turn_counts<Config>(params, turns, context, queries, tile);
+  }
+  if (added == 0) clear_sums<Config>(gradients, tile);  // mutate: SumsOfQueriesWithoutKeysAreNotCleared
+}
+
+}  // namespace jit::backward_wgmma

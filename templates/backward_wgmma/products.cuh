@@ -1,0 +1,357 @@
+// The products of a tile of keys and a tile of queries that a consumer multiplies, with their operands in registers and in
+// shared memory:
+//
+//     S   = K Qᵀ        start_scores      P = exp(f(S) − LSE), W = P ∘ f′     weigh_scores
+//     dP  = V dOᵀ       start_d_scores    dS = W ∘ (dP − delta)               weigh_d_scores
+//     dV += P dO        start_dv
+//     dK += dS Q        start_dk
+//     dQ  = dSᵀ K       start_dq          of all keys of the block: dS comes through shared memory
+//
+// Keys are rows of S, so that accumulators of S and dP are, packed, the A operands of dV and dK as they lie. Each product is
+// a group of its own. In which order a consumer starts them, and for which it waits, is its schedule: sum_rows.cuh,
+// sum_many_queries.cuh and sum_beside_queries.cuh for consumers of rows, value_consumer.cuh and key_consumer.cuh for
+// roles, which have some of the products each.
+#pragma once
+
+#include "backward_wgmma/dq_place.cuh"
+#include "backward_wgmma/pair.cuh"
+#include "backward_wgmma/pipelines.cuh"
+#include "backward_wgmma/score_parts.cuh"
+#include "ptx/wgmma.cuh"
+#include "steps/dropout.cuh"
+#include "steps/precomputed_dropout.cuh"
+#include "steps/rows_in_registers.cuh"
+
+namespace jit::backward_wgmma {
+
+template <class Config>
+class GradientProducts {
+  using Traits = KernelTraits<Config>;
+  using Element = typename Config::Element;
+  using Score = typename Config::Score;
+  using Scores = typename Traits::Scores;
+  using KTile = typename Traits::KTile;
+  using VTile = typename Traits::VTile;
+  using QTile = typename Traits::QTile;
+  using DoTile = typename Traits::DoTile;
+  using DsTile = typename Traits::DsTile;
+
+ public:
+  using Part = ScorePart<Config>;
+
+  /// `consumer` counts those that have rows of the tile; with roles all have the same ones.
+  __device__ __forceinline__ GradientProducts(const AttentionParams& params, const DropoutParams& dropout,
+                                              const KeyTile<Config>& keys, int consumer, unsigned smem)
+      : keys(keys),
+        consumer(consumer),
+        pipelines(kept(smem)),
+        params_(params),
+        dropout_(dropout),
+        exponent_(score_exponent<Score>(params.softmax_scale)) {}
+
+  /// Waits for a tile of queries. Whether dO is there, too, is asked before products are started, with which a question
+  /// would stand in line.
+  __device__ __forceinline__ void take_queries(unsigned step) {
+    const int answers = !Traits::has_roles && pipelines.d_o.is_full(step) ? do_is_there : 0;
+    pipelines.q.consumer_wait(step);  // mutate: NoWaitForQueries
+    const unsigned info = pipelines.info(step);
+    flags_ = Traits::has_roles ? load_query_info_flags(info) : load_own_query_info_flags(info) | answers;
+  }
+  __device__ __forceinline__ bool is_last() const { return has_flag(query_info_end); }
+
+  /// Which scores dropout keeps.
+  __device__ __forceinline__ void draw(unsigned step) {
+    kept_ = draw_kept_scores<Config>(
+        pipelines, step, params_, dropout_, keys,
+        consumer * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16);
+  }
+
+  // The products.
+
+  __device__ __forceinline__ void load_keys() {
+    if constexpr (Traits::keys_in_registers)
+      // mutate: RowsOfTheFirstConsumerAreHeld
+      load_rows<KTile>(k_, pipelines.k(keys.round), consumer * rows_per_warpgroup);
+  }
+  __device__ __forceinline__ void start_scores(unsigned step) {
+    lse_log2_.load(pipelines.lse_log2(step));
+    wgmma_fence();
+    const unsigned queries = columns_of<QTile>(pipelines.q.tile(step));
+    if constexpr (Traits::keys_in_registers) {
+      Config::template wgmma_scores_rs<QTile>(scores_.registers[0], k_, queries);
+    } else {
+      Config::template wgmma_scores<KTile, QTile>(scores_.registers[0],
+                                                  own_rows<KTile>(pipelines.k(keys.round)), queries);
+    }
+    wgmma_commit_group();
+  }
+  __device__ __forceinline__ void start_d_scores(unsigned step) {
+    wait_for_do(step);
+    if constexpr (Traits::has_roles) minus_delta_.load(pipelines.delta(step));
+    wgmma_fence();
+    Config::template wgmma_d_scores<VTile, DoTile>(d_scores_.registers[0],
+                                                   // mutate: ValuesOfTheOtherTile
+                                                   own_rows<VTile>(pipelines.v(keys.round)),
+                                                   columns_of<DoTile>(pipelines.d_o.tile(step)));
+    wgmma_commit_group();
+  }
+  __device__ __forceinline__ void start_dv(unsigned step) {
+    if constexpr (Traits::has_roles) {
+      wait_for_do(step);
+    } else {
+      minus_delta_.load(pipelines.delta(step));
+    }
+    wgmma_fence();
+    Config::template wgmma_dv<DoTile>(dv.registers[0], p, rows_of<DoTile>(pipelines.d_o.tile(step)));
+    wgmma_commit_group();
+  }
+  __device__ __forceinline__ void start_dk(unsigned step) {
+    wgmma_fence();
+    Config::template wgmma_dk<QTile>(dk.registers[0], ds, rows_of<QTile>(pipelines.q.tile(step)));
+    wgmma_commit_group();
+  }
+  /// A consumer's part of dQ, when the other consumer's dS is there, too.
+  __device__ __forceinline__ void start_dq(unsigned step) {
+    constexpr int columns = Traits::dq_columns;
+    constexpr int own_columns = Traits::has_many_queries ? 0
+                                : KTile::panels > 1      ? columns / KTile::columns * KTile::panel_bytes
+                                                         : columns * static_cast<int>(sizeof(Element));
+    // mutate: BothHavePartsOfTheSameQueries
+    constexpr int own_queries = Traits::has_many_queries ? rows_per_warpgroup : 0;
+    pipelines.ds.consumer_wait(step);  // mutate: NoWaitForTheOthersDs
+    wgmma_fence();
+    Config::template wgmma_dq<DsTile, KTile>(
+        dq_.registers[0],
+        lower_word(DsTile::along_columns(pipelines.ds.tile(step), consumer * own_queries, 0)),
+        rows_of<KTile>(pipelines.k(keys.round) + consumer * own_columns));
+    wgmma_commit_group();
+  }
+  /// Behind the wait for dQ: it is left to the adder. What is started between the two does not wait for the fence.
+  __device__ __forceinline__ void put_dq(unsigned step) {
+    wgmma_hold(dq_.registers[0]);
+    backward_wgmma::put_dq(pipelines, consumer, step, dq_);
+  }
+  __device__ __forceinline__ void pass_dq(unsigned step) const {
+    backward_wgmma::pass_dq(pipelines, consumer, step);
+  }
+
+  // P and W. An identity's P is both, and its S takes no other registers until P has room, unless it has it anyway.
+
+  __device__ __forceinline__ void exponentiate(unsigned step) {
+    wgmma_hold(scores_.registers[0]);
+    if constexpr (!packs_at_once) weigh_rows(step);
+  }
+  __device__ __forceinline__ void pack_probabilities(unsigned step) {
+    if constexpr (packs_at_once) {
+      weigh_rows(step);
+    } else {
+      pack_probabilities();
+    }
+  }
+  /// Of P that is where S was.
+  __device__ __forceinline__ void pack_probabilities() {
+#pragma unroll
+    for (int i = 0; i < Traits::query_steps; ++i) pack_part(scores_, i, i);
+  }
+  /// With roles: P in place of S, and W to the other consumer.
+  __device__ __forceinline__ void exponentiate_and_send(unsigned step) {
+    wgmma_hold(scores_.registers[0]);
+    pipelines.w.producer_acquire(step);  // mutate: NoWaitForThePlaceOfW
+    weigh_scores(step, [&](int i, const Part& probabilities, Part& weights) {
+      const unsigned w = own_w<Config>(pipelines);
+      replace_scores(i, probabilities);
+      multiply_by_probabilities<Score>(weights, probabilities);
+#pragma unroll
+      for (int n = 0; n < Part::column_blocks; ++n)
+        // mutate: WWithoutItsPlaces
+        store_shared(w + (i * Part::column_blocks + n) * w_block_bytes, weights.registers[0][n]);
+    });
+    pipelines.w.producer_commit(step);
+  }
+
+  // dS, rounded, in registers for dK and in shared memory for dQ: where that of two steps before was, which the other
+  // consumer of rows had multiplied before it wrote that of one step before, for which this one has waited.
+
+  __device__ __forceinline__ void put_ds(unsigned step) {
+    hold_d_scores();
+    weigh_d_scores(scores_, [&](int block, float(&weights)[MmaLayout::block_values]) {
+#pragma unroll
+      for (int j = 0; j < MmaLayout::block_values; ++j) weights[j] = scores_.registers[0][block][j];
+    });
+    store_ds<Config>(pipelines.ds.tile(step) + consumer * DsTile::panel_bytes, ds);
+  }
+  __device__ __forceinline__ void pass_ds(unsigned step) const {
+    fence_proxy_async_shared();  // mutate: NoFenceBehindDs
+    if constexpr (Config::pair) {
+      send_ds(pipelines, step);
+    } else {
+      pipelines.ds.producer_commit(step);
+    }
+  }
+  /// With roles: of W that the other consumer sent.
+  __device__ __forceinline__ void receive_and_weigh(unsigned step) {
+    hold_d_scores();
+    pipelines.w.consumer_wait(step);  // mutate: NoWaitForW
+    const unsigned w = own_w<Config>(pipelines);
+    weigh_d_scores(d_scores_, [&](int block, float(&weights)[MmaLayout::block_values]) {
+      load_shared(weights, w + block * w_block_bytes);
+    });
+    pipelines.w.consumer_release(step);
+  }
+
+  const KeyTile<Config> keys;
+  const int consumer;
+  const Pipelines<Config> pipelines;
+  unsigned p[Traits::query_steps][4];  ///< A operands: P of dV, and dS of dK
+  unsigned ds[Traits::query_steps][4];
+  typename Traits::KeyGradient dk;
+  typename Traits::ValueGradient dv;
+
+ private:
+  // In a register, of consumers of rows: else the address would be made anew in each step.
+  static __device__ __forceinline__ unsigned kept(unsigned smem) {
+    if constexpr (!Traits::has_roles) asm volatile("" : "+r"(smem));
+    return smem;
+  }
+
+  // Answers, beside a tile info's flags.
+  static constexpr int do_is_there = 4;
+
+  // Of the tile of queries that was taken last. Of rows by a vote, because what gives a lane's number to others stands in
+  // line with products that were started.
+  __device__ __forceinline__ bool has_flag(int flag) const {
+    const bool has = (flags_ & flag) != 0;
+    return Traits::has_roles ? has : __any_sync(full_warp, has) != 0;
+  }
+  // mutate: PartialTilesTakenForFull
+  __device__ __forceinline__ bool is_partial() const { return has_flag(query_info_partial); }
+  __device__ __forceinline__ void wait_for_do(unsigned step) const {
+    // mutate: NoWaitForDo
+    if (Traits::has_roles || (flags_ & do_is_there) == 0) pipelines.d_o.consumer_wait(step);
+  }
+
+  // Lower words of descriptors: the consumer's rows of a tile, with the sum along its columns; all rows of
+  // a tile; a tile with the sum along its rows.
+  template <class Tile>
+  __device__ __forceinline__ unsigned own_rows(unsigned tile) const {
+    return lower_word(Tile::along_columns(tile, consumer * rows_per_warpgroup, 0));
+  }
+  template <class Tile>
+  __device__ __forceinline__ unsigned columns_of(unsigned tile) const {
+    return lower_word(Tile::along_columns(tile, 0, 0));
+  }
+  template <class Tile>
+  __device__ __forceinline__ unsigned rows_of(unsigned tile) const {
+    return lower_word(Tile::along_rows(tile, 0));
+  }
+
+  static constexpr bool packs_at_once = !Score::is_identity || Traits::has_many_queries;
+  template <class Scores>
+  __device__ __forceinline__ void pack_part(const Scores& probabilities, int part, int i) {
+    probabilities.template pack_step<Element>(p[i], 0, part);
+    kept_.drop_step(p[i], 0, i);
+  }
+  __device__ __forceinline__ void replace_scores(int i, const Part& part) {
+    for_each_value<Part>([&](int n, int j) {
+      scores_.registers[0][i * Part::column_blocks + n][j] = part.registers[0][n][j];
+    });
+  }
+  // W in place of S.
+  __device__ __forceinline__ void weigh_rows(unsigned step) {
+    weigh_scores(step, [&](int i, const Part& probabilities, Part& weights) {
+      if constexpr (packs_at_once) pack_part(probabilities, 0, i);
+      multiply_by_probabilities<Score>(weights, probabilities);
+      replace_scores(i, weights);
+    });
+  }
+
+  // Calls `use(i, P, f′)` for each step of 16 queries. There is one copy of the tile for whole ones and one for partial
+  // ones; where ptxas has no registers for what masks ask about several steps, one of each step.
+  static constexpr bool weighs_by_parts = Traits::has_roles
+                                              ? !has_row_range<TileMask<Config>>
+                                              : Traits::has_many_queries || key_words<TileMask<Config>> == 1;
+  template <class Use>
+  __device__ __forceinline__ void weigh_scores(unsigned step, const Use& use) {
+    if constexpr (weighs_by_parts) {
+#pragma unroll
+      for (int i = 0; i < Traits::query_steps; ++i) {
+        if (is_partial()) {
+          weigh_part<true>(i, place<true>(step), use);
+        } else {
+          weigh_part<false>(i, place<false>(step), use);
+        }
+        lse_log2_.load_behind(i);
+      }
+    } else if (is_partial()) {
+      weigh_tile<true>(step, use);
+    } else {
+      weigh_tile<false>(step, use);
+    }
+  }
+  template <bool has_masked, class Use>
+  __device__ __forceinline__ void weigh_tile(unsigned step, const Use& use) {
+    const ScorePlace first = place<has_masked>(step);
+#pragma unroll
+    for (int i = 0; i < Traits::query_steps; ++i) {
+      weigh_part<has_masked>(i, first, use);
+      lse_log2_.load_behind(i);
+    }
+  }
+  // Where the consumer's scores lie, if it matters.
+  template <bool has_masked>
+  __device__ __forceinline__ ScorePlace place(unsigned step) const {
+    constexpr bool has_places = has_masked || !Score::is_identity;
+    const unsigned info = pipelines.info(step);
+    return {.first_key = keys.k_begin + consumer * rows_per_warpgroup,
+            .first_query = has_places ? load_query_info_query(info) : 0,
+            .head = has_places ? load_query_info_head(info) : 0};
+  }
+  template <bool has_masked, class Use>
+  __device__ __forceinline__ void weigh_part(int i, const ScorePlace& place, const Use& use) {
+    Part scores, weights;
+    for_each_value<Part>([&](int n, int j) {
+      scores.registers[0][n][j] = scores_.registers[0][i * Part::column_blocks + n][j];
+    });
+    exponentiate_part<Config, has_masked>(scores, weights, i, place, params_, keys, exponent_,
+                                          lse_log2_.step(i));
+    use(i, scores, weights);
+  }
+
+  __device__ __forceinline__ void hold_d_scores() {
+    wgmma_hold(d_scores_.registers[0]);
+    drop(d_scores_, kept_);
+  }
+  // `weights_of(block, weights)` gives W of a block of 8 queries. `result` is what dS takes the place of.
+  template <class WeightsOf>
+  __device__ __forceinline__ void weigh_d_scores(Scores& result, const WeightsOf& weights_of) {
+#pragma unroll
+    for (int i = 0; i < Traits::query_steps; ++i) {
+      const StepNumbers minus_delta = minus_delta_.step(i);
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        float weights[MmaLayout::block_values];
+        weights_of(2 * i + n, weights);
+#pragma unroll
+        for (int j = 0; j < MmaLayout::block_values; ++j)
+          result.registers[0][2 * i + n][j] =
+              weights[j] * (d_scores_.registers[0][2 * i + n][j] + minus_delta.at(n).of(0, j % 2));
+      }
+      minus_delta_.load_behind(i);
+      result.template pack_step<Element>(ds[i], 0, i);
+    }
+  }
+
+  const AttentionParams& params_;
+  const DropoutParams& dropout_;
+  const float exponent_;
+  int flags_ = 0;  // what each lane read, and answers; see has_flag
+  TileNumbers<Config, Traits::lse_steps_ahead> lse_log2_;
+  TileNumbers<Config, Traits::delta_steps_ahead> minus_delta_;
+  unsigned k_[Traits::register_steps][4];  // of the tile's keys
+  Scores scores_;                          // S, then P or W, then dS
+  Scores d_scores_;                        // dP
+  KeptOf<Config, KeysByQueries, Scores> kept_;
+  typename Traits::QueryGradient dq_;
+};
+
+}  // namespace jit::backward_wgmma

@@ -1,0 +1,65 @@
+// A consumer of a one-pass kernel that owns 64 keys of the block and, but beside a consumer of dQ, a half of dQ. In which
+// order it multiplies follows from its tile of queries and head dims.
+#pragma once
+
+#include "backward/gradient_writer.cuh"
+#include "backward_wgmma/products.cuh"
+#include "backward_wgmma/sum_beside_queries.cuh"
+#include "backward_wgmma/sum_many_queries.cuh"
+#include "backward_wgmma/sum_rows.cuh"
+
+namespace jit::backward_wgmma {
+
+template <class Config, class Maps>
+class RowConsumer {
+  using Traits = KernelTraits<Config>;
+  using Writer = GradientWriter<Traits, Maps>;
+
+ public:
+  __device__ __forceinline__ RowConsumer(const AttentionParams& params, const GradientParams& gradients,
+                                         const Maps& maps, const DropoutParams& dropout,
+                                         const KeyTile<Config>& keys, unsigned smem)
+      : tile_(params, dropout, keys, uniform(threadIdx.x / warpgroup_size - 1), smem),
+        writer_(params, gradients, maps, dropout, smem) {}
+
+  /// Behind the last tile of keys.
+  static __device__ __forceinline__ void end() { Writer::end(); }
+
+  /// As a function of for_each_key_tile.
+  __device__ __forceinline__ unsigned run(bool has_queries, unsigned step) {
+    tile_.dk.clear();
+    tile_.dv.clear();
+    if (has_queries) {  // mutate: KeysAreLetGoTooEarly
+      tile_.take_queries(step);
+      step = sum(step);
+    } else {
+      tile_.pipelines.arrive_values_empty(tile_.keys.round);
+      tile_.pipelines.keys.consumer_release(tile_.keys.round);
+    }
+    if (!writes_dv_early || !has_queries) writer_.write_dv(tile_.keys, tile_.dv);
+    writer_.write_dk(tile_.keys, tile_.dk);
+    return step;
+  }
+
+ private:
+  // While the last products of dK and dQ run, if there are registers for it.
+  static constexpr bool writes_dv_early = Writer::by_tma && !Traits::has_many_queries;
+
+  __device__ __forceinline__ unsigned sum(unsigned step) {
+    const auto leave_dv = [&] {
+      if constexpr (writes_dv_early) writer_.write_dv(tile_.keys, tile_.dv);
+    };
+    if constexpr (Traits::has_query_consumer) {
+      return sum_beside_queries(tile_, step, leave_dv);
+    } else if constexpr (Traits::has_many_queries) {
+      return sum_many_queries(tile_, step, leave_dv);
+    } else {
+      return sum_rows(tile_, step, leave_dv);
+    }
+  }
+
+  GradientProducts<Config> tile_;
+  const Writer writer_;
+};
+
+}  // namespace jit::backward_wgmma

@@ -1,0 +1,213 @@
+// Rows whose LSE is large. As an exponent of 2 it is a float, which from 2^17 on is off by 2^-8 and more: from 2^24 on it
+// does not say how many keys share the row. Of such a row the largest score is found anew, and what the LSE is relative to
+// it:
+//
+//     max, lse_log2 = log2 Σ 2^((s − max) · factor)        P = 2^((s − max) · factor − lse_log2)
+//
+// Scores are sums in fp32 in one order, so that whoever computes one again has the same bits. Kernels of gradients leave
+// these rows out, because their lse_log2 is +inf, and add them in the end (steps/large_row_gradients.cuh).
+#pragma once
+
+#include "base/gradient_params.cuh"
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "base/row_pieces.cuh"
+#include "base/warp_sum.cuh"
+#include "problem/dual.cuh"
+#include "problem/entry_sequences.cuh"
+#include "problem/gradients.cuh"
+#include "problem/masks.cuh"
+#include "problem/scores.cuh"
+#include "problem/tensor_reads.cuh"
+#include "ptx/math.cuh"
+#include "ptx/relaxed.cuh"
+#include "steps/row_origin.cuh"
+#include "steps/score_gradients.cuh"
+
+namespace jit {
+
+/// What scores of a kernel are times to be in natural units.
+template <class Config>
+__device__ __forceinline__ float score_unit(const AttentionParams& params) {
+  return Config::Score::is_identity ? params.softmax_scale : 1.0f;
+}
+
+/// What a pair of a query and a key adds, but for factors: P with dropout times do to dv, dS times q to dk, and dS times k
+/// to dq.
+struct PairGradient {
+  float p;
+  float ds;
+};
+
+/// Pairs of one query head of a batch entry, as one lane sees them.
+template <class Config>
+class LargeRows {
+  using Score = typename Config::Score;
+  using Element = typename Config::Element;
+
+ public:
+  __device__ __forceinline__ LargeRows(const AttentionParams& params, const GradientParams& gradient_params,
+                                       const SequencesOf<Config>& sequences, int batch, int head)
+      : params_(params),
+        gradient_params_(gradient_params),
+        sequences_(sequences),
+        context_(sequences.context(batch, head)),
+        mask_(context_),
+        score_(context_) {}
+
+  /// The keys among which are all that a query sees.
+  __device__ __forceinline__ KeyRange keys(int query) const {
+    const KeyRange range = [&] {
+      if constexpr (has_row_range<typename Config::Mask>) {
+        return mask_.row_range(query);
+      } else {
+        return mask_.key_range(query, query + 1);
+      }
+    }();
+    return {maximum(range.begin, 0), minimum(range.end, context_.seqlen_kv)};
+  }
+  __device__ __forceinline__ bool sees(int query, int key) const { return mask_.keep(query, key); }
+
+  /// What score functors are given.
+  __device__ __forceinline__ Dual scaled_product(int query, int key) const {
+    return {__fmul_rn(dot<Config::head_dim>(query_row(query), key_row(key)), params_.softmax_scale), 1.0f};
+  }
+  /// The score as kernels have it, a product where the functor is an identity, and its derivative by the scaled product.
+  __device__ __forceinline__ Dual score(int query, int key) const {
+    if constexpr (Score::is_identity) {
+      return {dot<Config::head_dim>(query_row(query), key_row(key)), 1.0f};
+    } else {
+      const Dual scaled = scaled_product(query, key);
+      Dual applied = scaled;
+      if constexpr (requires { Config::gradient_slots; }) {
+        TensorReads<Config::gradient_slots> reads(gradient_params_.tensors);
+        reads.begin(-1);  // of derivatives by reads none is wanted
+        applied = score_.apply(scaled, query, key, reads);
+      } else {
+        applied = score_.apply(scaled, query, key);
+      }
+      // Both are wanted everywhere, so that the compiler fuses the same operations everywhere.
+      asm volatile("" : "+f"(applied.value), "+f"(applied.derivative));
+      return applied;
+    }
+  }
+  __device__ __forceinline__ float probability(float score, const RowOrigin& origin) const {
+    return ex2(__fmaf_rn(score - origin.max, factor(), -origin.lse_log2));
+  }
+
+  /// dP of a pair: do · v.
+  __device__ __forceinline__ float d_probability(int query, int key) const {
+    return dot<Config::head_dim_v>(
+        do_row(query), sequences_.value_rows(context_.batch, sequences_.kv_head(context_.head)).at(key));
+  }
+
+  /// Of a key that the query sees. Gradients are times what keep_probability makes of delta; with dropout `kept` says
+  /// whether the score is.
+  __device__ __forceinline__ PairGradient gradient(int query, int key, const RowOrigin& origin, float delta,
+                                                   bool kept) const {
+    const Dual s = score(query, key);
+    const float p = probability(s.value, origin);
+    if (p == 0) return {0, 0};  // also of scores of −inf, whose derivative may be anything
+    const float d_p = kept ? d_probability(query, key) : 0.0f;  // mutate: LargeRowsKeepAll
+    // mutate: LargeRowsWithoutDelta
+    return {kept ? p : 0.0f, p * (d_p - delta) * s.derivative};
+  }
+
+  /// Whether the loss depends on the query's row of O or LSE. Rows of padding, whose keys all have a bias of −1e9, have no
+  /// gradient as a rule, and nothing is computed for them. By a whole warp.
+  __device__ __forceinline__ bool has_gradient(int query) const {
+    const Element* const row = do_row(query);
+    bool is_some = Gradients<Config>(params_, gradient_params_, sequences_)
+                       .d_lse(context_.batch, context_.head, query) != 0;
+#pragma unroll 1
+    for (int d = lane_id(); d < Config::head_dim_v; d += warp_size) is_some |= to_float(row[d]) != 0;
+    return __any_sync(full_warp, is_some);
+  }
+
+  /// Of a query that is a large row. By a whole warp.
+  __device__ __forceinline__ RowOrigin origin(int query) const {
+    const KeyRange range = keys(query);
+    // Of the keys of a lane.
+    float max = negative_infinity(), sum = 0;
+#pragma unroll 1
+    for (int key = range.begin + lane_id(); key < range.end; key += warp_size) {
+      if (!sees(query, key)) continue;
+      const float own = score(query, key).value, next = ::fmaxf(max, own);
+      if (next == negative_infinity()) continue;
+      sum = __fmaf_rn(sum, ex2((max - next) * factor()), ex2((own - next) * factor()));
+      max = next;
+    }
+    float largest = max;
+#pragma unroll
+    for (int other = 1; other < warp_size; other *= 2)
+      largest = ::fmaxf(largest, __shfl_xor_sync(full_warp, largest, other));
+    const float* const sinks = params_.sequences.sinks;
+    // Without keys a large LSE is that of the sink.
+    const bool has_keys = largest != negative_infinity();
+    if (!has_keys) largest = 0;
+    // mutate: TheSumOfALane
+    sum = warp_sum(has_keys ? sum * ex2((max - largest) * factor()) : 0.0f);
+    if (sinks == nullptr) return {largest, lg2(sum)};
+    constexpr float alone = 64;  // as an exponent of 2: keys are nothing beside it
+    const float sink = sink_exponent(sinks[context_.head], largest, score_unit<Config>(params_));
+    // mutate: TheSinkIsNoKey
+    return {largest, sink > alone ? sink : lg2(sum + ex2(sink))};
+  }
+
+  __device__ __forceinline__ const Element* query_row(int query) const {
+    return sequences_.query_rows(context_.batch, context_.head).at(query);
+  }
+  __device__ __forceinline__ const Element* key_row(int key) const {
+    return sequences_.key_rows(context_.batch, sequences_.kv_head(context_.head)).at(key);
+  }
+  __device__ __forceinline__ const Element* do_row(int query) const {
+    return Gradients<Config>(params_, gradient_params_, sequences_)
+        .do_rows(context_.batch, context_.head)
+        .at(query);
+  }
+  __device__ __forceinline__ const BlockContext& context() const { return context_; }
+  __device__ __forceinline__ const Score& functor() const { return score_; }
+
+ private:
+  __device__ __forceinline__ float factor() const { return score_exponent<Score>(params_.softmax_scale); }
+
+  // In the order of elements.
+  template <int elements>
+  static __device__ __forceinline__ float dot(const Element* a, const Element* b) {
+    constexpr int piece = 8;
+    float sum = 0;
+#pragma unroll 1
+    for (int d = 0; d < elements; d += piece) {
+      float x[piece], y[piece];
+      load_piece<Config::alignment>(a + d, x);
+      load_piece<Config::alignment>(b + d, y);
+#pragma unroll
+      for (int i = 0; i < piece; ++i) sum = __fmaf_rn(x[i], y[i], sum);
+    }
+    return sum;
+  }
+
+  const AttentionParams& params_;
+  const GradientParams& gradient_params_;
+  const SequencesOf<Config>& sequences_;
+  const BlockContext context_;
+  const typename Config::Mask mask_;
+  const Score score_;
+};
+
+/// Writes the origin of a large row, and that the call has such rows, if it sees keys; no_origin if it has no gradient. By a
+/// whole warp.
+template <class Config>
+__device__ __forceinline__ RowOrigin find_origin(const LargeRows<Config>& rows, int query, RowOrigin* place,
+                                                 unsigned* large_rows) {
+  const RowOrigin origin = rows.has_gradient(query) ? rows.origin(query) : no_origin();
+  if (lane_id() == 0) {
+    *place = origin;
+    const KeyRange keys = rows.keys(query);
+    if (is_large_row(origin) && keys.begin < keys.end)
+      store_relaxed(large_rows, 1u);  // mutate: NobodyHearsOfLargeRows
+  }
+  return origin;
+}
+
+}  // namespace jit
