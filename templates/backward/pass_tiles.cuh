@@ -1,5 +1,5 @@
-// What both passes of backward by mma.sync have alike. A block owns rows of scores: the queries of dQ, or the keys of dK
-// and dV. Its own two tiles stay in shared memory, and those of the other side come by through a pipeline of stages:
+// What passes of backward by mma.sync have alike. A block owns rows of scores: the queries of dQ, or the keys of dK and
+// dV. Its own two tiles stay in shared memory, and those of the other side come by through a pipeline of stages:
 //
 //     own          Q, dO   or   K, V
 //     other        K, V    or   Q, dO, LSE, delta
@@ -20,21 +20,22 @@
 
 namespace jit {
 
-/// Of a block that owns `own_rows` rows, to which `other_rows` come at a time.
-template <class Config, int own_rows, int other_rows>
+/// Of a block of `warps` warps that owns `own_rows` rows, to which `other_rows` come at a time.
+template <class Config, int own_rows, int other_rows, int warps = Config::warps,
+          int stage_count = Config::stages>
 struct PassTraits {
   static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8 && Config::head_dim <= 256,
                 "head_dim must be a multiple of 8 from 8 to 256");
   static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 256,
                 "head_dim_v must be a multiple of 8 from 8 to 256");
-  static_assert(own_rows % (16 * Config::warps) == 0, "a warp owns a multiple of 16 rows");
+  static_assert(own_rows % (16 * warps) == 0, "a warp owns a multiple of 16 rows");
   static_assert(other_rows % 16 == 0, "other rows come in multiples of mma's k");
 
-  static constexpr int threads = Config::warps * warp_size;
-  static constexpr int warp_rows = own_rows / Config::warps;
+  static constexpr int threads = warps * warp_size;
+  static constexpr int warp_rows = own_rows / warps;
   static constexpr int padded = padded_head_dim(Config::head_dim);
   static constexpr int padded_v = padded_head_dim(Config::head_dim_v);
-  static constexpr int stages = Config::stages;
+  static constexpr int stages = stage_count;
   static constexpr int ahead = stages - 1;  ///< tiles that the loads are ahead
 
   // Of one warp.
@@ -81,9 +82,9 @@ __device__ __forceinline__ void for_each_tile(Tiles& tiles, const Load& load, co
   };
   for (int stage = 0; tiles.has(0); tiles.advance(), stage = stage + 1 == Traits::stages ? 0 : stage + 1) {
     if constexpr (ahead == 0) {
-      __syncthreads();
+      __syncthreads();  // mutate: TheOnlyStageIsOverwritten
       load_group(0, 0);
-      cp_async_wait_group<0>();
+      cp_async_wait_group<0>();  // mutate: NoWaitForTheOnlyStage
     } else {
       cp_async_wait_group<ahead - 1>();  // mutate: NoWaitForTilesOfPass
     }

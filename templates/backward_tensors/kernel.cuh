@@ -10,6 +10,7 @@
 // not matter (sums.cuh), and convert.cuh rounds them in the end. The kernel runs twice, first to find their unit.
 #pragma once
 
+#include "backward/pass_tiles.cuh"
 #include "backward_tensors/collector.cuh"
 #include "backward_tensors/large_rows.cuh"
 #include "backward_tensors/reads.cuh"
@@ -25,33 +26,17 @@
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "problem/tensor_reads.cuh"
-#include "ptx/cp_async.cuh"
 #include "scheduling/query_block.cuh"
 #include "steps/dropout.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/query_statistics.cuh"
 #include "steps/score_gradients.cuh"
-#include "steps/tile_fragments.cuh"
-#include "tiles/accumulator.cuh"
-#include "tiles/swizzled_tile.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::backward_tensors {
 
 template <class Config>
-struct KernelTraits {
-  static constexpr int threads = warps * warp_size;
-  static constexpr int padded = padded_head_dim(Config::head_dim);
-  static constexpr int padded_v = padded_head_dim(Config::head_dim_v);
-  static constexpr int per_chunk = ElementTraits<typename Config::Element>::per_chunk;
-
-  using Scores = Accumulator<MmaLayout, tile_q / warps, tile_kv>;  // of one warp
-
-  using QTile = SmemTile<tile_q, padded / per_chunk>;
-  using DoTile = SmemTile<tile_q, padded_v / per_chunk>;
-  using KTile = SmemTile<tile_kv, padded / per_chunk>;
-  using VTile = SmemTile<tile_kv, padded_v / per_chunk>;
-};
+using KernelTraits = PassTraits<Config, tile_q, tile_kv, warps, 1>;
 
 /// Of tensors with a bit in Config::gradient_slots.
 template <class Config>
@@ -63,7 +48,10 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
   using Element = typename Config::Element;
   using Mask = typename Config::Mask;
   using Score = typename Config::Score;
-  constexpr SmemLayout layout = smem_layout(Config::head_dim, Config::head_dim_v);
+  using Scores = typename Traits::Scores;
+  using KTile = typename Traits::OtherTile;
+  using VTile = typename Traits::OtherTileV;
+  constexpr PassSmem layout = smem_layout(Config::head_dim, Config::head_dim_v);
   extern __shared__ __align__(128) unsigned char smem[];
   const unsigned smem_base = smem_address(smem);
 
@@ -80,46 +68,38 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
   if (!tiles.has(0)) return;  // nothing is read
 
   const int kv_head = sequences.kv_head(head);
-  TileCopy<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment, Element>(
-      sequences.query_rows(batch, head), seqlen_q)
-      .load(smem_base + layout.q, q_begin);
-  TileCopy<typename Traits::DoTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>(
-      gradients.do_rows(batch, head), seqlen_q)
-      .load(smem_base + layout.d_o, q_begin);
-  const TileCopy<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment, Element>
-      k_copy(sequences.key_rows(batch, kv_head), seqlen_kv);
-  const TileCopy<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>
-      v_copy(sequences.value_rows(batch, kv_head), seqlen_kv);
+  const typename Traits::template Copy<KTile> k_copy(sequences.key_rows(batch, kv_head), seqlen_kv);
+  const typename Traits::template CopyV<VTile> v_copy(sequences.value_rows(batch, kv_head), seqlen_kv);
+  const auto load = [&](int ahead, int) {
+    k_copy.load(smem_base + layout.other, tiles.key(ahead));
+    v_copy.load(smem_base + layout.other_v, tiles.key(ahead));
+  };
+  typename Traits::template Copy<typename Traits::OwnTile>(sequences.query_rows(batch, head), seqlen_q)
+      .load(smem_base + layout.own, q_begin);
+  typename Traits::template CopyV<typename Traits::OwnTileV>(gradients.do_rows(batch, head), seqlen_q)
+      .load(smem_base + layout.own_v, q_begin);
+  load_first_tiles<Traits>(tiles, load);
 
-  const int warp_row = warp_id() * (tile_q / warps);
-  const auto statistics = query_statistics<Config, typename Traits::Scores>(
+  const int warp_row = warp_id() * Traits::warp_rows;
+  const auto statistics = query_statistics<Config, Scores>(
       sequences, gradients, dropout_params, batch, head, q_begin + warp_row, [](int, float, float, bool) {});
-  const TileFragments<typename Traits::QTile, 1> q(smem_base + layout.q, warp_row);
-  const TileFragments<typename Traits::DoTile, 1> d_o(smem_base + layout.d_o, warp_row);
+  const typename Traits::OwnRows q(smem_base + layout.own, warp_row);
+  const typename Traits::OwnRowsV d_o(smem_base + layout.own_v, warp_row);
   const int first_query = q_begin + warp_row + MmaLayout::lane_row(lane_id());
 
   const auto dropout = dropout_head<Config>(dropout_params, params.heads_q, batch, head);
   const float scale = over_keep_probability<Config>(1, dropout_params);
   Collector<Config::gradient_slots> collector(sums);
-  for (; tiles.has(0); tiles.advance()) {
-    __syncthreads();  // mutate: KeysOfTensorsAreOverwritten
-    k_copy.load(smem_base + layout.k, tiles.key(0));
-    v_copy.load(smem_base + layout.v, tiles.key(0));
-    cp_async_commit_group();
-    cp_async_wait_group<0>();  // mutate: NoWaitForKeysOfTensors
-    __syncthreads();           // mutate: NoBarrierBehindKeys
-
-    typename Traits::Scores scores, d_scores;
-    multiply_qk<Element, typename Traits::KTile>(scores, q, smem_base + layout.k);
+  for_each_tile<Traits>(tiles, load, [&](int) {
+    Scores scores, d_scores;
+    multiply_qk<Element, KTile>(scores, q, smem_base + layout.other);
     begin_at_minus(d_scores, statistics.delta);
-    add_qk<Element, typename Traits::VTile>(d_scores, d_o, smem_base + layout.v);
-    drop_to_minus(
-        d_scores,
-        kept_scores<QueriesByKeys, typename Traits::Scores>(dropout, q_begin + warp_row, tiles.key(0)),
-        statistics.delta);
+    add_qk<Element, VTile>(d_scores, d_o, smem_base + layout.other_v);
+    drop_to_minus(d_scores, kept_scores<QueriesByKeys, Scores>(dropout, q_begin + warp_row, tiles.key(0)),
+                  statistics.delta);
     const int first_key = tiles.key(0) + MmaLayout::lane_column(lane_id());
     const bool is_partial = tiles.is_partial();
-    for_each_place<QueriesByKeys, typename Traits::Scores>(
+    for_each_place<QueriesByKeys, Scores>(
         first_query, first_key, [&](int r, int n, int i, int query, int key) {
           // mutate: NoMask
           if (query >= seqlen_q || key >= seqlen_kv || (is_partial && !mask.keep(query, key))) return;
@@ -131,7 +111,7 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
           collect_reads<Config>(collector, sums, reads, applied, p * scale * d_scores.at(r, n, i),
                                 [&] { return score.apply(s, query, key, reads); });
         });
-  }
+  });
   if (__builtin_expect(statistics.has_large, false))  // mutate: TensorsOfLargeRowsLeftOut
     collect_large_rows<Config>(params, gradient_params, sums, dropout_params, sequences, batch, head,
                                q_begin + warp_row, statistics.delta, collector);

@@ -1,9 +1,8 @@
-// The map of a block's shared memory. Compiled by the host, which needs the size to launch, and by NVRTC; the
+// Tiles of a block, and the map of its shared memory. Compiled by the host, which needs the size to launch, and by NVRTC; the
 // generated program asserts that both came to the same size.
 #pragma once
 
-#include "base/element.cuh"
-#include "base/host_device.cuh"
+#include "backward/pass_smem.cuh"
 
 namespace jit::backward_tensors {
 
@@ -12,27 +11,8 @@ inline constexpr int warps = 4;
 inline constexpr int tile_q = 16 * warps;
 inline constexpr int tile_kv = 32;
 
-/// Byte offsets from the start of dynamic shared memory.
-///
-///     | Q | dO | K | V |
-struct SmemLayout {
-  int q;
-  int d_o;
-  int k;
-  int v;
-  int total;
-};
-
-JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v) {
-  const int row = padded_head_dim(head_dim) * element_bytes,
-            row_v = padded_head_dim(head_dim_v) * element_bytes;
-  SmemLayout layout{};
-  layout.q = 0;
-  layout.d_o = tile_q * row;
-  layout.k = layout.d_o + tile_q * row_v;
-  layout.v = layout.k + tile_kv * row;
-  layout.total = layout.v + tile_kv * row_v;
-  return layout;
+JIT_HOST_DEVICE constexpr PassSmem smem_layout(int head_dim, int head_dim_v) {
+  return pass_smem(head_dim, head_dim_v, tile_q, tile_kv, 0, 1);
 }
 
 }  // namespace jit::backward_tensors

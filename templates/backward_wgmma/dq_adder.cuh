@@ -1,8 +1,8 @@
-// A warp that adds what a consumer leaves of dQ in shared memory (dq_place.cuh) to the sums of all blocks.
+// A warp that adds what a consumer leaves of dQ in shared memory (backward/dq_place.cuh) to the sums of all blocks.
 #pragma once
 
+#include "backward/key_tiles.cuh"
 #include "backward_wgmma/dq_sums.cuh"
-#include "backward_wgmma/key_tiles.cuh"
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "backward_wgmma/turn_warps.cuh"

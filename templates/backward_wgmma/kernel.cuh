@@ -3,9 +3,9 @@
 // each step is added to sums in global memory, which convert_dq.cuh rounds in the end. prepare.cuh is what runs before.
 #pragma once
 
+#include "backward/key_tiles.cuh"
 #include "backward_wgmma/dq_adder.cuh"
 #include "backward_wgmma/key_consumer.cuh"
-#include "backward_wgmma/key_tiles.cuh"
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "backward_wgmma/producer.cuh"
@@ -27,27 +27,18 @@ namespace jit::backward_wgmma {
 template <class Config, class Maps>
 __device__ __forceinline__ void run_producer(const AttentionParams& params, const GradientParams& gradients,
                                              const Maps& maps, unsigned smem) {
-  using Warps = ProducerWarps<Config>;
+  constexpr int adders = KernelTraits<Config>::adder_warps;
   const Turns& turns = maps.schedule.turns;
   const int warp = uniform(threadIdx.x / warp_size);
   const WarpRole role = role_of_producer<Config>(warp);
-  if (role == WarpRole::producer) {
-    load_key_tiles<Config>(params, gradients, maps, smem);
-    return;
-  }
+  if (role == WarpRole::producer) return load_key_tiles<Config>(params, gradients, maps, smem);
   griddepcontrol_wait();
-  if constexpr (KernelTraits<Config>::adds_by_tma) {
-    if (role == WarpRole::dq_adder) {
-      add_dq<Config>(params, gradients, turns, warp - Warps::adders, smem);
-      return;
-    }
+  if constexpr (adders > 0) {
+    if (role == WarpRole::dq_adder) return add_dq<Config>(params, gradients, turns, warp - 1, smem);
   }
   if constexpr (Config::deterministic) {
-    if (role == WarpRole::turn_waiter) {
-      wait_for_turns<Config>(params, turns, smem);
-    } else if (role == WarpRole::turn_passer) {
-      pass_turns<Config>(turns, warp - Warps::passing, smem);
-    }
+    if (role == WarpRole::turn_waiter) return wait_for_turns<Config>(params, turns, smem);
+    if (role == WarpRole::turn_passer) pass_turns<Config>(turns, warp - adders - 2, smem);
   }
 }
 

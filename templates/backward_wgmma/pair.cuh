@@ -13,6 +13,7 @@
 #pragma once
 
 #include "backward/key_tile.cuh"
+#include "backward/key_tile_scheduler.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/warpgroup.cuh"
@@ -107,6 +108,41 @@ __device__ __forceinline__ int told_tile(const Pipelines<Config>& pipelines, uns
   if (lane_id() == 0) mbarrier_arrive_cluster(cluster_address(pipelines.schedule.empty, 0));
   return tile;
 }
+
+/// Schedules a block's tiles, one after another; of a pair the first block's scheduler does, and tells the second
+/// one's.
+template <class Config>
+class BlockScheduler {
+ public:
+  __device__ __forceinline__ BlockScheduler(const AttentionParams& params, const KeySchedule& schedule,
+                                            unsigned smem)
+      : scheduler_(params, schedule), pipelines_(smem) {}
+
+  __device__ __forceinline__ int first() {
+    return agree([&] { return scheduler_.first(); });
+  }
+  __device__ __forceinline__ int next() {
+    return agree([&] { return scheduler_.next(); });
+  }
+
+ private:
+  template <class Take>
+  __device__ __forceinline__ int agree(Take take) {
+    if constexpr (Config::pair) {
+      const unsigned round = round_++;
+      if (pair_rank<Config>() != 0) return told_tile(pipelines_, round);
+      const int tile = take();
+      tell_tile(pipelines_, round, tile);
+      return tile;
+    } else {
+      return take();
+    }
+  }
+
+  KeyTileScheduler<Config> scheduler_;
+  const Pipelines<Config> pipelines_;
+  unsigned round_ = 0;
+};
 
 /// Behind the inits of barriers, and in the end, where the other block may still read or tell this one: by all threads.
 __device__ __forceinline__ void meet_pair() {

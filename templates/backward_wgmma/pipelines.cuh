@@ -29,10 +29,11 @@
 // Where a consumer of dQ adds it from registers, there is no pipeline of it: in turns, and where there is no room.
 //
 // Pipelines go on by a stage with each tile of queries, from one tile of keys to the next, so that one count of steps
-// tells all places. That of keys goes on with each tile of keys (key_tiles.cuh), that of dQ with each part that its
+// tells all places. That of keys goes on with each tile of keys (backward/key_tiles.cuh), that of dQ with each part that its
 // adder adds.
 #pragma once
 
+#include "backward/key_tiles.cuh"
 #include "backward/step_pipeline.cuh"
 #include "backward_wgmma/traits.cuh"
 #include "ptx/bulk_tensor.cuh"
@@ -40,9 +41,6 @@
 #include "tiles/shared_words.cuh"
 
 namespace jit::backward_wgmma {
-
-/// How many times the producer arrives for a tile of keys: with V and with K.
-inline constexpr int key_arrivals = 2;
 
 template <class Config>
 struct Pipelines {

@@ -13,7 +13,7 @@
 // roles, which have some of the products each.
 #pragma once
 
-#include "backward_wgmma/dq_place.cuh"
+#include "backward/dq_place.cuh"
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "backward_wgmma/score_parts.cuh"
@@ -129,11 +129,9 @@ class GradientProducts {
   /// Behind the wait for dQ: it is left to the adder. What is started between the two does not wait for the fence.
   __device__ __forceinline__ void put_dq(unsigned step) {
     wgmma_hold(dq_.registers[0]);
-    backward_wgmma::put_dq(pipelines, consumer, step, dq_);
+    jit::put_dq(pipelines.dq(consumer), step, dq_);
   }
-  __device__ __forceinline__ void pass_dq(unsigned step) const {
-    backward_wgmma::pass_dq(pipelines, consumer, step);
-  }
+  __device__ __forceinline__ void pass_dq(unsigned step) const { jit::pass_dq(pipelines.dq(consumer), step); }
 
   // P and W. An identity's P is both, and its S takes no other registers until P has room, unless it has it anyway.
 
@@ -246,8 +244,8 @@ class GradientProducts {
   }
 
   static constexpr bool packs_at_once = !Score::is_identity || Traits::has_many_queries;
-  template <class Scores>
-  __device__ __forceinline__ void pack_part(const Scores& probabilities, int part, int i) {
+  template <class Product>
+  __device__ __forceinline__ void pack_part(const Product& probabilities, int part, int i) {
     probabilities.template pack_step<Element>(p[i], 0, part);
     kept_.drop_step(p[i], 0, i);
   }

@@ -4,9 +4,9 @@
 // it.
 #pragma once
 
-#include "backward_wgmma/dq_place.cuh"
+#include "backward/dq_place.cuh"
+#include "backward/key_tiles.cuh"
 #include "backward_wgmma/dq_sums.cuh"
-#include "backward_wgmma/key_tiles.cuh"
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "backward_wgmma/turn_warps.cuh"
@@ -84,8 +84,8 @@ class QueryConsumer {
       }
       if constexpr (Traits::adds_by_tma) {
         const unsigned part = step * panels_.count + i;
-        put_dq(pipelines_, 0, part, dq_);
-        pass_dq(pipelines_, 0, part);
+        put_dq(pipelines_.dq(0), part, dq_);
+        pass_dq(pipelines_.dq(0), part);
       } else if (is_first) {
         store(sums + i * Traits::dq_part_floats);
       } else {

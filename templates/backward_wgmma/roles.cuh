@@ -18,21 +18,14 @@ enum class WarpRole {
   query_consumer   ///< has dQ (query_consumer.cuh)
 };
 
-/// The first warps of producers' roles.
-template <class Config>
-struct ProducerWarps {
-  static constexpr int adders = 1;
-  static constexpr int waiting = adders + KernelTraits<Config>::adder_warps;
-  static constexpr int passing = waiting + 1;
-};
-
+/// Of the producers' warps: the one that loads, adders, the one that waits for turns, and those that pass them.
 template <class Config>
 __device__ __forceinline__ WarpRole role_of_producer(int warp) {
-  using Warps = ProducerWarps<Config>;
-  if (warp < Warps::adders) return WarpRole::producer;
-  if (warp < Warps::waiting) return WarpRole::dq_adder;
+  constexpr int first_adder = 1, waiter = first_adder + KernelTraits<Config>::adder_warps;
+  if (warp < first_adder) return WarpRole::producer;
+  if (warp < waiter) return WarpRole::dq_adder;
   if (!Config::deterministic) return WarpRole::idle;
-  if (warp < Warps::passing) return WarpRole::turn_waiter;
+  if (warp < waiter + 1) return WarpRole::turn_waiter;
   return KernelTraits<Config>::adds_by_tma ? WarpRole::idle : WarpRole::turn_passer;
 }
 

@@ -2,9 +2,9 @@
 // and with a consumer of dQ others say that what it has added is there, so that it need not wait for that.
 #pragma once
 
+#include "backward/key_tiles.cuh"
 #include "backward/turns.cuh"
 #include "backward_wgmma/dq_sums.cuh"
-#include "backward_wgmma/key_tiles.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "problem/entry_sequences.cuh"
 #include "ptx/atomic.cuh"

@@ -72,16 +72,15 @@ template <class Traits>
 __device__ __forceinline__ void init_kv_pipelines(unsigned smem) {
   constexpr auto layout = Traits::layout;
   constexpr int arrivals = decltype(KvPipelines<Traits>::k)::warp_arrivals;
-  init_pipeline(smem, layout.stored_k, Traits::stages_stored_k, arrivals,
+  init_pipeline(smem, layout.stored_k, arrivals,
                 Traits::key_readers * arrivals);  // mutate: KIsEmptyAfterOneConsumer
-  init_pipeline(smem, layout.stored_v, Traits::stages_stored_v, 1,
+  init_pipeline(smem, layout.stored_v, 1,
                 Traits::has_converters ? Traits::converter_warps : Traits::consumer_warps);
   if constexpr (Traits::upcasts) {
-    init_pipeline(smem, layout.k, Traits::stages_k, Traits::converter_warps * arrivals,
-                  Traits::consumer_warps * arrivals);
+    init_pipeline(smem, layout.k, Traits::converter_warps * arrivals, Traits::consumer_warps * arrivals);
   }
   if constexpr (Traits::has_converters)
-    init_pipeline(smem, layout.v, Traits::stages_v, Traits::converter_warps, Traits::consumer_warps);
+    init_pipeline(smem, layout.v, Traits::converter_warps, Traits::consumer_warps);
 }
 
 /// Shared address of the tile info of a stage of K.

@@ -7,8 +7,10 @@
 namespace jit {
 
 /// Where a pipeline (pipeline/pipeline.cuh) lies in a block's shared memory, as byte offsets: the tile of its first
-/// stage, and the barriers of that.
+/// stage, and the barriers of that, one that says that it is full and one that says it is empty.
 struct PipelinePlace {
+  static constexpr int none = -1;  ///< of barriers that nobody waits for
+  int stages;                      ///< 0: there is no such pipeline
   int tiles;
   int full;
   int empty;
@@ -34,6 +36,7 @@ class SmemAllocator {
   JIT_HOST_DEVICE constexpr int barrier() { return place(8, 8); }
   /// Gives a pipeline the barriers of so many stages.
   JIT_HOST_DEVICE constexpr void barriers(PipelinePlace& pipeline, int stages) {
+    pipeline.stages = stages;
     pipeline.full = place(stages * 8, 8);
     pipeline.empty = place(stages * 8, 8);
   }

@@ -71,9 +71,9 @@ TEST_P(BackwardTensorsMutationTest, IsCaught) {
 INSTANTIATE_TEST_SUITE_P(
     BackwardTensors, BackwardTensorsMutationTest,
     ::testing::Values(
-        TemplateMutation{"KeysOfTensorsAreOverwritten", removed, {"data race", "access in flight"}},
-        TemplateMutation{"NoWaitForKeysOfTensors", removed, {"access in flight"}},
-        TemplateMutation{"NoBarrierBehindKeys", removed, {"data race", "access in flight"}},
+        TemplateMutation{"TheOnlyStageIsOverwritten", removed, {"data race", "access in flight"}},
+        TemplateMutation{"NoWaitForTheOnlyStage", removed, {"access in flight"}},
+        TemplateMutation{"NoBarrierInPass_OfTensors", removed, {"data race", "access in flight"}},
         TemplateMutation{"NoMask", {" || ($)) ", ") "}}, TemplateMutation{"OnlyOneRead", {"count", "1"}},
         TemplateMutation{"TheSameReadAgain", {"($)", "(0)"}}, TemplateMutation{"AddedByAllLanes", removed},
         TemplateMutation{"LeftWithTheNextElement", moved_up(1)},

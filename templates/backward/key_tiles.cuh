@@ -5,62 +5,33 @@
 //     others    wait for the keys │ read the tile info │ the steps of the tile │ say that they are done
 //
 // So the next tile's keys and first queries come while gradients of this one leave; with two places of keys
-// (smem_layout.cuh) they come while this one is worked at.
+// they come while this one is worked at.
+//
+// Of Pipelines they use `keys`, whose stages go on with each tile, and `key_tile_info`, where the tile info of a stage lies.
 #pragma once
 
+#include "backward/key_tile.cuh"
 #include "backward/key_tile_scheduler.cuh"
-#include "backward_wgmma/pair.cuh"
-#include "backward_wgmma/pipelines.cuh"
+#include "backward/step_pipeline.cuh"
+#include "base/params.cuh"
+#include "tiles/shared_words.cuh"
 
-namespace jit::backward_wgmma {
+namespace jit {
 
-/// Schedules a block's tiles, one after another; of a pair the first block's scheduler does, and tells the second
-/// one's.
-template <class Config>
-class BlockScheduler {
- public:
-  __device__ __forceinline__ BlockScheduler(const AttentionParams& params, const KeySchedule& schedule,
-                                            unsigned smem)
-      : scheduler_(params, schedule), pipelines_(smem) {}
-
-  __device__ __forceinline__ int first() {
-    return agree([&] { return scheduler_.first(); });
-  }
-  __device__ __forceinline__ int next() {
-    return agree([&] { return scheduler_.next(); });
-  }
-
- private:
-  template <class Take>
-  __device__ __forceinline__ int agree(Take take) {
-    if constexpr (Config::pair) {
-      const unsigned round = round_++;
-      if (pair_rank<Config>() != 0) return told_tile(pipelines_, round);
-      const int tile = take();
-      tell_tile(pipelines_, round, tile);
-      return tile;
-    } else {
-      return take();
-    }
-  }
-
-  KeyTileScheduler<Config> scheduler_;
-  const Pipelines<Config> pipelines_;
-  unsigned round_ = 0;
-};
+/// How many times the producer arrives for a tile of keys: with V and with K.
+inline constexpr int key_arrivals = 2;
 
 /// By the producer, when nobody reads the tile info that was there.
-template <class Config>
-__device__ __forceinline__ void store_key_info(const Pipelines<Config>& pipelines, unsigned round, int tile,
+template <class Pipelines>
+__device__ __forceinline__ void store_key_info(const Pipelines& pipelines, unsigned round, int tile,
                                                bool has_queries) {
   store_shared(pipelines.key_tile_info(round), tile);
   store_shared(pipelines.key_tile_info(round) + 4, has_queries);
 }
 
 /// The same, of a tile that no query sees, or that none is left, when that is so. By a whole warp.
-template <class Config>
-__device__ __forceinline__ void tell_no_queries(const Pipelines<Config>& pipelines, unsigned round,
-                                                int tile) {
+template <class Pipelines>
+__device__ __forceinline__ void tell_no_queries(const Pipelines& pipelines, unsigned round, int tile) {
   pipelines.keys.producer_acquire(round);
   if (lane_id() != 0) return;
   store_key_info(pipelines, round, tile, false);
@@ -71,10 +42,9 @@ __device__ __forceinline__ void tell_no_queries(const Pipelines<Config>& pipelin
 /// number of steps before it; `f` returns that of those behind it, in place of `step`. False, and nothing is called,
 /// behind the last one. By whole warps, each of which says once for each tile that it needs neither tile info nor
 /// keys any more (Pipelines::keys).
-template <class Config, class F>
-__device__ __forceinline__ bool with_key_tile(const AttentionParams& params,
-                                              const Pipelines<Config>& pipelines, unsigned round,
-                                              unsigned& step, F f) {
+template <class Config, class Pipelines, class F>
+__device__ __forceinline__ bool with_key_tile(const AttentionParams& params, const Pipelines& pipelines,
+                                              unsigned round, unsigned& step, F f) {
   pipelines.keys.consumer_wait(round);                                   // mutate: NoWaitForKeys
   const int tile = load_shared_by_warp(pipelines.key_tile_info(round));  // mutate: TheInfoOfTheOtherTile
   if (tile == no_key_tile) return false;
@@ -86,9 +56,9 @@ __device__ __forceinline__ bool with_key_tile(const AttentionParams& params,
 }
 
 /// The same for all tiles of the block. Returns the number of steps.
-template <class Config, class F>
+template <class Config, class Pipelines, class F>
 __device__ __forceinline__ unsigned for_each_key_tile(const AttentionParams& params,
-                                                      const Pipelines<Config>& pipelines, F f) {
+                                                      const Pipelines& pipelines, F f) {
   unsigned step = 0;
 #pragma unroll 1
   for (unsigned round = 0; with_key_tile<Config>(params, pipelines, round, step, f); ++round) {
@@ -96,4 +66,4 @@ __device__ __forceinline__ unsigned for_each_key_tile(const AttentionParams& par
   return step;
 }
 
-}  // namespace jit::backward_wgmma
+}  // namespace jit
