@@ -1,8 +1,9 @@
 // A pipeline whose places follow from a count of steps, which goes on from one tile of keys to the next.
 #pragma once
 
-#include "pipeline/smem_allocator.cuh"
 #include "base/prelude.cuh"
+#include "pipeline/pipeline.cuh"
+#include "pipeline/smem_allocator.cuh"
 #include "ptx/mbarrier.cuh"
 
 namespace jit {
@@ -48,14 +49,5 @@ struct StepPipeline {
     if (lane_id() == 0) mbarrier_arrive(barrier);
   }
 };
-
-/// Of the mbarriers of a pipeline: how many arrive when a stage has been filled, and when it has been read. By one thread.
-__device__ __forceinline__ void init_pipeline(unsigned smem, const PipelinePlace& place, int fills,
-                                              int reads) {
-  for (int stage = 0; stage < place.stages; ++stage) {
-    if (place.full != PipelinePlace::none) mbarrier_init(smem + place.full + stage * 8, fills);
-    if (place.empty != PipelinePlace::none) mbarrier_init(smem + place.empty + stage * 8, reads);
-  }
-}
 
 }  // namespace jit

@@ -2,12 +2,12 @@
 // program asserts that both came to the same size.
 #pragma once
 
-#include "pipeline/smem_allocator.cuh"
 #include "backward/tensor_maps.cuh"
 #include "backward/turn_table.cuh"
 #include "base/dropout_params.cuh"
 #include "base/host_device.cuh"
 #include "jit/options.h"
+#include "pipeline/smem_allocator.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit::backward_wgmma {

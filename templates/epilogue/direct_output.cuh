@@ -58,9 +58,7 @@ __device__ __forceinline__ void store_by_quads(Element* row, int columns, bool e
     for (int i = 0; i < 4 && d + i < column_blocks; ++i) words[i] = word(d + i);
     transpose_quad(words);                      // mutate: QuadsAreNotTransposed
     if (exists && (d + piece) * 8 < columns) {  // mutate: WritesWhatIsNone
-      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(own + d * 8), "r"(words[0]),
-                   "r"(words[1]), "r"(words[2]), "r"(words[3])
-                   : "memory");
+      *reinterpret_cast<uint4*>(own + d * 8) = make_uint4(words[0], words[1], words[2], words[3]);
     }
   }
 }

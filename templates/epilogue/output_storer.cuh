@@ -3,7 +3,7 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "mainloop/qo_pipelines.cuh"
+#include "mainloop/pipelines.cuh"
 #include "mainloop/tensor_maps.cuh"
 #include "mainloop/tile_boxes.cuh"
 #include "ptx/bulk_tensor.cuh"

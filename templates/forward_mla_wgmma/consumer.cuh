@@ -12,7 +12,7 @@
 #include "base/prelude.cuh"
 #include "forward_mla_wgmma/p_exchange.cuh"
 #include "forward_mla_wgmma/traits.cuh"
-#include "mainloop/kv_pipelines.cuh"
+#include "mainloop/pipelines.cuh"
 #include "pipeline/pipeline.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/wgmma.cuh"
@@ -23,7 +23,7 @@
 #include "split_keys/warp_results.cuh"
 #include "steps/softmax.cuh"
 #include "steps/wgmma_products.cuh"
-#include "tiles/clear_rows.cuh"
+#include "tiles/shared_words.cuh"
 
 namespace jit::forward_mla_wgmma {
 

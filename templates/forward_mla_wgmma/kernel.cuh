@@ -29,9 +29,9 @@ namespace jit::forward_mla_wgmma {
 /// producers and consumers; queries come from the query producers, by cp.async, and keys from the key producers.
 template <class Traits>
 __device__ __forceinline__ void init_pipelines(unsigned smem) {
-  init_pipeline(smem, Traits::layout.q, Traits::stages_q, Traits::query_warps, Traits::consumer_warps);
+  init_pipeline(smem, Traits::layout.q, Traits::query_warps, Traits::consumer_warps);
   // mutate: FullWhenHalfOfTheRowsAreThere
-  init_pipeline(smem, Traits::layout.k, Traits::Config::stages, Traits::key_warps, Traits::consumer_warps);
+  init_pipeline(smem, Traits::layout.k, Traits::key_warps, Traits::consumer_warps);
   init_split_pipeline<Traits>(smem);
   fence_mbarrier_init();
 }

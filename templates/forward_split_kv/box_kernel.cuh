@@ -22,7 +22,6 @@
 #include "split_keys/row_functors.cuh"
 #include "split_keys/split_pipeline.cuh"
 #include "steps/softmax.cuh"
-#include "tiles/clear_rows.cuh"
 #include "tiles/shared_words.cuh"
 #include "tiles/tile_copy.cuh"
 

@@ -5,7 +5,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_kv/traits.cuh"
-#include "mainloop/kv_pipelines.cuh"
+#include "mainloop/pipelines.cuh"
 #include "mainloop/split_kv_producer.cuh"
 #include "pipeline/pipeline.cuh"
 #include "problem/sequences.cuh"
@@ -34,7 +34,7 @@ __device__ __forceinline__ BoxPipeline<Config> box_pipeline(unsigned smem) {
 template <class Config>
 __device__ __forceinline__ void init_box_pipelines(unsigned smem) {
   using Traits = KernelTraits<Config>;
-  init_pipeline(smem, Traits::layout.stages, Config::stages, warp_size + 1, Traits::consumer_warps);
+  init_pipeline(smem, Traits::layout.stages, warp_size + 1, Traits::consumer_warps);
   init_split_pipeline<Traits>(smem);
   fence_mbarrier_init();
 }

@@ -8,7 +8,6 @@
 #include "jit/options.h"
 #include "split_keys/warp_traits.cuh"
 #include "tiles/bounded_box.cuh"
-#include "tiles/panel_rows.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit::forward_split_kv {

@@ -9,7 +9,7 @@
 #include "base/prelude.cuh"
 #include "forward_split_wgmma/key_scales.cuh"
 #include "forward_split_wgmma/traits.cuh"
-#include "mainloop/kv_pipelines.cuh"
+#include "mainloop/pipelines.cuh"
 #include "pipeline/warpgroup_order_barrier.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/wgmma.cuh"
@@ -20,7 +20,7 @@
 #include "split_keys/warp_results.cuh"
 #include "steps/softmax.cuh"
 #include "steps/wgmma_products.cuh"
-#include "tiles/clear_rows.cuh"
+#include "tiles/shared_words.cuh"
 
 namespace jit::forward_split_wgmma {
 

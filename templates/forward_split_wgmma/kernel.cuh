@@ -15,7 +15,7 @@
 #include "forward_split_wgmma/consumer.cuh"
 #include "forward_split_wgmma/traits.cuh"
 #include "mainloop/convert_keys.cuh"
-#include "mainloop/kv_pipelines.cuh"
+#include "mainloop/pipelines.cuh"
 #include "mainloop/split_kv_producer.cuh"
 #include "pipeline/dependent_launch.cuh"
 #include "problem/zero_padding.cuh"
@@ -32,7 +32,7 @@ namespace jit::forward_split_wgmma {
 /// and consumers; queries come from the query producers, by cp.async.
 template <class Traits>
 __device__ __forceinline__ void init_pipelines(unsigned smem) {
-  init_pipeline(smem, Traits::layout.q, Traits::stages_q, Traits::query_warps, Traits::consumer_warps);
+  init_pipeline(smem, Traits::layout.q, Traits::query_warps, Traits::consumer_warps);
   init_kv_pipelines<Traits>(smem);
   init_split_pipeline<Traits>(smem);
   fence_mbarrier_init();

@@ -3,8 +3,7 @@
 
 #include "base/prelude.cuh"
 #include "forward_wgmma/traits.cuh"
-#include "mainloop/kv_pipelines.cuh"
-#include "mainloop/qo_pipelines.cuh"
+#include "mainloop/pipelines.cuh"
 #include "pipeline/warpgroup_order_barrier.cuh"
 #include "ptx/math.cuh"
 

@@ -10,10 +10,9 @@
 #include "forward_wgmma/traits.cuh"
 #include "mainloop/convert_keys.cuh"
 #include "mainloop/key_word_ranges.cuh"
-#include "mainloop/kv_pipelines.cuh"
 #include "mainloop/load_keys.cuh"
+#include "mainloop/pipelines.cuh"
 #include "mainloop/q_producer.cuh"
-#include "mainloop/qo_pipelines.cuh"
 #include "mainloop/transpose_values.cuh"
 #include "pipeline/dependent_launch.cuh"
 #include "problem/masks.cuh"
@@ -29,11 +28,10 @@ template <class Traits>
 __device__ __forceinline__ void init_pipelines(unsigned smem) {
   constexpr SmemLayout layout = Traits::layout;
   constexpr int warps = warpgroup_size / warp_size;
-  init_pipeline(smem, layout.q, Traits::consumers * Traits::Config::stages_q, 1,
-                Traits::o_over_q ? 1 : warps);
+  init_pipeline(smem, layout.q, 1, Traits::o_over_q ? 1 : warps);
   init_kv_pipelines<Traits>(smem);
-  init_pipeline(smem, layout.o, Traits::consumers * Traits::stages_o, warps, 1);
-  init_pipeline(smem, layout.work, stages_work, 1, Traits::work_readers);
+  init_pipeline(smem, layout.o, warps, 1);
+  init_pipeline(smem, layout.work, 1, Traits::work_readers);
   if constexpr (Traits::has_lengths) mbarrier_init(smem + layout.work_wanted, 1);
   fence_mbarrier_init();  // mutate: NoFenceBehindInit
 }

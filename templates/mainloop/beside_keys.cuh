@@ -8,7 +8,7 @@
 #include "base/score_words.cuh"
 #include "mainloop/key_scales.cuh"
 #include "mainloop/key_tile_info.cuh"
-#include "mainloop/kv_pipelines.cuh"
+#include "mainloop/pipelines.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
 #include "problem/seqlen_info.cuh"

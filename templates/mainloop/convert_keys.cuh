@@ -9,7 +9,7 @@
 
 #include "base/element.cuh"
 #include "base/prelude.cuh"
-#include "mainloop/kv_pipelines.cuh"
+#include "mainloop/pipelines.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/fp8.cuh"
 #include "ptx/warpgroup.cuh"
@@ -91,7 +91,7 @@ class TileWidener {
 
 /// Goes through what the key producer loads, each tile of keys followed by its values. The producer has the next keys
 /// before them; but of two tiles that consumers multiply together these have room first. A Traits is that of
-/// mainloop/kv_pipelines.cuh.
+/// mainloop/pipelines.cuh.
 template <class Traits>
 class KeyConverter {
   using Config = typename Traits::Config;

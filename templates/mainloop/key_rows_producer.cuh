@@ -4,7 +4,7 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "mainloop/kv_pipelines.cuh"
+#include "mainloop/pipelines.cuh"
 #include "pipeline/pipeline.cuh"
 #include "problem/paged_kv.cuh"
 #include "ptx/bulk_tensor.cuh"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/prelude.cuh"
-#include "mainloop/kv_pipelines.cuh"
+#include "mainloop/pipelines.cuh"
 #include "mainloop/tile_boxes.cuh"
 
 namespace jit {
@@ -16,7 +16,7 @@ struct NothingBeside {
   __device__ __forceinline__ void start(int /*stage*/, unsigned /*full*/) const {}
 };
 
-/// The side of who fills the pipelines. A Traits is that of mainloop/kv_pipelines.cuh and tile_boxes.cuh; `Maps` are
+/// The side of who fills the pipelines. A Traits is that of mainloop/pipelines.cuh and tile_boxes.cuh; `Maps` are
 /// what k_map and v_map know the maps of; `Box` is where a tile lies. By a whole warp.
 template <class Traits, class Maps, class Box>
 class KvProducer {

@@ -63,32 +63,26 @@ class RowRangeMemory {
 /// and these queries, or some of them.
 template <class Mask>
 struct MaskMemory {
-  template <class Ranges>
-  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const Ranges&, int, int q_begin,
-                                                int q_end) {
+  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const auto&, int, int q_begin, int q_end) {
     return mask.key_range(q_begin, q_end);
   }
-  template <class Ranges>
-  __device__ __forceinline__ TileClass classify(const Mask& mask, const Ranges&, int,
+  __device__ __forceinline__ TileClass classify(const Mask& mask, const auto&, int,
                                                 const ScoreTile& tile) const {
     return mask.classify(tile);
   }
 };
 
-/// Of a mask that says itself what is remembered. Of blocks within which another mask tells the classes of tiles that
-/// is nothing, for want of registers.
+/// Whether a mask says itself what is remembered of it. Blocks within which another mask tells the classes of tiles
+/// remember nothing, for want of registers.
 template <class Mask>
 concept has_memory = Mask::has_memory;
 template <has_memory Mask>
 struct MaskMemory<Mask> {
   typename Mask::Memory own;
-  template <class Ranges>
-  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const Ranges&, int, int q_begin,
-                                                int q_end) {
+  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const auto&, int, int q_begin, int q_end) {
     return own.key_range(mask, q_begin, q_end);
   }
-  template <class Ranges>
-  __device__ __forceinline__ TileClass classify(const Mask& mask, const Ranges&, int,
+  __device__ __forceinline__ TileClass classify(const Mask& mask, const auto&, int,
                                                 const ScoreTile& tile) const {
     return mask.classify(tile);
   }
@@ -97,14 +91,10 @@ struct MaskMemory<Mask> {
 template <is_row_range_text Mask>
 struct MaskMemory<Mask> {
   RowRangeMemory<Mask> rows;
-  template <class Ranges>
-  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const Ranges&, int, int q_begin,
-                                                int q_end) {
+  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const auto&, int, int q_begin, int q_end) {
     return rows.key_range(mask, q_begin, q_end);
   }
-  template <class Ranges>
-  __device__ __forceinline__ TileClass classify(const Mask&, const Ranges&, int,
-                                                const ScoreTile& tile) const {
+  __device__ __forceinline__ TileClass classify(const Mask&, const auto&, int, const ScoreTile& tile) const {
     return rows.classify(tile);
   }
 };
@@ -153,14 +143,12 @@ template <class Op, class A, class B>
 struct MaskMemory<CombinedMask<Op, A, B>> {
   MaskMemory<A> a;
   MaskMemory<B> b;
-  template <class Ranges>
-  __device__ __forceinline__ KeyRange key_range(const CombinedMask<Op, A, B>& mask, const Ranges& ranges,
+  __device__ __forceinline__ KeyRange key_range(const CombinedMask<Op, A, B>& mask, const auto& ranges,
                                                 int batch, int q_begin, int q_end) {
     return Op::of_ranges(a.key_range(mask.a, ranges, batch, q_begin, q_end),
                          b.key_range(mask.b, ranges, batch, q_begin, q_end));
   }
-  template <class Ranges>
-  __device__ __forceinline__ TileClass classify(const CombinedMask<Op, A, B>& mask, const Ranges& ranges,
+  __device__ __forceinline__ TileClass classify(const CombinedMask<Op, A, B>& mask, const auto& ranges,
                                                 int batch, const ScoreTile& tile) const {
     return Op::of_classes(a.classify(mask.a, ranges, batch, tile), b.classify(mask.b, ranges, batch, tile));
   }
@@ -169,14 +157,12 @@ struct MaskMemory<CombinedMask<Op, A, B>> {
 template <class A>
 struct MaskMemory<NotMask<A>> {
   MaskMemory<A> a;
-  template <class Ranges>
-  __device__ __forceinline__ KeyRange key_range(const NotMask<A>& mask, const Ranges& ranges, int batch,
+  __device__ __forceinline__ KeyRange key_range(const NotMask<A>& mask, const auto& ranges, int batch,
                                                 int q_begin, int q_end) {
     a.key_range(mask.a, ranges, batch, q_begin, q_end);  // for classify alone
     return mask.key_range(q_begin, q_end);
   }
-  template <class Ranges>
-  __device__ __forceinline__ TileClass classify(const NotMask<A>& mask, const Ranges& ranges, int batch,
+  __device__ __forceinline__ TileClass classify(const NotMask<A>& mask, const auto& ranges, int batch,
                                                 const ScoreTile& tile) const {
     return class_of_inverse(a.classify(mask.a, ranges, batch, tile));
   }
@@ -185,14 +171,12 @@ struct MaskMemory<NotMask<A>> {
 template <class A, class Kept>
 struct MaskMemory<ScoredMask<A, Kept>> {
   MaskMemory<A> a;
-  template <class Ranges>
-  __device__ __forceinline__ KeyRange key_range(const ScoredMask<A, Kept>& mask, const Ranges& ranges,
+  __device__ __forceinline__ KeyRange key_range(const ScoredMask<A, Kept>& mask, const auto& ranges,
                                                 int batch, int q_begin, int q_end) {
     return Both::of_ranges(a.key_range(mask, ranges, batch, q_begin, q_end),
                            mask.kept_by_score.key_range(q_begin, q_end));
   }
-  template <class Ranges>
-  __device__ __forceinline__ TileClass classify(const ScoredMask<A, Kept>& mask, const Ranges& ranges,
+  __device__ __forceinline__ TileClass classify(const ScoredMask<A, Kept>& mask, const auto& ranges,
                                                 int batch, const ScoreTile& tile) const {
     return mask.class_with_score(a.classify(mask, ranges, batch, tile), tile);
   }

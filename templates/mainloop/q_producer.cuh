@@ -5,7 +5,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "epilogue/output_storer.cuh"
-#include "mainloop/qo_pipelines.cuh"
+#include "mainloop/pipelines.cuh"
 #include "mainloop/tensor_maps.cuh"
 #include "mainloop/tile_boxes.cuh"
 #include "scheduling/tile_scheduler.cuh"

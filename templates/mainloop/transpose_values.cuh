@@ -15,7 +15,7 @@
 #pragma once
 
 #include "base/prelude.cuh"
-#include "mainloop/kv_pipelines.cuh"
+#include "mainloop/pipelines.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/fp8.cuh"
 #include "ptx/ldmatrix.cuh"

@@ -112,12 +112,14 @@ class Pipeline {
   unsigned round_ = 0;  // parity
 };
 
-/// Makes the barriers of so many stages of a pipeline: a stage is full behind `fillers` arrivals, and empty behind
-/// `readers`. By one thread, before any other use; then fence_mbarrier_init and a __syncthreads.
-__device__ __forceinline__ void init_pipeline(unsigned smem, const PipelinePlace& place, int stages,
-                                              int fillers, int readers) {
-  for (int stage = 0; stage < stages; ++stage) mbarrier_init(smem + place.full + stage * 8, fillers);
-  for (int stage = 0; stage < stages; ++stage) mbarrier_init(smem + place.empty + stage * 8, readers);
+/// Makes the barriers of a pipeline: a stage is full behind `fillers` arrivals, and empty behind `readers`. By one thread,
+/// before any other use; then fence_mbarrier_init and a __syncthreads.
+__device__ __forceinline__ void init_pipeline(unsigned smem, const PipelinePlace& place, int fillers,
+                                              int readers) {
+  for (int stage = 0; stage < place.stages; ++stage) {
+    if (place.full != PipelinePlace::none) mbarrier_init(smem + place.full + stage * 8, fillers);
+    if (place.empty != PipelinePlace::none) mbarrier_init(smem + place.empty + stage * 8, readers);
+  }
 }
 
 }  // namespace jit

@@ -58,8 +58,7 @@ class SplitPipeline {
 template <class Traits>
 __device__ __forceinline__ void init_split_pipeline(unsigned smem) {
   constexpr int lanes = SplitPipeline<Traits>::warp_arrivals;
-  init_pipeline(smem, Traits::layout.splits, stages_splits, lanes,
-                (Traits::query_warps + Traits::consumer_warps) * lanes);
+  init_pipeline(smem, Traits::layout.splits, lanes, (Traits::query_warps + Traits::consumer_warps) * lanes);
 }
 
 }  // namespace jit

@@ -71,6 +71,16 @@ __device__ __forceinline__ void clear_shared_chunk(unsigned address) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0) : "memory");
 }
 
+/// Makes zeros of the first `chunks` chunks of the rows of a tile of values from row `first` on, which are not the
+/// sequence's: 0 times what lies there may not be 0. By so many threads, of which this is `thread`, that meet behind
+/// it.
+template <class Tile, int chunks, int threads>
+__device__ __forceinline__ void clear_rows(unsigned tile, int first, int thread) {
+#pragma unroll 1
+  for (int i = first * chunks + thread; i < Tile::rows * chunks; i += threads)
+    clear_shared_chunk(Tile::chunk_address(tile, i / chunks, i % chunks));
+}
+
 /// The same value, in a form that shows the compiler that the whole warp has it.
 __device__ __forceinline__ unsigned uniform(unsigned value) { return __shfl_sync(full_warp, value, 0); }
 __device__ __forceinline__ int uniform(int value) { return __shfl_sync(full_warp, value, 0); }

@@ -164,7 +164,7 @@ TEST_P(Fp8SplitMutationTest, IsCaught) {
 INSTANTIATE_TEST_SUITE_P(
     Fp8Split, Fp8SplitMutationTest,
     ::testing::Values(TemplateMutation{"EvenPairsOfFourTwice", {" >> 16", ""}},
-                      TemplateMutation{"ScaleOfQuery_Another", {"query /", "split.q_begin /"}},
+                      TemplateMutation{"ScaleOfQuery_Another", {"query /", "split.q.begin /"}},
                       TemplateMutation{"ScalesOfTheFirstKeys", {"+ (first_key $)", "$"}}),
     ::testing::PrintToStringParamName());
 

@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"QueriesWithoutWait", removed, {"data race", "access in flight"}, split_wgmma},
         TemplateMutation{"QueriesWithoutProxyFence", removed, {"proxy"}, split_wgmma},
         TemplateMutation{"QueriesReleasedTooEarly",
-                         {"$", "pipelines_.q.consumer_wait();\n      pipelines_.q.consumer_release();"},
+                         {"$", "q_pipeline_.consumer_wait();\n      q_pipeline_.consumer_release();"},
                          {"data race", "access in flight", "mbarrier"},
                          scheduled,
                          true},

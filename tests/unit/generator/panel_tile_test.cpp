@@ -7,7 +7,6 @@
 
 #include <gtest/gtest.h>
 
-#include "templates/tiles/panel_rows.cuh"
 
 namespace jit {
 namespace {

@@ -1,6 +1,10 @@
-// The pipelines of keys and values that one warp loads by TMA, and what is told with their tiles.
+// The pipelines of a mainloop whose producers copy by TMA, and what is told with their tiles.
 //
 //            filled by                    read by        empty when
+//     Q      the query producer, by TMA   its consumer   the storer has stored O, which lies over it; where
+//                                                        it does not, each consumer warp says so
+//     O      each consumer warp           the storer     it has read it, where O has its own place; no pipeline
+//                                                        where consumers write O themselves
 //     K, V   the key producer, by TMA     consumers      each consumer warp says so
 //            (its lanes, where keys have words or scales)
 //
@@ -21,7 +25,28 @@
 
 namespace jit {
 
-/// One side's places in the pipelines.
+/// One side's places in the pipelines of queries and outputs, of consumer 0. Each consumer has pipelines of its own: the
+/// next Q of one does not wait for the O of those behind it.
+template <class Traits>
+struct QoPipelines {
+  Pipeline<Traits::Config::stages_q, Traits::q_stage_bytes> q;
+  Pipeline<Traits::stages_o, Traits::q_stage_bytes> o;
+
+  /// `smem` is the shared address of the block's memory.
+  __device__ __forceinline__ explicit QoPipelines(unsigned smem)
+      : q(smem, Traits::layout.q), o(smem, Traits::layout.o) {}
+};
+
+template <class Traits, class Pipeline>
+__device__ __forceinline__ Pipeline q_pipeline_of(const Pipeline& first, int consumer) {
+  return first.moved(consumer * Traits::q_bytes, consumer * Traits::Config::stages_q * 8);
+}
+template <class Traits, class Pipeline>
+__device__ __forceinline__ Pipeline o_pipeline_of(const Pipeline& first, int consumer) {
+  return first.moved(consumer * Traits::o_bytes, consumer * Traits::stages_o * 8);
+}
+
+/// One side's places in the pipelines of keys and values.
 template <class Traits>
 struct KvPipelines {
   Pipeline<Traits::stages_k, Traits::KTile::bytes, Traits::keys_by_lanes> k;
@@ -47,16 +72,15 @@ template <class Traits>
 __device__ __forceinline__ void init_kv_pipelines(unsigned smem) {
   constexpr auto layout = Traits::layout;
   constexpr int arrivals = decltype(KvPipelines<Traits>::k)::warp_arrivals;
-  init_pipeline(smem, layout.stored_k, Traits::stages_stored_k, arrivals,
+  init_pipeline(smem, layout.stored_k, arrivals,
                 Traits::key_readers * arrivals);  // mutate: KIsEmptyAfterOneConsumer
-  init_pipeline(smem, layout.stored_v, Traits::stages_stored_v, 1,
+  init_pipeline(smem, layout.stored_v, 1,
                 Traits::has_converters ? Traits::converter_warps : Traits::consumer_warps);
   if constexpr (Traits::upcasts) {
-    init_pipeline(smem, layout.k, Traits::stages_k, Traits::converter_warps * arrivals,
-                  Traits::consumer_warps * arrivals);
+    init_pipeline(smem, layout.k, Traits::converter_warps * arrivals, Traits::consumer_warps * arrivals);
   }
   if constexpr (Traits::has_converters)
-    init_pipeline(smem, layout.v, Traits::stages_v, Traits::converter_warps, Traits::consumer_warps);
+    init_pipeline(smem, layout.v, Traits::converter_warps, Traits::consumer_warps);
 }
 
 /// Shared address of the tile info of a stage of K.
