@@ -74,14 +74,17 @@ class CliEmulated : public ::testing::Test {
   Tool tool_;
 };
 
-TEST_F(CliEmulated, RunFallsBackAndSaysSo) {
+TEST_F(CliEmulated, NothingIsEmulatedUnasked) {
   const ToolResult result = run();
-  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.status, 1);
   EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("no GPU here ("));
   EXPECT_THAT(result.err, HasSubstr("CUDA driver"));
-  EXPECT_THAT(result.err, HasSubstr("computing on emulated:sm_90a, which is slow"));
-  EXPECT_THAT(result.out, HasSubstr("on emulated sm_90a with"));
+  EXPECT_THAT(result.err, HasSubstr("JIT_ATTENTION_DEVICE=emulated:sm_90a"));
+  EXPECT_FALSE(std::filesystem::exists(file("o")));
+  tool_.environment = {"JIT_ATTENTION_DEVICE=emulated:sm_90a"};
+  const ToolResult asked = run();
+  ASSERT_EQ(asked.status, 0) << asked.err;
+  EXPECT_THAT(asked.out, HasSubstr("on emulated sm_90a with"));
   check();
 }
 
@@ -130,16 +133,17 @@ TEST_F(CliEmulated, AnOutputIsReplacedWholeOrNotAtAll) {
 }
 
 TEST_F(CliEmulated, TheCacheKeepsWhatEmulatedDevicesRun) {
+  const std::vector<std::string> device = {"--device", "emulated:sm_90a"};
   tool_.environment = {"JIT_ATTENTION_OFFLINE=1"};
-  const ToolResult refused = run();
+  const ToolResult refused = run(device);
   EXPECT_EQ(refused.status, 1);
   EXPECT_THAT(refused.err, HasSubstr(" as PTX (key "));
   EXPECT_FALSE(std::filesystem::exists(file("o")));
   tool_.environment = {};
-  ASSERT_EQ(run().status, 0);
+  ASSERT_EQ(run(device).status, 0);
   std::filesystem::remove(file("o"));
   tool_.environment = {"JIT_ATTENTION_OFFLINE=1"};
-  const ToolResult result = run();
+  const ToolResult result = run(device);
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_TRUE(std::filesystem::exists(file("o")));
 }
