@@ -28,7 +28,7 @@ std::optional<Refusal> head_dim_refusal(int head_dim, Arch arch) {
 
 }  // namespace
 
-std::vector<Refusal> supports(const AttentionSpec& spec, Arch arch) {
+std::vector<Refusal> refusals_of(const AttentionSpec& spec, Arch arch) {
   std::vector<Refusal> refusals = refusals_everywhere(spec);
   if (std::pair(arch.major, arch.minor) < std::pair(oldest_arch.major, oldest_arch.minor)) {
     refusals.push_back({"arch", to_string(arch), "must be sm_80 or later (cp.async and mma.sync m16n8k16)",
@@ -40,8 +40,8 @@ std::vector<Refusal> supports(const AttentionSpec& spec, Arch arch) {
   return refusals;
 }
 
-std::vector<Refusal> supports(const AttentionSpec& spec, const DeviceInfo& device) {
-  return supports(spec, native_arch(device));
+std::vector<Refusal> refusals_of(const AttentionSpec& spec, const DeviceInfo& device) {
+  return refusals_of(spec, native_arch(device));
 }
 
 }  // namespace jit

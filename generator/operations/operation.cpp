@@ -50,7 +50,7 @@ const LoadedKernel& prepared_kernel(const OperationState& state, OperationProgra
   const RelaxedCapture relaxed;
   const DeviceInfo info = device_info(device);
   // Of a plain problem the architecture alone can be refused.
-  if (const std::vector<Refusal> refusals = supports(AttentionSpec(), info); !refusals.empty()) {
+  if (const std::vector<Refusal> refusals = refusals_of(AttentionSpec(), info); !refusals.empty()) {
     throw Error(ErrorCode::unsupported_device, "validate", refusals[0].field,
                 fmt::format("{} cannot run this: {}", to_string(info.arch), refusals[0].to_string()));
   }

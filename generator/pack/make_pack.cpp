@@ -63,7 +63,7 @@ std::vector<SpecOnTarget> on_targets(std::span<const AttentionSpec> specs,
   std::vector<SpecOnTarget> all;
   for (const AttentionSpec& spec : specs) {
     validate(spec);
-    const auto runs = [&](const PackTarget& target) { return supports(spec, target.arch).empty(); };
+    const auto runs = [&](const PackTarget& target) { return refusals_of(spec, target.arch).empty(); };
     const bool is_served = std::any_of(targets.begin(), targets.end(), runs);
     for (const PackTarget& target : targets) {
       if (runs(target)) {
@@ -71,7 +71,7 @@ std::vector<SpecOnTarget> on_targets(std::span<const AttentionSpec> specs,
         continue;
       }
       const std::string reason = fmt::format("{} cannot run {}: {}", to_string(target.arch), to_string(spec),
-                                             supports(spec, target.arch)[0].to_string());
+                                             refusals_of(spec, target.arch)[0].to_string());
       if (!is_served) throw Error(ErrorCode::unsupported_device, "pack", "targets", reason);
       store.notify(Event::Kind::note, reason + "; the pack has it for other targets alone");
     }

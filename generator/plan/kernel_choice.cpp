@@ -122,7 +122,7 @@ BuiltKernel choose_kernel(KernelStore& store, const AttentionSpec& spec,
                           const std::optional<KernelConfig>& given, const ProblemShape& shape,
                           const DeviceLimits& limits, Target target, Missing missing) {
   for (const std::string& sentence : unfollowed_texts(spec)) store.tell_once(Event::Kind::note, sentence);
-  if (const std::vector<Refusal> refusals = supports(as_given(spec), limits.arch); !refusals.empty()) {
+  if (const std::vector<Refusal> refusals = refusals_of(as_given(spec), limits.arch); !refusals.empty()) {
     throw Error(ErrorCode::unsupported_device, "validate", refusals[0].field,
                 fmt::format("{} cannot run this: {}", to_string(limits.arch), refusals[0].to_string()));
   }

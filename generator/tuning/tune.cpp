@@ -18,7 +18,7 @@ namespace jit {
 namespace {
 
 void require_support(const AttentionSpec& spec, const DeviceInfo& device) {
-  if (const std::vector<Refusal> refusals = supports(spec, device); !refusals.empty()) {
+  if (const std::vector<Refusal> refusals = refusals_of(spec, device); !refusals.empty()) {
     throw Error(ErrorCode::unsupported_device, "validate", refusals[0].field,
                 fmt::format("{} cannot run this: {}", device.name, refusals[0].to_string()));
   }

@@ -104,10 +104,12 @@ struct Refusal {
   std::string to_string() const;
 };
 
-/// All reasons why `spec` cannot be served on a GPU of this architecture; empty: it is supported. Pure,
-/// thread safe.
-std::vector<Refusal> supports(const AttentionSpec& spec, Arch arch);
-std::vector<Refusal> supports(const AttentionSpec& spec, const DeviceInfo& device);
+/// All reasons why `spec` cannot be served on a GPU of this architecture; empty: it can. Pure, thread safe.
+std::vector<Refusal> refusals_of(const AttentionSpec& spec, Arch arch);
+std::vector<Refusal> refusals_of(const AttentionSpec& spec, const DeviceInfo& device);
+
+/// Whether there is no such reason.
+inline bool supports(const AttentionSpec& spec, Arch arch) { return refusals_of(spec, arch).empty(); }
 
 /// Throws Error invalid_spec with the first refusal that holds on every GPU.
 void validate(const AttentionSpec& spec);

@@ -46,7 +46,7 @@ from .functor import FunctorText
 from .mask import Mask
 from .quantize import QuantizedQkv, quantize_qkv
 from .score import Score
-from .spec import AttentionSpec, Refusal, supports
+from .spec import AttentionSpec, Refusal, refusals, supports
 
 __all__ = [
     "Attention",
@@ -74,6 +74,7 @@ __all__ = [
     "prepare",
     "prepare_backward",
     "quantize_qkv",
+    "refusals",
     "score",
     "supports",
     "tile_map",

@@ -108,10 +108,20 @@ class Refusal:
     nearest: str
 
 
-def supports(arch: str | None = None, /, **fields) -> list[Refusal]:
+def supports(arch: str | None = None, /, **fields) -> bool:
+    """Whether a spec with these fields can be served on a GPU of this architecture.
+
+        supports("sm_90a", head_dim=96)  # True
+
+    Takes what `refusals` takes, which tells why not.
+    """
+    return not refusals(arch, **fields)
+
+
+def refusals(arch: str | None = None, /, **fields) -> list[Refusal]:
     """All reasons why a spec with these fields cannot be served on a GPU of this architecture; empty: it can.
 
-        supports("sm_90a", head_dim=100, gqa_ratio=0)
+        refusals("sm_90a", head_dim=100, gqa_ratio=0)
 
     Takes the fields of `AttentionSpec`, which itself raises the first of these reasons. Without ``arch``: on device 0
     of this process.
@@ -120,4 +130,4 @@ def supports(arch: str | None = None, /, **fields) -> list[Refusal]:
     unknown = fields.keys() - values.keys()
     if unknown:
         raise TypeError(f"a spec has no field {min(unknown)}; its fields are {', '.join(values)}")
-    return [Refusal(*reasons) for reasons in _core.supports(SimpleNamespace(**values | fields), arch)]
+    return [Refusal(*reasons) for reasons in _core.refusals(SimpleNamespace(**values | fields), arch)]

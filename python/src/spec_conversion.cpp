@@ -301,13 +301,13 @@ void bind_spec(nb::module_& module) {
   module.def(
       "validate_spec", [](nb::handle spec) { validate(spec_of(spec)); }, nb::arg("spec"));
   module.def(
-      "supports",
+      "refusals",
       [](nb::handle spec, nb::handle arch) {
         const AttentionSpec wanted = spec_of(spec);
         if (arch.is_none()) use_device_here();
         const std::vector<Refusal> refusals =
-            arch.is_none() ? supports(wanted, device_info(0))
-                           : supports(wanted, parse_arch(nb::cast<std::string>(nb::str(arch))));
+            arch.is_none() ? refusals_of(wanted, device_info(0))
+                           : refusals_of(wanted, parse_arch(nb::cast<std::string>(nb::str(arch))));
         nb::list result;
         for (const Refusal& refusal : refusals)
           result.append(nb::make_tuple(refusal.field, refusal.value, refusal.rule, refusal.nearest));

@@ -451,14 +451,14 @@ def test_refusals(place, options, argument, words):
 
 
 def test_specs():
-    assert not ja.supports("sm_90a", dtype="fp8_e5m2", out_dtype="fp32")
-    assert not ja.supports("sm_80", dtype="fp8_e4m3", alignment=2) and not ja.supports("sm_120", dtype="fp8_e5m2")
-    assert not ja.supports("sm_89", dtype="fp8_e4m3", sequences_q="varlen", sinks=True, alignment=8)
-    (refusal,) = ja.supports("sm_89", dtype="fp8_e4m3", split_keys=64)
+    assert not ja.refusals("sm_90a", dtype="fp8_e5m2", out_dtype="fp32")
+    assert not ja.refusals("sm_80", dtype="fp8_e4m3", alignment=2) and not ja.refusals("sm_120", dtype="fp8_e5m2")
+    assert not ja.refusals("sm_89", dtype="fp8_e4m3", sequences_q="varlen", sinks=True, alignment=8)
+    (refusal,) = ja.refusals("sm_89", dtype="fp8_e4m3", split_keys=64)
     assert (refusal.field, refusal.nearest) == ("split_keys", "0")
-    (refusal,) = ja.supports("sm_90a", dtype="bf16", out_dtype="fp32")
+    (refusal,) = ja.refusals("sm_90a", dtype="bf16", out_dtype="fp32")
     assert (refusal.field, refusal.nearest) == ("out_dtype", "bf16")
-    assert not ja.supports("sm_80", dtype="fp8_e5m2", exact_exponentials=True)
-    (refusal,) = ja.supports("sm_90a", dtype="bf16", exact_exponentials=True)
+    assert not ja.refusals("sm_80", dtype="fp8_e5m2", exact_exponentials=True)
+    (refusal,) = ja.refusals("sm_90a", dtype="bf16", exact_exponentials=True)
     assert (refusal.field, refusal.nearest) == ("exact_exponentials", "false")
     assert ml_dtypes.finfo(FP8["fp8_e5m2"]).max == 57344

@@ -530,9 +530,9 @@ def test_prefill_beside_decoding(rng, place, fetch):
 
 
 def test_specs():
-    assert not ja.supports("sm_80", kv_dtype="fp8_e5m2")
-    (refusal,) = ja.supports("sm_90a", kv_dtype="fp16")
+    assert not ja.refusals("sm_80", kv_dtype="fp8_e5m2")
+    (refusal,) = ja.refusals("sm_90a", kv_dtype="fp16")
     assert (refusal.field, refusal.nearest) == ("kv_dtype", "fp8_e4m3")
-    (refusal,) = ja.supports("sm_90a", descale_per="token")
+    (refusal,) = ja.refusals("sm_90a", descale_per="token")
     assert refusal.field == "descale_per"
     assert ml_dtypes.finfo(FP8["fp8_e4m3"]).max == 448

@@ -70,8 +70,9 @@ def test_every_way_to_ask_for_an_arch():
 
 
 def test_all_reasons_against_a_spec():
-    assert ja.supports("sm_80") == ja.supports() == ja.supports("sm_90a", head_dim=64, mask=ja.mask.causal()) == []
-    reasons = {reason.field: reason for reason in ja.supports("sm_90a", head_dim=100, gqa_ratio=0)}
+    assert ja.refusals("sm_80") == ja.refusals() == ja.refusals("sm_90a", head_dim=64, mask=ja.mask.causal()) == []
+    assert ja.supports("sm_80") is True and ja.supports("sm_90a", head_dim=100) is False
+    reasons = {reason.field: reason for reason in ja.refusals("sm_90a", head_dim=100, gqa_ratio=0)}
     assert reasons.keys() == {"head_dim", "gqa_ratio"}
     assert (reasons["head_dim"].value, reasons["head_dim"].nearest) == ("100", "104")
     assert "multiple of 8" in reasons["head_dim"].rule

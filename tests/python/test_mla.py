@@ -17,7 +17,7 @@ SHARE = 3  # kernels take long to compile
 @pytest.fixture(autouse=True)
 def on_sm_90a(place):
     """The kernels are those of one architecture alone."""
-    if ja.supports(None, head_dim=576, head_dim_v=512, values_in_keys=True):
+    if not ja.supports(None, head_dim=576, head_dim_v=512, values_in_keys=True):
         pytest.skip("head dims above 256 are computed on sm_90a alone")
 
 
@@ -268,9 +268,9 @@ def test_specs_that_are_refused(options):
 
 
 def test_head_dims_of_other_architectures_are_refused():
-    refusals = ja.supports("sm_80", head_dim=576, head_dim_v=512, values_in_keys=True)
+    refusals = ja.refusals("sm_80", head_dim=576, head_dim_v=512, values_in_keys=True)
     assert [refusal.field for refusal in refusals] == ["head_dim"]
     assert "sm_90a" in refusals[0].rule
-    refusals = ja.supports("sm_90a", head_dim=576, head_dim_v=500, values_in_keys=True)
+    refusals = ja.refusals("sm_90a", head_dim=576, head_dim_v=500, values_in_keys=True)
     assert [refusal.field for refusal in refusals] == ["head_dim_v"]
-    assert [r.field for r in ja.supports("sm_90a", head_dim=576)] == ["head_dim"]
+    assert [r.field for r in ja.refusals("sm_90a", head_dim=576)] == ["head_dim"]

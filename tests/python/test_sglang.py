@@ -232,7 +232,7 @@ class Latents(Engine):
 
 @pytest.fixture
 def reads_latents():
-    if ja.supports(None, head_dim=LATENT + ROTATED, head_dim_v=LATENT, values_in_keys=True):
+    if not ja.supports(None, head_dim=LATENT + ROTATED, head_dim_v=LATENT, values_in_keys=True):
         pytest.skip("latents of this size are read on sm_90a alone")
 
 

@@ -33,7 +33,7 @@ NEW, CONTEXT = (1, 4, 0, 37, 1), (130, 60, 0, 0, 5)  # tokens of each request, o
 
 @pytest.fixture(autouse=True)
 def device(emulated):
-    if ja.supports(None, head_dim=LATENT + ROTATED, head_dim_v=LATENT, values_in_keys=True):
+    if not ja.supports(None, head_dim=LATENT + ROTATED, head_dim_v=LATENT, values_in_keys=True):
         pytest.skip("latents of this size are read on sm_90a alone")
     return "cpu" if emulated else "cuda"
 

@@ -70,7 +70,7 @@ void leave_out_latents(const WarmOptions& options, std::span<const PackTarget> t
   std::string others;
   bool is_served = false;
   for (const PackTarget& target : targets) {
-    const bool runs = supports(model.latent_specs.front(), target.arch).empty();
+    const bool runs = refusals_of(model.latent_specs.front(), target.arch).empty();
     is_served |= runs;
     if (!runs) others += (others.empty() ? "" : ", ") + to_string(target.arch);
   }

@@ -97,7 +97,7 @@ class JitAttentionMLAImpl(MLACommonImpl[MLACommonMetadata]):
         if attn_type != AttentionType.DECODER:
             _refuse(f"latent attention of type {attn_type}")
         # Layers are made where a GPU may not be at hand, so the architecture is the one that is declared.
-        refused = ja.supports("sm_90a", head_dim=head_size, head_dim_v=self.kv_lora_rank, gqa_ratio=num_heads,
+        refused = ja.refusals("sm_90a", head_dim=head_size, head_dim_v=self.kv_lora_rank, gqa_ratio=num_heads,
                               values_in_keys=True)
         if refused:
             _refuse(f"latent attention with {refused[0].field} {refused[0].value}, which {refused[0].rule}")

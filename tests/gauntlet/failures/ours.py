@@ -61,7 +61,7 @@ class Ours(Library):
 
     def refuse_unless(self, **spec):
         """Raises NotOffered where this GPU has no kernel of such a spec."""
-        if refusals := ja.supports(None, **spec):
+        if refusals := ja.refusals(None, **spec):
             raise NotOffered(f"not on this GPU: {refusals[0].field} {refusals[0].rule}")
 
     def placed(self, problem: Problem):

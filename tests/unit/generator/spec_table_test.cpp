@@ -16,7 +16,7 @@ TEST(SpecTable, SamplesAreLegalAndDifferInTheirFieldAlone) {
     EXPECT_EQ(field.is_baked, !field.record_name.empty()) << field.name;
     ASSERT_FALSE(field.samples().empty()) << field.name;
     for (const AttentionSpec& sample : field.samples()) {
-      EXPECT_THAT(supports(sample, Arch{9, 0, 'a'}), ::testing::IsEmpty()) << field.name;
+      EXPECT_THAT(refusals_of(sample, Arch{9, 0, 'a'}), ::testing::IsEmpty()) << field.name;
       EXPECT_FALSE(is_default(field, sample)) << field.name;
       for (const SpecField& other : spec_fields()) {
         EXPECT_EQ(value_word(other, sample) != value_word(other, field.base()), &other == &field)

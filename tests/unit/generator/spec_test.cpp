@@ -108,7 +108,7 @@ TEST(Supports, NamesFieldValueRuleAndNearest) {
        ""},
   };
   for (const BadSpec& expected : bad) {
-    const std::vector<Refusal> refusals = supports(expected.spec, sm_90a);
+    const std::vector<Refusal> refusals = refusals_of(expected.spec, sm_90a);
     ASSERT_THAT(refusals, SizeIs(1)) << expected.field << " = " << expected.value;
     EXPECT_EQ(refusals[0].field, expected.field);
     EXPECT_THAT(refusals[0].value, HasSubstr(expected.value));
@@ -126,7 +126,7 @@ TEST(Supports, NamesFieldValueRuleAndNearest) {
 TEST(Supports, ExactExponentialsWhereverFp8Is) {
   for (const DType dtype : {DType::fp8_e4m3, DType::fp8_e5m2}) {
     const AttentionSpec spec{.dtype = dtype, .exact_exponentials = true};
-    for (const Arch& arch : known_archs()) EXPECT_THAT(supports(spec, arch), IsEmpty()) << to_string(arch);
+    for (const Arch& arch : known_archs()) EXPECT_THAT(refusals_of(spec, arch), IsEmpty()) << to_string(arch);
     EXPECT_THAT(to_string(spec), HasSubstr("d128 exact_exponentials=true"));
   }
   EXPECT_EQ(to_string(AttentionSpec{.dtype = DType::fp8_e4m3}), "fp8_e4m3 d128");
@@ -135,25 +135,25 @@ TEST(Supports, ExactExponentialsWhereverFp8Is) {
 TEST(Supports, TheNearestValueWorks) {
   for (int head_dim = -20; head_dim <= 300; ++head_dim) {
     AttentionSpec spec{.head_dim = head_dim};
-    const std::vector<Refusal> refusals = supports(spec, sm_80);
+    const std::vector<Refusal> refusals = refusals_of(spec, sm_80);
     EXPECT_EQ(refusals.empty(), head_dim >= 8 && head_dim <= 256 && head_dim % 8 == 0) << head_dim;
     if (refusals.empty()) continue;
     spec.head_dim = std::stoi(refusals[0].nearest);
-    EXPECT_THAT(supports(spec, sm_80), IsEmpty()) << head_dim;
+    EXPECT_THAT(refusals_of(spec, sm_80), IsEmpty()) << head_dim;
     EXPECT_LT(std::abs(spec.head_dim - std::clamp(head_dim, 8, 256)), 8);
   }
   for (int alignment = -2; alignment <= 40; ++alignment) {
     AttentionSpec spec{.alignment = alignment};
-    if (const std::vector<Refusal> refusals = supports(spec, sm_80); !refusals.empty())
+    if (const std::vector<Refusal> refusals = refusals_of(spec, sm_80); !refusals.empty())
       spec.alignment = std::stoi(refusals[0].nearest);
-    EXPECT_THAT(supports(spec, sm_80), IsEmpty()) << alignment;
+    EXPECT_THAT(refusals_of(spec, sm_80), IsEmpty()) << alignment;
   }
 }
 
 TEST(Supports, ReportsAllReasonsAtOnce) {
   const AttentionSpec spec{
       .dtype = DType::int32, .head_dim = 3, .head_dim_v = 5, .gqa_ratio = 0, .alignment = 3};
-  EXPECT_THAT(supports(spec, {7, 5, 0}), SizeIs(6));
+  EXPECT_THAT(refusals_of(spec, {7, 5, 0}), SizeIs(6));
 }
 
 // q of 8 bits: sequences and rows of any kind.
@@ -165,7 +165,7 @@ TEST(Supports, Fp8QueriesAreServedEverywhere) {
                      .sinks = true};
   spec.alignment = 2;
   for (const Arch& arch : known_archs()) {
-    EXPECT_THAT(supports(spec, arch), IsEmpty()) << to_string(arch);
+    EXPECT_THAT(refusals_of(spec, arch), IsEmpty()) << to_string(arch);
     const DeviceLimits limits = device_limits(arch);
     EXPECT_THAT(ranked_configs(spec, typical_shape(limits, spec), limits), ::testing::Not(IsEmpty()));
   }
@@ -173,15 +173,15 @@ TEST(Supports, Fp8QueriesAreServedEverywhere) {
 
 TEST(Supports, OldArchitecturesAreRefused) {
   for (const Arch arch : {Arch{7, 5, 0}, Arch{7, 0, 0}, Arch{6, 1, 0}}) {
-    const std::vector<Refusal> refusals = supports({}, arch);
+    const std::vector<Refusal> refusals = refusals_of({}, arch);
     ASSERT_THAT(refusals, SizeIs(1));
     EXPECT_EQ(refusals[0].field, "arch");
     EXPECT_EQ(refusals[0].value, to_string(arch));
     EXPECT_EQ(refusals[0].nearest, "sm_80");
   }
-  for (const Arch& arch : known_archs()) EXPECT_THAT(supports({}, arch), IsEmpty()) << to_string(arch);
-  EXPECT_THAT(supports({}, DeviceInfo{.arch = {7, 5, 0}}), SizeIs(1));
-  EXPECT_THAT(supports({}, DeviceInfo{.arch = {9, 0, 0}}), IsEmpty());
+  for (const Arch& arch : known_archs()) EXPECT_THAT(refusals_of({}, arch), IsEmpty()) << to_string(arch);
+  EXPECT_THAT(refusals_of({}, DeviceInfo{.arch = {7, 5, 0}}), SizeIs(1));
+  EXPECT_THAT(refusals_of({}, DeviceInfo{.arch = {9, 0, 0}}), IsEmpty());
 }
 
 FunctorText reading(const std::string& name, const std::vector<FunctorTensorSpec>& tensors) {
@@ -195,12 +195,12 @@ TEST(Supports, TensorsOfMaskAndScoreShareNames) {
   std::vector<std::string> names;
   for (const FunctorTensorSpec& tensor : functor_tensors(spec)) names.push_back(tensor.name);
   EXPECT_THAT(names, ::testing::ElementsAre("shared", "mine", "yours"));
-  EXPECT_THAT(supports(spec, sm_90a), IsEmpty());
+  EXPECT_THAT(refusals_of(spec, sm_90a), IsEmpty());
 
   spec.score = score::text(reading("s", {{"shared", DType::int32}}));
   EXPECT_EQ(testing::error_of([&] { functor_tensors(spec); }).code(), ErrorCode::invalid_spec);
-  ASSERT_THAT(supports(spec, sm_90a), SizeIs(1));
-  EXPECT_THAT(supports(spec, sm_90a)[0].to_string(), HasSubstr("shared"));
+  ASSERT_THAT(refusals_of(spec, sm_90a), SizeIs(1));
+  EXPECT_THAT(refusals_of(spec, sm_90a)[0].to_string(), HasSubstr("shared"));
   EXPECT_THROW(validate(spec), Error);
 }
 
@@ -209,10 +209,10 @@ TEST(Supports, AtMostEightTensors) {
   for (int i = 0; i < 8; ++i) tensors.push_back({"t" + std::to_string(i), DType::fp32});
   AttentionSpec spec;
   spec.mask = mask::text(reading("m", tensors));
-  EXPECT_THAT(supports(spec, sm_90a), IsEmpty());
+  EXPECT_THAT(refusals_of(spec, sm_90a), IsEmpty());
   spec.score = score::alibi();
-  ASSERT_THAT(supports(spec, sm_90a), SizeIs(1));
-  EXPECT_EQ(supports(spec, sm_90a)[0].nearest, "8");
+  ASSERT_THAT(refusals_of(spec, sm_90a), SizeIs(1));
+  EXPECT_EQ(refusals_of(spec, sm_90a)[0].nearest, "8");
 }
 
 TEST(AttentionSpec, RandomSpecsAreValid) {
@@ -256,7 +256,7 @@ TEST(AttentionSpec, PaddedSequencesFollowFromCalls) {
   const AttentionSpec varlen{.sequences_q = SequenceKind::varlen};
   EXPECT_EQ(with_lengths(varlen), varlen);
   EXPECT_EQ(as_given(varlen), varlen);
-  EXPECT_THAT(supports(padded, sm_90a), SizeIs(1));
+  EXPECT_THAT(refusals_of(padded, sm_90a), SizeIs(1));
   EXPECT_EQ(testing::error_of([&] { validate(padded); }).message(),
             "spec.sequences_kv = padded must be dense, varlen or paged; nearest supported: dense");
   EXPECT_EQ(testing::error_of([] { parse_sequence_kind("padded"); }).code(), ErrorCode::invalid_argument);
