@@ -157,19 +157,19 @@ class MaskReader {
  private:
   Mask disjunction(int depth) {
     Mask mask = conjunction(depth);
-    while (in_.accept("||")) mask = mask || conjunction(depth);
+    while (in_.accept("||") || in_.accept("|")) mask = mask || conjunction(depth);
     return mask;
   }
 
   Mask conjunction(int depth) {
     Mask mask = factor(depth);
-    while (in_.accept("&&")) mask = mask && factor(depth);
+    while (in_.accept("&&") || in_.accept("&")) mask = mask && factor(depth);
     return mask;
   }
 
   Mask factor(int depth) {
     if (depth >= max_depth) in_.fail(fmt::format("nested more than {} deep", max_depth));
-    if (in_.accept("!")) return !factor(depth + 1);
+    if (in_.accept("!") || in_.accept("~")) return !factor(depth + 1);
     if (in_.accept("(")) {
       const Mask mask = disjunction(depth + 1);
       in_.expect(")");

@@ -90,7 +90,7 @@ Mask text(FunctorText text);
 
 }  // namespace mask
 
-/// Reads a mask: names with arguments, `&&`, `||`, `!`, parentheses. Names: none, causal, causal(top_left),
+/// Reads a mask: names with arguments, `&&`, `||`, `!`, or `&`, `|`, `~` as Python has them, and parentheses. Names: none, causal, causal(top_left),
 /// causal_per_request, draft_tree, window(left, right[, top_left]), prefix(length), prefix_lengths, document,
 /// block_mask(block_q, block_kv[, mask]), block_scores(block_q, block_kv[, mask]), and text(name) for each of `texts`. Throws Error invalid_argument that points
 /// at the place and lists the known names.

@@ -85,13 +85,15 @@ TEST(Mask, ReadsFreely) {
   EXPECT_EQ(parse_mask("causal(bottom_right)"), mask::causal());
   EXPECT_EQ(parse_mask("!!causal"), mask::causal());
   EXPECT_EQ(parse_mask("((causal))"), mask::causal());
+  EXPECT_EQ(parse_mask("causal & ~prefix(8) | sliding_window(8, 0)"),
+            (mask::causal() && !mask::prefix(8)) || mask::sliding_window(8));
 }
 
 TEST(Mask, ErrorsPointAtThePlace) {
   const std::vector<std::pair<const char*, int>> bad = {{"", 1},
                                                         {"casual", 1},
                                                         {"causal &&", 10},
-                                                        {"causal & document", 8},
+                                                        {"causal ^ document", 8},
                                                         {"(causal", 8},
                                                         {"causal)", 7},
                                                         {"causal(middle)", 8},
