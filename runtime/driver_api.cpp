@@ -70,7 +70,7 @@ LoadedDriver load() {
   const DeviceSelection selection = decision().make();
   if (selection.kind == DeviceSelection::Kind::emulated) return emulate(selection.emulated);
   LoadedDriver cuda = load_cuda_driver();
-  // A service that computed on the CPU without being asked would be thousands of times slower, in silence.
+  // A service that computed on the CPU without being asked would be far slower, in silence.
   if (!cuda.failure.empty())
     cuda.failure += "; JIT_ATTENTION_DEVICE=emulated:sm_90a computes on an emulated GPU, slowly";
   return cuda;

@@ -8,8 +8,8 @@ namespace jit {
 /// order within a tile, and of varlen sequences where base/varlen_tiles.cuh has them. What a tile has beside its
 /// queries is as queries without keys are; tiles without queries hold anything.
 struct QueryStatisticsLayout {
-  int tile;      ///< queries
-  float factor;  ///< what makes delta of it: 1 or −1, with dropout over the share that is kept
+  int tile;              ///< queries
+  float factor;          ///< what makes delta of it: 1 or −1, with dropout over the share that is kept
   float score_unit = 1;  ///< what makes natural units of what rows are relative to
 };
 

@@ -58,9 +58,9 @@ struct GradientParams {
   int* query_ranges;
   float*
       dq_sums;  ///< of a one-pass kernel: dQ in fp32 (backward_wgmma/dq_sums.cuh); it pads LSE and delta further
-  int k_tile_begin;    ///< first tile of keys of this launch: a launch has room for so many
+  int k_tile_begin;           ///< first tile of keys of this launch: a launch has room for so many
   unsigned large_row_blocks;  ///< that read `large_rows`, those of all launches of the last kernel
-  const float* d_lse;  ///< the gradient of lse, as lse; null: 0
+  const float* d_lse;         ///< the gradient of lse, as lse; null: 0
   TensorStrides d_lse_strides;
   float* d_sinks;                               ///< (heads_q), written; null: nobody asked
   TensorGradient tensors[max_functor_tensors];  ///< in the order of AttentionParams::tensors

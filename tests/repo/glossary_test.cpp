@@ -67,7 +67,9 @@ constexpr RetiredWord retired_words[] = {
     {"PartNote", "split"},
     {"strip", "column slice", kernels},
     {"turn", "iteration", row_operations, "in turns"},
-    {"ragged", "varlen", "", "compare-ragged\\.svg|compare-\\{paged,ragged|compare\\.py: ragged|!\\[ragged,|--suite .*|`ragged`: requests|\\| `ragged` \\|"},
+    {"ragged", "varlen", "",
+     "compare-ragged\\.svg|compare-\\{paged,ragged|compare\\.py: ragged|!\\[ragged,|--suite .*|`ragged`: "
+     "requests|\\| `ragged` \\|"},
     {"widen", "upcast"},
     {"widened", "upcast"},
     {"widening", "upcast"},
