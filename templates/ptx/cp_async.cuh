@@ -4,7 +4,7 @@
 namespace jit {
 
 // None of them has a cache policy (.L2::cache_hint): the assembler of CUDA 13.0 makes an instruction of it that a GPU
-// refuses, where a shared address has a part that all threads share (docs/notebook.md).
+// refuses, where a shared address has a part that all threads share (docs/records/notebook.md).
 
 /// Copies `bytes` (4, 8 or 16) to shared memory. Both addresses are aligned to `bytes`.
 /// 16 bytes bypass L1 (.cg): a tile is read once by each block.

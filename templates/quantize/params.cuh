@@ -9,7 +9,7 @@ namespace jit {
 enum class QkvTensor { q, k, v };
 
 /// Threads of a block. Few, whose pieces of work are small, wait less for one another, but leave the more statistics:
-/// where these are of columns it takes longer to add them up (docs/notebook.md, "The quantiser whose blocks stay"). Scales
+/// where these are of columns it takes longer to add them up (docs/records/notebook.md, "The quantiser whose blocks stay"). Scales
 /// of blocks of rows want these whole in a piece of work.
 JIT_HOST_DEVICE constexpr int quantize_threads(bool has_column_statistics, bool has_block_scales) {
   return has_column_statistics || has_block_scales ? 256 : 128;

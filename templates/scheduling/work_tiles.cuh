@@ -47,7 +47,7 @@ struct TileSchedule {
 };
 
 /// Slices of a section where the rows of all are computed one after the other: the fastest of those measured on an H200
-/// (docs/notebook.md).
+/// (docs/records/notebook.md).
 inline constexpr int fewest_section_slices = 8;
 
 /// The width of sections of `slices` slices, of which `fitting` fit the cache, and of `fewest` at least: nearly the

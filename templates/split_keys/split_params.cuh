@@ -42,7 +42,7 @@ struct SplitParams {
 
 /// Whether all blocks of a work tile merge it, each a share of its rows, or the one that has its first split. That
 /// one reads as much as all have written: many bytes where a work tile has many rows. Where it has few, waiting for
-/// one another takes all longer than that (docs/notebook.md). A work tile has the rows of one query at least.
+/// one another takes all longer than that (docs/records/notebook.md). A work tile has the rows of one query at least.
 JIT_HOST_DEVICE constexpr bool all_merge(int gqa_ratio, int head_dim_v) {
   constexpr int least_values = 4096;
   return gqa_ratio * head_dim_v >= least_values;

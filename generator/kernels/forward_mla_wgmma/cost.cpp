@@ -13,7 +13,7 @@ namespace jit {
 namespace {
 
 // Of one multiprocessor, in clocks. A wgmma of N columns takes N / 2. As in forward_split_wgmma, but for what was set beside
-// timings of this kernel on an H200 (docs/notebook.md).
+// timings of this kernel on an H200 (docs/records/notebook.md).
 constexpr double memory_bytes_per_clock = 18.5;
 constexpr double l2_bytes_per_clock = 45;
 constexpr double scarce_bytes = 17800;  // by the cube of this over the bytes on the way reading takes longer

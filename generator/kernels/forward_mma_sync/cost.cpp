@@ -35,7 +35,7 @@ constexpr double smem_bytes_per_clock = 128;
 constexpr double schedulers = 4;
 constexpr double block_overhead_clocks = 3000;  // launch, Q, first K, epilogue
 
-// Fitted to 2,600 timings of tuning on an H200 at ten problems (bench/results, docs/notebook.md).
+// Fitted to 2,600 timings of tuning on an H200 at ten problems (bench/results, docs/records/notebook.md).
 constexpr double softmax_instructions = 12;  // per score and lane
 constexpr double lazy_rescale_share = 0.06;  // of the instructions of rescaling at every tile
 constexpr double warp_step_instructions =

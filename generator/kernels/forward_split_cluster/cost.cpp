@@ -10,7 +10,7 @@
 namespace jit {
 namespace {
 
-// Fitted to timings of 420 configs and shapes on an H200 (docs/notebook.md, "Clusters for large batches"), in clocks as
+// Fitted to timings of 420 configs and shapes on an H200 (docs/records/notebook.md, "Clusters for large batches"), in clocks as
 // the models of the other families that split keys count them for the same shapes: fewer than pass.
 constexpr double memory_bytes_per_clock = 31.5;  // of a multiprocessor while all read
 constexpr double alone_bytes_per_clock = 62;     // while few do

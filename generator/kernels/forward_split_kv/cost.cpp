@@ -25,7 +25,7 @@ constexpr double launch_clocks = 6000;
 constexpr double work_tile_clocks = 1500;  // queries, merge of the warps, stores
 constexpr double split_clocks = 60;        // that the block that merges a work tile needs for each split
 constexpr double flops_per_clock = 2700;
-// Where TMA copies boxes of caches of fp8 (docs/notebook.md).
+// Where TMA copies boxes of caches of fp8 (docs/records/notebook.md).
 constexpr double box_bytes_per_clock = 18.5;
 constexpr double scarce_box_bytes =
     17800;                         // by the cube of this over the bytes on the way reading takes longer

@@ -91,7 +91,7 @@ int launched_registers(const ForwardWgmma& config) {
   return registers_per_sm / (threads_of(config) * config.blocks_per_sm) / 8 * 8;
 }
 
-// Looking for maxima takes up to a tenth of the time (docs/notebook.md). But where most tiles exceed those of the tiles
+// Looking for maxima takes up to a tenth of the time (docs/records/notebook.md). But where most tiles exceed those of the tiles
 // before, or the first one that is visited shows many queries nothing, tiles are computed twice. Which of both it is
 // under a mask that does not say what its rows see, is measured. P of 8 bits is cut off long before its sum shows it.
 std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {

@@ -25,7 +25,7 @@ namespace {
 constexpr double smem_bytes_per_clock = 128;
 constexpr double exponentials_per_clock = 16;
 
-// Fitted to 854 timings of an earlier state on an H200, at 60 problems (bench/results, docs/notebook.md).
+// Fitted to 854 timings of an earlier state on an H200, at 60 problems (bench/results, docs/records/notebook.md).
 // In clocks.
 constexpr double tensor_share = 0.911;           // of their rate, that the tensor cores reach at best
 constexpr double softmax_per_key = 5.8;          // of a consumer, for each key of a tile
@@ -37,14 +37,14 @@ constexpr double single_buffer_clocks = 200;     // and with one buffer of Q, of
 constexpr double masked_per_row = 4.3;           // for the partial tiles of a work tile, by its rows and keys
 constexpr double neighbours = 1.05;              // several blocks on a multiprocessor
 constexpr double memory_bytes_per_clock = 13.7;  // of a multiprocessor
-// Dropout, set by hand to eight configs on an H200 (docs/notebook.md): of a consumer, and of what all of them share.
+// Dropout, set by hand to eight configs on an H200 (docs/records/notebook.md): of a consumer, and of what all of them share.
 constexpr double draws_per_key = 6.6, shared_draws_per_key = 7.5;
 // Of the whole kernel, set beside timings of 2 × 8,192 rows on an H200: where consumers draw beside the products of a large
 // head_dim, and where a small one leaves little time to load and drop by bits that were precomputed.
 constexpr double drawn_beside_products = 1.14, dropped_by_bits = 1.14;
 // Set by hand: what is rarely fastest.
 constexpr double three_masked = 1.06;  // consumers, of whom most see less of the last tiles than the last one
-// Of fp8, by timings of 20 configs (docs/notebook.md): three consumers of a large head_dim, and blocks that each turn
+// Of fp8, by timings of 20 configs (docs/records/notebook.md): three consumers of a large head_dim, and blocks that each turn
 // values over for themselves.
 constexpr double three_of_fp8 = 1.1, neighbours_of_fp8 = 1.45;
 constexpr double out_of_turn = 1.01;

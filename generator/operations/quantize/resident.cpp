@@ -127,7 +127,7 @@ std::string cannot_keep_rows(const QuantizeSpec& spec, const QuantizeParams& par
 
 bool gains_by_keeping_rows(const QuantizeSpec& spec, const QuantizeParams& params, int sm_count) {
   // Scales of tokens and of blocks are found in one look, but for values; to rotate twice, and to add up columns of
-  // what is rotated, takes as long as to read twice. Measured with head dims of 64 and more (docs/notebook.md).
+  // what is rotated, takes as long as to read twice. Measured with head dims of 64 and more (docs/records/notebook.md).
   constexpr int least_head_dim = 64;
   if (spec.scales != QuantizedScales::head) return false;
   const bool has_means = spec.center_keys || spec.center_values;
