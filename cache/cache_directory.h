@@ -45,7 +45,7 @@ struct OpenedDirectory {
 /// and is not writable by group or others.
 OpenedDirectory open_trusted_directory(FileSystem& file_system, const std::string& path, Ownership ownership);
 
-/// The same for a folder of the user's own, created first (mode 0700, missing parents too) when it is
+/// Opens a folder of the user's own, created first (mode 0700, missing parents too) when it is
 /// missing.
 OpenedDirectory open_or_create_directory(FileSystem& file_system, const std::string& path);
 

@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint32_t accesses_at_once = 16;
 constexpr std::uint32_t bytes_of_a_bit = GlobalShadow::page_bytes / 64;
 
-// Of every fourth quad the last reader is remembered, so that two are of most pieces of memory.
+// The last reader of every fourth quad is remembered, so that two are of most pieces of memory.
 bool keeps_last_reader(std::uint64_t quad) { return quad % 4 == 3; }
 
 std::uint32_t bits_between(std::uint64_t first, std::uint64_t end) { return (1u << end) - (1u << first); }
@@ -70,7 +70,7 @@ std::uint32_t GlobalRaces::name(const Access& access, Scope scope) {
   return index;
 }
 
-// What a warp does again at the same time keeps its name.
+// An access that a warp repeats at the same time keeps its name.
 std::uint32_t GlobalRaces::name_once(Warp& warp) {
   Warp::RecentAccess& recent = warp.recent_accesses[warp.pc % warp.recent_accesses.size()];
   if (recent.index == 0 || recent.pc != warp.pc || recent.time != warp.knowledge.time()) {

@@ -20,7 +20,7 @@ std::byte* write_global(Warp& warp, int lane, std::uint64_t address, std::uint32
 /// The checks of alignment and bounds alone.
 void check_global(Warp& warp, int lane, std::uint64_t address, std::uint32_t bytes, std::uint32_t alignment);
 
-/// What a generic address points to.
+/// The target of a generic address.
 struct Target {
   enum class Where { global, shared, local, param } where = Where::global;
   std::uint64_t address = 0;  ///< in `global`; else an offset

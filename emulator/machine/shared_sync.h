@@ -37,7 +37,7 @@ class SharedSync {
   /// fence.acq_rel or .sc, by the lanes `exec` of a warp of this block: earlier relaxed reads acquire, later
   /// relaxed writes release.
   void fence(Warp& warp, Scope scope);
-  /// What the lane's last fence of this scope, or a wider one, has released; null without one.
+  /// Knowledge that the lane's last fence of this scope, or a wider one, has released; null without one.
   std::shared_ptr<const Knowledge> fenced(const Warp& warp, int lane, Scope scope = Scope::cta) const;
   /// A relaxed read has met a release, which a fence of this scope, or a wider one, makes an acquire of.
   void observe(const Warp& warp, int lane, Scope scope, const Knowledge& released);

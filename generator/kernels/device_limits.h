@@ -1,4 +1,4 @@
-// What of a GPU decides which configs are legal and which are promising.
+// Limits of a GPU that decide which configs are legal and which are promising.
 #pragma once
 
 #include <jit/arch.h>

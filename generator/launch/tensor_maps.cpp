@@ -31,7 +31,7 @@ CUtensorMapSwizzle swizzle_of(int row_bytes) {
   }
 }
 
-// What the driver is told beside the tensor's address.
+// Limits of a tensor's description for the driver.
 constexpr std::size_t most_dimensions = 5;
 struct Dimensions {
   cuuint32_t count;
@@ -60,7 +60,7 @@ TensorMap encode(const void* data, const Dimensions& dimensions, DType dtype, CU
   return std::bit_cast<TensorMap>(map);
 }
 
-// Of rows of so many elements, of which a head has `rows`.
+// Encodes the map of rows of so many elements, of which a head has `rows`.
 TensorMap encode_rows(const Operand& operand, DType dtype, std::int64_t row, std::int64_t rows, int columns,
                       int box_rows, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion) {
   const TensorStrides& strides = operand.strides;

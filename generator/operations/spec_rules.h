@@ -1,4 +1,4 @@
-// What specs of operations share: refusals, and lines of their programs.
+// Common rules of specs of operations: refusals, and lines of their programs.
 #pragma once
 
 #include <initializer_list>

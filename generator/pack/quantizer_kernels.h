@@ -1,4 +1,4 @@
-// What packs have beside kernels of attention of fp8: what makes its q, k and v.
+// Quantizers that packs have beside kernels of FP8 attention.
 #pragma once
 
 #include <vector>

@@ -91,7 +91,7 @@ class TokenRows {
   }
 
  private:
-  /// The same as numbers.
+  /// The elements of a row as numbers.
   struct Values {
     float x[iterations][rotated.piece];
   };
@@ -108,7 +108,7 @@ class TokenRows {
   __device__ __forceinline__ bool is_value(int row) const {
     return row >= params_.heads_q + params_.heads_kv;
   }
-  /// Of any kind.
+  /// A new row of q, k or v.
   __device__ __forceinline__ const Element* new_row(int row) const {
     const int key = row - params_.heads_q, value = key - params_.heads_kv;
     const Element* const first = key < 0 ? q_ : value < 0 ? k_ : v_;
@@ -141,8 +141,8 @@ class TokenRows {
     });
   }
 
-  /// What the elements of a row of k or v are divided by as they are stored; left beside them, if each row has its own.
-  /// By all lanes of a warp.
+  /// The scale by which the elements of a row of k or v are divided as they are stored; left beside them, if
+  /// each row has its own. By all lanes of a warp.
   __device__ __forceinline__ float cache_scale(int row, bool is_stored, const Values& loaded,
                                                const TokenPlace& place) const {
     if constexpr (!is_fp8<CacheElement>) {
@@ -161,7 +161,7 @@ class TokenRows {
     }
   }
 
-  /// Of a row that is there, else of nothing. By all lanes of a warp.
+  /// The largest magnitude of a row that is there, else 0. By all lanes of a warp.
   __device__ __forceinline__ float largest_magnitude(int row, bool is_there, const Values& loaded) const {
     float largest = 0;
     const auto look_at = [&](const auto& piece) {
@@ -186,7 +186,8 @@ class TokenRows {
     return values;
   }
 
-  /// Of a row that is_rotated, else nothing. By all lanes of a warp: the pairs' other halves are other lanes'.
+  /// Normalizes and rotates a row that is_rotated, else does nothing. By all lanes of a warp: the pairs'
+  /// other halves are other lanes'.
   __device__ __forceinline__ void normalise_and_rotate(int row, bool is_rotated, const Row& words,
                                                        const Rotation<Config>& rotation,
                                                        Values& loaded) const {

@@ -42,7 +42,7 @@ struct KeyTiles {
   int end;
 };
 
-/// Of all KV heads of a call. The first round of a head is a forward one, unless it `begins_backward`.
+/// Visits of all KV heads of a call. The first round of a head is a forward one, unless it `begins_backward`.
 struct HeadVisits {
   int query_tiles;    ///< of a query head
   int query_heads;    ///< that share a KV head
@@ -70,8 +70,9 @@ struct HeadVisits {
                                                   : Visits{query_tiles, begin, 1};
   }
 
-  /// Those whose times mix with those of `key_tile`: tiles before them add before it does, and tiles behind them behind
-  /// it. In a triangle blocks are through with a forward round one after another, and go on with the backward one.
+  /// Tiles of keys whose times mix with those of `key_tile`: tiles before them add before it does, and tiles
+  /// behind them behind it. In a triangle blocks are through with a forward round one after another, and go
+  /// on with the backward one.
   JIT_HOST_DEVICE constexpr KeyTiles contested(int key_tile, bool begins_backward) const {
     const int own = round(key_tile);
     const bool is_second = own % 2 != (begins_backward ? 1 : 0);

@@ -34,7 +34,7 @@
 
 namespace jit::forward_split_cluster {
 
-/// What the block's warps come to over their keys of a work tile, each for itself, at the start of the block's memory.
+/// Computes the results of the block's warps over their keys of a work tile, at the start of the block's memory.
 template <class Config>
 __device__ __forceinline__ WarpSplits<KernelTraits<Config>> multiply_keys(const AttentionParams& params,
                                                                           const DescaleParams& descale,

@@ -48,7 +48,7 @@ class TileTransposer {
               lane = static_cast<int>(thread % warp_size);
     const int place = lane % 8, matrix = lane / 8;
     const unsigned rows = From::chunk_address(from, lane, warp);
-    // Of the matrices that are stored the first and the third have even columns.
+    // Even columns are in the first and the third of the matrices that are stored.
     const unsigned columns_of_row =
         To::chunk_address(to, warp * columns + matrix % 2 * 8 + place, matrix / 2);  // mutate: TransposedRows
     unsigned pairs[ahead][4];

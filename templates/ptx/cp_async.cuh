@@ -17,7 +17,7 @@ __device__ __forceinline__ void cp_async(unsigned smem, const void* gmem) {
   }
 }
 
-/// The same, but reads only the first `source_bytes` and writes zeros for the rest.
+/// A copy that reads only the first `source_bytes` and writes zeros for the rest.
 template <int bytes>
 __device__ __forceinline__ void cp_async_first(unsigned smem, const void* gmem, int source_bytes) {
   if constexpr (bytes == 16) {
@@ -30,7 +30,7 @@ __device__ __forceinline__ void cp_async_first(unsigned smem, const void* gmem, 
   }
 }
 
-/// The same, but writes zeros and reads nothing when `valid` is false.
+/// A copy that writes zeros and reads nothing when `valid` is false.
 template <int bytes>
 __device__ __forceinline__ void cp_async_zfill(unsigned smem, const void* gmem, bool valid) {
   cp_async_first<bytes>(smem, gmem, valid ? bytes : 0);

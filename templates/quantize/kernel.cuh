@@ -105,7 +105,7 @@ __device__ __forceinline__ void quantize_qkv(const QuantizeParams& params) {
     return memory + iteration % buffers<Config> * buffer_bytes<Config>;
   };
   const bool draws = has_phases && threadIdx.x == 0;
-  // What thread 0 draws, or where nobody waits for anybody, every so manieth piece.
+  // The next piece: thread 0 draws it, or, where no block waits for another, it follows by a fixed stride.
   const auto draw_behind = [&](int piece) {
     if constexpr (!has_phases) return piece + static_cast<int>(gridDim.x);
     return draws && piece < params.pieces ? draw_ticket(params) : params.pieces;

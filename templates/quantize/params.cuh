@@ -1,4 +1,4 @@
-// What a quantiser of q, k and v is told at run time. Compiled by the host and by NVRTC.
+// Parameters of a quantizer of q, k and v. Compiled by the host and by NVRTC.
 #pragma once
 
 #include "base/params.cuh"
@@ -14,7 +14,7 @@ enum class QkvTensor { q, k, v };
 JIT_HOST_DEVICE constexpr int quantize_threads(bool has_column_statistics, bool has_block_scales) {
   return has_column_statistics || has_block_scales ? 256 : 128;
 }
-/// The same of a program that keeps rows: its pieces of work are those of the most threads above, so that sums have one
+/// Threads of a program that keeps rows: its pieces of work are those of the most threads above, so that sums have one
 /// order in both.
 inline constexpr int resident_threads = 256;
 /// As many as shared memory has room for on sm_90.
@@ -33,7 +33,8 @@ JIT_HOST_DEVICE constexpr int quantize_row_bytes(const RowLanes& share, int elem
   return quantize_steps * share.iterations * threads * 4 * piece_words;
 }
 
-/// Of a buffer, where the largest tensor's rows have so many bytes: with lengths, beside them a word of each thread.
+/// Bytes of a buffer, where the largest tensor's rows have so many bytes: with lengths, beside them a word of
+/// each thread.
 JIT_HOST_DEVICE constexpr int quantize_buffer_bytes(int row_bytes, bool has_lengths, int threads) {
   return row_bytes + (has_lengths ? 4 * threads : 0);
 }
@@ -51,7 +52,7 @@ JIT_HOST_DEVICE constexpr int statistic_numbers(int columns, bool is_centred, Qu
   return columns * ((is_centred ? 1 : 0) + (has_extremes ? (is_centred ? 2 : 1) : 0));
 }
 
-/// What rotates rows of q, or of k, as Rotation reads it.
+/// The rotation of rows of q, or of k, as Rotation reads it.
 struct RotaryParams {
   const long long* positions;  ///< (batch · seqlen); null: a row's own in its batch entry
   long long positions_stride;  ///< 0: there is one axis
@@ -78,8 +79,8 @@ struct QuantizeTensor {
   float* results;           ///< (batch, heads_kv, 2, columns): means, and what elements are multiplied by
   const void* norm_weight;  ///< (columns)
   RotaryParams rotary;
-  // Of Config::sequences that are not dense; as the other tensor may have them, both may be null: all rows are a
-  // sequence's.
+  // Lengths of Config::sequences that are not dense; as the other tensor may have them, both may be null: all
+  // rows are a sequence's.
   const int* cu_seqlens;  ///< of varlen rows (sequences + 1), where each sequence begins
   const int* seqused;     ///< (sequences), rows of each, where it has room for more
   int sequences;          ///< of varlen rows

@@ -1,4 +1,4 @@
-// What is done to each of q, k and v, as a Config has it.
+// The steps for each of q, k and v, as a Config has it.
 #pragma once
 
 #include "base/rotary.cuh"

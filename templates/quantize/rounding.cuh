@@ -15,7 +15,7 @@ __device__ __forceinline__ float over_row(float x, const Combine& combine) {
   return x;
 }
 
-/// What a lane's columns are to lose, and to be multiplied by.
+/// The means that a lane's columns lose, and the factors that they are multiplied by.
 template <class Config, QkvTensor tensor>
 struct ColumnFactors {
   using Row = typename QuantizeRows<Config, tensor>::Row;

@@ -162,7 +162,7 @@ class QuantizeRows {
   static constexpr int piece_bytes = share.piece * static_cast<int>(sizeof(Element));
   static constexpr int piece_words = (piece_bytes + 3) / 4;
 
-  // Of a piece in the buffer.
+  // Bytes of a piece in the buffer.
   static constexpr int place_bytes = Config::keeps_rows ? piece_bytes : 4 * piece_words;
 
   /// Read anew where it is threadIdx.x, which takes no register.

@@ -1,4 +1,4 @@
-// What must be known of a whole sequence: sums and extremes of columns. Each piece of work leaves those of its rows, and
+// Statistics of a whole sequence: sums and extremes of columns. Each piece of work leaves those of its rows, and
 // the one that comes last adds up all of them, always in the same order, and works out means and scales.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace jit {
 
-/// Of a column: its sum, largest and least number where it is centred, else its largest magnitude.
+/// Statistics of a column: its sum, largest and least number where it is centred, else its largest magnitude.
 template <class Plan>
 struct ColumnStatistics {
   static constexpr int count = Plan::statistics / Plan::columns;
@@ -78,7 +78,7 @@ __device__ __forceinline__ void write_statistics(const QuantizeRows<Config, tens
   });
 }
 
-/// What all warps have left at `shared` of number `at`, in the order of warps.
+/// The numbers `at` that all warps have left at `shared`, in the order of warps.
 template <class Plan>
 __device__ __forceinline__ float statistic_of_warps(const float* shared, int at) {
   using Statistics = ColumnStatistics<Plan>;
@@ -104,13 +104,13 @@ __device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows
     target[at] = statistic_of_warps<Plan>(shared, at);
 }
 
-/// Of a column whose tensor has so many rows of a head.
+/// The mean of a column whose tensor has so many rows of a head.
 __device__ __forceinline__ float mean_of_sum(const QuantizeTensor& own, float sum, int rows) {
   const long long count = static_cast<long long>(rows) * own.heads;
   return count > 0 ? __fdiv_rn(sum, static_cast<float>(count)) : 0.0f;
 }
 
-/// Of a column without its mean, of its largest and its least number.
+/// The largest magnitude of a column without its mean, from its largest and its least number.
 __device__ __forceinline__ float centred_magnitude(float mean, float most, float least) {
   return fmaxf(fmaxf(most - mean, mean - least), 0.0f);
 }
@@ -187,7 +187,7 @@ __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, ten
   }
 }
 
-/// Of the lane's rows.
+/// The largest magnitude of the lane's rows.
 template <class Config, QkvTensor tensor>
 __device__ __forceinline__ float largest_magnitude(const QuantizeRows<Config, tensor>& rows) {
   using Plan = QuantizePlan<Config, tensor>;
@@ -205,7 +205,7 @@ __device__ __forceinline__ float largest_magnitude(const QuantizeRows<Config, te
   return found;
 }
 
-/// Of one number that a piece of work leaves of its rows, their largest magnitude: the first warp alone goes on from there,
+/// Collects the largest magnitude that a piece of work leaves of its rows: the first warp alone goes on from there,
 /// and where it is the last one of a unit's makes a scale of them.
 template <class Config, QkvTensor tensor>
 __device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, tensor>& rows, int unit,

@@ -1,4 +1,4 @@
-// What blocks that keep rows leave for one another: words that say themselves whether they are of this launch. Who
+// The exchange between blocks that keep rows: words that say themselves whether they are of this launch. Who
 // looks for one reads until it is.
 #pragma once
 

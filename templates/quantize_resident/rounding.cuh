@@ -41,7 +41,7 @@ class ResidentRounding {
     with_resident_rows<Config, tensor, resident_rounding_warps>(params_, work, pipeline.rows(), warp_, act);
   }
 
-  /// The same for all rows of a lane, which has the same columns of each.
+  /// The factors for all rows of a lane, which has the same columns of each.
   template <QkvTensor tensor>
   __device__ __forceinline__ ColumnFactors<Config, tensor> factors_of(
       const ResidentPipeline<Config>& pipeline, const QuantizeRows<Config, tensor>& rows) const {

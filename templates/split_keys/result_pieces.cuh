@@ -59,7 +59,7 @@ struct JoinWeights {
   }
 };
 
-/// Of a result and one behind it: their weights; `state` becomes that of both.
+/// The weights of a result and one behind it; `state` becomes that of both.
 __device__ __forceinline__ JoinWeights join_states(const RowState& left, RowState& state) {
   const float max = fmaxf(left.max, state.max);
   const JoinWeights weights{weight_of(left, max), weight_of(state, max)};

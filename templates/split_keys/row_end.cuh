@@ -12,8 +12,9 @@
 
 namespace jit {
 
-/// Of one row: exponentials are relative to that of `max`, a score, which is −inf for a row without keys. Scores that
-/// functors made are exact: as exponents of 2 they would be rounded, and large ones by more than exponentials can bridge.
+/// The state of one row: exponentials are relative to that of `max`, a score, which is −inf for a row without
+/// keys. Scores that functors made are exact: as exponents of 2 they would be rounded, and large ones by more
+/// than exponentials can bridge.
 struct RowState {
   float max;
   float sum;
@@ -25,7 +26,7 @@ __device__ __forceinline__ RowState row_state(float row_max, float scale_log2, f
   return {sum == 0 ? negative_infinity() : finite_or_zero(row_max) * (scale_log2 * ln_2), sum};
 }
 
-/// What a row comes to in the end.
+/// The result of a row.
 struct RowEnd {
   float factor;  ///< of O that is not normalised; 0 for a row without keys
   float share;   ///< that keys have of the sum, of which a sink has the rest

@@ -1,5 +1,5 @@
-// What blocks that share a work tile leave for one another, and what the host knows of their work. Compiled by the
-// host and by NVRTC.
+// Parameters of blocks that share a work tile: the mailbox, and the host's knowledge of their work. Compiled
+// by the host and by NVRTC.
 #pragma once
 
 #include "base/host_device.cuh"

@@ -25,7 +25,7 @@ class StoredRows {
   __device__ __forceinline__ StoredRows(const AttentionParams& params, int entry)
       : params_(params), entry_(entry) {}
 
-  /// Those that are some sequence's; of varlen ones all that there are.
+  /// Rows that are some sequence's; all varlen rows.
   __device__ __forceinline__ Sequence in_use() const {
     if constexpr (is_varlen) return {0, params_.sequences.total_k};
     return VariableSequences<Config>(params_).kv(entry_);

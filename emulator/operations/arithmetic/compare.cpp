@@ -59,7 +59,7 @@ Operator take_float_operator(Decoder& decoder) {
       {"eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"}));
 }
 
-// What becomes of the result of a comparison.
+// The outcome of a comparison.
 struct Outcome {
   std::string_view combine = {};  // "and", "or", "xor" with `other`; empty: nothing
   Decoder::PredicateSource other{};

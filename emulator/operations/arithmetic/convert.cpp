@@ -43,7 +43,8 @@ struct Integer {
   }
 };
 
-// What of a destination register is written: a narrower value is extended to all of it, by its sign.
+// The bits of a destination register that are written: a narrower value is extended to all of it, by its
+// sign.
 U64 register_mask(const Decoder& decoder, Type type) {
   const int width = decoder.register_bits(decoder.operand(0));
   return Integer(width == 16 || width == 32 || width == 64 ? width : bits(type), false).mask;

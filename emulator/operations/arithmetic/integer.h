@@ -1,4 +1,4 @@
-// What the files of the integer family share.
+// Common code of the integer family.
 #pragma once
 
 #include <cstdint>
@@ -77,7 +77,7 @@ std::unique_ptr<const Operation> with_integer(const Decoder& decoder, Type type,
   }
 }
 
-/// The same where signs do not matter: f gets the unsigned type.
+/// An operation where signs do not matter: f gets the unsigned type.
 template <class F>
 std::unique_ptr<const Operation> with_unsigned(const Decoder& decoder, Type type, F f) {
   return with_integer(decoder, type, [&]<class T>(T) { return f(std::make_unsigned_t<T>{}); });

@@ -50,12 +50,12 @@ struct Exact {
 /// The bits of a number in a format, rounded once. What is too large becomes infinity or the largest number,
 /// as IEEE 754 says for the rounding; with `saturate_finite` the largest number.
 std::uint64_t encode(const Format& format, Exact value, Rounding rounding, bool saturate_finite = false);
-/// The same for a double, which may be infinite or NaN.
+/// The bits of a double in a format, which may be infinite or NaN.
 std::uint64_t encode(const Format& format, double value, Rounding rounding, bool saturate_finite = false);
 /// The value of a number in a format other than f64, exactly.
 double decode(const Format& format, std::uint64_t bits);
 
-// What follows is written so that loops over it vectorise. Conversions are objects rather than functions:
+// The following is written so that loops over it vectorize. Conversions are objects rather than functions:
 // what a template is given as one, it can inline.
 
 inline constexpr std::uint32_t f32_nan = 0x7fffffffu;

@@ -19,7 +19,7 @@ namespace jit::emulator {
 /// Most arrivals that an mbarrier counts, and most bytes that it can be short of, or ahead by.
 inline constexpr std::int64_t mbarrier_limit = (1 << 20) - 1;
 
-/// What an operation on an mbarrier broke. The mbarrier stays usable.
+/// The rule that an operation on an mbarrier broke. The mbarrier stays usable.
 struct MbarrierFault {
   FindingKind kind;
   std::string message;
@@ -58,7 +58,7 @@ class Mbarrier final : public Waitable {
   Agent agent() const { return agent_; }
   /// Time that writes completing in this phase are stamped with.
   std::uint32_t write_time() const { return static_cast<std::uint32_t>(phase_) + 1; }
-  /// What a waiter learns: all that was released to the phases that are complete.
+  /// The knowledge of a waiter: all that was released to the phases that are complete.
   const Knowledge& knowledge() const { return released_; }
 
   /// The 64 bits that an arrival returns: the phase and its pending count.
@@ -91,7 +91,7 @@ class Mbarrier final : public Waitable {
   /// A warp found the phase not complete; `patience` times it is to be told so at once. Returns whether it
   /// has used them up, so that it should rather wait.
   bool refuse(Agent warp, int patience);
-  /// Of a warp that was refused: the phase when it was.
+  /// The phase when a warp was refused.
   std::optional<std::uint64_t> refused_in(Agent warp) const;
   void forget_refusal(Agent warp);
 

@@ -1,4 +1,4 @@
-// What ld, st and their relatives share.
+// Common code of ld, st and their relatives.
 #pragma once
 
 #include <memory>

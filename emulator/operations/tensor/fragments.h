@@ -38,7 +38,7 @@ void read_accumulator(Warp& warp, std::span<const Slot> registers, AccumulatorFo
 /// Writes the lanes `warp.exec`; values of `pairs` must be f16's.
 void write_accumulator(Warp& warp, std::span<const Slot> registers, AccumulatorFormat format, int columns,
                        const float* c);
-/// The same for `words` of s32.
+/// Reads an accumulator of `words` of s32.
 void read_accumulator(Warp& warp, std::span<const Slot> registers, int columns, std::int32_t* c);
 void write_accumulator(Warp& warp, std::span<const Slot> registers, int columns, const std::int32_t* c);
 

@@ -1,4 +1,4 @@
-// What tensor cores compute. PTX leaves the order and precision of their sums open ("mma": "accumulation … is
+// Sums of tensor cores. PTX leaves the order and precision of their sums open ("mma": "accumulation … is
 // unspecified"); what is here was found out on hardware by Fasi, Higham, Mikaitis and Pranesh ("Numerical
 // behavior of NVIDIA tensor cores", 2021), Xie, Wang, Yang and Yang ("MMA-Sim", 2025), and Khattak and
 // Mikaitis ("Accurate Models of NVIDIA Tensor Cores", 2025).

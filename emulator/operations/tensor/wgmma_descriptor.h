@@ -51,7 +51,7 @@ class OperandLayout {
   std::uint32_t start_, group_, pitch_, atom_, atom_pieces_, swizzle_mask_, base_offset_;
 };
 
-/// What is wrong with a descriptor for lines of `pieces` pieces; empty: nothing.
+/// The fault of a descriptor for lines of `pieces` pieces; empty: nothing.
 std::string descriptor_fault(std::uint64_t bits, Major major, int pieces);
 
 }  // namespace jit::emulator

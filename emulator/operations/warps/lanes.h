@@ -16,7 +16,7 @@
 
 namespace jit::emulator {
 
-/// What the register file holds for a value of type T: 64 bits, or 32 into which narrower values are
+/// The unit of the register file for a value of type T: 64 bits, or 32 into which narrower values are
 /// zero-extended.
 template <class T>
 using Unit = std::conditional_t<(sizeof(T) > 4), std::uint64_t, std::uint32_t>;

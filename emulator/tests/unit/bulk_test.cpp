@@ -174,7 +174,7 @@ TEST(Bulk, WrongByteCountsAreFound) {
   EXPECT_FALSE(less.result.findings.empty());
 }
 
-// What a store reads is read as late as the wait allows, and written later still.
+// The source of a store is read as late as the wait allows, and written later still.
 
 const std::string fill = R"(
   mov.u32 %r1, buf;

@@ -299,7 +299,7 @@ TEST(Convert, PairsOfHalves) {
   }
 }
 
-// Of 8 bits: what is too large becomes the largest number.
+// An 8-bit number: what is too large becomes the largest number.
 U32 byte(const SmallFormat& format, double x) {
   const U32 code = format.nearest(x, std::signbit(x));
   return (code & 0x7f) == format.largest + 1 && !std::isnan(x) ? code - 1 : code;

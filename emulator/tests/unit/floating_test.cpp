@@ -27,7 +27,7 @@ T next(T x, bool up) {
   return std::nextafter(x, up ? std::numeric_limits<T>::infinity() : -std::numeric_limits<T>::infinity());
 }
 
-// What directed rounding makes of an exact value, given its nearest neighbour and on which side of that it
+// Directed rounding of an exact value, given its nearest neighbour and on which side of that it
 // lies.
 template <class T>
 T directed(T nearest, int side, const std::string& rounding) {
@@ -208,7 +208,7 @@ TEST(Floating, PairsOfSingles) {
   EXPECT_THROW(Module(kernel_of("  add.f32x2 %rd1, %rd2, %rd3;"), {9, 0, 'a'}), PtxError);
 }
 
-// Of two numbers, with −0 below +0.
+// The smaller of two numbers, with −0 below +0.
 float smaller(float a, float b) { return a < b || (a == b && std::signbit(a)) ? a : b; }
 float larger(float a, float b) { return smaller(a, b) == a && !(a == b && !std::signbit(a)) ? b : a; }
 
@@ -238,7 +238,7 @@ TEST(Floating, Extrema) {
                    : greatest(greatest(std::fabs(a), std::fabs(b)), std::fabs(c));
       },
       blackwell);
-  // Of doubles; what two NaNs give is left open.
+  // Equality of doubles; the payload of two NaNs is left open.
   const auto same = [](double x, double y) { return std::bit_cast<U64>(x) == std::bit_cast<U64>(y); };
   const auto [a, b] = interesting_pairs<double>();
   const auto results = run_lanes<double>("min.f64 %d, %a, %b;", a, b);
@@ -279,7 +279,8 @@ TEST(Floating, DoublesHandOnNans) {
   check("add.f64 %d, %a, %b;", signalling, 1, 0x7ff8000000001234);
   check("mul.f64 %d, %a, %b;", 2, signalling, 0x7ff8000000001234);
   check("sub.f64 %d, %a, %b;", infinity, infinity, 0xfff8000000000000);
-  // Of two, as recorded: the first one of a quotient, else the second one, also when the third one is a NaN.
+  // The NaN of two, as recorded: the first one of a quotient, else the second one, also when the third one is
+  // a NaN.
   const auto other = std::bit_cast<double>(U64{0xfff8000000005678});
   check("div.rn.f64 %d, %a, %b;", signalling, other, 0x7ff8000000001234);
   check("add.f64 %d, %a, %b;", signalling, other, 0xfff8000000005678);

@@ -267,7 +267,7 @@ TEST_F(GlobalRaceTest, AsynchronousCopiesTakePart) {
   }
 }
 
-// What plain stores wrote the async proxy reads, adds to or replaces behind a fence of either side.
+// The async proxy reads, adds to or replaces what plain stores wrote, behind a fence of either side.
 TEST_F(GlobalRaceTest, TheAsyncProxyNeedsItsFence) {
   const std::string shared =
       "  mov.u32 %r0, buffer;\n  mad.lo.u32 %r3, %r60, 4, %r0;\n  st.shared.u32 [%r3], 7;\n"

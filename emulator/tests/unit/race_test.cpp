@@ -209,7 +209,7 @@ TEST_F(Races, ALaneReleasesWhatItKnows) {
   EXPECT_EQ(run(through_mbarrier(32, arrive, wait), ready), Kinds{}) << "each for itself" << all();
   const std::string shuffle = "shfl.sync.idx.b32 %r6, %r60, 0, 31, 0xffffffff;\n";
   EXPECT_EQ(run(through_mbarrier(1, shuffle + by_first, wait), ready), Kinds{race}) << all();
-  // Of some lanes only: the others' words are not covered.
+  // Only some lanes: the others' words are not covered.
   const std::string some = "setp.lt.u32 %p3, %r60, 16;\n@%p3 bar.warp.sync 0xffff;\n";
   EXPECT_EQ(run(through_mbarrier(1, some + by_first, wait), ready), Kinds{race}) << all();
   EXPECT_NE(all().find("warp 0 lane 16 wrote"), std::string::npos) << all();

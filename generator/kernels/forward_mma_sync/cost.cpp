@@ -23,8 +23,9 @@ double tensor_flops_per_clock(Arch arch) {
 // get numbers of fp16 made of them.
 bool multiplies_bytes(Arch arch) { return (arch.major == 8 && arch.minor == 9) || arch.major == 12; }
 
-// Of a lane for each two elements of 8 bits that become fp16 numbers: e5m2 is the upper half of one, and of e4m3 only
-// sm_80 to sm_87 have no conversion. Counted in SASS, a conversion as two, for half the rate.
+// Instructions of a lane for each two elements of 8 bits that become fp16 numbers: e5m2 is the upper half of
+// one, and of e4m3 only sm_80 to sm_87 have no conversion. Counted in SASS, a conversion as two, for half the
+// rate.
 double upcasting_instructions(const AttentionSpec& spec, Arch arch) {
   if (!has_fp8_queries(spec) || multiplies_bytes(arch)) return 0;
   return spec.dtype == DType::fp8_e4m3 && arch.major == 8 ? 11 : 2;

@@ -25,7 +25,7 @@ constexpr double issue_clocks = 30;      // of all warps of a multiprocessor, fo
 constexpr double fp8_conversion = 1.15;  // of keys of 8 bits, by which reading takes longer
 constexpr double page_look_up = 110;     // of a warp, for the rows of a tile in pages
 constexpr double last_wave = 0.3;        // of a wave, in which some multiprocessors have nothing to do
-// Of sequences whose lengths only the device knows some are longer than others, and no other cluster helps with them. In
+// Some sequences whose lengths only the device knows are longer than others, and no other cluster helps with them. In
 // many waves of single blocks that evens out.
 constexpr double uneven = 0.25;
 constexpr double uneven_waves = 4;

@@ -13,8 +13,8 @@ namespace {
 
 using forward_split_kv::Storage;
 
-// Of one multiprocessor: what memory brings in a clock while all read. Fitted to decoding at head_dim 128 on an H200
-// (docs/kernels/forward_split_kv.md).
+// Bytes that memory brings to one multiprocessor in a clock while all read. Fitted to decoding at head_dim
+// 128 on an H200 (docs/kernels/forward_split_kv.md).
 constexpr double memory_bytes_per_clock = 19;
 constexpr double scarce_bytes = 6144;       // by this over the bytes on the way reading takes longer
 constexpr double crowd_share = 0.02;        // for each warp beyond four, which all meet at each step

@@ -69,7 +69,7 @@ bool goes_down(const AttentionSpec& spec);
 bool has_sums_by_products(const AttentionSpec& spec, const ForwardWgmma& config);
 /// Columns of ones that P V has for them beside those of V.
 int sum_columns_of(const AttentionSpec& spec, const ForwardWgmma& config);
-/// Of 8 exponentials of fp8, how many are interpolated between powers of two where nothing else is lost.
+/// How many of 8 exponentials of fp8 are interpolated between powers of two where nothing else is lost.
 int interpolated_exponentials(const AttentionSpec& spec);
 
 /// Registers per thread that setmaxnreg gives to the warpgroups; all 0: those that the kernel was launched

@@ -56,7 +56,7 @@ std::int64_t room_of(const QuantizeSpec& spec, int blocks) {
   return std::int64_t{resident_layout_of(spec).depth} * blocks;
 }
 
-// What a launch needs besides.
+// Sizes that a launch needs besides.
 struct ResidentSizes {
   int pieces = 0;  // of work
   std::size_t memory_bytes = 0;

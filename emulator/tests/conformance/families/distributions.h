@@ -15,7 +15,7 @@ struct Distribution {
   Pattern sum;
 };
 
-/// Those that make sense for the operands' type.
+/// Distributions that make sense for the operands' type.
 inline std::vector<Distribution> distributions(Element element) {
   if (!is_float(element)) return {{"bits", Pattern::bits, Pattern::bits, Pattern::bits}};
   return {{"integers", Pattern::integers, Pattern::integers, Pattern::integers},
