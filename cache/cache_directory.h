@@ -27,7 +27,7 @@ std::string password_home();
 /// $HOME/.cache/jit-attention, the same under `home_of_user()`. Never the system's temporary folder. Unset
 /// and empty variables count as absent; a relative XDG_CACHE_HOME and a HOME that is relative or "/" are
 /// passed over; a relative path in the first two places gives memory only, because the caller meant something
-/// and it cannot be honoured. Touches no file.
+/// and it cannot be honored. Touches no file.
 CacheDirectory choose_cache_directory(const std::string& explicit_path, const Environment& environment,
                                       const std::function<std::string()>& home_of_user = password_home);
 

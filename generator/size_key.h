@@ -8,7 +8,7 @@
 
 namespace jit {
 
-// DispatchTable takes its slot from the low half: multiply so that neighbouring classes fall apart.
+// DispatchTable takes its slot from the low half: multiply so that neighboring classes fall apart.
 inline Digest spread(std::uint64_t number) {
   return {.high = number, .low = number * 0x9e3779b97f4a7c15u >> 16};
 }

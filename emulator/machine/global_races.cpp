@@ -156,7 +156,7 @@ void GlobalRaces::note_read(std::uint64_t address, std::uint32_t bytes, std::uin
 }
 
 void GlobalRaces::check_writes(const Doing& doing) {
-  Touch fine;  // the neighbours' writer is often the same
+  Touch fine;  // the neighbors' writer is often the same
   for_each_word(doing.address, doing.bytes,
                 [&](Page& page, std::size_t i, std::uint64_t word, std::uint32_t which) {
                   const Touch write = load(page.writes[i]);
@@ -237,7 +237,7 @@ void GlobalRaces::read(Warp& warp, std::uint32_t mask, Addresses addresses, std:
   for_each_lane(mask,
                 [&](int lane) { note_read(addresses[static_cast<std::size_t>(lane)], bytes, index, lane); });
   see_others();
-  std::uint64_t unwritten = ~std::uint64_t{0};  // the neighbours' piece of memory is often the same
+  std::uint64_t unwritten = ~std::uint64_t{0};  // the neighbors' piece of memory is often the same
   for_each_lane(mask, [&](int lane) {
     const std::uint64_t address = addresses[static_cast<std::size_t>(lane)];
     const std::uint64_t first = (address - begin_) / bytes_of_a_bit;

@@ -61,7 +61,7 @@ class SharedMemory {
                  const std::byte* from);
 
   /// From here on plain reads and writes of these 8 bytes are reported (or not any more: then they count as
-  /// not initialised).
+  /// not initialized).
   void set_mbarrier(std::uint32_t offset, bool is_mbarrier);
 
   /// Releases and acquires of strong accesses to its words.

@@ -35,14 +35,14 @@ static_assert(sizeof(Record) == 20);
 
 /// Sixteen bytes of shared memory. Zero bytes are a cell that nobody has touched.
 struct Cell {
-  ByteMask written;    ///< initialised
+  ByteMask written;    ///< initialized
   ByteMask in_flight;  ///< an asynchronous write was issued and is still to come; its record is there already
   ByteMask mbarrier;
   std::uint16_t has_strong;               ///< whether a write among the records is strong
   std::uint32_t more_writes, more_reads;  ///< index in Shadow's lists; 0: none
   Record write, read;                     ///< the first of each; without bytes: none
 
-  /// All bytes initialised, and nothing of the rest.
+  /// All bytes initialized, and nothing of the rest.
   bool is_ordinary() const {
     std::uint64_t all;
     std::memcpy(&all, this, sizeof(all));

@@ -1,4 +1,4 @@
-// Synchronisation through words of shared memory (PTX ISA, "Memory Consistency Model: Release and Acquire
+// Synchronization through words of shared memory (PTX ISA, "Memory Consistency Model: Release and Acquire
 // Patterns"): a release that a strong read observes puts what was before it in the past of the acquirer.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace jit::emulator {
 enum class Scope : std::uint8_t { cta, cluster, gpu };
 inline constexpr std::size_t scopes = 3;
 
-/// How an access takes part in synchronisation: `.weak`, or strong with the semantics of its name.
+/// How an access takes part in synchronization: `.weak`, or strong with the semantics of its name.
 /// `.volatile` is relaxed.
 struct Ordering {
   bool strong = false;

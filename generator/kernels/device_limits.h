@@ -14,7 +14,7 @@ struct DeviceLimits {
 };
 
 DeviceLimits device_limits(const DeviceInfo& device);
-/// For an absent GPU: the architecture's limits and the multiprocessors of its usual data-centre or desktop
+/// For an absent GPU: the architecture's limits and the multiprocessors of its usual data-center or desktop
 /// part.
 DeviceLimits device_limits(Arch arch);
 

@@ -1,4 +1,4 @@
-// Kernel families: a config struct each, and one specialisation of Family for it.
+// Kernel families: a config struct each, and one specialization of Family for it.
 #pragma once
 
 #include <concepts>
@@ -66,7 +66,7 @@ struct FamilySteps {
 };
 
 /// The family of a config struct, all that the pipeline asks of it. To add one is to write such a
-/// specialisation, which inherits FamilyDefaults, with templates in a folder of its name, and to add the struct to
+/// specialization, which inherits FamilyDefaults, with templates in a folder of its name, and to add the struct to
 /// KernelConfig. docs/extending.md shows how.
 template <class Config>
 struct Family;

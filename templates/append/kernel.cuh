@@ -1,4 +1,4 @@
-// Stores the keys and values of new tokens in a cache, and on the way normalises and rotates them and the queries. A
+// Stores the keys and values of new tokens in a cache, and on the way normalizes and rotates them and the queries. A
 // block has some of the rows of one token: its heads of q, then of k, then of v. A few lanes of a warp have a row, and
 // reads a few at once, so that enough of memory is on the way.
 #pragma once
@@ -71,7 +71,7 @@ class TokenRows {
     const bool is_query = row < params_.heads_q;
     const bool is_moved = is_row && (is_query || place.is_stored);
     Values loaded = upcast(words);
-    normalise_and_rotate(row, is_moved && !is_value(row), words, rotation, loaded);
+    normalize_and_rotate(row, is_moved && !is_value(row), words, rotation, loaded);
     const float scale = cache_scale(row, is_moved && !is_query, loaded, place);
     if (!is_moved) return;
     if (is_query) {
@@ -188,7 +188,7 @@ class TokenRows {
 
   /// Normalizes and rotates a row that is_rotated, else does nothing. By all lanes of a warp: the pairs'
   /// other halves are other lanes'.
-  __device__ __forceinline__ void normalise_and_rotate(int row, bool is_rotated, const Row& words,
+  __device__ __forceinline__ void normalize_and_rotate(int row, bool is_rotated, const Row& words,
                                                        const Rotation<Config>& rotation,
                                                        Values& loaded) const {
     const void* weights = row < params_.heads_q ? params_.q_norm_weight : params_.k_norm_weight;
@@ -200,10 +200,10 @@ class TokenRows {
       if constexpr (Config::rotary_dim != 0 && !Config::rotary_interleaved)
         upcast_words<Element>(piece_of_row(words, rotation.partner(begin) / rotated.piece).words, partners);
       if (!is_rotated || begin >= Config::head_dim) continue;
-      normalise_piece<Config>(loaded.x[iteration], begin, factor, weights);
+      normalize_piece<Config>(loaded.x[iteration], begin, factor, weights);
       if (begin >= Config::rotary_dim) continue;
       if constexpr (!Config::rotary_interleaved)
-        normalise_piece<Config>(partners, rotation.partner(begin), factor, weights);
+        normalize_piece<Config>(partners, rotation.partner(begin), factor, weights);
       rotation.rotate(loaded.x[iteration], partners, begin, iteration);
     }
   }

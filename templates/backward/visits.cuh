@@ -49,7 +49,7 @@ struct HeadVisits {
   int sharers;        ///< blocks that share a KV head, and tiles of keys of a round
   int heads_at_once;  ///< KV heads
   int rounds;         ///< of a head
-  int spacing;        ///< tiles of queries between the beginnings of forward visits of neighbours, at least 1
+  int spacing;        ///< tiles of queries between the beginnings of forward visits of neighbors, at least 1
   /// Whether each tile of keys sees `spacing` tiles of queries less than the one before, and the first one all.
   bool is_triangle;
   bool is_whole;  ///< whether all see all, so that those of a round may begin far from each other

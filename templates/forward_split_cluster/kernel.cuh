@@ -6,7 +6,7 @@
 //
 //     each warp   load tile n + stages ─ wait for tile n ─ S = Q Kᵀ ─ mask, softmax ─ O += P V
 //     each block  merge what its warps have come to ─ send it, piece by piece, to the blocks that end them
-//                 ─ wait for what the others send ─ merge, normalise, store
+//                 ─ wait for what the others send ─ merge, normalize, store
 //
 // Which block computes what follows from the shape of the call: nothing is scheduled, counted or left behind.
 #pragma once

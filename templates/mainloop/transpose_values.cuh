@@ -10,7 +10,7 @@
 // ldmatrix.trans transposes pairs of bytes; of two registers, for keys 2t, 2t + 1 and 2t + 8, 2t + 9 of a lane of each
 // quad, the bytes of one d make a word of a row. So keys stand in the order in which a lane has them of an accumulator
 // (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk32"): P goes from accumulators to operands in place. This is
-// FlashAttention-3's way (Shah et al., 2024). Columns stand in the order of EvenOddLayout: a lane has four neighbours
+// FlashAttention-3's way (Shah et al., 2024). Columns stand in the order of EvenOddLayout: a lane has four neighbors
 // of a row of O.
 #pragma once
 

@@ -11,7 +11,7 @@
 //         d[2], d[3]  row g + 8    columns 2t, 2t + 1
 //
 // mma.sync.m16n8k32, elements of 8 bits ("mma.m16n8k32"): the same bytes of rows of A and columns of B, so that a
-// register holds four neighbours instead of two.
+// register holds four neighbors instead of two.
 #pragma once
 
 #include "base/element.cuh"

@@ -28,7 +28,7 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
   if constexpr (Plan::scales == QuantizedScales::given) given = given_factor(rows);
   if constexpr (Plan::scales == QuantizedScales::head) given = results[Plan::columns];
   rows.for_pieces([&](int iteration, int column) {
-    if constexpr (Plan::is_centred) load_piece<chunk_bytes>(results + column, factors.means[iteration]);
+    if constexpr (Plan::is_centered) load_piece<chunk_bytes>(results + column, factors.means[iteration]);
     if constexpr (Plan::scales == QuantizedScales::channel) {
       load_piece<chunk_bytes>(results + Plan::columns + column, factors.scales[iteration]);
     } else {

@@ -9,7 +9,7 @@ namespace jit {
 enum class QkvTensor { q, k, v };
 
 /// Threads of a block. Few, whose pieces of work are small, wait less for one another, but leave the more statistics:
-/// where these are of columns it takes longer to add them up (docs/records/notebook.md, "The quantiser whose blocks stay"). Scales
+/// where these are of columns it takes longer to add them up (docs/records/notebook.md, "The quantizer whose blocks stay"). Scales
 /// of blocks of rows want these whole in a piece of work.
 JIT_HOST_DEVICE constexpr int quantize_threads(bool has_column_statistics, bool has_block_scales) {
   return has_column_statistics || has_block_scales ? 256 : 128;
@@ -43,13 +43,13 @@ JIT_HOST_DEVICE constexpr int quantize_buffer_bytes(int row_bytes, bool has_leng
 /// of large pieces, these would leave room for few blocks, which come one after another instead.
 JIT_HOST_DEVICE constexpr int quantize_buffers(int row_bytes) { return row_bytes <= 32 * 1024 ? 2 : 1; }
 
-/// Floats that a piece of work leaves of its rows. Of each column its sum where the tensor is centred, and for a scale the
-/// largest magnitude, which of a centred one is found from the largest and the least number. For the scale of a head
-/// that is not centred, one magnitude of all columns.
-JIT_HOST_DEVICE constexpr int statistic_numbers(int columns, bool is_centred, QuantizedScales scales) {
+/// Floats that a piece of work leaves of its rows. Of each column its sum where the tensor is centered, and for a scale the
+/// largest magnitude, which of a centered one is found from the largest and the least number. For the scale of a head
+/// that is not centered, one magnitude of all columns.
+JIT_HOST_DEVICE constexpr int statistic_numbers(int columns, bool is_centered, QuantizedScales scales) {
   const bool has_extremes = scales == QuantizedScales::head || scales == QuantizedScales::channel;
-  if (scales == QuantizedScales::head && !is_centred) return 1;
-  return columns * ((is_centred ? 1 : 0) + (has_extremes ? (is_centred ? 2 : 1) : 0));
+  if (scales == QuantizedScales::head && !is_centered) return 1;
+  return columns * ((is_centered ? 1 : 0) + (has_extremes ? (is_centered ? 2 : 1) : 0));
 }
 
 /// The rotation of rows of q, or of k, as Rotation reads it.

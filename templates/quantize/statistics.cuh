@@ -9,18 +9,18 @@
 
 namespace jit {
 
-/// Statistics of a column: its sum, largest and least number where it is centred, else its largest magnitude.
+/// Statistics of a column: its sum, largest and least number where it is centered, else its largest magnitude.
 template <class Plan>
 struct ColumnStatistics {
   static constexpr int count = Plan::statistics / Plan::columns;
 
   static __device__ __forceinline__ float none(int which) {
-    if constexpr (!Plan::is_centred) return 0;
+    if constexpr (!Plan::is_centered) return 0;
     return which == 0 ? 0 : which == 1 ? negative_infinity() : -negative_infinity();
   }
-  static __device__ __forceinline__ float of_number(int, float x) { return Plan::is_centred ? x : fabsf(x); }
+  static __device__ __forceinline__ float of_number(int, float x) { return Plan::is_centered ? x : fabsf(x); }
   static __device__ __forceinline__ float both(int which, float a, float b) {
-    if constexpr (!Plan::is_centred) return fmaxf(a, b);
+    if constexpr (!Plan::is_centered) return fmaxf(a, b);
     return which == 0 ? a + b : which == 1 ? fmaxf(a, b) : fminf(a, b);
   }
 };
@@ -111,7 +111,7 @@ __device__ __forceinline__ float mean_of_sum(const QuantizeTensor& own, float su
 }
 
 /// The largest magnitude of a column without its mean, from its largest and its least number.
-__device__ __forceinline__ float centred_magnitude(float mean, float most, float least) {
+__device__ __forceinline__ float centered_magnitude(float mean, float most, float least) {
   return fmaxf(fmaxf(most - mean, mean - least), 0.0f);
 }
 
@@ -151,15 +151,15 @@ __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, ten
   }
   float* const means = own.results + static_cast<long long>(unit) * 2 * columns;
   float* const factors = means + columns;
-  const int rows_there = Plan::is_centred ? rows.sequences().count() : 0;  // mutate: MeansOverAllRows
+  const int rows_there = Plan::is_centered ? rows.sequences().count() : 0;  // mutate: MeansOverAllRows
   const auto mean_of = [&](int column) {
-    return Plan::is_centred ? mean_of_sum(own, shared[column], rows_there) : 0.0f;
+    return Plan::is_centered ? mean_of_sum(own, shared[column], rows_there) : 0.0f;
   };
   const auto magnitude_of = [&](int column) {
-    if constexpr (!Plan::is_centred) return shared[column];
-    return centred_magnitude(mean_of(column), shared[columns + column], shared[2 * columns + column]);
+    if constexpr (!Plan::is_centered) return shared[column];
+    return centered_magnitude(mean_of(column), shared[columns + column], shared[2 * columns + column]);
   };
-  if constexpr (Plan::is_centred) {
+  if constexpr (Plan::is_centered) {
     for (int column = thread; column < columns; column += Plan::threads) {
       means[column] = mean_of(column);
       if (own.mean != nullptr) own.mean[static_cast<long long>(unit) * columns + column] = mean_of(column);

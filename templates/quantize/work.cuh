@@ -49,7 +49,7 @@ __device__ __forceinline__ QuantizeWork work_of_ticket(const QuantizeParams& par
     return {is_statistics, QkvTensor::v, unit, item - keys - queries};
   };
   if constexpr (!has_quantize_phases<Config>) {
-    return place(false, ticket % params.units, ticket / params.units);  // heads of a token are neighbours
+    return place(false, ticket % params.units, ticket / params.units);  // heads of a token are neighbors
   } else {
     const int first = (q ? params.q.items : 0) + (k ? params.k.items : 0) + (v ? params.v.items : 0);
     const int lag = params.lag, rounds = params.units - lag;

@@ -53,9 +53,9 @@ class ResidentRounding {
     if constexpr (Plan::scales == QuantizedScales::given) of_head = given_factor(rows);
     if constexpr (Plan::scales == QuantizedScales::head) of_head = pipeline.factor();
     rows.for_pieces([&](int iteration, int column) {
-      if constexpr (Plan::is_centred) load_piece<chunk_bytes>(results + column, factors.means[iteration]);
+      if constexpr (Plan::is_centered) load_piece<chunk_bytes>(results + column, factors.means[iteration]);
       if constexpr (Plan::scales == QuantizedScales::channel) {
-        load_piece<chunk_bytes>(results + (Plan::is_centred ? Plan::columns : 0) + column,
+        load_piece<chunk_bytes>(results + (Plan::is_centered ? Plan::columns : 0) + column,
                                 factors.scales[iteration]);
       } else {
 #pragma unroll

@@ -61,7 +61,7 @@ struct KvProducts {
     jit::multiply_pv<Element, typename Traits::VTile>(output, p, v_tile);
   }
 
-  /// Calls f(column, pair) for the neighbours that a lane has of its row `r` of the output.
+  /// Calls f(column, pair) for the neighbors that a lane has of its row `r` of the output.
   template <class F>
   static __device__ __forceinline__ void for_each_pair(const typename Traits::Output& output, int r, F f) {
     using Layout = typename Traits::Output::Layout;
@@ -170,7 +170,7 @@ struct KvProducts<KernelTraits, true> {
     }
   }
 
-  /// A lane has four neighbours in two blocks.
+  /// A lane has four neighbors in two blocks.
   template <class F>
   static __device__ __forceinline__ void for_each_pair(const typename Traits::Output& output, int r, F f) {
 #pragma unroll

@@ -21,7 +21,7 @@ struct KnownTileSpace {
 
 struct SplitParams {
   /// Two partial results for each block: of the work tile that it enters in the middle, and of the one that it leaves
-  /// in the middle. Each has rows of O in fp32, not normalised, then maximum and sum of each row, once for each
+  /// in the middle. Each has rows of O in fp32, not normalized, then maximum and sum of each row, once for each
   /// column slice of its columns. All words are empty before and after the kernel: who waits for a result reads until
   /// none of its words is empty, and leaves the place as it was. Where keys are summed in spans, split_nodes(levels)
   /// results for each block, of any contents (split_keys/span_results.cuh).

@@ -69,7 +69,7 @@ struct DropoutHead {
     unsigned bits = 0;
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
-      // Four comparisons at once: of the lower 7 bits by a subtraction that no byte borrows from its neighbour for, and
+      // Four comparisons at once: of the lower 7 bits by a subtraction that no byte borrows from its neighbor for, and
       // of the upper ones.
       const unsigned x = random.words[w];
       // mutate: TheThresholdItselfIsDropped
@@ -258,7 +258,7 @@ class KeptScores<KeysByQueries, Product> {
   // The mask of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is
   // kept.
   __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
-    // The sign of a byte of each half is repeated; blocks of columns that are neighbours share the shift.
+    // The sign of a byte of each half is repeated; blocks of columns that are neighbors share the shift.
     const unsigned signs = word(r, n) << (7 - bit(r, n) % 8);
     return pick_bytes(signs, 0, bit(r, n) < 8 ? 0xaa88 : 0xbb99);  // mutate: SignsOfAnotherBlock
   }

@@ -133,7 +133,7 @@ class PrecomputedDropout<QueriesByKeys, Product> {
   // The mask of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is
   // kept.
   __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
-    // The signs of two neighbouring bytes are repeated; both rows share the shift.
+    // The signs of two neighboring bytes are repeated; both rows share the shift.
     const unsigned signs = words_[n / blocks] << (blocks - 1 - n % blocks);  // mutate: WordsAlike
     return pick_bytes(signs, 0, r == 0 ? 0x9988 : 0xbbaa);                   // mutate: RowsOfAWordAlike
   }
@@ -176,7 +176,7 @@ class PrecomputedDropout<KeysByQueries, Product> {
   // The mask of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is
   // kept.
   __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
-    // The sign of a byte of each half is repeated; blocks of columns that are neighbours share the shift.
+    // The sign of a byte of each half is repeated; blocks of columns that are neighbors share the shift.
     const unsigned signs = words_[n / blocks] << (7 - bit(r, n) % 8);
     return pick_bytes(signs, 0, bit(r, n) < 8 ? 0xaa88 : 0xbb99);  // mutate: DrawnSignsOfAnotherBlock
   }

@@ -16,7 +16,7 @@
 namespace jit {
 
 /// A bit for each score that a lane has in a block of 16 rows, which it has two of: `blocks` blocks of 8 columns.
-/// A word is of 64 columns: the lane's neighbours in both rows, and those 32 columns further, lie side by side.
+/// A word is of 64 columns: the lane's neighbors in both rows, and those 32 columns further, lie side by side.
 template <class BlockLayout, int blocks>
 class ScoreBits {
  public:
@@ -97,10 +97,10 @@ class ScoreBits {
   }
 
  private:
-  // Neighbours of a row: as many bits as there are up to the next lane's.
-  static constexpr int neighbours = Layout::neighbours;
+  // Neighbors of a row: as many bits as there are up to the next lane's.
+  static constexpr int neighbors = Layout::neighbors;
   static __device__ __forceinline__ constexpr int shift(int half, int w) {
-    return (2 * (w % 2) + half) * neighbours;
+    return (2 * (w % 2) + half) * neighbors;
   }
   template <class Join>
   static __device__ __forceinline__ ScoreBits joined(const ScoreBits& x, const ScoreBits& y,

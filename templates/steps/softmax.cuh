@@ -19,7 +19,7 @@ namespace jit {
 /// is exactly 1: then its score is the maximum.
 ///
 /// Of 8 bits they are e4m3 numbers, which end at 448 and lose precision below 2^-6: they are 2^8 times as large, which
-/// cancels when the row is normalised, and may become 448 / 2^8 times the maximum.
+/// cancels when the row is normalized, and may become 448 / 2^8 times the maximum.
 template <class Element>
 inline constexpr float lazy_limit = sizeof(Element) == 1 ? 448.0f / 256.0f : 256.0f;
 /// The factor of probabilities that become elements, and its log2, by which their exponents are raised.
@@ -295,7 +295,7 @@ __device__ __forceinline__ void exponentiate(Scores& scores, SoftmaxState<Scores
 }
 
 /// The largest sum of a thread's exponentials of one row of a tile that are taken relative to the maximum of
-/// earlier tiles: what they are relative to cancels when the row is normalised. fp16 ends at 65504. bf16 and
+/// earlier tiles: what they are relative to cancels when the row is normalized. fp16 ends at 65504. bf16 and
 /// the accumulators of O end at 2^127: 2^87 is left for values, times keys.
 template <class Element>
 inline constexpr float overflow_limit = is_same<Element, fp16> ? 0x1p14f : 0x1p40f;

@@ -31,7 +31,7 @@ class SeenShares<Config, rows, true> {
   float shares_[rows];
 };
 
-/// Finishes a product of probabilities and values whose rows are normalised: times the scale of values, plus the mean that
+/// Finishes a product of probabilities and values whose rows are normalized: times the scale of values, plus the mean that
 /// they have lost. Column block by column block, just before each is stored: the assembler would load what belongs to all
 /// of them first, and spill.
 template <class Config, class Output, bool is_used = finishes_columns<Config>>

@@ -101,7 +101,7 @@ class Probabilities {
     constexpr bool sums_along_columns = is_fp8<typename WeightOf<Traits>::type>;
     const unsigned v =
         lower_word(sums_along_columns ? V::along_columns(v_tile, 0, 0) : V::along_rows(v_tile, 0));
-    // Fence and commit stand on both sides: the assembler serialises a group that begins before a branch.
+    // Fence and commit stand on both sides: the assembler serializes a group that begins before a branch.
     if constexpr (Traits::has_lower_tiles) {
       if (lower) {
         fence_before_pv(output, sums);

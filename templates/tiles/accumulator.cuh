@@ -7,14 +7,14 @@
 namespace jit {
 
 /// The registers that mma.sync.m16n8 and wgmma accumulate in: blocks of 16 rows and 8 columns. A lane holds
-/// four values of a block, two neighbours of a row and the two that lie eight rows below; the four lanes of a
+/// four values of a block, two neighbors of a row and the two that lie eight rows below; the four lanes of a
 /// quad share rows. Where the lane's first value lies differs from lane to lane; from there on, steps are known
 /// at compile time.
 struct MmaLayout {
   static constexpr int block_rows = 16;
   static constexpr int block_columns = 8;
   static constexpr int block_values = 4;
-  static constexpr int neighbours = 2;  ///< columns that a lane has side by side
+  static constexpr int neighbors = 2;  ///< columns that a lane has side by side
 
   /// Place of the first value of a lane, of which `thread` may be the index in its block.
   static __device__ __forceinline__ int lane_row(int thread) { return thread % warp_size / 4; }
@@ -45,9 +45,9 @@ struct MmaLayout {
 };
 
 /// A layout in which each two blocks share 16 columns: the first has the even ones, the second the odd ones.
-/// So a lane holds four neighbours of a row, two in each of both.
+/// So a lane holds four neighbors of a row, two in each of both.
 struct EvenOddLayout : MmaLayout {
-  static constexpr int neighbours = 4;  // mutate: NeighboursOfTheOtherLayout
+  static constexpr int neighbors = 4;  // mutate: NeighborsOfTheOtherLayout
   // mutate: LanesInTheOrderOfBlocks
   static __device__ __forceinline__ int lane_column(int thread) { return thread % 4 * 4; }
   static __device__ __forceinline__ constexpr int column(int first, int n, int i) {

@@ -1,5 +1,5 @@
 // Makes numbers of 16 bits of keys and values of 8, once for all blocks of the attention kernel behind it, which reads
-// them as it reads any. A block has some rows of one head, and neighbouring blocks have those of the other heads, which
+// them as it reads any. A block has some rows of one head, and neighboring blocks have those of the other heads, which
 // lie beside them. It is bound by memory: a lane has a few pieces of rows on their way at once.
 #pragma once
 

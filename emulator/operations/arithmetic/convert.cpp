@@ -93,7 +93,7 @@ Result with_float_source(const Decoder& decoder, Type type, F f) {
   }
 }
 
-// The commonest conversion to an integer; `round` vectorises.
+// The commonest conversion to an integer; `round` vectorizes.
 template <class Round>
 Result single_to_s32(Decoder& decoder, bool ftz, Round round) {
   return with_flag(ftz, [&](auto flushes) {
@@ -191,7 +191,7 @@ Result integer_to_float(Decoder& decoder, const Conversion& how) {
   });
 }
 
-// Conversions that are frequent enough to deserve loops that vectorise; null for others.
+// Conversions that are frequent enough to deserve loops that vectorize; null for others.
 Result plain_float_to_float(Decoder& decoder, const Conversion& how) {
   if (how.ftz || how.sat || how.relu || how.satfinite) return nullptr;
   using H = std::uint16_t;

@@ -129,7 +129,7 @@ Arithmetic take_arithmetic(Decoder& decoder) {
   return {type, modifiers};
 }
 
-// f(a, …, modifiers) of `count` operands; loops without modifiers vectorise.
+// f(a, …, modifiers) of `count` operands; loops without modifiers vectorize.
 template <std::size_t count, class F>
 Result arithmetic(Decoder& decoder, const Arithmetic& given, F f) {
   if (!given.modifiers.any()) {

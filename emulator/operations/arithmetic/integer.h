@@ -36,7 +36,7 @@ struct Doubled<std::uint64_t> : std::type_identity<UnsignedInt128> {};
 template <>
 struct Doubled<std::int64_t> : std::type_identity<Int128> {};
 
-/// In this type products and sums of T wrap around without undefined behaviour.
+/// In this type products and sums of T wrap around without undefined behavior.
 template <class T>
 using Wrapping = std::conditional_t<(sizeof(T) > 4), std::uint64_t, std::uint32_t>;
 

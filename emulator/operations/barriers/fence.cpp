@@ -40,7 +40,7 @@ struct MbarrierInitFence final : Operation {
   }
 };
 
-// Fences for what is not modelled: aliases, tensor maps.
+// Fences for what is not modeled: aliases, tensor maps.
 struct OtherFence final : Operation {
   Flow execute(Warp&) const override { return Flow::next; }
 };

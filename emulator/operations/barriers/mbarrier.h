@@ -28,7 +28,7 @@ struct MbarrierFault {
 /// One mbarrier: the phase it is in and what the phase still waits for. Wait token: the phase's number.
 class Mbarrier final : public Waitable {
  public:
-  /// `offset` in the shared memory of block `rank` of its cluster. Not initialised yet. One object stands for
+  /// `offset` in the shared memory of block `rank` of its cluster. Not initialized yet. One object stands for
   /// all mbarriers that the kernel makes at this place.
   Mbarrier(Agent agent, unsigned rank, std::uint32_t offset) : agent_(agent), rank_(rank), offset_(offset) {}
 
@@ -80,7 +80,7 @@ class Mbarrier final : public Waitable {
   /// Whether copies that the lane starts now see it, too: the async proxy does so behind a fence.
   bool is_init_visible_to_copies(const Warp& warp, int lane) const;
   /// fence.mbarrier_init by the lanes `exec`, before this phase of the cluster's barrier ends. Of those that
-  /// did not initialise it nothing follows.
+  /// did not initialize it nothing follows.
   void publish_init(const Warp& by, std::uint64_t cluster_phase);
 
   /// The lanes that have used the mbarrier, at what time last.
@@ -136,7 +136,7 @@ class MbarrierTable final : public Waitable {
   /// Adds findings of kind wrong_transaction_count for mbarriers that have all their arrivals and not all
   /// their bytes. For the core, when no warp can go on; `warp` is any of the block.
   void report_missing(const Warp& warp) const;
-  /// fence.mbarrier_init: what `warp` initialised is visible after the next barrier.cluster, relaxed or not.
+  /// fence.mbarrier_init: what `warp` initialized is visible after the next barrier.cluster, relaxed or not.
   void publish_inits(const Warp& warp);
 
   /// Wait token for any phase of any mbarrier to end, by a warp that polls several; `offset` of one of them.

@@ -1,5 +1,5 @@
 // Matrix fragments: how the threads of a warp hold matrices in registers (PTX ISA, "Matrix Fragments for
-// mma.m16n8k16 with floating point type" and its neighbours; "Register Fragments" of wgmma). With g = lane /
+// mma.m16n8k16 with floating point type" and its neighbors; "Register Fragments" of wgmma). With g = lane /
 // 4 and t = lane % 4, all shapes with 16 rows follow one rule for each operand.
 #pragma once
 

@@ -12,9 +12,9 @@
 
 namespace jit::emulator {
 
-/// How products are summed up. The products of `group` neighbours along k are exact; together with the
+/// How products are summed up. The products of `group` neighbors along k are exact; together with the
 /// accumulator they are aligned to the largest exponent among them (the sum of the factors' exponents, not
-/// normalised), cut off towards zero `fraction_bits` below it, and added without error. The sum is rounded as
+/// normalized), cut off towards zero `fraction_bits` below it, and added without error. The sum is rounded as
 /// `result` says and is the accumulator of the next group.
 struct AccumulationModel {
   enum class Result {

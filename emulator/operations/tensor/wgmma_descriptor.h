@@ -10,7 +10,7 @@
 
 namespace jit::emulator {
 
-/// Along which dimension neighbours in memory follow each other.
+/// Along which dimension neighbors in memory follow each other.
 enum class Major : std::uint8_t {
   k,
   mn,  ///< "transposed": rows of A, or columns of B

@@ -333,7 +333,7 @@ TEST(Bulk, HintsAndPrefetchesHaveNoEffect) {
   EXPECT_EQ(outcome.out[16], 9u);
 }
 
-TEST(Bulk, UninitialisedSourceIsReported) {
+TEST(Bulk, UninitializedSourceIsReported) {
   TestDevice device;
   const std::uint64_t in = device.room<std::uint32_t>(2048);
   const std::uint64_t out = device.room<std::uint32_t>(2048);
@@ -376,7 +376,7 @@ TEST(Bulk, UnknownFormsAreErrorsThatSayWhy) {
   EXPECT_NE(error("cp.async.bulk.commit_group;", "sm_80").find("sm_90"), std::string::npos);
 }
 
-TEST(Bulk, ReducingIntoUninitialisedMemoryIsReported) {
+TEST(Bulk, ReducingIntoUninitializedMemoryIsReported) {
   TestDevice device;
   const std::uint64_t out = device.room<std::uint32_t>(64);
   std::string body = fill;

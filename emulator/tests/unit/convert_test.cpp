@@ -130,7 +130,7 @@ TEST(Convert, FloatsToIntegers) {
   expect_floats_to_integer<S64>();
 }
 
-// The neighbour of `nearest` on the side where a directed rounding of `exact` lies.
+// The neighbor of `nearest` on the side where a directed rounding of `exact` lies.
 template <class T>
 T directed(Quad exact, T nearest, const std::string& rounding) {
   const bool up = rounding == "rp" || (rounding == "rz" && exact < 0);

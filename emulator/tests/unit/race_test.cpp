@@ -14,7 +14,7 @@ namespace {
 
 constexpr char shared_buffer[] = ".shared .align 128 .b8 buffer[4096];\n";
 
-// %r1: address of the thread's word, %r2: that of the thread 32 further (of 64), %r3: of the neighbour in the
+// %r1: address of the thread's word, %r2: that of the thread 32 further (of 64), %r3: of the neighbor in the
 // warp, %r4: 16 bytes for each thread.
 constexpr char addresses[] = R"(
   mov.u32 %r0, buffer;

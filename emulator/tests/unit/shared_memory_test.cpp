@@ -243,7 +243,7 @@ TEST_F(SharedMemoryTest, ACopyInFlightMayNotBeTouched) {
   EXPECT_EQ(found(), Kinds{FindingKind::access_in_flight});
   shared().read(warp(0).access(5), 0, 8);
   shared().read(warp(0).access(5), 24, 8);
-  EXPECT_EQ(found(), Kinds{}) << "its neighbours may";
+  EXPECT_EQ(found(), Kinds{}) << "its neighbors may";
   EXPECT_EQ(std::memcmp(shared().read(warp(0).access(5), 0, 8), "\0\0\0\0\0\0\0\0", 0), 0);
 
   shared().end_write(warp(0).access(5), 8, 16);

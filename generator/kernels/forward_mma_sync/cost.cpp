@@ -95,7 +95,7 @@ double Family<ForwardMmaSync>::cycles(const Case& problem, const ProblemShape& s
   const double steps = std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv) *
                        block_cover(spec, config.tile_q, config.tile_kv);
   const double waves = std::ceil(blocks / slots);
-  // Blocks that have a multiprocessor to themselves do not wait for neighbours.
+  // Blocks that have a multiprocessor to themselves do not wait for neighbors.
   const double last_wave_share =
       std::min(1.0, std::max(1.0 / config.blocks_per_sm, (blocks - (waves - 1) * slots) / slots));
   const double step_alone = std::max(busiest * last_wave_share, alone) * overlap + exposed;

@@ -35,7 +35,7 @@ constexpr double next_work_clocks = 2280;        // from one work tile to the ne
 constexpr double new_work_clocks = 5090;         // and when they do not
 constexpr double single_buffer_clocks = 200;     // and with one buffer of Q, of fp8; set by hand
 constexpr double masked_per_row = 4.3;           // for the partial tiles of a work tile, by its rows and keys
-constexpr double neighbours = 1.05;              // several blocks on a multiprocessor
+constexpr double neighbors = 1.05;              // several blocks on a multiprocessor
 constexpr double memory_bytes_per_clock = 13.7;  // of a multiprocessor
 // Dropout, set by hand to eight configs on an H200 (docs/records/notebook.md): of a consumer, and of what all of them share.
 constexpr double draws_per_key = 6.6, shared_draws_per_key = 7.5;
@@ -47,7 +47,7 @@ constexpr double drawn_beside_products = 1.14, dropped_by_bits = 1.14;
 constexpr double three_masked = 1.06;  // consumers, of whom most see less of the last tiles than the last one
 // Factors of fp8, by timings of 20 configs (docs/records/notebook.md): three consumers of a large head_dim,
 // and blocks that each turn values over for themselves.
-constexpr double three_of_fp8 = 1.1, neighbours_of_fp8 = 1.45;
+constexpr double three_of_fp8 = 1.1, neighbors_of_fp8 = 1.45;
 constexpr double out_of_turn = 1.01;
 constexpr double single_stage = 1.25;
 constexpr double two_stages = 1.003;
@@ -237,7 +237,7 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
                           work.masked_ends * masked_per_row * (config.tile_q + config.tile_kv);
   const double slots = static_cast<double>(limits.sm_count) * config.blocks_per_sm;
   double computing = waves_of(spec, shape, tiles / slots) * per_tile;
-  if (config.blocks_per_sm > 1) computing *= has_fp8_queries(spec) ? neighbours_of_fp8 : neighbours;
+  if (config.blocks_per_sm > 1) computing *= has_fp8_queries(spec) ? neighbors_of_fp8 : neighbors;
   if (spec.dropout && spec.head_dim > 64 && !config.dropout_mask_ahead) computing *= drawn_beside_products;
   if (spec.dropout && spec.head_dim <= 64 && config.dropout_mask_ahead) computing *= dropped_by_bits;
   if (is_masked && consumers_of(config) == 3) computing *= three_masked;

@@ -1,4 +1,4 @@
-// The family of forward kernels with TMA, wgmma and specialised warps (templates/forward_wgmma).
+// The family of forward kernels with TMA, wgmma and specialized warps (templates/forward_wgmma).
 #pragma once
 
 #include "generator/kernels/dropout_mask.h"
@@ -19,7 +19,7 @@ template <>
 struct Family<ForwardWgmma> : FamilyDefaults<ForwardWgmma> {
   static constexpr std::string_view name = "forward_wgmma";
   static constexpr std::string_view doc =
-      "TMA, wgmma and specialised warps: sm_90a, tensors that TMA can map";
+      "TMA, wgmma and specialized warps: sm_90a, tensors that TMA can map";
   static constexpr std::optional<Arch> arch = arch_of_tma;
   static constexpr Pass pass = Pass::forward;
   static constexpr Requests part = Requests::many_queries;  ///< of a call of two kernels

@@ -16,7 +16,7 @@ namespace {
 // (docs/records/notebook.md).
 constexpr double l2_share = 0.3;
 
-// Under a block mask neighbouring rows may read keys that lie far apart: those of fewer slices stay in the cache from row
+// Under a block mask neighboring rows may read keys that lie far apart: those of fewer slices stay in the cache from row
 // to row (bench/row_order.py counts what is read).
 constexpr int block_mask_section_slices = 4;
 

@@ -1,4 +1,4 @@
-// The tensors of a quantiser: a row is all that the host checks of one by itself.
+// The tensors of a quantizer: a row is all that the host checks of one by itself.
 #pragma once
 
 #include <array>

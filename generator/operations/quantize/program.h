@@ -1,4 +1,4 @@
-// The program of a quantiser, and what a launch must know of it.
+// The program of a quantizer, and what a launch must know of it.
 #pragma once
 
 #include <string>
