@@ -127,7 +127,7 @@ fs::path packages_around_this_code() {
   return fs::absolute(info.dli_fname, error).parent_path().parent_path();
 }
 
-// The same in each "python3*" folder of `parent`, below its site-packages or dist-packages.
+// Adds the wheel folders in each "python3*" folder of `parent`, below its site-packages or dist-packages.
 void add_wheel_folders(const fs::path& parent, const std::string& reason, std::vector<NvrtcFolder>& folders) {
   std::vector<fs::path> pythons;
   std::error_code error;

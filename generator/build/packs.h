@@ -16,7 +16,7 @@
 
 namespace jit {
 
-/// What all kernels of a pack were made with, as fields of its head.
+/// Facts that hold for all kernels of a pack, as fields of its head.
 namespace pack_fact {
 inline constexpr const char* library = "library";
 inline constexpr const char* compiler = "compiler";

@@ -26,12 +26,12 @@ struct Turns {
   TurnWord* words;    ///< in its place where the device alone knows lengths
 };
 
-/// What is copied at once of how many add to a tile of queries before tiles of keys, and for how many of these it is.
+/// Bytes of turn counts that are copied at once, and the number of tiles of keys that they are for.
 inline constexpr int turn_count_bytes = 16, turn_counts_at_once = 4;
 JIT_HOST_DEVICE constexpr int padded_turn_counts(int key_tiles) {
   return (key_tiles + turn_counts_at_once - 1) / turn_counts_at_once * turn_counts_at_once;
 }
-/// The same where they are words.
+/// Tiles of keys of a word of turn bits, and words that are copied at once.
 inline constexpr int turn_word_tiles = 32, turn_words_at_once = 2;
 JIT_HOST_DEVICE constexpr int padded_turn_words(long long key_tiles) {
   constexpr int at_once = turn_word_tiles * turn_words_at_once;

@@ -42,14 +42,14 @@ struct KeyTiles {
   int end;
 };
 
-/// Of all KV heads of a call. The first round of a head is a forward one, unless it `begins_backward`.
+/// Visits of all KV heads of a call. The first round of a head is a forward one, unless it `begins_backward`.
 struct HeadVisits {
   int query_tiles;    ///< of a query head
   int query_heads;    ///< that share a KV head
   int sharers;        ///< blocks that share a KV head, and tiles of keys of a round
   int heads_at_once;  ///< KV heads
   int rounds;         ///< of a head
-  int spacing;        ///< tiles of queries between the beginnings of forward visits of neighbours, at least 1
+  int spacing;        ///< tiles of queries between the beginnings of forward visits of neighbors, at least 1
   /// Whether each tile of keys sees `spacing` tiles of queries less than the one before, and the first one all.
   bool is_triangle;
   bool is_whole;  ///< whether all see all, so that those of a round may begin far from each other
@@ -70,8 +70,9 @@ struct HeadVisits {
                                                   : Visits{query_tiles, begin, 1};
   }
 
-  /// Those whose times mix with those of `key_tile`: tiles before them add before it does, and tiles behind them behind
-  /// it. In a triangle blocks are through with a forward round one after another, and go on with the backward one.
+  /// Tiles of keys whose times mix with those of `key_tile`: tiles before them add before it does, and tiles
+  /// behind them behind it. In a triangle blocks are through with a forward round one after another, and go
+  /// on with the backward one.
   JIT_HOST_DEVICE constexpr KeyTiles contested(int key_tile, bool begins_backward) const {
     const int own = round(key_tile);
     const bool is_second = own % 2 != (begins_backward ? 1 : 0);

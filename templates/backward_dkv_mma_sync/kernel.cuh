@@ -34,7 +34,7 @@
 
 namespace jit::backward_dkv_mma_sync {
 
-/// Of a block, which owns keys.
+/// Traits of a block, which owns keys.
 template <class Config>
 using KernelTraits = PassTraits<Config, Config::tile_kv, Config::tile_q>;
 
@@ -185,7 +185,7 @@ __device__ __forceinline__ bool sum_gradients(const AttentionParams& params,
   return has_large;
 }
 
-/// Of a block that sums these gradients, those of large rows behind the others.
+/// Sums all gradients of a block, those of large rows after the others.
 template <class Config, Part part>
 __device__ __forceinline__ void sum_all_gradients(const AttentionParams& params,
                                                   const GradientParams& gradients) {

@@ -1,4 +1,4 @@
-// What a block does behind its rows of dK and dV where the call has large rows: it adds what these add to its keys.
+// Gradients of large rows: after its rows of dK and dV, a block adds what these rows add to its keys.
 #pragma once
 
 #include "base/dropout_params.cuh"

@@ -1,4 +1,4 @@
-// What a warp does behind its rows of dQ: those of large rows, which were left out, are written anew, and their origins are
+// Large rows of dQ: after its other rows, a warp writes those that were left out, and their origins are
 // left to the kernel of dK and dV.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace jit::backward_dq_mma_sync {
 
-/// Of the warp's queries.
+/// Writes the large rows among the warp's queries.
 template <class Config>
 __device__ __forceinline__ void write_large_rows(const AttentionParams& params,
                                                  const GradientParams& gradient_params,

@@ -1,4 +1,4 @@
-// What a thread adds to the gradients of tensors, gathered until it goes to another element.
+// Addends of a thread to the gradients of tensors, gathered until it goes to another element.
 #pragma once
 
 #include "backward_tensors/sums.cuh"
@@ -18,7 +18,7 @@ __device__ __forceinline__ float units_per_one(unsigned bound, int log2_threads)
 /// Whether a bound is finite, as are then all that it bounds.
 __device__ __forceinline__ bool is_finite(unsigned bound) { return bound < 0x7f800000u; }
 
-/// Of one tensor.
+/// Collects the addends of one tensor.
 class ElementCollector {
  public:
   __device__ __forceinline__ ElementCollector(const TensorSums& sums, int slot)
@@ -68,7 +68,7 @@ class ElementCollector {
   long long sum_ = 0;
 };
 
-/// Of all tensors with a bit in `slots`.
+/// Collects the addends of all tensors with a bit in `slots`.
 template <unsigned slots, int slot = 0>
 class Collector {
  public:

@@ -8,7 +8,8 @@
 
 namespace jit::backward_tensors {
 
-/// Of a score whose derivative by its first read is `applied`, and whose gradient is `ds`. `apply()` computes it again.
+/// Collects the reads of a score whose derivative by its first read is `applied`, and whose gradient is `ds`.
+/// `apply()` computes it again.
 template <class Config, class Apply>
 __device__ __forceinline__ void collect_reads(Collector<Config::gradient_slots>& collector,
                                               const TensorSums& sums,

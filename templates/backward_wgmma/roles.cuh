@@ -18,7 +18,8 @@ enum class WarpRole {
   query_consumer   ///< has dQ (query_consumer.cuh)
 };
 
-/// Of the producers' warps: the one that loads, adders, the one that waits for turns, and those that pass them.
+/// Roles of the producers' warps: the one that loads, adders, the one that waits for turns, and those that
+/// pass them.
 template <class Config>
 __device__ __forceinline__ WarpRole role_of_producer(int warp) {
   constexpr int first_adder = 1, waiter = first_adder + KernelTraits<Config>::adder_warps;

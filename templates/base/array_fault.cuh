@@ -1,4 +1,5 @@
-// What a kernel records of an array on the device that holds what it must not. Compiled by the host and by NVRTC.
+// The record of an invalid element of an array on the device, written by a kernel. Compiled by the host and
+// by NVRTC.
 #pragma once
 
 namespace jit {

@@ -6,7 +6,7 @@
 
 namespace jit {
 
-/// What makes elements of numbers up to `magnitude` numbers again: so that it becomes the largest element. Of less than
+/// The scale with which `magnitude` becomes the largest element; elements times it are numbers again. Of less than
 /// 2^-100 it is 1, and an infinity counts as the largest float.
 template <class Element>
 __device__ __forceinline__ float scale_of(float magnitude) {

@@ -19,7 +19,7 @@ __device__ __forceinline__ void record_fault(ArrayFault* recorded, const ArrayFa
   recorded->most = fault.most;
 }
 
-/// The same where it is.
+/// Records an element that is out of range.
 template <class Config>
 __device__ __forceinline__ void expect_in_range(const AttentionParams& params, const ArrayFault& element) {
   if constexpr (Config::checked) {

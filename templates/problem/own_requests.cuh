@@ -9,7 +9,7 @@
 
 namespace jit {
 
-/// Those of a Config; all where it does not say.
+/// The requests of a Config; all where it does not say.
 template <class Config>
 constexpr Requests requests_of() {
   if constexpr (requires { Config::requests; }) return Config::requests;

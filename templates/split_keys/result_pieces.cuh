@@ -1,6 +1,6 @@
 // Pieces of rows of O that some keys came to, and how results of different keys are summed.
 //
-// A result of some keys is, for each row, O not normalised, the maximum m of its scores and the sum l of its
+// A result of some keys is, for each row, O not normalized, the maximum m of its scores and the sum l of its
 // exponentials relative to m. Results of different keys are merged as "Flash-Decoding" (Dao et al.) does:
 // M = max m, O = Σ exp(m − M) O, L = Σ exp(m − M) l.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace jit {
 
-/// Four neighbouring values of a row of O, and the row's state.
+/// Four neighboring values of a row of O, and the row's state.
 struct RowPiece {
   float4 values;
   RowState state;
@@ -59,7 +59,7 @@ struct JoinWeights {
   }
 };
 
-/// Of a result and one behind it: their weights; `state` becomes that of both.
+/// The weights of a result and one behind it; `state` becomes that of both.
 __device__ __forceinline__ JoinWeights join_states(const RowState& left, RowState& state) {
   const float max = fmaxf(left.max, state.max);
   const JoinWeights weights{weight_of(left, max), weight_of(state, max)};

@@ -12,8 +12,9 @@
 
 namespace jit {
 
-/// Of one row: exponentials are relative to that of `max`, a score, which is −inf for a row without keys. Scores that
-/// functors made are exact: as exponents of 2 they would be rounded, and large ones by more than exponentials can bridge.
+/// The state of one row: exponentials are relative to that of `max`, a score, which is −inf for a row without
+/// keys. Scores that functors made are exact: as exponents of 2 they would be rounded, and large ones by more
+/// than exponentials can bridge.
 struct RowState {
   float max;
   float sum;
@@ -25,9 +26,9 @@ __device__ __forceinline__ RowState row_state(float row_max, float scale_log2, f
   return {sum == 0 ? negative_infinity() : finite_or_zero(row_max) * (scale_log2 * ln_2), sum};
 }
 
-/// What a row comes to in the end.
+/// The result of a row.
 struct RowEnd {
-  float factor;  ///< of O that is not normalised; 0 for a row without keys
+  float factor;  ///< of O that is not normalized; 0 for a row without keys
   float share;   ///< that keys have of the sum, of which a sink has the rest
   float lse;     ///< natural log
 };
@@ -62,7 +63,7 @@ __device__ __forceinline__ RowState with_lse_shift(const RowState& state, const 
   return {__fmaf_rn(params.softmax_scale, shift, state.max), state.sum};  // −inf stays
 }
 
-/// Four normalised values of a row from `column` on: times the scales of their columns, plus the mean that values have lost
+/// Four normalized values of a row from `column` on: times the scales of their columns, plus the mean that values have lost
 /// (steps/value_columns.cuh). A row without keys stays 0.
 template <class Config>
 __device__ __forceinline__ void finish_columns(float4& values, const RowEnd& end,

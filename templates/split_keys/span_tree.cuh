@@ -31,7 +31,7 @@ struct SpanNode {
   JIT_HOST_DEVICE constexpr SpanNode parent() const { return {index() >> 1 << (level + 1), level + 1}; }
 };
 
-/// What becomes of a node's result.
+/// The next step for a node's result.
 enum class SpanStep {
   keep,   ///< it waits for its sibling's, or for what stands before that
   merge,  ///< merged with that of its left sibling it is its parent's
@@ -39,7 +39,7 @@ enum class SpanStep {
   done,   ///< it is that of all keys
 };
 
-/// Of spans side by side, whose results come in their order.
+/// A range of spans side by side, whose results come in their order.
 struct SpanRange {
   int begin;
   bool is_first;  ///< whether no span before `begin` has a key

@@ -16,7 +16,7 @@ class WorkTileNodes {
 
   JIT_HOST_DEVICE constexpr bool has_node() const { return split_ < splits_; }
   JIT_HOST_DEVICE constexpr const SpanNode& node() const { return node_; }
-  /// Of the work tile's splits, the one that kept the node.
+  /// The split of the work tile that kept the node.
   JIT_HOST_DEVICE constexpr int split() const { return split_; }
   /// All that the work tile has.
   JIT_HOST_DEVICE constexpr SpanRange spans() const { return {cuts_.span_begin(span_tiles_), true}; }

@@ -1,4 +1,4 @@
-// What stands in kernels without dropout for what is of it: all scores are kept.
+// The replacement of dropout in kernels without it: all scores are kept.
 #pragma once
 
 #include "base/prelude.cuh"

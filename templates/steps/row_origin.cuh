@@ -1,4 +1,5 @@
-// What the probabilities of a large row are relative to (steps/large_rows.cuh), for those who read it.
+// The origin that the probabilities of a large row are relative to (steps/large_rows.cuh), for those who read
+// it.
 #pragma once
 
 #include "base/gradient_params.cuh"

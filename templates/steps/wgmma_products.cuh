@@ -18,7 +18,7 @@
 
 namespace jit {
 
-/// What P is rounded to: as q, where Traits name nothing else.
+/// The type that P is rounded to: q's, where Traits name nothing else.
 template <class Traits>
 struct WeightOf {
   using type = typename Traits::Config::Element;
@@ -29,7 +29,7 @@ struct WeightOf<Traits> {
   using type = typename Traits::Weight;
 };
 
-/// What Q and keys are multiplied as, in the same way.
+/// The type that Q and keys are multiplied as, in the same way.
 template <class Traits>
 struct KeyOf {
   using type = typename Traits::Config::Element;
@@ -56,7 +56,7 @@ class Probabilities {
  public:
   __device__ __forceinline__ explicit Probabilities(int consumer) : spare_{0, consumer} {}
 
-  /// Of P of 16 bits what `kept` keeps.
+  /// Packs what `kept` keeps of 16-bit P.
   template <class Kept = NoDropout>
   __device__ __forceinline__ void pack_scores(const typename Traits::Scores& scores, const Kept& kept = {}) {
     using Element = typename WeightOf<Traits>::type;
@@ -74,7 +74,7 @@ class Probabilities {
     }
   }
 
-  /// The same of the columns of one step, of P of 8 bits, but for the words that `interpolated` has. Returns what they
+  /// Packs 8-bit P of the columns of one step, but for the words that `interpolated` has. Returns what they
   /// became.
   template <int interpolations>
   __device__ __forceinline__ const unsigned (&pack_step(const typename Traits::Scores& scores, int step,
@@ -101,7 +101,7 @@ class Probabilities {
     constexpr bool sums_along_columns = is_fp8<typename WeightOf<Traits>::type>;
     const unsigned v =
         lower_word(sums_along_columns ? V::along_columns(v_tile, 0, 0) : V::along_rows(v_tile, 0));
-    // Fence and commit stand on both sides: the assembler serialises a group that begins before a branch.
+    // Fence and commit stand on both sides: the assembler serializes a group that begins before a branch.
     if constexpr (Traits::has_lower_tiles) {
       if (lower) {
         fence_before_pv(output, sums);
@@ -122,7 +122,7 @@ class Probabilities {
     }
     wgmma_commit_group();
   }
-  /// The same without sums.
+  /// P V without sums.
   __device__ __forceinline__ void multiply_pv(typename Traits::Output& output, unsigned v_tile,
                                               bool lower) const {
     NoSums sums;
@@ -183,7 +183,7 @@ class Queries {
     wgmma_commit_group();
   }
 
-  /// The same by one warp for its own rows, at once, in half the speed, and without the other warps.
+  /// S by one warp for its own rows, at once, in half the speed, and without the other warps.
   static __device__ __forceinline__ void multiply_qk_by_warp(typename Traits::Scores& scores, unsigned q_tile,
                                                              unsigned k_tile) {
     const int lane = lane_id();

@@ -223,7 +223,7 @@ TEST_F(CliWarm, APackForTrainingHasGradients) {
 }
 
 // Attention of fp8 and what makes q, k and v for it, out of arrays of the model's type, beside that of the model's type.
-TEST_F(CliWarm, APackOfFp8HasQuantisers) {
+TEST_F(CliWarm, APackOfFp8HasQuantizers) {
   if (!is_turn_of(2)) GTEST_SKIP() << "this run\'s seed takes another kind of pack";
   const std::vector<std::string> options = {"--quantize", "head", "--center-keys", "--center-values",
                                             "--exact-exponentials"};

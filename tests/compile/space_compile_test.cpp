@@ -99,7 +99,7 @@ TEST(CompileSpace, DefaultsOfMaskBitsAreClean) {
   }
 }
 
-// The fastest tiles of fp8 on an H200 (docs/notebook.md), which leave no register: tuning passes over one that spills.
+// The fastest tiles of fp8 on an H200 (docs/records/notebook.md), which leave no register: tuning passes over one that spills.
 TEST(CompileSpace, LargeTilesOfFp8AreClean) {
   struct Tile {
     AttentionSpec spec;
@@ -207,7 +207,7 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
       limits.sm_count = 132;
       const ProblemShape shape{.batch = 2, .heads_q = 16, .seqlen_q = tokens, .seqlen_kv = tokens};
       wishes.push_back({spec, testing::sm_90a, untuned_order(spec, shape, limits).front()});
-      // Of a small head_dim it is faster where products are (docs/notebook.md).
+      // Of a small head_dim it is faster where products are (docs/records/notebook.md).
       EXPECT_EQ(std::get<ForwardWgmma>(*wishes.back().config).dropout_mask_ahead,
                 tokens == 8192 && head_dim == 128);
     }
