@@ -47,7 +47,17 @@ Program program_of(const std::string& header, const std::string& name) {
 }
 
 Program with_kernel(Program program, const std::string& function) {
-  program.source += kernel_text(program, "MatmulParams", sizeof(MatmulParams), "matmul::" + function);
+  const std::string stages =
+      program.smem_bytes > matmul::WarpTiles::stage_bytes ? "matmul::pipeline_stages" : "1";
+  const std::string assertion = program.smem_bytes == 0
+                                    ? ""
+                                    : fmt::format(
+                                          "static_assert({} * matmul::WarpTiles::stage_bytes == {}, \"host "
+                                          "and device disagree on shared "
+                                          "memory\");\n",
+                                          stages, program.smem_bytes);
+  program.source +=
+      kernel_text(program, "MatmulParams", sizeof(MatmulParams), "matmul::" + function, assertion);
   return program;
 }
 
