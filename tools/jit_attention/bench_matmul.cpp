@@ -164,7 +164,7 @@ std::vector<Row> rows_of(const Product& product, const Context& context) {
 Row cublas_row(const Product& product) {
   Row row{.name = "cublas", .why = {}, .work = {}};
   try {
-    const auto library = std::make_shared<const Cublas>();
+    const auto library = std::make_shared<const Cublas>(cublas_files());
     row.why = library->name();
     row.work = [library, arguments = product.arguments("")](Stream stream) {
       library->multiply(arguments, stream);

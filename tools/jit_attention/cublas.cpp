@@ -44,11 +44,9 @@ std::vector<fs::path> folders_to_look_in() {
   return folders;
 }
 
-void* open_cublas() {
-  for (const fs::path& folder : folders_to_look_in()) {
-    for (const char* name : library_names) {
-      if (void* const library = dlopen((folder / name).c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-    }
+void* open_first(const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    if (void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
   }
   throw BadInput(
       "neither libcublas.so.13 nor libcublas.so.12 can be opened from LD_LIBRARY_PATH, CUDA_HOME, "
@@ -65,7 +63,7 @@ constexpr int success = 0, not_transposed = 0, transposed = 1, type_bf16 = 14, c
 struct Cublas::Library {
   using Handle = void*;
 
-  Library() {
+  explicit Library(const std::vector<std::string>& files) : library(open_first(files)) {
     resolve("cublasCreate_v2", create);
     resolve("cublasDestroy_v2", destroy);
     resolve("cublasGetVersion_v2", get_version);
@@ -86,8 +84,7 @@ struct Cublas::Library {
                   fmt::format("{} failed with status {}", function, status));
   }
 
-  void* const library =
-      open_cublas();  // open to the end of the program: cuBLAS registers code with the driver
+  void* const library;  // open to the end of the program: cuBLAS registers code with the driver
   int (*create)(Handle*) = nullptr;
   int (*destroy)(Handle) = nullptr;
   int (*get_version)(Handle, int*) = nullptr;
@@ -97,7 +94,15 @@ struct Cublas::Library {
   Handle handle = nullptr;
 };
 
-Cublas::Cublas() : library_(std::make_unique<Library>()) {}
+std::vector<std::string> cublas_files() {
+  std::vector<std::string> files;
+  for (const fs::path& folder : folders_to_look_in()) {
+    for (const char* name : library_names) files.push_back(folder / name);
+  }
+  return files;
+}
+
+Cublas::Cublas(const std::vector<std::string>& files) : library_(std::make_unique<Library>(files)) {}
 Cublas::~Cublas() = default;
 
 std::string Cublas::name() const {

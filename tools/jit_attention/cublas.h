@@ -3,17 +3,22 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <jit/matmul.h>
 
 namespace jit::tool {
 
+/// Where libcublas.so.13 or .12 may be, best first: where the dynamic linker looks, then CUDA_HOME, /usr/local/cuda and
+/// NVIDIA's wheels.
+std::vector<std::string> cublas_files();
+
 /// cuBLAS on the current device. Use from one thread.
 class Cublas {
  public:
-  /// Opens libcublas.so.13, or .12: as the dynamic linker finds it, else of CUDA_HOME, /usr/local/cuda or one of NVIDIA's
-  /// wheels. Throws BadInput, saying where it looked.
-  Cublas();
+  /// Opens the first of `files` that can be opened. Throws BadInput when none can, Error launch_failed when cuBLAS does
+  /// not start.
+  explicit Cublas(const std::vector<std::string>& files);
   ~Cublas();
   Cublas(const Cublas&) = delete;
   Cublas& operator=(const Cublas&) = delete;
