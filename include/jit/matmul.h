@@ -6,9 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,7 +17,6 @@
 #include <jit/resource_usage.h>
 #include <jit/stream.h>
 #include <jit/tensor.h>
-#include <jit/timing.h>
 
 namespace jit {
 
@@ -72,11 +69,5 @@ class Matmul {
 /// invalid_argument for a name that no step has; unsupported_device, compile_failed, nvrtc_unavailable,
 /// driver_unavailable, load_failed, offline.
 Matmul matmul_kernel(std::string_view step, const Context& context = default_context());
-
-/// Times pieces of work on a GPU by events, one after another and `samples` times over, each time with a cold L2 cache.
-/// Each piece gets the stream to launch on. Throws Error unsupported_device for an emulated device, and what the work
-/// throws.
-std::vector<Timing> time_interleaved(std::span<const std::function<void(Stream)>> work, int samples,
-                                     int device);
 
 }  // namespace jit

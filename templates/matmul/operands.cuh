@@ -37,50 +37,66 @@ template <class Tile, class Element>
 class Operand {
   static constexpr int rows_per_pass = WarpTiles::threads / Tile::chunks;
   static constexpr int passes = Tile::rows / rows_per_pass;
+  static_assert(rows_per_pass % 8 == 0, "a swizzle repeats every eight rows");
 
  public:
   /// `rows` rows of k elements, of which the block reads those from `first_row` on.
-  __device__ __forceinline__ Operand(const void* matrix, long long stride, int first_row, int rows, int k)
-      : row_(threadIdx.x / Tile::chunks), chunk_(threadIdx.x % Tile::chunks), stride_(stride), k_(k) {
-    rows_left_ = rows - first_row - row_;
-    source_ = static_cast<const Element*>(matrix) + (first_row + row_) * stride + column(0);
+  __device__ __forceinline__ Operand(const void* matrix, long long stride, int first_row, int rows, int k) {
+    const int row = threadIdx.x / Tile::chunks;
+    source_ = static_cast<const Element*>(matrix) + (first_row + row) * stride + column();
+    offset_ = Tile::offset(row, threadIdx.x % Tile::chunks);
+    pass_stride_ = rows_per_pass * stride;
+    has_all_rows_ = first_row + Tile::rows <= rows;
+    rows_left_ = rows - first_row - row;
+    k_ = k;
   }
 
   /// Copies tile `k_tile` through registers: all loads first, so that they wait for memory together.
   __device__ __forceinline__ void copy(unsigned tile, int k_tile) const {
     uint4 chunks[passes];
-#pragma unroll
-    for (int pass = 0; pass < passes; ++pass)
-      chunks[pass] = read_chunk(source(pass, k_tile), bytes(pass, k_tile));
+    for_each_chunk(k_tile, [&](int pass, const Element* source, int bytes) {
+      chunks[pass] = read_chunk(source, bytes);
+    });
 #pragma unroll
     for (int pass = 0; pass < passes; ++pass) store_chunk_shared(target(tile, pass), chunks[pass]);
   }
 
   /// Starts the copy of tile `k_tile` by cp.async, which needs no registers and does not wait.
   __device__ __forceinline__ void start_copy(unsigned tile, int k_tile) const {
-#pragma unroll
-    for (int pass = 0; pass < passes; ++pass)
-      cp_async_first<chunk_bytes>(target(tile, pass), source(pass, k_tile), bytes(pass, k_tile));
+    for_each_chunk(k_tile, [&](int pass, const Element* source, int bytes) {
+      cp_async_first<chunk_bytes>(target(tile, pass), source, bytes);
+    });
   }
 
  private:
-  __device__ __forceinline__ int column(int k_tile) const {
-    return k_tile * WarpTiles::k + chunk_ * (chunk_bytes / element_bytes);
+  /// The first column of the thread's chunks in a tile.
+  static __device__ __forceinline__ int column() {
+    return threadIdx.x % Tile::chunks * (chunk_bytes / element_bytes);
   }
-  __device__ __forceinline__ int bytes(int pass, int k_tile) const {
-    return pass * rows_per_pass < rows_left_ ? bytes_of_chunk(k_ - column(k_tile)) : 0;
-  }
-  __device__ __forceinline__ const Element* source(int pass, int k_tile) const {
-    return source_ + pass * rows_per_pass * stride_ + k_tile * WarpTiles::k;
+  /// Calls f(pass, address, bytes that exist) for the thread's chunks of a tile. Most tiles exist wholly, and their copies
+  /// need no more than an address.
+  template <class F>
+  __device__ __forceinline__ void for_each_chunk(int k_tile, F f) const {
+    const Element* source = source_ + k_tile * WarpTiles::k;
+    if (has_all_rows_ && (k_tile + 1) * WarpTiles::k <= k_) {
+#pragma unroll
+      for (int pass = 0; pass < passes; ++pass) f(pass, source + pass * pass_stride_, chunk_bytes);
+      return;
+    }
+    const int bytes = bytes_of_chunk(k_ - k_tile * WarpTiles::k - column());
+#pragma unroll
+    for (int pass = 0; pass < passes; ++pass)
+      f(pass, source + pass * pass_stride_, pass * rows_per_pass < rows_left_ ? bytes : 0);
   }
   __device__ __forceinline__ unsigned target(unsigned tile, int pass) const {
-    return tile + Tile::offset(row_ + pass * rows_per_pass, chunk_);
+    return tile + offset_ + pass * rows_per_pass * Tile::row_bytes;
   }
 
   const Element* source_;  // of the thread's chunk of its first row, in the first tile
-  int row_, chunk_;
-  long long stride_;
-  int rows_left_;  // from the thread's first row on
+  unsigned offset_;        // of that chunk in the tile
+  long long pass_stride_;  // elements from a row of the thread to its next one
+  int rows_left_;          // from the thread's first row on
+  bool has_all_rows_;      // all rows of the block's tiles exist
   int k_;
 };
 

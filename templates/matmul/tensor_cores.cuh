@@ -22,10 +22,11 @@ template <int tile_rows, int tile_chunks>
 struct RowMajorTile {
   static constexpr int rows = tile_rows;
   static constexpr int chunks = tile_chunks;
-  static constexpr int bytes = rows * chunks * chunk_bytes;
+  static constexpr int row_bytes = chunks * chunk_bytes;
+  static constexpr int bytes = rows * row_bytes;
 
   static __device__ __forceinline__ constexpr int offset(int row, int chunk) {
-    return (row * chunks + chunk) * chunk_bytes;
+    return row * row_bytes + chunk * chunk_bytes;
   }
 };
 

@@ -2,11 +2,14 @@
 #include <jit/matmul.h>
 
 #include <array>
+#include <functional>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <jit/device.h>
+#include <jit/time_work.h>
 
 #include "tests/support/error_of.h"
 #include "tests/support/matmul_run.h"
@@ -91,9 +94,22 @@ TEST(MatmulTest, WrongArgumentsAreNamed) {
   EXPECT_EQ(error_of([&] { split(arguments); }).field(), "partial_sums");
 }
 
-TEST(MatmulTest, AnEmulatedDeviceHasNoTime) {
-  if (!device_info(0).emulated) GTEST_SKIP() << "a GPU has";
-  EXPECT_EQ(error_of([] { time_interleaved({}, 1, 0); }).code(), ErrorCode::unsupported_device);
+TEST(MatmulTest, IsTimedOnAGpu) {
+  const Matmul kernel = kernel_of("ldmatrix");
+  MatmulRun run({.step = "ldmatrix"}, reference::test_seed());
+  const std::vector<std::function<void(Stream)>> work(
+      2, [&](Stream stream) { kernel(run.arguments(), stream); });
+  if (device_info(0).emulated) {
+    EXPECT_EQ(error_of([&] { time_work(work, 3, 0); }).code(), ErrorCode::unsupported_device);
+    return;
+  }
+  const std::vector<Timing> timings = time_work(work, 3, 0);
+  ASSERT_EQ(timings.size(), 2u);
+  for (const Timing& timing : timings) {
+    EXPECT_EQ(timing.samples_us.size(), 3u);
+    EXPECT_GT(timing.median_us, 0);
+  }
+  EXPECT_EQ(run.check(), "");
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <jit/emulation.h>
 #include <jit/float16.h>
 #include <jit/matmul.h>
+#include <jit/time_work.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
@@ -221,7 +222,7 @@ void time_rows(std::vector<Row>& rows, const Sizes& sizes, int samples, int devi
   for (const Row& row : rows) {
     if (row.trouble.empty()) work.push_back(row.work);
   }
-  const std::vector<Timing> timings = time_interleaved(work, samples, device);
+  const std::vector<Timing> timings = time_work(work, samples, device);
   const double flops =
       2 * static_cast<double>(sizes.m) * static_cast<double>(sizes.n) * static_cast<double>(sizes.k);
   std::size_t timed = 0;

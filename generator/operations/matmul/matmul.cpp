@@ -9,7 +9,6 @@
 #include "generator/operations/matmul/program.h"
 #include "generator/operations/operation.h"
 #include "runtime/launch.h"
-#include "runtime/timer.h"
 #include "templates/matmul/tiles.cuh"
 
 namespace jit {
@@ -75,25 +74,6 @@ ResourceUsage Matmul::resources() const { return prepared_kernel(*product_).imag
 Matmul matmul_kernel(std::string_view step, const Context& context) {
   const std::size_t index = matmul_step_index(step);
   return {state_of(context, index, false), splits_k(index) ? state_of(context, index, true) : nullptr};
-}
-
-std::vector<Timing> time_interleaved(std::span<const std::function<void(Stream)>> work, int samples,
-                                     int device) {
-  if (device_info(device).emulated) {
-    throw Error(ErrorCode::unsupported_device, "launch", "device",
-                "an emulated device does not model time; timing needs a GPU");
-  }
-  const CurrentDevice scope(device);
-  EventTimer timer(device);
-  for (const auto& piece : work) piece(timer.stream());
-  std::vector<std::vector<float>> samples_us(work.size());
-  for (int sample = 0; sample < samples; ++sample) {
-    for (std::size_t i = 0; i < work.size(); ++i)
-      samples_us[i].push_back(static_cast<float>(timer.measure(work[i], 0, 1).median_us));
-  }
-  std::vector<Timing> timings;
-  for (std::vector<float>& own : samples_us) timings.push_back(summarize(std::move(own)));
-  return timings;
 }
 
 }  // namespace jit
