@@ -1,6 +1,6 @@
 """Reading a kernel: its source, what the assembler says of it, and what it does line by line.
 
-    JIT_ATTENTION_DEVICE=emulated:sm_90a python examples/read_a_kernel.py
+    JIT_ATTENTION_DEVICE=emulated:sm_80 python examples/read_a_kernel.py
 
 Compiling needs no GPU. On an emulated device a trace counts instructions, bytes and bank conflicts of each source line.
 `jit-attention dump` writes the same to files, with PTX, SASS and templates.
@@ -23,6 +23,8 @@ if ja.devices()[0].emulated:
         ja.attention(q, k, v, mask=ja.mask.causal())
     (launch,) = seen.launches
     print(f"\n{launch.kernel}: {launch.warp_instructions} warp instructions, findings: {launch.findings or 'none'}")
+    kinds = sorted(launch.counts["by_class"].items(), key=lambda kind: -kind[1]["warp_instructions"])
+    print(", ".join(f"{name} {counts['warp_instructions']}" for name, counts in kinds))
     lines = sorted(launch.counts["by_line"], key=lambda line: -line["warp_instructions"])
     for line in lines[:5]:
         conflicts = line.get("bank_wavefronts", 0) - line.get("ideal_wavefronts", 0)
