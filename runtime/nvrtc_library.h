@@ -26,6 +26,7 @@ struct NvrtcLocation {
   NvrtcVersion version;       ///< from the name of the builtins, which NVRTC wants to match exactly
   std::string identity;  ///< "nvrtc <build-id of libnvrtc>+<build-id of the builtins>": part of cache keys
   std::string found_by;  ///< why this one, e.g. "CUDA_HOME"
+  std::vector<std::string> passed_over = {};  ///< those found before it, each with the reason why not
 };
 
 /// A folder that may hold libnvrtc and the reason to look there.

@@ -3,7 +3,8 @@
     python3 tools/release [--archs x86_64,aarch64] [--pythons 3.10,3.11,3.12] [--out dist] [--twice]
 
 Wheels are for manylinux_2_28; the one of 3.12 serves every later Python. zig, a wheel of PyPI, compiles for both
-architectures on either. --twice builds all again in another folder and compares bytes.
+architectures on either. Those of this machine's architecture are tried in clean environments of every Python that is
+here. --twice builds all again in another folder and compares bytes.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import subprocess
 
 import checks
 from toolchain import BUILD_REQUIREMENTS, ROOT, TOOLS, environment, find_python, zig_programs
+from trials import try_wheels
 from wheels import build_sdist, build_wheel, unpack
 
 
@@ -31,10 +33,11 @@ def build_all(work, out, pythons, archs, tools):
     """Writes the sdist and the wheels to `out`, built in `work`."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
+    work.mkdir(exist_ok=True)
     os.environ["ZIG_GLOBAL_CACHE_DIR"] = os.environ["ZIG_LOCAL_CACHE_DIR"] = str(work / "zig")
     bins = {version: environment(find_python(version), work.parent / f"python{version}", BUILD_REQUIREMENTS)
             for version in pythons}
-    sdist = build_sdist(next(iter(bins.values())), out)
+    sdist = build_sdist(next(iter(bins.values())), out, work)
     source = unpack(sdist, work / "source")
     programs = zig_programs(tools, work / "zig-programs")
     stubs = {}
@@ -66,6 +69,8 @@ def main():
         else:
             checks.check_sdist(path, tools)
     checks.check_metadata(files, tools)
+    if os.uname().machine in targets[1]:
+        try_wheels(targets[0], os.uname().machine, given.out, work)
     if given.twice:
         again = build_all(work / "twice", work / "again", *targets, tools)
         for first, second in zip(files, again, strict=True):

@@ -12,6 +12,14 @@ TOOLS = ["abi3audit", "auditwheel", "cmake", "ninja", "nvidia-cuda-runtime", "tw
 BUILD_REQUIREMENTS = ["build", "nanobind", "scikit-build-core"]
 
 
+def run_quietly(command, log, **options):
+    """Runs a command whose words go to a file; where it fails, the last of them are printed and the program ends."""
+    with open(log, "w") as words:
+        done = subprocess.run(command, stdout=words, stderr=subprocess.STDOUT, **options)
+    if done.returncode != 0:
+        sys.exit("\n".join(log.read_text().splitlines()[-40:]) + f"\nrelease: {log} has all of it")
+
+
 def environment(python, folder, packages):
     """The bin folder of a virtual environment of `python` with the packages in the versions of constraints.txt."""
     wanted = f"{python} {packages}\n" + (HERE / "constraints.txt").read_text()
@@ -25,15 +33,17 @@ def environment(python, folder, packages):
     return folder / "bin"
 
 
-def find_python(version):
-    """The python3.x of a version on PATH that has its headers."""
+def find_python(version, with_headers=True):
+    """The python3.x of a version on PATH. Ends the program where there is none with its headers, when they are wanted."""
     probe = "import os, sysconfig, sys; print(os.path.exists(sysconfig.get_path('include') + '/Python.h'), *sys.version_info[:2])"
     for folder in os.get_exec_path():
         program = os.path.join(folder, f"python{version}")
         if os.access(program, os.X_OK):
             found = subprocess.run([program, "-c", probe], capture_output=True, text=True).stdout.split()
-            if found == ["True", *version.split(".")]:
+            if found in (["True", *version.split(".")], [str(with_headers), *version.split(".")]):
                 return program
+    if not with_headers:
+        return None
     sys.exit(f"release: no python{version} with its headers is on PATH; --pythons names the versions to build for")
 
 

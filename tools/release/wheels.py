@@ -2,18 +2,17 @@
 
 import os
 import shutil
-import subprocess
 import tarfile
 
-from toolchain import ROOT, in_packages
+from toolchain import ROOT, in_packages, run_quietly
 
 GLIBC = "2.28"
+BUILD = ["-m", "build", "--no-isolation", "--skip-dependency-check"]
 
 
-def build_sdist(bin_folder, out):
+def build_sdist(bin_folder, out, work):
     """Writes the sdist of the tree to `out`; its path."""
-    subprocess.run([bin_folder / "python", "-m", "build", "--sdist", "--no-isolation", "--skip-dependency-check", "--outdir", out, ROOT],
-                   check=True, stdout=subprocess.DEVNULL)
+    run_quietly([bin_folder / "python", *BUILD, "--sdist", "--outdir", out, ROOT], work / "sdist.log")
     (sdist,) = out.glob("jit_attention-*.tar.gz")
     return sdist
 
@@ -58,6 +57,6 @@ def build_wheel(source, build, python_bin, version, arch, programs, tools, out, 
         "SETUPTOOLS_EXT_SUFFIX": suffix,
     }
     options = [f"-C{name}={value}" for name, value in settings.items()]
-    subprocess.run([python_bin / "python", "-m", "build", "--wheel", "--no-isolation", "--skip-dependency-check", "--outdir", out, *options, source],
-                   check=True, env=environment, stdout=subprocess.DEVNULL)
+    run_quietly([python_bin / "python", *BUILD, "--wheel", "--outdir", out, *options, source],
+                build.parent / f"{tags(version, arch)}.log", env=environment)
     return build / "python/jit_attention/_core.pyi"
