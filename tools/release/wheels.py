@@ -11,7 +11,8 @@ BUILD = ["-m", "build", "--no-isolation", "--skip-dependency-check"]
 
 
 def build_sdist(bin_folder, out, work):
-    """Writes the sdist of the tree to `out`; its path."""
+    """Writes the sdist of the tree to `out`, with the libraries that it is built with; its path."""
+    run_quietly(["cmake", "-P", ROOT / "third_party/fetch_all.cmake"], work / "fetch.log")
     run_quietly([bin_folder / "python", *BUILD, "--sdist", "--outdir", out, ROOT], work / "sdist.log")
     (sdist,) = out.glob("jit_attention-*.tar.gz")
     return sdist
