@@ -1,8 +1,11 @@
 """Arrays of the examples: PyTorch's on a GPU, NumPy's on an emulated one; and attention in double precision."""
 
-import numpy as np
+try:
+    import numpy as np
 
-import jit_attention as ja
+    import jit_attention as ja
+except ModuleNotFoundError as error:
+    raise SystemExit(f"the examples need NumPy and jit_attention ({error}): pip install numpy")
 
 
 def random_arrays(count, *shape, seed=0):
@@ -13,8 +16,11 @@ def random_arrays(count, *shape, seed=0):
 def place(array):
     if ja.devices()[0].emulated:
         return array
-    import torch
-
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise SystemExit("on a GPU the examples need PyTorch: pip install torch, or set "
+                         "JIT_ATTENTION_DEVICE=emulated:sm_90a") from None  # fmt: skip
     return torch.from_numpy(array).cuda()
 
 
