@@ -191,8 +191,8 @@ __device__ __forceinline__ void sum_all_gradients(const AttentionParams& params,
                                                   const GradientParams& gradients) {
   if (__builtin_expect(sum_gradients<Config, part>(params, gradients), false)) {
     const auto [batch, kv_head, k_begin] = key_block<Config>(params, gradients);
-    add_large_rows_to_keys<Config, part != Part::dv, part != Part::dk>(params, gradients, params.dropout,
-                                                                       batch, kv_head, k_begin);
+    add_large_rows_to_keys<Config, part != Part::dv, part != Part::dk>(params, gradients, batch, kv_head,
+                                                                       k_begin);
   }
 }
 

@@ -139,8 +139,8 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
       dq, over_keep_probability<Config>(params.softmax_scale, dropout_params), gradients.dq_rows(batch, head),
       q_begin + warp_row, seqlen_q, smem_base + layout.own, warp_row);
   if (__builtin_expect(statistics.has_large, false))  // mutate: LargeRowsOfTwoPassesAreLeftToLse
-    write_large_rows<Config>(params, gradient_params, dropout_params, sequences, batch, head,
-                             q_begin + warp_row, minimum(Traits::warp_rows, seqlen_q - q_begin - warp_row));
+    write_large_rows<Config>(params, gradient_params, sequences, batch, head, q_begin + warp_row,
+                             minimum(Traits::warp_rows, seqlen_q - q_begin - warp_row));
 }
 
 }  // namespace jit::backward_dq_mma_sync

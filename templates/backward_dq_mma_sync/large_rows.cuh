@@ -2,7 +2,6 @@
 // left to the kernel of dK and dV.
 #pragma once
 
-#include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
@@ -17,7 +16,7 @@ namespace jit::backward_dq_mma_sync {
 template <class Config>
 __device__ __forceinline__ void write_large_rows(const AttentionParams& params,
                                                  const GradientParams& gradient_params,
-                                                 const DropoutParams& dropout,
+
                                                  const SequencesOf<Config>& sequences, int batch, int head,
                                                  int first_query, int count) {
   const Gradients<Config> gradients(params, gradient_params, sequences);
@@ -29,7 +28,7 @@ __device__ __forceinline__ void write_large_rows(const AttentionParams& params,
     const RowOrigin origin =
         find_origin(rows, query, gradients.origins(batch, head) + query, gradient_params.large_rows);
     if (!is_large_row(origin)) continue;  // its row is 0 as it is
-    write_large_row<Config>(params, dropout, rows, query, origin, gradients.delta(batch, head)[query],
+    write_large_row<Config>(params, rows, query, origin, gradients.delta(batch, head)[query],
                             gradients.dq_rows(batch, head).at(query));
   }
 }

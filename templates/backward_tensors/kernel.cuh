@@ -113,8 +113,8 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
         });
   });
   if (__builtin_expect(statistics.has_large, false))  // mutate: TensorsOfLargeRowsLeftOut
-    collect_large_rows<Config>(params, gradient_params, sums, dropout_params, sequences, batch, head,
-                               q_begin + warp_row, statistics.delta, collector);
+    collect_large_rows<Config>(params, gradient_params, sums, sequences, batch, head, q_begin + warp_row,
+                               statistics.delta, collector);
   collector.for_each(
       [&](ElementCollector& own) { sums.measures != 0 ? own.finish_measuring() : own.finish_adding(); });
 }

@@ -37,7 +37,7 @@ __device__ __forceinline__ void convert_tile(const AttentionParams& params,
     dq.registers[0][n][2] = four.z;
     dq.registers[0][n][3] = four.w;
   }
-  store_dq_part<Config>(params, params.dropout, dq,
+  store_dq_part<Config>(params, dq,
                         Gradients<Config>(params, gradient_params, sequences).dq_rows(batch, head), part,
                         thread, first_query, row_end);
 }
@@ -57,7 +57,6 @@ inline constexpr float delta_factor = -1;
 template <class Config>
 __device__ __forceinline__ void write_large_rows(const AttentionParams& params,
                                                  const GradientParams& gradient_params) {
-  const DropoutParams& dropout = params.dropout;
   const auto [batch, head, first_query] = query_tile<Config>(params, reread_block_index());
   const SequencesOf<Config> sequences(params, batch);
   const int end = minimum(first_query + Config::tile_q, sequences.q(batch).length);
@@ -70,7 +69,7 @@ __device__ __forceinline__ void write_large_rows(const AttentionParams& params,
     const RowOrigin origin = gradient_params.origins[at];
     if (!is_large_row(origin)) continue;
     write_large_row<Config>(
-        params, dropout, LargeRows<Config>(params, gradient_params, sequences, batch, head), query, origin,
+        params, LargeRows<Config>(params, gradient_params, sequences, batch, head), query, origin,
         gradient_params.delta[at] * delta_factor,
         Gradients<Config>(params, gradient_params, sequences).dq_rows(batch, head).at(query));
   }
@@ -105,9 +104,8 @@ __device__ __forceinline__ void add_large_rows_by_tiles(const AttentionParams& p
     }
     const SequencesOf<Config> sequences(params, batch);
     const int end = minimum(first_key + rows, sequences.kv(batch).length);
-    add_large_rows<Config, true, true>(params, gradient_params, params.dropout, sequences, batch, kv_head,
-                                       first_key, end, statistic_places<Config>(params, sequences, batch),
-                                       delta_factor);
+    add_large_rows<Config, true, true>(params, gradient_params, sequences, batch, kv_head, first_key, end,
+                                       statistic_places<Config>(params, sequences, batch), delta_factor);
   }
 }
 

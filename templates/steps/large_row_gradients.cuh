@@ -3,7 +3,6 @@
 // padding whose keys all have a bias of −1e9, or training that has gone astray.
 #pragma once
 
-#include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
@@ -66,10 +65,10 @@ class RowSum {
 
 /// Whether dropout keeps a score.
 template <class Config>
-__device__ __forceinline__ bool keeps_score(const AttentionParams& params, const DropoutParams& dropout,
-                                            int batch, int head, int query, int key) {
+__device__ __forceinline__ bool keeps_score(const AttentionParams& params, int batch, int head, int query,
+                                            int key) {
   if constexpr (has_dropout<Config>) {
-    return dropout_head<Config>(dropout, params.heads_q, batch, head).keeps(query, key);
+    return dropout_head<Config>(params.dropout, params.heads_q, batch, head).keeps(query, key);
   } else {
     return true;
   }
@@ -77,9 +76,9 @@ __device__ __forceinline__ bool keeps_score(const AttentionParams& params, const
 
 /// Writes the row of dq of a large row, whose delta is that of QueryStatistics. By a whole warp.
 template <class Config, class Element>
-__device__ __forceinline__ void write_large_row(const AttentionParams& params, const DropoutParams& dropout,
-                                                const LargeRows<Config>& rows, int query,
-                                                const RowOrigin& origin, float delta, Element* dq_row) {
+__device__ __forceinline__ void write_large_row(const AttentionParams& params, const LargeRows<Config>& rows,
+                                                int query, const RowOrigin& origin, float delta,
+                                                Element* dq_row) {
   const KeyRange keys = rows.keys(query);
   const int batch = rows.context().batch, head = rows.context().head;
   RowSum<Config::head_dim> dq;
@@ -88,13 +87,11 @@ __device__ __forceinline__ void write_large_row(const AttentionParams& params, c
     const int key = begin + lane_id();
     float ds = 0;
     if (key < keys.end && rows.sees(query, key))
-      ds = rows.gradient(query, key, origin, delta,
-                         keeps_score<Config>(params, dropout, batch, head, query, key))
-               .ds;
+      ds = rows.gradient(query, key, origin, delta, keeps_score<Config>(params, batch, head, query, key)).ds;
     dq.add(ds, [&](int j) { return rows.key_row(begin + j); });
   }
   // mutate: DqOfLargeRowsUnscaled
-  dq.store(dq_row, over_keep_probability<Config>(params.softmax_scale, dropout));
+  dq.store(dq_row, over_keep_probability<Config>(params.softmax_scale, params.dropout));
 }
 
 /// Adds to the rows of dk and dv of keys, or to one of them, what the large rows of their heads add, a warp for each key. By all threads of a
@@ -103,7 +100,7 @@ __device__ __forceinline__ void write_large_row(const AttentionParams& params, c
 template <class Config, bool has_dk, bool has_dv, class Place>
 __device__ __forceinline__ void add_large_rows(const AttentionParams& params,
                                                const GradientParams& gradient_params,
-                                               const DropoutParams& dropout,
+
                                                const SequencesOf<Config>& sequences, int batch, int kv_head,
                                                int first_key, int end_key, const Place& place,
                                                float delta_factor) {
@@ -140,7 +137,7 @@ __device__ __forceinline__ void add_large_rows(const AttentionParams& params,
           const RowOrigin origin = gradient_params.origins[at];
           if (is_large_row(origin) && rows.sees(query, key))
             pair = rows.gradient(query, key, origin, gradient_params.delta[at] * delta_factor,
-                                 keeps_score<Config>(params, dropout, batch, head, query, key));
+                                 keeps_score<Config>(params, batch, head, query, key));
         }
         if (!__any_sync(full_warp, pair.p != 0 || pair.ds != 0)) continue;
         has_some = true;
@@ -151,11 +148,12 @@ __device__ __forceinline__ void add_large_rows(const AttentionParams& params,
     if (!has_some) continue;
     if constexpr (has_dk) {
       // mutate: DkOfLargeRowsUnscaled
-      const float factor = over_keep_probability<Config>(params.softmax_scale, dropout);
+      const float factor = over_keep_probability<Config>(params.softmax_scale, params.dropout);
       dk.add_to(gradients.dk_rows(batch, kv_head).at(key), factor);
     }
     if constexpr (has_dv)
-      dv.add_to(gradients.dv_rows(batch, kv_head).at(key), over_keep_probability<Config>(1.0f, dropout));
+      dv.add_to(gradients.dv_rows(batch, kv_head).at(key),
+                over_keep_probability<Config>(1.0f, params.dropout));
   }
 }
 
