@@ -50,8 +50,7 @@ __device__ __forceinline__ void store_output_by_tile(
 
 /// Writes this block's rows, from `o_tile` in shared memory or from registers. `scales` knows that of values.
 template <class Config, class Scales>
-__device__ __forceinline__ void store_output(const AttentionParams& params, const DropoutParams& dropout,
-                                             const DescaleParams& descale,
+__device__ __forceinline__ void store_output(const AttentionParams& params,
                                              typename KernelTraits<Config>::Output& output,
                                              const SoftmaxState<KernelTraits<Config>::Output::rows>& state,
                                              float scale_log2, Scales& scales, unsigned o_tile) {
@@ -61,7 +60,7 @@ __device__ __forceinline__ void store_output(const AttentionParams& params, cons
   finish_rows<Layout>(state, scale_log2, inverse, lse, probability_raise<typename Config::Element>);
 #pragma unroll
   for (int r = 0; r < Traits::Output::rows; ++r)
-    inverse[r] = over_keep_probability<Config>(inverse[r], dropout);
+    inverse[r] = over_keep_probability<Config>(inverse[r], params.dropout);
   if constexpr (Config::sinks) add_sink(params.sequences.sinks[blockIdx.x], inverse, lse);  // of its head
   output.scale_rows(inverse);
 
@@ -73,7 +72,8 @@ __device__ __forceinline__ void store_output(const AttentionParams& params, cons
   const int seqlen_q = sequences.q(batch).length;
   const int warp_row = warp_id() * Traits::warp_rows;
   if (params.lse != nullptr) {
-    add_lse_shift<Config, typename Traits::Output>(descale, params.softmax_scale,  // mutate: LseUnshifted
+    add_lse_shift<Config, typename Traits::Output>(params.descale,
+                                                   params.softmax_scale,  // mutate: LseUnshifted
                                                    sequences.context(batch, head), q_begin + warp_row, lse);
     const auto find_rows = [&]() -> LseRows { return {sequences.lse_rows(batch, head), seqlen_q}; };
     write_lse<typename Traits::Output>(find_rows, q_begin + warp_row, lse);
@@ -82,7 +82,7 @@ __device__ __forceinline__ void store_output(const AttentionParams& params, cons
   cp_async_wait_group<0>();  // copies may still be in flight: of Q, say, where there was no key
   if constexpr (is_same<Layout, EvenOddLayout>) {
     const SeenShares<Config, Traits::Output::rows> shares;
-    const typename Traits::Columns columns(descale, scales.value_slice(), params.heads_kv, shares);
+    const typename Traits::Columns columns(params.descale, scales.value_slice(), params.heads_kv, shares);
     store_output_rows<Traits>(target, q_begin + warp_row, seqlen_q, output, columns, inverse);
   } else {
     store_output_by_tile<Config>(target, q_begin, seqlen_q, warp_row, output, inverse, o_tile);

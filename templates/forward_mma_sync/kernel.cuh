@@ -132,7 +132,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
       sequences.key_rows(batch, kv_head), seqlen_kv);
   const auto v_copy = tile_copy<Config, typename Traits::VTile, Config::head_dim_v>(
       sequences.value_rows(batch, kv_head), seqlen_kv);
-  const KeyScalesCopy<Config> key_scales_copy(params.descale, batch, kv_head, seqlen_kv);
+  const KeyScalesCopy<Config> key_scales_copy(params, batch, kv_head, seqlen_kv);
 
   const Mask mask(context);
   const TileMask<Config> tile_mask(context);
@@ -237,8 +237,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
     stage_v = stage_v + 1 == Config::stages_v ? 0 : stage_v + 1;
   }
 
-  store_output<Config>(params, params.dropout, params.descale, output, state, scale_log2, scales,
-                       smem_base + layout.o);
+  store_output<Config>(params, output, state, scale_log2, scales, smem_base + layout.o);
 }
 
 }  // namespace jit::forward_mma_sync

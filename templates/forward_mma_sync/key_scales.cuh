@@ -12,7 +12,7 @@ namespace jit::forward_mma_sync {
 /// Keys without scales of their own.
 template <class Config, bool has_each = has_row_scales<Config>>
 struct KeyScalesCopy {
-  __device__ __forceinline__ KeyScalesCopy(const DescaleParams&, int /*batch*/, int /*kv_head*/,
+  __device__ __forceinline__ KeyScalesCopy(const AttentionParams&, int /*batch*/, int /*kv_head*/,
                                            int /*seqlen_kv*/) {}
   /// Starts the copy of the scales of a tile's keys, from `first_key` on, to a shared address. By the whole block.
   __device__ __forceinline__ void load(unsigned /*target*/, int /*first_key*/) const {}
@@ -20,10 +20,11 @@ struct KeyScalesCopy {
 
 template <class Config>
 struct KeyScalesCopy<Config, true> {
-  __device__ __forceinline__ KeyScalesCopy(const DescaleParams& descale, int batch, int kv_head,
+  __device__ __forceinline__ KeyScalesCopy(const AttentionParams& params, int batch, int kv_head,
                                            int seqlen_kv)
-      : of_head_(descale.k + batch * descale.k_strides.batch + kv_head * descale.k_strides.head),
-        stride_(descale.k_strides.seq),
+      : of_head_(params.descale.k + batch * params.descale.k_strides.batch +
+                 kv_head * params.descale.k_strides.head),
+        stride_(params.descale.k_strides.seq),
         seqlen_kv_(seqlen_kv) {}
 
   __device__ __forceinline__ void load(unsigned target, int first_key) const {

@@ -37,7 +37,6 @@ namespace jit::forward_split_cluster {
 /// What the block's warps come to over their keys of a work tile, each for itself, at the start of the block's memory.
 template <class Config>
 __device__ __forceinline__ WarpSplits<KernelTraits<Config>> multiply_keys(const AttentionParams& params,
-                                                                          const DescaleParams& descale,
                                                                           const SplitWorkTile& work_tile,
                                                                           const SplitInfo& split,
                                                                           unsigned char* bytes) {
@@ -52,7 +51,7 @@ __device__ __forceinline__ WarpSplits<KernelTraits<Config>> multiply_keys(const 
   PageWindow<Config> pages;
   const WarpPipeline<Config> pipeline{bytes};
   typename Products::Queries q;
-  KvScales<Traits> scales(descale);
+  KvScales<Traits> scales(params);
   typename Traits::Output output = {};
   SoftmaxState<Traits::Output::rows> state;
   const float scale_log2 = exponent_scale<typename Config::Score>(params.softmax_scale);
@@ -98,7 +97,6 @@ __device__ __forceinline__ WarpSplits<KernelTraits<Config>> multiply_keys(const 
 
 template <class Config>
 __device__ __forceinline__ void attention_forward(const AttentionParams& params) {
-  const DescaleParams& descale = params.descale;
   using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char bytes[];
   touch_lines(params);
@@ -119,7 +117,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
   const int pieces = (work_tile.row_end - work_tile.row_begin) * PiecePlace<Config>::of_row;
   if (pieces > 0) {
     if (threadIdx.x == 0) receive_buffer.expect(pieces);
-    const WarpSplits<Traits> splits = multiply_keys<Config>(params, descale, work_tile, split, bytes);
+    const WarpSplits<Traits> splits = multiply_keys<Config>(params, work_tile, split, bytes);
     cluster_wait();  // all receive buffers are there  // mutate: SentBeforeTheClusterHasMet
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < pieces; i += Traits::threads) {
@@ -132,7 +130,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
       const int i = receive_buffer.index(place);
       if (i >= pieces) break;
       const PiecePlace<Config> at(i);
-      store_piece<Config>(params, descale, split, at.row, at.column, merge_piece(receive_buffer, place, 0));
+      store_piece<Config>(params, split, at.row, at.column, merge_piece(receive_buffer, place, 0));
     }
   } else {
     cluster_wait();

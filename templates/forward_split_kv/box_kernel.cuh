@@ -34,16 +34,15 @@ class BoxConsumer {
 
  public:
   __device__ __forceinline__ BoxConsumer(const AttentionParams& params, const SplitParams& split_params,
-                                         const DescaleParams& descale, unsigned char* bytes, unsigned smem)
+                                         unsigned char* bytes, unsigned smem)
       : params_(params),
         split_params_(split_params),
-        descale_(descale),
         bytes_(bytes),
         smem_(smem),
         scale_log2_(exponent_scale<typename Config::Score>(params.softmax_scale)),
         pipeline_(box_pipeline<Config>(smem)),
         splits_(bytes, smem),
-        scales_(descale) {}
+        scales_(params) {}
 
   __device__ __forceinline__ void run() {
     output_.clear();
@@ -60,7 +59,7 @@ class BoxConsumer {
         release_stage();
       }
       scales_.scale_output(output_);
-      finish_split<Config>(params_, descale_, split_params_, splits_.info(), output_, state_, scale_log2_,
+      finish_split<Config>(params_, split_params_, splits_.info(), output_, state_, scale_log2_,
                            bytes_ + pipeline_.stage() * Traits::layout.stage_bytes);
       // mutate: ResultsWithoutProxyFence
       fence_proxy_async_shared();  // what was written here before TMA writes
@@ -110,7 +109,6 @@ class BoxConsumer {
   using Products = KvProducts<Traits>;
   const AttentionParams& params_;
   const SplitParams& split_params_;
-  const DescaleParams& descale_;
   unsigned char* const bytes_;
   const unsigned smem_;
   const float scale_log2_;
@@ -142,7 +140,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     BoxProducer<Config>(params, memory, bytes, smem).run(work);
     griddepcontrol_launch_dependents();
   } else {
-    BoxConsumer<Config>(params, memory.split_params, params.descale, bytes, smem).run();
+    BoxConsumer<Config>(params, memory.split_params, bytes, smem).run();
     zero_padding<Config>(params, static_cast<int>(blockIdx.x) * Traits::warps + warp,
                          static_cast<int>(gridDim.x) * Traits::warps);
   }

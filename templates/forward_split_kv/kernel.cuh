@@ -36,7 +36,6 @@ namespace jit::forward_split_kv {
 template <class Config>
 __device__ __forceinline__ void attention_forward(const AttentionParams& params,
                                                   const SplitParams& split_params) {
-  const DescaleParams& descale = params.descale;
   using Traits = KernelTraits<Config>;
   using Products = KvProducts<Traits>;
   constexpr int loads_ahead = Config::stages - 1, pages_ahead = Config::stages;
@@ -54,7 +53,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     __syncwarp();
   }
   typename Products::Queries q;
-  KvScales<Traits> scales(descale);
+  KvScales<Traits> scales(params);
   typename Traits::Output output = {};
   SoftmaxState<Traits::Output::rows> state;
   const float scale_log2 = exponent_scale<typename Config::Score>(params.softmax_scale);
@@ -82,7 +81,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
 #pragma unroll 1
     for (int turn = 0; turn < 2; ++turn) {
       if ((turn == 0) == loads_first) {
-        if (has_load_ahead) load_step(params, descale, smem, step + loads_ahead);
+        if (has_load_ahead) load_step(params, smem, step + loads_ahead);
         continue;
       }
       if ((info.flags & step_has_tile) == 0) continue;
@@ -108,7 +107,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     if (has_pages_ahead) pages.put(smem.pages(step + pages_ahead));
     if (info.flags & step_ends) {
       scales.scale_output(output);
-      finish_split<Config>(params, descale, split_params, split, output, state, scale_log2, stage);
+      finish_split<Config>(params, split_params, split, output, state, scale_log2, stage);
     }
     if (warp_id() == 0) next_step(params, smem.steps(), smem.info(step + Traits::steps_ahead), smem.splits());
   }

@@ -25,8 +25,7 @@ __device__ __forceinline__ void copy_scales(unsigned target, const Rows& scales)
 
 /// Starts the loads of a step, and closes their group. By all threads.
 template <class Config>
-__device__ __forceinline__ void load_step(const AttentionParams& params, const DescaleParams& descale,
-                                          const Smem<Config>& smem, int step) {
+__device__ __forceinline__ void load_step(const AttentionParams& params, const Smem<Config>& smem, int step) {
   using Traits = KernelTraits<Config>;
   const StepInfo info = smem.info(step);
   if (info.flags & step_has_tile) {
@@ -45,6 +44,7 @@ __device__ __forceinline__ void load_step(const AttentionParams& params, const D
                                                                               values, values);
     if constexpr (has_row_scales<Config>) {
       using Scales = KvRows<Config, float, rows_of_scale<Config>>;
+      const DescaleParams& descale = params.descale;
       copy_scales<Config>(stage + Traits::layout.k_scales,
                           Scales(params, split, info.k_begin, pages, descale.k, descale.k_strides));
       if constexpr (Traits::has_value_scales) {

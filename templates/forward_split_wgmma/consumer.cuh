@@ -33,13 +33,13 @@ class Consumer {
 
  public:
   __device__ __forceinline__ Consumer(const AttentionParams& params, const SplitParams& split_params,
-                                      const DescaleParams& descale, unsigned char* bytes, unsigned smem)
+                                      unsigned char* bytes, unsigned smem)
       : params_(params),
         split_params_(split_params),
         smem_(smem),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
         scale_log2_(exponent_scale<Score>(params.softmax_scale)),
-        scales_(descale),
+        scales_(params),
         splits_(bytes, smem),
         q_pipeline_(smem, Traits::layout.q),
         pipelines_(smem),

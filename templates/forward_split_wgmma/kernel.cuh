@@ -99,7 +99,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     }
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();
-    Consumer<Config>(params, memory.split_params, params.descale, bytes, smem).run();
+    Consumer<Config>(params, memory.split_params, bytes, smem).run();
     constexpr int warps = Traits::consumer_warps;
     TileSpaceBlockOf<Config> place;
     place.enter_tile_space(memory.split_params);

@@ -14,7 +14,7 @@ template <class Config, bool upcasts = KernelTraits<Config>::upcasts>
 struct KeyScales {
   using Traits = KernelTraits<Config>;
 
-  __device__ __forceinline__ explicit KeyScales(const DescaleParams&) {}
+  __device__ __forceinline__ explicit KeyScales(const AttentionParams&) {}
   /// Before the first tile of a split.
   __device__ __forceinline__ void begin_split(const SplitInfo&) {}
   /// Of products of queries and keys.
@@ -29,7 +29,7 @@ template <class Config>
 struct KeyScales<Config, true> {
   using Traits = KernelTraits<Config>;
 
-  __device__ __forceinline__ explicit KeyScales(const DescaleParams& descale) : descale_(descale) {}
+  __device__ __forceinline__ explicit KeyScales(const AttentionParams& params) : descale_(params.descale) {}
 
   __device__ __forceinline__ void begin_split(const SplitInfo& split) {
     const float k = scale_of_split(descale_.k, descale_.k_strides, split);

@@ -72,7 +72,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     if constexpr (Config::producer_registers != 0) setmaxnreg_dec<Config::producer_registers>();
     switch (uniform(threadIdx.x / warp_size)) {
       case 0:
-        load_keys<Traits>(params, params.descale, maps, smem);
+        load_keys<Traits>(params, maps, smem);
         if constexpr (is_between) end_behind_grids_before();
         if constexpr (Traits::has_spare_converters) clear_padding();
         return;

@@ -99,7 +99,6 @@ template <class Traits>
 struct BesideKeys {
   using Config = typename Traits::Config;
   const AttentionParams& params;
-  const DescaleParams& descale;
   const typename Config::Mask& mask;
   const typename Traits::Work& work;
   unsigned smem;
@@ -122,7 +121,7 @@ struct BesideKeys {
         store_shared(words + i * 4, mask.key_word(minimum(info.k_begin + i, keys.length - 1)));
     }
     if constexpr (Traits::has_key_scales)
-      write_key_scales<Config>(params, descale, work, keys, info.k_begin, key_scales_of<Traits>(smem, stage));
+      write_key_scales<Config>(params, work, keys, info.k_begin, key_scales_of<Traits>(smem, stage));
   }
   __device__ __forceinline__ void expect(unsigned full) const {
     if constexpr (Traits::has_mask_bits) {

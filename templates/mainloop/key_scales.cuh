@@ -26,12 +26,11 @@ __device__ __forceinline__ float key_scale(const AttentionParams& params, const 
 
 /// Writes the scales of a tile's keys at a shared address. By a whole warp.
 template <class Config>
-__device__ __forceinline__ void write_key_scales(const AttentionParams& params, const DescaleParams& descale,
-                                                 const WorkTile& work, const Sequence& sequence, int k_begin,
-                                                 unsigned target) {
-  const TensorStrides& strides = descale.k_strides;
+__device__ __forceinline__ void write_key_scales(const AttentionParams& params, const WorkTile& work,
+                                                 const Sequence& sequence, int k_begin, unsigned target) {
+  const TensorStrides& strides = params.descale.k_strides;
   // mutate: ScaleOfAnotherHeadsKey
-  const float* const of_head = descale.k + work.head / Config::gqa_ratio * strides.head;
+  const float* const of_head = params.descale.k + work.head / Config::gqa_ratio * strides.head;
   if constexpr (has_block_factors<Config>) {
     constexpr int keys = keys_of_factor(Config::tile_kv);
     if (const int i = lane_id(); i < Config::tile_kv / keys) {

@@ -26,8 +26,8 @@ using KeyBox = decltype(key_box<Traits>(AttentionParams(), typename Traits::Work
 /// computed first, or at once after. By its own where values are transposed: that takes about as long as a step of the
 /// consumers, and values that waited for room for the next keys came late.
 template <class Traits>
-__device__ __forceinline__ void load_keys(const AttentionParams& params, const DescaleParams& descale,
-                                          const TensorMaps& maps, unsigned smem) {
+__device__ __forceinline__ void load_keys(const AttentionParams& params, const TensorMaps& maps,
+                                          unsigned smem) {
   using Config = typename Traits::Config;
   using Mask = typename Config::Mask;
   using Work = typename Traits::Work;
@@ -51,7 +51,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
       if (has_keys) {
         KeyTileInfo info{tiles.key(0),
                          key_tile_flags<Traits>(remembered, tiles, own.q_begin, range.end, seqlens)};
-        BesideKeys<Traits> beside{params, descale, mask, own, smem, info};
+        BesideKeys<Traits> beside{params, mask, own, smem, info};
         beside.find_bits();
         producer.load_keys(keys, info, beside);
       } else {

@@ -165,20 +165,19 @@ __device__ __forceinline__ void merge(const BlockResults<Config>& results, int p
 
 /// Normalises a piece and writes it to O; the one with the first column writes LSE.
 template <class Config>
-__device__ __forceinline__ void store_piece(const AttentionParams& params, const DescaleParams& descale,
-                                            const SplitInfo& info, int row, int column,
-                                            const RowPiece& piece) {
+__device__ __forceinline__ void store_piece(const AttentionParams& params, const SplitInfo& info, int row,
+                                            int column, const RowPiece& piece) {
   using Element = OutputElement<Config>;
   using Sequences = VariableSequences<Config>;
   const PackedRow<Config> place(info.kv_head, info.row_begin + row);
   const int query = info.q.begin + place.query;
-  const RowState state = with_lse_shift<Config>(piece.state, params, descale, info.batch, place.head, query);
+  const RowState state = with_lse_shift<Config>(piece.state, params, info.batch, place.head, query);
   const RowEnd end = row_end<Config>(state, params, place.head);
   Element* const o = static_cast<Element*>(params.o) +
                      Sequences::query_offset(params.o_strides, info.batch, place.head, query) + column;
   float4 values = make_float4(piece.values.x * end.factor, piece.values.y * end.factor,
                               piece.values.z * end.factor, piece.values.w * end.factor);
-  finish_columns<Config>(values, end, descale, info, column);
+  finish_columns<Config>(values, end, params, info, column);
   store_four<Config::alignment>(o, values);
   if (column == 0 && params.lse != nullptr)
     params.lse[Sequences::query_offset(params.lse_strides, info.batch, place.head, query)] = end.lse;

@@ -26,7 +26,7 @@ struct KvScales {
   using Scores = typename Traits::Scores;
   using Queries = typename KvProducts<Traits>::Queries;
 
-  __device__ __forceinline__ explicit KvScales(const DescaleParams&) {}
+  __device__ __forceinline__ explicit KvScales(const AttentionParams&) {}
   /// Before the first step of a split, whose queries these are.
   __device__ __forceinline__ void begin_split(const SplitInfo&, const Queries&) {}
   /// Of a warp's scores, whose first key is key `first_key` of the stage at this shared address.
@@ -51,7 +51,7 @@ struct KvScales<KernelTraits, true, false, false> {
   using Scores = typename Traits::Scores;
   using Queries = typename KvProducts<Traits>::Queries;
 
-  __device__ __forceinline__ explicit KvScales(const DescaleParams& descale) : descale_(descale) {}
+  __device__ __forceinline__ explicit KvScales(const AttentionParams& params) : descale_(params.descale) {}
 
   __device__ __forceinline__ void begin_split(const SplitInfo& split, const Queries& q) {
     float k = scale_of_split(descale_.k, descale_.k_strides, split);
@@ -85,7 +85,7 @@ struct KvScales<KernelTraits, true, true, true> {
   using Scores = typename Traits::Scores;
   using Queries = typename KvProducts<Traits>::Queries;
 
-  __device__ __forceinline__ explicit KvScales(const DescaleParams&) {}
+  __device__ __forceinline__ explicit KvScales(const AttentionParams&) {}
   __device__ __forceinline__ void begin_split(const SplitInfo&, const Queries& q) {
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) of_queries_[r] = q.factors[r];
@@ -128,7 +128,7 @@ struct KvScales<KernelTraits, true, true, false> {
   using Queries = typename KvProducts<Traits>::Queries;
   using Layout = typename Scores::Layout;
 
-  __device__ __forceinline__ explicit KvScales(const DescaleParams& descale) : descale_(descale) {}
+  __device__ __forceinline__ explicit KvScales(const AttentionParams& params) : descale_(params.descale) {}
 
   __device__ __forceinline__ void begin_split(const SplitInfo& split, const Queries&) {
     v_ = value_scale<Config>(descale_, split);

@@ -112,7 +112,7 @@ __device__ __forceinline__ void merge_share(const BlockResults<Config>& results,
 /// Merges the block's share of a work tile that is shared and stores the rows. `asked` is what may_merge() has said.
 /// By a team whose threads share `info`.
 template <class Config, int tile_rows, class Team>
-__device__ __forceinline__ void merge_work_tile(const AttentionParams& params, const DescaleParams& descale,
+__device__ __forceinline__ void merge_work_tile(const AttentionParams& params,
                                                 const SplitParams& split_params, const SplitInfo& info,
                                                 const Team& team, bool asked) {
   const bool is_first = info.split == 0;
@@ -131,7 +131,7 @@ __device__ __forceinline__ void merge_work_tile(const AttentionParams& params, c
   do {
     merge_share<Config, tile_rows>(results, info, team, share,
                                    [&](int row, int column, const RowPiece& piece) {
-                                     store_piece<Config>(params, descale, info, row, column, piece);
+                                     store_piece<Config>(params, info, row, column, piece);
                                    });
   } while (is_first && left.next(share));  // mutate: SharesThatAreLeftStay
   if (!is_first) return;
@@ -145,11 +145,10 @@ __device__ __forceinline__ void merge_work_tile(const AttentionParams& params, c
 /// Ends a split, which the team has left in the mailbox if blocks share the work tile: merges the block's share, if
 /// the split is the last that it has.
 template <class Config, int tile_rows, class Team>
-__device__ __forceinline__ void merge_shares(const AttentionParams& params, const DescaleParams& descale,
-                                             const SplitParams& split_params, const SplitInfo& info,
-                                             const Team& team, bool asked) {
+__device__ __forceinline__ void merge_shares(const AttentionParams& params, const SplitParams& split_params,
+                                             const SplitInfo& info, const Team& team, bool asked) {
   if (!info.is_cut || info.split >= info.mergers) return;
-  if (info.splits > 1) merge_work_tile<Config, tile_rows>(params, descale, split_params, info, team, asked);
+  if (info.splits > 1) merge_work_tile<Config, tile_rows>(params, split_params, info, team, asked);
   // mutate: BlocksHaveBegun
   if (team.thread == 0) store_relaxed(begun_notice(split_params, info.first_block + info.split), empty_word);
 }

@@ -48,9 +48,8 @@ __device__ __forceinline__ void merge_results(const BlockResults<Config>& result
 /// Merges a work tile's splits, of which the team has left one in its place, if that is the first one of all or of a
 /// group, and stores the rows. A Team has a `thread`, a number of `threads`, and `sync()`.
 template <class Config, int tile_rows, class Team>
-__device__ __forceinline__ void merge_splits(const AttentionParams& params, const DescaleParams& descale,
-                                             const SplitParams& split_params, const SplitInfo& info,
-                                             const Team& team) {
+__device__ __forceinline__ void merge_splits(const AttentionParams& params, const SplitParams& split_params,
+                                             const SplitInfo& info, const Team& team) {
   const BlockResults<Config> results(split_params, info);
   bool is_group = info.splits > most_splits_without_groups;
   if (is_group ? info.split % splits_of_group != 0 : info.split != 0) return;  // mutate: WhoMerges
@@ -63,7 +62,7 @@ __device__ __forceinline__ void merge_splits(const AttentionParams& params, cons
             // mutate: GroupsInPlacesOfSplits
             results.put(info.splits + info.split / splits_of_group, row, column, piece);
           } else {
-            store_piece<Config>(params, descale, info, row, column, piece);
+            store_piece<Config>(params, info, row, column, piece);
           }
         });
     if (!is_group || info.split != 0) return;

@@ -52,9 +52,9 @@ __device__ __forceinline__ RowEnd row_end(const RowState& state, const Attention
 /// The state of a row whose scores have lost what a mean of the keys made of them: before sinks, which have lost nothing.
 template <class Config>
 __device__ __forceinline__ RowState with_lse_shift(const RowState& state, const AttentionParams& params,
-                                                   const DescaleParams& descale, int batch, int head,
-                                                   int query) {
+                                                   int batch, int head, int query) {
   if constexpr (!has_lse_shifts<Config>) return state;
+  const DescaleParams& descale = params.descale;
   const float shift =
       descale
           .lse_shift[VariableSequences<Config>::query_offset(descale.lse_shift_strides, batch, head, query)];
@@ -66,9 +66,10 @@ __device__ __forceinline__ RowState with_lse_shift(const RowState& state, const 
 /// (steps/value_columns.cuh). A row without keys stays 0.
 template <class Config>
 __device__ __forceinline__ void finish_columns(float4& values, const RowEnd& end,
-                                               const DescaleParams& descale, const SplitInfo& info,
+                                               const AttentionParams& params, const SplitInfo& info,
                                                int column) {
   if constexpr (!finishes_columns<Config>) return;
+  const DescaleParams& descale = params.descale;
   if (end.factor == 0) return;
   const auto of_column = [&](const float* of_all, const TensorStrides& strides, int i) {
     // mutate: ColumnsOfTheFirstHead

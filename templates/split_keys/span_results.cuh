@@ -125,9 +125,8 @@ __device__ __forceinline__ RowPiece merged_work_tile(const SplitParams& split_pa
 /// splits and stores the rows, in an order that does not depend on where splits begin. By a team whose threads share
 /// `info`.
 template <class Config, int tile_rows, class Team>
-__device__ __forceinline__ void merge_splits(const AttentionParams& params, const DescaleParams& descale,
-                                             const SplitParams& split_params, const SpanInfo& info,
-                                             const Team& team) {
+__device__ __forceinline__ void merge_splits(const AttentionParams& params, const SplitParams& split_params,
+                                             const SpanInfo& info, const Team& team) {
   if (info.span + 1 < info.split_end) return;
   const unsigned last = static_cast<unsigned>(info.splits) - 1;
   team.sync();  // release and acquire are the team's: they take in what lies behind its barriers
@@ -138,7 +137,7 @@ __device__ __forceinline__ void merge_splits(const AttentionParams& params, cons
 #pragma unroll 1
   for (int i = team.thread; i < pieces; i += Team::threads) {
     const PiecePlace<Config> at(i);
-    store_piece<Config>(params, descale, info, at.row, at.column,
+    store_piece<Config>(params, info, at.row, at.column,
                         merged_work_tile<Config>(split_params, info, at.row, at.column));
   }
 }

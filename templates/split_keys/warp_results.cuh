@@ -207,7 +207,7 @@ __device__ __forceinline__ void finish_split(const AttentionParams& params, cons
   } else {
     put_rows(BlockResults<Config>(split_params, info), info.split, rows, result);
   }
-  end_split<Config, Traits::tile_rows>(params, {}, split_params, info, team, asked);
+  end_split<Config, Traits::tile_rows>(params, split_params, info, team, asked);
 }
 
 }  // namespace jit
