@@ -23,7 +23,7 @@ class SplitDequant {
   using Config = typename Traits::Config;
   using Scores = typename Traits::Scores;
   using Layout = typename Scores::Layout;
-  static constexpr bool has_each = has_row_scales<Config>, has_query_factors = requires(const Queries&q) {
+  static constexpr bool has_each = has_row_scales<Config>, has_query_factors = requires(const Queries& q) {
     q.factors;
   };
   // Where each value has its own nothing is read here, and a reference that is kept would cost instructions.
@@ -66,8 +66,8 @@ class SplitDequant {
         take_values(split);
       } else {
         take_values(split);
-        keys_ = Config::Score::is_identity ? score_factor(k)
-                                           : ScoreFactor{1.0f, k};  // functors want scores as they are
+        of_scores_ = Config::Score::is_identity ? score_factor(k)
+                                                : ScoreFactor{1.0f, k};  // functors want scores as they are
       }
     }
   }
