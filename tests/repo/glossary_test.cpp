@@ -6,6 +6,7 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -165,6 +166,29 @@ TEST(Glossary, RetiredWordsAreOutOfUse) {
             << "' (docs/glossary.md): " << line;
       }
     }
+  }
+}
+
+// Phrases that read as translated, with those that pages use. Records keep the words that they were written in.
+constexpr std::pair<const char*, const char*> page_phrases[] = {
+    {"nobody", "no warp, block or call"},
+    {"on the device alone", "only on the device"},
+    {"refused by name", "refused with an error that names it"},
+    {"refused by a sentence", "refused with an error"},
+    {"rows that are no query's", "padding rows"},
+    {"turned over", "transposed"},
+    {"so manieth", "every n-th"},
+    {"is another thing", "differs"},
+};
+
+TEST(Glossary, PagesUseTheFieldsPhrases) {
+  for (const fs::path& path : searched_files()) {
+    const std::string file = fs::relative(path, root).generic_string();
+    if (path.extension() != ".md" || file.starts_with("docs/records/")) continue;
+    const std::string text = std::regex_replace(read(path), std::regex("\\s+"), " ");
+    for (const auto& [phrase, now] : page_phrases)
+      EXPECT_EQ(text.find(phrase), std::string::npos)
+          << file << ": '" << phrase << "' reads as '" << now << "'";
   }
 }
 

@@ -236,6 +236,37 @@ TEST(Documents, TestsThatTheirPageNamesExist) {
   EXPECT_GT(names, 80u);
 }
 
+// Words of prose and tables: what has a letter or a digit, outside of code. Records, the reference and the tutorial are
+// looked up or worked through, and count elsewhere.
+std::size_t words_of_prose(const std::string& text) {
+  std::size_t words = 0;
+  bool is_code = false;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("```")) is_code = !is_code;
+    if (is_code || line.starts_with("```") || line.starts_with("    ")) continue;
+    std::istringstream parts(line);
+    for (std::string part; parts >> part;)
+      words += std::any_of(part.begin(), part.end(),
+                           [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; });
+  }
+  return words;
+}
+
+TEST(Documents, AreShort) {
+  std::size_t all = 0;
+  for (const fs::path& path : documents()) {
+    const std::string name = fs::relative(path, root).generic_string();
+    if (!name.starts_with("docs/") ||
+        std::regex_search(name, std::regex("^docs/(records|reference|tutorial)/")))
+      continue;
+    const std::size_t words = words_of_prose(read_text(path.string()));
+    EXPECT_LE(words, 2500u) << name;
+    all += words;
+  }
+  EXPECT_LE(all, 35'000u);
+}
+
 // Tables, code, and lines that are nothing but an image may be wider.
 TEST(Documents, TheirProseIsAtMost120ColumnsWide) {
   for (const fs::path& path : documents()) {
