@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include <jit/context.h>
 #include <jit/observer.h>
 
 #include "cache/pack_file.h"
@@ -27,6 +28,8 @@ inline constexpr const char* targets = "targets";  ///< a line each
 class Packs {
  public:
   Packs(std::span<const std::string> paths, Observer observer);
+
+  std::vector<PackInUse> described() const;
 
   /// The compiler that the first of them was made with; empty when there is none.
   std::string_view compiler() const;

@@ -87,6 +87,9 @@ bool has_text(const Score& score);
 /// Whether it adds what does not depend on the score, as ALiBi and a bias do; no text is known to.
 bool only_adds(const Score& score);
 
+/// Whether each score reads an element of its own, as with a bias. Texts count as those that do not.
+bool reads_elements(const Score& score);
+
 /// The sides of blocks that a tile of scores must lie in to be seen at all, if there are such.
 struct BlockSides {
   int q, kv;

@@ -117,6 +117,8 @@ struct ScoreRow {
   bool is_bounded = false;
   /// Whether it adds what does not depend on the score: what all scores of a row have in common stays so.
   bool only_adds = false;
+  /// Whether each score reads an element of its own: kernels load those of a tile ahead, into registers.
+  bool reads_elements = false;
   double (*apply)(const HostFunctor&, double score, const Place&);
 };
 

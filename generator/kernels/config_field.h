@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <jit/kernel_config.h>
 
 namespace jit {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <jit/spec_table.h>
 #include <jit/tuning.h>
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <jit/error.h>
 
 #include "generator/kernels/families.h"

@@ -1,8 +1,10 @@
-// Where a new token belongs: in the cache, and in its sequence.
+// Where a new token belongs: in the cache, and in its sequence; and how elements of a cache are stored.
 #pragma once
 
 #include "append/params.cuh"
 #include "base/prelude.cuh"
+#include "base/row_pieces.cuh"
+#include "ptx/fp8.cuh"
 
 namespace jit {
 
@@ -15,7 +17,7 @@ struct TokenPlace {
 
 /// The last of the requests that begin at or before `token`; −1 when none does. By a warp, which looks at 32 places at
 /// a time. Whatever the array holds, the result is none or a request.
-__device__ __forceinline__ int last_request_from(const int* cu_seqlens, int requests, int token) {
+JIT_DEVICE int last_request_from(const int* cu_seqlens, int requests, int token) {
   int begin = 0, end = requests;
   while (begin < end) {
     const int step = (end - begin + warp_size - 1) / warp_size;
@@ -30,7 +32,7 @@ __device__ __forceinline__ int last_request_from(const int* cu_seqlens, int requ
   return -1;
 }
 
-__device__ __forceinline__ TokenPlace place_of_slot(const AppendParams& params, int token) {
+JIT_DEVICE TokenPlace place_of_slot(const AppendParams& params, int token) {
   TokenPlace place;
   const long long slot = params.slot_mapping[token];
   place.is_stored = slot >= 0 && slot < static_cast<long long>(params.pages) * params.page_size;
@@ -42,7 +44,7 @@ __device__ __forceinline__ TokenPlace place_of_slot(const AppendParams& params, 
 }
 
 /// The tokens of a request are its last ones.
-__device__ __forceinline__ TokenPlace place_in_request(const AppendParams& params, int token) {
+JIT_DEVICE TokenPlace place_in_request(const AppendParams& params, int token) {
   TokenPlace place;
   int request, end;
   if (params.cu_seqlens_q != nullptr) {
@@ -65,8 +67,28 @@ __device__ __forceinline__ TokenPlace place_in_request(const AppendParams& param
   return place;
 }
 
-__device__ __forceinline__ TokenPlace place_of(const AppendParams& params, int token) {
+JIT_DEVICE TokenPlace place_of(const AppendParams& params, int token) {
   return params.slot_mapping != nullptr ? place_of_slot(params, token) : place_in_request(params, token);
+}
+
+/// Where the scale of a row of the cache is.
+JIT_DEVICE float* scale_at(float* scales, const TensorStrides& strides, const TokenPlace& place, int head) {
+  return scales + place.page * strides.batch + place.offset * strides.seq + head * strides.head;
+}
+
+template <int alignment, int count, class Element>
+JIT_DEVICE void store_in_cache(Element* target, const float (&values)[count], float scale) {
+  if constexpr (!is_fp8<Element>) {
+    store_piece<alignment>(target, values);
+  } else {
+    unsigned words[(count + 3) / 4] = {};
+#pragma unroll
+    for (int i = 0; i < count; i += 2) {
+      const float low = values[i] / scale, high = i + 1 < count ? values[i + 1] / scale : 0.0f;
+      words[i / 4] |= pack_fp8<Element>(low, high) << (i % 4 * 8);
+    }
+    store_words<count, alignment>(target, words);
+  }
 }
 
 }  // namespace jit

@@ -11,7 +11,6 @@
 
 #include "backward/pass_smem.cuh"
 #include "backward/pass_tiles.cuh"
-#include "backward_dq_mma_sync/large_rows.cuh"
 #include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
@@ -24,14 +23,34 @@
 #include "problem/scores.cuh"
 #include "scheduling/query_block.cuh"
 #include "steps/dropout.cuh"
+#include "steps/large_row_gradients.cuh"
+#include "steps/large_rows.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/query_statistics.cuh"
-#include "steps/row_origin.cuh"
 #include "steps/score_gradients.cuh"
 #include "steps/store_product.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::backward_dq_mma_sync {
+
+/// Writes the large rows among the warp's queries.
+template <class Config>
+JIT_DEVICE void write_large_rows(const AttentionParams& params, const GradientParams& gradient_params,
+                                 const SequencesOf<Config>& sequences, int batch, int head, int first_query,
+                                 int count) {
+  const Gradients<Config> gradients(params, gradient_params, sequences);
+  const LargeRows<Config> rows(params, gradient_params, sequences, batch, head);
+  __syncwarp();  // rows are overwritten, and delta is read  // mutate: LargeRowsOfDqAreOverwritten
+#pragma unroll 1
+  for (int query = first_query; query < first_query + count; ++query) {
+    if (!is_large_lse(*sequences.lse_rows(batch, head).at(query))) continue;
+    const RowOrigin origin =
+        find_origin(rows, query, gradients.origins(batch, head) + query, gradient_params.large_rows);
+    if (!is_large_row(origin)) continue;  // its row is 0 as it is
+    write_large_row<Config>(params, rows, query, origin, gradients.delta(batch, head)[query],
+                            gradients.dq_rows(batch, head).at(query));
+  }
+}
 
 /// Traits of a block, which owns queries.
 template <class Config>
@@ -44,10 +63,9 @@ JIT_HOST_DEVICE constexpr PassSmem smem_layout() {
 
 /// Writes the statistics of the warp's queries for the kernel of dK and dV, and returns them.
 template <class Config>
-__device__ __forceinline__ auto write_query_statistics(const SequencesOf<Config>& sequences,
-                                                       const Gradients<Config>& gradients,
-                                                       const DropoutParams& dropout, int batch, int head,
-                                                       int first_query) {
+JIT_DEVICE auto write_query_statistics(const SequencesOf<Config>& sequences,
+                                       const Gradients<Config>& gradients, const DropoutParams& dropout,
+                                       int batch, int head, int first_query) {
   const long long places = statistic_rows(sequences.q(batch).length);
   float* const lse_log2 = gradients.lse_log2(batch, head);
   float* const delta = gradients.delta(batch, head);
@@ -63,8 +81,7 @@ __device__ __forceinline__ auto write_query_statistics(const SequencesOf<Config>
 }
 
 template <class Config>
-__device__ __forceinline__ void attention_backward_dq(const AttentionParams& params,
-                                                      const GradientParams& gradient_params) {
+JIT_DEVICE void attention_backward_dq(const AttentionParams& params, const GradientParams& gradient_params) {
   const DropoutParams& dropout_params = params.dropout;
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
@@ -139,8 +156,8 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
       dq, over_keep_probability<Config>(params.softmax_scale, dropout_params), gradients.dq_rows(batch, head),
       q_begin + warp_row, seqlen_q, smem_base + layout.own, warp_row);
   if (__builtin_expect(statistics.has_large, false))  // mutate: LargeRowsOfTwoPassesAreLeftToLse
-    write_large_rows<Config>(params, gradient_params, dropout_params, sequences, batch, head,
-                             q_begin + warp_row, minimum(Traits::warp_rows, seqlen_q - q_begin - warp_row));
+    write_large_rows<Config>(params, gradient_params, sequences, batch, head, q_begin + warp_row,
+                             minimum(Traits::warp_rows, seqlen_q - q_begin - warp_row));
 }
 
 }  // namespace jit::backward_dq_mma_sync

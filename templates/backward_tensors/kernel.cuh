@@ -13,7 +13,6 @@
 #include "backward/pass_tiles.cuh"
 #include "backward_tensors/collector.cuh"
 #include "backward_tensors/large_rows.cuh"
-#include "backward_tensors/reads.cuh"
 #include "backward_tensors/smem_layout.cuh"
 #include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
@@ -40,9 +39,8 @@ using KernelTraits = PassTraits<Config, tile_q, tile_kv, warps, 1>;
 
 /// Collects gradients of the tensors with a bit in Config::gradient_slots.
 template <class Config>
-__device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& params,
-                                                         const GradientParams& gradient_params,
-                                                         const TensorSums& sums) {
+JIT_DEVICE void collect_tensor_gradients(const AttentionParams& params, const GradientParams& gradient_params,
+                                         const TensorSums& sums) {
   const DropoutParams& dropout_params = params.dropout;
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
@@ -113,8 +111,8 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
         });
   });
   if (__builtin_expect(statistics.has_large, false))  // mutate: TensorsOfLargeRowsLeftOut
-    collect_large_rows<Config>(params, gradient_params, sums, dropout_params, sequences, batch, head,
-                               q_begin + warp_row, statistics.delta, collector);
+    collect_large_rows<Config>(params, gradient_params, sums, sequences, batch, head, q_begin + warp_row,
+                               statistics.delta, collector);
   collector.for_each(
       [&](ElementCollector& own) { sums.measures != 0 ? own.finish_measuring() : own.finish_adding(); });
 }

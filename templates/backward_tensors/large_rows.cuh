@@ -2,8 +2,6 @@
 #pragma once
 
 #include "backward_tensors/collector.cuh"
-#include "backward_tensors/reads.cuh"
-#include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
@@ -18,14 +16,12 @@ namespace jit::backward_tensors {
 
 /// Collects the large rows among the 16 rows of a warp, whose delta these are.
 template <class Config>
-__device__ __forceinline__ void collect_large_rows(const AttentionParams& params,
-                                                   const GradientParams& gradient_params,
-                                                   const TensorSums& sums, const DropoutParams& dropout,
-                                                   const SequencesOf<Config>& sequences, int batch, int head,
-                                                   int first_query, const RowNumbers<2>& deltas,
-                                                   Collector<Config::gradient_slots>& collector) {
+JIT_DEVICE void collect_large_rows(const AttentionParams& params, const GradientParams& gradient_params,
+                                   const TensorSums& sums, const SequencesOf<Config>& sequences, int batch,
+                                   int head, int first_query, const RowNumbers<2>& deltas,
+                                   Collector<Config::gradient_slots>& collector) {
   const LargeRows<Config> rows(params, gradient_params, sequences, batch, head);
-  const float scale = over_keep_probability<Config>(1, dropout);
+  const float scale = over_keep_probability<Config>(1, params.dropout);
 #pragma unroll 1
   for (int row = 0; row < minimum(16, sequences.q(batch).length - first_query); ++row) {
     const int query = first_query + row;
@@ -38,7 +34,7 @@ __device__ __forceinline__ void collect_large_rows(const AttentionParams& params
       if (!rows.sees(query, key)) continue;
       const float p = rows.probability(rows.score(query, key).value, origin);
       if (p == 0) continue;
-      const bool kept = keeps_score<Config>(params, dropout, batch, head, query, key);
+      const bool kept = keeps_score<Config>(params, batch, head, query, key);
       const float d_p = kept ? rows.d_probability(query, key) : 0.0f;
       const Dual s = rows.scaled_product(query, key).value;
       TensorReads<Config::gradient_slots> reads(gradient_params.tensors);

@@ -3,21 +3,44 @@
 // one-pass kernel left out: those of queries to the rows that its blocks have, those of keys and values tile by tile.
 #pragma once
 
-#include "backward_wgmma/dq_rows.cuh"
 #include "backward_wgmma/dq_sums.cuh"
+#include "backward_wgmma/traits.cuh"
 #include "problem/gradients.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
-#include "scheduling/varlen_place.cuh"
+#include "scheduling/query_block.cuh"
 #include "steps/dropout.cuh"
 #include "steps/large_row_gradients.cuh"
+#include "steps/store_product.cuh"
 
 namespace jit::backward_wgmma {
 
+/// Stores part `part` of a tile whose first query is `first_query`, as a warpgroup holds it in registers: `thread` is
+/// counted in that.
+template <class Config>
+JIT_DEVICE void store_dq_part(const AttentionParams& params,
+                              const typename KernelTraits<Config>::QueryGradient& dq,
+                              const DenseRows<typename Config::Element>& rows, int part, int thread,
+                              int first_query, int row_end) {
+  using Traits = KernelTraits<Config>;
+  constexpr int columns = Traits::dq_columns;
+  // mutate: PartsLeaveAsColumns
+  constexpr int parts_of_columns = Traits::has_many_queries ? 1 : Traits::dq_parts;
+  const int first_column = part % parts_of_columns * columns;
+  const int first_row = first_query + part / parts_of_columns * rows_per_warpgroup + thread / warp_size * 16;
+  const float scale =
+      over_keep_probability<Config>(params.softmax_scale, params.dropout);  // mutate: DqUnscaled
+  constexpr int last_columns = Config::head_dim - (parts_of_columns - 1) * columns;
+  if (part % parts_of_columns + 1 < parts_of_columns) {
+    store_rows<columns>(dq, scale, rows.from(0, first_column), first_row, row_end);
+  } else if constexpr (last_columns > 0) {
+    store_rows<last_columns>(dq, scale, rows.from(0, first_column), first_row, row_end);
+  }
+}
+
 /// By a block that has a tile of queries.
 template <class Config>
-__device__ __forceinline__ void convert_tile(const AttentionParams& params,
-                                             const GradientParams& gradient_params) {
+JIT_DEVICE void convert_tile(const AttentionParams& params, const GradientParams& gradient_params) {
   using Traits = KernelTraits<Config>;
   const auto [batch, head, first_query] = query_tile<Config>(params);
   const SequencesOf<Config> sequences(params, batch);
@@ -37,15 +60,15 @@ __device__ __forceinline__ void convert_tile(const AttentionParams& params,
     dq.registers[0][n][2] = four.z;
     dq.registers[0][n][3] = four.w;
   }
-  store_dq_part<Config>(params, params.dropout, dq,
+  store_dq_part<Config>(params, dq,
                         Gradients<Config>(params, gradient_params, sequences).dq_rows(batch, head), part,
                         thread, first_query, row_end);
 }
 
 /// Where the numbers of queries of a sequence lie, and what of them is delta.
 template <class Config>
-__device__ __forceinline__ auto statistic_places(const AttentionParams& params,
-                                                 const SequencesOf<Config>& sequences, int batch) {
+JIT_DEVICE auto statistic_places(const AttentionParams& params, const SequencesOf<Config>& sequences,
+                                 int batch) {
   return [&params, &sequences, batch](int head, int query) {
     return first_query_tile<Config>(params, sequences, batch, head) * Config::tile_q + statistic_place(query);
   };
@@ -55,9 +78,7 @@ inline constexpr float delta_factor = -1;
 /// Writes dq of the large rows of the block's tile of queries, a warp for each. The tile is found anew, so that the rest of
 /// the kernel keeps nothing in registers for this.
 template <class Config>
-__device__ __forceinline__ void write_large_rows(const AttentionParams& params,
-                                                 const GradientParams& gradient_params) {
-  const DropoutParams& dropout = params.dropout;
+JIT_DEVICE void write_large_rows(const AttentionParams& params, const GradientParams& gradient_params) {
   const auto [batch, head, first_query] = query_tile<Config>(params, reread_block_index());
   const SequencesOf<Config> sequences(params, batch);
   const int end = minimum(first_query + Config::tile_q, sequences.q(batch).length);
@@ -70,7 +91,7 @@ __device__ __forceinline__ void write_large_rows(const AttentionParams& params,
     const RowOrigin origin = gradient_params.origins[at];
     if (!is_large_row(origin)) continue;
     write_large_row<Config>(
-        params, dropout, LargeRows<Config>(params, gradient_params, sequences, batch, head), query, origin,
+        params, LargeRows<Config>(params, gradient_params, sequences, batch, head), query, origin,
         gradient_params.delta[at] * delta_factor,
         Gradients<Config>(params, gradient_params, sequences).dq_rows(batch, head).at(query));
   }
@@ -78,8 +99,8 @@ __device__ __forceinline__ void write_large_rows(const AttentionParams& params,
 
 /// Adds what large rows add to keys and values of the batch entries of the grid: blocks take tiles of keys in turn.
 template <class Config>
-__device__ __forceinline__ void add_large_rows_by_tiles(const AttentionParams& params,
-                                                        const GradientParams& gradient_params) {
+JIT_DEVICE void add_large_rows_by_tiles(const AttentionParams& params,
+                                        const GradientParams& gradient_params) {
   constexpr int rows = 32;
   constexpr bool is_varlen = Config::sequences_kv == SequenceKind::varlen;
   const VariableSequences<Config> all(params);
@@ -105,15 +126,13 @@ __device__ __forceinline__ void add_large_rows_by_tiles(const AttentionParams& p
     }
     const SequencesOf<Config> sequences(params, batch);
     const int end = minimum(first_key + rows, sequences.kv(batch).length);
-    add_large_rows<Config, true, true>(params, gradient_params, params.dropout, sequences, batch, kv_head,
-                                       first_key, end, statistic_places<Config>(params, sequences, batch),
-                                       delta_factor);
+    add_large_rows<Config, true, true>(params, gradient_params, sequences, batch, kv_head, first_key, end,
+                                       statistic_places<Config>(params, sequences, batch), delta_factor);
   }
 }
 
 template <class Config>
-__device__ __forceinline__ void convert_dq(const AttentionParams& params,
-                                           const GradientParams& gradient_params) {
+JIT_DEVICE void convert_dq(const AttentionParams& params, const GradientParams& gradient_params) {
   const bool has_large = has_large_rows(gradient_params);
   convert_tile<Config>(params, gradient_params);
   if (__builtin_expect(!has_large, true)) return;

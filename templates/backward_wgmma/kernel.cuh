@@ -1,38 +1,74 @@
 // Attention backward in one pass with TMA and wgmma, for sm_90a. A block owns a tile of keys at a time and walks through
 // the tiles of queries that see them, those of all heads that share the keys: dK and dV are sums in registers, and dQ of
-// each step is added to sums in global memory, which convert_dq.cuh rounds in the end. prepare.cuh is what runs before.
+// each step is added to sums in global memory, which convert_dq.cuh rounds in the end. prepare.cuh is what runs before:
+// the producer alone waits for it (griddepcontrol.wait), since every other warp touches what it leaves, or adds to sums
+// that it clears, behind a barrier of a stage that the producer has filled after its wait.
 #pragma once
 
 #include "backward/key_tiles.cuh"
 #include "backward_wgmma/dq_adder.cuh"
-#include "backward_wgmma/key_consumer.cuh"
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "backward_wgmma/producer.cuh"
 #include "backward_wgmma/query_consumer.cuh"
-#include "backward_wgmma/roles.cuh"
+#include "backward_wgmma/role_consumers.cuh"
 #include "backward_wgmma/row_consumer.cuh"
+#include "backward_wgmma/traits.cuh"
 #include "backward_wgmma/turn_warps.cuh"
-#include "backward_wgmma/value_consumer.cuh"
 #include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
+#include "tiles/shared_words.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::backward_wgmma {
 
+enum class WarpRole {
+  producer,        ///< loads keys, values and queries (producer.cuh)
+  dq_adder,        ///< adds what consumers leave of dQ to the sums of all blocks (dq_adder.cuh)
+  turn_waiter,     ///< waits until the block may add (turn_warps.cuh)
+  turn_passer,     ///< says when the block has added
+  idle,            //
+  row_consumer,    ///< has 64 keys of the block (row_consumer.cuh)
+  value_consumer,  ///< has scores and dV of all of them (role_consumers.cuh)
+  key_consumer,    ///< has gradients of scores and dK (role_consumers.cuh)
+  query_consumer   ///< has dQ (query_consumer.cuh)
+};
+
+/// Roles of the producers' warps: the one that loads, adders, the one that waits for turns, and those that
+/// pass them.
+template <class Config>
+JIT_DEVICE WarpRole role_of_producer(int warp) {
+  constexpr int first_adder = 1, waiter = first_adder + KernelTraits<Config>::adder_warps;
+  if (warp < first_adder) return WarpRole::producer;
+  if (warp < waiter) return WarpRole::dq_adder;
+  if (!Config::deterministic) return WarpRole::idle;
+  if (warp < waiter + 1) return WarpRole::turn_waiter;
+  return KernelTraits<Config>::adds_by_tma ? WarpRole::idle : WarpRole::turn_passer;
+}
+
+/// Where all consumers have one, nobody asks which this is: whatever is asked takes a register.
+template <class Config>
+JIT_DEVICE WarpRole role_of_consumer() {
+  using Traits = KernelTraits<Config>;
+  if constexpr (!Traits::has_query_consumer) return WarpRole::row_consumer;
+  const int consumer = uniform(threadIdx.x / warpgroup_size - 1);
+  if (consumer == 2) return WarpRole::query_consumer;
+  if (!Traits::has_roles) return WarpRole::row_consumer;
+  return consumer == 0 ? WarpRole::value_consumer : WarpRole::key_consumer;
+}
+
 /// A warp of the producers. `Maps` are TensorMaps or SequenceMaps.
 template <class Config, class Maps>
-__device__ __forceinline__ void run_producer(const AttentionParams& params, const GradientParams& gradients,
-                                             const Maps& maps, unsigned smem) {
+JIT_DEVICE void run_producer(const AttentionParams& params, const GradientParams& gradients, const Maps& maps,
+                             unsigned smem) {
   constexpr int adders = KernelTraits<Config>::adder_warps;
   const Turns& turns = maps.schedule.turns;
   const int warp = uniform(threadIdx.x / warp_size);
   const WarpRole role = role_of_producer<Config>(warp);
   if (role == WarpRole::producer) return load_key_tiles<Config>(params, gradients, maps, smem);
-  griddepcontrol_wait();
   if constexpr (adders > 0) {
     if (role == WarpRole::dq_adder) return add_dq<Config>(params, gradients, turns, warp - 1, smem);
   }
@@ -44,8 +80,8 @@ __device__ __forceinline__ void run_producer(const AttentionParams& params, cons
 
 /// A warp of a consumer that sums gradients of keys.
 template <class Consumer, class Config, class Maps>
-__device__ __forceinline__ void sum_gradients(const AttentionParams& params, const GradientParams& gradients,
-                                              const Maps& maps, const DropoutParams& dropout, unsigned smem) {
+JIT_DEVICE void sum_gradients(const AttentionParams& params, const GradientParams& gradients,
+                              const Maps& maps, const DropoutParams& dropout, unsigned smem) {
   for_each_key_tile<Config>(
       params, Pipelines<Config>(smem), [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
         return Consumer(params, gradients, maps, dropout, own_keys(keys), smem).run(has_queries, step);
@@ -55,14 +91,13 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params, con
 
 /// A warp of a consumer. Each role begins with its share of registers, which ptxas takes for all that follows.
 template <class Config, class Maps>
-__device__ __forceinline__ void run_consumer(const AttentionParams& params, const GradientParams& gradients,
-                                             const Maps& maps, const DropoutParams& dropout, unsigned smem) {
+JIT_DEVICE void run_consumer(const AttentionParams& params, const GradientParams& gradients, const Maps& maps,
+                             const DropoutParams& dropout, unsigned smem) {
   using Traits = KernelTraits<Config>;
   const WarpRole role = role_of_consumer<Config>();
   if constexpr (Traits::has_query_consumer) {
     if (role == WarpRole::query_consumer) {
       setmaxnreg_dec<Config::dq_registers>();
-      griddepcontrol_wait();
       sum_dq<Config>(params, gradients, smem);
       return;
     }
@@ -78,8 +113,8 @@ __device__ __forceinline__ void run_consumer(const AttentionParams& params, cons
 }
 
 template <class Config, class Maps>
-__device__ __forceinline__ void attention_backward(const AttentionParams& params,
-                                                   const GradientParams& gradients, const Maps& maps) {
+JIT_DEVICE void attention_backward(const AttentionParams& params, const GradientParams& gradients,
+                                   const Maps& maps) {
   const DropoutParams& dropout = params.dropout;
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
@@ -88,10 +123,6 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
     meet_pair();
   } else {
     __syncthreads();
-  }
-  // For what was precomputed. Of those who load each waits when it must.
-  if constexpr (has_dropout_mask_ahead<Config>) {
-    if (threadIdx.x >= warpgroup_size) griddepcontrol_wait();
   }
   if (threadIdx.x < warpgroup_size) {
     setmaxnreg_dec<Config::producer_registers>();

@@ -6,13 +6,14 @@
 #include "base/prelude.cuh"
 #include "base/rows.cuh"
 #include "steps/softmax.cuh"
+#include "steps/store_product.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit {
 
 /// Two floats of a row, 0 for one without keys.
-__device__ __forceinline__ void store_pair(float* columns, float x, float y, float inverse) {
+JIT_DEVICE void store_pair(float* columns, float x, float y, float inverse) {
   const auto word = [&](float value) {
     return keep_if_has_keys(static_cast<unsigned>(__float_as_int(value)), inverse);
   };
@@ -22,8 +23,8 @@ __device__ __forceinline__ void store_pair(float* columns, float x, float y, flo
 /// Calls f(column, values) for each four neighbors that the lane has of its row `r`, counting columns from the lane's
 /// first one. They have been multiplied by `inverse`, and their columns are finished on the way.
 template <class Traits, class F>
-__device__ __forceinline__ void for_each_four(typename Traits::Output& output, int r,
-                                              const typename Traits::Columns& columns, float inverse, F f) {
+JIT_DEVICE void for_each_four(typename Traits::Output& output, int r, const typename Traits::Columns& columns,
+                              float inverse, F f) {
   using Output = typename Traits::Output;
   using Layout = typename Output::Layout;
   static_assert(is_same<Layout, EvenOddLayout>, "a lane has four neighbors of a row");
@@ -45,32 +46,14 @@ __device__ __forceinline__ void for_each_four(typename Traits::Output& output, i
   }
 }
 
-/// Writes a row, of which there are `columns` columns, if it exists. Each quad of lanes has pieces of 8 columns of it
-/// in 4 words, of which word(n) is the lane's of block n: transposed, every lane writes whole pieces.
-template <int column_blocks, class Element, class Word>
-__device__ __forceinline__ void store_by_quads(Element* row, int columns, bool exists, Word word) {
-  const int piece = lane_id() % 4;
-  Element* const own = row + piece * 8;
-#pragma unroll
-  for (int d = 0; d < column_blocks; d += 4) {
-    unsigned words[4] = {};
-#pragma unroll
-    for (int i = 0; i < 4 && d + i < column_blocks; ++i) words[i] = word(d + i);
-    transpose_quad(words);                      // mutate: QuadsAreNotTransposed
-    if (exists && (d + piece) * 8 < columns) {  // mutate: WritesWhatIsNone
-      *reinterpret_cast<uint4*>(own + d * 8) = make_uint4(words[0], words[1], words[2], words[3]);
-    }
-  }
-}
-
 /// Writes the rows of a warp to those of `target` from `first_row` on, but none from `row_end` on, and finishes their
 /// columns on the way. They have been multiplied by `inverse`. Of floats a quad of lanes has whole sectors as it is,
 /// and of any type where a lane has four neighbors: of 16 bits one, of floats two.
 template <class Traits, class Element>
-__device__ __forceinline__ void store_output_rows(const DenseRows<Element>& target, int first_row,
-                                                  int row_end, typename Traits::Output& output,
-                                                  const typename Traits::Columns& value_columns,
-                                                  const float (&inverse)[Traits::Output::rows]) {
+JIT_DEVICE void store_output_rows(const DenseRows<Element>& target, int first_row, int row_end,
+                                  typename Traits::Output& output,
+                                  const typename Traits::Columns& value_columns,
+                                  const float (&inverse)[Traits::Output::rows]) {
   using Config = typename Traits::Config;
   using Output = typename Traits::Output;
   using Layout = typename Output::Layout;

@@ -11,7 +11,6 @@
 // Which block computes what follows from the shape of the call: nothing is scheduled, counted or left behind.
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "base/touch_lines.cuh"
@@ -25,9 +24,9 @@
 #include "ptx/cp_async.cuh"
 #include "split_keys/block_results.cuh"
 #include "split_keys/kv_products.cuh"
-#include "split_keys/kv_scales.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "split_keys/row_functors.cuh"
+#include "split_keys/split_dequant.cuh"
 #include "split_keys/warp_splits.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/tile_copy.cuh"
@@ -36,11 +35,9 @@ namespace jit::forward_split_cluster {
 
 /// Computes the results of the block's warps over their keys of a work tile, at the start of the block's memory.
 template <class Config>
-__device__ __forceinline__ WarpSplits<KernelTraits<Config>> multiply_keys(const AttentionParams& params,
-                                                                          const DescaleParams& descale,
-                                                                          const SplitWorkTile& work_tile,
-                                                                          const SplitInfo& split,
-                                                                          unsigned char* bytes) {
+JIT_DEVICE WarpSplits<KernelTraits<Config>> multiply_keys(const AttentionParams& params,
+                                                          const SplitWorkTile& work_tile,
+                                                          const SplitInfo& split, unsigned char* bytes) {
   using Traits = KernelTraits<Config>;
   using Products = KvProducts<Traits>;
   constexpr int loads_ahead = Config::stages - 1, groups_ahead = 2 * loads_ahead;
@@ -52,7 +49,7 @@ __device__ __forceinline__ WarpSplits<KernelTraits<Config>> multiply_keys(const 
   PageWindow<Config> pages;
   const WarpPipeline<Config> pipeline{bytes};
   typename Products::Queries q;
-  KvScales<Traits> scales(descale);
+  SplitDequant<Traits, typename Products::Queries> scales(params);
   typename Traits::Output output = {};
   SoftmaxState<Traits::Output::rows> state;
   const float scale_log2 = exponent_scale<typename Config::Score>(params.softmax_scale);
@@ -97,8 +94,7 @@ __device__ __forceinline__ WarpSplits<KernelTraits<Config>> multiply_keys(const 
 }
 
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params) {
-  const DescaleParams& descale = params.descale;
+JIT_DEVICE void attention_forward(const AttentionParams& params) {
   using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char bytes[];
   touch_lines(params);
@@ -119,7 +115,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
   const int pieces = (work_tile.row_end - work_tile.row_begin) * PiecePlace<Config>::of_row;
   if (pieces > 0) {
     if (threadIdx.x == 0) receive_buffer.expect(pieces);
-    const WarpSplits<Traits> splits = multiply_keys<Config>(params, descale, work_tile, split, bytes);
+    const WarpSplits<Traits> splits = multiply_keys<Config>(params, work_tile, split, bytes);
     cluster_wait();  // all receive buffers are there  // mutate: SentBeforeTheClusterHasMet
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < pieces; i += Traits::threads) {
@@ -132,7 +128,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
       const int i = receive_buffer.index(place);
       if (i >= pieces) break;
       const PiecePlace<Config> at(i);
-      store_piece<Config>(params, descale, split, at.row, at.column, merge_piece(receive_buffer, place, 0));
+      store_piece<Config>(params, split, at.row, at.column, merge_piece(receive_buffer, place, 0));
     }
   } else {
     cluster_wait();

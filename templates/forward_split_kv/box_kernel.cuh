@@ -5,21 +5,20 @@
 //     each warp   tile n is there ─ S = Q Kᵀ ─ mask, softmax ─ O += P V ─ [merge, store] ─ done with tile n
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_kv/box_producer.cuh"
 #include "forward_split_kv/results.cuh"
 #include "forward_split_kv/traits.cuh"
 #include "problem/zero_padding.cuh"
-#include "ptx/bulk_tensor.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "ptx/warpgroup.cuh"
 #include "scheduling/split_tile_scheduler.cuh"
-#include "split_keys/kernel_memory.cuh"
 #include "split_keys/kv_products.cuh"
-#include "split_keys/kv_scales.cuh"
 #include "split_keys/row_functors.cuh"
+#include "split_keys/split_dequant.cuh"
+#include "split_keys/split_params.cuh"
 #include "split_keys/split_pipeline.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/shared_words.cuh"
@@ -33,19 +32,18 @@ class BoxConsumer {
   using Traits = KernelTraits<Config>;
 
  public:
-  __device__ __forceinline__ BoxConsumer(const AttentionParams& params, const SplitParams& split_params,
-                                         const DescaleParams& descale, unsigned char* bytes, unsigned smem)
+  JIT_DEVICE BoxConsumer(const AttentionParams& params, const SplitParams& split_params, unsigned char* bytes,
+                         unsigned smem)
       : params_(params),
         split_params_(split_params),
-        descale_(descale),
         bytes_(bytes),
         smem_(smem),
         scale_log2_(exponent_scale<typename Config::Score>(params.softmax_scale)),
         pipeline_(box_pipeline<Config>(smem)),
         splits_(bytes, smem),
-        scales_(descale) {}
+        scales_(params) {}
 
-  __device__ __forceinline__ void run() {
+  JIT_DEVICE void run() {
     output_.clear();
     while (splits_.take()) {
       say_begun<Config>(split_params_, splits_.info(), static_cast<int>(threadIdx.x));
@@ -60,7 +58,7 @@ class BoxConsumer {
         release_stage();
       }
       scales_.scale_output(output_);
-      finish_split<Config>(params_, descale_, split_params_, splits_.info(), output_, state_, scale_log2_,
+      finish_split<Config>(params_, split_params_, splits_.info(), output_, state_, scale_log2_,
                            bytes_ + pipeline_.stage() * Traits::layout.stage_bytes);
       // mutate: ResultsWithoutProxyFence
       fence_proxy_async_shared();  // what was written here before TMA writes
@@ -70,12 +68,12 @@ class BoxConsumer {
   }
 
  private:
-  __device__ __forceinline__ void begin_split() {
+  JIT_DEVICE void begin_split() {
     if (brings_queries<Config>(splits_.info())) q_.load(pipeline_.tile(), row_warp());
     scales_.begin_split(splits_.info(), q_);
   }
 
-  __device__ __forceinline__ void multiply(const KeyTileInfo& info) {
+  JIT_DEVICE void multiply(const KeyTileInfo& info) {
     const auto& split = splits_.info();
     const unsigned stage = pipeline_.tile(), v = stage + Traits::layout.v;
     const int keys = split.kv.length - info.k_begin;
@@ -91,39 +89,36 @@ class BoxConsumer {
   }
 
   // Rows from `first` on are not the sequence's. By all consumers.
-  static __device__ __forceinline__ void clear_values(unsigned tile, int first) {
+  static JIT_DEVICE void clear_values(unsigned tile, int first) {
     clear_rows<typename Traits::Tiles::VPanels, Traits::VTile::chunks, Traits::threads>(
         tile, first, static_cast<int>(threadIdx.x));
     bar_sync(Traits::consumers_barrier, Traits::threads);
   }
 
-  __device__ __forceinline__ void release_stage() {
+  JIT_DEVICE void release_stage() {
     pipeline_.consumer_release();
     pipeline_.advance();
   }
 
-  static __device__ __forceinline__ int row_warp() { return warp_id() % Config::row_warps; }
-  static __device__ __forceinline__ int first_key() {
-    return warp_id() / Config::row_warps * Traits::warp_keys;
-  }
+  static JIT_DEVICE int row_warp() { return warp_id() % Config::row_warps; }
+  static JIT_DEVICE int first_key() { return warp_id() / Config::row_warps * Traits::warp_keys; }
 
   using Products = KvProducts<Traits>;
   const AttentionParams& params_;
   const SplitParams& split_params_;
-  const DescaleParams& descale_;
   unsigned char* const bytes_;
   const unsigned smem_;
   const float scale_log2_;
   BoxPipeline<Config> pipeline_;
   SplitPipeline<Traits> splits_;
   typename Products::Queries q_;
-  KvScales<Traits> scales_;
+  SplitDequant<Traits, typename Products::Queries> scales_;
   typename Traits::Output output_;
   SoftmaxState<Traits::Output::rows> state_;
 };
 
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params, const KernelMemory& memory) {
+JIT_DEVICE void attention_forward(const AttentionParams& params, const KernelMemory& memory) {
   using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char bytes[];
   const unsigned smem = smem_address(bytes);
@@ -142,7 +137,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     BoxProducer<Config>(params, memory, bytes, smem).run(work);
     griddepcontrol_launch_dependents();
   } else {
-    BoxConsumer<Config>(params, memory.split_params, params.descale, bytes, smem).run();
+    BoxConsumer<Config>(params, memory.split_params, bytes, smem).run();
     zero_padding<Config>(params, static_cast<int>(blockIdx.x) * Traits::warps + warp,
                          static_cast<int>(gridDim.x) * Traits::warps);
   }

@@ -11,13 +11,11 @@
 //     wait for tile n ─ barrier ─ load tile n + stages − 1 ─ S = Q Kᵀ ─ mask, softmax ─ O += P V ─ [merge, store]
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_kv/box_kernel.cuh"
 #include "forward_split_kv/loads.cuh"
 #include "forward_split_kv/results.cuh"
-#include "forward_split_kv/smem.cuh"
 #include "forward_split_kv/step_list.cuh"
 #include "forward_split_kv/traits.cuh"
 #include "mainloop/kv_row_copies.cuh"
@@ -25,8 +23,8 @@
 #include "ptx/cp_async.cuh"
 #include "scheduling/split_tile_scheduler.cuh"
 #include "split_keys/kv_products.cuh"
-#include "split_keys/kv_scales.cuh"
 #include "split_keys/row_functors.cuh"
+#include "split_keys/split_dequant.cuh"
 #include "split_keys/split_params.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/tile_copy.cuh"
@@ -34,9 +32,7 @@
 namespace jit::forward_split_kv {
 
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params,
-                                                  const SplitParams& split_params) {
-  const DescaleParams& descale = params.descale;
+JIT_DEVICE void attention_forward(const AttentionParams& params, const SplitParams& split_params) {
   using Traits = KernelTraits<Config>;
   using Products = KvProducts<Traits>;
   constexpr int loads_ahead = Config::stages - 1, pages_ahead = Config::stages;
@@ -54,7 +50,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     __syncwarp();
   }
   typename Products::Queries q;
-  KvScales<Traits> scales(descale);
+  SplitDequant<Traits, typename Products::Queries> scales(params);
   typename Traits::Output output = {};
   SoftmaxState<Traits::Output::rows> state;
   const float scale_log2 = exponent_scale<typename Config::Score>(params.softmax_scale);
@@ -82,7 +78,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
 #pragma unroll 1
     for (int turn = 0; turn < 2; ++turn) {
       if ((turn == 0) == loads_first) {
-        if (has_load_ahead) load_step(params, descale, smem, step + loads_ahead);
+        if (has_load_ahead) load_step(params, smem, step + loads_ahead);
         continue;
       }
       if ((info.flags & step_has_tile) == 0) continue;
@@ -108,7 +104,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     if (has_pages_ahead) pages.put(smem.pages(step + pages_ahead));
     if (info.flags & step_ends) {
       scales.scale_output(output);
-      finish_split<Config>(params, descale, split_params, split, output, state, scale_log2, stage);
+      finish_split<Config>(params, split_params, split, output, state, scale_log2, stage);
     }
     if (warp_id() == 0) next_step(params, smem.steps(), smem.info(step + Traits::steps_ahead), smem.splits());
   }

@@ -1,10 +1,11 @@
-// The loads of a step's tiles: queries where a split of a work tile begins, keys and values.
+// A block's shared memory by name, and the loads of a step's tiles: queries where a split of a work tile begins, keys and
+// values.
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_split_kv/smem.cuh"
+#include "forward_split_kv/smem_layout.cuh"
+#include "forward_split_kv/step_list.cuh"
 #include "forward_split_kv/traits.cuh"
 #include "mainloop/kv_row_copies.cuh"
 #include "problem/paged_kv.cuh"
@@ -14,9 +15,39 @@
 
 namespace jit::forward_split_kv {
 
+/// The block's shared memory.
+template <class Config>
+struct Smem {
+  static constexpr SmemLayout layout = KernelTraits<Config>::layout;
+  unsigned char* bytes;
+
+  JIT_DEVICE unsigned char* stage(int step) const {
+    return bytes + step % Config::stages * layout.stage_bytes;
+  }
+  JIT_DEVICE Info<Config>* splits() const { return reinterpret_cast<Info<Config>*>(bytes + layout.splits); }
+  JIT_DEVICE StepInfo& info(int step) const {
+    return reinterpret_cast<StepInfo*>(bytes + layout.steps)[place(step)];
+  }
+  JIT_DEVICE int* pages(int step) const {
+    return reinterpret_cast<int*>(bytes + layout.pages) + place(step) * Config::tile_kv;
+  }
+  JIT_DEVICE StepList<Config>& steps() const {
+    static_assert(sizeof(StepList<Config>) <= step_list_bytes, "a StepList has outgrown its place");
+    return *reinterpret_cast<StepList<Config>*>(bytes + layout.step_list);
+  }
+  /// By a whole warp.
+  JIT_DEVICE void clear_steps() const {
+    static_assert(step_list_bytes == warp_size * sizeof(int), "a word for each lane");
+    reinterpret_cast<int*>(bytes + layout.step_list)[lane_id()] = 0;
+  }
+
+ private:
+  static JIT_DEVICE int place(int step) { return step % KernelTraits<Config>::known_steps; }
+};
+
 /// Copies the scales of a tile's keys, or values, to shared address `target`; 0 for those that do not exist.
 template <class Config, class Rows>
-__device__ __forceinline__ void copy_scales(unsigned target, const Rows& scales) {
+JIT_DEVICE void copy_scales(unsigned target, const Rows& scales) {
   for (int row = static_cast<int>(threadIdx.x); row < Config::tile_kv; row += KernelTraits<Config>::threads) {
     const float* source = scales.at(row);
     cp_async_zfill<4>(target + row * 4, source, source != nullptr);
@@ -25,8 +56,7 @@ __device__ __forceinline__ void copy_scales(unsigned target, const Rows& scales)
 
 /// Starts the loads of a step, and closes their group. By all threads.
 template <class Config>
-__device__ __forceinline__ void load_step(const AttentionParams& params, const DescaleParams& descale,
-                                          const Smem<Config>& smem, int step) {
+JIT_DEVICE void load_step(const AttentionParams& params, const Smem<Config>& smem, int step) {
   using Traits = KernelTraits<Config>;
   const StepInfo info = smem.info(step);
   if (info.flags & step_has_tile) {
@@ -45,6 +75,7 @@ __device__ __forceinline__ void load_step(const AttentionParams& params, const D
                                                                               values, values);
     if constexpr (has_row_scales<Config>) {
       using Scales = KvRows<Config, float, rows_of_scale<Config>>;
+      const DescaleParams& descale = params.descale;
       copy_scales<Config>(stage + Traits::layout.k_scales,
                           Scales(params, split, info.k_begin, pages, descale.k, descale.k_strides));
       if constexpr (Traits::has_value_scales) {

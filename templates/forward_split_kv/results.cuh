@@ -23,7 +23,7 @@ struct BlockTeam {
   static constexpr int threads = Traits::threads;
   int thread = static_cast<int>(threadIdx.x);
 
-  __device__ __forceinline__ void sync() const {
+  JIT_DEVICE void sync() const {
     if constexpr (Traits::uses_tma) return bar_sync(Traits::consumers_barrier, threads);
     __syncthreads();
   }
@@ -33,11 +33,10 @@ struct BlockTeam {
 /// that several share (split_keys/end_split.cuh). `stage` is free shared memory, behind a barrier. Leaves output and
 /// state as the next split begins with them.
 template <class Config>
-__device__ __forceinline__ void finish_split(const AttentionParams& params, const DescaleParams& descale,
-                                             const SplitParams& split_params, const Info<Config>& info,
-                                             typename KernelTraits<Config>::Output& output,
-                                             SoftmaxState<KernelTraits<Config>::Output::rows>& state,
-                                             float scale_log2, unsigned char* stage) {
+JIT_DEVICE void finish_split(const AttentionParams& params, const SplitParams& split_params,
+                             const Info<Config>& info, typename KernelTraits<Config>::Output& output,
+                             SoftmaxState<KernelTraits<Config>::Output::rows>& state, float scale_log2,
+                             unsigned char* stage) {
   using Traits = KernelTraits<Config>;
   const WarpSplits<Traits> own(stage);
   const BlockTeam<Config> team;
@@ -57,14 +56,14 @@ __device__ __forceinline__ void finish_split(const AttentionParams& params, cons
       const bool is_done = settle_span(
           info, [&](const SpanNode& left) { piece = join(nodes.piece(left, at.row, at.column), piece); },
           [&](const SpanNode& node) { nodes.put(node, at.row, at.column, piece); });
-      if (is_done) store_piece<Config>(params, descale, info, at.row, at.column, piece);
+      if (is_done) store_piece<Config>(params, info, at.row, at.column, piece);
     } else if (info.splits == 1) {
-      store_piece<Config>(params, descale, info, at.row, at.column, piece);
+      store_piece<Config>(params, info, at.row, at.column, piece);
     } else {
       BlockResults<Config>(split_params, info).put(info.split, at.row, at.column, piece);
     }
   }
-  end_split<Config, Traits::tile_rows>(params, descale, split_params, info, team, asked);
+  end_split<Config, Traits::tile_rows>(params, split_params, info, team, asked);
 }
 
 }  // namespace jit::forward_split_kv

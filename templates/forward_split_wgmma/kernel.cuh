@@ -9,7 +9,6 @@
 // (split_keys/end_split.cuh).
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_wgmma/consumer.cuh"
@@ -21,8 +20,8 @@
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "scheduling/split_tile_scheduler.cuh"
-#include "split_keys/kernel_memory.cuh"
 #include "split_keys/load_queries.cuh"
+#include "split_keys/split_params.cuh"
 #include "split_keys/split_pipeline.cuh"
 #include "tiles/tile_copy.cuh"
 
@@ -31,7 +30,7 @@ namespace jit::forward_split_wgmma {
 /// By one thread, before any other use; then a __syncthreads. Splits are told by the key producer to query producers
 /// and consumers; queries come from the query producers, by cp.async.
 template <class Traits>
-__device__ __forceinline__ void init_pipelines(unsigned smem) {
+JIT_DEVICE void init_pipelines(unsigned smem) {
   init_pipeline(smem, Traits::layout.q, Traits::query_warps, Traits::consumer_warps);
   init_kv_pipelines<Traits>(smem);
   init_split_pipeline<Traits>(smem);
@@ -42,7 +41,7 @@ __device__ __forceinline__ void init_pipelines(unsigned smem) {
 /// around it, and none of the three needs what another one writes, but for what these two leave for one another. So the
 /// first lets the next one start at once.
 template <class Config>
-__device__ __forceinline__ void begin_grid(const SplitParams& split_params) {
+JIT_DEVICE void begin_grid(const SplitParams& split_params) {
   if (Config::requests == Requests::few_queries && split_params.blocks_before != 0)
     return start_beside_grids_before();
   griddepcontrol_wait();  // mutate: SplitDoesNotWait
@@ -51,20 +50,20 @@ __device__ __forceinline__ void begin_grid(const SplitParams& split_params) {
 
 /// When the block has no more work to find.
 template <class Config>
-__device__ __forceinline__ void end_grid(const SplitParams& split_params) {
+JIT_DEVICE void end_grid(const SplitParams& split_params) {
   griddepcontrol_launch_dependents();
   if (Config::requests == Requests::few_queries && split_params.blocks_before != 0) end_behind_grids_before();
 }
 
 /// Whether the thread is one of the last warpgroup's, where that converts keys and values.
 template <class Config>
-__device__ __forceinline__ bool converts() {
+JIT_DEVICE bool converts() {
   using Traits = KernelTraits<Config>;
   return Traits::upcasts && threadIdx.x >= warpgroup_size + Traits::consumer_threads;
 }
 
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params, const KernelMemory& memory) {
+JIT_DEVICE void attention_forward(const AttentionParams& params, const KernelMemory& memory) {
   using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char bytes[];
   const unsigned smem = smem_address(bytes);
@@ -99,7 +98,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     }
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();
-    Consumer<Config>(params, memory.split_params, params.descale, bytes, smem).run();
+    Consumer<Config>(params, memory.split_params, bytes, smem).run();
     constexpr int warps = Traits::consumer_warps;
     TileSpaceBlockOf<Config> place;
     place.enter_tile_space(memory.split_params);

@@ -1,7 +1,6 @@
 // The warps that load keys and values of all work tiles of a block, by TMA.
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "mainloop/beside_keys.cuh"
 #include "mainloop/key_word_ranges.cuh"
@@ -26,8 +25,7 @@ using KeyBox = decltype(key_box<Traits>(AttentionParams(), typename Traits::Work
 /// computed first, or at once after. By its own where values are transposed: that takes about as long as a step of the
 /// consumers, and values that waited for room for the next keys came late.
 template <class Traits>
-__device__ __forceinline__ void load_keys(const AttentionParams& params, const DescaleParams& descale,
-                                          const TensorMaps& maps, unsigned smem) {
+JIT_DEVICE void load_keys(const AttentionParams& params, const TensorMaps& maps, unsigned smem) {
   using Config = typename Traits::Config;
   using Mask = typename Config::Mask;
   using Work = typename Traits::Work;
@@ -51,7 +49,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
       if (has_keys) {
         KeyTileInfo info{tiles.key(0),
                          key_tile_flags<Traits>(remembered, tiles, own.q_begin, range.end, seqlens)};
-        BesideKeys<Traits> beside{params, descale, mask, own, smem, info};
+        BesideKeys<Traits> beside{params, mask, own, smem, info};
         beside.find_bits();
         producer.load_keys(keys, info, beside);
       } else {
@@ -80,8 +78,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
 
 /// Loads values, each tile once its keys have come, where that is another warp's work.
 template <class Traits>
-__device__ __forceinline__ void load_values(const AttentionParams& params, const TensorMaps& maps,
-                                            unsigned smem) {
+JIT_DEVICE void load_values(const AttentionParams& params, const TensorMaps& maps, unsigned smem) {
   using Work = typename Traits::Work;
   WorkPipeline<Traits> work(params, smem);
   KvProducer<Traits, TensorMaps, KeyBox<Traits>> producer(maps, smem);

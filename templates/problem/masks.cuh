@@ -44,13 +44,9 @@ concept has_row_range = requires(const Mask& mask) {
 
 /// Whether a query that sees keys sees the first one, and no gap behind it.
 template <class Mask>
-inline constexpr bool rows_begin_first = [] {
-  if constexpr (requires { Mask::rows_begin_first; }) {
-    return Mask::rows_begin_first;
-  } else {
-    return false;
-  }
-}();
+inline constexpr bool rows_begin_first = requires {
+  requires Mask::rows_begin_first;
+};
 
 /// How many words of a key a mask that is asked by terms must know, 0 or 1; 2: it cannot be asked by terms.
 template <class Mask>
@@ -66,7 +62,7 @@ inline constexpr int key_words = [] {
 
 /// The key_range of any mask as far as a single lane can tell it.
 template <class Mask>
-__device__ __forceinline__ KeyRange lane_key_range(const Mask& mask, int seqlen_kv, int q_begin, int q_end) {
+JIT_DEVICE KeyRange lane_key_range(const Mask& mask, int seqlen_kv, int q_begin, int q_end) {
   if constexpr (requires { mask.lane_key_range(seqlen_kv, q_begin, q_end); }) {
     return mask.lane_key_range(seqlen_kv, q_begin, q_end);
   } else if constexpr (has_row_range<Mask>) {
@@ -78,23 +74,15 @@ __device__ __forceinline__ KeyRange lane_key_range(const Mask& mask, int seqlen_
 
 /// Whether it tells the scores of a tile by parts.
 template <class Mask>
-inline constexpr bool has_parts = [] {
-  if constexpr (requires { Mask::has_parts; }) {
-    return Mask::has_parts;
-  } else {
-    return false;
-  }
-}();
+inline constexpr bool has_parts = requires {
+  requires Mask::has_parts;
+};
 
 /// Whether all tiles have the same class, so that `classify` is no code.
 template <class Mask>
-inline constexpr bool has_one_class = [] {
-  if constexpr (requires { Mask::has_one_class; }) {
-    return Mask::has_one_class;
-  } else {
-    return false;
-  }
-}();
+inline constexpr bool has_one_class = requires {
+  requires Mask::has_one_class;
+};
 
 /// Whether it tells the scores of a tile by parts, or by ranges of rows, which are parts that a mask is made of.
 template <class Mask>
@@ -102,17 +90,13 @@ inline constexpr bool is_made_of_parts = has_parts<Mask> || has_row_range<Mask>;
 
 /// Whether `keep` is so long that copies of it take long to compile.
 template <class Mask>
-inline constexpr bool is_long = [] {
-  if constexpr (requires { Mask::is_long; }) {
-    return Mask::is_long;
-  } else {
-    return false;
-  }
-}();
+inline constexpr bool is_long = requires {
+  requires Mask::is_long;
+};
 
 /// Which of these scores any mask keeps.
 template <class Mask, class Scores>
-__device__ __forceinline__ auto kept_bits(const Mask& mask, const Scores& scores) {
+JIT_DEVICE auto kept_bits(const Mask& mask, const Scores& scores) {
   if constexpr (has_row_range<Mask>) {
     return scores.of_ranges([&](int q) { return mask.row_range(q); });
   } else if constexpr (has_parts<Mask>) {
@@ -135,17 +119,13 @@ inline constexpr bool depends_on_head = [] {
 
 /// Whether the lanes of a warp must ask `classify` about the same tile, which they look at together.
 template <class Mask>
-inline constexpr bool needs_warp = [] {
-  if constexpr (requires { Mask::needs_warp; }) {
-    return Mask::needs_warp;
-  } else {
-    return false;
-  }
-}();
+inline constexpr bool needs_warp = requires {
+  requires Mask::needs_warp;
+};
 
 /// Whether query heads of one batch entry do see different keys: not all that may depend on the head do.
 template <class Mask>
-__device__ __forceinline__ bool heads_differ(const Mask& mask) {
+JIT_DEVICE bool heads_differ(const Mask& mask) {
   if constexpr (requires { mask.differs_by_head(); }) {
     return mask.differs_by_head();
   } else {
@@ -160,7 +140,7 @@ concept has_next = requires(const Mask& mask) {
 
 /// The mask's next_key and next_query; one that has none goes nowhere.
 template <class Mask>
-__device__ __forceinline__ int next_key(const Mask& mask, int q_begin, int q_end, int k) {
+JIT_DEVICE int next_key(const Mask& mask, int q_begin, int q_end, int k) {
   if constexpr (has_next<Mask>) {
     return mask.next_key(q_begin, q_end, k);
   } else {
@@ -168,7 +148,7 @@ __device__ __forceinline__ int next_key(const Mask& mask, int q_begin, int q_end
   }
 }
 template <class Mask>
-__device__ __forceinline__ int next_query(const Mask& mask, int k_begin, int k_end, int q) {
+JIT_DEVICE int next_query(const Mask& mask, int k_begin, int k_end, int q) {
   if constexpr (has_next<Mask>) {
     return mask.next_query(k_begin, k_end, q);
   } else {
@@ -182,7 +162,7 @@ concept touches_queries = requires(const Mask& mask) {
 };
 /// The mask's touch; one that has none brings nothing.
 template <class Mask>
-__device__ __forceinline__ void touch(const Mask& mask, int q_begin, int q_end) {
+JIT_DEVICE void touch(const Mask& mask, int q_begin, int q_end) {
   if constexpr (touches_queries<Mask>) mask.touch(q_begin, q_end);
 }
 
@@ -198,7 +178,7 @@ struct MaskOfTile {
   using type = Mask;
 };
 
-/// Words of the scores of a tile that such a mask may know, in the order of base/score_words.cuh; 0: it knows none, or no
+/// Words of the scores of a tile that such a mask may know, in the order of base/bit_words.cuh; 0: it knows none, or no
 /// whole words of a tile.
 template <class Mask, int tile_q, int tile_kv>
 inline constexpr int mask_bit_words = 0;
@@ -214,7 +194,7 @@ using TileMask = typename MaskOfTile<typename Config::Mask, Config::tile_q, Conf
 
 /// The terms of any mask that has some: a row_range makes them, too.
 template <class Mask>
-__device__ __forceinline__ auto query_term(const Mask& mask, int q) {
+JIT_DEVICE auto query_term(const Mask& mask, int q) {
   if constexpr (has_row_range<Mask>) {
     return mask.row_range(q);
   } else {
@@ -222,7 +202,7 @@ __device__ __forceinline__ auto query_term(const Mask& mask, int q) {
   }
 }
 template <class Mask, class QueryTerm>
-__device__ __forceinline__ bool keeps(const Mask& mask, const QueryTerm& query, int k, int key_word) {
+JIT_DEVICE bool keeps(const Mask& mask, const QueryTerm& query, int k, int key_word) {
   if constexpr (has_row_range<Mask>) {
     return (k >= query.begin) & (k < query.end);
   } else {
@@ -237,13 +217,13 @@ struct TermPair {
   B b;
 };
 template <class A, class B>
-__device__ __forceinline__ TermPair<A, B> term_pair(const A& a, const B& b) {
+JIT_DEVICE TermPair<A, B> term_pair(const A& a, const B& b) {
   return {a, b};
 }
 
 /// The word that one of two masks, or none, must know of key k.
 template <class A, class B>
-__device__ __forceinline__ int key_word_of(const A& a, const B& b, int k) {
+JIT_DEVICE int key_word_of(const A& a, const B& b, int k) {
   if constexpr (key_words<A> == 1) {
     return a.key_word(k);
   } else {
@@ -370,14 +350,14 @@ struct PrefixLengthsMask {
 
 /// How what two masks say of ranges of keys, of tiles and of scores is taken together: both must keep.
 struct Both {
-  static __device__ __forceinline__ KeyRange of_ranges(const KeyRange& x, const KeyRange& y) {
+  static JIT_DEVICE KeyRange of_ranges(const KeyRange& x, const KeyRange& y) {
     return {maximum(x.begin, y.begin), minimum(x.end, y.end)};
   }
-  static __device__ __forceinline__ TileClass of_classes(TileClass x, TileClass y) {
+  static JIT_DEVICE TileClass of_classes(TileClass x, TileClass y) {
     if (x == TileClass::empty || y == TileClass::empty) return TileClass::empty;
     return x == TileClass::full && y == TileClass::full ? TileClass::full : TileClass::partial;
   }
-  static __device__ __forceinline__ int of_places(int x, int y) { return maximum(x, y); }
+  static JIT_DEVICE int of_places(int x, int y) { return maximum(x, y); }
   static constexpr bool one_is_enough = false;
   static constexpr bool ranges_stay_ranges = true;  ///< of_ranges of any two exact ranges is exact
 };
@@ -385,21 +365,21 @@ struct Both {
 /// A combination of which one must keep.
 struct Either {
   // The smallest range around both.
-  static __device__ __forceinline__ KeyRange of_ranges(const KeyRange& x, const KeyRange& y) {
+  static JIT_DEVICE KeyRange of_ranges(const KeyRange& x, const KeyRange& y) {
     if (x.begin >= x.end) return y;
     if (y.begin >= y.end) return x;
     return {minimum(x.begin, y.begin), maximum(x.end, y.end)};
   }
-  static __device__ __forceinline__ TileClass of_classes(TileClass x, TileClass y) {
+  static JIT_DEVICE TileClass of_classes(TileClass x, TileClass y) {
     if (x == TileClass::full || y == TileClass::full) return TileClass::full;
     return x == TileClass::empty && y == TileClass::empty ? TileClass::empty : TileClass::partial;
   }
-  static __device__ __forceinline__ int of_places(int x, int y) { return minimum(x, y); }
+  static JIT_DEVICE int of_places(int x, int y) { return minimum(x, y); }
   static constexpr bool one_is_enough = true;
   static constexpr bool ranges_stay_ranges = false;
 };
 
-__device__ __forceinline__ TileClass class_of_inverse(TileClass x) {
+JIT_DEVICE TileClass class_of_inverse(TileClass x) {
   if (x == TileClass::full) return TileClass::empty;
   return x == TileClass::empty ? TileClass::full : TileClass::partial;
 }

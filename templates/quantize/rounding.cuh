@@ -1,14 +1,15 @@
 // Rows that are rounded, when all is known that they wait for.
 #pragma once
 
-#include "base/fp8_scale.cuh"
+#include "base/warp_sum.cuh"
+#include "ptx/fp8.cuh"
 #include "quantize/rows.cuh"
 
 namespace jit {
 
 /// Sums over the lanes of a row, largest numbers over the same.
 template <RowLanes share, class Combine>
-__device__ __forceinline__ float over_row(float x, const Combine& combine) {
+JIT_DEVICE float over_row(float x, const Combine& combine) {
 #pragma unroll
   for (int offset = share.lanes / 2; offset > 0; offset /= 2)
     x = combine(x, __shfl_xor_sync(full_warp, x, offset));
@@ -28,7 +29,7 @@ struct ColumnFactors {
 
 /// 1 / the scale that is given, or 1.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ float given_factor(const QuantizeRows<Config, tensor>& rows) {
+JIT_DEVICE float given_factor(const QuantizeRows<Config, tensor>& rows) {
   const QuantizeTensor& own = rows.own();
   if (own.descale == nullptr) return 1;
   return __fdiv_rn(
@@ -39,9 +40,8 @@ __device__ __forceinline__ float given_factor(const QuantizeRows<Config, tensor>
 /// Scales of blocks of rows, which a piece of work has whole, in two halves between which all threads must meet: leaves
 /// the rows' magnitudes,
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void write_magnitudes(const QuantizeRows<Config, tensor>& rows,
-                                                 const typename QuantizeRows<Config, tensor>::Row& means,
-                                                 float* magnitudes) {
+JIT_DEVICE void write_magnitudes(const QuantizeRows<Config, tensor>& rows,
+                                 const typename QuantizeRows<Config, tensor>::Row& means, float* magnitudes) {
   using Plan = QuantizePlan<Config, tensor>;
 #pragma unroll Plan::steps_at_once
   for (int step = 0; step < quantize_steps; ++step) {
@@ -61,9 +61,8 @@ __device__ __forceinline__ void write_magnitudes(const QuantizeRows<Config, tens
 
 /// and finds the scale of each block, which it leaves at `scales`. By `warps` warps, of which this is `warp`.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void find_block_scales(const QuantizeRows<Config, tensor>& rows,
-                                                  const float* magnitudes, float* scales, int warp,
-                                                  int warps) {
+JIT_DEVICE void find_block_scales(const QuantizeRows<Config, tensor>& rows, const float* magnitudes,
+                                  float* scales, int warp, int warps) {
   using Plan = QuantizePlan<Config, tensor>;
   constexpr int blocks = Plan::chunk / scale_block_rows;
   static_assert(blocks * scale_block_rows == Plan::chunk);
@@ -74,9 +73,7 @@ __device__ __forceinline__ void find_block_scales(const QuantizeRows<Config, ten
 #pragma unroll
     for (int row = lane_id(); row < scale_block_rows; row += warp_size)
       magnitude = fmaxf(magnitude, of_block[row]);
-#pragma unroll
-    for (int offset = warp_size / 2; offset > 0; offset /= 2)
-      magnitude = fmaxf(magnitude, __shfl_xor_sync(full_warp, magnitude, offset));
+    magnitude = warp_max(magnitude);
     if (lane_id() != 0) continue;
     const float scale = scale_of<typename Config::StoredElement>(magnitude);
     scales[block] = scale;
@@ -89,10 +86,8 @@ __device__ __forceinline__ void find_block_scales(const QuantizeRows<Config, ten
 
 /// Rounds the rows of a lane and stores them.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void round_steps(const QuantizeParams& params,
-                                            const QuantizeRows<Config, tensor>& rows,
-                                            const ColumnFactors<Config, tensor>& factors,
-                                            const float* block_scales) {
+JIT_DEVICE void round_steps(const QuantizeParams& params, const QuantizeRows<Config, tensor>& rows,
+                            const ColumnFactors<Config, tensor>& factors, const float* block_scales) {
   using Plan = QuantizePlan<Config, tensor>;
   using Rows = QuantizeRows<Config, tensor>;
   using Stored = typename Config::StoredElement;

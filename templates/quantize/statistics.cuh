@@ -2,8 +2,9 @@
 // the one that comes last adds up all of them, always in the same order, and works out means and scales.
 #pragma once
 
-#include "base/fp8_scale.cuh"
+#include "base/warp_sum.cuh"
 #include "ptx/cp_async.cuh"
+#include "ptx/fp8.cuh"
 #include "quantize/rows.cuh"
 #include "tiles/tile_copy.cuh"
 
@@ -14,12 +15,12 @@ template <class Plan>
 struct ColumnStatistics {
   static constexpr int count = Plan::statistics / Plan::columns;
 
-  static __device__ __forceinline__ float none(int which) {
+  static JIT_DEVICE float none(int which) {
     if constexpr (!Plan::is_centered) return 0;
     return which == 0 ? 0 : which == 1 ? negative_infinity() : -negative_infinity();
   }
-  static __device__ __forceinline__ float of_number(int, float x) { return Plan::is_centered ? x : fabsf(x); }
-  static __device__ __forceinline__ float both(int which, float a, float b) {
+  static JIT_DEVICE float of_number(int, float x) { return Plan::is_centered ? x : fabsf(x); }
+  static JIT_DEVICE float both(int which, float a, float b) {
     if constexpr (!Plan::is_centered) return fmaxf(a, b);
     return which == 0 ? a + b : which == 1 ? fmaxf(a, b) : fminf(a, b);
   }
@@ -28,8 +29,7 @@ struct ColumnStatistics {
 /// Writes the statistics of the rows of a warp, which is `warp` among those of the piece of work, in a line of
 /// columns for each number of what `memory()` gives when the rows have been taken.
 template <class Config, QkvTensor tensor, class Memory>
-__device__ __forceinline__ void write_statistics(const QuantizeRows<Config, tensor>& rows, int warp,
-                                                 const Memory& memory) {
+JIT_DEVICE void write_statistics(const QuantizeRows<Config, tensor>& rows, int warp, const Memory& memory) {
   using Plan = QuantizePlan<Config, tensor>;
   using Statistics = ColumnStatistics<Plan>;
   constexpr RowLanes share = Plan::share;
@@ -80,7 +80,7 @@ __device__ __forceinline__ void write_statistics(const QuantizeRows<Config, tens
 
 /// The numbers `at` that all warps have left at `shared`, in the order of warps.
 template <class Plan>
-__device__ __forceinline__ float statistic_of_warps(const float* shared, int at) {
+JIT_DEVICE float statistic_of_warps(const float* shared, int at) {
   using Statistics = ColumnStatistics<Plan>;
   constexpr int warps = Plan::threads / warp_size;
   float sum = shared[at];
@@ -93,7 +93,7 @@ __device__ __forceinline__ float statistic_of_warps(const float* shared, int at)
 /// Adds up the statistics of a piece of work's rows in global memory, by way of shared memory: a line of columns for each
 /// warp and number.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows, float* target) {
+JIT_DEVICE void collect(const QuantizeRows<Config, tensor>& rows, float* target) {
   using Plan = QuantizePlan<Config, tensor>;
   constexpr int warps = Plan::threads / warp_size;
   static_assert(warps * Plan::statistics * static_cast<int>(sizeof(float)) <= Plan::row_bytes);
@@ -105,21 +105,20 @@ __device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows
 }
 
 /// The mean of a column whose tensor has so many rows of a head.
-__device__ __forceinline__ float mean_of_sum(const QuantizeTensor& own, float sum, int rows) {
+JIT_DEVICE float mean_of_sum(const QuantizeTensor& own, float sum, int rows) {
   const long long count = static_cast<long long>(rows) * own.heads;
   return count > 0 ? __fdiv_rn(sum, static_cast<float>(count)) : 0.0f;
 }
 
 /// The largest magnitude of a column without its mean, from its largest and its least number.
-__device__ __forceinline__ float centered_magnitude(float mean, float most, float least) {
+JIT_DEVICE float centered_magnitude(float mean, float most, float least) {
   return fmaxf(fmaxf(most - mean, mean - least), 0.0f);
 }
 
 /// Works out means and scales of a unit's tensor, of which `items` pieces of work have left their statistics at `source`.
 /// By a block.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, tensor>& rows, int unit,
-                                                  const float* source) {
+JIT_DEVICE void finish_statistics(const QuantizeRows<Config, tensor>& rows, int unit, const float* source) {
   using Plan = QuantizePlan<Config, tensor>;
   using Statistics = ColumnStatistics<Plan>;
   using Stored = typename Config::StoredElement;
@@ -172,10 +171,7 @@ __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, ten
     if constexpr (Plan::scales == QuantizedScales::head) {
       for (int column = lane_id(); column < columns; column += warp_size)
         of_head = fmaxf(of_head, magnitude_of(column));
-#pragma unroll
-      for (int offset = warp_size / 2; offset > 0; offset /= 2)
-        of_head = fmaxf(of_head, __shfl_xor_sync(full_warp, of_head, offset));
-      of_head = scale_of<Stored>(of_head);
+      of_head = scale_of<Stored>(warp_max(of_head));
       if (thread == 0) *descale = of_head;
     }
     for (int column = thread; column < columns; column += Plan::threads) {
@@ -189,7 +185,7 @@ __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, ten
 
 /// The largest magnitude of the lane's rows.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ float largest_magnitude(const QuantizeRows<Config, tensor>& rows) {
+JIT_DEVICE float largest_magnitude(const QuantizeRows<Config, tensor>& rows) {
   using Plan = QuantizePlan<Config, tensor>;
   float found = 0;
 #pragma unroll Plan::steps_at_once
@@ -208,23 +204,15 @@ __device__ __forceinline__ float largest_magnitude(const QuantizeRows<Config, te
 /// Collects the largest magnitude that a piece of work leaves of its rows: the first warp alone goes on from there,
 /// and where it is the last one of a unit's makes a scale of them.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, tensor>& rows, int unit,
-                                                  int item, unsigned* counter, float* shared,
-                                                  float* of_unit) {
+JIT_DEVICE void collect_magnitude(const QuantizeRows<Config, tensor>& rows, int unit, int item,
+                                  unsigned* counter, float* shared, float* of_unit) {
   using Plan = QuantizePlan<Config, tensor>;
   const QuantizeTensor& own = rows.own();
-  float found = largest_magnitude(rows);
-  const auto over_warp = [](float x) {
-#pragma unroll
-    for (int offset = warp_size / 2; offset > 0; offset /= 2)
-      x = fmaxf(x, __shfl_xor_sync(full_warp, x, offset));
-    return x;
-  };
-  found = over_warp(found);
+  float found = warp_max(largest_magnitude(rows));
   if (lane_id() == 0) shared[warp_id()] = found;
   __syncthreads();  // mutate: MagnitudesOfWarpsReadEarly
   if (warp_id() != 0) return;
-  found = over_warp(lane_id() < Plan::threads / warp_size ? shared[lane_id()] : 0.0f);
+  found = warp_max(lane_id() < Plan::threads / warp_size ? shared[lane_id()] : 0.0f);
   int is_last = 0;
   if (lane_id() == 0) {
     of_unit[item] = found;
@@ -237,7 +225,7 @@ __device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, ten
   found = 0;
 #pragma unroll 8
   for (int at = lane_id(); at < own.items; at += warp_size) found = fmaxf(found, of_unit[at]);
-  const float scale = scale_of<typename Config::StoredElement>(over_warp(found));
+  const float scale = scale_of<typename Config::StoredElement>(warp_max(found));
   if (lane_id() != 0) return;
   own.descale[rows.batch() * own.descale_strides.batch + rows.kv_head() * own.descale_strides.head] = scale;
   own.results[static_cast<long long>(unit) * 2 * Plan::columns + Plan::columns] = __fdiv_rn(1.0f, scale);
@@ -246,9 +234,8 @@ __device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, ten
 
 /// `shared` has a float for each warp.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void collect_statistics(const QuantizeParams& params, const QuantizeWork& work,
-                                                   const QuantizeRows<Config, tensor>& rows, float* shared,
-                                                   bool& is_last) {
+JIT_DEVICE void collect_statistics(const QuantizeParams& params, const QuantizeWork& work,
+                                   const QuantizeRows<Config, tensor>& rows, float* shared, bool& is_last) {
   using Plan = QuantizePlan<Config, tensor>;
   constexpr int numbers = Plan::statistics;
   float* const of_unit =

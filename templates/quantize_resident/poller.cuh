@@ -1,7 +1,8 @@
 // The warp that waits for what other blocks have found of a unit, and says what its rows lose and are multiplied by.
 #pragma once
 
-#include "base/fp8_scale.cuh"
+#include "base/warp_sum.cuh"
+#include "ptx/fp8.cuh"
 #include "quantize/rounding.cuh"
 #include "quantize_resident/exchange.cuh"
 #include "quantize_resident/pipeline.cuh"
@@ -15,11 +16,11 @@ class ResidentPoller {
   using Stored = typename Config::StoredElement;
 
  public:
-  __device__ __forceinline__ ResidentPoller(const ResidentParams& params, unsigned number)
+  JIT_DEVICE ResidentPoller(const ResidentParams& params, unsigned number)
       : params_(params), number_(number) {}
 
   /// By a whole warp.
-  __device__ __forceinline__ void run(ResidentPipeline<Config> pipeline) {
+  JIT_DEVICE void run(ResidentPipeline<Config> pipeline) {
     while (true) {
       pipeline.consumer_wait();
       const int piece = pipeline.piece();
@@ -39,7 +40,7 @@ class ResidentPoller {
   /// Statistics of columns have room for some units: no piece of work is done before those of all units in front of it
   /// are added up. Then pieces of work that are drawn lie behind the first unit that is not by no more than all
   /// pipelines hold, and the window has a unit more.
-  __device__ __forceinline__ void wait_for_columns_before(const QuantizeWork& work) {
+  JIT_DEVICE void wait_for_columns_before(const QuantizeWork& work) {
     if constexpr (keys_have_columns || values_have_columns) {
       for (; known_ < work.unit; ++known_) {
         if constexpr (keys_have_columns) wait_for_columns<QkvTensor::k>(known_);
@@ -52,7 +53,7 @@ class ResidentPoller {
     }
   }
   template <QkvTensor tensor>
-  __device__ __forceinline__ void wait_for_columns(int unit) const {
+  JIT_DEVICE void wait_for_columns(int unit) const {
     using Exchange = ResidentExchange<Config, tensor>;
     constexpr int numbers = Exchange::result_numbers * Plan<tensor>::columns;
     find_results<tensor, numbers>(unit, 0, [](int, float) {});
@@ -60,7 +61,7 @@ class ResidentPoller {
 
   /// Calls `act` with `count` results of the unit, from `first` on, and which ones they are.
   template <QkvTensor tensor, int count, class Act>
-  __device__ __forceinline__ void find_results(int unit, int first, const Act& act) const {
+  JIT_DEVICE void find_results(int unit, int first, const Act& act) const {
     const ResidentExchange<Config, tensor> exchange(params_, number_);
     constexpr int of_lane = (count + warp_size - 1) / warp_size;
     float found[of_lane];
@@ -85,7 +86,7 @@ class ResidentPoller {
   }
 
   template <QkvTensor tensor>
-  __device__ __forceinline__ float find_magnitude(int unit) const {
+  JIT_DEVICE float find_magnitude(int unit) const {
     const ResidentExchange<Config, tensor> exchange(params_, number_);
     constexpr int at_once = 4;
     const int items = Plan<tensor>::of(params_.all).items;
@@ -104,20 +105,12 @@ class ResidentPoller {
 #pragma unroll
       for (int i = 0; i < at_once; ++i) largest = fmaxf(largest, found[i]);
     }
-    return over_warp(largest);
-  }
-
-  static __device__ __forceinline__ float over_warp(float x) {
-#pragma unroll
-    for (int offset = warp_size / 2; offset > 0; offset /= 2)
-      x = fmaxf(x, __shfl_xor_sync(full_warp, x, offset));
-    return x;
+    return warp_max(largest);
   }
 
   /// Leaves with the piece of work what it waits for, and writes it where it is the unit's first one.
   template <QkvTensor tensor>
-  __device__ __forceinline__ void tell(const ResidentPipeline<Config>& pipeline,
-                                       const QuantizeWork& work) const {
+  JIT_DEVICE void tell(const ResidentPipeline<Config>& pipeline, const QuantizeWork& work) const {
     using Own = Plan<tensor>;
     constexpr int columns = Own::columns;
     const QuantizeTensor& own = Own::of(params_.all);
@@ -149,7 +142,7 @@ class ResidentPoller {
           largest = fmaxf(largest, x);
         }
       });
-      if constexpr (Own::scales == QuantizedScales::head) tell_scale(over_warp(largest));
+      if constexpr (Own::scales == QuantizedScales::head) tell_scale(warp_max(largest));
     }
     if constexpr (tensor == QkvTensor::q && Config::center_keys) {
       if (params_.all.lse_shift != nullptr)

@@ -2,6 +2,7 @@
 // unit. Each warp stands for two of those that a piece of work has elsewhere, and sums go in the same order.
 #pragma once
 
+#include "base/warp_sum.cuh"
 #include "ptx/warpgroup.cuh"
 #include "quantize/statistics.cuh"
 #include "quantize_resident/exchange.cuh"
@@ -11,8 +12,8 @@ namespace jit {
 
 /// Calls `act` with the rows of each warp that warp `warp` of a role of `warps` stands for, and with that one's number.
 template <class Config, QkvTensor tensor, int warps, class Act>
-__device__ __forceinline__ void with_resident_rows(const ResidentParams& params, const QuantizeWork& work,
-                                                   char* slot, int warp, const Act& act) {
+JIT_DEVICE void with_resident_rows(const ResidentParams& params, const QuantizeWork& work, char* slot,
+                                   int warp, const Act& act) {
 #pragma unroll
   for (int iteration = 0; iteration < ResidentPlan<Config>::warps / warps; ++iteration) {
     const int stands_for = iteration * warps + warp;
@@ -28,14 +29,14 @@ class ResidentStatistics {
   static constexpr ResidentLayout layout = ResidentPlan<Config>::layout;
 
  public:
-  __device__ __forceinline__ ResidentStatistics(const ResidentParams& params, char* memory, unsigned number)
+  JIT_DEVICE ResidentStatistics(const ResidentParams& params, char* memory, unsigned number)
       : params_(params),
         shared_(reinterpret_cast<float*>(memory + layout.statistics)),
         magnitudes_(reinterpret_cast<float*>(memory + layout.magnitudes)),
         number_(number) {}
 
   /// By the warps of the role, which are the first ones of the block.
-  __device__ __forceinline__ void run(ResidentPipeline<Config> pipeline) {
+  JIT_DEVICE void run(ResidentPipeline<Config> pipeline) {
     while (true) {
       pipeline.consumer_wait();
       const int piece = pipeline.piece();
@@ -56,19 +57,16 @@ class ResidentStatistics {
   }
 
  private:
-  static __device__ __forceinline__ void meet() { bar_sync(named_barrier, threads); }
+  static JIT_DEVICE void meet() { bar_sync(named_barrier, threads); }
 
   template <QkvTensor tensor>
-  __device__ __forceinline__ void magnitude(const ResidentPipeline<Config>& pipeline,
-                                            const QuantizeWork& work) {
+  JIT_DEVICE void magnitude(const ResidentPipeline<Config>& pipeline, const QuantizeWork& work) {
     float found = 0;
     with_resident_rows<Config, tensor, resident_statistics_warps>(
         params_, work, pipeline.rows(), warp_id(),
         [&](const auto& rows, int) { found = fmaxf(found, largest_magnitude(rows)); });
     pipeline.arrive_ready();
-#pragma unroll
-    for (int offset = warp_size / 2; offset > 0; offset /= 2)
-      found = fmaxf(found, __shfl_xor_sync(full_warp, found, offset));
+    found = warp_max(found);
     // Two places alternate: when a warp is at the next barrier, it has read what stands before this one.
     float* const of_warps = magnitudes_ + iteration_ * resident_statistics_warps;
     if (lane_id() == 0) of_warps[warp_id()] = found;
@@ -82,8 +80,7 @@ class ResidentStatistics {
   }
 
   template <QkvTensor tensor>
-  __device__ __forceinline__ void columns(const ResidentPipeline<Config>& pipeline,
-                                          const QuantizeWork& work) {
+  JIT_DEVICE void columns(const ResidentPipeline<Config>& pipeline, const QuantizeWork& work) {
     using Plan = QuantizePlan<Config, tensor>;
     meet();  // all have read what the piece before has left  // mutate: StatisticsWrittenEarly
     with_resident_rows<Config, tensor, resident_statistics_warps>(

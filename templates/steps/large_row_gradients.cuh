@@ -3,7 +3,6 @@
 // padding whose keys all have a bias of −1e9, or training that has gone astray.
 #pragma once
 
-#include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
@@ -23,7 +22,7 @@ class RowSum {
  public:
   /// Adds rows of tensors: lane j has the weight of row j.
   template <class RowAt>
-  __device__ __forceinline__ void add(float weight, const RowAt& row_at) {
+  JIT_DEVICE void add(float weight, const RowAt& row_at) {
     unsigned left = __ballot_sync(full_warp, weight != 0);
 #pragma unroll 1
     while (left != 0) {
@@ -35,19 +34,19 @@ class RowSum {
     }
   }
   template <class Element>
-  __device__ __forceinline__ void store(Element* row, float factor) {
+  JIT_DEVICE void store(Element* row, float factor) {
     for_each_element([&](float sum, int d) { store_element(row + d, sum * factor); });
   }
   /// Adds to what is there.
   template <class Element>
-  __device__ __forceinline__ void add_to(Element* row, float factor) {
+  JIT_DEVICE void add_to(Element* row, float factor) {
     for_each_element(
         [&](float sum, int d) { store_element(row + d, __fmaf_rn(sum, factor, to_float(row[d]))); });
   }
 
  private:
   template <class F>
-  __device__ __forceinline__ void for_each_element(const F& f) {
+  JIT_DEVICE void for_each_element(const F& f) {
 #pragma unroll
     for (int i = 0; i < per_lane; ++i) {
       const int d = i * warp_size + lane_id();
@@ -55,7 +54,7 @@ class RowSum {
     }
   }
   template <class Element>
-  static __device__ __forceinline__ void store_element(Element* element, float x) {
+  static JIT_DEVICE void store_element(Element* element, float x) {
     const float value[1] = {x};
     store_piece<static_cast<int>(sizeof(Element))>(element, value);
   }
@@ -66,10 +65,9 @@ class RowSum {
 
 /// Whether dropout keeps a score.
 template <class Config>
-__device__ __forceinline__ bool keeps_score(const AttentionParams& params, const DropoutParams& dropout,
-                                            int batch, int head, int query, int key) {
+JIT_DEVICE bool keeps_score(const AttentionParams& params, int batch, int head, int query, int key) {
   if constexpr (has_dropout<Config>) {
-    return dropout_head<Config>(dropout, params.heads_q, batch, head).keeps(query, key);
+    return dropout_head<Config>(params.dropout, params.heads_q, batch, head).keeps(query, key);
   } else {
     return true;
   }
@@ -77,9 +75,8 @@ __device__ __forceinline__ bool keeps_score(const AttentionParams& params, const
 
 /// Writes the row of dq of a large row, whose delta is that of QueryStatistics. By a whole warp.
 template <class Config, class Element>
-__device__ __forceinline__ void write_large_row(const AttentionParams& params, const DropoutParams& dropout,
-                                                const LargeRows<Config>& rows, int query,
-                                                const RowOrigin& origin, float delta, Element* dq_row) {
+JIT_DEVICE void write_large_row(const AttentionParams& params, const LargeRows<Config>& rows, int query,
+                                const RowOrigin& origin, float delta, Element* dq_row) {
   const KeyRange keys = rows.keys(query);
   const int batch = rows.context().batch, head = rows.context().head;
   RowSum<Config::head_dim> dq;
@@ -88,25 +85,21 @@ __device__ __forceinline__ void write_large_row(const AttentionParams& params, c
     const int key = begin + lane_id();
     float ds = 0;
     if (key < keys.end && rows.sees(query, key))
-      ds = rows.gradient(query, key, origin, delta,
-                         keeps_score<Config>(params, dropout, batch, head, query, key))
-               .ds;
+      ds = rows.gradient(query, key, origin, delta, keeps_score<Config>(params, batch, head, query, key)).ds;
     dq.add(ds, [&](int j) { return rows.key_row(begin + j); });
   }
   // mutate: DqOfLargeRowsUnscaled
-  dq.store(dq_row, over_keep_probability<Config>(params.softmax_scale, dropout));
+  dq.store(dq_row, over_keep_probability<Config>(params.softmax_scale, params.dropout));
 }
 
 /// Adds to the rows of dk and dv of keys, or to one of them, what the large rows of their heads add, a warp for each key. By all threads of a
 /// block. `place(head, query)` says where the numbers of a query lie, of which `delta_factor` makes the delta of
 /// QueryStatistics.
 template <class Config, bool has_dk, bool has_dv, class Place>
-__device__ __forceinline__ void add_large_rows(const AttentionParams& params,
-                                               const GradientParams& gradient_params,
-                                               const DropoutParams& dropout,
-                                               const SequencesOf<Config>& sequences, int batch, int kv_head,
-                                               int first_key, int end_key, const Place& place,
-                                               float delta_factor) {
+JIT_DEVICE void add_large_rows(const AttentionParams& params, const GradientParams& gradient_params,
+
+                               const SequencesOf<Config>& sequences, int batch, int kv_head, int first_key,
+                               int end_key, const Place& place, float delta_factor) {
   constexpr int searched = 4 * warp_size;  // queries at once
   const Gradients<Config> gradients(params, gradient_params, sequences);
   const int seqlen_q = sequences.q(batch).length;
@@ -140,7 +133,7 @@ __device__ __forceinline__ void add_large_rows(const AttentionParams& params,
           const RowOrigin origin = gradient_params.origins[at];
           if (is_large_row(origin) && rows.sees(query, key))
             pair = rows.gradient(query, key, origin, gradient_params.delta[at] * delta_factor,
-                                 keeps_score<Config>(params, dropout, batch, head, query, key));
+                                 keeps_score<Config>(params, batch, head, query, key));
         }
         if (!__any_sync(full_warp, pair.p != 0 || pair.ds != 0)) continue;
         has_some = true;
@@ -151,22 +144,23 @@ __device__ __forceinline__ void add_large_rows(const AttentionParams& params,
     if (!has_some) continue;
     if constexpr (has_dk) {
       // mutate: DkOfLargeRowsUnscaled
-      const float factor = over_keep_probability<Config>(params.softmax_scale, dropout);
+      const float factor = over_keep_probability<Config>(params.softmax_scale, params.dropout);
       dk.add_to(gradients.dk_rows(batch, kv_head).at(key), factor);
     }
     if constexpr (has_dv)
-      dv.add_to(gradients.dv_rows(batch, kv_head).at(key), over_keep_probability<Config>(1.0f, dropout));
+      dv.add_to(gradients.dv_rows(batch, kv_head).at(key),
+                over_keep_probability<Config>(1.0f, params.dropout));
   }
 }
 
 /// Whether the call has large rows that see keys, as long as some block of its last kernel has not said
 /// `have_added_large_rows`.
-__device__ __forceinline__ bool has_large_rows(const GradientParams& gradients) {
+JIT_DEVICE bool has_large_rows(const GradientParams& gradients) {
   return load_relaxed(gradients.large_rows) != 0;
 }
 /// By each block of the last kernel, once, behind a barrier that its threads have reached with an answer. Behind the last
 /// block the counters are 0 again.
-__device__ __forceinline__ void have_added_large_rows(const GradientParams& gradients) {
+JIT_DEVICE void have_added_large_rows(const GradientParams& gradients) {
   if (threadIdx.x != 0) return;
   const unsigned last = gradients.large_row_blocks - 1;
   // mutate: TheNextCallHasLargeRows

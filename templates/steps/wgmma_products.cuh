@@ -1,13 +1,14 @@
-// The two products of a warpgroup that computes by wgmma: S = Q Kᵀ and O += P V. Traits are those of a kernel family.
+// The two products of a warpgroup that computes by wgmma: S = Q Kᵀ and O += P V. Traits are those of a kernel family:
+// they name the elements of Q and keys, Key, and of P and values, Weight, and say whether V has columns of ones behind
+// its own.
 #pragma once
 
 #include "base/prelude.cuh"
-#include "ptx/bulk_tensor.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "ptx/fp8.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mma.cuh"
-#include "ptx/stmatrix.cuh"
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
 #include "steps/e4m3_weights.cuh"
@@ -18,34 +19,6 @@
 
 namespace jit {
 
-/// The type that P is rounded to: q's, where Traits name nothing else.
-template <class Traits>
-struct WeightOf {
-  using type = typename Traits::Config::Element;
-};
-template <class Traits>
-requires requires { typename Traits::Weight; }
-struct WeightOf<Traits> {
-  using type = typename Traits::Weight;
-};
-
-/// The type that Q and keys are multiplied as, in the same way.
-template <class Traits>
-struct KeyOf {
-  using type = typename Traits::Config::Element;
-};
-template <class Traits>
-requires requires { typename Traits::Key; }
-struct KeyOf<Traits> {
-  using type = typename Traits::Key;
-};
-
-/// Whether V has columns of ones behind its own.
-template <class Traits>
-inline constexpr bool sums_by_products = false;
-template <class Traits>
-requires requires { Traits::sums_by_products; }
-inline constexpr bool sums_by_products<Traits> = Traits::sums_by_products;
 struct NoSums {};
 
 /// P of one warpgroup as the A operand of P V: packed accumulators of S.
@@ -54,12 +27,12 @@ class Probabilities {
   using Config = typename Traits::Config;
 
  public:
-  __device__ __forceinline__ explicit Probabilities(int consumer) : spare_{0, consumer} {}
+  JIT_DEVICE explicit Probabilities(int consumer) : spare_{0, consumer} {}
 
   /// Packs what `kept` keeps of 16-bit P.
   template <class Kept = NoDropout>
-  __device__ __forceinline__ void pack_scores(const typename Traits::Scores& scores, const Kept& kept = {}) {
-    using Element = typename WeightOf<Traits>::type;
+  JIT_DEVICE void pack_scores(const typename Traits::Scores& scores, const Kept& kept = {}) {
+    using Element = typename Traits::Weight;
 #pragma unroll
     for (int step = 0; step < Traits::key_steps; ++step) {
       unsigned a[4];
@@ -67,7 +40,7 @@ class Probabilities {
         pack_e4m3_step(scores, a, 0, step);
       } else {
         scores.template pack_step<Element>(a, 0, step);
-        kept.drop_step(a, 0, step);
+        drop_step(kept, a, 0, step);
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) registers_[step][i] = a[i];
@@ -77,8 +50,8 @@ class Probabilities {
   /// Packs 8-bit P of the columns of one step, but for the words that `interpolated` has. Returns what they
   /// became.
   template <int interpolations>
-  __device__ __forceinline__ const unsigned (&pack_step(const typename Traits::Scores& scores, int step,
-                                                        const unsigned (&interpolated)[4]))[4] {
+  JIT_DEVICE const unsigned (&pack_step(const typename Traits::Scores& scores, int step,
+                                        const unsigned (&interpolated)[4]))[4] {
     if constexpr (interpolations == 0) {
       pack_e4m3_step(scores, registers_[step], 0, step);
     } else {
@@ -95,17 +68,17 @@ class Probabilities {
   /// O += P V, as one group; `lower` leaves out the upper half of the keys. Where Traits say `sums_by_products` V has
   /// columns of ones behind its own, whose products are added to `sums`.
   template <class Sums>
-  __device__ __forceinline__ void multiply_pv(typename Traits::Output& output, Sums& sums, unsigned v_tile,
-                                              bool lower) const {
+  JIT_DEVICE void multiply_pv(typename Traits::Output& output, Sums& sums, unsigned v_tile,
+                              bool lower) const {
     using V = typename Traits::VTile;
-    constexpr bool sums_along_columns = is_fp8<typename WeightOf<Traits>::type>;
+    constexpr bool sums_along_columns = is_fp8<typename Traits::Weight>;
     const unsigned v =
         lower_word(sums_along_columns ? V::along_columns(v_tile, 0, 0) : V::along_rows(v_tile, 0));
     // Fence and commit stand on both sides: the assembler serializes a group that begins before a branch.
     if constexpr (Traits::has_lower_tiles) {
       if (lower) {
         fence_before_pv(output, sums);
-        if constexpr (sums_by_products<Traits>) {
+        if constexpr (Traits::sums_by_products) {
           Config::template wgmma_pv_lower<V>(output.registers[0], sums[0], registers_, v);
         } else {
           Config::template wgmma_pv_lower<V>(output.registers[0], registers_, v);
@@ -115,7 +88,7 @@ class Probabilities {
       }
     }
     fence_before_pv(output, sums);  // mutate: NoFenceBeforeO
-    if constexpr (sums_by_products<Traits>) {
+    if constexpr (Traits::sums_by_products) {
       Config::template wgmma_pv<V>(output.registers[0], sums[0], registers_, v);
     } else {
       Config::template wgmma_pv<V>(output.registers[0], registers_, v);
@@ -123,21 +96,20 @@ class Probabilities {
     wgmma_commit_group();
   }
   /// P V without sums.
-  __device__ __forceinline__ void multiply_pv(typename Traits::Output& output, unsigned v_tile,
-                                              bool lower) const {
+  JIT_DEVICE void multiply_pv(typename Traits::Output& output, unsigned v_tile, bool lower) const {
     NoSums sums;
     multiply_pv(output, sums, v_tile, lower);
   }
 
   /// After the wait for `multiply_pv`: until then nobody else may have the registers.
-  __device__ __forceinline__ void hold() { wgmma_hold(registers_); }
+  JIT_DEVICE void hold() { wgmma_hold(registers_); }
 
  private:
   // Behind a branch the compiler would move O to the registers of the product behind the fence.
   template <class Sums>
-  static __device__ __forceinline__ void fence_before_pv(typename Traits::Output& output, Sums& sums) {
+  static JIT_DEVICE void fence_before_pv(typename Traits::Output& output, Sums& sums) {
     wgmma_hold(output.registers[0]);
-    if constexpr (sums_by_products<Traits>) wgmma_hold(sums);
+    if constexpr (Traits::sums_by_products) wgmma_hold(sums);
     wgmma_fence();
   }
 
@@ -153,7 +125,7 @@ class Queries {
   using Config = typename Traits::Config;
   using Q = typename Traits::QTile;
   using K = typename Traits::KTile;
-  using Key = typename KeyOf<Traits>::type;
+  using Key = typename Traits::Key;
 
  public:
   /// Whether rows are multiplied as a power of two of what they are.
@@ -161,7 +133,7 @@ class Queries {
 
   /// Makes numbers of another type of the Q at the shared address `tile`, in its place. The warpgroup meets at `barrier`.
   /// Leaves what products with each row of the thread are to be multiplied by.
-  static __device__ __forceinline__ void convert(unsigned tile, int barrier, float (&factors)[2]) {
+  static JIT_DEVICE void convert(unsigned tile, int barrier, float (&factors)[2]) {
     unsigned registers[Traits::head_dim_steps][4];
 #pragma unroll
     for (int step = 0; step < Traits::head_dim_steps; ++step) load_step(registers[step], tile, step);
@@ -175,8 +147,7 @@ class Queries {
   }
 
   /// S = Q Kᵀ, as one group.
-  __device__ __forceinline__ void multiply_qk(typename Traits::Scores& scores, unsigned q_tile,
-                                              unsigned k_tile) const {
+  JIT_DEVICE void multiply_qk(typename Traits::Scores& scores, unsigned q_tile, unsigned k_tile) const {
     const unsigned k = lower_word(K::along_columns(k_tile, 0, 0));
     wgmma_fence();  // mutate: NoFenceBeforeS
     Config::template wgmma_qk<Q, K>(scores.registers[0], lower_word(Q::along_columns(q_tile, 0, 0)), k);
@@ -184,8 +155,8 @@ class Queries {
   }
 
   /// S by one warp for its own rows, at once, in half the speed, and without the other warps.
-  static __device__ __forceinline__ void multiply_qk_by_warp(typename Traits::Scores& scores, unsigned q_tile,
-                                                             unsigned k_tile) {
+  static JIT_DEVICE void multiply_qk_by_warp(typename Traits::Scores& scores, unsigned q_tile,
+                                             unsigned k_tile) {
     const int lane = lane_id();
     scores.clear();
 #pragma unroll 1
@@ -205,10 +176,10 @@ class Queries {
 
  private:
   // The warp's rows of 16 columns.
-  static __device__ __forceinline__ void load_step(unsigned (&q)[4], unsigned tile, int step) {
+  static JIT_DEVICE void load_step(unsigned (&q)[4], unsigned tile, int step) {
     ldmatrix_x4(q, step_address(tile, step));
   }
-  static __device__ __forceinline__ unsigned step_address(unsigned tile, int step) {
+  static JIT_DEVICE unsigned step_address(unsigned tile, int step) {
     const int lane = lane_id();
     const int row = threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
     return Q::chunk_address(tile, row, 2 * step + lane / 16);

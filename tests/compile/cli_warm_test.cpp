@@ -238,6 +238,12 @@ TEST_F(CliWarm, APackOfFp8HasQuantizers) {
                            "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head k-mean v-mean",
                            "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head k-mean v-mean padded",
                            "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head rotated v-mean"}));
+  Tool reader;
+  reader.environment = {"JIT_ATTENTION_PACK=" + pack()};
+  const nlohmann::json described = reader.run({"info", "--json"}).json()["packs"][0];
+  EXPECT_EQ(described["refusal"], "");
+  EXPECT_THAT(described["targets"].get<std::string>(), HasSubstr("sm_80"));
+  EXPECT_GT(described["entries"].get<std::size_t>(), 4u);
   for (const auto& [queries, keys] : {std::pair(1, 64), {33, 33}}) {
     Tool user;
     user.environment = {"JIT_ATTENTION_OFFLINE=1", "JIT_ATTENTION_PACK=" + pack()};

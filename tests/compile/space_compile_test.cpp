@@ -232,6 +232,27 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
   }
 }
 
+// Elements of a bias are loaded ahead, into registers: of the first configs that are tried one has room for them.
+TEST(CompileSpace, WgmmaKernelsWithABiasAreClean) {
+  std::vector<std::pair<AttentionSpec, ProblemShape>> cases;
+  for (const int head_dim : {64, 96, 128, 192, 256}) {
+    for (const Mask& mask : {Mask(), mask::causal()}) {
+      const AttentionSpec spec{.head_dim = head_dim, .mask = mask, .score = score::bias(DType::fp32)};
+      cases.push_back({spec, {.batch = 1, .heads_q = 1, .seqlen_q = 300, .seqlen_kv = 300}});
+      cases.push_back({spec, {.batch = 1, .heads_q = 16, .seqlen_q = 8192, .seqlen_kv = 8192}});
+    }
+  }
+  const Context context(private_settings());
+  DeviceLimits limits = device_limits(testing::sm_90a);
+  limits.sm_count = 132;
+  for (const auto& [spec, shape] : reference::some_of(cases, 3)) {
+    const BuiltKernel kernel =
+        choose_kernel(*Access::state(context), spec, {}, shape, limits, {testing::sm_90a});
+    EXPECT_TRUE(kernel.image->resources.is_clean())
+        << to_string(spec) << ", " << shape.seqlen_q << " tokens, " << to_string(kernel.config);
+  }
+}
+
 // Over pages of fp8 consumers have no register to spare: of the first configs that are tried one is clean.
 TEST(CompileSpace, WgmmaKernelsOverPagesOfFp8AreClean) {
   struct Pages {

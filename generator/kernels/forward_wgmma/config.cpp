@@ -8,7 +8,7 @@
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/kernels/tma_rules.h"
 #include "templates/base/element.cuh"
-#include "templates/base/score_words.cuh"
+#include "templates/base/bit_words.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
 #include "templates/tiles/panel_tile.cuh"
 
@@ -232,12 +232,13 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
          (mask_reads ? functor_registers : 0) + dropout_registers(spec, config);
 }
 
-// Registers by which estimates below the cap were seen to spill: joined masks with a score that depends on
-// places, whose distances are computed ahead, and what is given back to results of fp8, scales of rows, and
-// pages of fp8.
+// Registers by which estimates below the cap were seen to spill: joined masks with a score that depends on places, whose
+// distances are computed ahead, scores whose elements are loaded ahead, and what is given back to results of fp8,
+// scales of rows, and pages of fp8.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
-  return 2 + (has_distances ? config.tile_kv / 4 : 0) + (finishes_columns(spec) ? 4 : 0) +
+  return 2 + (has_distances ? config.tile_kv / 4 : 0) +
+         (reads_elements(spec.score) ? config.tile_kv * 3 / 8 : 0) + (finishes_columns(spec) ? 4 : 0) +
          (spec.descale_per != ScaleKind::head ? 4 : 0) + (spec.lse_shift ? 2 : 0) +
          (has_fp8_queries(spec) && spec.sequences_kv == SequenceKind::paged ? 8 : 0);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <jit/dtype.h>
 
 #include "generator/operations/spec_rules.h"

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <jit/spec_table.h>
 
