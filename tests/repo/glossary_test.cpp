@@ -1,4 +1,4 @@
-// Words of the library: those that went out of use are used nowhere, and docs/glossary.md tells of each.
+// Words of the library: those that went out of use are used nowhere, and docs/reference/glossary.md tells of each.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -139,7 +139,7 @@ struct Entry {
 std::vector<Entry> glossary() {
   static const std::regex row(R"(\| ([^|]+) \| [^|]+ \| ?([^|]*)\|)");
   std::vector<Entry> entries;
-  std::istringstream text(read(root / "docs/glossary.md"));
+  std::istringstream text(read(root / "docs/reference/glossary.md"));
   std::smatch match;
   for (std::string line; std::getline(text, line);) {
     if (!std::regex_match(line, match, row) || match[1] == "word" || match[1].str().starts_with("---"))
@@ -163,7 +163,7 @@ TEST(Glossary, RetiredWordsAreOutOfUse) {
         ++number;
         EXPECT_FALSE(is_in(retired, line))
             << file << ":" << number << ": '" << retired.word << "' is called '" << retired.now
-            << "' (docs/glossary.md): " << line;
+            << "' (docs/reference/glossary.md): " << line;
       }
     }
   }

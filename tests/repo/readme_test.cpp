@@ -111,7 +111,7 @@ TEST(Documents, TheirCppCompiles) {
 
 // Each variable has one row, `NAME` | `default` | sentence, in the page of the command line, which names no others.
 TEST(Documents, TheTableOfVariablesIsTheLibrarysOwn) {
-  const std::string page = read_text((root / "docs/command-line.md").string());
+  const std::string page = read_text((root / "docs/reference/command-line.md").string());
   for (const SettingDoc& doc : setting_docs()) {
     const std::regex row(fmt::format(R"(\n\| *`{}` *\|([^\n|]*)\|([^\n]*)\|\n)", doc.name));
     std::smatch match;
