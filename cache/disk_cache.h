@@ -1,5 +1,5 @@
 // Kernels on disk, shared by processes. A hit takes no lock; a file is either whole or absent; whatever goes
-// wrong is a miss and at most one event, never an exception. docs/cache.md has the format and the guarantees.
+// wrong is a miss and at most one event, never an exception. docs/cache.md has the guarantees.
 //
 // To compile each kernel once among many processes:
 //   if (auto entry = cache.load(key)) return *entry;

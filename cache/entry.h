@@ -1,5 +1,5 @@
 // The bytes of one cache entry: everything about a kernel in one file, protected by one checksum.
-// docs/cache.md draws them.
+// docs/reference/file-formats.md draws them.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Entries in one file that is only read, such as one that a machine image ships. docs/packs.md draws it.
+// Entries in one file that is only read, such as one that a machine image ships. docs/reference/file-formats.md draws it.
 #pragma once
 
 #include <cstddef>

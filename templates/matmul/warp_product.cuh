@@ -36,7 +36,7 @@ __device__ __forceinline__ void multiply(WarpSums& sums, const Fragments& fragme
   }
 }
 
-/// Calls f(row, column, two neighbours of that row) for the lane's elements of C.
+/// Calls f(row, column, two neighbors of that row) for the lane's elements of C.
 template <class F>
 __device__ __forceinline__ void for_each_pair(const WarpSums& sums, F f) {
   const int first_row = blockIdx.y * WarpTiles::m + warp_row() + MmaLayout::lane_row(threadIdx.x);

@@ -6,7 +6,7 @@ import re
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-PAGE = HERE.parents[1] / "docs" / "gauntlet.md"
+PAGE = HERE.parents[1] / "docs" / "records" / "gauntlet.md"
 PLACE = re.compile(r"(?<=<!-- cases -->\n).*?(?=<!-- end of cases -->)", re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-// Words of the library: those that went out of use are used nowhere, and docs/glossary.md tells of each.
+// Words of the library: those that went out of use are used nowhere, and docs/reference/glossary.md tells of each.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -6,6 +6,7 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -138,7 +139,7 @@ struct Entry {
 std::vector<Entry> glossary() {
   static const std::regex row(R"(\| ([^|]+) \| [^|]+ \| ?([^|]*)\|)");
   std::vector<Entry> entries;
-  std::istringstream text(read(root / "docs/glossary.md"));
+  std::istringstream text(read(root / "docs/reference/glossary.md"));
   std::smatch match;
   for (std::string line; std::getline(text, line);) {
     if (!std::regex_match(line, match, row) || match[1] == "word" || match[1].str().starts_with("---"))
@@ -162,9 +163,32 @@ TEST(Glossary, RetiredWordsAreOutOfUse) {
         ++number;
         EXPECT_FALSE(is_in(retired, line))
             << file << ":" << number << ": '" << retired.word << "' is called '" << retired.now
-            << "' (docs/glossary.md): " << line;
+            << "' (docs/reference/glossary.md): " << line;
       }
     }
+  }
+}
+
+// Phrases that read as translated, with those that pages use. Records keep the words that they were written in.
+constexpr std::pair<const char*, const char*> page_phrases[] = {
+    {"nobody", "no warp, block or call"},
+    {"on the device alone", "only on the device"},
+    {"refused by name", "refused with an error that names it"},
+    {"refused by a sentence", "refused with an error"},
+    {"rows that are no query's", "padding rows"},
+    {"turned over", "transposed"},
+    {"so manieth", "every n-th"},
+    {"is another thing", "differs"},
+};
+
+TEST(Glossary, PagesUseTheFieldsPhrases) {
+  for (const fs::path& path : searched_files()) {
+    const std::string file = fs::relative(path, root).generic_string();
+    if (path.extension() != ".md" || file.starts_with("docs/records/")) continue;
+    const std::string text = std::regex_replace(read(path), std::regex("\\s+"), " ");
+    for (const auto& [phrase, now] : page_phrases)
+      EXPECT_EQ(text.find(phrase), std::string::npos)
+          << file << ": '" << phrase << "' reads as '" << now << "'";
   }
 }
 

@@ -322,6 +322,56 @@ TEST(Layout, TheLibraryKeepsToItself) {
   }
 }
 
+/// First lines of comments, without the slashes; also of those behind code.
+std::vector<SourceLine> comment_beginnings(const std::vector<std::string>& folders) {
+  std::vector<SourceLine> lines;
+  for (const std::string& folder : folders) {
+    for (const fs::path& path : sources(folder)) {
+      std::istringstream text(read(path));
+      SourceLine line{.file = fs::relative(path, root).generic_string()};
+      bool was_comment = false;
+      while (std::getline(text, line.text)) {
+        ++line.number;
+        std::size_t at = line.text.find("//");
+        while (at != std::string::npos && at > 0 && (line.text[at - 1] == ':' || line.text[at - 1] == '"'))
+          at = line.text.find("//", at + 2);
+        const bool is_comment = at != std::string::npos && line.text.find_first_not_of(' ') == at;
+        if (at != std::string::npos && !(is_comment && was_comment)) {
+          const std::size_t words = line.text.find_first_not_of("/!< ", at);
+          if (words != std::string::npos)
+            lines.push_back({.file = line.file, .number = line.number, .text = line.text.substr(words)});
+        }
+        was_comment = is_comment;
+      }
+    }
+  }
+  return lines;
+}
+
+// "The sum of a row." and not "What comes of a row.": who reads one comment has not read the one before it.
+TEST(Layout, CommentsBeginWithTheirSubject) {
+  const std::vector<SourceLine> lines =
+      comment_beginnings({"templates", "generator", "runtime", "cache", "emulator"});
+  ASSERT_GT(lines.size(), 3000u);
+  for (const SourceLine& line : lines) {
+    if (line.file.ends_with("scales.cuh")) continue;
+    for (const std::string words : {"What ", "Of ", "The same ", "The same,", "The same.", "Those "})
+      EXPECT_FALSE(line.text.starts_with(words)) << line;
+  }
+}
+
+TEST(Layout, CommentsAreFoundBeforeAndBehindCode) {
+  const std::vector<SourceLine> lines = comment_beginnings({"tests/repo"});
+  const auto has = [&](const std::string& text) {
+    return std::any_of(lines.begin(), lines.end(), [&](const SourceLine& line) {
+      return line.file.ends_with("/layout_test.cpp") && line.text == text;
+    });
+  };
+  EXPECT_TRUE(has("Rules of the tree that no compiler checks."));
+  EXPECT_TRUE(has("from the root"));
+  EXPECT_FALSE(has("library reads"));
+}
+
 TEST(Layout, FilesAreShort) {
   for (const char* folder : {"include", "generator", "runtime", "emulator", "cache", "templates", "python",
                              "tools", "bench", "tests"}) {

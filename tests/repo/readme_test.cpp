@@ -111,7 +111,7 @@ TEST(Documents, TheirCppCompiles) {
 
 // Each variable has one row, `NAME` | `default` | sentence, in the page of the command line, which names no others.
 TEST(Documents, TheTableOfVariablesIsTheLibrarysOwn) {
-  const std::string page = read_text((root / "docs/command-line.md").string());
+  const std::string page = read_text((root / "docs/reference/command-line.md").string());
   for (const SettingDoc& doc : setting_docs()) {
     const std::regex row(fmt::format(R"(\n\| *`{}` *\|([^\n|]*)\|([^\n]*)\|\n)", doc.name));
     std::smatch match;
@@ -200,13 +200,15 @@ TEST(Documents, TheirLinksLeadSomewhere) {
   }
 }
 
-// `folder/file` in a document is a file or folder of the tree, or of the folder that the document is about.
+// `folder/file` in a document is a file or folder of the tree, or of the folder that the document is about. Records
+// name files as they were.
 TEST(Documents, FilesThatTheyNameExist) {
   const std::regex name(
       "`((bench|cache|docs|emulator|examples|generator|include|python|runtime|templates|tests|tools)"
       "/[A-Za-z0-9_./-]*)`");
   std::size_t names = 0;
   for (const fs::path& path : documents()) {
+    if (fs::relative(path, root).generic_string().starts_with("docs/records/")) continue;
     const std::string text = read_text(path.string());
     for (std::sregex_iterator it(text.begin(), text.end(), name), end; it != end; ++it, ++names)
       EXPECT_TRUE(fs::exists(root / (*it)[1].str()) || fs::exists(path.parent_path() / (*it)[1].str()))
@@ -234,6 +236,37 @@ TEST(Documents, TestsThatTheirPageNamesExist) {
     }
   }
   EXPECT_GT(names, 80u);
+}
+
+// Words of prose and tables: what has a letter or a digit, outside of code. Records, the reference and the tutorial are
+// looked up or worked through, and count elsewhere.
+std::size_t words_of_prose(const std::string& text) {
+  std::size_t words = 0;
+  bool is_code = false;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("```")) is_code = !is_code;
+    if (is_code || line.starts_with("```") || line.starts_with("    ")) continue;
+    std::istringstream parts(line);
+    for (std::string part; parts >> part;)
+      words += std::any_of(part.begin(), part.end(),
+                           [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; });
+  }
+  return words;
+}
+
+TEST(Documents, AreShort) {
+  std::size_t all = 0;
+  for (const fs::path& path : documents()) {
+    const std::string name = fs::relative(path, root).generic_string();
+    if (!name.starts_with("docs/") ||
+        std::regex_search(name, std::regex("^docs/(records|reference|tutorial)/")))
+      continue;
+    const std::size_t words = words_of_prose(read_text(path.string()));
+    EXPECT_LE(words, 2500u) << name;
+    all += words;
+  }
+  EXPECT_LE(all, 35'000u);
 }
 
 // Tables, code, and lines that are nothing but an image may be wider.

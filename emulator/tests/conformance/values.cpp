@@ -285,7 +285,7 @@ std::string_view to_string(Element element) {
 
 std::string_view to_string(Pattern pattern) {
   constexpr std::array names = {"edges",      "bits",     "integers",   "normals",  "wide",
-                                "subnormals", "specials", "canceling", "mirrored", "ties",
+                                "subnormals", "specials", "cancelling", "mirrored", "ties",
                                 "range",      "index",    "filler",     "zeros"};
   return names.at(static_cast<std::size_t>(pattern));
 }

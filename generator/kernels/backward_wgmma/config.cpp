@@ -29,8 +29,7 @@ constexpr std::array rows = {
     field<&BackwardWgmma::deterministic>("deterministic", "blocks take turns when they add to dQ",
                                          {.affects = Affects::buffers}),
     field<&BackwardWgmma::dropout_mask_ahead>(
-        "dropout_mask_ahead", "a kernel before this one draws which scores dropout keeps, into a workspace",
-        {}),
+        "dropout_mask_ahead", "a kernel before this one draws the dropout mask, into a workspace", {}),
     field<&BackwardWgmma::pair>("pair", "two blocks share a tile of keys and exchange dS",
                                 {.affects = Affects::tiling}),
 };

@@ -28,7 +28,7 @@ constexpr std::array rows = {
     field<&ForwardMlaWgmma::stages>("stages", "buffers for tiles of keys",
                                     {range(2, 8), Affects::buffers, 3}),
     field<&ForwardMlaWgmma::copies>(
-        "copies", "how tiles of keys come to shared memory",
+        "copies", "how tiles of keys are copied to shared memory",
         {.affects = Affects::tiling, .sample = static_cast<int>(Copies::cp_async)}),
     field<&ForwardMlaWgmma::rescale>("rescale", "when the output is rescaled to a new row maximum",
                                      {.sample = static_cast<int>(Rescale::always)}),

@@ -32,7 +32,7 @@ constexpr std::array rows = {
     field<&ForwardSplitKv::tile_kv>("tile_kv", "keys per step", {multiples(16, 256), Affects::tiling, 128}),
     field<&ForwardSplitKv::stages>("stages", "buffers for tiles of keys and values",
                                    {range(2, 8), Affects::buffers, 2}),
-    field<&ForwardSplitKv::copies>("copies", "how tiles of keys and values come to shared memory",
+    field<&ForwardSplitKv::copies>("copies", "how tiles of keys and values are copied to shared memory",
                                    {.affects = Affects::tiling, .sample = static_cast<int>(Copies::tma)}),
     field<&ForwardSplitKv::rescale>("rescale", "when the output is rescaled to a new row maximum",
                                     {.sample = static_cast<int>(Rescale::always)}),

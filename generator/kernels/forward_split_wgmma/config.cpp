@@ -42,10 +42,10 @@ constexpr std::array rows = {
                                              "blocks that must fit on a multiprocessor: caps the registers",
                                              {range(1, 4), Affects::registers, 2}),
     field<&ForwardSplitWgmma::requests>(
-        "requests", "that it computes, by the number of their queries",
+        "requests", "which requests it computes, by their number of queries",
         {.affects = Affects::registers, .sample = static_cast<int>(Requests::few_queries)}),
     field<&ForwardSplitWgmma::stages_stored>(
-        "stages_stored", "buffers for tiles of keys of 8 bits as they are stored, and as many for values",
+        "stages_stored", "buffers for tiles of 8-bit keys as they are stored, and as many for values",
         {range(0, 8), Affects::buffers, 2}),
 };
 static_assert(rows.size() == member_count<ForwardSplitWgmma>(), "each member has a row");

@@ -45,7 +45,7 @@ constexpr std::array rows = {
     field<&ForwardWgmma::stages_k>("stages_k", "buffers for K tiles", {range(1, 4), Affects::buffers, 1}),
     field<&ForwardWgmma::stages_v>("stages_v", "buffers for V tiles", {range(1, 4), Affects::buffers, 2}),
     field<&ForwardWgmma::output>(
-        "output", "the way of O from registers to memory: shared memory of Q, of its own, or none",
+        "output", "how O goes from registers to memory: by shared memory of Q, by its own, or directly",
         {.affects = Affects::registers, .sample = static_cast<int>(OutputPlace::separate)}),
     field<&ForwardWgmma::order>("order", "how consumer warpgroups take turns",
                                 {.affects = Affects::registers}),
@@ -57,23 +57,23 @@ constexpr std::array rows = {
                                         "blocks that must fit on a multiprocessor: caps the registers",
                                         {range(1, 8), Affects::registers, 2}),
     field<&ForwardWgmma::requests>(
-        "requests", "that it computes, by the number of their queries",
+        "requests", "which requests it computes, by their number of queries",
         {.affects = Affects::registers, .sample = static_cast<int>(Requests::many_queries)}),
     field<&ForwardWgmma::promote_every>(
-        "promote_every", "tiles of keys after which sums of fp8 products move to floats; 0: they do not",
+        "promote_every",
+        "tiles of keys after which sums of FP8 products are added to fp32 registers; 0: never",
         {range(0, 64), Affects::registers, 4}),
     field<&ForwardWgmma::stages_stored>(
-        "stages_stored", "buffers for tiles of keys of 8 bits as they are stored, and as many for values",
+        "stages_stored", "buffers for tiles of 8-bit keys as they are stored, and as many for values",
         {range(0, 4), Affects::buffers, 2}),
-    field<&ForwardWgmma::converter_warps>(
-        "converter_warps",
-        "warps that upcast these, or transpose values of 8 bits: 2 of the producers', or 4 of a warpgroup of "
-        "their own",
-        {LegalValues{0, 4, 2}, Affects::registers, 4}),
+    field<&ForwardWgmma::converter_warps>("converter_warps",
+                                          "warps that upcast these, or transpose 8-bit values: 2 of the "
+                                          "producers, or 4 in a separate warpgroup",
+                                          {LegalValues{0, 4, 2}, Affects::registers, 4}),
     field<&ForwardWgmma::upcast_ahead>(
         "upcast_ahead", "a kernel before this one upcasts all keys and values, into a workspace", {}),
-    field<&ForwardWgmma::dropout_mask_ahead>("dropout_mask_ahead",
-                                             "one draws which scores dropout keeps, into a workspace", {}),
+    field<&ForwardWgmma::dropout_mask_ahead>(
+        "dropout_mask_ahead", "a kernel before this one draws the dropout mask, into a workspace", {}),
 };
 static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 

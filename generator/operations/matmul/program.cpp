@@ -13,7 +13,7 @@
 namespace jit {
 namespace {
 
-/// What the host must know of a step; templates/matmul/NAME.cuh has its function multiply_NAME.
+/// Facts about a step for the host; templates/matmul/NAME.cuh has its function multiply_NAME.
 struct Step {
   MatmulStep named;
   int stages = 0;         ///< of dynamic shared memory

@@ -21,7 +21,7 @@ inline std::vector<Distribution> distributions(Element element) {
   return {{"integers", Pattern::integers, Pattern::integers, Pattern::integers},
           {"normals", Pattern::normals, Pattern::normals, Pattern::normals},
           {"wide", Pattern::wide, Pattern::wide, Pattern::wide},
-          {"canceling", Pattern::canceling, Pattern::mirrored, Pattern::subnormals},
+          {"cancelling", Pattern::canceling, Pattern::mirrored, Pattern::subnormals},
           {"ties", Pattern::ties, Pattern::ties, Pattern::ties},
           {"subnormals", Pattern::subnormals, Pattern::normals, Pattern::subnormals},
           {"specials", Pattern::specials, Pattern::specials, Pattern::specials},

@@ -1,0 +1,15 @@
+# codespell finds no mistake, no British spelling and none of the words of spelling.txt in the tree (.codespellrc).
+# Without codespell, which tools/setup fetches, the test is skipped.
+find_program(CODESPELL codespell)
+if(CODESPELL)
+  set(command ${CODESPELL})
+elseif(EXISTS ${SOURCE}/.deps/python/codespell_lib)
+  set(command ${CMAKE_COMMAND} -E env PYTHONPATH=${SOURCE}/.deps/python python3 -m codespell_lib)
+else()
+  message(STATUS "skipped: codespell is not installed")
+  return()
+endif()
+execute_process(COMMAND ${command} -D- -Dtests/repo/spelling.txt WORKING_DIRECTORY ${SOURCE} OUTPUT_VARIABLE mistakes ERROR_VARIABLE errors RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "${mistakes}${errors}")
+endif()
