@@ -1,4 +1,5 @@
-// The devices that this process computes on, as values: GPUs, or emulated ones. Thread safe.
+/// @file
+/// The devices that this process computes on, as values: GPUs, or emulated ones. Thread safe.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +16,8 @@ namespace jit {
 /// What the driver says of one device. A plain value: one may be written by hand to generate for an absent
 /// GPU.
 struct DeviceInfo {
-  int ordinal = 0;
-  std::string name = {};
+  int ordinal = 0;        ///< CUDA's ordinal
+  std::string name = {};  ///< product name
   /// Compute capability; without suffix, but of an emulated device what it was asked to be.
   Arch arch;
   int sm_count = 0;              ///< multiprocessors
@@ -31,8 +32,8 @@ struct DeviceInfo {
 };
 
 /// Chooses for this process, in place of JIT_ATTENTION_DEVICE: "cuda" (the GPUs, the default), "emulated:sm_90a", or
-/// several such as "emulated:sm_90a,sm_80". Throws Error invalid_argument for other text, and for another choice than the one that a first use of a device
-/// has made.
+/// several such as "emulated:sm_90a,sm_80". Throws Error invalid_argument for other text, and for another choice than
+/// the one that a first use of a device has made.
 void use_device(std::string_view selection);
 
 /// All devices, by ordinal. Throws Error driver_unavailable when there is no driver or no GPU, unless
@@ -66,6 +67,7 @@ class CurrentDevice {
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
 
+  /// Ordinal of the device that was made current.
   int ordinal() const { return ordinal_; }
 
  private:

@@ -1,5 +1,6 @@
-// What launches on an emulated device did: findings, counts, annotated PTX; and how to give one up. A real
-// GPU tells nothing and goes on to the end.
+/// @file
+/// What launches on an emulated device did: findings, counts, annotated PTX; and how to give one up. A real
+/// GPU tells nothing and goes on to the end.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@ namespace jit {
 class LaunchTrace {
  public:
   struct Record;
+  /// Made by the emulator.
   explicit LaunchTrace(std::shared_ptr<const Record> record) : record_(std::move(record)) {}
 
   /// Name of the kernel.
@@ -63,6 +65,7 @@ class TraceScope {
 /// JIT_ATTENTION_EMULATOR_STEP_LIMIT alone ends a kernel that goes on for ever.)
 class InterruptScope {
  public:
+  /// Begins the scope. `is_interrupted` is called as above.
   explicit InterruptScope(std::function<bool()> is_interrupted);
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;

@@ -1,4 +1,5 @@
-// Numbers of 16 bits, and of 8, on the host: exact one way, rounded to nearest even the other, as GPUs do it.
+/// @file
+/// Numbers of 16 bits, and of 8, on the host: exact one way, rounded to nearest even the other, as GPUs do it.
 #pragma once
 
 #include <cstdint>

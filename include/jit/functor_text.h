@@ -1,4 +1,5 @@
-// Masks and scores that the user writes as C++ text.
+/// @file
+/// Masks and scores that a user writes as C++ text.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,10 @@ namespace jit {
 /// A tensor that a functor reads at run time. In user text `name` is a pointer to const elements of the dtype
 /// (bf16 and fp16 values go through `to_float(x)`); at launch a dense tensor of that name must be given.
 struct FunctorTensorSpec {
-  std::string name;
-  DType dtype = DType::fp32;
+  std::string name;           ///< the identifier in the text, and the tensor's name at a call
+  DType dtype = DType::fp32;  ///< element type
 
-  bool operator==(const FunctorTensorSpec&) const = default;
+  bool operator==(const FunctorTensorSpec&) const = default;  ///< member by member
 };
 
 /// A constant baked into the kernel: part of its source, and so of its key.
@@ -48,10 +49,10 @@ struct FunctorText {
   /// Without a derivative the body is differentiated by being compiled with another number type: it declares with
   /// `auto` what depends on `score`, and on tensors whose gradients are wanted.
   std::string derivative = {};
-  std::map<std::string, FunctorConstant> constants = {};
-  std::vector<FunctorTensorSpec> tensors = {};
+  std::map<std::string, FunctorConstant> constants = {};  ///< compiled into the kernel, by name
+  std::vector<FunctorTensorSpec> tensors = {};            ///< passed to each call
 
-  bool operator==(const FunctorText&) const = default;
+  bool operator==(const FunctorText&) const = default;  ///< member by member
 };
 
 }  // namespace jit

@@ -1,5 +1,6 @@
-// Which keys a query sees. Masks are immutable values: build them from the functions of namespace jit::mask,
-// combine them with && || !. Copying shares; comparing compares what they mean for the generated kernel.
+/// @file
+/// Which keys a query sees. Masks are immutable values: build them from the functions of namespace jit::mask,
+/// combine them with && || !. Copying shares; comparing compares what they mean for the generated kernel.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,7 @@ class Mask {
   /// Digest of everything that the mask puts into a kernel.
   std::uint64_t hash() const;
 
+  /// Whether both have the same text and the same user texts.
   bool operator==(const Mask& other) const;
 
  private:
@@ -38,10 +40,11 @@ class Mask {
   std::shared_ptr<const MaskNode> node_;
 };
 
-/// A key is seen when both masks keep it; when either does; when the mask drops it. Throw Error invalid_spec
-/// for more than 64 masks in one: a text does the same faster.
+/// A key is seen if both masks keep it. Throws Error invalid_spec for more than 64 masks in one: a text is faster then.
 Mask operator&&(const Mask& a, const Mask& b);
+/// A key is seen if one of the masks keeps it, or both do. Throws as `&&`.
 Mask operator||(const Mask& a, const Mask& b);
+/// A key is seen if the mask drops it. Throws as `&&`.
 Mask operator!(const Mask& a);
 
 namespace mask {
@@ -50,8 +53,8 @@ namespace mask {
 Mask none();
 /// A query sees the keys up to its own position.
 Mask causal(Alignment alignment = Alignment::bottom_right);
-/// The same for some requests of a batch, while queries of others see all keys of theirs, as prompts that are encoded
-/// do: int32 tensor "is_causal" (batch) at launch, not 0 for those that are causal.
+/// Some batch entries are causal; queries of the others see all keys. Each call passes the int32 tensor "is_causal"
+/// (batch), not 0 for the entries that are causal.
 Mask causal_per_request();
 /// The queries of a request are a draft, tokens that are verified in one call (Leviathan et al., "Fast Inference from
 /// Transformers via Speculative Decoding"; Miao et al., "SpecInfer", for trees). Its last seqlen_q keys are the
@@ -67,7 +70,7 @@ Mask sliding_window(int window_size_left, int window_size_right = 0,
 /// Every query sees the first `length` keys and no others (combine: causal() || prefix(64)). Throws Error
 /// invalid_spec for a negative length.
 Mask prefix(int length);
-/// The same with one length per batch entry: int32 tensor "prefix_lengths" (batch) at launch.
+/// Every query sees the first keys of its batch entry. Each call passes the int32 tensor "prefix_lengths" (batch).
 Mask prefix_lengths();
 /// A query sees the keys with its own document id: int32 tensors "document_ids_q" (batch, seqlen_q) and
 /// "document_ids_kv" (batch, seqlen_kv) at launch; for self-attention give the same one twice.
@@ -90,10 +93,10 @@ Mask text(FunctorText text);
 
 }  // namespace mask
 
-/// Reads a mask: names with arguments, `&&`, `||`, `!`, or `&`, `|`, `~` as Python has them, and parentheses. Names: none, causal, causal(top_left),
-/// causal_per_request, draft_tree, window(left, right[, top_left]), prefix(length), prefix_lengths, document,
-/// block_mask(block_q, block_kv[, mask]), block_scores(block_q, block_kv[, mask]), and text(name) for each of `texts`. Throws Error invalid_argument that points
-/// at the place and lists the known names.
+/// Reads a mask: names with arguments, `&&`, `||`, `!`, or `&`, `|`, `~` as Python has them, and parentheses. Names:
+/// none, causal, causal(top_left), causal_per_request, draft_tree, window(left, right[, top_left]), prefix(length),
+/// prefix_lengths, document, block_mask(block_q, block_kv[, mask]), block_scores(block_q, block_kv[, mask]), and
+/// text(name) for each of `texts`. Throws Error invalid_argument that points at the place and lists the known names.
 Mask parse_mask(std::string_view text, const std::vector<FunctorText>& texts = {});
 
 /// The built-in masks as parse_mask reads them, with commas between: for help texts.

@@ -1,4 +1,5 @@
-// Packs: all kernels that some problems need, in one file, so that processes that have it never compile.
+/// @file
+/// Packs: all kernels that some problems need, in one file, so that processes that have it never compile.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +39,8 @@ struct PackSizes {
   /// Whether caches are filled and states are merged, too: by append() of tokens as they come, and as `append` says, by
   /// tables of fp32 or of the spec's type, and by merge() of up to two views.
   bool serving = false;
-  /// With serving, how keys and queries are rotated and normalised on their way to the cache; rotary_dim 0: wholly. Types,
-  /// head dims, scales and alignment are those of specs.
+  /// With serving, how keys and queries are rotated and normalised on their way to the cache; rotary_dim 0: wholly.
+  /// Types, head dims, scales and alignment are those of specs.
   AppendSpec append = {};
 };
 
@@ -56,10 +57,13 @@ struct PackedKernel {
   /// How many of the sizes that were looked at it serves, and among which they lie; none: it is only looked at
   /// on the way to another, because it spills or waits between its multiplications.
   int sizes = 0;
-  bool all_sizes = false;                      ///< it runs beside others, whatever the sizes are
-  std::int64_t least_rows = 0, most_rows = 0;  ///< batch · heads
-  std::int64_t least_seqlen_q = 0, most_seqlen_q = 0;
-  std::int64_t least_seqlen_kv = 0, most_seqlen_kv = 0;
+  bool all_sizes = false;            ///< it runs beside others, whatever the sizes are
+  std::int64_t least_rows = 0;       ///< the smallest batch · heads that it serves
+  std::int64_t most_rows = 0;        ///< the largest one
+  std::int64_t least_seqlen_q = 0;   ///< the smallest number of queries that it serves
+  std::int64_t most_seqlen_q = 0;    ///< the largest one
+  std::int64_t least_seqlen_kv = 0;  ///< the smallest number of keys that it serves
+  std::int64_t most_seqlen_kv = 0;   ///< the largest one
 };
 
 /// What write_pack() made.
@@ -70,10 +74,11 @@ struct PackContents {
 
 /// Compiles what untuned calls of these specs and sizes run on these devices, mixed ones among them, on all cores, and
 /// writes it to one file: for processes whose Settings::packs name it, with this version of the library and this NVRTC,
-/// and tensors that TMA can map. Of a spec of fp8 also the quantisers of its q, k and v, out of tensors of the type of o.
-/// A spec that some of the devices cannot run is left out for these, with a note. Needs no GPU. Kernels are taken from the context's cache, and kept there. Progress comes as events of kind tune.
-/// Nothing is written when anything fails. Throws Error invalid_spec, invalid_argument, unsupported_device,
-/// no_valid_config, what compiling throws, and io_error.
+/// and tensors that TMA can map. Of a spec of fp8 also the quantisers of its q, k and v, out of tensors of the type of
+/// o. A spec that some of the devices cannot run is left out for these, with a note. Needs no GPU. Kernels are taken
+/// from the context's cache, and kept there. Progress comes as events of kind tune. Nothing is written when anything
+/// fails. Throws Error invalid_spec, invalid_argument, unsupported_device, no_valid_config, what compiling throws, and
+/// io_error.
 PackContents write_pack(const std::string& path, std::span<const AttentionSpec> specs,
                         std::span<const PackTarget> targets, const PackSizes& sizes = {},
                         const Context& context = default_context());

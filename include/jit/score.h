@@ -1,5 +1,6 @@
-// What happens to a score (softmax_scale · q·k, natural units) before the softmax. Scores are immutable
-// values: build them from the functions of namespace jit::score, chain them with `then`.
+/// @file
+/// What happens to a score (softmax_scale · q·k, natural units) before the softmax. Scores are immutable
+/// values: build them from the functions of namespace jit::score, chain them with `then`.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,7 @@ class Score {
   /// Digest of everything that the score puts into a kernel.
   std::uint64_t hash() const;
 
+  /// Whether both have the same text and the same user texts.
   bool operator==(const Score& other) const;
 
  private:

@@ -1,4 +1,5 @@
-// How long work took on a GPU.
+/// @file
+/// How long work took on a GPU.
 #pragma once
 
 #include <vector>
@@ -7,10 +8,10 @@ namespace jit {
 
 /// Times of equal pieces of work, and what they say together.
 struct Timing {
-  double median_us = 0;
-  double min_us = 0;
-  double spread = 0;  ///< interquartile range over median
-  std::vector<float> samples_us;
+  double median_us = 0;           ///< microseconds
+  double min_us = 0;              ///< microseconds
+  double spread = 0;              ///< interquartile range over median
+  std::vector<float> samples_us;  ///< microseconds, in the order of measurement
 };
 
 /// The figures of a Timing from its samples; all zero without samples.

@@ -472,7 +472,7 @@ def attention_backward(
 ) -> tuple[ArrayT, ArrayT, ArrayT, ArrayT]: ...
 @overload
 def attention_backward(
-    do: Array, q: ArrayT, k: Array, v: Array, o: Array, lse: Array, *, mask: Mask | None = None,
+    do: Array, q: Array, k: Array, v: Array, o: Array, lse: Array, *, mask: Mask | None = None,
     score: Score | None = None, softmax_scale: float | None = None, dq: Array | None = None, dk: Array | None = None,
     dv: Array | None = None, dtype: OperandDType | DTypeObject | None = None, layout: Layout = "BSHD",
     tensors: Mapping[str, Array] | None = None, stream: Stream | None = None, deterministic: bool = False,

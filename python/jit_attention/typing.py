@@ -32,6 +32,7 @@ class SupportsDLPack(Protocol):
 
     def __dlpack__(self, *args: Any, **keywords: Any) -> Any:
         """A capsule that holds the array."""
+        ...
 
 
 class SupportsCudaArrayInterface(Protocol):
@@ -40,6 +41,7 @@ class SupportsCudaArrayInterface(Protocol):
     @property
     def __cuda_array_interface__(self) -> Any:
         """Address, shape, strides and element type."""
+        ...
 
 
 class SupportsCudaStream(Protocol):
@@ -47,6 +49,7 @@ class SupportsCudaStream(Protocol):
 
     def __cuda_stream__(self) -> Any:
         """The version of the protocol, 0, and the stream's handle."""
+        ...
 
 
 class SupportsItemsize(Protocol):
@@ -55,39 +58,40 @@ class SupportsItemsize(Protocol):
     @property
     def itemsize(self) -> int:
         """Bytes of an element."""
+        ...
 
 
-#: Every array that calls accept.
 Array = Union[SupportsDLPack, SupportsCudaArrayInterface]
-#: An array type that a function returns because the caller passed it: ``torch.Tensor`` in, ``torch.Tensor`` out.
+"""Every array that calls accept."""
 ArrayT = TypeVar("ArrayT", bound=Array)
+"""An array type that a function returns because the caller passed it: ``torch.Tensor`` in, ``torch.Tensor`` out."""
 
-#: A CUDA stream: its handle as an integer, or an object that has one.
 Stream = Union[int, SupportsCudaStream]
+"""A CUDA stream: its handle as an integer, or an object that has one."""
 
-#: An element type as an object: ``torch.bfloat16``, ``numpy.dtype("float16")``, ``ml_dtypes.bfloat16``.
 DTypeObject = Union[SupportsItemsize, type[Any]]
-#: The 16-bit element types of q, k and v.
+"""An element type as an object: ``torch.bfloat16``, ``numpy.dtype("float16")``, ``ml_dtypes.bfloat16``."""
 OperandDType = Literal["bf16", "fp16"]
-#: The 8-bit element types.
+"""The 16-bit element types of q, k and v."""
 Fp8DType = Literal["fp8_e4m3", "fp8_e5m2"]
-#: The element types of q, k and v.
+"""The 8-bit element types."""
 InputDType = Literal["bf16", "fp16", "fp8_e4m3", "fp8_e5m2"]
-#: The element types of a result.
+"""The element types of q, k and v."""
 OutputDType = Literal["bf16", "fp16", "fp32"]
+"""The element types of a result."""
 
-#: Order of dimensions: (batch, seqlen, heads, head_dim) or (batch, heads, seqlen, head_dim).
 Layout = Literal["BSHD", "BHSD"]
-#: When configs are measured: never, only looked up, at the first call of a size, or all of them.
+"""Order of dimensions: (batch, seqlen, heads, head_dim) or (batch, heads, seqlen, head_dim)."""
 TuningMode = Literal["off", "recorded", "first_run", "exhaustive"]
-#: Which elements of k and v share a dequantization scale.
+"""When configs are measured: never, only looked up, at the first call of a size, or all of them."""
 ScaleKind = Literal["head", "token", "block"]
-#: How the sequences of a batch are stored.
+"""Which elements of k and v share a dequantization scale."""
 SequenceKind = Literal["dense", "varlen", "paged"]
-#: Where the first query stands if there are more keys than queries, or fewer.
+"""How the sequences of a batch are stored."""
 Alignment = Literal["bottom_right", "top_left"]
-#: A kernel config: its fields and their values, or the text that ``str`` of a C++ config gives.
+"""Where the first query stands if there are more keys than queries, or fewer."""
 Config = Union[dict[str, Any], str]
+"""A kernel config: its fields and their values, or the text that ``str`` of a C++ config gives."""
 
 
 class TuningReport(TypedDict):

@@ -2,6 +2,8 @@
 
 import dataclasses
 import doctest
+import importlib
+import importlib.util
 import inspect
 import os
 import re
@@ -13,6 +15,8 @@ import numpy
 import pytest
 
 MODULES = [ja, ja.mask, ja.score, ja.cache, ja.errors]
+FRAMEWORKS = [name for name in ("torch", "jax") if importlib.util.find_spec(name)]  # others have no examples to run
+MODULES += [importlib.import_module(f"jit_attention.{name}") for name in FRAMEWORKS]
 SECTIONS = "Args|Attributes|Returns|Raises|Thread safety|Examples"
 
 
@@ -92,7 +96,11 @@ def examples():
 def test_examples_give_what_they_say(name, tmp_path, emulated):
     if not emulated:
         pytest.skip("examples are NumPy's, which a process with a GPU does not compute: JIT_ATTENTION_DEVICE=emulated:sm_90a")
-    names = {"ja": ja, "np": numpy, "ml_dtypes": ml_dtypes, "os": os, "dataclasses": dataclasses, "folder": str(tmp_path)}
+    names = {name: importlib.import_module(name) for name in FRAMEWORKS}
+    if "jax" in FRAMEWORKS:
+        names["jnp"] = importlib.import_module("jax.numpy")
+    names |= {"ja": ja, "jit_attention": ja, "np": numpy, "ml_dtypes": ml_dtypes, "os": os,
+              "dataclasses": dataclasses, "folder": str(tmp_path)}
     example = doctest.DocTestParser().get_doctest(
         textwrap.dedent(EVERYTHING[name].__doc__), names, name, None, None)
     assert example.examples
