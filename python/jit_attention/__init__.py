@@ -4,11 +4,11 @@
 
     o = ja.attention(q, k, v, mask=ja.mask.causal() & ja.mask.sliding_window(1024))
 
-`attention` reads arrays of PyTorch, CuPy, JAX, NumPy and other frameworks without a copy. `prepare` compiles and tunes
-ahead of the first call, and `compile` compiles without a GPU. A `Kernel` shows its source, PTX, SASS, registers, spills,
-and how its config was chosen. Events (compiling, tuning, warnings) go to ``logging.getLogger("jit_attention")``.
-Settings come from the environment variables JIT_ATTENTION_*. `jit_attention.torch` and `jit_attention.jax` work inside
-of ``torch.compile`` and ``jax.jit``, with gradients.
+`attention` reads arrays of PyTorch, CuPy, JAX, NumPy and other frameworks without a copy. `prepare` compiles and
+tunes ahead of the first call, and `compile` compiles without a GPU. A `Kernel` shows its source, PTX, SASS,
+registers, spills, and how its config was chosen. Events (compiling, tuning, warnings) go to
+``logging.getLogger("jit_attention")``. Settings come from the environment variables JIT_ATTENTION_*.
+`jit_attention.torch` and `jit_attention.jax` work inside of ``torch.compile`` and ``jax.jit``, with gradients.
 
 Examples in the documentation begin with::
 

@@ -77,8 +77,8 @@ def attention(
     """Computes attention: softmax(mask(score(softmax_scale · q kᵀ))) v, for each batch entry and query head.
 
     The first call of a problem compiles a kernel for it, or loads it from the cache. Later calls only launch it.
-    The arrays may be of PyTorch, CuPy, JAX and every other framework that supports DLPack or the CUDA array interface;
-    they are read without a copy, and must be on one GPU. NumPy arrays are computed on an emulated device.
+    The arrays may be of PyTorch, CuPy, JAX and every other framework that supports DLPack or the CUDA array
+    interface; they are read without a copy, and must be on one GPU. NumPy arrays are computed on an emulated device.
 
     Args:
         q: Queries (batch, seqlen_q, heads_q, head_dim), bf16 or fp16; or FP8, if k and v are FP8, too. Any strides,
@@ -89,8 +89,8 @@ def attention(
         mask: The keys that each query sees. None: all keys.
         score: The function of a score that is applied before the softmax. None: none.
         softmax_scale: A positive factor of q · k. None: 1/sqrt(head_dim).
-        return_lse: Whether to return LSE, too, the natural logarithm of Σ exp(score): fp32 (batch, heads_q, seqlen_q),
-            or (heads_q, total_q) for varlen queries. An array of that shape receives LSE.
+        return_lse: Whether to return LSE, too, the natural logarithm of Σ exp(score): fp32 (batch, heads_q,
+            seqlen_q), or (heads_q, total_q) for varlen queries. An array of that shape receives LSE.
         out: An array that receives the result, and is returned. It must not overlap the inputs. None: a new array.
         dtype: The element type of arrays that cannot state it: "bf16" or "fp16" for 16-bit integers, "fp8_e4m3" or
             "fp8_e5m2" for bytes (uint8).
@@ -100,21 +100,22 @@ def attention(
         stream: A stream's handle, or an object with ``__cuda_stream__``. None: the current stream of q's framework.
         tuning: When configs are measured: "off", "recorded", "first_run" or "exhaustive". None: as the environment
             variable JIT_ATTENTION_TUNING says.
-        cu_seqlens_q: int32 (batch + 1). q, the result and out are varlen, (total_q, heads_q, head_dim): sequence b has
-            rows cu_seqlens_q[b] to cu_seqlens_q[b + 1].
+        cu_seqlens_q: int32 (batch + 1). q, the result and out are varlen, (total_q, heads_q, head_dim): sequence b
+            has rows cu_seqlens_q[b] to cu_seqlens_q[b + 1].
         cu_seqlens_k: int32 (batch + 1). The same for k and v.
         seqused_q: int32 (batch). Number of queries of each sequence, if the array has room for more.
         seqused_k: int32 (batch). Number of keys of each sequence, including newly appended ones.
         page_table: int32 (batch, max_pages). k and v are pages, (pages, page_size, heads_kv, head_dim), with any
             strides whose last is 1; row b lists the pages of sequence b in order.
         cache_leftpad: int32 (batch). Number of padding rows before the first key of each sequence.
-        sinks: fp32 (heads_q). One extra logit per query head, added to the softmax denominator of every row and to LSE,
-            without a value vector. It is not multiplied by softmax_scale.
+        sinks: fp32 (heads_q). One extra logit per query head, added to the softmax denominator of every row and to
+            LSE, without a value vector. It is not multiplied by softmax_scale.
         q_descale: fp32. Dequantization scales of FP8 q: one for all, (1); one per KV head, (heads_kv) or
             (batch, heads_kv), where each size may be 1; one per row, q's shape without head_dim; or one per 64 rows,
             (batch, ceil(seqlen_q / 64), heads_q), for varlen queries (ceil(total_q / 64), heads_q).
-        k_descale: fp32. Dequantization scales of FP8 k, as those of q: (1), (heads_kv), (batch, heads_kv), or k's shape
-            without head_dim. With FP8 q also one per 64 rows; for pages (pages, ceil(page_size / 64), heads_kv).
+        k_descale: fp32. Dequantization scales of FP8 k, as those of q: (1), (heads_kv), (batch, heads_kv), or k's
+            shape without head_dim. With FP8 q also one per 64 rows; for pages (pages, ceil(page_size / 64),
+            heads_kv).
         v_descale: fp32. Dequantization scales of FP8 v, as those of k. With FP8 q one per head, or one per column,
             (batch, heads_kv, head_dim_v); the first two sizes may be 1, and the first one may be missing.
         v_mean: fp32 (batch, heads_kv, head_dim_v), as v_descale per column, with FP8 q. The mean that was subtracted
@@ -132,21 +133,21 @@ def attention(
             1 − dropout_p. LSE ignores dropout. Not with page_table or split_keys.
         block_mask: A table of the blocks that the mask keeps, made by `block_mask` for calls of these sizes.
         kv_dtype: "fp8_e4m3" or "fp8_e5m2": the element type of k and v that are bytes (uint8).
-        descale_per: What a scale of k_descale and v_descale belongs to, if their shapes leave it open: "head", "token"
-            or "block".
+        descale_per: What a scale of k_descale and v_descale belongs to, if their shapes leave it open: "head",
+            "token" or "block".
         head_dim_v: Instead of v: the first head_dim_v columns of k are the values, as in the latent cache of
             multi-head latent attention, 512 of 576. Head dims may then be up to 576 and 512.
         out_dtype: The result's element type with FP8 q: "bf16", "fp16" or "fp32". None: that of out, or "bf16".
         exact_exponentials: With FP8 q, k and v: whether every probability is computed. Otherwise sm_90a interpolates
             half of them if LSE is not returned; the error of o is about 2 % smaller without interpolation.
 
-    The arrays from cu_seqlens_q to rng_state are read only on the device, so a captured CUDA graph can be replayed with
-    other contents. Query i of a sequence stands at key seqlen_k − seqlen_q + i.
+    The arrays from cu_seqlens_q to rng_state are read only on the device, so a captured CUDA graph can be replayed
+    with other contents. Query i of a sequence stands at key seqlen_k − seqlen_q + i.
 
     Returns:
-        o (batch, seqlen_q, heads_q, head_dim_v), in q's framework and type, or in out_dtype; with return_lse (o, LSE).
-        A query that sees no key has o = 0, and LSE = −inf or its sink. The work is queued on the stream; for frameworks
-        without streams, such as JAX, it is complete.
+        o (batch, seqlen_q, heads_q, head_dim_v), in q's framework and type, or in out_dtype; with return_lse (o,
+        LSE). A query that sees no key has o = 0, and LSE = −inf or its sink. The work is queued on the stream; for
+        frameworks without streams, such as JAX, it is complete.
 
     Raises:
         InvalidArgumentError: An array or another argument is wrong. Nothing was launched.
@@ -495,8 +496,9 @@ def attention_backward(
         o: The result of `attention`.
         lse: The LSE of `attention`, which `return_lse` returns.
         mask: As in the call of `attention`.
-        score: As in the call of `attention`. The library differentiates a score of your own text, unless the text gives
-            its derivative: declare with ``auto`` every variable that depends on `score`, or on a tensor of d_tensors.
+        score: As in the call of `attention`. The library differentiates a score of your own text, unless the text
+            gives its derivative: declare with ``auto`` every variable that depends on `score`, or on a tensor of
+            d_tensors.
         softmax_scale: As in the call of `attention`.
         dq: An array that receives the gradient of q, and is returned. It must not overlap another array.
         dk: The same for k.
@@ -525,9 +527,9 @@ def attention_backward(
             JIT_ATTENTION_TUNING says. Measuring writes to none of the caller's arrays.
 
     Returns:
-        (dq, dk, dv), of the shapes and types of q, k and v; dk and dv are sums over the query heads of a KV head. With
-        d_tensors a dict of names and gradients follows, with d_sinks the gradient of sinks. A query that sees no key
-        has dq = 0, and adds nothing to dk and dv. Padding rows are not written.
+        (dq, dk, dv), of the shapes and types of q, k and v; dk and dv are sums over the query heads of a KV head.
+        With d_tensors a dict of names and gradients follows, with d_sinks the gradient of sinks. A query that sees no
+        key has dq = 0, and adds nothing to dk and dv. Padding rows are not written.
 
     Raises:
         InvalidArgumentError: An array or another argument is wrong. Nothing was launched.
@@ -624,16 +626,16 @@ def append(
     Args:
         k: New keys (tokens, heads_kv, head_dim), bf16 or fp16. Any strides, if the last one is 1.
         v: New values (tokens, heads_kv, head_dim_v), in k's type. Head dims are multiples of 8 from 8 to 1024.
-        k_cache: The key cache, which is written: pages (pages, page_size, heads_kv, head_dim), or one row of tokens per
-            request, (batch, capacity, heads_kv, head_dim). k's type or FP8. Any strides whose last is 1, so that a
-            cache with heads before tokens, or with K and V in one array, is passed as a view.
+        k_cache: The key cache, which is written: pages (pages, page_size, heads_kv, head_dim), or one row of tokens
+            per request, (batch, capacity, heads_kv, head_dim). k's type or FP8. Any strides whose last is 1, so that
+            a cache with heads before tokens, or with K and V in one array, is passed as a view.
         v_cache: The value cache, of k_cache's shape with head_dim_v, which is written.
         slot_mapping: int64 (tokens). page · page_size + row in the page, for each token; −1: the token is not stored.
         seqused_k: int32 (batch). Number of keys of each request. The new tokens are its last keys.
         cu_seqlens_q: int32 (batch + 1). The first token of each request, with seqused_k, if tokens lie one behind
             another.
-        page_table: int32 (batch, max_pages). The pages of each request, with seqused_k. None: cache entry b belongs to
-            request b.
+        page_table: int32 (batch, max_pages). The pages of each request, with seqused_k. None: cache entry b belongs
+            to request b.
         q: Queries (tokens, heads_q, head_dim), normalized and rotated in place, or into q_out. None: there are none.
         q_out: An array of q's shape that receives the queries.
         cos_sin: fp32, bf16 or fp16 (max_pos, rotary_dim). For each position the cosines of rotary_dim / 2 pairs, then
@@ -642,8 +644,8 @@ def append(
         sin: (max_pos, rotary_dim / 2). With cos, instead of cos_sin.
         positions: int64 (tokens), or (3, tokens) with mrope_sections. The row of cos_sin of each token. None, with
             seqused_k: the token's place in its request.
-        rotary_interleaved: Whether pairs are (2j, 2j + 1), as in GPT-J. Otherwise they are (j, j + rotary_dim / 2), as
-            in GPT-NeoX.
+        rotary_interleaved: Whether pairs are (2j, 2j + 1), as in GPT-J. Otherwise they are (j, j + rotary_dim / 2),
+            as in GPT-NeoX.
         mrope_sections: Three numbers of pairs that take their position from the first, second and third row of
             positions; their sum is rotary_dim / 2. None: positions has one row.
         mrope_interleaved: Whether the three kinds of pairs alternate, as in Qwen3-VL. Otherwise one section follows
@@ -691,8 +693,8 @@ def merge(
 ) -> tuple[ArrayT, ArrayT]:
     """Merges partial attention results over different keys into the result over all of these keys.
 
-    With M = max LSE and w = exp(LSE − M) of each part, o = Σ w o / Σ w and LSE = M + log Σ w, in fp32 and in the given
-    order.
+    With M = max LSE and w = exp(LSE − M) of each part, o = Σ w o / Σ w and LSE = M + log Σ w, in fp32 and in the
+    given order.
 
     Args:
         outs: Partial outputs: a list of arrays (tokens, heads, head_dim_v) or (batch, seqlen, heads, head_dim_v), or
@@ -876,8 +878,8 @@ def use_device(selection: str) -> None:
     """Chooses the devices of this process. Call it before the first use of a device.
 
     Args:
-        selection: "cuda": the GPUs, the default. "emulated:sm_90a" and the like: an emulated device of an architecture;
-            "emulated:sm_90a,sm_80" are two.
+        selection: "cuda": the GPUs, the default. "emulated:sm_90a" and the like: an emulated device of an
+            architecture; "emulated:sm_90a,sm_80" are two.
 
     Raises:
         InvalidArgumentError: The selection cannot be read, or a device was used before with another selection.

@@ -13,7 +13,7 @@ Function = typing.TypeVar("Function", bound=Callable[..., Any])
 #: The annotation of ``**unknown``: type checkers refuse every keyword there.
 Nothing = NoReturn
 
-#: Names that others have for a parameter: flash-attn, PyTorch, FlashInfer, xFormers, cuDNN, JAX, Transformers and vLLM.
+#: Names that flash-attn, PyTorch, FlashInfer, xFormers, cuDNN, JAX, Transformers and vLLM have for a parameter.
 _OTHER_NAMES = {
     "q": ("query", "queries"),
     "k": ("key", "keys"),
@@ -30,8 +30,8 @@ _OTHER_NAMES = {
     "cu_seqlens_q": ("qo_indptr", "q_indptr", "cu_seq_lens_q", "cum_seq_q", "cu_seqlens", "query_start_loc"),
     "cu_seqlens_k": ("kv_indptr", "cu_seqlens_kv", "cu_seq_lens_k", "cum_seq_k", "k_indptr"),
     "seqused_q": ("seq_len_q", "actual_seq_lens_q", "q_lens", "query_seq_lengths"),
-    "seqused_k": ("cache_seqlens", "seq_len_kv", "seq_lens", "actual_seq_lens_kv", "kv_lens", "context_lens", "seqused_kv",
-                  "key_value_seq_lengths"),
+    "seqused_k": ("cache_seqlens", "seq_len_kv", "seq_lens", "actual_seq_lens_kv", "kv_lens", "context_lens",
+                  "seqused_kv", "key_value_seq_lengths"),
     "page_table": ("block_table", "block_tables", "paged_kv_indices", "kv_indices", "page_tables"),
     "cache_leftpad": ("leftpad_k", "left_pad", "leftpad"),
     "layout": ("kv_layout", "tensor_layout", "qkv_format", "data_layout"),
@@ -76,8 +76,8 @@ _WRITTEN_AS = {
     "local_window_size": ("mask", "mask=jit_attention.mask.sliding_window(left, right)"),
     "window_left": ("mask", "mask=jit_attention.mask.sliding_window(window_left)"),
     "sliding_window": ("mask", "mask=jit_attention.mask.sliding_window(sliding_window - 1)"),
-    "attn_mask": ("mask", "mask=jit_attention.mask.text(...) with tensors={...}, or score=jit_attention.score.bias() with "
-                          'tensors={"bias": attn_mask} for numbers to add'),
+    "attn_mask": ("mask", "mask=jit_attention.mask.text(...) with tensors={...}, or score=jit_attention.score.bias() "
+                          'with tensors={"bias": attn_mask} for numbers to add'),
     "custom_mask": ("mask", "mask=jit_attention.mask.text(...) with tensors={...}"),
     "mask_mod": ("mask", "mask=jit_attention.mask.text(...), the mask as C++"),
     "score_mod": ("score", "score=jit_attention.score.text(...), the score as C++"),
@@ -103,13 +103,15 @@ _WRITTEN_AS.update(dict.fromkeys(
 
 #: Options of others that calls do without, and why.
 _NEEDLESS = {
-    **dict.fromkeys(("max_seqlen_q", "max_seqlen_k", "max_seqlen_kv", "max_s_q", "max_s_kv", "max_q_len", "max_kv_len"),
-                    "lengths are read on the device"),
+    **dict.fromkeys(
+        ("max_seqlen_q", "max_seqlen_k", "max_seqlen_kv", "max_s_q", "max_s_kv", "max_q_len", "max_kv_len"),
+        "lengths are read on the device"),
     **dict.fromkeys(("enable_gqa", "num_kv_heads", "num_qo_heads", "page_size", "batch_size"),
                     "sizes are those of the arrays"),
-    **dict.fromkeys(("backend", "impl", "implementation", "op", "pack_gqa", "sm_margin", "scheduler_metadata", "workspace",
-                     "use_fp16_qk_reduction", "allow_fp16_qk_reduction"),
-                    "the library chooses the kernel"),
+    **dict.fromkeys(
+        ("backend", "impl", "implementation", "op", "pack_gqa", "sm_margin", "scheduler_metadata", "workspace",
+         "use_fp16_qk_reduction", "allow_fp16_qk_reduction"),
+        "the library chooses the kernel"),
     "deterministic": "equal inputs always give bitwise identical results",
 }
 

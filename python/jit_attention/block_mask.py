@@ -48,12 +48,12 @@ _MOST_UNASKED_BYTES = 64 << 20
 class BlockMask:
     """A table with two bits for each block of queries and keys, and the mask within the blocks.
 
-    Made by `block_mask`, `BlockMask.from_lists`, `BlockMask.from_bsr` and `BlockMask.from_torch`. Immutable; threads may
-    share it.
+    Made by `block_mask`, `BlockMask.from_lists`, `BlockMask.from_bsr` and `BlockMask.from_torch`. Immutable; threads
+    may share it.
 
     Attributes:
-        table: int32 (batch or 1, heads or 1, block_rows, block_words), in q's framework: two words for 32 blocks of keys,
-            and a last word for the order in which rows are scheduled.
+        table: int32 (batch or 1, heads or 1, block_rows, block_words), in q's framework: two words for 32 blocks of
+            keys, and a last word for the order in which rows are scheduled.
         block_size: Queries and keys of a block.
         seqlen_q: Number of queries of the calls that may use it; for varlen queries the longest sequence.
         seqlen_k: The same for keys.
@@ -65,9 +65,9 @@ class BlockMask:
         tensors: The arrays that `mask` reads, by name, including the table.
         scores: Whether partial blocks have mask bits: all of them (True), this many of each table, or none (False).
         read: The arrays that `within` was evaluated with, by name. Gradients evaluate it with them again.
-        lengths: Names of the arrays of lengths that the table was made with, and copies of those that are NumPy's (None
-            for others). Calls must pass the same lengths. A table that was made without lengths serves calls with
-            seqused_q, seqused_k and cache_leftpad, if `within` does not depend on lengths.
+        lengths: Names of the arrays of lengths that the table was made with, and copies of those that are NumPy's
+            (None for others). Calls must pass the same lengths. A table that was made without lengths serves calls
+            with seqused_q, seqused_k and cache_leftpad, if `within` does not depend on lengths.
 
     Examples:
         >>> q = k = np.ones((1, 256, 2, 64), ml_dtypes.bfloat16)
@@ -123,10 +123,10 @@ class BlockMask:
         """Makes a block mask from lists: for each row of blocks, the blocks of keys that it sees.
 
         Args:
-            counts: int32 (batch or 1, heads or 1, rows). Number of blocks in the row for which the mask is evaluated. A
-                size of 1 serves all batch entries or heads. None: there are only full blocks.
-            indices: int32 (batch or 1, heads or 1, rows, capacity). These blocks, ascending; entries beyond counts are
-                ignored.
+            counts: int32 (batch or 1, heads or 1, rows). Number of blocks in the row for which the mask is evaluated.
+                A size of 1 serves all batch entries or heads. None: there are only full blocks.
+            indices: int32 (batch or 1, heads or 1, rows, capacity). These blocks, ascending; entries beyond counts
+                are ignored.
             seqlen_q: Number of queries.
             seqlen_k: Number of keys.
             full_counts: int32 (batch or 1, heads or 1, rows). Number of full blocks in the row, all of whose keys are
@@ -135,8 +135,8 @@ class BlockMask:
             block_size: Queries and keys of a block: multiples of 16 from 16 to 4096.
             mask: The mask within the blocks of indices. None: all keys are seen.
             tensors: The arrays that the mask reads, by name.
-            batch: Batch size of calls, if the lists serve all entries but the mask differs between them. None: that of
-                the lists.
+            batch: Batch size of calls, if the lists serve all entries but the mask differs between them. None: that
+                of the lists.
             heads_q: The same for query heads.
             scores: As in `block_mask`.
             stream: As in `attention`.
@@ -145,9 +145,9 @@ class BlockMask:
             The block mask.
 
         Raises:
-            InvalidArgumentError: An argument is wrong. In CPU memory also: a count exceeds the capacity, or a block is
-                out of range, out of order or listed twice. Arrays on a device are not checked: there counts are clamped,
-                the order does not matter, blocks that are listed twice count once, and others are ignored.
+            InvalidArgumentError: An argument is wrong. In CPU memory also: a count exceeds the capacity, or a block
+                is out of range, out of order or listed twice. Arrays on a device are not checked: there counts are
+                clamped, the order does not matter, blocks that are listed twice count once, and others are ignored.
             InvalidSpecError: The library does not serve the mask.
             TypeError: An argument is no array.
 
@@ -211,7 +211,8 @@ class BlockMask:
         Row i of blocks sees the blocks ``indices[indptr[i]:indptr[i + 1]]``.
 
         Args:
-            indptr: int32 (rows + 1), or (batch or 1, heads or 1, rows + 1), where 1 serves all batch entries or heads.
+            indptr: int32 (rows + 1), or (batch or 1, heads or 1, rows + 1), where 1 serves all batch entries or
+                heads.
             indices: int32 (blocks of all rows). The blocks of keys, ascending within a row. Both arrays are in CPU
                 memory, where lists and other integer types are accepted, too, or where calls compute.
             seqlen_q: Number of queries.
@@ -230,8 +231,8 @@ class BlockMask:
 
         Raises:
             InvalidArgumentError: An argument is wrong. In CPU memory also: a row ends before it begins, or a block is
-                out of range, out of order or listed twice. Arrays on a device are not checked: there such a row has no
-                blocks, and blocks are read as in `from_lists`.
+                out of range, out of order or listed twice. Arrays on a device are not checked: there such a row has
+                no blocks, and blocks are read as in `from_lists`.
             InvalidSpecError: The library does not serve the mask.
 
         Examples:
@@ -489,21 +490,22 @@ def block_mask(
         q: Queries, as in `attention`; only their sizes matter.
         k: Keys, as in `attention`; only their sizes matter.
         mask: The keys that each query sees. None: all keys of the blocks that `blocks` keeps.
-        tensors: The arrays that the mask reads, by name. The block mask keeps them. Make another one when their contents
-            change.
+        tensors: The arrays that the mask reads, by name. The block mask keeps them. Make another one when their
+            contents change.
         block_size: Queries and keys of a block: multiples of 16 from 16 to 4096. Multiples of the kernels' tile sizes
             are fastest.
         per_batch: Whether each batch entry has a table. None: if the mask, the blocks or the lengths differ between
             entries, as far as the mask's text shows. False is refused in that case.
         per_head: The same for query heads.
-        blocks: bool or uint8 (batch or 1, heads_q or 1, rows, columns). The blocks that may be seen at all. None: all.
-        scores: Whether partial blocks get mask bits, one per score, which forward calls read instead of evaluating the
-            mask; gradients evaluate it. True: all blocks of a table, 1/8 byte per score. A number: the first so many
-            partial blocks of a table, row by row. None: True if the mask reads arrays, calls run on Hopper (where this
-            is faster), and the bits take at most 64 MiB.
+        blocks: bool or uint8 (batch or 1, heads_q or 1, rows, columns). The blocks that may be seen at all. None:
+            all.
+        scores: Whether partial blocks get mask bits, one per score, which forward calls read instead of evaluating
+            the mask; gradients evaluate it. True: all blocks of a table, 1/8 byte per score. A number: the first so
+            many partial blocks of a table, row by row. None: True if the mask reads arrays, calls run on Hopper
+            (where this is faster), and the bits take at most 64 MiB.
         layout: "BSHD" or "BHSD": the layout of q and k.
-        max_seqlen_q: With cu_seqlens_q: number of queries of the longest sequence. None: rows of q. A number that is too
-            small is refused if the lengths are NumPy arrays; otherwise the queries beyond it see nothing.
+        max_seqlen_q: With cu_seqlens_q: number of queries of the longest sequence. None: rows of q. A number that is
+            too small is refused if the lengths are NumPy arrays; otherwise the queries beyond it see nothing.
         max_seqlen_k: With cu_seqlens_k: the same for keys. No query sees the keys beyond it.
         cu_seqlens_q: As in `attention`.
         cu_seqlens_k: As in `attention`.

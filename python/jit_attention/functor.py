@@ -22,23 +22,23 @@ class FunctorText:
     """The body of a C++ function that decides whether a key is seen (mask), or that maps a score.
 
     The body may use ``q`` and ``k`` (positions of query and key), ``b`` and ``h`` (batch entry and query head),
-    ``seqlen_q``, ``seqlen_kv``, ``heads_q``, in scores ``score`` (softmax_scale · q·k), and the names of `constants` and
-    `tensors`. Compile errors are reported with their line of the body. Immutable and hashable.
+    ``seqlen_q``, ``seqlen_kv``, ``heads_q``, in scores ``score`` (softmax_scale · q·k), and the names of `constants`
+    and `tensors`. Compile errors are reported with their line of the body. Immutable and hashable.
 
     Attributes:
         name: Name of the text, in messages and in names of kernels: letters, digits, ``_``, ``-``, ``.``.
         body: The body, such as ``"return q >= k;"``. Each body has at most 64 KiB.
         classify: For masks; usually empty. The body of a function of q_begin, q_end, k_begin and k_end (half-open
-            ranges of a tile) that returns TileClass::empty, TileClass::full or TileClass::partial. If it is empty, the
-            library derives from bounds of q and k which tiles can be skipped.
+            ranges of a tile) that returns TileClass::empty, TileClass::full or TileClass::partial. If it is empty,
+            the library derives from bounds of q and k which tiles can be skipped.
         constants: Names and values (bool, int or float) that are compiled into the kernel.
         tensors: Names and element types ("bf16", "fp16", "fp32", "int32", "int64", "uint8") of dense arrays that each
             call passes; in the body they are pointers to the elements.
-        derivative: For scores; usually empty. The body of a function that returns the derivative of the new score with
-            respect to ``score``. Of a tensor ``table`` of floating-point type it says ``d_table[i] += x;``, where x is
-            the derivative with respect to element i; tensors that it does not name have no gradient. If it is empty,
-            the library differentiates `body`, which declares with ``auto`` every variable that depends on ``score``, or
-            on a tensor whose gradient is wanted.
+        derivative: For scores; usually empty. The body of a function that returns the derivative of the new score
+            with respect to ``score``. Of a tensor ``table`` of floating-point type it says ``d_table[i] += x;``,
+            where x is the derivative with respect to element i; tensors that it does not name have no gradient. If it
+            is empty, the library differentiates `body`, which declares with ``auto`` every variable that depends on
+            ``score``, or on a tensor whose gradient is wanted.
 
     Raises:
         InvalidSpecError: A field cannot become part of a kernel.

@@ -146,8 +146,8 @@ def causal_per_request() -> Mask:
 def draft_tree() -> Mask:
     """The queries of a sequence are a draft, often a tree of tokens, that one call verifies (speculative decoding).
 
-    The last seqlen_q keys of a sequence are the draft's own. A query sees all earlier keys, and those draft keys whose
-    bits are set in its row: bit j % 32 of word j // 32 belongs to key j of the draft.
+    The last seqlen_q keys of a sequence are the draft's own. A query sees all earlier keys, and those draft keys
+    whose bits are set in its row: bit j % 32 of word j // 32 belongs to key j of the draft.
 
     Each call passes ``tensors={"draft_tree": …}``: int32 (batch, seqlen_q, words), or (seqlen_q, words) for all batch
     entries, with words ≥ seqlen_q / 32; with ``cu_seqlens_q`` (total_q, words), with words ≥ 1. A sequence that has

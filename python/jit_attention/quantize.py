@@ -22,7 +22,8 @@ class QuantizedQkv(typing.NamedTuple):
         v_descale: fp32 dequantization scales of v.
         k_mean: With center_keys: fp32 (batch, heads_kv, head_dim), the mean of the rotated keys.
         v_mean: With center_values: fp32 (batch, heads_kv, head_dim_v), which attention adds to o.
-        lse_shift: With return_lse_shift: fp32 (batch, heads_q, seqlen_q). Attention adds softmax_scale times this to LSE.
+        lse_shift: With return_lse_shift: fp32 (batch, heads_q, seqlen_q). Attention adds softmax_scale times this to
+            LSE.
         descale_per: The elements that share a scale of q_descale and k_descale: "head", "token" or "block".
     """
 
@@ -85,9 +86,10 @@ def quantize_qkv(
 ) -> QuantizedQkv:
     """Quantizes q, k and v to FP8 in one launch, with scales that it computes.
 
-    A row of q or k passes through RMS norm, rotary embedding (both as in `append`) and a rotation, where they are asked
-    for, all in fp32. Then a mean is subtracted from rows of k and v if asked for, rows are divided by a scale, and
-    rounded to the nearest even; larger numbers become the largest one. Equal inputs give bitwise identical results.
+    A row of q or k passes through RMS norm, rotary embedding (both as in `append`) and a rotation, where they are
+    asked for, all in fp32. Then a mean is subtracted from rows of k and v if asked for, rows are divided by a scale,
+    and rounded to the nearest even; larger numbers become the largest one. Equal inputs give bitwise identical
+    results.
 
     Args:
         q: Queries (batch, seqlen_q, heads_q, head_dim), bf16, fp16 or fp32. Any strides, if the last one is 1. Or
@@ -103,20 +105,20 @@ def quantize_qkv(
         k_descale: The same for k.
         v_descale: The same for v, with value_scales="given".
         out_dtype: "fp8_e4m3" or "fp8_e5m2".
-        scales: The elements of q and k that share a scale. "token": those of a row. "block": those of 64 rows of a head,
-            counted from the first row of a batch entry, or of all varlen rows. "head": those of a batch entry and KV
-            head. The largest magnitude becomes the largest FP8 number; below 2^-100 the scale is 1. "given": see
-            q_descale.
+        scales: The elements of q and k that share a scale. "token": those of a row. "block": those of 64 rows of a
+            head, counted from the first row of a batch entry, or of all varlen rows. "head": those of a batch entry
+            and KV head. The largest magnitude becomes the largest FP8 number; below 2^-100 the scale is 1. "given":
+            see q_descale.
         value_scales: The same for v: "head", "channel" for each batch entry, head and column, or "given".
-        rotation_seed: Seed of the random signs of a Hadamard matrix that q and k are multiplied by. It spreads outliers
-            over a head and does not change q kᵀ. head_dim must be a power of two. None: no rotation.
-        center_keys: Whether to subtract k's mean over the tokens, for each head and channel. It shifts all scores of a
-            query by the same number. That changes o with sinks (unless `attention` gets lse_shift), and with scores
+        rotation_seed: Seed of the random signs of a Hadamard matrix that q and k are multiplied by. It spreads
+            outliers over a head and does not change q kᵀ. head_dim must be a power of two. None: no rotation.
+        center_keys: Whether to subtract k's mean over the tokens, for each head and channel. It shifts all scores of
+            a query by the same number. That changes o with sinks (unless `attention` gets lse_shift), and with scores
             that do more than add, such as softcap.
         center_values: Whether to subtract v's mean over the tokens, which `attention` adds to the result.
         return_lse_shift: With center_keys: whether to return what `attention` adds to LSE.
-        cu_seqlens_q: int32 (batch + 1), for varlen arrays: sequence b has rows cu_seqlens_q[b] to cu_seqlens_q[b + 1].
-            None: one sequence. This array and the next three are read only on the device.
+        cu_seqlens_q: int32 (batch + 1), for varlen arrays: sequence b has rows cu_seqlens_q[b] to cu_seqlens_q[b +
+            1]. None: one sequence. This array and the next three are read only on the device.
         cu_seqlens_k: The same for k and v.
         seqused_q: int32 (batch). Number of rows of each sequence, if the array has room for more. Padding rows are
             neither read nor written.
@@ -126,8 +128,8 @@ def quantize_qkv(
         q_positions: int64 (batch, seqlen_q), or (tokens). The row of cos_sin of each query. None, if q is not varlen:
             the token's place in its batch entry. A row without such a position becomes NaN, and is ignored by scales.
         k_positions: The same for keys.
-        rotary_interleaved: Whether pairs are (2j, 2j + 1), as in GPT-J. Otherwise they are (j, j + rotary_dim / 2), as
-            in GPT-NeoX.
+        rotary_interleaved: Whether pairs are (2j, 2j + 1), as in GPT-J. Otherwise they are (j, j + rotary_dim / 2),
+            as in GPT-NeoX.
         q_norm_weight: (head_dim). Weights of an RMS norm of every query head. None: no norm.
         k_norm_weight: (head_dim). Weights of an RMS norm of every key head. None: no norm.
         norm_eps: Added to the mean of squares.

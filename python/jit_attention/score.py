@@ -118,8 +118,8 @@ def alibi() -> Score:
 def bias(dtype: Literal["fp32", "bf16", "fp16"] | DTypeObject = "fp32", **unknown: Nothing) -> Score:
     """score + bias[b, h, q, k]. A bias of −inf drops the key.
 
-    Each call passes ``tensors={"bias": …}``: (batch, heads_q, seqlen_q, seqlen_kv), where each of the first three sizes
-    may be 1. The last stride is 1.
+    Each call passes ``tensors={"bias": …}``: (batch, heads_q, seqlen_q, seqlen_kv), where each of the first three
+    sizes may be 1. The last stride is 1.
 
     Args:
         dtype: The element type of the bias: "fp32", "bf16" or "fp16".
@@ -154,8 +154,8 @@ def text(
 ) -> Score:
     """A score of your own: the body of a C++ function that returns the new score.
 
-    `FunctorText` describes the names that the body may use. A body that returns −INFINITY drops the key; tiles that it
-    drops as a whole are skipped, as with a mask.
+    `FunctorText` describes the names that the body may use. A body that returns −INFINITY drops the key; tiles that
+    it drops as a whole are skipped, as with a mask.
 
     Args:
         body: The body, such as ``"return score + table[h] * (q - k);"``.

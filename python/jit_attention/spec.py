@@ -35,32 +35,34 @@ class AttentionSpec:
         sequences_kv: How k and v are stored: "dense", "varlen" or "paged".
         page_size: Rows of a page, from 1 to 65536. 0 unless sequences_kv is "paged".
         sinks: Whether each head has a sink: an extra logit in the softmax denominator, without a value vector.
-        dropout: Whether calls drop probabilities, with a rate and a seed of each call. For dense and varlen sequences,
-            without split_keys.
+        dropout: Whether calls drop probabilities, with a rate and a seed of each call. For dense and varlen
+            sequences, without split_keys.
         split_keys: A multiple of 64: keys are summed in spans of this length, so that the result of a sequence does
             not depend on the rest of the batch, only on whether TMA can read the call. 0: each call cuts sums as is
             fastest.
         checked: Whether calls check lengths and page tables on the device, wait for it, and raise an error for values
             out of range. Slow; for debugging.
-        kv_dtype: Element type of k and v, if it is not dtype: "fp8_e4m3" or "fp8_e5m2". Forward only, without dropout.
+        kv_dtype: Element type of k and v, if it is not dtype: "fp8_e4m3" or "fp8_e5m2". Forward only, without
+            dropout.
         out_dtype: Element type of o. None: dtype, or "bf16" with FP8. With FP8 dtype: "bf16", "fp16" or "fp32".
-        descale_per: The elements of FP8 k and v that share a dequantization scale. "head": all, those of a KV head, or
-            those of a KV head and batch entry. "token": those of a key and KV head. "block", with FP8 dtype: those of 64
-            rows of a head.
+        descale_per: The elements of FP8 k and v that share a dequantization scale. "head": all, those of a KV head,
+            or those of a KV head and batch entry. "token": those of a key and KV head. "block", with FP8 dtype: those
+            of 64 rows of a head.
         v_descale_per: The same for v, with FP8 dtype: "head", or "channel" for one scale per column.
         v_mean: Whether the mean of each column was subtracted from FP8 v. Calls pass it, and it is added to o.
-        lse_shift: Whether the mean was subtracted from FP8 k. Calls pass what LSE lost by it. Only with scores that add.
+        lse_shift: Whether the mean was subtracted from FP8 k. Calls pass what LSE lost by it. Only with scores that
+            add.
         values_in_keys: Whether the values are the first head_dim_v columns of the keys, so that calls have no v: the
             latent cache of multi-head latent attention. Forward only, without dropout, with 16-bit keys.
-        exact_exponentials: With FP8 dtype: whether every probability is computed. Otherwise forward_wgmma interpolates
-            half of them in calls that do not return LSE.
+        exact_exponentials: With FP8 dtype: whether every probability is computed. Otherwise forward_wgmma
+            interpolates half of them in calls that do not return LSE.
         mask: The keys that each query sees. None: all.
         score: The function of a score that is applied before the softmax. None: none.
         softmax_scale: A positive factor of q · k, at most 1e5. None: 1/sqrt(head_dim). It is not compiled in.
 
     Raises:
-        InvalidSpecError: No GPU can be served with this spec. The message has the field, its value, the rule, and what
-            would work.
+        InvalidSpecError: No GPU can be served with this spec. The message has the field, its value, the rule, and
+            what would work.
 
     Examples:
         >>> spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, mask=ja.mask.causal())

@@ -18,8 +18,8 @@ def register_with_torch() -> None:
     """Makes "jit_attention" a name for ``torch.nn.attention.activate_flash_attention_impl``.
 
     After ``torch.nn.attention.activate_flash_attention_impl("jit_attention")``, the function
-    ``torch.nn.functional.scaled_dot_product_attention`` computes with this library what its flash backend would serve:
-    bf16 and fp16 on a GPU without attn_mask, with gradients and dropout, also inside of PyTorch's modules.
+    ``torch.nn.functional.scaled_dot_product_attention`` computes with this library what its flash backend would
+    serve: bf16 and fp16 on a GPU without attn_mask, with gradients and dropout, also inside of PyTorch's modules.
     ``torch.nn.attention.restore_flash_attention_impl()`` ends this. Varlen calls of PyTorch are not replaced.
 
     Raises:

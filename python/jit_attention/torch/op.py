@@ -1,8 +1,8 @@
 """Attention as one PyTorch operator, `torch.ops.jit_attention.attention`, and its gradient as another.
 
 Eager calls without gradients go straight to `jit_attention.attention`; the operator is what `torch.compile`,
-`torch.export` and autograd see. The arguments of an operator are tensors, numbers and strings, so it carries masks and
-scores as text.
+`torch.export` and autograd see. The arguments of an operator are tensors, numbers and strings, so it carries masks
+and scores as text.
 """
 
 from collections.abc import Mapping
@@ -94,10 +94,10 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
     """Computes `jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients.
 
     q, k, v, sinks and the tensors that scores read have gradients. Under ``torch.compile`` the call is one operator
-    without a graph break: ``fullgraph=True`` and ``dynamic=True`` work, with masks and scores that are built outside or
-    inside of the compiled function (``~mask`` only outside). A CUDA graph may capture the call after one call of the
-    same sizes, which compiles and tunes its kernel. Kernels of gradients are compiled at the first backward pass of a
-    size.
+    without a graph break: ``fullgraph=True`` and ``dynamic=True`` work, with masks and scores that are built outside
+    or inside of the compiled function (``~mask`` only outside). A CUDA graph may capture the call after one call of
+    the same sizes, which compiles and tunes its kernel. Kernels of gradients are compiled at the first backward pass
+    of a size.
 
     Args:
         q: Queries, bf16 or fp16, or FP8 if k and v are FP8. Under ``torch.autocast``, fp32 and 16-bit tensors are
@@ -113,8 +113,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
         tuning: As in `jit_attention.attention`.
         cu_seqlens_q: As in `jit_attention.attention`.
         cu_seqlens_k: As in `jit_attention.attention`.
-        seqused_q: As in `jit_attention.attention`. Padding rows of the result are uninitialized unless zero_padding is
-            set.
+        seqused_q: As in `jit_attention.attention`. Padding rows of the result are uninitialized unless zero_padding
+            is set.
         seqused_k: As in `jit_attention.attention`.
         page_table: As in `jit_attention.attention`.
         cache_leftpad: As in `jit_attention.attention`.
@@ -139,12 +139,13 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
         return_rng_state: Whether to return the rng_state that was used, after o and LSE.
         deterministic: Whether equal inputs must give bitwise identical gradients, as they do under
             ``torch.use_deterministic_algorithms``. The result always is deterministic.
-        block_mask: A `jit_attention.BlockMask`; or FlexAttention's, with `mask` instead of its ``mask_mod``. The latter
-            is converted in each call: for many calls, convert it once with ``jit_attention.BlockMask.from_torch``.
+        block_mask: A `jit_attention.BlockMask`; or FlexAttention's, with `mask` instead of its ``mask_mod``. The
+            latter is converted in each call: for many calls, convert it once with
+            ``jit_attention.BlockMask.from_torch``.
 
     Returns:
-        o, contiguous, of q's dtype or out_dtype; with return_lse (o, LSE); with return_rng_state also the state, None if
-        dropout_p is 0. Padding rows of gradients are 0.
+        o, contiguous, of q's dtype or out_dtype; with return_lse (o, LSE); with return_rng_state also the state, None
+        if dropout_p is 0. Padding rows of gradients are 0.
 
     Raises:
         InvalidArgumentError: An argument is wrong, or a gradient is wanted that does not exist: with paged keys or

@@ -1,7 +1,8 @@
 """Attention of 16-bit tensors in FP8: one launch quantizes them, one computes attention.
 
-Rotations and means make rounding to FP8 more accurate, and can be undone exactly: a rotation of q and k does not change
-their products, a mean of k shifts all scores of a row by the same number, and a mean of v is added to the result.
+Rotations and means make rounding to FP8 more accurate, and can be undone exactly: a rotation of q and k does not
+change their products, a mean of k shifts all scores of a row by the same number, and a mean of v is added to the
+result.
 """
 
 import inspect
@@ -58,8 +59,8 @@ def quantized_attention(
         dtype: "fp8_e4m3" or "fp8_e5m2", the type that they are rounded to.
         scales: The elements of q and k that share a scale. "head": those of a batch entry and KV head. "token": those
             of a row, for rows with outliers. "block": those of 64 rows.
-        rotation_seed: Seed ≥ 0 of the random signs of a Hadamard matrix that q and k are multiplied by before they are
-            rounded, which spreads outliers over a head. head_dim must be a power of two. None: no rotation.
+        rotation_seed: Seed ≥ 0 of the random signs of a Hadamard matrix that q and k are multiplied by before they
+            are rounded, which spreads outliers over a head. head_dim must be a power of two. None: no rotation.
         center_keys: Whether to subtract k's mean over the sequence, for each head and channel. LSE and sinks are
             corrected. Not with `score`.
         center_values: Whether to subtract v's mean, and to add it to the result. It helps long sequences, because FP8

@@ -29,9 +29,9 @@ def scaled_dot_product_attention(
 ) -> torch.Tensor:
     """Computes ``torch.nn.functional.scaled_dot_product_attention`` in bf16 and fp16, with gradients.
 
-    query, key, value and a floating-point attn_mask have gradients. A query that sees no key has a result of 0, whatever
-    hides its keys. Values of a floating-point mask below −2^80, such as −1e30, drop the key as −inf does. A value of
-    −1e9 does so if another key has an ordinary score.
+    query, key, value and a floating-point attn_mask have gradients. A query that sees no key has a result of 0,
+    whatever hides its keys. Values of a floating-point mask below −2^80, such as −1e30, drop the key as −inf does. A
+    value of −1e9 does so if another key has an ordinary score.
 
     Args:
         query: (..., heads_q, seqlen_q, head_dim), bf16 or fp16, with any number of batch dimensions; fp32 under
@@ -39,8 +39,8 @@ def scaled_dot_product_attention(
         key: (..., heads_kv, seqlen_kv, head_dim), of query's dtype. Batch dimensions of size 1 broadcast.
         value: (..., heads_kv, seqlen_kv, head_dim_v), of query's dtype.
         attn_mask: Broadcasts to (..., heads_q, seqlen_q, seqlen_kv). bool: True is kept. fp32 or query's dtype: it is
-            added to the scores. Dimensions of size 1 are not expanded in memory, except the last one. A ``CausalBias``
-            of ``torch.nn.attention.bias`` becomes a causal mask.
+            added to the scores. Dimensions of size 1 are not expanded in memory, except the last one. A
+            ``CausalBias`` of ``torch.nn.attention.bias`` becomes a causal mask.
         dropout_p: The rate of dropout, 0 ≤ dropout_p < 1, with random numbers from torch's default generator. They
             differ from those of torch's own function.
         is_causal: Whether query i sees the keys up to i, whatever the lengths are. Not with attn_mask.

@@ -34,24 +34,24 @@ _LEAST_QUANTIZED_QUERIES = 64
 def register_with_transformers(name: str = "jit_attention", quantized: dict[str, Any] | bool | None = None) -> None:
     """Registers ``attn_implementation=name`` with Hugging Face Transformers.
 
-    It serves models in bf16 or fp16, or in fp32 under ``torch.autocast``: encoders, decoders and KV caches, with padding
-    on either side, sliding windows, softcap, sinks, position biases and grouped-query attention. Causal masks, windows
-    and padding are computed in the kernel, which skips empty tiles. Other masks are tensors, as for "eager"; the log
-    names patterns that are not recognized. Padding rows that see no token are 0. Packed sequences in one batch entry are
-    recognized by positions that restart, or by `cu_seq_lens_q` and `cu_seq_lens_k`, which `DataCollatorWithFlattening`
-    makes.
+    It serves models in bf16 or fp16, or in fp32 under ``torch.autocast``: encoders, decoders and KV caches, with
+    padding on either side, sliding windows, softcap, sinks, position biases and grouped-query attention. Causal
+    masks, windows and padding are computed in the kernel, which skips empty tiles. Other masks are tensors, as for
+    "eager"; the log names patterns that are not recognized. Padding rows that see no token are 0. Packed sequences in
+    one batch entry are recognized by positions that restart, or by `cu_seq_lens_q` and `cu_seq_lens_k`, which
+    `DataCollatorWithFlattening` makes.
 
     Args:
         name: The name. A second registration under the same name replaces the first one.
         quantized: Options of `jit_attention.torch.quantized_attention` (dtype, scales, value_scales, rotation_seed,
-            center_keys, center_values, exact_exponentials): calls with 64 queries or more are computed in FP8. Others,
-            such as decoding, gradients and dropout, stay in 16 bits. True: k and v are centered, and q and k are rotated
-            if head_dim is a power of two. None: everything stays in 16 bits.
+            center_keys, center_values, exact_exponentials): calls with 64 queries or more are computed in FP8.
+            Others, such as decoding, gradients and dropout, stay in 16 bits. True: k and v are centered, and q and k
+            are rotated if head_dim is a power of two. None: everything stays in 16 bits.
 
     Raises:
         ImportError: Transformers is missing or too old: version 5 is needed.
-        InvalidArgumentError: `quantized` has an unknown option. When a model runs: fp32, attention weights as results,
-            head masks, or other masks beside cumulative lengths.
+        InvalidArgumentError: `quantized` has an unknown option. When a model runs: fp32, attention weights as
+            results, head masks, or other masks beside cumulative lengths.
 
     Thread safety:
         Call it once, from one thread.
@@ -180,8 +180,8 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
         sliding_window: number of keys that a causal query sees, its own included; without is_causal as many after it.
         softcap: of the scores, before masks and biases.
         position_bias: (batch|1, heads_q|1, seqlen_q|1, seqlen_kv), added to the scores.
-        cu_seq_lens_q, cu_seq_lens_k: (sequences + 1), where each of the packed sequences begins and ends, both or none.
-            attention_mask is None then, or a pattern without padding, alone or over packed sequences.
+        cu_seq_lens_q, cu_seq_lens_k: (sequences + 1), where each of the packed sequences begins and ends, both or
+            none. attention_mask is None then, or a pattern without padding, alone or over packed sequences.
         s_aux: (heads_q), sinks: a score of each head without a value.
         quantized: as `register_with_transformers` has it.
 

@@ -14,8 +14,8 @@ from .sdpa import _refuse
 def register_continuous_batching(name: str = "jit_flash_attention_3") -> None:
     """Registers ``attn_implementation=name`` with Hugging Face Transformers, only for continuous batching.
 
-    It serves models in bf16 or fp16, with windows of each layer, softcap and sinks. A step with prompts is one call over
-    varlen keys that Transformers gathers from its cache. A step that only decodes reads and writes the pages, if
+    It serves models in bf16 or fp16, with windows of each layer, softcap and sinks. A step with prompts is one call
+    over varlen keys that Transformers gathers from its cache. A step that only decodes reads and writes the pages, if
     Transformers makes a page table (on CUDA). Lengths stay on the device.
 
     Transformers accepts external implementations only under names of flash-attention, and asks a module for the
@@ -96,8 +96,8 @@ def paged_attention_function(module, query, key, value, attention_mask, scaling=
     Returns:
         (1, tokens, heads_q, head_dim_v), contiguous, and None for the weights.
 
-    Raises InvalidArgumentError for calls without lengths, as all outside of continuous batching that are not packed are,
-    for such as are not causal, and for fp32, attention weights, masks, biases and dropout.
+    Raises InvalidArgumentError for calls without lengths, as all outside of continuous batching that are not packed
+    are, for such as are not causal, and for fp32, attention weights, masks, biases and dropout.
     """
     for lengths in ("cu_seq_lens_q", "cu_seq_lens_k") if cache is None else ():
         if kwargs.get(lengths) is None:
