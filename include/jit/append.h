@@ -1,6 +1,6 @@
 /// @file
-/// Append stores new keys and values in a KV cache, in one launch that also applies RMS norm and rotary embedding to keys
-/// and queries: everything between the projections of a layer and its attention.
+/// Append stores new keys and values in a KV cache, in one launch that also applies RMS norm and rotary embedding to
+/// keys and queries: everything between the projections of a layer and its attention.
 ///
 ///      jit::AppendSpec spec{.head_dim = 128, .rotary_dim = 128};
 ///      jit::append(spec)({.k = k, .v = v, .k_cache = k_cache, .v_cache = v_cache, .slot_mapping = slots,
@@ -100,8 +100,8 @@ struct AppendArguments {
   /// Instead of cos_sin: cosines and sines in two tensors (max_pos, rotary_dim / 2) of one type.
   TensorView cos = {};
   TensorView sin = {};  ///< see cos
-  /// int64 (tokens), or (3, tokens) with sections: rows of the table. Optional with seqused_k: then a token's position is
-  /// its place in its request.
+  /// int64 (tokens), or (3, tokens) with sections: rows of the table. Optional with seqused_k: then a token's
+  /// position is its place in its request.
   TensorView positions = {};
   TensorView q_norm_weight = {};  ///< with norm and q: (head_dim)
   TensorView k_norm_weight = {};  ///< with norm: (head_dim)

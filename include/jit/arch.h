@@ -1,5 +1,5 @@
 /// @file
-/// GPU architectures as values, and what is known of each without a GPU at hand. Pure functions, thread safe.
+/// GPU architectures as values, and their properties. All functions are pure and thread safe.
 #pragma once
 
 #include <compare>

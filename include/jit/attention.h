@@ -89,10 +89,12 @@ struct AttentionArguments {
   /// Optional, int32 (batch): padding rows before the first key of each sequence.
   TensorView cache_leftpad = {};
   TensorView page_table = {};  ///< int32 (batch, max_pages): row b lists the pages of sequence b in order
-  /// With spec.sinks: fp32 (heads_q), one extra logit per query head, in natural units, not multiplied by softmax_scale.
+  /// With spec.sinks: fp32 (heads_q), one extra logit per query head, in natural units, not multiplied by
+  /// softmax_scale.
   TensorView sinks = {};
   /// Only with FP8 spec.dtype: fp32 dequantization scales of q, read on the device, any strides. With
-  /// spec.descale_per = head those of its KV head, as k_descale; with token one per row of q; with block one per 64 rows.
+  /// spec.descale_per = head those of its KV head, as k_descale; with token one per row of q; with block one per 64
+  /// rows.
   TensorView q_descale = {};
   /// fp32 dequantization scales of FP8 k, read on the device, any strides. With spec.descale_per = head (heads_kv),
   /// (1), or (batch, heads_kv), where each size may be 1; optional, 1 if absent. With token one per row, k's shape
@@ -106,12 +108,12 @@ struct AttentionArguments {
   /// v. It is added to o in fp32, weighted by the keys' part of the denominator if there is a sink. A row that sees no
   /// key keeps o = 0.
   TensorView v_mean = {};
-  /// With spec.lse_shift: fp32, of lse's shape: q times the mean that was subtracted from k. softmax_scale times this is
-  /// added to LSE.
+  /// With spec.lse_shift: fp32, of lse's shape: q times the mean that was subtracted from k. softmax_scale times this
+  /// is added to LSE.
   TensorView lse_shift = {};
   float dropout_p = 0;  ///< rate of dropout, 0 ≤ dropout_p < 1; 0 unless spec.dropout
-  /// With spec.dropout: int64 (2), seed and offset of the random numbers, read on the device. Equal states drop the same
-  /// probabilities.
+  /// With spec.dropout: int64 (2), seed and offset of the random numbers, read on the device. Equal states drop the
+  /// same probabilities.
   TensorView rng_state = {};
   /// Largest number of thread blocks that share the keys of a query; 0: the library chooses.
   int num_splits = 0;
@@ -125,8 +127,8 @@ void check_arguments(const AttentionSpec& spec, const AttentionArguments& argume
 /// The part of these checks that concerns only q, k and v, for callers that allocate o afterwards. Throws the same.
 void check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments);
 
-/// The tensors of one backward call: from the gradients of o and lse it computes those of q, k and v, and further ones if
-/// asked. Strides and alignment are those of forward. Gradients must not overlap any other tensor.
+/// The tensors of one backward call: from the gradients of o and lse it computes those of q, k and v, and further
+/// ones if asked. Strides and alignment are those of forward. Gradients must not overlap any other tensor.
 ///
 /// Sequences may be varlen, with arrays as in forward, read only on the device. Padding rows of dq, dk and dv are not
 /// written.
@@ -185,8 +187,9 @@ class Attention {
   /// Throws Error invalid_argument, whose field is the argument's name, before anything is launched; launch_failed.
   void operator()(const AttentionArguments& arguments, Stream stream = nullptr) const;
 
-  /// Does everything but the launch: afterwards a call with these sizes only launches, also under capture. The tensors of
-  /// mask and score must have their contents, because tuning reads them. Throws the same, and what compiling throws.
+  /// Does everything but the launch: afterwards a call with these sizes only launches, also under capture. The
+  /// tensors of mask and score must have their contents, because tuning reads them. Throws the same, and what
+  /// compiling throws.
   void prepare(const AttentionArguments& arguments) const;
 
   /// Computes dq, dk and dv on `stream`: on sm_90a in one kernel between two that prepare and round, if a kernel can
@@ -240,9 +243,9 @@ class Attention {
 Attention attention(const AttentionSpec& spec, std::optional<KernelConfig> config = {},
                     const Context& context = default_context());
 
-/// As attention(), but compiles nothing yet: the first call, or `prepare`, compiles the kernel for its own sizes, where
-/// attention() and a call may compile two. Thread safe. Throws Error invalid_spec; the first call throws what attention()
-/// throws.
+/// As attention(), but compiles nothing yet: the first call, or `prepare`, compiles the kernel for its own sizes,
+/// where attention() and a call may compile two. Thread safe. Throws Error invalid_spec; the first call throws what
+/// attention() throws.
 Attention attention_when_called(const AttentionSpec& spec, const Context& context = default_context());
 
 }  // namespace jit

@@ -14,7 +14,8 @@
 ///      jit::block_mask(spec)({.block_mask = table, .block_places = places, .block_scores = scores, …}, stream);
 ///      jit::AttentionSpec attention_spec{.mask = jit::mask::block_scores(128, 128)};
 ///
-/// In backward, reading bits is slower than evaluating the mask: give it a spec with the first mask, over the same table.
+/// In backward, reading bits is slower than evaluating the mask: give it a spec with the first mask, over the same
+/// table.
 #pragma once
 
 #include <array>
@@ -56,15 +57,15 @@ std::array<std::int64_t, 4> block_places_shape(const BlockMaskSpec& spec, std::i
                                                std::int64_t heads, std::int64_t seqlen_q,
                                                std::int64_t seqlen_kv);
 
-/// (batch, heads, room, score_words) of block_scores: a bit for each score of `room` blocks. A block takes an eighth of a
-/// byte for each of its scores, of keys rounded up to 64.
+/// (batch, heads, room, score_words) of block_scores: a bit for each score of `room` blocks. A block takes an eighth
+/// of a byte for each of its scores, of keys rounded up to 64.
 std::array<std::int64_t, 4> block_scores_shape(const BlockMaskSpec& spec, std::int64_t batch,
                                                std::int64_t heads, std::int64_t room);
 
 /// Blocks in lists: for each row of blocks how many, and which columns, as FlexAttention's BlockMask has them; or, of
-/// block-sparse rows (BSR) as SciPy and FlashInfer have them, where in one list of columns each row begins. In any order;
-/// those that are named twice count once, and those outside of the table not at all; a row has no more than its list has
-/// room for, and none where it ends before it begins. Any strides whose last is 1.
+/// block-sparse rows (BSR) as SciPy and FlashInfer have them, where in one list of columns each row begins. In any
+/// order; those that are named twice count once, and those outside of the table not at all; a row has no more than
+/// its list has room for, and none where it ends before it begins. Any strides whose last is 1.
 struct BlockListViews {
   TensorView counts = {};  ///< int32 (batch, heads, rows), the first two of them 1 where one is for all
   /// Int32 (batch, heads, rows, capacity), the same; with indptr (blocks of all rows).
@@ -82,8 +83,8 @@ struct BlockMaskArguments {
   /// partial blocks the number of those before, row by row, in the same batch entry and head, which is a place in
   /// block_scores; -1 of other blocks, and of those that there is no room for.
   TensorView block_places = {};
-  /// With spec.scores, int32, written: block_scores_shape() of any room, 1 or more. Rows begin at multiples of 16 bytes.
-  /// In an order of its own (templates/base/score_words.cuh). What no place names is left as it is.
+  /// With spec.scores, int32, written: block_scores_shape() of any room, 1 or more. Rows begin at multiples of 16
+  /// bytes. In an order of its own (templates/base/score_words.cuh). What no place names is left as it is.
   TensorView block_scores = {};
   std::int64_t seqlen_q = 0;   ///< the most that a sequence has
   std::int64_t seqlen_kv = 0;  ///< the same

@@ -14,7 +14,7 @@
 
 namespace jit {
 
-/// A named input of a compile or of a measurement.
+/// A named input of a compilation or a measurement.
 struct CacheField {
   std::string name;   ///< what it is
   std::string value;  ///< its value as text
@@ -32,7 +32,7 @@ struct CachedKernel {
   std::string unreadable;  ///< why the file could not be read; empty when it was
 };
 
-/// All that is kept of one kernel.
+/// The cache entry of one kernel.
 struct CachedCode {
   std::string key;                 ///< 32 hexadecimal digits: CompiledKernel::key()
   std::string facts;               ///< JSON

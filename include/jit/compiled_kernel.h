@@ -21,8 +21,8 @@ namespace jit {
 
 struct KernelImage;
 
-/// A compiled kernel with its source, its machine code, and how it was chosen. Immutable, cheap to copy, thread safe. It
-/// needs no GPU.
+/// A compiled kernel with its source, its machine code, and how it was chosen. Immutable, cheap to copy, thread safe.
+/// It needs no GPU.
 class CompiledKernel {
  public:
   /// The spec that was asked for; specs that differ in run-time facts only share a kernel.
@@ -67,10 +67,10 @@ class CompiledKernel {
   std::string report() const;
 
   /// Writes kernel.cu, kernel.ptx, kernel.cubin, report.json, templates/ (all that kernel.cu includes) and, when a
-  /// disassembler is found, kernel.sass to a folder, which is created; each an OutputFile. Where the bytes of one find no
-  /// room, no file is made or replaced; devices and pipes are written last. Returns the paths. `kernel.cu` compiles with
-  /// `nvcc -std=c++20 -I FOLDER/templates`. Throws Error io_error, invalid_argument when `folder` is empty, and what
-  /// compiling throws.
+  /// disassembler is found, kernel.sass to a folder, which is created; each an OutputFile. Where the bytes of one
+  /// find no room, no file is made or replaced; devices and pipes are written last. Returns the paths. `kernel.cu`
+  /// compiles with `nvcc -std=c++20 -I FOLDER/templates`. Throws Error io_error, invalid_argument when `folder` is
+  /// empty, and what compiling throws.
   std::vector<std::string> dump(const std::string& folder) const;
 
  private:
@@ -103,8 +103,8 @@ std::string config_rejection(const AttentionSpec& spec, const KernelConfig& conf
 /// The same on a device, whose shared memory may differ from what its architecture has.
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, const DeviceInfo& device);
 
-/// A named config of the published ladder for kernels like forward_mma_sync ("Writing Speed-of-Light Flash Attention for
-/// 5090 in CUDA C++"), from swizzled tiles on: each step adds one technique to the one before.
+/// A named config of the published ladder for kernels like forward_mma_sync ("Writing Speed-of-Light Flash Attention
+/// for 5090 in CUDA C++"), from swizzled tiles on: each step adds one technique to the one before.
 struct LadderStep {
   std::string name;       ///< "v2_pipeline"
   std::string technique;  ///< "two stages of K and V"

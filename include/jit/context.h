@@ -1,6 +1,6 @@
 /// @file
-/// A context holds settings, caches, tuning records and the compiler. Programs that use the environment's settings need none;
-/// tests and servers make their own.
+/// A context holds settings, caches, tuning records and the compiler. Programs that use the environment's settings
+/// need none; tests and servers make their own.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 /// @file
-/// Everything that differs from one element type to the next.
+/// A table of all facts about element types.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace jit {
 
-/// What numbers are, in DLPack's codes.
+/// The kinds of numbers, as DLPack's codes.
 enum class NumberKind : std::uint8_t {
   signed_integer = 0,
   unsigned_integer = 1,
@@ -20,8 +20,7 @@ enum class NumberKind : std::uint8_t {
   float8_e5m2 = 12,
 };
 
-/// What the library knows of one element type. Beside what files and other frameworks call it, there is what
-/// kernels need.
+/// The facts about one element type: its names in files and other frameworks, and what kernels need.
 struct DTypeFacts {
   DType dtype;                   ///< the type
   std::string_view name;         ///< "bf16": in specs, files and messages

@@ -23,7 +23,7 @@ class LaunchTrace {
   const std::string& kernel() const;
   /// Whether all of its blocks were to run at the same time (CU_LAUNCH_ATTRIBUTE_COOPERATIVE).
   bool is_cooperative() const;
-  /// What was wrong, one sentence with its place each; empty: nothing was. At most 64.
+  /// The errors that the emulator found, such as data races: one sentence each, with the place. At most 64.
   std::vector<std::string> findings() const;
   /// Instructions that warps executed.
   std::uint64_t warp_instructions() const;

@@ -1,7 +1,7 @@
 /// @file
-/// The exception type of the library. An error has its kind (code), the field, its value and the violated rule (message), the
-/// step that failed (stage), and what the layer below reported (native code, log, generated source). Errors are immutable
-/// values: they can be copied and passed between threads.
+/// The exception type of the library. An error has its kind (code), the field, its value and the violated rule
+/// (message), the step that failed (stage), and what the layer below reported (native code, log, generated source).
+/// Errors are immutable values: they can be copied and passed between threads.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 /// @file
-/// Tensors that masks and scores read, in the host's memory.
+/// Tensors in CPU memory that masks and scores read.
 #pragma once
 
 #include <cstddef>

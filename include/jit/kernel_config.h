@@ -1,6 +1,6 @@
 /// @file
-/// Kernel configs: the parameters that the tuner searches. Results of different configs differ only by rounding. Each kernel
-/// family has its own struct; a config is one of these.
+/// Kernel configs: the parameters that the tuner searches. Results of different configs differ only by rounding. Each
+/// kernel family has its own struct; a config is one of these.
 #pragma once
 
 #include <span>

@@ -1,6 +1,6 @@
 /// @file
-/// Merge combines partial attention results over different keys, as split keys, shared prefixes (cascades) and devices that
-/// exchange keys need.
+/// Merge combines partial attention results over different keys, as split keys, shared prefixes (cascades) and
+/// devices that exchange keys need.
 ///
 ///      const jit::PartialState parts[] = {{prefix_o, prefix_lse}, {suffix_o, suffix_lse}};
 ///      jit::merge({.dtype = jit::DType::bf16})({.parts = parts, .o = o, .lse = lse}, stream);

@@ -1,5 +1,6 @@
 /// @file
-/// Events that a user may want to see: the library itself never prints. Give a Context an Observer.
+/// Events of the library, which a Context reports to an Observer. The library itself prints only warnings of the
+/// default context.
 #pragma once
 
 #include <functional>

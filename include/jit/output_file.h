@@ -1,5 +1,5 @@
 /// @file
-/// Files that a caller names to be written: found and tried early, then written whole or not at all.
+/// Output files that are checked early, and then written completely or not at all.
 #pragma once
 
 #include <cstddef>
@@ -45,8 +45,8 @@ class OutputFile {
   bool is_new_ = true;           // the umask may take permissions away
 };
 
-/// Writes files together: where the bytes of one find no room, no file is made or replaced; devices and pipes are written
-/// last. Throws Error io_error.
+/// Writes files together: where the bytes of one find no room, no file is made or replaced; devices and pipes are
+/// written last. Throws Error io_error.
 void write_together(const std::vector<std::pair<OutputFile, std::span<const std::byte>>>& outputs);
 
 /// Whether two paths lead to the same file, or would if it were there.

@@ -1,6 +1,6 @@
 /// @file
-/// Quantization of q, k and v to FP8 in one launch, with scales that it computes: everything between the projections of a
-/// layer and FP8 attention.
+/// Quantization of q, k and v to FP8 in one launch, with scales that it computes: everything between the projections
+/// of a layer and FP8 attention.
 ///
 ///      jit::QuantizeSpec spec{.head_dim = 128, .rotate = true, .center_keys = true};
 ///      jit::quantize_qkv(spec)({.q = q, .k = k, .v = v, .q_out = q8, .k_out = k8, .v_out = v8, .q_descale = q_scales,
@@ -91,13 +91,13 @@ struct QuantizeArguments;
 SequenceKind sequences_of(const QuantizeArguments& arguments);
 
 /// The tensors of one call. All of q, k, v and what is made of them are (batch, seqlen, heads, head_dim), or varlen,
-/// (tokens, heads, head_dim): then those of all sequences are one batch entry without "batch" in the sizes below, and one
-/// mean is that of all. heads_q is a multiple of heads_kv. Any strides whose last is 1; of scales of heads and tokens any
-/// at all. Means, shifts and scales of channels are dense.
+/// (tokens, heads, head_dim): then those of all sequences are one batch entry without "batch" in the sizes below, and
+/// one mean is that of all. heads_q is a multiple of heads_kv. Any strides whose last is 1; of scales of heads and
+/// tokens any at all. Means, shifts and scales of channels are dense.
 ///
 /// Numbers: a scale of a largest magnitude below 2^-100 is 1. NaN stays NaN and takes no part in a scale. An infinity
-/// becomes the largest element; its scale is that of the largest float, which leaves zeros of what shares it. A mean with
-/// a NaN or an infinity makes its column NaN, or of an infinity's own sign.
+/// becomes the largest element; its scale is that of the largest float, which leaves zeros of what shares it. A mean
+/// with a NaN or an infinity makes its column NaN, or of an infinity's own sign.
 struct QuantizeArguments {
   TensorView q;      ///< (batch, seqlen_q, heads_q, head_dim)
   TensorView k;      ///< (batch, seqlen_kv, heads_kv, head_dim)
@@ -158,7 +158,8 @@ class QuantizeQkv {
   /// loaded; launch_failed, driver_error.
   void operator()(const QuantizeArguments& arguments, Stream stream = nullptr) const;
 
-  /// Loads the kernel on the current device, also while some stream is being captured. Throws what quantize_qkv() throws.
+  /// Loads the kernel on the current device, also while some stream is being captured. Throws what quantize_qkv()
+  /// throws.
   void prepare() const;
 
   /// The spec that it was made for.

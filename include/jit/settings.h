@@ -1,5 +1,5 @@
 /// @file
-/// Every environment variable of the library: read in one place, once, into a value that is passed down.
+/// The settings of the library, and the environment variables that they are read from.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ enum class TuningMode {
 /// The enumerator's name.
 std::string_view to_string(TuningMode mode);
 
-/// What a Context is made with: where kernels are kept, and how they are chosen and compiled.
+/// The settings of a Context: where kernels are kept, and how they are chosen and compiled.
 struct Settings {
   std::string cache_dir;                       ///< empty: the user's cache folder
   std::uint64_t cache_max_bytes = 1ull << 30;  ///< the least recently used kernels are removed beyond this
@@ -28,7 +28,7 @@ struct Settings {
   bool disk_cache = true;          ///< whether kernels are kept on the disk
   bool offline = false;            ///< compiling is forbidden
   TuningMode tuning = TuningMode::first_run;  ///< how configs are chosen
-  double tuning_seconds = 10;                 ///< time that tuning one problem may take
+  double tuning_seconds = 10;                 ///< time limit for tuning one problem, in seconds
   std::string templates;  ///< folder that replaces the embedded templates; empty: embedded
   std::string nvrtc;      ///< path of libnvrtc, or of its folder; empty: search
 };

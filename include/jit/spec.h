@@ -31,11 +31,11 @@ inline constexpr int max_page_size = 65536;
 /// split_keys is a multiple of this.
 inline constexpr int split_keys_step = 64;
 
-/// The problem that a kernel is specialized for: a plain value. Batch size, number of heads, lengths and strides are not
-/// part of it: they are known at a call and never compile.
+/// The problem that a kernel is specialized for: a plain value. Batch size, number of heads, lengths and strides are
+/// not part of it: they are known at a call and never compile.
 struct AttentionSpec {
-  /// Element type of q, k, v and o: bf16 or fp16; or fp8_e4m3 or fp8_e5m2 for FP8 q, k and v. Sums are fp32. kv_dtype and
-  /// out_dtype may differ from it.
+  /// Element type of q, k, v and o: bf16 or fp16; or fp8_e4m3 or fp8_e5m2 for FP8 q, k and v. Sums are fp32. kv_dtype
+  /// and out_dtype may differ from it.
   DType dtype = DType::bf16;
   int head_dim = 128;  ///< of q and k: a multiple of 8 from 8 to 256; up to 576 with values_in_keys
   int head_dim_v = 0;  ///< of v and o, likewise; 0: head_dim

@@ -1,12 +1,12 @@
 /// @file
-/// How long work took on a GPU.
+/// Times of work on a GPU.
 #pragma once
 
 #include <vector>
 
 namespace jit {
 
-/// Times of equal pieces of work, and what they say together.
+/// Times of repetitions of the same work, and their statistics.
 struct Timing {
   double median_us = 0;           ///< microseconds
   double min_us = 0;              ///< microseconds

@@ -42,7 +42,7 @@ AttentionArguments sized_arguments(const AttentionSpec& spec, const AttentionSha
 BackwardArguments sized_backward_arguments(const AttentionSpec& spec, const AttentionShape& shape,
                                            const NamedTensors& tensors = {});
 
-/// What tuning has found.
+/// The result of tuning.
 struct TuningResult {
   PlanConfigs configs;                ///< the fastest ones
   double median_us = 0;               ///< of a call with these; 0 when no time was left to measure
@@ -79,13 +79,12 @@ TuningResult tune(const AttentionSpec& spec, const BackwardArguments& arguments,
 std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, const AttentionArguments& arguments,
                                             const DeviceInfo& device);
 
-/// Whether two configs take nearly the same time, because they differ in little more than buffers: when one
-/// was timed, the other teaches little.
+/// Whether two configs are expected to take nearly the same time, because they differ only in buffers.
 bool are_near_copies(const KernelConfig& a, const KernelConfig& b);
 /// The same of the kernels of two calls.
 bool are_near_copies(const PlanConfigs& a, const PlanConfigs& b);
 
-/// Of configs that are near-copies of one another, as many are worth timing.
+/// The number of near-copies of a config that are worth timing.
 inline constexpr int most_near_copies = 2;
 
 /// The same of backward calls, whose kernels are one or two: those of one pass first. Throws the same, and Error
@@ -93,7 +92,7 @@ inline constexpr int most_near_copies = 2;
 std::vector<PlanConfigs> candidate_configs(const AttentionSpec& spec, const BackwardArguments& arguments,
                                            const DeviceInfo& device);
 
-/// What became of the configs of one call.
+/// The measurement of one list of configs.
 struct ConfigTiming {
   PlanConfigs configs;                       ///< that were timed
   std::vector<CompiledKernel> kernels = {};  ///< of these, once they are compiled

@@ -1,5 +1,5 @@
 /// @file
-/// What calls of some size typically read, and how much of their work a mask leaves: for benchmarks.
+/// Typical tensors of masks and scores, and the fraction of scores that a mask keeps: for benchmarks.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct TypicalTensor {
   std::vector<double> elements;     ///< row-major
 };
 
-/// What a typical call of this shape gives to the built-in masks and scores of `spec` as the tensor `name`;
-/// dimensions that may broadcast have one element. Nothing for a tensor that no built-in one reads.
+/// A typical tensor `name` of the built-in masks and scores of `spec`, for calls of this shape; dimensions that may
+/// broadcast have size 1. Nothing for a tensor that no built-in mask or score reads.
 std::optional<TypicalTensor> typical_tensor(const AttentionSpec& spec, const AttentionShape& shape,
                                             std::string_view name);
 
