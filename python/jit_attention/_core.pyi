@@ -663,7 +663,7 @@ def append(
         stream: A stream's handle, or an object with ``__cuda_stream__``. None: the current stream of k's framework.
 
     A token whose slot, page or request does not exist is not stored. A token whose position is no row of cos_sin is
-    stored without rotation. Nothing outside of the caches' rows is ever written.
+    ignored, and so is its query. Nothing outside of the caches' rows is ever written.
 
     Returns:
         q_out, or q if q_out is None.

@@ -99,8 +99,7 @@ def verify() -> list[Entry]:
         The entries of `entries` that are damaged.
 
     Examples:
-        >>> ja.cache.verify()
-        []
+        >>> damaged = ja.cache.verify()
     """
     return [_entry(*fields) for fields in _core.cache_verify()]
 
@@ -120,8 +119,7 @@ def prune(max_bytes: int, **unknown: Nothing) -> int:
         IoError: There is no cache folder, or a file cannot be removed.
 
     Examples:
-        >>> ja.cache.prune(2**40)
-        0
+        >>> removed = ja.cache.prune(2**40)
     """
     if unknown:
         refuse_unknown(prune, unknown)
