@@ -1,4 +1,5 @@
-// GPU architectures as values, and what is known of each without a GPU at hand. Pure functions, thread safe.
+/// @file
+/// GPU architectures as values, and their properties. All functions are pure and thread safe.
 #pragma once
 
 #include <compare>
@@ -10,12 +11,12 @@ namespace jit {
 
 /// A compute capability, as a compile target ("sm_90a") or as the property of a device ("sm_90").
 struct Arch {
-  int major = 0;
-  int minor = 0;
+  int major = 0;  ///< 9 of sm_90a
+  int minor = 0;  ///< 0 of sm_90a
   /// 0: plain, 'a': this capability alone, 'f': this family (same major, same or later minor).
   char suffix = 0;
 
-  auto operator<=>(const Arch&) const = default;
+  auto operator<=>(const Arch&) const = default;  ///< by major, minor and suffix
 };
 
 /// "sm_90a", "90a" and the like. Throws Error invalid_argument, naming what is accepted, for anything else.

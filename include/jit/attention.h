@@ -1,13 +1,14 @@
-// Attention kernels written, compiled and tuned while the program runs.
-//
-//   jit::AttentionSpec spec;
-//   spec.head_dim = 128;
-//   spec.mask = jit::mask::causal();
-//   jit::Attention attention = jit::attention(spec);
-//   attention({.q = q, .k = k, .v = v, .o = o, .lse = lse}, stream);
-//
-// o = softmax(mask(score(softmax_scale · q kᵀ))) v, per batch entry and head. Sums are fp32. A query that
-// sees no key gets o = 0 and lse = −inf, or its sink. Equal inputs and an equal config give bit-identical outputs.
+/// @file
+/// Attention kernels that are generated, compiled and tuned at run time.
+///
+///      jit::AttentionSpec spec;
+///      spec.head_dim = 128;
+///      spec.mask = jit::mask::causal();
+///      jit::Attention attention = jit::attention(spec);
+///      attention({.q = q, .k = k, .v = v, .o = o, .lse = lse}, stream);
+///
+/// o = softmax(mask(score(softmax_scale · q kᵀ))) v, per batch entry and head. Sums are fp32. A query that
+/// sees no key has o = 0 and lse = −inf, or its sink. Equal inputs and an equal config give bitwise identical results.
 #pragma once
 
 #include <array>
@@ -27,16 +28,16 @@
 
 namespace jit {
 
-/// A tensor for a mask or score functor, under the name that the functor knows it by.
+/// A tensor that a mask or score reads.
 struct NamedTensor {
-  std::string_view name;
-  TensorView tensor;
+  std::string_view name;  ///< the name that the mask or score uses; not owned
+  TensorView tensor;      ///< a view; its memory is the caller's
 };
 
-/// Up to eight named tensors, held in place: building one allocates nothing.
+/// Up to eight named tensors, stored in place: it never allocates.
 class NamedTensors {
  public:
-  static constexpr std::size_t capacity = 8;
+  static constexpr std::size_t capacity = 8;  ///< the largest number of tensors
 
   NamedTensors() = default;
   /// Throws Error invalid_argument for more than eight.
@@ -44,172 +45,186 @@ class NamedTensors {
 
   /// Adds one; throws Error invalid_argument when eight are there.
   void add(const NamedTensor& tensor);
-  const NamedTensor* begin() const { return tensors_.data(); }
-  const NamedTensor* end() const { return tensors_.data() + count_; }
+  const NamedTensor* begin() const { return tensors_.data(); }         ///< the first tensor
+  const NamedTensor* end() const { return tensors_.data() + count_; }  ///< behind the last tensor
 
  private:
   std::array<NamedTensor, capacity> tensors_;
   std::size_t count_ = 0;
 };
 
-/// The tensors of one call. Any strides whose last is 1; rows of q, k, v and o aligned to spec.alignment bytes.
+/// The tensors of one call. All strides are allowed if the last one is 1. Rows of q, k, v and o are aligned to
+/// spec.alignment bytes. The memory is the caller's, and stays valid until the work on the stream is complete.
 ///
-/// Where sequences are not dense, the rest says where they begin and end. The names and their meaning are those of
-/// flash-attention. These arrays are read on the device alone: their values may change between the call and its
-/// work on the stream, as in a graph that is replayed. Whatever they hold, nothing outside of the tensors is read
-/// or written: boundaries and lengths are cut to what there is room for, and a page that does not exist counts as
-/// zeros. Query i of a sequence stands at key seqlen_k − seqlen_q + i of its own sequence.
+/// For sequences that are not dense, further arrays say where they begin and end. They have flash-attention's names and
+/// meanings. They are read only on the device: their contents may change between the call and its work on the stream,
+/// as in a graph that is replayed. No content makes a kernel access memory outside of the tensors: boundaries and
+/// lengths are clamped, and a page that does not exist counts as zeros. Query i of a sequence stands at key seqlen_k −
+/// seqlen_q + i of the same sequence.
 ///
-/// What mask and score read has the sizes of the longest sequences that there can be: seqlen_q is total_q where
-/// queries are varlen, seqlen_kv is total_k, or max_pages · page_size. The bits of mask::draft_tree() are (total_q,
-/// words) there.
+/// Tensors of masks and scores have the sizes of the longest possible sequence: seqlen_q is total_q if queries are
+/// varlen; seqlen_kv is total_k, or max_pages · page_size. The bits of mask::draft_tree() are (total_q, words) then.
 ///
-/// Rows of o and lse that are no query's are those behind seqused_q, and of varlen ones those before, between and
-/// behind the sequences of cu_seqlens_q. They stay as they are, or become 0 and −inf with zero_padding.
+/// Padding rows of o and lse are rows beyond seqused_q, and rows outside of the ranges of cu_seqlens_q. They are not
+/// written, unless zero_padding sets them to 0 and −inf.
 struct AttentionArguments {
-  TensorView q;       ///< (batch, seqlen_q, heads_q, head_dim); varlen: (total_q, heads_q, head_dim)
-  TensorView k;       ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim); varlen: (total_k, …);
-                      ///< paged: (pages, page_size, heads_q / gqa_ratio, head_dim)
-  TensorView v = {};  ///< the same with head_dim_v; none with values_in_keys
-  TensorView o;       ///< as q with head_dim_v, written; shares no byte with the inputs
-  TensorView lse =
-      {};  ///< optional: fp32 (batch, heads_q, seqlen_q), or (heads_q, total_q) where queries are
-           ///< varlen, written: log Σ exp(score), natural log, sinks included
-  NamedTensors tensors = {};  ///< what mask and score read
+  TensorView q;  ///< queries (batch, seqlen_q, heads_q, head_dim); varlen: (total_q, heads_q, head_dim)
+  /// Keys (batch, seqlen_kv, heads_kv, head_dim), where heads_kv = heads_q / gqa_ratio; varlen: (total_k, heads_kv,
+  /// head_dim); paged: (pages, page_size, heads_kv, head_dim).
+  TensorView k;
+  TensorView v = {};  ///< values, as k with head_dim_v; absent with values_in_keys
+  TensorView o;       ///< the output, as q with head_dim_v; written; it must not overlap the inputs
+  /// Optional, written: log Σ exp(score), natural logarithm, including sinks: fp32 (batch, heads_q, seqlen_q), or
+  /// (heads_q, total_q) if queries are varlen.
+  TensorView lse = {};
+  NamedTensors tensors = {};  ///< the tensors that mask and score read
 
-  TensorView cu_seqlens_q =
-      {};  ///< int32 (batch + 1): where each sequence begins in varlen q and o, and ends
-  TensorView cu_seqlens_k = {};  ///< the same for varlen k and v
-  TensorView seqused_q =
-      {};  ///< optional int32 (batch): queries of each sequence, where it has room for more
-  TensorView seqused_k = {};  ///< optional int32 (batch): keys of each sequence, those just appended included
-  TensorView cache_leftpad = {};  ///< optional int32 (batch): rows of k and v before the first key
-  TensorView page_table = {};     ///< int32 (batch, max_pages): the pages of each sequence in order
-  TensorView sinks = {};          ///< fp32 (heads_q), natural units, unscaled; if spec.sinks
-  /// fp32, of k and v of fp8: what their elements are multiplied by, read on the device alone; any strides. With
-  /// spec.descale_per = head (heads_kv), (1) for all heads, or (batch, heads_kv), each of which may be 1; optional, 1 where
-  /// it is not given. With token, one for each row of k: as k without head_dim, such as (pages, page_size, heads_kv). With
-  /// block, one for each 64 rows: (batch, ceil(seqlen_kv / 64), heads_kv).
-  TensorView q_descale =
-      {};  ///< with spec.dtype of fp8 alone: of its KV head, as k_descale; with token one for each row of q, with block for 64
+  /// int32 (batch + 1): sequence b of varlen q and o has rows cu_seqlens_q[b] to cu_seqlens_q[b + 1].
+  TensorView cu_seqlens_q = {};
+  TensorView cu_seqlens_k = {};  ///< int32 (batch + 1): the same for varlen k and v
+  /// Optional, int32 (batch): queries of each sequence, if there is room for more.
+  TensorView seqused_q = {};
+  /// Optional, int32 (batch): keys of each sequence, including newly appended ones.
+  TensorView seqused_k = {};
+  /// Optional, int32 (batch): padding rows before the first key of each sequence.
+  TensorView cache_leftpad = {};
+  TensorView page_table = {};  ///< int32 (batch, max_pages): row b lists the pages of sequence b in order
+  /// With spec.sinks: fp32 (heads_q), one extra logit per query head, in natural units, not multiplied by
+  /// softmax_scale.
+  TensorView sinks = {};
+  /// Only with FP8 spec.dtype: fp32 dequantization scales of q, read on the device, any strides. With
+  /// spec.descale_per = head those of its KV head, as k_descale; with token one per row of q; with block one per 64
+  /// rows.
+  TensorView q_descale = {};
+  /// fp32 dequantization scales of FP8 k, read on the device, any strides. With spec.descale_per = head (heads_kv),
+  /// (1), or (batch, heads_kv), where each size may be 1; optional, 1 if absent. With token one per row, k's shape
+  /// without head_dim, such as (pages, page_size, heads_kv). With block one per 64 rows: (batch, ceil(seqlen_kv / 64),
+  /// heads_kv).
   TensorView k_descale = {};
-  /// The same for v; with spec.dtype of fp8 as spec.v_descale_per says, because a probability of 8 bits cannot take a
-  /// scale: as with head, or with channel (batch, heads_kv, head_dim_v), of which batch and heads_kv may be 1 and batch
-  /// may be missing; its last stride is 1.
+  /// The same for FP8 v. With FP8 spec.dtype as spec.v_descale_per says: as with head, or, with channel, (batch,
+  /// heads_kv, head_dim_v), where batch and heads_kv may be 1, and batch may be missing; the last stride is 1.
   TensorView v_descale = {};
-  /// If spec.v_mean: fp32 (batch, heads_kv, head_dim_v), as v_descale with channel. What v has lost: added to o, in fp32,
-  /// times what keys have of the row's sum where there is a sink. A row that sees no key keeps o = 0.
+  /// With spec.v_mean: fp32 (batch, heads_kv, head_dim_v), as v_descale with channel: the mean that was subtracted from
+  /// v. It is added to o in fp32, weighted by the keys' part of the denominator if there is a sink. A row that sees no
+  /// key keeps o = 0.
   TensorView v_mean = {};
-  /// If spec.lse_shift: fp32, as lse: q times the mean that k has lost. softmax_scale times it is added to LSE.
+  /// With spec.lse_shift: fp32, of lse's shape: q times the mean that was subtracted from k. softmax_scale times this
+  /// is added to LSE.
   TensorView lse_shift = {};
-  float dropout_p = 0;  ///< the rate of dropout, at least 0 and less than 1; 0 unless spec.dropout
-  /// int64 (2), if spec.dropout: seed and offset of the random numbers, read on the device alone. Equal ones drop equal
-  /// probabilities (docs/kernels.md#dropout).
+  float dropout_p = 0;  ///< rate of dropout, 0 ≤ dropout_p < 1; 0 unless spec.dropout
+  /// With spec.dropout: int64 (2), seed and offset of the random numbers, read on the device. Equal states drop the
+  /// same probabilities.
   TensorView rng_state = {};
-  int num_splits = 0;         ///< blocks that may share the keys of some queries, at most; 0: as many as pay
-  bool zero_padding = false;  ///< o = 0 and lse = −inf in rows that are no query's
+  /// Largest number of thread blocks that share the keys of a query; 0: the library chooses.
+  int num_splits = 0;
+  bool zero_padding = false;  ///< whether padding rows are written: o = 0 and lse = −inf
 };
 
-/// Checks what can be wrong with the arguments of a call for `spec`, as the call itself does. Neither needs a
-/// device nor reads what the tensors hold. Throws Error invalid_argument whose field is the argument's name.
+/// Checks the arguments of a call for `spec`, as the call itself does. It needs no device and reads no tensor. Throws
+/// Error invalid_argument, whose field is the argument's name.
 void check_arguments(const AttentionSpec& spec, const AttentionArguments& arguments);
 
-/// The part of these checks that concerns q, k and v alone, for callers who have yet to make room for o.
-/// Throws the same. Allocates nothing unless it throws.
+/// The part of these checks that concerns only q, k and v, for callers that allocate o afterwards. Throws the same.
 void check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments);
 
-/// The tensors of one backward call: the gradients of q, k and v, and of more if asked, by those of o and lse, given
-/// what forward read and wrote. Strides and alignment as forward's; gradients that are written share no byte with any
-/// other tensor.
+/// The tensors of one backward call: from the gradients of o and lse it computes those of q, k and v, and further
+/// ones if asked. Strides and alignment are those of forward. Gradients must not overlap any other tensor.
 ///
-/// Sequences may be varlen; then their arrays are as forward's, read on the device alone and cut to what there is room
-/// for. Rows of dq, dk and dv that are no query's or no key's stay as they are.
+/// Sequences may be varlen, with arrays as in forward, read only on the device. Padding rows of dq, dk and dv are not
+/// written.
 struct BackwardArguments {
-  TensorView d_o;  ///< "do" in errors: the gradient of o, as o
-  TensorView q;    ///< as forward had it, as are k and v
-  TensorView k;
-  TensorView v;
-  TensorView o;    ///< what forward wrote
-  TensorView lse;  ///< the same, fp32, as forward had it; −inf, or the sink, for a query without keys
-  TensorView dq;   ///< as q, written
-  TensorView dk;   ///< as k, written: summed over the query heads that share a KV head
-  TensorView dv;   ///< as v, written: the same
-  NamedTensors tensors = {};     ///< what mask and score read
-  TensorView cu_seqlens_q = {};  ///< as forward had it, as are the other three
-  TensorView cu_seqlens_k = {};
-  TensorView seqused_q = {};
-  TensorView seqused_k = {};
-  float dropout_p = 0;  ///< as forward had it, as is rng_state
-  TensorView rng_state = {};
-  /// Whether equal inputs must give bit-identical gradients. Otherwise sums over blocks of dq may be made in any order.
+  TensorView d_o;  ///< the gradient of o, of o's shape ("do" in errors)
+  TensorView q;    ///< as in forward
+  TensorView k;    ///< as in forward
+  TensorView v;    ///< as in forward
+  TensorView o;    ///< forward's output
+  TensorView lse;  ///< forward's LSE, fp32
+  TensorView dq;   ///< written: the gradient of q, of q's shape
+  TensorView dk;   ///< written: the gradient of k, of k's shape, summed over the query heads of a KV head
+  TensorView dv;   ///< written: the gradient of v, of v's shape, summed likewise
+  NamedTensors tensors = {};     ///< the tensors that mask and score read
+  TensorView cu_seqlens_q = {};  ///< as in forward
+  TensorView cu_seqlens_k = {};  ///< as in forward
+  TensorView seqused_q = {};     ///< as in forward
+  TensorView seqused_k = {};     ///< as in forward
+  float dropout_p = 0;           ///< as in forward
+  TensorView rng_state = {};     ///< as in forward
+  /// Whether equal inputs must give bitwise identical gradients. Otherwise blocks may add to dq in any order.
   bool deterministic = false;
 
-  TensorView d_lse = {};    ///< "dlse" in errors, optional: the gradient of lse, of its type and shape
-  TensorView sinks = {};    ///< as forward had it; if spec.sinks
-  TensorView d_sinks = {};  ///< optional: the gradient of the sinks, fp32 (heads_q), written
-  /// Gradients that are written of some of `tensors`, of fp32, bf16 or fp16 each and read by the score: under the same
-  /// name, of the same type and shape, with any strides. Where the tensor has stride 0 each element counts by itself.
-  /// Equal inputs always give bit-identical ones. Takes 8 bytes of workspace for each element.
+  TensorView d_lse = {};    ///< optional: the gradient of lse, of its type and shape ("dlse" in errors)
+  TensorView sinks = {};    ///< with spec.sinks: as in forward
+  TensorView d_sinks = {};  ///< optional, written: the gradient of sinks, fp32 (heads_q)
+  /// Optional, written: gradients of some of `tensors`, which the score reads, in fp32, bf16 or fp16: under the same
+  /// name, of the same type and shape, with any strides. If a tensor has stride 0, each element has a gradient of its
+  /// own. These gradients are always deterministic. They take 8 bytes of workspace per element.
   NamedTensors d_tensors = {};
 };
 
-/// Checks what can be wrong with the arguments of a backward call for `spec`, as the call itself does. Throws the same.
+/// Checks the arguments of a backward call for `spec`, as the call itself does. Throws Error invalid_argument, whose
+/// field is the argument's name.
 void check_backward_arguments(const AttentionSpec& spec, const BackwardArguments& arguments);
 
 struct AttentionState;
 
-/// A problem's kernel on every GPU and for every size. Cheap to copy; thread safe: host threads may call at the same time,
-/// also on one stream, and each call computes what it computes alone. The kernels of a call that share memory of the stream
-/// (counters, mailboxes, workspaces) are queued under a lock of that stream.
+/// The kernels of one problem, on every GPU and for every size. Cheap to copy: copies share the kernels. Thread safe:
+/// host threads may call at the same time, also on one stream, and each call computes what it would compute alone.
+/// Kernels that share memory of a stream (counters, mailboxes, workspaces) are queued under a lock of that stream.
 class Attention {
  public:
-  /// Computes attention on `stream`, on the device of the current context. The first call for a size class
-  /// (powers of two of lengths and batch · heads) on a GPU chooses the config: from a record, by tuning or by
-  /// the cost model, as Settings::tuning says. Later calls only launch: no compile, allocation,
-  /// environment or synchronization. While `stream` is being captured nothing is tuned or compiled: the
-  /// config chosen before runs, else the one that attention() loaded on this device; Error not_prepared when
-  /// there is neither. A captured launch may run beside those of other streams and graphs, but not beside itself, in
-  /// two instances of one graph say. What it needs beside its tensors (counters, mailbox, workspace) it shares with
-  /// others that were captured on the same stream in the same capture; that stays until the graph and all that was
-  /// instantiated from it are destroyed, or the context is. Throws Error invalid_argument, naming the argument, before anything is launched; launch_failed.
+  /// Computes attention on `stream`, on the device of the current context. Returns once the work is queued.
+  ///
+  /// The first call of a size class (powers of two of lengths and batch · heads) on a GPU chooses the config: from a
+  /// record, by tuning or by the cost model, as Settings::tuning says. Later calls only launch: they do not compile,
+  /// allocate, read the environment or synchronize.
+  ///
+  /// While `stream` is being captured, nothing is tuned or compiled: the config that was chosen before runs, otherwise
+  /// the one that attention() loaded on this device; Error not_prepared if there is neither. A captured launch may run
+  /// beside launches of other streams and graphs, but not beside itself, as in two instances of one graph. Its
+  /// counters, mailboxes and workspace are shared by all calls that the same stream captured in the same capture; they
+  /// exist until the graph and its instances are destroyed, or the context is.
+  ///
+  /// Throws Error invalid_argument, whose field is the argument's name, before anything is launched; launch_failed.
   void operator()(const AttentionArguments& arguments, Stream stream = nullptr) const;
 
-  /// Does all of the above but the launch: afterwards a call with these sizes only launches, also under
-  /// capture. What mask and score read must be there: tuning reads it.
+  /// Does everything but the launch: afterwards a call with these sizes only launches, also under capture. The
+  /// tensors of mask and score must have their contents, because tuning reads them. Throws the same, and what
+  /// compiling throws.
   void prepare(const AttentionArguments& arguments) const;
 
-  /// Computes dq, dk and dv on `stream`: on sm_90a, where a kernel can serve the call that computes all of them, by
-  /// that one between two that prepare and round; else by a kernel of dq and one of dk and dv. With P = exp(score −
-  /// lse) and f the score functor,
+  /// Computes dq, dk and dv on `stream`: on sm_90a in one kernel between two that prepare and round, if a kernel can
+  /// serve the call; otherwise in one kernel for dq, and one for dk and dv. With P = exp(score − lse) and f the score,
   ///
   ///     delta = rowsum(do ∘ o) − dlse    dS = P ∘ (do vᵀ − delta)        dq = softmax_scale · (dS ∘ f′) k
   ///     dv = Pᵀ do                       dk = softmax_scale · (dS ∘ f′)ᵀ q
   ///     dsink = −Σ exp(sink − lse) · delta    dT = Σ dS ∘ ∂f/∂T, for a tensor T that the score reads
   ///
-  /// ("FlashAttention-2", Dao, has those of the operands). The last two are computed by kernels of their own, and
-  /// only when they are asked for. With `deterministic` equal inputs give bit-identical gradients;
-  /// without, all are but dq where one kernel adds it up in any order. A query without keys gets dq = 0 and adds nothing
-  /// to the others, its dlse is not looked at.
-  /// Built-in scores and texts are differentiated by the library; a text computes with `auto` what depends on `score`,
-  /// or on a tensor whose gradient is wanted, or gives its derivative. Whatever config was given for forward, kernels are
-  /// chosen as Settings::tuning says, at the first call for a size class on a GPU; later calls only launch. Throws Error
-  /// invalid_spec where keys are paged or there are split_keys; invalid_argument, naming the argument, before anything
-  /// is launched; compile_failed where a text loses a derivative; not_prepared while the stream is being captured and
-  /// nothing was prepared; launch_failed.
+  /// (see "FlashAttention-2", Dao). Kernels of their own compute the last two, only if they are asked for. With
+  /// `deterministic`, equal inputs give bitwise identical gradients; without, dq may be summed in any order. A query
+  /// without keys has dq = 0 and adds nothing to the other gradients; its dlse is ignored.
+  ///
+  /// The library differentiates built-in scores and texts. A text declares with `auto` every variable that depends on
+  /// `score`, or on a tensor whose gradient is wanted, or gives its derivative. Kernels are chosen as Settings::tuning
+  /// says at the first call of a size class on a GPU, whatever config forward was given; later calls only launch.
+  ///
+  /// Throws Error invalid_spec with paged keys or split_keys; invalid_argument, whose field is the argument's name,
+  /// before anything is launched; compile_failed if a text loses a derivative; not_prepared under capture if nothing
+  /// was prepared; launch_failed.
   void backward(const BackwardArguments& arguments, Stream stream = nullptr) const;
 
-  /// Does all of the above but the launch.
+  /// Does everything but the launch. Throws the same.
   void prepare_backward(const BackwardArguments& arguments) const;
 
-  /// The kernels that a backward call with these arguments runs on the current device, in their order, prepared if
-  /// need be.
+  /// The kernels that a backward call with these arguments launches on the current device, in their order. They are
+  /// prepared if necessary.
   std::vector<CompiledKernel> backward_kernels(const BackwardArguments& arguments) const;
 
-  /// The kernel that a call with these arguments runs on the current device, prepared if need be.
+  /// The kernel that a call with these arguments launches on the current device. It is prepared if necessary.
   CompiledKernel kernel(const AttentionArguments& arguments) const;
-  /// The kernel that runs for sizes that nothing was chosen for yet.
+  /// The kernel for sizes that no kernel was chosen for.
   CompiledKernel kernel() const;
 
+  /// The spec that it was made for.
   const AttentionSpec& spec() const;
 
  private:
@@ -219,18 +234,18 @@ class Attention {
   std::shared_ptr<const AttentionState> state_;
 };
 
-/// The kernel for `spec` on the current device, compiled or taken from the cache, and loaded. A given
-/// `config` is used for all sizes and never tuned. Asking again for the same spec is a look-up of less
-/// than a hundred nanoseconds, which loads nothing on a device that has become current since: there the first
-/// call or `prepare` loads the kernel. Throws Error invalid_spec before anything else; unsupported_device,
-/// no_valid_config, compile_failed, nvrtc_unavailable, driver_unavailable, load_failed, offline.
+/// The kernel of `spec`, compiled or loaded from the cache, and loaded onto the current device. If `config` is given,
+/// it is used for all sizes and never tuned. A second call with the same spec is a look-up of less than 100 ns, which
+/// loads nothing: on a device that has become current since, the first call or `prepare` loads the kernel. Thread safe.
+///
+/// Throws Error invalid_spec before anything else; unsupported_device, no_valid_config, compile_failed,
+/// nvrtc_unavailable, driver_unavailable, load_failed, offline.
 Attention attention(const AttentionSpec& spec, std::optional<KernelConfig> config = {},
                     const Context& context = default_context());
 
-/// The same for a program that calls at once: compiles nothing yet. The first call, or `prepare`, makes the kernel
-/// for its own sizes, where attention() and a call may make two. The kernel for sizes that nothing was chosen for
-/// is made when it is needed: by `kernel()`, and by a launch that is captured before any other. Throws Error
-/// invalid_spec; what else attention() throws comes from these.
+/// As attention(), but compiles nothing yet: the first call, or `prepare`, compiles the kernel for its own sizes,
+/// where attention() and a call may compile two. Thread safe. Throws Error invalid_spec; the first call throws what
+/// attention() throws.
 Attention attention_when_called(const AttentionSpec& spec, const Context& context = default_context());
 
 }  // namespace jit

@@ -1,20 +1,21 @@
-// Block masks: which blocks of scores a mask leaves, worked out on the device once and used by any number of calls.
-//
-//   jit::BlockMaskSpec spec{.mask = jit::mask::text(...), .block_q = 128, .block_kv = 128};
-//   jit::block_mask(spec)({.block_mask = table, .seqlen_q = 8192, .seqlen_kv = 8192}, stream);
-//   jit::AttentionSpec attention_spec{.mask = jit::mask::block_mask(128, 128, spec.mask)};
-//   jit::attention(attention_spec)({.q = q, …, .tensors = {{"block_mask", table}}}, stream);
-//
-// For what bounds of q and k cannot tell (docs/masks.md), and for blocks that the caller chooses. A table has two bits
-// for a block, whatever it holds: 64 KB for 65,536 queries and keys in blocks of 128, for each batch entry and head. Where
-// the text reads memory, a bit for each score of partial blocks spares attention from asking it:
-//
-//   jit::BlockMaskSpec spec{.mask = jit::mask::text(...), .scores = true};
-//   jit::block_mask(spec)({.block_mask = table, .block_places = places, .block_scores = scores, …}, stream);
-//   jit::AttentionSpec attention_spec{.mask = jit::mask::block_scores(128, 128)};
-//
-// Backward looks each bit up in memory, which takes longer than to ask the text: give it a spec with the mask above, over
-// the same table.
+/// @file
+/// Block masks: the blocks of scores that a mask keeps, computed once on the device for any number of calls.
+///
+///      jit::BlockMaskSpec spec{.mask = jit::mask::text(...), .block_q = 128, .block_kv = 128};
+///      jit::block_mask(spec)({.block_mask = table, .seqlen_q = 8192, .seqlen_kv = 8192}, stream);
+///      jit::AttentionSpec attention_spec{.mask = jit::mask::block_mask(128, 128, spec.mask)};
+///      jit::attention(attention_spec)({.q = q, …, .tensors = {{"block_mask", table}}}, stream);
+///
+/// They serve masks whose empty tiles cannot be derived from positions (docs/masks.md), and blocks that the caller
+/// chooses. A table has two bits per block: 64 KB for 65,536 queries and keys in blocks of 128, for each batch entry
+/// and head. If the mask reads memory, mask bits, one per score of partial blocks, save attention from evaluating it:
+///
+///      jit::BlockMaskSpec spec{.mask = jit::mask::text(...), .scores = true};
+///      jit::block_mask(spec)({.block_mask = table, .block_places = places, .block_scores = scores, …}, stream);
+///      jit::AttentionSpec attention_spec{.mask = jit::mask::block_scores(128, 128)};
+///
+/// In backward, reading bits is slower than evaluating the mask: give it a spec with the first mask, over the same
+/// table.
 #pragma once
 
 #include <array>
@@ -30,7 +31,7 @@
 
 namespace jit {
 
-/// What a kernel that makes tables is made for.
+/// The problem that a kernel for block masks is specialized for.
 struct BlockMaskSpec {
   Mask mask;               ///< that of the attention; none: blocks are those that the caller names
   int block_q = 128;       ///< queries of a block: a multiple of 16 from 16 to 4096
@@ -39,10 +40,10 @@ struct BlockMaskSpec {
   bool varlen_kv = false;  ///< whether calls have cu_seqlens_k
   bool scores = false;     ///< whether calls have block_places and block_scores, for jit::mask::block_scores
 
-  bool operator==(const BlockMaskSpec&) const = default;
+  bool operator==(const BlockMaskSpec&) const = default;  ///< member by member
 };
 
-/// Throws Error invalid_spec with the first reason why `spec` cannot be served.
+/// Checks a spec. Throws Error invalid_spec with the first reason why the library does not serve it.
 void validate(const BlockMaskSpec& spec);
 
 /// (batch, heads, block_rows, block_words) of a table: two words for 32 blocks of keys, and one for the order of rows,
@@ -56,19 +57,19 @@ std::array<std::int64_t, 4> block_places_shape(const BlockMaskSpec& spec, std::i
                                                std::int64_t heads, std::int64_t seqlen_q,
                                                std::int64_t seqlen_kv);
 
-/// (batch, heads, room, score_words) of block_scores: a bit for each score of `room` blocks. A block takes an eighth of a
-/// byte for each of its scores, of keys rounded up to 64.
+/// (batch, heads, room, score_words) of block_scores: a bit for each score of `room` blocks. A block takes an eighth
+/// of a byte for each of its scores, of keys rounded up to 64.
 std::array<std::int64_t, 4> block_scores_shape(const BlockMaskSpec& spec, std::int64_t batch,
                                                std::int64_t heads, std::int64_t room);
 
 /// Blocks in lists: for each row of blocks how many, and which columns, as FlexAttention's BlockMask has them; or, of
-/// block-sparse rows (BSR) as SciPy and FlashInfer have them, where in one list of columns each row begins. In any order;
-/// those that are named twice count once, and those outside of the table not at all; a row has no more than its list has
-/// room for, and none where it ends before it begins. Any strides whose last is 1.
+/// block-sparse rows (BSR) as SciPy and FlashInfer have them, where in one list of columns each row begins. In any
+/// order; those that are named twice count once, and those outside of the table not at all; a row has no more than
+/// its list has room for, and none where it ends before it begins. Any strides whose last is 1.
 struct BlockListViews {
   TensorView counts = {};  ///< int32 (batch, heads, rows), the first two of them 1 where one is for all
-  TensorView indices =
-      {};  ///< int32 (batch, heads, rows, capacity), the same; with indptr (blocks of all rows)
+  /// Int32 (batch, heads, rows, capacity), the same; with indptr (blocks of all rows).
+  TensorView indices = {};
   TensorView indptr = {};  ///< in place of counts: int32 (batch, heads, rows + 1), the same
 };
 
@@ -82,8 +83,8 @@ struct BlockMaskArguments {
   /// partial blocks the number of those before, row by row, in the same batch entry and head, which is a place in
   /// block_scores; -1 of other blocks, and of those that there is no room for.
   TensorView block_places = {};
-  /// With spec.scores, int32, written: block_scores_shape() of any room, 1 or more. Rows begin at multiples of 16 bytes.
-  /// In an order of its own (templates/base/bit_words.cuh). What no place names is left as it is.
+  /// With spec.scores, int32, written: block_scores_shape() of any room, 1 or more. Rows begin at multiples of 16
+  /// bytes. In an order of its own (templates/base/bit_words.cuh). What no place names is left as it is.
   TensorView block_scores = {};
   std::int64_t seqlen_q = 0;   ///< the most that a sequence has
   std::int64_t seqlen_kv = 0;  ///< the same
@@ -97,12 +98,12 @@ struct BlockMaskArguments {
   /// Optional, in place of the map: blocks of which the mask is asked, and blocks of which all is seen. Others are
   /// empty.
   BlockListViews partial = {};
-  BlockListViews full = {};
-  TensorView cu_seqlens_q = {};  ///< as attention has them, as are the other four; read on the device alone
-  TensorView cu_seqlens_k = {};
-  TensorView seqused_q = {};
-  TensorView seqused_k = {};
-  TensorView cache_leftpad = {};
+  BlockListViews full = {};       ///< see partial
+  TensorView cu_seqlens_q = {};   ///< as in AttentionArguments
+  TensorView cu_seqlens_k = {};   ///< as in AttentionArguments
+  TensorView seqused_q = {};      ///< as in AttentionArguments
+  TensorView seqused_k = {};      ///< as in AttentionArguments
+  TensorView cache_leftpad = {};  ///< as in AttentionArguments
 };
 
 /// Checks what can be wrong with the arguments of a call, as the call itself does. Needs no device. Throws Error
@@ -111,20 +112,21 @@ void check_arguments(const BlockMaskSpec& spec, const BlockMaskArguments& argume
 
 struct OperationState;
 
-/// A spec's kernel on every GPU. Cheap to copy; thread safe.
+/// The kernel of one spec on every GPU. Cheap to copy: copies share the kernel. Thread safe.
 class BlockMask {
  public:
-  /// Writes a table on `stream`, on the device of the current context. A block is full, partial or empty by what the
-  /// mask keeps of its scores: by `classify` where that tells, else by all of its scores. Two launches, of which the
-  /// second one sorts rows by their blocks; with spec.scores a third one, which leaves what the mask says of each score of
-  /// partial blocks. The first call on a device loads the kernel there, or `prepare`; later calls only launch, also under capture. Throws Error invalid_argument,
-  /// naming the argument, before anything is launched; not_prepared under capture when the kernel is not loaded;
-  /// launch_failed.
+  /// Writes a table on `stream`, on the device of the current context. A block is full, partial or empty by the scores
+  /// that the mask keeps: by `classify` if that decides, otherwise by all scores. There are two launches, the second of
+  /// which sorts rows by their blocks; with spec.scores a third one writes the bits of partial blocks. The first call
+  /// on a device, or `prepare`, loads the kernel there; later calls only launch, also under capture. Throws Error
+  /// invalid_argument, whose field is the argument's name, before anything is launched; not_prepared under capture if
+  /// the kernel is not loaded; launch_failed.
   void operator()(const BlockMaskArguments& arguments, Stream stream = nullptr) const;
 
   /// Loads the kernel on the current device. Throws what block_mask() throws.
   void prepare() const;
 
+  /// The spec that it was made for.
   const BlockMaskSpec& spec() const { return spec_; }
   /// The generated program.
   const std::string& source() const;

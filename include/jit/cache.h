@@ -1,4 +1,5 @@
-// The folder that compiled kernels and tuning results are kept in, shared by all processes of a user.
+/// @file
+/// The folder that compiled kernels and tuning results are kept in, shared by all processes of a user.
 #pragma once
 
 #include <chrono>
@@ -13,10 +14,10 @@
 
 namespace jit {
 
-/// A named input of a compile or of a measurement.
+/// A named input of a compilation or a measurement.
 struct CacheField {
-  std::string name;
-  std::string value;
+  std::string name;   ///< what it is
+  std::string value;  ///< its value as text
 };
 
 /// One kernel as a listing shows it.
@@ -31,9 +32,9 @@ struct CachedKernel {
   std::string unreadable;  ///< why the file could not be read; empty when it was
 };
 
-/// All that is kept of one kernel.
+/// The cache entry of one kernel.
 struct CachedCode {
-  std::string key;
+  std::string key;                 ///< 32 hexadecimal digits: CompiledKernel::key()
   std::string facts;               ///< JSON
   std::vector<CacheField> inputs;  ///< what its key is made of, the program among them
   std::size_t code_bytes = 0;      ///< of machine code, or of PTX for emulated devices
@@ -58,6 +59,7 @@ struct CacheImport {
 /// Functions that change the folder throw Error io_error where there is none.
 class Cache {
  public:
+  /// The cache of a context.
   explicit Cache(const Context& context = default_context()) : context_(context) {}
 
   /// All kernels of all layers, by key. Reads every file; one that goes meanwhile is left out.
@@ -76,9 +78,10 @@ class Cache {
   /// as on a read-only file system; the others are gone then.
   std::size_t prune(std::uint64_t max_bytes) const;
 
+  /// Numbers of what clear() removed.
   struct Cleared {
-    std::size_t kernels = 0;
-    std::size_t tunings = 0;
+    std::size_t kernels = 0;  ///< kernels
+    std::size_t tunings = 0;  ///< tuning results
   };
   /// Removes all kernels and tuning results. Returns how many. Throws as prune does.
   Cleared clear() const;

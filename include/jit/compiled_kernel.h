@@ -1,4 +1,5 @@
-// A kernel that can be read: source, PTX, SASS, resources, and why it is the one.
+/// @file
+/// A compiled kernel that can be read: source, PTX, SASS, resources, and how its config was chosen.
 #pragma once
 
 #include <cstddef>
@@ -20,20 +21,24 @@ namespace jit {
 
 struct KernelImage;
 
-/// Compiled code with all that is known of it. Immutable, cheap to copy, thread safe. Needs no GPU.
+/// A compiled kernel with its source, its machine code, and how it was chosen. Immutable, cheap to copy, thread safe.
+/// It needs no GPU.
 class CompiledKernel {
  public:
   /// The spec that was asked for; specs that differ in run-time facts only share a kernel.
   const AttentionSpec& spec() const { return spec_; }
+  /// The kernel family, and the fields that tuning chooses.
   const KernelConfig& config() const { return config_; }
+  /// The architecture that it was compiled for.
   Arch arch() const;
   /// Name of the kernel, as profilers show it.
   const std::string& name() const;
   /// The generated program; it includes templates, which `dump` writes beside it.
   const std::string& source() const;
-  /// Machine code, and what the assembler tells of it. An emulated device runs PTX: there both are compiled
-  /// or taken from the cache when they are asked for, and throw what compiling throws.
+  /// The machine code. An emulated device runs PTX: there it is compiled, or loaded from the cache, when it is asked
+  /// for, and this throws what compiling throws.
   std::span<const std::byte> cubin() const;
+  /// Registers, spills and shared memory, as the assembler reports them. Throws as cubin() does.
   const ResourceUsage& resources() const;
   int smem_bytes() const;  ///< dynamic shared memory of a block
   int threads() const;     ///< of a block
@@ -50,22 +55,22 @@ class CompiledKernel {
 
   /// PTX to read, compiled anew: caches keep what devices run. Throws what compiling throws.
   std::string ptx() const;
-  /// SASS by nvdisasm or cuobjdump; when neither is found, `text` is empty and `missing` says so. Throws as
-  /// cubin() does.
+  /// The result of sass().
   struct Sass {
-    std::string text;
-    std::string missing;
+    std::string text;     ///< the SASS; empty if no disassembler was found
+    std::string missing;  ///< a sentence about the missing disassembler; empty if there is one
   };
+  /// The SASS, by nvdisasm or cuobjdump. Throws as cubin() does.
   Sass sass() const;
 
   /// All of the above but the code itself, as a JSON object.
   std::string report() const;
 
   /// Writes kernel.cu, kernel.ptx, kernel.cubin, report.json, templates/ (all that kernel.cu includes) and, when a
-  /// disassembler is found, kernel.sass to a folder, which is created; each an OutputFile. Where the bytes of one find no
-  /// room, no file is made or replaced; devices and pipes are written last. Returns the paths. `kernel.cu` compiles with
-  /// `nvcc -std=c++20 -I FOLDER/templates`. Throws Error io_error, invalid_argument when `folder` is empty, and what
-  /// compiling throws.
+  /// disassembler is found, kernel.sass to a folder, which is created; each an OutputFile. Where the bytes of one
+  /// find no room, no file is made or replaced; devices and pipes are written last. Returns the paths. `kernel.cu`
+  /// compiles with `nvcc -std=c++20 -I FOLDER/templates`. Throws Error io_error, invalid_argument when `folder` is
+  /// empty, and what compiling throws.
   std::vector<std::string> dump(const std::string& folder) const;
 
  private:
@@ -98,12 +103,12 @@ std::string config_rejection(const AttentionSpec& spec, const KernelConfig& conf
 /// The same on a device, whose shared memory may differ from what its architecture has.
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, const DeviceInfo& device);
 
-/// A named config of the published ladder for kernels like forward_mma_sync ("Writing Speed-of-Light Flash Attention for
-/// 5090 in CUDA C++"), from swizzled tiles on: each step adds one technique to the one before.
+/// A named config of the published ladder for kernels like forward_mma_sync ("Writing Speed-of-Light Flash Attention
+/// for 5090 in CUDA C++"), from swizzled tiles on: each step adds one technique to the one before.
 struct LadderStep {
   std::string name;       ///< "v2_pipeline"
   std::string technique;  ///< "two stages of K and V"
-  KernelConfig config;
+  KernelConfig config;    ///< the step's config
 };
 /// All steps, the first one first.
 const std::vector<LadderStep>& ladder();

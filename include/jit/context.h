@@ -1,5 +1,6 @@
-// Where kernels come from and where they are kept: settings, caches, tuning records, compiler. Programs that
-// are happy with the environment's settings never see one; tests and servers make their own.
+/// @file
+/// A context holds settings, caches, tuning records and the compiler. Programs that use the environment's settings
+/// need none; tests and servers make their own.
 #pragma once
 
 #include <cstddef>
@@ -32,16 +33,19 @@ struct PackInUse {
   std::string targets;      ///< "sm_90a, sm_80"
 };
 
-/// Copying shares. Thread safe. Lives at least as long as the Attention objects made from it.
+/// Copies share the same state, which lives at least as long as the Attention objects that were made from it. Thread
+/// safe.
 class Context {
  public:
   /// Opens the cache folder; compiles and loads nothing. Trouble with the folder is an event, not an error.
   /// Throws Error io_error when `settings.templates` names a folder that cannot be read.
   explicit Context(Settings settings = settings_from_environment(), Observer observer = {});
 
+  /// The settings that it was made with.
   const Settings& settings() const;
-  /// The cache folder in use, empty when everything stays in memory, and why.
+  /// The cache folder; empty if everything stays in memory.
   const std::string& cache_directory() const;
+  /// Why the cache folder is what it is.
   const std::string& cache_reason() const;
 
   /// The compiler that compiles here, found at the first need; finding it does not open it. Throws Error
@@ -57,7 +61,8 @@ class Context {
 };
 
 /// The context that functions use unless they are given one: settings from the environment, read at the first call, and
-/// an observer that writes warnings to standard error. Assign another context before the first use to replace it. Throws what the constructor throws, again at each call until it succeeds.
+/// an observer that writes warnings to standard error. Assign another context before the first use to replace it.
+/// Throws what the constructor throws, again at each call until it succeeds.
 Context& default_context();
 
 }  // namespace jit

@@ -1,4 +1,5 @@
-// The devices that this process computes on, as values: GPUs, or emulated ones. Thread safe.
+/// @file
+/// The devices of this process: GPUs or emulated ones. All functions are thread safe.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +13,10 @@
 
 namespace jit {
 
-/// What the driver says of one device. A plain value: one may be written by hand to generate for an absent
-/// GPU.
+/// The properties of one device. A plain value: write one by hand to generate code for an absent GPU.
 struct DeviceInfo {
-  int ordinal = 0;
-  std::string name = {};
+  int ordinal = 0;        ///< CUDA's ordinal
+  std::string name = {};  ///< product name
   /// Compute capability; without suffix, but of an emulated device what it was asked to be.
   Arch arch;
   int sm_count = 0;              ///< multiprocessors
@@ -27,12 +27,12 @@ struct DeviceInfo {
   std::size_t memory_bytes = 0;  ///< of the device, in use or not
   int driver_version = 0;        ///< 1000 * major + 10 * minor, e.g. 13000
   std::string uuid = {};         ///< "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
-  bool emulated = false;  ///< kernels run on the CPU: slowly, checked, and in no time that means anything
+  bool emulated = false;         ///< whether kernels run on the CPU; their times then mean nothing
 };
 
 /// Chooses for this process, in place of JIT_ATTENTION_DEVICE: "cuda" (the GPUs, the default), "emulated:sm_90a", or
-/// several such as "emulated:sm_90a,sm_80". Throws Error invalid_argument for other text, and for another choice than the one that a first use of a device
-/// has made.
+/// several such as "emulated:sm_90a,sm_80". Throws Error invalid_argument for other text, and for another choice than
+/// the one that a first use of a device has made.
 void use_device(std::string_view selection);
 
 /// All devices, by ordinal. Throws Error driver_unavailable when there is no driver or no GPU, unless
@@ -66,6 +66,7 @@ class CurrentDevice {
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
 
+  /// Ordinal of the device that was made current.
   int ordinal() const { return ordinal_; }
 
  private:
@@ -75,8 +76,8 @@ class CurrentDevice {
   bool pushed_ = false;
 };
 
-/// The richest compile target that `device` runs: sm_90a for 9.0, and so on; plain before 9.0; of an emulated
-/// device what it was asked to be.
+/// The most capable architecture that `device` runs: sm_90a for 9.0, and so on; without suffix before 9.0; for an
+/// emulated device the one that was asked for.
 Arch native_arch(const DeviceInfo& device);
 
 }  // namespace jit

@@ -1,5 +1,6 @@
-// A piece of a device's memory, freed at the end of its scope. Programs that have GPU memory of their own
-// need none; for an emulated device there is no other.
+/// @file
+/// A piece of a device's memory, freed at the end of its scope. Programs that have GPU memory of their own
+/// need none; for an emulated device there is no other.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +18,16 @@ class DeviceBuffer {
   /// Throws Error driver_error when memory is short. The bytes are not initialized.
   DeviceBuffer(int device, std::size_t bytes);
   ~DeviceBuffer();
+  /// Takes over the memory of `other`, which has none afterwards.
   DeviceBuffer(DeviceBuffer&& other) noexcept;
+  /// Frees the own memory, and takes over that of `other`.
   DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
 
-  /// Where the bytes lie on the device, as a number and as TensorView takes it; 0 and null without bytes.
+  /// Address on the device; 0 without bytes.
   unsigned long long address() const { return address_; }
+  /// The address as TensorView takes it; null without bytes.
   void* data() const { return reinterpret_cast<void*>(address_); }
+  /// Number of bytes.
   std::size_t size() const { return bytes_; }
 
   /// Copies `bytes` bytes from the host to `offset`, and back.

@@ -1,5 +1,6 @@
-// DLPack tensors as views, without a copy. Needs <dlpack/dlpack.h> of the including project; the library
-// itself does not.
+/// @file
+/// DLPack tensors as views, without a copy. Needs <dlpack/dlpack.h> of the including project; the library
+/// itself does not.
 #pragma once
 
 #include <dlpack/dlpack.h>

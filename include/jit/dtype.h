@@ -1,4 +1,5 @@
-// Everything that differs from one element type to the next.
+/// @file
+/// A table of all facts about element types.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace jit {
 
-/// What numbers are, in DLPack's codes.
+/// The kinds of numbers, as DLPack's codes.
 enum class NumberKind : std::uint8_t {
   signed_integer = 0,
   unsigned_integer = 1,
@@ -19,13 +20,12 @@ enum class NumberKind : std::uint8_t {
   float8_e5m2 = 12,
 };
 
-/// What the library knows of one element type. Beside what files and other frameworks call it, there is what
-/// kernels need.
+/// The facts about one element type: its names in files and other frameworks, and what kernels need.
 struct DTypeFacts {
-  DType dtype;
-  std::string_view name;  ///< "bf16": in specs, files and messages
-  int bytes;              ///< of one element
-  NumberKind kind;
+  DType dtype;                   ///< the type
+  std::string_view name;         ///< "bf16": in specs, files and messages
+  int bytes;                     ///< of one element
+  NumberKind kind;               ///< integer, floating point or FP8
   std::string_view device_type;  ///< in kernels, C++
   std::string_view numpy_name;   ///< "float16"; where NumPy has no such type, `name`
   std::string_view npy_descr;    ///< in .npy files; empty: cannot stand in one
@@ -37,6 +37,7 @@ struct DTypeFacts {
   int tma_type = 0;                ///< the CUtensorMapDataType
   double tolerance = 0;            ///< of a kernel's outputs, relative to their root mean square
 
+  /// Whether it has 8 bits and is a floating-point type.
   bool is_fp8() const { return kind == NumberKind::float8_e4m3 || kind == NumberKind::float8_e5m2; }
   /// Whether it is one of 16 bits or more.
   bool is_floating() const { return kind == NumberKind::floating || kind == NumberKind::bfloat; }

@@ -1,5 +1,6 @@
-// What launches on an emulated device did: findings, counts, annotated PTX; and how to give one up. A real
-// GPU tells nothing and goes on to the end.
+/// @file
+/// What launches on an emulated device did: findings, counts, annotated PTX; and how to give one up. A real
+/// GPU tells nothing and goes on to the end.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +16,14 @@ namespace jit {
 class LaunchTrace {
  public:
   struct Record;
+  /// Made by the emulator.
   explicit LaunchTrace(std::shared_ptr<const Record> record) : record_(std::move(record)) {}
 
   /// Name of the kernel.
   const std::string& kernel() const;
   /// Whether all of its blocks were to run at the same time (CU_LAUNCH_ATTRIBUTE_COOPERATIVE).
   bool is_cooperative() const;
-  /// What was wrong, one sentence with its place each; empty: nothing was. At most 64.
+  /// The errors that the emulator found, such as data races: one sentence each, with the place. At most 64.
   std::vector<std::string> findings() const;
   /// Instructions that warps executed.
   std::uint64_t warp_instructions() const;
@@ -63,6 +65,7 @@ class TraceScope {
 /// JIT_ATTENTION_EMULATOR_STEP_LIMIT alone ends a kernel that goes on for ever.)
 class InterruptScope {
  public:
+  /// Begins the scope. `is_interrupted` is called as above.
   explicit InterruptScope(std::function<bool()> is_interrupted);
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;

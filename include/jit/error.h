@@ -1,6 +1,7 @@
-// The one exception type of the library. Every failure says what was wrong (code, field, value, rule), where
-// in the pipeline it happened (stage), and carries what the layer below had to say (native code, log,
-// generated source). Errors are values: copyable, immutable, safe to pass between threads.
+/// @file
+/// The exception type of the library. An error has its kind (code), the field, its value and the violated rule
+/// (message), the step that failed (stage), and what the layer below reported (native code, log, generated source).
+/// Errors are immutable values: they can be copied and passed between threads.
 #pragma once
 
 #include <memory>
@@ -26,11 +27,12 @@ enum class ErrorCode {
   not_prepared,        ///< the call would have to compile or tune during stream capture: prepare first
   io_error,            ///< a file that the caller named could not be read or written
 };
+/// The enumerator's name.
 std::string_view to_string(ErrorCode code);
 
 /// The parts of an Error; unset parts stay empty.
 struct ErrorDetails {
-  ErrorCode code{};
+  ErrorCode code{};   ///< the kind of failure
   std::string stage;  ///< step of the pipeline: "validate", "emit", "compile", "load", "launch", "tune", …
   std::string message;  ///< one sentence: field, value, rule and what would work
   std::string field;    ///< the offending field or argument, e.g. "spec.head_dim" or "k"
@@ -42,16 +44,24 @@ struct ErrorDetails {
 /// Thrown by every function of the library that fails.
 class Error : public std::runtime_error {
  public:
+  /// An error with all parts.
   explicit Error(ErrorDetails details);
-  /// Shorthand for an error without native code, log and source.
+  /// An error without native code, log and source.
   Error(ErrorCode code, std::string stage, std::string field, std::string message);
 
+  /// The kind of failure.
   ErrorCode code() const { return details_->code; }
+  /// The step that failed: "validate", "compile", "load", "launch", "tune", …
   const std::string& stage() const { return details_->stage; }
+  /// The wrong field or argument, such as "spec.head_dim" or "k"; may be empty.
   const std::string& field() const { return details_->field; }
+  /// One sentence: the field, its value, the rule, and what would work.
   const std::string& message() const { return details_->message; }
+  /// The CUresult or nvrtcResult; 0 if there is none.
   int native_code() const { return details_->native_code; }
+  /// The compiler's log, if compiling failed.
   const std::string& log() const { return details_->log; }
+  /// The generated program, if compiling failed.
   const std::string& source() const { return details_->source; }
 
  private:

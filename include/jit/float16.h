@@ -1,4 +1,6 @@
-// Numbers of 16 bits, and of 8, on the host: exact one way, rounded to nearest even the other, as GPUs do it.
+/// @file
+/// Conversion of 16-bit and 8-bit numbers on the host: exact to float, rounded to the nearest even from float, as on
+/// GPUs.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Masks and scores that the user writes as C++ text.
+/// @file
+/// Masks and scores that a user writes as C++ text.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +12,16 @@
 
 namespace jit {
 
-/// A tensor that a functor reads at run time. In user text `name` is a pointer to const elements of the dtype
-/// (bf16 and fp16 values go through `to_float(x)`); at launch a dense tensor of that name must be given.
+/// A tensor that a functor reads. In the text, `name` is a pointer to const elements of the dtype (`to_float(x)`
+/// converts bf16 and fp16). Each call passes a dense tensor of that name.
 struct FunctorTensorSpec {
-  std::string name;
-  DType dtype = DType::fp32;
+  std::string name;           ///< the identifier in the text, and the tensor's name at a call
+  DType dtype = DType::fp32;  ///< element type
 
-  bool operator==(const FunctorTensorSpec&) const = default;
+  bool operator==(const FunctorTensorSpec&) const = default;  ///< member by member
 };
 
-/// A constant baked into the kernel: part of its source, and so of its key.
+/// A constant that is compiled into the kernel.
 using FunctorConstant = std::variant<bool, std::int64_t, double>;
 
 /// A functor as text: the body of a C++ function. Names that the text may use:
@@ -35,23 +36,23 @@ using FunctorConstant = std::variant<bool, std::int64_t, double>;
 struct FunctorText {
   std::string name;  ///< of the functor, used in messages and kernel names: letters, digits, '_', '-', '.'
   std::string body;  ///< e.g. "return q >= k && ids[q] == ids[k];", at most 64 KiB, as the bodies below
-  /// Optional, masks only: the body of a function of q_begin, q_end, k_begin, k_end (half-open ranges of a
-  /// tile) returning TileClass::empty, TileClass::full or TileClass::partial, the same in every thread.
-  /// Without it tiles have the classes that follow from the body by bounds of q and k (docs/masks.md). Where it
-  /// is not followed, every tile is computed with the mask, correct but slower, and an Event says why.
+  /// Optional, masks only: the body of a function of q_begin, q_end, k_begin, k_end (half-open ranges of a tile)
+  /// returning TileClass::empty, TileClass::full or TileClass::partial, the same in every thread. If it is empty, the
+  /// library derives the classes from the body by bounds of q and k (docs/masks.md). If it cannot, every tile is
+  /// computed with the mask, which is slower, and an Event says why.
   std::string classify = {};
   /// Optional, scores only: the body of a function with the same names that returns the derivative of what `body`
-  /// returns with respect to `score`. Gradients then take it for granted, and `body` may compute with floats or call
-  /// what the library cannot differentiate. Of a tensor `table` of fp32, bf16 or fp16 it says `d_table[i] += x;`, where
-  /// x is the derivative with respect to element i: once for each read, several of one element add up. `d_table` is
-  /// moved as `table` is, `(d_table + 16 * h)[i]` or `*d_table`. Tensors of which it says nothing get no gradients.
-  /// Without a derivative the body is differentiated by being compiled with another number type: it declares with
-  /// `auto` what depends on `score`, and on tensors whose gradients are wanted.
+  /// returns with respect to `score`. Gradients use it, and `body` may compute with floats or call functions that the
+  /// library cannot differentiate. Of a tensor `table` of fp32, bf16 or fp16 it says `d_table[i] += x;`, where x is
+  /// the derivative with respect to element i: once for each read, several of one element add up. `d_table` is moved
+  /// as `table` is, `(d_table + 16 * h)[i]` or `*d_table`. Tensors that it does not name have no gradient. If it is
+  /// empty, the library differentiates `body` by compiling it with a number type that carries a derivative: it
+  /// declares with `auto` every variable that depends on `score`, or on a tensor whose gradient is wanted.
   std::string derivative = {};
-  std::map<std::string, FunctorConstant> constants = {};
-  std::vector<FunctorTensorSpec> tensors = {};
+  std::map<std::string, FunctorConstant> constants = {};  ///< compiled into the kernel, by name
+  std::vector<FunctorTensorSpec> tensors = {};            ///< passed to each call
 
-  bool operator==(const FunctorText&) const = default;
+  bool operator==(const FunctorText&) const = default;  ///< member by member
 };
 
 }  // namespace jit

@@ -1,4 +1,5 @@
-// Tensors that masks and scores read, in the host's memory.
+/// @file
+/// Tensors in CPU memory that masks and scores read.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +11,11 @@
 
 namespace jit {
 
-/// A dense tensor, whose memory is another's.
+/// A view of a dense tensor in CPU memory, which the caller owns.
 struct HostTensor {
-  DType dtype = DType::fp32;
-  std::span<const std::int64_t> shape = {};
-  const std::byte* data = nullptr;
+  DType dtype = DType::fp32;                 ///< element type
+  std::span<const std::int64_t> shape = {};  ///< sizes of the dimensions; not owned
+  const std::byte* data = nullptr;           ///< the first element; not owned
 
   /// The element as a number. Requires an index for each dimension, within it. Leading indices that the tensor
   /// has no dimension for are left out, and dimensions of one element broadcast.

@@ -1,5 +1,6 @@
-// How a kernel does its work: the axes that the tuner searches. The result is the same for every config up to
-// rounding. Each kernel family has a struct of its own; a config is one of them.
+/// @file
+/// Kernel configs: the parameters that the tuner searches. Results of different configs differ only by rounding. Each
+/// kernel family has its own struct; a config is one of these.
 #pragma once
 
 #include <span>
@@ -23,7 +24,7 @@ struct ForwardMmaSync {
   Rescale rescale = Rescale::lazy;  ///< when the output is rescaled to a new row maximum
   int blocks_per_sm = 1;            ///< that must fit on a multiprocessor: caps the registers
 
-  bool operator==(const ForwardMmaSync&) const = default;
+  bool operator==(const ForwardMmaSync&) const = default;  ///< member by member
 };
 
 /// TMA, wgmma and specialized warps: sm_90a, tensors that TMA can map (templates/forward_wgmma).
@@ -37,8 +38,8 @@ struct ForwardWgmma {
   WarpgroupOrder order = WarpgroupOrder::free;  ///< how consumer warpgroups take turns
   Rescale rescale = Rescale::lazy;              ///< when the output is rescaled to a new row maximum
   int blocks_per_sm = 1;                        ///< that must fit on a multiprocessor: caps the registers
-  Requests requests =
-      Requests::all;      ///< that it computes: all, or in a call of two kernels those of many queries
+  /// The requests that it computes: all, or, in a call of two kernels, those of many queries.
+  Requests requests = Requests::all;
   int promote_every = 0;  ///< tiles of keys after which sums of fp8 products move to floats; 0: they do not
   int stages_stored = 0;  ///< buffers for tiles of keys of 8 bits as they are stored, and as many for values
   /// That upcast these, or transpose values beside q of 8 bits: 2 of the producers', or 4 of a warpgroup of their own.
@@ -46,7 +47,7 @@ struct ForwardWgmma {
   bool upcast_ahead = false;  ///< a kernel before this one upcasts all keys and values, into a workspace
   bool dropout_mask_ahead = false;  ///< one draws which scores dropout keeps, into a workspace
 
-  bool operator==(const ForwardWgmma&) const = default;
+  bool operator==(const ForwardWgmma&) const = default;  ///< member by member
 };
 
 /// cp.async or TMA, and mma.sync, keys split over blocks: sm_80 and later, any sequences (templates/forward_split_kv).
@@ -59,7 +60,7 @@ struct ForwardSplitKv {
   Rescale rescale = Rescale::lazy;   ///< when the output is rescaled to a new row maximum
   int blocks_per_sm = 2;             ///< that must fit on a multiprocessor: caps the registers
 
-  bool operator==(const ForwardSplitKv&) const = default;
+  bool operator==(const ForwardSplitKv&) const = default;  ///< member by member
 };
 
 /// TMA and wgmma, keys split over blocks: sm_90a, any sequences in tensors that TMA can map
@@ -72,11 +73,11 @@ struct ForwardSplitWgmma {
   WarpgroupOrder order = WarpgroupOrder::free;  ///< how consumer warpgroups take turns
   Rescale rescale = Rescale::lazy;              ///< when the output is rescaled to a new row maximum
   int blocks_per_sm = 1;                        ///< that must fit on a multiprocessor: caps the registers
-  Requests requests =
-      Requests::all;      ///< that it computes: all, or in a call of two kernels those of few queries
+  /// The requests that it computes: all, or, in a call of two kernels, those of few queries.
+  Requests requests = Requests::all;
   int stages_stored = 0;  ///< buffers for tiles of keys of 8 bits as they are stored, and as many for values
 
-  bool operator==(const ForwardSplitWgmma&) const = default;
+  bool operator==(const ForwardSplitWgmma&) const = default;  ///< member by member
 };
 
 /// cp.async and mma.sync, keys split over the blocks of a cluster: sm_90a, few queries and few keys
@@ -88,7 +89,7 @@ struct ForwardSplitCluster {
   int stages = 4;         ///< buffers of a warp for tiles of keys and values
   int blocks_per_sm = 1;  ///< that must fit on a multiprocessor: caps the registers
 
-  bool operator==(const ForwardSplitCluster&) const = default;
+  bool operator==(const ForwardSplitCluster&) const = default;  ///< member by member
 };
 
 /// TMA or cp.async, and wgmma, for values that are the first columns of keys, as multi-head latent attention has them:
@@ -99,7 +100,7 @@ struct ForwardMlaWgmma {
   Copies copies = Copies::tma;      ///< how tiles of keys come to shared memory
   Rescale rescale = Rescale::lazy;  ///< when the output is rescaled to a new row maximum
 
-  bool operator==(const ForwardMlaWgmma&) const = default;
+  bool operator==(const ForwardMlaWgmma&) const = default;  ///< member by member
 };
 
 /// Gradient of the queries with cp.async and mma.sync: sm_80 and later, any tensor (templates/backward_dq_mma_sync).
@@ -110,7 +111,7 @@ struct BackwardDqMmaSync {
   int stages = 2;         ///< buffers for tiles of keys and values
   int blocks_per_sm = 1;  ///< that must fit on a multiprocessor: caps the registers
 
-  bool operator==(const BackwardDqMmaSync&) const = default;
+  bool operator==(const BackwardDqMmaSync&) const = default;  ///< member by member
 };
 
 /// Gradients of keys and values with cp.async and mma.sync: sm_80 and later, any tensor
@@ -123,7 +124,7 @@ struct BackwardDkvMmaSync {
   bool separate = false;  ///< dK and dV are sums of different blocks, else of the same
   int blocks_per_sm = 1;  ///< that must fit on a multiprocessor: caps the registers
 
-  bool operator==(const BackwardDkvMmaSync&) const = default;
+  bool operator==(const BackwardDkvMmaSync&) const = default;  ///< member by member
 };
 
 /// All gradients in one pass with TMA and wgmma: sm_90a, rows aligned to 16 bytes (templates/backward_wgmma).
@@ -135,7 +136,7 @@ struct BackwardWgmma {
   bool dropout_mask_ahead = false;
   bool pair = false;  ///< two blocks share a tile of keys and exchange dS: for head dims above 128
 
-  bool operator==(const BackwardWgmma&) const = default;
+  bool operator==(const BackwardWgmma&) const = default;  ///< member by member
 };
 
 /// The list of kernel families: their order is that in which equal ones are tried.
@@ -152,8 +153,9 @@ std::string to_string(const KernelConfig& config);
 /// Reads what to_string writes; fields that are left out keep the values of `base`. A field of one family alone, of
 /// those that compute what `base` does, asks for that family, unless the text names another; a config of another family
 /// than `base` begins with that family's defaults. Throws Error invalid_argument for an unknown field (listing the
-/// known ones) or one that is no field any more (saying what holds in its place), a value that it cannot have, a field of another family, or one that is given twice. Whether the config
-/// is legal for a spec is `config_rejection`'s matter.
+/// known ones) or one that is no field any more (saying what holds in its place), a value that it cannot have, a field
+/// of another family, or one that is given twice. Whether the config is legal for a spec is `config_rejection`'s
+/// matter.
 KernelConfig parse_config(std::string_view text, const KernelConfig& base = {});
 
 /// The configs of the kernels that compute a call, in the order in which these run: one, or of gradients in two passes
@@ -168,26 +170,31 @@ PlanConfigs parse_plan_configs(std::string_view text);
 
 /// One field of a config as text, for reports.
 struct ConfigValue {
-  enum class Kind { number, truth, word };
-  std::string_view name;
-  Kind kind = Kind::number;
-  int number = 0;    ///< of a truth 0 or 1
-  std::string text;  ///< "128", "true", "ping_pong"
+  /// How the value is written.
+  enum class Kind {
+    number,  ///< a number
+    truth,   ///< "true" or "false"
+    word,    ///< one of some words
+  };
+  std::string_view name;     ///< of the field
+  Kind kind = Kind::number;  ///< how the value is written
+  int number = 0;            ///< of a truth 0 or 1
+  std::string text;          ///< "128", "true", "ping_pong"
 };
 /// All fields of a config in order, without its family.
 std::vector<ConfigValue> config_values(const KernelConfig& config);
 
 /// What a field may be, for documents and help.
 struct ConfigFieldDoc {
-  std::string_view name;
-  std::string values;    ///< "1 to 4", "free, ping_pong", "a multiple of 16 from 16 to 256"
-  std::string_view doc;  ///< one phrase with unit
+  std::string_view name;  ///< of the field
+  std::string values;     ///< "1 to 4", "free, ping_pong", "a multiple of 16 from 16 to 256"
+  std::string_view doc;   ///< one phrase with unit
 };
 /// A kernel family, for the same.
 struct FamilyDoc {
-  std::string_view name;  ///< also of its folder of templates
-  std::string_view doc;   ///< one phrase: instructions and GPUs
-  std::vector<ConfigFieldDoc> fields;
+  std::string_view name;               ///< also of its folder of templates
+  std::string_view doc;                ///< one phrase: instructions and GPUs
+  std::vector<ConfigFieldDoc> fields;  ///< in order
 };
 /// All kernel families, in the order of KernelConfig.
 const std::vector<FamilyDoc>& family_docs();

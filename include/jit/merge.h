@@ -1,15 +1,17 @@
-// Partial attention states merged into one: what split keys, cascades of a shared prefix, and devices that pass
-// keys on to one another end with.
-//
-//   const jit::PartialState parts[] = {{prefix_o, prefix_lse}, {suffix_o, suffix_lse}};
-//   jit::merge({.dtype = jit::DType::bf16})({.parts = parts, .o = o, .lse = lse}, stream);
-//
-// A state is what attention over some of the keys gives: o and lse. Of states over disjoint sets of keys
-//
-//   M = max lseᵢ,  wᵢ = exp(lseᵢ − M),  o = Σ wᵢ oᵢ / Σ wᵢ,  lse = M + log Σ wᵢ
-//
-// is attention over all of them (Milakov and Gimelshein, "Online normalizer calculation for softmax"; Dao et al.,
-// FlashAttention). Arithmetic is fp32, sums go in the order of the states: equal inputs give bit-identical outputs.
+/// @file
+/// Merge combines partial attention results over different keys, as split keys, shared prefixes (cascades) and
+/// devices that exchange keys need.
+///
+///      const jit::PartialState parts[] = {{prefix_o, prefix_lse}, {suffix_o, suffix_lse}};
+///      jit::merge({.dtype = jit::DType::bf16})({.parts = parts, .o = o, .lse = lse}, stream);
+///
+/// A state is the result of attention over some of the keys: o and lse. For states over disjoint sets of keys
+///
+///      M = max lseᵢ,  wᵢ = exp(lseᵢ − M),  o = Σ wᵢ oᵢ / Σ wᵢ,  lse = M + log Σ wᵢ
+///
+/// is attention over all of them (Milakov and Gimelshein, "Online normalizer calculation for softmax"; Dao et al.,
+/// FlashAttention). Arithmetic is fp32, and sums are in the order of the states: equal inputs give bitwise identical
+/// results.
 #pragma once
 
 #include <memory>
@@ -24,7 +26,7 @@
 
 namespace jit {
 
-/// What a merge kernel is made for. Sizes, strides and the number of states are run-time facts.
+/// The problem that a merge kernel is specialized for. Sizes, strides and the number of states are known at a call.
 struct MergeSpec {
   DType dtype = DType::fp32;      ///< of the partial states' o: bf16, fp16 or fp32
   DType out_dtype = DType::bf16;  ///< of o: the same choice
@@ -32,14 +34,14 @@ struct MergeSpec {
   /// Bytes that every row of o is aligned to, the partial states' and the result's: 16, 8, 4 or 2; an element is always
   /// aligned to its own size.
   int alignment = 16;
-  /// Views that a call's states are given in, at most: 1 to 32. States at equal distances, such as those stacked in
-  /// one tensor, or any two with the same strides, are one view.
+  /// The largest number of views that the states of a call are given in: 1 to 32. States at equal distances, such as
+  /// those stacked in one tensor, or any two with the same strides, are one view.
   int views = 2;
 
-  bool operator==(const MergeSpec&) const = default;
+  bool operator==(const MergeSpec&) const = default;  ///< member by member
 };
 
-/// Throws Error invalid_spec with the first reason why `spec` cannot be served.
+/// Checks a spec. Throws Error invalid_spec with the first reason why the library does not serve it.
 void validate(const MergeSpec& spec);
 
 /// One state, or several stacked.
@@ -47,9 +49,9 @@ struct PartialState {
   /// (tokens, heads, head_dim_v) or (batch, seqlen, heads, head_dim_v), as the result; beside a result of three
   /// dimensions also (states, tokens, heads, head_dim_v). Any strides whose last is 1.
   TensorView o;
-  /// fp32 (heads, tokens), (batch, heads, seqlen) or (states, heads, tokens): natural log, any strides. −inf says that
-  /// the state has no keys for the row: its o may hold anything there, and does not count. +inf, which some kernels write
-  /// for such rows, says the same; NaN makes o and lse of the row NaN.
+  /// fp32 (heads, tokens), (batch, heads, seqlen) or (states, heads, tokens): natural logarithm, any strides. −inf
+  /// means that the state has no keys for the row: its o is ignored there. +inf, which some kernels write for such
+  /// rows, means the same. NaN makes o and lse of the row NaN.
   TensorView lse;
 };
 
@@ -64,25 +66,26 @@ struct MergeArguments {
   TensorView lse = {};
 };
 
-/// Checks what can be wrong with the arguments of a call for `spec`, as the call itself does. Needs no device. Throws
-/// Error invalid_argument whose field is the argument's name, such as "parts[1].lse".
+/// Checks the arguments of a call for `spec`, as the call itself does. It needs no device and reads no tensor. Throws
+/// Error invalid_argument, whose field is the argument's name, such as "parts[1].lse".
 void check_arguments(const MergeSpec& spec, const MergeArguments& arguments);
 
 struct OperationState;
 
-/// A spec's kernel on every GPU. Cheap to copy; thread safe.
+/// The kernel of one spec on every GPU. Cheap to copy: copies share the kernel. Thread safe.
 class Merge {
  public:
-  /// Merges on `stream`, on the device of the current context. The first call on a device loads the kernel there, or
-  /// `prepare`; later calls only launch: no compile, allocation, lock or synchronization, and nothing is read from
-  /// device memory. The first call of many states, 16 or more, may load a kernel that is faster for these, with equal
-  /// bits. Under capture Error not_prepared when no kernel is loaded. Without rows nothing is launched.
-  /// Throws Error invalid_argument, naming the argument, before anything is launched; launch_failed.
+  /// Merges on `stream`, on the device of the current context. The first call on a device, or `prepare`, loads the
+  /// kernel there. Later calls only launch: they do not compile, allocate, lock, synchronize or read device memory. The
+  /// first call with 16 states or more may load another kernel, which is faster for these and gives bitwise identical
+  /// results. Without rows nothing is launched. Throws Error invalid_argument, whose field is the argument's name,
+  /// before anything is launched; not_prepared under capture if no kernel is loaded; launch_failed.
   void operator()(const MergeArguments& arguments, Stream stream = nullptr) const;
 
   /// Loads the kernels on the current device, also while some stream is being captured. Throws what merge() throws.
   void prepare() const;
 
+  /// The spec that it was made for.
   const MergeSpec& spec() const { return spec_; }
   /// The generated program, that of calls of few states.
   const std::string& source() const;
@@ -96,9 +99,9 @@ class Merge {
   std::shared_ptr<const OperationState> state_;
 };
 
-/// The kernel for `spec`, compiled or taken from the cache, and loaded on the current device. Asking again for the same
-/// spec is a look-up without locks, which loads nothing. Throws Error invalid_spec before anything else;
-/// unsupported_device, compile_failed, nvrtc_unavailable, driver_unavailable, load_failed, offline.
+/// The kernel of `spec`, compiled or loaded from the cache, and loaded onto the current device. A second call with the
+/// same spec is a look-up without locks, which loads nothing. Thread safe. Throws Error invalid_spec before anything
+/// else; unsupported_device, compile_failed, nvrtc_unavailable, driver_unavailable, load_failed, offline.
 Merge merge(const MergeSpec& spec, const Context& context = default_context());
 
 }  // namespace jit

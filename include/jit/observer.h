@@ -1,4 +1,6 @@
-// Events that a user may want to see: the library itself never prints. Give a Context an Observer.
+/// @file
+/// Events of the library, which a Context reports to an Observer. The library itself prints only warnings of the
+/// default context.
 #pragma once
 
 #include <functional>
@@ -8,6 +10,7 @@ namespace jit {
 
 /// One thing that happened.
 struct Event {
+  /// What happened.
   enum class Kind {
     note,     ///< something worth knowing: a remark of the assembler on a kernel that was compiled
     warning,  ///< something went wrong and was worked around: a damaged cache entry, an unwritable folder; or
@@ -15,11 +18,11 @@ struct Event {
     compile,  ///< a kernel was compiled; `message` names it, `seconds` is the compile time
     tune,     ///< progress of tuning: `done` of `total` candidates
   };
-  Kind kind = Kind::note;
-  std::string message;
-  double seconds = 0;
-  int done = 0;
-  int total = 0;
+  Kind kind = Kind::note;  ///< what happened
+  std::string message;     ///< one sentence
+  double seconds = 0;      ///< of compile: wall time
+  int done = 0;            ///< of tune: candidates that are measured
+  int total = 0;           ///< of tune: candidates
 };
 
 /// Called synchronously, from any thread, possibly from several at once, also while a kernel is being chosen:

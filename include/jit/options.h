@@ -1,4 +1,5 @@
-// The named choices of specs and configs. Host and kernels share this file: it includes nothing.
+/// @file
+/// The named choices of specs and configs. Host and kernels share this file: it includes nothing.
 #pragma once
 
 namespace jit {

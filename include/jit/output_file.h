@@ -1,4 +1,5 @@
-// Files that a caller names to be written: found and tried early, then written whole or not at all.
+/// @file
+/// Output files that are checked early, and then written completely or not at all.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +13,11 @@ namespace jit {
 
 class FileSystem;
 
-/// A file to write, by a path. Symbolic links are followed, also to where there is no file yet. A regular file
-/// is replaced in one step once all bytes are on the disk: after a failure, a full disk or the death of the
-/// process it is what it was; a process that is killed as it replaces a file may leave one of a random name, .tmp-…, beside
-/// it, which goes an hour later with the next that is written there. Its permissions stay. Devices, pipes and what the
-/// process has open (/dev/stdout) are written into.
+/// A file to write, by a path. Symbolic links are followed, also to where there is no file yet. A regular file is
+/// replaced in one step once all bytes are on the disk: after a failure, a full disk or the death of the process it is
+/// what it was; a process that is killed as it replaces a file may leave one of a random name, .tmp-…, beside it, which
+/// goes an hour later with the next that is written there. Its permissions stay. Devices, pipes and what the process
+/// has open (/dev/stdout) are written into.
 class OutputFile {
  public:
   /// Finds the place and tries whether a file can be written there; leaves nothing behind. Throws Error
@@ -44,8 +45,8 @@ class OutputFile {
   bool is_new_ = true;           // the umask may take permissions away
 };
 
-/// Writes files together: where the bytes of one find no room, no file is made or replaced; devices and pipes are written
-/// last. Throws Error io_error.
+/// Writes files together: where the bytes of one find no room, no file is made or replaced; devices and pipes are
+/// written last. Throws Error io_error.
 void write_together(const std::vector<std::pair<OutputFile, std::span<const std::byte>>>& outputs);
 
 /// Whether two paths lead to the same file, or would if it were there.

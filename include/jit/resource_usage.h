@@ -1,4 +1,5 @@
-// What the assembler says of a kernel: registers, spills, stack, shared memory, remarks.
+/// @file
+/// What the assembler says of a kernel: registers, spills, stack, shared memory, remarks.
 #pragma once
 
 #include <string>
@@ -16,13 +17,14 @@ struct ResourceUsage {
   int barriers = 0;                  ///< named barriers
   std::vector<std::string> remarks;  ///< warnings and advice of the assembler, one line each
 
+  /// Bytes that a thread spills: stores plus loads.
   int spill_bytes() const { return spill_store_bytes + spill_load_bytes; }
   /// Whether the assembler had to put waits between asynchronous multiplications: remarks C75xx.
   bool serializes_wgmma() const;
   /// Neither spills nor serialized multiplications. Local memory without spills is what the program asks for:
   /// an array in a text of the user, which every config would have.
   bool is_clean() const { return spill_bytes() == 0 && !serializes_wgmma(); }
-  bool operator==(const ResourceUsage&) const = default;
+  bool operator==(const ResourceUsage&) const = default;  ///< member by member
 };
 
 }  // namespace jit

@@ -1,5 +1,6 @@
-// What happens to a score (softmax_scale · q·k, natural units) before the softmax. Scores are immutable
-// values: build them from the functions of namespace jit::score, chain them with `then`.
+/// @file
+/// Scores: functions of softmax_scale · q·k (natural units) that are applied before the softmax. They are immutable
+/// values: the functions of namespace jit::score make them, and `then` chains them.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +22,17 @@ class Score {
   /// The score as it is.
   Score();
 
-  /// First this, then `next`. Throws Error invalid_spec for more than 64 scores in a row.
+  /// Chains two scores: this one is applied first. Throws Error invalid_spec for more than 64 scores in a row.
   Score then(const Score& next) const;
 
   /// Text that `parse_score` reads back (a text functor shows as its name), e.g. "softcap(30), alibi".
   std::string to_string() const;
-  /// The tensors that must be given at launch, each name once.
+  /// The tensors that each call passes, each name once.
   std::vector<FunctorTensorSpec> tensors() const;
-  /// Digest of everything that the score puts into a kernel.
+  /// A digest of everything that the score contributes to a kernel.
   std::uint64_t hash() const;
 
+  /// Whether both have the same text and the same user texts.
   bool operator==(const Score& other) const;
 
  private:
@@ -53,7 +55,7 @@ Score alibi();
 /// fp16) at launch; strides of 0 broadcast, the last stride is 1. Throws Error invalid_spec for another
 /// dtype.
 Score bias(DType dtype = DType::fp32);
-/// The user's own: `text.body` returns the new score. Throws as mask::text does.
+/// A score of your own: `text.body` returns the new score. Throws as mask::text does.
 Score text(FunctorText text);
 
 }  // namespace score

@@ -1,4 +1,5 @@
-// Every environment variable of the library: read in one place, once, into a value that is passed down.
+/// @file
+/// The settings of the library, and the environment variables that they are read from.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +16,21 @@ enum class TuningMode {
   first_run,   ///< a stored result decides, else the best candidates are measured on the first run
   exhaustive,  ///< a stored result of this mode decides, else all candidates are measured
 };
+/// The enumerator's name.
 std::string_view to_string(TuningMode mode);
 
-/// What a Context is made with: where kernels are kept, and how they are chosen and compiled.
+/// The settings of a Context: where kernels are kept, and how they are chosen and compiled.
 struct Settings {
-  std::string cache_dir;  ///< empty: the user's cache folder
-  std::uint64_t cache_max_bytes = 1ull << 30;
-  std::vector<std::string> readonly_caches;  ///< searched in this order, after cache_dir
+  std::string cache_dir;                       ///< empty: the user's cache folder
+  std::uint64_t cache_max_bytes = 1ull << 30;  ///< the least recently used kernels are removed beyond this
+  std::vector<std::string> readonly_caches;    ///< searched in this order, after cache_dir
   std::vector<std::string> packs;  ///< files of write_pack(), searched in this order, after the caches
-  bool disk_cache = true;
-  bool offline = false;  ///< compiling is forbidden
-  TuningMode tuning = TuningMode::first_run;
-  double tuning_seconds = 10;  ///< time that tuning one problem may take
-  std::string templates;       ///< folder that replaces the embedded templates; empty: embedded
-  std::string nvrtc;           ///< path of libnvrtc, or of its folder; empty: search
+  bool disk_cache = true;          ///< whether kernels are kept on the disk
+  bool offline = false;            ///< compiling is forbidden
+  TuningMode tuning = TuningMode::first_run;  ///< how configs are chosen
+  double tuning_seconds = 10;                 ///< time limit for tuning one problem, in seconds
+  std::string templates;  ///< folder that replaces the embedded templates; empty: embedded
+  std::string nvrtc;      ///< path of libnvrtc, or of its folder; empty: search
 };
 
 /// Settings from JIT_ATTENTION_* variables; the defaults in a set-uid program. Unset and empty variables mean

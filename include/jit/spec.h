@@ -1,4 +1,5 @@
-// What the user wants: an attention problem, without a word on how it is computed.
+/// @file
+/// The description of an attention problem. It says nothing about how the problem is computed.
 #pragma once
 
 #include <optional>
@@ -14,13 +15,15 @@
 
 namespace jit {
 
-/// The largest softmax_scale: with it, q and k of magnitude 1 have scores up to 2.6e7, of which floats still hold
-/// differences of 2 (docs/kernels.md).
+/// The largest softmax_scale. With it, q and k of magnitude 1 have scores up to 2.6e7, at which floats are 2 apart.
 inline constexpr float max_softmax_scale = 1e5f;
 
-/// The largest head_dim and head_dim_v, and with values_in_keys.
+/// The largest head_dim and head_dim_v.
 inline constexpr int max_head_dim = 256;
-inline constexpr int max_latent_head_dim = 576, max_latent_head_dim_v = 512;
+/// The largest head_dim with values_in_keys.
+inline constexpr int max_latent_head_dim = 576;
+/// The largest head_dim_v with values_in_keys.
+inline constexpr int max_latent_head_dim_v = 512;
 
 /// The largest page_size.
 inline constexpr int max_page_size = 65536;
@@ -28,64 +31,67 @@ inline constexpr int max_page_size = 65536;
 /// split_keys is a multiple of this.
 inline constexpr int split_keys_step = 64;
 
-/// What a kernel is specialized for. Batch, heads, lengths and strides are run-time facts and never cause a
-/// compile.
+/// The problem that a kernel is specialized for: a plain value. Batch size, number of heads, lengths and strides are
+/// not part of it: they are known at a call and never compile.
 struct AttentionSpec {
-  /// Of q, of k and v unless kv_dtype says else, and of o unless out_dtype does: bf16 or fp16; or fp8_e4m3 or fp8_e5m2 of
-  /// q, k and v alike (docs/fp8.md). Sums are fp32.
+  /// Element type of q, k, v and o: bf16 or fp16; or fp8_e4m3 or fp8_e5m2 for FP8 q, k and v. Sums are fp32. kv_dtype
+  /// and out_dtype may differ from it.
   DType dtype = DType::bf16;
-  int head_dim = 128;  ///< of q and k: a multiple of 8 from 8 to 256, with values_in_keys to 576
-  int head_dim_v = 0;  ///< of v and o, same rule; 0: head_dim
+  int head_dim = 128;  ///< of q and k: a multiple of 8 from 8 to 256; up to 576 with values_in_keys
+  int head_dim_v = 0;  ///< of v and o, likewise; 0: head_dim
   int gqa_ratio = 1;   ///< query heads per KV head: 1 is MHA, heads_q is MQA
   int alignment = 16;  ///< bytes that every row of q, k, v and o is aligned to: 16, 8, 4 or 2; 16 is fastest
-  int seqlen_q = 0;    ///< 0: given at run time; else baked into the kernel
+  int seqlen_q = 0;    ///< number of queries that is compiled into the kernel; 0: it is known at a call
   int seqlen_kv = 0;   ///< the same for keys
-  SequenceKind sequences_q = SequenceKind::dense;   ///< how queries and outputs lie: dense or varlen
-  SequenceKind sequences_kv = SequenceKind::dense;  ///< how keys and values lie: dense, varlen or paged
-  int page_size = 0;   ///< rows of a page, from 1 to 65536; 0 unless sequences_kv is paged
-  bool sinks = false;  ///< whether each head has a sink: a score without a value, in the sum of all its rows
-  /// Whether probabilities are dropped at random, at the rate and with the seed of each call. Of dense and varlen
-  /// sequences, without split_keys.
+  SequenceKind sequences_q = SequenceKind::dense;   ///< how q and o are stored: dense or varlen
+  SequenceKind sequences_kv = SequenceKind::dense;  ///< how k and v are stored: dense, varlen or paged
+  int page_size = 0;  ///< rows of a page, from 1 to 65536; 0 unless sequences_kv is paged
+  /// Whether each head has an extra logit in the softmax denominator, without a value vector.
+  bool sinks = false;
+  /// Whether calls drop probabilities, with a rate and a seed of each call. For dense and varlen sequences, without
+  /// split_keys.
   bool dropout = false;
-  /// 0: how sums over keys are cut is left to each call. Else the bits of a request depend on nothing but the request,
-  /// and on whether TMA can read the call (docs/batch-invariance.md): its keys are summed in spans of so many, counted from its key 0. A multiple of
-  /// 64; 512 to 2048 cost least.
+  /// A multiple of 64 (512 to 2048 cost least): keys are summed in spans of this length, counted from key 0 of a
+  /// sequence, so that a sequence's result does not depend on the rest of the batch, only on whether TMA can read the
+  /// call (docs/batch-invariance.md). 0: each call cuts sums as is fastest.
   int split_keys = 0;
-  /// Whether calls look at what lengths and page tables hold on the device, wait for it, and throw where it is out of range
-  /// (docs/serving.md#checked-calls). For finding errors: slow.
+  /// Whether calls check lengths and page tables on the device, wait for it, and throw if a value is out of range
+  /// (docs/serving.md). Slow; for debugging.
   bool checked = false;
-  /// Of k and v, where it is not dtype: fp8_e4m3 or fp8_e5m2, a cache of 8 bits (docs/fp8-cache.md). Forward
-  /// alone, without dropout.
+  /// Element type of k and v, if it is not dtype: fp8_e4m3 or fp8_e5m2 (docs/fp8-cache.md). Forward only, without
+  /// dropout.
   std::optional<DType> kv_dtype = {};
-  /// Of o; not given: dtype, or bf16 where that is fp8. Where dtype is fp8: bf16, fp16 or fp32; else dtype.
+  /// Element type of o; default: dtype, or bf16 with FP8 dtype. With FP8 dtype: bf16, fp16 or fp32.
   std::optional<DType> out_dtype = {};
-  ScaleKind descale_per = ScaleKind::
-      head;  ///< what k_descale and v_descale have a scale for, of k and v of fp8; block of dense q, k and v of fp8 alone
-  /// The same of v_descale where dtype is fp8, whose v never has a scale for each key: head, or channel.
+  /// The elements of FP8 k and v that share a dequantization scale; block only for dense FP8 q, k and v.
+  ScaleKind descale_per = ScaleKind::head;
+  /// The same for v with FP8 dtype: head or channel.
   ScaleKind v_descale_per = ScaleKind::head;
-  /// Whether v of fp8 has lost a mean of each column, which calls give, so that o has it again (docs/fp8.md#means). Where
-  /// dtype is fp8.
+  /// With FP8 dtype: whether the mean of each column was subtracted from v. Calls pass it, and it is added to o
+  /// (docs/fp8.md).
   bool v_mean = false;
-  /// Whether k of fp8 has lost its mean, and calls give what each query's scores have lost with it, so that LSE and what
-  /// sinks weigh is right. Where dtype is fp8, with scores that add alone.
+  /// With FP8 dtype and scores that add: whether the mean was subtracted from k. Calls pass what each query's scores
+  /// lost by it, so that LSE and sinks are right.
   bool lse_shift = false;
   /// Whether the values are the first head_dim_v columns of the keys, so that calls have no v: the latent cache of
-  /// multi-head latent attention (docs/mla.md). Forward alone, without dropout, of 16-bit
-  /// keys.
+  /// multi-head latent attention (docs/mla.md). Forward only, without dropout, with 16-bit keys.
   bool values_in_keys = false;
-  /// Whether all probabilities of q, k and v of fp8 are computed by ex2. Else forward_wgmma makes half of them, which are
-  /// rounded to e4m3 anyway, by interpolation between powers of two: in calls that ask for no LSE, in tiles where nothing
-  /// else is lost by it (docs/kernels-fp8.md#interpolated-exponentials). The other families always use ex2. Where dtype is fp8.
+  /// With FP8 dtype: whether every probability is computed by ex2. Otherwise forward_wgmma interpolates half of them
+  /// between powers of two in calls without LSE, in tiles where only the rounding to e4m3 hides it
+  /// (docs/kernels-fp8.md). The other families always use ex2.
   bool exact_exponentials = false;
-  Mask mask = {};    ///< which keys a query sees
-  Score score = {};  ///< what happens to a score before the softmax
-  /// Of q·k; default 1/sqrt(head_dim); positive, at most max_softmax_scale; a run-time fact too.
+  Mask mask = {};    ///< the keys that each query sees
+  Score score = {};  ///< the function of a score that is applied before the softmax
+  /// Factor of q·k: positive, at most max_softmax_scale; default 1/sqrt(head_dim). It is not compiled in.
   std::optional<float> softmax_scale = {};
 
+  /// head_dim_v, or head_dim if it is 0.
   int value_head_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
+  /// Element type of k and v.
   DType key_dtype() const { return kv_dtype.value_or(dtype); }
+  /// softmax_scale, or its default.
   float scale() const;
-  bool operator==(const AttentionSpec&) const = default;
+  bool operator==(const AttentionSpec&) const = default;  ///< member by member
 };
 
 /// One line: "bf16 d128 causal".
@@ -100,15 +106,17 @@ struct Refusal {
   std::string field;    ///< "head_dim"
   std::string value;    ///< "100"
   std::string rule;     ///< "must be a multiple of 8 from 8 to 256"
-  std::string nearest;  ///< what would work: "104"
+  std::string nearest;  ///< a value that would work: "104"
+  /// All of it as one sentence.
   std::string to_string() const;
 };
 
-/// All reasons why `spec` cannot be served on a GPU of this architecture; empty: it can. Pure, thread safe.
+/// The reasons why the library does not serve `spec` on an architecture; empty if it does. Pure, thread safe.
 std::vector<Refusal> refusals_of(const AttentionSpec& spec, Arch arch);
+/// The same for a device.
 std::vector<Refusal> refusals_of(const AttentionSpec& spec, const DeviceInfo& device);
 
-/// Whether there is no such reason.
+/// Whether the library serves `spec` on an architecture. Pure, thread safe.
 inline bool supports(const AttentionSpec& spec, Arch arch) { return refusals_of(spec, arch).empty(); }
 
 /// Throws Error invalid_spec with the first refusal that holds on every GPU.

@@ -1,5 +1,6 @@
-// The fields of AttentionSpec: a row is all that is known of one. Programs, keys, texts, refusals, the tool's
-// options, Python and tests read it.
+/// @file
+/// The fields of AttentionSpec: a row is all that is known of one. Programs, keys, texts, refusals, the tool's
+/// options, Python and tests read it.
 #pragma once
 
 #include <cstdint>
@@ -33,17 +34,17 @@ ScaleKind parse_scale_kind(std::string_view text);
 /// A field. Rows live as long as the program.
 struct SpecField {
   std::string_view name;  ///< of the member, in refusals, in Python; with dashes an option of the tool
-  SpecMember member;
-  std::string_view doc;  ///< what it is, its unit, its rule: one phrase
+  SpecMember member;      ///< where the value is
+  std::string_view doc;   ///< what it is, its unit, its rule: one phrase
   /// Whether the kernel is another one for another value; else it is a run-time argument.
   bool is_baked = true;
   /// Whether it is a size of the problem that a kernel may be made for, and need not.
   bool is_size = false;
   std::string_view record_name = {};  ///< in keys of tuning records, if baked
   std::string_view comment = {};      ///< in programs, of an int
-  /// What stands before the value in the one-line text of a spec, and in the names of its kernels; nothing:
-  /// the field is left out.
+  /// What stands before the value in the one-line text of a spec; nothing: the field is left out.
   std::optional<std::string_view> text_label = {};
+  /// The same in the names of kernels.
   std::optional<std::string_view> name_label = {};
   bool is_always_shown = false;  ///< by both, also when it is the default
   /// Whether programs have a line of it only where it is not the default.

@@ -1,4 +1,5 @@
-// Streams of a device: work in order. For callers who have no CUDA headers of their own.
+/// @file
+/// Streams of a device: work in order. For callers who have no CUDA headers of their own.
 #pragma once
 
 struct CUstream_st;

@@ -1,5 +1,6 @@
-// Non-owning views of tensors in GPU memory. A view is a plain value: the memory behind it is the caller's,
-// and must stay valid until the work that was launched with it is done.
+/// @file
+/// Views of tensors in GPU memory. A view is a plain value that owns nothing: the memory is the caller's, and must stay
+/// valid until the work that was launched with it is complete.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,8 @@
 
 namespace jit {
 
-/// Element types. Attention itself takes bf16 and fp16; the others occur in LSE, in tensors that functors read, and in
-/// caches: fp8 are those of the OCP's "8-bit Floating Point Specification", e4m3 without infinities.
+/// Element types. q, k and v are bf16, fp16 or FP8. The FP8 types are those of the OCP "8-bit Floating Point
+/// Specification"; e4m3 has no infinities. The others occur in LSE and in tensors of masks and scores.
 enum class DType : std::uint8_t { bf16, fp16, fp32, int32, int64, uint8, fp8_e4m3, fp8_e5m2 };
 
 /// "bf16", "fp16", ….
@@ -20,24 +21,24 @@ DType parse_dtype(std::string_view text);
 /// Bytes of one element.
 int size_of(DType dtype);
 
-/// Dimensions that a tensor may have.
+/// The largest number of dimensions of a tensor.
 inline constexpr int max_rank = 4;
 
 /// The sizes of q, k, v or o: {.batch = 2, .seqlen = 4096, .heads = 32, .head_dim = 128}.
 struct Shape {
-  std::int64_t batch = 1;
-  std::int64_t seqlen = 1;
-  std::int64_t heads = 1;
-  std::int64_t head_dim = 1;
+  std::int64_t batch = 1;     ///< batch entries
+  std::int64_t seqlen = 1;    ///< tokens of each
+  std::int64_t heads = 1;     ///< heads
+  std::int64_t head_dim = 1;  ///< elements of a head
 };
 
-/// Pointer, element type, shape and strides (in elements). A default-constructed view is "no tensor".
+/// Pointer, element type, shape and strides. A default-constructed view means "no tensor".
 struct TensorView {
-  void* data = nullptr;
-  DType dtype = DType::bf16;
-  int rank = 0;
-  std::int64_t shape[max_rank] = {};
-  std::int64_t strides[max_rank] = {};
+  void* data = nullptr;                 ///< address on the device of the first element; not owned
+  DType dtype = DType::bf16;            ///< element type
+  int rank = 0;                         ///< number of dimensions; 0: no tensor
+  std::int64_t shape[max_rank] = {};    ///< sizes of the dimensions
+  std::int64_t strides[max_rank] = {};  ///< distance of neighbours in each dimension, in elements
 
   /// A dense tensor (batch, seqlen, heads, head_dim): the layout that flash-attention calls BSHD.
   static TensorView bshd(void* data, DType dtype, const Shape& shape);
@@ -48,8 +49,9 @@ struct TensorView {
   /// A dense tensor of one to four dimensions. Throws Error invalid_argument for more.
   static TensorView dense(void* data, DType dtype, std::initializer_list<std::int64_t> shape);
 
+  /// Whether there is a tensor.
   bool is_present() const { return rank != 0; }
-  /// "bf16 (2, 4096, 8, 128) strides (4194304, 1024, 128, 1)".
+  /// Type, shape and strides as text: "bf16 (2, 4096, 8, 128) strides (4194304, 1024, 128, 1)".
   std::string to_string() const;
 };
 

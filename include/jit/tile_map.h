@@ -1,4 +1,5 @@
-// Which tiles of scores a mask, and a score that is −inf, leave: numbers, and a picture.
+/// @file
+/// The tiles of scores that a mask, and a score of −inf, keep: as numbers, and as a picture.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace jit {
 
-/// What of which tiles is asked.
+/// The tiles to classify.
 struct TilePlace {
   std::int64_t batch = 0;  ///< batch entry
   std::int64_t head = 0;   ///< query head
@@ -24,32 +25,32 @@ struct TilePlace {
 
 /// The tiles of one batch entry and query head.
 struct TileMap {
-  AttentionShape shape;
-  TilePlace place;
+  AttentionShape shape;            ///< sizes of the call
+  TilePlace place;                 ///< which tiles these are
   std::int64_t rows = 0;           ///< tiles of queries
   std::int64_t columns = 0;        ///< tiles of keys
   std::vector<TileClass> classes;  ///< row after row
-  std::vector<std::string> notes;  ///< texts that are asked score by score, each with the reason
+  std::vector<std::string> notes;  ///< one sentence for each text that has to be evaluated for every score
 
+  /// The class of one tile. Requires: row and column are within the map.
   TileClass at(std::int64_t row, std::int64_t column) const {
     return classes[static_cast<std::size_t>(row * columns + column)];
   }
-  /// How many tiles have a class.
+  /// Number of tiles of a class.
   std::int64_t count(TileClass kind) const;
-  /// The share of tiles that are computed, from 0 to 1: those that are not empty.
+  /// The fraction of tiles that are not empty, from 0 to 1.
   double computed_share() const;
 };
 
-/// The classes that kernels give to tiles: of built-in masks those that their scores have, of texts what bounds of q
-/// and k tell (docs/masks.md), of combinations what follows from their parts. What the text of `spec.score` is known to
-/// make −inf is dropped as a mask would drop it; kernels need no mask code for a tile that is partial for this alone. The host cannot run `classify` bodies:
-/// tiles of such texts are partial. `tensors` has what the mask, and such a text, reads. Takes some seconds for 8,192 queries and keys.
-/// Throws Error invalid_argument for sizes below 1, a place outside of the shape, more than 2^28 scores or 2^22 tiles,
-/// and when a tensor is missing.
+/// Classifies tiles as kernels do: for built-in masks by their scores, for texts by bounds of q and k
+/// (docs/masks.md), for combinations by their parts. A score whose text is known to return −inf drops keys as a mask
+/// does. Tiles of texts with a `classify` body, which the host cannot run, are partial. `tensors` holds what mask and
+/// score read. 8,192 queries and keys take some seconds. Thread safe. Throws Error invalid_argument for sizes below
+/// 1, a place outside of the shape, more than 2^28 scores or 2^22 tiles, and when a tensor is missing.
 TileMap tile_map(const AttentionSpec& spec, const AttentionShape& shape, const TilePlace& place,
                  const std::map<std::string, HostTensor, std::less<>>& tensors = {});
 
-/// A picture of it: queries from top to bottom, keys from left to right, with counts below. SVG 1.1.
+/// A picture of the map as SVG 1.1: queries from top to bottom, keys from left to right, with counts below.
 std::string to_svg(const TileMap& map, std::string_view title);
 
 }  // namespace jit

@@ -1,16 +1,17 @@
-// How long work took on a GPU.
+/// @file
+/// Times of work on a GPU.
 #pragma once
 
 #include <vector>
 
 namespace jit {
 
-/// Times of equal pieces of work, and what they say together.
+/// Times of repetitions of the same work, and their statistics.
 struct Timing {
-  double median_us = 0;
-  double min_us = 0;
-  double spread = 0;  ///< interquartile range over median
-  std::vector<float> samples_us;
+  double median_us = 0;           ///< microseconds
+  double min_us = 0;              ///< microseconds
+  double spread = 0;              ///< interquartile range over median
+  std::vector<float> samples_us;  ///< microseconds, in the order of measurement
 };
 
 /// The figures of a Timing from its samples; all zero without samples.

@@ -1,10 +1,11 @@
-// Measuring, on a GPU, which config of a kernel is the fastest for calls of one size.
-//
-//   jit::AttentionShape shape{.batch = 2, .heads_q = 32, .seqlen_q = 4096, .seqlen_kv = 4096};
-//   jit::TuningResult result = jit::tune(spec, jit::sized_arguments(spec, shape));
-//   jit::TuningResult gradients = jit::tune(spec, jit::sized_backward_arguments(spec, shape));
-//
-// Calls tune by themselves, see Settings::tuning; these functions do it ahead of them, or for a report.
+/// @file
+/// Measuring, on a GPU, which config of a kernel is the fastest for calls of one size.
+///
+///      jit::AttentionShape shape{.batch = 2, .heads_q = 32, .seqlen_q = 4096, .seqlen_kv = 4096};
+///      jit::TuningResult result = jit::tune(spec, jit::sized_arguments(spec, shape));
+///      jit::TuningResult gradients = jit::tune(spec, jit::sized_backward_arguments(spec, shape));
+///
+/// Calls tune by themselves, see Settings::tuning; these functions do it ahead of them, or for a report.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +24,10 @@ namespace jit {
 
 /// The sizes of a call, where there are no tensors yet.
 struct AttentionShape {
-  std::int64_t batch = 1;
-  std::int64_t heads_q = 1;  ///< query heads: a multiple of AttentionSpec::gqa_ratio
-  std::int64_t seqlen_q = 1;
-  std::int64_t seqlen_kv = 1;
+  std::int64_t batch = 1;      ///< batch entries
+  std::int64_t heads_q = 1;    ///< query heads: a multiple of AttentionSpec::gqa_ratio
+  std::int64_t seqlen_q = 1;   ///< queries
+  std::int64_t seqlen_kv = 1;  ///< keys
 };
 
 /// Arguments of these sizes, dense (batch, seqlen, heads, head_dim), with the caller's tensors for mask and
@@ -41,13 +42,13 @@ AttentionArguments sized_arguments(const AttentionSpec& spec, const AttentionSha
 BackwardArguments sized_backward_arguments(const AttentionSpec& spec, const AttentionShape& shape,
                                            const NamedTensors& tensors = {});
 
-/// What tuning has found.
+/// The result of tuning.
 struct TuningResult {
-  PlanConfigs configs;
-  double median_us = 0;   ///< of a call with these; 0 when no time was left to measure
-  double default_us = 0;  ///< of the cost models' first
-  int candidates = 0;     ///< that were measured
-  bool out_of_time = false;
+  PlanConfigs configs;                ///< the fastest ones
+  double median_us = 0;               ///< of a call with these; 0 when no time was left to measure
+  double default_us = 0;              ///< of the cost models' first
+  int candidates = 0;                 ///< that were measured
+  bool out_of_time = false;           ///< whether the time limit ended the search
   std::vector<std::string> log = {};  ///< one line per candidate
   std::string record = {};            ///< what is kept for later calls and processes: a JSON object
   std::string recorded_in = {};       ///< the cache folder that keeps it; empty: there is none
@@ -66,10 +67,10 @@ TuningResult tune(const AttentionSpec& spec, const AttentionArguments& arguments
                   const Context& context = default_context());
 
 /// The same for backward calls like `arguments`. Candidates are kernels of all gradients, where there are some for such
-/// calls, and pairs of one of dq and one of dk and dv; with `deterministic` those whose sums have a fixed order. Gradients
-/// are the tuner's own, like q, k, v and o: no tensor of the call is written. What is found serves calls that want
-/// gradients of sinks or of what scores read, too: the kernels of these have nothing to tune. Throws the same, and Error
-/// invalid_spec where the spec has no backward.
+/// calls, and pairs of one of dq and one of dk and dv; with `deterministic` those whose sums have a fixed order.
+/// Gradients are the tuner's own, like q, k, v and o: no tensor of the call is written. What is found serves calls that
+/// want gradients of sinks or of what scores read, too: the kernels of these have nothing to tune. Throws the same, and
+/// Error invalid_spec where the spec has no backward.
 TuningResult tune(const AttentionSpec& spec, const BackwardArguments& arguments,
                   const Context& context = default_context());
 
@@ -78,13 +79,12 @@ TuningResult tune(const AttentionSpec& spec, const BackwardArguments& arguments,
 std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, const AttentionArguments& arguments,
                                             const DeviceInfo& device);
 
-/// Whether two configs take nearly the same time, because they differ in little more than buffers: when one
-/// was timed, the other teaches little.
+/// Whether two configs are expected to take nearly the same time, because they differ only in buffers.
 bool are_near_copies(const KernelConfig& a, const KernelConfig& b);
 /// The same of the kernels of two calls.
 bool are_near_copies(const PlanConfigs& a, const PlanConfigs& b);
 
-/// Of configs that are near-copies of one another, as many are worth timing.
+/// The number of near-copies of a config that are worth timing.
 inline constexpr int most_near_copies = 2;
 
 /// The same of backward calls, whose kernels are one or two: those of one pass first. Throws the same, and Error
@@ -92,24 +92,26 @@ inline constexpr int most_near_copies = 2;
 std::vector<PlanConfigs> candidate_configs(const AttentionSpec& spec, const BackwardArguments& arguments,
                                            const DeviceInfo& device);
 
-/// What became of the configs of one call.
+/// The measurement of one list of configs.
 struct ConfigTiming {
-  PlanConfigs configs;
+  PlanConfigs configs;                       ///< that were timed
   std::vector<CompiledKernel> kernels = {};  ///< of these, once they are compiled
   /// Why there are no times: they are not legal, do not compile, do not run, or their result is wrong (then the
   /// text begins with "wrong"). Empty: there are.
   std::string trouble = {};
-  Timing timing = {};
+  Timing timing = {};  ///< times of a call
 };
 
-/// Times calls like `arguments` with each of `configs` `samples` times on the current device, on random data with a cold
-/// L2 cache, and in turns, so that clocks and temperature favor none. Each is checked against a reference first; one that
-/// fails has its trouble and leaves the others alone. Sequences whose lengths are on the device are all as long as there is
-/// room for, varlen ones as long as the average, and pages lie in order. Progress comes as events of kind tune. Throws
-/// what tune() throws, but takes split_keys, and Error invalid_argument when the whole batch does not fit the memory.
+/// Times calls like `arguments` with each of `configs` `samples` times on the current device, on random data with a
+/// cold L2 cache, and in turns, so that clocks and temperature favour none. Each is checked against a reference first;
+/// one that fails has its trouble and leaves the others alone. Sequences whose lengths are on the device are all as
+/// long as there is room for, varlen ones as long as the average, and pages lie in order. Progress comes as events of
+/// kind tune. Throws what tune() throws, but takes split_keys, and Error invalid_argument when the whole batch does not
+/// fit the memory.
 std::vector<ConfigTiming> time_configs(const AttentionSpec& spec, const AttentionArguments& arguments,
                                        std::span<const PlanConfigs> configs, int samples,
                                        const Context& context = default_context());
+/// The same for backward calls.
 std::vector<ConfigTiming> time_configs(const AttentionSpec& spec, const BackwardArguments& arguments,
                                        std::span<const PlanConfigs> configs, int samples,
                                        const Context& context = default_context());

@@ -1,4 +1,5 @@
-// What calls of some size typically read, and how much of their work a mask leaves: for benchmarks.
+/// @file
+/// Typical tensors of masks and scores, and the fraction of scores that a mask keeps: for benchmarks.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +18,20 @@ namespace jit {
 
 /// A dense, row-major tensor: its shape, and its elements as numbers.
 struct TypicalTensor {
-  std::vector<std::int64_t> shape;
-  std::vector<double> elements;
+  std::vector<std::int64_t> shape;  ///< sizes of the dimensions
+  std::vector<double> elements;     ///< row-major
 };
 
-/// What a typical call of this shape gives to the built-in masks and scores of `spec` as the tensor `name`;
-/// dimensions that may broadcast have one element. Nothing for a tensor that no built-in one reads.
+/// A typical tensor `name` of the built-in masks and scores of `spec`, for calls of this shape; dimensions that may
+/// broadcast have size 1. Nothing for a tensor that no built-in mask or score reads.
 std::optional<TypicalTensor> typical_tensor(const AttentionSpec& spec, const AttentionShape& shape,
                                             std::string_view name);
 
-/// The share of (query, key) pairs that the mask of `spec` keeps, and its score does not make −inf, from evenly spaced queries; exact when they
-/// are few enough to ask for all. Of texts it comes from bounds of keys that are halved (docs/masks.md), of a few batch
-/// entries, heads and queries; nothing when a text is not followed, has a `classify` body, or bounds do not tell soon
-/// enough. `tensors` has what the mask and such a score read. Takes about a second at most. Throws Error invalid_argument when a tensor
-/// is missing.
+/// The share of (query, key) pairs that the mask of `spec` keeps, and its score does not make −inf, from evenly spaced
+/// queries; exact when they are few enough to ask for all. Of texts it comes from bounds of keys that are halved
+/// (docs/masks.md), of a few batch entries, heads and queries; nothing when a text is not followed, has a `classify`
+/// body, or bounds do not tell soon enough. `tensors` has what the mask and such a score read. Takes about a second at
+/// most. Throws Error invalid_argument when a tensor is missing.
 std::optional<double> mask_density(const AttentionSpec& spec, const AttentionShape& shape,
                                    const std::map<std::string, HostTensor, std::less<>>& tensors);
 

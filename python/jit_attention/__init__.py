@@ -1,20 +1,26 @@
-"""Attention kernels that are written, compiled and tuned for your problem and your GPU while the program runs.
+"""Attention kernels that are generated, compiled and tuned for your problem and your GPU at run time.
 
     import jit_attention as ja
 
     o = ja.attention(q, k, v, mask=ja.mask.causal() & ja.mask.sliding_window(1024))
 
-`attention` takes arrays of PyTorch, CuPy, JAX, NumPy and others, without a copy. `prepare` compiles and tunes ahead,
-`compile` needs no GPU, and a `Kernel` can be read: source, PTX, SASS, registers, spills, why this config. Events
-(compiling, tuning, warnings) go to ``logging.getLogger("jit_attention")``; settings come from the environment
-variables JIT_ATTENTION_*. `jit_attention.torch` has what PyTorch and transformers want.
+`attention` reads arrays of PyTorch, CuPy, JAX, NumPy and other frameworks without a copy. `prepare` compiles and
+tunes ahead of the first call, and `compile` compiles without a GPU. A `Kernel` shows its source, PTX, SASS,
+registers, spills, and how its config was chosen. Events (compiling, tuning, warnings) go to
+``logging.getLogger("jit_attention")``. Settings come from the environment variables JIT_ATTENTION_*.
+`jit_attention.torch` and `jit_attention.jax` work inside of ``torch.compile`` and ``jax.jit``, with gradients.
+
+Examples in the documentation begin with::
+
+    import jit_attention as ja, ml_dtypes, numpy as np
+
+and run on a machine without a GPU if the environment variable JIT_ATTENTION_DEVICE is ``emulated:sm_90a``.
 """
 
 import atexit as _atexit
-import copyreg as _copyreg
 import os as _os
 
-from . import cache, errors, mask, score
+from . import _keywords, cache, errors, mask, score
 from ._core import (
     Attention,
     Device,
@@ -28,7 +34,6 @@ from ._core import (
     attention,
     attention_backward,
     candidate_configs,
-    compile,
     devices,
     merge,
     prepare,
@@ -39,9 +44,24 @@ from ._core import (
     use_device,
     write_pack,
 )
+from ._core import compile as compile  # not in __all__, where it would hide Python's
 from .block_mask import BlockMask, block_mask
-from .errors import *  # noqa: F403
-from .errors import Error
+from .errors import (
+    CompileFailedError,
+    DriverError,
+    DriverUnavailableError,
+    Error,
+    InvalidArgumentError,
+    InvalidSpecError,
+    IoError,
+    LaunchFailedError,
+    LoadFailedError,
+    NoValidConfigError,
+    NotPreparedError,
+    NvrtcUnavailableError,
+    OfflineError,
+    UnsupportedDeviceError,
+)
 from .functor import FunctorText
 from .mask import Mask
 from .quantize import QuantizedQkv, quantize_qkv
@@ -82,10 +102,22 @@ __all__ = [
     "tune",
     "use_device",
     "write_pack",
-    *sorted(kind.__name__ for kind in (Error, *Error.__subclasses__())),
+    "CompileFailedError",
+    "DriverError",
+    "DriverUnavailableError",
+    "Error",
+    "InvalidArgumentError",
+    "InvalidSpecError",
+    "IoError",
+    "LaunchFailedError",
+    "LoadFailedError",
+    "NoValidConfigError",
+    "NotPreparedError",
+    "NvrtcUnavailableError",
+    "OfflineError",
+    "UnsupportedDeviceError",
 ]
 
-# Functions of an extension are no Python functions, and pickle knows those only.
-_copyreg.pickle(type(attention), lambda function: function.__name__)
+setattr(trace, "__signature__", _keywords.signature_of(""))
 _os.register_at_fork(after_in_child=_after_fork)
 _atexit.register(_at_exit)

@@ -1,17 +1,17 @@
-"""Which blocks of scores a mask leaves, worked out on the device once and used by any number of calls.
+"""Block masks: the blocks of scores that a mask keeps, computed once on the device for any number of calls.
 
     bm = block_mask(q, k, mask=segments, tensors={"segment": ids})
     o, lse = attention(q, k, v, block_mask=bm, return_lse=True)
     dq, dk, dv = attention_backward(do, q, k, v, o, lse, block_mask=bm)
 
-For texts of which bounds of q and k do not tell which tiles to skip, and for blocks that the caller chooses.
+They serve masks whose empty tiles cannot be derived from positions alone, and blocks that the caller chooses.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,10 +33,12 @@ from ._block_mask_arguments import (
     wanted_rank,
 )
 from ._frameworks import are_numpys, copy_on_host
+from ._keywords import Nothing, hides_unknown, refuse_unknown
 from ._mask_words import differs_by_entry, differs_by_head, goes_by_lengths
 from .errors import InvalidArgumentError
 from .functor import wanted_whole
 from .mask import Mask
+from .typing import Array, Layout, Stream
 
 #: Of the bits of scores that are kept unasked, over all batch entries and heads.
 _MOST_UNASKED_BYTES = 64 << 20
@@ -44,27 +46,35 @@ _MOST_UNASKED_BYTES = 64 << 20
 
 @dataclass(frozen=True, eq=False)
 class BlockMask:
-    """A table with two bits for each block of queries and keys, and the mask within the blocks. Immutable.
+    """A table with two bits for each block of queries and keys, and the mask within the blocks.
 
-    Made by `block_mask`, `BlockMask.from_lists`, `BlockMask.from_bsr` and `BlockMask.from_torch`.
+    Made by `block_mask`, `BlockMask.from_lists`, `BlockMask.from_bsr` and `BlockMask.from_torch`. Immutable; threads
+    may share it.
 
     Attributes:
-        table: int32 (batch or 1, heads or 1, block_rows, block_words), of the framework of q: two words for 32 blocks
-            of keys, and a last one for the order in which rows are scheduled.
-        block_size: queries and keys of a block.
-        seqlen_q: of calls that may use it; of varlen sequences the longest one that the table has blocks for.
-        seqlen_k: the same for keys.
-        batch: batch entries of such calls; None: any, as the table is one for all.
-        heads: query heads of such calls; None: any.
-        within: the mask within the blocks.
-        mask: the mask of such calls: ``block_mask(block_q, block_kv, within)``, or, with scores,
+        table: int32 (batch or 1, heads or 1, block_rows, block_words), in q's framework: two words for 32 blocks of
+            keys, and a last word for the order in which rows are scheduled.
+        block_size: Queries and keys of a block.
+        seqlen_q: Number of queries of the calls that may use it; for varlen queries the longest sequence.
+        seqlen_k: The same for keys.
+        batch: Batch size of these calls. None: any, because all batch entries share the table.
+        heads: Number of query heads of these calls. None: any.
+        within: The mask within the blocks.
+        mask: The mask of these calls: ``block_mask(block_q, block_kv, within)``, or, with mask bits,
             ``block_scores(block_q, block_kv)``.
-        tensors: names and arrays that `mask` reads, the table among them.
-        scores: whether blocks that are seen in part have a bit for each score: all of them, so many of each table, or none.
-        read: names and arrays that `within` was asked with, and that gradients ask it with again.
-        lengths: names of the arrays of lengths that it was made with, and copies of those that are NumPy's; of others
-            None. Such calls have the same ones, as far as can be told without reading from a device. Without any, calls
-            may have seqused_q, seqused_k and cache_leftpad where `within` does not go by lengths.
+        tensors: The arrays that `mask` reads, by name, including the table.
+        scores: Whether partial blocks have mask bits: all of them (True), this many of each table, or none (False).
+        read: The arrays that `within` was evaluated with, by name. Gradients evaluate it with them again.
+        lengths: Names of the arrays of lengths that the table was made with, and copies of those that are NumPy's
+            (None for others). Calls must pass the same lengths. A table that was made without lengths serves calls
+            with seqused_q, seqused_k and cache_leftpad, if `within` does not depend on lengths.
+
+    Examples:
+        >>> q = k = np.ones((1, 256, 2, 64), ml_dtypes.bfloat16)
+        >>> table = ja.block_mask(q, k, mask=ja.mask.causal())
+        >>> table.block_size, table.show().counts
+        ((128, 128), {'full': 1, 'partial': 2, 'empty': 1})
+        >>> o = ja.attention(q, k, k, block_mask=table)
     """
 
     table: Any = field(repr=False)
@@ -82,54 +92,74 @@ class BlockMask:
 
     @property
     def varlen_q(self) -> bool:
-        """Whether calls that may use it have cu_seqlens_q."""
+        """Whether the queries of calls are varlen."""
         return "cu_seqlens_q" in self.lengths
 
     @property
     def varlen_k(self) -> bool:
-        """Whether they have cu_seqlens_k."""
+        """Whether the keys of calls are varlen."""
         return "cu_seqlens_k" in self.lengths
 
     @classmethod
+    @hides_unknown
     def from_lists(
         cls,
-        counts,
-        indices,
+        counts: Array | None,
+        indices: Array | None,
         *,
         seqlen_q: int,
         seqlen_k: int,
-        full_counts=None,
-        full_indices=None,
+        full_counts: Array | None = None,
+        full_indices: Array | None = None,
         block_size: tuple[int, int] = (128, 128),
         mask: Mask | None = None,
         tensors: Mapping[str, Any] | None = None,
         batch: int | None = None,
         heads_q: int | None = None,
         scores: bool | int | None = None,
-        stream=None,
+        stream: Stream | None = None,
+        **unknown: Nothing,
     ) -> BlockMask:
-        """Of lists: for each row of blocks how many blocks of keys are seen, and which.
+        """Makes a block mask from lists: for each row of blocks, the blocks of keys that it sees.
 
         Args:
-            counts: int32 (batch or 1, heads or 1, rows): how many blocks of the row the mask is asked about. A 1 is
-                one for all.
-            indices: int32 (batch or 1, heads or 1, rows, capacity): which, ascending; there may be more than `counts`
-                says.
-            seqlen_q, seqlen_k: queries and keys.
-            full_counts, full_indices: the same of blocks of which all is seen, whatever the mask says.
-            block_size: queries and keys of a block, multiples of 16 from 16 to 4096.
-            mask: what is seen of the blocks of `indices`; None: all.
-            tensors: what the mask reads.
-            batch, heads_q: batch entries and query heads of calls; None: those of the lists. Needed where the lists
-                are for all, and the mask is not.
-            scores: as `block_mask` has it.
-            stream: as `attention` has it.
+            counts: int32 (batch or 1, heads or 1, rows). Number of blocks in the row for which the mask is evaluated.
+                A size of 1 serves all batch entries or heads. None: there are only full blocks.
+            indices: int32 (batch or 1, heads or 1, rows, capacity). These blocks, ascending; entries beyond counts
+                are ignored.
+            seqlen_q: Number of queries.
+            seqlen_k: Number of keys.
+            full_counts: int32 (batch or 1, heads or 1, rows). Number of full blocks in the row, all of whose keys are
+                seen whatever the mask says.
+            full_indices: int32 (batch or 1, heads or 1, rows, capacity). These blocks.
+            block_size: Queries and keys of a block: multiples of 16 from 16 to 4096.
+            mask: The mask within the blocks of indices. None: all keys are seen.
+            tensors: The arrays that the mask reads, by name.
+            batch: Batch size of calls, if the lists serve all entries but the mask differs between them. None: that
+                of the lists.
+            heads_q: The same for query heads.
+            scores: As in `block_mask`.
+            stream: As in `attention`.
 
-        Raises InvalidArgumentError, also for counts beyond the capacity, and blocks that are out of range, out of order
-        or named twice, where the arrays are in memory of the host. On a device they are not looked at: there counts
-        are cut to the capacity, lists may be in any order, blocks that are named twice count once, and those outside
-        of the table not at all. Raises InvalidSpecError, and TypeError for what is no array.
+        Returns:
+            The block mask.
+
+        Raises:
+            InvalidArgumentError: An argument is wrong. In CPU memory also: a count exceeds the capacity, or a block
+                is out of range, out of order or listed twice. Arrays on a device are not checked: there counts are
+                clamped, the order does not matter, blocks that are listed twice count once, and others are ignored.
+            InvalidSpecError: The library does not serve the mask.
+            TypeError: An argument is no array.
+
+        Examples:
+            >>> counts = np.array([[[1, 2]]], np.int32)               # row 0 sees one block, row 1 two
+            >>> indices = np.array([[[[0, 0], [0, 1]]]], np.int32)
+            >>> table = ja.BlockMask.from_lists(counts, indices, seqlen_q=256, seqlen_k=256, mask=ja.mask.causal())
+            >>> table.show().counts
+            {'full': 1, 'partial': 2, 'empty': 1}
         """
+        if unknown:
+            refuse_unknown(BlockMask.from_lists, unknown)
         block_size = wanted_block_size(block_size)
         seqlen_q, seqlen_k = wanted_whole("seqlen_q", seqlen_q, 0), wanted_whole("seqlen_k", seqlen_k, 0)
         lists = {"counts": counts, "indices": indices, "full_counts": full_counts, "full_indices": full_indices}
@@ -158,10 +188,11 @@ class BlockMask:
         )
 
     @classmethod
+    @hides_unknown
     def from_bsr(
         cls,
-        indptr,
-        indices,
+        indptr: Array | Sequence[int],
+        indices: Array | Sequence[int],
         *,
         seqlen_q: int,
         seqlen_k: int,
@@ -170,34 +201,47 @@ class BlockMask:
         tensors: Mapping[str, Any] | None = None,
         batch: int | None = None,
         heads_q: int | None = None,
-        like=None,
+        like: Array | None = None,
         scores: bool | int | None = None,
-        stream=None,
+        stream: Stream | None = None,
+        **unknown: Nothing,
     ) -> BlockMask:
-        """Of block-sparse rows as SciPy's ``bsr_array`` and FlashInfer have them: the blocks of row i of blocks are
-        ``indices[indptr[i]:indptr[i + 1]]``.
+        """Makes a block mask from block-sparse rows, as those of SciPy's ``bsr_array`` and FlashInfer.
 
-            bm = BlockMask.from_bsr(bsr.indptr, bsr.indices, seqlen_q=…, seqlen_k=…, block_size=bsr.blocksize, like=q)
+        Row i of blocks sees the blocks ``indices[indptr[i]:indptr[i + 1]]``.
 
         Args:
-            indptr: int32 (rows + 1), or (batch or 1, heads or 1, rows + 1), where a 1 is one for all.
-            indices: int32 (blocks of all rows): which blocks of keys, ascending within a row. Both arrays are in memory
-                of the host, also as lists or of another whole type, or where calls compute.
-            seqlen_q, seqlen_k: queries and keys.
-            block_size: queries and keys of a block, multiples of 16 from 16 to 4096.
-            mask: what is seen of these blocks; None: all.
-            tensors: what the mask reads.
-            batch, heads_q: as `from_lists` has them.
-            like: an array where calls compute; needed there are arrays in memory of the host that are none of those
-                that calls take.
-            scores: as `block_mask` has it.
-            stream: as `attention` has it.
+            indptr: int32 (rows + 1), or (batch or 1, heads or 1, rows + 1), where 1 serves all batch entries or
+                heads.
+            indices: int32 (blocks of all rows). The blocks of keys, ascending within a row. Both arrays are in CPU
+                memory, where lists and other integer types are accepted, too, or where calls compute.
+            seqlen_q: Number of queries.
+            seqlen_k: Number of keys.
+            block_size: Queries and keys of a block: multiples of 16 from 16 to 4096.
+            mask: The mask within the blocks. None: all keys are seen.
+            tensors: The arrays that the mask reads, by name.
+            batch: As in `from_lists`.
+            heads_q: As in `from_lists`.
+            like: An array where calls compute, if indptr and indices are in CPU memory and calls are on a GPU.
+            scores: As in `block_mask`.
+            stream: As in `attention`.
 
-        Raises InvalidArgumentError, also for rows that end before they begin, and blocks that are out of range, out of
-        order or named twice, where the arrays are in memory of the host. On a device they are not looked at: there a
-        row that ends before it begins has no blocks, and blocks are taken as `from_lists` takes them. Raises
-        InvalidSpecError.
+        Returns:
+            The block mask.
+
+        Raises:
+            InvalidArgumentError: An argument is wrong. In CPU memory also: a row ends before it begins, or a block is
+                out of range, out of order or listed twice. Arrays on a device are not checked: there such a row has
+                no blocks, and blocks are read as in `from_lists`.
+            InvalidSpecError: The library does not serve the mask.
+
+        Examples:
+            >>> table = ja.BlockMask.from_bsr([0, 1, 3], [0, 0, 1], seqlen_q=256, seqlen_k=256)
+            >>> table.show().counts["empty"]
+            1
         """
+        if unknown:
+            refuse_unknown(BlockMask.from_bsr, unknown)
         block_size = wanted_block_size(block_size)
         seqlen_q, seqlen_k = wanted_whole("seqlen_q", seqlen_q, 0), wanted_whole("seqlen_k", seqlen_k, 0)
         within = wanted_mask(mask)
@@ -225,31 +269,46 @@ class BlockMask:
         )
 
     @classmethod
+    @hides_unknown
     def from_torch(
         cls,
-        block_mask,
+        block_mask: Any,
         mask: Mask | None = None,
         tensors: Mapping[str, Any] | None = None,
         *,
         batch: int | None = None,
         heads_q: int | None = None,
         scores: bool | int | None = None,
-        stream=None,
+        stream: Stream | None = None,
+        **unknown: Nothing,
     ) -> BlockMask:
-        """Of a ``torch.nn.attention.flex_attention.BlockMask``, whose lists are read as they are.
+        """Makes a block mask from a ``torch.nn.attention.flex_attention.BlockMask``, whose lists are read as they are.
 
         Args:
-            block_mask: PyTorch's. A batch or a number of heads of 1 is one for all, as there.
-            mask: what says the same as its ``mask_mod``, which is a Python function and cannot be read. Needed where
-                there are blocks that are seen in part; without it the device is waited for to tell.
-            tensors: what the mask reads.
-            batch, heads_q: as `from_lists` has them.
-            scores: as `block_mask` has it.
-            stream: as `attention` has it.
+            block_mask: PyTorch's block mask. A batch or number of heads of 1 serves all, as in PyTorch.
+            mask: The mask that says the same as its ``mask_mod``, which is a Python function and cannot be read.
+                Required if there are partial blocks; without it the call waits for the device to find out.
+            tensors: The arrays that the mask reads, by name.
+            batch: As in `from_lists`.
+            heads_q: As in `from_lists`.
+            scores: As in `block_mask`.
+            stream: As in `attention`.
 
-        Raises InvalidArgumentError, for partial blocks without a mask, too, InvalidSpecError, and TypeError where
-        `block_mask` is something else.
+        Returns:
+            The block mask.
+
+        Raises:
+            InvalidArgumentError: An argument is wrong, or there are partial blocks without a mask.
+            InvalidSpecError: The library does not serve the mask.
+            TypeError: block_mask is something else.
+
+        Examples:
+            >>> from torch.nn.attention.flex_attention import create_block_mask  # doctest: +SKIP
+            >>> flex = create_block_mask(lambda b, h, q, k: q >= k, None, None, 1024, 1024)  # doctest: +SKIP
+            >>> table = ja.BlockMask.from_torch(flex, ja.mask.causal("top_left"))  # doctest: +SKIP
         """
+        if unknown:
+            refuse_unknown(BlockMask.from_torch, unknown)
         if not hasattr(block_mask, "kv_num_blocks"):
             own = "jit_attention.BlockMask, which calls take as it is"
             kind = own if isinstance(block_mask, BlockMask) else type(block_mask).__name__
@@ -295,15 +354,26 @@ class BlockMask:
                 )
         return cls.from_lists(**lists, mask=mask, **others)
 
-    def show(self, *, entry: int = 0, head: int = 0, **others) -> _core.TileMap:
-        """The tiles that this leaves, which notebooks show as a picture. What calls read on a device is copied to the
-        host for it.
+    def show(self, *, entry: int = 0, head: int = 0, **others: Any) -> _core.TileMap:
+        """Classifies the tiles of scores that this block mask keeps; notebooks show the result as a picture.
+
+        Arrays on a device are copied to the host.
 
         Args:
-            entry, head: which batch entry and query head, counted from 0.
-            others: as `jit_attention.tile_map` has them, such as tile_q and tile_kv.
+            entry: The batch entry, counted from 0.
+            head: The query head, counted from 0.
+            others: Other arguments of `jit_attention.tile_map`, such as tile_q and tile_kv.
 
-        Raises InvalidArgumentError, also where there is no such batch entry or head, and TypeError.
+        Returns:
+            The classes of the tiles.
+
+        Raises:
+            InvalidArgumentError: An argument is wrong, or there is no such batch entry or head.
+
+        Examples:
+            >>> table = ja.BlockMask.from_bsr([0, 1, 3], [0, 0, 1], seqlen_q=256, seqlen_k=256)
+            >>> table.show().classes
+            [['full', 'empty'], ['full', 'full']]
         """
         wanted_place("entry", entry, self.batch)
         wanted_place("head", head, self.heads)
@@ -390,56 +460,84 @@ class BlockMask:
             _check_same(name, made, lengths[name])
 
 
+@hides_unknown
 def block_mask(
-    q,
-    k,
+    q: Array,
+    k: Array,
     *,
     mask: Mask | None = None,
     tensors: Mapping[str, Any] | None = None,
     block_size: tuple[int, int] = (128, 128),
     per_batch: bool | None = None,
     per_head: bool | None = None,
-    blocks=None,
+    blocks: Array | None = None,
     scores: bool | int | None = None,
-    layout: str = "BSHD",
+    layout: Layout = "BSHD",
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
-    cu_seqlens_q=None,
-    cu_seqlens_k=None,
-    seqused_q=None,
-    seqused_k=None,
-    cache_leftpad=None,
-    page_table=None,
-    stream=None,
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_k: Array | None = None,
+    seqused_q: Array | None = None,
+    seqused_k: Array | None = None,
+    cache_leftpad: Array | None = None,
+    page_table: Array | None = None,
+    stream: Stream | None = None,
+    **unknown: Nothing,
 ) -> BlockMask:
-    """Which blocks of scores a mask leaves, for calls of attention with these arrays.
+    """Computes on the device which blocks of scores a mask keeps, for calls of attention with arrays of these sizes.
 
     Args:
-        q, k: as `attention` has them; their sizes alone matter.
-        mask: a Mask, which keys a query sees; None: all of the blocks that `blocks` names.
-        tensors: names and arrays that the mask reads, which the BlockMask keeps. The table is of what they hold now:
-            make another when that changes.
-        block_size: queries and keys of a block, multiples of 16 from 16 to 4096. Fastest are those of which
-            kernels' tiles are parts.
-        per_batch: whether batch entries have tables of their own; None: where the mask, the blocks or lengths differ
-            between them, as far as its text tells. False is refused there.
-        per_head: the same of query heads.
-        blocks: bool or uint8 (batch or 1, heads_q or 1, rows, columns): which blocks may be seen at all; None: any.
-        scores: whether a bit is kept for each score of blocks that are seen in part. Calls look these up in place of
-            asking the mask; those for gradients ask it. True: of all blocks, an eighth of a byte for each score of a
-            table. A whole number: of so many blocks of a table that are seen in part, the first ones row by row; of
-            others all calls ask the mask. None: True where the mask reads arrays, calls are for Hopper, whose forward
-            gains by it, and the bits take 64 MiB or less; else False.
-        layout: of q and k: "BSHD" or "BHSD".
-        max_seqlen_q: queries of the longest sequence, with cu_seqlens_q; None: rows of q. Too few are refused where
-            lengths are arrays of NumPy. Arrays on a device are not read: there blocks of queries beyond see nothing.
-        max_seqlen_k: the same for keys; blocks of keys beyond are seen by no query.
-        cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad, page_table: as `attention` has them.
-        stream: as `attention` has it.
+        q: Queries, as in `attention`; only their sizes matter.
+        k: Keys, as in `attention`; only their sizes matter.
+        mask: The keys that each query sees. None: all keys of the blocks that `blocks` keeps.
+        tensors: The arrays that the mask reads, by name. The block mask keeps them. Make another one when their
+            contents change.
+        block_size: Queries and keys of a block: multiples of 16 from 16 to 4096. Multiples of the kernels' tile sizes
+            are fastest.
+        per_batch: Whether each batch entry has a table. None: if the mask, the blocks or the lengths differ between
+            entries, as far as the mask's text shows. False is refused in that case.
+        per_head: The same for query heads.
+        blocks: bool or uint8 (batch or 1, heads_q or 1, rows, columns). The blocks that may be seen at all. None:
+            all.
+        scores: Whether partial blocks get mask bits, one per score, which forward calls read instead of evaluating
+            the mask; gradients evaluate it. True: all blocks of a table, 1/8 byte per score. A number: the first so
+            many partial blocks of a table, row by row. None: True if the mask reads arrays, calls run on Hopper
+            (where this is faster), and the bits take at most 64 MiB.
+        layout: "BSHD" or "BHSD": the layout of q and k.
+        max_seqlen_q: With cu_seqlens_q: number of queries of the longest sequence. None: rows of q. A number that is
+            too small is refused if the lengths are NumPy arrays; otherwise the queries beyond it see nothing.
+        max_seqlen_k: With cu_seqlens_k: the same for keys. No query sees the keys beyond it.
+        cu_seqlens_q: As in `attention`.
+        cu_seqlens_k: As in `attention`.
+        seqused_q: As in `attention`.
+        seqused_k: As in `attention`.
+        cache_leftpad: As in `attention`.
+        page_table: As in `attention`.
+        stream: As in `attention`.
 
-    Returns a BlockMask. Raises InvalidArgumentError, InvalidSpecError and others of jit_attention.errors, and TypeError
-    for what is no array.
+    Returns:
+        The block mask, for ``attention(..., block_mask=...)``.
+
+    Raises:
+        InvalidArgumentError: An array or another argument is wrong.
+        InvalidSpecError: The library does not serve the mask.
+        TypeError: An argument is no array, or has a wrong name.
+        Error: Compiling, loading or launching failed; `jit_attention.errors` lists the classes.
+
+    Thread safety:
+        Any number of threads may call at the same time.
+
+    Examples:
+        >>> q = k = np.ones((1, 256, 2, 64), ml_dtypes.bfloat16)
+        >>> segments = ja.mask.text("return segment[q] == segment[k];", name="segments", tensors={"segment": "int32"})
+        >>> ids = np.repeat(np.arange(2, dtype=np.int32), 128)  # two segments of 128 tokens
+        >>> table = ja.block_mask(q, k, mask=segments, tensors={"segment": ids})
+        >>> table.show().counts
+        {'full': 2, 'partial': 0, 'empty': 2}
+        >>> o = ja.attention(q, k, k, block_mask=table)
     """
+    if unknown:
+        refuse_unknown(block_mask, unknown)
     if layout not in ("BSHD", "BHSD"):
         raise InvalidArgumentError(f'layout: is {layout!r}; it must be "BSHD" or "BHSD"', "validate", "layout")
     wanted_rank("q", q, 4 if cu_seqlens_q is None else 3)

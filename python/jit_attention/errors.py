@@ -1,22 +1,50 @@
-"""Everything that this package raises: one class per kind of failure, all with the same fields."""
+"""The errors of this package: one class per kind of failure, all with the same fields."""
+
+from __future__ import annotations
+
+__all__ = [
+    "CompileFailedError",
+    "DriverError",
+    "DriverUnavailableError",
+    "Error",
+    "InvalidArgumentError",
+    "InvalidSpecError",
+    "IoError",
+    "LaunchFailedError",
+    "LoadFailedError",
+    "NoValidConfigError",
+    "NotPreparedError",
+    "NvrtcUnavailableError",
+    "OfflineError",
+    "UnsupportedDeviceError",
+]
 
 
 class Error(RuntimeError):
-    """Base of all errors of this package.
+    """The base of all errors of this package.
 
     Attributes:
-        code: what kind of failure this is, such as ``"invalid_argument"``.
-        stage: step of the pipeline: ``"validate"``, ``"compile"``, ``"load"``, ``"launch"``, ``"tune"``, …
-        field: the offending field or argument, such as ``"head_dim"`` or ``"k"``; may be empty.
-        message: one sentence: field, value, rule and what would work.
-        native_code: CUresult or nvrtcResult, 0 when none.
-        log: the compiler's log, without its warnings about templates, when compiling failed.
-        source: the generated program, when compiling failed.
+        code: The kind of failure, such as ``"invalid_argument"``. Each class has its own.
+        stage: The step that failed: ``"validate"``, ``"compile"``, ``"load"``, ``"launch"``, ``"tune"``, …
+        field: The wrong field or argument, such as ``"head_dim"`` or ``"k"``; may be empty.
+        message: One sentence: the field, its value, the rule, and what would work.
+        native_code: The CUresult or nvrtcResult; 0 if there is none.
+        log: The compiler's log, if compiling failed.
+        source: The generated program, if compiling failed.
+
+    Examples:
+        >>> try:
+        ...     ja.AttentionSpec(head_dim=100)
+        ... except ja.Error as error:
+        ...     print(error.code, error.field)
+        invalid_spec head_dim
     """
 
     code = ""
 
-    def __init__(self, message, stage="", field="", native_code=0, log="", source=""):
+    def __init__(
+        self, message: str, stage: str = "", field: str = "", native_code: int = 0, log: str = "", source: str = ""
+    ) -> None:
         super().__init__(message, stage, field, native_code, log, source)  # what pickle gives back to __init__
         self.message = message
         self.stage = stage
@@ -25,12 +53,12 @@ class Error(RuntimeError):
         self.log = log
         self.source = source
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.message}\n{self.log}" if self.log else self.message
 
 
 class InvalidSpecError(Error, ValueError):
-    """A spec, mask or score contradicts itself or asks for something unsupported."""
+    """A spec, mask or score contradicts itself, or the library does not serve it."""
 
     code = "invalid_spec"
 
@@ -42,19 +70,19 @@ class InvalidArgumentError(Error, ValueError):
 
 
 class UnsupportedDeviceError(Error):
-    """This device cannot run what was asked."""
+    """The device cannot run the kernel."""
 
     code = "unsupported_device"
 
 
 class NoValidConfigError(Error):
-    """No kernel config fits the spec on this device, or the given one does not."""
+    """No kernel config fits the spec on this device, or the given config does not."""
 
     code = "no_valid_config"
 
 
 class CompileFailedError(Error):
-    """NVRTC or its assembler rejected the program; ``log`` has all errors, and points into user text."""
+    """NVRTC or its assembler rejected the program. ``log`` has all errors, with lines of the user's text."""
 
     code = "compile_failed"
 
@@ -78,31 +106,31 @@ class LoadFailedError(Error):
 
 
 class LaunchFailedError(Error):
-    """The driver refused the launch; on an emulated device also what it found wrong in the kernel's run."""
+    """The driver refused the launch, or an emulated device found an error in the kernel's run."""
 
     code = "launch_failed"
 
 
 class DriverError(Error):
-    """Another call of the driver failed."""
+    """Another call to the driver failed."""
 
     code = "driver_error"
 
 
 class OfflineError(Error):
-    """A kernel is in no cache, and JIT_ATTENTION_OFFLINE forbids compiling."""
+    """A kernel is in no cache and no pack, and JIT_ATTENTION_OFFLINE forbids compiling."""
 
     code = "offline"
 
 
 class NotPreparedError(Error):
-    """The call would have to compile or tune during stream capture: call it, or `prepare`, before."""
+    """The call would compile or tune during stream capture. Call it once, or `prepare`, before the capture."""
 
     code = "not_prepared"
 
 
 class IoError(Error, OSError):
-    """A file that was named could not be read or written."""
+    """A file could not be read or written."""
 
     code = "io_error"
 
@@ -110,6 +138,8 @@ class IoError(Error, OSError):
 _CLASS_OF_CODE = {kind.code: kind for kind in Error.__subclasses__()}
 
 
-def error_of_code(code, stage, field, message, native_code, log, source):
+def error_of_code(
+    code: str, stage: str, field: str, message: str, native_code: int, log: str, source: str
+) -> Error:
     """The exception for an error of the C++ library."""
     return _CLASS_OF_CODE[code](message, stage, field.removeprefix("spec."), native_code, log, source)

@@ -1,4 +1,4 @@
-"""What masks and scores have in common, and those that the user writes as C++ text."""
+"""The common base of masks and scores, and those that the user writes as C++ text."""
 
 from __future__ import annotations
 
@@ -7,37 +7,46 @@ import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any, ClassVar
 
 from .errors import InvalidSpecError
 
 
-def being_traced():
+def being_traced() -> bool:
     """Whether a compiler follows this code instead of running it. `jit_attention.torch` puts its own answer here."""
     return False
 
 
 @dataclass(frozen=True)
 class FunctorText:
-    """The body of a C++ function that decides over a key (mask) or maps a score.
+    """The body of a C++ function that decides whether a key is seen (mask), or that maps a score.
 
-    Names that the text may use: ``q`` and ``k`` (positions of query and key), ``b`` and ``h`` (batch entry and query
-    head), ``seqlen_q``, ``seqlen_kv``, ``heads_q``, in scores ``score`` (softmax_scale · q·k), and the names of
-    ``constants`` and ``tensors``. A compile error in it is reported at its own line; so is a path without ``return``.
+    The body may use ``q`` and ``k`` (positions of query and key), ``b`` and ``h`` (batch entry and query head),
+    ``seqlen_q``, ``seqlen_kv``, ``heads_q``, in scores ``score`` (softmax_scale · q·k), and the names of `constants`
+    and `tensors`. Compile errors are reported with their line of the body. Immutable and hashable.
 
     Attributes:
-        name: of the functor, in messages and kernel names: letters, digits, ``_``, ``-``, ``.``.
-        body: such as ``"return q >= k;"``; of at most 64 KiB, as the bodies below.
-        classify: masks only, may be empty: the body of a function of q_begin, q_end, k_begin, k_end (half-open ranges
-            of a tile) that returns TileClass::empty, TileClass::full or TileClass::partial. Without it tiles are
-            skipped as far as bounds of q and k tell from the body (docs/masks.md).
-        derivative: scores only, may be empty: the body of a function that returns the derivative of what ``body``
-            returns with respect to ``score``. Gradients then take it for granted. Of a tensor ``table`` of fp32, bf16
-            or fp16 it says ``d_table[i] += x;``, where x is the derivative with respect to element i; tensors of which
-            it says nothing get no gradients. Without it ``body`` is differentiated, and declares with ``auto`` what
-            depends on ``score`` and on tensors whose gradients are wanted.
-        constants: names and values (bool, int or float) baked into the kernel.
-        tensors: names and element types ("bf16", "fp16", "fp32", "int32", "int64", "uint8") of arrays that are given
-            to each call, dense; in the text, pointers to their elements.
+        name: Name of the text, in messages and in names of kernels: letters, digits, ``_``, ``-``, ``.``.
+        body: The body, such as ``"return q >= k;"``. Each body has at most 64 KiB.
+        classify: For masks; usually empty. The body of a function of q_begin, q_end, k_begin and k_end (half-open
+            ranges of a tile) that returns TileClass::empty, TileClass::full or TileClass::partial. If it is empty,
+            the library derives from bounds of q and k which tiles can be skipped.
+        constants: Names and values (bool, int or float) that are compiled into the kernel.
+        tensors: Names and element types ("bf16", "fp16", "fp32", "int32", "int64", "uint8") of dense arrays that each
+            call passes; in the body they are pointers to the elements.
+        derivative: For scores; usually empty. The body of a function that returns the derivative of the new score
+            with respect to ``score``. Of a tensor ``table`` of floating-point type it says ``d_table[i] += x;``,
+            where x is the derivative with respect to element i; tensors that it does not name have no gradient. If it
+            is empty, the library differentiates `body`, which declares with ``auto`` every variable that depends on
+            ``score``, or on a tensor whose gradient is wanted.
+
+    Raises:
+        InvalidSpecError: A field cannot become part of a kernel.
+
+    Examples:
+        >>> text = ja.FunctorText("anchored", "return k < anchors;", constants={"anchors": 4})
+        >>> str(ja.mask.parse("causal | text(anchored)", [text]))
+        'causal || text(anchored)'
     """
 
     name: str
@@ -47,7 +56,7 @@ class FunctorText:
     tensors: Mapping[str, str] = field(default_factory=dict)
     derivative: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("name", "body", "classify", "derivative"):
             wanted_text(name, getattr(self, name))
         for name in (*self.constants, *self.tensors):
@@ -64,65 +73,65 @@ class FunctorText:
         object.__setattr__(self, "constants", MappingProxyType(fields["constants"]))
         object.__setattr__(self, "tensors", MappingProxyType(fields["tensors"]))
 
-    def _identity(self):
+    def _identity(self) -> tuple[Any, ...]:
         constants = tuple((name, type(value), value) for name, value in self.constants.items())
         return self.name, self.body, self.classify, self.derivative, constants, tuple(self.tensors.items())
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         if not isinstance(other, FunctorText):
             return NotImplemented
         return self._identity() == other._identity()
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self._identity())
 
-    def __reduce__(self):  # a mapping proxy cannot be pickled
+    def __reduce__(self) -> tuple[Any, ...]:  # a mapping proxy cannot be pickled
         fields = self.name, self.body, self.classify, dict(self.constants), dict(self.tensors), self.derivative
         return FunctorText, fields
 
 
 @dataclass(frozen=True)
 class Functor:
-    """A mask or a score. Immutable, hashable, can be pickled; equal when text and texts are.
+    """A mask or a score. Immutable, hashable and picklable; equal if `text` and `texts` are.
 
     Attributes:
-        text: what it is, in words that `parse` of its module knows.
-        texts: the texts of the user that it names.
+        text: The functor as text, which `parse` of its module reads.
+        texts: The C++ texts that it names.
     """
 
     text: str = "none"
     texts: tuple[FunctorText, ...] = ()
 
-    _parse = None  # the extension's function, of each kind
+    _parse: ClassVar[Any] = None  # the extension's function, of each kind
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not being_traced():  # else it is only text, and checked when it is used
             object.__setattr__(self, "text", self._native.text)  # as the library writes it
 
     @functools.cached_property
-    def _native(self):
+    def _native(self) -> Any:
         return self._parse(self.text, self.texts)
 
     @property
     def tensors(self) -> dict[str, str]:
-        """Names and element types of the arrays that a call must be given."""
+        """Names and element types of the arrays that each call passes as ``tensors=``."""
         return dict(self._native.tensors)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.text
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.text, self.texts)
 
 
-def wanted_text(name, value):
+def wanted_text(name: str, value: object) -> str:
     """`value` when it is a str."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str, not {value!r}")
     return value
 
 
-def wanted_whole(name, value, lowest=-(2**31)):
+def wanted_whole(name: str, value: Any, lowest: int = -(2**31)) -> int:
     """`value` as an int of 32 bits."""
     try:
         number = operator.index(value)
@@ -146,7 +155,7 @@ _LONG_NAMES = {
 }
 
 
-def element_type(kind):
+def element_type(kind: Any) -> str:
     """The library's name of an element type, given as "bf16", "bfloat16", torch.bfloat16 and the like."""
     name = (
         kind if isinstance(kind, str) else getattr(kind, "name", None) or getattr(kind, "__name__", None) or str(kind)
@@ -155,9 +164,9 @@ def element_type(kind):
     return _LONG_NAMES.get(name, name)
 
 
-def joined_texts(*groups):
+def joined_texts(*groups: tuple[FunctorText, ...]) -> tuple[FunctorText, ...]:
     """The texts of several masks or scores, each once. Two different ones must not have the same name."""
-    known = {}
+    known: dict[str, FunctorText] = {}
     for text in (text for group in groups for text in group):
         if known.setdefault(text.name, text) != text:
             raise InvalidSpecError(

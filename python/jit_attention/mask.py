@@ -1,7 +1,7 @@
-"""Which keys a query sees.
+"""Masks: the keys that each query sees.
 
-Masks are values: build them with the functions of this module, combine them with ``&`` (both keep), ``|`` (either
-keeps) and ``~``. ``str(mask)`` is text that `parse` reads back.
+Masks are immutable values. The functions of this module make them; ``&`` (both masks keep the key), ``|`` (either one
+does) and ``~`` combine them. ``str(mask)`` is text that `parse` reads. Threads may share masks.
 
     causal() & sliding_window(1024)
     causal() | prefix(64)
@@ -11,15 +11,46 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from . import _core, functor
+from ._keywords import Nothing, hides_unknown, refuse_unknown
 from .errors import InvalidSpecError
 from .functor import Functor, FunctorText, joined_texts
+from .typing import Alignment
+
+__all__ = [
+    "Mask",
+    "block_mask",
+    "block_scores",
+    "causal",
+    "causal_per_request",
+    "document",
+    "draft_tree",
+    "none",
+    "parse",
+    "prefix",
+    "prefix_lengths",
+    "sliding_window",
+    "text",
+]
 
 
 @dataclass(frozen=True)
 class Mask(Functor):
-    """Which keys a query sees; `text` such as ``"causal && window(1024, 0)"``."""
+    """The keys that each query sees. Immutable, hashable and picklable; equal if `text` and `texts` are.
+
+    Attributes:
+        text: The mask as text, such as ``"causal && window(1024, 0)"``.
+        texts: The C++ texts that it names.
+
+    Examples:
+        >>> mask = ja.mask.causal() & ~ja.mask.prefix(64)
+        >>> str(mask)
+        'causal && !prefix(64)'
+        >>> mask == ja.mask.parse(str(mask))
+        True
+    """
 
     _parse = staticmethod(_core.parse_mask)
 
@@ -32,105 +63,246 @@ class Mask(Functor):
     def __invert__(self) -> Mask:
         return Mask(f"!({self.text})", self.texts)
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         raise TypeError("a mask is neither true nor false; combine masks with & | ~ instead of and, or, not")
 
-    def show(self, *, seqlen_q: int, seqlen_kv: int, **others) -> _core.TileMap:
-        """The tiles that this leaves of so many queries and keys, which notebooks show as a picture.
+    def show(self, *, seqlen_q: int, seqlen_kv: int, **others: Any) -> _core.TileMap:
+        """Classifies the tiles of scores that this mask keeps; notebooks show the result as a picture.
 
-        others: as `jit_attention.tile_map` has them, such as tile_q, tile_kv and tensors. Raises InvalidArgumentError.
+        Args:
+            seqlen_q: Number of queries.
+            seqlen_kv: Number of keys.
+            others: Other arguments of `jit_attention.tile_map`, such as tile_q, tile_kv and tensors.
+
+        Returns:
+            The classes of the tiles.
+
+        Raises:
+            InvalidArgumentError: An argument is wrong.
+
+        Examples:
+            >>> ja.mask.causal().show(seqlen_q=256, seqlen_kv=256).counts
+            {'full': 1, 'partial': 2, 'empty': 1}
         """
         return _core.tile_map(self, seqlen_q=seqlen_q, seqlen_kv=seqlen_kv, **others)
 
-    def _joined(self, operator, other):
+    def _joined(self, operator: str, other: object) -> Mask:
         if not isinstance(other, Mask):
             return NotImplemented
         return Mask(f"({self.text}) {operator} ({other.text})", joined_texts(self.texts, other.texts))
 
 
 def none() -> Mask:
-    """Every query sees every key."""
+    """Every query sees every key.
+
+    Returns:
+        The mask.
+
+    Examples:
+        >>> str(ja.mask.none())
+        'none'
+    """
     return Mask()
 
 
-def causal(alignment: str = "bottom_right") -> Mask:
+@hides_unknown
+def causal(alignment: Alignment = "bottom_right", **unknown: Nothing) -> Mask:
     """A query sees the keys up to its own position.
 
-    alignment: where query 0 stands when seqlen_q and seqlen_kv differ: "bottom_right" (the last query stands at the
-    last key) or "top_left" (query q stands at key q). Raises InvalidSpecError for another one.
+    Args:
+        alignment: The position of query i if seqlen_q and seqlen_kv differ. "bottom_right": key i + seqlen_kv −
+            seqlen_q, so that the last query sees all keys. "top_left": key i.
+
+    Returns:
+        The mask.
+
+    Raises:
+        InvalidSpecError: The alignment is another one.
+
+    Examples:
+        >>> str(ja.mask.causal("top_left"))
+        'causal(top_left)'
     """
+    if unknown:
+        refuse_unknown(causal, unknown)
     return Mask(f"causal({_arguments(alignment)})" if alignment != "bottom_right" else "causal")
 
 
 def causal_per_request() -> Mask:
-    """The same for some requests of a batch; queries of others see all keys of theirs.
+    """Some batch entries are causal; queries of the others see all keys.
 
-    int32 array "is_causal" (batch) in each call, not 0 for requests that are causal.
+    Each call passes ``tensors={"is_causal": …}``: int32 (batch), not 0 for the entries that are causal.
+
+    Returns:
+        The mask.
+
+    Examples:
+        >>> ja.mask.causal_per_request().tensors
+        {'is_causal': 'int32'}
     """
     return Mask("causal_per_request")
 
 
 def draft_tree() -> Mask:
-    """The queries of a request are a draft, tokens that are verified in one call, often a tree of them.
+    """The queries of a sequence are a draft, often a tree of tokens, that one call verifies (speculative decoding).
 
-    The last seqlen_q keys of a request are the draft's own. A query sees all keys before them, and of them those whose
-    bits are set in its row: bit j % 32 of word j // 32 is that of key j of the draft. int32 array "draft_tree" in each
-    call: (batch, seqlen_q, words), or (seqlen_q, words) for all, with at least seqlen_q / 32 words, rounded up; with
-    ``cu_seqlens_q`` (total_q, words), with at least 1 word. A request there that has more queries than a row has bits
-    is causal: chunks of prefill beside drafts.
+    The last seqlen_q keys of a sequence are the draft's own. A query sees all earlier keys, and those draft keys
+    whose bits are set in its row: bit j % 32 of word j // 32 belongs to key j of the draft.
+
+    Each call passes ``tensors={"draft_tree": …}``: int32 (batch, seqlen_q, words), or (seqlen_q, words) for all batch
+    entries, with words ≥ seqlen_q / 32; with ``cu_seqlens_q`` (total_q, words), with words ≥ 1. A sequence that has
+    more queries than a row has bits is causal, so that chunks of prefill and drafts fit into one batch.
+
+    Returns:
+        The mask.
+
+    Examples:
+        >>> ja.mask.draft_tree().tensors
+        {'draft_tree': 'int32'}
     """
     return Mask("draft_tree")
 
 
-def sliding_window(window_size_left: int, window_size_right: int = 0, alignment: str = "bottom_right") -> Mask:
-    """A query sees ``window_size_left`` keys before its own position and ``window_size_right`` after it.
+@hides_unknown
+def sliding_window(
+    window_size_left: int, window_size_right: int = 0, alignment: Alignment = "bottom_right", **unknown: Nothing
+) -> Mask:
+    """A query sees the key at its own position, window_size_left keys before it and window_size_right keys after it.
 
-    −1 leaves a side open. Raises InvalidSpecError below −1.
+    These are flash-attention's numbers: a ``sliding_window`` of w in Hugging Face Transformers, which counts the
+    query's own key, is ``sliding_window(w - 1)``.
+
+    Args:
+        window_size_left: Number of keys before the query's position; −1: all.
+        window_size_right: Number of keys after the query's position; −1: all.
+        alignment: The position of a query, as in `causal`.
+
+    Returns:
+        The mask.
+
+    Raises:
+        InvalidSpecError: A number is below −1, or the alignment is another one.
+
+    Examples:
+        >>> str(ja.mask.sliding_window(1023))
+        'window(1023, 0)'
     """
+    if unknown:
+        refuse_unknown(sliding_window, unknown)
     left = functor.wanted_whole("window_size_left", window_size_left)
     right = functor.wanted_whole("window_size_right", window_size_right)
     return Mask(f"window({_arguments(alignment, left, right)})")
 
 
-def prefix(length: int) -> Mask:
-    """Every query sees the first ``length`` keys and no others; combine it: ``causal() | prefix(64)``."""
+@hides_unknown
+def prefix(length: int, **unknown: Nothing) -> Mask:
+    """Every query sees the first keys, and no others. It is used in combinations: ``causal() | prefix(64)``.
+
+    Args:
+        length: Number of keys.
+
+    Returns:
+        The mask.
+
+    Raises:
+        InvalidSpecError: The length is negative or too large.
+
+    Examples:
+        >>> str(ja.mask.causal() | ja.mask.prefix(64))
+        'causal || prefix(64)'
+    """
+    if unknown:
+        refuse_unknown(prefix, unknown)
     return Mask(f"prefix({functor.wanted_whole('length', length)})")
 
 
 def prefix_lengths() -> Mask:
-    """The same with a length per batch entry: int32 array "prefix_lengths" (batch) in each call."""
+    """Every query sees the first keys of its batch entry, with a length for each entry.
+
+    Each call passes ``tensors={"prefix_lengths": …}``: int32 (batch).
+
+    Returns:
+        The mask.
+
+    Examples:
+        >>> ja.mask.prefix_lengths().tensors
+        {'prefix_lengths': 'int32'}
+    """
     return Mask("prefix_lengths")
 
 
 def document() -> Mask:
-    """A query sees the keys with its own document id.
+    """A query sees the keys of its own document.
 
-    int32 arrays "document_ids_q" (batch, seqlen_q) and "document_ids_kv" (batch, seqlen_kv) in each call; a batch of
-    1 holds for all. For self-attention give the same array twice.
+    Each call passes ``tensors={"document_ids_q": …, "document_ids_kv": …}``: int32 (batch, seqlen_q) and
+    (batch, seqlen_kv); a batch of 1 holds for all entries. For self-attention pass the same array twice.
+
+    Returns:
+        The mask.
+
+    Examples:
+        >>> sorted(ja.mask.document().tensors)
+        ['document_ids_kv', 'document_ids_q']
     """
     return Mask("document")
 
 
-def block_mask(block_q: int, block_kv: int, within: Mask | None = None) -> Mask:
-    """A query sees of the keys that ``within`` keeps those whose blocks, of block_q by block_kv, a table has.
+@hides_unknown
+def block_mask(block_q: int, block_kv: int, within: Mask | None = None, **unknown: Nothing) -> Mask:
+    """A query sees a key if a table contains their block and another mask keeps the key.
 
-    int32 array "block_mask" in each call, which `jit_attention.block_mask` makes; giving its result as
-    ``attention(..., block_mask=...)`` does all of this. Blocks that the table has not are skipped without asking
-    ``within``. Raises InvalidSpecError unless both sides are multiples of 16 from 16 to 4096.
+    `jit_attention.block_mask` makes the table, and ``attention(..., block_mask=...)`` passes this mask and the table;
+    this function is for specs. Blocks that the table does not contain are skipped. Each call passes
+    ``tensors={"block_mask": …}``: int32, the table.
+
+    Args:
+        block_q: Queries of a block: a multiple of 16 from 16 to 4096.
+        block_kv: Keys of a block: a multiple of 16 from 16 to 4096.
+        within: The mask within the blocks. None: all keys of these blocks are seen.
+
+    Returns:
+        The mask.
+
+    Raises:
+        InvalidSpecError: A size of the block is another one.
+
+    Examples:
+        >>> str(ja.mask.block_mask(128, 128, ja.mask.causal()))
+        'block_mask(128, 128, causal)'
     """
+    if unknown:
+        refuse_unknown(block_mask, unknown)
     return _of_blocks("block_mask", block_q, block_kv, within)
 
 
-def block_scores(block_q: int, block_kv: int, within: Mask | None = None) -> Mask:
-    """The same, where what is kept of blocks that are seen in part is known: a bit for each of their scores.
+@hides_unknown
+def block_scores(block_q: int, block_kv: int, within: Mask | None = None, **unknown: Nothing) -> Mask:
+    """A block mask with mask bits: partial blocks of the table have one bit per score that says whether it is kept.
 
-    int32 arrays "block_mask", "block_places" and "block_scores" in each call, which ``jit_attention.block_mask(...,
-    scores=True)`` makes. ``within`` is asked about blocks that have no bits. Raises InvalidSpecError as `block_mask` does.
+    ``jit_attention.block_mask(..., scores=True)`` makes the arrays. Each call passes int32 tensors "block_mask",
+    "block_places" and "block_scores".
+
+    Args:
+        block_q: Queries of a block: a multiple of 16 from 16 to 4096.
+        block_kv: Keys of a block: a multiple of 16 from 16 to 4096.
+        within: The mask within partial blocks that have no bits. None: all keys of these blocks are seen.
+
+    Returns:
+        The mask.
+
+    Raises:
+        InvalidSpecError: A size of the block is another one.
+
+    Examples:
+        >>> sorted(ja.mask.block_scores(128, 128).tensors)
+        ['block_mask', 'block_places', 'block_scores']
     """
+    if unknown:
+        refuse_unknown(block_scores, unknown)
     return _of_blocks("block_scores", block_q, block_kv, within)
 
 
-def _of_blocks(name, block_q, block_kv, within):
+def _of_blocks(name: str, block_q: int, block_kv: int, within: Mask | None) -> Mask:
     sides = f"{functor.wanted_whole('block_q', block_q)}, {functor.wanted_whole('block_kv', block_kv)}"
     if within is None:
         return Mask(f"{name}({sides})")
@@ -139,6 +311,7 @@ def _of_blocks(name, block_q, block_kv, within):
     return Mask(f"{name}({sides}, {within.text})", within.texts)
 
 
+@hides_unknown
 def text(
     body: str,
     *,
@@ -146,30 +319,67 @@ def text(
     classify: str = "",
     constants: Mapping[str, bool | int | float] | None = None,
     tensors: Mapping[str, str] | None = None,
+    **unknown: Nothing,
 ) -> Mask:
-    """A mask of your own: the body of a C++ function that returns true for what is kept.
+    """A mask of your own: the body of a C++ function that returns true for the keys that a query sees.
 
-        text("return segment[b * seqlen_kv + k] == 0 || k < anchors;", name="anchored",
-             constants={"anchors": 4}, tensors={"segment": "int32"})
+    `FunctorText` describes the names that the body may use.
 
-    `FunctorText` says what the text may use. Raises InvalidSpecError for what cannot become part of a kernel.
+    Args:
+        body: The body, such as ``"return q >= k;"``.
+        name: Name of the mask, in messages and in names of kernels.
+        classify: The body of a function that classifies a tile of scores. Usually empty: the library derives it.
+        constants: Names and values that are compiled into the kernel.
+        tensors: Names and element types of the arrays that each call passes.
+
+    Returns:
+        The mask.
+
+    Raises:
+        InvalidSpecError: The text cannot become part of a kernel. Errors of the C++ compiler are raised by the first
+            call.
+
+    Examples:
+        >>> anchored = ja.mask.text("return segment[b * seqlen_kv + k] == 0 || k < anchors;", name="anchored",
+        ...                         constants={"anchors": 4}, tensors={"segment": "int32"})
+        >>> str(anchored), anchored.tensors
+        ('text(anchored)', {'segment': 'int32'})
     """
+    if unknown:
+        refuse_unknown(text, unknown)
     return Mask(f"text({name})", (FunctorText(name, body, classify, constants or {}, tensors or {}),))
 
 
-def parse(text: str, texts: Iterable[FunctorText] = ()) -> Mask:
-    """Reads a mask: names with arguments, ``&&``, ``||``, ``!``, parentheses.
+@hides_unknown
+def parse(text: str, texts: Iterable[FunctorText] = (), **unknown: Nothing) -> Mask:
+    """Reads a mask from text: names with arguments, ``&``, ``|``, ``~`` (or ``&&``, ``||``, ``!``), and parentheses.
 
-    Names: {names}, and text(name) for each of ``texts``.
-    Raises InvalidArgumentError that points at the place and lists the names.
+    Names: {names}, and text(name) for each of texts.
+
+    Args:
+        text: The mask as text.
+        texts: The C++ texts that it names.
+
+    Returns:
+        The mask.
+
+    Raises:
+        InvalidArgumentError: The text cannot be read; the message points at the place and lists the names.
+
+    Examples:
+        >>> str(ja.mask.parse("causal & sliding_window(1023, 0)"))
+        'causal && window(1023, 0)'
     """
+    if unknown:
+        refuse_unknown(parse, unknown)
     return Mask(functor.wanted_text("text", text), tuple(texts))
 
 
-parse.__doc__ = parse.__doc__.format(names=_core.functor_usages()[0])
+if parse.__doc__:  # none with python -OO
+    parse.__doc__ = parse.__doc__.format(names=_core.functor_usages()[0])
 
 
-def _arguments(alignment, *numbers):
+def _arguments(alignment: str, *numbers: int) -> str:
     if alignment not in ("bottom_right", "top_left"):
         raise InvalidSpecError(
             f'alignment: is {alignment!r}; it must be "bottom_right" or "top_left"', "validate", "alignment"

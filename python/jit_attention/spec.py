@@ -1,79 +1,93 @@
-"""What is wanted, without a word on how it is computed."""
+"""The description of a problem, and whether the library serves it."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any, Literal
 
 from . import _core
+from ._keywords import answers_unknown, refuse_unknown
 from .functor import element_type
 from .mask import Mask
 from .score import Score
+from .typing import DTypeObject, Fp8DType, InputDType, OutputDType, ScaleKind, SequenceKind
 
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """What a kernel is specialized for. Batch, heads, lengths and strides are run-time facts and never compile.
+    """The problem that a kernel is specialized for. Immutable, hashable and picklable.
 
-    Change one with ``dataclasses.replace``. Raises InvalidSpecError for what no GPU can be served with: field, value,
-    rule, and what would work.
+    Batch size, number of heads, lengths and strides are not part of it: they are known at a call and never compile.
+    ``dataclasses.replace`` makes a changed copy.
 
     Attributes:
-        dtype: of q, of k and v unless kv_dtype says else, and of o unless out_dtype does: "bf16" or "fp16"; or "fp8_e4m3"
-            or "fp8_e5m2" of q, k and v alike. Sums are fp32.
-        head_dim: of q and k: a multiple of 8 from 8 to 256, with values_in_keys to 576.
-        head_dim_v: of v and o, same rule; None: head_dim.
-        gqa_ratio: query heads per KV head: 1 is MHA, heads_q is MQA.
-        alignment: bytes that every row of q, k, v and o is aligned to: 16, 8, 4 or 2; 16 is fastest.
-        seqlen_q: 0: given at run time; else baked into the kernel.
-        seqlen_kv: the same for keys.
-        sequences_q: how queries and outputs lie: "dense" or "varlen".
-        sequences_kv: how keys and values lie: "dense", "varlen" or "paged".
-        page_size: rows of a page, from 1 to 65536; 0 unless sequences_kv is "paged".
-        sinks: whether each head has a sink: a score without a value, in the sum of all its rows.
-        dropout: whether probabilities are dropped at random, at the rate and with the seed of each call. Of dense and
-            varlen sequences, without split_keys.
-        split_keys: 0: how sums over keys are cut is left to each call. Else a request's bits depend on the request
-            alone, and on whether TMA can read the call: its keys are summed in spans of so many, a multiple of 64.
-        checked: whether calls look at what lengths and page tables hold on the device, wait for it, and raise where it is
-            out of range. For finding errors: slow.
-        kv_dtype: of k and v, where it is not dtype: "fp8_e4m3" or "fp8_e5m2". Forward alone, without dropout.
-        out_dtype: of o; None: dtype, or "bf16" where that is fp8. Where dtype is fp8: "bf16", "fp16" or "fp32"; else dtype.
-        descale_per: what k_descale and v_descale have a scale for, of k and v of fp8: "head", which is one for all, for each
-            KV head, or for each batch entry and KV head; "token", one for each key and KV head; or "block", beside q of fp8,
-            one for each 64 rows and head.
-        v_descale_per: the same of v beside q of fp8: "head", or "channel", one for each column.
-        v_mean: whether v of fp8 has lost a mean of each column, which calls give, so that o has it again.
-        lse_shift: whether k of fp8 has lost its mean, and calls give what LSE has lost with it; with scores that add alone.
-        values_in_keys: whether the values are the first head_dim_v columns of the keys, so that calls have no v: the
-            latent cache of multi-head latent attention. Forward alone, without dropout, of 16-bit keys.
-        exact_exponentials: whether all probabilities of q, k and v of fp8 are computed. Else forward_wgmma makes half of
-            them, which are rounded to e4m3 anyway, by interpolation between powers of two: in calls that ask for no LSE,
-            in tiles where nothing else is lost by it. The other families always compute. Where dtype is fp8.
-        mask: which keys a query sees; None: all.
-        score: what happens to a score before the softmax; None: nothing.
-        softmax_scale: of q·k, positive, at most 1e5; None: 1/sqrt(head_dim). A run-time fact too.
+        dtype: Element type of q, k, v and o: "bf16" or "fp16". Or "fp8_e4m3" or "fp8_e5m2" for FP8 q, k and v. Sums
+            are fp32. kv_dtype and out_dtype may differ from it.
+        head_dim: Head dim of q and k: a multiple of 8 from 8 to 256; up to 576 with values_in_keys.
+        head_dim_v: Head dim of v and o, likewise. None: head_dim.
+        gqa_ratio: Query heads per KV head: 1 is multi-head attention, heads_q is multi-query attention.
+        alignment: Bytes that every row of q, k, v and o is aligned to: 16, 8, 4 or 2. 16 is fastest.
+        seqlen_q: Number of queries that is compiled into the kernel. 0: it is known at a call.
+        seqlen_kv: The same for keys.
+        sequences_q: How q and o are stored: "dense" or "varlen".
+        sequences_kv: How k and v are stored: "dense", "varlen" or "paged".
+        page_size: Rows of a page, from 1 to 65536. 0 unless sequences_kv is "paged".
+        sinks: Whether each head has a sink: an extra logit in the softmax denominator, without a value vector.
+        dropout: Whether calls drop probabilities, with a rate and a seed of each call. For dense and varlen
+            sequences, without split_keys.
+        split_keys: A multiple of 64: keys are summed in spans of this length, so that the result of a sequence does
+            not depend on the rest of the batch, only on whether TMA can read the call. 0: each call cuts sums as is
+            fastest.
+        checked: Whether calls check lengths and page tables on the device, wait for it, and raise an error for values
+            out of range. Slow; for debugging.
+        kv_dtype: Element type of k and v, if it is not dtype: "fp8_e4m3" or "fp8_e5m2". Forward only, without
+            dropout.
+        out_dtype: Element type of o. None: dtype, or "bf16" with FP8. With FP8 dtype: "bf16", "fp16" or "fp32".
+        descale_per: The elements of FP8 k and v that share a dequantization scale. "head": all, those of a KV head,
+            or those of a KV head and batch entry. "token": those of a key and KV head. "block", with FP8 dtype: those
+            of 64 rows of a head.
+        v_descale_per: The same for v, with FP8 dtype: "head", or "channel" for one scale per column.
+        v_mean: Whether the mean of each column was subtracted from FP8 v. Calls pass it, and it is added to o.
+        lse_shift: Whether the mean was subtracted from FP8 k. Calls pass what LSE lost by it. Only with scores that
+            add.
+        values_in_keys: Whether the values are the first head_dim_v columns of the keys, so that calls have no v: the
+            latent cache of multi-head latent attention. Forward only, without dropout, with 16-bit keys.
+        exact_exponentials: With FP8 dtype: whether every probability is computed. Otherwise forward_wgmma
+            interpolates half of them in calls that do not return LSE.
+        mask: The keys that each query sees. None: all.
+        score: The function of a score that is applied before the softmax. None: none.
+        softmax_scale: A positive factor of q · k, at most 1e5. None: 1/sqrt(head_dim). It is not compiled in.
+
+    Raises:
+        InvalidSpecError: No GPU can be served with this spec. The message has the field, its value, the rule, and
+            what would work.
+
+    Examples:
+        >>> spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, mask=ja.mask.causal())
+        >>> dataclasses.replace(spec, head_dim=128).head_dim
+        128
     """
 
-    dtype: str = "bf16"
+    dtype: InputDType | DTypeObject = "bf16"
     head_dim: int = 128
     head_dim_v: int | None = None
     gqa_ratio: int = 1
     alignment: int = 16
     seqlen_q: int = 0
     seqlen_kv: int = 0
-    sequences_q: str = "dense"
-    sequences_kv: str = "dense"
+    sequences_q: Literal["dense", "varlen"] = "dense"
+    sequences_kv: SequenceKind = "dense"
     page_size: int = 0
     sinks: bool = False
     dropout: bool = False
     split_keys: int = 0
     checked: bool = False
-    kv_dtype: str | None = None
-    out_dtype: str | None = None
-    descale_per: str = "head"
-    v_descale_per: str = "head"
+    kv_dtype: Fp8DType | DTypeObject | None = None
+    out_dtype: OutputDType | DTypeObject | None = None
+    descale_per: ScaleKind = "head"
+    v_descale_per: Literal["head", "channel"] = "head"
     v_mean: bool = False
     lse_shift: bool = False
     values_in_keys: bool = False
@@ -82,7 +96,7 @@ class AttentionSpec:
     score: Score | None = None
     softmax_scale: float | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.dtype is not None:  # else it is refused as what it is
             object.__setattr__(self, "dtype", element_type(self.dtype))
         for name in ("kv_dtype", "out_dtype"):
@@ -91,15 +105,18 @@ class AttentionSpec:
         _core.validate_spec(self)
 
 
+answers_unknown(AttentionSpec)
+
+
 @dataclass(frozen=True)
 class Refusal:
     """One reason why a spec cannot be served.
 
     Attributes:
-        field: "head_dim".
-        value: "100".
-        rule: "must be a multiple of 8 from 8 to 256".
-        nearest: what would work: "104".
+        field: The field of the spec, such as "head_dim".
+        value: Its value, such as "100".
+        rule: The rule that it violates: "must be a multiple of 8 from 8 to 256".
+        nearest: A value that would work: "104".
     """
 
     field: str
@@ -108,26 +125,47 @@ class Refusal:
     nearest: str
 
 
-def supports(arch: str | None = None, /, **fields) -> bool:
-    """Whether a spec with these fields can be served on a GPU of this architecture.
+def supports(arch: str | None = None, /, **fields: Any) -> bool:
+    """Whether the library serves a spec on an architecture. `refusals` says why not.
 
-        supports("sm_90a", head_dim=96)  # True
+    Args:
+        arch: The architecture, such as "sm_90a". None: that of device 0 of this process.
+        fields: Fields of `AttentionSpec`.
 
-    Takes what `refusals` takes, which tells why not.
+    Returns:
+        Whether `refusals` returns none.
+
+    Raises:
+        TypeError: A spec has no such field.
+        InvalidArgumentError: arch cannot be read.
+
+    Examples:
+        >>> ja.supports("sm_90a", head_dim=96)
+        True
     """
     return not refusals(arch, **fields)
 
 
-def refusals(arch: str | None = None, /, **fields) -> list[Refusal]:
-    """All reasons why a spec with these fields cannot be served on a GPU of this architecture; empty: it can.
+def refusals(arch: str | None = None, /, **fields: Any) -> list[Refusal]:
+    """Lists the reasons why the library does not serve a spec on an architecture.
 
-        refusals("sm_90a", head_dim=100, gqa_ratio=0)
+    Args:
+        arch: The architecture, such as "sm_90a". None: that of device 0 of this process.
+        fields: Fields of `AttentionSpec`, which would raise the first of these reasons.
 
-    Takes the fields of `AttentionSpec`, which itself raises the first of these reasons. Without ``arch``: on device 0
-    of this process.
+    Returns:
+        The reasons; an empty list if the spec is served.
+
+    Raises:
+        TypeError: A spec has no such field.
+        InvalidArgumentError: arch cannot be read.
+
+    Examples:
+        >>> [refusal.nearest for refusal in ja.refusals("sm_90a", head_dim=100)]
+        ['104']
     """
     values = {field.name: field.default for field in dataclasses.fields(AttentionSpec)}
     unknown = fields.keys() - values.keys()
     if unknown:
-        raise TypeError(f"a spec has no field {min(unknown)}; its fields are {', '.join(values)}")
+        refuse_unknown(AttentionSpec, sorted(unknown))
     return [Refusal(*reasons) for reasons in _core.refusals(SimpleNamespace(**values | fields), arch)]

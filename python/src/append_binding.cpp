@@ -172,79 +172,20 @@ nb::object append_arrays(nb::handle k, nb::handle v, nb::handle k_cache, nb::han
   return nb::borrow(in_place ? q : q_out);
 }
 
-constexpr const char* append_doc =
-    R"(Store the keys and values of new tokens in a cache; normalize and rotate k and q first.
-
-Tokens are varlen, (tokens, heads, head_dim), those of all requests one after another; or all arrays of tokens are
-(batch, seqlen, …) instead. Where they go is said by slot_mapping, or by seqused_k with cu_seqlens_q and page_table.
-
-Args:
-    k: (tokens, heads_kv, head_dim), bf16 or fp16; any strides whose last is 1.
-    v: (tokens, heads_kv, head_dim_v). Head dims are multiples of 8 from 8 to 1024.
-    k_cache: (pages, page_size, heads_kv, head_dim), or (batch, capacity, heads_kv, head_dim), written; any strides whose
-        last is 1, so that heads before tokens, or K beside V in one array, are views.
-    v_cache: the same with head_dim_v.
-    slot_mapping: int64 (tokens): page · page_size + place in the page; −1 skips the token.
-    seqused_k: int32 (batch): keys of each request, the new ones, which are its last, included.
-    cu_seqlens_q: int32 (batch + 1): where the tokens of requests begin; with seqused_k and varlen tokens.
-    page_table: int32 (batch, max_pages): the pages of requests; None: entry b of the cache is request b's.
-    q: (tokens, heads_q, head_dim), normalized and rotated in place, or to q_out; None: there is none.
-    q_out: an array like q to write to.
-    cos_sin: fp32, bf16 or fp16 (max_pos, rotary_dim): of each position the cosines of rotary_dim / 2 pairs, then their
-        sines. The leading rotary_dim elements of a head are rotated; None: nothing is.
-    cos, sin: instead of cos_sin, the same in two arrays of (max_pos, rotary_dim / 2).
-    positions: int64 (tokens), rows of cos_sin; (3, tokens) with mrope_sections. None, with seqused_k: those in the request.
-    rotary_interleaved: pairs are (2j, 2j + 1), as GPT-J has it, else (j, j + rotary_dim / 2), as GPT-NeoX.
-    mrope_sections: how many pairs have the position of each of three axes, together rotary_dim / 2; None: one axis.
-    mrope_interleaved: axes in turns, as Qwen3-VL has it, else one section after another, as Qwen2-VL.
-    q_norm_weight, k_norm_weight: (head_dim): RMS norm of every head before the rotation; None: none.
-    norm_eps: added to the mean of squares.
-    norm_adds_one: weights are 1 + weight, as Gemma has it.
-    k_scale, v_scale: with caches of fp8: fp32, what k and v are divided by as they are stored, rounded to the nearest even
-        and saturating. (1) or (heads_kv) are read; None: 1. (pages, page_size, heads_kv), any strides, are written: the
-        scale of each row that is stored, its largest magnitude over the type's largest number.
-    cache_dtype: "fp8_e4m3" or "fp8_e5m2", for caches of uint8, which cannot say what they hold.
-    dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
-    stream: a number or an object with __cuda_stream__; None: the current stream of k's framework.
-
-A token without a place (its slot, page or request does not exist) is not stored, one whose position is no row of cos_sin
-is left alone, and nothing else is ever written.
-
-Returns:
-    q_out, or q, or None.
-
-Raises:
-    InvalidArgumentError: an array is wrong; names the argument, before anything is launched.
-    InvalidSpecError: types or sizes are none that can be served, with what would work.
-    Error: of another kind, see jit_attention.errors.
-)";
-
 }  // namespace
 
 void bind_append(nb::module_& module) {
   define(module, "_append_to_slots", append_to_slots, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a,
          "slot_mapping"_a, "cache_dtype"_a.none(), "k_scale"_a.none(), "v_scale"_a.none(),
          "`append` of as many rows as there are slots; those of one head may be without its dimension.");
-  define(
-      module, "append", append_arrays, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a, nb::kw_only(),
-      "slot_mapping"_a = nb::none(), "seqused_k"_a = nb::none(), "cu_seqlens_q"_a = nb::none(),
-      "page_table"_a = nb::none(), "q"_a = nb::none(), "q_out"_a = nb::none(), "cos_sin"_a = nb::none(),
-      "cos"_a = nb::none(), "sin"_a = nb::none(), "positions"_a = nb::none(), "rotary_interleaved"_a = false,
-      "mrope_sections"_a = nb::none(), "mrope_interleaved"_a = false, "q_norm_weight"_a = nb::none(),
-      "k_norm_weight"_a = nb::none(), "norm_eps"_a = 1e-6f, "norm_adds_one"_a = false,
-      "k_scale"_a = nb::none(), "v_scale"_a = nb::none(), "cache_dtype"_a = nb::none(),
-      "dtype"_a = nb::none(), "stream"_a = nb::none(), append_doc,
-      nb::sig(
-          "def append(k: typing.Any, v: typing.Any, k_cache: typing.Any, v_cache: typing.Any, *, "
-          "slot_mapping: typing.Any = None, seqused_k: typing.Any = None, cu_seqlens_q: typing.Any = None, "
-          "page_table: typing.Any = None, q: typing.Any = None, q_out: typing.Any = None, "
-          "cos_sin: typing.Any = None, cos: typing.Any = None, sin: typing.Any = None, positions: typing.Any "
-          "= None, rotary_interleaved: bool = False, "
-          "mrope_sections: collections.abc.Sequence[int] | None = None, mrope_interleaved: bool = False, "
-          "q_norm_weight: typing.Any = None, k_norm_weight: typing.Any = None, norm_eps: float = 1e-6, "
-          "norm_adds_one: bool = False, k_scale: typing.Any = None, v_scale: typing.Any = None, "
-          "cache_dtype: str | None = None, dtype: typing.Any = None, stream: typing.Any = None) -> "
-          "typing.Any"));
+  define(module, "append", append_arrays, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a, nb::kw_only(),
+         "slot_mapping"_a = nb::none(), "seqused_k"_a = nb::none(), "cu_seqlens_q"_a = nb::none(),
+         "page_table"_a = nb::none(), "q"_a = nb::none(), "q_out"_a = nb::none(), "cos_sin"_a = nb::none(),
+         "cos"_a = nb::none(), "sin"_a = nb::none(), "positions"_a = nb::none(),
+         "rotary_interleaved"_a = false, "mrope_sections"_a = nb::none(), "mrope_interleaved"_a = false,
+         "q_norm_weight"_a = nb::none(), "k_norm_weight"_a = nb::none(), "norm_eps"_a = 1e-6f,
+         "norm_adds_one"_a = false, "k_scale"_a = nb::none(), "v_scale"_a = nb::none(),
+         "cache_dtype"_a = nb::none(), "dtype"_a = nb::none(), "stream"_a = nb::none());
 }
 
 }  // namespace jit::python

@@ -10,6 +10,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "given.h"
 #include "output.h"
 #include "process.h"
 
@@ -52,62 +53,56 @@ class Trace {
 }  // namespace
 
 void bind_devices(nb::module_& module) {
-  nb::class_<DeviceInfo>(module, "Device", "What the driver says of one device.")
-      .def_ro("ordinal", &DeviceInfo::ordinal)
-      .def_ro("name", &DeviceInfo::name)
+  nb::class_<DeviceInfo>(module, "Device", documented("Device"))
+      .def_ro("ordinal", &DeviceInfo::ordinal, documented("Device.ordinal"))
+      .def_ro("name", &DeviceInfo::name, documented("Device.name"))
       .def_prop_ro(
           "arch", [](const DeviceInfo& self) { return to_string(native_arch(self)); },
-          "The richest compile target that it runs: \"sm_90a\".")
-      .def_ro("sm_count", &DeviceInfo::sm_count, "Multiprocessors.")
-      .def_ro("smem_per_block_optin", &DeviceInfo::smem_per_block_optin, "Bytes.")
-      .def_ro("l2_bytes", &DeviceInfo::l2_bytes)
-      .def_ro("memory_bytes", &DeviceInfo::memory_bytes)
-      .def_ro("driver_version", &DeviceInfo::driver_version, "1000 · major + 10 · minor.")
-      .def_ro("uuid", &DeviceInfo::uuid)
-      .def_ro("emulated", &DeviceInfo::emulated,
-              "Kernels run on the CPU: slowly, checked, and in no time that means anything.")
+          documented("Device.arch"))
+      .def_ro("sm_count", &DeviceInfo::sm_count, documented("Device.sm_count"))
+      .def_ro("smem_per_block_optin", &DeviceInfo::smem_per_block_optin,
+              documented("Device.smem_per_block_optin"))
+      .def_ro("l2_bytes", &DeviceInfo::l2_bytes, documented("Device.l2_bytes"))
+      .def_ro("memory_bytes", &DeviceInfo::memory_bytes, documented("Device.memory_bytes"))
+      .def_ro("driver_version", &DeviceInfo::driver_version, documented("Device.driver_version"))
+      .def_ro("uuid", &DeviceInfo::uuid, documented("Device.uuid"))
+      .def_ro("emulated", &DeviceInfo::emulated, documented("Device.emulated"))
       .def("__repr__", [](const DeviceInfo& self) {
         return fmt::format("<jit_attention.Device {}: {}, {}>", self.ordinal, self.name,
                            to_string(native_arch(self)));
       });
-  module.def(
-      "devices",
-      [] {
-        use_device_here();
-        return devices();
-      },
-      "All devices that this process computes on, by ordinal. Raises DriverUnavailableError.");
+  define(module, "devices", [] {
+    use_device_here();
+    return devices();
+  });
   module.def("device_array", device_array, "device"_a, "shape"_a, "dtype"_a,
              "Memory of a device that speaks DLPack; its contents are arbitrary.");
 
   module.def("device_array_beside", device_array_beside, "address"_a, "shape"_a, "dtype"_a,
              "The same, on the device that holds an address.");
 
-  nb::class_<LaunchTrace>(module, "LaunchTrace", "What one launch on an emulated device did.")
-      .def_prop_ro("kernel", &LaunchTrace::kernel, "Name of the kernel.")
-      .def_prop_ro("findings", &LaunchTrace::findings, "What was wrong, a sentence with its place each.")
-      .def_prop_ro("warp_instructions", &LaunchTrace::warp_instructions, "Instructions that warps executed.")
-      .def_prop_ro("seconds", &LaunchTrace::seconds, "Time that the host took.")
+  nb::class_<LaunchTrace>(module, "LaunchTrace", documented("LaunchTrace"))
+      .def_prop_ro("kernel", &LaunchTrace::kernel, documented("LaunchTrace.kernel"))
+      .def_prop_ro("findings", &LaunchTrace::findings, documented("LaunchTrace.findings"))
+      .def_prop_ro("warp_instructions", &LaunchTrace::warp_instructions,
+                   documented("LaunchTrace.warp_instructions"))
+      .def_prop_ro("seconds", &LaunchTrace::seconds, documented("LaunchTrace.seconds"))
       .def_prop_ro(
           "counts",
           [](const LaunchTrace& self) {
             return nb::module_::import_("json").attr("loads")(self.counts_json());
           },
-          "Totals, totals by instruction class and a row for each source line, as a dict.")
-      .def_prop_ro("listing", &LaunchTrace::listing,
-                   "The kernel's PTX with counts in front of each line that ran.")
+          documented("LaunchTrace.counts"))
+      .def_prop_ro("listing", &LaunchTrace::listing, documented("LaunchTrace.listing"))
       .def("__repr__", [](const LaunchTrace& self) {
         return fmt::format("<jit_attention.LaunchTrace {}: {} warp instructions, {} findings>", self.kernel(),
                            self.warp_instructions(), self.findings().size());
       });
-  nb::class_<Trace>(
-      module, "trace",
-      "with trace() as seen: …; seen.launches — what this thread launched on emulated devices, also when "
-      "it failed. A real GPU tells nothing.")
+  nb::class_<Trace>(module, "trace", documented("trace"))
       .def(nb::init<>())
       .def("__enter__", &Trace::enter, nb::rv_policy::reference)
       .def("__exit__", [](Trace& self, nb::args) { self.leave(); })
-      .def_prop_ro("launches", &Trace::launches, "In the order they ran in.");
+      .def_prop_ro("launches", &Trace::launches, documented("trace.launches"));
 }
 
 }  // namespace jit::python

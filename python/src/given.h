@@ -19,6 +19,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "function.h"
+
 namespace jit::python {
 
 namespace nb = nanobind;
@@ -127,8 +129,8 @@ auto name_in(const T& extra) {
 }  // namespace detail
 
 /// `scope.def(name, f, extras...)` of a module's function or a class's method, each of whose arguments has a name among
-/// `extras`: what is none of the parameter's type, or out of its range, is one sentence instead of all signatures.
-/// Functions that are public say their signature, because None reaches every argument.
+/// `extras`: what is none of the parameter's type, or out of its range, is one sentence instead of all signatures. What
+/// _core.pyi documents is public: see `publish`.
 template <class Scope, class F, class... Extras>
 void define(Scope& scope, const char* name, F f, const Extras&... extras) {
   using Function = typename detail::Signature<F>::type;
@@ -144,6 +146,10 @@ void define(Scope& scope, const char* name, F f, const Extras&... extras) {
     scope.def(name, detail::named(f, names, std::index_sequence_for<A...>(), signature), extras...);
   };
   bind(static_cast<Function*>(nullptr));
+  std::string qualified = name;
+  if constexpr (!std::is_base_of_v<nb::module_, Scope>)
+    qualified.insert(0, nb::cast<std::string>(scope.attr("__name__")) + ".");
+  if (const Documentation* const row = find_documentation(qualified)) publish(scope, name, *row);
 }
 
 }  // namespace jit::python

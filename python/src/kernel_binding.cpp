@@ -35,58 +35,41 @@ nb::bytes cubin_of(const CompiledKernel& kernel) {
   return nb::bytes(reinterpret_cast<const char*>(kernel.cubin().data()), kernel.cubin().size());
 }
 
-constexpr const char* compile_doc =
-    R"(Write and compile the kernel for a spec, or take it from the cache. Needs no GPU.
-
-Args:
-    spec: an AttentionSpec.
-    arch: such as "sm_80" or "sm_90a".
-    config: a dict of fields, or text; None: the cost model chooses for typical sizes, passing over configs that spill.
-
-Returns a Kernel. Raises InvalidSpecError, InvalidArgumentError, NoValidConfigError, CompileFailedError (with the whole log
-and the program), NvrtcUnavailableError, OfflineError.
-)";
-
 }  // namespace
 
 void bind_kernel(nb::module_& module) {
-  nb::class_<CompiledKernel> kernel(
-      module, "Kernel", "Compiled code with all that is known of it. Immutable; needs no GPU to be read.");
+  nb::class_<CompiledKernel> kernel(module, "Kernel", documented("Kernel"));
   kernel
       .def_prop_ro(
           "spec", [](const CompiledKernel& self) { return to_string(self.spec()); },
-          "The spec in one line: \"bf16 d128 mask=causal\".")
-      .def_prop_ro("name", &CompiledKernel::name, "Name of the kernel, as profilers show it.")
+          documented("Kernel.spec"))
+      .def_prop_ro("name", &CompiledKernel::name, documented("Kernel.name"))
       .def_prop_ro(
-          "arch", [](const CompiledKernel& self) { return to_string(self.arch()); }, "\"sm_90a\"")
+          "arch", [](const CompiledKernel& self) { return to_string(self.arch()); },
+          documented("Kernel.arch"))
       .def_prop_ro(
           "config", [](const CompiledKernel& self) { return config_as_dict(self.config()); },
-          "How it does its work: the fields that tuning chooses.")
-      .def_prop_ro("source", &CompiledKernel::source,
-                   "The generated program; it includes templates, see `dump`.")
+          documented("Kernel.config"))
+      .def_prop_ro("source", &CompiledKernel::source, documented("Kernel.source"))
       .def_prop_ro(
           "ptx", [](const CompiledKernel& self) { return without_lock([&] { return self.ptx(); }); },
-          "PTX; compiled anew, because caches keep machine code only.")
-      .def_prop_ro("sass", sass_of,
-                   "SASS by nvdisasm or cuobjdump. Raises FileNotFoundError when neither is found.")
-      .def_prop_ro("cubin", cubin_of, "The machine code, an ELF file.")
-      .def_prop_ro("report", report_of, "All of the below and more as a dict.")
+          documented("Kernel.ptx"))
+      .def_prop_ro("sass", sass_of, documented("Kernel.sass"))
+      .def_prop_ro("cubin", cubin_of, documented("Kernel.cubin"))
+      .def_prop_ro("report", report_of, documented("Kernel.report"))
       .def_prop_ro(
-          "registers", [](const CompiledKernel& self) { return self.resources().registers; }, "Per thread.")
+          "registers", [](const CompiledKernel& self) { return self.resources().registers; },
+          documented("Kernel.registers"))
       .def_prop_ro(
           "spill_bytes", [](const CompiledKernel& self) { return self.resources().spill_bytes(); },
-          "Stored and loaded per thread.")
-      .def_prop_ro("smem_bytes", &CompiledKernel::smem_bytes, "Dynamic shared memory of a block.")
-      .def_prop_ro("threads", &CompiledKernel::threads, "Of a block.")
-      .def_prop_ro("key", &CompiledKernel::key, "Key of its cache entry, 32 hexadecimal digits.")
-      .def_prop_ro("cached", &CompiledKernel::cached, "Whether it came from the disk cache.")
-      .def_prop_ro("compile_ms", &CompiledKernel::compile_ms,
-                   "Wall time of the compile that made it, also when that was another process's.")
-      .def_prop_ro("why", &CompiledKernel::why,
-                   "Why this config: \"cost model …\", \"recorded …\", \"tuned …\", \"given\".")
-      .def_prop_ro(
-          "tuning_log", &CompiledKernel::tuning_log,
-          "What the tuner measured, a line per candidate; empty when it did not run in this process.")
+          documented("Kernel.spill_bytes"))
+      .def_prop_ro("smem_bytes", &CompiledKernel::smem_bytes, documented("Kernel.smem_bytes"))
+      .def_prop_ro("threads", &CompiledKernel::threads, documented("Kernel.threads"))
+      .def_prop_ro("key", &CompiledKernel::key, documented("Kernel.key"))
+      .def_prop_ro("cached", &CompiledKernel::cached, documented("Kernel.cached"))
+      .def_prop_ro("compile_ms", &CompiledKernel::compile_ms, documented("Kernel.compile_ms"))
+      .def_prop_ro("why", &CompiledKernel::why, documented("Kernel.why"))
+      .def_prop_ro("tuning_log", &CompiledKernel::tuning_log, documented("Kernel.tuning_log"))
       .def("__repr__", [](const CompiledKernel& self) {
         return fmt::format("<jit_attention.Kernel {} {} {}>", to_string(self.spec()), to_string(self.arch()),
                            to_string(self.config()));
@@ -96,12 +79,7 @@ void bind_kernel(nb::module_& module) {
       [](const CompiledKernel& self, const std::filesystem::path& folder) {
         return without_lock([&] { return self.dump(folder.string()); });
       },
-      "folder"_a,
-      "Write kernel.cu, kernel.ptx, kernel.cubin, report.json, templates/ and, when a disassembler is "
-      "found, kernel.sass to a folder, which is created. Where the bytes of one find no room, no file is "
-      "made or replaced; devices and pipes are written last. Returns the paths. "
-      "Raises IoError.",
-      nb::sig("def dump(self, folder: str | os.PathLike) -> list[str]"));
+      "folder"_a);
   define(
       module, "compile",
       [](nb::handle spec, nb::handle arch, nb::handle config) {
@@ -111,9 +89,7 @@ void bind_kernel(nb::module_& module) {
         const Context& context = context_for({});
         return without_lock([&] { return compile(wanted, target, given, context); });
       },
-      "spec"_a, "arch"_a, "config"_a = nb::none(), compile_doc,
-      nb::sig("def compile(spec: jit_attention.AttentionSpec, arch: str, "
-              "config: dict[str, typing.Any] | str | None = None) -> Kernel"));
+      "spec"_a, "arch"_a, "config"_a = nb::none());
   define(
       module, "candidate_configs",
       [](nb::handle spec, nb::handle arch) {
@@ -122,9 +98,7 @@ void bind_kernel(nb::module_& module) {
           result.append(config_as_dict(config));
         return result;
       },
-      "spec"_a, "arch"_a, "The legal configs for a spec on an architecture, most promising first.",
-      nb::sig("def candidate_configs(spec: jit_attention.AttentionSpec, arch: str) -> list[dict[str, "
-              "typing.Any]]"));
+      "spec"_a, "arch"_a);
 }
 
 }  // namespace jit::python

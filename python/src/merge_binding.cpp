@@ -119,40 +119,12 @@ nb::object merge_arrays(nb::handle outs, nb::handle lses, nb::handle out, nb::ha
                         new_lse ? call.result(*new_lse) : nb::borrow(out_lse));
 }
 
-constexpr const char* merge_doc =
-    R"(Partial attention states merged into one, as if attention had seen the keys of all.
-
-With M = max lse and w = exp(lse − M) of each state: o = Σ w o / Σ w, lse = M + log Σ w, in fp32, in the order given.
-
-Args:
-    outs: partial outputs: a list of arrays (tokens, heads, head_dim_v) or (batch, seqlen, heads, head_dim_v), or one array
-        with a dimension more in front; bf16, fp16 or fp32, any strides whose last is 1.
-    lses: their LSE, fp32, natural logarithm: (heads, tokens) or (batch, heads, seqlen), any strides, listed or stacked as
-        outs are. −inf says that the state has no keys for the row, +inf the same: its output may hold anything there.
-    out: an array to write the output to; it may be one of outs, when types are equal.
-    out_lse: an array to write the LSE to; it may be one of lses.
-    out_dtype: "bf16", "fp16" or "fp32", of the output; None: that of out, or of outs.
-    dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
-    stream: a number or an object with __cuda_stream__; None: the current stream of the framework of outs.
-
-Returns:
-    (o, lse); where no state has keys o = 0 and lse = −inf.
-
-Raises:
-    InvalidArgumentError: an array is wrong; names the argument, before anything is launched.
-    InvalidSpecError: types or head_dim_v are none that can be served, with what would work.
-    Error: of another kind, see jit_attention.errors.
-)";
-
 }  // namespace
 
 void bind_merge(nb::module_& module) {
   define(module, "merge", merge_arrays, "outs"_a, "lses"_a, nb::kw_only(), "out"_a = nb::none(),
          "out_lse"_a = nb::none(), "out_dtype"_a = nb::none(), "dtype"_a = nb::none(),
-         "stream"_a = nb::none(), merge_doc,
-         nb::sig("def merge(outs: typing.Any, lses: typing.Any, *, out: typing.Any = None, "
-                 "out_lse: typing.Any = None, out_dtype: str | None = None, dtype: typing.Any = None, "
-                 "stream: typing.Any = None) -> tuple[typing.Any, typing.Any]"));
+         "stream"_a = nb::none());
 }
 
 }  // namespace jit::python

@@ -79,47 +79,16 @@ nb::list write(const std::string& path, nb::iterable spec_objects, const std::ve
   return kernels;
 }
 
-constexpr const char* write_doc =
-    R"(Compile all that calls of some specs need into one file, for processes that JIT_ATTENTION_PACK gives it to.
-
-Args:
-    path: the file to write.
-    specs: AttentionSpecs.
-    targets: such as "sm_90a", or "emulated:sm_90a" for an emulated device.
-    heads_q: query heads of the calls to come, at most.
-    max_batch, max_seqlen: the largest batch, and the most tokens.
-    training: whether gradients are computed, too.
-    serving: whether caches are filled and states merged, too: by append, of tokens as they come or rotated, and by merge.
-    rotary_dim: with serving, leading elements of a head that are rotated; 0: all of them.
-    rotary_interleaved, mrope_sections, mrope_interleaved: with serving, how they are rotated, as append has it.
-    norm: with serving, whether append normalizes heads of k and q before; their weights are of the specs' type.
-    norm_adds_one: with norm, by 1 + weight.
-
-Needs no GPU. Returns a dict for each kernel: spec, target, config, name, key, bytes, compile_ms, cached, sizes, how many of
-the sizes that were looked at it serves, and all_sizes, whether it runs beside others whatever the sizes are. Raises what compiling raises, InvalidArgumentError and IoError.
-)";
-
 }  // namespace
 
 void bind_pack(nb::module_& module) {
   const PackSizes sizes;
-  define(
-      module, "write_pack", write, "path"_a, "specs"_a, "targets"_a, nb::kw_only(),
-      "heads_q"_a = sizes.heads_q, "max_batch"_a = sizes.max_batch, "max_seqlen"_a = sizes.max_seqlen,
-      "training"_a = sizes.training, "serving"_a = sizes.serving, "rotary_dim"_a = sizes.append.rotary_dim,
-      "rotary_interleaved"_a = sizes.append.rotary_interleaved, "mrope_sections"_a = nb::none(),
-      "mrope_interleaved"_a = sizes.append.mrope_interleaved, "norm"_a = sizes.append.norm,
-      "norm_adds_one"_a = sizes.append.norm_adds_one, write_doc,
-      nb::sig(fmt::format(
-                  "def write_pack(path: str, specs: collections.abc.Iterable[jit_attention.AttentionSpec], "
-                  "targets: collections.abc.Iterable[str], *, heads_q: int = {}, max_batch: int = {}, "
-                  "max_seqlen: int = {}, training: bool = False, serving: bool = False, "
-                  "rotary_dim: int = 0, rotary_interleaved: bool = False, "
-                  "mrope_sections: collections.abc.Sequence[int] | None = None, "
-                  "mrope_interleaved: bool = False, norm: bool = False, "
-                  "norm_adds_one: bool = False) -> list[dict[str, typing.Any]]",
-                  sizes.heads_q, sizes.max_batch, sizes.max_seqlen)
-                  .c_str()));
+  define(module, "write_pack", write, "path"_a, "specs"_a, "targets"_a, nb::kw_only(),
+         "heads_q"_a = sizes.heads_q, "max_batch"_a = sizes.max_batch, "max_seqlen"_a = sizes.max_seqlen,
+         "training"_a = sizes.training, "serving"_a = sizes.serving, "rotary_dim"_a = sizes.append.rotary_dim,
+         "rotary_interleaved"_a = sizes.append.rotary_interleaved, "mrope_sections"_a = nb::none(),
+         "mrope_interleaved"_a = sizes.append.mrope_interleaved, "norm"_a = sizes.append.norm,
+         "norm_adds_one"_a = sizes.append.norm_adds_one);
 }
 
 }  // namespace jit::python

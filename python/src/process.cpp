@@ -183,12 +183,8 @@ void bind_process(nb::module_& module) {
   module.def("_after_fork", after_fork, "Told to a process by os.fork, in the child.");
   module.def("_at_exit", at_exit, "Told to a process before its interpreter goes down.");
   define(
-      module, "use_device", [](const std::string& selection) { use_device(selection); }, nb::arg("selection"),
-      "Choose what this process computes on, before the first use of a device.\n\n"
-      "selection: \"cuda\" (the GPUs, the default), or \"emulated:sm_90a\" and the like; several emulated "
-      "devices as \"emulated:sm_90a,sm_80\".\n\n"
-      "Raises InvalidArgumentError for other text, and when a first use has made another choice.",
-      nb::sig("def use_device(selection: str) -> None"));
+      module, "use_device", [](const std::string& selection) { use_device(selection); },
+      nb::arg("selection"));
 }
 
 }  // namespace jit::python

@@ -81,35 +81,17 @@ nb::dict counts_of(const TitledMap& self) {
   return counts;
 }
 
-constexpr const char* show_doc =
-    R"(The tiles of scores that a mask, and a score that is -INFINITY, leave, as kernels see them: numbers, and in notebooks a picture.
-
-Args:
-    mask: a Mask, or None.
-    score: a Score, or None; what its text makes -INFINITY is dropped.
-    seqlen_q, seqlen_kv: queries and keys.
-    batch, heads_q: batch entries and query heads, which texts may ask for.
-    entry, head: the batch entry and the query head whose tiles are shown.
-    tile_q, tile_kv: queries and keys of a tile.
-    tensors: arrays that mask and score read to tell, in CPU memory, dense.
-
-Returns a TileMap. Tiles of texts that are not followed, or that have a `classify` body, are partial. Raises
-InvalidArgumentError.
-)";
-
 }  // namespace
 
 void bind_tile_map(nb::module_& module) {
-  nb::class_<TitledMap>(module, "TileMap",
-                        "Which tiles of scores a mask leaves. Notebooks show it as a picture.")
-      .def_prop_ro("classes", rows_of, "For each tile of queries the classes of its tiles of keys.")
-      .def_prop_ro("counts", counts_of, "How many tiles are \"full\", \"partial\" and \"empty\".")
+  nb::class_<TitledMap>(module, "TileMap", documented("TileMap"))
+      .def_prop_ro("classes", rows_of, documented("TileMap.classes"))
+      .def_prop_ro("counts", counts_of, documented("TileMap.counts"))
       .def_prop_ro(
           "computed_share", [](const TitledMap& self) { return self.map.computed_share(); },
-          "The share of tiles that are not empty, from 0 to 1.")
+          documented("TileMap.computed_share"))
       .def_prop_ro(
-          "notes", [](const TitledMap& self) { return self.map.notes; },
-          "Texts that are asked score by score, each with the reason.")
+          "notes", [](const TitledMap& self) { return self.map.notes; }, documented("TileMap.notes"))
       .def("_repr_svg_", [](const TitledMap& self) { return to_svg(self.map, self.title); })
       .def("__repr__", [](const TitledMap& self) {
         return fmt::format("TileMap({}: {} full, {} partial, {} empty)", self.title,
@@ -126,11 +108,7 @@ void bind_tile_map(nb::module_& module) {
       },
       "mask"_a = nb::none(), nb::kw_only(), "score"_a = nb::none(), "seqlen_q"_a, "seqlen_kv"_a,
       "batch"_a = 1, "heads_q"_a = 1, "entry"_a = 0, "head"_a = 0, "tile_q"_a = 128, "tile_kv"_a = 128,
-      "tensors"_a = nb::none(), show_doc,
-      nb::sig(
-          "def tile_map(mask: jit_attention.Mask | None = None, *, score: jit_attention.Score | None = None, "
-          "seqlen_q: int, seqlen_kv: int, batch: int = 1, heads_q: int = 1, entry: int = 0, head: int = 0, "
-          "tile_q: int = 128, tile_kv: int = 128, tensors: dict[str, typing.Any] | None = None) -> TileMap"));
+      "tensors"_a = nb::none());
 }
 
 }  // namespace jit::python

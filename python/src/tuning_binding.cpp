@@ -64,33 +64,12 @@ nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t hea
   return report;
 }
 
-constexpr const char* tune_doc =
-    R"(Measure configs for a spec at these sizes and record the fastest, for this and later processes.
-
-Args:
-    spec: an AttentionSpec.
-    batch, heads_q, seqlen_q, seqlen_kv: sizes of the calls to come; those of the same powers of two share the result.
-    tensors: arrays that mask and score read: their contents decide which tiles are computed.
-    device: ordinal of the GPU.
-    exhaustive: measure every legal config, however long it takes.
-    backward: tune the gradients of q, k and v, for `attention_backward` and autograd, in place of the output.
-    deterministic: of gradients, those of calls that ask for deterministic results.
-
-Returns a dict: configs (of the kernels that were chosen: one, or of gradients in two passes two), median_us (of a call
-with them), default_us (with the cost model's), candidates (measured), out_of_time, log.
-Raises InvalidArgumentError, also for an emulated device, and what compiling raises.
-)";
-
 }  // namespace
 
 void bind_tuning(nb::module_& module) {
   define(module, "tune", tune_sizes, "spec"_a, nb::kw_only(), "batch"_a, "heads_q"_a, "seqlen_q"_a,
          "seqlen_kv"_a, "tensors"_a = nb::none(), "device"_a = 0, "exhaustive"_a = false,
-         "backward"_a = false, "deterministic"_a = false, tune_doc,
-         nb::sig("def tune(spec: jit_attention.AttentionSpec, *, batch: int, heads_q: int, seqlen_q: int, "
-                 "seqlen_kv: int, tensors: dict[str, typing.Any] | None = None, device: int = 0, "
-                 "exhaustive: bool = False, backward: bool = False, deterministic: bool = False) -> "
-                 "dict[str, typing.Any]"));
+         "backward"_a = false, "deterministic"_a = false);
 }
 
 }  // namespace jit::python

@@ -11,6 +11,8 @@ import pytest
 
 BF16 = numpy.dtype(ml_dtypes.bfloat16)
 STUB = ast.parse((pathlib.Path(ja.__file__).parent / "_core.pyi").read_text())
+#: Public functions by name; of overloads the last one, which has all kinds of arguments.
+FUNCTIONS = {node.name: node for node in STUB.body if isinstance(node, ast.FunctionDef) and hasattr(ja, node.name)}
 WRONG = {
     "int": [1.5, "many", None, True, 2**80, numpy.float32(2)],
     "float": ["much", None, True, [1.0]],
@@ -27,8 +29,7 @@ def kind_of(argument):
 
 def scalars():
     """Every scalar argument of every public function, with values that it cannot be."""
-    functions = [node for node in STUB.body if isinstance(node, ast.FunctionDef) and hasattr(ja, node.name)]
-    for function in functions:
+    for function in FUNCTIONS.values():
         for argument in [*function.args.args, *function.args.kwonlyargs]:
             is_optional = ast.unparse(argument.annotation).endswith(" | None")
             for value in WRONG.get(kind_of(argument), []) if argument.arg not in LATER else []:
@@ -38,7 +39,7 @@ def scalars():
 
 def required(name):
     """Something for each argument without a default, of its kind."""
-    (function,) = (node for node in STUB.body if isinstance(node, ast.FunctionDef) and node.name == name)
+    function = FUNCTIONS[name]
     plain = function.args.args
     must = [argument for argument in plain[: len(plain) - len(function.args.defaults)]]
     must += [argument for argument, default in zip(function.args.kwonlyargs, function.args.kw_defaults) if default is None]

@@ -1,11 +1,18 @@
-"""Partial results over some of the keys each, made one."""
+"""Merging of partial results over different keys."""
+
+from __future__ import annotations
+
+from typing import Any
 
 from .. import merge
+from ..typing import Array
 from .refusals import refuse
 
 
-def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None):
-    """What attention over all keys gives, from what it gives over parts of them.
+def flash_attn_combine(
+    out_partial: Array, lse_partial: Array, out: Array | None = None, out_dtype: Any = None
+) -> Any:
+    """Merges results of attention over parts of the keys into the result over all keys.
 
     Args:
         out_partial: fp32, bf16 or fp16 (splits, batch, seqlen, heads, head_dim), or (splits, total, heads, head_dim).
@@ -17,7 +24,7 @@ def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None):
         (o, lse): lse is fp32 (batch, seqlen, heads) or (total, heads), a view whose tokens lie side by side.
 
     Raises:
-        Error: what `jit_attention.merge` raises, before anything is launched.
+        Error: As `jit_attention.merge` raises it, before anything is launched.
     """
     shape = tuple(out_partial.shape)
     if len(shape) not in (4, 5):

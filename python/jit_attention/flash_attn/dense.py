@@ -1,25 +1,33 @@
 """Sequences of one length: (batch, seqlen, heads, head_dim)."""
 
+from __future__ import annotations
+
+from typing import Any
+
+from ..typing import Array
 from .arrays import attend, unpacked
 from .problem import problem
 from .refusals import refuse
 
 
-def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
-                    alibi_slopes=None, deterministic=False, return_attn_probs=False):
-    """Attention, with gradients for q, k, v and alibi_slopes.
+def flash_attn_func(
+    q: Array, k: Array, v: Array, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, return_attn_probs: bool = False
+) -> Any:
+    """Computes attention, with gradients for q, k, v and alibi_slopes.
 
     Args:
         q: (batch, seqlen_q, heads_q, head_dim), bf16 or fp16.
         k: (batch, seqlen_k, heads_kv, head_dim); heads_q is a multiple of heads_kv.
         v: (batch, seqlen_k, heads_kv, head_dim_v).
-        dropout_p: the rate at which probabilities are dropped, drawn from torch's default generator.
+        dropout_p: The rate of dropout, with random numbers from torch's default generator.
         softmax_scale: of q · k; None: 1/sqrt(head_dim).
         causal: query i sees the keys up to i + seqlen_k − seqlen_q.
         window_size: keys that a query sees before its own position and after it; −1: all.
-        softcap: scores are softcap · tanh(score / softcap); 0 or less: as they are.
+        softcap: Scores become softcap · tanh(score / softcap). 0 or less: they stay as they are.
         alibi_slopes: fp32 (heads_q) or (batch, heads_q): scores less slope · |i + seqlen_k − seqlen_q − j|.
-        deterministic: whether equal inputs give bit-identical gradients; forward does always.
+        deterministic: Whether equal inputs must give bitwise identical gradients. The result always is deterministic.
         return_attn_probs: also return lse and, in place of probabilities, None. Not with dropout.
 
     Returns:
@@ -27,7 +35,7 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
         logarithm. A query that sees no key has o = 0 and lse = −inf.
 
     Raises:
-        Error: what `jit_attention.torch.attention` raises, before anything is launched.
+        Error: As `jit_attention.torch.attention` raises it, before anything is launched.
     """
     check_probabilities(return_attn_probs, dropout_p)
     given = problem(softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
@@ -36,16 +44,22 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     return (*result, None) if return_attn_probs else result
 
 
-def flash_attn_kvpacked_func(q, kv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
-                             alibi_slopes=None, deterministic=False, return_attn_probs=False):
+def flash_attn_kvpacked_func(
+    q: Array, kv: Array, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, return_attn_probs: bool = False
+) -> Any:
     """`flash_attn_func` of k and v in one tensor, kv (batch, seqlen_k, 2, heads_kv, head_dim)."""
     k, v = unpacked(shaped(kv, "kv", 5, 2), 2)
     return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
                            deterministic, return_attn_probs)
 
 
-def flash_attn_qkvpacked_func(qkv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
-                              alibi_slopes=None, deterministic=False, return_attn_probs=False):
+def flash_attn_qkvpacked_func(
+    qkv: Array, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, return_attn_probs: bool = False
+) -> Any:
     """`flash_attn_func` of q, k and v in one tensor, qkv (batch, seqlen, 3, heads, head_dim)."""
     q, k, v = unpacked(shaped(qkv, "qkv", 5, 3), 2)
     return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,

@@ -1,8 +1,12 @@
-"""Attention over a cache of keys and values, into which new ones may go first."""
+"""Attention over a KV cache, in which new keys and values may be stored before."""
+
+from __future__ import annotations
 
 import operator
+from typing import Any
 
 from .. import append
+from ..typing import Array
 from .arrays import attend, beside, is_tensor
 from .problem import problem
 from .refusals import known_as, refuse
@@ -11,37 +15,41 @@ from .rotation import rotated, token_positions
 _LARGEST_PAGE = 65536
 
 
-def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None,
-                            cache_batch_idx=None, cache_leftpad=None, block_table=None, softmax_scale=None,
-                            causal=False, window_size=(-1, -1), softcap=0.0, rotary_interleaved=True,
-                            alibi_slopes=None, num_splits=0, return_softmax_lse=False):
-    """Stores k and v in the cache, rotates them and q on the way, and attends to the cache. Without gradients.
+def flash_attn_with_kvcache(
+    q: Array, k_cache: Array, v_cache: Array, k: Array | None = None, v: Array | None = None,
+    rotary_cos: Array | None = None, rotary_sin: Array | None = None, cache_seqlens: Array | int | None = None,
+    cache_batch_idx: Array | None = None, cache_leftpad: Array | None = None, block_table: Array | None = None,
+    softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int | None, int | None] = (-1, -1),
+    softcap: float = 0.0, rotary_interleaved: bool = True, alibi_slopes: Array | None = None, num_splits: int = 0,
+    return_softmax_lse: bool = False
+) -> Any:
+    """Stores k and v in the cache, rotates them and q, and computes attention over the cache. There are no gradients.
 
-    Nothing that lies on the device is read by the host. New keys without room in the cache are not stored.
+    The host reads no array on the device. New keys for which the cache has no room are not stored.
 
     Args:
         q: (batch, seqlen_q, heads_q, head_dim), bf16 or fp16.
         k_cache: (entries, capacity, heads_kv, head_dim), or with block_table (pages, page_size, heads_kv, head_dim);
-            any strides whose last is 1. Written where k is given.
+            any strides whose last is 1. Written if k is given.
         v_cache: the same with head_dim_v.
         k, v: (batch, seqlen_new, heads_kv, head_dim or head_dim_v): stored from row cache_seqlens on.
-        rotary_cos, rotary_sin: (positions, rotary_dim / 2), of fp32 or of a type of 16 bits; with k only. New keys
-            stand at positions cache_seqlens, cache_seqlens + 1, … So do queries where causal or window_size is given;
-            else all of them stand at cache_seqlens.
+        rotary_cos, rotary_sin: (positions, rotary_dim / 2), fp32, bf16 or fp16; only with k. New keys have the
+            positions cache_seqlens, cache_seqlens + 1, … Queries have the same if causal or window_size is given;
+            otherwise all have position cache_seqlens.
         cache_seqlens: keys in the cache before the new ones: int32 (batch), or a number for all; None: capacity.
         cache_batch_idx: int32 (batch): the entries of the cache; None: 0, 1, …
         cache_leftpad: int32 (batch): rows before the first key, which cache_seqlens counts, too.
         block_table: int32 (batch, max_pages): the pages of each request, of 1 to 65536 rows.
         softmax_scale, causal, window_size, softcap, alibi_slopes: as those of `flash_attn_func`.
         rotary_interleaved: whether pairs are (2j, 2j + 1), else (j, j + rotary_dim / 2).
-        num_splits: blocks that may share the keys of some queries, at most; 0: as many as pay.
-        return_softmax_lse: also return lse.
+        num_splits: The largest number of thread blocks that share the keys of a query. 0: the library chooses.
+        return_softmax_lse: Whether to return lse, too.
 
     Returns:
         o (batch, seqlen_q, heads_q, head_dim_v), or (o, lse) with lse fp32 (batch, heads_q, seqlen_q).
 
     Raises:
-        Error: what `jit_attention.append` and `jit_attention.attention` raise, before anything is launched.
+        Error: As `jit_attention.append` and `jit_attention.attention` raise it, before anything is launched.
     """
     with known_as(page_table="block_table"):
         return attend_to_cache(

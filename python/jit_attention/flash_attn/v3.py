@@ -2,9 +2,14 @@
 
 They differ from those of flash-attention 2 in the order of arguments, and in what they return beside the output.
 Arguments say the same where names are the same. `pack_gqa`, `sm_margin`, `scheduler_metadata`, `max_seqlen_q` and
-`max_seqlen_k` are hints on which results do not depend, and are not looked at.
+`max_seqlen_k` do not change results, and are ignored.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
+from ..typing import Array
 from .arrays import attend, beside, unpacked
 from .combine import flash_attn_combine
 from .dense import shaped
@@ -22,16 +27,21 @@ __all__ = [
 ]
 
 
-def flash_attn_func(q, k, v, softmax_scale=None, causal=False, qv=None, q_descale=None, k_descale=None, v_descale=None,
-                    window_size=(-1, -1), attention_chunk=0, softcap=0.0, num_splits=1, pack_gqa=None,
-                    deterministic=False, sm_margin=0, return_attn_probs=False):
+def flash_attn_func(
+    q: Array, k: Array, v: Array, softmax_scale: float | None = None, causal: bool = False, qv: Array | None = None,
+    q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
+    window_size: tuple[int | None, int | None] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
+    num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False, sm_margin: int = 0,
+    return_attn_probs: bool = False
+) -> Any:
     """`jit_attention.flash_attn.flash_attn_func` in FlashAttention-3's order. Returns o, or (o, lse).
 
     Args:
-        attention_chunk: not 0: a query sees keys of its own chunk alone, of so many; with gradients, too.
-        num_splits: blocks that may share the keys of some queries, at most; 0: as many as pay.
-        q_descale, k_descale, v_descale: fp32 (batch, heads_kv), or of other shapes that `jit_attention.attention` takes: what
-            q, k and v of fp8 are multiplied by. Without gradients; o is bf16. k and v alone may be of fp8, too.
+        attention_chunk: If it is not 0, a query sees only the keys of its own chunk of this length; with gradients.
+        num_splits: The largest number of thread blocks that share the keys of a query. 0: the library chooses.
+        q_descale, k_descale, v_descale: fp32 (batch, heads_kv), or another shape that `jit_attention.attention`
+            takes: the dequantization scales of FP8 q, k and v, or of FP8 k and v. Without gradients; o is bf16 if q
+            is FP8.
         qv: refused.
     """
     refuse_given(qv=qv)
@@ -46,9 +56,12 @@ def _given(**arrays):
     return {name: array for name, array in arrays.items() if array is not None}
 
 
-def flash_attn_qkvpacked_func(qkv, softmax_scale=None, causal=False, q_descale=None, k_descale=None, v_descale=None,
-                              window_size=(-1, -1), attention_chunk=0, softcap=0.0, deterministic=False,
-                              num_heads_q=None, sm_margin=0, return_attn_probs=False):
+def flash_attn_qkvpacked_func(
+    qkv: Array, softmax_scale: float | None = None, causal: bool = False, q_descale: Array | None = None,
+    k_descale: Array | None = None, v_descale: Array | None = None,
+    window_size: tuple[int | None, int | None] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
+    deterministic: bool = False, num_heads_q: int | None = None, sm_margin: int = 0, return_attn_probs: bool = False
+) -> Any:
     """`flash_attn_func` of qkv (batch, seqlen, 3, heads, head_dim).
 
     Or (batch, seqlen, heads_q + 2 · heads_kv, head_dim), with num_heads_q.
@@ -71,10 +84,15 @@ def _heads(qkv, num_heads_q):
     return qkv[:, :, :num_heads_q], qkv[:, :, num_heads_q:middle], qkv[:, :, middle:]
 
 
-def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q=None,
-                           seqused_k=None, softmax_scale=None, causal=False, qv=None, q_descale=None, k_descale=None,
-                           v_descale=None, window_size=(-1, -1), attention_chunk=0, softcap=0.0, num_splits=1,
-                           pack_gqa=None, deterministic=False, sm_margin=0, return_attn_probs=False):
+def flash_attn_varlen_func(
+    q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, max_seqlen_q: int | None,
+    max_seqlen_k: int | None, seqused_q: Array | None = None, seqused_k: Array | None = None,
+    softmax_scale: float | None = None, causal: bool = False, qv: Array | None = None, q_descale: Array | None = None,
+    k_descale: Array | None = None, v_descale: Array | None = None,
+    window_size: tuple[int | None, int | None] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
+    num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False, sm_margin: int = 0,
+    return_attn_probs: bool = False
+) -> Any:
     """`jit_attention.flash_attn.flash_attn_varlen_func` in FlashAttention-3's order. Returns o, or (o, lse).
 
     Args:
@@ -90,13 +108,17 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
                   **given, **scales)
 
 
-def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary_cos=None, rotary_sin=None,
-                            cache_seqlens=None, cache_batch_idx=None, cache_leftpad=None, page_table=None,
-                            cu_seqlens_q=None, cu_seqlens_k_new=None, max_seqlen_q=None, rotary_seqlens=None,
-                            q_descale=None, k_descale=None, v_descale=None, softmax_scale=None, causal=False,
-                            window_size=(-1, -1), attention_chunk=0, softcap=0.0, rotary_interleaved=True,
-                            scheduler_metadata=None, num_splits=0, pack_gqa=None, sm_margin=0,
-                            return_softmax_lse=False):
+def flash_attn_with_kvcache(
+    q: Array, k_cache: Array, v_cache: Array, k: Array | None = None, v: Array | None = None, qv: Array | None = None,
+    rotary_cos: Array | None = None, rotary_sin: Array | None = None, cache_seqlens: Array | int | None = None,
+    cache_batch_idx: Array | None = None, cache_leftpad: Array | None = None, page_table: Array | None = None,
+    cu_seqlens_q: Array | None = None, cu_seqlens_k_new: Array | None = None, max_seqlen_q: int | None = None,
+    rotary_seqlens: Array | None = None, q_descale: Array | None = None, k_descale: Array | None = None,
+    v_descale: Array | None = None, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
+    rotary_interleaved: bool = True, scheduler_metadata: Any = None, num_splits: int = 0,
+    pack_gqa: bool | None = None, sm_margin: int = 0, return_softmax_lse: bool = False
+) -> Any:
     """`jit_attention.flash_attn.flash_attn_with_kvcache` in FlashAttention-3's order.
 
     Args:
@@ -104,8 +126,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
         cu_seqlens_k_new: int32 (batch + 1): k and v are varlen. Give the array of cu_seqlens_q itself where new keys
             are those of the queries: then q is rotated in the kernel that stores k and v.
         rotary_seqlens: int32 (batch): positions that queries and new keys begin at; None: cache_seqlens.
-        attention_chunk, qv, q_descale, k_descale, v_descale: as those of `flash_attn_func`. Caches of fp8 are read with q of
-            fp8, or of 16 bits; new keys are stored there by `jit_attention.append`.
+        attention_chunk, qv, q_descale, k_descale, v_descale: as those of `flash_attn_func`. FP8 caches are read with
+            FP8 or 16-bit q; `jit_attention.append` stores new keys there.
 
     Returns:
         o, or (o, lse, empty, empty): there are no partial results to return.

@@ -1,10 +1,15 @@
 """The functions of FlashAttention-4: ``from jit_attention.flash_attn.v4 import flash_attn_func``.
 
-They differ from those of flash-attention 2 in the order of arguments, and return (o, lse) always, with None for an lse
-that was not asked for. `pack_gqa`, `scheduler_metadata`, `disable_scheduler_metadata`, `max_seqlen_q`, `max_seqlen_k` and
-`min_seqlen_k` are hints on which results do not depend, and are not looked at.
+They differ from those of flash-attention 2 in the order of arguments, and always return (o, lse), where lse is None
+if it was not asked for. `pack_gqa`, `scheduler_metadata`, `disable_scheduler_metadata`, `max_seqlen_q`,
+`max_seqlen_k` and `min_seqlen_k` do not change results, and are ignored.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
+from ..typing import Array
 from .arrays import attend
 from .combine import flash_attn_combine as _combine
 from .problem import problem
@@ -13,15 +18,20 @@ from .refusals import refuse_given
 __all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_varlen_func"]
 
 
-def flash_attn_func(q, k, v, qv=None, gather_kv_indices=None, softmax_scale=None, causal=False,
-                    window_size=(None, None), learnable_sink=None, softcap=0.0, num_splits=1, pack_gqa=None,
-                    deterministic=False, score_mod=None, score_mod_bwd=None, mask_mod=None, aux_tensors=None,
-                    aux_scalars=None, block_sparse_tensors=None, block_sparse_tensors_bwd=None, return_lse=False):
+def flash_attn_func(
+    q: Array, k: Array, v: Array, qv: Array | None = None, gather_kv_indices: Any = None,
+    softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (None, None), learnable_sink: Array | None = None,
+    softcap: float = 0.0, num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False,
+    score_mod: Any = None, score_mod_bwd: Any = None, mask_mod: Any = None, aux_tensors: Any = None,
+    aux_scalars: Any = None, block_sparse_tensors: Any = None, block_sparse_tensors_bwd: Any = None,
+    return_lse: bool = False
+) -> tuple[Any, Any]:
     """`jit_attention.flash_attn.flash_attn_func` in FlashAttention-4's order. Returns (o, lse or None).
 
     Args:
-        window_size: keys that a query sees before its own position and after it; None: all. A side below 0 ends on the
-            other side of that position; a window of which nothing is left, as (−1, −1), is none.
+        window_size: keys that a query sees before its own position and after it; None: all. A side below 0 ends on
+            the other side of that position; a window of which nothing is left, as (−1, −1), is none.
         learnable_sink: (heads_q), of 16 bits or fp32: a score of each head without a value; with a gradient.
         num_splits: blocks that may share the keys of some queries, at most; 0: as many as pay.
         qv, gather_kv_indices, score_mod, score_mod_bwd, mask_mod, aux_tensors, aux_scalars, block_sparse_tensors,
@@ -36,13 +46,17 @@ def flash_attn_func(q, k, v, qv=None, gather_kv_indices=None, softmax_scale=None
     return result if return_lse else (result, None)
 
 
-def flash_attn_varlen_func(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None,
-                           max_seqlen_k=None, min_seqlen_k=None, seqused_q=None, seqused_k=None,
-                           gather_kv_indices=None, page_table=None, softmax_scale=None, causal=False,
-                           window_size=(None, None), learnable_sink=None, softcap=0.0, num_splits=1, pack_gqa=None,
-                           deterministic=False, score_mod=None, score_mod_bwd=None, mask_mod=None,
-                           block_sparse_tensors=None, aux_tensors=None, aux_scalars=None, return_lse=False,
-                           scheduler_metadata=None, seqlen_k_per_split=None, disable_scheduler_metadata=False):
+def flash_attn_varlen_func(
+    q: Array, k: Array, v: Array, qv: Array | None = None, cu_seqlens_q: Array | None = None,
+    cu_seqlens_k: Array | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
+    min_seqlen_k: Any = None, seqused_q: Array | None = None, seqused_k: Array | None = None,
+    gather_kv_indices: Any = None, page_table: Array | None = None, softmax_scale: float | None = None,
+    causal: bool = False, window_size: tuple[int | None, int | None] = (None, None),
+    learnable_sink: Array | None = None, softcap: float = 0.0, num_splits: int = 1, pack_gqa: bool | None = None,
+    deterministic: bool = False, score_mod: Any = None, score_mod_bwd: Any = None, mask_mod: Any = None,
+    block_sparse_tensors: Any = None, aux_tensors: Any = None, aux_scalars: Any = None, return_lse: bool = False,
+    scheduler_metadata: Any = None, seqlen_k_per_split: Any = None, disable_scheduler_metadata: Any = False
+) -> tuple[Any, Any]:
     """`jit_attention.flash_attn.flash_attn_varlen_func` in FlashAttention-4's order. Returns (o, lse or None).
 
     Args:
@@ -64,11 +78,13 @@ def flash_attn_varlen_func(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=Non
     return result if return_lse else (result, None)
 
 
-def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None, cu_seqlens=None, seqused=None,
-                       virtual_batch_idx=None, return_lse=True):
-    """`jit_attention.flash_attn.flash_attn_combine`, with rows of nobody merged like others.
+def flash_attn_combine(
+    out_partial: Array, lse_partial: Array, out: Array | None = None, out_dtype: Any = None,
+    cu_seqlens: Array | None = None, seqused: Any = None, virtual_batch_idx: Any = None, return_lse: bool = True
+) -> tuple[Any, Any]:
+    """`jit_attention.flash_attn.flash_attn_combine`, which also merges padding rows.
 
-    cu_seqlens and seqused tell only which rows are somebody's, and are not looked at; virtual_batch_idx is refused.
+    cu_seqlens and seqused, which say what padding is, are ignored; virtual_batch_idx is refused.
     """
     refuse_given(virtual_batch_idx=virtual_batch_idx)
     o, lse = _combine(out_partial, lse_partial, out, out_dtype)

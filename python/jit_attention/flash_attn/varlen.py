@@ -1,33 +1,41 @@
-"""Sequences of any lengths one behind another: (total, heads, head_dim)."""
+"""Varlen sequences, one behind another: (total, heads, head_dim)."""
 
+from __future__ import annotations
+
+from typing import Any
+
+from ..typing import Array
 from .arrays import attend, unpacked
 from .dense import check_probabilities, shaped
 from .problem import problem
 from .refusals import known_as
 
 
-def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0,
-                           softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
-                           deterministic=False, return_attn_probs=False, block_table=None):
-    """Attention of each sequence of a batch by itself, with gradients for q, k, v and alibi_slopes.
+def flash_attn_varlen_func(
+    q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, max_seqlen_q: int | None,
+    max_seqlen_k: int | None, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, return_attn_probs: bool = False, block_table: Array | None = None
+) -> Any:
+    """Computes attention of varlen sequences, with gradients for q, k, v and alibi_slopes.
 
     Args:
         q: (total_q, heads_q, head_dim), bf16 or fp16.
         k: (total_k, heads_kv, head_dim), or with block_table pages, (pages, page_size, heads_kv, head_dim).
         v: the same with head_dim_v.
         cu_seqlens_q, cu_seqlens_k: int32 (batch + 1): sequence b has rows cu_seqlens[b] to cu_seqlens[b + 1].
-        max_seqlen_q, max_seqlen_k: not looked at: kernels read the lengths on the device.
-        dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs: as those
-            of `flash_attn_func`; positions count within the sequence.
-        block_table: int32 (batch, max_pages): the pages of each sequence, whose keys cu_seqlens_k counts then. Without
-            gradients and dropout.
+        max_seqlen_q, max_seqlen_k: Ignored: kernels read the lengths on the device.
+        dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs: as
+            those of `flash_attn_func`; positions count within the sequence.
+        block_table: int32 (batch, max_pages): the pages of each sequence; cu_seqlens_k then counts their keys.
+            Without gradients and dropout.
 
     Returns:
-        o (total_q, heads_q, head_dim_v), or (o, lse, None) with lse fp32 (heads_q, total_q). Rows of no sequence hold
-        anything.
+        o (total_q, heads_q, head_dim_v), or (o, lse, None) with lse fp32 (heads_q, total_q). Padding rows are
+        uninitialized.
 
     Raises:
-        Error: what `jit_attention.torch.attention` raises, before anything is launched.
+        Error: As `jit_attention.torch.attention` raises it, before anything is launched.
     """
     check_probabilities(return_attn_probs, dropout_p)
     given = problem(softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
@@ -42,9 +50,12 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
     return (*result, None) if return_attn_probs else result
 
 
-def flash_attn_varlen_kvpacked_func(q, kv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0,
-                                    softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
-                                    alibi_slopes=None, deterministic=False, return_attn_probs=False):
+def flash_attn_varlen_kvpacked_func(
+    q: Array, kv: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, max_seqlen_q: int | None, max_seqlen_k: int | None,
+    dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, return_attn_probs: bool = False
+) -> Any:
     """`flash_attn_varlen_func` of k and v in one tensor, kv (total_k, 2, heads_kv, head_dim)."""
     k, v = unpacked(shaped(kv, "kv", 4, 2), 1)
     return flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p,
@@ -52,9 +63,11 @@ def flash_attn_varlen_kvpacked_func(q, kv, cu_seqlens_q, cu_seqlens_k, max_seqle
                                   return_attn_probs)
 
 
-def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, dropout_p=0.0, softmax_scale=None, causal=False,
-                                     window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False,
-                                     return_attn_probs=False):
+def flash_attn_varlen_qkvpacked_func(
+    qkv: Array, cu_seqlens: Array, max_seqlen: int | None, dropout_p: float = 0.0, softmax_scale: float | None = None,
+    causal: bool = False, window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0,
+    alibi_slopes: Array | None = None, deterministic: bool = False, return_attn_probs: bool = False
+) -> Any:
     """`flash_attn_varlen_func` of q, k and v in one tensor, qkv (total, 3, heads, head_dim)."""
     q, k, v = unpacked(shaped(qkv, "qkv", 4, 3), 1)
     return flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale,

@@ -1,39 +1,91 @@
 """Attention as an operation of XLA, with gradients."""
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Mapping
+from typing import Any, Literal, overload
 
 import jax
 import jax.numpy as jnp
 
+from .._keywords import hides_unknown, refuse_unknown
 from .._written import read, written
 from ..errors import InvalidArgumentError
+from ..mask import Mask
+from ..score import Score
+from ..typing import Layout
 from .call import call
 
 _SEQUENCES = "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k"
 
 
-def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=False, layout="BSHD", tensors=None,
-              sinks=None, cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, deterministic=False):
-    """`jit_attention.attention` of JAX's arrays, also inside of ``jax.jit``, with gradients by ``jax.grad`` for q, k
-    and v, for sinks, and for what scores read.
+@overload
+def attention(
+    q: jax.Array, k: jax.Array, v: jax.Array, *, mask: Mask | None = None, score: Score | None = None,
+    softmax_scale: float | None = None, return_lse: Literal[False] = False, layout: Layout = "BSHD",
+    tensors: Mapping[str, jax.Array] | None = None, sinks: jax.Array | None = None,
+    cu_seqlens_q: jax.Array | None = None, cu_seqlens_k: jax.Array | None = None,
+    seqused_q: jax.Array | None = None, seqused_k: jax.Array | None = None, deterministic: bool = False,
+) -> jax.Array: ...
+@overload
+def attention(
+    q: jax.Array, k: jax.Array, v: jax.Array, *, mask: Mask | None = None, score: Score | None = None,
+    softmax_scale: float | None = None, return_lse: Literal[True], layout: Layout = "BSHD",
+    tensors: Mapping[str, jax.Array] | None = None, sinks: jax.Array | None = None,
+    cu_seqlens_q: jax.Array | None = None, cu_seqlens_k: jax.Array | None = None,
+    seqused_q: jax.Array | None = None, seqused_k: jax.Array | None = None, deterministic: bool = False,
+) -> tuple[jax.Array, jax.Array]: ...
+@hides_unknown
+def attention(
+    q: jax.Array, k: jax.Array, v: jax.Array, *, mask: Mask | None = None, score: Score | None = None,
+    softmax_scale: float | None = None, return_lse: bool = False, layout: Layout = "BSHD",
+    tensors: Mapping[str, jax.Array] | None = None, sinks: jax.Array | None = None,
+    cu_seqlens_q: jax.Array | None = None, cu_seqlens_k: jax.Array | None = None,
+    seqused_q: jax.Array | None = None, seqused_k: jax.Array | None = None, deterministic: bool = False,
+    **unknown: Any,
+) -> Any:
+    """Computes `jit_attention.attention` of JAX arrays, also inside of ``jax.jit``, with gradients by ``jax.grad``.
 
-    Kernels are compiled when a compiled function runs them first, and launched on XLA's stream. ``jax.vmap`` is
-    refused: give a batch. So are gradients of gradients and forward-mode derivatives.
+    q, k, v, sinks and the arrays that scores read have gradients. Kernels are compiled when a compiled function first
+    runs them, and launched on XLA's stream. ``jax.vmap``, gradients of gradients and forward-mode derivatives are
+    refused: use the batch dimension.
 
     Args:
-        q, k, v, mask, score, softmax_scale, layout, sinks, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k: as those
-            of `jit_attention.attention`. Rows that are no query's come out as 0, and −inf in lse.
-        return_lse: also return lse, which may be part of a loss.
-        tensors: names and arrays that mask and score read.
-        deterministic: whether equal inputs give bit-identical gradients; the result does always.
+        q: As in `jit_attention.attention`.
+        k: As in `jit_attention.attention`.
+        v: As in `jit_attention.attention`.
+        mask: As in `jit_attention.attention`.
+        score: As in `jit_attention.attention`.
+        softmax_scale: As in `jit_attention.attention`.
+        return_lse: Whether to return LSE, too, which may be part of a loss.
+        layout: As in `jit_attention.attention`.
+        tensors: The arrays that mask and score read, by name.
+        sinks: As in `jit_attention.attention`.
+        cu_seqlens_q: As in `jit_attention.attention`.
+        cu_seqlens_k: As in `jit_attention.attention`.
+        seqused_q: As in `jit_attention.attention`.
+        seqused_k: As in `jit_attention.attention`.
+        deterministic: Whether equal inputs must give bitwise identical gradients. The result always is deterministic.
 
     Returns:
-        o, or (o, lse). Gradients of rows of varlen arrays that are no query's or no key's are 0.
+        o, or (o, LSE). Padding rows are 0, and −inf in LSE; padding rows of gradients are 0.
 
     Raises:
-        InvalidArgumentError: an argument is missing or cannot be served, when the call is traced.
-        jax.errors.JaxRuntimeError: with the sentence of what `jit_attention.attention` raises, when it runs.
+        InvalidArgumentError: An argument is missing or wrong, when the call is traced.
+        jax.errors.JaxRuntimeError: The call fails when it runs, with the message of `jit_attention.attention`.
+
+    Thread safety:
+        Any number of threads may call at the same time.
+
+    Examples:
+        >>> q = jnp.ones((1, 16, 2, 64), jnp.bfloat16)
+        >>> attend = jax.jit(lambda q: jit_attention.jax.attention(q, q, q, mask=jit_attention.mask.causal()))
+        >>> attend(q).shape
+        (1, 16, 2, 64)
     """
+    if unknown:
+        refuse_unknown(attention, unknown)
     tensors = dict(tensors or {})
     for name, array in dict(q=q, k=k, v=v).items():
         if array is None:

@@ -14,18 +14,23 @@ _NAME = "jit_attention"
 _CAUSAL = _mask.causal("top_left")
 
 
-def register_with_torch():
+def register_with_torch() -> None:
     """Makes "jit_attention" a name for ``torch.nn.attention.activate_flash_attention_impl``.
 
-        jit_attention.torch.register_with_torch()
-        torch.nn.attention.activate_flash_attention_impl("jit_attention")
-
-    From then on, ``torch.nn.functional.scaled_dot_product_attention`` computes here what its flash backend serves: bf16
-    and fp16 on a GPU without attn_mask, with gradients and dropout, also inside of modules of PyTorch that call it.
-    ``torch.nn.attention.restore_flash_attention_impl()`` takes it back. Varlen calls of PyTorch stay its own.
+    After ``torch.nn.attention.activate_flash_attention_impl("jit_attention")``, the function
+    ``torch.nn.functional.scaled_dot_product_attention`` computes with this library what its flash backend would
+    serve: bf16 and fp16 on a GPU without attn_mask, with gradients and dropout, also inside of PyTorch's modules.
+    ``torch.nn.attention.restore_flash_attention_impl()`` ends this. Varlen calls of PyTorch are not replaced.
 
     Raises:
-        RuntimeError: this PyTorch is too old to be told.
+        RuntimeError: This PyTorch cannot register implementations.
+
+    Thread safety:
+        Call it once, from one thread.
+
+    Examples:
+        >>> jit_attention.torch.register_with_torch()  # doctest: +SKIP
+        >>> torch.nn.attention.activate_flash_attention_impl("jit_attention")  # doctest: +SKIP
     """
     register = getattr(torch.nn.attention, "register_flash_attention_impl", None)
     if register is None:

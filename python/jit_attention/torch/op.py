@@ -1,11 +1,12 @@
 """Attention as one PyTorch operator, `torch.ops.jit_attention.attention`, and its gradient as another.
 
 Eager calls without gradients go straight to `jit_attention.attention`; the operator is what `torch.compile`,
-`torch.export` and autograd see. The arguments of an operator are tensors, numbers and strings, so it carries masks and
-scores as text.
+`torch.export` and autograd see. The arguments of an operator are tensors, numbers and strings, so it carries masks
+and scores as text.
 """
 
-from typing import Optional, Sequence
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, Optional, Sequence, TypedDict, overload
 
 import torch
 from torch import library
@@ -14,63 +15,157 @@ from torch.autograd import forward_ad
 from .. import attention as _attention
 from .. import attention_backward as _attention_backward
 from .. import functor as _functor
+from .._keywords import hides_unknown, refuse_unknown
 from .._written import read, written
 from ..errors import InvalidArgumentError
+from ..mask import Mask
+from ..score import Score
+from ..typing import Fp8DType, Layout, OutputDType, ScaleKind, TuningMode
 from . import block_mask as _block_mask
 
 
-def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return_lse=False, layout="BSHD", tensors=None,
-              tuning=None, cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, page_table=None,
-              cache_leftpad=None, sinks=None, num_splits=0, zero_padding=False, split_keys=0,
-              k_descale=None, v_descale=None, kv_dtype=None, descale_per=None, head_dim_v=None, q_descale=None,
-              v_mean=None, lse_shift=None, out_dtype=None, exact_exponentials=False, dropout_p=0, rng_state=None,
-              return_rng_state=False, deterministic=False, block_mask=None):
-    """`jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients for q, k and v, for sinks, and
-    for what scores read.
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-    Under ``torch.compile`` the call is one operator without a graph break, whatever the sizes: ``fullgraph=True`` and
-    ``dynamic=True`` work, with masks and scores built outside or inside of the compiled function (``~mask`` outside
-    only: the compiler does not know that operator). A CUDA graph may capture it once a call with the same sizes has
-    run before, which is when its kernel is compiled and tuned.
+    class Options(TypedDict, total=False):
+        """Arguments of `attention` that do not change the kind of its result."""
 
-    Gradients are those of `jit_attention.attention_backward`: bit-identical for equal inputs with `deterministic` or
-    under `torch.use_deterministic_algorithms`, and 0 in rows of varlen tensors that are no query's or no key's. Their
-    kernels are compiled, and tuned as `tuning` says, at the first backward of such sizes.
+        mask: Mask | None
+        score: Score | None
+        softmax_scale: float | None
+        layout: Layout
+        tensors: Mapping[str, torch.Tensor] | None
+        tuning: TuningMode | None
+        cu_seqlens_q: torch.Tensor | None
+        cu_seqlens_k: torch.Tensor | None
+        seqused_q: torch.Tensor | None
+        seqused_k: torch.Tensor | None
+        page_table: torch.Tensor | None
+        cache_leftpad: torch.Tensor | None
+        sinks: torch.Tensor | None
+        num_splits: int
+        zero_padding: bool
+        split_keys: int
+        k_descale: torch.Tensor | None
+        v_descale: torch.Tensor | None
+        kv_dtype: Fp8DType | torch.dtype | None
+        descale_per: ScaleKind | None
+        head_dim_v: int | None
+        q_descale: torch.Tensor | None
+        v_mean: torch.Tensor | None
+        lse_shift: torch.Tensor | None
+        out_dtype: OutputDType | torch.dtype | None
+        exact_exponentials: bool
+        dropout_p: float
+        rng_state: torch.Tensor | None
+        deterministic: bool
+        block_mask: Any
+
+
+@overload
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *, return_lse: Literal[False] = False,
+              return_rng_state: Literal[False] = False, **options: "Unpack[Options]") -> torch.Tensor: ...
+@overload
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *, return_lse: Literal[True],
+              return_rng_state: Literal[False] = False,
+              **options: "Unpack[Options]") -> tuple[torch.Tensor, torch.Tensor]: ...
+@overload
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *, return_lse: Literal[False] = False,
+              return_rng_state: Literal[True],
+              **options: "Unpack[Options]") -> tuple[torch.Tensor, torch.Tensor | None]: ...
+@overload
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *, return_lse: Literal[True],
+              return_rng_state: Literal[True],
+              **options: "Unpack[Options]") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]: ...
+@hides_unknown
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *, mask: Mask | None = None,
+              score: Score | None = None, softmax_scale: float | None = None, return_lse: bool = False,
+              layout: Layout = "BSHD", tensors: Mapping[str, torch.Tensor] | None = None,
+              tuning: TuningMode | None = None, cu_seqlens_q: torch.Tensor | None = None,
+              cu_seqlens_k: torch.Tensor | None = None, seqused_q: torch.Tensor | None = None,
+              seqused_k: torch.Tensor | None = None, page_table: torch.Tensor | None = None,
+              cache_leftpad: torch.Tensor | None = None, sinks: torch.Tensor | None = None, num_splits: int = 0,
+              zero_padding: bool = False, split_keys: int = 0, k_descale: torch.Tensor | None = None,
+              v_descale: torch.Tensor | None = None, kv_dtype: Any = None, descale_per: ScaleKind | None = None,
+              head_dim_v: int | None = None, q_descale: torch.Tensor | None = None, v_mean: torch.Tensor | None = None,
+              lse_shift: torch.Tensor | None = None, out_dtype: Any = None, exact_exponentials: bool = False,
+              dropout_p: float = 0, rng_state: torch.Tensor | None = None, return_rng_state: bool = False,
+              deterministic: bool = False, block_mask: Any = None, **unknown: Any) -> Any:
+    """Computes `jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients.
+
+    q, k, v, sinks and the tensors that scores read have gradients. Under ``torch.compile`` the call is one operator
+    without a graph break: ``fullgraph=True`` and ``dynamic=True`` work, with masks and scores that are built outside
+    or inside of the compiled function (``~mask`` only outside). A CUDA graph may capture the call after one call of
+    the same sizes, which compiles and tunes its kernel. Kernels of gradients are compiled at the first backward pass
+    of a size.
 
     Args:
-        q, k, v: tensors of one dtype, bf16 or fp16; k and v, or all three, may be of fp8, without gradients, as with no
-            v. Under ``torch.autocast`` those of fp32 and 16 bits are converted to its dtype, as for PyTorch's own
-            attention, and gradients come in the dtypes that were given. Pages are not: beside page_table q has their
-            dtype.
-        mask, score, softmax_scale, return_lse, layout, tensors, tuning, cu_seqlens_q, cu_seqlens_k, seqused_q,
-            seqused_k, page_table, cache_leftpad, sinks, num_splits, zero_padding, split_keys, k_descale, v_descale,
-            kv_dtype, descale_per, head_dim_v, q_descale, v_mean, lse_shift, out_dtype, exact_exponentials: as those of
-            `jit_attention.attention`. What it has beside them (out, dtype, stream) an operator has not: its result is
-            new, on torch's current stream. With ``seqused_q``, rows of the result that are no query's hold anything
-            unless ``zero_padding`` is set.
-        dropout_p: the rate of dropout, as that of `jit_attention.attention`.
-        rng_state: int64 (2), seed and offset of its random numbers; None: drawn from torch's default generator of q's
-            device. So a CUDA graph drops other probabilities at each replay, and what a checkpoint computes again drops
-            the same ones. Not looked at where dropout_p is 0.
-        return_rng_state: whether to return the rng_state that was used, behind o and lse.
-        deterministic: whether equal inputs give bit-identical gradients; the result does always.
-        block_mask: a `jit_attention.BlockMask`, checked as by `jit_attention.attention`; or FlexAttention's, with
-            `mask` in place of its ``mask_mod``. Tables of the latter are made in each call: where many calls have
-            it, give all of them one ``jit_attention.BlockMask.from_torch(...)``.
+        q: Queries, bf16 or fp16, or FP8 if k and v are FP8. Under ``torch.autocast``, fp32 and 16-bit tensors are
+            converted to its dtype, unless k and v are pages. FP8 tensors have no gradients.
+        k: Keys, of q's dtype or FP8.
+        v: Values, of k's dtype. None with head_dim_v, without gradients.
+        mask: As in `jit_attention.attention`.
+        score: As in `jit_attention.attention`.
+        softmax_scale: As in `jit_attention.attention`.
+        return_lse: Whether to return LSE, too.
+        layout: As in `jit_attention.attention`.
+        tensors: As in `jit_attention.attention`.
+        tuning: As in `jit_attention.attention`.
+        cu_seqlens_q: As in `jit_attention.attention`.
+        cu_seqlens_k: As in `jit_attention.attention`.
+        seqused_q: As in `jit_attention.attention`. Padding rows of the result are uninitialized unless zero_padding
+            is set.
+        seqused_k: As in `jit_attention.attention`.
+        page_table: As in `jit_attention.attention`.
+        cache_leftpad: As in `jit_attention.attention`.
+        sinks: As in `jit_attention.attention`.
+        num_splits: As in `jit_attention.attention`.
+        zero_padding: As in `jit_attention.attention`.
+        split_keys: As in `jit_attention.attention`.
+        k_descale: As in `jit_attention.attention`.
+        v_descale: As in `jit_attention.attention`.
+        kv_dtype: As in `jit_attention.attention`.
+        descale_per: As in `jit_attention.attention`.
+        head_dim_v: As in `jit_attention.attention`.
+        q_descale: As in `jit_attention.attention`.
+        v_mean: As in `jit_attention.attention`.
+        lse_shift: As in `jit_attention.attention`.
+        out_dtype: As in `jit_attention.attention`.
+        exact_exponentials: As in `jit_attention.attention`.
+        dropout_p: The rate of dropout, 0 ≤ dropout_p < 1.
+        rng_state: int64 (2). Seed and offset of dropout's random numbers. None: they are drawn from the default
+            generator of q's device, so that a CUDA graph drops other probabilities at each replay, and
+            ``torch.utils.checkpoint`` drops the same ones again. Ignored if dropout_p is 0.
+        return_rng_state: Whether to return the rng_state that was used, after o and LSE.
+        deterministic: Whether equal inputs must give bitwise identical gradients, as they do under
+            ``torch.use_deterministic_algorithms``. The result always is deterministic.
+        block_mask: A `jit_attention.BlockMask`; or FlexAttention's, with `mask` instead of its ``mask_mod``. The
+            latter is converted in each call: for many calls, convert it once with
+            ``jit_attention.BlockMask.from_torch``.
 
     Returns:
-        o, contiguous, of q's dtype or out_dtype, or (o, lse), as `jit_attention.attention` does. With return_rng_state
-        (o, rng_state) or (o, lse, rng_state): what repeats the call and goes to `jit_attention.attention_backward`;
-        None where dropout_p is 0.
+        o, contiguous, of q's dtype or out_dtype; with return_lse (o, LSE); with return_rng_state also the state, None
+        if dropout_p is 0. Padding rows of gradients are 0.
 
     Raises:
-        InvalidArgumentError: a gradient is wanted that there is none of: with paged keys or cache_leftpad, of one of
-            `tensors` that only the mask reads, of a gradient. Compute under torch.no_grad(), or give detach(). Or the
-            call is inside of torch.vmap, torch.func.grad or the like, or a tensor has a tangent of forward-mode
-            differentiation.
-        Error: what `jit_attention.attention` raises. Compiled without graph breaks, the compiler wraps all of these in
-            an error of its own.
+        InvalidArgumentError: An argument is wrong, or a gradient is wanted that does not exist: with paged keys or
+            cache_leftpad, of a tensor that only the mask reads, or of a gradient. Call under ``torch.no_grad()``, or
+            pass ``detach()``. Also inside of ``torch.vmap``, ``torch.func.grad``, and forward-mode differentiation.
+        InvalidSpecError: The library does not serve this problem; the message says what would work.
+        Error: Compiling, loading or launching failed. ``torch.compile`` wraps errors in its own.
+
+    Thread safety:
+        Any number of threads may call at the same time.
+
+    Examples:
+        >>> q, k, v = (torch.randn(1, 16, 2, 64, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+        >>> o = jit_attention.torch.attention(q, k, v, mask=jit_attention.mask.causal())
+        >>> o.sum().backward()
+        >>> q.grad.shape
+        torch.Size([1, 16, 2, 64])
     """
+    if unknown:
+        refuse_unknown(attention, unknown)
     sequences = dict(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k,
                      page_table=page_table, cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits,
                      zero_padding=zero_padding, split_keys=split_keys, k_descale=k_descale, v_descale=v_descale,

@@ -1,75 +1,101 @@
-"""Attention of 16-bit tensors by fp8: one launch quantizes them, one attends.
+"""Attention of 16-bit tensors in FP8: one launch quantizes them, one computes attention.
 
-What makes fp8 coarse is taken away before, where it can be added back exactly: a rotation of q and k leaves their
-products as they are, a mean of k shifts all scores of a row alike, and a mean of v is a summand of the result.
+Rotations and means make rounding to FP8 more accurate, and can be undone exactly: a rotation of q and k does not
+change their products, a mean of k shifts all scores of a row by the same number, and a mean of v is added to the
+result.
 """
 
-from typing import Optional
+import inspect
+from typing import Any, Literal, Optional
 
 import torch
 from torch import library
 
+from .._keywords import refuse_unknown
 from ..errors import InvalidArgumentError
 from ..quantize import quantize_qkv
+from ..score import Score
+from ..typing import Fp8DType, Layout, ScaleKind
 from .op import attention, autocast
 
 _TYPES = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 _SCALES = ("head", "token", "block")
 _VALUE_SCALES = ("head", "channel")
+_OPTIONS = frozenset(inspect.signature(attention).parameters)
 
 
 def quantized_attention(
-    q,
-    k,
-    v,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
     *,
-    dtype="fp8_e4m3",
-    scales="head",
-    rotation_seed=None,
-    center_keys=False,
-    center_values=False,
-    value_scales="head",
-    exact_exponentials=False,
-    cu_seqlens_q=None,
-    cu_seqlens_k=None,
-    seqused_q=None,
-    seqused_k=None,
-    softmax_scale=None,
-    score=None,
-    sinks=None,
-    return_lse=False,
-    layout="BSHD",
-    **options,
-):
-    """`jit_attention.torch.attention` of bf16 or fp16 tensors, computed in fp8, without dropout.
+    dtype: Fp8DType = "fp8_e4m3",
+    scales: ScaleKind = "head",
+    rotation_seed: int | None = None,
+    center_keys: bool = False,
+    center_values: bool = False,
+    value_scales: Literal["head", "channel"] = "head",
+    exact_exponentials: bool = False,
+    cu_seqlens_q: torch.Tensor | None = None,
+    cu_seqlens_k: torch.Tensor | None = None,
+    seqused_q: torch.Tensor | None = None,
+    seqused_k: torch.Tensor | None = None,
+    softmax_scale: float | None = None,
+    score: Score | None = None,
+    sinks: torch.Tensor | None = None,
+    return_lse: bool = False,
+    layout: Layout = "BSHD",
+    **options: Any,
+) -> Any:
+    """Computes attention of bf16 or fp16 tensors in FP8: one launch quantizes them, one computes attention.
+
+    There are no gradients and no dropout.
 
     Args:
-        q, k, v: (batch, seqlen, heads, head_dim), without gradients; or varlen, (tokens, heads, head_dim), with
-            cu_seqlens_q
-            and cu_seqlens_k: then means and scales of heads are those of all sequences. What is behind lengths and
-            around sequences is not read.
-        dtype: "fp8_e4m3" or "fp8_e5m2", what they are rounded to.
-        scales: "head": one for each batch entry and KV head; "token": of q and k one for each row, which rows with
-            outliers want; "block": one for each 64 rows. The largest magnitude becomes the largest number of the type.
-        rotation_seed: a number from 0 on: q and k are multiplied by a Hadamard matrix with random signs of this seed before they
-            are rounded, which spreads outliers over a head; head_dim is a power of two. None: they are not.
-        center_keys: subtract k's mean over the sequence, of each head and channel, for keys with a bias. LSE has it
-            again, and sinks weigh what they did. Not with `score`, which would see other scores.
-        center_values: subtract v's mean, which the result has again: what wgmma's sums of 13 bits behind the point lose
-            of long sequences is mostly the mean.
-        value_scales: of v: "head", or "channel", one for each batch entry, KV head and column.
-        exact_exponentials: compute all probabilities. Else half of them, which are rounded to e4m3 anyway, are
-            interpolated on sm_90a where that loses nothing else, without return_lse.
-        cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, softmax_scale, score, sinks, return_lse, layout, options: as
-            those of `jit_attention.torch.attention`.
+        q: Queries (batch, seqlen_q, heads_q, head_dim), bf16 or fp16. Or varlen, (tokens, heads_q, head_dim), with
+            cu_seqlens_q and cu_seqlens_k: then all sequences share the means and scales of a head.
+        k: Keys (batch, seqlen_kv, heads_kv, head_dim), likewise.
+        v: Values (batch, seqlen_kv, heads_kv, head_dim_v), likewise.
+        dtype: "fp8_e4m3" or "fp8_e5m2", the type that they are rounded to.
+        scales: The elements of q and k that share a scale. "head": those of a batch entry and KV head. "token": those
+            of a row, for rows with outliers. "block": those of 64 rows.
+        rotation_seed: Seed ≥ 0 of the random signs of a Hadamard matrix that q and k are multiplied by before they
+            are rounded, which spreads outliers over a head. head_dim must be a power of two. None: no rotation.
+        center_keys: Whether to subtract k's mean over the sequence, for each head and channel. LSE and sinks are
+            corrected. Not with `score`.
+        center_values: Whether to subtract v's mean, and to add it to the result. It helps long sequences, because FP8
+            products are summed in a format with 13 fractional bits.
+        value_scales: The elements of v that share a scale: "head", or "channel" for those of a column, too.
+        exact_exponentials: As in `jit_attention.attention`.
+        cu_seqlens_q: As in `jit_attention.attention`.
+        cu_seqlens_k: As in `jit_attention.attention`.
+        seqused_q: As in `jit_attention.attention`.
+        seqused_k: As in `jit_attention.attention`.
+        softmax_scale: As in `jit_attention.attention`.
+        score: As in `jit_attention.attention`.
+        sinks: As in `jit_attention.attention`.
+        return_lse: Whether to return LSE, too.
+        layout: As in `jit_attention.attention`.
+        options: Other arguments of `attention`, such as mask and tensors.
 
     Returns:
-        o of q's dtype, under ``torch.autocast`` of that one's, or (o, lse), as `jit_attention.torch.attention` does.
+        o in q's dtype (under ``torch.autocast`` in that dtype), or (o, LSE).
 
     Raises:
-        InvalidArgumentError: an argument cannot be served; names it.
-        Error: what `jit_attention.torch.attention` raises.
+        InvalidArgumentError: An argument is wrong.
+        Error: As `attention` raises it.
+
+    Thread safety:
+        Any number of threads may call at the same time.
+
+    Examples:
+        >>> q = torch.randn(1, 64, 2, 64, dtype=torch.bfloat16)
+        >>> jit_attention.torch.quantized_attention(q, q, q, rotation_seed=1).dtype
+        torch.bfloat16
     """
+    for name in options:
+        if name not in _OPTIONS:
+            refuse_unknown(attention, [name])
     q, k, v = autocast(q, k, v)
     lengths = dict(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k)
     _check(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, score, layout, lengths, options)

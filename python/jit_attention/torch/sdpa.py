@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
+from typing import Any
 
 import torch
 
 from .. import mask as _mask
 from .. import score as _score
+from .._keywords import Nothing, hides_unknown, refuse_unknown
 from ..errors import InvalidArgumentError
 from .op import attention, autocast
 
@@ -20,38 +22,48 @@ _BIAS = {
 }
 
 
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
-                                 enable_gqa=False):
-    """What ``torch.nn.functional.scaled_dot_product_attention`` computes, in bf16 and fp16.
+@hides_unknown
+def scaled_dot_product_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, **unknown: Nothing
+) -> torch.Tensor:
+    """Computes ``torch.nn.functional.scaled_dot_product_attention`` in bf16 and fp16, with gradients.
 
-    With gradients for query, key and value, and for a float attn_mask.
-
-    Unlike torch's, a query that sees no key gives zeros whatever made it blind. Values of a float mask below −2^80, such
-    as −1e30 or ``torch.finfo(torch.bfloat16).min``, drop the key as −inf does. −1e9 does so beside a key of ordinary
-    score; a query of which all keys have it has the mean of their values, as far as scores of this size differ by less
-    than floats hold, and gradients of the mean.
+    query, key, value and a floating-point attn_mask have gradients. A query that sees no key has a result of 0,
+    whatever hides its keys. Values of a floating-point mask below −2^80, such as −1e30, drop the key as −inf does. A
+    value of −1e9 does so if another key has an ordinary score.
 
     Args:
-        query: (..., heads_q, seqlen_q, head_dim), bf16 or fp16, with none or more batch dimensions; under
-            ``torch.autocast``, which converts it to its dtype, fp32, too. Two dimensions are (seqlen_q, head_dim).
-        key: (..., heads_kv, seqlen_kv, head_dim), of query's dtype; batch dimensions of size 1 broadcast.
+        query: (..., heads_q, seqlen_q, head_dim), bf16 or fp16, with any number of batch dimensions; fp32 under
+            ``torch.autocast``. Two dimensions are (seqlen_q, head_dim).
+        key: (..., heads_kv, seqlen_kv, head_dim), of query's dtype. Batch dimensions of size 1 broadcast.
         value: (..., heads_kv, seqlen_kv, head_dim_v), of query's dtype.
-        attn_mask: broadcasts to (..., heads_q, seqlen_q, seqlen_kv). bool: True is kept; fp32 or query's dtype: added
-            to the scores. Dimensions of size 1 stay that small in memory, the last one excepted. A ``CausalBias`` of
-            ``torch.nn.attention.bias`` is computed as the causal mask that it stands for.
-        dropout_p: the rate at which probabilities are dropped at random, at least 0 and less than 1, with random numbers
-            from torch's default generator; other ones than torch's own function drops after the same seed.
-        is_causal: query i sees the keys up to i, aligned at the top left whatever the lengths. Not with attn_mask.
-        scale: of query · key, positive; None: 1/sqrt(head_dim).
-        enable_gqa: heads_q may be a multiple of heads_kv; else they are equal, or heads_kv is 1.
+        attn_mask: Broadcasts to (..., heads_q, seqlen_q, seqlen_kv). bool: True is kept. fp32 or query's dtype: it is
+            added to the scores. Dimensions of size 1 are not expanded in memory, except the last one. A
+            ``CausalBias`` of ``torch.nn.attention.bias`` becomes a causal mask.
+        dropout_p: The rate of dropout, 0 ≤ dropout_p < 1, with random numbers from torch's default generator. They
+            differ from those of torch's own function.
+        is_causal: Whether query i sees the keys up to i, whatever the lengths are. Not with attn_mask.
+        scale: A positive factor of query · key. None: 1/sqrt(head_dim).
+        enable_gqa: Whether heads_q may be a multiple of heads_kv. Otherwise they are equal, or heads_kv is 1.
 
     Returns:
-        (..., heads_q, seqlen_q, head_dim_v), dense in the order of dimensions that query has in memory.
+        (..., heads_q, seqlen_q, head_dim_v), dense in query's order of dimensions.
 
     Raises:
-        InvalidArgumentError: fp32 is wanted, which is not there, or an argument breaks a rule above; names the argument.
-        InvalidSpecError: a head dim or scale that cannot be served, with what would work.
+        InvalidArgumentError: An argument is wrong, or tensors are fp32 without autocast.
+        InvalidSpecError: The library does not serve this problem; the message says what would work.
+
+    Thread safety:
+        Any number of threads may call at the same time.
+
+    Examples:
+        >>> q = torch.randn(1, 2, 16, 64, dtype=torch.bfloat16)
+        >>> jit_attention.torch.scaled_dot_product_attention(q, q, q, is_causal=True).shape
+        torch.Size([1, 2, 16, 64])
     """
+    if unknown:
+        refuse_unknown(scaled_dot_product_attention, unknown)
     if attn_mask is not None and is_causal:
         _refuse("attn_mask", "is given together with is_causal=True; put the causal part into attn_mask, or pass one")
     mask = _CAUSAL if is_causal else None

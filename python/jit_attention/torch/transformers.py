@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 
@@ -31,35 +31,34 @@ _QUANTIZED = frozenset(("dtype", "scales", "value_scales", "rotation_seed", "cen
 _LEAST_QUANTIZED_QUERIES = 64
 
 
-def register_with_transformers(name="jit_attention", quantized=None):
-    """Make ``attn_implementation=name`` known to Transformers: an attention function and the mask function it needs.
+def register_with_transformers(name: str = "jit_attention", quantized: dict[str, Any] | bool | None = None) -> None:
+    """Registers ``attn_implementation=name`` with Hugging Face Transformers.
 
-        register_with_transformers()
-        model = AutoModel.from_pretrained(folder, attn_implementation="jit_attention", dtype=torch.bfloat16)
-        with torch.inference_mode():
-            model(**inputs)
-
-    For models in bf16 or fp16, or in fp32 under ``torch.autocast``: encoders, decoders and caches of
-    keys and values, with padding at any side, sliding windows, softcap, sinks, position biases and fewer KV heads than
-    query heads. Causal masks, windows and padding are computed in the kernel, which skips what they leave empty; other
-    masks are tensors, as for "eager", and the log tells of patterns that are not known. Rows of padding that see no
-    token are zero. Packed sequences, one behind another in a single batch entry, are known by positions that begin anew
-    or by `cu_seq_lens_q` and `cu_seq_lens_k`, as `DataCollatorWithFlattening` makes them.
+    It serves models in bf16 or fp16, or in fp32 under ``torch.autocast``: encoders, decoders and KV caches, with
+    padding on either side, sliding windows, softcap, sinks, position biases and grouped-query attention. Causal
+    masks, windows and padding are computed in the kernel, which skips empty tiles. Other masks are tensors, as for
+    "eager"; the log names patterns that are not recognized. Padding rows that see no token are 0. Packed sequences in
+    one batch entry are recognized by positions that restart, or by `cu_seq_lens_q` and `cu_seq_lens_k`, which
+    `DataCollatorWithFlattening` makes.
 
     Args:
-        name: under which the implementation is registered; again under the same name the last one holds.
-        quantized: a dict of options of `jit_attention.torch.quantized_attention` (dtype, scales, value_scales,
-            rotation_seed, center_keys, center_values, exact_exponentials): attention of 64 queries or more is computed
-            in fp8, as that function does. What has fewer, as decoding, gradients or dropout stays in 16 bits. k keeps its
-            mean beside scores that would miss it. True: k and v without their means, and q and k rotated where head_dim
-            is a power of two. None: all in 16 bits.
+        name: The name. A second registration under the same name replaces the first one.
+        quantized: Options of `jit_attention.torch.quantized_attention` (dtype, scales, value_scales, rotation_seed,
+            center_keys, center_values, exact_exponentials): calls with 64 queries or more are computed in FP8.
+            Others, such as decoding, gradients and dropout, stay in 16 bits. True: k and v are centered, and q and k
+            are rotated if head_dim is a power of two. None: everything stays in 16 bits.
 
     Raises:
-        ImportError: there is no Transformers, or one older than the mask functions of version 5.
-        InvalidArgumentError: `quantized` has an option that there is not.
+        ImportError: Transformers is missing or too old: version 5 is needed.
+        InvalidArgumentError: `quantized` has an unknown option. When a model runs: fp32, attention weights as
+            results, head masks, or other masks beside cumulative lengths.
 
-    The attention function raises InvalidArgumentError, when the model runs, for fp32, attention weights as results,
-    head masks, and other masks beside cumulative lengths.
+    Thread safety:
+        Call it once, from one thread.
+
+    Examples:
+        >>> jit_attention.torch.register_with_transformers()  # doctest: +SKIP
+        >>> model = AutoModel.from_pretrained(folder, attn_implementation="jit_attention")  # doctest: +SKIP
     """
     try:
         from transformers import AttentionInterface
@@ -181,8 +180,8 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
         sliding_window: number of keys that a causal query sees, its own included; without is_causal as many after it.
         softcap: of the scores, before masks and biases.
         position_bias: (batch|1, heads_q|1, seqlen_q|1, seqlen_kv), added to the scores.
-        cu_seq_lens_q, cu_seq_lens_k: (sequences + 1), where each of the packed sequences begins and ends, both or none.
-            attention_mask is None then, or a pattern without padding, alone or over packed sequences.
+        cu_seq_lens_q, cu_seq_lens_k: (sequences + 1), where each of the packed sequences begins and ends, both or
+            none. attention_mask is None then, or a pattern without padding, alone or over packed sequences.
         s_aux: (heads_q), sinks: a score of each head without a value.
         quantized: as `register_with_transformers` has it.
 

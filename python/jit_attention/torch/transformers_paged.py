@@ -11,27 +11,30 @@ from .op import attention
 from .sdpa import _refuse
 
 
-def register_continuous_batching(name="jit_flash_attention_3"):
-    """Make ``attn_implementation=name`` known to Transformers, for continuous batching alone.
+def register_continuous_batching(name: str = "jit_flash_attention_3") -> None:
+    """Registers ``attn_implementation=name`` with Hugging Face Transformers, only for continuous batching.
 
-        register_continuous_batching()
-        model.set_attn_implementation("jit_flash_attention_3")
-        answers = model.generate_batch(prompts, generation_config=generation_config)
+    It serves models in bf16 or fp16, with windows of each layer, softcap and sinks. A step with prompts is one call
+    over varlen keys that Transformers gathers from its cache. A step that only decodes reads and writes the pages, if
+    Transformers makes a page table (on CUDA). Lengths stay on the device.
 
-    Models in bf16 or fp16, with windows of each layer, softcap and sinks. Steps with prompts are one call over varlen
-    keys that Transformers gathers from its cache; steps that decode alone, where it makes a table of pages (on CUDA),
-    store and read in the pages. Nothing quadratic is stored, and lengths stay on the device.
-
-    Continuous batching takes implementations from outside only under names that it knows for flash-attention's, and
-    asks a module for the functions behind such a name. So this adds the name to those of which that module knows the
-    functions: `_lazy_imports` of `transformers.modeling_flash_attention_utils` (5.23 and 5.24 were used).
+    Transformers accepts external implementations only under names of flash-attention, and asks a module for the
+    functions behind such a name. This function adds the name to `_lazy_imports` of
+    `transformers.modeling_flash_attention_utils` (tested with 5.23 and 5.24).
 
     Args:
-        name: under which it is registered; again under the same name changes nothing.
+        name: The name. A second registration under the same name changes nothing.
 
     Raises:
-        ImportError: there is no Transformers, or one with another continuous batching.
-        ValueError: a name under which Transformers would not use pages: it must have "flash", and behind it a 2 or 3.
+        ImportError: Transformers is missing, or has another continuous batching.
+        ValueError: The name lacks "flash" followed by a 2 or 3, without which Transformers would not use pages.
+
+    Thread safety:
+        Call it once, from one thread.
+
+    Examples:
+        >>> jit_attention.torch.register_continuous_batching()  # doctest: +SKIP
+        >>> model.set_attn_implementation("jit_flash_attention_3")  # doctest: +SKIP
     """
     if not re.match(r".*flash.*[23]", name):
         raise ValueError(f"name is {name!r}; it must have 'flash' and behind it a 2 or a 3, by which Transformers "
@@ -93,8 +96,8 @@ def paged_attention_function(module, query, key, value, attention_mask, scaling=
     Returns:
         (1, tokens, heads_q, head_dim_v), contiguous, and None for the weights.
 
-    Raises InvalidArgumentError for calls without lengths, as all outside of continuous batching that are not packed are,
-    for such as are not causal, and for fp32, attention weights, masks, biases and dropout.
+    Raises InvalidArgumentError for calls without lengths, as all outside of continuous batching that are not packed
+    are, for such as are not causal, and for fp32, attention weights, masks, biases and dropout.
     """
     for lengths in ("cu_seq_lens_q", "cu_seq_lens_k") if cache is None else ():
         if kwargs.get(lengths) is None:
