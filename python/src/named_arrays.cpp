@@ -10,7 +10,7 @@ NamedArrays::NamedArrays(nb::handle dict, const char* argument, bool may_be_none
     throw nb::type_error(fmt::format("{} must be a dict of names and arrays, or None", argument).c_str());
   arrays_.reserve(static_cast<std::size_t>(PyDict_Size(dict.ptr())));
   for (const auto& [key, value] : nb::cast<nb::dict>(dict)) {
-    const char* name = PyUnicode_Check(key.ptr()) ? PyUnicode_AsUTF8(key.ptr()) : nullptr;
+    const char* name = PyUnicode_Check(key.ptr()) ? PyUnicode_AsUTF8AndSize(key.ptr(), nullptr) : nullptr;
     if (name == nullptr) {
       PyErr_Clear();
       throw nb::type_error(
