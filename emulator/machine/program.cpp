@@ -13,9 +13,9 @@
 namespace jit::emulator {
 namespace {
 
-// The newest version that NVRTC up to 13.2 writes.
+// The newest version that NVRTC up to 13.5 writes.
 constexpr int newest_ptx_major = 9;
-constexpr int newest_ptx_minor = 2;
+constexpr int newest_ptx_minor = 5;
 
 constexpr DecodeFunction families[] = {
     decode_integer,  decode_floating, decode_half, decode_compare,     decode_convert,
