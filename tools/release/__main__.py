@@ -22,7 +22,7 @@ from wheels import build_sdist, build_wheel, unpack
 
 def options():
     parser = argparse.ArgumentParser("tools/release", description=__doc__.split("\n")[0])
-    parser.add_argument("--archs", default="x86_64,aarch64", help="x86_64 first: its stubs serve the other")
+    parser.add_argument("--archs", default="x86_64,aarch64", help="x86_64,aarch64, or one of them")
     parser.add_argument("--pythons", default="3.10,3.11,3.12")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "dist")
     parser.add_argument("--twice", action="store_true", help="build all again and compare bytes")
@@ -40,13 +40,10 @@ def build_all(work, out, pythons, archs, tools):
     sdist = build_sdist(next(iter(bins.values())), out, work)
     source = unpack(sdist, work / "source")
     programs = zig_programs(tools, work / "zig-programs")
-    stubs = {}
     for arch in archs:
         for version, python_bin in bins.items():
             print(f"release: building for Python {version} on {arch}", flush=True)
-            stub = build_wheel(source, work / arch, python_bin, version, arch, programs, tools, out, stubs.get(version))
-            if version not in stubs:
-                stubs[version] = shutil.copy(stub, work / f"{version}.pyi")
+            build_wheel(source, work / arch, python_bin, version, arch, programs, tools, out)
     return sorted(out.iterdir())
 
 

@@ -34,8 +34,8 @@ def tags(version, arch):
     return f"{python}-{abi}-manylinux_{GLIBC.replace('.', '_')}_{arch}"
 
 
-def build_wheel(source, build, python_bin, version, arch, programs, tools, out, stub=None):
-    """Writes a wheel to `out`; the stub of its module, which other architectures cannot make and take from here."""
+def build_wheel(source, build, python_bin, version, arch, programs, tools, out):
+    """Writes a wheel to `out`."""
     is_stable = version == "3.12"
     suffix = ".abi3.so" if is_stable else f".cpython-{version.replace('.', '')}-{arch}-linux-gnu.so"
     flags = f"-ffile-prefix-map={source}=. -ffile-prefix-map={build}=. -ffile-prefix-map={python_bin.parent}=. -g0"
@@ -48,7 +48,6 @@ def build_wheel(source, build, python_bin, version, arch, programs, tools, out, 
         "cmake.define.CMAKE_CXX_FLAGS": f"{flags} -fsigned-char",
         "cmake.define.CMAKE_CXX_FLAGS_RELEASE": "-O2 -DNDEBUG",
         "cmake.define.CudaHeaders_CUDA_DIR": in_packages(tools, "nvidia/cu13/include"),
-        "cmake.define.JIT_ATTENTION_STUB": stub or "",
     }
     environment = {
         **os.environ,
@@ -60,4 +59,3 @@ def build_wheel(source, build, python_bin, version, arch, programs, tools, out, 
     options = [f"-C{name}={value}" for name, value in settings.items()]
     run_quietly([python_bin / "python", *BUILD, "--wheel", "--outdir", out, *options, source],
                 build.parent / f"{tags(version, arch)}.log", env=environment)
-    return build / "python/jit_attention/_core.pyi"
