@@ -11,7 +11,8 @@ namespace {
 
 // Immutable, and part of no cycle of references.
 struct Function {
-  PyObject_HEAD vectorcallfunc vectorcall;
+  PyObject ob_base;
+  vectorcallfunc vectorcall;
   vectorcallfunc call_native;
   PyObject* native;
   const Documentation* documentation;
