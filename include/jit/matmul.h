@@ -53,7 +53,7 @@ class Matmul {
 
   /// The generated program; it includes the step's template.
   const std::string& source() const;
-  /// What the assembler says of the kernel on the current device: registers, spills. Throws what compiling throws.
+  /// The assembler's report of the kernel on the current device: registers, spills. Throws what compiling throws.
   ResourceUsage resources() const;
 
  private:
