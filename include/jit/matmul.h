@@ -1,9 +1,9 @@
 /// @file
 /// A matrix product in steps: the ladder that docs/tutorial/ climbs from tiles in shared memory to split-K, and on to
 /// attention. Each step adds one technique to the one before. For learning and for measuring: cuBLAS is faster.
-//
-//   const jit::Matmul product = jit::matmul_kernel("cp_async");
-//   product({.a = a, .b = b, .c = c}, stream);
+///
+///      const jit::Matmul product = jit::matmul_kernel("cp_async");
+///      product({.a = a, .b = b, .c = c}, stream);
 #pragma once
 
 #include <cstdint>
