@@ -101,8 +101,9 @@ struct AttentionArguments {
   /// without head_dim, such as (pages, page_size, heads_kv). With block one per 64 rows: (batch, ceil(seqlen_kv / 64),
   /// heads_kv).
   TensorView k_descale = {};
-  /// The same for FP8 v. With FP8 spec.dtype as spec.v_descale_per says: as with head, or, with channel, (batch,
-  /// heads_kv, head_dim_v), where batch and heads_kv may be 1, and batch may be missing; the last stride is 1.
+  /// Dequantization scales of FP8 v. With FP8 spec.dtype as spec.v_descale_per says: as with head, or, with
+  /// channel, (batch, heads_kv, head_dim_v), where batch and heads_kv may be 1, and batch may be missing; the
+  /// last stride is 1.
   TensorView v_descale = {};
   /// With spec.v_mean: fp32 (batch, heads_kv, head_dim_v), as v_descale with channel: the mean that was subtracted from
   /// v. It is added to o in fp32, weighted by the keys' part of the denominator if there is a sink. A row that sees no

@@ -48,7 +48,7 @@ struct CachedTuning {
   std::string path;                     ///< of the file, absolute
 };
 
-/// What an import did.
+/// The result of an import.
 struct CacheImport {
   std::size_t kernels = 0;           ///< that were added
   std::vector<std::string> damaged;  ///< a sentence for each part of the file that was passed over

@@ -50,7 +50,7 @@ class CompiledKernel {
   double compile_ms() const;
   /// Why this config: "cost model …", "recorded …", "tuned …", "given".
   const std::string& why() const { return why_; }
-  /// What the tuner measured, one line per candidate; empty when it did not run in this process.
+  /// The tuner's measurements, one line per candidate; empty when it did not run in this process.
   const std::vector<std::string>& tuning_log() const { return tuning_log_; }
 
   /// PTX to read, compiled anew: caches keep what devices run. Throws what compiling throws.
@@ -100,7 +100,8 @@ std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, Arch arch
 
 /// Why `config` is not legal for `spec` on `arch`, in one sentence; empty: it is. Pure, thread safe.
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, Arch arch);
-/// The same on a device, whose shared memory may differ from what its architecture has.
+/// Why `config` is not legal for `spec` on a device, whose shared memory may differ from what its
+/// architecture has.
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, const DeviceInfo& device);
 
 /// A named config of the published ladder for kernels like forward_mma_sync ("Writing Speed-of-Light Flash Attention

@@ -30,7 +30,7 @@ struct DTypeFacts {
   std::string_view numpy_name;   ///< "float16"; where NumPy has no such type, `name`
   std::string_view npy_descr;    ///< in .npy files; empty: cannot stand in one
 
-  // Of what attention takes as q, k, v and o alone.
+  // Properties of what attention takes as q, k, v and o.
   bool is_operand = false;         ///< of 16 bits
   std::string_view ptx_type = {};  ///< in wgmma's name
   int mma_k = 0;                   ///< elements along the sum of one tensor-core instruction

@@ -11,7 +11,7 @@
 
 namespace jit {
 
-/// What kind of failure this is. `to_string` gives the enumerator's name.
+/// The kind of a failure. `to_string` gives the enumerator's name.
 enum class ErrorCode {
   invalid_spec,        ///< the AttentionSpec contradicts itself or asks for something unsupported
   invalid_argument,    ///< an argument of a launch (tensor, stride, pointer, …) or of a function is wrong

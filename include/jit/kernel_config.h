@@ -184,7 +184,7 @@ struct ConfigValue {
 /// All fields of a config in order, without its family.
 std::vector<ConfigValue> config_values(const KernelConfig& config);
 
-/// What a field may be, for documents and help.
+/// The legal values of a field, for documents and help.
 struct ConfigFieldDoc {
   std::string_view name;  ///< of the field
   std::string values;     ///< "1 to 4", "free, ping_pong", "a multiple of 16 from 16 to 256"

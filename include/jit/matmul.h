@@ -1,8 +1,9 @@
-// A matrix product in steps: the ladder that docs/tutorial/ climbs from tiles in shared memory to split-K, and on to
-// attention. Each step adds one technique to the one before. For learning and for measuring: cuBLAS is faster.
-//
-//   const jit::Matmul product = jit::matmul_kernel("cp_async");
-//   product({.a = a, .b = b, .c = c}, stream);
+/// @file
+/// A matrix product in steps: the ladder that docs/tutorial/ climbs from tiles in shared memory to split-K, and on to
+/// attention. Each step adds one technique to the one before. For learning and for measuring: cuBLAS is faster.
+///
+///      const jit::Matmul product = jit::matmul_kernel("cp_async");
+///      product({.a = a, .b = b, .c = c}, stream);
 #pragma once
 
 #include <cstdint>
@@ -53,7 +54,7 @@ class Matmul {
 
   /// The generated program; it includes the step's template.
   const std::string& source() const;
-  /// What the assembler says of the kernel on the current device: registers, spills. Throws what compiling throws.
+  /// The assembler's report of the kernel on the current device: registers, spills. Throws what compiling throws.
   ResourceUsage resources() const;
 
  private:

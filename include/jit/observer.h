@@ -10,7 +10,7 @@ namespace jit {
 
 /// One thing that happened.
 struct Event {
-  /// What happened.
+  /// The kind of an event.
   enum class Kind {
     note,     ///< something worth knowing: a remark of the assembler on a kernel that was compiled
     warning,  ///< something went wrong and was worked around: a damaged cache entry, an unwritable folder; or

@@ -20,7 +20,7 @@ enum class SequenceKind {
   padded,
 };
 
-/// What rows of 8 bits have a scale for.
+/// The granularity of the scales of 8-bit rows.
 enum class ScaleKind {
   head,  ///< one for all, for each KV head, or for each batch entry and KV head
   token,  ///< one for each key and KV head, and, where q is of 8 bits, too, for each query and head instead of values
@@ -30,7 +30,8 @@ enum class ScaleKind {
 /// Rows that share a scale with ScaleKind::block, as they lie: of a batch entry, of all varlen rows, or of a page.
 inline constexpr int scale_block_rows = 64;
 
-/// What a tensor that is made of 8 bits has a scale for, which is found from its largest magnitude, unless it is given.
+/// The granularity of the scale of a tensor that is quantized to 8 bits, which is found from its largest
+/// magnitude, unless it is given.
 enum class QuantizedScales {
   given,    ///< none is found
   head,     ///< one for each batch entry and KV head
@@ -49,7 +50,7 @@ enum class KeepRows {
   always,
 };
 
-/// What a mask leaves of a tile of scores.
+/// The class of a tile of scores under a mask.
 enum class TileClass {
   empty,    ///< nothing: the tile is skipped
   partial,  ///< some, or it is not known

@@ -65,7 +65,7 @@ struct PackedKernel {
   std::int64_t most_seqlen_kv = 0;   ///< the largest one
 };
 
-/// What write_pack() made.
+/// The result of write_pack().
 struct PackContents {
   std::vector<PackedKernel> kernels;  ///< by spec and target, those that serve most sizes first
   std::uint64_t bytes = 0;            ///< of the file
@@ -73,7 +73,7 @@ struct PackContents {
 
 /// Compiles what untuned calls of these specs and sizes run on these devices, mixed ones among them, on all cores, and
 /// writes it to one file: for processes whose Settings::packs name it, with this version of the library and this NVRTC,
-/// and tensors that TMA can map. Of a spec of fp8 also the quantisers of its q, k and v, out of tensors of the type of
+/// and tensors that TMA can map. Of a spec of fp8 also the quantizers of its q, k and v, out of tensors of the type of
 /// o. A spec that some of the devices cannot run is left out for these, with a note. Needs no GPU. Kernels are taken
 /// from the context's cache, and kept there. Progress comes as events of kind tune. Nothing is written when anything
 /// fails. Throws Error invalid_spec, invalid_argument, unsupported_device, no_valid_config, what compiling throws, and

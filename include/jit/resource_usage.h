@@ -7,7 +7,7 @@
 
 namespace jit {
 
-/// Of one kernel.
+/// Resources of one kernel.
 struct ResourceUsage {
   int registers = 0;                 ///< per thread
   int spill_store_bytes = 0;         ///< per thread

@@ -65,7 +65,7 @@ struct AttentionSpec {
   std::optional<DType> out_dtype = {};
   /// The elements of FP8 k and v that share a dequantization scale; block only for dense FP8 q, k and v.
   ScaleKind descale_per = ScaleKind::head;
-  /// The same for v with FP8 dtype: head or channel.
+  /// The granularity of the scales of v with FP8 dtype: head or channel.
   ScaleKind v_descale_per = ScaleKind::head;
   /// With FP8 dtype: whether the mean of each column was subtracted from v. Calls pass it, and it is added to o
   /// (docs/fp8.md).
@@ -113,7 +113,7 @@ struct Refusal {
 
 /// The reasons why the library does not serve `spec` on an architecture; empty if it does. Pure, thread safe.
 std::vector<Refusal> refusals_of(const AttentionSpec& spec, Arch arch);
-/// The same for a device.
+/// The reasons why the library does not serve `spec` on a device.
 std::vector<Refusal> refusals_of(const AttentionSpec& spec, const DeviceInfo& device);
 
 /// Whether the library serves `spec` on an architecture. Pure, thread safe.

@@ -42,14 +42,14 @@ struct SpecField {
   bool is_size = false;
   std::string_view record_name = {};  ///< in keys of tuning records, if baked
   std::string_view comment = {};      ///< in programs, of an int
-  /// What stands before the value in the one-line text of a spec; nothing: the field is left out.
+  /// The label before the value in the one-line text of a spec; nothing: the field is left out.
   std::optional<std::string_view> text_label = {};
-  /// The same in the names of kernels.
+  /// The label in the names of kernels.
   std::optional<std::string_view> name_label = {};
   bool is_always_shown = false;  ///< by both, also when it is the default
   /// Whether programs have a line of it only where it is not the default.
   bool is_line_if_set = false;
-  /// Of an int: the value that kernels are made for, where it is not the member's own.
+  /// The value of an int that kernels are made for, where it is not the member's own.
   int (*effective)(const AttentionSpec&) = nullptr;
   /// The reason why no GPU can serve the value, if there is one.
   std::optional<Refusal> (*refusal)(const SpecField&, const AttentionSpec&) = nullptr;
@@ -65,7 +65,7 @@ std::span<const SpecField> spec_fields();
 /// The value: an int as kernels are made for it, masks and scores as their parsers read them.
 std::string value_text(const SpecField& field, const AttentionSpec& spec);
 
-/// The same for keys: equal for equal kernels alone.
+/// The value for keys: equal for equal kernels alone.
 std::string key_text(const SpecField& field, const AttentionSpec& spec);
 
 /// The member as a number; other values have other ones.

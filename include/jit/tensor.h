@@ -38,11 +38,12 @@ struct TensorView {
   DType dtype = DType::bf16;            ///< element type
   int rank = 0;                         ///< number of dimensions; 0: no tensor
   std::int64_t shape[max_rank] = {};    ///< sizes of the dimensions
-  std::int64_t strides[max_rank] = {};  ///< distance of neighbours in each dimension, in elements
+  std::int64_t strides[max_rank] = {};  ///< distance of neighbors in each dimension, in elements
 
   /// A dense tensor (batch, seqlen, heads, head_dim): the layout that flash-attention calls BSHD.
   static TensorView bshd(void* data, DType dtype, const Shape& shape);
-  /// The same four sizes over memory laid out as (batch, heads, seqlen, head_dim), as PyTorch's SDPA has it.
+  /// A dense tensor of four sizes over memory laid out as (batch, heads, seqlen, head_dim), as PyTorch's SDPA
+  /// has it.
   static TensorView bhsd(void* data, DType dtype, const Shape& shape);
   /// A dense fp32 tensor (batch, heads, seqlen), as LSE is written.
   static TensorView bhs(void* data, std::int64_t batch, std::int64_t heads, std::int64_t seqlen);

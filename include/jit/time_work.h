@@ -1,4 +1,5 @@
-// Times work of any kind on a GPU, as the tuner and the benchmarks of the tool do.
+/// @file
+/// Times work of any kind on a GPU, as the tuner and the benchmarks of the tool do.
 #pragma once
 
 #include <functional>

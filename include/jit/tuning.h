@@ -37,8 +37,8 @@ struct AttentionShape {
 AttentionArguments sized_arguments(const AttentionSpec& spec, const AttentionShape& shape,
                                    const NamedTensors& tensors = {});
 
-/// The same of a backward call, whose gradients are those of q, k and v. Throws the same, and Error invalid_spec where
-/// the spec has no backward.
+/// Arguments of a backward call, whose gradients are those of q, k and v. Throws the same, and Error
+/// invalid_spec where the spec has no backward.
 BackwardArguments sized_backward_arguments(const AttentionSpec& spec, const AttentionShape& shape,
                                            const NamedTensors& tensors = {});
 
@@ -66,11 +66,12 @@ struct TuningResult {
 TuningResult tune(const AttentionSpec& spec, const AttentionArguments& arguments,
                   const Context& context = default_context());
 
-/// The same for backward calls like `arguments`. Candidates are kernels of all gradients, where there are some for such
-/// calls, and pairs of one of dq and one of dk and dv; with `deterministic` those whose sums have a fixed order.
-/// Gradients are the tuner's own, like q, k, v and o: no tensor of the call is written. What is found serves calls that
-/// want gradients of sinks or of what scores read, too: the kernels of these have nothing to tune. Throws the same, and
-/// Error invalid_spec where the spec has no backward.
+/// Tunes backward calls like `arguments`, as forward calls above. Candidates are kernels of all gradients,
+/// where there are some for such calls, and pairs of one of dq and one of dk and dv; with `deterministic`
+/// those whose sums have a fixed order. Gradients are the tuner's own, like q, k, v and o: no tensor of the
+/// call is written. What is found serves calls that want gradients of sinks or of what scores read, too: the
+/// kernels of these have nothing to tune. Throws the same, and Error invalid_spec where the spec has no
+/// backward.
 TuningResult tune(const AttentionSpec& spec, const BackwardArguments& arguments,
                   const Context& context = default_context());
 
@@ -81,14 +82,14 @@ std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, const Att
 
 /// Whether two configs are expected to take nearly the same time, because they differ only in buffers.
 bool are_near_copies(const KernelConfig& a, const KernelConfig& b);
-/// The same of the kernels of two calls.
+/// Whether the kernels of two calls are near-copies.
 bool are_near_copies(const PlanConfigs& a, const PlanConfigs& b);
 
 /// The number of near-copies of a config that are worth timing.
 inline constexpr int most_near_copies = 2;
 
-/// The same of backward calls, whose kernels are one or two: those of one pass first. Throws the same, and Error
-/// invalid_spec where the spec has no backward.
+/// The candidates of backward calls, whose kernels are one or two: those of one pass first. Throws the same,
+/// and Error invalid_spec where the spec has no backward.
 std::vector<PlanConfigs> candidate_configs(const AttentionSpec& spec, const BackwardArguments& arguments,
                                            const DeviceInfo& device);
 
@@ -103,7 +104,7 @@ struct ConfigTiming {
 };
 
 /// Times calls like `arguments` with each of `configs` `samples` times on the current device, on random data with a
-/// cold L2 cache, and in turns, so that clocks and temperature favour none. Each is checked against a reference first;
+/// cold L2 cache, and in turns, so that clocks and temperature favor none. Each is checked against a reference first;
 /// one that fails has its trouble and leaves the others alone. Sequences whose lengths are on the device are all as
 /// long as there is room for, varlen ones as long as the average, and pages lie in order. Progress comes as events of
 /// kind tune. Throws what tune() throws, but takes split_keys, and Error invalid_argument when the whole batch does not
@@ -111,7 +112,7 @@ struct ConfigTiming {
 std::vector<ConfigTiming> time_configs(const AttentionSpec& spec, const AttentionArguments& arguments,
                                        std::span<const PlanConfigs> configs, int samples,
                                        const Context& context = default_context());
-/// The same for backward calls.
+/// Times configs for backward calls.
 std::vector<ConfigTiming> time_configs(const AttentionSpec& spec, const BackwardArguments& arguments,
                                        std::span<const PlanConfigs> configs, int samples,
                                        const Context& context = default_context());

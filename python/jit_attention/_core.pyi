@@ -804,7 +804,7 @@ def tile_map(
         tensors: The arrays that mask and score read, by name: dense, in CPU memory.
 
     Returns:
-        The classes. Tiles of a text that the library cannot analyse, or that has a `classify` body, are partial.
+        The classes. Tiles of a text that the library cannot analyze, or that has a `classify` body, are partial.
 
     Raises:
         InvalidArgumentError: An argument is wrong.

@@ -351,10 +351,9 @@ std::vector<SourceLine> comment_beginnings(const std::vector<std::string>& folde
 // "The sum of a row." and not "What comes of a row.": who reads one comment has not read the one before it.
 TEST(Layout, CommentsBeginWithTheirSubject) {
   const std::vector<SourceLine> lines =
-      comment_beginnings({"templates", "generator", "runtime", "cache", "emulator"});
+      comment_beginnings({"include", "templates", "generator", "runtime", "cache", "emulator"});
   ASSERT_GT(lines.size(), 3000u);
   for (const SourceLine& line : lines) {
-    if (line.file.ends_with("scales.cuh")) continue;
     for (const std::string words : {"What ", "Of ", "The same ", "The same,", "The same.", "Those "})
       EXPECT_FALSE(line.text.starts_with(words)) << line;
   }
