@@ -19,7 +19,7 @@ from .functor import Functor, FunctorText, joined_texts
 
 @dataclass(frozen=True)
 class Mask(Functor):
-    """Which keys a query sees; `text` such as ``"causal && window(1024, 0)"``."""
+    """Which keys a query sees; `text` such as ``"causal && sliding_window(1024)"``."""
 
     _parse = staticmethod(_core.parse_mask)
 
@@ -83,13 +83,14 @@ def draft_tree() -> Mask:
 
 
 def sliding_window(window_size_left: int, window_size_right: int = 0, alignment: str = "bottom_right") -> Mask:
-    """A query sees ``window_size_left`` keys before its own position and ``window_size_right`` after it.
+    """A query sees ``window_size_left`` keys before its own position, itself, and ``window_size_right`` after it.
 
-    −1 leaves a side open. Raises InvalidSpecError below −1.
+    −1 leaves a side open. These are flash-attention's counts; a ``sliding_window`` of w in Hugging Face counts the
+    query's own key, too, and is ``sliding_window(w - 1)`` here. Raises InvalidSpecError below −1.
     """
     left = functor.wanted_whole("window_size_left", window_size_left)
     right = functor.wanted_whole("window_size_right", window_size_right)
-    return Mask(f"window({_arguments(alignment, left, right)})")
+    return Mask(f"sliding_window({_arguments(alignment, left, right)})")
 
 
 def prefix(length: int) -> Mask:
