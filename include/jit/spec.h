@@ -52,7 +52,7 @@ struct AttentionSpec {
   /// 64; 512 to 2048 cost least.
   int split_keys = 0;
   /// Whether calls look at what lengths and page tables hold on the device, wait for it, and throw where it is out of range
-  /// (docs/serving.md#checked-calls). For finding errors: slow.
+  /// (docs/serving.md#checked-calls), and whether the mask's functions agree. For finding errors: slow.
   bool checked = false;
   /// Of k and v, where it is not dtype: fp8_e4m3 or fp8_e5m2, a cache of 8 bits (docs/fp8-cache.md). Forward
   /// alone, without dropout.

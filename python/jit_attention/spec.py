@@ -36,8 +36,8 @@ class AttentionSpec:
             varlen sequences, without split_keys.
         split_keys: 0: how sums over keys are cut is left to each call. Else a request's bits depend on the request
             alone, and on whether TMA can read the call: its keys are summed in spans of so many, a multiple of 64.
-        checked: whether calls look at what lengths and page tables hold on the device, wait for it, and raise where it is
-            out of range. For finding errors: slow.
+        checked: whether calls look at what lengths and page tables hold on the device, and at whether the mask's
+            functions agree, wait for it, and raise where something is wrong. For finding errors: slow.
         kv_dtype: of k and v, where it is not dtype: "fp8_e4m3" or "fp8_e5m2". Forward alone, without dropout.
         out_dtype: of o; None: dtype, or "bf16" where that is fp8. Where dtype is fp8: "bf16", "fp16" or "fp32"; else dtype.
         descale_per: what k_descale and v_descale have a scale for, of k and v of fp8: "head", which is one for all, for each
