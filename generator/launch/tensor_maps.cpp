@@ -50,7 +50,7 @@ cuuint64_t stride_bytes(std::int64_t count, std::int64_t stride, DType dtype) {
 TensorMap encode(const void* data, const Dimensions& dimensions, DType dtype, CUtensorMapSwizzle swizzle,
                  CUtensorMapL2promotion promotion) {
   constexpr std::array<cuuint32_t, most_dimensions> steps = {1, 1, 1, 1, 1};
-  alignas(64) CUtensorMap map;
+  CUtensorMap map;
   check(driver().cuTensorMapEncodeTiled(&map, static_cast<CUtensorMapDataType>(facts(dtype).tma_type),
                                         dimensions.count, const_cast<void*>(data), dimensions.sizes.data(),
                                         dimensions.stride_bytes.data(), dimensions.box.data(), steps.data(),
