@@ -28,7 +28,6 @@ struct PlanStep {
 
 /// The step of a family's kernel that was built for `spec` and `config`.
 template <class Config>
-// NOLINTNEXTLINE(performance-unnecessary-value-param): it is moved
 PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const Config& config) {
   const int sm_count = kernel.sm_count;
   return {.kernel = std::move(kernel),
