@@ -2,7 +2,7 @@
 """Times many configs of many problems: the data that the constants of a cost model are fitted to.
 
     bench/search.py --tool build/release/tools/jit-attention --among family=forward_wgmma --out configs.jsonl
-    bench/search.py --tool … --out … --head-dims 96 --seqlens 1024 8192 --masks causal "window(1024, 0)" --bake
+    bench/search.py --tool … --out … --head-dims 96 --seqlens 1024 8192 --masks causal "sliding_window(1024)" --bake
 
 Needs a GPU, and nothing but Python. For each problem `jit-attention bench` compiles the configs that the cost model
 ranks best, checks each against a reference and times them interleaved, each after the L2 cache was overwritten. By

@@ -19,8 +19,8 @@ import tempfile
 
 TEXTS = {
     "causal": "return k <= q + seqlen_kv - seqlen_q;",
-    "window(1024, 0)": "const int p = q + seqlen_kv - seqlen_q; return k <= p && p - k <= 1024;",
-    "causal && window(1024, 0)": "return k <= q + seqlen_kv - seqlen_q && q + seqlen_kv - seqlen_q - k <= 1024;",
+    "sliding_window(1024)": "const int p = q + seqlen_kv - seqlen_q; return k <= p && p - k <= 1024;",
+    "causal && sliding_window(1024)": "return k <= q + seqlen_kv - seqlen_q && q + seqlen_kv - seqlen_q - k <= 1024;",
     "prefix(256)": "return k < 256;",
     "causal || prefix(256)": "return k <= q + seqlen_kv - seqlen_q || k < 256;",
 }

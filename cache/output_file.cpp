@@ -209,7 +209,7 @@ void write_together(const std::vector<std::pair<OutputFile, std::span<const std:
   std::vector<OutputFile::Filled> drafts;
   drafts.reserve(outputs.size());
   for (const auto& [file, bytes] : outputs) {
-    if (file.replaces()) drafts.emplace_back(file, std::initializer_list{bytes});
+    if (file.replaces()) drafts.emplace_back(file, std::initializer_list<std::span<const std::byte>>{bytes});
   }
   for (OutputFile::Filled& draft : drafts) draft.name();
   for (OutputFile::Filled& draft : drafts) draft.publish();

@@ -1,5 +1,6 @@
 #include <jit/compiled_kernel.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <span>
 #include <utility>
@@ -13,12 +14,28 @@
 #include "generator/context/access.h"
 #include "generator/context/context_state.h"
 #include "generator/program/closure.h"
+#include "generator/program/emit.h"
 #include "runtime/disassembler.h"
 
 namespace jit {
 namespace {
 
 namespace fs = std::filesystem;
+
+// The templates of a kernel, and those that checked calls want beside them: who edits a mask may ask whether its functions
+// agree.
+std::vector<SourceFile> templates_to_edit(const Program& program, const AttentionSpec& spec,
+                                          const Templates& templates) {
+  std::vector<SourceFile> files = closure(program, templates);
+  const auto has = [](const std::vector<SourceFile>& in, const std::string& name) {
+    return std::any_of(in.begin(), in.end(), [&](const SourceFile& file) { return file.name == name; });
+  };
+  if (spec.mask == mask::none() || !has(templates.files, "checks/check_mask.cuh")) return files;
+  for (SourceFile& file : closure(emit_mask_check(spec), templates)) {
+    if (!has(files, file.name)) files.push_back(std::move(file));
+  }
+  return files;
+}
 
 // A dump's files, their places tried before any is written, and the folders that were made for them.
 class DumpFolder {
@@ -152,7 +169,7 @@ std::vector<std::string> CompiledKernel::dump(const std::string& folder) const {
   dump.add("kernel.ptx", ptx());
   dump.add("kernel.cubin", {reinterpret_cast<const char*>(code.data()), code.size()});
   dump.add("report.json", report() + "\n");
-  std::vector<SourceFile> included = closure(image_->program, context_->templates);
+  std::vector<SourceFile> included = templates_to_edit(image_->program, spec_, context_->templates);
   included.insert(included.end(), image_->program.headers.begin(), image_->program.headers.end());
   for (SourceFile& file : included) dump.add("templates/" + file.name, std::move(file.text));
   if (Sass disassembly = sass(); !disassembly.text.empty())

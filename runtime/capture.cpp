@@ -35,7 +35,7 @@ std::shared_ptr<const std::atomic<bool>> gone_flag(CUgraph graph) {
   CUuserObject object = nullptr;
   check(driver().cuUserObjectCreate(&object, flag.get(), set, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
         "cuUserObjectCreate");
-  flag.release();
+  static_cast<void>(flag.release());
   if (driver().cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) == CUDA_SUCCESS)
     return told;
   driver().cuUserObjectRelease(object, 1);  // sets the flag, though the graph is there

@@ -16,6 +16,7 @@
 #include <jit/error.h>
 
 #include "runtime/environment.h"
+#include "runtime/python_packages.h"
 
 namespace jit {
 namespace {
@@ -110,6 +111,10 @@ ProgramOutput run_program(const std::vector<std::string>& command) {
   return output;
 }
 
+// Where wheels have programs: NVIDIA's (nvidia-cuda-nvdisasm, nvidia-cuda-nvcc) of CUDA 13 and 12, and Triton's.
+constexpr const char* wheel_folders[] = {"nvidia/cu13/bin", "nvidia/cuda_nvcc/bin",
+                                         "triton/backends/nvidia/bin"};
+
 std::vector<std::string> tool_folders() {
   std::vector<std::string> folders = split_paths(environment("PATH"));
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
@@ -117,6 +122,15 @@ std::vector<std::string> tool_folders() {
   }
   folders.push_back("/usr/local/cuda/bin");
   std::erase_if(folders, [](const std::string& folder) { return !folder.starts_with('/'); });
+  std::vector<PackagesFolder> packages = packages_of_environment();
+  packages.insert(packages.begin(), packages_beside_this_code());
+  for (const PackagesFolder& each : packages) {
+    for (const char* wheel : wheel_folders) {
+      std::error_code error;
+      const fs::path folder = fs::path(each.path) / wheel;
+      if (fs::is_directory(folder, error)) folders.push_back(folder);
+    }
+  }
   return folders;
 }
 
@@ -146,8 +160,10 @@ Disassembly disassemble(std::span<const std::byte> cubin) {
   }
   if (disassembly.missing.empty()) {
     disassembly.missing = fmt::format(
-        "there is no SASS because neither nvdisasm nor cuobjdump was found in {}; install the CUDA toolkit "
-        "(package cuda-nvdisasm or cuda-cuobjdump) or add its bin folder to PATH",
+        "there is no SASS because neither nvdisasm nor cuobjdump was found in {}, nor in a wheel of Python; "
+        "`pip install nvidia-cuda-nvdisasm` has nvdisasm, as has a CUDA toolkit (package cuda-nvdisasm), "
+        "whose "
+        "bin folder PATH or CUDA_HOME names",
         fmt::join(folders, ":"));
   }
   return disassembly;

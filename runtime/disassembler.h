@@ -13,7 +13,8 @@ struct Disassembly {
   std::string missing;  ///< why there is no text: what was looked for and how to get it
 };
 
-/// Runs nvdisasm, else cuobjdump, from PATH, CUDA_HOME/bin or /usr/local/cuda/bin. No shell is involved.
+/// Runs nvdisasm, else cuobjdump, from PATH, CUDA_HOME/bin, /usr/local/cuda/bin or a wheel of Python that has it. No shell
+/// is involved.
 /// Throws Error io_error when the temporary file cannot be written.
 Disassembly disassemble(std::span<const std::byte> cubin);
 

@@ -14,6 +14,7 @@
 
 #include "runtime/build_id.h"
 #include "runtime/environment.h"
+#include "runtime/python_packages.h"
 
 namespace jit {
 namespace {
@@ -113,36 +114,11 @@ NvrtcLocation find_first(std::span<const NvrtcFolder> folders, std::span<const s
 }
 
 // NVIDIA's wheels in a folder of Python packages.
-void add_packages_folder(const fs::path& packages, const std::string& reason,
-                         std::vector<NvrtcFolder>& folders) {
+void add_wheel_folders(const PackagesFolder& packages, std::vector<NvrtcFolder>& folders) {
   std::error_code error;
   for (const char* wheel : {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"}) {
-    const fs::path folder = packages / wheel;
-    if (fs::is_directory(folder, error)) folders.push_back({folder, reason});
-  }
-}
-
-// The folder that holds the Python package that this code is part of; any other, where it is part of none.
-fs::path packages_around_this_code() {
-  Dl_info info{};
-  std::error_code error;
-  if (dladdr(reinterpret_cast<const void*>(&packages_around_this_code), &info) == 0 ||
-      info.dli_fname == nullptr)
-    return {};
-  return fs::absolute(info.dli_fname, error).parent_path().parent_path();
-}
-
-// Adds the wheel folders in each "python3*" folder of `parent`, below its site-packages or dist-packages.
-void add_wheel_folders(const fs::path& parent, const std::string& reason, std::vector<NvrtcFolder>& folders) {
-  std::vector<fs::path> pythons;
-  std::error_code error;
-  for (fs::directory_iterator entry(parent, error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->path().filename().string().starts_with("python3")) pythons.push_back(entry->path());
-  }
-  std::sort(pythons.rbegin(), pythons.rend());
-  for (const fs::path& python : pythons) {
-    for (const char* packages : {"site-packages", "dist-packages"})
-      add_packages_folder(python / packages, reason, folders);
+    const fs::path folder = fs::path(packages.path) / wheel;
+    if (fs::is_directory(folder, error)) folders.push_back({folder, packages.reason});
   }
 }
 
@@ -196,21 +172,14 @@ std::vector<NvrtcFolder> nvrtc_folders() {
   add_toolkit(environment("CUDA_HOME"), "CUDA_HOME");
   add_toolkit(environment("CUDA_PATH"), "CUDA_PATH");
   add_toolkit("/usr/local/cuda", "the default folder of the CUDA toolkit");
-  add_packages_folder(packages_around_this_code(), "a wheel beside the package jit_attention", folders);
+  add_wheel_folders(packages_beside_this_code(), folders);
   for (const std::string& folder : split_paths(environment("LD_LIBRARY_PATH"))) {
     if (fs::path(folder).is_absolute()) folders.push_back({folder, "LD_LIBRARY_PATH"});
   }
   for (const char* folder : {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"}) {
     folders.push_back({folder, "a system library folder"});
   }
-  if (const std::string root = environment("VIRTUAL_ENV"); fs::path(root).is_absolute()) {
-    add_wheel_folders(fs::path(root) / "lib", "a wheel in VIRTUAL_ENV", folders);
-  }
-  if (const std::string home = environment("HOME"); fs::path(home).is_absolute()) {
-    add_wheel_folders(fs::path(home) / ".local/lib", "a wheel of this user", folders);
-  }
-  for (const char* folder : {"/usr/local/lib", "/usr/lib"})
-    add_wheel_folders(folder, "a system wheel", folders);
+  for (const PackagesFolder& packages : packages_of_environment()) add_wheel_folders(packages, folders);
   constexpr std::string_view hint = JIT_ATTENTION_NVRTC_HINT;
   if (!hint.empty())
     folders.push_back({std::string(hint), "the folder that this library was configured with"});

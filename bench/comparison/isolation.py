@@ -130,7 +130,7 @@ def is_full(device):
 
 
 def _serve(connection, make_contenders, device):
-    import torch  # noqa: F401: which takes longer than the first answer may
+    import torch  # noqa: F401, which takes longer than the first answer may
 
     everyone = {one.name: one for one in make_contenders()}
     connection.send((READY, None))

@@ -41,7 +41,6 @@ def _tick(one):
 def _decode():
     rows = [_one_query("decode", *problem, panel="head_dim 128: batch, heads, keys") for problem in DECODE]
     for problem in DECODE_MORE:
-        head_dim = problem[-1]
         rows.append(_one_query("decode", *problem, panel="other heads, head_dim 64 and 256"))
     return [dataclasses.replace(one, tick=_tick(one) + ("" if one.head_dim == 128 else f"\nd {one.head_dim}"))
             for one in rows]

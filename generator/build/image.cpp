@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 #include <jit/error.h>
+#include <jit/version.h>
 
 #include "generator/build/json.h"
 #include "generator/build/kernel_store.h"

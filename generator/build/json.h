@@ -19,7 +19,7 @@ struct JsonMember;
 struct JsonObject {
   using Texts = std::vector<std::string>;
   using Value = std::variant<bool, std::int64_t, double, std::string, Texts, JsonObject>;
-  std::vector<JsonMember> members = {};
+  std::vector<JsonMember> members;
 
   JsonObject& add(std::string_view name, bool value);
   JsonObject& add(std::string_view name, std::integral auto value) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <jit/version.h>
 
 namespace jit {
 namespace {

@@ -14,16 +14,18 @@ namespace {
 constexpr FunctorParameter alignment{
     .name = "alignment", .kind = ParameterKind::alignment, .default_value = Alignment::bottom_right};
 
-constexpr FunctorParameter window_side(std::string_view name) {
+constexpr FunctorParameter window_side(std::string_view name,
+                                       std::optional<FunctorArgument> default_value = {}) {
   return {.name = name,
           .kind = ParameterKind::whole,
+          .default_value = default_value,
           .is_legal = [](const FunctorArgument& side) { return std::get<int>(side) >= -1; },
           .rule = "must be at least 0, or -1 for an open side"};
 }
 
 constexpr std::array causal_parameters = {alignment};
-constexpr std::array window_parameters = {window_side("window_size_left"), window_side("window_size_right"),
-                                          alignment};
+constexpr std::array window_parameters = {window_side("window_size_left"),
+                                          window_side("window_size_right", 0), alignment};
 constexpr std::array prefix_parameters = {
     FunctorParameter{.name = "length",
                      .kind = ParameterKind::whole,
@@ -209,8 +211,8 @@ constexpr std::array masks = {
                         .doc = "a query of a draft sees what its bits say of the draft, and all before it",
                         .tensors = draft_tree_tensors},
             .keep = keeps_draft},
-    MaskRow{.functor = {.name = "window",
-                        .other_name = "sliding_window",
+    MaskRow{.functor = {.name = "sliding_window",
+                        .other_name = "window",
                         .device_type = "SlidingWindowMask<window_size_left, window_size_right, alignment>",
                         .doc = "a query sees so many keys before its own position and after it; -1: all",
                         .parameters = window_parameters},

@@ -56,7 +56,7 @@ struct FunctorTensorRow {
 
 /// The common part of rows of masks and scores.
 struct FunctorRow {
-  std::string_view name;             ///< in texts: "window"
+  std::string_view name;             ///< in texts: "sliding_window"
   std::string_view other_name = {};  ///< that is read as well
   /// The device struct. Its template arguments are names of parameters, of tensors (the tensor's slot),
   /// "constants" (a struct with the real parameters, of which C++ takes none), and "within".
@@ -136,10 +136,10 @@ const ScoreRow& score_row(std::string_view name);
 /// `kind` is "mask" or "score". Requires: kinds are those of the row's parameters.
 FunctorArguments complete_arguments(const FunctorRow& row, std::string_view kind, FunctorArguments arguments);
 
-/// "window(8, 0)", what the parser reads; defaults at the end are left out.
+/// "sliding_window(8)", what the parser reads; defaults at the end are left out.
 std::string print(const FunctorRow& row, const FunctorArguments& arguments);
 
-/// "window(window_size_left, window_size_right)"; with `optional` also "[, alignment]".
+/// "sliding_window(window_size_left)"; with `optional` also "[, window_size_right][, alignment]".
 std::string usage(const FunctorRow& row, bool optional);
 
 /// The usages of all rows of a table, with commas between.

@@ -168,7 +168,7 @@ Mask causal_per_request() { return make_mask(mask_row("causal_per_request")); }
 Mask draft_tree() { return make_mask(mask_row("draft_tree")); }
 
 Mask sliding_window(int window_size_left, int window_size_right, Alignment alignment) {
-  return make_mask(mask_row("window"), {window_size_left, window_size_right, alignment});
+  return make_mask(mask_row("sliding_window"), {window_size_left, window_size_right, alignment});
 }
 
 Mask prefix(int length) { return make_mask(mask_row("prefix"), {length}); }

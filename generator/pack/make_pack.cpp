@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <filesystem>
 #include <iterator>
@@ -18,6 +19,7 @@
 #include <jit/error.h>
 #include <jit/output_file.h>
 #include <jit/spec_table.h>
+#include <jit/version.h>
 
 #include "generator/context/access.h"
 #include "generator/context/context_state.h"
@@ -128,14 +130,22 @@ void extend(PackedKernel& kernel, const ProblemShape& shape) {
 // the context, too.
 class Choosing {
  public:
-  Choosing(KernelStore& store, std::span<const Problem> problems) : store_(store), problems_(problems) {}
+  /// `others` are kernels that `build` is told of later.
+  Choosing(KernelStore& store, std::span<const Problem> problems, const PackSizes& sizes, std::size_t others,
+           int jobs)
+      : store_(store),
+        problems_(problems),
+        steps_(first_steps()),
+        mixed_(mixed_steps(sizes)),
+        beside_(beside_steps()),
+        jobs_(static_cast<std::size_t>(jobs)),
+        total_(steps_.size() + mixed_.size() + beside_.size() + others) {}
 
   void run() {
-    std::vector<Step> steps = first_steps();
-    choose(steps);
+    choose(steps_);
     // A first config that is clean is chosen, whatever comes behind it. Elsewhere each size has its own order.
     std::vector<Step> rest;
-    for (const Step& step : steps) {
+    for (const Step& step : steps_) {
       const KernelImage& image = *step.chosen->image;
       const bool is_clean = image.target.form == CodeForm::ptx || image.resources.is_clean();
       if (step.chosen->config == step.first && is_clean) {
@@ -144,37 +154,11 @@ class Choosing {
       }
       for (const std::size_t shape : step.shapes) rest.push_back({step.problem, step.first, {shape}, {}});
     }
+    total_ += rest.size();
     choose(rest);
     for (const Step& step : rest) extend(serving_[step.chosen->image->key], shape_of(step, step.shapes[0]));
-    std::vector<KernelBuild> builds;
-    for (const Step& step : steps) {
-      if (step.problem->pass != Pass::backward) continue;
-      const auto own =
-          around_one_pass(step.problem->spec, step.first, step.problem->limits, step.problem->target);
-      builds.insert(builds.end(), own.begin(), own.end());
-    }
-    build(builds);
-  }
-
-  /// Builds for calls whose requests two kernels share, where there are both.
-  void run_mixed(const PackSizes& sizes) {
-    std::vector<std::pair<const Problem*, RequestShape>> steps;
-    for (const Problem& problem : problems_) {
-      if (problem.pass != Pass::forward) continue;
-      const std::vector<RequestShape> shapes = mixed_shapes(problem.spec, sizes);
-      const bool has_both =
-          !shapes.empty() && choose_for(problem, shapes.front()) && choose_for(problem, shapes.back());
-      for (const RequestShape& shape : shapes) {
-        if (has_both) steps.emplace_back(&problem, shape);
-      }
-    }
-    std::vector<std::string> keys(steps.size());
-    for_each_in_parallel(steps.size(), [&](std::size_t i) {
-      if (const auto kernel = choose_for(*steps[i].first, steps[i].second)) keys[i] = kernel->image->key;
-    });
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-      if (!keys[i].empty()) extend(serving_[keys[i]], steps[i].second.shape);
-    }
+    build(beside_);
+    run_mixed();
   }
 
   /// Has kernels in the context that serve whatever the sizes are.
@@ -195,16 +179,25 @@ class Choosing {
     std::optional<BuiltKernel> chosen;
   };
 
+  // A call whose requests two kernels share.
+  struct MixedStep {
+    const Problem* problem;
+    RequestShape of;
+    bool is_last;  // of the problem; the first one and this one want a kernel each
+  };
+
   static const ProblemShape& shape_of(const Step& step, std::size_t shape) {
     return step.problem->shapes[shape];
   }
 
-  std::optional<BuiltKernel> choose_for(const Problem& problem, const RequestShape& of) {
-    return choose_kernel_for(store_, problem.spec, of.requests, {}, of.shape, problem.limits, problem.target);
+  std::optional<BuiltKernel> choose_for(const MixedStep& step) {
+    const Problem& problem = *step.problem;
+    return choose_kernel_for(store_, problem.spec, step.of.requests, {}, step.of.shape, problem.limits,
+                             problem.target);
   }
 
   // Each first config of each problem with its sizes.
-  std::vector<Step> first_steps() {
+  std::vector<Step> first_steps() const {
     std::vector<Step> steps;
     for (const Problem& problem : problems_) {
       std::vector<Step> own;
@@ -220,6 +213,47 @@ class Choosing {
     return steps;
   }
 
+  // What backward passes want around their kernels.
+  std::vector<KernelBuild> beside_steps() const {
+    std::vector<KernelBuild> builds;
+    for (const Step& step : steps_) {
+      if (step.problem->pass != Pass::backward) continue;
+      const auto own =
+          around_one_pass(step.problem->spec, step.first, step.problem->limits, step.problem->target);
+      builds.insert(builds.end(), own.begin(), own.end());
+    }
+    return builds;
+  }
+
+  std::vector<MixedStep> mixed_steps(const PackSizes& sizes) const {
+    std::vector<MixedStep> steps;
+    for (const Problem& problem : problems_) {
+      if (problem.pass != Pass::forward) continue;
+      const std::vector<RequestShape> shapes = mixed_shapes(problem.spec, sizes);
+      for (std::size_t i = 0; i < shapes.size(); ++i)
+        steps.push_back({&problem, shapes[i], i + 1 == shapes.size()});
+    }
+    return steps;
+  }
+
+  // Chooses for calls whose requests two kernels share, where there are both.
+  void run_mixed() {
+    std::set<const Problem*> lacking;
+    for (std::size_t first = 0, i = 0; i < mixed_.size(); ++i) {
+      if (!mixed_[i].is_last) continue;
+      if (!choose_for(mixed_[first]) || !choose_for(mixed_[i])) lacking.insert(mixed_[i].problem);
+      first = i + 1;
+    }
+    std::vector<std::string> keys(mixed_.size());
+    for_each_in_parallel(mixed_.size(), [&](std::size_t i) {
+      if (lacking.contains(mixed_[i].problem)) return;
+      if (const auto kernel = choose_for(mixed_[i])) keys[i] = kernel->image->key;
+    });
+    for (std::size_t i = 0; i < mixed_.size(); ++i) {
+      if (!keys[i].empty()) extend(serving_[keys[i]], mixed_[i].of.shape);
+    }
+  }
+
   void choose(std::vector<Step>& steps) {
     for_each_in_parallel(steps.size(), [&](std::size_t i) {
       Step& step = steps[i];
@@ -233,25 +267,39 @@ class Choosing {
   void for_each_in_parallel(std::size_t count, const F& f) {
     std::mutex mutex;
     std::exception_ptr failure;
-    std::atomic<int> done = 0;
-    in_parallel(count, [&](std::size_t i) {
-      {
-        const std::lock_guard lock(mutex);
-        if (failure) return;
-      }
-      try {
-        f(i);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        failure = std::current_exception();
-      }
-      store_.notify(Event::Kind::tune, "compiling for the pack", 0, ++done, static_cast<int>(count));
-    });
+    in_parallel(
+        count,
+        [&](std::size_t i) {
+          {
+            const std::lock_guard lock(mutex);
+            if (failure) return;
+          }
+          try {
+            f(i);
+          } catch (...) {
+            const std::lock_guard lock(mutex);
+            failure = std::current_exception();
+          }
+          tell_progress();
+        },
+        jobs_);
     if (failure) std::rethrow_exception(failure);
+  }
+
+  void tell_progress() {
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+    store_.notify(Event::Kind::tune, "compiling for the pack", seconds, ++done_, static_cast<int>(total_));
   }
 
   KernelStore& store_;
   std::span<const Problem> problems_;
+  std::vector<Step> steps_;
+  std::vector<MixedStep> mixed_;
+  std::vector<KernelBuild> beside_;
+  std::size_t jobs_;
+  std::size_t total_;  // choices and builds of all stages, as far as they are known
+  std::atomic<int> done_ = 0;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::map<std::string, PackedKernel> serving_;
 };
 
@@ -301,8 +349,13 @@ void check_is_any(const char* field, bool is_any) {
 }  // namespace
 
 PackContents write_pack(const std::string& path, std::span<const AttentionSpec> specs,
-                        std::span<const PackTarget> targets, const PackSizes& sizes, const Context& context) {
+                        std::span<const PackTarget> targets, const PackSizes& sizes, const Context& context,
+                        int jobs) {
   check_sizes(sizes);
+  if (jobs < 0) {
+    throw Error(ErrorCode::invalid_argument, "pack", "jobs",
+                fmt::format("jobs is {}; it must be at least 1, or 0 for as many as there are cores", jobs));
+  }
   const OutputFile output(path);
   check_is_any("specs", !specs.empty());
   check_is_any("targets", !targets.empty());
@@ -312,9 +365,8 @@ PackContents write_pack(const std::string& path, std::span<const AttentionSpec> 
   const std::vector<SpecOnTarget> all = on_targets(specs, targets, state);
   const std::vector<Problem> problems = problems_of(all, sizes);
   const std::vector<KernelBuild> shared = shared_builds(all, sizes);  // before anything slow: it may refuse
-  Choosing choosing(state, problems);
+  Choosing choosing(state, problems, sizes, shared.size(), jobs);
   choosing.run();
-  choosing.run_mixed(sizes);
   choosing.build(shared);
 
   PackContents contents;

@@ -343,8 +343,9 @@ constexpr std::array fields = {
                   }},
     SpecField{.name = "checked",
               .member = &AttentionSpec::checked,
-              .doc = "whether calls look at what lengths and page tables hold on the device, wait for it, "
-                     "and refuse what is out of range: slow",
+              .doc =
+                  "whether calls look at what lengths and page tables hold on the device and at whether the "
+                  "mask's functions agree, wait for it, and refuse what is wrong: slow",
               .record_name = "checked",
               .comment = "whether arrays on the device are looked at",
               .text_label = " checked=",

@@ -161,6 +161,34 @@ Program emit_gradient_reference(const AttentionSpec& spec) {
   return program;
 }
 
+Program emit_mask_check(const AttentionSpec& spec) {
+  // The mask's tensors come before the score's, so that they keep their places.
+  const AttentionSpec asked{.seqlen_q = spec.seqlen_q,
+                            .seqlen_kv = spec.seqlen_kv,
+                            .sequences_q = spec.sequences_q,
+                            .sequences_kv = spec.sequences_kv,
+                            .page_size = spec.page_size,
+                            .mask = spec.mask};
+  const FunctorSource functors = functor_source(asked);
+  Program program;
+  program.threads = 128;
+  program.name = fmt::format("mask_check_{}", problem_name(asked));
+  program.facts = {{"spec", to_string(asked)}};
+  std::string& source = program.source;
+  source = fmt::format("// Check of the mask {}. Generated: change the spec, not this file.\n",
+                       spec.mask.to_string());
+  source += "#include \"checks/check_mask.cuh\"\n\nusing namespace jit;\n\n";
+  source += functors.definitions;
+  source += "struct Config {\n" + spec_lines(asked, functors) + "};\n";
+  source += params_assertion() + functors.assertions;
+  source += fmt::format(
+      "\nextern \"C\" __global__ void __launch_bounds__({})\n"
+      "{}(const __grid_constant__ AttentionParams params, MaskFault* fault) {{\n"
+      "  check_mask<Config>(params, fault);\n}}\n",
+      program.threads, program.name);
+  return program;
+}
+
 Program emit_random_fill(DType dtype) {
   Program program;
   program.threads = 256;

@@ -59,9 +59,13 @@ class Writer {
     source.score_type = score(node_of(spec.score));
     if (const ScoreMask* const kept = score_mask(spec.score))
       source.mask_type = scored_mask(source.mask_type, *kept);
+    if (spec.mask != mask::none()) {
+      include("checks/mask_agreement.cuh");
+      source.assertions = "static_assert(is_whole<Config::Mask>, \"all of the mask compiles\");\n";
+    }
     for (const std::string_view file : files_) source.definitions += fmt::format("#include \"{}\"\n", file);
     source.definitions += (files_.empty() ? "" : "\n") + definitions_;
-    source.assertions = fmt::format(
+    source.assertions += fmt::format(
         "static_assert(has_row_range<Config::Mask> == {}, "
         "\"host and device disagree on the mask's row_range\");\n"
         "static_assert(key_words<Config::Mask> == {}, "

@@ -190,7 +190,12 @@ class Search {
     result.candidates = static_cast<int>(running.size());
     result.out_of_time = selection.out_of_time;
     result.log = log(running, selection);
-    context_.notify(Event::Kind::tune, fmt::format("chose {}", to_string(result.configs)),
+    for (std::size_t i = 0; i < result.log.size(); ++i) {
+      context_.notify(Event::Kind::tune, result.log[i], seconds_since(start_), static_cast<int>(i + 1),
+                      static_cast<int>(result.log.size()));
+    }
+    context_.notify(Event::Kind::tuned,
+                    fmt::format("{} for {}", to_string(result.configs), to_string(problem_.spec())),
                     seconds_since(start_), result.candidates, result.candidates);
     return result;
   }

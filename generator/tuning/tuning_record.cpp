@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <jit/error.h>
 #include <jit/spec_table.h>
+#include <jit/version.h>
 
 #include "generator/build/json.h"
 #include "generator/context/context_state.h"

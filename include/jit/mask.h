@@ -23,7 +23,7 @@ class Mask {
   /// No mask: every query sees every key.
   Mask();
 
-  /// Text that `parse_mask` reads back (a text functor shows as its name), e.g. "causal && window(1024, 0)".
+  /// Text that `parse_mask` reads back (a text functor shows as its name), e.g. "causal && sliding_window(1024)".
   std::string to_string() const;
   /// The tensors that each call passes, each name once.
   std::vector<FunctorTensorSpec> tensors() const;
@@ -64,9 +64,9 @@ Mask causal_per_request();
 /// (total_q, words), words at least 1. A request there that has more queries than a row has bits is causal: chunks of
 /// prefill beside drafts.
 Mask draft_tree();
-/// A query sees the key at its own position, window_size_left keys before it and window_size_right keys after it; −1:
-/// all. These are flash-attention's numbers; a Hugging Face `sliding_window` of w is window_size_left = w − 1. Throws
-/// Error invalid_spec below −1.
+/// A query sees `left` keys before its own position, itself, and `right` keys after it; −1 leaves that side open. These
+/// are flash-attention's window_size_left and window_size_right. A `sliding_window` of w in Hugging Face counts the
+/// query's own key, too, and is sliding_window(w - 1) here. Throws Error invalid_spec below −1.
 Mask sliding_window(int window_size_left, int window_size_right = 0,
                     Alignment alignment = Alignment::bottom_right);
 /// Every query sees the first `length` keys, and no others. It is used in combinations: causal() || prefix(64).
@@ -95,8 +95,8 @@ Mask text(FunctorText text);
 }  // namespace mask
 
 /// Reads a mask: names with arguments, `&&`, `||`, `!`, or `&`, `|`, `~` as Python has them, and parentheses. Names:
-/// none, causal, causal(top_left), causal_per_request, draft_tree, window(left, right[, top_left]), prefix(length),
-/// prefix_lengths, document, block_mask(block_q, block_kv[, mask]), block_scores(block_q, block_kv[, mask]), and
+/// none, causal, causal(top_left), causal_per_request, draft_tree, sliding_window(left[, right[, top_left]]),
+/// prefix(length), prefix_lengths, document, block_mask(block_q, block_kv[, mask]), block_scores(block_q, block_kv[, mask]), and
 /// text(name) for each of `texts`. Throws Error invalid_argument that points at the place and lists the known names.
 Mask parse_mask(std::string_view text, const std::vector<FunctorText>& texts = {});
 

@@ -16,7 +16,8 @@ struct Event {
     warning,  ///< something went wrong and was worked around: a damaged cache entry, an unwritable folder; or
               ///< the compiler warns of the user's text, once in a context: "mine:3: warning #177-D: …"
     compile,  ///< a kernel was compiled; `message` names it, `seconds` is the compile time
-    tune,     ///< progress of tuning: `done` of `total` candidates
+    tune,  ///< progress of tuning, or of a pack: `done` of `total`, `seconds` since it began, 0 where that is not known
+    tuned  ///< tuning has ended; `message` names the config that it chose, `seconds` is how long it took
   };
   Kind kind = Kind::note;  ///< what happened
   std::string message;     ///< one sentence

@@ -71,15 +71,16 @@ struct PackContents {
   std::uint64_t bytes = 0;            ///< of the file
 };
 
-/// Compiles what untuned calls of these specs and sizes run on these devices, mixed ones among them, on all cores, and
-/// writes it to one file: for processes whose Settings::packs name it, with this version of the library and this NVRTC,
+/// Compiles what untuned calls of these specs and sizes run on these devices, mixed ones among them, and writes
+/// it to one file: for processes whose Settings::packs name it, with this version of the library and this NVRTC,
 /// and tensors that TMA can map. Of a spec of fp8 also the quantizers of its q, k and v, out of tensors of the type of
 /// o. A spec that some of the devices cannot run is left out for these, with a note. Needs no GPU. Kernels are taken
-/// from the context's cache, and kept there. Progress comes as events of kind tune. Nothing is written when anything
+/// from the context's cache, and kept there. `jobs` kernels compile at once; 0: as many as there are cores. Progress
+/// comes as events of kind tune, which count choices of kernels, each of which may want a compile. Nothing is written when anything
 /// fails. Throws Error invalid_spec, invalid_argument, unsupported_device, no_valid_config, what compiling throws, and
 /// io_error.
 PackContents write_pack(const std::string& path, std::span<const AttentionSpec> specs,
                         std::span<const PackTarget> targets, const PackSizes& sizes = {},
-                        const Context& context = default_context());
+                        const Context& context = default_context(), int jobs = 0);
 
 }  // namespace jit

@@ -55,8 +55,8 @@ struct AttentionSpec {
   /// sequence, so that a sequence's result does not depend on the rest of the batch, only on whether TMA can read the
   /// call (docs/batch-invariance.md). 0: each call cuts sums as is fastest.
   int split_keys = 0;
-  /// Whether calls check lengths and page tables on the device, wait for it, and throw if a value is out of range
-  /// (docs/serving.md). Slow; for debugging.
+  /// Whether calls check lengths and page tables on the device and that the mask's functions agree, wait for it, and
+  /// throw if something is wrong (docs/serving.md#checked-calls). Slow; for debugging.
   bool checked = false;
   /// Element type of k and v, if it is not dtype: fp8_e4m3 or fp8_e5m2 (docs/fp8-cache.md). Forward only, without
   /// dropout.

@@ -41,7 +41,7 @@ class Mask(Functor):
     """The keys that each query sees. Immutable, hashable and picklable; equal if `text` and `texts` are.
 
     Attributes:
-        text: The mask as text, such as ``"causal && window(1024, 0)"``.
+        text: The mask as text, such as ``"causal && sliding_window(1024)"``.
         texts: The C++ texts that it names.
 
     Examples:
@@ -191,7 +191,7 @@ def sliding_window(
         refuse_unknown(sliding_window, unknown)
     left = functor.wanted_whole("window_size_left", window_size_left)
     right = functor.wanted_whole("window_size_right", window_size_right)
-    return Mask(f"window({_arguments(alignment, left, right)})")
+    return Mask(f"sliding_window({_arguments(alignment, left, right)})")
 
 
 @hides_unknown

@@ -40,8 +40,8 @@ class AttentionSpec:
         split_keys: A multiple of 64: keys are summed in spans of this length, so that the result of a sequence does
             not depend on the rest of the batch, only on whether TMA can read the call. 0: each call cuts sums as is
             fastest.
-        checked: Whether calls check lengths and page tables on the device, wait for it, and raise an error for values
-            out of range. Slow; for debugging.
+        checked: Whether calls check lengths and page tables on the device and that the mask's functions agree, wait
+            for it, and raise an error if something is wrong. Slow; for debugging.
         kv_dtype: Element type of k and v, if it is not dtype: "fp8_e4m3" or "fp8_e5m2". Forward only, without
             dropout.
         out_dtype: Element type of o. None: dtype, or "bf16" with FP8. With FP8 dtype: "bf16", "fp16" or "fp32".

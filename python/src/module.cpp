@@ -1,4 +1,5 @@
 // The extension module jit_attention._core: what the Python package is made of.
+#include <jit/version.h>
 #include <nanobind/nanobind.h>
 
 #include "append_binding.h"

@@ -87,9 +87,19 @@ void keep_event(const Event& event) {
 std::string text_of(const Event& event) {
   if (event.kind == Event::Kind::compile)
     return fmt::format("compiled {} in {:.2f} s", event.message, event.seconds);
-  if (event.kind == Event::Kind::tune)
-    return fmt::format("tuning {}/{}: {}", event.done, event.total, event.message);
+  if (event.kind == Event::Kind::tuned)
+    return fmt::format("tuned in {:.1f} s: {}", event.seconds, event.message);
+  if (event.kind == Event::Kind::tune) {
+    const std::string after = event.seconds > 0 ? fmt::format(" after {:.1f} s", event.seconds) : "";
+    return fmt::format("{}/{}{}: {}", event.done, event.total, after, event.message);
+  }
   return event.message;
+}
+
+// The method of a logger: progress is a detail of what is told when it is done.
+const char* level_of(const Event& event) {
+  if (event.kind == Event::Kind::warning) return "warning";
+  return event.kind == Event::Kind::tune ? "debug" : "info";
 }
 
 // In the child: locks may be held by threads that are not here.
@@ -141,8 +151,7 @@ void deliver_events() {
   }
   if (events.empty()) return;
   const nb::object logger = nb::module_::import_("logging").attr("getLogger")("jit_attention");
-  for (const Event& event : events)
-    logger.attr(event.kind == Event::Kind::warning ? "warning" : "info")("%s", readable(text_of(event)));
+  for (const Event& event : events) logger.attr(level_of(event))("%s", readable(text_of(event)));
 }
 
 const Context& context_for(std::optional<TuningMode> tuning) {

@@ -67,7 +67,7 @@ std::shared_ptr<Stream> find_stream(CUstream handle) {
   return machine().streams.find(handle);
 }
 
-void enqueue(Stream& stream, Work work) {
+void enqueue(Stream& stream, const Work& work) {
   if (!machine().captures.take(stream, work)) stream.run(work);
 }
 

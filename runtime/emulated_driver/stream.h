@@ -49,7 +49,7 @@ struct Stream {
 std::shared_ptr<Stream> find_stream(CUstream handle);
 
 /// Does the work on the stream, or adds it to the stream's capture.
-void enqueue(Stream& stream, Work work);
+void enqueue(Stream& stream, const Work& work);
 /// Does or adds work that begins when everything in front of it has ended, and ends before what is behind it begins.
 void enqueue_alone(Stream& stream, std::function<void()> work);
 

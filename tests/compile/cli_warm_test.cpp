@@ -94,6 +94,29 @@ TEST_F(CliWarm, AProcessWithThePackNeverCompiles) {
   }
 }
 
+TEST_F(CliWarm, JobsAndQuietChangeNothingOfThePack) {
+  if (!is_turn_of(1)) GTEST_SKIP() << "this run\'s seed takes another kind of pack";
+  const auto arguments = [&](const char* out) {
+    return std::vector<std::string>{
+        "warm",  "--model",           maker_.folder.path(), "--arch", "emulated:sm_80",
+        "--out", maker_.folder / out, "--max-batch",        "2"};
+  };
+  std::vector<std::string> quiet = arguments("quiet.pack");
+  quiet.insert(quiet.end(), {"--jobs", "1", "-q"});
+  const ToolResult silent = maker_.run(quiet);
+  ASSERT_EQ(silent.status, 0) << silent.err;
+  EXPECT_EQ(silent.err, "");
+  EXPECT_EQ(std::count(silent.out.begin(), silent.out.end(), '\n'), 2) << silent.out;
+  const ToolResult told = maker_.run(arguments("told.pack"));
+  ASSERT_EQ(told.status, 0) << told.err;
+  EXPECT_THAT(told.out, HasSubstr("sm_80 as PTX"));
+  EXPECT_EQ(read_text(maker_.folder / "quiet.pack"), read_text(maker_.folder / "told.pack"));
+  quiet[quiet.size() - 2] = "0";
+  const ToolResult refused = maker_.run(quiet);
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--jobs"));
+}
+
 TEST_F(CliWarm, APackForServingIsOfPages) {
   if (!is_turn_of(0)) GTEST_SKIP() << "this run\'s seed takes another kind of pack";
   const ToolResult made =

@@ -18,6 +18,7 @@ namespace jit {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class TunerTest : public ::testing::Test {
@@ -57,6 +58,9 @@ TEST_F(TunerTest, CompilesChecksAndMeasuresItsCandidates) {
   EXPECT_THAT(result.log[0], HasSubstr(to_string(wanted[0].configs)));
   EXPECT_THAT(result.log, Each(::testing::AnyOf(HasSubstr(" us ("), HasSubstr("too far behind to win"))));
   EXPECT_LE(events_.messages(Event::Kind::compile).size(), wanted.size() + 2) << "and what checks them";
+  EXPECT_THAT(events_.messages(Event::Kind::tuned),
+              ElementsAre(to_string(result.configs) + " for " + to_string(spec_)));
+  EXPECT_THAT(events_.messages(Event::Kind::tune), ::testing::IsSupersetOf(result.log));
 }
 
 // Varlen and paged sequences, lengths on the device, sinks: measured on sequences of one length, and checked. One of

@@ -10,6 +10,7 @@
 #include <jit/emulation.h>
 #include <jit/stream.h>
 
+#include "tests/device/gpu_fixture.h"
 #include "tests/support/backward_run.h"
 #include "tests/support/error_of.h"
 #include "tests/support/seed.h"
@@ -217,6 +218,65 @@ TEST_F(GraphTest, GradientsOfManyLayers) {
   const std::size_t free = free_beside(1);
   EXPECT_EQ(free_beside(9), free)
       << "nine calls keep as much as one, and what the first graph kept is free again";
+}
+
+// Which queries have huge scores alone is found out by each replay: what one of them notes says nothing to the next.
+TEST_F(GraphTest, OtherRowsMayHaveHugeScoresAtEachReplay) {
+  const CurrentDevice current(0);
+  constexpr int seqlen = 130;
+  int turn = 0;
+  for (const int head_dim : {40, 64, 200}) {
+    if (!is_in_this_run(turn++, 3)) continue;
+    SCOPED_TRACE(head_dim);
+    const BackwardCase problem{.spec = {.head_dim = head_dim,
+                                        .mask = mask::causal(),
+                                        .score = score::text({.name = "far_away",
+                                                              .body = "return score + far[q];",
+                                                              .tensors = {{"far", DType::fp32}}})},
+                               .heads_kv = 2,
+                               .seqlen_q = seqlen,
+                               .seqlen_kv = seqlen,
+                               .seed = reference::test_seed(),
+                               .score = [](double score, int, int, int, int) { return score; }};
+    BackwardRun replayed(problem), called(problem);
+    const Attention attention = attention_when_called(problem.spec, context());
+    const auto forward = [](const BackwardArguments& of) {
+      return AttentionArguments{
+          .q = of.q, .k = of.k, .v = of.v, .o = of.o, .lse = of.lse, .tensors = of.tensors};
+    };
+    const auto compute = [&](const BackwardRun& run, CUstream stream) {
+      const BackwardArguments arguments = run.arguments(/*deterministic=*/true);
+      attention(forward(arguments), stream);
+      attention.backward(arguments, stream);
+    };
+    attention.prepare(forward(replayed.arguments(true)));
+    attention.prepare_backward(replayed.arguments(true));
+    const TestStream stream;
+    const CapturedGraph graph(stream, [&] { compute(replayed, stream.get()); });
+    // Huge are no rows, some, others, all, and none again.
+    constexpr std::array<std::array<float, 2>, 5> scores_of_rows = {
+        {{0, 0}, {-1e9f, 0}, {0, -1e9f}, {1e9f, -1e9f}, {0, 0}}};
+    std::vector<std::vector<std::uint8_t>> results;
+    for (const auto& scores : scores_of_rows) {
+      std::array<float, seqlen> far{};
+      for (std::size_t q = 0; q < far.size(); ++q) far[q] = scores[q / 3 % 2];
+      for (BackwardRun* run : {&replayed, &called}) {
+        const BackwardArguments arguments = run->arguments();
+        check(driver().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(arguments.tensors.begin()->tensor.data),
+                                    far.data(), sizeof far),
+              "cuMemcpyHtoD");
+        run->poison_gradients();
+      }
+      graph.run(stream);
+      compute(called, stream.get());
+      stream.synchronize();
+      results.push_back(replayed.gradients());
+      ASSERT_EQ(results.back(), called.gradients()) << scores[0] << " and " << scores[1];
+    }
+    EXPECT_NE(results[0], results[1]);
+    EXPECT_NE(results[1], results[2]);
+    EXPECT_EQ(results[0], results[4]) << "what earlier replays have found is forgotten";
+  }
 }
 
 }  // namespace

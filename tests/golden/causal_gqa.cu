@@ -3,6 +3,8 @@
 
 using namespace jit;
 
+#include "checks/mask_agreement.cuh"
+
 struct Config {
   using Element = fp16;
   static constexpr int head_dim = 64;  // of q and k, elements
@@ -29,6 +31,7 @@ struct Config {
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
 };
 static_assert(sizeof(AttentionParams) == 808, "host and device disagree on the kernel's parameters");
+static_assert(is_whole<Config::Mask>, "all of the mask compiles");
 static_assert(has_row_range<Config::Mask> == true, "host and device disagree on the mask's row_range");
 static_assert(key_words<Config::Mask> == 0, "host and device disagree on the mask's key words");
 static_assert(forward_mma_sync::smem_layout<Config>().total == 40960, "host and device disagree on shared memory");

@@ -1,7 +1,9 @@
-// Attention forward: bf16 d128 mask=(causal || prefix_lengths) && document && !window(8, -1, top_left) score=softcap(30), alibi, bias(fp16). Generated: change the spec, not this file.
+// Attention forward: bf16 d128 mask=(causal || prefix_lengths) && document && !sliding_window(8, -1, top_left) score=softcap(30), alibi, bias(fp16). Generated: change the spec, not this file.
 #include "forward_mma_sync/kernel.cuh"
 
 using namespace jit;
+
+#include "checks/mask_agreement.cuh"
 
 struct SoftcapScoreConstants0 {
   static constexpr float cap = 0x1.ep+4f;  // 30
@@ -21,7 +23,7 @@ struct Config {
   static constexpr bool sinks = false;  // whether each head has one
   static constexpr int split_keys = 0;  // keys of a span that is summed for itself; 0: there are none
   static constexpr bool checked = false;  // whether arrays on the device are looked at
-  using Mask = AndMask<AndMask<OrMask<CausalMask<Alignment::bottom_right>, PrefixLengthsMask<0>>, DocumentMask<1, 2>>, NotMask<SlidingWindowMask<8, -1, Alignment::top_left>>>;  // (causal || prefix_lengths) && document && !window(8, -1, top_left)
+  using Mask = AndMask<AndMask<OrMask<CausalMask<Alignment::bottom_right>, PrefixLengthsMask<0>>, DocumentMask<1, 2>>, NotMask<SlidingWindowMask<8, -1, Alignment::top_left>>>;  // (causal || prefix_lengths) && document && !sliding_window(8, -1, top_left)
   using Score = ThenScore<ThenScore<SoftcapScore<SoftcapScoreConstants0>, AlibiScore<3>>, BiasScore<4, fp16>>;  // softcap(30), alibi, bias(fp16)
   static constexpr int tile_q = 128;  // queries per block
   static constexpr int tile_kv = 64;  // keys per step
@@ -33,11 +35,12 @@ struct Config {
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
 };
 static_assert(sizeof(AttentionParams) == 808, "host and device disagree on the kernel's parameters");
+static_assert(is_whole<Config::Mask>, "all of the mask compiles");
 static_assert(has_row_range<Config::Mask> == false, "host and device disagree on the mask's row_range");
 static_assert(key_words<Config::Mask> == 1, "host and device disagree on the mask's key words");
 static_assert(forward_mma_sync::smem_layout<Config>().total == 81920, "host and device disagree on shared memory");
 
 extern "C" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)
-attention_forward_mma_sync_bf16_d128_causal_prefix_lengths_document_window_8__softcap_30_alibi_bias_fp16_q128kv64w4k2v1(const __grid_constant__ AttentionParams params) {
+attention_forward_mma_sync_bf16_d128_causal_prefix_lengths_document_sliding_w_softcap_30_alibi_bias_fp16_q128kv64w4k2v1(const __grid_constant__ AttentionParams params) {
   forward_mma_sync::attention_forward<Config>(params);
 }

@@ -4,6 +4,8 @@
 
 using namespace jit;
 
+#include "checks/mask_agreement.cuh"
+
 struct Config : WgmmaProducts {
   using Element = bf16;
   static constexpr int head_dim = 128;  // of q and k, elements
@@ -42,6 +44,7 @@ struct Config : WgmmaProducts {
   static constexpr int consumer_registers = 232;  // the same for consumers
 };
 static_assert(sizeof(AttentionParams) == 808, "host and device disagree on the kernel's parameters");
+static_assert(is_whole<Config::Mask>, "all of the mask compiles");
 static_assert(has_row_range<Config::Mask> == true, "host and device disagree on the mask's row_range");
 static_assert(key_words<Config::Mask> == 0, "host and device disagree on the mask's key words");
 static_assert(sizeof(TensorMaps) == 576, "host and device disagree on the tensor maps");

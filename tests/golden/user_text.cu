@@ -5,6 +5,7 @@ using namespace jit;
 
 #include "problem/text_parts.cuh"
 #include "problem/interval_mask.cuh"
+#include "checks/mask_agreement.cuh"
 
 /// The user's mask "blocks".
 struct UserMask0 : TextMask {
@@ -147,6 +148,7 @@ struct Config {
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
 };
 static_assert(sizeof(AttentionParams) == 808, "host and device disagree on the kernel's parameters");
+static_assert(is_whole<Config::Mask>, "all of the mask compiles");
 static_assert(has_row_range<Config::Mask> == false, "host and device disagree on the mask's row_range");
 static_assert(key_words<Config::Mask> == 6, "host and device disagree on the mask's key words");
 static_assert(forward_mma_sync::smem_layout<Config>().total == 81920, "host and device disagree on shared memory");

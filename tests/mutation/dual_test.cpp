@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "tests/mutation/interval_program.h"
 #include "emulator/tests/support/ptx_run.h"
+#include "tests/mutation/interval_program.h"
 
 namespace jit::testing::duals {
 namespace {

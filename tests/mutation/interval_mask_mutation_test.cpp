@@ -11,11 +11,11 @@
 
 #include <jit/spec.h>
 
+#include "emulator/tests/support/ptx_run.h"
 #include "generator/functors/functor_node.h"
 #include "generator/program/functor_source.h"
 #include "templates/base/params.cuh"
 #include "tests/mutation/interval_program.h"
-#include "emulator/tests/support/ptx_run.h"
 #include "tests/support/random_mask_text.h"
 
 namespace jit::testing::interval_mask_mutations {

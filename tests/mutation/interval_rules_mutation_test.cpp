@@ -13,9 +13,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "emulator/tests/support/ptx_run.h"
 #include "templates/problem/interval.cuh"
 #include "tests/mutation/interval_program.h"
-#include "emulator/tests/support/ptx_run.h"
 
 namespace jit::testing::interval_rules_mutations {
 namespace {

@@ -11,11 +11,11 @@
 
 #include <jit/score.h>
 
+#include "emulator/tests/support/ptx_run.h"
 #include "generator/functors/score_mask.h"
 #include "generator/program/functor_source.h"
 #include "templates/base/params.cuh"
 #include "tests/mutation/interval_program.h"
-#include "emulator/tests/support/ptx_run.h"
 #include "tests/support/random_score_text.h"
 #include "tests/support/seed.h"
 

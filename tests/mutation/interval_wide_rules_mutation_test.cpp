@@ -12,8 +12,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "tests/mutation/interval_program.h"
 #include "emulator/tests/support/ptx_run.h"
+#include "tests/mutation/interval_program.h"
 
 namespace jit::testing::interval_wide_rules_mutations {
 namespace {

@@ -14,11 +14,11 @@
 
 #include <jit/spec.h>
 
+#include "emulator/tests/support/ptx_run.h"
 #include "generator/functors/mask_parts.h"
 #include "generator/program/functor_source.h"
 #include "templates/base/params.cuh"
 #include "tests/mutation/interval_program.h"
-#include "emulator/tests/support/ptx_run.h"
 #include "tests/support/random_mask_text.h"
 
 namespace jit::testing::mask_parts_mutations {

@@ -301,7 +301,7 @@ def test_shapes_and_tables_are_refused_by_name(place):
     with pytest.raises(ja.InvalidArgumentError, match="num_heads_q: is 2, of 5 heads"):
         v3.flash_attn_qkvpacked_func(zeros(1, 4, 5, 16), num_heads_q=2)
     begins = place(numpy.array([0, 4], numpy.int32))
-    q, k = zeros(4, 1, 16), zeros(4, 1, 16)
+    q = zeros(4, 1, 16)
     table = place(numpy.zeros((1, 1), numpy.int64))
     with pytest.raises(ja.InvalidArgumentError, match="^block_table: ") as refusal:
         fa.flash_attn_varlen_func(q, zeros(1, 4, 1, 16), zeros(1, 4, 1, 16), begins, begins, 4, 4, block_table=table)

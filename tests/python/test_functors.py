@@ -15,8 +15,8 @@ from jit_attention import _core, mask, score
         (mask.none(), "none"),
         (mask.causal(), "causal"),
         (mask.causal("top_left"), "causal(top_left)"),
-        (mask.sliding_window(7), "window(7, 0)"),
-        (mask.sliding_window(-1, 3, "top_left"), "window(-1, 3, top_left)"),
+        (mask.sliding_window(7), "sliding_window(7)"),
+        (mask.sliding_window(-1, 3, "top_left"), "sliding_window(-1, 3, top_left)"),
         (mask.causal() & mask.prefix(4) | mask.document(), "causal && prefix(4) || document"),
         (mask.causal() & (mask.prefix(4) | mask.document()), "causal && (prefix(4) || document)"),
         (~mask.prefix_lengths(), "!prefix_lengths"),
@@ -181,6 +181,6 @@ def test_python_and_the_library_have_the_same_fields_of_a_spec():
 @pytest.mark.parametrize("module, usages", list(zip((mask, score), _core.functor_usages())))
 def test_every_functor_of_the_library_has_a_function(module, usages):
     for name in re.findall(r"(\w+)(?:\([^)]*\))?(?:, |$)", usages):
-        function = getattr(module, {"window": "sliding_window"}.get(name, name))
+        function = getattr(module, name)
         assert function.__doc__
     assert usages in module.parse.__doc__

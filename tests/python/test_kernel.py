@@ -3,6 +3,8 @@
 import dataclasses
 import pathlib
 import pickle
+import random
+import re
 
 import jit_attention as ja
 import pytest
@@ -176,11 +178,32 @@ def test_tuning_wants_a_gpu(emulated):
         ja.tune(ja.AttentionSpec(split_keys=256), **sizes, backward=True)
 
 
-def test_tuning_on_a_gpu(emulated, monkeypatch):
+def test_the_logger_tells_what_was_done_and_how_long_it_took(tmp_path, caplog):
+    caplog.set_level("DEBUG", "jit_attention")
+    fresh = ja.mask.text("return k != never;", name="fresh", constants={"never": random.randrange(1 << 30)})
+    spec = ja.AttentionSpec(head_dim=16, dtype="fp16", mask=fresh)
+    sizes = dict(heads_q=1, max_batch=1, max_seqlen=16)
+    made = ja.write_pack(str(tmp_path / "pack"), [spec], ["emulated:sm_80"], **sizes)
+    told = [(record.levelname, record.getMessage()) for record in caplog.records]
+    for kernel in made:
+        assert any(level == "INFO" and re.fullmatch(rf"compiled {kernel['name']} in \d+\.\d\d s", text)
+                   for level, text in told)  # fmt: skip
+    progress = [text for level, text in told if level == "DEBUG"]
+    assert re.fullmatch(r"(\d+)/\1 after \d+\.\d s: compiling for the pack", progress[-1])
+    caplog.clear()
+    ja.write_pack(str(tmp_path / "pack"), [spec], ["emulated:sm_80"], **sizes)
+    assert not any("compiled" in record.getMessage() for record in caplog.records)
+
+
+def test_tuning_on_a_gpu(emulated, caplog):
     if emulated:
         pytest.skip("needs a GPU")
+    caplog.set_level("DEBUG", "jit_attention")
     spec = ja.AttentionSpec(head_dim=64)
     result = ja.tune(spec, batch=2, heads_q=8, seqlen_q=1024, seqlen_kv=1024)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
+    assert sum(bool(re.match(r"tuned in \d+\.\d s: family=", text)) for text in told) == 1
+    assert set(result["log"]) <= {record.getMessage().split(": ", 1)[-1] for record in caplog.records}
     assert result["candidates"] >= 2 and 0 < result["median_us"] <= result["default_us"]
     assert result["configs"][0] in ja.candidate_configs(spec, ja.devices()[0].arch)
     assert len(result["log"]) >= result["candidates"]

@@ -2,7 +2,10 @@
 
 import ast
 import inspect
+import json
+import os
 import pathlib
+import subprocess
 
 import jit_attention as ja
 import pytest
@@ -38,6 +41,14 @@ def test_the_stub_names_what_the_extension_has():
 
     assert {name for name in vars(_core) if not name.startswith("__")} == declared
     assert (PACKAGE / "py.typed").exists()
+
+
+def test_the_tool_has_the_packages_version():
+    tool = os.environ.get("JIT_ATTENTION_TOOL")
+    if not tool:
+        pytest.skip("JIT_ATTENTION_TOOL does not name the program")
+    ask = lambda *words: subprocess.run([tool, *words], capture_output=True, text=True, check=True).stdout  # noqa: E731
+    assert ask("--version").strip() == json.loads(ask("info", "--json"))["version"] == ja.__version__
 
 
 def test_attention_has_the_arguments_that_the_readme_shows():

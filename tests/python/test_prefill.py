@@ -5,7 +5,7 @@ import jit_attention as ja
 import numpy
 import pytest
 from exact_attention import exact_attention
-from request_batches import BF16, boundaries, causal, int32, paged, requests
+from request_batches import BF16, causal, int32, paged, requests
 from seeded import paired, some
 
 SHARE = 3  # kernels take long to compile

@@ -106,11 +106,11 @@ def test_the_default_grid(search):
 
 
 def test_options_reach_the_tool(search):
-    done = search("--head-dims", 64, "--seqlens", 512, "--masks", "window(64, 0)", "--candidates", 40, "--samples", 5,
+    done = search("--head-dims", 64, "--seqlens", 512, "--masks", "sliding_window(64)", "--candidates", 40, "--samples", 5,
                   "--among", "family=forward_wgmma tile_kv=128", "--config", "tile_q=64", "--config", "tile_q=128 warps=8",
                   "--bake")
     call, = done.bench
-    assert option(call, "--mask") == "window(64, 0)" and done.lines[1]["mask"] == "window(64, 0)"
+    assert option(call, "--mask") == "sliding_window(64)" and done.lines[1]["mask"] == "sliding_window(64)"
     assert option(call, "--candidates") == "40" and option(call, "--samples") == "5"
     assert option(call, "--among") == "family=forward_wgmma tile_kv=128" and "--bake" in call
     configs = [call[i + 1] for i, word in enumerate(call) if word == "--config"]

@@ -103,8 +103,8 @@ def test_requests_get_the_tokens_of_each_by_itself(kind, by, device, monkeypatch
     if kind == "gpt_oss":
         assert all(keywords["sinks"] is not None for keywords in varlen)
     assert {str(keywords["mask"]) for keywords in varlen} == {
-        "llama": {"causal"}, "mistral": {"window(7, 0)"}, "gemma2": {"causal", "window(7, 0)"},
-        "gpt_oss": {"causal", "window(7, 0)"},
+        "llama": {"causal"}, "mistral": {"sliding_window(7)"}, "gemma2": {"causal", "sliding_window(7)"},
+        "gpt_oss": {"causal", "sliding_window(7)"},
     }[kind]  # fmt: skip
 
 

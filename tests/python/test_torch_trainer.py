@@ -15,7 +15,8 @@ SIZES = dict(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_h
              intermediate_size=48, initializer_range=0.2, pad_token_id=0)  # fmt: skip
 MODELS = {
     "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig(**SIZES), "causal"),
-    "mistral": (transformers.MistralForCausalLM, transformers.MistralConfig(sliding_window=6, **SIZES), "window(5, 0)"),
+    "mistral": (transformers.MistralForCausalLM, transformers.MistralConfig(sliding_window=6, **SIZES),
+                "sliding_window(5)"),  # fmt: skip
 }
 STEPS, BATCH = 3, 4
 LENGTHS = (9, 1, 14, 6, 11, 17, 3, 8, 5, 12, 2, 10)  # of sequences

@@ -6,6 +6,7 @@
 #include <jit/context.h>
 #include <jit/device.h>
 #include <jit/error.h>
+#include <jit/version.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 

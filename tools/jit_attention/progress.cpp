@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <string>
 
 #include <fmt/format.h>
 
@@ -13,12 +12,29 @@ namespace jit::tool {
 namespace {
 
 constexpr int bar_width = 24;
-constexpr std::size_t label_width = 48;  // with the bar and the numbers, less than 80 columns
+constexpr std::size_t text_width = 52;  // with the bar, less than 80 columns
 constexpr const char* erase_line = "\r\x1b[K";
+constexpr double too_short_to_tell = 1;  // seconds
+
+std::string duration(double seconds) {
+  constexpr double in_minutes_from = 120;
+  return seconds < in_minutes_from ? fmt::format("{:.0f} s", seconds)
+                                   : fmt::format("{:.0f} min", seconds / 60);
+}
 
 }  // namespace
 
-ProgressLine::ProgressLine() : is_terminal_(isatty(STDERR_FILENO) == 1) {}
+std::string progress_text(std::string_view label, int done, int total, double seconds) {
+  if (total <= 0) return std::string(label);
+  std::string text = fmt::format("{}/{} {}", done, total, label);
+  if (seconds < too_short_to_tell || done <= 0) return text;
+  text += ", " + duration(seconds);
+  if (done < total) text += fmt::format(", about {} left", duration(seconds / done * (total - done)));
+  return text;
+}
+
+ProgressLine::ProgressLine(ProgressReaders readers, std::chrono::milliseconds between_lines)
+    : is_terminal_(isatty(STDERR_FILENO) == 1), readers_(readers), between_lines_(between_lines) {}
 
 ProgressLine::~ProgressLine() {
   const std::lock_guard lock(mutex_);
@@ -30,22 +46,38 @@ void ProgressLine::wipe() {
   drawn_ = false;
 }
 
-void ProgressLine::show(std::string_view label, int done, int total) {
-  if (!is_terminal_) return;
-  const std::lock_guard lock(mutex_);
+void ProgressLine::draw(std::string text, int done, int total) {
   std::string line = erase_line;
   if (total > 0) {
     const int filled = std::clamp(done * bar_width / total, 0, bar_width);
-    line += fmt::format("[{:#<{}}{:.<{}}] {}/{} ", "", filled, "", bar_width - filled, done, total);
+    line += fmt::format("[{:#<{}}{:.<{}}] ", "", filled, "", bar_width - filled);
   }
-  line += label.substr(0, label_width);
+  line += text.substr(0, text_width);
   print_to_stderr(line);
   drawn_ = true;
 }
 
+void ProgressLine::print_now_and_then(const std::string& text) {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_line_ < between_lines_) return;
+  last_line_ = now;
+  print_to_stderr(fmt::format("jit-attention: {}\n", text));
+}
+
+void ProgressLine::show(std::string_view label, int done, int total, double seconds) {
+  if (readers_ == ProgressReaders::none || (!is_terminal_ && readers_ == ProgressReaders::terminals)) return;
+  const std::lock_guard lock(mutex_);
+  std::string text = progress_text(label, done, total, seconds);
+  if (is_terminal_) {
+    draw(std::move(text), done, total);
+  } else {
+    print_now_and_then(text);
+  }
+}
+
 Observer ProgressLine::observer() {
   return [this](const Event& event) {
-    if (event.kind == Event::Kind::tune) show(event.message, event.done, event.total);
+    if (event.kind == Event::Kind::tune) show(event.message, event.done, event.total, event.seconds);
     if (event.kind != Event::Kind::warning) return;
     const std::lock_guard lock(mutex_);
     wipe();

@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 #include <jit/error.h>
+#include <jit/version.h>
 #include <CLI/CLI.hpp>
 
 #include "command.h"

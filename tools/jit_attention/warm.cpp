@@ -34,6 +34,8 @@ struct WarmOptions {
   ServingOptions serving;
   QuantizeOptions quantize;
   bool exact_exponentials = false;
+  int jobs = 0;
+  bool quiet = false;
   bool as_json = false;
 };
 
@@ -145,9 +147,9 @@ int run_warm(const WarmOptions& options) {
 
   PackContents contents;
   {
-    ProgressLine progress;
+    ProgressLine progress(options.quiet ? ProgressReaders::none : ProgressReaders::all);
     contents = write_pack(out, model.specs, targets, sizes,
-                          Context(settings_from_environment(), progress.observer()));
+                          Context(settings_from_environment(), progress.observer()), options.jobs);
   }
   if (options.as_json) {
     Json kernels = Json::array();
@@ -163,8 +165,10 @@ int run_warm(const WarmOptions& options) {
   }
   double compile_ms = 0;
   for (const PackedKernel& kernel : contents.kernels) {
-    print("{}  {}  {}\n  {}, {}, {} bytes\n", kernel.target, kernel.spec, kernel.config, served(kernel),
-          kernel.cached ? "from the cache" : fmt::format("{:.0f} ms", kernel.compile_ms), kernel.bytes);
+    if (!options.quiet) {
+      print("{}  {}  {}\n  {}, {}, {} bytes\n", kernel.target, kernel.spec, kernel.config, served(kernel),
+            kernel.cached ? "from the cache" : fmt::format("{:.0f} ms", kernel.compile_ms), kernel.bytes);
+    }
     if (!kernel.cached) compile_ms += kernel.compile_ms;
   }
   for (const std::string& remark : model.remarks) print("note: {}\n", remark);
@@ -218,6 +222,9 @@ void add_warm(CLI::App& app, Commands& commands) {
       ->add_flag("--exact-exponentials", options->exact_exponentials,
                  "With --quantize: for calls that compute all probabilities, and interpolate none")
       ->needs(quantize);
+  add_whole_option(*command, "--jobs", options->jobs,
+                   "Kernels that compile at once; default: as many as there are cores", {1, 1024});
+  command->add_flag("-q,--quiet", options->quiet, "No progress, and no lines for each kernel");
   command->add_flag("--json", options->as_json, "Print JSON");
   commands.push_back({command, [options] { return run_warm(*options); }});
 }

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include <jit/arch.h>
 #include <jit/quantize.h>
 
 #include "generator/program/program.h"

@@ -54,7 +54,7 @@ std::vector<Golden> goldens() {
        {.dtype = DType::fp16, .head_dim = 72, .head_dim_v = 24, .gqa_ratio = 2, .score = score::softcap(30)},
        parse_config("family=forward_wgmma tile_q=192 tile_kv=48 output=separate rescale=lazy")},
       {"composed.cu",
-       {.mask = parse_mask("(causal || prefix_lengths) && document && !window(8, -1, top_left)"),
+       {.mask = parse_mask("(causal || prefix_lengths) && document && !sliding_window(8, -1, top_left)"),
         .score = parse_score("softcap(30), alibi, bias(fp16)")}},
       {"user_text.cu",
        {.mask = parse_mask("text(blocks) && text(by_head.and_batch) && text(allowed-keys)", masks),
@@ -139,7 +139,8 @@ TEST(Programs, IncludesTemplatesAndItsHeadersOnly) {
     }
     const bool has_intervals = source.find("IntervalMask") != std::string::npos;
     const bool has_parts = source.find("kept_bits") != std::string::npos;
-    EXPECT_EQ(included.size(), 1 + program.headers.size() + has_intervals + has_parts);
+    const bool has_mask = source.find("is_whole<") != std::string::npos;
+    EXPECT_EQ(included.size(), 1 + program.headers.size() + has_intervals + has_parts + has_mask);
   }
 }
 

@@ -161,9 +161,9 @@ TEST(FunctorTable, RowsAreWhole) {
 }
 
 TEST(FunctorTable, UsagesShowWhatMayBeLeftOut) {
-  EXPECT_EQ(usage(mask_row("window").functor, true),
-            "window(window_size_left, window_size_right[, alignment])");
-  EXPECT_EQ(usage(mask_row("window").functor, false), "window(window_size_left, window_size_right)");
+  EXPECT_EQ(usage(mask_row("sliding_window").functor, true),
+            "sliding_window(window_size_left[, window_size_right][, alignment])");
+  EXPECT_EQ(usage(mask_row("sliding_window").functor, false), "sliding_window(window_size_left)");
   EXPECT_EQ(usages(score_table(), true), "none, softcap(cap), alibi, bias([dtype])");
 }
 
@@ -205,11 +205,11 @@ TEST(FunctorTable, TraitsOfCombinedMasksFollowFromTheirParts) {
   EXPECT_EQ(traits("causal && prefix_lengths"), std::pair(true, 0));
   EXPECT_EQ(traits("causal || prefix(3)"), std::pair(true, 0)) << "both begin with the first key";
   EXPECT_EQ(traits("causal_per_request || prefix_lengths && causal"), std::pair(true, 0));
-  EXPECT_EQ(traits("causal || window(3, 0)"), std::pair(false, 0));
-  EXPECT_EQ(traits("!window(1, 2)"), std::pair(false, 0));
+  EXPECT_EQ(traits("causal || sliding_window(3)"), std::pair(false, 0));
+  EXPECT_EQ(traits("!sliding_window(1, 2)"), std::pair(false, 0));
   EXPECT_EQ(traits("causal && document"), std::pair(false, 1));
   EXPECT_EQ(traits("causal_per_request && prefix(3)"), std::pair(true, 0));
-  EXPECT_EQ(traits("draft_tree && window(8, 0)"), std::pair(false, 2));
+  EXPECT_EQ(traits("draft_tree && sliding_window(8)"), std::pair(false, 2));
   EXPECT_EQ(traits("document || !document"), std::pair(false, 2));
   EXPECT_EQ(traits("text(t)"), std::pair(false, 2));
 }

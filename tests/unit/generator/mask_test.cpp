@@ -27,16 +27,16 @@ TEST(Mask, PrintsWhatItReads) {
   for (const char* text : {"none",
                            "causal",
                            "causal(top_left)",
-                           "window(1024, 0)",
-                           "window(-1, 5, top_left)",
+                           "sliding_window(1024)",
+                           "sliding_window(-1, 5, top_left)",
                            "prefix(64)",
                            "prefix_lengths",
                            "document",
                            "causal_per_request",
                            "draft_tree",
-                           "draft_tree && window(8, 0)",
+                           "draft_tree && sliding_window(8)",
                            "!causal",
-                           "causal && window(8, 0)",
+                           "causal && sliding_window(8)",
                            "causal || prefix(3)",
                            "(causal || prefix(3)) && document",
                            "causal || prefix(3) && document",
@@ -82,6 +82,7 @@ TEST(Mask, JoinsAtMost64) {
 TEST(Mask, ReadsFreely) {
   EXPECT_EQ(parse_mask("  causal&&\n window ( 8 ,0 ) "), mask::causal() && mask::sliding_window(8, 0));
   EXPECT_EQ(parse_mask("sliding_window(8, 0)"), mask::sliding_window(8));
+  EXPECT_EQ(parse_mask("window(8)").to_string(), "sliding_window(8)") << "the name of before 0.1";
   EXPECT_EQ(parse_mask("causal(bottom_right)"), mask::causal());
   EXPECT_EQ(parse_mask("!!causal"), mask::causal());
   EXPECT_EQ(parse_mask("((causal))"), mask::causal());
@@ -97,8 +98,8 @@ TEST(Mask, ErrorsPointAtThePlace) {
                                                         {"(causal", 8},
                                                         {"causal)", 7},
                                                         {"causal(middle)", 8},
-                                                        {"window(1)", 9},
-                                                        {"window(a, 0)", 8},
+                                                        {"sliding_window()", 16},
+                                                        {"sliding_window(a)", 16},
                                                         {"prefix()", 8},
                                                         {"causal || foo", 11},
                                                         {"prefix(99999999999)", 8},
@@ -110,8 +111,9 @@ TEST(Mask, ErrorsPointAtThePlace) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << text;
     EXPECT_THAT(error.message(), HasSubstr("character " + std::to_string(place) + ":")) << text;
   }
-  EXPECT_THAT(error_of([] { parse_mask("casual"); }).message(),
-              HasSubstr("known are none, causal([alignment]), causal_per_request, draft_tree, window("));
+  EXPECT_THAT(
+      error_of([] { parse_mask("casual"); }).message(),
+      HasSubstr("known are none, causal([alignment]), causal_per_request, draft_tree, sliding_window("));
   EXPECT_THAT(error_of([] { parse_mask("text(x)", reference::mask_texts()); }).message(),
               HasSubstr("given are stripes"));
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <jit/pack.h>
+#include <jit/version.h>
 
 #include "generator/pack/pack_shapes.h"
 #include "generator/pack/serving_kernels.h"

@@ -27,16 +27,17 @@ std::string keys_seen(const Mask& mask, std::int64_t q) {
 TEST(RowKeys, OfBuiltInMasks) {
   EXPECT_EQ(keys_seen(mask::causal(), 10), "0..211");
   EXPECT_EQ(keys_seen(parse_mask("causal(top_left)"), 10), "0..11");
-  EXPECT_EQ(keys_seen(parse_mask("window(20, 3)"), 10), "190..214");
-  EXPECT_EQ(keys_seen(parse_mask("window(20, 3)"), 99), "279..300");
-  EXPECT_EQ(keys_seen(parse_mask("window(-1, 3)"), 10), "0..214");
-  EXPECT_EQ(keys_seen(parse_mask("window(20, -1)"), 10), "190..300");
+  EXPECT_EQ(keys_seen(parse_mask("sliding_window(20, 3)"), 10), "190..214");
+  EXPECT_EQ(keys_seen(parse_mask("sliding_window(20, 3)"), 99), "279..300");
+  EXPECT_EQ(keys_seen(parse_mask("sliding_window(-1, 3)"), 10), "0..214");
+  EXPECT_EQ(keys_seen(parse_mask("sliding_window(20, -1)"), 10), "190..300");
   EXPECT_EQ(keys_seen(parse_mask("prefix(30)"), 10), "0..30");
-  EXPECT_EQ(keys_seen(parse_mask("window(20, 0) || prefix(30)"), 10), "0..211");
-  EXPECT_EQ(keys_seen(parse_mask("causal && window(20, 3)"), 10), "190..211");
-  EXPECT_EQ(keys_seen(parse_mask("prefix(30) && window(20, 3)"), 10), "none");
-  EXPECT_EQ(keys_seen(parse_mask("(prefix(30) && window(20, 3)) || window(0, 0)"), 10), "210..211");
-  EXPECT_EQ(keys_seen(parse_mask("block_mask(64, 64, window(20, 3))"), 10), "190..214");
+  EXPECT_EQ(keys_seen(parse_mask("sliding_window(20) || prefix(30)"), 10), "0..211");
+  EXPECT_EQ(keys_seen(parse_mask("causal && sliding_window(20, 3)"), 10), "190..211");
+  EXPECT_EQ(keys_seen(parse_mask("prefix(30) && sliding_window(20, 3)"), 10), "none");
+  EXPECT_EQ(keys_seen(parse_mask("(prefix(30) && sliding_window(20, 3)) || sliding_window(0)"), 10),
+            "210..211");
+  EXPECT_EQ(keys_seen(parse_mask("block_mask(64, 64, sliding_window(20, 3))"), 10), "190..214");
   EXPECT_EQ(keys_seen(parse_mask("block_scores(64, 64)"), 10), "") << "bits tell";
 }
 

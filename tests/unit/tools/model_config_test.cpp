@@ -47,7 +47,7 @@ TEST(ModelConfig, ReadsLlama) {
 TEST(ModelConfig, HasBothMasksWhereNothingSaysWhichLayersAreWindowed) {
   EXPECT_THAT(specs(model(R"({"model_type": "mistral", "hidden_size": 4096, "head_dim": 128,
     "num_attention_heads": 32, "num_key_value_heads": 8, "sliding_window": 4096, "dtype": "float16"})")),
-              ElementsAre("fp16 d128 gqa4 mask=causal", "fp16 d128 gqa4 mask=window(4095, 0)"));
+              ElementsAre("fp16 d128 gqa4 mask=causal", "fp16 d128 gqa4 mask=sliding_window(4095)"));
   EXPECT_THAT(specs(model(R"({"model_type": "qwen2", "hidden_size": 3584, "num_attention_heads": 28,
     "num_key_value_heads": 4, "sliding_window": 131072, "use_sliding_window": false})")),
               ElementsAre("bf16 d128 gqa7 mask=causal"));
@@ -61,7 +61,7 @@ TEST(ModelConfig, ReadsGemma2) {
     "num_attention_heads": 16, "num_key_value_heads": 8, "sliding_window": 4096, "attn_logit_softcapping": 50.0,
     "query_pre_attn_scalar": 64})");
   EXPECT_THAT(specs(gemma), ElementsAre("bf16 d256 gqa2 mask=causal score=softcap(50)",
-                                        "bf16 d256 gqa2 mask=window(4095, 0) score=softcap(50)"));
+                                        "bf16 d256 gqa2 mask=sliding_window(4095) score=softcap(50)"));
   EXPECT_FLOAT_EQ(gemma.specs[0].softmax_scale.value(), 0.125f);
 }
 
@@ -70,7 +70,8 @@ TEST(ModelConfig, ReadsTheTextPartOfAModelWithVision) {
     "text_config": {"model_type": "gemma3_text", "hidden_size": 2560, "head_dim": 256, "num_attention_heads": 8,
       "num_key_value_heads": 4, "sliding_window": 1024, "attn_logit_softcapping": null,
       "layer_types": ["sliding_attention", "sliding_attention", "full_attention"]}})");
-  EXPECT_THAT(specs(gemma), ElementsAre("bf16 d256 gqa2 mask=window(1023, 0)", "bf16 d256 gqa2 mask=causal"));
+  EXPECT_THAT(specs(gemma),
+              ElementsAre("bf16 d256 gqa2 mask=sliding_window(1023)", "bf16 d256 gqa2 mask=causal"));
   EXPECT_EQ(gemma.type, "gemma3_text");
   EXPECT_THAT(gemma.remarks, ElementsAre(HasSubstr("vision_config is not read")));
 }
@@ -78,7 +79,7 @@ TEST(ModelConfig, ReadsTheTextPartOfAModelWithVision) {
 TEST(ModelConfig, SaysWhatTheKernelsLeaveOut) {
   const ModelAttention oss = model(R"({"model_type": "gpt_oss", "head_dim": 64, "num_attention_heads": 64,
     "num_key_value_heads": 8, "sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"]})");
-  EXPECT_THAT(specs(oss), ElementsAre("bf16 d64 gqa8 sinks=true mask=window(127, 0)",
+  EXPECT_THAT(specs(oss), ElementsAre("bf16 d64 gqa8 sinks=true mask=sliding_window(127)",
                                       "bf16 d64 gqa8 sinks=true mask=causal"));
   EXPECT_THAT(oss.remarks, IsEmpty());
 
@@ -100,7 +101,7 @@ TEST(ModelConfig, ReadsEncodersAndModelsOfTwoParts) {
               ElementsAre("bf16 d32"));
   EXPECT_THAT(specs(model(R"({"model_type": "modernbert", "hidden_size": 768, "num_attention_heads": 12,
     "local_attention": 128})")),
-              ElementsAre("bf16 d64", "bf16 d64 mask=window(64, 64)"));
+              ElementsAre("bf16 d64", "bf16 d64 mask=sliding_window(64, 64)"));
   EXPECT_THAT(specs(model(R"({"model_type": "t5", "d_model": 512, "d_kv": 64, "num_heads": 8,
     "is_encoder_decoder": true, "relative_attention_num_buckets": 32})")),
               ElementsAre("bf16 d64 score=bias(bf16)", "bf16 d64 mask=causal score=bias(bf16)", "bf16 d64"));
@@ -189,7 +190,7 @@ TEST(ModelConfig, KnowsWhoReadsWhat) {
   std::vector<std::string> by_request;
   for (const AttentionSpec& spec : mistral.specs_by_request) by_request.push_back(to_string(spec));
   EXPECT_THAT(by_request, ElementsAre("bf16 d128 mask=causal_per_request",
-                                      "bf16 d128 mask=causal_per_request && window(4095, 4095)"));
+                                      "bf16 d128 mask=causal_per_request && sliding_window(4095, 4095)"));
 }
 
 TEST(ModelConfig, NamesWhatIsWrong) {
