@@ -28,8 +28,9 @@ def test_equal_bits(rng, place, emulated, tmp_path, mask, text):
     assert numpy.array_equal(lse.view(numpy.uint32), numpy.load(tmp_path / "lse.npy").view(numpy.uint32))
 
 
-def in_package(*arguments, **options):
-    return subprocess.run([sys.executable, "-m", "jit_attention", *arguments], capture_output=True, timeout=120, **options)
+def in_package(*arguments):
+    command = [sys.executable, "-m", "jit_attention", *arguments]
+    return subprocess.run(command, capture_output=True, timeout=120)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,8 @@ def test_the_package_holds_the_tool(arguments):
 
 
 def test_a_closed_pipe_ends_the_tool():
-    pipe = subprocess.Popen([sys.executable, "-m", "jit_attention", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    command = [sys.executable, "-m", "jit_attention", "--help"]
+    pipe = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     pipe.stdout.close()
     assert pipe.stderr.read() == b""
     assert pipe.wait() == -signal.SIGPIPE

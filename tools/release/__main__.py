@@ -64,7 +64,7 @@ def main():
         if path.suffix == ".whl":
             checks.check_wheel(path, tools, [ROOT, pathlib.Path.home()])
         else:
-            checks.check_sdist(path, tools)
+            checks.check_sdist(path)
     checks.check_metadata(files, tools)
     if os.uname().machine in targets[1]:
         try_wheels(targets[0], os.uname().machine, given.out, work)

@@ -34,8 +34,9 @@ def environment(python, folder, packages):
 
 
 def find_python(version, with_headers=True):
-    """The python3.x of a version on PATH. Ends the program where there is none with its headers, when they are wanted."""
-    probe = "import os, sysconfig, sys; print(os.path.exists(sysconfig.get_path('include') + '/Python.h'), *sys.version_info[:2])"
+    """The python3.x of a version on PATH. Ends the program where none has its headers, when they are wanted."""
+    probe = ("import os, sysconfig, sys; "
+             "print(os.path.exists(sysconfig.get_path('include') + '/Python.h'), *sys.version_info[:2])")
     for folder in os.get_exec_path():
         program = os.path.join(folder, f"python{version}")
         if os.access(program, os.X_OK):

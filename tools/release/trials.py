@@ -23,8 +23,8 @@ def try_wheels(pythons, arch, out, work):
         for name, program in pythons_for(version):
             folder = work / f"try-{name}"
             subprocess.run([program, "-m", "venv", "--clear", folder], check=True)
-            install = [folder / "bin/pip", "install", "--quiet", "--only-binary", ":all:", f"{wheel}[cu13]", "numpy"]
-            subprocess.run(install, check=True)
+            install = [folder / "bin/pip", "install", "--quiet", "--only-binary", ":all:"]
+            subprocess.run([*install, f"{wheel}[cu13]", "numpy"], check=True)
             # Nothing of this machine but the C library, so that no other NVRTC and no compiler is found.
             clean = {"PATH": str(folder / "bin"), "HOME": str(folder)}
             subprocess.run([folder / "bin/python", "-I", HERE / "try_installed.py"], check=True, env=clean, cwd=os.sep)

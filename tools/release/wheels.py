@@ -39,7 +39,7 @@ def build_wheel(source, build, python_bin, version, arch, programs, tools, out):
     is_stable = version == "3.12"
     suffix = ".abi3.so" if is_stable else f".cpython-{version.replace('.', '')}-{arch}-linux-gnu.so"
     flags = f"-ffile-prefix-map={source}=. -ffile-prefix-map={build}=. -ffile-prefix-map={python_bin.parent}=. -g0"
-    # Plain char is signed on x86-64 alone, which is where most tests run.
+    # -fsigned-char: plain char has a sign on x86-64, where most tests run, and would have none on aarch64.
     settings = {
         "build-dir": build,
         "wheel.py-api": "cp312" if is_stable else "",
@@ -56,6 +56,7 @@ def build_wheel(source, build, python_bin, version, arch, programs, tools, out):
         "PATH": os.pathsep.join([str(tools), os.environ["PATH"]]),
         "SETUPTOOLS_EXT_SUFFIX": suffix,
     }
+    (build / "CMakeCache.txt").unlink(missing_ok=True)  # what was found for another Python; objects stay
     options = [f"-C{name}={value}" for name, value in settings.items()]
     run_quietly([python_bin / "python", *BUILD, "--wheel", "--outdir", out, *options, source],
                 build.parent / f"{tags(version, arch)}.log", env=environment)
