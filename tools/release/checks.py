@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 LARGEST_WHEEL = 6 << 20
@@ -42,7 +43,12 @@ def check_wheel(wheel, tools, forbidden):
 
 
 def check_sdist(sdist):
+    """Its size, and that nothing lies in it that a build left."""
     expect(sdist.stat().st_size <= LARGEST_SDIST, f"{sdist.name} has {sdist.stat().st_size} bytes")
+    with tarfile.open(sdist) as files:
+        for name in files.getnames():
+            foreign = re.search(r"/(build/(?!\w+\.(cpp|h)$)|\.deps|dist|__pycache__)|\.(so|o|a|pyc)$", name)
+            expect(not foreign, f"{sdist.name} holds {name}")
 
 
 def check_metadata(files, tools):

@@ -25,6 +25,7 @@ def try_wheels(pythons, arch, out, work):
             subprocess.run([program, "-m", "venv", "--clear", folder], check=True)
             install = [folder / "bin/pip", "install", "--quiet", "--only-binary", ":all:"]
             subprocess.run([*install, f"{wheel}[cu13]", "numpy"], check=True)
-            # Nothing of this machine but the C library, so that no other NVRTC and no compiler is found.
+            # No compiler on PATH, and no NVRTC in variables.
             clean = {"PATH": str(folder / "bin"), "HOME": str(folder)}
-            subprocess.run([folder / "bin/python", "-I", HERE / "try_installed.py"], check=True, env=clean, cwd=os.sep)
+            trial = [folder / "bin/python", "-I", HERE / "try_installed.py"]
+            subprocess.run(trial, check=True, env=clean, cwd=os.sep)
