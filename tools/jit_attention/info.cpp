@@ -108,7 +108,7 @@ void print_text(const Json& info) {
       print("  {}, {} entries for {}\n", text(pack, "path"), pack["entries"].get<std::size_t>(),
             text(pack, "targets"));
     else
-      print("  not used: {}\n", text(pack, "refusal"));
+      print("  {}\n", text(pack, "refusal"));
   }
   if (info["packs"].empty()) print("  none\n");
   print("\nTuning\n  {}\n\nSettings (environment variables)\n", text(info, "tuning"));
