@@ -1,33 +1,12 @@
-// Copies of tiles by TMA: where their rows begin, or the boxes that end with their sequence.
+// Where tiles lie that TMA copies: where their rows begin, or the boxes that end with their sequence.
 #pragma once
 
 #include "backward/tensor_maps.cuh"
 #include "problem/entry_sequences.cuh"
-#include "ptx/bulk_tensor.cuh"
 #include "tiles/bounded_box.cuh"
-#include "tiles/bounded_copy.cuh"
+#include "tiles/box_copy.cuh"
 
 namespace jit {
-
-/// Starts the copy of a panel of a tile whose first row is `first`. By one thread.
-__device__ __forceinline__ void load_panel(unsigned panel, const TensorMap& map, unsigned full, int column,
-                                           const RowPlace& first) {
-  cp_async_bulk_tensor_load(panel, map, full, column, first.seq, first.head, first.batch);
-}
-
-/// Starts the copy of a panel to the rows from `first` on. By one thread.
-__device__ __forceinline__ void store_panel(unsigned panel, const TensorMap& map, int column,
-                                            const RowPlace& first) {
-  cp_async_bulk_tensor_store(map, panel, column, first.seq, first.head, first.batch);
-}
-
-/// Starts the copies of all panels of a tile, whose rows begin somewhere, or lie in a box that ends with their sequence.
-template <class Tile, class Map, class Place>
-__device__ __forceinline__ void load_tile(unsigned tile, const Map& map, unsigned full, const Place& place) {
-#pragma unroll
-  for (int panel = 0; panel < Tile::panels; ++panel)
-    load_panel(tile + panel * Tile::panel_bytes, map, full, panel * Tile::columns, place);
-}
 
 /// Where the maps are of what is loaded in tiles of `rows`.
 __device__ __forceinline__ const TensorMap& map_of(const TensorMaps& maps, TensorMap TensorMaps::*whole,

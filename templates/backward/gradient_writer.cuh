@@ -97,9 +97,7 @@ class GradientWriter {
     fence_proxy_async_shared();  // mutate: NoFenceBehindGradients
     __syncwarp();                // mutate: GradientsAreCopiedTooEarly
     if (lane == 0) {
-#pragma unroll
-      for (int panel = 0; panel < Tile::panels; ++panel)
-        store_panel(tile + panel * Tile::panel_bytes, map, panel * Tile::columns, box);
+      store_tile<Tile>(tile, map, box);
       cp_async_bulk_commit_group();
     }
   }

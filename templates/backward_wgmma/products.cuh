@@ -247,7 +247,7 @@ class GradientProducts {
   template <class Product>
   __device__ __forceinline__ void pack_part(const Product& probabilities, int part, int i) {
     probabilities.template pack_step<Element>(p[i], 0, part);
-    kept_.drop_step(p[i], 0, i);
+    drop_step(kept_, p[i], 0, i);
   }
   __device__ __forceinline__ void replace_scores(int i, const Part& part) {
     for_each_value<Part>([&](int n, int j) {

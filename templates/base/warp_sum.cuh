@@ -1,4 +1,4 @@
-// Sums over lanes.
+// Sums and maxima over lanes.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -19,6 +19,14 @@ __device__ __forceinline__ int sum_up_to_lane(int x) {
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
   for (int step = 1; step < warp_size; step *= 2) x += __shfl_xor_sync(full_warp, x, step);
+  return x;
+}
+
+/// The largest number of all lanes.
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+  for (int offset = warp_size / 2; offset > 0; offset /= 2)
+    x = ::fmaxf(x, __shfl_xor_sync(full_warp, x, offset));
   return x;
 }
 

@@ -6,6 +6,7 @@
 #include "base/prelude.cuh"
 #include "base/rows.cuh"
 #include "steps/softmax.cuh"
+#include "steps/store_rows.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/tile_copy.cuh"
 
@@ -42,24 +43,6 @@ __device__ __forceinline__ void for_each_four(typename Traits::Output& output, i
     columns.finish(output, r, n + 1);  // mutate: OddColumnsUnfinished
     // mutate: NeighboursExchanged
     f(column, make_float4(kept(n, 0), kept(n + 1, 0), kept(n, 1), kept(n + 1, 1)));
-  }
-}
-
-/// Writes a row, of which there are `columns` columns, if it exists. Each quad of lanes has pieces of 8 columns of it
-/// in 4 words, of which word(n) is the lane's of block n: transposed, every lane writes whole pieces.
-template <int column_blocks, class Element, class Word>
-__device__ __forceinline__ void store_by_quads(Element* row, int columns, bool exists, Word word) {
-  const int piece = lane_id() % 4;
-  Element* const own = row + piece * 8;
-#pragma unroll
-  for (int d = 0; d < column_blocks; d += 4) {
-    unsigned words[4] = {};
-#pragma unroll
-    for (int i = 0; i < 4 && d + i < column_blocks; ++i) words[i] = word(d + i);
-    transpose_quad(words);                      // mutate: QuadsAreNotTransposed
-    if (exists && (d + piece) * 8 < columns) {  // mutate: WritesWhatIsNone
-      *reinterpret_cast<uint4*>(own + d * 8) = make_uint4(words[0], words[1], words[2], words[3]);
-    }
   }
 }
 

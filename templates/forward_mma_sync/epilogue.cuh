@@ -56,6 +56,7 @@ __device__ __forceinline__ void store_output(const AttentionParams& params,
                                              float scale_log2, Scales& scales, unsigned o_tile) {
   using Traits = KernelTraits<Config>;
   using Layout = typename Traits::Output::Layout;
+  const DescaleParams& descale = params.descale;
   float inverse[Traits::Output::rows], lse[Traits::Output::rows];
   finish_rows<Layout>(state, scale_log2, inverse, lse, probability_raise<typename Config::Element>);
 #pragma unroll
@@ -72,8 +73,7 @@ __device__ __forceinline__ void store_output(const AttentionParams& params,
   const int seqlen_q = sequences.q(batch).length;
   const int warp_row = warp_id() * Traits::warp_rows;
   if (params.lse != nullptr) {
-    add_lse_shift<Config, typename Traits::Output>(params.descale,
-                                                   params.softmax_scale,  // mutate: LseUnshifted
+    add_lse_shift<Config, typename Traits::Output>(descale, params.softmax_scale,  // mutate: LseUnshifted
                                                    sequences.context(batch, head), q_begin + warp_row, lse);
     const auto find_rows = [&]() -> LseRows { return {sequences.lse_rows(batch, head), seqlen_q}; };
     write_lse<typename Traits::Output>(find_rows, q_begin + warp_row, lse);
@@ -82,7 +82,7 @@ __device__ __forceinline__ void store_output(const AttentionParams& params,
   cp_async_wait_group<0>();  // copies may still be in flight: of Q, say, where there was no key
   if constexpr (is_same<Layout, EvenOddLayout>) {
     const SeenShares<Config, Traits::Output::rows> shares;
-    const typename Traits::Columns columns(params.descale, scales.value_slice(), params.heads_kv, shares);
+    const typename Traits::Columns columns(descale, scales.value_slice(), params.heads_kv, shares);
     store_output_rows<Traits>(target, q_begin + warp_row, seqlen_q, output, columns, inverse);
   } else {
     store_output_by_tile<Config>(target, q_begin, seqlen_q, warp_row, output, inverse, o_tile);

@@ -18,9 +18,9 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_mma_sync/epilogue.cuh"
-#include "forward_mma_sync/key_scales.cuh"
 #include "forward_mma_sync/smem_layout.cuh"
 #include "forward_mma_sync/traits.cuh"
+#include "mainloop/key_scales.cuh"
 #include "problem/entry_sequences.cuh"
 #include "problem/functor.cuh"
 #include "problem/kv_tiles.cuh"
@@ -32,8 +32,8 @@
 #include "ptx/math.cuh"
 #include "scheduling/query_block.cuh"
 #include "steps/apply_functors.cuh"
+#include "steps/dequant.cuh"
 #include "steps/dropout.cuh"
-#include "steps/head_scales.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/swizzled_tile.cuh"
@@ -132,7 +132,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
       sequences.key_rows(batch, kv_head), seqlen_kv);
   const auto v_copy = tile_copy<Config, typename Traits::VTile, Config::head_dim_v>(
       sequences.value_rows(batch, kv_head), seqlen_kv);
-  const KeyScalesCopy<Config> key_scales_copy(params, batch, kv_head, seqlen_kv);
+  const KeyScalesCopy<Config, Traits::threads> key_scales_copy(params, batch, kv_head, seqlen_kv);
 
   const Mask mask(context);
   const TileMask<Config> tile_mask(context);
@@ -181,7 +181,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
 
   typename Traits::Output output = {};
   SoftmaxState<Traits::Scores::rows> state;
-  HeadScales<Config, typename Traits::Scores> scales(params, params.descale);
+  Dequant<Config, typename Traits::Scores> scales(params, params.descale);
   scales.take_scores(work, warp_id() * Traits::warp_rows, [&] { return context; });
   const float scale_log2 = exponent_scale<Score>(scales.of_scores());
   // mutate: EntriesAlike

@@ -25,9 +25,9 @@
 #include "ptx/cp_async.cuh"
 #include "split_keys/block_results.cuh"
 #include "split_keys/kv_products.cuh"
-#include "split_keys/kv_scales.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "split_keys/row_functors.cuh"
+#include "split_keys/split_dequant.cuh"
 #include "split_keys/warp_splits.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/tile_copy.cuh"
@@ -51,7 +51,7 @@ __device__ __forceinline__ WarpSplits<KernelTraits<Config>> multiply_keys(const 
   PageWindow<Config> pages;
   const WarpPipeline<Config> pipeline{bytes};
   typename Products::Queries q;
-  KvScales<Traits> scales(params);
+  SplitDequant<Traits, typename Products::Queries> scales(params);
   typename Traits::Output output = {};
   SoftmaxState<Traits::Output::rows> state;
   const float scale_log2 = exponent_scale<typename Config::Score>(params.softmax_scale);

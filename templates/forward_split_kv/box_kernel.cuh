@@ -18,8 +18,8 @@
 #include "scheduling/split_tile_scheduler.cuh"
 #include "split_keys/kernel_memory.cuh"
 #include "split_keys/kv_products.cuh"
-#include "split_keys/kv_scales.cuh"
 #include "split_keys/row_functors.cuh"
+#include "split_keys/split_dequant.cuh"
 #include "split_keys/split_pipeline.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/shared_words.cuh"
@@ -115,7 +115,7 @@ class BoxConsumer {
   BoxPipeline<Config> pipeline_;
   SplitPipeline<Traits> splits_;
   typename Products::Queries q_;
-  KvScales<Traits> scales_;
+  SplitDequant<Traits, typename Products::Queries> scales_;
   typename Traits::Output output_;
   SoftmaxState<Traits::Output::rows> state_;
 };

@@ -25,8 +25,8 @@
 #include "ptx/cp_async.cuh"
 #include "scheduling/split_tile_scheduler.cuh"
 #include "split_keys/kv_products.cuh"
-#include "split_keys/kv_scales.cuh"
 #include "split_keys/row_functors.cuh"
+#include "split_keys/split_dequant.cuh"
 #include "split_keys/split_params.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/tile_copy.cuh"
@@ -53,7 +53,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     __syncwarp();
   }
   typename Products::Queries q;
-  KvScales<Traits> scales(params);
+  SplitDequant<Traits, typename Products::Queries> scales(params);
   typename Traits::Output output = {};
   SoftmaxState<Traits::Output::rows> state;
   const float scale_log2 = exponent_scale<typename Config::Score>(params.softmax_scale);

@@ -7,7 +7,6 @@
 #include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_split_wgmma/key_scales.cuh"
 #include "forward_split_wgmma/traits.cuh"
 #include "mainloop/pipelines.cuh"
 #include "pipeline/warpgroup_order_barrier.cuh"
@@ -15,6 +14,7 @@
 #include "ptx/wgmma.cuh"
 #include "split_keys/load_queries.cuh"
 #include "split_keys/row_functors.cuh"
+#include "split_keys/split_dequant.cuh"
 #include "split_keys/split_params.cuh"
 #include "split_keys/split_pipeline.cuh"
 #include "split_keys/warp_results.cuh"
@@ -51,7 +51,7 @@ class Consumer {
       say_begun<Config>(split_params_, splits_.info(), thread());
       output_.clear();
       state_ = SoftmaxState<Traits::Scores::rows>();
-      scales_.begin_split(splits_.info());
+      scales_.begin_split(splits_.info(), q_);
       // mutate: QueriesReleasedTooEarly
       if (brings_queries<Config>(splits_.info())) q_pipeline_.consumer_wait();
       take_keys();
@@ -161,7 +161,7 @@ class Consumer {
   const unsigned smem_;
   const int consumer_;
   const float scale_log2_;  // of scores without scales
-  KeyScales<Config> scales_;
+  SplitDequant<Traits, Queries<Traits>> scales_;
   SplitPipeline<Traits> splits_;
   QPipeline<Traits> q_pipeline_;
   KvPipelines<Traits> pipelines_;

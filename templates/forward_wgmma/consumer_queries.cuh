@@ -12,9 +12,8 @@
 #include "ptx/warpgroup.cuh"
 #include "scheduling/tile_sequences.cuh"
 #include "scheduling/work_pipeline.cuh"
-#include "steps/head_scales.cuh"
+#include "steps/dequant.cuh"
 #include "steps/softmax.cuh"
-#include "steps/token_scales.cuh"
 #include "steps/wgmma_products.cuh"
 
 namespace jit::forward_wgmma {
@@ -32,8 +31,7 @@ class ConsumerQueries {
   static constexpr bool has_query_factors = Queries<Traits>::has_factors && Score::is_identity;
 
  public:
-  using Scales =
-      typename ChosenType<scales_exponents, TokenScales<Config, Scores>, HeadScales<Config, Scores>>::type;
+  using Scales = Dequant<Config, Scores, scales_exponents ? ScoreScales::tokens : score_scales<Config>>;
   using ExponentScale =
       typename ChosenType<scales_exponents || has_query_factors, RowScales<Scores::rows>, float>::type;
 

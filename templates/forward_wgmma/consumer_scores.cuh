@@ -20,7 +20,6 @@
 #include "steps/apply_functors.cuh"
 #include "steps/dropout.cuh"
 #include "steps/exponentiate_by_steps.cuh"
-#include "steps/head_scales.cuh"
 #include "steps/interpolated_weights.cuh"
 #include "steps/precomputed_dropout.cuh"
 #include "steps/softmax.cuh"

@@ -122,7 +122,7 @@ class KeyConverter {
     const int thread = reread_thread_index() % warpgroup_size - first_warp_ * warp_size;
     write_info(info, thread);
     if (has_tile(info)) {
-      TileWidener<Stored, typename Traits::StoredKTile, typename KeyOf<Traits>::type, typename Traits::KTile,
+      TileWidener<Stored, typename Traits::StoredKTile, typename Traits::Key, typename Traits::KTile,
                   Config::head_dim, Traits::converter_warps>::upcast(stored_.k.tile(), pipelines_.k.tile(),
                                                                      first_warp_);
     }

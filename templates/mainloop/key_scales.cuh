@@ -1,10 +1,11 @@
-// What keys of 8 bits are multiplied by where each, or each block, has a scale of its own.
+// How scales of keys of 8 bits come to shared memory beside a tile, where each key, or each block, has its own: by one warp, where
+// keys come by TMA, or by the copies of a block.
 #pragma once
 
-#include "base/descale_params.cuh"
+#include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "problem/sequences.cuh"
 #include "problem/variable_sequences.cuh"
+#include "ptx/cp_async.cuh"
 #include "scheduling/work_tiles.cuh"
 #include "steps/block_factors.cuh"
 #include "tiles/shared_words.cuh"
@@ -47,5 +48,38 @@ __device__ __forceinline__ void write_key_scales(const AttentionParams& params, 
                  __float_as_int(key_scale<Config>(params, of_head, strides, work.batch, row)));
   }
 }
+
+/// The same of dense keys by cp.async, by a block of so many threads. Nothing is copied where keys have no scales of their own.
+template <class Config, int threads>
+class KeyScalesCopy {
+ public:
+  __device__ __forceinline__ KeyScalesCopy(const AttentionParams& params, int batch, int kv_head,
+                                           int seqlen_kv)
+      : of_head_(params.descale.k + batch * params.descale.k_strides.batch +
+                 kv_head * params.descale.k_strides.head),
+        stride_(params.descale.k_strides.seq),
+        seqlen_kv_(seqlen_kv) {}
+
+  /// Starts the copy of the scales of a tile's keys, from `first_key` on, to a shared address.
+  __device__ __forceinline__ void load(unsigned target, int first_key) const {
+    if constexpr (!has_row_scales<Config>) return;
+    constexpr int keys = has_block_scales<Config> ? keys_of_factor(Config::tile_kv) : 1;  // of a scale
+    constexpr int count = Config::tile_kv / keys;
+#pragma unroll
+    for (int i = 0; i < count; i += threads) {
+      const int place = i + static_cast<int>(threadIdx.x);
+      if (count % threads != 0 && place >= count) break;
+      const int key = first_key + place * keys;  // mutate: OneScaleATile
+      // mutate: TokensOfTheFirstTile
+      cp_async_zfill<4>(target + place * 4, of_head_ + key / rows_of_scale<Config> * stride_,
+                        key < seqlen_kv_);
+    }
+  }
+
+ private:
+  const float* of_head_;
+  long long stride_;
+  int seqlen_kv_;
+};
 
 }  // namespace jit

@@ -22,7 +22,7 @@ __device__ __forceinline__ void load_queries_of(const AttentionParams& params, c
     const auto own = q_pipeline_of<Traits>(pipeline, consumer);
     own.producer_acquire();
     if (lane_id() == 0) {
-      load_tile<typename Traits::QTile>(
+      load_tile_by_lane<typename Traits::QTile>(
           own.tile(), q_map<Traits>(maps), own.full(),
           // mutate: LoadsTheQueriesOfOneConsumer
           query_box<typename Traits::Config>(params, work, work.q_begin + consumer * rows_per_warpgroup));

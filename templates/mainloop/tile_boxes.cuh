@@ -12,7 +12,7 @@
 #include "ptx/mbarrier.cuh"
 #include "scheduling/tile_sequences.cuh"
 #include "tiles/bounded_box.cuh"
-#include "tiles/bounded_copy.cuh"
+#include "tiles/box_copy.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit {
@@ -57,31 +57,12 @@ __device__ __forceinline__ BoundedBox query_box(const AttentionParams&, const Se
                      is_varlen ? 0 : work.batch);
 }
 
-/// Starts the copy of a panel of a tile whose first row is `first`. By one thread.
-__device__ __forceinline__ void load_panel(unsigned panel, const TensorMap& map, unsigned full, int column,
-                                           const RowPlace& first) {
-  cp_async_bulk_tensor_load(panel, map, full, column, first.seq, first.head, first.batch);
-}
-
-/// Stores a panel to the tensor.
-__device__ __forceinline__ void store_panel(unsigned panel, const TensorMap& map, int column,
-                                            const RowPlace& first) {
-  cp_async_bulk_tensor_store(map, panel, column, first.seq, first.head, first.batch);
-}
-
-/// Starts the copies of all panels of a tile. By one thread.
+/// Starts the copies of all panels of a tile, and lets the barrier wait. By one thread.
 template <class Tile, class Map, class Place>
-__device__ __forceinline__ void load_tile(unsigned tile, const Map& map, unsigned full, const Place& place) {
+__device__ __forceinline__ void load_tile_by_lane(unsigned tile, const Map& map, unsigned full,
+                                                  const Place& place) {
   mbarrier_arrive_expect_tx(full, Tile::bytes);  // mutate: AnnouncesTooFewBytes
-#pragma unroll
-  for (int panel = 0; panel < Tile::panels; ++panel)
-    load_panel(tile + panel * Tile::panel_bytes, map, full, panel * Tile::columns, place);
-}
-template <class Tile, class Map, class Place>
-__device__ __forceinline__ void store_tile(unsigned tile, const Map& map, const Place& place) {
-#pragma unroll
-  for (int panel = 0; panel < Tile::panels; ++panel)
-    store_panel(tile + panel * Tile::panel_bytes, map, panel * Tile::columns, place);
+  load_tile<Tile>(tile, map, full, place);
 }
 
 /// Where the lane's box of a tile of keys or values lies, which begins with key `k_begin` of its sequence: each lane
@@ -167,7 +148,7 @@ __device__ __forceinline__ void load_key_tile(unsigned tile, const Map& map, uns
   if constexpr (Traits::boxes > 1 || Traits::copies_by_lanes) {
     load_boxes<Traits, Tile>(tile, map, full, box);
   } else {
-    if (lane_id() == 0) load_tile<Tile>(tile, map, full, box);
+    if (lane_id() == 0) load_tile_by_lane<Tile>(tile, map, full, box);
   }
 }
 

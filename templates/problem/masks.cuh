@@ -44,13 +44,9 @@ concept has_row_range = requires(const Mask& mask) {
 
 /// Whether a query that sees keys sees the first one, and no gap behind it.
 template <class Mask>
-inline constexpr bool rows_begin_first = [] {
-  if constexpr (requires { Mask::rows_begin_first; }) {
-    return Mask::rows_begin_first;
-  } else {
-    return false;
-  }
-}();
+inline constexpr bool rows_begin_first = requires {
+  requires Mask::rows_begin_first;
+};
 
 /// How many words of a key a mask that is asked by terms must know, 0 or 1; 2: it cannot be asked by terms.
 template <class Mask>
@@ -78,23 +74,15 @@ __device__ __forceinline__ KeyRange lane_key_range(const Mask& mask, int seqlen_
 
 /// Whether it tells the scores of a tile by parts.
 template <class Mask>
-inline constexpr bool has_parts = [] {
-  if constexpr (requires { Mask::has_parts; }) {
-    return Mask::has_parts;
-  } else {
-    return false;
-  }
-}();
+inline constexpr bool has_parts = requires {
+  requires Mask::has_parts;
+};
 
 /// Whether all tiles have the same class, so that `classify` is no code.
 template <class Mask>
-inline constexpr bool has_one_class = [] {
-  if constexpr (requires { Mask::has_one_class; }) {
-    return Mask::has_one_class;
-  } else {
-    return false;
-  }
-}();
+inline constexpr bool has_one_class = requires {
+  requires Mask::has_one_class;
+};
 
 /// Whether it tells the scores of a tile by parts, or by ranges of rows, which are parts that a mask is made of.
 template <class Mask>
@@ -102,13 +90,9 @@ inline constexpr bool is_made_of_parts = has_parts<Mask> || has_row_range<Mask>;
 
 /// Whether `keep` is so long that copies of it take long to compile.
 template <class Mask>
-inline constexpr bool is_long = [] {
-  if constexpr (requires { Mask::is_long; }) {
-    return Mask::is_long;
-  } else {
-    return false;
-  }
-}();
+inline constexpr bool is_long = requires {
+  requires Mask::is_long;
+};
 
 /// Which of these scores any mask keeps.
 template <class Mask, class Scores>
@@ -135,13 +119,9 @@ inline constexpr bool depends_on_head = [] {
 
 /// Whether the lanes of a warp must ask `classify` about the same tile, which they look at together.
 template <class Mask>
-inline constexpr bool needs_warp = [] {
-  if constexpr (requires { Mask::needs_warp; }) {
-    return Mask::needs_warp;
-  } else {
-    return false;
-  }
-}();
+inline constexpr bool needs_warp = requires {
+  requires Mask::needs_warp;
+};
 
 /// Whether query heads of one batch entry do see different keys: not all that may depend on the head do.
 template <class Mask>

@@ -6,15 +6,9 @@
 #include "base/rows.cuh"
 #include "problem/functor.cuh"
 #include "problem/seqlen_info.cuh"
+#include "tiles/bounded_box.cuh"
 
 namespace jit {
-
-/// A row as TMA counts, which takes a tensor of (head_dim, seqlen, heads, batch).
-struct RowPlace {
-  int seq;
-  int head;
-  int batch;
-};
 
 /// The rows of sequences of tensors (batch, seqlen, heads, head_dim) at equal distances. `Seqlens` knows how long they
 /// are: q(batch) and kv(batch).

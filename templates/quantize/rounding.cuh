@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/fp8_scale.cuh"
+#include "base/warp_sum.cuh"
 #include "quantize/rows.cuh"
 
 namespace jit {
@@ -74,9 +75,7 @@ __device__ __forceinline__ void find_block_scales(const QuantizeRows<Config, ten
 #pragma unroll
     for (int row = lane_id(); row < scale_block_rows; row += warp_size)
       magnitude = fmaxf(magnitude, of_block[row]);
-#pragma unroll
-    for (int offset = warp_size / 2; offset > 0; offset /= 2)
-      magnitude = fmaxf(magnitude, __shfl_xor_sync(full_warp, magnitude, offset));
+    magnitude = warp_max(magnitude);
     if (lane_id() != 0) continue;
     const float scale = scale_of<typename Config::StoredElement>(magnitude);
     scales[block] = scale;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/fp8_scale.cuh"
+#include "base/warp_sum.cuh"
 #include "ptx/cp_async.cuh"
 #include "quantize/rows.cuh"
 #include "tiles/tile_copy.cuh"
@@ -172,10 +173,7 @@ __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, ten
     if constexpr (Plan::scales == QuantizedScales::head) {
       for (int column = lane_id(); column < columns; column += warp_size)
         of_head = fmaxf(of_head, magnitude_of(column));
-#pragma unroll
-      for (int offset = warp_size / 2; offset > 0; offset /= 2)
-        of_head = fmaxf(of_head, __shfl_xor_sync(full_warp, of_head, offset));
-      of_head = scale_of<Stored>(of_head);
+      of_head = scale_of<Stored>(warp_max(of_head));
       if (thread == 0) *descale = of_head;
     }
     for (int column = thread; column < columns; column += Plan::threads) {
@@ -213,18 +211,11 @@ __device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, ten
                                                   float* of_unit) {
   using Plan = QuantizePlan<Config, tensor>;
   const QuantizeTensor& own = rows.own();
-  float found = largest_magnitude(rows);
-  const auto over_warp = [](float x) {
-#pragma unroll
-    for (int offset = warp_size / 2; offset > 0; offset /= 2)
-      x = fmaxf(x, __shfl_xor_sync(full_warp, x, offset));
-    return x;
-  };
-  found = over_warp(found);
+  float found = warp_max(largest_magnitude(rows));
   if (lane_id() == 0) shared[warp_id()] = found;
   __syncthreads();  // mutate: MagnitudesOfWarpsReadEarly
   if (warp_id() != 0) return;
-  found = over_warp(lane_id() < Plan::threads / warp_size ? shared[lane_id()] : 0.0f);
+  found = warp_max(lane_id() < Plan::threads / warp_size ? shared[lane_id()] : 0.0f);
   int is_last = 0;
   if (lane_id() == 0) {
     of_unit[item] = found;
@@ -237,7 +228,7 @@ __device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, ten
   found = 0;
 #pragma unroll 8
   for (int at = lane_id(); at < own.items; at += warp_size) found = fmaxf(found, of_unit[at]);
-  const float scale = scale_of<typename Config::StoredElement>(over_warp(found));
+  const float scale = scale_of<typename Config::StoredElement>(warp_max(found));
   if (lane_id() != 0) return;
   own.descale[rows.batch() * own.descale_strides.batch + rows.kv_head() * own.descale_strides.head] = scale;
   own.results[static_cast<long long>(unit) * 2 * Plan::columns + Plan::columns] = __fdiv_rn(1.0f, scale);

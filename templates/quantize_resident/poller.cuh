@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/fp8_scale.cuh"
+#include "base/warp_sum.cuh"
 #include "quantize/rounding.cuh"
 #include "quantize_resident/exchange.cuh"
 #include "quantize_resident/pipeline.cuh"
@@ -104,14 +105,7 @@ class ResidentPoller {
 #pragma unroll
       for (int i = 0; i < at_once; ++i) largest = fmaxf(largest, found[i]);
     }
-    return over_warp(largest);
-  }
-
-  static __device__ __forceinline__ float over_warp(float x) {
-#pragma unroll
-    for (int offset = warp_size / 2; offset > 0; offset /= 2)
-      x = fmaxf(x, __shfl_xor_sync(full_warp, x, offset));
-    return x;
+    return warp_max(largest);
   }
 
   /// Leaves with the piece of work what it waits for, and writes it where it is the unit's first one.
@@ -149,7 +143,7 @@ class ResidentPoller {
           largest = fmaxf(largest, x);
         }
       });
-      if constexpr (Own::scales == QuantizedScales::head) tell_scale(over_warp(largest));
+      if constexpr (Own::scales == QuantizedScales::head) tell_scale(warp_max(largest));
     }
     if constexpr (tensor == QkvTensor::q && Config::center_keys) {
       if (params_.all.lse_shift != nullptr)

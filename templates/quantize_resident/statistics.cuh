@@ -2,6 +2,7 @@
 // unit. Each warp stands for two of those that a piece of work has elsewhere, and sums go in the same order.
 #pragma once
 
+#include "base/warp_sum.cuh"
 #include "ptx/warpgroup.cuh"
 #include "quantize/statistics.cuh"
 #include "quantize_resident/exchange.cuh"
@@ -66,9 +67,7 @@ class ResidentStatistics {
         params_, work, pipeline.rows(), warp_id(),
         [&](const auto& rows, int) { found = fmaxf(found, largest_magnitude(rows)); });
     pipeline.arrive_ready();
-#pragma unroll
-    for (int offset = warp_size / 2; offset > 0; offset /= 2)
-      found = fmaxf(found, __shfl_xor_sync(full_warp, found, offset));
+    found = warp_max(found);
     // Two places alternate: when a warp is at the next barrier, it has read what stands before this one.
     float* const of_warps = magnitudes_ + iteration_ * resident_statistics_warps;
     if (lane_id() == 0) of_warps[warp_id()] = found;

@@ -17,6 +17,9 @@ template <class KernelConfig, int block_consumers, int block_rows>
 struct BlockTraits {
   using Config = KernelConfig;
   using Element = typename Config::Element;
+  using Key = Element;     ///< that Q and keys are multiplied as
+  using Weight = Element;  ///< the same of P and values
+  static constexpr bool sums_by_products = false;
   static constexpr int mma_k = ElementTraits<Element>::mma_k;
   static_assert(Config::tile_kv % mma_k == 0 && Config::tile_kv <= 256,
                 "tile_kv must be a multiple of wgmma's k, at most 256");

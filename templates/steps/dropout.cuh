@@ -18,6 +18,7 @@
 #include "ptx/warpgroup.cuh"
 #include "steps/no_dropout.cuh"
 #include "steps/product_axes.cuh"
+#include "steps/product_numbers.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/shared_words.cuh"
 
@@ -158,19 +159,14 @@ class KeptScores<QueriesByKeys, Product> {
     // mutate: RowsAndColumnsExchanged
     return (word(r, n) >> (16 * (r % 2) + 8 * i) & 0xff) <= (limit_ & 0xff);
   }
-  /// Sets to 0 what is not kept of a step of the product that is packed (Accumulator::pack_step).
-  __device__ __forceinline__ void drop_step(unsigned (&a)[4], int m, int step) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] &= pair_mask(2 * m + i % 2, 2 * step + i / 2);
-  }
-
- private:
-  // Of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is kept.
+  /// Of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is kept.
   __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
     // As numbers of fp16, bytes have their own order: two of them are compared at once.
     // mutate: RowsOfPairsExchanged
     return at_most_masks(pick_bytes(word(r, n), 0, r % 2 == 0 ? 0x4140 : 0x4342), limit_ & 0x00ff00ffu);
   }
+
+ private:
   __device__ __forceinline__ unsigned word(int r, int n) const {
     return random_[r / 2][n / blocks].words[n % blocks];
   }
@@ -242,22 +238,17 @@ class KeptScores<KeysByQueries, Product> {
   __device__ __forceinline__ bool has(int r, int n, int i) const {
     return (word(r, n) >> (16 * i + bit(r, n)) & 1) != 0;
   }
-  /// Sets to 0 what is not kept of a step of the product that is packed (Accumulator::pack_step).
-  __device__ __forceinline__ void drop_step(unsigned (&a)[4], int m, int step) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] &= pair_mask(2 * m + i % 2, 2 * step + i / 2);
+  /// As that of products whose rows are queries.
+  __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
+    // The sign of a byte of each half is repeated; blocks of columns that are neighbours share the shift.
+    const unsigned signs = word(r, n) << (7 - bit(r, n) % 8);
+    return pick_bytes(signs, 0, bit(r, n) < 8 ? 0xaa88 : 0xbb99);  // mutate: SignsOfAnotherBlock
   }
 
  private:
   // Of bits of two lanes those of the row's key. Every other byte is of another key than the lane's.
   static __device__ __forceinline__ unsigned own_bytes(unsigned first, unsigned second, int row, int shift) {
     return pick_bytes(first, second, row % 2 == 0 ? 0x6420 : 0x7531) >> shift;  // mutate: BitsOfAnotherKey
-  }
-  // Of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is kept.
-  __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
-    // The sign of a byte of each half is repeated; blocks of columns that are neighbours share the shift.
-    const unsigned signs = word(r, n) << (7 - bit(r, n) % 8);
-    return pick_bytes(signs, 0, bit(r, n) < 8 ? 0xaa88 : 0xbb99);  // mutate: SignsOfAnotherBlock
   }
   __device__ __forceinline__ unsigned word(int r, int n) const {
     return words_[r / 2 / shared_by][n / blocks / 2];
@@ -293,15 +284,8 @@ __device__ __forceinline__ float over_keep_probability(float factor, const Dropo
 /// Sets to 0 what is not kept.
 template <class Kept, class Product>
 __device__ __forceinline__ void drop(Product& product, const Kept& kept) {
-#pragma unroll
-  for (int r = 0; r < Product::rows; ++r) {
-#pragma unroll
-    for (int n = 0; n < Product::column_blocks; ++n) {
-#pragma unroll
-      for (int i = 0; i < Product::pair; ++i)
-        product.at(r, n, i) = kept.has(r, n, i) ? product.at(r, n, i) : 0;
-    }
-  }
+  Product::for_each_place(
+      [&](int r, int n, int i) { product.at(r, n, i) = kept.has(r, n, i) ? product.at(r, n, i) : 0; });
 }
 
 template <class Product>
@@ -310,17 +294,9 @@ __device__ __forceinline__ void drop(Product& /*product*/, NoDropout) {}
 /// Sets to −delta what is not kept of dP − delta.
 template <class Kept, class Product, class Numbers>
 __device__ __forceinline__ void drop_to_minus(Product& product, const Kept& kept, const Numbers& numbers) {
-#pragma unroll
-  for (int n = 0; n < Product::column_blocks; ++n) {
-    const auto& block = numbers.at(n);
-#pragma unroll
-    for (int r = 0; r < Product::rows; ++r) {
-#pragma unroll
-      for (int i = 0; i < Product::pair; ++i)
-        // mutate: DsOfWhatIsDroppedIsZero
-        product.at(r, n, i) = kept.has(r, n, i) ? product.at(r, n, i) : -block.of(r, i);
-    }
-  }
+  with_numbers(product, numbers, [&](float& value, float number, int r, int n, int i) {
+    value = kept.has(r, n, i) ? value : -number;  // mutate: DsOfWhatIsDroppedIsZero
+  });
 }
 template <class Product, class Numbers>
 __device__ __forceinline__ void drop_to_minus(Product& /*product*/, NoDropout, const Numbers& /*numbers*/) {}

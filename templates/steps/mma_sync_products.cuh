@@ -95,7 +95,7 @@ __device__ __forceinline__ void multiply_pv(Output& output, const Scores& p, uns
 #pragma unroll
     for (int m = 0; m < Scores::row_blocks; ++m) {
       p.template pack_step<Element>(a[m], m, step);
-      kept.drop_step(a[m], m, step);
+      drop_step(kept, a[m], m, step);
     }
 #pragma unroll
     for (int d = 0; d < Output::column_blocks; d += 2) {

@@ -1,13 +1,16 @@
-// What stands in kernels without dropout for what is of it: all scores are kept.
+// What drops scores of a packed product, and what stands in kernels without dropout for what is of it: all are kept.
 #pragma once
-
-#include "base/prelude.cuh"
 
 namespace jit {
 
-struct NoDropout {
-  /// As that of KeptScores.
-  __device__ __forceinline__ void drop_step(unsigned (&/*a*/)[4], int /*m*/, int /*step*/) const {}
-};
+struct NoDropout {};
+
+/// Sets to 0 what is not kept of a step of the product that is packed (Accumulator::pack_step).
+template <class Kept>
+__device__ __forceinline__ void drop_step(const Kept& kept, unsigned (&a)[4], int m, int step) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) a[i] &= kept.pair_mask(2 * m + i % 2, 2 * step + i / 2);
+}
+__device__ __forceinline__ void drop_step(NoDropout, unsigned (&/*a*/)[4], int /*m*/, int /*step*/) {}
 
 }  // namespace jit

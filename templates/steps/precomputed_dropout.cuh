@@ -123,20 +123,14 @@ class PrecomputedDropout<QueriesByKeys, Product> {
     Layout::load(dropout_mask_block<Layout>(mask, head_of_all, q, k), lane_id(), words_);
   }
 
-  /// Sets to 0 what is not kept of a step of the product that is packed (Accumulator::pack_step).
-  __device__ __forceinline__ void drop_step(unsigned (&a)[4], int /*m*/, int step) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] &= pair_mask(i % 2, 2 * step + i / 2);
-  }
-
- private:
-  // Of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is kept.
+  /// As that of KeptScores.
   __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
     // The signs of two neighbouring bytes are repeated; both rows share the shift.
     const unsigned signs = words_[n / blocks] << (blocks - 1 - n % blocks);  // mutate: WordsAlike
     return pick_bytes(signs, 0, r == 0 ? 0x9988 : 0xbbaa);                   // mutate: RowsOfAWordAlike
   }
 
+ private:
   unsigned words_[Layout::block.words];
 };
 
@@ -165,19 +159,14 @@ class PrecomputedDropout<KeysByQueries, Product> {
   __device__ __forceinline__ bool has(int r, int n, int i) const {
     return (words_[n / blocks] >> (16 * i + bit(r, n)) & 1) != 0;
   }
-  /// Sets to 0 what is not kept of a step of the product that is packed (Accumulator::pack_step).
-  __device__ __forceinline__ void drop_step(unsigned (&a)[4], int /*m*/, int step) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] &= pair_mask(i % 2, 2 * step + i / 2);
-  }
-
- private:
-  // Of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is kept.
+  /// As that of KeptScores.
   __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
     // The sign of a byte of each half is repeated; blocks of columns that are neighbours share the shift.
     const unsigned signs = words_[n / blocks] << (7 - bit(r, n) % 8);
     return pick_bytes(signs, 0, bit(r, n) < 8 ? 0xaa88 : 0xbb99);  // mutate: DrawnSignsOfAnotherBlock
   }
+
+ private:
   static __device__ __forceinline__ int bit(int r, int n) {
     return n % 2 * 8 + n / 2 % 2 * 4 + n / 4 % 2 * 2 + r;  // mutate: BlocksAlike
   }

@@ -15,49 +15,14 @@
 #include "problem/scores.cuh"
 #include "ptx/math.cuh"
 #include "steps/product_axes.cuh"
+#include "steps/product_numbers.cuh"
 
 namespace jit {
-
-/// A number of each row of a product of which a lane holds values.
-template <int rows>
-struct RowNumbers {
-  float numbers[rows];
-
-  /// For column block `n`; `of(r, i)` is the number for value `i` of the lane's row `r` there.
-  __device__ __forceinline__ const RowNumbers& at(int /*n*/) const { return *this; }
-  __device__ __forceinline__ float of(int r, int /*i*/) const { return numbers[r]; }
-};
-
-/// The same of each column, in shared memory from `address` on, where the number of the lane's first column lies.
-struct ColumnNumbers {
-  unsigned address;
-
-  struct Pair {
-    float numbers[2];
-    __device__ __forceinline__ float of(int /*r*/, int i) const { return numbers[i]; }
-  };
-  __device__ __forceinline__ Pair at(int n) const {
-    Pair pair;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                 : "=f"(pair.numbers[0]), "=f"(pair.numbers[1])
-                 : "r"(address + n * 8 * static_cast<unsigned>(sizeof(float)))
-                 : "memory");
-    return pair;
-  }
-};
 
 /// The accumulators of dP before their product is added: −delta.
 template <class Product, class Numbers>
 __device__ __forceinline__ void begin_at_minus(Product& product, const Numbers& numbers) {
-#pragma unroll
-  for (int n = 0; n < Product::column_blocks; ++n) {
-    const auto& block = numbers.at(n);
-#pragma unroll
-    for (int r = 0; r < Product::rows; ++r) {
-#pragma unroll
-      for (int i = 0; i < Product::pair; ++i) product.at(r, n, i) = -block.of(r, i);
-    }
-  }
+  with_numbers(product, numbers, [](float& value, float number, int, int, int) { value = -number; });
 }
 
 /// Calls f(r, n, i, query, key) for each value of a lane, the first of which lies at `row` and `column`.
@@ -175,16 +140,8 @@ __device__ __forceinline__ float score_exponent(float softmax_scale) {
 /// Scores become probabilities: 2 to the power of score · factor − lse_log2.
 template <class Product, class Numbers>
 __device__ __forceinline__ void exponentiate_scores(Product& scores, float factor, const Numbers& lse_log2) {
-#pragma unroll
-  for (int n = 0; n < Product::column_blocks; ++n) {
-    const auto& lse = lse_log2.at(n);
-#pragma unroll
-    for (int r = 0; r < Product::rows; ++r) {
-#pragma unroll
-      for (int i = 0; i < Product::pair; ++i)
-        scores.at(r, n, i) = ex2(__fmaf_rn(scores.at(r, n, i), factor, -lse.of(r, i)));
-    }
-  }
+  with_numbers(scores, lse_log2,
+               [&](float& score, float lse, int, int, int) { score = ex2(__fmaf_rn(score, factor, -lse)); });
 }
 
 /// (dP − delta) ∘ f′ becomes dS. A key that is not seen has none, whatever a functor's derivative is there.

@@ -7,29 +7,37 @@
 
 namespace jit {
 
+/// Writes a row, of which there are `columns` columns, if it exists. Each quad of lanes has pieces of 8 columns of it
+/// in 4 words, of which word(n) is the lane's of block n: transposed, every lane writes whole pieces.
+template <int column_blocks, class Element, class Word>
+__device__ __forceinline__ void store_by_quads(Element* row, int columns, bool exists, Word word) {
+  const int piece = lane_id() % 4;
+  Element* const own = row + piece * 8;
+#pragma unroll
+  for (int d = 0; d < column_blocks; d += 4) {
+    unsigned words[4] = {};
+#pragma unroll
+    for (int i = 0; i < 4 && d + i < column_blocks; ++i) words[i] = word(d + i);
+    transpose_quad(words);                      // mutate: QuadsAreNotTransposed
+    if (exists && (d + piece) * 8 < columns) {  // mutate: WritesWhatIsNone
+      *reinterpret_cast<uint4*>(own + d * 8) = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+  }
+}
+
 /// Writes a warp's product of 16 rows, times `factor` and rounded, to the rows of `target` from `first_row` on, but none
-/// from `row_end` on and `columns` columns alone, a multiple of 8. Each quad of lanes has pieces of 8 columns of a row
-/// in 4 words: transposed, every lane writes whole pieces. Rows are aligned to 16 bytes.
+/// from `row_end` on and `columns` columns alone, a multiple of 8. Rows are aligned to 16 bytes.
 template <int columns, class Product, class Element>
 __device__ __forceinline__ void store_rows(const Product& product, float factor,
                                            const DenseRows<Element>& target, int first_row, int row_end) {
   using Layout = typename Product::Layout;
   static_assert(Product::row_blocks == 1);
-  const int lane = lane_id();
 #pragma unroll
   for (int r = 0; r < Product::rows; ++r) {
-    const int row = Layout::row(first_row + Layout::lane_row(lane), 0, r);
-    Element* const pieces = target.at(row) + lane % 4 * 8;
-#pragma unroll
-    for (int n = 0; n < Product::column_blocks; n += 4) {
-      unsigned words[4] = {};
-#pragma unroll
-      for (int i = 0; i < 4 && n + i < Product::column_blocks; ++i)
-        words[i] = pack<Element>(product.at(r, n + i, 0) * factor, product.at(r, n + i, 1) * factor);
-      transpose_quad(words);
-      if (row < row_end && (n + lane % 4) * 8 < columns)
-        *reinterpret_cast<uint4*>(pieces + n * 8) = make_uint4(words[0], words[1], words[2], words[3]);
-    }
+    const int row = Layout::row(first_row + Layout::lane_row(lane_id()), 0, r);
+    store_by_quads<Product::column_blocks>(target.at(row), columns, row < row_end, [&](int n) {
+      return pack<Element>(product.at(r, n, 0) * factor, product.at(r, n, 1) * factor);
+    });
   }
 }
 

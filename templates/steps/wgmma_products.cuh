@@ -1,4 +1,6 @@
-// The two products of a warpgroup that computes by wgmma: S = Q Kᵀ and O += P V. Traits are those of a kernel family.
+// The two products of a warpgroup that computes by wgmma: S = Q Kᵀ and O += P V. Traits are those of a kernel
+// family, which name what Q and keys are multiplied as, Key, and P and values, Weight, and say whether V has columns of ones
+// behind its own.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -18,34 +20,6 @@
 
 namespace jit {
 
-/// What P is rounded to: as q, where Traits name nothing else.
-template <class Traits>
-struct WeightOf {
-  using type = typename Traits::Config::Element;
-};
-template <class Traits>
-requires requires { typename Traits::Weight; }
-struct WeightOf<Traits> {
-  using type = typename Traits::Weight;
-};
-
-/// What Q and keys are multiplied as, in the same way.
-template <class Traits>
-struct KeyOf {
-  using type = typename Traits::Config::Element;
-};
-template <class Traits>
-requires requires { typename Traits::Key; }
-struct KeyOf<Traits> {
-  using type = typename Traits::Key;
-};
-
-/// Whether V has columns of ones behind its own.
-template <class Traits>
-inline constexpr bool sums_by_products = false;
-template <class Traits>
-requires requires { Traits::sums_by_products; }
-inline constexpr bool sums_by_products<Traits> = Traits::sums_by_products;
 struct NoSums {};
 
 /// P of one warpgroup as the A operand of P V: packed accumulators of S.
@@ -59,7 +33,7 @@ class Probabilities {
   /// Of P of 16 bits what `kept` keeps.
   template <class Kept = NoDropout>
   __device__ __forceinline__ void pack_scores(const typename Traits::Scores& scores, const Kept& kept = {}) {
-    using Element = typename WeightOf<Traits>::type;
+    using Element = typename Traits::Weight;
 #pragma unroll
     for (int step = 0; step < Traits::key_steps; ++step) {
       unsigned a[4];
@@ -67,7 +41,7 @@ class Probabilities {
         pack_e4m3_step(scores, a, 0, step);
       } else {
         scores.template pack_step<Element>(a, 0, step);
-        kept.drop_step(a, 0, step);
+        drop_step(kept, a, 0, step);
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) registers_[step][i] = a[i];
@@ -98,14 +72,14 @@ class Probabilities {
   __device__ __forceinline__ void multiply_pv(typename Traits::Output& output, Sums& sums, unsigned v_tile,
                                               bool lower) const {
     using V = typename Traits::VTile;
-    constexpr bool sums_along_columns = is_fp8<typename WeightOf<Traits>::type>;
+    constexpr bool sums_along_columns = is_fp8<typename Traits::Weight>;
     const unsigned v =
         lower_word(sums_along_columns ? V::along_columns(v_tile, 0, 0) : V::along_rows(v_tile, 0));
     // Fence and commit stand on both sides: the assembler serialises a group that begins before a branch.
     if constexpr (Traits::has_lower_tiles) {
       if (lower) {
         fence_before_pv(output, sums);
-        if constexpr (sums_by_products<Traits>) {
+        if constexpr (Traits::sums_by_products) {
           Config::template wgmma_pv_lower<V>(output.registers[0], sums[0], registers_, v);
         } else {
           Config::template wgmma_pv_lower<V>(output.registers[0], registers_, v);
@@ -115,7 +89,7 @@ class Probabilities {
       }
     }
     fence_before_pv(output, sums);  // mutate: NoFenceBeforeO
-    if constexpr (sums_by_products<Traits>) {
+    if constexpr (Traits::sums_by_products) {
       Config::template wgmma_pv<V>(output.registers[0], sums[0], registers_, v);
     } else {
       Config::template wgmma_pv<V>(output.registers[0], registers_, v);
@@ -137,7 +111,7 @@ class Probabilities {
   template <class Sums>
   static __device__ __forceinline__ void fence_before_pv(typename Traits::Output& output, Sums& sums) {
     wgmma_hold(output.registers[0]);
-    if constexpr (sums_by_products<Traits>) wgmma_hold(sums);
+    if constexpr (Traits::sums_by_products) wgmma_hold(sums);
     wgmma_fence();
   }
 
@@ -153,7 +127,7 @@ class Queries {
   using Config = typename Traits::Config;
   using Q = typename Traits::QTile;
   using K = typename Traits::KTile;
-  using Key = typename KeyOf<Traits>::type;
+  using Key = typename Traits::Key;
 
  public:
   /// Whether rows are multiplied as a power of two of what they are.

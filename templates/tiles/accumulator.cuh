@@ -99,6 +99,18 @@ struct Accumulator {
     }
   }
 
+  /// Calls f(r, n, i) for the place of each value, row by row.
+  template <class F>
+  static __device__ __forceinline__ void for_each_place(F f) {
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+#pragma unroll
+      for (int n = 0; n < column_blocks; ++n) {
+#pragma unroll
+        for (int i = 0; i < pair; ++i) f(r, n, i);
+      }
+    }
+  }
   /// Calls f(r, row) for the lane's rows r, the first of which is `row`.
   template <class F>
   static __device__ __forceinline__ void for_each_row(int row, F f) {

@@ -20,6 +20,13 @@
 
 namespace jit {
 
+/// A row as TMA counts, which takes a tensor of (head_dim, seqlen, heads, batch).
+struct RowPlace {
+  int seq;
+  int head;
+  int batch;
+};
+
 /// Where a box lies.
 struct BoundedBox {
   int first;    ///< row

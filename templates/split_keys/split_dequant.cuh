@@ -1,0 +1,134 @@
+// What queries, keys and values of 8 bits are multiplied by where keys are split over blocks: as steps/dequant.cuh has it, but
+// read once for each split, and that of a value multiplies its probability where each has its own. Those of columns of values
+// are multiplied by where rows of O end (split_keys/row_end.cuh).
+#pragma once
+
+#include "base/element.cuh"
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "problem/variable_sequences.cuh"
+#include "ptx/fp8.cuh"
+#include "split_keys/packed_rows.cuh"
+#include "split_keys/split_info.cuh"
+#include "split_keys/warp_layout.cuh"
+#include "steps/dequant.cuh"
+#include "steps/score_factor.cuh"
+
+namespace jit {
+
+/// Of a split, and a warp's scores. `Queries` are those of KvProducts, whose rows have factors for being fp16, which multiply
+/// scores as scales do; by wgmma there are none, and the scale of keys is a factor of exponents where it can.
+template <class Traits, class Queries, bool is_used = keys_are_fp8<typename Traits::Config>>
+class SplitDequant {
+  using Config = typename Traits::Config;
+  using Scores = typename Traits::Scores;
+  using Layout = typename Scores::Layout;
+  static constexpr bool has_each = has_row_scales<Config>, has_query_factors = requires(const Queries&q) {
+    q.factors;
+  };
+  // Where each value has its own nothing is read here, and a reference that is kept would cost instructions.
+  struct NothingToRead {
+    __device__ __forceinline__ NothingToRead(const DescaleParams&) {}
+  };
+  struct OfRows {
+    float of_rows[Scores::rows] = {};
+  };
+  // Whether each value has a scale of its own. Under q of 8 bits those of a head share one.
+  static constexpr bool has_each_value = has_each && !is_fp8<typename Config::Element>;
+
+ public:
+  __device__ __forceinline__ explicit SplitDequant(const AttentionParams& params)
+      : descale_(params.descale) {}
+
+  /// Before the first step of a split, whose queries these are.
+  __device__ __forceinline__ void begin_split(const SplitInfo& split, const Queries& q) {
+    if constexpr (has_each_value) {
+#pragma unroll
+      for (int r = 0; r < Scores::rows; ++r) of_scores_.of_rows[r] = q.factors[r];
+    } else if constexpr (has_each) {
+      take_values(split);
+      const int first = split.row_begin + warp_id() % Config::row_warps * rows_per_warp;
+      Scores::for_each_row(first + Layout::lane_row(lane_id()), [&](int r, int row) {
+        const PackedRow<Config> place(split.kv_head, minimum(row, split.q.length * Config::gqa_ratio - 1));
+        const int query = split.q.begin + place.query;
+        of_scores_.of_rows[r] = descale_.q[VariableSequences<Config>::query_offset(
+            // mutate: ScaleOfQuery
+            descale_.q_strides, split.batch, place.head, query / rows_of_scale<Config>)];
+      });
+    } else {
+      float k = read(descale_.k, descale_.k_strides, split);
+      if constexpr (has_query_factors) {
+        if constexpr (is_fp8<typename Config::Element>) {
+          k *= read(descale_.q, descale_.q_strides, split);
+          if (k < 0) k = __int_as_float(0x7fffffff);  // as in families to which maxima would be minima
+        }
+#pragma unroll
+        for (int r = 0; r < Scores::rows; ++r) of_scores_.of_rows[r] = k * q.factors[r];
+        take_values(split);
+      } else {
+        take_values(split);
+        of_scores_ = Config::Score::is_identity ? score_factor(k)
+                                                : ScoreFactor{1.0f, k};  // functors want scores as they are
+      }
+    }
+  }
+  /// What makes exponents of 2 of the split's scores, where that is `scale_log2` of others.
+  __device__ __forceinline__ float of_exponents(float scale_log2) const {
+    return scale_log2 * of_scores_.exponents;
+  }
+  /// Of a warp's scores, whose first key is key `first_key` of the stage at this shared address, as their scales are.
+  __device__ __forceinline__ void scale_scores(Scores& scores, unsigned stage = 0, int first_key = 0) const {
+    if constexpr (has_each) {
+      scale_by_rows(scores, of_scores_.of_rows,
+                    // mutate: ScalesOfTheFirstKeys
+                    stage + Traits::layout.k_scales + (first_key + Layout::lane_column(lane_id())) * 4);
+    } else if constexpr (has_query_factors) {
+      scores.scale_rows(of_scores_.of_rows);
+    } else {
+      of_scores_.scale(scores);
+    }
+  }
+  /// Of their exponentials, which were summed.
+  __device__ __forceinline__ void scale_weights(Scores& p, unsigned stage, int first_key) const {
+    if constexpr (has_each_value)
+      scale_by_columns(p,
+                       stage + Traits::layout.v_scales + first_key * 4 + Layout::lane_column(lane_id()) * 4);
+  }
+  /// Behind the last step of a split.
+  template <class Output>
+  __device__ __forceinline__ void scale_output(Output& output) const {
+    if constexpr (!has_each_value) output.for_each(0, 0, [&](float& value, int, int) { value *= v_; });
+  }
+
+ private:
+  // That of all values of a split; 1 where columns have their own.
+  __device__ __forceinline__ void take_values(const SplitInfo& split) {
+    v_ = has_channel_scales<Config> ? 1 : read(descale_.v, descale_.v_strides, split);
+  }
+  static __device__ __forceinline__ float read(const float* scales, const TensorStrides& strides,
+                                               const SplitInfo& split) {
+    return scales != nullptr ? scales[split.batch * strides.batch + split.kv_head * strides.head] : 1.0f;
+  }
+
+  typename ChosenType<has_each_value, NothingToRead, const DescaleParams&>::type descale_;
+  typename ChosenType<has_query_factors, OfRows, ScoreFactor>::type of_scores_;
+  float v_ = 1;
+};
+
+/// Elements of 16 bits have none.
+template <class Traits, class Queries>
+class SplitDequant<Traits, Queries, false> {
+  using Scores = typename Traits::Scores;
+
+ public:
+  __device__ __forceinline__ explicit SplitDequant(const AttentionParams&) {}
+
+  __device__ __forceinline__ void begin_split(const SplitInfo&, const Queries&) {}
+  __device__ __forceinline__ float of_exponents(float scale_log2) const { return scale_log2; }
+  __device__ __forceinline__ void scale_scores(Scores&, unsigned = 0, int = 0) const {}
+  __device__ __forceinline__ void scale_weights(Scores&, unsigned, int) const {}
+  template <class Output>
+  __device__ __forceinline__ void scale_output(Output&) const {}
+};
+
+}  // namespace jit

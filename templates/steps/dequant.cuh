@@ -1,0 +1,244 @@
+// What q, k and v of 8 bits are multiplied by, whose elements are left as they are: where scales lie, and what takes them.
+//
+//     one for each       q and k are factors of                                   v is a factor of
+//     KV head            the softmax scale                                        O
+//     KV head, k alone   the softmax scale, or scores where it may be any number  O
+//     token              scores; q of exponents, where no functor wants scores    O
+//     block of tokens    exponents, and scores where a functor wants to see them  O
+//     column             -                                                        columns of O (steps/value_columns.cuh)
+//
+// Scales of keys of a tile lie beside it in shared memory (mainloop/key_scales.cuh). Blocks that do not begin where tiles do
+// are looked up token by token. Work tiles whose keys are split over blocks have split_keys/split_dequant.cuh.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "problem/functor.cuh"
+#include "problem/scores.cuh"
+#include "ptx/fp8.cuh"
+#include "ptx/math.cuh"
+#include "scheduling/work_tiles.cuh"
+#include "steps/block_factors.cuh"
+#include "steps/score_factor.cuh"
+#include "steps/softmax.cuh"
+#include "tiles/accumulator.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit {
+
+/// Multiplies scores, or their exponentials, by the scales of their keys, of which that of the lane's first column lies at a
+/// shared address; and by those of their queries.
+template <class Scores>
+__device__ __forceinline__ void scale_by_columns(Scores& scores, unsigned of_keys) {
+#pragma unroll
+  for (int n = 0; n < Scores::column_blocks; ++n) {
+    int pair[2];
+    load_shared(pair, of_keys + Scores::Layout::column(0, n, 0) * 4);
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) {
+      scores.at(r, n, 0) *= __int_as_float(pair[0]);
+      scores.at(r, n, 1) *= __int_as_float(pair[1]);
+    }
+  }
+}
+template <class Scores>
+__device__ __forceinline__ void scale_by_rows(Scores& scores, const float (&of_queries)[Scores::rows],
+                                              unsigned of_keys) {
+#pragma unroll
+  for (int n = 0; n < Scores::column_blocks; ++n) {
+    int pair[2];
+    load_shared(pair, of_keys + Scores::Layout::column(0, n, 0) * 4);
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) {
+      scores.at(r, n, 0) *= of_queries[r] * __int_as_float(pair[0]);
+      scores.at(r, n, 1) *= of_queries[r] * __int_as_float(pair[1]);
+    }
+  }
+}
+
+/// What makes scores of products.
+enum class ScoreScales {
+  none,         ///< elements are of 16 bits, and were never of 8
+  work_tile,    ///< one number of q and k
+  upcast_keys,  ///< one of keys alone, which may be any
+  rows,         ///< one for each query and key
+  tokens,       ///< the same: those of queries are factors of exponents, a multiplication less for each score
+  blocks,       ///< one for each block of queries, and of keys, of which a tile has whole ones or halves
+};
+template <class Config>
+inline constexpr ScoreScales score_scales = !has_scaled_keys<Config>            ? ScoreScales::none
+                                            : !is_fp8<typename Config::Element> ? ScoreScales::upcast_keys
+                                            : has_block_factors<Config>         ? ScoreScales::blocks
+                                            : has_row_scales<Config>            ? ScoreScales::rows
+                                                                                : ScoreScales::work_tile;
+
+/// Of a work tile, and a warp's `Scores`.
+template <class Config, class Scores, ScoreScales kind = score_scales<Config>>
+class Dequant {
+  static constexpr bool by_blocks = kind == ScoreScales::blocks, by_tokens = kind == ScoreScales::tokens;
+  static_assert(!by_blocks || scale_block_rows % (Scores::row_blocks * Scores::Layout::block_rows) == 0,
+                "a warp's rows, which begin with a multiple of their number, are of one block");
+
+  // What is kept of q and k: no more than the kind needs, as registers are scarce.
+  struct OfWorkTile {
+    float scores = 0;
+  };
+  struct OfRows {
+    float queries[Scores::rows] = {};
+  };
+  struct OfTokens {
+    RowScales<Scores::rows> exponents{};
+    int negative = 0;           // a bit for each row of the lane's
+    bool has_negative = false;  // some row of the warp
+  };
+  // Of a block of queries, of which a warp has one, and blocks of keys, of which a tile has a few: factors of exponents, so that
+  // scores need no multiplication of their own, but where a functor wants to see them.
+  struct OfBlocks {
+    float queries = 0;
+    BlockFactors<Scores, Config::tile_kv> factors;
+  };
+  static __device__ auto nothing_read() {
+    if constexpr (kind == ScoreScales::work_tile) return OfWorkTile();
+    if constexpr (kind == ScoreScales::upcast_keys) return ScoreFactor();
+    if constexpr (kind == ScoreScales::rows) return OfRows();
+    if constexpr (by_tokens) return OfTokens();
+    if constexpr (by_blocks) return OfBlocks();
+  }
+
+ public:
+  __device__ __forceinline__ Dequant(const AttentionParams& params, const DescaleParams& descale)
+      : params_(params), descale_(descale) {}
+
+  /// Reads those of q and k. The warp's first row is that of the work tile's query `warp_row`; `find_context`, a function
+  /// without arguments, finds its BlockContext.
+  template <class FindContext>
+  __device__ __forceinline__ void take_scores(const WorkTile& work, int warp_row, FindContext find_context) {
+    // Times 0, −inf of a dropped key would be no number; times a negative number, maxima would be minima.
+    constexpr float least = 0x1p-100f;
+    if constexpr (kind == ScoreScales::work_tile) {
+      const float scale =
+          // mutate: KeysUnscaled
+          read(descale_.q, descale_.q_strides, work) * read(descale_.k, descale_.k_strides, work);
+      of_.scores = scale < 0 ? __int_as_float(0x7fffffff) : max_nan(params_.softmax_scale * scale, least);
+    } else if constexpr (kind == ScoreScales::upcast_keys) {
+      const float scale = read(descale_.k, descale_.k_strides, work);
+      // Of a functor it is a factor of what that takes.
+      of_ = Config::Score::is_identity ? score_factor(scale) : ScoreFactor{scale, 1.0f};
+    } else if constexpr (by_blocks) {
+      const TensorStrides& strides = descale_.q_strides;
+      const int last = find_context().seqlen_q - 1;
+      const int block = minimum(work.q_begin + warp_row, last) / scale_block_rows;
+      of_.queries = descale_.q[work.batch * strides.batch + work.head * strides.head + block * strides.seq];
+    } else {
+      const BlockContext context = find_context();
+      const TensorStrides& strides = descale_.q_strides;
+      const float* const of_head = descale_.q + work.batch * strides.batch + work.head * strides.head;
+      const int first = work.q_begin + warp_row + MmaLayout::lane_row(static_cast<int>(threadIdx.x));
+      if constexpr (by_tokens) of_.negative = 0;
+      Scores::for_each_row(first, [&](int r, int row) {
+        const int query = context.q_begin + minimum(row, context.seqlen_q - 1);
+        // mutate: ScaleOfAnotherQuery
+        const float scale = of_head[query / rows_of_scale<Config> * strides.seq];
+        if constexpr (by_tokens) {
+          of_.exponents.of_rows[r] =
+              exponent_scale<typename Config::Score>(max_nan(::fabsf(scale) * of_scores(), least));
+          if (scale < 0) of_.negative |= 1 << r;
+        } else {
+          of_.queries[r] = scale;
+        }
+      });
+      if constexpr (by_tokens) of_.has_negative = __any_sync(full_warp, of_.negative != 0);
+    }
+  }
+  /// What makes a score of a product of elements of q and k.
+  __device__ __forceinline__ float of_scores() const {
+    if constexpr (kind == ScoreScales::work_tile) return of_.scores;
+    // mutate: KeysOfManyUnscaled
+    if constexpr (kind == ScoreScales::upcast_keys) return params_.softmax_scale * of_.exponents;
+    return params_.softmax_scale;
+  }
+  /// By tokens: what makes exponents of 2 of the scores that `scale_scores` leaves.
+  __device__ __forceinline__ const auto& exponents() const { return of_.exponents; }
+  /// By blocks: of the tile that `scale_scores` was last called for.
+  __device__ __forceinline__ auto& factors() { return of_.factors; }
+  /// Of the tile of keys whose scales lie at a shared address.
+  __device__ __forceinline__ void scale_scores(Scores& scores, unsigned scales) {
+    if constexpr (kind == ScoreScales::upcast_keys) {
+      if constexpr (Config::Score::is_identity) of_.scale(scores);
+    } else if constexpr (kind == ScoreScales::rows) {
+      scale_by_rows(scores, of_.queries, scales + MmaLayout::lane_column(reread_thread_index()) * 4);
+    } else if constexpr (by_blocks) {
+      of_.factors.take(of_.queries, scales);
+      if constexpr (!Config::Score::is_identity) of_.factors.scale(scores);
+    } else if constexpr (by_tokens) {
+      scale_by_columns(scores, scales + MmaLayout::lane_column(reread_thread_index()) * 4);
+      if (!of_.has_negative) return;
+      float signs[Scores::rows];
+#pragma unroll
+      for (int r = 0; r < Scores::rows; ++r) signs[r] = (of_.negative >> r & 1) != 0 ? -1.0f : 1.0f;
+      scores.scale_rows(signs);
+    }
+  }
+
+  /// Reads that of v, or finds those of its columns.
+  __device__ __forceinline__ void take_values(const WorkTile& work) {
+    if constexpr (finishes_columns<Config>) {
+      slice_ = work.batch * params_.heads_kv + work.head / Config::gqa_ratio;
+    } else {
+      of_values_ = read(descale_.v, descale_.v_strides, work);  // mutate: ValuesUnscaled
+    }
+  }
+  template <class Output>
+  __device__ __forceinline__ void scale_output(Output& output) const {
+    if constexpr (finishes_columns<Config>) return;
+    float scale[Output::rows];
+#pragma unroll
+    for (int r = 0; r < Output::rows; ++r) scale[r] = of_values_;
+    output.scale_rows(scale);
+  }
+  /// What a row of the output is multiplied by that is to be multiplied by `inverse`, and by the scale of values: 0 for a row
+  /// without keys, whose output is 0 and stays so beside a scale that is no number.
+  __device__ __forceinline__ float output_factor(float inverse) const {
+    if constexpr (finishes_columns<Config>) return inverse;
+    return keep_if_has_keys(inverse * of_values_, inverse);
+  }
+  /// The batch entry and KV head of values whose columns are finished one by one.
+  __device__ __forceinline__ int value_slice() const { return slice_; }
+
+ private:
+  static __device__ __forceinline__ float read(const float* scales, const TensorStrides& strides,
+                                               const WorkTile& work) {
+    const int kv_head = work.head / Config::gqa_ratio;  // mutate: ScaleOfAnotherHead
+    // mutate: ScaleOfAnotherEntry
+    return scales != nullptr ? scales[work.batch * strides.batch + kv_head * strides.head] : 1.0f;
+  }
+
+  const AttentionParams& params_;
+  const DescaleParams& descale_;
+  float of_values_ = 0;
+  int slice_ = 0;  // of batch entries and KV heads
+  decltype(nothing_read()) of_;
+};
+
+/// Elements of 16 bits have none.
+template <class Config, class Scores>
+class Dequant<Config, Scores, ScoreScales::none> {
+ public:
+  __device__ __forceinline__ Dequant(const AttentionParams& params, const DescaleParams&) : params_(params) {}
+
+  template <class FindContext>
+  __device__ __forceinline__ void take_scores(const WorkTile&, int /*warp_row*/, FindContext) {}
+  __device__ __forceinline__ float of_scores() const { return params_.softmax_scale; }
+  __device__ __forceinline__ void scale_scores(Scores&, unsigned) const {}
+  __device__ __forceinline__ void take_values(const WorkTile&) {}
+  template <class Output>
+  __device__ __forceinline__ void scale_output(Output&) const {}
+  __device__ __forceinline__ float output_factor(float inverse) const { return inverse; }
+  __device__ __forceinline__ int value_slice() const { return 0; }
+
+ private:
+  const AttentionParams& params_;
+};
+
+}  // namespace jit

@@ -1,0 +1,50 @@
+// Numbers that rows, or columns, of a product have, as those who hold its values read them.
+#pragma once
+
+#include "base/prelude.cuh"
+
+namespace jit {
+
+/// A number of each row of a product of which a lane holds values.
+template <int rows>
+struct RowNumbers {
+  float numbers[rows];
+
+  /// For column block `n`; `of(r, i)` is the number for value `i` of the lane's row `r` there.
+  __device__ __forceinline__ const RowNumbers& at(int /*n*/) const { return *this; }
+  __device__ __forceinline__ float of(int r, int /*i*/) const { return numbers[r]; }
+};
+
+/// The same of each column, in shared memory from `address` on, where the number of the lane's first column lies.
+struct ColumnNumbers {
+  unsigned address;
+
+  struct Pair {
+    float numbers[2];
+    __device__ __forceinline__ float of(int /*r*/, int i) const { return numbers[i]; }
+  };
+  __device__ __forceinline__ Pair at(int n) const {
+    Pair pair;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                 : "=f"(pair.numbers[0]), "=f"(pair.numbers[1])
+                 : "r"(address + n * 8 * static_cast<unsigned>(sizeof(float)))
+                 : "memory");
+    return pair;
+  }
+};
+
+/// Calls f(value, number, r, n, i) for each value of a product, block by block.
+template <class Product, class Numbers, class F>
+__device__ __forceinline__ void with_numbers(Product& product, const Numbers& numbers, F f) {
+#pragma unroll
+  for (int n = 0; n < Product::column_blocks; ++n) {
+    const auto& block = numbers.at(n);
+#pragma unroll
+    for (int r = 0; r < Product::rows; ++r) {
+#pragma unroll
+      for (int i = 0; i < Product::pair; ++i) f(product.at(r, n, i), block.of(r, i), r, n, i);
+    }
+  }
+}
+
+}  // namespace jit
