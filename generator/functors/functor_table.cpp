@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <jit/error.h>
 
-#include "templates/base/score_words.cuh"
+#include "templates/base/bit_words.cuh"
 
 namespace jit {
 namespace {

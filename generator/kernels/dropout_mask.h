@@ -10,7 +10,7 @@
 
 #include "generator/launch/kernel_launch.h"
 #include "generator/problem/problem_shape.h"
-#include "templates/base/dropout_mask_block.cuh"
+#include "templates/base/dropout_params.cuh"
 
 namespace jit {
 

@@ -12,7 +12,7 @@
 
 #include <jit/device_buffer.h>
 
-#include "templates/base/array_fault.cuh"
+#include "templates/base/params.cuh"
 
 namespace jit {
 

@@ -9,7 +9,7 @@
 #include "generator/problem/tma_operands.h"
 #include "templates/base/gradient_params.cuh"
 #include "templates/base/params.cuh"
-#include "templates/base/tensor_map.cuh"
+#include "templates/base/tensor_strides.cuh"
 
 namespace jit {
 

@@ -83,7 +83,7 @@ struct BlockMaskArguments {
   /// block_scores; -1 of other blocks, and of those that there is no room for.
   TensorView block_places = {};
   /// With spec.scores, int32, written: block_scores_shape() of any room, 1 or more. Rows begin at multiples of 16 bytes.
-  /// In an order of its own (templates/base/score_words.cuh). What no place names is left as it is.
+  /// In an order of its own (templates/base/bit_words.cuh). What no place names is left as it is.
   TensorView block_scores = {};
   std::int64_t seqlen_q = 0;   ///< the most that a sequence has
   std::int64_t seqlen_kv = 0;  ///< the same

@@ -4,9 +4,7 @@
 #pragma once
 
 #include "append/params.cuh"
-#include "append/stored_rows.cuh"
 #include "append/token_place.cuh"
-#include "base/fp8_scale.cuh"
 #include "base/prelude.cuh"
 #include "base/rotary.cuh"
 #include "base/row_lanes.cuh"
@@ -14,6 +12,7 @@
 #include "base/row_pieces.cuh"
 #include "base/touch_lines.cuh"
 #include "pipeline/dependent_launch.cuh"
+#include "ptx/fp8.cuh"
 
 namespace jit {
 

@@ -1,8 +1,10 @@
-// Where a new token belongs: in the cache, and in its sequence.
+// Where a new token belongs: in the cache, and in its sequence; and how elements of a cache are stored.
 #pragma once
 
 #include "append/params.cuh"
 #include "base/prelude.cuh"
+#include "base/row_pieces.cuh"
+#include "ptx/fp8.cuh"
 
 namespace jit {
 
@@ -67,6 +69,27 @@ __device__ __forceinline__ TokenPlace place_in_request(const AppendParams& param
 
 __device__ __forceinline__ TokenPlace place_of(const AppendParams& params, int token) {
   return params.slot_mapping != nullptr ? place_of_slot(params, token) : place_in_request(params, token);
+}
+
+/// Where the scale of a row of the cache is.
+__device__ __forceinline__ float* scale_at(float* scales, const TensorStrides& strides,
+                                           const TokenPlace& place, int head) {
+  return scales + place.page * strides.batch + place.offset * strides.seq + head * strides.head;
+}
+
+template <int alignment, int count, class Element>
+__device__ __forceinline__ void store_in_cache(Element* target, const float (&values)[count], float scale) {
+  if constexpr (!is_fp8<Element>) {
+    store_piece<alignment>(target, values);
+  } else {
+    unsigned words[(count + 3) / 4] = {};
+#pragma unroll
+    for (int i = 0; i < count; i += 2) {
+      const float low = values[i] / scale, high = i + 1 < count ? values[i + 1] / scale : 0.0f;
+      words[i / 4] |= pack_fp8<Element>(low, high) << (i % 4 * 8);
+    }
+    store_words<count, alignment>(target, words);
+  }
 }
 
 }  // namespace jit

@@ -3,7 +3,7 @@
 
 #include "base/params.cuh"
 #include "problem/entry_sequences.cuh"
-#include "scheduling/varlen_place.cuh"
+#include "scheduling/query_block.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit {

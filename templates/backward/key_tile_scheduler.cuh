@@ -34,7 +34,7 @@ inline constexpr Schedule schedule_of = !Config::deterministic      ? Schedule::
                                         : has_entry_lengths<Config> ? Schedule::drawn
                                                                     : Schedule::shared_heads;
 
-/// Schedules a launch's tiles in their order (tile_order.cuh): a block takes whichever is next when it has started its last
+/// Schedules a launch's tiles in their order (tensor_maps.cuh): a block takes whichever is next when it has started its last
 /// load. By the producer's warp.
 ///
 /// A block begins with the one that its own index is the number of. But where blocks wait for one another, and the host knows

@@ -4,7 +4,7 @@
 #include "base/params.cuh"
 #include "base/varlen_tiles.cuh"
 #include "problem/entry_sequences.cuh"
-#include "scheduling/varlen_place.cuh"
+#include "scheduling/query_block.cuh"
 
 namespace jit {
 

@@ -8,19 +8,18 @@
 // Nobody waits for ever: a block waits for steps of earlier times alone, of blocks that share its head. These begin one after
 // another (key_tile_scheduler.cuh).
 //
-// Of sequences whose lengths the device alone knows, the first tile of keys adds first (turn_table.cuh), and tiles of queries
+// Of sequences whose lengths the device alone knows, the first tile of keys adds first (visits.cuh), and tiles of queries
 // are visited from the last one on (turn_tiles.cuh). Blocks draw tiles of keys in that order, and wait for those drawn before.
 // Where boundaries do not ascend, so that there may be tiles of nobody, nobody waits.
 #pragma once
 
 #include "backward/key_tile.cuh"
-#include "backward/turn_table.cuh"
+#include "backward/visits.cuh"
 #include "base/params.cuh"
 #include "base/varlen_tiles.cuh"
 #include "problem/entry_sequences.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/bulk_copy.cuh"
-#include "ptx/bulk_tensor.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit {

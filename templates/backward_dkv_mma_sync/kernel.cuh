@@ -13,7 +13,6 @@
 
 #include "backward/pass_smem.cuh"
 #include "backward/pass_tiles.cuh"
-#include "backward_dkv_mma_sync/large_rows.cuh"
 #include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
@@ -26,13 +25,32 @@
 #include "problem/scores.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/cp_async.cuh"
-#include "scheduling/varlen_place.cuh"
+#include "scheduling/query_block.cuh"
 #include "steps/dropout.cuh"
+#include "steps/large_row_gradients.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/score_gradients.cuh"
 #include "steps/store_product.cuh"
 
 namespace jit::backward_dkv_mma_sync {
+
+/// To the block's tile of keys, which perhaps is nobody's. By all threads of each block.
+template <class Config, bool has_dk, bool has_dv>
+__device__ __forceinline__ void add_large_rows_to_keys(const AttentionParams& params,
+                                                       const GradientParams& gradient_params, int batch,
+                                                       int kv_head, int first_key) {
+  const SequencesOf<Config> sequences(params, batch);
+  const Gradients<Config> gradients(params, gradient_params, sequences);
+  const auto place = [&](int head, int query) {
+    return gradients.lse_log2(batch, head) - gradient_params.lse_log2 + query;
+  };
+  __syncthreads();  // what is added to was stored by other warps  // mutate: LargeRowsAreAddedTooEarly
+  const int end = minimum(first_key + Config::tile_kv, sequences.kv(batch).length);
+  if (first_key >= 0)
+    add_large_rows<Config, has_dk, has_dv>(params, gradient_params, sequences, batch, kv_head, first_key, end,
+                                           place, 1);
+  have_added_large_rows(gradient_params);
+}
 
 /// Of a block, which owns keys.
 template <class Config>

@@ -11,7 +11,6 @@
 
 #include "backward/pass_smem.cuh"
 #include "backward/pass_tiles.cuh"
-#include "backward_dq_mma_sync/large_rows.cuh"
 #include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
@@ -24,14 +23,35 @@
 #include "problem/scores.cuh"
 #include "scheduling/query_block.cuh"
 #include "steps/dropout.cuh"
+#include "steps/large_row_gradients.cuh"
+#include "steps/large_rows.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/query_statistics.cuh"
-#include "steps/row_origin.cuh"
 #include "steps/score_gradients.cuh"
 #include "steps/store_product.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::backward_dq_mma_sync {
+
+/// Of the warp's queries.
+template <class Config>
+__device__ __forceinline__ void write_large_rows(const AttentionParams& params,
+                                                 const GradientParams& gradient_params,
+                                                 const SequencesOf<Config>& sequences, int batch, int head,
+                                                 int first_query, int count) {
+  const Gradients<Config> gradients(params, gradient_params, sequences);
+  const LargeRows<Config> rows(params, gradient_params, sequences, batch, head);
+  __syncwarp();  // rows are overwritten, and delta is read  // mutate: LargeRowsOfDqAreOverwritten
+#pragma unroll 1
+  for (int query = first_query; query < first_query + count; ++query) {
+    if (!is_large_lse(*sequences.lse_rows(batch, head).at(query))) continue;
+    const RowOrigin origin =
+        find_origin(rows, query, gradients.origins(batch, head) + query, gradient_params.large_rows);
+    if (!is_large_row(origin)) continue;  // its row is 0 as it is
+    write_large_row<Config>(params, rows, query, origin, gradients.delta(batch, head)[query],
+                            gradients.dq_rows(batch, head).at(query));
+  }
+}
 
 /// Of a block, which owns queries.
 template <class Config>

@@ -11,9 +11,9 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "base/varlen_tiles.cuh"
+#include "problem/gradients.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/math.cuh"
-#include "steps/row_origin.cuh"
 
 namespace jit::backward_sinks {
 

@@ -13,7 +13,6 @@
 #include "backward/pass_tiles.cuh"
 #include "backward_tensors/collector.cuh"
 #include "backward_tensors/large_rows.cuh"
-#include "backward_tensors/reads.cuh"
 #include "backward_tensors/smem_layout.cuh"
 #include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"

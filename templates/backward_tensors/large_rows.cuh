@@ -2,7 +2,6 @@
 #pragma once
 
 #include "backward_tensors/collector.cuh"
-#include "backward_tensors/reads.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"

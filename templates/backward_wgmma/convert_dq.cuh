@@ -3,16 +3,40 @@
 // one-pass kernel left out: those of queries to the rows that its blocks have, those of keys and values tile by tile.
 #pragma once
 
-#include "backward_wgmma/dq_rows.cuh"
 #include "backward_wgmma/dq_sums.cuh"
+#include "backward_wgmma/traits.cuh"
 #include "problem/gradients.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
-#include "scheduling/varlen_place.cuh"
+#include "scheduling/query_block.cuh"
 #include "steps/dropout.cuh"
 #include "steps/large_row_gradients.cuh"
+#include "steps/store_product.cuh"
 
 namespace jit::backward_wgmma {
+
+/// Stores part `part` of a tile whose first query is `first_query`, as a warpgroup holds it in registers: `thread` is
+/// counted in that.
+template <class Config>
+__device__ __forceinline__ void store_dq_part(const AttentionParams& params,
+                                              const typename KernelTraits<Config>::QueryGradient& dq,
+                                              const DenseRows<typename Config::Element>& rows, int part,
+                                              int thread, int first_query, int row_end) {
+  using Traits = KernelTraits<Config>;
+  constexpr int columns = Traits::dq_columns;
+  // mutate: PartsLeaveAsColumns
+  constexpr int parts_of_columns = Traits::has_many_queries ? 1 : Traits::dq_parts;
+  const int first_column = part % parts_of_columns * columns;
+  const int first_row = first_query + part / parts_of_columns * rows_per_warpgroup + thread / warp_size * 16;
+  const float scale =
+      over_keep_probability<Config>(params.softmax_scale, params.dropout);  // mutate: DqUnscaled
+  constexpr int last_columns = Config::head_dim - (parts_of_columns - 1) * columns;
+  if (part % parts_of_columns + 1 < parts_of_columns) {
+    store_rows<columns>(dq, scale, rows.from(0, first_column), first_row, row_end);
+  } else if constexpr (last_columns > 0) {
+    store_rows<last_columns>(dq, scale, rows.from(0, first_column), first_row, row_end);
+  }
+}
 
 /// By a block that has a tile of queries.
 template <class Config>

@@ -1,4 +1,4 @@
-// A warp that adds what a consumer leaves of dQ in shared memory (backward/dq_place.cuh) to the sums of all blocks.
+// A warp that adds what a consumer leaves of dQ in shared memory (backward/gradient_writer.cuh) to the sums of all blocks.
 #pragma once
 
 #include "backward/key_tiles.cuh"

@@ -1,5 +1,5 @@
 // Where dQ is summed: in fp32, in global memory, tile after tile, and in a tile in the order in which consumers hold it
-// in their registers, and leave it in shared memory (backward/dq_place.cuh), so that what is added is bytes side by side.
+// in their registers, and leave it in shared memory (backward/gradient_writer.cuh), so that what is added is bytes side by side.
 //
 //     tile (batch entry, head, tile of queries), or (head, place of a tile) of varlen queries (base/varlen_tiles.cuh)
 //       part of consumer 0, of consumer 1; of a consumer of dQ alone, one for each panel of K

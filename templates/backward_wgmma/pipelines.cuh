@@ -36,7 +36,7 @@
 #include "backward/key_tiles.cuh"
 #include "backward/step_pipeline.cuh"
 #include "backward_wgmma/traits.cuh"
-#include "ptx/bulk_tensor.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "ptx/mbarrier.cuh"
 #include "tiles/shared_words.cuh"
 

@@ -8,7 +8,6 @@
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "ptx/bulk_copy.cuh"
-#include "ptx/bulk_tensor.cuh"
 #include "ptx/griddepcontrol.cuh"
 
 namespace jit::backward_wgmma {

@@ -8,19 +8,18 @@
 //     dQ  = dSᵀ K       start_dq          of all keys of the block: dS comes through shared memory
 //
 // Keys are rows of S, so that accumulators of S and dP are, packed, the A operands of dV and dK as they lie. Each product is
-// a group of its own. In which order a consumer starts them, and for which it waits, is its schedule: sum_rows.cuh,
-// sum_many_queries.cuh and sum_beside_queries.cuh for consumers of rows, value_consumer.cuh and key_consumer.cuh for
-// roles, which have some of the products each.
+// a group of its own. In which order a consumer starts them, and for which it waits, is its schedule:
+// row_schedules.cuh for consumers of rows, role_consumers.cuh for roles, which have some of the products each.
 #pragma once
 
-#include "backward/dq_place.cuh"
+#include "backward/gradient_writer.cuh"
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "backward_wgmma/score_parts.cuh"
 #include "ptx/wgmma.cuh"
 #include "steps/dropout.cuh"
 #include "steps/precomputed_dropout.cuh"
-#include "steps/rows_in_registers.cuh"
+#include "steps/tile_fragments.cuh"
 
 namespace jit::backward_wgmma {
 

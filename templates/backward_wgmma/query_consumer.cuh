@@ -4,7 +4,7 @@
 // it.
 #pragma once
 
-#include "backward/dq_place.cuh"
+#include "backward/gradient_writer.cuh"
 #include "backward/key_tiles.cuh"
 #include "backward_wgmma/dq_sums.cuh"
 #include "backward_wgmma/pair.cuh"

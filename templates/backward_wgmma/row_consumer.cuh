@@ -4,9 +4,7 @@
 
 #include "backward/gradient_writer.cuh"
 #include "backward_wgmma/products.cuh"
-#include "backward_wgmma/sum_beside_queries.cuh"
-#include "backward_wgmma/sum_many_queries.cuh"
-#include "backward_wgmma/sum_rows.cuh"
+#include "backward_wgmma/row_schedules.cuh"
 
 namespace jit::backward_wgmma {
 

@@ -5,7 +5,7 @@
 #include "backward_wgmma/pipelines.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
-#include "ptx/stmatrix.cuh"
+#include "ptx/ldmatrix.cuh"
 #include "steps/dropout.cuh"
 #include "steps/precomputed_dropout.cuh"
 #include "steps/score_gradients.cuh"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backward/tensor_maps.cuh"
-#include "backward/turn_table.cuh"
+#include "backward/visits.cuh"
 #include "base/dropout_params.cuh"
 #include "base/host_device.cuh"
 #include "jit/options.h"
@@ -99,7 +99,7 @@ struct SmemLayout {
   int gradient_places;  ///< so many each: of dV and of dK, one for both, or none
   int lse_log2;         ///< of the queries of each stage
   int delta;            ///< the same
-  int turn_counts;  ///< for each stage, those of four tiles of keys (backward/turn_table.cuh), or two words; deterministic
+  int turn_counts;  ///< for each stage, those of four tiles of keys (backward/visits.cuh), or two words; deterministic
   int draws;     ///< what pairs of warps tell each other of dropout, of two steps; without roles
   int infos;     ///< QueryTileInfo for each stage
   int dq_infos;  ///< int for each of the last steps: which tile its dQ belongs to

@@ -90,7 +90,7 @@ struct KernelTraits {
   static constexpr int lse_steps_ahead = !loads_ahead ? 0 : has_roles || has_many_queries ? 2 : query_steps;
   static constexpr int delta_steps_ahead = has_many_queries ? 0 : lse_steps_ahead;
 
-  /// Whether a consumer of rows holds its keys in registers (rows_in_registers.cuh): where another one has dQ, and
+  /// Whether a consumer of rows holds its keys in registers (steps/tile_fragments.cuh): where another one has dQ, and
   /// scores, masks, dropout and turns of varlen sequences leave registers for them.
   static constexpr bool keys_in_registers = has_query_consumer && !has_roles && Config::Score::is_identity &&
                                             !has_dropout<Config> && is_single_range<typename Config::Mask> &&

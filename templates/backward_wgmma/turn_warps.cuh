@@ -9,7 +9,6 @@
 #include "problem/entry_sequences.cuh"
 #include "ptx/atomic.cuh"
 #include "ptx/bulk_copy.cuh"
-#include "ptx/bulk_tensor.cuh"
 
 namespace jit::backward_wgmma {
 

@@ -19,4 +19,39 @@ JIT_HOST_DEVICE constexpr int block_words_of(int key_blocks) {
   return 2 * ((key_blocks + bits_of_word - 1) / bits_of_word);
 }
 
+// Bits of the scores of a block, in the order in which the lanes of a warp hold scores (tiles/accumulator.cuh): a lane's
+// scores among 16 queries and 64 keys are a word. Compiled by the host and by NVRTC.
+//
+//     word of a block   for each 64 keys, each 16 queries, each lane: q % 8 * 4 + k % 8 / 2
+//     bit of a word     k % 32 / 8 * 8 + k % 64 / 32 * 4 + q % 16 / 8 * 2 + k % 2
+
+inline constexpr int score_word_queries = 16, score_word_keys = 64, score_word_lanes = 32;
+
+/// Words of so many queries, a multiple of 16, and keys.
+JIT_HOST_DEVICE constexpr int score_words(int queries, int keys) {
+  return queries / score_word_queries * score_word_lanes * ((keys + score_word_keys - 1) / score_word_keys);
+}
+
+/// The first of the words of 32 lanes that have score (q, k), both counted from the first of the block.
+JIT_HOST_DEVICE constexpr int first_score_word(int q, int k, int block_q) {
+  // mutate: ColumnsOfATile
+  return (k / score_word_keys * (block_q / score_word_queries) + q / score_word_queries) * score_word_lanes;
+}
+
+/// Words of a tile that lies within one block; 0: it may not, or has no whole words of it.
+JIT_HOST_DEVICE constexpr int words_of_known_tile(int block_q, int block_kv, int tile_q, int tile_kv) {
+  const bool is_in_block = block_q % tile_q == 0 && block_kv % tile_kv == 0;
+  const bool has_whole_words = tile_kv % score_word_keys == 0 || tile_kv == block_kv;
+  return is_in_block && has_whole_words ? score_words(tile_q, tile_kv) : 0;
+}
+
+struct ScoreBitPlace {
+  int word;
+  int bit;
+};
+JIT_HOST_DEVICE constexpr ScoreBitPlace score_bit_place(int q, int k, int block_q) {
+  return {first_score_word(q, k, block_q) + q % 8 * 4 + k % 8 / 2,
+          k % 32 / 8 * 8 + k % 64 / 32 * 4 + q % 16 / 8 * 2 + k % 2};
+}
+
 }  // namespace jit

@@ -3,12 +3,47 @@
 // kernel was written is in Config instead.
 #pragma once
 
-#include "base/array_fault.cuh"
-#include "base/descale_params.cuh"
 #include "base/dropout_params.cuh"
 #include "base/tensor_strides.cuh"
 
 namespace jit {
+
+/// The arrays that say where sequences lie.
+enum class SequenceArrayId : int {
+  none,
+  cu_seqlens_q,
+  cu_seqlens_k,
+  seqused_q,
+  seqused_k,
+  cache_leftpad,
+  page_table
+};
+
+/// The first element that was found to be none that it may be. All 0: none was.
+struct ArrayFault {
+  SequenceArrayId array;
+  int request;
+  int index;  ///< of the element: of cu_seqlens among all, of the page table in the request's row; else the request
+  int value;
+  int least;  ///< that it may be
+  int most;
+};
+
+/// What elements of q, k and v are multiplied by, read on the device alone. `batch` of the strides is that of a batch
+/// entry, or of a page where each key has a scale of its own; `head` is from one KV head to the next; `seq`, from key to
+/// key, is 0 otherwise. What there is one of for each column of values lies side by side.
+struct DescaleParams {
+  const float* q;  ///< null: 1; of q of 8 bits alone
+  const float* k;  ///< null: 1
+  const float* v;  ///< null: 1
+  TensorStrides q_strides;
+  TensorStrides k_strides;
+  TensorStrides v_strides;
+  const float* v_mean;     ///< of each column of a KV head, what values have lost; if Config::v_mean
+  const float* lse_shift;  ///< of each query, what its scores have lost; if Config::lse_shift
+  TensorStrides v_mean_strides;
+  TensorStrides lse_shift_strides;
+};
 
 /// A tensor that a mask or score functor reads. Up to three leading strides in elements, the last one is 1.
 struct FunctorTensor {

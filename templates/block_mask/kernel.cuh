@@ -5,7 +5,6 @@
 
 #include "base/bit_words.cuh"
 #include "base/prelude.cuh"
-#include "base/score_words.cuh"
 #include "block_mask/params.cuh"
 #include "pipeline/dependent_launch.cuh"
 #include "problem/functor.cuh"
@@ -193,7 +192,7 @@ __device__ __forceinline__ int partial_blocks_before(const BlockMaskParams& para
   return __reduce_add_sync(full_warp, lane_id() < warps ? of_warps[lane_id()] : 0);
 }
 
-/// Writes the bits of a block's scores in the order of base/score_words.cuh. By a whole warp.
+/// Writes the bits of a block's scores in the order of base/bit_words.cuh. By a whole warp.
 template <class Config>
 __device__ __forceinline__ void write_score_bits(unsigned* words, const typename Config::Mask& mask,
                                                  const BlockContext& context, int q_begin, int k_begin) {

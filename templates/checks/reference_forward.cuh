@@ -3,7 +3,6 @@
 // nothing else: no tiles, no tile classes, no key ranges, no tensor cores.
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"

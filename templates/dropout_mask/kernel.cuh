@@ -4,7 +4,6 @@
 // of the reader's tile sees, as far as that is cheaply known, is left as it was.
 #pragma once
 
-#include "base/dropout_mask_block.cuh"
 #include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"

@@ -6,7 +6,7 @@
 #include "base/prelude.cuh"
 #include "base/rows.cuh"
 #include "steps/softmax.cuh"
-#include "steps/store_rows.cuh"
+#include "steps/store_product.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/tile_copy.cuh"
 

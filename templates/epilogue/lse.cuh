@@ -1,8 +1,8 @@
 // LSE: log(Σ exp(score)) of each row, a float for each query.
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/element.cuh"
+#include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "base/rows.cuh"
 #include "problem/functor.cuh"

@@ -6,7 +6,7 @@
 #include "mainloop/pipelines.cuh"
 #include "mainloop/tensor_maps.cuh"
 #include "mainloop/tile_boxes.cuh"
-#include "ptx/bulk_tensor.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "scheduling/work_pipeline.cuh"
 
 namespace jit {

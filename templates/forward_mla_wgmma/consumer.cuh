@@ -14,7 +14,7 @@
 #include "forward_mla_wgmma/traits.cuh"
 #include "mainloop/pipelines.cuh"
 #include "pipeline/pipeline.cuh"
-#include "ptx/bulk_tensor.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "ptx/wgmma.cuh"
 #include "split_keys/load_queries.cuh"
 #include "split_keys/row_functors.cuh"

@@ -18,8 +18,8 @@
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "scheduling/split_tile_scheduler.cuh"
-#include "split_keys/kernel_memory.cuh"
 #include "split_keys/load_queries.cuh"
+#include "split_keys/split_params.cuh"
 #include "split_keys/split_pipeline.cuh"
 #include "tiles/tile_copy.cuh"
 

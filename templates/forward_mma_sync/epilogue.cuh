@@ -1,7 +1,6 @@
 // The end of a forward kernel: normalise, convert, write O and LSE.
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"

@@ -14,7 +14,6 @@
 // the list of all (base/varlen_tiles.cuh), and may find that it is nobody's.
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_mma_sync/epilogue.cuh"

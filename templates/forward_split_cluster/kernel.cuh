@@ -11,7 +11,6 @@
 // Which block computes what follows from the shape of the call: nothing is scheduled, counted or left behind.
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "base/touch_lines.cuh"

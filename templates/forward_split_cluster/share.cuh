@@ -6,8 +6,8 @@
 #include "base/prelude.cuh"
 #include "forward_split_cluster/traits.cuh"
 #include "problem/variable_sequences.cuh"
-#include "ptx/prefetch.cuh"
-#include "scheduling/varlen_place.cuh"
+#include "ptx/cache_hints.cuh"
+#include "scheduling/query_block.cuh"
 #include "split_keys/work_tile_keys.cuh"
 
 namespace jit::forward_split_cluster {

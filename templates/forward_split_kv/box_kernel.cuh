@@ -5,21 +5,20 @@
 //     each warp   tile n is there ─ S = Q Kᵀ ─ mask, softmax ─ O += P V ─ [merge, store] ─ done with tile n
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_kv/box_producer.cuh"
 #include "forward_split_kv/results.cuh"
 #include "forward_split_kv/traits.cuh"
 #include "problem/zero_padding.cuh"
-#include "ptx/bulk_tensor.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "ptx/warpgroup.cuh"
 #include "scheduling/split_tile_scheduler.cuh"
-#include "split_keys/kernel_memory.cuh"
 #include "split_keys/kv_products.cuh"
 #include "split_keys/row_functors.cuh"
 #include "split_keys/split_dequant.cuh"
+#include "split_keys/split_params.cuh"
 #include "split_keys/split_pipeline.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/shared_words.cuh"

@@ -12,8 +12,8 @@
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"
 #include "scheduling/split_tile_scheduler.cuh"
-#include "split_keys/kernel_memory.cuh"
 #include "split_keys/packed_rows.cuh"
+#include "split_keys/split_params.cuh"
 #include "split_keys/split_pipeline.cuh"
 #include "tiles/tile_copy.cuh"
 

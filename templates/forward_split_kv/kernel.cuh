@@ -11,13 +11,11 @@
 //     wait for tile n ─ barrier ─ load tile n + stages − 1 ─ S = Q Kᵀ ─ mask, softmax ─ O += P V ─ [merge, store]
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_kv/box_kernel.cuh"
 #include "forward_split_kv/loads.cuh"
 #include "forward_split_kv/results.cuh"
-#include "forward_split_kv/smem.cuh"
 #include "forward_split_kv/step_list.cuh"
 #include "forward_split_kv/traits.cuh"
 #include "mainloop/kv_row_copies.cuh"

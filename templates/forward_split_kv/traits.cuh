@@ -3,7 +3,6 @@
 
 #include "base/element.cuh"
 #include "base/prelude.cuh"
-#include "forward_split_kv/box_layout.cuh"
 #include "forward_split_kv/smem_layout.cuh"
 #include "jit/options.h"
 #include "split_keys/warp_traits.cuh"

@@ -4,13 +4,12 @@
 //     O += P V(n−1)  ┴─ wait for S(n) ─ mask, softmax ─ wait for O ─ rescale O ─ P(n)
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_wgmma/traits.cuh"
 #include "mainloop/pipelines.cuh"
 #include "pipeline/warpgroup_order_barrier.cuh"
-#include "ptx/bulk_tensor.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "ptx/wgmma.cuh"
 #include "split_keys/load_queries.cuh"
 #include "split_keys/row_functors.cuh"

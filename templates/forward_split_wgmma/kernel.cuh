@@ -9,7 +9,6 @@
 // (split_keys/end_split.cuh).
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_wgmma/consumer.cuh"
@@ -21,8 +20,8 @@
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "scheduling/split_tile_scheduler.cuh"
-#include "split_keys/kernel_memory.cuh"
 #include "split_keys/load_queries.cuh"
+#include "split_keys/split_params.cuh"
 #include "split_keys/split_pipeline.cuh"
 #include "tiles/tile_copy.cuh"
 

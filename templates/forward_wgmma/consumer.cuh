@@ -6,7 +6,6 @@
 //                                O += P V(n−1) ┴─ wait for S(n) ─ mask, maxima ─ wait for O ─ exponentials, P(n)
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"

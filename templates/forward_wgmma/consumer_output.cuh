@@ -2,7 +2,6 @@
 // or global memory.
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
@@ -12,8 +11,8 @@
 #include "forward_wgmma/promoted_sums.cuh"
 #include "forward_wgmma/traits.cuh"
 #include "mainloop/pipelines.cuh"
-#include "ptx/bulk_tensor.cuh"
-#include "ptx/stmatrix.cuh"
+#include "ptx/bulk_copy.cuh"
+#include "ptx/ldmatrix.cuh"
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
 #include "scheduling/tile_sequences.cuh"

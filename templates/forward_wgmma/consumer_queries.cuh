@@ -1,7 +1,6 @@
 // The work tile whose scores a consumer computes: its queries, and what makes scores of products with them.
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_wgmma/traits.cuh"

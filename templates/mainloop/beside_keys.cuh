@@ -2,10 +2,9 @@
 // not see, and the words, scales and bits that lie beside it.
 #pragma once
 
-#include "base/descale_params.cuh"
+#include "base/bit_words.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "base/score_words.cuh"
 #include "mainloop/key_scales.cuh"
 #include "mainloop/key_tile_info.cuh"
 #include "mainloop/pipelines.cuh"

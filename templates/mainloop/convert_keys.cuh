@@ -10,7 +10,7 @@
 #include "base/element.cuh"
 #include "base/prelude.cuh"
 #include "mainloop/pipelines.cuh"
-#include "ptx/bulk_tensor.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "ptx/fp8.cuh"
 #include "ptx/warpgroup.cuh"
 #include "steps/wgmma_products.cuh"

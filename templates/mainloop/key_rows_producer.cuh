@@ -7,7 +7,7 @@
 #include "mainloop/pipelines.cuh"
 #include "pipeline/pipeline.cuh"
 #include "problem/paged_kv.cuh"
-#include "ptx/bulk_tensor.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "ptx/cp_async.cuh"
 #include "scheduling/split_tile_scheduler.cuh"
 #include "split_keys/split_pipeline.cuh"

@@ -1,5 +1,5 @@
-// How scales of keys of 8 bits come to shared memory beside a tile, where each key, or each block, has its own: by one warp, where
-// keys come by TMA, or by the copies of a block.
+// How scales of keys of 8 bits come to shared memory beside a tile, where each key, or each block, has its own: by one
+// warp, where keys come by TMA, or by the copies of a block.
 #pragma once
 
 #include "base/params.cuh"
@@ -49,7 +49,8 @@ __device__ __forceinline__ void write_key_scales(const AttentionParams& params, 
   }
 }
 
-/// The same of dense keys by cp.async, by a block of so many threads. Nothing is copied where keys have no scales of their own.
+/// Copies scales of dense keys by cp.async, by a block of so many threads. Nothing is copied where keys have no scales of
+/// their own.
 template <class Config, int threads>
 class KeyScalesCopy {
  public:

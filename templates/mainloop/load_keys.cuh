@@ -1,7 +1,6 @@
 // The warps that load keys and values of all work tiles of a block, by TMA.
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "mainloop/beside_keys.cuh"
 #include "mainloop/key_word_ranges.cuh"

@@ -6,7 +6,7 @@
 #include "mainloop/kv_producer.cuh"
 #include "mainloop/tile_boxes.cuh"
 #include "scheduling/split_tile_scheduler.cuh"
-#include "split_keys/kernel_memory.cuh"
+#include "split_keys/split_params.cuh"
 #include "split_keys/split_pipeline.cuh"
 #include "split_keys/work_tile_keys.cuh"
 

@@ -1,7 +1,7 @@
 // Tensor maps that a kernel by TMA is given beside AttentionParams. Compiled by the host and by NVRTC.
 #pragma once
 
-#include "base/tensor_map.cuh"
+#include "base/tensor_strides.cuh"
 #include "scheduling/work_tiles.cuh"
 
 namespace jit {

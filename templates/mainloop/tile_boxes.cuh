@@ -8,7 +8,7 @@
 #include "problem/masks.cuh"
 #include "problem/paged_kv.cuh"
 #include "problem/sequences.cuh"
-#include "ptx/bulk_tensor.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "ptx/mbarrier.cuh"
 #include "scheduling/tile_sequences.cuh"
 #include "tiles/bounded_box.cuh"

@@ -16,11 +16,10 @@
 
 #include "base/prelude.cuh"
 #include "mainloop/pipelines.cuh"
-#include "ptx/bulk_tensor.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "ptx/fp8.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
-#include "ptx/stmatrix.cuh"
 #include "ptx/warpgroup.cuh"
 #include "tiles/shared_words.cuh"
 

@@ -1,9 +1,9 @@
 // A block mask that knows the scores of its partial blocks: a tensor has a bit for each.
 #pragma once
 
+#include "base/bit_words.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "base/score_words.cuh"
 #include "problem/block_mask.cuh"
 #include "problem/masks.cuh"
 
@@ -11,7 +11,7 @@ namespace jit {
 
 /// What is kept of blocks that are seen: of one whose place in slot `slot_places`, int32 (batch, heads, block_rows,
 /// block_columns), is a place in slot `slot_scores`, int32 (batch, heads, room, words of a block), what the bits there
-/// say (base/score_words.cuh). Of others, whose place may be any other number, what `Within` keeps.
+/// say (base/bit_words.cuh). Of others, whose place may be any other number, what `Within` keeps.
 template <class Within, int slot_places, int slot_scores, int block_q, int block_kv>
 struct MaskBits {
   static constexpr int queries_of_block = block_q, keys_of_block = block_kv;

@@ -3,7 +3,7 @@
 
 #include "base/prelude.cuh"
 #include "problem/functor.cuh"
-#include "ptx/prefetch.cuh"
+#include "ptx/cache_hints.cuh"
 
 namespace jit {
 

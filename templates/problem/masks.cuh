@@ -178,7 +178,7 @@ struct MaskOfTile {
   using type = Mask;
 };
 
-/// Words of the scores of a tile that such a mask may know, in the order of base/score_words.cuh; 0: it knows none, or no
+/// Words of the scores of a tile that such a mask may know, in the order of base/bit_words.cuh; 0: it knows none, or no
 /// whole words of a tile.
 template <class Mask, int tile_q, int tile_kv>
 inline constexpr int mask_bit_words = 0;

@@ -5,10 +5,31 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "jit/options.h"
-#include "problem/array_checks.cuh"
 #include "problem/sequences.cuh"
+#include "ptx/atomic.cuh"
+#include "scheduling/request_kinds.cuh"
 
 namespace jit {
+
+/// Records that an element is none that it may be, unless something else was recorded already.
+__device__ __forceinline__ void record_fault(ArrayFault* recorded, const ArrayFault& fault) {
+  if (atomic_cas_relaxed(reinterpret_cast<int*>(&recorded->array), 0, static_cast<int>(fault.array)) != 0)
+    return;
+  recorded->request = fault.request;
+  recorded->index = fault.index;
+  recorded->value = fault.value;
+  recorded->least = fault.least;
+  recorded->most = fault.most;
+}
+
+/// The same where it is.
+template <class Config>
+__device__ __forceinline__ void expect_in_range(const AttentionParams& params, const ArrayFault& element) {
+  if constexpr (Config::checked) {
+    if (element.value < element.least || element.value > element.most)
+      record_fault(params.sequences.fault, element);
+  }
+}
 
 /// Sequences of a batch as SequenceParams describes them. Boundaries and lengths are cut to what there is room for.
 template <class Config>
@@ -105,5 +126,26 @@ class VariableSequences {
 
   const AttentionParams& params_;
 };
+
+// The requests of a call that a kernel computes: all, or its share of them where another kernel has the others.
+
+/// Those of a Config; all where it does not say.
+template <class Config>
+constexpr Requests requests_of() {
+  if constexpr (requires { Config::requests; }) return Config::requests;
+  return Requests::all;
+}
+
+/// The queries of a batch entry; none where they are another kernel's.
+template <class Config>
+__device__ __forceinline__ Sequence own_queries(const VariableSequences<Config>& sequences, int batch) {
+  if constexpr (requests_of<Config>() == Requests::all) {
+    return sequences.q(batch);
+  } else {
+    Sequence q = sequences.q(batch);
+    if (!computes(requests_of<Config>(), q.length)) q.length = 0;
+    return q;
+  }
+}
 
 }  // namespace jit

@@ -2,6 +2,9 @@
 // Addresses and sizes are multiples of 16.
 #pragma once
 
+#include "base/prelude.cuh"
+#include "base/tensor_strides.cuh"
+
 namespace jit {
 
 /// Starts a copy to shared address `target`; its bytes count at `mbarrier`. By one thread.
@@ -32,6 +35,72 @@ __device__ __forceinline__ void cp_reduce_async_bulk_add(float* target, unsigned
 template <int pending>
 __device__ __forceinline__ void cp_async_bulk_wait_group() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");
+}
+
+// Copies of boxes between tensors and shared memory by the tensor memory accelerator (PTX ISA,
+// "cp.async.bulk.tensor"). Elements outside of the tensor are read as zero and not written.
+
+/// Brings a map near, so that the first copy by it does not wait for it (PTX ISA, "prefetch").
+__device__ __forceinline__ void prefetch_tensor_map(const TensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+/// Starts the copy of the box at (head_dim, seq, head, batch) to the shared address `tile`; its bytes count
+/// at `mbarrier`. By one thread.
+__device__ __forceinline__ void cp_async_bulk_tensor_load(unsigned tile, const TensorMap& map,
+                                                          unsigned mbarrier, int head_dim, int seq, int head,
+                                                          int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+      "%4, %5}], [%6];" ::"r"(tile),
+      "l"(&map), "r"(head_dim), "r"(seq), "r"(head), "r"(batch), "r"(mbarrier)
+      : "memory");
+}
+
+/// Starts the copy of a box from shared memory; part of the thread's open bulk group.
+__device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap& map, unsigned tile, int head_dim,
+                                                           int seq, int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(&map),
+      "r"(head_dim), "r"(seq), "r"(head), "r"(batch), "r"(tile)
+      : "memory");
+}
+
+/// The same of maps that count rows twice (tiles/bounded_box.cuh): the box at (head_dim, missing, head, row, batch).
+__device__ __forceinline__ void cp_async_bulk_tensor_load(unsigned tile, const TensorMap& map,
+                                                          unsigned mbarrier, int head_dim, int missing,
+                                                          int head, int row, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+      "%4, %5, %6}], [%7];" ::"r"(tile),
+      "l"(&map), "r"(head_dim), "r"(missing), "r"(head), "r"(row), "r"(batch), "r"(mbarrier)
+      : "memory");
+}
+__device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap& map, unsigned tile, int head_dim,
+                                                           int missing, int head, int row, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4, %5}], [%6];" ::"l"(
+          &map),
+      "r"(head_dim), "r"(missing), "r"(head), "r"(row), "r"(batch), "r"(tile)
+      : "memory");
+}
+
+__device__ __forceinline__ void cp_async_bulk_commit_group() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/// Waits until all but the thread's last `pending` bulk groups have read their shared memory.
+template <int pending>
+__device__ __forceinline__ void cp_async_bulk_wait_group_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
+}
+
+/// What this thread sees of global memory, too, becomes visible to copies that it starts.
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
+/// What this thread wrote to shared memory becomes visible to TMA and wgmma (PTX ISA, "Async proxy").
+__device__ __forceinline__ void fence_proxy_async_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 }  // namespace jit

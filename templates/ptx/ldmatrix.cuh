@@ -3,6 +3,8 @@
 // of matrix i.
 #pragma once
 
+#include "base/prelude.cuh"
+
 namespace jit {
 
 __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], unsigned smem) {
@@ -30,6 +32,23 @@ __device__ __forceinline__ void ldmatrix_x2_trans(unsigned& r0, unsigned& r1, un
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
                : "=r"(r0), "=r"(r1)
                : "r"(smem)
+               : "memory");
+}
+
+// stmatrix: four 8 × 8 matrices of 16-bit elements from registers to shared memory (PTX ISA, "stmatrix").
+// Lane l gives the address of row l % 8 of matrix l / 8. Of each matrix it holds two elements of row l / 4:
+// columns 2 (l % 4) and the next.
+
+__device__ __forceinline__ void stmatrix_x4(unsigned address, const unsigned (&words)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+               "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+               : "memory");
+}
+
+/// The same of transposed matrices: lane l gives the address of column l % 8 of matrix l / 8.
+__device__ __forceinline__ void stmatrix_x4_trans(unsigned address, const unsigned (&words)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+               "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
                : "memory");
 }
 

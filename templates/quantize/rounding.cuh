@@ -1,8 +1,8 @@
 // Rows that are rounded, when all is known that they wait for.
 #pragma once
 
-#include "base/fp8_scale.cuh"
 #include "base/warp_sum.cuh"
+#include "ptx/fp8.cuh"
 #include "quantize/rows.cuh"
 
 namespace jit {

@@ -2,9 +2,9 @@
 // the one that comes last adds up all of them, always in the same order, and works out means and scales.
 #pragma once
 
-#include "base/fp8_scale.cuh"
 #include "base/warp_sum.cuh"
 #include "ptx/cp_async.cuh"
+#include "ptx/fp8.cuh"
 #include "quantize/rows.cuh"
 #include "tiles/tile_copy.cuh"
 

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "pipeline/dependent_launch.cuh"
-#include "ptx/bulk_tensor.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "quantize_resident/poller.cuh"
 #include "quantize_resident/reducer.cuh"
 #include "quantize_resident/rounding.cuh"

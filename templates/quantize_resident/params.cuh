@@ -2,7 +2,7 @@
 // and by NVRTC.
 #pragma once
 
-#include "base/tensor_map.cuh"
+#include "base/tensor_strides.cuh"
 #include "quantize/params.cuh"
 
 namespace jit {

@@ -1,8 +1,8 @@
 // The warp that waits for what other blocks have found of a unit, and says what its rows lose and are multiplied by.
 #pragma once
 
-#include "base/fp8_scale.cuh"
 #include "base/warp_sum.cuh"
+#include "ptx/fp8.cuh"
 #include "quantize/rounding.cuh"
 #include "quantize_resident/exchange.cuh"
 #include "quantize_resident/pipeline.cuh"

@@ -1,7 +1,7 @@
 // The warps that round rows where they lie in shared memory, as soon as all is known of them.
 #pragma once
 
-#include "ptx/bulk_tensor.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "ptx/warpgroup.cuh"
 #include "quantize/rounding.cuh"
 #include "quantize_resident/statistics.cuh"

@@ -5,7 +5,6 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "base/warp_sum.cuh"
-#include "problem/own_requests.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/atomic.cuh"
 #include "scheduling/tile_sequences.cuh"

@@ -1,7 +1,6 @@
 // From what blocks have come to for a tile of rows to its rows of O and LSE.
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "problem/variable_sequences.cuh"
@@ -9,7 +8,6 @@
 #include "ptx/relaxed.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "split_keys/result_pieces.cuh"
-#include "split_keys/row_end.cuh"
 #include "split_keys/split_info.cuh"
 #include "split_keys/split_params.cuh"
 #include "split_keys/warp_layout.cuh"

@@ -3,7 +3,6 @@
 // `sync()`.
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "split_keys/merge_shares.cuh"

@@ -6,7 +6,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "pipeline/pipeline.cuh"
-#include "ptx/bulk_tensor.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/warpgroup.cuh"
 #include "split_keys/packed_rows.cuh"

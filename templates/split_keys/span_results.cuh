@@ -11,7 +11,6 @@
 #include "split_keys/span_tree.cuh"
 #include "split_keys/split_info.cuh"
 #include "split_keys/split_params.cuh"
-#include "split_keys/work_tile_nodes.cuh"
 
 namespace jit {
 

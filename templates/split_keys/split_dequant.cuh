@@ -1,6 +1,6 @@
-// What queries, keys and values of 8 bits are multiplied by where keys are split over blocks: as steps/dequant.cuh has it, but
-// read once for each split, and that of a value multiplies its probability where each has its own. Those of columns of values
-// are multiplied by where rows of O end (split_keys/row_end.cuh).
+// Scales of queries, keys and values of 8 bits where keys are split over blocks: as in steps/dequant.cuh, but read once
+// for each split, and where each value has its own, it multiplies the probability. Rows of O are multiplied by scales of
+// columns of values where they end (split_keys/result_pieces.cuh).
 #pragma once
 
 #include "base/element.cuh"
@@ -12,12 +12,12 @@
 #include "split_keys/split_info.cuh"
 #include "split_keys/warp_layout.cuh"
 #include "steps/dequant.cuh"
-#include "steps/score_factor.cuh"
 
 namespace jit {
 
-/// Of a split, and a warp's scores. `Queries` are those of KvProducts, whose rows have factors for being fp16, which multiply
-/// scores as scales do; by wgmma there are none, and the scale of keys is a factor of exponents where it can.
+/// Applies the scales of a split to a warp's scores, P and O. `Queries` are those of KvProducts, whose rows have factors
+/// for being fp16, which multiply scores as scales do; by wgmma there are none, and the scale of keys is a factor of
+/// exponents where it can.
 template <class Traits, class Queries, bool is_used = keys_are_fp8<typename Traits::Config>>
 class SplitDequant {
   using Config = typename Traits::Config;
@@ -72,11 +72,11 @@ class SplitDequant {
       }
     }
   }
-  /// What makes exponents of 2 of the split's scores, where that is `scale_log2` of others.
+  /// The factor by which the split's scores become exponents of 2, where that of other scores is `scale_log2`.
   __device__ __forceinline__ float of_exponents(float scale_log2) const {
     return scale_log2 * of_scores_.exponents;
   }
-  /// Of a warp's scores, whose first key is key `first_key` of the stage at this shared address, as their scales are.
+  /// Multiplies a warp's scores, whose first key is key `first_key` of the stage at this shared address.
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned stage = 0, int first_key = 0) const {
     if constexpr (has_each) {
       scale_by_rows(scores, of_scores_.of_rows,
@@ -88,7 +88,7 @@ class SplitDequant {
       of_scores_.scale(scores);
     }
   }
-  /// Of their exponentials, which were summed.
+  /// Multiplies their exponentials, which were summed.
   __device__ __forceinline__ void scale_weights(Scores& p, unsigned stage, int first_key) const {
     if constexpr (has_each_value)
       scale_by_columns(p,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/host_device.cuh"
+#include "base/tensor_strides.cuh"
 #include "scheduling/key_shares.cuh"
 
 namespace jit {
@@ -75,5 +76,13 @@ JIT_HOST_DEVICE constexpr int split_nodes(int levels) { return 3 * levels; }
 
 /// Partial results for which there is room.
 JIT_HOST_DEVICE constexpr int most_partials(int blocks) { return 2 * blocks; }
+
+/// The kernel's second parameter. Maps are of (head_dim, seqlen, heads, batch), in pages of (head_dim, page_size,
+/// heads, pages); boxes are rows of a panel. A map that the kernel has no use for is not made.
+struct KernelMemory {
+  TensorMap k;
+  TensorMap v;
+  SplitParams split_params;
+};
 
 }  // namespace jit

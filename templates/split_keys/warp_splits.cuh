@@ -5,7 +5,7 @@
 #include "ptx/math.cuh"
 #include "split_keys/block_results.cuh"
 #include "split_keys/kv_products.cuh"
-#include "split_keys/row_end.cuh"
+#include "split_keys/result_pieces.cuh"
 #include "split_keys/warp_layout.cuh"
 #include "steps/softmax.cuh"
 

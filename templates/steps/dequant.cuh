@@ -1,4 +1,4 @@
-// What q, k and v of 8 bits are multiplied by, whose elements are left as they are: where scales lie, and what takes them.
+// Scales of q, k and v of 8 bits, whose elements are left as they are: where each lies, and which step takes it.
 //
 //     one for each       q and k are factors of                                   v is a factor of
 //     KV head            the softmax scale                                        O
@@ -7,8 +7,8 @@
 //     block of tokens    exponents, and scores where a functor wants to see them  O
 //     column             -                                                        columns of O (steps/value_columns.cuh)
 //
-// Scales of keys of a tile lie beside it in shared memory (mainloop/key_scales.cuh). Blocks that do not begin where tiles do
-// are looked up token by token. Work tiles whose keys are split over blocks have split_keys/split_dequant.cuh.
+// Scales of keys of a tile lie beside it in shared memory (mainloop/key_scales.cuh). Blocks that do not begin where
+// tiles do are looked up token by token. Work tiles whose keys are split over blocks have split_keys/split_dequant.cuh.
 #pragma once
 
 #include "base/element.cuh"
@@ -20,12 +20,31 @@
 #include "ptx/math.cuh"
 #include "scheduling/work_tiles.cuh"
 #include "steps/block_factors.cuh"
-#include "steps/score_factor.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit {
+
+/// Where such a factor goes. In exponents, which softmax multiplies by a factor anyway, it costs nothing. But times 0 the
+/// −inf of a dropped key would be no number, and times a negative number maxima would be minima: then it is multiplied
+/// into scores before any is dropped. One of both is 1.
+struct ScoreFactor {
+  float exponents = 1;
+  float scores = 1;
+
+  /// By whole warps, of scores that nothing was dropped of.
+  template <class Scores>
+  __device__ __forceinline__ void scale(Scores& products) const {
+    if (scores != 1.0f) products.for_each(0, 0, [&](float& score, int, int) { score *= scores; });
+  }
+};
+
+__device__ __forceinline__ ScoreFactor score_factor(float factor) {
+  constexpr float least = 0x1p-100f, most = 0x1p100f;
+  const bool is_of_exponents = factor >= least && factor <= most;
+  return {is_of_exponents ? factor : 1.0f, is_of_exponents ? 1.0f : factor};
+}
 
 /// Multiplies scores, or their exponentials, by the scales of their keys, of which that of the lane's first column lies at a
 /// shared address; and by those of their queries.
@@ -57,13 +76,13 @@ __device__ __forceinline__ void scale_by_rows(Scores& scores, const float (&of_q
   }
 }
 
-/// What makes scores of products.
+/// Where scales of scores vary, which says how products become scores.
 enum class ScoreScales {
   none,         ///< elements are of 16 bits, and were never of 8
   work_tile,    ///< one number of q and k
   upcast_keys,  ///< one of keys alone, which may be any
   rows,         ///< one for each query and key
-  tokens,       ///< the same: those of queries are factors of exponents, a multiplication less for each score
+  tokens,       ///< as rows, but those of queries are factors of exponents, a multiplication less for each score
   blocks,       ///< one for each block of queries, and of keys, of which a tile has whole ones or halves
 };
 template <class Config>
@@ -73,14 +92,14 @@ inline constexpr ScoreScales score_scales = !has_scaled_keys<Config>            
                                             : has_row_scales<Config>            ? ScoreScales::rows
                                                                                 : ScoreScales::work_tile;
 
-/// Of a work tile, and a warp's `Scores`.
+/// Applies the scales of a work tile to a warp's `Scores`, P and O.
 template <class Config, class Scores, ScoreScales kind = score_scales<Config>>
 class Dequant {
   static constexpr bool by_blocks = kind == ScoreScales::blocks, by_tokens = kind == ScoreScales::tokens;
   static_assert(!by_blocks || scale_block_rows % (Scores::row_blocks * Scores::Layout::block_rows) == 0,
                 "a warp's rows, which begin with a multiple of their number, are of one block");
 
-  // What is kept of q and k: no more than the kind needs, as registers are scarce.
+  // Kept of q and k is no more than the kind needs, as registers are scarce.
   struct OfWorkTile {
     float scores = 0;
   };
@@ -92,8 +111,8 @@ class Dequant {
     int negative = 0;           // a bit for each row of the lane's
     bool has_negative = false;  // some row of the warp
   };
-  // Of a block of queries, of which a warp has one, and blocks of keys, of which a tile has a few: factors of exponents, so that
-  // scores need no multiplication of their own, but where a functor wants to see them.
+  // Scales of the warp's block of queries and of the tile's few blocks of keys are factors of exponents, so that scores
+  // need no multiplication of their own, but where a functor wants to see them.
   struct OfBlocks {
     float queries = 0;
     BlockFactors<Scores, Config::tile_kv> factors;
@@ -123,7 +142,7 @@ class Dequant {
       of_.scores = scale < 0 ? __int_as_float(0x7fffffff) : max_nan(params_.softmax_scale * scale, least);
     } else if constexpr (kind == ScoreScales::upcast_keys) {
       const float scale = read(descale_.k, descale_.k_strides, work);
-      // Of a functor it is a factor of what that takes.
+      // A functor takes scores, so they are what is multiplied.
       of_ = Config::Score::is_identity ? score_factor(scale) : ScoreFactor{scale, 1.0f};
     } else if constexpr (by_blocks) {
       const TensorStrides& strides = descale_.q_strides;
@@ -151,18 +170,18 @@ class Dequant {
       if constexpr (by_tokens) of_.has_negative = __any_sync(full_warp, of_.negative != 0);
     }
   }
-  /// What makes a score of a product of elements of q and k.
+  /// The factor by which products of q and k become scores.
   __device__ __forceinline__ float of_scores() const {
     if constexpr (kind == ScoreScales::work_tile) return of_.scores;
     // mutate: KeysOfManyUnscaled
     if constexpr (kind == ScoreScales::upcast_keys) return params_.softmax_scale * of_.exponents;
     return params_.softmax_scale;
   }
-  /// By tokens: what makes exponents of 2 of the scores that `scale_scores` leaves.
+  /// By tokens: the factors by which scores that `scale_scores` leaves become exponents of 2.
   __device__ __forceinline__ const auto& exponents() const { return of_.exponents; }
-  /// By blocks: of the tile that `scale_scores` was last called for.
+  /// By blocks: the factors of the tile that `scale_scores` was last called for.
   __device__ __forceinline__ auto& factors() { return of_.factors; }
-  /// Of the tile of keys whose scales lie at a shared address.
+  /// Multiplies scores of the tile of keys whose scales lie at a shared address.
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned scales) {
     if constexpr (kind == ScoreScales::upcast_keys) {
       if constexpr (Config::Score::is_identity) of_.scale(scores);
@@ -197,8 +216,8 @@ class Dequant {
     for (int r = 0; r < Output::rows; ++r) scale[r] = of_values_;
     output.scale_rows(scale);
   }
-  /// What a row of the output is multiplied by that is to be multiplied by `inverse`, and by the scale of values: 0 for a row
-  /// without keys, whose output is 0 and stays so beside a scale that is no number.
+  /// `inverse`, by which a row of the output is to be multiplied, times the scale of values: 0 for a row without keys,
+  /// whose output is 0 and stays so beside a scale that is no number.
   __device__ __forceinline__ float output_factor(float inverse) const {
     if constexpr (finishes_columns<Config>) return inverse;
     return keep_if_has_keys(inverse * of_values_, inverse);

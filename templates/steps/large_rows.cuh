@@ -21,7 +21,6 @@
 #include "problem/tensor_reads.cuh"
 #include "ptx/math.cuh"
 #include "ptx/relaxed.cuh"
-#include "steps/row_origin.cuh"
 #include "steps/score_gradients.cuh"
 
 namespace jit {

@@ -3,11 +3,10 @@
 // alone.
 #pragma once
 
-#include "base/dropout_mask_block.cuh"
 #include "base/dropout_params.cuh"
 #include "base/prelude.cuh"
 #include "base/row_pieces.cuh"
-#include "ptx/load_once.cuh"
+#include "ptx/cache_hints.cuh"
 #include "ptx/math.cuh"
 #include "steps/dropout.cuh"
 #include "steps/product_axes.cuh"

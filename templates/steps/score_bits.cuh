@@ -9,7 +9,6 @@
 #include "base/bit_words.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "base/score_words.cuh"
 #include "problem/functor.cuh"
 #include "tiles/accumulator.cuh"
 

@@ -1,4 +1,4 @@
-// A product leaves a warp's registers for global memory.
+// A product leaves a warp's registers for global memory, by way of shared memory or without.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -32,6 +32,40 @@ __device__ __forceinline__ void store_product(const Product& product, float fact
   __syncwarp();
   store_tile_rows<Tile, columns, Product::row_blocks * Layout::block_rows, alignment>(target, row, row_end,
                                                                                       tile, tile_row);
+}
+
+/// Writes a row, of which there are `columns` columns, if it exists. Each quad of lanes has pieces of 8 columns of it
+/// in 4 words, of which word(n) is the lane's of block n: transposed, every lane writes whole pieces.
+template <int column_blocks, class Element, class Word>
+__device__ __forceinline__ void store_by_quads(Element* row, int columns, bool exists, Word word) {
+  const int piece = lane_id() % 4;
+  Element* const own = row + piece * 8;
+#pragma unroll
+  for (int d = 0; d < column_blocks; d += 4) {
+    unsigned words[4] = {};
+#pragma unroll
+    for (int i = 0; i < 4 && d + i < column_blocks; ++i) words[i] = word(d + i);
+    transpose_quad(words);                      // mutate: QuadsAreNotTransposed
+    if (exists && (d + piece) * 8 < columns) {  // mutate: WritesWhatIsNone
+      *reinterpret_cast<uint4*>(own + d * 8) = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+  }
+}
+
+/// Writes a warp's product of 16 rows, times `factor` and rounded, to the rows of `target` from `first_row` on, but none
+/// from `row_end` on and `columns` columns alone, a multiple of 8. Rows are aligned to 16 bytes.
+template <int columns, class Product, class Element>
+__device__ __forceinline__ void store_rows(const Product& product, float factor,
+                                           const DenseRows<Element>& target, int first_row, int row_end) {
+  using Layout = typename Product::Layout;
+  static_assert(Product::row_blocks == 1);
+#pragma unroll
+  for (int r = 0; r < Product::rows; ++r) {
+    const int row = Layout::row(first_row + Layout::lane_row(lane_id()), 0, r);
+    store_by_quads<Product::column_blocks>(target.at(row), columns, row < row_end, [&](int n) {
+      return pack<Element>(product.at(r, n, 0) * factor, product.at(r, n, 1) * factor);
+    });
+  }
 }
 
 }  // namespace jit

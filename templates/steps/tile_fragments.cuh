@@ -1,8 +1,9 @@
-// Rows of a tile in shared memory as the left operand of mma.sync.
+// Rows of a tile in shared memory as the left operand of products.
 #pragma once
 
 #include "base/prelude.cuh"
 #include "ptx/ldmatrix.cuh"
+#include "ptx/warpgroup.cuh"
 
 namespace jit {
 
@@ -22,5 +23,17 @@ class TileFragments {
  private:
   unsigned lane_address_;  // of the row and chunk that this lane gives to ldmatrix, first step
 };
+
+/// Loads the 64 rows from `row` on of a Tile at shared address `tile`, as A of so many steps of a sum along its columns.
+/// By a warpgroup.
+template <class Tile, int steps>
+__device__ __forceinline__ void load_rows(unsigned (&rows)[steps][4], unsigned tile, int row) {
+  const unsigned thread = threadIdx.x % warpgroup_size;
+  const int own_row = row + static_cast<int>(thread / warp_size * 16 + thread % 16);
+  const unsigned own = Tile::chunk_address(tile, own_row, thread % warp_size / 16);
+#pragma unroll
+  // mutate: StepsOfHeldKeysInAnotherOrder
+  for (int step = 0; step < steps; ++step) ldmatrix_x4(rows[step], Tile::chunk_behind(own, 2 * step));
+}
 
 }  // namespace jit

@@ -2,8 +2,8 @@
 // have lost a mean: O = c · (P V) / Σ P + mean, exact because rows of P sum up to 1. In fp32, before O is rounded.
 #pragma once
 
-#include "base/descale_params.cuh"
 #include "base/element.cuh"
+#include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/accumulator.cuh"

@@ -1,15 +1,14 @@
-// The two products of a warpgroup that computes by wgmma: S = Q Kᵀ and O += P V. Traits are those of a kernel
-// family, which name what Q and keys are multiplied as, Key, and P and values, Weight, and say whether V has columns of ones
-// behind its own.
+// The two products of a warpgroup that computes by wgmma: S = Q Kᵀ and O += P V. Traits are those of a kernel family:
+// they name the elements of Q and keys, Key, and of P and values, Weight, and say whether V has columns of ones behind
+// its own.
 #pragma once
 
 #include "base/prelude.cuh"
-#include "ptx/bulk_tensor.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "ptx/fp8.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mma.cuh"
-#include "ptx/stmatrix.cuh"
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
 #include "steps/e4m3_weights.cuh"

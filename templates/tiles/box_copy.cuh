@@ -1,8 +1,8 @@
 // Copies of tiles by TMA, panel by panel: from a row on, or in a box that ends with its sequence. By one thread.
 #pragma once
 
-#include "base/tensor_map.cuh"
-#include "ptx/bulk_tensor.cuh"
+#include "base/tensor_strides.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "tiles/bounded_box.cuh"
 
 namespace jit {

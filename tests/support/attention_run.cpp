@@ -12,7 +12,7 @@
 #include <jit/float16.h>
 #include <jit/spec_table.h>
 
-#include "templates/base/array_fault.cuh"
+#include "templates/base/params.cuh"
 #include "tests/support/attention_exact.h"
 #include "tests/support/attention_plain.h"
 #include "tests/support/float16.h"

@@ -85,7 +85,7 @@ struct HeadShares {
 /// The fewest rounds, and then up to so many sharers, which read the same queries at the same time.
 HeadShares head_shares(int heads, int key_tiles, int sm_count, int most_sharers);
 
-/// How many KV heads' tiles of keys are scheduled together (templates/backward/tile_order.cuh): one, where all
+/// How many KV heads' tiles of keys are scheduled together (templates/backward/tensor_maps.cuh): one, where all
 /// tiles are as long; else so many that they keep all multiprocessors busy for more than one tile, of `heads` as
 /// evenly as they go.
 int heads_scheduled_together(const AttentionSpec& spec, int heads, int key_tiles, int sm_count);

@@ -6,7 +6,7 @@
 #include "generator/launch/kernel_launch.h"
 #include "generator/launch/split_work.h"
 #include "generator/launch/tensor_maps.h"
-#include "templates/split_keys/kernel_memory.cuh"
+#include "templates/split_keys/split_params.cuh"
 #include "templates/tiles/panel_tile.cuh"
 
 namespace jit {

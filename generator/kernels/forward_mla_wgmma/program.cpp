@@ -6,7 +6,7 @@
 #include "generator/program/wgmma_source.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_mla_wgmma/smem_layout.cuh"
-#include "templates/split_keys/kernel_memory.cuh"
+#include "templates/split_keys/split_params.cuh"
 
 namespace jit {
 namespace {

@@ -7,7 +7,6 @@
 #include "generator/functors/functor_node.h"
 #include "generator/kernels/forward_split_kv/family.h"
 #include "generator/kernels/tma_rules.h"
-#include "templates/forward_split_kv/box_layout.cuh"
 #include "templates/forward_split_kv/smem_layout.cuh"
 
 namespace jit {

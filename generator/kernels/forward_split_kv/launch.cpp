@@ -4,7 +4,7 @@
 #include "generator/launch/split_work.h"
 #include "generator/launch/tensor_maps.h"
 #include "templates/forward_split_kv/smem_layout.cuh"
-#include "templates/split_keys/kernel_memory.cuh"
+#include "templates/split_keys/split_params.cuh"
 
 namespace jit {
 namespace {

@@ -3,7 +3,7 @@
 #include "generator/kernels/forward_split_kv/family.h"
 #include "generator/program/emit.h"
 #include "generator/program/functor_source.h"
-#include "templates/split_keys/kernel_memory.cuh"
+#include "templates/split_keys/split_params.cuh"
 
 namespace jit {
 

@@ -5,7 +5,7 @@
 #include "generator/kernels/split_wgmma.h"
 #include "generator/program/wgmma_source.h"
 #include "templates/base/element.cuh"
-#include "templates/split_keys/kernel_memory.cuh"
+#include "templates/split_keys/split_params.cuh"
 
 namespace jit {
 namespace {

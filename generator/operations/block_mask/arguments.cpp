@@ -10,7 +10,7 @@
 #include "generator/operations/block_mask/program.h"
 #include "generator/problem/arguments.h"
 #include "generator/tensors/tensor_checks.h"
-#include "templates/base/score_words.cuh"
+#include "templates/base/bit_words.cuh"
 
 namespace jit {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "templates/split_keys/work_tile_nodes.cuh"
+#include "templates/split_keys/span_tree.cuh"
 #include "tests/support/host_functors.h"
 #include "tests/support/seed.h"
 

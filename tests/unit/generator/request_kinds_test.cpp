@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "generator/problem/problem_shape.h"
-#include "templates/scheduling/decoding_share.cuh"
 
 namespace jit {
 namespace {

@@ -1,4 +1,4 @@
-#include "templates/backward/tile_order.cuh"
+#include "templates/backward/tensor_maps.cuh"
 
 #include <algorithm>
 #include <queue>

@@ -85,4 +85,80 @@ class ValueConsumer {
   const GradientWriter<Traits, Maps> writer_;
 };
 
+// The consumer of a one-pass kernel with roles that owns gradients of scores and dK, of all 64 keys of the block:
+//
+//     dPᵀ = V dOᵀ − delta ─ dS = W ∘ dP ┬─ to the consumer of dQ
+//                                       └─ dK += dSᵀ Q
+//
+//     tensor cores   │ dK(n)                   dP(n+1) │
+//     consumer       │ dS(n) to shared memory  wait dP │ wait W, dS(n+1)
+
+template <class Config, class Maps>
+class KeyConsumer {
+  using Traits = KernelTraits<Config>;
+
+ public:
+  __device__ __forceinline__ KeyConsumer(const AttentionParams& params, const GradientParams& gradients,
+                                         const Maps& maps, const DropoutParams& dropout,
+                                         const KeyTile<Config>& keys, unsigned smem)
+      : tile_(params, dropout, keys, 0, smem), writer_(params, gradients, maps, dropout, smem) {}
+
+  /// As a function of for_each_key_tile.
+  __device__ __forceinline__ unsigned run(bool has_queries, unsigned step) {
+    tile_.dk.clear();
+    if (has_queries) {
+      step = sum_gradient(step);
+    } else {
+      tile_.pipelines.arrive_values_empty(tile_.keys.round);
+    }
+    tile_.pipelines.keys.consumer_release(tile_.keys.round);
+    writer_.write_dk(tile_.keys, tile_.dk);
+    return step;
+  }
+  static __device__ __forceinline__ void end() {}
+
+ private:
+  // Waits count the groups that they leave running.
+  __device__ __forceinline__ unsigned sum_gradient(unsigned step) {
+    take_d_scores(step);
+    wgmma_wait_group<0>();
+    while (true) {
+      tile_.receive_and_weigh(step);
+      tile_.pipelines.d_o.consumer_release(step);
+      tile_.start_dk(step);
+      tile_.pipelines.ds.producer_acquire(step);  // mutate: NoWaitForThePlaceOfDsOfRoles
+      store_ds<Config>(tile_.pipelines.ds.tile(step), tile_.ds);
+      tile_.pass_ds(step);
+      if (tile_.is_last()) break;
+      // With one buffer dO of the next step comes late, and Q behind the next one would wait for it.
+      constexpr bool has_d_o_ahead = Traits::stages_do > 1;
+      if constexpr (!has_d_o_ahead) finish_dk<0>(step);
+      take_d_scores(step + 1);
+      if constexpr (has_d_o_ahead) finish_dk<1>(step);
+      wgmma_wait_group<0>();  // mutate: DScoresAreNotWaitedFor
+      step = uniform(step + 1);
+    }
+    tile_.pipelines.arrive_values_empty(tile_.keys.round);
+    finish_dk<0>(step);
+    wgmma_hold(tile_.dk.registers[0]);
+    return uniform(step + 1);
+  }
+
+  __device__ __forceinline__ void take_d_scores(unsigned step) {
+    tile_.take_queries(step);
+    tile_.start_d_scores(step);
+    tile_.draw(step);
+  }
+  // Leaves so many groups running.
+  template <int running>
+  __device__ __forceinline__ void finish_dk(unsigned step) {
+    wgmma_wait_group<running>();  // mutate: QueriesAreLetGoWhileDkReadsThem
+    wgmma_hold(tile_.ds);
+    tile_.pipelines.q.consumer_release(step);
+  }
+
+  GradientProducts<Config> tile_;
+  const GradientWriter<Traits, Maps> writer_;
+};
+
 }  // namespace jit::backward_wgmma

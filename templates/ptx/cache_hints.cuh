@@ -1,8 +1,18 @@
-// Loads of what is read once: it takes no room in the L1 cache (PTX ISA, "ld"). They stay where they stand, so that those in
-// front of a wait are on their way during it.
+// Hints that memory will be read (PTX ISA, "prefetch").
 #pragma once
 
 namespace jit {
+
+/// Brings the line of a global address to the L1 cache, or to the L2 cache.
+__device__ __forceinline__ void prefetch_l1(const void* gmem) {
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(gmem) : "memory");
+}
+__device__ __forceinline__ void prefetch_l2(const void* gmem) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(gmem) : "memory");
+}
+
+// Loads of what is read once: it takes no room in the L1 cache (PTX ISA, "ld"). They stay where they stand, so that those in
+// front of a wait are on their way during it.
 
 __device__ __forceinline__ void load_once(const unsigned* gmem, unsigned& word) {
   asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(word) : "l"(gmem) : "memory");
