@@ -26,7 +26,7 @@ answer for --limit seconds, in all cells of the suite that are left; another pro
     bench/compare.py --suite engine-shapes --tuning off                 what vLLM's benchmark of attention has
     bench/compare.py --suite all --results bench/results --charts docs/images      all that the documentation shows
     bench/compare.py --from bench/results/*-compare-*.jsonl.gz --charts docs/images   its charts again, without a GPU
-    bench/compare.py --from … --suite paged mixed --charts docs/images --into docs/performance.md   and its tables
+    bench/compare.py --from … --suite paged mixed --charts docs/images --into docs/records/performance.md   and its tables
     bench/compare.py --list --suite decode                              what would be measured, and with what
 
 Exit status 1 when ours is wrong or fails in any cell, or nothing can be measured; 2 for wrong arguments.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Errors of attention of fp8 against fp64, by how q, k and v are quantised and by what they are, and those of peers.
+"""Errors of attention of fp8 against fp64, by how q, k and v are quantized and by what they are, and those of peers.
 
-Root mean squares of o's differences, and of o itself. Inputs are bf16; for jit-attention q, k and v are quantised by
+Root mean squares of o's differences, and of o itself. Inputs are bf16; for jit-attention q, k and v are quantized by
 jit_attention.quantize_qkv, o is fp32. Peers are those contenders of bench/compare.py that have fp8, or another 8 bits:
 they are given the same inputs, with the scales that their own users give them, and o is of the type that they have.
 Those that are not there, or fail, are listed below the table with the reason. Runs on a GPU, or without peers on an
@@ -39,7 +39,7 @@ from comparison.fp8_suites import Fp8Cell  # noqa: E402
 from comparison.inputs import Inputs  # noqa: E402
 
 #: What each scheme does: arguments of quantize_qkv, fields of the kernel's config, and of the spec where there are some.
-#: Where q keeps its 16 bits, as beside a cache of fp8, only k and v are quantised, by scales of heads or of tokens.
+#: Where q keeps its 16 bits, as beside a cache of fp8, only k and v are quantized, by scales of heads or of tokens.
 SCHEMES = {
     "tensor": ({"scales": "given", "value_scales": "given"}, ""),
     "head": ({"scales": "head"}, ""),

@@ -4,7 +4,7 @@
 
 Each kernel is compiled by processes of their own with empty caches, in turns, with the config that the cost model
 chooses for it, or with one given. Printed are medians of the CPU time of all of a process, and the median of the
-ratios of neighbours; --out keeps the times of all processes.
+ratios of neighbors; --out keeps the times of all processes.
 """
 
 import argparse

@@ -27,7 +27,7 @@ std::string password_home();
 /// $HOME/.cache/jit-attention, the same under `home_of_user()`. Never the system's temporary folder. Unset
 /// and empty variables count as absent; a relative XDG_CACHE_HOME and a HOME that is relative or "/" are
 /// passed over; a relative path in the first two places gives memory only, because the caller meant something
-/// and it cannot be honoured. Touches no file.
+/// and it cannot be honored. Touches no file.
 CacheDirectory choose_cache_directory(const std::string& explicit_path, const Environment& environment,
                                       const std::function<std::string()>& home_of_user = password_home);
 
@@ -45,7 +45,7 @@ struct OpenedDirectory {
 /// and is not writable by group or others.
 OpenedDirectory open_trusted_directory(FileSystem& file_system, const std::string& path, Ownership ownership);
 
-/// The same for a folder of the user's own, created first (mode 0700, missing parents too) when it is
+/// Opens a folder of the user's own, created first (mode 0700, missing parents too) when it is
 /// missing.
 OpenedDirectory open_or_create_directory(FileSystem& file_system, const std::string& path);
 

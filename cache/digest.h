@@ -1,4 +1,4 @@
-// 128-bit content digests (XXH3). They name cache entries and detect damage; they are no defence against an
+// 128-bit content digests (XXH3). They name cache entries and detect damage; they are no defense against an
 // adversary, which is what the ownership checks of cache_directory.h are for.
 #pragma once
 

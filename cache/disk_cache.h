@@ -69,8 +69,8 @@ class DiskCache {
   /// time of last use (at most every ten minutes). A damaged entry is a miss and one warning; the next
   /// `store` replaces it.
   std::optional<Entry> load(const Key& key) const;
-  /// The same for a caller who looked before it took the lock, and wants to know whether another process has
-  /// stored the entry since: damage was reported then, and gives no second warning.
+  /// The entry of `key` for a caller who looked before it took the lock, and wants to know whether another
+  /// process has stored the entry since: damage was reported then, and gives no second warning.
   std::optional<Entry> load_again(const Key& key) const;
 
   /// Puts the entry into the writable layer, replacing another, and evicts the least recently used when a cap
@@ -110,7 +110,8 @@ class DiskCache {
     std::string path;
     Ownership ownership = Ownership::user;
   };
-  // What a layer had for a digest: the entry, or why a file that is there cannot be used, or nothing at all.
+  // The finding of a layer for a digest: the entry, or why a file that is there cannot be used, or nothing at
+  // all.
   struct Found {
     std::optional<Entry> entry;
     std::string damage;

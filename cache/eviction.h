@@ -20,7 +20,7 @@ struct StoredFile {
   timespec modified{};  ///< when it was last used
 };
 
-/// What a folder holds, or may hold; `bytes` in whole blocks of 4 KiB.
+/// The contents of a folder, or its limit; `bytes` in whole blocks of 4 KiB.
 struct Usage {
   std::uint64_t bytes = 0;
   std::size_t entries = 0;
@@ -36,7 +36,7 @@ std::vector<StoredFile> scan_entries(FileSystem& file_system, int directory, boo
 
 Usage usage_of(const std::vector<StoredFile>& files);
 
-/// What a file of this size counts against a cap.
+/// Bytes that a file of this size counts against a cap.
 std::uint64_t charged_bytes(std::uint64_t bytes);
 
 /// The outcome of removing files. One that is gone, replaced or used meanwhile is no failure.

@@ -1,4 +1,4 @@
-// What an import of cache entries or tuning records did.
+// The report of an import of cache entries or tuning records.
 #pragma once
 
 #include <cstddef>

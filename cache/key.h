@@ -1,4 +1,4 @@
-// What identifies a cached thing: an ordered list of named fields, the whole of which is stored with the
+// The key of a cached thing: an ordered list of named fields, the whole of which is stored with the
 // entry and compared when it is loaded.
 #pragma once
 

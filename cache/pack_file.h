@@ -31,7 +31,7 @@ class PackFile {
   const std::string& path() const { return path_; }
   /// Why the pack is not used, in one sentence; empty: it is.
   const std::string& refusal() const { return refusal_; }
-  /// What all entries have in common; empty when the pack does not tell.
+  /// A fact that all entries have in common; empty when the pack does not tell.
   std::string_view fact(std::string_view name) const;
   std::size_t size() const { return index_.size(); }
 

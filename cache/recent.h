@@ -1,4 +1,4 @@
-// What was asked for lately, found by comparing instead of by a digest.
+// A memory of what was asked for lately, found by comparing instead of by a digest.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// What tuning has found, kept on disk: one small checksummed text file per (environment, operation). The
+// Tuning records on disk: one small checksummed text file per (environment, operation). The
 // store knows nothing of what a record says. Trouble is a miss and at most one event.
 #pragma once
 

@@ -4,7 +4,7 @@ string(APPEND text "const std::vector<SourceFile>& embedded_templates() {\n  sta
 foreach(name path IN ZIP_LISTS NAMES PATHS)
   file(READ ${path} content)
   string(REGEX REPLACE " *// mutate: [A-Za-z0-9]+" "" content "${content}")
-  # Compilers limit the length of one literal; neighbouring ones are joined.
+  # Compilers limit the length of one literal; neighboring ones are joined.
   string(LENGTH "${content}" length)
   string(APPEND text "      {\"${name}\",\n")
   set(at 0)

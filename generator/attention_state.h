@@ -1,4 +1,4 @@
-// What the handles of one spec share. Owned by its ContextState.
+// The state that the handles of one spec share. Owned by its ContextState.
 #pragma once
 
 #include <mutex>
@@ -43,9 +43,9 @@ struct AttentionState {
   mutable std::mutex choosing;  ///< held while a kernel is compiled or tuned, never by a launch
 };
 
-/// What checked kernels have found in a call. Of a spec that does not ask for it, on an emulated device, it is told to
-/// the observer and no more: results are defined all the same. Waits for the call. Throws Error invalid_argument, naming
-/// the array.
+/// Reports what checked kernels have found in a call. For a spec that does not ask for it, on an emulated
+/// device, it is told to the observer and no more: results are defined all the same. Waits for the call.
+/// Throws Error invalid_argument, naming the array.
 void report_faults(const AttentionState& state, FaultSlot& slot);
 
 }  // namespace jit

@@ -42,7 +42,7 @@ Digest plan_key(int device, const BackwardCall& call) {
   return key;
 }
 
-// What to do about texts that compile in forward alone.
+// Remedies for texts that compile in forward alone.
 struct Remedy {
   std::string_view mark;  ///< of what the compiler says of them
   std::string_view advice;
@@ -73,7 +73,8 @@ Plan untuned_plan(const AttentionState& state, const BackwardCall& call, int dev
                                call.deterministic, device, why);
 }
 
-// What computes dq, dk and dv, chosen once for all calls of these sizes. Requires: state.choosing is held.
+// The plan that computes dq, dk and dv, chosen once for all calls of these sizes. Requires: state.choosing is
+// held.
 const Plan& operand_plan(const AttentionState& state, int device, const AttentionParams& params,
                          const BackwardCall& call) {
   const BackwardCall operands{.shape = call.shape, .deterministic = call.deterministic};

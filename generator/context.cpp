@@ -38,8 +38,11 @@ CompilerLocation Context::compiler() const {
           .builtins_path = nvrtc.builtins_path,
           .version = fmt::format("{}.{}", nvrtc.version.major, nvrtc.version.minor),
           .identity = nvrtc.identity,
-          .found_by = nvrtc.found_by};
+          .found_by = nvrtc.found_by,
+          .passed_over = nvrtc.passed_over};
 }
+
+std::vector<PackInUse> Context::packs() const { return state_->packs.described(); }
 
 Context& default_context() {
   static Context context(settings_from_environment(), [](const Event& event) {

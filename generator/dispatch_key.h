@@ -1,4 +1,4 @@
-// What a spec is found by in tables in memory.
+// The key of a spec in tables in memory.
 #pragma once
 
 #include <optional>

@@ -39,8 +39,8 @@ Plan plan_of(const AttentionState& state, const AttentionSpec& spec, BuiltKernel
   return make_plan(state.context, spec, std::move(kernel), device.ordinal, std::move(why));
 }
 
-// What the cost model, or the config that was given, makes of `shape`. Where what the model chooses cannot be had, the
-// best kernel that is at hand will do.
+// The plan of the cost model, or of the config that was given, for `shape`. Where what the model chooses
+// cannot be had, the best kernel that is at hand will do.
 Plan untuned_plan(const AttentionState& state, const DeviceInfo& device, const ProblemShape& shape,
                   std::string why) {
   const AttentionSpec spec = forward_spec(state.spec, shape.has_device_lengths);

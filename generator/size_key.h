@@ -8,12 +8,12 @@
 
 namespace jit {
 
-// DispatchTable takes its slot from the low half: multiply so that neighbouring classes fall apart.
+// DispatchTable takes its slot from the low half: multiply so that neighboring classes fall apart.
 inline Digest spread(std::uint64_t number) {
   return {.high = number, .low = number * 0x9e3779b97f4a7c15u >> 16};
 }
 
-/// Of a device and the size class of a shape.
+/// The key of a device and the size class of a shape.
 inline Digest size_key(int device, const ProblemShape& shape) {
   const SizeClass sizes = size_class(shape);
   return spread(

@@ -38,7 +38,7 @@ class File {
 
   std::uint64_t size() const { return size_; }
 
-  // What there is of the range; shorter at the end of the file.
+  // The bytes of the range; shorter at the end of the file.
   std::vector<unsigned char> read(std::uint64_t offset, std::uint64_t bytes) const {
     if (offset >= size_) return {};
     std::vector<unsigned char> data(std::min(bytes, size_ - offset));

@@ -50,7 +50,7 @@ int take_number(std::string_view& text) {
   return number;
 }
 
-// What follows the directive on its line, "1 30 28" of "\t.loc\t1 30 28"; empty for other lines.
+// The operands after the directive on its line, "1 30 28" of "\t.loc\t1 30 28"; empty for other lines.
 std::string_view operands_of(std::string_view line, std::string_view directive) {
   const std::size_t begin = line.find_first_not_of(" \t");
   if (begin == std::string_view::npos || !line.substr(begin).starts_with(directive)) return {};

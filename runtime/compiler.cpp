@@ -260,9 +260,9 @@ std::vector<std::string> base_options(Arch arch) {
       // The result depends on the request alone: not on the current folder, nor on what NVRTC remembers.
       "--no-source-include",
       "--no-cache",
-      // What C++ leaves undefined and compiles with a warning is an error in a kernel: functions that end
-      // without a value (117, 940), variables that are read before they are set (549), references to variables
-      // that are gone (836). A text that forgets a `return` would compute something else.
+      // Constructs that C++ leaves undefined and compiles with a warning are errors in a kernel: functions
+      // that end without a value (117, 940), variables that are read before they are set (549), references to
+      // variables that are gone (836). A text that forgets a `return` would compute something else.
       "--diag-error=117,549,836,940",
       // Otherwise NVRTC raises the stack limit of the whole process for the time of a compile.
       "--modify-stack-limit=false",

@@ -12,7 +12,7 @@ struct LoadedDriver {
   std::string failure;  ///< one sentence; empty: the driver is usable and has a GPU
 };
 
-/// Opens and initialises the driver. Call once in a process.
+/// Opens and initializes the driver. Call once in a process.
 LoadedDriver load_cuda_driver();
 
 }  // namespace jit

@@ -20,7 +20,7 @@ struct DeviceSelection {
   bool operator==(const DeviceSelection&) const = default;
 };
 
-/// What parse_device_selection accepts.
+/// Texts that parse_device_selection accepts.
 inline constexpr std::string_view device_selections =
     "cuda, or emulated: and architectures, such as emulated:sm_90a or emulated:sm_90a,sm_80";
 

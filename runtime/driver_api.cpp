@@ -18,7 +18,7 @@
 namespace jit {
 namespace {
 
-// What a machine without a GPU gets.
+// The driver of a machine without a GPU.
 
 /// The one decision of a process, with its lock.
 class Decision {

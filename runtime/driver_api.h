@@ -91,7 +91,7 @@ struct DriverApi {
 #undef JIT_DRIVER_MEMBER
 };
 
-/// The driver, opened and initialised by the first call, which decides for the process: as use_device() said,
+/// The driver, opened and initialized by the first call, which decides for the process: as use_device() said,
 /// else as JIT_ATTENTION_DEVICE says. Thread safe; later calls cost a load. Throws Error driver_unavailable
 /// with one sentence, on every call, where a GPU is insisted on and there is no driver or no GPU.
 const DriverApi& driver();

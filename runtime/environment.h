@@ -1,4 +1,4 @@
-// What the library itself reads of the environment, beside the Settings of a Context.
+// Variables that the library itself reads from the environment, beside the Settings of a Context.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace jit {
 
-/// What is decided once for a whole process, by the first call that needs a device.
+/// Settings that are decided once for a whole process, by the first call that needs a device.
 struct DeviceSettings {
   std::string device = "cuda";      ///< as use_device() takes it
   std::uint64_t emulator_seed = 0;  ///< of the order in which warps run and asynchronous operations complete

@@ -14,7 +14,7 @@ namespace jit {
 
 struct LoadedLibrary;
 
-/// What the driver reads back from a kernel on one device.
+/// Facts that the driver reads back from a kernel on one device.
 struct KernelFacts {
   int registers = 0;          ///< per thread
   int local_bytes = 0;        ///< per thread

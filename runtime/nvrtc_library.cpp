@@ -88,6 +88,7 @@ constexpr const char* library_names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "li
 NvrtcLocation find_first(std::span<const NvrtcFolder> folders, std::span<const std::string> unopened,
                          const std::string& advice) {
   std::string tried;
+  std::vector<std::string> passed_over;
   for (const NvrtcFolder& folder : folders) {
     std::string reason;
     for (const char* name : library_names) {
@@ -97,7 +98,11 @@ NvrtcLocation find_first(std::span<const NvrtcFolder> folders, std::span<const s
       auto [location, refused] = examine(library, folder.reason);
       if (std::ranges::find(unopened, location.path) != unopened.end())
         refused = fmt::format("{}: cannot be opened", location.path);
-      if (refused.empty()) return location;
+      if (refused.empty()) {
+        location.passed_over = std::move(passed_over);
+        return location;
+      }
+      passed_over.push_back(refused);
       reason += (reason.empty() ? "" : "; ") + refused;
     }
     tried += fmt::format("\n  {} ({}){}", folder.path, folder.reason, reason.empty() ? "" : ": " + reason);
@@ -127,7 +132,7 @@ fs::path packages_around_this_code() {
   return fs::absolute(info.dli_fname, error).parent_path().parent_path();
 }
 
-// The same in each "python3*" folder of `parent`, below its site-packages or dist-packages.
+// Adds the wheel folders in each "python3*" folder of `parent`, below its site-packages or dist-packages.
 void add_wheel_folders(const fs::path& parent, const std::string& reason, std::vector<NvrtcFolder>& folders) {
   std::vector<fs::path> pythons;
   std::error_code error;

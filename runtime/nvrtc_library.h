@@ -3,11 +3,10 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <vector>
-
-#include <nvrtc.h>
 
 namespace jit {
 
@@ -27,6 +26,7 @@ struct NvrtcLocation {
   NvrtcVersion version;       ///< from the name of the builtins, which NVRTC wants to match exactly
   std::string identity;  ///< "nvrtc <build-id of libnvrtc>+<build-id of the builtins>": part of cache keys
   std::string found_by;  ///< why this one, e.g. "CUDA_HOME"
+  std::vector<std::string> passed_over = {};  ///< those found before it, each with the reason why not
 };
 
 /// A folder that may hold libnvrtc and the reason to look there.
@@ -49,20 +49,25 @@ NvrtcLocation find_nvrtc(std::span<const NvrtcFolder> folders, std::span<const s
 /// above.
 NvrtcLocation find_nvrtc(const std::string& explicit_path, std::span<const std::string> unopened = {});
 
+// NVRTC's own declarations, as far as the library calls it: its header comes in a package of 90 MB.
+enum nvrtcResult : int { NVRTC_SUCCESS = 0, NVRTC_ERROR_COMPILATION = 6 };
+using nvrtcProgram = struct NvrtcProgramObject*;
+
 /// The functions of an opened libnvrtc, under their own names.
 struct NvrtcApi {
   NvrtcVersion version;
-  decltype(&::nvrtcVersion) nvrtcVersion = nullptr;
-  decltype(&::nvrtcGetErrorString) nvrtcGetErrorString = nullptr;
-  decltype(&::nvrtcCreateProgram) nvrtcCreateProgram = nullptr;
-  decltype(&::nvrtcDestroyProgram) nvrtcDestroyProgram = nullptr;
-  decltype(&::nvrtcCompileProgram) nvrtcCompileProgram = nullptr;
-  decltype(&::nvrtcGetProgramLogSize) nvrtcGetProgramLogSize = nullptr;
-  decltype(&::nvrtcGetProgramLog) nvrtcGetProgramLog = nullptr;
-  decltype(&::nvrtcGetPTXSize) nvrtcGetPTXSize = nullptr;
-  decltype(&::nvrtcGetPTX) nvrtcGetPTX = nullptr;
-  decltype(&::nvrtcGetCUBINSize) nvrtcGetCUBINSize = nullptr;
-  decltype(&::nvrtcGetCUBIN) nvrtcGetCUBIN = nullptr;
+  nvrtcResult (*nvrtcVersion)(int* major, int* minor) = nullptr;
+  const char* (*nvrtcGetErrorString)(nvrtcResult) = nullptr;
+  nvrtcResult (*nvrtcCreateProgram)(nvrtcProgram*, const char* source, const char* name, int header_count,
+                                    const char* const* headers, const char* const* include_names) = nullptr;
+  nvrtcResult (*nvrtcDestroyProgram)(nvrtcProgram*) = nullptr;
+  nvrtcResult (*nvrtcCompileProgram)(nvrtcProgram, int option_count, const char* const* options) = nullptr;
+  nvrtcResult (*nvrtcGetProgramLogSize)(nvrtcProgram, std::size_t*) = nullptr;
+  nvrtcResult (*nvrtcGetProgramLog)(nvrtcProgram, char*) = nullptr;
+  nvrtcResult (*nvrtcGetPTXSize)(nvrtcProgram, std::size_t*) = nullptr;
+  nvrtcResult (*nvrtcGetPTX)(nvrtcProgram, char*) = nullptr;
+  nvrtcResult (*nvrtcGetCUBINSize)(nvrtcProgram, std::size_t*) = nullptr;
+  nvrtcResult (*nvrtcGetCUBIN)(nvrtcProgram, char*) = nullptr;
 };
 
 /// Opens the library on the first call for this path and keeps it open for the life of the process.

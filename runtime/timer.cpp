@@ -4,6 +4,8 @@
 #include <utility>
 
 #include <jit/device.h>
+#include <jit/error.h>
+#include <jit/time_work.h>
 
 #include "runtime/driver_api.h"
 
@@ -83,6 +85,23 @@ Timing EventTimer::measure(const std::function<void(CUstream)>& work, int warm_u
   std::vector<float> samples_us;
   for (const auto& [start, stop] : events) samples_us.push_back(stop.microseconds_since(start));
   return summarize(std::move(samples_us));
+}
+
+std::vector<Timing> time_work(std::span<const std::function<void(Stream)>> work, int samples, int device) {
+  if (device_info(device).emulated) {
+    throw Error(ErrorCode::unsupported_device, "tune", "device",
+                "an emulated device does not model time; timing needs a GPU");
+  }
+  EventTimer timer(device);
+  for (const auto& piece : work) timer.measure(piece, 1, 0);
+  std::vector<std::vector<float>> samples_us(work.size());
+  for (int sample = 0; sample < samples; ++sample) {
+    for (std::size_t i = 0; i < work.size(); ++i)
+      samples_us[i].push_back(static_cast<float>(timer.measure(work[i], 0, 1).median_us));
+  }
+  std::vector<Timing> timings;
+  for (std::vector<float>& own : samples_us) timings.push_back(summarize(std::move(own)));
+  return timings;
 }
 
 }  // namespace jit

@@ -1,4 +1,4 @@
-# How a project is built that is not part of another: C++20, optimised with debug information unless told otherwise, with
+# How a project is built that is not part of another: C++20, optimized with debug information unless told otherwise, with
 # ccache where it is installed.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)

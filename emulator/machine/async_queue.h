@@ -19,9 +19,9 @@ class PendingOperation {
   virtual std::string describe() const = 0;
 };
 
-/// Those that complete by themselves: on an mbarrier, or by the end of the grid. They do so as late as can
-/// be: one at a time, when no warp of the cluster can go on without. Operations that a thread waits for by
-/// group live with the thread instead.
+/// Operations that complete by themselves: on an mbarrier, or by the end of the grid. They do so as late as
+/// can be: one at a time, when no warp of the cluster can go on without. Operations that a thread waits for
+/// by group live with the thread instead.
 class AsyncQueue {
  public:
   void push(std::unique_ptr<PendingOperation> operation) { pending_.push_back(std::move(operation)); }

@@ -36,7 +36,7 @@ int count_passes(const Units& units, std::uint32_t lanes) {
   return most;
 }
 
-// The same for the lanes of one phase, where mostly each has a place of its own.
+// Passes for the lanes of one phase, where mostly each has a place of its own.
 int passes(const Units& units, std::uint32_t lanes) {
   std::uint32_t taken = 0;
   for (std::uint32_t left = lanes; left != 0; left &= left - 1) {

@@ -87,7 +87,7 @@ bool Cluster::run(std::uint64_t budget) {
       return std::all_of(block->warps.begin(), block->warps.end(),
                          [](const auto& warp) { return warp->alive == 0; });
     });
-    // What is still on its way takes effect when nobody can go on without it.
+    // Pending copies take effect when no warp can go on without them.
     if (async.complete_one(random)) continue;
     if (all_ended) return true;
     report_deadlock();

@@ -71,7 +71,7 @@ struct Cluster {
   bool run(std::uint64_t budget);
   /// Whether nothing but polling is left to do, for long enough to say that it leads nowhere.
   bool is_polling_in_vain() const;
-  /// What it polls: "; block (1, 0, 0) warp 0 …"
+  /// The barrier that it polls: "; block (1, 0, 0) warp 0 …"
   std::string describe_polling() const;
 
   /// A new agent, for an mbarrier.

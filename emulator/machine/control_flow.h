@@ -1,4 +1,4 @@
-// What the branches of a kernel imply: where diverged lanes meet again, and which registers are alive where.
+// Control flow of a kernel: where diverged lanes meet again, and which registers are alive where.
 #pragma once
 
 #include <cstdint>

@@ -26,9 +26,9 @@ class Decoder {
 
   const ptx::Instruction& text() const { return text_; }
   std::string_view opcode() const { return text_.opcode; }
-  /// What the module was written for: decides which instructions are legal.
+  /// The architecture that the module was written for: decides which instructions are legal.
   TargetArch target() const { return target_; }
-  /// What runs it: decides what PTX leaves open.
+  /// The architecture that runs it: decides what PTX leaves open.
   TargetArch device() const { return device_; }
 
   // Modifiers. Each must be taken by somebody: one that is left is an error ("unknown modifier .foo").
@@ -100,7 +100,7 @@ class Decoder {
 
   [[noreturn]] void fail(const std::string& message) const;
 
-  // What the family decides.
+  // The class of the instruction, which its family decides.
   void set_class(InstructionClass kind) { kind_ = kind; }
   void set_aligned() { aligned_ = true; }
   /// A branch to one of `targets`, or on to the next instruction.

@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint32_t accesses_at_once = 16;
 constexpr std::uint32_t bytes_of_a_bit = GlobalShadow::page_bytes / 64;
 
-// Of every fourth quad the last reader is remembered, so that two are of most pieces of memory.
+// The last reader of every fourth quad is remembered, so that two are of most pieces of memory.
 bool keeps_last_reader(std::uint64_t quad) { return quad % 4 == 3; }
 
 std::uint32_t bits_between(std::uint64_t first, std::uint64_t end) { return (1u << end) - (1u << first); }
@@ -70,7 +70,7 @@ std::uint32_t GlobalRaces::name(const Access& access, Scope scope) {
   return index;
 }
 
-// What a warp does again at the same time keeps its name.
+// An access that a warp repeats at the same time keeps its name.
 std::uint32_t GlobalRaces::name_once(Warp& warp) {
   Warp::RecentAccess& recent = warp.recent_accesses[warp.pc % warp.recent_accesses.size()];
   if (recent.index == 0 || recent.pc != warp.pc || recent.time != warp.knowledge.time()) {
@@ -156,7 +156,7 @@ void GlobalRaces::note_read(std::uint64_t address, std::uint32_t bytes, std::uin
 }
 
 void GlobalRaces::check_writes(const Doing& doing) {
-  Touch fine;  // the neighbours' writer is often the same
+  Touch fine;  // the neighbors' writer is often the same
   for_each_word(doing.address, doing.bytes,
                 [&](Page& page, std::size_t i, std::uint64_t word, std::uint32_t which) {
                   const Touch write = load(page.writes[i]);
@@ -237,7 +237,7 @@ void GlobalRaces::read(Warp& warp, std::uint32_t mask, Addresses addresses, std:
   for_each_lane(mask,
                 [&](int lane) { note_read(addresses[static_cast<std::size_t>(lane)], bytes, index, lane); });
   see_others();
-  std::uint64_t unwritten = ~std::uint64_t{0};  // the neighbours' piece of memory is often the same
+  std::uint64_t unwritten = ~std::uint64_t{0};  // the neighbors' piece of memory is often the same
   for_each_lane(mask, [&](int lane) {
     const std::uint64_t address = addresses[static_cast<std::size_t>(lane)];
     const std::uint64_t first = (address - begin_) / bytes_of_a_bit;

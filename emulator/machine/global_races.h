@@ -61,17 +61,17 @@ class GlobalRaces {
   using Page = GlobalShadow::Page;
   struct Doing;
   // Words lie beside each other, and the last ones are found again at once: a strong access asks several times for a few
-  // that are neighbours.
+  // that are neighbors.
   struct Shard {
-    static constexpr std::uint64_t neighbours = 32;
-    using Words = std::array<GlobalWord, neighbours>;
+    static constexpr std::uint64_t neighbors = 32;
+    using Words = std::array<GlobalWord, neighbors>;
 
     GlobalWord& operator[](std::uint64_t word) {
-      if (!last_words || last != word / neighbours) {
-        last = word / neighbours;
+      if (!last_words || last != word / neighbors) {
+        last = word / neighbors;
         last_words = &words[last];
       }
-      return (*last_words)[word % neighbours];
+      return (*last_words)[word % neighbors];
     }
 
     std::mutex mutex;
@@ -98,7 +98,7 @@ class GlobalRaces {
   void check_reads(const Doing& doing);
 
   // With the shard of the word locked.
-  Shard& shard_of(std::uint64_t word) { return shards_[word / Shard::neighbours % shards_.size()]; }
+  Shard& shard_of(std::uint64_t word) { return shards_[word / Shard::neighbors % shards_.size()]; }
   GlobalWord& move(Shard& shard, std::uint64_t word);
   void use(const Doing& doing, GlobalWord& global, std::uint64_t word, std::uint32_t bytes);
   void acquire(Warp& warp, int lane, const GlobalWord& word, const Ordering& ordering);

@@ -1,4 +1,4 @@
-// What GlobalRaces says about a race.
+// Reports of GlobalRaces about a race.
 #include <bit>
 #include <cstring>
 

@@ -1,4 +1,4 @@
-// What is remembered of global memory while a grid runs: of each word of 4 bytes who wrote it last, of each four words
+// Shadow of global memory while a grid runs: for each word of 4 bytes who wrote it last, of each four words
 // one who has read of them since.
 #pragma once
 
@@ -28,8 +28,8 @@ struct GlobalAccess {
   Scope scope = Scope::gpu;  ///< of a strong one
 };
 
-/// What one lane of a GlobalAccess did to some of the 4 bytes of a word, or of the 4 words of a quad; nothing by
-/// default.
+/// The accesses of one lane of a GlobalAccess to some of the 4 bytes of a word, or of the 4 words of a quad;
+/// nothing by default.
 class Touch {
  public:
   static constexpr std::uint32_t most_accesses = (1u << 23) - 1;
@@ -63,7 +63,7 @@ class Touch {
 struct GlobalWord {
   std::vector<Touch> writes, reads;
 
-  /// What strong writes have released, and to whom.
+  /// Releases of strong writes, and their receivers.
   struct Release {
     Scope scope;
     std::uint32_t cluster;
@@ -88,7 +88,7 @@ class GlobalShadow {
     std::atomic<std::uint64_t> written;  ///< a bit for each 1024 bytes, set before the first write
   };
 
-  /// Of `bytes` bytes of memory.
+  /// The shadow of `bytes` bytes of memory.
   explicit GlobalShadow(std::size_t bytes);
   ~GlobalShadow();
   GlobalShadow(const GlobalShadow&) = delete;

@@ -14,7 +14,7 @@ namespace jit::emulator {
 
 struct Warp;
 
-/// What lies in somebody's past, and which generic-proxy writes of it the async proxy sees, too: those that a
+/// Events in an agent's past, and which generic-proxy writes of it the async proxy sees, too: those that a
 /// fence.proxy.async has followed on the way here (PTX ISA, "Proxies"), of shared or of global memory.
 struct Knowledge {
   VectorClock past;
@@ -45,7 +45,7 @@ struct Access {
   /// The lanes do it as one, as in ldmatrix; else each accesses what is its own.
   bool together = true;
   Proxy proxy = Proxy::generic;
-  /// What lies before the access; for an asynchronous one, before its issue.
+  /// Events before the access; for an asynchronous one, before its issue.
   const Knowledge* knowledge = nullptr;
   std::uint32_t fenced = 0;  ///< as LaneKnowledge::View says it
   /// Atomic, volatile, relaxed, acquire or release: two of these never race with each other.

@@ -24,7 +24,7 @@ using Slot = std::uint32_t;
 /// Index of a predicate register: one bit for each lane.
 using Predicate = std::uint32_t;
 
-/// What happens after an instruction was executed.
+/// The flow after an instruction was executed.
 enum class Flow {
   next,             ///< on to the instruction behind
   jump,             ///< the operation has set the program counter
@@ -69,12 +69,12 @@ struct Instruction {
   std::optional<Predicate> guard;
   bool guard_negated = false;
   bool aligned = false;  ///< all threads of the warp must execute it together
-  /// Of a conditional branch: where its two sides meet again, index in Kernel::code; code.size(): at the
-  /// exit.
+  /// The reconvergence point of a conditional branch: where its two sides meet again, index in Kernel::code;
+  /// code.size(): at the exit.
   std::uint32_t reconvergence = 0;
 };
 
-/// What is asked seldom about an instruction.
+/// Facts that are seldom asked about an instruction.
 struct InstructionInfo {
   std::string name;  ///< "mma.sync.aligned.…"
   InstructionClass kind = InstructionClass::other;

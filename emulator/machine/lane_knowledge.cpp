@@ -51,7 +51,7 @@ void LaneKnowledge::release(std::uint32_t lanes, Knowledge& to) const {
   for (const View& view : views_) {
     if ((view.lanes & lanes) == 0) continue;
     to.join(view.known);
-    // Of a warp with fewer than 32 lanes the rest may count as well: it never does anything.
+    // Missing lanes of a warp with fewer than 32 may count as well: they never do anything.
     const std::uint32_t own = is_shared() ? lanes : view.lanes & lanes;
     to.past.raise(agent_, own, time_);
     to.async_past.raise(agent_, own, view.fenced);

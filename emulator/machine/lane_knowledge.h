@@ -1,4 +1,4 @@
-// What a warp's lanes know of each other and of others, and the warp's time.
+// Knowledge of a warp's lanes about each other and of others, and the warp's time.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace jit::emulator {
 
-/// What the lanes of a warp know, each for itself. Lanes that know the same share a view of it; what one does
-/// alone parts it from the others until they meet.
+/// Knowledge of the lanes of a warp, each for itself. Lanes that know the same share a view of it; what one
+/// does alone parts it from the others until they meet.
 class LaneKnowledge {
  public:
-  /// Of the lanes `lanes` of the warp `agent`.
+  /// Knowledge of the lanes `lanes` of the warp `agent`.
   LaneKnowledge(Agent agent, std::uint32_t lanes) : agent_(agent), views_{View{lanes, {}, 0}} {}
 
   struct View {
@@ -27,15 +27,15 @@ class LaneKnowledge {
     return views_[i];
   }
   bool is_shared() const { return views_.size() == 1; }
-  /// What all of `lanes` know of others. Valid until the next change.
+  /// Knowledge that all of `lanes` share about others. Valid until the next change.
   const Knowledge& common(std::uint32_t lanes);
 
   /// The warp's time: that of what its lanes do now.
   std::uint32_t time() const { return time_; }
-  /// What the lanes do from here on is not part of what they have released.
+  /// Later events of the lanes are not part of what they have released.
   void tick() { ++time_; }
 
-  /// What `lanes` know and have done, to be in the past of whoever learns it; tick() follows.
+  /// Releases what `lanes` know and have done, to be in the past of whoever learns it; tick() follows.
   void release(std::uint32_t lanes, Knowledge& to) const;
   Knowledge released(std::uint32_t lanes) const {
     Knowledge knowledge;

@@ -19,7 +19,7 @@ using LaneAddresses = std::array<std::uint64_t, warp_lanes>;
 /// Values of [base + offset] for all lanes.
 LaneAddresses lane_addresses(Warp& warp, const Decoder::Address& address);
 
-/// What one lane moves, and how.
+/// The access of one lane: what it moves, and how.
 struct LaneAccess {
   AddressSpace space = AddressSpace::generic;
   std::uint32_t bytes = 4;          ///< together, a power of two up to 32; the address is a multiple of it

@@ -108,7 +108,7 @@ class Grid {
   }
   std::uint64_t count() const { return count_; }
   std::uint64_t take() { return next_.fetch_add(1); }
-  /// Of those that were not taken.
+  /// The next of those that were not taken.
   std::uint64_t next() const { return next_; }
   /// ctaid of the first block of a cluster.
   Size3 first_block(std::uint64_t number) const {
@@ -181,7 +181,7 @@ class Worker {
     return true;
   }
 
-  // Of any order of magnitude.
+  // A slice of any order of magnitude.
   std::uint64_t short_slice() {
     return 1 + random_.below(std::uint32_t{1} << random_.below(slices_of_beginners));
   }

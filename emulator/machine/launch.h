@@ -41,7 +41,7 @@ struct Launch {
   /// noted once.
   void report(FindingKind kind, const Warp& warp, int lane, std::string message) const;
   void report_at(std::uint32_t pc, FindingKind kind, const Warp& warp, int lane, std::string message) const;
-  /// The same, and ends the launch: throws LaunchStopped.
+  /// Notes a finding, and ends the launch: throws LaunchStopped.
   [[noreturn]] void stop(FindingKind kind, const Warp& warp, int lane, std::string message) const;
 
   struct Findings {

@@ -11,7 +11,7 @@ namespace jit::emulator {
 
 /// A device pointer to be read or written at once by `lane`. `address` must be a multiple of `alignment`, the
 /// bytes allocated and (for reads) written before: misaligned and out-of-bounds accesses stop the launch, an
-/// uninitialised read is reported and goes on. Writes count as written. `pc` is the instruction to blame when
+/// uninitialized read is reported and goes on. Writes count as written. `pc` is the instruction to blame when
 /// it is not the warp's current one, as for copies that complete later.
 const std::byte* read_global(Warp& warp, int lane, std::uint64_t address, std::uint32_t bytes,
                              std::uint32_t alignment, std::optional<std::uint32_t> pc = {});
@@ -20,7 +20,7 @@ std::byte* write_global(Warp& warp, int lane, std::uint64_t address, std::uint32
 /// The checks of alignment and bounds alone.
 void check_global(Warp& warp, int lane, std::uint64_t address, std::uint32_t bytes, std::uint32_t alignment);
 
-/// What a generic address points to.
+/// The target of a generic address.
 struct Target {
   enum class Where { global, shared, local, param } where = Where::global;
   std::uint64_t address = 0;  ///< in `global`; else an offset

@@ -13,7 +13,7 @@
 namespace jit::emulator {
 namespace {
 
-// What NVRTC up to 13.2 writes.
+// The newest version that NVRTC up to 13.2 writes.
 constexpr int newest_ptx_major = 9;
 constexpr int newest_ptx_minor = 2;
 

@@ -22,7 +22,7 @@ class Residency {
   void leave();
   std::uint64_t most() const { return most_; }
 
-  /// What has changed memory for others to see, or made room for others, so far.
+  /// The number of changes so far that others can see, or that made room for others.
   std::uint64_t changes() const;
   void note_change();
 

@@ -49,7 +49,7 @@ class SharedMemory {
   /// with.
   std::byte* end_write(const Access& completion, std::uint32_t offset, std::uint32_t bytes);
 
-  // The same for one instruction of the lanes in `mask`, each at its offset: `bytes` bytes for each, which
+  // Accesses of one instruction of the lanes in `mask`, each at its offset: `bytes` bytes for each, which
   // lie at `to` or `from` + lane · `bytes`. Each lane acts for itself, unless `access.together`.
   using Offsets = std::span<const std::uint32_t, 32>;
   void load(const Access& access, Offsets offsets, std::uint32_t mask, std::uint32_t bytes, std::byte* to);
@@ -61,14 +61,14 @@ class SharedMemory {
                  const std::byte* from);
 
   /// From here on plain reads and writes of these 8 bytes are reported (or not any more: then they count as
-  /// not initialised).
+  /// not initialized).
   void set_mbarrier(std::uint32_t offset, bool is_mbarrier);
 
-  /// What strong accesses to words of it release and acquire.
+  /// Releases and acquires of strong accesses to its words.
   SharedSync& sync() { return sync_; }
 
  private:
-  // What an access does, for the reports.
+  // The kind of an access, for the reports.
   struct Doing {
     const Access& access;
     const char* verb;  // "reads"
@@ -98,7 +98,7 @@ class SharedMemory {
   void note_begin(const Access& issue, Record record, std::uint32_t offset, std::uint32_t bytes);
   void note_end(const Access& completion, Record record, std::uint32_t offset, std::uint32_t bytes);
 
-  // What the quick checks did not settle.
+  // Checks of what the quick checks did not settle.
   void read_cell(const Doing& doing, std::uint32_t index, const Record& record);
   void write_cell(const Doing& doing, std::uint32_t index, Record record, const Stores* stores);
   bool is_untouchable(const Doing& doing, std::uint32_t index, std::uint16_t mask);

@@ -1,4 +1,4 @@
-// What SharedMemory says about an access that is wrong.
+// Reports of SharedMemory about an access that is wrong.
 #include <bit>
 
 #include <fmt/format.h>

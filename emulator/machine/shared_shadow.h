@@ -1,4 +1,4 @@
-// What the race detector remembers of each byte of shared memory. For SharedMemory alone.
+// Shadow of shared memory: what the race detector remembers of each byte. For SharedMemory alone.
 #pragma once
 
 #include <cstddef>
@@ -35,14 +35,14 @@ static_assert(sizeof(Record) == 20);
 
 /// Sixteen bytes of shared memory. Zero bytes are a cell that nobody has touched.
 struct Cell {
-  ByteMask written;    ///< initialised
+  ByteMask written;    ///< initialized
   ByteMask in_flight;  ///< an asynchronous write was issued and is still to come; its record is there already
   ByteMask mbarrier;
   std::uint16_t has_strong;               ///< whether a write among the records is strong
   std::uint32_t more_writes, more_reads;  ///< index in Shadow's lists; 0: none
   Record write, read;                     ///< the first of each; without bytes: none
 
-  /// All bytes initialised, and nothing of the rest.
+  /// All bytes initialized, and nothing of the rest.
   bool is_ordinary() const {
     std::uint64_t all;
     std::memcpy(&all, this, sizeof(all));
@@ -58,7 +58,7 @@ struct Cell {
   }
 };
 
-/// Of the record's lanes, those that `access` does not know by its own order of instructions.
+/// The lanes of the record that `access` does not know by its own order of instructions.
 inline std::uint32_t others(const Record& record, const Access& access) {
   return record.agent == access.agent && !access.together ? record.lanes & ~access.lanes : record.lanes;
 }
@@ -71,8 +71,8 @@ inline bool write_precedes(const Record& write, const Access& access) {
   return lanes == 0 || (lanes & ~past.lanes_at(write.agent, write.time)) == 0;
 }
 
-/// The same of a read. One of several lanes together is over for all when it is over for one: nobody goes on
-/// from an ldmatrix, or a wait for wgmma, before the matrix has been read.
+/// Whether an earlier read lies in the past of `access`. One of several lanes together is over for all when
+/// it is over for one: nobody goes on from an ldmatrix, or a wait for wgmma, before the matrix has been read.
 inline bool read_precedes(const Record& read, const Access& access) {
   if (!read.together) return write_precedes(read, access);
   if (read.agent == access.agent && (access.lanes & ~read.lanes) == 0) return true;
@@ -89,7 +89,7 @@ inline bool is_fenced(const Record& write, const Access& access) {
 
 enum class Verdict : std::uint8_t { fine, race, missing_fence };
 
-/// Of an access against a write that was earlier.
+/// The verdict on an access against an earlier write.
 inline Verdict after_write(const Record& write, const Access& access) {
   if (write.strong && access.strong) return Verdict::fine;
   if (!write_precedes(write, access)) return Verdict::race;
@@ -99,7 +99,7 @@ inline Verdict after_write(const Record& write, const Access& access) {
   return Verdict::fine;
 }
 
-/// Of a write against a read that was earlier.
+/// The verdict on a write against an earlier read.
 inline Verdict after_read(const Record& read, const Access& access) {
   return (read.strong && access.strong) || read_precedes(read, access) ? Verdict::fine : Verdict::race;
 }

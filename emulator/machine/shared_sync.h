@@ -1,4 +1,4 @@
-// Synchronisation through words of shared memory (PTX ISA, "Memory Consistency Model: Release and Acquire
+// Synchronization through words of shared memory (PTX ISA, "Memory Consistency Model: Release and Acquire
 // Patterns"): a release that a strong read observes puts what was before it in the past of the acquirer.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace jit::emulator {
 enum class Scope : std::uint8_t { cta, cluster, gpu };
 inline constexpr std::size_t scopes = 3;
 
-/// How an access takes part in synchronisation: `.weak`, or strong with the semantics of its name.
+/// How an access takes part in synchronization: `.weak`, or strong with the semantics of its name.
 /// `.volatile` is relaxed.
 struct Ordering {
   bool strong = false;
@@ -37,7 +37,7 @@ class SharedSync {
   /// fence.acq_rel or .sc, by the lanes `exec` of a warp of this block: earlier relaxed reads acquire, later
   /// relaxed writes release.
   void fence(Warp& warp, Scope scope);
-  /// What the lane's last fence of this scope, or a wider one, has released; null without one.
+  /// Knowledge that the lane's last fence of this scope, or a wider one, has released; null without one.
   std::shared_ptr<const Knowledge> fenced(const Warp& warp, int lane, Scope scope = Scope::cta) const;
   /// A relaxed read has met a release, which a fence of this scope, or a wider one, makes an acquire of.
   void observe(const Warp& warp, int lane, Scope scope, const Knowledge& released);

@@ -36,7 +36,7 @@ enum class Type : std::uint8_t {
   e5m2x2,
 };
 
-/// Of "u32" and the like; nothing for another text.
+/// The type of "u32" and the like; nothing for another text.
 std::optional<Type> parse_type(std::string_view text);
 std::string_view to_string(Type type);
 /// Width in bits; tf32 and packed pairs of 16 bits count 32, pred 1.

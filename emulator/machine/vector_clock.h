@@ -15,7 +15,7 @@ inline constexpr std::uint32_t all_lanes = 0xffffffffu;
 /// Of an mbarrier all lanes do the same.
 class VectorClock {
  public:
-  /// Of all lanes of an agent.
+  /// The time of all lanes of an agent.
   std::uint32_t at(Agent agent) const { return agent < times_.size() ? times_[agent] : 0; }
   /// The lanes of an agent whose `time` lies in the past.
   std::uint32_t lanes_at(Agent agent, std::uint32_t time) const {
@@ -32,7 +32,7 @@ class VectorClock {
   /// Whether all that `other` knows is known here, too.
   bool covers(const VectorClock& other) const;
 
-  /// What lies in the past of both.
+  /// The meet: what lies in the past of both.
   static VectorClock meet(const VectorClock& a, const VectorClock& b);
 
  private:
@@ -48,7 +48,7 @@ class VectorClock {
   std::vector<Ahead> ahead_;
 };
 
-/// What is known of the agents of other clusters, by the cluster's number in the grid; of the own cluster it may
+/// Knowledge of the agents of other clusters, by the cluster's number in the grid; of the own cluster it may
 /// know less than others do. Copies share what they hold.
 class GridClock {
  public:

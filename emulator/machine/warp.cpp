@@ -15,8 +15,8 @@
 namespace jit::emulator {
 namespace {
 
-// What the assembler needs no register of a thread for: a warp has 63 uniform ones for what all lanes share,
-// and addresses and constants are computed again where they are used (estimate).
+// Registers that the assembler does not need in a thread: a warp has 63 uniform ones for what all lanes
+// share, and addresses and constants are computed again where they are used (estimate).
 constexpr int uniform_registers = 63;
 constexpr int recomputed_registers = 56;
 

@@ -86,7 +86,8 @@ struct Warp {
 
   LaneKnowledge knowledge;
 
-  /// What GlobalShadow calls accesses of this warp, so that one that is made again at the same time has one name.
+  /// The name that GlobalShadow has for accesses of this warp, so that one that is made again at the same
+  /// time has one name.
   struct RecentAccess {
     std::uint32_t pc = 0, time = 0;
     std::uint32_t index = 0;

@@ -19,7 +19,7 @@ struct DeclaredRegisters {
   int line = 0;
 };
 
-/// Of ".global" and the like; nothing for another text.
+/// The space of ".global" and the like; nothing for another text.
 std::optional<Space> parse_space(std::string_view dotted);
 
 /// Reads declarations of one module. Every failure throws PtxError.
@@ -37,7 +37,7 @@ class DeclarationParser {
   void skip_parentheses();
 
  private:
-  /// What stands between the space and the names.
+  /// The text between the space and the names.
   struct Form {
     std::string_view type;
     std::uint64_t element_bytes = 0;
@@ -50,7 +50,7 @@ class DeclarationParser {
   std::uint64_t alignment();
 
   Tokens& tokens_;
-  // Of all variables read so far.
+  // Bytes of all variables read so far.
   std::uint64_t declared_bytes_ = 0;
   std::uint64_t initial_bytes_ = 0;
 };

@@ -111,7 +111,7 @@ void FunctionParser::statements() {
     if (token.kind == Token::Kind::word) {
       tokens_.take();
       if (tokens_.peek().is(":")) {
-        labelled(token);
+        labeled(token);
       } else {
         instruction(token, {});
       }
@@ -154,7 +154,7 @@ void FunctionParser::statement_with_dot() {
   }
 }
 
-void FunctionParser::labelled(const Token& label) {
+void FunctionParser::labeled(const Token& label) {
   tokens_.take();
   if (label.text == "_") throw PtxError(label.line, "'_' cannot be a label");
   if (tokens_.accept_dotted(".branchtargets")) {

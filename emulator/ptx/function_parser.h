@@ -29,7 +29,7 @@ class FunctionParser {
   // The body.
   void statements();
   void statement_with_dot();
-  void labelled(const Token& label);
+  void labeled(const Token& label);
   void instruction(const Token& opcode, std::optional<Guard> guard);
   std::optional<Guard> guard();
   void declare_registers();

@@ -99,7 +99,7 @@ class OperandParser {
     return result;
   }
 
-  // What follows a name: "+4", "+-4", or nothing.
+  // The offset that follows a name: "+4", "+-4", or nothing.
   std::int64_t offset() {
     if (tokens_.peek().is("-")) tokens_.fail_expected("'+' before an offset, as in [%rd1+-4]");
     if (!tokens_.accept("+")) return 0;

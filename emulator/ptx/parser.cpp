@@ -141,7 +141,7 @@ class ModuleParser {
     }
   }
 
-  // What debuggers read; of no effect on what a kernel does.
+  // A section for debuggers, without effect on the kernel.
   void section() {
     const int line = tokens_.line();
     while (!tokens_.peek().is("{")) {

@@ -51,7 +51,7 @@ Key key_for(const KernelStore& store, const Program& program, const Target& targ
   return Key(fields);
 }
 
-// What the assembler tells in numbers, by the name that entries have for it.
+// Numbers that the assembler reports, by the name that entries have for it.
 constexpr std::pair<const char*, int ResourceUsage::*> resource_members[] = {
     {"registers", &ResourceUsage::registers},
     {"spill_store_bytes", &ResourceUsage::spill_store_bytes},
@@ -60,7 +60,7 @@ constexpr std::pair<const char*, int ResourceUsage::*> resource_members[] = {
     {"static_smem_bytes", &ResourceUsage::static_smem_bytes},
     {"barriers", &ResourceUsage::barriers}};
 
-// What an entry tells about its kernel beside the code.
+// The metadata of an entry about its kernel.
 std::string metadata_of(const KernelImage& image) {
   JsonObject json;
   json.add("kernel", image.program.name)
@@ -139,7 +139,7 @@ void compile_and_store(KernelStore& store, const Key& key, KernelImage& image) {
   store.notify(Event::Kind::compile, image.program.name, image.compile_ms * 1e-3);
 }
 
-// What is missing, of what, and how to have it.
+// The message that says which kernel is missing, of what, and how to have it.
 std::string offline_message(const KernelStore& store, const KernelImage& image, const std::string& compiler) {
   std::string made_of;
   for (const auto& [name, value] : image.program.facts) made_of += fmt::format(", {} {}", name, value);

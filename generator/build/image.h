@@ -17,11 +17,11 @@ namespace jit {
 
 struct KernelStore;
 
-/// What a program is compiled to: machine code, which GPUs run, or PTX with line information, which emulated
-/// devices run.
+/// The form that a program is compiled to: machine code, which GPUs run, or PTX with line information, which
+/// emulated devices run.
 enum class CodeForm { cubin, ptx };
 
-/// What a program is compiled for.
+/// The architecture and form that a program is compiled for.
 struct Target {
   Arch arch;
   CodeForm form = CodeForm::cubin;
@@ -32,7 +32,7 @@ struct Target {
 /// "sm_90a", or "sm_90a as PTX".
 std::string to_string(const Target& target);
 
-/// What `device` runs.
+/// The target that `device` runs.
 Target native_target(const DeviceInfo& device);
 
 struct KernelImage {
@@ -50,8 +50,8 @@ struct KernelImage {
 /// nvrtc_unavailable, offline; io_error when the program includes a template that is not there.
 std::shared_ptr<const KernelImage> build_image(KernelStore& store, const Program& program, Target target);
 
-/// The same where nothing has to be compiled; null where the kernel is neither in memory, on disk nor in a pack. Thread
-/// safe.
+/// The image where nothing has to be compiled; null where the kernel is neither in memory, on disk nor in a
+/// pack. Thread safe.
 std::shared_ptr<const KernelImage> image_at_hand(KernelStore& store, const Program& program, Target target);
 
 /// Compiles the image's program again, whatever the caches hold, and replaces what they hold: for an image

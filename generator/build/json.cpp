@@ -68,6 +68,9 @@ JsonObject& JsonObject::add_value(std::string_view name, Value value) {
   members.push_back({std::string(name), std::move(value)});
   return *this;
 }
+JsonObject& JsonObject::add_whole(std::string_view name, std::int64_t value) {
+  return add_value(name, value);
+}
 JsonObject& JsonObject::add(std::string_view name, bool value) { return add_value(name, value); }
 JsonObject& JsonObject::add(std::string_view name, double value) { return add_value(name, value); }
 JsonObject& JsonObject::add(std::string_view name, std::string_view value) {

@@ -23,7 +23,7 @@ struct JsonObject {
 
   JsonObject& add(std::string_view name, bool value);
   JsonObject& add(std::string_view name, std::integral auto value) {
-    return add_value(name, static_cast<std::int64_t>(value));
+    return add_whole(name, static_cast<std::int64_t>(value));
   }
   JsonObject& add(std::string_view name, double value);
   JsonObject& add(std::string_view name, std::string_view value);
@@ -41,6 +41,7 @@ struct JsonObject {
   std::string dump(int indent = -1) const;
 
  private:
+  JsonObject& add_whole(std::string_view name, std::int64_t value);
   JsonObject& add_value(std::string_view name, Value value);
 };
 

@@ -46,7 +46,7 @@ struct KernelStore {
   /// so that packs serve machines without NVRTC. Throws Error nvrtc_unavailable.
   std::string compiler_identity();
 
-  /// What many compiles may repeat, such as that a user's text has an unused variable.
+  /// Reports once what many compiles may repeat, such as that a user's text has an unused variable.
   void tell_once(Event::Kind kind, const std::string& message);
 
   void notify(Event::Kind kind, std::string message, double seconds = 0, int done = 0, int total = 0) const;

@@ -53,6 +53,16 @@ void Packs::warn(const Pack& pack, const std::string& sentence) const {
   if (!pack.told.test_and_set() && observer_) observer_({.kind = Event::Kind::warning, .message = sentence});
 }
 
+std::vector<PackInUse> Packs::described() const {
+  std::vector<PackInUse> rows;
+  for (const auto& pack : packs_)
+    rows.push_back({.path = pack->file.path(),
+                    .refusal = pack->refusal,
+                    .entries = pack->file.size(),
+                    .targets = listed(pack->file.fact(pack_fact::targets))});
+  return rows;
+}
+
 std::string_view Packs::compiler() const {
   for (const auto& pack : packs_) {
     if (pack->refusal.empty()) return pack->file.fact(pack_fact::compiler);

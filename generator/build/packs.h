@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include <jit/context.h>
 #include <jit/observer.h>
 
 #include "cache/pack_file.h"
@@ -16,7 +17,7 @@
 
 namespace jit {
 
-/// What all kernels of a pack were made with, as fields of its head.
+/// Facts that hold for all kernels of a pack, as fields of its head.
 namespace pack_fact {
 inline constexpr const char* library = "library";
 inline constexpr const char* compiler = "compiler";
@@ -27,6 +28,8 @@ inline constexpr const char* targets = "targets";  ///< a line each
 class Packs {
  public:
   Packs(std::span<const std::string> paths, Observer observer);
+
+  std::vector<PackInUse> described() const;
 
   /// The compiler that the first of them was made with; empty when there is none.
   std::string_view compiler() const;

@@ -1,4 +1,4 @@
-// What public handles stand for, for the library's own sources: makes them and opens them.
+// Access of the library's own sources to the state of public handles: makes them and opens them.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What Mask and Score are made of: immutable trees, built by mask.cpp and score.cpp. Leaves are rows of
+// The nodes of Mask and Score: immutable trees, built by mask.cpp and score.cpp. Leaves are rows of
 // functor_table.h with their arguments, or the user's text.
 #pragma once
 
@@ -50,11 +50,11 @@ struct ScoreNode {
   std::shared_ptr<const ScoreMask> mask = nullptr;  ///< what it keeps (generator/functors/score_mask.h)
 };
 
-/// Of one tree: each is code in the innermost loop, and the time that NVRTC takes grows with their square.
-/// 64 take it some 10 s.
+/// Leaves of one tree: each is code in the innermost loop, and the time that NVRTC takes grows with their
+/// square. 64 take it some 10 s.
 inline constexpr int most_leaves = 64;
 
-/// What is private in Mask and Score.
+/// Access to the private parts of Mask and Score.
 struct MaskAccess {
   static Mask make(std::shared_ptr<const MaskNode> node) { return Mask(std::move(node)); }
   static const std::shared_ptr<const MaskNode>& node(const Mask& mask) { return mask.node_; }
@@ -71,7 +71,7 @@ inline const ScoreNode& node_of(const Score& score) { return *ScoreAccess::node(
 Mask make_mask(const MaskRow& row, FunctorArguments arguments = {}, const Mask& within = Mask());
 Score make_score(const ScoreRow& row, FunctorArguments arguments = {});
 
-/// What the device struct of the whole mask has, derived from those of its leaves as
+/// Members of the device struct of the whole mask, derived from those of its leaves as
 /// templates/problem/masks.cuh derives it; programs assert both.
 bool has_row_range(const Mask& mask);
 int key_words(const Mask& mask);
@@ -87,13 +87,16 @@ bool has_text(const Score& score);
 /// Whether it adds what does not depend on the score, as ALiBi and a bias do; no text is known to.
 bool only_adds(const Score& score);
 
+/// Whether each score reads an element of its own, as with a bias. Texts count as those that do not.
+bool reads_elements(const Score& score);
+
 /// The sides of blocks that a tile of scores must lie in to be seen at all, if there are such.
 struct BlockSides {
   int q, kv;
 };
 std::optional<BlockSides> block_sides(const Mask& mask);
 
-/// Those of blocks whose scores the mask knows by bits; nothing of a mask that is joined of several.
+/// The sides of blocks whose scores the mask knows by bits; nothing of a mask that is joined of several.
 std::optional<BlockSides> mask_bit_sides(const Mask& mask);
 
 /// How many functors are joined in it; 0 for none.
@@ -103,8 +106,8 @@ int functor_count(const Score& score);
 /// Throws Error invalid_spec when a text functor cannot become part of a kernel; `kind` is "mask" or "score".
 void validate_functor_text(const FunctorText& text, std::string_view kind);
 
-/// What the derivative that a text gives calls the derivatives with respect to the elements of a tensor; empty where the
-/// tensor's type has none.
+/// The name by which the derivative of a text calls the derivatives with respect to the elements of a tensor;
+/// empty where the tensor's type has none.
 std::string element_derivatives_name(const FunctorTensorSpec& tensor);
 
 /// Whether a text gives its derivative, which then says nothing of the elements of this tensor.

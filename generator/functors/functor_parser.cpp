@@ -13,8 +13,8 @@
 namespace jit {
 namespace {
 
-// What the largest mask needs as text: a parenthesis and a "!" for each that is joined. More would exhaust
-// the stack.
+// The depth that the largest mask needs as text: a parenthesis and a "!" for each that is joined. More would
+// exhaust the stack.
 constexpr int max_depth = 2 * most_leaves;
 
 class Reader {
@@ -59,7 +59,7 @@ class Reader {
     return given;
   }
 
-  /// The same up to the parenthesis behind them, if there are any.
+  /// The arguments up to the parenthesis behind them, if there are any.
   FunctorArguments open_arguments(const FunctorRow& row) {
     FunctorArguments given;
     for (const FunctorParameter& parameter : row.parameters) {

@@ -314,6 +314,7 @@ constexpr std::array scores = {
                          .parameters = bias_parameters,
                          .tensors = bias_tensors},
              .only_adds = true,
+             .reads_elements = true,
              .apply =
                  [](const HostFunctor& f, double score, const Place& at) {
                    return score + f.tensors[0].at({at.b, at.h, at.q, at.k});

@@ -42,7 +42,7 @@ struct FunctorTensorRow {
   std::string_view name;
   DType dtype;
   Dims dims;  ///< the last one is dense
-  /// Of a typical problem: the element with this index along the last dimension.
+  /// A typical value: the element with this index along the last dimension.
   double (*typical)(const Extents&, std::int64_t index);
   int dtype_parameter = -1;  ///< the parameter that gives the dtype instead
   /// Where q is varlen, if they are others: they stand for as many of the last of `dims`.
@@ -54,7 +54,7 @@ struct FunctorTensorRow {
   int alignment = 1;  ///< of where rows along the last dimension begin, in bytes; 1: that of an element
 };
 
-/// What masks and scores have in common.
+/// The common part of rows of masks and scores.
 struct FunctorRow {
   std::string_view name;             ///< in texts: "window"
   std::string_view other_name = {};  ///< that is read as well
@@ -100,7 +100,8 @@ struct MaskRow {
   int key_words = 2;              ///< the same; 0 with a row_range
   bool knows_scores = false;      ///< whether it has a bit for each score of partial tiles
   bool (*keep)(const HostFunctor&, const Place&);
-  /// Of a row with a mask within: whether what `keep` says is all, so that the other one is not asked; null: never.
+  /// For a row with a mask within: whether what `keep` says is all, so that the other one is not asked; null:
+  /// never.
   bool (*decides)(const HostFunctor&, const Place&) = nullptr;
   /// A range that holds all keys that query q sees; null: tensors tell.
   KeyRange (*row_keys)(const HostFunctor&, std::int64_t q) = nullptr;
@@ -116,6 +117,8 @@ struct ScoreRow {
   bool is_bounded = false;
   /// Whether it adds what does not depend on the score: what all scores of a row have in common stays so.
   bool only_adds = false;
+  /// Whether each score reads an element of its own: kernels load those of a tile ahead, into registers.
+  bool reads_elements = false;
   double (*apply)(const HostFunctor&, double score, const Place&);
 };
 

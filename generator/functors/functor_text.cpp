@@ -26,8 +26,8 @@ bool is_identifier(std::string_view text) {
                      [](unsigned char c) { return c < 128 && (std::isalnum(c) || c == '_'); });
 }
 
-// What would make a kernel depend on when, where and with which files it was compiled, and not on its key
-// alone.
+// Words that would make a kernel depend on when, where and with which files it was compiled, and not on its
+// key alone.
 constexpr std::array<std::string_view, 4> forbidden_words = {"__TIME__", "__DATE__", "__TIMESTAMP__",
                                                              "__FILE__"};
 

@@ -23,7 +23,7 @@ using HostKeep = std::function<bool(const Place&)>;
 /// The score that the softmax sees, from softmax_scale · q·k.
 using HostApply = std::function<double(double score, const Place&)>;
 
-/// What the texts of a user mean, which the host cannot tell.
+/// The meaning of a user's texts, which the host cannot tell.
 using TextKeep = std::function<HostKeep(const FunctorText&)>;
 using TextApply = std::function<HostApply(const FunctorText&)>;
 

@@ -93,7 +93,7 @@ class Evaluation {
     return node.op == TextOperator::equal ? x == y : x != y;
   }
 
-  // What makes a number of the type of its operands.
+  // The result of an operation that has the type of its operands.
   template <class T>
   Interval<T> number(const TextNode& node) const {
     if (node.op == TextOperator::constant) return constant<T>(node);

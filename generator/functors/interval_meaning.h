@@ -1,5 +1,5 @@
-// What a text makes of all queries and keys of a tile at once, on the host: with the operations that kernels have
-// (templates/problem/interval.cuh).
+// The result of a text for all queries and keys of a tile at once, on the host: with the operations that
+// kernels have (templates/problem/interval.cuh).
 #pragma once
 
 #include <array>

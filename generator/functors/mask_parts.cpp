@@ -26,14 +26,14 @@ constexpr int no_part = -1;
 using Slopes = std::array<std::int64_t, 2>;  // by q and by k
 constexpr std::int64_t most_slope = 1 << 20;
 
-/// What a node of the text depends on.
+/// The dependence of a node of the text.
 struct Dependence {
   bool is_followed = true;  ///< it is computed without real numbers
   std::int64_t q = 0;       ///< of q in steps of so many; 0: not at all
   std::int64_t k = 0;
   /// q / step or k / step, rounded down, and nothing else; 0: it is not.
   std::int64_t step = 0;
-  /// Of a number that is q and k times these and something that depends on neither.
+  /// Slopes of a number that is q and k times these plus something that depends on neither.
   std::optional<Slopes> slopes = {};
   bool follows_from_distance = false;
   std::vector<int> asked = {};  ///< truths of the text, each of which tells whether it reads an element
@@ -143,8 +143,9 @@ class Decomposition {
     return is_small ? std::optional(made) : std::nullopt;
   }
 
-  // Of a number that follows from q, from k or from their distance. What is asked of a distance is asked of its first
-  // query and key: such numbers do not leave their types there if they do not for others, while those of both may.
+  // Slopes of a number that follows from q, from k or from their distance. A question about a distance is
+  // asked of its first query and key: such numbers do not leave their types there if they do not for others,
+  // while those of both may.
   std::optional<Slopes> own_slopes(int i) const {
     const std::optional<Slopes>& slopes = known(i).slopes;
     const bool is_own = slopes && ((*slopes)[0] == 0 || (*slopes)[1] == 0 || (*slopes)[0] == -(*slopes)[1]);
@@ -199,7 +200,7 @@ class Decomposition {
     return static_cast<int>(parts_.size()) - 1;
   }
 
-  // Of which kind a truth can be asked, if what it reads may be read.
+  // Whether a truth can be asked as this kind, if what it reads may be read.
   static bool is_of_kind(const Dependence& of, Kind kind) {
     switch (kind) {
       case Kind::query:
@@ -215,7 +216,7 @@ class Decomposition {
 
   int made(int truth) {
     const Dependence& of = known(truth);
-    // What does not hold is often asked beside what holds: neither is asked twice.
+    // The opposite of a truth is often asked beside it: neither is asked twice.
     if (!of.is_followed || node(truth).op == TextOperator::logical_not) return joint(truth);
     for (const Kind kind : {Kind::query, Kind::distance, Kind::range, Kind::key, Kind::block}) {
       const int found = kind == Kind::range    ? ranged(truth)
@@ -226,7 +227,7 @@ class Decomposition {
     return joint(truth);
   }
 
-  // Of truths that a truth is made of; else it is asked for each score.
+  // The joint of truths that a truth is made of; else it is asked for each score.
   int joint(int truth) {
     const auto [a, b, c] = node(truth).operands;
     switch (node(truth).op) {
@@ -272,7 +273,7 @@ class Decomposition {
     return asked < 0 ? no_part : add({.kind = kind, .meaning = meaning(truth, false), .asked = asked});
   }
 
-  // What a truth of the text means, with or without that what it reads depends on whether the text reads it.
+  // The meaning of a truth of the text; its reads may or may not depend on whether the text reads them.
   TextMeaning meaning(int truth, bool knows_reads) const {
     NodeList list;
     std::vector<int> copies(source_.nodes.size(), -1);

@@ -1,4 +1,4 @@
-// What the text of a mask is made of: parts that are the same for many scores, so that kernels ask each of them once for
+// The parts of a mask's text: conditions that are the same for many scores, so that kernels ask each of them once for
 // what it looks at, and join the answers.
 #pragma once
 

@@ -53,12 +53,12 @@ std::string_view sign(TextOperator op) {
   }
 }
 
-// What stands for a number in the code: templates/problem/interval.cuh or exact.cuh, whose operations have the same names.
+// The type of a number in the code: templates/problem/interval.cuh or exact.cuh, whose operations have the same names.
 enum class Numbers { intervals, exact };
 
 std::string_view name_of(Numbers numbers) { return numbers == Numbers::intervals ? "Interval" : "Exact"; }
 
-// Of those without a point.
+// A constant without a point.
 std::string whole_constant(const TextNode& node, std::string_view numbers) {
   const std::int64_t whole = std::get<std::int64_t>(node.number);
   if (node.type == NumberType::truth) return fmt::format("{}<bool>({})", numbers, whole != 0);

@@ -18,9 +18,9 @@ class NodeList {
   int score();
   /// Whether the text reads what a part of it reads.
   int is_asked();
-  /// Of which nothing is known.
+  /// A number of which nothing is known.
   int unknown(NumberType type);
-  /// The same as in another list: its operands are at other places here.
+  /// A copy of a node of another list: its operands are at other places here.
   int copy(TextNode node, const std::array<int, 3>& operands);
 
   /// The node itself where it has the type.
@@ -29,7 +29,8 @@ class NodeList {
   int promoted(int node);
   int negative(int node);
   int bit_not(int node);
-  /// Of numbers of any types, as C++ brings them to a common one. Logical operators and comparisons make truths.
+  /// A binary operation on numbers of any types, which C++ brings to a common one. Logical operators and
+  /// comparisons make truths.
   int binary(TextOperator op, int a, int b);
   int choose(int condition, int a, int b);
   /// least, most or magnitude, of numbers that have the type.
@@ -39,7 +40,7 @@ class NodeList {
   NumberType type(int node) const { return nodes_[static_cast<std::size_t>(node)].type; }
   bool is_truth(int node, bool value) const;
 
-  /// What `result` needs, and nothing else.
+  /// The nodes that `result` needs, and no others.
   TextMeaning meaning(int result) const;
 
  private:

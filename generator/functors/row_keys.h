@@ -10,9 +10,9 @@
 
 namespace jit {
 
-/// Of query q in a problem of these sizes: a range that holds every key that it sees in any batch entry and head, cut off at
-/// the ends of the sequence; it is empty where none is seen. Nothing where the mask may keep any key, as one does that only
-/// tensors decide, and a text that cannot be followed.
+/// The keys of query q in a problem of these sizes: a range that holds every key that it sees in any batch
+/// entry and head, cut off at the ends of the sequence; it is empty where none is seen. Nothing where the
+/// mask may keep any key, as one does that only tensors decide, and a text that cannot be followed.
 std::optional<KeyRange> row_keys(const Mask& mask, const Extents& sizes, std::int64_t q);
 
 }  // namespace jit

@@ -19,7 +19,7 @@ constexpr std::int64_t far = std::int64_t{1} << 40;  // from all keys
 // From numbers of keys to keys: magnitudes in magnitudes take twice as many each.
 constexpr int most_steps = 1000;
 
-/// What is known of a node of the text, for one query.
+/// A fact about a node of the text, for one query.
 struct Fact {
   enum class Kind {
     unknown,
@@ -323,7 +323,8 @@ class RowDerivation {
     return x.more == 0 ? x.node : nodes_.binary(TextOperator::add, x.node, whole(x.more));
   }
 
-  // Of a uniform number. What is compared with it is whole32 or was, so that larger ones are all alike.
+  // The bound of a uniform number. The number compared with it is whole32 or was, so that larger ones are all
+  // alike.
   Bound upcast(int uniform) {
     const TextNode& node = source(uniform);
     if (const std::optional<std::int64_t> only = constant(uniform))
@@ -333,7 +334,7 @@ class RowDerivation {
     return bound_of(least(most(wide, whole(under)), whole(above)), under, above);
   }
 
-  // The same for all comparisons with numbers of type whole32.
+  // A bound that is the same for all comparisons with numbers of type whole32.
   Bound cut(const Bound& x) {
     Bound result = x;
     if (x.low < under) result = bound_of(most(number(result), whole(under)), under, std::max(x.high, under));

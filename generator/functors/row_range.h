@@ -10,8 +10,8 @@
 
 namespace jit {
 
-/// Of a query: the first key that it sees and the one behind the last, of type whole64, without a look at where the
-/// sequence begins and ends. They read no key and no real number. Null: that side is open.
+/// The keys of a query: the first key that it sees and the one behind the last, of type whole64, without a
+/// look at where the sequence begins and ends. They read no key and no real number. Null: that side is open.
 struct TextRowRange {
   std::optional<TextMeaning> begin;
   std::optional<TextMeaning> end;
@@ -23,7 +23,7 @@ struct TextKeys {
   bool are_left_out = false;
 };
 
-/// Of a truth that depends on the key; nothing where it does not follow that they have no gap.
+/// The keys of a truth that depends on the key; nothing where it does not follow that they have no gap.
 std::optional<TextKeys> text_keys(const TextMeaning& truth);
 
 /// Null where it does not follow from how the text is made that there is no gap.

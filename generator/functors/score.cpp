@@ -35,6 +35,11 @@ bool has_text(const ScoreNode& node) {
   return node.text != nullptr;
 }
 
+bool reads_elements(const ScoreNode& node) {
+  if (node.a) return reads_elements(*node.a) || reads_elements(*node.b);
+  return node.row != nullptr && node.row->reads_elements;
+}
+
 bool only_adds(const ScoreNode& node) {
   if (node.a) return only_adds(*node.a) && only_adds(*node.b);
   return node.row != nullptr && node.row->only_adds;
@@ -52,6 +57,8 @@ bool are_steady(const Score& score) { return are_steady(node_of(score)); }
 bool has_text(const Score& score) { return has_text(node_of(score)); }
 
 bool only_adds(const Score& score) { return only_adds(node_of(score)); }
+
+bool reads_elements(const Score& score) { return reads_elements(node_of(score)); }
 
 int functor_count(const Score& score) { return is_none(node_of(score)) ? 0 : node_of(score).leaves; }
 

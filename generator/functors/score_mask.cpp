@@ -12,7 +12,7 @@
 namespace jit {
 namespace {
 
-// What is certain of a real number, seen from one side of the line of numbers: truths, which are nodes of a list. No
+// A certainty about a real number, seen from one side of the line of numbers: truths, which are nodes of a list. No
 // number at all is none of it.
 struct Side {
   int infinite;  // it is the infinity of this side
@@ -20,7 +20,7 @@ struct Side {
   int beyond;    // it is a number, and 0 or on the other side
 };
 
-// The same rules hold for both sides.
+// Both sides follow the same rules.
 struct Certainty {
   Side low;
   Side high;
@@ -49,7 +49,7 @@ class ScoreDerivation {
     }
   }
 
-  // What is kept of all that was passed.
+  // The mask of all that was passed.
   std::shared_ptr<const ScoreMask> mask() {
     if (nodes_.is_truth(score_.low.infinite, false)) return nullptr;
     return std::make_shared<const ScoreMask>(
@@ -198,7 +198,7 @@ class ScoreDerivation {
     return result;
   }
 
-  // What functions make of no number differs.
+  // Functions differ in their results for NaN.
   Certainty least(const Certainty& a, const Certainty& b) {
     const int numbers = both(number(a), number(b));
     return {{both(numbers, either(a.low.infinite, b.low.infinite)), both(a.low.bounded, b.low.bounded),
@@ -211,7 +211,7 @@ class ScoreDerivation {
   const int yes_ = nodes_.truth(true), no_ = nodes_.truth(false);
   std::vector<FunctorTensorSpec> tensors_;
   Certainty score_;  // what the next score of the chain is given
-  // Of the text that is passed, for each of its nodes:
+  // The text that is passed, and for each of its nodes:
   const TextMeaning* source_ = nullptr;
   std::vector<int> place_;  // in the list
   std::vector<Certainty> certain_;

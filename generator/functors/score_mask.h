@@ -14,16 +14,17 @@ namespace jit {
 
 struct ScoreNode;
 
-/// What a score keeps: what it does not make −inf of a finite number, for certain.
+/// The mask of a score: it keeps what the score does not certainly make −inf of a finite number.
 struct ScoreMask {
   TextMeaning kept;  ///< a truth; its loads are of these tensors
   std::vector<FunctorTensorSpec> tensors = {};
 };
 
-/// Of a score or a chain of them, as far as texts can be followed. Null where it is not known to drop anything.
+/// The mask of a score or a chain of them, as far as texts can be followed. Null where it is not known to
+/// drop anything.
 std::shared_ptr<const ScoreMask> score_mask(const ScoreNode& score);
 
-/// The same of a score that is there, where it was worked out when the score was made.
+/// The mask of a score that is there, where it was worked out when the score was made.
 const ScoreMask* score_mask(const Score& score);
 const ScoreMask* score_mask(Score&&) = delete;
 

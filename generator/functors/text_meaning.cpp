@@ -59,13 +59,13 @@ struct Variable {
   int node;
 };
 
-// What is known at a place of the body.
+// The state of knowledge at a place of the body.
 struct State {
   std::vector<Variable> variables;  // the innermost last
   int returned;                     // whether the text has returned before it comes here
 };
 
-// What the text returns under a condition, unless it has returned before.
+// The result that the text returns under a condition, unless it has returned before.
 struct Return {
   int condition;
   int value;
@@ -469,7 +469,7 @@ class BodyReader {
     fail(fmt::format("calls of '{}' are not followed", name));
   }
 
-  // Of which overload a call is: those whose arguments differ are not followed.
+  // The overload of a call: those whose arguments differ are not followed.
   NumberType shared_type(std::string_view name, const std::vector<int>& arguments) {
     if (name == "fminf" || name == "fmaxf" || name == "fabsf") return NumberType::real32;
     const NumberType type = std::max(nodes_.type(arguments[0]), NumberType::whole32);

@@ -1,4 +1,4 @@
-// What the text of a functor computes, as far as it can be followed without running it: a list of nodes, each of which
+// The meaning of a functor's text, as far as it can be followed without running it: a list of nodes, each of which
 // makes one number of those before it. Branches are nodes, too, so that the list is all: it has no statements and no
 // variables.
 #pragma once
@@ -55,7 +55,7 @@ enum class TextOperator {
   magnitude,
 };
 
-/// What a text knows from the start, in the order of text_inputs().
+/// Numbers that a text knows from the start, in the order of text_inputs().
 enum class TextInput { q, k, b, h, heads_q, seqlen_q, seqlen_kv };
 /// Their names.
 const std::array<std::string_view, 7>& text_inputs();
@@ -83,11 +83,11 @@ struct NotFollowed {
   std::string reason;  ///< e.g. "loops are not followed"
 };
 
-/// What the body of a mask keeps, a truth. Bodies that C++ would refuse may be followed, too: the compiler speaks of
-/// those.
+/// The truth that the body of a mask returns. Bodies that C++ would refuse may be followed, too: the compiler
+/// speaks of those.
 std::variant<TextMeaning, NotFollowed> mask_meaning(const FunctorText& text);
 
-/// What the body of a score returns, of type real32.
+/// The number that the body of a score returns, of type real32.
 std::variant<TextMeaning, NotFollowed> score_meaning(const FunctorText& text);
 
 }  // namespace jit

@@ -15,7 +15,7 @@
 namespace jit {
 namespace {
 
-/// What all parts of a mask are asked about.
+/// The tile that all parts of a mask are asked about.
 struct Scene {
   const HostProblem& problem;
   std::int64_t batch;
@@ -26,7 +26,7 @@ TileClass class_of(bool is_certain, bool is_possible) {
   return is_certain ? TileClass::full : is_possible ? TileClass::partial : TileClass::empty;
 }
 
-// Of a mask whose meaning the host knows: score by score, until both are found.
+// Classes of a mask whose meaning the host knows: score by score, until both are found.
 ClassOfTile exact_classes(HostKeep keep, const Scene& scene) {
   return [keep = std::move(keep), b = scene.batch, h = scene.head](const TileBounds& tile) {
     bool all = true, some = false;
@@ -49,7 +49,7 @@ double element(const HostTensor& tensor, std::int64_t index) {
   return HostTensor{.dtype = tensor.dtype, .shape = {&count, 1}, .data = tensor.data}.at({index});
 }
 
-// Of a truth that is made of positions and tensors; `whose` names the text.
+// Classes of a truth that is made of positions and tensors; `whose` names the text.
 ClassOfTile classes_of(const TextMeaning& meaning, const std::vector<FunctorTensorSpec>& read,
                        const std::string& whose, const Scene& scene) {
   std::vector<HostTensor> tensors;

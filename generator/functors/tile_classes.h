@@ -1,4 +1,4 @@
-// What masks, and scores that are −inf, leave of tiles of scores, on the host.
+// Classes of tiles of scores under masks, and under scores that are −inf, on the host.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct TileBounds {
 /// k tell, of combinations what follows from their parts. `classify` bodies cannot be run: tiles of such texts are partial.
 using ClassOfTile = std::function<TileClass(const TileBounds&)>;
 
-/// Of one batch entry and head. What a score is known to make −inf is dropped, too. Throws Error invalid_argument when a
-/// tensor is missing.
+/// Classes of the tiles of one batch entry and head. What a score is known to make −inf is dropped, too.
+/// Throws Error invalid_argument when a tensor is missing.
 ClassOfTile class_of_tiles(const AttentionSpec& spec, const HostProblem& problem, std::int64_t batch,
                            std::int64_t head);
 

@@ -39,7 +39,7 @@ double grid_cycles(const DeviceLimits& limits, const StepWork& step, const Block
       step_latency_clocks + (grid.stages == 1 ? single_stage_clocks / grid.blocks_per_sm : 0);
   const double slots = static_cast<double>(limits.sm_count) * grid.blocks_per_sm;
   const double waves = std::ceil(std::max(1.0, grid.blocks) / slots);
-  // Blocks of the last wave that have a multiprocessor to themselves do not wait for neighbours.
+  // Blocks of the last wave that have a multiprocessor to themselves do not wait for neighbors.
   const double last_share =
       std::min(1.0, std::max(1.0 / grid.blocks_per_sm, grid.blocks / slots - (waves - 1)));
   const double full = std::max(busiest, alone) + exposed;

@@ -1,12 +1,12 @@
-// What the cost models of the backward families share: the time of a grid of blocks that each go through tiles with
-// mma.sync.
+// The common part of the backward families' cost models: the time of a grid of blocks that each go through
+// tiles with mma.sync.
 #pragma once
 
 #include "generator/kernels/device_limits.h"
 
 namespace jit {
 
-/// What one step of one block asks of the units of its multiprocessor.
+/// The work of one step of one block for the units of its multiprocessor.
 struct StepWork {
   double flops = 0;         ///< of mma.sync
   double matrix_bytes = 0;  ///< that ldmatrix reads

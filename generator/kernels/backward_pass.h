@@ -1,4 +1,4 @@
-// What the families of backward in two passes by mma.sync have alike.
+// The common part of the backward families in two passes by mma.sync.
 #pragma once
 
 #include <string>

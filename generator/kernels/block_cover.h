@@ -1,4 +1,4 @@
-// What block masks mean for tiles, to cost models.
+// Tiles under block masks, for cost models.
 #pragma once
 
 #include <jit/spec.h>

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <jit/kernel_config.h>
 
 namespace jit {
@@ -69,7 +70,7 @@ constexpr LegalValues multiples(int step, int high) { return {step, high, step};
 /// "1 to 4", "2 or 4", "a multiple of 16 from 16 to 256"
 std::string to_string(const LegalValues& values);
 
-/// What two configs that differ in a field have in common nevertheless.
+/// The property that two configs share although they differ in a field.
 enum class Affects {
   buffers,    ///< shared memory alone: they need the same registers, near enough
   registers,  ///< they take nearly the same time: when one was timed, the other teaches little
@@ -101,7 +102,7 @@ struct ConfigField {
   std::string emit(const Config& config) const {
     return is_word() && cpp_type != "bool" ? fmt::format("{}::{}", cpp_type, print(config)) : print(config);
   }
-  /// What it may be: "1 to 4", "free, ping_pong".
+  /// The legal values: "1 to 4", "free, ping_pong".
   std::string values() const {
     if (!is_word()) return to_string(legal);
     const auto first = static_cast<std::size_t>(legal.low), last = static_cast<std::size_t>(legal.high);

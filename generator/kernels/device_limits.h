@@ -1,4 +1,4 @@
-// What of a GPU decides which configs are legal and which are promising.
+// Limits of a GPU that decide which configs are legal and which are promising.
 #pragma once
 
 #include <jit/arch.h>
@@ -14,7 +14,7 @@ struct DeviceLimits {
 };
 
 DeviceLimits device_limits(const DeviceInfo& device);
-/// For an absent GPU: the architecture's limits and the multiprocessors of its usual data-centre or desktop
+/// For an absent GPU: the architecture's limits and the multiprocessors of its usual data-center or desktop
 /// part.
 DeviceLimits device_limits(Arch arch);
 

@@ -3,13 +3,14 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <jit/spec_table.h>
 #include <jit/tuning.h>
 
 namespace jit {
 namespace {
 
-// Of two configs of one family.
+// Whether two configs of one family agree.
 bool agree(const KernelConfig& a, const KernelConfig& b, Affects least) {
   if (a.index() != b.index()) return false;
   return std::visit(
@@ -19,7 +20,7 @@ bool agree(const KernelConfig& a, const KernelConfig& b, Affects least) {
       a);
 }
 
-// What kernels must be able to read of a call of this shape.
+// The shape that kernels must be able to read for a call of this shape.
 ProblemShape as_served(const AttentionSpec& spec, ProblemShape shape) {
   shape.is_plain = is_plain(spec);
   shape.has_device_lengths |= !shape.is_plain;

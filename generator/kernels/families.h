@@ -34,7 +34,7 @@ void for_each_family(Visitor visitor) {
   }
 }
 
-/// What kernels of this config compute.
+/// The pass that kernels of this config compute.
 Pass pass_of(const KernelConfig& config);
 
 /// Why `config` cannot serve a problem: one sentence with field, value, rule, and the families that serve it where no config

@@ -1,4 +1,4 @@
-// What a kernel family is: a config struct, and one specialisation of Family for it.
+// Kernel families: a config struct each, and one specialization of Family for it.
 #pragma once
 
 #include <concepts>
@@ -26,7 +26,8 @@ namespace jit {
 struct KernelLaunch;
 struct LoadedKernel;
 
-/// Of every GPU from sm_80 on (CUDA programming guide, "Technical Specifications per Compute Capability").
+/// Registers of a multiprocessor of every GPU from sm_80 on (CUDA programming guide, "Technical
+/// Specifications per Compute Capability").
 inline constexpr int registers_per_sm = 65536;
 inline constexpr int max_registers_per_thread = 255;
 
@@ -36,7 +37,7 @@ struct Case {
   const DeviceLimits& limits;
 };
 
-/// What a block needs.
+/// Resources that a block needs.
 struct Footprint {
   int threads = 0;
   int smem_bytes = 0;  ///< dynamic
@@ -65,7 +66,7 @@ struct FamilySteps {
 };
 
 /// The family of a config struct, all that the pipeline asks of it. To add one is to write such a
-/// specialisation, which inherits FamilyDefaults, with templates in a folder of its name, and to add the struct to
+/// specialization, which inherits FamilyDefaults, with templates in a folder of its name, and to add the struct to
 /// KernelConfig. docs/extending.md shows how.
 template <class Config>
 struct Family;
@@ -75,7 +76,7 @@ struct Family;
 /// further behind the first are worth less than half a percent together.
 inline constexpr double fitted_model_error = 1.15;
 
-/// What a family has that does not say otherwise.
+/// Defaults of a family.
 template <class Config>
 struct FamilyDefaults {
   /// The one architecture that its kernels are written for; none: every one that the library serves.
@@ -96,7 +97,7 @@ struct FamilyDefaults {
   static std::optional<Config> for_requests(const Config& config, Requests requests) {
     return requests == Requests::all ? std::optional(config) : std::nullopt;
   }
-  /// What a call runs around the config's kernel.
+  /// Kernels that a call runs around the config's.
   static FamilySteps steps(const AttentionSpec&, const Config&) { return {}; }
   /// The config like this one whose sums have a fixed order.
   static Config deterministic(const Config& config) { return config; }
@@ -104,7 +105,8 @@ struct FamilyDefaults {
   static QueryStatisticsLayout statistics(const Config&) { return {.tile = statistic_chunk, .factor = 1}; }
 };
 
-/// What a Family<Config> has: what is forgotten and has no default does not compile, nor what has another signature.
+/// Members of a Family<Config>: one that is missing and has no default does not compile, nor one with another
+/// signature.
 template <class Config>
 concept KernelFamily = std::derived_from<Family<Config>, FamilyDefaults<Config>> &&
     requires(const Case& problem, const AttentionSpec& spec, const ProblemShape& shape, const Config& config,
@@ -125,7 +127,7 @@ concept KernelFamily = std::derived_from<Family<Config>, FamilyDefaults<Config>>
   { Family<Config>::rejection(problem, config) } -> std::same_as<std::string>;
   // The configs of its search grid in a fixed order: in their ranges, but illegal ones among them.
   { Family<Config>::space(problem) } -> std::same_as<std::vector<Config>>;
-  // Of a config whose fields are in their ranges and break none of its rules.
+  // The footprint of a config whose fields are in their ranges and break none of its rules.
   { Family<Config>::footprint(spec, config) } -> std::same_as<Footprint>;
   // Clock cycles that the cost model expects, relative to other configs of the same problem.
   { Family<Config>::cycles(problem, shape, config) } -> std::convertible_to<double>;
@@ -181,7 +183,7 @@ inline std::string dropout_tile_rejection(const AttentionSpec& spec, int tile_kv
   return fmt::format("tile_kv = {} must be a multiple of {} with dropout", tile_kv, dropout_keys);
 }
 
-/// What dropout adds to the registers of a thread: random numbers, and the bits of the scores of which it has so many.
+/// Registers that dropout adds to a thread's: random numbers, and the bits of the scores of which it has so many.
 inline int dropout_registers(const AttentionSpec& spec, int scores) {
   return spec.dropout ? 24 + scores / 16 : 0;
 }
@@ -207,7 +209,7 @@ inline std::string span_rejection(const AttentionSpec& spec, int tile_kv, Rescal
     return "rescale must be always with split_keys: else a row's bits depend on those beside it";
   return "";
 }
-/// What such a family's configs search: `lazy` is faster.
+/// The `rescale` that such a family's configs search: `lazy` is faster.
 inline Rescale searched_rescale(const AttentionSpec& spec) {
   return spec.split_keys != 0 ? Rescale::always : Rescale::lazy;
 }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <jit/error.h>
 
 #include "generator/kernels/families.h"
@@ -130,7 +131,7 @@ void assign(Config& config, const Assignment& given) {
     if (field.name == given.name) return field.set(config, parse_value(field, given.value));
   }
   if (const RetiredField* const own = find_retired(Family<Config>::name, given.name)) refuse_retired(*own);
-  // Those that compute the same, if there are any.
+  // Families that compute the same, if there are any.
   const auto owners_of = [&](bool same_pass) {
     std::string owners;
     for (const KernelConfig& family : all_defaults()) {

@@ -72,7 +72,7 @@ std::vector<KernelConfig> untuned_order(const AttentionSpec& spec, const Problem
 std::vector<KernelConfig> first_untuned(const AttentionSpec& spec, std::span<const ProblemShape> shapes,
                                         const DeviceLimits& limits) {
   const Case problem{spec, limits};
-  // Of shapes that the same families suit the configs are the same.
+  // Shapes that the same families suit have the same configs.
   std::map<std::vector<std::string>, std::vector<std::size_t>> alike;
   for (std::size_t i = 0; i < shapes.size(); ++i)
     alike[competing_entries(problem, deciding_shape(spec, shapes[i]))].push_back(i);

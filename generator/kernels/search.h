@@ -28,8 +28,9 @@ ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape
 std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const ProblemShape& shape,
                                          const DeviceLimits& limits);
 
-/// The same in the order in which they are tried untuned: first those whose registers suffice for sure, so that
-/// the first compile is the only one. The tuner, which sees what it measures, keeps the order above.
+/// The legal configs in the order in which they are tried untuned: first those whose registers suffice for
+/// sure, so that the first compile is the only one. The tuner, which sees what it measures, keeps the order
+/// above.
 std::vector<KernelConfig> untuned_order(const AttentionSpec& spec, const ProblemShape& shape,
                                         const DeviceLimits& limits);
 

@@ -1,4 +1,4 @@
-// What it takes that blocks merge the work tiles that they share, to cost models.
+// The cost of merging work tiles that blocks share.
 #pragma once
 
 #include <jit/spec.h>

@@ -14,7 +14,7 @@ int launched_registers(int threads, int blocks_per_sm) {
 }
 
 RegisterShares shared_registers(int consumers, int blocks_per_sm, int converter) {
-  // Of several blocks with converters the consumers would have too few.
+  // The consumers of several blocks with converters would have too few.
   const int producer = converter > 0 && blocks_per_sm > 1 ? 48 : 56;
   constexpr int most = 240;
   const int warpgroups = consumers + (converter > 0 ? 2 : 1);

@@ -1,5 +1,5 @@
-// What families write alike whose keys are split over blocks and whose blocks are warpgroups of producers and consumers
-// (templates/split_keys/block_traits.cuh).
+// The common part of families whose keys are split over blocks and whose blocks are warpgroups of producers
+// and consumers (templates/split_keys/block_traits.cuh).
 #pragma once
 
 #include <cstddef>
@@ -24,11 +24,11 @@ struct RegisterShares {
   int consumer = 0;
   int converter = 0;  ///< of keys and values, where there is one
 };
-/// Of a block of one warpgroup of producers, which keeps what the list of work needs, so many of consumers, and with
-/// `converter` registers one of converters.
+/// Shares of registers of a block of one warpgroup of producers, which keeps what the list of work needs, so
+/// many of consumers, and with `converter` registers one of converters.
 RegisterShares shared_registers(int consumers, int blocks_per_sm, int converter = 0);
 
-/// What such programs differ in.
+/// The differences between such programs.
 struct SplitWgmmaProgram {
   std::string_view family;  ///< name, that of its namespace and of its folder of templates
   std::string tiles;        ///< end of the kernel's name

@@ -14,7 +14,7 @@ namespace {
 
 constexpr Arch oldest_arch{8, 0, 0};
 
-// Of a head_dim that no family has room for on an architecture, but one has on another.
+// The refusal of a head_dim that no family has room for on an architecture, but one has on another.
 std::optional<Refusal> head_dim_refusal(int head_dim, Arch arch) {
   const int most = most_head_dim(arch);
   const auto has_more = [&](Arch other) { return most_head_dim(other) > most; };

@@ -1,4 +1,4 @@
-// What families ask of a problem that copy tiles by TMA.
+// Rules of families that copy tiles by TMA.
 #pragma once
 
 #include <string>

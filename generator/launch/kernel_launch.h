@@ -19,7 +19,7 @@ struct KernelLaunch {
   StreamLease& memory;  ///< of the call, for what is beside the workspace
   void* workspace;      ///< as large as the family asked for, null for nothing
   int turn = 0;         ///< of a kernel that is launched several times for a call
-  /// Of such a kernel: null at its first turn, which leaves there what all of them use.
+  /// The mailbox of such a kernel: null at its first turn, which leaves there what all of them use.
   void** mailbox = nullptr;
   GradientParams* gradients = nullptr;  ///< of a backward pass; what kernels leave for one another is free
 };

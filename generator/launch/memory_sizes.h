@@ -15,7 +15,7 @@ namespace jit {
 /// Each byte of a mailbox that nobody has written to.
 inline constexpr unsigned char mailbox_byte = 0xff;
 
-/// Of workspaces and mailboxes: a power of two, so that few sizes serve all calls.
+/// The size of a workspace or mailbox: a power of two, so that few sizes serve all calls.
 inline std::size_t rounded_up(std::size_t bytes) {
   constexpr std::size_t smallest = 4096;
   return std::bit_ceil(std::max(bytes, smallest));

@@ -1,4 +1,5 @@
-// What the kernel of dq leaves of each query to that of dk and dv, in the workspace that the two share.
+// Statistics of each query that the kernel of dq leaves to that of dk and dv, in the workspace that the two
+// share.
 #pragma once
 
 #include <cstddef>

@@ -10,12 +10,12 @@ namespace jit {
 
 /// Blocks along y of a grid, and along z.
 struct SequenceGrid {
-  /// Of a batch entry; of varlen sequences the places of all tiles (templates/base/varlen_tiles.cuh).
+  /// Tiles of a batch entry; for varlen sequences the places of all tiles (templates/base/varlen_tiles.cuh).
   int tiles;
   int entries;  ///< batch entries; 1 of varlen sequences; 0 where there are none or no heads
 };
 
-/// Of tiles of `rows` queries, and keys.
+/// The grid of tiles of `rows` queries, and of keys.
 SequenceGrid query_grid(const AttentionSpec& spec, const AttentionParams& params, int rows);
 SequenceGrid key_grid(const AttentionSpec& spec, const AttentionParams& params, int rows);
 

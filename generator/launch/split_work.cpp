@@ -20,7 +20,7 @@ namespace {
 
 constexpr int most_split_blocks = StreamLease::max_counters;
 
-// What one block computes for itself at least: a tile, or a span.
+// The least that one block computes for itself: a tile, or a span.
 std::int64_t most_ranges(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params) {
   return std::max(1, ceil_div(params.seqlen_kv, std::max(tiles.tile_kv, spec.split_keys)));
 }

@@ -10,7 +10,7 @@
 
 namespace jit {
 
-/// What a block takes at once, and how many blocks stay on a multiprocessor.
+/// Tiles that a block takes at once, and how many blocks stay on a multiprocessor.
 struct SplitTiles {
   int tile_rows = 0;
   int tile_kv = 0;

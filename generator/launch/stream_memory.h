@@ -63,7 +63,7 @@ class StreamLease {
   /// the same memory.
   void* workspace(std::size_t bytes);
 
-  /// The same, but all bits of it are 1 between kernels: each leaves it so.
+  /// At least `bytes` of memory whose bits are all 1 between kernels: each leaves it so.
   void* mailbox(std::size_t bytes);
 
   /// At least `bytes` of memory of which all bits are 1 at first, and which is left to kernels that number their launches:

@@ -31,7 +31,7 @@ CUtensorMapSwizzle swizzle_of(int row_bytes) {
   }
 }
 
-// What the driver is told beside the tensor's address.
+// Limits of a tensor's description for the driver.
 constexpr std::size_t most_dimensions = 5;
 struct Dimensions {
   cuuint32_t count;
@@ -50,7 +50,7 @@ cuuint64_t stride_bytes(std::int64_t count, std::int64_t stride, DType dtype) {
 TensorMap encode(const void* data, const Dimensions& dimensions, DType dtype, CUtensorMapSwizzle swizzle,
                  CUtensorMapL2promotion promotion) {
   constexpr std::array<cuuint32_t, most_dimensions> steps = {1, 1, 1, 1, 1};
-  alignas(64) CUtensorMap map;
+  CUtensorMap map;
   check(driver().cuTensorMapEncodeTiled(&map, static_cast<CUtensorMapDataType>(facts(dtype).tma_type),
                                         dimensions.count, const_cast<void*>(data), dimensions.sizes.data(),
                                         dimensions.stride_bytes.data(), dimensions.box.data(), steps.data(),
@@ -60,7 +60,7 @@ TensorMap encode(const void* data, const Dimensions& dimensions, DType dtype, CU
   return std::bit_cast<TensorMap>(map);
 }
 
-// Of rows of so many elements, of which a head has `rows`.
+// Encodes the map of rows of so many elements, of which a head has `rows`.
 TensorMap encode_rows(const Operand& operand, DType dtype, std::int64_t row, std::int64_t rows, int columns,
                       int box_rows, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion) {
   const TensorStrides& strides = operand.strides;
@@ -228,7 +228,7 @@ MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionPara
     const TensorMap unused = encode(q, input_dtype(spec), spec.head_dim, 8);
     return {.k = unused, .v = unused};
   }
-  // Keys that are read once come from memory faster so than with wider promotion (docs/notebook.md).
+  // Keys that are read once come from memory faster so than with wider promotion (docs/records/notebook.md).
   constexpr CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
   return {.k = encode(k, dtype, spec.head_dim, box_rows, promotion),
           .v = encode(v, dtype, spec.value_head_dim(), box_rows, promotion)};

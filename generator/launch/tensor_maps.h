@@ -1,4 +1,4 @@
-// What TMA is told of the tensors of a call.
+// Tensor maps of a call.
 #pragma once
 
 #include <array>
@@ -37,7 +37,8 @@ struct MappedGradients {
 MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params,
                               const GradientParams& gradients);
 
-/// The same for boxes that end with their sequence (templates/tiles/bounded_box.cuh). Requires: there are keys.
+/// The maps of a backward kernel for boxes that end with their sequence (templates/tiles/bounded_box.cuh).
+/// Requires: there are keys.
 MappedGradients map_bounded_gradients(const AttentionSpec& spec, const MapBoxes& boxes,
                                       const AttentionParams& params, const GradientParams& gradients);
 
@@ -60,7 +61,7 @@ struct MappedKeys {
   TensorMap k, v;
 };
 
-/// The same of any sequences: pages are batch entries, and all varlen sequences are one. `part` has the maps for boxes
+/// Maps of any sequences: pages are batch entries, and all varlen sequences are one. `part` has the maps for boxes
 /// that end with their sequence (templates/tiles/bounded_box.cuh). Errors are those of map_tensors.
 struct BoundedTensors {
   MappedTensors whole, part;

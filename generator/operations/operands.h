@@ -33,7 +33,7 @@ class DimNames {
   int count_ = 0;
 };
 
-/// What a tensor must be.
+/// Requirements of a tensor.
 struct Operand {
   std::string_view name;
   DimNames dims;

@@ -25,7 +25,7 @@
 
 namespace jit {
 
-/// What is written for a spec.
+/// The programs that are written for a spec.
 struct OperationPrograms {
   OperationPrograms(Program for_all, std::optional<Program> faster = {})
       : every_size(std::move(for_all)), some_sizes(std::move(faster)) {}
@@ -37,7 +37,7 @@ struct OperationPrograms {
 /// A program of a spec.
 enum class OperationProgram { every_size, some_sizes };
 
-/// What the handles of one spec share. Owned by its ContextState.
+/// The state that the handles of one spec share. Owned by its ContextState.
 struct OperationState {
   OperationState(ContextState& owner, std::span<const std::uint64_t> words, OperationPrograms written)
       : context(owner), spec_words(words.begin(), words.end()), programs(std::move(written)) {}
@@ -78,9 +78,9 @@ Handle operation(const Context& context, const Spec& spec, const std::array<std:
 const LoadedKernel& prepared_kernel(const OperationState& state,
                                     OperationProgram wanted = OperationProgram::every_size);
 
-/// The same for a launch on `stream` of `device`, the current one: Error not_prepared when the stream is being captured
-/// and no kernel is loaded. Where that of some sizes is wanted, that of every size stands in for it under capture when
-/// it alone is loaded, and where it alone is at hand and nothing can be compiled.
+/// The kernel for a launch on `stream` of `device`, the current one: Error not_prepared when the stream is
+/// being captured and no kernel is loaded. Where that of some sizes is wanted, that of every size stands in
+/// for it under capture when it alone is loaded, and where it alone is at hand and nothing can be compiled.
 const LoadedKernel& kernel_for_launch(const OperationState& state, int device, Stream stream,
                                       OperationProgram wanted = OperationProgram::every_size);
 

@@ -1,4 +1,4 @@
-// What specs of operations share: refusals, and lines of their programs.
+// Common rules of specs of operations: refusals, and lines of their programs.
 #pragma once
 
 #include <initializer_list>
@@ -27,7 +27,7 @@ void check_alignment(int alignment);
 /// Throws the same unless so many leading elements of a head can be rotated, by a table of this type.
 void check_rotary(int rotary_dim, int head_dim, DType cos_sin_dtype);
 
-/// Throws the same unless heads can be normalised so.
+/// Throws the same unless heads can be normalized so.
 void check_norm(DType norm_dtype, float norm_eps);
 
 /// "  using NAME = TYPE;  // DOC"

@@ -42,7 +42,7 @@ struct Problem {
   Pass pass = Pass::forward;
 };
 
-// The same of a pass of backward, whose kernels know nothing of sinks.
+// The problem of a pass of backward, whose kernels know nothing of sinks.
 Problem of_pass(Problem problem, Pass pass) {
   problem.spec = without_sinks(std::move(problem.spec));
   problem.pass = pass;
@@ -98,7 +98,7 @@ std::vector<Problem> problems_of(std::span<const SpecOnTarget> all, const PackSi
   return problems;
 }
 
-// What is the same for all sizes.
+// Kernels that are the same for all sizes.
 std::vector<KernelBuild> shared_builds(std::span<const SpecOnTarget> all, const PackSizes& sizes) {
   std::vector<KernelBuild> builds;
   const auto add = [&](std::vector<KernelBuild> own) {
@@ -156,7 +156,7 @@ class Choosing {
     build(builds);
   }
 
-  /// The same for calls whose requests two kernels share, where there are both.
+  /// Builds for calls whose requests two kernels share, where there are both.
   void run_mixed(const PackSizes& sizes) {
     std::vector<std::pair<const Problem*, RequestShape>> steps;
     for (const Problem& problem : problems_) {

@@ -15,7 +15,7 @@ std::vector<std::int64_t> powers_of_two(std::int64_t most) {
 
 namespace {
 
-// The same with 3, 6, 12 … between them.
+// Powers of two with 3, 6, 12 … between them.
 std::vector<std::int64_t> half_steps(std::int64_t most) {
   std::vector<std::int64_t> steps;
   for (const std::int64_t power : powers_of_two(most)) {

@@ -24,7 +24,7 @@ QuantizedScales quantized_scales(ScaleKind kind) {
   return QuantizedScales::given;
 }
 
-// Calls have lengths or boundaries, or none: attention takes what is quantised with them alone, too.
+// Calls have lengths or boundaries, or none: attention takes what is quantized with them alone, too.
 std::vector<SequenceKind> sequences_of_calls(const AttentionSpec& spec) {
   const bool is_varlen =
       spec.sequences_q == SequenceKind::varlen || spec.sequences_kv == SequenceKind::varlen;

@@ -1,4 +1,4 @@
-// What packs have beside kernels of attention of fp8: what makes its q, k and v.
+// Quantizers that packs have beside kernels of FP8 attention.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace jit {
 
-/// The quantisers of which the spec's calls take q, k and v, out of tensors of the type of o: rotated or not where head_dim
+/// The quantizers of which the spec's calls take q, k and v, out of tensors of the type of o: rotated or not where head_dim
 /// can be, with or without k's mean, and of calls with lengths and without. None where q is not of fp8.
 std::vector<KernelBuild> of_quantizers(const AttentionSpec& spec, Target target);
 

@@ -13,7 +13,7 @@
 namespace jit {
 namespace {
 
-// As they come, for who has normalised and rotated them, and on the way as `sizes` says, by tables of both types.
+// As they come, for who has normalized and rotated them, and on the way as `sizes` says, by tables of both types.
 std::vector<AppendSpec> appends_of(const AttentionSpec& spec, const PackSizes& sizes) {
   const DType wide = output_dtype(spec);  // of tokens, where caches and queries are of fp8, too
   AppendSpec plain{.dtype = wide,

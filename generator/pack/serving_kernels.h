@@ -1,4 +1,4 @@
-// What packs for serving have beside the kernels that one call runs by itself.
+// Kernels that packs for serving have beside the kernels that one call runs by itself.
 #pragma once
 
 #include <vector>
@@ -20,9 +20,9 @@ struct RequestShape {
 /// spec is mixed.
 std::vector<RequestShape> mixed_shapes(const AttentionSpec& spec, const PackSizes& sizes);
 
-/// What stores new keys and values in caches of the spec, as they come and as `sizes` says, and what merges its results.
-/// Nothing stores into varlen keys, which are no cache. Of rows that are keys and values at once an append stores the
-/// columns that are values as v, and those behind them, which are rotated, as k.
+/// Kernels that store new keys and values in caches of the spec, as they come and as `sizes` says, and that
+/// merge its results. Nothing stores into varlen keys, which are no cache. Of rows that are keys and values
+/// at once an append stores the columns that are values as v, and those behind them, which are rotated, as k.
 std::vector<KernelBuild> of_operations(const AttentionSpec& spec, const PackSizes& sizes, Target target);
 
 }  // namespace jit

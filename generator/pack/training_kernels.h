@@ -1,4 +1,4 @@
-// What packs for training have beside the kernels of forward.
+// Kernels that packs for training have beside the kernels of forward.
 #pragma once
 
 #include <span>
@@ -18,8 +18,8 @@ namespace jit {
 /// the spec has no backward.
 std::vector<Pass> training_passes(const AttentionSpec& spec, const DeviceLimits& limits);
 
-/// What a one-pass kernel needs around it; with the deterministic one, if the spec has it. `config` is the one that is
-/// chosen for some sizes.
+/// Kernels that a one-pass kernel needs around it; with the deterministic one, if the spec has it. `config`
+/// is the one that is chosen for some sizes.
 std::vector<KernelBuild> around_one_pass(const AttentionSpec& spec, const KernelConfig& config,
                                          const DeviceLimits& limits, Target target);
 

@@ -40,11 +40,11 @@ struct BackwardCall {
 /// knows of sinks, because LSE has them.
 AttentionSpec backward_spec(const AttentionSpec& spec, const ProblemShape& shape);
 
-/// Of a spec of kernels, whether one of them can compute all gradients of such calls.
+/// Whether one of the kernels of a spec can compute all gradients of such calls.
 bool has_one_pass(const AttentionSpec& spec, const ProblemShape& shape, const DeviceLimits& limits);
 
-/// What the cost models choose for dq, dk and dv: one pass where a family can serve the shape, else two, whose sums
-/// always have a fixed order. `spec` is that of kernels.
+/// The plan that the cost models choose for dq, dk and dv: one pass where a family can serve the shape, else
+/// two, whose sums always have a fixed order. `spec` is that of kernels.
 Plan untuned_backward_plan(KernelStore& store, const AttentionSpec& spec, const ProblemShape& shape,
                            bool deterministic, int device, std::string why);
 

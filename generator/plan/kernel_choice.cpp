@@ -20,7 +20,7 @@ namespace {
 // How many configs to try for one that is clean before settling for the least bad: bounds the first compile.
 constexpr std::size_t clean_attempts = 4;
 
-// What makes one unclean kernel worse than another: serialised multiplications first, then spills.
+// The order of unclean kernels: serialized multiplications first, then spills.
 std::pair<bool, int> cost(const KernelImage& image) {
   return {image.resources.serializes_wgmma(), image.resources.spill_bytes()};
 }

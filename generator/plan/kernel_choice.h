@@ -28,7 +28,7 @@ struct BuiltKernel {
   bool is_fallback = false;  ///< for a better one that cannot be had here
 };
 
-/// What a choice does whose kernel is not at hand and cannot be compiled.
+/// The reaction to a kernel that is not at hand and cannot be compiled.
 enum class Missing {
   is_an_error,  ///< for packs, which must have what processes will choose
   /// The first of its order that is at hand is taken, with one event for each spec: every legal kernel of a spec computes
@@ -54,7 +54,7 @@ bool is_checked(const AttentionSpec& spec, const KernelConfig& config, Target ta
 BuiltKernel build_kernel(KernelStore& store, const AttentionSpec& spec, const KernelConfig& config,
                          Target target);
 
-/// The same where nothing has to be compiled; nothing where the kernel is not at hand.
+/// The kernel where nothing has to be compiled; nothing where the kernel is not at hand.
 std::optional<BuiltKernel> kernel_at_hand(KernelStore& store, const AttentionSpec& spec,
                                           const KernelConfig& config, Target target);
 

@@ -1,4 +1,4 @@
-// What a call runs: one to a few kernels, one after another on a stream, and the workspace that they share.
+// The plan of a call: one to a few kernels, one after another on a stream, and the workspace that they share.
 #pragma once
 
 #include <functional>
@@ -18,11 +18,11 @@ namespace jit {
 /// A kernel with its family's ways: what it needs for a call, and how it is launched.
 struct PlanStep {
   LoadedKernel kernel;
-  /// Of a call, with the gradients of a backward pass.
+  /// The workspace of a call, with the gradients of a backward pass.
   std::function<std::size_t(const AttentionParams&, const GradientParams*)> workspace_bytes;
   std::function<void(const KernelLaunch&)> launch;
   KernelConfig config = {};  ///< of the kernel, or of the one that it prepares for or rounds the results of
-  /// Of a kernel that a plan launches several times: how many times before. All of them use one mailbox.
+  /// How many times the plan has launched the kernel before. All of them use one mailbox.
   int turn = 0;
 };
 
@@ -37,7 +37,7 @@ PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const Config&
               },
           .launch = [config](const KernelLaunch& launch) { Family<Config>::launch(launch, config); }};
 }
-/// The same, which knows its config.
+/// A step that knows its config.
 PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const KernelConfig& config);
 
 struct Plan {
@@ -50,7 +50,7 @@ struct Plan {
   std::vector<std::string> tuning_log = {};
 };
 
-/// What is wrong with an array on the device, in a sentence, and its name.
+/// A fault of an array on the device, in a sentence, and its name.
 struct FaultText {
   std::string_view array;
   std::string text;

@@ -28,7 +28,7 @@ struct ArgumentRow {
   DType (*dtype)(const AttentionSpec&);
   void (*set)(AttentionParams&, void*, const TensorStrides&);
   Presence (*presence)(const AttentionSpec&) = [](const AttentionSpec&) { return Presence::required; };
-  /// What a spec has in whose calls the tensor has no place.
+  /// The field of a spec in whose calls the tensor has no place.
   std::string_view needs = {};
   bool is_output = false;  ///< written: shares no byte with any other tensor
   /// Rows keep spec.alignment, and the elements of one are dense; else elements keep their own alignment.
@@ -73,7 +73,7 @@ inline DType dtype_fp32(const AttentionSpec&) { return DType::fp32; }
 inline Dims dims_batch(const AttentionSpec&) { return "batch"; }
 inline Dims dims_boundaries(const AttentionSpec&) { return "batch + 1"; }
 
-/// Of a tensor as q, and as k, with one of the two head dims.
+/// Dimensions of a tensor as q, and as k, with one of the two head dims.
 inline Dims dims_of_queries(const AttentionSpec& spec, bool is_value) {
   if (has_varlen_q(spec))
     return is_value ? Dims("total_q, heads_q, head_dim_v") : Dims("total_q, heads_q, head_dim");
@@ -93,7 +93,7 @@ inline Dims dims_of_keys(const AttentionSpec& spec, bool is_value) {
                   : Dims("batch, seqlen_kv, heads_kv, head_dim");
 }
 
-/// Of k_descale; of v_descale where k and v have scales of one kind.
+/// Dimensions of k_descale, and of v_descale where k and v have scales of one kind.
 inline Dims dims_of_scales(const AttentionSpec& spec) {
   if (spec.descale_per == ScaleKind::head) return "[batch?], heads_kv?";
   if (spec.descale_per == ScaleKind::block) {
@@ -109,7 +109,7 @@ inline Dims dims_of_query_scales(const AttentionSpec& spec) {
     return has_varlen_q(spec) ? Dims("blocks_q, heads_q") : Dims("batch, blocks_q, heads_q");
   return has_varlen_q(spec) ? Dims("total_q, heads_q") : Dims("batch, seqlen_q, heads_q");
 }
-/// Of what each column of a KV head's values has one of.
+/// Dimensions of a tensor with one element for each column of a KV head's values.
 inline Dims dims_of_value_columns(const AttentionSpec&) { return "[batch?], heads_kv?, head_dim_v"; }
 /// Under q of 8 bits P is, too, and no probability can take the scale of its value.
 inline Dims dims_of_value_scales(const AttentionSpec& spec) {

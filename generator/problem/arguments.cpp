@@ -76,7 +76,7 @@ const Dims& dims_of(const FunctorTensorRow& row, const AttentionSpec& spec) {
   return !is_dense(spec) && row.varied_dims ? *row.varied_dims : row.dims;
 }
 
-// Those that a built-in functor's tensor must have: of sequences whose lengths only the device knows some row, if there
+// Sizes that a built-in functor's tensor must have: of sequences whose lengths only the device knows some row, if there
 // are any.
 Extents sizes_of(const FunctorTensorUse& use, const AttentionSpec& spec, Extents sizes) {
   if (use.row->sizes == nullptr) return sizes;

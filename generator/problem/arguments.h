@@ -21,12 +21,12 @@ namespace jit {
 bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& tensors,
                  const AttentionArguments& arguments, AttentionParams& params);
 
-/// The same with ArgumentRules(spec) at hand: the way of a call, which works out nothing anew.
+/// Checks and fills with ArgumentRules(spec) at hand: the way of a call, which works out nothing anew.
 bool fill_params(const AttentionSpec& spec, const ArgumentRules& rules,
                  const std::vector<FunctorTensorUse>& tensors, const AttentionArguments& arguments,
                  AttentionParams& params);
 
-/// The same for kernels that write neither o nor lse, which then may share memory as inputs do.
+/// Checks and fills for kernels that write neither o nor lse, which then may share memory as inputs do.
 bool fill_params_of_reader(const AttentionSpec& spec, const ArgumentRules& rules,
                            const std::vector<FunctorTensorUse>& tensors, const AttentionArguments& arguments,
                            AttentionParams& params);

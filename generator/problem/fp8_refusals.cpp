@@ -61,7 +61,7 @@ std::optional<Refusal> refuse_value_descale(const SpecField& field, const Attent
 
 std::optional<Refusal> refuse_without_fp8(const SpecField& field, const AttentionSpec& spec) {
   if (!(spec.*std::get<bool AttentionSpec::*>(field.member)) || has_fp8_queries(spec)) return {};
-  return refuse(field, "true", "must be false where q is not of fp8, whose quantiser takes means away",
+  return refuse(field, "true", "must be false where q is not of fp8, whose quantizer takes means away",
                 "false");
 }
 

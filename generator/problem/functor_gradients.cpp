@@ -30,7 +30,7 @@ void check_fp32(std::string_view name, const TensorView& tensor, const Dims& dim
   check_pointer(name, tensor, size_of(DType::fp32));
 }
 
-// What is written shares no byte with what is read, nor with other gradients.
+// Checks that what is written shares no byte with what is read, nor with other gradients.
 void check_written(const BackwardArguments& arguments, std::string_view name, const TensorView& written) {
   check_no_self_overlap(name, written);
   for (const auto& [other, view] : {std::pair<std::string_view, const TensorView*>{"q", &arguments.q},

@@ -18,7 +18,7 @@ AttentionSpec forward_spec(const AttentionSpec& spec, bool has_device_lengths);
 /// The spec of kernels of gradients: none knows of sinks, because LSE has them.
 AttentionSpec without_sinks(AttentionSpec spec);
 
-/// What the caller gave for it, but for baked lengths.
+/// The spec as the caller gave it, but for baked lengths.
 AttentionSpec as_given(AttentionSpec spec);
 
 }  // namespace jit

@@ -19,7 +19,7 @@ std::int64_t spaced(std::int64_t i, std::int64_t count, std::int64_t end) {
   return (2 * i + 1) * end / (2 * count);
 }
 
-// Of a mask that the host can ask for each score.
+// The density of a mask that the host can ask for each score.
 double exact_share(const AttentionSpec& spec, const AttentionShape& shape, const HostProblem& problem) {
   // Without tensors, batch entries are alike.
   const std::int64_t batches = spec.mask.tensors().empty() ? 1 : shape.batch;
@@ -59,7 +59,7 @@ class Halving {
   std::int64_t asked_ = 0;
 };
 
-// Of a mask with text: of a few batch entries, heads and queries.
+// The density of a mask with text, from a few batch entries, heads and queries.
 std::optional<double> followed_share(const AttentionSpec& spec, const AttentionShape& shape,
                                      const HostProblem& problem) {
   const std::int64_t batches = std::min(shape.batch, max_text_places);

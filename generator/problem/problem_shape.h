@@ -5,8 +5,9 @@
 
 namespace jit {
 
-/// What a kernel computes. A kernel family serves one pass, and sizes, records and plans are kept for each. A backward
-/// call runs a kernel that computes all gradients, with what it needs around it, or one of each of its two passes.
+/// The pass that a kernel computes. A kernel family serves one pass, and sizes, records and plans are kept
+/// for each. A backward call runs a kernel that computes all gradients, with what it needs around it, or one
+/// of each of its two passes.
 enum class Pass {
   forward,
   backward,      ///< all gradients
@@ -44,20 +45,21 @@ struct ProblemShape {
   bool has_device_lengths = false;
   /// Whether keys have more heads than the second dimension of a grid has blocks.
   bool has_many_heads = false;
-  /// What is_plain says of the spec, where a family is asked whether it suits: kernels of other specs read lengths.
+  /// The answer of is_plain for the spec, where a family is asked whether it suits: kernels of other specs
+  /// read lengths.
   bool is_plain = true;
 
   /// Whether what is chosen may run calls of all sizes: nothing beside their tensors may grow with them.
   bool any_size = false;
 
-  /// Of varlen queries all but one for each request, where they may be those of requests of many queries beside
+  /// Varlen queries but one for each request, where they may be those of requests of many queries beside
   /// others of few, so that each kind has a kernel of its own (surplus_queries()); else 0.
   std::int64_t surplus_q = 0;
 
   bool operator==(const ProblemShape&) const = default;
 };
 
-/// What ProblemShape::surplus_q is of so many varlen queries in all. Two kernels are worth their launches where the
+/// ProblemShape::surplus_q of so many varlen queries in all. Two kernels are worth their launches where the
 /// surplus is that of a few tiles, and queries are few on average: else the requests of few can be left to the kernel
 /// of the others.
 std::int64_t surplus_queries(std::int64_t batch, std::int64_t total_q);

@@ -1,4 +1,4 @@
-// What is wrong with a spec wherever it runs.
+// Refusals of a spec wherever it runs.
 #pragma once
 
 #include <vector>

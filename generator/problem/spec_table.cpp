@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <jit/dtype.h>
 #include <jit/error.h>
 
@@ -19,7 +20,7 @@ namespace {
 using Samples = std::vector<AttentionSpec>;
 
 constexpr std::array<std::string_view, 4> all_sequence_kinds = {"dense", "varlen", "paged", "padded"};
-// Those that a spec may have; the last one follows from a call.
+// Kinds that a spec may have; the last one follows from a call.
 constexpr std::span sequence_kinds = std::span(all_sequence_kinds).first<3>();
 constexpr std::array<std::string_view, 4> scale_kinds = {"head", "token", "channel", "block"};
 

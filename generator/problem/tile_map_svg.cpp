@@ -1,4 +1,4 @@
-// The picture of a mask's tiles. Neighbours of one class in a row are one rectangle.
+// The picture of a mask's tiles. Neighbors of one class in a row are one rectangle.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ constexpr double legend = 76;  // below it
 struct Look {
   TileClass kind;
   const char* name;
-  const char* colour;
+  const char* color;
 };
 constexpr Look looks[] = {{TileClass::full, "full", "#1f4e79"},
                           {TileClass::partial, "partial", "#f2a541"},
@@ -43,9 +43,9 @@ std::string escaped(std::string_view text) {
   return safe;
 }
 
-std::string rectangle(double x, double y, double width, double height, const char* colour) {
+std::string rectangle(double x, double y, double width, double height, const char* color) {
   return fmt::format("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"{}\"/>\n", x,
-                     y, width, height, colour);
+                     y, width, height, color);
 }
 
 std::string words(double x, double y, std::string_view text, const char* more = "") {
@@ -68,7 +68,7 @@ std::string to_svg(const TileMap& map, std::string_view title) {
   svg += words(margin, margin - 8, fmt::format("{} keys →", map.shape.seqlen_kv));
   svg += words(-margin - height, margin - 8, fmt::format("← {} queries", map.shape.seqlen_q),
                " transform=\"rotate(-90)\"");
-  svg += rectangle(margin, margin, width, height, look_of(TileClass::empty).colour);
+  svg += rectangle(margin, margin, width, height, look_of(TileClass::empty).color);
   for (std::int64_t row = 0; row < map.rows; ++row) {
     const double y = scale * static_cast<double>(row * map.place.tile_q);
     const double bottom = std::min(height, y + scale * map.place.tile_q);
@@ -78,14 +78,14 @@ std::string to_svg(const TileMap& map, std::string_view title) {
       if (kind == TileClass::empty) continue;
       const double x = scale * static_cast<double>(begin * map.place.tile_kv);
       const double right = std::min(width, scale * static_cast<double>(end * map.place.tile_kv));
-      svg += rectangle(margin + x, margin + y, right - x, bottom - y, look_of(kind).colour);
+      svg += rectangle(margin + x, margin + y, right - x, bottom - y, look_of(kind).color);
     }
   }
   double x = margin;
   const double y = margin + height + 24;
   for (const Look& look : looks) {
     const std::string text = fmt::format("{} {}", map.count(look.kind), look.name);
-    svg += rectangle(x, y - 10, 12, 12, look.colour) + words(x + 18, y, text);
+    svg += rectangle(x, y - 10, 12, 12, look.color) + words(x + 18, y, text);
     x += 130;
   }
   svg += words(margin, y + 22,

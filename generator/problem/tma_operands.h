@@ -84,7 +84,8 @@ inline bool has_few_tiles(const AttentionParams& params) {
 /// cache_leftpad. Otherwise one without computes it.
 bool can_map(const AttentionParams& params);
 
-/// The same for a backward kernel, which reads do, writes dk and dv, and numbers the places of varlen tiles of 64 rows.
+/// Whether a backward kernel with TMA can serve the call, which reads do, writes dk and dv, and numbers the
+/// places of varlen tiles of 64 rows.
 bool can_map(const AttentionParams& params, const GradientParams& gradients);
 
 }  // namespace jit

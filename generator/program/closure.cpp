@@ -10,7 +10,7 @@
 namespace jit {
 namespace {
 
-// What the lines `#include "…"` of a text name. Conditions around them are not read: what may be included
+// Names in the lines `#include "…"` of a text. Conditions around them are not read: what may be included
 // counts.
 std::vector<std::string_view> included_names(std::string_view text) {
   constexpr std::string_view blank = " \t", directive = "include";

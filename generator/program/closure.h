@@ -17,10 +17,10 @@ namespace jit {
 /// another, by name. Throws Error io_error that names a template which is missing, and who includes it.
 std::vector<SourceFile> closure(const Program& program, const Templates& templates);
 
-/// The same of the templates called `entries`, themselves included.
+/// The closure of the templates called `entries`, themselves included.
 std::vector<SourceFile> closure(const std::vector<std::string>& entries, const Templates& templates);
 
-/// Of names and texts, in this order.
+/// The digest of names and texts, in this order.
 Digest digest_of(const std::vector<SourceFile>& files);
 
 /// Digests of closures, each computed once: kernels of one family include the same. Thread safe.

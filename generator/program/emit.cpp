@@ -51,7 +51,7 @@ std::string number_line(std::string_view name, int value, std::string_view doc) 
 
 namespace {
 
-// What the spec fixes, in every kernel of that spec: a line for each field that is baked.
+// Lines of what the spec fixes, in every kernel of that spec: a line for each field that is baked.
 class SpecLines {
  public:
   SpecLines(const SpecField& field, const AttentionSpec& spec, const FunctorSource& functors)

@@ -22,14 +22,14 @@ std::string number_line(std::string_view name, int value, std::string_view doc);
 /// That host and device agree on AttentionParams.
 std::string params_assertion();
 
-/// The same of GradientParams, for programs that have them.
+/// The assertion on GradientParams, for programs that have them.
 std::string gradient_params_assertion();
 
 /// The reference kernel: one warp per query, every key in turn, fp32 throughout, the same mask and score.
 /// Slow, and without tiles, tensor cores or any config: what candidates of the tuner are checked against.
 Program emit_reference(const AttentionSpec& spec);
 
-/// The same of gradients: one warp per query, and per key.
+/// The reference kernel of gradients: one warp per query, and per key.
 Program emit_gradient_reference(const AttentionSpec& spec);
 
 /// A kernel (words, number of words, seed) that fills a tensor with random numbers of the type.

@@ -8,7 +8,7 @@
 
 namespace jit {
 
-/// What diagnostics call the lines of a program behind a text of the user.
+/// The name by which diagnostics call the lines of a program behind a text of the user.
 inline constexpr std::string_view generated_lines = "generated";
 
 struct FunctorSource {
@@ -18,7 +18,7 @@ struct FunctorSource {
   std::string assertions;   ///< behind Config: what the host derived of the mask is what the device has
 };
 
-/// What texts make of a score.
+/// The type of a score in texts.
 enum class ScoreNumbers {
   floats,
   duals,  ///< with its derivative, for gradients (templates/problem/dual.cuh)

@@ -17,7 +17,7 @@ std::string range_end(std::string_view name, const std::optional<TextMeaning>& k
                      key ? exact_source(*key, "    ") : fmt::format("    return {{{}}};\n", open));
 }
 
-// What is asked in a kind's name: of MaskedScores the function, and the places that it hands on.
+// The question of a kind: the function of MaskedScores, and the places that it hands on.
 struct Question {
   std::string_view function;
   std::string_view parameters;

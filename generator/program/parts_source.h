@@ -1,4 +1,4 @@
-// What a mask's text is made of, as members of its struct.
+// The parts of a mask's text, as members of its struct.
 #pragma once
 
 #include <string>

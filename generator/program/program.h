@@ -12,7 +12,7 @@ namespace jit {
 /// A program ready to compile, and what a launch must know of it.
 struct Program {
   std::string name;  ///< of the extern "C" kernel, readable in a profiler
-  /// Of a second one, which launches run before it; empty: there is none.
+  /// The name of a second kernel, which launches run before it; empty: there is none.
   std::string ahead = {};
   std::string source;                    ///< includes templates and `headers` only
   std::vector<SourceFile> headers = {};  ///< generated for this program, by names of their own
@@ -20,7 +20,7 @@ struct Program {
   int threads = 0;                       ///< per block
   int blocks_per_sm = 0;                 ///< for so many the assembler must find registers; 0: it is not told
   int cluster = 1;                       ///< blocks of a cluster, as the source says
-  /// What a listing of the cache shall say of the kernel, by name ("spec", "config"). Decides nothing.
+  /// Facts for a listing of the cache about the kernel, by name ("spec", "config"). Decides nothing.
   std::vector<std::pair<std::string, std::string>> facts = {};
 };
 

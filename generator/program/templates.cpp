@@ -52,7 +52,7 @@ Templates load_templates(const std::string& folder) {
     throw Error(ErrorCode::io_error, "emit", "templates",
                 fmt::format("cannot read the templates folder {}: {}", folder, error.code().message()));
   }
-  // What the library itself was compiled with.
+  // Templates that the library itself was compiled with.
   for (const SourceFile& file : embedded_templates()) {
     if (file.name.ends_with(".h")) files.push_back(file);
   }

@@ -23,7 +23,7 @@ struct WgmmaProduct {
   /// assembler wants all accumulators of one in the registers that a thread begins with.
   int columns_at_once = 0;
   std::optional<DType> a_dtype = {};  ///< as wide as dtype
-  /// Of n, so many of the last columns, 8 or none, are another argument: `sums`, behind d.
+  /// So many of the last columns of n, 8 or none, are another argument: `sums`, behind d.
   int sum_columns = 0;
 };
 

@@ -1,4 +1,4 @@
-// What can be wrong with a tensor of a call. Every check throws Error invalid_argument whose field is the
+// Checks of the tensors of a call. Every check throws Error invalid_argument whose field is the
 // tensor's name, and allocates nothing when there is nothing to say. What a launch asks of each of its tensors is a few
 // comparisons here; the sentences are in tensor_checks.cpp.
 #pragma once

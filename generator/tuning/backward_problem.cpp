@@ -35,7 +35,7 @@ std::vector<Candidate> BackwardProblem::one_pass_candidates() const {
   return candidates;
 }
 
-// Of pairs there are too many to measure all: both kernels are promising, or one of them is the cost model's first.
+// Pairs are too many to measure all: both kernels are promising, or one of them is the cost model's first.
 std::vector<Candidate> BackwardProblem::two_pass_candidates(bool exhaustive) const {
   const DeviceLimits limits = device_limits(device());
   const std::vector<Candidate> dq = all_candidates(kernel_spec_, shape_of(Pass::backward_dq), limits);

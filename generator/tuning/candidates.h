@@ -14,8 +14,9 @@
 
 namespace jit {
 
-/// What a call may run, and the clock cycles that its families' cost models expect. Candidates whose first kernels are of
-/// one family, and in one of its forms, are compared by that; of others the models know little.
+/// A list of configs that a call may run, and the clock cycles that its families' cost models expect.
+/// Candidates whose first kernels are of one family, and in one of its forms, are compared by that; of others
+/// the models know little.
 struct Candidate {
   PlanConfigs configs;
   double cycles = 0;
@@ -25,8 +26,8 @@ struct Candidate {
   std::size_t family() const { return family_form(configs.front()); }
 };
 
-/// Of configs in the order of promise, those worth measuring: within the model's error of the first of their family,
-/// one of those that are near-copies of another, and few.
+/// The configs worth measuring, of those in the order of promise: within the model's error of the first of
+/// their family, one of those that are near-copies of another, and few.
 std::vector<Candidate> promising(std::span<const Candidate> ranked);
 
 /// The promising configs of calls of one kernel, the cost model's choice first.
@@ -41,9 +42,9 @@ std::vector<Candidate> all_candidates(const AttentionSpec& spec, const ProblemSh
 /// order of promise.
 std::vector<Candidate> pairs(std::span<const Candidate> first, std::span<const Candidate> second);
 
-/// What is left to win while candidates are measured, the most promising first. A family's first timing tells what a
-/// predicted cycle takes; a candidate that is predicted further above the fastest timing than its models' error allows
-/// cannot win any more. Thread safe.
+/// The prospects of candidates while others are measured, the most promising first. A family's first timing
+/// tells what a predicted cycle takes; a candidate that is predicted further above the fastest timing than
+/// its models' error allows cannot win any more. Thread safe.
 class Prospects {
  public:
   explicit Prospects(std::span<const Candidate> candidates);

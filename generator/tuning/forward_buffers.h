@@ -39,10 +39,10 @@ class ForwardBuffers : public TuningBuffers {
   void run(const Plan& plan, CUstream stream) const override;
   std::string check(const Plan& plan, CUstream stream) const override;
 
-  /// What kernels need beside the tensors.
+  /// Memory that kernels need beside the tensors.
   const StreamMemory& memory() const { return memory_; }
   const AttentionParams& params() const { return params_; }
-  /// The same memory as dense sequences.
+  /// Parameters of the same memory as dense sequences.
   const AttentionParams& dense_params() const { return dense_; }
 
  private:

@@ -1,4 +1,5 @@
-// What the tuner's tensors of any direction share: random contents, and a sample of rows that is compared.
+// The common part of the tuner's tensors of any direction: random contents, and a sample of rows that is
+// compared.
 #pragma once
 
 #include <cstddef>

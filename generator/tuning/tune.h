@@ -20,8 +20,8 @@ TuningResult tune_and_record(ContextState& context, const TuningProblem& problem
 Plan choose_plan(ContextState& context, const TuningProblem& problem,
                  const std::function<Plan(std::string why)>& untuned);
 
-/// What is tuned when `arguments` are to be computed on the current device, which is a GPU. Throws what the
-/// public tune() throws.
+/// The problem that is tuned when `arguments` are to be computed on the current device, which is a GPU.
+/// Throws what the public tune() throws.
 ForwardProblem tuning_problem(const AttentionSpec& spec, const AttentionArguments& arguments);
 BackwardProblem tuning_problem(const AttentionSpec& spec, const BackwardArguments& arguments);
 

@@ -27,14 +27,14 @@ using Clock = std::chrono::steady_clock;
 
 // The part of the time that compiling may take; the rest is for measuring.
 constexpr double compile_share = 0.6;
-// Of a candidate that is checked: enough to tell what cannot win.
+// First samples of a candidate that is checked: enough to tell what cannot win.
 constexpr int first_samples = 3;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// What an exhaustive search measures may win whatever the models say.
+// Candidates to measure. In an exhaustive search any may win, whatever the models say.
 std::vector<Candidate> pick_candidates(const TuningProblem& problem, bool exhaustive) {
   std::vector<Candidate> candidates = problem.candidates(exhaustive);
   if (exhaustive) {
@@ -43,7 +43,7 @@ std::vector<Candidate> pick_candidates(const TuningProblem& problem, bool exhaus
   return candidates;
 }
 
-// What became of a candidate.
+// The progress of a candidate.
 struct Progress {
   std::vector<std::shared_ptr<const KernelImage>> images = {};  // once they are compiled
   std::optional<Plan> plan = {};                                // once it was right and was timed

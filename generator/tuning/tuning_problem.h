@@ -1,4 +1,4 @@
-// What is tuned, and all that the tuner, its records and whoever chooses a plan ask of it.
+// A problem to tune: all that the tuner, its records and the choice of a plan ask of it.
 #pragma once
 
 #include <memory>
@@ -35,7 +35,7 @@ class TuningProblem {
   /// Whether equal inputs must give bitwise identical results where a plan could be faster without.
   virtual bool deterministic() const { return false; }
 
-  /// What the call may run, in the order of promise: all that is legal, or what is worth a first run.
+  /// Candidates of the call, in the order of promise: all that is legal, or what is worth a first run.
   virtual std::vector<Candidate> candidates(bool exhaustive) const = 0;
   /// Why these are no configs of such a call's kernels, in a sentence; empty: they are.
   virtual std::string rejection(const PlanConfigs& configs) const = 0;

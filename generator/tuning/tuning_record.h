@@ -1,4 +1,4 @@
-// What tuning found, as text that describes itself, and the identities under which it is kept.
+// Records of tuning, as text that describes itself, and the identities under which it is kept.
 #pragma once
 
 #include <optional>
@@ -30,7 +30,7 @@ struct RecordedConfigs {
   PlanConfigs configs;
   std::string record;
 };
-/// What this context's tuning mode may take from the records: of an exhaustive search where there is one, else,
+/// The record that this context's tuning mode may use: of an exhaustive search where there is one, else,
 /// unless the mode is exhaustive, of a first run.
 std::optional<RecordedConfigs> find_record(ContextState& context, const TuningProblem& problem);
 

@@ -1,4 +1,4 @@
-// New keys and values into a cache, on the way normalised and rotated, and their queries with them: what stands between
+// New keys and values into a cache, on the way normalized and rotated, and their queries with them: what stands between
 // the projections of a layer and its attention, in one launch.
 //
 //   jit::AppendSpec spec{.head_dim = 128, .rotary_dim = 128};
@@ -84,7 +84,7 @@ struct AppendArguments {
   TensorView page_table =
       {};  ///< … int32 (batch, max_pages): their pages; without it page b is all of request b.
 
-  TensorView q = {};      ///< optional: (tokens, heads_q, head_dim), normalised and rotated in place …
+  TensorView q = {};      ///< optional: (tokens, heads_q, head_dim), normalized and rotated in place …
   TensorView q_out = {};  ///< … or to here. Neither shares a byte with k or v.
 
   /// With rotary_dim: (max_pos, rotary_dim), rotary_dim / 2 cosines, then the sines …
@@ -117,7 +117,7 @@ struct OperationState;
 class Append {
  public:
   /// Stores on `stream`, on the device of the current context. The first call on a device loads the kernel there, or
-  /// `prepare`; later calls only launch: no compile, allocation, lock or synchronisation, and nothing is read from
+  /// `prepare`; later calls only launch: no compile, allocation, lock or synchronization, and nothing is read from
   /// device memory. Under capture Error not_prepared when the kernel is not loaded. Without tokens nothing is launched.
   /// Throws Error invalid_argument, naming the argument, before anything is launched; launch_failed.
   void operator()(const AppendArguments& arguments, Stream stream = nullptr) const;

@@ -36,7 +36,7 @@ int smem_per_block_optin(Arch arch);
 /// Shared memory in bytes of one multiprocessor; 64 KiB for an unknown architecture.
 int smem_per_sm(Arch arch);
 
-/// Multiprocessors of the architecture's usual data-centre or desktop part.
+/// Multiprocessors of the architecture's usual data-center or desktop part.
 int usual_sm_count(Arch arch);
 
 }  // namespace jit

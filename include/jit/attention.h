@@ -166,7 +166,7 @@ class Attention {
   /// Computes attention on `stream`, on the device of the current context. The first call for a size class
   /// (powers of two of lengths and batch · heads) on a GPU chooses the config: from a record, by tuning or by
   /// the cost model, as Settings::tuning says. Later calls only launch: no compile, allocation,
-  /// environment or synchronisation. While `stream` is being captured nothing is tuned or compiled: the
+  /// environment or synchronization. While `stream` is being captured nothing is tuned or compiled: the
   /// config chosen before runs, else the one that attention() loaded on this device; Error not_prepared when
   /// there is neither. A captured launch may run beside those of other streams and graphs, but not beside itself, in
   /// two instances of one graph say. What it needs beside its tensors (counters, mailbox, workspace) it shares with

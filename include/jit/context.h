@@ -2,8 +2,10 @@
 // are happy with the environment's settings never see one; tests and servers make their own.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <jit/observer.h>
 #include <jit/settings.h>
@@ -19,6 +21,15 @@ struct CompilerLocation {
   std::string version;        ///< "13.0"
   std::string identity;       ///< build ids of both: part of the keys of kernels and tuning records
   std::string found_by;       ///< why this one: "CUDA_HOME"
+  std::vector<std::string> passed_over;  ///< those that were found before it: "PATH: why not"
+};
+
+/// A pack that a context was given.
+struct PackInUse {
+  std::string path;
+  std::string refusal;      ///< why it is not used, in one sentence; empty: it is
+  std::size_t entries = 0;  ///< kernels and tuning records
+  std::string targets;      ///< "sm_90a, sm_80"
 };
 
 /// Copying shares. Thread safe. Lives at least as long as the Attention objects made from it.
@@ -36,6 +47,9 @@ class Context {
   /// The compiler that compiles here, found at the first need; finding it does not open it. Throws Error
   /// nvrtc_unavailable, at each call until it is found.
   CompilerLocation compiler() const;
+
+  /// The packs of the settings, in the order of search.
+  std::vector<PackInUse> packs() const;
 
  private:
   friend struct Access;

@@ -14,7 +14,7 @@ namespace jit {
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
-  /// Throws Error driver_error when memory is short. The bytes are not initialised.
+  /// Throws Error driver_error when memory is short. The bytes are not initialized.
   DeviceBuffer(int device, std::size_t bytes);
   ~DeviceBuffer();
   DeviceBuffer(DeviceBuffer&& other) noexcept;

@@ -26,7 +26,7 @@ struct ForwardMmaSync {
   bool operator==(const ForwardMmaSync&) const = default;
 };
 
-/// TMA, wgmma and specialised warps: sm_90a, tensors that TMA can map (templates/forward_wgmma).
+/// TMA, wgmma and specialized warps: sm_90a, tensors that TMA can map (templates/forward_wgmma).
 struct ForwardWgmma {
   int tile_q = 128;                             ///< queries per block
   int tile_kv = 64;                             ///< keys per step

@@ -74,7 +74,7 @@ struct OperationState;
 class Merge {
  public:
   /// Merges on `stream`, on the device of the current context. The first call on a device loads the kernel there, or
-  /// `prepare`; later calls only launch: no compile, allocation, lock or synchronisation, and nothing is read from
+  /// `prepare`; later calls only launch: no compile, allocation, lock or synchronization, and nothing is read from
   /// device memory. The first call of many states, 16 or more, may load a kernel that is faster for these, with equal
   /// bits. Under capture Error not_prepared when no kernel is loaded. Without rows nothing is launched.
   /// Throws Error invalid_argument, naming the argument, before anything is launched; launch_failed.

@@ -14,7 +14,7 @@ enum class SequenceKind {
   dense,   ///< (batch, seqlen, heads, head_dim): each batch entry has room for as many rows
   varlen,  ///< (rows of all sequences, heads, head_dim): one behind another, from cu_seqlens on
   paged,  ///< (pages, page_size, heads, head_dim): pages anywhere, listed in page_table; keys and values only
-  /// As dense, and kernels read how many rows are in use: of gradients, quantisers and dropout, where a call has
+  /// As dense, and kernels read how many rows are in use: of gradients, quantizers and dropout, where a call has
   /// seqused_q or seqused_k.
   padded,
 };
@@ -38,7 +38,7 @@ enum class QuantizedScales {
   block,    ///< one for each scale_block_rows rows of a batch entry and head; varlen rows are one entry
 };
 
-/// Whether a quantiser that must know whole sequences before it rounds keeps their rows in shared memory meanwhile, or
+/// Whether a quantizer that must know whole sequences before it rounds keeps their rows in shared memory meanwhile, or
 /// reads them twice.
 enum class KeepRows {
   automatic,  ///< where that can be, and is faster
@@ -59,7 +59,7 @@ enum class TileClass {
 enum class Rescale {
   always,  ///< at every tile
   /// Once some maximum of the warp has grown by more than 2^8, or a key may dominate its row, whose rounding would
-  /// show. The result is the same up to rounding, because the maximum cancels when the row is normalised.
+  /// show. The result is the same up to rounding, because the maximum cancels when the row is normalized.
   lazy,
   /// As lazy, but maxima are not looked for before a sum of exponentials stands out; beyond 2^40 (fp16: 2^14) the
   /// tile is computed again.

@@ -38,7 +38,7 @@ struct PackSizes {
   /// Whether caches are filled and states are merged, too: by append() of tokens as they come, and as `append` says, by
   /// tables of fp32 or of the spec's type, and by merge() of up to two views.
   bool serving = false;
-  /// With serving, how keys and queries are rotated and normalised on their way to the cache; rotary_dim 0: wholly. Types,
+  /// With serving, how keys and queries are rotated and normalized on their way to the cache; rotary_dim 0: wholly. Types,
   /// head dims, scales and alignment are those of specs.
   AppendSpec append = {};
 };
@@ -70,7 +70,7 @@ struct PackContents {
 
 /// Compiles what untuned calls of these specs and sizes run on these devices, mixed ones among them, on all cores, and
 /// writes it to one file: for processes whose Settings::packs name it, with this version of the library and this NVRTC,
-/// and tensors that TMA can map. Of a spec of fp8 also the quantisers of its q, k and v, out of tensors of the type of o.
+/// and tensors that TMA can map. Of a spec of fp8 also the quantizers of its q, k and v, out of tensors of the type of o.
 /// A spec that some of the devices cannot run is left out for these, with a note. Needs no GPU. Kernels are taken from the context's cache, and kept there. Progress comes as events of kind tune.
 /// Nothing is written when anything fails. Throws Error invalid_spec, invalid_argument, unsupported_device,
 /// no_valid_config, what compiling throws, and io_error.

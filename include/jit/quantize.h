@@ -43,7 +43,7 @@ QuantizedScales parse_quantized_scales(std::string_view text);
 /// "automatic", "never" or "always".
 std::string_view to_string(KeepRows keep_rows);
 
-/// What a quantiser is made for. Sizes, strides, lengths, given scales and the rotation's signs are run-time facts.
+/// What a quantizer is made for. Sizes, strides, lengths, given scales and the rotation's signs are run-time facts.
 struct QuantizeSpec {
   DType dtype = DType::bf16;          ///< of q, k and v: bf16, fp16 or fp32
   DType out_dtype = DType::fp8_e4m3;  ///< of what is made: fp8_e4m3 or fp8_e5m2

@@ -19,7 +19,7 @@ struct ResourceUsage {
   int spill_bytes() const { return spill_store_bytes + spill_load_bytes; }
   /// Whether the assembler had to put waits between asynchronous multiplications: remarks C75xx.
   bool serializes_wgmma() const;
-  /// Neither spills nor serialised multiplications. Local memory without spills is what the program asks for:
+  /// Neither spills nor serialized multiplications. Local memory without spills is what the program asks for:
   /// an array in a text of the user, which every config would have.
   bool is_clean() const { return spill_bytes() == 0 && !serializes_wgmma(); }
   bool operator==(const ResourceUsage&) const = default;

@@ -28,7 +28,7 @@ inline constexpr int max_page_size = 65536;
 /// split_keys is a multiple of this.
 inline constexpr int split_keys_step = 64;
 
-/// What a kernel is specialised for. Batch, heads, lengths and strides are run-time facts and never cause a
+/// What a kernel is specialized for. Batch, heads, lengths and strides are run-time facts and never cause a
 /// compile.
 struct AttentionSpec {
   /// Of q, of k and v unless kv_dtype says else, and of o unless out_dtype does: bf16 or fp16; or fp8_e4m3 or fp8_e5m2 of

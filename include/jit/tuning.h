@@ -103,7 +103,7 @@ struct ConfigTiming {
 };
 
 /// Times calls like `arguments` with each of `configs` `samples` times on the current device, on random data with a cold
-/// L2 cache, and in turns, so that clocks and temperature favour none. Each is checked against a reference first; one that
+/// L2 cache, and in turns, so that clocks and temperature favor none. Each is checked against a reference first; one that
 /// fails has its trouble and leaves the others alone. Sequences whose lengths are on the device are all as long as there is
 /// room for, varlen ones as long as the average, and pages lie in order. Progress comes as events of kind tune. Throws
 /// what tune() throws, but takes split_keys, and Error invalid_argument when the whole batch does not fit the memory.

@@ -14,7 +14,7 @@ from .score import Score
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """What a kernel is specialised for. Batch, heads, lengths and strides are run-time facts and never compile.
+    """What a kernel is specialized for. Batch, heads, lengths and strides are run-time facts and never compile.
 
     Change one with ``dataclasses.replace``. Raises InvalidSpecError for what no GPU can be served with: field, value,
     rule, and what would work.

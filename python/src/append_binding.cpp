@@ -91,12 +91,12 @@ void launch(OperationCall& call, const AppendSpec& spec, AppendArguments& argume
   }
 }
 
-// Refuses options of rotation and norm where nothing is rotated or normalised.
+// Refuses options of rotation and norm where nothing is rotated or normalized.
 void check_have_effect(const AppendSpec& spec) {
   const bool rotates = spec.rotary_dim > 0;
   const char* const no_table =
       "was given, and there is no cos_sin, nor cos and sin, to rotate by: leave it out";
-  const char* const no_weight = "was given, and there is no k_norm_weight to normalise by: leave it out";
+  const char* const no_weight = "was given, and there is no k_norm_weight to normalize by: leave it out";
   if (spec.rotary_interleaved && !rotates) refuse("rotary_interleaved", no_table);
   if (spec.has_sections() && !rotates) refuse("mrope_sections", no_table);
   if (spec.mrope_interleaved && !spec.has_sections())
@@ -173,7 +173,7 @@ nb::object append_arrays(nb::handle k, nb::handle v, nb::handle k_cache, nb::han
 }
 
 constexpr const char* append_doc =
-    R"(Store the keys and values of new tokens in a cache; normalise and rotate k and q first.
+    R"(Store the keys and values of new tokens in a cache; normalize and rotate k and q first.
 
 Tokens are varlen, (tokens, heads, head_dim), those of all requests one after another; or all arrays of tokens are
 (batch, seqlen, …) instead. Where they go is said by slot_mapping, or by seqused_k with cu_seqlens_q and page_table.
@@ -188,7 +188,7 @@ Args:
     seqused_k: int32 (batch): keys of each request, the new ones, which are its last, included.
     cu_seqlens_q: int32 (batch + 1): where the tokens of requests begin; with seqused_k and varlen tokens.
     page_table: int32 (batch, max_pages): the pages of requests; None: entry b of the cache is request b's.
-    q: (tokens, heads_q, head_dim), normalised and rotated in place, or to q_out; None: there is none.
+    q: (tokens, heads_q, head_dim), normalized and rotated in place, or to q_out; None: there is none.
     q_out: an array like q to write to.
     cos_sin: fp32, bf16 or fp16 (max_pos, rotary_dim): of each position the cosines of rotary_dim / 2 pairs, then their
         sines. The leading rotary_dim elements of a head are rotated; None: nothing is.

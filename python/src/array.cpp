@@ -247,8 +247,9 @@ void require_no_gradient(const GivenArray& given, Gradients gradients) {
 void require_no_negation(const GivenArray& given, dlpack::DataType type) {
   const auto& [array, argument, framework] = given;
   const bool may_be = type.code == dlpack::floating || type.code == dlpack::bfloat;
+  PyObject* const arguments[] = {array.ptr()};
   if (may_be && framework.is_neg.is_valid() &&
-      is_true(nb::steal(PyObject_CallOneArg(framework.is_neg.ptr(), array.ptr()))))
+      is_true(nb::steal(PyObject_Vectorcall(framework.is_neg.ptr(), arguments, 1, nullptr))))
     refuse(argument, "is a view that negates its elements; give resolve_neg()");
 }
 

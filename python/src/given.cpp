@@ -55,7 +55,7 @@ bool truth_of(nb::handle object, const char* name) {
 }
 
 double real_of(nb::handle object, const char* name) {
-  if (PyFloat_CheckExact(object.ptr())) return PyFloat_AS_DOUBLE(object.ptr());
+  if (PyFloat_CheckExact(object.ptr())) return PyFloat_AsDouble(object.ptr());
   const double number = PyBool_Check(object.ptr()) ? -1.0 : PyFloat_AsDouble(object.ptr());
   if (PyBool_Check(object.ptr()) || (number == -1.0 && PyErr_Occurred()))
     refuse_type(object, name, "a number");

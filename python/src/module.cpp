@@ -15,10 +15,11 @@
 #include "quantize_binding.h"
 #include "spec_conversion.h"
 #include "tile_map_binding.h"
+#include "tool_binding.h"
 #include "tuning_binding.h"
 
 NB_MODULE(_core, module) {
-  if (PyInterpreterState_Get() != PyInterpreterState_Main())
+  if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0)
     throw nanobind::import_error("jit_attention works in the main interpreter of a process only");
   // Contexts and the arrays of calls in flight outlive the interpreter: that is no leak.
   nanobind::set_leak_warnings(false);
@@ -38,4 +39,5 @@ NB_MODULE(_core, module) {
   jit::python::bind_devices(module);
   jit::python::bind_cache(module);
   jit::python::bind_pack(module);
+  jit::python::bind_tool(module);
 }

@@ -35,7 +35,7 @@ nb::dict as_dict(const PackedKernel& kernel) {
   return dict;
 }
 
-// Refuses options of rotation and norm where append rotates or normalises nothing.
+// Refuses options of rotation and norm where append rotates or normalizes nothing.
 void check_have_effect(const PackSizes& sizes, bool has_sections) {
   const AppendSpec& append = sizes.append;
   for (const auto& [is_given, name] : {std::pair{append.rotary_dim != 0, "rotary_dim"},
@@ -92,7 +92,7 @@ Args:
     serving: whether caches are filled and states merged, too: by append, of tokens as they come or rotated, and by merge.
     rotary_dim: with serving, leading elements of a head that are rotated; 0: all of them.
     rotary_interleaved, mrope_sections, mrope_interleaved: with serving, how they are rotated, as append has it.
-    norm: with serving, whether append normalises heads of k and q before; their weights are of the specs' type.
+    norm: with serving, whether append normalizes heads of k and q before; their weights are of the specs' type.
     norm_adds_one: with norm, by 1 + weight.
 
 Needs no GPU. Returns a dict for each kernel: spec, target, config, name, key, bytes, compile_ms, cached, sizes, how many of

@@ -130,7 +130,7 @@ nb::tuple quantize_arrays(nb::handle q, nb::handle k, nb::handle v, nb::handle q
   if (spec.rotary_interleaved && spec.rotary_dim == 0)
     refuse("rotary_interleaved", "was given, and there is no cos_sin to rotate by: leave it out");
   const char* const no_weight =
-      "was given, and there is no q_norm_weight or k_norm_weight to normalise by: leave it out";
+      "was given, and there is no q_norm_weight or k_norm_weight to normalize by: leave it out";
   if (spec.norm_adds_one && !spec.norm) refuse("norm_adds_one", no_weight);
   if (spec.norm_eps != QuantizeSpec{}.norm_eps && !spec.norm) refuse("norm_eps", no_weight);
   call.check_dtype(arguments.q, "q");

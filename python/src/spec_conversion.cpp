@@ -92,10 +92,11 @@ nb::dict tensors_of(const Value& value) {
 // The row of a type that is given by any of its names; null: there is none.
 const DTypeFacts* dtype_row(nb::handle dtype) {
   if (dtype.is_none()) return nullptr;
-  if (PyUnicode_Check(dtype.ptr()) &&
-      PyUnicode_IS_COMPACT_ASCII(dtype.ptr())) {  // mostly a name as it is here
-    const std::string_view name(reinterpret_cast<const char*>(PyUnicode_1BYTE_DATA(dtype.ptr())),
-                                static_cast<std::size_t>(PyUnicode_GET_LENGTH(dtype.ptr())));
+  if (PyUnicode_Check(dtype.ptr())) {  // mostly a name as it is here
+    Py_ssize_t length = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(dtype.ptr(), &length);
+    if (text == nullptr) PyErr_Clear();  // a surrogate: no name
+    const std::string_view name(text == nullptr ? "" : text, static_cast<std::size_t>(length));
     for (const DTypeFacts& row : dtype_table()) {
       if (row.name == name) return &row;
     }

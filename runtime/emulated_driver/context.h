@@ -29,7 +29,7 @@ struct Context {
 
 /// Fails with CUDA_ERROR_INVALID_CONTEXT when none is current.
 Context& current_context();
-/// The same as a handle; null when none is current.
+/// The current context as a handle; null when none is current.
 CUcontext current_context_handle();
 
 }  // namespace jit::emulated_driver

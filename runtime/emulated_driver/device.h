@@ -14,8 +14,8 @@
 
 namespace jit::emulated_driver {
 
-/// What decides how many blocks share a multiprocessor (CUDA programming guide, "Technical Specifications per
-/// Compute Capability"), and figures of the architecture's usual part.
+/// Properties that decide how many blocks share a multiprocessor (CUDA programming guide, "Technical
+/// Specifications per Compute Capability"), and figures of the architecture's usual part.
 struct DeviceProperties {
   int sm_count = 0;
   int l2_bytes = 0;
@@ -36,7 +36,7 @@ struct Device {
   emulator::Memory memory;
 
   std::string name() const;  ///< "emulated sm_90a"
-  /// The same in every process.
+  /// An identifier that is the same in every process.
   CUuuid uuid() const;
   emulator::TargetArch target() const { return {arch.major, arch.minor, arch.suffix}; }
 };

@@ -27,7 +27,7 @@ struct Options {
 /// Makes the devices, which live as long as the process, and fills the table. Call once in a process.
 void start(const Options& options, DriverApi& api);
 
-/// What the device was asked to be, with suffix.
+/// The architecture that was asked for, with suffix.
 Arch arch_of_device(int ordinal);
 
 }  // namespace emulated_driver

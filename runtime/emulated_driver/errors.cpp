@@ -45,7 +45,7 @@ constexpr ResultName result_names[] = {
 };
 #undef JIT_RESULT
 
-// What the thread's last call failed with. Needs no destructor: calls may come while the program ends, when
+// The failure of the thread's last call. Needs no destructor: calls may come while the program ends, when
 // objects of the thread are gone.
 struct LastFailure {
   CUresult result = CUDA_SUCCESS;

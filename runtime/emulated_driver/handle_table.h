@@ -16,7 +16,8 @@
 
 namespace jit::emulated_driver {
 
-/// Of all kinds together. Far from addresses and from CU_STREAM_LEGACY and CU_STREAM_PER_THREAD.
+/// The next handle of all kinds together. Far from addresses and from CU_STREAM_LEGACY and
+/// CU_STREAM_PER_THREAD.
 inline std::uintptr_t next_handle() {
   static std::atomic<std::uintptr_t> next{0x1000};
   return next += 0x10;

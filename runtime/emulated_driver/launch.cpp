@@ -92,7 +92,7 @@ void run(const LaunchRequest& request, emulator::GridsInFront& in_front) {
   if (!failure.empty()) fail(CUDA_ERROR_LAUNCH_FAILED, failure);
 }
 
-// Of a launch whose blocks must run at the same time.
+// Checks a launch whose blocks must run at the same time.
 void check_that_all_fit(const emulator::Function& kernel, const emulator::LaunchShape& shape,
                         const Device& device) {
   const std::uint64_t blocks = std::uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];

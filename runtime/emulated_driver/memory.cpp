@@ -67,7 +67,7 @@ void fill(CUdeviceptr to, std::uint32_t value, int width, std::size_t count) {
   }
 }
 
-// What is put on no stream runs in the default stream, and may not disturb a capture.
+// Work without a stream runs in the default stream, and may not disturb a capture.
 CUresult now(const char* name, const std::function<void()>& work) {
   return call([&] {
     Stream& stream = *current_context().legacy_stream;

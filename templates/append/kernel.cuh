@@ -1,4 +1,4 @@
-// Stores the keys and values of new tokens in a cache, and on the way normalises and rotates them and the queries. A
+// Stores the keys and values of new tokens in a cache, and on the way normalizes and rotates them and the queries. A
 // block has some of the rows of one token: its heads of q, then of k, then of v. A few lanes of a warp have a row, and
 // reads a few at once, so that enough of memory is on the way.
 #pragma once
@@ -70,7 +70,7 @@ class TokenRows {
     const bool is_query = row < params_.heads_q;
     const bool is_moved = is_row && (is_query || place.is_stored);
     Values loaded = upcast(words);
-    normalise_and_rotate(row, is_moved && !is_value(row), words, rotation, loaded);
+    normalize_and_rotate(row, is_moved && !is_value(row), words, rotation, loaded);
     const float scale = cache_scale(row, is_moved && !is_query, loaded, place);
     if (!is_moved) return;
     if (is_query) {
@@ -90,7 +90,7 @@ class TokenRows {
   }
 
  private:
-  /// The same as numbers.
+  /// The elements of a row as numbers.
   struct Values {
     float x[iterations][rotated.piece];
   };
@@ -107,7 +107,7 @@ class TokenRows {
   __device__ __forceinline__ bool is_value(int row) const {
     return row >= params_.heads_q + params_.heads_kv;
   }
-  /// Of any kind.
+  /// A new row of q, k or v.
   __device__ __forceinline__ const Element* new_row(int row) const {
     const int key = row - params_.heads_q, value = key - params_.heads_kv;
     const Element* const first = key < 0 ? q_ : value < 0 ? k_ : v_;
@@ -140,8 +140,8 @@ class TokenRows {
     });
   }
 
-  /// What the elements of a row of k or v are divided by as they are stored; left beside them, if each row has its own.
-  /// By all lanes of a warp.
+  /// The scale by which the elements of a row of k or v are divided as they are stored; left beside them, if
+  /// each row has its own. By all lanes of a warp.
   __device__ __forceinline__ float cache_scale(int row, bool is_stored, const Values& loaded,
                                                const TokenPlace& place) const {
     if constexpr (!is_fp8<CacheElement>) {
@@ -160,7 +160,7 @@ class TokenRows {
     }
   }
 
-  /// Of a row that is there, else of nothing. By all lanes of a warp.
+  /// The largest magnitude of a row that is there, else 0. By all lanes of a warp.
   __device__ __forceinline__ float largest_magnitude(int row, bool is_there, const Values& loaded) const {
     float largest = 0;
     const auto look_at = [&](const auto& piece) {
@@ -185,8 +185,9 @@ class TokenRows {
     return values;
   }
 
-  /// Of a row that is_rotated, else nothing. By all lanes of a warp: the pairs' other halves are other lanes'.
-  __device__ __forceinline__ void normalise_and_rotate(int row, bool is_rotated, const Row& words,
+  /// Normalizes and rotates a row that is_rotated, else does nothing. By all lanes of a warp: the pairs'
+  /// other halves are other lanes'.
+  __device__ __forceinline__ void normalize_and_rotate(int row, bool is_rotated, const Row& words,
                                                        const Rotation<Config>& rotation,
                                                        Values& loaded) const {
     const void* weights = row < params_.heads_q ? params_.q_norm_weight : params_.k_norm_weight;
@@ -198,10 +199,10 @@ class TokenRows {
       if constexpr (Config::rotary_dim != 0 && !Config::rotary_interleaved)
         upcast_words<Element>(piece_of_row(words, rotation.partner(begin) / rotated.piece).words, partners);
       if (!is_rotated || begin >= Config::head_dim) continue;
-      normalise_piece<Config>(loaded.x[iteration], begin, factor, weights);
+      normalize_piece<Config>(loaded.x[iteration], begin, factor, weights);
       if (begin >= Config::rotary_dim) continue;
       if constexpr (!Config::rotary_interleaved)
-        normalise_piece<Config>(partners, rotation.partner(begin), factor, weights);
+        normalize_piece<Config>(partners, rotation.partner(begin), factor, weights);
       rotation.rotate(loaded.x[iteration], partners, begin, iteration);
     }
   }

@@ -1,4 +1,4 @@
-// What an append to a cache is told at run time. Compiled by the host and by NVRTC.
+// Parameters of an append to a cache. Compiled by the host and by NVRTC.
 #pragma once
 
 #include "base/params.cuh"

@@ -19,8 +19,8 @@
 
 namespace jit {
 
-/// Of one warp. `Traits` say what the gradients are, and how many places of each warp of the consumers lie where;
-/// `Maps` are TensorMaps or SequenceMaps.
+/// The gradients that one warp writes. `Traits` say what the gradients are, and how many places of each warp
+/// of the consumers lie where; `Maps` are TensorMaps or SequenceMaps.
 template <class Traits, class Maps>
 class GradientWriter {
   using Config = typename Traits::Config;
@@ -56,7 +56,7 @@ class GradientWriter {
   }
 
  private:
-  // Of the block's consumers, or, where all have the same keys, of one of them.
+  // The warp's number among those of the block's consumers, or, where all have the same keys, of one of them.
   static __device__ __forceinline__ int own_warp() {
     if constexpr (Traits::has_roles) return threadIdx.x % warpgroup_size / warp_size;
     return reread_thread_index() / warp_size - warpgroup_size / warp_size;

@@ -41,7 +41,7 @@ struct KeyTile<Config, true> : KeyPlace {
   }
 };
 
-/// Those of a head of dense sequences.
+/// Tiles of keys of a head of dense sequences.
 template <class Config>
 __device__ __forceinline__ int key_tiles_of_head(const AttentionParams& params) {
   return (DenseSequences<Config>::longest_kv(params) + Config::tile_kv - 1) / Config::tile_kv;

@@ -29,7 +29,7 @@ __device__ __forceinline__ void store_key_info(const Pipelines& pipelines, unsig
   store_shared(pipelines.key_tile_info(round) + 4, has_queries);
 }
 
-/// The same, of a tile that no query sees, or that none is left, when that is so. By a whole warp.
+/// Tells that no query sees the tile, or that no tile is left. By a whole warp.
 template <class Pipelines>
 __device__ __forceinline__ void tell_no_queries(const Pipelines& pipelines, unsigned round, int tile) {
   pipelines.keys.producer_acquire(round);
@@ -55,7 +55,7 @@ __device__ __forceinline__ bool with_key_tile(const AttentionParams& params, con
   return true;
 }
 
-/// The same for all tiles of the block. Returns the number of steps.
+/// Calls f for all tiles of keys of the block. Returns the number of steps.
 template <class Config, class Pipelines, class F>
 __device__ __forceinline__ unsigned for_each_key_tile(const AttentionParams& params,
                                                       const Pipelines& pipelines, F f) {

@@ -1,5 +1,6 @@
-// What passes of backward by mma.sync have alike. A block owns rows of scores: the queries of dQ, or the keys of dK and
-// dV. Its own two tiles stay in shared memory, and those of the other side come by through a pipeline of stages:
+// Tiles and loads that both backward passes by mma.sync share. A block owns rows of scores: the queries of
+// dQ, or the keys of dK and dV. Its own two tiles stay in shared memory, and those of the other side come by
+// through a pipeline of stages:
 //
 //     own          Q, dO   or   K, V
 //     other        K, V    or   Q, dO, LSE, delta
@@ -20,7 +21,7 @@
 
 namespace jit {
 
-/// Of a block of `warps` warps that owns `own_rows` rows, to which `other_rows` come at a time.
+/// Traits of a block of `warps` warps that owns `own_rows` rows, to which `other_rows` come at a time.
 template <class Config, int own_rows, int other_rows, int warps = Config::warps,
           int stage_count = Config::stages>
 struct PassTraits {
@@ -38,7 +39,7 @@ struct PassTraits {
   static constexpr int stages = stage_count;
   static constexpr int ahead = stages - 1;  ///< tiles that the loads are ahead
 
-  // Of one warp.
+  // Scores of one warp.
   using Scores = Accumulator<MmaLayout, warp_rows, other_rows>;
   using Gradient = Accumulator<MmaLayout, warp_rows, padded>;  ///< of Q or K
   using ValueGradient = Accumulator<MmaLayout, warp_rows, padded_v>;

@@ -27,7 +27,7 @@ __device__ __forceinline__ auto query_order(const AttentionParams& params, const
   }
 }
 
-/// What prepare.cuh leaves of the words of tiles of queries. Requires: griddepcontrol_wait.
+/// Ranges of the words of tiles of queries, as prepare.cuh leaves them. Requires: griddepcontrol_wait.
 template <class Config>
 class QueryRanges {
  public:

@@ -17,7 +17,7 @@ struct StepPipeline {
   unsigned full;
   unsigned empty;
 
-  /// Of a block whose shared memory begins at `smem`; from stage `first` of the place on.
+  /// The pipeline of a block whose shared memory begins at `smem`; from stage `first` of the place on.
   __device__ __forceinline__ StepPipeline(unsigned smem, const PipelinePlace& place, int first = 0)
       : tiles(smem + place.tiles + first * stage_bytes),
         full(smem + place.full + first * 8),

@@ -1,4 +1,5 @@
-// What a kernel with TMA is given beside AttentionParams and GradientParams. Compiled by the host and by NVRTC.
+// Tensor maps that a kernel with TMA takes beside AttentionParams and GradientParams. Compiled by the host
+// and by NVRTC.
 #pragma once
 
 #include "backward/visits.cuh"
@@ -60,7 +61,7 @@ struct TensorMaps {
   KeySchedule schedule;
 };
 
-/// The same where only the device knows how long sequences are.
+/// Tensor maps where only the device knows how long sequences are.
 struct SequenceMaps : TensorMaps {
   TensorMap bounded_q;  ///< as q, for boxes that are there in part (tiles/bounded_box.cuh)
   TensorMap bounded_k;

@@ -59,7 +59,7 @@ class TurnTiles {
   // mutate: TheFirstTileOfQueriesIsVisited
   __device__ __forceinline__ int query_at(int place) const { return (tiles_ - 1 - place / heads) * tile_q; }
 
-  // What the mask says of the tile at a place.
+  // Asks the mask about the tile at a place.
   template <class Classify>
   __device__ __forceinline__ Asked ask(int place, const Classify& classify) const {
     const Mask mask(sequences_.context(batch_, head_at(place)));

@@ -42,14 +42,14 @@ struct KeyTiles {
   int end;
 };
 
-/// Of all KV heads of a call. The first round of a head is a forward one, unless it `begins_backward`.
+/// Visits of all KV heads of a call. The first round of a head is a forward one, unless it `begins_backward`.
 struct HeadVisits {
   int query_tiles;    ///< of a query head
   int query_heads;    ///< that share a KV head
   int sharers;        ///< blocks that share a KV head, and tiles of keys of a round
   int heads_at_once;  ///< KV heads
   int rounds;         ///< of a head
-  int spacing;        ///< tiles of queries between the beginnings of forward visits of neighbours, at least 1
+  int spacing;        ///< tiles of queries between the beginnings of forward visits of neighbors, at least 1
   /// Whether each tile of keys sees `spacing` tiles of queries less than the one before, and the first one all.
   bool is_triangle;
   bool is_whole;  ///< whether all see all, so that those of a round may begin far from each other
@@ -70,8 +70,9 @@ struct HeadVisits {
                                                   : Visits{query_tiles, begin, 1};
   }
 
-  /// Those whose times mix with those of `key_tile`: tiles before them add before it does, and tiles behind them behind
-  /// it. In a triangle blocks are through with a forward round one after another, and go on with the backward one.
+  /// Tiles of keys whose times mix with those of `key_tile`: tiles before them add before it does, and tiles
+  /// behind them behind it. In a triangle blocks are through with a forward round one after another, and go
+  /// on with the backward one.
   JIT_HOST_DEVICE constexpr KeyTiles contested(int key_tile, bool begins_backward) const {
     const int own = round(key_tile);
     const bool is_second = own % 2 != (begins_backward ? 1 : 0);
@@ -123,12 +124,12 @@ struct Turns {
   TurnWord* words;    ///< in its place where the device alone knows lengths
 };
 
-/// What is copied at once of how many add to a tile of queries before tiles of keys, and for how many of these it is.
+/// Bytes of turn counts that are copied at once, and the number of tiles of keys that they are for.
 inline constexpr int turn_count_bytes = 16, turn_counts_at_once = 4;
 JIT_HOST_DEVICE constexpr int padded_turn_counts(int key_tiles) {
   return (key_tiles + turn_counts_at_once - 1) / turn_counts_at_once * turn_counts_at_once;
 }
-/// The same where they are words.
+/// Tiles of keys of a word of turn bits, and words that are copied at once.
 inline constexpr int turn_word_tiles = 32, turn_words_at_once = 2;
 JIT_HOST_DEVICE constexpr int padded_turn_words(long long key_tiles) {
   constexpr int at_once = turn_word_tiles * turn_words_at_once;

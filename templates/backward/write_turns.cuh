@@ -1,4 +1,4 @@
-// What records, before a deterministic kernel of gradients runs, how many tiles of keys add to a tile of queries before each
+// Records, before a deterministic kernel of gradients runs, how many tiles of keys add to a tile of queries before each
 // one that adds (turns.cuh). A block has a tile of queries.
 #pragma once
 

@@ -52,7 +52,7 @@ __device__ __forceinline__ void add_large_rows_to_keys(const AttentionParams& pa
   have_added_large_rows(gradient_params);
 }
 
-/// Of a block, which owns keys.
+/// Traits of a block, which owns keys.
 template <class Config>
 using KernelTraits = PassTraits<Config, Config::tile_kv, Config::tile_q>;
 
@@ -203,7 +203,7 @@ __device__ __forceinline__ bool sum_gradients(const AttentionParams& params,
   return has_large;
 }
 
-/// Of a block that sums these gradients, those of large rows behind the others.
+/// Sums all gradients of a block, those of large rows after the others.
 template <class Config, Part part>
 __device__ __forceinline__ void sum_all_gradients(const AttentionParams& params,
                                                   const GradientParams& gradients) {

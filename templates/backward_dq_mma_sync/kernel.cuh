@@ -33,7 +33,7 @@
 
 namespace jit::backward_dq_mma_sync {
 
-/// Of the warp's queries.
+/// Writes the large rows among the warp's queries.
 template <class Config>
 __device__ __forceinline__ void write_large_rows(const AttentionParams& params,
                                                  const GradientParams& gradient_params,
@@ -53,7 +53,7 @@ __device__ __forceinline__ void write_large_rows(const AttentionParams& params,
   }
 }
 
-/// Of a block, which owns queries.
+/// Traits of a block, which owns queries.
 template <class Config>
 using KernelTraits = PassTraits<Config, Config::tile_q, Config::tile_kv>;
 
@@ -62,7 +62,7 @@ JIT_HOST_DEVICE constexpr PassSmem smem_layout() {
   return pass_smem(Config::head_dim, Config::head_dim_v, Config::tile_q, Config::tile_kv, 0, Config::stages);
 }
 
-/// Of the warp's queries, left to the kernel of dK and dV, too.
+/// Writes the statistics of the warp's queries for the kernel of dK and dV, and returns them.
 template <class Config>
 __device__ __forceinline__ auto write_query_statistics(const SequencesOf<Config>& sequences,
                                                        const Gradients<Config>& gradients,

@@ -1,4 +1,4 @@
-// What a thread adds to the gradients of tensors, gathered until it goes to another element.
+// Addends of a thread to the gradients of tensors, gathered until it goes to another element.
 #pragma once
 
 #include "backward_tensors/sums.cuh"
@@ -20,7 +20,7 @@ __device__ __forceinline__ float units_per_one(unsigned bound, int log2_threads)
 /// Whether a bound is finite, as are then all that it bounds.
 __device__ __forceinline__ bool is_finite(unsigned bound) { return bound < 0x7f800000u; }
 
-/// Of one tensor.
+/// Collects the addends of one tensor.
 class ElementCollector {
  public:
   __device__ __forceinline__ ElementCollector(const TensorSums& sums, int slot)
@@ -70,7 +70,7 @@ class ElementCollector {
   long long sum_ = 0;
 };
 
-/// Of all tensors with a bit in `slots`.
+/// Collects the addends of all tensors with a bit in `slots`.
 template <unsigned slots, int slot = 0>
 class Collector {
  public:
@@ -104,7 +104,8 @@ class Collector<0, slot> {
   __device__ __forceinline__ void for_each(F) {}
 };
 
-/// Of a score whose derivative by its first read is `applied`, and whose gradient is `ds`. `apply()` computes it again.
+/// Collects the reads of a score whose derivative by its first read is `applied`, and whose gradient is `ds`.
+/// `apply()` computes it again.
 template <class Config, class Apply>
 __device__ __forceinline__ void collect_reads(Collector<Config::gradient_slots>& collector,
                                               const TensorSums& sums,

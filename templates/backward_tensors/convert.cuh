@@ -1,4 +1,4 @@
-// What runs behind the kernel: sums become gradients, rounded to the type of the tensor.
+// The conversion after the kernel: sums become gradients, rounded to the type of the tensor.
 #pragma once
 
 #include "backward_tensors/collector.cuh"
@@ -7,7 +7,8 @@
 
 namespace jit::backward_tensors {
 
-/// Of the tensor in `slot`, whose elements are T, a thread for each; blocks go on by the grid.
+/// Converts the sums of the tensor in `slot`, whose elements are T, a thread for each; blocks go on by the
+/// grid.
 template <class T>
 __device__ __forceinline__ void convert_sums(const GradientParams& gradients, const TensorSums& sums,
                                              int slot) {

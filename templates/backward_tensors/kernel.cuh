@@ -37,7 +37,7 @@ namespace jit::backward_tensors {
 template <class Config>
 using KernelTraits = PassTraits<Config, tile_q, tile_kv, warps, 1>;
 
-/// Of tensors with a bit in Config::gradient_slots.
+/// Collects gradients of the tensors with a bit in Config::gradient_slots.
 template <class Config>
 __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& params,
                                                          const GradientParams& gradient_params,

@@ -1,4 +1,4 @@
-// What a warp collects behind its tiles of keys: the reads of scores of large rows, which were left out.
+// Large rows: after its tiles of keys, a warp collects the reads of their scores, which were left out.
 #pragma once
 
 #include "backward_tensors/collector.cuh"
@@ -14,7 +14,7 @@
 
 namespace jit::backward_tensors {
 
-/// Of the 16 rows of a warp, whose delta these are.
+/// Collects the large rows among the 16 rows of a warp, whose delta these are.
 template <class Config>
 __device__ __forceinline__ void collect_large_rows(const AttentionParams& params,
                                                    const GradientParams& gradient_params,

@@ -20,7 +20,7 @@ struct TensorSums {
   int measures;                          ///< whether this run is the first one
 };
 
-/// Of a block that rounds sums.
+/// Threads of a block that rounds sums.
 namespace backward_tensors {
 inline constexpr int convert_threads = 256;
 }

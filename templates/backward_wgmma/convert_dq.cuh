@@ -1,4 +1,4 @@
-// What runs behind the one-pass kernel: the sums of dQ, scaled and rounded, become its rows. A block has a tile of
+// The kernel after the one-pass kernel: the sums of dQ, scaled and rounded, become its rows. A block has a tile of
 // queries, and a warpgroup of it a part of their columns. Behind that the grid adds the gradients of large rows, which the
 // one-pass kernel left out: those of queries to the rows that its blocks have, those of keys and values tile by tile.
 #pragma once

@@ -1,6 +1,8 @@
 // Attention backward in one pass with TMA and wgmma, for sm_90a. A block owns a tile of keys at a time and walks through
 // the tiles of queries that see them, those of all heads that share the keys: dK and dV are sums in registers, and dQ of
-// each step is added to sums in global memory, which convert_dq.cuh rounds in the end. prepare.cuh is what runs before.
+// each step is added to sums in global memory, which convert_dq.cuh rounds in the end. prepare.cuh is what runs before:
+// the producer alone waits for it (griddepcontrol.wait), since every other warp touches what it leaves, or adds to sums
+// that it clears, behind a barrier of a stage that the producer has filled after its wait.
 #pragma once
 
 #include "backward/key_tiles.cuh"
@@ -35,7 +37,8 @@ enum class WarpRole {
   query_consumer   ///< has dQ (query_consumer.cuh)
 };
 
-/// Of the producers' warps: the one that loads, adders, the one that waits for turns, and those that pass them.
+/// Roles of the producers' warps: the one that loads, adders, the one that waits for turns, and those that
+/// pass them.
 template <class Config>
 __device__ __forceinline__ WarpRole role_of_producer(int warp) {
   constexpr int first_adder = 1, waiter = first_adder + KernelTraits<Config>::adder_warps;
@@ -66,7 +69,6 @@ __device__ __forceinline__ void run_producer(const AttentionParams& params, cons
   const int warp = uniform(threadIdx.x / warp_size);
   const WarpRole role = role_of_producer<Config>(warp);
   if (role == WarpRole::producer) return load_key_tiles<Config>(params, gradients, maps, smem);
-  griddepcontrol_wait();
   if constexpr (adders > 0) {
     if (role == WarpRole::dq_adder) return add_dq<Config>(params, gradients, turns, warp - 1, smem);
   }
@@ -96,7 +98,6 @@ __device__ __forceinline__ void run_consumer(const AttentionParams& params, cons
   if constexpr (Traits::has_query_consumer) {
     if (role == WarpRole::query_consumer) {
       setmaxnreg_dec<Config::dq_registers>();
-      griddepcontrol_wait();
       sum_dq<Config>(params, gradients, smem);
       return;
     }
@@ -122,10 +123,6 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
     meet_pair();
   } else {
     __syncthreads();
-  }
-  // For what was precomputed. Of those who load each waits when it must.
-  if constexpr (has_dropout_mask_ahead<Config>) {
-    if (threadIdx.x >= warpgroup_size) griddepcontrol_wait();
   }
   if (threadIdx.x < warpgroup_size) {
     setmaxnreg_dec<Config::producer_registers>();

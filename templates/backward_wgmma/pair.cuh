@@ -97,7 +97,7 @@ __device__ __forceinline__ void tell_tile(const Pipelines<Config>& pipelines, un
     store_async(cluster_address(pipelines.schedule.tiles, 1), make_float2(__int_as_float(tile), 0),
                 cluster_address(pipelines.schedule.full, 1));
 }
-/// The same of the second block's.
+/// Returns the tile of keys that the second block's producer was told.
 template <class Config>
 __device__ __forceinline__ int told_tile(const Pipelines<Config>& pipelines, unsigned round) {
   if (lane_id() == 0) mbarrier_arrive_expect_tx(pipelines.schedule.full, 2 * static_cast<int>(sizeof(float)));

@@ -72,7 +72,7 @@ struct Pipelines {
         schedule(address, Traits::layout.schedule),
         smem(address) {}
 
-  /// Of an adder by TMA. It goes on with each part.
+  /// Bytes that an adder by TMA adds at once.
   static constexpr int dq_part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
   using DqPipeline = StepPipeline<Traits::layout.dq_places, dq_part_bytes>;
   __device__ __forceinline__ DqPipeline dq(int adder) const {
@@ -99,8 +99,8 @@ struct Pipelines {
   __device__ __forceinline__ void arrive_values_empty(unsigned round) const {
     if constexpr (Traits::has_early_values) values.consumer_release(round);
   }
-  /// Of the block's `round`-th tile of keys: K and V, and where it is recorded which it is, as for_each_key_tile
-  /// reads it.
+  /// Places of the block's `round`-th tile of keys: K and V, and where it is recorded which it is, as
+  /// for_each_key_tile reads it.
   __device__ __forceinline__ unsigned k(unsigned round) const { return keys.tile(round); }
   __device__ __forceinline__ unsigned v(unsigned round) const {
     return keys.tile(round) + Traits::KTile::bytes;
@@ -131,7 +131,7 @@ __device__ __forceinline__ void init_pipelines(unsigned smem) {
   fence_mbarrier_init();
 }
 
-/// What is recorded of dQ of a step: the index of its tile among those of the batch entry, and whether it is the last
+/// The record of dQ of a step: the index of its tile among those of the batch entry, and whether it is the last
 /// one of the tile of keys.
 inline constexpr int last_dq_tile = 1 << 30;
 

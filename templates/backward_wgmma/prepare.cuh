@@ -1,7 +1,7 @@
-// What runs before the one-pass kernel: −delta, with delta = rowsum(dO ∘ O) − dLSE, and log2 Σ exp(score) of each
-// query, zeros where dQ is summed, unless who is first stores (turns.cuh), and the words of a tile's queries, where the mask
-// asks for them. A block has a tile of queries. With dropout, gradients of scores are computed times the share that is
-// kept, and so is delta.
+// The kernel before the one-pass kernel writes −delta, with delta = rowsum(dO ∘ O) − dLSE, and log2 Σ
+// exp(score) of each query, zeros where dQ is summed, unless who is first stores (turns.cuh), and the words
+// of a tile's queries, where the mask asks for them. A block has a tile of queries. With dropout, gradients
+// of scores are computed times the share that is kept, and so is delta.
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
@@ -27,7 +27,7 @@ __device__ __forceinline__ void clear_sums(const GradientParams& gradients, long
     sums[i] = make_uint4(0, 0, 0, 0);  // mutate: NothingIsZeroed
 }
 
-/// What words the queries of a tile have, for the producers of the kernel. By a warp.
+/// Writes the range of words of a tile's queries, for the producers of the kernel. By a warp.
 template <class Config>
 __device__ __forceinline__ void write_query_range(const SequencesOf<Config>& sequences,
                                                   const GradientParams& gradients, int batch, int head,

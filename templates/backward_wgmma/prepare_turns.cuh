@@ -1,5 +1,6 @@
-// What a deterministic call does beside prepare.cuh, before the one-pass kernel runs: it records whose turn it is when
-// (backward/turns.cuh), and clears the counter of additions, and the sums where nobody adds. A block has a tile of queries.
+// The kernel of a deterministic call beside prepare.cuh, before the one-pass kernel runs: it records whose
+// turn it is when (backward/turns.cuh), and clears the counter of additions, and the sums where nobody adds.
+// A block has a tile of queries.
 #pragma once
 
 #include "backward/write_turns.cuh"

@@ -145,7 +145,7 @@ class GradientProducts {
       pack_probabilities();
     }
   }
-  /// Of P that is where S was.
+  /// Packs P, which is where S was.
   __device__ __forceinline__ void pack_probabilities() {
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i) pack_part(scores_, i, i);
@@ -214,8 +214,8 @@ class GradientProducts {
   // Answers, beside a tile info's flags.
   static constexpr int do_is_there = 4;
 
-  // Of the tile of queries that was taken last. Of rows by a vote, because what gives a lane's number to others stands in
-  // line with products that were started.
+  // Whether the tile of queries that was taken last has the flag. Consumers of rows take a vote, because what
+  // gives a lane's number to others stands in line with products that were started.
   __device__ __forceinline__ bool has_flag(int flag) const {
     const bool has = (flags_ & flag) != 0;
     return Traits::has_roles ? has : __any_sync(full_warp, has) != 0;

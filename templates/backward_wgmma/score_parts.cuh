@@ -37,8 +37,9 @@ __device__ __forceinline__ unsigned statistic_lane() {
   return KernelTraits<Config>::has_many_queries ? reread_thread_index() : threadIdx.x;
 }
 
-/// The same of a tile. Those of the first `ahead` steps are loaded before the wait for the product that they belong to:
-/// behind it, loads would wait for shared memory, which the next products read. Then each is loaded as many steps ahead.
+/// Numbers of the queries of a tile. Those of the first `ahead` steps are loaded before the wait for the
+/// product that they belong to: behind it, loads would wait for shared memory, which the next products read.
+/// Then each is loaded as many steps ahead.
 template <class Config, int ahead>
 class TileNumbers {
  public:
@@ -85,8 +86,8 @@ struct ScorePlace {
   int head;
 };
 
-/// Of scores of step `i` of a tile: their probabilities, in place, and f′ in `weights`. Places matter where some scores
-/// are dropped or where the score has them.
+/// Turns scores of step `i` of a tile into probabilities, in place, and f′ in `weights`. Places matter where
+/// some scores are dropped or where the score has them.
 template <class Config, bool is_partial>
 __device__ __forceinline__ void exponentiate_part(ScorePart<Config>& scores, ScorePart<Config>& weights,
                                                   int i, const ScorePlace& place,

@@ -12,7 +12,7 @@
 
 namespace jit::backward_wgmma {
 
-/// What the producer tells about a tile of queries.
+/// Tile info of a tile of queries, written by the producer.
 struct QueryTileInfo {
   int head;   ///< query head
   int query;  ///< first query
@@ -107,14 +107,14 @@ struct SmemLayout {
   PipelinePlace turns;
   /// Int for each step whose additions wait: the tile of queries; deterministic, of a consumer of dQ.
   PipelinePlace added;
-  /// Of a pair, two int: which tile of keys the first block has taken for both. Full in the second block, empty in the first.
+  /// Two int of a pair: which tile of keys the first block has taken for both. Full in the second block, empty in the first.
   PipelinePlace schedule;
   /// For each stage of keys, two int: which tile of keys is there, and whether queries see it.
   int key_tile_info;
   int total;
 };
 
-/// What there is as much of as there is room for.
+/// Numbers of stages and places, as many as there is room for.
 struct SmemShares {
   int stages_keys;
   int gradient_places;

@@ -1,4 +1,4 @@
-// What follows from the Config of a one-pass kernel: tiles, shared memory, fragment counts.
+// Traits that follow from the Config of a one-pass kernel: tiles, shared memory, fragment counts.
 #pragma once
 
 #include "backward_wgmma/smem_layout.cuh"
@@ -74,7 +74,7 @@ struct KernelTraits {
   static constexpr int adder_warps = adds_by_tma ? backward_wgmma::dq_adders(has_query_consumer) : 0;
   static constexpr int dq_tile_floats = dq_part_floats * dq_parts;
 
-  // Of one warp of a consumer.
+  // Scores of one warp of a consumer.
   using Scores = Accumulator<MmaLayout, 16, Config::tile_q>;
   using KeyGradient = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim, mma_k)>;
   using ValueGradient = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v, mma_k)>;

@@ -61,7 +61,7 @@ __device__ __forceinline__ void wait_for_turns(const AttentionParams& params, co
       });
 }
 
-/// What stands in place of a tile of queries when no addition follows.
+/// The value in place of a tile of queries when no addition follows.
 inline constexpr int no_addition = -1;
 
 /// Says when what a consumer of dQ has added is there. By one of as many warps as there are stages, each of which has every

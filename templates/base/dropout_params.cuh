@@ -50,7 +50,7 @@ JIT_HOST_DEVICE constexpr DropoutMaskBlock dropout_mask_for_key_rows() { return 
 
 /// Threads of a block of the kernel that draws, and the scores of which a warp draws the bits.
 inline constexpr int drawing_threads = 256, scores_of_warp = 16 * 1024;
-/// The same in blocks of keys.
+/// Blocks of keys of which a warp draws the bits.
 JIT_HOST_DEVICE constexpr int key_blocks_of_warp(const DropoutMaskBlock& block) {
   const int blocks = scores_of_warp / (block.queries * block.keys);
   return blocks < 1 ? 1 : blocks;

@@ -14,7 +14,7 @@ struct fp16 {
   unsigned short bits;
 };
 
-/// What one lane gives to ldmatrix, and the widest cp.async.
+/// Bytes of one lane's row in ldmatrix, and of the widest cp.async.
 inline constexpr int chunk_bytes = 16;
 
 /// Columns that one mma.sync or wgmma sums over: 32 bytes of a row, whatever the type.
@@ -27,7 +27,7 @@ struct ElementTraits {
   static constexpr int mma_k = mma_k_of(bytes);
 };
 
-/// What the host counts with where it does not say otherwise: most elements have 16 bits.
+/// Bytes of an element, the host's default: most elements have 16 bits.
 inline constexpr int element_bytes = ElementTraits<bf16>::bytes;
 
 /// Head dims are padded in shared memory to whole steps of an mma.

@@ -16,7 +16,8 @@ JIT_HOST_DEVICE constexpr long long statistic_rows(int seqlen_q) {
   return (static_cast<long long>(seqlen_q) + statistic_chunk - 1) / statistic_chunk * statistic_chunk;
 }
 
-/// The same of all varlen sequences together, and where among them those of one begin.
+/// How many queries of all varlen sequences together there is room for, and where among them those of one
+/// begin.
 JIT_HOST_DEVICE constexpr long long varlen_statistic_rows(int batch, int total_q) {
   return varlen_tiles(batch, total_q, statistic_chunk) * statistic_chunk;
 }
@@ -49,11 +50,12 @@ struct GradientParams {
   TensorStrides dq_strides;
   TensorStrides dk_strides;
   TensorStrides dv_strides;
-  /// Of each query, (batch, heads_q, statistic_rows), or (heads_q, varlen_statistic_rows): log2 Σ exp(score), +inf for
-  /// one without keys, and do · o − dlse. Written by the kernel of dq, read by that of dk and dv.
+  /// Statistics of each query, (batch, heads_q, statistic_rows), or (heads_q, varlen_statistic_rows): log2 Σ
+  /// exp(score), +inf for one without keys, and do · o − dlse. Written by the kernel of dq, read by that of
+  /// dk and dv.
   float* lse_log2;
   float* delta;
-  /// Of a one-pass kernel: of each of these tiles of queries the least and the greatest word, where its mask asks for words
+  /// The least and the greatest word of each tile of queries of a one-pass kernel, where its mask asks for words
   /// of queries (problem/key_memory.cuh).
   int* query_ranges;
   float*
@@ -64,7 +66,7 @@ struct GradientParams {
   TensorStrides d_lse_strides;
   float* d_sinks;                               ///< (heads_q), written; null: nobody asked
   TensorGradient tensors[max_functor_tensors];  ///< in the order of AttentionParams::tensors
-  /// Of queries whose lse_log2 is +inf: what those that are large rows are relative to (steps/large_rows.cuh).
+  /// Origins of the large rows among queries whose lse_log2 is +inf (steps/large_rows.cuh).
   RowOrigin* origins;
   /// Two counters, 0 between calls: whether some large row sees keys, and how many blocks have added what these rows add.
   unsigned* large_rows;

@@ -10,7 +10,7 @@
 
 namespace jit {
 
-/// Of numbers whose sum fits an int.
+/// x / y rounded up, of numbers whose sum fits an int.
 JIT_HOST_DEVICE constexpr int rounded_up_quotient(int x, int y) { return (x + y - 1) / y; }
 
 }  // namespace jit

@@ -29,7 +29,7 @@ struct ArrayFault {
   int most;
 };
 
-/// What elements of q, k and v are multiplied by, read on the device alone. `batch` of the strides is that of a batch
+/// Dequantization scales of q, k and v, read on the device alone. `batch` of the strides is that of a batch
 /// entry, or of a page where each key has a scale of its own; `head` is from one KV head to the next; `seq`, from key to
 /// key, is 0 otherwise. What there is one of for each column of values lies side by side.
 struct DescaleParams {

@@ -1,4 +1,4 @@
-// What the kernels may use of a "standard library". Nothing outside templates/ is included: a kernel compiles
+// Replacements of the standard library for kernels. Nothing outside templates/ is included: a kernel compiles
 // without any CUDA header. Device only; files that the host compiles, too, say so and include others that do.
 #pragma once
 

@@ -91,7 +91,7 @@ class Rotation {
   }
 
  private:
-  /// Of the token's position on each axis.
+  /// Rows of the table for the token's position on each axis.
   struct Rows {
     const TableElement* cosines[axes];
     const TableElement* sines[axes];

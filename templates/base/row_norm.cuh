@@ -24,7 +24,7 @@ __device__ __forceinline__ float row_norm_factor(const float (&x)[iterations][pi
 
 /// The piece whose first column is `begin`, times that factor and its weights.
 template <class Config, int piece>
-__device__ __forceinline__ void normalise_piece(float (&values)[piece], int begin, float factor,
+__device__ __forceinline__ void normalize_piece(float (&values)[piece], int begin, float factor,
                                                 const void* weights) {
   if constexpr (Config::norm) {
     float weight[piece];

@@ -10,7 +10,7 @@ struct DenseRows {
   long long stride;  ///< elements from row to row
 
   __device__ __forceinline__ T* at(int row) const { return first + row * stride; }
-  /// The same, counted from this row and column.
+  /// The rows counted from this row and column.
   __device__ __forceinline__ DenseRows from(int row, int column = 0) const {
     return {first + row * stride + column, stride};
   }

@@ -51,7 +51,7 @@ __device__ __forceinline__ bool has_block(const BlockLists& lists, const BlockPl
   return __any_sync(full_warp, is_there) != 0;
 }
 
-/// What the caller says of a block; partial: the mask is to be asked. By a whole warp.
+/// The caller's class of a block; partial: the mask is to be asked. By a whole warp.
 __device__ __forceinline__ TileClass named_class(const BlockMaskParams& params, const BlockPlace& at) {
   if (params.map != nullptr) {
     const unsigned char may_be_seen =
@@ -174,7 +174,7 @@ __device__ __forceinline__ void write_classes(const BlockMaskParams& params, con
   }
 }
 
-/// Those of which something, but not all, is left.
+/// Blocks of which something, but not all, is left.
 __device__ __forceinline__ unsigned partial_blocks(const unsigned* pair) { return pair[0] & ~pair[1]; }
 
 /// Partial blocks of the same batch entry and head that come before these. By a whole thread block.

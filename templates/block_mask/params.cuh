@@ -1,4 +1,4 @@
-// What the kernel that makes a block mask is told at run time. Compiled by the host and by NVRTC.
+// Parameters of the kernel that makes a block mask. Compiled by the host and by NVRTC.
 #pragma once
 
 #include "base/params.cuh"
@@ -17,7 +17,7 @@ struct BlockLists {
   int capacity;                ///< of a row; with `begins`, of all rows together
 };
 
-/// What a launch writes.
+/// The output of a launch.
 enum class BlockMaskStep {
   classes,  ///< the bits of blocks
   order,    ///< of rows, by these

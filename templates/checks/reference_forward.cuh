@@ -16,7 +16,7 @@
 
 namespace jit {
 
-/// What the elements of a row of dense sequences are multiplied by; of a query where `head` is its own, or that of its
+/// The dequantization scale of a row of dense sequences; of a query where `head` is its own, or that of its
 /// keys where they share a scale.
 template <class Config>
 __device__ __forceinline__ float descale_of(const float* scales, const TensorStrides& strides, int batch,

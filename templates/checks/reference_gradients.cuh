@@ -18,7 +18,7 @@
 
 namespace jit {
 
-/// What a pair adds: P with dropout times do to dv, dS times q to dk, and dS times k to dq.
+/// Addends of a pair: P with dropout times do to dv, dS times q to dk, and dS times k to dq.
 struct PairGradient {
   float p;
   float ds;
@@ -73,7 +73,7 @@ class ReferencePairs {
     asm volatile("" : "+f"(applied.value), "+f"(applied.derivative));
     return applied;
   }
-  // Of an LSE that rounds its logarithm away the row is asked once more.
+  // The probability of a score. If LSE has rounded its logarithm away, the row is computed once more.
   __device__ float probability(int query, float value, float lse) const {
     constexpr float large = 0x1p16f;
     if (!(::fabsf(lse) >= large)) return ::expf(value - lse);

@@ -21,8 +21,8 @@ struct KeyBlocks {
   int begin, end;
 };
 
-/// Those that a reader of tiles of Config visits for the query block that begins with `q`: also for one behind the last
-/// query, whose rows a warp of the reader has beside those of others.
+/// Blocks of keys that a reader of tiles of Config visits for the query block that begins with `q`: also for
+/// one behind the last query, whose rows a warp of the reader has beside those of others.
 template <class Config>
 __device__ __forceinline__ KeyBlocks visited(const BlockContext& context, int q,
                                              const DropoutMaskBlock& block) {
@@ -43,7 +43,7 @@ __device__ __forceinline__ void dropout_mask(const AttentionParams& params) {
   constexpr int warps = drawing_threads / warp_size, own_blocks = key_blocks_of_warp(block);
   static_assert(Config::tile_q % block.queries == 0 && Config::tile_kv % block.keys == 0,
                 "blocks end where tiles do");
-  // What bits lie here may still be read by the kernel in front.
+  // The previous kernel may still read the bits that lie here.
   wait_for_grids_before();
   let_next_grid_start();
   const DropoutMaskBits& mask = params.dropout.mask;

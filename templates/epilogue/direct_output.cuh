@@ -20,14 +20,14 @@ __device__ __forceinline__ void store_pair(float* columns, float x, float y, flo
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(columns), "r"(word(x)), "r"(word(y)) : "memory");
 }
 
-/// Calls f(column, values) for each four neighbours that the lane has of its row `r`, counting columns from the lane's
+/// Calls f(column, values) for each four neighbors that the lane has of its row `r`, counting columns from the lane's
 /// first one. They have been multiplied by `inverse`, and their columns are finished on the way.
 template <class Traits, class F>
 __device__ __forceinline__ void for_each_four(typename Traits::Output& output, int r,
                                               const typename Traits::Columns& columns, float inverse, F f) {
   using Output = typename Traits::Output;
   using Layout = typename Output::Layout;
-  static_assert(is_same<Layout, EvenOddLayout>, "a lane has four neighbours of a row");
+  static_assert(is_same<Layout, EvenOddLayout>, "a lane has four neighbors of a row");
   constexpr int head_dim_v = Traits::Config::head_dim_v;
   const auto kept = [&](int n, int i) {
     const float x = output.at(r, n, i);
@@ -41,14 +41,14 @@ __device__ __forceinline__ void for_each_four(typename Traits::Output& output, i
     if (may_end && Layout::lane_column(reread_thread_index()) + column >= head_dim_v) break;
     columns.finish(output, r, n);
     columns.finish(output, r, n + 1);  // mutate: OddColumnsUnfinished
-    // mutate: NeighboursExchanged
+    // mutate: NeighborsExchanged
     f(column, make_float4(kept(n, 0), kept(n + 1, 0), kept(n, 1), kept(n + 1, 1)));
   }
 }
 
 /// Writes the rows of a warp to those of `target` from `first_row` on, but none from `row_end` on, and finishes their
 /// columns on the way. They have been multiplied by `inverse`. Of floats a quad of lanes has whole sectors as it is,
-/// and of any type where a lane has four neighbours: of 16 bits one, of floats two.
+/// and of any type where a lane has four neighbors: of 16 bits one, of floats two.
 template <class Traits, class Element>
 __device__ __forceinline__ void store_output_rows(const DenseRows<Element>& target, int first_row,
                                                   int row_end, typename Traits::Output& output,

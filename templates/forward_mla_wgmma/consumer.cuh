@@ -163,7 +163,7 @@ class Consumer {
   __device__ __forceinline__ int thread() const {
     return static_cast<int>(reread_thread_index()) - warpgroup_size;
   }
-  // Of the warp, in the tile of rows.
+  // The warp's first row in the tile of rows.
   __device__ __forceinline__ int first_row() const {
     return reread_thread_index() % warpgroup_size / warp_size * 16;
   }

@@ -1,5 +1,5 @@
-// What one consumer hands over to the other: the probabilities of a tile of keys, for the other half of the columns
-// of O, and the rows' maxima that they are relative to.
+// The P exchange: one consumer hands over to the other the probabilities of a tile of keys, for the other
+// half of the columns of O, and the rows' maxima that they are relative to.
 //
 // Consumers have tiles of keys in turns, so that there is one P exchange after another, to and fro: what one has taken
 // it is done with before it hands over something itself. One buffer is enough for P. Threads of two consumers with

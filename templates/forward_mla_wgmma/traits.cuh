@@ -1,4 +1,4 @@
-// What follows from the Config: tiles, shared memory, barriers.
+// Traits that follow from the Config: tiles, shared memory, barriers.
 #pragma once
 
 #include "base/element.cuh"
@@ -17,7 +17,7 @@ struct KernelTraits : BlockTraits<Config, consumers, rows_per_warpgroup> {
   static constexpr int threads = Base::consumer_threads + warpgroup_size;
   static constexpr int stages_q = 1;
 
-  /// Of O and of values, that a consumer has.
+  /// Columns of O and of values that a consumer has.
   static constexpr int consumer_columns = Config::head_dim_v / forward_mla_wgmma::consumers;
   /// The first columns of a tile of keys are the values.
   static_assert(consumer_columns % Base::KTile::columns == 0,
@@ -30,13 +30,13 @@ struct KernelTraits : BlockTraits<Config, consumers, rows_per_warpgroup> {
   using StoredVTile = StoredKTile;
 
   using Output = Accumulator<MmaLayout, 16, consumer_columns>;
-  /// Of a row at once, where spans are merged: more would spill.
+  /// Pairs of a row that are read at once where spans are merged: more would spill.
   static constexpr int pairs_read = 16;
 
   static constexpr bool uses_tma = Config::copies == Copies::tma;
   static_assert(!uses_tma || Base::boxes <= warp_size, "each box of a tile has a lane that copies it");
 
-  /// Of the producers, the first ones of which load keys: copying them row by row is too much for one.
+  /// Producer warps that load keys: copying them row by row is too much for one.
   static constexpr int key_warps = uses_tma ? 1 : 2;
   static constexpr int query_warps = warpgroup_size / warp_size - key_warps;
   static constexpr int query_threads = query_warps * warp_size;

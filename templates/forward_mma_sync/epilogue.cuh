@@ -1,4 +1,4 @@
-// The end of a forward kernel: normalise, convert, write O and LSE.
+// The end of a forward kernel: normalize, convert, write O and LSE.
 #pragma once
 
 #include "base/dropout_params.cuh"

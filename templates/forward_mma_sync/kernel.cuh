@@ -78,7 +78,7 @@ struct QueryFragments {
   }
 };
 
-/// Of the thread's scores of the tile whose corner is (q_begin, k_begin).
+/// The place of the thread's scores of the tile whose corner is (q_begin, k_begin).
 template <class Config>
 __device__ __forceinline__ ScorePlace score_place(int q_begin, int k_begin) {
   const int thread = reread_thread_index();

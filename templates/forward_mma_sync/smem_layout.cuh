@@ -24,7 +24,7 @@ struct SmemLayout {
   int total;
 };
 
-/// What the layout depends on, of a spec and a config.
+/// Sizes of a spec and a config that the layout depends on.
 struct SmemSizes {
   int head_dim = 0;
   int head_dim_v = 0;

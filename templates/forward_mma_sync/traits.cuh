@@ -1,4 +1,5 @@
-// What follows from the Config of a forward kernel: tile types, fragment counts, and the rhythm of the loads.
+// Traits that follow from the Config of a forward kernel: tile types, fragment counts, and the rhythm of the
+// loads.
 #pragma once
 
 #include "base/element.cuh"
@@ -30,7 +31,7 @@ struct KernelTraits {
   static constexpr int row_blocks = warp_rows / 16;
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
 
-  // Of one warp. Columns of V are not summed over, and padded to two blocks of O.
+  // Tiles of one warp. Columns of V are not summed over, and padded to two blocks of O.
   static constexpr int columns_v = padded_head_dim(Config::head_dim_v);
   using OutputLayout = typename ChosenType<is_fp8<typename Config::Element>, EvenOddLayout, MmaLayout>::type;
   using Scores = Accumulator<MmaLayout, warp_rows, Config::tile_kv>;

@@ -6,7 +6,7 @@
 //
 //     each warp   load tile n + stages ─ wait for tile n ─ S = Q Kᵀ ─ mask, softmax ─ O += P V
 //     each block  merge what its warps have come to ─ send it, piece by piece, to the blocks that end them
-//                 ─ wait for what the others send ─ merge, normalise, store
+//                 ─ wait for what the others send ─ merge, normalize, store
 //
 // Which block computes what follows from the shape of the call: nothing is scheduled, counted or left behind.
 #pragma once
@@ -33,7 +33,7 @@
 
 namespace jit::forward_split_cluster {
 
-/// What the block's warps come to over their keys of a work tile, each for itself, at the start of the block's memory.
+/// Computes the results of the block's warps over their keys of a work tile, at the start of the block's memory.
 template <class Config>
 __device__ __forceinline__ WarpSplits<KernelTraits<Config>> multiply_keys(const AttentionParams& params,
                                                                           const SplitWorkTile& work_tile,

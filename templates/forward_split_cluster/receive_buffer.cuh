@@ -57,7 +57,7 @@ class ReceiveBuffer {
     return (place / pieces_together * cluster + rank_) * pieces_together + place % pieces_together;
   }
 
-  // What the blocks have sent, in the order of their ranks, for merge_piece.
+  // The results that the blocks have sent, in the order of their ranks, for merge_piece.
   static constexpr int count = cluster;
   __device__ __forceinline__ RowState state(int i, int place) const {
     const unsigned char* const states = bytes_ + Traits::layout.receive_buffer_states;

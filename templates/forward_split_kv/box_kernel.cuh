@@ -26,7 +26,7 @@
 
 namespace jit::forward_split_kv {
 
-/// What a warp that computes holds.
+/// The state of a warp that computes.
 template <class Config>
 class BoxConsumer {
   using Traits = KernelTraits<Config>;

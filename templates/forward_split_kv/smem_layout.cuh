@@ -13,7 +13,7 @@
 
 namespace jit::forward_split_kv {
 
-/// What a block knows of one step, a tile of keys for the rows of a split.
+/// One step of a block: a tile of keys for the rows of a split.
 struct StepInfo {
   int split;       ///< place of the split's tile info
   int k_begin;     ///< first key of the tile

@@ -1,4 +1,4 @@
-// What a block does, step by step: a step is a tile of keys for a tile of rows. One warp looks ahead and writes tile
+// The steps of a block: a step is a tile of keys for a tile of rows. One warp looks ahead and writes tile
 // infos for all of them.
 #pragma once
 

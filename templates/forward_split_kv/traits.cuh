@@ -1,4 +1,4 @@
-// What follows from the Config: tile types and counts.
+// Traits that follow from the Config: tile types and counts.
 #pragma once
 
 #include "base/element.cuh"

@@ -152,7 +152,7 @@ class Consumer {
   }
   __device__ __forceinline__ float scale_log2() const { return scales_.of_exponents(scale_log2_); }
   __device__ __forceinline__ int thread() const { return reread_thread_index() - warpgroup_size; }
-  // Of the warp, in the tile of rows.
+  // The warp's first row in the tile of rows.
   __device__ __forceinline__ int first_row() const { return thread() / warp_size * 16; }
 
   const AttentionParams& params_;

@@ -1,4 +1,4 @@
-// What follows from the Config: tiles, shared memory, barriers.
+// Traits that follow from the Config: tiles, shared memory, barriers.
 #pragma once
 
 #include "base/element.cuh"
@@ -32,7 +32,8 @@ struct KernelTraits : BlockTraits<Config, Config::tile_rows / rows_per_warpgroup
   using Output = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v, Base::mma_k)>;
   static constexpr int pairs_read = Output::column_blocks;  ///< of a row at once, where spans are merged
 
-  /// Of P and of values as they are multiplied. fp16 has all numbers of 8 bits, and is made of them in one instruction.
+  /// The type of P and of values as they are multiplied. fp16 has all numbers of 8 bits, and is made of them
+  /// in one instruction.
   using Weight = typename ChosenType<upcasts, fp16, Element>::type;
   using VTile = PanelTile<Weight, Config::tile_kv, Config::head_dim_v>;
 

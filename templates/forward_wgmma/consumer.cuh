@@ -203,7 +203,7 @@ class Consumer {
     output_.hold();
   }
 
-  // The same of the first S of a work tile.
+  // Finishes the first S of a work tile, and the output.
   __device__ __forceinline__ void finish_first_scores_and_output() {
     if constexpr (packs_early) {
       scores_.template finish_first_early<true>(queries_, keys_, [&] { finish_last_output<passes_late>(); });
@@ -224,7 +224,7 @@ class Consumer {
     keys_.release_v();  // mutate: ReleasesVBeforeTheWaitForO
     output_.promote();
   }
-  // The same of the last tile of keys of a work tile, whose rows are finished but for its sums.
+  // Finishes the output after the last tile of keys of a work tile, whose rows are finished but for its sums.
   template <bool passes_order = false>
   __device__ __forceinline__ void finish_last_output() {
     finish_output<passes_order>();
@@ -241,7 +241,8 @@ class Consumer {
   ConsumerKeys<Config> keys_;
   ConsumerScores<Config> scores_;
   ConsumerOutput<Config> output_;
-  // Of O, where it is still to be rescaled. That it is not lies in the same registers: one more would be spilled.
+  // The factors of O, where it is still to be rescaled. That it is not lies in the same registers: one more
+  // would be spilled.
   RowFactors correction_ = {no_correction, no_correction};
 };
 

@@ -74,7 +74,7 @@ class ConsumerKeys {
     k_.advance();
   }
 
-  /// The same behind what `known`, alike in a warp, is made of.
+  /// Releases K behind what `known`, alike in a warp, is made of.
   __device__ __forceinline__ void release_k_behind(bool known) {
     k_.consumer_release_after(known);
     k_.advance();

@@ -44,7 +44,7 @@ class ConsumerOutput {
     clear_tile_sums();
     sums_.begin();
   }
-  /// What P V is added to.
+  /// The accumulators that P V is added to.
   __device__ __forceinline__ Output& tile() { return output_; }
   /// With sums_by_products: sums of a tile's P, in each lane of a row twice.
   __device__ __forceinline__ float (&tile_sums())[1][4] { return tile_sums_; }
@@ -61,7 +61,7 @@ class ConsumerOutput {
     clear_tile_sums();  // mutate: SumsOfTilesStay
     wgmma_hold(tile_sums_);
   }
-  /// The same of the last tile of a work tile.
+  /// Adds the sums of the last tile of a work tile.
   __device__ __forceinline__ void add_last_sums() { add_sums(inverse_); }
   /// Behind it.
   __device__ __forceinline__ void promote() { sums_.take(output_); }
@@ -155,7 +155,7 @@ class ConsumerOutput {
     }
   }
 
-  // The same where a lane has four neighbours of a row, of 16 bits: half a chunk.
+  // Writes the columns where a lane has four neighbors of a row, of 16 bits: half a chunk.
   __device__ __forceinline__ void write_fours(const typename Traits::Columns& columns, unsigned tile) {
     using Layout = typename Output::Layout;
     const int lane = lane_id(), column = Layout::lane_column(lane);

@@ -64,7 +64,7 @@ class ConsumerQueries {
   __device__ __forceinline__ void release() const {
     if constexpr (!Traits::o_over_q) pipeline().consumer_release();  // mutate: QueriesAreNeverReleased
   }
-  /// The same of a product that was it if `is_last`, behind the wait for it.
+  /// Releases the place of the queries if the product was the last one (`is_last`), behind the wait for it.
   __device__ __forceinline__ void release_if(bool is_last) const {
     pipeline().consumer_release_together_if(is_last);
   }
@@ -84,7 +84,7 @@ class ConsumerQueries {
     scales_.scale_scores(scores, key_scales);
     if constexpr (Queries<Traits>::has_factors && !has_query_factors) scores.scale_rows(factors_);
   }
-  /// What makes exponents of 2 of these.
+  /// The factor that makes exponents of 2 of these.
   __device__ __forceinline__ const ExponentScale& scale_log2() const { return scale_log2_; }
 
   __device__ __forceinline__ const typename Traits::EpilogueWork& work() const { return work_; }

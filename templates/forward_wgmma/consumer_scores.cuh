@@ -83,7 +83,8 @@ class ConsumerScores {
     state_ = State();
     clear_exact_sums();
   }
-  /// Of all tiles so far. With sums_by_products sums are exact where LSE is wanted, and else nothing.
+  /// The state of all tiles so far. With sums_by_products sums are exact where LSE is wanted, and else
+  /// nothing.
   __device__ __forceinline__ State state() const {
     State state = state_;
     if constexpr (Traits::sums_by_products) {
@@ -119,7 +120,7 @@ class ConsumerScores {
           keys.first_key());
     }
   }
-  /// What scores may come to before maxima move, while they are multiplied.
+  /// Finds the limits that scores may reach before maxima move, while they are multiplied.
   __device__ __forceinline__ void find_limits(const Queries& queries) {
     if constexpr (knows_limits) {
       score_limits<Weight>(state_, queries.scale_log2(), limits_);
@@ -133,7 +134,7 @@ class ConsumerScores {
     exponentiate(queries);
   }
 
-  /// The same for later ones. Returns whether the output must be rescaled by `correction`.
+  /// Finishes later S of a work tile. Returns whether the output must be rescaled by `correction`.
   __device__ __forceinline__ bool finish(Queries& queries, Keys& keys, RowFactors& correction) {
     hold_tile();
     if constexpr (Config::rescale == Rescale::on_overflow) {
@@ -162,7 +163,8 @@ class ConsumerScores {
     finish_output();
     exponentiate_and_pack(queries, keys);
   }
-  /// The same in place of `finish` and `pack`: `scale_output` is given what the output must be rescaled by.
+  /// Finishes scores in place of `finish` and `pack`: `scale_output` is given what the output must be
+  /// rescaled by.
   template <class FinishOutput, class ScaleOutput>
   __device__ __forceinline__ void finish_early(Queries& queries, Keys& keys,
                                                const FinishOutput& finish_output,
@@ -198,7 +200,7 @@ class ConsumerScores {
   __device__ __forceinline__ void hold_p() { p_.hold(); }
 
  private:
-  // Of those who draw themselves.
+  // The seed of kernels that draw themselves.
   static __device__ __forceinline__ Seed seed_of(const DropoutParams& dropout) {
     if constexpr (has_dropout_mask_ahead<Config>) {
       return {};

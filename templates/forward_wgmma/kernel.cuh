@@ -52,7 +52,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
   if (threadIdx.x == 0) init_pipelines<Traits>(smem);
-  // Of a call whose other requests another kernel computes, before it and behind it.
+  // Whether another kernel computes the call's other requests, before this one and behind it.
   constexpr bool is_between = Config::requests == Requests::many_queries;
   if constexpr (is_between) {
     start_beside_grids_before();

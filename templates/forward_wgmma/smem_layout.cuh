@@ -96,7 +96,7 @@ JIT_HOST_DEVICE constexpr int q_stage_size(const SmemSizes& sizes) {
   return o_lies_over_q(sizes) && o_bytes > q_bytes ? o_bytes : q_bytes;
 }
 
-/// Of a tile of V that has a row for each column.
+/// Bytes of a tile of V that has a row for each column.
 JIT_HOST_DEVICE constexpr int value_columns_bytes(const SmemSizes& sizes) {
   const int rows = transposed_rows(sizes.head_dim_v) + (sizes.sums_by_products ? sum_columns : 0);
   return panel_tile_bytes(rows, sizes.tile_kv, sizes.element_bytes);

@@ -1,4 +1,4 @@
-// What follows from the Config of a wgmma kernel: tiles, shared memory, barriers, fragment counts.
+// Traits that follow from the Config of a wgmma kernel: tiles, shared memory, barriers, fragment counts.
 #pragma once
 
 #include "base/element.cuh"
@@ -59,7 +59,8 @@ struct KernelTraits {
   static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
                                       Config::sequences_kv != SequenceKind::dense || Config::sinks || upcasts;
   using Work = typename ChosenType<has_lengths, SequenceTile, WorkTile>::type;
-  /// What of it a consumer keeps in registers through its loop: all only if it writes O itself.
+  /// The part of the work that a consumer keeps in registers through its loop: all only if it writes O
+  /// itself.
   using EpilogueWork = typename ChosenType<Config::output == OutputPlace::direct, Work, WorkTile>::type;
 
   /// Boxes in which a tile of keys is copied: each lies in one page.
@@ -76,7 +77,7 @@ struct KernelTraits {
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
   static constexpr int key_steps = Config::tile_kv / mma_k;
 
-  // Of one warp of a consumer.
+  // Scores of one warp of a consumer.
   using Scores = Accumulator<MmaLayout, 16, Config::tile_kv>;
   /// Columns come in another order where they are transposed.
   using OutputLayout = typename ChosenType<transposes_v, EvenOddLayout, MmaLayout>::type;
@@ -106,8 +107,8 @@ struct KernelTraits {
   static constexpr int most_skipped =
       has_lower_tiles && Config::tile_kv < Config::tile_q ? Config::stages_v - 1 : 0;
 
-  /// Of Q and keys, and of P and values, as they are multiplied. fp16 has all numbers of 8 bits, and is made of two of
-  /// them in one instruction.
+  /// Types of Q and keys, and of P and values, as they are multiplied. fp16 has all numbers of 8 bits, and is
+  /// made of two of them in one instruction.
   using Key = typename ChosenType<upcasts, fp16, Element>::type;
   using Weight = Key;
   /// Rows of a tile of V that has one for each column, and behind them of one that has ones, too.

@@ -56,7 +56,7 @@ class TileWidener {
   }
 
  private:
-  // Of each group of rows that is this warp's, the 16 elements of a lane.
+  // Upcasts the 16 elements of a lane in each group of rows that is this warp's.
   static __device__ __forceinline__ void upcast_rows(unsigned from, unsigned to, int warp_y) {
     int words[ahead][4];
     const auto has = [warp_y](int group) {

@@ -114,7 +114,7 @@ class KeyRowCopies {
            PagedKv<Config>::offset(strides, {place.seq[i], place.head, batch});
   }
 
-  // Of the warp's rows, counted in the tile.
+  // The place of one of the warp's rows in the tile.
   __device__ __forceinline__ int tile_row(int own) const {
     // mutate: HalfOfTheRowsTwice
     return (own / group_rows * Traits::key_warps + warp_) * group_rows + own % group_rows;

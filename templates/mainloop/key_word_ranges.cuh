@@ -1,4 +1,4 @@
-// The ranges that the words of neighbouring keys lie in, for all keys of a launch: a block finds them once,
+// The ranges that the words of neighboring keys lie in, for all keys of a launch: a block finds them once,
 // at its start, and then knows which tiles of keys a tile of queries may see without reading global memory.
 #pragma once
 

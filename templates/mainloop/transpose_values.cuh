@@ -10,7 +10,7 @@
 // ldmatrix.trans transposes pairs of bytes; of two registers, for keys 2t, 2t + 1 and 2t + 8, 2t + 9 of a lane of each
 // quad, the bytes of one d make a word of a row. So keys stand in the order in which a lane has them of an accumulator
 // (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk32"): P goes from accumulators to operands in place. This is
-// FlashAttention-3's way (Shah et al., 2024). Columns stand in the order of EvenOddLayout: a lane has four neighbours
+// FlashAttention-3's way (Shah et al., 2024). Columns stand in the order of EvenOddLayout: a lane has four neighbors
 // of a row of O.
 #pragma once
 
@@ -47,7 +47,7 @@ class TileTransposer {
               lane = static_cast<int>(thread % warp_size);
     const int place = lane % 8, matrix = lane / 8;
     const unsigned rows = From::chunk_address(from, lane, warp);
-    // Of the matrices that are stored the first and the third have even columns.
+    // Even columns are in the first and the third of the matrices that are stored.
     const unsigned columns_of_row =
         To::chunk_address(to, warp * columns + matrix % 2 * 8 + place, matrix / 2);  // mutate: TransposedRows
     unsigned pairs[ahead][4];

@@ -97,7 +97,7 @@ class MergeRow {
     return lse == -negative_infinity() ? negative_infinity() : lse;
   }
 
-  /// Of all states; `own_lse` is that of the one with the lane's number.
+  /// The largest LSE of all states; `own_lse` is that of the one with the lane's number.
   __device__ __forceinline__ float largest_lse(float own_lse) const {
     float largest = own_lse;
     for (unsigned index = share.lanes + lane_; index < params_.states; index += share.lanes)

@@ -1,4 +1,4 @@
-// What a merge of partial attention states is told at run time. Compiled by the host and by NVRTC.
+// Parameters of a merge of partial attention states. Compiled by the host and by NVRTC.
 #pragma once
 
 #include "base/params.cuh"

@@ -55,7 +55,7 @@ class Pipeline {
   __device__ __forceinline__ void producer_commit() const { arrive(full()); }
   __device__ __forceinline__ void consumer_release() const { arrive(empty()); }
 
-  /// The same of a stage that lanes have read together, by an instruction of the whole warp, under a condition.
+  /// Releases, under a condition, a stage that lanes have read together, by an instruction of the whole warp.
   __device__ __forceinline__ void consumer_release_together_if(bool condition) const {
     mbarrier_arrive_if(condition && lane_id() == 0, empty());
   }
@@ -66,7 +66,7 @@ class Pipeline {
     mbarrier_arrive_if_behind(by_lanes || lane_id() == 0, known, empty());  // mutate: KeysReleasedByAllLanes
   }
 
-  /// The same of the stage that was `back` stages before, up to a round: of tiles that are taken before others are done
+  /// The tile of the stage that was `back` stages before, up to a round: of tiles that are taken before others are done
   /// with.
   __device__ __forceinline__ unsigned tile_before(int back) const {
     return tiles_ + stage_before(back) * stage_bytes;

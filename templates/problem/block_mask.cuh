@@ -8,11 +8,12 @@
 
 namespace jit {
 
-/// What mask `Within` keeps of the blocks, of block_q queries and block_kv keys each, that the table says are not empty.
-/// The table is int32 tensor (batch, heads, block_rows, block_words) in slot `slot`. A row of it is of block_q queries. Bit
-/// j of its words 2 i and 2 i + 1 is of block 32 i + j of block_kv keys: in the first, whether some score of the block is
-/// kept, in the second, whether all are, so that `Within` need not be asked. Blocks that it has no room for are empty.
-/// Where the words are of an odd number, the last one of row i is a row, too: the i-th by what there is to do.
+/// A mask that keeps what `Within` keeps of the blocks, of block_q queries and block_kv keys each, that the
+/// table does not call empty. The table is int32 tensor (batch, heads, block_rows, block_words) in slot
+/// `slot`. A row of it is of block_q queries. Bit j of its words 2 i and 2 i + 1 is of block 32 i + j of
+/// block_kv keys: in the first, whether some score of the block is kept, in the second, whether all are, so
+/// that `Within` need not be asked. Blocks that it has no room for are empty. Where the words are of an odd
+/// number, the last one of row i is a row, too: the i-th by what there is to do.
 template <class Within, int slot, int block_q, int block_kv>
 struct BlockMask {
   static constexpr int most_words =
@@ -127,8 +128,8 @@ struct BlockMask {
     return 0x7fffffff;
   }
 
-  /// What a warp has read for a tile of queries: `key_range` comes first, and then `next_tile` needs no look at memory but
-  /// for blocks far behind. A lane has the words of 32 blocks.
+  /// The words that a warp has read for a tile of queries: `key_range` comes first, and then `next_tile`
+  /// needs no look at memory but for blocks far behind. A lane has the words of 32 blocks.
   static constexpr bool has_memory = has_one_class<Within>;
   class Memory {
    public:
@@ -165,7 +166,7 @@ struct BlockMask {
     static __device__ __forceinline__ unsigned of_lane(unsigned word, int lane) {
       return __shfl_sync(full_warp, word, lane);
     }
-    // Of these words of the lanes, some of which have bits.
+    // The first block of these words of the lanes, some of which have bits.
     __device__ __forceinline__ int first_block(unsigned word, unsigned lanes) const {
       const int lane = __ffs(static_cast<int>(lanes)) - 1;
       return (window_ + lane) * bits_of_word + __ffs(static_cast<int>(of_lane(word, lane))) - 1;
@@ -195,7 +196,7 @@ struct BlockMask {
       }
       return mask.key_blocks;
     }
-    // Of a tile of which `block` is seen.
+    // The class of a tile of which `block` is seen.
     __device__ __forceinline__ TileClass classify(const BlockMask& mask, const ScoreTile& tile,
                                                   int block) const {
       const bool is_in_block = tile.q_begin / block_q == (tile.q_end - 1) / block_q &&
@@ -249,7 +250,7 @@ template <class Within, int slot, int block_q, int block_kv, int tile_q>
 struct TilesByWork<BlockMask<Within, slot, block_q, block_kv>, tile_q> {
   static constexpr bool are_known = block_q % tile_q == 0;
 
-  /// Of the tile that is the i-th from the least work on. Every tile has one place: rows of blocks move with all of
+  /// The tile that is the i-th from the least work on. Every tile has one place: rows of blocks move with all of
   /// their tiles, and the last row stays where it is when it has fewer. A table of another number of rows says nothing.
   static __device__ __forceinline__ int tile(const BlockContext& context, int i) {
     constexpr int tiles_of_row = block_q / tile_q;

@@ -9,9 +9,10 @@
 
 namespace jit {
 
-/// What is kept of blocks that are seen: of one whose place in slot `slot_places`, int32 (batch, heads, block_rows,
-/// block_columns), is a place in slot `slot_scores`, int32 (batch, heads, room, words of a block), what the bits there
-/// say (base/bit_words.cuh). Of others, whose place may be any other number, what `Within` keeps.
+/// A mask by bits of blocks that are seen: of one whose place in slot `slot_places`, int32 (batch, heads,
+/// block_rows, block_columns), is a place in slot `slot_scores`, int32 (batch, heads, room, words of a
+/// block), what the bits there say (base/bit_words.cuh). Of others, whose place may be any other number,
+/// what `Within` keeps.
 template <class Within, int slot_places, int slot_scores, int block_q, int block_kv>
 struct MaskBits {
   static constexpr int queries_of_block = block_q, keys_of_block = block_kv;

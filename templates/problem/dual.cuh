@@ -28,7 +28,7 @@ struct Dual {
   friend __device__ __forceinline__ Dual operator*(Dual x, Dual y) {
     return {x.value * y.value, x.derivative * y.value + x.value * y.derivative};
   }
-  // Of factors that do not depend on the score, so that an infinite value has a derivative.
+  // A product with a factor that does not depend on the score, so that an infinite value has a derivative.
   friend __device__ __forceinline__ Dual operator*(Dual x, float y) {
     return {x.value * y, x.derivative * y};
   }
@@ -53,7 +53,7 @@ struct Dual {
   friend __device__ __forceinline__ bool operator>=(Dual x, Dual y) { return x.value >= y.value; }
 };
 
-/// What texts call to read elements of 16 bits.
+/// The function that texts call to read elements of 16 bits.
 __device__ __forceinline__ Dual to_float(Dual x) { return x; }
 
 /// f(x), of which `value` and `slope` are known at x.value.
@@ -146,16 +146,17 @@ __device__ __forceinline__ Dual normcdff(Dual x) {
   constexpr float one_over_sqrt_two_pi = 0.3989422804f;
   return chain(x, ::normcdff(x.value), one_over_sqrt_two_pi * ::expf(-0.5f * x.value * x.value));
 }
-/// Of a power that does not depend on the score. Power 0 makes 1 of 0, too.
+/// x to a power that does not depend on the score. Power 0 makes 1 of 0, too.
 __device__ __forceinline__ Dual powf(Dual x, float power) {
   return chain(x, ::powf(x.value, power), power == 0 ? 0 : power * ::powf(x.value, power - 1));
 }
-/// Of a base that does not. All powers of 0 are 0 from 0 on; of less than 0 some are no numbers, so none has a slope.
+/// A power of a base that does not depend on the score. All powers of 0 are 0 from 0 on; of less than 0 some
+/// are no numbers, so none has a slope.
 __device__ __forceinline__ Dual powf(float base, Dual x) {
   const float y = ::powf(base, x.value);
   return chain(x, y, base == 0 && x.value >= 0 ? 0 : ::logf(base) * y);  // mutate: PowersOfZero
 }
-/// What does not depend on the score after all adds nothing, where its slope is no number, too.
+/// A base or power that does not depend on the score after all adds nothing, even if its slope is NaN.
 __device__ __forceinline__ Dual powf(Dual base, Dual power) {
   return {::powf(base.value, power.value),
           (base.derivative == 0 ? 0 : powf(base, power.value).derivative) +
@@ -279,7 +280,7 @@ __device__ __forceinline__ Dual __saturatef(Dual x) {
   return chain(x, ::__saturatef(x.value), x.value >= 0 && x.value <= 1 ? 1 : 0);
 }
 
-// Those of templates/ptx/math.cuh.
+// Functions of templates/ptx/math.cuh.
 __device__ __forceinline__ Dual ex2(Dual x) {
   const float y = ex2(x.value);
   return chain(x, y, ln_2 * y);

@@ -21,7 +21,7 @@ class EntrySeqlens {
     const VariableSequences<Config> all(params);
     seqlens_ = {all.q(batch), all.kv(batch)};
   }
-  /// The same without reading: as they were told before.
+  /// Lengths without reading: as they were told before.
   __device__ __forceinline__ EntrySeqlens(const AttentionParams&, const Sequence& q, const Sequence& kv)
       : seqlens_{q, kv} {}
 
@@ -54,7 +54,7 @@ struct SequencesOf<Config, true> {
 /// The sequences of a batch entry, dense or not.
 template <class Config>
 using SequencesOf = typename detail::SequencesOf<Config>::entry;
-/// Those of all batch entries, of which `entry_of` tells those of one.
+/// Sequences of all batch entries, of which `entry_of` tells those of one.
 template <class Config>
 using AllSequences = typename detail::SequencesOf<Config>::all;
 

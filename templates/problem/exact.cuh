@@ -19,7 +19,7 @@ struct Exact {
 
 namespace exact {
 
-/// Of as many bits, without a sign: such numbers wrap.
+/// The type of as many bits without a sign, whose numbers wrap.
 template <class T>
 struct WithoutSign {
   using type = T;

@@ -1,5 +1,5 @@
-// What mask and score functors see. A functor is built from a BlockContext and then asked per tile and per
-// score, so that whatever depends on batch and head only (a slope, a pointer) is read once.
+// The context of mask and score functors. A functor is built from a BlockContext and then asked per tile and
+// per score, so that whatever depends on batch and head only (a slope, a pointer) is read once.
 #pragma once
 
 #include "base/params.cuh"
@@ -55,7 +55,7 @@ struct TensorPlace {
   long long last;
 };
 
-/// What a built-in score has read at a place of the tensor in `slot`, as a number to compute with. Scores hand on what
+/// The number that a built-in score has read at a place of the tensor in `slot`. Scores hand on what
 /// else `apply` was given, which makes other numbers of it (problem/tensor_reads.cuh).
 template <int slot>
 __device__ __forceinline__ float tensor_number(float value, const TensorPlace&) {
@@ -65,7 +65,7 @@ __device__ __forceinline__ float tensor_number(float value, const TensorPlace&) 
 /// As in C: what a score's text returns for a key that is not seen is -INFINITY.
 inline constexpr float INFINITY = __builtin_bit_cast(float, 0x7f800000);
 
-/// What the text of a functor may name beside its own constants and tensors.
+/// Names that the text of a functor may use beside its own constants and tensors.
 struct TextFunctor {
   int b;  ///< batch entry
   int h;  ///< query head

@@ -11,7 +11,7 @@
 
 namespace jit {
 
-/// What a type of numbers can hold, and how far off a result may be that is not exact.
+/// The range of a type of numbers, and how far off a result may be that is not exact.
 template <class T>
 struct NumberRange;
 template <>
@@ -79,7 +79,7 @@ inline constexpr bool same = false;
 template <class A>
 inline constexpr bool same<A, A> = true;
 
-/// Of types without negative numbers there is nothing to compare.
+/// Types without negative numbers have nothing to compare.
 template <class T>
 JIT_HOST_DEVICE constexpr bool is_negative(T x) {
   if constexpr (NumberRange<T>::is_signed) {

@@ -1,4 +1,4 @@
-// What a block of keys remembers of them, so that each lane of a warp can ask a mask about a tile of queries of its own.
+// The memory of a block of keys, so that each lane of a warp can ask a mask about a tile of queries of its own.
 //
 // Most masks are arithmetic, and lanes ask as they are. A document mask compares the ids of a tile's queries with those of
 // the keys: the latter are looked at once, and the former are read from a table that an earlier kernel has left.

@@ -172,7 +172,7 @@ concept finds_tiles = requires(const Mask& mask) {
   mask.next_tile(0, 0, 0, 0, 0);
 };
 
-/// What a kernel may ask about the scores of a tile that is not empty in place of the mask.
+/// The mask that a kernel may ask about the scores of a tile that is not empty, in place of the whole mask.
 template <class Mask, int tile_q, int tile_kv>
 struct MaskOfTile {
   using type = Mask;
@@ -267,7 +267,8 @@ struct CausalMask {
   static constexpr bool rows_begin_first = true;
 };
 
-/// The same where int32 tensor (batch) in slot `slot` is not 0; else a query sees all keys of its batch entry.
+/// A causal mask where int32 tensor (batch) in slot `slot` is not 0; else a query sees all keys of its batch
+/// entry.
 template <int slot>
 struct CausalPerRequestMask {
   CausalMask<Alignment::bottom_right> causal;
@@ -330,7 +331,7 @@ struct PrefixMask {
   static constexpr bool rows_begin_first = true;
 };
 
-/// The same with a length for each batch entry: int32 tensor (batch) in slot `slot`. Lengths outside of
+/// A prefix with a length for each batch entry: int32 tensor (batch) in slot `slot`. Lengths outside of
 /// [0, seqlen_kv] count as the nearer end.
 template <int slot>
 struct PrefixLengthsMask {
@@ -361,7 +362,7 @@ struct Both {
   static constexpr bool ranges_stay_ranges = true;  ///< of_ranges of any two exact ranges is exact
 };
 
-/// The same: one must keep.
+/// A combination of which one must keep.
 struct Either {
   // The smallest range around both.
   static __device__ __forceinline__ KeyRange of_ranges(const KeyRange& x, const KeyRange& y) {
@@ -450,7 +451,7 @@ struct MaskOfTile<CombinedMask<Both, A, B>, tile_q, tile_kv> {
                             typename MaskOfTile<B, tile_q, tile_kv>::type>;
 };
 
-/// What one of two masks says: that of a block mask, of which an attention has one.
+/// The order by work of that one of two masks that is a block mask, of which an attention has one.
 template <class A, class B, int tile_q>
 struct TilesByWork<CombinedMask<Both, A, B>, tile_q>
     : ChosenType<TilesByWork<A, tile_q>::are_known, TilesByWork<A, tile_q>, TilesByWork<B, tile_q>>::type {};

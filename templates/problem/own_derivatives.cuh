@@ -8,7 +8,7 @@
 
 namespace jit {
 
-/// What one computation of a text's derivative states: nothing that matters, where no reads are told of.
+/// Statements of one computation of a text's derivative: nothing that matters, where no reads are told of.
 template <class... Reads>
 class StatedDerivatives {
  public:

@@ -126,7 +126,7 @@ class QueryTiles {
     }
   }
 
-  // Of tiles that are read from memory so many at once that a sequence is mostly searched in one trip. A producer
+  // Reads so many tiles from memory at once that a sequence is mostly searched in one trip. A producer
   // whose mask has a row's range, too, has no registers for more.
   __device__ __forceinline__ void know(const Place& first) {
     constexpr int windows = Ranges::are_known ? 3 : 1;

@@ -133,7 +133,7 @@ struct ScoreFactors<SoftcapScore<Constants>> {
   }
 };
 
-/// What makes an exponent of 2 of the scores that `apply_functors` leaves.
+/// The factor that makes exponents of 2 of the scores that `apply_functors` leaves.
 template <class Score>
 __device__ __forceinline__ float exponent_scale(float softmax_scale) {
   return Score::is_identity ? softmax_scale * log2_e : ScoreFactors<Score>::output * log2_e;

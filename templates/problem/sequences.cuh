@@ -27,7 +27,7 @@ class SequenceRows : public Seqlens {
   /// Whose keys and values a query head sees.
   __device__ __forceinline__ int kv_head(int head) const { return head / Config::gqa_ratio; }
 
-  /// What the functors see of a query head of a batch entry.
+  /// The context of functors for a query head of a batch entry.
   __device__ __forceinline__ BlockContext context(int batch, int head) const {
     const Sequence queries = q(batch);
     // mutate: MasksOfOtherLengths
@@ -82,7 +82,7 @@ class DenseSeqlens {
     return Config::seqlen_kv != 0 ? Config::seqlen_kv : params.seqlen_kv;
   }
 
-  /// Of q and o, and of k and v, for TMA.
+  /// The places of rows of q and o, and of k and v, for TMA.
   static __device__ __forceinline__ RowPlace query_place(int batch, int head, int row) {
     return {row, head, batch};
   }

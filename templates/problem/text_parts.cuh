@@ -1,4 +1,4 @@
-// What a mask's text says of queries and keys that are known, in functions that the generator writes: its numbers are
+// The parts of a mask's text, in functions that the generator writes: their numbers are
 // those of problem/exact.cuh.
 #pragma once
 
@@ -15,7 +15,7 @@ __device__ __forceinline__ Exact<T> element(const Exact<bool>& reads, const Exac
   return reads.value ? static_cast<T>(tensor[index.value]) : T(0);  // mutate: ElementsThatAreNotRead
 }
 
-/// Those of `seqlen_kv` keys that lie between two, which may be beside all of them.
+/// Keys among `seqlen_kv` that lie between two, which may be beside all of them.
 __device__ __forceinline__ KeyRange existing_keys(Exact<long long> begin, Exact<long long> end,
                                                   int seqlen_kv) {
   constexpr long long most_keys = 0x7fffffff;

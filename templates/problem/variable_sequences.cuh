@@ -22,7 +22,7 @@ __device__ __forceinline__ void record_fault(ArrayFault* recorded, const ArrayFa
   recorded->most = fault.most;
 }
 
-/// The same where it is.
+/// Records an element that is out of range.
 template <class Config>
 __device__ __forceinline__ void expect_in_range(const AttentionParams& params, const ArrayFault& element) {
   if constexpr (Config::checked) {
@@ -129,7 +129,7 @@ class VariableSequences {
 
 // The requests of a call that a kernel computes: all, or its share of them where another kernel has the others.
 
-/// Those of a Config; all where it does not say.
+/// The requests of a Config; all where it does not say.
 template <class Config>
 constexpr Requests requests_of() {
   if constexpr (requires { Config::requests; }) return Config::requests;

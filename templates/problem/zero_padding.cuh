@@ -22,7 +22,7 @@ class PaddedRows {
       : params_(params), sequences_(params) {}
 
   __device__ __forceinline__ int count() const { return params_.batch + (is_varlen ? 1 : 0); }
-  /// Of run `i`; none when there is no such run.
+  /// Rows of run `i`; none when there is no such run.
   __device__ __forceinline__ Sequence rows(int i) const {
     if (i >= count()) return {0, 0};
     const int before = is_varlen ? i - 1 : i;  // sequence

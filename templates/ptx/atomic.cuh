@@ -21,7 +21,7 @@ __device__ __forceinline__ unsigned atomic_add_acq_rel(unsigned* counter, unsign
   return old;
 }
 
-/// The same, and orders nothing.
+/// Adds to the counter, modulo 2^32, and orders nothing.
 __device__ __forceinline__ unsigned atomic_add_relaxed(unsigned* counter, unsigned x) {
   unsigned old;
   asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(counter), "r"(x) : "memory");
@@ -42,7 +42,7 @@ __device__ __forceinline__ int atomic_cas_relaxed(int* word, int expected, int v
   return old;
 }
 
-/// What a counter is; what lies behind the release that brought it there is visible afterwards.
+/// The value of a counter; writes before the release that set it are visible afterwards.
 __device__ __forceinline__ int load_acquire(const int* counter) {
   int value;
   asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");

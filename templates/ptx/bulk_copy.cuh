@@ -66,7 +66,8 @@ __device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap& map,
       : "memory");
 }
 
-/// The same of maps that count rows twice (tiles/bounded_box.cuh): the box at (head_dim, missing, head, row, batch).
+/// Copies a box of maps that count rows twice (tiles/bounded_box.cuh): the box at (head_dim, missing, head,
+/// row, batch).
 __device__ __forceinline__ void cp_async_bulk_tensor_load(unsigned tile, const TensorMap& map,
                                                           unsigned mbarrier, int head_dim, int missing,
                                                           int head, int row, int batch) {
@@ -95,10 +96,10 @@ __device__ __forceinline__ void cp_async_bulk_wait_group_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
 }
 
-/// What this thread sees of global memory, too, becomes visible to copies that it starts.
+/// Global and shared memory, as this thread sees them, become visible to copies that it starts.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
-/// What this thread wrote to shared memory becomes visible to TMA and wgmma (PTX ISA, "Async proxy").
+/// Writes of this thread to shared memory become visible to TMA and wgmma (PTX ISA, "Async proxy").
 __device__ __forceinline__ void fence_proxy_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

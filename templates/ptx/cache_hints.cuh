@@ -17,7 +17,7 @@ __device__ __forceinline__ void prefetch_l2(const void* gmem) {
 __device__ __forceinline__ void load_once(const unsigned* gmem, unsigned& word) {
   asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(word) : "l"(gmem) : "memory");
 }
-/// Of words side by side, at an address aligned to as many bytes as they have.
+/// Loads words side by side, at an address aligned to as many bytes as they have.
 __device__ __forceinline__ void load_once(const unsigned* gmem, unsigned& first, unsigned& second) {
   asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
                : "=r"(first), "=r"(second)

@@ -4,7 +4,7 @@
 namespace jit {
 
 // None of them has a cache policy (.L2::cache_hint): the assembler of CUDA 13.0 makes an instruction of it that a GPU
-// refuses, where a shared address has a part that all threads share (docs/notebook.md).
+// refuses, where a shared address has a part that all threads share (docs/records/notebook.md).
 
 /// Copies `bytes` (4, 8 or 16) to shared memory. Both addresses are aligned to `bytes`.
 /// 16 bytes bypass L1 (.cg): a tile is read once by each block.
@@ -17,7 +17,7 @@ __device__ __forceinline__ void cp_async(unsigned smem, const void* gmem) {
   }
 }
 
-/// The same, but reads only the first `source_bytes` and writes zeros for the rest.
+/// A copy that reads only the first `source_bytes` and writes zeros for the rest.
 template <int bytes>
 __device__ __forceinline__ void cp_async_first(unsigned smem, const void* gmem, int source_bytes) {
   if constexpr (bytes == 16) {
@@ -30,7 +30,7 @@ __device__ __forceinline__ void cp_async_first(unsigned smem, const void* gmem, 
   }
 }
 
-/// The same, but writes zeros and reads nothing when `valid` is false.
+/// A copy that writes zeros and reads nothing when `valid` is false.
 template <int bytes>
 __device__ __forceinline__ void cp_async_zfill(unsigned smem, const void* gmem, bool valid) {
   cp_async_first<bytes>(smem, gmem, valid ? bytes : 0);

@@ -172,7 +172,7 @@ __device__ __forceinline__ float to_float(fp8_e5m2 x) {
   return to_float(fp16{static_cast<unsigned short>(upcast_fp8<fp16, fp8_e5m2>(x.bits))});
 }
 
-/// What makes elements of numbers up to `magnitude` numbers again: so that it becomes the largest element. Of less than
+/// The scale with which `magnitude` becomes the largest element; elements times it are numbers again. Of less than
 /// 2^-100 it is 1, and an infinity counts as the largest float.
 template <class Element>
 __device__ __forceinline__ float scale_of(float magnitude) {

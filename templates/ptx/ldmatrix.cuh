@@ -45,7 +45,7 @@ __device__ __forceinline__ void stmatrix_x4(unsigned address, const unsigned (&w
                : "memory");
 }
 
-/// The same of transposed matrices: lane l gives the address of column l % 8 of matrix l / 8.
+/// Stores transposed matrices: lane l gives the address of column l % 8 of matrix l / 8.
 __device__ __forceinline__ void stmatrix_x4_trans(unsigned address, const unsigned (&words)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
                "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])

@@ -60,7 +60,7 @@ __device__ __forceinline__ unsigned pick_bytes(unsigned low, unsigned high, unsi
   return picked;
 }
 
-/// Of each half of two registers, which hold fp16: all its bits if the number of `x` is at most that of `y`, else none.
+/// Compares each half of two registers, which hold fp16: all its bits if that of `x` is at most that of `y`, else none.
 __device__ __forceinline__ unsigned at_most_masks(unsigned x, unsigned y) {
   unsigned masks;
   // mutate: TheThresholdItselfIsDroppedOfPairs

@@ -32,7 +32,7 @@ __device__ __forceinline__ void mbarrier_arrive_if(bool condition, unsigned barr
       : "memory");
 }
 
-/// The same behind what `known`, alike in a warp, is made of: the assembler would put that behind waits that come
+/// Arrives behind what `known`, alike in a warp, is made of: the assembler would put that behind waits that come
 /// later.
 __device__ __forceinline__ void mbarrier_arrive_if_behind(bool condition, bool known, unsigned barrier) {
   asm volatile(

@@ -11,7 +11,7 @@
 //         d[2], d[3]  row g + 8    columns 2t, 2t + 1
 //
 // mma.sync.m16n8k32, elements of 8 bits ("mma.m16n8k32"): the same bytes of rows of A and columns of B, so that a
-// register holds four neighbours instead of two.
+// register holds four neighbors instead of two.
 #pragma once
 
 #include "base/element.cuh"
@@ -47,8 +47,8 @@ inline constexpr bool has_fp8_mma = true;
 inline constexpr bool has_fp8_mma = false;
 #endif
 
-/// Of elements of 8 bits, A's and B's of a type each. Where tensor cores have no such product, two of fp16, which holds
-/// these numbers exactly: the first of the even pairs along k, the second of the odd ones.
+/// A product of 8-bit elements, A's and B's of a type each. Where tensor cores have no such product, two of
+/// fp16, which holds these numbers exactly: the first of the even pairs along k, the second of the odd ones.
 template <class A, class B>
 __device__ __forceinline__ void mma_m16n8k32(float (&d)[4], const unsigned (&a)[4], unsigned b0,
                                              unsigned b1) {

@@ -25,12 +25,12 @@ __device__ __forceinline__ void bar_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/// The same without waiting.
+/// Arrives at named barrier `id` without waiting.
 __device__ __forceinline__ void bar_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/// The same behind what `known`, alike in a warp, is made of: the assembler would put that behind waits that come later.
+/// Arrives behind what `known`, alike in a warp, is made of: the assembler would put that behind waits that come later.
 __device__ __forceinline__ void bar_arrive_behind(bool known, int id, int threads) {
   asm volatile(
       "{.reg .pred known;\n"

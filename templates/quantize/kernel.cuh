@@ -28,7 +28,7 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
   if constexpr (Plan::scales == QuantizedScales::given) given = given_factor(rows);
   if constexpr (Plan::scales == QuantizedScales::head) given = results[Plan::columns];
   rows.for_pieces([&](int iteration, int column) {
-    if constexpr (Plan::is_centred) load_piece<chunk_bytes>(results + column, factors.means[iteration]);
+    if constexpr (Plan::is_centered) load_piece<chunk_bytes>(results + column, factors.means[iteration]);
     if constexpr (Plan::scales == QuantizedScales::channel) {
       load_piece<chunk_bytes>(results + Plan::columns + column, factors.scales[iteration]);
     } else {
@@ -105,7 +105,7 @@ __device__ __forceinline__ void quantize_qkv(const QuantizeParams& params) {
     return memory + iteration % buffers<Config> * buffer_bytes<Config>;
   };
   const bool draws = has_phases && threadIdx.x == 0;
-  // What thread 0 draws, or where nobody waits for anybody, every so manieth piece.
+  // The next piece: thread 0 draws it, or, where no block waits for another, it follows by a fixed stride.
   const auto draw_behind = [&](int piece) {
     if constexpr (!has_phases) return piece + static_cast<int>(gridDim.x);
     return draws && piece < params.pieces ? draw_ticket(params) : params.pieces;

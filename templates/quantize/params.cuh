@@ -1,4 +1,4 @@
-// What a quantiser of q, k and v is told at run time. Compiled by the host and by NVRTC.
+// Parameters of a quantizer of q, k and v. Compiled by the host and by NVRTC.
 #pragma once
 
 #include "base/params.cuh"
@@ -9,12 +9,12 @@ namespace jit {
 enum class QkvTensor { q, k, v };
 
 /// Threads of a block. Few, whose pieces of work are small, wait less for one another, but leave the more statistics:
-/// where these are of columns it takes longer to add them up (docs/notebook.md, "The quantiser whose blocks stay"). Scales
+/// where these are of columns it takes longer to add them up (docs/records/notebook.md, "The quantizer whose blocks stay"). Scales
 /// of blocks of rows want these whole in a piece of work.
 JIT_HOST_DEVICE constexpr int quantize_threads(bool has_column_statistics, bool has_block_scales) {
   return has_column_statistics || has_block_scales ? 256 : 128;
 }
-/// The same of a program that keeps rows: its pieces of work are those of the most threads above, so that sums have one
+/// Threads of a program that keeps rows: its pieces of work are those of the most threads above, so that sums have one
 /// order in both.
 inline constexpr int resident_threads = 256;
 /// As many as shared memory has room for on sm_90.
@@ -33,7 +33,8 @@ JIT_HOST_DEVICE constexpr int quantize_row_bytes(const RowLanes& share, int elem
   return quantize_steps * share.iterations * threads * 4 * piece_words;
 }
 
-/// Of a buffer, where the largest tensor's rows have so many bytes: with lengths, beside them a word of each thread.
+/// Bytes of a buffer, where the largest tensor's rows have so many bytes: with lengths, beside them a word of
+/// each thread.
 JIT_HOST_DEVICE constexpr int quantize_buffer_bytes(int row_bytes, bool has_lengths, int threads) {
   return row_bytes + (has_lengths ? 4 * threads : 0);
 }
@@ -42,16 +43,16 @@ JIT_HOST_DEVICE constexpr int quantize_buffer_bytes(int row_bytes, bool has_leng
 /// of large pieces, these would leave room for few blocks, which come one after another instead.
 JIT_HOST_DEVICE constexpr int quantize_buffers(int row_bytes) { return row_bytes <= 32 * 1024 ? 2 : 1; }
 
-/// Floats that a piece of work leaves of its rows. Of each column its sum where the tensor is centred, and for a scale the
-/// largest magnitude, which of a centred one is found from the largest and the least number. For the scale of a head
-/// that is not centred, one magnitude of all columns.
-JIT_HOST_DEVICE constexpr int statistic_numbers(int columns, bool is_centred, QuantizedScales scales) {
+/// Floats that a piece of work leaves of its rows. Of each column its sum where the tensor is centered, and for a scale the
+/// largest magnitude, which of a centered one is found from the largest and the least number. For the scale of a head
+/// that is not centered, one magnitude of all columns.
+JIT_HOST_DEVICE constexpr int statistic_numbers(int columns, bool is_centered, QuantizedScales scales) {
   const bool has_extremes = scales == QuantizedScales::head || scales == QuantizedScales::channel;
-  if (scales == QuantizedScales::head && !is_centred) return 1;
-  return columns * ((is_centred ? 1 : 0) + (has_extremes ? (is_centred ? 2 : 1) : 0));
+  if (scales == QuantizedScales::head && !is_centered) return 1;
+  return columns * ((is_centered ? 1 : 0) + (has_extremes ? (is_centered ? 2 : 1) : 0));
 }
 
-/// What rotates rows of q, or of k, as Rotation reads it.
+/// The rotation of rows of q, or of k, as Rotation reads it.
 struct RotaryParams {
   const long long* positions;  ///< (batch · seqlen); null: a row's own in its batch entry
   long long positions_stride;  ///< 0: there is one axis
@@ -78,8 +79,8 @@ struct QuantizeTensor {
   float* results;           ///< (batch, heads_kv, 2, columns): means, and what elements are multiplied by
   const void* norm_weight;  ///< (columns)
   RotaryParams rotary;
-  // Of Config::sequences that are not dense; as the other tensor may have them, both may be null: all rows are a
-  // sequence's.
+  // Lengths of Config::sequences that are not dense; as the other tensor may have them, both may be null: all
+  // rows are a sequence's.
   const int* cu_seqlens;  ///< of varlen rows (sequences + 1), where each sequence begins
   const int* seqused;     ///< (sequences), rows of each, where it has room for more
   int sequences;          ///< of varlen rows

@@ -1,4 +1,4 @@
-// What is done to each of q, k and v, as a Config has it.
+// The steps for each of q, k and v, as a Config has it.
 #pragma once
 
 #include "base/rotary.cuh"
@@ -23,12 +23,12 @@ struct QuantizePlan {
   static constexpr int columns = is_value ? Config::head_dim_v : Config::head_dim;
   static constexpr RowLanes share =
       is_value ? row_lanes(columns, columns, sizeof(typename Config::Element)) : rotated_lanes<Config>;
-  static constexpr bool is_normalised = !is_value && Config::norm;
+  static constexpr bool is_normalized = !is_value && Config::norm;
   static constexpr bool has_rotary = !is_value && Config::rotary_dim != 0;
   static constexpr QuantizedScales scales = is_value ? Config::value_scales : Config::scales;
   static constexpr SequenceKind sequences = Config::sequences;
   static constexpr bool is_rotated = !is_value && Config::rotate;
-  static constexpr bool is_centred =
+  static constexpr bool is_centered =
       is_value ? Config::center_values : tensor == QkvTensor::k && Config::center_keys;
   /// Whether scales are found as rows come by.
   static constexpr bool has_row_scales = scales == QuantizedScales::token || scales == QuantizedScales::block;
@@ -38,7 +38,7 @@ struct QuantizePlan {
   static constexpr int block_numbers =
       scales == QuantizedScales::block ? chunk * (scale_block_rows + 1) / scale_block_rows : 0;
   static constexpr bool has_extremes = scales == QuantizedScales::head || scales == QuantizedScales::channel;
-  static constexpr int statistics = statistic_numbers(columns, is_centred, scales);
+  static constexpr int statistics = statistic_numbers(columns, is_centered, scales);
   static constexpr bool has_one_statistic = statistics == 1;
 
   static constexpr int row_bytes = quantize_row_bytes(share, sizeof(typename Config::Element), threads);

@@ -16,7 +16,7 @@ __device__ __forceinline__ float over_row(float x, const Combine& combine) {
   return x;
 }
 
-/// What a lane's columns are to lose, and to be multiplied by.
+/// The means that a lane's columns lose, and the factors that they are multiplied by.
 template <class Config, QkvTensor tensor>
 struct ColumnFactors {
   using Row = typename QuantizeRows<Config, tensor>::Row;
@@ -53,7 +53,7 @@ __device__ __forceinline__ void write_magnitudes(const QuantizeRows<Config, tens
 #pragma unroll
       for (int i = 0; i < Plan::share.piece; ++i)
         magnitude =
-            fmaxf(magnitude, fabsf(row[iteration][i] - (Plan::is_centred ? means[iteration][i] : 0.0f)));
+            fmaxf(magnitude, fabsf(row[iteration][i] - (Plan::is_centered ? means[iteration][i] : 0.0f)));
     });
     magnitude = over_row<Plan::share>(magnitude, [](float a, float b) { return fmaxf(a, b); });
     if (rows.lane() == 0) magnitudes[rows.place(step)] = rows.has_row(step) ? magnitude : 0;
@@ -110,7 +110,7 @@ __device__ __forceinline__ void round_steps(const QuantizeParams& params,
 #pragma unroll
       for (int i = 0; i < share.piece; ++i) {
         if constexpr (shifts) shift += row[iteration][i] * factors.key_means[iteration][i];
-        if constexpr (Plan::is_centred) row[iteration][i] -= factors.means[iteration][i];
+        if constexpr (Plan::is_centered) row[iteration][i] -= factors.means[iteration][i];
         magnitude = fmaxf(magnitude, fabsf(row[iteration][i]));
       }
     });

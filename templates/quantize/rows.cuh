@@ -102,7 +102,7 @@ class QuantizeRows {
         load_words<place_bytes, place_bytes>(place_of(step, iteration), words);
       upcast_words<Element>(words, row[iteration]);
     }
-    if constexpr (Plan::is_normalised || Plan::has_rotary) embed(step, row);
+    if constexpr (Plan::is_normalized || Plan::has_rotary) embed(step, row);
     if constexpr (Plan::is_rotated) rotate_row<share>(row, params_.signs, lane_);
   }
 
@@ -141,7 +141,7 @@ class QuantizeRows {
     const Rotation<Config> rotation(own().rotary, batch_ * own().seqlen + token(step), token(step), lane_,
                                     share.lanes);
     for_pieces([&](int iteration, int column) {
-      normalise_piece<Config>(row[iteration], column, factor, own().norm_weight);
+      normalize_piece<Config>(row[iteration], column, factor, own().norm_weight);
       if constexpr (Plan::has_rotary) {
         if (!rotation.is_possible()) {
 #pragma unroll
@@ -151,7 +151,7 @@ class QuantizeRows {
         float partners[share.piece] = {};
         if constexpr (!Config::rotary_interleaved) {
           load_piece<Config::alignment>(source(step) + rotation.partner(column), partners);
-          normalise_piece<Config>(partners, rotation.partner(column), factor, own().norm_weight);
+          normalize_piece<Config>(partners, rotation.partner(column), factor, own().norm_weight);
         }
         rotation.rotate(row[iteration], partners, column, iteration);
       }
@@ -162,7 +162,7 @@ class QuantizeRows {
   static constexpr int piece_bytes = share.piece * static_cast<int>(sizeof(Element));
   static constexpr int piece_words = (piece_bytes + 3) / 4;
 
-  // Of a piece in the buffer.
+  // Bytes of a piece in the buffer.
   static constexpr int place_bytes = Config::keeps_rows ? piece_bytes : 4 * piece_words;
 
   /// Read anew where it is threadIdx.x, which takes no register.

@@ -41,12 +41,12 @@ class SequenceRows {
   __device__ __forceinline__ bool is_varlen() const {
     return kind == SequenceKind::varlen && own_.cu_seqlens != nullptr;
   }
-  /// Of all rows it is read where it is asked for, which costs no register.
+  /// The end of all rows is read where it is asked for, which costs no register.
   // mutate: AllRowsAreASequences
   __device__ __forceinline__ int end() const { return kind == SequenceKind::padded ? length_ : own_.seqlen; }
   __device__ __forceinline__ int cut(int x, int most) const { return maximum(0, minimum(x, most)); }
   __device__ __forceinline__ int boundary(int i) const { return cut(own_.cu_seqlens[i], own_.seqlen); }
-  /// Of a sequence that has room for so many.
+  /// The length of a sequence that has room for so many.
   __device__ __forceinline__ int length(int sequence, int room) const {
     return own_.seqused != nullptr ? cut(own_.seqused[sequence], room) : room;  // mutate: Lengths
   }

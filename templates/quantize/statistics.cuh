@@ -1,4 +1,4 @@
-// What must be known of a whole sequence: sums and extremes of columns. Each piece of work leaves those of its rows, and
+// Statistics of a whole sequence: sums and extremes of columns. Each piece of work leaves those of its rows, and
 // the one that comes last adds up all of them, always in the same order, and works out means and scales.
 #pragma once
 
@@ -10,18 +10,18 @@
 
 namespace jit {
 
-/// Of a column: its sum, largest and least number where it is centred, else its largest magnitude.
+/// Statistics of a column: its sum, largest and least number where it is centered, else its largest magnitude.
 template <class Plan>
 struct ColumnStatistics {
   static constexpr int count = Plan::statistics / Plan::columns;
 
   static __device__ __forceinline__ float none(int which) {
-    if constexpr (!Plan::is_centred) return 0;
+    if constexpr (!Plan::is_centered) return 0;
     return which == 0 ? 0 : which == 1 ? negative_infinity() : -negative_infinity();
   }
-  static __device__ __forceinline__ float of_number(int, float x) { return Plan::is_centred ? x : fabsf(x); }
+  static __device__ __forceinline__ float of_number(int, float x) { return Plan::is_centered ? x : fabsf(x); }
   static __device__ __forceinline__ float both(int which, float a, float b) {
-    if constexpr (!Plan::is_centred) return fmaxf(a, b);
+    if constexpr (!Plan::is_centered) return fmaxf(a, b);
     return which == 0 ? a + b : which == 1 ? fmaxf(a, b) : fminf(a, b);
   }
 };
@@ -79,7 +79,7 @@ __device__ __forceinline__ void write_statistics(const QuantizeRows<Config, tens
   });
 }
 
-/// What all warps have left at `shared` of number `at`, in the order of warps.
+/// The numbers `at` that all warps have left at `shared`, in the order of warps.
 template <class Plan>
 __device__ __forceinline__ float statistic_of_warps(const float* shared, int at) {
   using Statistics = ColumnStatistics<Plan>;
@@ -105,14 +105,14 @@ __device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows
     target[at] = statistic_of_warps<Plan>(shared, at);
 }
 
-/// Of a column whose tensor has so many rows of a head.
+/// The mean of a column whose tensor has so many rows of a head.
 __device__ __forceinline__ float mean_of_sum(const QuantizeTensor& own, float sum, int rows) {
   const long long count = static_cast<long long>(rows) * own.heads;
   return count > 0 ? __fdiv_rn(sum, static_cast<float>(count)) : 0.0f;
 }
 
-/// Of a column without its mean, of its largest and its least number.
-__device__ __forceinline__ float centred_magnitude(float mean, float most, float least) {
+/// The largest magnitude of a column without its mean, from its largest and its least number.
+__device__ __forceinline__ float centered_magnitude(float mean, float most, float least) {
   return fmaxf(fmaxf(most - mean, mean - least), 0.0f);
 }
 
@@ -152,15 +152,15 @@ __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, ten
   }
   float* const means = own.results + static_cast<long long>(unit) * 2 * columns;
   float* const factors = means + columns;
-  const int rows_there = Plan::is_centred ? rows.sequences().count() : 0;  // mutate: MeansOverAllRows
+  const int rows_there = Plan::is_centered ? rows.sequences().count() : 0;  // mutate: MeansOverAllRows
   const auto mean_of = [&](int column) {
-    return Plan::is_centred ? mean_of_sum(own, shared[column], rows_there) : 0.0f;
+    return Plan::is_centered ? mean_of_sum(own, shared[column], rows_there) : 0.0f;
   };
   const auto magnitude_of = [&](int column) {
-    if constexpr (!Plan::is_centred) return shared[column];
-    return centred_magnitude(mean_of(column), shared[columns + column], shared[2 * columns + column]);
+    if constexpr (!Plan::is_centered) return shared[column];
+    return centered_magnitude(mean_of(column), shared[columns + column], shared[2 * columns + column]);
   };
-  if constexpr (Plan::is_centred) {
+  if constexpr (Plan::is_centered) {
     for (int column = thread; column < columns; column += Plan::threads) {
       means[column] = mean_of(column);
       if (own.mean != nullptr) own.mean[static_cast<long long>(unit) * columns + column] = mean_of(column);
@@ -185,7 +185,7 @@ __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, ten
   }
 }
 
-/// Of the lane's rows.
+/// The largest magnitude of the lane's rows.
 template <class Config, QkvTensor tensor>
 __device__ __forceinline__ float largest_magnitude(const QuantizeRows<Config, tensor>& rows) {
   using Plan = QuantizePlan<Config, tensor>;
@@ -203,7 +203,7 @@ __device__ __forceinline__ float largest_magnitude(const QuantizeRows<Config, te
   return found;
 }
 
-/// Of one number that a piece of work leaves of its rows, their largest magnitude: the first warp alone goes on from there,
+/// Collects the largest magnitude that a piece of work leaves of its rows: the first warp alone goes on from there,
 /// and where it is the last one of a unit's makes a scale of them.
 template <class Config, QkvTensor tensor>
 __device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, tensor>& rows, int unit,

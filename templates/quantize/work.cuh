@@ -49,7 +49,7 @@ __device__ __forceinline__ QuantizeWork work_of_ticket(const QuantizeParams& par
     return {is_statistics, QkvTensor::v, unit, item - keys - queries};
   };
   if constexpr (!has_quantize_phases<Config>) {
-    return place(false, ticket % params.units, ticket / params.units);  // heads of a token are neighbours
+    return place(false, ticket % params.units, ticket / params.units);  // heads of a token are neighbors
   } else {
     const int first = (q ? params.q.items : 0) + (k ? params.k.items : 0) + (v ? params.v.items : 0);
     const int lag = params.lag, rounds = params.units - lag;
@@ -68,7 +68,7 @@ __device__ __forceinline__ unsigned* results_counter(const QuantizeParams& param
   return params.counters + 1 + 3 * unit + static_cast<int>(tensor);
 }
 
-/// What the counter of a tensor of `items` pieces of work is, plus 1, when its results are there.
+/// The counter of a tensor of `items` pieces of work, plus 1, when its results are there.
 // mutate: WaitsForAllButTheResults
 __device__ __forceinline__ unsigned ready_count(int items) { return static_cast<unsigned>(items) + 1; }
 
@@ -83,8 +83,8 @@ __device__ __forceinline__ void wait_for_results(const QuantizeParams& params, Q
   __syncthreads();  // mutate: OnlyOneThreadWaits
 }
 
-/// Of a block that has waited, once for each piece of work: the last one makes the counter what it was. Nobody waits for
-/// that, so that it may come when all else is done.
+/// Writes the results of a block that has waited, once for each piece of work: the last one makes the counter
+/// what it was. Nobody waits for that, so that it may come when all else is done.
 __device__ __forceinline__ void write_results(const QuantizeParams& params, QkvTensor tensor, int unit,
                                               int items, int waiting) {
   if (threadIdx.x != 0) return;

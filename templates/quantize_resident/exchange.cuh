@@ -1,4 +1,4 @@
-// What blocks that keep rows leave for one another: words that say themselves whether they are of this launch. Who
+// The exchange between blocks that keep rows: words that say themselves whether they are of this launch. Who
 // looks for one reads until it is.
 #pragma once
 
@@ -19,12 +19,12 @@ class ResidentExchange {
   using Plan = QuantizePlan<Config, which>;
 
  public:
-  static constexpr bool has_mean = Plan::is_centred, has_scale = Plan::has_extremes;
+  static constexpr bool has_mean = Plan::is_centered, has_scale = Plan::has_extremes;
   /// Statistics of a column of a piece of work, in so many words: of 16-bit inputs that are looked at as they are the
   /// largest and the least number share one.
   static constexpr int count = maximum(1, ColumnStatistics<Plan>::count);
   static constexpr bool has_pairs = count == 3 && sizeof(typename Config::Element) == 2 &&
-                                    !Plan::is_rotated && !Plan::is_normalised && !Plan::has_rotary;
+                                    !Plan::is_rotated && !Plan::is_normalized && !Plan::has_rotary;
   static constexpr int statistic_words = has_pairs ? 2 : count;
   /// Numbers of a column that are known of a unit: its mean, its largest magnitude.
   static constexpr int result_numbers = (has_mean ? 1 : 0) + (has_scale ? 1 : 0);

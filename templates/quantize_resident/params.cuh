@@ -1,4 +1,4 @@
-// What the quantiser that keeps its rows is told at run time, and how it shares out shared memory. Compiled by the host
+// Parameters of the quantizer that keeps its rows, and how it shares out shared memory. Compiled by the host
 // and by NVRTC.
 #pragma once
 
@@ -39,7 +39,7 @@ JIT_HOST_DEVICE constexpr ResidentLayout resident_layout(int slot_bytes, int sta
   const int warps = resident_threads / 32;
   const int shared_bytes = in_lines(4 * (statistics > 1 ? warps * statistics : 0)) +
                            in_lines(4 * block_numbers) + in_lines(4 * 2 * resident_statistics_warps);
-  // Of a piece: its rows, results and their factor, three barriers, its number.
+  // Bytes of a piece: its rows, results and their factor, three barriers, its number.
   const int of_piece = layout.slot_bytes + 4 * result_floats + 4 + 3 * 8 + 4;
   layout.depth = (resident_most_bytes - shared_bytes - 4 * 128) / of_piece;
   layout.statistics = layout.depth * layout.slot_bytes;
@@ -55,7 +55,8 @@ JIT_HOST_DEVICE constexpr ResidentLayout resident_layout(int slot_bytes, int sta
 
 /// Words of one of q, k and v that blocks leave for one another.
 struct ResidentTensor {
-  /// Of pieces of work. A magnitude of each: (units, items); or statistics of columns: (window, items, statistics).
+  /// Statistics of pieces of work. A magnitude of each: (units, items); or statistics of columns: (window,
+  /// items, statistics).
   ResidentWord* found;
   ResidentWord* results;  ///< of units, where there are statistics of columns: (units, numbers, columns)
 };

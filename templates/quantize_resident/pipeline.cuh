@@ -29,7 +29,7 @@ class ResidentPipeline {
   }
 
   __device__ __forceinline__ char* rows() const { return memory_ + slot_ * layout.slot_bytes; }
-  /// What the columns of the piece lose, and their scales behind.
+  /// The means that the columns of the piece lose, followed by their scales.
   __device__ __forceinline__ float* results() const {
     return reinterpret_cast<float*>(memory_ + layout.results) + slot_ * layout.result_floats;
   }

@@ -1,4 +1,4 @@
-// The quantiser that keeps its rows: what it does of a Config, and which piece of work a ticket is.
+// The quantizer that keeps its rows: what it does of a Config, and which piece of work a ticket is.
 #pragma once
 
 #include "quantize/plan.cuh"
@@ -28,7 +28,7 @@ struct ResidentPlan {
   /// Rows of floats that a piece has of its columns: what they lose, or for queries the keys' means, and scales.
   template <QkvTensor tensor>
   static constexpr int result_rows =
-      (Of<tensor>::is_centred || (tensor == QkvTensor::q && Config::center_keys) ? 1 : 0) +
+      (Of<tensor>::is_centered || (tensor == QkvTensor::q && Config::center_keys) ? 1 : 0) +
       (Of<tensor>::scales == QuantizedScales::channel ? 1 : 0);
 
   static constexpr ResidentLayout layout = resident_layout(

@@ -128,7 +128,7 @@ class ResidentPoller {
     if constexpr (ResidentPlan<Config>::template has_magnitude<tensor>)
       tell_scale(find_magnitude<tensor>(unit));
     if constexpr (ResidentPlan<Config>::template has_columns<tensor>) {
-      constexpr int of_means = Own::is_centred ? columns : 0;
+      constexpr int of_means = Own::is_centered ? columns : 0;
       constexpr int numbers = ResidentExchange<Config, tensor>::result_numbers * columns;
       float largest = 0;
       find_results<tensor, numbers>(unit, 0, [&](int at, float x) {

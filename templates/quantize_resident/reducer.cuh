@@ -60,12 +60,12 @@ class ResidentReducer {
       }
     }
     if (part != 0) return;
-    const float mean = Plan::is_centred ? mean_of_sum(own_, totals[0], own_.seqlen) : 0.0f;
-    if constexpr (Plan::is_centred) exchange_.write_result(unit, column, mean);
+    const float mean = Plan::is_centered ? mean_of_sum(own_, totals[0], own_.seqlen) : 0.0f;
+    if constexpr (Plan::is_centered) exchange_.write_result(unit, column, mean);
     if constexpr (Plan::has_extremes) {
       float magnitude = totals[0];
-      if constexpr (Plan::is_centred) magnitude = centred_magnitude(mean, totals[1], totals[2]);
-      exchange_.write_result(unit, (Plan::is_centred ? Plan::columns : 0) + column, magnitude);
+      if constexpr (Plan::is_centered) magnitude = centered_magnitude(mean, totals[1], totals[2]);
+      exchange_.write_result(unit, (Plan::is_centered ? Plan::columns : 0) + column, magnitude);
     }
   }
 

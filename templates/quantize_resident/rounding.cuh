@@ -41,7 +41,7 @@ class ResidentRounding {
     with_resident_rows<Config, tensor, resident_rounding_warps>(params_, work, pipeline.rows(), warp_, act);
   }
 
-  /// The same for all rows of a lane, which has the same columns of each.
+  /// The factors for all rows of a lane, which has the same columns of each.
   template <QkvTensor tensor>
   __device__ __forceinline__ ColumnFactors<Config, tensor> factors_of(
       const ResidentPipeline<Config>& pipeline, const QuantizeRows<Config, tensor>& rows) const {
@@ -53,9 +53,9 @@ class ResidentRounding {
     if constexpr (Plan::scales == QuantizedScales::given) of_head = given_factor(rows);
     if constexpr (Plan::scales == QuantizedScales::head) of_head = pipeline.factor();
     rows.for_pieces([&](int iteration, int column) {
-      if constexpr (Plan::is_centred) load_piece<chunk_bytes>(results + column, factors.means[iteration]);
+      if constexpr (Plan::is_centered) load_piece<chunk_bytes>(results + column, factors.means[iteration]);
       if constexpr (Plan::scales == QuantizedScales::channel) {
-        load_piece<chunk_bytes>(results + (Plan::is_centred ? Plan::columns : 0) + column,
+        load_piece<chunk_bytes>(results + (Plan::is_centered ? Plan::columns : 0) + column,
                                 factors.scales[iteration]);
       } else {
 #pragma unroll

@@ -23,7 +23,7 @@ namespace jit {
 /// The longest tile space: places on it and a little behind it are 32-bit numbers.
 inline constexpr int longest_tile_space = 0x7fffffff - 0x1000000;
 
-/// What a tile of keys takes, and what a work tile takes beside its tiles.
+/// The cost of a tile of keys, and that of a work tile beside its tiles.
 inline constexpr int tile_cost = 2;
 inline constexpr int work_tile_cost = 1;
 
@@ -46,19 +46,19 @@ JIT_HOST_DEVICE constexpr float rough_quotient(float x, float y) {
 /// x / y, rounded down, for a quotient below 2^20 and positive y, without a division's many instructions.
 JIT_HOST_DEVICE constexpr int small_quotient(int x, int y) {
   const int quotient = static_cast<int>(rough_quotient(static_cast<float>(x), static_cast<float>(y)));
-  // Of a product beyond 32 bits what is left of x is right all the same.
+  // A product beyond 32 bits leaves a correct x all the same.
   const int left =
       static_cast<int>(static_cast<unsigned>(x) - static_cast<unsigned>(quotient) * static_cast<unsigned>(y));
   return left < 0 ? quotient - 1 : left >= y ? quotient + 1 : quotient;
 }
 
-/// What is known of all work tiles together.
+/// Facts about all work tiles together.
 struct TileSpace {
   int total;         ///< sum of their lengths
   bool shares_keys;  ///< whether some work tiles see the same keys
   int least_tiles;   ///< that a work tile has
   int most_tiles;
-  /// Of the tile space; if there are several, all work tiles of a head count as its longest one.
+  /// Strands of the tile space; if there are several, all work tiles of a head count as its longest one.
   int strands = 1;
 };
 
@@ -94,8 +94,8 @@ struct KeyShares {
   int strand_blocks =
       0;  ///< of each strand; no more than have work, so that places in the tile space are 32-bit numbers
 
-  /// Of a block as TileSpaceBlock counts them. Those side by side are on different strands, and those of a strand
-  /// keep their order. Blocks that are left over have a column behind all others.
+  /// The place of a block as TileSpaceBlock counts them. Those side by side are on different strands, and
+  /// those of a strand keep their order. Blocks that are left over have a column behind all others.
   JIT_HOST_DEVICE constexpr StrandPlace place(int block) const {
     if (strands == 1) return {0, block};
     const int column = small_quotient(block, strands);
@@ -117,11 +117,11 @@ struct KeyShares {
   JIT_HOST_DEVICE constexpr int begin(int block) const { return block * length; }
   JIT_HOST_DEVICE constexpr int end(int block) const { return begin(block) + length; }
 
-  /// What a work tile takes in the tile space.
+  /// The length of a work tile in the tile space.
   JIT_HOST_DEVICE constexpr int in_tile_space(int tiles) const {
     return plain_length != 0 ? cut_length : work_tile_length(tiles);
   }
-  /// What work tiles take in the tile space whose lengths come to `sum`.
+  /// The length in the tile space of work tiles whose tiles come to `sum`.
   JIT_HOST_DEVICE constexpr int all_in_tile_space(int sum) const {
     return cut_length == plain_length ? sum : small_quotient(sum, plain_length) * cut_length;
   }
@@ -175,7 +175,7 @@ inline constexpr int spared_for_strands = 16;
 /// A set of numbers of strands: bit i is that of i.
 using StrandNumbers = unsigned;
 
-/// Those into which so many tiles of rows can be scheduled, as many for each strand.
+/// The numbers of strands into which so many tiles of rows can be scheduled, as many for each strand.
 JIT_HOST_DEVICE constexpr StrandNumbers strands_of_rows(int row_tiles) {
   StrandNumbers numbers = 0;
 #ifdef __CUDA_ARCH__
@@ -232,7 +232,7 @@ JIT_HOST_DEVICE constexpr KeyShares shares_of(const TileSpace& tile_space, int b
   return shares;
 }
 
-/// The same of a strand whose work tiles are cut between any tiles.
+/// The shares of a strand whose work tiles are cut between any tiles.
 JIT_HOST_DEVICE constexpr KeyShares cut_shares(const TileSpace& tile_space, int blocks, int num_splits) {
   int length = more_than_quotient(tile_space.total, blocks);
   const int work_tile = work_tile_length(tile_space.most_tiles);

@@ -30,8 +30,8 @@ inline constexpr float pairs_of_a_key = 151;
 /// Keys that a query sees in the time that its tile of queries takes beside them: to begin and to end it.
 inline constexpr float keys_of_a_tile = 350;
 
-/// Of so many blocks, one on each multiprocessor, those that decode, where all of them would decode in time `own` and
-/// prefill in time `others`.
+/// The number of blocks that decode, of so many with one on each multiprocessor, where all of them would
+/// decode in time `own` and prefill in time `others`.
 JIT_HOST_DEVICE constexpr int decoding_blocks(int blocks, float own, float others) {
   if (!(own > 0)) return 1;
   const int share = static_cast<int>(static_cast<float>(blocks) * (own / (own + others)) + 0.5f);

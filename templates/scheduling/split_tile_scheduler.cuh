@@ -14,7 +14,7 @@
 
 namespace jit {
 
-/// What each KV head of a batch entry has in the tile space.
+/// The length of each KV head of a batch entry in the tile space.
 struct HeadLength {
   int length;
   int row_tiles;
@@ -39,7 +39,7 @@ __device__ __forceinline__ HeadLength head_length(const AttentionParams& params,
   return head;
 }
 
-/// What the queries of a batch entry take that are another kernel's, in places in the tile space of one KV head.
+/// The length of those queries of a batch entry that are another kernel's, in the tile space of one KV head.
 /// Under any mask queries are taken to see what they see under a causal one.
 template <class Config>
 __device__ __forceinline__ float length_beside(const AttentionParams& params, int batch) {
@@ -66,13 +66,13 @@ template <bool is_shared>
 struct TileSpaceBlock {
   __device__ __forceinline__ void enter_tile_space(const SplitParams&) {}
   __device__ __forceinline__ void give_way(float, float) {}
-  /// Of all that share the tile space, in the order in which they begin.
+  /// The block's index among all that share the tile space, in the order in which they begin.
   __device__ __forceinline__ int index() const { return static_cast<int>(blockIdx.x); }
   __device__ __forceinline__ int blocks() const { return static_cast<int>(gridDim.x); }
   __device__ __forceinline__ int block() const { return blocks() - 1 - index(); }
 };
-/// The same beside another kernel: two launches, one after the other, share the tile space, or some blocks of one. A
-/// block that has given way has a place below 0.
+/// A block of the tile space beside another kernel: two launches, one after the other, share the tile space,
+/// or some blocks of one. A block that has given way has a place below 0.
 template <>
 struct TileSpaceBlock<true> {
   int tile_space_blocks;
@@ -178,7 +178,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
       return shares.split(tile_space_block_, work_tile_begin, tiles.count());
     }
   }
-  /// What a block knows of that.
+  /// The block's tile info of the split.
   __device__ __forceinline__ SplitInfo info(const WorkTileSplit& split) const {
     return {work_tile.batch,
             work_tile.kv_head,
@@ -193,7 +193,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
             false};
   }
 
-  /// The same of a span, which begins with tile `tile` of the sequence.
+  /// The tile info of a span, which begins with tile `tile` of the sequence.
   __device__ __forceinline__ SpanInfo span_info(const WorkTileSplit& split, int tile) const {
     const int begin = tiles.begin + split.tile_begin, end = tiles.begin + split.tile_end;
     return {info(split),
@@ -258,7 +258,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
   }
   __device__ __forceinline__ int rows() const { return work_tile.q.length * Config::gqa_ratio; }
 
-  // The same where all work tiles are alike.
+  // Begins where all work tiles are alike.
   __device__ __forceinline__ void begin_known(const AttentionParams& params, const KnownTileSpace& known) {
     shares = known.shares;
     work_tile = {.batch = params.batch};
@@ -318,7 +318,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
       if (work_tile.q.length > 0) break;
     }
   }
-  // Of work tiles of a head of the batch entry, of each of which a lane asks.
+  // The most tiles of the work tiles of a head of the batch entry, each of which a lane asks about.
   __device__ __forceinline__ int most_tiles(const AttentionParams& params) const {
     int most = 0;
     SplitWorkTile other = work_tile;

@@ -13,7 +13,7 @@ struct WorkTile {
   int q_begin;  ///< first query
 };
 
-/// The same where sequences differ in length.
+/// A work tile where sequences differ in length.
 struct SequenceTile : WorkTile, SeqlenInfo {};
 
 /// Work tiles that a persistent block keeps: the key producer may be three ahead of the one that consumers compute.
@@ -35,7 +35,7 @@ struct WorkOrder {
   int last_rows;  ///< with first_rows at most `rows`
 
   JIT_HOST_DEVICE constexpr int tiles() const { return rows * slices; }
-  /// Of all but the last part of the list.
+  /// Tiles of all but the last part of the list.
   JIT_HOST_DEVICE constexpr int long_tiles() const { return (rows - last_rows) * slices; }
 };
 
@@ -47,7 +47,7 @@ struct TileSchedule {
 };
 
 /// Slices of a section where the rows of all are computed one after the other: the fastest of those measured on an H200
-/// (docs/notebook.md).
+/// (docs/records/notebook.md).
 inline constexpr int fewest_section_slices = 8;
 
 /// The width of sections of `slices` slices, of which `fitting` fit the cache, and of `fewest` at least: nearly the
@@ -67,7 +67,7 @@ inline constexpr int few_tokens = 1024;
 template <int tile_q>
 JIT_HOST_DEVICE constexpr WorkTile work_tile(const WorkOrder& order, int index, int heads_q,
                                              int batch_begin) {
-  // Of the part of the list that the tile is of: its rows, from the last one of the slice on, and its first place.
+  // The part of the list that the tile is in: its rows, from the last one of the slice on, and its first place.
   const int first_tiles = order.first_rows * order.slices, long_tiles = order.long_tiles();
   const bool is_first = index < first_tiles, is_last = index >= long_tiles;
   const int rows_before = is_first ? 0 : is_last ? order.rows - order.last_rows : order.first_rows;

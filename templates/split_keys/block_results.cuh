@@ -161,7 +161,7 @@ __device__ __forceinline__ void merge(const BlockResults<Config>& results, int p
   }
 }
 
-/// Normalises a piece and writes it to O; the one with the first column writes LSE.
+/// Normalizes a piece and writes it to O; the one with the first column writes LSE.
 template <class Config>
 __device__ __forceinline__ void store_piece(const AttentionParams& params, const SplitInfo& info, int row,
                                             int column, const RowPiece& piece) {

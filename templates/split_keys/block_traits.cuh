@@ -1,4 +1,5 @@
-// What follows from the Config of a kernel whose blocks are a warpgroup of producers and some of consumers.
+// Traits that follow from the Config of a kernel whose blocks are a warpgroup of producers and some of
+// consumers.
 #pragma once
 
 #include "base/element.cuh"
@@ -11,7 +12,7 @@
 
 namespace jit {
 
-/// What the Traits of such families have alike. Of a block's producers one warp loads keys and three load queries,
+/// Traits that such families share. Of a block's producers one warp loads keys and three load queries,
 /// unless a family says otherwise.
 template <class KernelConfig, int block_consumers, int block_rows>
 struct BlockTraits {

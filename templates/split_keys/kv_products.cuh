@@ -23,8 +23,8 @@
 
 namespace jit {
 
-/// Of keys and values of q's type. A Traits is that of a kernel family: its Config, the tiles QTile, KTile and VTile, Scores
-/// and Output of a warp, warp_keys, head_dim_steps, and has_value_scales.
+/// Products of keys and values of q's type. A Traits is that of a kernel family: its Config, the tiles QTile,
+/// KTile and VTile, Scores and Output of a warp, warp_keys, head_dim_steps, and has_value_scales.
 template <class KernelTraits, bool has_fp8 = keys_are_fp8<typename KernelTraits::Config>>
 struct KvProducts {
   using Traits = KernelTraits;
@@ -61,7 +61,7 @@ struct KvProducts {
     jit::multiply_pv<Element, typename Traits::VTile>(output, p, v_tile);
   }
 
-  /// Calls f(column, pair) for the neighbours that a lane has of its row `r` of the output.
+  /// Calls f(column, pair) for the neighbors that a lane has of its row `r` of the output.
   template <class F>
   static __device__ __forceinline__ void for_each_pair(const typename Traits::Output& output, int r, F f) {
     using Layout = typename Traits::Output::Layout;
@@ -73,7 +73,7 @@ struct KvProducts {
   }
 };
 
-/// The same of keys and values of 8 bits.
+/// Products of keys and values of 8 bits.
 template <class KernelTraits>
 struct KvProducts<KernelTraits, true> {
   using Traits = KernelTraits;
@@ -81,11 +81,11 @@ struct KvProducts<KernelTraits, true> {
   using Stored = KvElement<Config>;
   using KTile = typename Traits::KTile;
   using VTile = typename Traits::VTile;
-  /// What P and V are multiplied as. Of V as it is stored fp16 has all numbers, and is made of it in one instruction; P
-  /// times scales of values wants the range of bf16.
+  /// The type that P and V are multiplied as. Of V as it is stored fp16 has all numbers, and is made of it in
+  /// one instruction; P times scales of values wants the range of bf16.
   using Weight = typename ChosenType<Traits::has_value_scales, bf16, fp16>::type;
 
-  /// Of 16 columns a lane has the four from 4 · (lane mod 4) on.
+  /// The queries of a lane: of 16 columns it has the four from 4 · (lane mod 4) on.
   struct Queries {
     unsigned registers[Traits::head_dim_steps][4];
     float factors[2];  ///< of the scores of the lane's rows
@@ -170,7 +170,7 @@ struct KvProducts<KernelTraits, true> {
     }
   }
 
-  /// A lane has four neighbours in two blocks.
+  /// A lane has four neighbors in two blocks.
   template <class F>
   static __device__ __forceinline__ void for_each_pair(const typename Traits::Output& output, int r, F f) {
 #pragma unroll

@@ -60,9 +60,9 @@ struct ColumnSlicePiece {
   }
 };
 
-/// What all lanes with the same piece have come to, in the order of their splits: to the lanes of the first group.
-/// Each lane joins what another one has that is behind it; who has none behind it comes to nothing that is asked for.
-/// By a whole warp.
+/// Joins the results of all lanes with the same piece, in the order of their splits: to the lanes of the
+/// first group. Each lane joins what another one has that is behind it; who has none behind it comes to
+/// nothing that is asked for. By a whole warp.
 __device__ __forceinline__ RowPiece join_lanes(RowPiece piece, const LanePlace& place) {
 #pragma unroll 1
   for (int distance = place.lanes(); distance < warp_size; distance *= 2) {

@@ -23,7 +23,7 @@
 
 namespace jit {
 
-/// What a block tells: that it has begun, and whether it merges its share of its last work tile. Else the words are
+/// Notices of a block: that it has begun, and whether it merges its share of its last work tile. Else the words are
 /// empty.
 inline constexpr unsigned notice_begun = 0, notice_merges = 0, notice_leaves = 1;
 

@@ -14,7 +14,7 @@
 
 namespace jit {
 
-/// Of a work tile of many splits, groups of so many are merged first, by different blocks.
+/// Splits of a group: of a work tile of many splits, groups are merged first, by different blocks.
 inline constexpr int splits_of_group = 16;
 inline constexpr int most_splits_without_groups = 2 * splits_of_group;
 

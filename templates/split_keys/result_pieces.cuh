@@ -1,6 +1,6 @@
 // Pieces of rows of O that some keys came to, and how results of different keys are summed.
 //
-// A result of some keys is, for each row, O not normalised, the maximum m of its scores and the sum l of its
+// A result of some keys is, for each row, O not normalized, the maximum m of its scores and the sum l of its
 // exponentials relative to m. Results of different keys are merged as "Flash-Decoding" (Dao et al.) does:
 // M = max m, O = Σ exp(m − M) O, L = Σ exp(m − M) l.
 #pragma once
@@ -16,10 +16,11 @@
 
 namespace jit {
 
-// How a row of O ends: its sum with that of a sink, its LSE, and what values and keys of 8 bits have lost on the way.
+// The end of a row of O: its sum with that of a sink, its LSE, and what values and keys of 8 bits have lost on the way.
 
-/// Of one row: exponentials are relative to that of `max`, a score, which is −inf for a row without keys. Scores that
-/// functors made are exact: as exponents of 2 they would be rounded, and large ones by more than exponentials can bridge.
+/// The state of one row: exponentials are relative to that of `max`, a score, which is −inf for a row without
+/// keys. Scores that functors made are exact: as exponents of 2 they would be rounded, and large ones by more
+/// than exponentials can bridge.
 struct RowState {
   float max;
   float sum;
@@ -31,9 +32,9 @@ __device__ __forceinline__ RowState row_state(float row_max, float scale_log2, f
   return {sum == 0 ? negative_infinity() : finite_or_zero(row_max) * (scale_log2 * ln_2), sum};
 }
 
-/// What a row comes to in the end.
+/// The result of a row.
 struct RowEnd {
-  float factor;  ///< of O that is not normalised; 0 for a row without keys
+  float factor;  ///< of O that is not normalized; 0 for a row without keys
   float share;   ///< that keys have of the sum, of which a sink has the rest
   float lse;     ///< natural log
 };
@@ -68,7 +69,7 @@ __device__ __forceinline__ RowState with_lse_shift(const RowState& state, const 
   return {__fmaf_rn(params.softmax_scale, shift, state.max), state.sum};  // −inf stays
 }
 
-/// Four normalised values of a row from `column` on: times the scales of their columns, plus the mean that values have lost
+/// Four normalized values of a row from `column` on: times the scales of their columns, plus the mean that values have lost
 /// (steps/value_columns.cuh). A row without keys stays 0.
 template <class Config>
 __device__ __forceinline__ void finish_columns(float4& values, const RowEnd& end,
@@ -92,7 +93,7 @@ __device__ __forceinline__ void finish_columns(float4& values, const RowEnd& end
   finish(values.w, 3);  // mutate: NoMeanOfAColumn
 }
 
-/// Four neighbouring values of a row of O, and the row's state.
+/// Four neighboring values of a row of O, and the row's state.
 struct RowPiece {
   float4 values;
   RowState state;
@@ -139,7 +140,7 @@ struct JoinWeights {
   }
 };
 
-/// Of a result and one behind it: their weights; `state` becomes that of both.
+/// The weights of a result and one behind it; `state` becomes that of both.
 __device__ __forceinline__ JoinWeights join_states(const RowState& left, RowState& state) {
   const float max = fmaxf(left.max, state.max);
   const JoinWeights weights{weight_of(left, max), weight_of(state, max)};

@@ -1,4 +1,4 @@
-// What the score functor makes of a tile of scores whose rows are of several query heads, and what the mask drops.
+// Score functor and mask of a tile of scores whose rows are of several query heads.
 #pragma once
 
 #include "base/params.cuh"
@@ -26,7 +26,7 @@ __device__ __forceinline__ ScoreOrigin score_origin(const SplitInfo& split, cons
   return {split.row_begin + row, keys.k_begin + key, (keys.flags & key_info_partial) != 0};
 }
 
-/// Of one row: whether its query sees a key. Built once for the keys of a tile.
+/// The mask of one row: whether its query sees a key. Built once for the keys of a tile.
 template <class Mask>
 class RowMask {
  public:

@@ -32,7 +32,7 @@ struct SpanNode {
   JIT_HOST_DEVICE constexpr SpanNode parent() const { return {index() >> 1 << (level + 1), level + 1}; }
 };
 
-/// What becomes of a node's result.
+/// The next step for a node's result.
 enum class SpanStep {
   keep,   ///< it waits for its sibling's, or for what stands before that
   merge,  ///< merged with that of its left sibling it is its parent's
@@ -40,7 +40,7 @@ enum class SpanStep {
   done,   ///< it is that of all keys
 };
 
-/// Of spans side by side, whose results come in their order.
+/// A range of spans side by side, whose results come in their order.
 struct SpanRange {
   int begin;
   bool is_first;  ///< whether no span before `begin` has a key
@@ -93,7 +93,7 @@ class WorkTileNodes {
 
   JIT_HOST_DEVICE constexpr bool has_node() const { return split_ < splits_; }
   JIT_HOST_DEVICE constexpr const SpanNode& node() const { return node_; }
-  /// Of the work tile's splits, the one that kept the node.
+  /// The split of the work tile that kept the node.
   JIT_HOST_DEVICE constexpr int split() const { return split_; }
   /// All that the work tile has.
   JIT_HOST_DEVICE constexpr SpanRange spans() const { return {cuts_.span_begin(span_tiles_), true}; }

@@ -1,5 +1,5 @@
-// What blocks that share a work tile leave for one another, and what the host knows of their work. Compiled by the
-// host and by NVRTC.
+// Parameters of blocks that share a work tile: the mailbox, and the host's knowledge of their work. Compiled
+// by the host and by NVRTC.
 #pragma once
 
 #include "base/host_device.cuh"
@@ -22,7 +22,7 @@ struct KnownTileSpace {
 
 struct SplitParams {
   /// Two partial results for each block: of the work tile that it enters in the middle, and of the one that it leaves
-  /// in the middle. Each has rows of O in fp32, not normalised, then maximum and sum of each row, once for each
+  /// in the middle. Each has rows of O in fp32, not normalized, then maximum and sum of each row, once for each
   /// column slice of its columns. All words are empty before and after the kernel: who waits for a result reads until
   /// none of its words is empty, and leaves the place as it was. Where keys are summed in spans, split_nodes(levels)
   /// results for each block, of any contents (split_keys/span_results.cuh).
@@ -43,7 +43,7 @@ struct SplitParams {
 
 /// Whether all blocks of a work tile merge it, each a share of its rows, or the one that has its first split. That
 /// one reads as much as all have written: many bytes where a work tile has many rows. Where it has few, waiting for
-/// one another takes all longer than that (docs/notebook.md). A work tile has the rows of one query at least.
+/// one another takes all longer than that (docs/records/notebook.md). A work tile has the rows of one query at least.
 JIT_HOST_DEVICE constexpr bool all_merge(int gqa_ratio, int head_dim_v) {
   constexpr int least_values = 4096;
   return gqa_ratio * head_dim_v >= least_values;

@@ -7,7 +7,7 @@
 namespace jit {
 
 inline constexpr int rows_per_warp = 16;
-/// Neighbouring columns of a row of O that are merged at once.
+/// Neighboring columns of a row of O that are merged at once.
 inline constexpr int piece_columns = 4;
 /// Floats between rows of a warp's results beside those of the row, so that stores meet all banks.
 inline constexpr int result_padding = 8;

@@ -21,7 +21,7 @@
 
 namespace jit {
 
-/// What a consumer warp has come to: 16 rows of the tile from row `first_row` on, of O the columns from `first_column`
+/// The result of a consumer warp: 16 rows of the tile from row `first_row` on, of O the columns from `first_column`
 /// on. `softmax` has the sums of the keys that each lane has seen.
 template <class Traits>
 struct WarpResult {
@@ -42,7 +42,7 @@ struct WarpResult {
       set_state(r, softmax.row_max[r], sum, scale_log2);
     }
   }
-  /// The same where `sums` are those of all keys.
+  /// The result where `sums` are those of all keys.
   __device__ __forceinline__ WarpResult(Output& own, const SoftmaxState<Output::rows>& softmax,
                                         const float (&sums)[Output::rows], float scale_log2, int row,
                                         int column)
@@ -64,7 +64,7 @@ struct WarpResult {
   __device__ __forceinline__ void for_each_pair(F f) const {
     for_pairs(0, Output::column_blocks, f);
   }
-  /// The same for those from `begin` to `end`.
+  /// Calls f for the pairs from `begin` to `end`.
   template <class F>
   __device__ __forceinline__ void for_pairs(int begin, int end, F f) const {
     constexpr int head_dim_v = Traits::Config::head_dim_v;

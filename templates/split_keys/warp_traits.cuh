@@ -28,7 +28,7 @@ struct WarpTraits {
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
   static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
 
-  // Of one warp.
+  // Scores of one warp.
   using Scores = Accumulator<MmaLayout, rows_per_warp, warp_keys>;
   using Output = Accumulator<MmaLayout, rows_per_warp, padded_head_dim(Config::head_dim_v, mma_k)>;
 

@@ -1,4 +1,4 @@
-// What the score functor makes of a tile of scores, and what the mask drops of it.
+// Applies the score functor and the mask to a tile of scores.
 #pragma once
 
 #include "base/params.cuh"

@@ -27,7 +27,7 @@ namespace jit {
 inline constexpr int dropout_group_queries = 16;
 inline constexpr int dropout_group_keys = 32;
 
-/// What random numbers are made of, read once: seed, and the first number of the call.
+/// The seed of random numbers, and the first number of the call, read once.
 struct DropoutSeed {
   unsigned low, high;
   unsigned long long offset;
@@ -62,15 +62,15 @@ struct DropoutHead {
         seed.low, seed.high);
   }
 
-  /// Of those 16 scores which are kept: bit 8 · (2 · (query % 16 / 8) + key % 2) + key % 32 / 8 tells. The upper half of
-  /// each byte is 0.
+  /// The bits of those 16 scores that are kept: bit 8 · (2 · (query % 16 / 8) + key % 2) + key % 32 / 8
+  /// tells. The upper half of each byte is 0.
   __device__ __forceinline__ unsigned kept(int q, int k, int lane) const {
     constexpr unsigned upper_bits = 0x80808080u;
     const PhiloxWords random = draw(q, k, lane);
     unsigned bits = 0;
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
-      // Four comparisons at once: of the lower 7 bits by a subtraction that no byte borrows from its neighbour for, and
+      // Four comparisons at once: of the lower 7 bits by a subtraction that no byte borrows from its neighbor for, and
       // of the upper ones.
       const unsigned x = random.words[w];
       // mutate: TheThresholdItselfIsDropped
@@ -80,7 +80,7 @@ struct DropoutHead {
     return bits >> 4;
   }
 
-  /// Of one score.
+  /// Whether one score is kept.
   __device__ __forceinline__ bool keeps(int q, int k) const {
     return (kept(q, k, q % 8 * 4 + k % 8 / 2) >> (8 * (q % 16 / 8 * 2 + k % 2) + k % 32 / 8) & 1) != 0;
   }
@@ -105,7 +105,7 @@ __device__ __forceinline__ auto dropout_seed(const DropoutParams& params) {
 template <class Config>
 using DropoutSeedOf = decltype(dropout_seed<Config>(DropoutParams{}));
 
-/// Of a head of a batch entry.
+/// The dropout of a head of a batch entry.
 __device__ __forceinline__ DropoutHead dropout_head(const DropoutSeed& seed, int heads_q, int batch,
                                                     int head) {
   return DropoutHead(seed, heads_q, batch, head);
@@ -131,8 +131,8 @@ class KeptScores<QueriesByKeys, Product> {
 
  public:
   KeptScores() = default;
-  /// Of the product whose first row is that of query `q`, a multiple of 16, and whose first column is that of key
-  /// `k`, a multiple of 32.
+  /// The kept scores of the product whose first row is that of query `q`, a multiple of 16, and whose first
+  /// column is that of key `k`, a multiple of 32.
   __device__ __forceinline__ KeptScores(const DropoutHead& head, int q, int k)
       : limit_(head.seed.thresholds) {
     const int lane = lane_id();
@@ -159,7 +159,7 @@ class KeptScores<QueriesByKeys, Product> {
     // mutate: RowsAndColumnsExchanged
     return (word(r, n) >> (16 * (r % 2) + 8 * i) & 0xff) <= (limit_ & 0xff);
   }
-  /// Of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is kept.
+  /// The mask of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is kept.
   __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
     // As numbers of fp16, bytes have their own order: two of them are compared at once.
     // mutate: RowsOfPairsExchanged
@@ -192,8 +192,8 @@ class KeptScores<KeysByQueries, Product> {
 
  public:
   KeptScores() = default;
-  /// Of the product whose first row is that of key `k`, a multiple of 16 and of the rows, and whose first column is that
-  /// of query `q`, a multiple of 16.
+  /// The kept scores of the product whose first row is that of key `k`, a multiple of 16 and of the rows, and
+  /// whose first column is that of query `q`, a multiple of 16.
   __device__ __forceinline__ KeptScores(const DropoutHead& head, int q, int k) {
     const int lane = lane_id(), row = MmaLayout::lane_row(lane), column = MmaLayout::lane_column(lane);
 #pragma unroll
@@ -211,7 +211,8 @@ class KeptScores<KeysByQueries, Product> {
       }
     }
   }
-  /// The same, by two warps that have 16 keys of 32: each draws for all of these, of half of the queries.
+  /// The kept scores by two warps that have 16 keys of 32: each draws for all of these, of half of the
+  /// queries.
   __device__ __forceinline__ KeptScores(const DropoutHead& head, int q, int k, const SharedDraws& shared) {
     static_assert(Product::row_blocks == 1 && groups % 4 == 0, "two warps share pairs of groups of queries");
     constexpr int words = groups / 2, own_words = words / 2, word_bytes = warp_size * 4;
@@ -240,13 +241,13 @@ class KeptScores<KeysByQueries, Product> {
   }
   /// As that of products whose rows are queries.
   __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
-    // The sign of a byte of each half is repeated; blocks of columns that are neighbours share the shift.
+    // The sign of a byte of each half is repeated; blocks of columns that are neighbors share the shift.
     const unsigned signs = word(r, n) << (7 - bit(r, n) % 8);
     return pick_bytes(signs, 0, bit(r, n) < 8 ? 0xaa88 : 0xbb99);  // mutate: SignsOfAnotherBlock
   }
 
  private:
-  // Of bits of two lanes those of the row's key. Every other byte is of another key than the lane's.
+  // The bits of the row's key among those of two lanes. Every other byte is of another key than the lane's.
   static __device__ __forceinline__ unsigned own_bytes(unsigned first, unsigned second, int row, int shift) {
     return pick_bytes(first, second, row % 2 == 0 ? 0x6420 : 0x7531) >> shift;  // mutate: BitsOfAnotherKey
   }
@@ -260,7 +261,7 @@ class KeptScores<KeysByQueries, Product> {
   unsigned words_[Product::row_blocks / shared_by][(groups + 1) / 2];  // a half for each of a pair
 };
 
-/// Those of a product, whose place is as their constructors have it.
+/// The kept scores of a product, whose place is as their constructors have it.
 template <class Axes, class Product>
 __device__ __forceinline__ auto kept_scores(const DropoutHead& head, int q, int k) {
   return KeptScores<Axes, Product>(head, q, k);
@@ -270,7 +271,7 @@ __device__ __forceinline__ NoDropout kept_scores(NoDropout, int /*q*/, int /*k*/
   return {};
 }
 
-/// What kept_scores makes in a kernel: NoDropout where it has none.
+/// The type that kept_scores makes in a kernel: NoDropout where it has none.
 template <class Config, class Axes, class Product>
 using KeptScoresOf =
     decltype(kept_scores<Axes, Product>(dropout_head<Config>(DropoutParams{}, 0, 0, 0), 0, 0));

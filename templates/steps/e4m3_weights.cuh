@@ -9,7 +9,7 @@ namespace jit {
 /// Word `i` of what `pack_e4m3_step` packs.
 template <class Scores>
 __device__ __forceinline__ unsigned pack_e4m3_word(const Scores& scores, int m, int step, int i) {
-  const int r = 2 * m + i % 2, n = 4 * step + i / 2 * 2;  // mutate: ProbabilitiesOfNeighboursExchanged
+  const int r = 2 * m + i % 2, n = 4 * step + i / 2 * 2;  // mutate: ProbabilitiesOfNeighborsExchanged
   return pack_e4m3(scores.at(r, n, 0), scores.at(r, n, 1), scores.at(r, n + 1, 0), scores.at(r, n + 1, 1));
 }
 

@@ -9,7 +9,8 @@
 
 namespace jit {
 
-/// What takes a row whose largest magnitude has these bits of bf16 to fp16, and what takes products back.
+/// The scale that takes a row whose largest magnitude has these bits of bf16 to fp16, and the one that takes
+/// products back.
 struct Fp16Scale {
   float up;
   float down;

@@ -42,12 +42,12 @@ __device__ __forceinline__ unsigned interpolate_e4m3(const Scores& scores, int r
   return pack_rounded(bits(n, 0), bits(n, 1), bits(n + 1, 0), bits(n + 1, 1));
 }
 
-/// What the keys of a row must weigh for interpolation, in each of four lanes that have a quarter of its sum: ½ in the
-/// mean. Then what is lost of small weights, 2^-7 at most of each key, is less than 2^-7 of the sum, as half of the keys are
-/// interpolated.
+/// The weight of a row's keys from which on it is interpolated, in each of four lanes that have a quarter of
+/// its sum: ½ in the mean. Then what is lost of small weights, 2^-7 at most of each key, is less than 2^-7 of
+/// the sum, as half of the keys are interpolated.
 __device__ __forceinline__ constexpr float least_sum_of_keys(int keys) { return keys * (0.5f / 4); }
 
-/// The same of one key whose weight is that of the row's maximum, beside which the others must come to that.
+/// The weight of one key that is the row's maximum, beside which the others must come to that.
 inline constexpr float largest_of_sum = probability_factor<fp8_e4m3> / 4;  // mutate: FirstKeysThatDominate
 
 /// The largest exponent of a maximum, of those in the first tile of keys, beside which keys are interpolated: floats round

@@ -25,14 +25,14 @@
 
 namespace jit {
 
-/// What scores of a kernel are times to be in natural units.
+/// The factor that takes scores of a kernel to natural units.
 template <class Config>
 __device__ __forceinline__ float score_unit(const AttentionParams& params) {
   return Config::Score::is_identity ? params.softmax_scale : 1.0f;
 }
 
-/// What a pair of a query and a key adds, but for factors: P with dropout times do to dv, dS times q to dk, and dS times k
-/// to dq.
+/// Addends of a pair of a query and a key, but for factors: P with dropout times do to dv, dS times q to dk,
+/// and dS times k to dq.
 struct PairGradient {
   float p;
   float ds;
@@ -67,7 +67,7 @@ class LargeRows {
   }
   __device__ __forceinline__ bool sees(int query, int key) const { return mask_.keep(query, key); }
 
-  /// What score functors are given.
+  /// The argument of score functors.
   __device__ __forceinline__ Dual scaled_product(int query, int key) const {
     return {__fmul_rn(dot<Config::head_dim>(query_row(query), key_row(key)), params_.softmax_scale), 1.0f};
   }
@@ -100,8 +100,8 @@ class LargeRows {
         do_row(query), sequences_.value_rows(context_.batch, sequences_.kv_head(context_.head)).at(key));
   }
 
-  /// Of a key that the query sees. Gradients are times what keep_probability makes of delta; with dropout `kept` says
-  /// whether the score is.
+  /// The gradient of a key that the query sees. Gradients are times what keep_probability makes of delta;
+  /// with dropout `kept` says whether the score is.
   __device__ __forceinline__ PairGradient gradient(int query, int key, const RowOrigin& origin, float delta,
                                                    bool kept) const {
     const Dual s = score(query, key);
@@ -123,10 +123,10 @@ class LargeRows {
     return __any_sync(full_warp, is_some);
   }
 
-  /// Of a query that is a large row. By a whole warp.
+  /// The origin of a query that is a large row. By a whole warp.
   __device__ __forceinline__ RowOrigin origin(int query) const {
     const KeyRange range = keys(query);
-    // Of the keys of a lane.
+    // Maximum and sum over the keys of a lane.
     float max = negative_infinity(), sum = 0;
 #pragma unroll 1
     for (int key = range.begin + lane_id(); key < range.end; key += warp_size) {

@@ -110,10 +110,10 @@ __device__ __forceinline__ void multiply_pv(Output& output, const Scores& p, uns
   }
 }
 
-/// The same of V of 8 bits. mma.sync wants four neighbours along keys in a register, and a row of V is a key's:
-/// ldmatrix.trans transposes pairs of bytes, and of the registers for keys 2t, 2t + 1 and 2t + 8, 2t + 9 the bytes of
-/// one column make a word. So keys stand in the order in which a lane has them of S (`pack_e4m3_step`), and even and
-/// odd columns come apart, which O's layout knows.
+/// Multiplies P and V of 8 bits. mma.sync wants four neighbors along keys in a register, and a row of V is a
+/// key's: ldmatrix.trans transposes pairs of bytes, and of the registers for keys 2t, 2t + 1 and 2t + 8, 2t +
+/// 9 the bytes of one column make a word. So keys stand in the order in which a lane has them of S
+/// (`pack_e4m3_step`), and even and odd columns come apart, which O's layout knows.
 template <class Element, class VTile, class Output, class Scores>
 __device__ __forceinline__ void multiply_pv_fp8(Output& output, const Scores& p, unsigned v_tile) {
   static_assert(is_same<typename Output::Layout, EvenOddLayout>);

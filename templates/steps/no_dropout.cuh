@@ -1,4 +1,4 @@
-// What drops scores of a packed product, and what stands in kernels without dropout for what is of it: all are kept.
+// Drops scores of a packed product; and the replacement of dropout in kernels without it: all scores are kept.
 #pragma once
 
 namespace jit {

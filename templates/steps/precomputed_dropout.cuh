@@ -106,7 +106,7 @@ __device__ __forceinline__ unsigned* dropout_mask_block(const DropoutMaskBits& m
 template <class Axes, class Product>
 class PrecomputedDropout;
 
-/// Of a tile of 16 queries by the keys of the product.
+/// Bits of a tile of 16 queries by the keys of the product.
 template <class Product>
 class PrecomputedDropout<QueriesByKeys, Product> {
   static constexpr int blocks = 64 / MmaLayout::block_columns;  // of columns, in a word
@@ -116,15 +116,15 @@ class PrecomputedDropout<QueriesByKeys, Product> {
 
  public:
   PrecomputedDropout() = default;
-  /// Of the product whose first row is that of query `q`, a multiple of 16, and whose first column is that of key `k`, a
-  /// multiple of the tile. Loads are on their way then.
+  /// Bits of the product whose first row is that of query `q`, a multiple of 16, and whose first column is
+  /// that of key `k`, a multiple of the tile. Loads are on their way then.
   __device__ __forceinline__ PrecomputedDropout(const DropoutMaskBits& mask, int head_of_all, int q, int k) {
     Layout::load(dropout_mask_block<Layout>(mask, head_of_all, q, k), lane_id(), words_);
   }
 
   /// As that of KeptScores.
   __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
-    // The signs of two neighbouring bytes are repeated; both rows share the shift.
+    // The signs of two neighboring bytes are repeated; both rows share the shift.
     const unsigned signs = words_[n / blocks] << (blocks - 1 - n % blocks);  // mutate: WordsAlike
     return pick_bytes(signs, 0, r == 0 ? 0x9988 : 0xbbaa);                   // mutate: RowsOfAWordAlike
   }
@@ -133,7 +133,7 @@ class PrecomputedDropout<QueriesByKeys, Product> {
   unsigned words_[Layout::block.words];
 };
 
-/// Of a tile of 16 keys by 64 queries, or by 128.
+/// Bits of a tile of 16 keys by 64 queries, or by 128.
 template <class Product>
 class PrecomputedDropout<KeysByQueries, Product> {
   using Layout = DropoutMaskLayout<KeysByQueries, dropout_group_keys>;
@@ -144,8 +144,8 @@ class PrecomputedDropout<KeysByQueries, Product> {
 
  public:
   PrecomputedDropout() = default;
-  /// Of the product whose first row is that of key `k`, a multiple of 16, and whose first column is that of query `q`, a
-  /// multiple of 64. Loads are on their way then.
+  /// Bits of the product whose first row is that of key `k`, a multiple of 16, and whose first column is that
+  /// of query `q`, a multiple of 64. Loads are on their way then.
   __device__ __forceinline__ PrecomputedDropout(const DropoutMaskBits& mask, int head_of_all, int q, int k) {
     // mutate: DrawnKeysOfTheOtherWarp
     const int own = k / MmaLayout::block_rows % Layout::block.words * warp_size + lane_id();
@@ -160,7 +160,7 @@ class PrecomputedDropout<KeysByQueries, Product> {
   }
   /// As that of KeptScores.
   __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
-    // The sign of a byte of each half is repeated; blocks of columns that are neighbours share the shift.
+    // The sign of a byte of each half is repeated; blocks of columns that are neighbors share the shift.
     const unsigned signs = words_[n / blocks] << (7 - bit(r, n) % 8);
     return pick_bytes(signs, 0, bit(r, n) < 8 ? 0xaa88 : 0xbb99);  // mutate: DrawnSignsOfAnotherBlock
   }
@@ -173,7 +173,7 @@ class PrecomputedDropout<KeysByQueries, Product> {
   unsigned words_[words];
 };
 
-/// What tells in a kernel which scores of a product are kept: NoDropout where it has none.
+/// The type that tells in a kernel which scores of a product are kept: NoDropout where it has none.
 template <class Config, class Axes, class Product>
 using KeptOf = typename ChosenType<has_dropout_mask_ahead<Config>, PrecomputedDropout<Axes, Product>,
                                    KeptScoresOf<Config, Axes, Product>>::type;

@@ -1,4 +1,4 @@
-// What rows and columns of a product of queries and keys are.
+// Rows and columns of a product of queries and keys.
 #pragma once
 
 #include "base/prelude.cuh"

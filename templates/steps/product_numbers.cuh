@@ -15,7 +15,7 @@ struct RowNumbers {
   __device__ __forceinline__ float of(int r, int /*i*/) const { return numbers[r]; }
 };
 
-/// The same of each column, in shared memory from `address` on, where the number of the lane's first column lies.
+/// Numbers of each column, in shared memory from `address` on, where the number of the lane's first column lies.
 struct ColumnNumbers {
   unsigned address;
 

@@ -1,4 +1,5 @@
-// What backward must know of each query beside its scores, worked out by a warp whose rows are the queries.
+// Statistics of each query that backward needs beside its scores, computed by a warp whose rows are the
+// queries.
 #pragma once
 
 #include "base/dropout_params.cuh"
@@ -12,7 +13,7 @@
 
 namespace jit {
 
-/// Of the queries of which a lane holds scores.
+/// Statistics of the queries of which a lane holds scores.
 template <int rows>
 struct QueryStatistics {
   RowNumbers<rows>
@@ -22,8 +23,8 @@ struct QueryStatistics {
   bool has_large;  ///< whether some query of the warp is a large row (steps/large_rows.cuh)
 };
 
-/// Of the rows of `Product`, the first of which is `first_query`. One lane calls `write(query, lse_log2, delta,
-/// is_large)` for each row.
+/// Computes the statistics of the rows of `Product`, the first of which is `first_query`. One lane calls
+/// `write(query, lse_log2, delta, is_large)` for each row.
 template <class Config, class Product, class Write>
 __device__ __forceinline__ auto query_statistics(const SequencesOf<Config>& sequences,
                                                  const Gradients<Config>& gradients,

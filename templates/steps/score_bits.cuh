@@ -15,7 +15,7 @@
 namespace jit {
 
 /// A bit for each score that a lane has in a block of 16 rows, which it has two of: `blocks` blocks of 8 columns.
-/// A word is of 64 columns: the lane's neighbours in both rows, and those 32 columns further, lie side by side.
+/// A word is of 64 columns: the lane's neighbors in both rows, and those 32 columns further, lie side by side.
 template <class BlockLayout, int blocks>
 class ScoreBits {
  public:
@@ -38,7 +38,8 @@ class ScoreBits {
     for (int w = 0; w < words; ++w) words_[w] = 0;
   }
 
-  /// Of words of rows: word(half, w) is of the upper or lower row and of 32 columns, the first of which is the lane's.
+  /// Bits from words of rows: word(half, w) is of the upper or lower row and of 32 columns, the first of
+  /// which is the lane's.
   template <class Word>
   static __device__ __forceinline__ ScoreBits of_rows(const Word& word) {
     ScoreBits bits;
@@ -50,7 +51,7 @@ class ScoreBits {
     }
     return bits;
   }
-  /// Of words that are kept as these are: word(w) is of 64 columns.
+  /// Bits from words that are kept as these are: word(w) is of 64 columns.
   template <class Word>
   static __device__ __forceinline__ ScoreBits of_words(const Word& word) {
     static_assert(is_same<Layout, MmaLayout>, "mask bits are in this order");
@@ -66,7 +67,7 @@ class ScoreBits {
     return words_[w / 2] >> shift(half, w) & lane_columns;
   }
 
-  /// Of value 2 half + i of block n.
+  /// The bit of value 2 half + i of block n.
   __device__ __forceinline__ bool at(int n, int half, int i) const {
     return (words_[Layout::column(0, n, i) / columns_of_word] >> place(n, half, i) & 1) != 0;
   }
@@ -95,10 +96,10 @@ class ScoreBits {
   }
 
  private:
-  // Neighbours of a row: as many bits as there are up to the next lane's.
-  static constexpr int neighbours = Layout::neighbours;
+  // Neighbors of a row: as many bits as there are up to the next lane's.
+  static constexpr int neighbors = Layout::neighbors;
   static __device__ __forceinline__ constexpr int shift(int half, int w) {
-    return (2 * (w % 2) + half) * neighbours;
+    return (2 * (w % 2) + half) * neighbors;
   }
   template <class Join>
   static __device__ __forceinline__ ScoreBits joined(const ScoreBits& x, const ScoreBits& y,
@@ -142,7 +143,7 @@ class MaskedScores {
     __builtin_assume(q >= 0);
   }
 
-  /// Those whose keys exist.
+  /// Bits of the scores whose keys exist.
   __device__ __forceinline__ Bits of_existing_keys() const {
     // mutate: KeysThatDoNotExist
     return Bits::of_rows([&](int, int w) { return bits_between(w, 0, seqlen_kv_ - k_); });
@@ -161,12 +162,12 @@ class MaskedScores {
     return Bits::of_rows([&](int half, int w) { return bits_between(w, begin[half], end[half]); });
   }
 
-  /// What is the same for all keys: keep(q).
+  /// Bits that are the same for all keys: keep(q).
   template <class Keep>
   __device__ __forceinline__ Bits of_queries(const Keep& keep) const {
     return of_queries([&](int q, bool) { return keep(q); }, false, false);
   }
-  /// The same of keep(q, is_asked), where it is asked for some score of the query.
+  /// Bits of keep(q, is_asked), where it is asked for some score of the query.
   template <class Keep>
   __device__ __forceinline__ Bits of_queries(const Bits& asked_scores, const Keep& keep) const {
     const Bits asked = asked_scores & existing();
@@ -182,7 +183,7 @@ class MaskedScores {
     return of_queries(keep, is_asked[0], is_asked[1]);
   }
 
-  /// What is the same for all queries: keep(k).
+  /// Bits that are the same for all queries: keep(k).
   template <class Keep>
   __device__ __forceinline__ Bits of_keys(const Keep& keep) const {
     return of_keys([&](int k, int) { return keep(k); }, [](int) { return 0u; });
@@ -196,7 +197,7 @@ class MaskedScores {
     });
   }
 
-  /// What follows from q − k: keep(q, k), which is asked once for each distance.
+  /// Bits that follow from q − k: keep(q, k), which is asked once for each distance.
   template <class Keep>
   __device__ __forceinline__ Bits of_distances(const Keep& keep) const {
     // Bit e of these words is of all columns that lie e − 15 further than their rows. The first of these scores exists if
@@ -219,7 +220,7 @@ class MaskedScores {
     });
   }
 
-  /// What is the same for blocks of 8 queries and 16 keys: keep(q, k).
+  /// Bits that are the same for blocks of 8 queries and 16 keys: keep(q, k).
   template <class Keep>
   __device__ __forceinline__ Bits of_blocks(const Keep& keep) const {
     return of_blocks([&](int q, int k, bool) { return keep(q, k); }, 0u);
@@ -272,7 +273,7 @@ class MaskedScores {
     return minimum(query(half), seqlen_q_ - 1);
   }
 
-  // Those of the tile whose query and key exist: what others ask for need not be there.
+  // Bits of the scores of the tile whose query and key exist: what others ask for need not be there.
   __device__ __forceinline__ Bits existing() const {
     constexpr bool has_others =
         Bits::columns % bits_of_word != 0;  // bits of a row's last word that are no score's

@@ -55,8 +55,8 @@ __device__ __forceinline__ void apply_score(Product& scores, int row, int column
   }
 }
 
-/// The same, and multiplies `d_scores` by f′(s). Where all queries and keys are there, nothing is asked about others, so
-/// that places of a lane differ by constants.
+/// Applies the score functor, and multiplies `d_scores` by f′(s). Where all queries and keys are there,
+/// nothing is asked about others, so that places of a lane differ by constants.
 template <class Axes, bool are_all_there = false, class Product, class Score>
 __device__ __forceinline__ void differentiate_score(Product& scores, Product& d_scores, int row, int column,
                                                     const Score& score, float scale,
@@ -85,7 +85,7 @@ __device__ __forceinline__ void drop_scores_by_terms(Product& scores, int row, i
     const bool exists = (q < context.seqlen_q) & (k < context.seqlen_kv);
     score = exists & keeps(mask, term, k, word) ? score : negative_infinity();
   };
-  // What is known of a row, and of a column.
+  // Numbers of a row, and of a column.
   const auto of_row = [&](int at) {
     if constexpr (Axes::rows_are_queries)
       return term_of(at);
@@ -131,7 +131,7 @@ __device__ __forceinline__ void drop_masked_scores(Product& scores, int row, int
   }
 }
 
-/// What makes exponents of 2 of the scores that `apply_score` leaves.
+/// The factor that makes exponents of 2 of the scores that `apply_score` leaves.
 template <class Score>
 __device__ __forceinline__ float score_exponent(float softmax_scale) {
   return Score::is_identity ? softmax_scale * log2_e : log2_e;

@@ -19,10 +19,10 @@ namespace jit {
 /// is exactly 1: then its score is the maximum.
 ///
 /// Of 8 bits they are e4m3 numbers, which end at 448 and lose precision below 2^-6: they are 2^8 times as large, which
-/// cancels when the row is normalised, and may become 448 / 2^8 times the maximum.
+/// cancels when the row is normalized, and may become 448 / 2^8 times the maximum.
 template <class Element>
 inline constexpr float lazy_limit = sizeof(Element) == 1 ? 448.0f / 256.0f : 256.0f;
-/// What probabilities that become elements are multiplied by, and its log2, by which their exponents are raised.
+/// The factor of probabilities that become elements, and its log2, by which their exponents are raised.
 template <class Element>
 inline constexpr float probability_factor = sizeof(Element) == 1 ? 256.0f : 1.0f;
 template <class Element>
@@ -53,7 +53,7 @@ struct BoundedSoftmaxState : SoftmaxState<rows> {
   static constexpr bool may_be_large = false;
 };
 
-/// What makes exponents of 2 of scores, where that differs from row to row; else it is one number.
+/// Factors that make exponents of 2 of scores, where they differ from row to row; else it is one number.
 template <int rows>
 struct RowScales {
   float of_rows[rows];
@@ -84,7 +84,7 @@ inline constexpr float largest_offset = 0x1p17f;
 /// True for NaN, too.
 __device__ __forceinline__ bool is_large(float offset) { return !(::fabsf(offset) < largest_offset); }
 
-/// What exponents of scores are relative to, while it is not large.
+/// Sets the offsets that exponents of scores are relative to, while these are not large.
 template <int rows, class Scale>
 __device__ __forceinline__ void set_offsets(SoftmaxState<rows>& state, const Scale& scale_log2) {
 #pragma unroll
@@ -172,7 +172,7 @@ __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], State&
   return move;
 }
 
-/// The same of a tile of scores.
+/// Softmax of a tile of scores.
 template <Rescale rescale, class Element = bf16, class Scores, class State, class Scale>
 __device__ __forceinline__ bool update_maximum(Scores& scores, State& state, const Scale& scale_log2,
                                                float (&correction)[Scores::rows]) {
@@ -182,8 +182,9 @@ __device__ __forceinline__ bool update_maximum(Scores& scores, State& state, con
   return take_maxima<rescale, Element>(of_tile, state, scale_log2, correction, subtract_from(scores));
 }
 
-/// What a lane's scores of each row may come to before maxima move, in units of the raw score: as `take_maxima` has it,
-/// of scores in place of probabilities, so that it can be worked out before there are scores.
+/// Limits that a lane's scores of each row may reach before maxima move, in units of the raw score: as
+/// `take_maxima` has it, of scores in place of probabilities, so that it can be worked out before there are
+/// scores.
 template <class Element, int rows, class Scale>
 __device__ __forceinline__ void score_limits(const SoftmaxState<rows>& state, const Scale& scale_log2,
                                              float (&limits)[rows]) {
@@ -286,7 +287,7 @@ __device__ __forceinline__ void exponentiate(Scores& scores, const float (&offse
   }
 }
 
-/// The same relative to the rows' maxima, which take in this tile.
+/// Exponentials relative to the rows' maxima, which take in this tile.
 template <class Scores, class Scale>
 __device__ __forceinline__ void exponentiate(Scores& scores, SoftmaxState<Scores::rows>& state,
                                              const Scale& scale_log2, float raise = 0) {
@@ -294,7 +295,7 @@ __device__ __forceinline__ void exponentiate(Scores& scores, SoftmaxState<Scores
 }
 
 /// The largest sum of a thread's exponentials of one row of a tile that are taken relative to the maximum of
-/// earlier tiles: what they are relative to cancels when the row is normalised. fp16 ends at 65504. bf16 and
+/// earlier tiles: what they are relative to cancels when the row is normalized. fp16 ends at 65504. bf16 and
 /// the accumulators of O end at 2^127: 2^87 is left for values, times keys.
 template <class Element>
 inline constexpr float overflow_limit = is_same<Element, fp16> ? 0x1p14f : 0x1p40f;
@@ -351,7 +352,8 @@ __device__ __forceinline__ bool raise_maximum(Scores& scores, SoftmaxState<Score
     largest[r] = fmaxf(Scores::Layout::reduce(largest[r], larger), 1.0f);
     const float scale = scale_of_row(scale_log2, r);
     const float row_max = state.row_max[r] + lg2(largest[r]) * rcp(scale);
-    // Of offsets as `exponentiate` rounds them, or later exponentials would be relative to something else.
+    // The factor of offsets as `exponentiate` rounds them, or later exponentials would be relative to
+    // something else.
     correction[r] = ex2(__fmul_rn(state.row_max[r], scale) - __fmul_rn(row_max, scale));
     state.row_max[r] = row_max;
     state.row_sum[r] *= correction[r];
@@ -384,12 +386,12 @@ __device__ __forceinline__ float keep_if_has_keys(float value, float inverse) {
       static_cast<int>(keep_if_has_keys(static_cast<unsigned>(__float_as_int(value)), inverse)));
 }
 
-/// What a row whose exponentials have this sum is multiplied by in the end.
+/// The factor by which a row whose exponentials have this sum is multiplied in the end.
 __device__ __forceinline__ float inverse_of_sum(float sum) {
   return rcp(sum != 0.0f ? sum : 1 / inverse_without_keys);
 }
 
-/// What the output of each row is to be multiplied by, and log(Σ exp(score)) in natural units, −inf for a row
+/// The factor of the output of each row, and log(Σ exp(score)) in natural units, −inf for a row
 /// without keys. `Layout` is that of the scores; sums are 2^`raise` of what they are the sums of.
 template <class Layout, int rows, class Scale>
 __device__ __forceinline__ void finish_rows(const SoftmaxState<rows>& state, const Scale& scale_log2,

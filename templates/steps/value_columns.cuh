@@ -1,4 +1,4 @@
-// What columns of O are multiplied by, and what is added to them, where values of 8 bits have a scale for each column or
+// Factors of columns of O, and means that are added to them, where values of 8 bits have a scale for each column or
 // have lost a mean: O = c · (P V) / Σ P + mean, exact because rows of P sum up to 1. In fp32, before O is rounded.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace jit {
 
-/// What keys have of the sum of each row, of which a sink has the rest.
+/// The share of keys in the sum of each row, of which a sink has the rest.
 template <class Config, int rows, bool is_used = has_value_means<Config>&& Config::sinks>
 class SeenShares {
  public:
@@ -31,7 +31,7 @@ class SeenShares<Config, rows, true> {
   float shares_[rows];
 };
 
-/// Finishes a product of probabilities and values whose rows are normalised: times the scale of values, plus the mean that
+/// Finishes a product of probabilities and values whose rows are normalized: times the scale of values, plus the mean that
 /// they have lost. Column block by column block, just before each is stored: the assembler would load what belongs to all
 /// of them first, and spill.
 template <class Config, class Output, bool is_used = finishes_columns<Config>>
@@ -46,7 +46,7 @@ class ValueColumns<Config, Output, true> {
   using Layout = typename Output::Layout;
 
  public:
-  /// Of batch entry b and KV head h, where `slice` is b · heads_kv + h.
+  /// Columns of batch entry b and KV head h, where `slice` is b · heads_kv + h.
   __device__ __forceinline__ ValueColumns(const DescaleParams& descale, int slice, int heads_kv,
                                           const SeenShares<Config, Output::rows>& shares)
       : shares_(shares) {

@@ -29,7 +29,7 @@ class Probabilities {
  public:
   __device__ __forceinline__ explicit Probabilities(int consumer) : spare_{0, consumer} {}
 
-  /// Of P of 16 bits what `kept` keeps.
+  /// Packs what `kept` keeps of 16-bit P.
   template <class Kept = NoDropout>
   __device__ __forceinline__ void pack_scores(const typename Traits::Scores& scores, const Kept& kept = {}) {
     using Element = typename Traits::Weight;
@@ -47,7 +47,7 @@ class Probabilities {
     }
   }
 
-  /// The same of the columns of one step, of P of 8 bits, but for the words that `interpolated` has. Returns what they
+  /// Packs 8-bit P of the columns of one step, but for the words that `interpolated` has. Returns what they
   /// became.
   template <int interpolations>
   __device__ __forceinline__ const unsigned (&pack_step(const typename Traits::Scores& scores, int step,
@@ -74,7 +74,7 @@ class Probabilities {
     constexpr bool sums_along_columns = is_fp8<typename Traits::Weight>;
     const unsigned v =
         lower_word(sums_along_columns ? V::along_columns(v_tile, 0, 0) : V::along_rows(v_tile, 0));
-    // Fence and commit stand on both sides: the assembler serialises a group that begins before a branch.
+    // Fence and commit stand on both sides: the assembler serializes a group that begins before a branch.
     if constexpr (Traits::has_lower_tiles) {
       if (lower) {
         fence_before_pv(output, sums);
@@ -95,7 +95,7 @@ class Probabilities {
     }
     wgmma_commit_group();
   }
-  /// The same without sums.
+  /// P V without sums.
   __device__ __forceinline__ void multiply_pv(typename Traits::Output& output, unsigned v_tile,
                                               bool lower) const {
     NoSums sums;
@@ -156,7 +156,7 @@ class Queries {
     wgmma_commit_group();
   }
 
-  /// The same by one warp for its own rows, at once, in half the speed, and without the other warps.
+  /// S by one warp for its own rows, at once, in half the speed, and without the other warps.
   static __device__ __forceinline__ void multiply_qk_by_warp(typename Traits::Scores& scores, unsigned q_tile,
                                                              unsigned k_tile) {
     const int lane = lane_id();

@@ -1,4 +1,4 @@
-// What a warp holds of a product in its registers, and which lane holds what of it.
+// Accumulators: the elements of a product that a warp holds in registers, and which lane holds which.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -7,27 +7,27 @@
 namespace jit {
 
 /// The registers that mma.sync.m16n8 and wgmma accumulate in: blocks of 16 rows and 8 columns. A lane holds
-/// four values of a block, two neighbours of a row and the two that lie eight rows below; the four lanes of a
+/// four values of a block, two neighbors of a row and the two that lie eight rows below; the four lanes of a
 /// quad share rows. Where the lane's first value lies differs from lane to lane; from there on, steps are known
 /// at compile time.
 struct MmaLayout {
   static constexpr int block_rows = 16;
   static constexpr int block_columns = 8;
   static constexpr int block_values = 4;
-  static constexpr int neighbours = 2;  ///< columns that a lane has side by side
+  static constexpr int neighbors = 2;  ///< columns that a lane has side by side
 
   /// Place of the first value of a lane, of which `thread` may be the index in its block.
   static __device__ __forceinline__ int lane_row(int thread) { return thread % warp_size / 4; }
   static __device__ __forceinline__ int lane_column(int thread) { return thread % 4 * 2; }
   /// The caller's lane_row, not made of lane_id(), which would stay in a register up to a rare use of it.
   static __device__ __forceinline__ int own_row() { return threadIdx.x / 4 % (warp_size / 4); }
-  /// What `f`, which makes one value of two, makes of those of all lanes that share a row.
+  /// Reduces, by `f` of two values, those of all lanes that share a row.
   template <class F>
   static __device__ __forceinline__ float reduce(float x, F f) {
     x = f(x, __shfl_xor_sync(full_warp, x, 1));  // mutate: LanesMissAShuffle
     return f(x, __shfl_xor_sync(full_warp, x, 2));
   }
-  /// Of those that share rows one speaks for them.
+  /// Whether the lane speaks for those that share its rows.
   static __device__ __forceinline__ bool speaks_for_rows(int lane) { return lane % 4 == 0; }
   /// That one's value.
   static __device__ __forceinline__ float from_speaker(float x) {
@@ -44,10 +44,10 @@ struct MmaLayout {
   }
 };
 
-/// The same where each two blocks share 16 columns: the first has the even ones, the second the odd ones. So a lane holds
-/// four neighbours of a row, two in each of both.
+/// A layout in which each two blocks share 16 columns: the first has the even ones, the second the odd ones.
+/// So a lane holds four neighbors of a row, two in each of both.
 struct EvenOddLayout : MmaLayout {
-  static constexpr int neighbours = 4;  // mutate: NeighboursOfTheOtherLayout
+  static constexpr int neighbors = 4;  // mutate: NeighborsOfTheOtherLayout
   // mutate: LanesInTheOrderOfBlocks
   static __device__ __forceinline__ int lane_column(int thread) { return thread % 4 * 4; }
   static __device__ __forceinline__ constexpr int column(int first, int n, int i) {
@@ -131,7 +131,7 @@ struct Accumulator {
     }
   }
 
-  /// What `f`, which makes one value of two, makes of the lane's values of its row `r`.
+  /// Reduces, by `f` of two values, the lane's values of its row `r`.
   template <class F>
   __device__ __forceinline__ float reduce_lane(int r, F f) const {
     float result = f(at(r, 0, 0), at(r, 0, 1));
@@ -139,7 +139,7 @@ struct Accumulator {
     for (int n = 1; n < column_blocks; ++n) result = f(result, f(at(r, n, 0), at(r, n, 1)));
     return result;
   }
-  /// The same in so many chains of operations that do not wait for one another.
+  /// Reduces the lane's values in so many chains of operations that do not wait for one another.
   template <int chains, class F>
   __device__ __forceinline__ float reduce_lane_in_chains(int r, F f) const {
     static_assert(column_blocks >= chains);
@@ -153,7 +153,7 @@ struct Accumulator {
     for (int i = 1; i < chains; ++i) results[0] = f(results[0], results[i]);
     return results[0];
   }
-  /// The same with those of the other lanes.
+  /// Reduces the values of the row, with those of the other lanes.
   template <class F>
   __device__ __forceinline__ float reduce_row(int r, F f) const {
     return Layout::reduce(reduce_lane(r, f), f);

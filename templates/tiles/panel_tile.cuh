@@ -52,8 +52,9 @@ struct PanelTile {
                                         ((chunk % chunks) ^ key) * chunk_bytes);
   }
 
-  /// Of a chunk at the place `by`, a multiple of a power of two, behind one of as many first ones of a row, whose address
-  /// is `address`: what a loop over chunks adds, known at compile time. Tiles begin at multiples of 1024.
+  /// The offset of a chunk at the place `by`, a multiple of a power of two, behind one of as many first ones
+  /// of a row, whose address is `address`: what a loop over chunks adds, known at compile time. Tiles begin
+  /// at multiples of 1024.
   JIT_HOST_DEVICE static constexpr unsigned chunk_behind(unsigned address, int by) {
     constexpr int chunks = row_bytes / chunk_bytes;
     return (address ^ static_cast<unsigned>(by % chunks * chunk_bytes)) +
@@ -69,24 +70,25 @@ struct PanelTile {
                       chunk_bytes);
   }
 
-  /// The same with the sum along its rows (V of P V), from the k-step `step` on.
+  /// wgmma's view of the tile with the sum along its rows (V of P V), from the k-step `step` on.
   JIT_HOST_DEVICE static constexpr unsigned long long along_rows(unsigned tile, int step) {
     // mutate: WrongPanelStrideOfV
     return descriptor(tile + static_cast<unsigned>(step * mma_k * row_bytes), panel_bytes);
   }
 
-  /// What a step adds to the lower word of the first step's descriptor, and the upper word, which all share.
+  /// The amount that a step adds to the lower word of the first step's descriptor, and the upper word, which
+  /// all share.
   JIT_HOST_DEVICE static constexpr unsigned column_step(int step) {
     return lower_word(along_columns(0, 0, step) - along_columns(0, 0, 0));
   }
-  /// The same where the free dimension begins at `row`, a multiple of 8.
+  /// The amount of a step where the free dimension begins at `row`, a multiple of 8.
   JIT_HOST_DEVICE static constexpr unsigned column_step(int step, int row) {
     return lower_word(along_columns(0, row, step) - along_columns(0, 0, 0));
   }
   JIT_HOST_DEVICE static constexpr unsigned row_step(int step) {
     return lower_word(along_rows(0, step) - along_rows(0, 0));
   }
-  /// The same where the free dimension begins at `column`, which is the first one of a panel.
+  /// The amount of a step where the free dimension begins at `column`, which is the first one of a panel.
   JIT_HOST_DEVICE static constexpr unsigned row_step(int step, int column) {
     return lower_word(along_rows(static_cast<unsigned>(column / columns * panel_bytes), step) -
                       along_rows(0, 0));

@@ -13,7 +13,7 @@ __device__ __forceinline__ int load_shared(unsigned address) {
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
   return value;
 }
-/// What lies there under a condition, else `other`: without a branch, so that what stands around it can be mixed with it.
+/// The word there under a condition, else `other`: without a branch, so that what stands around it can be mixed with it.
 __device__ __forceinline__ int load_shared_if(bool condition, unsigned address, int other) {
   int value;
   asm volatile(
@@ -38,7 +38,7 @@ __device__ __forceinline__ void store_shared(unsigned address, unsigned first, u
   asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(first), "r"(second) : "memory");
 }
 
-/// The same of four; `address` is a multiple of 16.
+/// Stores four words; `address` is a multiple of 16.
 __device__ __forceinline__ void store_shared(unsigned address, const int (&values)[4]) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(values[0]), "r"(values[1]),
                "r"(values[2]), "r"(values[3])
@@ -81,11 +81,11 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int first, int thread)
     clear_shared_chunk(Tile::chunk_address(tile, i / chunks, i % chunks));
 }
 
-/// The same value, in a form that shows the compiler that the whole warp has it.
+/// The value, in a form that shows the compiler that the whole warp has it.
 __device__ __forceinline__ unsigned uniform(unsigned value) { return __shfl_sync(full_warp, value, 0); }
 __device__ __forceinline__ int uniform(int value) { return __shfl_sync(full_warp, value, 0); }
 
-/// What lies at a shared address that is written again after the warp's arrival at a barrier. Lane 0 reads
+/// The word at a shared address that is written again after the warp's arrival at a barrier. Lane 0 reads
 /// for all: it is also who arrives, so that its own order of instructions is enough.
 __device__ __forceinline__ int load_shared_by_warp(unsigned address) {
   int value = 0;

@@ -15,7 +15,7 @@ JIT_HOST_DEVICE constexpr int swizzle_span(int chunks) {
   return span;
 }
 
-/// What row `row` of a tile with `chunks` chunks a row is XORed with.
+/// The number that chunks of row `row` are XORed with, in a tile with `chunks` chunks a row.
 /// ldmatrix reads one chunk column of eight rows at once. Row r starts at bank group r·chunks mod 8, so those
 /// rows already differ in 8/span ways; an XOR of the chunk with the remaining bits of the row makes all eight
 /// differ, and because span divides the row length the result stays inside the row: no padding, for any

@@ -186,7 +186,7 @@ __device__ __forceinline__ void store_chunk(Element* target, const unsigned (&wo
   }
 }
 
-/// Four neighbouring elements.
+/// Four neighboring elements.
 struct TwoPairs {
   unsigned first;
   unsigned second;
@@ -209,7 +209,7 @@ __device__ __forceinline__ void store_pairs(Element* target, const TwoPairs& pai
   }
 }
 
-/// Rounds four numbers to four neighbouring elements, floats among them, written in pieces of `alignment` bytes.
+/// Rounds four numbers to four neighboring elements, floats among them, written in pieces of `alignment` bytes.
 template <int alignment, class Element>
 __device__ __forceinline__ void store_four(Element* target, float4 values) {
   store_pairs<alignment>(target, {pack<Element>(values.x, values.y), pack<Element>(values.z, values.w)});

@@ -1,5 +1,5 @@
 // Makes numbers of 16 bits of keys and values of 8, once for all blocks of the attention kernel behind it, which reads
-// them as it reads any. A block has some rows of one head, and neighbouring blocks have those of the other heads, which
+// them as it reads any. A block has some rows of one head, and neighboring blocks have those of the other heads, which
 // lie beside them. It is bound by memory: a lane has a few pieces of rows on their way at once.
 #pragma once
 
@@ -25,7 +25,7 @@ class StoredRows {
   __device__ __forceinline__ StoredRows(const AttentionParams& params, int entry)
       : params_(params), entry_(entry) {}
 
-  /// Those that are some sequence's; of varlen ones all that there are.
+  /// Rows that are some sequence's; all varlen rows.
   __device__ __forceinline__ Sequence in_use() const {
     if constexpr (is_varlen) return {0, params_.sequences.total_k};
     return VariableSequences<Config>(params_).kv(entry_);

@@ -184,12 +184,12 @@ TEST_F(CliRun, Quantizes) {
   };
   const auto plain = errors({"--quantize", "head"});
   for (const char* scales : reference::some_of<const char*>({"head", "token", "block"}, 3)) {
-    const auto centred = errors({"--quantize", scales, "--value-scales", "channel", "--center-keys",
+    const auto centered = errors({"--quantize", scales, "--value-scales", "channel", "--center-keys",
                                  "--center-values", "--rotation-seed", "3"});
-    EXPECT_LT(centred.first, 0.25) << scales;
-    EXPECT_LT(centred.second, 0.25) << scales;
-    EXPECT_LT(centred.first, plain.first);
-    EXPECT_LT(centred.second, plain.second);
+    EXPECT_LT(centered.first, 0.25) << scales;
+    EXPECT_LT(centered.second, 0.25) << scales;
+    EXPECT_LT(centered.first, plain.first);
+    EXPECT_LT(centered.second, plain.second);
   }
 }
 
@@ -220,7 +220,7 @@ TEST_F(CliRun, QuantizesSequencesOfLengths) {
   expect_bad_input(run_plainly({"--quantize", "head", "--cache-leftpad", "1,1"}), "--cache-leftpad");
 }
 
-// The same bytes and scales as those that a quantiser makes.
+// The same bytes and scales as those that a quantizer makes.
 TEST_F(CliRun, QueriesOfFp8) {
   const auto codes = [&](const std::string& name, std::vector<std::int64_t> shape) {
     Array array = tool::zeros(DType::uint8, std::move(shape));

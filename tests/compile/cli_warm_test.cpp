@@ -223,7 +223,7 @@ TEST_F(CliWarm, APackForTrainingHasGradients) {
 }
 
 // Attention of fp8 and what makes q, k and v for it, out of arrays of the model's type, beside that of the model's type.
-TEST_F(CliWarm, APackOfFp8HasQuantisers) {
+TEST_F(CliWarm, APackOfFp8HasQuantizers) {
   if (!is_turn_of(2)) GTEST_SKIP() << "this run\'s seed takes another kind of pack";
   const std::vector<std::string> options = {"--quantize", "head", "--center-keys", "--center-values",
                                             "--exact-exponentials"};
@@ -238,6 +238,12 @@ TEST_F(CliWarm, APackOfFp8HasQuantisers) {
                            "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head k-mean v-mean",
                            "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head k-mean v-mean padded",
                            "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head rotated v-mean"}));
+  Tool reader;
+  reader.environment = {"JIT_ATTENTION_PACK=" + pack()};
+  const nlohmann::json described = reader.run({"info", "--json"}).json()["packs"][0];
+  EXPECT_EQ(described["refusal"], "");
+  EXPECT_THAT(described["targets"].get<std::string>(), HasSubstr("sm_80"));
+  EXPECT_GT(described["entries"].get<std::size_t>(), 4u);
   for (const auto& [queries, keys] : {std::pair(1, 64), {33, 33}}) {
     Tool user;
     user.environment = {"JIT_ATTENTION_OFFLINE=1", "JIT_ATTENTION_PACK=" + pack()};

@@ -1,4 +1,4 @@
-// Registers of the quantiser: of calls without lengths nothing is spilled.
+// Registers of the quantizer: of calls without lengths nothing is spilled.
 #include <vector>
 
 #include <fmt/format.h>

@@ -99,7 +99,7 @@ TEST(CompileSpace, DefaultsOfMaskBitsAreClean) {
   }
 }
 
-// The fastest tiles of fp8 on an H200 (docs/notebook.md), which leave no register: tuning passes over one that spills.
+// The fastest tiles of fp8 on an H200 (docs/records/notebook.md), which leave no register: tuning passes over one that spills.
 TEST(CompileSpace, LargeTilesOfFp8AreClean) {
   struct Tile {
     AttentionSpec spec;
@@ -207,7 +207,7 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
       limits.sm_count = 132;
       const ProblemShape shape{.batch = 2, .heads_q = 16, .seqlen_q = tokens, .seqlen_kv = tokens};
       wishes.push_back({spec, testing::sm_90a, untuned_order(spec, shape, limits).front()});
-      // Of a small head_dim it is faster where products are (docs/notebook.md).
+      // Of a small head_dim it is faster where products are (docs/records/notebook.md).
       EXPECT_EQ(std::get<ForwardWgmma>(*wishes.back().config).dropout_mask_ahead,
                 tokens == 8192 && head_dim == 128);
     }
@@ -229,6 +229,27 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
   for (const auto& kernel : compile_all(reference::some_of(wishes, 4), Context(private_settings()))) {
     ASSERT_TRUE(kernel);
     EXPECT_TRUE(kernel->resources().is_clean()) << kernel->report();
+  }
+}
+
+// Elements of a bias are loaded ahead, into registers: of the first configs that are tried one has room for them.
+TEST(CompileSpace, WgmmaKernelsWithABiasAreClean) {
+  std::vector<std::pair<AttentionSpec, ProblemShape>> cases;
+  for (const int head_dim : {64, 96, 128, 192, 256}) {
+    for (const Mask& mask : {Mask(), mask::causal()}) {
+      const AttentionSpec spec{.head_dim = head_dim, .mask = mask, .score = score::bias(DType::fp32)};
+      cases.push_back({spec, {.batch = 1, .heads_q = 1, .seqlen_q = 300, .seqlen_kv = 300}});
+      cases.push_back({spec, {.batch = 1, .heads_q = 16, .seqlen_q = 8192, .seqlen_kv = 8192}});
+    }
+  }
+  const Context context(private_settings());
+  DeviceLimits limits = device_limits(testing::sm_90a);
+  limits.sm_count = 132;
+  for (const auto& [spec, shape] : reference::some_of(cases, 3)) {
+    const BuiltKernel kernel =
+        choose_kernel(*Access::state(context), spec, {}, shape, limits, {testing::sm_90a});
+    EXPECT_TRUE(kernel.image->resources.is_clean())
+        << to_string(spec) << ", " << shape.seqlen_q << " tokens, " << to_string(kernel.config);
   }
 }
 

@@ -31,7 +31,7 @@ struct GpuRunner::State {
 namespace {
 
 CUtensorMap encode(const TensorMap& map, CUdeviceptr address) {
-  alignas(64) CUtensorMap encoded;
+  CUtensorMap encoded;
   std::vector<cuuint32_t> steps = map.element_steps;
   steps.resize(map.sizes.size(), 1);
   std::vector<cuuint64_t> strides = map.strides;

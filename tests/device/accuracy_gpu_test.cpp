@@ -1,5 +1,5 @@
 // How near results come to exact ones where few keys carry a row: as near as with a tiled softmax that follows the
-// maximum of each row, which is what other libraries compute (docs/performance.md).
+// maximum of each row, which is what other libraries compute (docs/records/performance.md).
 #include <cmath>
 #include <cstdint>
 #include <functional>

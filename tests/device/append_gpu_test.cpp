@@ -92,7 +92,7 @@ TEST_F(AppendTest, RotatesBySections) {
   }
 }
 
-TEST_F(AppendTest, Normalises) {
+TEST_F(AppendTest, Normalizes) {
   const CurrentDevice current(0);
   for (const bool adds_one : {false, true}) {
     for (const int head_dim : {128, 72, 1024}) {

@@ -167,6 +167,32 @@ TEST_F(CliGpu, BenchPrintsTheLadder) {
   EXPECT_THAT(report["counted"].get<std::string>(), HasSubstr("50.20 %"));
 }
 
+TEST_F(CliGpu, BenchMultipliesMatrices) {
+  std::vector<std::string> words = {"bench", "--ladder", "matmul",   "--m", "130",       "--n", "136",
+                                    "--k",   "100",      "--splits", "2",   "--samples", "3",   "--json"};
+  if (is_emulated_) words.insert(words.end(), {"--listing", tool_.folder / "kernel.txt"});
+  const ToolResult result = tool_.run(words);
+  ASSERT_EQ(result.status, 0) << result.err;
+  const nlohmann::json report = result.json(), rows = report["rows"];
+  ASSERT_EQ(rows.size(), is_emulated_ ? 6u : 7u);
+  EXPECT_EQ(report["splits"], 2);
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_FALSE(rows[i].contains("trouble")) << rows[i];
+    EXPECT_GT(rows[i][is_emulated_ ? "warp_instructions" : "tflops"], 0) << rows[i];
+  }
+  if (is_emulated_) {
+    EXPECT_EQ(rows[1]["name"], "tensor_cores");
+    EXPECT_GT(rows[1]["bank_conflicts"], 0);
+    EXPECT_EQ(rows[2]["bank_conflicts"], 0);
+    EXPECT_THAT(read_text(tool_.folder / "kernel.txt"), HasSubstr("ldmatrix.sync"));
+    return;
+  }
+  // cuBLAS is timed where there is one; else the row says where it was looked for.
+  EXPECT_EQ(rows[6]["name"], "cublas");
+  const std::string trouble = rows[6].value("trouble", "libcublas was found");
+  EXPECT_THAT(trouble, HasSubstr("libcublas"));
+}
+
 TEST_F(CliGpu, BenchTimesConfigsAndCandidates) {
   if (is_emulated_) GTEST_SKIP() << "an emulated device has no time to measure";
   const ToolResult result =

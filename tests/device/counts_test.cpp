@@ -18,6 +18,7 @@
 #include "tests/support/attention_run.h"
 #include "tests/support/backward_run.h"
 #include "tests/support/host_functors.h"
+#include "tests/support/matmul_run.h"
 #include "tests/support/seed.h"
 #include "tests/support/shared_cache.h"
 
@@ -262,6 +263,57 @@ TEST(Counts, ListingNamesTemplateLines) {
   EXPECT_EQ(trace.findings(), std::vector<std::string>());
   EXPECT_NE(trace.listing().find("mma.sync.aligned.m16n8k16"), std::string::npos);
   EXPECT_NE(trace.listing().find("// ptx/mma.cuh:"), std::string::npos) << trace.listing().substr(0, 2000);
+}
+
+// The first launch of a step, which its product is.
+Json counts_of_step(const std::string& step, int m, int n, int k) {
+  MatmulRun run({.step = step, .m = m, .n = n, .k = k, .splits = 2}, 5);
+  const TraceScope trace;
+  matmul_kernel(step, Context(shared_cache_settings()))(run.arguments());
+  EXPECT_EQ(run.check(), "") << step;
+  return Json::parse(trace.launches().at(0).counts_json());
+}
+
+// Wavefronts of shared memory beside those that would do: 1 without bank conflicts.
+double ways(const Json& part) {
+  return static_cast<double>(number(part, "bank_wavefronts")) /
+         static_cast<double>(number(part, "ideal_wavefronts"));
+}
+
+// What docs/tutorial/ says of the ladder.
+TEST(Counts, TheSwizzleTakesTheBankConflictsOfTheMatrixProduct) {
+  const Json word_by_word = counts_of_step("tensor_cores", 128, 128, 192);
+  int lines = 0;
+  for (const Json& line : word_by_word.at("by_line")) {
+    if (!line.at("file").get<std::string>().ends_with("shared_words.cuh")) continue;
+    EXPECT_EQ(ways(line), 8) << line;
+    ++lines;
+  }
+  EXPECT_GE(lines, 1);
+  EXPECT_GT(ways(word_by_word.at("total")), 4);
+  for (const char* step : {"smem_tiles", "ldmatrix", "cp_async", "double_buffer", "split_k"})
+    EXPECT_EQ(ways(counts_of_step(step, 128, 128, 192).at("total")), 1) << step;
+}
+
+TEST(Counts, EachStepOfTheMatrixProductTakesFewerInstructions) {
+  std::uint64_t before = ~std::uint64_t{0};
+  for (const char* step : {"smem_tiles", "tensor_cores", "ldmatrix", "cp_async"}) {
+    const std::uint64_t instructions =
+        number(counts_of_step(step, 128, 128, 128).at("total"), "warp_instructions");
+    EXPECT_LT(instructions, before) << step;
+    before = instructions;
+  }
+}
+
+TEST(Counts, FlopsAndBytesOfTheMatrixProduct) {
+  const std::uint64_t m = 256, n = 128, k = 256;
+  for (const char* step : {"tensor_cores", "ldmatrix", "cp_async", "double_buffer", "split_k"}) {
+    const Json total = counts_of_step(step, m, n, k).at("total");
+    EXPECT_EQ(number(total, "tensor_flops"), 2 * m * n * k) << step;
+    // Two tiles of C, each with 128 rows of A and of B.
+    EXPECT_EQ(number(total, "global_read_bytes"), 2 * (128 + 128) * k * 2) << step;
+    EXPECT_EQ(number(total, "local_bytes"), 0u) << step;
+  }
 }
 
 }  // namespace

@@ -221,7 +221,7 @@ TEST_F(Fp8Test, ScalesOfBlocks) {
   expect_some_right(cases, 3);
 }
 
-// What a quantiser takes away is given back: a scale for each column of values, their mean, what LSE has lost; by every way
+// What a quantizer takes away is given back: a scale for each column of values, their mean, what LSE has lost; by every way
 // that O leaves a consumer.
 TEST_F(Fp8Test, ColumnsOfValuesAndLse) {
   std::vector<KernelCase> cases;

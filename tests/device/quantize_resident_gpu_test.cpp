@@ -1,4 +1,4 @@
-// The quantiser that keeps its rows, by grids of a few blocks, whose pipelines come round many times, and by many
+// The quantizer that keeps its rows, by grids of a few blocks, whose pipelines come round many times, and by many
 // launches: every bit is what the other program makes.
 #include <array>
 #include <random>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table of docs/gauntlet.md, from the cases: `tests/gauntlet/page.py` writes it, test_gauntlet_page.py checks."""
+"""The table of docs/records/gauntlet.md, from the cases: `tests/gauntlet/page.py` writes it, test_gauntlet_page.py checks."""
 
 import pathlib
 import re

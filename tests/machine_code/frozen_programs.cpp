@@ -11,6 +11,7 @@
 #include "generator/kernels/backward_wgmma/family.h"
 #include "generator/operations/append/program.h"
 #include "generator/operations/block_mask/program.h"
+#include "generator/operations/matmul/program.h"
 #include "generator/operations/merge/program.h"
 #include "generator/operations/quantize/program.h"
 #include "tests/machine_code/frozen_kernels.h"
@@ -98,6 +99,14 @@ void add_quantize(Programs& programs) {
   add("quantize.resident_tokens", sm_90a, {.rotate = true, .center_keys = true}, resident_quantize_program);
 }
 
+void add_matmul(Programs& programs) {
+  for (std::size_t step = 0; step < matmul_ladder().size(); ++step)
+    programs.add("matmul." + matmul_ladder()[step].name, sm_80, [step] { return matmul_program(step); });
+  programs.add("matmul.sum_splits", sm_80, sum_splits_program);
+  programs.add("matmul.double_buffer_sm_90a", sm_90a,
+               [] { return matmul_program(matmul_step_index("double_buffer")); });
+}
+
 void add_steps_of_backward(Programs& programs) {
   const auto add_prepare = [&](const char* name, const AttentionSpec& spec, const BackwardWgmma& config) {
     programs.add(name, sm_90a, [spec, config] { return backward_wgmma::prepare_program(spec, config); });
@@ -136,6 +145,7 @@ std::vector<FrozenKernel> frozen_programs() {
   add_append(programs);
   add_block_mask(programs);
   add_quantize(programs);
+  add_matmul(programs);
   add_steps_of_backward(programs);
   return programs.take();
 }

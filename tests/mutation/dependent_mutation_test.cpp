@@ -141,14 +141,18 @@ TEST_P(DependentMutationTest, IsCaught) {
 constexpr const char* found = "not behind a griddepcontrol.wait";
 // Where a kernel has one wait, it may not be launched without.
 constexpr const char* refused = "has no griddepcontrol.wait";
+// So there the wait stays in the program, and no thread gets to it.
+constexpr LineChange passed_by = {"griddepcontrol_wait();", "if (round > 1000) griddepcontrol_wait();"};
 
 INSTANTIATE_TEST_SUITE_P(
     DependentGrids, DependentMutationTest,
-    ::testing::Values(DependentMutation{{"ProducerDoesNotWait_BesideAdders", removed, {found}}, by_adders},
-                      DependentMutation{{"ProducerDoesNotWait_InTurn", removed, {found}}, in_turn},
-                      DependentMutation{{"ProducerDoesNotWait_BesideTheConsumer", removed, {found}},
+    ::testing::Values(DependentMutation{{"ProducerDoesNotWait_AtAll", removed, {refused}}, by_adders},
+                      DependentMutation{{"ProducerDoesNotWait_BesideAdders", passed_by, {found}}, by_adders},
+                      DependentMutation{{"ProducerDoesNotWait_InTurn", passed_by, {found}}, in_turn},
+                      DependentMutation{{"ProducerDoesNotWait_BesideTheConsumer", passed_by, {found}},
                                         by_consumer},
-                      DependentMutation{{"ProducerDoesNotWait_BesideRoles", removed, {found}}, by_roles},
+                      DependentMutation{{"ProducerDoesNotWait_BesideRoles", passed_by, {found}}, by_roles},
+                      DependentMutation{{"ProducerDoesNotWait_OfDrops", passed_by, {found}}, drawn_ahead},
                       DependentMutation{{"ProducerOfRanges", removed, {found}}, of_documents},
                       DependentMutation{{"Prepare", removed, {refused}}, by_adders},
                       DependentMutation{{"CountTurns", removed, {found}}, in_turn},

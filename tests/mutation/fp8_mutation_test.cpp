@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {"$", "stored.v.consumer_release();\n    $"},
                          {"race", "barrier", "flight"}},
         TemplateMutation{"NoWaitForRoom", removed, {"race", "flight"}},
-        TemplateMutation{"ProbabilitiesOfNeighboursExchanged", {"i / 2", "(1 - i / 2)"}},
+        TemplateMutation{"ProbabilitiesOfNeighborsExchanged", {"i / 2", "(1 - i / 2)"}},
         TemplateMutation{"NoEndOfValues", {", 0", ", 1"}, {"deadlock", "uninitialized", "race"}, {}, true},
         TemplateMutation{"ScaleOfAnotherHead", {"= $;", "= 0;"}},
         TemplateMutation{"ScaleOfAnotherEntry", {"[$ +", "["}},
@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"HalvesOfProbabilitiesExchanged", {"* 2 + ", "* 2 + 1 - "}},
         TemplateMutation{"EvenPairsTwice", {"] >> $)", "])"}},
         TemplateMutation{"RawProbabilities", {", Element", ""}},
-        TemplateMutation{"NeighboursExchanged", {"(n + 1, 0), kept(n, 1)", "(n, 1), kept(n + 1, 0)"}},
+        TemplateMutation{"NeighborsExchanged", {"(n + 1, 0), kept(n, 1)", "(n, 1), kept(n + 1, 0)"}},
         TemplateMutation{"LanesInTheOrderOfBlocks", {"* 4;", "* 2;"}, {"race", "misaligned"}},
         TemplateMutation{"RowsBehindTheLast", removed, {"race", "out of bounds"}},
         TemplateMutation{"ColumnsBehindTheLast", removed, {"race", "out of bounds"}},
@@ -241,7 +241,7 @@ INSTANTIATE_TEST_SUITE_P(Fp8MmaBlock, Fp8MmaBlockMutationTest,
                                                             {", place$,", ", 0,"}}),
                          ::testing::PrintToStringParamName());
 
-// Of kernels that give back what a quantiser has taken away.
+// Of kernels that give back what a quantizer has taken away.
 class Fp8ColumnsMutationTest : public MutationTest {};
 
 TEST_P(Fp8ColumnsMutationTest, IsCaught) {

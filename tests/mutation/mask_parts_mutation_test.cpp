@@ -179,7 +179,7 @@ TEST_P(MaskPartsMutation, IsCaught) { EXPECT_NE(misjudged(&GetParam()), ""); }
 INSTANTIATE_TEST_SUITE_P(
     Rules, MaskPartsMutation,
     ::testing::Values(
-        ProgramMutation{"NeighboursOfTheOtherLayout", {"= 4;", "= 2;"}},
+        ProgramMutation{"NeighborsOfTheOtherLayout", {"= 4;", "= 2;"}},
         ProgramMutation{"KeysThatDoNotExist", {"{ $ }", "{ return ~0u; }"}},
         ProgramMutation{"RangesOfTheUpperRow", {"= $;", "= $ + half;"}},
         ProgramMutation{"RangesOfTheWarpsFirstKey", {"= $;", "= $ + lane_column();"}},

@@ -1,4 +1,4 @@
-// Mutations of the quantiser's two looks at a sequence, and of what blocks leave for one another: each must be noticed.
+// Mutations of the quantizer's two looks at a sequence, and of what blocks leave for one another: each must be noticed.
 #include "tests/mutation/template_mutation.h"
 #include "tests/support/quantize_run.h"
 
@@ -54,7 +54,7 @@ QuantizeCase lengths() {
           .keys = {.seqused = {40, 99}}};
 }
 
-std::string noticed_of_quantiser(const TemplateMutation* mutation, const QuantizeCase& problem) {
+std::string noticed_of_quantizer(const TemplateMutation* mutation, const QuantizeCase& problem) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
   QuantizeRun run(problem, 7);
@@ -67,21 +67,21 @@ std::string noticed_of_quantiser(const TemplateMutation* mutation, const Quantiz
   return failure.empty() ? disorder(context, nullptr) : failure;
 }
 
-TEST(Quantiser, IsRightUnmutated) {
-  EXPECT_EQ(noticed_of_quantiser(nullptr, two_looks()), "");
-  EXPECT_EQ(noticed_of_quantiser(nullptr, blocks()), "");
-  EXPECT_EQ(noticed_of_quantiser(nullptr, sequences()), "");
-  EXPECT_EQ(noticed_of_quantiser(nullptr, lengths()), "");
+TEST(Quantizer, IsRightUnmutated) {
+  EXPECT_EQ(noticed_of_quantizer(nullptr, two_looks()), "");
+  EXPECT_EQ(noticed_of_quantizer(nullptr, blocks()), "");
+  EXPECT_EQ(noticed_of_quantizer(nullptr, sequences()), "");
+  EXPECT_EQ(noticed_of_quantizer(nullptr, lengths()), "");
 }
 
-class QuantiserMutationTest : public MutationTest {};
+class QuantizerMutationTest : public MutationTest {};
 
-TEST_P(QuantiserMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_quantiser(&GetParam(), two_looks()));
+TEST_P(QuantizerMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_quantizer(&GetParam(), two_looks()));
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Quantiser, QuantiserMutationTest,
+    Quantizer, QuantizerMutationTest,
     ::testing::Values(
         TemplateMutation{
             "WaitsForAllButTheResults", {" + 1;", ";"}, {"data race", "uninitialized", "deadlock"}, {}, true},
@@ -101,13 +101,13 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 // Of rows that belong to no sequence.
-class QuantiserSequencesMutationTest : public MutationTest {};
+class QuantizerSequencesMutationTest : public MutationTest {};
 
-TEST_P(QuantiserSequencesMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_quantiser(&GetParam(), sequences()));
+TEST_P(QuantizerSequencesMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_quantizer(&GetParam(), sequences()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Quantiser, QuantiserSequencesMutationTest,
+INSTANTIATE_TEST_SUITE_P(Quantizer, QuantizerSequencesMutationTest,
                          ::testing::Values(TemplateMutation{"RowsBeforeTheFirstSequence",
                                                             {"return $ && ", "return "},
                                                             {"out of bounds"}},
@@ -119,27 +119,27 @@ INSTANTIATE_TEST_SUITE_P(Quantiser, QuantiserSequencesMutationTest,
                                            TemplateMutation{"MeansOverAllRows", {"? $ :", "? own.seqlen :"}}),
                          ::testing::PrintToStringParamName());
 
-class QuantiserLengthsMutationTest : public MutationTest {};
+class QuantizerLengthsMutationTest : public MutationTest {};
 
-TEST_P(QuantiserLengthsMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_quantiser(&GetParam(), lengths()));
+TEST_P(QuantizerLengthsMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_quantizer(&GetParam(), lengths()));
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Quantiser, QuantiserLengthsMutationTest,
+    Quantizer, QuantizerLengthsMutationTest,
     ::testing::Values(TemplateMutation{"AllRowsAreASequences", {"return $ : ", "return "}},
                       TemplateMutation{"Lengths_AreNotCut", {"cut($, room)", "$"}, {"out of bounds"}}),
     ::testing::PrintToStringParamName());
 
 // Of scales of blocks of rows.
-class QuantiserBlockMutationTest : public MutationTest {};
+class QuantizerBlockMutationTest : public MutationTest {};
 
-TEST_P(QuantiserBlockMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_quantiser(&GetParam(), blocks()));
+TEST_P(QuantizerBlockMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_quantizer(&GetParam(), blocks()));
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Quantiser, QuantiserBlockMutationTest,
+    Quantizer, QuantizerBlockMutationTest,
     ::testing::Values(TemplateMutation{"ScaleOfTheFirstBlock", {"[$ / scale_block_rows]", "[0 * $]"}},
                       TemplateMutation{"MagnitudesReadEarly", removed, {"data race", "uninitialized"}}),
     ::testing::PrintToStringParamName());

@@ -1,4 +1,4 @@
-// Mutations of the quantiser that keeps its rows: of its pipeline, and of the words that blocks leave for one another.
+// Mutations of the quantizer that keeps its rows: of its pipeline, and of the words that blocks leave for one another.
 #include "tests/mutation/template_mutation.h"
 #include "tests/support/resident_quantize_run.h"
 
@@ -29,22 +29,22 @@ std::string noticed_of_resident(const TemplateMutation* mutation, int launches) 
   }
 }
 
-TEST(QuantiserThatKeeps, IsRightUnmutated) { EXPECT_EQ(noticed_of_resident(nullptr, 3), ""); }
+TEST(QuantizerThatKeeps, IsRightUnmutated) { EXPECT_EQ(noticed_of_resident(nullptr, 3), ""); }
 
 // Numbers of launches begin anew behind one that is soon reached: words are set back, and nothing goes wrong.
-TEST(QuantiserThatKeeps, NumbersBeginAnew) {
+TEST(QuantizerThatKeeps, NumbersBeginAnew) {
   const TemplateMutation soon{"NumbersBeginAnewSoon", {"0x7fff0000", "3"}};
   EXPECT_EQ(noticed_of_resident(&soon, 5), "");
 }
 
-class QuantiserResidentMutationTest : public MutationTest {};
+class QuantizerResidentMutationTest : public MutationTest {};
 
-TEST_P(QuantiserResidentMutationTest, IsCaught) {
+TEST_P(QuantizerResidentMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_resident(&GetParam(), GetParam().subject.launches));
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Quantiser, QuantiserResidentMutationTest,
+    Quantizer, QuantizerResidentMutationTest,
     ::testing::Values(
         TemplateMutation{"RoundsBeforeAllIsKnown", removed, {"data race", "uninitialized"}},
         TemplateMutation{"LoadsBeforeRowsAreRounded", removed, {"data race", "mbarrier"}, {}, true},

@@ -6,7 +6,7 @@ MAX_POS = 50
 
 
 def exact_rows(x, *, angles=None, interleaved=False, weight=None, eps=1e-6, adds_one=False):
-    """Rows (tokens, heads, head_dim) normalised, and rotated by (cos, sin), (tokens, rotary_dim / 2) each."""
+    """Rows (tokens, heads, head_dim) normalized, and rotated by (cos, sin), (tokens, rotary_dim / 2) each."""
     x = x.astype(numpy.float64)
     if weight is not None:
         scale = weight.astype(numpy.float64) + (1 if adds_one else 0)

@@ -123,7 +123,7 @@ def test_finds_the_scales_of_rows(rng, place, fetch, emulated, name, head_dim_v)
 
 
 def test_scales_of_rows_behind_their_elements(rng, place, fetch, emulated):
-    """What attention reads of such a cache are the keys, normalised and rotated, and the values."""
+    """What attention reads of such a cache are the keys, normalized and rotated, and the values."""
     if not emulated:
         pytest.skip("views of NumPy's memory are computed with on an emulated device")
     tokens, kind = Tokens(rng), DTYPES["bf16"]

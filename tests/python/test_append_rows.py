@@ -1,4 +1,4 @@
-"""Rotation and normalisation by append(), against double precision: every element of the caches and of q."""
+"""Rotation and normalization by append(), against double precision: every element of the caches and of q."""
 
 import jit_attention as ja
 import numpy
@@ -76,7 +76,7 @@ def test_rotates_by_sections(rng, place, fetch, sections, interleaved, sections_
 @pytest.mark.parametrize("adds_one", [False, True])
 @pytest.mark.parametrize("weight_type", ["bf16", "fp32"])
 @pytest.mark.parametrize("rotary_dim", [0, 64])
-def test_normalises(rng, place, fetch, adds_one, weight_type, rotary_dim):
+def test_normalizes(rng, place, fetch, adds_one, weight_type, rotary_dim):
     tokens, kind = Tokens(rng), DTYPES["bf16"]
     weight_kind = (DTYPES | {"fp32": numpy.float32})[weight_type]
     q, k, v = (3 * rng.standard_normal((tokens.count, heads, 72)).astype(kind) for heads in (3, 2, 2))

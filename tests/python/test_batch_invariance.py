@@ -106,7 +106,7 @@ def test_prefill_in_chunks(rng, place, fetch, mask):
         first = 0 if size > 1 else 160
         for begin in range(first, 170, size):
             end = min(begin + size, 170)
-            pieces = [one(batch, 1), one(batch, 0, begin, end)][size % 2 :]  # with a neighbour and without
+            pieces = [one(batch, 1), one(batch, 0, begin, end)][size % 2 :]  # with a neighbor and without
             o, lse = engine(pieces)[-1]
             same((o, lse), (whole[0][begin:end], whole[1][:, begin:end]))
     keep = {"causal": causal, "window": lambda b, h, i, j, m, n: causal(b, h, i, j, m, n) & (j >= i + n - m - 150)}

@@ -310,7 +310,7 @@ def test_kinds_of_scales_by_their_shapes(rng, place, fetch):
 
 
 @pytest.mark.parametrize("family", [*CONFIGS, None])
-def test_what_a_quantiser_takes_away_of_varlen_sequences(rng, place, fetch, family):
+def test_what_a_quantizer_takes_away_of_varlen_sequences(rng, place, fetch, family):
     """Scales of columns, a mean of values and what LSE has lost, beside sinks, which have lost nothing."""
     if family == "forward_wgmma" and ja.devices()[0].arch != "sm_90a":
         pytest.skip("forward_wgmma needs sm_90a")

@@ -43,7 +43,7 @@ for kind in (arrays, host_time.Capsules(arrays)):
 """, JIT_ATTENTION_DEVICE="cuda", JIT_ATTENTION_TUNING="off")
 
 
-# Of a build without optimisation of more than -O1. A call whose like the last one was costs less than half of one that is
+# Of a build without optimization of more than -O1. A call whose like the last one was costs less than half of one that is
 # checked anew.
 def test_a_call_takes_few_instructions(idle):
     if shutil.which("valgrind") is None:

@@ -7,7 +7,7 @@ import pytest
 
 import jit_attention as ja
 
-# XLA's own optimising takes a quarter of the time, for functions that run a few times.
+# XLA's own optimizing takes a quarter of the time, for functions that run a few times.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 jax = pytest.importorskip("jax", reason="needs JAX")

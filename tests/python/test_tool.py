@@ -1,7 +1,9 @@
-"""Python and the command-line tool, which is C++ all the way, give the same bits."""
+"""Python and the command-line tool, which is C++ all the way, give the same bits; the package holds the same tool."""
 
 import os
+import signal
 import subprocess
+import sys
 
 import jit_attention as ja
 import numpy
@@ -24,3 +26,34 @@ def test_equal_bits(rng, place, emulated, tmp_path, mask, text):
         o, lse = o.cpu().numpy(), lse.cpu().numpy()
     assert numpy.array_equal(o.view(numpy.uint16), numpy.load(tmp_path / "out.npy").view(numpy.uint16))
     assert numpy.array_equal(lse.view(numpy.uint32), numpy.load(tmp_path / "lse.npy").view(numpy.uint32))
+
+
+def in_package(*arguments, **options):
+    return subprocess.run([sys.executable, "-m", "jit_attention", *arguments], capture_output=True, timeout=120, **options)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--version"],
+        ["info"],
+        ["show", "--help"],
+        ["compile", "--arch", "sm_90a", "--mask", "casual"],
+        ["nonsense"],
+        [],
+        ["run", "--q", b"not/\xff/utf-8.npy"],
+    ],
+)
+def test_the_package_holds_the_tool(arguments):
+    tool = os.environ.get("JIT_ATTENTION_TOOL")
+    if not tool:
+        pytest.skip("JIT_ATTENTION_TOOL does not name the program")
+    ours, program = in_package(*arguments), subprocess.run([tool, *arguments], capture_output=True, timeout=120)
+    assert (ours.returncode, ours.stdout, ours.stderr) == (program.returncode, program.stdout, program.stderr)
+
+
+def test_a_closed_pipe_ends_the_tool():
+    pipe = subprocess.Popen([sys.executable, "-m", "jit_attention", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    pipe.stdout.close()
+    assert pipe.stderr.read() == b""
+    assert pipe.wait() == -signal.SIGPIPE

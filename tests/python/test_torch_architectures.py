@@ -120,11 +120,17 @@ class Pair:
                 return
 
 
+def without_padding(o, kept):
+    """Rows of tokens that count, and of those that a model appends: rows of padding that see no token differ (DIFFERS)."""
+    appended = o.shape[1] - kept.shape[1] if o.dim() == 3 and o.shape[0] == kept.shape[0] else -1
+    return o[torch.nn.functional.pad(kept, (0, appended), value=1).bool()] if appended in (0, 1) else o
+
+
 def logits(inputs, kept=None):
     def ask(model):
         with torch.no_grad():
             o = model(**inputs)[0].float()
-        return [o[kept.bool()] if kept is not None and o.shape[:2] == kept.shape else o]
+        return [o if kept is None else without_padding(o, kept)]
 
     return ask
 
@@ -132,8 +138,7 @@ def logits(inputs, kept=None):
 def gradients(inputs, kept):
     def ask(model):
         model.zero_grad()
-        o = model(**inputs)[0].float()
-        (o[kept.bool()] if o.shape[:2] == kept.shape else o).square().mean().backward()
+        without_padding(model(**inputs)[0].float(), kept).square().mean().backward()
         return [torch.cat([x.grad.flatten() for x in model.parameters() if x.grad is not None])]
 
     return ask

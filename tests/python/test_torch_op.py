@@ -16,9 +16,9 @@ from torch.autograd import forward_ad  # noqa: E402
 from torch.utils._pytree import tree_structure  # noqa: E402
 
 OPERATOR = torch.ops.jit_attention.attention.default
-NEIGHBOURS = ja.mask.text(
+NEIGHBORS = ja.mask.text(
     "return (k - q) % every == 0 || chosen[k] != 0;",
-    name="neighbours",
+    name="neighbors",
     constants={"every": 3},
     tensors={"chosen": "int32"},
 )
@@ -39,7 +39,7 @@ MASKS_AND_SCORES = {
     "nothing": (None, None, ()),
     "built in": (ja.mask.causal() & ja.mask.sliding_window(9), ja.score.softcap(3.0), ()),
     "inverted": (~ja.mask.causal("top_left"), None, ()),
-    "texts": (NEIGHBOURS & ja.mask.causal(), SLOPE.then(ja.score.alibi()), ("chosen", "alibi_slopes")),
+    "texts": (NEIGHBORS & ja.mask.causal(), SLOPE.then(ja.score.alibi()), ("chosen", "alibi_slopes")),
     "bias": (None, ja.score.bias("bf16"), ("bias",)),
 }
 
@@ -112,7 +112,7 @@ def test_dicts_that_change_do_not_break_the_graph(make):
 
     def compute(q, k, v):
         seen["q"] = q
-        return jt.attention(q, k, v, mask=NEIGHBOURS, return_lse=True, tensors=tensors)
+        return jt.attention(q, k, v, mask=NEIGHBORS, return_lse=True, tensors=tensors)
 
     assert_same(torch.compile(compute, fullgraph=True)(q, k, v), compute(q, k, v))
 
@@ -502,9 +502,9 @@ def test_errors_of_the_library_arrive(make):
 
 
 def test_texts_stay_values():
-    text = copy.deepcopy(NEIGHBOURS.texts[0])
-    assert text == NEIGHBOURS.texts[0] and hash(text) == hash(NEIGHBOURS.texts[0])
-    assert pickle.loads(pickle.dumps(NEIGHBOURS)) == NEIGHBOURS
+    text = copy.deepcopy(NEIGHBORS.texts[0])
+    assert text == NEIGHBORS.texts[0] and hash(text) == hash(NEIGHBORS.texts[0])
+    assert pickle.loads(pickle.dumps(NEIGHBORS)) == NEIGHBORS
 
 
 def test_importing_loads_no_compiler_and_no_models(run_python):

@@ -38,7 +38,7 @@ constexpr const char* split_families =
     "templates/(split_keys|forward_split_|forward_mla_|scheduling/key_)|docs/kernels/forward_(split|mla)_";
 constexpr const char* kernels = "templates/|generator/|docs/kernels/";
 constexpr const char* infos = "templates/|docs/kernels/|docs/(kernels-)?fp8.md";
-constexpr const char* quantiser = "templates/quantize|generator/operations/quantize";
+constexpr const char* quantizer = "templates/quantize|generator/operations/quantize";
 constexpr const char* row_operations = "templates/(append|quantize|merge|base)";
 
 // The glossary names each of them in the row of the word that is used now.
@@ -78,7 +78,7 @@ constexpr RetiredWord retired_words[] = {
     {"drawn ahead", "precomputed dropout mask"},
     {"draw_ahead", "precomputed dropout mask"},
     {"DrawnScores", "precomputed dropout mask"},
-    {"kept", "resident", quantiser},
+    {"kept", "resident", quantizer},
     {"kept_share", "mask_density"},
     {"held_rows", "A operand in registers"},
     {"equal bit", "bitwise identical"},

@@ -48,7 +48,7 @@ std::vector<Row> sample_rows(const Problem& problem, std::size_t count, std::uin
       for (const int q : {0, problem.seqlen_q - 1}) rows.push_back({b, h, q});
     }
   }
-  // Whole neighbourhoods: cheap to compute together, and wrong rows come in tiles.
+  // Whole neighborhoods: cheap to compute together, and wrong rows come in tiles.
   while (rows.size() < count) {
     const Row corner{draw(problem.batch), draw(problem.heads_q), draw(problem.seqlen_q)};
     for (int i = 0; i < 8 && corner.q + i < problem.seqlen_q; ++i)

@@ -1,4 +1,4 @@
-// A quantiser on a device with random tensors, and what it must make of them, in double precision.
+// A quantizer on a device with random tensors, and what it must make of them, in double precision.
 #pragma once
 
 #include <random>
@@ -31,7 +31,7 @@ struct QuantizeCase {
   double outliers = 0;        ///< how large one of fifty elements is
   bool has_positions = true;  ///< with rotary_dim: given, some of them none of the table's
   double offset = 0;          ///< of k and v, another one for each column
-  bool with_shift = true;     ///< lse_shift and k_mean are asked for, where k is centred
+  bool with_shift = true;     ///< lse_shift and k_mean are asked for, where k is centered
   SequencesCase queries = {};
   SequencesCase keys = {};
 };

@@ -1,4 +1,4 @@
-// The quantiser that keeps rows, by as many blocks as a test wants, as if the device had no more.
+// The quantizer that keeps rows, by as many blocks as a test wants, as if the device had no more.
 #pragma once
 
 #include <jit/context.h>

@@ -131,17 +131,17 @@ VarlenBackwardRun::VarlenBackwardRun(const VarlenBackwardCase& wanted)
         return dropout.keeps(heads_q, entry, h, q, k) ? 1 / (1 - dropout.rate) : 0;
       };
     }
-    const auto randomise = [&](DeviceTensor& tensor, const Rows& rows, const VarlenSide& side, int heads,
+    const auto randomize = [&](DeviceTensor& tensor, const Rows& rows, const VarlenSide& side, int heads,
                                int columns, std::vector<double>& numbers) {
       for_each(rows, side, heads, columns, b, [&](const std::vector<std::int64_t>& at, std::size_t) {
         tensor.set(at, normal(random));
         numbers.push_back(tensor.get(at));
       });
     };
-    randomise(q_, q_rows_, case_.q, heads_q, d, request.q);
-    randomise(k_, kv_rows_, case_.kv, case_.heads_kv, d, request.k);
-    randomise(v_, kv_rows_, case_.kv, case_.heads_kv, dv, request.v);
-    randomise(d_o_, q_rows_, case_.q, heads_q, dv, request.d_o);
+    randomize(q_, q_rows_, case_.q, heads_q, d, request.q);
+    randomize(k_, kv_rows_, case_.kv, case_.heads_kv, d, request.k);
+    randomize(v_, kv_rows_, case_.kv, case_.heads_kv, dv, request.v);
+    randomize(d_o_, q_rows_, case_.q, heads_q, dv, request.d_o);
     const reference::ForwardResult forward = reference::attention_forward(request);
     for_each(q_rows_, case_.q, heads_q, dv, b,
              [&](const std::vector<std::int64_t>& at, std::size_t i) { o_.set(at, forward.o[i]); });

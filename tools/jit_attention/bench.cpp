@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "bench_matmul.h"
 #include "bench_rows.h"
 #include "command.h"
 #include "device_choice.h"
@@ -23,6 +24,8 @@ using Json = nlohmann::ordered_json;
 struct BenchOptions {
   ProblemOptions problem;
   RowOptions rows;
+  std::string ladder;  ///< "attention" or "matmul"; empty: none
+  MatmulBench matmul;
   int samples = 30;
   int num_splits = 0;
   bool backward = false;
@@ -89,7 +92,12 @@ void print_rows(const Json& report) {
   }
 }
 
-int run_bench(const BenchOptions& options) {
+int run_bench(BenchOptions& options, const CLI::App& app) {
+  const bool is_matmul = options.ladder == "matmul";
+  check_ladder_options(app, is_matmul);
+  if (is_matmul)
+    return bench_matmul(options.matmul, options.problem.device, options.samples, options.as_json);
+  options.rows.ladder = !options.ladder.empty();
   Problem problem = build_problem(options.problem);
   validate(options.rows);
   // What has no gradients is refused before a device is looked for.
@@ -146,6 +154,15 @@ void add_bench(CLI::App& app, Commands& commands) {
   CLI::App* command = app.add_subcommand("bench", "Time kernels on the GPU: random data, cold L2 cache");
   add_problem_options(*command, options->problem);
   add_row_options(*command, options->rows);
+  command
+      ->add_option("--ladder", options->ladder,
+                   "Time the steps of a ladder: of attention (the default), interleaved with the other "
+                   "kernels, or of a "
+                   "matrix product (matmul), beside cuBLAS; on an emulated device the latter counts instead")
+      ->expected(0, 1)
+      ->default_str("attention")
+      ->check(CLI::IsMember({"attention", "matmul"}));
+  add_matmul_options(*command, options->matmul);
   add_whole_option(*command, "--samples", options->samples, "Timed launches of each kernel", {1, 100000})
       ->capture_default_str();
   CLI::Option* const backward =
@@ -158,7 +175,7 @@ void add_bench(CLI::App& app, Commands& commands) {
       ->capture_default_str()
       ->excludes(backward);
   command->add_flag("--json", options->as_json, "Print JSON");
-  commands.push_back({command, [options] { return run_bench(*options); }});
+  commands.push_back({command, [options, command] { return run_bench(*options, *command); }});
 }
 
 }  // namespace jit::tool

@@ -73,7 +73,6 @@ void add_row_options(CLI::App& app, RowOptions& options) {
         return fields.empty() ? "has no field; give one such as family=forward_wgmma, or leave the option out"
                               : "";
       });
-  app.add_flag("--ladder", options.ladder, "Time the steps of the ladder, too, interleaved with the others");
 }
 
 void validate(const RowOptions& options) {

@@ -37,14 +37,14 @@ struct Fp8Scales {
 /// Reads those that are given, and says so in `spec`.
 Fp8Scales read_scales(const Fp8Options& options, AttentionSpec& spec);
 
-/// What is quantised before it is attended to.
+/// What is quantized before it is attended to.
 struct Quantizer {
   QuantizeSpec spec;
   Array q, k, v;  ///< as they were read
   std::uint64_t rotation_seed = 0;
 };
 
-/// Takes q, k and v, of float32 or float16, in whose places there are elements of spec.dtype then, for the quantiser to write,
+/// Takes q, k and v, of float32 or float16, in whose places there are elements of spec.dtype then, for the quantizer to write,
 /// as there are scales for it. What it takes away `spec` has given back. Throws Error.
 Quantizer make_quantizer(const Fp8Options& options, Array& q, Array& k, Array& v, Fp8Scales& scales,
                          AttentionSpec& spec);

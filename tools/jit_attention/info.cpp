@@ -44,14 +44,23 @@ Json describe_devices(const std::string& choice) {
 Json describe_nvrtc(const Context& context) {
   try {
     const CompilerLocation nvrtc = context.compiler();
-    return {{"path", nvrtc.path},
-            {"version", nvrtc.version},
-            {"found_by", nvrtc.found_by},
-            {"builtins", nvrtc.builtins_path},
-            {"identity", nvrtc.identity}};
+    return {{"path", nvrtc.path},         {"version", nvrtc.version},
+            {"found_by", nvrtc.found_by}, {"builtins", nvrtc.builtins_path},
+            {"identity", nvrtc.identity}, {"passed_over", nvrtc.passed_over}};
   } catch (const Error& error) {
     return {{"missing", error.message()}};
   }
+}
+
+Json describe_packs(const Context& context) {
+  Json rows = Json::array();
+  for (const PackInUse& pack : context.packs()) {
+    rows.push_back({{"path", pack.path},
+                    {"entries", pack.entries},
+                    {"targets", pack.targets},
+                    {"refusal", pack.refusal}});
+  }
+  return rows;
 }
 
 Json describe_settings() {
@@ -86,11 +95,21 @@ void print_text(const Json& info) {
   } else {
     print("  {}, version {}, found by {}\n", text(nvrtc, "path"), text(nvrtc, "version"),
           text(nvrtc, "found_by"));
+    for (const Json& other : nvrtc["passed_over"]) print("  passed over: {}\n", other.get<std::string>());
   }
 
   const Json& cache = info["cache"];
   const std::string folder = text(cache, "directory");
   print("\nCache\n  {} ({})\n", folder.empty() ? "in memory only" : folder, text(cache, "reason"));
+  print("\nPacks\n");
+  for (const Json& pack : info["packs"]) {
+    if (text(pack, "refusal").empty())
+      print("  {}, {} entries for {}\n", text(pack, "path"), pack["entries"].get<std::size_t>(),
+            text(pack, "targets"));
+    else
+      print("  not used: {}\n", text(pack, "refusal"));
+  }
+  if (info["packs"].empty()) print("  none\n");
   print("\nTuning\n  {}\n\nSettings (environment variables)\n", text(info, "tuning"));
   for (const Json& setting : info["settings"]) {
     print("  {} = {}{}\n      {}\n", text(setting, "name"), text(setting, "value"),
@@ -110,6 +129,7 @@ int run_info(const InfoOptions& options) {
   info.update(describe_devices(options.device));
   info["nvrtc"] = describe_nvrtc(context);
   info["cache"] = {{"directory", context.cache_directory()}, {"reason", context.cache_reason()}};
+  info["packs"] = describe_packs(context);
   info["tuning"] = to_string(context.settings().tuning);
   info["settings"] = describe_settings();
   if (options.as_json) {

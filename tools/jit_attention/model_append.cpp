@@ -6,12 +6,12 @@
 namespace jit::tool {
 namespace {
 
-// By model_type: those that normalise each head of q and k before the rotation, which config.json does not say.
+// By model_type: those that normalize each head of q and k before the rotation, which config.json does not say.
 const std::set<std::string_view> with_norm = {"qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text"};
 // Those whose norm multiplies by 1 + weight.
 const std::set<std::string_view> with_norm_of_one_more = {"gemma3", "gemma3_text", "qwen3_next"};
 // Those that rotate elements 2j and 2j + 1 together.
-const std::set<std::string_view> with_neighbours_as_pairs = {
+const std::set<std::string_view> with_neighbors_as_pairs = {
     "chatglm",  "codegen",      "cohere", "cohere2", "deepseek_v2", "deepseek_v3",
     "ernie4_5", "ernie4_5_moe", "glm",    "glm4",    "gptj"};
 
@@ -22,7 +22,7 @@ AppendSpec append_of_model(const ConfigJson& config, std::string_view type, int 
   if (const auto share = config.rotary_number("partial_rotary_factor"))
     append.rotary_dim = static_cast<int>(std::lround(head_dim * *share));
   append.rotary_interleaved =
-      config.truth("rope_interleave").value_or(with_neighbours_as_pairs.contains(type));
+      config.truth("rope_interleave").value_or(with_neighbors_as_pairs.contains(type));
   if (const auto sections = config.rotary_sections("mrope_section")) {
     append.mrope_sections = *sections;
     append.mrope_interleaved = config.rotary_truth("mrope_interleaved").value_or(false);

@@ -9,7 +9,7 @@
 
 namespace jit::tool {
 
-/// How the model `type` normalises and rotates q and k, in the members of append that say so; the others are of no
+/// How the model `type` normalizes and rotates q and k, in the members of append that say so; the others are of no
 /// meaning. `head_dim` is that of k.
 AppendSpec append_of_model(const ConfigJson& config, std::string_view type, int head_dim);
 

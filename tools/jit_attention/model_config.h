@@ -31,7 +31,7 @@ struct ModelAttention {
   /// to both sides there.
   std::vector<AttentionSpec> specs_by_request = {};
   int heads_q = 0;
-  AppendSpec append = {};                 ///< how q and k are normalised and rotated; rotary_dim 0: wholly
+  AppendSpec append = {};                 ///< how q and k are normalized and rotated; rotary_dim 0: wholly
   std::int64_t max_seqlen = 0;            ///< tokens that it was made for; 0: it does not say
   std::vector<std::string> remarks = {};  ///< what of the model these specs leave out, a sentence each
 };

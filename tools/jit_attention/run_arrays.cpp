@@ -251,7 +251,7 @@ void choose_dtype(const RunOptions& options, const Array& q, AttentionSpec& spec
   spec.dtype = DType::fp16;
 }
 
-// What tells a quantiser which rows are a sequence's.
+// What tells a quantizer which rows are a sequence's.
 SequenceKind quantized_sequences(const RunArrays& arrays) {
   if (is_varlen(arrays.q)) return SequenceKind::varlen;
   const bool has_lengths = !arrays.seqused_q.shape.empty() || !arrays.seqused_k.shape.empty();

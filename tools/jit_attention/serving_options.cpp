@@ -80,7 +80,7 @@ void add_serving_options(CLI::App& app, ServingOptions& options) {
       ->needs(sections);
   CLI::Option* norm = app.add_flag(
       "--norm", options.norm,
-      "With --serving: append normalises heads of q and k, also where config.json does not say so");
+      "With --serving: append normalizes heads of q and k, also where config.json does not say so");
   norm->needs(serving);
   app.add_flag("--norm-adds-one", options.norm_adds_one, "With --norm: by 1 + weight")->needs(norm);
 }

@@ -40,7 +40,7 @@ void add_serving_options(CLI::App& app, ServingOptions& options);
 /// for all requests; over varlen keys where a prompt reads its own, which no cache holds.
 std::vector<AttentionSpec> served_specs(const ModelAttention& model, const ServingOptions& options);
 
-/// How the model normalises and rotates, as the options have it otherwise.
+/// How the model normalizes and rotates, as the options have it otherwise.
 AppendSpec served_append(const ModelAttention& model, const ServingOptions& options);
 
 }  // namespace jit::tool

@@ -83,7 +83,7 @@ void leave_out_latents(const WarmOptions& options, std::span<const PackTarget> t
   if (!is_served) std::erase_if(model.specs, [](const AttentionSpec& spec) { return spec.values_in_keys; });
 }
 
-// Beside these, the same by fp8, for tensors of their type that are quantised before. Of k's mean LSE alone, and sinks, know.
+// Beside these, the same by fp8, for tensors of their type that are quantized before. Of k's mean LSE alone, and sinks, know.
 std::vector<AttentionSpec> beside_fp8(std::vector<AttentionSpec> specs, const WarmOptions& options) {
   for (const AttentionSpec& spec : std::vector(specs)) {
     AttentionSpec& quantized = specs.emplace_back(spec);
@@ -211,7 +211,7 @@ void add_warm(CLI::App& app, Commands& commands) {
   command->get_option("--causal-per-request")->excludes(command->get_option("--mask"));
   add_quantize_options(
       *command, options->quantize,
-      "Attention by fp8 (e4m3), too, of tensors that are quantised before, and what quantises "
+      "Attention by fp8 (e4m3), too, of tensors that are quantized before, and what quantizes "
       "them: with scales of q and k for each head, token or block");
   CLI::Option* quantize = command->get_option("--quantize")->excludes(serving)->excludes(training);
   command

@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: the README becomes the home page, and links that leave docs/ lead to the repository."""
+"""Hooks of MkDocs: READMEs become pages, and other links that leave docs/ lead to the repository."""
 
 import pathlib
 import re
@@ -6,14 +6,20 @@ import re
 from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = {"README.md": "index.md", "examples/README.md": "examples.md"}  # of the repository, and of the site
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^):#\s]+)((?:#[^)\s]*)?)\)")
 
 
 def on_files(files, config):
-    """Adds the README as index.md, with links relative to docs/."""
-    readme = (ROOT / "README.md").read_text()
-    readme = LINK.sub(lambda m: f"{m[1]}[{m[2]}]({relative_to_docs(m[3])}{m[4]})", readme)
-    files.append(File.generated(config, "index.md", content=readme))
+    """Adds the READMEs as pages, with links relative to docs/."""
+    for source, page in PAGES.items():
+        folder = pathlib.PurePosixPath(source).parent
+
+        def replace(match, folder=folder):
+            path = pathlib.PurePosixPath(*resolved((folder / match[3]).parts))
+            return f"{match[1]}[{match[2]}]({relative_to_docs(str(path))}{match[4]})"
+
+        files.append(File.generated(config, page, content=LINK.sub(replace, (ROOT / source).read_text())))
     return files
 
 
@@ -30,8 +36,8 @@ def on_page_markdown(markdown, page, config, files):
         path = pathlib.PurePosixPath(*resolved((folder / target).parts))
         if path.parts[0] == "docs" or bang:
             return match[0]
-        if str(path) == "README.md":
-            return f"[{text}]({'../' * (len(folder.parts) - 1)}index.md{anchor})"
+        if str(path) in PAGES:
+            return f"[{text}]({'../' * (len(folder.parts) - 1)}{PAGES[str(path)]}{anchor})"
         if not config.repo_url:
             return text if text.startswith("`") or str(path) in text else f"{text} (`{path}`)"
         return f"[{text}]({config.repo_url.rstrip('/')}/blob/main/{path}{anchor})"

@@ -1,4 +1,4 @@
-// What a launch did, by instruction.
+// Counts of a launch, by instruction.
 #pragma once
 
 #include <cstdint>

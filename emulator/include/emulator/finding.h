@@ -1,4 +1,4 @@
-// What the emulator finds wrong with a kernel while it runs.
+// Findings: what the emulator finds wrong with a kernel while it runs.
 #pragma once
 
 #include <array>

@@ -46,7 +46,7 @@ class Memory {
   // False when the range is not allocated as a whole.
   bool write(std::uint64_t to, const void* from, std::size_t bytes);
   bool read(void* to, std::uint64_t from, std::size_t bytes) const;
-  bool copy(std::uint64_t to, std::uint64_t from, std::size_t bytes);  ///< carries uninitialised bytes along
+  bool copy(std::uint64_t to, std::uint64_t from, std::size_t bytes);  ///< carries uninitialized bytes along
   /// Repeats the `width` low bytes of `value`, 1 to 4 of them, `count` times.
   bool fill(std::uint64_t to, std::uint32_t value, int width, std::size_t count);
 

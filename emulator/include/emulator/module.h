@@ -49,7 +49,7 @@ class Function {
   /// The parameter block of a launch: the bytes of one value for each parameter, in order. Throws
   /// std::invalid_argument when their number or the size of one is another than the kernel's.
   std::vector<std::byte> pack(std::span<const std::span<const std::byte>> values) const;
-  /// The same from values: `function.arguments(in, out, 32)`.
+  /// The parameter block from values: `function.arguments(in, out, 32)`.
   template <class... T>
   std::vector<std::byte> arguments(const T&... values) const {
     static_assert((std::is_trivially_copyable_v<T> && ...), "parameters are copied byte by byte");

@@ -33,7 +33,7 @@ Result with_bits(Decoder& decoder, F f) {
   }
 }
 
-// The same for types of at least 32 bits, signs aside.
+// Operations on types of at least 32 bits, signs aside.
 template <class F>
 Result with_words(Decoder& decoder, F f) {
   const Type type = decoder.take_type();
@@ -125,7 +125,7 @@ Result decode_shf(Decoder& decoder) {
 }
 
 struct LogicTable {
-  // What a lookup table of three inputs gives, as masks: outputs[4a + 2b + c].
+  // The results of a lookup table of three inputs, as masks: outputs[4a + 2b + c].
   explicit LogicTable(std::int64_t table) {
     for (std::size_t i = 0; i < 8; ++i) outputs[i] = (table >> i & 1) != 0 ? ~0u : 0u;
   }
@@ -251,7 +251,7 @@ U low_ones(U32 length) {
   return length >= width ? static_cast<U>(~U{0}) : static_cast<U>((U{1} << (length % width)) - 1);
 }
 
-// What counts of a position or length: 8 bits, but with words of 64 bits the hardware takes all.
+// The bits of a position or length that count: 8 bits, but with words of 64 bits the hardware takes all.
 template <class U>
 constexpr U32 field_bits = sizeof(U) == 4 ? 0xff : ~0u;
 
@@ -315,7 +315,7 @@ Result decode_szext(Decoder& decoder) {
   });
 }
 
-// What each byte of the result is chosen by: four bits of `selector` in the general form of prmt, and for the
+// The choice of each byte of the result: four bits of `selector` in the general form of prmt, and for the
 // named forms the bytes that its two low bits stand for, lowest byte of the result last.
 struct PermuteMode {
   std::string_view name;

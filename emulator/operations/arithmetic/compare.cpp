@@ -59,7 +59,7 @@ Operator take_float_operator(Decoder& decoder) {
       {"eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"}));
 }
 
-// What becomes of the result of a comparison.
+// The outcome of a comparison.
 struct Outcome {
   std::string_view combine = {};  // "and", "or", "xor" with `other`; empty: nothing
   Decoder::PredicateSource other{};
@@ -85,7 +85,7 @@ void write_values(Warp& warp, Slot to, std::uint32_t mask, std::uint32_t value) 
     }
     copy_lanes(exec, out, results.data());
   };
-  vectorised(loop, mask, warp.exec, value, warp.r32(to));
+  vectorized(loop, mask, warp.exec, value, warp.r32(to));
 }
 
 struct Comparison : Operation {
@@ -141,7 +141,7 @@ std::uint32_t compare_lanes(const Unit<T>* a, const Unit<T>* b, Load load) {
     }
     return mask;
   };
-  return vectorised(loop, static_cast<const Load*>(&load), a, b);
+  return vectorized(loop, static_cast<const Load*>(&load), a, b);
 }
 
 template <Relation relation, class T, class Load>
@@ -339,7 +339,7 @@ struct Select final : Operation {
       }
       copy_lanes(exec, out, results.data());
     };
-    vectorised(loop, warp.predicate(by.predicate) ^ (by.negated ? all_lanes : 0), warp.exec,
+    vectorized(loop, warp.predicate(by.predicate) ^ (by.negated ? all_lanes : 0), warp.exec,
                lanes<U>(warp, to), lanes<U>(warp, if_true), lanes<U>(warp, if_false));
     return Flow::next;
   }

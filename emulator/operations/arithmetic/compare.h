@@ -1,4 +1,4 @@
-// What the files of the comparison family share.
+// Common code of the comparison family.
 #pragma once
 
 #include <memory>

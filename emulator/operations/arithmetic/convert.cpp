@@ -43,7 +43,8 @@ struct Integer {
   }
 };
 
-// What of a destination register is written: a narrower value is extended to all of it, by its sign.
+// The bits of a destination register that are written: a narrower value is extended to all of it, by its
+// sign.
 U64 register_mask(const Decoder& decoder, Type type) {
   const int width = decoder.register_bits(decoder.operand(0));
   return Integer(width == 16 || width == 32 || width == 64 ? width : bits(type), false).mask;
@@ -92,7 +93,7 @@ Result with_float_source(const Decoder& decoder, Type type, F f) {
   }
 }
 
-// The commonest conversion to an integer; `round` vectorises.
+// The commonest conversion to an integer; `round` vectorizes.
 template <class Round>
 Result single_to_s32(Decoder& decoder, bool ftz, Round round) {
   return with_flag(ftz, [&](auto flushes) {
@@ -190,7 +191,7 @@ Result integer_to_float(Decoder& decoder, const Conversion& how) {
   });
 }
 
-// Conversions that are frequent enough to deserve loops that vectorise; null for others.
+// Conversions that are frequent enough to deserve loops that vectorize; null for others.
 Result plain_float_to_float(Decoder& decoder, const Conversion& how) {
   if (how.ftz || how.sat || how.relu || how.satfinite) return nullptr;
   using H = std::uint16_t;

@@ -1,4 +1,4 @@
-// What the files of the conversion family share.
+// Common code of the conversion family.
 #pragma once
 
 #include <limits>

@@ -1,4 +1,4 @@
-// 2^x and tanh in double precision, for loops that vectorise. What the hardware approximates is rounded from
+// 2^x and tanh in double precision, for loops that vectorize. What the hardware approximates is rounded from
 // these: to the nearest number nearly always, and never further off than 0.501 units in the last place.
 #pragma once
 

@@ -67,7 +67,7 @@ Result on_type(Decoder& decoder, HalfType type, F f) {
   return lanewise<typename Operation16<count, std::uint32_t>::type>(decoder, on_halves<Half>(f));
 }
 
-// The same for an f that is dear or branches.
+// f on values of 16 bits, lane by lane, if f is expensive or branches.
 template <std::size_t count, class F>
 Result on_type_lane_by_lane(Decoder& decoder, HalfType type, F f) {
   if (!type.is_pair) return lane_by_lane<typename Operation16<count, Half>::type>(decoder, f);
@@ -82,7 +82,7 @@ struct ArithmeticModifiers {
   bool any() const { return ftz || sat || relu; }
 };
 
-// What is done with a result before it is rounded; neither changes what rounding gives.
+// Modifiers of a result before it is rounded; neither changes what rounding gives.
 float clamp(float x, const ArithmeticModifiers& modifiers) {
   if (modifiers.sat) return saturate(x);
   if (modifiers.relu) return x <= 0.0f ? 0.0f : x;
@@ -129,7 +129,7 @@ Arithmetic take_arithmetic(Decoder& decoder) {
   return {type, modifiers};
 }
 
-// f(a, …, modifiers) of `count` operands; loops without modifiers vectorise.
+// f(a, …, modifiers) of `count` operands; loops without modifiers vectorize.
 template <std::size_t count, class F>
 Result arithmetic(Decoder& decoder, const Arithmetic& given, F f) {
   if (!given.modifiers.any()) {

@@ -1,4 +1,4 @@
-// What the files of the integer family share.
+// Common code of the integer family.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct Doubled<std::uint64_t> : std::type_identity<UnsignedInt128> {};
 template <>
 struct Doubled<std::int64_t> : std::type_identity<Int128> {};
 
-/// In this type products and sums of T wrap around without undefined behaviour.
+/// In this type products and sums of T wrap around without undefined behavior.
 template <class T>
 using Wrapping = std::conditional_t<(sizeof(T) > 4), std::uint64_t, std::uint32_t>;
 
@@ -77,7 +77,7 @@ std::unique_ptr<const Operation> with_integer(const Decoder& decoder, Type type,
   }
 }
 
-/// The same where signs do not matter: f gets the unsigned type.
+/// An operation where signs do not matter: f gets the unsigned type.
 template <class F>
 std::unique_ptr<const Operation> with_unsigned(const Decoder& decoder, Type type, F f) {
   return with_integer(decoder, type, [&]<class T>(T) { return f(std::make_unsigned_t<T>{}); });

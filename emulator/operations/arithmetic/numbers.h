@@ -50,12 +50,12 @@ struct Exact {
 /// The bits of a number in a format, rounded once. What is too large becomes infinity or the largest number,
 /// as IEEE 754 says for the rounding; with `saturate_finite` the largest number.
 std::uint64_t encode(const Format& format, Exact value, Rounding rounding, bool saturate_finite = false);
-/// The same for a double, which may be infinite or NaN.
+/// The bits of a double in a format, which may be infinite or NaN.
 std::uint64_t encode(const Format& format, double value, Rounding rounding, bool saturate_finite = false);
 /// The value of a number in a format other than f64, exactly.
 double decode(const Format& format, std::uint64_t bits);
 
-// What follows is written so that loops over it vectorise. Conversions are objects rather than functions:
+// The following is written so that loops over it vectorize. Conversions are objects rather than functions:
 // what a template is given as one, it can inline.
 
 inline constexpr std::uint32_t f32_nan = 0x7fffffffu;
@@ -63,7 +63,7 @@ inline constexpr std::uint32_t f32_nan = 0x7fffffffu;
 /// f32 arithmetic gives one NaN only.
 inline float canonical(float x) { return x != x ? std::bit_cast<float>(f32_nan) : x; }
 
-/// A NaN that is no signalling one; its sign and payload stay.
+/// A NaN that is no signaling one; its sign and payload stay.
 inline double quieted(double nan) {
   return std::bit_cast<double>(std::bit_cast<std::uint64_t>(nan) | 0x0008000000000000u);
 }
@@ -130,15 +130,15 @@ inline constexpr auto f16_of_f32 = [](float x) {
   return static_cast<std::uint16_t>(narrow<f16_format, false>(x));
 };
 
-/// The neighbour of x whose last bit is 1 unless x is exact: rounding this to a format at least two bits
+/// The neighbor of x whose last bit is 1 unless x is exact: rounding this to a format at least two bits
 /// shorter is as rounding the exact value at once (Boldo and Melquiond, "Emulation of FMA and correctly
 /// rounded sums"). `error` is what the exact value has more than x.
 inline double to_odd(double x, double error) {
   const auto bits = std::bit_cast<std::uint64_t>(x);
   const bool grows = (error > 0) == (x > 0);
   const bool inexact = error > 0 || error < 0;
-  const std::uint64_t neighbour = grows ? bits + 1 : bits - 1;
-  return std::bit_cast<double>(inexact && (bits & 1) == 0 ? neighbour : bits);
+  const std::uint64_t neighbor = grows ? bits + 1 : bits - 1;
+  return std::bit_cast<double>(inexact && (bits & 1) == 0 ? neighbor : bits);
 }
 
 /// a × b + c for values of at most 24 significant bits in the range of f32, rounded to odd.

@@ -154,7 +154,7 @@ std::string WarpBarrier::describe(std::uint64_t) const {
 
 namespace {
 
-// The same value in all lanes, or the launch stops.
+// The value that all lanes share, or the launch stops.
 std::uint32_t uniform(Warp& warp, Slot slot, const char* what) {
   const std::uint32_t* values = warp.r32(slot);
   const std::uint32_t value = values[std::countr_zero(warp.exec)];

@@ -97,7 +97,7 @@ class WarpBarrier final : public Waitable {
 
   /// Arrival of the lanes `warp.exec`. Returns the generation to wait for.
   std::uint64_t arrive(Warp& warp);
-  /// Of the warp, only these lanes are left.
+  /// Checks again: only these lanes of the warp are left.
   void recheck(std::uint32_t alive);
 
  private:

@@ -7,7 +7,8 @@
 namespace jit::emulator {
 namespace {
 
-// Of the generic proxy: makes a release of the relaxed writes behind it, an acquire of the reads before it.
+// A fence of the generic proxy: makes a release of the relaxed writes behind it, an acquire of the reads
+// before it.
 struct Fence final : Operation {
   Scope scope;
   explicit Fence(Scope s) : scope(s) {}
@@ -39,7 +40,7 @@ struct MbarrierInitFence final : Operation {
   }
 };
 
-// Fences for what is not modelled: aliases, tensor maps.
+// Fences for what is not modeled: aliases, tensor maps.
 struct OtherFence final : Operation {
   Flow execute(Warp&) const override { return Flow::next; }
 };

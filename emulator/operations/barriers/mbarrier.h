@@ -19,7 +19,7 @@ namespace jit::emulator {
 /// Most arrivals that an mbarrier counts, and most bytes that it can be short of, or ahead by.
 inline constexpr std::int64_t mbarrier_limit = (1 << 20) - 1;
 
-/// What an operation on an mbarrier broke. The mbarrier stays usable.
+/// The rule that an operation on an mbarrier broke. The mbarrier stays usable.
 struct MbarrierFault {
   FindingKind kind;
   std::string message;
@@ -28,7 +28,7 @@ struct MbarrierFault {
 /// One mbarrier: the phase it is in and what the phase still waits for. Wait token: the phase's number.
 class Mbarrier final : public Waitable {
  public:
-  /// `offset` in the shared memory of block `rank` of its cluster. Not initialised yet. One object stands for
+  /// `offset` in the shared memory of block `rank` of its cluster. Not initialized yet. One object stands for
   /// all mbarriers that the kernel makes at this place.
   Mbarrier(Agent agent, unsigned rank, std::uint32_t offset) : agent_(agent), rank_(rank), offset_(offset) {}
 
@@ -58,7 +58,7 @@ class Mbarrier final : public Waitable {
   Agent agent() const { return agent_; }
   /// Time that writes completing in this phase are stamped with.
   std::uint32_t write_time() const { return static_cast<std::uint32_t>(phase_) + 1; }
-  /// What a waiter learns: all that was released to the phases that are complete.
+  /// The knowledge of a waiter: all that was released to the phases that are complete.
   const Knowledge& knowledge() const { return released_; }
 
   /// The 64 bits that an arrival returns: the phase and its pending count.
@@ -80,7 +80,7 @@ class Mbarrier final : public Waitable {
   /// Whether copies that the lane starts now see it, too: the async proxy does so behind a fence.
   bool is_init_visible_to_copies(const Warp& warp, int lane) const;
   /// fence.mbarrier_init by the lanes `exec`, before this phase of the cluster's barrier ends. Of those that
-  /// did not initialise it nothing follows.
+  /// did not initialize it nothing follows.
   void publish_init(const Warp& by, std::uint64_t cluster_phase);
 
   /// The lanes that have used the mbarrier, at what time last.
@@ -91,7 +91,7 @@ class Mbarrier final : public Waitable {
   /// A warp found the phase not complete; `patience` times it is to be told so at once. Returns whether it
   /// has used them up, so that it should rather wait.
   bool refuse(Agent warp, int patience);
-  /// Of a warp that was refused: the phase when it was.
+  /// The phase when a warp was refused.
   std::optional<std::uint64_t> refused_in(Agent warp) const;
   void forget_refusal(Agent warp);
 
@@ -136,7 +136,7 @@ class MbarrierTable final : public Waitable {
   /// Adds findings of kind wrong_transaction_count for mbarriers that have all their arrivals and not all
   /// their bytes. For the core, when no warp can go on; `warp` is any of the block.
   void report_missing(const Warp& warp) const;
-  /// fence.mbarrier_init: what `warp` initialised is visible after the next barrier.cluster, relaxed or not.
+  /// fence.mbarrier_init: what `warp` initialized is visible after the next barrier.cluster, relaxed or not.
   void publish_inits(const Warp& warp);
 
   /// Wait token for any phase of any mbarrier to end, by a warp that polls several; `offset` of one of them.

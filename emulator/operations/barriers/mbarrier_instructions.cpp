@@ -255,7 +255,7 @@ std::unique_ptr<const Operation> decode_wait(Decoder& decoder, bool suspends) {
   operation->at = shared_operand(decoder, 1, is_generic);
   operation->by_parity = by_parity;
   operation->phase = decoder.source(2, by_parity ? Type::u32 : Type::b64);
-  // How long a thread may be suspended is a matter of time, which is not modelled.
+  // How long a thread may be suspended is a matter of time, which is not modeled.
   if (decoder.count() == 4) decoder.source(3, Type::u32);
   operation->acquires = acquires;
   operation->suspends = suspends;

@@ -44,7 +44,7 @@ Result decode_cvta(Decoder& decoder) {
       decoder, [add = from_generic ? 0 - *window : *window](U64 address) { return address + add; });
 }
 
-// Of an address in .shared: the block of the cluster that it lies in.
+// The block of the cluster that an address in .shared lies in.
 unsigned rank_of(const Warp& warp, U32 shared_address) {
   const U32 field = shared_address >> shared_rank_shift;
   return field == 0 ? warp.block.rank : field - 1;

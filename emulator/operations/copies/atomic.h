@@ -10,7 +10,7 @@
 
 namespace jit::emulator {
 
-/// What happens to each element, and the registers of the operands, one for each element.
+/// The operation on each element, and the registers of the operands, one for each element.
 struct AtomicOperands {
   Type type = Type::b32;
   AtomicUpdate in_global = nullptr, in_shared = nullptr;

@@ -1,4 +1,4 @@
-// What atom, red and red.async do to a word (PTX ISA, "Parallel Synchronization and Communication
+// Updates of a word by atom, red and red.async (PTX ISA, "Parallel Synchronization and Communication
 // Instructions: atom").
 #pragma once
 

@@ -112,8 +112,8 @@ struct BulkState {
 /// The warp's state, made at first use.
 BulkState& bulk_state(Warp& warp);
 
-/// What of an instruction says where its copy completes: .mbarrier::complete_tx::bytes and [mbar], with the
-/// blocks that .multicast::cluster adds.
+/// The part of an instruction that says where its copy completes: .mbarrier::complete_tx::bytes and [mbar],
+/// with the blocks that .multicast::cluster adds.
 struct BulkTarget {
   SharedOperand to;
   SharedOperand mbarrier;

@@ -18,7 +18,7 @@ struct Reduction {
   bool flushes = false;  ///< subnormal f32 count as zero, operands and results
 };
 
-/// Of "add" and the like.
+/// The operator of "add" and the like.
 std::optional<Reduction::Operator> parse_reduction(std::string_view text);
 /// Whether the table of PTX's cp.reduce.async.bulk has the combination, for a destination in .shared::cluster
 /// or in .global.

@@ -1,4 +1,4 @@
-// What part of global memory a bulk copy moves, and how it lies in shared memory.
+// The region of global memory that a bulk copy moves, and how it lies in shared memory.
 #pragma once
 
 #include <cstddef>

@@ -67,7 +67,7 @@ struct TensorOperand {
     const std::uint32_t row = tensor.box[0] * element_bytes(tensor.element);
     if (tensor.swizzle != TensorMap::Swizzle::none && row != swizzle_span(tensor.swizzle)) {
       warp.stop(FindingKind::bad_descriptor, lane,
-                fmt::format("rows of {} bytes under a swizzle of {} are not modelled: make boxDim[0] = {}",
+                fmt::format("rows of {} bytes under a swizzle of {} are not modeled: make boxDim[0] = {}",
                             row, swizzle_span(tensor.swizzle),
                             swizzle_span(tensor.swizzle) / element_bytes(tensor.element)));
     }

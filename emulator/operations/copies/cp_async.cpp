@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::uint32_t largest_copy = 16;
 
-// What one instruction copies, for the lanes where it has not taken effect.
+// The copies of one instruction, for the lanes where it has not taken effect.
 struct Copy {
   std::uint64_t number = 0;  // in the order of issue
   std::uint32_t pc = 0;
@@ -80,7 +80,7 @@ class Copies final : public CpAsyncState {
     return copy;
   }
   std::uint32_t committed(int lane) const { return committed_[static_cast<std::size_t>(lane)]; }
-  /// Those of `lanes` that have committed `count` groups.
+  /// The lanes among `lanes` that have committed `count` groups.
   std::uint32_t with_committed(std::uint32_t lanes, std::uint32_t count) const {
     std::uint32_t others = 0;
     for (std::size_t lane = 0; lane < warp_lanes; ++lane) {
@@ -179,7 +179,7 @@ class Copies final : public CpAsyncState {
   std::vector<Due> due_;
   std::array<std::uint32_t, warp_lanes> committed_ = {};
   std::uint64_t next_number_ = 0;
-  // Of each lane's last wait that completed tracked copies; 0: none did.
+  // The time of each lane's last wait that completed tracked copies; 0: none did.
   std::array<std::uint32_t, warp_lanes> waited_times_ = {};
 };
 

@@ -1,4 +1,4 @@
-// What a warp keeps of its cp.async copies (PTX ISA, "Data Movement and Conversion Instructions: Non-bulk
+// The state of a warp's cp.async copies (PTX ISA, "Data Movement and Conversion Instructions: Non-bulk
 // copy").
 #pragma once
 

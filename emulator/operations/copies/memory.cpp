@@ -262,15 +262,15 @@ Scope take_scope(Decoder& decoder) {
   return scope == "cta" ? Scope::cta : scope == "cluster" ? Scope::cluster : Scope::gpu;
 }
 
-Ordering take_ordering(Decoder& decoder, std::string_view synchronising) {
+Ordering take_ordering(Decoder& decoder, std::string_view synchronizing) {
   Ordering ordering;
   const bool is_mapped = decoder.take("mmio");
-  const std::string_view kind = decoder.take_any_of({"weak", "volatile", "relaxed", synchronising});
+  const std::string_view kind = decoder.take_any_of({"weak", "volatile", "relaxed", synchronizing});
   ordering.strong = !kind.empty() && kind != "weak";
-  if (kind == synchronising) (synchronising == "acquire" ? ordering.acquires : ordering.releases) = true;
+  if (kind == synchronizing) (synchronizing == "acquire" ? ordering.acquires : ordering.releases) = true;
   if (is_mapped && kind != "relaxed") decoder.fail("lacks .relaxed");
   if (is_mapped && (decoder.has("v2") || decoder.has("v4"))) decoder.fail(".mmio has no form for vectors");
-  if (kind == "relaxed" || kind == synchronising) ordering.scope = take_scope(decoder);
+  if (kind == "relaxed" || kind == synchronizing) ordering.scope = take_scope(decoder);
   return ordering;
 }
 

@@ -1,4 +1,4 @@
-// What ld, st and their relatives share.
+// Common code of ld, st and their relatives.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,9 @@ namespace jit::emulator {
 
 /// Takes .cta, .cluster, .gpu or .sys, which must be there.
 Scope take_scope(Decoder& decoder);
-/// Takes the modifiers that say how an access is ordered, and its scope. `synchronising` is "acquire" or
+/// Takes the modifiers that say how an access is ordered, and its scope. `synchronizing` is "acquire" or
 /// "release".
-Ordering take_ordering(Decoder& decoder, std::string_view synchronising);
+Ordering take_ordering(Decoder& decoder, std::string_view synchronizing);
 
 /// Takes the state space, if there is one.
 AddressSpace take_space(Decoder& decoder);

@@ -153,7 +153,7 @@ struct Unpack final : Operation {
     std::array<Unit<Whole>, warp_lanes> whole;
     std::memcpy(whole.data(), lanes<Whole>(warp, from), sizeof whole);
     for (const Part& part : parts) {
-      vectorised(loop, warp.exec, mask, part.shift, warp.r32(part.to),
+      vectorized(loop, warp.exec, mask, part.shift, warp.r32(part.to),
                  static_cast<const Unit<Whole>*>(whole.data()));
     }
     return Flow::next;

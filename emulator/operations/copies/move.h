@@ -1,4 +1,4 @@
-// What the files of the move family share.
+// Common code of the move family.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // Matrix fragments: how the threads of a warp hold matrices in registers (PTX ISA, "Matrix Fragments for
-// mma.m16n8k16 with floating point type" and its neighbours; "Register Fragments" of wgmma). With g = lane /
+// mma.m16n8k16 with floating point type" and its neighbors; "Register Fragments" of wgmma). With g = lane /
 // 4 and t = lane % 4, all shapes with 16 rows follow one rule for each operand.
 #pragma once
 
@@ -38,7 +38,7 @@ void read_accumulator(Warp& warp, std::span<const Slot> registers, AccumulatorFo
 /// Writes the lanes `warp.exec`; values of `pairs` must be f16's.
 void write_accumulator(Warp& warp, std::span<const Slot> registers, AccumulatorFormat format, int columns,
                        const float* c);
-/// The same for `words` of s32.
+/// Reads an accumulator of `words` of s32.
 void read_accumulator(Warp& warp, std::span<const Slot> registers, int columns, std::int32_t* c);
 void write_accumulator(Warp& warp, std::span<const Slot> registers, int columns, const std::int32_t* c);
 

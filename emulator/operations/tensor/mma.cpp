@@ -54,7 +54,7 @@ void transpose(const std::uint32_t* words, int k, int bytes, void* rows) {
   transpose(words, k, static_cast<std::uint32_t*>(rows));
 }
 
-// Of each line of words the low halves come first, then the high halves.
+// Parts each line of words: the low halves come first, then the high halves.
 void part_halves(std::uint32_t* words, int lines, int line_words) {
   std::array<std::uint16_t, largest_k / 2> parted;
   const auto count = static_cast<std::size_t>(line_words);

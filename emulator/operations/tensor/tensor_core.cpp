@@ -271,7 +271,7 @@ float add_products(const AccumulationModel& model, Factors a, Factors b, int str
 void multiply_add(const AccumulationModel& model, int rows, int columns, int k, Factors a, Factors b,
                   float* c) {
   const Job job{model, rows, columns, k, a, b, c};
-  vectorised([](const Job* work) { multiply_any(*work); }, &job);
+  vectorized([](const Job* work) { multiply_any(*work); }, &job);
 }
 
 }  // namespace jit::emulator

@@ -1,4 +1,4 @@
-// What tensor cores compute. PTX leaves the order and precision of their sums open ("mma": "accumulation … is
+// Sums of tensor cores. PTX leaves the order and precision of their sums open ("mma": "accumulation … is
 // unspecified"); what is here was found out on hardware by Fasi, Higham, Mikaitis and Pranesh ("Numerical
 // behavior of NVIDIA tensor cores", 2021), Xie, Wang, Yang and Yang ("MMA-Sim", 2025), and Khattak and
 // Mikaitis ("Accurate Models of NVIDIA Tensor Cores", 2025).
@@ -12,9 +12,9 @@
 
 namespace jit::emulator {
 
-/// How products are summed up. The products of `group` neighbours along k are exact; together with the
+/// How products are summed up. The products of `group` neighbors along k are exact; together with the
 /// accumulator they are aligned to the largest exponent among them (the sum of the factors' exponents, not
-/// normalised), cut off towards zero `fraction_bits` below it, and added without error. The sum is rounded as
+/// normalized), cut off towards zero `fraction_bits` below it, and added without error. The sum is rounded as
 /// `result` says and is the accumulator of the next group.
 struct AccumulationModel {
   enum class Result {

@@ -131,7 +131,7 @@ int element_bytes(Type type) {
 
 void decode_elements(Type type, const void* elements, std::size_t count, float* values,
                      std::int16_t* exponents) {
-  vectorised([](auto... arguments) { decode_any(arguments...); }, type, elements, count, values, exponents);
+  vectorized([](auto... arguments) { decode_any(arguments...); }, type, elements, count, values, exponents);
 }
 
 }  // namespace jit::emulator

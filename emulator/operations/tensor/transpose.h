@@ -47,7 +47,7 @@ inline void transpose_4x4(const std::byte* from, std::size_t from_stride, std::b
   store_vector(to + 3 * to_stride, high_pairs(b, d));
 }
 
-/// The same for an 8 × 8 matrix of 16 bits that lies without gaps. May be in place.
+/// Transposes an 8 × 8 matrix of 16 bits that lies without gaps. May be in place.
 inline void transpose_8x8(const void* from, void* to) {
   using namespace detail;
   constexpr std::size_t rows = 8;

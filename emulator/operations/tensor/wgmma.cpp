@@ -60,7 +60,7 @@ struct WgmmaMultiply final : Operation {
   }
 
  private:
-  // Of 16 bytes, in a line of the whole matrix.
+  // Pieces of 16 bytes in a line of the whole matrix.
   int a_pieces() const { return instruction.a_major == Major::k ? 2 : 64 / 8; }
   int b_pieces() const { return instruction.b_major == Major::k ? 2 : instruction.columns / 8; }
 

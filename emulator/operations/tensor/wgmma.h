@@ -1,4 +1,4 @@
-// What a warp keeps of its wgmma operations, and of setmaxnreg.
+// The state of a warp's wgmma operations, and of setmaxnreg.
 #pragma once
 
 #include "machine/warp.h"

@@ -77,7 +77,7 @@ void OperandLayout::read(SharedMemory& memory, const Access& access, int first_l
   const auto atom_pieces = static_cast<int>(atom_pieces_);
   for (int line = first_line; line < first_line + lines; ++line) {
     for (int piece = first_piece; piece < first_piece + pieces;) {
-      // Those within one row of the pattern, which the swizzle mixes.
+      // Pieces within one row of the pattern, which the swizzle mixes.
       const int count = std::min(atom_pieces - piece % atom_pieces, first_piece + pieces - piece);
       std::array<std::uint32_t, 8> addresses;
       std::uint32_t low = ~0u, high = 0;

@@ -10,7 +10,7 @@
 
 namespace jit::emulator {
 
-/// Along which dimension neighbours in memory follow each other.
+/// Along which dimension neighbors in memory follow each other.
 enum class Major : std::uint8_t {
   k,
   mn,  ///< "transposed": rows of A, or columns of B
@@ -51,7 +51,7 @@ class OperandLayout {
   std::uint32_t start_, group_, pitch_, atom_, atom_pieces_, swizzle_mask_, base_offset_;
 };
 
-/// What is wrong with a descriptor for lines of `pieces` pieces; empty: nothing.
+/// The fault of a descriptor for lines of `pieces` pieces; empty: nothing.
 std::string descriptor_fault(std::uint64_t bits, Major major, int pieces);
 
 }  // namespace jit::emulator

@@ -14,7 +14,7 @@ constexpr int most_columns = 256;
 constexpr int most_k = 32;
 constexpr std::size_t line_words = 8;  // 32 bytes along k
 constexpr int line_pieces = 2;
-// What an accumulator's registers hold while they are in flight: a NaN.
+// The contents of an accumulator's registers while they are in flight: a NaN.
 constexpr std::uint32_t poison = 0xffffffffu;
 constexpr int shape_bits = 17;
 

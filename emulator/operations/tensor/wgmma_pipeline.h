@@ -16,7 +16,7 @@
 
 namespace jit::emulator {
 
-/// What a wgmma.mma_async instruction says.
+/// A wgmma.mma_async instruction.
 struct WgmmaInstruction {
   int columns = 0;  ///< n
   int k = 0;

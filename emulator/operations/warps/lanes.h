@@ -1,4 +1,4 @@
-// Functions applied lane by lane. A warp's 32 lanes make loops that vectorise; where the host has AVX2 and
+// Functions applied lane by lane. A warp's 32 lanes make loops that vectorize; where the host has AVX2 and
 // FMA they are compiled for those as well, and the choice is made while the program runs.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace jit::emulator {
 
-/// What the register file holds for a value of type T: 64 bits, or 32 into which narrower values are
+/// The unit of the register file for a value of type T: 64 bits, or 32 into which narrower values are
 /// zero-extended.
 template <class T>
 using Unit = std::conditional_t<(sizeof(T) > 4), std::uint64_t, std::uint32_t>;
@@ -80,7 +80,7 @@ template <class Body, class... Arguments>
 
 /// Runs body(arguments…), a loop over lanes, compiled for the widest vectors of this host.
 template <class Body, class... Arguments>
-auto vectorised(const Body& body, Arguments... arguments) {
+auto vectorized(const Body& body, Arguments... arguments) {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     return run_with_avx2(body, arguments...);
@@ -144,7 +144,7 @@ struct Lanewise<F, To(From...)> final : Operation {
       }
       copy_lanes(mask, to, results.data());
     };
-    vectorised(loop, &function, warp.exec, lanes<To>(warp, operands.to),
+    vectorized(loop, &function, warp.exec, lanes<To>(warp, operands.to),
                static_cast<const Unit<From>*>(lanes<From>(warp, operands.from[index]))...);
     return Flow::next;
   }

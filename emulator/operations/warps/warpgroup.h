@@ -1,4 +1,4 @@
-// Four neighbouring warps that execute wgmma and setmaxnreg together.
+// Four neighboring warps that execute wgmma and setmaxnreg together.
 #pragma once
 
 #include <array>

@@ -12,7 +12,7 @@ namespace jit::conformance {
 inline constexpr const char* sm_80 = "sm_80";
 inline constexpr const char* sm_90a = "sm_90a";
 
-/// What a micro-kernel's text is made of besides its body.
+/// The text of a micro-kernel besides its body.
 struct Text {
   const char* target = sm_90a;
   std::string body;
@@ -32,7 +32,7 @@ MicroKernel with_text(MicroKernel kernel, const Text& text);
 /// Loads `count` words of each thread from an input into %r`first` and on: word i of thread t is element
 /// i · threads + t.
 std::string load_words(int first, int count, int input, unsigned threads);
-/// The same into the output, from element `row` · threads on.
+/// Stores `count` words of each thread into the output, from element `row` · threads on.
 std::string store_words(int first, int count, unsigned threads, int row = 0);
 /// Copies `bytes` of an input, from `from` on, into shared memory at `to` with `threads` threads of a block,
 /// and the other way round. `bytes` is a multiple of 16. Destroys %r0 … %r4, %d0 and %p29.

@@ -59,7 +59,7 @@ unsigned threads_of(const MicroKernel& kernel);
 
 /// Contents of the input `index`, or of the output before the launch for −1.
 std::vector<std::byte> contents(const MicroKernel& kernel, int index);
-/// Of all of them: guards the recordings against a change of the generator.
+/// The hash of all of them guards the recordings against a change of the generator.
 std::uint64_t hash_of_contents(const MicroKernel& kernel);
 
 /// Micro-kernels that are recorded in one file.

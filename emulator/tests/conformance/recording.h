@@ -1,4 +1,4 @@
-// What a GPU wrote: the results of a family's micro-kernels in one file.
+// A recording of a GPU: the results of a family's micro-kernels in one file.
 #pragma once
 
 #include <cstddef>

@@ -76,8 +76,8 @@ class Generator {
         return with_exponent(below(2) != 0 ? 0 : static_cast<int>(below(4)));
       case Pattern::specials:
         return below(24) == 0 ? pick(edges_) : with_exponent(bias_ - 2 + static_cast<int>(below(4)));
-      case Pattern::cancelling:
-        return cancelling(index);
+      case Pattern::canceling:
+        return canceling(index);
       case Pattern::mirrored:
         if (index % 2 == 0) last_ = with_exponent(bias_ - 3 + static_cast<int>(below(6)));
         return last_;
@@ -150,12 +150,12 @@ class Generator {
                     mantissa);
   }
 
-  std::uint64_t cancelling(std::size_t index) {
+  std::uint64_t canceling(std::size_t index) {
     if (index % 2 == 0) {
       last_ = with_exponent(bias_ - 1 + static_cast<int>(below(3)));
       return last_;
     }
-    // The opposite of the neighbour, now and then off by its last bit.
+    // The opposite of the neighbor, now and then off by its last bit.
     const std::uint64_t opposite = last_ ^ assemble(1, 0, 0);
     return below(4) == 0 ? opposite ^ assemble(0, 0, 1) : opposite;
   }
@@ -285,7 +285,7 @@ std::string_view to_string(Element element) {
 
 std::string_view to_string(Pattern pattern) {
   constexpr std::array names = {"edges",      "bits",     "integers",   "normals",  "wide",
-                                "subnormals", "specials", "cancelling", "mirrored", "ties",
+                                "subnormals", "specials", "canceling", "mirrored", "ties",
                                 "range",      "index",    "filler",     "zeros"};
   return names.at(static_cast<std::size_t>(pattern));
 }

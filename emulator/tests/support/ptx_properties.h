@@ -1,4 +1,4 @@
-// What holds of every module that the PTX parser accepts, whatever the text.
+// Properties of every module that the PTX parser accepts, whatever the text.
 #pragma once
 
 #include <stdexcept>

@@ -22,7 +22,7 @@ class TestDevice {
   std::uint64_t upload(const std::vector<T>& values) {
     return memory_.upload(values);
   }
-  /// Room for `count` values, not initialised.
+  /// Room for `count` values, not initialized.
   template <class T>
   std::uint64_t room(std::size_t count) {
     return memory_.allocate(count * sizeof(T));

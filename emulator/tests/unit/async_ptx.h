@@ -35,7 +35,7 @@ inline std::string wait_for(const std::string& address, const std::string& parit
          ";\n  @!%p31 bra " + label + ";\n";
 }
 
-/// Initialises the mbarrier of the .shared variable `name` for `count` arrivals, by thread 0, and lets all of
+/// Initializes the mbarrier of the .shared variable `name` for `count` arrivals, by thread 0, and lets all of
 /// the block and the async proxy see it.
 inline std::string init_by_first(const std::string& name, int count) {
   return "  setp.eq.u32 %p30, %r60, 0;\n  @%p30 mbarrier.init.shared::cta.b64 [" + name + "], " +

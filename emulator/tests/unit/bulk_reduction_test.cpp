@@ -166,7 +166,7 @@ TEST(BulkReduction, OfBfloats) {
       EXPECT_EQ(sums[i], 0x7fff);
       continue;
     }
-    // The exact sum lies between the results for its neighbours; of those the nearest, or the even one.
+    // The exact sum lies between the results for its neighbors; of those the nearest, or the even one.
     const double exact = double{a} + double{b};
     const float got = bfloat_value(sums[i]);
     if (!std::isinf(got)) {

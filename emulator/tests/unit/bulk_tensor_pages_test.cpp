@@ -41,7 +41,7 @@ Pages random_pages(std::mt19937& random, TestDevice& device, TensorMap::Swizzle 
   return made;
 }
 
-/// Of `row`s of a `page`, to byte `place` of the buffer.
+/// A box of `row`s of a `page`, to byte `place` of the buffer.
 struct Box {
   std::uint32_t place;
   std::int32_t row, page;

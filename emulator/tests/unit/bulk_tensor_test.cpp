@@ -273,7 +273,7 @@ TEST(BulkTensor, MapMayLieInGlobalMemory) {
   EXPECT_EQ(device.download<float>(out, 32), values);
 }
 
-// What goes wrong, one at a time.
+// Faults, one at a time.
 
 struct Fault {
   const char* name;

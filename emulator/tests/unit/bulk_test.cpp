@@ -174,7 +174,7 @@ TEST(Bulk, WrongByteCountsAreFound) {
   EXPECT_FALSE(less.result.findings.empty());
 }
 
-// What a store reads is read as late as the wait allows, and written later still.
+// The source of a store is read as late as the wait allows, and written later still.
 
 const std::string fill = R"(
   mov.u32 %r1, buf;
@@ -333,7 +333,7 @@ TEST(Bulk, HintsAndPrefetchesHaveNoEffect) {
   EXPECT_EQ(outcome.out[16], 9u);
 }
 
-TEST(Bulk, UninitialisedSourceIsReported) {
+TEST(Bulk, UninitializedSourceIsReported) {
   TestDevice device;
   const std::uint64_t in = device.room<std::uint32_t>(2048);
   const std::uint64_t out = device.room<std::uint32_t>(2048);
@@ -376,7 +376,7 @@ TEST(Bulk, UnknownFormsAreErrorsThatSayWhy) {
   EXPECT_NE(error("cp.async.bulk.commit_group;", "sm_80").find("sm_90"), std::string::npos);
 }
 
-TEST(Bulk, ReducingIntoUninitialisedMemoryIsReported) {
+TEST(Bulk, ReducingIntoUninitializedMemoryIsReported) {
   TestDevice device;
   const std::uint64_t out = device.room<std::uint32_t>(64);
   std::string body = fill;

@@ -130,7 +130,7 @@ TEST(Convert, FloatsToIntegers) {
   expect_floats_to_integer<S64>();
 }
 
-// The neighbour of `nearest` on the side where a directed rounding of `exact` lies.
+// The neighbor of `nearest` on the side where a directed rounding of `exact` lies.
 template <class T>
 T directed(Quad exact, T nearest, const std::string& rounding) {
   const bool up = rounding == "rp" || (rounding == "rz" && exact < 0);
@@ -299,7 +299,7 @@ TEST(Convert, PairsOfHalves) {
   }
 }
 
-// Of 8 bits: what is too large becomes the largest number.
+// An 8-bit number: what is too large becomes the largest number.
 U32 byte(const SmallFormat& format, double x) {
   const U32 code = format.nearest(x, std::signbit(x));
   return (code & 0x7f) == format.largest + 1 && !std::isnan(x) ? code - 1 : code;

@@ -21,13 +21,13 @@ float canonical(float x) { return std::isnan(x) ? nan32() : x; }
 float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
 float saturated(float x) { return std::isnan(x) || x <= 0 ? 0.0f : std::min(x, 1.0f); }
 
-// The neighbour of x above or below it.
+// The neighbor of x above or below it.
 template <class T>
 T next(T x, bool up) {
   return std::nextafter(x, up ? std::numeric_limits<T>::infinity() : -std::numeric_limits<T>::infinity());
 }
 
-// What directed rounding makes of an exact value, given its nearest neighbour and on which side of that it
+// Directed rounding of an exact value, given its nearest neighbor and on which side of that it
 // lies.
 template <class T>
 T directed(T nearest, int side, const std::string& rounding) {
@@ -208,7 +208,7 @@ TEST(Floating, PairsOfSingles) {
   EXPECT_THROW(Module(kernel_of("  add.f32x2 %rd1, %rd2, %rd3;"), {9, 0, 'a'}), PtxError);
 }
 
-// Of two numbers, with −0 below +0.
+// The smaller of two numbers, with −0 below +0.
 float smaller(float a, float b) { return a < b || (a == b && std::signbit(a)) ? a : b; }
 float larger(float a, float b) { return smaller(a, b) == a && !(a == b && !std::signbit(a)) ? b : a; }
 
@@ -238,7 +238,7 @@ TEST(Floating, Extrema) {
                    : greatest(greatest(std::fabs(a), std::fabs(b)), std::fabs(c));
       },
       blackwell);
-  // Of doubles; what two NaNs give is left open.
+  // Equality of doubles; the payload of two NaNs is left open.
   const auto same = [](double x, double y) { return std::bit_cast<U64>(x) == std::bit_cast<U64>(y); };
   const auto [a, b] = interesting_pairs<double>();
   const auto results = run_lanes<double>("min.f64 %d, %a, %b;", a, b);
@@ -275,16 +275,17 @@ TEST(Floating, DoublesHandOnNans) {
     EXPECT_EQ(result[0], expected) << body;
   };
   const double infinity = std::numeric_limits<double>::infinity();
-  const auto signalling = std::bit_cast<double>(U64{0x7ff0000000001234});
-  check("add.f64 %d, %a, %b;", signalling, 1, 0x7ff8000000001234);
-  check("mul.f64 %d, %a, %b;", 2, signalling, 0x7ff8000000001234);
+  const auto signaling = std::bit_cast<double>(U64{0x7ff0000000001234});
+  check("add.f64 %d, %a, %b;", signaling, 1, 0x7ff8000000001234);
+  check("mul.f64 %d, %a, %b;", 2, signaling, 0x7ff8000000001234);
   check("sub.f64 %d, %a, %b;", infinity, infinity, 0xfff8000000000000);
-  // Of two, as recorded: the first one of a quotient, else the second one, also when the third one is a NaN.
+  // The NaN of two, as recorded: the first one of a quotient, else the second one, also when the third one is
+  // a NaN.
   const auto other = std::bit_cast<double>(U64{0xfff8000000005678});
-  check("div.rn.f64 %d, %a, %b;", signalling, other, 0x7ff8000000001234);
-  check("add.f64 %d, %a, %b;", signalling, other, 0xfff8000000005678);
-  check("fma.rn.f64 %d, 0d3FF0000000000000, %a, %b;", signalling, other, 0x7ff8000000001234);
-  check("fma.rn.f64 %d, %a, 0d3FF0000000000000, %b;", signalling, other, 0xfff8000000005678);
+  check("div.rn.f64 %d, %a, %b;", signaling, other, 0x7ff8000000001234);
+  check("add.f64 %d, %a, %b;", signaling, other, 0xfff8000000005678);
+  check("fma.rn.f64 %d, 0d3FF0000000000000, %a, %b;", signaling, other, 0x7ff8000000001234);
+  check("fma.rn.f64 %d, %a, 0d3FF0000000000000, %b;", signaling, other, 0xfff8000000005678);
 }
 
 TEST(Floating, AQuotientIsFlushedBeforeItIsRounded) {

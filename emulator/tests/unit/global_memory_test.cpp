@@ -187,7 +187,7 @@ TEST(GlobalMemory, RemembersWhichBytesWereWritten) {
   }
 }
 
-TEST(GlobalMemory, CopyCarriesUninitialisedBytesAlong) {
+TEST(GlobalMemory, CopyCarriesUninitializedBytesAlong) {
   GlobalMemory memory(mebibyte);
   const std::uint64_t from = memory.allocate(16), to = memory.allocate(16);
   const std::uint32_t value = 0x01020304;
@@ -201,7 +201,7 @@ TEST(GlobalMemory, CopyCarriesUninitialisedBytesAlong) {
   EXPECT_EQ(back, value);
 }
 
-TEST(GlobalMemory, AFreshAllocationIsNotInitialisedAlsoWhereOthersWere) {
+TEST(GlobalMemory, AFreshAllocationIsNotInitializedAlsoWhereOthersWere) {
   GlobalMemory memory(mebibyte);
   for (const std::size_t bytes : {100u, 5000u, 300000u}) {
     std::uint64_t last = 0;

@@ -12,7 +12,7 @@
 namespace jit::emulator::testing {
 namespace {
 
-// %rd1: the counter or flag; %rd2: the word of data of the thread in block 0, %rd3: that of its neighbour there by 32
+// %rd1: the counter or flag; %rd2: the word of data of the thread in block 0, %rd3: that of its neighbor there by 32
 // threads, %rd4: a place for the thread's results; %p1: thread 0; %p2: block 0.
 constexpr char places[] = R"(
   mov.u32 %r59, %ctaid.x;
@@ -187,7 +187,7 @@ TEST_F(GlobalRaceTest, BlocksThatWriteOnePlaceAreARaceWhateverTheyWrite) {
   EXPECT_TRUE(is_race(found("  st.global.v4.u32 [%rd61+16], {%r60, %r60, %r60, %r60};\n", 1, 64)));
 }
 
-TEST_F(GlobalRaceTest, NeighboursInAWordAreNoRace) {
+TEST_F(GlobalRaceTest, NeighborsInAWordAreNoRace) {
   for (const char* store : {"mad.wide.u32 %rd5, %r59, 1, %rd61;\n  @%p1 st.global.u8 [%rd5+5], %r60;\n",
                             "mad.wide.u32 %rd5, %r59, 2, %rd61;\n  @%p1 st.global.u16 [%rd5+6], %r60;\n",
                             "mad.wide.u32 %rd5, %r59, 4, %rd61;\n  @%p1 st.global.u32 [%rd5+8], %r60;\n"}) {
@@ -267,7 +267,7 @@ TEST_F(GlobalRaceTest, AsynchronousCopiesTakePart) {
   }
 }
 
-// What plain stores wrote the async proxy reads, adds to or replaces behind a fence of either side.
+// The async proxy reads, adds to or replaces what plain stores wrote, behind a fence of either side.
 TEST_F(GlobalRaceTest, TheAsyncProxyNeedsItsFence) {
   const std::string shared =
       "  mov.u32 %r0, buffer;\n  mad.lo.u32 %r3, %r60, 4, %r0;\n  st.shared.u32 [%r3], 7;\n"

@@ -107,7 +107,7 @@ TEST_F(GridOrderTest, AGridThatBeginsBehindAWaitFindsWhatWasWaitedForEnded) {
   EXPECT_THAT(found({write, never, wait + let_next, read + wait}), HasSubstr("data race"));
   EXPECT_EQ(found({write, wait + let_next, never, wait + let_next, read + wait}), "")
       << "it has ended before";
-  // What the grid in front does itself must be waited for all the same.
+  // Work of the grid in front itself must be waited for all the same.
   EXPECT_THAT(found({read, wait + let_next + write, read + wait}), HasSubstr("data race"));
 }
 

@@ -132,7 +132,7 @@ std::vector<T> interesting_values(unsigned seed) {
     values.push_back(std::bit_cast<T>(std::bit_cast<Bits>(Limits::quiet_NaN()) | 0x12345));
     const std::size_t count = values.size();
     for (std::size_t i = 0; i < count; ++i) {
-      // Of the same size, so that sums neither vanish nor are exact, or any bits at all.
+      // Numbers of the same size, so that sums neither vanish nor are exact, or any bits at all.
       const auto bits = static_cast<Bits>(random());
       values.push_back(i % 2 == 0 ? std::bit_cast<T>(bits)
                                   : static_cast<T>(static_cast<std::int32_t>(bits)) / T(65537));

@@ -34,7 +34,8 @@ struct Rows {
   }
 };
 
-// Of lane i: elements of row i / 4, columns 2 (i % 4) and the next; of the transposed matrix where asked.
+// The fragment of lane i: elements of row i / 4, columns 2 (i % 4) and the next; of the transposed matrix
+// where asked.
 std::uint32_t fragment(const Rows& rows, std::size_t matrix, std::size_t lane, bool transposed) {
   const std::size_t row = lane / 4, column = lane % 4 * 2;
   const std::uint32_t low = transposed ? rows.at(matrix, column, row) : rows.at(matrix, row, column);

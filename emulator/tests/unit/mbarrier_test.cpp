@@ -488,7 +488,7 @@ INSTANTIATE_TEST_SUITE_P(
         Misuse{"InitForNone", "mbarrier.init.shared.b64 [%r1+8], 0;", "with 0 arrivals"},
         Misuse{"InitForTooMany", "mbarrier.init.shared.b64 [%r1+8], 1048576;", "with 1048576 arrivals"},
         Misuse{"InitTwice", "mbarrier.init.shared.b64 [%r1], 1;", "again, without mbarrier.inval"},
-        Misuse{"NeverInitialised", "mbarrier.arrive.shared.b64 _, [%r1+16];", "no mbarrier.init has run"},
+        Misuse{"NeverInitialized", "mbarrier.arrive.shared.b64 _, [%r1+16];", "no mbarrier.init has run"},
         Misuse{"WaitForNone", "mbarrier.test_wait.parity.shared.b64 %p2, [%r1+16], 0;",
                "no mbarrier.init has run"},
         Misuse{"ArrivalAfterInval", "mbarrier.inval.shared.b64 [%r1]; mbarrier.arrive.shared.b64 _, [%r1];",

@@ -323,7 +323,7 @@ TEST_F(BadAccesses, Misaligned) {
          ".local .align 8 .b8 stack[16];\nst.local.u64 [stack+4], %rd0;\n");
 }
 
-TEST_F(BadAccesses, UninitialisedReadsGoOn) {
+TEST_F(BadAccesses, UninitializedReadsGoOn) {
   const LaunchResult result =
       run("ld.global.u32 %r0, [%rd1];\nst.global.u32 [%rd1], 3;\nld.global.u32 %r0, [%rd1];\n");
   ASSERT_EQ(result.findings.size(), 1u) << findings_of(result);

@@ -122,7 +122,7 @@ TEST(Address, TheSpaceOfAGenericAddress) {
 }
 
 TEST(Address, OtherBlocksOfTheCluster) {
-  // Each block maps its variable to its neighbour and asks whose it is, both ways of addressing.
+  // Each block maps its variable to its neighbor and asks whose it is, both ways of addressing.
   const auto ranks = run_with_variables(
       "  mov.u32 %r2, %cluster_ctarank;\n  xor.b32 %r3, %r2, 1;\n  mov.u32 %r4, tile;\n"
       "  mapa.shared::cluster.u32 %r5, %r4, %r3;\n  getctarank.shared::cluster.u32 %r6, %r5;\n"
@@ -132,7 +132,7 @@ TEST(Address, OtherBlocksOfTheCluster) {
       "  mad.lo.u32 %r1, %r7, 10, %r6;\n  mad.lo.u32 %r1, %r8, 100, %r1;\n  @%p1 add.u32 %r1, %r1, 1000;\n"
       "  @!%p2 add.u32 %r1, %r1, 1000;",
       2);
-  EXPECT_EQ(ranks[0], 11u);    // of block 0: the neighbour's rank twice, and its own
+  EXPECT_EQ(ranks[0], 11u);    // of block 0: the neighbor's rank twice, and its own
   EXPECT_EQ(ranks[32], 100u);  // of block 1
 }
 

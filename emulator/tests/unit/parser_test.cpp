@@ -161,7 +161,7 @@ TEST(PtxParser, ReadsAddressesAsInitialValues) {
   EXPECT_EQ(table.relocations[3].addend, -16);
 }
 
-// What a packed struct with a pointer becomes.
+// A packed struct with a pointer becomes this.
 TEST(PtxParser, ReadsAddressesByteForByte) {
   const Variable packed = only_variable(R"(.global .align 1 .u8 p[10] = {1, 0XFF(generic(a)+4),
  0xFF00(generic(a)+4), 0xFF0000(generic(a)+4), 0xFF000000(generic(a)+4), 0xFF00000000(generic(a)+4),

@@ -14,7 +14,7 @@ namespace {
 
 constexpr char shared_buffer[] = ".shared .align 128 .b8 buffer[4096];\n";
 
-// %r1: address of the thread's word, %r2: that of the thread 32 further (of 64), %r3: of the neighbour in the
+// %r1: address of the thread's word, %r2: that of the thread 32 further (of 64), %r3: of the neighbor in the
 // warp, %r4: 16 bytes for each thread.
 constexpr char addresses[] = R"(
   mov.u32 %r0, buffer;
@@ -209,7 +209,7 @@ TEST_F(Races, ALaneReleasesWhatItKnows) {
   EXPECT_EQ(run(through_mbarrier(32, arrive, wait), ready), Kinds{}) << "each for itself" << all();
   const std::string shuffle = "shfl.sync.idx.b32 %r6, %r60, 0, 31, 0xffffffff;\n";
   EXPECT_EQ(run(through_mbarrier(1, shuffle + by_first, wait), ready), Kinds{race}) << all();
-  // Of some lanes only: the others' words are not covered.
+  // Only some lanes: the others' words are not covered.
   const std::string some = "setp.lt.u32 %p3, %r60, 16;\n@%p3 bar.warp.sync 0xffff;\n";
   EXPECT_EQ(run(through_mbarrier(1, some + by_first, wait), ready), Kinds{race}) << all();
   EXPECT_NE(all().find("warp 0 lane 16 wrote"), std::string::npos) << all();

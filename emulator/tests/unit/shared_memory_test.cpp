@@ -130,7 +130,7 @@ TEST_F(SharedMemoryTest, OrderReachesThroughAThirdWarp) {
   order(warp(1), warp(2));
   shared().read(warp(2).access(0), 0, 16);
   EXPECT_EQ(found(), Kinds{});
-  // What warp 0 does after its release is not covered.
+  // Later accesses of warp 0, after its release, are not covered.
   shared().write(warp(0).access(0), 32, 16);
   order(warp(1), warp(2));
   shared().read(warp(2).access(0), 32, 16);
@@ -243,7 +243,7 @@ TEST_F(SharedMemoryTest, ACopyInFlightMayNotBeTouched) {
   EXPECT_EQ(found(), Kinds{FindingKind::access_in_flight});
   shared().read(warp(0).access(5), 0, 8);
   shared().read(warp(0).access(5), 24, 8);
-  EXPECT_EQ(found(), Kinds{}) << "its neighbours may";
+  EXPECT_EQ(found(), Kinds{}) << "its neighbors may";
   EXPECT_EQ(std::memcmp(shared().read(warp(0).access(5), 0, 8), "\0\0\0\0\0\0\0\0", 0), 0);
 
   shared().end_write(warp(0).access(5), 8, 16);
@@ -314,7 +314,7 @@ TEST_F(SharedMemoryTest, LanesThatStoreToOnePlaceMustAgree) {
   // Each of two lanes wrote it: a third one, and even one of them, has to be ordered behind the other.
   shared().read(warp(0).access(3), 12, 4);
   EXPECT_EQ(found(), Kinds{FindingKind::data_race});
-  // The same instruction again, as in a loop.
+  // Again the instruction, as in a loop.
   converge(warp(0));
   shared().store(warp(0).access(0), offsets, ~0u, 4, from);
   EXPECT_EQ(found(), Kinds{});
@@ -383,7 +383,7 @@ class Memory {
   Learned release(std::size_t warp, std::uint32_t lanes) {
     Learned all;
     for_each(warp, lanes, [&](std::size_t thread) { all.join(known_[thread]); });
-    // What follows is not part of it.
+    // Later events are not part of it.
     for_each(warp, lanes, [&](std::size_t thread) { ++known_[thread].past[thread]; });
     return all;
   }
@@ -398,7 +398,7 @@ class Memory {
     });
   }
 
-  // What the access conflicts with.
+  // The kinds that the access conflicts with.
   Kinds check(const Access& access, bool writes, std::uint32_t offset, std::uint32_t bytes) {
     const auto warp = static_cast<std::size_t>(access.warp->id);
     std::vector<std::size_t> by;
@@ -436,7 +436,7 @@ class Memory {
       if ((lanes & own) != 0) f(warp * parts + part);
     }
   }
-  // Of reads by several threads together one that all know of stands for the others.
+  // One read that all know of stands for the others, of reads by several threads together.
   bool is_ordered(const Past& past, const std::vector<std::size_t>& by,
                   std::array<int, threads> Learned::*what) const {
     const bool one_is_enough = past.together && !past.writes;

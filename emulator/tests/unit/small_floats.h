@@ -27,7 +27,7 @@ struct SmallFormat {
     const std::uint32_t magnitude = code & (sign_bit() - 1);
     return magnitude != 0 && magnitude < 1u << fraction_bits;
   }
-  /// Of finite codes and infinity; NaN for NaN.
+  /// The value of finite codes and infinity; NaN for NaN.
   double value(std::uint32_t code) const {
     const std::uint32_t magnitude = code & (sign_bit() - 1);
     const int exponent = static_cast<int>(magnitude >> fraction_bits);

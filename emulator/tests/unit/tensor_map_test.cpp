@@ -115,7 +115,7 @@ TEST(TensorMap, StridesCountForTheRankOnly) {
   EXPECT_EQ(validate(map), std::nullopt);
 }
 
-// What the driver API says of swizzles: 16-byte pieces change places within rows of 32, 64 or 128 bytes.
+// Swizzles as the driver API describes them: 16-byte pieces change places within rows of 32, 64 or 128 bytes.
 TEST(TensorMap, SwizzlesPermutePiecesWithinTheirSpan) {
   for (const auto swizzle :
        {TensorMap::Swizzle::bytes32, TensorMap::Swizzle::bytes64, TensorMap::Swizzle::bytes128}) {

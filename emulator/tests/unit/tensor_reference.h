@@ -38,7 +38,7 @@ struct NumberFormat {
     const double significand = std::ldexp(fraction(raw), -fraction_bits) + (field(raw) != 0 ? 1 : 0);
     return sign * std::ldexp(significand, exponent(raw));
   }
-  /// Of the significand's unit; subnormals have that of the least normal number.
+  /// The exponent of the significand's unit; subnormals have that of the least normal number.
   int exponent(std::uint32_t raw) const { return std::max(field(raw), 1) - bias(); }
 };
 
@@ -67,7 +67,7 @@ inline std::uint32_t encode_exact(const NumberFormat& format, double value) {
   return sign | (significand >= hidden ? field | (significand - hidden) : significand);
 }
 
-/// What the sum of products is taken to be.
+/// The assumed rule of the sum of products.
 struct SumRule {
   int group;
   int fraction_bits;

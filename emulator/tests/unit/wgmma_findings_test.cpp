@@ -1,4 +1,4 @@
-// What the emulator reports about wgmma: each kernel that breaks a rule beside the one that keeps it.
+// Findings of the emulator about wgmma: each kernel that breaks a rule beside the one that keeps it.
 #include <string>
 
 #include <gtest/gtest.h>

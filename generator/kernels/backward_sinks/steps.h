@@ -9,7 +9,7 @@
 
 namespace jit::backward_sinks {
 
-/// The same program for all specs with these kinds of sequences.
+/// One program for all specs with these kinds of sequences.
 Program program(const AttentionSpec& spec);
 
 /// Requires: the workspace is as the step before left it, laid out so.

@@ -47,15 +47,15 @@ bool has_pairs(const AttentionSpec& spec) {
   return backward_wgmma::has_roles(spec) && panel_count(spec.head_dim) > 1;
 }
 
-// What masks ask arrays about and which scores dropout keeps, where steps of many queries leave no registers for it.
+// Registers of masks that read arrays and of dropout, where steps of many queries leave no registers for it.
 int functor_registers(const AttentionSpec& spec, const BackwardWgmma& config) {
   constexpr int each = 16;
   if (config.tile_q == rows_per_warpgroup) return 0;
   return (has_row_range(spec.mask) ? 0 : each) + (spec.dropout ? each : 0);
 }
 
-// Of S and dP, and of P and dS, rounded, or of one of these with roles. Many queries leave no room for both of the
-// latter.
+// Registers of S and dP, and of P and dS, rounded, or of one of these with roles. Many queries leave no room
+// for both of the latter.
 int score_registers(const AttentionSpec& spec, int tile_q) {
   if (backward_wgmma::has_roles(spec)) return (tile_q + tile_q / 2) / 2;
   return tile_q + (tile_q > rows_per_warpgroup ? tile_q / 4 : tile_q / 2);
@@ -74,8 +74,8 @@ int tile_kv(const AttentionSpec& spec, const BackwardWgmma& config) {
   return own_keys(spec) * blocks_per_tile(config);
 }
 
-// What 168 registers of each of three warpgroups come to, or 128 of each of four. Small head dims leave consumers enough
-// of fewer, and the producers, which ask the mask, more.
+// The shares of 168 registers of each of three warpgroups, or 128 of each of four. Small head dims leave
+// consumers enough of fewer, and the producers, which ask the mask, more.
 RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& config) {
   constexpr int small = 192;
   if (has_query_consumer(spec, config)) return {.producer = 32, .consumer = 208, .dq = 64};
@@ -98,7 +98,7 @@ HeadShares head_shares(int heads, int key_tiles, int sm_count, int most_sharers)
 
 int heads_scheduled_together(const AttentionSpec& spec, int heads, int key_tiles, int sm_count) {
   if (!drops_keys(spec) || heads == 0 || key_tiles == 0) return 1;
-  // Of a block's work under a causal mask, what a head's first tile is: how late the last one may end.
+  // The share of a head's first tile in a block's work under a causal mask: how late the last one may end.
   constexpr double little = 0.11;
   if (2.0 * sm_count / (static_cast<double>(heads) * (key_tiles + 1)) < little) return 1;
   constexpr double tiles_per_block = 1.5;

@@ -8,23 +8,24 @@
 namespace jit {
 namespace {
 
-// Of a multiprocessor (NVIDIA, "H100 Tensor Core GPU Architecture"): dense 16-bit products.
+// Dense 16-bit products of a multiprocessor (NVIDIA, "H100 Tensor Core GPU Architecture").
 constexpr double flops_per_clock = 4096;
-constexpr double step_clocks = 2000;          // of a step, in which no product runs (docs/notebook.md)
+constexpr double step_clocks = 2000;          // of a step, in which no product runs (docs/records/notebook.md)
 constexpr double step_clocks_beside = 900;    // the same beside a consumer of dQ
 constexpr double step_clocks_of_pair = 1200;  // the same of two blocks that exchange dS
 constexpr double block_clocks = 6000;         // keys that come, gradients that leave
-// How much longer steps take where blocks wait for turns, on an H200 (docs/notebook.md): with head dims above 64, and of
+// How much longer steps take where blocks wait for turns, on an H200 (docs/records/notebook.md): with head dims above 64, and of
 // smaller ones under a mask and without one.
 constexpr double with_turns = 1.07, with_turns_of_small = 1.10, with_more_turns_of_small = 1.15;
-// The same with dropout: where consumers draw (docs/notebook.md), and where it is precomputed, a guess.
+// The factor of a step with dropout: where consumers draw (docs/records/notebook.md), and where it is
+// precomputed, a guess.
 constexpr double drawn_by_consumers = 1.25, dropped_by_bits = 1.08;
-// Of the GPU: what kernels around this one read and write in a clock.
+// Bytes that kernels around this one read and write in a clock of the GPU.
 constexpr double bytes_per_clock = 2000;
 
-// Of all kernels around, for each query of each head: delta of rows of dO and O, zeros and the rounding of sums. What
-// turns save of zeros is left out where they cost more than that (docs/notebook.md, varlen sequences), so that calls
-// that may add in any order do.
+// Bytes of all kernels around, for each query of each head: delta of rows of dO and O, zeros and the rounding
+// of sums. What turns save of zeros is left out where they cost more than that (docs/records/notebook.md,
+// varlen sequences), so that calls that may add in any order do.
 double bytes_around(const AttentionSpec& spec, const BackwardWgmma& config) {
   const double element = size_of(spec.dtype), sums = sizeof(float) * spec.head_dim;
   const double zeros = config.deterministic && is_plain(spec) ? 0 : sums,

@@ -90,7 +90,7 @@ HeadShares head_shares(int heads, int key_tiles, int sm_count, int most_sharers)
 /// evenly as they go.
 int heads_scheduled_together(const AttentionSpec& spec, int heads, int key_tiles, int sm_count);
 
-/// The same where blocks draw tiles and take turns, of which those of one head may wait for each other: so many that about
+/// How many KV heads' tiles are scheduled together where blocks draw tiles and take turns: so many that about
 /// four blocks have tiles of one head.
 int heads_drawn_together(int heads, int sm_count);
 

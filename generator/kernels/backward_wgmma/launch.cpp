@@ -45,7 +45,7 @@ std::size_t sum_floats(const AttentionSpec& spec, const BackwardWgmma& config,
   return padded_queries(spec, config, params) * static_cast<std::size_t>(dq_columns(spec.head_dim));
 }
 
-// What says of each tile of queries whose turn is when.
+// Bytes of the table of turns of each tile of queries.
 std::size_t turn_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                        const AttentionParams& params) {
   const int key_tiles = key_grid(spec, params, backward_wgmma::tile_kv(spec, config)).tiles;
@@ -170,7 +170,7 @@ void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config) {
   launch_queries(launch, config, false);
 }
 
-// Of what all kernels of a call leave for one another, without the precomputed dropout mask.
+// Bytes that all kernels of a call leave for one another, without the precomputed dropout mask.
 std::size_t gradient_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                            const AttentionParams& params) {
   const std::size_t turns = config.deterministic ? padded_query_tiles(spec, config, params) * sizeof(int) +

@@ -12,14 +12,14 @@ namespace jit {
 
 namespace {
 
-// Of one multiprocessor, in clocks. A wgmma of N columns takes N / 2. As in forward_split_wgmma, but for what was set beside
-// timings of this kernel on an H200 (docs/notebook.md).
+// Constants of one multiprocessor, in clocks. A wgmma of N columns takes N / 2. As in forward_split_wgmma,
+// but for what was set beside timings of this kernel on an H200 (docs/records/notebook.md).
 constexpr double memory_bytes_per_clock = 18.5;
 constexpr double l2_bytes_per_clock = 45;
 constexpr double scarce_bytes = 17800;  // by the cube of this over the bytes on the way reading takes longer
 constexpr double latency_clocks =
     5000;  // of a load that nothing covers, from the stage's release to its arrival
-// Of a row that one of several warps copies by cp.async, 17 instructions.
+// Clocks of a row that one of several warps copies by cp.async, 17 instructions.
 constexpr double row_copy_clocks = 40;
 constexpr int row_copy_warps = 2;
 constexpr double step_clocks = 700;      // of a consumer, beside products and exponentials
@@ -32,8 +32,8 @@ constexpr double split_clocks = 200;  // that the block that merges a work tile 
 // As forward_split_wgmma has it: models of other families do not know what memory can bring.
 constexpr double beside_other_families = 0.7;
 
-// Of the warps that copy a tile row by row: two tiles are on their way at once where a third is being multiplied, and
-// begin the sooner the more stages there are beside these.
+// Clocks of the warps that copy a tile row by row: two tiles are on their way at once where a third is being
+// multiplied, and begin the sooner the more stages there are beside these.
 double row_copies_clocks(const ForwardMlaWgmma& config) {
   const double issuing = row_copy_clocks * config.tile_kv / row_copy_warps;
   return std::max(issuing, (latency_clocks + issuing) / std::min(3, config.stages - 1));

@@ -8,7 +8,7 @@
 namespace jit {
 
 namespace forward_mla_wgmma {
-/// What setmaxnreg gives to producers and consumers.
+/// Registers that setmaxnreg gives to producers and consumers.
 RegisterShares register_shares(const ForwardMlaWgmma& config);
 }  // namespace forward_mla_wgmma
 

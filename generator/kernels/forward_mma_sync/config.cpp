@@ -40,8 +40,8 @@ constexpr std::array rows = {
 };
 static_assert(rows.size() == member_count<ForwardMmaSync>(), "each member has a row");
 
-// What was seen to spill of estimates below the cap: more with long tiles of keys, with each functor, which rows have
-// terms for, and with long rows of values of 8 bits that become fp16 numbers.
+// Registers by which estimates below the cap were seen to spill: more with long tiles of keys, with each
+// functor, which rows have terms for, and with long rows of values of 8 bits that become fp16 numbers.
 int register_doubt(const AttentionSpec& spec, const ForwardMmaSync& config) {
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
   const int row_blocks = config.tile_q / config.warps / rows_per_mma;

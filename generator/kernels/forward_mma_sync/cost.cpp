@@ -23,8 +23,9 @@ double tensor_flops_per_clock(Arch arch) {
 // get numbers of fp16 made of them.
 bool multiplies_bytes(Arch arch) { return (arch.major == 8 && arch.minor == 9) || arch.major == 12; }
 
-// Of a lane for each two elements of 8 bits that become fp16 numbers: e5m2 is the upper half of one, and of e4m3 only
-// sm_80 to sm_87 have no conversion. Counted in SASS, a conversion as two, for half the rate.
+// Instructions of a lane for each two elements of 8 bits that become fp16 numbers: e5m2 is the upper half of
+// one, and of e4m3 only sm_80 to sm_87 have no conversion. Counted in SASS, a conversion as two, for half the
+// rate.
 double upcasting_instructions(const AttentionSpec& spec, Arch arch) {
   if (!has_fp8_queries(spec) || multiplies_bytes(arch)) return 0;
   return spec.dtype == DType::fp8_e4m3 && arch.major == 8 ? 11 : 2;
@@ -35,7 +36,7 @@ constexpr double smem_bytes_per_clock = 128;
 constexpr double schedulers = 4;
 constexpr double block_overhead_clocks = 3000;  // launch, Q, first K, epilogue
 
-// Fitted to 2,600 timings of tuning on an H200 at ten problems (bench/results, docs/notebook.md).
+// Fitted to 2,600 timings of tuning on an H200 at ten problems (bench/results, docs/records/notebook.md).
 constexpr double softmax_instructions = 12;  // per score and lane
 constexpr double lazy_rescale_share = 0.06;  // of the instructions of rescaling at every tile
 constexpr double warp_step_instructions =
@@ -94,7 +95,7 @@ double Family<ForwardMmaSync>::cycles(const Case& problem, const ProblemShape& s
   const double steps = std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv) *
                        block_cover(spec, config.tile_q, config.tile_kv);
   const double waves = std::ceil(blocks / slots);
-  // Blocks that have a multiprocessor to themselves do not wait for neighbours.
+  // Blocks that have a multiprocessor to themselves do not wait for neighbors.
   const double last_wave_share =
       std::min(1.0, std::max(1.0 / config.blocks_per_sm, (blocks - (waves - 1) * slots) / slots));
   const double step_alone = std::max(busiest * last_wave_share, alone) * overlap + exposed;

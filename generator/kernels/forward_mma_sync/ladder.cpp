@@ -2,7 +2,7 @@
 
 namespace jit {
 
-// Tile sizes are the best of each step on an H200 at head_dim 128 (docs/performance.md).
+// Tile sizes are the best of each step on an H200 at head_dim 128 (docs/records/performance.md).
 const std::vector<LadderStep>& ladder() {
   static const std::vector<LadderStep> steps = [] {
     ForwardMmaSync config{.tile_q = 128,

@@ -10,7 +10,7 @@
 namespace jit {
 namespace {
 
-// Fitted to timings of 420 configs and shapes on an H200 (docs/notebook.md, "Clusters for large batches"), in clocks as
+// Fitted to timings of 420 configs and shapes on an H200 (docs/records/notebook.md, "Clusters for large batches"), in clocks as
 // the models of the other families that split keys count them for the same shapes: fewer than pass.
 constexpr double memory_bytes_per_clock = 31.5;  // of a multiprocessor while all read
 constexpr double alone_bytes_per_clock = 62;     // while few do
@@ -25,7 +25,7 @@ constexpr double issue_clocks = 30;      // of all warps of a multiprocessor, fo
 constexpr double fp8_conversion = 1.15;  // of keys of 8 bits, by which reading takes longer
 constexpr double page_look_up = 110;     // of a warp, for the rows of a tile in pages
 constexpr double last_wave = 0.3;        // of a wave, in which some multiprocessors have nothing to do
-// Of sequences whose lengths only the device knows some are longer than others, and no other cluster helps with them. In
+// Some sequences whose lengths only the device knows are longer than others, and no other cluster helps with them. In
 // many waves of single blocks that evens out.
 constexpr double uneven = 0.25;
 constexpr double uneven_waves = 4;

@@ -13,8 +13,8 @@ namespace {
 
 using forward_split_kv::Storage;
 
-// Of one multiprocessor: what memory brings in a clock while all read. Fitted to decoding at head_dim 128 on an H200
-// (docs/kernels/forward_split_kv.md).
+// Bytes that memory brings to one multiprocessor in a clock while all read. Fitted to decoding at head_dim
+// 128 on an H200 (docs/kernels/forward_split_kv.md).
 constexpr double memory_bytes_per_clock = 19;
 constexpr double scarce_bytes = 6144;       // by this over the bytes on the way reading takes longer
 constexpr double crowd_share = 0.02;        // for each warp beyond four, which all meet at each step
@@ -25,7 +25,7 @@ constexpr double launch_clocks = 6000;
 constexpr double work_tile_clocks = 1500;  // queries, merge of the warps, stores
 constexpr double split_clocks = 60;        // that the block that merges a work tile needs for each split
 constexpr double flops_per_clock = 2700;
-// Where TMA copies boxes of caches of fp8 (docs/notebook.md).
+// Where TMA copies boxes of caches of fp8 (docs/records/notebook.md).
 constexpr double box_bytes_per_clock = 18.5;
 constexpr double scarce_box_bytes =
     17800;                         // by the cube of this over the bytes on the way reading takes longer

@@ -20,7 +20,7 @@ constexpr int max_consumers = 2;
 // Loop counters, descriptors, softmax state; what masks and scores add. Counted on the assembler's reports.
 constexpr int other_registers = 34;
 constexpr int functor_registers = 8;
-// Of the warpgroup that converts keys and values, and what their scales take of the others.
+// Registers of the warpgroup that converts keys and values, and those that their scales take of the others.
 constexpr int converter_registers = 40;
 constexpr int scale_registers = 4;
 

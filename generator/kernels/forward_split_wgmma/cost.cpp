@@ -16,7 +16,7 @@ using namespace forward_split_wgmma;
 
 namespace {
 
-// Of one multiprocessor, in clocks. A wgmma of N columns takes N / 2. Set by hand, beside
+// Constants of one multiprocessor, in clocks. A wgmma of N columns takes N / 2. Set by hand, beside
 // timings of decoding and prefill at head_dim 128 on an H200.
 constexpr double memory_bytes_per_clock = 18.5;
 constexpr double l2_bytes_per_clock = 45;

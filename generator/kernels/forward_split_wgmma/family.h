@@ -42,14 +42,14 @@ namespace forward_split_wgmma {
 /// More queries of a sequence than this are rather forward_wgmma's work; of dense ones always.
 inline constexpr std::int64_t few_queries = 64;
 
-/// What an instruction takes beside its accumulators: the assembler wants all of it in the registers that a thread begins
-/// with.
+/// Registers that an instruction takes beside its accumulators: the assembler wants all of it in the
+/// registers that a thread begins with.
 inline constexpr int instruction_registers = 30;
 
 /// Warpgroups of a block that compute.
 int consumers_of(const ForwardSplitWgmma& config);
 
-/// Those of one consumer are what the kernel was launched with.
+/// Shares of registers. One consumer has those that the kernel was launched with.
 RegisterShares register_shares(const ForwardSplitWgmma& config);
 
 }  // namespace forward_split_wgmma

@@ -30,7 +30,7 @@ constexpr int functor_registers = 8;  // of a score, and of a mask that reads wh
 constexpr int spare_upcast_registers = 26, upcast_registers = 32;
 constexpr int epilogue_work_registers = 24;    // beside them with output = direct, for where O lies
 constexpr int spare_warps = 2, own_warps = 4;  // that upcast keys and values
-// Of the warpgroup that transposes values, or upcasts keys and values.
+// Registers of the warpgroup that transposes values, or upcasts keys and values.
 constexpr int converter_registers = 40;
 // Beside the accumulators of one instruction, of the registers that the kernel is launched with: below that
 // the assembler gives up (C7602).
@@ -91,7 +91,7 @@ int launched_registers(const ForwardWgmma& config) {
   return registers_per_sm / (threads_of(config) * config.blocks_per_sm) / 8 * 8;
 }
 
-// Looking for maxima takes up to a tenth of the time (docs/notebook.md). But where most tiles exceed those of the tiles
+// Looking for maxima takes up to a tenth of the time (docs/records/notebook.md). But where most tiles exceed those of the tiles
 // before, or the first one that is visited shows many queries nothing, tiles are computed twice. Which of both it is
 // under a mask that does not say what its rows see, is measured. P of 8 bits is cut off long before its sum shows it.
 std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
@@ -140,7 +140,7 @@ bool can_sum_by_products(const AttentionSpec& spec, const ForwardWgmma& config) 
          panel_columns(config.tile_kv, 1) >= least_panel;
 }
 
-// What elements of 8 bits ask of a config; empty: nothing that it does not have.
+// The rule for elements of 8 bits that a config breaks; empty: none.
 std::string fp8_rejection(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int mma_k = facts(spec.dtype).mma_k;
   if (config.tile_kv % mma_k != 0)
@@ -205,7 +205,7 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& con
   return "";
 }
 
-// What a consumer keeps of dropout.
+// Registers that a consumer needs for dropout.
 int dropout_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (!spec.dropout) return 0;
   return random_registers +
@@ -232,11 +232,13 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
          (mask_reads ? functor_registers : 0) + dropout_registers(spec, config);
 }
 
-// What was seen to spill of estimates below the cap: joined masks with a score that depends on places, whose distances are
-// computed ahead, and what is given back to results of fp8, scales of rows, and pages of fp8.
+// Registers by which estimates below the cap were seen to spill: joined masks with a score that depends on places, whose
+// distances are computed ahead, scores whose elements are loaded ahead, and what is given back to results of fp8,
+// scales of rows, and pages of fp8.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
-  return 2 + (has_distances ? config.tile_kv / 4 : 0) + (finishes_columns(spec) ? 4 : 0) +
+  return 2 + (has_distances ? config.tile_kv / 4 : 0) +
+         (reads_elements(spec.score) ? config.tile_kv * 3 / 8 : 0) + (finishes_columns(spec) ? 4 : 0) +
          (spec.descale_per != ScaleKind::head ? 4 : 0) + (spec.lse_shift ? 2 : 0) +
          (has_fp8_queries(spec) && spec.sequences_kv == SequenceKind::paged ? 8 : 0);
 }
@@ -292,7 +294,7 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   // consumers of 160 registers leave 32.
   const ScoreMask* const score = score_mask(spec.score);
   const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty());
-  // Those of keys with scales of their own read these.
+  // Producers of keys with scales of their own read these.
   // With fp8 consumers spill before producers do, and lose more by it.
   const bool is_simple =
       (!drops_keys(spec) || has_fp8_queries(spec)) && is_plain(spec) && spec.descale_per == ScaleKind::head;
@@ -432,7 +434,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   const std::vector<bool> has_dropout_mask_ahead =
       dropout_mask_rejection(spec, true).empty() ? std::vector{true, false} : std::vector{false};
   for (const int consumers : {2, 3, 1}) {
-    // Of three consumers one block has all registers that a product of the smallest tile needs.
+    // One block of three consumers has all registers that a product of the smallest tile needs.
     const std::vector<int> block_counts = consumers == 3 ? std::vector{1, 2} : std::vector{1, 2, 3};
     std::vector<WarpgroupOrder> orders = {WarpgroupOrder::ping_pong, WarpgroupOrder::free};
     if (consumers == 1) orders = {WarpgroupOrder::free};

@@ -21,11 +21,11 @@ using namespace forward_wgmma;
 
 namespace {
 
-// Of a multiprocessor: a wgmma of N columns takes N / 2 clocks.
+// Constants of a multiprocessor: a wgmma of N columns takes N / 2 clocks.
 constexpr double smem_bytes_per_clock = 128;
 constexpr double exponentials_per_clock = 16;
 
-// Fitted to 854 timings of an earlier state on an H200, at 60 problems (bench/results, docs/notebook.md).
+// Fitted to 854 timings of an earlier state on an H200, at 60 problems (bench/results, docs/records/notebook.md).
 // In clocks.
 constexpr double tensor_share = 0.911;           // of their rate, that the tensor cores reach at best
 constexpr double softmax_per_key = 5.8;          // of a consumer, for each key of a tile
@@ -35,18 +35,19 @@ constexpr double next_work_clocks = 2280;        // from one work tile to the ne
 constexpr double new_work_clocks = 5090;         // and when they do not
 constexpr double single_buffer_clocks = 200;     // and with one buffer of Q, of fp8; set by hand
 constexpr double masked_per_row = 4.3;           // for the partial tiles of a work tile, by its rows and keys
-constexpr double neighbours = 1.05;              // several blocks on a multiprocessor
+constexpr double neighbors = 1.05;              // several blocks on a multiprocessor
 constexpr double memory_bytes_per_clock = 13.7;  // of a multiprocessor
-// Dropout, set by hand to eight configs on an H200 (docs/notebook.md): of a consumer, and of what all of them share.
+// Dropout, set by hand to eight configs on an H200 (docs/records/notebook.md): of a consumer, and of what all of them share.
 constexpr double draws_per_key = 6.6, shared_draws_per_key = 7.5;
-// Of the whole kernel, set beside timings of 2 × 8,192 rows on an H200: where consumers draw beside the products of a large
-// head_dim, and where a small one leaves little time to load and drop by bits that were precomputed.
+// Factors of the whole kernel, set beside timings of 2 × 8,192 rows on an H200: where consumers draw beside
+// the products of a large head_dim, and where a small one leaves little time to load and drop by bits that
+// were precomputed.
 constexpr double drawn_beside_products = 1.14, dropped_by_bits = 1.14;
 // Set by hand: what is rarely fastest.
 constexpr double three_masked = 1.06;  // consumers, of whom most see less of the last tiles than the last one
-// Of fp8, by timings of 20 configs (docs/notebook.md): three consumers of a large head_dim, and blocks that each turn
-// values over for themselves.
-constexpr double three_of_fp8 = 1.1, neighbours_of_fp8 = 1.45;
+// Factors of fp8, by timings of 20 configs (docs/records/notebook.md): three consumers of a large head_dim,
+// and blocks that each turn values over for themselves.
+constexpr double three_of_fp8 = 1.1, neighbors_of_fp8 = 1.45;
 constexpr double out_of_turn = 1.01;
 constexpr double single_stage = 1.25;
 constexpr double two_stages = 1.003;
@@ -79,7 +80,7 @@ double overlapped(std::initializer_list<double> times) {
   return std::pow(sum, 0.25);
 }
 
-// What there is to do for a tile of queries, on the average of some.
+// Work for a tile of queries, on the average of some.
 struct TileWork {
   double steps = 0;  // tiles of keys
   double repeated =
@@ -87,7 +88,8 @@ struct TileWork {
   double masked_ends = 0;  // of the keys, at which tiles are partial
 };
 
-// Of consumers whose rows begin to see keys at key `first`, for the first row of the tile, up to key `last`.
+// Steps of consumers whose rows begin to see keys at key `first`, for the first row of the tile, up to key
+// `last`.
 double repeated_steps(const ForwardWgmma& config, std::int64_t first, std::int64_t last) {
   const int consumers = consumers_of(config);
   const auto tile_of = [&](std::int64_t of_consumers, std::int64_t keys_before) {
@@ -108,7 +110,7 @@ TileWork work_of_tile(const AttentionSpec& spec, const ForwardWgmma& config, con
   };
   if (!drops_keys(spec)) return {.steps = steps(0, shape.seqlen_kv)};
   constexpr std::int64_t most_samples = 32;
-  // Of one sequence, also where only the device knows how long each is.
+  // Sizes of one sequence, also where only the device knows how long each is.
   const Extents sizes{.batch = shape.batch,
                       .seqlen_q = shape.seqlen_q,
                       .seqlen_kv = shape.seqlen_kv,
@@ -134,7 +136,7 @@ TileWork work_of_tile(const AttentionSpec& spec, const ForwardWgmma& config, con
   return {mean(sum.steps), mean(sum.repeated), mean(sum.masked_ends)};
 }
 
-// Of the warp that starts more copies than others for a tile of keys, where there are pages.
+// Clocks of the warp that starts more copies than others for a tile of keys, where there are pages.
 double starting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (spec.sequences_kv != SequenceKind::paged || config.upcast_ahead) return 0;
   const int boxes = config.tile_kv / box_rows(config.tile_kv, spec.page_size),
@@ -151,15 +153,15 @@ double waves_of(const AttentionSpec& spec, const ProblemShape& shape, double wav
   return !is_plain(spec) && are_alike && waves < few_waves ? std::ceil(waves) : std::max(1.0, waves);
 }
 
-// Of the warps that upcast a tile of keys and values.
+// Clocks of the warps that upcast a tile of keys and values.
 double converting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (!upcasts(spec, config)) return 0;
   const double rounds = config.tile_kv / elements_of_rounds / std::max(1, config.converter_warps);
   return rounds * (spec.head_dim + spec.value_head_dim()) * to_fp16_clocks + p_exchange_clocks;
 }
 
-// Of shared memory, where it has more to deliver than products read: a tile that is upcast is read and written. What
-// TMA writes takes another way.
+// Clocks of shared memory, where it has more to deliver than products read: a tile that is upcast is read and
+// written. What TMA writes takes another way.
 double delivering_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (!upcasts(spec, config)) return 0;
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
@@ -167,7 +169,7 @@ double delivering_clocks(const AttentionSpec& spec, const ForwardWgmma& config) 
   return (consumers_of(config) * 2 * (q + tile) + (1 + 2) * tile) / (smem_bytes_per_clock * delivered_share);
 }
 
-// Of the kernel that upcasts all keys and values ahead, which reads a byte for each and writes two.
+// Clocks of the kernel that upcasts all keys and values ahead, which reads a byte for each and writes two.
 double upcasting_clocks(const AttentionSpec& spec, const ProblemShape& shape, const ForwardWgmma& config,
                         const DeviceLimits& limits) {
   if (!config.upcast_ahead) return 0;
@@ -175,8 +177,8 @@ double upcasting_clocks(const AttentionSpec& spec, const ProblemShape& shape, co
   return upcasting_launch_clocks + bytes / (memory_bytes_per_clock * limits.sm_count);
 }
 
-// Of the kernel that draws the dropout mask: all scores, but those of keys that a mask of ranges shows to no query of
-// a tile.
+// Clocks of the kernel that draws the dropout mask: all scores, but those of keys that a mask of ranges shows
+// to no query of a tile.
 double drawing_clocks(const AttentionSpec& spec, const ProblemShape& shape, const ForwardWgmma& config,
                       const DeviceLimits& limits, const TileWork& work) {
   if (!config.dropout_mask_ahead) return 0;
@@ -223,7 +225,7 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   const double tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_q) / config.tile_q) * rows);
   const bool is_masked = drops_keys(spec);
   const bool runs_on = config.stages_q > 1 || config.output != OutputPlace::over_q;
-  // Of fp8 a single buffer of Q costs as much, unless it is released in front of the last softmax.
+  // A single buffer of Q costs as much with fp8, unless it is released in front of the last softmax.
   const bool releases_late = has_fp8_queries(spec) && spec.descale_per == ScaleKind::block;
   const bool has_next_queries = runs_on && (config.stages_q > 1 || !releases_late);
   const double single_buffer = has_fp8_queries(spec) && config.stages_q == 1 ? single_buffer_clocks : 0;
@@ -235,7 +237,7 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
                           work.masked_ends * masked_per_row * (config.tile_q + config.tile_kv);
   const double slots = static_cast<double>(limits.sm_count) * config.blocks_per_sm;
   double computing = waves_of(spec, shape, tiles / slots) * per_tile;
-  if (config.blocks_per_sm > 1) computing *= has_fp8_queries(spec) ? neighbours_of_fp8 : neighbours;
+  if (config.blocks_per_sm > 1) computing *= has_fp8_queries(spec) ? neighbors_of_fp8 : neighbors;
   if (spec.dropout && spec.head_dim > 64 && !config.dropout_mask_ahead) computing *= drawn_beside_products;
   if (spec.dropout && spec.head_dim <= 64 && config.dropout_mask_ahead) computing *= dropped_by_bits;
   if (is_masked && consumers_of(config) == 3) computing *= three_masked;

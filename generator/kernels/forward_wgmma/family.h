@@ -1,4 +1,4 @@
-// The family of forward kernels with TMA, wgmma and specialised warps (templates/forward_wgmma).
+// The family of forward kernels with TMA, wgmma and specialized warps (templates/forward_wgmma).
 #pragma once
 
 #include "generator/kernels/dropout_mask.h"
@@ -19,7 +19,7 @@ template <>
 struct Family<ForwardWgmma> : FamilyDefaults<ForwardWgmma> {
   static constexpr std::string_view name = "forward_wgmma";
   static constexpr std::string_view doc =
-      "TMA, wgmma and specialised warps: sm_90a, tensors that TMA can map";
+      "TMA, wgmma and specialized warps: sm_90a, tensors that TMA can map";
   static constexpr std::optional<Arch> arch = arch_of_tma;
   static constexpr Pass pass = Pass::forward;
   static constexpr Requests part = Requests::many_queries;  ///< of a call of two kernels
@@ -69,7 +69,7 @@ bool goes_down(const AttentionSpec& spec);
 bool has_sums_by_products(const AttentionSpec& spec, const ForwardWgmma& config);
 /// Columns of ones that P V has for them beside those of V.
 int sum_columns_of(const AttentionSpec& spec, const ForwardWgmma& config);
-/// Of 8 exponentials of fp8, how many are interpolated between powers of two where nothing else is lost.
+/// How many of 8 exponentials of fp8 are interpolated between powers of two where nothing else is lost.
 int interpolated_exponentials(const AttentionSpec& spec);
 
 /// Registers per thread that setmaxnreg gives to the warpgroups; all 0: those that the kernel was launched

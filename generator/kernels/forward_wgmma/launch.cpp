@@ -57,7 +57,7 @@ void launch_grid(const KernelLaunch& launch, AttentionParams& params, Maps& maps
   jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
 }
 
-// What drivers before 12.1 take.
+// Drivers before 12.1 take at most this much.
 static_assert(sizeof(AttentionParams) + sizeof(SequenceMaps) <= 4096);
 
 // The kernel's parameters. Launches the kernel ahead of it that upcasts keys or computes the dropout mask, if there is

@@ -13,10 +13,10 @@ namespace jit {
 namespace {
 
 // The part of the L2 cache that keys and values of a section may fill: the fastest of those measured on an H200
-// (docs/notebook.md).
+// (docs/records/notebook.md).
 constexpr double l2_share = 0.3;
 
-// Under a block mask neighbouring rows may read keys that lie far apart: those of fewer slices stay in the cache from row
+// Under a block mask neighboring rows may read keys that lie far apart: those of fewer slices stay in the cache from row
 // to row (bench/row_order.py counts what is read).
 constexpr int block_mask_section_slices = 4;
 

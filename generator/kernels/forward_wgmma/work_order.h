@@ -9,7 +9,7 @@
 
 namespace jit {
 
-/// What is known of a launch when its work is put in order.
+/// Sizes of a launch that are known when its work is put in order.
 struct WorkSize {
   int seqlen_q = 0;
   int seqlen_kv = 0;

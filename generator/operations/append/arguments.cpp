@@ -135,7 +135,7 @@ bool writes(const AppendSpec& spec, const AppendArguments& arguments, const Appe
          (is_scale(row) && spec.scale_per == ScaleKind::token);
 }
 
-// What is written shares no byte with anything else, and no two of its elements one.
+// Checks that what is written shares no byte with anything else, and no two of its elements one.
 void check_outputs(const AppendSpec& spec, const AppendArguments& arguments) {
   std::array<ByteRange, append_table.size()> ranges;
   for (std::size_t i = 0; i < ranges.size(); ++i) ranges[i] = byte_range(arguments.*append_table[i].view);
@@ -162,7 +162,7 @@ TensorStrides scale_strides(const AppendSpec& spec, const TensorView& scales) {
   return {.batch = stride_along(scales, 0), .seq = stride_along(scales, 1), .head = stride_along(scales, 2)};
 }
 
-// Of a table whose rows are cosines, then sines.
+// The sines of a table whose rows are cosines, then sines.
 const void* right_half(const AppendSpec& spec, const TensorView& cos_sin) {
   if (!cos_sin.is_present()) return nullptr;
   return static_cast<const std::byte*>(cos_sin.data) + spec.rotary_dim / 2 * size_of(spec.cos_sin_dtype);

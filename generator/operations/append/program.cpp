@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <jit/dtype.h>
 
 #include "generator/operations/spec_rules.h"
@@ -71,7 +72,7 @@ std::string config_lines(const AppendSpec& spec) {
          number("alignment", spec.alignment, "of every row in global memory, bytes") +
          number("rotary_dim", spec.rotary_dim, "leading elements that are rotated") +
          truth("rotary_interleaved", spec.rotary_interleaved,
-               "neighbours are a pair, else the halves' elements") +
+               "neighbors are a pair, else the halves' elements") +
          truth("has_sections", spec.has_sections(), "pairs have the positions of three axes") +
          truth("sections_interleaved", spec.mrope_interleaved, "axes in turns, else one after another") +
          number("section_0", spec.mrope_sections[0], "pairs of axis 0") +

@@ -22,7 +22,8 @@ void check_length(std::string_view name, std::int64_t value) {
     refuse(name, fmt::format("is {}; it must be from 0 to {}", value, most_tokens));
 }
 
-// Of one of the caller's tensors: its type and shape, where 1 stands for all of the first two. Strides in `strides`.
+// Reads one of the caller's tensors: its type and shape, where 1 stands for all of the first two. Strides in
+// `strides`.
 template <std::size_t count>
 void read(std::string_view name, const TensorView& tensor, DType dtype,
           const std::array<std::pair<std::string_view, std::int64_t>, count>& dims,
@@ -90,7 +91,7 @@ BlockLists read_lists(std::string_view name, const BlockListViews& lists, const 
   return result;
 }
 
-// Of a tensor that is written: that it is there with spec.scores, and only then.
+// Checks of a tensor that is written that it is there with spec.scores, and only then.
 void check_presence(std::string_view name, const TensorView& tensor, bool is_wanted) {
   if (tensor.is_present() == is_wanted) return;
   refuse(name, is_wanted ? "is missing; spec.scores is true" : "was given; spec.scores is false");

@@ -28,7 +28,8 @@ namespace {
 constexpr int few_ahead = 2, many_ahead = 4;
 constexpr unsigned many_states = 16;
 
-// Of long rows a lane has several pieces of each state, and of short ones there are few lanes to know states.
+// With long rows a lane has several pieces of each state, and with short ones there are few lanes to know
+// states.
 bool can_ask_for_many(const MergeSpec& spec) {
   const RowLanes share = merge_lanes(spec);
   return share.iterations == 1 && share.lanes >= 2 * many_ahead;

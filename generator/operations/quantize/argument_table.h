@@ -1,4 +1,4 @@
-// The tensors of a quantiser: a row is all that the host checks of one by itself.
+// The tensors of a quantizer: a row is all that the host checks of one by itself.
 #pragma once
 
 #include <array>
@@ -43,7 +43,7 @@ inline constexpr QuantizeDims quantize_queries = {"batch, seqlen_q, heads_q, hea
                               quantize_heads = {"batch, heads_kv", "heads_kv"},
                               quantize_boundaries = {"batch + 1", "batch + 1"},
                               quantize_lengths = {"batch", "batch"};
-/// Of scales that are none of heads.
+/// Dimensions of scales that are none of heads.
 inline constexpr QuantizeDims scales_of_queries = {"batch, seqlen_q, heads_q", "total_q, heads_q"},
                               scales_of_keys = {"batch, seqlen_kv, heads_kv", "total_k, heads_kv"},
                               scales_of_query_blocks = {"batch, blocks_q, heads_q", "blocks_q, heads_q"},

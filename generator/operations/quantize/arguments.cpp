@@ -85,7 +85,7 @@ int row_alignment(const QuantizeSpec& spec, DType dtype) {
   return facts(dtype).is_fp8() ? std::max(1, spec.alignment / size_of(spec.dtype)) : spec.alignment;
 }
 
-// What the spec has no use for.
+// Refuses arguments that the spec has no use for.
 void check_presence(const QuantizeSpec& spec, const QuantizeArguments& a) {
   constexpr const char* no_mean = "was given, but spec.center_keys is not set";
   if (!spec.center_keys && a.k_mean.is_present()) refuse("k_mean", no_mean);
@@ -103,7 +103,7 @@ void check_presence(const QuantizeSpec& spec, const QuantizeArguments& a) {
   }
 }
 
-// What tells which rows are a sequence's is what the spec says.
+// Checks that the arrays of lengths are those of the spec.
 void check_presence_of_sequences(const QuantizeSpec& spec, const QuantizeArguments& a) {
   const std::string_view kind = to_string(spec.sequences);
   const bool is_varlen = spec.sequences == SequenceKind::varlen,
@@ -167,7 +167,7 @@ CallSizes check_tensors(const QuantizeSpec& spec, const QuantizeArguments& argum
   return sizes;
 }
 
-// What is written shares no byte with anything else, and no two of its elements one.
+// Checks that what is written shares no byte with anything else, and no two of its elements one.
 void check_outputs(const QuantizeSpec& spec, const QuantizeArguments& arguments) {
   std::array<ByteRange, quantize_table.size()> ranges;
   for (std::size_t i = 0; i < ranges.size(); ++i) ranges[i] = byte_range(arguments.*quantize_table[i].view);
@@ -215,7 +215,7 @@ RotaryParams rotary_params(const QuantizeSpec& spec, const TensorView& table, co
       .max_pos = static_cast<int>(table.shape[0])};
 }
 
-// Of 256 bytes, as memory is aligned.
+// Rounds up to lines of 256 bytes, as memory is aligned.
 std::size_t in_whole_lines(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 }  // namespace
@@ -270,7 +270,7 @@ QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arg
         Row{QkvTensor::v, &QuantizeParams::v, a.v, a.v_out, a.v_descale, a.v_mean, none, none, a.cu_seqlens_k,
             a.seqused_k, spec.value_scales, seqlen_kv, 1}}) {
     const QuantizedTensorFacts facts = quantized_tensor_facts(spec, row.tensor);
-    // Of no tokens, too, there are scales and means.
+    // Scales and means exist for no tokens, too.
     const std::int64_t chunks = std::max<std::int64_t>(1, (row.seqlen + facts.chunk - 1) / facts.chunk);
     const std::int64_t items = chunks * row.heads;
     QuantizeTensor& own = params.*row.own;

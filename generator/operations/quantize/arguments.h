@@ -1,4 +1,4 @@
-// What a call of a quantiser hands over, checked.
+// Arguments of a call of a quantizer, checked.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace jit {
 
-/// What a launch needs besides.
+/// Sizes that a launch needs besides.
 struct QuantizeSizes {
   std::size_t workspace_bytes = 0;
   std::size_t counter_bytes = 0;  ///< 0: blocks wait for nothing

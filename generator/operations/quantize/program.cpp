@@ -5,6 +5,7 @@
 #include <bit>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <jit/spec_table.h>
 
@@ -74,7 +75,7 @@ std::string config_lines(const QuantizeSpec& spec, bool keeps_rows) {
          type_line("WeightElement", spec.norm_dtype, "of the norms' weights") +
          number("rotary_dim", spec.rotary_dim, "leading elements that are rotated by positions") +
          truth("rotary_interleaved", spec.rotary_interleaved,
-               "neighbours are a pair, else the halves' elements") +
+               "neighbors are a pair, else the halves' elements") +
          truth("has_sections", false, "positions have one axis") +
          truth("norm", spec.norm, "RMS norm of q and k") +
          truth("norm_adds_one", spec.norm_adds_one, "to the weights") +
@@ -142,7 +143,7 @@ QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor 
   const bool is_value = tensor == QkvTensor::v;
   const int columns = is_value ? spec.value_head_dim() : spec.head_dim;
   const QuantizedScales scales = is_value ? spec.value_scales : spec.scales;
-  const bool is_centred = is_value ? spec.center_values : tensor == QkvTensor::k && spec.center_keys;
+  const bool is_centered = is_value ? spec.center_values : tensor == QkvTensor::k && spec.center_keys;
   const bool has_pairs = !is_value && spec.rotary_dim != 0;
   const int grain = has_pairs ? spec.rotary_dim / (spec.rotary_interleaved ? 1 : 2) : columns;
   const RowLanes share = row_lanes(columns, grain, size_of(spec.dtype));
@@ -150,7 +151,7 @@ QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor 
   return {.columns = columns,
           .chunk = quantize_chunk(share, threads),
           .row_bytes = quantize_row_bytes(share, size_of(spec.dtype), threads),
-          .statistics = statistic_numbers(columns, is_centred, scales)};
+          .statistics = statistic_numbers(columns, is_centered, scales)};
 }
 
 namespace {
@@ -173,7 +174,7 @@ std::string tensor_assertions(const QuantizeSpec& spec, bool keeps_rows) {
 
 std::string source_of(const QuantizeSpec& spec, std::string_view header, std::string_view kernel,
                       bool keeps_rows) {
-  return fmt::format("// Quantiser of q, k and v: {}. Generated: change the spec, not this file.\n",
+  return fmt::format("// Quantizer of q, k and v: {}. Generated: change the spec, not this file.\n",
                      summary_of(spec)) +
          fmt::format("#include \"{}\"\n\nusing namespace jit;\n\nstruct Config {{\n", header) +
          config_lines(spec, keeps_rows) + "};\n" + std::string(kernel);

@@ -1,4 +1,4 @@
-// The program of a quantiser, and what a launch must know of it.
+// The program of a quantizer, and what a launch must know of it.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace jit {
 
-/// What a launch must know of one of q, k and v, as QuantizePlan has it in the kernel.
+/// Facts about one of q, k and v for a launch, as QuantizePlan has it in the kernel.
 struct QuantizedTensorFacts {
   int columns;
   int chunk;       ///< tokens of a piece of work

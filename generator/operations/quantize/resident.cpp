@@ -56,7 +56,7 @@ std::int64_t room_of(const QuantizeSpec& spec, int blocks) {
   return std::int64_t{resident_layout_of(spec).depth} * blocks;
 }
 
-// What a launch needs besides.
+// Sizes that a launch needs besides.
 struct ResidentSizes {
   int pieces = 0;  // of work
   std::size_t memory_bytes = 0;
@@ -127,7 +127,7 @@ std::string cannot_keep_rows(const QuantizeSpec& spec, const QuantizeParams& par
 
 bool gains_by_keeping_rows(const QuantizeSpec& spec, const QuantizeParams& params, int sm_count) {
   // Scales of tokens and of blocks are found in one look, but for values; to rotate twice, and to add up columns of
-  // what is rotated, takes as long as to read twice. Measured with head dims of 64 and more (docs/notebook.md).
+  // what is rotated, takes as long as to read twice. Measured with head dims of 64 and more (docs/records/notebook.md).
   constexpr int least_head_dim = 64;
   if (spec.scales != QuantizedScales::head) return false;
   const bool has_means = spec.center_keys || spec.center_values;

@@ -1,4 +1,4 @@
-// Calls of a quantiser by the program that keeps rows.
+// Calls of a quantizer by the program that keeps rows.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-"""Attention of 16-bit tensors by fp8: one launch quantises them, one attends.
+"""Attention of 16-bit tensors by fp8: one launch quantizes them, one attends.
 
 What makes fp8 coarse is taken away before, where it can be added back exactly: a rotation of q and k leaves their
 products as they are, a mean of k shifts all scores of a row alike, and a mean of v is a summand of the result.
@@ -161,7 +161,7 @@ def _check(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, sco
     is_varlen = any(lengths[name] is not None for name in boundaries)
     for name in boundaries:
         if is_varlen and lengths[name] is None:
-            _refuse(name, "is missing; give both, or neither: q, k and v are quantised together")
+            _refuse(name, "is missing; give both, or neither: q, k and v are quantized together")
     rank, meaning = (3, "beside cu_seqlens_q") if is_varlen else (4, "sequences of one length")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dtype not in (torch.bfloat16, torch.float16):

@@ -1,4 +1,4 @@
-"""Random numbers of dropout: forward and backward, and one element and its neighbours."""
+"""Random numbers of dropout: forward and backward, and one element and its neighbors."""
 
 import numpy
 
@@ -39,10 +39,10 @@ def check_backward_drops_the_same(library, run):
 @case(
     "pytorch/pytorch#198333",
     "dropout, compiled by PyTorch",
-    "neighbours share random numbers: four of them are dropped together",
+    "neighbors share random numbers: four of them are dropped together",
     "of pairs of keys, queries and heads beside each other as many differ as of independent ones, within 5 sigma",
 )
-def check_neighbours_are_independent(library, run):
+def check_neighbors_are_independent(library, run):
     seqlen, rate = run.pick(64, 256), 0.3
     asked = dense(run.rng, seqlen_q=seqlen, heads=4, head_dim=64, dropout_p=rate, rng_state=(7, 0))
     asked.q = normal(run.rng, *asked.q.shape, scale=0.1)

@@ -58,7 +58,7 @@ def check_scale_of_values(library, run):
     "thu-ml/SageAttention#164",
     "SageAttention",
     "values that are all equal have a scale of 0, and come out as NaN",
-    "quantised attention over constant values, whose mean is taken off, gives the constant",
+    "quantized attention over constant values, whose mean is taken off, gives the constant",
 )
 def check_constant_values(library, run):
     asked = dense(run.rng, seqlen_q=run.pick(70, 700), heads=2, head_dim=64)
@@ -73,9 +73,9 @@ def check_constant_values(library, run):
     "thu-ml/SageAttention#340",
     "SageAttention-3",
     "causal attention of few bits is off by 2.7 of values of N(0, 1)",
-    "quantised causal attention is off by 0.25 at most, 0.03 in root mean square",
+    "quantized causal attention is off by 0.25 at most, 0.03 in root mean square",
 )
-def check_quantised_causal(library, run):
+def check_quantized_causal(library, run):
     asked = dense(run.rng, seqlen_q=run.pick(150, 2048), heads=2, head_dim=128, causal=True)
     difference = library.quantized(asked).o - solve(asked).o
     worst, mean = numpy.abs(difference).max(), (difference**2).mean() ** 0.5

@@ -46,7 +46,7 @@ class Library:
 
     def quantized(self, problem):
         """The Outcome of fp8 attention, with scales that the library finds."""
-        raise NotOffered("no attention that quantises")
+        raise NotOffered("no attention that quantizes")
 
 
 def check_forward(library, *problems):

@@ -34,16 +34,16 @@ def check_invariant(library, asked):
 @case(
     "vllm-project/vllm#51902",
     "FlashAttention-3, in vLLM",
-    "with num_splits=1 a decoding row changes when a neighbour's prefill grows from 9 to 10 tokens, as the tile does",
+    "with num_splits=1 a decoding row changes when a neighbor's prefill grows from 9 to 10 tokens, as the tile does",
     "a row is bit-identical alone, beside 9 and beside 10 tokens, in batch-invariant mode",
 )
-def check_neighbour_grows(library, run):
+def check_neighbor_grows(library, run):
     keys = run.pick(300, 4000)
     first = paged(run.rng, [1, 10], [keys, 60], heads=14, heads_kv=2, causal=True, batch_invariant=True)
     fewer = first.change(q=first.q[:10], cu_seqlens_q=boundaries([1, 9]), seqused_k=int32([keys, 59]))
     check_invariant(library, first)
     same = rows(first, library.forward(first), 0) == rows(fewer, library.forward(fewer), 0)
-    assert same.all(), f"{int((~same).sum())} elements change with the neighbour"
+    assert same.all(), f"{int((~same).sum())} elements change with the neighbor"
 
 
 @case(
@@ -65,7 +65,7 @@ def check_decoding_beside_prefill(library, run):
     "where keys are split, the borders of a sequence's splits depend on the lengths of the others",
     "each of four decoding requests has the bits that it has alone, in batch-invariant mode",
 )
-def check_splits_of_neighbours(library, run):
+def check_splits_of_neighbors(library, run):
     check_invariant(
         library,
         paged(

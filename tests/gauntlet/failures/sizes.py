@@ -19,7 +19,7 @@ def need_gpu(run):
 
 
 def apart(array, axis=0, stride=FAR):
-    """A copy with `stride` elements between neighbours along an axis, and another number in each."""
+    """A copy with `stride` elements between neighbors along an axis, and another number in each."""
     shape = list(array.shape)
     inner = [
         stride // array.itemsize

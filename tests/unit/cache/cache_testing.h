@@ -23,7 +23,7 @@
 
 namespace jit::testing {
 
-/// Whether this build is too slow for the limits on time: sanitized or not optimised.
+/// Whether this build is too slow for the limits on time: sanitized or not optimized.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
 inline constexpr bool slow_build = true;
 #else

@@ -175,7 +175,7 @@ TEST(BackwardProblem, RecordsSurviveARoundTrip) {
   }
   const BackwardProblem problem = problem_of({}, hopper);
   for (const char* config : {"", " + ", "family=backward_wgmma +", "family=backward_wgmma + ",
-                             "family=backward_dq_mma_sync + family=backward_dkv_mma_sync colour=red"})
+                             "family=backward_dq_mma_sync + family=backward_dkv_mma_sync color=red"})
     EXPECT_EQ(read_record(std::string("{\"config\": \"") + config + "\"}", problem), std::nullopt) << config;
 }
 

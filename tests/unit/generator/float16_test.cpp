@@ -12,7 +12,7 @@ namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-// For neighbours a < b of a 16-bit type, `to` must send their midpoint to the even one and everything else to
+// For neighbors a < b of a 16-bit type, `to` must send their midpoint to the even one and everything else to
 // the nearer one.
 void expect_nearest_even(DType dtype, int last_finite) {
   const auto to = [dtype](float value) { return float_to_bits(dtype, value); };

@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(H200, ForwardWgmmaCost,
                                   std::string(info.param + 8, 2);
                          });
 
-// On an H200, batch 4, 16 heads, 8,192 tokens, 128 × 128 is a fifth faster than 192 × 80 (docs/notebook.md). The first tile
+// On an H200, batch 4, 16 heads, 8,192 tokens, 128 × 128 is a fifth faster than 192 × 80 (docs/records/notebook.md). The first tile
 // of keys, which rows of all consumers must see some of, decides.
 TEST(ForwardWgmmaChoice, WindowsAndTheirTextsTakeTilesThatFitTheirEnds) {
   DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
@@ -114,7 +114,7 @@ TEST(ForwardWgmmaChoice, WindowsAndTheirTextsTakeTilesThatFitTheirEnds) {
   EXPECT_EQ(std::get<ForwardWgmma>(causal).tile_q, 192);
 }
 
-// On an H200 128 × 128 is faster than 128 × 96 by 3 to 8 % of all lengths (docs/notebook.md), although it has room for one
+// On an H200 128 × 128 is faster than 128 × 96 by 3 to 8 % of all lengths (docs/records/notebook.md), although it has room for one
 // buffer of Q.
 TEST(ForwardWgmmaChoice, Fp8OfHeadDim256TakesTilesOf128KeysAtAllLengths) {
   DeviceLimits limits = device_limits(Arch{9, 0, 'a'});

@@ -1,4 +1,4 @@
-// The quantiser without a device: specs, programs, checks of arguments, sizes of a launch.
+// The quantizer without a device: specs, programs, checks of arguments, sizes of a launch.
 #include <jit/quantize.h>
 
 #include <set>
@@ -107,7 +107,7 @@ TEST(QuantizeSpecTest, EachFieldMakesAnotherProgram) {
 }
 
 // Rotated and not, with k's mean and without, and of both with lengths and without.
-TEST(QuantizeSpecTest, QuantisersOfAPack) {
+TEST(QuantizeSpecTest, QuantizersOfAPack) {
   AttentionSpec spec{.dtype = DType::fp8_e4m3, .out_dtype = DType::bf16};
   EXPECT_EQ(of_quantizers(spec, {}).size(), 8u);
   EXPECT_EQ(of_quantizers(spec, {.arch = {9, 0, 'a'}}).size(), 12u)

@@ -27,7 +27,7 @@ TEST(SizedArguments, AreArgumentsOfACall) {
   EXPECT_EQ(arguments.o.shape[3], 32);
 }
 
-TEST(SizedArguments, HaveWhatAQuantiserLeaves) {
+TEST(SizedArguments, HaveWhatAQuantizerLeaves) {
   AttentionSpec quantized = spec;
   quantized.dtype = DType::fp8_e4m3;
   quantized.descale_per = ScaleKind::block;

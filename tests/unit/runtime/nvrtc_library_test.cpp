@@ -113,6 +113,19 @@ TEST_F(NvrtcLibraryTest, RefusesOldVersions) {
   EXPECT_THAT(failure_of(folders), testing::AllOf(HasSubstr("is of CUDA 12.7"), HasSubstr("12.8 or later")));
 }
 
+TEST_F(NvrtcLibraryTest, SaysWhatItPassedOver) {
+  write("cuda11/libnvrtc.so", elf_with_build_id("1"));
+  write("cuda11/libnvrtc-builtins.so.11.8", elf_with_build_id("2"));
+  write("broken/libnvrtc.so.12", "x");
+  add_nvrtc("whole", "12", "9");
+  const std::vector<NvrtcFolder> folders = {folder("cuda11"), folder("broken"), folder("whole")};
+  const NvrtcLocation location = find_nvrtc(folders);
+  EXPECT_EQ(location.version, (NvrtcVersion{12, 9}));
+  EXPECT_THAT(location.passed_over,
+              testing::ElementsAre((root_ / "cuda11/libnvrtc.so").string() + ": is of CUDA 11.8",
+                                   HasSubstr("no libnvrtc-builtins.so.12.* beside it")));
+}
+
 TEST_F(NvrtcLibraryTest, NamesEveryFolderThatWasTried) {
   const std::vector<NvrtcFolder> folders = {folder("nowhere", "CUDA_HOME"),
                                             folder("nor here", "LD_LIBRARY_PATH")};

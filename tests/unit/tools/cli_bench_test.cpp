@@ -59,6 +59,13 @@ TEST(CliBench, WrongOptionsAreNamed) {
                    "--config \"tile_z=3\": 'tile_z=3' is not field=value of a config; fields are family");
   expect_bad_input(tool.run({"bench", "--deterministic"}), "--deterministic requires --backward");
   expect_bad_input(tool.run({"bench", "--backward", "--ladder"}), "--ladder is of forward");
+  expect_bad_input(tool.run({"bench", "--ladder", "stairs"}), "stairs not in {attention,matmul}");
+  expect_bad_input(tool.run({"bench", "--ladder", "matmul", "--heads", "3"}), "--heads is of attention");
+  expect_bad_input(tool.run({"bench", "--counts", "counts.json"}), "--counts is of --ladder matmul");
+  expect_bad_input(tool.run({"bench", "--ladder", "matmul", "--backward"}), "--backward is of attention");
+  expect_bad_input(tool.run({"bench", "--m", "64"}), "--m is of --ladder matmul");
+  expect_bad_input(tool.run({"bench", "--ladder", "--splits", "2"}), "--splits is of --ladder matmul");
+  expect_bad_input(tool.run({"bench", "--ladder", "matmul", "--k", "0"}), "--k");
   expect_bad_input(tool.run({"bench", "--backward", "--split-keys", "256"}), "has no backward");
   expect_bad_input(tool.run({"bench", "--backward", "--config", "family=backward_wgmma + tile_z=3"}),
                    "tile_z=3");

@@ -263,6 +263,18 @@ TEST(CliInfo, SaysWhatThereIsAndWhyNot) {
   EXPECT_GE(info["settings"].size(), 9u);
 }
 
+TEST(CliInfo, SaysWhichPacksAreUsed) {
+  Tool tool;
+  EXPECT_TRUE(tool.run({"info", "--json"}).json()["packs"].empty());
+  EXPECT_THAT(tool.run({"info"}).out, HasSubstr("Packs\n  none\n"));
+  write_text(tool.folder / "some.pack", "no pack");
+  tool.environment = {"JIT_ATTENTION_PACK=" + (tool.folder / "some.pack")};
+  const nlohmann::json pack = tool.run({"info", "--json"}).json()["packs"][0];
+  EXPECT_EQ(pack["path"], tool.folder / "some.pack");
+  EXPECT_THAT(pack["refusal"].get<std::string>(), HasSubstr("some.pack"));
+  EXPECT_THAT(tool.run({"info"}).out, HasSubstr("Packs\n  not used: pack "));
+}
+
 TEST(CliInfo, ListsTheDevicesThatAreAskedFor) {
   Tool tool;
   const nlohmann::json none = tool.run({"info", "--device", "cuda:0", "--json"}).json();

@@ -84,7 +84,7 @@ std::vector<MicroKernel> cp_async_kernels() {
                     stage * stage_bytes);
   }
   kernels.push_back(copy_kernel("cp.async.wait_group/0", groups + "  cp.async.wait_group 0;\n"));
-  // What two groups brought is mixed before the others are waited for.
+  // The copies of two groups are mixed before the others are waited for.
   kernels.push_back(copy_kernel(
       "cp.async.wait_group/2",
       groups + "  cp.async.wait_group 2;\n  ld.shared.b32 %r8, [%r20];\n  ld.shared.b32 %r9, [%r20+512];\n"

@@ -15,13 +15,13 @@ struct Distribution {
   Pattern sum;
 };
 
-/// Those that make sense for the operands' type.
+/// Distributions that make sense for the operands' type.
 inline std::vector<Distribution> distributions(Element element) {
   if (!is_float(element)) return {{"bits", Pattern::bits, Pattern::bits, Pattern::bits}};
   return {{"integers", Pattern::integers, Pattern::integers, Pattern::integers},
           {"normals", Pattern::normals, Pattern::normals, Pattern::normals},
           {"wide", Pattern::wide, Pattern::wide, Pattern::wide},
-          {"cancelling", Pattern::cancelling, Pattern::mirrored, Pattern::subnormals},
+          {"canceling", Pattern::canceling, Pattern::mirrored, Pattern::subnormals},
           {"ties", Pattern::ties, Pattern::ties, Pattern::ties},
           {"subnormals", Pattern::subnormals, Pattern::normals, Pattern::subnormals},
           {"specials", Pattern::specials, Pattern::specials, Pattern::specials},

@@ -31,7 +31,7 @@ const Scalar moves[] = {
     {"mov.b16.negative", "ss", "mov.b16 $0, -2;"},
 };
 
-// What threads of a grid of 2 × 2 × 2 blocks see.
+// Special registers as threads of a grid of 2 × 2 × 2 blocks see them.
 MicroKernel special_registers() {
   constexpr const char* names[] = {
       "%tid.x",   "%tid.y",       "%tid.z",       "%ntid.x",      "%ntid.y",      "%ntid.z",

@@ -1,0 +1,10 @@
+// The command-line tool, inside of the module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace jit::python {
+
+void bind_tool(nanobind::module_& module);
+
+}  // namespace jit::python

@@ -1,0 +1,30 @@
+"""Wheels in clean environments of every Python that is here."""
+
+import os
+import subprocess
+
+from toolchain import HERE, find_python
+from wheels import tags
+
+NEWEST = ("3.12", "3.13", "3.14")  # what the wheel of the stable ABI is tried with
+
+
+def pythons_for(version):
+    """Programs to try the wheel of a Python with."""
+    for candidate in NEWEST if version == "3.12" else (version,):
+        if program := find_python(candidate, with_headers=False):
+            yield candidate, program
+
+
+def try_wheels(pythons, arch, out, work):
+    """Installs each wheel of an architecture with NVRTC's and NumPy's wheels alone, and computes."""
+    for version in pythons:
+        (wheel,) = out.glob(f"*-{tags(version, arch)}.whl")
+        for name, program in pythons_for(version):
+            folder = work / f"try-{name}"
+            subprocess.run([program, "-m", "venv", "--clear", folder], check=True)
+            install = [folder / "bin/pip", "install", "--quiet", "--only-binary", ":all:", f"{wheel}[cu13]", "numpy"]
+            subprocess.run(install, check=True)
+            # Nothing of this machine but the C library, so that no other NVRTC and no compiler is found.
+            clean = {"PATH": str(folder / "bin"), "HOME": str(folder)}
+            subprocess.run([folder / "bin/python", "-I", HERE / "try_installed.py"], check=True, env=clean, cwd=os.sep)
