@@ -39,7 +39,7 @@ class TokenRows {
     unsigned words[iterations][piece_words];
   };
 
-  __device__ __forceinline__ TokenRows(const AppendParams& params, int token)
+  JIT_DEVICE TokenRows(const AppendParams& params, int token)
       : params_(params),
         batch_(token / params.seqlen),
         seq_(token % params.seqlen),
@@ -49,7 +49,7 @@ class TokenRows {
         v_(static_cast<const Element*>(params.v) + offset(params.v_strides, 0)) {}
 
   /// Reads a row as it is; zeros where there is none.
-  __device__ __forceinline__ Row load(int row, bool is_row) const {
+  JIT_DEVICE Row load(int row, bool is_row) const {
     Row loaded = {};
     if (!is_row || (!values_are_alike && is_value(row))) return loaded;
     const Element* const source = new_row(row);
@@ -65,8 +65,8 @@ class TokenRows {
 
   /// Moves a row that was loaded, by all lanes of a warp. Rows of k and v whose token has no place stay out. q may be
   /// rotated in place: what other lanes need of a row they have from registers.
-  __device__ __forceinline__ void move(int row, bool is_row, const Row& words, const TokenPlace& place,
-                                       const Rotation<Config>& rotation) const {
+  JIT_DEVICE void move(int row, bool is_row, const Row& words, const TokenPlace& place,
+                       const Rotation<Config>& rotation) const {
     const bool is_query = row < params_.heads_q;
     const bool is_moved = is_row && (is_query || place.is_stored);
     Values loaded = upcast(words);
@@ -104,11 +104,9 @@ class TokenRows {
   static constexpr int cache_alignment =
       Config::alignment * static_cast<int>(sizeof(CacheElement)) / static_cast<int>(sizeof(Element));
 
-  __device__ __forceinline__ bool is_value(int row) const {
-    return row >= params_.heads_q + params_.heads_kv;
-  }
+  JIT_DEVICE bool is_value(int row) const { return row >= params_.heads_q + params_.heads_kv; }
   /// A new row of q, k or v.
-  __device__ __forceinline__ const Element* new_row(int row) const {
+  JIT_DEVICE const Element* new_row(int row) const {
     const int key = row - params_.heads_q, value = key - params_.heads_kv;
     const Element* const first = key < 0 ? q_ : value < 0 ? k_ : v_;
     const long long stride = key < 0     ? params_.q_strides.head
@@ -117,8 +115,7 @@ class TokenRows {
     return first + (key < 0 ? row : value < 0 ? key : value) * stride;
   }
 
-  __device__ __forceinline__ void store_value(int row, const Values& loaded, const TokenPlace& place,
-                                              float scale) const {
+  JIT_DEVICE void store_value(int row, const Values& loaded, const TokenPlace& place, float scale) const {
     const int head = row - params_.heads_q - params_.heads_kv;
     CacheElement* target = cache_row(params_.v_cache, params_.v_cache_strides, place, head);
     for_values(row, loaded, [&](int column, const float(&piece)[copied.piece]) {
@@ -128,7 +125,7 @@ class TokenRows {
 
   /// Calls `use` with each of the lane's pieces of a row of v, behind its first column.
   template <class Use>
-  __device__ __forceinline__ void for_values(int row, const Values& loaded, const Use& use) const {
+  JIT_DEVICE void for_values(int row, const Values& loaded, const Use& use) const {
     for_pieces<copied>([&](int iteration) {
       if constexpr (values_are_alike) {
         use(column<copied>(iteration), loaded.x[iteration]);
@@ -142,8 +139,7 @@ class TokenRows {
 
   /// The scale by which the elements of a row of k or v are divided as they are stored; left beside them, if
   /// each row has its own. By all lanes of a warp.
-  __device__ __forceinline__ float cache_scale(int row, bool is_stored, const Values& loaded,
-                                               const TokenPlace& place) const {
+  JIT_DEVICE float cache_scale(int row, bool is_stored, const Values& loaded, const TokenPlace& place) const {
     if constexpr (!is_fp8<CacheElement>) {
       return 1.0f;
     } else {
@@ -161,7 +157,7 @@ class TokenRows {
   }
 
   /// The largest magnitude of a row that is there, else 0. By all lanes of a warp.
-  __device__ __forceinline__ float largest_magnitude(int row, bool is_there, const Values& loaded) const {
+  JIT_DEVICE float largest_magnitude(int row, bool is_there, const Values& loaded) const {
     float largest = 0;
     const auto look_at = [&](const auto& piece) {
       for (const float x : piece) largest = fmaxf(largest, fabsf(x));
@@ -177,7 +173,7 @@ class TokenRows {
     return largest;
   }
 
-  __device__ __forceinline__ Values upcast(const Row& words) const {
+  JIT_DEVICE Values upcast(const Row& words) const {
     Values values;
 #pragma unroll
     for (int iteration = 0; iteration < iterations; ++iteration)
@@ -187,9 +183,8 @@ class TokenRows {
 
   /// Normalizes and rotates a row that is_rotated, else does nothing. By all lanes of a warp: the pairs'
   /// other halves are other lanes'.
-  __device__ __forceinline__ void normalize_and_rotate(int row, bool is_rotated, const Row& words,
-                                                       const Rotation<Config>& rotation,
-                                                       Values& loaded) const {
+  JIT_DEVICE void normalize_and_rotate(int row, bool is_rotated, const Row& words,
+                                       const Rotation<Config>& rotation, Values& loaded) const {
     const void* weights = row < params_.heads_q ? params_.q_norm_weight : params_.k_norm_weight;
     const float factor = row_norm_factor<Config, lanes>(loaded.x, params_.norm_eps);
 #pragma unroll
@@ -208,7 +203,7 @@ class TokenRows {
   }
 
   /// A piece of a row by its number, whichever lane has it. By all lanes of a warp.
-  __device__ __forceinline__ Piece piece_of_row(const Row& row, int piece) const {
+  JIT_DEVICE Piece piece_of_row(const Row& row, int piece) const {
     Piece found;
 #pragma unroll
     for (int iteration = 0; iteration < rotated.iterations; ++iteration) {
@@ -223,21 +218,21 @@ class TokenRows {
 
   /// Calls `move` with each iteration in which the lane has a piece of a row that is cut like this.
   template <RowLanes share, class Move>
-  __device__ __forceinline__ void for_pieces(const Move& move) const {
+  JIT_DEVICE void for_pieces(const Move& move) const {
 #pragma unroll
     for (int iteration = 0; iteration < (share.pieces + lanes - 1) / lanes; ++iteration) {
       if (iteration * lanes + lane_ < share.pieces) move(iteration);
     }
   }
   template <RowLanes share>
-  __device__ __forceinline__ int column(int iteration) const {
+  JIT_DEVICE int column(int iteration) const {
     return (iteration * lanes + lane_) * share.piece;
   }
-  __device__ __forceinline__ long long offset(const TensorStrides& strides, int head) const {
+  JIT_DEVICE long long offset(const TensorStrides& strides, int head) const {
     return batch_ * strides.batch + seq_ * strides.seq + head * strides.head;
   }
-  static __device__ __forceinline__ CacheElement* cache_row(void* cache, const TensorStrides& strides,
-                                                            const TokenPlace& place, int head) {
+  static JIT_DEVICE CacheElement* cache_row(void* cache, const TensorStrides& strides,
+                                            const TokenPlace& place, int head) {
     return static_cast<CacheElement*>(cache) + place.page * strides.batch + place.offset * strides.seq +
            head * strides.head;
   }
@@ -250,7 +245,7 @@ class TokenRows {
 
 /// A few rows are on the way at once, the first ones while the token's place is looked for.
 template <class Config>
-__device__ __forceinline__ void append_rows(const AppendParams& params) {
+JIT_DEVICE void append_rows(const AppendParams& params) {
   touch_lines(params);
   wait_for_grids_before();
   using Rows = TokenRows<Config>;

@@ -17,7 +17,7 @@ struct TokenPlace {
 
 /// The last of the requests that begin at or before `token`; −1 when none does. By a warp, which looks at 32 places at
 /// a time. Whatever the array holds, the result is none or a request.
-__device__ __forceinline__ int last_request_from(const int* cu_seqlens, int requests, int token) {
+JIT_DEVICE int last_request_from(const int* cu_seqlens, int requests, int token) {
   int begin = 0, end = requests;
   while (begin < end) {
     const int step = (end - begin + warp_size - 1) / warp_size;
@@ -32,7 +32,7 @@ __device__ __forceinline__ int last_request_from(const int* cu_seqlens, int requ
   return -1;
 }
 
-__device__ __forceinline__ TokenPlace place_of_slot(const AppendParams& params, int token) {
+JIT_DEVICE TokenPlace place_of_slot(const AppendParams& params, int token) {
   TokenPlace place;
   const long long slot = params.slot_mapping[token];
   place.is_stored = slot >= 0 && slot < static_cast<long long>(params.pages) * params.page_size;
@@ -44,7 +44,7 @@ __device__ __forceinline__ TokenPlace place_of_slot(const AppendParams& params, 
 }
 
 /// The tokens of a request are its last ones.
-__device__ __forceinline__ TokenPlace place_in_request(const AppendParams& params, int token) {
+JIT_DEVICE TokenPlace place_in_request(const AppendParams& params, int token) {
   TokenPlace place;
   int request, end;
   if (params.cu_seqlens_q != nullptr) {
@@ -67,18 +67,17 @@ __device__ __forceinline__ TokenPlace place_in_request(const AppendParams& param
   return place;
 }
 
-__device__ __forceinline__ TokenPlace place_of(const AppendParams& params, int token) {
+JIT_DEVICE TokenPlace place_of(const AppendParams& params, int token) {
   return params.slot_mapping != nullptr ? place_of_slot(params, token) : place_in_request(params, token);
 }
 
 /// Where the scale of a row of the cache is.
-__device__ __forceinline__ float* scale_at(float* scales, const TensorStrides& strides,
-                                           const TokenPlace& place, int head) {
+JIT_DEVICE float* scale_at(float* scales, const TensorStrides& strides, const TokenPlace& place, int head) {
   return scales + place.page * strides.batch + place.offset * strides.seq + head * strides.head;
 }
 
 template <int alignment, int count, class Element>
-__device__ __forceinline__ void store_in_cache(Element* target, const float (&values)[count], float scale) {
+JIT_DEVICE void store_in_cache(Element* target, const float (&values)[count], float scale) {
   if constexpr (!is_fp8<Element>) {
     store_piece<alignment>(target, values);
   } else {

@@ -9,19 +9,18 @@
 namespace jit {
 
 /// Where the maps are of what is loaded in tiles of `rows`.
-__device__ __forceinline__ const TensorMap& map_of(const TensorMaps& maps, TensorMap TensorMaps::*whole,
-                                                   TensorMap SequenceMaps::*, int) {
+JIT_DEVICE const TensorMap& map_of(const TensorMaps& maps, TensorMap TensorMaps::*whole,
+                                   TensorMap SequenceMaps::*, int) {
   return maps.*whole;
 }
-__device__ __forceinline__ BoundedMap map_of(const SequenceMaps& maps, TensorMap TensorMaps::*whole,
-                                             TensorMap SequenceMaps::*part, int rows) {
+JIT_DEVICE BoundedMap map_of(const SequenceMaps& maps, TensorMap TensorMaps::*whole,
+                             TensorMap SequenceMaps::*part, int rows) {
   return {maps.*whole, maps.*part, rows};
 }
 
 /// The place of the tile of queries from `query` on, and of so many rows of keys from `key` on.
 template <class Config>
-__device__ __forceinline__ auto query_box(const SequencesOf<Config>& sequences, int batch, int head,
-                                          int query) {
+JIT_DEVICE auto query_box(const SequencesOf<Config>& sequences, int batch, int head, int query) {
   if constexpr (has_entry_lengths<Config>) {
     const Sequence own = sequences.q(batch);
     // mutate: QueriesOfTheNextSequence
@@ -32,8 +31,7 @@ __device__ __forceinline__ auto query_box(const SequencesOf<Config>& sequences, 
   }
 }
 template <class Config>
-__device__ __forceinline__ auto key_box(const SequencesOf<Config>& sequences, int batch, int kv_head, int key,
-                                        int rows) {
+JIT_DEVICE auto key_box(const SequencesOf<Config>& sequences, int batch, int kv_head, int key, int rows) {
   if constexpr (has_entry_lengths<Config>) {
     const Sequence own = sequences.kv(batch);
     return bounded_box(rows, own.begin + key, own.length - key, kv_head,  // mutate: KeysOfTheNextSequence

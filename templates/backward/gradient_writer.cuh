@@ -30,19 +30,17 @@ class GradientWriter {
  public:
   static constexpr bool by_tma = places > 0;
 
-  __device__ __forceinline__ GradientWriter(const AttentionParams& params, const GradientParams& gradients,
-                                            const Maps& maps, const DropoutParams& dropout, unsigned smem)
+  JIT_DEVICE GradientWriter(const AttentionParams& params, const GradientParams& gradients, const Maps& maps,
+                            const DropoutParams& dropout, unsigned smem)
       : params_(params), gradients_(gradients), maps_(maps), dropout_(dropout), smem_(smem) {}
 
-  __device__ __forceinline__ void write_dv(const KeyTile<Config>& keys,
-                                           const typename Traits::ValueGradient& dv) const {
+  JIT_DEVICE void write_dv(const KeyTile<Config>& keys, const typename Traits::ValueGradient& dv) const {
     write<Config::head_dim_v>(
         keys, dv, over_keep_probability<Config>(1.0f, dropout_), 0,
         map_of(maps_, &TensorMaps::dv, &SequenceMaps::bounded_dv, gradient_rows),
         [&](const Gradients<Config>& gradients) { return gradients.dv_rows(keys.batch, keys.kv_head); });
   }
-  __device__ __forceinline__ void write_dk(const KeyTile<Config>& keys,
-                                           const typename Traits::KeyGradient& dk) const {
+  JIT_DEVICE void write_dk(const KeyTile<Config>& keys, const typename Traits::KeyGradient& dk) const {
     write<Config::head_dim>(
         // mutate: DkUnscaled
         keys, dk, over_keep_probability<Config>(params_.softmax_scale, dropout_), places - 1,
@@ -51,20 +49,20 @@ class GradientWriter {
   }
 
   /// Behind the last tile of keys: shared memory ends with the block.
-  static __device__ __forceinline__ void end() {
+  static JIT_DEVICE void end() {
     if (by_tma && lane_id() == 0) cp_async_bulk_wait_group_read<0>();  // mutate: TheBlockEndsBeforeItsCopies
   }
 
  private:
   // The warp's number among those of the block's consumers, or, where all have the same keys, of one of them.
-  static __device__ __forceinline__ int own_warp() {
+  static JIT_DEVICE int own_warp() {
     if constexpr (Traits::has_roles) return threadIdx.x % warpgroup_size / warp_size;
     return reread_thread_index() / warp_size - warpgroup_size / warp_size;
   }
 
   template <int columns, class Product, class Map, class RowsOf>
-  __device__ __forceinline__ void write(const KeyTile<Config>& keys, const Product& product, float factor,
-                                        int place, const Map& map, const RowsOf& rows_of) const {
+  JIT_DEVICE void write(const KeyTile<Config>& keys, const Product& product, float factor, int place,
+                        const Map& map, const RowsOf& rows_of) const {
     const SequencesOf<Config> sequences = keys.sequences(params_);
     const int first_key = keys.k_begin + own_warp() * gradient_rows;  // mutate: RowsOfTheFirstWarp
     if constexpr (by_tma) {
@@ -78,8 +76,8 @@ class GradientWriter {
   }
 
   template <class Tile, class Product, class Map, class Box>
-  __device__ __forceinline__ void copy(const Product& product, float factor, int place, const Map& map,
-                                       const Box& box) const {
+  JIT_DEVICE void copy(const Product& product, float factor, int place, const Map& map,
+                       const Box& box) const {
     const unsigned tile =
         smem_ + Traits::layout.gradients +
         (own_warp() * places + place) * gradient_place_bytes(Config::head_dim, Config::head_dim_v);
@@ -117,7 +115,7 @@ class GradientWriter {
 
 /// After the wait for the product, by each thread of the consumer. `part` counts those of the adder, whose pipeline it is.
 template <class Pipeline, class Product>
-__device__ __forceinline__ void put_dq(const Pipeline& pipeline, unsigned part, const Product& dq) {
+JIT_DEVICE void put_dq(const Pipeline& pipeline, unsigned part, const Product& dq) {
   pipeline.producer_acquire(part);  // mutate: NoWaitForTheAdder
   // mutate: TheOtherPlaceOfDq
   const unsigned own = pipeline.tile(part) + reread_thread_index() % warpgroup_size * 16;
@@ -128,7 +126,7 @@ __device__ __forceinline__ void put_dq(const Pipeline& pipeline, unsigned part, 
 
 /// Behind put_dq. What is started between the two does not wait for the fence.
 template <class Pipeline>
-__device__ __forceinline__ void pass_dq(const Pipeline& pipeline, unsigned part) {
+JIT_DEVICE void pass_dq(const Pipeline& pipeline, unsigned part) {
   fence_proxy_async_shared();  // mutate: NoFenceBehindDq
   pipeline.producer_commit(part);
 }

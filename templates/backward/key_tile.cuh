@@ -18,9 +18,9 @@ struct KeyPlace {
 /// With the sequences of its batch entry, which cost nothing to make anew where they are dense.
 template <class Config, bool on_device = has_entry_lengths<Config>>
 struct KeyTile : KeyPlace {
-  __device__ __forceinline__ KeyTile(const AttentionParams&, const KeyPlace& place) : KeyPlace(place) {}
-  __device__ __forceinline__ bool is_there() const { return true; }
-  __device__ __forceinline__ DenseSequences<Config> sequences(const AttentionParams& params) const {
+  JIT_DEVICE KeyTile(const AttentionParams&, const KeyPlace& place) : KeyPlace(place) {}
+  JIT_DEVICE bool is_there() const { return true; }
+  JIT_DEVICE DenseSequences<Config> sequences(const AttentionParams& params) const {
     return DenseSequences<Config>(params);
   }
 };
@@ -29,27 +29,25 @@ template <class Config>
 struct KeyTile<Config, true> : KeyPlace {
   Sequence q;
   Sequence kv;
-  __device__ __forceinline__ KeyTile(const AttentionParams& params, const KeyPlace& place) : KeyPlace(place) {
+  JIT_DEVICE KeyTile(const AttentionParams& params, const KeyPlace& place) : KeyPlace(place) {
     const EntrySequences<Config> read(params, batch);
     q = {uniform(read.q(batch).begin), uniform(read.q(batch).length)};
     kv = {uniform(read.kv(batch).begin), uniform(read.kv(batch).length)};
   }
   // mutate: PlacesOfNobodyAreTiles
-  __device__ __forceinline__ bool is_there() const { return k_begin >= 0 && k_begin < kv.length; }
-  __device__ __forceinline__ EntrySequences<Config> sequences(const AttentionParams& params) const {
-    return {params, q, kv};
-  }
+  JIT_DEVICE bool is_there() const { return k_begin >= 0 && k_begin < kv.length; }
+  JIT_DEVICE EntrySequences<Config> sequences(const AttentionParams& params) const { return {params, q, kv}; }
 };
 
 /// Tiles of keys of a head of dense sequences.
 template <class Config>
-__device__ __forceinline__ int key_tiles_of_head(const AttentionParams& params) {
+JIT_DEVICE int key_tiles_of_head(const AttentionParams& params) {
   return (DenseSequences<Config>::longest_kv(params) + Config::tile_kv - 1) / Config::tile_kv;
 }
 
 /// Tile `tile` of a launch, counted head by head. By whole warps.
 template <class Config>
-__device__ __forceinline__ KeyTile<Config> key_tile(const AttentionParams& params, int tile) {
+JIT_DEVICE KeyTile<Config> key_tile(const AttentionParams& params, int tile) {
   if constexpr (Config::sequences_kv == SequenceKind::varlen) {
     const int places =
         static_cast<int>(varlen_tiles(params.batch, params.sequences.total_k, Config::tile_kv));

@@ -11,7 +11,7 @@ namespace jit {
 inline constexpr int no_key_tile = -1;
 
 /// The number of those that asked before, of `all`, the last of whom leaves the counter at 0. By a whole warp.
-__device__ __forceinline__ int take_number(unsigned* taken, int all) {
+JIT_DEVICE int take_number(unsigned* taken, int all) {
   int number = 0;
   if (lane_id() == 0) number = static_cast<int>(atomic_inc_acq_rel(taken, static_cast<unsigned>(all) - 1));
   return uniform(number);
@@ -19,11 +19,11 @@ __device__ __forceinline__ int take_number(unsigned* taken, int all) {
 
 /// Blocks, or pairs of them, that tiles are scheduled to, and which of them this is.
 template <class Config>
-__device__ __forceinline__ int takers() {
+JIT_DEVICE int takers() {
   return static_cast<int>(gridDim.x) / (Config::pair ? 2 : 1);
 }
 template <class Config>
-__device__ __forceinline__ int own_taker() {
+JIT_DEVICE int own_taker() {
   return static_cast<int>(blockIdx.x) / (Config::pair ? 2 : 1);  // mutate: AllBeginWithTheFirstTile
 }
 
@@ -45,15 +45,14 @@ class KeyTileScheduler {
   static constexpr bool draws_first = scheduling == Schedule::drawn;
 
  public:
-  __device__ __forceinline__ KeyTileScheduler(const AttentionParams&, const KeySchedule& schedule)
-      : schedule_(schedule) {}
+  JIT_DEVICE KeyTileScheduler(const AttentionParams&, const KeySchedule& schedule) : schedule_(schedule) {}
 
-  __device__ __forceinline__ int first() const {
+  JIT_DEVICE int first() const {
     if constexpr (draws_first) return next();
     return schedule_.order.tile(own_taker<Config>());
   }
   // Each block asks once in vain, or never, where there are as many tiles as blocks.
-  __device__ __forceinline__ int next() const {
+  JIT_DEVICE int next() const {
     const int tiles = schedule_.order.count(), given = draws_first ? 0 : takers<Config>();
     const int number = given + take_number(schedule_.taken, tiles + takers<Config>() - given);
     return number < tiles ? schedule_.order.tile(number) : no_key_tile;  // mutate: TheLastTilesAreDrawnFirst
@@ -69,10 +68,10 @@ class KeyTileScheduler {
 template <class Config>
 class KeyTileScheduler<Config, Schedule::shared_heads> {
  public:
-  __device__ __forceinline__ KeyTileScheduler(const AttentionParams& params, const KeySchedule& schedule)
+  JIT_DEVICE KeyTileScheduler(const AttentionParams& params, const KeySchedule& schedule)
       : schedule_(schedule), tiles_(key_tiles_of_head<Config>(params)) {}
 
-  __device__ __forceinline__ int first() {
+  JIT_DEVICE int first() {
     const int number = take_number(schedule_.taken, takers<Config>());
     head_ = number / schedule_.turns.visits.sharers;
     place_ = number - head_ * schedule_.turns.visits.sharers;
@@ -80,7 +79,7 @@ class KeyTileScheduler<Config, Schedule::shared_heads> {
     return tile();
   }
   // In the last round of a head there may be no tile for all: who has none takes part without.
-  __device__ __forceinline__ int next() {
+  JIT_DEVICE int next() {
     do {
       place_ = schedule_.turns.visits.sharers - 1 - place_;
       round_begin_ += schedule_.turns.visits.sharers;
@@ -93,7 +92,7 @@ class KeyTileScheduler<Config, Schedule::shared_heads> {
   }
 
  private:
-  __device__ __forceinline__ int tile() const {
+  JIT_DEVICE int tile() const {
     return head_ < schedule_.order.heads ? head_ * tiles_ + round_begin_ + place_ : no_key_tile;
   }
 

@@ -23,15 +23,14 @@ inline constexpr int key_arrivals = 2;
 
 /// By the producer, when nobody reads the tile info that was there.
 template <class Pipelines>
-__device__ __forceinline__ void store_key_info(const Pipelines& pipelines, unsigned round, int tile,
-                                               bool has_queries) {
+JIT_DEVICE void store_key_info(const Pipelines& pipelines, unsigned round, int tile, bool has_queries) {
   store_shared(pipelines.key_tile_info(round), tile);
   store_shared(pipelines.key_tile_info(round) + 4, has_queries);
 }
 
 /// Tells that no query sees the tile, or that no tile is left. By a whole warp.
 template <class Pipelines>
-__device__ __forceinline__ void tell_no_queries(const Pipelines& pipelines, unsigned round, int tile) {
+JIT_DEVICE void tell_no_queries(const Pipelines& pipelines, unsigned round, int tile) {
   pipelines.keys.producer_acquire(round);
   if (lane_id() != 0) return;
   store_key_info(pipelines, round, tile, false);
@@ -43,8 +42,8 @@ __device__ __forceinline__ void tell_no_queries(const Pipelines& pipelines, unsi
 /// behind the last one. By whole warps, each of which says once for each tile that it needs neither tile info nor
 /// keys any more (Pipelines::keys).
 template <class Config, class Pipelines, class F>
-__device__ __forceinline__ bool with_key_tile(const AttentionParams& params, const Pipelines& pipelines,
-                                              unsigned round, unsigned& step, F f) {
+JIT_DEVICE bool with_key_tile(const AttentionParams& params, const Pipelines& pipelines, unsigned round,
+                              unsigned& step, F f) {
   pipelines.keys.consumer_wait(round);                                   // mutate: NoWaitForKeys
   const int tile = load_shared_by_warp(pipelines.key_tile_info(round));  // mutate: TheInfoOfTheOtherTile
   if (tile == no_key_tile) return false;
@@ -57,8 +56,7 @@ __device__ __forceinline__ bool with_key_tile(const AttentionParams& params, con
 
 /// Calls f for all tiles of keys of the block. Returns the number of steps.
 template <class Config, class Pipelines, class F>
-__device__ __forceinline__ unsigned for_each_key_tile(const AttentionParams& params,
-                                                      const Pipelines& pipelines, F f) {
+JIT_DEVICE unsigned for_each_key_tile(const AttentionParams& params, const Pipelines& pipelines, F f) {
   unsigned step = 0;
 #pragma unroll 1
   for (unsigned round = 0; with_key_tile<Config>(params, pipelines, round, step, f); ++round) {

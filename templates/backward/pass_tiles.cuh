@@ -63,7 +63,7 @@ struct PassTraits {
 /// Closes the group of what was loaded before, which is older than all that is waited for, and starts the copies of the
 /// first tiles: `load(i, stage)` starts those of the tile `i` ahead.
 template <class Traits, class Tiles, class Load>
-__device__ __forceinline__ void load_first_tiles(const Tiles& tiles, const Load& load) {
+JIT_DEVICE void load_first_tiles(const Tiles& tiles, const Load& load) {
   cp_async_commit_group();
 #pragma unroll
   for (int i = 0; i < Traits::ahead; ++i) {
@@ -74,7 +74,7 @@ __device__ __forceinline__ void load_first_tiles(const Tiles& tiles, const Load&
 
 /// Calls `step(stage)` for each tile when it has come. Behind it no copy is in flight and no warp reads shared memory.
 template <class Traits, class Tiles, class Load, class Step>
-__device__ __forceinline__ void for_each_tile(Tiles& tiles, const Load& load, const Step& step) {
+JIT_DEVICE void for_each_tile(Tiles& tiles, const Load& load, const Step& step) {
   constexpr int ahead = Traits::ahead;
   // Each load closes its group even when no tile is left: waits count groups.
   const auto load_group = [&](int tile_ahead, int stage) {

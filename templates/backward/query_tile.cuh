@@ -10,7 +10,7 @@ namespace jit {
 
 /// Tiles of queries of a head, or places of those of all sequences. LSE and delta have room for all of their queries.
 template <class Config>
-__device__ __forceinline__ int query_tiles(const AttentionParams& params) {
+JIT_DEVICE int query_tiles(const AttentionParams& params) {
   if constexpr (Config::sequences_q == SequenceKind::varlen) {
     return static_cast<int>(varlen_tiles(params.batch, params.sequences.total_q, Config::tile_q));
   } else {
@@ -20,9 +20,8 @@ __device__ __forceinline__ int query_tiles(const AttentionParams& params) {
 
 /// The index of the first tile of a head of a batch entry, whose sequences these are, among all of the call.
 template <class Config>
-__device__ __forceinline__ long long first_query_tile(const AttentionParams& params,
-                                                      const SequencesOf<Config>& sequences, int batch,
-                                                      int head) {
+JIT_DEVICE long long first_query_tile(const AttentionParams& params, const SequencesOf<Config>& sequences,
+                                      int batch, int head) {
   if constexpr (Config::sequences_q == SequenceKind::varlen) {
     return static_cast<long long>(head) * query_tiles<Config>(params) +
            // mutate: SumsOfTheFirstSequence
@@ -39,7 +38,7 @@ struct QueryTile {
   int first_query;
 };
 template <class Config>
-__device__ __forceinline__ QueryTile query_tile(const AttentionParams& params, int block) {
+JIT_DEVICE QueryTile query_tile(const AttentionParams& params, int block) {
   const int tiles = query_tiles<Config>(params);
   const int slice = block / tiles, tile = block - slice * tiles;
   if constexpr (Config::sequences_q == SequenceKind::varlen) {
@@ -52,7 +51,7 @@ __device__ __forceinline__ QueryTile query_tile(const AttentionParams& params, i
   }
 }
 template <class Config>
-__device__ __forceinline__ QueryTile query_tile(const AttentionParams& params) {
+JIT_DEVICE QueryTile query_tile(const AttentionParams& params) {
   return query_tile<Config>(params, static_cast<int>(blockIdx.x));
 }
 

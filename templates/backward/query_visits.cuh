@@ -15,8 +15,8 @@ namespace jit {
 /// In which order a block visits the tiles of queries of a head. Where all keys see all queries, each begins at its own
 /// diagonal: blocks that began together would add to the same rows of dQ all the time. Of drawn tiles of keys TurnTiles know.
 template <class Config>
-__device__ __forceinline__ auto query_order(const AttentionParams& params, const KeySchedule& schedule,
-                                            const KeyTile<Config>& keys) {
+JIT_DEVICE auto query_order(const AttentionParams& params, const KeySchedule& schedule,
+                            const KeyTile<Config>& keys) {
   if constexpr (schedule_of<Config> == Schedule::shared_heads) {
     return own_visits<Config>(params, schedule.turns.visits, keys);
   } else if constexpr (keeps_every_score<typename Config::Mask> && !has_entry_lengths<Config>) {
@@ -32,11 +32,11 @@ template <class Config>
 class QueryRanges {
  public:
   static constexpr bool are_known = true;
-  __device__ __forceinline__ QueryRanges(const AttentionParams& params, const GradientParams& gradients,
-                                         const SequencesOf<Config>& sequences, int batch)
+  JIT_DEVICE QueryRanges(const AttentionParams& params, const GradientParams& gradients,
+                         const SequencesOf<Config>& sequences, int batch)
       : ranges_(reinterpret_cast<const int2*>(gradients.query_ranges) +
                 first_query_tile<Config>(params, sequences, batch, 0)) {}
-  __device__ __forceinline__ WordRange of(int tile) const {
+  JIT_DEVICE WordRange of(int tile) const {
     const int2 range = ranges_[tile];
     return {range.x, range.y};
   }
@@ -46,8 +46,8 @@ class QueryRanges {
 };
 
 template <class Config>
-__device__ __forceinline__ auto query_ranges(const AttentionParams& params, const GradientParams& gradients,
-                                             const SequencesOf<Config>& sequences, int batch) {
+JIT_DEVICE auto query_ranges(const AttentionParams& params, const GradientParams& gradients,
+                             const SequencesOf<Config>& sequences, int batch) {
   if constexpr (reads_query_ranges<typename Config::Mask>) {
     griddepcontrol_wait();  // mutate: ProducerOfRanges
     return QueryRanges<Config>(params, gradients, sequences, batch);
@@ -58,10 +58,9 @@ __device__ __forceinline__ auto query_ranges(const AttentionParams& params, cons
 
 /// The tiles of queries that see the keys of a tile before `k_end`, in the order in which the block visits them.
 template <class Config>
-__device__ __forceinline__ auto visited_queries(const AttentionParams& params,
-                                                const GradientParams& gradients, const KeySchedule& schedule,
-                                                const SequencesOf<Config>& sequences,
-                                                const KeyTile<Config>& keys, int k_end) {
+JIT_DEVICE auto visited_queries(const AttentionParams& params, const GradientParams& gradients,
+                                const KeySchedule& schedule, const SequencesOf<Config>& sequences,
+                                const KeyTile<Config>& keys, int k_end) {
   const ScoreTile of_keys{0, 0, keys.k_begin, k_end};
   auto ranges = query_ranges<Config>(params, gradients, sequences, keys.batch);
   if constexpr (schedule_of<Config> == Schedule::drawn) {

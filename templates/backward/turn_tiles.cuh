@@ -24,8 +24,8 @@ class TurnTiles {
 
  public:
   /// `keys` gives the keys of the block; its queries are ignored.
-  __device__ __forceinline__ TurnTiles(const SequencesOf<Config>& sequences, int batch, int kv_head,
-                                       const ScoreTile& keys, const Ranges& ranges = {})
+  JIT_DEVICE TurnTiles(const SequencesOf<Config>& sequences, int batch, int kv_head, const ScoreTile& keys,
+                       const Ranges& ranges = {})
       : sequences_(sequences), keys_(keys), ranges_(ranges), batch_(batch), first_head_(kv_head * heads) {
     seqlen_q_ = sequences.q(batch).length;
     tiles_ = (seqlen_q_ + tile_q - 1) / tile_q;
@@ -36,14 +36,14 @@ class TurnTiles {
     for (int i = 0; i < 2; ++i) advance();  // in one copy: producers have few registers
   }
 
-  __device__ __forceinline__ bool has(int ahead) const { return place(ahead) < end_; }
+  JIT_DEVICE bool has(int ahead) const { return place(ahead) < end_; }
   /// Query head, and first query, of the tile `ahead` steps in front; meaningless unless `has(ahead)`.
-  __device__ __forceinline__ int head(int ahead) const { return head_at(place(ahead)); }
-  __device__ __forceinline__ int query(int ahead) const { return query_at(place(ahead)); }
+  JIT_DEVICE int head(int ahead) const { return head_at(place(ahead)); }
+  JIT_DEVICE int query(int ahead) const { return query_at(place(ahead)); }
   /// Whether some score of the tile must be dropped, by the mask or because the queries end.
-  __device__ __forceinline__ bool is_partial() const { return (own_ & 1) != 0; }
+  JIT_DEVICE bool is_partial() const { return (own_ & 1) != 0; }
 
-  __device__ __forceinline__ void advance() {
+  JIT_DEVICE void advance() {
     own_ = next_;
     next_ = find(place(0) + 1);
   }
@@ -54,21 +54,21 @@ class TurnTiles {
     bool partial;
   };
 
-  __device__ __forceinline__ int place(int ahead) const { return (ahead == 0 ? own_ : next_) >> 1; }
-  __device__ __forceinline__ int head_at(int place) const { return first_head_ + place % heads; }
+  JIT_DEVICE int place(int ahead) const { return (ahead == 0 ? own_ : next_) >> 1; }
+  JIT_DEVICE int head_at(int place) const { return first_head_ + place % heads; }
   // mutate: TheFirstTileOfQueriesIsVisited
-  __device__ __forceinline__ int query_at(int place) const { return (tiles_ - 1 - place / heads) * tile_q; }
+  JIT_DEVICE int query_at(int place) const { return (tiles_ - 1 - place / heads) * tile_q; }
 
   // Asks the mask about the tile at a place.
   template <class Classify>
-  __device__ __forceinline__ Asked ask(int place, const Classify& classify) const {
+  JIT_DEVICE Asked ask(int place, const Classify& classify) const {
     const Mask mask(sequences_.context(batch_, head_at(place)));
     const int begin = query_at(place);
     const ScoreTile tile{begin, minimum(begin + tile_q, seqlen_q_), keys_.k_begin, keys_.k_end};
     const TileClass kind = classify(mask, tile);
     return {kind != TileClass::empty, kind != TileClass::full || begin + tile_q > seqlen_q_};
   }
-  __device__ __forceinline__ Asked ask(int place) const {
+  JIT_DEVICE Asked ask(int place) const {
     return ask(place, [](const Mask& mask, const ScoreTile& tile) { return mask.classify(tile); });
   }
 
@@ -78,7 +78,7 @@ class TurnTiles {
     unsigned seen = 0;
     unsigned partial = 0;
   };
-  __device__ __forceinline__ Window window(int first) const {
+  JIT_DEVICE Window window(int first) const {
     const Memory memory(Mask(sequences_.context(batch_, first_head_)), keys_);
     const int own = minimum(first + lane_id(), end_ - 1);
     const Asked asked = ask(own, [&](const Mask& mask, const ScoreTile& tile) {
@@ -90,7 +90,7 @@ class TurnTiles {
   }
 
   // Leaves out the places behind the last one that is seen: while the tile of keys before is computed.
-  __device__ __forceinline__ void cut_end() {
+  JIT_DEVICE void cut_end() {
     if constexpr (asks_by_lanes) {
       while (end_ > 0) {
         const int first = (end_ - 1) / warp_size * warp_size;
@@ -106,7 +106,7 @@ class TurnTiles {
   }
 
   // The first place from one on that is seen, or the end, as a step.
-  __device__ __forceinline__ int find(int place) {
+  JIT_DEVICE int find(int place) {
     if constexpr (asks_by_lanes) {
       while (place < end_) {
         if (place < known_.first || place - known_.first >= warp_size)

@@ -26,15 +26,15 @@ namespace jit {
 
 /// The visits of a block to the tiles of queries of each head with the tile of keys that it has.
 template <class Config>
-__device__ __forceinline__ Visits own_visits(const AttentionParams& params, const HeadVisits& visits,
-                                             const KeyTile<Config>& keys) {
+JIT_DEVICE Visits own_visits(const AttentionParams& params, const HeadVisits& visits,
+                             const KeyTile<Config>& keys) {
   return visits.visits(keys.k_begin / Config::tile_kv,
                        visits.begins_backward(keys.batch * params.heads_kv + keys.kv_head));
 }
 
 /// The count, or the word, of tile 0 of keys at a tile of queries, counted among those of the call.
 template <class Config>
-__device__ __forceinline__ long long first_turn(const AttentionParams& params, long long query_tile) {
+JIT_DEVICE long long first_turn(const AttentionParams& params, long long query_tile) {
   if constexpr (Config::sequences_kv == SequenceKind::varlen) {
     return query_tile *  // mutate: WordsOfTheFirstTileOfQueries
            padded_turn_words(varlen_tiles(params.batch, params.sequences.total_k, Config::tile_kv));
@@ -46,7 +46,7 @@ __device__ __forceinline__ long long first_turn(const AttentionParams& params, l
 }
 
 /// How many add before tile `key_tile`, of whose word these are.
-__device__ __forceinline__ int additions_before(const TurnWord& word, int key_tile) {
+JIT_DEVICE int additions_before(const TurnWord& word, int key_tile) {
   // mutate: ATileIsBeforeItself
   return word.before + __popc(word.adds & ~(~0u << key_tile % turn_word_tiles));
 }
@@ -54,7 +54,7 @@ __device__ __forceinline__ int additions_before(const TurnWord& word, int key_ti
 /// Whether varlen sequences begin one behind another, so that each tile of theirs has a place of its own. By a whole
 /// warp.
 template <class Config>
-__device__ __forceinline__ bool boundaries_ascend(const AttentionParams& params) {
+JIT_DEVICE bool boundaries_ascend(const AttentionParams& params) {
   const VariableSequences<Config> sequences(params);
   bool ascend = true;
   for (int b = lane_id() + 1; b < params.batch; b += warp_size) {
@@ -68,7 +68,7 @@ __device__ __forceinline__ bool boundaries_ascend(const AttentionParams& params)
 
 /// Whether blocks wait for one another. One that has all keys of a head adds in its own order. By a whole warp.
 template <class Config>
-__device__ __forceinline__ bool have_turns(const AttentionParams& params, const Turns& turns) {
+JIT_DEVICE bool have_turns(const AttentionParams& params, const Turns& turns) {
   if constexpr (has_entry_lengths<Config>) {
     return boundaries_ascend<Config>(params);
   } else {
@@ -78,9 +78,8 @@ __device__ __forceinline__ bool have_turns(const AttentionParams& params, const 
 
 /// Starts the copy of what says whose turn is when at a tile of queries, counted among those of the call. By one thread.
 template <class Config>
-__device__ __forceinline__ void load_turns(const AttentionParams& params, const Turns& turns,
-                                           long long query_tile, int key_tile, unsigned place,
-                                           unsigned full) {
+JIT_DEVICE void load_turns(const AttentionParams& params, const Turns& turns, long long query_tile,
+                           int key_tile, unsigned place, unsigned full) {
   const long long first = first_turn<Config>(params, query_tile);
   if constexpr (has_entry_lengths<Config>) {
     const int word = key_tile / turn_word_tiles;
@@ -93,7 +92,7 @@ __device__ __forceinline__ void load_turns(const AttentionParams& params, const 
 
 /// How many add before a tile of keys, of what has been copied. By a whole warp.
 template <class Config>
-__device__ __forceinline__ int loaded_turn(unsigned place, int key_tile) {
+JIT_DEVICE int loaded_turn(unsigned place, int key_tile) {
   if constexpr (has_entry_lengths<Config>) {
     const unsigned word =
         // mutate: TheFirstOfTwoWords

@@ -12,8 +12,7 @@ namespace jit {
 /// Asks the mask about each of `tiles` of keys at a tile of queries, and calls `f` with a tile's index and whether it adds.
 /// By all threads of a block.
 template <class Config, class F>
-__device__ __forceinline__ void for_each_adder(const BlockContext& context, int first_query,
-                                               const KeyTiles& tiles, F f) {
+JIT_DEVICE void for_each_adder(const BlockContext& context, int first_query, const KeyTiles& tiles, F f) {
   const typename Config::Mask mask(context);
   constexpr bool by_warps = needs_warp<typename Config::Mask>;
   const int width = by_warps ? warp_size : 1;
@@ -32,9 +31,8 @@ __device__ __forceinline__ void for_each_adder(const BlockContext& context, int 
 /// Of tiles of keys whose times mix with one another (HeadVisits::contested) it is recorded which ones the mask leaves, and
 /// then their times are compared.
 template <class Config>
-__device__ __forceinline__ int write_turn_counts(const AttentionParams& params, const Turns& turns,
-                                                 const BlockContext& context, const QueryTile& queries,
-                                                 long long tile) {
+JIT_DEVICE int write_turn_counts(const AttentionParams& params, const Turns& turns,
+                                 const BlockContext& context, const QueryTile& queries, long long tile) {
   __shared__ bool adds[2 * max_sharers];
   const HeadVisits& visits = turns.visits;
   const auto [batch, head, first_query] = queries;
@@ -67,7 +65,7 @@ __device__ __forceinline__ int write_turn_counts(const AttentionParams& params, 
 
 /// Which of the tiles of keys of a word add to the tile of queries from `first_query` on. By a warp.
 template <class Config>
-__device__ __forceinline__ unsigned adders_of_word(const BlockContext& context, int first_query, int word) {
+JIT_DEVICE unsigned adders_of_word(const BlockContext& context, int first_query, int word) {
   const typename Config::Mask mask(context);
   const auto adds = [&](int key_tile) {
     const int key = key_tile * Config::tile_kv;
@@ -92,9 +90,8 @@ __device__ __forceinline__ unsigned adders_of_word(const BlockContext& context, 
 /// Writes the words of tile `tile` of the call, whose queries begin with `first_query`. Returns how many add. By all `threads`
 /// threads of a block.
 template <class Config, int threads>
-__device__ __forceinline__ int write_turn_words(const AttentionParams& params, const Turns& turns,
-                                                const BlockContext& context, int first_query,
-                                                long long tile) {
+JIT_DEVICE int write_turn_words(const AttentionParams& params, const Turns& turns,
+                                const BlockContext& context, int first_query, long long tile) {
   constexpr int warps = threads / warp_size;
   __shared__ int adders[warps];
   TurnWord* const words = turns.words + first_turn<Config>(params, tile);

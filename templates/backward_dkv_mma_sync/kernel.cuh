@@ -36,9 +36,8 @@ namespace jit::backward_dkv_mma_sync {
 
 /// To the block's tile of keys, which perhaps is nobody's. By all threads of each block.
 template <class Config, bool has_dk, bool has_dv>
-__device__ __forceinline__ void add_large_rows_to_keys(const AttentionParams& params,
-                                                       const GradientParams& gradient_params, int batch,
-                                                       int kv_head, int first_key) {
+JIT_DEVICE void add_large_rows_to_keys(const AttentionParams& params, const GradientParams& gradient_params,
+                                       int batch, int kv_head, int first_key) {
   const SequencesOf<Config> sequences(params, batch);
   const Gradients<Config> gradients(params, gradient_params, sequences);
   const auto place = [&](int head, int query) {
@@ -73,8 +72,7 @@ struct KeyBlock {
   int k_begin;
 };
 template <class Config>
-__device__ __forceinline__ KeyBlock key_block(const AttentionParams& params,
-                                              const GradientParams& gradients) {
+JIT_DEVICE KeyBlock key_block(const AttentionParams& params, const GradientParams& gradients) {
   const int kv_head = static_cast<int>(blockIdx.x) % params.heads_kv;
   const int tile = gradients.k_tile_begin + static_cast<int>(blockIdx.y);
   if constexpr (Config::sequences_kv == SequenceKind::varlen) {
@@ -91,8 +89,7 @@ __device__ __forceinline__ KeyBlock key_block(const AttentionParams& params,
 
 /// Starts the copy of the numbers of the tile's queries to shared address `tile`, zeros behind the last one.
 template <class Config>
-__device__ __forceinline__ void load_statistics(unsigned tile, const float* numbers, int first,
-                                                int seqlen_q) {
+JIT_DEVICE void load_statistics(unsigned tile, const float* numbers, int first, int seqlen_q) {
   constexpr int chunk = chunk_bytes / static_cast<int>(sizeof(float));
   for (int i = threadIdx.x * chunk; i < Config::tile_q; i += KernelTraits<Config>::threads * chunk)
     cp_async_zfill<chunk_bytes>(tile + i * static_cast<unsigned>(sizeof(float)), numbers + first + i,
@@ -101,8 +98,7 @@ __device__ __forceinline__ void load_statistics(unsigned tile, const float* numb
 
 /// Returns whether the call has large rows, which are left out.
 template <class Config, Part part>
-__device__ __forceinline__ bool sum_gradients(const AttentionParams& params,
-                                              const GradientParams& gradient_params) {
+JIT_DEVICE bool sum_gradients(const AttentionParams& params, const GradientParams& gradient_params) {
   const DropoutParams& dropout_params = params.dropout;
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
@@ -205,8 +201,7 @@ __device__ __forceinline__ bool sum_gradients(const AttentionParams& params,
 
 /// Sums all gradients of a block, those of large rows after the others.
 template <class Config, Part part>
-__device__ __forceinline__ void sum_all_gradients(const AttentionParams& params,
-                                                  const GradientParams& gradients) {
+JIT_DEVICE void sum_all_gradients(const AttentionParams& params, const GradientParams& gradients) {
   if (__builtin_expect(sum_gradients<Config, part>(params, gradients), false)) {
     const auto [batch, kv_head, k_begin] = key_block<Config>(params, gradients);
     add_large_rows_to_keys<Config, part != Part::dv, part != Part::dk>(params, gradients, batch, kv_head,
@@ -215,8 +210,7 @@ __device__ __forceinline__ void sum_all_gradients(const AttentionParams& params,
 }
 
 template <class Config>
-__device__ __forceinline__ void attention_backward_dkv(const AttentionParams& params,
-                                                       const GradientParams& gradients) {
+JIT_DEVICE void attention_backward_dkv(const AttentionParams& params, const GradientParams& gradients) {
   if constexpr (!Config::separate) {
     sum_all_gradients<Config, Part::both>(params, gradients);
   } else if (static_cast<int>(blockIdx.x) < params.heads_kv) {

@@ -35,10 +35,9 @@ namespace jit::backward_dq_mma_sync {
 
 /// Writes the large rows among the warp's queries.
 template <class Config>
-__device__ __forceinline__ void write_large_rows(const AttentionParams& params,
-                                                 const GradientParams& gradient_params,
-                                                 const SequencesOf<Config>& sequences, int batch, int head,
-                                                 int first_query, int count) {
+JIT_DEVICE void write_large_rows(const AttentionParams& params, const GradientParams& gradient_params,
+                                 const SequencesOf<Config>& sequences, int batch, int head, int first_query,
+                                 int count) {
   const Gradients<Config> gradients(params, gradient_params, sequences);
   const LargeRows<Config> rows(params, gradient_params, sequences, batch, head);
   __syncwarp();  // rows are overwritten, and delta is read  // mutate: LargeRowsOfDqAreOverwritten
@@ -64,10 +63,9 @@ JIT_HOST_DEVICE constexpr PassSmem smem_layout() {
 
 /// Writes the statistics of the warp's queries for the kernel of dK and dV, and returns them.
 template <class Config>
-__device__ __forceinline__ auto write_query_statistics(const SequencesOf<Config>& sequences,
-                                                       const Gradients<Config>& gradients,
-                                                       const DropoutParams& dropout, int batch, int head,
-                                                       int first_query) {
+JIT_DEVICE auto write_query_statistics(const SequencesOf<Config>& sequences,
+                                       const Gradients<Config>& gradients, const DropoutParams& dropout,
+                                       int batch, int head, int first_query) {
   const long long places = statistic_rows(sequences.q(batch).length);
   float* const lse_log2 = gradients.lse_log2(batch, head);
   float* const delta = gradients.delta(batch, head);
@@ -83,8 +81,7 @@ __device__ __forceinline__ auto write_query_statistics(const SequencesOf<Config>
 }
 
 template <class Config>
-__device__ __forceinline__ void attention_backward_dq(const AttentionParams& params,
-                                                      const GradientParams& gradient_params) {
+JIT_DEVICE void attention_backward_dq(const AttentionParams& params, const GradientParams& gradient_params) {
   const DropoutParams& dropout_params = params.dropout;
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;

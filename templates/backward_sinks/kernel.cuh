@@ -19,8 +19,8 @@ namespace jit::backward_sinks {
 
 /// Where in the statistics those of a sequence's queries begin.
 template <class Config>
-__device__ __forceinline__ long long first_statistic(const AttentionParams& params, int tile, int batch,
-                                                     int head, int begin) {
+JIT_DEVICE long long first_statistic(const AttentionParams& params, int tile, int batch, int head,
+                                     int begin) {
   if constexpr (Config::sequences_q == SequenceKind::varlen) {
     const long long tiles = varlen_tiles(params.batch, params.sequences.total_q, tile);
     return (head * tiles + first_varlen_tile(batch, begin, tile)) * tile;
@@ -31,9 +31,8 @@ __device__ __forceinline__ long long first_statistic(const AttentionParams& para
 }
 
 template <class Config, int threads>
-__device__ __forceinline__ void sum_sink_gradients(const AttentionParams& params,
-                                                   const GradientParams& gradients,
-                                                   const QueryStatisticsLayout& layout) {
+JIT_DEVICE void sum_sink_gradients(const AttentionParams& params, const GradientParams& gradients,
+                                   const QueryStatisticsLayout& layout) {
   __shared__ float sums[threads];
   const int head = blockIdx.x, thread = threadIdx.x;
   const float sink = params.sequences.sinks[head];

@@ -10,7 +10,7 @@
 namespace jit::backward_tensors {
 
 /// Units for each 1, of sums that `bound` and the number of threads are known of.
-__device__ __forceinline__ float units_per_one(unsigned bound, int log2_threads) {
+JIT_DEVICE float units_per_one(unsigned bound, int log2_threads) {
   constexpr int bias = 127, mantissa_bits = 23;
   const int exponent = static_cast<int>(bound >> mantissa_bits) - bias + 1;  // the bound is below 2^exponent
   const int shift = minimum(61 - exponent - log2_threads, bias - 1);         // mutate: UnitTooSmall
@@ -18,21 +18,21 @@ __device__ __forceinline__ float units_per_one(unsigned bound, int log2_threads)
 }
 
 /// Whether a bound is finite, as are then all that it bounds.
-__device__ __forceinline__ bool is_finite(unsigned bound) { return bound < 0x7f800000u; }
+JIT_DEVICE bool is_finite(unsigned bound) { return bound < 0x7f800000u; }
 
 /// Collects the addends of one tensor.
 class ElementCollector {
  public:
-  __device__ __forceinline__ ElementCollector(const TensorSums& sums, int slot)
+  JIT_DEVICE ElementCollector(const TensorSums& sums, int slot)
       : sums_(sums.sums[slot]), bound_(sums.bounds + slot) {
     if (sums.measures == 0) units_ = units_per_one(*bound_, sums.log2_threads);
   }
 
-  __device__ __forceinline__ void measure(float x) {
+  JIT_DEVICE void measure(float x) {
     magnitude_ += ::fabsf(x);
     ++count_;
   }
-  __device__ __forceinline__ void add(float x, long long element) {
+  JIT_DEVICE void add(float x, long long element) {
     if (element != element_) {
       if (sum_ != 0) atomic_add_relaxed(sums_ + element_, sum_);
       element_ = element;  // mutate: LeftWithTheNextElement
@@ -42,7 +42,7 @@ class ElementCollector {
   }
 
   /// Leaves what was gathered. By all threads of a warp.
-  __device__ __forceinline__ void finish_measuring() {
+  JIT_DEVICE void finish_measuring() {
     // A sum of n floats is off by at most n · 2^-24 of itself.
     const float sure = magnitude_ * (1 + static_cast<float>(count_) * 0x1p-23f);
     unsigned largest = static_cast<unsigned>(__float_as_int(sure));
@@ -51,7 +51,7 @@ class ElementCollector {
       largest = maximum(largest, __shfl_xor_sync(full_warp, largest, other));
     if (lane_id() == 0 && largest != 0) atomic_max_relaxed(bound_, largest);
   }
-  __device__ __forceinline__ void finish_adding() {
+  JIT_DEVICE void finish_adding() {
     if (__all_sync(full_warp, element_ == __shfl_sync(full_warp, element_, 0))) {
 #pragma unroll
       for (int other = 1; other < warp_size; other *= 2) sum_ += __shfl_xor_sync(full_warp, sum_, other);
@@ -74,18 +74,18 @@ class ElementCollector {
 template <unsigned slots, int slot = 0>
 class Collector {
  public:
-  __device__ __forceinline__ explicit Collector(const TensorSums& sums) : own_(sums, slot), rest_(sums) {}
+  JIT_DEVICE explicit Collector(const TensorSums& sums) : own_(sums, slot), rest_(sums) {}
 
   /// Calls f for the collector of one tensor, or for each.
   template <class F>
-  __device__ __forceinline__ void with(int wanted, F f) {
+  JIT_DEVICE void with(int wanted, F f) {
     if constexpr ((slots & 1) != 0) {
       if (wanted == slot) f(own_);
     }
     rest_.with(wanted, f);
   }
   template <class F>
-  __device__ __forceinline__ void for_each(F f) {
+  JIT_DEVICE void for_each(F f) {
     if constexpr ((slots & 1) != 0) f(own_);
     rest_.for_each(f);
   }
@@ -97,20 +97,19 @@ class Collector {
 template <int slot>
 class Collector<0, slot> {
  public:
-  __device__ __forceinline__ explicit Collector(const TensorSums&) {}
+  JIT_DEVICE explicit Collector(const TensorSums&) {}
   template <class F>
-  __device__ __forceinline__ void with(int, F) {}
+  JIT_DEVICE void with(int, F) {}
   template <class F>
-  __device__ __forceinline__ void for_each(F) {}
+  JIT_DEVICE void for_each(F) {}
 };
 
 /// Collects the reads of a score whose derivative by its first read is `applied`, and whose gradient is `ds`.
 /// `apply()` computes it again.
 template <class Config, class Apply>
-__device__ __forceinline__ void collect_reads(Collector<Config::gradient_slots>& collector,
-                                              const TensorSums& sums,
-                                              TensorReads<Config::gradient_slots>& reads, Dual applied,
-                                              float ds, const Apply& apply) {
+JIT_DEVICE void collect_reads(Collector<Config::gradient_slots>& collector, const TensorSums& sums,
+                              TensorReads<Config::gradient_slots>& reads, Dual applied, float ds,
+                              const Apply& apply) {
   const int count = reads.count();
   for (int read = 0; read < count;) {
     collector.with(reads.slot(), [&](ElementCollector& own) {

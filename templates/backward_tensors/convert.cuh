@@ -10,8 +10,7 @@ namespace jit::backward_tensors {
 /// Converts the sums of the tensor in `slot`, whose elements are T, a thread for each; blocks go on by the
 /// grid.
 template <class T>
-__device__ __forceinline__ void convert_sums(const GradientParams& gradients, const TensorSums& sums,
-                                             int slot) {
+JIT_DEVICE void convert_sums(const GradientParams& gradients, const TensorSums& sums, int slot) {
   const TensorGradient& tensor = gradients.tensors[slot];
   const long long count = tensor.sizes[0] * tensor.sizes[1] * tensor.sizes[2] * tensor.sizes[3];
   const unsigned bound = sums.bounds[slot];

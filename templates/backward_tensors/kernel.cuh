@@ -39,9 +39,8 @@ using KernelTraits = PassTraits<Config, tile_q, tile_kv, warps, 1>;
 
 /// Collects gradients of the tensors with a bit in Config::gradient_slots.
 template <class Config>
-__device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& params,
-                                                         const GradientParams& gradient_params,
-                                                         const TensorSums& sums) {
+JIT_DEVICE void collect_tensor_gradients(const AttentionParams& params, const GradientParams& gradient_params,
+                                         const TensorSums& sums) {
   const DropoutParams& dropout_params = params.dropout;
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;

@@ -16,12 +16,10 @@ namespace jit::backward_tensors {
 
 /// Collects the large rows among the 16 rows of a warp, whose delta these are.
 template <class Config>
-__device__ __forceinline__ void collect_large_rows(const AttentionParams& params,
-                                                   const GradientParams& gradient_params,
-                                                   const TensorSums& sums,
-                                                   const SequencesOf<Config>& sequences, int batch, int head,
-                                                   int first_query, const RowNumbers<2>& deltas,
-                                                   Collector<Config::gradient_slots>& collector) {
+JIT_DEVICE void collect_large_rows(const AttentionParams& params, const GradientParams& gradient_params,
+                                   const TensorSums& sums, const SequencesOf<Config>& sequences, int batch,
+                                   int head, int first_query, const RowNumbers<2>& deltas,
+                                   Collector<Config::gradient_slots>& collector) {
   const LargeRows<Config> rows(params, gradient_params, sequences, batch, head);
   const float scale = over_keep_probability<Config>(1, params.dropout);
 #pragma unroll 1

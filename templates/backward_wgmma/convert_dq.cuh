@@ -18,10 +18,10 @@ namespace jit::backward_wgmma {
 /// Stores part `part` of a tile whose first query is `first_query`, as a warpgroup holds it in registers: `thread` is
 /// counted in that.
 template <class Config>
-__device__ __forceinline__ void store_dq_part(const AttentionParams& params,
-                                              const typename KernelTraits<Config>::QueryGradient& dq,
-                                              const DenseRows<typename Config::Element>& rows, int part,
-                                              int thread, int first_query, int row_end) {
+JIT_DEVICE void store_dq_part(const AttentionParams& params,
+                              const typename KernelTraits<Config>::QueryGradient& dq,
+                              const DenseRows<typename Config::Element>& rows, int part, int thread,
+                              int first_query, int row_end) {
   using Traits = KernelTraits<Config>;
   constexpr int columns = Traits::dq_columns;
   // mutate: PartsLeaveAsColumns
@@ -40,8 +40,7 @@ __device__ __forceinline__ void store_dq_part(const AttentionParams& params,
 
 /// By a block that has a tile of queries.
 template <class Config>
-__device__ __forceinline__ void convert_tile(const AttentionParams& params,
-                                             const GradientParams& gradient_params) {
+JIT_DEVICE void convert_tile(const AttentionParams& params, const GradientParams& gradient_params) {
   using Traits = KernelTraits<Config>;
   const auto [batch, head, first_query] = query_tile<Config>(params);
   const SequencesOf<Config> sequences(params, batch);
@@ -68,8 +67,8 @@ __device__ __forceinline__ void convert_tile(const AttentionParams& params,
 
 /// Where the numbers of queries of a sequence lie, and what of them is delta.
 template <class Config>
-__device__ __forceinline__ auto statistic_places(const AttentionParams& params,
-                                                 const SequencesOf<Config>& sequences, int batch) {
+JIT_DEVICE auto statistic_places(const AttentionParams& params, const SequencesOf<Config>& sequences,
+                                 int batch) {
   return [&params, &sequences, batch](int head, int query) {
     return first_query_tile<Config>(params, sequences, batch, head) * Config::tile_q + statistic_place(query);
   };
@@ -79,8 +78,7 @@ inline constexpr float delta_factor = -1;
 /// Writes dq of the large rows of the block's tile of queries, a warp for each. The tile is found anew, so that the rest of
 /// the kernel keeps nothing in registers for this.
 template <class Config>
-__device__ __forceinline__ void write_large_rows(const AttentionParams& params,
-                                                 const GradientParams& gradient_params) {
+JIT_DEVICE void write_large_rows(const AttentionParams& params, const GradientParams& gradient_params) {
   const auto [batch, head, first_query] = query_tile<Config>(params, reread_block_index());
   const SequencesOf<Config> sequences(params, batch);
   const int end = minimum(first_query + Config::tile_q, sequences.q(batch).length);
@@ -101,8 +99,8 @@ __device__ __forceinline__ void write_large_rows(const AttentionParams& params,
 
 /// Adds what large rows add to keys and values of the batch entries of the grid: blocks take tiles of keys in turn.
 template <class Config>
-__device__ __forceinline__ void add_large_rows_by_tiles(const AttentionParams& params,
-                                                        const GradientParams& gradient_params) {
+JIT_DEVICE void add_large_rows_by_tiles(const AttentionParams& params,
+                                        const GradientParams& gradient_params) {
   constexpr int rows = 32;
   constexpr bool is_varlen = Config::sequences_kv == SequenceKind::varlen;
   const VariableSequences<Config> all(params);
@@ -134,8 +132,7 @@ __device__ __forceinline__ void add_large_rows_by_tiles(const AttentionParams& p
 }
 
 template <class Config>
-__device__ __forceinline__ void convert_dq(const AttentionParams& params,
-                                           const GradientParams& gradient_params) {
+JIT_DEVICE void convert_dq(const AttentionParams& params, const GradientParams& gradient_params) {
   const bool has_large = has_large_rows(gradient_params);
   convert_tile<Config>(params, gradient_params);
   if (__builtin_expect(!has_large, true)) return;

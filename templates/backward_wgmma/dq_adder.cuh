@@ -18,9 +18,8 @@ class DqAdder {
   static constexpr int part_bytes = Pipelines<Config>::dq_part_bytes;
 
  public:
-  __device__ __forceinline__ DqAdder(const AttentionParams& params, const GradientParams& gradients,
-                                     const Turns& turns, const KeyTile<Config>& keys, int adder,
-                                     unsigned smem)
+  JIT_DEVICE DqAdder(const AttentionParams& params, const GradientParams& gradients, const Turns& turns,
+                     const KeyTile<Config>& keys, int adder, unsigned smem)
       : params_(params),
         turns_(turns),
         keys_(keys),
@@ -32,7 +31,7 @@ class DqAdder {
         pipeline_(pipelines_.dq(adder)) {}
 
   /// The steps of a tile of keys, as a function of for_each_key_tile.
-  __device__ __forceinline__ unsigned run(unsigned step) const {
+  JIT_DEVICE unsigned run(unsigned step) const {
     for (int info = 0; (info & last_dq_tile) == 0; ++step) {
       for (int i = 0; i < parts_.count; ++i) {
         pipeline_.consumer_wait(step * parts_.count + i);  // mutate: TheAdderDoesNotWait
@@ -44,7 +43,7 @@ class DqAdder {
   }
 
  private:
-  __device__ __forceinline__ void add(unsigned step, int i, int tile) const {
+  JIT_DEVICE void add(unsigned step, int i, int tile) const {
     const unsigned part = step * parts_.count + i;
     bool is_first = false;
     // mutate: AddersTakeNoTurns
@@ -79,8 +78,8 @@ class DqAdder {
 
 /// All tiles of keys of the block.
 template <class Config>
-__device__ __forceinline__ void add_dq(const AttentionParams& params, const GradientParams& gradients,
-                                       const Turns& turns, int adder, unsigned smem) {
+JIT_DEVICE void add_dq(const AttentionParams& params, const GradientParams& gradients, const Turns& turns,
+                       int adder, unsigned smem) {
   const Pipelines<Config> pipelines(smem);
   for_each_key_tile<Config>(params, pipelines,
                             [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {

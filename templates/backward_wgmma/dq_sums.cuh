@@ -13,13 +13,13 @@
 namespace jit::backward_wgmma {
 
 template <class Config>
-__device__ __forceinline__ float* dq_sums(const GradientParams& gradients, long long tile) {
+JIT_DEVICE float* dq_sums(const GradientParams& gradients, long long tile) {
   return gradients.dq_sums + tile * KernelTraits<Config>::dq_tile_floats;
 }
 
 /// The place of a query's LSE and −delta among those of its tile. A lane of a consumer reads four numbers of 16 queries
 /// at once: those of its pair of columns in two blocks of 8.
-__device__ __forceinline__ int statistic_place(int query) {
+JIT_DEVICE int statistic_place(int query) {
   const int in_step = query % 16;
   // mutate: QueriesOfAnotherOrder
   return query - in_step + in_step % 8 / 2 * 4 + in_step / 8 * 2 + in_step % 2;

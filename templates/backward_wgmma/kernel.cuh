@@ -40,7 +40,7 @@ enum class WarpRole {
 /// Roles of the producers' warps: the one that loads, adders, the one that waits for turns, and those that
 /// pass them.
 template <class Config>
-__device__ __forceinline__ WarpRole role_of_producer(int warp) {
+JIT_DEVICE WarpRole role_of_producer(int warp) {
   constexpr int first_adder = 1, waiter = first_adder + KernelTraits<Config>::adder_warps;
   if (warp < first_adder) return WarpRole::producer;
   if (warp < waiter) return WarpRole::dq_adder;
@@ -51,7 +51,7 @@ __device__ __forceinline__ WarpRole role_of_producer(int warp) {
 
 /// Where all consumers have one, nobody asks which this is: whatever is asked takes a register.
 template <class Config>
-__device__ __forceinline__ WarpRole role_of_consumer() {
+JIT_DEVICE WarpRole role_of_consumer() {
   using Traits = KernelTraits<Config>;
   if constexpr (!Traits::has_query_consumer) return WarpRole::row_consumer;
   const int consumer = uniform(threadIdx.x / warpgroup_size - 1);
@@ -62,8 +62,8 @@ __device__ __forceinline__ WarpRole role_of_consumer() {
 
 /// A warp of the producers. `Maps` are TensorMaps or SequenceMaps.
 template <class Config, class Maps>
-__device__ __forceinline__ void run_producer(const AttentionParams& params, const GradientParams& gradients,
-                                             const Maps& maps, unsigned smem) {
+JIT_DEVICE void run_producer(const AttentionParams& params, const GradientParams& gradients, const Maps& maps,
+                             unsigned smem) {
   constexpr int adders = KernelTraits<Config>::adder_warps;
   const Turns& turns = maps.schedule.turns;
   const int warp = uniform(threadIdx.x / warp_size);
@@ -80,8 +80,8 @@ __device__ __forceinline__ void run_producer(const AttentionParams& params, cons
 
 /// A warp of a consumer that sums gradients of keys.
 template <class Consumer, class Config, class Maps>
-__device__ __forceinline__ void sum_gradients(const AttentionParams& params, const GradientParams& gradients,
-                                              const Maps& maps, const DropoutParams& dropout, unsigned smem) {
+JIT_DEVICE void sum_gradients(const AttentionParams& params, const GradientParams& gradients,
+                              const Maps& maps, const DropoutParams& dropout, unsigned smem) {
   for_each_key_tile<Config>(
       params, Pipelines<Config>(smem), [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
         return Consumer(params, gradients, maps, dropout, own_keys(keys), smem).run(has_queries, step);
@@ -91,8 +91,8 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params, con
 
 /// A warp of a consumer. Each role begins with its share of registers, which ptxas takes for all that follows.
 template <class Config, class Maps>
-__device__ __forceinline__ void run_consumer(const AttentionParams& params, const GradientParams& gradients,
-                                             const Maps& maps, const DropoutParams& dropout, unsigned smem) {
+JIT_DEVICE void run_consumer(const AttentionParams& params, const GradientParams& gradients, const Maps& maps,
+                             const DropoutParams& dropout, unsigned smem) {
   using Traits = KernelTraits<Config>;
   const WarpRole role = role_of_consumer<Config>();
   if constexpr (Traits::has_query_consumer) {
@@ -113,8 +113,8 @@ __device__ __forceinline__ void run_consumer(const AttentionParams& params, cons
 }
 
 template <class Config, class Maps>
-__device__ __forceinline__ void attention_backward(const AttentionParams& params,
-                                                   const GradientParams& gradients, const Maps& maps) {
+JIT_DEVICE void attention_backward(const AttentionParams& params, const GradientParams& gradients,
+                                   const Maps& maps) {
   const DropoutParams& dropout = params.dropout;
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);

@@ -22,19 +22,19 @@ namespace jit::backward_wgmma {
 
 /// Which block of its pair this is; 0 where there are none.
 template <class Config>
-__device__ __forceinline__ int pair_rank() {
+JIT_DEVICE int pair_rank() {
   if constexpr (Config::pair) return cluster_rank();
   return 0;
 }
 
 /// The keys of a tile that block `rank` of a pair owns.
 template <class Config>
-__device__ __forceinline__ KeyTile<Config> keys_of_block(KeyTile<Config> keys, int rank) {
+JIT_DEVICE KeyTile<Config> keys_of_block(KeyTile<Config> keys, int rank) {
   keys.k_begin += rank * KernelTraits<Config>::own_keys;  // mutate: BothOwnTheFirstKeys
   return keys;
 }
 template <class Config>
-__device__ __forceinline__ KeyTile<Config> own_keys(const KeyTile<Config>& keys) {
+JIT_DEVICE KeyTile<Config> own_keys(const KeyTile<Config>& keys) {
   return keys_of_block(keys, pair_rank<Config>());
 }
 
@@ -44,7 +44,7 @@ struct PanelRange {
   int count;
 };
 template <class Config>
-__device__ __forceinline__ PanelRange own_panels(int rank) {
+JIT_DEVICE PanelRange own_panels(int rank) {
   using Traits = KernelTraits<Config>;
   const int begin = rank * Traits::own_dq_parts;  // mutate: BothAddTheFirstPanels
   if constexpr (Traits::dq_parts % Traits::own_dq_parts == 0) return {begin, Traits::own_dq_parts};
@@ -53,7 +53,7 @@ __device__ __forceinline__ PanelRange own_panels(int rank) {
 
 /// The parts of dQ that an adder of a block adds.
 template <class Config>
-__device__ __forceinline__ PanelRange parts_of_adder(int adder) {
+JIT_DEVICE PanelRange parts_of_adder(int adder) {
   if constexpr (KernelTraits<Config>::has_query_consumer) return own_panels<Config>(pair_rank<Config>());
   return {adder, 1};
 }
@@ -64,7 +64,7 @@ inline constexpr int own_ds_panel = 0, peer_ds_panel = 1;
 /// Sends dS of a step to the other block, when all warps of the consumer have written theirs: by all of its threads, in
 /// place of StepPipeline::producer_commit. Each block's `full` waits for the other one's bytes, too.
 template <class Config>
-__device__ __forceinline__ void send_ds(const Pipelines<Config>& pipelines, unsigned step) {
+JIT_DEVICE void send_ds(const Pipelines<Config>& pipelines, unsigned step) {
   using Traits = KernelTraits<Config>;
   constexpr int bytes = Traits::DsTile::panel_bytes;
   const bool sends = threadIdx.x % warpgroup_size == 0;
@@ -81,7 +81,7 @@ __device__ __forceinline__ void send_ds(const Pipelines<Config>& pipelines, unsi
 
 /// This warp has read dS of a step: both blocks write it anew.
 template <class Config>
-__device__ __forceinline__ void arrive_ds_empty(const Pipelines<Config>& pipelines, unsigned step) {
+JIT_DEVICE void arrive_ds_empty(const Pipelines<Config>& pipelines, unsigned step) {
   pipelines.ds.consumer_release(step);
   if constexpr (Config::pair) {
     if (lane_id() == 0)
@@ -91,7 +91,7 @@ __device__ __forceinline__ void arrive_ds_empty(const Pipelines<Config>& pipelin
 
 /// Tells the second block's producer which tile of keys is next. By a whole warp, `round` counts tiles.
 template <class Config>
-__device__ __forceinline__ void tell_tile(const Pipelines<Config>& pipelines, unsigned round, int tile) {
+JIT_DEVICE void tell_tile(const Pipelines<Config>& pipelines, unsigned round, int tile) {
   pipelines.schedule.producer_acquire(round);
   if (lane_id() == 0)
     store_async(cluster_address(pipelines.schedule.tiles, 1), make_float2(__int_as_float(tile), 0),
@@ -99,7 +99,7 @@ __device__ __forceinline__ void tell_tile(const Pipelines<Config>& pipelines, un
 }
 /// Returns the tile of keys that the second block's producer was told.
 template <class Config>
-__device__ __forceinline__ int told_tile(const Pipelines<Config>& pipelines, unsigned round) {
+JIT_DEVICE int told_tile(const Pipelines<Config>& pipelines, unsigned round) {
   if (lane_id() == 0) mbarrier_arrive_expect_tx(pipelines.schedule.full, 2 * static_cast<int>(sizeof(float)));
   __syncwarp();
   mbarrier_wait_parity_cluster(pipelines.schedule.full, round % 2);
@@ -114,20 +114,19 @@ __device__ __forceinline__ int told_tile(const Pipelines<Config>& pipelines, uns
 template <class Config>
 class BlockScheduler {
  public:
-  __device__ __forceinline__ BlockScheduler(const AttentionParams& params, const KeySchedule& schedule,
-                                            unsigned smem)
+  JIT_DEVICE BlockScheduler(const AttentionParams& params, const KeySchedule& schedule, unsigned smem)
       : scheduler_(params, schedule), pipelines_(smem) {}
 
-  __device__ __forceinline__ int first() {
+  JIT_DEVICE int first() {
     return agree([&] { return scheduler_.first(); });
   }
-  __device__ __forceinline__ int next() {
+  JIT_DEVICE int next() {
     return agree([&] { return scheduler_.next(); });
   }
 
  private:
   template <class Take>
-  __device__ __forceinline__ int agree(Take take) {
+  JIT_DEVICE int agree(Take take) {
     if constexpr (Config::pair) {
       const unsigned round = round_++;
       if (pair_rank<Config>() != 0) return told_tile(pipelines_, round);
@@ -145,7 +144,7 @@ class BlockScheduler {
 };
 
 /// Behind the inits of barriers, and in the end, where the other block may still read or tell this one: by all threads.
-__device__ __forceinline__ void meet_pair() {
+JIT_DEVICE void meet_pair() {
   cluster_arrive();
   cluster_wait();
 }

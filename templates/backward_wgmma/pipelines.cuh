@@ -60,7 +60,7 @@ struct Pipelines {
   unsigned smem;
 
   /// `address` is that of the block's shared memory.
-  __device__ __forceinline__ explicit Pipelines(unsigned address)
+  JIT_DEVICE explicit Pipelines(unsigned address)
       : keys(address, Traits::layout.keys),
         values(address, Traits::layout.values),
         q(address, Traits::layout.q),
@@ -75,44 +75,42 @@ struct Pipelines {
   /// Bytes that an adder by TMA adds at once.
   static constexpr int dq_part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
   using DqPipeline = StepPipeline<Traits::layout.dq_places, dq_part_bytes>;
-  __device__ __forceinline__ DqPipeline dq(int adder) const {
+  JIT_DEVICE DqPipeline dq(int adder) const {
     return {smem, Traits::layout.dq, adder * Traits::layout.dq_places};
   }
   /// Where it is recorded which tile dQ of a step belongs to.
-  __device__ __forceinline__ unsigned dq_info(unsigned step) const {
+  JIT_DEVICE unsigned dq_info(unsigned step) const {
     return smem + Traits::layout.dq_infos + step % stages_dq_infos * 4;
   }
 
-  __device__ __forceinline__ unsigned lse_log2(unsigned step) const {
+  JIT_DEVICE unsigned lse_log2(unsigned step) const {
     return smem + Traits::layout.lse_log2 + q.stage(step) * statistic_bytes;
   }
-  __device__ __forceinline__ unsigned delta(unsigned step) const {
+  JIT_DEVICE unsigned delta(unsigned step) const {
     return smem + Traits::layout.delta + d_o.stage(step) * statistic_bytes;
   }
-  __device__ __forceinline__ unsigned turn_counts(unsigned step) const {
+  JIT_DEVICE unsigned turn_counts(unsigned step) const {
     return smem + Traits::layout.turn_counts + q.stage(step) * turn_count_bytes;
   }
-  __device__ __forceinline__ unsigned info(unsigned step) const {
+  JIT_DEVICE unsigned info(unsigned step) const {
     return smem + Traits::layout.infos + q.stage(step) * static_cast<int>(sizeof(QueryTileInfo));
   }
   /// This warp needs V of the `round`-th tile no more.
-  __device__ __forceinline__ void arrive_values_empty(unsigned round) const {
+  JIT_DEVICE void arrive_values_empty(unsigned round) const {
     if constexpr (Traits::has_early_values) values.consumer_release(round);
   }
   /// Places of the block's `round`-th tile of keys: K and V, and where it is recorded which it is, as
   /// for_each_key_tile reads it.
-  __device__ __forceinline__ unsigned k(unsigned round) const { return keys.tile(round); }
-  __device__ __forceinline__ unsigned v(unsigned round) const {
-    return keys.tile(round) + Traits::KTile::bytes;
-  }
-  __device__ __forceinline__ unsigned key_tile_info(unsigned round) const {
+  JIT_DEVICE unsigned k(unsigned round) const { return keys.tile(round); }
+  JIT_DEVICE unsigned v(unsigned round) const { return keys.tile(round) + Traits::KTile::bytes; }
+  JIT_DEVICE unsigned key_tile_info(unsigned round) const {
     return smem + Traits::layout.key_tile_info + keys.stage(round) * key_info_bytes;
   }
 };
 
 /// By one thread, before any other use; then a __syncthreads.
 template <class Config>
-__device__ __forceinline__ void init_pipelines(unsigned smem) {
+JIT_DEVICE void init_pipelines(unsigned smem) {
   using Traits = KernelTraits<Config>;
   constexpr SmemLayout layout = Traits::layout;
   constexpr int warps = warpgroup_size / warp_size, adders = Traits::adder_warps;
@@ -138,16 +136,16 @@ inline constexpr int last_dq_tile = 1 << 30;
 inline constexpr int query_info_partial = 1;  ///< some score of the tile must be dropped
 inline constexpr int query_info_end = 2;      ///< the last tile of queries for these keys
 
-__device__ __forceinline__ void store_query_info(unsigned info, const QueryTileInfo& value) {
+JIT_DEVICE void store_query_info(unsigned info, const QueryTileInfo& value) {
   store_shared(info, value.head);
   store_shared(info + 4, value.query);
   store_shared(info + 8, value.flags);
 }
 /// By each lane for itself.
-__device__ __forceinline__ int load_own_query_info_flags(unsigned info) { return load_shared(info + 8); }
+JIT_DEVICE int load_own_query_info_flags(unsigned info) { return load_shared(info + 8); }
 /// By whole warps.
-__device__ __forceinline__ int load_query_info_head(unsigned info) { return load_shared_by_warp(info); }
-__device__ __forceinline__ int load_query_info_query(unsigned info) { return load_shared_by_warp(info + 4); }
-__device__ __forceinline__ int load_query_info_flags(unsigned info) { return load_shared_by_warp(info + 8); }
+JIT_DEVICE int load_query_info_head(unsigned info) { return load_shared_by_warp(info); }
+JIT_DEVICE int load_query_info_query(unsigned info) { return load_shared_by_warp(info + 4); }
+JIT_DEVICE int load_query_info_flags(unsigned info) { return load_shared_by_warp(info + 8); }
 
 }  // namespace jit::backward_wgmma

@@ -20,7 +20,7 @@ inline constexpr int prepare_threads = 256;
 
 /// Zeros where dQ of a tile of queries, counted among those of the call, is summed. By all threads of a block.
 template <class Config>
-__device__ __forceinline__ void clear_sums(const GradientParams& gradients, long long tile) {
+JIT_DEVICE void clear_sums(const GradientParams& gradients, long long tile) {
   uint4* const sums = reinterpret_cast<uint4*>(dq_sums<Config>(gradients, tile));
 #pragma unroll
   for (int i = threadIdx.x; i < KernelTraits<Config>::dq_tile_floats / 4; i += prepare_threads)
@@ -29,9 +29,8 @@ __device__ __forceinline__ void clear_sums(const GradientParams& gradients, long
 
 /// Writes the range of words of a tile's queries, for the producers of the kernel. By a warp.
 template <class Config>
-__device__ __forceinline__ void write_query_range(const SequencesOf<Config>& sequences,
-                                                  const GradientParams& gradients, int batch, int head,
-                                                  int first_query, long long tile) {
+JIT_DEVICE void write_query_range(const SequencesOf<Config>& sequences, const GradientParams& gradients,
+                                  int batch, int head, int first_query, long long tile) {
   const typename Config::Mask mask(sequences.context(batch, head));
   const WordRange range = KeyMemory<typename Config::Mask>::query_range(
       mask, first_query, minimum(first_query + Config::tile_q, sequences.q(batch).length));
@@ -41,8 +40,8 @@ __device__ __forceinline__ void write_query_range(const SequencesOf<Config>& seq
 /// Finds the origins of large rows. By a warp, of the rows of the block's tile that it has. The tile is found anew, so that
 /// the rest of the kernel keeps nothing in registers for this.
 template <class Config>
-__device__ __forceinline__ void find_origins(const AttentionParams& params, const GradientParams& gradients,
-                                             int rows_at_once) {
+JIT_DEVICE void find_origins(const AttentionParams& params, const GradientParams& gradients,
+                             int rows_at_once) {
   const auto [batch, head, first_query] = query_tile<Config>(params, reread_block_index());
   const SequencesOf<Config> sequences(params, batch);
   const auto lse_rows = sequences.lse_rows(batch, head);
@@ -64,8 +63,7 @@ __device__ __forceinline__ void find_origins(const AttentionParams& params, cons
 }
 
 template <class Config>
-__device__ __forceinline__ void prepare_backward(const AttentionParams& params,
-                                                 const GradientParams& gradient_params) {
+JIT_DEVICE void prepare_backward(const AttentionParams& params, const GradientParams& gradient_params) {
   constexpr int lanes = 8;  // that share a row
   constexpr int piece = 8;  // elements that a lane reads at once
   griddepcontrol_wait();    // mutate: Prepare

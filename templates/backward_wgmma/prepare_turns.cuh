@@ -11,8 +11,8 @@
 namespace jit::backward_wgmma {
 
 template <class Config>
-__device__ __forceinline__ void prepare_turns(const AttentionParams& params, const GradientParams& gradients,
-                                              const Turns& turns) {
+JIT_DEVICE void prepare_turns(const AttentionParams& params, const GradientParams& gradients,
+                              const Turns& turns) {
   griddepcontrol_wait();  // mutate: CountTurns
   const QueryTile queries = query_tile<Config>(params);
   const SequencesOf<Config> sequences(params, queries.batch);

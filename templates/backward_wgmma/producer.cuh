@@ -24,9 +24,9 @@ class TileLoads {
   static constexpr int statistic_bytes = Pipelines<Config>::statistic_bytes;
 
  public:
-  __device__ __forceinline__ TileLoads(const AttentionParams& params, const GradientParams& gradients,
-                                       const Maps& maps, const SequencesOf<Config>& sequences,
-                                       const KeyTile<Config>& keys, const Pipelines<Config>& pipelines)
+  JIT_DEVICE TileLoads(const AttentionParams& params, const GradientParams& gradients, const Maps& maps,
+                       const SequencesOf<Config>& sequences, const KeyTile<Config>& keys,
+                       const Pipelines<Config>& pipelines)
       : params_(params),
         gradients_(gradients),
         maps_(maps),
@@ -35,7 +35,7 @@ class TileLoads {
         pipelines_(pipelines) {}
 
   /// The block's values, with which keys are there, too.
-  __device__ __forceinline__ void load_values(unsigned round) const {
+  JIT_DEVICE void load_values(unsigned round) const {
     const unsigned full = pipelines_.keys.full_at(round);
     mbarrier_arrive_expect_tx(full, VTile::bytes);
     load_tile<VTile>(pipelines_.v(round),
@@ -43,7 +43,7 @@ class TileLoads {
                      box_of_block(pair_rank<Config>()));
   }
   /// The block's keys, and what it multiplies of the other one's.
-  __device__ __forceinline__ void load_keys(unsigned round) const {
+  JIT_DEVICE void load_keys(unsigned round) const {
     const int rank = pair_rank<Config>();
     const PanelRange of_peer = own_panels<Config>(rank);
     const auto& map = map_of(maps_, &TensorMaps::k, &SequenceMaps::bounded_k, Traits::own_keys);
@@ -60,7 +60,7 @@ class TileLoads {
 
   /// Q and LSE, which scores need; `place` is that of the tile's first query among the statistics of all.
   template <class Box>
-  __device__ __forceinline__ void load_queries(unsigned step, const Box& box, long long place) const {
+  JIT_DEVICE void load_queries(unsigned step, const Box& box, long long place) const {
     const unsigned full = pipelines_.q.full_at(step);
     mbarrier_arrive_expect_tx(
         full, QTile::bytes + statistic_bytes + (Config::deterministic ? turn_count_bytes : 0));
@@ -74,7 +74,7 @@ class TileLoads {
   }
   /// dO and delta.
   template <class Box>
-  __device__ __forceinline__ void load_do(unsigned step, const Box& box, long long place) const {
+  JIT_DEVICE void load_do(unsigned step, const Box& box, long long place) const {
     const unsigned full = pipelines_.d_o.full_at(step);
     mbarrier_arrive_expect_tx(full, DoTile::bytes + statistic_bytes);
     load_tile<DoTile>(pipelines_.d_o.tile(step),
@@ -84,7 +84,7 @@ class TileLoads {
 
  private:
   // The place of the keys that block `block` of a pair owns.
-  __device__ __forceinline__ auto box_of_block(int block) const {
+  JIT_DEVICE auto box_of_block(int block) const {
     return key_box<Config>(sequences_, keys_.batch, keys_.kv_head, keys_of_block(keys_, block).k_begin,
                            Traits::own_keys);
   }
@@ -99,9 +99,9 @@ class TileLoads {
 
 /// The steps of a tile of keys, which is there, as a function of for_each_key_tile. `round` counts tiles.
 template <class Config, class Maps>
-__device__ __forceinline__ unsigned load_steps(const AttentionParams& params, const GradientParams& gradients,
-                                               const Maps& maps, const KeyTile<Config>& keys, int key_tile,
-                                               unsigned round, unsigned step, unsigned smem) {
+JIT_DEVICE unsigned load_steps(const AttentionParams& params, const GradientParams& gradients,
+                               const Maps& maps, const KeyTile<Config>& keys, int key_tile, unsigned round,
+                               unsigned step, unsigned smem) {
   using Traits = KernelTraits<Config>;
   const Pipelines<Config> pipelines(smem);
   const SequencesOf<Config> sequences = keys.sequences(params);
@@ -157,8 +157,8 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
 }
 
 template <class Config, class Maps>
-__device__ __forceinline__ void load_key_tiles(const AttentionParams& params, const GradientParams& gradients,
-                                               const Maps& maps, unsigned smem) {
+JIT_DEVICE void load_key_tiles(const AttentionParams& params, const GradientParams& gradients,
+                               const Maps& maps, unsigned smem) {
   BlockScheduler<Config> scheduler(params, maps.schedule, smem);
   unsigned round = 0, step = 0;
 #pragma unroll 1

@@ -39,8 +39,8 @@ class GradientProducts {
   using Part = ScorePart<Config>;
 
   /// `consumer` counts those that have rows of the tile; with roles all have the same ones.
-  __device__ __forceinline__ GradientProducts(const AttentionParams& params, const DropoutParams& dropout,
-                                              const KeyTile<Config>& keys, int consumer, unsigned smem)
+  JIT_DEVICE GradientProducts(const AttentionParams& params, const DropoutParams& dropout,
+                              const KeyTile<Config>& keys, int consumer, unsigned smem)
       : keys(keys),
         consumer(consumer),
         pipelines(kept(smem)),
@@ -50,16 +50,16 @@ class GradientProducts {
 
   /// Waits for a tile of queries. Whether dO is there, too, is asked before products are started, with which a question
   /// would stand in line.
-  __device__ __forceinline__ void take_queries(unsigned step) {
+  JIT_DEVICE void take_queries(unsigned step) {
     const int answers = !Traits::has_roles && pipelines.d_o.is_full(step) ? do_is_there : 0;
     pipelines.q.consumer_wait(step);  // mutate: NoWaitForQueries
     const unsigned info = pipelines.info(step);
     flags_ = Traits::has_roles ? load_query_info_flags(info) : load_own_query_info_flags(info) | answers;
   }
-  __device__ __forceinline__ bool is_last() const { return has_flag(query_info_end); }
+  JIT_DEVICE bool is_last() const { return has_flag(query_info_end); }
 
   /// Which scores dropout keeps.
-  __device__ __forceinline__ void draw(unsigned step) {
+  JIT_DEVICE void draw(unsigned step) {
     kept_ = draw_kept_scores<Config>(
         pipelines, step, params_, dropout_, keys,
         consumer * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16);
@@ -67,12 +67,12 @@ class GradientProducts {
 
   // The products.
 
-  __device__ __forceinline__ void load_keys() {
+  JIT_DEVICE void load_keys() {
     if constexpr (Traits::keys_in_registers)
       // mutate: RowsOfTheFirstConsumerAreHeld
       load_rows<KTile>(k_, pipelines.k(keys.round), consumer * rows_per_warpgroup);
   }
-  __device__ __forceinline__ void start_scores(unsigned step) {
+  JIT_DEVICE void start_scores(unsigned step) {
     lse_log2_.load(pipelines.lse_log2(step));
     wgmma_fence();
     const unsigned queries = columns_of<QTile>(pipelines.q.tile(step));
@@ -84,7 +84,7 @@ class GradientProducts {
     }
     wgmma_commit_group();
   }
-  __device__ __forceinline__ void start_d_scores(unsigned step) {
+  JIT_DEVICE void start_d_scores(unsigned step) {
     wait_for_do(step);
     if constexpr (Traits::has_roles) minus_delta_.load(pipelines.delta(step));
     wgmma_fence();
@@ -94,7 +94,7 @@ class GradientProducts {
                                                    columns_of<DoTile>(pipelines.d_o.tile(step)));
     wgmma_commit_group();
   }
-  __device__ __forceinline__ void start_dv(unsigned step) {
+  JIT_DEVICE void start_dv(unsigned step) {
     if constexpr (Traits::has_roles) {
       wait_for_do(step);
     } else {
@@ -104,13 +104,13 @@ class GradientProducts {
     Config::template wgmma_dv<DoTile>(dv.registers[0], p, rows_of<DoTile>(pipelines.d_o.tile(step)));
     wgmma_commit_group();
   }
-  __device__ __forceinline__ void start_dk(unsigned step) {
+  JIT_DEVICE void start_dk(unsigned step) {
     wgmma_fence();
     Config::template wgmma_dk<QTile>(dk.registers[0], ds, rows_of<QTile>(pipelines.q.tile(step)));
     wgmma_commit_group();
   }
   /// A consumer's part of dQ, when the other consumer's dS is there, too.
-  __device__ __forceinline__ void start_dq(unsigned step) {
+  JIT_DEVICE void start_dq(unsigned step) {
     constexpr int columns = Traits::dq_columns;
     constexpr int own_columns = Traits::has_many_queries ? 0
                                 : KTile::panels > 1      ? columns / KTile::columns * KTile::panel_bytes
@@ -126,19 +126,19 @@ class GradientProducts {
     wgmma_commit_group();
   }
   /// Behind the wait for dQ: it is left to the adder. What is started between the two does not wait for the fence.
-  __device__ __forceinline__ void put_dq(unsigned step) {
+  JIT_DEVICE void put_dq(unsigned step) {
     wgmma_hold(dq_.registers[0]);
     jit::put_dq(pipelines.dq(consumer), step, dq_);
   }
-  __device__ __forceinline__ void pass_dq(unsigned step) const { jit::pass_dq(pipelines.dq(consumer), step); }
+  JIT_DEVICE void pass_dq(unsigned step) const { jit::pass_dq(pipelines.dq(consumer), step); }
 
   // P and W. An identity's P is both, and its S takes no other registers until P has room, unless it has it anyway.
 
-  __device__ __forceinline__ void exponentiate(unsigned step) {
+  JIT_DEVICE void exponentiate(unsigned step) {
     wgmma_hold(scores_.registers[0]);
     if constexpr (!packs_at_once) weigh_rows(step);
   }
-  __device__ __forceinline__ void pack_probabilities(unsigned step) {
+  JIT_DEVICE void pack_probabilities(unsigned step) {
     if constexpr (packs_at_once) {
       weigh_rows(step);
     } else {
@@ -146,12 +146,12 @@ class GradientProducts {
     }
   }
   /// Packs P, which is where S was.
-  __device__ __forceinline__ void pack_probabilities() {
+  JIT_DEVICE void pack_probabilities() {
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i) pack_part(scores_, i, i);
   }
   /// With roles: P in place of S, and W to the other consumer.
-  __device__ __forceinline__ void exponentiate_and_send(unsigned step) {
+  JIT_DEVICE void exponentiate_and_send(unsigned step) {
     wgmma_hold(scores_.registers[0]);
     pipelines.w.producer_acquire(step);  // mutate: NoWaitForThePlaceOfW
     weigh_scores(step, [&](int i, const Part& probabilities, Part& weights) {
@@ -169,7 +169,7 @@ class GradientProducts {
   // dS, rounded, in registers for dK and in shared memory for dQ: where that of two steps before was, which the other
   // consumer of rows had multiplied before it wrote that of one step before, for which this one has waited.
 
-  __device__ __forceinline__ void put_ds(unsigned step) {
+  JIT_DEVICE void put_ds(unsigned step) {
     hold_d_scores();
     weigh_d_scores(scores_, [&](int block, float(&weights)[MmaLayout::block_values]) {
 #pragma unroll
@@ -177,7 +177,7 @@ class GradientProducts {
     });
     store_ds<Config>(pipelines.ds.tile(step) + consumer * DsTile::panel_bytes, ds);
   }
-  __device__ __forceinline__ void pass_ds(unsigned step) const {
+  JIT_DEVICE void pass_ds(unsigned step) const {
     fence_proxy_async_shared();  // mutate: NoFenceBehindDs
     if constexpr (Config::pair) {
       send_ds(pipelines, step);
@@ -186,7 +186,7 @@ class GradientProducts {
     }
   }
   /// With roles: of W that the other consumer sent.
-  __device__ __forceinline__ void receive_and_weigh(unsigned step) {
+  JIT_DEVICE void receive_and_weigh(unsigned step) {
     hold_d_scores();
     pipelines.w.consumer_wait(step);  // mutate: NoWaitForW
     const unsigned w = own_w<Config>(pipelines);
@@ -206,7 +206,7 @@ class GradientProducts {
 
  private:
   // In a register, of consumers of rows: else the address would be made anew in each step.
-  static __device__ __forceinline__ unsigned kept(unsigned smem) {
+  static JIT_DEVICE unsigned kept(unsigned smem) {
     if constexpr (!Traits::has_roles) asm volatile("" : "+r"(smem));
     return smem;
   }
@@ -216,13 +216,13 @@ class GradientProducts {
 
   // Whether the tile of queries that was taken last has the flag. Consumers of rows take a vote, because what
   // gives a lane's number to others stands in line with products that were started.
-  __device__ __forceinline__ bool has_flag(int flag) const {
+  JIT_DEVICE bool has_flag(int flag) const {
     const bool has = (flags_ & flag) != 0;
     return Traits::has_roles ? has : __any_sync(full_warp, has) != 0;
   }
   // mutate: PartialTilesTakenForFull
-  __device__ __forceinline__ bool is_partial() const { return has_flag(query_info_partial); }
-  __device__ __forceinline__ void wait_for_do(unsigned step) const {
+  JIT_DEVICE bool is_partial() const { return has_flag(query_info_partial); }
+  JIT_DEVICE void wait_for_do(unsigned step) const {
     // mutate: NoWaitForDo
     if (Traits::has_roles || (flags_ & do_is_there) == 0) pipelines.d_o.consumer_wait(step);
   }
@@ -230,31 +230,31 @@ class GradientProducts {
   // Lower words of descriptors: the consumer's rows of a tile, with the sum along its columns; all rows of
   // a tile; a tile with the sum along its rows.
   template <class Tile>
-  __device__ __forceinline__ unsigned own_rows(unsigned tile) const {
+  JIT_DEVICE unsigned own_rows(unsigned tile) const {
     return lower_word(Tile::along_columns(tile, consumer * rows_per_warpgroup, 0));
   }
   template <class Tile>
-  __device__ __forceinline__ unsigned columns_of(unsigned tile) const {
+  JIT_DEVICE unsigned columns_of(unsigned tile) const {
     return lower_word(Tile::along_columns(tile, 0, 0));
   }
   template <class Tile>
-  __device__ __forceinline__ unsigned rows_of(unsigned tile) const {
+  JIT_DEVICE unsigned rows_of(unsigned tile) const {
     return lower_word(Tile::along_rows(tile, 0));
   }
 
   static constexpr bool packs_at_once = !Score::is_identity || Traits::has_many_queries;
   template <class Product>
-  __device__ __forceinline__ void pack_part(const Product& probabilities, int part, int i) {
+  JIT_DEVICE void pack_part(const Product& probabilities, int part, int i) {
     probabilities.template pack_step<Element>(p[i], 0, part);
     drop_step(kept_, p[i], 0, i);
   }
-  __device__ __forceinline__ void replace_scores(int i, const Part& part) {
+  JIT_DEVICE void replace_scores(int i, const Part& part) {
     for_each_value<Part>([&](int n, int j) {
       scores_.registers[0][i * Part::column_blocks + n][j] = part.registers[0][n][j];
     });
   }
   // W in place of S.
-  __device__ __forceinline__ void weigh_rows(unsigned step) {
+  JIT_DEVICE void weigh_rows(unsigned step) {
     weigh_scores(step, [&](int i, const Part& probabilities, Part& weights) {
       if constexpr (packs_at_once) pack_part(probabilities, 0, i);
       multiply_by_probabilities<Score>(weights, probabilities);
@@ -268,7 +268,7 @@ class GradientProducts {
                                               ? !has_row_range<TileMask<Config>>
                                               : Traits::has_many_queries || key_words<TileMask<Config>> == 1;
   template <class Use>
-  __device__ __forceinline__ void weigh_scores(unsigned step, const Use& use) {
+  JIT_DEVICE void weigh_scores(unsigned step, const Use& use) {
     if constexpr (weighs_by_parts) {
 #pragma unroll
       for (int i = 0; i < Traits::query_steps; ++i) {
@@ -286,7 +286,7 @@ class GradientProducts {
     }
   }
   template <bool has_masked, class Use>
-  __device__ __forceinline__ void weigh_tile(unsigned step, const Use& use) {
+  JIT_DEVICE void weigh_tile(unsigned step, const Use& use) {
     const ScorePlace first = place<has_masked>(step);
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i) {
@@ -296,7 +296,7 @@ class GradientProducts {
   }
   // Where the consumer's scores lie, if it matters.
   template <bool has_masked>
-  __device__ __forceinline__ ScorePlace place(unsigned step) const {
+  JIT_DEVICE ScorePlace place(unsigned step) const {
     constexpr bool has_places = has_masked || !Score::is_identity;
     const unsigned info = pipelines.info(step);
     return {.first_key = keys.k_begin + consumer * rows_per_warpgroup,
@@ -304,7 +304,7 @@ class GradientProducts {
             .head = has_places ? load_query_info_head(info) : 0};
   }
   template <bool has_masked, class Use>
-  __device__ __forceinline__ void weigh_part(int i, const ScorePlace& place, const Use& use) {
+  JIT_DEVICE void weigh_part(int i, const ScorePlace& place, const Use& use) {
     Part scores, weights;
     for_each_value<Part>([&](int n, int j) {
       scores.registers[0][n][j] = scores_.registers[0][i * Part::column_blocks + n][j];
@@ -314,13 +314,13 @@ class GradientProducts {
     use(i, scores, weights);
   }
 
-  __device__ __forceinline__ void hold_d_scores() {
+  JIT_DEVICE void hold_d_scores() {
     wgmma_hold(d_scores_.registers[0]);
     drop(d_scores_, kept_);
   }
   // `weights_of(block, weights)` gives W of a block of 8 queries. `result` is what dS takes the place of.
   template <class WeightsOf>
-  __device__ __forceinline__ void weigh_d_scores(Scores& result, const WeightsOf& weights_of) {
+  JIT_DEVICE void weigh_d_scores(Scores& result, const WeightsOf& weights_of) {
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i) {
       const StepNumbers minus_delta = minus_delta_.step(i);

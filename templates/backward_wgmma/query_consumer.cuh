@@ -23,8 +23,8 @@ class QueryConsumer {
   using DsTile = typename Traits::DsTile;
 
  public:
-  __device__ __forceinline__ QueryConsumer(const AttentionParams& params, const GradientParams& gradients,
-                                           const KeyTile<Config>& keys, unsigned smem)
+  JIT_DEVICE QueryConsumer(const AttentionParams& params, const GradientParams& gradients,
+                           const KeyTile<Config>& keys, unsigned smem)
       : gradients_(gradients),
         panels_(own_panels<Config>(pair_rank<Config>())),
         first_tile_(
@@ -33,7 +33,7 @@ class QueryConsumer {
         pipelines_(smem) {}
 
   /// Behind the last tile of keys.
-  static __device__ __forceinline__ void end(unsigned smem, unsigned step) {
+  static JIT_DEVICE void end(unsigned smem, unsigned step) {
     if constexpr (Config::deterministic) {
       for (int stage = 0; stage < stages_turns; ++stage)
         hand_over_addition<Config>(Pipelines<Config>(smem), step + stage, no_addition);
@@ -41,7 +41,7 @@ class QueryConsumer {
   }
 
   /// As a function of for_each_key_tile.
-  __device__ __forceinline__ unsigned run(bool has_queries, unsigned step) {
+  JIT_DEVICE unsigned run(bool has_queries, unsigned step) {
     for (int info = has_queries ? 0 : last_dq_tile; (info & last_dq_tile) == 0; ++step) {
       pipelines_.ds.consumer_wait(step);  // mutate: DqDoesNotWaitForDs
       info = load_shared_by_warp(pipelines_.dq_info(step));
@@ -53,7 +53,7 @@ class QueryConsumer {
   }
 
  private:
-  __device__ __forceinline__ void multiply(unsigned step, int tile) {
+  JIT_DEVICE void multiply(unsigned step, int tile) {
     const unsigned own = static_cast<unsigned>(panels_.begin * Traits::dq_part_floats) +
                          reread_thread_index() % warpgroup_size * 4;
     float* const sums = dq_sums<Config>(gradients_, first_tile_ + tile) + own;
@@ -99,20 +99,20 @@ class QueryConsumer {
   static constexpr bool lets_keys_go_early = Traits::adds_by_tma;
 
   // Descriptors of a panel of dS, with the sum along its columns, and of a panel of keys, along its rows.
-  static __device__ __forceinline__ unsigned ds_panel(unsigned ds, int panel) {
+  static JIT_DEVICE unsigned ds_panel(unsigned ds, int panel) {
     return lower_word(DsTile::along_columns(ds + panel * DsTile::panel_bytes, 0, 0));
   }
-  static __device__ __forceinline__ unsigned k_panel(unsigned keys, int panel) {
+  static JIT_DEVICE unsigned k_panel(unsigned keys, int panel) {
     return lower_word(KTile::along_rows(keys + panel * KTile::panel_bytes, 0));
   }
 
-  __device__ __forceinline__ void add(float* sums) const {
+  JIT_DEVICE void add(float* sums) const {
 #pragma unroll
     for (int n = 0; n < Traits::QueryGradient::column_blocks; ++n)
       atomic_add_relaxed(sums + n * warpgroup_size * 4, dq_.registers[0][n]);
   }
 
-  __device__ __forceinline__ void store(float* sums) const {
+  JIT_DEVICE void store(float* sums) const {
 #pragma unroll
     for (int n = 0; n < Traits::QueryGradient::column_blocks; ++n) {
       const float(&x)[4] = dq_.registers[0][n];
@@ -131,8 +131,7 @@ class QueryConsumer {
 
 /// All tiles of keys of the block.
 template <class Config>
-__device__ __forceinline__ void sum_dq(const AttentionParams& params, const GradientParams& gradients,
-                                       unsigned smem) {
+JIT_DEVICE void sum_dq(const AttentionParams& params, const GradientParams& gradients, unsigned smem) {
   const unsigned steps = for_each_key_tile<Config>(
       params, Pipelines<Config>(smem), [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
         return QueryConsumer<Config>(params, gradients, keys, smem).run(has_queries, step);

@@ -20,24 +20,23 @@ class ValueConsumer {
   using Traits = KernelTraits<Config>;
 
  public:
-  __device__ __forceinline__ ValueConsumer(const AttentionParams& params, const GradientParams& gradients,
-                                           const Maps& maps, const DropoutParams& dropout,
-                                           const KeyTile<Config>& keys, unsigned smem)
+  JIT_DEVICE ValueConsumer(const AttentionParams& params, const GradientParams& gradients, const Maps& maps,
+                           const DropoutParams& dropout, const KeyTile<Config>& keys, unsigned smem)
       : tile_(params, dropout, keys, 0, smem), writer_(params, gradients, maps, dropout, smem) {}
 
   /// As a function of for_each_key_tile.
-  __device__ __forceinline__ unsigned run(bool has_queries, unsigned step) {
+  JIT_DEVICE unsigned run(bool has_queries, unsigned step) {
     tile_.dv.clear();
     if (has_queries) step = sum_gradient(step);
     tile_.pipelines.keys.consumer_release(tile_.keys.round);
     writer_.write_dv(tile_.keys, tile_.dv);
     return step;
   }
-  static __device__ __forceinline__ void end() {}
+  static JIT_DEVICE void end() {}
 
  private:
   // Waits count the groups that they leave running.
-  __device__ __forceinline__ unsigned sum_gradient(unsigned step) {
+  JIT_DEVICE unsigned sum_gradient(unsigned step) {
     take_scores(step);
     wgmma_wait_group<0>();
     tile_.exponentiate_and_send(step);
@@ -68,14 +67,14 @@ class ValueConsumer {
     return uniform(step + 1);
   }
 
-  __device__ __forceinline__ void take_scores(unsigned step) {
+  JIT_DEVICE void take_scores(unsigned step) {
     tile_.take_queries(step);
     tile_.start_scores(step);
     tile_.draw(step);
   }
   // Leaves so many groups running.
   template <int running>
-  __device__ __forceinline__ void finish_dv(unsigned step) {
+  JIT_DEVICE void finish_dv(unsigned step) {
     wgmma_wait_group<running>();
     wgmma_hold(tile_.p);
     tile_.pipelines.d_o.consumer_release(step);
@@ -98,13 +97,12 @@ class KeyConsumer {
   using Traits = KernelTraits<Config>;
 
  public:
-  __device__ __forceinline__ KeyConsumer(const AttentionParams& params, const GradientParams& gradients,
-                                         const Maps& maps, const DropoutParams& dropout,
-                                         const KeyTile<Config>& keys, unsigned smem)
+  JIT_DEVICE KeyConsumer(const AttentionParams& params, const GradientParams& gradients, const Maps& maps,
+                         const DropoutParams& dropout, const KeyTile<Config>& keys, unsigned smem)
       : tile_(params, dropout, keys, 0, smem), writer_(params, gradients, maps, dropout, smem) {}
 
   /// As a function of for_each_key_tile.
-  __device__ __forceinline__ unsigned run(bool has_queries, unsigned step) {
+  JIT_DEVICE unsigned run(bool has_queries, unsigned step) {
     tile_.dk.clear();
     if (has_queries) {
       step = sum_gradient(step);
@@ -115,11 +113,11 @@ class KeyConsumer {
     writer_.write_dk(tile_.keys, tile_.dk);
     return step;
   }
-  static __device__ __forceinline__ void end() {}
+  static JIT_DEVICE void end() {}
 
  private:
   // Waits count the groups that they leave running.
-  __device__ __forceinline__ unsigned sum_gradient(unsigned step) {
+  JIT_DEVICE unsigned sum_gradient(unsigned step) {
     take_d_scores(step);
     wgmma_wait_group<0>();
     while (true) {
@@ -144,14 +142,14 @@ class KeyConsumer {
     return uniform(step + 1);
   }
 
-  __device__ __forceinline__ void take_d_scores(unsigned step) {
+  JIT_DEVICE void take_d_scores(unsigned step) {
     tile_.take_queries(step);
     tile_.start_d_scores(step);
     tile_.draw(step);
   }
   // Leaves so many groups running.
   template <int running>
-  __device__ __forceinline__ void finish_dk(unsigned step) {
+  JIT_DEVICE void finish_dk(unsigned step) {
     wgmma_wait_group<running>();  // mutate: QueriesAreLetGoWhileDkReadsThem
     wgmma_hold(tile_.ds);
     tile_.pipelines.q.consumer_release(step);

@@ -14,17 +14,16 @@ class RowConsumer {
   using Writer = GradientWriter<Traits, Maps>;
 
  public:
-  __device__ __forceinline__ RowConsumer(const AttentionParams& params, const GradientParams& gradients,
-                                         const Maps& maps, const DropoutParams& dropout,
-                                         const KeyTile<Config>& keys, unsigned smem)
+  JIT_DEVICE RowConsumer(const AttentionParams& params, const GradientParams& gradients, const Maps& maps,
+                         const DropoutParams& dropout, const KeyTile<Config>& keys, unsigned smem)
       : tile_(params, dropout, keys, uniform(threadIdx.x / warpgroup_size - 1), smem),
         writer_(params, gradients, maps, dropout, smem) {}
 
   /// Behind the last tile of keys.
-  static __device__ __forceinline__ void end() { Writer::end(); }
+  static JIT_DEVICE void end() { Writer::end(); }
 
   /// As a function of for_each_key_tile.
-  __device__ __forceinline__ unsigned run(bool has_queries, unsigned step) {
+  JIT_DEVICE unsigned run(bool has_queries, unsigned step) {
     tile_.dk.clear();
     tile_.dv.clear();
     if (has_queries) {  // mutate: KeysAreLetGoTooEarly
@@ -43,7 +42,7 @@ class RowConsumer {
   // While the last products of dK and dQ run, if there are registers for it.
   static constexpr bool writes_dv_early = Writer::by_tma && !Traits::has_many_queries;
 
-  __device__ __forceinline__ unsigned sum(unsigned step) {
+  JIT_DEVICE unsigned sum(unsigned step) {
     const auto leave_dv = [&] {
       if constexpr (writes_dv_early) writer_.write_dv(tile_.keys, tile_.dv);
     };

@@ -13,7 +13,7 @@ namespace jit::backward_wgmma {
 
 /// The last dV, in front of so many other products.
 template <int behind, class Config, class LeaveDv>
-__device__ __forceinline__ void finish_dv(GradientProducts<Config>& tile, const LeaveDv& leave_dv) {
+JIT_DEVICE void finish_dv(GradientProducts<Config>& tile, const LeaveDv& leave_dv) {
   wgmma_wait_group<behind>();  // mutate: DvLeavesUnfinished
   wgmma_hold(tile.p);
   wgmma_hold(tile.dv.registers[0]);
@@ -22,7 +22,7 @@ __device__ __forceinline__ void finish_dv(GradientProducts<Config>& tile, const 
 
 /// And what is behind it.
 template <class Config>
-__device__ __forceinline__ void finish_dk(GradientProducts<Config>& tile, unsigned step) {
+JIT_DEVICE void finish_dk(GradientProducts<Config>& tile, unsigned step) {
   wgmma_wait_group<0>();  // mutate: DqIsNotWaitedFor
   wgmma_hold(tile.ds);
   wgmma_hold(tile.dk.registers[0]);
@@ -32,8 +32,7 @@ __device__ __forceinline__ void finish_dk(GradientProducts<Config>& tile, unsign
 
 /// dK and dQ, behind dS, where a consumer has a part of dQ. Returns the step that the next tile of keys begins with.
 template <class Config, class LeaveDv>
-__device__ __forceinline__ unsigned finish_with_dq(GradientProducts<Config>& tile, unsigned step,
-                                                   const LeaveDv& leave_dv) {
+JIT_DEVICE unsigned finish_with_dq(GradientProducts<Config>& tile, unsigned step, const LeaveDv& leave_dv) {
   tile.pipelines.arrive_values_empty(tile.keys.round);
   tile.start_dk(step);
   tile.start_dq(step);
@@ -47,8 +46,7 @@ __device__ __forceinline__ unsigned finish_with_dq(GradientProducts<Config>& til
 /// Sums over all tiles of queries from step `step` on, the first of which has been taken. Calls `leave_dv` when dV is
 /// done. Returns the step behind the last one. Waits count the groups that they leave running.
 template <class Config, class LeaveDv>
-__device__ __forceinline__ unsigned sum_rows(GradientProducts<Config>& tile, unsigned step,
-                                             const LeaveDv& leave_dv) {
+JIT_DEVICE unsigned sum_rows(GradientProducts<Config>& tile, unsigned step, const LeaveDv& leave_dv) {
   tile.draw(step);
   tile.start_scores(step);
   wgmma_wait_group<0>();
@@ -91,8 +89,7 @@ __device__ __forceinline__ unsigned sum_rows(GradientProducts<Config>& tile, uns
 
 /// As sum_rows.
 template <class Config, class LeaveDv>
-__device__ __forceinline__ unsigned sum_many_queries(GradientProducts<Config>& tile, unsigned step,
-                                                     const LeaveDv& leave_dv) {
+JIT_DEVICE unsigned sum_many_queries(GradientProducts<Config>& tile, unsigned step, const LeaveDv& leave_dv) {
   tile.draw(step);
   tile.start_scores(step);
   tile.start_d_scores(step);
@@ -135,11 +132,11 @@ __device__ __forceinline__ unsigned sum_many_queries(GradientProducts<Config>& t
 
 /// Consumer 0 comes first: in front of its first step consumer 1 lets it.
 template <class Config>
-__device__ __forceinline__ void begin_turns(const GradientProducts<Config>& tile) {
+JIT_DEVICE void begin_turns(const GradientProducts<Config>& tile) {
   if (tile.consumer == 1) bar_arrive(KernelTraits<Config>::turn_barriers, 2 * warpgroup_size);
 }
 template <class Config>
-__device__ __forceinline__ void exponentiate_in_turn(GradientProducts<Config>& tile, unsigned step) {
+JIT_DEVICE void exponentiate_in_turn(GradientProducts<Config>& tile, unsigned step) {
   constexpr int barriers = KernelTraits<Config>::turn_barriers;
   bar_sync(barriers + tile.consumer, 2 * warpgroup_size);
   tile.exponentiate(step);
@@ -148,8 +145,8 @@ __device__ __forceinline__ void exponentiate_in_turn(GradientProducts<Config>& t
 
 /// As sum_rows.
 template <class Config, class LeaveDv>
-__device__ __forceinline__ unsigned sum_beside_queries(GradientProducts<Config>& tile, unsigned step,
-                                                       const LeaveDv& leave_dv) {
+JIT_DEVICE unsigned sum_beside_queries(GradientProducts<Config>& tile, unsigned step,
+                                       const LeaveDv& leave_dv) {
   if (step == 0) begin_turns(tile);
   tile.load_keys();
   tile.start_scores(step);

@@ -17,7 +17,7 @@ namespace jit::backward_wgmma {
 class StepNumbers {
  public:
   StepNumbers() = default;
-  __device__ __forceinline__ StepNumbers(unsigned tile, int i, unsigned lane) {
+  JIT_DEVICE StepNumbers(unsigned tile, int i, unsigned lane) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(pairs_[0].numbers[0]), "=f"(pairs_[0].numbers[1]), "=f"(pairs_[1].numbers[0]),
                    "=f"(pairs_[1].numbers[1])
@@ -25,7 +25,7 @@ class StepNumbers {
                  : "memory");
   }
   /// As ColumnNumbers.
-  __device__ __forceinline__ const ColumnNumbers::Pair& at(int n) const { return pairs_[n]; }
+  JIT_DEVICE const ColumnNumbers::Pair& at(int n) const { return pairs_[n]; }
 
  private:
   ColumnNumbers::Pair pairs_[2];
@@ -33,7 +33,7 @@ class StepNumbers {
 
 /// Steps of many queries have no register for what is kept of it.
 template <class Config>
-__device__ __forceinline__ unsigned statistic_lane() {
+JIT_DEVICE unsigned statistic_lane() {
   return KernelTraits<Config>::has_many_queries ? reread_thread_index() : threadIdx.x;
 }
 
@@ -43,24 +43,24 @@ __device__ __forceinline__ unsigned statistic_lane() {
 template <class Config, int ahead>
 class TileNumbers {
  public:
-  __device__ __forceinline__ void load(unsigned tile) {
+  JIT_DEVICE void load(unsigned tile) {
     tile_ = tile;
 #pragma unroll
     for (int i = 0; i < ahead; ++i) load_step(i);
   }
-  __device__ __forceinline__ StepNumbers step(int i) const {
+  JIT_DEVICE StepNumbers step(int i) const {
     if constexpr (ahead > 0) return steps_[i % ahead];
     return {tile_, i, statistic_lane<Config>()};
   }
   /// When step `i` needs its own no more.
-  __device__ __forceinline__ void load_behind(int i) {
+  JIT_DEVICE void load_behind(int i) {
     if constexpr (ahead > 0) {
       if (i + ahead < KernelTraits<Config>::query_steps) load_step(i + ahead);
     }
   }
 
  private:
-  __device__ __forceinline__ void load_step(int i) { steps_[i % ahead] = StepNumbers(tile_, i, threadIdx.x); }
+  JIT_DEVICE void load_step(int i) { steps_[i % ahead] = StepNumbers(tile_, i, threadIdx.x); }
 
   StepNumbers steps_[ahead > 0 ? ahead : 1];
   unsigned tile_;
@@ -71,7 +71,7 @@ using ScorePart = Accumulator<MmaLayout, 16, KernelTraits<Config>::mma_k>;
 
 /// Calls f(n, j) for each value of a lane.
 template <class Product, class F>
-__device__ __forceinline__ void for_each_value(F f) {
+JIT_DEVICE void for_each_value(F f) {
 #pragma unroll
   for (int n = 0; n < Product::column_blocks; ++n) {
 #pragma unroll
@@ -89,10 +89,9 @@ struct ScorePlace {
 /// Turns scores of step `i` of a tile into probabilities, in place, and f′ in `weights`. Places matter where
 /// some scores are dropped or where the score has them.
 template <class Config, bool is_partial>
-__device__ __forceinline__ void exponentiate_part(ScorePart<Config>& scores, ScorePart<Config>& weights,
-                                                  int i, const ScorePlace& place,
-                                                  const AttentionParams& params, const KeyTile<Config>& keys,
-                                                  float exponent, const StepNumbers& lse_log2) {
+JIT_DEVICE void exponentiate_part(ScorePart<Config>& scores, ScorePart<Config>& weights, int i,
+                                  const ScorePlace& place, const AttentionParams& params,
+                                  const KeyTile<Config>& keys, float exponent, const StepNumbers& lse_log2) {
   using Score = typename Config::Score;
   for_each_value<ScorePart<Config>>([&](int n, int j) { weights.registers[0][n][j] = 1; });
   if constexpr (is_partial || !Score::is_identity) {
@@ -112,9 +111,9 @@ __device__ __forceinline__ void exponentiate_part(ScorePart<Config>& scores, Sco
 /// Which of the scores of a step dropout keeps, of a warp whose keys begin `warp_row` behind the block's: drawn, or on the
 /// way from where it was precomputed.
 template <class Config>
-__device__ __forceinline__ auto draw_kept_scores(const Pipelines<Config>& pipelines, unsigned step,
-                                                 const AttentionParams& params, const DropoutParams& dropout,
-                                                 const KeyTile<Config>& keys, int warp_row) {
+JIT_DEVICE auto draw_kept_scores(const Pipelines<Config>& pipelines, unsigned step,
+                                 const AttentionParams& params, const DropoutParams& dropout,
+                                 const KeyTile<Config>& keys, int warp_row) {
   using Traits = KernelTraits<Config>;
   using Kept = KeptOf<Config, KeysByQueries, typename Traits::Scores>;
   if constexpr (has_dropout_mask_ahead<Config>) {
@@ -147,15 +146,14 @@ __device__ __forceinline__ auto draw_kept_scores(const Pipelines<Config>& pipeli
 /// 8 queries, in each four numbers of each of 128 threads. Where the thread's first four are.
 inline constexpr int w_block_bytes = warpgroup_size * 16;
 template <class Config>
-__device__ __forceinline__ unsigned own_w(const Pipelines<Config>& pipelines) {
+JIT_DEVICE unsigned own_w(const Pipelines<Config>& pipelines) {
   return pipelines.w.tile(0) + reread_thread_index() % warpgroup_size * 16;
 }
 
 /// A warp's 16 keys of dS, rounded, transposed to the columns of a panel at shared address `panel`, whose rows are
 /// queries.
 template <class Config>
-__device__ __forceinline__ void store_ds(unsigned panel,
-                                         const unsigned (&ds)[KernelTraits<Config>::query_steps][4]) {
+JIT_DEVICE void store_ds(unsigned panel, const unsigned (&ds)[KernelTraits<Config>::query_steps][4]) {
   using Tile = typename KernelTraits<Config>::DsTile;
   const unsigned thread = threadIdx.x % warpgroup_size;
   const unsigned row = thread % warp_size / 16 * 8 + thread % 8;

@@ -14,7 +14,7 @@ namespace jit::backward_wgmma {
 
 /// Waits until so many additions are there, and perhaps that of the other block of a pair. By one thread.
 template <class Config>
-__device__ __forceinline__ void wait_for_additions(const int* additions, int count) {
+JIT_DEVICE void wait_for_additions(const int* additions, int count) {
   constexpr int of_peer = Config::pair ? 1 : 0;  // mutate: ThePeerMustNotHaveAdded
   // mutate: NobodyWaits
   for (int added = -1; added != count && added != count + of_peer;) added = load_acquire(additions);
@@ -23,16 +23,16 @@ __device__ __forceinline__ void wait_for_additions(const int* additions, int cou
 
 /// The counter of what has been added to tile `tile` of queries, of those of the batch entry of `keys`.
 template <class Config>
-__device__ __forceinline__ int* additions(const AttentionParams& params, const Turns& turns,
-                                          const KeyTile<Config>& keys, int tile) {
+JIT_DEVICE int* additions(const AttentionParams& params, const Turns& turns, const KeyTile<Config>& keys,
+                          int tile) {
   return turns.additions + first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0) + tile;
 }
 
 /// The steps of a tile of keys. `waits` where blocks wait for one another.
 template <class Config>
-__device__ __forceinline__ unsigned wait_for_turns(const AttentionParams& params, const Turns& turns,
-                                                   const Pipelines<Config>& pipelines,
-                                                   const KeyTile<Config>& keys, bool waits, unsigned step) {
+JIT_DEVICE unsigned wait_for_turns(const AttentionParams& params, const Turns& turns,
+                                   const Pipelines<Config>& pipelines, const KeyTile<Config>& keys,
+                                   bool waits, unsigned step) {
   for (int info = 0; (info & last_dq_tile) == 0; ++step) {
     pipelines.q.consumer_wait(step);
     info = load_shared_by_warp(pipelines.dq_info(step));
@@ -50,8 +50,7 @@ __device__ __forceinline__ unsigned wait_for_turns(const AttentionParams& params
 }
 /// All tiles of keys of the block.
 template <class Config>
-__device__ __forceinline__ void wait_for_turns(const AttentionParams& params, const Turns& turns,
-                                               unsigned smem) {
+JIT_DEVICE void wait_for_turns(const AttentionParams& params, const Turns& turns, unsigned smem) {
   const Pipelines<Config> pipelines(smem);
   const bool waits = have_turns<Config>(params, turns);
   for_each_key_tile<Config>(
@@ -67,7 +66,7 @@ inline constexpr int no_addition = -1;
 /// Says when what a consumer of dQ has added is there. By one of as many warps as there are stages, each of which has every
 /// so many steps: it takes about a step until an addition is there.
 template <class Config>
-__device__ __forceinline__ void pass_turns(const Turns& turns, unsigned own_stage, unsigned smem) {
+JIT_DEVICE void pass_turns(const Turns& turns, unsigned own_stage, unsigned smem) {
   const Pipelines<Config> pipelines(smem);
 #pragma unroll 1
   for (unsigned step = own_stage;; step += stages_turns) {
@@ -82,8 +81,7 @@ __device__ __forceinline__ void pass_turns(const Turns& turns, unsigned own_stag
 /// Hands over what has been added to a tile of queries of the call, or that no addition follows. By each warp of a
 /// consumer of dQ.
 template <class Config>
-__device__ __forceinline__ void hand_over_addition(const Pipelines<Config>& pipelines, unsigned step,
-                                                   int tile) {
+JIT_DEVICE void hand_over_addition(const Pipelines<Config>& pipelines, unsigned step, int tile) {
   pipelines.added.producer_acquire(step);
   if (threadIdx.x % warpgroup_size == 0) store_shared(pipelines.added.tile(step), tile);
   pipelines.added.producer_commit(step);
@@ -92,7 +90,7 @@ __device__ __forceinline__ void hand_over_addition(const Pipelines<Config>& pipe
 /// Waits until it is the turn of a step. Returns whether nobody adds before it, so that it stores: nobody has written zeros.
 /// By each warp that adds dQ.
 template <class Config>
-__device__ __forceinline__ bool take_turn(const Pipelines<Config>& pipelines, unsigned step) {
+JIT_DEVICE bool take_turn(const Pipelines<Config>& pipelines, unsigned step) {
   pipelines.turns.consumer_wait(step);
   const bool is_first = load_shared_by_warp(pipelines.turns.tile(step)) == 0;  // mutate: NobodyStores
   pipelines.turns.consumer_release(step);

@@ -1,9 +1,10 @@
-// The few functions that host and device both call carry this mark; a host compiler does not know the words
-// behind it.
+// Marks of functions: the few that host and device both call, where a host compiler does not know the words behind
+// the mark; and those of the device alone, inlined into their kernel, whose registers would not survive a call.
 #pragma once
 
 #ifdef __CUDACC__
 #  define JIT_HOST_DEVICE __host__ __device__
+#  define JIT_DEVICE __device__ __forceinline__
 #else
 #  define JIT_HOST_DEVICE
 #endif

@@ -37,32 +37,32 @@ inline constexpr unsigned full_warp = 0xffffffffu;
 inline constexpr float log2_e = 1.4426950408889634f;
 inline constexpr float ln_2 = 0.6931471805599453f;
 
-__device__ __forceinline__ float negative_infinity() { return __int_as_float(0xff800000); }
+JIT_DEVICE float negative_infinity() { return __int_as_float(0xff800000); }
 
-__device__ __forceinline__ int lane_id() { return threadIdx.x % warp_size; }
-__device__ __forceinline__ int warp_id() { return threadIdx.x / warp_size; }
+JIT_DEVICE int lane_id() { return threadIdx.x % warp_size; }
+JIT_DEVICE int warp_id() { return threadIdx.x / warp_size; }
 
 /// threadIdx.x, read anew at each call: what is derived from it in a rare branch is then not kept in
 /// registers through the loop.
-__device__ __forceinline__ int reread_thread_index() {
+JIT_DEVICE int reread_thread_index() {
   int index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
   return index;
 }
 
 /// blockIdx.x, read anew at each call, for the same reason.
-__device__ __forceinline__ int reread_block_index() {
+JIT_DEVICE int reread_block_index() {
   int index;
   asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
   return index;
 }
 
 template <class T>
-__device__ __forceinline__ constexpr T minimum(T a, T b) {
+JIT_DEVICE constexpr T minimum(T a, T b) {
   return a < b ? a : b;
 }
 template <class T>
-__device__ __forceinline__ constexpr T maximum(T a, T b) {
+JIT_DEVICE constexpr T maximum(T a, T b) {
   return a < b ? b : a;
 }
 

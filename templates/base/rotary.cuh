@@ -23,7 +23,7 @@ constexpr RowLanes rotated_lanes = row_lanes(Config::head_dim,
 
 /// The axis whose position pair j has: sections one after another, or in turns for as long as they last.
 template <class Config>
-__device__ __forceinline__ int axis_of_pair(int j) {
+JIT_DEVICE int axis_of_pair(int j) {
   if constexpr (Config::sections_interleaved) {
     const int axis = j % 3;
     return (axis == 1 && j < 3 * Config::section_1) || (axis == 2 && j < 3 * Config::section_2) ? axis : 0;
@@ -44,8 +44,7 @@ class Rotation {
   /// `params` say where positions, (tokens) or (3, tokens), and the table are. `position` is the one in the sequence, for
   /// callers who give no others.
   template <class Params>
-  __device__ __forceinline__ Rotation(const Params& params, int token, long long position, int lane,
-                                      int lanes) {
+  JIT_DEVICE Rotation(const Params& params, int token, long long position, int lane, int lanes) {
     if constexpr (Config::rotary_dim != 0) {
       Rows rows;
 #pragma unroll
@@ -66,16 +65,14 @@ class Rotation {
   }
 
   /// Whether the table has a row for the token.
-  __device__ __forceinline__ bool is_possible() const { return is_possible_; }
+  JIT_DEVICE bool is_possible() const { return is_possible_; }
 
   /// Where the pairs' other halves are, for a piece at `column`: their first column. Interleaved ones are in the piece.
-  static __device__ __forceinline__ int partner(int column) {
-    return column < half ? column + half : column - half;
-  }
+  static JIT_DEVICE int partner(int column) { return column < half ? column + half : column - half; }
 
   /// Rotates the piece at `column`, which is below rotary_dim; `partners` are the values from partner(column) on.
-  __device__ __forceinline__ void rotate(float (&x)[share.piece], const float (&partners)[share.piece],
-                                         int column, int iteration) const {
+  JIT_DEVICE void rotate(float (&x)[share.piece], const float (&partners)[share.piece], int column,
+                         int iteration) const {
 #pragma unroll
     for (int i = 0; i < share.piece; ++i) {
       const float cosine = cosines_[iteration][i], sine = sines_[iteration][i];
@@ -97,7 +94,7 @@ class Rotation {
     const TableElement* sines[axes];
   };
 
-  __device__ __forceinline__ void load(const Rows& rows, int column, int iteration) {
+  JIT_DEVICE void load(const Rows& rows, int column, int iteration) {
     if constexpr (Config::has_sections) {
 #pragma unroll
       for (int i = 0; i < share.piece; ++i) {
@@ -121,8 +118,7 @@ class Rotation {
     }
   }
 
-  static __device__ __forceinline__ const TableElement* of_axis(const TableElement* const (&rows)[axes],
-                                                                int axis) {
+  static JIT_DEVICE const TableElement* of_axis(const TableElement* const (&rows)[axes], int axis) {
     return axis == 0 ? rows[0] : axis == 1 ? rows[1] : rows[2];
   }
 

@@ -9,7 +9,7 @@ namespace jit {
 
 /// 1 / sqrt(mean(x²) + eps) of the row that `lanes` lanes share; 1 without a norm. By whole warps.
 template <class Config, int lanes, int iterations, int piece>
-__device__ __forceinline__ float row_norm_factor(const float (&x)[iterations][piece], float eps) {
+JIT_DEVICE float row_norm_factor(const float (&x)[iterations][piece], float eps) {
   if constexpr (!Config::norm) return 1.0f;
   float sum = 0;
 #pragma unroll
@@ -24,8 +24,7 @@ __device__ __forceinline__ float row_norm_factor(const float (&x)[iterations][pi
 
 /// The piece whose first column is `begin`, times that factor and its weights.
 template <class Config, int piece>
-__device__ __forceinline__ void normalize_piece(float (&values)[piece], int begin, float factor,
-                                                const void* weights) {
+JIT_DEVICE void normalize_piece(float (&values)[piece], int begin, float factor, const void* weights) {
   if constexpr (Config::norm) {
     float weight[piece];
     load_piece<Config::alignment>(static_cast<const typename Config::WeightElement*>(weights) + begin,

@@ -8,7 +8,7 @@ namespace jit {
 
 /// `bytes` bytes, a power of two, as 32-bit words; `alignment` is what the address keeps.
 template <int bytes, int alignment>
-__device__ __forceinline__ void load_words(const void* source, unsigned (&words)[(bytes + 3) / 4]) {
+JIT_DEVICE void load_words(const void* source, unsigned (&words)[(bytes + 3) / 4]) {
   constexpr int access = minimum(minimum(bytes, alignment), chunk_bytes);
   const char* from = static_cast<const char*>(source);
 #pragma unroll
@@ -35,7 +35,7 @@ __device__ __forceinline__ void load_words(const void* source, unsigned (&words)
 }
 
 template <int bytes, int alignment>
-__device__ __forceinline__ void store_words(void* target, const unsigned (&words)[(bytes + 3) / 4]) {
+JIT_DEVICE void store_words(void* target, const unsigned (&words)[(bytes + 3) / 4]) {
   constexpr int access = minimum(minimum(bytes, alignment), chunk_bytes);
   char* to = static_cast<char*>(target);
 #pragma unroll
@@ -58,7 +58,7 @@ __device__ __forceinline__ void store_words(void* target, const unsigned (&words
 
 /// Elements that lie in words, as floats.
 template <class Element, int count, int word_count>
-__device__ __forceinline__ void upcast_words(const unsigned (&words)[word_count], float (&values)[count]) {
+JIT_DEVICE void upcast_words(const unsigned (&words)[word_count], float (&values)[count]) {
   static_assert(word_count == (count * static_cast<int>(sizeof(Element)) + 3) / 4);
 #pragma unroll
   for (int i = 0; i < count; ++i) {
@@ -72,7 +72,7 @@ __device__ __forceinline__ void upcast_words(const unsigned (&words)[word_count]
 
 /// `alignment` is what the row keeps, in bytes; an element always keeps its own size.
 template <int alignment, int count, class Element>
-__device__ __forceinline__ void load_piece(const Element* source, float (&values)[count]) {
+JIT_DEVICE void load_piece(const Element* source, float (&values)[count]) {
   constexpr int bytes = count * static_cast<int>(sizeof(Element));
   unsigned words[(bytes + 3) / 4];
   load_words<bytes, maximum(alignment, static_cast<int>(sizeof(Element)))>(source, words);
@@ -81,7 +81,7 @@ __device__ __forceinline__ void load_piece(const Element* source, float (&values
 
 /// Rounds to the nearest element.
 template <int alignment, int count, class Element>
-__device__ __forceinline__ void store_piece(Element* target, const float (&values)[count]) {
+JIT_DEVICE void store_piece(Element* target, const float (&values)[count]) {
   constexpr int bytes = count * static_cast<int>(sizeof(Element));
   unsigned words[(bytes + 3) / 4];
 #pragma unroll

@@ -8,7 +8,7 @@ namespace jit {
 /// Reads a word of each line of a parameter of the kernel. Where the caches are cold each line is a trip to memory: these
 /// are on the way at once, and not one after another as they are met.
 template <class T>
-__device__ __forceinline__ void touch_lines(const T& parameter) {
+JIT_DEVICE void touch_lines(const T& parameter) {
   constexpr int line_words = 16;
   const int* const words = reinterpret_cast<const int*>(&parameter);
   int all = 0;

@@ -6,7 +6,7 @@
 namespace jit {
 
 /// The sum over this lane and those before it.
-__device__ __forceinline__ int sum_up_to_lane(int x) {
+JIT_DEVICE int sum_up_to_lane(int x) {
 #pragma unroll
   for (int step = 1; step < warp_size; step *= 2) {
     const int before = __shfl_up_sync(full_warp, x, step);
@@ -16,14 +16,14 @@ __device__ __forceinline__ int sum_up_to_lane(int x) {
 }
 
 /// The sum over all lanes, the same to the bit in each of them.
-__device__ __forceinline__ float warp_sum(float x) {
+JIT_DEVICE float warp_sum(float x) {
 #pragma unroll
   for (int step = 1; step < warp_size; step *= 2) x += __shfl_xor_sync(full_warp, x, step);
   return x;
 }
 
 /// The largest number of all lanes.
-__device__ __forceinline__ float warp_max(float x) {
+JIT_DEVICE float warp_max(float x) {
 #pragma unroll
   for (int offset = warp_size / 2; offset > 0; offset /= 2)
     x = ::fmaxf(x, __shfl_xor_sync(full_warp, x, offset));

@@ -24,13 +24,13 @@ struct BlockPlace {
   int column;
 };
 
-__device__ __forceinline__ bool has_lists(const BlockLists& lists) {
+JIT_DEVICE bool has_lists(const BlockLists& lists) {
   return lists.counts != nullptr || lists.begins != nullptr;
 }
 
 /// Whether a list has the block. By a whole warp. Indices may come in any order and more than once, and a list has no more
 /// than there is room for.
-__device__ __forceinline__ bool has_block(const BlockLists& lists, const BlockPlace& at) {
+JIT_DEVICE bool has_block(const BlockLists& lists, const BlockPlace& at) {
   if (!has_lists(lists)) return false;
   const auto from = [&](const long long(&strides)[3]) {
     return at.batch * strides[0] + at.head * strides[1] + at.row * strides[2];
@@ -52,7 +52,7 @@ __device__ __forceinline__ bool has_block(const BlockLists& lists, const BlockPl
 }
 
 /// The caller's class of a block; partial: the mask is to be asked. By a whole warp.
-__device__ __forceinline__ TileClass named_class(const BlockMaskParams& params, const BlockPlace& at) {
+JIT_DEVICE TileClass named_class(const BlockMaskParams& params, const BlockPlace& at) {
   if (params.map != nullptr) {
     const unsigned char may_be_seen =
         params.map[at.batch * params.map_strides[0] + at.head * params.map_strides[1] +
@@ -66,7 +66,7 @@ __device__ __forceinline__ TileClass named_class(const BlockMaskParams& params, 
 
 /// The class that the scores of a tile have, asked one by one until two differ. By a whole warp.
 template <class Mask>
-__device__ __forceinline__ TileClass class_of_scores(const Mask& mask, const ScoreTile& tile) {
+JIT_DEVICE TileClass class_of_scores(const Mask& mask, const ScoreTile& tile) {
   constexpr int rows = 8;
   bool is_some = false, is_all = true;
 #pragma unroll 1
@@ -90,7 +90,7 @@ __device__ __forceinline__ TileClass class_of_scores(const Mask& mask, const Sco
 /// Writes the row that comes at each place of a list of rows, those with the fewest blocks first, of equal ones the first,
 /// and the one that is cut last: places of tiles do not move with it, however many it has. A thread has a row, and counts
 /// those that come before it.
-__device__ __forceinline__ void order_rows(const BlockMaskParams& params) {
+JIT_DEVICE void order_rows(const BlockMaskParams& params) {
   constexpr int most_threads = 1024;
   __shared__ int amounts[most_threads];
   const int threads = static_cast<int>(blockDim.x);
@@ -125,7 +125,7 @@ struct BlockGroup {
   BlockPlace first;
   int word;  ///< of the row, counted in pairs
 
-  __device__ __forceinline__ explicit BlockGroup(const BlockMaskParams& params) {
+  JIT_DEVICE explicit BlockGroup(const BlockMaskParams& params) {
     const unsigned words = params.block_words / 2;
     const unsigned row_index = blockIdx.x / words, slice = row_index / params.block_rows;
     word = static_cast<int>(blockIdx.x % words);
@@ -137,17 +137,15 @@ struct BlockGroup {
 };
 
 /// The two words of 32 blocks.
-__device__ __forceinline__ unsigned* words_of_blocks(const BlockMaskParams& params, const BlockPlace& at,
-                                                     int row, int word) {
+JIT_DEVICE unsigned* words_of_blocks(const BlockMaskParams& params, const BlockPlace& at, int row, int word) {
   return params.words + at.batch * params.batch_stride + at.head * params.head_stride +
          row * params.row_stride + 2 * word;
 }
 
 /// Writes what is left of blocks.
 template <class Config>
-__device__ __forceinline__ void write_classes(const BlockMaskParams& params, const BlockGroup& group,
-                                              const typename Config::Mask& mask,
-                                              const BlockContext& context) {
+JIT_DEVICE void write_classes(const BlockMaskParams& params, const BlockGroup& group,
+                              const typename Config::Mask& mask, const BlockContext& context) {
   __shared__ TileClass classes[warp_size];
   BlockPlace at = group.first;
 #pragma unroll 1
@@ -175,10 +173,10 @@ __device__ __forceinline__ void write_classes(const BlockMaskParams& params, con
 }
 
 /// Blocks of which something, but not all, is left.
-__device__ __forceinline__ unsigned partial_blocks(const unsigned* pair) { return pair[0] & ~pair[1]; }
+JIT_DEVICE unsigned partial_blocks(const unsigned* pair) { return pair[0] & ~pair[1]; }
 
 /// Partial blocks of the same batch entry and head that come before these. By a whole thread block.
-__device__ __forceinline__ int partial_blocks_before(const BlockMaskParams& params, const BlockGroup& group) {
+JIT_DEVICE int partial_blocks_before(const BlockMaskParams& params, const BlockGroup& group) {
   __shared__ int of_warps[warp_size];
   const int words = params.block_words / 2, end = group.first.row * words + group.word;
   int own = 0;
@@ -194,8 +192,8 @@ __device__ __forceinline__ int partial_blocks_before(const BlockMaskParams& para
 
 /// Writes the bits of a block's scores in the order of base/bit_words.cuh. By a whole warp.
 template <class Config>
-__device__ __forceinline__ void write_score_bits(unsigned* words, const typename Config::Mask& mask,
-                                                 const BlockContext& context, int q_begin, int k_begin) {
+JIT_DEVICE void write_score_bits(unsigned* words, const typename Config::Mask& mask,
+                                 const BlockContext& context, int q_begin, int k_begin) {
   using Scores = MaskedScores<MmaLayout, score_word_keys / MmaLayout::block_columns>;
 #pragma unroll 1
   for (int k = 0; k < Config::block_kv; k += score_word_keys) {
@@ -214,8 +212,8 @@ __device__ __forceinline__ void write_score_bits(unsigned* words, const typename
 
 /// Writes where the bits of partial blocks lie, one block behind another as far as there is room, and these bits.
 template <class Config>
-__device__ __forceinline__ void write_scores(const BlockMaskParams& params, const BlockGroup& group,
-                                             const typename Config::Mask& mask, const BlockContext& context) {
+JIT_DEVICE void write_scores(const BlockMaskParams& params, const BlockGroup& group,
+                             const typename Config::Mask& mask, const BlockContext& context) {
   const BlockPlace& first = group.first;
   const unsigned partial = partial_blocks(words_of_blocks(params, first, first.row, group.word));
   const int before = partial_blocks_before(params, group);
@@ -237,7 +235,7 @@ __device__ __forceinline__ void write_scores(const BlockMaskParams& params, cons
 }
 
 template <class Config>
-__device__ __forceinline__ void make_block_mask(const BlockMaskParams& params) {
+JIT_DEVICE void make_block_mask(const BlockMaskParams& params) {
   wait_for_grids_before();
   if (params.step == BlockMaskStep::order) {
     order_rows(params);

@@ -9,14 +9,14 @@
 namespace jit {
 
 /// A 32-bit mix of a counter ("lowbias32", Wellons, "Prospecting for Hash Functions").
-__device__ __forceinline__ unsigned mix(unsigned x) {
+JIT_DEVICE unsigned mix(unsigned x) {
   x = (x ^ x >> 16) * 0x7feb352du;
   x = (x ^ x >> 15) * 0x846ca68bu;
   return x ^ x >> 16;
 }
 
 /// The sum of four uniform numbers, scaled to variance 1: close enough to normal for timing and for checking.
-__device__ __forceinline__ float normal_like(unsigned counter, unsigned seed) {
+JIT_DEVICE float normal_like(unsigned counter, unsigned seed) {
   float sum = 0;
   for (unsigned i = 0; i < 4; ++i)
     sum += static_cast<float>(mix(counter * 4 + i ^ mix(seed)) >> 8) * 0x1p-24f - 0.5f;
@@ -25,7 +25,7 @@ __device__ __forceinline__ float normal_like(unsigned counter, unsigned seed) {
 
 /// A word of elements, of which `counter` is the first one's number.
 template <class Element>
-__device__ __forceinline__ unsigned random_word(unsigned counter, unsigned seed) {
+JIT_DEVICE unsigned random_word(unsigned counter, unsigned seed) {
   const auto number = [&](unsigned i) { return normal_like(counter + i, seed); };
   if constexpr (is_fp8<Element>) {
     return pack_fp8<Element>(number(0), number(1)) | pack_fp8<Element>(number(2), number(3)) << 16;

@@ -19,8 +19,8 @@ namespace jit {
 /// The dequantization scale of a row of dense sequences; of a query where `head` is its own, or that of its
 /// keys where they share a scale.
 template <class Config>
-__device__ __forceinline__ float descale_of(const float* scales, const TensorStrides& strides, int batch,
-                                            int kv_head, int key) {
+JIT_DEVICE float descale_of(const float* scales, const TensorStrides& strides, int batch, int kv_head,
+                            int key) {
   if constexpr (!keys_are_fp8<Config>) return 1;
   if (scales == nullptr) return 1;
   const int row = has_block_scales<Config> ? key / scale_block_rows : key;

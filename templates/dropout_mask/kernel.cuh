@@ -24,8 +24,7 @@ struct KeyBlocks {
 /// Blocks of keys that a reader of tiles of Config visits for the query block that begins with `q`: also for
 /// one behind the last query, whose rows a warp of the reader has beside those of others.
 template <class Config>
-__device__ __forceinline__ KeyBlocks visited(const BlockContext& context, int q,
-                                             const DropoutMaskBlock& block) {
+JIT_DEVICE KeyBlocks visited(const BlockContext& context, int q, const DropoutMaskBlock& block) {
   const int blocks = Config::tile_kv / block.keys;  // of a tile
   const int tile = q / Config::tile_q * Config::tile_q;
   if (tile >= context.seqlen_q) return {0, 0};  // mutate: RowsBehindTheLastQuery
@@ -38,7 +37,7 @@ __device__ __forceinline__ KeyBlocks visited(const BlockContext& context, int q,
 /// By a grid of a block for each `key_blocks_of_warp` blocks of keys of each query block of its warps of each head of each
 /// batch entry, keys first. Config is the reader's, and so is the Layout.
 template <class Config, class Layout>
-__device__ __forceinline__ void dropout_mask(const AttentionParams& params) {
+JIT_DEVICE void dropout_mask(const AttentionParams& params) {
   constexpr DropoutMaskBlock block = Layout::block;
   constexpr int warps = drawing_threads / warp_size, own_blocks = key_blocks_of_warp(block);
   static_assert(Config::tile_q % block.queries == 0 && Config::tile_kv % block.keys == 0,

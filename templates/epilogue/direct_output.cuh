@@ -13,7 +13,7 @@
 namespace jit {
 
 /// Two floats of a row, 0 for one without keys.
-__device__ __forceinline__ void store_pair(float* columns, float x, float y, float inverse) {
+JIT_DEVICE void store_pair(float* columns, float x, float y, float inverse) {
   const auto word = [&](float value) {
     return keep_if_has_keys(static_cast<unsigned>(__float_as_int(value)), inverse);
   };
@@ -23,8 +23,8 @@ __device__ __forceinline__ void store_pair(float* columns, float x, float y, flo
 /// Calls f(column, values) for each four neighbors that the lane has of its row `r`, counting columns from the lane's
 /// first one. They have been multiplied by `inverse`, and their columns are finished on the way.
 template <class Traits, class F>
-__device__ __forceinline__ void for_each_four(typename Traits::Output& output, int r,
-                                              const typename Traits::Columns& columns, float inverse, F f) {
+JIT_DEVICE void for_each_four(typename Traits::Output& output, int r, const typename Traits::Columns& columns,
+                              float inverse, F f) {
   using Output = typename Traits::Output;
   using Layout = typename Output::Layout;
   static_assert(is_same<Layout, EvenOddLayout>, "a lane has four neighbors of a row");
@@ -50,10 +50,10 @@ __device__ __forceinline__ void for_each_four(typename Traits::Output& output, i
 /// columns on the way. They have been multiplied by `inverse`. Of floats a quad of lanes has whole sectors as it is,
 /// and of any type where a lane has four neighbors: of 16 bits one, of floats two.
 template <class Traits, class Element>
-__device__ __forceinline__ void store_output_rows(const DenseRows<Element>& target, int first_row,
-                                                  int row_end, typename Traits::Output& output,
-                                                  const typename Traits::Columns& value_columns,
-                                                  const float (&inverse)[Traits::Output::rows]) {
+JIT_DEVICE void store_output_rows(const DenseRows<Element>& target, int first_row, int row_end,
+                                  typename Traits::Output& output,
+                                  const typename Traits::Columns& value_columns,
+                                  const float (&inverse)[Traits::Output::rows]) {
   using Config = typename Traits::Config;
   using Output = typename Traits::Output;
   using Layout = typename Output::Layout;

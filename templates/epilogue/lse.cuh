@@ -19,8 +19,7 @@ struct LseRows {
 /// Writes the `lse` of the rows of a product of which a lane holds values, to what `find_rows` finds, a function
 /// without arguments: LseRows. The product's first row is that of query `first_row`.
 template <class Product, class FindRows>
-__device__ __forceinline__ void write_lse(FindRows find_rows, int first_row,
-                                          const float (&lse)[Product::rows]) {
+JIT_DEVICE void write_lse(FindRows find_rows, int first_row, const float (&lse)[Product::rows]) {
   using Layout = typename Product::Layout;
   if (!Layout::speaks_for_rows(lane_id())) return;
   const LseRows found = find_rows();
@@ -35,9 +34,8 @@ __device__ __forceinline__ void write_lse(FindRows find_rows, int first_row,
 /// LSE of the rows of a product of which a lane holds values, the first of which is that of query `first_row`. Before
 /// sinks, which have lost nothing, are added.
 template <class Config, class Product>
-__device__ __forceinline__ void add_lse_shift(const DescaleParams& descale, float softmax_scale,
-                                              const BlockContext& context, int first_row,
-                                              float (&lse)[Product::rows]) {
+JIT_DEVICE void add_lse_shift(const DescaleParams& descale, float softmax_scale, const BlockContext& context,
+                              int first_row, float (&lse)[Product::rows]) {
   if constexpr (!has_lse_shifts<Config>) return;
   const TensorStrides& strides = descale.lse_shift_strides;
   const float* const of_head = descale.lse_shift + context.batch * strides.batch +

@@ -18,12 +18,11 @@ class OutputStorer {
   using Work = typename Traits::Work;
 
  public:
-  __device__ __forceinline__ OutputStorer(const AttentionParams& params, const TensorMaps& maps,
-                                          unsigned smem)
+  JIT_DEVICE OutputStorer(const AttentionParams& params, const TensorMaps& maps, unsigned smem)
       : params_(params), maps_(maps), work_(params, smem), pipelines_(smem) {}
 
   /// Waits for those of the next work tile; false when there is none left.
-  __device__ __forceinline__ bool store_next() {
+  JIT_DEVICE bool store_next() {
     const Work tile = work_.take();
     if (!is_work(tile)) return false;
     work_.release();
@@ -57,8 +56,7 @@ class OutputStorer {
 };
 
 template <class Traits>
-__device__ __forceinline__ void store_outputs(const AttentionParams& params, const TensorMaps& maps,
-                                              unsigned smem) {
+JIT_DEVICE void store_outputs(const AttentionParams& params, const TensorMaps& maps, unsigned smem) {
   OutputStorer<Traits> storer(params, maps, smem);
   while (storer.store_next()) {
   }

@@ -35,8 +35,8 @@ class Consumer {
   using RowFactors = float[Traits::Scores::rows];
 
  public:
-  __device__ __forceinline__ Consumer(const AttentionParams& params, const SplitParams& split_params,
-                                      unsigned char* bytes, unsigned smem)
+  JIT_DEVICE Consumer(const AttentionParams& params, const SplitParams& split_params, unsigned char* bytes,
+                      unsigned smem)
       : params_(params),
         split_params_(split_params),
         smem_(smem),
@@ -47,7 +47,7 @@ class Consumer {
         keys_(smem, Traits::layout.k),
         p_exchange_(smem, consumer_) {}
 
-  __device__ __forceinline__ void run() {
+  JIT_DEVICE void run() {
     for (bool is_odd = false; splits_.take(); is_odd = !is_odd) {
       say_begun<Config>(split_params_, splits_.info(), thread());
       output_.clear();
@@ -66,7 +66,7 @@ class Consumer {
 
  private:
   // All tiles of keys of a split.
-  __device__ __forceinline__ void multiply_keys() {
+  JIT_DEVICE void multiply_keys() {
     bool is_own = consumer_ == 0, is_last = false;
     bool has_theirs = false;  // the tile before, whose values are still to be multiplied
 #pragma unroll 1
@@ -92,7 +92,7 @@ class Consumer {
   }
 
   // A tile of this consumer's, and what the other one hands over of the tile before.
-  __device__ __forceinline__ void multiply_own(bool has_theirs) {
+  JIT_DEVICE void multiply_own(bool has_theirs) {
     // mutate: LatentRowsBehindTheSequence
     if (Traits::uses_tma) clear_values(splits_.info().kv.length - info_.k_begin);
     q_.multiply_qk(scores_, q_pipeline_.tile(), tile_);
@@ -117,18 +117,18 @@ class Consumer {
   }
 
   // Takes what the other one hands over, and brings O up to its maxima.
-  __device__ __forceinline__ void take_theirs() {
+  JIT_DEVICE void take_theirs() {
     RowFactors correction;
     if (p_exchange_.take(state_, scale_log2_, first_row(), correction)) output_.scale_rows(correction);
   }
 
   // O += P V of the last tile that was taken, or of the one before that: `back` is 1 or 2.
-  __device__ __forceinline__ void multiply_values(int back) {
+  JIT_DEVICE void multiply_values(int back) {
     p_exchange_.multiply(output_, keys_.tile_before(back));
     finish_values(back);
   }
   // Waits for O, and is done with the tile.
-  __device__ __forceinline__ void finish_values(int back) {
+  JIT_DEVICE void finish_values(int back) {
     wgmma_wait_group<0>();
     wgmma_hold(output_.registers[0]);
     p_exchange_.hold();
@@ -136,14 +136,14 @@ class Consumer {
   }
 
   // Leaves the scores as the mask and score functors want them.
-  __device__ __forceinline__ void apply_functors() {
+  JIT_DEVICE void apply_functors() {
     wgmma_hold(scores_.registers[0]);
     apply_row_functors<Config>(scores_, params_, splits_.info(),
                                score_origin(splits_.info(), info_, first_row()));
   }
 
   // Rows from `first` on are not the sequence's.
-  __device__ __forceinline__ void clear_values(int first) const {
+  JIT_DEVICE void clear_values(int first) const {
     if (first >= Config::tile_kv) return;
     constexpr int chunks = Config::head_dim_v / ElementTraits<typename Config::Element>::per_chunk;
     clear_rows<typename Traits::KTile, chunks, warpgroup_size>(tile_, first,
@@ -153,20 +153,16 @@ class Consumer {
   }
 
   // Waits for the next tile of keys.
-  __device__ __forceinline__ void take_keys() {
+  JIT_DEVICE void take_keys() {
     keys_.consumer_wait();
     tile_ = keys_.tile();
     info_ = load_key_info(key_tile_info<Traits>(smem_, keys_.stage()));
     keys_.advance();
   }
 
-  __device__ __forceinline__ int thread() const {
-    return static_cast<int>(reread_thread_index()) - warpgroup_size;
-  }
+  JIT_DEVICE int thread() const { return static_cast<int>(reread_thread_index()) - warpgroup_size; }
   // The warp's first row in the tile of rows.
-  __device__ __forceinline__ int first_row() const {
-    return reread_thread_index() % warpgroup_size / warp_size * 16;
-  }
+  JIT_DEVICE int first_row() const { return reread_thread_index() % warpgroup_size / warp_size * 16; }
 
   const AttentionParams& params_;
   const SplitParams& split_params_;

@@ -28,7 +28,7 @@ namespace jit::forward_mla_wgmma {
 /// By one thread, before any other use; then a __syncthreads. Splits are told by the first key producer to query
 /// producers and consumers; queries come from the query producers, by cp.async, and keys from the key producers.
 template <class Traits>
-__device__ __forceinline__ void init_pipelines(unsigned smem) {
+JIT_DEVICE void init_pipelines(unsigned smem) {
   init_pipeline(smem, Traits::layout.q, Traits::query_warps, Traits::consumer_warps);
   // mutate: FullWhenHalfOfTheRowsAreThere
   init_pipeline(smem, Traits::layout.k, Traits::key_warps, Traits::consumer_warps);
@@ -38,8 +38,8 @@ __device__ __forceinline__ void init_pipelines(unsigned smem) {
 
 /// The work of a warp that loads keys, of which this is warp `warp`.
 template <class Traits, class Work>
-__device__ __forceinline__ void load_keys(const AttentionParams& params, const KernelMemory& memory,
-                                          unsigned char* bytes, unsigned smem, int warp, Work& work) {
+JIT_DEVICE void load_keys(const AttentionParams& params, const KernelMemory& memory, unsigned char* bytes,
+                          unsigned smem, int warp, Work& work) {
   if constexpr (Traits::uses_tma) {
     SplitKvProducer<Traits>(params, memory, bytes, smem).run(work);
   } else {
@@ -48,7 +48,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const K
 }
 
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params, const KernelMemory& memory) {
+JIT_DEVICE void attention_forward(const AttentionParams& params, const KernelMemory& memory) {
   using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char bytes[];
   const unsigned smem = smem_address(bytes);

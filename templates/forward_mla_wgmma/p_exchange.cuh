@@ -22,10 +22,10 @@ template <class Layout>
 struct SharedRows {
   unsigned first;  ///< shared address of the float of row 0
 
-  __device__ __forceinline__ unsigned address(int row) const { return first + row * 4; }
-  __device__ __forceinline__ float load(int row) const { return __int_as_float(load_shared(address(row))); }
+  JIT_DEVICE unsigned address(int row) const { return first + row * 4; }
+  JIT_DEVICE float load(int row) const { return __int_as_float(load_shared(address(row))); }
   /// By one of the lanes that share the row.
-  __device__ __forceinline__ void store(int row, float value) const {
+  JIT_DEVICE void store(int row, float value) const {
     if (Layout::speaks_for_rows(lane_id())) store_shared(address(row), __float_as_int(value));
   }
 };
@@ -42,10 +42,10 @@ class PExchange {
 
  public:
   /// `smem` is the shared address of the block's memory.
-  __device__ __forceinline__ PExchange(unsigned smem, int consumer) : smem_(smem), consumer_(consumer) {}
+  JIT_DEVICE PExchange(unsigned smem, int consumer) : smem_(smem), consumer_(consumer) {}
 
   /// Makes P of exponentials, and hands it over with the maxima. By the consumer whose tile it is.
-  __device__ __forceinline__ void give(const Scores& scores, const State& state, int first_row) {
+  JIT_DEVICE void give(const Scores& scores, const State& state, int first_row) {
 #pragma unroll
     for (int step = 0; step < Traits::key_steps; ++step) {
       scores.template pack_step<Element>(p_[step], 0, step);
@@ -60,8 +60,7 @@ class PExchange {
 
   /// Waits for what the other one hands over, and takes P and its maxima. Returns whether some of the warp's
   /// moved, and then `correction` is what the output must be multiplied by.
-  __device__ __forceinline__ bool take(State& state, float scale_log2, int first_row,
-                                       float (&correction)[Scores::rows]) {
+  JIT_DEVICE bool take(State& state, float scale_log2, int first_row, float (&correction)[Scores::rows]) {
     // mutate: TakenBeforeItIsGiven
     bar_sync(Traits::p_exchange_barrier + consumer_, Traits::consumer_threads);
 #pragma unroll
@@ -84,18 +83,18 @@ class PExchange {
 
   /// O += P V, as one group, of the P that was taken or given last. `k_tile` is the tile of keys. What was done
   /// to O before is done before the fence.
-  __device__ __forceinline__ void multiply(Output& output, unsigned k_tile) const {
+  JIT_DEVICE void multiply(Output& output, unsigned k_tile) const {
     wgmma_hold(output.registers[0]);
     wgmma_fence();
     Config::template wgmma_pv<K>(output.registers[0], p_, values(k_tile));
     wgmma_commit_group();
   }
   /// After the wait for `multiply`: until then nobody else may have the registers.
-  __device__ __forceinline__ void hold() { wgmma_hold(p_); }
+  JIT_DEVICE void hold() { wgmma_hold(p_); }
 
   /// The sums of both consumers' tiles of a split, every second of which `is_odd`. By both.
-  __device__ __forceinline__ void add_sums(const State& state, bool is_odd, int first_row,
-                                           float (&sums)[Scores::rows]) const {
+  JIT_DEVICE void add_sums(const State& state, bool is_odd, int first_row,
+                           float (&sums)[Scores::rows]) const {
     const auto of_consumer = [&](int consumer) {
       const int place = (is_odd ? Traits::consumers : 0) + consumer;  // mutate: SumsOfAllSplitsInOnePlace
       return SharedRows<Layout>{smem_ + Traits::layout.sums + place * row_bytes};
@@ -113,22 +112,22 @@ class PExchange {
  private:
   static constexpr int row_bytes = Traits::tile_rows * 4;
 
-  __device__ __forceinline__ SharedRows<Layout> maxima(int consumer) const {
+  JIT_DEVICE SharedRows<Layout> maxima(int consumer) const {
     return {smem_ + Traits::layout.maxima + consumer * row_bytes};
   }
   // Shared address of a thread's words of P of a step.
-  __device__ __forceinline__ unsigned place(int step) const {
+  JIT_DEVICE unsigned place(int step) const {
     const int thread = reread_thread_index() % warpgroup_size;
     // mutate: ProbabilitiesOfAllStepsInOnePlace
     return smem_ + Traits::layout.p + (step * warpgroup_size + thread) * static_cast<int>(sizeof(p_[0]));
   }
   // The columns of values that are this consumer's.
-  __device__ __forceinline__ unsigned values(unsigned k_tile) const {
+  JIT_DEVICE unsigned values(unsigned k_tile) const {
     constexpr int panels = Traits::consumer_columns / K::columns;
     return lower_word(K::along_rows(k_tile + consumer_ * (panels * K::panel_bytes), 0));
   }
   template <class F>
-  static __device__ __forceinline__ void for_each_row(int first_row, F f) {
+  static JIT_DEVICE void for_each_row(int first_row, F f) {
     Scores::for_each_row(first_row + Layout::lane_row(lane_id()), f);
   }
 

@@ -19,10 +19,10 @@ namespace jit::forward_mma_sync {
 /// Writes the rows of a warp, of which `row` of the block is the first, by way of shared memory at `o_tile`, so that
 /// whole rows are written at once; O lies over Q, K and V. `inverse` is what the rows have been multiplied by.
 template <class Config, class Rows>
-__device__ __forceinline__ void store_output_by_tile(
-    const Rows& target, int q_begin, int seqlen_q, int warp_row,
-    const typename KernelTraits<Config>::Output& output,
-    const float (&inverse)[KernelTraits<Config>::Output::rows], unsigned o_tile) {
+JIT_DEVICE void store_output_by_tile(const Rows& target, int q_begin, int seqlen_q, int warp_row,
+                                     const typename KernelTraits<Config>::Output& output,
+                                     const float (&inverse)[KernelTraits<Config>::Output::rows],
+                                     unsigned o_tile) {
   using Traits = KernelTraits<Config>;
   using Element = OutputElement<Config>;
   using OTile = typename Traits::OTile;
@@ -49,10 +49,9 @@ __device__ __forceinline__ void store_output_by_tile(
 
 /// Writes this block's rows, from `o_tile` in shared memory or from registers. `scales` knows that of values.
 template <class Config, class Scales>
-__device__ __forceinline__ void store_output(const AttentionParams& params,
-                                             typename KernelTraits<Config>::Output& output,
-                                             const SoftmaxState<KernelTraits<Config>::Output::rows>& state,
-                                             float scale_log2, Scales& scales, unsigned o_tile) {
+JIT_DEVICE void store_output(const AttentionParams& params, typename KernelTraits<Config>::Output& output,
+                             const SoftmaxState<KernelTraits<Config>::Output::rows>& state, float scale_log2,
+                             Scales& scales, unsigned o_tile) {
   using Traits = KernelTraits<Config>;
   using Layout = typename Traits::Output::Layout;
   const DescaleParams& descale = params.descale;

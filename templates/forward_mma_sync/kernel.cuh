@@ -47,25 +47,25 @@ struct QueryFragments {
   unsigned registers[Config::q_in_registers ? Traits::head_dim_steps : 1][Traits::row_blocks][4];
   unsigned lane_address;  // of the row and chunk that this lane gives to ldmatrix, first step
 
-  __device__ __forceinline__ void read(unsigned (&a)[Traits::row_blocks][4], int step) const {
+  JIT_DEVICE void read(unsigned (&a)[Traits::row_blocks][4], int step) const {
 #pragma unroll
     for (int m = 0; m < Traits::row_blocks; ++m) {
       ldmatrix_x4(a[m], Traits::QTile::advance(lane_address, m * 16, 2 * step));
     }
   }
 
-  __device__ __forceinline__ explicit QueryFragments(unsigned tile)
+  JIT_DEVICE explicit QueryFragments(unsigned tile)
       : lane_address(tile +
                      Traits::QTile::offset(warp_id() * Traits::warp_rows + lane_id() % 16, lane_id() / 16)) {}
 
-  __device__ __forceinline__ void keep_in_registers() {
+  JIT_DEVICE void keep_in_registers() {
     if constexpr (Config::q_in_registers) {
 #pragma unroll
       for (int step = 0; step < Traits::head_dim_steps; ++step) read(registers[step], step);
     }
   }
 
-  __device__ __forceinline__ void get(unsigned (&a)[Traits::row_blocks][4], int step) const {
+  JIT_DEVICE void get(unsigned (&a)[Traits::row_blocks][4], int step) const {
     if constexpr (Config::q_in_registers) {
 #pragma unroll
       for (int m = 0; m < Traits::row_blocks; ++m) {
@@ -80,7 +80,7 @@ struct QueryFragments {
 
 /// The place of the thread's scores of the tile whose corner is (q_begin, k_begin).
 template <class Config>
-__device__ __forceinline__ ScorePlace score_place(int q_begin, int k_begin) {
+JIT_DEVICE ScorePlace score_place(int q_begin, int k_begin) {
   const int thread = reread_thread_index();
   const int warp_row = thread / warp_size * KernelTraits<Config>::warp_rows;
   return {q_begin + warp_row + MmaLayout::lane_row(thread), k_begin + MmaLayout::lane_column(thread)};
@@ -88,14 +88,14 @@ __device__ __forceinline__ ScorePlace score_place(int q_begin, int k_begin) {
 
 /// The block's producer of tiles out of `rows`, of which there are `row_end`.
 template <class Config, class Tile, int columns, class Rows>
-__device__ __forceinline__ auto tile_copy(const Rows& rows, int row_end) {
+JIT_DEVICE auto tile_copy(const Rows& rows, int row_end) {
   return TileCopy<Tile, columns, KernelTraits<Config>::threads, Config::alignment, typename Config::Element>(
       rows, row_end);
 }
 
 /// The block's part of `zero_padding`, which those of the first head have.
 template <class Config>
-__device__ __forceinline__ void zero_padding_by_grid(const AttentionParams& params) {
+JIT_DEVICE void zero_padding_by_grid(const AttentionParams& params) {
   if (blockIdx.x != 0) return;
   const int block = static_cast<int>(blockIdx.z * gridDim.y + blockIdx.y);
   zero_padding<Config>(params, block * Config::warps + warp_id(),
@@ -103,7 +103,7 @@ __device__ __forceinline__ void zero_padding_by_grid(const AttentionParams& para
 }
 
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params) {
+JIT_DEVICE void attention_forward(const AttentionParams& params) {
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
   using Mask = typename Config::Mask;

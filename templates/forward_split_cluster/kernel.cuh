@@ -35,10 +35,9 @@ namespace jit::forward_split_cluster {
 
 /// Computes the results of the block's warps over their keys of a work tile, at the start of the block's memory.
 template <class Config>
-__device__ __forceinline__ WarpSplits<KernelTraits<Config>> multiply_keys(const AttentionParams& params,
-                                                                          const SplitWorkTile& work_tile,
-                                                                          const SplitInfo& split,
-                                                                          unsigned char* bytes) {
+JIT_DEVICE WarpSplits<KernelTraits<Config>> multiply_keys(const AttentionParams& params,
+                                                          const SplitWorkTile& work_tile,
+                                                          const SplitInfo& split, unsigned char* bytes) {
   using Traits = KernelTraits<Config>;
   using Products = KvProducts<Traits>;
   constexpr int loads_ahead = Config::stages - 1, groups_ahead = 2 * loads_ahead;
@@ -95,7 +94,7 @@ __device__ __forceinline__ WarpSplits<KernelTraits<Config>> multiply_keys(const 
 }
 
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params) {
+JIT_DEVICE void attention_forward(const AttentionParams& params) {
   using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char bytes[];
   touch_lines(params);

@@ -26,20 +26,18 @@ struct WarpPipeline {
   unsigned char* bytes;
 
   /// The shared address of the tile of keys of a step.
-  __device__ __forceinline__ unsigned stage(int step) const {
-    return smem_address(bytes) + place(step) * layout.stage_bytes;
-  }
+  JIT_DEVICE unsigned stage(int step) const { return smem_address(bytes) + place(step) * layout.stage_bytes; }
   /// The place of what is recorded of it.
-  __device__ __forceinline__ KeyTileInfo& info(int step) const {
+  JIT_DEVICE KeyTileInfo& info(int step) const {
     return reinterpret_cast<KeyTileInfo*>(bytes + layout.key_tile_infos)[place(step)];
   }
   /// Where the rows of the tile that is loaded begin, of keys and then of values. Where there are pages.
-  __device__ __forceinline__ RowStart<Config>* row_starts() const {
+  JIT_DEVICE RowStart<Config>* row_starts() const {
     return reinterpret_cast<RowStart<Config>*>(bytes + layout.row_starts) + warp_id() * 2 * Config::tile_kv;
   }
 
  private:
-  static __device__ __forceinline__ int place(int step) {
+  static JIT_DEVICE int place(int step) {
     const auto stages = static_cast<unsigned>(Config::stages);
     return warp_id() * Config::stages + static_cast<int>(static_cast<unsigned>(step) % stages);
   }
@@ -48,10 +46,9 @@ struct WarpPipeline {
 /// Starts the loads of a step, those of the next tile if there is one, and writes its tile info: a group of keys and
 /// of what `behind_keys` copies, and one of values, which are needed later. By a whole warp.
 template <class Config, class F>
-__device__ __forceinline__ void load_tile(const AttentionParams& params, const SplitWorkTile& work_tile,
-                                          const WarpPipeline<Config>& pipeline, int step,
-                                          WarpTiles<Config>& tiles, PageWindow<Config>& pages,
-                                          F behind_keys) {
+JIT_DEVICE void load_tile(const AttentionParams& params, const SplitWorkTile& work_tile,
+                          const WarpPipeline<Config>& pipeline, int step, WarpTiles<Config>& tiles,
+                          PageWindow<Config>& pages, F behind_keys) {
   using Traits = KernelTraits<Config>;
   const bool has_tile = tiles.has(0);
   KeyTileInfo info{tiles.key(0), has_tile ? 0 : key_info_none};

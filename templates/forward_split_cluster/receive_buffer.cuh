@@ -22,17 +22,17 @@ class ReceiveBuffer {
   static constexpr int piece_bytes = sizeof(float4) + sizeof(float2);
 
  public:
-  __device__ __forceinline__ ReceiveBuffer(unsigned char* bytes, int rank)
+  JIT_DEVICE ReceiveBuffer(unsigned char* bytes, int rank)
       : bytes_(bytes), smem_(smem_address(bytes)), rank_(rank) {}
 
   /// By one thread, before the cluster meets.
-  __device__ __forceinline__ void init() const {
+  JIT_DEVICE void init() const {
     mbarrier_init(barrier(), 1);
     fence_mbarrier_init();  // mutate: ReceiveBuffersWithoutFence
   }
 
   /// Lets the block wait for its share of so many pieces. By the same thread.
-  __device__ __forceinline__ void expect(int pieces) const {
+  JIT_DEVICE void expect(int pieces) const {
     constexpr int round = cluster * pieces_together;
     const int rest = pieces % round - rank_ * pieces_together;
     const int own = pieces / round * pieces_together + maximum(0, minimum(rest, pieces_together));
@@ -40,7 +40,7 @@ class ReceiveBuffer {
   }
 
   /// Sends a piece to the block that ends it. Requires: the cluster has met.
-  __device__ __forceinline__ void send(int index, const RowPiece& piece) const {
+  JIT_DEVICE void send(int index, const RowPiece& piece) const {
     const int group = index / pieces_together, owner = group % cluster;
     const int place = rank_ * places + group / cluster * pieces_together + index % pieces_together;
     const unsigned there = cluster_address(smem_, owner), counts = there + Traits::layout.barrier;
@@ -49,27 +49,27 @@ class ReceiveBuffer {
                 make_float2(piece.state.max, piece.state.sum), counts);
   }
 
-  __device__ __forceinline__ void wait() const { mbarrier_wait_parity_cluster(barrier(), 0); }
+  JIT_DEVICE void wait() const { mbarrier_wait_parity_cluster(barrier(), 0); }
 
   /// The index of a piece in its tile of rows, of those that the block ends.
-  __device__ __forceinline__ int index(int place) const {
+  JIT_DEVICE int index(int place) const {
     // mutate: OneOwnerForTwo
     return (place / pieces_together * cluster + rank_) * pieces_together + place % pieces_together;
   }
 
   // The results that the blocks have sent, in the order of their ranks, for merge_piece.
   static constexpr int count = cluster;
-  __device__ __forceinline__ RowState state(int i, int place) const {
+  JIT_DEVICE RowState state(int i, int place) const {
     const unsigned char* const states = bytes_ + Traits::layout.receive_buffer_states;
     return reinterpret_cast<const RowState*>(states)[i * places + place];  // mutate: StatesOfAnotherBlock
   }
-  __device__ __forceinline__ float4 values(int i, int place, int) const {
+  JIT_DEVICE float4 values(int i, int place, int) const {
     // mutate: PiecesOfOneBlockTwice
     return reinterpret_cast<const float4*>(bytes_ + Traits::layout.receive_buffer_values)[i * places + place];
   }
 
  private:
-  __device__ __forceinline__ unsigned barrier() const { return smem_ + Traits::layout.barrier; }
+  JIT_DEVICE unsigned barrier() const { return smem_ + Traits::layout.barrier; }
 
   unsigned char* bytes_;
   unsigned smem_;

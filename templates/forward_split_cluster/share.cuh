@@ -15,7 +15,7 @@ namespace jit::forward_split_cluster {
 /// The tile of packed rows of the block's cluster: batch entries and their tiles lie along x. Where queries are
 /// varlen they have more places than tiles (base/varlen_tiles.cuh).
 template <class Config>
-__device__ __forceinline__ VarlenPlace place_of_cluster(const AttentionParams& params) {
+JIT_DEVICE VarlenPlace place_of_cluster(const AttentionParams& params) {
   constexpr int tile_rows = KernelTraits<Config>::tile_rows;
   const int place = static_cast<int>(blockIdx.x) / Config::cluster;
   if constexpr (Config::sequences_q == SequenceKind::varlen) {
@@ -33,7 +33,7 @@ __device__ __forceinline__ VarlenPlace place_of_cluster(const AttentionParams& p
 /// Asks for the pages of a sequence before it is known how many are needed: its length and the table come from memory
 /// at once, not one after the other. By the first warp.
 template <class Config>
-__device__ __forceinline__ void prefetch_pages(const AttentionParams& params, int batch) {
+JIT_DEVICE void prefetch_pages(const AttentionParams& params, int batch) {
   constexpr int line_pages = 32;
   const SequenceParams& given = params.sequences;
   const int pages = (params.seqlen_kv + Config::page_size - 1) / Config::page_size;
@@ -45,7 +45,7 @@ __device__ __forceinline__ void prefetch_pages(const AttentionParams& params, in
 /// The work tile of the block's cluster: KV heads lie along y. It may have no rows: the place is nobody's, or the
 /// sequence is shorter than there is room for.
 template <class Config>
-__device__ __forceinline__ SplitWorkTile work_tile_of_cluster(const AttentionParams& params) {
+JIT_DEVICE SplitWorkTile work_tile_of_cluster(const AttentionParams& params) {
   const VarlenPlace place = place_of_cluster<Config>(params);
   if constexpr (KernelTraits<Config>::has_pages) prefetch_pages<Config>(params, place.batch);
   const VariableSequences<Config> sequences(params);
@@ -62,7 +62,7 @@ __device__ __forceinline__ SplitWorkTile work_tile_of_cluster(const AttentionPar
 /// Of few tiles all blocks have some, one for each of their first warps. `num_splits` blocks share them at most; 0:
 /// all of the cluster.
 template <class Config>
-__device__ __forceinline__ KeyRange keys_of_warp(const TileRange& tiles, int rank, int num_splits) {
+JIT_DEVICE KeyRange keys_of_warp(const TileRange& tiles, int rank, int num_splits) {
   constexpr int all_warps = Config::cluster * Config::block_warps;
   const int blocks = num_splits == 0 ? Config::cluster : minimum(Config::cluster, num_splits);
   // mutate: WarpsOfOneBlockAlone

@@ -32,8 +32,8 @@ class BoxConsumer {
   using Traits = KernelTraits<Config>;
 
  public:
-  __device__ __forceinline__ BoxConsumer(const AttentionParams& params, const SplitParams& split_params,
-                                         unsigned char* bytes, unsigned smem)
+  JIT_DEVICE BoxConsumer(const AttentionParams& params, const SplitParams& split_params, unsigned char* bytes,
+                         unsigned smem)
       : params_(params),
         split_params_(split_params),
         bytes_(bytes),
@@ -43,7 +43,7 @@ class BoxConsumer {
         splits_(bytes, smem),
         scales_(params) {}
 
-  __device__ __forceinline__ void run() {
+  JIT_DEVICE void run() {
     output_.clear();
     while (splits_.take()) {
       say_begun<Config>(split_params_, splits_.info(), static_cast<int>(threadIdx.x));
@@ -68,12 +68,12 @@ class BoxConsumer {
   }
 
  private:
-  __device__ __forceinline__ void begin_split() {
+  JIT_DEVICE void begin_split() {
     if (brings_queries<Config>(splits_.info())) q_.load(pipeline_.tile(), row_warp());
     scales_.begin_split(splits_.info(), q_);
   }
 
-  __device__ __forceinline__ void multiply(const KeyTileInfo& info) {
+  JIT_DEVICE void multiply(const KeyTileInfo& info) {
     const auto& split = splits_.info();
     const unsigned stage = pipeline_.tile(), v = stage + Traits::layout.v;
     const int keys = split.kv.length - info.k_begin;
@@ -89,21 +89,19 @@ class BoxConsumer {
   }
 
   // Rows from `first` on are not the sequence's. By all consumers.
-  static __device__ __forceinline__ void clear_values(unsigned tile, int first) {
+  static JIT_DEVICE void clear_values(unsigned tile, int first) {
     clear_rows<typename Traits::Tiles::VPanels, Traits::VTile::chunks, Traits::threads>(
         tile, first, static_cast<int>(threadIdx.x));
     bar_sync(Traits::consumers_barrier, Traits::threads);
   }
 
-  __device__ __forceinline__ void release_stage() {
+  JIT_DEVICE void release_stage() {
     pipeline_.consumer_release();
     pipeline_.advance();
   }
 
-  static __device__ __forceinline__ int row_warp() { return warp_id() % Config::row_warps; }
-  static __device__ __forceinline__ int first_key() {
-    return warp_id() / Config::row_warps * Traits::warp_keys;
-  }
+  static JIT_DEVICE int row_warp() { return warp_id() % Config::row_warps; }
+  static JIT_DEVICE int first_key() { return warp_id() / Config::row_warps * Traits::warp_keys; }
 
   using Products = KvProducts<Traits>;
   const AttentionParams& params_;
@@ -120,7 +118,7 @@ class BoxConsumer {
 };
 
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params, const KernelMemory& memory) {
+JIT_DEVICE void attention_forward(const AttentionParams& params, const KernelMemory& memory) {
   using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char bytes[];
   const unsigned smem = smem_address(bytes);

@@ -25,14 +25,14 @@ using BoxPipeline = Pipeline<Config::stages, KernelTraits<Config>::layout.stage_
 
 /// `smem` is the shared address of the block's memory.
 template <class Config>
-__device__ __forceinline__ BoxPipeline<Config> box_pipeline(unsigned smem) {
+JIT_DEVICE BoxPipeline<Config> box_pipeline(unsigned smem) {
   return {smem, KernelTraits<Config>::layout.stages};
 }
 
 /// By one thread, before any other use; then a __syncthreads. A stage is full when all lanes of the producer have
 /// arrived, each behind its copies of queries, and once more the one that tells of bytes.
 template <class Config>
-__device__ __forceinline__ void init_box_pipelines(unsigned smem) {
+JIT_DEVICE void init_box_pipelines(unsigned smem) {
   using Traits = KernelTraits<Config>;
   init_pipeline(smem, Traits::layout.stages, warp_size + 1, Traits::consumer_warps);
   init_split_pipeline<Traits>(smem);
@@ -48,8 +48,8 @@ class BoxProducer {
   using Tiles = typename Traits::Tiles;
 
  public:
-  __device__ __forceinline__ BoxProducer(const AttentionParams& params, const KernelMemory& memory,
-                                         unsigned char* bytes, unsigned smem)
+  JIT_DEVICE BoxProducer(const AttentionParams& params, const KernelMemory& memory, unsigned char* bytes,
+                         unsigned smem)
       : params_(params),
         memory_(memory),
         smem_(smem),
@@ -57,7 +57,7 @@ class BoxProducer {
         splits_(bytes, smem) {}
 
   /// Walks through the block's share of the work.
-  __device__ __forceinline__ void run(Work<Config>& work) {
+  JIT_DEVICE void run(Work<Config>& work) {
     for_each_split<Config>(params_, work, [&](const Info<Config>& info, WorkTileKeys<Config>& tiles) {
       load_tiles(work.work_tile, info, tiles);
     });
@@ -66,8 +66,8 @@ class BoxProducer {
 
  private:
   // All of a split.
-  __device__ __forceinline__ void load_tiles(const SplitWorkTile& work_tile, const Info<Config>& info,
-                                             WorkTileKeys<Config>& tiles) {
+  JIT_DEVICE void load_tiles(const SplitWorkTile& work_tile, const Info<Config>& info,
+                             WorkTileKeys<Config>& tiles) {
     splits_.put(info);
     const bool brings = brings_queries<Config>(info);
     if (!tiles.has(0)) {
@@ -91,7 +91,7 @@ class BoxProducer {
   }
 
   // Waits for the next stage, and writes its tile info; its barrier waits for so many bytes.
-  __device__ __forceinline__ void begin_stage(const KeyTileInfo& info, int bytes) {
+  JIT_DEVICE void begin_stage(const KeyTileInfo& info, int bytes) {
     pipeline_.producer_acquire();
     if (lane_id() == 0) {
       store_key_info(key_tile_info<Traits>(smem_, pipeline_.stage()), info);
@@ -101,7 +101,7 @@ class BoxProducer {
   }
 
   // Each lane arrives, if the stage brings queries when these have come.
-  __device__ __forceinline__ void end_stage(const Info<Config>& info, bool brings) {
+  JIT_DEVICE void end_stage(const Info<Config>& info, bool brings) {
     if (brings) {
       copy_rows<typename Traits::QTile, Config::head_dim, warp_size, Config::alignment>(
           pipeline_.tile(), QueryRows<Config>(params_, info), lane_id());
@@ -114,7 +114,7 @@ class BoxProducer {
   }
 
   // Behind the loads of one more stage: nobody who waits for the queries has that one to give back.
-  __device__ __forceinline__ void await_queries() {
+  JIT_DEVICE void await_queries() {
     if (awaited_ == 0) return;
     cp_async_wait_group<0>();  // mutate: QueriesBesideBoxesWithoutWait
     mbarrier_arrive(awaited_);

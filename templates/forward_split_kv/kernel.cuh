@@ -32,8 +32,7 @@
 namespace jit::forward_split_kv {
 
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params,
-                                                  const SplitParams& split_params) {
+JIT_DEVICE void attention_forward(const AttentionParams& params, const SplitParams& split_params) {
   using Traits = KernelTraits<Config>;
   using Products = KvProducts<Traits>;
   constexpr int loads_ahead = Config::stages - 1, pages_ahead = Config::stages;

@@ -21,35 +21,33 @@ struct Smem {
   static constexpr SmemLayout layout = KernelTraits<Config>::layout;
   unsigned char* bytes;
 
-  __device__ __forceinline__ unsigned char* stage(int step) const {
+  JIT_DEVICE unsigned char* stage(int step) const {
     return bytes + step % Config::stages * layout.stage_bytes;
   }
-  __device__ __forceinline__ Info<Config>* splits() const {
-    return reinterpret_cast<Info<Config>*>(bytes + layout.splits);
-  }
-  __device__ __forceinline__ StepInfo& info(int step) const {
+  JIT_DEVICE Info<Config>* splits() const { return reinterpret_cast<Info<Config>*>(bytes + layout.splits); }
+  JIT_DEVICE StepInfo& info(int step) const {
     return reinterpret_cast<StepInfo*>(bytes + layout.steps)[place(step)];
   }
-  __device__ __forceinline__ int* pages(int step) const {
+  JIT_DEVICE int* pages(int step) const {
     return reinterpret_cast<int*>(bytes + layout.pages) + place(step) * Config::tile_kv;
   }
-  __device__ __forceinline__ StepList<Config>& steps() const {
+  JIT_DEVICE StepList<Config>& steps() const {
     static_assert(sizeof(StepList<Config>) <= step_list_bytes, "a StepList has outgrown its place");
     return *reinterpret_cast<StepList<Config>*>(bytes + layout.step_list);
   }
   /// By a whole warp.
-  __device__ __forceinline__ void clear_steps() const {
+  JIT_DEVICE void clear_steps() const {
     static_assert(step_list_bytes == warp_size * sizeof(int), "a word for each lane");
     reinterpret_cast<int*>(bytes + layout.step_list)[lane_id()] = 0;
   }
 
  private:
-  static __device__ __forceinline__ int place(int step) { return step % KernelTraits<Config>::known_steps; }
+  static JIT_DEVICE int place(int step) { return step % KernelTraits<Config>::known_steps; }
 };
 
 /// Copies the scales of a tile's keys, or values, to shared address `target`; 0 for those that do not exist.
 template <class Config, class Rows>
-__device__ __forceinline__ void copy_scales(unsigned target, const Rows& scales) {
+JIT_DEVICE void copy_scales(unsigned target, const Rows& scales) {
   for (int row = static_cast<int>(threadIdx.x); row < Config::tile_kv; row += KernelTraits<Config>::threads) {
     const float* source = scales.at(row);
     cp_async_zfill<4>(target + row * 4, source, source != nullptr);
@@ -58,7 +56,7 @@ __device__ __forceinline__ void copy_scales(unsigned target, const Rows& scales)
 
 /// Starts the loads of a step, and closes their group. By all threads.
 template <class Config>
-__device__ __forceinline__ void load_step(const AttentionParams& params, const Smem<Config>& smem, int step) {
+JIT_DEVICE void load_step(const AttentionParams& params, const Smem<Config>& smem, int step) {
   using Traits = KernelTraits<Config>;
   const StepInfo info = smem.info(step);
   if (info.flags & step_has_tile) {

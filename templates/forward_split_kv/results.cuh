@@ -23,7 +23,7 @@ struct BlockTeam {
   static constexpr int threads = Traits::threads;
   int thread = static_cast<int>(threadIdx.x);
 
-  __device__ __forceinline__ void sync() const {
+  JIT_DEVICE void sync() const {
     if constexpr (Traits::uses_tma) return bar_sync(Traits::consumers_barrier, threads);
     __syncthreads();
   }
@@ -33,11 +33,10 @@ struct BlockTeam {
 /// that several share (split_keys/end_split.cuh). `stage` is free shared memory, behind a barrier. Leaves output and
 /// state as the next split begins with them.
 template <class Config>
-__device__ __forceinline__ void finish_split(const AttentionParams& params, const SplitParams& split_params,
-                                             const Info<Config>& info,
-                                             typename KernelTraits<Config>::Output& output,
-                                             SoftmaxState<KernelTraits<Config>::Output::rows>& state,
-                                             float scale_log2, unsigned char* stage) {
+JIT_DEVICE void finish_split(const AttentionParams& params, const SplitParams& split_params,
+                             const Info<Config>& info, typename KernelTraits<Config>::Output& output,
+                             SoftmaxState<KernelTraits<Config>::Output::rows>& state, float scale_log2,
+                             unsigned char* stage) {
   using Traits = KernelTraits<Config>;
   const WarpSplits<Traits> own(stage);
   const BlockTeam<Config> team;

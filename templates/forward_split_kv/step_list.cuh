@@ -34,8 +34,8 @@ struct StepList {
 /// Goes to the steps of the block's split of the work's work tile, or of the span of it, that begin with tile `tile`,
 /// and leaves a tile info of it.
 template <class Config>
-__device__ __forceinline__ void enter_steps(const StepList<Config>& list, const WorkTileSplit& mine,
-                                            StepPlace& place, int tile, Info<Config>* splits) {
+JIT_DEVICE void enter_steps(const StepList<Config>& list, const WorkTileSplit& mine, StepPlace& place,
+                            int tile, Info<Config>* splits) {
   place.has_steps = 1;
   place.tile = tile;
   place.split = place.split + 1 == KernelTraits<Config>::known_steps ? 0 : place.split + 1;
@@ -52,8 +52,8 @@ __device__ __forceinline__ void enter_steps(const StepList<Config>& list, const 
 /// Goes to the block's next split of a work tile, or to the next span of its split, and writes a tile info of it
 /// among `splits`; to none when there is none left. By a whole warp.
 template <class Config>
-__device__ __forceinline__ void enter_split(const AttentionParams& params, StepList<Config>& list,
-                                            StepPlace& place, Info<Config>* splits) {
+JIT_DEVICE void enter_split(const AttentionParams& params, StepList<Config>& list, StepPlace& place,
+                            Info<Config>* splits) {
   if constexpr (Config::split_keys != 0) {
     if (place.tile_end < place.split_end)
       return enter_steps(list, list.work.split(), place, place.tile_end, splits);
@@ -81,8 +81,8 @@ __device__ __forceinline__ void enter_split(const AttentionParams& params, StepL
 
 /// The next step, whose tile info is written to `info`. By a whole warp.
 template <class Config>
-__device__ __forceinline__ void next_step(const AttentionParams& params, StepList<Config>& list,
-                                          StepInfo& info, Info<Config>* splits) {
+JIT_DEVICE void next_step(const AttentionParams& params, StepList<Config>& list, StepInfo& info,
+                          Info<Config>* splits) {
   StepPlace place = list.place;
   if (place.has_steps == 0) enter_split(params, list, place, splits);
   StepInfo next{.split = place.split, .k_begin = 0, .flags = step_is_end};

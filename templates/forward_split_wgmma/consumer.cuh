@@ -31,8 +31,8 @@ class Consumer {
   using RowFactors = float[Traits::Scores::rows];
 
  public:
-  __device__ __forceinline__ Consumer(const AttentionParams& params, const SplitParams& split_params,
-                                      unsigned char* bytes, unsigned smem)
+  JIT_DEVICE Consumer(const AttentionParams& params, const SplitParams& split_params, unsigned char* bytes,
+                      unsigned smem)
       : params_(params),
         split_params_(split_params),
         smem_(smem),
@@ -45,7 +45,7 @@ class Consumer {
         order_barrier_(consumer_),
         p_(consumer_) {}
 
-  __device__ __forceinline__ void run() {
+  JIT_DEVICE void run() {
     while (splits_.take()) {
       say_begun<Config>(split_params_, splits_.info(), thread());
       output_.clear();
@@ -72,7 +72,7 @@ class Consumer {
 
  private:
   // All tiles of keys of a split.
-  __device__ __forceinline__ void multiply_keys() {
+  JIT_DEVICE void multiply_keys() {
     q_.multiply_qk(scores_, q_tile(), pipelines_.k.tile());
     wgmma_wait_group<0>();
     apply_functors();
@@ -101,7 +101,7 @@ class Consumer {
   }
 
   // Rows from `first` on are not the sequence's. By all consumers; they read the tile behind it.
-  __device__ __forceinline__ void clear_values(int first) const {
+  JIT_DEVICE void clear_values(int first) const {
     using Tile = typename Traits::VTile;
     clear_rows<Tile, Tile::panels * Tile::row_bytes / chunk_bytes, Traits::consumer_threads>(
         pipelines_.v.tile(), first, thread());
@@ -110,7 +110,7 @@ class Consumer {
   }
 
   // Issues S of this tile of keys and, behind it, O += P V of the tile before.
-  __device__ __forceinline__ void start_scores_and_output() {
+  JIT_DEVICE void start_scores_and_output() {
     order_barrier_.wait();
     q_.multiply_qk(scores_, q_tile(), pipelines_.k.tile());
     pipelines_.v.consumer_wait();
@@ -120,7 +120,7 @@ class Consumer {
   }
 
   // Leaves the scores as the mask and score functors want them.
-  __device__ __forceinline__ void apply_functors() {
+  JIT_DEVICE void apply_functors() {
     wgmma_hold(scores_.registers[0]);
     scales_.scale_scores(scores_);
     apply_row_functors<Config>(scores_, params_, splits_.info(),
@@ -128,7 +128,7 @@ class Consumer {
   }
 
   // Waits for O and releases V.
-  __device__ __forceinline__ void finish_output() {
+  JIT_DEVICE void finish_output() {
     wgmma_wait_group<0>();
     wgmma_hold(output_.registers[0]);
     p_.hold();
@@ -137,23 +137,21 @@ class Consumer {
   }
 
   // Waits for the next tile of keys.
-  __device__ __forceinline__ void take_keys() {
+  JIT_DEVICE void take_keys() {
     pipelines_.k.consumer_wait();
     info_ = load_key_info(key_tile_info<Traits>(smem_, pipelines_.k.stage()));
   }
-  __device__ __forceinline__ void release_k() {
+  JIT_DEVICE void release_k() {
     pipelines_.k.consumer_release();
     pipelines_.k.advance();
   }
 
   // Computed at each use: they would take registers through the loop.
-  __device__ __forceinline__ unsigned q_tile() const {
-    return q_pipeline_.tile() + consumer_ * Traits::QTile::bytes;
-  }
-  __device__ __forceinline__ float scale_log2() const { return scales_.of_exponents(scale_log2_); }
-  __device__ __forceinline__ int thread() const { return reread_thread_index() - warpgroup_size; }
+  JIT_DEVICE unsigned q_tile() const { return q_pipeline_.tile() + consumer_ * Traits::QTile::bytes; }
+  JIT_DEVICE float scale_log2() const { return scales_.of_exponents(scale_log2_); }
+  JIT_DEVICE int thread() const { return reread_thread_index() - warpgroup_size; }
   // The warp's first row in the tile of rows.
-  __device__ __forceinline__ int first_row() const { return thread() / warp_size * 16; }
+  JIT_DEVICE int first_row() const { return thread() / warp_size * 16; }
 
   const AttentionParams& params_;
   const SplitParams& split_params_;

@@ -30,7 +30,7 @@ namespace jit::forward_split_wgmma {
 /// By one thread, before any other use; then a __syncthreads. Splits are told by the key producer to query producers
 /// and consumers; queries come from the query producers, by cp.async.
 template <class Traits>
-__device__ __forceinline__ void init_pipelines(unsigned smem) {
+JIT_DEVICE void init_pipelines(unsigned smem) {
   init_pipeline(smem, Traits::layout.q, Traits::query_warps, Traits::consumer_warps);
   init_kv_pipelines<Traits>(smem);
   init_split_pipeline<Traits>(smem);
@@ -41,7 +41,7 @@ __device__ __forceinline__ void init_pipelines(unsigned smem) {
 /// around it, and none of the three needs what another one writes, but for what these two leave for one another. So the
 /// first lets the next one start at once.
 template <class Config>
-__device__ __forceinline__ void begin_grid(const SplitParams& split_params) {
+JIT_DEVICE void begin_grid(const SplitParams& split_params) {
   if (Config::requests == Requests::few_queries && split_params.blocks_before != 0)
     return start_beside_grids_before();
   griddepcontrol_wait();  // mutate: SplitDoesNotWait
@@ -50,20 +50,20 @@ __device__ __forceinline__ void begin_grid(const SplitParams& split_params) {
 
 /// When the block has no more work to find.
 template <class Config>
-__device__ __forceinline__ void end_grid(const SplitParams& split_params) {
+JIT_DEVICE void end_grid(const SplitParams& split_params) {
   griddepcontrol_launch_dependents();
   if (Config::requests == Requests::few_queries && split_params.blocks_before != 0) end_behind_grids_before();
 }
 
 /// Whether the thread is one of the last warpgroup's, where that converts keys and values.
 template <class Config>
-__device__ __forceinline__ bool converts() {
+JIT_DEVICE bool converts() {
   using Traits = KernelTraits<Config>;
   return Traits::upcasts && threadIdx.x >= warpgroup_size + Traits::consumer_threads;
 }
 
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params, const KernelMemory& memory) {
+JIT_DEVICE void attention_forward(const AttentionParams& params, const KernelMemory& memory) {
   using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char bytes[];
   const unsigned smem = smem_address(bytes);

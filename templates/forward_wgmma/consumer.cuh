@@ -38,11 +38,11 @@ class Consumer {
   static constexpr bool passes_late = issues_in_order && !passes_early;
 
  public:
-  __device__ __forceinline__ Consumer(const AttentionParams& params, const DropoutParams& dropout,
-                                      const DescaleParams& descale, unsigned smem)
+  JIT_DEVICE Consumer(const AttentionParams& params, const DropoutParams& dropout,
+                      const DescaleParams& descale, unsigned smem)
       : Consumer(params, dropout, descale, smem, uniform(threadIdx.x / warpgroup_size - 1)) {}
 
-  __device__ __forceinline__ void run() {
+  JIT_DEVICE void run() {
     bool has_work = take_work();
     while (has_work) {
       output_.clear();
@@ -61,8 +61,8 @@ class Consumer {
   }
 
  private:
-  __device__ __forceinline__ Consumer(const AttentionParams& params, const DropoutParams& dropout,
-                                      const DescaleParams& descale, unsigned smem, int consumer)
+  JIT_DEVICE Consumer(const AttentionParams& params, const DropoutParams& dropout,
+                      const DescaleParams& descale, unsigned smem, int consumer)
       : queries_(params, descale, smem, consumer),
         keys_(smem, consumer),
         scores_(params, dropout, consumer),
@@ -77,7 +77,7 @@ class Consumer {
   };
 
   // Computes work tiles until there is none left, or one without keys comes.
-  __device__ __forceinline__ Outcome run_overlapped() {
+  JIT_DEVICE Outcome run_overlapped() {
     scores_.multiply(queries_, queries_.tile(), keys_.k_tile());
     scores_.draw_kept(queries_, keys_);
     wgmma_wait_group<0>();  // mutate: ReleasesKBeforeTheWaitForS
@@ -124,7 +124,7 @@ class Consumer {
   }
 
   // Waits for a work tile, its queries and its first keys; false when there is none left.
-  __device__ __forceinline__ bool take_work() {
+  JIT_DEVICE bool take_work() {
     if (!queries_.take()) return false;
     keys_.take();
     keys_.skip_first_k(scores_.order_barrier());
@@ -132,7 +132,7 @@ class Consumer {
   }
 
   // Goes on to the next one. All scores of the last one have been computed.
-  __device__ __forceinline__ bool next_work() {
+  JIT_DEVICE bool next_work() {
     if constexpr (!releases_early) queries_.release();
     queries_.advance();
     return take_work();
@@ -141,7 +141,7 @@ class Consumer {
   // Issues S of this tile of keys and, behind it, O += P V of the tile before, of which `lower` leaves out
   // the upper half, and `bring_output`, a function without arguments, before it.
   template <class BringOutput>
-  __device__ __forceinline__ void start_scores_and_output(bool lower, const BringOutput& bring_output) {
+  JIT_DEVICE void start_scores_and_output(bool lower, const BringOutput& bring_output) {
     const bool has_values = packs_early && keys_.has_v();
     // Known to be the same for the warp, or descriptors would be made in each lane and moved. The turn covers it.
     const unsigned q_tile = uniform(queries_.tile()), k_tile = uniform(keys_.k_tile()),
@@ -161,13 +161,13 @@ class Consumer {
   }
 
   // After the wait for S: the last product with queries, if it is that of the last tile of keys.
-  __device__ __forceinline__ void release_last_queries() const {
+  JIT_DEVICE void release_last_queries() const {
     if constexpr (releases_early) queries_.release_if(keys_.is_last());  // mutate: QueriesReleased
   }
 
   // After the wait for S of a later tile, under whose P V of the tile before it was: leaves P, and O with the sums that
   // it belongs to.
-  __device__ __forceinline__ void finish_scores_and_output() {
+  JIT_DEVICE void finish_scores_and_output() {
     if constexpr (packs_early) {
       scores_.finish_early(
           queries_, keys_,
@@ -194,7 +194,7 @@ class Consumer {
   }
 
   // Brings O up to the maxima of the tile whose P V is next.
-  __device__ __forceinline__ void rescale_output() {
+  JIT_DEVICE void rescale_output() {
     if constexpr (!rescales_late) return;
     if (!(correction_[0] < 0)) output_.scale_rows(correction_);  // mutate: OutputOfEarlierMaxima
 #pragma unroll
@@ -204,7 +204,7 @@ class Consumer {
   }
 
   // Finishes the first S of a work tile, and the output.
-  __device__ __forceinline__ void finish_first_scores_and_output() {
+  JIT_DEVICE void finish_first_scores_and_output() {
     if constexpr (packs_early) {
       scores_.template finish_first_early<true>(queries_, keys_, [&] { finish_last_output<passes_late>(); });
     } else {
@@ -216,7 +216,7 @@ class Consumer {
 
   // Waits for O and releases V. A turn ends at once behind the wait.
   template <bool passes_order = false>
-  __device__ __forceinline__ void finish_output() {
+  JIT_DEVICE void finish_output() {
     wgmma_wait_group<0>();
     if constexpr (passes_order) scores_.order_barrier().pass();  // mutate: OrderKeptBehindTheWait
     output_.hold();
@@ -226,13 +226,13 @@ class Consumer {
   }
   // Finishes the output after the last tile of keys of a work tile, whose rows are finished but for its sums.
   template <bool passes_order = false>
-  __device__ __forceinline__ void finish_last_output() {
+  JIT_DEVICE void finish_last_output() {
     finish_output<passes_order>();
     if constexpr (Traits::sums_by_products) output_.add_last_sums();  // mutate: SumsOfTheLastTileLost
   }
 
   // When all scores of the work tile are done.
-  __device__ __forceinline__ void finish_rows_of_work() {
+  JIT_DEVICE void finish_rows_of_work() {
     output_.finish_rows(scores_.state(), scores_.sums(), queries_);
     queries_.release_work();  // mutate: LseOfTheNextWorkTile
   }

@@ -15,11 +15,11 @@ class ConsumerKeys {
   using Traits = KernelTraits<Config>;
 
  public:
-  __device__ __forceinline__ ConsumerKeys(unsigned smem, int consumer)
+  JIT_DEVICE ConsumerKeys(unsigned smem, int consumer)
       : smem_(smem), consumer_(consumer), k_(KvPipelines<Traits>(smem).k), v_(KvPipelines<Traits>(smem).v) {}
 
   /// Waits for the next tile of keys.
-  __device__ __forceinline__ void take() {
+  JIT_DEVICE void take() {
     if (next_flags_ != key_flags_unknown) {
       if constexpr (Traits::keys_by_lanes) k_.consumer_wait();
       flags_ = next_flags_;  // mutate: NextKeysAreTheLastOnes
@@ -37,59 +37,59 @@ class ConsumerKeys {
     unsigned info;
     int flags = key_flags_unknown;
 
-    __device__ __forceinline__ void read() {
+    JIT_DEVICE void read() {
       flags = load_key_info_flags_if(is_full, info, key_flags_unknown);  // mutate: KeysTakenUnseen
     }
   };
-  __device__ __forceinline__ NextTile ask_for_next() const {
+  JIT_DEVICE NextTile ask_for_next() const {
     const bool is_full = k_.is_full();
     return {is_full, info()};
   }
-  __device__ __forceinline__ void remember(const NextTile& next) {
+  JIT_DEVICE void remember(const NextTile& next) {
     const int flags = uniform(next.flags);
     next_flags_ = __all_sync(full_warp, next.is_full) ? flags : key_flags_unknown;
   }
 
   /// Whether there is a tile at all.
-  __device__ __forceinline__ bool has_any() const { return (flags_ & key_info_none) == 0; }
+  JIT_DEVICE bool has_any() const { return (flags_ & key_info_none) == 0; }
   /// Whether it is the last one of which this consumer sees some.
-  __device__ __forceinline__ bool is_last() const { return (flags_ & key_info_last << consumer_) != 0; }
+  JIT_DEVICE bool is_last() const { return (flags_ & key_info_last << consumer_) != 0; }
   /// Whether it sees the lower half alone.
-  __device__ __forceinline__ bool is_lower() const { return (flags_ & key_info_lower << consumer_) != 0; }
+  JIT_DEVICE bool is_lower() const { return (flags_ & key_info_lower << consumer_) != 0; }
   /// Whether some score must be dropped.
-  __device__ __forceinline__ bool is_partial() const { return (flags_ & key_info_partial) != 0; }
+  JIT_DEVICE bool is_partial() const { return (flags_ & key_info_partial) != 0; }
   /// Shared address of the bits of its scores; 0: they are not there.
-  __device__ __forceinline__ unsigned mask_bits() const {
+  JIT_DEVICE unsigned mask_bits() const {
     return (flags_ & key_info_known) != 0 ? mask_bits_of<Traits>(smem_, k_.stage()) : 0;
   }
 
   /// The tile's first key, the shared addresses of K, and of the words and scales of its keys.
-  __device__ __forceinline__ int first_key() const { return load_key_info_begin(info()); }
-  __device__ __forceinline__ unsigned k_tile() const { return k_.tile(); }
-  __device__ __forceinline__ unsigned words() const { return key_words_of<Traits>(smem_, k_.stage()); }
-  __device__ __forceinline__ unsigned scales() const { return key_scales_of<Traits>(smem_, k_.stage()); }
+  JIT_DEVICE int first_key() const { return load_key_info_begin(info()); }
+  JIT_DEVICE unsigned k_tile() const { return k_.tile(); }
+  JIT_DEVICE unsigned words() const { return key_words_of<Traits>(smem_, k_.stage()); }
+  JIT_DEVICE unsigned scales() const { return key_scales_of<Traits>(smem_, k_.stage()); }
 
-  __device__ __forceinline__ void release_k() {
+  JIT_DEVICE void release_k() {
     k_.consumer_release();
     k_.advance();
   }
 
   /// Releases K behind what `known`, alike in a warp, is made of.
-  __device__ __forceinline__ void release_k_behind(bool known) {
+  JIT_DEVICE void release_k_behind(bool known) {
     k_.consumer_release_after(known);
     k_.advance();
   }
 
-  __device__ __forceinline__ bool has_v() const { return v_.is_full(); }
-  __device__ __forceinline__ void wait_for_v() const { v_.consumer_wait(); }
-  __device__ __forceinline__ unsigned v_tile() const { return v_.tile(); }
-  __device__ __forceinline__ void release_v() {
+  JIT_DEVICE bool has_v() const { return v_.is_full(); }
+  JIT_DEVICE void wait_for_v() const { v_.consumer_wait(); }
+  JIT_DEVICE unsigned v_tile() const { return v_.tile(); }
+  JIT_DEVICE void release_v() {
     v_.consumer_release();
     v_.advance();
   }
 
   /// Before the first tile of keys that it sees, in descending order: the same as skip_k() behind the last one.
-  __device__ __forceinline__ void skip_first_k(const WarpgroupOrderBarrier<Traits>& order_barrier) {
+  JIT_DEVICE void skip_first_k(const WarpgroupOrderBarrier<Traits>& order_barrier) {
     if constexpr (!Config::descending || Traits::most_skipped == 0) return;
     while ((flags_ & key_info_unseen << consumer_) != 0) {
       skip(order_barrier);
@@ -98,14 +98,14 @@ class ConsumerKeys {
   }
   /// Behind the last tile of keys: what others see takes no more than the turns. Values are released later,
   /// behind those that are still to be multiplied with.
-  __device__ __forceinline__ void skip_k(const WarpgroupOrderBarrier<Traits>& order_barrier) {
+  JIT_DEVICE void skip_k(const WarpgroupOrderBarrier<Traits>& order_barrier) {
     if constexpr (Config::descending || Traits::most_skipped == 0) return;
     while ((flags_ & key_info_end) == 0) {
       take();
       skip(order_barrier);
     }
   }
-  __device__ __forceinline__ void skip_v() {
+  JIT_DEVICE void skip_v() {
     if constexpr (Traits::most_skipped == 0) return;
     for (; skipped_ > 0; --skipped_) {
       wait_for_v();  // before, the stage is still of the round before
@@ -114,13 +114,13 @@ class ConsumerKeys {
   }
 
  private:
-  __device__ __forceinline__ void skip(const WarpgroupOrderBarrier<Traits>& order_barrier) {
+  JIT_DEVICE void skip(const WarpgroupOrderBarrier<Traits>& order_barrier) {
     order_barrier.wait();  // mutate: SkipsWithoutTheOrder
     order_barrier.pass();
     release_k();
     ++skipped_;
   }
-  __device__ __forceinline__ unsigned info() const { return key_tile_info<Traits>(smem_, k_.stage()); }
+  JIT_DEVICE unsigned info() const { return key_tile_info<Traits>(smem_, k_.stage()); }
 
   const unsigned smem_;
   const int consumer_;

@@ -31,30 +31,30 @@ class ConsumerOutput {
   using EpilogueWork = typename Traits::EpilogueWork;
 
  public:
-  __device__ __forceinline__ ConsumerOutput(const AttentionParams& params, const DropoutParams& dropout,
-                                            const DescaleParams& descale, unsigned smem, int consumer)
+  JIT_DEVICE ConsumerOutput(const AttentionParams& params, const DropoutParams& dropout,
+                            const DescaleParams& descale, unsigned smem, int consumer)
       : params_(params),
         dropout_(dropout),
         descale_(descale),
         consumer_(consumer),
         o_pipeline_(QoPipelines<Traits>(smem).o) {}
 
-  __device__ __forceinline__ void clear() {
+  JIT_DEVICE void clear() {
     output_.clear();
     clear_tile_sums();
     sums_.begin();
   }
   /// The accumulators that P V is added to.
-  __device__ __forceinline__ Output& tile() { return output_; }
+  JIT_DEVICE Output& tile() { return output_; }
   /// With sums_by_products: sums of a tile's P, in each lane of a row twice.
-  __device__ __forceinline__ float (&tile_sums())[1][4] { return tile_sums_; }
+  JIT_DEVICE float (&tile_sums())[1][4] { return tile_sums_; }
   /// After the wait for P V of a tile of keys.
-  __device__ __forceinline__ void hold() {
+  JIT_DEVICE void hold() {
     wgmma_hold(output_.registers[0]);
     if constexpr (Traits::sums_by_products) wgmma_hold(tile_sums_);
   }
   /// Then moves a tile's sums to where those of others are, of which each of four lanes has a quarter.
-  __device__ __forceinline__ void add_sums(RowFactors& sums) {
+  JIT_DEVICE void add_sums(RowFactors& sums) {
 #pragma unroll
     // mutate: SumsOfTwoLanes
     for (int r = 0; r < Output::rows; ++r) sums[r] = __fmaf_rn(tile_sums_[0][2 * r], 0.25f, sums[r]);
@@ -62,18 +62,18 @@ class ConsumerOutput {
     wgmma_hold(tile_sums_);
   }
   /// Adds the sums of the last tile of a work tile.
-  __device__ __forceinline__ void add_last_sums() { add_sums(inverse_); }
+  JIT_DEVICE void add_last_sums() { add_sums(inverse_); }
   /// Behind it.
-  __device__ __forceinline__ void promote() { sums_.take(output_); }
-  __device__ __forceinline__ void scale_rows(const RowFactors& factors) {
+  JIT_DEVICE void promote() { sums_.take(output_); }
+  JIT_DEVICE void scale_rows(const RowFactors& factors) {
     output_.scale_rows(factors);
     sums_.scale_rows(factors);
   }
 
   /// When all scores of the work tile are done, of which `state` is left: writes LSE. What is left of the rows is
   /// what O is multiplied by, or with sums_by_products `sums` of all tiles but the last one.
-  __device__ __forceinline__ void finish_rows(const SoftmaxState<Output::rows>& state, const RowFactors& sums,
-                                              ConsumerQueries<Config>& queries) {
+  JIT_DEVICE void finish_rows(const SoftmaxState<Output::rows>& state, const RowFactors& sums,
+                              ConsumerQueries<Config>& queries) {
     RowFactors lse;
     jit::finish_rows<MmaLayout>(state, queries.scale_log2(), inverse_, lse,
                                 probability_raise<typename Traits::Weight>);
@@ -101,8 +101,7 @@ class ConsumerOutput {
   }
 
   /// Writes the output of `work`, or hands it over to the storer.
-  __device__ __forceinline__ void finish(const EpilogueWork& work,
-                                         const typename ConsumerQueries<Config>::Scales& scales) {
+  JIT_DEVICE void finish(const EpilogueWork& work, const typename ConsumerQueries<Config>::Scales& scales) {
     if constexpr (Config::output == OutputPlace::separate) pipeline().producer_acquire();
     sums_.finish(output_);
     if constexpr (Traits::sums_by_products) {
@@ -128,13 +127,13 @@ class ConsumerOutput {
   }
 
  private:
-  __device__ __forceinline__ void clear_tile_sums() {
+  JIT_DEVICE void clear_tile_sums() {
 #pragma unroll
     for (int i = 0; i < 4; ++i) tile_sums_[0][i] = 0;
   }
 
   // Over Q: these rows are this warp's own, which no other warp multiplies with.
-  __device__ __forceinline__ void write_rows(const typename Traits::Columns& columns, unsigned tile) {
+  JIT_DEVICE void write_rows(const typename Traits::Columns& columns, unsigned tile) {
     if constexpr (is_same<typename Output::Layout, EvenOddLayout>) return write_fours(columns, tile);
     const int lane = lane_id();
     const int lane_chunk = threadIdx.x / 16 % 2;  // not of lane_id(): fewer registers through the loop
@@ -156,7 +155,7 @@ class ConsumerOutput {
   }
 
   // Writes the columns where a lane has four neighbors of a row, of 16 bits: half a chunk.
-  __device__ __forceinline__ void write_fours(const typename Traits::Columns& columns, unsigned tile) {
+  JIT_DEVICE void write_fours(const typename Traits::Columns& columns, unsigned tile) {
     using Layout = typename Output::Layout;
     const int lane = lane_id(), column = Layout::lane_column(lane);
     constexpr int of_chunk = ElementTraits<OutputElement<Config>>::per_chunk;
@@ -173,11 +172,9 @@ class ConsumerOutput {
   }
 
   // The warp's first row of the warpgroup's.
-  static __device__ __forceinline__ int warp_row() {
-    return reread_thread_index() % warpgroup_size / warp_size * 16;
-  }
+  static JIT_DEVICE int warp_row() { return reread_thread_index() % warpgroup_size / warp_size * 16; }
   // Moved at each use: an address of its own would take a register through the loop.
-  __device__ __forceinline__ auto pipeline() const { return o_pipeline_of<Traits>(o_pipeline_, consumer_); }
+  JIT_DEVICE auto pipeline() const { return o_pipeline_of<Traits>(o_pipeline_, consumer_); }
 
   const AttentionParams& params_;
   const DropoutParams& dropout_;

@@ -34,8 +34,8 @@ class ConsumerQueries {
   using ExponentScale =
       typename ChosenType<scales_exponents || has_query_factors, RowScales<Scores::rows>, float>::type;
 
-  __device__ __forceinline__ ConsumerQueries(const AttentionParams& params, const DescaleParams& descale,
-                                             unsigned smem, int consumer)
+  JIT_DEVICE ConsumerQueries(const AttentionParams& params, const DescaleParams& descale, unsigned smem,
+                             int consumer)
       : params_(params),
         consumer_(consumer),
         scales_(params, descale),
@@ -44,7 +44,7 @@ class ConsumerQueries {
         q_pipeline_(QoPipelines<Traits>(smem).q) {}
 
   /// Waits for a work tile and its queries; false when there is none left.
-  __device__ __forceinline__ bool take() {
+  JIT_DEVICE bool take() {
     const typename Traits::Work work = work_pipeline_.take();
     if (!is_work(work)) return false;
     work_ = work;
@@ -61,48 +61,46 @@ class ConsumerQueries {
   }
 
   /// Behind the last product with the queries: their place is free, unless O is to lie there.
-  __device__ __forceinline__ void release() const {
+  JIT_DEVICE void release() const {
     if constexpr (!Traits::o_over_q) pipeline().consumer_release();  // mutate: QueriesAreNeverReleased
   }
   /// Releases the place of the queries if the product was the last one (`is_last`), behind the wait for it.
-  __device__ __forceinline__ void release_if(bool is_last) const {
-    pipeline().consumer_release_together_if(is_last);
-  }
+  JIT_DEVICE void release_if(bool is_last) const { pipeline().consumer_release_together_if(is_last); }
   /// Goes on to the next ones.
-  __device__ __forceinline__ void advance() { q_pipeline_.advance(); }
+  JIT_DEVICE void advance() { q_pipeline_.advance(); }
 
   /// S = Q Kᵀ, as one group, or by one warp at once.
-  __device__ __forceinline__ void multiply(Scores& scores, unsigned q_tile, unsigned k_tile) const {
+  JIT_DEVICE void multiply(Scores& scores, unsigned q_tile, unsigned k_tile) const {
     q_.multiply_qk(scores, q_tile, k_tile);
   }
-  __device__ __forceinline__ unsigned tile() const { return pipeline().tile(); }
-  __device__ __forceinline__ void multiply_by_warp(Scores& scores, unsigned k_tile) const {
+  JIT_DEVICE unsigned tile() const { return pipeline().tile(); }
+  JIT_DEVICE void multiply_by_warp(Scores& scores, unsigned k_tile) const {
     Queries<Traits>::multiply_qk_by_warp(scores, pipeline().tile(), k_tile);
   }
   /// Makes scores of products with keys whose scales lie at a shared address.
-  __device__ __forceinline__ void scale(Scores& scores, unsigned key_scales) {
+  JIT_DEVICE void scale(Scores& scores, unsigned key_scales) {
     scales_.scale_scores(scores, key_scales);
     if constexpr (Queries<Traits>::has_factors && !has_query_factors) scores.scale_rows(factors_);
   }
   /// The factor that makes exponents of 2 of these.
-  __device__ __forceinline__ const ExponentScale& scale_log2() const { return scale_log2_; }
+  JIT_DEVICE const ExponentScale& scale_log2() const { return scale_log2_; }
 
-  __device__ __forceinline__ const typename Traits::EpilogueWork& work() const { return work_; }
-  __device__ __forceinline__ const Score& score() const { return score_; }
+  JIT_DEVICE const typename Traits::EpilogueWork& work() const { return work_; }
+  JIT_DEVICE const Score& score() const { return score_; }
   /// Also those of values, of the work tile that is done.
-  __device__ __forceinline__ Scales& scales() { return scales_; }
+  JIT_DEVICE Scales& scales() { return scales_; }
   /// The first row of a work tile's that the warp has.
-  __device__ __forceinline__ int warp_row() const {
+  JIT_DEVICE int warp_row() const {
     return consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
   }
   /// Lengths are read again where they differ: they would take registers through the loop.
-  __device__ __forceinline__ BlockContext context() const { return work_pipeline_.context(work_); }
+  JIT_DEVICE BlockContext context() const { return work_pipeline_.context(work_); }
   /// The whole work tile, read again, until it is released.
-  __device__ __forceinline__ typename Traits::Work whole_work() const { return work_pipeline_.tile(); }
-  __device__ __forceinline__ void release_work() { work_pipeline_.release(); }
+  JIT_DEVICE typename Traits::Work whole_work() const { return work_pipeline_.tile(); }
+  JIT_DEVICE void release_work() { work_pipeline_.release(); }
 
  private:
-  static __device__ __forceinline__ ExponentScale first_scale(const AttentionParams& params) {
+  static JIT_DEVICE ExponentScale first_scale(const AttentionParams& params) {
     if constexpr (scales_exponents || has_query_factors) {
       return {};
     } else {
@@ -110,7 +108,7 @@ class ConsumerQueries {
     }
   }
 
-  __device__ __forceinline__ void take_q() {
+  JIT_DEVICE void take_q() {
     if constexpr (Queries<Traits>::has_factors) {
       Queries<Traits>::convert(pipeline().tile(), Traits::queries_barrier + consumer_, factors_);
       if constexpr (has_query_factors) {
@@ -128,7 +126,7 @@ class ConsumerQueries {
   }
 
   // Moved at each use: addresses of their own would take registers through the loop.
-  __device__ __forceinline__ auto pipeline() const { return q_pipeline_of<Traits>(q_pipeline_, consumer_); }
+  JIT_DEVICE auto pipeline() const { return q_pipeline_of<Traits>(q_pipeline_, consumer_); }
 
   const AttentionParams& params_;
   const int consumer_;

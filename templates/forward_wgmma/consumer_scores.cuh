@@ -69,8 +69,7 @@ class ConsumerScores {
   static_assert(!interpolates || knows_limits,
                 "limits of scores, and what rows weigh, tell where exponentials may be interpolated");
 
-  __device__ __forceinline__ ConsumerScores(const AttentionParams& params, const DropoutParams& dropout,
-                                            int consumer)
+  JIT_DEVICE ConsumerScores(const AttentionParams& params, const DropoutParams& dropout, int consumer)
       : params_(params),
         dropout_mask_(dropout.mask),
         dropout_(seed_of(dropout)),
@@ -79,13 +78,13 @@ class ConsumerScores {
         p_(consumer) {}
 
   /// Before the first tile of a work tile.
-  __device__ __forceinline__ void begin() {
+  JIT_DEVICE void begin() {
     state_ = State();
     clear_exact_sums();
   }
   /// The state of all tiles so far. With sums_by_products sums are exact where LSE is wanted, and else
   /// nothing.
-  __device__ __forceinline__ State state() const {
+  JIT_DEVICE State state() const {
     State state = state_;
     if constexpr (Traits::sums_by_products) {
 #pragma unroll
@@ -94,21 +93,19 @@ class ConsumerScores {
     return state;
   }
   /// With sums_by_products: of P as it is rounded, of all tiles whose P V is done.
-  __device__ __forceinline__ RowFactors& sums() { return state_.row_sum; }
-  __device__ __forceinline__ const RowFactors& sums() const { return state_.row_sum; }
+  JIT_DEVICE RowFactors& sums() { return state_.row_sum; }
+  JIT_DEVICE const RowFactors& sums() const { return state_.row_sum; }
   /// Turns that consumers take.
-  __device__ __forceinline__ const WarpgroupOrderBarrier<Traits>& order_barrier() const {
-    return order_barrier_;
-  }
+  JIT_DEVICE const WarpgroupOrderBarrier<Traits>& order_barrier() const { return order_barrier_; }
 
   /// Keeps what is written to the tile before in front of the fence of the next product.
-  __device__ __forceinline__ void hold_tile() { wgmma_hold(scores_.registers[0]); }
+  JIT_DEVICE void hold_tile() { wgmma_hold(scores_.registers[0]); }
   /// Issues S, as one group.
-  __device__ __forceinline__ void multiply(const Queries& queries, unsigned q_tile, unsigned k_tile) {
+  JIT_DEVICE void multiply(const Queries& queries, unsigned q_tile, unsigned k_tile) {
     queries.multiply(scores_, q_tile, k_tile);
   }
   /// Which scores are kept, while they are multiplied: drawn, or on the way from where it was precomputed.
-  __device__ __forceinline__ void draw_kept(const Queries& queries, const Keys& keys) {
+  JIT_DEVICE void draw_kept(const Queries& queries, const Keys& keys) {
     if constexpr (has_dropout_mask_ahead<Config>) {
       const auto& work = queries.work();
       kept_ = Kept(dropout_mask_, work.batch * params_.heads_q + work.head, work.q_begin + queries.warp_row(),
@@ -121,7 +118,7 @@ class ConsumerScores {
     }
   }
   /// Finds the limits that scores may reach before maxima move, while they are multiplied.
-  __device__ __forceinline__ void find_limits(const Queries& queries) {
+  JIT_DEVICE void find_limits(const Queries& queries) {
     if constexpr (knows_limits) {
       score_limits<Weight>(state_, queries.scale_log2(), limits_);
       least_sum_ += least_sum_of_keys(Config::tile_kv);
@@ -129,13 +126,13 @@ class ConsumerScores {
   }
 
   /// After the wait for the first S of a work tile: scores become exponentials, and K is released.
-  __device__ __forceinline__ void finish_first(Queries& queries, Keys& keys) {
+  JIT_DEVICE void finish_first(Queries& queries, Keys& keys) {
     take_first(queries, keys);
     exponentiate(queries);
   }
 
   /// Finishes later S of a work tile. Returns whether the output must be rescaled by `correction`.
-  __device__ __forceinline__ bool finish(Queries& queries, Keys& keys, RowFactors& correction) {
+  JIT_DEVICE bool finish(Queries& queries, Keys& keys, RowFactors& correction) {
     hold_tile();
     if constexpr (Config::rescale == Rescale::on_overflow) {
       const bool move = exponentiate_or_repeat(queries, keys, correction);
@@ -151,13 +148,12 @@ class ConsumerScores {
   }
 
   /// Exponentials become the P that is multiplied: their sums are those of all keys.
-  __device__ __forceinline__ void pack() { p_.pack_scores(scores_, kept_); }
+  JIT_DEVICE void pack() { p_.pack_scores(scores_, kept_); }
 
   /// With `packs_early`, in place of `finish_first` and `pack`: `finish_output`, a function without arguments, is
   /// called where P V of the tile before must have ended.
   template <bool in_turn, class FinishOutput>
-  __device__ __forceinline__ void finish_first_early(Queries& queries, Keys& keys,
-                                                     const FinishOutput& finish_output) {
+  JIT_DEVICE void finish_first_early(Queries& queries, Keys& keys, const FinishOutput& finish_output) {
     take_first(queries, keys);
     if constexpr (passes_early && in_turn) order_barrier_.pass();  // mutate: OrderKeptBehindFirstMaxima
     finish_output();
@@ -166,9 +162,8 @@ class ConsumerScores {
   /// Finishes scores in place of `finish` and `pack`: `scale_output` is given what the output must be
   /// rescaled by.
   template <class FinishOutput, class ScaleOutput>
-  __device__ __forceinline__ void finish_early(Queries& queries, Keys& keys,
-                                               const FinishOutput& finish_output,
-                                               const ScaleOutput& scale_output) {
+  JIT_DEVICE void finish_early(Queries& queries, Keys& keys, const FinishOutput& finish_output,
+                               const ScaleOutput& scale_output) {
     RowFactors correction;
     hold_tile();
     apply_functors(queries, keys);
@@ -192,16 +187,15 @@ class ConsumerScores {
   }
 
   /// O += P V, as one group, of which `lower` leaves out the upper half of the keys.
-  __device__ __forceinline__ void multiply_values(ConsumerOutput<Config>& output, unsigned v_tile,
-                                                  bool lower) const {
+  JIT_DEVICE void multiply_values(ConsumerOutput<Config>& output, unsigned v_tile, bool lower) const {
     p_.multiply_pv(output.tile(), output.tile_sums(), v_tile, lower);
   }
   /// After the wait for it.
-  __device__ __forceinline__ void hold_p() { p_.hold(); }
+  JIT_DEVICE void hold_p() { p_.hold(); }
 
  private:
   // The seed of kernels that draw themselves.
-  static __device__ __forceinline__ Seed seed_of(const DropoutParams& dropout) {
+  static JIT_DEVICE Seed seed_of(const DropoutParams& dropout) {
     if constexpr (has_dropout_mask_ahead<Config>) {
       return {};
     } else {
@@ -210,7 +204,7 @@ class ConsumerScores {
   }
 
   // Up to the maxima, with which the first S of a work tile begins.
-  __device__ __forceinline__ void take_first(Queries& queries, Keys& keys) {
+  JIT_DEVICE void take_first(Queries& queries, Keys& keys) {
     hold_tile();
     apply_functors(queries, keys);
     keys.release_k();
@@ -231,13 +225,13 @@ class ConsumerScores {
     }
   }
 
-  __device__ __forceinline__ void clear_exact_sums() {
+  JIT_DEVICE void clear_exact_sums() {
 #pragma unroll
     for (int r = 0; r < Traits::Scores::rows; ++r) exact_sums_[r] = 0;
   }
 
   template <class ScaleOutput>
-  __device__ __forceinline__ void scale_all(const RowFactors& correction, const ScaleOutput& scale_output) {
+  JIT_DEVICE void scale_all(const RowFactors& correction, const ScaleOutput& scale_output) {
     scale_output(correction);
     if constexpr (Traits::sums_by_products) {
 #pragma unroll
@@ -247,7 +241,7 @@ class ConsumerScores {
   }
 
   // Leaves the scores as the mask and score functors want them.
-  __device__ __forceinline__ void apply_functors(Queries& queries, const Keys& keys) {
+  JIT_DEVICE void apply_functors(Queries& queries, const Keys& keys) {
     queries.scale(scores_, keys.scales());
     if (Score::is_identity && !keys.is_partial()) return;
     const int thread = reread_thread_index() % warpgroup_size;
@@ -270,15 +264,14 @@ class ConsumerScores {
 
   // `words` are those of all consumers; 0: there are none.
   template <class Within>
-  __device__ __forceinline__ SharedScoreBits<Within> shared_bits(const Within& within, unsigned words,
-                                                                 int thread) const {
+  JIT_DEVICE SharedScoreBits<Within> shared_bits(const Within& within, unsigned words, int thread) const {
     constexpr unsigned from_64_keys = score_words(Config::tile_q, score_word_keys) * 4;
     // mutate: TheFirstConsumersQueries
     const unsigned own = words + (consumer_ * warpgroup_size + thread) * 4;
     return {within, words == 0 ? 0 : own, from_64_keys};
   }
 
-  __device__ __forceinline__ bool update_maxima(Queries& queries, RowFactors& correction) {
+  JIT_DEVICE bool update_maxima(Queries& queries, RowFactors& correction) {
     if constexpr (has_block_factors<Config>) {
       float of_tile[Traits::Scores::rows];
       queries.scales().factors().maxima(scores_, of_tile);
@@ -289,7 +282,7 @@ class ConsumerScores {
     }
   }
 
-  __device__ __forceinline__ void exponentiate(Queries& queries) {
+  JIT_DEVICE void exponentiate(Queries& queries) {
     if constexpr (has_block_factors<Config>) {
       queries.scales().factors().exponentiate(scores_, state_, queries.scale_log2(),
                                               probability_raise<Weight>);
@@ -300,8 +293,7 @@ class ConsumerScores {
 
   // Exponentials become P step by step, and the next keys are looked for meanwhile. With sums_by_products P V sums them
   // up, but for LSE.
-  __device__ __forceinline__ void exponentiate_and_pack(const Queries& queries, Keys& keys,
-                                                        bool may_interpolate = false) {
+  JIT_DEVICE void exponentiate_and_pack(const Queries& queries, Keys& keys, bool may_interpolate = false) {
     auto next = keys.ask_for_next();
     constexpr bool by_products = Traits::sums_by_products;
     RowFactors& row_sum = by_products ? exact_sums_ : state_.row_sum;
@@ -316,8 +308,8 @@ class ConsumerScores {
   }
 
   template <int interpolations, bool adds_up>
-  __device__ __forceinline__ void exponentiate_by_steps(const Queries& queries, RowFactors& row_sum,
-                                                        typename Keys::NextTile& next) {
+  JIT_DEVICE void exponentiate_by_steps(const Queries& queries, RowFactors& row_sum,
+                                        typename Keys::NextTile& next) {
     jit::exponentiate_by_steps<interpolations, adds_up>(
         scores_, state_.offset, row_sum, queries.scale_log2(), probability_raise<Weight>,
         [&](int step, const unsigned(&interpolated)[4]) -> const unsigned(&)[4] {
@@ -328,8 +320,7 @@ class ConsumerScores {
 
   // Relative to the maxima of earlier tiles; where that is not enough, brought up to those of this one, too, or
   // computed once more.
-  __device__ __forceinline__ bool exponentiate_or_repeat(Queries& queries, const Keys& keys,
-                                                         RowFactors& correction) {
+  JIT_DEVICE bool exponentiate_or_repeat(Queries& queries, const Keys& keys, RowFactors& correction) {
     for (bool repeated = false;; repeated = true) {
       apply_functors(queries, keys);
       if (repeated) update_maximum<Rescale::always>(scores_, state_, queries.scale_log2(), correction);

@@ -25,7 +25,7 @@ namespace jit::forward_wgmma {
 
 /// By one thread, before any other use; then a __syncthreads.
 template <class Traits>
-__device__ __forceinline__ void init_pipelines(unsigned smem) {
+JIT_DEVICE void init_pipelines(unsigned smem) {
   constexpr SmemLayout layout = Traits::layout;
   constexpr int warps = warpgroup_size / warp_size;
   init_pipeline(smem, layout.q, 1, Traits::o_over_q ? 1 : warps);
@@ -38,7 +38,7 @@ __device__ __forceinline__ void init_pipelines(unsigned smem) {
 
 /// The work of converters.
 template <class Traits>
-__device__ __forceinline__ void convert(unsigned smem) {
+JIT_DEVICE void convert(unsigned smem) {
   if constexpr (Traits::upcasts) {
     KeyConverter<Traits>(smem, Traits::first_converter).run();
   } else {
@@ -47,7 +47,7 @@ __device__ __forceinline__ void convert(unsigned smem) {
 }
 
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params, const TensorMaps& maps) {
+JIT_DEVICE void attention_forward(const AttentionParams& params, const TensorMaps& maps) {
   using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);

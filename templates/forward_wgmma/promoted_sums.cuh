@@ -14,22 +14,22 @@ template <class Config, class Output, bool is_used = (Config::promote_every > 0)
 class PromotedSums {
  public:
   /// Before the first tile of a work tile.
-  __device__ __forceinline__ void begin() {}
+  JIT_DEVICE void begin() {}
   /// Behind each tile of keys, whose products are in `output`.
-  __device__ __forceinline__ void take(Output&) {}
-  __device__ __forceinline__ void scale_rows(const float (&)[Output::rows]) {}
+  JIT_DEVICE void take(Output&) {}
+  JIT_DEVICE void scale_rows(const float (&)[Output::rows]) {}
   /// Behind the last one: all is in `output`.
-  __device__ __forceinline__ void finish(Output&) const {}
+  JIT_DEVICE void finish(Output&) const {}
 };
 
 template <class Config, class Output>
 class PromotedSums<Config, Output, true> {
  public:
-  __device__ __forceinline__ void begin() {
+  JIT_DEVICE void begin() {
     sums_.clear();
     tiles_ = 0;
   }
-  __device__ __forceinline__ void take(Output& output) {
+  JIT_DEVICE void take(Output& output) {
     if (uniform(++tiles_) == Config::promote_every) {
       tiles_ = 0;
       add(sums_, output);  // mutate: PromotedSumsLost
@@ -37,13 +37,13 @@ class PromotedSums<Config, Output, true> {
     }
     wgmma_hold(output.registers[0]);  // the next wgmma's fence stands behind all that is written here
   }
-  __device__ __forceinline__ void scale_rows(const float (&factors)[Output::rows]) {
+  JIT_DEVICE void scale_rows(const float (&factors)[Output::rows]) {
     sums_.scale_rows(factors);  // mutate: PromotedSumsUnscaled
   }
-  __device__ __forceinline__ void finish(Output& output) const { add(output, sums_); }
+  JIT_DEVICE void finish(Output& output) const { add(output, sums_); }
 
  private:
-  static __device__ __forceinline__ void add(Output& to, const Output& from) {
+  static JIT_DEVICE void add(Output& to, const Output& from) {
 #pragma unroll
     for (int r = 0; r < Output::rows; ++r) {
 #pragma unroll

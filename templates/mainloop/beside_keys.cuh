@@ -21,8 +21,8 @@ namespace jit {
 /// Flags of the tile info of the tile at which `tiles` stands, of a mask that is remembered. `q_begin` is the first
 /// query of the work tile, `range_end` the end of the keys that all its queries see.
 template <class Traits, class Mask, class Tiles>
-__device__ __forceinline__ int key_tile_flags(const Mask& mask, const Tiles& tiles, int q_begin,
-                                              int range_end, const SeqlenInfo& seqlens) {
+JIT_DEVICE int key_tile_flags(const Mask& mask, const Tiles& tiles, int q_begin, int range_end,
+                              const SeqlenInfo& seqlens) {
   using Config = typename Traits::Config;
   int flags = tiles.has(1) ? 0 : key_info_all_last;
   if (!tiles.is_partial()) return flags;
@@ -57,8 +57,7 @@ __device__ __forceinline__ int key_tile_flags(const Mask& mask, const Tiles& til
 
 /// The words of a block from the tile's first on; null: its scores are not known.
 template <class Traits>
-__device__ __forceinline__ const unsigned* known_words(const BlockContext& context, int q_begin,
-                                                       int k_begin) {
+JIT_DEVICE const unsigned* known_words(const BlockContext& context, int q_begin, int k_begin) {
   if constexpr (Traits::has_mask_bits) {
     using Mask = TileMask<typename Traits::Config>;
     const unsigned* const words = Mask(context).words_of(q_begin, k_begin);
@@ -72,14 +71,14 @@ __device__ __forceinline__ const unsigned* known_words(const BlockContext& conte
 
 /// Lets `full` wait for their bytes. By one thread, which arrives later.
 template <class Traits>
-__device__ __forceinline__ void expect_mask_bits(unsigned full) {
+JIT_DEVICE void expect_mask_bits(unsigned full) {
   mbarrier_expect_tx(full, Traits::mask_bit_words * 4);  // mutate: NobodyWaitsForTheBits
 }
 
 /// Starts the copies of the tile's words, which lie in one piece where the block has no other queries, else in one for
 /// each 64 keys. By one thread.
 template <class Traits>
-__device__ __forceinline__ void load_mask_bits(unsigned target, const unsigned* words, unsigned full) {
+JIT_DEVICE void load_mask_bits(unsigned target, const unsigned* words, unsigned full) {
   using Config = typename Traits::Config;
   constexpr int block_q = TileMask<Config>::queries_of_block, tile_words = Traits::mask_bit_words;
   constexpr int column_words = score_words(Config::tile_q, score_word_keys);
@@ -105,13 +104,13 @@ struct BesideKeys {
   const unsigned* known = nullptr;
 
   /// Looks whether the bits are known.
-  __device__ __forceinline__ void find_bits() {
+  JIT_DEVICE void find_bits() {
     if (Traits::has_mask_bits && (info.flags & key_info_partial) != 0)
       known = known_words<Traits>(context_of<Config>(params, work), work.q_begin, info.k_begin);
     if (known != nullptr) info.flags |= key_info_known;  // mutate: AskedThoughKnown
   }
 
-  __device__ __forceinline__ void write(int stage) const {
+  JIT_DEVICE void write(int stage) const {
     const Sequence keys = seqlens_of<Config>(params, work).kv;
     if constexpr (Traits::has_key_words) {
       const unsigned words = stored_words_of<Traits>(smem, stage);
@@ -122,12 +121,12 @@ struct BesideKeys {
     if constexpr (Traits::has_key_scales)
       write_key_scales<Config>(params, work, keys, info.k_begin, key_scales_of<Traits>(smem, stage));
   }
-  __device__ __forceinline__ void expect(unsigned full) const {
+  JIT_DEVICE void expect(unsigned full) const {
     if constexpr (Traits::has_mask_bits) {
       if (lane_id() == 0 && known != nullptr) expect_mask_bits<Traits>(full);
     }
   }
-  __device__ __forceinline__ void start(int stage, unsigned full) const {
+  JIT_DEVICE void start(int stage, unsigned full) const {
     if constexpr (Traits::has_mask_bits) {
       if (lane_id() == 0 && known != nullptr)
         load_mask_bits<Traits>(mask_bits_of<Traits>(smem, stage), known, full);

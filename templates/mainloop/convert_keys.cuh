@@ -38,7 +38,7 @@ class TileWidener {
 
  public:
   /// `first_warp` is that of these warps in its warpgroup.
-  static __device__ __forceinline__ void upcast(unsigned from, unsigned to, int first_warp) {
+  static JIT_DEVICE void upcast(unsigned from, unsigned to, int first_warp) {
     // Read again: what follows from it would take registers from one tile to the next. Not negative, which saves the
     // divisions below what they need for negative numbers.
     const unsigned thread = static_cast<unsigned>(reread_thread_index()) % warpgroup_size;
@@ -57,7 +57,7 @@ class TileWidener {
 
  private:
   // Upcasts the 16 elements of a lane in each group of rows that is this warp's.
-  static __device__ __forceinline__ void upcast_rows(unsigned from, unsigned to, int warp_y) {
+  static JIT_DEVICE void upcast_rows(unsigned from, unsigned to, int warp_y) {
     int words[ahead][4];
     const auto has = [warp_y](int group) {
       return group < most_groups - 1 || row_groups % warps_y == 0 || group * warps_y + warp_y < row_groups;
@@ -78,7 +78,7 @@ class TileWidener {
   }
 
   // Eight elements become a chunk.
-  static __device__ __forceinline__ void store_wide(unsigned chunk, int first, int second) {
+  static JIT_DEVICE void store_wide(unsigned chunk, int first, int second) {
     unsigned halves[4];
     halves_of_fp8_word<Stored>(static_cast<unsigned>(first), halves[0], halves[1]);
     halves_of_fp8_word<Stored>(static_cast<unsigned>(second), halves[2], halves[3]);
@@ -99,10 +99,10 @@ class KeyConverter {
 
  public:
   /// The converters are so many warps of a warpgroup, from `first_warp` on.
-  __device__ __forceinline__ KeyConverter(unsigned smem, int first_warp)
+  JIT_DEVICE KeyConverter(unsigned smem, int first_warp)
       : smem_(smem), first_warp_(first_warp), stored_(smem), pipelines_(smem) {}
 
-  __device__ __forceinline__ void run() {
+  JIT_DEVICE void run() {
     while (true) {
       stored_.k.consumer_wait();
       const KeyTileInfo info = load_key_info(stored_info<Traits>(smem_, stored_.k.stage()));
@@ -113,11 +113,9 @@ class KeyConverter {
   }
 
  private:
-  static __device__ __forceinline__ bool has_tile(const KeyTileInfo& info) {
-    return (info.flags & key_info_none) == 0;
-  }
+  static JIT_DEVICE bool has_tile(const KeyTileInfo& info) { return (info.flags & key_info_none) == 0; }
 
-  __device__ __forceinline__ void convert_keys(const KeyTileInfo& info) {
+  JIT_DEVICE void convert_keys(const KeyTileInfo& info) {
     pipelines_.k.producer_acquire();  // mutate: WrittenWhileItIsRead
     const int thread = reread_thread_index() % warpgroup_size - first_warp_ * warp_size;
     write_info(info, thread);
@@ -130,7 +128,7 @@ class KeyConverter {
   }
 
   // And the words of keys that consumers ask for. By all converters, of whose threads this is `thread`.
-  __device__ __forceinline__ void write_info(const KeyTileInfo& info, int thread) const {
+  JIT_DEVICE void write_info(const KeyTileInfo& info, int thread) const {
     if (thread == 0) store_key_info(key_tile_info<Traits>(smem_, pipelines_.k.stage()), info);
     if constexpr (Traits::has_key_words) {
       if ((info.flags & key_info_partial) == 0) return;
@@ -141,7 +139,7 @@ class KeyConverter {
     }
   }
 
-  __device__ __forceinline__ void convert_values() {
+  JIT_DEVICE void convert_values() {
     stored_.v.consumer_wait();        // mutate: ReadBeforeItHasCome
     pipelines_.v.producer_acquire();  // mutate: HandedOverBeforeItIsRead
     TileWidener<Stored, typename Traits::StoredVTile, typename Traits::Weight, typename Traits::VTile,
@@ -151,7 +149,7 @@ class KeyConverter {
   }
 
   template <class From, class To>
-  static __device__ __forceinline__ void hand_over(From& from, To& to) {
+  static JIT_DEVICE void hand_over(From& from, To& to) {
     fence_proxy_async_shared();  // mutate: NoProxyFence
     from.consumer_release();
     from.advance();

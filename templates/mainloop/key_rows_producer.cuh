@@ -40,10 +40,9 @@ class KeyRowCopies {
     int seq[rows_per_lane];
   };
 
-  __device__ __forceinline__ KeyRowCopies(const AttentionParams& params, int warp)
-      : params_(params), warp_(warp) {}
+  JIT_DEVICE KeyRowCopies(const AttentionParams& params, int warp) : params_(params), warp_(warp) {}
 
-  __device__ __forceinline__ Place place(const SplitWorkTile& work_tile, int k_begin) const {
+  JIT_DEVICE Place place(const SplitWorkTile& work_tile, int k_begin) const {
     Place place{.head = work_tile.kv_head};
 #pragma unroll
     for (int i = 0; i < rows_per_lane; ++i) {
@@ -62,7 +61,7 @@ class KeyRowCopies {
 
   /// Starts the copy of a tile to the pipeline's stage; rows that there are not become zeros.
   template <class Pipeline>
-  __device__ __forceinline__ void start(const Pipeline& pipeline, const Place& place) const {
+  JIT_DEVICE void start(const Pipeline& pipeline, const Place& place) const {
     constexpr int per_chunk = ElementTraits<Element>::per_chunk;
 #pragma unroll
     for (int i = 0; i < rows_per_lane; ++i) {
@@ -91,14 +90,14 @@ class KeyRowCopies {
   }
   /// Behind `start`: ends the copy that was started before that one, and that one, too, where it is the split's last.
   template <class Pipeline>
-  __device__ __forceinline__ void finish_earlier(const Pipeline& pipeline, bool is_last) {
+  JIT_DEVICE void finish_earlier(const Pipeline& pipeline, bool is_last) {
     if (has_earlier_) end<1>([&] { pipeline.producer_commit_before(1); });  // mutate: EarlierTileNotWaitedFor
     has_earlier_ = !is_last;
     if (is_last) end<0>([&] { pipeline.producer_commit(); });  // mutate: LastTileNotWaitedFor
   }
   /// Ahead of a wait for the pipeline's stage: consumers may need the tile before to make room.
   template <class Pipeline>
-  __device__ __forceinline__ void finish_before_waiting(const Pipeline& pipeline) {
+  JIT_DEVICE void finish_before_waiting(const Pipeline& pipeline) {
     if (!has_earlier_ || pipeline.is_empty()) return;
     end<0>([&] { pipeline.producer_commit_before(1); });
     has_earlier_ = false;
@@ -106,7 +105,7 @@ class KeyRowCopies {
 
  private:
   // First element of a lane's row; null for one that there is not. What a page table says may be any number.
-  __device__ __forceinline__ const Element* row_at(const Place& place, int i) const {
+  JIT_DEVICE const Element* row_at(const Place& place, int i) const {
     const TensorStrides& strides = params_.k_strides;
     const int batch = place.batch[i];
     if (batch < 0 || !PagedKv<Config>(params_).exists(batch)) return nullptr;
@@ -115,14 +114,14 @@ class KeyRowCopies {
   }
 
   // The place of one of the warp's rows in the tile.
-  __device__ __forceinline__ int tile_row(int own) const {
+  JIT_DEVICE int tile_row(int own) const {
     // mutate: HalfOfTheRowsTwice
     return (own / group_rows * Traits::key_warps + warp_) * group_rows + own % group_rows;
   }
 
   // Waits until so many tiles at most are on their way, and tells of the one that has come.
   template <int on_the_way, class Arrive>
-  __device__ __forceinline__ void end(Arrive arrive) const {
+  JIT_DEVICE void end(Arrive arrive) const {
     cp_async_wait_group<on_the_way>();
     fence_proxy_async_shared();  // mutate: RowsWithoutProxyFence
     arrive();
@@ -141,8 +140,7 @@ class KeyRowsProducer {
   using Config = typename Traits::Config;
 
  public:
-  __device__ __forceinline__ KeyRowsProducer(const AttentionParams& params, unsigned char* bytes,
-                                             unsigned smem, int warp)
+  JIT_DEVICE KeyRowsProducer(const AttentionParams& params, unsigned char* bytes, unsigned smem, int warp)
       : params_(params),
         smem_(smem),
         infos_(Traits::key_warps == 1 || warp == 0),  // mutate: BothWarpsLeaveInfos
@@ -152,7 +150,7 @@ class KeyRowsProducer {
 
   /// Walks through the block's share of the work.
   template <class Work>
-  __device__ __forceinline__ void run(Work& work) {
+  JIT_DEVICE void run(Work& work) {
     for_each_split<Config>(params_, work, [&](const Info<Config>& info, WorkTileKeys<Config>& tiles) {
       load_tiles(work.work_tile, info, tiles);
     });
@@ -161,8 +159,8 @@ class KeyRowsProducer {
 
  private:
   // All of a split.
-  __device__ __forceinline__ void load_tiles(const SplitWorkTile& work_tile, const Info<Config>& info,
-                                             WorkTileKeys<Config>& tiles) {
+  JIT_DEVICE void load_tiles(const SplitWorkTile& work_tile, const Info<Config>& info,
+                             WorkTileKeys<Config>& tiles) {
     if (infos_) splits_.put(info);  // queries are longer on their way than keys
     if (!tiles.has(0)) return tell_no_keys();
     auto place = copies_.place(work_tile, tiles.key(0));
@@ -181,13 +179,13 @@ class KeyRowsProducer {
   }
 
   // Waits for the next stage and writes its tile info.
-  __device__ __forceinline__ void take_stage(const KeyTileInfo& info) {
+  JIT_DEVICE void take_stage(const KeyTileInfo& info) {
     pipeline_.producer_acquire();
     if (infos_ && lane_id() == 0) store_key_info(key_tile_info<Traits>(smem_, pipeline_.stage()), info);
     __syncwarp();
   }
 
-  __device__ __forceinline__ void tell_no_keys() {
+  JIT_DEVICE void tell_no_keys() {
     take_stage({0, key_info_none});
     pipeline_.producer_commit();
     pipeline_.advance();

@@ -15,8 +15,8 @@ namespace jit {
 /// The scale of row `row` of those that a sequence's keys are counted in; `of_head` is the first one of the KV head. 0 where
 /// its page does not exist, whose keys are zeros.
 template <class Config>
-__device__ __forceinline__ float key_scale(const AttentionParams& params, const float* of_head,
-                                           const TensorStrides& strides, int batch, int row) {
+JIT_DEVICE float key_scale(const AttentionParams& params, const float* of_head, const TensorStrides& strides,
+                           int batch, int row) {
   if constexpr (Config::sequences_kv == SequenceKind::paged) {
     const int page = VariableSequences<Config>(params).page(batch, row);
     if (page < 0 || page >= params.sequences.pages) return 0;
@@ -27,8 +27,8 @@ __device__ __forceinline__ float key_scale(const AttentionParams& params, const 
 
 /// Writes the scales of a tile's keys at a shared address. By a whole warp.
 template <class Config>
-__device__ __forceinline__ void write_key_scales(const AttentionParams& params, const WorkTile& work,
-                                                 const Sequence& sequence, int k_begin, unsigned target) {
+JIT_DEVICE void write_key_scales(const AttentionParams& params, const WorkTile& work,
+                                 const Sequence& sequence, int k_begin, unsigned target) {
   const TensorStrides& strides = params.descale.k_strides;
   // mutate: ScaleOfAnotherHeadsKey
   const float* const of_head = params.descale.k + work.head / Config::gqa_ratio * strides.head;
@@ -54,15 +54,14 @@ __device__ __forceinline__ void write_key_scales(const AttentionParams& params, 
 template <class Config, int threads>
 class KeyScalesCopy {
  public:
-  __device__ __forceinline__ KeyScalesCopy(const AttentionParams& params, int batch, int kv_head,
-                                           int seqlen_kv)
+  JIT_DEVICE KeyScalesCopy(const AttentionParams& params, int batch, int kv_head, int seqlen_kv)
       : of_head_(params.descale.k + batch * params.descale.k_strides.batch +
                  kv_head * params.descale.k_strides.head),
         stride_(params.descale.k_strides.seq),
         seqlen_kv_(seqlen_kv) {}
 
   /// Starts the copy of the scales of a tile's keys, from `first_key` on, to a shared address.
-  __device__ __forceinline__ void load(unsigned target, int first_key) const {
+  JIT_DEVICE void load(unsigned target, int first_key) const {
     if constexpr (!has_row_scales<Config>) return;
     constexpr int keys = has_block_scales<Config> ? keys_of_factor(Config::tile_kv) : 1;  // of a scale
     constexpr int count = Config::tile_kv / keys;

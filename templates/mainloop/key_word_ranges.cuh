@@ -23,8 +23,7 @@ class KeyWordRanges {
  public:
   static constexpr bool is_used = Traits::has_key_word_ranges;
 
-  __device__ __forceinline__ KeyWordRanges(const AttentionParams& params, const TileSchedule& schedule,
-                                           unsigned smem)
+  JIT_DEVICE KeyWordRanges(const AttentionParams& params, const TileSchedule& schedule, unsigned smem)
       : params_(params), table_(smem + Traits::layout.key_word_ranges) {
     if constexpr (is_used) {
       const int batch_count = schedule.order.slices / params.heads_q;
@@ -33,21 +32,21 @@ class KeyWordRanges {
   }
 
   /// Pieces of a batch entry, of the longest if they differ.
-  __device__ __forceinline__ int pieces() const {
+  JIT_DEVICE int pieces() const {
     const int seqlen_kv = Sequences<Config>::longest_kv(params_);
     return seqlen_kv == 0 ? 0 : piece_of(seqlen_kv - 1) + 1;
   }
-  __device__ __forceinline__ int keys_of_piece() const { return Config::tile_kv << shift_; }
-  __device__ __forceinline__ int piece_of(int k) const { return k / Config::tile_kv >> shift_; }
+  JIT_DEVICE int keys_of_piece() const { return Config::tile_kv << shift_; }
+  JIT_DEVICE int piece_of(int k) const { return k / Config::tile_kv >> shift_; }
 
-  __device__ __forceinline__ WordRange range(int batch, int piece) const {
+  JIT_DEVICE WordRange range(int batch, int piece) const {
     int words[2];
     load_shared(words, place(batch, piece));
     return {words[0], words[1]};
   }
 
   /// By all warps of a block, before the __syncthreads behind which the table is read.
-  __device__ __forceinline__ void fill(const TileSchedule& schedule) const {
+  JIT_DEVICE void fill(const TileSchedule& schedule) const {
     const int seqlen_kv = Sequences<Config>::longest_kv(params_);
     const int pieces_of_entry = pieces();
     const int count = schedule.order.slices / params_.heads_q * pieces_of_entry;
@@ -68,7 +67,7 @@ class KeyWordRanges {
   }
 
  private:
-  __device__ __forceinline__ unsigned place(int batch, int piece) const {
+  JIT_DEVICE unsigned place(int batch, int piece) const {
     return table_ + ((batch - params_.batch_begin) * pieces() + piece) * static_cast<int>(sizeof(WordRange));
   }
 

@@ -10,10 +10,10 @@ namespace jit {
 /// Nothing comes with a tile of keys beside its tile info.
 struct NothingBeside {
   /// Written by lanes, once there is room in the stage.
-  __device__ __forceinline__ void write(int /*stage*/) const {}
+  JIT_DEVICE void write(int /*stage*/) const {}
   /// Copies for which the barrier `full` waits, too: announced before the tile's are started, and started behind them.
-  __device__ __forceinline__ void expect(unsigned /*full*/) const {}
-  __device__ __forceinline__ void start(int /*stage*/, unsigned /*full*/) const {}
+  JIT_DEVICE void expect(unsigned /*full*/) const {}
+  JIT_DEVICE void start(int /*stage*/, unsigned /*full*/) const {}
 };
 
 /// The side of who fills the pipelines. A Traits is that of mainloop/pipelines.cuh and tile_boxes.cuh; `Maps` are
@@ -21,13 +21,11 @@ struct NothingBeside {
 template <class Traits, class Maps, class Box>
 class KvProducer {
  public:
-  __device__ __forceinline__ KvProducer(const Maps& maps, unsigned smem)
-      : maps_(maps), smem_(smem), pipelines_(smem) {}
+  JIT_DEVICE KvProducer(const Maps& maps, unsigned smem) : maps_(maps), smem_(smem), pipelines_(smem) {}
 
   /// Loads a tile of keys once there is room for it.
   template <class Beside = NothingBeside>
-  __device__ __forceinline__ void load_keys(const Box& box, const KeyTileInfo& info,
-                                            const Beside& beside = {}) {
+  JIT_DEVICE void load_keys(const Box& box, const KeyTileInfo& info, const Beside& beside = {}) {
     auto& k = pipelines_.k;
     k.producer_acquire();  // mutate: LoadsKBeforeItIsEmpty
     beside.write(k.stage());
@@ -40,17 +38,17 @@ class KvProducer {
   }
 
   /// Says where the values lie that load_values() is to load, if there are some.
-  __device__ __forceinline__ void put_values(const Box& box, bool has_values = true) {
+  JIT_DEVICE void put_values(const Box& box, bool has_values = true) {
     values_ = box;
     has_values_ = has_values;
   }
   /// Loads those that were put, if there are some that it has not.
-  __device__ __forceinline__ void load_values() {
+  JIT_DEVICE void load_values() {
     if (!has_values_) return;
     load_values(values_);
     has_values_ = false;
   }
-  __device__ __forceinline__ void load_values(const Box& box) {
+  JIT_DEVICE void load_values(const Box& box) {
     auto& v = pipelines_.v;
     v.producer_acquire();
     if constexpr (Traits::transposes_v) {
@@ -61,7 +59,7 @@ class KvProducer {
   }
 
   /// A tile info without a tile.
-  __device__ __forceinline__ void tell(int flags) {
+  JIT_DEVICE void tell(int flags) {
     auto& k = pipelines_.k;
     k.producer_acquire();
     if (lane_id() == 0) store_key_info(stored_info<Traits>(smem_, k.stage()), {0, flags});
@@ -69,7 +67,7 @@ class KvProducer {
     k.advance();
   }
   /// Tells those who transpose values that there are none any more.
-  __device__ __forceinline__ void tell_no_values() const {
+  JIT_DEVICE void tell_no_values() const {
     if constexpr (Traits::transposes_v) {
       const auto& v = pipelines_.v;
       v.producer_acquire();
@@ -80,7 +78,7 @@ class KvProducer {
   }
 
   /// Waits for the next tile info of keys that another warp loads, and releases it.
-  __device__ __forceinline__ KeyTileInfo take_info() {
+  JIT_DEVICE KeyTileInfo take_info() {
     auto& k = pipelines_.k;
     k.consumer_wait();
     const KeyTileInfo info = load_key_info(stored_info<Traits>(smem_, k.stage()));

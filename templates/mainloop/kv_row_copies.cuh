@@ -15,8 +15,8 @@ namespace jit {
 /// Starts the copy of a tile of keys or values, by so many threads, of which this is `thread`. `starts(row)` is where a
 /// row begins in a page, asked where there are pages.
 template <class Tile, int columns, int threads, class Config, class Starts>
-__device__ __forceinline__ void copy_kv_tile(unsigned tile, const KvRows<Config>& rows, const Starts& starts,
-                                             int thread = static_cast<int>(threadIdx.x)) {
+JIT_DEVICE void copy_kv_tile(unsigned tile, const KvRows<Config>& rows, const Starts& starts,
+                             int thread = static_cast<int>(threadIdx.x)) {
   if constexpr (PagedKv<Config>::has_pages) {
     copy_rows<Tile, columns, threads, Config::alignment>(tile, starts, thread);
   } else {
@@ -33,8 +33,7 @@ class PageReader {
 
  public:
   /// Pages of the tile of a split from key `k_begin` on; none where there is no tile, and then nothing of the split is read.
-  __device__ __forceinline__ void ask(const AttentionParams& params, const SplitInfo& split, int k_begin,
-                                      bool has_tile) {
+  JIT_DEVICE void ask(const AttentionParams& params, const SplitInfo& split, int k_begin, bool has_tile) {
     const int keys = has_tile ? split.kv.length : 0;
 #pragma unroll
     for (int i = 0; i < rows_per_thread; ++i) {
@@ -46,7 +45,7 @@ class PageReader {
     }
   }
   /// Writes them to `pages`, one for each row of the tile.
-  __device__ __forceinline__ void put(int* pages) const {
+  JIT_DEVICE void put(int* pages) const {
 #pragma unroll
     for (int i = 0; i < rows_per_thread; ++i) {
       if (row(i) < Config::tile_kv) pages[row(i)] = pages_[i];
@@ -54,7 +53,7 @@ class PageReader {
   }
 
  private:
-  static __device__ __forceinline__ int row(int i) { return threadIdx.x + i * threads; }
+  static JIT_DEVICE int row(int i) { return threadIdx.x + i * threads; }
 
   int pages_[rows_per_thread + 1];
 };
@@ -69,8 +68,8 @@ class PageWindow {
  public:
   /// Writes where the rows of the tile from key `k_begin` on begin, of keys and behind them of values, at `starts`: a
   /// lane finds out for a row what else all would that copy a piece of it. By a whole warp.
-  __device__ __forceinline__ void put(const AttentionParams& params, const SplitWorkTile& work_tile,
-                                      int k_begin, RowStart<Config>* starts) {
+  JIT_DEVICE void put(const AttentionParams& params, const SplitWorkTile& work_tile, int k_begin,
+                      RowStart<Config>* starts) {
     const int row = work_tile.kv.begin + k_begin;
     if ((row + Config::tile_kv - 1) / Config::page_size - first_ >= warp_size) {
       first_ = row / Config::page_size;

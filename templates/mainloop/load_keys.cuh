@@ -25,8 +25,7 @@ using KeyBox = decltype(key_box<Traits>(AttentionParams(), typename Traits::Work
 /// computed first, or at once after. By its own where values are transposed: that takes about as long as a step of the
 /// consumers, and values that waited for room for the next keys came late.
 template <class Traits>
-__device__ __forceinline__ void load_keys(const AttentionParams& params, const TensorMaps& maps,
-                                          unsigned smem) {
+JIT_DEVICE void load_keys(const AttentionParams& params, const TensorMaps& maps, unsigned smem) {
   using Config = typename Traits::Config;
   using Mask = typename Config::Mask;
   using Work = typename Traits::Work;
@@ -79,8 +78,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
 
 /// Loads values, each tile once its keys have come, where that is another warp's work.
 template <class Traits>
-__device__ __forceinline__ void load_values(const AttentionParams& params, const TensorMaps& maps,
-                                            unsigned smem) {
+JIT_DEVICE void load_values(const AttentionParams& params, const TensorMaps& maps, unsigned smem) {
   using Work = typename Traits::Work;
   WorkPipeline<Traits> work(params, smem);
   KvProducer<Traits, TensorMaps, KeyBox<Traits>> producer(maps, smem);

@@ -19,7 +19,7 @@ concept is_row_range_text = has_row_range<Mask> && __is_base_of(TextMask, Mask);
 template <class Mask>
 class RowRangeMemory {
  public:
-  __device__ __forceinline__ KeyRange key_range(const Mask& mask, int q_begin, int q_end) {
+  JIT_DEVICE KeyRange key_range(const Mask& mask, int q_begin, int q_end) {
     const KeyRange nothing{mask.seqlen_kv, 0}, everything{0, mask.seqlen_kv};
     KeyRange seen = nothing;
     seen_by_all_ = everything;
@@ -44,13 +44,13 @@ class RowRangeMemory {
   }
 
   /// Class of a tile within that range, of these queries or some of them.
-  __device__ __forceinline__ TileClass classify(const ScoreTile& tile) const {
+  JIT_DEVICE TileClass classify(const ScoreTile& tile) const {
     const bool is_full = tile.k_begin >= seen_by_all_.begin && tile.k_end <= seen_by_all_.end;
     return is_full ? TileClass::full : TileClass::partial;
   }
 
   /// The keys that the queries of a warpgroup see.
-  __device__ __forceinline__ KeyRange of_group(int group) const {
+  JIT_DEVICE KeyRange of_group(int group) const {
     return {__shfl_sync(full_warp, of_group_.begin, group), __shfl_sync(full_warp, of_group_.end, group)};
   }
 
@@ -63,11 +63,10 @@ class RowRangeMemory {
 /// and these queries, or some of them.
 template <class Mask>
 struct MaskMemory {
-  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const auto&, int, int q_begin, int q_end) {
+  JIT_DEVICE KeyRange key_range(const Mask& mask, const auto&, int, int q_begin, int q_end) {
     return mask.key_range(q_begin, q_end);
   }
-  __device__ __forceinline__ TileClass classify(const Mask& mask, const auto&, int,
-                                                const ScoreTile& tile) const {
+  JIT_DEVICE TileClass classify(const Mask& mask, const auto&, int, const ScoreTile& tile) const {
     return mask.classify(tile);
   }
 };
@@ -79,11 +78,10 @@ concept has_memory = Mask::has_memory;
 template <has_memory Mask>
 struct MaskMemory<Mask> {
   typename Mask::Memory own;
-  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const auto&, int, int q_begin, int q_end) {
+  JIT_DEVICE KeyRange key_range(const Mask& mask, const auto&, int, int q_begin, int q_end) {
     return own.key_range(mask, q_begin, q_end);
   }
-  __device__ __forceinline__ TileClass classify(const Mask& mask, const auto&, int,
-                                                const ScoreTile& tile) const {
+  JIT_DEVICE TileClass classify(const Mask& mask, const auto&, int, const ScoreTile& tile) const {
     return mask.classify(tile);
   }
 };
@@ -91,10 +89,10 @@ struct MaskMemory<Mask> {
 template <is_row_range_text Mask>
 struct MaskMemory<Mask> {
   RowRangeMemory<Mask> rows;
-  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const auto&, int, int q_begin, int q_end) {
+  JIT_DEVICE KeyRange key_range(const Mask& mask, const auto&, int, int q_begin, int q_end) {
     return rows.key_range(mask, q_begin, q_end);
   }
-  __device__ __forceinline__ TileClass classify(const Mask&, const auto&, int, const ScoreTile& tile) const {
+  JIT_DEVICE TileClass classify(const Mask&, const auto&, int, const ScoreTile& tile) const {
     return rows.classify(tile);
   }
 };
@@ -105,8 +103,7 @@ class MaskMemory<DocumentMask<slot_q, slot_kv>> {
 
  public:
   template <class Ranges>
-  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const Ranges& ranges, int batch,
-                                                int q_begin, int q_end) {
+  JIT_DEVICE KeyRange key_range(const Mask& mask, const Ranges& ranges, int batch, int q_begin, int q_end) {
     if (q_begin >= q_end || mask.seqlen_kv == 0) return {0, 0};
     queries_ = Mask::id_range(mask.ids_q, q_begin, q_end);
     if constexpr (!Ranges::is_used) return mask.keys_of(queries_);
@@ -125,8 +122,8 @@ class MaskMemory<DocumentMask<slot_q, slot_kv>> {
   }
 
   template <class Ranges>
-  __device__ __forceinline__ TileClass classify(const Mask& mask, const Ranges& ranges, int batch,
-                                                const ScoreTile& tile) const {
+  JIT_DEVICE TileClass classify(const Mask& mask, const Ranges& ranges, int batch,
+                                const ScoreTile& tile) const {
     if constexpr (Ranges::is_used) {
       return Mask::classify(queries_, ranges.range(batch, ranges.piece_of(tile.k_begin)));
     } else {
@@ -143,13 +140,13 @@ template <class Op, class A, class B>
 struct MaskMemory<CombinedMask<Op, A, B>> {
   MaskMemory<A> a;
   MaskMemory<B> b;
-  __device__ __forceinline__ KeyRange key_range(const CombinedMask<Op, A, B>& mask, const auto& ranges,
-                                                int batch, int q_begin, int q_end) {
+  JIT_DEVICE KeyRange key_range(const CombinedMask<Op, A, B>& mask, const auto& ranges, int batch,
+                                int q_begin, int q_end) {
     return Op::of_ranges(a.key_range(mask.a, ranges, batch, q_begin, q_end),
                          b.key_range(mask.b, ranges, batch, q_begin, q_end));
   }
-  __device__ __forceinline__ TileClass classify(const CombinedMask<Op, A, B>& mask, const auto& ranges,
-                                                int batch, const ScoreTile& tile) const {
+  JIT_DEVICE TileClass classify(const CombinedMask<Op, A, B>& mask, const auto& ranges, int batch,
+                                const ScoreTile& tile) const {
     return Op::of_classes(a.classify(mask.a, ranges, batch, tile), b.classify(mask.b, ranges, batch, tile));
   }
 };
@@ -157,13 +154,13 @@ struct MaskMemory<CombinedMask<Op, A, B>> {
 template <class A>
 struct MaskMemory<NotMask<A>> {
   MaskMemory<A> a;
-  __device__ __forceinline__ KeyRange key_range(const NotMask<A>& mask, const auto& ranges, int batch,
-                                                int q_begin, int q_end) {
+  JIT_DEVICE KeyRange key_range(const NotMask<A>& mask, const auto& ranges, int batch, int q_begin,
+                                int q_end) {
     a.key_range(mask.a, ranges, batch, q_begin, q_end);  // for classify alone
     return mask.key_range(q_begin, q_end);
   }
-  __device__ __forceinline__ TileClass classify(const NotMask<A>& mask, const auto& ranges, int batch,
-                                                const ScoreTile& tile) const {
+  JIT_DEVICE TileClass classify(const NotMask<A>& mask, const auto& ranges, int batch,
+                                const ScoreTile& tile) const {
     return class_of_inverse(a.classify(mask.a, ranges, batch, tile));
   }
 };
@@ -171,13 +168,13 @@ struct MaskMemory<NotMask<A>> {
 template <class A, class Kept>
 struct MaskMemory<ScoredMask<A, Kept>> {
   MaskMemory<A> a;
-  __device__ __forceinline__ KeyRange key_range(const ScoredMask<A, Kept>& mask, const auto& ranges,
-                                                int batch, int q_begin, int q_end) {
+  JIT_DEVICE KeyRange key_range(const ScoredMask<A, Kept>& mask, const auto& ranges, int batch, int q_begin,
+                                int q_end) {
     return Both::of_ranges(a.key_range(mask, ranges, batch, q_begin, q_end),
                            mask.kept_by_score.key_range(q_begin, q_end));
   }
-  __device__ __forceinline__ TileClass classify(const ScoredMask<A, Kept>& mask, const auto& ranges,
-                                                int batch, const ScoreTile& tile) const {
+  JIT_DEVICE TileClass classify(const ScoredMask<A, Kept>& mask, const auto& ranges, int batch,
+                                const ScoreTile& tile) const {
     return mask.class_with_score(a.classify(mask, ranges, batch, tile), tile);
   }
 };
@@ -194,14 +191,14 @@ struct RememberedMask {
   MaskMemory<Mask>& memory;
   const Ranges& ranges;
   int batch;
-  __device__ __forceinline__ KeyRange key_range(int q_begin, int q_end) const {
+  JIT_DEVICE KeyRange key_range(int q_begin, int q_end) const {
     return memory.key_range(mask, ranges, batch, q_begin, q_end);
   }
-  __device__ __forceinline__ TileClass classify(const ScoreTile& tile) const {
+  JIT_DEVICE TileClass classify(const ScoreTile& tile) const {
     return memory.classify(mask, ranges, batch, tile);
   }
   /// The keys that the queries of a warpgroup, which are these, see.
-  __device__ __forceinline__ KeyRange key_range_of(int group, int q_begin, int q_end) const {
+  JIT_DEVICE KeyRange key_range_of(int group, int q_begin, int q_end) const {
     if constexpr (remembers_rows<Mask>) {
       return memory.rows.of_group(group);
     } else {
@@ -209,7 +206,7 @@ struct RememberedMask {
     }
   }
   /// Whether the queries of a warpgroup, which are those of the tile, see nothing of it.
-  __device__ __forceinline__ bool drops(int group, const ScoreTile& tile) const {
+  JIT_DEVICE bool drops(int group, const ScoreTile& tile) const {
     if constexpr (remembers_rows<Mask>) {
       const KeyRange seen = memory.rows.of_group(group);
       return tile.k_begin >= seen.end || tile.k_end <= seen.begin;
@@ -217,10 +214,10 @@ struct RememberedMask {
       return mask.classify(tile) == TileClass::empty;
     }
   }
-  __device__ __forceinline__ int next_key(int q_begin, int q_end, int k) const requires has_next<Mask> {
+  JIT_DEVICE int next_key(int q_begin, int q_end, int k) const requires has_next<Mask> {
     return mask.next_key(q_begin, q_end, k);
   }
-  __device__ __forceinline__ SeenTile next_tile(int q_begin, int q_end, int k, int k_end, int tile_kv) const
+  JIT_DEVICE SeenTile next_tile(int q_begin, int q_end, int k, int k_end, int tile_kv) const
       requires((finds_tiles<Mask> && !is_row_range_text<Mask>) || has_memory<Mask>) {
     if constexpr (has_memory<Mask>) {
       return memory.own.next_tile(mask, q_begin, q_end, k, k_end, tile_kv);

@@ -33,16 +33,15 @@ struct QoPipelines {
   Pipeline<Traits::stages_o, Traits::q_stage_bytes> o;
 
   /// `smem` is the shared address of the block's memory.
-  __device__ __forceinline__ explicit QoPipelines(unsigned smem)
-      : q(smem, Traits::layout.q), o(smem, Traits::layout.o) {}
+  JIT_DEVICE explicit QoPipelines(unsigned smem) : q(smem, Traits::layout.q), o(smem, Traits::layout.o) {}
 };
 
 template <class Traits, class Pipeline>
-__device__ __forceinline__ Pipeline q_pipeline_of(const Pipeline& first, int consumer) {
+JIT_DEVICE Pipeline q_pipeline_of(const Pipeline& first, int consumer) {
   return first.moved(consumer * Traits::q_bytes, consumer * Traits::Config::stages_q * 8);
 }
 template <class Traits, class Pipeline>
-__device__ __forceinline__ Pipeline o_pipeline_of(const Pipeline& first, int consumer) {
+JIT_DEVICE Pipeline o_pipeline_of(const Pipeline& first, int consumer) {
   return first.moved(consumer * Traits::o_bytes, consumer * Traits::stages_o * 8);
 }
 
@@ -53,8 +52,7 @@ struct KvPipelines {
   Pipeline<Traits::stages_v, Traits::VTile::bytes> v;
 
   /// `smem` is the shared address of the block's memory.
-  __device__ __forceinline__ explicit KvPipelines(unsigned smem)
-      : k(smem, Traits::layout.k), v(smem, Traits::layout.v) {}
+  JIT_DEVICE explicit KvPipelines(unsigned smem) : k(smem, Traits::layout.k), v(smem, Traits::layout.v) {}
 };
 
 /// Places in the pipelines of keys and values as they are stored.
@@ -63,13 +61,13 @@ struct StoredKvPipelines {
   Pipeline<Traits::stages_stored_k, Traits::StoredKTile::bytes, Traits::keys_by_lanes> k;
   Pipeline<Traits::stages_stored_v, Traits::StoredVTile::bytes> v;
 
-  __device__ __forceinline__ explicit StoredKvPipelines(unsigned smem)
+  JIT_DEVICE explicit StoredKvPipelines(unsigned smem)
       : k(smem, Traits::layout.stored_k), v(smem, Traits::layout.stored_v) {}
 };
 
 /// Makes their barriers. By one thread, before any other use; then fence_mbarrier_init and a __syncthreads.
 template <class Traits>
-__device__ __forceinline__ void init_kv_pipelines(unsigned smem) {
+JIT_DEVICE void init_kv_pipelines(unsigned smem) {
   constexpr auto layout = Traits::layout;
   constexpr int arrivals = decltype(KvPipelines<Traits>::k)::warp_arrivals;
   init_pipeline(smem, layout.stored_k, arrivals,
@@ -85,55 +83,55 @@ __device__ __forceinline__ void init_kv_pipelines(unsigned smem) {
 
 /// Shared address of the tile info of a stage of K.
 template <class Traits>
-__device__ __forceinline__ unsigned key_tile_info(unsigned smem, int stage) {
+JIT_DEVICE unsigned key_tile_info(unsigned smem, int stage) {
   return smem + Traits::layout.key_tile_infos + stage * static_cast<int>(sizeof(KeyTileInfo));
 }
 /// Stored K has its own.
 template <class Traits>
-__device__ __forceinline__ unsigned stored_info(unsigned smem, int stage) {
+JIT_DEVICE unsigned stored_info(unsigned smem, int stage) {
   return smem + Traits::layout.stored_infos + stage * static_cast<int>(sizeof(KeyTileInfo));
 }
 /// Shared address of the tile info of a stage of values that are transposed: whether there are some, or none any more.
 template <class Traits>
-__device__ __forceinline__ unsigned value_info(unsigned smem, int stage) {
+JIT_DEVICE unsigned value_info(unsigned smem, int stage) {
   return smem + Traits::layout.value_infos + stage * 4;
 }
 /// Shared address of the words of a stage's keys.
 template <class Traits>
-__device__ __forceinline__ unsigned key_words_of(unsigned smem, int stage) {
+JIT_DEVICE unsigned key_words_of(unsigned smem, int stage) {
   return smem + Traits::layout.key_words + stage * Traits::KTile::rows * 4;
 }
 /// Stored K has its own.
 template <class Traits>
-__device__ __forceinline__ unsigned stored_words_of(unsigned smem, int stage) {
+JIT_DEVICE unsigned stored_words_of(unsigned smem, int stage) {
   // mutate: WordsOfOneStage
   return smem + Traits::layout.stored_words + stage * Traits::KTile::rows * 4;
 }
 /// Shared address of the bits of a stage's scores.
 template <class Traits>
-__device__ __forceinline__ unsigned mask_bits_of(unsigned smem, int stage) {
+JIT_DEVICE unsigned mask_bits_of(unsigned smem, int stage) {
   return smem + Traits::layout.mask_bits + stage * Traits::mask_bit_words * 4;
 }
 /// Shared address of the scales of a stage's keys.
 template <class Traits>
-__device__ __forceinline__ unsigned key_scales_of(unsigned smem, int stage) {
+JIT_DEVICE unsigned key_scales_of(unsigned smem, int stage) {
   // mutate: ScalesOfOneStage
   return smem + Traits::layout.key_scales + stage * Traits::KTile::rows * 4;
 }
 
 /// By one thread.
-__device__ __forceinline__ void store_key_info(unsigned info, const KeyTileInfo& value) {
+JIT_DEVICE void store_key_info(unsigned info, const KeyTileInfo& value) {
   store_shared(info, value.k_begin);
   store_shared(info + 4, value.flags);
 }
 /// By a whole warp, as those below.
-__device__ __forceinline__ KeyTileInfo load_key_info(unsigned info) {
+JIT_DEVICE KeyTileInfo load_key_info(unsigned info) {
   return {load_shared_by_warp(info), load_shared_by_warp(info + 4)};
 }
-__device__ __forceinline__ int load_key_info_begin(unsigned info) { return load_shared_by_warp(info); }
-__device__ __forceinline__ int load_key_info_flags(unsigned info) { return load_shared_by_warp(info + 4); }
+JIT_DEVICE int load_key_info_begin(unsigned info) { return load_shared_by_warp(info); }
+JIT_DEVICE int load_key_info_flags(unsigned info) { return load_shared_by_warp(info + 4); }
 /// In lane 0 and under a condition, else `other`.
-__device__ __forceinline__ int load_key_info_flags_if(bool condition, unsigned info, int other) {
+JIT_DEVICE int load_key_info_flags_if(bool condition, unsigned info, int other) {
   return load_shared_if(condition && lane_id() == 0, info + 4, other);
 }
 

@@ -15,8 +15,8 @@ namespace jit {
 
 /// Loads the queries of a work tile, a box for each consumer. By a whole warp.
 template <class Traits, class Pipeline>
-__device__ __forceinline__ void load_queries_of(const AttentionParams& params, const TensorMaps& maps,
-                                                const Pipeline& pipeline, const typename Traits::Work& work) {
+JIT_DEVICE void load_queries_of(const AttentionParams& params, const TensorMaps& maps,
+                                const Pipeline& pipeline, const typename Traits::Work& work) {
 #pragma unroll 1
   for (int consumer = 0; consumer < Traits::consumers; ++consumer) {
     const auto own = q_pipeline_of<Traits>(pipeline, consumer);
@@ -34,8 +34,7 @@ __device__ __forceinline__ void load_queries_of(const AttentionParams& params, c
 /// the next queries go are stored before these are loaded; others behind them, as consumers may want queries before
 /// they leave outputs.
 template <class Traits>
-__device__ __forceinline__ void load_queries(const AttentionParams& params, const TensorMaps& maps,
-                                             unsigned smem) {
+JIT_DEVICE void load_queries(const AttentionParams& params, const TensorMaps& maps, unsigned smem) {
   using Config = typename Traits::Config;
   using Work = typename Traits::Work;
   WorkPipeline<Traits> work(params, smem);

@@ -13,19 +13,18 @@
 namespace jit {
 
 template <class Traits>
-__device__ __forceinline__ const TensorMap& k_map(const KernelMemory& memory) {
+JIT_DEVICE const TensorMap& k_map(const KernelMemory& memory) {
   return memory.k;
 }
 template <class Traits>
-__device__ __forceinline__ const TensorMap& v_map(const KernelMemory& memory) {
+JIT_DEVICE const TensorMap& v_map(const KernelMemory& memory) {
   return memory.v;
 }
 
 /// Where the lane's box of a tile of keys or values of a work tile begins. Of a tile with some keys of the sequence all
 /// boxes are copied, those without keys as zeros: TMA reads zeros where there is no such page.
 template <class Traits>
-__device__ __forceinline__ RowPlace key_box(const AttentionParams& params, const SplitWorkTile& work_tile,
-                                            int k_begin) {
+JIT_DEVICE RowPlace key_box(const AttentionParams& params, const SplitWorkTile& work_tile, int k_begin) {
   return lane_box<Traits>(params, work_tile.batch, work_tile.kv_head, work_tile.kv, k_begin,
                           [&] { return keys_of<typename Traits::Config>(params, work_tile); });
 }
@@ -37,14 +36,14 @@ class SplitKvProducer {
   using Config = typename Traits::Config;
 
  public:
-  __device__ __forceinline__ SplitKvProducer(const AttentionParams& params, const KernelMemory& memory,
-                                             unsigned char* bytes, unsigned smem)
+  JIT_DEVICE SplitKvProducer(const AttentionParams& params, const KernelMemory& memory, unsigned char* bytes,
+                             unsigned smem)
       : params_(params), producer_(memory, smem), splits_(bytes, smem) {}
 
   /// Walks through the block's share of the work. Each tile of keys is followed by the values of the one before, from
   /// one split to the next: scores are computed first. A split without keys comes behind them.
   template <class Work>
-  __device__ __forceinline__ void run(Work& work) {
+  JIT_DEVICE void run(Work& work) {
     for_each_split<Config>(params_, work, [&](const Info<Config>& info, WorkTileKeys<Config>& tiles) {
       load_tiles(work.work_tile, info, tiles);
     });
@@ -55,8 +54,8 @@ class SplitKvProducer {
 
  private:
   // All of a split.
-  __device__ __forceinline__ void load_tiles(const SplitWorkTile& work_tile, const Info<Config>& info,
-                                             WorkTileKeys<Config>& tiles) {
+  JIT_DEVICE void load_tiles(const SplitWorkTile& work_tile, const Info<Config>& info,
+                             WorkTileKeys<Config>& tiles) {
     splits_.put(info);  // queries are longer on their way than keys
     if (!tiles.has(0)) {
       producer_.load_values();  // without them nobody comes to this code, to make room for what follows

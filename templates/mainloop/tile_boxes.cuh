@@ -19,8 +19,8 @@ namespace jit {
 
 /// The maps of q, k, v and o.
 template <class Traits>
-__device__ __forceinline__ decltype(auto) map_of(const TensorMaps& maps, const TensorMap& whole,
-                                                 TensorMap SequenceMaps::*part, int rows) {
+JIT_DEVICE decltype(auto) map_of(const TensorMaps& maps, const TensorMap& whole,
+                                 TensorMap SequenceMaps::*part, int rows) {
   if constexpr (Traits::has_lengths) {
     return BoundedMap{whole, static_cast<const SequenceMaps&>(maps).*part, rows};
   } else {
@@ -28,29 +28,29 @@ __device__ __forceinline__ decltype(auto) map_of(const TensorMaps& maps, const T
   }
 }
 template <class Traits>
-__device__ __forceinline__ decltype(auto) q_map(const TensorMaps& maps) {
+JIT_DEVICE decltype(auto) q_map(const TensorMaps& maps) {
   return map_of<Traits>(maps, maps.q, &SequenceMaps::bounded_q, rows_per_warpgroup);
 }
 template <class Traits>
-__device__ __forceinline__ decltype(auto) k_map(const TensorMaps& maps) {
+JIT_DEVICE decltype(auto) k_map(const TensorMaps& maps) {
   return map_of<Traits>(maps, maps.k, &SequenceMaps::bounded_k, Traits::box_rows);
 }
 template <class Traits>
-__device__ __forceinline__ decltype(auto) v_map(const TensorMaps& maps) {
+JIT_DEVICE decltype(auto) v_map(const TensorMaps& maps) {
   return map_of<Traits>(maps, maps.v, &SequenceMaps::bounded_v, Traits::box_rows);
 }
 template <class Traits>
-__device__ __forceinline__ decltype(auto) o_map(const TensorMaps& maps) {
+JIT_DEVICE decltype(auto) o_map(const TensorMaps& maps) {
   return map_of<Traits>(maps, maps.o, &SequenceMaps::bounded_o, rows_per_warpgroup);
 }
 
 /// Where the rows of q and o of a consumer lie, of which `query` is the first.
 template <class Config>
-__device__ __forceinline__ RowPlace query_box(const AttentionParams&, const WorkTile& work, int query) {
+JIT_DEVICE RowPlace query_box(const AttentionParams&, const WorkTile& work, int query) {
   return {query, work.head, work.batch};
 }
 template <class Config>
-__device__ __forceinline__ BoundedBox query_box(const AttentionParams&, const SequenceTile& work, int query) {
+JIT_DEVICE BoundedBox query_box(const AttentionParams&, const SequenceTile& work, int query) {
   const bool is_varlen = Config::sequences_q == SequenceKind::varlen;
   // mutate: BoxesOfQueriesDoNotEnd
   return bounded_box(rows_per_warpgroup, work.q.begin + query, work.q.length - query, work.head,
@@ -59,8 +59,7 @@ __device__ __forceinline__ BoundedBox query_box(const AttentionParams&, const Se
 
 /// Starts the copies of all panels of a tile, and lets the barrier wait. By one thread.
 template <class Tile, class Map, class Place>
-__device__ __forceinline__ void load_tile_by_lane(unsigned tile, const Map& map, unsigned full,
-                                                  const Place& place) {
+JIT_DEVICE void load_tile_by_lane(unsigned tile, const Map& map, unsigned full, const Place& place) {
   mbarrier_arrive_expect_tx(full, Tile::bytes);  // mutate: AnnouncesTooFewBytes
   load_tile<Tile>(tile, map, full, place);
 }
@@ -69,8 +68,8 @@ __device__ __forceinline__ void load_tile_by_lane(unsigned tile, const Map& map,
 /// knows one. A box lies in one page; without pages there is one. Page -1 has the box of a lane without keys. `seen()`
 /// is the range of keys that queries see, asked where arrays are checked.
 template <class Traits, class Seen>
-__device__ __forceinline__ RowPlace lane_box(const AttentionParams& params, int batch, int kv_head,
-                                             const Sequence& kv, int k_begin, Seen seen) {
+JIT_DEVICE RowPlace lane_box(const AttentionParams& params, int batch, int kv_head, const Sequence& kv,
+                             int k_begin, Seen seen) {
   using Paged = PagedKv<typename Traits::Config>;
   const Paged paged(params);
   const int key = k_begin + lane_id() * Traits::box_rows, row = kv.begin + key;  // mutate: KeyOfLane
@@ -87,12 +86,11 @@ __device__ __forceinline__ RowPlace lane_box(const AttentionParams& params, int 
 /// Where a tile of keys or values of a work tile lies that begins with key `k_begin` of its sequence. In bounded boxes
 /// it is where the lane's box does: where there is no such page the box is not there.
 template <class Traits>
-__device__ __forceinline__ RowPlace key_box(const AttentionParams&, const WorkTile& work, int k_begin) {
+JIT_DEVICE RowPlace key_box(const AttentionParams&, const WorkTile& work, int k_begin) {
   return {k_begin, work.head / Traits::Config::gqa_ratio, work.batch};
 }
 template <class Traits>
-__device__ __forceinline__ BoundedBox key_box(const AttentionParams& params, const SequenceTile& work,
-                                              int k_begin) {
+JIT_DEVICE BoundedBox key_box(const AttentionParams& params, const SequenceTile& work, int k_begin) {
   using Config = typename Traits::Config;
   const RowPlace place =
       lane_box<Traits>(params, work.batch, work.head / Config::gqa_ratio, work.kv, k_begin, [&] {
@@ -108,10 +106,10 @@ __device__ __forceinline__ BoundedBox key_box(const AttentionParams& params, con
 }
 
 /// The box that another lane of the warp knows, of the same head.
-__device__ __forceinline__ RowPlace box_of_lane(const RowPlace& box, int lane) {
+JIT_DEVICE RowPlace box_of_lane(const RowPlace& box, int lane) {
   return {__shfl_sync(full_warp, box.seq, lane), box.head, __shfl_sync(full_warp, box.batch, lane)};
 }
-__device__ __forceinline__ BoundedBox box_of_lane(const BoundedBox& box, int lane) {
+JIT_DEVICE BoundedBox box_of_lane(const BoundedBox& box, int lane) {
   return {.first = __shfl_sync(full_warp, box.first, lane),
           .missing = __shfl_sync(full_warp, box.missing, lane),
           .head = box.head,
@@ -122,7 +120,7 @@ __device__ __forceinline__ BoundedBox box_of_lane(const BoundedBox& box, int lan
 /// of all boxes are copied side by side. A warp takes about 110 cycles to start a copy, and those of one lane took
 /// longer.
 template <class Traits, class Tile, class Map, class Box>
-__device__ __forceinline__ void start_boxes(unsigned tile, const Map& map, unsigned full, const Box& box) {
+JIT_DEVICE void start_boxes(unsigned tile, const Map& map, unsigned full, const Box& box) {
 #pragma unroll
   for (int first = 0; first < Traits::boxes * Tile::panels; first += warp_size) {
     const int index = (first + lane_id()) / Tile::panels, panel = (first + lane_id()) % Tile::panels;
@@ -136,7 +134,7 @@ __device__ __forceinline__ void start_boxes(unsigned tile, const Map& map, unsig
 
 /// Starts them, and lets the barrier wait.
 template <class Traits, class Tile, class Map, class Box>
-__device__ __forceinline__ void load_boxes(unsigned tile, const Map& map, unsigned full, const Box& box) {
+JIT_DEVICE void load_boxes(unsigned tile, const Map& map, unsigned full, const Box& box) {
   if (lane_id() == 0) mbarrier_arrive_expect_tx(full, Tile::bytes);
   __syncwarp();
   start_boxes<Traits, Tile>(tile, map, full, box);
@@ -144,7 +142,7 @@ __device__ __forceinline__ void load_boxes(unsigned tile, const Map& map, unsign
 
 /// Loads a tile that may be one box, which one lane copies then.
 template <class Traits, class Tile, class Map, class Box>
-__device__ __forceinline__ void load_key_tile(unsigned tile, const Map& map, unsigned full, const Box& box) {
+JIT_DEVICE void load_key_tile(unsigned tile, const Map& map, unsigned full, const Box& box) {
   if constexpr (Traits::boxes > 1 || Traits::copies_by_lanes) {
     load_boxes<Traits, Tile>(tile, map, full, box);
   } else {

@@ -40,7 +40,7 @@ class TileTransposer {
   static constexpr int ahead = 2;
 
  public:
-  static __device__ __forceinline__ void transpose(unsigned from, unsigned to) {
+  static JIT_DEVICE void transpose(unsigned from, unsigned to) {
     // Read again: what follows from it would take registers from one tile to the next.
     const unsigned thread = static_cast<unsigned>(reread_thread_index());
     const int warp = static_cast<int>(thread / warp_size % warps),
@@ -79,12 +79,12 @@ class TileTransposer {
 
  private:
   // mutate: OneChunkForAllWarps
-  static __device__ __forceinline__ constexpr int chunk_of(int step) { return step / key_steps * warps; }
+  static JIT_DEVICE constexpr int chunk_of(int step) { return step / key_steps * warps; }
 };
 
 /// Writes ones in the rows of V's buffers behind those of its columns, once for all tiles. By all threads.
 template <class Traits>
-__device__ __forceinline__ void write_ones(unsigned smem) {
+JIT_DEVICE void write_ones(unsigned smem) {
   using Config = typename Traits::Config;
   using Tile = typename Traits::VTile;
   constexpr int first = Traits::v_columns, chunks = Tile::row_bytes / chunk_bytes;
@@ -102,7 +102,7 @@ __device__ __forceinline__ void write_ones(unsigned smem) {
 
 /// Transposes what the producer of values loads, until that says that there is no more.
 template <class Traits>
-__device__ __forceinline__ void transpose_values(unsigned smem) {
+JIT_DEVICE void transpose_values(unsigned smem) {
   KvPipelines<Traits> pipelines(smem);
   StoredKvPipelines<Traits> stored(smem);
   while (true) {

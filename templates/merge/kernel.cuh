@@ -29,7 +29,7 @@ class MergeRow {
   static constexpr int row_alignment = maximum(Config::alignment, static_cast<int>(sizeof(Element)));
 
  public:
-  __device__ __forceinline__ explicit MergeRow(const MergeParams<Config::views>& params)
+  JIT_DEVICE explicit MergeRow(const MergeParams<Config::views>& params)
       : params_(params), lane_(threadIdx.x % share.lanes) {
     const unsigned row = blockIdx.x * (blockDim.x / share.lanes) + threadIdx.x / share.lanes;
     is_row_ = row < params.rows;
@@ -38,7 +38,7 @@ class MergeRow {
     batch_ = row / params.heads / params.seqlen;
   }
 
-  __device__ __forceinline__ void merge() {
+  JIT_DEVICE void merge() {
     State own = state(lane_);
     Pieces pieces = load(own, 0), next = load(own, ahead);
     float own_lse = state_lse(own);
@@ -74,7 +74,7 @@ class MergeRow {
     unsigned words[ahead][share.iterations][piece_words];
   };
 
-  __device__ __forceinline__ State state(unsigned index) const {
+  JIT_DEVICE State state(unsigned index) const {
     State found{nullptr, nullptr};
     if (!is_row_) return found;
     long long left = index;
@@ -91,14 +91,14 @@ class MergeRow {
   }
 
   /// −inf where there is no state; +inf, which some kernels write for rows without keys, is taken for it.
-  static __device__ __forceinline__ float state_lse(const State& state) {
+  static JIT_DEVICE float state_lse(const State& state) {
     if (state.lse == nullptr) return negative_infinity();
     const float lse = *state.lse;
     return lse == -negative_infinity() ? negative_infinity() : lse;
   }
 
   /// The largest LSE of all states; `own_lse` is that of the one with the lane's number.
-  __device__ __forceinline__ float largest_lse(float own_lse) const {
+  JIT_DEVICE float largest_lse(float own_lse) const {
     float largest = own_lse;
     for (unsigned index = share.lanes + lane_; index < params_.states; index += share.lanes)
       largest = max_nan(largest, state_lse(state(index)));
@@ -109,7 +109,7 @@ class MergeRow {
   }
 
   /// Asks for the pieces of states `begin` to `begin + ahead` of those that the lanes have; zeros where there is none.
-  __device__ __forceinline__ Pieces load(const State& own, int begin) const {
+  JIT_DEVICE Pieces load(const State& own, int begin) const {
     Pieces pieces = {};
 #pragma unroll
     for (int i = 0; i < ahead; ++i) {
@@ -128,8 +128,8 @@ class MergeRow {
 
   /// Adds the pieces of states `begin` to `begin + ahead`. What a state without weight holds does not count: 0 times it
   /// may not be 0.
-  __device__ __forceinline__ void add(const Pieces& pieces, float own_weight, int begin, float& sum,
-                                      float (&o)[share.iterations][share.piece]) const {
+  JIT_DEVICE void add(const Pieces& pieces, float own_weight, int begin, float& sum,
+                      float (&o)[share.iterations][share.piece]) const {
 #pragma unroll
     for (int i = 0; i < ahead; ++i) {
       const float theirs = __shfl_sync(full_warp, own_weight, (begin + i) % share.lanes, share.lanes);
@@ -146,8 +146,7 @@ class MergeRow {
     }
   }
 
-  __device__ __forceinline__ void write(float (&o)[share.iterations][share.piece], float largest,
-                                        float sum) const {
+  JIT_DEVICE void write(float (&o)[share.iterations][share.piece], float largest, float sum) const {
     const float inverse = sum == 0 ? 0.0f : 1.0f / sum;
     Output* row = static_cast<Output*>(params_.o) + place(params_.o_strides);
 #pragma unroll
@@ -160,13 +159,9 @@ class MergeRow {
       params_.lse[place(params_.lse_strides)] = sum == 0 ? negative_infinity() : largest + ln_2 * lg2(sum);
   }
 
-  __device__ __forceinline__ int column(int iteration) const {
-    return (iteration * share.lanes + lane_) * share.piece;
-  }
-  __device__ __forceinline__ bool has_piece(int iteration) const {
-    return iteration * share.lanes + lane_ < share.pieces;
-  }
-  __device__ __forceinline__ long long place(const TensorStrides& strides) const {
+  JIT_DEVICE int column(int iteration) const { return (iteration * share.lanes + lane_) * share.piece; }
+  JIT_DEVICE bool has_piece(int iteration) const { return iteration * share.lanes + lane_ < share.pieces; }
+  JIT_DEVICE long long place(const TensorStrides& strides) const {
     return batch_ * strides.batch + seq_ * strides.seq + head_ * strides.head;
   }
 
@@ -177,7 +172,7 @@ class MergeRow {
 };
 
 template <class Config>
-__device__ __forceinline__ void merge_states(const MergeParams<Config::views>& params) {
+JIT_DEVICE void merge_states(const MergeParams<Config::views>& params) {
   wait_for_grids_before();
   MergeRow<Config>(params).merge();
   let_next_grid_start();

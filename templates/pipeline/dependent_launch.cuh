@@ -18,14 +18,14 @@
 namespace jit {
 
 /// Before anything is read or written.
-__device__ __forceinline__ void wait_for_grids_before() {
+JIT_DEVICE void wait_for_grids_before() {
 #if __CUDA_ARCH__ >= 900
   griddepcontrol_wait();
 #endif
 }
 
 /// When everything is written. What starts then and depends on it waits for the end of this grid, as above.
-__device__ __forceinline__ void let_next_grid_start() {
+JIT_DEVICE void let_next_grid_start() {
 #if __CUDA_ARCH__ >= 900
   griddepcontrol_launch_dependents();
 #endif
@@ -33,10 +33,10 @@ __device__ __forceinline__ void let_next_grid_start() {
 
 /// Before anything is read, by a grid side by side with others that is not the first. The grids in front of the call
 /// have ended; what a multiprocessor may still hold of the time before is read anew.
-__device__ __forceinline__ void start_beside_grids_before() { fence_acq_rel_gpu(); }
+JIT_DEVICE void start_beside_grids_before() { fence_acq_rel_gpu(); }
 
 /// When a block has nothing left to do, by one of its warps: the last block to begin keeps the grid from ending first.
-__device__ __forceinline__ void end_behind_grids_before() {
+JIT_DEVICE void end_behind_grids_before() {
 #if __CUDA_ARCH__ >= 900
   if (blockIdx.x == gridDim.x - 1) griddepcontrol_wait();  // mutate: EndsBeforeGridsInFront
 #endif

@@ -18,11 +18,11 @@ class Pipeline {
   static constexpr int warp_arrivals = by_lanes ? warp_size : 1;
 
   /// `smem` is the shared address of the block's memory.
-  __device__ __forceinline__ Pipeline(unsigned smem, const PipelinePlace& place)
+  JIT_DEVICE Pipeline(unsigned smem, const PipelinePlace& place)
       : tiles_(smem + place.tiles), full_(smem + place.full), empty_(smem + place.empty) {}
 
   /// The pipeline whose tiles and barriers lie so many bytes behind, at the same place.
-  __device__ __forceinline__ Pipeline moved(unsigned tile_bytes, unsigned barrier_bytes) const {
+  JIT_DEVICE Pipeline moved(unsigned tile_bytes, unsigned barrier_bytes) const {
     Pipeline pipeline = *this;
     pipeline.tiles_ += tile_bytes;
     pipeline.full_ += barrier_bytes;
@@ -30,62 +30,56 @@ class Pipeline {
     return pipeline;
   }
 
-  __device__ __forceinline__ int stage() const { return stage_; }
-  __device__ __forceinline__ unsigned tile() const { return tiles_ + stage_ * stage_bytes; }
-  __device__ __forceinline__ unsigned full() const { return full_ + stage_ * 8; }
-  __device__ __forceinline__ unsigned empty() const { return empty_ + stage_ * 8; }
+  JIT_DEVICE int stage() const { return stage_; }
+  JIT_DEVICE unsigned tile() const { return tiles_ + stage_ * stage_bytes; }
+  JIT_DEVICE unsigned full() const { return full_ + stage_ * 8; }
+  JIT_DEVICE unsigned empty() const { return empty_ + stage_ * 8; }
 
   /// By all lanes but the one that arrives with the bytes to come.
-  __device__ __forceinline__ void producer_commit_with_copies() const {
+  JIT_DEVICE void producer_commit_with_copies() const {
     if (by_lanes && lane_id() != 0) mbarrier_arrive(full());
   }
 
   // mutate: ParityOfFull
-  __device__ __forceinline__ void consumer_wait() const { mbarrier_wait_parity(full(), round_); }
+  JIT_DEVICE void consumer_wait() const { mbarrier_wait_parity(full(), round_); }
   /// Whether there is no need to wait. Asked some 40 clocks before the answer is wanted it costs none.
-  __device__ __forceinline__ bool is_full() const { return mbarrier_test_parity(full(), round_); }
+  JIT_DEVICE bool is_full() const { return mbarrier_test_parity(full(), round_); }
   // mutate: ParityOfEmpty
-  __device__ __forceinline__ void producer_acquire() const { mbarrier_wait_parity(empty(), round_ ^ 1); }
+  JIT_DEVICE void producer_acquire() const { mbarrier_wait_parity(empty(), round_ ^ 1); }
   /// Whether there is no need to, for all lanes alike. By a whole warp.
-  __device__ __forceinline__ bool is_empty() const {
+  JIT_DEVICE bool is_empty() const {
     return __all_sync(full_warp, mbarrier_test_parity(empty(), round_ ^ 1));
   }
 
   /// This warp has filled, or read, its part of the stage.
-  __device__ __forceinline__ void producer_commit() const { arrive(full()); }
-  __device__ __forceinline__ void consumer_release() const { arrive(empty()); }
+  JIT_DEVICE void producer_commit() const { arrive(full()); }
+  JIT_DEVICE void consumer_release() const { arrive(empty()); }
 
   /// Releases, under a condition, a stage that lanes have read together, by an instruction of the whole warp.
-  __device__ __forceinline__ void consumer_release_together_if(bool condition) const {
+  JIT_DEVICE void consumer_release_together_if(bool condition) const {
     mbarrier_arrive_if(condition && lane_id() == 0, empty());
   }
 
   /// This warp has read its part of the stage; behind what `known`, alike in the warp, is made of.
-  __device__ __forceinline__ void consumer_release_after(bool known) const {
+  JIT_DEVICE void consumer_release_after(bool known) const {
     if constexpr (!by_lanes) __syncwarp();
     mbarrier_arrive_if_behind(by_lanes || lane_id() == 0, known, empty());  // mutate: KeysReleasedByAllLanes
   }
 
   /// The tile of the stage that was `back` stages before, up to a round: of tiles that are taken before others are done
   /// with.
-  __device__ __forceinline__ unsigned tile_before(int back) const {
-    return tiles_ + stage_before(back) * stage_bytes;
-  }
-  __device__ __forceinline__ void producer_commit_before(int back) const {
-    arrive(full_ + stage_before(back) * 8);
-  }
-  __device__ __forceinline__ void consumer_release_before(int back) const {
-    arrive(empty_ + stage_before(back) * 8);
-  }
+  JIT_DEVICE unsigned tile_before(int back) const { return tiles_ + stage_before(back) * stage_bytes; }
+  JIT_DEVICE void producer_commit_before(int back) const { arrive(full_ + stage_before(back) * 8); }
+  JIT_DEVICE void consumer_release_before(int back) const { arrive(empty_ + stage_before(back) * 8); }
 
   /// Goes to the place of another pipeline of as many stages, which is kept in registers once then.
   template <int other_bytes>
-  __device__ __forceinline__ void go_with(const Pipeline<stages, other_bytes, by_lanes>& other) {
+  JIT_DEVICE void go_with(const Pipeline<stages, other_bytes, by_lanes>& other) {
     stage_ = other.stage_;
     round_ = other.round_;
   }
 
-  __device__ __forceinline__ void advance() {
+  JIT_DEVICE void advance() {
     if (++stage_ == stages) {
       stage_ = 0;
       round_ ^= 1;  // mutate: ParityNeverChanges
@@ -96,11 +90,11 @@ class Pipeline {
   template <int, int, bool>
   friend class Pipeline;
 
-  __device__ __forceinline__ int stage_before(int back) const {
+  JIT_DEVICE int stage_before(int back) const {
     const int stage = stage_ - back;
     return stage < 0 ? stage + stages : stage;
   }
-  static __device__ __forceinline__ void arrive(unsigned barrier) {
+  static JIT_DEVICE void arrive(unsigned barrier) {
     if constexpr (!by_lanes) __syncwarp();  // mutate: NoWarpBarrierBeforeAnArrival
     if (by_lanes || lane_id() == 0) mbarrier_arrive(barrier);
   }
@@ -114,8 +108,7 @@ class Pipeline {
 
 /// Makes the barriers of a pipeline: a stage is full behind `fillers` arrivals, and empty behind `readers`. By one thread,
 /// before any other use; then fence_mbarrier_init and a __syncthreads.
-__device__ __forceinline__ void init_pipeline(unsigned smem, const PipelinePlace& place, int fillers,
-                                              int readers) {
+JIT_DEVICE void init_pipeline(unsigned smem, const PipelinePlace& place, int fillers, int readers) {
   for (int stage = 0; stage < place.stages; ++stage) {
     if (place.full != PipelinePlace::none) mbarrier_init(smem + place.full + stage * 8, fillers);
     if (place.empty != PipelinePlace::none) mbarrier_init(smem + place.empty + stage * 8, readers);

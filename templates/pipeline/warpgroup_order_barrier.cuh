@@ -11,23 +11,23 @@ namespace jit {
 template <class Traits>
 class WarpgroupOrderBarrier {
  public:
-  __device__ __forceinline__ explicit WarpgroupOrderBarrier(int consumer) : consumer_(consumer) {
+  JIT_DEVICE explicit WarpgroupOrderBarrier(int consumer) : consumer_(consumer) {
     if (is_used && consumer == Traits::consumers - 1) pass();
   }
-  __device__ __forceinline__ void wait() const {
+  JIT_DEVICE void wait() const {
     if constexpr (is_used) bar_sync(Traits::order_barrier + consumer_, 2 * warpgroup_size);
   }
-  __device__ __forceinline__ void pass() const {
+  JIT_DEVICE void pass() const {
     if constexpr (is_used) bar_arrive(next(), 2 * warpgroup_size);
   }
   /// Behind what `known`, alike in a warp, is made of.
-  __device__ __forceinline__ void pass_behind(bool known) const {
+  JIT_DEVICE void pass_behind(bool known) const {
     if constexpr (is_used) bar_arrive_behind(known, next(), 2 * warpgroup_size);
   }
 
  private:
   // The barrier of who is next.
-  __device__ __forceinline__ int next() const {
+  JIT_DEVICE int next() const {
     return Traits::order_barrier + (consumer_ == Traits::consumers - 1 ? 0 : consumer_ + 1);
   }
 

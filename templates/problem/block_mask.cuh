@@ -43,12 +43,10 @@ struct BlockMask {
   static constexpr bool needs_warp = jit::needs_warp<Within>;
   __device__ bool differs_by_head() const { return has_heads || heads_differ(within); }
 
-  __device__ __forceinline__ unsigned seen(int row, int i) const {
+  JIT_DEVICE unsigned seen(int row, int i) const {
     return __ldg(table + row * row_stride + 2 * i);  // mutate: FullBitsForSeenOnes
   }
-  __device__ __forceinline__ unsigned full(int row, int i) const {
-    return __ldg(table + row * row_stride + 2 * i + 1);
-  }
+  JIT_DEVICE unsigned full(int row, int i) const { return __ldg(table + row * row_stride + 2 * i + 1); }
 
   /// From the first to the last block that holds a key for one of the queries.
   __device__ KeyRange key_range(int q_begin, int q_end) const {
@@ -133,7 +131,7 @@ struct BlockMask {
   static constexpr bool has_memory = has_one_class<Within>;
   class Memory {
    public:
-    __device__ __forceinline__ KeyRange key_range(const BlockMask& mask, int q_begin, int q_end) {
+    JIT_DEVICE KeyRange key_range(const BlockMask& mask, int q_begin, int q_end) {
       int first = -1, last = -1;
 #pragma unroll 1
       for (int window = 0; q_begin < q_end && window * bits_of_word < mask.key_blocks; window += warp_size) {
@@ -148,8 +146,8 @@ struct BlockMask {
       return {first * block_kv, last + 1 == mask.key_blocks ? mask.end_of_blocks() : (last + 1) * block_kv};
     }
 
-    __device__ __forceinline__ SeenTile next_tile(const BlockMask& mask, int q_begin, int q_end, int k,
-                                                  int k_end, int tile_kv) {
+    JIT_DEVICE SeenTile next_tile(const BlockMask& mask, int q_begin, int q_end, int k, int k_end,
+                                  int tile_kv) {
 #pragma unroll 1
       while (true) {
         const int block = next_block(mask, q_begin, q_end, k / block_kv);
@@ -163,15 +161,13 @@ struct BlockMask {
     }
 
    private:
-    static __device__ __forceinline__ unsigned of_lane(unsigned word, int lane) {
-      return __shfl_sync(full_warp, word, lane);
-    }
+    static JIT_DEVICE unsigned of_lane(unsigned word, int lane) { return __shfl_sync(full_warp, word, lane); }
     // The first block of these words of the lanes, some of which have bits.
-    __device__ __forceinline__ int first_block(unsigned word, unsigned lanes) const {
+    JIT_DEVICE int first_block(unsigned word, unsigned lanes) const {
       const int lane = __ffs(static_cast<int>(lanes)) - 1;
       return (window_ + lane) * bits_of_word + __ffs(static_cast<int>(of_lane(word, lane))) - 1;
     }
-    __device__ __forceinline__ void read(const BlockMask& mask, int q_begin, int q_end, int window) {
+    JIT_DEVICE void read(const BlockMask& mask, int q_begin, int q_end, int window) {
       window_ = window;
       seen_ = full_ = 0;
       const int word = window + lane_id(),
@@ -185,7 +181,7 @@ struct BlockMask {
       seen_ &= bits_between(word, 0, mask.key_blocks);
     }
     // From `block` on the first that is seen; key_blocks: none.
-    __device__ __forceinline__ int next_block(const BlockMask& mask, int q_begin, int q_end, int block) {
+    JIT_DEVICE int next_block(const BlockMask& mask, int q_begin, int q_end, int block) {
 #pragma unroll 1
       for (int window = block / bits_of_word / warp_size * warp_size; window * bits_of_word < mask.key_blocks;
            window += warp_size) {
@@ -197,8 +193,7 @@ struct BlockMask {
       return mask.key_blocks;
     }
     // The class of a tile of which `block` is seen.
-    __device__ __forceinline__ TileClass classify(const BlockMask& mask, const ScoreTile& tile,
-                                                  int block) const {
+    JIT_DEVICE TileClass classify(const BlockMask& mask, const ScoreTile& tile, int block) const {
       const bool is_in_block = tile.q_begin / block_q == (tile.q_end - 1) / block_q &&
                                tile.k_begin / block_kv == (tile.k_end - 1) / block_kv;
       if (!is_in_block) return mask.classify(tile);
@@ -252,7 +247,7 @@ struct TilesByWork<BlockMask<Within, slot, block_q, block_kv>, tile_q> {
 
   /// The tile that is the i-th from the least work on. Every tile has one place: rows of blocks move with all of
   /// their tiles, and the last row stays where it is when it has fewer. A table of another number of rows says nothing.
-  static __device__ __forceinline__ int tile(const BlockContext& context, int i) {
+  static JIT_DEVICE int tile(const BlockContext& context, int i) {
     constexpr int tiles_of_row = block_q / tile_q;
     const FunctorTensor& tensor = context.tensors[slot];
     const int rows = rounded_up_quotient(context.seqlen_q, block_q);

@@ -56,7 +56,7 @@ struct MaskBits {
   }
 
   /// The words of the block that has a score; null: they are not known.
-  __device__ __forceinline__ const unsigned* words_of(int q, int k) const {
+  JIT_DEVICE const unsigned* words_of(int q, int k) const {
     const int row = q / block_q, column = k / block_kv;
     if (row >= rows || column >= columns) return nullptr;
     const int place = __ldg(places + row * place_stride + column);

@@ -13,15 +13,13 @@ struct WordRange {
   int high;
 };
 
-__device__ __forceinline__ bool meet(const WordRange& x, const WordRange& y) {
-  return x.high >= y.low && y.high >= x.low;
-}
+JIT_DEVICE bool meet(const WordRange& x, const WordRange& y) { return x.high >= y.low && y.high >= x.low; }
 
 /// The range of word(i) for i in [begin, end), by a whole warp; begin < end. Past the end it asks for the
 /// last one again: loads without conditions are in flight together. Not unrolled further: copies of this loop
 /// were much of the kernel.
 template <class Word>
-__device__ __forceinline__ WordRange word_range(int begin, int end, const Word& word) {
+JIT_DEVICE WordRange word_range(int begin, int end, const Word& word) {
   constexpr int loads = 4;
   int low = 0x7fffffff;
   int high = -low - 1;

@@ -17,16 +17,15 @@ class EntrySeqlens {
   static_assert(Config::sequences_kv != SequenceKind::paged, "rows of pages do not lie at equal distances");
 
  public:
-  __device__ __forceinline__ EntrySeqlens(const AttentionParams& params, int batch) {
+  JIT_DEVICE EntrySeqlens(const AttentionParams& params, int batch) {
     const VariableSequences<Config> all(params);
     seqlens_ = {all.q(batch), all.kv(batch)};
   }
   /// Lengths without reading: as they were told before.
-  __device__ __forceinline__ EntrySeqlens(const AttentionParams&, const Sequence& q, const Sequence& kv)
-      : seqlens_{q, kv} {}
+  JIT_DEVICE EntrySeqlens(const AttentionParams&, const Sequence& q, const Sequence& kv) : seqlens_{q, kv} {}
 
-  __device__ __forceinline__ Sequence q(int /*batch*/) const { return seqlens_.q; }
-  __device__ __forceinline__ Sequence kv(int /*batch*/) const { return seqlens_.kv; }
+  JIT_DEVICE Sequence q(int /*batch*/) const { return seqlens_.q; }
+  JIT_DEVICE Sequence kv(int /*batch*/) const { return seqlens_.kv; }
 
  private:
   SeqlenInfo seqlens_;
@@ -59,14 +58,13 @@ template <class Config>
 using AllSequences = typename detail::SequencesOf<Config>::all;
 
 template <class Config>
-__device__ __forceinline__ const DenseSequences<Config>& entry_of(const DenseSequences<Config>& all,
-                                                                  const AttentionParams& /*params*/,
-                                                                  int /*batch*/) {
+JIT_DEVICE const DenseSequences<Config>& entry_of(const DenseSequences<Config>& all,
+                                                  const AttentionParams& /*params*/, int /*batch*/) {
   return all;
 }
 template <class Config>
-__device__ __forceinline__ EntrySequences<Config> entry_of(const VariableSequences<Config>& all,
-                                                           const AttentionParams& params, int batch) {
+JIT_DEVICE EntrySequences<Config> entry_of(const VariableSequences<Config>& all,
+                                           const AttentionParams& params, int batch) {
   return {params, all.q(batch), all.kv(batch)};  // mutate: KeysOfAnotherEntry
 }
 

@@ -40,12 +40,12 @@ struct SeenTile {
 };
 
 template <Alignment alignment>
-__device__ __forceinline__ int query_shift(const BlockContext& context) {
+JIT_DEVICE int query_shift(const BlockContext& context) {
   return alignment == Alignment::bottom_right ? context.seqlen_kv - context.seqlen_q : 0;
 }
 
 template <class T>
-__device__ __forceinline__ const T* tensor_data(const BlockContext& context, int slot) {
+JIT_DEVICE const T* tensor_data(const BlockContext& context, int slot) {
   return static_cast<const T*>(context.tensors[slot].data);
 }
 
@@ -58,7 +58,7 @@ struct TensorPlace {
 /// The number that a built-in score has read at a place of the tensor in `slot`. Scores hand on what
 /// else `apply` was given, which makes other numbers of it (problem/tensor_reads.cuh).
 template <int slot>
-__device__ __forceinline__ float tensor_number(float value, const TensorPlace&) {
+JIT_DEVICE float tensor_number(float value, const TensorPlace&) {
   return value;
 }
 

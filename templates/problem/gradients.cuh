@@ -12,7 +12,7 @@ namespace jit {
 
 /// Whether an LSE is so large that, as an exponent of 2, it is rounded by 2^-8 and more: probabilities need more than that
 /// (steps/large_rows.cuh). Infinite ones and NaN are not.
-__device__ __forceinline__ bool is_large_lse(float lse) {
+JIT_DEVICE bool is_large_lse(float lse) {
   constexpr float least = 0x1p17f / log2_e, most = 0x1.fffffep127f;
   const float magnitude = ::fabsf(lse);
   return magnitude >= least && magnitude <= most;
@@ -20,7 +20,7 @@ __device__ __forceinline__ bool is_large_lse(float lse) {
 
 /// An LSE as an exponent of 2, which probabilities are relative to: +inf for a query without keys, and for a large row,
 /// whose probabilities are 0 then wherever nobody asks for its origin.
-__device__ __forceinline__ float lse_exponent(float lse) {
+JIT_DEVICE float lse_exponent(float lse) {
   return lse == negative_infinity() || is_large_lse(lse) ? -negative_infinity() : lse * log2_e;
 }
 
@@ -30,30 +30,30 @@ class Gradients {
   using Element = typename Config::Element;
 
  public:
-  __device__ __forceinline__ Gradients(const AttentionParams& params, const GradientParams& gradients,
-                                       const SequencesOf<Config>& sequences)
+  JIT_DEVICE Gradients(const AttentionParams& params, const GradientParams& gradients,
+                       const SequencesOf<Config>& sequences)
       : params_(params), gradients_(gradients), sequences_(sequences) {}
 
-  __device__ __forceinline__ auto do_rows(int batch, int head) const {
+  JIT_DEVICE auto do_rows(int batch, int head) const {
     return rows(static_cast<const Element*>(gradients_.d_o), gradients_.do_strides, batch, head)
         .from(sequences_.q(batch).begin);
   }
-  __device__ __forceinline__ auto dq_rows(int batch, int head) const {
+  JIT_DEVICE auto dq_rows(int batch, int head) const {
     return rows(static_cast<Element*>(gradients_.dq), gradients_.dq_strides, batch, head)
         .from(sequences_.q(batch).begin);
   }
-  __device__ __forceinline__ auto dk_rows(int batch, int kv_head) const {
+  JIT_DEVICE auto dk_rows(int batch, int kv_head) const {
     // mutate: GradientsOfTheFirstSequence
     return rows(static_cast<Element*>(gradients_.dk), gradients_.dk_strides, batch, kv_head)
         .from(sequences_.kv(batch).begin);
   }
-  __device__ __forceinline__ auto dv_rows(int batch, int kv_head) const {
+  JIT_DEVICE auto dv_rows(int batch, int kv_head) const {
     return rows(static_cast<Element*>(gradients_.dv), gradients_.dv_strides, batch, kv_head)
         .from(sequences_.kv(batch).begin);
   }
 
   /// The gradient of the LSE of a query that has keys.
-  __device__ __forceinline__ float d_lse(int batch, int head, int query) const {
+  JIT_DEVICE float d_lse(int batch, int head, int query) const {
     if (gradients_.d_lse == nullptr) return 0;
     return *rows(gradients_.d_lse, gradients_.d_lse_strides, batch, head)
                 .from(sequences_.q(batch).begin)
@@ -61,23 +61,22 @@ class Gradients {
   }
 
   /// The number of each query of a head, of which there are `statistic_rows`.
-  __device__ __forceinline__ float* lse_log2(int batch, int head) const {
+  JIT_DEVICE float* lse_log2(int batch, int head) const {
     return gradients_.lse_log2 + first_statistic(batch, head);
   }
-  __device__ __forceinline__ float* delta(int batch, int head) const {
+  JIT_DEVICE float* delta(int batch, int head) const {
     return gradients_.delta + first_statistic(batch, head);
   }
-  __device__ __forceinline__ RowOrigin* origins(int batch, int head) const {
+  JIT_DEVICE RowOrigin* origins(int batch, int head) const {
     return gradients_.origins + first_statistic(batch, head);
   }
 
  private:
   template <class T>
-  static __device__ __forceinline__ DenseRows<T> rows(T* data, const TensorStrides& strides, int batch,
-                                                      int head) {
+  static JIT_DEVICE DenseRows<T> rows(T* data, const TensorStrides& strides, int batch, int head) {
     return {data + batch * strides.batch + head * strides.head, strides.seq};
   }
-  __device__ __forceinline__ long long first_statistic(int batch, int head) const {
+  JIT_DEVICE long long first_statistic(int batch, int head) const {
     if constexpr (Config::sequences_q == SequenceKind::varlen) {
       return head * varlen_statistic_rows(params_.batch, params_.sequences.total_q) +
              // mutate: StatisticsOfSequencesOverlap
@@ -94,13 +93,11 @@ class Gradients {
 };
 
 /// The origin of queries whose lse_log2 is +inf and that are no large rows.
-__device__ __forceinline__ RowOrigin no_origin() { return {0, -negative_infinity()}; }
-__device__ __forceinline__ bool is_large_row(const RowOrigin& origin) {
-  return origin.lse_log2 != -negative_infinity();
-}
+JIT_DEVICE RowOrigin no_origin() { return {0, -negative_infinity()}; }
+JIT_DEVICE bool is_large_row(const RowOrigin& origin) { return origin.lse_log2 != -negative_infinity(); }
 
 /// A sink relative to the maximum of an origin, as an exponent of 2. `unit` makes natural units of the maximum.
-__device__ __forceinline__ float sink_exponent(float sink, float max, float unit) {
+JIT_DEVICE float sink_exponent(float sink, float max, float unit) {
   return __fmaf_rn(-max, unit, sink) * log2_e;
 }
 

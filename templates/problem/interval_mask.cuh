@@ -11,8 +11,8 @@ namespace jit {
 
 /// An element of a tensor, where it is known which one it is and that the text reads it.
 template <class T, class Element>
-__device__ __forceinline__ Interval<T> element(const Interval<bool>& reads, const Interval<long long>& index,
-                                               const Element* tensor) {
+JIT_DEVICE Interval<T> element(const Interval<bool>& reads, const Interval<long long>& index,
+                               const Element* tensor) {
   if (!reads.low || !index.is_exact()) return any<T>();
   if constexpr (is_same<T, float>) {
     return exactly(to_float(tensor[index.low]));
@@ -29,7 +29,7 @@ template <class Mask>
 struct IntervalMask : TextMask {
   __device__ explicit IntervalMask(const BlockContext& context) : TextMask(context) {}
 
-  __device__ __forceinline__ Interval<bool> kept(int q_begin, int q_end, int k_begin, int k_end) const {
+  JIT_DEVICE Interval<bool> kept(int q_begin, int q_end, int k_begin, int k_end) const {
     return static_cast<const Mask*>(this)->kept_of({q_begin, q_end - 1}, {k_begin, k_end - 1});
   }
 

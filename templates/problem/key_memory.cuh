@@ -17,9 +17,8 @@ template <class Mask>
 struct KeyMemory {
   static constexpr int ranges = 0;
   static constexpr bool needs_warp = jit::needs_warp<Mask>;
-  __device__ __forceinline__ KeyMemory(const Mask&, const ScoreTile& /*keys*/) {}
-  __device__ __forceinline__ TileClass classify(const Mask& mask, const ScoreTile& tile,
-                                                const WordRange& /*queries*/) const {
+  JIT_DEVICE KeyMemory(const Mask&, const ScoreTile& /*keys*/) {}
+  JIT_DEVICE TileClass classify(const Mask& mask, const ScoreTile& tile, const WordRange& /*queries*/) const {
     return mask.classify(tile);
   }
 };
@@ -31,13 +30,12 @@ class KeyMemory<DocumentMask<slot_q, slot_kv>> {
  public:
   static constexpr int ranges = 1;
   static constexpr bool needs_warp = false;
-  __device__ __forceinline__ KeyMemory(const Mask& mask, const ScoreTile& keys)
+  JIT_DEVICE KeyMemory(const Mask& mask, const ScoreTile& keys)
       : keys_(Mask::id_range(mask.ids_kv, keys.k_begin, keys.k_end)) {}
-  __device__ __forceinline__ TileClass classify(const Mask&, const ScoreTile&,
-                                                const WordRange& queries) const {
+  JIT_DEVICE TileClass classify(const Mask&, const ScoreTile&, const WordRange& queries) const {
     return Mask::classify(queries, keys_);
   }
-  static __device__ __forceinline__ WordRange query_range(const Mask& mask, int q_begin, int q_end) {
+  static JIT_DEVICE WordRange query_range(const Mask& mask, int q_begin, int q_end) {
     return Mask::id_range(mask.ids_q, q_begin, q_end);
   }
 
@@ -52,13 +50,11 @@ class KeyMemory<CombinedMask<Op, A, B>> {
  public:
   static constexpr int ranges = KeyMemory<A>::ranges + KeyMemory<B>::ranges;
   static constexpr bool needs_warp = KeyMemory<A>::needs_warp || KeyMemory<B>::needs_warp;
-  __device__ __forceinline__ KeyMemory(const Mask& mask, const ScoreTile& keys)
-      : a_(mask.a, keys), b_(mask.b, keys) {}
-  __device__ __forceinline__ TileClass classify(const Mask& mask, const ScoreTile& tile,
-                                                const WordRange& queries) const {
+  JIT_DEVICE KeyMemory(const Mask& mask, const ScoreTile& keys) : a_(mask.a, keys), b_(mask.b, keys) {}
+  JIT_DEVICE TileClass classify(const Mask& mask, const ScoreTile& tile, const WordRange& queries) const {
     return Op::of_classes(a_.classify(mask.a, tile, queries), b_.classify(mask.b, tile, queries));
   }
-  static __device__ __forceinline__ WordRange query_range(const Mask& mask, int q_begin, int q_end) {
+  static JIT_DEVICE WordRange query_range(const Mask& mask, int q_begin, int q_end) {
     if constexpr (KeyMemory<A>::ranges == 1) {
       return KeyMemory<A>::query_range(mask.a, q_begin, q_end);
     } else {
@@ -78,12 +74,11 @@ class KeyMemory<NotMask<A>> {
  public:
   static constexpr int ranges = KeyMemory<A>::ranges;
   static constexpr bool needs_warp = KeyMemory<A>::needs_warp;
-  __device__ __forceinline__ KeyMemory(const Mask& mask, const ScoreTile& keys) : a_(mask.a, keys) {}
-  __device__ __forceinline__ TileClass classify(const Mask& mask, const ScoreTile& tile,
-                                                const WordRange& queries) const {
+  JIT_DEVICE KeyMemory(const Mask& mask, const ScoreTile& keys) : a_(mask.a, keys) {}
+  JIT_DEVICE TileClass classify(const Mask& mask, const ScoreTile& tile, const WordRange& queries) const {
     return class_of_inverse(a_.classify(mask.a, tile, queries));
   }
-  static __device__ __forceinline__ WordRange query_range(const Mask& mask, int q_begin, int q_end) {
+  static JIT_DEVICE WordRange query_range(const Mask& mask, int q_begin, int q_end) {
     return KeyMemory<A>::query_range(mask.a, q_begin, q_end);
   }
 
@@ -98,12 +93,11 @@ class KeyMemory<ScoredMask<A, Kept>> {
  public:
   static constexpr int ranges = KeyMemory<A>::ranges;
   static constexpr bool needs_warp = KeyMemory<A>::needs_warp;
-  __device__ __forceinline__ KeyMemory(const Mask& mask, const ScoreTile& keys) : a_(mask, keys) {}
-  __device__ __forceinline__ TileClass classify(const Mask& mask, const ScoreTile& tile,
-                                                const WordRange& queries) const {
+  JIT_DEVICE KeyMemory(const Mask& mask, const ScoreTile& keys) : a_(mask, keys) {}
+  JIT_DEVICE TileClass classify(const Mask& mask, const ScoreTile& tile, const WordRange& queries) const {
     return mask.class_with_score(a_.classify(mask, tile, queries), tile);
   }
-  static __device__ __forceinline__ WordRange query_range(const Mask& mask, int q_begin, int q_end) {
+  static JIT_DEVICE WordRange query_range(const Mask& mask, int q_begin, int q_end) {
     return KeyMemory<A>::query_range(mask, q_begin, q_end);
   }
 
@@ -119,7 +113,7 @@ inline constexpr bool reads_query_ranges =
 /// Where there is no such table.
 struct NoQueryRanges {
   static constexpr bool are_known = false;
-  __device__ __forceinline__ WordRange of(int /*tile*/) const { return {0, 0}; }
+  JIT_DEVICE WordRange of(int /*tile*/) const { return {0, 0}; }
 };
 
 }  // namespace jit

@@ -19,8 +19,7 @@ class KvTiles {
   /// `queries` gives the rows of the block; its keys are ignored. `share` is the block's share of the keys: the
   /// mask's key_range of these queries, outside of which they see none, or a part of it that begins and ends
   /// between two tiles.
-  __device__ __forceinline__ KvTiles(const Mask& mask, const ScoreTile& queries, const KeyRange& share,
-                                     int seqlen_kv)
+  JIT_DEVICE KvTiles(const Mask& mask, const ScoreTile& queries, const KeyRange& share, int seqlen_kv)
       : mask_(mask), queries_(queries), share_(share), seqlen_kv_(seqlen_kv) {
     begin_ = share.begin / tile_kv;
     end_ = (share.end + tile_kv - 1) / tile_kv;
@@ -38,16 +37,16 @@ class KvTiles {
   }
 
   /// First key of the tile `ahead` steps in front; meaningless unless `has(ahead)`.
-  __device__ __forceinline__ int key(int ahead) const { return index_[ahead] * tile_kv; }
-  __device__ __forceinline__ bool has(int ahead) const { return is_in_share(index_[ahead]); }
+  JIT_DEVICE int key(int ahead) const { return index_[ahead] * tile_kv; }
+  JIT_DEVICE bool has(int ahead) const { return is_in_share(index_[ahead]); }
   /// Keys of the share from this tile on, some of which may be dropped.
-  __device__ __forceinline__ int keys_left() const {
+  JIT_DEVICE int keys_left() const {
     return descending ? key(0) + tile_kv - share_.begin : share_.end - key(0);
   }
   /// Whether some score of the tile must be dropped, by the mask or because the keys end.
-  __device__ __forceinline__ bool is_partial(int ahead = 0) const { return partial_[ahead]; }
+  JIT_DEVICE bool is_partial(int ahead = 0) const { return partial_[ahead]; }
 
-  __device__ __forceinline__ void advance() {
+  JIT_DEVICE void advance() {
     const int next = index_[depth] + step;
 #pragma unroll
     for (int i = 0; i < depth; ++i) {
@@ -58,12 +57,10 @@ class KvTiles {
   }
 
  private:
-  __device__ __forceinline__ bool is_in_share(int index) const {
-    return descending ? index >= begin_ : index < end_;
-  }
+  JIT_DEVICE bool is_in_share(int index) const { return descending ? index >= begin_ : index < end_; }
 
   // Puts the first tile from `index` on that is not empty at place `ahead` and returns its index.
-  __device__ __forceinline__ int find(int ahead, int index) {
+  JIT_DEVICE int find(int ahead, int index) {
     TileClass kind = TileClass::empty;
     if constexpr (finds_tiles<Mask>) {
       const SeenTile seen =

@@ -62,7 +62,7 @@ inline constexpr int key_words = [] {
 
 /// The key_range of any mask as far as a single lane can tell it.
 template <class Mask>
-__device__ __forceinline__ KeyRange lane_key_range(const Mask& mask, int seqlen_kv, int q_begin, int q_end) {
+JIT_DEVICE KeyRange lane_key_range(const Mask& mask, int seqlen_kv, int q_begin, int q_end) {
   if constexpr (requires { mask.lane_key_range(seqlen_kv, q_begin, q_end); }) {
     return mask.lane_key_range(seqlen_kv, q_begin, q_end);
   } else if constexpr (has_row_range<Mask>) {
@@ -96,7 +96,7 @@ inline constexpr bool is_long = requires {
 
 /// Which of these scores any mask keeps.
 template <class Mask, class Scores>
-__device__ __forceinline__ auto kept_bits(const Mask& mask, const Scores& scores) {
+JIT_DEVICE auto kept_bits(const Mask& mask, const Scores& scores) {
   if constexpr (has_row_range<Mask>) {
     return scores.of_ranges([&](int q) { return mask.row_range(q); });
   } else if constexpr (has_parts<Mask>) {
@@ -125,7 +125,7 @@ inline constexpr bool needs_warp = requires {
 
 /// Whether query heads of one batch entry do see different keys: not all that may depend on the head do.
 template <class Mask>
-__device__ __forceinline__ bool heads_differ(const Mask& mask) {
+JIT_DEVICE bool heads_differ(const Mask& mask) {
   if constexpr (requires { mask.differs_by_head(); }) {
     return mask.differs_by_head();
   } else {
@@ -140,7 +140,7 @@ concept has_next = requires(const Mask& mask) {
 
 /// The mask's next_key and next_query; one that has none goes nowhere.
 template <class Mask>
-__device__ __forceinline__ int next_key(const Mask& mask, int q_begin, int q_end, int k) {
+JIT_DEVICE int next_key(const Mask& mask, int q_begin, int q_end, int k) {
   if constexpr (has_next<Mask>) {
     return mask.next_key(q_begin, q_end, k);
   } else {
@@ -148,7 +148,7 @@ __device__ __forceinline__ int next_key(const Mask& mask, int q_begin, int q_end
   }
 }
 template <class Mask>
-__device__ __forceinline__ int next_query(const Mask& mask, int k_begin, int k_end, int q) {
+JIT_DEVICE int next_query(const Mask& mask, int k_begin, int k_end, int q) {
   if constexpr (has_next<Mask>) {
     return mask.next_query(k_begin, k_end, q);
   } else {
@@ -162,7 +162,7 @@ concept touches_queries = requires(const Mask& mask) {
 };
 /// The mask's touch; one that has none brings nothing.
 template <class Mask>
-__device__ __forceinline__ void touch(const Mask& mask, int q_begin, int q_end) {
+JIT_DEVICE void touch(const Mask& mask, int q_begin, int q_end) {
   if constexpr (touches_queries<Mask>) mask.touch(q_begin, q_end);
 }
 
@@ -194,7 +194,7 @@ using TileMask = typename MaskOfTile<typename Config::Mask, Config::tile_q, Conf
 
 /// The terms of any mask that has some: a row_range makes them, too.
 template <class Mask>
-__device__ __forceinline__ auto query_term(const Mask& mask, int q) {
+JIT_DEVICE auto query_term(const Mask& mask, int q) {
   if constexpr (has_row_range<Mask>) {
     return mask.row_range(q);
   } else {
@@ -202,7 +202,7 @@ __device__ __forceinline__ auto query_term(const Mask& mask, int q) {
   }
 }
 template <class Mask, class QueryTerm>
-__device__ __forceinline__ bool keeps(const Mask& mask, const QueryTerm& query, int k, int key_word) {
+JIT_DEVICE bool keeps(const Mask& mask, const QueryTerm& query, int k, int key_word) {
   if constexpr (has_row_range<Mask>) {
     return (k >= query.begin) & (k < query.end);
   } else {
@@ -217,13 +217,13 @@ struct TermPair {
   B b;
 };
 template <class A, class B>
-__device__ __forceinline__ TermPair<A, B> term_pair(const A& a, const B& b) {
+JIT_DEVICE TermPair<A, B> term_pair(const A& a, const B& b) {
   return {a, b};
 }
 
 /// The word that one of two masks, or none, must know of key k.
 template <class A, class B>
-__device__ __forceinline__ int key_word_of(const A& a, const B& b, int k) {
+JIT_DEVICE int key_word_of(const A& a, const B& b, int k) {
   if constexpr (key_words<A> == 1) {
     return a.key_word(k);
   } else {
@@ -350,14 +350,14 @@ struct PrefixLengthsMask {
 
 /// How what two masks say of ranges of keys, of tiles and of scores is taken together: both must keep.
 struct Both {
-  static __device__ __forceinline__ KeyRange of_ranges(const KeyRange& x, const KeyRange& y) {
+  static JIT_DEVICE KeyRange of_ranges(const KeyRange& x, const KeyRange& y) {
     return {maximum(x.begin, y.begin), minimum(x.end, y.end)};
   }
-  static __device__ __forceinline__ TileClass of_classes(TileClass x, TileClass y) {
+  static JIT_DEVICE TileClass of_classes(TileClass x, TileClass y) {
     if (x == TileClass::empty || y == TileClass::empty) return TileClass::empty;
     return x == TileClass::full && y == TileClass::full ? TileClass::full : TileClass::partial;
   }
-  static __device__ __forceinline__ int of_places(int x, int y) { return maximum(x, y); }
+  static JIT_DEVICE int of_places(int x, int y) { return maximum(x, y); }
   static constexpr bool one_is_enough = false;
   static constexpr bool ranges_stay_ranges = true;  ///< of_ranges of any two exact ranges is exact
 };
@@ -365,21 +365,21 @@ struct Both {
 /// A combination of which one must keep.
 struct Either {
   // The smallest range around both.
-  static __device__ __forceinline__ KeyRange of_ranges(const KeyRange& x, const KeyRange& y) {
+  static JIT_DEVICE KeyRange of_ranges(const KeyRange& x, const KeyRange& y) {
     if (x.begin >= x.end) return y;
     if (y.begin >= y.end) return x;
     return {minimum(x.begin, y.begin), maximum(x.end, y.end)};
   }
-  static __device__ __forceinline__ TileClass of_classes(TileClass x, TileClass y) {
+  static JIT_DEVICE TileClass of_classes(TileClass x, TileClass y) {
     if (x == TileClass::full || y == TileClass::full) return TileClass::full;
     return x == TileClass::empty && y == TileClass::empty ? TileClass::empty : TileClass::partial;
   }
-  static __device__ __forceinline__ int of_places(int x, int y) { return minimum(x, y); }
+  static JIT_DEVICE int of_places(int x, int y) { return minimum(x, y); }
   static constexpr bool one_is_enough = true;
   static constexpr bool ranges_stay_ranges = false;
 };
 
-__device__ __forceinline__ TileClass class_of_inverse(TileClass x) {
+JIT_DEVICE TileClass class_of_inverse(TileClass x) {
   if (x == TileClass::full) return TileClass::empty;
   return x == TileClass::empty ? TileClass::full : TileClass::partial;
 }

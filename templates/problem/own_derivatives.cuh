@@ -13,20 +13,20 @@ template <class... Reads>
 class StatedDerivatives {
  public:
   template <int slot>
-  __device__ __forceinline__ void state(float, long long) {}
-  __device__ __forceinline__ Dual added_to(Dual x) const { return x; }
+  JIT_DEVICE void state(float, long long) {}
+  JIT_DEVICE Dual added_to(Dual x) const { return x; }
 };
 template <class Reads>
 class StatedDerivatives<Reads> {
  public:
-  __device__ __forceinline__ explicit StatedDerivatives(Reads& reads) : reads_(reads) {}
+  JIT_DEVICE explicit StatedDerivatives(Reads& reads) : reads_(reads) {}
 
   template <int slot>
-  __device__ __forceinline__ void state(float x, long long element) {
+  JIT_DEVICE void state(float x, long long element) {
     if (reads_.template is_wanted<slot>(element)) wanted_ = x;
   }
   // mutate: OwnDerivatives
-  __device__ __forceinline__ Dual added_to(Dual x) const { return {x.value, x.derivative + wanted_}; }
+  JIT_DEVICE Dual added_to(Dual x) const { return {x.value, x.derivative + wanted_}; }
 
  private:
   Reads& reads_;
@@ -37,15 +37,15 @@ class StatedDerivatives<Reads> {
 template <int slot, class Stated>
 class ElementDerivatives {
  public:
-  __device__ __forceinline__ explicit ElementDerivatives(Stated& stated, long long first = 0)
+  JIT_DEVICE explicit ElementDerivatives(Stated& stated, long long first = 0)
       : stated_(stated), first_(first) {}
 
   class Element {
    public:
-    __device__ __forceinline__ Element(Stated& stated, long long at) : stated_(stated), at_(at) {}
-    __device__ __forceinline__ void operator+=(float x) const { stated_.template state<slot>(x, at_); }
+    JIT_DEVICE Element(Stated& stated, long long at) : stated_(stated), at_(at) {}
+    JIT_DEVICE void operator+=(float x) const { stated_.template state<slot>(x, at_); }
     // mutate: OwnDerivativesWithoutSign
-    __device__ __forceinline__ void operator-=(float x) const { *this += -x; }
+    JIT_DEVICE void operator-=(float x) const { *this += -x; }
 
    private:
     Stated& stated_;
@@ -53,12 +53,12 @@ class ElementDerivatives {
   };
 
   // mutate: OwnDerivativesOfTheFirstElements
-  __device__ __forceinline__ Element operator[](long long i) const { return {stated_, first_ + i}; }
-  __device__ __forceinline__ Element operator*() const { return (*this)[0]; }
-  __device__ __forceinline__ ElementDerivatives operator+(long long i) const {
+  JIT_DEVICE Element operator[](long long i) const { return {stated_, first_ + i}; }
+  JIT_DEVICE Element operator*() const { return (*this)[0]; }
+  JIT_DEVICE ElementDerivatives operator+(long long i) const {
     return ElementDerivatives(stated_, first_ + i);
   }
-  __device__ __forceinline__ ElementDerivatives operator-(long long i) const {
+  JIT_DEVICE ElementDerivatives operator-(long long i) const {
     return ElementDerivatives(stated_, first_ - i);
   }
 
@@ -68,7 +68,7 @@ class ElementDerivatives {
 };
 
 template <int slot, class Stated>
-__device__ __forceinline__ ElementDerivatives<slot, Stated> element_derivatives(Stated& stated) {
+JIT_DEVICE ElementDerivatives<slot, Stated> element_derivatives(Stated& stated) {
   return ElementDerivatives<slot, Stated>(stated);
 }
 

@@ -18,37 +18,36 @@ class PagedKv {
  public:
   static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
 
-  __device__ __forceinline__ explicit PagedKv(const AttentionParams& params) : params_(params) {}
+  JIT_DEVICE explicit PagedKv(const AttentionParams& params) : params_(params) {}
 
   /// The page of a row, where there are pages.
-  __device__ __forceinline__ int page(int batch, int row) const {
+  JIT_DEVICE int page(int batch, int row) const {
     return VariableSequences<Config>(params_).page(batch, row);
   }
   /// The place of a row as TMA counts: its page takes the place of the batch entry; where rows lie behind one another
   /// that is 0.
-  __device__ __forceinline__ RowPlace place(int batch, int kv_head, int row) const {
+  JIT_DEVICE RowPlace place(int batch, int kv_head, int row) const {
     if constexpr (has_pages) return place_in(page(batch, row), kv_head, row);
     return {row, kv_head, Config::sequences_kv == SequenceKind::varlen ? 0 : batch};
   }
   /// Place of a row whose page is known.
-  static __device__ __forceinline__ RowPlace place_in(int page, int kv_head, int row) {
+  static JIT_DEVICE RowPlace place_in(int page, int kv_head, int row) {
     return {row % maximum(1, Config::page_size), kv_head, page};
   }
   /// Whether there is such a page; true without pages.
-  __device__ __forceinline__ bool exists(int page) const {
+  JIT_DEVICE bool exists(int page) const {
     return !has_pages || (page >= 0 && page < params_.sequences.pages);
   }
 
   /// Elements from the first of k or v, whose `strides` these are, to a row that exists.
-  static __device__ __forceinline__ long long offset(const TensorStrides& strides, const RowPlace& place) {
+  static JIT_DEVICE long long offset(const TensorStrides& strides, const RowPlace& place) {
     return place.batch * strides.batch + place.seq * strides.seq + place.head * strides.head;
   }
 
   /// Looks at the page of keys [key, key + count) of a sequence, which lie in one, where arrays are checked and some
   /// query may see one of them: `seen()` is the range of what queries see.
   template <class Seen>
-  __device__ __forceinline__ void expect(int batch, const Sequence& kv, int key, int count, int page,
-                                         Seen seen) const {
+  JIT_DEVICE void expect(int batch, const Sequence& kv, int key, int count, int page, Seen seen) const {
     if constexpr (Config::checked) {
       const KeyRange keys = seen();
       if (key + count > keys.begin && key < minimum(keys.end, kv.length))
@@ -74,8 +73,8 @@ struct KvRows {
 
   /// Rows from key `k_begin` on of a work tile of one KV head of a batch entry.
   template <class WorkTile>
-  __device__ __forceinline__ KvRows(const AttentionParams& params, const WorkTile& work_tile, int k_begin,
-                                    const int* tile_pages, const void* data, const TensorStrides& tensor)
+  JIT_DEVICE KvRows(const AttentionParams& params, const WorkTile& work_tile, int k_begin,
+                    const int* tile_pages, const void* data, const TensorStrides& tensor)
       : strides(tensor),
         count(work_tile.kv.length - k_begin),
         place(work_tile.kv.begin + k_begin),
@@ -86,7 +85,7 @@ struct KvRows {
   }
 
   /// Where there are pages.
-  __device__ __forceinline__ const Element* operator()(int row) const {
+  JIT_DEVICE const Element* operator()(int row) const {
     const int page = pages[minimum(row, Config::tile_kv - 1)];
     const bool exists = row < count && page >= 0 && page < page_count;
     const Element* start =
@@ -94,11 +93,9 @@ struct KvRows {
     return exists ? start : nullptr;
   }
   /// Where there are none.
-  __device__ __forceinline__ DenseRows<const Element> dense() const {
-    return {first + place * strides.seq, strides.seq};
-  }
+  JIT_DEVICE DenseRows<const Element> dense() const { return {first + place * strides.seq, strides.seq}; }
   /// Where there may be pages.
-  __device__ __forceinline__ const Element* at(int row) const {
+  JIT_DEVICE const Element* at(int row) const {
     if constexpr (has_pages) {
       return (*this)(row);
     } else {

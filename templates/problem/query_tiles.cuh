@@ -12,7 +12,7 @@
 namespace jit {
 
 struct AscendingTiles {
-  __device__ __forceinline__ int query_tile(int place) const { return place; }
+  JIT_DEVICE int query_tile(int place) const { return place; }
 };
 
 /// By whole warps. `depth` is how many tiles the loads run ahead of the multiplications. Tile i of the look-ahead is i
@@ -28,9 +28,8 @@ class QueryTiles {
 
  public:
   /// `keys` gives the keys of the block; its queries are ignored.
-  __device__ __forceinline__ QueryTiles(const SequencesOf<Config>& sequences, int batch, int kv_head,
-                                        const ScoreTile& keys, const Order& order = {},
-                                        const Ranges& ranges = {})
+  JIT_DEVICE QueryTiles(const SequencesOf<Config>& sequences, int batch, int kv_head, const ScoreTile& keys,
+                        const Order& order = {}, const Ranges& ranges = {})
       : sequences_(sequences),
         keys_(keys),
         order_(order),
@@ -48,14 +47,14 @@ class QueryTiles {
   }
 
   // mutate: OneHeadOfTheGroup
-  __device__ __forceinline__ bool has(int ahead) const { return places_[ahead].head < Config::gqa_ratio; }
+  JIT_DEVICE bool has(int ahead) const { return places_[ahead].head < Config::gqa_ratio; }
   /// Query head, and first query, of the tile `ahead` steps in front; meaningless unless `has(ahead)`.
-  __device__ __forceinline__ int head(int ahead) const { return first_head_ + places_[ahead].head; }
-  __device__ __forceinline__ int query(int ahead) const { return query_of(places_[ahead].place); }
+  JIT_DEVICE int head(int ahead) const { return first_head_ + places_[ahead].head; }
+  JIT_DEVICE int query(int ahead) const { return query_of(places_[ahead].place); }
   /// Whether some score of the tile must be dropped, by the mask or because the queries end.
-  __device__ __forceinline__ bool is_partial() const { return places_[0].partial; }
+  JIT_DEVICE bool is_partial() const { return places_[0].partial; }
 
-  __device__ __forceinline__ void advance() {
+  JIT_DEVICE void advance() {
     const Place next{places_[depth].head, places_[depth].place + 1};
 #pragma unroll
     for (int i = 0; i < depth; ++i) places_[i] = places_[i + 1];
@@ -69,19 +68,19 @@ class QueryTiles {
     bool partial = false;
   };
 
-  __device__ __forceinline__ int query_of(int place) const { return order_.query_tile(place) * tile_q; }
+  JIT_DEVICE int query_of(int place) const { return order_.query_tile(place) * tile_q; }
 
-  __device__ __forceinline__ ScoreTile tile_at(int place) const {
+  JIT_DEVICE ScoreTile tile_at(int place) const {
     const int begin = query_of(place);
     return {begin, minimum(begin + tile_q, seqlen_q_), keys_.k_begin, keys_.k_end};
   }
-  __device__ __forceinline__ bool is_partial(TileClass kind, const ScoreTile& tile) const {
+  JIT_DEVICE bool is_partial(TileClass kind, const ScoreTile& tile) const {
     // mutate: PartialTilesOfQueriesTakenForFull
     return kind != TileClass::full || tile.q_begin + tile_q > seqlen_q_;
   }
 
   // Puts the first tile from `next` on that is not empty at place `ahead`.
-  __device__ __forceinline__ void find(int ahead, Place next) {
+  JIT_DEVICE void find(int ahead, Place next) {
     for (; next.head < Config::gqa_ratio; ++next.head, next.place = 0) {
       if constexpr (asks_by_lanes) {
         find_by_lanes(next);
@@ -94,7 +93,7 @@ class QueryTiles {
     places_[ahead] = next;
   }
 
-  __device__ __forceinline__ void find_by_warp(Place& next) const {
+  JIT_DEVICE void find_by_warp(Place& next) const {
     const Mask mask(sequences_.context(batch_, first_head_ + next.head));
     for (; next.place < tiles_; ++next.place) {
       if constexpr (goes_from_tile_to_tile) {
@@ -112,7 +111,7 @@ class QueryTiles {
   }
 
   // Lanes ask about a tile each, and about as many tiles at once as a warp has lanes.
-  __device__ __forceinline__ void find_by_lanes(Place& next) {
+  JIT_DEVICE void find_by_lanes(Place& next) {
     while (next.place < tiles_) {
       if (next.place - known_.place >= warp_size) know(next);
       const unsigned seen = known_.seen & ~0u << maximum(next.place - known_.place, 0);
@@ -128,7 +127,7 @@ class QueryTiles {
 
   // Reads so many tiles from memory at once that a sequence is mostly searched in one trip. A producer
   // whose mask has a row's range, too, has no registers for more.
-  __device__ __forceinline__ void know(const Place& first) {
+  JIT_DEVICE void know(const Place& first) {
     constexpr int windows = Ranges::are_known ? 3 : 1;
     const Mask mask(sequences_.context(batch_, first_head_ + first.head));
     const Memory memory(mask, keys_);

@@ -120,22 +120,18 @@ template <class Score>
 struct ScoreFactors {
   static constexpr float input = 1;
   static constexpr float output = 1;
-  static __device__ __forceinline__ float apply(const Score& score, float x, int q, int k) {
-    return score.apply(x, q, k);
-  }
+  static JIT_DEVICE float apply(const Score& score, float x, int q, int k) { return score.apply(x, q, k); }
 };
 template <class Constants>
 struct ScoreFactors<SoftcapScore<Constants>> {
   static constexpr float input = 1.0f / Constants::cap;
   static constexpr float output = Constants::cap;
-  static __device__ __forceinline__ float apply(const SoftcapScore<Constants>&, float x, int, int) {
-    return tanh_approx(x);
-  }
+  static JIT_DEVICE float apply(const SoftcapScore<Constants>&, float x, int, int) { return tanh_approx(x); }
 };
 
 /// The factor that makes exponents of 2 of the scores that `apply_functors` leaves.
 template <class Score>
-__device__ __forceinline__ float exponent_scale(float softmax_scale) {
+JIT_DEVICE float exponent_scale(float softmax_scale) {
   return Score::is_identity ? softmax_scale * log2_e : ScoreFactors<Score>::output * log2_e;
 }
 

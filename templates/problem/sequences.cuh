@@ -21,42 +21,42 @@ class SequenceRows : public Seqlens {
   using Seqlens::q;
 
   template <class... Known>
-  __device__ __forceinline__ SequenceRows(const AttentionParams& params, const Known&... known)
+  JIT_DEVICE SequenceRows(const AttentionParams& params, const Known&... known)
       : Seqlens(params, known...), params_(params) {}
 
   /// Whose keys and values a query head sees.
-  __device__ __forceinline__ int kv_head(int head) const { return head / Config::gqa_ratio; }
+  JIT_DEVICE int kv_head(int head) const { return head / Config::gqa_ratio; }
 
   /// The context of functors for a query head of a batch entry.
-  __device__ __forceinline__ BlockContext context(int batch, int head) const {
+  JIT_DEVICE BlockContext context(int batch, int head) const {
     const Sequence queries = q(batch);
     // mutate: MasksOfOtherLengths
     return {batch, head, params_.heads_q, queries.length, kv(batch).length, queries.begin, params_.tensors};
   }
 
   /// Row r is that of query, or key, r of the sequence.
-  __device__ __forceinline__ auto query_rows(int batch, int head) const {
+  JIT_DEVICE auto query_rows(int batch, int head) const {
     return rows(static_cast<const Element*>(params_.q), params_.q_strides, batch, head, q(batch));
   }
-  __device__ __forceinline__ auto key_rows(int batch, int kv_head) const {
+  JIT_DEVICE auto key_rows(int batch, int kv_head) const {
     return rows(static_cast<const KvElement<Config>*>(params_.k), params_.k_strides, batch, kv_head,
                 kv(batch));
   }
-  __device__ __forceinline__ auto value_rows(int batch, int kv_head) const {
+  JIT_DEVICE auto value_rows(int batch, int kv_head) const {
     return rows(static_cast<const KvElement<Config>*>(params_.v), params_.v_strides, batch, kv_head,
                 kv(batch));
   }
-  __device__ __forceinline__ auto output_rows(int batch, int head) const {
+  JIT_DEVICE auto output_rows(int batch, int head) const {
     return rows(static_cast<OutputElement<Config>*>(params_.o), params_.o_strides, batch, head, q(batch));
   }
-  __device__ __forceinline__ auto lse_rows(int batch, int head) const {
+  JIT_DEVICE auto lse_rows(int batch, int head) const {
     return rows(params_.lse, params_.lse_strides, batch, head, q(batch));
   }
 
  private:
   template <class T>
-  static __device__ __forceinline__ DenseRows<T> rows(T* data, const TensorStrides& strides, int batch,
-                                                      int head, const Sequence& sequence) {
+  static JIT_DEVICE DenseRows<T> rows(T* data, const TensorStrides& strides, int batch, int head,
+                                      const Sequence& sequence) {
     const DenseRows<T> all{data + batch * strides.batch + head * strides.head, strides.seq};
     return all.from(sequence.begin);
   }
@@ -69,26 +69,22 @@ template <class Config>
 class DenseSeqlens {
  public:
   /// Also for one batch entry, which has the length of all.
-  __device__ __forceinline__ explicit DenseSeqlens(const AttentionParams& params, int /*batch*/ = 0)
+  JIT_DEVICE explicit DenseSeqlens(const AttentionParams& params, int /*batch*/ = 0)
       : seqlen_q_(longest_q(params)), seqlen_kv_(longest_kv(params)) {}
 
-  __device__ __forceinline__ Sequence q(int /*batch*/) const { return {0, seqlen_q_}; }
-  __device__ __forceinline__ Sequence kv(int /*batch*/) const { return {0, seqlen_kv_}; }
+  JIT_DEVICE Sequence q(int /*batch*/) const { return {0, seqlen_q_}; }
+  JIT_DEVICE Sequence kv(int /*batch*/) const { return {0, seqlen_kv_}; }
   /// Lengths of the longest of all batch entries.
-  static __device__ __forceinline__ int longest_q(const AttentionParams& params) {
+  static JIT_DEVICE int longest_q(const AttentionParams& params) {
     return Config::seqlen_q != 0 ? Config::seqlen_q : params.seqlen_q;
   }
-  static __device__ __forceinline__ int longest_kv(const AttentionParams& params) {
+  static JIT_DEVICE int longest_kv(const AttentionParams& params) {
     return Config::seqlen_kv != 0 ? Config::seqlen_kv : params.seqlen_kv;
   }
 
   /// The places of rows of q and o, and of k and v, for TMA.
-  static __device__ __forceinline__ RowPlace query_place(int batch, int head, int row) {
-    return {row, head, batch};
-  }
-  static __device__ __forceinline__ RowPlace key_place(int batch, int kv_head, int row) {
-    return {row, kv_head, batch};
-  }
+  static JIT_DEVICE RowPlace query_place(int batch, int head, int row) { return {row, head, batch}; }
+  static JIT_DEVICE RowPlace key_place(int batch, int kv_head, int row) { return {row, kv_head, batch}; }
 
  private:
   int seqlen_q_;

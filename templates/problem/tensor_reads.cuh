@@ -15,22 +15,22 @@ namespace jit {
 template <unsigned slots>
 class TensorReads {
  public:
-  __device__ __forceinline__ explicit TensorReads(const TensorGradient* tensors) : tensors_(tensors) {}
+  JIT_DEVICE explicit TensorReads(const TensorGradient* tensors) : tensors_(tensors) {}
 
   /// Begins a computation, of the derivative with respect to read number `index`.
-  __device__ __forceinline__ void begin(int index) {
+  JIT_DEVICE void begin(int index) {
     wanted_ = index;
     count_ = 0;
   }
   /// How many reads there were since.
-  __device__ __forceinline__ int count() const { return count_; }
+  JIT_DEVICE int count() const { return count_; }
   /// The tensor and the element of the read whose derivative is computed, counted as if the tensor were dense.
-  __device__ __forceinline__ int slot() const { return slot_; }
-  __device__ __forceinline__ long long element() const { return element_; }
+  JIT_DEVICE int slot() const { return slot_; }
+  JIT_DEVICE long long element() const { return element_; }
 
   /// Counts a read, and tells whether it is the one.
   template <int slot>
-  __device__ __forceinline__ bool is_wanted(long long element) {
+  JIT_DEVICE bool is_wanted(long long element) {
     if ((slots >> slot & 1) == 0) return false;
     if (count_++ != wanted_) return false;
     slot_ = slot;
@@ -38,12 +38,12 @@ class TensorReads {
     return true;
   }
   template <int slot>
-  __device__ __forceinline__ Dual read(float value, long long element) {
+  JIT_DEVICE Dual read(float value, long long element) {
     if (is_wanted<slot>(element)) return {value, 1.0f};
     return value;
   }
   template <int slot>
-  __device__ __forceinline__ Dual read(float value, const TensorPlace& at) {
+  JIT_DEVICE Dual read(float value, const TensorPlace& at) {
     const long long* const strides = tensors_[slot].element_strides;
     return read<slot>(value, at.leading[0] * strides[0] + at.leading[1] * strides[1] +
                                  at.leading[2] * strides[2] + at.last);
@@ -59,7 +59,7 @@ class TensorReads {
 
 /// As problem/functor.cuh has it, for those who want to know of reads.
 template <int slot, class Reads>
-__device__ __forceinline__ Dual tensor_number(float value, const TensorPlace& at, Reads& reads) {
+JIT_DEVICE Dual tensor_number(float value, const TensorPlace& at, Reads& reads) {
   return reads.template read<slot>(value, at);
 }
 
@@ -67,15 +67,15 @@ __device__ __forceinline__ Dual tensor_number(float value, const TensorPlace& at
 template <int slot, class T, class Reads>
 class TensorReader {
  public:
-  __device__ __forceinline__ TensorReader(const T* data, Reads& reads, long long first = 0)
+  JIT_DEVICE TensorReader(const T* data, Reads& reads, long long first = 0)
       : data_(data), reads_(reads), first_(first) {}
 
-  __device__ __forceinline__ Dual operator[](long long i) const {
+  JIT_DEVICE Dual operator[](long long i) const {
     return reads_.template read<slot>(to_float(data_[first_ + i]), first_ + i);
   }
-  __device__ __forceinline__ Dual operator*() const { return (*this)[0]; }
-  __device__ __forceinline__ TensorReader operator+(long long i) const { return {data_, reads_, first_ + i}; }
-  __device__ __forceinline__ TensorReader operator-(long long i) const { return {data_, reads_, first_ - i}; }
+  JIT_DEVICE Dual operator*() const { return (*this)[0]; }
+  JIT_DEVICE TensorReader operator+(long long i) const { return {data_, reads_, first_ + i}; }
+  JIT_DEVICE TensorReader operator-(long long i) const { return {data_, reads_, first_ - i}; }
 
  private:
   const T* data_;
@@ -84,7 +84,7 @@ class TensorReader {
 };
 
 template <int slot, class T, class Reads>
-__device__ __forceinline__ TensorReader<slot, T, Reads> tensor_reader(const T* data, Reads& reads) {
+JIT_DEVICE TensorReader<slot, T, Reads> tensor_reader(const T* data, Reads& reads) {
   return {data, reads};
 }
 

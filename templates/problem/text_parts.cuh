@@ -10,14 +10,12 @@ namespace jit {
 
 /// An element of a tensor; some number where the text does not read it.
 template <class T, class Element>
-__device__ __forceinline__ Exact<T> element(const Exact<bool>& reads, const Exact<long long>& index,
-                                            const Element* tensor) {
+JIT_DEVICE Exact<T> element(const Exact<bool>& reads, const Exact<long long>& index, const Element* tensor) {
   return reads.value ? static_cast<T>(tensor[index.value]) : T(0);  // mutate: ElementsThatAreNotRead
 }
 
 /// Keys among `seqlen_kv` that lie between two, which may be beside all of them.
-__device__ __forceinline__ KeyRange existing_keys(Exact<long long> begin, Exact<long long> end,
-                                                  int seqlen_kv) {
+JIT_DEVICE KeyRange existing_keys(Exact<long long> begin, Exact<long long> end, int seqlen_kv) {
   constexpr long long most_keys = 0x7fffffff;
   return {static_cast<int>(maximum(0ll, minimum(most_keys, begin.value))),  // mutate: RowsBegin
           // mutate: RowsEndBehindTheSequence

@@ -12,7 +12,7 @@
 namespace jit {
 
 /// Records that an element is none that it may be, unless something else was recorded already.
-__device__ __forceinline__ void record_fault(ArrayFault* recorded, const ArrayFault& fault) {
+JIT_DEVICE void record_fault(ArrayFault* recorded, const ArrayFault& fault) {
   if (atomic_cas_relaxed(reinterpret_cast<int*>(&recorded->array), 0, static_cast<int>(fault.array)) != 0)
     return;
   recorded->request = fault.request;
@@ -24,7 +24,7 @@ __device__ __forceinline__ void record_fault(ArrayFault* recorded, const ArrayFa
 
 /// Records an element that is out of range.
 template <class Config>
-__device__ __forceinline__ void expect_in_range(const AttentionParams& params, const ArrayFault& element) {
+JIT_DEVICE void expect_in_range(const AttentionParams& params, const ArrayFault& element) {
   if constexpr (Config::checked) {
     if (element.value < element.least || element.value > element.most)
       record_fault(params.sequences.fault, element);
@@ -37,11 +37,11 @@ class VariableSequences {
   using Element = typename Config::Element;
 
  public:
-  __device__ __forceinline__ explicit VariableSequences(const AttentionParams& params) : params_(params) {}
+  JIT_DEVICE explicit VariableSequences(const AttentionParams& params) : params_(params) {}
 
   /// The queries of a batch entry. Rows count from its own place in dense tensors, from the first of all in varlen
   /// ones.
-  __device__ __forceinline__ Sequence q(int batch) const {
+  JIT_DEVICE Sequence q(int batch) const {
     const SequenceParams& given = params_.sequences;
     Sequence rows{0, Config::seqlen_q != 0 ? Config::seqlen_q : params_.seqlen_q};
     if constexpr (Config::sequences_q == SequenceKind::varlen)
@@ -53,7 +53,7 @@ class VariableSequences {
 
   /// Its keys. In pages, rows count from the first of the sequence's own. Values along the sequence can be copied from some
   /// rows on alone: a sequence that begins with another one counts as one without keys.
-  __device__ __forceinline__ Sequence kv(int batch) const {
+  JIT_DEVICE Sequence kv(int batch) const {
     const SequenceParams& given = params_.sequences;
     Sequence rows{0, Config::seqlen_kv != 0 ? Config::seqlen_kv : params_.seqlen_kv};
     if constexpr (Config::sequences_kv == SequenceKind::varlen)
@@ -70,19 +70,19 @@ class VariableSequences {
 
   /// The first of these rows, of varlen queries, and of varlen keys without padding on the left. How many there are
   /// is only read where arrays are checked.
-  __device__ __forceinline__ int q_begin(int batch) const {
+  JIT_DEVICE int q_begin(int batch) const {
     if constexpr (Config::checked) return q(batch).begin;
     const SequenceParams& given = params_.sequences;
     return element({SequenceArrayId::cu_seqlens_q, given.cu_seqlens_q}, batch, batch, 0, given.total_q);
   }
-  __device__ __forceinline__ int kv_begin(int batch) const {
+  JIT_DEVICE int kv_begin(int batch) const {
     if constexpr (Config::checked) return kv(batch).begin;
     const SequenceParams& given = params_.sequences;
     return element({SequenceArrayId::cu_seqlens_k, given.cu_seqlens_k}, batch, batch, 0, given.total_k);
   }
 
   /// The page of row `row` of those that `kv` counts, which may be any number; 0 where there are no pages.
-  __device__ __forceinline__ int page(int batch, int row) const {
+  JIT_DEVICE int page(int batch, int row) const {
     if constexpr (Config::sequences_kv == SequenceKind::paged) {
       const SequenceParams& given = params_.sequences;
       return given.page_table[batch * given.page_table_stride + row / Config::page_size];
@@ -91,14 +91,13 @@ class VariableSequences {
   }
 
   /// Looks whether there is such a page, where arrays are checked. For rows whose key some query sees.
-  __device__ __forceinline__ void expect_page(int batch, int row, int page) const {
+  JIT_DEVICE void expect_page(int batch, int row, int page) const {
     expect_in_range<Config>(params_, {SequenceArrayId::page_table, batch, row / maximum(1, Config::page_size),
                                       page, 0, params_.sequences.pages - 1});
   }
 
   /// Elements from the first of q, o or LSE, whose `strides` these are, to that row of a query head.
-  static __device__ __forceinline__ long long query_offset(const TensorStrides& strides, int batch, int head,
-                                                           int row) {
+  static JIT_DEVICE long long query_offset(const TensorStrides& strides, int batch, int head, int row) {
     return batch * strides.batch + row * strides.seq + head * strides.head;
   }
 
@@ -109,16 +108,15 @@ class VariableSequences {
   };
 
   // An element, which should be from `least` to `most`, cut to what is from 0 to `most`.
-  __device__ __forceinline__ int element(const Array& array, int batch, int index, int least,
-                                         int most) const {
+  JIT_DEVICE int element(const Array& array, int batch, int index, int least, int most) const {
     const int value = array.data[index];
     expect_in_range<Config>(params_, {array.id, batch, index, value, least, most});
     return maximum(0, minimum(value, most));
   }
-  __device__ __forceinline__ int within(const Array& array, int batch, int most) const {
+  JIT_DEVICE int within(const Array& array, int batch, int most) const {
     return element(array, batch, batch, 0, most);
   }
-  __device__ __forceinline__ Sequence between(const Array& array, int batch, int total) const {
+  JIT_DEVICE Sequence between(const Array& array, int batch, int total) const {
     const int begin = element(array, batch, batch, 0, total);
     const int end = element(array, batch, batch + 1, begin, total);
     return {begin, maximum(0, end - begin)};
@@ -138,7 +136,7 @@ constexpr Requests requests_of() {
 
 /// The queries of a batch entry; none where they are another kernel's.
 template <class Config>
-__device__ __forceinline__ Sequence own_queries(const VariableSequences<Config>& sequences, int batch) {
+JIT_DEVICE Sequence own_queries(const VariableSequences<Config>& sequences, int batch) {
   if constexpr (requests_of<Config>() == Requests::all) {
     return sequences.q(batch);
   } else {

@@ -18,12 +18,11 @@ class PaddedRows {
   static constexpr bool is_varlen = Config::sequences_q == SequenceKind::varlen;
 
  public:
-  __device__ __forceinline__ explicit PaddedRows(const AttentionParams& params)
-      : params_(params), sequences_(params) {}
+  JIT_DEVICE explicit PaddedRows(const AttentionParams& params) : params_(params), sequences_(params) {}
 
-  __device__ __forceinline__ int count() const { return params_.batch + (is_varlen ? 1 : 0); }
+  JIT_DEVICE int count() const { return params_.batch + (is_varlen ? 1 : 0); }
   /// Rows of run `i`; none when there is no such run.
-  __device__ __forceinline__ Sequence rows(int i) const {
+  JIT_DEVICE Sequence rows(int i) const {
     if (i >= count()) return {0, 0};
     const int before = is_varlen ? i - 1 : i;  // sequence
     int begin = 0, end = Config::seqlen_q != 0 ? Config::seqlen_q : params_.seqlen_q;
@@ -35,7 +34,7 @@ class PaddedRows {
     return {begin, maximum(0, end - begin)};
   }
   /// The batch entry that the rows of run `i` lie in.
-  static __device__ __forceinline__ int batch(int i) { return is_varlen ? 0 : i; }
+  static JIT_DEVICE int batch(int i) { return is_varlen ? 0 : i; }
 
  private:
   const AttentionParams& params_;
@@ -44,7 +43,7 @@ class PaddedRows {
 
 /// One row of all heads. By a whole warp.
 template <class Config>
-__device__ __forceinline__ void write_zero_row(const AttentionParams& params, int batch, int row) {
+JIT_DEVICE void write_zero_row(const AttentionParams& params, int batch, int row) {
   using Element = OutputElement<Config>;
   constexpr int bytes = maximum<int>(Config::alignment, sizeof(Element)),
                 piece = bytes / static_cast<int>(sizeof(Element));
@@ -65,7 +64,7 @@ __device__ __forceinline__ void write_zero_row(const AttentionParams& params, in
 /// Writes o = 0 and LSE = −inf where there is no query, if the call wants it: the part of warp `warp` of the `warps` of
 /// all blocks that do so together. By whole warps, at any time: nobody else writes these rows.
 template <class Config>
-__device__ __forceinline__ void zero_padding(const AttentionParams& params, int warp, int warps) {
+JIT_DEVICE void zero_padding(const AttentionParams& params, int warp, int warps) {
   if (params.sequences.zero_padding == 0) return;
   const PaddedRows<Config> padded(params);
 #pragma unroll 1

@@ -8,8 +8,7 @@
 namespace jit {
 
 /// Starts a copy to shared address `target`; its bytes count at `mbarrier`. By one thread.
-__device__ __forceinline__ void cp_async_bulk_load(unsigned target, const void* source, int bytes,
-                                                   unsigned mbarrier) {
+JIT_DEVICE void cp_async_bulk_load(unsigned target, const void* source, int bytes, unsigned mbarrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
       "l"(source), "r"(bytes), "r"(mbarrier)
@@ -17,7 +16,7 @@ __device__ __forceinline__ void cp_async_bulk_load(unsigned target, const void* 
 }
 
 /// Starts a copy of shared memory to global memory; part of the thread's open bulk group.
-__device__ __forceinline__ void cp_async_bulk_store(void* target, unsigned source, int bytes) {
+JIT_DEVICE void cp_async_bulk_store(void* target, unsigned source, int bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(target), "r"(source),
                "r"(bytes)
                : "memory");
@@ -25,7 +24,7 @@ __device__ __forceinline__ void cp_async_bulk_store(void* target, unsigned sourc
 
 /// Starts to add floats of shared memory to those of global memory, each by an atomic addition; part of the thread's
 /// open bulk group.
-__device__ __forceinline__ void cp_reduce_async_bulk_add(float* target, unsigned source, int bytes) {
+JIT_DEVICE void cp_reduce_async_bulk_add(float* target, unsigned source, int bytes) {
   asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(target),
                "r"(source), "r"(bytes)
                : "memory");
@@ -33,7 +32,7 @@ __device__ __forceinline__ void cp_reduce_async_bulk_add(float* target, unsigned
 
 /// Waits until all but the thread's last `pending` bulk groups are done: what they wrote is there.
 template <int pending>
-__device__ __forceinline__ void cp_async_bulk_wait_group() {
+JIT_DEVICE void cp_async_bulk_wait_group() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");
 }
 
@@ -41,15 +40,14 @@ __device__ __forceinline__ void cp_async_bulk_wait_group() {
 // "cp.async.bulk.tensor"). Elements outside of the tensor are read as zero and not written.
 
 /// Brings a map near, so that the first copy by it does not wait for it (PTX ISA, "prefetch").
-__device__ __forceinline__ void prefetch_tensor_map(const TensorMap& map) {
+JIT_DEVICE void prefetch_tensor_map(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
 /// Starts the copy of the box at (head_dim, seq, head, batch) to the shared address `tile`; its bytes count
 /// at `mbarrier`. By one thread.
-__device__ __forceinline__ void cp_async_bulk_tensor_load(unsigned tile, const TensorMap& map,
-                                                          unsigned mbarrier, int head_dim, int seq, int head,
-                                                          int batch) {
+JIT_DEVICE void cp_async_bulk_tensor_load(unsigned tile, const TensorMap& map, unsigned mbarrier,
+                                          int head_dim, int seq, int head, int batch) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
       "%4, %5}], [%6];" ::"r"(tile),
@@ -58,8 +56,8 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load(unsigned tile, const T
 }
 
 /// Starts the copy of a box from shared memory; part of the thread's open bulk group.
-__device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap& map, unsigned tile, int head_dim,
-                                                           int seq, int head, int batch) {
+JIT_DEVICE void cp_async_bulk_tensor_store(const TensorMap& map, unsigned tile, int head_dim, int seq,
+                                           int head, int batch) {
   asm volatile(
       "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(&map),
       "r"(head_dim), "r"(seq), "r"(head), "r"(batch), "r"(tile)
@@ -68,17 +66,16 @@ __device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap& map,
 
 /// Copies a box of maps that count rows twice (tiles/bounded_box.cuh): the box at (head_dim, missing, head,
 /// row, batch).
-__device__ __forceinline__ void cp_async_bulk_tensor_load(unsigned tile, const TensorMap& map,
-                                                          unsigned mbarrier, int head_dim, int missing,
-                                                          int head, int row, int batch) {
+JIT_DEVICE void cp_async_bulk_tensor_load(unsigned tile, const TensorMap& map, unsigned mbarrier,
+                                          int head_dim, int missing, int head, int row, int batch) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
       "%4, %5, %6}], [%7];" ::"r"(tile),
       "l"(&map), "r"(head_dim), "r"(missing), "r"(head), "r"(row), "r"(batch), "r"(mbarrier)
       : "memory");
 }
-__device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap& map, unsigned tile, int head_dim,
-                                                           int missing, int head, int row, int batch) {
+JIT_DEVICE void cp_async_bulk_tensor_store(const TensorMap& map, unsigned tile, int head_dim, int missing,
+                                           int head, int row, int batch) {
   asm volatile(
       "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4, %5}], [%6];" ::"l"(
           &map),
@@ -86,22 +83,18 @@ __device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap& map,
       : "memory");
 }
 
-__device__ __forceinline__ void cp_async_bulk_commit_group() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
+JIT_DEVICE void cp_async_bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
 /// Waits until all but the thread's last `pending` bulk groups have read their shared memory.
 template <int pending>
-__device__ __forceinline__ void cp_async_bulk_wait_group_read() {
+JIT_DEVICE void cp_async_bulk_wait_group_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
 }
 
 /// Global and shared memory, as this thread sees them, become visible to copies that it starts.
-__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+JIT_DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 /// Writes of this thread to shared memory become visible to TMA and wgmma (PTX ISA, "Async proxy").
-__device__ __forceinline__ void fence_proxy_async_shared() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
+JIT_DEVICE void fence_proxy_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 }  // namespace jit

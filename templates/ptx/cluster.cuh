@@ -6,7 +6,7 @@
 namespace jit {
 
 /// The block's place in its cluster.
-__device__ __forceinline__ int cluster_rank() {
+JIT_DEVICE int cluster_rank() {
   unsigned rank;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return static_cast<int>(rank);
@@ -15,17 +15,13 @@ __device__ __forceinline__ int cluster_rank() {
 /// Says to all blocks of the cluster that this block has begun and that its mbarriers are there, if a fence_mbarrier_init
 /// stands behind their inits: nothing else that it has done is visible yet. By all threads of all blocks; a cluster_wait
 /// follows.
-__device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
+JIT_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 
 /// Waits until all threads of the cluster have arrived.
-__device__ __forceinline__ void cluster_wait() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
+JIT_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
 /// The address by which block `rank` of the cluster is named what `address` names of the own block.
-__device__ __forceinline__ unsigned cluster_address(unsigned address, int rank) {
+JIT_DEVICE unsigned cluster_address(unsigned address, int rank) {
   unsigned mapped;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
   return mapped;
@@ -33,14 +29,14 @@ __device__ __forceinline__ unsigned cluster_address(unsigned address, int rank) 
 
 /// Stores to shared memory of a block of the cluster, without waiting: when the numbers are there, their bytes are counted
 /// on `barrier`, of the same block.
-__device__ __forceinline__ void store_async(unsigned address, const float4& value, unsigned barrier) {
+JIT_DEVICE void store_async(unsigned address, const float4& value, unsigned barrier) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
           address),
       "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(barrier)
       : "memory");
 }
-__device__ __forceinline__ void store_async(unsigned address, const float2& value, unsigned barrier) {
+JIT_DEVICE void store_async(unsigned address, const float2& value, unsigned barrier) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(
           address),
@@ -50,8 +46,7 @@ __device__ __forceinline__ void store_async(unsigned address, const float2& valu
 
 /// Starts a copy of the own shared memory to that of a block of the cluster (PTX ISA, "cp.async.bulk"): its bytes count at
 /// `barrier`, of the same block. Addresses and sizes are multiples of 16. By one thread.
-__device__ __forceinline__ void cp_async_bulk_to_block(unsigned target, unsigned source, int bytes,
-                                                       unsigned barrier) {
+JIT_DEVICE void cp_async_bulk_to_block(unsigned target, unsigned source, int bytes, unsigned barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
           target),
@@ -60,12 +55,12 @@ __device__ __forceinline__ void cp_async_bulk_to_block(unsigned target, unsigned
 }
 
 /// Arrives at a barrier of a block of the cluster.
-__device__ __forceinline__ void mbarrier_arrive_cluster(unsigned barrier) {
+JIT_DEVICE void mbarrier_arrive_cluster(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 /// Waits until the phase of this parity of a barrier of the own block is over, which blocks of the cluster store on.
-__device__ __forceinline__ void mbarrier_wait_parity_cluster(unsigned barrier, unsigned parity) {
+JIT_DEVICE void mbarrier_wait_parity_cluster(unsigned barrier, unsigned parity) {
   asm volatile(
       "{.reg .pred done;\n"
       "again:\n"

@@ -28,7 +28,7 @@ inline constexpr int four_ones = (Element::bias << Element::mantissa_bits) * 0x0
 
 /// By integer arithmetic, for GPUs without the instruction.
 template <class Element>
-__device__ __forceinline__ unsigned fp8_bits(float x) {
+JIT_DEVICE unsigned fp8_bits(float x) {
   constexpr int dropped = 23 - Element::mantissa_bits;
   constexpr float least_normal = 1.0f / (1u << (Element::bias - 1));
   constexpr float steps = static_cast<float>(1u << (Element::bias - 1 + Element::mantissa_bits));
@@ -44,7 +44,7 @@ __device__ __forceinline__ unsigned fp8_bits(float x) {
 
 /// Two floats as elements, `low` in the low byte.
 template <class Element>
-__device__ __forceinline__ unsigned pack_fp8(float low, float high) {
+JIT_DEVICE unsigned pack_fp8(float low, float high) {
 #if __CUDA_ARCH__ >= 890
   unsigned short pair;
   if constexpr (is_same<Element, fp8_e4m3>) {
@@ -59,7 +59,7 @@ __device__ __forceinline__ unsigned pack_fp8(float low, float high) {
 }
 
 /// Four floats as e4m3 elements, the first in the low byte.
-__device__ __forceinline__ unsigned pack_e4m3(float a, float b, float c, float d) {
+JIT_DEVICE unsigned pack_e4m3(float a, float b, float c, float d) {
 #if __CUDA_ARCH__ >= 890
   // In one statement: the assembler then makes no third instruction.
   unsigned packed;
@@ -75,7 +75,7 @@ __device__ __forceinline__ unsigned pack_e4m3(float a, float b, float c, float d
 
 /// Four floats rounded to whole numbers from 0 to 255, the first in the low byte. The assembler makes one instruction of
 /// two of them.
-__device__ __forceinline__ unsigned pack_rounded(float a, float b, float c, float d) {
+JIT_DEVICE unsigned pack_rounded(float a, float b, float c, float d) {
   unsigned packed;
   asm("{.reg .s32 a, b, c, d;\n.reg .b32 upper;\ncvt.rni.s32.f32 a, %1;\ncvt.rni.s32.f32 b, %2;\n"
       // mutate: PairsOfBytesExchanged
@@ -87,7 +87,7 @@ __device__ __forceinline__ unsigned pack_rounded(float a, float b, float c, floa
 }
 
 /// Two fp16 numbers in a word plus the first two and the last two of four e4m3 elements: from sm_89 on.
-__device__ __forceinline__ unsigned add_e4m3(unsigned halves, unsigned elements) {
+JIT_DEVICE unsigned add_e4m3(unsigned halves, unsigned elements) {
   asm("{.reg .b16 low, high;\n.reg .b32 first, last;\nmov.b32 {low, high}, %1;\n"
       // mutate: SumsOfTheFirstPairs
       "cvt.rn.f16x2.e4m3x2 first, low;\ncvt.rn.f16x2.e4m3x2 last, high;\nadd.rn.f16x2 first, first, last;\n"
@@ -98,7 +98,7 @@ __device__ __forceinline__ unsigned add_e4m3(unsigned halves, unsigned elements)
 }
 
 /// Their sum.
-__device__ __forceinline__ float sum_of_halves(unsigned halves) {
+JIT_DEVICE float sum_of_halves(unsigned halves) {
   float low, high;
   asm("{.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}"
       : "=f"(low), "=f"(high)
@@ -108,7 +108,7 @@ __device__ __forceinline__ float sum_of_halves(unsigned halves) {
 
 /// e4m3 elements, in the upper halves of both words of 16 bits, as fp16, by integer arithmetic for GPUs without the
 /// instruction: the exponent comes to lie where fp16 has its own, whose bias is larger by 8.
-__device__ __forceinline__ unsigned half_bits_of_e4m3(unsigned pair) {
+JIT_DEVICE unsigned half_bits_of_e4m3(unsigned pair) {
   constexpr unsigned two_to_8 = 0x5c005c00u, magnitudes = 0x7f007f00u, signs = 0x80008000u;
   unsigned scaled;
   asm("mul.rn.f16x2 %0, %1, %2;"
@@ -120,7 +120,7 @@ __device__ __forceinline__ unsigned half_bits_of_e4m3(unsigned pair) {
 
 /// The two elements in the low half of `pair`, the first in its low byte, as fp16.
 template <class Element>
-__device__ __forceinline__ unsigned halves_of_fp8(unsigned pair) {
+JIT_DEVICE unsigned halves_of_fp8(unsigned pair) {
   if constexpr (is_same<Element, fp8_e5m2>) {
     return pick_bytes(pair, 0, 0x1404);  // the upper byte of an fp16 number is an e5m2 one
   } else {
@@ -136,7 +136,7 @@ __device__ __forceinline__ unsigned halves_of_fp8(unsigned pair) {
 
 /// The four elements of a word, the first in its low byte, as two pairs of fp16.
 template <class Element>
-__device__ __forceinline__ void halves_of_fp8_word(unsigned word, unsigned& first, unsigned& second) {
+JIT_DEVICE void halves_of_fp8_word(unsigned word, unsigned& first, unsigned& second) {
 #if __CUDA_ARCH__ >= 890
   if constexpr (is_same<Element, fp8_e4m3>) {
     // In one statement: the assembler then reads the upper half where it is.
@@ -153,7 +153,7 @@ __device__ __forceinline__ void halves_of_fp8_word(unsigned word, unsigned& firs
 
 /// Two fp16 numbers as ones of 16 bits.
 template <class Number>
-__device__ __forceinline__ unsigned from_halves(unsigned halves) {
+JIT_DEVICE unsigned from_halves(unsigned halves) {
   if constexpr (is_same<Number, fp16>) return halves;
   return pack<Number>(to_float(fp16{static_cast<unsigned short>(halves)}),
                       to_float(fp16{static_cast<unsigned short>(halves >> 16)}));
@@ -161,21 +161,21 @@ __device__ __forceinline__ unsigned from_halves(unsigned halves) {
 
 /// The two elements in the low half of `pair`, the first in its low byte, as numbers of 16 bits.
 template <class Number, class Element>
-__device__ __forceinline__ unsigned upcast_fp8(unsigned pair) {
+JIT_DEVICE unsigned upcast_fp8(unsigned pair) {
   return from_halves<Number>(halves_of_fp8<Element>(pair));
 }
 
-__device__ __forceinline__ float to_float(fp8_e4m3 x) {
+JIT_DEVICE float to_float(fp8_e4m3 x) {
   return to_float(fp16{static_cast<unsigned short>(upcast_fp8<fp16, fp8_e4m3>(x.bits))});
 }
-__device__ __forceinline__ float to_float(fp8_e5m2 x) {
+JIT_DEVICE float to_float(fp8_e5m2 x) {
   return to_float(fp16{static_cast<unsigned short>(upcast_fp8<fp16, fp8_e5m2>(x.bits))});
 }
 
 /// The scale with which `magnitude` becomes the largest element; elements times it are numbers again. Of less than
 /// 2^-100 it is 1, and an infinity counts as the largest float.
 template <class Element>
-__device__ __forceinline__ float scale_of(float magnitude) {
+JIT_DEVICE float scale_of(float magnitude) {
   constexpr float largest_float = 3.402823466e38f;
   const float bounded = fminf(magnitude, largest_float);
   return bounded < 0x1p-100f ? 1.0f : __fdiv_rn(bounded, Element::largest);

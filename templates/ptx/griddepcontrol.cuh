@@ -2,14 +2,16 @@
 // Launch and Synchronization").
 #pragma once
 
+#include "base/host_device.cuh"
+
 namespace jit {
 
 /// Waits until the grids that this one may start before have ended, and what they wrote is visible. At once
 /// where there is none.
-__device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+JIT_DEVICE void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /// Lets a grid that may start before this one has ended do so, once all blocks have said it or ended.
-__device__ __forceinline__ void griddepcontrol_launch_dependents() {
+JIT_DEVICE void griddepcontrol_launch_dependents() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 

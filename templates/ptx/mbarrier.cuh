@@ -8,21 +8,19 @@
 namespace jit {
 
 /// A phase of `barrier` (a shared address, 8 bytes) ends after this many arrivals.
-__device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
+JIT_DEVICE void mbarrier_init(unsigned barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
 /// Makes the inits before it visible to copies by TMA; a __syncthreads makes them visible to threads.
-__device__ __forceinline__ void fence_mbarrier_init() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
+JIT_DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
+JIT_DEVICE void mbarrier_arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 /// Under a condition: without a branch, around which the assembler would not mix what stands before and behind.
-__device__ __forceinline__ void mbarrier_arrive_if(bool condition, unsigned barrier) {
+JIT_DEVICE void mbarrier_arrive_if(bool condition, unsigned barrier) {
   asm volatile(
       "{.reg .pred arrives;\n"
       "setp.ne.u32 arrives, %1, 0;\n"
@@ -34,7 +32,7 @@ __device__ __forceinline__ void mbarrier_arrive_if(bool condition, unsigned barr
 
 /// Arrives behind what `known`, alike in a warp, is made of: the assembler would put that behind waits that come
 /// later.
-__device__ __forceinline__ void mbarrier_arrive_if_behind(bool condition, bool known, unsigned barrier) {
+JIT_DEVICE void mbarrier_arrive_if_behind(bool condition, bool known, unsigned barrier) {
   asm volatile(
       "{.reg .pred arrives, is_so, is_not;\n"
       "setp.ne.u32 arrives, %1, 0;\n"
@@ -48,18 +46,18 @@ __device__ __forceinline__ void mbarrier_arrive_if_behind(bool condition, bool k
 }
 
 /// Arrives, and lets the phase wait for `bytes` more bytes.
-__device__ __forceinline__ void mbarrier_arrive_expect_tx(unsigned barrier, int bytes) {
+JIT_DEVICE void mbarrier_arrive_expect_tx(unsigned barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
 
 /// Lets the phase wait for `bytes` more bytes, in front of the arrival of the one who starts their copy.
-__device__ __forceinline__ void mbarrier_expect_tx(unsigned barrier, int bytes) {
+JIT_DEVICE void mbarrier_expect_tx(unsigned barrier, int bytes) {
   asm volatile("mbarrier.expect_tx.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
 /// Whether the phase of this parity is over. Does not wait.
-__device__ __forceinline__ bool mbarrier_test_parity(unsigned barrier, unsigned parity) {
+JIT_DEVICE bool mbarrier_test_parity(unsigned barrier, unsigned parity) {
   unsigned is_over;
   asm volatile(
       "{.reg .pred over;\n"
@@ -73,7 +71,7 @@ __device__ __forceinline__ bool mbarrier_test_parity(unsigned barrier, unsigned 
 }
 
 /// Waits until the phase of this parity is over. On a fresh barrier parity 1 does not wait.
-__device__ __forceinline__ void mbarrier_wait_parity(unsigned barrier, unsigned parity) {
+JIT_DEVICE void mbarrier_wait_parity(unsigned barrier, unsigned parity) {
   asm volatile(
       "{.reg .pred done;\n"
       "again:\n"

@@ -21,8 +21,7 @@
 namespace jit {
 
 template <class Element>
-__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], unsigned b0,
-                                             unsigned b1) {
+JIT_DEVICE void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   static_assert(is_same<Element, bf16> || is_same<Element, fp16>, "mma_m16n8k16 multiplies bf16 or fp16");
   if constexpr (is_same<Element, bf16>) {
     asm volatile(
@@ -50,8 +49,7 @@ inline constexpr bool has_fp8_mma = false;
 /// A product of 8-bit elements, A's and B's of a type each. Where tensor cores have no such product, two of
 /// fp16, which holds these numbers exactly: the first of the even pairs along k, the second of the odd ones.
 template <class A, class B>
-__device__ __forceinline__ void mma_m16n8k32(float (&d)[4], const unsigned (&a)[4], unsigned b0,
-                                             unsigned b1) {
+JIT_DEVICE void mma_m16n8k32(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   static_assert(is_fp8<A> && is_fp8<B>, "mma_m16n8k32 multiplies e4m3 and e5m2");
   if constexpr (!has_fp8_mma) {
 #pragma unroll
@@ -85,7 +83,7 @@ __device__ __forceinline__ void mma_m16n8k32(float (&d)[4], const unsigned (&a)[
 
 /// Over 32 bytes of a row, whatever the elements.
 template <class Element>
-__device__ __forceinline__ void mma_m16n8(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+JIT_DEVICE void mma_m16n8(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   if constexpr (is_fp8<Element>) {
     mma_m16n8k32<Element, Element>(d, a, b0, b1);
   } else {

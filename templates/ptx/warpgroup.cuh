@@ -10,28 +10,28 @@ inline constexpr int warpgroup_size = 4 * warp_size;
 
 /// Gives registers back, down to `registers` a thread. By a whole warpgroup.
 template <int registers>
-__device__ __forceinline__ void setmaxnreg_dec() {
+JIT_DEVICE void setmaxnreg_dec() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
 }
 
 /// Waits for registers that others give back, up to `registers` a thread. By a whole warpgroup.
 template <int registers>
-__device__ __forceinline__ void setmaxnreg_inc() {
+JIT_DEVICE void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
 }
 
 /// Waits at named barrier `id` until `threads` threads have synced or arrived there; 0 is __syncthreads'.
-__device__ __forceinline__ void bar_sync(int id, int threads) {
+JIT_DEVICE void bar_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 /// Arrives at named barrier `id` without waiting.
-__device__ __forceinline__ void bar_arrive(int id, int threads) {
+JIT_DEVICE void bar_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 /// Arrives behind what `known`, alike in a warp, is made of: the assembler would put that behind waits that come later.
-__device__ __forceinline__ void bar_arrive_behind(bool known, int id, int threads) {
+JIT_DEVICE void bar_arrive_behind(bool known, int id, int threads) {
   asm volatile(
       "{.reg .pred known;\n"
       "setp.ne.u32 known, %2, 0;\n"

@@ -8,22 +8,20 @@
 namespace jit {
 
 /// Before the first wgmma after other instructions wrote its registers.
-__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+JIT_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-__device__ __forceinline__ void wgmma_commit_group() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
+JIT_DEVICE void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
 /// Waits until all but the last `pending` groups are done.
 template <int pending>
-__device__ __forceinline__ void wgmma_wait_group() {
+JIT_DEVICE void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
 /// wgmma reads and writes registers after the statement that names them: this ties them to the place where it
 /// stands, so that the compiler neither moves uses across nor gives them away before. Emits nothing.
 template <int blocks>
-__device__ __forceinline__ void wgmma_hold(float (&registers)[blocks][4]) {
+JIT_DEVICE void wgmma_hold(float (&registers)[blocks][4]) {
   // In pairs: few statements of many operands compile faster.
 #pragma unroll
   for (int j = 0; j + 1 < blocks; j += 2) {
@@ -38,7 +36,7 @@ __device__ __forceinline__ void wgmma_hold(float (&registers)[blocks][4]) {
   }
 }
 template <int blocks>
-__device__ __forceinline__ void wgmma_hold(unsigned (&registers)[blocks][4]) {
+JIT_DEVICE void wgmma_hold(unsigned (&registers)[blocks][4]) {
 #pragma unroll
   for (int j = 0; j < blocks; ++j) {
     asm volatile(""

@@ -16,8 +16,7 @@ constexpr float rotation_factor(int columns) {
 
 /// `x` is what lane `lane` of the row's has of it. By whole warps.
 template <RowLanes share>
-__device__ __forceinline__ void rotate_row(float (&x)[share.iterations][share.piece],
-                                           const unsigned (&signs)[8], int lane) {
+JIT_DEVICE void rotate_row(float (&x)[share.iterations][share.piece], const unsigned (&signs)[8], int lane) {
 #pragma unroll
   for (int iteration = 0; iteration < share.iterations; ++iteration) {
     const int column = (iteration * share.lanes + lane) * share.piece;

@@ -10,8 +10,8 @@
 namespace jit {
 
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void round_rows(const QuantizeParams& params, const QuantizeWork& work,
-                                           const QuantizeRows<Config, tensor>& rows, float* shared) {
+JIT_DEVICE void round_rows(const QuantizeParams& params, const QuantizeWork& work,
+                           const QuantizeRows<Config, tensor>& rows, float* shared) {
   using Plan = QuantizePlan<Config, tensor>;
   constexpr RowLanes share = Plan::share;
   constexpr bool shifts = tensor == QkvTensor::q && Config::center_keys;
@@ -55,8 +55,8 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
 
 /// Calls `act` with the piece's rows, which are of the tensor that it is of.
 template <class Config, class Act>
-__device__ __forceinline__ void with_rows(const QuantizeParams& params, const QuantizeWork& work,
-                                          char* buffer, const Act& act) {
+JIT_DEVICE void with_rows(const QuantizeParams& params, const QuantizeWork& work, char* buffer,
+                          const Act& act) {
   switch (work.tensor) {
     case QkvTensor::q: {
       QuantizeRows<Config, QkvTensor::q> rows(params, work, buffer);
@@ -74,7 +74,7 @@ __device__ __forceinline__ void with_rows(const QuantizeParams& params, const Qu
 }
 
 template <class Config>
-__device__ __forceinline__ void start_copies(const QuantizeParams& params, int piece, char* buffer) {
+JIT_DEVICE void start_copies(const QuantizeParams& params, int piece, char* buffer) {
   if (piece < params.pieces) {
     const QuantizeWork work = work_of_ticket<Config>(params, piece);
     with_rows<Config>(params, work, buffer, [](auto& rows) { rows.start(); });
@@ -83,8 +83,8 @@ __device__ __forceinline__ void start_copies(const QuantizeParams& params, int p
 }
 
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void do_work(const QuantizeParams& params, const QuantizeWork& work,
-                                        QuantizeRows<Config, tensor>& rows, float* shared, bool& is_last) {
+JIT_DEVICE void do_work(const QuantizeParams& params, const QuantizeWork& work,
+                        QuantizeRows<Config, tensor>& rows, float* shared, bool& is_last) {
   rows.arrive();
   if constexpr (QuantizePlan<Config, tensor>::statistics > 0) {
     if (work.is_statistics) return collect_statistics(params, work, rows, shared, is_last);
@@ -93,7 +93,7 @@ __device__ __forceinline__ void do_work(const QuantizeParams& params, const Quan
 }
 
 template <class Config>
-__device__ __forceinline__ void quantize_qkv(const QuantizeParams& params) {
+JIT_DEVICE void quantize_qkv(const QuantizeParams& params) {
   constexpr int warps = threads_of_quantizer<Config> / warp_size;
   constexpr bool has_phases = has_quantize_phases<Config>, has_two_buffers = buffers<Config> == 2;
   extern __shared__ __align__(16) char memory[];

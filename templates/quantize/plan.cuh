@@ -47,7 +47,7 @@ struct QuantizePlan {
   /// where rows are resident, which has one warp of a role on a scheduler.
   static constexpr int steps_at_once = Config::keeps_rows ? 4 : 2;
 
-  static __device__ __forceinline__ const QuantizeTensor& of(const QuantizeParams& params) {
+  static JIT_DEVICE const QuantizeTensor& of(const QuantizeParams& params) {
     return tensor == QkvTensor::q ? params.q : tensor == QkvTensor::k ? params.k : params.v;
   }
 };

@@ -9,7 +9,7 @@ namespace jit {
 
 /// Sums over the lanes of a row, largest numbers over the same.
 template <RowLanes share, class Combine>
-__device__ __forceinline__ float over_row(float x, const Combine& combine) {
+JIT_DEVICE float over_row(float x, const Combine& combine) {
 #pragma unroll
   for (int offset = share.lanes / 2; offset > 0; offset /= 2)
     x = combine(x, __shfl_xor_sync(full_warp, x, offset));
@@ -29,7 +29,7 @@ struct ColumnFactors {
 
 /// 1 / the scale that is given, or 1.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ float given_factor(const QuantizeRows<Config, tensor>& rows) {
+JIT_DEVICE float given_factor(const QuantizeRows<Config, tensor>& rows) {
   const QuantizeTensor& own = rows.own();
   if (own.descale == nullptr) return 1;
   return __fdiv_rn(
@@ -40,9 +40,8 @@ __device__ __forceinline__ float given_factor(const QuantizeRows<Config, tensor>
 /// Scales of blocks of rows, which a piece of work has whole, in two halves between which all threads must meet: leaves
 /// the rows' magnitudes,
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void write_magnitudes(const QuantizeRows<Config, tensor>& rows,
-                                                 const typename QuantizeRows<Config, tensor>::Row& means,
-                                                 float* magnitudes) {
+JIT_DEVICE void write_magnitudes(const QuantizeRows<Config, tensor>& rows,
+                                 const typename QuantizeRows<Config, tensor>::Row& means, float* magnitudes) {
   using Plan = QuantizePlan<Config, tensor>;
 #pragma unroll Plan::steps_at_once
   for (int step = 0; step < quantize_steps; ++step) {
@@ -62,9 +61,8 @@ __device__ __forceinline__ void write_magnitudes(const QuantizeRows<Config, tens
 
 /// and finds the scale of each block, which it leaves at `scales`. By `warps` warps, of which this is `warp`.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void find_block_scales(const QuantizeRows<Config, tensor>& rows,
-                                                  const float* magnitudes, float* scales, int warp,
-                                                  int warps) {
+JIT_DEVICE void find_block_scales(const QuantizeRows<Config, tensor>& rows, const float* magnitudes,
+                                  float* scales, int warp, int warps) {
   using Plan = QuantizePlan<Config, tensor>;
   constexpr int blocks = Plan::chunk / scale_block_rows;
   static_assert(blocks * scale_block_rows == Plan::chunk);
@@ -88,10 +86,8 @@ __device__ __forceinline__ void find_block_scales(const QuantizeRows<Config, ten
 
 /// Rounds the rows of a lane and stores them.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void round_steps(const QuantizeParams& params,
-                                            const QuantizeRows<Config, tensor>& rows,
-                                            const ColumnFactors<Config, tensor>& factors,
-                                            const float* block_scales) {
+JIT_DEVICE void round_steps(const QuantizeParams& params, const QuantizeRows<Config, tensor>& rows,
+                            const ColumnFactors<Config, tensor>& factors, const float* block_scales) {
   using Plan = QuantizePlan<Config, tensor>;
   using Rows = QuantizeRows<Config, tensor>;
   using Stored = typename Config::StoredElement;

@@ -30,8 +30,8 @@ class QuantizeRows {
   static constexpr int rows_apart = Plan::threads / share.lanes;
   using Row = float[share.iterations][share.piece];
 
-  __device__ __forceinline__ QuantizeRows(const QuantizeParams& params, const QuantizeWork& work,
-                                          char* buffer, int thread = 0)
+  JIT_DEVICE QuantizeRows(const QuantizeParams& params, const QuantizeWork& work, char* buffer,
+                          int thread = 0)
       : params_(params),
         buffer_(buffer),
         thread_(thread),
@@ -42,24 +42,24 @@ class QuantizeRows {
         first_(work.item / own().heads * Plan::chunk + place(0)),
         sequences_(own(), batch_) {}
 
-  __device__ __forceinline__ const QuantizeTensor& own() const { return Plan::of(params_); }
-  __device__ __forceinline__ int lane() const { return lane_; }
-  __device__ __forceinline__ int batch() const { return batch_; }
-  __device__ __forceinline__ int kv_head() const { return kv_head_; }
-  __device__ __forceinline__ int head() const { return head_; }
-  __device__ __forceinline__ int token(int step) const { return first_ + step * rows_apart; }
+  JIT_DEVICE const QuantizeTensor& own() const { return Plan::of(params_); }
+  JIT_DEVICE int lane() const { return lane_; }
+  JIT_DEVICE int batch() const { return batch_; }
+  JIT_DEVICE int kv_head() const { return kv_head_; }
+  JIT_DEVICE int head() const { return head_; }
+  JIT_DEVICE int token(int step) const { return first_ + step * rows_apart; }
   /// The first token of the piece of work, and how far a row is behind it.
-  __device__ __forceinline__ int chunk_begin() const { return first_ - place(0); }
-  __device__ __forceinline__ int place(int step) const { return thread() / share.lanes + step * rows_apart; }
+  JIT_DEVICE int chunk_begin() const { return first_ - place(0); }
+  JIT_DEVICE int place(int step) const { return thread() / share.lanes + step * rows_apart; }
   /// Whether it belongs to a sequence.
-  __device__ __forceinline__ bool has_row(int step) const {
+  JIT_DEVICE bool has_row(int step) const {
     if constexpr (has_lengths) return (found_ >> step & 1) != 0;
     return sequences_.has(token(step));
   }
-  __device__ __forceinline__ const SequenceRows<Plan::sequences>& sequences() const { return sequences_; }
+  JIT_DEVICE const SequenceRows<Plan::sequences>& sequences() const { return sequences_; }
 
   /// Starts all copies; rows of no sequence become zeros.
-  __device__ __forceinline__ void start() {
+  JIT_DEVICE void start() {
     if constexpr (has_lengths) {
       // No copy for each step: eight searches at once would take more registers than all that follows.
 #pragma unroll 1
@@ -88,12 +88,12 @@ class QuantizeRows {
   }
 
   /// Behind the wait for the copies.
-  __device__ __forceinline__ void arrive() {
+  JIT_DEVICE void arrive() {
     if constexpr (has_lengths) found_ = *found_place();
   }
 
   /// A row as it is to be rounded, but for a mean; zeros where there is none. By whole warps.
-  __device__ __forceinline__ void take(int step, Row& row) const {
+  JIT_DEVICE void take(int step, Row& row) const {
 #pragma unroll
     for (int iteration = 0; iteration < share.iterations; ++iteration) {
       unsigned words[piece_words] = {};
@@ -107,14 +107,14 @@ class QuantizeRows {
   }
 
   /// The whole buffer, for anything else, when all threads have taken their rows.
-  __device__ __forceinline__ void* scratch() const {
+  JIT_DEVICE void* scratch() const {
     __syncthreads();
     return buffer_;
   }
 
   /// Calls `act` with iteration and first column of each piece that the lane has.
   template <class Act>
-  __device__ __forceinline__ void for_pieces(const Act& act) const {
+  JIT_DEVICE void for_pieces(const Act& act) const {
 #pragma unroll
     for (int iteration = 0; iteration < share.iterations; ++iteration) {
       const int piece = iteration * share.lanes + lane_;
@@ -123,19 +123,19 @@ class QuantizeRows {
     }
   }
 
-  __device__ __forceinline__ long long offset(const TensorStrides& strides) const {
+  JIT_DEVICE long long offset(const TensorStrides& strides) const {
     return batch_ * strides.batch + head_ * strides.head;
   }
 
  private:
-  __device__ __forceinline__ const Element* source(int step) const {
+  JIT_DEVICE const Element* source(int step) const {
     return static_cast<const Element*>(own().from) + offset(own().from_strides) +
            token(step) * own().from_strides.seq;
   }
 
   /// RMS norm and rotary embedding. The pairs' other halves are other lanes', and read once more. A row whose position is
   /// none of the table's becomes NaN.
-  __device__ __forceinline__ void embed(int step, Row& row) const {
+  JIT_DEVICE void embed(int step, Row& row) const {
     const float factor = row_norm_factor<Config, share.lanes>(row, params_.norm_eps);
     if (!has_row(step)) return;
     const Rotation<Config> rotation(own().rotary, batch_ * own().seqlen + token(step), token(step), lane_,
@@ -166,15 +166,13 @@ class QuantizeRows {
   static constexpr int place_bytes = Config::keeps_rows ? piece_bytes : 4 * piece_words;
 
   /// Read anew where it is threadIdx.x, which takes no register.
-  __device__ __forceinline__ int thread() const {
-    return Config::keeps_rows ? thread_ : static_cast<int>(threadIdx.x);
-  }
-  __device__ __forceinline__ char* place_of(int step, int iteration) const {
+  JIT_DEVICE int thread() const { return Config::keeps_rows ? thread_ : static_cast<int>(threadIdx.x); }
+  JIT_DEVICE char* place_of(int step, int iteration) const {
     if constexpr (Config::keeps_rows)
       return buffer_ + (place(step) * share.pieces + iteration * share.lanes + lane_) * place_bytes;
     return buffer_ + ((step * share.iterations + iteration) * Plan::threads + thread()) * place_bytes;
   }
-  __device__ __forceinline__ unsigned* found_place() const {
+  JIT_DEVICE unsigned* found_place() const {
     return reinterpret_cast<unsigned*>(buffer_ + Plan::row_bytes) + threadIdx.x;
   }
 

@@ -14,10 +14,10 @@ class SequenceRows {
   static_assert(kind != SequenceKind::paged);
 
  public:
-  __device__ __forceinline__ SequenceRows(const QuantizeTensor& own, int batch)
+  JIT_DEVICE SequenceRows(const QuantizeTensor& own, int batch)
       : own_(own), length_(kind == SequenceKind::padded ? length(batch, own.seqlen) : 0) {}
 
-  __device__ __forceinline__ bool has(int token) const {
+  JIT_DEVICE bool has(int token) const {
     if (token >= end()) return false;
     if (!is_varlen()) return true;
     const int sequence = last_from(token);
@@ -26,7 +26,7 @@ class SequenceRows {
   }
 
   /// How many there are. By whole warps.
-  __device__ __forceinline__ int count() const {
+  JIT_DEVICE int count() const {
     if (!is_varlen()) return end();
     int rows = 0;
     for (int sequence = lane_id(); sequence < own_.sequences; sequence += warp_size)
@@ -38,24 +38,22 @@ class SequenceRows {
   }
 
  private:
-  __device__ __forceinline__ bool is_varlen() const {
-    return kind == SequenceKind::varlen && own_.cu_seqlens != nullptr;
-  }
+  JIT_DEVICE bool is_varlen() const { return kind == SequenceKind::varlen && own_.cu_seqlens != nullptr; }
   /// The end of all rows is read where it is asked for, which costs no register.
   // mutate: AllRowsAreASequences
-  __device__ __forceinline__ int end() const { return kind == SequenceKind::padded ? length_ : own_.seqlen; }
-  __device__ __forceinline__ int cut(int x, int most) const { return maximum(0, minimum(x, most)); }
-  __device__ __forceinline__ int boundary(int i) const { return cut(own_.cu_seqlens[i], own_.seqlen); }
+  JIT_DEVICE int end() const { return kind == SequenceKind::padded ? length_ : own_.seqlen; }
+  JIT_DEVICE int cut(int x, int most) const { return maximum(0, minimum(x, most)); }
+  JIT_DEVICE int boundary(int i) const { return cut(own_.cu_seqlens[i], own_.seqlen); }
   /// The length of a sequence that has room for so many.
-  __device__ __forceinline__ int length(int sequence, int room) const {
+  JIT_DEVICE int length(int sequence, int room) const {
     return own_.seqused != nullptr ? cut(own_.seqused[sequence], room) : room;  // mutate: Lengths
   }
-  __device__ __forceinline__ int varlen_length(int sequence) const {
+  JIT_DEVICE int varlen_length(int sequence) const {
     return length(sequence, maximum(0, boundary(sequence + 1) - boundary(sequence)));
   }
 
   /// The last sequence that begins at or before `token`; −1 when none does.
-  __device__ __forceinline__ int last_from(int token) const {
+  JIT_DEVICE int last_from(int token) const {
     int before = 0, end = own_.sequences;
     while (before < end) {
       const int middle = before + (end - before) / 2;

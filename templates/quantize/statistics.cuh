@@ -15,12 +15,12 @@ template <class Plan>
 struct ColumnStatistics {
   static constexpr int count = Plan::statistics / Plan::columns;
 
-  static __device__ __forceinline__ float none(int which) {
+  static JIT_DEVICE float none(int which) {
     if constexpr (!Plan::is_centered) return 0;
     return which == 0 ? 0 : which == 1 ? negative_infinity() : -negative_infinity();
   }
-  static __device__ __forceinline__ float of_number(int, float x) { return Plan::is_centered ? x : fabsf(x); }
-  static __device__ __forceinline__ float both(int which, float a, float b) {
+  static JIT_DEVICE float of_number(int, float x) { return Plan::is_centered ? x : fabsf(x); }
+  static JIT_DEVICE float both(int which, float a, float b) {
     if constexpr (!Plan::is_centered) return fmaxf(a, b);
     return which == 0 ? a + b : which == 1 ? fmaxf(a, b) : fminf(a, b);
   }
@@ -29,8 +29,7 @@ struct ColumnStatistics {
 /// Writes the statistics of the rows of a warp, which is `warp` among those of the piece of work, in a line of
 /// columns for each number of what `memory()` gives when the rows have been taken.
 template <class Config, QkvTensor tensor, class Memory>
-__device__ __forceinline__ void write_statistics(const QuantizeRows<Config, tensor>& rows, int warp,
-                                                 const Memory& memory) {
+JIT_DEVICE void write_statistics(const QuantizeRows<Config, tensor>& rows, int warp, const Memory& memory) {
   using Plan = QuantizePlan<Config, tensor>;
   using Statistics = ColumnStatistics<Plan>;
   constexpr RowLanes share = Plan::share;
@@ -81,7 +80,7 @@ __device__ __forceinline__ void write_statistics(const QuantizeRows<Config, tens
 
 /// The numbers `at` that all warps have left at `shared`, in the order of warps.
 template <class Plan>
-__device__ __forceinline__ float statistic_of_warps(const float* shared, int at) {
+JIT_DEVICE float statistic_of_warps(const float* shared, int at) {
   using Statistics = ColumnStatistics<Plan>;
   constexpr int warps = Plan::threads / warp_size;
   float sum = shared[at];
@@ -94,7 +93,7 @@ __device__ __forceinline__ float statistic_of_warps(const float* shared, int at)
 /// Adds up the statistics of a piece of work's rows in global memory, by way of shared memory: a line of columns for each
 /// warp and number.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows, float* target) {
+JIT_DEVICE void collect(const QuantizeRows<Config, tensor>& rows, float* target) {
   using Plan = QuantizePlan<Config, tensor>;
   constexpr int warps = Plan::threads / warp_size;
   static_assert(warps * Plan::statistics * static_cast<int>(sizeof(float)) <= Plan::row_bytes);
@@ -106,21 +105,20 @@ __device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows
 }
 
 /// The mean of a column whose tensor has so many rows of a head.
-__device__ __forceinline__ float mean_of_sum(const QuantizeTensor& own, float sum, int rows) {
+JIT_DEVICE float mean_of_sum(const QuantizeTensor& own, float sum, int rows) {
   const long long count = static_cast<long long>(rows) * own.heads;
   return count > 0 ? __fdiv_rn(sum, static_cast<float>(count)) : 0.0f;
 }
 
 /// The largest magnitude of a column without its mean, from its largest and its least number.
-__device__ __forceinline__ float centered_magnitude(float mean, float most, float least) {
+JIT_DEVICE float centered_magnitude(float mean, float most, float least) {
   return fmaxf(fmaxf(most - mean, mean - least), 0.0f);
 }
 
 /// Works out means and scales of a unit's tensor, of which `items` pieces of work have left their statistics at `source`.
 /// By a block.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, tensor>& rows, int unit,
-                                                  const float* source) {
+JIT_DEVICE void finish_statistics(const QuantizeRows<Config, tensor>& rows, int unit, const float* source) {
   using Plan = QuantizePlan<Config, tensor>;
   using Statistics = ColumnStatistics<Plan>;
   using Stored = typename Config::StoredElement;
@@ -187,7 +185,7 @@ __device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, ten
 
 /// The largest magnitude of the lane's rows.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ float largest_magnitude(const QuantizeRows<Config, tensor>& rows) {
+JIT_DEVICE float largest_magnitude(const QuantizeRows<Config, tensor>& rows) {
   using Plan = QuantizePlan<Config, tensor>;
   float found = 0;
 #pragma unroll Plan::steps_at_once
@@ -206,9 +204,8 @@ __device__ __forceinline__ float largest_magnitude(const QuantizeRows<Config, te
 /// Collects the largest magnitude that a piece of work leaves of its rows: the first warp alone goes on from there,
 /// and where it is the last one of a unit's makes a scale of them.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, tensor>& rows, int unit,
-                                                  int item, unsigned* counter, float* shared,
-                                                  float* of_unit) {
+JIT_DEVICE void collect_magnitude(const QuantizeRows<Config, tensor>& rows, int unit, int item,
+                                  unsigned* counter, float* shared, float* of_unit) {
   using Plan = QuantizePlan<Config, tensor>;
   const QuantizeTensor& own = rows.own();
   float found = warp_max(largest_magnitude(rows));
@@ -237,9 +234,8 @@ __device__ __forceinline__ void collect_magnitude(const QuantizeRows<Config, ten
 
 /// `shared` has a float for each warp.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void collect_statistics(const QuantizeParams& params, const QuantizeWork& work,
-                                                   const QuantizeRows<Config, tensor>& rows, float* shared,
-                                                   bool& is_last) {
+JIT_DEVICE void collect_statistics(const QuantizeParams& params, const QuantizeWork& work,
+                                   const QuantizeRows<Config, tensor>& rows, float* shared, bool& is_last) {
   using Plan = QuantizePlan<Config, tensor>;
   constexpr int numbers = Plan::statistics;
   float* const of_unit =

@@ -21,13 +21,11 @@ struct QuantizeWork {
 };
 
 /// A count that starts from all bits 1.
-__device__ __forceinline__ unsigned count_one(unsigned* counter) {
-  return atomic_add_acq_rel(counter, 1) + 1;
-}
+JIT_DEVICE unsigned count_one(unsigned* counter) { return atomic_add_acq_rel(counter, 1) + 1; }
 
 /// By one thread. Who draws learns nothing else: no order of memory comes with it. Each block draws until it has one ticket
 /// for which there is no work; the very last one makes the counter what it was.
-__device__ __forceinline__ int draw_ticket(const QuantizeParams& params) {
+JIT_DEVICE int draw_ticket(const QuantizeParams& params) {
   const unsigned ticket = atomic_add_relaxed(params.counters, 1) + 1;
   if (ticket + 1 == static_cast<unsigned>(params.pieces) + gridDim.x)  // mutate: TicketsLeftBehind
     store_relaxed(reinterpret_cast<int*>(params.counters), -1);
@@ -35,7 +33,7 @@ __device__ __forceinline__ int draw_ticket(const QuantizeParams& params) {
 }
 
 template <class Config>
-__device__ __forceinline__ QuantizeWork work_of_ticket(const QuantizeParams& params, int ticket) {
+JIT_DEVICE QuantizeWork work_of_ticket(const QuantizeParams& params, int ticket) {
   constexpr bool q = QuantizePlan<Config, QkvTensor::q>::statistics > 0,
                  k = QuantizePlan<Config, QkvTensor::k>::statistics > 0,
                  v = QuantizePlan<Config, QkvTensor::v>::statistics > 0;
@@ -63,18 +61,16 @@ __device__ __forceinline__ QuantizeWork work_of_ticket(const QuantizeParams& par
 }
 
 /// The counter of a unit's tensor: pieces of statistics that are done, then one for the results, then those that wait.
-__device__ __forceinline__ unsigned* results_counter(const QuantizeParams& params, QkvTensor tensor,
-                                                     int unit) {
+JIT_DEVICE unsigned* results_counter(const QuantizeParams& params, QkvTensor tensor, int unit) {
   return params.counters + 1 + 3 * unit + static_cast<int>(tensor);
 }
 
 /// The counter of a tensor of `items` pieces of work, plus 1, when its results are there.
 // mutate: WaitsForAllButTheResults
-__device__ __forceinline__ unsigned ready_count(int items) { return static_cast<unsigned>(items) + 1; }
+JIT_DEVICE unsigned ready_count(int items) { return static_cast<unsigned>(items) + 1; }
 
 /// Waits for the results of a unit's tensor, by all threads of a block.
-__device__ __forceinline__ void wait_for_results(const QuantizeParams& params, QkvTensor tensor, int unit,
-                                                 int items) {
+JIT_DEVICE void wait_for_results(const QuantizeParams& params, QkvTensor tensor, int unit, int items) {
   if (threadIdx.x == 0) {
     const auto* const counter = reinterpret_cast<const int*>(results_counter(params, tensor, unit));
     while (static_cast<unsigned>(load_acquire(counter)) + 1 < ready_count(items)) {
@@ -85,8 +81,8 @@ __device__ __forceinline__ void wait_for_results(const QuantizeParams& params, Q
 
 /// Writes the results of a block that has waited, once for each piece of work: the last one makes the counter
 /// what it was. Nobody waits for that, so that it may come when all else is done.
-__device__ __forceinline__ void write_results(const QuantizeParams& params, QkvTensor tensor, int unit,
-                                              int items, int waiting) {
+JIT_DEVICE void write_results(const QuantizeParams& params, QkvTensor tensor, int unit, int items,
+                              int waiting) {
   if (threadIdx.x != 0) return;
   unsigned* const counter = results_counter(params, tensor, unit);
   // mutate: CounterLeftBehind

@@ -29,23 +29,22 @@ class ResidentExchange {
   /// Numbers of a column that are known of a unit: its mean, its largest magnitude.
   static constexpr int result_numbers = (has_mean ? 1 : 0) + (has_scale ? 1 : 0);
 
-  __device__ __forceinline__ ResidentExchange(const ResidentParams& params, unsigned number)
+  JIT_DEVICE ResidentExchange(const ResidentParams& params, unsigned number)
       : params_(params), own_(params.tensors[static_cast<int>(which)]), number_(number) {}
 
-  static __device__ __forceinline__ float number_of(ResidentWord word) {
+  static JIT_DEVICE float number_of(ResidentWord word) {
     return __int_as_float(static_cast<int>(static_cast<unsigned>(word)));
   }
 
-  __device__ __forceinline__ void write_magnitude(int unit, int item, float x) const {
+  JIT_DEVICE void write_magnitude(int unit, int item, float x) const {
     write(magnitude(unit, item), x, number_);
   }
   /// Whether it is there, and what it is.
-  __device__ __forceinline__ bool find_magnitude(int unit, int item, float& x) const {
+  JIT_DEVICE bool find_magnitude(int unit, int item, float& x) const {
     return find(magnitude(unit, item), number_, x);
   }
 
-  __device__ __forceinline__ void write_statistics(int unit, int item, int column,
-                                                   const float (&x)[count]) const {
+  JIT_DEVICE void write_statistics(int unit, int item, int column, const float (&x)[count]) const {
     using Element = typename Config::Element;
     ResidentWord* const words = statistics(unit, item) + column;
     const unsigned number = number_of_iteration(unit);
@@ -57,7 +56,7 @@ class ResidentExchange {
       for (int which = 0; which < count; ++which) write(words + which * Plan::columns, x[which], number);
     }
   }
-  __device__ __forceinline__ bool find_statistics(int unit, int item, int column, float (&x)[count]) const {
+  JIT_DEVICE bool find_statistics(int unit, int item, int column, float (&x)[count]) const {
     using Element = typename Config::Element;
     const ResidentWord* const words = statistics(unit, item) + column;
     const unsigned number = number_of_iteration(unit);
@@ -76,7 +75,7 @@ class ResidentExchange {
     return is_there;
   }
   /// Waits for the word that is written last.
-  __device__ __forceinline__ void wait_for_statistics(int unit, int item, int column) const {
+  JIT_DEVICE void wait_for_statistics(int unit, int item, int column) const {
     float x;
     while (!find(statistics(unit, item) + (statistic_words - 1) * Plan::columns + column,
                  number_of_iteration(unit), x)) {
@@ -84,36 +83,32 @@ class ResidentExchange {
   }
 
   /// `at` is a column of one of the result_numbers.
-  __device__ __forceinline__ void write_result(int unit, int at, float x) const {
-    write(result(unit, at), x, number_);
-  }
-  __device__ __forceinline__ bool find_result(int unit, int at, float& x) const {
-    return find(result(unit, at), number_, x);
-  }
+  JIT_DEVICE void write_result(int unit, int at, float x) const { write(result(unit, at), x, number_); }
+  JIT_DEVICE bool find_result(int unit, int at, float& x) const { return find(result(unit, at), number_, x); }
 
  private:
-  static __device__ __forceinline__ void write(ResidentWord* word, float x, unsigned number) {
+  static JIT_DEVICE void write(ResidentWord* word, float x, unsigned number) {
     store_relaxed(word, static_cast<ResidentWord>(number) << 32 | static_cast<unsigned>(__float_as_int(x)));
   }
-  static __device__ __forceinline__ bool find(const ResidentWord* word, unsigned number, float& x) {
+  static JIT_DEVICE bool find(const ResidentWord* word, unsigned number, float& x) {
     const ResidentWord found = load_relaxed(word);
     x = number_of(found);
     return static_cast<unsigned>(found >> 32) == number;  // mutate: WordsOfAnyLaunch
   }
 
-  __device__ __forceinline__ unsigned number_of_iteration(int unit) const {
+  JIT_DEVICE unsigned number_of_iteration(int unit) const {
     // mutate: IterationsOfTheWindowHaveOneNumber
     return number_ + static_cast<unsigned>(unit / params_.window);
   }
-  __device__ __forceinline__ ResidentWord* magnitude(int unit, int item) const {
+  JIT_DEVICE ResidentWord* magnitude(int unit, int item) const {
     return own_.found + static_cast<long long>(unit) * Plan::of(params_.all).items + item;
   }
-  __device__ __forceinline__ ResidentWord* statistics(int unit, int item) const {
+  JIT_DEVICE ResidentWord* statistics(int unit, int item) const {
     const long long place =
         static_cast<long long>(unit % params_.window) * Plan::of(params_.all).items + item;
     return own_.found + place * (statistic_words * Plan::columns);
   }
-  __device__ __forceinline__ ResidentWord* result(int unit, int at) const {
+  JIT_DEVICE ResidentWord* result(int unit, int at) const {
     return own_.results + static_cast<long long>(unit) * result_numbers * Plan::columns + at;
   }
 
@@ -123,19 +118,18 @@ class ResidentExchange {
 };
 
 /// The number of this launch. By any thread, before the block is done.
-__device__ __forceinline__ unsigned resident_number(const ResidentParams& params) {
+JIT_DEVICE unsigned resident_number(const ResidentParams& params) {
   return load_relaxed(params.control + 2) + 1;
 }
 
 /// A ticket for a piece of work: of the first ones each block has one without drawing it.
-__device__ __forceinline__ int draw_resident_ticket(const ResidentParams& params) {
+JIT_DEVICE int draw_resident_ticket(const ResidentParams& params) {
   return static_cast<int>(gridDim.x + atomic_add_relaxed(params.control, 1) + 1);
 }
 
 /// When the whole block is done: the last one of all makes the counters what they were, and says which number comes
 /// next.
-__device__ __forceinline__ void end_resident_launch(const ResidentParams& params, unsigned number,
-                                                    int& is_last) {
+JIT_DEVICE void end_resident_launch(const ResidentParams& params, unsigned number, int& is_last) {
   __syncthreads();
   if (threadIdx.x == 0) is_last = atomic_add_acq_rel(params.control + 1, 1) + 2 == gridDim.x;
   __syncthreads();

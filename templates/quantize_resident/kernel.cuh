@@ -18,8 +18,7 @@ namespace jit {
 
 /// The thread that draws pieces of work and has their rows come.
 template <class Config>
-__device__ __forceinline__ void load_resident(const ResidentParams& params,
-                                              ResidentPipeline<Config> pipeline) {
+JIT_DEVICE void load_resident(const ResidentParams& params, ResidentPipeline<Config> pipeline) {
   const QuantizeParams& all = params.all;
   const int pieces = all.units * resident_unit_pieces(all);
   for (const TensorMap& map : params.maps) prefetch_tensor_map(map);
@@ -42,7 +41,7 @@ __device__ __forceinline__ void load_resident(const ResidentParams& params,
 }
 
 template <class Config>
-__device__ __forceinline__ void quantize_resident(const ResidentParams& params) {
+JIT_DEVICE void quantize_resident(const ResidentParams& params) {
   extern __shared__ __align__(1024) char memory[];
   ResidentPipeline<Config> pipeline(memory);
   if (threadIdx.x == 0) pipeline.init();

@@ -15,10 +15,10 @@ class ResidentPipeline {
   static constexpr ResidentLayout layout = ResidentPlan<Config>::layout;
 
  public:
-  __device__ __forceinline__ explicit ResidentPipeline(char* memory) : memory_(memory) {}
+  JIT_DEVICE explicit ResidentPipeline(char* memory) : memory_(memory) {}
 
   /// By one thread, before all others use it.
-  __device__ __forceinline__ void init() const {
+  JIT_DEVICE void init() const {
     for (int slot = 0; slot < layout.depth; ++slot) {
       mbarrier_init(barrier(slot, 0), 1);
       // mutate: PiecesAreReadyBeforeTheyAreRead
@@ -28,31 +28,25 @@ class ResidentPipeline {
     fence_mbarrier_init();
   }
 
-  __device__ __forceinline__ char* rows() const { return memory_ + slot_ * layout.slot_bytes; }
+  JIT_DEVICE char* rows() const { return memory_ + slot_ * layout.slot_bytes; }
   /// The means that the columns of the piece lose, followed by their scales.
-  __device__ __forceinline__ float* results() const {
+  JIT_DEVICE float* results() const {
     return reinterpret_cast<float*>(memory_ + layout.results) + slot_ * layout.result_floats;
   }
   /// 1 / the scale of its head.
-  __device__ __forceinline__ float& factor() const {
-    return reinterpret_cast<float*>(memory_ + layout.factors)[slot_];
-  }
+  JIT_DEVICE float& factor() const { return reinterpret_cast<float*>(memory_ + layout.factors)[slot_]; }
   /// Its number; −1: no more come.
-  __device__ __forceinline__ int& piece() const {
-    return reinterpret_cast<int*>(memory_ + layout.pieces)[slot_];
-  }
+  JIT_DEVICE int& piece() const { return reinterpret_cast<int*>(memory_ + layout.pieces)[slot_]; }
 
-  __device__ __forceinline__ unsigned full() const { return barrier(slot_, 0); }
-  __device__ __forceinline__ void consumer_wait() const { mbarrier_wait_parity(full(), round_); }
-  __device__ __forceinline__ void wait_ready() const { mbarrier_wait_parity(barrier(slot_, 1), round_); }
-  __device__ __forceinline__ void producer_acquire() const {
-    mbarrier_wait_parity(barrier(slot_, 2), round_ ^ 1);
-  }
+  JIT_DEVICE unsigned full() const { return barrier(slot_, 0); }
+  JIT_DEVICE void consumer_wait() const { mbarrier_wait_parity(full(), round_); }
+  JIT_DEVICE void wait_ready() const { mbarrier_wait_parity(barrier(slot_, 1), round_); }
+  JIT_DEVICE void producer_acquire() const { mbarrier_wait_parity(barrier(slot_, 2), round_ ^ 1); }
   /// By whole warps.
-  __device__ __forceinline__ void arrive_ready() const { arrive(barrier(slot_, 1)); }
-  __device__ __forceinline__ void consumer_release() const { arrive(barrier(slot_, 2)); }
+  JIT_DEVICE void arrive_ready() const { arrive(barrier(slot_, 1)); }
+  JIT_DEVICE void consumer_release() const { arrive(barrier(slot_, 2)); }
 
-  __device__ __forceinline__ void advance() {
+  JIT_DEVICE void advance() {
     if (++slot_ == layout.depth) {
       slot_ = 0;
       round_ ^= 1;
@@ -60,10 +54,10 @@ class ResidentPipeline {
   }
 
  private:
-  __device__ __forceinline__ unsigned barrier(int slot, int which) const {
+  JIT_DEVICE unsigned barrier(int slot, int which) const {
     return smem_address(memory_ + layout.barriers) + (slot * 3 + which) * 8;
   }
-  static __device__ __forceinline__ void arrive(unsigned barrier) {
+  static JIT_DEVICE void arrive(unsigned barrier) {
     __syncwarp();
     if (lane_id() == 0) mbarrier_arrive(barrier);
   }

@@ -43,13 +43,13 @@ struct ResidentPlan {
 };
 
 /// Pieces of work of a unit: those of keys first, whose means queries may wait for.
-__device__ __forceinline__ int resident_unit_pieces(const QuantizeParams& params) {
+JIT_DEVICE int resident_unit_pieces(const QuantizeParams& params) {
   return params.k.items + params.q.items + params.v.items;
 }
 
 /// All of a unit before the next one, whatever its tensors wait for. So a unit's pieces of work are at hand at about
 /// the same time, and none waits for a later one.
-__device__ __forceinline__ QuantizeWork resident_work(const QuantizeParams& params, int piece) {
+JIT_DEVICE QuantizeWork resident_work(const QuantizeParams& params, int piece) {
   const int unit = piece / resident_unit_pieces(params);
   int item = piece % resident_unit_pieces(params);
   if (item < params.k.items) return {false, QkvTensor::k, unit, item};
@@ -64,7 +64,7 @@ struct TensorTag {
   static constexpr QkvTensor tensor = which;
 };
 template <class Act>
-__device__ __forceinline__ void with_tensor(QkvTensor tensor, const Act& act) {
+JIT_DEVICE void with_tensor(QkvTensor tensor, const Act& act) {
   if (tensor == QkvTensor::q) return act(TensorTag<QkvTensor::q>());
   if (tensor == QkvTensor::k) return act(TensorTag<QkvTensor::k>());
   act(TensorTag<QkvTensor::v>());

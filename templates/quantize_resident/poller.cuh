@@ -16,11 +16,11 @@ class ResidentPoller {
   using Stored = typename Config::StoredElement;
 
  public:
-  __device__ __forceinline__ ResidentPoller(const ResidentParams& params, unsigned number)
+  JIT_DEVICE ResidentPoller(const ResidentParams& params, unsigned number)
       : params_(params), number_(number) {}
 
   /// By a whole warp.
-  __device__ __forceinline__ void run(ResidentPipeline<Config> pipeline) {
+  JIT_DEVICE void run(ResidentPipeline<Config> pipeline) {
     while (true) {
       pipeline.consumer_wait();
       const int piece = pipeline.piece();
@@ -40,7 +40,7 @@ class ResidentPoller {
   /// Statistics of columns have room for some units: no piece of work is done before those of all units in front of it
   /// are added up. Then pieces of work that are drawn lie behind the first unit that is not by no more than all
   /// pipelines hold, and the window has a unit more.
-  __device__ __forceinline__ void wait_for_columns_before(const QuantizeWork& work) {
+  JIT_DEVICE void wait_for_columns_before(const QuantizeWork& work) {
     if constexpr (keys_have_columns || values_have_columns) {
       for (; known_ < work.unit; ++known_) {
         if constexpr (keys_have_columns) wait_for_columns<QkvTensor::k>(known_);
@@ -53,7 +53,7 @@ class ResidentPoller {
     }
   }
   template <QkvTensor tensor>
-  __device__ __forceinline__ void wait_for_columns(int unit) const {
+  JIT_DEVICE void wait_for_columns(int unit) const {
     using Exchange = ResidentExchange<Config, tensor>;
     constexpr int numbers = Exchange::result_numbers * Plan<tensor>::columns;
     find_results<tensor, numbers>(unit, 0, [](int, float) {});
@@ -61,7 +61,7 @@ class ResidentPoller {
 
   /// Calls `act` with `count` results of the unit, from `first` on, and which ones they are.
   template <QkvTensor tensor, int count, class Act>
-  __device__ __forceinline__ void find_results(int unit, int first, const Act& act) const {
+  JIT_DEVICE void find_results(int unit, int first, const Act& act) const {
     const ResidentExchange<Config, tensor> exchange(params_, number_);
     constexpr int of_lane = (count + warp_size - 1) / warp_size;
     float found[of_lane];
@@ -86,7 +86,7 @@ class ResidentPoller {
   }
 
   template <QkvTensor tensor>
-  __device__ __forceinline__ float find_magnitude(int unit) const {
+  JIT_DEVICE float find_magnitude(int unit) const {
     const ResidentExchange<Config, tensor> exchange(params_, number_);
     constexpr int at_once = 4;
     const int items = Plan<tensor>::of(params_.all).items;
@@ -110,8 +110,7 @@ class ResidentPoller {
 
   /// Leaves with the piece of work what it waits for, and writes it where it is the unit's first one.
   template <QkvTensor tensor>
-  __device__ __forceinline__ void tell(const ResidentPipeline<Config>& pipeline,
-                                       const QuantizeWork& work) const {
+  JIT_DEVICE void tell(const ResidentPipeline<Config>& pipeline, const QuantizeWork& work) const {
     using Own = Plan<tensor>;
     constexpr int columns = Own::columns;
     const QuantizeTensor& own = Own::of(params_.all);

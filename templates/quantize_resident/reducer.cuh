@@ -19,11 +19,11 @@ class ResidentReducer {
  public:
   static constexpr int jobs = Plan::columns / columns;
 
-  __device__ __forceinline__ ResidentReducer(const ResidentParams& params, unsigned number)
+  JIT_DEVICE ResidentReducer(const ResidentParams& params, unsigned number)
       : own_(Plan::of(params.all)), exchange_(params, number) {}
 
   /// By a whole warp.
-  __device__ __forceinline__ void run(int unit, int job) const {
+  JIT_DEVICE void run(int unit, int job) const {
     const int column = job * columns + lane_id() % columns, part = lane_id() / columns;
     float totals[count] = {};
     for (int first = 0; first < own_.items; first += lanes * at_once) {
@@ -76,7 +76,7 @@ class ResidentReducer {
 
 /// All that this block adds up.
 template <class Config>
-__device__ __forceinline__ void reduce_resident(const ResidentParams& params, unsigned number) {
+JIT_DEVICE void reduce_resident(const ResidentParams& params, unsigned number) {
   constexpr int keys = ResidentPlan<Config>::template has_columns<QkvTensor::k>
                            ? ResidentReducer<Config, QkvTensor::k>::jobs
                            : 0,

@@ -16,10 +16,10 @@ class ResidentRounding {
 
  public:
   /// `warp` is that of the role.
-  __device__ __forceinline__ ResidentRounding(const ResidentParams& params, char* memory, int warp)
+  JIT_DEVICE ResidentRounding(const ResidentParams& params, char* memory, int warp)
       : params_(params), blocks_(reinterpret_cast<float*>(memory + layout.blocks)), warp_(warp) {}
 
-  __device__ __forceinline__ void run(ResidentPipeline<Config> pipeline) const {
+  JIT_DEVICE void run(ResidentPipeline<Config> pipeline) const {
     while (true) {
       pipeline.consumer_wait();
       const int piece = pipeline.piece();
@@ -33,18 +33,18 @@ class ResidentRounding {
   }
 
  private:
-  static __device__ __forceinline__ void meet() { bar_sync(named_barrier, threads); }
+  static JIT_DEVICE void meet() { bar_sync(named_barrier, threads); }
 
   template <QkvTensor tensor, class Act>
-  __device__ __forceinline__ void with_rows(const ResidentPipeline<Config>& pipeline,
-                                            const QuantizeWork& work, const Act& act) const {
+  JIT_DEVICE void with_rows(const ResidentPipeline<Config>& pipeline, const QuantizeWork& work,
+                            const Act& act) const {
     with_resident_rows<Config, tensor, resident_rounding_warps>(params_, work, pipeline.rows(), warp_, act);
   }
 
   /// The factors for all rows of a lane, which has the same columns of each.
   template <QkvTensor tensor>
-  __device__ __forceinline__ ColumnFactors<Config, tensor> factors_of(
-      const ResidentPipeline<Config>& pipeline, const QuantizeRows<Config, tensor>& rows) const {
+  JIT_DEVICE ColumnFactors<Config, tensor> factors_of(const ResidentPipeline<Config>& pipeline,
+                                                      const QuantizeRows<Config, tensor>& rows) const {
     using Plan = QuantizePlan<Config, tensor>;
     ColumnFactors<Config, tensor> factors;
     factors.is_shifted = tensor == QkvTensor::q && Config::center_keys && params_.all.lse_shift != nullptr;
@@ -67,8 +67,7 @@ class ResidentRounding {
   }
 
   template <QkvTensor tensor>
-  __device__ __forceinline__ void round(const ResidentPipeline<Config>& pipeline,
-                                        const QuantizeWork& work) const {
+  JIT_DEVICE void round(const ResidentPipeline<Config>& pipeline, const QuantizeWork& work) const {
     using Plan = QuantizePlan<Config, tensor>;
     const QuantizeRows<Config, tensor> first(params_.all, work, pipeline.rows(),
                                              warp_ * warp_size + lane_id());

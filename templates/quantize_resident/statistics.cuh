@@ -12,8 +12,8 @@ namespace jit {
 
 /// Calls `act` with the rows of each warp that warp `warp` of a role of `warps` stands for, and with that one's number.
 template <class Config, QkvTensor tensor, int warps, class Act>
-__device__ __forceinline__ void with_resident_rows(const ResidentParams& params, const QuantizeWork& work,
-                                                   char* slot, int warp, const Act& act) {
+JIT_DEVICE void with_resident_rows(const ResidentParams& params, const QuantizeWork& work, char* slot,
+                                   int warp, const Act& act) {
 #pragma unroll
   for (int iteration = 0; iteration < ResidentPlan<Config>::warps / warps; ++iteration) {
     const int stands_for = iteration * warps + warp;
@@ -29,14 +29,14 @@ class ResidentStatistics {
   static constexpr ResidentLayout layout = ResidentPlan<Config>::layout;
 
  public:
-  __device__ __forceinline__ ResidentStatistics(const ResidentParams& params, char* memory, unsigned number)
+  JIT_DEVICE ResidentStatistics(const ResidentParams& params, char* memory, unsigned number)
       : params_(params),
         shared_(reinterpret_cast<float*>(memory + layout.statistics)),
         magnitudes_(reinterpret_cast<float*>(memory + layout.magnitudes)),
         number_(number) {}
 
   /// By the warps of the role, which are the first ones of the block.
-  __device__ __forceinline__ void run(ResidentPipeline<Config> pipeline) {
+  JIT_DEVICE void run(ResidentPipeline<Config> pipeline) {
     while (true) {
       pipeline.consumer_wait();
       const int piece = pipeline.piece();
@@ -57,11 +57,10 @@ class ResidentStatistics {
   }
 
  private:
-  static __device__ __forceinline__ void meet() { bar_sync(named_barrier, threads); }
+  static JIT_DEVICE void meet() { bar_sync(named_barrier, threads); }
 
   template <QkvTensor tensor>
-  __device__ __forceinline__ void magnitude(const ResidentPipeline<Config>& pipeline,
-                                            const QuantizeWork& work) {
+  JIT_DEVICE void magnitude(const ResidentPipeline<Config>& pipeline, const QuantizeWork& work) {
     float found = 0;
     with_resident_rows<Config, tensor, resident_statistics_warps>(
         params_, work, pipeline.rows(), warp_id(),
@@ -81,8 +80,7 @@ class ResidentStatistics {
   }
 
   template <QkvTensor tensor>
-  __device__ __forceinline__ void columns(const ResidentPipeline<Config>& pipeline,
-                                          const QuantizeWork& work) {
+  JIT_DEVICE void columns(const ResidentPipeline<Config>& pipeline, const QuantizeWork& work) {
     using Plan = QuantizePlan<Config, tensor>;
     meet();  // all have read what the piece before has left  // mutate: StatisticsWrittenEarly
     with_resident_rows<Config, tensor, resident_statistics_warps>(

@@ -21,7 +21,7 @@ struct VarlenPlace {
 /// Looks for the last sequence that begins at `place` or before it, 32 at a time. `begin(b)` is the first row of
 /// sequence b; where these do not ascend, any place may be nobody's. By whole warps, whose lanes get the same answer.
 template <int rows, class Begin>
-__device__ __forceinline__ VarlenPlace varlen_place(int place, int batch, const Begin& begin) {
+JIT_DEVICE VarlenPlace varlen_place(int place, int batch, const Begin& begin) {
   int first = 0, end = batch;  // it is one of these
 #pragma unroll 1
   while (end - first > 1) {
@@ -43,7 +43,7 @@ __device__ __forceinline__ VarlenPlace varlen_place(int place, int batch, const 
 /// out what each multiprocessor has to do. Computed anew at each call, so that a kernel need not keep it in
 /// registers through its main loop; without a division, so that it stays in uniform registers.
 template <int tile_q>
-__device__ __forceinline__ WorkTile block_tile(const AttentionParams& params, int seqlen_q) {
+JIT_DEVICE WorkTile block_tile(const AttentionParams& params, int seqlen_q) {
   const int tiles_q = (seqlen_q + tile_q - 1) / tile_q;
   return {.batch = params.batch_begin + static_cast<int>(blockIdx.z),
           .head = static_cast<int>(blockIdx.x),
@@ -52,7 +52,7 @@ __device__ __forceinline__ WorkTile block_tile(const AttentionParams& params, in
 
 /// The tile of this block: of varlen queries, in a grid of (heads, places of tiles), perhaps nobody's.
 template <class Config, int tile_q>
-__device__ __forceinline__ WorkTile query_block(const AttentionParams& params) {
+JIT_DEVICE WorkTile query_block(const AttentionParams& params) {
   if constexpr (Config::sequences_q == SequenceKind::varlen) {
     const VariableSequences<Config> sequences(params);
     const int places = static_cast<int>(varlen_tiles(params.batch, params.sequences.total_q, tile_q));

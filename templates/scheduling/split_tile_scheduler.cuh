@@ -23,7 +23,7 @@ struct HeadLength {
 };
 
 template <class Config, int tile_rows>
-__device__ __forceinline__ HeadLength head_length(const AttentionParams& params, int batch) {
+JIT_DEVICE HeadLength head_length(const AttentionParams& params, int batch) {
   const VariableSequences<Config> sequences(params);
   SplitWorkTile work_tile{.batch = batch, .q = own_queries(sequences, batch), .kv = sequences.kv(batch)};
   const int rows = work_tile.q.length * Config::gqa_ratio;
@@ -42,7 +42,7 @@ __device__ __forceinline__ HeadLength head_length(const AttentionParams& params,
 /// The length of those queries of a batch entry that are another kernel's, in the tile space of one KV head.
 /// Under any mask queries are taken to see what they see under a causal one.
 template <class Config>
-__device__ __forceinline__ float length_beside(const AttentionParams& params, int batch) {
+JIT_DEVICE float length_beside(const AttentionParams& params, int batch) {
   constexpr bool is_masked = !is_same<typename Config::Mask, NoMask>;
   constexpr float key_share =
       static_cast<float>(sizeof(KvElement<Config>)) / 2;  // of what a key of 16 bits takes
@@ -64,12 +64,12 @@ __device__ __forceinline__ float length_beside(const AttentionParams& params, in
 /// behind it begin before it: the GPU begins blocks in the order of their indices.
 template <bool is_shared>
 struct TileSpaceBlock {
-  __device__ __forceinline__ void enter_tile_space(const SplitParams&) {}
-  __device__ __forceinline__ void give_way(float, float) {}
+  JIT_DEVICE void enter_tile_space(const SplitParams&) {}
+  JIT_DEVICE void give_way(float, float) {}
   /// The block's index among all that share the tile space, in the order in which they begin.
-  __device__ __forceinline__ int index() const { return static_cast<int>(blockIdx.x); }
-  __device__ __forceinline__ int blocks() const { return static_cast<int>(gridDim.x); }
-  __device__ __forceinline__ int block() const { return blocks() - 1 - index(); }
+  JIT_DEVICE int index() const { return static_cast<int>(blockIdx.x); }
+  JIT_DEVICE int blocks() const { return static_cast<int>(gridDim.x); }
+  JIT_DEVICE int block() const { return blocks() - 1 - index(); }
 };
 /// A block of the tile space beside another kernel: two launches, one after the other, share the tile space,
 /// or some blocks of one. A block that has given way has a place below 0.
@@ -79,18 +79,18 @@ struct TileSpaceBlock<true> {
   int blocks_before;
   bool gives_way;
 
-  __device__ __forceinline__ void enter_tile_space(const SplitParams& split_params) {
+  JIT_DEVICE void enter_tile_space(const SplitParams& split_params) {
     tile_space_blocks = split_params.tile_space_blocks;
     blocks_before = split_params.blocks_before;
     gives_way = split_params.gives_way;
   }
   /// Leaves multiprocessors to the other kernel. All blocks know how long the tile space and the other's work are.
-  __device__ __forceinline__ void give_way(float own, float others) {
+  JIT_DEVICE void give_way(float own, float others) {
     if (gives_way) tile_space_blocks = decoding_blocks(tile_space_blocks, own, others);
   }
-  __device__ __forceinline__ int index() const { return blocks_before + static_cast<int>(blockIdx.x); }
-  __device__ __forceinline__ int blocks() const { return tile_space_blocks; }
-  __device__ __forceinline__ int block() const { return blocks() - 1 - index(); }
+  JIT_DEVICE int index() const { return blocks_before + static_cast<int>(blockIdx.x); }
+  JIT_DEVICE int blocks() const { return tile_space_blocks; }
+  JIT_DEVICE int block() const { return blocks() - 1 - index(); }
 };
 template <class Config>
 using TileSpaceBlockOf = TileSpaceBlock<requests_of<Config>() == Requests::few_queries>;
@@ -108,7 +108,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
   /// space. Lanes have a batch entry each: all are looked at to measure the tile space, and those from the first on
   /// again to find the place, in one loop: a kernel that begins fetches its instructions from memory, and the fewer
   /// there are, the sooner it loads keys.
-  __device__ __forceinline__ void begin(const AttentionParams& params, const KnownTileSpace& known) {
+  JIT_DEVICE void begin(const AttentionParams& params, const KnownTileSpace& known) {
     if (known.tiles >= 0) return begin_known(params, known);
     TileSpace tile_space{0, false, longest_tile_space, 0};
     int even = 0;                 // what all work tiles come to if those of a head count as its longest one
@@ -166,12 +166,12 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
   }
 
   /// Whether there is a work tile, of which the block may have no split.
-  __device__ __forceinline__ bool has_work_tile(const AttentionParams& params) const {
+  JIT_DEVICE bool has_work_tile(const AttentionParams& params) const {
     return work_tile.batch < params.batch &&
            (shares.is_scheduled || work_tile_begin < shares.end(tile_space_block_));
   }
   /// The block's split of it.
-  __device__ __forceinline__ WorkTileSplit split() const {
+  JIT_DEVICE WorkTileSplit split() const {
     if constexpr (Config::split_keys != 0) {
       return span_split(shares, cuts(), tile_space_block_, span_tiles<Config>);
     } else {
@@ -179,7 +179,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
     }
   }
   /// The block's tile info of the split.
-  __device__ __forceinline__ SplitInfo info(const WorkTileSplit& split) const {
+  JIT_DEVICE SplitInfo info(const WorkTileSplit& split) const {
     return {work_tile.batch,
             work_tile.kv_head,
             work_tile.row_begin,
@@ -194,7 +194,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
   }
 
   /// The tile info of a span, which begins with tile `tile` of the sequence.
-  __device__ __forceinline__ SpanInfo span_info(const WorkTileSplit& split, int tile) const {
+  JIT_DEVICE SpanInfo span_info(const WorkTileSplit& split, int tile) const {
     const int begin = tiles.begin + split.tile_begin, end = tiles.begin + split.tile_end;
     return {info(split),
             cuts(),
@@ -205,7 +205,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
   }
 
   /// The next one. Requires: has_work_tile().
-  __device__ __forceinline__ void next(const AttentionParams& params) {
+  JIT_DEVICE void next(const AttentionParams& params) {
     if (shares.is_scheduled) return skip(params, this->blocks());
     work_tile_begin += length_in_tile_space();
     if (work_tile.row_begin + shares.strands * tile_rows < rows()) {  // mutate: RowsOfOtherStrands
@@ -224,12 +224,12 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
 
  private:
   // Blocks of the work tile but for the last one, if that goes on with the next work tile.
-  __device__ __forceinline__ int mergers(const WorkTileSplit& split) const {
+  JIT_DEVICE int mergers(const WorkTileSplit& split) const {
     return split.splits - (shares.goes_on(split, work_tile_begin + length_in_tile_space()) ? 1 : 0);
   }
 
   // Goes to where the block's strand begins. Returns whether the block has work there.
-  __device__ __forceinline__ bool enter_strand() {
+  JIT_DEVICE bool enter_strand() {
     const StrandPlace place = shares.place(this->block());
     if (!shares.has_work(place)) return false;
     strand_ = place.strand;
@@ -239,27 +239,25 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
     return true;
   }
   // The work tile's: on strands all of a head have that of the longest one, so that strands are cut at the same keys.
-  __device__ __forceinline__ int length_in_tile_space() const {
+  JIT_DEVICE int length_in_tile_space() const {
     // mutate: WorkTilesAsLongAsTheyAre
     return shares.in_tile_space(shares.strands > 1 ? head_tiles_ : tiles.count());
   }
   // The tiles of rows of a head that are on the block's strand. Each strand has as many.
-  __device__ __forceinline__ void enter_first_rows() {
+  JIT_DEVICE void enter_first_rows() {
     work_tile.enter_rows(strand_ * tile_rows, rows(), tile_rows);  // mutate: AllHaveTheFirstRows
   }
-  __device__ __forceinline__ void enter_next_rows() {
+  JIT_DEVICE void enter_next_rows() {
     work_tile.enter_rows(work_tile.row_begin + shares.strands * tile_rows, rows(), tile_rows);
   }
 
   static constexpr bool has_others = requests_of<Config>() != Requests::all;
 
-  __device__ __forceinline__ WorkTileCuts cuts() const {
-    return {work_tile_begin, shares.length, tiles.begin, tiles.end};
-  }
-  __device__ __forceinline__ int rows() const { return work_tile.q.length * Config::gqa_ratio; }
+  JIT_DEVICE WorkTileCuts cuts() const { return {work_tile_begin, shares.length, tiles.begin, tiles.end}; }
+  JIT_DEVICE int rows() const { return work_tile.q.length * Config::gqa_ratio; }
 
   // Begins where all work tiles are alike.
-  __device__ __forceinline__ void begin_known(const AttentionParams& params, const KnownTileSpace& known) {
+  JIT_DEVICE void begin_known(const AttentionParams& params, const KnownTileSpace& known) {
     shares = known.shares;
     work_tile = {.batch = params.batch};
     if (shares.is_scheduled) return schedule_first(params);
@@ -280,7 +278,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
   }
 
   // Goes to the block's first work tile where they are scheduled.
-  __device__ __forceinline__ void schedule_first(const AttentionParams& params) {
+  JIT_DEVICE void schedule_first(const AttentionParams& params) {
     tile_space_block_ = this->block();
     work_tile_begin = strand_ = head_tiles_ = 0;
     work_tile = {.batch = 0};
@@ -291,7 +289,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
 
   // Goes on by so many work tiles. Those of a head are scheduled from the last rows on: these see most keys under
   // most masks, and short work tiles come last.
-  __device__ __forceinline__ void skip(const AttentionParams& params, int count) {
+  JIT_DEVICE void skip(const AttentionParams& params, int count) {
     int place = work_tile.kv_head * row_tiles() + row_tiles() - 1 - work_tile.row_begin / tile_rows + count;
 #pragma unroll 1
     while (work_tile.batch < params.batch && place >= row_tiles() * params.heads_kv) {
@@ -306,10 +304,10 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
     tiles = tiles_of<Config>(params, work_tile);
   }
 
-  __device__ __forceinline__ int row_tiles() const { return (rows() + tile_rows - 1) / tile_rows; }
+  JIT_DEVICE int row_tiles() const { return (rows() + tile_rows - 1) / tile_rows; }
 
   // Goes on to a batch entry that has queries.
-  __device__ __forceinline__ void enter(const AttentionParams& params) {
+  JIT_DEVICE void enter(const AttentionParams& params) {
     const VariableSequences<Config> sequences(params);
 #pragma unroll 1
     for (; work_tile.batch < params.batch; ++work_tile.batch) {
@@ -319,7 +317,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
     }
   }
   // The most tiles of the work tiles of a head of the batch entry, each of which a lane asks about.
-  __device__ __forceinline__ int most_tiles(const AttentionParams& params) const {
+  JIT_DEVICE int most_tiles(const AttentionParams& params) const {
     int most = 0;
     SplitWorkTile other = work_tile;
 #pragma unroll 1
@@ -332,8 +330,8 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
 
   // Lays out the tile space. `tile_space` has the sum of all heads that are different, and least and most of the
   // lane's entries; `even` is such a sum, too; `numbers` are the lane's own.
-  __device__ __forceinline__ void measure(const AttentionParams& params, const TileSpace& tile_space,
-                                          int even, StrandNumbers numbers) {
+  JIT_DEVICE void measure(const AttentionParams& params, const TileSpace& tile_space, int even,
+                          StrandNumbers numbers) {
     TileSpace all = {tile_space.total * params.heads_kv, __any_sync(full_warp, tile_space.shares_keys) != 0,
                      __reduce_min_sync(full_warp, tile_space.least_tiles),
                      __reduce_max_sync(full_warp, tile_space.most_tiles)};
@@ -353,7 +351,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
 
   // Goes to the work tile of the batch entry that holds this place in the tile space. Its KV heads are of the same
   // length.
-  __device__ __forceinline__ void find_work_tile(const AttentionParams& params, int place, int head_length) {
+  JIT_DEVICE void find_work_tile(const AttentionParams& params, int place, int head_length) {
     enter(params);
     work_tile.kv_head = small_quotient(place - work_tile_begin, head_length);
     work_tile_begin += work_tile.kv_head * head_length;
@@ -376,7 +374,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
 /// Calls f(info, tiles) for the block's splits of work tiles, one after another, where keys are summed in spans span
 /// by span. `work.work_tile` is the split's. By a whole warp.
 template <class Config, class Work, class F>
-__device__ __forceinline__ void for_each_split(const AttentionParams& params, Work& work, F f) {
+JIT_DEVICE void for_each_split(const AttentionParams& params, Work& work, F f) {
   // Tiles [begin, end) of the work tile's.
   const auto visit = [&](const Info<Config>& info, int begin, int end) {
     const WorkTileMask<Config> mask{params, work.work_tile};

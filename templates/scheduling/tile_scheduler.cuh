@@ -14,8 +14,7 @@
 namespace jit {
 
 template <class Config>
-__device__ __forceinline__ WorkTile work_tile(const AttentionParams& params, const TileSchedule& schedule,
-                                              int index) {
+JIT_DEVICE WorkTile work_tile(const AttentionParams& params, const TileSchedule& schedule, int index) {
   using Order = TilesByWork<typename Config::Mask, Config::tile_q>;
   WorkTile work = work_tile<Config::tile_q>(schedule.order, index, params.heads_q, params.batch_begin);
   if constexpr (Order::are_known)
@@ -29,20 +28,20 @@ __device__ __forceinline__ WorkTile work_tile(const AttentionParams& params, con
 template <class Config>
 class TileScheduler {
  public:
-  __device__ __forceinline__ TileScheduler(const AttentionParams& params, const TileSchedule& schedule)
+  JIT_DEVICE TileScheduler(const AttentionParams& params, const TileSchedule& schedule)
       : params_(params), schedule_(schedule) {}
 
   /// The block's tile; no_work when none is left.
-  __device__ __forceinline__ WorkTile tile() const {
+  JIT_DEVICE WorkTile tile() const {
     return index_ < schedule_.order.tiles() ? work_tile<Config>(params_, schedule_, index_) : no_work;
   }
 
   /// By a whole warp, once for each tile that there was: asks for the next one. `answer` waits for it.
-  __device__ __forceinline__ void ask() {
+  JIT_DEVICE void ask() {
     // There always is a counter. The question keeps its address out of the registers of the producer, which has few.
     if (schedule_.counter != nullptr && lane_id() == 0) taken_ = atomicAdd(schedule_.counter, 1);
   }
-  __device__ __forceinline__ void answer() {
+  JIT_DEVICE void answer() {
     // mutate: CounterIsSetBack
     if (lane_id() == 0 && taken_ == schedule_.order.tiles() - 1) store_relaxed(schedule_.counter, 0);
     index_ = static_cast<int>(gridDim.x) + uniform(taken_);  // mutate: ForgetsTheTileAfterTheFirst
@@ -66,7 +65,7 @@ template <class Config>
 class VarlenTileScheduler {
  public:
   /// Finds the block's first tile.
-  __device__ __forceinline__ VarlenTileScheduler(const AttentionParams& params, const TileSchedule& schedule)
+  JIT_DEVICE VarlenTileScheduler(const AttentionParams& params, const TileSchedule& schedule)
       : params_(params), schedule_(schedule) {
     int most = 0;
 #pragma unroll 1
@@ -81,10 +80,10 @@ class VarlenTileScheduler {
   }
 
   /// The block's tile; no work when none is left.
-  __device__ __forceinline__ const SequenceTile& tile() const { return tile_; }
+  JIT_DEVICE const SequenceTile& tile() const { return tile_; }
 
   /// Goes on to the next one. Requires: there was one.
-  __device__ __forceinline__ void next() {
+  JIT_DEVICE void next() {
     const int taken = uniform(lane_id() == 0 ? atomicAdd(schedule_.counter, 1) : 0);
     find(static_cast<int>(gridDim.x) + taken);
     // Each tile's block asks once.
@@ -95,7 +94,7 @@ class VarlenTileScheduler {
  private:
   // Goes on to a place in the list behind those that were looked for before. Behind the last one `begin_` is the number
   // of all tiles.
-  __device__ __forceinline__ void find(int place) {
+  JIT_DEVICE void find(int place) {
 #pragma unroll 1
     while (place >= sequence_end_ && part_ < parts) {
       const WorkOrder order = order_of(own_);
@@ -125,7 +124,7 @@ class VarlenTileScheduler {
   }
 
   // Goes to the sequence of a lane, which has these places in this part of the list.
-  __device__ __forceinline__ void enter(int lane, int begin, int end) {
+  JIT_DEVICE void enter(int lane, int begin, int end) {
     tile_.batch = first_ + lane;
     tile_.q.begin = __shfl_sync(full_warp, own_.q.begin, lane);
     tile_.kv.begin = __shfl_sync(full_warp, own_.kv.begin, lane);
@@ -137,20 +136,20 @@ class VarlenTileScheduler {
   }
 
   // Goes to 32 sequences, one for each lane.
-  __device__ __forceinline__ void look_at(int first) {
+  JIT_DEVICE void look_at(int first) {
     first_ = first;
     own_ = sequence(first + lane_id());
   }
 
   // Without queries behind the last one.
-  __device__ __forceinline__ SeqlenInfo sequence(int batch) const {
+  JIT_DEVICE SeqlenInfo sequence(int batch) const {
     if (batch >= params_.batch) return {};
     const VariableSequences<Config> sequences(params_);
     return {own_queries(sequences, batch), sequences.kv(batch)};
   }
 
   // The order of all tiles of one sequence. Under any mask tiles are taken to see what they see under a causal one.
-  __device__ __forceinline__ WorkOrder order_of(const SeqlenInfo& sequence) const {
+  JIT_DEVICE WorkOrder order_of(const SeqlenInfo& sequence) const {
     constexpr bool is_masked = !is_same<typename Config::Mask, NoMask>;
     const int rows = (sequence.q.length + Config::tile_q - 1) / Config::tile_q;
     int last_rows = 0;

@@ -13,21 +13,21 @@ namespace jit {
 
 /// In place of a tile when none is left.
 inline constexpr WorkTile no_work{-1, -1, -1};
-__device__ __forceinline__ bool is_work(const WorkTile& tile) { return tile.q_begin >= 0; }
+JIT_DEVICE bool is_work(const WorkTile& tile) { return tile.q_begin >= 0; }
 
 template <class Config>
-__device__ __forceinline__ SeqlenInfo seqlens_of(const AttentionParams& params, const WorkTile& work) {
+JIT_DEVICE SeqlenInfo seqlens_of(const AttentionParams& params, const WorkTile& work) {
   const Sequences<Config> sequences(params);
   return {sequences.q(work.batch), sequences.kv(work.batch)};
 }
 template <class Config>
-__device__ __forceinline__ SeqlenInfo seqlens_of(const AttentionParams&, const SequenceTile& work) {
+JIT_DEVICE SeqlenInfo seqlens_of(const AttentionParams&, const SequenceTile& work) {
   return work;
 }
 
 /// Context of a work tile, for the functors.
 template <class Config, class Tile>
-__device__ __forceinline__ BlockContext context_of(const AttentionParams& params, const Tile& work) {
+JIT_DEVICE BlockContext context_of(const AttentionParams& params, const Tile& work) {
   const SeqlenInfo seqlens = seqlens_of<Config>(params, work);
   return {work.batch,        work.head,       params.heads_q, seqlens.q.length,
           seqlens.kv.length, seqlens.q.begin, params.tensors};
@@ -35,14 +35,13 @@ __device__ __forceinline__ BlockContext context_of(const AttentionParams& params
 
 /// Rows of o and LSE of the work tile's sequence and head: row r is that of query r.
 template <class Config, class Tile>
-__device__ __forceinline__ DenseRows<OutputElement<Config>> output_rows(const AttentionParams& params,
-                                                                        const Tile& work) {
+JIT_DEVICE DenseRows<OutputElement<Config>> output_rows(const AttentionParams& params, const Tile& work) {
   const long long first = VariableSequences<Config>::query_offset(params.o_strides, work.batch, work.head,
                                                                   seqlens_of<Config>(params, work).q.begin);
   return {static_cast<OutputElement<Config>*>(params.o) + first, params.o_strides.seq};
 }
 template <class Config, class Tile>
-__device__ __forceinline__ DenseRows<float> lse_rows(const AttentionParams& params, const Tile& work) {
+JIT_DEVICE DenseRows<float> lse_rows(const AttentionParams& params, const Tile& work) {
   const long long first = VariableSequences<Config>::query_offset(params.lse_strides, work.batch, work.head,
                                                                   seqlens_of<Config>(params, work).q.begin);
   return {params.lse + first, params.lse_strides.seq};

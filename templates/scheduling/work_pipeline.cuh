@@ -13,12 +13,12 @@
 namespace jit {
 
 /// Writes a work tile at a shared address. By one thread.
-__device__ __forceinline__ void store_work(unsigned place, const WorkTile& work) {
+JIT_DEVICE void store_work(unsigned place, const WorkTile& work) {
   store_shared(place, work.batch);
   store_shared(place + 4, work.head);
   store_shared(place + 8, work.q_begin);
 }
-__device__ __forceinline__ void store_work(unsigned place, const SequenceTile& work) {
+JIT_DEVICE void store_work(unsigned place, const SequenceTile& work) {
   store_work(place, static_cast<const WorkTile&>(work));
   store_shared(place + 12, work.q.begin);
   store_shared(place + 16, work.kv.begin);
@@ -27,12 +27,12 @@ __device__ __forceinline__ void store_work(unsigned place, const SequenceTile& w
 }
 
 /// Reads what `store_work` left. By a whole warp.
-__device__ __forceinline__ void load_work(unsigned place, WorkTile& work) {
+JIT_DEVICE void load_work(unsigned place, WorkTile& work) {
   work.batch = load_shared_by_warp(place);
   work.head = load_shared_by_warp(place + 4);
   work.q_begin = load_shared_by_warp(place + 8);
 }
-__device__ __forceinline__ void load_work(unsigned place, SequenceTile& work) {
+JIT_DEVICE void load_work(unsigned place, SequenceTile& work) {
   load_work(place, static_cast<WorkTile&>(work));
   work.q.begin = load_shared_by_warp(place + 12);
   work.kv.begin = load_shared_by_warp(place + 16);
@@ -41,8 +41,7 @@ __device__ __forceinline__ void load_work(unsigned place, SequenceTile& work) {
 }
 
 /// Context of a work tile that has been read, whose lengths are read once more, for the functors.
-__device__ __forceinline__ BlockContext context_at(unsigned place, const AttentionParams& params,
-                                                   const WorkTile& work) {
+JIT_DEVICE BlockContext context_at(unsigned place, const AttentionParams& params, const WorkTile& work) {
   return {work.batch,
           work.head,
           params.heads_q,
@@ -60,24 +59,24 @@ class WorkPipeline {
   using Work = typename Traits::Work;
 
  public:
-  __device__ __forceinline__ WorkPipeline(const AttentionParams& params, unsigned smem)
+  JIT_DEVICE WorkPipeline(const AttentionParams& params, unsigned smem)
       : params_(params), pipeline_(smem, Traits::layout.work) {}
 
   /// Waits for the next work tile, or no_work.
-  __device__ __forceinline__ Work take() {
+  JIT_DEVICE Work take() {
     pipeline_.consumer_wait();
     return tile();
   }
 
   /// The one that was taken, until it is released.
-  __device__ __forceinline__ Work tile() const {
+  JIT_DEVICE Work tile() const {
     Work work;
     load_work(pipeline_.tile(), work);
     return work;
   }
 
   /// Context of `work`, which is the one that was taken, for the functors.
-  __device__ __forceinline__ BlockContext context(const WorkTile& work) const {
+  JIT_DEVICE BlockContext context(const WorkTile& work) const {
     if constexpr (Traits::has_lengths) {
       return context_at(pipeline_.tile(), params_, work);
     } else {
@@ -85,14 +84,14 @@ class WorkPipeline {
     }
   }
 
-  __device__ __forceinline__ void release() {
+  JIT_DEVICE void release() {
     is_taken_ = true;
     pipeline_.consumer_release();  // mutate: WorkIsNeverTaken
     pipeline_.advance();
   }
 
   /// The side of the one who tells.
-  __device__ __forceinline__ void put(const Work& tile) {
+  JIT_DEVICE void put(const Work& tile) {
     pipeline_.producer_acquire();
     if (lane_id() == 0) store_work(pipeline_.tile(), tile);  // mutate: WorkTileOfAnotherLaneThanItsArrival
     pipeline_.producer_commit();
@@ -112,21 +111,20 @@ class WorkPipeline {
 template <class Traits>
 class ScheduledWork {
  public:
-  __device__ __forceinline__ ScheduledWork(const AttentionParams& params, const TileSchedule& schedule,
-                                           unsigned smem)
+  JIT_DEVICE ScheduledWork(const AttentionParams& params, const TileSchedule& schedule, unsigned smem)
       : scheduler_(params, schedule), pipeline_(params, smem), next_(scheduler_.tile()) {
     pipeline_.put(next_);
   }
 
   /// Once for each work tile that there was: asks for the next one, which `answer` waits for.
-  __device__ __forceinline__ void ask() { scheduler_.ask(); }
-  __device__ __forceinline__ void answer() {
+  JIT_DEVICE void ask() { scheduler_.ask(); }
+  JIT_DEVICE void answer() {
     scheduler_.answer();
     next_ = scheduler_.tile();
     pipeline_.put(next_);
   }
   /// The first one, then the one that was asked for; no_work when none is left.
-  __device__ __forceinline__ WorkTile take() { return next_; }
+  JIT_DEVICE WorkTile take() { return next_; }
 
  private:
   TileScheduler<typename Traits::Config> scheduler_;
@@ -138,13 +136,12 @@ class ScheduledWork {
 template <class Traits>
 class WantedWork {
  public:
-  __device__ __forceinline__ explicit WantedWork(unsigned smem)
-      : barrier_(smem + Traits::layout.work_wanted) {}
-  __device__ __forceinline__ void ask() const {
+  JIT_DEVICE explicit WantedWork(unsigned smem) : barrier_(smem + Traits::layout.work_wanted) {}
+  JIT_DEVICE void ask() const {
     if (lane_id() == 0) mbarrier_arrive(barrier_);
   }
   /// Waits until it is asked for once more.
-  __device__ __forceinline__ void wait() {
+  JIT_DEVICE void wait() {
     mbarrier_wait_parity(barrier_, round_);
     round_ ^= 1;
   }
@@ -158,13 +155,12 @@ class WantedWork {
 template <class Traits>
 class WorkByQueryProducer {
  public:
-  __device__ __forceinline__ WorkByQueryProducer(const AttentionParams& params, const TileSchedule&,
-                                                 unsigned smem)
+  JIT_DEVICE WorkByQueryProducer(const AttentionParams& params, const TileSchedule&, unsigned smem)
       : wanted_(smem), pipeline_(params, smem) {}
 
-  __device__ __forceinline__ void ask() { wanted_.ask(); }
-  __device__ __forceinline__ void answer() {}
-  __device__ __forceinline__ SequenceTile take() {
+  JIT_DEVICE void ask() { wanted_.ask(); }
+  JIT_DEVICE void answer() {}
+  JIT_DEVICE SequenceTile take() {
     const SequenceTile work = pipeline_.take();
     pipeline_.release();
     return work;

@@ -22,8 +22,7 @@ struct PiecePlace {
   int row;
   int column;
 
-  __device__ __forceinline__ explicit PiecePlace(int index)
-      : row(index / of_row), column(index % of_row * piece_columns) {}
+  JIT_DEVICE explicit PiecePlace(int index) : row(index / of_row), column(index % of_row * piece_columns) {}
 };
 
 /// The partial results of a work tile that several blocks share, side by side in the order of keys. Two work tiles
@@ -33,7 +32,7 @@ struct PiecePlace {
 template <class Config>
 class BlockResults {
  public:
-  __device__ __forceinline__ BlockResults(const SplitParams& split_params, const SplitInfo& info)
+  JIT_DEVICE BlockResults(const SplitParams& split_params, const SplitInfo& info)
       : rows_(split_params.partial_rows),
         // mutate: PartialResultsOfTwoWorkTilesInOnePlace
         first_(split_params.partials + (2ll * info.first_block + 1) * floats()) {}
@@ -44,23 +43,21 @@ class BlockResults {
 
   /// Where a place has a row's values from a column on, and the state beside them. Those of the next place lie floats()
   /// behind.
-  __device__ __forceinline__ float* values(int place, int row, int column) const {
+  JIT_DEVICE float* values(int place, int row, int column) const {
     return first_ + place * floats() + row * Config::head_dim_v + column;
   }
-  __device__ __forceinline__ float* state(int place, int row, int column) const {
+  JIT_DEVICE float* state(int place, int row, int column) const {
     return first_ + place * floats() + rows_ * Config::head_dim_v +
            2 * (row * column_slices + column / column_slice);
   }
-  __device__ __forceinline__ int floats() const {
-    return partial_floats(rows_, Config::head_dim_v, column_slices);
-  }
+  JIT_DEVICE int floats() const { return partial_floats(rows_, Config::head_dim_v, column_slices); }
 
   /// Writes a piece; the one with the first column of a column slice leaves the row's state, too.
-  __device__ __forceinline__ void put(int place, int row, int column, const RowPiece& piece) const {
+  JIT_DEVICE void put(int place, int row, int column, const RowPiece& piece) const {
     store_relaxed(reinterpret_cast<float4*>(values(place, row, column)), piece.values);
     if (column % column_slice == 0) put_state(place, row, column, piece.state);
   }
-  __device__ __forceinline__ void put_state(int place, int row, int column, const RowState& value) const {
+  JIT_DEVICE void put_state(int place, int row, int column, const RowState& value) const {
     store_relaxed(reinterpret_cast<float2*>(state(place, row, column)), make_float2(value.max, value.sum));
   }
 
@@ -85,8 +82,8 @@ inline constexpr bool has_few_registers<Config> = Config::tile_kv > 64 || (Confi
 /// `step` apart, and calls f(row, column, piece) for those of rows below `rows`. Waits for the results, and leaves the
 /// values empty. All that is read of `reads` results is on the way at once.
 template <int pieces, int reads, class Config, class F>
-__device__ __forceinline__ void merge(const BlockResults<Config>& results, int place, int count, int rows,
-                                      int first_piece, int step, F f) {
+JIT_DEVICE void merge(const BlockResults<Config>& results, int place, int count, int rows, int first_piece,
+                      int step, F f) {
   const float none = __uint_as_float(empty_word);
   const int floats = results.floats();
   const int all = rows * PiecePlace<Config>::of_row;
@@ -163,8 +160,8 @@ __device__ __forceinline__ void merge(const BlockResults<Config>& results, int p
 
 /// Normalizes a piece and writes it to O; the one with the first column writes LSE.
 template <class Config>
-__device__ __forceinline__ void store_piece(const AttentionParams& params, const SplitInfo& info, int row,
-                                            int column, const RowPiece& piece) {
+JIT_DEVICE void store_piece(const AttentionParams& params, const SplitInfo& info, int row, int column,
+                            const RowPiece& piece) {
   using Element = OutputElement<Config>;
   using Sequences = VariableSequences<Config>;
   const PackedRow<Config> place(info.kv_head, info.row_begin + row);
@@ -183,7 +180,7 @@ __device__ __forceinline__ void store_piece(const AttentionParams& params, const
 
 /// Rows of a tile of rows of a split that exist.
 template <class Config, int tile_rows>
-__device__ __forceinline__ int rows_of(const SplitInfo& info) {
+JIT_DEVICE int rows_of(const SplitInfo& info) {
   return minimum(tile_rows, info.q.length * Config::gqa_ratio - info.row_begin);
 }
 

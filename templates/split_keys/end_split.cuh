@@ -16,8 +16,8 @@ namespace jit {
 /// Ends a split, whose results the team has stored, if it had the work tile alone, or else left for others. `asked`
 /// is what may_merge() has said. By a team whose threads share `info`.
 template <class Config, int tile_rows, class Team>
-__device__ __forceinline__ void end_split(const AttentionParams& params, const SplitParams& split_params,
-                                          const Info<Config>& info, const Team& team, bool asked) {
+JIT_DEVICE void end_split(const AttentionParams& params, const SplitParams& split_params,
+                          const Info<Config>& info, const Team& team, bool asked) {
   if constexpr (all_blocks_merge<Config>) {
     merge_shares<Config, tile_rows>(params, split_params, info, team, asked);
   } else if (info.splits > 1) {

@@ -35,7 +35,7 @@ struct KvProducts {
   struct Queries {
     unsigned registers[Traits::head_dim_steps][4];
 
-    __device__ __forceinline__ void load(unsigned tile, int row_warp) {
+    JIT_DEVICE void load(unsigned tile, int row_warp) {
       const unsigned address =
           tile + Traits::QTile::offset(row_warp * rows_per_warp + lane_id() % 16, lane_id() / 16);
 #pragma unroll
@@ -43,27 +43,26 @@ struct KvProducts {
         ldmatrix_x4(registers[step], Traits::QTile::advance(address, 0, 2 * step));
     }
 
-    __device__ __forceinline__ void get(unsigned (&a)[1][4], int step) const {
+    JIT_DEVICE void get(unsigned (&a)[1][4], int step) const {
 #pragma unroll
       for (int i = 0; i < 4; ++i) a[0][i] = registers[step][i];
     }
   };
 
   /// S = Q Kᵀ over the warp's keys, whose rows begin at shared address `k_tile`.
-  static __device__ __forceinline__ void multiply_qk(typename Traits::Scores& scores, const Queries& q,
-                                                     unsigned k_tile) {
+  static JIT_DEVICE void multiply_qk(typename Traits::Scores& scores, const Queries& q, unsigned k_tile) {
     jit::multiply_qk<Element, typename Traits::KTile>(scores, q, k_tile);
   }
 
   /// O += P V over these keys.
-  static __device__ __forceinline__ void multiply_pv(typename Traits::Output& output,
-                                                     const typename Traits::Scores& p, unsigned v_tile) {
+  static JIT_DEVICE void multiply_pv(typename Traits::Output& output, const typename Traits::Scores& p,
+                                     unsigned v_tile) {
     jit::multiply_pv<Element, typename Traits::VTile>(output, p, v_tile);
   }
 
   /// Calls f(column, pair) for the neighbors that a lane has of its row `r` of the output.
   template <class F>
-  static __device__ __forceinline__ void for_each_pair(const typename Traits::Output& output, int r, F f) {
+  static JIT_DEVICE void for_each_pair(const typename Traits::Output& output, int r, F f) {
     using Layout = typename Traits::Output::Layout;
 #pragma unroll
     for (int n = 0; n < Traits::Output::column_blocks; ++n) {
@@ -90,7 +89,7 @@ struct KvProducts<KernelTraits, true> {
     unsigned registers[Traits::head_dim_steps][4];
     float factors[2];  ///< of the scores of the lane's rows
 
-    __device__ __forceinline__ void load(unsigned tile, int row_warp) {
+    JIT_DEVICE void load(unsigned tile, int row_warp) {
       const int lane = lane_id();
       const int row = row_warp * rows_per_warp + lane / 4, chunk = lane % 4 / 2, byte = lane % 2 * 8;
 #pragma unroll
@@ -115,8 +114,7 @@ struct KvProducts<KernelTraits, true> {
     }
   };
 
-  static __device__ __forceinline__ void multiply_qk(typename Traits::Scores& scores, const Queries& q,
-                                                     unsigned k_tile) {
+  static JIT_DEVICE void multiply_qk(typename Traits::Scores& scores, const Queries& q, unsigned k_tile) {
     using Scores = typename Traits::Scores;
     constexpr int even_chunks = KTile::chunks / 2 * 2;
     const int lane = lane_id();
@@ -145,8 +143,8 @@ struct KvProducts<KernelTraits, true> {
     }
   }
 
-  static __device__ __forceinline__ void multiply_pv(typename Traits::Output& output,
-                                                     const typename Traits::Scores& p, unsigned v_tile) {
+  static JIT_DEVICE void multiply_pv(typename Traits::Output& output, const typename Traits::Scores& p,
+                                     unsigned v_tile) {
     constexpr int even_chunks = VTile::chunks / 2 * 2;
     const int lane = lane_id();
     const unsigned pairs = v_tile + VTile::offset(lane % 16, lane / 16);
@@ -172,7 +170,7 @@ struct KvProducts<KernelTraits, true> {
 
   /// A lane has four neighbors in two blocks.
   template <class F>
-  static __device__ __forceinline__ void for_each_pair(const typename Traits::Output& output, int r, F f) {
+  static JIT_DEVICE void for_each_pair(const typename Traits::Output& output, int r, F f) {
 #pragma unroll
     for (int n = 0; n < Traits::Output::column_blocks; n += 2) {
 #pragma unroll
@@ -183,14 +181,13 @@ struct KvProducts<KernelTraits, true> {
 
  private:
   /// d += a · (16 bytes of each of 8 keys, of which a lane has four of one).
-  static __device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], unsigned bytes) {
+  static JIT_DEVICE void multiply(float (&d)[4], const unsigned (&a)[4], unsigned bytes) {
     mma_m16n8k16<fp16>(d, a, upcast_fp8<fp16, Stored>(bytes), upcast_fp8<fp16, Stored>(bytes >> 16));
   }
 
   /// The 16 columns of a chunk, of 8 keys and of the next 8. A lane has two columns of two keys each.
-  static __device__ __forceinline__ void multiply_columns(typename Traits::Output& output, int chunk,
-                                                          const unsigned (&a)[4], unsigned first,
-                                                          unsigned second) {
+  static JIT_DEVICE void multiply_columns(typename Traits::Output& output, int chunk, const unsigned (&a)[4],
+                                          unsigned first, unsigned second) {
     constexpr unsigned by_column = 0x3120;
     first = pick_bytes(first, 0, by_column);
     second = pick_bytes(second, 0, by_column);

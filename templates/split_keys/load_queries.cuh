@@ -29,10 +29,10 @@ class QueryTiles {
 
  public:
   /// From the shared address `tiles` on.
-  __device__ __forceinline__ explicit QueryTiles(unsigned tiles) : tiles_(tiles) {}
+  JIT_DEVICE explicit QueryTiles(unsigned tiles) : tiles_(tiles) {}
 
   /// Makes zeros of rows [begin, end). By `threads` threads, of which this is `thread`.
-  __device__ __forceinline__ void clear(int begin, int end, int thread, int threads) const {
+  JIT_DEVICE void clear(int begin, int end, int thread, int threads) const {
 #pragma unroll 1
     for (int i = begin * chunks + thread; i < end * chunks; i += threads)
       clear_shared_chunk(chunk_address(i / chunks, i % chunks));
@@ -40,7 +40,7 @@ class QueryTiles {
 
   /// Copies the first `count` rows. By the query producers. As many lanes have a row as it has chunks, up to a warp:
   /// each finds out once where its row lies.
-  __device__ __forceinline__ void copy(const QueryRows<Config>& rows, int count, int thread) const {
+  JIT_DEVICE void copy(const QueryRows<Config>& rows, int count, int thread) const {
     constexpr int head_dim_chunks = Config::head_dim / per_chunk;
     constexpr int lanes = head_dim_chunks > 16 ? warp_size : head_dim_chunks > 8 ? 16 : 8;
     constexpr int panel_chunks = Tile::row_bytes / chunk_bytes;
@@ -58,7 +58,7 @@ class QueryTiles {
   }
 
  private:
-  __device__ __forceinline__ unsigned chunk_address(int row, int chunk) const {
+  JIT_DEVICE unsigned chunk_address(int row, int chunk) const {
     return Tile::chunk_address(tiles_ + row / rows_per_warpgroup * Tile::bytes, row % rows_per_warpgroup,
                                chunk);
   }
@@ -69,7 +69,7 @@ class QueryTiles {
 /// Makes zeros of all stages, from shared address `tiles` on, by the consumers, before anything is loaded: few rows are
 /// copied where there are few, and the others need not be looked at again.
 template <class Traits>
-__device__ __forceinline__ void clear_queries(unsigned tiles, int thread) {
+JIT_DEVICE void clear_queries(unsigned tiles, int thread) {
   const QueryTiles<Traits> all(tiles);
   all.clear(0, Traits::stages_q * Traits::tile_rows, thread, Traits::consumer_threads);
   fence_proxy_async_shared();
@@ -77,8 +77,7 @@ __device__ __forceinline__ void clear_queries(unsigned tiles, int thread) {
 
 /// Fills the pipeline with the queries of one split after another, by the last warps of the block's first warpgroup.
 template <class Traits, class Pipeline>
-__device__ __forceinline__ void load_queries(const AttentionParams& params, SplitPipeline<Traits> splits,
-                                             Pipeline pipeline) {
+JIT_DEVICE void load_queries(const AttentionParams& params, SplitPipeline<Traits> splits, Pipeline pipeline) {
   using Config = typename Traits::Config;
   const int thread = static_cast<int>(threadIdx.x) - (warpgroup_size - Traits::query_threads);
   int most_rows = 0;  // that a stage may hold, of earlier splits

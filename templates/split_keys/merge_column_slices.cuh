@@ -33,14 +33,14 @@ struct LanePlace {
   int splits;  ///< of the work tile
   int lane;
 
-  __device__ __forceinline__ int lanes() const { return warp_size / groups; }
-  __device__ __forceinline__ int group() const { return lane / lanes(); }
-  __device__ __forceinline__ int column_slice() const { return lane % lanes() / lanes_of_column_slice; }
-  __device__ __forceinline__ int first_split() const { return splits * group() / groups; }
+  JIT_DEVICE int lanes() const { return warp_size / groups; }
+  JIT_DEVICE int group() const { return lane / lanes(); }
+  JIT_DEVICE int column_slice() const { return lane % lanes() / lanes_of_column_slice; }
+  JIT_DEVICE int first_split() const { return splits * group() / groups; }
   // mutate: SplitsOfAnotherGroup
-  __device__ __forceinline__ int end_split() const { return splits * (group() + 1) / groups; }
+  JIT_DEVICE int end_split() const { return splits * (group() + 1) / groups; }
   /// That a lane has at most.
-  __device__ __forceinline__ int most_splits() const { return (splits + groups - 1) / groups; }
+  JIT_DEVICE int most_splits() const { return (splits + groups - 1) / groups; }
 };
 
 /// Four columns of a column slice.
@@ -50,7 +50,7 @@ struct ColumnSlicePiece {
   int column;
   bool exists;
 
-  __device__ __forceinline__ ColumnSlicePiece(const ColumnSlices& column_slices, int column_slice, int lane) {
+  JIT_DEVICE ColumnSlicePiece(const ColumnSlices& column_slices, int column_slice, int lane) {
     using Results = BlockResults<Config>;
     static_assert(Results::column_slice == lanes_of_column_slice * piece_columns);
     row = column_slice / Results::column_slices;
@@ -63,7 +63,7 @@ struct ColumnSlicePiece {
 /// Joins the results of all lanes with the same piece, in the order of their splits: to the lanes of the
 /// first group. Each lane joins what another one has that is behind it; who has none behind it comes to
 /// nothing that is asked for. By a whole warp.
-__device__ __forceinline__ RowPiece join_lanes(RowPiece piece, const LanePlace& place) {
+JIT_DEVICE RowPiece join_lanes(RowPiece piece, const LanePlace& place) {
 #pragma unroll 1
   for (int distance = place.lanes(); distance < warp_size; distance *= 2) {
     const auto theirs = [&](float x) { return __shfl_xor_sync(full_warp, x, distance); };
@@ -78,9 +78,8 @@ __device__ __forceinline__ RowPiece join_lanes(RowPiece piece, const LanePlace& 
 /// each piece, by one lane. Waits for the results, and leaves their words empty. All that is read of `reads` results
 /// is on the way at once. By a whole warp.
 template <int pieces, int reads, class Config, class F>
-__device__ __forceinline__ void merge_warp_column_slices(const BlockResults<Config>& results,
-                                                         const ColumnSlices& column_slices,
-                                                         const LanePlace& place, F f) {
+JIT_DEVICE void merge_warp_column_slices(const BlockResults<Config>& results,
+                                         const ColumnSlices& column_slices, const LanePlace& place, F f) {
   const float none = __uint_as_float(empty_word);
   const int floats = results.floats(), count = place.end_split() - place.first_split();
 #pragma unroll 1
@@ -175,8 +174,8 @@ inline constexpr int reads_of_column_slices = 8;
 /// rest of the kernel, and the addresses of the next split's products, which all lanes of a warp share, go from
 /// register to register, twice for each wgmma.
 template <class Config, class Team, class F>
-__device__ __forceinline__ void merge_column_slices(const BlockResults<Config>& results, const Team& team,
-                                                    int splits, int begin, int end, F f) {
+JIT_DEVICE void merge_column_slices(const BlockResults<Config>& results, const Team& team, int splits,
+                                    int begin, int end, F f) {
   constexpr int warps = Team::threads / warp_size;
   LanePlace place{most_column_slices_of_warp, splits, lane_id()};
   while (place.groups > 1 &&

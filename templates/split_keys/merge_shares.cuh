@@ -27,17 +27,16 @@ namespace jit {
 /// empty.
 inline constexpr unsigned notice_begun = 0, notice_merges = 0, notice_leaves = 1;
 
-__device__ __forceinline__ unsigned* begun_notice(const SplitParams& split_params, int block) {
+JIT_DEVICE unsigned* begun_notice(const SplitParams& split_params, int block) {
   return split_params.notices + 2 * block;
 }
-__device__ __forceinline__ unsigned* share_notice(const SplitParams& split_params, int block) {
+JIT_DEVICE unsigned* share_notice(const SplitParams& split_params, int block) {
   return split_params.notices + 2 * block + 1;
 }
 
 /// Says that the block has begun. By a team, when it begins a split.
 template <class Config>
-__device__ __forceinline__ void say_begun(const SplitParams& split_params, const SplitInfo& info,
-                                          int thread) {
+JIT_DEVICE void say_begun(const SplitParams& split_params, const SplitInfo& info, int thread) {
   if (all_blocks_merge<Config> && info.is_cut && thread == 0)
     store_relaxed(begun_notice(split_params, info.first_block + info.split), notice_begun);
 }
@@ -45,8 +44,7 @@ __device__ __forceinline__ void say_begun(const SplitParams& split_params, const
 /// Whether all blocks of the work tile have begun, so that the block may wait for them. Thread 0 of a team is told,
 /// before the team leaves its split: the answer comes meanwhile.
 template <class Config>
-__device__ __forceinline__ bool may_merge(const SplitParams& split_params, const SplitInfo& info,
-                                          int thread) {
+JIT_DEVICE bool may_merge(const SplitParams& split_params, const SplitInfo& info, int thread) {
   if (!all_blocks_merge<Config> || thread != 0) return false;
   return info.split == 0 || (info.split < info.mergers &&
                              load_relaxed(begun_notice(split_params, info.first_block)) == notice_begun);
@@ -56,11 +54,11 @@ __device__ __forceinline__ bool may_merge(const SplitParams& split_params, const
 /// get the same answers, as other warps do.
 class LeftShares {
  public:
-  __device__ __forceinline__ LeftShares(const SplitParams& split_params, const SplitInfo& info)
+  JIT_DEVICE LeftShares(const SplitParams& split_params, const SplitInfo& info)
       : split_params_(split_params), info_(info) {}
 
   /// The next one; false if there is none. Waits for blocks to say so.
-  __device__ __forceinline__ bool next(int& share) {
+  JIT_DEVICE bool next(int& share) {
 #pragma unroll 1
     while (left_ == 0) {
       if (asked_ >= info_.mergers) return false;
@@ -89,8 +87,8 @@ class LeftShares {
 /// Merges a share of a work tile: of so many equal ones as there are blocks that merge. By a team whose block has
 /// left its split.
 template <class Config, int tile_rows, class Team, class F>
-__device__ __forceinline__ void merge_share(const BlockResults<Config>& results, const SplitInfo& info,
-                                            const Team& team, int share, F f) {
+JIT_DEVICE void merge_share(const BlockResults<Config>& results, const SplitInfo& info, const Team& team,
+                            int share, F f) {
   using Results = BlockResults<Config>;
   const int column_slices = rows_of<Config, tile_rows>(info) * Results::column_slices;
   // mutate: SharesOfColumnSlices
@@ -112,9 +110,8 @@ __device__ __forceinline__ void merge_share(const BlockResults<Config>& results,
 /// Merges the block's share of a work tile that is shared and stores the rows. `asked` is what may_merge() has said.
 /// By a team whose threads share `info`.
 template <class Config, int tile_rows, class Team>
-__device__ __forceinline__ void merge_work_tile(const AttentionParams& params,
-                                                const SplitParams& split_params, const SplitInfo& info,
-                                                const Team& team, bool asked) {
+JIT_DEVICE void merge_work_tile(const AttentionParams& params, const SplitParams& split_params,
+                                const SplitInfo& info, const Team& team, bool asked) {
   const bool is_first = info.split == 0;
   if (team.thread == 0) {
     info.merges = asked;
@@ -145,8 +142,8 @@ __device__ __forceinline__ void merge_work_tile(const AttentionParams& params,
 /// Ends a split, which the team has left in the mailbox if blocks share the work tile: merges the block's share, if
 /// the split is the last that it has.
 template <class Config, int tile_rows, class Team>
-__device__ __forceinline__ void merge_shares(const AttentionParams& params, const SplitParams& split_params,
-                                             const SplitInfo& info, const Team& team, bool asked) {
+JIT_DEVICE void merge_shares(const AttentionParams& params, const SplitParams& split_params,
+                             const SplitInfo& info, const Team& team, bool asked) {
   if (!info.is_cut || info.split >= info.mergers) return;
   if (info.splits > 1) merge_work_tile<Config, tile_rows>(params, split_params, info, team, asked);
   // mutate: BlocksHaveBegun

@@ -21,8 +21,8 @@ inline constexpr int most_splits_without_groups = 2 * splits_of_group;
 /// Merges `count` results from place `place` on, always in the order of keys, and calls f(row, column, piece) for the
 /// rows. Leaves the places empty. By a team whose threads have left their own results.
 template <class Config, int tile_rows, class Team, class F>
-__device__ __forceinline__ void merge_results(const BlockResults<Config>& results, const SplitInfo& info,
-                                              const Team& team, int place, int count, F f) {
+JIT_DEVICE void merge_results(const BlockResults<Config>& results, const SplitInfo& info, const Team& team,
+                              int place, int count, F f) {
   const int rows = rows_of<Config, tile_rows>(info);
   const int all = rows * PiecePlace<Config>::of_row;
   const auto merge_all = [&]<int pieces, int reads>() {
@@ -48,8 +48,8 @@ __device__ __forceinline__ void merge_results(const BlockResults<Config>& result
 /// Merges a work tile's splits, of which the team has left one in its place, if that is the first one of all or of a
 /// group, and stores the rows. A Team has a `thread`, a number of `threads`, and `sync()`.
 template <class Config, int tile_rows, class Team>
-__device__ __forceinline__ void merge_splits(const AttentionParams& params, const SplitParams& split_params,
-                                             const SplitInfo& info, const Team& team) {
+JIT_DEVICE void merge_splits(const AttentionParams& params, const SplitParams& split_params,
+                             const SplitInfo& info, const Team& team) {
   const BlockResults<Config> results(split_params, info);
   bool is_group = info.splits > most_splits_without_groups;
   if (is_group ? info.split % splits_of_group != 0 : info.split != 0) return;  // mutate: WhoMerges

@@ -15,7 +15,7 @@ struct PackedRow {
   int query;
   int head;  ///< query head
 
-  __device__ __forceinline__ PackedRow(int kv_head, int row)
+  JIT_DEVICE PackedRow(int kv_head, int row)
       : query(row / Config::gqa_ratio), head(kv_head * Config::gqa_ratio + row % Config::gqa_ratio) {}
 };
 
@@ -29,7 +29,7 @@ struct QueryRows {
   int row_begin;
   int row_end;
 
-  __device__ __forceinline__ QueryRows(const AttentionParams& params, const SplitInfo& split)
+  JIT_DEVICE QueryRows(const AttentionParams& params, const SplitInfo& split)
       : strides(params.q_strides),
         kv_head(split.kv_head),
         row_begin(split.row_begin),
@@ -38,7 +38,7 @@ struct QueryRows {
             VariableSequences<Config>::query_offset(strides, split.batch, 0, split.q.begin);
   }
 
-  __device__ __forceinline__ const Element* operator()(int row) const {
+  JIT_DEVICE const Element* operator()(int row) const {
     const PackedRow<Config> place(kv_head, row_begin + row);
     return row_begin + row < row_end ? first + place.query * strides.seq + place.head * strides.head
                                      : nullptr;

@@ -28,7 +28,7 @@ struct RowState {
 
 /// That of a row of maximum `row_max` in work tiles of the raw score, of which `scale_log2` makes an exponent of 2.
 /// `sum` is 0 for a row without keys.
-__device__ __forceinline__ RowState row_state(float row_max, float scale_log2, float sum) {
+JIT_DEVICE RowState row_state(float row_max, float scale_log2, float sum) {
   return {sum == 0 ? negative_infinity() : finite_or_zero(row_max) * (scale_log2 * ln_2), sum};
 }
 
@@ -41,7 +41,7 @@ struct RowEnd {
 
 /// The end of a row of a query head. A head's sink is one more key without a value.
 template <class Config>
-__device__ __forceinline__ RowEnd row_end(const RowState& state, const AttentionParams& params, int head) {
+JIT_DEVICE RowEnd row_end(const RowState& state, const AttentionParams& params, int head) {
   float max = state.max, sum = state.sum, factor = 1;
   if constexpr (Config::sinks) {
     const float sink = params.sequences.sinks[head];
@@ -58,8 +58,8 @@ __device__ __forceinline__ RowEnd row_end(const RowState& state, const Attention
 
 /// The state of a row whose scores have lost what a mean of the keys made of them: before sinks, which have lost nothing.
 template <class Config>
-__device__ __forceinline__ RowState with_lse_shift(const RowState& state, const AttentionParams& params,
-                                                   int batch, int head, int query) {
+JIT_DEVICE RowState with_lse_shift(const RowState& state, const AttentionParams& params, int batch, int head,
+                                   int query) {
   if constexpr (!has_lse_shifts<Config>) return state;
   const DescaleParams& descale = params.descale;
   const float shift =
@@ -72,9 +72,8 @@ __device__ __forceinline__ RowState with_lse_shift(const RowState& state, const 
 /// Four normalized values of a row from `column` on: times the scales of their columns, plus the mean that values have lost
 /// (steps/value_columns.cuh). A row without keys stays 0.
 template <class Config>
-__device__ __forceinline__ void finish_columns(float4& values, const RowEnd& end,
-                                               const AttentionParams& params, const SplitInfo& info,
-                                               int column) {
+JIT_DEVICE void finish_columns(float4& values, const RowEnd& end, const AttentionParams& params,
+                               const SplitInfo& info, int column) {
   if constexpr (!finishes_columns<Config>) return;
   const DescaleParams& descale = params.descale;
   if (end.factor == 0) return;
@@ -100,10 +99,10 @@ struct RowPiece {
 };
 
 // mutate: WaitsForNoWord
-__device__ __forceinline__ bool is_empty(unsigned word) { return word == empty_word; }
+JIT_DEVICE bool is_empty(unsigned word) { return word == empty_word; }
 
 /// Whether a word of it is empty.
-__device__ __forceinline__ bool is_missing(const RowPiece& piece) {
+JIT_DEVICE bool is_missing(const RowPiece& piece) {
   const unsigned words[] = {__float_as_uint(piece.values.x),  __float_as_uint(piece.values.y),
                             __float_as_uint(piece.values.z),  __float_as_uint(piece.values.w),
                             __float_as_uint(piece.state.max), __float_as_uint(piece.state.sum)};
@@ -114,7 +113,7 @@ __device__ __forceinline__ bool is_missing(const RowPiece& piece) {
 }
 
 /// Adds `weight` times the values, unless it is 0: 0 · v is not 0 where v is not a number.
-__device__ __forceinline__ void add_weighted(float4& sum, float weight, const float4& values) {
+JIT_DEVICE void add_weighted(float4& sum, float weight, const float4& values) {
   const bool counts = weight != 0;
   sum.x = counts ? __fmaf_rn(weight, values.x, sum.x) : sum.x;
   sum.y = counts ? __fmaf_rn(weight, values.y, sum.y) : sum.y;
@@ -123,7 +122,7 @@ __device__ __forceinline__ void add_weighted(float4& sum, float weight, const fl
 }
 
 /// How much a result counts beside one whose maximum is `max`.
-__device__ __forceinline__ float weight_of(const RowState& state, float max) {
+JIT_DEVICE float weight_of(const RowState& state, float max) {
   return ex2(state.max == negative_infinity() ? state.max : (state.max - max) * log2_e);
 }
 
@@ -133,7 +132,7 @@ struct JoinWeights {
   float right;
 
   /// The sum of two values; exactly one of them where the other one's result has no keys.
-  __device__ __forceinline__ float sum(float x, float y) const {
+  JIT_DEVICE float sum(float x, float y) const {
     const float both = __fmaf_rn(right, y, __fmul_rn(left, x));
     const float sum = left == 0 ? y : both;
     return right == 0 ? x : sum;
@@ -141,14 +140,14 @@ struct JoinWeights {
 };
 
 /// The weights of a result and one behind it; `state` becomes that of both.
-__device__ __forceinline__ JoinWeights join_states(const RowState& left, RowState& state) {
+JIT_DEVICE JoinWeights join_states(const RowState& left, RowState& state) {
   const float max = fmaxf(left.max, state.max);
   const JoinWeights weights{weight_of(left, max), weight_of(state, max)};
   state = {max, weights.sum(left.sum, state.sum)};
   return weights;
 }
 
-__device__ __forceinline__ RowPiece join(const RowPiece& left, const RowPiece& right) {
+JIT_DEVICE RowPiece join(const RowPiece& left, const RowPiece& right) {
   RowPiece both = right;
   const JoinWeights weights = join_states(left.state, both.state);
   both.values.x = weights.sum(left.values.x, right.values.x);

@@ -21,8 +21,7 @@ struct ScoreOrigin {
 };
 
 /// That of a warp whose first row and key are so many behind those of the split and of the tile of keys.
-__device__ __forceinline__ ScoreOrigin score_origin(const SplitInfo& split, const KeyTileInfo& keys, int row,
-                                                    int key = 0) {
+JIT_DEVICE ScoreOrigin score_origin(const SplitInfo& split, const KeyTileInfo& keys, int row, int key = 0) {
   return {split.row_begin + row, keys.k_begin + key, (keys.flags & key_info_partial) != 0};
 }
 
@@ -30,12 +29,12 @@ __device__ __forceinline__ ScoreOrigin score_origin(const SplitInfo& split, cons
 template <class Mask>
 class RowMask {
  public:
-  __device__ __forceinline__ RowMask(const BlockContext& context, int query)
+  JIT_DEVICE RowMask(const BlockContext& context, int query)
       : mask_(context), query_(query), seqlen_kv_(context.seqlen_kv) {
     if constexpr (has_row_range<Mask>) range_ = mask_.row_range(query);
   }
 
-  __device__ __forceinline__ bool keeps(int key) const {
+  JIT_DEVICE bool keeps(int key) const {
     if constexpr (has_row_range<Mask>) {
       return key >= range_.begin && key < range_.end;
     } else {
@@ -53,8 +52,8 @@ class RowMask {
 /// Leaves the scores, products of queries and keys so far, as the functors want them (steps/apply_functors.cuh).
 /// Functors are built for each row: its head is its own.
 template <class Config, class Scores>
-__device__ __forceinline__ void apply_row_functors(Scores& scores, const AttentionParams& params,
-                                                   const SplitInfo& info, const ScoreOrigin& origin) {
+JIT_DEVICE void apply_row_functors(Scores& scores, const AttentionParams& params, const SplitInfo& info,
+                                   const ScoreOrigin& origin) {
   using Layout = typename Scores::Layout;
   using Mask = typename Config::Mask;
   using Score = typename Config::Score;

@@ -20,49 +20,45 @@ namespace jit {
 template <class Config>
 class SpanNodes {
  public:
-  __device__ __forceinline__ SpanNodes(const SplitParams& split_params, int block, bool begins_work_tile)
+  JIT_DEVICE SpanNodes(const SplitParams& split_params, int block, bool begins_work_tile)
       : rows_(split_params.partial_rows), levels_(split_params.levels) {
     const long long node =
         static_cast<long long>(split_nodes(levels_)) * block + (begins_work_tile ? 2 * levels_ : 0);
     first_ = split_params.partials + node * floats();
   }
 
-  __device__ __forceinline__ RowState state(const SpanNode& node, int row) const {
+  JIT_DEVICE RowState state(const SpanNode& node, int row) const {
     const float2 state = __ldcg(reinterpret_cast<const float2*>(states(node)) + row);
     return {state.x, state.y};
   }
-  __device__ __forceinline__ float2 pair(const SpanNode& node, int row, int column) const {
+  JIT_DEVICE float2 pair(const SpanNode& node, int row, int column) const {
     return __ldcg(reinterpret_cast<const float2*>(values(node, row, column)));
   }
-  __device__ __forceinline__ RowPiece piece(const SpanNode& node, int row, int column) const {
+  JIT_DEVICE RowPiece piece(const SpanNode& node, int row, int column) const {
     return {__ldcg(reinterpret_cast<const float4*>(values(node, row, column))), state(node, row)};
   }
 
-  __device__ __forceinline__ void put_state(const SpanNode& node, int row, const RowState& state) const {
+  JIT_DEVICE void put_state(const SpanNode& node, int row, const RowState& state) const {
     reinterpret_cast<float2*>(states(node))[row] = make_float2(state.max, state.sum);
   }
-  __device__ __forceinline__ void put_pair(const SpanNode& node, int row, int column,
-                                           const float2& pair) const {
+  JIT_DEVICE void put_pair(const SpanNode& node, int row, int column, const float2& pair) const {
     *reinterpret_cast<float2*>(values(node, row, column)) = pair;
   }
   /// The piece with the first column leaves the row's state, too.
-  __device__ __forceinline__ void put(const SpanNode& node, int row, int column,
-                                      const RowPiece& piece) const {
+  JIT_DEVICE void put(const SpanNode& node, int row, int column, const RowPiece& piece) const {
     *reinterpret_cast<float4*>(values(node, row, column)) = piece.values;
     if (column == 0) put_state(node, row, piece.state);
   }
 
  private:
-  __device__ __forceinline__ int floats() const { return partial_floats(rows_, Config::head_dim_v, 1); }
-  __device__ __forceinline__ float* place(const SpanNode& node) const {
+  JIT_DEVICE int floats() const { return partial_floats(rows_, Config::head_dim_v, 1); }
+  JIT_DEVICE float* place(const SpanNode& node) const {
     return first_ + static_cast<long long>(node.level + (node.is_right() ? levels_ : 0)) * floats();
   }
-  __device__ __forceinline__ float* values(const SpanNode& node, int row, int column) const {
+  JIT_DEVICE float* values(const SpanNode& node, int row, int column) const {
     return place(node) + row * Config::head_dim_v + column;
   }
-  __device__ __forceinline__ float* states(const SpanNode& node) const {
-    return place(node) + rows_ * Config::head_dim_v;
-  }
+  JIT_DEVICE float* states(const SpanNode& node) const { return place(node) + rows_ * Config::head_dim_v; }
 
   float* first_;
   int rows_;
@@ -71,15 +67,14 @@ class SpanNodes {
 
 /// The nodes of the block's own split.
 template <class Config>
-__device__ __forceinline__ SpanNodes<Config> own_nodes(const SplitParams& split_params,
-                                                       const SpanInfo& info) {
+JIT_DEVICE SpanNodes<Config> own_nodes(const SplitParams& split_params, const SpanInfo& info) {
   return {split_params, info.first_block + info.split, info.split == 0};
 }
 
 /// Takes the result of a span to those of earlier spans of the split: merge(left) and keep(node) as `settle` has them.
 /// Returns whether it is now the work tile's.
 template <class Merge, class Keep>
-__device__ __forceinline__ bool settle_span(const SpanInfo& info, Merge merge, Keep keep) {
+JIT_DEVICE bool settle_span(const SpanInfo& info, Merge merge, Keep keep) {
   const bool is_last = info.splits == 1 && info.span + 1 >= info.split_end;
   // mutate: TheTreeOfWhatTheRowsSee
   return settle({info.split_begin, info.split == 0}, {info.span, 0}, is_last, merge, keep);
@@ -87,8 +82,8 @@ __device__ __forceinline__ bool settle_span(const SpanInfo& info, Merge merge, K
 
 /// One piece of what all splits of a work tile have come to.
 template <class Config>
-__device__ __forceinline__ RowPiece merged_work_tile(const SplitParams& split_params, const SpanInfo& info,
-                                                     int row, int column) {
+JIT_DEVICE RowPiece merged_work_tile(const SplitParams& split_params, const SpanInfo& info, int row,
+                                     int column) {
   constexpr int reads = 8;  // all that is read of some nodes is on the way at once
   WorkTileNodes walk(info, span_tiles<Config>);
   RowPiece waiting[most_span_levels];  // of left siblings
@@ -124,8 +119,8 @@ __device__ __forceinline__ RowPiece merged_work_tile(const SplitParams& split_pa
 /// splits and stores the rows, in an order that does not depend on where splits begin. By a team whose threads share
 /// `info`.
 template <class Config, int tile_rows, class Team>
-__device__ __forceinline__ void merge_splits(const AttentionParams& params, const SplitParams& split_params,
-                                             const SpanInfo& info, const Team& team) {
+JIT_DEVICE void merge_splits(const AttentionParams& params, const SplitParams& split_params,
+                             const SpanInfo& info, const Team& team) {
   if (info.span + 1 < info.split_end) return;
   const unsigned last = static_cast<unsigned>(info.splits) - 1;
   team.sync();  // release and acquire are the team's: they take in what lies behind its barriers

@@ -28,7 +28,7 @@ class SplitDequant {
   };
   // Where each value has its own nothing is read here, and a reference that is kept would cost instructions.
   struct NothingToRead {
-    __device__ __forceinline__ NothingToRead(const DescaleParams&) {}
+    JIT_DEVICE NothingToRead(const DescaleParams&) {}
   };
   struct OfRows {
     float of_rows[Scores::rows] = {};
@@ -37,11 +37,10 @@ class SplitDequant {
   static constexpr bool has_each_value = has_each && !is_fp8<typename Config::Element>;
 
  public:
-  __device__ __forceinline__ explicit SplitDequant(const AttentionParams& params)
-      : descale_(params.descale) {}
+  JIT_DEVICE explicit SplitDequant(const AttentionParams& params) : descale_(params.descale) {}
 
   /// Before the first step of a split, whose queries these are.
-  __device__ __forceinline__ void begin_split(const SplitInfo& split, const Queries& q) {
+  JIT_DEVICE void begin_split(const SplitInfo& split, const Queries& q) {
     if constexpr (has_each_value) {
 #pragma unroll
       for (int r = 0; r < Scores::rows; ++r) of_scores_.of_rows[r] = q.factors[r];
@@ -73,11 +72,9 @@ class SplitDequant {
     }
   }
   /// The factor by which the split's scores become exponents of 2, where that of other scores is `scale_log2`.
-  __device__ __forceinline__ float of_exponents(float scale_log2) const {
-    return scale_log2 * of_scores_.exponents;
-  }
+  JIT_DEVICE float of_exponents(float scale_log2) const { return scale_log2 * of_scores_.exponents; }
   /// Multiplies a warp's scores, whose first key is key `first_key` of the stage at this shared address.
-  __device__ __forceinline__ void scale_scores(Scores& scores, unsigned stage = 0, int first_key = 0) const {
+  JIT_DEVICE void scale_scores(Scores& scores, unsigned stage = 0, int first_key = 0) const {
     if constexpr (has_each) {
       scale_by_rows(scores, of_scores_.of_rows,
                     // mutate: ScalesOfTheFirstKeys
@@ -89,24 +86,23 @@ class SplitDequant {
     }
   }
   /// Multiplies their exponentials, which were summed.
-  __device__ __forceinline__ void scale_weights(Scores& p, unsigned stage, int first_key) const {
+  JIT_DEVICE void scale_weights(Scores& p, unsigned stage, int first_key) const {
     if constexpr (has_each_value)
       scale_by_columns(p,
                        stage + Traits::layout.v_scales + first_key * 4 + Layout::lane_column(lane_id()) * 4);
   }
   /// Behind the last step of a split.
   template <class Output>
-  __device__ __forceinline__ void scale_output(Output& output) const {
+  JIT_DEVICE void scale_output(Output& output) const {
     if constexpr (!has_each_value) output.for_each(0, 0, [&](float& value, int, int) { value *= v_; });
   }
 
  private:
   // That of all values of a split; 1 where columns have their own.
-  __device__ __forceinline__ void take_values(const SplitInfo& split) {
+  JIT_DEVICE void take_values(const SplitInfo& split) {
     v_ = has_channel_scales<Config> ? 1 : read(descale_.v, descale_.v_strides, split);
   }
-  static __device__ __forceinline__ float read(const float* scales, const TensorStrides& strides,
-                                               const SplitInfo& split) {
+  static JIT_DEVICE float read(const float* scales, const TensorStrides& strides, const SplitInfo& split) {
     return scales != nullptr ? scales[split.batch * strides.batch + split.kv_head * strides.head] : 1.0f;
   }
 
@@ -121,14 +117,14 @@ class SplitDequant<Traits, Queries, false> {
   using Scores = typename Traits::Scores;
 
  public:
-  __device__ __forceinline__ explicit SplitDequant(const AttentionParams&) {}
+  JIT_DEVICE explicit SplitDequant(const AttentionParams&) {}
 
-  __device__ __forceinline__ void begin_split(const SplitInfo&, const Queries&) {}
-  __device__ __forceinline__ float of_exponents(float scale_log2) const { return scale_log2; }
-  __device__ __forceinline__ void scale_scores(Scores&, unsigned = 0, int = 0) const {}
-  __device__ __forceinline__ void scale_weights(Scores&, unsigned, int) const {}
+  JIT_DEVICE void begin_split(const SplitInfo&, const Queries&) {}
+  JIT_DEVICE float of_exponents(float scale_log2) const { return scale_log2; }
+  JIT_DEVICE void scale_scores(Scores&, unsigned = 0, int = 0) const {}
+  JIT_DEVICE void scale_weights(Scores&, unsigned, int) const {}
   template <class Output>
-  __device__ __forceinline__ void scale_output(Output&) const {}
+  JIT_DEVICE void scale_output(Output&) const {}
 };
 
 }  // namespace jit

@@ -19,31 +19,31 @@ class SplitPipeline {
  public:
   static constexpr int warp_arrivals = Pipeline::warp_arrivals;
 
-  __device__ __forceinline__ SplitPipeline(unsigned char* memory, unsigned smem)
+  JIT_DEVICE SplitPipeline(unsigned char* memory, unsigned smem)
       : infos_(reinterpret_cast<Info<Config>*>(memory + Traits::layout.splits.tiles)),
         pipeline_(smem, Traits::layout.splits) {}
 
   /// Waits for the next split; false when there is none left.
-  __device__ __forceinline__ bool take() const {
+  JIT_DEVICE bool take() const {
     pipeline_.consumer_wait();
     return info().batch >= 0;
   }
   /// The one that was taken, until it is released.
-  __device__ __forceinline__ const Info<Config>& info() const { return infos_[pipeline_.stage()]; }
-  __device__ __forceinline__ void release() {
+  JIT_DEVICE const Info<Config>& info() const { return infos_[pipeline_.stage()]; }
+  JIT_DEVICE void release() {
     pipeline_.consumer_release();
     pipeline_.advance();
   }
 
   /// The key producer's side.
-  __device__ __forceinline__ void put(const Info<Config>& info) {
+  JIT_DEVICE void put(const Info<Config>& info) {
     pipeline_.producer_acquire();
     if (lane_id() == 0) infos_[pipeline_.stage()] = info;
     pipeline_.producer_commit();
     pipeline_.advance();
   }
   /// After the last one.
-  __device__ __forceinline__ void put_end() {
+  JIT_DEVICE void put_end() {
     Info<Config> end{};
     end.batch = -1;
     put(end);
@@ -56,7 +56,7 @@ class SplitPipeline {
 
 /// Makes the barriers of the pipeline of splits, which producers of queries and consumers read.
 template <class Traits>
-__device__ __forceinline__ void init_split_pipeline(unsigned smem) {
+JIT_DEVICE void init_split_pipeline(unsigned smem) {
   constexpr int lanes = SplitPipeline<Traits>::warp_arrivals;
   init_pipeline(smem, Traits::layout.splits, lanes, (Traits::query_warps + Traits::consumer_warps) * lanes);
 }

@@ -33,8 +33,7 @@ struct WarpResult {
   int first_row;
   int first_column;
 
-  __device__ __forceinline__ WarpResult(Output& own, const SoftmaxState<Output::rows>& softmax,
-                                        float scale_log2, int row)
+  JIT_DEVICE WarpResult(Output& own, const SoftmaxState<Output::rows>& softmax, float scale_log2, int row)
       : output(own), first_row(row), first_column(0) {
 #pragma unroll
     for (int r = 0; r < Output::rows; ++r) {
@@ -43,9 +42,8 @@ struct WarpResult {
     }
   }
   /// The result where `sums` are those of all keys.
-  __device__ __forceinline__ WarpResult(Output& own, const SoftmaxState<Output::rows>& softmax,
-                                        const float (&sums)[Output::rows], float scale_log2, int row,
-                                        int column)
+  JIT_DEVICE WarpResult(Output& own, const SoftmaxState<Output::rows>& softmax,
+                        const float (&sums)[Output::rows], float scale_log2, int row, int column)
       : output(own), first_row(row), first_column(column) {
 #pragma unroll
     for (int r = 0; r < Output::rows; ++r) set_state(r, softmax.row_max[r], sums[r], scale_log2);
@@ -53,20 +51,20 @@ struct WarpResult {
 
   /// Calls f(r, row) for the lane's rows: `row` counts in the tile.
   template <class F>
-  __device__ __forceinline__ void for_each_row(F f) const {
+  JIT_DEVICE void for_each_row(F f) const {
     Output::for_each_row(first_row + Layout::lane_row(lane_id()), f);
   }
   /// Column of O of the lane's first pair of a row.
-  __device__ __forceinline__ int lane_column() const { return first_column + Layout::lane_column(lane_id()); }
+  JIT_DEVICE int lane_column() const { return first_column + Layout::lane_column(lane_id()); }
   /// Calls f(n, offset) for the lane's pairs of a row: `offset` counts from the first one's column, and is known when
   /// the kernel is compiled, so that no address is kept for each.
   template <class F>
-  __device__ __forceinline__ void for_each_pair(F f) const {
+  JIT_DEVICE void for_each_pair(F f) const {
     for_pairs(0, Output::column_blocks, f);
   }
   /// Calls f for the pairs from `begin` to `end`.
   template <class F>
-  __device__ __forceinline__ void for_pairs(int begin, int end, F f) const {
+  JIT_DEVICE void for_pairs(int begin, int end, F f) const {
     constexpr int head_dim_v = Traits::Config::head_dim_v;
     constexpr bool all_exist = head_dim_v % (Output::column_blocks * Layout::block_columns) == 0;
 #pragma unroll
@@ -76,20 +74,18 @@ struct WarpResult {
     }
   }
   /// Whether the lane says for its rows what there is once of a row.
-  __device__ __forceinline__ bool speaks_for_rows() const {
-    return first_column == 0 && Layout::speaks_for_rows(lane_id());
-  }
+  JIT_DEVICE bool speaks_for_rows() const { return first_column == 0 && Layout::speaks_for_rows(lane_id()); }
 
  private:
-  __device__ __forceinline__ void set_state(int r, float max, float sum, float scale_log2) {
+  JIT_DEVICE void set_state(int r, float max, float sum, float scale_log2) {
     states[r] = row_state(max, scale_log2, sum);
   }
 };
 
 /// Writes the rows of a work tile that is the block's alone.
 template <class Traits>
-__device__ __forceinline__ void store_rows(const AttentionParams& params, const SplitInfo& info,
-                                           const WarpResult<Traits>& result) {
+JIT_DEVICE void store_rows(const AttentionParams& params, const SplitInfo& info,
+                           const WarpResult<Traits>& result) {
   using Config = typename Traits::Config;
   using Element = OutputElement<Config>;
   using Output = typename Traits::Output;
@@ -116,8 +112,8 @@ __device__ __forceinline__ void store_rows(const AttentionParams& params, const 
 
 /// Writes the rows of a split of a work tile that is shared. Lanes of a row leave copies of its state in turns.
 template <class Traits>
-__device__ __forceinline__ void put_rows(const BlockResults<typename Traits::Config>& results, int split,
-                                         int rows, const WarpResult<Traits>& result) {
+JIT_DEVICE void put_rows(const BlockResults<typename Traits::Config>& results, int split, int rows,
+                         const WarpResult<Traits>& result) {
   using Output = typename Traits::Output;
   constexpr int columns = Output::column_blocks * Output::Layout::block_columns;
   const int columns_left = Traits::Config::head_dim_v - result.first_column;
@@ -141,8 +137,8 @@ __device__ __forceinline__ void put_rows(const BlockResults<typename Traits::Con
 /// the values that it reads; states it has left itself, or consumers have met since. Returns whether they are now the
 /// work tile's.
 template <class Traits>
-__device__ __forceinline__ bool settle_rows(const SpanNodes<typename Traits::Config>& nodes,
-                                            const SpanInfo& info, int rows, WarpResult<Traits>& result) {
+JIT_DEVICE bool settle_rows(const SpanNodes<typename Traits::Config>& nodes, const SpanInfo& info, int rows,
+                            WarpResult<Traits>& result) {
   using Output = typename Traits::Output;
   using Layout = typename Output::Layout;
   const bool speaks = Layout::speaks_for_rows(lane_id());
@@ -188,14 +184,14 @@ struct ConsumerTeam {
   static constexpr int threads = Traits::consumer_threads;
   int thread;
 
-  __device__ __forceinline__ void sync() const { bar_sync(Traits::consumers_barrier, threads); }
+  JIT_DEVICE void sync() const { bar_sync(Traits::consumers_barrier, threads); }
 };
 
 /// Ends a split of a work tile, or a span of one, by all consumers.
 template <class Traits>
-__device__ __forceinline__ void finish_split(const AttentionParams& params, const SplitParams& split_params,
-                                             const Info<typename Traits::Config>& info,
-                                             WarpResult<Traits>&& result, const ConsumerTeam<Traits>& team) {
+JIT_DEVICE void finish_split(const AttentionParams& params, const SplitParams& split_params,
+                             const Info<typename Traits::Config>& info, WarpResult<Traits>&& result,
+                             const ConsumerTeam<Traits>& team) {
   using Config = typename Traits::Config;
   const int rows = info.q.length * Config::gqa_ratio - info.row_begin;
   const bool asked = may_merge<Config>(split_params, info, team.thread);

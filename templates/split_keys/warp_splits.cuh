@@ -19,13 +19,11 @@ class WarpSplits {
   static constexpr int row_floats = Traits::Output::column_blocks * 8 + result_padding;
 
  public:
-  __device__ __forceinline__ explicit WarpSplits(unsigned char* stage)
-      : o_(reinterpret_cast<float*>(stage)) {}
+  JIT_DEVICE explicit WarpSplits(unsigned char* stage) : o_(reinterpret_cast<float*>(stage)) {}
 
   /// Writes this warp's own. `scale_log2` makes exponents of 2 of its maxima.
-  __device__ __forceinline__ void put(const typename Traits::Output& output,
-                                      const SoftmaxState<Traits::Output::rows>& state,
-                                      float scale_log2) const {
+  JIT_DEVICE void put(const typename Traits::Output& output, const SoftmaxState<Traits::Output::rows>& state,
+                      float scale_log2) const {
     using Layout = typename Traits::Output::Layout;
     const int lane = lane_id(), first_row = warp_id() * rows_per_warp;
     Traits::Output::for_each_row(first_row + Layout::lane_row(lane), [&](int r, int row) {
@@ -40,15 +38,15 @@ class WarpSplits {
   }
 
   static constexpr int count = Traits::warps * rows_per_warp / Traits::tile_rows;
-  __device__ __forceinline__ RowState state(int i, int row) const { return states()[place(i, row)]; }
-  __device__ __forceinline__ float4 values(int i, int row, int column) const {
+  JIT_DEVICE RowState state(int i, int row) const { return states()[place(i, row)]; }
+  JIT_DEVICE float4 values(int i, int row, int column) const {
     return *reinterpret_cast<const float4*>(o_ + place(i, row) * row_floats + column);
   }
 
  private:
   // Warps that share rows lie Config::row_warps apart.
-  static __device__ __forceinline__ int place(int i, int row) { return i * Traits::tile_rows + row; }
-  __device__ __forceinline__ RowState* states() const {
+  static JIT_DEVICE int place(int i, int row) { return i * Traits::tile_rows + row; }
+  JIT_DEVICE RowState* states() const {
     return reinterpret_cast<RowState*>(o_ + Traits::warps * rows_per_warp * row_floats);
   }
 
@@ -57,7 +55,7 @@ class WarpSplits {
 
 /// One piece of what `results.count` splits have come to, in their order.
 template <class Results>
-__device__ __forceinline__ RowPiece merge_piece(const Results& results, int row, int column) {
+JIT_DEVICE RowPiece merge_piece(const Results& results, int row, int column) {
   RowPiece merged{make_float4(0, 0, 0, 0), {negative_infinity(), 0}};
 #pragma unroll
   for (int i = 0; i < results.count; ++i)

@@ -17,34 +17,32 @@ struct TileRange {
   int begin;
   int end;
 
-  __device__ __forceinline__ int count() const { return end - begin; }
+  JIT_DEVICE int count() const { return end - begin; }
 };
 
 /// The work tile that a split is of.
 template <class Config>
-__device__ __forceinline__ SplitWorkTile work_tile_of(const SplitInfo& split, int tile_rows) {
+JIT_DEVICE SplitWorkTile work_tile_of(const SplitInfo& split, int tile_rows) {
   SplitWorkTile work_tile{split.batch, split.kv_head, 0, 0, split.q, split.kv};
   work_tile.enter_rows(split.row_begin, split.q.length * Config::gqa_ratio, tile_rows);
   return work_tile;
 }
 
 template <class Config>
-__device__ __forceinline__ BlockContext context_of(const AttentionParams& params,
-                                                   const SplitWorkTile& work_tile, int head) {
+JIT_DEVICE BlockContext context_of(const AttentionParams& params, const SplitWorkTile& work_tile, int head) {
   return {work_tile.batch,   head,          params.heads_q, work_tile.q.length, work_tile.kv.length,
           work_tile.q.begin, params.tensors};
 }
 
 /// Queries [begin, end) to which the rows of a work tile belong.
 template <class Config>
-__device__ __forceinline__ ScoreTile queries_of(const SplitWorkTile& work_tile) {
+JIT_DEVICE ScoreTile queries_of(const SplitWorkTile& work_tile) {
   return {work_tile.row_begin / Config::gqa_ratio, (work_tile.row_end - 1) / Config::gqa_ratio + 1, 0, 0};
 }
 
 /// Number of heads, of so many, that the mask must be asked for to know what it leaves of all.
 template <class Config>
-__device__ __forceinline__ int heads_to_ask(const AttentionParams& params, const SplitWorkTile& work_tile,
-                                            int heads) {
+JIT_DEVICE int heads_to_ask(const AttentionParams& params, const SplitWorkTile& work_tile, int heads) {
   using Mask = typename Config::Mask;
   if constexpr (!depends_on_head<Mask>) return 1;
   return heads_differ(Mask(context_of<Config>(params, work_tile, 0))) ? heads : 1;
@@ -53,7 +51,7 @@ __device__ __forceinline__ int heads_to_ask(const AttentionParams& params, const
 /// Keys outside of which the rows of a work tile see none, as far as a single lane can tell. The same of all KV
 /// heads: where heads see different keys, it is around those of all of them.
 template <class Config>
-__device__ __forceinline__ KeyRange keys_of(const AttentionParams& params, const SplitWorkTile& work_tile) {
+JIT_DEVICE KeyRange keys_of(const AttentionParams& params, const SplitWorkTile& work_tile) {
   using Mask = typename Config::Mask;
   const ScoreTile queries = queries_of<Config>(work_tile);
   const auto keys_of_head = [&](int head) {
@@ -70,7 +68,7 @@ __device__ __forceinline__ KeyRange keys_of(const AttentionParams& params, const
 /// The tiles of keys that a work tile's share of the tile space is measured by: no tile outside of them holds a key
 /// that its rows see. Asked by single lanes.
 template <class Config>
-__device__ __forceinline__ TileRange tiles_of(const AttentionParams& params, const SplitWorkTile& work_tile) {
+JIT_DEVICE TileRange tiles_of(const AttentionParams& params, const SplitWorkTile& work_tile) {
   const KeyRange keys = keys_of<Config>(params, work_tile);
   if (keys.begin >= keys.end) return {0, 0};
   return {keys.begin / Config::tile_kv, (keys.end + Config::tile_kv - 1) / Config::tile_kv};
@@ -79,16 +77,16 @@ __device__ __forceinline__ TileRange tiles_of(const AttentionParams& params, con
 /// Looks at the page of keys [key, key + count) of a work tile, which lie in one, where arrays are checked and some
 /// row may see one of them.
 template <class Config>
-__device__ __forceinline__ void expect_page(const AttentionParams& params, const SplitWorkTile& work_tile,
-                                            int key, int count, int page) {
+JIT_DEVICE void expect_page(const AttentionParams& params, const SplitWorkTile& work_tile, int key, int count,
+                            int page) {
   PagedKv<Config>(params).expect(work_tile.batch, work_tile.kv, key, count, page,
                                  [&] { return keys_of<Config>(params, work_tile); });
 }
 
 /// Class of a tile of scores for all heads of a work tile. By a whole warp.
 template <class Config>
-__device__ __forceinline__ TileClass classify(const AttentionParams& params, const SplitWorkTile& work_tile,
-                                              const ScoreTile& tile) {
+JIT_DEVICE TileClass classify(const AttentionParams& params, const SplitWorkTile& work_tile,
+                              const ScoreTile& tile) {
   using Mask = typename Config::Mask;
   const int first_head = work_tile.kv_head * Config::gqa_ratio;
   TileClass kind = Mask(context_of<Config>(params, work_tile, first_head)).classify(tile);
@@ -102,8 +100,8 @@ __device__ __forceinline__ TileClass classify(const AttentionParams& params, con
 
 /// From key k on the first that a query of the work tile's, of whatever head, may see. By a whole warp.
 template <class Config>
-__device__ __forceinline__ int next_key(const AttentionParams& params, const SplitWorkTile& work_tile,
-                                        const ScoreTile& queries, int k) {
+JIT_DEVICE int next_key(const AttentionParams& params, const SplitWorkTile& work_tile,
+                        const ScoreTile& queries, int k) {
   using Mask = typename Config::Mask;
   const int first_head = work_tile.kv_head * Config::gqa_ratio;
   const auto next_of_head = [&](int g) {
@@ -122,11 +120,10 @@ struct WorkTileMask {
   const AttentionParams& params;
   const SplitWorkTile& work_tile;
 
-  __device__ __forceinline__ TileClass classify(const ScoreTile& tile) const {
+  JIT_DEVICE TileClass classify(const ScoreTile& tile) const {
     return jit::classify<Config>(params, work_tile, tile);
   }
-  __device__ __forceinline__ int next_key(int q_begin, int q_end,
-                                          int k) const requires has_next<typename Config::Mask> {
+  JIT_DEVICE int next_key(int q_begin, int q_end, int k) const requires has_next<typename Config::Mask> {
     return jit::next_key<Config>(params, work_tile, {q_begin, q_end, 0, 0}, k);
   }
 };
@@ -137,7 +134,7 @@ using WorkTileKeys = KvTiles<WorkTileMask<Config>, Config::tile_kv, 1>;
 
 /// Tile info of the tile at which `tiles` stands.
 template <class Tiles>
-__device__ __forceinline__ KeyTileInfo info_of(const Tiles& tiles) {
+JIT_DEVICE KeyTileInfo info_of(const Tiles& tiles) {
   return {tiles.key(0), (tiles.is_partial() ? key_info_partial : 0) | (tiles.has(1) ? 0 : key_info_end)};
 }
 

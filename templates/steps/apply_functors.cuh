@@ -24,8 +24,8 @@ struct ScorePlace {
 /// are constants: one comparison each, and one more where the compiler cannot see that rows begin with the
 /// first key.
 template <class Scores, class Mask>
-__device__ __forceinline__ void drop_outside_row_ranges(Scores& scores, const ScorePlace& place,
-                                                        const Mask& mask, int last_query) {
+JIT_DEVICE void drop_outside_row_ranges(Scores& scores, const ScorePlace& place, const Mask& mask,
+                                        int last_query) {
   __builtin_assume(place.k >= 0);
   scores.for_each_row(place.q, [&](int r, int query) {
     const KeyRange range = mask.row_range(minimum(query, last_query));
@@ -38,8 +38,8 @@ __device__ __forceinline__ void drop_outside_row_ranges(Scores& scores, const Sc
 
 /// Sets scores to −inf that the mask drops, by its terms and words of keys.
 template <class Scores, class Mask>
-__device__ __forceinline__ void drop_by_terms(Scores& scores, const ScorePlace& place, const Mask& mask,
-                                              const BlockContext& context) {
+JIT_DEVICE void drop_by_terms(Scores& scores, const ScorePlace& place, const Mask& mask,
+                              const BlockContext& context) {
   using Layout = typename Scores::Layout;
   __builtin_assume(place.k >= 0);
   const int end = context.seqlen_kv - place.k;
@@ -65,7 +65,7 @@ __device__ __forceinline__ void drop_by_terms(Scores& scores, const ScorePlace& 
 
 /// Sets scores of 16 rows to −inf whose bits are not set.
 template <class Scores, class Bits>
-__device__ __forceinline__ void drop_all_but(Scores& scores, int m, const Bits& kept) {
+JIT_DEVICE void drop_all_but(Scores& scores, int m, const Bits& kept) {
 #pragma unroll
   for (int n = 0; n < Scores::column_blocks; ++n) {
 #pragma unroll
@@ -78,8 +78,8 @@ __device__ __forceinline__ void drop_all_but(Scores& scores, int m, const Bits& 
 
 /// Sets scores to −inf that the mask drops, which is asked for its parts, and for each score where it has none.
 template <class Scores, class Mask>
-__device__ __forceinline__ void drop_by_bits(Scores& scores, const ScorePlace& place, const Mask& mask,
-                                             const BlockContext& context) {
+JIT_DEVICE void drop_by_bits(Scores& scores, const ScorePlace& place, const Mask& mask,
+                             const BlockContext& context) {
   using Layout = typename Scores::Layout;
 #pragma unroll
   for (int m = 0; m < Scores::row_blocks; ++m) {
@@ -103,9 +103,8 @@ inline constexpr bool has_shared_bits<SharedScoreBits<Within>> = true;
 
 /// Sets scores to −inf whose bits in shared memory are not set, or whose keys do not exist.
 template <class Scores, class Within>
-__device__ __forceinline__ void drop_by_shared_bits(Scores& scores, const ScorePlace& place,
-                                                    const SharedScoreBits<Within>& mask,
-                                                    const BlockContext& context) {
+JIT_DEVICE void drop_by_shared_bits(Scores& scores, const ScorePlace& place,
+                                    const SharedScoreBits<Within>& mask, const BlockContext& context) {
   static_assert(Scores::row_blocks == 1, "a warp's words are of 16 rows");
   using Asked = MaskedScores<typename Scores::Layout, Scores::column_blocks>;
   auto kept = Asked::Bits::of_words([&](int w) { return load_shared(mask.words + w * mask.stride); });
@@ -126,8 +125,8 @@ enum class MaskQuery {
 
 /// Sets scores to −inf that the mask drops or whose keys do not exist.
 template <MaskQuery query, class Scores, class Mask>
-__device__ __forceinline__ void drop_masked(Scores& scores, const ScorePlace& place, const Mask& mask,
-                                            const BlockContext& context) {
+JIT_DEVICE void drop_masked(Scores& scores, const ScorePlace& place, const Mask& mask,
+                            const BlockContext& context) {
   if constexpr (has_shared_bits<Mask>) {
     if (mask.words != 0) return drop_by_shared_bits(scores, place, mask, context);
     drop_masked<query>(scores, place, mask.within, context);
@@ -150,9 +149,9 @@ __device__ __forceinline__ void drop_masked(Scores& scores, const ScorePlace& pl
 /// `exponent_scale`), and −inf where the mask drops them,
 /// of which there are some if the tile is partial.
 template <MaskQuery query, class Scores, class Score, class Mask>
-__device__ __forceinline__ void apply_functors(Scores& scores, const ScorePlace& place, const Score& score,
-                                               float softmax_scale, const Mask& mask,
-                                               const BlockContext& context, bool is_partial) {
+JIT_DEVICE void apply_functors(Scores& scores, const ScorePlace& place, const Score& score,
+                               float softmax_scale, const Mask& mask, const BlockContext& context,
+                               bool is_partial) {
   if constexpr (!Score::is_identity) {
     using Factors = ScoreFactors<Score>;
     const float scale = softmax_scale * Factors::input;

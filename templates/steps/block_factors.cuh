@@ -26,7 +26,7 @@ class BlockFactors {
  public:
   /// Times `of_queries`, of the tile of keys whose scales lie at a shared address. Times 0, −inf of a dropped key would be
   /// no number; times a negative number, maxima would be minima.
-  __device__ __forceinline__ void take(float of_queries, unsigned scales) {
+  JIT_DEVICE void take(float of_queries, unsigned scales) {
     constexpr float least = 0x1p-100f;
 #pragma unroll
     for (int i = 0; i < tile_kv / keys; ++i) {
@@ -36,7 +36,7 @@ class BlockFactors {
   }
 
   /// Multiplies scores by them, which are 1 from then on.
-  __device__ __forceinline__ void scale(Scores& scores) {
+  JIT_DEVICE void scale(Scores& scores) {
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) {
 #pragma unroll
@@ -50,10 +50,10 @@ class BlockFactors {
   }
 
   /// That of column block `n`.
-  __device__ __forceinline__ float of(int n) const { return of_blocks_[n / column_blocks]; }
+  JIT_DEVICE float of(int n) const { return of_blocks_[n / column_blocks]; }
 
   /// The maximum of each row of scores times their factors.
-  __device__ __forceinline__ void maxima(const Scores& scores, float (&of_tile)[Scores::rows]) const {
+  JIT_DEVICE void maxima(const Scores& scores, float (&of_tile)[Scores::rows]) const {
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) {
       of_tile[r] = negative_infinity();
@@ -70,7 +70,7 @@ class BlockFactors {
   }
 
   /// As `relate_to_maxima` and `take_maxima` of softmax.cuh have it.
-  __device__ __forceinline__ auto subtract_from(Scores& scores) {
+  JIT_DEVICE auto subtract_from(Scores& scores) {
     return [this, &scores](int r, float max) {
       if (r == 0) scale(scores);
       jit::subtract_from(scores)(r, max);
@@ -78,8 +78,8 @@ class BlockFactors {
   }
 
   /// As `exponentiate` of softmax.cuh, of scores times their factors.
-  __device__ __forceinline__ void exponentiate(Scores& scores, SoftmaxState<Scores::rows>& state,
-                                               float scale_log2, float raise) const {
+  JIT_DEVICE void exponentiate(Scores& scores, SoftmaxState<Scores::rows>& state, float scale_log2,
+                               float raise) const {
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) {
       const float offset = state.offset[r] - raise;
@@ -101,9 +101,8 @@ class BlockFactors {
 
 /// As `online_softmax` of softmax.cuh, of scores times their factors.
 template <Rescale rescale, class Element, class Scores, class Output, int tile_kv>
-__device__ __forceinline__ void online_softmax(Scores& scores, Output& output,
-                                               SoftmaxState<Scores::rows>& state, float scale_log2,
-                                               BlockFactors<Scores, tile_kv>& factors) {
+JIT_DEVICE void online_softmax(Scores& scores, Output& output, SoftmaxState<Scores::rows>& state,
+                               float scale_log2, BlockFactors<Scores, tile_kv>& factors) {
   float of_tile[Scores::rows], correction[Scores::rows];
   factors.maxima(scores, of_tile);
   if (take_maxima<rescale, Element>(of_tile, state, scale_log2, correction, factors.subtract_from(scores)))

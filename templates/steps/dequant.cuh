@@ -35,12 +35,12 @@ struct ScoreFactor {
 
   /// By whole warps, of scores that nothing was dropped of.
   template <class Scores>
-  __device__ __forceinline__ void scale(Scores& products) const {
+  JIT_DEVICE void scale(Scores& products) const {
     if (scores != 1.0f) products.for_each(0, 0, [&](float& score, int, int) { score *= scores; });
   }
 };
 
-__device__ __forceinline__ ScoreFactor score_factor(float factor) {
+JIT_DEVICE ScoreFactor score_factor(float factor) {
   constexpr float least = 0x1p-100f, most = 0x1p100f;
   const bool is_of_exponents = factor >= least && factor <= most;
   return {is_of_exponents ? factor : 1.0f, is_of_exponents ? 1.0f : factor};
@@ -49,7 +49,7 @@ __device__ __forceinline__ ScoreFactor score_factor(float factor) {
 /// Multiplies scores, or their exponentials, by the scales of their keys, of which that of the lane's first column lies at a
 /// shared address; and by those of their queries.
 template <class Scores>
-__device__ __forceinline__ void scale_by_columns(Scores& scores, unsigned of_keys) {
+JIT_DEVICE void scale_by_columns(Scores& scores, unsigned of_keys) {
 #pragma unroll
   for (int n = 0; n < Scores::column_blocks; ++n) {
     int pair[2];
@@ -62,8 +62,7 @@ __device__ __forceinline__ void scale_by_columns(Scores& scores, unsigned of_key
   }
 }
 template <class Scores>
-__device__ __forceinline__ void scale_by_rows(Scores& scores, const float (&of_queries)[Scores::rows],
-                                              unsigned of_keys) {
+JIT_DEVICE void scale_by_rows(Scores& scores, const float (&of_queries)[Scores::rows], unsigned of_keys) {
 #pragma unroll
   for (int n = 0; n < Scores::column_blocks; ++n) {
     int pair[2];
@@ -82,8 +81,8 @@ enum class ScoreScales {
   work_tile,    ///< one number of q and k
   upcast_keys,  ///< one of keys alone, which may be any
   rows,         ///< one for each query and key
-  tokens,       ///< as rows, but those of queries are factors of exponents, a multiplication less for each score
-  blocks,       ///< one for each block of queries, and of keys, of which a tile has whole ones or halves
+  tokens,  ///< as rows, but those of queries are factors of exponents, a multiplication less for each score
+  blocks,  ///< one for each block of queries, and of keys, of which a tile has whole ones or halves
 };
 template <class Config>
 inline constexpr ScoreScales score_scales = !has_scaled_keys<Config>            ? ScoreScales::none
@@ -126,13 +125,13 @@ class Dequant {
   }
 
  public:
-  __device__ __forceinline__ Dequant(const AttentionParams& params, const DescaleParams& descale)
+  JIT_DEVICE Dequant(const AttentionParams& params, const DescaleParams& descale)
       : params_(params), descale_(descale) {}
 
   /// Reads those of q and k. The warp's first row is that of the work tile's query `warp_row`; `find_context`, a function
   /// without arguments, finds its BlockContext.
   template <class FindContext>
-  __device__ __forceinline__ void take_scores(const WorkTile& work, int warp_row, FindContext find_context) {
+  JIT_DEVICE void take_scores(const WorkTile& work, int warp_row, FindContext find_context) {
     // Times 0, −inf of a dropped key would be no number; times a negative number, maxima would be minima.
     constexpr float least = 0x1p-100f;
     if constexpr (kind == ScoreScales::work_tile) {
@@ -171,18 +170,18 @@ class Dequant {
     }
   }
   /// The factor by which products of q and k become scores.
-  __device__ __forceinline__ float of_scores() const {
+  JIT_DEVICE float of_scores() const {
     if constexpr (kind == ScoreScales::work_tile) return of_.scores;
     // mutate: KeysOfManyUnscaled
     if constexpr (kind == ScoreScales::upcast_keys) return params_.softmax_scale * of_.exponents;
     return params_.softmax_scale;
   }
   /// By tokens: the factors by which scores that `scale_scores` leaves become exponents of 2.
-  __device__ __forceinline__ const auto& exponents() const { return of_.exponents; }
+  JIT_DEVICE const auto& exponents() const { return of_.exponents; }
   /// By blocks: the factors of the tile that `scale_scores` was last called for.
-  __device__ __forceinline__ auto& factors() { return of_.factors; }
+  JIT_DEVICE auto& factors() { return of_.factors; }
   /// Multiplies scores of the tile of keys whose scales lie at a shared address.
-  __device__ __forceinline__ void scale_scores(Scores& scores, unsigned scales) {
+  JIT_DEVICE void scale_scores(Scores& scores, unsigned scales) {
     if constexpr (kind == ScoreScales::upcast_keys) {
       if constexpr (Config::Score::is_identity) of_.scale(scores);
     } else if constexpr (kind == ScoreScales::rows) {
@@ -201,7 +200,7 @@ class Dequant {
   }
 
   /// Reads that of v, or finds those of its columns.
-  __device__ __forceinline__ void take_values(const WorkTile& work) {
+  JIT_DEVICE void take_values(const WorkTile& work) {
     if constexpr (finishes_columns<Config>) {
       slice_ = work.batch * params_.heads_kv + work.head / Config::gqa_ratio;
     } else {
@@ -209,7 +208,7 @@ class Dequant {
     }
   }
   template <class Output>
-  __device__ __forceinline__ void scale_output(Output& output) const {
+  JIT_DEVICE void scale_output(Output& output) const {
     if constexpr (finishes_columns<Config>) return;
     float scale[Output::rows];
 #pragma unroll
@@ -218,16 +217,15 @@ class Dequant {
   }
   /// `inverse`, by which a row of the output is to be multiplied, times the scale of values: 0 for a row without keys,
   /// whose output is 0 and stays so beside a scale that is no number.
-  __device__ __forceinline__ float output_factor(float inverse) const {
+  JIT_DEVICE float output_factor(float inverse) const {
     if constexpr (finishes_columns<Config>) return inverse;
     return keep_if_has_keys(inverse * of_values_, inverse);
   }
   /// The batch entry and KV head of values whose columns are finished one by one.
-  __device__ __forceinline__ int value_slice() const { return slice_; }
+  JIT_DEVICE int value_slice() const { return slice_; }
 
  private:
-  static __device__ __forceinline__ float read(const float* scales, const TensorStrides& strides,
-                                               const WorkTile& work) {
+  static JIT_DEVICE float read(const float* scales, const TensorStrides& strides, const WorkTile& work) {
     const int kv_head = work.head / Config::gqa_ratio;  // mutate: ScaleOfAnotherHead
     // mutate: ScaleOfAnotherEntry
     return scales != nullptr ? scales[work.batch * strides.batch + kv_head * strides.head] : 1.0f;
@@ -244,17 +242,17 @@ class Dequant {
 template <class Config, class Scores>
 class Dequant<Config, Scores, ScoreScales::none> {
  public:
-  __device__ __forceinline__ Dequant(const AttentionParams& params, const DescaleParams&) : params_(params) {}
+  JIT_DEVICE Dequant(const AttentionParams& params, const DescaleParams&) : params_(params) {}
 
   template <class FindContext>
-  __device__ __forceinline__ void take_scores(const WorkTile&, int /*warp_row*/, FindContext) {}
-  __device__ __forceinline__ float of_scores() const { return params_.softmax_scale; }
-  __device__ __forceinline__ void scale_scores(Scores&, unsigned) const {}
-  __device__ __forceinline__ void take_values(const WorkTile&) {}
+  JIT_DEVICE void take_scores(const WorkTile&, int /*warp_row*/, FindContext) {}
+  JIT_DEVICE float of_scores() const { return params_.softmax_scale; }
+  JIT_DEVICE void scale_scores(Scores&, unsigned) const {}
+  JIT_DEVICE void take_values(const WorkTile&) {}
   template <class Output>
-  __device__ __forceinline__ void scale_output(Output&) const {}
-  __device__ __forceinline__ float output_factor(float inverse) const { return inverse; }
-  __device__ __forceinline__ int value_slice() const { return 0; }
+  JIT_DEVICE void scale_output(Output&) const {}
+  JIT_DEVICE float output_factor(float inverse) const { return inverse; }
+  JIT_DEVICE int value_slice() const { return 0; }
 
  private:
   const AttentionParams& params_;

@@ -33,7 +33,7 @@ struct DropoutSeed {
   unsigned long long offset;
   unsigned thresholds;
 
-  __device__ __forceinline__ explicit DropoutSeed(const DropoutParams& params)
+  JIT_DEVICE explicit DropoutSeed(const DropoutParams& params)
       : low(static_cast<unsigned>(params.rng_state[0])),
         high(static_cast<unsigned>(params.rng_state[0] >> 32)),
         offset(params.rng_state[1]),
@@ -45,16 +45,16 @@ struct DropoutHead {
   DropoutSeed seed;
   unsigned long long counter;  ///< of lane 0
 
-  __device__ __forceinline__ DropoutHead(const DropoutSeed& seed, int heads_q, int batch, int head)
+  JIT_DEVICE DropoutHead(const DropoutSeed& seed, int heads_q, int batch, int head)
       : seed(seed),
         // mutate: AllHeadsAlike
         counter(seed.offset + (static_cast<unsigned long long>(batch) * heads_q + head) * warp_size) {}
 
   /// Whether any score can be dropped: a byte is never above 255.
-  __device__ __forceinline__ bool drops_some() const { return seed.thresholds != 0xffffffffu; }
+  JIT_DEVICE bool drops_some() const { return seed.thresholds != 0xffffffffu; }
 
   /// The 16 bytes of `lane` in the group that holds query `q` and key `k`.
-  __device__ __forceinline__ PhiloxWords draw(int q, int k, int lane) const {
+  JIT_DEVICE PhiloxWords draw(int q, int k, int lane) const {
     const unsigned long long low = counter + lane;
     return philox<7>(  // mutate: FewerRounds
         {{static_cast<unsigned>(low), static_cast<unsigned>(low >> 32),
@@ -64,7 +64,7 @@ struct DropoutHead {
 
   /// The bits of those 16 scores that are kept: bit 8 · (2 · (query % 16 / 8) + key % 2) + key % 32 / 8
   /// tells. The upper half of each byte is 0.
-  __device__ __forceinline__ unsigned kept(int q, int k, int lane) const {
+  JIT_DEVICE unsigned kept(int q, int k, int lane) const {
     constexpr unsigned upper_bits = 0x80808080u;
     const PhiloxWords random = draw(q, k, lane);
     unsigned bits = 0;
@@ -81,13 +81,13 @@ struct DropoutHead {
   }
 
   /// Whether one score is kept.
-  __device__ __forceinline__ bool keeps(int q, int k) const {
+  JIT_DEVICE bool keeps(int q, int k) const {
     return (kept(q, k, q % 8 * 4 + k % 8 / 2) >> (8 * (q % 16 / 8 * 2 + k % 2) + k % 32 / 8) & 1) != 0;
   }
 
  private:
   // (limit & ~x) | (~(limit ^ x) & otherwise) in one instruction, of which the compiler makes three.
-  static __device__ __forceinline__ unsigned at_most(unsigned limit, unsigned x, unsigned otherwise) {
+  static JIT_DEVICE unsigned at_most(unsigned limit, unsigned x, unsigned otherwise) {
     unsigned result;
     asm("lop3.b32 %0, %1, %2, %3, 0xb2;" : "=r"(result) : "r"(limit), "r"(x), "r"(otherwise));
     return result;
@@ -95,7 +95,7 @@ struct DropoutHead {
 };
 
 template <class Config>
-__device__ __forceinline__ auto dropout_seed(const DropoutParams& params) {
+JIT_DEVICE auto dropout_seed(const DropoutParams& params) {
   if constexpr (has_dropout<Config>) {
     return DropoutSeed(params);
   } else {
@@ -106,15 +106,12 @@ template <class Config>
 using DropoutSeedOf = decltype(dropout_seed<Config>(DropoutParams{}));
 
 /// The dropout of a head of a batch entry.
-__device__ __forceinline__ DropoutHead dropout_head(const DropoutSeed& seed, int heads_q, int batch,
-                                                    int head) {
+JIT_DEVICE DropoutHead dropout_head(const DropoutSeed& seed, int heads_q, int batch, int head) {
   return DropoutHead(seed, heads_q, batch, head);
 }
-__device__ __forceinline__ NoDropout dropout_head(NoDropout, int /*heads_q*/, int /*batch*/, int /*head*/) {
-  return {};
-}
+JIT_DEVICE NoDropout dropout_head(NoDropout, int /*heads_q*/, int /*batch*/, int /*head*/) { return {}; }
 template <class Config>
-__device__ __forceinline__ auto dropout_head(const DropoutParams& params, int heads_q, int batch, int head) {
+JIT_DEVICE auto dropout_head(const DropoutParams& params, int heads_q, int batch, int head) {
   return dropout_head(dropout_seed<Config>(params), heads_q, batch, head);
 }
 
@@ -133,8 +130,7 @@ class KeptScores<QueriesByKeys, Product> {
   KeptScores() = default;
   /// The kept scores of the product whose first row is that of query `q`, a multiple of 16, and whose first
   /// column is that of key `k`, a multiple of 32.
-  __device__ __forceinline__ KeptScores(const DropoutHead& head, int q, int k)
-      : limit_(head.seed.thresholds) {
+  JIT_DEVICE KeptScores(const DropoutHead& head, int q, int k) : limit_(head.seed.thresholds) {
     const int lane = lane_id();
     // A branch around it all also keeps what follows behind it: the assembler moves waits for products to the front of
     // arithmetic that was written before them, to be done meanwhile.
@@ -155,21 +151,19 @@ class KeptScores<QueriesByKeys, Product> {
     }
   }
 
-  __device__ __forceinline__ bool has(int r, int n, int i) const {
+  JIT_DEVICE bool has(int r, int n, int i) const {
     // mutate: RowsAndColumnsExchanged
     return (word(r, n) >> (16 * (r % 2) + 8 * i) & 0xff) <= (limit_ & 0xff);
   }
   /// The mask of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is kept.
-  __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
+  JIT_DEVICE unsigned pair_mask(int r, int n) const {
     // As numbers of fp16, bytes have their own order: two of them are compared at once.
     // mutate: RowsOfPairsExchanged
     return at_most_masks(pick_bytes(word(r, n), 0, r % 2 == 0 ? 0x4140 : 0x4342), limit_ & 0x00ff00ffu);
   }
 
  private:
-  __device__ __forceinline__ unsigned word(int r, int n) const {
-    return random_[r / 2][n / blocks].words[n % blocks];
-  }
+  JIT_DEVICE unsigned word(int r, int n) const { return random_[r / 2][n / blocks].words[n % blocks]; }
 
   PhiloxWords random_[Product::row_blocks][groups];
   unsigned limit_;  // the largest byte of what is kept, in each byte
@@ -194,7 +188,7 @@ class KeptScores<KeysByQueries, Product> {
   KeptScores() = default;
   /// The kept scores of the product whose first row is that of key `k`, a multiple of 16 and of the rows, and
   /// whose first column is that of query `q`, a multiple of 16.
-  __device__ __forceinline__ KeptScores(const DropoutHead& head, int q, int k) {
+  JIT_DEVICE KeptScores(const DropoutHead& head, int q, int k) {
     const int lane = lane_id(), row = MmaLayout::lane_row(lane), column = MmaLayout::lane_column(lane);
 #pragma unroll
     for (int m = 0; m < Product::row_blocks; m += shared_by) {
@@ -213,7 +207,7 @@ class KeptScores<KeysByQueries, Product> {
   }
   /// The kept scores by two warps that have 16 keys of 32: each draws for all of these, of half of the
   /// queries.
-  __device__ __forceinline__ KeptScores(const DropoutHead& head, int q, int k, const SharedDraws& shared) {
+  JIT_DEVICE KeptScores(const DropoutHead& head, int q, int k, const SharedDraws& shared) {
     static_assert(Product::row_blocks == 1 && groups % 4 == 0, "two warps share pairs of groups of queries");
     constexpr int words = groups / 2, own_words = words / 2, word_bytes = warp_size * 4;
     const int lane = lane_id(), row = MmaLayout::lane_row(lane), column = MmaLayout::lane_column(lane);
@@ -236,11 +230,9 @@ class KeptScores<KeysByQueries, Product> {
     }
   }
 
-  __device__ __forceinline__ bool has(int r, int n, int i) const {
-    return (word(r, n) >> (16 * i + bit(r, n)) & 1) != 0;
-  }
+  JIT_DEVICE bool has(int r, int n, int i) const { return (word(r, n) >> (16 * i + bit(r, n)) & 1) != 0; }
   /// As that of products whose rows are queries.
-  __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
+  JIT_DEVICE unsigned pair_mask(int r, int n) const {
     // The sign of a byte of each half is repeated; blocks of columns that are neighbors share the shift.
     const unsigned signs = word(r, n) << (7 - bit(r, n) % 8);
     return pick_bytes(signs, 0, bit(r, n) < 8 ? 0xaa88 : 0xbb99);  // mutate: SignsOfAnotherBlock
@@ -248,13 +240,11 @@ class KeptScores<KeysByQueries, Product> {
 
  private:
   // The bits of the row's key among those of two lanes. Every other byte is of another key than the lane's.
-  static __device__ __forceinline__ unsigned own_bytes(unsigned first, unsigned second, int row, int shift) {
+  static JIT_DEVICE unsigned own_bytes(unsigned first, unsigned second, int row, int shift) {
     return pick_bytes(first, second, row % 2 == 0 ? 0x6420 : 0x7531) >> shift;  // mutate: BitsOfAnotherKey
   }
-  __device__ __forceinline__ unsigned word(int r, int n) const {
-    return words_[r / 2 / shared_by][n / blocks / 2];
-  }
-  static __device__ __forceinline__ int bit(int r, int n) {
+  JIT_DEVICE unsigned word(int r, int n) const { return words_[r / 2 / shared_by][n / blocks / 2]; }
+  static JIT_DEVICE int bit(int r, int n) {
     return n % blocks * 8 + n / blocks % 2 * 4 + r / 2 % shared_by * 2 + r % 2;
   }
 
@@ -263,11 +253,11 @@ class KeptScores<KeysByQueries, Product> {
 
 /// The kept scores of a product, whose place is as their constructors have it.
 template <class Axes, class Product>
-__device__ __forceinline__ auto kept_scores(const DropoutHead& head, int q, int k) {
+JIT_DEVICE auto kept_scores(const DropoutHead& head, int q, int k) {
   return KeptScores<Axes, Product>(head, q, k);
 }
 template <class Axes, class Product>
-__device__ __forceinline__ NoDropout kept_scores(NoDropout, int /*q*/, int /*k*/) {
+JIT_DEVICE NoDropout kept_scores(NoDropout, int /*q*/, int /*k*/) {
   return {};
 }
 
@@ -278,28 +268,28 @@ using KeptScoresOf =
 
 /// The factor of a sum over scores that were kept: what is left stands for all.
 template <class Config>
-__device__ __forceinline__ float over_keep_probability(float factor, const DropoutParams& params) {
+JIT_DEVICE float over_keep_probability(float factor, const DropoutParams& params) {
   return has_dropout<Config> ? factor * params.scale : factor;  // mutate: WhatIsKeptStandsForItself
 }
 
 /// Sets to 0 what is not kept.
 template <class Kept, class Product>
-__device__ __forceinline__ void drop(Product& product, const Kept& kept) {
+JIT_DEVICE void drop(Product& product, const Kept& kept) {
   Product::for_each_place(
       [&](int r, int n, int i) { product.at(r, n, i) = kept.has(r, n, i) ? product.at(r, n, i) : 0; });
 }
 
 template <class Product>
-__device__ __forceinline__ void drop(Product& /*product*/, NoDropout) {}
+JIT_DEVICE void drop(Product& /*product*/, NoDropout) {}
 
 /// Sets to −delta what is not kept of dP − delta.
 template <class Kept, class Product, class Numbers>
-__device__ __forceinline__ void drop_to_minus(Product& product, const Kept& kept, const Numbers& numbers) {
+JIT_DEVICE void drop_to_minus(Product& product, const Kept& kept, const Numbers& numbers) {
   with_numbers(product, numbers, [&](float& value, float number, int r, int n, int i) {
     value = kept.has(r, n, i) ? value : -number;  // mutate: DsOfWhatIsDroppedIsZero
   });
 }
 template <class Product, class Numbers>
-__device__ __forceinline__ void drop_to_minus(Product& /*product*/, NoDropout, const Numbers& /*numbers*/) {}
+JIT_DEVICE void drop_to_minus(Product& /*product*/, NoDropout, const Numbers& /*numbers*/) {}
 
 }  // namespace jit

@@ -18,10 +18,9 @@ namespace jit {
 /// one, by an addition of 0 times their sum, or times their words, which are finite floats as nothing in them is negative.
 /// With interpolations it is instructions that are short, and these additions would be some.
 template <int interpolations, bool adds_up, class Scores, class Scale, class Finish>
-__device__ __forceinline__ void exponentiate_by_steps(Scores& scores,
-                                                      const float (&row_offsets)[Scores::rows],
-                                                      float (&row_sum)[Scores::rows], const Scale& scale_log2,
-                                                      float raise, const Finish& finish) {
+JIT_DEVICE void exponentiate_by_steps(Scores& scores, const float (&row_offsets)[Scores::rows],
+                                      float (&row_sum)[Scores::rows], const Scale& scale_log2, float raise,
+                                      const Finish& finish) {
   constexpr int step_blocks = 4, steps = Scores::column_blocks / step_blocks;
   static_assert(Scores::rows == 2);
   constexpr bool holds_back = interpolations == 0;

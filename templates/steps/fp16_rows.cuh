@@ -15,7 +15,7 @@ struct Fp16Scale {
   float up;
   float down;
 };
-__device__ __forceinline__ Fp16Scale fp16_scale(int largest) {
+JIT_DEVICE Fp16Scale fp16_scale(int largest) {
   constexpr int bias = 127, digits = 7, target = 14;
   // From 2^-112 on, so that both are normal numbers; infinite ones and what is not a number stay so.
   const int exponent = maximum(largest >> digits, bias - 112) - bias;
@@ -25,7 +25,7 @@ __device__ __forceinline__ Fp16Scale fp16_scale(int largest) {
 /// Makes fp16 of the lane's part of a row of bf16: words `half` and `half` + 2 of each step, of which the four lanes
 /// of a quad have all. Returns what products with the row are to be multiplied by.
 template <int steps>
-__device__ __forceinline__ float row_to_fp16(unsigned (&registers)[steps][4], int half) {
+JIT_DEVICE float row_to_fp16(unsigned (&registers)[steps][4], int half) {
   constexpr unsigned magnitudes = 0x7fff;
   int largest = 0;
 #pragma unroll

@@ -21,7 +21,7 @@ inline constexpr int exponential_group = 8;
 /// Whether the keys 16 · `pair` to 16 · `pair` + 15 of a tile are interpolated, for one of the two rows that a thread has
 /// in each block of rows: of 8 sixteens `interpolations` are, spread evenly, in the other row others.
 template <int interpolations>
-__device__ __forceinline__ constexpr bool is_interpolated(int row, int pair) {
+JIT_DEVICE constexpr bool is_interpolated(int row, int pair) {
   const int place = pair + row;
   return (place + 1) * interpolations / exponential_group > place * interpolations / exponential_group;
 }
@@ -29,8 +29,7 @@ __device__ __forceinline__ constexpr bool is_interpolated(int row, int pair) {
 /// 2^(`scale` · s − `offset`) of a lane's four scores s of row `r` in the column blocks `n` and `n` + 1, in e4m3: none is
 /// more than 448, and what is less than 2^-7 becomes 0. Scores are numbers, or −inf.
 template <class Scores>
-__device__ __forceinline__ unsigned interpolate_e4m3(const Scores& scores, int r, int n, float scale,
-                                                     float offset) {
+JIT_DEVICE unsigned interpolate_e4m3(const Scores& scores, int r, int n, float scale, float offset) {
   constexpr float steps = 1 << fp8_e4m3::mantissa_bits;
   constexpr float mean_excess = 0.4603f;  // log2 of 1 / (2 ln² 2), in steps  // mutate: WeightsWithAnExcess
   const float scale_steps = scale * steps;
@@ -45,7 +44,7 @@ __device__ __forceinline__ unsigned interpolate_e4m3(const Scores& scores, int r
 /// The weight of a row's keys from which on it is interpolated, in each of four lanes that have a quarter of
 /// its sum: ½ in the mean. Then what is lost of small weights, 2^-7 at most of each key, is less than 2^-7 of
 /// the sum, as half of the keys are interpolated.
-__device__ __forceinline__ constexpr float least_sum_of_keys(int keys) { return keys * (0.5f / 4); }
+JIT_DEVICE constexpr float least_sum_of_keys(int keys) { return keys * (0.5f / 4); }
 
 /// The weight of one key that is the row's maximum, beside which the others must come to that.
 inline constexpr float largest_of_sum = probability_factor<fp8_e4m3> / 4;  // mutate: FirstKeysThatDominate
@@ -56,7 +55,7 @@ inline constexpr float largest_first_exponent = 0x1p13f;
 
 /// Whether no maximum of a lane's rows is larger.
 template <int rows, class Scale>
-__device__ __forceinline__ bool are_small(const float (&row_max)[rows], const Scale& scale_log2) {
+JIT_DEVICE bool are_small(const float (&row_max)[rows], const Scale& scale_log2) {
   bool are = true;
 #pragma unroll
   for (int r = 0; r < rows; ++r)
@@ -67,7 +66,7 @@ __device__ __forceinline__ bool are_small(const float (&row_max)[rows], const Sc
 
 /// Whether the sums of all lanes of a warp come to that.
 template <int rows>
-__device__ __forceinline__ bool weigh_enough(const float (&row_sum)[rows], float least_sum) {
+JIT_DEVICE bool weigh_enough(const float (&row_sum)[rows], float least_sum) {
   bool do_all = true;
 #pragma unroll
   for (int r = 0; r < rows; ++r) do_all &= row_sum[r] >= least_sum;  // mutate: DominatedRowsInterpolated

@@ -22,7 +22,7 @@ class RowSum {
  public:
   /// Adds rows of tensors: lane j has the weight of row j.
   template <class RowAt>
-  __device__ __forceinline__ void add(float weight, const RowAt& row_at) {
+  JIT_DEVICE void add(float weight, const RowAt& row_at) {
     unsigned left = __ballot_sync(full_warp, weight != 0);
 #pragma unroll 1
     while (left != 0) {
@@ -34,19 +34,19 @@ class RowSum {
     }
   }
   template <class Element>
-  __device__ __forceinline__ void store(Element* row, float factor) {
+  JIT_DEVICE void store(Element* row, float factor) {
     for_each_element([&](float sum, int d) { store_element(row + d, sum * factor); });
   }
   /// Adds to what is there.
   template <class Element>
-  __device__ __forceinline__ void add_to(Element* row, float factor) {
+  JIT_DEVICE void add_to(Element* row, float factor) {
     for_each_element(
         [&](float sum, int d) { store_element(row + d, __fmaf_rn(sum, factor, to_float(row[d]))); });
   }
 
  private:
   template <class F>
-  __device__ __forceinline__ void for_each_element(const F& f) {
+  JIT_DEVICE void for_each_element(const F& f) {
 #pragma unroll
     for (int i = 0; i < per_lane; ++i) {
       const int d = i * warp_size + lane_id();
@@ -54,7 +54,7 @@ class RowSum {
     }
   }
   template <class Element>
-  static __device__ __forceinline__ void store_element(Element* element, float x) {
+  static JIT_DEVICE void store_element(Element* element, float x) {
     const float value[1] = {x};
     store_piece<static_cast<int>(sizeof(Element))>(element, value);
   }
@@ -65,8 +65,7 @@ class RowSum {
 
 /// Whether dropout keeps a score.
 template <class Config>
-__device__ __forceinline__ bool keeps_score(const AttentionParams& params, int batch, int head, int query,
-                                            int key) {
+JIT_DEVICE bool keeps_score(const AttentionParams& params, int batch, int head, int query, int key) {
   if constexpr (has_dropout<Config>) {
     return dropout_head<Config>(params.dropout, params.heads_q, batch, head).keeps(query, key);
   } else {
@@ -76,9 +75,8 @@ __device__ __forceinline__ bool keeps_score(const AttentionParams& params, int b
 
 /// Writes the row of dq of a large row, whose delta is that of QueryStatistics. By a whole warp.
 template <class Config, class Element>
-__device__ __forceinline__ void write_large_row(const AttentionParams& params, const LargeRows<Config>& rows,
-                                                int query, const RowOrigin& origin, float delta,
-                                                Element* dq_row) {
+JIT_DEVICE void write_large_row(const AttentionParams& params, const LargeRows<Config>& rows, int query,
+                                const RowOrigin& origin, float delta, Element* dq_row) {
   const KeyRange keys = rows.keys(query);
   const int batch = rows.context().batch, head = rows.context().head;
   RowSum<Config::head_dim> dq;
@@ -98,12 +96,10 @@ __device__ __forceinline__ void write_large_row(const AttentionParams& params, c
 /// block. `place(head, query)` says where the numbers of a query lie, of which `delta_factor` makes the delta of
 /// QueryStatistics.
 template <class Config, bool has_dk, bool has_dv, class Place>
-__device__ __forceinline__ void add_large_rows(const AttentionParams& params,
-                                               const GradientParams& gradient_params,
+JIT_DEVICE void add_large_rows(const AttentionParams& params, const GradientParams& gradient_params,
 
-                                               const SequencesOf<Config>& sequences, int batch, int kv_head,
-                                               int first_key, int end_key, const Place& place,
-                                               float delta_factor) {
+                               const SequencesOf<Config>& sequences, int batch, int kv_head, int first_key,
+                               int end_key, const Place& place, float delta_factor) {
   constexpr int searched = 4 * warp_size;  // queries at once
   const Gradients<Config> gradients(params, gradient_params, sequences);
   const int seqlen_q = sequences.q(batch).length;
@@ -159,12 +155,12 @@ __device__ __forceinline__ void add_large_rows(const AttentionParams& params,
 
 /// Whether the call has large rows that see keys, as long as some block of its last kernel has not said
 /// `have_added_large_rows`.
-__device__ __forceinline__ bool has_large_rows(const GradientParams& gradients) {
+JIT_DEVICE bool has_large_rows(const GradientParams& gradients) {
   return load_relaxed(gradients.large_rows) != 0;
 }
 /// By each block of the last kernel, once, behind a barrier that its threads have reached with an answer. Behind the last
 /// block the counters are 0 again.
-__device__ __forceinline__ void have_added_large_rows(const GradientParams& gradients) {
+JIT_DEVICE void have_added_large_rows(const GradientParams& gradients) {
   if (threadIdx.x != 0) return;
   const unsigned last = gradients.large_row_blocks - 1;
   // mutate: TheNextCallHasLargeRows

@@ -27,7 +27,7 @@ namespace jit {
 
 /// The factor that takes scores of a kernel to natural units.
 template <class Config>
-__device__ __forceinline__ float score_unit(const AttentionParams& params) {
+JIT_DEVICE float score_unit(const AttentionParams& params) {
   return Config::Score::is_identity ? params.softmax_scale : 1.0f;
 }
 
@@ -45,8 +45,8 @@ class LargeRows {
   using Element = typename Config::Element;
 
  public:
-  __device__ __forceinline__ LargeRows(const AttentionParams& params, const GradientParams& gradient_params,
-                                       const SequencesOf<Config>& sequences, int batch, int head)
+  JIT_DEVICE LargeRows(const AttentionParams& params, const GradientParams& gradient_params,
+                       const SequencesOf<Config>& sequences, int batch, int head)
       : params_(params),
         gradient_params_(gradient_params),
         sequences_(sequences),
@@ -55,7 +55,7 @@ class LargeRows {
         score_(context_) {}
 
   /// The keys among which are all that a query sees.
-  __device__ __forceinline__ KeyRange keys(int query) const {
+  JIT_DEVICE KeyRange keys(int query) const {
     const KeyRange range = [&] {
       if constexpr (has_row_range<typename Config::Mask>) {
         return mask_.row_range(query);
@@ -65,14 +65,14 @@ class LargeRows {
     }();
     return {maximum(range.begin, 0), minimum(range.end, context_.seqlen_kv)};
   }
-  __device__ __forceinline__ bool sees(int query, int key) const { return mask_.keep(query, key); }
+  JIT_DEVICE bool sees(int query, int key) const { return mask_.keep(query, key); }
 
   /// The argument of score functors.
-  __device__ __forceinline__ Dual scaled_product(int query, int key) const {
+  JIT_DEVICE Dual scaled_product(int query, int key) const {
     return {__fmul_rn(dot<Config::head_dim>(query_row(query), key_row(key)), params_.softmax_scale), 1.0f};
   }
   /// The score as kernels have it, a product where the functor is an identity, and its derivative by the scaled product.
-  __device__ __forceinline__ Dual score(int query, int key) const {
+  JIT_DEVICE Dual score(int query, int key) const {
     if constexpr (Score::is_identity) {
       return {dot<Config::head_dim>(query_row(query), key_row(key)), 1.0f};
     } else {
@@ -90,20 +90,20 @@ class LargeRows {
       return applied;
     }
   }
-  __device__ __forceinline__ float probability(float score, const RowOrigin& origin) const {
+  JIT_DEVICE float probability(float score, const RowOrigin& origin) const {
     return ex2(__fmaf_rn(score - origin.max, factor(), -origin.lse_log2));
   }
 
   /// dP of a pair: do · v.
-  __device__ __forceinline__ float d_probability(int query, int key) const {
+  JIT_DEVICE float d_probability(int query, int key) const {
     return dot<Config::head_dim_v>(
         do_row(query), sequences_.value_rows(context_.batch, sequences_.kv_head(context_.head)).at(key));
   }
 
   /// The gradient of a key that the query sees. Gradients are times what keep_probability makes of delta;
   /// with dropout `kept` says whether the score is.
-  __device__ __forceinline__ PairGradient gradient(int query, int key, const RowOrigin& origin, float delta,
-                                                   bool kept) const {
+  JIT_DEVICE PairGradient gradient(int query, int key, const RowOrigin& origin, float delta,
+                                   bool kept) const {
     const Dual s = score(query, key);
     const float p = probability(s.value, origin);
     if (p == 0) return {0, 0};  // also of scores of −inf, whose derivative may be anything
@@ -114,7 +114,7 @@ class LargeRows {
 
   /// Whether the loss depends on the query's row of O or LSE. Rows of padding, whose keys all have a bias of −1e9, have no
   /// gradient as a rule, and nothing is computed for them. By a whole warp.
-  __device__ __forceinline__ bool has_gradient(int query) const {
+  JIT_DEVICE bool has_gradient(int query) const {
     const Element* const row = do_row(query);
     bool is_some = Gradients<Config>(params_, gradient_params_, sequences_)
                        .d_lse(context_.batch, context_.head, query) != 0;
@@ -124,7 +124,7 @@ class LargeRows {
   }
 
   /// The origin of a query that is a large row. By a whole warp.
-  __device__ __forceinline__ RowOrigin origin(int query) const {
+  JIT_DEVICE RowOrigin origin(int query) const {
     const KeyRange range = keys(query);
     // Maximum and sum over the keys of a lane.
     float max = negative_infinity(), sum = 0;
@@ -153,26 +153,26 @@ class LargeRows {
     return {largest, sink > alone ? sink : lg2(sum + ex2(sink))};
   }
 
-  __device__ __forceinline__ const Element* query_row(int query) const {
+  JIT_DEVICE const Element* query_row(int query) const {
     return sequences_.query_rows(context_.batch, context_.head).at(query);
   }
-  __device__ __forceinline__ const Element* key_row(int key) const {
+  JIT_DEVICE const Element* key_row(int key) const {
     return sequences_.key_rows(context_.batch, sequences_.kv_head(context_.head)).at(key);
   }
-  __device__ __forceinline__ const Element* do_row(int query) const {
+  JIT_DEVICE const Element* do_row(int query) const {
     return Gradients<Config>(params_, gradient_params_, sequences_)
         .do_rows(context_.batch, context_.head)
         .at(query);
   }
-  __device__ __forceinline__ const BlockContext& context() const { return context_; }
-  __device__ __forceinline__ const Score& functor() const { return score_; }
+  JIT_DEVICE const BlockContext& context() const { return context_; }
+  JIT_DEVICE const Score& functor() const { return score_; }
 
  private:
-  __device__ __forceinline__ float factor() const { return score_exponent<Score>(params_.softmax_scale); }
+  JIT_DEVICE float factor() const { return score_exponent<Score>(params_.softmax_scale); }
 
   // In the order of elements.
   template <int elements>
-  static __device__ __forceinline__ float dot(const Element* a, const Element* b) {
+  static JIT_DEVICE float dot(const Element* a, const Element* b) {
     constexpr int piece = 8;
     float sum = 0;
 #pragma unroll 1
@@ -197,8 +197,8 @@ class LargeRows {
 /// Writes the origin of a large row, and that the call has such rows, if it sees keys; no_origin if it has no gradient. By a
 /// whole warp.
 template <class Config>
-__device__ __forceinline__ RowOrigin find_origin(const LargeRows<Config>& rows, int query, RowOrigin* place,
-                                                 unsigned* large_rows) {
+JIT_DEVICE RowOrigin find_origin(const LargeRows<Config>& rows, int query, RowOrigin* place,
+                                 unsigned* large_rows) {
   const RowOrigin origin = rows.has_gradient(query) ? rows.origin(query) : no_origin();
   if (lane_id() == 0) {
     *place = origin;

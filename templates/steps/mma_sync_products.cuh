@@ -15,7 +15,7 @@ namespace jit {
 /// S += Q Kᵀ over the keys of `k_tile`, the shared address of the first key's row. `q.get(a, step)` gives the A
 /// fragments of the 32 bytes of rows from 32 · step on.
 template <class Element, class KTile, class Scores, class Queries>
-__device__ __forceinline__ void add_qk(Scores& scores, const Queries& q, unsigned k_tile) {
+JIT_DEVICE void add_qk(Scores& scores, const Queries& q, unsigned k_tile) {
   const int lane = lane_id();
   // mutate: SwizzleOnTheWritingSideOnly
   const unsigned address = k_tile + KTile::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
@@ -38,7 +38,7 @@ __device__ __forceinline__ void add_qk(Scores& scores, const Queries& q, unsigne
 
 /// S = Q Kᵀ.
 template <class Element, class KTile, class Scores, class Queries>
-__device__ __forceinline__ void multiply_qk(Scores& scores, const Queries& q, unsigned k_tile) {
+JIT_DEVICE void multiply_qk(Scores& scores, const Queries& q, unsigned k_tile) {
   scores.clear();
   add_qk<Element, KTile>(scores, q, k_tile);
 }
@@ -50,10 +50,10 @@ struct WeightFragment {
   unsigned words[4];
 
   template <class Scores>
-  __device__ __forceinline__ void pack_step(const Scores& p, int m, int step) {
+  JIT_DEVICE void pack_step(const Scores& p, int m, int step) {
     pack_e4m3_step(p, words, m, step);
   }
-  __device__ __forceinline__ void multiply(float (&d)[4], unsigned b0, unsigned b1) const {
+  JIT_DEVICE void multiply(float (&d)[4], unsigned b0, unsigned b1) const {
     mma_m16n8k32<fp8_e4m3, Element>(d, words, b0, b1);
   }
 };
@@ -63,7 +63,7 @@ struct WeightFragment<Element, false> {
   unsigned words[2][4];  // of the first eight keys of each 16, and of the others
 
   template <class Scores>
-  __device__ __forceinline__ void pack_step(const Scores& p, int m, int step) {
+  JIT_DEVICE void pack_step(const Scores& p, int m, int step) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
@@ -72,7 +72,7 @@ struct WeightFragment<Element, false> {
         words[half][i] = p.template pack_pair<fp16>(2 * m + i % 2, 4 * step + i / 2 * 2 + half);
     }
   }
-  __device__ __forceinline__ void multiply(float (&d)[4], unsigned b0, unsigned b1) const {
+  JIT_DEVICE void multiply(float (&d)[4], unsigned b0, unsigned b1) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       mma_m16n8k16<fp16>(d, words[half], upcast_fp8<fp16, Element>(b0 >> 16 * half),
@@ -84,8 +84,7 @@ struct WeightFragment<Element, false> {
 /// O += P V over the keys of `v_tile`; accumulators of S are, packed to 16 bits, A fragments of P, of which `kept` keeps
 /// some.
 template <class Element, class VTile, class Output, class Scores, class Kept = NoDropout>
-__device__ __forceinline__ void multiply_pv(Output& output, const Scores& p, unsigned v_tile,
-                                            const Kept& kept = {}) {
+JIT_DEVICE void multiply_pv(Output& output, const Scores& p, unsigned v_tile, const Kept& kept = {}) {
   constexpr int mma_k = ElementTraits<Element>::mma_k;
   const int lane = lane_id();
   const unsigned address = v_tile + VTile::offset(lane % 16, lane / 16);
@@ -115,7 +114,7 @@ __device__ __forceinline__ void multiply_pv(Output& output, const Scores& p, uns
 /// 9 the bytes of one column make a word. So keys stand in the order in which a lane has them of S
 /// (`pack_e4m3_step`), and even and odd columns come apart, which O's layout knows.
 template <class Element, class VTile, class Output, class Scores>
-__device__ __forceinline__ void multiply_pv_fp8(Output& output, const Scores& p, unsigned v_tile) {
+JIT_DEVICE void multiply_pv_fp8(Output& output, const Scores& p, unsigned v_tile) {
   static_assert(is_same<typename Output::Layout, EvenOddLayout>);
   constexpr int mma_k = ElementTraits<Element>::mma_k;
   constexpr unsigned bytes_of_columns[2] = {0x6420, 0x7531};  // even, odd  // mutate: UpcastBytes

@@ -1,16 +1,18 @@
 // Drops scores of a packed product; and the replacement of dropout in kernels without it: all scores are kept.
 #pragma once
 
+#include "base/host_device.cuh"
+
 namespace jit {
 
 struct NoDropout {};
 
 /// Sets to 0 what is not kept of a step of the product that is packed (Accumulator::pack_step).
 template <class Kept>
-__device__ __forceinline__ void drop_step(const Kept& kept, unsigned (&a)[4], int m, int step) {
+JIT_DEVICE void drop_step(const Kept& kept, unsigned (&a)[4], int m, int step) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) a[i] &= kept.pair_mask(2 * m + i % 2, 2 * step + i / 2);
 }
-__device__ __forceinline__ void drop_step(NoDropout, unsigned (&/*a*/)[4], int /*m*/, int /*step*/) {}
+JIT_DEVICE void drop_step(NoDropout, unsigned (&/*a*/)[4], int /*m*/, int /*step*/) {}
 
 }  // namespace jit

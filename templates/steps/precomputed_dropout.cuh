@@ -26,8 +26,7 @@ struct DropoutMaskLayout<QueriesByKeys, tile_kv> {
   static_assert(tile_kv % dropout_group_keys == 0, "tiles of keys must be multiples of 32 with dropout");
   static_assert(block.queries == dropout_group_queries, "a warp has the rows of a group");
 
-  static __device__ __forceinline__ void draw(const DropoutHead& head, int q, int k, int lane,
-                                              unsigned* words) {
+  static JIT_DEVICE void draw(const DropoutHead& head, int q, int k, int lane, unsigned* words) {
     unsigned own[block.words];
 #pragma unroll
     for (int g = 0; g < tile_kv / dropout_group_keys; ++g) {
@@ -36,13 +35,13 @@ struct DropoutMaskLayout<QueriesByKeys, tile_kv> {
     }
     store(lane, words, own);
   }
-  static __device__ __forceinline__ void keep_all(int lane, unsigned* words) {
+  static JIT_DEVICE void keep_all(int lane, unsigned* words) {
     unsigned own[block.words];
 #pragma unroll
     for (unsigned& word : own) word = 0xffffffffu;
     store(lane, words, own);
   }
-  static __device__ __forceinline__ void load(const unsigned* words, int lane, unsigned (&own)[block.words]) {
+  static JIT_DEVICE void load(const unsigned* words, int lane, unsigned (&own)[block.words]) {
     const unsigned* const from = words + lane * block.words;
     if constexpr (block.words == 4) {
       load_once(from, own[0], own[1], own[2], own[3]);
@@ -55,8 +54,7 @@ struct DropoutMaskLayout<QueriesByKeys, tile_kv> {
   }
 
  private:
-  static __device__ __forceinline__ void store(int lane, unsigned* words,
-                                               const unsigned (&own)[block.words]) {
+  static JIT_DEVICE void store(int lane, unsigned* words, const unsigned (&own)[block.words]) {
     constexpr int access = block.words % 4 == 0 ? 16 : block.words % 2 == 0 ? 8 : 4;
     store_words<block.words * 4, access>(words + lane * block.words, own);
   }
@@ -70,8 +68,7 @@ struct DropoutMaskLayout<KeysByQueries, tile_kv> {
   static constexpr DropoutMaskBlock block = dropout_mask_for_key_rows();
   static_assert(block.keys == dropout_group_keys && block.words == 2, "two warps share a group of keys");
 
-  static __device__ __forceinline__ void draw(const DropoutHead& head, int q, int k, int lane,
-                                              unsigned* words) {
+  static JIT_DEVICE void draw(const DropoutHead& head, int q, int k, int lane, unsigned* words) {
     constexpr unsigned first_warps = 0x33333333u;  // of four bits of a group those of its first 16 keys
     const int row = MmaLayout::lane_row(lane), column = MmaLayout::lane_column(lane);
     unsigned pairs[2];  // of groups of queries
@@ -87,15 +84,14 @@ struct DropoutMaskLayout<KeysByQueries, tile_kv> {
     words[lane] = (pairs[0] & first_warps) | (pairs[1] & first_warps) << 2;  // mutate: PairsExchanged
     words[warp_size + lane] = (pairs[0] >> 2 & first_warps) | (pairs[1] & ~first_warps);
   }
-  static __device__ __forceinline__ void keep_all(int lane, unsigned* words) {
+  static JIT_DEVICE void keep_all(int lane, unsigned* words) {
     words[lane] = words[warp_size + lane] = 0xffffffffu;
   }
 };
 
 /// The words of the block of a head, of those of all batch entries, that holds query `q` and key `k`.
 template <class Layout>
-__device__ __forceinline__ unsigned* dropout_mask_block(const DropoutMaskBits& mask, int head_of_all, int q,
-                                                        int k) {
+JIT_DEVICE unsigned* dropout_mask_block(const DropoutMaskBits& mask, int head_of_all, int q, int k) {
   constexpr DropoutMaskBlock block = Layout::block;
   const unsigned row = static_cast<unsigned>(head_of_all * mask.query_blocks + q / block.queries);
   const unsigned long long index = static_cast<unsigned long long>(row) * mask.key_blocks + k / block.keys;
@@ -118,12 +114,12 @@ class PrecomputedDropout<QueriesByKeys, Product> {
   PrecomputedDropout() = default;
   /// Bits of the product whose first row is that of query `q`, a multiple of 16, and whose first column is
   /// that of key `k`, a multiple of the tile. Loads are on their way then.
-  __device__ __forceinline__ PrecomputedDropout(const DropoutMaskBits& mask, int head_of_all, int q, int k) {
+  JIT_DEVICE PrecomputedDropout(const DropoutMaskBits& mask, int head_of_all, int q, int k) {
     Layout::load(dropout_mask_block<Layout>(mask, head_of_all, q, k), lane_id(), words_);
   }
 
   /// As that of KeptScores.
-  __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
+  JIT_DEVICE unsigned pair_mask(int r, int n) const {
     // The signs of two neighboring bytes are repeated; both rows share the shift.
     const unsigned signs = words_[n / blocks] << (blocks - 1 - n % blocks);  // mutate: WordsAlike
     return pick_bytes(signs, 0, r == 0 ? 0x9988 : 0xbbaa);                   // mutate: RowsOfAWordAlike
@@ -146,7 +142,7 @@ class PrecomputedDropout<KeysByQueries, Product> {
   PrecomputedDropout() = default;
   /// Bits of the product whose first row is that of key `k`, a multiple of 16, and whose first column is that
   /// of query `q`, a multiple of 64. Loads are on their way then.
-  __device__ __forceinline__ PrecomputedDropout(const DropoutMaskBits& mask, int head_of_all, int q, int k) {
+  JIT_DEVICE PrecomputedDropout(const DropoutMaskBits& mask, int head_of_all, int q, int k) {
     // mutate: DrawnKeysOfTheOtherWarp
     const int own = k / MmaLayout::block_rows % Layout::block.words * warp_size + lane_id();
     const unsigned* const from = dropout_mask_block<Layout>(mask, head_of_all, q, k) + own;
@@ -155,18 +151,18 @@ class PrecomputedDropout<KeysByQueries, Product> {
     for (int w = 0; w < words; ++w) load_once(from + w * next, words_[w]);
   }
 
-  __device__ __forceinline__ bool has(int r, int n, int i) const {
+  JIT_DEVICE bool has(int r, int n, int i) const {
     return (words_[n / blocks] >> (16 * i + bit(r, n)) & 1) != 0;
   }
   /// As that of KeptScores.
-  __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
+  JIT_DEVICE unsigned pair_mask(int r, int n) const {
     // The sign of a byte of each half is repeated; blocks of columns that are neighbors share the shift.
     const unsigned signs = words_[n / blocks] << (7 - bit(r, n) % 8);
     return pick_bytes(signs, 0, bit(r, n) < 8 ? 0xaa88 : 0xbb99);  // mutate: DrawnSignsOfAnotherBlock
   }
 
  private:
-  static __device__ __forceinline__ int bit(int r, int n) {
+  static JIT_DEVICE int bit(int r, int n) {
     return n % 2 * 8 + n / 2 % 2 * 4 + n / 4 % 2 * 2 + r;  // mutate: BlocksAlike
   }
 

@@ -11,8 +11,8 @@ struct RowNumbers {
   float numbers[rows];
 
   /// For column block `n`; `of(r, i)` is the number for value `i` of the lane's row `r` there.
-  __device__ __forceinline__ const RowNumbers& at(int /*n*/) const { return *this; }
-  __device__ __forceinline__ float of(int r, int /*i*/) const { return numbers[r]; }
+  JIT_DEVICE const RowNumbers& at(int /*n*/) const { return *this; }
+  JIT_DEVICE float of(int r, int /*i*/) const { return numbers[r]; }
 };
 
 /// Numbers of each column, in shared memory from `address` on, where the number of the lane's first column lies.
@@ -21,9 +21,9 @@ struct ColumnNumbers {
 
   struct Pair {
     float numbers[2];
-    __device__ __forceinline__ float of(int /*r*/, int i) const { return numbers[i]; }
+    JIT_DEVICE float of(int /*r*/, int i) const { return numbers[i]; }
   };
-  __device__ __forceinline__ Pair at(int n) const {
+  JIT_DEVICE Pair at(int n) const {
     Pair pair;
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                  : "=f"(pair.numbers[0]), "=f"(pair.numbers[1])
@@ -35,7 +35,7 @@ struct ColumnNumbers {
 
 /// Calls f(value, number, r, n, i) for each value of a product, block by block.
 template <class Product, class Numbers, class F>
-__device__ __forceinline__ void with_numbers(Product& product, const Numbers& numbers, F f) {
+JIT_DEVICE void with_numbers(Product& product, const Numbers& numbers, F f) {
 #pragma unroll
   for (int n = 0; n < Product::column_blocks; ++n) {
     const auto& block = numbers.at(n);

@@ -26,10 +26,9 @@ struct QueryStatistics {
 /// Computes the statistics of the rows of `Product`, the first of which is `first_query`. One lane calls
 /// `write(query, lse_log2, delta, is_large)` for each row.
 template <class Config, class Product, class Write>
-__device__ __forceinline__ auto query_statistics(const SequencesOf<Config>& sequences,
-                                                 const Gradients<Config>& gradients,
-                                                 const DropoutParams& dropout, int batch, int head,
-                                                 int first_query, const Write& write) {
+JIT_DEVICE auto query_statistics(const SequencesOf<Config>& sequences, const Gradients<Config>& gradients,
+                                 const DropoutParams& dropout, int batch, int head, int first_query,
+                                 const Write& write) {
   using Layout = typename Product::Layout;
   constexpr int piece = ElementTraits<typename Config::Element>::per_chunk;
   const int seqlen_q = sequences.q(batch).length, lane = lane_id();

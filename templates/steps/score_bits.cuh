@@ -33,7 +33,7 @@ class ScoreBits {
   }();
 
   /// None.
-  __device__ __forceinline__ ScoreBits() {
+  JIT_DEVICE ScoreBits() {
 #pragma unroll
     for (int w = 0; w < words; ++w) words_[w] = 0;
   }
@@ -41,7 +41,7 @@ class ScoreBits {
   /// Bits from words of rows: word(half, w) is of the upper or lower row and of 32 columns, the first of
   /// which is the lane's.
   template <class Word>
-  static __device__ __forceinline__ ScoreBits of_rows(const Word& word) {
+  static JIT_DEVICE ScoreBits of_rows(const Word& word) {
     ScoreBits bits;
 #pragma unroll
     for (int w = 0; w < row_words; ++w) {
@@ -53,30 +53,28 @@ class ScoreBits {
   }
   /// Bits from words that are kept as these are: word(w) is of 64 columns.
   template <class Word>
-  static __device__ __forceinline__ ScoreBits of_words(const Word& word) {
+  static JIT_DEVICE ScoreBits of_words(const Word& word) {
     static_assert(is_same<Layout, MmaLayout>, "mask bits are in this order");
     ScoreBits bits;
 #pragma unroll
     for (int w = 0; w < words; ++w) bits.words_[w] = word(w);
     return bits;
   }
-  __device__ __forceinline__ unsigned word(int w) const { return words_[w]; }
+  JIT_DEVICE unsigned word(int w) const { return words_[w]; }
 
   /// The lane's columns of such a word.
-  __device__ __forceinline__ unsigned row(int half, int w) const {
-    return words_[w / 2] >> shift(half, w) & lane_columns;
-  }
+  JIT_DEVICE unsigned row(int half, int w) const { return words_[w / 2] >> shift(half, w) & lane_columns; }
 
   /// The bit of value 2 half + i of block n.
-  __device__ __forceinline__ bool at(int n, int half, int i) const {
+  JIT_DEVICE bool at(int n, int half, int i) const {
     return (words_[Layout::column(0, n, i) / columns_of_word] >> place(n, half, i) & 1) != 0;
   }
   /// Adds those of the n-th block of a word, as they would lie in the first one.
-  __device__ __forceinline__ void add(int word, int n, unsigned bits_of_block) {
+  JIT_DEVICE void add(int word, int n, unsigned bits_of_block) {
     words_[word] |= bits_of_block << place(n, 0, 0);  // mutate: ScoresOfTheFirstBlock
   }
   /// Where in its word.
-  static __device__ __forceinline__ constexpr int place(int n, int half, int i) {
+  static JIT_DEVICE constexpr int place(int n, int half, int i) {
     const int column = Layout::column(0, n, i);
     return column % bits_of_word + shift(half, column / bits_of_word);
   }
@@ -84,26 +82,23 @@ class ScoreBits {
   static constexpr int words = rounded_up_quotient(columns, columns_of_word);
   static_assert(columns_of_word == score_word_keys);
 
-  friend __device__ __forceinline__ ScoreBits operator&(const ScoreBits& x, const ScoreBits& y) {
+  friend JIT_DEVICE ScoreBits operator&(const ScoreBits& x, const ScoreBits& y) {
     return joined(x, y, [](unsigned a, unsigned b) { return a & b; });
   }
-  friend __device__ __forceinline__ ScoreBits operator|(const ScoreBits& x, const ScoreBits& y) {
+  friend JIT_DEVICE ScoreBits operator|(const ScoreBits& x, const ScoreBits& y) {
     return joined(x, y, [](unsigned a, unsigned b) { return a | b; });
   }
   /// Bits of no score are of any value.
-  friend __device__ __forceinline__ ScoreBits operator~(const ScoreBits& x) {
+  friend JIT_DEVICE ScoreBits operator~(const ScoreBits& x) {
     return joined(x, x, [](unsigned a, unsigned) { return ~a; });
   }
 
  private:
   // Neighbors of a row: as many bits as there are up to the next lane's.
   static constexpr int neighbors = Layout::neighbors;
-  static __device__ __forceinline__ constexpr int shift(int half, int w) {
-    return (2 * (w % 2) + half) * neighbors;
-  }
+  static JIT_DEVICE constexpr int shift(int half, int w) { return (2 * (w % 2) + half) * neighbors; }
   template <class Join>
-  static __device__ __forceinline__ ScoreBits joined(const ScoreBits& x, const ScoreBits& y,
-                                                     const Join& join) {
+  static JIT_DEVICE ScoreBits joined(const ScoreBits& x, const ScoreBits& y, const Join& join) {
     ScoreBits bits;
 #pragma unroll
     for (int w = 0; w < words; ++w) bits.words_[w] = join(x.words_[w], y.words_[w]);
@@ -137,21 +132,21 @@ class MaskedScores {
   using Bits = ScoreBits<Layout, blocks>;
 
   /// `q` and `k` are those of the lane's first score.
-  __device__ __forceinline__ MaskedScores(int q, int k, const BlockContext& context)
+  JIT_DEVICE MaskedScores(int q, int k, const BlockContext& context)
       : lane_(lane_id()), q_(q), k_(k), seqlen_q_(context.seqlen_q), seqlen_kv_(context.seqlen_kv) {
     __builtin_assume(k >= 0);
     __builtin_assume(q >= 0);
   }
 
   /// Bits of the scores whose keys exist.
-  __device__ __forceinline__ Bits of_existing_keys() const {
+  JIT_DEVICE Bits of_existing_keys() const {
     // mutate: KeysThatDoNotExist
     return Bits::of_rows([&](int, int w) { return bits_between(w, 0, seqlen_kv_ - k_); });
   }
 
   /// Keys range(q) of each query.
   template <class Range>
-  __device__ __forceinline__ Bits of_ranges(const Range& range) const {
+  JIT_DEVICE Bits of_ranges(const Range& range) const {
     int begin[2], end[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -164,12 +159,12 @@ class MaskedScores {
 
   /// Bits that are the same for all keys: keep(q).
   template <class Keep>
-  __device__ __forceinline__ Bits of_queries(const Keep& keep) const {
+  JIT_DEVICE Bits of_queries(const Keep& keep) const {
     return of_queries([&](int q, bool) { return keep(q); }, false, false);
   }
   /// Bits of keep(q, is_asked), where it is asked for some score of the query.
   template <class Keep>
-  __device__ __forceinline__ Bits of_queries(const Bits& asked_scores, const Keep& keep) const {
+  JIT_DEVICE Bits of_queries(const Bits& asked_scores, const Keep& keep) const {
     const Bits asked = asked_scores & existing();
     bool is_asked[2];
 #pragma unroll
@@ -185,11 +180,11 @@ class MaskedScores {
 
   /// Bits that are the same for all queries: keep(k).
   template <class Keep>
-  __device__ __forceinline__ Bits of_keys(const Keep& keep) const {
+  JIT_DEVICE Bits of_keys(const Keep& keep) const {
     return of_keys([&](int k, int) { return keep(k); }, [](int) { return 0u; });
   }
   template <class Keep>
-  __device__ __forceinline__ Bits of_keys(const Bits& asked_scores, const Keep& keep) const {
+  JIT_DEVICE Bits of_keys(const Bits& asked_scores, const Keep& keep) const {
     const Bits asked = asked_scores & existing();
     return of_keys(keep, [&](int w) {
       const unsigned own = asked.row(0, w) | asked.row(1, w);    // mutate: KeysOfOneRowAreAsked
@@ -199,7 +194,7 @@ class MaskedScores {
 
   /// Bits that follow from q − k: keep(q, k), which is asked once for each distance.
   template <class Keep>
-  __device__ __forceinline__ Bits of_distances(const Keep& keep) const {
+  JIT_DEVICE Bits of_distances(const Keep& keep) const {
     // Bit e of these words is of all columns that lie e − 15 further than their rows. The first of these scores exists if
     // any does: it is of the first row or the first column.
     constexpr int last = Layout::block_rows - 1,
@@ -222,11 +217,11 @@ class MaskedScores {
 
   /// Bits that are the same for blocks of 8 queries and 16 keys: keep(q, k).
   template <class Keep>
-  __device__ __forceinline__ Bits of_blocks(const Keep& keep) const {
+  JIT_DEVICE Bits of_blocks(const Keep& keep) const {
     return of_blocks([&](int q, int k, bool) { return keep(q, k); }, 0u);
   }
   template <class Keep>
-  __device__ __forceinline__ Bits of_blocks(const Bits& asked_scores, const Keep& keep) const {
+  JIT_DEVICE Bits of_blocks(const Bits& asked_scores, const Keep& keep) const {
     const Bits asked = asked_scores & existing();
     unsigned blocks_asked = 0;
 #pragma unroll
@@ -245,7 +240,7 @@ class MaskedScores {
 
   /// All else: keep(q, k), in a short loop, or in the shortest one where `keep` is long.
   template <bool is_long = false, class Keep>
-  __device__ __forceinline__ Bits of_scores(const Keep& keep) const {
+  JIT_DEVICE Bits of_scores(const Keep& keep) const {
     constexpr int blocks_of_word = Bits::columns_of_word / Layout::block_columns;
     Bits bits;
 #pragma unroll
@@ -266,15 +261,13 @@ class MaskedScores {
   }
 
  private:
-  __device__ __forceinline__ int lane_row() const { return Layout::lane_row(lane_); }
-  __device__ __forceinline__ int lane_column() const { return Layout::lane_column(lane_); }
-  __device__ __forceinline__ int query(int half) const { return Layout::row(q_, 0, half); }
-  __device__ __forceinline__ int existing_query(int half) const {
-    return minimum(query(half), seqlen_q_ - 1);
-  }
+  JIT_DEVICE int lane_row() const { return Layout::lane_row(lane_); }
+  JIT_DEVICE int lane_column() const { return Layout::lane_column(lane_); }
+  JIT_DEVICE int query(int half) const { return Layout::row(q_, 0, half); }
+  JIT_DEVICE int existing_query(int half) const { return minimum(query(half), seqlen_q_ - 1); }
 
   // Bits of the scores of the tile whose query and key exist: what others ask for need not be there.
-  __device__ __forceinline__ Bits existing() const {
+  JIT_DEVICE Bits existing() const {
     constexpr bool has_others =
         Bits::columns % bits_of_word != 0;  // bits of a row's last word that are no score's
     // mutate: ReadsBehindTheTile
@@ -285,15 +278,14 @@ class MaskedScores {
   }
 
   template <class Keep>
-  __device__ __forceinline__ Bits of_queries(const Keep& keep, bool is_upper_asked,
-                                             bool is_lower_asked) const {
+  JIT_DEVICE Bits of_queries(const Keep& keep, bool is_upper_asked, bool is_lower_asked) const {
     const bool upper = keep(existing_query(0), is_upper_asked),
                lower = keep(existing_query(1), is_lower_asked);
     return Bits::of_rows([&](int half, int) { return (half == 0 ? upper : lower) ? ~0u : 0u; });
   }
 
   template <class Keep, class Asked>
-  __device__ __forceinline__ Bits of_keys(const Keep& keep, const Asked& asked) const {
+  JIT_DEVICE Bits of_keys(const Keep& keep, const Asked& asked) const {
     unsigned kept[Bits::row_words];
 #pragma unroll
     for (int w = 0; w < Bits::row_words; ++w) {
@@ -306,7 +298,7 @@ class MaskedScores {
 
   // A lane has a block: the first 16 those of the upper queries.
   template <class Keep>
-  __device__ __forceinline__ Bits of_blocks(const Keep& keep, unsigned asked) const {
+  JIT_DEVICE Bits of_blocks(const Keep& keep, unsigned asked) const {
     static_assert(Bits::columns <= 16 * 16, "a lane has one block of 16 keys");
     const int q = minimum(q_ - lane_row() + lane_ / 16 * 8, seqlen_q_ - 1);  // mutate: BlocksOfOneRow
     // mutate: BlocksAreOfEightKeys

@@ -21,13 +21,13 @@ namespace jit {
 
 /// The accumulators of dP before their product is added: −delta.
 template <class Product, class Numbers>
-__device__ __forceinline__ void begin_at_minus(Product& product, const Numbers& numbers) {
+JIT_DEVICE void begin_at_minus(Product& product, const Numbers& numbers) {
   with_numbers(product, numbers, [](float& value, float number, int, int, int) { value = -number; });
 }
 
 /// Calls f(r, n, i, query, key) for each value of a lane, the first of which lies at `row` and `column`.
 template <class Axes, class Product, class F>
-__device__ __forceinline__ void for_each_place(int row, int column, F f) {
+JIT_DEVICE void for_each_place(int row, int column, F f) {
   using Layout = typename Product::Layout;
 #pragma unroll
   for (int r = 0; r < Product::rows; ++r) {
@@ -44,8 +44,8 @@ __device__ __forceinline__ void for_each_place(int row, int column, F f) {
 
 /// Leaves f(s) of products s / scale, in place of them; an identity is left to `exponentiate_scores`.
 template <class Axes, class Product, class Score>
-__device__ __forceinline__ void apply_score(Product& scores, int row, int column, const Score& score,
-                                            float scale, const BlockContext& context) {
+JIT_DEVICE void apply_score(Product& scores, int row, int column, const Score& score, float scale,
+                            const BlockContext& context) {
   if constexpr (!Score::is_identity) {
     for_each_place<Axes, Product>(row, column, [&](int r, int n, int i, int q, int k) {
       float& s = scores.at(r, n, i);
@@ -58,9 +58,8 @@ __device__ __forceinline__ void apply_score(Product& scores, int row, int column
 /// Applies the score functor, and multiplies `d_scores` by f′(s). Where all queries and keys are there,
 /// nothing is asked about others, so that places of a lane differ by constants.
 template <class Axes, bool are_all_there = false, class Product, class Score>
-__device__ __forceinline__ void differentiate_score(Product& scores, Product& d_scores, int row, int column,
-                                                    const Score& score, float scale,
-                                                    const BlockContext& context) {
+JIT_DEVICE void differentiate_score(Product& scores, Product& d_scores, int row, int column,
+                                    const Score& score, float scale, const BlockContext& context) {
   if constexpr (!Score::is_identity) {
     for_each_place<Axes, Product>(row, column, [&](int r, int n, int i, int q, int k) {
       float& s = scores.at(r, n, i);
@@ -76,8 +75,8 @@ __device__ __forceinline__ void differentiate_score(Product& scores, Product& d_
 /// drop_masked_scores() of a mask with terms: asks once for each query and each key, and without a branch, so that what it
 /// reads of them is on its way together.
 template <class Axes, class Product, class Mask>
-__device__ __forceinline__ void drop_scores_by_terms(Product& scores, int row, int column, const Mask& mask,
-                                                     const BlockContext& context) {
+JIT_DEVICE void drop_scores_by_terms(Product& scores, int row, int column, const Mask& mask,
+                                     const BlockContext& context) {
   using Layout = typename Product::Layout;
   const auto term_of = [&](int q) { return query_term(mask, minimum(q, context.seqlen_q - 1)); };
   const auto word_of = [&](int k) { return mask.key_word(minimum(k, context.seqlen_kv - 1)); };
@@ -119,8 +118,8 @@ __device__ __forceinline__ void drop_scores_by_terms(Product& scores, int row, i
 
 /// Sets scores to −inf that the mask drops, or whose query or key does not exist.
 template <class Axes, class Product, class Mask>
-__device__ __forceinline__ void drop_masked_scores(Product& scores, int row, int column, const Mask& mask,
-                                                   const BlockContext& context) {
+JIT_DEVICE void drop_masked_scores(Product& scores, int row, int column, const Mask& mask,
+                                   const BlockContext& context) {
   if constexpr (key_words<Mask> == 1) {
     drop_scores_by_terms<Axes>(scores, row, column, mask, context);
   } else {
@@ -133,20 +132,20 @@ __device__ __forceinline__ void drop_masked_scores(Product& scores, int row, int
 
 /// The factor that makes exponents of 2 of the scores that `apply_score` leaves.
 template <class Score>
-__device__ __forceinline__ float score_exponent(float softmax_scale) {
+JIT_DEVICE float score_exponent(float softmax_scale) {
   return Score::is_identity ? softmax_scale * log2_e : log2_e;
 }
 
 /// Scores become probabilities: 2 to the power of score · factor − lse_log2.
 template <class Product, class Numbers>
-__device__ __forceinline__ void exponentiate_scores(Product& scores, float factor, const Numbers& lse_log2) {
+JIT_DEVICE void exponentiate_scores(Product& scores, float factor, const Numbers& lse_log2) {
   with_numbers(scores, lse_log2,
                [&](float& score, float lse, int, int, int) { score = ex2(__fmaf_rn(score, factor, -lse)); });
 }
 
 /// (dP − delta) ∘ f′ becomes dS. A key that is not seen has none, whatever a functor's derivative is there.
 template <class Score, class Product>
-__device__ __forceinline__ void multiply_by_probabilities(Product& d_scores, const Product& probabilities) {
+JIT_DEVICE void multiply_by_probabilities(Product& d_scores, const Product& probabilities) {
 #pragma unroll
   for (int n = 0; n < Product::column_blocks; ++n) {
 #pragma unroll

@@ -38,7 +38,7 @@ struct SoftmaxState {
   float row_sum[rows];
   float offset[rows];
 
-  __device__ __forceinline__ SoftmaxState() {
+  JIT_DEVICE SoftmaxState() {
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
       row_max[r] = negative_infinity();
@@ -58,9 +58,9 @@ template <int rows>
 struct RowScales {
   float of_rows[rows];
 };
-__device__ __forceinline__ float scale_of_row(float scale, int /*r*/) { return scale; }
+JIT_DEVICE float scale_of_row(float scale, int /*r*/) { return scale; }
 template <int rows>
-__device__ __forceinline__ float scale_of_row(const RowScales<rows>& scales, int r) {
+JIT_DEVICE float scale_of_row(const RowScales<rows>& scales, int r) {
   return scales.of_rows[r];
 }
 
@@ -71,9 +71,7 @@ inline constexpr float least_score = -0x1p80f;
 /// A row without any key so far has maximum −inf; subtracting 0 instead leaves its probabilities at ex2(−inf)
 /// = 0 and makes no NaN. So does a row of which all keys were given the least number of their type, or another one that
 /// stands for −inf.
-__device__ __forceinline__ float finite_or_zero(float row_max) {
-  return row_max < least_score ? 0.0f : row_max;
-}
+JIT_DEVICE float finite_or_zero(float row_max) { return row_max < least_score ? 0.0f : row_max; }
 
 /// An exponent is score · scale − rounded(maximum · scale), by one multiply-add. Of the maximum itself that is what
 /// rounding took off its product, up to 2^-24 of it, and not 0; all others are less. Below this limit it is at most
@@ -82,11 +80,11 @@ __device__ __forceinline__ float finite_or_zero(float row_max) {
 inline constexpr float largest_offset = 0x1p17f;
 
 /// True for NaN, too.
-__device__ __forceinline__ bool is_large(float offset) { return !(::fabsf(offset) < largest_offset); }
+JIT_DEVICE bool is_large(float offset) { return !(::fabsf(offset) < largest_offset); }
 
 /// Sets the offsets that exponents of scores are relative to, while these are not large.
 template <int rows, class Scale>
-__device__ __forceinline__ void set_offsets(SoftmaxState<rows>& state, const Scale& scale_log2) {
+JIT_DEVICE void set_offsets(SoftmaxState<rows>& state, const Scale& scale_log2) {
 #pragma unroll
   for (int r = 0; r < rows; ++r)
     state.offset[r] = finite_or_zero(state.row_max[r]) * scale_of_row(scale_log2, r);
@@ -95,8 +93,7 @@ __device__ __forceinline__ void set_offsets(SoftmaxState<rows>& state, const Sca
 /// Relates a tile of scores to its rows' maxima, which take it in. Where one of the warp's is large, `subtract` subtracts
 /// maxima, or 0 where a row has no keys, from the scores.
 template <class State, class Scale, class Subtract>
-__device__ __forceinline__ void relate_to_maxima(State& state, const Scale& scale_log2,
-                                                 const Subtract& subtract) {
+JIT_DEVICE void relate_to_maxima(State& state, const Scale& scale_log2, const Subtract& subtract) {
   set_offsets(state, scale_log2);
   if constexpr (State::may_be_large) {
     bool has_large = false;
@@ -113,19 +110,19 @@ __device__ __forceinline__ void relate_to_maxima(State& state, const Scale& scal
 
 /// The subtraction from `scores` as they are.
 template <class Scores>
-__device__ __forceinline__ auto subtract_from(Scores& scores) {
+JIT_DEVICE auto subtract_from(Scores& scores) {
   return [&scores](int r, float max) { scores.for_each_of_row(r, [&](float& score, int) { score -= max; }); };
 }
 
 /// The maximum of a tile's scores in row `r` of those that the thread holds.
 template <class Scores>
-__device__ __forceinline__ float tile_maximum(const Scores& scores, int r) {
+JIT_DEVICE float tile_maximum(const Scores& scores, int r) {
   return scores.reduce_row(r, [](float x, float y) { return fmaxf(x, y); });
 }
 
 /// The state that a first tile of scores leaves, before its exponentials.
 template <class Scores, class State, class Scale>
-__device__ __forceinline__ void begin_maximum(Scores& scores, State& state, const Scale& scale_log2) {
+JIT_DEVICE void begin_maximum(Scores& scores, State& state, const Scale& scale_log2) {
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {
     state.row_max[r] = tile_maximum(scores, r);
@@ -140,9 +137,8 @@ __device__ __forceinline__ void begin_maximum(Scores& scores, State& state, cons
 /// became too large or may be a large part of its row's sum, of which a thread knows its own part, and where a maximum
 /// is large. Probabilities become an `Element`.
 template <Rescale rescale, class Element = bf16, int rows, class State, class Scale, class Subtract>
-__device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], State& state,
-                                            const Scale& scale_log2, float (&correction)[rows],
-                                            const Subtract& subtract) {
+JIT_DEVICE bool take_maxima(const float (&of_tile)[rows], State& state, const Scale& scale_log2,
+                            float (&correction)[rows], const Subtract& subtract) {
   float new_max[rows];
 #pragma unroll
   for (int r = 0; r < rows; ++r) new_max[r] = fmaxf(state.row_max[r], of_tile[r]);
@@ -174,8 +170,8 @@ __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], State&
 
 /// Softmax of a tile of scores.
 template <Rescale rescale, class Element = bf16, class Scores, class State, class Scale>
-__device__ __forceinline__ bool update_maximum(Scores& scores, State& state, const Scale& scale_log2,
-                                               float (&correction)[Scores::rows]) {
+JIT_DEVICE bool update_maximum(Scores& scores, State& state, const Scale& scale_log2,
+                               float (&correction)[Scores::rows]) {
   float of_tile[Scores::rows];
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) of_tile[r] = tile_maximum(scores, r);
@@ -186,8 +182,8 @@ __device__ __forceinline__ bool update_maximum(Scores& scores, State& state, con
 /// `take_maxima` has it, of scores in place of probabilities, so that it can be worked out before there are
 /// scores.
 template <class Element, int rows, class Scale>
-__device__ __forceinline__ void score_limits(const SoftmaxState<rows>& state, const Scale& scale_log2,
-                                             float (&limits)[rows]) {
+JIT_DEVICE void score_limits(const SoftmaxState<rows>& state, const Scale& scale_log2,
+                             float (&limits)[rows]) {
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
     const float largest =
@@ -202,8 +198,8 @@ inline constexpr int maximum_chains = 4;
 /// Whether some lane of the warp may have a score beyond its limit, or one that is not a number, and each lane's largest
 /// scores where these are not negative: as integers, of which the assembler makes one instruction for two scores.
 template <class Scores>
-__device__ __forceinline__ bool may_exceed(const Scores& scores, const float (&limits)[Scores::rows],
-                                           float (&of_lane)[Scores::rows]) {
+JIT_DEVICE bool may_exceed(const Scores& scores, const float (&limits)[Scores::rows],
+                           float (&of_lane)[Scores::rows]) {
   bool may = false;
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {
@@ -216,7 +212,7 @@ __device__ __forceinline__ bool may_exceed(const Scores& scores, const float (&l
 
 /// Where they may: whether the lanes' largest scores are known, so that all scores are numbers, or −inf.
 template <int rows>
-__device__ __forceinline__ bool are_known(const float (&of_lane)[rows], const float (&limits)[rows]) {
+JIT_DEVICE bool are_known(const float (&of_lane)[rows], const float (&limits)[rows]) {
   bool are = true;
 #pragma unroll
   // mutate: NoNumbersAreKnown
@@ -228,7 +224,7 @@ __device__ __forceinline__ bool are_known(const float (&of_lane)[rows], const fl
 /// move again: where many keys share a row, little is lost by it. It is a whole number, so that the weight of the largest
 /// score, which has most to lose, is a power of two, as exact as without. `sum` is that of the row, of which `least_sum`
 /// is a quarter at least where small weights count for little.
-__device__ __forceinline__ float headroom(float sum, float least_sum) {
+JIT_DEVICE float headroom(float sum, float least_sum) {
   constexpr float shared = 8 * probability_factor<fp8_e4m3>;
   const float least = fmaxf(8 * least_sum, shared);
   return sum >= 4 * least ? 2.0f : sum >= 2 * least ? 1.0f : 0.0f;
@@ -237,10 +233,9 @@ __device__ __forceinline__ float headroom(float sum, float least_sum) {
 /// Where they may: moves the warp's maxima if some do. Returns whether, and then `correction` is what the output must be
 /// multiplied by. Integers do not have the order of negative scores, which are looked at again. They move ahead by `headroom`.
 template <class Scores, class Scale>
-__device__ __forceinline__ bool raise_to_scores(const Scores& scores, const float (&limits)[Scores::rows],
-                                                float (&of_lane)[Scores::rows],
-                                                SoftmaxState<Scores::rows>& state, const Scale& scale_log2,
-                                                float least_sum, float (&correction)[Scores::rows]) {
+JIT_DEVICE bool raise_to_scores(const Scores& scores, const float (&limits)[Scores::rows],
+                                float (&of_lane)[Scores::rows], SoftmaxState<Scores::rows>& state,
+                                const Scale& scale_log2, float least_sum, float (&correction)[Scores::rows]) {
   bool is_negative = false;
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) is_negative |= limits[r] < 0;
@@ -270,9 +265,8 @@ __device__ __forceinline__ bool raise_to_scores(const Scores& scores, const floa
 
 /// Turns scores into exponentials, of exponents relative to `offsets`, times 2^`raise`, and adds them to `sums`.
 template <class Scores, class Scale>
-__device__ __forceinline__ void exponentiate(Scores& scores, const float (&offsets)[Scores::rows],
-                                             const Scale& scale_log2, float (&sums)[Scores::rows],
-                                             float raise = 0) {
+JIT_DEVICE void exponentiate(Scores& scores, const float (&offsets)[Scores::rows], const Scale& scale_log2,
+                             float (&sums)[Scores::rows], float raise = 0) {
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {
     const float scale = scale_of_row(scale_log2, r), offset = offsets[r] - raise;
@@ -289,8 +283,8 @@ __device__ __forceinline__ void exponentiate(Scores& scores, const float (&offse
 
 /// Exponentials relative to the rows' maxima, which take in this tile.
 template <class Scores, class Scale>
-__device__ __forceinline__ void exponentiate(Scores& scores, SoftmaxState<Scores::rows>& state,
-                                             const Scale& scale_log2, float raise = 0) {
+JIT_DEVICE void exponentiate(Scores& scores, SoftmaxState<Scores::rows>& state, const Scale& scale_log2,
+                             float raise = 0) {
   exponentiate(scores, state.offset, scale_log2, state.row_sum, raise);
 }
 
@@ -311,8 +305,7 @@ inline constexpr float sums_that_stand_out = 2.5f;
 /// they are much more than all before, or too large, or their offset is: no key was seen before, which makes it infinite,
 /// or the maximum is large.
 template <class Element, int rows, class State>
-__device__ __forceinline__ bool stands_out(const float (&sums)[rows], const float (&offsets)[rows],
-                                           const State& state) {
+JIT_DEVICE bool stands_out(const float (&sums)[rows], const float (&offsets)[rows], const State& state) {
   bool fits = true;
 #pragma unroll
   for (int r = 0; r < rows; ++r) {  // false for NaN, too
@@ -324,7 +317,7 @@ __device__ __forceinline__ bool stands_out(const float (&sums)[rows], const floa
 
 /// Whether they must be computed again, relative to a maximum that takes in this tile.
 template <class Element, class State, int rows>
-__device__ __forceinline__ bool is_overflow(const float (&sums)[rows], const float (&offsets)[rows]) {
+JIT_DEVICE bool is_overflow(const float (&sums)[rows], const float (&offsets)[rows]) {
   bool fits = true;
 #pragma unroll
   for (int r = 0; r < rows; ++r)
@@ -336,8 +329,8 @@ __device__ __forceinline__ bool is_overflow(const float (&sums)[rows], const flo
 /// relative to the maxima of earlier tiles, and brings exponentials and sums, which take in this tile, up to
 /// them. Returns whether it did, and then `correction` is what the output must be multiplied by.
 template <class Scores, class Scale>
-__device__ __forceinline__ bool raise_maximum(Scores& scores, SoftmaxState<Scores::rows>& state,
-                                              const Scale& scale_log2, float (&correction)[Scores::rows]) {
+JIT_DEVICE bool raise_maximum(Scores& scores, SoftmaxState<Scores::rows>& state, const Scale& scale_log2,
+                              float (&correction)[Scores::rows]) {
   const auto larger = [](float x, float y) { return max_not_negative(x, y); };
   float largest[Scores::rows];
   bool is_dominated = false;
@@ -364,8 +357,8 @@ __device__ __forceinline__ bool raise_maximum(Scores& scores, SoftmaxState<Score
 
 /// Maxima, exponentials and sums: scores become probabilities that become an `Element`, state and output follow.
 template <Rescale rescale, class Element = bf16, class Scores, class Output>
-__device__ __forceinline__ void online_softmax(Scores& scores, Output& output,
-                                               SoftmaxState<Scores::rows>& state, float scale_log2) {
+JIT_DEVICE void online_softmax(Scores& scores, Output& output, SoftmaxState<Scores::rows>& state,
+                               float scale_log2) {
   float correction[Scores::rows];
   if (update_maximum<rescale, Element>(scores, state, scale_log2, correction)) output.scale_rows(correction);
   exponentiate(scores, state, scale_log2, probability_raise<Element>);
@@ -377,25 +370,23 @@ inline constexpr float inverse_without_keys = 0x1p100f;
 
 /// `packed` values of a row that has been multiplied by `inverse`; 0 for one without keys, which 0 · v is not when
 /// a value that others see is not a number.
-__device__ __forceinline__ unsigned keep_if_has_keys(unsigned packed, float inverse) {
+JIT_DEVICE unsigned keep_if_has_keys(unsigned packed, float inverse) {
   return inverse > 0.5f * inverse_without_keys ? 0 : packed;
 }
 
-__device__ __forceinline__ float keep_if_has_keys(float value, float inverse) {
+JIT_DEVICE float keep_if_has_keys(float value, float inverse) {
   return __int_as_float(
       static_cast<int>(keep_if_has_keys(static_cast<unsigned>(__float_as_int(value)), inverse)));
 }
 
 /// The factor by which a row whose exponentials have this sum is multiplied in the end.
-__device__ __forceinline__ float inverse_of_sum(float sum) {
-  return rcp(sum != 0.0f ? sum : 1 / inverse_without_keys);
-}
+JIT_DEVICE float inverse_of_sum(float sum) { return rcp(sum != 0.0f ? sum : 1 / inverse_without_keys); }
 
 /// The factor of the output of each row, and log(Σ exp(score)) in natural units, −inf for a row
 /// without keys. `Layout` is that of the scores; sums are 2^`raise` of what they are the sums of.
 template <class Layout, int rows, class Scale>
-__device__ __forceinline__ void finish_rows(const SoftmaxState<rows>& state, const Scale& scale_log2,
-                                            float (&inverse)[rows], float (&lse)[rows], float raise = 0) {
+JIT_DEVICE void finish_rows(const SoftmaxState<rows>& state, const Scale& scale_log2, float (&inverse)[rows],
+                            float (&lse)[rows], float raise = 0) {
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
     const float sum = Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
@@ -411,8 +402,7 @@ __device__ __forceinline__ void finish_rows(const SoftmaxState<rows>& state, con
 /// Takes one more key without a value, of score `sink` in natural units, into what `finish_rows` came to. `shares` are
 /// what the other keys have of the sums.
 template <int rows>
-__device__ __forceinline__ void add_sink(float sink, float (&inverse)[rows], float (&lse)[rows],
-                                         float (&shares)[rows]) {
+JIT_DEVICE void add_sink(float sink, float (&inverse)[rows], float (&lse)[rows], float (&shares)[rows]) {
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
     shares[r] = 1;
@@ -428,7 +418,7 @@ __device__ __forceinline__ void add_sink(float sink, float (&inverse)[rows], flo
   }
 }
 template <int rows>
-__device__ __forceinline__ void add_sink(float sink, float (&inverse)[rows], float (&lse)[rows]) {
+JIT_DEVICE void add_sink(float sink, float (&inverse)[rows], float (&lse)[rows]) {
   float shares[rows];
   add_sink(sink, inverse, lse, shares);
 }

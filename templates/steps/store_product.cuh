@@ -12,9 +12,8 @@ namespace jit {
 /// `row_end` on and `columns` columns alone. They go through rows `tile_row` and following of a tile in shared memory,
 /// which are the warp's own, so that whole rows are written at once.
 template <class Tile, int columns, int alignment, class Product, class Element>
-__device__ __forceinline__ void store_product(const Product& product, float factor,
-                                              const DenseRows<Element>& target, int row, int row_end,
-                                              unsigned tile, int tile_row) {
+JIT_DEVICE void store_product(const Product& product, float factor, const DenseRows<Element>& target, int row,
+                              int row_end, unsigned tile, int tile_row) {
   using Layout = typename Product::Layout;
   const int lane = lane_id();
   const unsigned address = tile + Tile::offset(tile_row + Layout::lane_row(lane), 0) +
@@ -37,7 +36,7 @@ __device__ __forceinline__ void store_product(const Product& product, float fact
 /// Writes a row, of which there are `columns` columns, if it exists. Each quad of lanes has pieces of 8 columns of it
 /// in 4 words, of which word(n) is the lane's of block n: transposed, every lane writes whole pieces.
 template <int column_blocks, class Element, class Word>
-__device__ __forceinline__ void store_by_quads(Element* row, int columns, bool exists, Word word) {
+JIT_DEVICE void store_by_quads(Element* row, int columns, bool exists, Word word) {
   const int piece = lane_id() % 4;
   Element* const own = row + piece * 8;
 #pragma unroll
@@ -55,8 +54,8 @@ __device__ __forceinline__ void store_by_quads(Element* row, int columns, bool e
 /// Writes a warp's product of 16 rows, times `factor` and rounded, to the rows of `target` from `first_row` on, but none
 /// from `row_end` on and `columns` columns alone, a multiple of 8. Rows are aligned to 16 bytes.
 template <int columns, class Product, class Element>
-__device__ __forceinline__ void store_rows(const Product& product, float factor,
-                                           const DenseRows<Element>& target, int first_row, int row_end) {
+JIT_DEVICE void store_rows(const Product& product, float factor, const DenseRows<Element>& target,
+                           int first_row, int row_end) {
   using Layout = typename Product::Layout;
   static_assert(Product::row_blocks == 1);
 #pragma unroll

@@ -11,11 +11,11 @@ namespace jit {
 template <class Tile, int row_blocks>
 class TileFragments {
  public:
-  __device__ __forceinline__ TileFragments(unsigned tile, int first_row)
+  JIT_DEVICE TileFragments(unsigned tile, int first_row)
       : lane_address_(tile + Tile::offset(first_row + lane_id() % 16, lane_id() / 16)) {}
 
   /// The A fragments of the 16 columns from 16 · step on.
-  __device__ __forceinline__ void get(unsigned (&a)[row_blocks][4], int step) const {
+  JIT_DEVICE void get(unsigned (&a)[row_blocks][4], int step) const {
 #pragma unroll
     for (int m = 0; m < row_blocks; ++m) ldmatrix_x4(a[m], Tile::advance(lane_address_, m * 16, 2 * step));
   }
@@ -27,7 +27,7 @@ class TileFragments {
 /// Loads the 64 rows from `row` on of a Tile at shared address `tile`, as A of so many steps of a sum along its columns.
 /// By a warpgroup.
 template <class Tile, int steps>
-__device__ __forceinline__ void load_rows(unsigned (&rows)[steps][4], unsigned tile, int row) {
+JIT_DEVICE void load_rows(unsigned (&rows)[steps][4], unsigned tile, int row) {
   const unsigned thread = threadIdx.x % warpgroup_size;
   const int own_row = row + static_cast<int>(thread / warp_size * 16 + thread % 16);
   const unsigned own = Tile::chunk_address(tile, own_row, thread % warp_size / 16);

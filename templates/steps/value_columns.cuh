@@ -14,18 +14,18 @@ namespace jit {
 template <class Config, int rows, bool is_used = has_value_means<Config>&& Config::sinks>
 class SeenShares {
  public:
-  __device__ __forceinline__ void add_sink(float sink, float (&inverse)[rows], float (&lse)[rows]) {
+  JIT_DEVICE void add_sink(float sink, float (&inverse)[rows], float (&lse)[rows]) {
     jit::add_sink(sink, inverse, lse);
   }
-  __device__ __forceinline__ float operator[](int) const { return 1; }
+  JIT_DEVICE float operator[](int) const { return 1; }
 };
 template <class Config, int rows>
 class SeenShares<Config, rows, true> {
  public:
-  __device__ __forceinline__ void add_sink(float sink, float (&inverse)[rows], float (&lse)[rows]) {
+  JIT_DEVICE void add_sink(float sink, float (&inverse)[rows], float (&lse)[rows]) {
     jit::add_sink(sink, inverse, lse, shares_);
   }
-  __device__ __forceinline__ float operator[](int r) const { return shares_[r]; }
+  JIT_DEVICE float operator[](int r) const { return shares_[r]; }
 
  private:
   float shares_[rows];
@@ -37,9 +37,8 @@ class SeenShares<Config, rows, true> {
 template <class Config, class Output, bool is_used = finishes_columns<Config>>
 class ValueColumns {
  public:
-  __device__ __forceinline__ ValueColumns(const DescaleParams&, int, int,
-                                          const SeenShares<Config, Output::rows>&) {}
-  __device__ __forceinline__ void finish(Output&, int, int) const {}
+  JIT_DEVICE ValueColumns(const DescaleParams&, int, int, const SeenShares<Config, Output::rows>&) {}
+  JIT_DEVICE void finish(Output&, int, int) const {}
 };
 template <class Config, class Output>
 class ValueColumns<Config, Output, true> {
@@ -47,8 +46,8 @@ class ValueColumns<Config, Output, true> {
 
  public:
   /// Columns of batch entry b and KV head h, where `slice` is b · heads_kv + h.
-  __device__ __forceinline__ ValueColumns(const DescaleParams& descale, int slice, int heads_kv,
-                                          const SeenShares<Config, Output::rows>& shares)
+  JIT_DEVICE ValueColumns(const DescaleParams& descale, int slice, int heads_kv,
+                          const SeenShares<Config, Output::rows>& shares)
       : shares_(shares) {
     const int batch = slice / heads_kv, kv_head = slice - batch * heads_kv;  // mutate: MeanOfAnotherHead
     const int first = Layout::lane_column(lane_id());
@@ -61,7 +60,7 @@ class ValueColumns<Config, Output, true> {
   }
 
   /// The lane's pair of its row `r` in column block `n`. Rows without keys are still to become 0 (`keep_if_has_keys`).
-  __device__ __forceinline__ void finish(Output& output, int r, int n) const {
+  JIT_DEVICE void finish(Output& output, int r, int n) const {
 #pragma unroll
     for (int i = 0; i < Output::pair; ++i) {
       const int column = Layout::column(0, n, i);

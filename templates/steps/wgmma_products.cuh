@@ -27,11 +27,11 @@ class Probabilities {
   using Config = typename Traits::Config;
 
  public:
-  __device__ __forceinline__ explicit Probabilities(int consumer) : spare_{0, consumer} {}
+  JIT_DEVICE explicit Probabilities(int consumer) : spare_{0, consumer} {}
 
   /// Packs what `kept` keeps of 16-bit P.
   template <class Kept = NoDropout>
-  __device__ __forceinline__ void pack_scores(const typename Traits::Scores& scores, const Kept& kept = {}) {
+  JIT_DEVICE void pack_scores(const typename Traits::Scores& scores, const Kept& kept = {}) {
     using Element = typename Traits::Weight;
 #pragma unroll
     for (int step = 0; step < Traits::key_steps; ++step) {
@@ -50,8 +50,8 @@ class Probabilities {
   /// Packs 8-bit P of the columns of one step, but for the words that `interpolated` has. Returns what they
   /// became.
   template <int interpolations>
-  __device__ __forceinline__ const unsigned (&pack_step(const typename Traits::Scores& scores, int step,
-                                                        const unsigned (&interpolated)[4]))[4] {
+  JIT_DEVICE const unsigned (&pack_step(const typename Traits::Scores& scores, int step,
+                                        const unsigned (&interpolated)[4]))[4] {
     if constexpr (interpolations == 0) {
       pack_e4m3_step(scores, registers_[step], 0, step);
     } else {
@@ -68,8 +68,8 @@ class Probabilities {
   /// O += P V, as one group; `lower` leaves out the upper half of the keys. Where Traits say `sums_by_products` V has
   /// columns of ones behind its own, whose products are added to `sums`.
   template <class Sums>
-  __device__ __forceinline__ void multiply_pv(typename Traits::Output& output, Sums& sums, unsigned v_tile,
-                                              bool lower) const {
+  JIT_DEVICE void multiply_pv(typename Traits::Output& output, Sums& sums, unsigned v_tile,
+                              bool lower) const {
     using V = typename Traits::VTile;
     constexpr bool sums_along_columns = is_fp8<typename Traits::Weight>;
     const unsigned v =
@@ -96,19 +96,18 @@ class Probabilities {
     wgmma_commit_group();
   }
   /// P V without sums.
-  __device__ __forceinline__ void multiply_pv(typename Traits::Output& output, unsigned v_tile,
-                                              bool lower) const {
+  JIT_DEVICE void multiply_pv(typename Traits::Output& output, unsigned v_tile, bool lower) const {
     NoSums sums;
     multiply_pv(output, sums, v_tile, lower);
   }
 
   /// After the wait for `multiply_pv`: until then nobody else may have the registers.
-  __device__ __forceinline__ void hold() { wgmma_hold(registers_); }
+  JIT_DEVICE void hold() { wgmma_hold(registers_); }
 
  private:
   // Behind a branch the compiler would move O to the registers of the product behind the fence.
   template <class Sums>
-  static __device__ __forceinline__ void fence_before_pv(typename Traits::Output& output, Sums& sums) {
+  static JIT_DEVICE void fence_before_pv(typename Traits::Output& output, Sums& sums) {
     wgmma_hold(output.registers[0]);
     if constexpr (Traits::sums_by_products) wgmma_hold(sums);
     wgmma_fence();
@@ -134,7 +133,7 @@ class Queries {
 
   /// Makes numbers of another type of the Q at the shared address `tile`, in its place. The warpgroup meets at `barrier`.
   /// Leaves what products with each row of the thread are to be multiplied by.
-  static __device__ __forceinline__ void convert(unsigned tile, int barrier, float (&factors)[2]) {
+  static JIT_DEVICE void convert(unsigned tile, int barrier, float (&factors)[2]) {
     unsigned registers[Traits::head_dim_steps][4];
 #pragma unroll
     for (int step = 0; step < Traits::head_dim_steps; ++step) load_step(registers[step], tile, step);
@@ -148,8 +147,7 @@ class Queries {
   }
 
   /// S = Q Kᵀ, as one group.
-  __device__ __forceinline__ void multiply_qk(typename Traits::Scores& scores, unsigned q_tile,
-                                              unsigned k_tile) const {
+  JIT_DEVICE void multiply_qk(typename Traits::Scores& scores, unsigned q_tile, unsigned k_tile) const {
     const unsigned k = lower_word(K::along_columns(k_tile, 0, 0));
     wgmma_fence();  // mutate: NoFenceBeforeS
     Config::template wgmma_qk<Q, K>(scores.registers[0], lower_word(Q::along_columns(q_tile, 0, 0)), k);
@@ -157,8 +155,8 @@ class Queries {
   }
 
   /// S by one warp for its own rows, at once, in half the speed, and without the other warps.
-  static __device__ __forceinline__ void multiply_qk_by_warp(typename Traits::Scores& scores, unsigned q_tile,
-                                                             unsigned k_tile) {
+  static JIT_DEVICE void multiply_qk_by_warp(typename Traits::Scores& scores, unsigned q_tile,
+                                             unsigned k_tile) {
     const int lane = lane_id();
     scores.clear();
 #pragma unroll 1
@@ -178,10 +176,10 @@ class Queries {
 
  private:
   // The warp's rows of 16 columns.
-  static __device__ __forceinline__ void load_step(unsigned (&q)[4], unsigned tile, int step) {
+  static JIT_DEVICE void load_step(unsigned (&q)[4], unsigned tile, int step) {
     ldmatrix_x4(q, step_address(tile, step));
   }
-  static __device__ __forceinline__ unsigned step_address(unsigned tile, int step) {
+  static JIT_DEVICE unsigned step_address(unsigned tile, int step) {
     const int lane = lane_id();
     const int row = threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
     return Q::chunk_address(tile, row, 2 * step + lane / 16);

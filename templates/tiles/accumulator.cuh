@@ -17,31 +17,27 @@ struct MmaLayout {
   static constexpr int neighbors = 2;  ///< columns that a lane has side by side
 
   /// Place of the first value of a lane, of which `thread` may be the index in its block.
-  static __device__ __forceinline__ int lane_row(int thread) { return thread % warp_size / 4; }
-  static __device__ __forceinline__ int lane_column(int thread) { return thread % 4 * 2; }
+  static JIT_DEVICE int lane_row(int thread) { return thread % warp_size / 4; }
+  static JIT_DEVICE int lane_column(int thread) { return thread % 4 * 2; }
   /// The caller's lane_row, not made of lane_id(), which would stay in a register up to a rare use of it.
-  static __device__ __forceinline__ int own_row() { return threadIdx.x / 4 % (warp_size / 4); }
+  static JIT_DEVICE int own_row() { return threadIdx.x / 4 % (warp_size / 4); }
   /// Reduces, by `f` of two values, those of all lanes that share a row.
   template <class F>
-  static __device__ __forceinline__ float reduce(float x, F f) {
+  static JIT_DEVICE float reduce(float x, F f) {
     x = f(x, __shfl_xor_sync(full_warp, x, 1));  // mutate: LanesMissAShuffle
     return f(x, __shfl_xor_sync(full_warp, x, 2));
   }
   /// Whether the lane speaks for those that share its rows.
-  static __device__ __forceinline__ bool speaks_for_rows(int lane) { return lane % 4 == 0; }
+  static JIT_DEVICE bool speaks_for_rows(int lane) { return lane % 4 == 0; }
   /// That one's value.
-  static __device__ __forceinline__ float from_speaker(float x) {
-    return __shfl_sync(full_warp, x, lane_id() / 4 * 4);
-  }
+  static JIT_DEVICE float from_speaker(float x) { return __shfl_sync(full_warp, x, lane_id() / 4 * 4); }
 
   /// Where the others lie if the first one lies in row, or column, `first`: in block `m` a row in the upper
   /// `half` and one in the lower, in block `n` two columns.
-  static __device__ __forceinline__ constexpr int row(int first, int m, int half) {
+  static JIT_DEVICE constexpr int row(int first, int m, int half) {
     return first + m * block_rows + half * 8;
   }
-  static __device__ __forceinline__ constexpr int column(int first, int n, int i) {
-    return first + n * block_columns + i;
-  }
+  static JIT_DEVICE constexpr int column(int first, int n, int i) { return first + n * block_columns + i; }
 };
 
 /// A layout in which each two blocks share 16 columns: the first has the even ones, the second the odd ones.
@@ -49,8 +45,8 @@ struct MmaLayout {
 struct EvenOddLayout : MmaLayout {
   static constexpr int neighbors = 4;  // mutate: NeighborsOfTheOtherLayout
   // mutate: LanesInTheOrderOfBlocks
-  static __device__ __forceinline__ int lane_column(int thread) { return thread % 4 * 4; }
-  static __device__ __forceinline__ constexpr int column(int first, int n, int i) {
+  static JIT_DEVICE int lane_column(int thread) { return thread % 4 * 4; }
+  static JIT_DEVICE constexpr int column(int first, int n, int i) {
     return first + n / 2 * 2 * block_columns + 2 * i + n % 2;
   }
 };
@@ -68,12 +64,10 @@ struct Accumulator {
   float registers[row_blocks][column_blocks][Layout::block_values];
 
   /// Value `i` of the pair that the lane holds of its row `r` in column block `n`.
-  __device__ __forceinline__ float& at(int r, int n, int i) { return registers[r / 2][n][r % 2 * 2 + i]; }
-  __device__ __forceinline__ float at(int r, int n, int i) const {
-    return registers[r / 2][n][r % 2 * 2 + i];
-  }
+  JIT_DEVICE float& at(int r, int n, int i) { return registers[r / 2][n][r % 2 * 2 + i]; }
+  JIT_DEVICE float at(int r, int n, int i) const { return registers[r / 2][n][r % 2 * 2 + i]; }
 
-  __device__ __forceinline__ void clear() {
+  JIT_DEVICE void clear() {
 #pragma unroll
     for (int m = 0; m < row_blocks; ++m) {
 #pragma unroll
@@ -86,7 +80,7 @@ struct Accumulator {
 
   /// Calls f(value, row, column) for each value; the lane's first one lies at `row` and `column`.
   template <class F>
-  __device__ __forceinline__ void for_each(int row, int column, F f) {
+  JIT_DEVICE void for_each(int row, int column, F f) {
 #pragma unroll
     for (int m = 0; m < row_blocks; ++m) {
 #pragma unroll
@@ -101,7 +95,7 @@ struct Accumulator {
 
   /// Calls f(r, n, i) for the place of each value, row by row.
   template <class F>
-  static __device__ __forceinline__ void for_each_place(F f) {
+  static JIT_DEVICE void for_each_place(F f) {
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
 #pragma unroll
@@ -113,7 +107,7 @@ struct Accumulator {
   }
   /// Calls f(r, row) for the lane's rows r, the first of which is `row`.
   template <class F>
-  static __device__ __forceinline__ void for_each_row(int row, F f) {
+  static JIT_DEVICE void for_each_row(int row, F f) {
 #pragma unroll
     for (int m = 0; m < row_blocks; ++m) {
 #pragma unroll
@@ -123,7 +117,7 @@ struct Accumulator {
 
   /// Calls f(value, column) for the lane's values of its row `r`, counting columns from the lane's first one.
   template <class F>
-  __device__ __forceinline__ void for_each_of_row(int r, F f) {
+  JIT_DEVICE void for_each_of_row(int r, F f) {
 #pragma unroll
     for (int n = 0; n < column_blocks; ++n) {
 #pragma unroll
@@ -133,7 +127,7 @@ struct Accumulator {
 
   /// Reduces, by `f` of two values, the lane's values of its row `r`.
   template <class F>
-  __device__ __forceinline__ float reduce_lane(int r, F f) const {
+  JIT_DEVICE float reduce_lane(int r, F f) const {
     float result = f(at(r, 0, 0), at(r, 0, 1));
 #pragma unroll
     for (int n = 1; n < column_blocks; ++n) result = f(result, f(at(r, n, 0), at(r, n, 1)));
@@ -141,7 +135,7 @@ struct Accumulator {
   }
   /// Reduces the lane's values in so many chains of operations that do not wait for one another.
   template <int chains, class F>
-  __device__ __forceinline__ float reduce_lane_in_chains(int r, F f) const {
+  JIT_DEVICE float reduce_lane_in_chains(int r, F f) const {
     static_assert(column_blocks >= chains);
     float results[chains];
 #pragma unroll
@@ -155,12 +149,12 @@ struct Accumulator {
   }
   /// Reduces the values of the row, with those of the other lanes.
   template <class F>
-  __device__ __forceinline__ float reduce_row(int r, F f) const {
+  JIT_DEVICE float reduce_row(int r, F f) const {
     return Layout::reduce(reduce_lane(r, f), f);
   }
 
   /// Multiplies each row by its factor.
-  __device__ __forceinline__ void scale_rows(const float (&factors)[rows]) {
+  JIT_DEVICE void scale_rows(const float (&factors)[rows]) {
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
 #pragma unroll
@@ -173,13 +167,13 @@ struct Accumulator {
 
   /// The lane's pair of its row `r` in column block `n`, rounded to 16 bits.
   template <class Element>
-  __device__ __forceinline__ unsigned pack_pair(int r, int n) const {
+  JIT_DEVICE unsigned pack_pair(int r, int n) const {
     return pack<Element>(at(r, n, 0), at(r, n, 1));
   }
   /// Row block `m` and the 16 columns from 16 · `step` on, rounded to 16 bits: an A fragment of mma.sync and
   /// of wgmma, and four matrices of stmatrix.
   template <class Element>
-  __device__ __forceinline__ void pack_step(unsigned (&a)[4], int m, int step) const {
+  JIT_DEVICE void pack_step(unsigned (&a)[4], int m, int step) const {
     a[0] = pack_pair<Element>(2 * m, 2 * step);
     a[1] = pack_pair<Element>(2 * m + 1, 2 * step);
     a[2] = pack_pair<Element>(2 * m, 2 * step + 1);
@@ -188,7 +182,7 @@ struct Accumulator {
 };
 
 /// Word j of lane i of each quad becomes word i of lane j.
-__device__ __forceinline__ void transpose_quad(unsigned (&words)[4]) {
+JIT_DEVICE void transpose_quad(unsigned (&words)[4]) {
   const auto exchange = [&](int lane_bit, int low, int high) {
     const bool is_upper = (threadIdx.x & lane_bit) != 0;
     const unsigned received = __shfl_xor_sync(full_warp, is_upper ? words[low] : words[high], lane_bit);

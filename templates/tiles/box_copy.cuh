@@ -16,12 +16,12 @@ struct BoundedMap {
 
 /// Starts the copy to a panel of a tile, whose first row is `first`, or which lies in `box`; its bytes count at the barrier
 /// `full`.
-__device__ __forceinline__ void load_panel(unsigned panel, const TensorMap& map, unsigned full, int column,
-                                           const RowPlace& first) {
+JIT_DEVICE void load_panel(unsigned panel, const TensorMap& map, unsigned full, int column,
+                           const RowPlace& first) {
   cp_async_bulk_tensor_load(panel, map, full, column, first.seq, first.head, first.batch);
 }
-__device__ __forceinline__ void load_panel(unsigned panel, const BoundedMap& map, unsigned full, int column,
-                                           const BoundedBox& box) {
+JIT_DEVICE void load_panel(unsigned panel, const BoundedMap& map, unsigned full, int column,
+                           const BoundedBox& box) {
   if (box.missing == 0) {
     cp_async_bulk_tensor_load(panel, map.whole, full, column, box.first, box.head, box.batch);
   } else {
@@ -31,12 +31,10 @@ __device__ __forceinline__ void load_panel(unsigned panel, const BoundedMap& map
 }
 
 /// Starts the copy of a panel to the tensor.
-__device__ __forceinline__ void store_panel(unsigned panel, const TensorMap& map, int column,
-                                            const RowPlace& first) {
+JIT_DEVICE void store_panel(unsigned panel, const TensorMap& map, int column, const RowPlace& first) {
   cp_async_bulk_tensor_store(map, panel, column, first.seq, first.head, first.batch);
 }
-__device__ __forceinline__ void store_panel(unsigned panel, const BoundedMap& map, int column,
-                                            const BoundedBox& box) {
+JIT_DEVICE void store_panel(unsigned panel, const BoundedMap& map, int column, const BoundedBox& box) {
   if (!is_there(box)) return;
   if (box.missing == 0) {
     cp_async_bulk_tensor_store(map.whole, panel, column, box.first, box.head, box.batch);
@@ -48,13 +46,13 @@ __device__ __forceinline__ void store_panel(unsigned panel, const BoundedMap& ma
 
 /// Starts the copies of all panels of a tile.
 template <class Tile, class Map, class Place>
-__device__ __forceinline__ void load_tile(unsigned tile, const Map& map, unsigned full, const Place& place) {
+JIT_DEVICE void load_tile(unsigned tile, const Map& map, unsigned full, const Place& place) {
 #pragma unroll
   for (int panel = 0; panel < Tile::panels; ++panel)
     load_panel(tile + panel * Tile::panel_bytes, map, full, panel * Tile::columns, place);
 }
 template <class Tile, class Map, class Place>
-__device__ __forceinline__ void store_tile(unsigned tile, const Map& map, const Place& place) {
+JIT_DEVICE void store_tile(unsigned tile, const Map& map, const Place& place) {
 #pragma unroll
   for (int panel = 0; panel < Tile::panels; ++panel)
     store_panel(tile + panel * Tile::panel_bytes, map, panel * Tile::columns, place);

@@ -5,16 +5,16 @@
 
 namespace jit {
 
-__device__ __forceinline__ void store_shared(unsigned address, int value) {
+JIT_DEVICE void store_shared(unsigned address, int value) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
-__device__ __forceinline__ int load_shared(unsigned address) {
+JIT_DEVICE int load_shared(unsigned address) {
   int value;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
   return value;
 }
 /// The word there under a condition, else `other`: without a branch, so that what stands around it can be mixed with it.
-__device__ __forceinline__ int load_shared_if(bool condition, unsigned address, int other) {
+JIT_DEVICE int load_shared_if(bool condition, unsigned address, int other) {
   int value;
   asm volatile(
       "{.reg .pred is_read;\n"
@@ -28,23 +28,23 @@ __device__ __forceinline__ int load_shared_if(bool condition, unsigned address, 
   return value;
 }
 /// `address` is a multiple of 8.
-__device__ __forceinline__ void load_shared(int (&values)[2], unsigned address) {
+JIT_DEVICE void load_shared(int (&values)[2], unsigned address) {
   asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
                : "=r"(values[0]), "=r"(values[1])
                : "r"(address)
                : "memory");
 }
-__device__ __forceinline__ void store_shared(unsigned address, unsigned first, unsigned second) {
+JIT_DEVICE void store_shared(unsigned address, unsigned first, unsigned second) {
   asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(first), "r"(second) : "memory");
 }
 
 /// Stores four words; `address` is a multiple of 16.
-__device__ __forceinline__ void store_shared(unsigned address, const int (&values)[4]) {
+JIT_DEVICE void store_shared(unsigned address, const int (&values)[4]) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(values[0]), "r"(values[1]),
                "r"(values[2]), "r"(values[3])
                : "memory");
 }
-__device__ __forceinline__ void load_shared(int (&values)[4], unsigned address) {
+JIT_DEVICE void load_shared(int (&values)[4], unsigned address) {
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                : "=r"(values[0]), "=r"(values[1]), "=r"(values[2]), "=r"(values[3])
                : "r"(address)
@@ -52,14 +52,14 @@ __device__ __forceinline__ void load_shared(int (&values)[4], unsigned address) 
 }
 
 /// Stores four floats; `address` is a multiple of 16.
-__device__ __forceinline__ void store_shared(unsigned address, const float (&values)[4]) {
+JIT_DEVICE void store_shared(unsigned address, const float (&values)[4]) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(values[0]), "f"(values[1]),
                "f"(values[2]), "f"(values[3])
                : "memory");
 }
 
 /// Loads four floats; `address` is a multiple of 16.
-__device__ __forceinline__ void load_shared(float (&values)[4], unsigned address) {
+JIT_DEVICE void load_shared(float (&values)[4], unsigned address) {
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
                : "r"(address)
@@ -67,7 +67,7 @@ __device__ __forceinline__ void load_shared(float (&values)[4], unsigned address
 }
 
 /// Sets 16 bytes to 0.
-__device__ __forceinline__ void clear_shared_chunk(unsigned address) {
+JIT_DEVICE void clear_shared_chunk(unsigned address) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0) : "memory");
 }
 
@@ -75,19 +75,19 @@ __device__ __forceinline__ void clear_shared_chunk(unsigned address) {
 /// sequence's: 0 times what lies there may not be 0. By so many threads, of which this is `thread`, that meet behind
 /// it.
 template <class Tile, int chunks, int threads>
-__device__ __forceinline__ void clear_rows(unsigned tile, int first, int thread) {
+JIT_DEVICE void clear_rows(unsigned tile, int first, int thread) {
 #pragma unroll 1
   for (int i = first * chunks + thread; i < Tile::rows * chunks; i += threads)
     clear_shared_chunk(Tile::chunk_address(tile, i / chunks, i % chunks));
 }
 
 /// The value, in a form that shows the compiler that the whole warp has it.
-__device__ __forceinline__ unsigned uniform(unsigned value) { return __shfl_sync(full_warp, value, 0); }
-__device__ __forceinline__ int uniform(int value) { return __shfl_sync(full_warp, value, 0); }
+JIT_DEVICE unsigned uniform(unsigned value) { return __shfl_sync(full_warp, value, 0); }
+JIT_DEVICE int uniform(int value) { return __shfl_sync(full_warp, value, 0); }
 
 /// The word at a shared address that is written again after the warp's arrival at a barrier. Lane 0 reads
 /// for all: it is also who arrives, so that its own order of instructions is enough.
-__device__ __forceinline__ int load_shared_by_warp(unsigned address) {
+JIT_DEVICE int load_shared_by_warp(unsigned address) {
   int value = 0;
   if (lane_id() == 0) value = load_shared(address);
   return uniform(value);

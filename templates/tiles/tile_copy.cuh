@@ -8,13 +8,13 @@
 
 namespace jit {
 
-__device__ __forceinline__ unsigned smem_address(const void* pointer) {
+JIT_DEVICE unsigned smem_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
 /// Elements as words of 16 bits each.
 template <class Element>
-__device__ __forceinline__ const auto* in_halves(const Element* elements) {
+JIT_DEVICE const auto* in_halves(const Element* elements) {
   if constexpr (ElementTraits<Element>::bytes == 2) {
     return elements;
   } else {
@@ -26,8 +26,7 @@ __device__ __forceinline__ const auto* in_halves(const Element* elements) {
 /// `alignment` is what the global address keeps. Below 4 bytes there is no cp.async: the chunk goes through registers,
 /// and is visible after the next barrier all the same.
 template <int alignment, class Element>
-__device__ __forceinline__ void copy_chunk(unsigned smem, const Element* gmem, bool valid,
-                                           int bytes = chunk_bytes) {
+JIT_DEVICE void copy_chunk(unsigned smem, const Element* gmem, bool valid, int bytes = chunk_bytes) {
   if constexpr (alignment == chunk_bytes) {
     cp_async_first<chunk_bytes>(smem, gmem, valid ? bytes : 0);
   } else if constexpr (alignment >= 4) {
@@ -61,7 +60,7 @@ struct RowChunks {
       columns % ElementTraits<Element>::per_chunk * ElementTraits<Element>::bytes;
   static constexpr int count = whole + (rest_bytes != 0 ? 1 : 0);
 
-  static __device__ __forceinline__ constexpr int bytes(int chunk) {
+  static JIT_DEVICE constexpr int bytes(int chunk) {
     return rest_bytes == 0 || chunk < whole ? chunk_bytes : rest_bytes;
   }
 };
@@ -73,8 +72,8 @@ struct RowChunks {
 template <class Tile, int columns, int threads, int alignment, class Element>
 class TileCopy {
  public:
-  __device__ __forceinline__ TileCopy(const DenseRows<const Element>& rows, int row_end,
-                                      int thread = static_cast<int>(threadIdx.x))
+  JIT_DEVICE TileCopy(const DenseRows<const Element>& rows, int row_end,
+                      int thread = static_cast<int>(threadIdx.x))
       : row_stride_(rows.stride),
         row_end_(row_end),
         row_(thread / Tile::chunks),
@@ -85,7 +84,7 @@ class TileCopy {
   }
 
   /// Starts the copy of the rows from `first_row` on to the tile at shared address `tile`.
-  __device__ __forceinline__ void load(unsigned tile, int first_row) const {
+  JIT_DEVICE void load(unsigned tile, int first_row) const {
     if (idle_threads && row_ >= rows_per_pass) return;
     const Element* source = source_ + first_row * row_stride_;
     if (all_columns && alignment == chunk_bytes && first_row + Tile::rows <= row_end_) {
@@ -119,11 +118,9 @@ class TileCopy {
   static_assert(rows_per_pass > 0, "a block has a thread for each chunk of a row");
 
   /// Whether every row of the pass lies in the tile.
-  static __device__ __forceinline__ constexpr bool is_whole(int pass) {
-    return (pass + 1) * rows_per_pass <= Tile::rows;
-  }
+  static JIT_DEVICE constexpr bool is_whole(int pass) { return (pass + 1) * rows_per_pass <= Tile::rows; }
 
-  __device__ __forceinline__ unsigned offset(int pass) const {
+  JIT_DEVICE unsigned offset(int pass) const {
     if constexpr (power_of_two) return Tile::advance(offset_, pass * rows_per_pass, 0);
     return Tile::offset(row_ + pass * rows_per_pass, chunk_);
   }
@@ -141,8 +138,7 @@ class TileCopy {
 /// this is `thread`. `source(row)` is the address of a row's first element; null makes the row zeros, as columns from
 /// `columns` on are. It may be asked for rows behind the tile's last one.
 template <class Tile, int columns, int threads, int alignment, class Source>
-__device__ __forceinline__ void copy_rows(unsigned tile, const Source& source,
-                                          int thread = static_cast<int>(threadIdx.x)) {
+JIT_DEVICE void copy_rows(unsigned tile, const Source& source, int thread = static_cast<int>(threadIdx.x)) {
   using Element = Pointee<decltype(source(0))>;
   using Chunks = RowChunks<columns, Element>;
   constexpr int per_chunk = ElementTraits<Element>::per_chunk;
@@ -167,7 +163,7 @@ __device__ __forceinline__ void copy_rows(unsigned tile, const Source& source,
 
 /// Writes one chunk in pieces of `alignment` bytes.
 template <int alignment, class Element>
-__device__ __forceinline__ void store_chunk(Element* target, const unsigned (&word)[4]) {
+JIT_DEVICE void store_chunk(Element* target, const unsigned (&word)[4]) {
   if constexpr (alignment == 16) {
     *reinterpret_cast<uint4*>(target) = make_uint4(word[0], word[1], word[2], word[3]);
   } else if constexpr (alignment == 8) {
@@ -194,7 +190,7 @@ struct TwoPairs {
 
 /// Writes them in pieces of `alignment` bytes, 8 at most.
 template <int alignment, class Element>
-__device__ __forceinline__ void store_pairs(Element* target, const TwoPairs& pairs) {
+JIT_DEVICE void store_pairs(Element* target, const TwoPairs& pairs) {
   if constexpr (alignment >= 8) {
     *reinterpret_cast<uint2*>(target) = make_uint2(pairs.first, pairs.second);
   } else if constexpr (alignment == 4) {
@@ -211,11 +207,11 @@ __device__ __forceinline__ void store_pairs(Element* target, const TwoPairs& pai
 
 /// Rounds four numbers to four neighboring elements, floats among them, written in pieces of `alignment` bytes.
 template <int alignment, class Element>
-__device__ __forceinline__ void store_four(Element* target, float4 values) {
+JIT_DEVICE void store_four(Element* target, float4 values) {
   store_pairs<alignment>(target, {pack<Element>(values.x, values.y), pack<Element>(values.z, values.w)});
 }
 template <int alignment>
-__device__ __forceinline__ void store_four(float* target, float4 values) {
+JIT_DEVICE void store_four(float* target, float4 values) {
   const unsigned words[4] = {
       static_cast<unsigned>(__float_as_int(values.x)), static_cast<unsigned>(__float_as_int(values.y)),
       static_cast<unsigned>(__float_as_int(values.z)), static_cast<unsigned>(__float_as_int(values.w))};
@@ -225,8 +221,8 @@ __device__ __forceinline__ void store_four(float* target, float4 values) {
 /// One warp writes `rows` rows of a tile, from `tile_row` on, to those of `target` from `row` on; rows from
 /// `row_end` on are left alone.
 template <class Tile, int columns, int rows, int alignment, class Element>
-__device__ __forceinline__ void store_tile_rows(const DenseRows<Element>& target, int row, int row_end,
-                                                unsigned tile, int tile_row) {
+JIT_DEVICE void store_tile_rows(const DenseRows<Element>& target, int row, int row_end, unsigned tile,
+                                int tile_row) {
   constexpr int per_chunk = ElementTraits<Element>::per_chunk;
   constexpr int chunks = columns / per_chunk;
   constexpr int rows_per_pass = warp_size / chunks;

@@ -22,17 +22,16 @@ class StoredRows {
   static constexpr bool is_varlen = Config::sequences_kv == SequenceKind::varlen;
 
  public:
-  __device__ __forceinline__ StoredRows(const AttentionParams& params, int entry)
-      : params_(params), entry_(entry) {}
+  JIT_DEVICE StoredRows(const AttentionParams& params, int entry) : params_(params), entry_(entry) {}
 
   /// Rows that are some sequence's; all varlen rows.
-  __device__ __forceinline__ Sequence in_use() const {
+  JIT_DEVICE Sequence in_use() const {
     if constexpr (is_varlen) return {0, params_.sequences.total_k};
     return VariableSequences<Config>(params_).kv(entry_);
   }
   /// Elements from the first of a head of k or v, whose `strides` these are, to a row; negative where its page, which
   /// may be any number, does not exist.
-  __device__ __forceinline__ long long offset(const TensorStrides& strides, int row) const {
+  JIT_DEVICE long long offset(const TensorStrides& strides, int row) const {
     const PagedKv<Config> paged(params_);
     const RowPlace place = paged.place(entry_, 0, row);
     return paged.exists(place.batch) ? paged.offset(strides, place) : -1;
@@ -51,9 +50,8 @@ struct RowsOfHead {
 
 /// Upcasts them, of which a row has so many columns. By all threads of a block.
 template <class Config, int columns>
-__device__ __forceinline__ void upcast_rows(const StoredRows<Config>& stored, const RowsOfHead& rows,
-                                            const void* from, const TensorStrides& from_strides, void* to,
-                                            const TensorStrides& to_strides) {
+JIT_DEVICE void upcast_rows(const StoredRows<Config>& stored, const RowsOfHead& rows, const void* from,
+                            const TensorStrides& from_strides, void* to, const TensorStrides& to_strides) {
   using Stored = KvElement<Config>;
   using Number = typename Config::Element;
   constexpr int piece = 8;  // what is stored becomes 16 bytes: lanes side by side write whole sectors
@@ -96,7 +94,7 @@ __device__ __forceinline__ void upcast_rows(const StoredRows<Config>& stored, co
 
 /// By a grid of a block for each head of each chunk of each entry, heads first.
 template <class Config>
-__device__ __forceinline__ void upcast_keys(const AttentionParams& params, const UpcastKeys& upcast) {
+JIT_DEVICE void upcast_keys(const AttentionParams& params, const UpcastKeys& upcast) {
   wait_for_grids_before();  // mutate: UpcastingDoesNotWait
   // The grid behind waits for the end of this one, and finds room when the last blocks of this one are on their way.
   let_next_grid_start();
