@@ -137,7 +137,6 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
                                          "problem/key_memory.cuh",
                                          "problem/kv_tiles.cuh",
                                          "problem/own_derivatives.cuh",
-                                         "problem/variable_sequences.cuh",
                                          "problem/paged_kv.cuh",
                                          "problem/query_tiles.cuh",
                                          "problem/row_range_mask.cuh",
