@@ -22,9 +22,7 @@ struct JsonObject {
   std::vector<JsonMember> members;
 
   JsonObject& add(std::string_view name, bool value);
-  JsonObject& add(std::string_view name, std::integral auto value) {
-    return add_value(name, static_cast<std::int64_t>(value));
-  }
+  JsonObject& add(std::string_view name, std::integral auto value);
   JsonObject& add(std::string_view name, double value);
   JsonObject& add(std::string_view name, std::string_view value);
   JsonObject& add(std::string_view name, const char* value) { return add(name, std::string_view(value)); }
@@ -48,6 +46,10 @@ struct JsonMember {
   std::string name;
   JsonObject::Value value;
 };
+
+inline JsonObject& JsonObject::add(std::string_view name, std::integral auto value) {
+  return add_value(name, static_cast<std::int64_t>(value));
+}
 
 /// The object that a text is; members of kinds that a JsonObject has not are left out. Nothing when it is no
 /// object.
