@@ -39,7 +39,7 @@ def build_wheel(source, build, python_bin, version, arch, programs, tools, out):
     is_stable = version == "3.12"
     suffix = ".abi3.so" if is_stable else f".cpython-{version.replace('.', '')}-{arch}-linux-gnu.so"
     # Equal for all Pythons, so that what does not look at Python is compiled once.
-    flags = " ".join(f"-ffile-prefix-map={folder}=." for folder in (source, build, python_bin.parent.parent)) + " -g0"
+    flags = " ".join(f"-ffile-prefix-map={folder}=." for folder in (python_bin.parent.parent, source, build)) + " -g0"
     # -fsigned-char: plain char has a sign on x86-64, where most tests run, and would have none on aarch64.
     settings = {
         "build-dir": build,
