@@ -9,11 +9,10 @@
 namespace jit::python {
 namespace {
 
-// Immutable, and part of no cycle of references.
+// Immutable, and part of no cycle of references. Written for the limited API, which the wheel of all Pythons is made of.
 struct Function {
   PyObject ob_base;
   vectorcallfunc vectorcall;
-  vectorcallfunc call_native;
   PyObject* native;
   const Documentation* documentation;
 };
@@ -40,7 +39,7 @@ void explain(const Documentation& called, std::size_t positional, PyObject* name
 
 PyObject* call(PyObject* self, PyObject* const* arguments, std::size_t count, PyObject* names) {
   const Function& function = function_of(self);
-  PyObject* const result = function.call_native(function.native, arguments, count, names);
+  PyObject* const result = PyObject_Vectorcall(function.native, arguments, count, names);
   if (result == nullptr && PyErr_ExceptionMatches(PyExc_TypeError)) [[unlikely]]
     explain(*function.documentation, static_cast<std::size_t>(PyVectorcall_NARGS(count)), names);
   return result;
@@ -54,9 +53,17 @@ void deallocate(PyObject* self) {
 }
 
 PyObject* bind(PyObject* self, PyObject* object, PyObject*) {
-  if (object != nullptr && object != Py_None) return PyMethod_New(self, object);
-  Py_INCREF(self);
-  return self;
+  if (object == nullptr || object == Py_None) return Py_NewRef(self);
+  // Methods are called without being bound (Py_TPFLAGS_METHOD_DESCRIPTOR): this is for those that are kept.
+  try {
+    return nb::module_::import_("types")
+        .attr("MethodType")(nb::borrow(self), nb::borrow(object))
+        .release()
+        .ptr();
+  } catch (nb::python_error& error) {
+    error.restore();
+    return nullptr;
+  }
 }
 
 PyObject* name_of(PyObject* self, void*) {
@@ -145,12 +152,10 @@ const char* documented(std::string_view name) {
 
 void publish(nb::handle scope, const char* name, const Documentation& documentation) {
   nb::object native = nb::getattr(scope, name);
-  const vectorcallfunc call_native = PyVectorcall_Function(native.ptr());
-  PyObject* const fresh = type()->tp_alloc(type(), 0);
-  if (call_native == nullptr || fresh == nullptr) throw nb::python_error();
+  PyObject* const fresh = PyType_GenericAlloc(type(), 0);
+  if (fresh == nullptr) throw nb::python_error();
   auto* const function = reinterpret_cast<Function*>(fresh);
   function->vectorcall = call;
-  function->call_native = call_native;
   function->native = native.release().ptr();
   function->documentation = &documentation;
   nb::setattr(scope, name, nb::steal(fresh));
