@@ -15,7 +15,7 @@ struct PackagesFolder {
 /// The folder that holds the package jit_attention that this code is part of; where it is part of none, any other one.
 PackagesFolder packages_beside_this_code();
 
-/// Those of VIRTUAL_ENV, of the user and of the system, the newest Python first. Some may not exist.
+/// Folders of packages of VIRTUAL_ENV, of the user and of the system, the newest Python first. Some may not exist.
 std::vector<PackagesFolder> packages_of_environment();
 
 }  // namespace jit

@@ -213,7 +213,7 @@ class Choosing {
     return steps;
   }
 
-  // What backward passes want around their kernels.
+  // The kernels around those of backward passes.
   std::vector<KernelBuild> beside_steps() const {
     std::vector<KernelBuild> builds;
     for (const Step& step : steps_) {

@@ -11,6 +11,7 @@ namespace nb = nanobind;
 
 namespace {
 
+// Its command line comes as bytes, the name of the program first; its exit status goes back.
 int run_tool(nb::sequence words) {
   std::vector<nb::bytes> kept;  // not str: a path may be no UTF-8
   for (nb::handle word : words) kept.push_back(nb::cast<nb::bytes>(word));
@@ -22,10 +23,6 @@ int run_tool(nb::sequence words) {
 
 }  // namespace
 
-void bind_tool(nb::module_& module) {
-  module.def("run_tool", &run_tool, nb::arg("words"),
-             "Runs the command-line tool in this process and returns its exit status. `words` is its command "
-             "line as bytes, the name of the program first.");
-}
+void bind_tool(nb::module_& module) { module.def("run_tool", &run_tool, nb::arg("words")); }
 
 }  // namespace jit::python

@@ -3,7 +3,7 @@
 
 namespace jit {
 
-/// What a mask says of scores beside `keep` (problem/masks.cuh).
+/// Statements of a mask about scores, beside `keep` (problem/masks.cuh).
 enum class MaskStatement : int {
   none,
   row_range,
