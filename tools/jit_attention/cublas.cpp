@@ -57,8 +57,6 @@ void* open_first(const std::vector<std::string>& files) {
 // Of cublas_v2.h and library_types.h.
 constexpr int success = 0, not_transposed = 0, transposed = 1, type_bf16 = 14, compute_fp32 = 68,
               any_algorithm = -1;
-// Without it cuBLAS may add shares of k that are rounded to bf16, which is off by more than one rounding of C.
-constexpr int sums_in_fp32 = 16;  // CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
 
 }  // namespace
 
@@ -70,10 +68,8 @@ struct Cublas::Library {
     resolve("cublasDestroy_v2", destroy);
     resolve("cublasGetVersion_v2", get_version);
     resolve("cublasSetStream_v2", set_stream);
-    resolve("cublasSetMathMode", set_math_mode);
     resolve("cublasGemmEx", gemm);
     check(create(&handle), "cublasCreate");
-    check(set_math_mode(handle, sums_in_fp32), "cublasSetMathMode");
   }
   ~Library() { destroy(handle); }
 
@@ -93,7 +89,6 @@ struct Cublas::Library {
   int (*destroy)(Handle) = nullptr;
   int (*get_version)(Handle, int*) = nullptr;
   int (*set_stream)(Handle, Stream) = nullptr;
-  int (*set_math_mode)(Handle, int) = nullptr;
   int (*gemm)(Handle, int, int, int, int, int, const void*, const void*, int, int, const void*, int, int,
               const void*, void*, int, int, int, int) = nullptr;
   Handle handle = nullptr;

@@ -29,8 +29,6 @@ int cublasGetVersion_v2(void*, int* version) {
 }
 int cublasSetStream_v2(void*, void*) { return 0; }
 
-// The mode in which sums of shares of k stay fp32.
-int cublasSetMathMode(void*, int mode) { return mode == 16 ? 0 : 7; }
 int cublasGemmEx(void*, int op_a, int op_b, int m, int n, int k, const void* alpha, const void* a, int type_a,
                  int lda, const void* b, int type_b, int ldb, const void* beta, void* c, int type_c, int ldc,
                  int compute, int algorithm) {
