@@ -185,7 +185,7 @@ def sliding_window(
 
     Examples:
         >>> str(ja.mask.sliding_window(1023))
-        'window(1023, 0)'
+        'sliding_window(1023)'
     """
     if unknown:
         refuse_unknown(sliding_window, unknown)
@@ -367,8 +367,8 @@ def parse(text: str, texts: Iterable[FunctorText] = (), **unknown: Nothing) -> M
         InvalidArgumentError: The text cannot be read; the message points at the place and lists the names.
 
     Examples:
-        >>> str(ja.mask.parse("causal & sliding_window(1023, 0)"))
-        'causal && window(1023, 0)'
+        >>> str(ja.mask.parse("causal & sliding_window(1023)"))
+        'causal && sliding_window(1023)'
     """
     if unknown:
         refuse_unknown(parse, unknown)
