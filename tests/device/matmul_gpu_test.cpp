@@ -11,6 +11,7 @@
 #include <jit/device.h>
 #include <jit/time_work.h>
 
+#include "tests/device/gpu_fixture.h"
 #include "tests/support/error_of.h"
 #include "tests/support/matmul_run.h"
 #include "tests/support/seed.h"
@@ -21,9 +22,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
+class MatmulTest : public GpuTest {};
+
 Matmul kernel_of(const std::string& step) { return matmul_kernel(step, Context(shared_cache_settings())); }
 
-TEST(MatmulTest, EveryStepMultipliesMatricesOfAnySize) {
+TEST_F(MatmulTest, EveryStepMultipliesMatricesOfAnySize) {
   // Whole tiles, tails of all three sizes, less than a tile, and nothing to add.
   const std::vector<std::array<int, 3>> sizes = {{128, 128, 192}, {150, 257, 333}, {33, 131, 71},
                                                  {1, 1, 1},       {5, 7, 0},       {129, 1, 640}};
@@ -38,7 +41,7 @@ TEST(MatmulTest, EveryStepMultipliesMatricesOfAnySize) {
   }
 }
 
-TEST(MatmulTest, EqualInputsGiveEqualBitsAndNothingBesideCIsWritten) {
+TEST_F(MatmulTest, EqualInputsGiveEqualBitsAndNothingBesideCIsWritten) {
   for (const MatmulStep& step : matmul_ladder()) {
     const Matmul kernel = kernel_of(step.name);
     MatmulRun run({.step = step.name}, reference::test_seed());
@@ -56,7 +59,7 @@ TEST(MatmulTest, EqualInputsGiveEqualBitsAndNothingBesideCIsWritten) {
   }
 }
 
-TEST(MatmulTest, KIsSplitInAnyNumberOfShares) {
+TEST_F(MatmulTest, KIsSplitInAnyNumberOfShares) {
   const Matmul kernel = kernel_of("split_k");
   for (const int splits : {1, 2, 5, 16}) {  // six tiles along k: some shares have none
     MatmulRun run({.step = "split_k", .m = 70, .n = 60, .k = 381, .splits = splits}, reference::test_seed());
@@ -65,7 +68,7 @@ TEST(MatmulTest, KIsSplitInAnyNumberOfShares) {
   }
 }
 
-TEST(MatmulTest, SharesFillTheDeviceWhereCAloneDoesNot) {
+TEST_F(MatmulTest, SharesFillTheDeviceWhereCAloneDoesNot) {
   EXPECT_EQ(matmul_splits(4096, 4096, 4096, 132), 1);
   EXPECT_EQ(matmul_splits(128, 128, 65536, 132), 256);
   EXPECT_EQ(matmul_splits(64, 3072, 3072, 108), 9);  // of 24 tiles
@@ -73,7 +76,7 @@ TEST(MatmulTest, SharesFillTheDeviceWhereCAloneDoesNot) {
   EXPECT_EQ(matmul_splits(0, 0, 0, 132), 1);
 }
 
-TEST(MatmulTest, WrongArgumentsAreNamed) {
+TEST_F(MatmulTest, WrongArgumentsAreNamed) {
   EXPECT_THAT(error_of([] { kernel_of("fast"); }).what(),
               HasSubstr("'fast' is no step of the matrix product; steps are smem_tiles, tensor_cores"));
   const Matmul kernel = kernel_of("ldmatrix"), split = kernel_of("split_k");
@@ -94,7 +97,7 @@ TEST(MatmulTest, WrongArgumentsAreNamed) {
   EXPECT_EQ(error_of([&] { split(arguments); }).field(), "partial_sums");
 }
 
-TEST(MatmulTest, IsTimedOnAGpu) {
+TEST_F(MatmulTest, IsTimedOnAGpu) {
   const Matmul kernel = kernel_of("ldmatrix");
   MatmulRun run({.step = "ldmatrix"}, reference::test_seed());
   const std::vector<std::function<void(Stream)>> work(

@@ -17,7 +17,7 @@ pytest_plugins = ["tiny_transformers"]
 @pytest.mark.parametrize("padding", ["none", "left"])
 @pytest.mark.parametrize("name", ["llama", "gemma2"])  # the latter has a softcap, beside which k keeps its mean
 def test_prompts_by_fp8(name, padding, device, monkeypatch):
-    """Long prompts are quantised, short ones and tokens that are generated are not."""
+    """Long prompts are quantized, short ones and tokens that are generated are not."""
     by_hand = dict(center_keys=True, center_values=True, exact_exponentials=True)
     register_with_transformers("jit_fp8", quantized=by_hand if padding == "left" else True)
     seen = []
