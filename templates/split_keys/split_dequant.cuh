@@ -23,9 +23,8 @@ class SplitDequant {
   using Config = typename Traits::Config;
   using Scores = typename Traits::Scores;
   using Layout = typename Scores::Layout;
-  static constexpr bool has_each = has_row_scales<Config>, has_query_factors = requires(const Queries& q) {
-    q.factors;
-  };
+  static constexpr bool has_each = has_row_scales<Config>;
+  static constexpr bool has_query_factors = requires(const Queries& q) { q.factors; };
   // Where each value has its own nothing is read here, and a reference that is kept would cost instructions.
   struct NothingToRead {
     JIT_DEVICE NothingToRead(const DescaleParams&) {}

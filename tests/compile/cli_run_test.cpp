@@ -185,7 +185,7 @@ TEST_F(CliRun, Quantizes) {
   const auto plain = errors({"--quantize", "head"});
   for (const char* scales : reference::some_of<const char*>({"head", "token", "block"}, 3)) {
     const auto centered = errors({"--quantize", scales, "--value-scales", "channel", "--center-keys",
-                                 "--center-values", "--rotation-seed", "3"});
+                                  "--center-values", "--rotation-seed", "3"});
     EXPECT_LT(centered.first, 0.25) << scales;
     EXPECT_LT(centered.second, 0.25) << scales;
     EXPECT_LT(centered.first, plain.first);

@@ -22,7 +22,7 @@ enum class Pattern : std::uint8_t {
   wide,        ///< all finite exponents
   subnormals,  ///< half of them subnormal, the rest among the smallest normals
   specials,    ///< normals with a few infinities, NaNs, zeros and largest values
-  canceling,  ///< neighbors nearly opposite; with `mirrored` as the other operand, their products too
+  canceling,   ///< neighbors nearly opposite; with `mirrored` as the other operand, their products too
   mirrored,    ///< neighbors equal
   ties,        ///< few bits set, so that sums and products often lie half way
   range,       ///< evenly over [low, high]

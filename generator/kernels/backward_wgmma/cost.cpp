@@ -10,8 +10,8 @@ namespace {
 
 // Dense 16-bit products of a multiprocessor (NVIDIA, "H100 Tensor Core GPU Architecture").
 constexpr double flops_per_clock = 4096;
-constexpr double step_clocks = 2000;          // of a step, in which no product runs (docs/records/notebook.md)
-constexpr double step_clocks_beside = 900;    // the same beside a consumer of dQ
+constexpr double step_clocks = 2000;        // of a step, in which no product runs (docs/records/notebook.md)
+constexpr double step_clocks_beside = 900;  // the same beside a consumer of dQ
 constexpr double step_clocks_of_pair = 1200;  // the same of two blocks that exchange dS
 constexpr double block_clocks = 6000;         // keys that come, gradients that leave
 // How much longer steps take where blocks wait for turns, on an H200 (docs/records/notebook.md): with head dims above 64, and of

@@ -7,8 +7,8 @@
 #include "generator/functors/score_mask.h"
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/kernels/tma_rules.h"
-#include "templates/base/element.cuh"
 #include "templates/base/bit_words.cuh"
+#include "templates/base/element.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
 #include "templates/tiles/panel_tile.cuh"
 

@@ -35,7 +35,7 @@ constexpr double next_work_clocks = 2280;        // from one work tile to the ne
 constexpr double new_work_clocks = 5090;         // and when they do not
 constexpr double single_buffer_clocks = 200;     // and with one buffer of Q, of fp8; set by hand
 constexpr double masked_per_row = 4.3;           // for the partial tiles of a work tile, by its rows and keys
-constexpr double neighbors = 1.05;              // several blocks on a multiprocessor
+constexpr double neighbors = 1.05;               // several blocks on a multiprocessor
 constexpr double memory_bytes_per_clock = 13.7;  // of a multiprocessor
 // Dropout, set by hand to eight configs on an H200 (docs/records/notebook.md): of a consumer, and of what all of them share.
 constexpr double draws_per_key = 6.6, shared_draws_per_key = 7.5;

@@ -61,9 +61,8 @@ TEST(TuningRecord, SurvivesARoundTrip) {
 }
 
 TEST(TuningRecord, TextThatIsNoRecordIsRefused) {
-  for (const char* text :
-       {"", "{}", "[]", "null", "{\"config\": 3}", "{\"config\": \"tile_q=64 color=red\"}",
-        "{\"config\": \"tile_q=\"}", "{\"config\": \"tile_q=64\"", "\xff\xfe"}) {
+  for (const char* text : {"", "{}", "[]", "null", "{\"config\": 3}", "{\"config\": \"tile_q=64 color=red\"}",
+                           "{\"config\": \"tile_q=\"}", "{\"config\": \"tile_q=64\"", "\xff\xfe"}) {
     EXPECT_EQ(read_record(text, ForwardProblem({}, h200(), {})), std::nullopt) << text;
   }
 }
