@@ -233,13 +233,14 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
 }
 
 // Registers by which estimates below the cap were seen to spill: joined masks with a score that depends on places, whose
-// distances are computed ahead, scores whose elements are loaded ahead, and what is given back to results of fp8,
-// scales of rows, and pages of fp8.
+// distances are computed ahead, scores whose elements are loaded ahead where two consumers or one have registers left,
+// and what is given back to results of fp8, scales of rows, and pages of fp8.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
   return 2 + (has_distances ? config.tile_kv / 4 : 0) +
-         (reads_elements(spec.score) ? config.tile_kv * 3 / 8 : 0) + (finishes_columns(spec) ? 4 : 0) +
-         (spec.descale_per != ScaleKind::head ? 4 : 0) + (spec.lse_shift ? 2 : 0) +
+         (reads_elements(spec.score) && config.tile_q < 192 ? config.tile_kv * 3 / 8 : 0) +
+         (finishes_columns(spec) ? 4 : 0) + (spec.descale_per != ScaleKind::head ? 4 : 0) +
+         (spec.lse_shift ? 2 : 0) +
          (has_fp8_queries(spec) && spec.sequences_kv == SequenceKind::paged ? 8 : 0);
 }
 
