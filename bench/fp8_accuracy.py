@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Errors of attention of fp8 against fp64, by how q, k and v are quantized and by what they are, and those of peers.
+"""Errors of FP8 attention and of its peers against fp64, by the quantization and the distribution of q, k and v.
 
 Root mean squares of o's differences, and of o itself. Inputs are bf16; for jit-attention q, k and v are quantized by
 jit_attention.quantize_qkv, o is fp32. Peers are those contenders of bench/compare.py that have fp8, or another 8 bits:
@@ -39,7 +39,7 @@ from comparison.fp8_suites import Fp8Cell  # noqa: E402
 from comparison.inputs import Inputs  # noqa: E402
 
 #: What each scheme does: arguments of quantize_qkv, fields of the kernel's config, and of the spec where there are some.
-#: Where q keeps its 16 bits, as beside a cache of fp8, only k and v are quantized, by scales of heads or of tokens.
+#: With 16-bit q, as beside an FP8 cache, only k and v are quantized, with a scale for each head or each token.
 SCHEMES = {
     "tensor": ({"scales": "given", "value_scales": "given"}, ""),
     "head": ({"scales": "head"}, ""),

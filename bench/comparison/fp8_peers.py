@@ -126,7 +126,7 @@ class CuDnnFp8:
 
 class SageAttention(Contender):
     """SageAttention 1, in Triton: q and k become int8 with a scale for each block, P and v are fp16. Its calls begin
-    with 16 bits, and quantize them. Version 2, whose P and v are of fp8, has no wheel on PyPI."""
+    with 16-bit tensors, and quantize them. Version 2, whose P and v are FP8, has no wheel on PyPI."""
 
     name, label, color = "sage", "SageAttention (int8, fp16)", "#b5533c"
     scaling = "int8 with scales of blocks, k without its mean, v of fp16"

@@ -27,7 +27,7 @@ struct CompilerLocation {
 
 /// A pack that a context was given.
 struct PackInUse {
-  std::string path;
+  std::string path;         ///< as it was given
   std::string refusal;      ///< why it is not used, in one sentence; empty: it is
   std::size_t entries = 0;  ///< kernels and tuning records
   std::string targets;      ///< "sm_90a, sm_80"
