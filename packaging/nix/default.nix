@@ -24,7 +24,7 @@ buildPythonPackage rec {
 
   # cuda.h comes from nixpkgs, not from the wheel that pip takes it from.
   postPatch = ''
-    substituteInPlace pyproject.toml --replace-fail ', "nvidia-cuda-runtime==13.0.*"' ""
+    sed -i '/^requires = /s/, "nvidia-cuda-runtime[^"]*"//' pyproject.toml
   '';
 
   build-system = [ nanobind scikit-build-core ];

@@ -103,3 +103,15 @@ def test_a_kernel_refuses_another_version_of_the_package(tmp_path):
     (tmp_path / "kernel.py").write_bytes((ROOT / "packaging/kernel-hub/__init__.py").read_bytes())
     run = subprocess.run([sys.executable, "-c", "import jit_attention, kernel"], cwd=tmp_path, capture_output=True, text=True)
     assert run.stderr.splitlines()[-1].endswith("and this kernel is 9.9.9: a process holds one version")
+
+
+def test_recipes_are_of_this_version_and_name_options_that_there_are():
+    recipes = [path for path in (ROOT / "packaging").rglob("*") if path.is_file() and path.suffix in (".yaml", ".json", ".nix", ".py")]
+    versioned = [path for path in recipes if re.search(r"\d\.\d", path.read_text()) and path.parent.name != "kernel-hub"]
+    assert len(versioned) == 5
+    for path in versioned:
+        assert re.search(rf"[\"']{re.escape(VERSION)}[\"']", path.read_text()), path
+    cmake = "".join(path.read_text() for path in (ROOT / "CMakeLists.txt", ROOT / "runtime/CMakeLists.txt"))
+    for path in [*recipes, ROOT / "packaging/vcpkg/portfile.cmake"]:
+        for option in re.findall(r"JIT_ATTENTION_[A-Z_]+", path.read_text()):
+            assert re.search(rf"(option|find_path)\({option}\b", cmake), f"{path}: {option}"
