@@ -130,7 +130,7 @@ TEST_F(NvrtcLibraryTest, PassesOverALibraryThatDoesNotOpen) {
   add_nvrtc("broken", "13", "0");
   add_nvrtc("whole", "12", "9");
   const std::vector<NvrtcFolder> folders = {folder("broken"), folder("whole")};
-  const std::string broken = root_ / "broken/libnvrtc.so.13";
+  const std::string broken = find_nvrtc(folders).path;
   const std::vector<UnopenedNvrtc> unopened = {{broken, "invalid ELF header"}};
   const NvrtcLocation location = find_nvrtc(folders, unopened);
   EXPECT_EQ(location.version, (NvrtcVersion{12, 9}));
