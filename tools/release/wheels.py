@@ -39,7 +39,7 @@ def tags(version, arch):
 def path_flags(python_bin, source, build):
     """Flags that leave this machine's folders out of the binary: narrower ones last, which win. They are equal for all
     Pythons, whose environments lie in one folder, so that what does not look at Python is compiled once."""
-    return " ".join(f"-ffile-prefix-map={folder}=." for folder in (python_bin.parents[2], source, build))
+    return " ".join(f"-ffile-prefix-map={folder}=." for folder in (python_bin.parents[1], source, build))
 
 
 def build_wheel(source, build, python_bin, version, arch, programs, tools, out):
