@@ -1,4 +1,4 @@
-// What a jit_context is.
+// The content of a jit_context.
 #pragma once
 
 #include <jit/c.h>

@@ -1,4 +1,4 @@
-// What a jit_operation is.
+// The content of a jit_operation.
 #pragma once
 
 #include <optional>

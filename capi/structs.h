@@ -17,7 +17,7 @@ namespace jit::c {
 template <class T>
 T known_part(const T* given, std::string_view argument) {
   const std::size_t size = checked_pointer(&checked_pointer(given, argument).size, argument);
-  constexpr std::size_t largest = 1 << 16;  // what is larger was never set
+  constexpr std::size_t largest = 1 << 12;  // a larger size was never set
   if (size <= sizeof(size) || size % alignof(T) != 0 || size > largest)
     refuse(argument, fmt::format("has size {}; set it to sizeof, {}", size, sizeof(T)));
   T known = {};

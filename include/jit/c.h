@@ -16,22 +16,20 @@
 ///      jit_operation_free(causal);
 ///      jit_context_free(context);
 ///
-/// **Errors.** A function returns JIT_OK, or the code of an error. Then nothing was launched, unless the code is
-/// JIT_LAUNCH_FAILED or JIT_DRIVER_ERROR, and results are as they were. If `error` is not null, `*error` is set at
-/// each call: to null, or to an error that the caller owns and frees by jit_error_free. No exception leaves a
-/// function.
+/// **Errors.** A function returns JIT_OK or the code of an error. Unless the code is JIT_LAUNCH_FAILED or
+/// JIT_DRIVER_ERROR, nothing was launched, and no tensor was written. If `error` is not null, every call sets `*error`:
+/// to null, or to an error that the caller owns and frees with jit_error_free. No exception leaves a function.
 ///
-/// **Ownership.** Whatever a function writes to an out-parameter is the caller's, who frees it by the function of its
-/// type. Arguments are read during the call alone; the memory of tensors must stay valid until the work on the stream
-/// is complete.
+/// **Ownership.** The caller owns what a function writes to an out-parameter, and frees it with the function of its
+/// type; after an error it is null. A function reads structs and texts only during the call. The memory of tensors must
+/// stay valid until the work on the stream is complete.
 ///
-/// **Threads.** Every function may be called from any thread at any time, also with the same context or operation.
-/// Only the freeing of an object must not meet another use of it. An operation outlives the context that it was made
-/// from.
+/// **Threads.** All functions are thread-safe, also with the same context or operation. Do not free an object while
+/// another thread uses it. An operation keeps what it needs of its context.
 ///
-/// **Versions.** Structs of arguments begin with their size, `sizeof` as the caller was compiled, and zero is the
-/// default of every member. A program that was compiled with an earlier header runs: members that it does not know
-/// have their defaults. A larger struct is refused where a member that this library does not know is not zero.
+/// **Versions.** A struct of arguments begins with its size: `sizeof`, as the caller was compiled. Zero is the default
+/// of every member. Programs that were compiled with an earlier header have smaller structs: members that these lack
+/// have their defaults. A larger struct is refused if a member that this library does not know is not zero.
 #pragma once
 
 #include <stddef.h>
@@ -61,8 +59,8 @@ typedef struct jit_tensor_type {
   uint16_t lanes;  ///< 1
 } jit_tensor_type;
 
-/// A tensor: member by member DLTensor of DLPack before version 2, so that a pointer to one may be cast. Where
-/// <dlpack/dlpack.h> is included before this header, it is DLTensor itself.
+/// A tensor: member by member DLTensor of DLPack before version 2, so that a pointer to one may be cast. If
+/// <dlpack/dlpack.h> is included before this header, it is DLTensor itself. A tensor owns nothing.
 typedef struct jit_tensor {
   void* data;                ///< address on the device
   jit_tensor_device device;  ///< where it lies
@@ -94,8 +92,7 @@ typedef enum jit_code {
   JIT_INTERNAL_ERROR = 15  ///< a defect of the library
 } jit_code;
 
-/// An error. The caller owns it, and its texts live as long as it does. Texts are never null; parts that are not known
-/// are empty.
+/// An error. Its texts live as long as it does. They are never null; unknown parts are empty.
 typedef struct jit_error {
   jit_code code;        ///< never JIT_OK
   int32_t native_code;  ///< the CUresult or nvrtcResult; 0: none
@@ -137,7 +134,7 @@ typedef struct jit_event {
   const char* message;  ///< one sentence
 } jit_event;
 
-/// Called from any thread, possibly from several at once. It must return, and not use the operation it hears of.
+/// The library calls it from any thread, possibly from several at once. It must not use the operation that it hears of.
 typedef void (*jit_observer)(void* data, const jit_event* event);
 
 /// Options of a context. Settings that are left out are those of the environment variables JIT_ATTENTION_….
@@ -167,20 +164,24 @@ typedef struct jit_context_options {
 /// Settings, caches, compiler, and a device. Immutable; thread safe.
 typedef struct jit_context jit_context;
 
-/// Makes a context. It opens the cache folder, and neither compiles nor loads. `options` may be null. Trouble with the
-/// folder, and a pack that cannot be used, are events: jit_context_info says more. Fails with JIT_INVALID_ARGUMENT,
-/// whose field is the option's name; JIT_IO_ERROR for `templates` that cannot be read.
+/// Creates a context. It opens the cache folder; it neither compiles nor loads. `options` may be null. A folder or pack
+/// that cannot be used is an event, not an error; jit_context_info says why. Fails with JIT_INVALID_ARGUMENT, whose
+/// field is the option's name, and with JIT_IO_ERROR if `templates` cannot be read.
+///
+///      const char* packs[] = {"llama.pack"};
+///      jit_context_options options = {.size = sizeof(options), .packs = packs, .pack_count = 1, .offline = 1};
+///      jit_context_create(&options, &context, &error);
 jit_code jit_context_create(const jit_context_options* options, jit_context** context, jit_error** error);
 
 /// Frees a context; null is allowed. Operations that were made from it stay usable.
 void jit_context_free(jit_context* context);
 
-/// What a bug report should begin with, as a JSON object: version, cache_directory, cache_reason, compiler, packs
-/// (path, entries, targets, and the refusal of one that is not used), and devices. Where compiler or devices are
-/// missing, it says why in their place.
+/// Describes the context as a JSON object, as a bug report should begin: version, cache_directory, cache_reason,
+/// compiler, packs (path, entries, targets, and the reason if one is not used) and devices. If the compiler or the
+/// devices are missing, a sentence in their place says why. Free `json` with jit_text_free.
 jit_code jit_context_info(const jit_context* context, char** json, jit_error** error);
 
-// ---- memory: for programs that have none of their own, and for emulated devices, where there is no other ----
+// ---- memory: for programs without CUDA, and for emulated devices, which have no other ----
 
 /// A piece of a device's memory.
 typedef struct jit_buffer {
@@ -217,26 +218,32 @@ typedef struct jit_functor {
 /// A problem: what a kernel is specialized for.
 typedef struct jit_spec {
   size_t size;  ///< sizeof(jit_spec)
-  /// Options, as on the command line of the tool: "--head-dim 128 --mask 'causal && sliding_window(1023)'". Quotes
-  /// hold what has spaces. Options are the fields of jit::AttentionSpec, AppendSpec, MergeSpec, QuantizeSpec or
-  /// BlockMaskSpec, with dashes, and have their defaults; an option without a value means true. Null: all defaults.
+  /// Options as the tool reads them: "--head-dim 128 --mask 'causal && sliding_window(1023)'". Quotes hold a value with
+  /// spaces together; an option without a value means true. The options are the fields of jit::AttentionSpec,
+  /// AppendSpec, MergeSpec, QuantizeSpec or BlockMaskSpec, with dashes, and have their defaults. Null: all defaults.
   const char* text;
   const jit_functor* functors;  ///< what `--mask` and `--score` call by text(name)
   size_t functor_count;         ///< number of these
-  /// Of attention: fields of the forward kernel's config, "family=forward_wgmma tile_q=128", which is then used for
-  /// all sizes and never tuned. Null: it is chosen.
+  /// Attention only: fields of the forward kernel's config, "family=forward_wgmma tile_q=128". All sizes use it, and
+  /// nothing is tuned. Null: the library chooses.
   const char* config;
 } jit_spec;
 
-/// The reasons why an attention spec is not served, as a JSON array of objects with field, value, rule, nearest (a
-/// value that would work) and sentence; "[]" means that it is served. `arch` is an architecture, such as "sm_90a", and
-/// then `context` may be null and no GPU is needed; null: the context's device.
+/// The reasons why the library does not serve an attention spec, as a JSON array of objects with field, value, rule,
+/// nearest (a value that would work) and sentence; "[]" if it does. With `arch`, an architecture such as "sm_90a", no
+/// GPU is needed, and `context` may be null. Without, the answer is for the context's device. Free `json` with
+/// jit_text_free. Fails with JIT_INVALID_ARGUMENT if the text cannot be read.
+///
+///      jit_refusals(NULL, "sm_90a", &spec, &json, &error);  // [{"field": "head_dim", "value": "100", …}]
 jit_code jit_refusals(const jit_context* context, const char* arch, const jit_spec* spec, char** json,
                       jit_error** error);
 
-/// Writes the forward kernel of an attention spec for an architecture to a folder, which is created: kernel.cu,
-/// kernel.ptx, kernel.cubin, report.json, templates/, and kernel.sass if a disassembler is found. Needs no GPU. `json`
-/// gets an array of the paths.
+/// Compiles the forward kernel of an attention spec for an architecture, and writes it to a folder, which is created:
+/// kernel.cu, kernel.ptx, kernel.cubin, report.json, templates/, and kernel.sass if a disassembler is found. Needs no
+/// GPU. `json` is an array of the paths; free it with jit_text_free. Fails with JIT_INVALID_SPEC, JIT_NO_VALID_CONFIG,
+/// JIT_COMPILE_FAILED, JIT_NVRTC_UNAVAILABLE, JIT_OFFLINE and JIT_IO_ERROR.
+///
+///      jit_dump(context, "sm_90a", &spec, "out", &json, &error);
 jit_code jit_dump(const jit_context* context, const char* arch, const jit_spec* spec, const char* folder,
                   char** json, jit_error** error);
 
@@ -252,9 +259,12 @@ typedef enum jit_kind {
 /// The kernels of one problem on every device and for every size. Immutable; thread safe.
 typedef struct jit_operation jit_operation;
 
-/// Makes an operation of a spec, which it checks; it neither compiles nor needs a GPU. The first call, or jit_prepare,
-/// compiles its kernel, or takes it from a cache or pack. Fails with JIT_INVALID_SPEC or JIT_INVALID_ARGUMENT, whose
-/// field is that of the spec: "spec.head_dim".
+/// Creates an operation for a spec, which it checks. It neither compiles nor needs a GPU: the first call, or
+/// jit_prepare, compiles the kernel or takes it from a cache or pack. Fails with JIT_INVALID_SPEC or
+/// JIT_INVALID_ARGUMENT, whose field is the spec's: "spec.head_dim".
+///
+///      jit_spec spec = {.size = sizeof(spec), .text = "--dtype fp16 --score 'softcap(30), alibi'"};
+///      jit_operation_create(context, JIT_ATTENTION, &spec, &attention, &error);
 jit_code jit_operation_create(const jit_context* context, jit_kind kind, const jit_spec* spec,
                               jit_operation** operation, jit_error** error);
 
@@ -263,11 +273,11 @@ void jit_operation_free(jit_operation* operation);
 
 // ---- calls ----
 //
-// Tensors that are null are absent. Strides are arbitrary where the last one is 1. `stream` is a CUstream or
-// cudaStream_t; null is the default stream. A call returns once the work is queued. The first call of a size class
-// compiles and tunes, as the settings say; later ones only launch, also while the stream is captured into a CUDA
-// graph. Except for JIT_OFFLINE and the like at a first call, errors are JIT_INVALID_ARGUMENT, whose field is the
-// member's name, and JIT_LAUNCH_FAILED. With `only_check` the arguments are checked and nothing else is done.
+// A tensor that is null is absent. Strides are arbitrary if the last one is 1. `stream` is a CUstream or cudaStream_t;
+// null is the default stream. A call returns once the work is queued. The first call of a size class compiles and
+// tunes, as the settings say; later calls only launch, also while the stream is captured into a CUDA graph. A call
+// fails with JIT_INVALID_ARGUMENT, whose field is the member's name, with JIT_LAUNCH_FAILED, and the first one also with what
+// compiling and loading fail with. With `only_check` a call checks its arguments, needs no device and computes nothing.
 
 /// A tensor that a mask or score reads, by its name: "alibi_slopes", "bias", "document_ids_q", one of a functor.
 typedef struct jit_named_tensor {
@@ -275,9 +285,7 @@ typedef struct jit_named_tensor {
   const jit_tensor* tensor;  ///< the tensor
 } jit_named_tensor;
 
-/// Tensors of a forward call: those of jit::AttentionArguments. Decoding is a forward call, too: with "--sequences-kv
-/// paged --page-size 16" in the spec, and page_table and seqused_k here; keys are split over blocks where that is
-/// faster.
+/// Tensors of a forward call: those of jit::AttentionArguments.
 typedef struct jit_forward_arguments {
   size_t size;  ///< sizeof(jit_forward_arguments)
   const jit_tensor*
@@ -311,11 +319,19 @@ typedef struct jit_forward_arguments {
   int32_t only_check;           ///< 1: nothing is computed
 } jit_forward_arguments;
 
-/// Computes attention: o = softmax(mask(score(softmax_scale · q kᵀ))) v.
+/// Computes attention: o = softmax(mask(score(softmax_scale · q kᵀ))) v. Decoding is a forward call over pages; if few
+/// queries see many keys, blocks share the keys of a query:
+///
+///      jit_spec spec = {.size = sizeof(spec), .text = "--mask causal --sequences-kv paged --page-size 16"};
+///      …
+///      jit_forward_arguments call = {.size = sizeof(call), .q = &q, .k = &k_pages, .v = &v_pages, .o = &o};
+///      call.page_table = &page_table;
+///      call.seqused_k = &lengths;
+///      jit_forward(attention, &call, stream, &error);
 jit_code jit_forward(const jit_operation* attention, const jit_forward_arguments* arguments, void* stream,
                      jit_error** error);
 
-/// Tensors of a backward call: those of jit::BackwardArguments. Errors call d_o "do" and d_lse "dlse".
+/// Tensors of a backward call: those of jit::BackwardArguments. Errors name d_o "do" and d_lse "dlse".
 typedef struct jit_backward_arguments {
   size_t size;                        ///< sizeof(jit_backward_arguments)
   const jit_tensor* d_o;              ///< the gradient of o, of o's shape
@@ -345,8 +361,12 @@ typedef struct jit_backward_arguments {
   int32_t reserved;                   ///< 0
 } jit_backward_arguments;
 
-/// Computes the gradients of q, k and v, and those of sinks and of tensors of the score if asked. Fails with
-/// JIT_INVALID_SPEC with paged keys or --split-keys.
+/// Computes the gradients of q, k and v, and if asked those of sinks and of tensors that the score reads. Also fails
+/// with JIT_INVALID_SPEC if keys are paged or the spec has --split-keys.
+///
+///      jit_backward_arguments call = {.size = sizeof(call), .d_o = &d_o, .q = &q, .k = &k, .v = &v, .o = &o,
+///                                     .lse = &lse, .dq = &dq, .dk = &dk, .dv = &dv, .deterministic = 1};
+///      jit_backward(attention, &call, stream, &error);
 jit_code jit_backward(const jit_operation* attention, const jit_backward_arguments* arguments, void* stream,
                       jit_error** error);
 
@@ -378,6 +398,10 @@ typedef struct jit_append_arguments {
 } jit_append_arguments;
 
 /// Stores new keys and values in a KV cache, normalized and rotated as the spec says, in one launch.
+///
+///      jit_append_arguments call = {.size = sizeof(call), .k = &k, .v = &v, .k_cache = &k_pages,
+///                                   .v_cache = &v_pages, .slot_mapping = &slots};
+///      jit_append(append, &call, stream, &error);
 jit_code jit_append(const jit_operation* append, const jit_append_arguments* arguments, void* stream,
                     jit_error** error);
 
@@ -399,7 +423,11 @@ typedef struct jit_merge_arguments {
   int32_t reserved;       ///< 0
 } jit_merge_arguments;
 
-/// Merges partial results over different keys. Errors call parts "parts[1].lse".
+/// Merges partial results over different keys. Errors name parts "parts[1].lse".
+///
+///      jit_partial_state parts[] = {{&prefix_o, &prefix_lse}, {&suffix_o, &suffix_lse}};
+///      jit_merge_arguments call = {.size = sizeof(call), .parts = parts, .part_count = 2, .o = &o};
+///      jit_merge(merge, &call, stream, &error);
 jit_code jit_merge(const jit_operation* merge, const jit_merge_arguments* arguments, void* stream,
                    jit_error** error);
 
@@ -432,7 +460,11 @@ typedef struct jit_quantize_arguments {
   int32_t reserved;                 ///< 0
 } jit_quantize_arguments;
 
-/// Quantizes q, k and v to FP8, with scales that it computes, in one launch.
+/// Quantizes q, k and v to FP8 in one launch, with scales that it computes.
+///
+///      jit_quantize_arguments call = {.size = sizeof(call), .q = &q, .k = &k, .v = &v, .q_out = &q8, .k_out = &k8,
+///                                     .v_out = &v8, .q_descale = &qs, .k_descale = &ks, .v_descale = &vs};
+///      jit_quantize(quantize, &call, stream, &error);
 jit_code jit_quantize(const jit_operation* quantize, const jit_quantize_arguments* arguments, void* stream,
                       jit_error** error);
 
@@ -469,22 +501,32 @@ typedef struct jit_block_mask_arguments {
   int32_t reserved;                 ///< 0
 } jit_block_mask_arguments;
 
-/// Writes the table of blocks that `--mask block_mask(…)` of attention reads as its tensor "block_mask".
+/// Writes the table of blocks that attention with `--mask 'block_mask(128, 128)'` reads as its tensor "block_mask".
+/// block_rows is seqlen_q / block_q and block_columns is seqlen_kv / block_kv, both rounded up; block_words is twice
+/// block_columns / 32, rounded up, and one more.
+///
+///      jit_block_mask_arguments call = {.size = sizeof(call), .block_mask = &table, .seqlen_q = 8192,
+///                                       .seqlen_kv = 8192};
+///      jit_block_mask(blocks, &call, stream, &error);
 jit_code jit_block_mask(const jit_operation* block_mask, const jit_block_mask_arguments* arguments,
                         void* stream, jit_error** error);
 
 // ---- ahead of calls, and what runs ----
 
-/// Compiles, tunes and loads, as the first call would, so that calls of these sizes only launch, also under capture.
-/// Of attention give `forward`, `backward` or both, whose functor tensors must have their contents; of other
-/// operations neither.
+/// Compiles, tunes and loads as the first call would: afterwards calls of these sizes only launch, also under capture.
+/// For attention give `forward`, `backward` or both; tensors of masks and scores must have their contents. For other
+/// operations give neither. Fails as a first call does.
+///
+///      jit_prepare(attention, &call, NULL, &error);
 jit_code jit_prepare(const jit_operation* operation, const jit_forward_arguments* forward,
                      const jit_backward_arguments* backward, jit_error** error);
 
-/// Measures configs for calls of attention like this one, give one of `forward` and `backward`, on the context's
-/// device, and records the fastest for this and later processes. No tensor is written. `json` gets an object of
-/// configs, median_us, default_us, candidates, out_of_time and recorded_in. Fails with JIT_UNSUPPORTED_DEVICE on an
-/// emulated device, which has no time.
+/// Measures configs for calls like this one on the context's device, and records the fastest for this and later
+/// processes. Give `forward` or `backward`; no tensor is written. `json` is an object of configs, median_us and
+/// default_us (microseconds), candidates, out_of_time and recorded_in; free it with jit_text_free. Fails with
+/// JIT_UNSUPPORTED_DEVICE on an emulated device, which has no time to measure.
+///
+///      jit_tune(attention, &call, NULL, &json, &error);
 jit_code jit_tune(const jit_operation* attention, const jit_forward_arguments* forward,
                   const jit_backward_arguments* backward, char** json, jit_error** error);
 
@@ -496,9 +538,12 @@ typedef enum jit_kernel_part {
   JIT_KERNEL_REPORT = 3   ///< a JSON object: config, why it was chosen, registers, spills, shared memory
 } jit_kernel_part;
 
-/// A part of the kernels that a call launches, one behind another. Of attention give `forward` or `backward`; with
-/// neither it is the kernel for sizes that none was chosen for. Of other operations give neither, and ask for the
-/// source.
+/// A part of each kernel that a call launches, one behind another. For attention give `forward` or `backward`, or
+/// neither for the kernel of sizes that no kernel was chosen for. For other operations give neither, and ask for the
+/// source. Kernels are compiled if necessary. Free `text` with jit_text_free. Fails as a first call does, and with
+/// JIT_IO_ERROR for SASS without a disassembler.
+///
+///      jit_kernel_text(attention, &call, NULL, JIT_KERNEL_PTX, &text, &error);
 jit_code jit_kernel_text(const jit_operation* operation, const jit_forward_arguments* forward,
                          const jit_backward_arguments* backward, jit_kernel_part part, char** text,
                          jit_error** error);
