@@ -62,7 +62,8 @@ static double largest_error(const uint16_t* q, const uint16_t* k, const uint16_t
       double sum = 0, exact[head_dim] = {0};
       for (int key = 0; key <= query; ++key) {
         double dot = 0;
-        for (int i = 0; i < head_dim; ++i) dot += (double)value(q[at(query, head, i)]) * value(k[at(key, head, i)]);
+        for (int i = 0; i < head_dim; ++i)
+          dot += (double)value(q[at(query, head, i)]) * value(k[at(key, head, i)]);
         const double weight = exp(dot / sqrt(head_dim));
         sum += weight;
         for (int i = 0; i < head_dim; ++i) exact[i] += weight * value(v[at(key, head, i)]);

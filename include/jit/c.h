@@ -2,19 +2,21 @@
 /// The C interface of the library, for programs in any language: the shared library libjit_attention.so.1, or the
 /// static one. A problem is text, tensors are DLPack's, and a call takes a struct of named tensors:
 ///
-///      jit_context* context = NULL;
-///      jit_operation* causal = NULL;
-///      jit_error* error = NULL;
-///      jit_spec spec = {.size = sizeof(spec), .text = "--head-dim 128 --gqa-ratio 4 --mask causal"};
-///      jit_forward_arguments call = {.size = sizeof(call), .q = &q, .k = &k, .v = &v, .o = &o};
-///      if (jit_context_create(NULL, &context, &error) ||
-///          jit_operation_create(context, JIT_ATTENTION, &spec, &causal, &error) ||
-///          jit_forward(causal, &call, stream, &error)) {
-///        fprintf(stderr, "%s: %s\n", error->field, error->message);
-///        jit_error_free(error);
-///      }
-///      jit_operation_free(causal);
-///      jit_context_free(context);
+/// @code
+/// jit_context* context = NULL;
+/// jit_operation* causal = NULL;
+/// jit_error* error = NULL;
+/// jit_spec spec = {.size = sizeof(spec), .text = "--head-dim 128 --gqa-ratio 4 --mask causal"};
+/// jit_forward_arguments call = {.size = sizeof(call), .q = &q, .k = &k, .v = &v, .o = &o};
+/// if (jit_context_create(NULL, &context, &error) ||
+///     jit_operation_create(context, JIT_ATTENTION, &spec, &causal, &error) ||
+///     jit_forward(causal, &call, stream, &error)) {
+///   fprintf(stderr, "%s: %s\n", error->field, error->message);
+///   jit_error_free(error);
+/// }
+/// jit_operation_free(causal);
+/// jit_context_free(context);
+/// @endcode
 ///
 /// **Errors.** A function returns JIT_OK or the code of an error. Unless the code is JIT_LAUNCH_FAILED or
 /// JIT_DRIVER_ERROR, nothing was launched, and no tensor was written. If `error` is not null, every call sets `*error`:
@@ -168,9 +170,11 @@ typedef struct jit_context jit_context;
 /// that cannot be used is an event, not an error; jit_context_info says why. Fails with JIT_INVALID_ARGUMENT, whose
 /// field is the option's name, and with JIT_IO_ERROR if `templates` cannot be read.
 ///
-///      const char* packs[] = {"llama.pack"};
-///      jit_context_options options = {.size = sizeof(options), .packs = packs, .pack_count = 1, .offline = 1};
-///      jit_context_create(&options, &context, &error);
+/// @code
+/// const char* packs[] = {"llama.pack"};
+/// jit_context_options options = {.size = sizeof(options), .packs = packs, .pack_count = 1, .offline = 1};
+/// jit_context_create(&options, &context, &error);
+/// @endcode
 jit_code jit_context_create(const jit_context_options* options, jit_context** context, jit_error** error);
 
 /// Frees a context; null is allowed. Operations that were made from it stay usable.
@@ -234,7 +238,9 @@ typedef struct jit_spec {
 /// GPU is needed, and `context` may be null. Without, the answer is for the context's device. Free `json` with
 /// jit_text_free. Fails with JIT_INVALID_ARGUMENT if the text cannot be read.
 ///
-///      jit_refusals(NULL, "sm_90a", &spec, &json, &error);  // [{"field": "head_dim", "value": "100", …}]
+/// @code
+/// jit_refusals(NULL, "sm_90a", &spec, &json, &error);  // [{"field": "head_dim", "value": "100", …}]
+/// @endcode
 jit_code jit_refusals(const jit_context* context, const char* arch, const jit_spec* spec, char** json,
                       jit_error** error);
 
@@ -243,7 +249,9 @@ jit_code jit_refusals(const jit_context* context, const char* arch, const jit_sp
 /// GPU. `json` is an array of the paths; free it with jit_text_free. Fails with JIT_INVALID_SPEC, JIT_NO_VALID_CONFIG,
 /// JIT_COMPILE_FAILED, JIT_NVRTC_UNAVAILABLE, JIT_OFFLINE and JIT_IO_ERROR.
 ///
-///      jit_dump(context, "sm_90a", &spec, "out", &json, &error);
+/// @code
+/// jit_dump(context, "sm_90a", &spec, "out", &json, &error);
+/// @endcode
 jit_code jit_dump(const jit_context* context, const char* arch, const jit_spec* spec, const char* folder,
                   char** json, jit_error** error);
 
@@ -263,8 +271,10 @@ typedef struct jit_operation jit_operation;
 /// jit_prepare, compiles the kernel or takes it from a cache or pack. Fails with JIT_INVALID_SPEC or
 /// JIT_INVALID_ARGUMENT, whose field is the spec's: "spec.head_dim".
 ///
-///      jit_spec spec = {.size = sizeof(spec), .text = "--dtype fp16 --score 'softcap(30), alibi'"};
-///      jit_operation_create(context, JIT_ATTENTION, &spec, &attention, &error);
+/// @code
+/// jit_spec spec = {.size = sizeof(spec), .text = "--dtype fp16 --score 'softcap(30), alibi'"};
+/// jit_operation_create(context, JIT_ATTENTION, &spec, &attention, &error);
+/// @endcode
 jit_code jit_operation_create(const jit_context* context, jit_kind kind, const jit_spec* spec,
                               jit_operation** operation, jit_error** error);
 
@@ -276,8 +286,9 @@ void jit_operation_free(jit_operation* operation);
 // A tensor that is null is absent. Strides are arbitrary if the last one is 1. `stream` is a CUstream or cudaStream_t;
 // null is the default stream. A call returns once the work is queued. The first call of a size class compiles and
 // tunes, as the settings say; later calls only launch, also while the stream is captured into a CUDA graph. A call
-// fails with JIT_INVALID_ARGUMENT, whose field is the member's name, with JIT_LAUNCH_FAILED, and the first one also with what
-// compiling and loading fail with. With `only_check` a call checks its arguments, needs no device and computes nothing.
+// fails with JIT_INVALID_ARGUMENT, whose field is the member's name, with JIT_LAUNCH_FAILED, and the first one also with
+// what compiling and loading fail with. With `only_check` a call checks its arguments, needs no device and computes
+// nothing.
 
 /// A tensor that a mask or score reads, by its name: "alibi_slopes", "bias", "document_ids_q", one of a functor.
 typedef struct jit_named_tensor {
@@ -322,12 +333,14 @@ typedef struct jit_forward_arguments {
 /// Computes attention: o = softmax(mask(score(softmax_scale · q kᵀ))) v. Decoding is a forward call over pages; if few
 /// queries see many keys, blocks share the keys of a query:
 ///
-///      jit_spec spec = {.size = sizeof(spec), .text = "--mask causal --sequences-kv paged --page-size 16"};
-///      …
-///      jit_forward_arguments call = {.size = sizeof(call), .q = &q, .k = &k_pages, .v = &v_pages, .o = &o};
-///      call.page_table = &page_table;
-///      call.seqused_k = &lengths;
-///      jit_forward(attention, &call, stream, &error);
+/// @code
+/// jit_spec spec = {.size = sizeof(spec), .text = "--mask causal --sequences-kv paged --page-size 16"};
+/// jit_operation_create(context, JIT_ATTENTION, &spec, &attention, &error);
+/// jit_forward_arguments call = {.size = sizeof(call), .q = &q, .k = &k_pages, .v = &v_pages, .o = &o};
+/// call.page_table = &page_table;
+/// call.seqused_k = &lengths;
+/// jit_forward(attention, &call, stream, &error);
+/// @endcode
 jit_code jit_forward(const jit_operation* attention, const jit_forward_arguments* arguments, void* stream,
                      jit_error** error);
 
@@ -364,9 +377,11 @@ typedef struct jit_backward_arguments {
 /// Computes the gradients of q, k and v, and if asked those of sinks and of tensors that the score reads. Also fails
 /// with JIT_INVALID_SPEC if keys are paged or the spec has --split-keys.
 ///
-///      jit_backward_arguments call = {.size = sizeof(call), .d_o = &d_o, .q = &q, .k = &k, .v = &v, .o = &o,
-///                                     .lse = &lse, .dq = &dq, .dk = &dk, .dv = &dv, .deterministic = 1};
-///      jit_backward(attention, &call, stream, &error);
+/// @code
+/// jit_backward_arguments call = {.size = sizeof(call), .d_o = &d_o, .q = &q, .k = &k, .v = &v, .o = &o,
+///                                .lse = &lse, .dq = &dq, .dk = &dk, .dv = &dv, .deterministic = 1};
+/// jit_backward(attention, &call, stream, &error);
+/// @endcode
 jit_code jit_backward(const jit_operation* attention, const jit_backward_arguments* arguments, void* stream,
                       jit_error** error);
 
@@ -399,9 +414,11 @@ typedef struct jit_append_arguments {
 
 /// Stores new keys and values in a KV cache, normalized and rotated as the spec says, in one launch.
 ///
-///      jit_append_arguments call = {.size = sizeof(call), .k = &k, .v = &v, .k_cache = &k_pages,
-///                                   .v_cache = &v_pages, .slot_mapping = &slots};
-///      jit_append(append, &call, stream, &error);
+/// @code
+/// jit_append_arguments call = {.size = sizeof(call), .k = &k, .v = &v, .k_cache = &k_pages,
+///                              .v_cache = &v_pages, .slot_mapping = &slots};
+/// jit_append(append, &call, stream, &error);
+/// @endcode
 jit_code jit_append(const jit_operation* append, const jit_append_arguments* arguments, void* stream,
                     jit_error** error);
 
@@ -425,9 +442,11 @@ typedef struct jit_merge_arguments {
 
 /// Merges partial results over different keys. Errors name parts "parts[1].lse".
 ///
-///      jit_partial_state parts[] = {{&prefix_o, &prefix_lse}, {&suffix_o, &suffix_lse}};
-///      jit_merge_arguments call = {.size = sizeof(call), .parts = parts, .part_count = 2, .o = &o};
-///      jit_merge(merge, &call, stream, &error);
+/// @code
+/// jit_partial_state parts[] = {{&prefix_o, &prefix_lse}, {&suffix_o, &suffix_lse}};
+/// jit_merge_arguments call = {.size = sizeof(call), .parts = parts, .part_count = 2, .o = &o};
+/// jit_merge(merge, &call, stream, &error);
+/// @endcode
 jit_code jit_merge(const jit_operation* merge, const jit_merge_arguments* arguments, void* stream,
                    jit_error** error);
 
@@ -462,9 +481,11 @@ typedef struct jit_quantize_arguments {
 
 /// Quantizes q, k and v to FP8 in one launch, with scales that it computes.
 ///
-///      jit_quantize_arguments call = {.size = sizeof(call), .q = &q, .k = &k, .v = &v, .q_out = &q8, .k_out = &k8,
-///                                     .v_out = &v8, .q_descale = &qs, .k_descale = &ks, .v_descale = &vs};
-///      jit_quantize(quantize, &call, stream, &error);
+/// @code
+/// jit_quantize_arguments call = {.size = sizeof(call), .q = &q, .k = &k, .v = &v, .q_out = &q8, .k_out = &k8,
+///                                .v_out = &v8, .q_descale = &qs, .k_descale = &ks, .v_descale = &vs};
+/// jit_quantize(quantize, &call, stream, &error);
+/// @endcode
 jit_code jit_quantize(const jit_operation* quantize, const jit_quantize_arguments* arguments, void* stream,
                       jit_error** error);
 
@@ -505,9 +526,11 @@ typedef struct jit_block_mask_arguments {
 /// block_rows is seqlen_q / block_q and block_columns is seqlen_kv / block_kv, both rounded up; block_words is twice
 /// block_columns / 32, rounded up, and one more.
 ///
-///      jit_block_mask_arguments call = {.size = sizeof(call), .block_mask = &table, .seqlen_q = 8192,
-///                                       .seqlen_kv = 8192};
-///      jit_block_mask(blocks, &call, stream, &error);
+/// @code
+/// jit_block_mask_arguments call = {.size = sizeof(call), .block_mask = &table, .seqlen_q = 8192,
+///                                  .seqlen_kv = 8192};
+/// jit_block_mask(blocks, &call, stream, &error);
+/// @endcode
 jit_code jit_block_mask(const jit_operation* block_mask, const jit_block_mask_arguments* arguments,
                         void* stream, jit_error** error);
 
@@ -517,7 +540,9 @@ jit_code jit_block_mask(const jit_operation* block_mask, const jit_block_mask_ar
 /// For attention give `forward`, `backward` or both; tensors of masks and scores must have their contents. For other
 /// operations give neither. Fails as a first call does.
 ///
-///      jit_prepare(attention, &call, NULL, &error);
+/// @code
+/// jit_prepare(attention, &call, NULL, &error);
+/// @endcode
 jit_code jit_prepare(const jit_operation* operation, const jit_forward_arguments* forward,
                      const jit_backward_arguments* backward, jit_error** error);
 
@@ -526,7 +551,9 @@ jit_code jit_prepare(const jit_operation* operation, const jit_forward_arguments
 /// default_us (microseconds), candidates, out_of_time and recorded_in; free it with jit_text_free. Fails with
 /// JIT_UNSUPPORTED_DEVICE on an emulated device, which has no time to measure.
 ///
-///      jit_tune(attention, &call, NULL, &json, &error);
+/// @code
+/// jit_tune(attention, &call, NULL, &json, &error);
+/// @endcode
 jit_code jit_tune(const jit_operation* attention, const jit_forward_arguments* forward,
                   const jit_backward_arguments* backward, char** json, jit_error** error);
 
@@ -543,7 +570,9 @@ typedef enum jit_kernel_part {
 /// source. Kernels are compiled if necessary. Free `text` with jit_text_free. Fails as a first call does, and with
 /// JIT_IO_ERROR for SASS without a disassembler.
 ///
-///      jit_kernel_text(attention, &call, NULL, JIT_KERNEL_PTX, &text, &error);
+/// @code
+/// jit_kernel_text(attention, &call, NULL, JIT_KERNEL_PTX, &text, &error);
+/// @endcode
 jit_code jit_kernel_text(const jit_operation* operation, const jit_forward_arguments* forward,
                          const jit_backward_arguments* backward, jit_kernel_part part, char** text,
                          jit_error** error);

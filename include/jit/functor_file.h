@@ -1,11 +1,15 @@
 /// @file
-/// Masks and scores of your own in one text each, as the tool reads them from files and C programs pass them:
+/// Masks and scores of your own in one text each, as the tool reads them from files and C programs pass them.
 ///
-///      // constant: window = 128
-///      // tensor: ids int32
-///      return q - k < window && ids[q] == ids[k];
-///      // classify:
-///      return q_end <= k_begin ? TileClass::empty : TileClass::partial;
+/// @code
+/// const jit::FunctorText near = jit::parse_functor("near",
+///                                                  "// constant: window = 128\n"
+///                                                  "// tensor: ids int32\n"
+///                                                  "return q - k < window && ids[q] == ids[k];\n"
+///                                                  "// classify:\n"
+///                                                  "return q_end <= k_begin ? TileClass::empty : TileClass::partial;");
+/// const jit::Mask mask = jit::mask::text(near);
+/// @endcode
 #pragma once
 
 #include <string>

@@ -29,9 +29,8 @@ fn main() -> Result<()> {
     let tensor = |values: &[Bf16]| Tensor::new(&context, &shape, values);
     let mut o = tensor(&vec![Bf16::default(); SEQLEN * DIM])?;
     attention.forward(&tensor(&q)?, &tensor(&k)?, &tensor(&v)?, &mut o, None)?;
-    let error = |query: usize, column: usize, value: Bf16| (exact(&q, &k, &v, query, column) - f64::from(f32::from(value))).abs();
-    let values = o.values()?;
-    let errors = values.iter().enumerate().step_by(7).map(|(i, &value)| error(i / DIM, i % DIM, value));
+    let error = |(i, value): (usize, Bf16)| (exact(&q, &k, &v, i / DIM, i % DIM) - f64::from(f32::from(value))).abs();
+    let errors = o.values()?.into_iter().enumerate().step_by(7).map(error);
     let largest = errors.fold(0.0, |a, b| if b <= a { a } else { b });
     println!("largest error against double precision: {largest:.1e}");
     assert!(largest < 0.02);

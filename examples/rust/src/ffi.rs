@@ -67,11 +67,26 @@ pub struct ForwardArguments {
 #[link(name = "jit_attention")]
 extern "C" {
     pub fn jit_error_free(error: *mut Error);
-    pub fn jit_context_create(options: *const ContextOptions, context: *mut *mut Context, error: *mut *mut Error) -> c_int;
+    pub fn jit_context_create(
+        options: *const ContextOptions,
+        context: *mut *mut Context,
+        error: *mut *mut Error,
+    ) -> c_int;
     pub fn jit_context_free(context: *mut Context);
-    pub fn jit_buffer_create(context: *const Context, bytes: usize, buffer: *mut *mut Buffer, error: *mut *mut Error) -> c_int;
+    pub fn jit_buffer_create(
+        context: *const Context,
+        bytes: usize,
+        buffer: *mut *mut Buffer,
+        error: *mut *mut Error,
+    ) -> c_int;
     pub fn jit_buffer_free(buffer: *mut Buffer);
-    pub fn jit_buffer_upload(buffer: *const Buffer, from: *const c_void, bytes: usize, offset: usize, error: *mut *mut Error) -> c_int;
+    pub fn jit_buffer_upload(
+        buffer: *const Buffer,
+        from: *const c_void,
+        bytes: usize,
+        offset: usize,
+        error: *mut *mut Error,
+    ) -> c_int;
     pub fn jit_buffer_download(
         buffer: *const Buffer,
         to: *mut c_void,
