@@ -193,19 +193,24 @@ typedef struct jit_buffer {
   size_t bytes;  ///< its size
 } jit_buffer;
 
-/// Allocates memory on the context's device, which is not initialized. Fails with JIT_DRIVER_ERROR when memory is
-/// short.
+/// Allocates memory on the context's device; it is not initialized. Fails with JIT_DRIVER_ERROR if memory is short.
+///
+/// @code
+/// jit_buffer_create(context, 1 << 20, &buffer, &error);
+/// q.data = buffer->data;
+/// @endcode
 jit_code jit_buffer_create(const jit_context* context, size_t bytes, jit_buffer** buffer, jit_error** error);
 
 /// Frees the memory; null is allowed. Work that uses it must be complete.
 void jit_buffer_free(jit_buffer* buffer);
 
-/// Copies `bytes` bytes from the host to `offset` of the buffer; the copy is done when the call returns.
+/// Copies `bytes` bytes from the host to `offset` of the buffer; the copy is done when the call returns. Fails with
+/// JIT_INVALID_ARGUMENT for bytes outside of the buffer.
 jit_code jit_buffer_upload(const jit_buffer* buffer, const void* from, size_t bytes, size_t offset,
                            jit_error** error);
 
-/// Copies `bytes` bytes from `offset` of the buffer to the host, after the work that `stream` has; the copy is done
-/// when the call returns.
+/// Copies `bytes` bytes from `offset` of the buffer to the host after the work that `stream` has now; the copy is done
+/// when the call returns. Fails as jit_buffer_upload does, and with the failure of that work.
 jit_code jit_buffer_download(const jit_buffer* buffer, void* to, size_t bytes, size_t offset, void* stream,
                              jit_error** error);
 
@@ -286,9 +291,8 @@ void jit_operation_free(jit_operation* operation);
 // A tensor that is null is absent. Strides are arbitrary if the last one is 1. `stream` is a CUstream or cudaStream_t;
 // null is the default stream. A call returns once the work is queued. The first call of a size class compiles and
 // tunes, as the settings say; later calls only launch, also while the stream is captured into a CUDA graph. A call
-// fails with JIT_INVALID_ARGUMENT, whose field is the member's name, with JIT_LAUNCH_FAILED, and the first one also with
-// what compiling and loading fail with. With `only_check` a call checks its arguments, needs no device and computes
-// nothing.
+// fails with JIT_INVALID_ARGUMENT, whose field is the member's name, or with JIT_LAUNCH_FAILED; the first one also as
+// compiling and loading fail. With `only_check` a call checks its arguments, needs no device and computes nothing.
 
 /// A tensor that a mask or score reads, by its name: "alibi_slopes", "bias", "document_ids_q", one of a functor.
 typedef struct jit_named_tensor {

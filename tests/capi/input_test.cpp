@@ -186,6 +186,16 @@ TEST_F(CInput, OperationsOfAnotherKind) {
             "part");
 }
 
+TEST_F(CInput, KindsThatThereAreNot) {
+  const jit_spec spec = {.size = sizeof(spec)};
+  jit_operation* operation = nullptr;
+  EXPECT_EQ(failure_of([&](jit_error** error) {
+              return jit_operation_create(context_.get(), static_cast<jit_kind>(7), &spec, &operation, error);
+            }).message,
+            "kind: is 7; it must be 0 to 4");
+  EXPECT_EQ(operation, nullptr);
+}
+
 TEST_F(CInput, OptionsOfAContext) {
   jit_context_options options = {.size = sizeof(options)};
   EXPECT_EQ(create(options), CFailure());

@@ -1,4 +1,5 @@
 // Specs as text, and what is wrong with them.
+#include <random>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "capi/specs.h"
 #include "tests/capi/c_tensors.h"
 #include "tests/support/error_of.h"
+#include "tests/support/seed.h"
 
 namespace jit::testing {
 namespace {
@@ -66,6 +68,26 @@ TEST(CSpec, TextThatCannotBeRead) {
   EXPECT_THAT(refusal("--dtype fp12"), StartsWith("spec: --dtype is 'fp12'; "));
   EXPECT_THAT(refusal("--mask casual"), StartsWith("spec: --mask is 'casual'; "));
   EXPECT_EQ(error_of([] { c::attention_spec_of(spec_of("--mask casual")); }).field(), "spec.mask");
+}
+
+// No text ends in anything but a spec or an Error.
+TEST(CSpec, RandomTextIsReadOrRefused) {
+  const std::vector<std::string> pieces = {"--", "head-dim", "mask", "causal", "=",  " ",
+                                           "'",  "\"",       "64",   "text(",  ")",  "-1",
+                                           "&&", "true",     ",",    "sinks",  "\t", "\x80"};
+  std::mt19937_64 random(reference::test_seed());
+  int read = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::string text;
+    for (auto left = random() % 9; left > 0; --left) text += pieces[random() % pieces.size()];
+    try {
+      c::read_attention_spec(spec_of(text.c_str()));
+      ++read;
+    } catch (const Error& error) {
+      ASSERT_NE(error.message(), "") << text;
+    }
+  }
+  EXPECT_GT(read, 100);
 }
 
 TEST(CSpec, SpecsThatTheLibraryRefuses) {
