@@ -3,54 +3,9 @@
 
 #include "capi/operation.h"
 #include "capi/structs.h"
-#include "capi/tensors.h"
+#include "capi/tensor_members.h"
 
 namespace jit::c {
-namespace {
-
-constexpr TensorMember<jit_forward_arguments, AttentionArguments> forward_members[] = {
-    {"q", &jit_forward_arguments::q, &AttentionArguments::q},
-    {"k", &jit_forward_arguments::k, &AttentionArguments::k},
-    {"v", &jit_forward_arguments::v, &AttentionArguments::v},
-    {"o", &jit_forward_arguments::o, &AttentionArguments::o},
-    {"lse", &jit_forward_arguments::lse, &AttentionArguments::lse},
-    {"cu_seqlens_q", &jit_forward_arguments::cu_seqlens_q, &AttentionArguments::cu_seqlens_q},
-    {"cu_seqlens_k", &jit_forward_arguments::cu_seqlens_k, &AttentionArguments::cu_seqlens_k},
-    {"seqused_q", &jit_forward_arguments::seqused_q, &AttentionArguments::seqused_q},
-    {"seqused_k", &jit_forward_arguments::seqused_k, &AttentionArguments::seqused_k},
-    {"cache_leftpad", &jit_forward_arguments::cache_leftpad, &AttentionArguments::cache_leftpad},
-    {"page_table", &jit_forward_arguments::page_table, &AttentionArguments::page_table},
-    {"sinks", &jit_forward_arguments::sinks, &AttentionArguments::sinks},
-    {"q_descale", &jit_forward_arguments::q_descale, &AttentionArguments::q_descale},
-    {"k_descale", &jit_forward_arguments::k_descale, &AttentionArguments::k_descale},
-    {"v_descale", &jit_forward_arguments::v_descale, &AttentionArguments::v_descale},
-    {"v_mean", &jit_forward_arguments::v_mean, &AttentionArguments::v_mean},
-    {"lse_shift", &jit_forward_arguments::lse_shift, &AttentionArguments::lse_shift},
-    {"rng_state", &jit_forward_arguments::rng_state, &AttentionArguments::rng_state},
-};
-
-constexpr TensorMember<jit_backward_arguments, BackwardArguments> backward_members[] = {
-    {"do", &jit_backward_arguments::d_o, &BackwardArguments::d_o},
-    {"q", &jit_backward_arguments::q, &BackwardArguments::q},
-    {"k", &jit_backward_arguments::k, &BackwardArguments::k},
-    {"v", &jit_backward_arguments::v, &BackwardArguments::v},
-    {"o", &jit_backward_arguments::o, &BackwardArguments::o},
-    {"lse", &jit_backward_arguments::lse, &BackwardArguments::lse},
-    {"dq", &jit_backward_arguments::dq, &BackwardArguments::dq},
-    {"dk", &jit_backward_arguments::dk, &BackwardArguments::dk},
-    {"dv", &jit_backward_arguments::dv, &BackwardArguments::dv},
-    {"cu_seqlens_q", &jit_backward_arguments::cu_seqlens_q, &BackwardArguments::cu_seqlens_q},
-    {"cu_seqlens_k", &jit_backward_arguments::cu_seqlens_k, &BackwardArguments::cu_seqlens_k},
-    {"seqused_q", &jit_backward_arguments::seqused_q, &BackwardArguments::seqused_q},
-    {"seqused_k", &jit_backward_arguments::seqused_k, &BackwardArguments::seqused_k},
-    {"rng_state", &jit_backward_arguments::rng_state, &BackwardArguments::rng_state},
-    {"dlse", &jit_backward_arguments::d_lse, &BackwardArguments::d_lse},
-    {"sinks", &jit_backward_arguments::sinks, &BackwardArguments::sinks},
-    {"d_sinks", &jit_backward_arguments::d_sinks, &BackwardArguments::d_sinks},
-};
-
-}  // namespace
-
 AttentionArguments forward_arguments_of(const jit_forward_arguments& given, int device) {
   AttentionArguments arguments;
   set_views(forward_members, given, device, arguments);

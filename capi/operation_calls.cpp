@@ -9,31 +9,10 @@
 
 #include "capi/operation.h"
 #include "capi/structs.h"
-#include "capi/tensors.h"
+#include "capi/tensor_members.h"
 
 namespace jit::c {
 namespace {
-
-constexpr TensorMember<jit_append_arguments, AppendArguments> append_members[] = {
-    {"k", &jit_append_arguments::k, &AppendArguments::k},
-    {"v", &jit_append_arguments::v, &AppendArguments::v},
-    {"k_cache", &jit_append_arguments::k_cache, &AppendArguments::k_cache},
-    {"v_cache", &jit_append_arguments::v_cache, &AppendArguments::v_cache},
-    {"slot_mapping", &jit_append_arguments::slot_mapping, &AppendArguments::slot_mapping},
-    {"seqused_k", &jit_append_arguments::seqused_k, &AppendArguments::seqused_k},
-    {"cu_seqlens_q", &jit_append_arguments::cu_seqlens_q, &AppendArguments::cu_seqlens_q},
-    {"page_table", &jit_append_arguments::page_table, &AppendArguments::page_table},
-    {"q", &jit_append_arguments::q, &AppendArguments::q},
-    {"q_out", &jit_append_arguments::q_out, &AppendArguments::q_out},
-    {"cos_sin", &jit_append_arguments::cos_sin, &AppendArguments::cos_sin},
-    {"cos", &jit_append_arguments::cos, &AppendArguments::cos},
-    {"sin", &jit_append_arguments::sin, &AppendArguments::sin},
-    {"positions", &jit_append_arguments::positions, &AppendArguments::positions},
-    {"q_norm_weight", &jit_append_arguments::q_norm_weight, &AppendArguments::q_norm_weight},
-    {"k_norm_weight", &jit_append_arguments::k_norm_weight, &AppendArguments::k_norm_weight},
-    {"k_scale", &jit_append_arguments::k_scale, &AppendArguments::k_scale},
-    {"v_scale", &jit_append_arguments::v_scale, &AppendArguments::v_scale},
-};
 
 constexpr TensorMember<jit_quantize_arguments, QuantizeArguments> quantize_members[] = {
     {"q", &jit_quantize_arguments::q, &QuantizeArguments::q},
