@@ -2,10 +2,9 @@
 
 #include <memory>
 
+#include <jit/error.h>
 #include <jit/tvm_ffi.h>
 #include <nanobind/stl/string.h>
-
-#include "tvm/operations.h"
 
 namespace jit::python {
 
@@ -17,8 +16,9 @@ void bind_tvm(nb::module_& module) {
       "register_tvm_ffi",
       [](const std::string& library) {
         jit_error* error = nullptr;
-        jit_tvm_ffi_register(library.c_str(), &error);
-        tvm::throw_if(error);
+        if (jit_tvm_ffi_register(library.c_str(), &error) == JIT_OK) return;
+        const std::unique_ptr<jit_error, decltype(&jit_error_free)> owner(error, &jit_error_free);
+        throw Error(ErrorCode::invalid_argument, error->stage, error->field, error->message);
       },
       "library"_a);
 }
