@@ -13,7 +13,7 @@ struct Bytes {
   std::size_t size;
 };
 
-/// What all objects begin with.
+/// The header of all objects.
 struct Object {
   std::uint64_t references;
   std::int32_t type;

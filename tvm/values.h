@@ -25,7 +25,7 @@ struct NamedValue {
   double real() const;               ///< also of a whole number
 };
 
-/// What a function of this library is called with. It refers to the values.
+/// The arguments of a function of this library. They refer to the values.
 struct GivenCall {
   std::string spec;
   std::vector<NamedValue> values;

@@ -1,3 +1,4 @@
+// Functions of apache-tvm-ffi.
 #pragma once
 
 #include <nanobind/nanobind.h>
