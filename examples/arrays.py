@@ -1,11 +1,10 @@
 """Arrays of the examples: PyTorch's on a GPU, NumPy's on an emulated one; and attention in double precision."""
 
 try:
-    import numpy as np
-
     import jit_attention as ja
+    import numpy as np
 except ModuleNotFoundError as error:
-    raise SystemExit(f"the examples need NumPy and jit_attention ({error}): pip install numpy")
+    raise SystemExit(f"the examples need NumPy and jit_attention ({error}): pip install numpy") from None
 
 
 def random_arrays(count, *shape, seed=0):

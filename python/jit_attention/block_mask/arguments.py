@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 
-from . import host_lists
 from .. import mask as _masks
 from .._frameworks import are_numpys
 from .._mask_words import differs_by_entry, differs_by_head
 from ..errors import InvalidArgumentError
 from ..functor import wanted_whole
 from ..mask import Mask
+from . import host_lists
 
 #: Arrays that say how long sequences are.
 LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "cache_leftpad")
