@@ -253,9 +253,11 @@ class BlockMask:
             TypeError: block_mask is something else.
 
         Examples:
-            >>> from torch.nn.attention.flex_attention import create_block_mask  # doctest: +SKIP
-            >>> flex = create_block_mask(lambda b, h, q, k: q >= k, None, None, 1024, 1024)  # doctest: +SKIP
-            >>> table = ja.BlockMask.from_torch(flex, ja.mask.causal("top_left"))  # doctest: +SKIP
+            >>> from torch.nn.attention.flex_attention import create_block_mask
+            >>> flex = create_block_mask(lambda b, h, q, k: q >= k, None, None, 256, 256, device="cpu")
+            >>> table = ja.BlockMask.from_torch(flex, ja.mask.causal("top_left"))
+            >>> table.show().counts
+            {'full': 1, 'partial': 2, 'empty': 1}
         """
         if unknown:
             refuse_unknown(BlockMask.from_torch, unknown)
