@@ -1,8 +1,9 @@
 """Arrays of the examples: PyTorch's on a GPU, NumPy's on an emulated one; and attention in double precision."""
 
 try:
-    import jit_attention as ja
     import numpy as np
+
+    import jit_attention as ja
 except ModuleNotFoundError as error:
     raise SystemExit(f"the examples need NumPy and jit_attention ({error}): pip install numpy") from None
 

@@ -6,8 +6,9 @@
 On a GPU the arrays are PyTorch's, on an emulated one NumPy's.
 """
 
-import jit_attention as ja
 from arrays import causal, exact_attention, random_arrays, report
+
+import jit_attention as ja
 
 # (batch, seqlen, heads, head_dim): four query heads share a KV head
 (q,) = random_arrays(1, 1, 200, 8, 64, seed=1)

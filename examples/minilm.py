@@ -15,8 +15,9 @@ import sys
 
 try:
     import torch
-    from jit_attention.torch import register_with_transformers
     from transformers import AutoModel, AutoTokenizer
+
+    from jit_attention.torch import register_with_transformers
 except ModuleNotFoundError as error:
     sys.exit(f"minilm.py needs PyTorch, Transformers and jit_attention ({error}): pip install torch transformers")
 

@@ -7,9 +7,10 @@ distance of query and key. The library compiles both texts into the kernels, and
 evaluate a score that the mask drops, so that the text must not read outside of the table for any key.
 """
 
-import jit_attention as ja
 import numpy as np
 from arrays import causal, exact_attention, fetch, place, random_arrays, report
+
+import jit_attention as ja
 
 SEQLEN, HEADS, REACH = 96, 2, 16
 same_document = ja.mask.text("return document[q] == document[k];", name="same_document", tensors={"document": "int32"})

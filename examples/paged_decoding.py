@@ -6,9 +6,10 @@
 examples/decode.cpp does the same in C++, with rotary embedding and a CUDA graph.
 """
 
-import jit_attention as ja
 import numpy as np
 from arrays import exact_attention, fetch, place, random_arrays, report
+
+import jit_attention as ja
 
 HEADS_Q, HEADS_KV, HEAD_DIM, PAGE_SIZE, PAGES_PER_REQUEST = 8, 2, 64, 16, 4
 PROMPTS = [37, 1, 20]  # tokens that each request has already

@@ -6,8 +6,9 @@ Compiling needs no GPU. On an emulated device a trace counts instructions, bytes
 `jit-attention dump` writes the same to files, with PTX, SASS and templates.
 """
 
-import jit_attention as ja
 from arrays import random_arrays
+
+import jit_attention as ja
 
 spec = ja.AttentionSpec(dtype="fp16", head_dim=64, mask=ja.mask.causal())
 kernel = ja.compile(spec, "sm_80", config="family=forward_mma_sync tile_q=64 tile_kv=64 warps=4")

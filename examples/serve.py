@@ -17,10 +17,11 @@ import time
 from collections import deque
 
 try:
-    import jit_attention as ja
     import torch
     import torch.nn.functional as F
     from transformers import LlamaConfig, LlamaForCausalLM
+
+    import jit_attention as ja
 except ModuleNotFoundError as error:
     raise SystemExit(f"serve.py needs PyTorch, Transformers and jit_attention ({error}): "
                      "pip install torch transformers") from None

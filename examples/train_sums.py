@@ -14,11 +14,12 @@ import copy
 import random
 
 try:
-    import jit_attention as ja
-    import jit_attention.torch as jt
     import torch
     import torch.nn.functional as F
     from torch import nn
+
+    import jit_attention as ja
+    import jit_attention.torch as jt
 except ModuleNotFoundError as error:
     raise SystemExit(f"train_sums.py needs PyTorch and jit_attention ({error}): pip install torch") from None
 

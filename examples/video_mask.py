@@ -7,9 +7,10 @@ scores is one tile of queries against one tile of keys: sliding tile attention. 
 and ones; kernels skip the others, and evaluate no mask.
 """
 
-import jit_attention as ja
 import numpy as np
 from arrays import exact_attention, place, random_arrays, report
+
+import jit_attention as ja
 
 TILE = 2 * 4 * 8  # tokens
 GRID = (4, 3, 2)  # tiles of the video in time, height and width: 8 frames of 12 × 16 tokens
