@@ -1,6 +1,18 @@
 /// @file
 /// A context holds settings, caches, tuning records and the compiler. Programs that use the environment's settings
 /// need none; tests and servers make their own.
+///
+/// @code
+/// jit::Settings settings = jit::settings_from_environment();
+/// settings.cache_dir = folder;
+/// settings.tuning = jit::TuningMode::off;
+/// const jit::Context context(settings, [](const jit::Event& event) { std::puts(event.message.c_str()); });
+/// assert(context.cache_directory() == folder && context.settings().tuning == jit::TuningMode::off);
+/// std::puts(context.cache_reason().c_str());
+/// std::printf("NVRTC %s\n", context.compiler().version.c_str());
+/// assert(context.packs().empty());
+/// jit::default_context() = context;  // that of calls which are not given one
+/// @endcode
 #pragma once
 
 #include <cstddef>

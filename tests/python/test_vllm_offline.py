@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 
-import jit_attention as ja
 import pytest
 from seeded import SEED, takes_all
 
