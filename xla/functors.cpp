@@ -46,11 +46,11 @@ std::pair<std::string_view, std::string_view> sides(std::string_view text, char 
 
 }  // namespace
 
-std::vector<std::string> split_list(std::string_view text) {
+std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   while (!text.empty()) {
-    const std::size_t end = std::min(text.find(','), text.size());
-    parts.emplace_back(trim(text.substr(0, end)));
+    const std::size_t end = std::min(text.find(separator), text.size());
+    if (const std::string_view part = trim(text.substr(0, end)); !part.empty()) parts.emplace_back(part);
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return parts;
@@ -69,12 +69,12 @@ FunctorText read_functor(const Attributes& attributes) {
     } else if (attribute.name() == "derivative") {
       functor.derivative = text;
     } else if (attribute.name() == "constants") {
-      for (const std::string& constant : split_list(text)) {
+      for (const std::string& constant : split(text, ',')) {
         const auto [name, value] = sides(constant, '=', "constants");
         functor.constants.emplace(name, constant_in(value));
       }
     } else if (attribute.name() == "tensors") {
-      for (const std::string& tensor : split_list(text)) {
+      for (const std::string& tensor : split(text, ',')) {
         const auto [name, dtype] = sides(tensor, ' ', "tensors");
         functor.tensors.push_back({std::string(name), parse_dtype(dtype)});
       }

@@ -15,7 +15,7 @@ namespace jit::xla {
 /// tensors, "ids int32, table fp32". Throws Error invalid_argument, which names the attribute, for what cannot be read.
 FunctorText read_functor(const Attributes& attributes);
 
-/// The parts of a text between commas, without the spaces around them; none of an empty text.
-std::vector<std::string> split_list(std::string_view text);
+/// The parts of a text between separators, without the spaces around them and without empty ones.
+std::vector<std::string> split(std::string_view text, char separator);
 
 }  // namespace jit::xla

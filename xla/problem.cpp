@@ -88,9 +88,9 @@ Problem read_problem(const Attributes& attributes) {
     } else if (name.starts_with("score_text_")) {
       functors.scores.push_back(read_functor(attribute.dictionary()));
     } else if (name == "operands") {
-      problem.operands = split_list(attribute.text());
+      problem.operands = split(attribute.text(), ' ');
     } else if (name == "results") {
-      problem.results = split_list(attribute.text());
+      problem.results = split(attribute.text(), ' ');
     } else if (name == "layout") {
       problem.heads_first = read_layout(attribute);
     } else if (name == "dropout_p") {

@@ -13,11 +13,11 @@
 ///
 /// Attributes:
 ///
-///      operands       "q, k, v": names of the operands in their order. Those of forward are the members of
+///      operands       "q k v": names of the operands in their order. Those of forward are the members of
 ///                     jit::AttentionArguments; those of backward the members of jit::BackwardArguments, with `do` and
 ///                     `dlse`. A tensor of a mask or score is "tensors.NAME". `rng_state` may be U32[4] for S64[2]. An
 ///                     operand with the name of a result is what this holds at first, and is aliased with it.
-///      results        "o, lse"; of backward "dq, dk, dv", d_sinks, and "d_tensors.NAME" for gradients of tensors
+///      results        "o lse"; of backward "dq dk dv", d_sinks, and "d_tensors.NAME" for gradients of tensors
 ///      spec           dictionary of the fields of jit::AttentionSpec that do not have their defaults: types and kinds as
 ///                     text ("bf16"), mask and score as text that jit::parse_mask and jit::parse_score read
 ///      mask_text_N    dictionary of strings for each jit::FunctorText that the mask calls: name, body, classify,
@@ -33,14 +33,30 @@ struct XLA_FFI_Error;
 extern "C" {
 
 /// Computes attention, on XLA's platform "CUDA".
-[[gnu::visibility("default")]] XLA_FFI_Error* jit_xla_attention_forward(XLA_FFI_CallFrame* call_frame);
+///
+/// @code
+/// XLA_FFI_Error* (*const handler)(XLA_FFI_CallFrame*) = jit_xla_attention_forward;  // XLA calls jit_xla_attention_forward(frame)
+/// @endcode
+XLA_FFI_Error* jit_xla_attention_forward(XLA_FFI_CallFrame* call_frame);
 
 /// Computes gradients, on "CUDA".
-[[gnu::visibility("default")]] XLA_FFI_Error* jit_xla_attention_backward(XLA_FFI_CallFrame* call_frame);
+///
+/// @code
+/// XLA_FFI_Error* (*const handler)(XLA_FFI_CallFrame*) = jit_xla_attention_backward;  // XLA calls jit_xla_attention_backward(frame)
+/// @endcode
+XLA_FFI_Error* jit_xla_attention_backward(XLA_FFI_CallFrame* call_frame);
 
 /// Computes attention of memory of the host on an emulated device, on XLA's platform "cpu".
-[[gnu::visibility("default")]] XLA_FFI_Error* jit_xla_attention_forward_cpu(XLA_FFI_CallFrame* call_frame);
+///
+/// @code
+/// XLA_FFI_Error* (*const handler)(XLA_FFI_CallFrame*) = jit_xla_attention_forward_cpu;  // XLA calls jit_xla_attention_forward_cpu(frame)
+/// @endcode
+XLA_FFI_Error* jit_xla_attention_forward_cpu(XLA_FFI_CallFrame* call_frame);
 
 /// Computes gradients of memory of the host on an emulated device, on "cpu".
-[[gnu::visibility("default")]] XLA_FFI_Error* jit_xla_attention_backward_cpu(XLA_FFI_CallFrame* call_frame);
+///
+/// @code
+/// XLA_FFI_Error* (*const handler)(XLA_FFI_CallFrame*) = jit_xla_attention_backward_cpu;  // XLA calls jit_xla_attention_backward_cpu(frame)
+/// @endcode
+XLA_FFI_Error* jit_xla_attention_backward_cpu(XLA_FFI_CallFrame* call_frame);
 }

@@ -76,8 +76,8 @@ FrameCall forward_call(const Tensors& on) {
   return {.operands = {buffer_of(on.q.view()), buffer_of(on.k.view()), buffer_of(on.v.view()),
                        buffer_of(on.bias.view()), buffer_of(on.sinks.view())},
           .results = {buffer_of(on.o.view()), buffer_of(on.lse.view())},
-          .attributes = {{"operands", std::string("q, k, v, tensors.bias, sinks")},
-                         {"results", std::string("o, lse")},
+          .attributes = {{"operands", std::string("q k v tensors.bias sinks")},
+                         {"results", std::string("o lse")},
                          {"spec", spec_attributes()}}};
 }
 
@@ -87,8 +87,8 @@ FrameCall backward_call(const Tensors& on) {
                        buffer_of(on.bias.view()), buffer_of(on.sinks.view())},
           .results = {buffer_of(on.dq.view()), buffer_of(on.dk.view()), buffer_of(on.dv.view()),
                       buffer_of(on.d_sinks.view()), buffer_of(on.d_bias.view())},
-          .attributes = {{"operands", std::string("do, q, k, v, o, lse, tensors.bias, sinks")},
-                         {"results", std::string("dq, dk, dv, d_sinks, d_tensors.bias")},
+          .attributes = {{"operands", std::string("do q k v o lse tensors.bias sinks")},
+                         {"results", std::string("dq dk dv d_sinks d_tensors.bias")},
                          {"deterministic", true},
                          {"spec", spec_attributes()}}};
 }
@@ -206,8 +206,7 @@ TEST_F(XlaTest, ResultsThatAreAliased) {
   backward.operands.push_back(buffer_of(used.view()));
   for (const DeviceTensor* gradient : {&on.dk, &on.dv})
     backward.operands.push_back(buffer_of(gradient->view()));
-  backward.attributes["operands"] =
-      std::string("do, q, k, v, o, lse, tensors.bias, sinks, seqused_k, dk, dv");
+  backward.attributes["operands"] = std::string("do q k v o lse tensors.bias sinks seqused_k dk dv");
   on.dk.fill([](std::int64_t) { return 0.5; });
   on.dk.upload();
   EXPECT_EQ(call(&jit_xla_attention_backward, backward).message, "");
@@ -227,8 +226,8 @@ TEST_F(XlaTest, StatesOfRandomNumbersWithout64Bits) {
   state.upload();
   FrameCall given = forward_call(own);
   given.operands = {given.operands[0], given.operands[1], given.operands[2], buffer_of(state.view())};
-  given.attributes = {{"operands", std::string("q, k, v, rng_state")},
-                      {"results", std::string("o, lse")},
+  given.attributes = {{"operands", std::string("q k v rng_state")},
+                      {"results", std::string("o lse")},
                       {"dropout_p", 0.25},
                       {"num_splits", std::int64_t{1}},
                       {"layout", std::string("BSHD")},
@@ -290,26 +289,26 @@ TEST_F(XlaTest, BadFrames) {
       {"layout: is BDSH; it must be BSHD or BHSD",
        [](FrameCall& c) { c.attributes["layout"] = std::string("BDSH"); }},
       {"operands: has 4 names, and the call has 5",
-       [](FrameCall& c) { c.attributes["operands"] = std::string("q, k, v, sinks"); }},
+       [](FrameCall& c) { c.attributes["operands"] = std::string("q k v sinks"); }},
       {"results: has 1 names, and the call has 2",
        [](FrameCall& c) { c.attributes["results"] = std::string("o"); }},
       {"w: is no operand of this call; there are q, k, v,",
-       [](FrameCall& c) { c.attributes["operands"] = std::string("q, k, w, tensors.bias, sinks"); }},
+       [](FrameCall& c) { c.attributes["operands"] = std::string("q k w tensors.bias sinks"); }},
       {"dq: is no result of this call; there are o, lse",
-       [](FrameCall& c) { c.attributes["results"] = std::string("o, dq"); }},
+       [](FrameCall& c) { c.attributes["results"] = std::string("o dq"); }},
       {"k: is given twice",
-       [](FrameCall& c) { c.attributes["operands"] = std::string("q, k, k, tensors.bias, sinks"); }},
+       [](FrameCall& c) { c.attributes["operands"] = std::string("q k k tensors.bias sinks"); }},
       {"v: is missing",
        [](FrameCall& c) {
          c.operands.erase(c.operands.begin() + 2);
-         c.attributes["operands"] = std::string("q, k, tensors.bias, sinks");
+         c.attributes["operands"] = std::string("q k tensors.bias sinks");
        }},
       {"sinks: is missing",
        [](FrameCall& c) {
          c.operands.pop_back();
-         c.attributes["operands"] = std::string("q, k, v, tensors.bias");
+         c.attributes["operands"] = std::string("q k v tensors.bias");
        }},
-      {"bias", [](FrameCall& c) { c.attributes["operands"] = std::string("q, k, v, tensors.bios, sinks"); }},
+      {"bias", [](FrameCall& c) { c.attributes["operands"] = std::string("q k v tensors.bios sinks"); }},
       {"q: has 0 dimensions; tensors of calls have from 1 to 4",
        [](FrameCall& c) { c.operands[0].dims = {}; }},
       {"q: has 5 dimensions",
@@ -382,8 +381,8 @@ TEST_F(XlaTest, TextsOfTheCallers) {
                      .tensors = {{"ids", ids.view()}}});
   FrameCall given = forward_call(own);
   given.operands = {given.operands[0], given.operands[1], given.operands[2], buffer_of(ids.view())};
-  given.attributes = {{"operands", std::string("q, k, v, tensors.ids")},
-                      {"results", std::string("o, lse")},
+  given.attributes = {{"operands", std::string("q k v tensors.ids")},
+                      {"results", std::string("o lse")},
                       {"mask_text_0", AttributeMap{{"name", near.name},
                                                    {"body", near.body},
                                                    {"constants", std::string("window = 7, on = true")},

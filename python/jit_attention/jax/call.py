@@ -42,7 +42,7 @@ def call(kind, spec, layout, arrays, tensors, results, *, begun=(), **options):
     operands |= {name: _cast(array, _varying(arrays["q"])) for name, array in zeros.items()}
     aliases = {list(operands).index(name): list(results).index(name) for name in zeros}
     run = jax.ffi.ffi_call(f"jit_attention_{kind}", list(results.values()), input_output_aliases=aliases)
-    return run(*operands.values(), operands=", ".join(operands), results=", ".join(results), layout=layout,
+    return run(*operands.values(), operands=" ".join(operands), results=" ".join(results), layout=layout,
                **_attributes(spec), **{name: _scalar(value) for name, value in options.items()})
 
 
