@@ -1,6 +1,6 @@
 // XLA's foreign function interface as far as a handler needs it: the structs of xla/ffi/api/c_api.h of OpenXLA (Apache
-// License 2.0, https://github.com/openxla/xla), API version 0.3, with the same members in the same order. So the library
-// builds without XLA. A test compares them with the header of jaxlib.
+// License 2.0, https://github.com/openxla/xla), API version 0.3, with the same members in the same order. So the
+// library builds without XLA. A test compares them with the header of jaxlib.
 #pragma once
 
 #include <cstddef>

@@ -15,8 +15,9 @@ struct CallBuffers {
   std::vector<NamedBuffer> operands, results;
 };
 
-// Both throw Error invalid_argument for a name that no tensor has, and for one that is given twice. An operand may have the
-// name of a result: it is what the result holds at first, and must be the same memory. The arguments refer to the names.
+// Both throw Error invalid_argument for a name that no tensor has, and for one that is given twice. An operand may
+// have the name of a result: it is what the result holds at first, and must be the same memory. The arguments refer
+// to the names.
 AttentionArguments forward_arguments(const Problem& problem, const CallBuffers& buffers);
 BackwardArguments backward_arguments(const Problem& problem, const CallBuffers& buffers);
 

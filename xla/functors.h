@@ -11,8 +11,9 @@
 
 namespace jit::xla {
 
-/// Reads a functor from a dictionary of strings: name, body, classify, derivative; constants, "window = 128, on = true";
-/// tensors, "ids int32, table fp32". Throws Error invalid_argument, which names the attribute, for what cannot be read.
+/// Reads a functor from a dictionary of strings: name, body, classify, derivative; constants, "window = 128, on =
+/// true"; tensors, "ids int32, table fp32". Throws Error invalid_argument, which names the attribute, for what cannot
+/// be read.
 FunctorText read_functor(const Attributes& attributes);
 
 /// The parts of a text between separators, without the spaces around them and without empty ones.
