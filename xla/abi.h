@@ -88,7 +88,7 @@ struct Scalar {
   void* value;
 };
 
-/// Of operands, and of results.
+/// The operands, or the results.
 struct Buffers {
   std::size_t struct_size;
   Extension* extension_start;
@@ -143,7 +143,7 @@ struct CallFrame {
 /// Calls may be recorded into a command buffer and replayed from there.
 inline constexpr std::uint32_t command_buffer_compatible = 1;
 
-/// What a handler says of itself.
+/// The properties of a handler, which it tells.
 struct Metadata {
   std::size_t struct_size;
   ApiVersion version;

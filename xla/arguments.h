@@ -10,7 +10,7 @@
 
 namespace jit::xla {
 
-/// What a call has: operands, and results that it writes.
+/// Operands of a call, and results that it writes.
 struct CallBuffers {
   std::vector<NamedBuffer> operands, results;
 };

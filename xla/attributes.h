@@ -19,9 +19,9 @@ class Attribute {
   std::string_view name() const { return name_; }
   std::string_view text() const;
   bool truth() const;
-  /// Of 32 or 64 bits. Throws where an int has no room for it.
+  /// A number of 32 or 64 bits. Throws where an int has no room for it.
   int whole() const;
-  /// Of 32 or 64 bits; whole numbers, too.
+  /// A number of 32 or 64 bits, whole or not.
   double real() const;
   const Attributes& dictionary() const;
 

@@ -1,4 +1,4 @@
-// What the attributes of a call say: the problem, how the call is made, and which buffer is which tensor.
+// The meaning of a call's attributes: the problem, how the call is made, and which buffer is which tensor.
 #pragma once
 
 #include <memory>

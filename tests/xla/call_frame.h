@@ -13,7 +13,7 @@
 
 #include "xla/abi.h"
 
-/// What XLA would make of an error.
+/// An error, as this XLA makes one.
 struct XLA_FFI_Error {
   int code;
   std::string message;
@@ -28,7 +28,7 @@ struct AttributeValue : std::variant<bool, std::int64_t, double, std::string, At
   using variant::variant;
 };
 
-/// The same as XLA has it.
+/// Attributes as XLA has them.
 class FrameAttributes {
  public:
   explicit FrameAttributes(const AttributeMap& values);
@@ -78,7 +78,7 @@ using Handler = XLA_FFI_Error*(XLA_FFI_CallFrame*);
 
 FrameAnswer call(Handler* handler, const FrameCall& given, xla::Stage stage = xla::Stage::execute);
 
-/// What a handler says of itself to an XLA of this version.
+/// The properties that a handler tells an XLA of this version.
 xla::Metadata metadata_of(Handler* handler, int major_version, int minor_version);
 
 }  // namespace jit::testing
