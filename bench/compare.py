@@ -45,8 +45,8 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from comparison import chart, document, environment, records, report  # noqa: E402
-from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
 from comparison.cells import RUN_MODES, in_mode, titled  # noqa: E402
+from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
 from comparison.isolation import Lost, MeasuringProcess, measure_all  # noqa: E402
 from comparison.suites import SUITES  # noqa: E402
 

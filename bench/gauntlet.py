@@ -31,12 +31,11 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it PyTorc
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "gauntlet")]
 
-from failures.case import Run, all_cases  # noqa: E402
-from failures.interface import NotOffered, Refused  # noqa: E402
-
 from comparison import environment, records, report  # noqa: E402
 from comparison.contender import first_line  # noqa: E402
 from comparison.records import FAILED, OK, UNSUPPORTED, WRONG  # noqa: E402
+from failures.case import Run, all_cases  # noqa: E402
+from failures.interface import NotOffered, Refused  # noqa: E402
 
 SUITE, OURS = "gauntlet", report.OURS
 START_SECONDS = 180  # to import what a library needs

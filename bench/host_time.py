@@ -134,7 +134,8 @@ def calls(arrays):
     lse, dk, dv = make("fp32", BATCH, HEADS_Q, 256), *(make("bf16", BATCH, 256, HEADS_KV, HEAD_DIM) for _ in range(2))
     yield "gradients", lambda: ja.attention_backward(do, o, k, v, o, lse, mask=causal, dq=dq, dk=dk, dv=dv)
 
-    from jit_attention._core import _append_to_slots as store, _attend_to_pages as attend
+    from jit_attention._core import _append_to_slots as store
+    from jit_attention._core import _attend_to_pages as attend
 
     scale, fp8 = HEAD_DIM**-0.5, "fp8_e4m3"
     k_bytes, v_bytes = (make("uint8", PAGES, PAGE_SIZE, HEADS_KV, HEAD_DIM) for _ in range(2))

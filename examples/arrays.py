@@ -5,7 +5,7 @@ try:
 
     import jit_attention as ja
 except ModuleNotFoundError as error:
-    raise SystemExit(f"the examples need NumPy and jit_attention ({error}): pip install numpy")
+    raise SystemExit(f"the examples need NumPy and jit_attention ({error}): pip install numpy") from None
 
 
 def random_arrays(count, *shape, seed=0):

@@ -23,7 +23,8 @@ try:
 
     import jit_attention as ja
 except ModuleNotFoundError as error:
-    raise SystemExit(f"serve.py needs PyTorch, Transformers and jit_attention ({error}): pip install torch transformers")
+    raise SystemExit(f"serve.py needs PyTorch, Transformers and jit_attention ({error}): "
+                     "pip install torch transformers") from None
 
 END = ord(";")
 LARGEST = 10  # numbers of the sums are smaller

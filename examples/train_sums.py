@@ -21,7 +21,7 @@ try:
     import jit_attention as ja
     import jit_attention.torch as jt
 except ModuleNotFoundError as error:
-    raise SystemExit(f"train_sums.py needs PyTorch and jit_attention ({error}): pip install torch")
+    raise SystemExit(f"train_sums.py needs PyTorch and jit_attention ({error}): pip install torch") from None
 
 SAME_SUM = ja.mask.text("return sums[b * seqlen_kv + q] == sums[b * seqlen_kv + k];", name="same_sum",
                         tensors={"sums": "int32"})

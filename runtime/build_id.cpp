@@ -93,7 +93,7 @@ std::string build_id(const std::string& path) {
     for (unsigned i = 0; i < header.e_phnum; ++i) {
       const auto segment = structure_at<Elf64_Phdr>(prefix, header.e_phoff + i * sizeof(Elf64_Phdr));
       if (segment.p_type != PT_NOTE) continue;
-      const std::string id =
+      std::string id =
           build_id_of_notes(file.read(segment.p_offset, std::min(segment.p_filesz, prefix_bytes)));
       if (!id.empty()) return id;
     }

@@ -11,8 +11,8 @@ from .cells import BackwardCell, TrainingCell
 from .contender import Unsupported, first_line
 from .fp8_suites import Fp8Cell, make_fp8_inputs
 from .inputs import make_inputs
-from .records import FAILED, UNSUPPORTED, WRONG, result, timed
 from .operation_inputs import MAKE_INPUTS, REFERENCES
+from .records import FAILED, UNSUPPORTED, WRONG, result, timed
 from .reference import Reference
 from .report import OURS
 from .serving import Requests

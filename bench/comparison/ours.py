@@ -29,9 +29,8 @@ class JitAttention(ByAutograd, Contender):
         return jit_attention.__version__
 
     def differentiate(self, cell, inputs):
-        import torch
-
         import jit_attention as ja
+        import torch
 
         problem = self.problem(cell, inputs)
         qkvd, qkv_shapes = [inputs.q, inputs.k, inputs.v, inputs.d_o], [t.shape for t in (inputs.q, inputs.k, inputs.v)]

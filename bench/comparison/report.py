@@ -4,9 +4,9 @@ import math
 import re
 import textwrap
 
-from .records import FAILED, OK, UNSUPPORTED, WRONG
 from .backward_suites import DETERMINISTIC
 from .cells import RUN_MODES
+from .records import FAILED, OK, UNSUPPORTED, WRONG
 
 OURS, BUILT_IN = "ours", "ours_built_in"
 SHOWN = {UNSUPPORTED: "–", WRONG: "wrong", FAILED: "failed"}

@@ -149,7 +149,7 @@ class MaskReader {
       : in_("mask", text), texts_(texts) {}
 
   Mask read() {
-    const Mask mask = disjunction(0);
+    Mask mask = disjunction(0);
     if (!in_.at_end()) in_.fail("expected '&&', '||' or the end");
     return mask;
   }
@@ -171,7 +171,7 @@ class MaskReader {
     if (depth >= max_depth) in_.fail(fmt::format("nested more than {} deep", max_depth));
     if (in_.accept("!") || in_.accept("~")) return !factor(depth + 1);
     if (in_.accept("(")) {
-      const Mask mask = disjunction(depth + 1);
+      Mask mask = disjunction(depth + 1);
       in_.expect(")");
       return mask;
     }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -23,8 +24,55 @@ constexpr std::size_t most_parts = 128;
 constexpr std::size_t most_nodes_to_part = 512;
 constexpr int no_part = -1;
 
-using Slopes = std::array<std::int64_t, 2>;  // by q and by k
 constexpr std::int64_t most_slope = 1 << 20;
+
+/// A number that is q and k times its slopes plus something that depends on neither.
+struct Line {
+  std::int64_t by_q = 0, by_k = 0;
+  std::int64_t low = 0, high = 0;  ///< bounds of what depends on neither
+
+  bool is_uniform() const { return by_q == 0 && by_k == 0; }
+  bool is_distance() const { return by_q != 0 && by_q == -by_k; }
+};
+
+struct Bounds {
+  std::int64_t low, high;
+};
+
+Bounds bounds_of_type(NumberType type) {
+  if (type == NumberType::whole64)
+    return {std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()};
+  return {std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max()};
+}
+
+// x + factor y
+std::optional<Line> sum(const std::optional<Line>& x, const std::optional<Line>& y, std::int64_t factor) {
+  if (!x || !y) return {};
+  Line made = {.by_q = x->by_q + y->by_q * factor, .by_k = x->by_k + y->by_k * factor};
+  if (std::abs(made.by_q) > most_slope || std::abs(made.by_k) > most_slope) return {};
+  Bounds added{};
+  if (__builtin_mul_overflow(factor < 0 ? y->high : y->low, factor, &added.low) ||
+      __builtin_mul_overflow(factor < 0 ? y->low : y->high, factor, &added.high) ||
+      __builtin_add_overflow(x->low, added.low, &made.low) ||
+      __builtin_add_overflow(x->high, added.high, &made.high))
+    return {};
+  return made;
+}
+
+// The line, if a number of this type that is defined for a query and a key is also defined for earlier ones at the
+// same distance. A question about a distance is asked of its first query and key: C++ defines nothing where numbers
+// leave their types, and a text may count on a condition that keeps it from doing so.
+std::optional<Line> within_type(std::optional<Line> line, NumberType type) {
+  if (!line) return {};
+  const Bounds bounds = bounds_of_type(type);
+  const bool rises = line->by_q >= 0 && line->by_k >= 0, falls = line->by_q <= 0 && line->by_k <= 0;
+  if (line->is_distance()) return line;
+  if (!rises && !falls) return {};
+  if (!falls && line->low < bounds.low) return {};
+  if (!rises && line->high > bounds.high) return {};
+  line->low = std::max(line->low, bounds.low), line->high = std::min(line->high, bounds.high);
+  return line;
+}
 
 /// The dependence of a node of the text.
 struct Dependence {
@@ -33,8 +81,7 @@ struct Dependence {
   std::int64_t k = 0;
   /// q / step or k / step, rounded down, and nothing else; 0: it is not.
   std::int64_t step = 0;
-  /// Slopes of a number that is q and k times these plus something that depends on neither.
-  std::optional<Slopes> slopes = {};
+  std::optional<Line> line = {};  ///< of whole numbers
   bool follows_from_distance = false;
   std::vector<int> asked = {};  ///< truths of the text, each of which tells whether it reads an element
 
@@ -104,20 +151,19 @@ class Decomposition {
     result.asked.erase(std::unique(result.asked.begin(), result.asked.end()), result.asked.end());
     result.step = step(of);
     if (result.step > 0) (result.q > 0 ? result.q : result.k) = result.step;
-    result.slopes = slopes(of);
-    const std::optional<Slopes> difference =
-        is_comparison(of.op) ? sum(own_slopes(of.operands[0]), own_slopes(of.operands[1]), -1)
-                             : result.slopes;
-    result.follows_from_distance =
-        difference && (*difference)[0] != 0 && (*difference)[0] == -(*difference)[1];
-    if (!difference) result.follows_from_distance = has_distance && !has_other;
+    result.line = line(of);
+    const std::optional<Line> difference =
+        is_comparison(of.op) ? sum(own_line(of.operands[0]), own_line(of.operands[1]), -1) : result.line;
+    result.follows_from_distance = difference ? difference->is_distance() : has_distance && !has_other;
     return result;
   }
 
   static Dependence input(const TextNode& of) {
-    if (of.which == static_cast<int>(TextInput::q)) return {.q = 1, .step = 1, .slopes = Slopes{1, 0}};
-    if (of.which == static_cast<int>(TextInput::k)) return {.k = 1, .step = 1, .slopes = Slopes{0, 1}};
-    return {.slopes = Slopes{0, 0}};
+    if (of.which == static_cast<int>(TextInput::q)) return {.q = 1, .step = 1, .line = Line{.by_q = 1}};
+    if (of.which == static_cast<int>(TextInput::k)) return {.k = 1, .step = 1, .line = Line{.by_k = 1}};
+    const bool is_length = of.which == static_cast<int>(TextInput::seqlen_q) ||
+                           of.which == static_cast<int>(TextInput::seqlen_kv);
+    return {.line = Line{.high = is_length ? max_seqlen : bounds_of_type(of.type).high}};
   }
 
   std::int64_t step(const TextNode& of) const {
@@ -134,50 +180,47 @@ class Decomposition {
            op == TextOperator::not_equal;
   }
 
-  // x + factor y
-  static std::optional<Slopes> sum(const std::optional<Slopes>& x, const std::optional<Slopes>& y,
-                                   std::int64_t factor) {
-    if (!x || !y) return {};
-    const Slopes made = {(*x)[0] + (*y)[0] * factor, (*x)[1] + (*y)[1] * factor};
-    const bool is_small = std::abs(made[0]) <= most_slope && std::abs(made[1]) <= most_slope;
-    return is_small ? std::optional(made) : std::nullopt;
+  // The line of a number that follows from q, from k or from their distance.
+  std::optional<Line> own_line(int i) const {
+    const std::optional<Line>& line = known(i).line;
+    const bool is_own = line && (line->by_q == 0 || line->by_k == 0 || line->is_distance());
+    return is_own ? line : std::nullopt;
   }
 
-  // Slopes of a number that follows from q, from k or from their distance. A question about a distance is
-  // asked of its first query and key: such numbers do not leave their types there if they do not for others,
-  // while those of both may.
-  std::optional<Slopes> own_slopes(int i) const {
-    const std::optional<Slopes>& slopes = known(i).slopes;
-    const bool is_own = slopes && ((*slopes)[0] == 0 || (*slopes)[1] == 0 || (*slopes)[0] == -(*slopes)[1]);
-    return is_own ? slopes : std::nullopt;
-  }
-
-  // C++ defines nothing where numbers leave their types, except in those without a sign.
-  std::optional<Slopes> slopes(const TextNode& of) const {
+  std::optional<Line> line(const TextNode& of) const {
     if (of.type != NumberType::whole32 && of.type != NumberType::whole64) return {};
-    const auto of_operand = [&](std::size_t i) { return known(of.operands[i]).slopes; };
+    if (of.op == TextOperator::constant) {
+      const std::int64_t number = std::get<std::int64_t>(of.number);
+      return Line{.low = number, .high = number};
+    }
+    const bool is_uniform = std::all_of(of.operands.begin(), of.operands.end(),
+                                        [&](int i) { return i < 0 || known(i).is_uniform(); });
+    const Bounds bounds = bounds_of_type(of.type);
+    const std::optional<Line> made = within_type(made_line(of), of.type);
+    if (made || !is_uniform) return made;
+    return Line{.low = bounds.low, .high = bounds.high};
+  }
+
+  std::optional<Line> made_line(const TextNode& of) const {
+    const auto operand = [&](std::size_t i) { return known(of.operands[i]).line; };
     switch (of.op) {
       case TextOperator::convert:
-        if (of.type == NumberType::whole64) return own_slopes(of.operands[0]);
-        break;
+        return of.type == NumberType::whole64 ? own_line(of.operands[0]) : std::nullopt;
       case TextOperator::add:
-        return sum(of_operand(0), of_operand(1), 1);
+        return sum(operand(0), operand(1), 1);
       case TextOperator::subtract:
-        return sum(of_operand(0), of_operand(1), -1);
+        return sum(operand(0), operand(1), -1);
       case TextOperator::negative:
-        return sum(Slopes{0, 0}, of_operand(0), -1);
+        return sum(Line{}, operand(0), -1);
       case TextOperator::multiply:
         for (const std::size_t i : {0, 1})
           if (const std::optional<std::int64_t> by = constant(of.operands[i]);
               by && std::abs(*by) <= most_slope)
-            return sum(Slopes{0, 0}, of_operand(1 - i), *by);
-        break;
+            return sum(Line{}, operand(1 - i), *by);
+        return {};
       default:
-        break;
+        return {};
     }
-    const bool is_uniform = std::all_of(of.operands.begin(), of.operands.end(),
-                                        [&](int i) { return i < 0 || known(i).is_uniform(); });
-    return is_uniform ? std::optional(Slopes{0, 0}) : std::nullopt;
   }
 
   // Parts.

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -59,6 +60,9 @@ enum class TextOperator {
 enum class TextInput { q, k, b, h, heads_q, seqlen_q, seqlen_kv };
 /// Their names.
 const std::array<std::string_view, 7>& text_inputs();
+/// The longest sequence of queries or of keys that arguments may have. Positions are 32-bit in kernels, and run past
+/// the end by at most a tile of queries and a tile of keys.
+inline constexpr std::int64_t max_seqlen = std::numeric_limits<std::int32_t>::max() - 4096;
 
 struct TextNode {
   TextOperator op = TextOperator::constant;

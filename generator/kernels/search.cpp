@@ -77,7 +77,8 @@ std::vector<KernelConfig> first_untuned(const AttentionSpec& spec, std::span<con
   for (std::size_t i = 0; i < shapes.size(); ++i)
     alike[competing_entries(problem, deciding_shape(spec, shapes[i]))].push_back(i);
   std::vector<KernelConfig> firsts(shapes.size());
-  for (const auto& [families, places] : alike) {
+  for (const auto& entry : alike) {
+    const std::vector<std::size_t>& places = entry.second;
     const std::vector<KernelConfig> configs =
         config_space(problem, deciding_shape(spec, shapes[places.front()]));
     if (configs.empty()) ranked_configs(spec, shapes[places.front()], limits);  // throws

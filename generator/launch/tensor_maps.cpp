@@ -181,8 +181,8 @@ MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, 
   const DType dtype = input_dtype(spec);
   const int head_dim_v = spec.value_head_dim();
   const bool has_keys = dk.seqlen > 0 && dk.batch > 0;
-  const auto with_outputs = [&](const TensorMap& map_q, const TensorMap& map_k, const TensorMap& map_v,
-                                const TensorMap& map_do) {
+  const auto with_outputs = [&, &dk = dk, &dv = dv](const TensorMap& map_q, const TensorMap& map_k,
+                                                    const TensorMap& map_v, const TensorMap& map_do) {
     return MappedGradients{.q = map_q,
                            .k = map_k,
                            .v = map_v,

@@ -15,11 +15,13 @@ std::vector<std::int64_t> powers_of_two(std::int64_t most) {
 
 namespace {
 
-// Powers of two with 3, 6, 12 … between them.
-std::vector<std::int64_t> half_steps(std::int64_t most) {
+// Powers of two with three steps between each and the next.
+std::vector<std::int64_t> quarter_steps(std::int64_t most) {
   std::vector<std::int64_t> steps;
   for (const std::int64_t power : powers_of_two(most)) {
+    if (power >= 8) steps.push_back(power / 8 * 5);
     if (power >= 4) steps.push_back(power / 4 * 3);
+    if (power >= 8) steps.push_back(power / 8 * 7);
     steps.push_back(power);
   }
   return steps;
@@ -42,8 +44,8 @@ std::vector<ProblemShape> pack_shapes(const AttentionSpec& spec, const PackSizes
   };
   add(powers_of_two(std::int64_t{sizes.heads_q} * sizes.max_batch), powers_of_two(sizes.max_seqlen));
   std::vector<std::int64_t> whole_models;
-  for (const std::int64_t batch : half_steps(sizes.max_batch)) whole_models.push_back(sizes.heads_q * batch);
-  add(whole_models, half_steps(sizes.max_seqlen));
+  for (const std::int64_t batch : quarter_steps(sizes.max_batch)) whole_models.push_back(sizes.heads_q * batch);
+  add(whole_models, quarter_steps(sizes.max_seqlen));
   return shapes;
 }
 

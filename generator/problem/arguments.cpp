@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "generator/functors/text_meaning.h"
 #include "generator/problem/argument_table.h"
 #include "generator/problem/dropout_arguments.h"
 #include "generator/problem/tma_operands.h"
@@ -17,8 +18,6 @@
 namespace jit {
 namespace {
 
-// Positions are 32-bit in kernels, and run past the end by at most a tile of queries and a tile of keys.
-constexpr std::int64_t max_length = std::numeric_limits<std::int32_t>::max() - 4096;
 constexpr std::int64_t max_count = std::numeric_limits<std::int32_t>::max() - 65535;
 constexpr std::int64_t max_heads = std::numeric_limits<std::int32_t>::max();  // blocks along x of a grid
 
@@ -162,10 +161,10 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
     case SequenceKind::paged:
       sizes.pages = k.shape[0];
       sizes.max_pages = arguments.page_table.shape[1];
-      if (sizes.max_pages > max_length / spec.page_size) {
+      if (sizes.max_pages > max_seqlen / spec.page_size) {
         refuse("page_table",
                fmt::format("has room for {} pages of {} rows in a sequence; at most {} rows fit",
-                           sizes.max_pages, spec.page_size, max_length));
+                           sizes.max_pages, spec.page_size, max_seqlen));
       }
       sizes.seqlen_kv = sizes.max_pages * spec.page_size;
   }
@@ -181,10 +180,10 @@ void check_sizes(const AttentionSpec& spec, const AttentionArguments& arguments,
   }
   if (spec.seqlen_q != 0) check_size("q", arguments.q, 1, "seqlen", spec.seqlen_q);
   if (spec.seqlen_kv != 0) check_size("k", arguments.k, 1, "seqlen", spec.seqlen_kv);
-  if (sizes.seqlen_q > max_length)
-    refuse("q", fmt::format("has seqlen {}; at most {} fit", sizes.seqlen_q, max_length));
-  if (sizes.seqlen_kv > max_length)
-    refuse("k", fmt::format("has seqlen {}; at most {} fit", sizes.seqlen_kv, max_length));
+  if (sizes.seqlen_q > max_seqlen)
+    refuse("q", fmt::format("has seqlen {}; at most {} fit", sizes.seqlen_q, max_seqlen));
+  if (sizes.seqlen_kv > max_seqlen)
+    refuse("k", fmt::format("has seqlen {}; at most {} fit", sizes.seqlen_kv, max_seqlen));
   if (sizes.batch > max_count)
     refuse("q", fmt::format("has batch {}; at most {} fit", sizes.batch, max_count));
   if (sizes.heads_q > max_heads)

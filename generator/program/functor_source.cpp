@@ -138,7 +138,7 @@ class Writer {
   }
 
   std::string constants_struct(const FunctorRow& row, const FunctorArguments& arguments) {
-    const std::string name =
+    std::string name =
         fmt::format("{}Constants{}", row.device_type.substr(0, row.device_type.find('<')), structs_++);
     definitions_ += fmt::format("struct {} {{\n", name);
     for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -283,7 +283,7 @@ class Writer {
   // `base` may be a template of the struct.
   std::string text_struct(const FunctorText& text, const char* kind, const char* what, const char* base,
                           const std::string& functions) {
-    const std::string name = fmt::format("User{}{}", kind, structs_++);
+    std::string name = fmt::format("User{}{}", kind, structs_++);
     define(name, fmt::format(fmt::runtime(base), name), fmt::format("The user's {} \"{}\".", what, text.name),
            text.tensors, functions);
     return name;

@@ -56,7 +56,7 @@ void check_is_tuned(const AttentionSpec& spec) {
 
 // The current device, if calls of the spec can be measured there.
 DeviceInfo device_to_time(const AttentionSpec& spec) {
-  const DeviceInfo device = device_info(current_device());
+  DeviceInfo device = device_info(current_device());
   if (!can_time(spec)) {
     throw Error(
         ErrorCode::invalid_argument, "tune", "tensors",

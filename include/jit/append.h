@@ -2,13 +2,35 @@
 /// Append stores new keys and values in a KV cache, in one launch that also applies RMS norm and rotary embedding to
 /// keys and queries: everything between the projections of a layer and its attention.
 ///
-///      jit::AppendSpec spec{.head_dim = 128, .rotary_dim = 128};
-///      jit::append(spec)({.k = k, .v = v, .k_cache = k_cache, .v_cache = v_cache, .slot_mapping = slots,
-///                         .q = q, .cos_sin = table, .positions = positions}, stream);
+/// @code
+/// const jit::AppendSpec spec{.head_dim = 128, .rotary_dim = 128};
+/// const jit::TensorView k_cache = allocate(jit::DType::bf16, {1, 256, 4, 128});  // batch, capacity, heads, head_dim
+/// const jit::TensorView v_cache = allocate(jit::DType::bf16, {1, 256, 4, 128});
+/// const jit::TensorView cos_sin = allocate(jit::DType::fp32, {4096, 128});
+/// const jit::AppendArguments arguments{.k = k, .v = v, .k_cache = k_cache, .v_cache = v_cache,
+///                                      .seqused_k = int32_tensor({100}),  // keys of the request, with the new ones
+///                                      .q = q, .cos_sin = cos_sin};
+/// const jit::Append append = jit::append(spec);
+/// append(arguments, stream);
+/// @endcode
 ///
 /// A row of q or k goes, in fp32, through RMS norm if there is one, x · weight / sqrt(mean(x²) + eps), then through the
 /// rotary position embedding of its leading rotary_dim elements, then is rounded once. Equal inputs give bitwise
 /// identical results.
+///
+/// @code
+/// const jit::AppendSpec spec{.cache_dtype = jit::DType::fp8_e4m3, .head_dim = 128, .head_dim_v = 64};
+/// jit::validate(spec);  // throws Error invalid_spec if the library does not serve it
+/// assert(spec.value_head_dim() == 64 && spec.stored_dtype() == jit::DType::fp8_e4m3 && !spec.has_sections());
+/// const jit::AppendArguments arguments{.k = k, .v = allocate(jit::DType::bf16, {1, 64, 4, 64}),
+///                                      .k_cache = allocate(jit::DType::fp8_e4m3, {1, 256, 4, 128}),
+///                                      .v_cache = allocate(jit::DType::fp8_e4m3, {1, 256, 4, 64}),
+///                                      .seqused_k = int32_tensor({100})};
+/// jit::check_arguments(spec, arguments);  // throws Error invalid_argument, as the call does
+/// const jit::Append append = jit::append(spec);
+/// append.prepare();  // loads the kernel on the current device, ahead of a capture
+/// assert(append.spec() == spec && append.source().find("#include") != std::string::npos);
+/// @endcode
 #pragma once
 
 #include <array>

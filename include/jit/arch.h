@@ -1,5 +1,14 @@
 /// @file
 /// GPU architectures as values, and their properties. All functions are pure and thread safe.
+///
+/// @code
+/// const jit::Arch arch = jit::parse_arch("sm_90a");
+/// assert(arch.major == 9 && jit::to_string(arch) == "sm_90a");
+/// assert(jit::runs_on(arch, jit::parse_arch("sm_90")) && !jit::runs_on(arch, jit::parse_arch("sm_100")));
+/// assert(jit::smem_per_block_optin(arch) == 227 * 1024 && jit::smem_per_sm(arch) == 228 * 1024);
+/// assert(jit::usual_sm_count(arch) == 132);
+/// for (const jit::Arch target : jit::known_archs()) std::puts(jit::to_string(target).c_str());
+/// @endcode
 #pragma once
 
 #include <compare>

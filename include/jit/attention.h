@@ -1,14 +1,39 @@
 /// @file
 /// Attention kernels that are generated, compiled and tuned at run time.
 ///
-///      jit::AttentionSpec spec;
-///      spec.head_dim = 128;
-///      spec.mask = jit::mask::causal();
-///      jit::Attention attention = jit::attention(spec);
-///      attention({.q = q, .k = k, .v = v, .o = o, .lse = lse}, stream);
+/// @code
+/// jit::AttentionSpec spec;
+/// spec.head_dim = 128;
+/// spec.mask = jit::mask::causal();
+/// const jit::Attention attention = jit::attention(spec);
+/// attention({.q = q, .k = k, .v = v, .o = o, .lse = lse}, stream);
+/// attention.backward({.d_o = d_o, .q = q, .k = k, .v = v, .o = o, .lse = lse, .dq = dq, .dk = dk, .dv = dv}, stream);
+/// @endcode
 ///
 /// o = softmax(mask(score(softmax_scale · q kᵀ))) v, per batch entry and head. Sums are fp32. A query that
 /// sees no key has o = 0 and lse = −inf, or its sink. Equal inputs and an equal config give bitwise identical results.
+///
+/// @code
+/// const jit::Attention attention = jit::attention_when_called({.mask = jit::mask::causal()});
+/// const jit::AttentionArguments arguments{.q = q, .k = k, .v = v, .o = o, .lse = lse};
+/// const jit::BackwardArguments gradients{.d_o = d_o, .q = q, .k = k, .v = v, .o = o, .lse = lse,
+///                                        .dq = dq, .dk = dk, .dv = dv};
+/// jit::check_inputs(attention.spec(), arguments);     // q, k and v; throws Error invalid_argument
+/// jit::check_arguments(attention.spec(), arguments);  // all
+/// jit::check_backward_arguments(attention.spec(), gradients);
+/// attention.prepare(arguments);  // compiles: calls of these sizes only launch, also under capture
+/// attention.prepare_backward(gradients);
+/// std::puts(attention.kernel(arguments).name().c_str());
+/// for (const jit::CompiledKernel& kernel : attention.backward_kernels(gradients)) std::puts(kernel.name().c_str());
+/// @endcode
+///
+/// @code
+/// jit::NamedTensors tensors{{"alibi_slopes", allocate(jit::DType::fp32, {4})}};
+/// tensors.add({"bias", allocate(jit::DType::fp32, {1, 4, 64, 64})});
+/// assert(tensors.end() - tensors.begin() == 2 && tensors.begin()->name == "alibi_slopes");
+/// const jit::AttentionSpec spec{.score = jit::score::alibi().then(jit::score::bias())};
+/// jit::attention(spec)({.q = q, .k = k, .v = v, .o = o, .tensors = tensors}, stream);
+/// @endcode
 #pragma once
 
 #include <array>

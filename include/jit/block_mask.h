@@ -1,18 +1,44 @@
 /// @file
 /// Block masks: the blocks of scores that a mask keeps, computed once on the device for any number of calls.
 ///
-///      jit::BlockMaskSpec spec{.mask = jit::mask::text(...), .block_q = 128, .block_kv = 128};
-///      jit::block_mask(spec)({.block_mask = table, .seqlen_q = 8192, .seqlen_kv = 8192}, stream);
-///      jit::AttentionSpec attention_spec{.mask = jit::mask::block_mask(128, 128, spec.mask)};
-///      jit::attention(attention_spec)({.q = q, …, .tensors = {{"block_mask", table}}}, stream);
+/// @code
+/// const jit::Mask within = jit::mask::text({.name = "even_keys", .body = "return k % 2 == 0 || q < 16;"});
+/// const jit::BlockMaskSpec spec{.mask = within, .block_q = 16, .block_kv = 16};
+/// const auto [batch, heads, rows, words] = jit::block_mask_shape(spec, 1, 1, 64, 64);
+/// const jit::TensorView table = allocate(jit::DType::int32, {batch, heads, rows, words});
+/// jit::block_mask(spec)({.block_mask = table, .seqlen_q = 64, .seqlen_kv = 64, .heads_q = 4}, stream);
+/// const jit::AttentionSpec attention_spec{.mask = jit::mask::block_mask(16, 16, within)};
+/// jit::attention(attention_spec)({.q = q, .k = k, .v = v, .o = o, .tensors = {{"block_mask", table}}}, stream);
+/// @endcode
 ///
 /// They serve masks whose empty tiles cannot be derived from positions (docs/masks.md), and blocks that the caller
 /// chooses. A table has two bits per block: 64 KB for 65,536 queries and keys in blocks of 128, for each batch entry
 /// and head. If the mask reads memory, mask bits, one per score of partial blocks, save attention from evaluating it:
 ///
-///      jit::BlockMaskSpec spec{.mask = jit::mask::text(...), .scores = true};
-///      jit::block_mask(spec)({.block_mask = table, .block_places = places, .block_scores = scores, …}, stream);
-///      jit::AttentionSpec attention_spec{.mask = jit::mask::block_scores(128, 128)};
+/// @code
+/// jit::BlockMaskSpec spec{.mask = jit::mask::document(), .block_q = 16, .block_kv = 16, .scores = true};
+/// jit::validate(spec);  // throws Error invalid_spec if the library does not serve it
+/// const auto table = jit::block_mask_shape(spec, 1, 1, 64, 64);
+/// const auto places = jit::block_places_shape(spec, 1, 1, 64, 64);
+/// const auto scores = jit::block_scores_shape(spec, 1, 1, 16);  // room for the bits of 16 partial blocks
+/// const jit::TensorView ids = allocate(jit::DType::int32, {1, 64});
+/// jit::BlockMaskArguments arguments;
+/// arguments.block_mask = allocate(jit::DType::int32, {table[0], table[1], table[2], table[3]});
+/// arguments.block_places = allocate(jit::DType::int32, {places[0], places[1], places[2], places[3]});
+/// arguments.block_scores = allocate(jit::DType::int32, {scores[0], scores[1], scores[2], scores[3]});
+/// arguments.seqlen_q = arguments.seqlen_kv = 64;
+/// arguments.heads_q = 4;
+/// arguments.tensors = {{"document_ids_q", ids}, {"document_ids_kv", ids}};
+/// jit::check_arguments(spec, arguments);  // throws Error invalid_argument, as the call does
+/// const jit::BlockMask block_mask = jit::block_mask(spec);
+/// block_mask.prepare();  // loads the kernel on the current device, ahead of a capture
+/// block_mask(arguments, stream);
+/// assert(block_mask.spec() == spec && !block_mask.source().empty());
+/// jit::attention({.mask = jit::mask::block_scores(16, 16)})(
+///     {.q = q, .k = k, .v = v, .o = o,
+///      .tensors = {{"block_mask", arguments.block_mask}, {"block_places", arguments.block_places},
+///                  {"block_scores", arguments.block_scores}}}, stream);
+/// @endcode
 ///
 /// In backward, reading bits is slower than evaluating the mask: give it a spec with the first mask, over the same
 /// table.

@@ -1,5 +1,19 @@
 /// @file
 /// The folder that compiled kernels and tuning results are kept in, shared by all processes of a user.
+///
+/// @code
+/// jit::Settings settings = jit::settings_from_environment();
+/// settings.cache_dir = folder;
+/// const jit::Context context(settings);
+/// const jit::CompiledKernel kernel = jit::compile({.head_dim = 64}, jit::parse_arch("sm_80"), {}, context);
+/// const jit::Cache cache(context);
+/// assert(cache.kernels().size() == 1 && cache.damaged_kernels().empty() && cache.tunings().empty());
+/// assert(cache.find(kernel.key().substr(0, 8))->code_bytes == kernel.cubin().size());
+/// assert(cache.export_to(folder + "/kernels.bin") == 1);  // a file for other machines
+/// assert(cache.clear().kernels == 1);
+/// assert(cache.import_from(folder + "/kernels.bin").kernels == 1);
+/// assert(cache.prune(1 << 20) == 0);  // nothing has to go for the cache to have at most 1 MiB
+/// @endcode
 #pragma once
 
 #include <chrono>

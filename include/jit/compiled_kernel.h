@@ -1,5 +1,32 @@
 /// @file
 /// A compiled kernel that can be read: source, PTX, SASS, resources, and how its config was chosen.
+///
+/// @code
+/// const jit::AttentionSpec spec{.head_dim = 64};
+/// const jit::CompiledKernel kernel = jit::compile(spec, jit::parse_arch("sm_80"));  // needs no GPU
+/// assert(kernel.spec() == spec && jit::to_string(kernel.arch()) == "sm_80");
+/// assert(jit::family_name(kernel.config()) == "forward_mma_sync");
+/// std::printf("%s: %s, compiled in %.0f ms%s\n", kernel.name().c_str(), kernel.why().c_str(), kernel.compile_ms(),
+///             kernel.cached() ? " by another process" : "");
+/// assert(kernel.threads() == 128 && kernel.smem_bytes() > 0 && kernel.resources().spill_bytes() == 0);
+/// assert(kernel.source().find("Config") != std::string::npos && kernel.ptx().find(".entry") != std::string::npos);
+/// assert(kernel.cubin().size() > 0 && kernel.key().size() == 32 && kernel.tuning_log().empty());
+/// assert(kernel.report().starts_with("{"));
+/// const jit::CompiledKernel::Sass sass = kernel.sass();
+/// assert(sass.text.empty() != sass.missing.empty());  // a disassembler was found, or a sentence says what to install
+/// for (const std::string& path : kernel.dump(folder)) std::puts(path.c_str());
+/// @endcode
+///
+/// @code
+/// const jit::AttentionSpec spec{.head_dim = 64};
+/// const jit::Arch arch = jit::parse_arch("sm_90a");
+/// const std::vector<jit::KernelConfig> configs = jit::candidate_configs(spec, arch);
+/// assert(jit::config_rejection(spec, configs.front(), arch).empty());
+/// jit::ForwardMmaSync wrong;
+/// wrong.tile_q = 100;
+/// std::puts(jit::config_rejection(spec, wrong, arch).c_str());  // the rule that it violates
+/// for (const jit::LadderStep& step : jit::ladder()) std::puts(step.technique.c_str());
+/// @endcode
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,18 @@
 /// @file
 /// A context holds settings, caches, tuning records and the compiler. Programs that use the environment's settings
 /// need none; tests and servers make their own.
+///
+/// @code
+/// jit::Settings settings = jit::settings_from_environment();
+/// settings.cache_dir = folder;
+/// settings.tuning = jit::TuningMode::off;
+/// const jit::Context context(settings, [](const jit::Event& event) { std::puts(event.message.c_str()); });
+/// assert(context.cache_directory() == folder && context.settings().tuning == jit::TuningMode::off);
+/// std::puts(context.cache_reason().c_str());
+/// std::printf("NVRTC %s\n", context.compiler().version.c_str());
+/// assert(context.packs().empty());
+/// jit::default_context() = context;  // that of calls which are not given one
+/// @endcode
 #pragma once
 
 #include <cstddef>
@@ -48,8 +60,8 @@ class Context {
   /// Why the cache folder is what it is.
   const std::string& cache_reason() const;
 
-  /// The compiler that compiles here, found at the first need; finding it does not open it. Throws Error
-  /// nvrtc_unavailable, at each call until it is found.
+  /// The compiler that compiles here: the first NVRTC that opens. Throws Error nvrtc_unavailable, at each call until there
+  /// is one.
   CompilerLocation compiler() const;
 
   /// The packs of the settings, in the order of search.

@@ -1,5 +1,15 @@
 /// @file
 /// The devices of this process: GPUs or emulated ones. All functions are thread safe.
+///
+/// @code
+/// jit::use_device("emulated:sm_90a");  // before the first use of a device
+/// for (const jit::DeviceInfo& device : jit::devices())
+///   std::printf("%s runs %s\n", device.name.c_str(), jit::to_string(jit::native_arch(device)).c_str());
+/// assert(jit::emulates_devices() && jit::device_info(0).sm_count > 0);
+/// const jit::CurrentDevice current(0);  // until the end of the scope
+/// assert(current.ordinal() == 0 && jit::current_device() == 0);
+/// assert(jit::device_of_address(reinterpret_cast<std::uintptr_t>(q.data)) == 0);
+/// @endcode
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,16 @@
 /// @file
 /// A piece of a device's memory, freed at the end of its scope. Programs that have GPU memory of their own
 /// need none; for an emulated device there is no other.
+///
+/// @code
+/// std::vector<float> values(256, 1.0f);
+/// const jit::DeviceBuffer buffer(0, values.size() * sizeof(float));  // on device 0
+/// buffer.upload(values.data(), buffer.size());
+/// buffer.fill(0, stream);
+/// buffer.download(values.data(), buffer.size(), 0, stream);
+/// assert(values[0] == 0 && buffer.address() != 0);
+/// const jit::TensorView tensor = jit::TensorView::dense(buffer.data(), jit::DType::fp32, {4, 64});
+/// @endcode
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,17 @@
 /// @file
 /// DLPack tensors as views, without a copy. Needs <dlpack/dlpack.h> of the including project; the library
 /// itself does not.
+///
+/// @code
+/// std::int64_t shape[] = {2, 4096, 8, 128};
+/// DLTensor tensor{};  // as a framework exports it
+/// tensor.data = q.data;
+/// tensor.device = {kDLCUDA, 0};
+/// tensor.dtype = {kDLBfloat, 16, 1};
+/// tensor.ndim = 4;
+/// tensor.shape = shape;
+/// assert(jit::from_dlpack(tensor).to_string() == "bf16 (2, 4096, 8, 128) strides (4194304, 1024, 128, 1)");
+/// @endcode
 #pragma once
 
 #include <dlpack/dlpack.h>

@@ -1,6 +1,17 @@
 /// @file
 /// What launches on an emulated device did: findings, counts, annotated PTX; and how to give one up. A real
 /// GPU tells nothing and goes on to the end.
+///
+/// @code
+/// jit::use_device("emulated:sm_90a");  // before the first use of a device
+/// const jit::TraceScope trace;
+/// jit::attention({})({.q = q, .k = k, .v = v, .o = o}, stream);
+/// const jit::LaunchTrace& launch = trace.launches().back();
+/// assert(launch.findings().empty() && launch.warp_instructions() > 0 && !launch.is_cooperative());
+/// std::printf("%s took %.1f s\n", launch.kernel().c_str(), launch.seconds());
+/// assert(launch.counts_json().starts_with("{"));
+/// std::puts(launch.listing().substr(0, 1000).c_str());  // PTX with counts of each line
+/// @endcode
 #pragma once
 
 #include <cstdint>

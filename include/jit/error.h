@@ -2,6 +2,17 @@
 /// The exception type of the library. An error has its kind (code), the field, its value and the violated rule
 /// (message), the step that failed (stage), and what the layer below reported (native code, log, generated source).
 /// Errors are immutable values: they can be copied and passed between threads.
+///
+/// @code
+/// try {
+///   jit::validate(jit::AttentionSpec{.head_dim = 100});
+/// } catch (const jit::Error& error) {
+///   assert(error.code() == jit::ErrorCode::invalid_spec && jit::to_string(error.code()) == "invalid_spec");
+///   assert(error.stage() == "validate" && error.field() == "spec.head_dim");
+///   std::puts(error.message().c_str());  // what() has the code and the stage, too
+///   assert(error.native_code() == 0 && error.log().empty() && error.source().empty());  // nothing was compiled
+/// }
+/// @endcode
 #pragma once
 
 #include <memory>

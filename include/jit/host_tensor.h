@@ -1,5 +1,13 @@
 /// @file
 /// Tensors in CPU memory that masks and scores read.
+///
+/// @code
+/// const float elements[] = {0, 1, 2, 3, 4, 5};
+/// const std::int64_t shape[] = {2, 3};
+/// const jit::HostTensor tensor{.dtype = jit::DType::fp32, .shape = shape,
+///                              .data = reinterpret_cast<const std::byte*>(elements)};
+/// assert(tensor.at({1, 2}) == 5);
+/// @endcode
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,17 @@
 /// @file
 /// Kernel configs: the parameters that the tuner searches. Results of different configs differ only by rounding. Each
 /// kernel family has its own struct; a config is one of these.
+///
+/// @code
+/// const jit::KernelConfig config = jit::parse_config("family=forward_wgmma tile_q=128 tile_kv=96");
+/// assert(jit::family_name(config) == "forward_wgmma" && std::get<jit::ForwardWgmma>(config).tile_kv == 96);
+/// for (const jit::ConfigValue& value : jit::config_values(config))
+///   std::printf("%s = %s\n", std::string(value.name).c_str(), value.text.c_str());
+/// assert(jit::parse_config(jit::to_string(config)) == config);
+/// const jit::PlanConfigs gradients{jit::BackwardDqMmaSync{}, jit::BackwardDkvMmaSync{}};
+/// assert(jit::parse_plan_configs(jit::to_string(gradients)) == gradients);
+/// for (const jit::FamilyDoc& family : jit::family_docs()) std::printf("%s\n", std::string(family.name).c_str());
+/// @endcode
 #pragma once
 
 #include <span>

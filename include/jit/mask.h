@@ -1,6 +1,22 @@
 /// @file
 /// Which keys a query sees. Masks are immutable values: build them from the functions of namespace jit::mask,
 /// combine them with && || !. Copying shares; comparing compares what they mean for the generated kernel.
+///
+/// @code
+/// const jit::Mask window = jit::mask::causal() && jit::mask::sliding_window(1023);  // 1024 keys, with the query's own
+/// assert(window.to_string() == "causal && sliding_window(1023)");
+/// assert(jit::parse_mask("causal & sliding_window(1023)") == window && jit::Mask().hash() == jit::mask::none().hash());
+/// const jit::Mask anchors = jit::mask::document() && (window || jit::mask::prefix(4)) && !jit::mask::prefix(0);
+/// assert(anchors.tensors().size() == 2);  // document_ids_q and document_ids_kv, which calls pass
+/// const jit::Mask even = jit::mask::text({.name = "even", .body = "return k % 2 == 0;"});
+/// assert(jit::parse_mask("causal && text(even)", {{.name = "even", .body = "return k % 2 == 0;"}}) ==
+///        (jit::mask::causal() && even));
+/// // Masks of batch entries, of speculative decoding, and of blocks of scores.
+/// const jit::Mask mixed = jit::mask::causal_per_request() || jit::mask::prefix_lengths();
+/// const jit::Mask draft = jit::mask::draft_tree();
+/// const jit::Mask blocks = jit::mask::block_mask(128, 128, even), bits = jit::mask::block_scores(128, 128);
+/// std::puts(jit::mask_usages().c_str());  // all built-in masks, as parse_mask reads them
+/// @endcode
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,16 @@
 /// A matrix product in steps: the ladder that docs/tutorial/ climbs from tiles in shared memory to split-K, and on to
 /// attention. Each step adds one technique to the one before. For learning and for measuring: cuBLAS is faster.
 ///
-///      const jit::Matmul product = jit::matmul_kernel("cp_async");
-///      product({.a = a, .b = b, .c = c}, stream);
+/// @code
+/// const jit::Matmul product = jit::matmul_kernel("cp_async");
+/// const jit::TensorView a = allocate(jit::DType::bf16, {256, 64});  // m, k
+/// const jit::TensorView b = allocate(jit::DType::bf16, {128, 64});  // n, k
+/// const jit::TensorView c = allocate(jit::DType::bf16, {256, 128});
+/// product({.a = a, .b = b, .c = c}, stream);
+/// assert(product.source().find("#include") != std::string::npos && product.resources().spill_bytes() == 0);
+/// for (const jit::MatmulStep& step : jit::matmul_ladder()) std::puts(step.technique.c_str());
+/// assert(jit::matmul_splits(256, 128, 65536, 132) > 1);  // few tiles of C: the blocks share k
+/// @endcode
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,20 @@
 /// Merge combines partial attention results over different keys, as split keys, shared prefixes (cascades) and
 /// devices that exchange keys need.
 ///
-///      const jit::PartialState parts[] = {{prefix_o, prefix_lse}, {suffix_o, suffix_lse}};
-///      jit::merge({.dtype = jit::DType::bf16})({.parts = parts, .o = o, .lse = lse}, stream);
+/// @code
+/// const jit::TensorView prefix_o = o, prefix_lse = lse;  // attention over some of the keys
+/// const jit::TensorView suffix_o = allocate(jit::DType::bf16, {1, 64, 4, 128});  // over the others
+/// const jit::TensorView suffix_lse = allocate(jit::DType::fp32, {1, 4, 64});
+/// const jit::PartialState parts[] = {{prefix_o, prefix_lse}, {suffix_o, suffix_lse}};
+/// const jit::MergeSpec spec{.dtype = jit::DType::bf16};
+/// jit::validate(spec);  // throws Error invalid_spec if the library does not serve it
+/// const jit::MergeArguments arguments{.parts = parts, .o = prefix_o, .lse = prefix_lse};  // in place
+/// jit::check_arguments(spec, arguments);  // throws Error invalid_argument, as the call does
+/// const jit::Merge merge = jit::merge(spec);
+/// merge.prepare();  // loads the kernels on the current device, ahead of a capture
+/// merge(arguments, stream);
+/// assert(merge.spec() == spec && !merge.source().empty());
+/// @endcode
 ///
 /// A state is the result of attention over some of the keys: o and lse. For states over disjoint sets of keys
 ///

@@ -1,6 +1,13 @@
 /// @file
 /// Events of the library, which a Context reports to an Observer. The library itself prints only warnings of the
 /// default context.
+///
+/// @code
+/// const jit::Observer observer = [](const jit::Event& event) {
+///   if (event.kind == jit::Event::Kind::compile) std::printf("%s: %.1f s\n", event.message.c_str(), event.seconds);
+/// };
+/// const jit::Context context(jit::settings_from_environment(), observer);
+/// @endcode
 #pragma once
 
 #include <functional>

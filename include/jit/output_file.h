@@ -1,5 +1,15 @@
 /// @file
 /// Output files that are checked early, and then written completely or not at all.
+///
+/// @code
+/// const jit::OutputFile file(folder + "/result.bin");  // fails now if nothing can be written there
+/// const std::string text = "whole, or not at all";
+/// file.write({std::as_bytes(std::span(text))});
+/// assert(file.replaces() && file.path() == folder + "/result.bin");
+/// assert(jit::is_same_file(folder + "/result.bin", folder + "/./result.bin"));
+/// const jit::OutputFile other(folder + "/other.bin");
+/// jit::write_together({{file, std::as_bytes(std::span(text))}, {other, std::as_bytes(std::span(text))}});
+/// @endcode
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,17 @@
 /// @file
 /// Packs: files with all kernels that some problems need, so that processes that use them never compile.
+///
+/// @code
+/// const jit::AttentionSpec specs[] = {{.head_dim = 64, .mask = jit::mask::causal()}};
+/// const jit::PackTarget targets[] = {jit::parse_pack_target("sm_80")};  // no GPU is needed
+/// const jit::PackContents pack = jit::write_pack(folder + "/kernels.pack", specs, targets,
+///                                                {.heads_q = 4, .max_batch = 2, .max_seqlen = 64});
+/// for (const jit::PackedKernel& kernel : pack.kernels) std::puts(kernel.name.c_str());
+/// jit::Settings settings = jit::settings_from_environment();
+/// settings.packs = {folder + "/kernels.pack"};
+/// const jit::Context context(settings);  // compiles none of these kernels
+/// assert(context.packs().front().refusal.empty());
+/// @endcode
 #pragma once
 
 #include <cstdint>

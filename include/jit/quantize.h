@@ -2,9 +2,26 @@
 /// Quantization of q, k and v to FP8 in one launch, with scales that it computes: everything between the projections
 /// of a layer and FP8 attention.
 ///
-///      jit::QuantizeSpec spec{.head_dim = 128, .rotate = true, .center_keys = true};
-///      jit::quantize_qkv(spec)({.q = q, .k = k, .v = v, .q_out = q8, .k_out = k8, .v_out = v8, .q_descale = q_scales,
-///                               .k_descale = k_scales, .v_descale = v_scales, .rotation_seed = 7}, stream);
+/// @code
+/// const jit::QuantizeSpec spec{.head_dim = 128, .rotate = true, .center_keys = true};
+/// jit::validate(spec);  // throws Error invalid_spec if the library does not serve it
+/// const jit::DType fp8 = jit::DType::fp8_e4m3, fp32 = jit::DType::fp32;
+/// const jit::QuantizeArguments arguments{.q = q, .k = k, .v = v,
+///                                        .q_out = allocate(fp8, {1, 64, 4, 128}),
+///                                        .k_out = allocate(fp8, {1, 64, 4, 128}),
+///                                        .v_out = allocate(fp8, {1, 64, 4, 128}),
+///                                        .q_descale = allocate(fp32, {1, 64, 4}),  // one per row
+///                                        .k_descale = allocate(fp32, {1, 64, 4}),
+///                                        .v_descale = allocate(fp32, {1, 4}),  // one per head
+///                                        .rotation_seed = 7};
+/// jit::check_arguments(spec, arguments);  // throws Error invalid_argument, as the call does
+/// const jit::QuantizeQkv quantize = jit::quantize_qkv(spec);
+/// quantize.prepare();  // loads the kernel on the current device, ahead of a capture
+/// quantize(arguments, stream);
+/// assert(quantize.spec() == spec && !quantize.source().empty() && spec.value_head_dim() == 128);
+/// assert(jit::sequences_of(arguments) == jit::SequenceKind::dense);
+/// assert(jit::parse_quantized_scales("token") == spec.scales && jit::to_string(spec.keep_rows) == "automatic");
+/// @endcode
 ///
 /// A row x of q, k or v becomes, in fp32:
 ///

@@ -1,5 +1,10 @@
 /// @file
 /// What the assembler says of a kernel: registers, spills, stack, shared memory, remarks.
+///
+/// @code
+/// const jit::ResourceUsage usage = jit::compile({.head_dim = 64}, jit::parse_arch("sm_80")).resources();
+/// assert(usage.registers > 0 && usage.spill_bytes() == 0 && !usage.serializes_wgmma() && usage.is_clean());
+/// @endcode
 #pragma once
 
 #include <string>

@@ -1,6 +1,16 @@
 /// @file
 /// Scores: functions of softmax_scale · q·k (natural units) that are applied before the softmax. They are immutable
 /// values: the functions of namespace jit::score make them, and `then` chains them.
+///
+/// @code
+/// const jit::Score score = jit::score::softcap(30).then(jit::score::alibi());
+/// assert(score.to_string() == "softcap(30), alibi" && jit::parse_score("softcap(30), alibi") == score);
+/// assert(score.tensors().front().name == "alibi_slopes");  // which calls pass
+/// assert(jit::Score().hash() == jit::score::none().hash());
+/// const jit::Score bias = jit::score::bias(jit::DType::bf16);
+/// const jit::Score nearer = jit::score::text({.name = "nearer", .body = "return score - 0.1f * abs(q - k);"});
+/// std::puts(jit::score_usages().c_str());  // all built-in scores, as parse_score reads them
+/// @endcode
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,12 @@
 /// @file
 /// The settings of the library, and the environment variables that they are read from.
+///
+/// @code
+/// jit::Settings settings = jit::settings_from_environment();
+/// settings.tuning = jit::TuningMode::off;
+/// assert(jit::to_string(settings.tuning) == "off");
+/// for (const jit::SettingDoc& variable : jit::setting_docs()) std::puts(variable.name.c_str());
+/// @endcode
 #pragma once
 
 #include <cstdint>

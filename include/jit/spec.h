@@ -1,5 +1,16 @@
 /// @file
 /// The description of an attention problem. It says nothing about how the problem is computed.
+///
+/// @code
+/// const jit::AttentionSpec spec{.head_dim = 64, .kv_dtype = jit::DType::fp8_e4m3, .mask = jit::mask::document()};
+/// assert(spec.value_head_dim() == 64 && spec.key_dtype() == jit::DType::fp8_e4m3 && spec.scale() == 0.125f);
+/// std::puts(jit::to_string(spec).c_str());
+/// assert(jit::functor_tensors(spec).size() == 2);  // document_ids_q and document_ids_kv, which calls pass
+/// jit::validate(spec);                             // throws Error invalid_spec with the first refusal
+/// assert(jit::supports(spec, jit::parse_arch("sm_90a")));
+/// for (const jit::Refusal& refusal : jit::refusals_of({.head_dim = 100}, jit::parse_arch("sm_90a")))
+///   std::puts(refusal.to_string().c_str());
+/// @endcode
 #pragma once
 
 #include <optional>

@@ -1,6 +1,20 @@
 /// @file
 /// The fields of AttentionSpec: a row is all that is known of one. Programs, keys, texts, refusals, the tool's
 /// options, Python and tests read it.
+///
+/// @code
+/// const jit::AttentionSpec spec{.head_dim = 64, .sequences_kv = jit::SequenceKind::paged, .page_size = 16};
+/// std::string set;
+/// for (const jit::SpecField& field : jit::spec_fields())
+///   if (!jit::is_default(field, spec)) set += std::string(field.name) + "=" + jit::value_text(field, spec) + " ";
+/// assert(set == "head_dim=64 sequences_kv=paged page_size=16 ");
+/// const jit::SpecField& dtype = jit::spec_fields().front();
+/// assert(jit::key_text(dtype, spec) == "bf16" && jit::value_word(dtype, spec) == 0);
+/// assert(!jit::is_plain(spec) && !jit::is_dense(spec) && !jit::has_fp8_keys(spec) && !jit::has_fp8_queries(spec));
+/// assert(jit::input_dtype(spec) == jit::DType::bf16 && jit::output_dtype(spec) == jit::DType::bf16);
+/// assert(jit::parse_sequence_kind("paged") == spec.sequences_kv && jit::to_string(spec.sequences_q) == "dense");
+/// assert(jit::parse_scale_kind("token") == jit::ScaleKind::token);
+/// @endcode
 #pragma once
 
 #include <cstdint>

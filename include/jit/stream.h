@@ -1,5 +1,12 @@
 /// @file
 /// Streams of a device: work in order. For callers who have no CUDA headers of their own.
+///
+/// @code
+/// const jit::CurrentDevice current(0);  // whose streams these are
+/// const jit::Stream copies = nullptr;  // another stream
+/// jit::wait_for(stream, copies);       // stream goes on after what copies has now
+/// jit::synchronize(stream);            // the host waits for stream
+/// @endcode
 #pragma once
 
 struct CUstream_st;

@@ -1,6 +1,19 @@
 /// @file
 /// Views of tensors in GPU memory. A view is a plain value that owns nothing: the memory is the caller's, and must stay
 /// valid until the work that was launched with it is complete.
+///
+/// @code
+/// void* const address = q.data;
+/// const jit::TensorView keys = jit::TensorView::bshd(address, jit::DType::bf16,
+///                                                    {.batch = 2, .seqlen = 4096, .heads = 8, .head_dim = 128});
+/// assert(keys.to_string() == "bf16 (2, 4096, 8, 128) strides (4194304, 1024, 128, 1)");
+/// // PyTorch's order in memory: (batch, heads, seqlen, head_dim).
+/// const jit::TensorView same_sizes = jit::TensorView::bhsd(address, jit::DType::bf16, {2, 4096, 8, 128});
+/// const jit::TensorView lse = jit::TensorView::bhs(address, 2, 8, 4096);
+/// const jit::TensorView ids = jit::TensorView::dense(address, jit::DType::int32, {2, 4096});
+/// assert(ids.is_present() && !jit::TensorView{}.is_present());
+/// assert(jit::size_of(jit::parse_dtype("fp8_e4m3")) == 1 && jit::to_string(keys.dtype) == "bf16");
+/// @endcode
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,13 @@
 /// @file
 /// The tiles of scores that a mask, and a score of −inf, keep: as numbers, and as a picture.
+///
+/// @code
+/// const jit::AttentionSpec spec{.mask = jit::mask::causal()};
+/// const jit::TileMap map = jit::tile_map(spec, {.seqlen_q = 512, .seqlen_kv = 512}, {.tile_q = 128, .tile_kv = 128});
+/// assert(map.at(0, 1) == jit::TileClass::empty && map.at(1, 0) == jit::TileClass::full);
+/// assert(map.count(jit::TileClass::partial) == 4 && map.computed_share() == 10.0 / 16);
+/// const std::string picture = jit::to_svg(map, "causal");
+/// @endcode
 #pragma once
 
 #include <cstdint>

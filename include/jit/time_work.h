@@ -1,5 +1,14 @@
 /// @file
 /// Times work of any kind on a GPU, as the tuner and the benchmarks of the tool do.
+///
+/// @code
+/// // On a GPU: emulated devices have no times.
+/// const jit::Attention attention = jit::attention({});
+/// const std::function<void(jit::Stream)> work[] = {
+///     [&](jit::Stream on) { attention({.q = q, .k = k, .v = v, .o = o}, on); }};
+/// const std::vector<jit::Timing> timings = jit::time_work(work, 20, 0);
+/// std::printf("%.1f us\n", timings.front().median_us);
+/// @endcode
 #pragma once
 
 #include <functional>

@@ -1,5 +1,10 @@
 /// @file
 /// Times of work on a GPU.
+///
+/// @code
+/// const jit::Timing timing = jit::summarize({12.0f, 10.0f, 11.0f});
+/// assert(timing.median_us == 11 && timing.min_us == 10);
+/// @endcode
 #pragma once
 
 #include <vector>

@@ -1,11 +1,25 @@
 /// @file
 /// Measuring, on a GPU, which config of a kernel is the fastest for calls of one size.
 ///
-///      jit::AttentionShape shape{.batch = 2, .heads_q = 32, .seqlen_q = 4096, .seqlen_kv = 4096};
-///      jit::TuningResult result = jit::tune(spec, jit::sized_arguments(spec, shape));
-///      jit::TuningResult gradients = jit::tune(spec, jit::sized_backward_arguments(spec, shape));
+/// @code
+/// // On a GPU: emulated devices have no times.
+/// const jit::AttentionSpec spec{.mask = jit::mask::causal()};
+/// const jit::AttentionShape shape{.batch = 2, .heads_q = 32, .seqlen_q = 4096, .seqlen_kv = 4096};
+/// const jit::TuningResult result = jit::tune(spec, jit::sized_arguments(spec, shape));
+/// std::printf("%s: %.1f us\n", jit::to_string(result.configs).c_str(), result.median_us);
+/// const jit::TuningResult gradients = jit::tune(spec, jit::sized_backward_arguments(spec, shape));
+/// const jit::PlanConfigs both[] = {result.configs, {jit::ForwardMmaSync{}}};
+/// for (const jit::ConfigTiming& timing : jit::time_configs(spec, jit::sized_arguments(spec, shape), both, 20))
+///   std::printf("%.1f us\n", timing.timing.median_us);
+/// @endcode
 ///
 /// Calls tune by themselves, see Settings::tuning; these functions do it ahead of them, or for a report.
+///
+/// @code
+/// const jit::AttentionArguments arguments = jit::sized_arguments({}, {.heads_q = 32, .seqlen_q = 512, .seqlen_kv = 512});
+/// const std::vector<jit::KernelConfig> configs = jit::candidate_configs({}, arguments, jit::device_info(0));
+/// assert(!configs.empty() && jit::are_near_copies(configs.front(), configs.front()));
+/// @endcode
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,13 @@
 /// @file
 /// Typical tensors of masks and scores, and the fraction of scores that a mask keeps: for benchmarks.
+///
+/// @code
+/// const jit::AttentionSpec spec{.mask = jit::mask::causal(), .score = jit::score::alibi()};
+/// const jit::AttentionShape shape{.heads_q = 8, .seqlen_q = 128, .seqlen_kv = 128};
+/// assert(jit::typical_tensor(spec, shape, "alibi_slopes")->elements.front() == 0.5);
+/// const double kept = *jit::mask_density(spec, shape, {});
+/// assert(kept > 0.49 && kept < 0.52);
+/// @endcode
 #pragma once
 
 #include <cstdint>

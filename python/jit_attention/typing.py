@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol, TypedDict, TypeVar, Union
+from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
 __all__ = [
     "Alignment",
@@ -61,15 +61,15 @@ class SupportsItemsize(Protocol):
         ...
 
 
-Array = Union[SupportsDLPack, SupportsCudaArrayInterface]
+Array = SupportsDLPack | SupportsCudaArrayInterface
 """Every array that calls accept."""
 ArrayT = TypeVar("ArrayT", bound=Array)
 """An array type that a function returns because the caller passed it: ``torch.Tensor`` in, ``torch.Tensor`` out."""
 
-Stream = Union[int, SupportsCudaStream]
+Stream = int | SupportsCudaStream
 """A CUDA stream: its handle as an integer, or an object that has one."""
 
-DTypeObject = Union[SupportsItemsize, type[Any]]
+DTypeObject = SupportsItemsize | type[Any]
 """An element type as an object: ``torch.bfloat16``, ``numpy.dtype("float16")``, ``ml_dtypes.bfloat16``."""
 OperandDType = Literal["bf16", "fp16"]
 """The 16-bit element types of q, k and v."""
@@ -90,7 +90,7 @@ SequenceKind = Literal["dense", "varlen", "paged"]
 """How the sequences of a batch are stored."""
 Alignment = Literal["bottom_right", "top_left"]
 """Where the first query stands if there are more keys than queries, or fewer."""
-Config = Union[dict[str, Any], str]
+Config = dict[str, Any] | str
 """A kernel config: its fields and their values, or the text that ``str`` of a C++ config gives."""
 
 

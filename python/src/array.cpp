@@ -145,9 +145,8 @@ dlpack::DataType type_of_typestr(const std::string& typestr) {
     case 'i':
       return {dlpack::signed_int, bits, 1};
     case 'u':
+    case 'V':  // how bf16 shows where NumPy has no name for it
       return {dlpack::unsigned_int, bits, 1};
-    case 'V':
-      return {dlpack::unsigned_int, bits, 1};  // how bf16 shows where NumPy has no name for it
     case 'b':
       return {dlpack::boolean, 8, 1};
     default:
@@ -296,7 +295,9 @@ int device_of_address(const char* argument, std::uintptr_t address) {
 }
 
 dlpack::Device device_of(const GivenArray& given) {
-  const auto& [array, argument, framework] = given;
+  const nb::handle array = given.object;
+  const char* const argument = given.argument;
+  const Framework& framework = given.framework;
   return reading(argument, [&]() -> dlpack::Device {
     if (framework.exchange != nullptr) {
       dlpack::Tensor tensor{};
@@ -321,7 +322,9 @@ Gradients gradients_of(const Framework& framework) {
 
 Array import_array(const GivenArray& given, dlpack::Device device, Stream stream, std::optional<DType> dtype,
                    Gradients gradients) {
-  const auto& [array, argument, framework] = given;
+  const nb::handle array = given.object;
+  const char* const argument = given.argument;
+  const Framework& framework = given.framework;
   return reading(argument, [&]() -> Array {
     if (framework.exchange != nullptr) {
       require_no_gradient(given, gradients);

@@ -160,7 +160,7 @@ Prepared prepare(nb::handle spec_object, CallInputs inputs, nb::handle config, n
   const Attention prepared = by_names_of(call, [&] {
     ordinal = call ? call->device() : device_info(device.value_or(current_device())).ordinal;
     const CurrentDevice scope(ordinal);
-    const Attention fresh = attention(spec, given, context);
+    Attention fresh = attention(spec, given, context);
     if (call) {
       fresh.prepare(call->arguments());
     } else {

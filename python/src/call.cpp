@@ -211,7 +211,7 @@ nb::object Call::result() const {
 }
 
 Error Call::renamed(const Error& error) const {
-  const Error by_name = renamed_argument(error, {{"o", "out"}, {"lse", "return_lse"}});
+  Error by_name = renamed_argument(error, {{"o", "out"}, {"lse", "return_lse"}});
   if (inputs_.layout == Layout::bshd) return by_name;
   const AttentionArguments& a = arguments_;
   std::vector<const TensorView*> scales = {&a.q_descale, &a.k_descale};

@@ -104,7 +104,7 @@ const char* level_of(const Event& event) {
 
 // In the child: locks may be held by threads that are not here.
 void after_fork() {
-  for (auto& context : contexts()) context.release();
+  for (auto& context : contexts()) static_cast<void>(context.release());
   new (&event_queue()) EventQueue;
   shutdown().at_work = 0;
   shutdown().began = false;

@@ -1,5 +1,6 @@
 """jit-attention put to every published failure; of the cases those that the seed chooses, unless one is asked for."""
 
+import jit_attention as ja
 import numpy
 import pytest
 from failures.case import KINDS, SOURCE, Run, all_cases
@@ -7,8 +8,6 @@ from failures.interface import NotOffered
 from failures.ours import Ours
 from failures.placing import OnGpu, Placing
 from seeded import SEED, some, takes_all
-
-import jit_attention as ja
 
 SHARE = 2  # kernels take long to compile
 CASES = all_cases()

@@ -24,7 +24,10 @@ def test_blocks_of_the_caller(rng, place, fetch, mask):
     expected.check(fetch(o), fetch(lse))
 
 
-def unchecked_table(q, *, mask=ja.mask.none(), **given):
+NO_MASK = ja.mask.none()
+
+
+def unchecked_table(q, *, mask=NO_MASK, **given):
     """Of lists at which nobody looks, as on a device, wherever they are."""
     (table,) = _core.make_block_mask(
         q, like_name="q", mask=mask, block_q=32, block_kv=32, batch=1, heads=1, heads_q=1, **given

@@ -14,13 +14,13 @@ import pytest
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
-from comparison import cells, chart, document, engine_suites, records, report, serving  # noqa: E402
-from comparison import serving_suites, suites  # noqa: E402
+from comparison import cells, chart, document, engine_suites, records, report, serving, serving_suites, suites  # noqa: E402  # noqa: E402
 from comparison.backward_suites import BACKWARD_SUITES  # noqa: E402
 from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
 from comparison.inputs import alibi_slopes  # noqa: E402
 from comparison.serving import Requests  # noqa: E402
 from comparison.sparse_suites import SPARSE_MASKS  # noqa: E402
+
 
 def small(**fields):
     base = dict(seqlen_kv=None, window=3, prefix=4, documents=3)

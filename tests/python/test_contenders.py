@@ -16,10 +16,10 @@ from comparison import backward, cells, fp8_suites, measure, reference, timing  
 from comparison.by_autograd import ByAutograd, Forward  # noqa: E402
 from comparison.contender import Contender, Runner, Unsupported  # noqa: E402
 from comparison.contenders import all_contenders  # noqa: E402
-from comparison.ours import ExactExponentials, JitAttention  # noqa: E402
 from comparison.flash_attention_peers import FlashAttention3, FlashAttention4  # noqa: E402
 from comparison.flashinfer_peers import FlashInfer  # noqa: E402
 from comparison.fp8_peers import SageAttention  # noqa: E402
+from comparison.ours import ExactExponentials, JitAttention  # noqa: E402
 from comparison.torch_peers import CuDnn  # noqa: E402
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")

@@ -6,7 +6,7 @@ import pytest
 from exact_attention import random_qkv
 from request_batches import boundaries, int32
 from test_backward import check as check_gradients
-from test_backward import packed, varlen, random_problem
+from test_backward import packed, random_problem, varlen
 
 SHARE = 2  # kernels take long to compile
 

@@ -4,16 +4,15 @@ import inspect
 import pathlib
 import re
 
+import jit_attention as ja
+import jit_attention.flash_attn as fa
 import numpy
 import pytest
 from exact_attention import DTYPES, exact_attention, random_qkv
 from flash_reference import flash_exact
 from fp8_caches import FP8
-from seeded import some
-
-import jit_attention as ja
-import jit_attention.flash_attn as fa
 from jit_attention.flash_attn import v3, v4
+from seeded import some
 
 SHARE = 3  # kernels take long to compile
 

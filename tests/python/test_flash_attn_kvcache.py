@@ -1,14 +1,13 @@
 """flash_attn_with_kvcache: what it leaves in the cache and what it computes, against double precision."""
 
+import jit_attention as ja
+import jit_attention.flash_attn as fa
 import numpy
 import pytest
 from exact_attention import DTYPES
 from flash_reference import flash_exact, rotate
-from seeded import paired, some
-
-import jit_attention as ja
-import jit_attention.flash_attn as fa
 from jit_attention.flash_attn import v3
+from seeded import paired, some
 
 KIND = DTYPES["bf16"]
 BATCH, CAPACITY, HEADS, HEADS_KV, HEAD_DIM = 3, 48, 4, 2, 32

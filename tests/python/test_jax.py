@@ -2,10 +2,9 @@
 
 import os
 
+import jit_attention as ja
 import numpy
 import pytest
-
-import jit_attention as ja
 
 # XLA's own optimizing takes a quarter of the time, for functions that run a few times.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")

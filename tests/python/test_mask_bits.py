@@ -64,7 +64,7 @@ def test_mask_bits_are_made_unasked_where_that_pays(rng, place, monkeypatch):
     assert not known(BY_HEAD) and known(BY_HEAD, scores=True)  # reads nothing
     of_two_entries = 2 * 3 * 3 * 32 * 32 // 8
     for most, expected in ((of_two_entries, is_hopper), (of_two_entries - 1, False)):
-        monkeypatch.setattr(sys.modules["jit_attention.block_mask"], "_MOST_UNASKED_BYTES", most)
+        monkeypatch.setattr(sys.modules["jit_attention.block_mask.making"], "_MOST_UNASKED_BYTES", most)
         assert known(SEGMENTS, **read) == expected
 
 

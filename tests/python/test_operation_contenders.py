@@ -19,8 +19,8 @@ from comparison.flash_attention_peers import FlashAttention3  # noqa: E402
 from comparison.flashinfer_peers import FlashInfer  # noqa: E402
 from comparison.operation_inputs import MAKE_INPUTS, REFERENCES  # noqa: E402
 from comparison.operations import Append, Merge  # noqa: E402
-from comparison.report import OURS  # noqa: E402
 from comparison.ours import JitAttention  # noqa: E402
+from comparison.report import OURS  # noqa: E402
 from serving_stand_ins import FakeFlashInfer, rotate  # noqa: E402
 from test_serving_contenders import first_is_fastest, install  # noqa: E402, F401
 

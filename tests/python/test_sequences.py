@@ -3,8 +3,8 @@
 import jit_attention as ja
 import numpy
 import pytest
-from fp8_caches import cached
 from exact_attention import exact_attention
+from fp8_caches import cached
 from request_batches import BF16, boundaries, call, causal, int32, paged, requests
 from seeded import some
 
@@ -292,9 +292,9 @@ def test_checked_calls_name_the_element(rng, place, fetch):
     batch.check(fetch(compute()), keep=causal)  # pages that no key needs hold anything
     wild = arrays["page_table"].copy()
     wild[1, 2] = pages
-    text = rf"element \[1, 2\], of request 1, is {pages}; it must be from 0 to {pages - 1}"
+    wild_page = rf"element \[1, 2\], of request 1, is {pages}; it must be from 0 to {pages - 1}"
     for changes, field, text in (
-        ({"page_table": wild}, "page_table", text),
+        ({"page_table": wild}, "page_table", wild_page),
         ({"seqused_k": int32([70, 10**6])}, "seqused_k", r"element \[1\], of request 1, is 1000000"),
         ({"cu_seqlens_q": int32([0, 3, 1])}, "cu_seqlens_q", r"element \[2\], of request 1, is 1; it must be from 3 to 4"),
     ):

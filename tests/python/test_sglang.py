@@ -18,12 +18,11 @@ from flash_reference import flash_exact  # noqa: E402
 if importlib.util.find_spec("sglang") is None:
     sglang_stand_ins.install()
 import sglang  # noqa: E402
+from jit_attention.sglang import backend as integration  # noqa: E402
 from sglang.srt.arg_groups import choices  # noqa: E402
 from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS  # noqa: E402
 from sglang.srt.layers.radix_attention import AttentionType  # noqa: E402
 from sglang.srt.mem_cache import memory_pool  # noqa: E402
-
-from jit_attention.sglang import backend as integration  # noqa: E402
 
 for _ in range(2):
     plugin.register()

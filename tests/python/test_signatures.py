@@ -70,19 +70,43 @@ def test_functions_of_the_extension_are_found_by_their_names(name):
     assert inspect.isroutine(function) and repr(function) == f"<function jit_attention.{name}>"
 
 
-def test_overloads_agree_but_for_what_chooses_the_result():
+def overloads(module):
+    """Definitions of each function of a module that has overloads, the last one without that decorator, by name."""
     by_name = {}
-    for node in ast.walk(STUB):
-        if isinstance(node, ast.FunctionDef) and any(ast.unparse(each) == "overload" for each in node.decorator_list):
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef):
             by_name.setdefault(node.name, []).append(node)
+    return {name: nodes for name, nodes in by_name.items()
+            if any(ast.unparse(each) == "overload" for node in nodes for each in node.decorator_list)}
+
+
+def arguments(node):
+    return {argument.arg: ast.unparse(argument) for argument in node.args.args + node.args.kwonlyargs}
+
+
+def test_overloads_agree_but_for_what_chooses_the_result():
+    by_name = overloads(STUB)
     assert {"attention", "__call__", "attention_backward", "append"} == set(by_name)
     for nodes in by_name.values():
-        last = {argument.arg: ast.unparse(argument) for argument in nodes[-1].args.args + nodes[-1].args.kwonlyargs}
+        last = arguments(nodes[-1])
         for node in nodes[:-1]:
-            mine = {argument.arg: ast.unparse(argument) for argument in node.args.args + node.args.kwonlyargs}
+            mine = arguments(node)
             assert list(mine) == list(last)
             differ = {name for name in mine if mine[name] != last[name]}
             assert differ <= {"return_lse", "d_sinks", "d_tensors", "sinks", "q", "q_out"}, (node.name, differ)
+
+
+@pytest.mark.parametrize("module", ["dense", "varlen", "kvcache", "v3", "v4"])
+def test_overloads_of_flash_attention_have_the_arguments_and_defaults_of_the_function(module):
+    by_name = overloads(ast.parse((pathlib.Path(ja.__file__).parent / "flash_attn" / f"{module}.py").read_text()))
+    assert by_name
+    for nodes in by_name.values():
+        last, chooses = arguments(nodes[-1]), {"return_attn_probs", "return_softmax_lse", "return_lse"}
+        defaults = {ast.unparse(default) for default in nodes[-1].args.defaults}
+        for node in nodes[:-1]:
+            mine = arguments(node)
+            assert list(mine) == list(last) and {name for name in mine if mine[name] != last[name]} <= chooses
+            assert {ast.unparse(each) for each in node.args.defaults + list(filter(None, node.args.kw_defaults))} <= defaults
 
 
 # A wrong keyword, and the right one.

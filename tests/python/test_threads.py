@@ -4,11 +4,10 @@ without."""
 
 import threading
 
+import jit_attention as ja
 import numpy
 import pytest
 from seeded import some, takes_all
-
-import jit_attention as ja
 
 THREADS = 8
 CAUSAL = ja.mask.causal()

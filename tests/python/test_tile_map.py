@@ -2,10 +2,9 @@
 
 import xml.dom.minidom
 
+import jit_attention as ja
 import numpy
 import pytest
-
-import jit_attention as ja
 
 
 def test_texts_skip_the_tiles_that_built_in_masks_skip():

@@ -36,7 +36,7 @@ def under_pyright(folder, text):
     (folder / CALLS.name).write_text(text)
     (folder / "pyrightconfig.json").write_text(json.dumps({
         "include": [CALLS.name], "extraPaths": FOLDERS, "typeCheckingMode": "strict", "enableTypeIgnoreComments": False,
-        "reportUnnecessaryTypeIgnoreComment": "error", "pythonVersion": "%d.%d" % sys.version_info[:2]}))
+        "reportUnnecessaryTypeIgnoreComment": "error", "pythonVersion": ".".join(map(str, sys.version_info[:2]))}))
     return check(folder, checker("pyright"), "-p", ".")
 
 

@@ -18,12 +18,10 @@ if importlib.util.find_spec("vllm") is None:
     vllm_stand_ins.install()
 import vllm.config  # noqa: E402
 import vllm.envs  # noqa: E402
-from jit_attention.vllm import chosen  # noqa: E402
+from jit_attention.vllm import chosen, mla  # noqa: E402
 from vllm.platforms.interface import DeviceCapability  # noqa: E402
 from vllm.v1.attention.backend import AttentionCGSupport, AttentionType, CommonAttentionMetadata  # noqa: E402
 from vllm.v1.attention.backends import registry  # noqa: E402
-
-from jit_attention.vllm import mla  # noqa: E402
 
 BF16 = numpy.dtype(ml_dtypes.bfloat16)
 HEADS, LATENT, ROTATED, PAGE = 16, 256, 64, 64
@@ -170,7 +168,7 @@ def test_custom_is_the_class_for_the_model(monkeypatch, is_latent):
     assert backend.__name__ == ("JitAttentionMLABackend" if is_latent else "JitAttentionBackend")
     assert backend.get_name() == "CUSTOM" and backend.is_mla() == is_latent
     with pytest.raises(AttributeError, match="chosen has no attribute Other"):
-        chosen.Other
+        _ = chosen.Other
 
 
 def test_what_is_declared():

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import jit_attention as ja
 import ml_dtypes
 import numpy as np
+from jit_attention import flash_attn as fa
 from jit_attention import typing as jt
+from jit_attention.flash_attn import v3, v4
 
 if sys.version_info >= (3, 11):
     from typing import assert_type
@@ -20,6 +22,10 @@ Floats = np.ndarray[Any, np.dtype[Any]]
 
 def ones(*shape: int) -> Floats:
     return np.ones(shape, np.dtype(ml_dtypes.bfloat16))
+
+
+def stacked(*arrays: Floats, axis: int = 0) -> Floats:
+    return np.stack(arrays, axis)
 
 
 class Tensor:
@@ -80,6 +86,27 @@ def serving(q: Floats) -> None:
     assert_type(z, ja.QuantizedQkv)
 
 
+def of_flash_attention(q: Floats, asked: bool) -> None:
+    assert_type(fa.flash_attn_func(q, q, q, causal=True, window_size=(8, 0)), Floats)
+    assert_type(fa.flash_attn_func(q, q, q, return_attn_probs=True), tuple[Floats, Floats, None])
+    assert not isinstance(fa.flash_attn_func(q, q, q, return_attn_probs=asked), tuple)
+    assert_type(fa.flash_attn_qkvpacked_func(stacked(q, q, q, axis=2), return_attn_probs=True), tuple[Floats, Floats, None])
+    assert_type(fa.flash_attn_with_kvcache(q, q, q, cache_seqlens=3), Floats)
+    o, lse = fa.flash_attn_with_kvcache(q, q, q, return_softmax_lse=True)
+    parts = stacked(lse, lse).swapaxes(2, 3)
+    assert_type(fa.flash_attn_combine(stacked(o, o), parts, out_dtype="fp32"), tuple[Floats, Floats])
+    assert_type(v3.flash_attn_func(q, q, q), Floats)
+    assert_type(v3.flash_attn_func(q, q, q, return_attn_probs=True), tuple[Floats, Floats])
+    assert_type(v3.flash_attn_with_kvcache(q, q, q, return_softmax_lse=True), tuple[Floats, Floats, Floats, Floats])
+    assert_type(v4.flash_attn_func(q, q, q), tuple[Floats, None])
+    assert_type(v4.flash_attn_func(q, q, q, return_lse=True), tuple[Floats, Floats])
+    assert_type(v4.flash_attn_combine(stacked(o, o), parts, return_lse=False), tuple[Floats, None])
+    sequences, begins = ones(16, 2, 64), np.array([0, 9, 16], np.int32)
+    assert_type(fa.flash_attn_varlen_func(sequences, sequences, sequences, begins, begins, 9, 9), Floats)
+    assert_type(v4.flash_attn_varlen_func(sequences, sequences, sequences, cu_seqlens_q=begins, cu_seqlens_k=begins,
+                                          return_lse=True), tuple[Floats, Floats])
+
+
 def emulator(q: Floats) -> None:
     with ja.trace() as recorded:
         ja.attention(q, q, q)
@@ -107,6 +134,7 @@ if TYPE_CHECKING:
     ja.attention(Tensor(), Tensor(), Tensor(), dtype="float8")  # type: ignore[call-overload] # pyright: ignore
     ja.mask.causal(upper=True)  # type: ignore[arg-type] # pyright: ignore
     ja.mask.causal("top")  # type: ignore[arg-type] # pyright: ignore
+    fa.flash_attn_func(Tensor(), Tensor(), Tensor(), return_lse=True)  # type: ignore[call-overload] # pyright: ignore
     ja.merge([Tensor()], [Tensor()], out_dtype="int32")  # type: ignore[arg-type] # pyright: ignore
 
 if __name__ == "__main__":
@@ -114,4 +142,5 @@ if __name__ == "__main__":
     backward(*made)
     prepared(made[0])
     serving(made[0])
+    of_flash_attention(made[0], False)
     emulator(made[0])

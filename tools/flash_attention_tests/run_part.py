@@ -8,15 +8,14 @@ import time
 import unittest.mock
 
 import pytest
-
 import stand_ins
 from selection import reason_against
 
 
 def run_part(options):
-    from __main__ import FILES
-
     import torch
+
+    from __main__ import FILES
 
     plugin = Plugin(options)
     folder = options.checkout.resolve() / "tests/cute"

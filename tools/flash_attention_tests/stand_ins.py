@@ -8,7 +8,6 @@ import jit_attention as ja
 import torch
 from jit_attention.flash_attn import problem, v4
 from jit_attention.torch import attention
-
 from scores import score_of
 
 

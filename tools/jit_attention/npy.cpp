@@ -145,7 +145,7 @@ Array read_npy(const std::string& path) {
   char start[8] = {};
   file.read(start, sizeof start);
   if (!file || std::string_view(start, magic.size()) != magic) refuse("it is not in .npy format");
-  const int version = start[6];
+  const int version = static_cast<unsigned char>(start[6]);
   if (version < 1 || version > 3) refuse(fmt::format("its format version {} is unknown", version));
   const std::size_t length_bytes = version == 1 ? 2 : 4;
   unsigned char length[4] = {};

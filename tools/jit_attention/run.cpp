@@ -151,7 +151,8 @@ int run_run(const RunCommandOptions& options) {
   std::string written;
   for (const RunOutput& output : outputs_of(options, problem.arrays)) {
     Array& array = *output.array;
-    array = convert(std::move(array), file_dtype(problem, array), output.path);
+    const DType dtype = file_dtype(problem, array);
+    array = convert(std::move(array), dtype, output.path);
     write_npy(*outputs.find(output.option), array);
     written += fmt::format("{}: {}\n", output.path, describe(array));
   }

@@ -19,9 +19,8 @@ def import_seconds():
 
 def attention_error():
     """The largest difference of an emulated result from one in fp64."""
-    import numpy as np
-
     import jit_attention as ja
+    import numpy as np
 
     q, k, v = (np.random.default_rng(i).standard_normal((2, 33, 4, 64)).astype(np.float16) for i in range(3))
     o = ja.attention(q, k, v, mask=ja.mask.causal())

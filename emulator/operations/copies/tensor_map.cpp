@@ -156,7 +156,7 @@ std::uint64_t box_bytes(const TensorMap& map) {
 }
 
 std::optional<std::string> validate(const TensorMap& map) {
-  if (const auto wrong = check_kinds(map)) return wrong;
+  if (auto wrong = check_kinds(map)) return wrong;
   if (map.rank < 1 || map.rank > 5) return fmt::format("the rank {} must be 1 to 5", map.rank);
   if (map.address == 0 || map.address % 16 != 0) {
     return fmt::format("the global address {:#x} must be a multiple of 16 and not 0", map.address);

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import merge
-from ..typing import Array
+from ..typing import Array, ArrayT, DTypeObject, OutputDType
 from .refusals import refuse
 
 
 def flash_attn_combine(
-    out_partial: Array, lse_partial: Array, out: Array | None = None, out_dtype: Any = None
-) -> Any:
+    out_partial: ArrayT, lse_partial: Array, out: Array | None = None, out_dtype: OutputDType | DTypeObject | None = None
+) -> tuple[ArrayT, ArrayT]:
     """Merges results of attention over parts of the keys into the result over all keys.
 
     Args:

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal, overload
 
-from ..typing import Array
+from ..typing import Array, ArrayT
 from .arrays import attend, unpacked
 from .problem import problem
 from .refusals import refuse
 
 
+@overload
 def flash_attn_func(
-    q: Array, k: Array, v: Array, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    q: ArrayT, k: Array, v: Array, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, return_attn_probs: Literal[False] = False
+) -> ArrayT: ...
+@overload
+def flash_attn_func(
+    q: ArrayT, k: Array, v: Array, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, *, return_attn_probs: Literal[True]
+) -> tuple[ArrayT, ArrayT, None]: ...
+@overload
+def flash_attn_func(
+    q: ArrayT, k: Array, v: Array, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
     window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
     deterministic: bool = False, return_attn_probs: bool = False
-) -> Any:
+) -> ArrayT | tuple[ArrayT, ArrayT, None]: ...
+def flash_attn_func(
+    q: ArrayT, k: Array, v: Array, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, return_attn_probs: bool = False
+) -> ArrayT | tuple[ArrayT, ArrayT, None]:
     """Computes attention, with gradients for q, k, v and alibi_slopes.
 
     Args:
@@ -44,22 +62,58 @@ def flash_attn_func(
     return (*result, None) if return_attn_probs else result
 
 
+@overload
 def flash_attn_kvpacked_func(
-    q: Array, kv: Array, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    q: ArrayT, kv: Array, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, return_attn_probs: Literal[False] = False
+) -> ArrayT: ...
+@overload
+def flash_attn_kvpacked_func(
+    q: ArrayT, kv: Array, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, *, return_attn_probs: Literal[True]
+) -> tuple[ArrayT, ArrayT, None]: ...
+@overload
+def flash_attn_kvpacked_func(
+    q: ArrayT, kv: Array, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
     window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
     deterministic: bool = False, return_attn_probs: bool = False
-) -> Any:
+) -> ArrayT | tuple[ArrayT, ArrayT, None]: ...
+def flash_attn_kvpacked_func(
+    q: ArrayT, kv: Array, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, return_attn_probs: bool = False
+) -> ArrayT | tuple[ArrayT, ArrayT, None]:
     """`flash_attn_func` of k and v in one tensor, kv (batch, seqlen_k, 2, heads_kv, head_dim)."""
     k, v = unpacked(shaped(kv, "kv", 5, 2), 2)
     return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
                            deterministic, return_attn_probs)
 
 
+@overload
 def flash_attn_qkvpacked_func(
-    qkv: Array, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    qkv: ArrayT, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, return_attn_probs: Literal[False] = False
+) -> ArrayT: ...
+@overload
+def flash_attn_qkvpacked_func(
+    qkv: ArrayT, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, *, return_attn_probs: Literal[True]
+) -> tuple[ArrayT, ArrayT, None]: ...
+@overload
+def flash_attn_qkvpacked_func(
+    qkv: ArrayT, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
     window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
     deterministic: bool = False, return_attn_probs: bool = False
-) -> Any:
+) -> ArrayT | tuple[ArrayT, ArrayT, None]: ...
+def flash_attn_qkvpacked_func(
+    qkv: ArrayT, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, return_attn_probs: bool = False
+) -> ArrayT | tuple[ArrayT, ArrayT, None]:
     """`flash_attn_func` of q, k and v in one tensor, qkv (batch, seqlen, 3, heads, head_dim)."""
     q, k, v = unpacked(shaped(qkv, "qkv", 5, 3), 2)
     return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Literal, overload
 
 from .. import append
-from ..typing import Array
+from ..typing import Array, ArrayT
 from .arrays import attend, beside, is_tensor
 from .problem import problem
 from .refusals import known_as, refuse
@@ -15,14 +15,41 @@ from .rotation import rotated, token_positions
 _LARGEST_PAGE = 65536
 
 
+@overload
 def flash_attn_with_kvcache(
-    q: Array, k_cache: Array, v_cache: Array, k: Array | None = None, v: Array | None = None,
+    q: ArrayT, k_cache: Array, v_cache: Array, k: Array | None = None, v: Array | None = None,
+    rotary_cos: Array | None = None, rotary_sin: Array | None = None, cache_seqlens: Array | int | None = None,
+    cache_batch_idx: Array | None = None, cache_leftpad: Array | None = None, block_table: Array | None = None,
+    softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int | None, int | None] = (-1, -1),
+    softcap: float = 0.0, rotary_interleaved: bool = True, alibi_slopes: Array | None = None, num_splits: int = 0,
+    return_softmax_lse: Literal[False] = False
+) -> ArrayT: ...
+@overload
+def flash_attn_with_kvcache(
+    q: ArrayT, k_cache: Array, v_cache: Array, k: Array | None = None, v: Array | None = None,
+    rotary_cos: Array | None = None, rotary_sin: Array | None = None, cache_seqlens: Array | int | None = None,
+    cache_batch_idx: Array | None = None, cache_leftpad: Array | None = None, block_table: Array | None = None,
+    softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int | None, int | None] = (-1, -1),
+    softcap: float = 0.0, rotary_interleaved: bool = True, alibi_slopes: Array | None = None, num_splits: int = 0,
+    *, return_softmax_lse: Literal[True]
+) -> tuple[ArrayT, ArrayT]: ...
+@overload
+def flash_attn_with_kvcache(
+    q: ArrayT, k_cache: Array, v_cache: Array, k: Array | None = None, v: Array | None = None,
     rotary_cos: Array | None = None, rotary_sin: Array | None = None, cache_seqlens: Array | int | None = None,
     cache_batch_idx: Array | None = None, cache_leftpad: Array | None = None, block_table: Array | None = None,
     softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int | None, int | None] = (-1, -1),
     softcap: float = 0.0, rotary_interleaved: bool = True, alibi_slopes: Array | None = None, num_splits: int = 0,
     return_softmax_lse: bool = False
-) -> Any:
+) -> ArrayT | tuple[ArrayT, ArrayT]: ...
+def flash_attn_with_kvcache(
+    q: ArrayT, k_cache: Array, v_cache: Array, k: Array | None = None, v: Array | None = None,
+    rotary_cos: Array | None = None, rotary_sin: Array | None = None, cache_seqlens: Array | int | None = None,
+    cache_batch_idx: Array | None = None, cache_leftpad: Array | None = None, block_table: Array | None = None,
+    softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int | None, int | None] = (-1, -1),
+    softcap: float = 0.0, rotary_interleaved: bool = True, alibi_slopes: Array | None = None, num_splits: int = 0,
+    return_softmax_lse: bool = False
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Stores k and v in the cache, rotates them and q, and computes attention over the cache. There are no gradients.
 
     The host reads no array on the device. New keys for which the cache has no room are not stored.

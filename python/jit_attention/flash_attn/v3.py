@@ -7,9 +7,9 @@ Arguments say the same where names are the same. `pack_gqa`, `sm_margin`, `sched
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, overload
 
-from ..typing import Array
+from ..typing import Array, ArrayT
 from .arrays import attend, beside, unpacked
 from .combine import flash_attn_combine
 from .dense import shaped
@@ -27,13 +27,37 @@ __all__ = [
 ]
 
 
+@overload
 def flash_attn_func(
-    q: Array, k: Array, v: Array, softmax_scale: float | None = None, causal: bool = False, qv: Array | None = None,
-    q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
-    window_size: tuple[int | None, int | None] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
-    num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False, sm_margin: int = 0,
-    return_attn_probs: bool = False
-) -> Any:
+    q: ArrayT, k: Array, v: Array, softmax_scale: float | None = None, causal: bool = False,
+    qv: Array | None = None, q_descale: Array | None = None, k_descale: Array | None = None,
+    v_descale: Array | None = None, window_size: tuple[int | None, int | None] = (-1, -1), attention_chunk: int = 0,
+    softcap: float = 0.0, num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False,
+    sm_margin: int = 0, return_attn_probs: Literal[False] = False
+) -> ArrayT: ...
+@overload
+def flash_attn_func(
+    q: ArrayT, k: Array, v: Array, softmax_scale: float | None = None, causal: bool = False,
+    qv: Array | None = None, q_descale: Array | None = None, k_descale: Array | None = None,
+    v_descale: Array | None = None, window_size: tuple[int | None, int | None] = (-1, -1), attention_chunk: int = 0,
+    softcap: float = 0.0, num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False,
+    sm_margin: int = 0, *, return_attn_probs: Literal[True]
+) -> tuple[ArrayT, ArrayT]: ...
+@overload
+def flash_attn_func(
+    q: ArrayT, k: Array, v: Array, softmax_scale: float | None = None, causal: bool = False,
+    qv: Array | None = None, q_descale: Array | None = None, k_descale: Array | None = None,
+    v_descale: Array | None = None, window_size: tuple[int | None, int | None] = (-1, -1), attention_chunk: int = 0,
+    softcap: float = 0.0, num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False,
+    sm_margin: int = 0, return_attn_probs: bool = False
+) -> ArrayT | tuple[ArrayT, ArrayT]: ...
+def flash_attn_func(
+    q: ArrayT, k: Array, v: Array, softmax_scale: float | None = None, causal: bool = False,
+    qv: Array | None = None, q_descale: Array | None = None, k_descale: Array | None = None,
+    v_descale: Array | None = None, window_size: tuple[int | None, int | None] = (-1, -1), attention_chunk: int = 0,
+    softcap: float = 0.0, num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False,
+    sm_margin: int = 0, return_attn_probs: bool = False
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """`jit_attention.flash_attn.flash_attn_func` in FlashAttention-3's order. Returns o, or (o, lse).
 
     Args:
@@ -56,12 +80,35 @@ def _given(**arrays):
     return {name: array for name, array in arrays.items() if array is not None}
 
 
+@overload
 def flash_attn_qkvpacked_func(
-    qkv: Array, softmax_scale: float | None = None, causal: bool = False, q_descale: Array | None = None,
+    qkv: ArrayT, softmax_scale: float | None = None, causal: bool = False, q_descale: Array | None = None,
+    k_descale: Array | None = None, v_descale: Array | None = None,
+    window_size: tuple[int | None, int | None] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
+    deterministic: bool = False, num_heads_q: int | None = None, sm_margin: int = 0,
+    return_attn_probs: Literal[False] = False
+) -> ArrayT: ...
+@overload
+def flash_attn_qkvpacked_func(
+    qkv: ArrayT, softmax_scale: float | None = None, causal: bool = False, q_descale: Array | None = None,
+    k_descale: Array | None = None, v_descale: Array | None = None,
+    window_size: tuple[int | None, int | None] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
+    deterministic: bool = False, num_heads_q: int | None = None, sm_margin: int = 0, *,
+    return_attn_probs: Literal[True]
+) -> tuple[ArrayT, ArrayT]: ...
+@overload
+def flash_attn_qkvpacked_func(
+    qkv: ArrayT, softmax_scale: float | None = None, causal: bool = False, q_descale: Array | None = None,
     k_descale: Array | None = None, v_descale: Array | None = None,
     window_size: tuple[int | None, int | None] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
     deterministic: bool = False, num_heads_q: int | None = None, sm_margin: int = 0, return_attn_probs: bool = False
-) -> Any:
+) -> ArrayT | tuple[ArrayT, ArrayT]: ...
+def flash_attn_qkvpacked_func(
+    qkv: ArrayT, softmax_scale: float | None = None, causal: bool = False, q_descale: Array | None = None,
+    k_descale: Array | None = None, v_descale: Array | None = None,
+    window_size: tuple[int | None, int | None] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
+    deterministic: bool = False, num_heads_q: int | None = None, sm_margin: int = 0, return_attn_probs: bool = False
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """`flash_attn_func` of qkv (batch, seqlen, 3, heads, head_dim).
 
     Or (batch, seqlen, heads_q + 2 · heads_kv, head_dim), with num_heads_q.
@@ -84,15 +131,45 @@ def _heads(qkv, num_heads_q):
     return qkv[:, :, :num_heads_q], qkv[:, :, num_heads_q:middle], qkv[:, :, middle:]
 
 
+@overload
 def flash_attn_varlen_func(
-    q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, max_seqlen_q: int | None,
+    q: ArrayT, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, max_seqlen_q: int | None,
     max_seqlen_k: int | None, seqused_q: Array | None = None, seqused_k: Array | None = None,
-    softmax_scale: float | None = None, causal: bool = False, qv: Array | None = None, q_descale: Array | None = None,
-    k_descale: Array | None = None, v_descale: Array | None = None,
+    softmax_scale: float | None = None, causal: bool = False, qv: Array | None = None,
+    q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
+    window_size: tuple[int | None, int | None] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
+    num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False, sm_margin: int = 0,
+    return_attn_probs: Literal[False] = False
+) -> ArrayT: ...
+@overload
+def flash_attn_varlen_func(
+    q: ArrayT, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, max_seqlen_q: int | None,
+    max_seqlen_k: int | None, seqused_q: Array | None = None, seqused_k: Array | None = None,
+    softmax_scale: float | None = None, causal: bool = False, qv: Array | None = None,
+    q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
+    window_size: tuple[int | None, int | None] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
+    num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False, sm_margin: int = 0, *,
+    return_attn_probs: Literal[True]
+) -> tuple[ArrayT, ArrayT]: ...
+@overload
+def flash_attn_varlen_func(
+    q: ArrayT, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, max_seqlen_q: int | None,
+    max_seqlen_k: int | None, seqused_q: Array | None = None, seqused_k: Array | None = None,
+    softmax_scale: float | None = None, causal: bool = False, qv: Array | None = None,
+    q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
     window_size: tuple[int | None, int | None] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
     num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False, sm_margin: int = 0,
     return_attn_probs: bool = False
-) -> Any:
+) -> ArrayT | tuple[ArrayT, ArrayT]: ...
+def flash_attn_varlen_func(
+    q: ArrayT, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, max_seqlen_q: int | None,
+    max_seqlen_k: int | None, seqused_q: Array | None = None, seqused_k: Array | None = None,
+    softmax_scale: float | None = None, causal: bool = False, qv: Array | None = None,
+    q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
+    window_size: tuple[int | None, int | None] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
+    num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False, sm_margin: int = 0,
+    return_attn_probs: bool = False
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """`jit_attention.flash_attn.flash_attn_varlen_func` in FlashAttention-3's order. Returns o, or (o, lse).
 
     Args:
@@ -108,17 +185,54 @@ def flash_attn_varlen_func(
                   **given, **scales)
 
 
+@overload
 def flash_attn_with_kvcache(
-    q: Array, k_cache: Array, v_cache: Array, k: Array | None = None, v: Array | None = None, qv: Array | None = None,
-    rotary_cos: Array | None = None, rotary_sin: Array | None = None, cache_seqlens: Array | int | None = None,
-    cache_batch_idx: Array | None = None, cache_leftpad: Array | None = None, page_table: Array | None = None,
-    cu_seqlens_q: Array | None = None, cu_seqlens_k_new: Array | None = None, max_seqlen_q: int | None = None,
-    rotary_seqlens: Array | None = None, q_descale: Array | None = None, k_descale: Array | None = None,
-    v_descale: Array | None = None, softmax_scale: float | None = None, causal: bool = False,
-    window_size: tuple[int | None, int | None] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
-    rotary_interleaved: bool = True, scheduler_metadata: Any = None, num_splits: int = 0,
-    pack_gqa: bool | None = None, sm_margin: int = 0, return_softmax_lse: bool = False
-) -> Any:
+    q: ArrayT, k_cache: Array, v_cache: Array, k: Array | None = None, v: Array | None = None,
+    qv: Array | None = None, rotary_cos: Array | None = None, rotary_sin: Array | None = None,
+    cache_seqlens: Array | int | None = None, cache_batch_idx: Array | None = None,
+    cache_leftpad: Array | None = None, page_table: Array | None = None, cu_seqlens_q: Array | None = None,
+    cu_seqlens_k_new: Array | None = None, max_seqlen_q: int | None = None, rotary_seqlens: Array | None = None,
+    q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
+    softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int | None, int | None] = (-1, -1),
+    attention_chunk: int = 0, softcap: float = 0.0, rotary_interleaved: bool = True, scheduler_metadata: Any = None,
+    num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0,
+    return_softmax_lse: Literal[False] = False
+) -> ArrayT: ...
+@overload
+def flash_attn_with_kvcache(
+    q: ArrayT, k_cache: Array, v_cache: Array, k: Array | None = None, v: Array | None = None,
+    qv: Array | None = None, rotary_cos: Array | None = None, rotary_sin: Array | None = None,
+    cache_seqlens: Array | int | None = None, cache_batch_idx: Array | None = None,
+    cache_leftpad: Array | None = None, page_table: Array | None = None, cu_seqlens_q: Array | None = None,
+    cu_seqlens_k_new: Array | None = None, max_seqlen_q: int | None = None, rotary_seqlens: Array | None = None,
+    q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
+    softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int | None, int | None] = (-1, -1),
+    attention_chunk: int = 0, softcap: float = 0.0, rotary_interleaved: bool = True, scheduler_metadata: Any = None,
+    num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0, *, return_softmax_lse: Literal[True]
+) -> tuple[ArrayT, ArrayT, ArrayT, ArrayT]: ...
+@overload
+def flash_attn_with_kvcache(
+    q: ArrayT, k_cache: Array, v_cache: Array, k: Array | None = None, v: Array | None = None,
+    qv: Array | None = None, rotary_cos: Array | None = None, rotary_sin: Array | None = None,
+    cache_seqlens: Array | int | None = None, cache_batch_idx: Array | None = None,
+    cache_leftpad: Array | None = None, page_table: Array | None = None, cu_seqlens_q: Array | None = None,
+    cu_seqlens_k_new: Array | None = None, max_seqlen_q: int | None = None, rotary_seqlens: Array | None = None,
+    q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
+    softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int | None, int | None] = (-1, -1),
+    attention_chunk: int = 0, softcap: float = 0.0, rotary_interleaved: bool = True, scheduler_metadata: Any = None,
+    num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0, return_softmax_lse: bool = False
+) -> ArrayT | tuple[ArrayT, ArrayT, ArrayT, ArrayT]: ...
+def flash_attn_with_kvcache(
+    q: ArrayT, k_cache: Array, v_cache: Array, k: Array | None = None, v: Array | None = None,
+    qv: Array | None = None, rotary_cos: Array | None = None, rotary_sin: Array | None = None,
+    cache_seqlens: Array | int | None = None, cache_batch_idx: Array | None = None,
+    cache_leftpad: Array | None = None, page_table: Array | None = None, cu_seqlens_q: Array | None = None,
+    cu_seqlens_k_new: Array | None = None, max_seqlen_q: int | None = None, rotary_seqlens: Array | None = None,
+    q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
+    softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int | None, int | None] = (-1, -1),
+    attention_chunk: int = 0, softcap: float = 0.0, rotary_interleaved: bool = True, scheduler_metadata: Any = None,
+    num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0, return_softmax_lse: bool = False
+) -> ArrayT | tuple[ArrayT, ArrayT, ArrayT, ArrayT]:
     """`jit_attention.flash_attn.flash_attn_with_kvcache` in FlashAttention-3's order.
 
     Args:
@@ -154,6 +268,6 @@ def flash_attn_with_kvcache(
     return (*result, empty, empty)
 
 
-def get_scheduler_metadata(*args, **kwargs):
+def get_scheduler_metadata(*args: Any, **kwargs: Any) -> None:
     """None: blocks find their work by themselves. For programs that hand it on as scheduler_metadata."""
     return None

@@ -7,9 +7,9 @@ if it was not asked for. `pack_gqa`, `scheduler_metadata`, `disable_scheduler_me
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, overload
 
-from ..typing import Array
+from ..typing import Array, ArrayT, DTypeObject, OutputDType
 from .arrays import attend
 from .combine import flash_attn_combine as _combine
 from .problem import problem
@@ -18,15 +18,45 @@ from .refusals import refuse_given
 __all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_varlen_func"]
 
 
+@overload
 def flash_attn_func(
-    q: Array, k: Array, v: Array, qv: Array | None = None, gather_kv_indices: Any = None,
+    q: ArrayT, k: Array, v: Array, qv: Array | None = None, gather_kv_indices: Any = None,
+    softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (None, None), learnable_sink: Array | None = None,
+    softcap: float = 0.0, num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False,
+    score_mod: Any = None, score_mod_bwd: Any = None, mask_mod: Any = None, aux_tensors: Any = None,
+    aux_scalars: Any = None, block_sparse_tensors: Any = None, block_sparse_tensors_bwd: Any = None,
+    return_lse: Literal[False] = False
+) -> tuple[ArrayT, None]: ...
+@overload
+def flash_attn_func(
+    q: ArrayT, k: Array, v: Array, qv: Array | None = None, gather_kv_indices: Any = None,
+    softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (None, None), learnable_sink: Array | None = None,
+    softcap: float = 0.0, num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False,
+    score_mod: Any = None, score_mod_bwd: Any = None, mask_mod: Any = None, aux_tensors: Any = None,
+    aux_scalars: Any = None, block_sparse_tensors: Any = None, block_sparse_tensors_bwd: Any = None, *,
+    return_lse: Literal[True]
+) -> tuple[ArrayT, ArrayT]: ...
+@overload
+def flash_attn_func(
+    q: ArrayT, k: Array, v: Array, qv: Array | None = None, gather_kv_indices: Any = None,
     softmax_scale: float | None = None, causal: bool = False,
     window_size: tuple[int | None, int | None] = (None, None), learnable_sink: Array | None = None,
     softcap: float = 0.0, num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False,
     score_mod: Any = None, score_mod_bwd: Any = None, mask_mod: Any = None, aux_tensors: Any = None,
     aux_scalars: Any = None, block_sparse_tensors: Any = None, block_sparse_tensors_bwd: Any = None,
     return_lse: bool = False
-) -> tuple[Any, Any]:
+) -> tuple[ArrayT, ArrayT | None]: ...
+def flash_attn_func(
+    q: ArrayT, k: Array, v: Array, qv: Array | None = None, gather_kv_indices: Any = None,
+    softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (None, None), learnable_sink: Array | None = None,
+    softcap: float = 0.0, num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False,
+    score_mod: Any = None, score_mod_bwd: Any = None, mask_mod: Any = None, aux_tensors: Any = None,
+    aux_scalars: Any = None, block_sparse_tensors: Any = None, block_sparse_tensors_bwd: Any = None,
+    return_lse: bool = False
+) -> tuple[ArrayT, ArrayT | None]:
     """`jit_attention.flash_attn.flash_attn_func` in FlashAttention-4's order. Returns (o, lse or None).
 
     Args:
@@ -46,8 +76,35 @@ def flash_attn_func(
     return result if return_lse else (result, None)
 
 
+@overload
 def flash_attn_varlen_func(
-    q: Array, k: Array, v: Array, qv: Array | None = None, cu_seqlens_q: Array | None = None,
+    q: ArrayT, k: Array, v: Array, qv: Array | None = None, cu_seqlens_q: Array | None = None,
+    cu_seqlens_k: Array | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
+    min_seqlen_k: Any = None, seqused_q: Array | None = None, seqused_k: Array | None = None,
+    gather_kv_indices: Any = None, page_table: Array | None = None, softmax_scale: float | None = None,
+    causal: bool = False, window_size: tuple[int | None, int | None] = (None, None),
+    learnable_sink: Array | None = None, softcap: float = 0.0, num_splits: int = 1, pack_gqa: bool | None = None,
+    deterministic: bool = False, score_mod: Any = None, score_mod_bwd: Any = None, mask_mod: Any = None,
+    block_sparse_tensors: Any = None, aux_tensors: Any = None, aux_scalars: Any = None,
+    return_lse: Literal[False] = False, scheduler_metadata: Any = None, seqlen_k_per_split: Any = None,
+    disable_scheduler_metadata: Any = False
+) -> tuple[ArrayT, None]: ...
+@overload
+def flash_attn_varlen_func(
+    q: ArrayT, k: Array, v: Array, qv: Array | None = None, cu_seqlens_q: Array | None = None,
+    cu_seqlens_k: Array | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
+    min_seqlen_k: Any = None, seqused_q: Array | None = None, seqused_k: Array | None = None,
+    gather_kv_indices: Any = None, page_table: Array | None = None, softmax_scale: float | None = None,
+    causal: bool = False, window_size: tuple[int | None, int | None] = (None, None),
+    learnable_sink: Array | None = None, softcap: float = 0.0, num_splits: int = 1, pack_gqa: bool | None = None,
+    deterministic: bool = False, score_mod: Any = None, score_mod_bwd: Any = None, mask_mod: Any = None,
+    block_sparse_tensors: Any = None, aux_tensors: Any = None, aux_scalars: Any = None, *,
+    return_lse: Literal[True], scheduler_metadata: Any = None, seqlen_k_per_split: Any = None,
+    disable_scheduler_metadata: Any = False
+) -> tuple[ArrayT, ArrayT]: ...
+@overload
+def flash_attn_varlen_func(
+    q: ArrayT, k: Array, v: Array, qv: Array | None = None, cu_seqlens_q: Array | None = None,
     cu_seqlens_k: Array | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
     min_seqlen_k: Any = None, seqused_q: Array | None = None, seqused_k: Array | None = None,
     gather_kv_indices: Any = None, page_table: Array | None = None, softmax_scale: float | None = None,
@@ -56,7 +113,18 @@ def flash_attn_varlen_func(
     deterministic: bool = False, score_mod: Any = None, score_mod_bwd: Any = None, mask_mod: Any = None,
     block_sparse_tensors: Any = None, aux_tensors: Any = None, aux_scalars: Any = None, return_lse: bool = False,
     scheduler_metadata: Any = None, seqlen_k_per_split: Any = None, disable_scheduler_metadata: Any = False
-) -> tuple[Any, Any]:
+) -> tuple[ArrayT, ArrayT | None]: ...
+def flash_attn_varlen_func(
+    q: ArrayT, k: Array, v: Array, qv: Array | None = None, cu_seqlens_q: Array | None = None,
+    cu_seqlens_k: Array | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
+    min_seqlen_k: Any = None, seqused_q: Array | None = None, seqused_k: Array | None = None,
+    gather_kv_indices: Any = None, page_table: Array | None = None, softmax_scale: float | None = None,
+    causal: bool = False, window_size: tuple[int | None, int | None] = (None, None),
+    learnable_sink: Array | None = None, softcap: float = 0.0, num_splits: int = 1, pack_gqa: bool | None = None,
+    deterministic: bool = False, score_mod: Any = None, score_mod_bwd: Any = None, mask_mod: Any = None,
+    block_sparse_tensors: Any = None, aux_tensors: Any = None, aux_scalars: Any = None, return_lse: bool = False,
+    scheduler_metadata: Any = None, seqlen_k_per_split: Any = None, disable_scheduler_metadata: Any = False
+) -> tuple[ArrayT, ArrayT | None]:
     """`jit_attention.flash_attn.flash_attn_varlen_func` in FlashAttention-4's order. Returns (o, lse or None).
 
     Args:
@@ -78,10 +146,27 @@ def flash_attn_varlen_func(
     return result if return_lse else (result, None)
 
 
+@overload
 def flash_attn_combine(
-    out_partial: Array, lse_partial: Array, out: Array | None = None, out_dtype: Any = None,
+    out_partial: ArrayT, lse_partial: Array, out: Array | None = None, out_dtype: OutputDType | DTypeObject | None = None,
+    cu_seqlens: Array | None = None, seqused: Any = None, virtual_batch_idx: Any = None,
+    return_lse: Literal[True] = True
+) -> tuple[ArrayT, ArrayT]: ...
+@overload
+def flash_attn_combine(
+    out_partial: ArrayT, lse_partial: Array, out: Array | None = None, out_dtype: OutputDType | DTypeObject | None = None,
+    cu_seqlens: Array | None = None, seqused: Any = None, virtual_batch_idx: Any = None, *,
+    return_lse: Literal[False]
+) -> tuple[ArrayT, None]: ...
+@overload
+def flash_attn_combine(
+    out_partial: ArrayT, lse_partial: Array, out: Array | None = None, out_dtype: OutputDType | DTypeObject | None = None,
     cu_seqlens: Array | None = None, seqused: Any = None, virtual_batch_idx: Any = None, return_lse: bool = True
-) -> tuple[Any, Any]:
+) -> tuple[ArrayT, ArrayT | None]: ...
+def flash_attn_combine(
+    out_partial: ArrayT, lse_partial: Array, out: Array | None = None, out_dtype: OutputDType | DTypeObject | None = None,
+    cu_seqlens: Array | None = None, seqused: Any = None, virtual_batch_idx: Any = None, return_lse: bool = True
+) -> tuple[ArrayT, ArrayT | None]:
     """`jit_attention.flash_attn.flash_attn_combine`, which also merges padding rows.
 
     cu_seqlens and seqused, which say what padding is, are ignored; virtual_batch_idx is refused.

@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal, overload
 
-from ..typing import Array
+from ..typing import Array, ArrayT
 from .arrays import attend, unpacked
 from .dense import check_probabilities, shaped
 from .problem import problem
 from .refusals import known_as
 
 
+@overload
 def flash_attn_varlen_func(
-    q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, max_seqlen_q: int | None,
+    q: ArrayT, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, max_seqlen_q: int | None,
+    max_seqlen_k: int | None, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, return_attn_probs: Literal[False] = False, block_table: Array | None = None
+) -> ArrayT: ...
+@overload
+def flash_attn_varlen_func(
+    q: ArrayT, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, max_seqlen_q: int | None,
+    max_seqlen_k: int | None, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, *, return_attn_probs: Literal[True], block_table: Array | None = None
+) -> tuple[ArrayT, ArrayT, None]: ...
+@overload
+def flash_attn_varlen_func(
+    q: ArrayT, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, max_seqlen_q: int | None,
     max_seqlen_k: int | None, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
     window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
     deterministic: bool = False, return_attn_probs: bool = False, block_table: Array | None = None
-) -> Any:
+) -> ArrayT | tuple[ArrayT, ArrayT, None]: ...
+def flash_attn_varlen_func(
+    q: ArrayT, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, max_seqlen_q: int | None,
+    max_seqlen_k: int | None, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, return_attn_probs: bool = False, block_table: Array | None = None
+) -> ArrayT | tuple[ArrayT, ArrayT, None]:
     """Computes attention of varlen sequences, with gradients for q, k, v and alibi_slopes.
 
     Args:
@@ -50,12 +71,33 @@ def flash_attn_varlen_func(
     return (*result, None) if return_attn_probs else result
 
 
+@overload
 def flash_attn_varlen_kvpacked_func(
-    q: Array, kv: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, max_seqlen_q: int | None, max_seqlen_k: int | None,
-    dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    q: ArrayT, kv: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, max_seqlen_q: int | None,
+    max_seqlen_k: int | None, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, return_attn_probs: Literal[False] = False
+) -> ArrayT: ...
+@overload
+def flash_attn_varlen_kvpacked_func(
+    q: ArrayT, kv: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, max_seqlen_q: int | None,
+    max_seqlen_k: int | None, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, *, return_attn_probs: Literal[True]
+) -> tuple[ArrayT, ArrayT, None]: ...
+@overload
+def flash_attn_varlen_kvpacked_func(
+    q: ArrayT, kv: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, max_seqlen_q: int | None,
+    max_seqlen_k: int | None, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
     window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
     deterministic: bool = False, return_attn_probs: bool = False
-) -> Any:
+) -> ArrayT | tuple[ArrayT, ArrayT, None]: ...
+def flash_attn_varlen_kvpacked_func(
+    q: ArrayT, kv: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, max_seqlen_q: int | None,
+    max_seqlen_k: int | None, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0, alibi_slopes: Array | None = None,
+    deterministic: bool = False, return_attn_probs: bool = False
+) -> ArrayT | tuple[ArrayT, ArrayT, None]:
     """`flash_attn_varlen_func` of k and v in one tensor, kv (total_k, 2, heads_kv, head_dim)."""
     k, v = unpacked(shaped(kv, "kv", 4, 2), 1)
     return flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p,
@@ -63,11 +105,33 @@ def flash_attn_varlen_kvpacked_func(
                                   return_attn_probs)
 
 
+@overload
 def flash_attn_varlen_qkvpacked_func(
-    qkv: Array, cu_seqlens: Array, max_seqlen: int | None, dropout_p: float = 0.0, softmax_scale: float | None = None,
-    causal: bool = False, window_size: tuple[int | None, int | None] = (-1, -1), softcap: float = 0.0,
-    alibi_slopes: Array | None = None, deterministic: bool = False, return_attn_probs: bool = False
-) -> Any:
+    qkv: ArrayT, cu_seqlens: Array, max_seqlen: int | None, dropout_p: float = 0.0,
+    softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int | None, int | None] = (-1, -1),
+    softcap: float = 0.0, alibi_slopes: Array | None = None, deterministic: bool = False,
+    return_attn_probs: Literal[False] = False
+) -> ArrayT: ...
+@overload
+def flash_attn_varlen_qkvpacked_func(
+    qkv: ArrayT, cu_seqlens: Array, max_seqlen: int | None, dropout_p: float = 0.0,
+    softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int | None, int | None] = (-1, -1),
+    softcap: float = 0.0, alibi_slopes: Array | None = None, deterministic: bool = False, *,
+    return_attn_probs: Literal[True]
+) -> tuple[ArrayT, ArrayT, None]: ...
+@overload
+def flash_attn_varlen_qkvpacked_func(
+    qkv: ArrayT, cu_seqlens: Array, max_seqlen: int | None, dropout_p: float = 0.0,
+    softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int | None, int | None] = (-1, -1),
+    softcap: float = 0.0, alibi_slopes: Array | None = None, deterministic: bool = False,
+    return_attn_probs: bool = False
+) -> ArrayT | tuple[ArrayT, ArrayT, None]: ...
+def flash_attn_varlen_qkvpacked_func(
+    qkv: ArrayT, cu_seqlens: Array, max_seqlen: int | None, dropout_p: float = 0.0,
+    softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int | None, int | None] = (-1, -1),
+    softcap: float = 0.0, alibi_slopes: Array | None = None, deterministic: bool = False,
+    return_attn_probs: bool = False
+) -> ArrayT | tuple[ArrayT, ArrayT, None]:
     """`flash_attn_varlen_func` of q, k and v in one tensor, qkv (total, 3, heads, head_dim)."""
     q, k, v = unpacked(shaped(qkv, "qkv", 4, 3), 1)
     return flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale,

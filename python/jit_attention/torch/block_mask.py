@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from .._block_mask_arguments import LENGTHS, wanted_mask
 from .._mask_words import differs_by_entry, differs_by_head
-from ..block_mask import BlockMask, _mask_over
+from ..block_mask import BlockMask
+from ..block_mask.arguments import LENGTHS, wanted_mask
+from ..block_mask.calls import check_beside
+from ..block_mask.from_lists import made_of_torchs_lists
+from ..block_mask.making import mask_over
 
 #: The lists of PyTorch's BlockMask: what an operator calls them, and what `BlockMask.from_lists` does.
 _LISTS = {
@@ -27,7 +30,7 @@ def written_down(block_mask, mask, tensors):
     if block_mask is None:
         return mask, tensors, None
     if isinstance(block_mask, BlockMask):
-        block_mask._check_beside(mask, tensors)
+        check_beside(block_mask, mask, tensors)
         tensors = {**block_mask.tensors, **block_mask.read, **tensors}
         for_all = (_ANY if size is None else size for size in (block_mask.batch, block_mask.heads))
         return block_mask.within, tensors, [*block_mask.block_size, block_mask.seqlen_q, block_mask.seqlen_k, *for_all,
@@ -48,7 +51,7 @@ def read_back(numbers, mask, tensors, q, layout):
         batch, heads = (None if size == _ANY else size for size in of_table[:2])
         *has_lengths, kind = of_table[2:]
         within, scores = wanted_mask(mask), _scores_of(kind)
-        over = _mask_over(*block_size, within, scores)
+        over = mask_over(*block_size, within, scores)
         given = BlockMask(table=tensors["block_mask"], block_size=block_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
                           batch=batch, heads=heads, within=within, mask=over, tensors=_read_by(over, tensors),
                           scores=scores, read=_read_by(within, tensors),
@@ -56,8 +59,9 @@ def read_back(numbers, mask, tensors, q, layout):
         return given, tensors
     lists = {keyword: tensors.get(f"block_mask.{name}") for name, keyword in _LISTS.items()}
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("block_mask.")}
-    return BlockMask._from_torchs_lists(lists, mask, seqlen_q=seqlen_q, seqlen_k=seqlen_k, block_size=block_size,
-                                        tensors=tensors, scores=False, **_sizes_if_differing(mask, q, layout)), tensors
+    fields = made_of_torchs_lists(lists, mask, seqlen_q=seqlen_q, seqlen_k=seqlen_k, block_size=block_size,
+                                  tensors=tensors, scores=False, **_sizes_if_differing(mask, q, layout))
+    return BlockMask(**fields), tensors
 
 
 def for_eager_call(block_mask, mask, tensors, q, layout):

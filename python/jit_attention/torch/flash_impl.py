@@ -29,8 +29,9 @@ def register_with_torch() -> None:
         Call it once, from one thread.
 
     Examples:
-        >>> jit_attention.torch.register_with_torch()  # doctest: +SKIP
-        >>> torch.nn.attention.activate_flash_attention_impl("jit_attention")  # doctest: +SKIP
+        >>> jit_attention.torch.register_with_torch()
+        >>> torch.nn.attention.activate_flash_attention_impl("jit_attention")
+        >>> torch.nn.attention.restore_flash_attention_impl()
     """
     register = getattr(torch.nn.attention, "register_flash_attention_impl", None)
     if register is None:

@@ -23,7 +23,6 @@ from ..score import Score
 from ..typing import Fp8DType, Layout, OutputDType, ScaleKind, TuningMode
 from . import block_mask as _block_mask
 
-
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 

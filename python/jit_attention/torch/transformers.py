@@ -57,8 +57,13 @@ def register_with_transformers(name: str = "jit_attention", quantized: dict[str,
         Call it once, from one thread.
 
     Examples:
-        >>> jit_attention.torch.register_with_transformers()  # doctest: +SKIP
-        >>> model = AutoModel.from_pretrained(folder, attn_implementation="jit_attention")  # doctest: +SKIP
+        >>> import transformers
+        >>> jit_attention.torch.register_with_transformers()
+        >>> config = transformers.BertConfig(hidden_size=64, num_hidden_layers=1, num_attention_heads=2)
+        >>> model = transformers.AutoModel.from_config(config, dtype=torch.bfloat16,
+        ...                                            attn_implementation="jit_attention")
+        >>> model(torch.ones((1, 16), dtype=torch.int64)).last_hidden_state.shape
+        torch.Size([1, 16, 64])
     """
     try:
         from transformers import AttentionInterface

@@ -33,8 +33,12 @@ def register_continuous_batching(name: str = "jit_flash_attention_3") -> None:
         Call it once, from one thread.
 
     Examples:
-        >>> jit_attention.torch.register_continuous_batching()  # doctest: +SKIP
-        >>> model.set_attn_implementation("jit_flash_attention_3")  # doctest: +SKIP
+        >>> import transformers
+        >>> jit_attention.torch.register_continuous_batching()
+        >>> config = transformers.LlamaConfig(hidden_size=64, intermediate_size=64, num_hidden_layers=1,
+        ...                                   num_attention_heads=2)
+        >>> model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        >>> model.set_attn_implementation("jit_flash_attention_3")
     """
     if not re.match(r".*flash.*[23]", name):
         raise ValueError(f"name is {name!r}; it must have 'flash' and behind it a 2 or a 3, by which Transformers "

@@ -1,8 +1,7 @@
 """jit-attention, by its public Python functions: arrays of NumPy on an emulated device, tensors of PyTorch on a GPU."""
 
-import numpy
-
 import jit_attention as ja
+import numpy
 
 from .interface import Library, NotOffered
 from .placing import Placing

@@ -93,6 +93,18 @@ TEST(MaskParts, AreOnlyWhatIsTrue) {
   EXPECT_EQ(made_of("for (;;) return k < 5;"), "");
 }
 
+// Questions about a distance are asked of its first query and key, where a number may leave its type that does not
+// do so for later keys.
+TEST(MaskParts, ADistanceIsAskedWhereItsNumbersStayInTheirTypes) {
+  EXPECT_EQ(made_of("return q - k < ids[b] && k % 3 == 0;"), "(distance & key)");
+  EXPECT_EQ(made_of("return (q - k + 2147483600) % 3 == 0 && k % 3 == 0;"), "(distance & key)");
+  EXPECT_EQ(made_of("return (k - 2147483600 - q) % 3 == 0 && k % 3 == 0;"), "(distance & key)");
+  EXPECT_EQ(made_of("return (k - 2147483600 - 61 - q) % 3 == 0 && k % 3 == 0;"), "(score & key)");
+  EXPECT_EQ(made_of("return (61 - k + 2147483600 + q) % 3 == 0 && k % 3 == 0;"), "(score & key)");
+  EXPECT_EQ(made_of("return (q + (seqlen_kv - seqlen_q) - 4096 - k) % 3 == 0 && k % 3 == 0;"),
+            "(distance & key)");
+}
+
 // It says of tiles what it likes, and of scores what its body says.
 TEST(MaskParts, OfTextsThatClassify) {
   FunctorText text = parts_text("return k <= q && k % 3 == 0;");

@@ -1,16 +1,21 @@
 #include "generator/build/packs.h"
 
+#include <algorithm>
+#include <random>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <jit/pack.h>
 #include <jit/version.h>
 
+#include "generator/kernels/search.h"
 #include "generator/pack/pack_shapes.h"
 #include "generator/pack/serving_kernels.h"
 #include "tests/support/cache_entries.h"
 #include "tests/support/error_of.h"
 #include "tests/support/fresh_folder.h"
+#include "tests/support/seed.h"
 
 namespace jit {
 namespace {
@@ -141,6 +146,39 @@ TEST(PackShapes, HaveEachClassOfBothKindsOfMixedCalls) {
   EXPECT_THAT(mixed_shapes({}, sizes), IsEmpty()) << "dense queries";
   EXPECT_THAT(mixed_shapes({.sequences_q = SequenceKind::varlen, .split_keys = 64}, sizes), IsEmpty());
   EXPECT_THAT(mixed_shapes(spec, {.heads_q = 24, .max_batch = 1}), IsEmpty());
+}
+
+// Calls of a pack run the best of its kernels for their exact sizes. For nearly all steps of a server that is also the
+// best of all kernels.
+TEST(PackShapes, HaveTheBestConfigOfNearlyEveryStepOfAServer) {
+  std::mt19937_64 random(reference::test_seed());
+  const auto from = [&](std::int64_t least, std::int64_t most) {
+    return std::uniform_int_distribution<std::int64_t>(least, most)(random);
+  };
+  const PackSizes sizes{.heads_q = 32, .max_batch = 32, .max_seqlen = 4096, .serving = true};
+  const AttentionSpec spec{.gqa_ratio = 4,
+                           .sequences_q = SequenceKind::varlen,
+                           .sequences_kv = SequenceKind::paged,
+                           .page_size = 16,
+                           .mask = mask::causal()};
+  std::vector<ProblemShape> steps(1'000);
+  for (ProblemShape& step : steps) {
+    const std::int64_t batch =
+        from(1, sizes.max_batch);  // requests, of which some may bring a part of their prompt
+    const std::int64_t total_q = from(0, 1) == 0 ? batch : from(batch, 8192);
+    step = {.batch = batch,
+            .heads_q = sizes.heads_q,
+            .seqlen_q = (total_q + batch - 1) / batch,
+            .seqlen_kv = from(1, sizes.max_seqlen)};
+  }
+  const DeviceLimits h200 = device_limits(Arch{9, 0, 'a'});
+  const std::vector<KernelConfig> packed = first_untuned(spec, pack_shapes(spec, sizes), h200);
+  const std::vector<KernelConfig> best = first_untuned(spec, steps, h200);
+  const auto is_packed = [&](const KernelConfig& config) {
+    return std::find(packed.begin(), packed.end(), config) != packed.end();
+  };
+  const auto found = static_cast<std::size_t>(std::count_if(best.begin(), best.end(), is_packed));
+  EXPECT_GE(found, steps.size() - steps.size() / 100);
 }
 
 TEST(PackTarget, IsWhatDevicesAskFor) {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ._frameworks import adapter_of, is_on_host
-from .errors import InvalidArgumentError
+from .._frameworks import adapter_of, is_on_host
+from ..errors import InvalidArgumentError
 
 
 def check_lists(names, counts, indices, columns):

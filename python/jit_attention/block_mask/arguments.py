@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 
-from . import _block_lists as _lists
-from . import mask as _masks
-from ._frameworks import are_numpys
-from ._mask_words import differs_by_entry, differs_by_head
-from .errors import InvalidArgumentError
-from .functor import wanted_whole
-from .mask import Mask
+from .. import mask as _masks
+from .._frameworks import are_numpys
+from .._mask_words import differs_by_entry, differs_by_head
+from ..errors import InvalidArgumentError
+from ..functor import wanted_whole
+from ..mask import Mask
+from . import host_lists
 
 #: Arrays that say how long sequences are.
 LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "cache_leftpad")
@@ -84,7 +84,7 @@ def check_halves(names, counts, indices, columns):
     if counts is None or indices is None:
         missing, given = names if counts is None else names[::-1]
         raise InvalidArgumentError(f"{missing}: is missing, and {given} is given", "validate", missing)
-    _lists.check_lists(names, counts, indices, columns)
+    host_lists.check_lists(names, counts, indices, columns)
 
 
 def check_not_varlen(name, most, length):

@@ -1,0 +1,10 @@
+# ruff finds nothing in the tree's Python (pyproject.toml). Where it is not installed, the test is skipped.
+find_program(RUFF ruff HINTS ${SOURCE}/.deps/site/bin)
+if(NOT RUFF)
+  message(STATUS "skipped: ruff is not installed")
+  return()
+endif()
+execute_process(COMMAND ${RUFF} check --no-cache --quiet . WORKING_DIRECTORY ${SOURCE} OUTPUT_VARIABLE mistakes ERROR_VARIABLE errors RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "${mistakes}${errors}")
+endif()
