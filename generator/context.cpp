@@ -33,7 +33,7 @@ const std::string& Context::cache_reason() const {
 }
 
 CompilerLocation Context::compiler() const {
-  const NvrtcLocation nvrtc = state_->nvrtc_location();
+  const NvrtcLocation nvrtc = state_->opened_nvrtc();
   return {.path = nvrtc.path,
           .builtins_path = nvrtc.builtins_path,
           .version = fmt::format("{}.{}", nvrtc.version.major, nvrtc.version.minor),

@@ -84,9 +84,15 @@ std::pair<NvrtcLocation, std::string> examine(const fs::path& library, const std
   }
 }
 
+// Why a library that was found cannot be opened; empty where nobody tried.
+std::string why_unopened(const std::string& path, std::span<const UnopenedNvrtc> unopened) {
+  const auto found = std::ranges::find(unopened, path, &UnopenedNvrtc::path);
+  return found == unopened.end() ? "" : fmt::format("{}: {}", path, found->reason);
+}
+
 constexpr const char* library_names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
 
-NvrtcLocation find_first(std::span<const NvrtcFolder> folders, std::span<const std::string> unopened,
+NvrtcLocation find_first(std::span<const NvrtcFolder> folders, std::span<const UnopenedNvrtc> unopened,
                          const std::string& advice) {
   std::string tried;
   std::vector<std::string> passed_over;
@@ -97,8 +103,7 @@ NvrtcLocation find_first(std::span<const NvrtcFolder> folders, std::span<const s
       std::error_code error;
       if (!fs::exists(library, error)) continue;
       auto [location, refused] = examine(library, folder.reason);
-      if (std::ranges::find(unopened, location.path) != unopened.end())
-        refused = fmt::format("{}: cannot be opened", location.path);
+      if (refused.empty()) refused = why_unopened(location.path, unopened);
       if (refused.empty()) {
         location.passed_over = std::move(passed_over);
         return location;
@@ -172,26 +177,31 @@ std::vector<NvrtcFolder> nvrtc_folders() {
   add_toolkit(environment("CUDA_HOME"), "CUDA_HOME");
   add_toolkit(environment("CUDA_PATH"), "CUDA_PATH");
   add_toolkit("/usr/local/cuda", "the default folder of the CUDA toolkit");
-  add_wheel_folders(packages_beside_this_code(), folders);
+  const PackagesFolder packages = packages_beside_this_code();
+  add_wheel_folders(packages, folders);
+  // Of "PREFIX/lib/python3.12/site-packages": conda keeps libraries in PREFIX/lib.
+  const fs::path prefix_lib = fs::path(packages.path).parent_path().parent_path();
+  if (prefix_lib.filename() == "lib")
+    folders.push_back({prefix_lib, "the library folder of the Python of the package jit_attention"});
   for (const std::string& folder : split_paths(environment("LD_LIBRARY_PATH"))) {
     if (fs::path(folder).is_absolute()) folders.push_back({folder, "LD_LIBRARY_PATH"});
   }
   for (const char* folder : {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"}) {
     folders.push_back({folder, "a system library folder"});
   }
-  for (const PackagesFolder& packages : packages_of_environment()) add_wheel_folders(packages, folders);
+  for (const PackagesFolder& more : packages_of_environment()) add_wheel_folders(more, folders);
   constexpr std::string_view hint = JIT_ATTENTION_NVRTC_HINT;
   if (!hint.empty())
     folders.push_back({std::string(hint), "the folder that this library was configured with"});
   return folders;
 }
 
-NvrtcLocation find_nvrtc(std::span<const NvrtcFolder> folders, std::span<const std::string> unopened) {
+NvrtcLocation find_nvrtc(std::span<const NvrtcFolder> folders, std::span<const UnopenedNvrtc> unopened) {
   return find_first(folders, unopened,
                     "install the CUDA toolkit or the wheel nvidia-cuda-nvrtc, or set JIT_ATTENTION_NVRTC");
 }
 
-NvrtcLocation find_nvrtc(const std::string& explicit_path, std::span<const std::string> unopened) {
+NvrtcLocation find_nvrtc(const std::string& explicit_path, std::span<const UnopenedNvrtc> unopened) {
   if (explicit_path.empty()) return find_nvrtc(nvrtc_folders(), unopened);
   const std::string reason = "set explicitly";
   std::error_code error;
@@ -200,8 +210,7 @@ NvrtcLocation find_nvrtc(const std::string& explicit_path, std::span<const std::
     return find_first({&folder, 1}, unopened, "set JIT_ATTENTION_NVRTC to another folder or unset it");
   }
   auto [location, refused] = examine(explicit_path, reason);
-  if (std::ranges::find(unopened, location.path) != unopened.end())
-    refused = fmt::format("{}: cannot be opened", location.path);
+  if (refused.empty()) refused = why_unopened(location.path, unopened);
   if (!refused.empty()) {
     fail(
         fmt::format("the libnvrtc that was set explicitly cannot be used: {}; CUDA {}.{} or later with its "

@@ -35,19 +35,25 @@ struct NvrtcFolder {
   std::string reason;
 };
 
-/// The folders to search, best first, from the environment: CUDA_HOME, CUDA_PATH, /usr/local/cuda,
-/// LD_LIBRARY_PATH, system library folders, PyPI's NVIDIA wheels and the folder that this build was
-/// configured with.
+/// A libnvrtc that was found and cannot be opened.
+struct UnopenedNvrtc {
+  std::string path;
+  std::string reason;
+};
+
+/// The folders to search, best first, from the environment: CUDA_HOME, CUDA_PATH, /usr/local/cuda, PyPI's NVIDIA wheels
+/// and the library folder beside the Python package, LD_LIBRARY_PATH, system library folders, other wheels, and the
+/// folder that this build was configured with.
 std::vector<NvrtcFolder> nvrtc_folders();
 
 /// The first libnvrtc of `folders` with matching builtins and a supported version. Opens nothing.
-/// Libraries at the paths `unopened` are passed over. Throws Error nvrtc_unavailable, listing what was tried and why it was
+/// Those that are `unopened` are passed over. Throws Error nvrtc_unavailable, listing what was tried and why it was
 /// refused.
-NvrtcLocation find_nvrtc(std::span<const NvrtcFolder> folders, std::span<const std::string> unopened = {});
+NvrtcLocation find_nvrtc(std::span<const NvrtcFolder> folders, std::span<const UnopenedNvrtc> unopened = {});
 
 /// `explicit_path` (a file, or a folder with libnvrtc) and nothing else when it is not empty, else the search
 /// above.
-NvrtcLocation find_nvrtc(const std::string& explicit_path, std::span<const std::string> unopened = {});
+NvrtcLocation find_nvrtc(const std::string& explicit_path, std::span<const UnopenedNvrtc> unopened = {});
 
 // NVRTC's own declarations, as far as the library calls it: its header comes in a package of 90 MB.
 enum nvrtcResult : int { NVRTC_SUCCESS = 0, NVRTC_ERROR_COMPILATION = 6 };

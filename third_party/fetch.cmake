@@ -1,6 +1,10 @@
 # jit_fetch(name...): the files of these libraries that files.txt lists, downloaded where they are not here yet. Each
 # has the hash that files.txt says: a download with another one is an error, and a file with another one is replaced.
-set(JIT_ATTENTION_MIRROR "https://raw.githubusercontent.com" CACHE STRING "Where third_party/files.txt is downloaded from")
+set(address https://raw.githubusercontent.com)
+if(DEFINED ENV{JIT_ATTENTION_MIRROR})
+  set(address $ENV{JIT_ATTENTION_MIRROR})
+endif()
+set(JIT_ATTENTION_MIRROR ${address} CACHE STRING "Where third_party/files.txt is downloaded from")
 
 function(jit_fetch)
   set(folder ${CMAKE_CURRENT_FUNCTION_LIST_DIR})

@@ -35,6 +35,14 @@ NvrtcLocation KernelStore::nvrtc_location() {
   return *nvrtc_;
 }
 
+NvrtcLocation KernelStore::opened_nvrtc() {
+  return with_compiler([&] {
+    NvrtcLocation location = nvrtc_location();
+    nvrtc(location);
+    return location;
+  });
+}
+
 // Whether there is one that opens in place of one that did not. Observers may ask for the compiler: they are told without
 // the lock.
 bool KernelStore::pass_over_unopened(const std::string& why) {
@@ -51,8 +59,8 @@ std::string KernelStore::find_opened() {
       try {
         nvrtc(*nvrtc_);  // another thread may have found it meanwhile
         return nvrtc_->path;
-      } catch (const Error&) {
-        unopened_.push_back(nvrtc_->path);
+      } catch (const Error& error) {
+        unopened_.push_back({nvrtc_->path, error.message()});
         nvrtc_ = find_nvrtc(settings.nvrtc, unopened_);
       }
     }

@@ -29,6 +29,9 @@ struct KernelStore {
   /// call until found.
   NvrtcLocation nvrtc_location();
 
+  /// The first libnvrtc that opens. Throws Error nvrtc_unavailable.
+  NvrtcLocation opened_nvrtc();
+
   /// Calls `compile`, which asks for the compiler that it uses and is named by, again where that cannot be opened and
   /// another can be found.
   template <class Compile>
@@ -68,7 +71,7 @@ struct KernelStore {
   std::set<std::string> told_;
   std::mutex nvrtc_mutex_;
   std::optional<NvrtcLocation> nvrtc_;
-  std::vector<std::string> unopened_;  // paths
+  std::vector<UnopenedNvrtc> unopened_;
 };
 
 }  // namespace jit

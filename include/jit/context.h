@@ -60,8 +60,8 @@ class Context {
   /// Why the cache folder is what it is.
   const std::string& cache_reason() const;
 
-  /// The compiler that compiles here, found at the first need; finding it does not open it. Throws Error
-  /// nvrtc_unavailable, at each call until it is found.
+  /// The compiler that compiles here: the first NVRTC that opens. Throws Error nvrtc_unavailable, at each call until there
+  /// is one.
   CompilerLocation compiler() const;
 
   /// The packs of the settings, in the order of search.

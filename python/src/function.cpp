@@ -92,7 +92,7 @@ PyObject* native_signature_of(PyObject* self, void*) {
   return PyObject_GetAttrString(function_of(self).native, "__nb_signature__");
 }
 
-PyObject* shown(PyObject* self) {
+PyObject* repr_of(PyObject* self) {
   return PyUnicode_FromFormat("<function jit_attention.%s>", function_of(self).documentation->name);
 }
 
@@ -120,7 +120,7 @@ PyTypeObject* type() {
     PyType_Slot slots[] = {{Py_tp_members, members},
                            {Py_tp_getset, attributes},
                            {Py_tp_methods, methods},
-                           {Py_tp_repr, slot(shown)},
+                           {Py_tp_repr, slot(repr_of)},
                            {Py_tp_descr_get, slot(bind)},
                            {Py_tp_dealloc, slot(deallocate)},
                            {Py_tp_call, slot(PyVectorcall_Call)},

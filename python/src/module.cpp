@@ -18,6 +18,7 @@
 #include "tile_map_binding.h"
 #include "tool_binding.h"
 #include "tuning_binding.h"
+#include "tvm_binding.h"
 
 NB_MODULE(_core, module) {
   if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0)
@@ -41,4 +42,5 @@ NB_MODULE(_core, module) {
   jit::python::bind_cache(module);
   jit::python::bind_pack(module);
   jit::python::bind_tool(module);
+  jit::python::bind_tvm(module);
 }

@@ -1,20 +1,22 @@
-"""Builds the sdist and the wheels of a release, checks them, and says what they are.
+"""Builds the sdist and the wheels of a release, checks them, and writes what lies beside them.
 
     python3 tools/release [--archs x86_64,aarch64] [--pythons 3.10,3.11,3.12] [--out dist] [--twice]
 
 Wheels are for manylinux_2_28; the one of 3.12 serves every later Python. zig, a wheel of PyPI, compiles for both
 architectures on either. Those of this machine's architecture are tried in clean environments of every Python that is
-here. --twice builds all again in another folder and compares bytes.
+here. --twice builds all again in another folder and compares bytes. Beside them lie checksums, a bill of materials,
+notes from the changelog, and, in a folder, a repository for Hugging Face's kernel hub.
 """
 
 import argparse
-import hashlib
 import os
 import pathlib
 import shutil
 import subprocess
 
 import checks
+from kernel_hub import write_repository
+from records import digest, version_of, write_records
 from toolchain import BUILD_REQUIREMENTS, ROOT, TOOLS, environment, find_python, zig_programs
 from trials import try_wheels
 from wheels import build_sdist, build_wheel, unpack
@@ -47,10 +49,6 @@ def build_all(work, out, pythons, archs, tools):
     return sorted(out.iterdir())
 
 
-def digest(path):
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def main():
     given = options()
     work = ROOT / "build/release-files"
@@ -72,7 +70,10 @@ def main():
         again = build_all(work / "twice", work / "again", *targets, tools)
         for first, second in zip(files, again, strict=True):
             checks.expect(digest(first) == digest(second), f"{first.name} has other bytes when it is built again")
-    for path in files:
+    bill, *others = write_records(files, version_of(files), tools, given.out)
+    checks.check_bill(bill, tools)
+    write_repository([path for path in files if path.suffix == ".whl"], given.out / "kernel-hub")
+    for path in (*files, bill, *others):
         print(f"{digest(path)}  {path.name}  {path.stat().st_size / 1e6:.2f} MB")
 
 

@@ -53,3 +53,15 @@ def check_sdist(sdist):
 
 def check_metadata(files, tools):
     output_of(tools / "twine", "check", "--strict", *files)
+
+
+def check_bill(bill, tools):
+    """That the bill of materials follows the schema of CycloneDX."""
+    program = """
+import sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(open(sys.argv[1]).read())
+sys.exit(error and str(error))
+"""
+    output_of(tools / "python", "-c", program, bill)

@@ -8,7 +8,7 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
-TOOLS = ["abi3audit", "auditwheel", "cmake", "ninja", "nvidia-cuda-runtime", "twine", "ziglang"]
+TOOLS = ["abi3audit", "auditwheel", "cmake", "cyclonedx-python-lib[json-validation]", "ninja", "nvidia-cuda-runtime", "twine", "ziglang"]
 BUILD_REQUIREMENTS = ["build", "nanobind", "scikit-build-core"]
 
 

@@ -13,6 +13,8 @@ BUILD = ["-m", "build", "--no-isolation", "--skip-dependency-check"]
 def build_sdist(bin_folder, out, work):
     """Writes the sdist of the tree to `out`, with the libraries that it is built with; its path."""
     run_quietly(["cmake", "-P", ROOT / "third_party/fetch_all.cmake"], work / "fetch.log")
+    # nanobind is compiled into the module, and pip leaves its license out of wheels.
+    shutil.copy(in_packages(bin_folder, "nanobind-*.dist-info/licenses/LICENSE"), ROOT / "third_party/licenses/nanobind.txt")
     run_quietly([bin_folder / "python", *BUILD, "--sdist", "--outdir", out, ROOT], work / "sdist.log")
     (sdist,) = out.glob("jit_attention-*.tar.gz")
     return sdist

@@ -126,6 +126,18 @@ TEST_F(NvrtcLibraryTest, SaysWhatItPassedOver) {
                                    HasSubstr("no libnvrtc-builtins.so.12.* beside it")));
 }
 
+TEST_F(NvrtcLibraryTest, PassesOverALibraryThatDoesNotOpen) {
+  add_nvrtc("broken", "13", "0");
+  add_nvrtc("whole", "12", "9");
+  const std::vector<NvrtcFolder> folders = {folder("broken"), folder("whole")};
+  const std::string broken = find_nvrtc(folders).path;
+  const std::vector<UnopenedNvrtc> unopened = {{broken, "invalid ELF header"}};
+  const NvrtcLocation location = find_nvrtc(folders, unopened);
+  EXPECT_EQ(location.version, (NvrtcVersion{12, 9}));
+  EXPECT_THAT(location.passed_over, testing::ElementsAre(broken + ": invalid ELF header"));
+  EXPECT_THROW(find_nvrtc(broken, unopened), Error);
+}
+
 TEST_F(NvrtcLibraryTest, NamesEveryFolderThatWasTried) {
   const std::vector<NvrtcFolder> folders = {folder("nowhere", "CUDA_HOME"),
                                             folder("nor here", "LD_LIBRARY_PATH")};

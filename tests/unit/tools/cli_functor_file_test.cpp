@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <jit/error.h>
+#include <jit/functor_file.h>
 #include <jit/mask.h>
 
 #include "tests/support/fresh_folder.h"
@@ -16,8 +17,8 @@ using ::testing::HasSubstr;
 std::string refusal(const std::string& text) {
   try {
     parse_functor("mine", text);
-  } catch (const BadInput& error) {
-    return error.what();
+  } catch (const Error& error) {
+    return error.message();
   }
   ADD_FAILURE() << "was read: " << text;
   return "";

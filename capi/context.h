@@ -1,0 +1,17 @@
+// The content of a jit_context.
+#pragma once
+
+#include <jit/c.h>
+#include <jit/context.h>
+
+struct jit_context {
+  jit::Context context;
+  int device;  ///< -1: the one that is current on the calling thread
+};
+
+namespace jit::c {
+
+/// The device of calls now. Throws Error driver_unavailable.
+int device_now(const jit_context& context);
+
+}  // namespace jit::c

@@ -1,0 +1,37 @@
+// Tensors of DLPack as views.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include <jit/attention.h>
+#include <jit/c.h>
+#include <jit/tensor.h>
+
+namespace jit::c {
+
+/// A view of a tensor on a device; null: no tensor. Throws Error invalid_argument, whose field is the name, for what no
+/// kernel can read: memory of the host or of another device, element types that the library lacks, and a tensor that is
+/// not one.
+TensorView view_of(const jit_tensor* tensor, std::string_view name, int device);
+
+/// Tensors by name. Throws the same, and for a name that is null.
+NamedTensors views_of(const jit_named_tensor* tensors, std::size_t count, std::string_view member,
+                      int device);
+
+/// A member of a struct of arguments, and of the library's arguments.
+template <class Given, class Known>
+struct TensorMember {
+  std::string_view name;
+  const jit_tensor* Given::*given;
+  TensorView Known::*view;
+};
+
+/// Sets the views of `known`.
+template <class Given, class Known, std::size_t count>
+void set_views(const TensorMember<Given, Known> (&members)[count], const Given& given, int device,
+               Known& known) {
+  for (const auto& member : members) known.*member.view = view_of(given.*member.given, member.name, device);
+}
+
+}  // namespace jit::c

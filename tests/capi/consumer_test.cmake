@@ -1,0 +1,51 @@
+# Installs the build folder BUILD to a fresh prefix, and builds and runs the example of C against nothing but that: by
+# pkg-config, and by find_package with each component. Given: EXAMPLES, GENERATOR, CC, CXX, and FLAGS of the build.
+if(FLAGS MATCHES "sanitize")
+  message("skipped: programs without sanitizers cannot load the library")
+  return()
+endif()
+
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  message("${output}")
+  if(NOT status EQUAL 0)
+    list(JOIN ARGN " " command)
+    message(FATAL_ERROR "failed with ${status}: ${command}")
+  endif()
+endfunction()
+
+execute_process(COMMAND mktemp -d OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+set(prefix ${folder}/prefix)
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix} --component shared)
+file(GLOB_RECURSE library ${prefix}/*/libjit_attention.so)
+get_filename_component(library_folder ${library} DIRECTORY)
+file(COPY ${EXAMPLES}/c/attention.c DESTINATION ${folder})
+set(device JIT_ATTENTION_DEVICE=emulated:sm_90a JIT_ATTENTION_NO_DISK_CACHE=1)
+
+find_program(pkg_config NAMES pkg-config pkgconf)
+if(pkg_config)
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${library_folder}/pkgconfig ${pkg_config} --cflags --libs
+    jit_attention OUTPUT_VARIABLE flags OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  separate_arguments(flags UNIX_COMMAND "${flags}")
+  run(${CC} -std=c11 -Wall -Wextra -pedantic -Werror ${folder}/attention.c -o ${folder}/by_pkg_config ${flags} -lm)
+  run(${CMAKE_COMMAND} -E env ${device} LD_LIBRARY_PATH=${library_folder} ${folder}/by_pkg_config)
+else()
+  message("pkg-config is not installed: the .pc file was not tried")
+endif()
+
+# A project of C has the shared library; one of C++ links the static one, which has the C interface, too.
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix} --component static)
+foreach(component shared static)
+  file(WRITE ${folder}/${component}/CMakeLists.txt "cmake_minimum_required(VERSION 3.22)
+project(consumer LANGUAGES C CXX)
+find_package(jit_attention 0.1 REQUIRED COMPONENTS ${component})
+add_executable(consumer ${folder}/attention.c)
+set_target_properties(consumer PROPERTIES C_STANDARD 11 LINKER_LANGUAGE CXX)
+target_link_libraries(consumer PRIVATE jit_attention::${component} m)
+")
+  run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${folder}/${component} -B ${folder}/${component}/build
+    -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_C_COMPILER=${CC} -DCMAKE_CXX_COMPILER=${CXX})
+  run(${CMAKE_COMMAND} --build ${folder}/${component}/build)
+  run(${CMAKE_COMMAND} -E env ${device} ${folder}/${component}/build/consumer)
+endforeach()
+file(REMOVE_RECURSE ${folder})
