@@ -47,6 +47,7 @@
 #include <jit/timing.h>
 #include <jit/tuning.h>
 #include <jit/workload.h>
+#include <jit/xla.h>
 
 #include "tests/support/error_of.h"
 #include "tests/support/fresh_folder.h"
