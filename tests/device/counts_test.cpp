@@ -172,8 +172,8 @@ TEST(Counts, ScoresSkipTilesThatTheyMakeInfinite) {
   std::uint64_t index = 0;
   for (const char* config :
        {"family=forward_mma_sync tile_q=64 tile_kv=32 warps=4", "family=forward_wgmma tile_q=64 tile_kv=32",
-        "family=forward_split_kv row_warps=4 key_warps=1 tile_kv=32 stages=2 rescale=always",
-        "family=forward_split_wgmma tile_kv=64 rescale=always"}) {
+        "family=forward_split_kv row_warps=4 key_warps=1 tile_kv=32 stages=2",
+        "family=forward_split_wgmma tile_kv=64"}) {
     ++index;  // another score first with the next config
     for (const Meaning& meaning :
          {Meaning{"k > q + 64 || k < 70 || q < 64"}, Meaning{"h % 2 == 0 ? k < 140 : k < 70"},
@@ -217,7 +217,7 @@ TEST(Counts, ScoresSkipTilesThatTheyMakeInfinite) {
 TEST(Counts, BackwardSkipsThemToo) {
   const CurrentDevice scope(0);
   const std::string drops = "k > q + 30 || k < q - 10";
-  BackwardCase problem{.spec = {.head_dim = 64, .gqa_ratio = 2}, .batch = 1, .heads_kv = 1};
+  AttentionCase problem{.spec = {.head_dim = 64, .gqa_ratio = 2}, .batch = 1, .heads_kv = 1};
   problem.seqlen_q = 200;
   problem.seqlen_kv = 200;
   problem.score = [](double s, int, int, int q, int k) {

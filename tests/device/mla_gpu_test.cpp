@@ -21,15 +21,9 @@ constexpr HeadDims deepseek{576, 512}, small{192, 128};
 
 AttentionCase case_of(HeadDims dims, int ratio, int batch, int seqlen_q, int seqlen_kv,
                       Layout layout = Layout::bshd) {
-  static std::uint64_t seed = reference::test_seed();
-  return {
-      .spec = {.head_dim = dims.keys, .head_dim_v = dims.values, .gqa_ratio = ratio, .values_in_keys = true},
-      .batch = batch,
-      .heads_kv = 1,
-      .seqlen_q = seqlen_q,
-      .seqlen_kv = seqlen_kv,
-      .layout = layout,
-      .seed = seed++};
+  return problem_of(
+      {.head_dim = dims.keys, .head_dim_v = dims.values, .gqa_ratio = ratio, .values_in_keys = true}, batch,
+      1, seqlen_q, seqlen_kv, layout);
 }
 
 KernelConfig config_of(const char* text) {
@@ -37,7 +31,7 @@ KernelConfig config_of(const char* text) {
 }
 
 std::vector<KernelConfig> configs() {
-  return {config_of("tile_kv=64 stages=2"), config_of("tile_kv=64 stages=2 copies=cp_async rescale=always"),
+  return {config_of("tile_kv=64 stages=2"), config_of("tile_kv=64 stages=2 copies=cp_async"),
           config_of("tile_kv=32 stages=3"), config_of("tile_kv=48 stages=2 copies=cp_async"),
           config_of("tile_kv=32 stages=4 copies=cp_async")};
 }
@@ -122,7 +116,7 @@ TEST_F(MlaTest, TilesOfRowsThatSeeTheSameKeys) {
       cases.push_back({problem, configs()[cases.size() % configs().size()]});
       if (queries != 2) continue;
       problem.spec.split_keys = 192;
-      cases.push_back({problem, config_of("tile_kv=64 stages=2 rescale=always")});
+      cases.push_back({problem, config_of("tile_kv=64 stages=2")});
     }
   }
   expect_some_right(cases, 4);

@@ -32,7 +32,7 @@ const std::vector<TestedFamily>& families() {
        .on_one_arch = false,
        .configs = {"row_warps=1 key_warps=4 tile_kv=64 stages=3",
                    "row_warps=2 key_warps=2 tile_kv=32 stages=2",
-                   "row_warps=4 key_warps=1 tile_kv=16 stages=4 rescale=always",
+                   "row_warps=4 key_warps=1 tile_kv=16 stages=4",
                    "row_warps=1 key_warps=1 tile_kv=48 stages=2 blocks_per_sm=1"},
        .small = "key_warps=2 tile_kv=32 stages=2 blocks_per_sm=1",
        .large = "row_warps=4 key_warps=1 tile_kv=64 stages=2 blocks_per_sm=1"},
@@ -42,7 +42,7 @@ const std::vector<TestedFamily>& families() {
        .on_one_arch = true,
        .configs = {"copies=tma row_warps=1 key_warps=4 tile_kv=128 stages=2",
                    "copies=tma row_warps=2 key_warps=2 tile_kv=32 stages=3",
-                   "copies=tma row_warps=4 key_warps=1 tile_kv=16 stages=4 rescale=always",
+                   "copies=tma row_warps=4 key_warps=1 tile_kv=16 stages=4",
                    "copies=tma row_warps=1 key_warps=1 tile_kv=48 stages=2 blocks_per_sm=1"},
        .small = "copies=tma key_warps=2 tile_kv=32 stages=2 blocks_per_sm=1",
        .large = "copies=tma row_warps=4 key_warps=1 tile_kv=64 stages=2 blocks_per_sm=1"},
@@ -50,9 +50,9 @@ const std::vector<TestedFamily>& families() {
        .name = "forward_split_wgmma",
        .least = {9, 0, 'a'},
        .on_one_arch = true,
-       .configs = {"tile_rows=64 tile_kv=64 stages=2", "tile_rows=128 tile_kv=32 stages=2 order=ping_pong",
-                   "tile_rows=64 tile_kv=16 stages=4 stages_q=2 rescale=always",
-                   "tile_rows=128 tile_kv=48 stages=1 order=free stages_q=2"},
+       .configs = {"tile_rows=64 tile_kv=64 stages=2", "tile_rows=128 tile_kv=32 stages=2",
+                   "tile_rows=64 tile_kv=16 stages=4 stages_q=2",
+                   "tile_rows=128 tile_kv=48 stages=1 stages_q=2"},
        .small = "tile_rows=64 tile_kv=32 stages=1",
        .large = "tile_rows=128 tile_kv=128 stages=2"},
       {.label = "forward_split_cluster",
@@ -94,13 +94,7 @@ class SplitKeysTest : public GpuTest, public ::testing::WithParamInterface<Teste
 constexpr int merged_by_one = 4, merged_by_all = 64;
 
 AttentionCase case_of(int ratio, int batch, int seqlen_q, int seqlen_kv, Layout layout = Layout::bshd) {
-  static std::uint64_t seed = reference::test_seed();
-  AttentionCase problem{
-      .batch = batch, .heads_kv = 2, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv, .layout = layout};
-  problem.spec.head_dim = 64;
-  problem.spec.gqa_ratio = ratio;
-  problem.seed = seed++;
-  return problem;
+  return problem_of({.head_dim = 64, .gqa_ratio = ratio}, batch, 2, seqlen_q, seqlen_kv, layout);
 }
 
 TEST_P(SplitKeysTest, LengthsRatiosAndLayouts) {

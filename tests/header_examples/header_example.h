@@ -27,6 +27,7 @@
 #include <jit/emulation.h>
 #include <jit/error.h>
 #include <jit/float16.h>
+#include <jit/functor_file.h>
 #include <jit/host_tensor.h>
 #include <jit/kernel_config.h>
 #include <jit/mask.h>
