@@ -47,10 +47,9 @@ def loop(attend, causal, has_gradients):
         if not has_gradients:
             made = attend(q, k, v, causal)
         else:
-            o, pull = jax.vjp(lambda *x: attend(*x, causal), q, k, v)
-            made = o, pull(do)
-        q, _ = jax.lax.optimization_barrier((q, made))
-        return q, k, v, do
+            _, pull = jax.vjp(lambda *x: attend(*x, causal), q, k, v)
+            made = pull(do)[0]
+        return jax.lax.dynamic_update_slice(q, made[:1, :1, :1], (0, 0, 0, 0)), k, v, do  # so that the next one waits
 
     return jax.jit(lambda inputs, count: jax.lax.fori_loop(0, count, step, inputs)[0])
 

@@ -2,6 +2,7 @@
 #include "xla/abi.h"
 
 #include <cstddef>
+#include <utility>
 
 #include <gtest/gtest.h>
 
