@@ -32,7 +32,7 @@ def is_wanted(config):
         return config["stages"] in (2, 3, 4)
     if family == "forward_split_kv":
         return config["row_warps"] == 1 and config["stages"] in (2, 3)
-    return family == "forward_split_wgmma" and config["tile_rows"] == 64 and config["order"] == "free"
+    return family == "forward_split_wgmma" and config["tile_rows"] == 64
 
 
 def spec_of(cell):

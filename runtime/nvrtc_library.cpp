@@ -179,7 +179,7 @@ std::vector<NvrtcFolder> nvrtc_folders() {
   add_toolkit("/usr/local/cuda", "the default folder of the CUDA toolkit");
   const PackagesFolder packages = packages_beside_this_code();
   add_wheel_folders(packages, folders);
-  // Of "PREFIX/lib/python3.12/site-packages": conda keeps libraries in PREFIX/lib.
+  // Conda keeps libraries in PREFIX/lib, above "PREFIX/lib/python3.12/site-packages".
   const fs::path prefix_lib = fs::path(packages.path).parent_path().parent_path();
   if (prefix_lib.filename() == "lib")
     folders.push_back({prefix_lib, "the library folder of the Python of the package jit_attention"});

@@ -199,19 +199,13 @@ inline std::string gradient_rejection(const AttentionSpec& spec, std::string_vie
 }
 
 /// Why a family whose keys are split cannot sum keys in spans of spec.split_keys; empty: it can.
-inline std::string span_rejection(const AttentionSpec& spec, int tile_kv, Rescale rescale) {
+inline std::string span_rejection(const AttentionSpec& spec, int tile_kv) {
   if (spec.split_keys == 0) return "";
   if (spec.split_keys % tile_kv != 0) {
     return fmt::format("split_keys = {} must be a multiple of tile_kv = {}: no tile lies in two spans",
                        spec.split_keys, tile_kv);
   }
-  if (rescale != Rescale::always)
-    return "rescale must be always with split_keys: else a row's bits depend on those beside it";
   return "";
-}
-/// The `rescale` that such a family's configs search: `lazy` is faster.
-inline Rescale searched_rescale(const AttentionSpec& spec) {
-  return spec.split_keys != 0 ? Rescale::always : Rescale::lazy;
 }
 
 /// Why a config whose fields are in their ranges is not legal for a problem; empty: it is.

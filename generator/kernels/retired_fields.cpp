@@ -7,12 +7,22 @@ namespace jit {
 namespace {
 
 constexpr std::string_view mma_sync = "forward_mma_sync", wgmma = "forward_wgmma",
-                           cluster = "forward_split_cluster", backward = "backward_wgmma";
+                           split_kv = "forward_split_kv", split_wgmma = "forward_split_wgmma",
+                           cluster = "forward_split_cluster", mla = "forward_mla_wgmma",
+                           backward = "backward_wgmma";
+// Families that sum keys in spans of split_keys have it so.
+constexpr std::string_view rescaled_now =
+    "the output is rescaled at each new maximum with split_keys, and else where one makes that necessary";
 
 constexpr std::array rows = {
     RetiredField{mma_sync, "swizzle", "chunks of tiles are always XORed with their row"},
     RetiredField{mma_sync, "ldmatrix_matrices", "an ldmatrix always loads 4 matrices of K and V"},
     RetiredField{cluster, "rescale", "the output is rescaled only where a new maximum makes that necessary"},
+    RetiredField{split_kv, "rescale", rescaled_now},
+    RetiredField{split_wgmma, "rescale", rescaled_now},
+    RetiredField{mla, "rescale", rescaled_now},
+    RetiredField{split_wgmma, "order", "consumer warpgroups always take turns"},
+    RetiredField{backward, "tile_q", "a step always has 64 queries"},
     RetiredField{wgmma, "q_in_registers", "Q K always reads Q from shared memory"},
     RetiredField{wgmma, "p_in_registers", "P V always reads P from registers"},
     RetiredField{wgmma, "separate_o", "output=separate has its meaning"},

@@ -68,7 +68,6 @@ struct ForwardSplitKv {
   int tile_kv = 64;                  ///< keys per step
   int stages = 3;                    ///< buffers for tiles of keys and values
   Copies copies = Copies::cp_async;  ///< how tiles of keys and values come to shared memory
-  Rescale rescale = Rescale::lazy;   ///< when the output is rescaled to a new row maximum
   int blocks_per_sm = 2;             ///< that must fit on a multiprocessor: caps the registers
 
   bool operator==(const ForwardSplitKv&) const = default;  ///< member by member
@@ -77,13 +76,11 @@ struct ForwardSplitKv {
 /// TMA and wgmma, keys split over blocks: sm_90a, any sequences in tensors that TMA can map
 /// (templates/forward_split_wgmma).
 struct ForwardSplitWgmma {
-  int tile_rows = 128;                          ///< rows per block: queries of all heads that share a KV head
-  int tile_kv = 32;                             ///< keys per step
-  int stages_q = 1;                             ///< buffers for tiles of queries
-  int stages = 2;                               ///< buffers for tiles of keys, and as many for values
-  WarpgroupOrder order = WarpgroupOrder::free;  ///< how consumer warpgroups take turns
-  Rescale rescale = Rescale::lazy;              ///< when the output is rescaled to a new row maximum
-  int blocks_per_sm = 1;                        ///< that must fit on a multiprocessor: caps the registers
+  int tile_rows = 128;    ///< rows per block: queries of all heads that share a KV head
+  int tile_kv = 32;       ///< keys per step
+  int stages_q = 1;       ///< buffers for tiles of queries
+  int stages = 2;         ///< buffers for tiles of keys, and as many for values
+  int blocks_per_sm = 1;  ///< that must fit on a multiprocessor: caps the registers
   /// The requests that it computes: all, or, in a call of two kernels, those of few queries.
   Requests requests = Requests::all;
   int stages_stored = 0;  ///< buffers for tiles of keys of 8 bits as they are stored, and as many for values
@@ -106,10 +103,9 @@ struct ForwardSplitCluster {
 /// TMA or cp.async, and wgmma, for values that are the first columns of keys, as multi-head latent attention has them:
 /// sm_90a (templates/forward_mla_wgmma).
 struct ForwardMlaWgmma {
-  int tile_kv = 64;                 ///< keys per step
-  int stages = 2;                   ///< buffers for tiles of keys
-  Copies copies = Copies::tma;      ///< how tiles of keys come to shared memory
-  Rescale rescale = Rescale::lazy;  ///< when the output is rescaled to a new row maximum
+  int tile_kv = 64;             ///< keys per step
+  int stages = 2;               ///< buffers for tiles of keys
+  Copies copies = Copies::tma;  ///< how tiles of keys come to shared memory
 
   bool operator==(const ForwardMlaWgmma&) const = default;  ///< member by member
 };
@@ -140,7 +136,6 @@ struct BackwardDkvMmaSync {
 
 /// All gradients in one pass with TMA and wgmma: sm_90a, rows aligned to 16 bytes (templates/backward_wgmma).
 struct BackwardWgmma {
-  int tile_q = 64;             ///< queries per step: 64, or 128 for head dims up to 64
   int stages = 2;              ///< buffers for tiles of queries
   bool deterministic = false;  ///< blocks take turns when they add to dQ
   /// A kernel before this one draws which scores dropout keeps, into a workspace.

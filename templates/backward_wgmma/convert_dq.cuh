@@ -24,14 +24,13 @@ JIT_DEVICE void store_dq_part(const AttentionParams& params,
                               int first_query, int row_end) {
   using Traits = KernelTraits<Config>;
   constexpr int columns = Traits::dq_columns;
-  // mutate: PartsLeaveAsColumns
-  constexpr int parts_of_columns = Traits::has_many_queries ? 1 : Traits::dq_parts;
-  const int first_column = part % parts_of_columns * columns;
-  const int first_row = first_query + part / parts_of_columns * rows_per_warpgroup + thread / warp_size * 16;
+  constexpr int parts = Traits::dq_parts;
+  const int first_column = part * columns;
+  const int first_row = first_query + thread / warp_size * 16;
   const float scale =
       over_keep_probability<Config>(params.softmax_scale, params.dropout);  // mutate: DqUnscaled
-  constexpr int last_columns = Config::head_dim - (parts_of_columns - 1) * columns;
-  if (part % parts_of_columns + 1 < parts_of_columns) {
+  constexpr int last_columns = Config::head_dim - (parts - 1) * columns;
+  if (part + 1 < parts) {
     store_rows<columns>(dq, scale, rows.from(0, first_column), first_row, row_end);
   } else if constexpr (last_columns > 0) {
     store_rows<last_columns>(dq, scale, rows.from(0, first_column), first_row, row_end);

@@ -112,16 +112,12 @@ class GradientProducts {
   /// A consumer's part of dQ, when the other consumer's dS is there, too.
   JIT_DEVICE void start_dq(unsigned step) {
     constexpr int columns = Traits::dq_columns;
-    constexpr int own_columns = Traits::has_many_queries ? 0
-                                : KTile::panels > 1      ? columns / KTile::columns * KTile::panel_bytes
-                                                         : columns * static_cast<int>(sizeof(Element));
-    // mutate: BothHavePartsOfTheSameQueries
-    constexpr int own_queries = Traits::has_many_queries ? rows_per_warpgroup : 0;
+    constexpr int own_columns = KTile::panels > 1 ? columns / KTile::columns * KTile::panel_bytes
+                                                  : columns * static_cast<int>(sizeof(Element));
     pipelines.ds.consumer_wait(step);  // mutate: NoWaitForTheOthersDs
     wgmma_fence();
     Config::template wgmma_dq<DsTile, KTile>(
-        dq_.registers[0],
-        lower_word(DsTile::along_columns(pipelines.ds.tile(step), consumer * own_queries, 0)),
+        dq_.registers[0], columns_of<DsTile>(pipelines.ds.tile(step)),
         rows_of<KTile>(pipelines.k(keys.round) + consumer * own_columns));
     wgmma_commit_group();
   }
@@ -242,7 +238,7 @@ class GradientProducts {
     return lower_word(Tile::along_rows(tile, 0));
   }
 
-  static constexpr bool packs_at_once = !Score::is_identity || Traits::has_many_queries;
+  static constexpr bool packs_at_once = !Score::is_identity;
   template <class Product>
   JIT_DEVICE void pack_part(const Product& probabilities, int part, int i) {
     probabilities.template pack_step<Element>(p[i], 0, part);
@@ -264,9 +260,8 @@ class GradientProducts {
 
   // Calls `use(i, P, f′)` for each step of 16 queries. There is one copy of the tile for whole ones and one for partial
   // ones; where ptxas has no registers for what masks ask about several steps, one of each step.
-  static constexpr bool weighs_by_parts = Traits::has_roles
-                                              ? !has_row_range<TileMask<Config>>
-                                              : Traits::has_many_queries || key_words<TileMask<Config>> == 1;
+  static constexpr bool weighs_by_parts =
+      Traits::has_roles ? !has_row_range<TileMask<Config>> : key_words<TileMask<Config>> == 1;
   template <class Use>
   JIT_DEVICE void weigh_scores(unsigned step, const Use& use) {
     if constexpr (weighs_by_parts) {
@@ -342,8 +337,8 @@ class GradientProducts {
   const DropoutParams& dropout_;
   const float exponent_;
   int flags_ = 0;  // what each lane read, and answers; see has_flag
-  TileNumbers<Config, Traits::lse_steps_ahead> lse_log2_;
-  TileNumbers<Config, Traits::delta_steps_ahead> minus_delta_;
+  TileNumbers<Config> lse_log2_;
+  TileNumbers<Config> minus_delta_;
   unsigned k_[Traits::register_steps][4];  // of the tile's keys
   Scores scores_;                          // S, then P or W, then dS
   Scores d_scores_;                        // dP

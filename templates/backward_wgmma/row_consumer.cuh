@@ -1,5 +1,5 @@
 // A consumer of a one-pass kernel that owns 64 keys of the block and, but beside a consumer of dQ, a half of dQ. In which
-// order it multiplies follows from its tile of queries and head dims.
+// order it multiplies follows from the head dims.
 #pragma once
 
 #include "backward/gradient_writer.cuh"
@@ -40,7 +40,7 @@ class RowConsumer {
 
  private:
   // While the last products of dK and dQ run, if there are registers for it.
-  static constexpr bool writes_dv_early = Writer::by_tma && !Traits::has_many_queries;
+  static constexpr bool writes_dv_early = Writer::by_tma;
 
   JIT_DEVICE unsigned sum(unsigned step) {
     const auto leave_dv = [&] {
@@ -48,8 +48,6 @@ class RowConsumer {
     };
     if constexpr (Traits::has_query_consumer) {
       return sum_beside_queries(tile_, step, leave_dv);
-    } else if constexpr (Traits::has_many_queries) {
-      return sum_many_queries(tile_, step, leave_dv);
     } else {
       return sum_rows(tile_, step, leave_dv);
     }

@@ -13,15 +13,15 @@
 namespace jit::backward_wgmma {
 
 /// The numbers of the lane's queries in step `i` of 16 of a tile, whose numbers lie at shared address `tile` in the order
-/// of `statistic_place`. `lane` is the thread's.
+/// of `statistic_place`.
 class StepNumbers {
  public:
   StepNumbers() = default;
-  JIT_DEVICE StepNumbers(unsigned tile, int i, unsigned lane) {
+  JIT_DEVICE StepNumbers(unsigned tile, int i) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(pairs_[0].numbers[0]), "=f"(pairs_[0].numbers[1]), "=f"(pairs_[1].numbers[0]),
                    "=f"(pairs_[1].numbers[1])
-                 : "r"(tile + i * 64 + lane % 4 * 16)
+                 : "r"(tile + i * 64 + threadIdx.x % 4 * 16)
                  : "memory");
   }
   /// As ColumnNumbers.
@@ -31,17 +31,13 @@ class StepNumbers {
   ColumnNumbers::Pair pairs_[2];
 };
 
-/// Steps of many queries have no register for what is kept of it.
-template <class Config>
-JIT_DEVICE unsigned statistic_lane() {
-  return KernelTraits<Config>::has_many_queries ? reread_thread_index() : threadIdx.x;
-}
-
 /// Numbers of the queries of a tile. Those of the first `ahead` steps are loaded before the wait for the
 /// product that they belong to: behind it, loads would wait for shared memory, which the next products read.
 /// Then each is loaded as many steps ahead.
-template <class Config, int ahead>
+template <class Config>
 class TileNumbers {
+  static constexpr int ahead = KernelTraits<Config>::statistics_ahead;
+
  public:
   JIT_DEVICE void load(unsigned tile) {
     tile_ = tile;
@@ -50,7 +46,7 @@ class TileNumbers {
   }
   JIT_DEVICE StepNumbers step(int i) const {
     if constexpr (ahead > 0) return steps_[i % ahead];
-    return {tile_, i, statistic_lane<Config>()};
+    return {tile_, i};
   }
   /// When step `i` needs its own no more.
   JIT_DEVICE void load_behind(int i) {
@@ -60,7 +56,7 @@ class TileNumbers {
   }
 
  private:
-  JIT_DEVICE void load_step(int i) { steps_[i % ahead] = StepNumbers(tile_, i, threadIdx.x); }
+  JIT_DEVICE void load_step(int i) { steps_[i % ahead] = StepNumbers(tile_, i); }
 
   StepNumbers steps_[ahead > 0 ? ahead : 1];
   unsigned tile_;
@@ -129,7 +125,7 @@ JIT_DEVICE auto draw_kept_scores(const Pipelines<Config>& pipelines, unsigned st
     if constexpr (Traits::has_roles) {
       return Kept(head, query, key);
     } else {
-      constexpr int step_bytes = draw_bytes(Config::tile_q, Config::tile_kv);
+      constexpr int step_bytes = draw_bytes(Config::tile_kv);
       constexpr int pair_bytes = step_bytes / (Config::tile_kv / dropout_group_keys);
       const int pair = warp_row / dropout_group_keys;
       return Kept(head, query, key,

@@ -19,10 +19,12 @@ struct QueryTileInfo {
   int flags;
 };
 
+/// Queries of a step.
+inline constexpr int step_queries = rows_per_warpgroup;
+
 struct SmemSizes {
   int head_dim;
   int head_dim_v;
-  int tile_q;
   int tile_kv;  ///< keys of a block, or of both of a pair
   int stages;
   bool pair;
@@ -41,10 +43,9 @@ JIT_HOST_DEVICE constexpr int keys_of_block(bool roles) {
   return roles ? rows_per_warpgroup : 2 * rows_per_warpgroup;
 }
 /// Whether a consumer of its own has dQ: with roles, and where sums of rows leave registers for one.
-JIT_HOST_DEVICE constexpr bool has_query_consumer(int head_dim, int head_dim_v, int tile_q) {
+JIT_HOST_DEVICE constexpr bool has_query_consumer(int head_dim, int head_dim_v) {
   constexpr int largest_beside = 64;
-  return has_roles(head_dim, head_dim_v) ||
-         (head_dim <= largest_beside && head_dim_v <= largest_beside && tile_q == rows_per_warpgroup);
+  return has_roles(head_dim, head_dim_v) || (head_dim <= largest_beside && head_dim_v <= largest_beside);
 }
 /// Keys that a block owns: two of a pair share a tile of keys.
 JIT_HOST_DEVICE constexpr int own_keys(int tile_kv, bool pair) { return pair ? tile_kv / 2 : tile_kv; }
@@ -59,21 +60,14 @@ JIT_HOST_DEVICE constexpr int consumer_count(bool query_consumer) { return query
 JIT_HOST_DEVICE constexpr int dq_columns(int head_dim) {
   return panel_count(head_dim) * panel_columns(head_dim);
 }
-/// Parts of a tile of dQ that are multiplied one by one: a consumer's, which are columns of 64 queries, or the rows of
-/// 64 of 128; or panels.
+/// Parts of a tile of dQ, some of its columns each, that are multiplied one by one: a consumer's, or panels.
 JIT_HOST_DEVICE constexpr int dq_parts(int head_dim, bool query_consumer) {
   return query_consumer ? panel_count(head_dim) : 2;
 }
 /// Parts that a block multiplies: those of a pair have a half of the panels each, the first one that in the middle.
 JIT_HOST_DEVICE constexpr int own_dq_parts(int parts, bool pair) { return pair ? (parts + 1) / 2 : parts; }
-/// The part of a tile of dQ that is multiplied at once, whose rows are those of one wgmma.
-struct DqPart {
-  int rows;
-  int columns;
-};
-JIT_HOST_DEVICE constexpr DqPart dq_part(int head_dim, int tile_q, bool query_consumer) {
-  const int parts_of_columns = dq_parts(head_dim, query_consumer) * rows_per_warpgroup / tile_q;
-  return {rows_per_warpgroup, dq_columns(head_dim) / parts_of_columns};
+JIT_HOST_DEVICE constexpr int dq_part_columns(int head_dim, bool query_consumer) {
+  return dq_columns(head_dim) / dq_parts(head_dim, query_consumer);
 }
 /// How many of a block add to a tile of dQ, each its own parts in its own time.
 JIT_HOST_DEVICE constexpr int dq_adders(bool query_consumer) { return query_consumer ? 1 : 2; }
@@ -133,9 +127,7 @@ inline constexpr int stages_turns = 2;
 inline constexpr int key_info_bytes = 8;
 
 /// Bytes of a step's scores of which dropout keeps some: a word for each lane of a pair of warps and each 32 queries.
-JIT_HOST_DEVICE constexpr int draw_bytes(int tile_q, int tile_kv) {
-  return tile_kv / 32 * (tile_q / 32) * 32 * 4;
-}
+JIT_HOST_DEVICE constexpr int draw_bytes(int tile_kv) { return tile_kv / 32 * (step_queries / 32) * 32 * 4; }
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, const SmemShares& shares) {
   constexpr int barrier_bytes = 8, tile_alignment = 1024;
@@ -154,11 +146,11 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, const S
     if (has_empty) pipeline.empty = place(pipeline.stages * barrier_bytes, barrier_bytes);
   };
   const bool roles = has_roles(sizes.head_dim, sizes.head_dim_v);
-  const bool queries = has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q);
+  const bool queries = has_query_consumer(sizes.head_dim, sizes.head_dim_v);
   const int keys = own_keys(sizes.tile_kv, sizes.pair);
   const int stages_do = backward_wgmma::stages_do(sizes.head_dim, sizes.head_dim_v, sizes.stages, sizes.pair);
   const int peer_panels = sizes.pair ? own_dq_parts(panel_count(sizes.head_dim), true) : 0;
-  const DqPart dq_part = backward_wgmma::dq_part(sizes.head_dim, sizes.tile_q, queries);
+  const int dq_part_bytes = step_queries * dq_part_columns(sizes.head_dim, queries) * float_bytes;
   const int turns = sizes.deterministic ? stages_turns : 0;
   constexpr int row_warps = 2 * rows_per_warpgroup / gradient_rows;
   SmemLayout layout{};
@@ -169,18 +161,18 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, const S
                       tile_alignment);
   layout.values = tiles(1, 0, 1);
   layout.peer_k = place(peer_panels * panel_tile_bytes(keys, panel_columns(sizes.head_dim)), tile_alignment);
-  layout.q = tiles(sizes.stages, panel_tile_bytes(sizes.tile_q, sizes.head_dim), tile_alignment);
-  layout.d_o = tiles(stages_do, panel_tile_bytes(sizes.tile_q, sizes.head_dim_v), tile_alignment);
-  layout.ds = tiles(shares.stages_ds, panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
-  layout.dq = tiles(dq_adders(queries) * shares.dq_places, dq_part.rows * dq_part.columns * float_bytes, 128);
-  layout.w = tiles(roles ? 1 : 0, sizes.tile_q * keys * float_bytes, 128);
+  layout.q = tiles(sizes.stages, panel_tile_bytes(step_queries, sizes.head_dim), tile_alignment);
+  layout.d_o = tiles(stages_do, panel_tile_bytes(step_queries, sizes.head_dim_v), tile_alignment);
+  layout.ds = tiles(shares.stages_ds, panel_tile_bytes(step_queries, sizes.tile_kv), tile_alignment);
+  layout.dq = tiles(dq_adders(queries) * shares.dq_places, dq_part_bytes, 128);
+  layout.w = tiles(roles ? 1 : 0, step_queries * keys * float_bytes, 128);
   layout.gradients =
       place(shares.gradient_places * row_warps * gradient_place_bytes(sizes.head_dim, sizes.head_dim_v),
             shares.gradient_places > 0 ? tile_alignment : 1);
-  layout.lse_log2 = place(sizes.stages * sizes.tile_q * float_bytes, 128);
-  layout.delta = place(stages_do * sizes.tile_q * float_bytes, 128);
+  layout.lse_log2 = place(sizes.stages * step_queries * float_bytes, 128);
+  layout.delta = place(stages_do * step_queries * float_bytes, 128);
   layout.turn_counts = place(sizes.deterministic ? sizes.stages * turn_count_bytes : 0, 16);
-  layout.draws = place(sizes.draws && !roles ? 2 * draw_bytes(sizes.tile_q, sizes.tile_kv) : 0, 128);
+  layout.draws = place(sizes.draws && !roles ? 2 * draw_bytes(sizes.tile_kv) : 0, 128);
   layout.infos = place(sizes.stages * static_cast<int>(sizeof(QueryTileInfo)), 8);
   layout.dq_infos = place(stages_dq_infos * word, 8);
   layout.turns = tiles(turns, word, 8);
@@ -207,17 +199,16 @@ inline constexpr int largest_smem = 227 * 1024;
 /// those that have dQ, too: such boxes take registers.
 JIT_HOST_DEVICE constexpr int most_gradient_places(const SmemSizes& sizes) {
   if (has_roles(sizes.head_dim, sizes.head_dim_v)) return 0;
-  return sizes.is_bounded && !has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q) ? 0 : 2;
+  return sizes.is_bounded && !has_query_consumer(sizes.head_dim, sizes.head_dim_v) ? 0 : 2;
 }
 /// Places of an adder for parts of dQ at most. In turns a consumer of dQ adds from its registers: additions are there sooner.
 JIT_HOST_DEVICE constexpr int most_dq_places(const SmemSizes& sizes) {
-  if (!has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q)) return 1;
+  if (!has_query_consumer(sizes.head_dim, sizes.head_dim_v)) return 1;
   return sizes.deterministic ? 0 : 2;
 }
 /// Whether consumers of rows work beside one of dQ.
 JIT_HOST_DEVICE constexpr bool is_beside_queries(const SmemSizes& sizes) {
-  return has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q) &&
-         !has_roles(sizes.head_dim, sizes.head_dim_v);
+  return has_query_consumer(sizes.head_dim, sizes.head_dim_v) && !has_roles(sizes.head_dim, sizes.head_dim_v);
 }
 /// Tiles of dS at most: the one that is written, and the one that is multiplied. Two more beside a consumer of dQ.
 JIT_HOST_DEVICE constexpr int most_stages_ds(const SmemSizes& sizes) {
@@ -252,7 +243,6 @@ template <class Config>
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
   return smem_layout(SmemSizes{.head_dim = Config::head_dim,
                                .head_dim_v = Config::head_dim_v,
-                               .tile_q = Config::tile_q,
                                .tile_kv = Config::tile_kv,
                                .stages = Config::stages,
                                .pair = Config::pair,

@@ -30,11 +30,8 @@ struct KernelTraits {
   static constexpr bool has_roles = backward_wgmma::has_roles(Config::head_dim, Config::head_dim_v);
   /// Whether a consumer of its own has dQ.
   static constexpr bool has_query_consumer =
-      backward_wgmma::has_query_consumer(Config::head_dim, Config::head_dim_v, Config::tile_q);
-  static constexpr bool has_many_queries = Config::tile_q > rows_per_warpgroup;
-  static_assert(Config::tile_q == (has_many_queries ? 2 : 1) * rows_per_warpgroup,
-                "dQ has the rows of one wgmma, or of one for each consumer");
-  static_assert(!(has_roles && has_many_queries), "a role has the rows of one wgmma");
+      backward_wgmma::has_query_consumer(Config::head_dim, Config::head_dim_v);
+  static_assert(Config::tile_q == step_queries, "dQ has the rows of one wgmma");
   static_assert(has_roles || !Config::pair, "blocks whose consumers have roles go in pairs");
   static constexpr int own_keys = backward_wgmma::own_keys(Config::tile_kv, Config::pair);  ///< of the block
   static_assert(own_keys == keys_of_block(has_roles),
@@ -67,8 +64,7 @@ struct KernelTraits {
   /// Who adds to a tile of queries for a tile of keys.
   static constexpr int dq_adders = Config::pair ? 2 : backward_wgmma::dq_adders(has_query_consumer);
   /// Columns of a part of dQ. Whole panels, or a part of the only one.
-  static constexpr int dq_columns =
-      backward_wgmma::dq_part(Config::head_dim, Config::tile_q, has_query_consumer).columns;
+  static constexpr int dq_columns = dq_part_columns(Config::head_dim, has_query_consumer);
   static constexpr int dq_part_floats = rows_per_warpgroup * dq_columns;
   static constexpr bool adds_by_tma = layout.dq_places > 0;
   static constexpr int adder_warps = adds_by_tma ? backward_wgmma::dq_adders(has_query_consumer) : 0;
@@ -87,8 +83,7 @@ struct KernelTraits {
       Config::Score::is_identity &&
       (!has_dropout<Config> || (!has_roles && has_dropout_mask_ahead<Config> && has_query_consumer)) &&
       (!has_roles || Config::pair);
-  static constexpr int lse_steps_ahead = !loads_ahead ? 0 : has_roles || has_many_queries ? 2 : query_steps;
-  static constexpr int delta_steps_ahead = has_many_queries ? 0 : lse_steps_ahead;
+  static constexpr int statistics_ahead = !loads_ahead ? 0 : has_roles ? 2 : query_steps;
 
   /// Whether a consumer of rows holds its keys in registers (steps/tile_fragments.cuh): where another one has dQ, and
   /// scores, masks, dropout and turns of varlen sequences leave registers for them.

@@ -103,7 +103,7 @@ class Consumer {
     for (int r = 0; r < Traits::Scores::rows; ++r) maxima[r] = tile_maximum(scores_, r);
     if (has_theirs) take_theirs();
     const bool moves =
-        take_maxima<Config::rescale>(maxima, state_, scale_log2_, correction, subtract_from(scores_));
+        take_maxima<split_rescale<Config>>(maxima, state_, scale_log2_, correction, subtract_from(scores_));
     if (has_theirs) {  // nothing but this on its way: where branches meet the assembler waits for products
       p_exchange_.multiply(output_, keys_.tile_before(2));  // mutate: ValuesOfTheTileBehind
       exponentiate(scores_, state_, scale_log2_);

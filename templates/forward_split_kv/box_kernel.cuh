@@ -83,7 +83,7 @@ class BoxConsumer {
     scales_.scale_scores(scores, stage, first_key());
     apply_row_functors<Config>(scores, params_, split,
                                score_origin(split, info, row_warp() * rows_per_warp, first_key()));
-    online_softmax<Config::rescale>(scores, output_, state_, scale_log2_);
+    online_softmax<split_rescale<Config>>(scores, output_, state_, scale_log2_);
     scales_.scale_weights(scores, stage, first_key());
     Products::multiply_pv(output_, scores, v + first_key() * Traits::VTile::row_bytes);
   }

@@ -95,8 +95,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const SplitPara
                                  {.row = split.row_begin + row_warp * rows_per_warp,
                                   .key = info.k_begin + first_key,
                                   .is_partial = (info.flags & step_is_partial) != 0});
-      // mutate: RescaledWhereOthersNeedIt
-      online_softmax<Config::rescale>(scores, output, state, scale_log2);
+      online_softmax<split_rescale<Config>>(scores, output, state, scale_log2);
       scales.scale_weights(scores, smem_address(stage), first_key);
       Products::multiply_pv(output, scores,
                             smem_address(stage) + Traits::layout.v + first_key * Traits::VTile::row_bytes);

@@ -86,7 +86,7 @@ class Consumer {
       apply_functors();
       release_k();
       RowFactors correction;
-      const bool move = update_maximum<Config::rescale>(scores_, state_, scale_log2(), correction);
+      const bool move = update_maximum<split_rescale<Config>>(scores_, state_, scale_log2(), correction);
       exponentiate(scores_, state_, scale_log2());
       finish_output();
       if (move) output_.scale_rows(correction);

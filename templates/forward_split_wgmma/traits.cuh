@@ -4,6 +4,7 @@
 #include "base/element.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_wgmma/smem_layout.cuh"
+#include "jit/options.h"
 #include "split_keys/block_traits.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/panel_tile.cuh"
@@ -51,7 +52,8 @@ struct KernelTraits : BlockTraits<Config, Config::tile_rows / rows_per_warpgroup
                                       .has_spans = Config::split_keys != 0};
   static constexpr SmemLayout layout = smem_layout(sizes);
 
-  static constexpr int order_barrier = 2;  ///< and one for each further consumer
+  static constexpr WarpgroupOrder order = WarpgroupOrder::ping_pong;
+  static constexpr int order_barrier = 2;  ///< named, and one for each further consumer
 };
 
 }  // namespace jit::forward_split_wgmma

@@ -172,6 +172,7 @@ struct KernelTraits {
       (has_value_producer ? 1 : 0) + (upcasts ? converter_warps : consumer_warps);
 
   // Named barriers; 0 is __syncthreads'.
+  static constexpr WarpgroupOrder order = Config::order;
   static constexpr int order_barrier = 1;                ///< and one for each further consumer
   static constexpr int queries_barrier = 1 + consumers;  ///< and one for each further consumer
 };

@@ -31,7 +31,7 @@ class WarpgroupOrderBarrier {
     return Traits::order_barrier + (consumer_ == Traits::consumers - 1 ? 0 : consumer_ + 1);
   }
 
-  static constexpr bool is_used = Traits::Config::order != WarpgroupOrder::free && Traits::consumers > 1;
+  static constexpr bool is_used = Traits::order != WarpgroupOrder::free && Traits::consumers > 1;
   int consumer_;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/host_device.cuh"
+#include "jit/options.h"
 #include "problem/seqlen_info.cuh"
 #include "scheduling/key_spans.cuh"
 
@@ -80,6 +81,11 @@ JIT_HOST_DEVICE constexpr bool takes_queries(const Info<Config>& info) {
 JIT_HOST_DEVICE constexpr int info_bytes(bool has_spans) {
   return static_cast<int>(has_spans ? sizeof(SpanInfo) : sizeof(SplitInfo));
 }
+
+/// When a row's output is rescaled. Where its bits must not depend on rows beside it, at each new maximum.
+template <class Config>
+// mutate: RescaledWhereOthersNeedIt
+inline constexpr Rescale split_rescale = Config::split_keys != 0 ? Rescale::always : Rescale::lazy;
 
 /// Tiles of keys of a span.
 template <class Config>

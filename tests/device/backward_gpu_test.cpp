@@ -260,38 +260,6 @@ TEST_F(BackwardTest, ConfigsOfOnePass) {
   }
 }
 
-TEST_F(BackwardTest, ConfigsOfOnePassWithManyQueries) {
-  if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels of backward_wgmma are for sm_90a";
-  const CurrentDevice scope(0);
-  int index = 0;
-  for (const AttentionSpec& spec : std::vector<AttentionSpec>{
-           {.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()},
-           {.dtype = DType::fp16, .head_dim = 64, .head_dim_v = 24, .score = score::softcap(3)},
-           {.head_dim = 40, .head_dim_v = 64, .mask = mask::sliding_window(70, 10), .score = score::alibi()},
-           {.head_dim = 32, .mask = mask::document()},
-           {.head_dim = 16, .mask = mask::block_mask(64, 32)}}) {
-    BackwardRun run(problem_of(spec, 1, 2, 330, 290));
-    ++index;  // the other config with the next spec
-    for (const bool deterministic : {false, true}) {
-      if (!is_in_this_run(index++, 5)) continue;
-      const BackwardWgmma config{.tile_q = 128, .deterministic = deterministic};
-      run.poison_gradients();
-      run.compute(context(), config);
-      EXPECT_EQ(run.check(), "") << to_string(spec) << ", " << to_string(KernelConfig(config));
-    }
-  }
-  const auto rejection = [&](const AttentionSpec& spec, const BackwardWgmma& config) {
-    BackwardRun run(problem_of(spec, 1, 1, 64, 64));
-    const Error error = error_of([&] { run.compute(context(), config); });
-    EXPECT_EQ(error.code(), ErrorCode::no_valid_config);
-    return error.message();
-  };
-  EXPECT_THAT(rejection({.head_dim = 72}, {.tile_q = 128}),
-              ::testing::HasSubstr("tile_q must be 64, head_dim is 72"));
-  EXPECT_THAT(rejection({.head_dim = 64, .mask = mask::document()}, {.tile_q = 128}),
-              ::testing::HasSubstr("registers"));
-}
-
 // Consumers with roles.
 TEST_F(BackwardTest, ConfigsOfOnePassAboveHeadDimsOf128) {
   if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels of backward_wgmma are for sm_90a";

@@ -38,7 +38,7 @@ TEST_F(Fp8CacheTest, TypesScalesAndConfigs) {
   int lengths = 0, index = 0;
   for (const char* text :
        {"row_warps=1 key_warps=4 tile_kv=64 stages=3", "row_warps=2 key_warps=2 tile_kv=32 stages=2",
-        "row_warps=4 key_warps=1 tile_kv=16 stages=4 rescale=always",
+        "row_warps=4 key_warps=1 tile_kv=16 stages=4",
         "row_warps=1 key_warps=1 tile_kv=48 stages=2 blocks_per_sm=1"}) {
     for (const DType kv_dtype : {DType::fp8_e4m3, DType::fp8_e5m2}) {
       for (const ScaleKind kind : {ScaleKind::head, ScaleKind::token}) {
@@ -115,9 +115,9 @@ TEST_F(Fp8CacheWgmmaTest, TypesAndConfigs) {
   std::vector<KernelCase> cases;
   int lengths = 0, index = 0;
   for (const char* text : {"tile_rows=64 tile_kv=64 stages=2 stages_stored=3",
-                           "tile_rows=128 tile_kv=32 stages=2 stages_stored=1 order=ping_pong",
-                           "tile_rows=64 tile_kv=16 stages=1 stages_stored=4 stages_q=2 rescale=always",
-                           "tile_rows=128 tile_kv=48 stages=1 stages_stored=1 order=free"}) {
+                           "tile_rows=128 tile_kv=32 stages=2 stages_stored=1",
+                           "tile_rows=64 tile_kv=16 stages=1 stages_stored=4 stages_q=2",
+                           "tile_rows=128 tile_kv=48 stages=1 stages_stored=1"}) {
     for (const DType kv_dtype : {DType::fp8_e4m3, DType::fp8_e5m2}) {
       AttentionCase problem =
           case_of(kv_dtype, ScaleKind::head, 1 + lengths % 3 * 30, 70 + 61 * (lengths % 4));
@@ -138,7 +138,7 @@ TEST_F(Fp8CacheWgmmaTest, BoxesAndMmaSync) {
     if (is_in_this_run(turn++, 3)) cases.push_back({problem, config_of(text)});
   };
   for (const char* text : {"copies=tma row_warps=1 key_warps=4 tile_kv=128 stages=3",
-                           "copies=tma row_warps=2 key_warps=2 tile_kv=32 stages=2 rescale=always",
+                           "copies=tma row_warps=2 key_warps=2 tile_kv=32 stages=2",
                            "copies=tma row_warps=4 key_warps=1 tile_kv=16 stages=4 blocks_per_sm=1"}) {
     for (const DType kv_dtype : {DType::fp8_e4m3, DType::fp8_e5m2}) {
       AttentionCase problem = case_of(kv_dtype, ScaleKind::head, 1 + index % 3 * 9, 70 + 61 * (index % 4));
@@ -218,8 +218,7 @@ TEST_F(Fp8CacheWgmmaTest, HeadDimsMasksAndScores) {
   cases.push_back({problem, small});
   problem.spec.score = {};
   problem.spec.split_keys = 64;
-  cases.push_back(
-      {problem, wgmma("tile_rows=128 tile_kv=64 stages=2 stages_stored=2 order=ping_pong rescale=always")});
+  cases.push_back({problem, wgmma("tile_rows=128 tile_kv=64 stages=2 stages_stored=2")});
   expect_all_right(cases);
 }
 

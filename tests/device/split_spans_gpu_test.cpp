@@ -104,18 +104,11 @@ TEST_P(SplitSpansTest, UnitsThatAreScheduledHaveTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(
     Configs, SplitSpansTest,
     ::testing::Values(
-        TestedConfig{"family=forward_split_kv row_warps=1 key_warps=4 tile_kv=64 stages=3 rescale=always", 16,
-                     0},
-        TestedConfig{"family=forward_split_kv row_warps=2 key_warps=2 tile_kv=32 stages=2 rescale=always", 32,
-                     1},
-        TestedConfig{"family=forward_split_kv copies=tma row_warps=1 key_warps=2 tile_kv=64 stages=3 "
-                     "rescale=always",
-                     16, 2},
-        TestedConfig{"family=forward_split_wgmma tile_rows=64 tile_kv=64 stages=2 rescale=always", 64, 3},
-        TestedConfig{
-            "family=forward_split_wgmma tile_rows=128 tile_kv=48 stages=2 order=ping_pong stages_q=2 "
-            "rescale=always",
-            128, 4}));
+        TestedConfig{"family=forward_split_kv row_warps=1 key_warps=4 tile_kv=64 stages=3", 16, 0},
+        TestedConfig{"family=forward_split_kv row_warps=2 key_warps=2 tile_kv=32 stages=2", 32, 1},
+        TestedConfig{"family=forward_split_kv copies=tma row_warps=1 key_warps=2 tile_kv=64 stages=3", 16, 2},
+        TestedConfig{"family=forward_split_wgmma tile_rows=64 tile_kv=64 stages=2", 64, 3},
+        TestedConfig{"family=forward_split_wgmma tile_rows=128 tile_kv=48 stages=2 stages_q=2", 128, 4}));
 
 }  // namespace
 }  // namespace jit::testing

@@ -38,16 +38,14 @@ std::string noticed_of_one_pass(const TemplateMutation* mutation, const Backward
   return "";
 }
 
-constexpr BackwardWgmma few_queries = {.stages = 2};
+constexpr BackwardWgmma any_order = {.stages = 2};
 constexpr BackwardWgmma in_turn = {.stages = 2, .deterministic = true};
-constexpr BackwardWgmma many_queries = {.tile_q = 128};
 
 TEST(BackwardOnePass, IsRightUnmutated) {
   using Subject = std::pair<BackwardWgmma, int>;
-  for (const auto& [config, head_dim] : reference::some_of<Subject>({{few_queries, with_adders},
+  for (const auto& [config, head_dim] : reference::some_of<Subject>({{any_order, with_adders},
                                                                      {in_turn, with_adders},
-                                                                     {many_queries, beside_queries},
-                                                                     {few_queries, beside_queries},
+                                                                     {any_order, beside_queries},
                                                                      {in_turn, beside_queries}},
                                                                     3))
     EXPECT_EQ(noticed_of_one_pass(nullptr, config, head_dim), "")
@@ -57,7 +55,7 @@ TEST(BackwardOnePass, IsRightUnmutated) {
 class OnePassMutationTest : public MutationTest {};
 
 TEST_P(OnePassMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), few_queries, with_adders));
+  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), any_order, with_adders));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -109,14 +107,14 @@ std::string noticed_of_many_tiles(const TemplateMutation* mutation, const Backwa
 }
 
 TEST(BackwardTileAfterTile, IsRightUnmutated) {
-  for (const BackwardWgmma& config : reference::some_of<BackwardWgmma>({few_queries, in_turn}, 2))
+  for (const BackwardWgmma& config : reference::some_of<BackwardWgmma>({any_order, in_turn}, 2))
     EXPECT_EQ(noticed_of_many_tiles(nullptr, config), "") << to_string(KernelConfig(config));
 }
 
 class TileAfterTileMutationTest : public MutationTest {};
 
 TEST_P(TileAfterTileMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_many_tiles(&GetParam(), few_queries));
+  expect_caught(GetParam(), noticed_of_many_tiles(&GetParam(), any_order));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -139,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(
 class BesideQueriesMutationTest : public MutationTest {};
 
 TEST_P(BesideQueriesMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), few_queries, beside_queries));
+  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), any_order, beside_queries));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -158,13 +156,13 @@ INSTANTIATE_TEST_SUITE_P(
 
 // The same, tile after tile.
 TEST(BackwardBesideQueries, IsRightUnmutatedTileAfterTile) {
-  EXPECT_EQ(noticed_of_many_tiles(nullptr, few_queries, beside_queries), "");
+  EXPECT_EQ(noticed_of_many_tiles(nullptr, any_order, beside_queries), "");
 }
 
 class BesideQueriesTileAfterTileMutationTest : public MutationTest {};
 
 TEST_P(BesideQueriesTileAfterTileMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_many_tiles(&GetParam(), few_queries, beside_queries));
+  expect_caught(GetParam(), noticed_of_many_tiles(&GetParam(), any_order, beside_queries));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -246,26 +244,6 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"AddersTakeNoTurns", removed, {"deadlock", "uninitialized read"}, {}, true},
         TemplateMutation{"NobodyStores", {" = $ 0", " = false"}, {"uninitialized read"}, {}, true},
         TemplateMutation{"OneOfTwoIsEnough", {" * $)", ")"}, {"deadlock"}, {}, true}),
-    ::testing::PrintToStringParamName());
-
-// Steps of many queries.
-class ManyQueriesMutationTest : public MutationTest {};
-
-TEST_P(ManyQueriesMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), many_queries, beside_queries));
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    BackwardWgmma, ManyQueriesMutationTest,
-    ::testing::Values(TemplateMutation{"DpOfManyQueriesIsNotWaitedFor", removed, {"access in flight"}},
-                      TemplateMutation{"DsIsOverwritten", removed, {"access in flight", "data race"}},
-                      TemplateMutation{"DqOfManyQueriesIsNotWaitedFor", {"<1>", "<2>"}, {"access in flight"}},
-                      TemplateMutation{"TheNextScoresAreNotWaitedFor", removed, {"access in flight"}},
-                      TemplateMutation{"QueriesAreLetGoTooEarly",
-                                       {"$", "tile.pipelines.q.consumer_release(step);\n      $"},
-                                       {"access in flight", "data race", "barrier"}},
-                      TemplateMutation{"BothHavePartsOfTheSameQueries", {"= $ 0", "= 0"}},
-                      TemplateMutation{"PartsLeaveAsColumns", {"= $ : ", "= "}}),
     ::testing::PrintToStringParamName());
 
 TEST(Backward, IsRightUnmutated) { EXPECT_EQ(noticed_of_backward(nullptr), ""); }

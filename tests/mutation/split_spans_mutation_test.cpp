@@ -5,10 +5,8 @@
 namespace jit::testing::split_spans_mutations {
 namespace {
 
-constexpr const char* split_kv =
-    "family=forward_split_kv key_warps=1 tile_kv=16 stages=3 blocks_per_sm=1 rescale=always";
-constexpr const char* split_wgmma =
-    "family=forward_split_wgmma tile_rows=64 tile_kv=32 stages=2 stages_q=1 rescale=always";
+constexpr const char* split_kv = "family=forward_split_kv key_warps=1 tile_kv=16 stages=3 blocks_per_sm=1";
+constexpr const char* split_wgmma = "family=forward_split_wgmma tile_rows=64 tile_kv=32 stages=2 stages_q=1";
 
 // What is wrong with a call, or with the same in chunks of queries. Empty: nothing. With `num_splits` = 1 no two blocks
 // share keys.
@@ -61,7 +59,8 @@ INSTANTIATE_TEST_SUITE_P(
                          {"= $ *", "= work.tiles.begin + tile +"},
                          {},
                          {.config = split_wgmma}},
-        TemplateMutation{"RescaledWhereOthersNeedIt", {"<$>", "<Rescale::lazy>"}, {}, {.config = split_kv}},
+        TemplateMutation{
+            "RescaledWhereOthersNeedIt", {"? $ :", "? Rescale::lazy :"}, {}, {.config = split_kv}},
         TemplateMutation{"TheTreeOfWhatTheRowsSee",
                          {"($ {info.span", "({0, info.split == 0}, {info.span - info.split_begin"},
                          {},

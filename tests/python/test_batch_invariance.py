@@ -198,7 +198,7 @@ def test_one_kernel_serves_all_calls(rng, place):
         arrays["cu_seqlens_q"] = place(boundaries(lengths_q))
         configs.append(prepared.kernel(place(numpy.concatenate(batch.q)), **arrays).config)
     assert all(config == configs[0] for config in configs)
-    assert configs[0]["rescale"] == "always" and 256 % configs[0]["tile_kv"] == 0
+    assert 256 % configs[0]["tile_kv"] == 0
 
 
 @pytest.mark.parametrize("split_keys", [-64, 32, 100])
@@ -210,8 +210,7 @@ def test_refused(split_keys):
 def test_configs_that_are_not_invariant_are_refused():
     spec = ja.AttentionSpec(head_dim=64, split_keys=128)
     for config, text in (
-        ("family=forward_split_kv", "rescale must be always"),
-        ("family=forward_split_kv rescale=always tile_kv=96 key_warps=2", "multiple of tile_kv"),
+        ("family=forward_split_kv tile_kv=96 key_warps=2", "multiple of tile_kv"),
         ("family=forward_mma_sync", "split_keys = 128"),
     ):
         with pytest.raises(ja.errors.NoValidConfigError, match=text):

@@ -11,7 +11,6 @@ FAMILIES = {
     "mma_sync": "family=forward_mma_sync",
     "mma_sync always": "family=forward_mma_sync rescale=always",
     "split_kv": "family=forward_split_kv",
-    "split_kv always": "family=forward_split_kv rescale=always",
     "split_cluster": "family=forward_split_cluster",
     "split_wgmma": "family=forward_split_wgmma",
     "wgmma lazy": "family=forward_wgmma rescale=lazy",

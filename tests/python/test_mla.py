@@ -120,9 +120,9 @@ def test_pages_behind_padding(rng, place, fetch):
                             split_keys=64, values_in_keys=True)
     arrays = {name: place(array) for name, array in arrays.items()}
     q, k = place(numpy.stack(batch.q)), arrays.pop("k")
-    attention = ja.prepare(spec, config="family=forward_mla_wgmma copies=cp_async rescale=always")
+    attention = ja.prepare(spec, config="family=forward_mla_wgmma copies=cp_async")
     batch.check(fetch(attention(q, k, **arrays)).reshape(2, 16, 384))
-    attention = ja.prepare(spec, config="family=forward_mla_wgmma copies=tma rescale=always")
+    attention = ja.prepare(spec, config="family=forward_mla_wgmma copies=tma")
     with pytest.raises(ja.errors.InvalidArgumentError, match="cache_leftpad.*copies=cp_async"):
         attention(q, k, **arrays)
 
@@ -171,7 +171,7 @@ def test_tiles_of_rows_that_see_the_same_keys(rng, place, fetch, heads, queries)
     k = arrays.pop("k")
     for split_keys in (0, 64):
         attention = ja.prepare(dataclasses.replace(spec, split_keys=split_keys),
-                               config="family=forward_mla_wgmma tile_kv=32 stages=2 rescale=always")
+                               config="family=forward_mla_wgmma tile_kv=32 stages=2")
         o = fetch(attention(place(numpy.concatenate(batch.q)), k, **arrays))
         batch.check(o, keep=causal)
 

@@ -102,7 +102,6 @@ ForwardSplitKv random_split_kv_config(Random& random) {
   config.tile_kv = 16 * config.key_warps * draw(random, 1, 4);
   config.stages = draw(random, 2, 6);
   config.copies = pick({Copies::cp_async, Copies::cp_async, Copies::tma}, random);
-  config.rescale = pick({Rescale::always, Rescale::lazy}, random);
   config.blocks_per_sm = draw(random, 1, 4);
   return config;
 }
@@ -113,8 +112,6 @@ ForwardSplitWgmma random_split_wgmma_config(Random& random) {
   config.tile_kv = 16 * draw(random, 1, 16);
   config.stages_q = draw(random, 1, 2);
   config.stages = draw(random, 1, 4);
-  config.order = pick({WarpgroupOrder::free, WarpgroupOrder::ping_pong}, random);
-  config.rescale = pick({Rescale::always, Rescale::lazy}, random);
   config.blocks_per_sm = pick({1, 1, 2}, random);
   return config;
 }
@@ -141,9 +138,7 @@ BackwardDkvMmaSync random_dkv_config(Random& random) {
 }
 
 BackwardWgmma random_one_pass_config(Random& random) {
-  return {.tile_q = pick({64, 64, 128}, random),
-          .stages = draw(random, 1, 4),
-          .deterministic = pick({false, true}, random)};
+  return {.stages = draw(random, 1, 4), .deterministic = pick({false, true}, random)};
 }
 
 // Drawn until one is legal; the default one where none is.

@@ -20,10 +20,8 @@ namespace {
 constexpr int warpgroup_threads = 128;
 // Addresses, steps and the tile info of a tile: calibrated on the assembler's reports.
 constexpr int other_registers = 16;
-constexpr int max_head_dim_of_many_queries = 64;
 
 constexpr std::array rows = {
-    field<&BackwardWgmma::tile_q>("tile_q", "queries per step", {multiples(64, 128), Affects::tiling, 128}),
     field<&BackwardWgmma::stages>("stages", "buffers for tiles of queries",
                                   {multiples(2, 4), Affects::buffers, 4}),
     field<&BackwardWgmma::deterministic>("deterministic", "blocks take turns when they add to dQ",
@@ -46,18 +44,10 @@ bool has_pairs(const AttentionSpec& spec) {
   return backward_wgmma::has_roles(spec) && panel_count(spec.head_dim) > 1;
 }
 
-// Registers of masks that read arrays and of dropout, where steps of many queries leave no registers for it.
-int functor_registers(const AttentionSpec& spec, const BackwardWgmma& config) {
-  constexpr int each = 16;
-  if (config.tile_q == rows_per_warpgroup) return 0;
-  return (has_row_range(spec.mask) ? 0 : each) + (spec.dropout ? each : 0);
-}
-
-// Registers of S and dP, and of P and dS, rounded, or of one of these with roles. Many queries leave no room
-// for both of the latter.
-int score_registers(const AttentionSpec& spec, int tile_q) {
-  if (backward_wgmma::has_roles(spec)) return (tile_q + tile_q / 2) / 2;
-  return tile_q + (tile_q > rows_per_warpgroup ? tile_q / 4 : tile_q / 2);
+// Registers of S and dP, and of P and dS, rounded, or of one of these with roles.
+int score_registers(const AttentionSpec& spec) {
+  constexpr int all = step_queries + step_queries / 2;
+  return backward_wgmma::has_roles(spec) ? all / 2 : all;
 }
 
 }  // namespace
@@ -65,8 +55,8 @@ int score_registers(const AttentionSpec& spec, int tile_q) {
 namespace backward_wgmma {
 
 bool has_roles(const AttentionSpec& spec) { return has_roles(spec.head_dim, spec.value_head_dim()); }
-bool has_query_consumer(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return has_query_consumer(spec.head_dim, spec.value_head_dim(), config.tile_q);
+bool has_query_consumer(const AttentionSpec& spec) {
+  return has_query_consumer(spec.head_dim, spec.value_head_dim());
 }
 int own_keys(const AttentionSpec& spec) { return keys_of_block(has_roles(spec)); }
 int tile_kv(const AttentionSpec& spec, const BackwardWgmma& config) {
@@ -75,11 +65,10 @@ int tile_kv(const AttentionSpec& spec, const BackwardWgmma& config) {
 
 // The shares of 168 registers of each of three warpgroups, or 128 of each of four. Small head dims leave
 // consumers enough of fewer, and the producers, which ask the mask, more.
-RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& config) {
+RegisterShares register_shares(const AttentionSpec& spec) {
   constexpr int small = 192;
-  if (has_query_consumer(spec, config)) return {.producer = 32, .consumer = 208, .dq = 64};
-  if (gradient_registers(spec) + score_registers(spec, config.tile_q) <= small)
-    return {.producer = 56, .consumer = 224};
+  if (has_query_consumer(spec)) return {.producer = 32, .consumer = 208, .dq = 64};
+  if (gradient_registers(spec) + score_registers(spec) <= small) return {.producer = 56, .consumer = 224};
   return {.producer = 24, .consumer = 240};
 }
 
@@ -114,7 +103,7 @@ int heads_drawn_together(int heads, int sm_count) {
 }
 
 DropoutMaskTiles dropout_mask_tiles(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return {config.tile_q, tile_kv(spec, config), dropout_mask_for_key_rows()};
+  return {step_queries, tile_kv(spec, config), dropout_mask_for_key_rows()};
 }
 
 }  // namespace backward_wgmma
@@ -127,14 +116,6 @@ std::string Family<BackwardWgmma>::rejection(const Case& problem, const Backward
   if (std::string reason = dropout_mask_rejection(spec, config.dropout_mask_ahead); !reason.empty())
     return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
-  if (config.tile_q > rows_per_warpgroup &&
-      std::max(spec.head_dim, spec.value_head_dim()) > max_head_dim_of_many_queries) {
-    return fmt::format(
-        "{} has registers for steps of {} queries up to head dims of {} alone; tile_q must be {}, head_dim "
-        "is {}, head_dim_v {}",
-        name, config.tile_q, max_head_dim_of_many_queries, rows_per_warpgroup, spec.head_dim,
-        spec.value_head_dim());
-  }
   if (config.pair && !has_pairs(spec)) {
     return fmt::format(
         "{} has pairs of blocks for head dims above {} alone, where K has two panels of {} columns; "
@@ -145,11 +126,9 @@ std::string Family<BackwardWgmma>::rejection(const Case& problem, const Backward
 }
 
 Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const BackwardWgmma& config) {
-  const int scores = score_registers(spec, config.tile_q);
-  return {.threads = (consumer_count(has_query_consumer(spec, config)) + 1) * warpgroup_threads,
+  return {.threads = (consumer_count(has_query_consumer(spec)) + 1) * warpgroup_threads,
           .smem_bytes = smem_layout({.head_dim = spec.head_dim,
                                      .head_dim_v = spec.value_head_dim(),
-                                     .tile_q = config.tile_q,
                                      .tile_kv = backward_wgmma::tile_kv(spec, config),
                                      .stages = config.stages,
                                      .pair = config.pair,
@@ -157,29 +136,26 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
                                      .draws = spec.dropout && !config.dropout_mask_ahead,
                                      .is_bounded = !is_plain(spec)})
                             .total,
-          .registers = gradient_registers(spec) + scores + functor_registers(spec, config) + other_registers,
-          .register_cap = register_shares(spec, config).consumer,
+          .registers = gradient_registers(spec) + score_registers(spec) + other_registers,
+          .register_cap = register_shares(spec).consumer,
           .blocks_per_sm = 1,
           .register_slack = 0,
           .register_doubt = 0};
 }
 
 std::vector<BackwardWgmma> Family<BackwardWgmma>::space(const Case& problem) {
-  // Many queries where they fit: waits are as long for more of them. Then four buffers: loads are further ahead. Turns
-  // save zeros, which is more than waiting costs where sequences are short.
+  // Four buffers first: loads are further ahead. Turns save zeros, which is more than waiting costs where sequences are
+  // short.
   std::vector<BackwardWgmma> configs;
   const bool may_have_dropout_mask = dropout_mask_rejection(problem.spec, true).empty();
   for (const bool deterministic : {false, true}) {
-    for (const auto& [tile_q, stages] : {std::pair{64, 4}, {64, 2}, {128, 2}}) {
+    for (const int stages : {4, 2}) {
       for (const bool ahead : {true, false}) {
         if (ahead && !may_have_dropout_mask) continue;
         for (const bool pair : {true, false}) {
           if (pair && !has_pairs(problem.spec)) continue;
-          configs.push_back({.tile_q = tile_q,
-                             .stages = stages,
-                             .deterministic = deterministic,
-                             .dropout_mask_ahead = ahead,
-                             .pair = pair});
+          configs.push_back(
+              {.stages = stages, .deterministic = deterministic, .dropout_mask_ahead = ahead, .pair = pair});
         }
       }
     }

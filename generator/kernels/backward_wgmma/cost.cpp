@@ -39,15 +39,14 @@ double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& sh
                                      const BackwardWgmma& config) {
   const auto& [spec, limits] = problem;
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
-  const double q = config.tile_q, own = backward_wgmma::own_keys(spec),
+  const double q = backward_wgmma::step_queries, own = backward_wgmma::own_keys(spec),
                kv = backward_wgmma::tile_kv(spec, config);
-  const bool beside = backward_wgmma::has_query_consumer(spec, config) && !backward_wgmma::has_roles(spec);
+  const bool beside = backward_wgmma::has_query_consumer(spec) && !backward_wgmma::has_roles(spec);
   double step = 2 * q * own * (3 * d + 2 * dv) / flops_per_clock + (beside        ? step_clocks_beside
                                                                     : config.pair ? step_clocks_of_pair
                                                                                   : step_clocks);
-  const bool is_small = beside || q > rows_per_warpgroup;
   if (config.deterministic)
-    step *= !is_small ? with_turns : drops_keys(spec) ? with_turns_of_small : with_more_turns_of_small;
+    step *= !beside ? with_turns : drops_keys(spec) ? with_turns_of_small : with_more_turns_of_small;
   if (spec.dropout) step *= config.dropout_mask_ahead ? dropped_by_bits : drawn_by_consumers;
   const double steps = std::ceil(static_cast<double>(shape.seqlen_q) / q) * spec.gqa_ratio;
   const int heads = shape.batch * shape.heads_q / spec.gqa_ratio;

@@ -4,6 +4,7 @@
 #include "generator/kernels/dropout_mask.h"
 #include "generator/kernels/family.h"
 #include "generator/kernels/tma_rules.h"
+#include "templates/backward_wgmma/smem_layout.cuh"
 
 namespace jit {
 
@@ -46,8 +47,8 @@ struct Family<BackwardWgmma> : FamilyDefaults<BackwardWgmma> {
     config.deterministic = true;
     return config;
   }
-  static QueryStatisticsLayout statistics(const BackwardWgmma& config) {
-    return {.tile = config.tile_q, .factor = -1};
+  static QueryStatisticsLayout statistics(const BackwardWgmma&) {
+    return {.tile = backward_wgmma::step_queries, .factor = -1};
   }
   /// LSE and delta of each query, dQ in fp32, and the precomputed dropout mask.
   static std::size_t workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
@@ -61,7 +62,7 @@ namespace backward_wgmma {
 /// Whether consumers have a role each, in place of rows (templates/backward_wgmma/smem_layout.cuh), and the keys of a
 /// block.
 bool has_roles(const AttentionSpec& spec);
-bool has_query_consumer(const AttentionSpec& spec, const BackwardWgmma& config);
+bool has_query_consumer(const AttentionSpec& spec);
 int own_keys(const AttentionSpec& spec);
 /// Keys of a tile: those of a block, or of both of a pair.
 int tile_kv(const AttentionSpec& spec, const BackwardWgmma& config);
@@ -74,7 +75,7 @@ struct RegisterShares {
   int consumer = 0;
   int dq = 0;  ///< of the consumer that has dQ, where there are roles
 };
-RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& config);
+RegisterShares register_shares(const AttentionSpec& spec);
 
 /// How blocks that wait for one another share KV heads: so many a head, and so many heads at the same time.
 struct HeadShares {

@@ -20,29 +20,25 @@ namespace {
 constexpr std::size_t sums_alignment = 256;
 
 // Queries that LSE, delta and sums have room for: whole tiles of each head.
-std::size_t padded_queries(const AttentionSpec& spec, const BackwardWgmma& config,
-                           const AttentionParams& params) {
-  const SequenceGrid blocks = query_grid(spec, params, config.tile_q);
+std::size_t padded_queries(const AttentionSpec& spec, const AttentionParams& params) {
+  const SequenceGrid blocks = query_grid(spec, params, step_queries);
   return static_cast<std::size_t>(blocks.entries) * static_cast<std::size_t>(params.heads_q) *
-         static_cast<std::size_t>(blocks.tiles) * static_cast<std::size_t>(config.tile_q);
+         static_cast<std::size_t>(blocks.tiles) * static_cast<std::size_t>(step_queries);
 }
 
-std::size_t padded_query_tiles(const AttentionSpec& spec, const BackwardWgmma& config,
-                               const AttentionParams& params) {
-  return padded_queries(spec, config, params) / static_cast<std::size_t>(config.tile_q);
+std::size_t padded_query_tiles(const AttentionSpec& spec, const AttentionParams& params) {
+  return padded_queries(spec, params) / static_cast<std::size_t>(step_queries);
 }
 
 // LSE, delta and perhaps an origin of each query, and two words of each tile.
-std::size_t statistics_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
-                             const AttentionParams& params) {
-  const std::size_t bytes = padded_queries(spec, config, params) * (2 * sizeof(float) + sizeof(RowOrigin)) +
-                            2 * padded_query_tiles(spec, config, params) * sizeof(int);
+std::size_t statistics_bytes(const AttentionSpec& spec, const AttentionParams& params) {
+  const std::size_t bytes = padded_queries(spec, params) * (2 * sizeof(float) + sizeof(RowOrigin)) +
+                            2 * padded_query_tiles(spec, params) * sizeof(int);
   return (bytes + sums_alignment - 1) / sums_alignment * sums_alignment;
 }
 
-std::size_t sum_floats(const AttentionSpec& spec, const BackwardWgmma& config,
-                       const AttentionParams& params) {
-  return padded_queries(spec, config, params) * static_cast<std::size_t>(dq_columns(spec.head_dim));
+std::size_t sum_floats(const AttentionSpec& spec, const AttentionParams& params) {
+  return padded_queries(spec, params) * static_cast<std::size_t>(dq_columns(spec.head_dim));
 }
 
 // Bytes of the table of turns of each tile of queries.
@@ -52,19 +48,18 @@ std::size_t turn_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
   const std::size_t each = is_plain(spec)
                                ? static_cast<std::size_t>(padded_turn_counts(key_tiles)) * sizeof(int)
                                : static_cast<std::size_t>(padded_turn_words(key_tiles)) * sizeof(TurnWord);
-  return padded_query_tiles(spec, config, params) * each;
+  return padded_query_tiles(spec, params) * each;
 }
 
-void place_workspace(const KernelLaunch& launch, const BackwardWgmma& config) {
+void place_workspace(const KernelLaunch& launch) {
   GradientParams& gradients = *launch.gradients;
   gradients.lse_log2 = static_cast<float*>(launch.workspace);
-  const std::size_t queries = padded_queries(launch.spec, config, launch.params);
+  const std::size_t queries = padded_queries(launch.spec, launch.params);
   gradients.delta = gradients.lse_log2 + queries;
   gradients.origins = reinterpret_cast<RowOrigin*>(gradients.delta + queries);
   gradients.query_ranges = reinterpret_cast<int*>(gradients.origins + queries);
-  place_large_rows(launch.memory, padded_query_tiles(launch.spec, config, launch.params), gradients);
-  gradients.dq_sums =
-      gradients.lse_log2 + statistics_bytes(launch.spec, config, launch.params) / sizeof(float);
+  place_large_rows(launch.memory, padded_query_tiles(launch.spec, launch.params), gradients);
+  gradients.dq_sums = gradients.lse_log2 + statistics_bytes(launch.spec, launch.params) / sizeof(float);
 }
 
 // How blocks visit tiles of queries. For sequences longer than these a causal mask is one of unknown shape, so that times
@@ -79,7 +74,7 @@ HeadVisits head_visits(const KernelLaunch& launch, const BackwardWgmma& config, 
       is_causal && params.seqlen_q == params.seqlen_kv && params.seqlen_q <= long_sequence;
   const bool is_whole = spec.mask == mask::none();
   const int key_tiles = key_grid(spec, params, backward_wgmma::tile_kv(spec, config)).tiles;
-  const int query_tiles = query_grid(spec, params, config.tile_q).tiles;
+  const int query_tiles = query_grid(spec, params, step_queries).tiles;
   // Whoever adds next to a tile of queries should not come before the addition can be there, which takes about a step.
   const int most_sharers = is_whole ? query_tiles / 2 : key_tiles;
   const HeadShares shares = head_shares(params.batch * params.heads_kv, key_tiles, takers, most_sharers);
@@ -89,14 +84,14 @@ HeadVisits head_visits(const KernelLaunch& launch, const BackwardWgmma& config, 
           .heads_at_once = shares.heads_at_once,
           .rounds = (key_tiles + shares.sharers - 1) / shares.sharers,
           .spacing = is_triangle
-                         ? backward_wgmma::tile_kv(spec, config) / config.tile_q
+                         ? backward_wgmma::tile_kv(spec, config) / step_queries
                          : std::max(1, query_tiles / (is_whole ? shares.sharers : std::max(1, key_tiles))),
           .is_triangle = is_triangle,
           .is_whole = is_whole};
 }
 
 Turns find_turns(const KernelLaunch& launch, const BackwardWgmma& config, int takers) {
-  float* const turns = launch.gradients->dq_sums + sum_floats(launch.spec, config, launch.params);
+  float* const turns = launch.gradients->dq_sums + sum_floats(launch.spec, launch.params);
   const std::size_t bytes = turn_bytes(launch.spec, config, launch.params);
   int* const additions = reinterpret_cast<int*>(turns) + bytes / sizeof(int);
   if (!is_plain(launch.spec))
@@ -142,11 +137,10 @@ void launch_blocks(const KernelLaunch& launch, int blocks, void** arguments, boo
   jit::launch(launch.kernel.kernel.handle(), grid, arguments, launch.stream);
 }
 
-void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config, bool dependent,
-                    Turns* turns = nullptr) {
+void launch_queries(const KernelLaunch& launch, bool dependent, Turns* turns = nullptr) {
   void* arguments[] = {&launch.params, launch.gradients, turns};  // kernels without turns have two parameters
   for_entries_of_a_grid(launch.params, launch.params.heads_q,
-                        query_grid(launch.spec, launch.params, config.tile_q),
+                        query_grid(launch.spec, launch.params, step_queries),
                         [&](int tiles) { launch_blocks(launch, tiles, arguments, dependent); });
 }
 
@@ -156,28 +150,27 @@ int takers(const LoadedKernel& kernel, const BackwardWgmma& config) {
 }
 
 void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config, int takers) {
-  place_workspace(launch, config);
+  place_workspace(launch);
   if (config.deterministic) {
     Turns turns = find_turns(launch, config, takers);
-    launch_queries(launch, config, true, &turns);
+    launch_queries(launch, true, &turns);
   } else {
-    launch_queries(launch, config, true);
+    launch_queries(launch, true);
   }
 }
 
-void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config) {
-  place_workspace(launch, config);
-  launch_queries(launch, config, false);
+void launch_convert(const KernelLaunch& launch) {
+  place_workspace(launch);
+  launch_queries(launch, false);
 }
 
 // Bytes that all kernels of a call leave for one another, without the precomputed dropout mask.
 std::size_t gradient_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                            const AttentionParams& params) {
-  const std::size_t turns = config.deterministic ? padded_query_tiles(spec, config, params) * sizeof(int) +
-                                                       turn_bytes(spec, config, params)
-                                                 : 0;
-  const std::size_t bytes =
-      statistics_bytes(spec, config, params) + sum_floats(spec, config, params) * sizeof(float) + turns;
+  const std::size_t turns =
+      config.deterministic ? padded_query_tiles(spec, params) * sizeof(int) + turn_bytes(spec, config, params)
+                           : 0;
+  const std::size_t bytes = statistics_bytes(spec, params) + sum_floats(spec, params) * sizeof(float) + turns;
   return (bytes + sums_alignment - 1) / sums_alignment * sums_alignment;
 }
 
@@ -189,8 +182,8 @@ FamilySteps Family<BackwardWgmma>::steps(const AttentionSpec& spec, const Backwa
       launch_prepare(launch, config, all);
     };
   };
-  const auto convert = [config](const LoadedKernel&) -> StepLaunch {
-    return [config](const KernelLaunch& launch) { launch_convert(launch, config); };
+  const auto convert = [](const LoadedKernel&) -> StepLaunch {
+    return [](const KernelLaunch& launch) { launch_convert(launch); };
   };
   return {.before = {{prepare_program(spec, config), prepare}},
           .behind = {{convert_program(spec, config), convert}}};
@@ -206,9 +199,9 @@ std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, co
 // share heads. Kernels of dense sequences have TensorMaps, the beginning of SequenceMaps, for a parameter.
 void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgmma& config) {
   if (launch.params.seqlen_kv == 0 || launch.params.batch == 0) return;
-  place_workspace(launch, config);
+  place_workspace(launch);
   const SequenceGrid key_tiles = key_grid(launch.spec, launch.params, tile_kv(launch.spec, config));
-  const MapBoxes boxes{.rows_q = config.tile_q, .rows_kv = own_keys(launch.spec), .rows_dkv = gradient_rows};
+  const MapBoxes boxes{.rows_q = step_queries, .rows_kv = own_keys(launch.spec), .rows_dkv = gradient_rows};
   const MappedGradients mapped = map_gradients(launch.spec, boxes, launch.params, *launch.gradients);
   SequenceMaps maps = {};
   maps.q = mapped.q;

@@ -20,17 +20,17 @@ SourceFile wgmma_products(const AttentionSpec& spec, const BackwardWgmma& config
   std::string text =
       "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
       "#pragma once\n\nstruct WgmmaProducts {\n";
-  WgmmaProduct scores{.dtype = spec.dtype, .n = config.tile_q, .steps = d / mma_k};
+  WgmmaProduct scores{.dtype = spec.dtype, .n = backward_wgmma::step_queries, .steps = d / mma_k};
   text += wgmma_function("wgmma_scores", "D = A B: 64 rows of K, tile_q rows of Q.", scores);
-  if (backward_wgmma::has_query_consumer(spec, config) && !roles) {
+  if (backward_wgmma::has_query_consumer(spec) && !roles) {
     scores.a_in_registers = true;
     text += wgmma_function("wgmma_scores_rs", "The same of rows in registers.", scores);
   }
   text += wgmma_function("wgmma_d_scores", "D = A B: 64 rows of V, tile_q rows of dO.",
-                         {.dtype = spec.dtype, .n = config.tile_q, .steps = dv / mma_k});
+                         {.dtype = spec.dtype, .n = backward_wgmma::step_queries, .steps = dv / mma_k});
   WgmmaProduct sum{.dtype = spec.dtype,
                    .n = dv,
-                   .steps = config.tile_q / mma_k,
+                   .steps = backward_wgmma::step_queries / mma_k,
                    .accumulate = true,
                    .a_in_registers = true,
                    .b_along_rows = true,
@@ -38,12 +38,11 @@ SourceFile wgmma_products(const AttentionSpec& spec, const BackwardWgmma& config
   text += wgmma_function("wgmma_dv", "D += A B: tile_q columns of P, tile_q rows of dO.", sum);
   sum.n = d;
   text += wgmma_function("wgmma_dk", "D += A B: tile_q columns of dS, tile_q rows of Q.", sum);
-  WgmmaProduct dq{.dtype = spec.dtype,
-                  .n = backward_wgmma::dq_part(spec.head_dim, config.tile_q,
-                                               backward_wgmma::has_query_consumer(spec, config))
-                           .columns,
-                  .steps = backward_wgmma::own_keys(spec) / mma_k,
-                  .b_along_rows = true};
+  WgmmaProduct dq{
+      .dtype = spec.dtype,
+      .n = backward_wgmma::dq_part_columns(spec.head_dim, backward_wgmma::has_query_consumer(spec)),
+      .steps = backward_wgmma::own_keys(spec) / mma_k,
+      .b_along_rows = true};
   text += wgmma_function(
       "wgmma_dq", "D = A B: the block's columns of dS, its rows of K, some of the columns of these.", dq);
   dq.accumulate = true;
@@ -53,7 +52,7 @@ SourceFile wgmma_products(const AttentionSpec& spec, const BackwardWgmma& config
 }
 
 std::string config_name(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return fmt::format("{}_q{}kv{}s{}", problem_name(spec), config.tile_q,
+  return fmt::format("{}_q{}kv{}s{}", problem_name(spec), backward_wgmma::step_queries,
                      backward_wgmma::tile_kv(spec, config), config.stages);
 }
 
@@ -87,7 +86,8 @@ Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std
 
 // The config, and the sizes that all its kernels have.
 std::string own_lines(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return number_line("tile_kv", backward_wgmma::tile_kv(spec, config), "keys per block, or pair of blocks") +
+  return number_line("tile_q", backward_wgmma::step_queries, "queries per step") +
+         number_line("tile_kv", backward_wgmma::tile_kv(spec, config), "keys per block, or pair of blocks") +
          config_lines(Family<BackwardWgmma>::fields(), config);
 }
 
@@ -110,7 +110,7 @@ Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config) 
 }
 
 Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config) {
-  const int threads = dq_parts(spec.head_dim, has_query_consumer(spec, config)) * 128;
+  const int threads = dq_parts(spec.head_dim, has_query_consumer(spec)) * 128;
   const int threads_per_sm = threads == 128 ? 1536 : threads == 256 ? 1280 : 1152;
   return side_program(spec, config, "dQ in 16 bits", "convert_dq", threads, threads_per_sm / threads);
 }
@@ -119,7 +119,7 @@ Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config) 
 
 Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const BackwardWgmma& config) {
   const FunctorSource functors = functor_source(spec, ScoreNumbers::duals);
-  const backward_wgmma::RegisterShares shares = backward_wgmma::register_shares(spec, config);
+  const backward_wgmma::RegisterShares shares = backward_wgmma::register_shares(spec);
   Program program;
   program.headers = {wgmma_products(spec, config)};
   const Footprint needs = footprint(spec, config);

@@ -30,8 +30,6 @@ constexpr std::array rows = {
     field<&ForwardMlaWgmma::copies>(
         "copies", "how tiles of keys are copied to shared memory",
         {.affects = Affects::tiling, .sample = static_cast<int>(Copies::cp_async)}),
-    field<&ForwardMlaWgmma::rescale>("rescale", "when the output is rescaled to a new row maximum",
-                                     {.sample = static_cast<int>(Rescale::always)}),
 };
 static_assert(rows.size() == member_count<ForwardMlaWgmma>(), "each member has a row");
 
@@ -54,12 +52,10 @@ std::string Family<ForwardMlaWgmma>::rejection(const Case& problem, const Forwar
     return fmt::format("{} shares out the columns of values: head_dim_v = {} must be a multiple of {}", name,
                        columns, value_columns);
   }
-  if (config.rescale == Rescale::on_overflow)
-    return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
   if (config.copies == Copies::tma) {
     if (std::string reason = box_rejection(spec, config.tile_kv, true); !reason.empty()) return reason;
   }
-  return span_rejection(spec, config.tile_kv, config.rescale);
+  return span_rejection(spec, config.tile_kv);
 }
 
 RegisterShares forward_mla_wgmma::register_shares(const ForwardMlaWgmma& config) {
@@ -90,12 +86,8 @@ std::vector<ForwardMlaWgmma> Family<ForwardMlaWgmma>::space(const Case& problem)
   if (!problem.spec.values_in_keys) return configs;
   for (const Copies copies : {Copies::tma, Copies::cp_async}) {
     for (const int tile_kv : {64, 32}) {
-      for (const int stages : {2, 3, 4}) {
-        configs.push_back({.tile_kv = tile_kv,
-                           .stages = stages,
-                           .copies = copies,
-                           .rescale = searched_rescale(problem.spec)});
-      }
+      for (const int stages : {3, 4})  // two were never faster
+        configs.push_back({.tile_kv = tile_kv, .stages = stages, .copies = copies});
     }
   }
   return configs;

@@ -34,8 +34,6 @@ constexpr std::array rows = {
                                    {range(2, 8), Affects::buffers, 2}),
     field<&ForwardSplitKv::copies>("copies", "how tiles of keys and values are copied to shared memory",
                                    {.affects = Affects::tiling, .sample = static_cast<int>(Copies::tma)}),
-    field<&ForwardSplitKv::rescale>("rescale", "when the output is rescaled to a new row maximum",
-                                    {.sample = static_cast<int>(Rescale::always)}),
     field<&ForwardSplitKv::blocks_per_sm>("blocks_per_sm",
                                           "blocks that must fit on a multiprocessor: caps the registers",
                                           {range(1, 8), Affects::registers, 1}),
@@ -79,8 +77,6 @@ bool Family<ForwardSplitKv>::can_read(const ProblemShape& shape, const ForwardSp
 
 std::string Family<ForwardSplitKv>::rejection(const Case& problem, const ForwardSplitKv& config) {
   if (std::string reason = dropout_rejection(problem.spec, name); !reason.empty()) return reason;
-  if (config.rescale == Rescale::on_overflow)
-    return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
   if (config.tile_kv % (16 * config.key_warps) != 0)
     return fmt::format("tile_kv = {} must be a multiple of 16 · key_warps = {}", config.tile_kv,
                        16 * config.key_warps);
@@ -89,7 +85,7 @@ std::string Family<ForwardSplitKv>::rejection(const Case& problem, const Forward
   if (config.copies == Copies::tma) {
     if (std::string reason = box_rejection(problem, config); !reason.empty()) return reason;
   }
-  return span_rejection(problem.spec, config.tile_kv, config.rescale);
+  return span_rejection(problem.spec, config.tile_kv);
 }
 
 Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const ForwardSplitKv& config) {
@@ -149,7 +145,6 @@ std::vector<ForwardSplitKv> Family<ForwardSplitKv>::space(const Case& problem) {
                                         .tile_kv = tile_kv,
                                         .stages = stages,
                                         .copies = copies,
-                                        .rescale = searched_rescale(problem.spec),
                                         .blocks_per_sm = blocks_per_sm};
             if (tile_kv % (16 * warps.key) == 0) configs.push_back(config);
           }

@@ -13,8 +13,7 @@ struct Family<ForwardSplitKv> : FamilyDefaults<ForwardSplitKv> {
       "cp.async or TMA, and mma.sync, keys split over blocks: sm_80 and later, any sequences";
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = true;
-  static constexpr ForwardSplitKv smallest = {
-      .key_warps = 1, .tile_kv = 16, .stages = 2, .rescale = Rescale::always, .blocks_per_sm = 1};
+  static constexpr ForwardSplitKv smallest = {.key_warps = 1, .tile_kv = 16, .stages = 2, .blocks_per_sm = 1};
 
   static std::span<const ConfigField<ForwardSplitKv>> fields();
   static bool suits(const ProblemShape& shape);

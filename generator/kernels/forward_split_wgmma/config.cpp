@@ -33,11 +33,6 @@ constexpr std::array rows = {
                                         {range(1, 2), Affects::buffers, 2}),
     field<&ForwardSplitWgmma::stages>("stages", "buffers for tiles of keys, and as many for values",
                                       {range(1, 8), Affects::buffers, 1}),
-    field<&ForwardSplitWgmma::order>(
-        "order", "how consumer warpgroups take turns",
-        {.affects = Affects::registers, .sample = static_cast<int>(WarpgroupOrder::ping_pong)}),
-    field<&ForwardSplitWgmma::rescale>("rescale", "when the output is rescaled to a new row maximum",
-                                       {.sample = static_cast<int>(Rescale::always)}),
     field<&ForwardSplitWgmma::blocks_per_sm>("blocks_per_sm",
                                              "blocks that must fit on a multiprocessor: caps the registers",
                                              {range(1, 4), Affects::registers, 2}),
@@ -125,12 +120,8 @@ std::string Family<ForwardSplitWgmma>::rejection(const Case& problem, const Forw
       return "requests must be all where queries are not varlen, and with split_keys: one kernel computes a "
              "call";
   }
-  if (config.rescale == Rescale::on_overflow)
-    return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
-  if (config.order != WarpgroupOrder::free && consumers_of(config) == 1)
-    return "order must be free with tile_rows = 64: one consumer warpgroup has nobody to take turns with";
   if (std::string reason = box_rejection(spec, config.tile_kv, false); !reason.empty()) return reason;
-  return span_rejection(spec, config.tile_kv, config.rescale);
+  return span_rejection(spec, config.tile_kv);
 }
 
 Footprint Family<ForwardSplitWgmma>::footprint(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
@@ -175,8 +166,6 @@ std::vector<ForwardSplitWgmma> Family<ForwardSplitWgmma>::space(const Case& prob
                                  .tile_kv = tile_kv,
                                  .stages_q = stages_q,
                                  .stages = stages,
-                                 .order = consumers == 1 ? WarpgroupOrder::free : WarpgroupOrder::ping_pong,
-                                 .rescale = searched_rescale(problem.spec),
                                  .blocks_per_sm = blocks_per_sm,
                                  .stages_stored = stages_stored});
             }

@@ -16,8 +16,7 @@ struct Family<ForwardSplitWgmma> : FamilyDefaults<ForwardSplitWgmma> {
   static constexpr Pass pass = Pass::forward;
   static constexpr Requests part = Requests::few_queries;  ///< of a call of two kernels
   static constexpr bool may_spill = false;
-  static constexpr ForwardSplitWgmma smallest = {
-      .tile_rows = 64, .tile_kv = 16, .stages = 1, .rescale = Rescale::always};
+  static constexpr ForwardSplitWgmma smallest = {.tile_rows = 64, .tile_kv = 16, .stages = 1};
 
   static ForwardSplitWgmma smallest_for(const AttentionSpec& spec);
   static std::optional<ForwardSplitWgmma> for_requests(const ForwardSplitWgmma& config, Requests requests) {

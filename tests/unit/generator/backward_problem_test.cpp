@@ -66,7 +66,6 @@ TEST(BackwardProblem, OnePassAndTwoCompete) {
       }
     }
   }
-  EXPECT_GE(one_passes(problem_of({.head_dim = 64}, hopper).candidates(false)), 2) << "128 queries, 64";
 }
 
 TEST(BackwardProblem, TwoPassesServeAllOtherCalls) {
@@ -151,7 +150,7 @@ TEST(BackwardProblem, WhatCannotServeIsNotRun) {
                                                              {pair[0], BackwardDkvMmaSync{.tile_kv = 17}},
                                                              {BackwardWgmma{}, BackwardWgmma{}},
                                                              {pair[0], pair[1], pair[1]},
-                                                             {BackwardWgmma{.tile_q = 128}}})
+                                                             {BackwardWgmma{.pair = true}}})
     EXPECT_FALSE(problem.can_run(configs)) << to_string(configs);
   EXPECT_TRUE(problem_of({}, hopper, true).can_run({BackwardWgmma{.deterministic = true}}));
   EXPECT_FALSE(problem_of({}, hopper, true).can_run({BackwardWgmma{}}));

@@ -14,15 +14,12 @@ TEST(BackwardRegisters, SharesFitAMultiprocessor) {
   for (const int head_dim : {8, 32, 40, 64, 72, 128, 136, 256}) {
     for (const int head_dim_v : {8, 64, 72, 128, 256}) {
       for (const bool dropout : {false, true}) {
-        for (const int tile_q : {64, 128}) {
-          const AttentionSpec spec{.head_dim = head_dim, .head_dim_v = head_dim_v, .dropout = dropout};
-          const BackwardWgmma config{.tile_q = tile_q};
-          const RegisterShares shares = register_shares(spec, config);
-          EXPECT_LE(shares.producer + 2 * shares.consumer + shares.dq, all) << head_dim << " " << head_dim_v;
-          EXPECT_LE(shares.consumer, launched_with_most);
-          EXPECT_EQ(shares.dq != 0, has_query_consumer(spec, config)) << head_dim << " " << head_dim_v;
-          for (const int share : {shares.producer, shares.consumer, shares.dq}) EXPECT_EQ(share % 8, 0);
-        }
+        const AttentionSpec spec{.head_dim = head_dim, .head_dim_v = head_dim_v, .dropout = dropout};
+        const RegisterShares shares = register_shares(spec);
+        EXPECT_LE(shares.producer + 2 * shares.consumer + shares.dq, all) << head_dim << " " << head_dim_v;
+        EXPECT_LE(shares.consumer, launched_with_most);
+        EXPECT_EQ(shares.dq != 0, has_query_consumer(spec)) << head_dim << " " << head_dim_v;
+        for (const int share : {shares.producer, shares.consumer, shares.dq}) EXPECT_EQ(share % 8, 0);
       }
     }
   }

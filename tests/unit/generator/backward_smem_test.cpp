@@ -5,10 +5,9 @@
 namespace jit::backward_wgmma {
 namespace {
 
-SmemSizes sizes_of(int head_dim, int head_dim_v, int tile_q = 64, int stages = 2) {
+SmemSizes sizes_of(int head_dim, int head_dim_v, int stages = 2) {
   return {.head_dim = head_dim,
           .head_dim_v = head_dim_v,
-          .tile_q = tile_q,
           .tile_kv = keys_of_block(has_roles(head_dim, head_dim_v)),
           .stages = stages,
           .pair = false,
@@ -19,11 +18,11 @@ SmemSizes sizes_of(int head_dim, int head_dim_v, int tile_q = 64, int stages = 2
 int places(const SmemSizes& sizes) { return smem_layout(sizes).gradient_places; }
 
 TEST(BackwardSmem, GradientsHaveAsManyPlacesAsThereIsRoomFor) {
-  EXPECT_EQ(places(sizes_of(64, 64, 64, 4)), 1) << "beside two tiles of keys";
-  EXPECT_EQ(places(sizes_of(32, 32, 64, 4)), 2);
+  EXPECT_EQ(places(sizes_of(64, 64, 4)), 1) << "beside two tiles of keys";
+  EXPECT_EQ(places(sizes_of(32, 32, 4)), 2);
   EXPECT_EQ(places(sizes_of(128, 128)), 1);
   EXPECT_EQ(places(sizes_of(96, 40)), 2);
-  EXPECT_EQ(places(sizes_of(96, 40, 64, 4)), 0);
+  EXPECT_EQ(places(sizes_of(96, 40, 4)), 0);
   EXPECT_EQ(places(sizes_of(256, 256)), 0) << "of roles";
   SmemSizes drawn = sizes_of(128, 128);
   drawn.draws = true;
@@ -62,15 +61,14 @@ TEST(BackwardSmem, DqHasAsManyPlacesAsThereIsRoomFor) {
     return sizes;
   };
   expect(sizes_of(128, 128), 1, 2);
-  expect(sizes_of(64, 64, 128), 1, 2);
-  expect(sizes_of(64, 64, 64, 4), 1, 4);
-  expect(sizes_of(32, 32, 64, 4), 2, 4);
+  expect(sizes_of(64, 64, 4), 1, 4);
+  expect(sizes_of(32, 32, 4), 2, 4);
   expect(sizes_of(192, 192), 2, 2);
   expect(sizes_of(256, 256), 0, 2);
   expect(pair_of(192, 128), 2, 2);
   expect(pair_of(192, 192), 2, 1);
   expect(pair_of(256, 256), 1, 1);
-  for (SmemSizes sizes : {sizes_of(64, 64, 64, 4), sizes_of(192, 192), pair_of(192, 192)}) {
+  for (SmemSizes sizes : {sizes_of(64, 64, 4), sizes_of(192, 192), pair_of(192, 192)}) {
     sizes.deterministic = true;
     expect(sizes, 0, sizes.head_dim == 64 ? 4 : 2);
   }
@@ -79,21 +77,21 @@ TEST(BackwardSmem, DqHasAsManyPlacesAsThereIsRoomFor) {
 // Beside a consumer of dQ there are keys of two tiles, but for what dropout draws.
 TEST(BackwardSmem, TheNextKeysHaveRoomBesideAConsumerOfDq) {
   for (const int head_dim : {8, 40, 64}) {
-    SmemSizes sizes = sizes_of(head_dim, head_dim, 64, 4);
+    SmemSizes sizes = sizes_of(head_dim, head_dim, 4);
     EXPECT_EQ(smem_layout(sizes).keys.stages, 2) << head_dim;
     sizes.draws = true;
     EXPECT_EQ(smem_layout(sizes).keys.stages, head_dim < 40 ? 2 : 1) << head_dim;
     sizes.deterministic = true;
     EXPECT_EQ(smem_layout(sizes).keys.stages, 2) << head_dim << ", without a place for dQ";
   }
-  for (const SmemSizes& sizes : {sizes_of(64, 64, 128), sizes_of(128, 128), sizes_of(256, 256)})
+  for (const SmemSizes& sizes : {sizes_of(128, 128), sizes_of(256, 256)})
     EXPECT_EQ(smem_layout(sizes).keys.stages, 1) << sizes.head_dim;
 }
 
 TEST(BackwardSmem, BoundedBoxesTakeRegistersThatConsumersOfDqDoNotHave) {
-  for (SmemSizes sizes : {sizes_of(64, 64, 64, 4), sizes_of(64, 64, 128), sizes_of(128, 128)}) {
+  for (SmemSizes sizes : {sizes_of(64, 64, 4), sizes_of(128, 128)}) {
     sizes.is_bounded = true;
-    EXPECT_EQ(places(sizes), sizes.head_dim == 64 && sizes.tile_q == 64 ? 1 : 0);
+    EXPECT_EQ(places(sizes), sizes.head_dim == 64 ? 1 : 0);
   }
 }
 
@@ -102,7 +100,7 @@ TEST(BackwardSmem, PlacesOfGradientsLieApartAndAligned) {
   for (const int head_dim : {8, 16, 24, 40, 64, 72, 128}) {
     for (const int head_dim_v : {8, 16, 24, 40, 64, 72, 128}) {
       for (const int stages : {2, 4}) {
-        const SmemSizes sizes = sizes_of(head_dim, head_dim_v, 64, stages);
+        const SmemSizes sizes = sizes_of(head_dim, head_dim_v, stages);
         const SmemLayout layout = smem_layout(sizes),
                          without = smem_layout(sizes, {1, 0, 1, layout.ds.stages});
         if (without.total > largest_smem) continue;

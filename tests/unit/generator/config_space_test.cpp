@@ -215,7 +215,6 @@ TEST(ConfigRejection, ForwardMlaWgmmaNamesWhatItNeeds) {
   EXPECT_EQ(rejection(latents, {}), "");
   EXPECT_THAT(rejection({}, {}), HasSubstr("spec.values_in_keys is false"));
   EXPECT_THAT(rejection(latents, {}, {8, 0, 0}), HasSubstr("forward_mla_wgmma needs sm_90a"));
-  EXPECT_THAT(rejection(latents, {.rescale = Rescale::on_overflow}), HasSubstr("must be always or lazy"));
   AttentionSpec other = latents;
   other.head_dim_v = 120;
   EXPECT_THAT(rejection(other, {}), HasSubstr("head_dim_v = 120 must be a multiple of 128"));

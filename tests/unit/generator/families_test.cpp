@@ -136,7 +136,7 @@ TEST(Families, AFixedOrderOfSumsIsAConfigsOwnOrAnothers) {
 }
 
 TEST(Families, StatisticsLieAsTheFamilyLeavesThem) {
-  EXPECT_EQ(query_statistics(BackwardWgmma{.tile_q = 128}).tile, 128);
+  EXPECT_EQ(query_statistics(BackwardWgmma{}).tile, 64);
   EXPECT_EQ(query_statistics(BackwardDqMmaSync{}).tile, statistic_chunk);
 }
 
