@@ -2,11 +2,15 @@
 # compile once, which is most of the time that a source takes.
 option(JIT_COMPILE_TOGETHER "Compile sources of a folder as one; off shows a source that leans on others" ON)
 
-# jit_compile_together(TARGET [ALONE SOURCES...]): of the sources that TARGET has so far those of one folder, at most 8
-# at a time: so much is compiled after an edit of one. What they name in namespaces of their own must differ. ALONE are
-# those that clash, or are too long for a group. By folders and not lists, so that a new source is in one.
+# jit_compile_together(TARGET [AT_MOST COUNT] [ALONE SOURCES...]): of the sources that TARGET has so far those of one folder,
+# at most COUNT at a time, by default 8: so much is compiled after an edit of one. What they name in namespaces of their own
+# must differ. ALONE are those that clash, or are too long for a group. By folders and not lists, so that a new source is in
+# one.
 function(jit_compile_together target)
-  cmake_parse_arguments(arg "" "" ALONE ${ARGN})
+  cmake_parse_arguments(arg "" AT_MOST ALONE ${ARGN})
+  if(NOT arg_AT_MOST)
+    set(arg_AT_MOST 8)
+  endif()
   if(NOT JIT_COMPILE_TOGETHER)
     return()
   endif()
@@ -29,7 +33,7 @@ function(jit_compile_together target)
     if(count EQUAL 1)
       continue()
     endif()
-    math(EXPR parts "(${count} + 7) / 8")
+    math(EXPR parts "(${count} + ${arg_AT_MOST} - 1) / ${arg_AT_MOST}")
     set(place 0)
     foreach(source ${sources_of_${folder}})
       math(EXPR part "${place} * ${parts} / ${count}")

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/device/append_run.h"
+#include "tests/device/gpu_fixture.h"
 #include "tests/support/captured_graph.h"
 #include "tests/support/error_of.h"
 #include "tests/support/seed.h"

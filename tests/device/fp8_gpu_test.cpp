@@ -37,7 +37,7 @@ class Fp8Test : public GpuTest {
   }
 };
 
-constexpr const char* small = "tile_q=64 tile_kv=32 stages_q=2 stages_v=2 output=separate";
+constexpr const char* small_tile = "tile_q=64 tile_kv=32 stages_q=2 stages_v=2 output=separate";
 
 TEST_F(Fp8Test, TypesOutputsAndConfigs) {
   std::vector<KernelCase> cases;
@@ -122,7 +122,7 @@ TEST_F(Fp8Test, HeadDimsAndLayouts) {
   for (const Layout layout : {Layout::bhsd, Layout::packed_qkv}) {
     AttentionCase problem = fp8_case(DType::fp8_e5m2, 64, 40, 70);
     problem.layout = layout;
-    cases.push_back({problem, config_of(small)});
+    cases.push_back({problem, config_of(small_tile)});
   }
   expect_some_right(cases, 3);
 }
@@ -136,7 +136,7 @@ TEST_F(Fp8Test, MasksScoresAndLengths) {
     problem.spec.score = score;
     cases.push_back(
         {problem,
-         config_of(cases.size() % 2 == 0 ? small : "tile_q=128 tile_kv=32 stages_v=2 output=direct")});
+         config_of(cases.size() % 2 == 0 ? small_tile : "tile_q=128 tile_kv=32 stages_v=2 output=direct")});
   };
   add(mask::causal(), {}, 150, 150);
   add(mask::causal(), score::softcap(3), 140, 90);  // rows without a key
@@ -167,14 +167,14 @@ TEST_F(Fp8Test, KeysFromTheLastOneToTheFirst) {
   const char* const promoted = "tile_q=128 tile_kv=64 stages_v=2 output=direct promote_every=1";
   add(mask::causal(), {}, 150, 150, two);
   add(mask::causal(), score::softcap(3), 140, 90, promoted);  // rows without a key
-  add(mask::causal(), {}, 70, 300, small);
+  add(mask::causal(), {}, 70, 300, small_tile);
   add(mask::sliding_window(40, 0), score::alibi(), 290, 330, two);
   add(mask::sliding_window(40, 10), {}, 200, 260, promoted);
   add(mask::causal() || mask::prefix(70), {}, 200, 200, "tile_q=192 tile_kv=32 stages_v=2 output=direct");
-  add({}, score::alibi(), 40, 260, small);
+  add({}, score::alibi(), 40, 260, small_tile);
   add({}, {}, 130, 201, "tile_q=128 tile_kv=160 stages_q=2 stages_v=2 output=separate");
   add({}, {}, 1, 1, two);
-  add(mask::causal(), {}, 5, 0, small);
+  add(mask::causal(), {}, 5, 0, small_tile);
   expect_some_right(cases, 4);
 }
 
@@ -191,11 +191,11 @@ TEST_F(Fp8Test, ScalesOfTokens) {
     cases.push_back({problem, config_of(config)});
   };
   add({}, {}, 130, 200, "tile_q=128 tile_kv=64 stages_q=2 stages_v=2 output=separate order=ping_pong");
-  add(mask::causal(), {}, 140, 90, small);  // rows without a key
+  add(mask::causal(), {}, 140, 90, small_tile);  // rows without a key
   add(mask::document(), score::alibi(), 70, 70, "tile_q=128 tile_kv=32 stages_v=2 output=direct");
   add(mask::causal(), score::softcap(3), 66, 130,
       "tile_q=64 tile_kv=96 stages_k=3 stages_v=2 output=direct promote_every=1");
-  add({}, {}, 1, 1, small);
+  add({}, {}, 1, 1, small_tile);
   expect_some_right(cases, 3);
 }
 
@@ -212,12 +212,12 @@ TEST_F(Fp8Test, ScalesOfBlocks) {
     cases.push_back({problem, config_of(config)});
   };
   add({}, {}, 200, 270, "tile_q=128 tile_kv=192 stages_q=2 stages_v=2 output=separate order=ping_pong");
-  add(mask::causal(), {}, 140, 90, small);  // rows without a key
+  add(mask::causal(), {}, 140, 90, small_tile);  // rows without a key
   add(mask::sliding_window(40, 0), {}, 150, 330, "tile_q=128 tile_kv=96 stages_v=2 output=direct");
   add(mask::causal(), score::softcap(3), 66, 230,
       "tile_q=64 tile_kv=160 stages_k=3 stages_v=2 output=direct promote_every=1");
-  add({}, {}, 1, 1, small);
-  add({}, {}, 3, 0, small);
+  add({}, {}, 1, 1, small_tile);
+  add({}, {}, 3, 0, small_tile);
   expect_some_right(cases, 3);
 }
 
@@ -243,7 +243,7 @@ TEST_F(Fp8Test, ColumnsOfValuesAndLse) {
     cases.push_back({problem, config_of(config)});
   };
   add(true, true, true, {}, {}, 130, 100, "tile_q=128 tile_kv=64 stages_q=2 stages_v=2 output=separate");
-  add(true, false, false, mask::causal(), {}, 140, 90, small);  // rows without a key
+  add(true, false, false, mask::causal(), {}, 140, 90, small_tile);  // rows without a key
   add(false, true, true, mask::causal(), score::alibi(), 90, 70,
       "tile_q=64 tile_kv=96 stages_v=2 output=direct promote_every=1");
   add(true, true, false, {}, {}, 70, 0, "tile_q=128 tile_kv=32 stages_v=2 output=direct");

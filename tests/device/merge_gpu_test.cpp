@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/device/gpu_fixture.h"
 #include "tests/support/captured_graph.h"
 #include "tests/support/device_tensor.h"
 #include "tests/support/error_of.h"

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/device/gpu_fixture.h"
 #include "tests/support/captured_graph.h"
 #include "tests/support/error_of.h"
 #include "tests/support/quantize_run.h"

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <jit/quantize.h>
 
+#include "tests/device/gpu_fixture.h"
 #include "tests/support/captured_graph.h"
 #include "tests/support/error_of.h"
 #include "tests/support/quantize_run.h"

@@ -63,7 +63,7 @@ TEST(DropoutParams, FollowFromTheRate) {
 
 AttentionSpec with_dropout() { return {.head_dim = 16, .dropout = true}; }
 
-AttentionArguments good_arguments() {
+AttentionArguments arguments_with_dropout() {
   return placeholder_arguments(with_dropout(),
                                {.seqlen_q = 8, .seqlen_kv = 8, .head_dim = 16, .head_dim_v = 16});
 }
@@ -71,12 +71,12 @@ AttentionArguments good_arguments() {
 TEST(DropoutArguments, RatesOutsideOf0To1AreRefused) {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   for (const float rate : {0.0f, 0.3f, std::nextafter(1.0f, 0.0f)}) {
-    AttentionArguments arguments = good_arguments();
+    AttentionArguments arguments = arguments_with_dropout();
     arguments.dropout_p = rate;
     EXPECT_NO_THROW(check_arguments(with_dropout(), arguments)) << rate;
   }
   for (const float rate : {-0.1f, 1.0f, 1.5f, HUGE_VALF, -HUGE_VALF, nan}) {
-    AttentionArguments arguments = good_arguments();
+    AttentionArguments arguments = arguments_with_dropout();
     arguments.dropout_p = rate;
     const Error error = error_of([&] { check_arguments(with_dropout(), arguments); });
     EXPECT_EQ(error.field(), "dropout_p") << rate;
@@ -86,7 +86,7 @@ TEST(DropoutArguments, RatesOutsideOf0To1AreRefused) {
 
 TEST(DropoutArguments, RateAndSeedBelongToASpecWithDropout) {
   const AttentionSpec plain{.head_dim = 16};
-  AttentionArguments arguments = good_arguments();
+  AttentionArguments arguments = arguments_with_dropout();
   EXPECT_EQ(error_of([&] { check_arguments(plain, arguments); }).field(), "rng_state");
   arguments.rng_state = {};
   EXPECT_NO_THROW(check_arguments(plain, arguments));
@@ -96,17 +96,17 @@ TEST(DropoutArguments, RateAndSeedBelongToASpecWithDropout) {
 }
 
 TEST(DropoutArguments, TheSeedHasTwoWords) {
-  AttentionArguments arguments = good_arguments();
+  AttentionArguments arguments = arguments_with_dropout();
   arguments.rng_state.shape[0] = 3;
   EXPECT_THAT(error_of([&] { check_arguments(with_dropout(), arguments); }).message(),
               HasSubstr("rng_state"));
-  arguments = good_arguments();
+  arguments = arguments_with_dropout();
   arguments.rng_state.dtype = DType::int32;
   EXPECT_THAT(error_of([&] { check_arguments(with_dropout(), arguments); }).message(), HasSubstr("int64"));
 }
 
 TEST(DropoutArguments, LengthsMayBeOnTheDevice) {
-  AttentionArguments arguments = good_arguments();
+  AttentionArguments arguments = arguments_with_dropout();
   arguments.seqused_k = {
       .data = reinterpret_cast<void*>(64), .dtype = DType::int32, .rank = 1, .shape = {1}, .strides = {1}};
   EXPECT_NO_THROW(check_arguments(with_dropout(), arguments));
