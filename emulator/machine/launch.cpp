@@ -1,6 +1,7 @@
 #include "machine/launch.h"
 
 #include <algorithm>
+#include <cfenv>
 #include <chrono>
 #include <future>
 #include <limits>
@@ -124,6 +125,21 @@ class Grid {
   std::atomic<std::uint64_t> next_ = 0;
 };
 
+/// Rounding to nearest, with subnormals, in this thread: a caller may compute in another way, as XLA's threads do.
+class DefaultArithmetic {
+ public:
+  DefaultArithmetic() {
+    std::fegetenv(&callers_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~DefaultArithmetic() { std::fesetenv(&callers_); }
+  DefaultArithmetic(const DefaultArithmetic&) = delete;
+  DefaultArithmetic& operator=(const DefaultArithmetic&) = delete;
+
+ private:
+  std::fenv_t callers_;
+};
+
 /// One host thread's share of the work.
 class Worker {
  public:
@@ -137,6 +153,7 @@ class Worker {
 
   // Ends when the grid has ended or the launch was stopped. Never throws.
   void run() noexcept {
+    const DefaultArithmetic arithmetic;
     try {
       while (step()) {
       }

@@ -192,15 +192,6 @@ class _Jax(_Adapter):
         return jax.dlpack.from_dlpack(array)
 
 
-class _Lent(_Adapter):
-    """Arrays that a compiled program of JAX lends to `jit_attention.jax`, which orders its work by a stream."""
-
-    needs_complete_results = False
-
-    def export(self, array):
-        return array, array.name
-
-
 class _Torch(_Adapter):
     """PyTorch from before its tensors had a table of C functions."""
 
@@ -222,4 +213,4 @@ class _Torch(_Adapter):
         return torch.tensor(array, device=like.device)
 
 
-_ADAPTERS = {"numpy": _NumPy, "cupy": _CuPy, "jax": _Jax, "jaxlib": _Jax, "torch": _Torch, "jit_attention": _Lent}
+_ADAPTERS = {"numpy": _NumPy, "cupy": _CuPy, "jax": _Jax, "jaxlib": _Jax, "torch": _Torch}

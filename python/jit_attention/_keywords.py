@@ -26,7 +26,7 @@ _OTHER_NAMES = {
     "softmax_scale": ("scale", "sm_scale", "attn_scale", "scaling", "softmax_factor"),
     "scale": ("softmax_scale", "sm_scale", "attn_scale", "scaling"),
     "dropout_p": ("dropout", "dropout_rate", "dropout_prob", "p"),
-    "rng_state": ("seed", "generator", "philox_seed", "dropout_seed", "rng"),
+    "rng_state": ("seed", "generator", "philox_seed", "dropout_seed", "rng", "dropout_rng"),
     "cu_seqlens_q": ("qo_indptr", "q_indptr", "cu_seq_lens_q", "cum_seq_q", "cu_seqlens", "query_start_loc"),
     "cu_seqlens_k": ("kv_indptr", "cu_seqlens_kv", "cu_seq_lens_k", "cum_seq_k", "k_indptr"),
     "seqused_q": ("seq_len_q", "actual_seq_lens_q", "q_lens", "query_seq_lengths"),

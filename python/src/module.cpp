@@ -19,6 +19,7 @@
 #include "tool_binding.h"
 #include "tuning_binding.h"
 #include "tvm_binding.h"
+#include "xla_binding.h"
 
 NB_MODULE(_core, module) {
   if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0)
@@ -43,4 +44,5 @@ NB_MODULE(_core, module) {
   jit::python::bind_pack(module);
   jit::python::bind_tool(module);
   jit::python::bind_tvm(module);
+  jit::python::bind_xla(module);
 }

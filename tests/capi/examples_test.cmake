@@ -1,8 +1,11 @@
-# Compiles the examples of jit/c.h, which stand between @code and @endcode, as functions of a program of C. Each names what
-# it needs as the lines below do. Given: CC, INCLUDE, and a folder to WORK in.
+# Compiles the examples of the headers of C, which stand between @code and @endcode, as functions of a program of C. They use
+# the names that the lines below declare. Given: CC, INCLUDE, and a folder to WORK in.
 file(READ ${INCLUDE}/jit/c.h text)
+file(READ ${INCLUDE}/jit/tvm_ffi.h tvm_text)
+string(APPEND text "${tvm_text}")
 set(program "#include <stdio.h>
 #include <jit/c.h>
+#include <jit/tvm_ffi.h>
 static jit_context* context;
 static jit_operation *attention, *append, *merge, *quantize, *blocks;
 static jit_error* error;

@@ -22,18 +22,6 @@ AttentionSpec spec_of(int head_dim, int head_dim_v = 0, DType dtype = DType::bf1
   return {.dtype = dtype, .head_dim = head_dim, .head_dim_v = head_dim_v};
 }
 
-AttentionCase case_of(const AttentionSpec& spec, int batch, int heads_kv, int seqlen_q, int seqlen_kv,
-                      Layout layout = Layout::bshd) {
-  static std::uint64_t seed = reference::test_seed();
-  return {.spec = spec,
-          .batch = batch,
-          .heads_kv = heads_kv,
-          .seqlen_q = seqlen_q,
-          .seqlen_kv = seqlen_kv,
-          .layout = layout,
-          .seed = seed++};
-}
-
 class AttentionTest : public GpuTest {};
 
 TEST_F(AttentionTest, HeadDims) {
@@ -50,7 +38,7 @@ TEST_F(AttentionTest, HeadDims) {
   }
   std::vector<KernelCase> cases;
   for (const AttentionSpec& spec : specs)
-    cases.push_back({case_of(spec, sized(2, 1), 2, sized(193, 67), sized(211, 83))});
+    cases.push_back({problem_of(spec, sized(2, 1), 2, sized(193, 67), sized(211, 83))});
   expect_all_right(cases);
 }
 
@@ -62,7 +50,7 @@ TEST_F(AttentionTest, QueryHeadsShareKvHeads) {
     spec.gqa_ratio = ratio;
     spec.mask = mask::causal();
     for (const int heads_kv : {1, 3}) {
-      if (is_in_this_run(index++, 2)) cases.push_back({case_of(spec, 2, heads_kv, 65, 130)});
+      if (is_in_this_run(index++, 2)) cases.push_back({problem_of(spec, 2, heads_kv, 65, 130)});
     }
     ++index;  // the other number of heads with the next ratio
   }
@@ -78,11 +66,11 @@ TEST_F(AttentionTest, EveryLength) {
     for (const int seqlen_q : {1, 2, 15, 16, 17, 63, 64, 65, 127, 129, 300}) {
       for (const int seqlen_kv : {0, 1, 7, 31, 32, 33, 64, 65, 127, 128, 257}) {
         if (!is_in_this_run(index++, 14)) continue;
-        cases.push_back({case_of(spec, 1, 2, seqlen_q, seqlen_kv)});
+        cases.push_back({problem_of(spec, 1, 2, seqlen_q, seqlen_kv)});
       }
     }
-    cases.push_back({case_of(spec, 1, 1, 1, 5000)});
-    cases.push_back({case_of(spec, 1, 1, 2500, 3)});
+    cases.push_back({problem_of(spec, 1, 1, 1, 5000)});
+    cases.push_back({problem_of(spec, 1, 1, 2500, 3)});
   }
   expect_all_right(cases);
 }
@@ -91,19 +79,19 @@ TEST_F(AttentionTest, EveryLength) {
 TEST_F(AttentionTest, BatchesBeyondOneGrid) {
   AttentionSpec spec = spec_of(8);
   spec.mask = mask::prefix_lengths();
-  expect_right(case_of(spec, 70000, 1, 2, 5), parse_config("tile_q=16 warps=1 tile_kv=16"));
+  expect_right(problem_of(spec, 70000, 1, 2, 5), parse_config("tile_q=16 warps=1 tile_kv=16"));
 }
 
 // More tiles of queries than a grid has blocks along y.
 TEST_F(AttentionTest, QueriesBeyondOneGrid) {
   AttentionSpec spec = spec_of(8);
   spec.mask = mask::causal(Alignment::top_left);
-  expect_right(case_of(spec, 1, 1, 1'100'000, 40), parse_config("tile_q=16 warps=1 tile_kv=16"));
+  expect_right(problem_of(spec, 1, 1, 1'100'000, 40), parse_config("tile_q=16 warps=1 tile_kv=16"));
 }
 
 TEST_F(AttentionTest, NothingToComputeTouchesNothing) {
   for (const auto& [batch, heads, seqlen_q] : {std::tuple(0, 2, 16), {2, 0, 16}, {2, 2, 0}}) {
-    const AttentionRun run(case_of(spec_of(64), batch, heads, seqlen_q, 64));
+    const AttentionRun run(problem_of(spec_of(64), batch, heads, seqlen_q, 64));
     attention(spec_of(64), {}, context())(run.arguments());
     EXPECT_TRUE(run.untouched());
   }
@@ -114,7 +102,7 @@ TEST_F(AttentionTest, BakedLengths) {
   spec.mask = mask::causal();
   spec.seqlen_q = 100;
   spec.seqlen_kv = 333;
-  expect_right(case_of(spec, 2, 2, 100, 333));
+  expect_right(problem_of(spec, 2, 2, 100, 333));
 }
 
 TEST_F(AttentionTest, LayoutsAndAlignments) {
@@ -131,8 +119,8 @@ TEST_F(AttentionTest, LayoutsAndAlignments) {
       for (int layout = 0; layout < layout_count; ++layout) {
         const auto where = static_cast<Layout>(layout);
         if (is_in_this_run(layout, 2))
-          cases.push_back({case_of(spec, 2, 2, sized(150, 75), sized(150, 75), where)});
-        if (is_in_this_run(layout + 1, 2)) cases.push_back({case_of(spec, 2, 1, 70, 131, where)});
+          cases.push_back({problem_of(spec, 2, 2, sized(150, 75), sized(150, 75), where)});
+        if (is_in_this_run(layout + 1, 2)) cases.push_back({problem_of(spec, 2, 1, 70, 131, where)});
       }
     }
   }
@@ -140,7 +128,7 @@ TEST_F(AttentionTest, LayoutsAndAlignments) {
 }
 
 TEST_F(AttentionTest, WithoutLse) {
-  AttentionCase problem = case_of(spec_of(128), 1, 2, 100, 100);
+  AttentionCase problem = problem_of(spec_of(128), 1, 2, 100, 100);
   problem.with_lse = false;
   expect_right(problem);
 }
@@ -155,10 +143,10 @@ TEST_F(AttentionTest, MasksAndScores) {
     spec.gqa_ratio = 2;
     spec.mask = parse_mask(mask, masks);
     spec.score = parse_score(score, scores);
-    cases.push_back({case_of(spec, sized(2, 1), sized(2, 1), 200, 200)});
+    cases.push_back({problem_of(spec, sized(2, 1), sized(2, 1), 200, 200)});
     if (device_.emulated) return;
-    cases.push_back({case_of(spec, 3, 1, 77, 310)});
-    cases.push_back({case_of(spec, 1, 2, 310, 77)});
+    cases.push_back({problem_of(spec, 3, 1, 77, 310)});
+    cases.push_back({problem_of(spec, 1, 2, 310, 77)});
   };
   for (const char* mask : {"causal",
                            "causal(top_left)",
@@ -222,7 +210,7 @@ TEST_F(AttentionTest, RandomExpressions) {
     spec.mask = reference::random_mask(random, 3);
     spec.score = reference::random_score(random);
     const int seqlen_q = reference::draw(random, 1, 300);
-    cases.push_back({case_of(spec, 2, 3, seqlen_q, reference::draw(random, 0, 300))});
+    cases.push_back({problem_of(spec, 2, 3, seqlen_q, reference::draw(random, 0, 300))});
   }
   expect_all_right(cases);
 }
@@ -231,7 +219,7 @@ TEST_F(AttentionTest, SharpAndFlatSoftmax) {
   std::vector<KernelCase> cases;
   for (const float amplitude : {0.01f, 0.5f, 4.0f, 12.0f}) {
     for (const DType dtype : {DType::bf16, DType::fp16}) {
-      AttentionCase problem = case_of(spec_of(64, 0, dtype), 1, 2, 200, 600);
+      AttentionCase problem = problem_of(spec_of(64, 0, dtype), 1, 2, 200, 600);
       problem.amplitude = amplitude;
       cases.push_back({problem});
     }
@@ -273,7 +261,7 @@ TEST_F(AttentionTest, EveryConfigAxis) {
   for (AttentionSpec& spec : specs) spec.mask = mask::causal() && mask::sliding_window(150);
   std::vector<KernelCase> cases;
   for (const AttentionSpec& spec : specs) {
-    const AttentionCase problem = case_of(spec, 1, sized(2, 1), sized(333, 157), sized(421, 211));
+    const AttentionCase problem = problem_of(spec, 1, sized(2, 1), sized(333, 157), sized(421, 211));
     for (const KernelConfig& config : configs) {
       if (config_rejection(spec, config, device_limits(device_)).empty()) cases.push_back({problem, config});
     }
@@ -285,7 +273,7 @@ TEST_F(AttentionTest, EveryConfigAxis) {
 TEST_F(AttentionTest, RepeatedRunsAreIdentical) {
   AttentionSpec spec = spec_of(128);
   spec.mask = mask::causal();
-  AttentionRun run(case_of(spec, sized(4, 1), sized(8, 2), sized(700, 150), sized(900, 200)));
+  AttentionRun run(problem_of(spec, sized(4, 1), sized(8, 2), sized(700, 150), sized(900, 200)));
   const Attention kernel = attention(spec, {}, context());
   kernel(run.arguments());
   const std::vector<unsigned char> first = run.outputs();

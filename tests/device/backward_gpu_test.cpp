@@ -21,19 +21,9 @@
 namespace jit::testing {
 namespace {
 
-BackwardCase case_of(const AttentionSpec& spec, int batch, int heads_kv, int seqlen_q, int seqlen_kv) {
-  static std::uint64_t seed = reference::test_seed();
-  return {.spec = spec,
-          .batch = batch,
-          .heads_kv = heads_kv,
-          .seqlen_q = seqlen_q,
-          .seqlen_kv = seqlen_kv,
-          .seed = seed++};
-}
-
 class BackwardTest : public GpuTest {
  protected:
-  static void expect_right(const BackwardCase& problem) {
+  static void expect_right(const AttentionCase& problem) {
     try {
       BackwardRun run(problem);
       const bool deterministic = problem.seed % 2 == 0;  // every other one
@@ -49,12 +39,12 @@ TEST_F(BackwardTest, HeadDims) {
   int index = 0;
   for (const int head_dim : {8, 24, 64, 72, 128, 200, 256}) {
     // Two of three in one of the two types on an emulated device.
-    if (is_in_this_run(index, 3)) expect_right(case_of({.head_dim = head_dim}, 1, 1, 35, 41));
+    if (is_in_this_run(index, 3)) expect_right(problem_of({.head_dim = head_dim}, 1, 1, 35, 41));
     if (is_in_this_run(++index, 5))
-      expect_right(case_of({.dtype = DType::fp16, .head_dim = head_dim}, 1, 1, 35, 41));
+      expect_right(problem_of({.dtype = DType::fp16, .head_dim = head_dim}, 1, 1, 35, 41));
   }
   for (const auto& [d, dv] : {std::pair(192, 128), {64, 256}, {256, 8}, {40, 72}}) {
-    if (is_in_this_run(index++, 5)) expect_right(case_of({.head_dim = d, .head_dim_v = dv}, 1, 2, 35, 41));
+    if (is_in_this_run(index++, 5)) expect_right(problem_of({.head_dim = d, .head_dim_v = dv}, 1, 2, 35, 41));
   }
 }
 
@@ -66,7 +56,7 @@ TEST_F(BackwardTest, QueryHeadsShareKvHeads) {
       if (!is_in_this_run(index++, 2)) continue;
       AttentionSpec spec{.head_dim = 64, .gqa_ratio = ratio};
       if (causal) spec.mask = mask::causal();
-      expect_right(case_of(spec, 2, ratio == 8 ? 1 : 2, 37, 50));
+      expect_right(problem_of(spec, 2, ratio == 8 ? 1 : 2, 37, 50));
     }
   }
 }
@@ -78,7 +68,7 @@ TEST_F(BackwardTest, Lengths) {
     const AttentionSpec spec{.head_dim = 32, .mask = mask};
     for (const auto& [seqlen_q, seqlen_kv] :
          {std::pair(1, 1), {1, 70}, {70, 1}, {15, 17}, {64, 64}, {65, 129}, {129, 65}, {200, 40}})
-      expect_right(case_of(spec, 1, 2, seqlen_q, seqlen_kv));
+      expect_right(problem_of(spec, 1, 2, seqlen_q, seqlen_kv));
   }
 }
 
@@ -86,12 +76,12 @@ TEST_F(BackwardTest, Lengths) {
 TEST_F(BackwardTest, EmptySequences) {
   const AttentionSpec spec{.head_dim = 32};
   for (const auto& [batch, seqlen_q, seqlen_kv] : {std::tuple(1, 0, 20), {1, 20, 0}, {1, 0, 0}, {0, 5, 5}})
-    expect_right(case_of(spec, batch, 1, seqlen_q, seqlen_kv));
+    expect_right(problem_of(spec, batch, 1, seqlen_q, seqlen_kv));
 }
 
 TEST_F(BackwardTest, BakedLengths) {
   expect_right(
-      case_of({.head_dim = 32, .seqlen_q = 40, .seqlen_kv = 77, .mask = mask::causal()}, 2, 1, 40, 77));
+      problem_of({.head_dim = 32, .seqlen_q = 40, .seqlen_kv = 77, .mask = mask::causal()}, 2, 1, 40, 77));
 }
 
 TEST_F(BackwardTest, RowsApartAndAlignments) {
@@ -100,10 +90,10 @@ TEST_F(BackwardTest, RowsApartAndAlignments) {
     ++index;  // the other alignments with the next head dim
     for (const int alignment : {16, 8, 4, 2}) {
       if (!is_in_this_run(index++, 4)) continue;
-      BackwardCase problem =
-          case_of({.head_dim = head_dim, .gqa_ratio = 2, .alignment = alignment, .mask = mask::causal()}, 2,
-                  2, 33, 47);
-      problem.has_gaps = true;
+      AttentionCase problem =
+          problem_of({.head_dim = head_dim, .gqa_ratio = 2, .alignment = alignment, .mask = mask::causal()},
+                     2, 2, 33, 47);
+      problem.layout = Layout::padded;
       expect_right(problem);
     }
   }
@@ -126,7 +116,7 @@ TEST_F(BackwardTest, Masks) {
   int index = 0;
   for (const Mask& mask : masks) {
     if (is_in_this_run(index++, 5))
-      expect_right(case_of({.head_dim = 32, .gqa_ratio = 2, .mask = mask}, 2, 1, 70, 75));
+      expect_right(problem_of({.head_dim = 32, .gqa_ratio = 2, .mask = mask}, 2, 1, 70, 75));
   }
 }
 
@@ -137,15 +127,15 @@ TEST_F(BackwardTest, MasksOfManyTilesOfQueries) {
        {mask::document(), mask::document() && mask::causal(), mask::sliding_window(300, 20),
         !mask::document() && !mask::prefix(20), mask::document() && (mask::document() || mask::causal())}) {
     if (!is_in_this_run(index++, 3)) continue;
-    expect_right(case_of({.head_dim = 16, .gqa_ratio = 2, .mask = mask}, 1, 1, 2120, 150));
+    expect_right(problem_of({.head_dim = 16, .gqa_ratio = 2, .mask = mask}, 1, 1, 2120, 150));
   }
 }
 
 TEST_F(BackwardTest, QueriesWithoutKeys) {
   // The first queries of longer sequences see nothing, and the last keys of others are seen by nobody.
-  expect_right(case_of({.head_dim = 64, .mask = mask::causal()}, 1, 2, 100, 30));
-  expect_right(case_of({.head_dim = 64, .mask = mask::causal(Alignment::top_left)}, 1, 2, 30, 100));
-  expect_right(case_of({.head_dim = 64, .mask = mask::prefix(0)}, 1, 2, 40, 40));
+  expect_right(problem_of({.head_dim = 64, .mask = mask::causal()}, 1, 2, 100, 30));
+  expect_right(problem_of({.head_dim = 64, .mask = mask::causal(Alignment::top_left)}, 1, 2, 30, 100));
+  expect_right(problem_of({.head_dim = 64, .mask = mask::prefix(0)}, 1, 2, 40, 40));
 }
 
 TEST_F(BackwardTest, BuiltInScores) {
@@ -155,13 +145,13 @@ TEST_F(BackwardTest, BuiltInScores) {
          {score::softcap(3), score::alibi(), score::bias(dtype).then(score::softcap(5))}) {
       if (!is_in_this_run(index++, 5)) continue;
       expect_right(
-          case_of({.dtype = dtype, .head_dim = 32, .gqa_ratio = 2, .mask = mask::causal(), .score = score}, 2,
-                  1, 45, 60));
+          problem_of({.dtype = dtype, .head_dim = 32, .gqa_ratio = 2, .mask = mask::causal(), .score = score},
+                     2, 1, 45, 60));
     }
   }
   for (const reference::TextScore& text : reference::text_scores()) {
     if (is_in_this_run(index++, 5))
-      expect_right(case_of({.head_dim = 32, .score = score::text(text.text)}, 1, 2, 45, 60));
+      expect_right(problem_of({.head_dim = 32, .score = score::text(text.text)}, 1, 2, 45, 60));
   }
 }
 
@@ -195,8 +185,8 @@ TEST_F(BackwardTest, TextsDifferentiateThemselves) {
   int index = 0;
   for (const Text& text : texts) {
     if (!is_in_this_run(index++, 5)) continue;
-    BackwardCase problem =
-        case_of({.head_dim = 16, .score = score::text({.name = "text", .body = text.body})}, 1, 1, 20, 24);
+    AttentionCase problem =
+        problem_of({.head_dim = 16, .score = score::text({.name = "text", .body = text.body})}, 1, 1, 20, 24);
     problem.score = [&](double s, int, int, int, int) { return text.meaning(s); };
     expect_right(problem);
   }
@@ -206,7 +196,7 @@ TEST_F(BackwardTest, TextsDifferentiateThemselves) {
 TEST_F(BackwardTest, ATextThatLosesTheDerivativeIsRefused) {
   const AttentionSpec spec{
       .head_dim = 16, .score = score::text({.name = "lossy", .body = "float x = score * 2;\nreturn x;"})};
-  BackwardCase problem = case_of(spec, 1, 1, 4, 4);
+  AttentionCase problem = problem_of(spec, 1, 1, 4, 4);
   problem.score = [](double s, int, int, int, int) { return 2 * s; };
   const BackwardRun run(problem);
   const Error error = error_of([&] { attention_when_called(spec, context()).backward(run.arguments()); });
@@ -219,7 +209,7 @@ TEST_F(BackwardTest, ATextThatLosesTheDerivativeIsRefused) {
 TEST_F(BackwardTest, Configs) {
   const CurrentDevice scope(0);
   const AttentionSpec spec{.head_dim = 48, .head_dim_v = 64, .gqa_ratio = 2, .mask = mask::causal()};
-  BackwardRun run(case_of(spec, 1, 1, 75, 83));
+  BackwardRun run(problem_of(spec, 1, 1, 75, 83));
   const std::vector<std::pair<BackwardDqMmaSync, BackwardDkvMmaSync>> configs = {
       {{.tile_q = 16, .tile_kv = 16, .warps = 1, .stages = 1},
        {.tile_q = 16, .tile_kv = 16, .warps = 1, .stages = 1}},
@@ -258,7 +248,7 @@ TEST_F(BackwardTest, ConfigsOfOnePass) {
            {.head_dim = 64, .gqa_ratio = 2, .mask = mask::document()},
            {.dtype = DType::fp16, .head_dim = 48, .head_dim_v = 64, .score = score::bias(DType::fp16)},
            {.head_dim = 40, .mask = !mask::causal() || mask::prefix(7)}}) {
-    BackwardRun run(case_of(spec, 1, 2, 150, 290));
+    BackwardRun run(problem_of(spec, 1, 2, 150, 290));
     ++index;  // the other config with the next spec
     for (const BackwardWgmma& config :
          std::vector<BackwardWgmma>{{.stages = spec.head_dim == 64 ? 4 : 2}, {.deterministic = true}}) {
@@ -281,7 +271,7 @@ TEST_F(BackwardTest, ConfigsOfOnePassAboveHeadDimsOf128) {
            {.dtype = DType::fp16, .head_dim = 192, .head_dim_v = 128, .mask = mask::sliding_window(70, 10)},
            {.head_dim = 32, .head_dim_v = 256, .mask = mask::block_mask(64, 32)},
            {.head_dim = 192, .mask = mask::document() && mask::causal()}}) {
-    BackwardRun run(case_of(spec, 1, 1, 150, 90));
+    BackwardRun run(problem_of(spec, 1, 1, 150, 90));
     ++index;  // the other config with the next spec
     for (const bool deterministic : {false, true}) {
       for (const bool pair : {false, true}) {
@@ -300,7 +290,7 @@ TEST_F(BackwardTest, PairsAreForRolesAndTwoPanels) {
   if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels of backward_wgmma are for sm_90a";
   const CurrentDevice scope(0);
   for (const auto& [d, dv] : {std::pair(128, 128), {64, 256}}) {
-    BackwardRun run(case_of({.head_dim = d, .head_dim_v = dv}, 1, 1, 64, 64));
+    BackwardRun run(problem_of({.head_dim = d, .head_dim_v = dv}, 1, 1, 64, 64));
     const Error error = error_of([&] { run.compute(context(), BackwardWgmma{.pair = true}); });
     EXPECT_EQ(error.code(), ErrorCode::no_valid_config);
     EXPECT_THAT(error.message(), ::testing::HasSubstr("pair must be false"));
@@ -321,7 +311,7 @@ TEST_F(BackwardTest, PairsOfBlocks) {
            {{.head_dim = 192, .dropout = true}, 1, 70, 100}}) {
     for (const bool deterministic : {false, true}) {
       if (!is_in_this_run(index++, 3)) continue;
-      BackwardRun run(case_of(spec, 1, heads, seqlen_q, seqlen_kv));
+      BackwardRun run(problem_of(spec, 1, heads, seqlen_q, seqlen_kv));
       const BackwardWgmma config{.deterministic = deterministic, .pair = true};
       run.poison_gradients();
       run.compute(context(), config);
@@ -345,7 +335,7 @@ TEST_F(BackwardTest, BlocksOfOnePassTakeTilesOneAfterAnother) {
        std::vector<AttentionSpec>{{.head_dim = 16, .mask = mask::causal()},
                                   {.head_dim = 8, .head_dim_v = 136, .mask = mask::causal()}}) {
     const int tiles = spec.value_head_dim() > 128 ? 5 : 3;  // of a head
-    BackwardRun run(case_of(spec, 1, 150 / tiles, 100, 290));
+    BackwardRun run(problem_of(spec, 1, 150 / tiles, 100, 290));
     run.poison_gradients();
     run.compute(context(), BackwardWgmma{});
     EXPECT_EQ(run.check(), "") << to_string(spec);
@@ -355,7 +345,7 @@ TEST_F(BackwardTest, BlocksOfOnePassTakeTilesOneAfterAnother) {
 TEST_F(BackwardTest, RepeatedRunsAreBitIdentical) {
   const AttentionSpec spec{
       .head_dim = 64, .gqa_ratio = 4, .mask = mask::causal(), .score = score::softcap(10)};
-  BackwardRun run(case_of(spec, 2, 1, 130, 150));
+  BackwardRun run(problem_of(spec, 2, 1, 130, 150));
   const Attention attention = attention_when_called(spec, context());
   std::vector<std::uint8_t> first;
   for (int i = 0; i < sized(20, 3); ++i) {
@@ -374,7 +364,7 @@ TEST_F(BackwardTest, BlocksThatWaitForManyBeginTogether) {
   const int tiles = device_.sm_count / 8 + 1;
   for (const auto& [key_tiles, deterministic, expected] :
        {std::tuple(tiles, true, 1), {tiles - 1, true, 0}, {tiles, false, 0}}) {
-    BackwardRun run(case_of({.head_dim = 16, .mask = mask::causal()}, 1, 1, 128, 128 * key_tiles));
+    BackwardRun run(problem_of({.head_dim = 16, .mask = mask::causal()}, 1, 1, 128, 128 * key_tiles));
     run.poison_gradients();
     const TraceScope traces;
     run.compute(context(), BackwardWgmma{.deterministic = deterministic});
@@ -387,12 +377,12 @@ TEST_F(BackwardTest, BlocksThatWaitForManyBeginTogether) {
 // Tiles of one axis, and batch entries, that a grid has no room for.
 TEST_F(BackwardTest, BeyondOneGrid) {
   if (device_.emulated) GTEST_SKIP() << "takes minutes on an emulated device";
-  expect_right(case_of({.head_dim = 8}, 70000, 1, 2, 3));
+  expect_right(problem_of({.head_dim = 8}, 70000, 1, 2, 3));
 }
 
 TEST_F(BackwardTest, KernelsCanBeRead) {
   const AttentionSpec spec{.head_dim = 64};
-  const BackwardRun run(case_of(spec, 1, 1, 20, 20));
+  const BackwardRun run(problem_of(spec, 1, 1, 20, 20));
   const Attention attention = attention_when_called(spec, context());
   const bool has_one_pass = native_arch(device_) == Arch{9, 0, 'a'};
   const std::vector<std::string_view> two_passes = {"backward_dq_mma_sync", "backward_dkv_mma_sync"};
@@ -412,7 +402,7 @@ TEST_F(BackwardTest, KernelsCanBeRead) {
 TEST_F(BackwardTest, CapturedOnceItIsPrepared) {
   const CurrentDevice scope(0);
   const AttentionSpec spec{.head_dim = 72};
-  BackwardRun run(case_of(spec, 1, 1, 40, 40));
+  BackwardRun run(problem_of(spec, 1, 1, 40, 40));
   const Context fresh(shared_cache_settings());  // in which no other test has prepared anything
   const Attention attention = attention_when_called(spec, fresh);
   const TestStream stream;

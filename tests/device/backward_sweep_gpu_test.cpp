@@ -37,16 +37,16 @@ Kernels random_kernels(Random random, const DeviceLimits& limits) {
   return kernels;
 }
 
-BackwardCase random_case(Random random, const AttentionSpec& spec, bool emulated) {
+AttentionCase random_case(Random random, const AttentionSpec& spec, bool emulated) {
   const auto length = [&](int least) {
     return random_length(random, least, emulated ? 5 : 12, emulated ? 170 : 500);
   };
-  BackwardCase problem{.spec = spec};
+  AttentionCase problem{.spec = spec};
   problem.batch = draw(random, 1, 2);
   problem.heads_kv = spec.gqa_ratio >= 4 ? 1 : draw(random, 1, emulated ? 2 : 3);
   problem.seqlen_q = length(1);
   problem.seqlen_kv = draw(random, 0, 2) == 0 ? problem.seqlen_q : length(0);
-  problem.has_gaps = draw(random, 0, 2) == 0;
+  problem.layout = draw(random, 0, 2) == 0 ? Layout::padded : Layout::bshd;
   problem.amplitude = std::vector{0.3f, 1.0f, 1.0f, 1.0f, 2.0f}[random() % 5];
   problem.dropout_p = spec.dropout ? 0.05f * static_cast<float>(draw(random, 0, 18)) : 0;
   problem.with_d_lse = draw(random, 0, 2) == 0;
@@ -96,7 +96,7 @@ TEST_F(BackwardSweepTest, EveryTripleIsRight) {
   std::string worst_triple;
   for (int triple = sweep.first; triple < sweep.last && failures < 20; ++triple) {
     const auto [spec, configs, forward] = random_kernels(sweep.of_kernel(triple), limits);
-    const BackwardCase problem = random_case(sweep.of_case(triple), spec, device_.emulated);
+    const AttentionCase problem = random_case(sweep.of_case(triple), spec, device_.emulated);
     std::string failure;
     try {
       BackwardRun run(problem);

@@ -23,9 +23,8 @@ using ::testing::HasSubstr;
 
 class BackwardTensorsTest : public GpuTest {
  protected:
-  static void expect_right(BackwardCase problem) {
-    static std::uint64_t seed = reference::test_seed();
-    problem.seed = seed++;
+  static void expect_right(AttentionCase problem) {
+    problem.seed = reference::next_seed();
     try {
       BackwardRun run(problem);
       attention_when_called(problem.spec, context()).backward(run.arguments());
@@ -34,7 +33,7 @@ class BackwardTensorsTest : public GpuTest {
       ADD_FAILURE() << to_string(problem) << ": " << error.what() << "\n" << error.log();
     }
   }
-  static BackwardCase case_of(const AttentionSpec& spec) {
+  static AttentionCase case_of(const AttentionSpec& spec) {
     return {.spec = spec, .batch = 2, .heads_kv = 1, .seqlen_q = 33, .seqlen_kv = 40};
   }
 };
@@ -42,7 +41,7 @@ class BackwardTensorsTest : public GpuTest {
 TEST_F(BackwardTensorsTest, GradientsOfLse) {
   // The first queries see nothing: their LSE has no gradient. On sm_90a the second one takes two passes.
   for (const int head_dim : {64, 136}) {
-    BackwardCase problem = case_of({.head_dim = head_dim, .gqa_ratio = 2, .mask = mask::causal()});
+    AttentionCase problem = case_of({.head_dim = head_dim, .gqa_ratio = 2, .mask = mask::causal()});
     problem.seqlen_kv = 20;
     problem.with_d_lse = true;
     expect_right(problem);
@@ -51,7 +50,7 @@ TEST_F(BackwardTensorsTest, GradientsOfLse) {
 
 TEST_F(BackwardTensorsTest, Sinks) {
   for (const int head_dim : {64, 136}) {
-    BackwardCase problem =
+    AttentionCase problem =
         case_of({.head_dim = head_dim, .gqa_ratio = 2, .sinks = true, .mask = mask::causal()});
     problem.seqlen_q = 70;  // tiles that are not full, and queries that see the sink alone
     problem.with_d_lse = head_dim == 64;
@@ -63,11 +62,11 @@ TEST_F(BackwardTensorsTest, Sinks) {
 TEST_F(BackwardTensorsTest, Biases) {
   for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
     for (int i = 0; i < 2; ++i) {
-      BackwardCase problem = case_of({.dtype = dtype == DType::fp16 ? DType::fp16 : DType::bf16,
-                                      .head_dim = 32,
-                                      .gqa_ratio = 2,
-                                      .mask = mask::causal(),
-                                      .score = score::bias(dtype).then(score::softcap(4))});
+      AttentionCase problem = case_of({.dtype = dtype == DType::fp16 ? DType::fp16 : DType::bf16,
+                                       .head_dim = 32,
+                                       .gqa_ratio = 2,
+                                       .mask = mask::causal(),
+                                       .score = score::bias(dtype).then(score::softcap(4))});
       problem.seqlen_q = 12;
       problem.seqlen_kv = 15;
       problem.d_tensors = {"bias"};
@@ -78,10 +77,10 @@ TEST_F(BackwardTensorsTest, Biases) {
 
 TEST_F(BackwardTensorsTest, WithDropout) {
   for (const int head_dim : {32, 64}) {
-    BackwardCase problem = case_of({.head_dim = head_dim,
-                                    .gqa_ratio = 2,
-                                    .mask = mask::causal(),
-                                    .score = score::bias().then(score::softcap(4))});
+    AttentionCase problem = case_of({.head_dim = head_dim,
+                                     .gqa_ratio = 2,
+                                     .mask = mask::causal(),
+                                     .score = score::bias().then(score::softcap(4))});
     problem.spec.dropout = true;
     problem.dropout_p = 0.3f;
     problem.with_d_lse = true;
@@ -92,10 +91,10 @@ TEST_F(BackwardTensorsTest, WithDropout) {
 
 TEST_F(BackwardTensorsTest, Slopes) {
   for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{4}, {2, 4}}) {
-    BackwardCase problem = case_of({.head_dim = 32,
-                                    .gqa_ratio = 4,
-                                    .mask = mask::causal() || mask::prefix(9),
-                                    .score = score::softcap(3).then(score::alibi())});
+    AttentionCase problem = case_of({.head_dim = 32,
+                                     .gqa_ratio = 4,
+                                     .mask = mask::causal() || mask::prefix(9),
+                                     .score = score::softcap(3).then(score::alibi())});
     problem.shapes = {{"alibi_slopes", shape}};
     problem.d_tensors = {"alibi_slopes"};
     problem.with_d_lse = true;
@@ -105,7 +104,7 @@ TEST_F(BackwardTensorsTest, Slopes) {
 
 // A text may read what it likes, how often it likes, behind conditions and through loops.
 TEST_F(BackwardTensorsTest, TablesOfTexts) {
-  BackwardCase temperatures = case_of({.head_dim = 32, .gqa_ratio = 2});
+  AttentionCase temperatures = case_of({.head_dim = 32, .gqa_ratio = 2});
   temperatures.spec.score =
       score::text({.name = "temperature",
                    .body = "return score * temperatures[h] + k % 3 * to_float(*offset);",
@@ -117,7 +116,7 @@ TEST_F(BackwardTensorsTest, TablesOfTexts) {
   temperatures.d_tensors = {"offset", "temperatures"};
   expect_right(temperatures);
 
-  BackwardCase relative = case_of({.head_dim = 32, .mask = mask::causal()});
+  AttentionCase relative = case_of({.head_dim = 32, .mask = mask::causal()});
   relative.spec.score =
       score::text({.name = "relative",
                    .body = "const int d = min(max(q + seqlen_kv - seqlen_q - k, 0), 15);\n"
@@ -146,7 +145,7 @@ TEST_F(BackwardTensorsTest, TablesOfTexts) {
 
 // Sums are of integers, whose unit comes from the gradients: their size does not matter.
 TEST_F(BackwardTensorsTest, GradientsOfAnySize) {
-  BackwardCase problem = case_of({.head_dim = 32, .score = score::bias()});
+  AttentionCase problem = case_of({.head_dim = 32, .score = score::bias()});
   problem.shapes = {{"bias", {1, 1, 1, problem.seqlen_kv}}};
   problem.d_tensors = {"bias"};
   BackwardRun run(problem);
@@ -166,11 +165,11 @@ TEST_F(BackwardTensorsTest, GradientsOfAnySize) {
 }
 
 TEST_F(BackwardTensorsTest, RepeatedRunsAreBitIdentical) {
-  BackwardCase problem = case_of({.head_dim = 64,
-                                  .gqa_ratio = 2,
-                                  .sinks = true,
-                                  .mask = mask::causal(),
-                                  .score = score::bias(DType::fp32).then(score::alibi())});
+  AttentionCase problem = case_of({.head_dim = 64,
+                                   .gqa_ratio = 2,
+                                   .sinks = true,
+                                   .mask = mask::causal(),
+                                   .score = score::bias(DType::fp32).then(score::alibi())});
   problem.shapes = {{"bias", {1, 1, 1, problem.seqlen_kv}}};
   problem.d_tensors = {"bias", "alibi_slopes"};
   BackwardRun run(problem);
@@ -186,7 +185,7 @@ TEST_F(BackwardTensorsTest, RepeatedRunsAreBitIdentical) {
 }
 
 TEST_F(BackwardTensorsTest, KernelsCanBeRead) {
-  BackwardCase problem = case_of({.head_dim = 32, .sinks = true, .score = score::alibi()});
+  AttentionCase problem = case_of({.head_dim = 32, .sinks = true, .score = score::alibi()});
   problem.d_tensors = {"alibi_slopes"};
   const BackwardRun run(problem);
   const std::vector<CompiledKernel> kernels =
@@ -202,7 +201,7 @@ TEST_F(BackwardTensorsTest, KernelsCanBeRead) {
 // What clears the sums is part of the graph.
 TEST_F(BackwardTensorsTest, CapturedOnceTheyArePrepared) {
   const CurrentDevice scope(0);
-  BackwardCase problem = case_of({.head_dim = 72, .sinks = true, .score = score::alibi()});
+  AttentionCase problem = case_of({.head_dim = 72, .sinks = true, .score = score::alibi()});
   problem.d_tensors = {"alibi_slopes"};
   BackwardRun run(problem);
   const Attention attention = attention_when_called(problem.spec, context());
@@ -219,7 +218,7 @@ TEST_F(BackwardTensorsTest, CapturedOnceTheyArePrepared) {
 // Sums over nothing are zeros, and are written.
 TEST_F(BackwardTensorsTest, NothingToSum) {
   for (const auto& [batch, seqlen_q] : {std::pair(1, 0), {0, 5}}) {
-    BackwardCase problem = case_of(
+    AttentionCase problem = case_of(
         {.head_dim = 32,
          .sinks = true,
          .score = score::text(
@@ -246,7 +245,7 @@ double lossy_score(const FunctorProblem& problem, double s, int, int, int, int k
 
 TEST_F(BackwardTensorsTest, ATextMayGiveItsDerivative) {
   const std::string of_score = "return 2 - weights[k] * 2 * j1f(2 * score);";
-  BackwardCase problem = case_of({.head_dim = 32});
+  AttentionCase problem = case_of({.head_dim = 32});
   problem.spec.score = score::text(lossy_text("// not d_weights[k]\n" + of_score));
   problem.text_score = lossy_score;
   expect_right(problem);
@@ -294,7 +293,7 @@ TEST_F(BackwardTensorsTest, StatedDerivativesAreThoseOfTheBody) {
                                          .tensors = {{"scales", DType::fp32}}});
   for (const int head_dim : {64, 136}) {
     const auto gradients_of = [&](const FunctorText& text) {
-      BackwardCase problem = case_of({.head_dim = head_dim, .gqa_ratio = 2, .mask = mask::causal()});
+      AttentionCase problem = case_of({.head_dim = head_dim, .gqa_ratio = 2, .mask = mask::causal()});
       problem.spec.score = score::text(text).then(reads_again).then(score::softcap(5)).then(score::bias());
       problem.text_score = [](const FunctorProblem& tensors, double s, int, int h, int q, int k) {
         const auto at = [&](const char* name, std::initializer_list<std::int64_t> place) {
@@ -336,7 +335,7 @@ TEST_F(BackwardTensorsTest, WrongStatementsAreRefusedAtTheirLine) {
         {"d_weights += 1;", "stated as `d_table[i] += ...`"},
         {"d_weights[b][k] += 1;", "stated as `d_table[i] += ...`"},
         {"const float x = d_weights[k];", "stated as `d_table[i] += ...`"}}) {
-    BackwardCase problem = case_of({.head_dim = 16});
+    AttentionCase problem = case_of({.head_dim = 16});
     FunctorText text = lossy_text(std::string("d_weights[k] += 1;\n") + line + "\nreturn 1;");
     text.tensors.push_back({"counts", DType::int32});
     problem.spec.score = score::text(text);
@@ -352,7 +351,7 @@ TEST_F(BackwardTensorsTest, WrongStatementsAreRefusedAtTheirLine) {
 }
 
 TEST_F(BackwardTensorsTest, ATextThatLosesADerivativeIsRefusedAtItsLine) {
-  BackwardCase problem = case_of({.head_dim = 16});
+  AttentionCase problem = case_of({.head_dim = 16});
   problem.spec.score = score::text({.name = "lossy",
                                     .body = "auto x = score;\nconst float y = table[k];\nreturn x + y;",
                                     .tensors = {{"table", DType::fp32}}});

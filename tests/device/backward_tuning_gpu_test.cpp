@@ -36,13 +36,8 @@ class BackwardTuningTest : public GpuTest {
     EXPECT_TRUE(fill_params(spec, functor_tensor_uses(spec), arguments, params, gradients));
     return backward_problem(spec, device_, params, gradients, deterministic);
   }
-  static BackwardCase case_of(int seqlen) {
-    return {.spec = {.head_dim = 64, .mask = mask::causal()},
-            .batch = 2,
-            .heads_kv = 2,
-            .seqlen_q = seqlen,
-            .seqlen_kv = seqlen,
-            .seed = reference::test_seed()};
+  static AttentionCase case_of(int seqlen) {
+    return jit::testing::problem_of({.head_dim = 64, .mask = mask::causal()}, 2, 2, seqlen, seqlen);
   }
 };
 
@@ -186,7 +181,7 @@ TEST_F(BackwardTuningTest, OtherGradientsChooseNothingAnew) {
     if (event.kind == Event::Kind::compile) compiled.push_back(event.message);
     if (event.kind == Event::Kind::tune) tuned.push_back(event.message);
   });
-  BackwardCase problem = case_of(30);
+  AttentionCase problem = case_of(30);
   problem.spec.score = score::alibi();
   const Attention attention = attention_when_called(problem.spec, fresh);
   const BackwardRun plain(problem);
@@ -215,7 +210,7 @@ TEST_F(BackwardTuningTest, WhatCannotBeMeasuredIsRefused) {
     EXPECT_GE(result.candidates, 2);
     EXPECT_THAT(result.record, HasSubstr(to_string(result.configs)));
   }
-  BackwardCase empty = case_of(16);
+  AttentionCase empty = case_of(16);
   empty.seqlen_kv = 0;
   const BackwardRun run(empty);
   EXPECT_THAT(error_of([&] { tune(empty.spec, run.arguments(), in_memory); }).message(),

@@ -491,12 +491,12 @@ TEST_F(BlockMaskTest, AttentionOverATableIsThatOfItsMask) {
 
 TEST_F(BlockMaskTest, GradientsOverATableAreThoseOfItsMask) {
   const CurrentDevice current(0);
-  const BackwardCase problem{.spec = {.head_dim = 64, .gqa_ratio = 2, .mask = parsed("document && causal")},
-                             .batch = 2,
-                             .heads_kv = 1,
-                             .seqlen_q = 150,
-                             .seqlen_kv = 210,
-                             .seed = reference::test_seed()};
+  const AttentionCase problem{.spec = {.head_dim = 64, .gqa_ratio = 2, .mask = parsed("document && causal")},
+                              .batch = 2,
+                              .heads_kv = 1,
+                              .seqlen_q = 150,
+                              .seqlen_kv = 210,
+                              .seed = reference::test_seed()};
   BackwardRun run(problem);
   BackwardArguments arguments = run.arguments();
   const BlockMaskSpec spec{.mask = problem.spec.mask, .block_q = 64, .block_kv = 64};

@@ -217,7 +217,7 @@ TEST(Counts, ScoresSkipTilesThatTheyMakeInfinite) {
 TEST(Counts, BackwardSkipsThemToo) {
   const CurrentDevice scope(0);
   const std::string drops = "k > q + 30 || k < q - 10";
-  BackwardCase problem{.spec = {.head_dim = 64, .gqa_ratio = 2}, .batch = 1, .heads_kv = 1};
+  AttentionCase problem{.spec = {.head_dim = 64, .gqa_ratio = 2}, .batch = 1, .heads_kv = 1};
   problem.seqlen_q = 200;
   problem.seqlen_kv = 200;
   problem.score = [](double s, int, int, int q, int k) {

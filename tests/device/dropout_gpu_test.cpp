@@ -28,21 +28,17 @@ using ::testing::HasSubstr;
 
 class DropoutTest : public GpuTest {
  protected:
-  static BackwardCase case_of(AttentionSpec spec, float rate, int batch, int heads_kv, int seqlen_q,
-                              int seqlen_kv) {
+  static AttentionCase case_of(AttentionSpec spec, float rate, int batch, int heads_kv, int seqlen_q,
+                               int seqlen_kv) {
     spec.dropout = true;
-    return {.spec = spec,
-            .batch = batch,
-            .heads_kv = heads_kv,
-            .seqlen_q = seqlen_q,
-            .seqlen_kv = seqlen_kv,
-            .seed = reference::test_seed(),
-            .dropout_p = rate};
+    AttentionCase problem = problem_of(spec, batch, heads_kv, seqlen_q, seqlen_kv);
+    problem.dropout_p = rate;
+    return problem;
   }
 };
 
 TEST_F(DropoutTest, GradientsAreThoseOfFp64) {
-  for (const BackwardCase& problem :
+  for (const AttentionCase& problem :
        {case_of({.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal(), .score = score::softcap(3)}, 0.1f, 2,
                 2, 45, 70),
         case_of({.dtype = DType::fp16, .head_dim = 24, .head_dim_v = 40, .alignment = 2}, 0.5f, 1, 1, 19, 33),
@@ -56,7 +52,7 @@ TEST_F(DropoutTest, GradientsAreThoseOfFp64) {
 // Whose rows are groups of 32 keys, halves of them, and neither; tiles of one group of queries, of two and of three.
 TEST_F(DropoutTest, EveryConfigDropsTheSame) {
   const CurrentDevice scope(0);
-  const BackwardCase problem =
+  const AttentionCase problem =
       case_of({.head_dim = 16, .gqa_ratio = 2, .mask = mask::causal()}, 0.3f, 1, 1, 75, 83);
   BackwardRun run(problem);
   const std::vector<std::pair<BackwardDqMmaSync, BackwardDkvMmaSync>> configs = {
@@ -251,7 +247,7 @@ TEST_F(DropoutTest, VarlenSequencesOfEqualLengthsHaveTheBitsOfDenseOnes) {
 // Seed and offset are read when the graph runs.
 TEST_F(DropoutTest, AGraphReadsTheSeedAnew) {
   const CurrentDevice scope(0);
-  const BackwardCase problem = case_of({.head_dim = 16}, 0.5f, 1, 1, 20, 32);
+  const AttentionCase problem = case_of({.head_dim = 16}, 0.5f, 1, 1, 20, 32);
   BackwardRun run(problem);
   const Attention attention = attention_when_called(problem.spec, context());
   const BackwardArguments arguments = run.arguments();

@@ -43,13 +43,12 @@ class DropoutMaskAheadTest : public GpuTest {
 
 // Batch entries of one length.
 VarlenBackwardCase case_of(AttentionSpec spec, int batch, int heads_kv, int seqlen_q, int seqlen_kv) {
-  static std::uint64_t seed = reference::test_seed();
   spec.dropout = true;
   return {.spec = spec,
           .heads_kv = heads_kv,
           .q = {.lengths = std::vector<int>(static_cast<std::size_t>(batch), seqlen_q)},
           .kv = {.lengths = std::vector<int>(static_cast<std::size_t>(batch), seqlen_kv)},
-          .seed = seed++,
+          .seed = reference::next_seed(),
           .dropout_p = 0.3f};
 }
 

@@ -33,9 +33,8 @@ class ForwardWgmmaTest : public GpuTest {
 
   /// More tiles of 64 queries than multiprocessors, so that blocks take several.
   AttentionCase many_tiles(std::uint64_t salt = 0) const {
-    AttentionCase problem{.batch = 2, .heads_kv = device_.sm_count / 4 + 3, .seqlen_q = 130, .seqlen_kv = 75};
-    problem.spec.head_dim = 64;
-    problem.spec.mask = mask::causal();
+    AttentionCase problem =
+        problem_of({.head_dim = 64, .mask = mask::causal()}, 2, device_.sm_count / 4 + 3, 130, 75);
     problem.seed = reference::test_seed() + salt;
     return problem;
   }

@@ -29,14 +29,8 @@ class Fp8CacheTest : public GpuTest {
 };
 
 AttentionCase case_of(DType kv_dtype, ScaleKind kind, int seqlen_q, int seqlen_kv) {
-  static std::uint64_t seed = reference::test_seed();
-  AttentionCase problem{.batch = 2, .heads_kv = 2, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv};
-  problem.spec.head_dim = 64;
-  problem.spec.gqa_ratio = 3;
-  problem.spec.kv_dtype = kv_dtype;
-  problem.spec.descale_per = kind;
-  problem.seed = seed++;
-  return problem;
+  return problem_of({.head_dim = 64, .gqa_ratio = 3, .kv_dtype = kv_dtype, .descale_per = kind}, 2, 2,
+                    seqlen_q, seqlen_kv);
 }
 
 TEST_F(Fp8CacheTest, TypesScalesAndConfigs) {

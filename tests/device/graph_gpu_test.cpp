@@ -182,11 +182,11 @@ TEST_F(GraphTest, GradientsOfManyLayers) {
   std::vector<std::unique_ptr<BackwardRun>> layers;
   for (const int seqlen : {70, 200, 130, 200}) {
     layers.push_back(
-        std::make_unique<BackwardRun>(BackwardCase{.spec = spec,
-                                                   .heads_kv = 2,
-                                                   .seqlen_q = seqlen,
-                                                   .seqlen_kv = seqlen,
-                                                   .seed = reference::test_seed() + layers.size()}));
+        std::make_unique<BackwardRun>(AttentionCase{.spec = spec,
+                                                    .heads_kv = 2,
+                                                    .seqlen_q = seqlen,
+                                                    .seqlen_kv = seqlen,
+                                                    .seed = reference::test_seed() + layers.size()}));
     attention.prepare_backward(layers.back()->arguments());
   }
   const TestStream stream, beside;
@@ -228,16 +228,16 @@ TEST_F(GraphTest, OtherRowsMayHaveHugeScoresAtEachReplay) {
   for (const int head_dim : {40, 64, 200}) {
     if (!is_in_this_run(turn++, 3)) continue;
     SCOPED_TRACE(head_dim);
-    const BackwardCase problem{.spec = {.head_dim = head_dim,
-                                        .mask = mask::causal(),
-                                        .score = score::text({.name = "far_away",
-                                                              .body = "return score + far[q];",
-                                                              .tensors = {{"far", DType::fp32}}})},
-                               .heads_kv = 2,
-                               .seqlen_q = seqlen,
-                               .seqlen_kv = seqlen,
-                               .seed = reference::test_seed(),
-                               .score = [](double score, int, int, int, int) { return score; }};
+    const AttentionCase problem{.spec = {.head_dim = head_dim,
+                                         .mask = mask::causal(),
+                                         .score = score::text({.name = "far_away",
+                                                               .body = "return score + far[q];",
+                                                               .tensors = {{"far", DType::fp32}}})},
+                                .heads_kv = 2,
+                                .seqlen_q = seqlen,
+                                .seqlen_kv = seqlen,
+                                .seed = reference::test_seed(),
+                                .score = [](double score, int, int, int, int) { return score; }};
     BackwardRun replayed(problem), called(problem);
     const Attention attention = attention_when_called(problem.spec, context());
     const auto forward = [](const BackwardArguments& of) {

@@ -30,9 +30,7 @@ using ::testing::StartsWith;
 class LaunchTest : public GpuTest {
  protected:
   static AttentionCase causal_case(int seqlen, std::uint64_t salt = 0) {
-    AttentionCase problem{.batch = 2, .heads_kv = 2, .seqlen_q = seqlen, .seqlen_kv = seqlen};
-    problem.spec.head_dim = 64;
-    problem.spec.mask = mask::causal();
+    AttentionCase problem = problem_of({.head_dim = 64, .mask = mask::causal()}, 2, 2, seqlen, seqlen);
     problem.seed = reference::test_seed() + salt;
     return problem;
   }

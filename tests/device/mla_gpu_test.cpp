@@ -21,15 +21,9 @@ constexpr HeadDims deepseek{576, 512}, small{192, 128};
 
 AttentionCase case_of(HeadDims dims, int ratio, int batch, int seqlen_q, int seqlen_kv,
                       Layout layout = Layout::bshd) {
-  static std::uint64_t seed = reference::test_seed();
-  return {
-      .spec = {.head_dim = dims.keys, .head_dim_v = dims.values, .gqa_ratio = ratio, .values_in_keys = true},
-      .batch = batch,
-      .heads_kv = 1,
-      .seqlen_q = seqlen_q,
-      .seqlen_kv = seqlen_kv,
-      .layout = layout,
-      .seed = seed++};
+  return problem_of(
+      {.head_dim = dims.keys, .head_dim_v = dims.values, .gqa_ratio = ratio, .values_in_keys = true}, batch,
+      1, seqlen_q, seqlen_kv, layout);
 }
 
 KernelConfig config_of(const char* text) {

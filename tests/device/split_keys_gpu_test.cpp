@@ -94,13 +94,7 @@ class SplitKeysTest : public GpuTest, public ::testing::WithParamInterface<Teste
 constexpr int merged_by_one = 4, merged_by_all = 64;
 
 AttentionCase case_of(int ratio, int batch, int seqlen_q, int seqlen_kv, Layout layout = Layout::bshd) {
-  static std::uint64_t seed = reference::test_seed();
-  AttentionCase problem{
-      .batch = batch, .heads_kv = 2, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv, .layout = layout};
-  problem.spec.head_dim = 64;
-  problem.spec.gqa_ratio = ratio;
-  problem.seed = seed++;
-  return problem;
+  return problem_of({.head_dim = 64, .gqa_ratio = ratio}, batch, 2, seqlen_q, seqlen_kv, layout);
 }
 
 TEST_P(SplitKeysTest, LengthsRatiosAndLayouts) {

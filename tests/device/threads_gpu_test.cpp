@@ -34,7 +34,7 @@ class ThreadsTest : public GpuTest {
       attention(problem.spec, {}, context()).backward(run.arguments(/*deterministic=*/true), stream.get());
     }
 
-    BackwardCase problem;
+    AttentionCase problem;
     BackwardRun run;
     std::vector<std::uint8_t> alone = {};
   };

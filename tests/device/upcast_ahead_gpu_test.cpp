@@ -38,15 +38,12 @@ class UpcastAheadTest : public GpuTest {
 constexpr const char* two_consumers = "tile_q=128 tile_kv=64 stages_k=2 stages_v=2 order=ping_pong";
 
 AttentionCase case_of(int head_dim, int head_dim_v = 0) {
-  static std::uint64_t seed = reference::test_seed();
-  AttentionCase problem{.batch = 3, .heads_kv = 2, .seqlen_q = 150, .seqlen_kv = 210};
-  problem.spec.head_dim = head_dim;
-  problem.spec.head_dim_v = head_dim_v;
-  problem.spec.gqa_ratio = 2;
-  problem.spec.kv_dtype = DType::fp8_e4m3;
-  problem.spec.mask = mask::causal();
-  problem.seed = seed++;
-  return problem;
+  return problem_of({.head_dim = head_dim,
+                     .head_dim_v = head_dim_v,
+                     .gqa_ratio = 2,
+                     .kv_dtype = DType::fp8_e4m3,
+                     .mask = mask::causal()},
+                    3, 2, 150, 210);
 }
 
 // Requests without keys, with fewer than queries, with some rows of a second chunk.

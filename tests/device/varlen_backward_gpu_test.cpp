@@ -17,11 +17,6 @@ namespace {
 
 constexpr SequenceKind dense = SequenceKind::dense, varlen = SequenceKind::varlen;
 
-std::uint64_t next_seed() {
-  static std::uint64_t seed = reference::test_seed();
-  return seed++;
-}
-
 // Requests without queries, without keys, without either; of one row, and of several tiles that end anywhere.
 const std::vector<int> lengths_q = {0, 70, 1, 33, 0, 129};
 const std::vector<int> lengths_kv = {40, 65, 130, 0, 0, 97};
@@ -32,7 +27,7 @@ VarlenBackwardCase case_of(AttentionSpec spec) {
           .heads_kv = 2,
           .q = {.lengths = lengths_q},
           .kv = {.lengths = lengths_kv},
-          .seed = next_seed()};
+          .seed = reference::next_seed()};
 }
 
 class VarlenBackwardTest : public GpuTest {
@@ -93,7 +88,7 @@ TEST_F(VarlenBackwardTest, RowsInUseOfDenseTensors) {
                                   .q = {.lengths = of_queries ? lengths_q : std::vector<int>(6, 129)},
                                   .kv = {.lengths = of_keys ? lengths_kv : std::vector<int>(6, 130)},
                                   .has_gaps = has_gaps,
-                                  .seed = next_seed()};
+                                  .seed = reference::next_seed()};
     for (VarlenSide* side : {&problem.q, &problem.kv}) {
       const int most = *std::max_element(side->lengths.begin(), side->lengths.end());
       for (const int length : side->lengths) side->spare.push_back(most + 3 - length);

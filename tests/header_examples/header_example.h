@@ -27,6 +27,7 @@
 #include <jit/emulation.h>
 #include <jit/error.h>
 #include <jit/float16.h>
+#include <jit/functor_file.h>
 #include <jit/host_tensor.h>
 #include <jit/kernel_config.h>
 #include <jit/mask.h>
@@ -46,6 +47,7 @@
 #include <jit/timing.h>
 #include <jit/tuning.h>
 #include <jit/workload.h>
+#include <jit/xla.h>
 
 #include "tests/support/error_of.h"
 #include "tests/support/fresh_folder.h"

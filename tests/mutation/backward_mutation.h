@@ -9,7 +9,7 @@ namespace jit::testing {
 /// What is wrong with the gradients of a problem by the kernel, or the two, of these configs: a finding, numbers, or what
 /// launches leave behind. None is changed where `mutation` is null.
 template <class... Configs>
-std::string noticed_of_gradients(const TemplateMutation* mutation, const BackwardCase& problem,
+std::string noticed_of_gradients(const TemplateMutation* mutation, const AttentionCase& problem,
                                  const Configs&... configs) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());

@@ -6,7 +6,7 @@ namespace {
 
 // Several tiles on both sides, two of them in flight, partial ones and empty ones, queries without keys, two heads that
 // share keys.
-const BackwardCase problem = {
+const AttentionCase problem = {
     .spec = {.head_dim = 32, .gqa_ratio = 2, .mask = mask::causal(), .score = score::softcap(2)},
     .seqlen_q = 120,
     .seqlen_kv = 83,
@@ -20,7 +20,7 @@ std::string noticed_of_backward(const TemplateMutation* mutation) {
 
 // In one pass: sums over several blocks, of several tiles each; and scores far below 0, beside which those of keys that
 // there are not are large.
-std::array<BackwardCase, 2> one_pass_problems(int head_dim) {
+std::array<AttentionCase, 2> one_pass_problems(int head_dim) {
   return {{{.spec = {.head_dim = head_dim, .gqa_ratio = 2, .mask = mask::causal()},
             .seqlen_q = 330,
             .seqlen_kv = 300,
@@ -32,7 +32,7 @@ std::array<BackwardCase, 2> one_pass_problems(int head_dim) {
 constexpr int with_adders = 72, beside_queries = 64;
 
 std::string noticed_of_one_pass(const TemplateMutation* mutation, const BackwardWgmma& config, int head_dim) {
-  for (const BackwardCase& one : one_pass_problems(head_dim)) {
+  for (const AttentionCase& one : one_pass_problems(head_dim)) {
     if (std::string trouble = noticed_of_gradients(mutation, one, config); !trouble.empty()) return trouble;
   }
   return "";
@@ -98,11 +98,11 @@ INSTANTIATE_TEST_SUITE_P(
 // More tiles of keys than blocks at a time, some of which no query sees.
 std::string noticed_of_many_tiles(const TemplateMutation* mutation, const BackwardWgmma& config,
                                   int head_dim = with_adders) {
-  const BackwardCase many_tiles = {.spec = {.head_dim = head_dim, .mask = mask::causal()},
-                                   .heads_kv = 70,
-                                   .seqlen_q = 70,
-                                   .seqlen_kv = 290,
-                                   .seed = 5};
+  const AttentionCase many_tiles = {.spec = {.head_dim = head_dim, .mask = mask::causal()},
+                                    .heads_kv = 70,
+                                    .seqlen_q = 70,
+                                    .seqlen_kv = 290,
+                                    .seed = 5};
   return noticed_of_gradients(mutation, many_tiles, config);
 }
 
@@ -188,10 +188,10 @@ INSTANTIATE_TEST_SUITE_P(
 std::string noticed_in_turn(const TemplateMutation& mutation, int head_dim) {
   constexpr int tries = 4;  // which block is early, is chance
   // Up to four tiles of keys add to each of queries.
-  const BackwardCase problem{.spec = {.head_dim = head_dim, .gqa_ratio = 2, .mask = mask::causal()},
-                             .seqlen_q = 330,
-                             .seqlen_kv = 500,
-                             .seed = 5};
+  const AttentionCase problem{.spec = {.head_dim = head_dim, .gqa_ratio = 2, .mask = mask::causal()},
+                              .seqlen_q = 330,
+                              .seqlen_kv = 500,
+                              .seed = 5};
   const MutatedTemplates templates(&mutation);
   const Context unmutated(shared_cache_settings()), mutated(templates.settings());
   const CurrentDevice scope(0);

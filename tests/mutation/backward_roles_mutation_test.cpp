@@ -5,7 +5,7 @@ namespace jit::testing::backward_roles_mutations {
 namespace {
 
 // Consumers with roles: two blocks of keys, and more tiles of queries than stages, of two heads.
-const BackwardCase roles_problem = {
+const AttentionCase roles_problem = {
     .spec = {.head_dim = 136, .head_dim_v = 40, .gqa_ratio = 2, .mask = mask::causal()},
     .seqlen_q = 130,
     .seqlen_kv = 100,
@@ -56,10 +56,10 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 // Pairs of blocks: two tiles of keys, in one of which the second block has few; one buffer of dO.
-const BackwardCase pairs_problem = {.spec = {.head_dim = 136, .head_dim_v = 200, .mask = mask::causal()},
-                                    .seqlen_q = 200,
-                                    .seqlen_kv = 200,
-                                    .seed = 6};
+const AttentionCase pairs_problem = {.spec = {.head_dim = 136, .head_dim_v = 200, .mask = mask::causal()},
+                                     .seqlen_q = 200,
+                                     .seqlen_kv = 200,
+                                     .seed = 6};
 
 TEST(BackwardInPairs, IsRightUnmutated) {
   const bool deterministic = reference::is_in_this_run(1, 2);

@@ -10,7 +10,7 @@ namespace {
 
 // Several tiles, partial ones and empty ones; a tensor whose elements are all read by one warp, one that is read twice
 // for a score, and one of a text that gives its derivative. In two passes: head dims above 128 have no other.
-BackwardCase problem_of(int head_dim) {
+AttentionCase problem_of(int head_dim) {
   const Score twice = score::text({.name = "twice",
                                    .body = "return score + table[k % 7] * table[q % 7];",
                                    .tensors = {{"table", DType::fp32}}});
@@ -21,14 +21,14 @@ BackwardCase problem_of(int head_dim) {
                                                "(d_weights + 2)[q % 3] -= 1;\n"
                                                "return 0.75f;",
                                  .tensors = {{"weights", DType::fp32}}});
-  BackwardCase problem{.spec = {.head_dim = head_dim,
-                                .gqa_ratio = 2,
-                                .sinks = true,
-                                .mask = mask::causal(),
-                                .score = score::alibi().then(twice).then(own)},
-                       .seqlen_q = 100,
-                       .seqlen_kv = 70,
-                       .seed = 5};
+  AttentionCase problem{.spec = {.head_dim = head_dim,
+                                 .gqa_ratio = 2,
+                                 .sinks = true,
+                                 .mask = mask::causal(),
+                                 .score = score::alibi().then(twice).then(own)},
+                        .seqlen_q = 100,
+                        .seqlen_kv = 70,
+                        .seed = 5};
   problem.text_score = [](const reference::FunctorProblem& tensors, double s, int, int h, int q, int k) {
     const reference::FunctorData& table = tensors.tensors.at("table");
     const reference::FunctorData& weights = tensors.tensors.at("weights");
@@ -46,7 +46,7 @@ std::string noticed_of_gradients(const TemplateMutation* mutation, int head_dim)
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
   const CurrentDevice scope(0);
-  const BackwardCase problem = problem_of(head_dim);
+  const AttentionCase problem = problem_of(head_dim);
   BackwardRun run(problem);
   try {
     attention_when_called(problem.spec, context).backward(run.arguments());

@@ -10,7 +10,7 @@ namespace jit::testing::dependent_mutations {
 namespace {
 
 // Several steps of each of two heads that share keys.
-BackwardCase gradients_of(int head_dim) {
+AttentionCase gradients_of(int head_dim) {
   return {.spec = {.head_dim = head_dim, .gqa_ratio = 2, .mask = mask::causal()},
           .seqlen_q = 200,
           .seqlen_kv = 150,
@@ -18,7 +18,7 @@ BackwardCase gradients_of(int head_dim) {
 }
 
 // Two calls: before the first one's last kernel the stream's memory is set, which waits for all in front.
-std::string noticed_of_calls(const TemplateMutation* mutation, const BackwardCase& problem,
+std::string noticed_of_calls(const TemplateMutation* mutation, const AttentionCase& problem,
                              const BackwardWgmma& config) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
@@ -44,18 +44,18 @@ std::string by_roles(const TemplateMutation* mutation) {
   return noticed_of_calls(mutation, gradients_of(136), BackwardWgmma{});
 }
 std::string in_turn(const TemplateMutation* mutation) {
-  BackwardCase problem = gradients_of(72);
+  AttentionCase problem = gradients_of(72);
   problem.seqlen_q = 300;  // tiles of which no query sees a key: the kernel in front clears their sums
   return noticed_of_calls(mutation, problem, BackwardWgmma{.stages = 2, .deterministic = true});
 }
 // The kernel in front leaves which queries see which keys.
 std::string of_documents(const TemplateMutation* mutation) {
-  BackwardCase problem = gradients_of(64);
+  AttentionCase problem = gradients_of(64);
   problem.spec.mask = mask::document();
   return noticed_of_calls(mutation, problem, BackwardWgmma{.stages = 2});
 }
 std::string drawn_ahead(const TemplateMutation* mutation) {
-  BackwardCase problem = gradients_of(64);
+  AttentionCase problem = gradients_of(64);
   problem.spec.dropout = true;
   problem.dropout_p = 0.25f;
   return noticed_of_calls(mutation, problem, BackwardWgmma{.dropout_mask_ahead = true});

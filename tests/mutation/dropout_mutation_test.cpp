@@ -9,7 +9,7 @@ namespace jit::testing::dropout_mutations {
 namespace {
 
 // Two heads that share keys, several groups on both sides, halves of them, partial tiles.
-const BackwardCase problem = {
+const AttentionCase problem = {
     .spec = {.head_dim = 16, .gqa_ratio = 2, .dropout = true, .mask = mask::causal()},
     .seqlen_q = 70,
     .seqlen_kv = 83,
@@ -49,18 +49,18 @@ std::string noticed_of_dropout(const TemplateMutation* mutation) {
 }
 
 // Several steps of 64 queries, two pairs of warps in each of two consumers.
-const BackwardCase one_pass_problem = {.spec = {.head_dim = 64, .gqa_ratio = 2, .dropout = true},
-                                       .seqlen_q = 150,
-                                       .seqlen_kv = 130,
-                                       .seed = 5,
-                                       .dropout_p = 0.25f};
+const AttentionCase one_pass_problem = {.spec = {.head_dim = 64, .gqa_ratio = 2, .dropout = true},
+                                        .seqlen_q = 150,
+                                        .seqlen_kv = 130,
+                                        .seed = 5,
+                                        .dropout_p = 0.25f};
 
 std::string noticed_in_one_pass(const TemplateMutation* mutation) {
   return noticed_of_gradients(mutation, one_pass_problem, BackwardWgmma{});
 }
 
 // More tiles than a warp draws at once, words of two groups of keys and of one, two heads, a mask that leaves ranges.
-const BackwardCase drawn_problem = {
+const AttentionCase drawn_problem = {
     .spec = {.head_dim = 16, .dropout = true, .mask = mask::sliding_window(100, 0, Alignment::top_left)},
     .batch = 2,
     .heads_kv = 2,

@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
@@ -23,6 +21,7 @@
 #include "tests/support/attention_exact.h"
 #include "tests/support/attention_plain.h"
 #include "tests/support/float16.h"
+#include "tests/support/fresh_folder.h"
 
 namespace jit::testing::handwritten_kernel {
 namespace {
@@ -34,8 +33,7 @@ constexpr int head_dim = 128;
 constexpr unsigned smem_bytes = 5 * 128 * head_dim * 2 + 128;
 
 std::string read_kernel() {
-  std::ifstream file(JIT_ATTENTION_SOURCE_DIR "/tests/mutation/handwritten_kernel.cu");
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return read_text(JIT_ATTENTION_SOURCE_DIR "/tests/mutation/handwritten_kernel.cu");
 }
 
 std::string compile_kernel(const std::string& source) {

@@ -10,8 +10,8 @@ constexpr double far_away = 262144;
 constexpr float amplitude = 0.3f;
 
 // Every third query has scores so far away that its LSE says them badly, in tiles of others. The first ones see no key.
-BackwardCase problem_of(int head_dim) {
-  BackwardCase problem{
+AttentionCase problem_of(int head_dim) {
+  AttentionCase problem{
       .spec = {.head_dim = head_dim,
                .gqa_ratio = 2,
                .mask = mask::causal(),
@@ -31,7 +31,7 @@ BackwardCase problem_of(int head_dim) {
 }
 
 std::string noticed_by_one_pass(const TemplateMutation* mutation, bool dropout = false) {
-  BackwardCase problem = problem_of(64);
+  AttentionCase problem = problem_of(64);
   problem.spec.dropout = dropout;
   problem.dropout_p = dropout ? 0.5f : 0.0f;
   return noticed_of_gradients(mutation, problem, BackwardWgmma{});
@@ -48,7 +48,7 @@ std::string noticed_by_call(const TemplateMutation* mutation) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
   const CurrentDevice scope(0);
-  BackwardCase problem = problem_of(64);
+  AttentionCase problem = problem_of(64);
   problem.spec.sinks = true;
   problem.sinks_from = static_cast<float>(far_away);
   problem.spec.score = score::text({.name = "all_far_away",

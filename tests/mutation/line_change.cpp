@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "generator/program/templates.h"
+#include "tests/support/fresh_folder.h"
 
 namespace jit::testing {
 namespace {
@@ -62,9 +61,7 @@ std::vector<Anchor> anchors_in(const std::string& file, std::string_view text) {
   std::size_t line = 0, counted = 0;
   for (std::size_t mark = text.find(anchor_mark); mark != std::string_view::npos;
        mark = text.find(anchor_mark, mark + 1)) {
-    line += static_cast<std::size_t>(std::count(text.begin() + static_cast<std::ptrdiff_t>(counted),
-                                                text.begin() + static_cast<std::ptrdiff_t>(mark), '\n'));
-    counted = mark;
+    for (counted = text.find('\n', counted); counted < mark; counted = text.find('\n', counted + 1)) ++line;
     const std::size_t begin = text.rfind('\n', mark) + 1, name = mark + anchor_mark.size();
     const bool stands_alone = text.find_first_not_of(' ', begin) == mark;
     anchors.push_back(
@@ -79,10 +76,8 @@ const std::vector<Anchor>& template_anchors() {
     std::vector<Anchor> found;
     for (const auto& item : std::filesystem::recursive_directory_iterator(folder)) {
       if (item.path().extension() != ".cuh") continue;
-      std::ifstream file(item.path());
-      const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-      for (Anchor& anchor : anchors_in(item.path().lexically_relative(folder).generic_string(), text))
-        found.push_back(std::move(anchor));
+      const std::string file = item.path().lexically_relative(folder).generic_string();
+      for (Anchor& anchor : anchors_in(file, read_text(item.path()))) found.push_back(std::move(anchor));
     }
     return found;
   }();

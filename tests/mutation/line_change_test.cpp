@@ -2,13 +2,13 @@
 #include "tests/mutation/line_change.h"
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <stdexcept>
 #include <string>
 
 #include <gtest/gtest.h>
+
+#include "tests/support/fresh_folder.h"
 
 namespace jit::testing::line_changes {
 namespace {
@@ -42,8 +42,7 @@ TEST(Anchors, EachIsOneOfAKindAndHasAMutation) {
   std::string tests;
   for (const auto& item : std::filesystem::directory_iterator(JIT_ATTENTION_SOURCE_DIR "/tests/mutation")) {
     if (!item.path().string().ends_with("_test.cpp")) continue;
-    std::ifstream file(item.path());
-    tests.append(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+    tests += read_text(item.path());
   }
   std::set<std::string> names;
   for (const Anchor& anchor : template_anchors()) {

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 
-import jit_attention as ja
 import pytest
 
 FIND = [sys.executable, "-m", "jit_attention", "info", "--json"]

@@ -1,24 +1,11 @@
 """jit_attention.jax in compiled functions, with gradients, against JAX's own differentiation in fp32."""
 
-import os
-
 import jit_attention as ja
 import numpy
 import pytest
+from jax_process import jax, jnp, place  # noqa: F401
 
-# XLA's own optimizing takes a quarter of the time, for functions that run a few times.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
-
-jax = pytest.importorskip("jax", reason="needs JAX")
-jnp = jax.numpy
-
-from jit_attention.jax import attention  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def place(emulated):
-    if (jax.default_backend() == "cpu") != emulated:
-        pytest.skip("JAX and this library compute in different places")
+from jit_attention.jax import attention
 
 
 @pytest.fixture
@@ -147,8 +134,18 @@ def test_refusals(draw):
         attention(q[0], k, v)
     with pytest.raises(jax.errors.JaxRuntimeError, match="k: .*3"):
         jax.block_until_ready(jax.jit(attention)(q, k[..., :3], v))
-    with pytest.raises(jax.errors.JaxRuntimeError, match="F64|element type"):
-        jax.block_until_ready(jax.jit(attention)(q.astype(jnp.uint32), k, v))
+    with pytest.raises(ja.InvalidArgumentError, match="q: is uint32; attention takes bf16, fp16 and fp8"):
+        jax.jit(attention)(q.astype(jnp.uint32), k, v)
+    with pytest.raises(ja.InvalidSpecError, match="q: its head_dim = 12 must be a multiple of 8"):
+        attention(q[..., :12], k[..., :12], v)
+    with pytest.raises(ja.InvalidArgumentError, match="k: has 2 heads and q has 1"):
+        attention(q[:, :, :1], k, v)
+    with pytest.raises(ja.InvalidArgumentError, match="v: is None; give values"):
+        attention(q, k)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="bias: is fp16.*fp32"):
+        jax.block_until_ready(attention(q, k, v, score=ja.score.bias(), tensors={"bias": jnp.ones((8, 8), "float16")}))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="k: .*whatever the layout"):
+        jax.block_until_ready(attention(q, k[..., :8], v, layout="BHSD"))
     with pytest.raises(NotImplementedError, match="vmap"):
         jax.vmap(lambda q: attention(q, k, v))(q[None])
     slopes = jnp.ones(2, jnp.float32)

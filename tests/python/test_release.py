@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "tools/release"))
 
 import kernel_hub  # noqa: E402
 import records  # noqa: E402
+import wheels as building  # noqa: E402
 
 VERSION = re.search(r"project\(jit_attention VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
 
@@ -65,6 +66,15 @@ def test_the_bill_names_every_library_that_is_fetched(wheels, tmp_path, monkeypa
     assert len(main["dependsOn"]) == 4
     notice = (ROOT / "third_party/licenses/NOTICE.txt").read_text()
     assert all(part["name"] in notice for part in bill["components"])
+
+
+def test_the_library_is_compiled_with_equal_flags_for_all_pythons():
+    """Other flags would compile all of it again."""
+    work = pathlib.Path("/release")
+    flags = {building.path_flags(work / f"python{version}/bin", work / "once/source", work / "once/x86_64")
+             for version in ("3.10", "3.12")}
+    assert flags == {"-ffile-prefix-map=/release=. -ffile-prefix-map=/release/once/source=. "
+                     "-ffile-prefix-map=/release/once/x86_64=."}
 
 
 def test_files_of_two_versions_are_no_release(wheels):

@@ -17,6 +17,7 @@ PROGRAMS = {
     "engine_host_time": [],
     "equal_runs": [],
     "gradient_accuracy": [],
+    "jax_time": [],
     "quantizer_time": [],
     "vllm_engine": [],
     "serving_configs": ["paged/b16-h32/8-kv8192-p16"],

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -19,8 +18,9 @@ namespace fs = std::filesystem;
 const fs::path root = JIT_ATTENTION_SOURCE_DIR;
 
 std::string read(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
 }
 
 /// A word that is out of use, and the one of the glossary in its place. It is found in prose and as a part of an

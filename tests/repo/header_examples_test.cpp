@@ -47,9 +47,10 @@ std::string examples_of(const std::string& text) {
 TEST(HeaderExamples, ShowEveryPublicFunction) {
   std::size_t count = 0;
   for (const auto& item : fs::directory_iterator(headers)) {
-    if (item.path().extension() != ".h" || item.path().filename() == "c.h") continue;
+    if (item.path().extension() != ".h") continue;
     std::ifstream file(item.path());
     const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    if (text.find("\nextern \"C\"") != std::string::npos) continue;  // examples in C
     const std::string examples = examples_of(text);
     for (const std::string& name : functions_of(text)) {
       ++count;

@@ -192,32 +192,11 @@ void for_each_element(const Place& place, const F& f) {
   }
 }
 
-// Codes of 8 bits by what they are worth: magnitudes grow with the code, whose upper bit is the sign.
-class NearestCode {
- public:
-  explicit NearestCode(DType dtype) {
-    for (std::uint16_t code = 0; std::isfinite(float_from_bits(dtype, code)); ++code)
-      magnitudes_.push_back(float_from_bits(dtype, code));
-  }
-
-  /// The code nearest to `wanted`; of two the smaller.
-  unsigned char operator()(float wanted) const {
-    const float magnitude = std::abs(wanted);
-    auto nearest = std::lower_bound(magnitudes_.begin(), magnitudes_.end() - 1, magnitude);
-    if (nearest != magnitudes_.begin() && magnitude - nearest[-1] <= *nearest - magnitude) --nearest;
-    const auto code = nearest - magnitudes_.begin();
-    return static_cast<unsigned char>(wanted < 0 && code != 0 ? code | 0x80 : code);
-  }
-
- private:
-  std::vector<float> magnitudes_;
-};
-
 // Elements of 8 bits that are normally distributed once they are multiplied by their scales, which `ratio` heads share.
 void fill_codes(Arena& arena, const Place& place, const Place& scales, int ratio, float amplitude,
                 std::mt19937_64& random) {
   std::normal_distribution<float> normal(0, amplitude);
-  const NearestCode nearest_code(place.dtype);
+  const reference::NearestCode nearest_code(place.dtype);
   for_each_element(place, [&](auto b, auto s, auto h, auto d) {
     arena.host[place.at(b, s, h, d)] =
         nearest_code(normal(random) / scale_at(arena, scales, b, s, h / ratio, d));
@@ -293,20 +272,6 @@ float element(const std::vector<unsigned char>& bytes, const Place& place, std::
 }
 
 }  // namespace
-
-std::string_view to_string(Layout layout) {
-  constexpr std::string_view names[] = {"bshd", "bhsd", "packed_qkv", "padded", "reversed"};
-  return names[static_cast<int>(layout)];
-}
-
-std::string to_string(const AttentionCase& problem) {
-  return fmt::format(
-      "{}, batch {}, heads_kv {}, seqlen_q {}, seqlen_kv {}, {}, lse {}, amplitude {}, seed {}, used keys "
-      "[{}], used queries [{}], {} spare rows",
-      to_string(problem.spec), problem.batch, problem.heads_kv, problem.seqlen_q, problem.seqlen_kv,
-      to_string(problem.layout), problem.with_lse, problem.amplitude, problem.seed,
-      fmt::join(problem.used_keys, " "), fmt::join(problem.used_queries, " "), problem.spare_rows);
-}
 
 AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
     : case_(wanted), tensor_specs_(functor_tensors(wanted.spec)) {

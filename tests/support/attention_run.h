@@ -9,44 +9,12 @@
 #include <jit/attention.h>
 
 #include "tests/support/arena.h"
+#include "tests/support/attention_case.h"
 #include "tests/support/attention_problem.h"
 #include "tests/support/host_functors.h"
 #include "tests/support/request_rows.h"
 
 namespace jit::testing {
-
-enum class Layout {
-  bshd,        ///< dense
-  bhsd,        ///< dense, heads before positions
-  packed_qkv,  ///< q, k and v are slices of one tensor, or k and v where lengths differ
-  padded,      ///< rows lie apart and start at addresses aligned to spec.alignment and no more
-  reversed,    ///< positions run backwards through memory
-};
-inline constexpr int layout_count = 5;
-std::string_view to_string(Layout layout);
-
-/// Where elements are of 8 bits, every scale is a power of two, so that they stand for numbers of 16 bits.
-struct AttentionCase {
-  AttentionSpec spec = {};
-  int batch = 1;
-  int heads_kv = 1;
-  int seqlen_q = 1;
-  int seqlen_kv = 1;
-  Layout layout = Layout::bshd;
-  bool with_lse = true;
-  float amplitude = 1;  ///< standard deviation of q, k and v
-  std::uint64_t seed = 0;
-  /// Of each batch entry, in seqused_k or cu_seqlens_k; rows behind them hold NaN. Empty: all of dense sequences.
-  std::vector<int> used_keys = {};
-  /// The same of queries; rows behind them must not be written.
-  std::vector<int> used_queries = {};
-  /// Behind each varlen sequence, of nobody, and more where the next one cannot begin there; then seqused_q and
-  /// seqused_k say so.
-  int spare_rows = 0;
-
-  int heads_q() const { return heads_kv * spec.gqa_ratio; }
-};
-std::string to_string(const AttentionCase& problem);
 
 struct Verdict {
   std::string failure = {};  ///< empty: right

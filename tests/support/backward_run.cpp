@@ -34,7 +34,7 @@ void fill(DeviceTensor& tensor, const std::vector<double>& values) {
   tensor.upload();
 }
 
-reference::ScoreFunction meaning(const BackwardCase& problem,
+reference::ScoreFunction meaning(const AttentionCase& problem,
                                  const std::shared_ptr<const reference::FunctorProblem>& functors) {
   if (!problem.text_score) return reference::host_score(problem.spec.score, functors);
   return [text = problem.text_score, functors](double score, int b, int h, int q, int k) {
@@ -67,32 +67,25 @@ std::shared_ptr<reference::FunctorProblem> moved(const reference::FunctorProblem
 
 }  // namespace
 
-std::string to_string(const BackwardCase& problem) {
-  return fmt::format(
-      "{}, batch {}, heads_kv {}, seqlen_q {}, seqlen_kv {}, gaps {}, amplitude {}, dropout_p {}, seed {}",
-      to_string(problem.spec), problem.batch, problem.heads_kv, problem.seqlen_q, problem.seqlen_kv,
-      problem.has_gaps, problem.amplitude, problem.dropout_p, problem.seed);
-}
-
 DeviceTensor BackwardRun::operand(int seqlen, int heads, int columns) const {
   const std::vector<std::int64_t> shape = {case_.batch, seqlen, heads, columns};
-  if (!case_.has_gaps) return DeviceTensor(case_.spec.dtype, shape);
+  if (case_.layout != Layout::padded) return DeviceTensor(case_.spec.dtype, shape);
   const int gap = case_.spec.alignment / 2;
   return DeviceTensor(
       case_.spec.dtype, shape,
       {.order = {0, 2, 1, 3}, .row_elements = (columns + gap - 1) / gap * gap + gap, .first = gap});
 }
 
-BackwardRun::BackwardRun(const BackwardCase& wanted)
+BackwardRun::BackwardRun(const AttentionCase& wanted)
     : case_(wanted),
       q_(operand(wanted.seqlen_q, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.spec.head_dim)),
       k_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.head_dim)),
       v_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.value_head_dim())),
       d_o_(operand(wanted.seqlen_q, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.spec.value_head_dim())),
       o_(operand(wanted.seqlen_q, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.spec.value_head_dim())),
-      lse_(
-          DType::fp32, {wanted.batch, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.seqlen_q},
-          wanted.has_gaps ? TensorLayout{.order = {0, 2, 1}, .row_elements = 0, .first = 1} : TensorLayout{}),
+      lse_(DType::fp32, {wanted.batch, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.seqlen_q},
+           wanted.layout == Layout::padded ? TensorLayout{.order = {0, 2, 1}, .row_elements = 0, .first = 1}
+                                           : TensorLayout{}),
       dq_(operand(wanted.seqlen_q, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.spec.head_dim)),
       dk_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.head_dim)),
       dv_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.value_head_dim())),

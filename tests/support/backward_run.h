@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,40 +12,18 @@
 #include <jit/device_buffer.h>
 
 #include "generator/plan/backward_plan.h"
+#include "tests/support/attention_case.h"
 #include "tests/support/attention_gradients.h"
 #include "tests/support/device_tensor.h"
 #include "tests/support/host_functors.h"
 
 namespace jit::testing {
 
-struct BackwardCase {
-  AttentionSpec spec = {};
-  int batch = 1;
-  int heads_kv = 1;
-  int seqlen_q = 1;
-  int seqlen_kv = 1;
-  /// Heads before positions, and gaps between rows that keep spec.alignment and no more.
-  bool has_gaps = false;
-  float amplitude = 1;  ///< standard deviation of q, k, v and do
-  std::uint64_t seed = 0;
-  float dropout_p = 0;                       ///< if spec.dropout
-  reference::ScoreFunction score = nullptr;  ///< the meaning of spec.score, of a text that tests do not know
-  /// The same of one that reads tensors.
-  std::function<double(const reference::FunctorProblem&, double score, int b, int h, int q, int k)>
-      text_score = nullptr;
-  /// Shapes of tensors that texts read, where they are not (seqlen_kv).
-  std::map<std::string, std::vector<std::int64_t>> shapes = {};
-  std::vector<std::string> d_tensors = {};  ///< of what the score reads, the gradients that are wanted
-  bool with_d_lse = false;
-  float sinks_from = 0;  ///< added to those of spec.sinks, which are random
-};
-std::string to_string(const BackwardCase& problem);
-
 /// Inputs are random; o and lse are those of fp64, rounded; what a mask or score reads is random, too. Memory between
 /// rows, and of the gradients, is poison.
 class BackwardRun {
  public:
-  explicit BackwardRun(const BackwardCase& wanted);
+  explicit BackwardRun(const AttentionCase& wanted);
 
   /// Views of the device's tensors; valid as long as this object.
   BackwardArguments arguments(bool deterministic = false) const;
@@ -88,7 +64,7 @@ class BackwardRun {
   };
   Sums tensor_gradient(const std::string& name, const std::vector<SeenScore>& scores) const;
 
-  BackwardCase case_;
+  AttentionCase case_;
   reference::GradientProblem problem_;
   std::shared_ptr<const reference::FunctorProblem> functors_;
   DeviceTensor q_, k_, v_, d_o_, o_, lse_, dq_, dk_, dv_;

@@ -8,6 +8,8 @@
 #include <jit/device_buffer.h>
 #include <jit/float16.h>
 
+#include "tests/support/float16.h"
+
 namespace jit::testing {
 namespace {
 
@@ -15,14 +17,8 @@ constexpr DType e4m3 = DType::fp8_e4m3;
 constexpr unsigned char code_of_nan = 0x7f;
 
 unsigned char code_of(float number) {
-  if (std::isnan(number)) return code_of_nan;
-  unsigned char nearest = 0;
-  for (unsigned char code = 1; code < code_of_nan; ++code) {
-    if (std::abs(float_from_bits(e4m3, code) - std::abs(number)) <
-        std::abs(float_from_bits(e4m3, nearest) - std::abs(number)))
-      nearest = code;
-  }
-  return static_cast<unsigned char>(number < 0 ? nearest | 0x80 : nearest);
+  static const reference::NearestCode nearest(e4m3);
+  return std::isnan(number) ? code_of_nan : nearest(number);
 }
 
 // The same codes once for each entry.

@@ -18,6 +18,11 @@ std::uint64_t test_seed() {
   return seed;
 }
 
+std::uint64_t next_seed() {
+  static std::uint64_t next = test_seed();
+  return next++;
+}
+
 bool is_in_this_run(std::uint64_t index, std::uint64_t count) {
   const char* all = std::getenv("JIT_ATTENTION_TEST_ALL");
   if (all != nullptr && std::string_view(all) == "1") return true;

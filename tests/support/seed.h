@@ -11,6 +11,9 @@ namespace jit::reference {
 /// prints it.
 std::uint64_t test_seed();
 
+/// That of the next problem of this run: problems of a test have other numbers each.
+std::uint64_t next_seed();
+
 /// Of what would take too long in each run every `count`-th, from where the seed falls on: a few runs take all. With
 /// JIT_ATTENTION_TEST_ALL=1 each one does.
 bool is_in_this_run(std::uint64_t index, std::uint64_t count);

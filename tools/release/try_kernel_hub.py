@@ -32,7 +32,7 @@ def check(jit):
 
 
 def main():
-    from kernels import get_kernel, get_local_kernel, get_loaded_kernels
+    from kernels import get_kernel, get_loaded_kernels, get_local_kernel
     from kernels._rust import Digest, DigestAlgorithm
 
     folder = pathlib.Path(sys.argv[1]).resolve()

@@ -36,19 +36,23 @@ def tags(version, arch):
     return f"{python}-{abi}-manylinux_{GLIBC.replace('.', '_')}_{arch}"
 
 
+def path_flags(python_bin, source, build):
+    """Flags that leave this machine's folders out of the binary: narrower ones last, which win. They are equal for all
+    Pythons, whose environments lie in one folder, so that what does not look at Python is compiled once."""
+    return " ".join(f"-ffile-prefix-map={folder}=." for folder in (python_bin.parents[1], source, build))
+
+
 def build_wheel(source, build, python_bin, version, arch, programs, tools, out):
     """Writes a wheel to `out`."""
     is_stable = version == "3.12"
     suffix = ".abi3.so" if is_stable else f".cpython-{version.replace('.', '')}-{arch}-linux-gnu.so"
-    # Equal for all Pythons, so that what does not look at Python is compiled once.
-    flags = " ".join(f"-ffile-prefix-map={folder}=." for folder in (python_bin.parent.parent, source, build)) + " -g0"
     # -fsigned-char: plain char has a sign on x86-64, where most tests run, and would have none on aarch64.
     settings = {
         "build-dir": build,
         "wheel.py-api": "cp312" if is_stable else "",
         "wheel.tags": tags(version, arch),
         "cmake.define.CMAKE_TOOLCHAIN_FILE": ROOT / "tools/release/zig.cmake",
-        "cmake.define.CMAKE_CXX_FLAGS": f"{flags} -fsigned-char",
+        "cmake.define.CMAKE_CXX_FLAGS": f"{path_flags(python_bin, source, build)} -g0 -fsigned-char",
         "cmake.define.CMAKE_CXX_FLAGS_RELEASE": "-O2 -DNDEBUG",
         "cmake.define.CudaHeaders_CUDA_DIR": in_packages(tools, "nvidia/cu13/include"),
     }

@@ -73,7 +73,7 @@ bool is_known(const std::string& opcode) {
   const std::string ptx = ".version 8.7\n.target sm_90a\n.address_size 64\n.visible .entry micro()\n{\n  " +
                           opcode + ";\n  ret;\n}\n";
   try {
-    jit::emulator::Module(ptx, {9, 0, 'a'});
+    const jit::emulator::Module module(ptx, {9, 0, 'a'});
     return true;
   } catch (const jit::emulator::PtxError& error) {
     return std::string(error.what()).find("does not know this instruction") == std::string::npos;

@@ -156,7 +156,7 @@ TEST(BulkTensorPages, WhatLiesOutsideIsZero) {
       const auto got = device.download<std::uint8_t>(out, bytes);
       walk(
           pages.map, {0, row, page},
-          [&](std::int64_t from, std::uint32_t to) {
+          [&, row = row, page = page](std::int64_t from, std::uint32_t to) {
             ASSERT_EQ(got[to - 128], from < 0 ? 0 : pages.bytes[static_cast<std::size_t>(from)])
                 << row << " " << page;
           },

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/lane_run.h"
-#include "tests/unit/small_floats.h"
+#include "tests/support/small_floats.h"
 
 namespace jit::emulator::testing {
 namespace {

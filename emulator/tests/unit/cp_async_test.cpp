@@ -36,8 +36,8 @@ class CpAsync : public ::testing::Test {
   LaunchResult run(const std::string& body, std::uint64_t seed = 0, const std::string& declarations = "") {
     const std::uint64_t in = device_.upload(input_);
     const std::uint64_t out = device_.upload(std::vector<std::uint8_t>(input_.size(), 0));
-    const LaunchResult result = device_.run(kernel_of(addresses + body, buffer + declarations),
-                                            {.block = {threads, 1, 1}}, {.seed = seed}, in, out);
+    LaunchResult result = device_.run(kernel_of(addresses + body, buffer + declarations),
+                                      {.block = {threads, 1, 1}}, {.seed = seed}, in, out);
     output_ = device_.download<std::uint8_t>(out, input_.size());
     return result;
   }

@@ -3,6 +3,10 @@
 #include <cmath>
 #include <cstdint>
 
+#ifdef __SSE__
+#  include <xmmintrin.h>
+#endif
+
 #include <gtest/gtest.h>
 
 #include "tests/unit/lane_run.h"
@@ -49,6 +53,23 @@ std::vector<float> moderate_values(unsigned seed, std::size_t count) {
     values.push_back((bits & 1) != 0 ? -value : value);
   }
   return values;
+}
+
+// As threads of XLA have it, which flush subnormals, and as a program has it that rounds upwards.
+TEST(Floating, IsThatOfTheDeviceWhateverTheCallersIs) {
+  const std::vector<float> a = {1.0f, 0x1p-140f, -0x1p-130f}, b = {0x1p-30f, 0x1p-141f, 0x1p-149f};
+  const std::vector<float> expected = {1.0f, 0x1.8p-140f, -0x1p-130f + 0x1p-149f};
+  std::fenv_t before;
+  std::fegetenv(&before);
+  std::fesetround(FE_UPWARD);
+#ifdef __SSE__
+  _mm_setcsr(_mm_getcsr() | _MM_FLUSH_ZERO_ON | 0x40);  // subnormal operands are zeros, too
+#endif
+  const std::vector<float> sums = run_lanes<float>("add.rn.f32 %d, %a, %b;", a, b);
+  const bool rounds_up = std::fegetround() == FE_UPWARD;
+  std::fesetenv(&before);
+  EXPECT_EQ(sums, expected);
+  EXPECT_TRUE(rounds_up) << "the caller has its own again";
 }
 
 class Roundings : public ::testing::TestWithParam<std::string> {};

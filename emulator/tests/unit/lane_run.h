@@ -75,6 +75,7 @@ void expect_lanes(const std::string& body, TargetArch arch, Reference reference,
   int shown = 0;
   for (std::size_t i = 0; i < results.size() && shown < 5; ++i) {
     const Out expected = reference(inputs[i]...);
+    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): bits, of NaN and -0, too
     if (std::memcmp(&results[i], &expected, sizeof(Out)) == 0) continue;
     ++shown;
     const auto hex = [](const auto& value) {

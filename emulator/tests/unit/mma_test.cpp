@@ -8,7 +8,7 @@
 
 #include "ptx/syntax.h"
 #include "tests/support/ptx_run.h"
-#include "tests/unit/tensor_reference.h"
+#include "tests/support/tensor_reference.h"
 
 namespace jit::emulator {
 namespace {

@@ -134,7 +134,7 @@ TEST(PtxParserBody, ReadsNamesAndWhatTheyStandFor) {
 
 TEST(PtxParserBody, ReadsAddresses) {
   const auto address = [](const std::string& text) {
-    const Operand operand = only_instruction("ld.u32 x, " + text + ";").operands.at(1);
+    Operand operand = only_instruction("ld.u32 x, " + text + ";").operands.at(1);
     EXPECT_EQ(operand.kind, Kind::address);
     return operand;
   };

@@ -46,7 +46,7 @@ Outcome load(const std::string& text) {
   try {
     testing::check_module(ptx::parse(text), text);
     outcome = Outcome::parsed;
-    Module(text, {9, 0, 'a'});
+    const Module module(text, {9, 0, 'a'});
     outcome = Outcome::loaded;
   } catch (const PtxError& error) {
     EXPECT_GE(error.line(), 0);

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/tensor_reference.h"
+#include "tests/support/tensor_reference.h"
 
 namespace jit::emulator {
 namespace {

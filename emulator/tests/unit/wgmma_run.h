@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/ptx_run.h"
-#include "tests/unit/tensor_reference.h"
+#include "tests/support/tensor_reference.h"
 
 namespace jit::emulator::testing {
 

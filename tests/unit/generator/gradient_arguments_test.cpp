@@ -278,7 +278,7 @@ TEST(BackwardArguments, SpecsWithoutBackwardAreRefused) {
         {AttentionSpec{.dtype = DType::fp8_e4m3}, "spec.dtype"},
         {AttentionSpec{.kv_dtype = DType::fp8_e4m3}, "spec.kv_dtype"},
         {AttentionSpec{.head_dim_v = 64, .values_in_keys = true}, "spec.values_in_keys"}}) {
-    const Error error = error_of([&] { check_backward_arguments(wrong, good_gradients()); });
+    const Error error = error_of([&, &wrong = wrong] { check_backward_arguments(wrong, good_gradients()); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_spec);
     EXPECT_EQ(error.field(), field);
     EXPECT_THAT(error.message(), HasSubstr("has no backward"));

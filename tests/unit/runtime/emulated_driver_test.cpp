@@ -237,7 +237,7 @@ TEST_F(EmulatedDriver, ErrorsHaveNamesAndTheLastOneItsText) {
 }
 
 TEST_F(EmulatedDriver, TensorMapsAreValidated) {
-  struct alignas(64) Map {
+  struct Map {
     CUtensorMap map;
   } map;
   const CUdeviceptr address = allocate(1 << 16);

@@ -1,56 +1,23 @@
-// Tensor-core sums computed one by one in doubles, beside which the emulator's are held.
-#pragma once
+#include "tests/support/tensor_reference.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <limits>
-#include <random>
-#include <vector>
-
-#include "machine/types.h"
 
 namespace jit::emulator::testing {
 
-/// A small binary format, as IEEE 754 describes them.
-struct NumberFormat {
-  Type type;
-  int bits, exponent_bits, fraction_bits;
-  bool has_infinity;
-  int ignored_bits = 0;  ///< at the low end, of what lies in memory
-
-  int bias() const { return (1 << (exponent_bits - 1)) - 1; }
-  /// The exponent field and the fraction of what lies in memory.
-  int field(std::uint32_t raw) const {
-    return static_cast<int>(raw >> ignored_bits >> fraction_bits & ((1u << exponent_bits) - 1));
+double NumberFormat::value(std::uint32_t raw) const {
+  const double sign = raw >> (bits - 1) & 1 ? -1.0 : 1.0;
+  const int top = (1 << exponent_bits) - 1;
+  const std::uint32_t most = (1u << fraction_bits) - 1;
+  if (field(raw) == top) {
+    if (has_infinity && fraction(raw) == 0) return sign * std::numeric_limits<double>::infinity();
+    if (has_infinity || fraction(raw) == most) return std::numeric_limits<double>::quiet_NaN();
   }
-  std::uint32_t fraction(std::uint32_t raw) const {
-    return raw >> ignored_bits & ((1u << fraction_bits) - 1);
-  }
-  double value(std::uint32_t raw) const {
-    const double sign = raw >> (bits - 1) & 1 ? -1.0 : 1.0;
-    const int top = (1 << exponent_bits) - 1;
-    const std::uint32_t most = (1u << fraction_bits) - 1;
-    if (field(raw) == top) {
-      if (has_infinity && fraction(raw) == 0) return sign * std::numeric_limits<double>::infinity();
-      if (has_infinity || fraction(raw) == most) return std::numeric_limits<double>::quiet_NaN();
-    }
-    const double significand = std::ldexp(fraction(raw), -fraction_bits) + (field(raw) != 0 ? 1 : 0);
-    return sign * std::ldexp(significand, exponent(raw));
-  }
-  /// The exponent of the significand's unit; subnormals have that of the least normal number.
-  int exponent(std::uint32_t raw) const { return std::max(field(raw), 1) - bias(); }
-};
+  const double significand = std::ldexp(fraction(raw), -fraction_bits) + (field(raw) != 0 ? 1 : 0);
+  return sign * std::ldexp(significand, exponent(raw));
+}
 
-inline constexpr NumberFormat f16_numbers = {Type::f16, 16, 5, 10, true};
-inline constexpr NumberFormat bf16_numbers = {Type::bf16, 16, 8, 7, true};
-inline constexpr NumberFormat tf32_numbers = {Type::tf32, 32, 8, 10, true, 13};
-inline constexpr NumberFormat e4m3_numbers = {Type::e4m3, 8, 4, 3, false};
-inline constexpr NumberFormat e5m2_numbers = {Type::e5m2, 8, 5, 2, true};
-inline constexpr NumberFormat f32_numbers = {Type::f32, 32, 8, 23, true};
-
-/// Bits of a value in f32 or f16 that has it exactly or is beyond its range.
-inline std::uint32_t encode_exact(const NumberFormat& format, double value) {
+std::uint32_t encode_exact(const NumberFormat& format, double value) {
   const std::uint32_t sign = std::signbit(value) ? 1u << (format.bits - 1) : 0;
   const std::uint32_t top = ((1u << format.exponent_bits) - 1) << format.fraction_bits;
   if (std::isnan(value)) return (1u << (format.bits - 1)) - 1;
@@ -67,32 +34,26 @@ inline std::uint32_t encode_exact(const NumberFormat& format, double value) {
   return sign | (significand >= hidden ? field | (significand - hidden) : significand);
 }
 
-/// The assumed rule of the sum of products.
-struct SumRule {
-  int group;
-  int fraction_bits;
-  bool to_f16 = false;       ///< the result; else f32
-  int kept_fraction = 23;    ///< of f32: bits that are left
-  bool through_f16 = false;  ///< 8-bit elements are summed in two rounds and the accumulator is added at last
-};
+namespace {
 
-/// One group: bits of the accumulator in, bits out.
-inline std::uint32_t sum_group(const SumRule& rule, const NumberFormat& a, const NumberFormat& b,
-                               const std::vector<std::uint32_t>& x, const std::vector<std::uint32_t>& y,
-                               std::uint32_t c) {
+// One group: bits of the accumulator in, bits out.
+std::uint32_t sum_group(const SumRule& rule, const NumberFormat& a, const NumberFormat& b,
+                        const std::vector<std::uint32_t>& x, const std::vector<std::uint32_t>& y,
+                        std::uint32_t c) {
   const NumberFormat& format = rule.to_f16 ? f16_numbers : f32_numbers;
   double plain = format.value(c);
   int top = -126;
   if (plain != 0) top = std::max(top, format.exponent(c));
+  std::vector<double> products;
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const double product = a.value(x[i]) * b.value(y[i]);
+    const double product = products.emplace_back(a.value(x[i]) * b.value(y[i]));
     plain += product;
     if (product != 0) top = std::max(top, a.exponent(x[i]) + b.exponent(y[i]));
   }
   if (!std::isfinite(plain)) return encode_exact(format, plain);
   const auto cut = [&](double value) { return std::trunc(std::ldexp(value, rule.fraction_bits - top)); };
   double sum = cut(format.value(c));
-  for (std::size_t i = 0; i < x.size(); ++i) sum += cut(a.value(x[i]) * b.value(y[i]));
+  for (const double product : products) sum += cut(product);
   if (sum == 0) return 0;
   sum = std::ldexp(sum, top - rule.fraction_bits);
   int exponent = 0;
@@ -103,10 +64,11 @@ inline std::uint32_t sum_group(const SumRule& rule, const NumberFormat& a, const
   return encode_exact(format, std::ldexp(rule.to_f16 ? std::nearbyint(units) : std::trunc(units), last));
 }
 
-/// Σ a[i] b[i] + c.
-inline std::uint32_t reference_sum(const SumRule& rule, const NumberFormat& a, const NumberFormat& b,
-                                   const std::vector<std::uint32_t>& x, const std::vector<std::uint32_t>& y,
-                                   std::uint32_t c) {
+}  // namespace
+
+std::uint32_t reference_sum(const SumRule& rule, const NumberFormat& a, const NumberFormat& b,
+                            const std::vector<std::uint32_t>& x, const std::vector<std::uint32_t>& y,
+                            std::uint32_t c) {
   std::vector<std::vector<std::size_t>> groups;
   if (rule.through_f16) {
     groups.resize(2);
@@ -137,8 +99,7 @@ inline std::uint32_t reference_sum(const SumRule& rule, const NumberFormat& a, c
   return encode_exact(format, std::ldexp(std::nearbyint(std::ldexp(exact, -last)), last));
 }
 
-/// Random elements: mostly around 1, some zeros and subnormals, and with `wild` every bit pattern.
-inline std::uint32_t random_element(const NumberFormat& format, std::mt19937& random, bool wild) {
+std::uint32_t random_element(const NumberFormat& format, std::mt19937& random, bool wild) {
   std::uint32_t raw = random();
   if (format.bits < 32) raw &= (1u << format.bits) - 1;
   if (wild) return raw;

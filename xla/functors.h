@@ -1,0 +1,22 @@
+// Masks and scores of the caller's own in attributes.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <jit/functor_text.h>
+
+#include "xla/abi.h"
+
+namespace jit::xla {
+
+/// Reads a functor from a dictionary of strings: name, body, classify, derivative; constants, "window = 128, on =
+/// true"; tensors, "ids int32, table fp32". Throws Error invalid_argument, which names the attribute, for what cannot
+/// be read.
+FunctorText read_functor(const Attributes& attributes);
+
+/// The parts of a text between separators, without the spaces around them and without empty ones.
+std::vector<std::string> split(std::string_view text, char separator);
+
+}  // namespace jit::xla

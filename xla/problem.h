@@ -1,0 +1,41 @@
+// The meaning of a call's attributes: the problem, how the call is made, and which buffer is which tensor.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <jit/spec.h>
+
+#include "xla/abi.h"
+
+namespace jit::xla {
+
+/// The attributes of a call, read.
+struct Problem {
+  AttentionSpec spec;
+  std::vector<std::string> operands, results;
+  bool heads_first = false;  ///< "BHSD" in place of "BSHD"
+  float dropout_p = 0;
+  int num_splits = 0;
+  bool zero_padding = false;   ///< of forward
+  bool deterministic = false;  ///< of backward
+};
+
+/// Reads attributes; jit/xla.h lists them. Throws Error invalid_argument, which names the attribute, and invalid_spec.
+Problem read_problem(const Attributes& attributes);
+
+/// The problems of the calls that were made, so that each is read once. Thread safe.
+class Problems {
+ public:
+  /// Throws as `read_problem` does.
+  std::shared_ptr<const Problem> of(const Attributes& attributes);
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::shared_ptr<const Problem>> by_key_;
+};
+
+}  // namespace jit::xla
