@@ -73,7 +73,7 @@ TEST(CAttention, CachesOfEightBitsHaveScales) {
 }
 
 // Runs a backward call and expects what the reference says.
-void expect_right(const BackwardCase& problem) {
+void expect_right_gradients(const AttentionCase& problem) {
   const CContext context = make_context();
   const COperation attention = make_operation(context, JIT_ATTENTION, text_of(problem.spec));
   BackwardRun run(problem);
@@ -84,19 +84,19 @@ void expect_right(const BackwardCase& problem) {
 }
 
 TEST(CAttention, Gradients) {
-  expect_right({.spec = {.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()},
-                .heads_kv = 2,
-                .seqlen_q = 40,
-                .seqlen_kv = 60,
-                .with_d_lse = true});
+  expect_right_gradients({.spec = {.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()},
+                          .heads_kv = 2,
+                          .seqlen_q = 40,
+                          .seqlen_kv = 60,
+                          .with_d_lse = true});
 }
 
 TEST(CAttention, GradientsOfSinksAndOfABias) {
-  expect_right({.spec = {.head_dim = 32, .sinks = true, .score = score::bias()},
-                .heads_kv = 2,
-                .seqlen_q = 20,
-                .seqlen_kv = 24,
-                .d_tensors = {"bias"}});
+  expect_right_gradients({.spec = {.head_dim = 32, .sinks = true, .score = score::bias()},
+                          .heads_kv = 2,
+                          .seqlen_q = 20,
+                          .seqlen_kv = 24,
+                          .d_tensors = {"bias"}});
 }
 
 TEST(CAttention, AMaskOfOnesOwnReadsItsTensor) {

@@ -253,7 +253,7 @@ TEST_F(CliRun, QueriesOfFp8) {
       }
       return values;
     };
-    Array flat = q, o = tool::read_npy(file("o")), lse = tool::read_npy(file("lse"));
+    const Array o = tool::read_npy(file("o")), lse = tool::read_npy(file("lse"));
     reference::GradientProblem problem =
         request(scales, 0, 0, numbers(k, heads_kv, false), numbers(v, heads_kv, true));
     problem.seqlen_q = queries;

@@ -4,7 +4,6 @@ import jit_attention as ja
 import numpy
 import pytest
 from jax_process import jax, jnp, place  # noqa: F401
-
 from jit_attention.jax import attention
 
 

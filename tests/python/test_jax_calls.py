@@ -7,11 +7,10 @@ from block_masks import SEGMENTS, gradients, random_segments
 from exact_attention import exact_attention, random_qkv
 from fp8_caches import cached
 from jax_process import jax, jnp, place  # noqa: F401
+from jit_attention.jax import attention
 from request_batches import boundaries, causal, paged, requests
 from test_backward import random_problem
 from test_dropout import check_forward, exact, kept
-
-from jit_attention.jax import attention
 
 
 def arrays_of(arrays):
