@@ -85,7 +85,10 @@ TEST_F(CliGradients, OfSinksAndByLse) {
 
 TEST_F(CliGradients, OfTensorsThatScoresRead) {
   reference::GradientProblem problem = draw();
-  const std::vector<double> slopes = all(random_file("slopes", {heads}));
+  Array slopes_given = random_file("slopes", {heads});
+  // Positive, as ALiBi has them: with others, the roundings of rows count as often as their keys are far.
+  for (int h = 0; h < heads; ++h) slopes_given.as<float>()[h] = 0.5f + std::abs(slopes_given.as<float>()[h]);
+  const std::vector<double> slopes = all(write("slopes", slopes_given));
   const auto distance = [](int i, int j) { return std::abs(j - i - (keys - queries)); };
   problem.score = [&](double score, int, int h, int i, int j) {
     return score - slopes[static_cast<std::size_t>(h)] * distance(i, j);
@@ -101,7 +104,7 @@ TEST_F(CliGradients, OfTensorsThatScoresRead) {
                                                         gradient * distance(i, j);
                                                   }),
                    3e-2);
-  expect_near("dslopes", expected, 0.2);  // sums of hundreds, each times a distance
+  expect_near("dslopes", expected, 3e-2);
 }
 
 // Gradients by what forward made are those that one run has; they rest on what is given, and nothing else is written.

@@ -182,7 +182,7 @@ def test_threads_call_at_the_same_time(rng, memory):
     ("--dtype fp16 --head-dim 64", "q k v o num_splits", "qkvoq", ValueError, "num_splits: .*must be an int"),
     ("--dtype fp16 --head-dim 64", "q k v o lse", "qkvo1", ValueError, "lse: .*must be a tensor or None"),
     ("--dtype fp16 --head-dim 100", "q k v o", "qkvo", ValueError, "head_dim"),
-    ("--colour red", "q k v o", "qkvo", ValueError, "colour"),
+    ("--shade red", "q k v o", "qkvo", ValueError, "shade"),
     ("--dtype fp16 --head-dim 64", "", "", ValueError, "names: has no tensor"),
 ])  # fmt: skip
 def test_what_is_refused(rng, memory, spec, names, kinds, error, sentence):
