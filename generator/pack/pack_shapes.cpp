@@ -44,7 +44,8 @@ std::vector<ProblemShape> pack_shapes(const AttentionSpec& spec, const PackSizes
   };
   add(powers_of_two(std::int64_t{sizes.heads_q} * sizes.max_batch), powers_of_two(sizes.max_seqlen));
   std::vector<std::int64_t> whole_models;
-  for (const std::int64_t batch : quarter_steps(sizes.max_batch)) whole_models.push_back(sizes.heads_q * batch);
+  for (const std::int64_t batch : quarter_steps(sizes.max_batch))
+    whole_models.push_back(sizes.heads_q * batch);
   add(whole_models, quarter_steps(sizes.max_seqlen));
   return shapes;
 }

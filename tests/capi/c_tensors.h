@@ -42,7 +42,7 @@ struct CFailure {
   bool operator==(const CFailure&) const = default;
 };
 
-/// What a function of jit/c.h reports. `call` gets the pointer for the error.
+/// The failure that a function of jit/c.h reports. `call` gets the pointer for the error.
 template <class Call>
 CFailure failure_of(const Call& call) {
   jit_error* error = nullptr;

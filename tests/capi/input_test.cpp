@@ -1,4 +1,4 @@
-// What callers of jit/c.h can do wrong: one sentence that begins with the argument, and nothing computed.
+// Mistakes of callers of jit/c.h: one sentence that begins with the argument, and nothing computed.
 #include <cstring>
 #include <functional>
 #include <limits>

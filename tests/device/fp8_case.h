@@ -5,7 +5,7 @@
 
 namespace jit::testing {
 
-/// Of two batch entries and two heads.
+/// A case of two batch entries and two heads.
 inline AttentionCase fp8_case(DType dtype, int head_dim, int seqlen_q, int seqlen_kv) {
   return problem_of({.dtype = dtype, .head_dim = head_dim}, 2, 2, seqlen_q, seqlen_kv);
 }

@@ -54,7 +54,7 @@ class Memory:
     """Arrays on the device."""
 
     def __init__(self, library):
-        self.library, self.context = library, ctypes.c_void_p()
+        self.shared, self.context = library, ctypes.c_void_p()
         assert library.jit_context_create(None, ctypes.byref(self.context), None) == 0
 
     def array(self, array):
@@ -65,13 +65,13 @@ class Array:
     """A copy of an array of NumPy in the device's memory, for DLPack."""
 
     def __init__(self, memory, array):
-        self.library, self.dtype = memory.library, array.dtype
+        self.shared, self.dtype = memory.shared, array.dtype
         buffer = ctypes.POINTER(Buffer)()
-        assert self.library.jit_buffer_create(memory.context, ctypes.c_size_t(array.nbytes), ctypes.byref(buffer),
+        assert self.shared.jit_buffer_create(memory.context, ctypes.c_size_t(array.nbytes), ctypes.byref(buffer),
                                               None) == 0  # fmt: skip
         self.buffer, self.bytes = buffer, numpy.ascontiguousarray(array)
         self.shape = (ctypes.c_int64 * array.ndim)(*array.shape)
-        self.library.jit_buffer_upload(buffer, self.bytes.ctypes.data_as(ctypes.c_void_p),
+        self.shared.jit_buffer_upload(buffer, self.bytes.ctypes.data_as(ctypes.c_void_p),
                                        ctypes.c_size_t(array.nbytes), ctypes.c_size_t(0), None)  # fmt: skip
         code = 4 if array.dtype == ml_dtypes.bfloat16 else {"f": 2, "i": 0}[array.dtype.kind]
         self.tensor = Tensor(buffer[0].data, (ctypes.c_int32 * 2)(CUDA, 0), array.ndim, code, 8 * array.dtype.itemsize,
@@ -87,7 +87,7 @@ class Array:
 
     def fetch(self):
         to = numpy.empty_like(self.bytes)
-        assert self.library.jit_buffer_download(self.buffer, to.ctypes.data_as(ctypes.c_void_p),
+        assert self.shared.jit_buffer_download(self.buffer, to.ctypes.data_as(ctypes.c_void_p),
                                                 ctypes.c_size_t(to.nbytes), ctypes.c_size_t(0), None, None) == 0  # fmt: skip
         return to
 

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/lane_run.h"
 #include "tests/support/small_floats.h"
+#include "tests/unit/lane_run.h"
 
 namespace jit::emulator::testing {
 namespace {
