@@ -47,7 +47,7 @@ struct UnopenedNvrtc {
 std::vector<NvrtcFolder> nvrtc_folders();
 
 /// The first libnvrtc of `folders` with matching builtins and a supported version. Opens nothing.
-/// Those that are `unopened` are passed over. Throws Error nvrtc_unavailable, listing what was tried and why it was
+/// Libraries of `unopened` are passed over. Throws Error nvrtc_unavailable, listing what was tried and why it was
 /// refused.
 NvrtcLocation find_nvrtc(std::span<const NvrtcFolder> folders, std::span<const UnopenedNvrtc> unopened = {});
 

@@ -1,4 +1,4 @@
-// What the examples of the public headers use without declaring it: docs/reference/cpp.md lists these names.
+// Names that the examples of the public headers use without declaring them: docs/reference/cpp.md lists these names.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,7 @@ std::set<std::string> functions_of(const std::string& text) {
   return found;
 }
 
-/// What stands between @code and @endcode.
+/// The text between @code and @endcode.
 std::string examples_of(const std::string& text) {
   std::string found;
   for (std::size_t begin = text.find("/// @code\n"); begin != std::string::npos;

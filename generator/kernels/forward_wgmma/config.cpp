@@ -235,7 +235,7 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
 
 // Registers by which estimates below the cap were seen to spill: joined masks with a score that depends on places, whose
 // distances are computed ahead, scores whose elements are loaded ahead where two consumers or one have registers left,
-// and what is given back to results of fp8, scales of rows, and pages of fp8.
+// fp8 results, scales of rows, and fp8 pages.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
   return 2 + (has_distances ? config.tile_kv / 4 : 0) +
