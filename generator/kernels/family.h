@@ -84,7 +84,7 @@ struct FamilyDefaults {
   /// By so much, as a factor, may its cost model misjudge one config beside another; larger where it was not fitted.
   static constexpr double model_error = fitted_model_error;
   /// The largest head_dim that it has room for.
-  static constexpr int most_head_dim = max_head_dim;
+  static constexpr int most_head_dim = 256;
   /// The config that needs least of those that could serve the spec.
   static Config smallest_for(const AttentionSpec&) { return Family<Config>::smallest; }
   /// Whether this config's kernel can read the tensors of a call that suits the family.

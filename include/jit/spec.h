@@ -30,7 +30,7 @@ namespace jit {
 inline constexpr float max_softmax_scale = 1e5f;
 
 /// The largest head_dim and head_dim_v.
-inline constexpr int max_head_dim = 256;
+inline constexpr int max_head_dim = 512;
 /// The largest head_dim with values_in_keys.
 inline constexpr int max_latent_head_dim = 576;
 /// The largest head_dim_v with values_in_keys.
