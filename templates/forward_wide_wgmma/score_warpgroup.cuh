@@ -1,6 +1,4 @@
 // The score warpgroup: S = Q Kᵀ, mask, softmax, and P for the output warpgroups, tile of keys after tile of keys.
-//
-// Products with the first panels of the next tile are under way while exponentials of this one are computed.
 #pragma once
 
 #include "base/dropout_params.cuh"

@@ -28,9 +28,10 @@ constexpr int output_other_registers = 30;
 
 constexpr std::array rows = {
     field<&ForwardWideWgmma::stages_k>("stages_k", "buffers for panels of K",
-                                       {range(2, 16), Affects::buffers, 8}),
+                                       {range(3, 16), Affects::buffers, 8}),
+    // Each output warpgroup has places of its own.
     field<&ForwardWideWgmma::stages_v>("stages_v", "buffers for parts of V",
-                                       {range(2, 16), Affects::buffers, 4}),
+                                       {multiples(output_warpgroups, 16), Affects::buffers, 4}),
 };
 static_assert(rows.size() == member_count<ForwardWideWgmma>(), "each member has a row");
 
@@ -87,8 +88,8 @@ std::vector<ForwardWideWgmma> Family<ForwardWideWgmma>::space(const Case& proble
   std::vector<ForwardWideWgmma> configs;
   const AttentionSpec& spec = problem.spec;
   if (std::max(spec.head_dim, spec.value_head_dim()) <= narrow_head_dim) return configs;
-  for (int stages_k = 2; stages_k <= 16; ++stages_k) {
-    for (int stages_v = 2; stages_v <= 16; ++stages_v) configs.push_back({stages_k, stages_v});
+  for (int stages_k = 6; stages_k <= 12; ++stages_k) {
+    for (const int stages_v : {4, 6, 2}) configs.push_back({stages_k, stages_v});
   }
   return configs;
 }
