@@ -15,6 +15,7 @@ struct Family<ForwardWideWgmma> : FamilyDefaults<ForwardWideWgmma> {
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = false;
   static constexpr int most_head_dim = max_latent_head_dim;
+  static constexpr int most_head_dim_v = max_head_dim;
   static constexpr ForwardWideWgmma smallest = {.stages_k = 3, .stages_v = 2};
 
   static std::span<const ConfigField<ForwardWideWgmma>> fields();
