@@ -4,59 +4,61 @@
 
 #include "base/host_device.cuh"
 #include "mainloop/key_tile_info.cuh"
+#include "mainloop/output_columns.cuh"
 #include "pipeline/smem_allocator.cuh"
 #include "split_keys/split_info.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit::forward_mla_wgmma {
 
-/// Warpgroups of a block that compute. Each has all rows, half of the columns of O, and the scores of every second
-/// tile.
-inline constexpr int consumers = 2;
+/// Keys per step: two tiles of the widest rows have room beside their queries.
+inline constexpr int tile_kv = 64;
+/// Tiles of keys whose P may wait to be multiplied, and those that are told of ahead.
+inline constexpr int stages_p = 1, stages_infos = 4;
+
+/// Parts of a tile of keys that come and are released each by itself (mainloop/key_parts.cuh).
+JIT_HOST_DEVICE constexpr int key_parts(int head_dim, int head_dim_v) {
+  return own_parts(head_dim_v) * output_warpgroups + (head_dim > head_dim_v ? 1 : 0);
+}
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | Q | K stage 0 | … | P | maxima | sums | tile infos of keys | tile infos of splits | barriers |
-///
-/// P is that of one tile of keys, as the threads of a consumer have it: consumers hand it to each other. Barriers: one
-/// for each stage, 8 bytes.
+///     | Q | tile of keys, stage 0 | … | P | row factors | flags | tile infos of keys | of splits | barriers |
 struct SmemLayout {
   PipelinePlace q;
-  PipelinePlace k;
-  PipelinePlace stored_k;  ///< as TMA writes them: K itself, as are values
-  PipelinePlace stored_v;
+  PipelinePlace k;       ///< tiles of keys; barriers for each part, of all stages
+  PipelinePlace p;       ///< P of tiles of keys
+  PipelinePlace infos;   ///< of tiles of keys
   PipelinePlace splits;  ///< SplitInfo, or SpanInfo, for each stage
-  int p;
-  int maxima;          ///< of each consumer a float for each row
-  int sums;            ///< the same of each consumer, of two splits
-  int key_tile_infos;  ///< KeyTileInfo for each stage of K
-  int stored_infos;    ///< the same
+  int p_flags;           ///< int of each warp's rows, for each stage of P
+  int row_factors;       ///< float of each row, for each stage of P
+  int key_tile_infos;    ///< KeyTileInfo for each stage
   int total;
 };
 
 struct SmemSizes {
   int head_dim;
-  int tile_kv;
+  int head_dim_v;
   int stages;
   bool has_spans;
 };
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
-  constexpr int row_floats = rows_per_warpgroup * static_cast<int>(sizeof(float));
+  constexpr int word_bytes = 4, warps = 4;
   SmemAllocator place;
   SmemLayout layout{};
   layout.q.tiles = place.tiles(panel_tile_bytes(rows_per_warpgroup, sizes.head_dim));
-  layout.k.tiles = place.tiles(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim));
-  layout.p = place.tiles(rows_per_warpgroup * sizes.tile_kv * element_bytes);
-  layout.maxima = place.numbers(consumers * row_floats);
-  layout.sums = place.numbers(2 * consumers * row_floats);
-  layout.key_tile_infos = place.numbers(sizes.stages * static_cast<int>(sizeof(KeyTileInfo)));
+  layout.k.tiles = place.tiles(sizes.stages * panel_tile_bytes(tile_kv, sizes.head_dim));
+  layout.p.tiles = place.tiles(stages_p * panel_tile_bytes(rows_per_warpgroup, tile_kv));
+  layout.row_factors = place.words(stages_p * rows_per_warpgroup * word_bytes);
+  layout.p_flags = place.words(stages_p * warps * word_bytes);
+  layout.key_tile_infos = place.numbers(stages_infos * static_cast<int>(sizeof(KeyTileInfo)));
   layout.splits.tiles = place.numbers(stages_splits * info_bytes(sizes.has_spans));
   place.barriers(layout.q, 1);
-  place.barriers(layout.k, sizes.stages);
+  place.barriers(layout.k, sizes.stages * key_parts(sizes.head_dim, sizes.head_dim_v));
+  place.barriers(layout.p, stages_p);
+  place.barriers(layout.infos, stages_infos);
   place.barriers(layout.splits, stages_splits);
-  layout.stored_k = layout.stored_v = layout.k;
-  layout.stored_infos = layout.key_tile_infos;
   layout.total = place.total();
   return layout;
 }

@@ -6,10 +6,10 @@
 #include "base/prelude.cuh"
 #include "epilogue/lse.cuh"
 #include "forward_wide_wgmma/keys.cuh"
-#include "forward_wide_wgmma/p_pipeline.cuh"
 #include "forward_wide_wgmma/traits.cuh"
 #include "mainloop/consumer_functors.cuh"
 #include "mainloop/consumer_queries.cuh"
+#include "mainloop/p_pipeline.cuh"
 #include "ptx/wgmma.cuh"
 #include "steps/dropout.cuh"
 #include "steps/softmax.cuh"
@@ -119,13 +119,7 @@ class ScoreWarpgroup {
     }
     exponentiate(scores_, state_, queries_.scale_log2());
     p_.acquire();  // mutate: POverPThatIsMultiplied
-#pragma unroll
-    for (int step = 0; step < Traits::key_steps; ++step) {
-      unsigned a[4];
-      scores_.template pack_step<Element>(a, 0, step);
-      drop_step(kept, a, 0, step);
-      p_.write_step(a, step);
-    }
+    p_.write(scores_, kept);
     p_.commit(moves ? p_rescales : 0, correction);  // mutate: RescaleNotTold
   }
 

@@ -4,6 +4,7 @@
 
 #include "base/host_device.cuh"
 #include "mainloop/key_tile_info.cuh"
+#include "mainloop/output_columns.cuh"
 #include "pipeline/smem_allocator.cuh"
 #include "scheduling/work_tiles.cuh"
 #include "tiles/panel_tile.cuh"
@@ -12,23 +13,9 @@ namespace jit::forward_wide_wgmma {
 
 /// Keys per step: more would leave no room for panels, and fewer make narrow products slow.
 inline constexpr int tile_kv = 64;
-/// Warpgroups that multiply P with values. Each owns half of the columns of O.
-inline constexpr int output_warpgroups = 2;
 /// Tiles of keys whose P may wait to be multiplied, and those that are told of ahead.
 inline constexpr int stages_p = 2, stages_infos = 4;
-/// Columns of a panel of values.
-inline constexpr int value_panel = 64;
 
-/// Columns of O of a warpgroup: whole panels, of which the last ones may be empty.
-JIT_HOST_DEVICE constexpr int output_columns(int head_dim_v) {
-  return (panel_count(head_dim_v) + output_warpgroups - 1) / output_warpgroups * value_panel;
-}
-/// Columns of one product of P and values, which are a stage of the pipeline of values: half of a warpgroup's where
-/// these are whole panels, so that values are released soon.
-JIT_HOST_DEVICE constexpr int part_columns(int head_dim_v) {
-  const int columns = output_columns(head_dim_v);
-  return columns % (2 * value_panel) == 0 ? columns / 2 : columns;
-}
 JIT_HOST_DEVICE constexpr int k_panel_bytes(int head_dim) {
   return tile_kv * panel_columns(head_dim) * element_bytes;
 }

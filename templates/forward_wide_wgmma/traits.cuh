@@ -65,20 +65,16 @@ struct KernelTraits {
   static constexpr int last_panel_steps = head_dim_steps - (k_panels - 1) * panel_steps;
 
   /// A stage of values: columns of O that one product makes.
-  static constexpr int columns = output_columns(Config::head_dim_v);
   using VPart = PanelTile<Element, tile_kv, part_columns(Config::head_dim_v), value_panel>;
-  static constexpr int own_parts = columns / part_columns(Config::head_dim_v);  ///< of a warpgroup
+  static constexpr int own_parts = jit::own_parts(Config::head_dim_v);  ///< of a warpgroup
   static constexpr int v_parts = own_parts * output_warpgroups;
-  /// The first column of a part: warpgroups have parts in turns.
-  static JIT_DEVICE constexpr int first_column(int part) {
-    return part % output_warpgroups * columns +
-           part / output_warpgroups * part_columns(Config::head_dim_v);  // mutate: PartsOfOneWarpgroup
-  }
+  static JIT_DEVICE constexpr int first_column(int part) { return first_part_column(Config::head_dim_v, part); }
   using OutputPart = Accumulator<MmaLayout, 16, part_columns(Config::head_dim_v)>;
   using OTile = PanelTile<OutputElement<Config>, rows_per_warpgroup, Config::head_dim_v>;
   using PTile = PanelTile<Element, rows_per_warpgroup, tile_kv>;
 
   static constexpr int stages_k = Config::stages_k, stages_v = Config::stages_v;
+  static constexpr int stages_p = forward_wide_wgmma::stages_p;
   static constexpr int stages_infos = forward_wide_wgmma::stages_infos;
 
   /// Whether the key producer leaves a word of each key of a partial tile.

@@ -4,6 +4,7 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "mainloop/key_parts.cuh"
 #include "mainloop/pipelines.cuh"
 #include "pipeline/pipeline.cuh"
 #include "problem/paged_kv.cuh"
@@ -60,8 +61,7 @@ class KeyRowCopies {
   }
 
   /// Starts the copy of a tile to the pipeline's stage; rows that there are not become zeros.
-  template <class Pipeline>
-  JIT_DEVICE void start(const Pipeline& pipeline, const Place& place) const {
+  JIT_DEVICE void start(const KeyTiles<Traits>& pipeline, const Place& place) const {
     constexpr int per_chunk = ElementTraits<Element>::per_chunk;
 #pragma unroll
     for (int i = 0; i < rows_per_lane; ++i) {
@@ -89,17 +89,17 @@ class KeyRowCopies {
     cp_async_commit_group();
   }
   /// Behind `start`: ends the copy that was started before that one, and that one, too, where it is the split's last.
-  template <class Pipeline>
-  JIT_DEVICE void finish_earlier(const Pipeline& pipeline, bool is_last) {
-    if (has_earlier_) end<1>([&] { pipeline.producer_commit_before(1); });  // mutate: EarlierTileNotWaitedFor
+  JIT_DEVICE void finish_earlier(const KeyTiles<Traits>& tiles, bool is_last) {
+    if (has_earlier_) end<1>(tiles, 1);  // mutate: EarlierTileNotWaitedFor
     has_earlier_ = !is_last;
-    if (is_last) end<0>([&] { pipeline.producer_commit(); });  // mutate: LastTileNotWaitedFor
+    if (is_last) end<0>(tiles, 0);  // mutate: LastTileNotWaitedFor
   }
   /// Ahead of a wait for the pipeline's stage: consumers may need the tile before to make room.
-  template <class Pipeline>
-  JIT_DEVICE void finish_before_waiting(const Pipeline& pipeline) {
-    if (!has_earlier_ || pipeline.is_empty()) return;
-    end<0>([&] { pipeline.producer_commit_before(1); });
+  JIT_DEVICE void finish_before_waiting(const KeyTiles<Traits>& tiles) {
+    bool is_empty = true;
+    for_each_part<Traits>(tiles, [&](const auto& part) { is_empty = is_empty && part.is_empty(); });
+    if (!has_earlier_ || is_empty) return;
+    end<0>(tiles, 1);
     has_earlier_ = false;
   }
 
@@ -119,12 +119,12 @@ class KeyRowCopies {
     return (own / group_rows * Traits::key_warps + warp_) * group_rows + own % group_rows;
   }
 
-  // Waits until so many tiles at most are on their way, and tells of the one that has come.
-  template <int on_the_way, class Arrive>
-  JIT_DEVICE void end(Arrive arrive) const {
+  // Waits until so many tiles at most are on their way, and tells of the one, so many stages back, that has come.
+  template <int on_the_way>
+  JIT_DEVICE void end(const KeyTiles<Traits>& tiles, int back) const {
     cp_async_wait_group<on_the_way>();
     fence_proxy_async_shared();  // mutate: RowsWithoutProxyFence
-    arrive();
+    for_each_part<Traits>(tiles, [&](const auto& part) { part.producer_commit_before(back); });
   }
 
   const AttentionParams& params_;
@@ -142,10 +142,10 @@ class KeyRowsProducer {
  public:
   JIT_DEVICE KeyRowsProducer(const AttentionParams& params, unsigned char* bytes, unsigned smem, int warp)
       : params_(params),
-        smem_(smem),
-        infos_(Traits::key_warps == 1 || warp == 0),  // mutate: BothWarpsLeaveInfos
+        tells_(Traits::key_warps == 1 || warp == 0),  // mutate: BothWarpsLeaveInfos
+        infos_(smem),
         copies_(params, warp),
-        pipeline_(smem, Traits::layout.k),
+        tiles_(smem, Traits::layout.k),
         splits_(bytes, smem) {}
 
   /// Walks through the block's share of the work.
@@ -154,48 +154,40 @@ class KeyRowsProducer {
     for_each_split<Config>(params_, work, [&](const Info<Config>& info, WorkTileKeys<Config>& tiles) {
       load_tiles(work.work_tile, info, tiles);
     });
-    if (infos_) splits_.put_end();
+    if (tells_) splits_.put_end();
   }
 
  private:
   // All of a split.
   JIT_DEVICE void load_tiles(const SplitWorkTile& work_tile, const Info<Config>& info,
                              WorkTileKeys<Config>& tiles) {
-    if (infos_) splits_.put(info);  // queries are longer on their way than keys
-    if (!tiles.has(0)) return tell_no_keys();
+    if (tells_) splits_.put(info);  // queries are longer on their way than keys
+    if (!tiles.has(0)) return tell({0, key_info_none});
     auto place = copies_.place(work_tile, tiles.key(0));
     while (true) {
       const bool has_next = tiles.has(1);
-      copies_.finish_before_waiting(pipeline_);  // mutate: NothingEndedBeforeAWaitForRoom
-      take_stage(info_of(tiles));
-      copies_.start(pipeline_, place);
+      copies_.finish_before_waiting(tiles_);  // mutate: NothingEndedBeforeAWaitForRoom
+      for_each_part<Traits>(tiles_, [](const auto& part) { part.producer_acquire(); });
+      tell(info_of(tiles));
+      copies_.start(tiles_, place);
       if (has_next)
         place = copies_.place(work_tile, tiles.key(1));  // pages are looked up while the tile is on its way
-      copies_.finish_earlier(pipeline_, !has_next);
-      pipeline_.advance();
+      copies_.finish_earlier(tiles_, !has_next);
+      tiles_.advance();
       if (!has_next) return;
       tiles.advance();
     }
   }
 
-  // Waits for the next stage and writes its tile info.
-  JIT_DEVICE void take_stage(const KeyTileInfo& info) {
-    pipeline_.producer_acquire();
-    if (infos_ && lane_id() == 0) store_key_info(key_tile_info<Traits>(smem_, pipeline_.stage()), info);
-    __syncwarp();
-  }
-
-  JIT_DEVICE void tell_no_keys() {
-    take_stage({0, key_info_none});
-    pipeline_.producer_commit();
-    pipeline_.advance();
+  JIT_DEVICE void tell(const KeyTileInfo& info) {
+    if (tells_) infos_.put(info);
   }
 
   const AttentionParams& params_;
-  const unsigned smem_;
-  const bool infos_;  // whether the warp writes tile infos for the block
+  const bool tells_;  // whether the warp tells the others of the block
+  KeyInfoPipeline<Traits> infos_;
   KeyRowCopies<Traits> copies_;
-  Pipeline<Config::stages, Traits::KTile::bytes> pipeline_;
+  KeyTiles<Traits> tiles_;
   SplitPipeline<Traits> splits_;
 };
 

@@ -56,25 +56,12 @@ class PanelProducer {
   }
 
   /// A tile info without a tile.
-  JIT_DEVICE void tell(int flags) {
-    auto& k = infos_.k;
-    k.producer_acquire();
-    if (lane_id() == 0) store_key_info(key_tile_info<Traits>(smem_, k.stage()), {0, flags});
-    k.producer_commit();
-    k.advance();
-  }
+  JIT_DEVICE void tell(int flags) { infos_.put({0, flags}); }
   /// Nobody transposes values.
   JIT_DEVICE void tell_no_values() const {}
 
   /// Waits for the next tile info of keys that another warp loads, and releases it.
-  JIT_DEVICE KeyTileInfo take_info() {
-    auto& k = infos_.k;
-    k.consumer_wait();
-    const KeyTileInfo info = load_key_info(key_tile_info<Traits>(smem_, k.stage()));
-    k.consumer_release();
-    k.advance();
-    return info;
-  }
+  JIT_DEVICE KeyTileInfo take_info() { return infos_.take(); }
 
  private:
   // Loads the columns from `first` on that a stage has.

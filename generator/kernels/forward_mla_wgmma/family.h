@@ -22,7 +22,7 @@ struct Family<ForwardMlaWgmma> : FamilyDefaults<ForwardMlaWgmma> {
   static constexpr bool may_spill = false;
   static constexpr int most_head_dim = max_latent_head_dim;
   static constexpr int most_head_dim_v = max_head_dim;
-  static constexpr ForwardMlaWgmma smallest = {.tile_kv = 16, .stages = 2, .copies = Copies::cp_async};
+  static constexpr ForwardMlaWgmma smallest = {.stages = 2, .copies = Copies::cp_async};
 
   static std::span<const ConfigField<ForwardMlaWgmma>> fields();
   static bool suits(const ProblemShape&) { return true; }

@@ -3,25 +3,31 @@
 
 #include "generator/kernels/forward_mla_wgmma/family.h"
 #include "generator/kernels/split_wgmma.h"
+#include "generator/program/emit.h"
 #include "generator/program/wgmma_source.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_mla_wgmma/smem_layout.cuh"
 #include "templates/split_keys/split_params.cuh"
 
 namespace jit {
+
+using namespace forward_mla_wgmma;
+
 namespace {
 
-std::string wgmma_products(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
+std::string wgmma_products(const AttentionSpec& spec) {
   const int mma_k = facts(spec.dtype).mma_k;
-  return wgmma_function(
-             "wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
-             {.dtype = spec.dtype, .n = config.tile_kv, .steps = padded_head_dim(spec.head_dim) / mma_k}) +
-         wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of K.",
+  const int part = part_columns(spec.value_head_dim()),
+            alone = padded_head_dim(spec.head_dim) - spec.value_head_dim();
+  return wgmma_function("wgmma_qk_first", "D = A B: the first columns of Q, and of tile_kv rows of K.",
+                        {.dtype = spec.dtype, .n = tile_kv, .steps = (alone > 0 ? alone : part) / mma_k}) +
+         wgmma_function("wgmma_qk", "D += A B: those of a part of the values, and of Q.",
+                        {.dtype = spec.dtype, .n = tile_kv, .steps = part / mma_k, .accumulate = true}) +
+         wgmma_function("wgmma_pv", "D += A B: P, and tile_kv rows of a part of the values.",
                         {.dtype = spec.dtype,
-                         .n = spec.value_head_dim() / forward_mla_wgmma::consumers,
-                         .steps = config.tile_kv / mma_k,
+                         .n = part,
+                         .steps = tile_kv / mma_k,
                          .accumulate = true,
-                         .a_in_registers = true,
                          .b_along_rows = true});
 }
 
@@ -29,10 +35,10 @@ std::string wgmma_products(const AttentionSpec& spec, const ForwardMlaWgmma& con
 
 Program Family<ForwardMlaWgmma>::program(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
   return split_wgmma_program(spec, {.family = name,
-                                    .tiles = fmt::format("kv{}s{}", config.tile_kv, config.stages),
-                                    .products = wgmma_products(spec, config),
+                                    .tiles = fmt::format("s{}", config.stages),
+                                    .products = wgmma_products(spec),
                                     .config = config_lines(fields(), config),
-                                    .registers = forward_mla_wgmma::register_shares(config),
+                                    .registers = register_shares(config),
                                     .needs = footprint(spec, config),
                                     .memory_bytes = sizeof(KernelMemory)});
 }

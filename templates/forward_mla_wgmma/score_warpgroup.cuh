@@ -1,0 +1,160 @@
+// The score warpgroup: S = Q Kᵀ, mask, softmax, and P for the output warpgroups, tile of keys after tile of keys.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_mla_wgmma/traits.cuh"
+#include "mainloop/key_parts.cuh"
+#include "mainloop/p_pipeline.cuh"
+#include "mainloop/pipelines.cuh"
+#include "ptx/warpgroup.cuh"
+#include "ptx/wgmma.cuh"
+#include "split_keys/load_queries.cuh"
+#include "split_keys/result_pieces.cuh"
+#include "split_keys/row_functors.cuh"
+#include "split_keys/split_pipeline.cuh"
+#include "steps/softmax.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit::forward_mla_wgmma {
+
+template <class Config>
+class ScoreWarpgroup {
+  using Traits = KernelTraits<Config>;
+  using Element = typename Traits::Element;
+  using Scores = typename Traits::Scores;
+  using RowFactors = float[Scores::rows];
+
+ public:
+  JIT_DEVICE ScoreWarpgroup(const AttentionParams& params, unsigned char* bytes, unsigned smem)
+      : params_(params),
+        scale_log2_(exponent_scale<typename Config::Score>(params.softmax_scale)),
+        splits_(bytes, smem),
+        queries_(smem, Traits::layout.q),
+        infos_(smem),
+        keys_(smem, Traits::layout.k),
+        p_(smem) {}
+
+  JIT_DEVICE void run() {
+    while (splits_.take()) {
+      state_ = SoftmaxState<Scores::rows>();
+      if (brings_queries<Config>(splits_.info())) queries_.consumer_wait();
+      multiply_keys();
+      if (takes_queries<Config>(splits_.info())) {
+        queries_.consumer_release();
+        queries_.advance();
+      }
+      splits_.release();
+      finish_rows();
+    }
+  }
+
+ private:
+  // All tiles of keys of a split.
+  JIT_DEVICE void multiply_keys() {
+    bool is_first = true, is_last = false;
+#pragma unroll 1
+    while (!is_last) {
+      const KeyTileInfo info = infos_.take();
+      if ((info.flags & key_info_none) != 0) return;
+      is_last = (info.flags & key_info_end) != 0;
+      multiply_parts();
+      apply_row_functors<Config>(scores_, params_, splits_.info(),
+                                 score_origin(splits_.info(), info, warp_row()));
+      // mutate: LatentRowsBehindTheSequence
+      if (Traits::uses_tma) clear_values(splits_.info().kv.length - info.k_begin);
+      keys_.advance();
+      finish_tile(is_first);
+      is_first = false;
+    }
+  }
+
+  // S of the tile, whose columns that are keys alone are done with then.
+  JIT_DEVICE void multiply_parts() {
+    using Q = typename Traits::QTile;
+    const unsigned q = uniform(queries_.tile());
+    wgmma_hold(scores_.registers[0]);
+#pragma unroll
+    for (int part = 0; part < Traits::key_parts; ++part) {
+      const auto keys = part_of<Traits>(keys_, part);
+      keys.consumer_wait();  // mutate: NoWaitForKeys
+      const int panel = Traits::part_column(part) / Q::columns;
+      const unsigned a = lower_word(Q::along_columns(q + panel * Q::panel_bytes, 0, 0));
+      wgmma_fence();
+      if (Traits::has_keys_alone && part == 0) {
+        using K = typename Traits::KeysAlone;
+        Config::template wgmma_qk_first<Q, K>(scores_.registers[0], a, along_columns<K>(keys.tile()));
+      } else {
+        using K = typename Traits::VPart;
+        if (part == 0) {
+          Config::template wgmma_qk_first<Q, K>(scores_.registers[0], a, along_columns<K>(keys.tile()));
+        } else {
+          Config::template wgmma_qk<Q, K>(scores_.registers[0], a, along_columns<K>(keys.tile()));
+        }
+      }
+    }
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
+    wgmma_hold(scores_.registers[0]);
+    if constexpr (Traits::has_keys_alone) part_of<Traits>(keys_, 0).consumer_release();
+  }
+  template <class K>
+  static JIT_DEVICE unsigned along_columns(unsigned tile) {
+    return lower_word(K::along_columns(uniform(tile), 0, 0));
+  }
+
+  // Rows from `first` on are not the sequence's. Output warpgroups learn of it with P.
+  JIT_DEVICE void clear_values(int first) const {
+    if (first >= tile_kv) return;
+    constexpr int chunks = Config::head_dim_v / ElementTraits<Element>::per_chunk;
+    bar_sync(Traits::score_barrier, warpgroup_size);  // all have multiplied them
+    clear_rows<typename Traits::KTile, chunks, warpgroup_size>(keys_.tile(), first,
+                                                               reread_thread_index() % warpgroup_size);
+  }
+
+  // Softmax, and P for the others.
+  JIT_DEVICE void finish_tile(bool is_first) {
+    RowFactors correction = {};
+    bool moves = false;
+    if (is_first) {
+      begin_maximum(scores_, state_, scale_log2_);
+    } else {
+      moves = update_maximum<split_rescale<Config>, Element>(scores_, state_, scale_log2_, correction);
+    }
+    exponentiate(scores_, state_, scale_log2_);
+    p_.acquire();  // mutate: LatentPOverPThatIsMultiplied
+    p_.write(scores_);
+    p_.commit(moves ? p_rescales : 0, correction);  // mutate: LatentRescaleNotTold
+  }
+
+  // Closes the split: tells the states of its rows.
+  JIT_DEVICE void finish_rows() {
+    RowFactors maxima, sums;
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) {
+      const float sum =
+          Scores::Layout::reduce(state_.row_sum[r], [](float x, float y) { return x + y; });
+      const RowState state = row_state(state_.row_max[r], scale_log2_, sum);
+      maxima[r] = state.max;
+      sums[r] = state.sum;
+    }
+    p_.acquire();
+    p_.write_rows(maxima);
+    p_.commit(p_ends, sums);
+  }
+
+  // The warp's first row in the tile of rows.
+  JIT_DEVICE int warp_row() const { return reread_thread_index() % warpgroup_size / warp_size * 16; }
+
+  const AttentionParams& params_;
+  const float scale_log2_;
+  SplitPipeline<Traits> splits_;
+  QPipeline<Traits> queries_;
+  KeyInfoPipeline<Traits> infos_;
+  KeyTiles<Traits> keys_;
+  PPipeline<Traits> p_;
+  Scores scores_;
+  SoftmaxState<Scores::rows> state_;
+};
+
+}  // namespace jit::forward_mla_wgmma
