@@ -14,8 +14,8 @@
 #include "forward_mla_wgmma/output_warpgroup.cuh"
 #include "forward_mla_wgmma/score_warpgroup.cuh"
 #include "forward_mla_wgmma/traits.cuh"
-#include "mainloop/key_parts.cuh"
 #include "mainloop/key_rows_producer.cuh"
+#include "mainloop/panel_producer.cuh"
 #include "mainloop/split_kv_producer.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
@@ -34,7 +34,8 @@ JIT_DEVICE void init_pipelines(unsigned smem) {
   constexpr SmemLayout layout = Traits::layout;
   init_pipeline(smem, layout.q, Traits::query_warps, Traits::warps);
   // mutate: FullWhenHalfOfTheRowsAreThere
-  init_pipeline(smem, layout.k, Traits::key_warps, Traits::warps);  // of the warpgroup that reads a part last
+  init_pipeline(smem, layout.k, Traits::key_warps, Traits::warps);
+  init_pipeline(smem, layout.v, Traits::key_warps, Traits::warps);  // of the warpgroup that owns its columns
   init_pipeline(smem, layout.infos, 1, Traits::warps);
   init_pipeline(smem, layout.p, Traits::warps, Traits::consumer_warps);
   init_split_pipeline<Traits>(smem, Traits::split_readers);
@@ -46,7 +47,8 @@ template <class Traits, class Work>
 JIT_DEVICE void load_keys(const AttentionParams& params, const KernelMemory& memory, unsigned char* bytes,
                           unsigned smem, int warp, Work& work) {
   if constexpr (Traits::uses_tma) {
-    SplitKvProducer<Traits, PartProducer<Traits, KernelMemory, RowPlace>>(params, memory, bytes, smem).run(work);
+    SplitKvProducer<Traits, PanelProducer<Traits, KernelMemory, RowPlace>>(params, memory, bytes, smem)
+        .run(work);
   } else {
     KeyRowsProducer<Traits>(params, bytes, smem, warp).run(work);
   }

@@ -4,8 +4,8 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_mla_wgmma/traits.cuh"
-#include "mainloop/key_parts.cuh"
 #include "mainloop/p_pipeline.cuh"
+#include "mainloop/pipelines.cuh"
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
 #include "split_keys/result_pieces.cuh"
@@ -27,10 +27,11 @@ class OutputWarpgroup {
                              unsigned char* bytes, unsigned smem, int index)
       : params_(params),
         split_params_(split_params),
-        index_(index),
         splits_(bytes, smem),
-        keys_(smem, Traits::layout.k),
-        p_(smem) {}
+        values_(PanelPipelines<Traits>(smem).v),
+        p_(smem) {
+    for (int i = 0; i < index; ++i) values_.advance();  // to the first part of its own
+  }
 
   JIT_DEVICE void run() {
     while (splits_.take()) {
@@ -58,22 +59,20 @@ class OutputWarpgroup {
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < Traits::own_parts; ++i) {
-      const unsigned b = lower_word(V::along_rows(uniform(own_part(i).tile()), 0));
+      const unsigned b = lower_word(V::along_rows(uniform(values_.tile()), 0));
       Config::template wgmma_pv<P, V>(columns_of_part(i), a, b);
       wgmma_commit_group();
       if (i > 0) {
         wgmma_wait_group<1>();
-        own_part(i - 1).consumer_release();  // mutate: LatentPartReleasedUnderItsProduct
+        values_.consumer_release_before(output_warpgroups);  // mutate: LatentPartReleasedUnderItsProduct
       }
+#pragma unroll
+      for (int other = 0; other < output_warpgroups; ++other) values_.advance();
     }
     wgmma_wait_group<0>();
     wgmma_hold(output_.registers[0]);
-    own_part(Traits::own_parts - 1).consumer_release();
-    keys_.advance();
-    p_.release();  // mutate: LatentPReleasedUnderTheProduct
-  }
-  JIT_DEVICE KeyTiles<Traits> own_part(int i) const {
-    return part_of<Traits>(keys_, Traits::own_part(index_, i));
+    values_.consumer_release_before(output_warpgroups);  // mutate: LatentLastPartReleasedUnderItsProduct
+    p_.release();                                        // mutate: LatentPReleasedUnderTheProduct
   }
   JIT_DEVICE auto columns_of_part(int i) -> float (&)[Traits::part_blocks][4] {
     return reinterpret_cast<float(&)[Traits::part_blocks][4]>(output_.registers[0][i * Traits::part_blocks]);
@@ -95,18 +94,19 @@ class OutputWarpgroup {
 #pragma unroll
     for (int r = 0; r < Output::rows; ++r) states[r] = {maxima[r], sums[r]};
     finish_split<Traits>(params_, split_params_, splits_.info(),
-                         {output_, states, warp_row(), index_ * Traits::own_columns}, {thread()});
+                         {output_, states, warp_row(), index() * Traits::own_columns}, {thread()});
   }
 
+  // Computed where they are used: they would take registers through the loop.
+  JIT_DEVICE int index() const { return thread() / warpgroup_size; }
   JIT_DEVICE int thread() const { return static_cast<int>(reread_thread_index()) - 2 * warpgroup_size; }
   // The warp's first row in the tile of rows.
   JIT_DEVICE int warp_row() const { return reread_thread_index() % warpgroup_size / warp_size * 16; }
 
   const AttentionParams& params_;
   const SplitParams& split_params_;
-  const int index_;
   SplitPipeline<Traits> splits_;
-  KeyTiles<Traits> keys_;
+  decltype(PanelPipelines<Traits>::v) values_;
   PPipeline<Traits> p_;
   Output output_;
 };

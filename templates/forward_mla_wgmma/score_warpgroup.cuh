@@ -3,8 +3,8 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "forward_mla_wgmma/held_queries.cuh"
 #include "forward_mla_wgmma/traits.cuh"
-#include "mainloop/key_parts.cuh"
 #include "mainloop/p_pipeline.cuh"
 #include "mainloop/pipelines.cuh"
 #include "ptx/warpgroup.cuh"
@@ -32,13 +32,16 @@ class ScoreWarpgroup {
         splits_(bytes, smem),
         queries_(smem, Traits::layout.q),
         infos_(smem),
-        keys_(smem, Traits::layout.k),
+        panels_(smem),
         p_(smem) {}
 
   JIT_DEVICE void run() {
     while (splits_.take()) {
       state_ = SoftmaxState<Scores::rows>();
-      if (brings_queries<Config>(splits_.info())) queries_.consumer_wait();
+      if (brings_queries<Config>(splits_.info())) {
+        held_.load({params_, splits_.info()}, warp_row());
+        queries_.consumer_wait();
+      }
       multiply_keys();
       if (takes_queries<Config>(splits_.info())) {
         queries_.consumer_release();
@@ -55,48 +58,63 @@ class ScoreWarpgroup {
     bool is_first = true, is_last = false;
 #pragma unroll 1
     while (!is_last) {
-      const KeyTileInfo info = infos_.take();
-      if ((info.flags & key_info_none) != 0) return;
-      is_last = (info.flags & key_info_end) != 0;
-      multiply_parts();
+      infos_.k.consumer_wait();
+      const int flags = infos_.info().flags;
+      if ((flags & key_info_none) != 0) return infos_.release();
+      is_last = (flags & key_info_end) != 0;
+      multiply_columns();
+      const KeyTileInfo info = infos_.info();  // again: it would take registers meanwhile
       apply_row_functors<Config>(scores_, params_, splits_.info(),
                                  score_origin(splits_.info(), info, warp_row()));
       // mutate: LatentRowsBehindTheSequence
       if (Traits::uses_tma) clear_values(splits_.info().kv.length - info.k_begin);
-      keys_.advance();
+      infos_.release();
       finish_tile(is_first);
       is_first = false;
     }
   }
 
-  // S of the tile, whose columns that are keys alone are done with then.
-  JIT_DEVICE void multiply_parts() {
+  // S of the tile.
+  JIT_DEVICE void multiply_columns() {
     using Q = typename Traits::QTile;
+    using V = typename Traits::VPart;
     const unsigned q = uniform(queries_.tile());
+    const auto q_from = [q](int column) {
+      return lower_word(
+          Q::along_columns(q + (column - Traits::first_query_column) / Q::columns * Q::panel_bytes, 0, 0));
+    };
     wgmma_hold(scores_.registers[0]);
-#pragma unroll
-    for (int part = 0; part < Traits::key_parts; ++part) {
-      const auto keys = part_of<Traits>(keys_, part);
-      keys.consumer_wait();  // mutate: NoWaitForKeys
-      const int panel = Traits::part_column(part) / Q::columns;
-      const unsigned a = lower_word(Q::along_columns(q + panel * Q::panel_bytes, 0, 0));
+    held_.hold();
+    if constexpr (Traits::has_keys_alone) {
+      using K = typename Traits::KPanel;
+      panels_.k.consumer_wait();  // mutate: NoWaitForKeysAlone
       wgmma_fence();
-      if (Traits::has_keys_alone && part == 0) {
-        using K = typename Traits::KeysAlone;
-        Config::template wgmma_qk_first<Q, K>(scores_.registers[0], a, along_columns<K>(keys.tile()));
+      Config::template wgmma_qk_alone<Q, K>(scores_.registers[0], q_from(Config::head_dim_v),
+                                            along_columns<K>(panels_.k.tile()));
+    }
+#pragma unroll
+    for (int part = 0; part < Traits::v_parts; ++part) {
+      const int column = Traits::first_column(part);
+      panels_.v.consumer_wait();  // mutate: NoWaitForKeys
+      const unsigned b = along_columns<V>(panels_.v.tile());
+      wgmma_fence();
+      if (column >= Traits::first_query_column) {
+        Config::template wgmma_qk<Q, V>(scores_.registers[0], q_from(column), b);
+      } else if (part == 0 && !Traits::has_keys_alone) {
+        Config::template wgmma_qk_first<V>(scores_.registers[0], held_.from(column), b);
       } else {
-        using K = typename Traits::VPart;
-        if (part == 0) {
-          Config::template wgmma_qk_first<Q, K>(scores_.registers[0], a, along_columns<K>(keys.tile()));
-        } else {
-          Config::template wgmma_qk<Q, K>(scores_.registers[0], a, along_columns<K>(keys.tile()));
-        }
+        Config::template wgmma_qk_held<V>(scores_.registers[0], held_.from(column), b);
       }
+      panels_.v.advance();
     }
     wgmma_commit_group();
     wgmma_wait_group<0>();
     wgmma_hold(scores_.registers[0]);
-    if constexpr (Traits::has_keys_alone) part_of<Traits>(keys_, 0).consumer_release();
+    held_.hold();
+    if constexpr (Traits::has_keys_alone) {
+      panels_.k.consumer_release();  // mutate: KeysAloneReleasedUnderTheirProduct
+      panels_.k.advance();
+    }
   }
   template <class K>
   static JIT_DEVICE unsigned along_columns(unsigned tile) {
@@ -105,11 +123,13 @@ class ScoreWarpgroup {
 
   // Rows from `first` on are not the sequence's. Output warpgroups learn of it with P.
   JIT_DEVICE void clear_values(int first) const {
+    using V = typename Traits::VPart;
     if (first >= tile_kv) return;
-    constexpr int chunks = Config::head_dim_v / ElementTraits<Element>::per_chunk;
     bar_sync(Traits::score_barrier, warpgroup_size);  // all have multiplied them
-    clear_rows<typename Traits::KTile, chunks, warpgroup_size>(keys_.tile(), first,
-                                                               reread_thread_index() % warpgroup_size);
+    for (int part = 1; part <= Traits::v_parts; ++part) {
+      clear_rows<V, V::panels * V::row_bytes / chunk_bytes, warpgroup_size>(
+          panels_.v.tile_before(part), first, reread_thread_index() % warpgroup_size);
+    }
   }
 
   // Softmax, and P for the others.
@@ -132,8 +152,7 @@ class ScoreWarpgroup {
     RowFactors maxima, sums;
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) {
-      const float sum =
-          Scores::Layout::reduce(state_.row_sum[r], [](float x, float y) { return x + y; });
+      const float sum = Scores::Layout::reduce(state_.row_sum[r], [](float x, float y) { return x + y; });
       const RowState state = row_state(state_.row_max[r], scale_log2_, sum);
       maxima[r] = state.max;
       sums[r] = state.sum;
@@ -151,8 +170,9 @@ class ScoreWarpgroup {
   SplitPipeline<Traits> splits_;
   QPipeline<Traits> queries_;
   KeyInfoPipeline<Traits> infos_;
-  KeyTiles<Traits> keys_;
+  PanelPipelines<Traits> panels_;
   PPipeline<Traits> p_;
+  HeldQueries<Traits> held_;
   Scores scores_;
   SoftmaxState<Scores::rows> state_;
 };

@@ -11,22 +11,24 @@
 
 namespace jit::forward_mla_wgmma {
 
-/// Keys per step: two tiles of the widest rows have room beside their queries.
+/// Keys per step.
 inline constexpr int tile_kv = 64;
 /// Tiles of keys whose P may wait to be multiplied, and those that are told of ahead.
 inline constexpr int stages_p = 1, stages_infos = 4;
+/// Tiles of columns that are keys alone, which are multiplied first, and done with then.
+inline constexpr int stages_alone = 2;
 
-/// Parts of a tile of keys that come and are released each by itself (mainloop/key_parts.cuh).
-JIT_HOST_DEVICE constexpr int key_parts(int head_dim, int head_dim_v) {
-  return own_parts(head_dim_v) * output_warpgroups + (head_dim > head_dim_v ? 1 : 0);
-}
+/// Columns of Q that the score warpgroup has in registers, those of the first output warpgroup: less of Q is read from
+/// shared memory, whose bandwidth is as scarce as the tensor cores.
+JIT_HOST_DEVICE constexpr int held_columns(int head_dim_v) { return output_columns(head_dim_v); }
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | Q | tile of keys, stage 0 | … | P | row factors | flags | tile infos of keys | of splits | barriers |
+///     | Q | keys alone, stage 0 | … | part of values, stage 0 | … | P | row factors | flags | infos of keys | of splits | barriers |
 struct SmemLayout {
-  PipelinePlace q;
-  PipelinePlace k;       ///< tiles of keys; barriers for each part, of all stages
+  PipelinePlace q;       ///< without the columns that are held
+  PipelinePlace k;       ///< columns of keys behind those of values
+  PipelinePlace v;       ///< parts of the columns of values, which are keys, too
   PipelinePlace p;       ///< P of tiles of keys
   PipelinePlace infos;   ///< of tiles of keys
   PipelinePlace splits;  ///< SplitInfo, or SpanInfo, for each stage
@@ -39,7 +41,7 @@ struct SmemLayout {
 struct SmemSizes {
   int head_dim;
   int head_dim_v;
-  int stages;
+  int stages;  ///< of parts of values
   bool has_spans;
 };
 
@@ -47,15 +49,19 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   constexpr int word_bytes = 4, warps = 4;
   SmemAllocator place;
   SmemLayout layout{};
-  layout.q.tiles = place.tiles(panel_tile_bytes(rows_per_warpgroup, sizes.head_dim));
-  layout.k.tiles = place.tiles(sizes.stages * panel_tile_bytes(tile_kv, sizes.head_dim));
+  layout.q.tiles =
+      place.tiles(panel_tile_bytes(rows_per_warpgroup, sizes.head_dim - held_columns(sizes.head_dim_v)));
+  const int panels_alone = panel_count(sizes.head_dim) - panel_count(sizes.head_dim_v);
+  layout.k.tiles = place.tiles(stages_alone * panels_alone * tile_kv * value_panel * element_bytes);
+  layout.v.tiles = place.tiles(sizes.stages * tile_kv * part_columns(sizes.head_dim_v) * element_bytes);
   layout.p.tiles = place.tiles(stages_p * panel_tile_bytes(rows_per_warpgroup, tile_kv));
   layout.row_factors = place.words(stages_p * rows_per_warpgroup * word_bytes);
   layout.p_flags = place.words(stages_p * warps * word_bytes);
   layout.key_tile_infos = place.numbers(stages_infos * static_cast<int>(sizeof(KeyTileInfo)));
   layout.splits.tiles = place.numbers(stages_splits * info_bytes(sizes.has_spans));
   place.barriers(layout.q, 1);
-  place.barriers(layout.k, sizes.stages * key_parts(sizes.head_dim, sizes.head_dim_v));
+  place.barriers(layout.k, stages_alone);
+  place.barriers(layout.v, sizes.stages);
   place.barriers(layout.p, stages_p);
   place.barriers(layout.infos, stages_infos);
   place.barriers(layout.splits, stages_splits);

@@ -20,34 +20,33 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   static constexpr int warps = warpgroup_size / warp_size;
   /// Producers, the score warpgroup, and those of outputs.
   static constexpr int threads = Base::consumer_threads + 2 * warpgroup_size;
-  static constexpr int stages_q = 1, stages_k = Config::stages;
+  static constexpr int stages_q = 1, stages_k = stages_alone, stages_v = Config::stages;
   static constexpr int stages_p = forward_mla_wgmma::stages_p, stages_infos = forward_mla_wgmma::stages_infos;
 
   /// The first columns of a tile of keys are the values, in whole panels.
   static constexpr bool values_in_keys = true, upcasts = false;
   static constexpr int own_columns = output_columns(Config::head_dim_v);  ///< of an output warpgroup
-  static_assert(Config::head_dim_v % (output_warpgroups * value_panel) == 0 &&
-                    Base::KTile::columns == value_panel,
+  static_assert(Config::head_dim_v % (output_warpgroups * value_panel) == 0,
                 "a warpgroup's values are whole panels of the keys");
   using Output = Accumulator<MmaLayout, 16, own_columns>;
   using VPart = PanelTile<Element, tile_kv, part_columns(Config::head_dim_v), value_panel>;
-  static constexpr int own_parts = jit::own_parts(Config::head_dim_v);
+  static constexpr int own_parts = jit::own_parts(Config::head_dim_v),
+                       v_parts = own_parts * output_warpgroups;
   static constexpr int part_blocks = VPart::panels * value_panel / MmaLayout::block_columns;  ///< of Output
+  static constexpr int part_steps = VPart::panels * value_panel / Base::mma_k;
+  static JIT_DEVICE constexpr int first_column(int part) {
+    return first_part_column(Config::head_dim_v, part);
+  }
 
-  /// The columns behind the values are keys alone, which come first.
+  /// The columns behind the values are keys alone.
   static constexpr bool has_keys_alone = Config::head_dim > Config::head_dim_v;
-  static constexpr int columns_alone = has_keys_alone ? Config::head_dim - Config::head_dim_v : value_panel;
-  using KeysAlone = PanelTile<Element, tile_kv, columns_alone, value_panel>;
-  static constexpr int key_parts = forward_mla_wgmma::key_parts(Config::head_dim, Config::head_dim_v);
-  /// The part that an output warpgroup has as its own `i`th.
-  static JIT_DEVICE constexpr int own_part(int warpgroup, int i) {
-    return has_keys_alone + i * output_warpgroups + warpgroup;  // mutate: PartsOfTheOtherWarpgroup
-  }
-  /// The first column of a part.
-  static JIT_DEVICE constexpr int part_column(int part) {
-    return has_keys_alone && part == 0 ? Config::head_dim_v
-                                       : first_part_column(Config::head_dim_v, part - has_keys_alone);
-  }
+  static constexpr int k_panels = has_keys_alone, first_key_column = Config::head_dim_v;
+  using KPanel = PanelTile<Element, tile_kv,
+                           has_keys_alone ? Config::head_dim - Config::head_dim_v : value_panel, value_panel>;
+
+  static constexpr int held_steps = held_columns(Config::head_dim_v) / Base::mma_k;
+  static constexpr int first_query_column = held_columns(Config::head_dim_v);
+  using QTile = PanelTile<Element, rows_per_warpgroup, Config::head_dim - first_query_column, value_panel>;
 
   using PTile = PanelTile<Element, rows_per_warpgroup, tile_kv>;
   /// Pairs of a row that are read at once where spans are merged: more would spill.

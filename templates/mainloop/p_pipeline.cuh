@@ -45,6 +45,7 @@ class PPipeline {
       unsigned a[4];
       scores.template pack_step<typename Traits::Element>(a, 0, step);
       drop_step(kept, a, 0, step);
+      // mutate: StepsOfPInOnePlace
       stmatrix_x4(PTile::chunk_address(pipeline_.tile(), row, 2 * step + lane / 16), a);
     }
   }
@@ -100,6 +101,7 @@ class PPipeline {
   JIT_DEVICE unsigned row_factor(int row) const {
     return smem_ + Traits::layout.row_factors + (pipeline_.stage() * rows_per_warpgroup + row) * 4;
   }
+  // mutate: NumbersOfOtherRows
   JIT_DEVICE unsigned row_number(int row) const { return pipeline_.tile() + row * 4; }
 
   const unsigned smem_;

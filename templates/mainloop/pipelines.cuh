@@ -144,8 +144,8 @@ JIT_DEVICE int load_key_info_flags_if(bool condition, unsigned info, int other) 
   return load_shared_if(condition && lane_id() == 0, info + 4, other);
 }
 
-/// One side's place in the pipeline of tile infos, of a family whose keys come by another pipeline, in panels or parts
-/// (mainloop/panel_producer.cuh, mainloop/key_parts.cuh).
+/// One side's place in the pipeline of tile infos, of a family whose keys come by another pipeline, in panels
+/// (mainloop/panel_producer.cuh).
 template <class Traits>
 struct KeyInfoPipeline {
   Pipeline<Traits::stages_infos, 0, Traits::keys_by_lanes> k;
@@ -159,13 +159,18 @@ struct KeyInfoPipeline {
     k.producer_commit();
     k.advance();
   }
+  /// What was told, once it was waited for.
+  JIT_DEVICE KeyTileInfo info() const { return load_key_info(key_tile_info<Traits>(smem_, k.stage())); }
+  JIT_DEVICE void release() {
+    k.consumer_release();
+    k.advance();
+  }
   /// Waits for what is told next, and is done with it.
   JIT_DEVICE KeyTileInfo take() {
     k.consumer_wait();
-    const KeyTileInfo info = load_key_info(key_tile_info<Traits>(smem_, k.stage()));
-    k.consumer_release();
-    k.advance();
-    return info;
+    const KeyTileInfo told = info();
+    release();
+    return told;
   }
 
  private:

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "generator/functors/functor_node.h"
 #include "generator/kernels/forward_mla_wgmma/family.h"
 #include "generator/kernels/split_wgmma.h"
 #include "generator/kernels/tma_rules.h"
@@ -23,12 +22,14 @@ constexpr int output_other_registers = 30;
 // Each output warpgroup has whole panels of the values.
 constexpr int value_columns = value_panel * output_warpgroups;
 
+// Of a tile of keys: its scores want all of them at once.
+constexpr int most_parts = 4;
+
 constexpr std::array rows = {
-    field<&ForwardMlaWgmma::tile_kv>("tile_kv", "keys per step", {multiples(64, 64), Affects::tiling, 64}),
-    field<&ForwardMlaWgmma::stages>("stages", "buffers for tiles of keys",
-                                    {range(2, 8), Affects::buffers, 3}),
+    field<&ForwardMlaWgmma::stages>("stages", "buffers for parts of the values",
+                                    {range(most_parts, 16), Affects::buffers, 8}),
     field<&ForwardMlaWgmma::copies>(
-        "copies", "how tiles of keys are copied to shared memory",
+        "copies", "how keys are copied to shared memory",
         {.affects = Affects::tiling, .sample = static_cast<int>(Copies::cp_async)}),
 };
 static_assert(rows.size() == member_count<ForwardMlaWgmma>(), "each member has a row");
@@ -58,12 +59,6 @@ std::string Family<ForwardMlaWgmma>::rejection(const Case& problem, const Forwar
   return span_rejection(spec, tile_kv);
 }
 
-RegisterShares forward_mla_wgmma::register_shares(const ForwardMlaWgmma& config) {
-  // Together 512: those of four warpgroups that were launched with 128. Warps that copy rows hold addresses of several.
-  if (config.copies == Copies::cp_async) return {.producer = 72, .consumer = 160, .score = 120};
-  return {.producer = 56, .consumer = 160, .score = 136};
-}
-
 Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
   return {.threads = threads,
           .smem_bytes = smem_layout({.head_dim = spec.head_dim,
@@ -72,7 +67,7 @@ Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const Fo
                                      .has_spans = spec.split_keys != 0})
                             .total,
           .registers = output_columns(spec.value_head_dim()) / 2 + output_other_registers,
-          .register_cap = register_shares(config).consumer,
+          .register_cap = forward_mla_wgmma::register_shares.consumer,
           .blocks_per_sm = 1,
           .register_slack = 0,
           .register_doubt = 8};
@@ -82,7 +77,7 @@ std::vector<ForwardMlaWgmma> Family<ForwardMlaWgmma>::space(const Case& problem)
   std::vector<ForwardMlaWgmma> configs;
   if (!problem.spec.values_in_keys) return configs;
   for (const Copies copies : {Copies::tma, Copies::cp_async}) {
-    for (const int stages : {2, 3, 4}) configs.push_back({.stages = stages, .copies = copies});
+    for (const int stages : {10, 8, 6, 5, 4, 12}) configs.push_back({.stages = stages, .copies = copies});
   }
   return configs;
 }

@@ -35,7 +35,7 @@ constexpr double beside_other_families = 0.7;
 double Family<ForwardMlaWgmma>::cycles(const Case& problem, const ProblemShape& shape,
                                        const ForwardMlaWgmma& config) {
   const auto& [spec, limits] = problem;
-  const double d = padded_head_dim(spec.head_dim), dv = spec.value_head_dim();
+  const int d = padded_head_dim(spec.head_dim), dv = spec.value_head_dim();
   const double heads_kv = static_cast<double>(shape.heads_q) / spec.gqa_ratio;
   const double row_tiles =
       std::ceil(static_cast<double>(shape.seqlen_q) * spec.gqa_ratio / rows_per_warpgroup);
@@ -44,14 +44,15 @@ double Family<ForwardMlaWgmma>::cycles(const Case& problem, const ProblemShape& 
                                          block_cover(spec, rows_per_warpgroup / spec.gqa_ratio, tile_kv));
 
   // One tile of keys. Tiles of rows of one KV head find their keys in L2, but for the first.
-  const double tile_bytes = tile_kv * d * element_bytes;
-  const double memory = tile_bytes / memory_bytes_per_clock / row_tiles +
-                        tile_bytes / l2_bytes_per_clock * (1 - 1 / row_tiles);
+  const double tile_bytes = static_cast<double>(tile_kv) * d * element_bytes;
+  const double memory =
+      tile_bytes / memory_bytes_per_clock / row_tiles + tile_bytes / l2_bytes_per_clock * (1 - 1 / row_tiles);
   const double copy =
       config.copies == Copies::cp_async ? row_copy_clocks * tile_kv / row_copy_warps + latency_clocks / 2 : 0;
   const double scores = tile_kv / 2.0 * d / 16, outputs = tile_kv / 16.0 * dv / 2;
-  const double round = (tile_bytes / l2_bytes_per_clock + latency_clocks + scores + softmax_clocks + outputs) /
-                       config.stages;
+  const double tiles_held = static_cast<double>(config.stages) / (own_parts(dv) * output_warpgroups);
+  const double round =
+      (tile_bytes / l2_bytes_per_clock + latency_clocks + scores + softmax_clocks + outputs) / tiles_held;
   const double step = std::max({memory, copy, (scores + outputs) / tensor_share, round});
 
   const double slots = limits.sm_count;

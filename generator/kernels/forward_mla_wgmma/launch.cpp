@@ -34,8 +34,8 @@ TensorMap map_of_keys(const AttentionSpec& spec, const AttentionParams& params) 
 void Family<ForwardMlaWgmma>::launch(const KernelLaunch& launch, const ForwardMlaWgmma& config) {
   KernelMemory memory{};
   if (config.copies == Copies::tma) memory.k = map_of_keys(launch.spec, launch.params);
-  const SplitLaunch split = split_launch(
-      launch, {.tile_rows = rows_per_warpgroup, .tile_kv = tile_kv, .blocks_per_sm = 1}, name);
+  const SplitLaunch split =
+      split_launch(launch, {.tile_rows = rows_per_warpgroup, .tile_kv = tile_kv, .blocks_per_sm = 1}, name);
   memory.split_params = split.params;
   void* arguments[] = {&launch.params, &memory};
   launch_split(launch, split, arguments, true);

@@ -19,10 +19,19 @@ std::string wgmma_products(const AttentionSpec& spec) {
   const int mma_k = facts(spec.dtype).mma_k;
   const int part = part_columns(spec.value_head_dim()),
             alone = padded_head_dim(spec.head_dim) - spec.value_head_dim();
-  return wgmma_function("wgmma_qk_first", "D = A B: the first columns of Q, and of tile_kv rows of K.",
-                        {.dtype = spec.dtype, .n = tile_kv, .steps = (alone > 0 ? alone : part) / mma_k}) +
-         wgmma_function("wgmma_qk", "D += A B: those of a part of the values, and of Q.",
-                        {.dtype = spec.dtype, .n = tile_kv, .steps = part / mma_k, .accumulate = true}) +
+  const WgmmaProduct of_part{.dtype = spec.dtype, .n = tile_kv, .steps = part / mma_k, .accumulate = true};
+  WgmmaProduct of_alone = of_part, held = of_part;
+  of_alone.steps = alone / mma_k;
+  of_alone.accumulate = false;
+  held.a_in_registers = true;
+  WgmmaProduct first = held;
+  first.accumulate = false;
+  return (alone > 0
+              ? wgmma_function("wgmma_qk_alone", "D = A B: columns that are keys alone, and of Q.", of_alone)
+              : std::string()) +
+         wgmma_function("wgmma_qk", "D += A B: a part of the columns of values, and of Q.", of_part) +
+         wgmma_function("wgmma_qk_held", "D += A B: the same of Q in registers.", held) +
+         wgmma_function("wgmma_qk_first", "D = A B: the same.", first) +
          wgmma_function("wgmma_pv", "D += A B: P, and tile_kv rows of a part of the values.",
                         {.dtype = spec.dtype,
                          .n = part,
@@ -34,13 +43,14 @@ std::string wgmma_products(const AttentionSpec& spec) {
 }  // namespace
 
 Program Family<ForwardMlaWgmma>::program(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
-  return split_wgmma_program(spec, {.family = name,
-                                    .tiles = fmt::format("s{}", config.stages),
-                                    .products = wgmma_products(spec),
-                                    .config = config_lines(fields(), config),
-                                    .registers = register_shares(config),
-                                    .needs = footprint(spec, config),
-                                    .memory_bytes = sizeof(KernelMemory)});
+  return split_wgmma_program(
+      spec, {.family = name,
+             .tiles = fmt::format("s{}", config.stages),
+             .products = wgmma_products(spec),
+             .config = config_lines(fields(), config) + number_line("tile_kv", tile_kv, "keys per step"),
+             .registers = register_shares,
+             .needs = footprint(spec, config),
+             .memory_bytes = sizeof(KernelMemory)});
 }
 
 }  // namespace jit
