@@ -103,7 +103,7 @@ struct ForwardSplitCluster {
 /// TMA or cp.async, and wgmma, for values that are the first columns of keys, as multi-head latent attention has them:
 /// sm_90a (templates/forward_mla_wgmma).
 struct ForwardMlaWgmma {
-  int stages = 10;              ///< buffers for parts of the values, of which a tile of keys has two or four
+  int stages = 2;               ///< tiles of keys that have room in shared memory; half a tile more where that fits
   Copies copies = Copies::tma;  ///< how keys come to shared memory
 
   bool operator==(const ForwardMlaWgmma&) const = default;  ///< member by member
@@ -112,7 +112,7 @@ struct ForwardMlaWgmma {
 /// TMA and wgmma for head dims above 256: a warpgroup computes scores, and two have half of the columns of O each. sm_90a,
 /// tensors that TMA can map (templates/forward_wide_wgmma).
 struct ForwardWideWgmma {
-  int stages_k = 9;  ///< buffers for panels of K
+  int stages_k = 8;  ///< buffers for panels of K
   int stages_v = 4;  ///< buffers for parts of V
 
   bool operator==(const ForwardWideWgmma&) const = default;  ///< member by member

@@ -55,14 +55,13 @@ class ScoreWarpgroup {
  private:
   // All tiles of keys of a split.
   JIT_DEVICE void multiply_keys() {
-    bool is_first = true, is_last = false;
-#pragma unroll 1
-    while (!is_last) {
+    bool is_first = true;
+    while (true) {
       infos_.k.consumer_wait();
       const int flags = infos_.info().flags;
       if ((flags & key_info_none) != 0) return infos_.release();
-      is_last = (flags & key_info_end) != 0;
       multiply_columns();
+      if (Traits::hands_over_late && !is_first) p_.commit();
       const KeyTileInfo info = infos_.info();  // again: it would take registers meanwhile
       apply_row_functors<Config>(scores_, params_, splits_.info(),
                                  score_origin(splits_.info(), info, warp_row()));
@@ -70,6 +69,9 @@ class ScoreWarpgroup {
       if (Traits::uses_tma) clear_values(splits_.info().kv.length - info.k_begin);
       infos_.release();
       finish_tile(is_first);
+      const bool is_last = (info.flags & key_info_end) != 0;
+      if (!Traits::hands_over_late || is_last) p_.commit();
+      if (is_last) return;
       is_first = false;
     }
   }
@@ -144,7 +146,7 @@ class ScoreWarpgroup {
     exponentiate(scores_, state_, scale_log2_);
     p_.acquire();  // mutate: LatentPOverPThatIsMultiplied
     p_.write(scores_);
-    p_.commit(moves ? p_rescales : 0, correction);  // mutate: LatentRescaleNotTold
+    p_.write_flags(moves ? p_rescales : 0, correction);  // mutate: LatentRescaleNotTold
   }
 
   // Closes the split: tells the states of its rows.
@@ -159,7 +161,8 @@ class ScoreWarpgroup {
     }
     p_.acquire();
     p_.write_rows(maxima);
-    p_.commit(p_ends, sums);
+    p_.write_flags(p_ends, sums);
+    p_.commit();
   }
 
   // The warp's first row in the tile of rows.

@@ -11,6 +11,8 @@
 
 namespace jit::forward_mla_wgmma {
 
+/// Columns of a panel of values, and of all others.
+inline constexpr int value_panel = 64;
 /// Keys per step.
 inline constexpr int tile_kv = 64;
 /// Tiles of keys whose P may wait to be multiplied, and those that are told of ahead.
@@ -41,11 +43,16 @@ struct SmemLayout {
 struct SmemSizes {
   int head_dim;
   int head_dim_v;
-  int stages;  ///< of parts of values
+  int stages;  ///< tiles of keys that have room
   bool has_spans;
 };
 
-JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
+/// Parts of values of so many tiles, and of half a tile more.
+JIT_HOST_DEVICE constexpr int value_stages(const SmemSizes& sizes, bool has_more) {
+  return own_parts(sizes.head_dim_v) * (output_warpgroups * sizes.stages + (has_more ? 1 : 0));
+}
+
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool has_more) {
   constexpr int word_bytes = 4, warps = 4;
   SmemAllocator place;
   SmemLayout layout{};
@@ -53,7 +60,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
       place.tiles(panel_tile_bytes(rows_per_warpgroup, sizes.head_dim - held_columns(sizes.head_dim_v)));
   const int panels_alone = panel_count(sizes.head_dim) - panel_count(sizes.head_dim_v);
   layout.k.tiles = place.tiles(stages_alone * panels_alone * tile_kv * value_panel * element_bytes);
-  layout.v.tiles = place.tiles(sizes.stages * tile_kv * part_columns(sizes.head_dim_v) * element_bytes);
+  const int stages_v = value_stages(sizes, has_more);
+  layout.v.tiles = place.tiles(stages_v * tile_kv * part_columns(sizes.head_dim_v) * element_bytes);
   layout.p.tiles = place.tiles(stages_p * panel_tile_bytes(rows_per_warpgroup, tile_kv));
   layout.row_factors = place.words(stages_p * rows_per_warpgroup * word_bytes);
   layout.p_flags = place.words(stages_p * warps * word_bytes);
@@ -61,12 +69,18 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.splits.tiles = place.numbers(stages_splits * info_bytes(sizes.has_spans));
   place.barriers(layout.q, 1);
   place.barriers(layout.k, stages_alone);
-  place.barriers(layout.v, sizes.stages);
+  place.barriers(layout.v, stages_v);
   place.barriers(layout.p, stages_p);
   place.barriers(layout.infos, stages_infos);
   place.barriers(layout.splits, stages_splits);
   layout.total = place.total();
   return layout;
+}
+/// With half a tile more where that fits: what comes next is on its way while values are multiplied.
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
+  constexpr int most = 232448;  // that a block may have on sm_90
+  const SmemLayout layout = smem_layout(sizes, true);
+  return layout.total <= most ? layout : smem_layout(sizes, false);
 }
 
 }  // namespace jit::forward_mla_wgmma

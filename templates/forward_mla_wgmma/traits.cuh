@@ -20,7 +20,7 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   static constexpr int warps = warpgroup_size / warp_size;
   /// Producers, the score warpgroup, and those of outputs.
   static constexpr int threads = Base::consumer_threads + 2 * warpgroup_size;
-  static constexpr int stages_q = 1, stages_k = stages_alone, stages_v = Config::stages;
+  static constexpr int stages_q = 1, stages_k = stages_alone;
   static constexpr int stages_p = forward_mla_wgmma::stages_p, stages_infos = forward_mla_wgmma::stages_infos;
 
   /// The first columns of a tile of keys are the values, in whole panels.
@@ -53,6 +53,9 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   static constexpr int pairs_read = 4;
 
   static constexpr bool uses_tma = Config::copies == Copies::tma;
+  /// Whether P of a tile is handed over when S of the next one is there: so products with values are computed under softmax,
+  /// and those with keys have the tensor cores for themselves. Beside warps that copy rows there are no registers for it.
+  static constexpr bool hands_over_late = uses_tma;
   static_assert(!uses_tma || Base::boxes <= warp_size, "each box of a tile has a lane that copies it");
 
   /// Producer warps that load keys: copying them row by row is too much for one.
@@ -66,6 +69,8 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
                                                     .head_dim_v = Config::head_dim_v,
                                                     .stages = Config::stages,
                                                     .has_spans = Config::split_keys != 0});
+
+  static constexpr int stages_v = layout.v.stages;
 
   static constexpr int score_barrier = 2;  ///< named, of the score warpgroup
 };

@@ -54,11 +54,13 @@ class ScoreWarpgroup {
   }
 
  private:
-  // All tiles of keys of a work tile.
+  // All tiles of keys of a work tile. P of a tile is handed over when S of the next one is there: so products with values
+  // are computed under softmax, and those with keys have the tensor cores for themselves.
   JIT_DEVICE void multiply_keys() {
     bool is_first = true;
     while (true) {
       multiply_panels();
+      if (!is_first) p_.commit();
       const bool is_last = keys_.is_last();
       if (is_last) queries_.release();  // mutate: QueriesOfTheWideReleasedEarly
       const Kept kept = kept_scores<QueriesByKeys, Scores>(
@@ -67,8 +69,8 @@ class ScoreWarpgroup {
       apply_functors_of_consumer<Traits>(scores_, queries_, keys_, 0);
       keys_.release();
       finish_tile(is_first, kept);
+      if (is_last) return p_.commit();
       is_first = false;
-      if (is_last) return;
       keys_.take();
     }
   }
@@ -119,7 +121,7 @@ class ScoreWarpgroup {
     exponentiate(scores_, state_, queries_.scale_log2());
     p_.acquire();  // mutate: POverPThatIsMultiplied
     p_.write(scores_, kept);
-    p_.commit(moves ? p_rescales : 0, correction);  // mutate: RescaleNotTold
+    p_.write_flags(moves ? p_rescales : 0, correction);  // mutate: RescaleNotTold
   }
 
   // Closes the work tile: writes LSE, and tells the factors of rows that normalize them.
@@ -140,7 +142,8 @@ class ScoreWarpgroup {
     }
     queries_.release_work();
     p_.acquire();
-    p_.commit(p_ends, inverse);
+    p_.write_flags(p_ends, inverse);
+    p_.commit();
   }
 
   const AttentionParams& params_;

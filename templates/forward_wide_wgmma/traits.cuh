@@ -65,9 +65,12 @@ struct KernelTraits {
   static constexpr int last_panel_steps = head_dim_steps - (k_panels - 1) * panel_steps;
 
   /// A stage of values: columns of O that one product makes.
-  using VPart = PanelTile<Element, tile_kv, part_columns(Config::head_dim_v), value_panel>;
+  using VPart =
+      PanelTile<Element, tile_kv, part_columns(Config::head_dim_v), panel_columns(Config::head_dim_v)>;
   static constexpr int own_parts = jit::own_parts(Config::head_dim_v);  ///< of a warpgroup
   static constexpr int v_parts = own_parts * output_warpgroups;
+  static_assert(Config::stages_v % output_warpgroups == 0 && Config::stages_v >= v_parts,
+                "each warpgroup has places of its own, for all of its parts");
   static JIT_DEVICE constexpr int first_column(int part) {
     return first_part_column(Config::head_dim_v, part);
   }

@@ -53,12 +53,14 @@ class PPipeline {
   JIT_DEVICE void write_rows(const RowFactors& numbers) const {
     store_rows([&](int row) { return row_number(row); }, numbers);
   }
-  /// Hands over what was written, with the factors of the rows where `flags` say that they count.
-  JIT_DEVICE void commit(int flags, const RowFactors& factors) {
-    const unsigned flags_at = flags_place();
-    // mutate: RowFactorsOfOtherRows
+  /// Writes flags, and the factors of the rows where these say that they count.
+  JIT_DEVICE void write_flags(int flags, const RowFactors& factors) const {
     if (flags != 0) store_rows([&](int row) { return row_factor(row); }, factors);
+    const unsigned flags_at = flags_place();
     if (lane_id() == 0) store_shared(flags_at, flags);
+  }
+  /// Hands over what was written.
+  JIT_DEVICE void commit() {
     fence_proxy_async_shared();  // mutate: PWithoutProxyFence
     pipeline_.producer_commit();
     pipeline_.advance();
@@ -70,7 +72,9 @@ class PPipeline {
     return load_shared_by_warp(flags_place());
   }
   JIT_DEVICE void read_factors(RowFactors& factors) const {
-    for_each_own_row([&](int r, int row) { factors[r] = __int_as_float(load_shared(row_factor(row))); });
+    for_each_own_row([&](int r, int row) {
+      factors[r] = __int_as_float(load_shared(row_factor(row)));  // mutate: RowFactorsOfOtherRows
+    });
   }
   JIT_DEVICE void read_rows(RowFactors& numbers) const {
     for_each_own_row([&](int r, int row) { numbers[r] = __int_as_float(load_shared(row_number(row))); });

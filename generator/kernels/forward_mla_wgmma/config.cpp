@@ -22,12 +22,9 @@ constexpr int output_other_registers = 30;
 // Each output warpgroup has whole panels of the values.
 constexpr int value_columns = value_panel * output_warpgroups;
 
-// Of a tile of keys: its scores want all of them at once.
-constexpr int most_parts = 4;
-
 constexpr std::array rows = {
-    field<&ForwardMlaWgmma::stages>("stages", "buffers for parts of the values",
-                                    {range(most_parts, 16), Affects::buffers, 8}),
+    field<&ForwardMlaWgmma::stages>("stages", "tiles of keys that have room",
+                                    {range(2, 8), Affects::buffers, 3}),
     field<&ForwardMlaWgmma::copies>(
         "copies", "how keys are copied to shared memory",
         {.affects = Affects::tiling, .sample = static_cast<int>(Copies::cp_async)}),
@@ -67,7 +64,7 @@ Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const Fo
                                      .has_spans = spec.split_keys != 0})
                             .total,
           .registers = output_columns(spec.value_head_dim()) / 2 + output_other_registers,
-          .register_cap = forward_mla_wgmma::register_shares.consumer,
+          .register_cap = forward_mla_wgmma::register_shares(config.copies).consumer,
           .blocks_per_sm = 1,
           .register_slack = 0,
           .register_doubt = 8};
@@ -77,7 +74,7 @@ std::vector<ForwardMlaWgmma> Family<ForwardMlaWgmma>::space(const Case& problem)
   std::vector<ForwardMlaWgmma> configs;
   if (!problem.spec.values_in_keys) return configs;
   for (const Copies copies : {Copies::tma, Copies::cp_async}) {
-    for (const int stages : {10, 8, 6, 5, 4, 12}) configs.push_back({.stages = stages, .copies = copies});
+    for (const int stages : {2, 3, 4}) configs.push_back({.stages = stages, .copies = copies});
   }
   return configs;
 }

@@ -50,9 +50,8 @@ double Family<ForwardMlaWgmma>::cycles(const Case& problem, const ProblemShape& 
   const double copy =
       config.copies == Copies::cp_async ? row_copy_clocks * tile_kv / row_copy_warps + latency_clocks / 2 : 0;
   const double scores = tile_kv / 2.0 * d / 16, outputs = tile_kv / 16.0 * dv / 2;
-  const double tiles_held = static_cast<double>(config.stages) / (own_parts(dv) * output_warpgroups);
   const double round =
-      (tile_bytes / l2_bytes_per_clock + latency_clocks + scores + softmax_clocks + outputs) / tiles_held;
+      (tile_bytes / l2_bytes_per_clock + latency_clocks + scores + softmax_clocks + outputs) / config.stages;
   const double step = std::max({memory, copy, (scores + outputs) / tensor_share, round});
 
   const double slots = limits.sm_count;

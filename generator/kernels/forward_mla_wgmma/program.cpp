@@ -48,7 +48,7 @@ Program Family<ForwardMlaWgmma>::program(const AttentionSpec& spec, const Forwar
              .tiles = fmt::format("s{}", config.stages),
              .products = wgmma_products(spec),
              .config = config_lines(fields(), config) + number_line("tile_kv", tile_kv, "keys per step"),
-             .registers = register_shares,
+             .registers = register_shares(config.copies),
              .needs = footprint(spec, config),
              .memory_bytes = sizeof(KernelMemory)});
 }

@@ -224,7 +224,7 @@ TEST(ConfigRejection, ForwardMlaWgmmaNamesWhatItNeeds) {
   EXPECT_THAT(rejection(other, {}), HasSubstr("copies = cp_async takes any"));
   EXPECT_EQ(rejection(other, {.copies = Copies::cp_async}), "");
   other = {.head_dim = 576, .head_dim_v = 512, .values_in_keys = true};
-  EXPECT_THAT(rejection(other, {.stages = 12}), HasSubstr("shared memory"));
+  EXPECT_THAT(rejection(other, {.stages = 3}), HasSubstr("shared memory"));
   EXPECT_THAT(config_rejection(other, ForwardSplitWgmma{}, device_limits(Arch{9, 0, 'a'})),
               HasSubstr("has room for a head_dim of up to 256"));
 }
