@@ -33,9 +33,9 @@ template <class Traits>
 JIT_DEVICE void init_pipelines(unsigned smem) {
   constexpr SmemLayout layout = Traits::layout;
   init_pipeline(smem, layout.q, Traits::query_warps, Traits::warps);
-  // mutate: FullWhenHalfOfTheRowsAreThere
   init_pipeline(smem, layout.k, Traits::key_warps, Traits::warps);
-  init_pipeline(smem, layout.v, Traits::key_warps, Traits::warps);  // of the warpgroup that owns its columns
+  // mutate: FullWhenHalfOfTheRowsAreThere
+  init_pipeline(smem, layout.v, Traits::key_warps, Traits::warps);
   init_pipeline(smem, layout.infos, 1, Traits::warps);
   init_pipeline(smem, layout.p, Traits::warps, Traits::consumer_warps);
   init_split_pipeline<Traits>(smem, Traits::split_readers);

@@ -97,7 +97,7 @@ class ScoreWarpgroup {
 #pragma unroll
     for (int part = 0; part < Traits::v_parts; ++part) {
       const int column = Traits::first_column(part);
-      panels_.v.consumer_wait();  // mutate: NoWaitForKeys
+      panels_.v.consumer_wait();  // mutate: NoWaitForAPartOfKeys
       const unsigned b = along_columns<V>(panels_.v.tile());
       wgmma_fence();
       if (column >= Traits::first_query_column) {

@@ -77,7 +77,9 @@ class PPipeline {
     });
   }
   JIT_DEVICE void read_rows(RowFactors& numbers) const {
-    for_each_own_row([&](int r, int row) { numbers[r] = __int_as_float(load_shared(row_number(row))); });
+    for_each_own_row([&](int r, int row) {
+      numbers[r] = __int_as_float(load_shared(row_number(row)));  // mutate: NumbersOfOtherRows
+    });
   }
   /// Shared address of P.
   JIT_DEVICE unsigned tile() const { return pipeline_.tile(); }
@@ -105,7 +107,6 @@ class PPipeline {
   JIT_DEVICE unsigned row_factor(int row) const {
     return smem_ + Traits::layout.row_factors + (pipeline_.stage() * rows_per_warpgroup + row) * 4;
   }
-  // mutate: NumbersOfOtherRows
   JIT_DEVICE unsigned row_number(int row) const { return pipeline_.tile() + row * 4; }
 
   const unsigned smem_;

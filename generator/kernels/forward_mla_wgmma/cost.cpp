@@ -21,8 +21,7 @@ constexpr double l2_bytes_per_clock = 45;
 constexpr double row_copy_clocks = 40;
 constexpr int row_copy_warps = 2;
 constexpr double tensor_share = 0.75;  // of their rate, that the tensor cores reach at best
-// Of a load that nothing covers, and of what scores take from one tile to the next: a stage is loaded, and then multiplied
-// twice.
+// Loads that nothing covers take so long, and softmax of a tile: a stage is loaded, and then multiplied twice.
 constexpr double latency_clocks = 1500, softmax_clocks = 700;
 constexpr double launch_clocks = 6000;
 constexpr double work_tile_clocks = 3500;
