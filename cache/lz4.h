@@ -11,7 +11,7 @@ namespace jit {
 /// A block that stands for these bytes, which are at most 4 GB. Equal bytes give equal blocks.
 std::vector<std::byte> compress(std::span<const std::byte> bytes);
 
-/// What a block stands for; nothing when it is damaged, though damage may also give other bytes. Safe on any bytes.
+/// The bytes that a block stands for; nothing when it is damaged, though damage may also give other bytes. Safe on any bytes.
 std::optional<std::vector<std::byte>> decompress(std::span<const std::byte> block);
 
 }  // namespace jit
