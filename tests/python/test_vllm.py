@@ -317,7 +317,7 @@ def test_configurations_that_are_served():
 @pytest.mark.parametrize(
     "changed, sentence",
     [
-        (dict(head_size=576), "head_size not supported: head sizes are multiples of 8 up to 256"),
+        (dict(head_size=576), "head_size not supported: head sizes are multiples of 8 up to 512"),
         (dict(head_size=100), "multiples of 8"),
         (dict(kv_cache_dtype="int8_per_token_head"), "give --kv-cache-dtype auto, fp8_e4m3"),
         (dict(use_mla=True), "leave --attention-backend out"),
@@ -386,8 +386,8 @@ def test_vllm_selects_it(monkeypatch):
     wanted = AttentionSelectorConfig(head_size=128, dtype=torch.bfloat16, kv_cache_dtype="auto", block_size=None)
     custom = registry.AttentionBackendEnum.CUSTOM
     assert Hopper.get_attn_backend_cls(custom, wanted, 8).endswith("backend.JitAttentionBackend")
-    with pytest.raises(ValueError, match="multiples of 8 up to 256"):
-        Hopper.get_attn_backend_cls(custom, wanted._replace(head_size=512), 8)
+    with pytest.raises(ValueError, match="multiples of 8 up to 512"):
+        Hopper.get_attn_backend_cls(custom, wanted._replace(head_size=520), 8)
 
 
 @pytest.mark.skipif(not hasattr(vllm.envs, "VLLM_PLUGINS"), reason="needs vLLM itself")
