@@ -21,8 +21,9 @@ AttentionSpec random_spec(Random& random) {
   AttentionSpec spec;
   spec.dtype = pick({DType::bf16, DType::fp16}, random);
   const auto head_dim = [&] {
-    if (draw(random, 0, 9) == 0) return draw(random, 0, 1) == 0 ? 512 : 8 * draw(random, 33, 64);
-    return draw(random, 0, 1) == 0 ? pick({64, 96, 128, 192, 256}, random) : 8 * draw(random, 1, 32);
+    if (draw(random, 0, 1) == 0) return pick({64, 96, 128, 192, 256, 64, 96, 128, 192, 256, 512}, random);
+    const int eighth = draw(random, 1, 36);
+    return eighth <= 32 ? 8 * eighth : 264 + 64 * (eighth - 33) + 8 * draw(random, 0, 7);  // to 512
   };
   spec.head_dim = head_dim();
   if (draw(random, 0, 2) == 0) spec.head_dim_v = head_dim();
