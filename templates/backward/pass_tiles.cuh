@@ -43,9 +43,8 @@ struct PassTraits {
 
   /// The warp's first row in the block, and the part of columns that it has.
   static JIT_DEVICE int first_row() { return (parts == 1 ? warp_id() : warp_id() % warps) * warp_rows; }
-  static JIT_DEVICE int part() {
-    return parts == 1 ? 0 : warp_id() / warps;
-  }  // mutate: GradientsOfTheFirstPart
+  // mutate: GradientsOfTheFirstPart
+  static JIT_DEVICE int part() { return parts == 1 ? 0 : warp_id() / warps; }
   static constexpr int stages = stage_count;
   static constexpr int ahead = stages - 1;  ///< tiles that the loads are ahead
 

@@ -86,6 +86,9 @@ TEST_F(WideHeadsTest, SplitKeys) {
         cases.push_back({problem_of(spec, 2, 1, 1 + static_cast<int>(cases.size()) % 4, 150), config});
     }
   }
+  AttentionSpec latents = spec_of({320, 256}, 16);
+  latents.values_in_keys = true;
+  cases.push_back({problem_of(latents, 1, 1, 2, 100), wide_split});
   AttentionSpec spans = spec_of({512, 384}, 2);
   spans.split_keys = 64;
   cases.push_back({problem_of(spans, 1, 1, 3, 200)});

@@ -167,6 +167,13 @@ def test_a_step_of_prefill_decoding_and_padding(rng, device, problem, layout):
     step.check(step.run(impl, layer, cache), causal=True, **exact)
 
 
+def test_heads_of_512(rng, device):
+    step = Step(rng, device, new=(1, 5), context=(20, 13), heads=8, heads_kv=1, head_size=512)
+    impl, layer, cache = impl_of(step), layer_of(device), step.cache()
+    step.store(impl, layer, cache)
+    step.check(step.run(impl, layer, cache), causal=True)
+
+
 @pytest.mark.parametrize("causal", ["no", "by request"])
 @pytest.mark.parametrize("window", [None, 9])
 def test_steps_that_are_not_causal(rng, device, causal, window):
@@ -309,7 +316,7 @@ def configuration(**changed):
 def test_configurations_that_are_served():
     assert configuration() == []
     for changed in (dict(kv_cache_dtype="auto"), dict(kv_cache_dtype="fp8_per_token_head"),
-                    dict(head_size=8, block_size=1024), dict(attn_type="encoder_only"),
+                    dict(head_size=8, block_size=1024), dict(head_size=512), dict(attn_type="encoder_only"),
                     dict(kv_cache_dtype="bfloat16"), dict(device_capability=DeviceCapability(12, 0))):  # fmt: skip
         assert configuration(**changed) == []
 

@@ -62,5 +62,5 @@ def test_larger_ones_and_those_of_eight_bits_are_refused():
         ja.compile(ja.AttentionSpec(head_dim=520), "sm_80")
     with pytest.raises(ja.InvalidSpecError, match="from 8 to 256 where q is of fp8"):
         ja.compile(ja.AttentionSpec(dtype="fp8_e4m3", head_dim=512), "sm_80")
-    assert ja.supports(ja.AttentionSpec(head_dim=512), "sm_120")
-    assert ja.supports(ja.AttentionSpec(head_dim=512, kv_dtype="fp8_e4m3"), "sm_89")
+    assert ja.supports("sm_120", head_dim=512)
+    assert ja.supports("sm_89", head_dim=512, kv_dtype="fp8_e4m3")
