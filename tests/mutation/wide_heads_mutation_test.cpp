@@ -41,14 +41,8 @@ TEST(WideHeads, AreRightUnmutated) {
   EXPECT_EQ(noticed_of_wide_gradients(nullptr), "");
 }
 
-class WideHeadsMutationTest : public MutationTest {};
-
-TEST_P(WideHeadsMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed(&GetParam(), GetParam().subject));
-}
-
 INSTANTIATE_TEST_SUITE_P(
-    Forward, WideHeadsMutationTest,
+    WideHeads, TemplateMutationTest,
     ::testing::Values(TemplateMutation{.name = "ColumnsOfTheFirstWarp",
                                        .change = {"warp_id() / Config::warps * warp_columns", "0"},
                                        .caught_by = {"data race"},
