@@ -74,8 +74,8 @@ forward_wide_wgmma::RegisterShares forward_wide_wgmma::register_shares(const Att
   const ScoreMask* const score = score_mask(spec.score);
   const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty());
   // Together 512: those of four warpgroups that were launched with 128.
-  if (reads || !is_plain(spec)) return {.producer = 56, .score = 120, .output = 168};
-  return {.producer = 40, .score = 136, .output = 168};
+  if (reads || !is_plain(spec)) return {.producer = 56, .score = 120, .output = 168, .q_panels = 2};
+  return {.producer = 40, .score = 136, .output = 168, .q_panels = spec.dropout ? 2 : 4};
 }
 
 Footprint Family<ForwardWideWgmma>::footprint(const AttentionSpec& spec, const ForwardWideWgmma& config) {

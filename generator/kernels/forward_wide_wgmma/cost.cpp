@@ -14,7 +14,8 @@ using namespace forward_wide_wgmma;
 namespace {
 
 // Constants of one multiprocessor, in clocks. A wgmma of N columns takes N / 2.
-constexpr double tensor_share = 0.68;  // of their rate, that the tensor cores reach (docs/records/notebook.md)
+constexpr double tensor_share =
+    0.68;  // of their rate, that the tensor cores reach (docs/records/notebook.md)
 constexpr double work_tile_clocks = 4000;
 constexpr double launch_clocks = 6000;
 constexpr double scarce_panels = 0.02;  // for each stage that a tile lacks, a step takes so much longer
