@@ -25,7 +25,7 @@ class ScoreWarpgroup {
   using Score = typename Config::Score;
   using Scores = typename Traits::Scores;
   using RowFactors = float[Scores::rows];
-  // Of Q: the last one, which may be short, stays in shared memory.
+  // Panels of Q in registers: the last one, which may be short, stays in shared memory.
   static constexpr int register_panels = minimum(Config::register_panels, Traits::k_panels - 1);
   static constexpr int p_first = -1;  // no tile of keys before
   using Kept = KeptScoresOf<Config, QueriesByKeys, Scores>;
