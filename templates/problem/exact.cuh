@@ -106,7 +106,7 @@ JIT_HOST_DEVICE constexpr Exact<T> operator^(Exact<T> x, Exact<T> y) {
   return x.value ^ y.value;
 }
 
-// Comparisons: `x > y` of a text is `y < x`.
+// Comparisons.
 template <class T>
 JIT_HOST_DEVICE constexpr Exact<bool> operator<(Exact<T> x, Exact<T> y) {
   return x.value < y.value;
