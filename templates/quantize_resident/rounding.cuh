@@ -20,16 +20,11 @@ class ResidentRounding {
       : params_(params), blocks_(reinterpret_cast<float*>(memory + layout.blocks)), warp_(warp) {}
 
   JIT_DEVICE void run(ResidentPipeline<Config> pipeline) const {
-    while (true) {
-      pipeline.consumer_wait();
-      const int piece = pipeline.piece();
-      if (piece < 0) return;
-      const QuantizeWork work = resident_work(params_.all, piece);
+    pipeline.for_each_work(params_.all, [&](const QuantizeWork& work) {
       pipeline.wait_ready();  // mutate: RoundsBeforeAllIsKnown
       with_tensor(work.tensor, [&](auto tag) { round<decltype(tag)::tensor>(pipeline, work); });
       pipeline.consumer_release();
-      pipeline.advance();
-    }
+    });
   }
 
  private:

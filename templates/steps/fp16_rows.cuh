@@ -28,28 +28,25 @@ template <int steps>
 JIT_DEVICE float row_to_fp16(unsigned (&registers)[steps][4], int half) {
   constexpr unsigned magnitudes = 0x7fff;
   int largest = 0;
+  const auto for_each_word = [&](const auto& act) {
 #pragma unroll
-  for (int step = 0; step < steps; ++step) {
+    for (int step = 0; step < steps; ++step) {
 #pragma unroll
-    for (int i = half; i < 4; i += 2) {
-      const unsigned word = registers[step][i];
-      largest = maximum(
-          largest, maximum(static_cast<int>(word & magnitudes), static_cast<int>(word >> 16 & magnitudes)));
+      for (int i = half; i < 4; i += 2) act(registers[step][i]);
     }
-  }
+  };
+  for_each_word([&](unsigned word) {
+    largest = maximum(
+        largest, maximum(static_cast<int>(word & magnitudes), static_cast<int>(word >> 16 & magnitudes)));
+  });
 #pragma unroll
   for (int distance = 1; distance < 4; distance *= 2)
     largest = maximum(largest, __shfl_xor_sync(full_warp, largest, distance));
   const Fp16Scale scale = fp16_scale(largest);
-#pragma unroll
-  for (int step = 0; step < steps; ++step) {
-#pragma unroll
-    for (int i = half; i < 4; i += 2) {
-      const unsigned word = registers[step][i];
-      registers[step][i] = pack<fp16>(__int_as_float(static_cast<int>(word << 16)) * scale.up,
-                                      __int_as_float(static_cast<int>(word & 0xffff0000u)) * scale.up);
-    }
-  }
+  for_each_word([&](unsigned& word) {
+    word = pack<fp16>(__int_as_float(static_cast<int>(word << 16)) * scale.up,
+                      __int_as_float(static_cast<int>(word & 0xffff0000u)) * scale.up);
+  });
   return scale.down;
 }
 
