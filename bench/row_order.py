@@ -27,7 +27,7 @@ HEADS = 16
 
 
 def work_list(rows, slices, seqlen, has_block_mask):
-    """(row, slice) as templates/scheduling/work_tiles.cuh and generator/kernels/forward_wgmma/work_order.cpp have it."""
+    """(row, slice) as templates/scheduling/work_tiles.cuh and generator/kernels/persistent/work_order.cpp have it."""
     fitting = int(L2_BYTES * 0.3 / (BLOCK_BYTES / TILE) / seqlen)
     width = min(max(fitting, 4 if has_block_mask else 8), 32)
     width = -(-slices // -(-slices // width))

@@ -16,6 +16,7 @@
 #include "generator/kernels/forward_split_kv/family.h"
 #include "generator/kernels/forward_split_wgmma/family.h"
 #include "generator/kernels/forward_wgmma/family.h"
+#include "generator/kernels/forward_wide_wgmma/family.h"
 
 namespace jit {
 

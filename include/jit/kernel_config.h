@@ -110,6 +110,15 @@ struct ForwardMlaWgmma {
   bool operator==(const ForwardMlaWgmma&) const = default;  ///< member by member
 };
 
+/// TMA and wgmma for head dims above 256: a warpgroup computes scores, and two have half of the columns of O each. sm_90a,
+/// tensors that TMA can map (templates/forward_wide_wgmma).
+struct ForwardWideWgmma {
+  int stages_k = 9;  ///< buffers for panels of K
+  int stages_v = 4;  ///< buffers for parts of V
+
+  bool operator==(const ForwardWideWgmma&) const = default;  ///< member by member
+};
+
 /// Gradient of the queries with cp.async and mma.sync: sm_80 and later, any tensor (templates/backward_dq_mma_sync).
 struct BackwardDqMmaSync {
   int tile_q = 64;        ///< queries per block
@@ -148,7 +157,7 @@ struct BackwardWgmma {
 /// The list of kernel families: their order is that in which equal ones are tried.
 using KernelConfig =
     std::variant<ForwardMmaSync, ForwardWgmma, ForwardSplitKv, ForwardSplitWgmma, ForwardSplitCluster,
-                 ForwardMlaWgmma, BackwardDqMmaSync, BackwardDkvMmaSync, BackwardWgmma>;
+                 ForwardMlaWgmma, ForwardWideWgmma, BackwardDqMmaSync, BackwardDkvMmaSync, BackwardWgmma>;
 
 /// "forward_wgmma": the family that a config is of.
 std::string_view family_name(const KernelConfig& config);

@@ -11,10 +11,10 @@
 #include "base/prelude.cuh"
 #include "forward_wgmma/consumer_keys.cuh"
 #include "forward_wgmma/consumer_output.cuh"
-#include "forward_wgmma/consumer_queries.cuh"
 #include "forward_wgmma/consumer_scores.cuh"
 #include "forward_wgmma/traits.cuh"
 #include "jit/options.h"
+#include "mainloop/consumer_queries.cuh"
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
 
@@ -237,7 +237,7 @@ class Consumer {
     queries_.release_work();  // mutate: LseOfTheNextWorkTile
   }
 
-  ConsumerQueries<Config> queries_;  // of the work tile whose scores are computed
+  ConsumerQueries<KernelTraits<Config>> queries_;  // of the work tile whose scores are computed
   ConsumerKeys<Config> keys_;
   ConsumerScores<Config> scores_;
   ConsumerOutput<Config> output_;

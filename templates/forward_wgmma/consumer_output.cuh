@@ -7,9 +7,9 @@
 #include "base/prelude.cuh"
 #include "epilogue/direct_output.cuh"
 #include "epilogue/lse.cuh"
-#include "forward_wgmma/consumer_queries.cuh"
 #include "forward_wgmma/promoted_sums.cuh"
 #include "forward_wgmma/traits.cuh"
+#include "mainloop/consumer_queries.cuh"
 #include "mainloop/pipelines.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/ldmatrix.cuh"
@@ -73,7 +73,7 @@ class ConsumerOutput {
   /// When all scores of the work tile are done, of which `state` is left: writes LSE. What is left of the rows is
   /// what O is multiplied by, or with sums_by_products `sums` of all tiles but the last one.
   JIT_DEVICE void finish_rows(const SoftmaxState<Output::rows>& state, const RowFactors& sums,
-                              ConsumerQueries<Config>& queries) {
+                              ConsumerQueries<KernelTraits<Config>>& queries) {
     RowFactors lse;
     jit::finish_rows<MmaLayout>(state, queries.scale_log2(), inverse_, lse,
                                 probability_raise<typename Traits::Weight>);
@@ -101,7 +101,7 @@ class ConsumerOutput {
   }
 
   /// Writes the output of `work`, or hands it over to the storer.
-  JIT_DEVICE void finish(const EpilogueWork& work, const typename ConsumerQueries<Config>::Scales& scales) {
+  JIT_DEVICE void finish(const EpilogueWork& work, const typename ConsumerQueries<KernelTraits<Config>>::Scales& scales) {
     if constexpr (Config::output == OutputPlace::separate) pipeline().producer_acquire();
     sums_.finish(output_);
     if constexpr (Traits::sums_by_products) {

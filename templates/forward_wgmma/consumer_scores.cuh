@@ -10,14 +10,14 @@
 #include "base/prelude.cuh"
 #include "forward_wgmma/consumer_keys.cuh"
 #include "forward_wgmma/consumer_output.cuh"
-#include "forward_wgmma/consumer_queries.cuh"
 #include "forward_wgmma/traits.cuh"
 #include "jit/options.h"
+#include "mainloop/consumer_functors.cuh"
+#include "mainloop/consumer_queries.cuh"
 #include "pipeline/warpgroup_order_barrier.cuh"
 #include "problem/functor.cuh"
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
-#include "steps/apply_functors.cuh"
 #include "steps/dropout.cuh"
 #include "steps/exponentiate_by_steps.cuh"
 #include "steps/interpolated_weights.cuh"
@@ -31,10 +31,9 @@ namespace jit::forward_wgmma {
 template <class Config>
 class ConsumerScores {
   using Traits = KernelTraits<Config>;
-  using Mask = TileMask<Config>;
   using Score = typename Config::Score;
   using Keys = ConsumerKeys<Config>;
-  using Queries = ConsumerQueries<Config>;
+  using Queries = ConsumerQueries<KernelTraits<Config>>;
   using Weight = typename Traits::Weight;
   using RowFactors = float[Traits::Scores::rows];
   using Kept = KeptOf<Config, QueriesByKeys, typename Traits::Scores>;
@@ -139,7 +138,7 @@ class ConsumerScores {
       keys.release_k();  // mutate: ReleasesKBeforeItIsMultipliedAgain
       return move;
     } else {
-      apply_functors(queries, keys);
+      apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
       keys.release_k();
       const bool move = update_maxima(queries, correction);
       exponentiate(queries);
@@ -166,7 +165,7 @@ class ConsumerScores {
                                const ScaleOutput& scale_output) {
     RowFactors correction;
     hold_tile();
-    apply_functors(queries, keys);
+    apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
     // Where the turn ends behind the wait for P V, maxima belong in front of it: they cost nothing under P V, but time
     // of the next consumer's in the turn, where the assembler would put as many of them as it likes.
     if constexpr (passes_early) keys.release_k();
@@ -206,7 +205,7 @@ class ConsumerScores {
   // Up to the maxima, with which the first S of a work tile begins.
   JIT_DEVICE void take_first(Queries& queries, Keys& keys) {
     hold_tile();
-    apply_functors(queries, keys);
+    apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
     keys.release_k();
     if constexpr (has_block_factors<Config>) {
       begin();
@@ -238,37 +237,6 @@ class ConsumerScores {
       // mutate: ExactSumsUnscaled
       for (int r = 0; r < Traits::Scores::rows; ++r) exact_sums_[r] *= correction[r];
     }
-  }
-
-  // Leaves the scores as the mask and score functors want them.
-  JIT_DEVICE void apply_functors(Queries& queries, const Keys& keys) {
-    queries.scale(scores_, keys.scales());
-    if (Score::is_identity && !keys.is_partial()) return;
-    const int thread = reread_thread_index() % warpgroup_size;
-    const int q = queries.work().q_begin + consumer_ * rows_per_warpgroup + thread / warp_size * 16 +
-                  MmaLayout::lane_row(thread);
-    const int k = keys.first_key() + MmaLayout::lane_column(thread);
-    const unsigned words = keys.words() + MmaLayout::lane_column(thread) * 4;
-    const ScorePlace place{q, k, words};
-    const BlockContext here = queries.context();
-    const auto write = [&](const auto& mask) {
-      jit::apply_functors<MaskQuery::shortest>(scores_, place, queries.score(), queries.scales().of_scores(),
-                                               mask, here, keys.is_partial());
-    };
-    if constexpr (Traits::has_mask_bits) {
-      write(shared_bits(Mask(here).within, keys.mask_bits(), thread));
-    } else {
-      write(Mask(here));
-    }
-  }
-
-  // `words` are those of all consumers; 0: there are none.
-  template <class Within>
-  JIT_DEVICE SharedScoreBits<Within> shared_bits(const Within& within, unsigned words, int thread) const {
-    constexpr unsigned from_64_keys = score_words(Config::tile_q, score_word_keys) * 4;
-    // mutate: TheFirstConsumersQueries
-    const unsigned own = words + (consumer_ * warpgroup_size + thread) * 4;
-    return {within, words == 0 ? 0 : own, from_64_keys};
   }
 
   JIT_DEVICE bool update_maxima(Queries& queries, RowFactors& correction) {
@@ -322,7 +290,7 @@ class ConsumerScores {
   // computed once more.
   JIT_DEVICE bool exponentiate_or_repeat(Queries& queries, const Keys& keys, RowFactors& correction) {
     for (bool repeated = false;; repeated = true) {
-      apply_functors(queries, keys);
+      apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
       if (repeated) update_maximum<Rescale::always>(scores_, state_, queries.scale_log2(), correction);
       constexpr int rows = Traits::Scores::rows;
       float offsets[rows], sums[rows] = {};

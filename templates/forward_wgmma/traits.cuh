@@ -69,6 +69,7 @@ struct KernelTraits {
   static constexpr int boxes = Config::tile_kv / box_rows;
   static_assert(boxes <= warp_size, "each box of a tile has a lane that finds its page");
   static constexpr bool copies_by_lanes = false;  ///< a tile that is one box
+  static constexpr bool loads_panels = false;     ///< stages have whole tiles
 
   static constexpr int consumers = Config::tile_q / rows_per_warpgroup;
   static constexpr int consumer_warps = consumers * 4;

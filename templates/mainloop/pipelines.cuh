@@ -65,7 +65,25 @@ struct StoredKvPipelines {
       : k(smem, Traits::layout.stored_k), v(smem, Traits::layout.stored_v) {}
 };
 
-/// Makes their barriers. By one thread, before any other use; then fence_mbarrier_init and a __syncthreads.
+/// One side's place in the pipeline of tile infos, of a family whose panels of keys come by another pipeline
+/// (mainloop/panel_producer.cuh).
+template <class Traits>
+struct KeyInfoPipeline {
+  Pipeline<Traits::stages_infos, 0, Traits::keys_by_lanes> k;
+
+  JIT_DEVICE explicit KeyInfoPipeline(unsigned smem) : k(smem, Traits::layout.infos) {}
+};
+
+/// Places in those of its panels of keys, and of the parts of its values.
+template <class Traits>
+struct PanelPipelines {
+  Pipeline<Traits::stages_k, Traits::KPanel::bytes> k;
+  Pipeline<Traits::stages_v, Traits::VPart::bytes> v;
+
+  JIT_DEVICE explicit PanelPipelines(unsigned smem) : k(smem, Traits::layout.k), v(smem, Traits::layout.v) {}
+};
+
+/// Makes the barriers of KvPipelines and StoredKvPipelines. By one thread, before any other use; then fence_mbarrier_init and a __syncthreads.
 template <class Traits>
 JIT_DEVICE void init_kv_pipelines(unsigned smem) {
   constexpr auto layout = Traits::layout;

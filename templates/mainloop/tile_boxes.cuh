@@ -118,9 +118,10 @@ JIT_DEVICE BoundedBox box_of_lane(const BoundedBox& box, int lane) {
 
 /// Starts the copies of a tile of keys or values, whose bytes count at the barrier `full`. By a whole warp: all panels
 /// of all boxes are copied side by side. A warp takes about 110 cycles to start a copy, and those of one lane took
-/// longer.
+/// longer. `first_column` is that of the tensor.
 template <class Traits, class Tile, class Map, class Box>
-JIT_DEVICE void start_boxes(unsigned tile, const Map& map, unsigned full, const Box& box) {
+JIT_DEVICE void start_boxes(unsigned tile, const Map& map, unsigned full, const Box& box,
+                            int first_column = 0) {
 #pragma unroll
   for (int first = 0; first < Traits::boxes * Tile::panels; first += warp_size) {
     const int index = (first + lane_id()) / Tile::panels, panel = (first + lane_id()) % Tile::panels;
@@ -128,7 +129,7 @@ JIT_DEVICE void start_boxes(unsigned tile, const Map& map, unsigned full, const 
     if (index >= Traits::boxes) break;
     // mutate: BoxesBesideTheirPlaces
     load_panel(tile + panel * Tile::panel_bytes + index * Traits::box_rows * Tile::row_bytes, map, full,
-               panel * Tile::columns, own);
+               first_column + panel * Tile::columns, own);
   }
 }
 

@@ -44,12 +44,13 @@ JIT_DEVICE void store_panel(unsigned panel, const BoundedMap& map, int column, c
   }
 }
 
-/// Starts the copies of all panels of a tile.
+/// Starts the copies of all panels of a tile, whose first column is `first_column` of the tensor.
 template <class Tile, class Map, class Place>
-JIT_DEVICE void load_tile(unsigned tile, const Map& map, unsigned full, const Place& place) {
+JIT_DEVICE void load_tile(unsigned tile, const Map& map, unsigned full, const Place& place,
+                          int first_column = 0) {
 #pragma unroll
   for (int panel = 0; panel < Tile::panels; ++panel)
-    load_panel(tile + panel * Tile::panel_bytes, map, full, panel * Tile::columns, place);
+    load_panel(tile + panel * Tile::panel_bytes, map, full, first_column + panel * Tile::columns, place);
 }
 template <class Tile, class Map, class Place>
 JIT_DEVICE void store_tile(unsigned tile, const Map& map, const Place& place) {

@@ -1,4 +1,4 @@
-#include "generator/kernels/forward_wgmma/work_order.h"
+#include "generator/kernels/persistent/work_order.h"
 
 #include <algorithm>
 #include <queue>

@@ -1,9 +1,9 @@
-// The work tile whose scores a consumer computes: its queries, and what makes scores of products with them.
+// The work tile whose scores a consumer computes: its queries, and what makes scores of products with them. A Traits is
+// that of a kernel family: its Config, Scores, Work and the part of it that consumers keep, and whether O lies over Q.
 #pragma once
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_wgmma/traits.cuh"
 #include "mainloop/pipelines.cuh"
 #include "problem/functor.cuh"
 #include "problem/scores.cuh"
@@ -15,12 +15,12 @@
 #include "steps/softmax.cuh"
 #include "steps/wgmma_products.cuh"
 
-namespace jit::forward_wgmma {
+namespace jit {
 
 /// A consumer's place in the list of work tiles and in the pipeline of Q.
-template <class Config>
+template <class Traits>
 class ConsumerQueries {
-  using Traits = KernelTraits<Config>;
+  using Config = typename Traits::Config;
   using Score = typename Config::Score;
   using Scores = typename Traits::Scores;
   // Whether the scales of queries are factors of exponents: a functor wants to see whole scores.
@@ -141,4 +141,4 @@ class ConsumerQueries {
       BlockContext{0, 0, params_.heads_q, 0, 0, 0, params_.tensors}};  // built again for each work tile
 };
 
-}  // namespace jit::forward_wgmma
+}  // namespace jit

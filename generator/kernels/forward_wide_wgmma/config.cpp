@@ -1,0 +1,97 @@
+// The fields of forward_wide_wgmma, its rules and its search grid.
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <jit/dtype.h>
+#include <jit/spec_table.h>
+
+#include "generator/functors/functor_node.h"
+#include "generator/functors/score_mask.h"
+#include "generator/kernels/forward_wide_wgmma/family.h"
+#include "generator/kernels/tma_rules.h"
+#include "templates/base/bit_words.cuh"
+#include "templates/forward_wide_wgmma/smem_layout.cuh"
+
+namespace jit {
+
+using namespace forward_wide_wgmma;
+
+namespace {
+
+constexpr int score_warpgroups = 1;
+constexpr int threads = (1 + score_warpgroups + output_warpgroups) * 128;
+// Head dims up to this fit the registers of one warpgroup: forward_wgmma is faster.
+constexpr int narrow_head_dim = 256;
+// Addresses, places in pipelines, factors of rows: counted on the assembler's reports.
+constexpr int output_other_registers = 30;
+
+constexpr std::array rows = {
+    field<&ForwardWideWgmma::stages_k>("stages_k", "buffers for panels of K",
+                                       {range(3, 16), Affects::buffers, 8}),
+    // Each output warpgroup has places of its own.
+    field<&ForwardWideWgmma::stages_v>("stages_v", "buffers for parts of V",
+                                       {multiples(output_warpgroups, 16), Affects::buffers, 4}),
+};
+static_assert(rows.size() == member_count<ForwardWideWgmma>(), "each member has a row");
+
+// As templates/forward_wide_wgmma/traits.cuh has it.
+int mask_bit_words(const AttentionSpec& spec) {
+  const std::optional<BlockSides> sides = mask_bit_sides(spec.mask);
+  return sides ? words_of_known_tile(sides->q, sides->kv, rows_per_warpgroup, tile_kv) : 0;
+}
+
+}  // namespace
+
+std::span<const ConfigField<ForwardWideWgmma>> Family<ForwardWideWgmma>::fields() { return rows; }
+
+std::string Family<ForwardWideWgmma>::rejection(const Case& problem, const ForwardWideWgmma&) {
+  const auto& [spec, limits] = problem;
+  if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
+  if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
+  if (std::max(spec.head_dim, spec.value_head_dim()) <= narrow_head_dim) {
+    return fmt::format("{} is for head dims above {}; head_dim is {} and head_dim_v {}", name, narrow_head_dim,
+                       spec.head_dim, spec.value_head_dim());
+  }
+  if (spec.split_keys != 0)
+    return fmt::format("{} sums keys without a break, not in spans of split_keys = {}", name,
+                       spec.split_keys);
+  return box_rejection(spec, tile_kv, false);
+}
+
+forward_wide_wgmma::RegisterShares forward_wide_wgmma::register_shares(const AttentionSpec& spec) {
+  const ScoreMask* const score = score_mask(spec.score);
+  const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty());
+  // Together 512: those of four warpgroups that were launched with 128.
+  if (reads || !is_plain(spec)) return {.producer = 56, .score = 120, .output = 168};
+  return {.producer = 40, .score = 136, .output = 168};
+}
+
+Footprint Family<ForwardWideWgmma>::footprint(const AttentionSpec& spec, const ForwardWideWgmma& config) {
+  return {.threads = threads,
+          .smem_bytes = smem_layout({.head_dim = spec.head_dim,
+                                     .head_dim_v = spec.value_head_dim(),
+                                     .stages_k = config.stages_k,
+                                     .stages_v = config.stages_v,
+                                     .key_words = key_words(spec.mask) == 1,
+                                     .has_lengths = !is_plain(spec),
+                                     .mask_bit_words = mask_bit_words(spec)})
+                            .total,
+          .registers = output_columns(spec.value_head_dim()) / 2 + output_other_registers,
+          .register_cap = register_shares(spec).output,
+          .blocks_per_sm = 1,
+          .register_slack = 0,
+          .register_doubt = 8};
+}
+
+std::vector<ForwardWideWgmma> Family<ForwardWideWgmma>::space(const Case& problem) {
+  std::vector<ForwardWideWgmma> configs;
+  const AttentionSpec& spec = problem.spec;
+  if (std::max(spec.head_dim, spec.value_head_dim()) <= narrow_head_dim) return configs;
+  for (int stages_k = 6; stages_k <= 12; ++stages_k) {
+    for (const int stages_v : {4, 6, 2}) configs.push_back({stages_k, stages_v});
+  }
+  return configs;
+}
+
+}  // namespace jit

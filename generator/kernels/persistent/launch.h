@@ -1,0 +1,22 @@
+// Launches of families whose persistent blocks share out a list of tiles of queries.
+#pragma once
+
+#include "generator/kernels/family.h"
+#include "generator/launch/kernel_launch.h"
+
+namespace jit {
+
+/// What such a family's config says of its blocks.
+struct PersistentTiles {
+  int tile_q = 0;
+  int tile_kv = 0;
+  int blocks_per_sm = 1;
+};
+
+/// Puts a kernel on the stream, with AttentionParams `params` and TensorMaps, or SequenceMaps where only the device knows
+/// the lengths of sequences: as many blocks as fit the GPU, in one dimension, over the list of work tiles. `spec` is that
+/// of the tensors that the kernel reads. Throws Error invalid_argument that names q where the list is too long.
+void launch_persistent(const KernelLaunch& launch, const AttentionSpec& spec, const PersistentTiles& tiles,
+                       AttentionParams params);
+
+}  // namespace jit

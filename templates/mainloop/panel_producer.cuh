@@ -1,0 +1,104 @@
+// The producer of keys and values by TMA whose stages are panels of a tile: a tile of wide rows is too large for a
+// stage. Queries meet the first panels of keys while the last ones are still on their way.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "mainloop/kv_producer.cuh"
+#include "mainloop/pipelines.cuh"
+#include "mainloop/tile_boxes.cuh"
+
+namespace jit {
+
+/// The side of who fills the pipelines of panels, as KvProducer has it: a Traits is that, too, and says what the stages
+/// are of: the panels of keys, KPanel, one after another, and of values VPart, the parts of the output's columns in the
+/// order of Traits::first_column. A tile of keys is told of by a pipeline of its own, whose stages are tile infos. By
+/// a whole warp.
+template <class Traits, class Maps, class Box>
+class PanelProducer {
+  using KPanel = typename Traits::KPanel;
+  using VPart = typename Traits::VPart;
+
+ public:
+  JIT_DEVICE PanelProducer(const Maps& maps, unsigned smem)
+      : maps_(maps), smem_(smem), infos_(smem), panels_(smem) {}
+
+  /// Tells of a tile of keys, and loads its panels, each once there is room for it.
+  template <class Beside = NothingBeside>
+  JIT_DEVICE void load_keys(const Box& box, const KeyTileInfo& info, const Beside& beside = {}) {
+    auto& k = infos_.k;
+    k.producer_acquire();
+    beside.write(k.stage());
+    if (lane_id() == 0) store_key_info(key_tile_info<Traits>(smem_, k.stage()), info);
+    beside.expect(k.full());
+    k.producer_commit();
+    beside.start(k.stage(), k.full());
+    k.advance();
+#pragma unroll 1
+    for (int panel = 0; panel < Traits::k_panels; ++panel)
+      load<KPanel>(panels_.k, k_map<Traits>(maps_), panel * KPanel::columns, box);
+  }
+
+  /// Says where the values lie that load_values() is to load, if there are some.
+  JIT_DEVICE void put_values(const Box& box, bool has_values = true) {
+    values_ = box;
+    has_values_ = has_values;
+  }
+  /// Loads those that were put, if there are some that it has not.
+  JIT_DEVICE void load_values() {
+    if (!has_values_) return;
+    load_values(values_);
+    has_values_ = false;
+  }
+  JIT_DEVICE void load_values(const Box& box) {
+#pragma unroll 1
+    for (int part = 0; part < Traits::v_parts; ++part)
+      load<VPart>(panels_.v, v_map<Traits>(maps_), Traits::first_column(part), box);
+  }
+
+  /// A tile info without a tile.
+  JIT_DEVICE void tell(int flags) {
+    auto& k = infos_.k;
+    k.producer_acquire();
+    if (lane_id() == 0) store_key_info(key_tile_info<Traits>(smem_, k.stage()), {0, flags});
+    k.producer_commit();
+    k.advance();
+  }
+  /// Nobody transposes values.
+  JIT_DEVICE void tell_no_values() const {}
+
+  /// Waits for the next tile info of keys that another warp loads, and releases it.
+  JIT_DEVICE KeyTileInfo take_info() {
+    auto& k = infos_.k;
+    k.consumer_wait();
+    const KeyTileInfo info = load_key_info(key_tile_info<Traits>(smem_, k.stage()));
+    k.consumer_release();
+    k.advance();
+    return info;
+  }
+
+ private:
+  // Loads the columns from `first` on that a stage has.
+  template <class Tile, class Pipeline, class Map>
+  static JIT_DEVICE void load(Pipeline& pipeline, const Map& map, int first, const Box& box) {
+    pipeline.producer_acquire();  // mutate: PanelLoadedBeforeItIsEmpty
+    const unsigned full = pipeline.full();
+    if constexpr (Traits::boxes > 1) {
+      if (lane_id() == 0) mbarrier_arrive_expect_tx(full, Tile::bytes);
+      __syncwarp();
+      start_boxes<Traits, Tile>(pipeline.tile(), map, full, box, first);
+    } else if (lane_id() == 0) {
+      mbarrier_arrive_expect_tx(full, Tile::bytes);
+      load_tile<Tile>(pipeline.tile(), map, full, box, first);
+    }
+    pipeline.advance();
+  }
+
+  const Maps& maps_;
+  const unsigned smem_;
+  KeyInfoPipeline<Traits> infos_;
+  PanelPipelines<Traits> panels_;
+  Box values_{};  // that are still to be loaded
+  bool has_values_ = false;
+};
+
+}  // namespace jit
