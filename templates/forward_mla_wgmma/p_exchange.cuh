@@ -49,10 +49,7 @@ class PExchange {
 #pragma unroll
     for (int step = 0; step < Traits::key_steps; ++step) {
       scores.template pack_step<Element>(p_[step], 0, step);
-      int words[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) words[i] = static_cast<int>(p_[step][i]);
-      store_shared(place(step), words);
+      store_shared(place(step), p_[step]);
     }
     for_each_row(first_row, [&](int r, int row) { maxima(consumer_).store(row, state.row_max[r]); });
     bar_arrive(Traits::p_exchange_barrier + 1 - consumer_, Traits::consumer_threads);
@@ -64,12 +61,7 @@ class PExchange {
     // mutate: TakenBeforeItIsGiven
     bar_sync(Traits::p_exchange_barrier + consumer_, Traits::consumer_threads);
 #pragma unroll
-    for (int step = 0; step < Traits::key_steps; ++step) {
-      int words[4];
-      load_shared(words, place(step));
-#pragma unroll
-      for (int i = 0; i < 4; ++i) p_[step][i] = static_cast<unsigned>(words[i]);
-    }
+    for (int step = 0; step < Traits::key_steps; ++step) load_shared(p_[step], place(step));
     bool moves = false;
     for_each_row(first_row, [&](int r, int row) {
       const float max = maxima(1 - consumer_).load(row);

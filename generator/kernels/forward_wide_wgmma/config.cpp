@@ -28,10 +28,10 @@ constexpr int output_other_registers = 30;
 
 constexpr std::array rows = {
     field<&ForwardWideWgmma::stages_k>("stages_k", "buffers for panels of K",
-                                       {range(3, 16), Affects::buffers, 8}),
+                                       {range(3, 16), Affects::buffers, 6}),
     // Each output warpgroup has places of its own.
     field<&ForwardWideWgmma::stages_v>("stages_v", "buffers for parts of V",
-                                       {multiples(output_warpgroups, 16), Affects::buffers, 4}),
+                                       {multiples(output_warpgroups, 16), Affects::buffers, 6}),
 };
 static_assert(rows.size() == member_count<ForwardWideWgmma>(), "each member has a row");
 
