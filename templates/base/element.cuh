@@ -35,6 +35,26 @@ JIT_HOST_DEVICE constexpr int padded_head_dim(int head_dim, int mma_k = ElementT
   return (head_dim + mma_k - 1) / mma_k * mma_k;
 }
 
+/// Columns of which a warp keeps the sums of 16 rows in registers, at most: so many take half of what a thread may have.
+inline constexpr int most_warp_columns = 256;
+
+/// Warps that share out the columns of what they sum, where rows are longer than that. Each computes all scores of its
+/// rows. Together they have a thread for each chunk of a row.
+JIT_HOST_DEVICE constexpr int column_warps(int head_dim, int head_dim_v) {
+  return ((head_dim > head_dim_v ? head_dim : head_dim_v) + most_warp_columns - 1) / most_warp_columns;
+}
+/// Columns of each of so many warps. Where there are several, each begins at a multiple of 128 bytes, to which the
+/// swizzle of tiles repeats.
+JIT_HOST_DEVICE constexpr int warp_columns(int columns, int warps, int bytes = element_bytes) {
+  constexpr int swizzle_bytes = 128;
+  return warps == 1 ? padded_head_dim(columns)
+                    : padded_head_dim((columns + warps - 1) / warps, swizzle_bytes / bytes);
+}
+/// Columns of a tile that they multiply by.
+JIT_HOST_DEVICE constexpr int shared_columns(int columns, int warps, int bytes = element_bytes) {
+  return warps * warp_columns(columns, warps, bytes);
+}
+
 /// The element of o: that of q, k and v unless the Config names another.
 template <class Config>
 struct OutputElementOf {
@@ -67,9 +87,7 @@ inline constexpr bool keys_are_fp8 = sizeof(KvElement<Config>) == 1;
 
 /// Whether they had, and another kernel has made numbers of q's type of them.
 template <class Config>
-inline constexpr bool keys_were_fp8 = requires {
-  requires Config::upcast_ahead;
-};
+concept keys_were_fp8 = Config::upcast_ahead;
 
 /// Whether scales stand beside k and v.
 template <class Config>
@@ -78,16 +96,12 @@ inline constexpr bool has_scaled_keys = keys_are_fp8<Config> || keys_were_fp8<Co
 
 /// Whether each key has scales of its own.
 template <class Config>
-inline constexpr bool has_token_scales = requires {
-  requires Config::descale_per == ScaleKind::token;
-};
+concept has_token_scales = Config::descale_per == ScaleKind::token;
 
 /// Whether each block of scale_block_rows queries, or keys, has a scale of its own. Blocks are counted as rows lie: from the
 /// first row of a batch entry, of all varlen rows, or of a page.
 template <class Config>
-inline constexpr bool has_block_scales = requires {
-  requires Config::descale_per == ScaleKind::block;
-};
+concept has_block_scales = Config::descale_per == ScaleKind::block;
 
 /// Whether the rows of a head have scales, one for each so many.
 template <class Config>
@@ -106,15 +120,11 @@ inline constexpr bool has_block_factors<Config> = Config::sequences_q == Sequenc
 
 /// Whether each column of values has a scale of its own.
 template <class Config>
-inline constexpr bool has_channel_scales = requires {
-  requires Config::v_descale_per == ScaleKind::channel;
-};
+concept has_channel_scales = Config::v_descale_per == ScaleKind::channel;
 
 /// Whether values have lost a mean of each column.
 template <class Config>
-inline constexpr bool has_value_means = requires {
-  requires Config::v_mean;
-};
+concept has_value_means = Config::v_mean;
 
 /// Whether O is finished column by column, in the end.
 template <class Config>
@@ -122,8 +132,6 @@ inline constexpr bool finishes_columns = has_channel_scales<Config> || has_value
 
 /// Whether the scores of each query have lost what a mean of the keys made of them.
 template <class Config>
-inline constexpr bool has_lse_shifts = requires {
-  requires Config::lse_shift;
-};
+concept has_lse_shifts = Config::lse_shift;
 
 }  // namespace jit

@@ -10,6 +10,7 @@
 #include "mainloop/consumer_functors.cuh"
 #include "mainloop/consumer_queries.cuh"
 #include "mainloop/p_pipeline.cuh"
+#include "ptx/ldmatrix.cuh"
 #include "ptx/wgmma.cuh"
 #include "steps/dropout.cuh"
 #include "steps/softmax.cuh"
@@ -24,6 +25,8 @@ class ScoreWarpgroup {
   using Score = typename Config::Score;
   using Scores = typename Traits::Scores;
   using RowFactors = float[Scores::rows];
+  // Panels of Q in registers: the last one, which may be short, stays in shared memory.
+  static constexpr int register_panels = minimum(Config::register_panels, Traits::k_panels - 1);
   using Kept = KeptScoresOf<Config, QueriesByKeys, Scores>;
   // Scores that the functor bounds have no large maxima.
   using State = typename ChosenType<!(largest_score<Score> * log2_e < largest_offset),
@@ -40,6 +43,7 @@ class ScoreWarpgroup {
 
   JIT_DEVICE void run() {
     while (queries_.take()) {
+      load_panels();
       state_ = State();
       keys_.take();
       if (keys_.has_any()) {
@@ -54,6 +58,21 @@ class ScoreWarpgroup {
   }
 
  private:
+  // Loads the first panels of Q, which stay in registers: products read them from shared memory once, not in each tile.
+  JIT_DEVICE void load_panels() {
+    using Q = typename Traits::QTile;
+    const int row = reread_thread_index() % warpgroup_size / warp_size * 16 + lane_id() % 16;
+#pragma unroll
+    for (int panel = 0; panel < register_panels; ++panel) {
+#pragma unroll
+      for (int step = 0; step < Traits::panel_steps; ++step) {
+        ldmatrix_x4(q_[panel][step],
+                    Q::chunk_address(queries_.tile(), row,
+                                     2 * (panel * Traits::panel_steps + step) + lane_id() / 16));
+      }
+    }
+  }
+
   // All tiles of keys of a work tile. P of a tile is handed over when S of the next one is there: so products with values
   // are computed under softmax, and those with keys have the tensor cores for themselves.
   JIT_DEVICE void multiply_keys() {
@@ -88,7 +107,12 @@ class ScoreWarpgroup {
       const unsigned a = lower_word(Q::along_columns(uniform(q) + panel * Q::panel_bytes, 0, 0)),
                      b = lower_word(K::along_columns(uniform(panels_.tile()), 0, 0));
       wgmma_fence();
-      if (panel == 0) {
+      if (panel < register_panels) {
+        if (panel == 0)
+          Config::template wgmma_qk_registers_first<K>(scores_.registers[0], q_[panel], b);
+        else
+          Config::template wgmma_qk_registers<K>(scores_.registers[0], q_[panel], b);
+      } else if (panel == 0) {
         Config::template wgmma_qk_first<Q, K>(scores_.registers[0], a, b);
       } else if (panel == Traits::k_panels - 1) {
         Config::template wgmma_qk_last<Q, K>(scores_.registers[0], a, b);
@@ -152,6 +176,7 @@ class ScoreWarpgroup {
   ScoreKeys<Traits> keys_;
   decltype(PanelPipelines<Traits>::k) panels_;
   PPipeline<Traits> p_;
+  unsigned q_[register_panels + 1][Traits::panel_steps][4];
   Scores scores_;
   State state_;
 };

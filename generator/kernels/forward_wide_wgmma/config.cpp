@@ -28,10 +28,10 @@ constexpr int output_other_registers = 30;
 
 constexpr std::array rows = {
     field<&ForwardWideWgmma::stages_k>("stages_k", "buffers for panels of K",
-                                       {range(3, 16), Affects::buffers, 8}),
+                                       {range(3, 16), Affects::buffers, 6}),
     // Each output warpgroup has places of its own.
     field<&ForwardWideWgmma::stages_v>("stages_v", "buffers for parts of V",
-                                       {multiples(output_warpgroups, 16), Affects::buffers, 4}),
+                                       {multiples(output_warpgroups, 16), Affects::buffers, 6}),
 };
 static_assert(rows.size() == member_count<ForwardWideWgmma>(), "each member has a row");
 
@@ -74,8 +74,8 @@ forward_wide_wgmma::RegisterShares forward_wide_wgmma::register_shares(const Att
   const ScoreMask* const score = score_mask(spec.score);
   const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty());
   // Together 512: those of four warpgroups that were launched with 128.
-  if (reads || !is_plain(spec)) return {.producer = 56, .score = 120, .output = 168};
-  return {.producer = 40, .score = 136, .output = 168};
+  if (reads || !is_plain(spec)) return {.producer = 56, .score = 120, .output = 168, .q_panels = 2};
+  return {.producer = 40, .score = 136, .output = 168, .q_panels = spec.dropout ? 2 : 4};
 }
 
 Footprint Family<ForwardWideWgmma>::footprint(const AttentionSpec& spec, const ForwardWideWgmma& config) {
@@ -99,7 +99,7 @@ std::vector<ForwardWideWgmma> Family<ForwardWideWgmma>::space(const Case& proble
   std::vector<ForwardWideWgmma> configs;
   const AttentionSpec& spec = problem.spec;
   if (std::max(spec.head_dim, spec.value_head_dim()) <= narrow_head_dim) return configs;
-  // A ring of one tile was faster than larger ones, wherever both were timed.
+  // Stages for one tile of K were faster than more, wherever both were timed.
   for (int stages_k = 4; stages_k <= 12; ++stages_k) {
     for (const int stages_v : {4, 6, 2}) configs.push_back({stages_k, stages_v});
   }

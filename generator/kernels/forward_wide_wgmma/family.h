@@ -42,6 +42,7 @@ struct RegisterShares {
   int producer = 0;
   int score = 0;
   int output = 0;
+  int q_panels = 0;  ///< of Q, that the score warpgroup keeps in its registers
 };
 RegisterShares register_shares(const AttentionSpec& spec);
 
