@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{
             "KeysAloneReleasedUnderTheirProduct", moved_up(4), {"data race", "access in flight"}, in_parts},
         TemplateMutation{
-            "NoWaitForKeys", removed, {"data race", "access in flight", "uninitialized"}, by_tma},
+            "NoWaitForAPartOfKeys", removed, {"data race", "access in flight", "uninitialized"}, by_tma},
         TemplateMutation{
             "NoWaitForKeysAlone", removed, {"data race", "access in flight", "uninitialized"}, in_parts},
         TemplateMutation{"HeldColumnsOfAnotherPart", {"column / ", "0 * column / "}, {}, in_parts},
