@@ -114,7 +114,6 @@ struct ForwardMlaWgmma {
 /// tensors that TMA can map (templates/forward_wide_wgmma).
 struct ForwardWideWgmma {
   int stages_k = 8;  ///< buffers for panels of K
-  int stages_v = 4;  ///< buffers for parts of V
 
   bool operator==(const ForwardWideWgmma&) const = default;  ///< member by member
 };
