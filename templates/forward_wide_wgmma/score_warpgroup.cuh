@@ -6,10 +6,10 @@
 #include "base/prelude.cuh"
 #include "epilogue/lse.cuh"
 #include "forward_wide_wgmma/keys.cuh"
-#include "forward_wide_wgmma/p_pipeline.cuh"
 #include "forward_wide_wgmma/traits.cuh"
 #include "mainloop/consumer_functors.cuh"
 #include "mainloop/consumer_queries.cuh"
+#include "mainloop/p_pipeline.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/wgmma.cuh"
 #include "steps/dropout.cuh"
@@ -27,7 +27,6 @@ class ScoreWarpgroup {
   using RowFactors = float[Scores::rows];
   // Panels of Q in registers: the last one, which may be short, stays in shared memory.
   static constexpr int register_panels = minimum(Config::register_panels, Traits::k_panels - 1);
-  static constexpr int p_first = -1;  // no tile of keys before
   using Kept = KeptScoresOf<Config, QueriesByKeys, Scores>;
   // Scores that the functor bounds have no large maxima.
   using State = typename ChosenType<!(largest_score<Score> * log2_e < largest_offset),
@@ -77,11 +76,10 @@ class ScoreWarpgroup {
   // All tiles of keys of a work tile. P of a tile is handed over when S of the next one is there: so products with values
   // are computed under softmax, and those with keys have the tensor cores for themselves.
   JIT_DEVICE void multiply_keys() {
-    int flags = p_first;
-    RowFactors correction;
+    bool is_first = true;
     while (true) {
       multiply_panels();
-      if (flags != p_first) p_.commit(flags, correction);
+      if (!is_first) p_.commit();
       const bool is_last = keys_.is_last();
       if (is_last) queries_.release();  // mutate: QueriesOfTheWideReleasedEarly
       const Kept kept = kept_scores<QueriesByKeys, Scores>(
@@ -89,8 +87,9 @@ class ScoreWarpgroup {
           queries_.work().q_begin + queries_.warp_row(), keys_.first_key());
       apply_functors_of_consumer<Traits>(scores_, queries_, keys_, 0);
       keys_.release();
-      flags = finish_tile(flags == p_first, kept, correction);
-      if (is_last) return p_.commit(flags, correction);
+      finish_tile(is_first, kept);
+      if (is_last) return p_.commit();
+      is_first = false;
       keys_.take();
     }
   }
@@ -134,8 +133,9 @@ class ScoreWarpgroup {
       panels_.consumer_release_before(back);
   }
 
-  // Softmax, and P for the others. Returns what these are told: whether O must be multiplied by `correction`.
-  JIT_DEVICE int finish_tile(bool is_first, const Kept& kept, RowFactors& correction) {
+  // Softmax, and P for the others.
+  JIT_DEVICE void finish_tile(bool is_first, const Kept& kept) {
+    RowFactors correction = {};
     bool moves = false;
     if (is_first) {
       begin_maximum(scores_, state_, queries_.scale_log2());
@@ -144,14 +144,8 @@ class ScoreWarpgroup {
     }
     exponentiate(scores_, state_, queries_.scale_log2());
     p_.acquire();  // mutate: POverPThatIsMultiplied
-#pragma unroll
-    for (int step = 0; step < Traits::key_steps; ++step) {
-      unsigned a[4];
-      scores_.template pack_step<Element>(a, 0, step);
-      drop_step(kept, a, 0, step);
-      p_.write_step(a, step);
-    }
-    return moves ? p_rescales : 0;  // mutate: RescaleNotTold
+    p_.write(scores_, kept);
+    p_.write_flags(moves ? p_rescales : 0, correction);  // mutate: RescaleNotTold
   }
 
   // Closes the work tile: writes LSE, and tells the factors of rows that normalize them.
@@ -172,7 +166,8 @@ class ScoreWarpgroup {
     }
     queries_.release_work();
     p_.acquire();
-    p_.commit(p_ends, inverse);
+    p_.write_flags(p_ends, inverse);
+    p_.commit();
   }
 
   const AttentionParams& params_;

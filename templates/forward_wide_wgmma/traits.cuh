@@ -29,7 +29,7 @@ struct KernelTraits {
   // Producers, which serve other families, are told: elements of 16 bits, and panels as stages.
   static constexpr bool multiplies_fp8 = false, transposes_v = false, upcasts = false;
   static constexpr bool has_converters = false;
-  static constexpr bool loads_panels = true, copies_by_lanes = false;
+  static constexpr bool loads_panels = true, copies_by_lanes = false, values_in_keys = false;
 
   /// Whether sequences may differ in length, which is then read on the device.
   static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
@@ -58,30 +58,28 @@ struct KernelTraits {
   using KTile = PanelTile<Element, tile_kv, Config::head_dim>;
   /// A stage of keys: what one group of products sums up.
   using KPanel = PanelTile<Element, tile_kv, KTile::columns, KTile::columns>;
-  static constexpr int k_panels = KTile::panels;
+  static constexpr int k_panels = KTile::panels, first_key_column = 0;
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim) / mma_k;
   static constexpr int panel_steps = KTile::columns / mma_k;
   /// Steps of the last panel, which may be short.
   static constexpr int last_panel_steps = head_dim_steps - (k_panels - 1) * panel_steps;
 
   /// A stage of values: columns of O that one product makes.
-  static constexpr int columns = output_columns(Config::head_dim_v);
   using VPart =
       PanelTile<Element, tile_kv, part_columns(Config::head_dim_v), panel_columns(Config::head_dim_v)>;
-  static constexpr int own_parts = forward_wide_wgmma::own_parts(Config::head_dim_v);
+  static constexpr int own_parts = jit::own_parts(Config::head_dim_v);  ///< of a warpgroup
   static constexpr int v_parts = own_parts * output_warpgroups;
   static_assert(forward_wide_wgmma::stages_v >= v_parts,
                 "a warpgroup releases a part behind the product with the next");
-  /// The first column of a part: warpgroups have parts in turns.
   static JIT_DEVICE constexpr int first_column(int part) {
-    return part % output_warpgroups * columns +
-           part / output_warpgroups * part_columns(Config::head_dim_v);  // mutate: PartsOfOneWarpgroup
+    return first_part_column(Config::head_dim_v, part);
   }
   using OutputPart = Accumulator<MmaLayout, 16, part_columns(Config::head_dim_v)>;
   using OTile = PanelTile<OutputElement<Config>, rows_per_warpgroup, Config::head_dim_v>;
   using PTile = PanelTile<Element, rows_per_warpgroup, tile_kv>;
 
   static constexpr int stages_k = Config::stages_k, stages_v = forward_wide_wgmma::stages_v;
+  static constexpr int stages_p = forward_wide_wgmma::stages_p;
   static constexpr int stages_infos = forward_wide_wgmma::stages_infos;
 
   /// Whether the key producer leaves a word of each key of a partial tile.
