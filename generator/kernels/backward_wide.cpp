@@ -7,6 +7,7 @@
 #include <jit/dtype.h>
 #include <jit/spec_table.h>
 
+#include "generator/functors/functor_node.h"
 #include "generator/kernels/tma_rules.h"
 #include "generator/launch/kernel_launch.h"
 #include "generator/launch/tensor_maps.h"
@@ -29,6 +30,20 @@ constexpr int output_other_registers = 28;
 constexpr int producer_registers = 56, score_registers = 136, output_registers = 160;
 static_assert(producer_registers + score_registers + output_warpgroups * output_registers == 4 * 128);
 
+// Panels of what a block owns that stay in registers, which spares shared memory and its bandwidth: none beside scores and
+// dropout, which take registers themselves.
+struct RegisterPanels {
+  int qk = 0;
+  int dov = 0;
+};
+RegisterPanels register_panels(const AttentionSpec& spec, bool of_queries) {
+  if (functor_count(spec.score) > 0 || spec.dropout || !spec.mask.tensors().empty()) return {};
+  const int most = of_queries ? 2 : 4;
+  const int qk = std::min(most, panel_count(spec.head_dim) - 1);
+  const int left = of_queries ? most - qk : most;  // blocks of keys have one operand each
+  return {.qk = qk, .dov = std::min(left, panel_count(spec.value_head_dim()) - 1)};
+}
+
 int widest(const AttentionSpec& spec, bool of_queries) {
   return of_queries ? spec.head_dim : std::max(spec.head_dim, spec.value_head_dim());
 }
@@ -42,7 +57,15 @@ std::string score_products(std::string_view name, DType dtype, int head_dim) {
   product.accumulate = true;
   product.steps = panel_steps;
   text += wgmma_function(name, "D += A B: a further panel.", product);
-  product.steps = steps - (panel_count(head_dim) - 1) * panel_steps;
+  product.steps = panel_steps;
+  product.a_in_registers = true;
+  text += wgmma_function(fmt::format("{}_rs", name), "D += A B: a panel in registers.", product);
+  product.accumulate = false;
+  text += wgmma_function(fmt::format("{}_rs_first", name), "D = A B: the first one.", product);
+  product = {.dtype = dtype,
+             .n = tile_rows,
+             .steps = steps - (panel_count(head_dim) - 1) * panel_steps,
+             .accumulate = true};
   return text + wgmma_function(fmt::format("{}_last", name), "D += A B: the last one.", product);
 }
 
@@ -81,6 +104,8 @@ Footprint footprint(const AttentionSpec& spec, const Stages& stages, bool of_que
   return {.threads = warpgroups * warpgroup_threads,
           .smem_bytes = smem_layout({.head_dim = spec.head_dim,
                                      .head_dim_v = spec.value_head_dim(),
+                                     .register_panels = register_panels(spec, of_queries).qk,
+                                     .register_panels_v = register_panels(spec, of_queries).dov,
                                      .panels = stages.panels,
                                      .parts = stages.parts,
                                      .of_queries = of_queries})
@@ -116,6 +141,9 @@ Program program(const BackwardPassText& pass, const AttentionSpec& spec, const S
   source += fmt::format("struct Config : WgmmaProducts {{\n{}{}", spec_lines(spec, functors), config_lines);
   source += number_line("tile_q", tile_rows, "queries of a tile");
   source += number_line("tile_kv", tile_rows, "keys of a tile");
+  const RegisterPanels in_registers = register_panels(spec, of_queries);
+  source += number_line("register_panels", in_registers.qk, "panels of Q or K that stay in registers");
+  source += number_line("register_panels_v", in_registers.dov, "the same of dO or V");
   source += number_line("producer_registers", producer_registers, "per thread, once shared out");
   source += number_line("score_registers", score_registers, "the same for the score warpgroup");
   source += number_line("output_registers", output_registers, "the same for those that sum");
@@ -137,7 +165,7 @@ double cycles(const Case& problem, const Stages& stages, double blocks, double s
   // Constants of one multiprocessor, in clocks: tensor cores take half a clock for each column of 64 rows and 16 of the sum.
   constexpr double tensor_share = 0.6, block_clocks = 6000, launch_clocks = 6000, scarce = 0.02;
   const double step = columns * tile_rows / 16 / 2 / tensor_share;
-  const double lacking = std::max(0, 8 - stages.panels) + std::max(0, 4 - stages.parts);
+  const double lacking = std::max(0, 10 - stages.panels) + std::max(0, 4 - stages.parts);
   return launch_clocks + std::max(1.0, blocks / problem.limits.sm_count) *
                              (steps * step * (1 + scarce * lacking) + block_clocks);
 }

@@ -105,15 +105,13 @@ JIT_DEVICE void load(const OwnKeys<Config>& own, const Maps& maps, int warp, uns
     return query_box<Config>(sequences, keys.batch, head, query);
   };
   if (warp == 0) {
-    using Own = typename Loads::Product::Own;
-    if (lane_id() == 0) {
-      const unsigned full = smem + Traits::layout.own_full;
-      mbarrier_arrive_expect_tx(full, Own::bytes);
-      load_tile<Own>(smem + Traits::layout.own, Loads::own(maps), full,
-                     key_box<Config>(sequences, keys.batch, keys.kv_head, keys.k_begin, tile_rows));
-    }
-    __syncwarp();
+    const unsigned full = smem + Traits::layout.own_full;
     PanelPipeline<Traits> ring(smem, Traits::layout.panels);
+    load_own<typename Loads::Product>(
+        ring, smem + Traits::layout.own, full, Loads::own(maps),
+        key_box<Config>(sequences, keys.batch, keys.kv_head, keys.k_begin, tile_rows));
+    if (lane_id() == 0) mbarrier_arrive(full);
+    __syncwarp();
     own.for_each_tile([&](int head, int query, bool) {
       load_panels<typename Loads::Product>(ring, Loads::panels(maps), queries(head, query));
     });
@@ -161,12 +159,12 @@ JIT_DEVICE void compute_p(const OwnKeys<Config>& own, unsigned smem) {
   const int first_key = warp_key + MmaLayout::lane_row(lane_id());
   const float exponent = score_exponent<Score>(params.softmax_scale);
   const long long numbers = statistic_rows(sequences.q(batch).length);
-  const unsigned k = uniform(smem + Traits::layout.own);
 
   PanelReader<Traits> panels(smem);
   WeightPipeline<Traits> weights(smem);
   Exchange<Traits> exchange(smem);
-  mbarrier_wait_parity(smem + Traits::layout.own_full, 0);  // mutate: NoWaitForTheOwnKeys
+  const auto k = panels.template take_own<Product>(uniform(smem + Traits::layout.own));
+  mbarrier_wait_parity(smem + Traits::layout.own_full, 0);
   own.for_each_tile([&](int head, int query, bool is_partial) {
     // On its way under the product.
     const ColumnRegisters<Scores::column_blocks> lse_log2(own.gradients().lse_log2(batch, head), query,
@@ -214,12 +212,12 @@ JIT_DEVICE void compute_ds(const OwnKeys<Config>& own, unsigned smem) {
   const int batch = own.keys.batch;
   const int warp_key = own.keys.k_begin + uniform(threadIdx.x % warpgroup_size / warp_size) * 16;
   const long long numbers = statistic_rows(own.sequences.q(batch).length);
-  const unsigned v = uniform(smem + Traits::layout.own);
 
   PanelReader<Traits> panels(smem);
   WeightPipeline<Traits> weights(smem);
   Exchange<Traits> exchange(smem);
-  mbarrier_wait_parity(smem + Traits::layout.own_full, 0);  // mutate: NoWaitForTheOwnValues
+  const auto v = panels.template take_own<Product>(uniform(smem + Traits::layout.own));
+  mbarrier_wait_parity(smem + Traits::layout.own_full, 0);
   own.for_each_tile([&](int head, int query, bool) {
     const ColumnRegisters<Scores::column_blocks> delta(own.gradients().delta(batch, head), query, numbers);
     Scores d_scores, factors;
@@ -269,8 +267,8 @@ JIT_DEVICE void sum_gradient(const OwnKeys<Config>& own, int index, unsigned sme
       output.store(own.gradients().dv_rows(keys.batch, keys.kv_head),
                    over_keep_probability<Config>(1.0f, dropout), keys.k_begin, own.end());
     } else {
-      // mutate: DkOfWideHeadsUnscaled
       output.store(own.gradients().dk_rows(keys.batch, keys.kv_head),
+                   // mutate: DkOfWideHeadsUnscaled
                    over_keep_probability<Config>(own.params.softmax_scale, dropout), keys.k_begin, own.end());
     }
   }
@@ -283,7 +281,7 @@ JIT_DEVICE void attention_backward_dkv(const AttentionParams& params, const Grad
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
   if (threadIdx.x == 0) init_pipelines<KernelTraits<Config>>(smem);
-  cluster_arrive();  // mutate: BarriersOfTheOtherBlockAreNotThere
+  cluster_arrive();
   cluster_wait();
   const KeyBlock keys = key_block<Config>(params, gradients, static_cast<int>(blockIdx.x) / 2);
   const SequencesOf<Config> sequences(params, keys.batch);
@@ -315,7 +313,7 @@ JIT_DEVICE void attention_backward_dkv(const AttentionParams& params, const Grad
         }
       });
   // The other block may still read, or arrive, here.
-  cluster_arrive();  // mutate: ABlockEndsUnderTheExchange
+  cluster_arrive();
   cluster_wait();
 }
 

@@ -60,18 +60,15 @@ JIT_DEVICE void load_operands(const OwnQueries<Config>& own, const Maps& maps, u
   const SequencesOf<Config>& sequences = own.sequences;
   const WorkTile work = own.work;
   const int kv_head = sequences.kv_head(work.head);
-  if (lane_id() == 0) {
-    const unsigned full = smem + Traits::layout.own_full;
-    const auto box = query_box<Config>(sequences, work.batch, work.head, work.q_begin);
-    mbarrier_arrive_expect_tx(full, Qk::Own::bytes + Dov::Own::bytes);
-    load_tile<typename Qk::Own>(smem + Traits::layout.own,
-                                map_of(maps, &TensorMaps::q, &SequenceMaps::bounded_q, tile_rows), full, box);
-    load_tile<typename Dov::Own>(smem + Traits::layout.own_v,
-                                 map_of(maps, &TensorMaps::d_o, &SequenceMaps::bounded_do, tile_rows), full,
-                                 box);
-  }
-  __syncwarp();
+  const unsigned full = smem + Traits::layout.own_full;
+  const auto own_box = query_box<Config>(sequences, work.batch, work.head, work.q_begin);
   PanelPipeline<Traits> ring(smem, Traits::layout.panels);
+  load_own<Qk>(ring, smem + Traits::layout.own, full,
+               map_of(maps, &TensorMaps::q, &SequenceMaps::bounded_q, tile_rows), own_box);
+  load_own<Dov>(ring, smem + Traits::layout.own_v, full,
+                map_of(maps, &TensorMaps::d_o, &SequenceMaps::bounded_do, tile_rows), own_box);
+  if (lane_id() == 0) mbarrier_arrive(full);
+  __syncwarp();
   own.for_each_tile([&](int key, bool) {
     const auto box = key_box<Config>(sequences, work.batch, kv_head, key, tile_rows);
     load_panels<Qk>(ring, map_of(maps, &TensorMaps::k, &SequenceMaps::bounded_k, tile_rows), box);
@@ -113,10 +110,11 @@ JIT_DEVICE void compute_ds(const AttentionParams& params, const GradientParams& 
   const float exponent = score_exponent<Score>(params.softmax_scale);
   const auto dropout = dropout_head<Config>(params.dropout, params.heads_q, work.batch, work.head);
   const int first_query = warp_row + MmaLayout::lane_row(lane_id());
-  const unsigned q = uniform(smem + Traits::layout.own), d_o = uniform(smem + Traits::layout.own_v);
 
   PanelReader<Traits> panels(smem);
   WeightPipeline<Traits> weights(smem);
+  const auto q = panels.template take_own<Qk>(uniform(smem + Traits::layout.own));
+  const auto d_o = panels.template take_own<Dov>(uniform(smem + Traits::layout.own_v));
   mbarrier_wait_parity(smem + Traits::layout.own_full, 0);  // mutate: NoWaitForTheOwnTiles
   own.for_each_tile([&](int key, bool is_partial) {
     Scores scores, d_scores;
@@ -137,7 +135,7 @@ JIT_DEVICE void compute_ds(const AttentionParams& params, const GradientParams& 
   });
   weights.end();
   bar_sync(Traits::computing_barrier, Traits::computing_threads);
-  if (__builtin_expect(statistics.has_large, false))  // mutate: LargeRowsOfWideQueriesAreLeftOut
+  if (__builtin_expect(statistics.has_large, false))
     write_large_rows<Config>(params, gradient_params, sequences, work.batch, work.head, warp_row,
                              minimum(16, own.end() - warp_row));
 }

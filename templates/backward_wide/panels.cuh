@@ -6,7 +6,9 @@
 #include "base/prelude.cuh"
 #include "pipeline/pipeline.cuh"
 #include "ptx/bulk_copy.cuh"
+#include "ptx/ldmatrix.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
 #include "tiles/box_copy.cuh"
 #include "tiles/shared_words.cuh"
@@ -35,6 +37,23 @@ JIT_DEVICE void load_panels(Ring& ring, const Map& map, const Box& box) {
   for (int panel = 0; panel < Operand::panels; ++panel)
     load_stage<typename Operand::Panel>(ring, map, box, panel * Operand::Panel::columns);
 }
+/// Loads what a block owns of an operand: panels that stay in registers come by before all others, those that stay in shared
+/// memory lie at `rest` and count at the barrier `full`.
+template <class Operand, class Ring, class Map, class Box>
+JIT_DEVICE void load_own(Ring& ring, unsigned rest, unsigned full, const Map& map, const Box& box) {
+  using Panel = typename Operand::Panel;
+  if (lane_id() == 0) {
+    mbarrier_expect_tx(full, (Operand::panels - Operand::register_panels) * Panel::bytes);
+#pragma unroll 1
+    for (int panel = Operand::register_panels; panel < Operand::panels; ++panel)
+      load_tile<Panel>(rest + (panel - Operand::register_panels) * Panel::bytes, map, full, box,
+                       panel * Panel::columns);
+  }
+  __syncwarp();
+#pragma unroll 1
+  for (int panel = 0; panel < Operand::register_panels; ++panel)
+    load_stage<Panel>(ring, map, box, panel * Panel::columns);
+}
 /// Loads all parts of the other operand of a gradient.
 template <class Traits, class Ring, class Map, class Box>
 JIT_DEVICE void load_parts(Ring& ring, const Map& map, const Box& box) {
@@ -42,6 +61,13 @@ JIT_DEVICE void load_parts(Ring& ring, const Map& map, const Box& box) {
   for (int part = 0; part < Traits::parts; ++part)
     load_stage<typename Traits::Part>(ring, map, box, Traits::first_column(part));
 }
+
+/// What a thread of the score warpgroup knows of the tile that its block owns of an operand.
+template <class Operand>
+struct OwnTile {
+  typename Operand::Fragments fragments[larger(Operand::register_panels, 1)];
+  unsigned rest;  ///< shared address of the panels that are not there
+};
 
 /// Panels as the score warpgroup takes them. Each is a group of products.
 template <class Traits>
@@ -51,25 +77,55 @@ class PanelReader {
  public:
   JIT_DEVICE explicit PanelReader(unsigned smem) : ring_(smem, Traits::layout.panels) {}
 
-  /// Starts the products of the tile at shared address `own` and the next one that comes by; `begins`: the sum has no
-  /// value before. So many groups were started since the last `finish`.
+  /// Takes the panels of the own tile that stay in registers; the others lie at `rest`.
+  template <class Operand>
+  JIT_DEVICE OwnTile<Operand> take_own(unsigned rest) {
+    OwnTile<Operand> own;
+    own.rest = rest;
+    const int lane = lane_id(), row = threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
+#pragma unroll
+    for (int panel = 0; panel < Operand::register_panels; ++panel) {
+      ring_.consumer_wait();
+#pragma unroll
+      for (int step = 0; step < Operand::panel_steps; ++step)
+        ldmatrix_x4(own.fragments[panel][step],
+                    Operand::Panel::chunk_address(ring_.tile(), row, 2 * step + lane / 16));
+      ring_.consumer_release();
+      ring_.advance();
+    }
+    return own;
+  }
+
+  /// Starts the products of the own tile and the next one that comes by; `begins`: the sum has no value before. So many groups
+  /// were started since the last `finish`.
   template <class Operand, bool begins, int before, class Product>
-  JIT_DEVICE void multiply(Product& product, unsigned own) {
+  JIT_DEVICE void multiply(Product& product, const OwnTile<Operand>& own) {
     using A = typename Operand::Own;
     using B = typename Operand::Panel;
-    wgmma_hold(product.registers[0]);
+    auto& d = product.registers[0];
+    wgmma_hold(d);
 #pragma unroll
     for (int panel = 0; panel < Operand::panels; ++panel) {
       ring_.consumer_wait();  // mutate: NoWaitForAPanelOfAGradient
-      const unsigned a = lower_word(A::along_columns(own + panel * A::panel_bytes, 0, 0)),
-                     b = lower_word(B::along_columns(uniform(ring_.tile()), 0, 0));
+      const unsigned b = lower_word(B::along_columns(uniform(ring_.tile()), 0, 0));
       wgmma_fence();
-      if (begins && panel == 0) {
-        Operand::template multiply_first<A, B>(product.registers[0], a, b);
-      } else if (panel == Operand::panels - 1) {
-        Operand::template multiply_last<A, B>(product.registers[0], a, b);
+      if (panel < Operand::register_panels) {
+        const auto& a = own.fragments[minimum(panel, larger(Operand::register_panels, 1) - 1)];
+        if (begins && panel == 0) {
+          Operand::template multiply_first_rs<B>(d, a, b);
+        } else {
+          Operand::template multiply_rs<B>(d, a, b);
+        }
       } else {
-        Operand::template multiply<A, B>(product.registers[0], a, b);
+        const unsigned a = lower_word(
+            A::along_columns(own.rest + (panel - Operand::register_panels) * A::panel_bytes, 0, 0));
+        if (begins && panel == 0) {
+          Operand::template multiply_first<A, B>(d, a, b);
+        } else if (panel == Operand::panels - 1) {
+          Operand::template multiply_last<A, B>(d, a, b);
+        } else {
+          Operand::template multiply<A, B>(d, a, b);
+        }
       }
       wgmma_commit_group();
       ring_.advance();

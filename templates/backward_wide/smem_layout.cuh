@@ -36,12 +36,16 @@ JIT_HOST_DEVICE constexpr int larger(int a, int b) { return a > b ? a : b; }
 struct SmemSizes {
   int head_dim;
   int head_dim_v;
-  int panels;       ///< stages
-  int parts;        ///< stages
-  bool of_queries;  ///< whether a block has queries; else it sums dK or dV of keys, as one of a pair
+  int register_panels;    ///< of Q or K, which stay in registers
+  int register_panels_v;  ///< of dO or V
+  int panels;             ///< stages
+  int parts;              ///< stages
+  bool of_queries;        ///< whether a block has queries; else it sums dK or dV of keys, as one of a pair
 };
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
+///
+/// The first panels of what a block owns may stay in registers, and have no place.
 ///
 ///     | Q | dO | panel, stage 0 | … | part, stage 0 | … | dS, stage 0 | … |              whether there are more | barriers |
 ///     | K or V | panel, stage 0 | … | part, stage 0 | … | P or dS, stage 0 | … | exchange | whether there are more | barriers |
@@ -60,13 +64,15 @@ struct SmemLayout {
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   constexpr int float_bytes = 4;
   const int d = sizes.head_dim, dv = sizes.head_dim_v;
+  const int own = (panel_count(d) - sizes.register_panels) * panel_bytes(d),
+            own_v = (panel_count(dv) - sizes.register_panels_v) * panel_bytes(dv);
   SmemAllocator place;
   SmemLayout layout{};
   if (sizes.of_queries) {
-    layout.own = place.tiles(panel_tile_bytes(tile_rows, d));
-    layout.own_v = place.tiles(panel_tile_bytes(tile_rows, dv));
+    layout.own = place.tiles(own);
+    layout.own_v = place.tiles(own_v);
   } else {
-    layout.own = place.tiles(larger(panel_tile_bytes(tile_rows, d), panel_tile_bytes(tile_rows, dv)));
+    layout.own = place.tiles(larger(own, own_v));
     layout.own_v = layout.own;
   }
   layout.panels.tiles = place.tiles(sizes.panels * larger(panel_bytes(d), panel_bytes(dv)));

@@ -14,44 +14,67 @@ namespace jit::backward_wide {
 /// The gradient that a block sums.
 enum class Gradient { dq, dk, dv };
 
-/// An operand of scores of so many columns: the tile that a block owns, and the panels of others that it meets.
-template <class Element, int head_dim>
+/// An operand of scores of so many columns: the tile that a block owns, whose first panels stay in registers, and the panels
+/// of others that it meets.
+template <class Element, int head_dim, int own_register_panels>
 struct ScoreOperand {
   using Own = PanelTile<Element, tile_rows, head_dim>;
   using Panel = PanelTile<Element, tile_rows, Own::columns, Own::columns>;
-  static constexpr int panels = Own::panels;
+  static constexpr int panels = Own::panels, register_panels = own_register_panels;
+  static constexpr int panel_steps = Panel::columns / ElementTraits<Element>::mma_k;
+  static_assert(register_panels < panels, "the last panel, which may be short, lies in shared memory");
+  /// Of a thread: what stays in registers.
+  using Fragments = unsigned[panel_steps][4];
 };
 
-/// S, of queries and keys: what its products are, panel by panel, the first of which begins it.
+/// S, of queries and keys: what its products are, panel by panel, the first of which begins it. A lies in shared memory, or in
+/// registers.
 template <class Config>
-struct ScoreProduct : ScoreOperand<typename Config::Element, Config::head_dim> {
-  template <class A, class B, class Registers>
-  static JIT_DEVICE void multiply_first(Registers& d, unsigned a, unsigned b) {
+struct ScoreProduct : ScoreOperand<typename Config::Element, Config::head_dim, Config::register_panels> {
+  template <class A, class B, class D>
+  static JIT_DEVICE void multiply_first(D& d, unsigned a, unsigned b) {
     Config::template wgmma_qk_first<A, B>(d, a, b);
   }
-  template <class A, class B, class Registers>
-  static JIT_DEVICE void multiply(Registers& d, unsigned a, unsigned b) {
+  template <class A, class B, class D>
+  static JIT_DEVICE void multiply(D& d, unsigned a, unsigned b) {
     Config::template wgmma_qk<A, B>(d, a, b);
   }
-  template <class A, class B, class Registers>
-  static JIT_DEVICE void multiply_last(Registers& d, unsigned a, unsigned b) {
+  template <class A, class B, class D>
+  static JIT_DEVICE void multiply_last(D& d, unsigned a, unsigned b) {
     Config::template wgmma_qk_last<A, B>(d, a, b);
+  }
+  template <class B, class D, class A>
+  static JIT_DEVICE void multiply_first_rs(D& d, const A& a, unsigned b) {
+    Config::template wgmma_qk_rs_first<B>(d, a, b);
+  }
+  template <class B, class D, class A>
+  static JIT_DEVICE void multiply_rs(D& d, const A& a, unsigned b) {
+    Config::template wgmma_qk_rs<B>(d, a, b);
   }
 };
 /// dP, of dO and values.
 template <class Config>
-struct ProbabilityProduct : ScoreOperand<typename Config::Element, Config::head_dim_v> {
-  template <class A, class B, class Registers>
-  static JIT_DEVICE void multiply_first(Registers& d, unsigned a, unsigned b) {
+struct ProbabilityProduct
+    : ScoreOperand<typename Config::Element, Config::head_dim_v, Config::register_panels_v> {
+  template <class A, class B, class D>
+  static JIT_DEVICE void multiply_first(D& d, unsigned a, unsigned b) {
     Config::template wgmma_dov_first<A, B>(d, a, b);
   }
-  template <class A, class B, class Registers>
-  static JIT_DEVICE void multiply(Registers& d, unsigned a, unsigned b) {
+  template <class A, class B, class D>
+  static JIT_DEVICE void multiply(D& d, unsigned a, unsigned b) {
     Config::template wgmma_dov<A, B>(d, a, b);
   }
-  template <class A, class B, class Registers>
-  static JIT_DEVICE void multiply_last(Registers& d, unsigned a, unsigned b) {
+  template <class A, class B, class D>
+  static JIT_DEVICE void multiply_last(D& d, unsigned a, unsigned b) {
     Config::template wgmma_dov_last<A, B>(d, a, b);
+  }
+  template <class B, class D, class A>
+  static JIT_DEVICE void multiply_first_rs(D& d, const A& a, unsigned b) {
+    Config::template wgmma_dov_rs_first<B>(d, a, b);
+  }
+  template <class B, class D, class A>
+  static JIT_DEVICE void multiply_rs(D& d, const A& a, unsigned b) {
+    Config::template wgmma_dov_rs<B>(d, a, b);
   }
 };
 
@@ -74,6 +97,8 @@ struct BlockTraits {
 
   static constexpr SmemLayout layout = smem_layout({.head_dim = Config::head_dim,
                                                     .head_dim_v = Config::head_dim_v,
+                                                    .register_panels = Config::register_panels,
+                                                    .register_panels_v = Config::register_panels_v,
                                                     .panels = Config::panels,
                                                     .parts = Config::parts,
                                                     .of_queries = of_queries});
@@ -104,7 +129,7 @@ struct SumTraits : BlockTraits<KernelConfig, own_gradient == Gradient::dq> {
   /// The first column of a part: warpgroups have parts in turns.
   static JIT_DEVICE constexpr int first_column(int part) {
     return part % output_warpgroups * output_columns(head_dim) +
-           part / output_warpgroups * part_columns(head_dim);  // mutate: PartsOfTheOtherWarpgroup
+           part / output_warpgroups * part_columns(head_dim);
   }
 };
 

@@ -29,7 +29,7 @@ class WeightPipeline {
     for (int step = 0; step < Traits::weight_steps; ++step) {
       unsigned a[4];
       product.template pack_step<typename Traits::Element>(a, 0, step);
-      drop_step(kept, a, 0, step);  // mutate: DvOfAllScores
+      drop_step(kept, a, 0, step);
       stmatrix_x4(Tile::chunk_address(pipeline_.tile(), row, 2 * step + lane / 16), a);
     }
     commit(1);

@@ -44,7 +44,9 @@ class WideBackwardTest : public GpuTest {
   static void expect_dense(const AttentionCase& problem, bool has_few_buffers = false) {
     expect_gradients<BackwardRun>(problem, has_few_buffers);
   }
-  static void expect_varlen(const VarlenBackwardCase& problem) { expect_gradients<VarlenBackwardRun>(problem); }
+  static void expect_varlen(const VarlenBackwardCase& problem) {
+    expect_gradients<VarlenBackwardRun>(problem);
+  }
 
   static VarlenBackwardCase varlen_case(AttentionSpec spec) {
     spec.sequences_q = spec.sequences_kv = SequenceKind::varlen;
@@ -113,6 +115,22 @@ TEST_F(WideBackwardTest, Varlen) {
                                   {.head_dim = 264, .head_dim_v = 64, .mask = mask::sliding_window(20, 5)}}) {
     if (is_in_this_run(index++, 2)) expect_varlen(varlen_case(spec));
   }
+}
+
+// Rows whose LSE is large are left out, and added in the end.
+TEST_F(WideBackwardTest, LargeRows) {
+  constexpr double far_away = 262144;
+  AttentionCase problem = problem_of(
+      {.head_dim = 264,
+       .gqa_ratio = 2,
+       .mask = mask::causal(),
+       .score = score::text({.name = "far_away", .body = "return q % 3 == 0 ? score + 262144 : score + 0;"})},
+      1, 1, 75, 83);
+  problem.amplitude = 0.3f;
+  problem.text_score = [](const reference::FunctorProblem&, double s, int, int, int q, int) {
+    return q % 3 == 0 ? s + far_away : s;
+  };
+  expect_dense(problem);
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ std::vector<BackwardDkvWideWgmma> Family<BackwardDkvWideWgmma>::space(const Case
   std::vector<BackwardDkvWideWgmma> configs;
   if (!rejection(problem, smallest).empty()) return configs;
   for (const int parts : {4, 2}) {
-    for (int panels = 10; panels >= 4; --panels) configs.push_back({.panels = panels, .parts = parts});
+    for (int panels = 12; panels >= 4; --panels) configs.push_back({.panels = panels, .parts = parts});
   }
   return configs;
 }
