@@ -1,5 +1,6 @@
 """All contenders, in the order of tables."""
 
+from .ffpa_peers import Ffpa
 from .flash_attention_peers import FlashAttention3, FlashAttention4, VllmFlashAttention3
 from .flashinfer_peers import BatchAttention, FlashInfer, Pod, Xqa
 from .fp8_peers import SageAttention
@@ -7,7 +8,7 @@ from .ours import Bf16Cache, BlockMasks, BuiltIn, ExactExponentials, JitAttentio
 from .torch_peers import CuDnn, FlashAttention2, Flex
 
 CONTENDERS = (JitAttention, TwoCalls, ExactExponentials, Bf16Cache, BuiltIn, BlockMasks, MaskBits, CuDnn,
-              FlashAttention3, VllmFlashAttention3, FlashAttention4, FlashAttention2, FlashInfer, BatchAttention, Pod,
+              FlashAttention3, VllmFlashAttention3, FlashAttention4, Ffpa, FlashAttention2, FlashInfer, BatchAttention, Pod,
               Xqa, Flex, SageAttention)
 NAMES = tuple(one.name for one in CONTENDERS)
 COLORS = {one.name: one.color for one in CONTENDERS}

@@ -76,6 +76,9 @@ struct Family;
 /// further behind the first are worth less than half a percent together.
 inline constexpr double fitted_model_error = 1.15;
 
+/// The largest head dim whose sums of a row one warp, or warpgroup, keeps in registers.
+inline constexpr int most_columns_of_warp = 256;
+
 /// Defaults of a family.
 template <class Config>
 struct FamilyDefaults {
@@ -83,8 +86,9 @@ struct FamilyDefaults {
   static constexpr std::optional<Arch> arch = {};
   /// By so much, as a factor, may its cost model misjudge one config beside another; larger where it was not fitted.
   static constexpr double model_error = fitted_model_error;
-  /// The largest head_dim that it has room for.
-  static constexpr int most_head_dim = 256;
+  /// The largest head_dim and head_dim_v that it has room for.
+  static constexpr int most_head_dim = most_columns_of_warp;
+  static constexpr int most_head_dim_v = most_columns_of_warp;
   /// The config that needs least of those that could serve the spec.
   static Config smallest_for(const AttentionSpec&) { return Family<Config>::smallest; }
   /// Whether this config's kernel can read the tensors of a call that suits the family.
@@ -141,6 +145,7 @@ concept KernelFamily = std::derived_from<Family<Config>, FamilyDefaults<Config>>
   { Family<Config>::arch } -> std::same_as<const std::optional<Arch>&>;
   { Family<Config>::model_error } -> std::convertible_to<double>;
   { Family<Config>::most_head_dim } -> std::convertible_to<int>;
+  { Family<Config>::most_head_dim_v } -> std::convertible_to<int>;
   { Family<Config>::smallest_for(spec) } -> std::same_as<Config>;
   { Family<Config>::can_read(shape, config) } -> std::same_as<bool>;
   { Family<Config>::has_room(spec, shape, config) } -> std::same_as<bool>;
@@ -215,10 +220,18 @@ std::string rule_rejection(const Case& problem, const Config& config) {
   if (own_arch && problem.limits.arch != *own_arch)
     return fmt::format("{} needs {}, this is {}", Family<Config>::name, to_string(*own_arch),
                        to_string(problem.limits.arch));
-  if (constexpr int most = Family<Config>::most_head_dim; problem.spec.head_dim > most) {
-    return fmt::format("{} has room for a head_dim of up to {}; spec.head_dim is {}", Family<Config>::name,
-                       most, problem.spec.head_dim);
-  }
+  const auto too_wide = [](std::string_view field, int value, int most) {
+    return value <= most ? std::string()
+                         : fmt::format("{} has room for a {} of up to {}; spec.{} is {}",
+                                       Family<Config>::name, field, most, field, value);
+  };
+  if (std::string reason = too_wide("head_dim", problem.spec.head_dim, Family<Config>::most_head_dim);
+      !reason.empty())
+    return reason;
+  if (std::string reason =
+          too_wide("head_dim_v", problem.spec.value_head_dim(), Family<Config>::most_head_dim_v);
+      !reason.empty())
+    return reason;
   if (std::string reason = Family<Config>::rejection(problem, config); !reason.empty()) return reason;
   const Footprint needs = Family<Config>::footprint(problem.spec, config);
   const DeviceLimits& limits = problem.limits;

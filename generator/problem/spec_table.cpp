@@ -55,26 +55,30 @@ std::optional<Refusal> refuse_out_dtype(const SpecField& field, const AttentionS
   return refuse(field, std::string(to_string(output_dtype(spec))), "must be " + names_of(is_legal), "bf16");
 }
 
-std::optional<Refusal> refuse_head_dim_up_to(const SpecField& field, int value, int most) {
+// `most` is the largest where q has 16 bits.
+std::optional<Refusal> refuse_head_dim_up_to(const SpecField& field, const AttentionSpec& spec, int value,
+                                             int most) {
   constexpr int least = 8, step = 8;
+  const bool is_fp8 = has_fp8_queries(spec);
+  if (is_fp8) most = max_fp8_head_dim;
   if (value >= least && value <= most && value % step == 0) return {};
   const int rounded = value > most ? most : std::max(least, (value + step - 1) / step * step);
   return refuse(field, std::to_string(value),
-                fmt::format("must be a multiple of {} from {} to {}", step, least, most),
+                fmt::format("must be a multiple of {} from {} to {}{}", step, least, most,
+                            is_fp8 ? " where q is of fp8" : ""),
                 std::to_string(rounded));
 }
 
 std::optional<Refusal> refuse_head_dim(const SpecField& field, const AttentionSpec& spec) {
-  return refuse_head_dim_up_to(field, spec.head_dim,
+  return refuse_head_dim_up_to(field, spec, spec.head_dim,
                                spec.values_in_keys ? max_latent_head_dim : max_head_dim);
 }
 
 std::optional<Refusal> refuse_head_dim_v(const SpecField& field, const AttentionSpec& spec) {
-  if (!spec.values_in_keys)
-    return spec.head_dim_v == 0 ? std::nullopt : refuse_head_dim_up_to(field, spec.head_dim_v, max_head_dim);
   const int value = spec.value_head_dim();
-  if (std::optional<Refusal> refusal = refuse_head_dim_up_to(field, value, max_latent_head_dim_v))
-    return refusal;
+  if (!spec.values_in_keys && spec.head_dim_v == 0) return std::nullopt;
+  if (std::optional<Refusal> refusal = refuse_head_dim_up_to(field, spec, value, max_head_dim)) return refusal;
+  if (!spec.values_in_keys) return std::nullopt;
   if (value > spec.head_dim) {
     return refuse(field, std::to_string(value),
                   fmt::format("must be at most head_dim = {} with values_in_keys", spec.head_dim),
@@ -225,7 +229,7 @@ constexpr std::array fields = {
               .samples = [] { return Samples{{.dtype = DType::fp16}}; }},
     SpecField{.name = "head_dim",
               .member = &AttentionSpec::head_dim,
-              .doc = "of q and k: a multiple of 8 from 8 to 256, with values_in_keys to 576",
+              .doc = "of q and k: a multiple of 8 from 8 to 512, with q of fp8 to 256, with values_in_keys to 576",
               .record_name = "head_dim",
               .comment = "of q and k, elements",
               .text_label = " d",

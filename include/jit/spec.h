@@ -31,10 +31,10 @@ inline constexpr float max_softmax_scale = 1e5f;
 
 /// The largest head_dim and head_dim_v.
 inline constexpr int max_head_dim = 512;
+/// The largest of them where q is of fp8.
+inline constexpr int max_fp8_head_dim = 256;
 /// The largest head_dim with values_in_keys.
 inline constexpr int max_latent_head_dim = 576;
-/// The largest head_dim_v with values_in_keys.
-inline constexpr int max_latent_head_dim_v = 512;
 
 /// The largest page_size.
 inline constexpr int max_page_size = 65536;
@@ -48,7 +48,7 @@ struct AttentionSpec {
   /// Element type of q, k, v and o: bf16 or fp16; or fp8_e4m3 or fp8_e5m2 for FP8 q, k and v. Sums are fp32. kv_dtype
   /// and out_dtype may differ from it.
   DType dtype = DType::bf16;
-  int head_dim = 128;  ///< of q and k: a multiple of 8 from 8 to 256; up to 576 with values_in_keys
+  int head_dim = 128;  ///< of q and k: a multiple of 8 from 8 to 512 (with FP8 dtype to 256, with values_in_keys to 576)
   int head_dim_v = 0;  ///< of v and o, likewise; 0: head_dim
   int gqa_ratio = 1;   ///< query heads per KV head: 1 is MHA, heads_q is MQA
   int alignment = 16;  ///< bytes that every row of q, k, v and o is aligned to: 16, 8, 4 or 2; 16 is fastest
@@ -116,7 +116,7 @@ std::vector<FunctorTensorSpec> functor_tensors(const AttentionSpec& spec);
 struct Refusal {
   std::string field;    ///< "head_dim"
   std::string value;    ///< "100"
-  std::string rule;     ///< "must be a multiple of 8 from 8 to 256"
+  std::string rule;     ///< "must be a multiple of 8 from 8 to 512"
   std::string nearest;  ///< a value that would work: "104"
   /// All of it as one sentence.
   std::string to_string() const;

@@ -25,7 +25,7 @@ class AttentionSpec:
     Attributes:
         dtype: Element type of q, k, v and o: "bf16" or "fp16". Or "fp8_e4m3" or "fp8_e5m2" for FP8 q, k and v. Sums
             are fp32. kv_dtype and out_dtype may differ from it.
-        head_dim: Head dim of q and k: a multiple of 8 from 8 to 256; up to 576 with values_in_keys.
+        head_dim: Head dim of q and k: a multiple of 8 from 8 to 512 (FP8 dtype: 256; values_in_keys: 576).
         head_dim_v: Head dim of v and o, likewise. None: head_dim.
         gqa_ratio: Query heads per KV head: 1 is multi-head attention, heads_q is multi-query attention.
         alignment: Bytes that every row of q, k, v and o is aligned to: 16, 8, 4 or 2. 16 is fastest.
@@ -115,7 +115,7 @@ class Refusal:
     Attributes:
         field: The field of the spec, such as "head_dim".
         value: Its value, such as "100".
-        rule: The rule that it violates: "must be a multiple of 8 from 8 to 256".
+        rule: The rule that it violates: "must be a multiple of 8 from 8 to 512".
         nearest: A value that would work: "104".
     """
 

@@ -58,9 +58,8 @@ class PPipeline {
     return load_shared_by_warp(flags_place());
   }
   JIT_DEVICE void read_factors(RowFactors& factors) const {
-    Scores::for_each_row(own_warp() * 16 + Layout::lane_row(lane_id()), [&](int r, int row) {
-      factors[r] = __int_as_float(load_shared(row_factor(row)));
-    });
+    Scores::for_each_row(own_warp() * 16 + Layout::lane_row(lane_id()),
+                         [&](int r, int row) { factors[r] = __int_as_float(load_shared(row_factor(row))); });
   }
   /// Shared address of P.
   JIT_DEVICE unsigned tile() const { return pipeline_.tile(); }

@@ -26,9 +26,8 @@ class ScoreWarpgroup {
   using RowFactors = float[Scores::rows];
   using Kept = KeptScoresOf<Config, QueriesByKeys, Scores>;
   // Scores that the functor bounds have no large maxima.
-  using State =
-      typename ChosenType<!(largest_score<Score> * log2_e < largest_offset), SoftmaxState<Scores::rows>,
-                          BoundedSoftmaxState<Scores::rows>>::type;
+  using State = typename ChosenType<!(largest_score<Score> * log2_e < largest_offset),
+                                    SoftmaxState<Scores::rows>, BoundedSoftmaxState<Scores::rows>>::type;
 
  public:
   JIT_DEVICE ScoreWarpgroup(const AttentionParams& params, unsigned smem)

@@ -16,18 +16,20 @@ inline constexpr int tile_kv = 64;
 inline constexpr int output_warpgroups = 2;
 /// Tiles of keys whose P may wait to be multiplied, and those that are told of ahead.
 inline constexpr int stages_p = 2, stages_infos = 4;
-/// Columns of a panel of values.
-inline constexpr int value_panel = 64;
 
 /// Columns of O of a warpgroup: whole panels, of which the last ones may be empty.
 JIT_HOST_DEVICE constexpr int output_columns(int head_dim_v) {
-  return (panel_count(head_dim_v) + output_warpgroups - 1) / output_warpgroups * value_panel;
+  return (panel_count(head_dim_v) + output_warpgroups - 1) / output_warpgroups * panel_columns(head_dim_v);
 }
 /// Columns of one product of P and values, which are a stage of the pipeline of values: half of a warpgroup's where
 /// these are whole panels, so that values are released soon.
 JIT_HOST_DEVICE constexpr int part_columns(int head_dim_v) {
   const int columns = output_columns(head_dim_v);
-  return columns % (2 * value_panel) == 0 ? columns / 2 : columns;
+  return columns % (2 * panel_columns(head_dim_v)) == 0 ? columns / 2 : columns;
+}
+/// Parts of a tile of keys that a warpgroup multiplies; it releases one behind the product with the next.
+JIT_HOST_DEVICE constexpr int own_parts(int head_dim_v) {
+  return output_columns(head_dim_v) / part_columns(head_dim_v);
 }
 JIT_HOST_DEVICE constexpr int k_panel_bytes(int head_dim) {
   return tile_kv * panel_columns(head_dim) * element_bytes;

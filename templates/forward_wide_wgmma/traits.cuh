@@ -66,9 +66,12 @@ struct KernelTraits {
 
   /// A stage of values: columns of O that one product makes.
   static constexpr int columns = output_columns(Config::head_dim_v);
-  using VPart = PanelTile<Element, tile_kv, part_columns(Config::head_dim_v), value_panel>;
-  static constexpr int own_parts = columns / part_columns(Config::head_dim_v);  ///< of a warpgroup
+  using VPart =
+      PanelTile<Element, tile_kv, part_columns(Config::head_dim_v), panel_columns(Config::head_dim_v)>;
+  static constexpr int own_parts = forward_wide_wgmma::own_parts(Config::head_dim_v);
   static constexpr int v_parts = own_parts * output_warpgroups;
+  static_assert(Config::stages_v % output_warpgroups == 0 && Config::stages_v >= v_parts,
+                "each warpgroup has places of its own, for all of its parts");
   /// The first column of a part: warpgroups have parts in turns.
   static JIT_DEVICE constexpr int first_column(int part) {
     return part % output_warpgroups * columns +

@@ -15,7 +15,7 @@ struct Family<BackwardDkvWideWgmma> : FamilyDefaults<BackwardDkvWideWgmma> {
   static constexpr std::optional<Arch> arch = arch_of_tma;
   static constexpr Pass pass = Pass::backward_dkv;
   static constexpr bool may_spill = false;
-  static constexpr int most_head_dim = max_head_dim;
+  static constexpr int most_head_dim = max_head_dim, most_head_dim_v = max_head_dim;
   static constexpr BackwardDkvWideWgmma smallest = {.panels = 3, .parts = 2};
 
   static std::span<const ConfigField<BackwardDkvWideWgmma>> fields();

@@ -15,7 +15,7 @@ struct Family<BackwardDqWideWgmma> : FamilyDefaults<BackwardDqWideWgmma> {
   static constexpr std::optional<Arch> arch = arch_of_tma;
   static constexpr Pass pass = Pass::backward_dq;
   static constexpr bool may_spill = false;
-  static constexpr int most_head_dim = max_head_dim;
+  static constexpr int most_head_dim = max_head_dim, most_head_dim_v = max_head_dim;
   static constexpr BackwardDqWideWgmma smallest = {.panels = 3, .parts = 2};
 
   static std::span<const ConfigField<BackwardDqWideWgmma>> fields();

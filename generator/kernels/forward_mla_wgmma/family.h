@@ -21,6 +21,7 @@ struct Family<ForwardMlaWgmma> : FamilyDefaults<ForwardMlaWgmma> {
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = false;
   static constexpr int most_head_dim = max_latent_head_dim;
+  static constexpr int most_head_dim_v = max_head_dim;
   static constexpr ForwardMlaWgmma smallest = {.tile_kv = 16, .stages = 2, .copies = Copies::cp_async};
 
   static std::span<const ConfigField<ForwardMlaWgmma>> fields();

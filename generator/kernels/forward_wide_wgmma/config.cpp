@@ -45,17 +45,28 @@ int mask_bit_words(const AttentionSpec& spec) {
 
 std::span<const ConfigField<ForwardWideWgmma>> Family<ForwardWideWgmma>::fields() { return rows; }
 
-std::string Family<ForwardWideWgmma>::rejection(const Case& problem, const ForwardWideWgmma&) {
+ForwardWideWgmma Family<ForwardWideWgmma>::smallest_for(const AttentionSpec& spec) {
+  ForwardWideWgmma config = smallest;
+  config.stages_v = own_parts(spec.value_head_dim()) * output_warpgroups;
+  return config;
+}
+
+std::string Family<ForwardWideWgmma>::rejection(const Case& problem, const ForwardWideWgmma& config) {
   const auto& [spec, limits] = problem;
   if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
   if (std::max(spec.head_dim, spec.value_head_dim()) <= narrow_head_dim) {
-    return fmt::format("{} is for head dims above {}; head_dim is {} and head_dim_v {}", name, narrow_head_dim,
-                       spec.head_dim, spec.value_head_dim());
+    return fmt::format("{} is for head dims above {}; head_dim is {} and head_dim_v {}", name,
+                       narrow_head_dim, spec.head_dim, spec.value_head_dim());
   }
   if (spec.split_keys != 0)
     return fmt::format("{} sums keys without a break, not in spans of split_keys = {}", name,
                        spec.split_keys);
+  if (const int parts = smallest_for(spec).stages_v; config.stages_v < parts) {
+    return fmt::format(
+        "stages_v = {} must be at least {} with head_dim_v = {}: a tile of values has so many parts",
+        config.stages_v, parts, spec.value_head_dim());
+  }
   return box_rejection(spec, tile_kv, false);
 }
 

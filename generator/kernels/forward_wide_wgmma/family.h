@@ -15,10 +15,14 @@ struct Family<ForwardWideWgmma> : FamilyDefaults<ForwardWideWgmma> {
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = false;
   static constexpr int most_head_dim = max_latent_head_dim;
+  static constexpr int most_head_dim_v = max_head_dim;
   static constexpr ForwardWideWgmma smallest = {.stages_k = 3, .stages_v = 2};
 
+  static ForwardWideWgmma smallest_for(const AttentionSpec& spec);
   static std::span<const ConfigField<ForwardWideWgmma>> fields();
-  static bool suits(const ProblemShape& shape) { return shape.tma; }
+  static bool suits(const ProblemShape& shape) {
+    return shape.tma && (!shape.has_device_lengths || !shape.is_plain);
+  }
   static std::string rejection(const Case& problem, const ForwardWideWgmma& config);
   static std::vector<ForwardWideWgmma> space(const Case& problem);
   static Footprint footprint(const AttentionSpec& spec, const ForwardWideWgmma& config);

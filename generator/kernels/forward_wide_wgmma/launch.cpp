@@ -1,5 +1,5 @@
-#include "generator/kernels/forward_wide_wgmma/family.h"
 #include "generator/kernels/persistent/launch.h"
+#include "generator/kernels/forward_wide_wgmma/family.h"
 #include "templates/forward_wide_wgmma/smem_layout.cuh"
 
 namespace jit {

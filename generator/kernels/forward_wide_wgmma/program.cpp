@@ -58,8 +58,8 @@ Program Family<ForwardWideWgmma>::program(const AttentionSpec& spec, const Forwa
   const auto [maps, maps_bytes] =
       plain ? std::pair("TensorMaps", sizeof(TensorMaps)) : std::pair("SequenceMaps", sizeof(SequenceMaps));
   std::string& source = program.source;
-  source = fmt::format("// Attention forward: {}. Generated: change the spec, not this file.\n",
-                       to_string(spec));
+  source =
+      fmt::format("// Attention forward: {}. Generated: change the spec, not this file.\n", to_string(spec));
   source +=
       "#include \"forward_wide_wgmma/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n\nusing namespace "
       "jit;\n\n";
@@ -68,8 +68,10 @@ Program Family<ForwardWideWgmma>::program(const AttentionSpec& spec, const Forwa
   source += number_line("tile_q", rows_per_warpgroup, "queries per block");
   source += number_line("tile_kv", tile_kv, "keys per step");
   source += number_line("stages_q", 1, "buffers for Q tiles");
-  source += "  static constexpr OutputPlace output = OutputPlace::direct;  // O goes from registers to memory\n";
-  source += "  static constexpr bool descending = false;  // tiles of keys go from the first one to the last\n";
+  source +=
+      "  static constexpr OutputPlace output = OutputPlace::direct;  // O goes from registers to memory\n";
+  source +=
+      "  static constexpr bool descending = false;  // tiles of keys go from the first one to the last\n";
   source += number_line("producer_registers", shares.producer, "per thread, once shared out");
   source += number_line("score_registers", shares.score, "the same for the score warpgroup");
   source += number_line("output_registers", shares.output, "the same for the output warpgroups");

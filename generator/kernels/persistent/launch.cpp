@@ -8,8 +8,8 @@
 #include <jit/spec_table.h>
 
 #include "generator/functors/functor_node.h"
-#include "generator/kernels/tma_rules.h"
 #include "generator/kernels/persistent/work_order.h"
+#include "generator/kernels/tma_rules.h"
 #include "generator/launch/ceil_div.h"
 #include "generator/launch/tensor_maps.h"
 #include "runtime/launch.h"

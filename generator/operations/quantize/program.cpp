@@ -28,7 +28,7 @@ void check_scales(std::string_view field, QuantizedScales scales,
 }
 
 void check_head_dim(const char* field, int value) {
-  constexpr int step = 8, most = 256;
+  constexpr int step = 8, most = max_fp8_head_dim;
   if (value >= step && value <= most && value % step == 0) return;
   const int nearest = std::clamp((value + step - 1) / step * step, step, most);
   refuse_spec(field, std::to_string(value),

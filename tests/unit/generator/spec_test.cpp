@@ -36,13 +36,15 @@ TEST(Supports, NamesFieldValueRuleAndNearest) {
   const std::vector<BadSpec> bad = {
       {{.dtype = DType::fp32}, "dtype", "fp32", "must be bf16 or fp16", "bf16"},
       {{.dtype = DType::uint8}, "dtype", "uint8", "must be bf16 or fp16", "bf16"},
-      {{.head_dim = 100}, "head_dim", "100", "must be a multiple of 8 from 8 to 256", "104"},
-      {{.head_dim = 0}, "head_dim", "0", "must be a multiple of 8 from 8 to 256", "8"},
-      {{.head_dim = -64}, "head_dim", "-64", "must be a multiple of 8 from 8 to 256", "8"},
-      {{.head_dim = 264}, "head_dim", "264", "must be a multiple of 8 from 8 to 256", "256"},
-      {{.head_dim = 2147483647}, "head_dim", "2147483647", "must be a multiple of 8 from 8 to 256", "256"},
-      {{.head_dim_v = 65}, "head_dim_v", "65", "must be a multiple of 8 from 8 to 256", "72"},
-      {{.head_dim_v = -8}, "head_dim_v", "-8", "must be a multiple of 8 from 8 to 256", "8"},
+      {{.head_dim = 100}, "head_dim", "100", "must be a multiple of 8 from 8 to 512", "104"},
+      {{.head_dim = 0}, "head_dim", "0", "must be a multiple of 8 from 8 to 512", "8"},
+      {{.head_dim = -64}, "head_dim", "-64", "must be a multiple of 8 from 8 to 512", "8"},
+      {{.head_dim = 516}, "head_dim", "516", "must be a multiple of 8 from 8 to 512", "512"},
+      {{.head_dim = 260}, "head_dim", "260", "must be a multiple of 8 from 8 to 512", "264"},
+      {{.head_dim = 2147483647}, "head_dim", "2147483647", "must be a multiple of 8 from 8 to 512", "512"},
+      {{.head_dim_v = 65}, "head_dim_v", "65", "must be a multiple of 8 from 8 to 512", "72"},
+      {{.head_dim_v = 520}, "head_dim_v", "520", "must be a multiple of 8 from 8 to 512", "512"},
+      {{.head_dim_v = -8}, "head_dim_v", "-8", "must be a multiple of 8 from 8 to 512", "8"},
       {{.head_dim = 584, .head_dim_v = 512, .values_in_keys = true},
        "head_dim",
        "584",
@@ -52,7 +54,7 @@ TEST(Supports, NamesFieldValueRuleAndNearest) {
       {{.head_dim = 576, .head_dim_v = 200, .values_in_keys = true},
        "head_dim_v",
        "200",
-       "must be a multiple of 128 where head_dim is above 256",
+       "must be a multiple of 128 where head_dim is above 512",
        "128"},
       {{.head_dim = 64, .head_dim_v = 72, .values_in_keys = true},
        "head_dim_v",
@@ -62,8 +64,18 @@ TEST(Supports, NamesFieldValueRuleAndNearest) {
       {{.head_dim = 576, .head_dim_v = 512, .alignment = 8, .values_in_keys = true},
        "alignment",
        "8",
-       "must be 16 bytes where head_dim is above 256",
+       "must be 16 bytes where head_dim is above 512",
        "16"},
+      {{.dtype = DType::fp8_e4m3, .head_dim = 512, .head_dim_v = 64},
+       "head_dim",
+       "512",
+       "must be a multiple of 8 from 8 to 256 where q is of fp8",
+       "256"},
+      {{.dtype = DType::fp8_e5m2, .head_dim_v = 264},
+       "head_dim_v",
+       "264",
+       "must be a multiple of 8 from 8 to 256 where q is of fp8",
+       "256"},
       {{.dropout = true, .values_in_keys = true},
        "values_in_keys",
        "true",
@@ -133,14 +145,14 @@ TEST(Supports, ExactExponentialsWhereverFp8Is) {
 }
 
 TEST(Supports, TheNearestValueWorks) {
-  for (int head_dim = -20; head_dim <= 300; ++head_dim) {
+  for (int head_dim = -20; head_dim <= 540; ++head_dim) {
     AttentionSpec spec{.head_dim = head_dim};
     const std::vector<Refusal> refusals = refusals_of(spec, sm_80);
-    EXPECT_EQ(refusals.empty(), head_dim >= 8 && head_dim <= 256 && head_dim % 8 == 0) << head_dim;
+    EXPECT_EQ(refusals.empty(), head_dim >= 8 && head_dim <= 512 && head_dim % 8 == 0) << head_dim;
     if (refusals.empty()) continue;
     spec.head_dim = std::stoi(refusals[0].nearest);
     EXPECT_THAT(refusals_of(spec, sm_80), IsEmpty()) << head_dim;
-    EXPECT_LT(std::abs(spec.head_dim - std::clamp(head_dim, 8, 256)), 8);
+    EXPECT_LT(std::abs(spec.head_dim - std::clamp(head_dim, 8, 512)), 8);
   }
   for (int alignment = -2; alignment <= 40; ++alignment) {
     AttentionSpec spec{.alignment = alignment};
