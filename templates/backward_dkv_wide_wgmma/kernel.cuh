@@ -172,6 +172,7 @@ JIT_DEVICE void compute_p(const OwnKeys<Config>& own, unsigned smem) {
     Scores scores;
     panels.template multiply<Product, true, 0>(scores, k);
     panels.template finish<Product::panels>();
+    weights.hand_over();
     wgmma_hold(scores.registers[0]);
     const BlockContext context = sequences.context(batch, head);
     const auto kept = kept_scores<KeysByQueries, Scores>(
@@ -197,7 +198,7 @@ JIT_DEVICE void compute_p(const OwnKeys<Config>& own, unsigned smem) {
       multiply_by_probabilities<Score>(derivatives, scores);
       exchange.send(derivatives.registers[0]);
     }
-    weights.put(scores, kept);
+    weights.write(scores, kept);
   });
   weights.end();
 }
@@ -223,6 +224,7 @@ JIT_DEVICE void compute_ds(const OwnKeys<Config>& own, unsigned smem) {
     Scores d_scores, factors;
     panels.template multiply<Product, true, 0>(d_scores, v);
     panels.template finish<Product::panels>();
+    weights.hand_over();
     wgmma_hold(d_scores.registers[0]);
     drop(d_scores, kept_scores<KeysByQueries, Scores>(
                        dropout_head<Config>(params.dropout, params.heads_q, batch, head), query, warp_key));
@@ -230,7 +232,7 @@ JIT_DEVICE void compute_ds(const OwnKeys<Config>& own, unsigned smem) {
     with_numbers(d_scores, delta, [&](float& value, float number, int r, int n, int i) {
       value = factors.at(r, n, i) * (value - number);  // mutate: DsOfWideKeysWithoutDelta
     });
-    weights.put(d_scores);
+    weights.write(d_scores);
   });
   weights.end();
 }

@@ -122,6 +122,7 @@ JIT_DEVICE void compute_ds(const AttentionParams& params, const GradientParams& 
     panels.template multiply<Qk, true, 0>(scores, q);
     panels.template multiply<Dov, false, Qk::panels>(d_scores, d_o);
     panels.template finish<Qk::panels + Dov::panels>();
+    weights.hand_over();
     wgmma_hold(scores.registers[0]);
     wgmma_hold(d_scores.registers[0]);
     drop_to_minus(d_scores, kept_scores<QueriesByKeys, Scores>(dropout, warp_row, key), statistics.delta);
@@ -131,7 +132,7 @@ JIT_DEVICE void compute_ds(const AttentionParams& params, const GradientParams& 
     if (is_partial) drop_masked_scores<QueriesByKeys>(scores, first_query, first_key, tile_mask, context);
     exponentiate_scores(scores, exponent, statistics.lse_log2);
     multiply_by_probabilities<Score>(d_scores, scores);
-    weights.put(d_scores);
+    weights.write(d_scores);
   });
   weights.end();
   bar_sync(Traits::computing_barrier, Traits::computing_threads);

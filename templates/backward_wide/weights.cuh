@@ -1,4 +1,6 @@
-// The pipeline from the score warpgroup to those that sum a gradient: tiles of weights, P or dS, in shared memory.
+// The pipeline from the score warpgroup to those that sum a gradient: tiles of weights, P or dS, in shared memory. A tile is
+// handed over when the products of the next one's scores are there: so what is multiplied with weights is multiplied under
+// the arithmetic of scores, whose products have the tensor cores for themselves.
 #pragma once
 
 #include "backward_wide/traits.cuh"
@@ -19,9 +21,9 @@ class WeightPipeline {
  public:
   JIT_DEVICE explicit WeightPipeline(unsigned smem) : smem_(smem), pipeline_(smem, Traits::layout.weights) {}
 
-  /// Hands over the warp's rows of a tile, of which `kept` says what is dropped. By the score warpgroup, as `end`.
+  /// Writes the warp's rows of a tile, of which `kept` says what is dropped. By the score warpgroup, as what follows.
   template <class Product, class Kept = NoDropout>
-  JIT_DEVICE void put(const Product& product, const Kept& kept = {}) {
+  JIT_DEVICE void write(const Product& product, const Kept& kept = {}) {
     const int lane = lane_id();
     const int row = reread_thread_index() % warpgroup_size / warp_size * 16 + lane % 16;
     pipeline_.producer_acquire();  // mutate: WeightsOverWeightsThatAreMultiplied
@@ -32,10 +34,15 @@ class WeightPipeline {
       drop_step(kept, a, 0, step);
       stmatrix_x4(Tile::chunk_address(pipeline_.tile(), row, 2 * step + lane / 16), a);
     }
-    commit(1);
+    is_written_ = true;
   }
-  /// Says that there are no more tiles.
+  /// Hands over the tile that was written, if there is one.
+  JIT_DEVICE void hand_over() {
+    if (is_written_) commit(1);
+  }
+  /// The last one, and says that there are no more.
   JIT_DEVICE void end() {
+    hand_over();
     pipeline_.producer_acquire();
     commit(0);
   }
@@ -63,6 +70,7 @@ class WeightPipeline {
 
   const unsigned smem_;
   Pipeline<stages_weights, Tile::bytes> pipeline_;
+  bool is_written_ = false;
 };
 
 }  // namespace jit::backward_wide
