@@ -1,5 +1,4 @@
-// What a kernel of dQ does beside its sums: statistics of its queries, which the kernel of dK and dV reads, and large
-// rows.
+// Kernels of dQ, beside their sums, write statistics of their queries, which the kernel of dK and dV reads, and large rows.
 #pragma once
 
 #include "base/dropout_params.cuh"

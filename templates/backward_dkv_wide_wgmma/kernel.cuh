@@ -58,7 +58,7 @@ struct OwnKeys {
   }
 };
 
-/// What a block loads: `own` of its keys, `panels` and `parts` of queries.
+/// Tensors that a block loads: `own` of its keys, `panels` and `parts` of queries.
 template <class Config, Gradient gradient>
 struct Loads;
 template <class Config>
@@ -106,19 +106,19 @@ JIT_DEVICE void load(const OwnKeys<Config>& own, const Maps& maps, int warp, uns
   };
   if (warp == 0) {
     const unsigned full = smem + Traits::layout.own_full;
-    PanelPipeline<Traits> ring(smem, Traits::layout.panels);
+    PanelPipeline<Traits> pipeline(smem, Traits::layout.panels);
     load_own<typename Loads::Product>(
-        ring, smem + Traits::layout.own, full, Loads::own(maps),
+        pipeline, smem + Traits::layout.own, full, Loads::own(maps),
         key_box<Config>(sequences, keys.batch, keys.kv_head, keys.k_begin, tile_rows));
     if (lane_id() == 0) mbarrier_arrive(full);
     __syncwarp();
     own.for_each_tile([&](int head, int query, bool) {
-      load_panels<typename Loads::Product>(ring, Loads::panels(maps), queries(head, query));
+      load_panels<typename Loads::Product>(pipeline, Loads::panels(maps), queries(head, query));
     });
   } else if (warp == 1) {
-    PartPipeline<Traits> ring(smem, Traits::layout.parts);
+    PartPipeline<Traits> pipeline(smem, Traits::layout.parts);
     own.for_each_tile([&](int head, int query, bool) {
-      load_parts<Traits>(ring, Loads::parts(maps), queries(head, query));
+      load_parts<Traits>(pipeline, Loads::parts(maps), queries(head, query));
     });
   }
 }
@@ -132,7 +132,7 @@ struct ColumnRegisters {
   };
   Pair pairs[blocks];
 
-  /// Of queries from `query` on, of which there are `end`, a multiple of 4; 0 behind them.
+  /// The numbers of queries from `query` on, of which there are `end`, a multiple of 4; 0 behind them.
   JIT_DEVICE ColumnRegisters(const float* numbers, int query, long long end) {
     query += MmaLayout::lane_column(lane_id());
 #pragma unroll
@@ -241,7 +241,7 @@ JIT_DEVICE void compute_ds(const OwnKeys<Config>& own, unsigned smem) {
 template <class Config, Gradient gradient>
 JIT_DEVICE void add_large_rows(const OwnKeys<Config>& own) {
   const bool has_large = has_large_rows(own.gradient_params);
-  // What is added to was stored by other warps.
+  // Other warps have stored what is added to.
   bar_sync(KernelTraits<Config>::computing_barrier, KernelTraits<Config>::computing_threads);
   if (!__builtin_expect(has_large, false)) return;
   const Gradients<Config> gradients = own.gradients();

@@ -62,17 +62,17 @@ JIT_DEVICE void load_operands(const OwnQueries<Config>& own, const Maps& maps, u
   const int kv_head = sequences.kv_head(work.head);
   const unsigned full = smem + Traits::layout.own_full;
   const auto own_box = query_box<Config>(sequences, work.batch, work.head, work.q_begin);
-  PanelPipeline<Traits> ring(smem, Traits::layout.panels);
-  load_own<Qk>(ring, smem + Traits::layout.own, full,
+  PanelPipeline<Traits> pipeline(smem, Traits::layout.panels);
+  load_own<Qk>(pipeline, smem + Traits::layout.own, full,
                map_of(maps, &TensorMaps::q, &SequenceMaps::bounded_q, tile_rows), own_box);
-  load_own<Dov>(ring, smem + Traits::layout.own_v, full,
+  load_own<Dov>(pipeline, smem + Traits::layout.own_v, full,
                 map_of(maps, &TensorMaps::d_o, &SequenceMaps::bounded_do, tile_rows), own_box);
   if (lane_id() == 0) mbarrier_arrive(full);
   __syncwarp();
   own.for_each_tile([&](int key, bool) {
     const auto box = key_box<Config>(sequences, work.batch, kv_head, key, tile_rows);
-    load_panels<Qk>(ring, map_of(maps, &TensorMaps::k, &SequenceMaps::bounded_k, tile_rows), box);
-    load_panels<Dov>(ring, map_of(maps, &TensorMaps::v, &SequenceMaps::bounded_v, tile_rows), box);
+    load_panels<Qk>(pipeline, map_of(maps, &TensorMaps::k, &SequenceMaps::bounded_k, tile_rows), box);
+    load_panels<Dov>(pipeline, map_of(maps, &TensorMaps::v, &SequenceMaps::bounded_v, tile_rows), box);
   });
 }
 
@@ -82,9 +82,9 @@ JIT_DEVICE void load_keys(const OwnQueries<Config>& own, const Maps& maps, unsig
   using Traits = KernelTraits<Config>;
   const SequencesOf<Config>& sequences = own.sequences;
   const WorkTile work = own.work;
-  PartPipeline<Traits> ring(smem, Traits::layout.parts);
+  PartPipeline<Traits> pipeline(smem, Traits::layout.parts);
   own.for_each_tile([&](int key, bool) {
-    load_parts<Traits>(ring, map_of(maps, &TensorMaps::k, &SequenceMaps::bounded_k, tile_rows),
+    load_parts<Traits>(pipeline, map_of(maps, &TensorMaps::k, &SequenceMaps::bounded_k, tile_rows),
                        key_box<Config>(sequences, work.batch, sequences.kv_head(work.head), key, tile_rows));
   });
 }

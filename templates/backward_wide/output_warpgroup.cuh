@@ -19,12 +19,13 @@ class OutputWarpgroup {
   static constexpr int parts = Traits::own_parts;
   // Products under which the next one begins: none where a warpgroup has one place for parts.
   static constexpr int in_flight = Config::parts > output_warpgroups ? 1 : 0;
+  static constexpr int own = output_warpgroups;  ///< from one of its own places to the next
 
  public:
   /// `index` is that of the warpgroup among those that sum.
   JIT_DEVICE OutputWarpgroup(unsigned smem, int index)
-      : index_(index), weights_(smem), ring_(smem, Traits::layout.parts) {
-    for (int i = 0; i < index; ++i) ring_.advance();  // to the first part of its own
+      : index_(index), weights_(smem), pipeline_(smem, Traits::layout.parts) {
+    for (int i = 0; i < index; ++i) pipeline_.advance();  // to the first part of its own
   }
 
   JIT_DEVICE void sum() {
@@ -59,8 +60,8 @@ class OutputWarpgroup {
     const unsigned a = lower_word(A::along_columns(uniform(weights_.tile()), 0, 0));
 #pragma unroll
     for (int i = 0; i < parts; ++i) {
-      ring_.consumer_wait();  // mutate: NoWaitForAPartOfAGradient
-      const unsigned b = lower_word(B::along_rows(uniform(ring_.tile()), 0));
+      pipeline_.consumer_wait();  // mutate: NoWaitForAPartOfAGradient
+      const unsigned b = lower_word(B::along_rows(uniform(pipeline_.tile()), 0));
       wgmma_hold(sums_[i].registers[0]);
       wgmma_fence();
       if constexpr (Traits::gradient == Gradient::dv) {
@@ -71,21 +72,21 @@ class OutputWarpgroup {
       wgmma_commit_group();
       if (i >= in_flight) {
         wgmma_wait_group<in_flight>();
-        ring_.consumer_release_before(in_flight * output_warpgroups);  // mutate: PartOfAGradientReleasedEarly
+        pipeline_.consumer_release_before(in_flight * own);  // mutate: PartOfAGradientReleasedEarly
       }
 #pragma unroll
-      for (int other = 0; other < output_warpgroups; ++other) ring_.advance();
+      for (int other = 0; other < own; ++other) pipeline_.advance();
     }
     wgmma_wait_group<0>();
 #pragma unroll
     for (int i = 0; i < parts; ++i) wgmma_hold(sums_[i].registers[0]);
-    if constexpr (in_flight > 0) ring_.consumer_release_before(output_warpgroups);
+    if constexpr (in_flight > 0) pipeline_.consumer_release_before(own);
     weights_.release();  // mutate: WeightsReleasedUnderTheirProduct
   }
 
   const int index_;
   WeightPipeline<Traits> weights_;
-  PartPipeline<Traits> ring_;
+  PartPipeline<Traits> pipeline_;
   Output sums_[parts];
 };
 

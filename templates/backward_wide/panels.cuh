@@ -21,26 +21,26 @@ template <class Traits>
 using PartPipeline = Pipeline<Traits::Config::parts, Traits::part_stage_bytes>;
 
 /// Loads the tile from column `first` on that a stage has. By a whole warp.
-template <class Tile, class Ring, class Map, class Box>
-JIT_DEVICE void load_stage(Ring& ring, const Map& map, const Box& box, int first) {
-  ring.producer_acquire();  // mutate: StageOfAWideGradientIsOverwritten
+template <class Tile, class Stages, class Map, class Box>
+JIT_DEVICE void load_stage(Stages& pipeline, const Map& map, const Box& box, int first) {
+  pipeline.producer_acquire();  // mutate: StageOfAWideGradientIsOverwritten
   if (lane_id() == 0) {
-    mbarrier_arrive_expect_tx(ring.full(), Tile::bytes);
-    load_tile<Tile>(ring.tile(), map, ring.full(), box, first);
+    mbarrier_arrive_expect_tx(pipeline.full(), Tile::bytes);
+    load_tile<Tile>(pipeline.tile(), map, pipeline.full(), box, first);
   }
-  ring.advance();
+  pipeline.advance();
 }
 /// Loads all panels of an operand of scores.
-template <class Operand, class Ring, class Map, class Box>
-JIT_DEVICE void load_panels(Ring& ring, const Map& map, const Box& box) {
+template <class Operand, class Stages, class Map, class Box>
+JIT_DEVICE void load_panels(Stages& pipeline, const Map& map, const Box& box) {
 #pragma unroll 1
   for (int panel = 0; panel < Operand::panels; ++panel)
-    load_stage<typename Operand::Panel>(ring, map, box, panel * Operand::Panel::columns);
+    load_stage<typename Operand::Panel>(pipeline, map, box, panel * Operand::Panel::columns);
 }
 /// Loads what a block owns of an operand: panels that stay in registers come by before all others, those that stay in shared
 /// memory lie at `rest` and count at the barrier `full`.
-template <class Operand, class Ring, class Map, class Box>
-JIT_DEVICE void load_own(Ring& ring, unsigned rest, unsigned full, const Map& map, const Box& box) {
+template <class Operand, class Stages, class Map, class Box>
+JIT_DEVICE void load_own(Stages& pipeline, unsigned rest, unsigned full, const Map& map, const Box& box) {
   using Panel = typename Operand::Panel;
   if (lane_id() == 0) {
     mbarrier_expect_tx(full, (Operand::panels - Operand::register_panels) * Panel::bytes);
@@ -52,17 +52,17 @@ JIT_DEVICE void load_own(Ring& ring, unsigned rest, unsigned full, const Map& ma
   __syncwarp();
 #pragma unroll 1
   for (int panel = 0; panel < Operand::register_panels; ++panel)
-    load_stage<Panel>(ring, map, box, panel * Panel::columns);
+    load_stage<Panel>(pipeline, map, box, panel * Panel::columns);
 }
 /// Loads all parts of the other operand of a gradient.
-template <class Traits, class Ring, class Map, class Box>
-JIT_DEVICE void load_parts(Ring& ring, const Map& map, const Box& box) {
+template <class Traits, class Stages, class Map, class Box>
+JIT_DEVICE void load_parts(Stages& pipeline, const Map& map, const Box& box) {
 #pragma unroll 1
   for (int part = 0; part < Traits::parts; ++part)
-    load_stage<typename Traits::Part>(ring, map, box, Traits::first_column(part));
+    load_stage<typename Traits::Part>(pipeline, map, box, Traits::first_column(part));
 }
 
-/// What a thread of the score warpgroup knows of the tile that its block owns of an operand.
+/// The tile of an operand that a block owns, as threads of the score warpgroup know it.
 template <class Operand>
 struct OwnTile {
   typename Operand::Fragments fragments[larger(Operand::register_panels, 1)];
@@ -75,7 +75,7 @@ class PanelReader {
   static constexpr int in_flight = 2;  // groups
 
  public:
-  JIT_DEVICE explicit PanelReader(unsigned smem) : ring_(smem, Traits::layout.panels) {}
+  JIT_DEVICE explicit PanelReader(unsigned smem) : pipeline_(smem, Traits::layout.panels) {}
 
   /// Takes the panels of the own tile that stay in registers; the others lie at `rest`.
   template <class Operand>
@@ -85,13 +85,13 @@ class PanelReader {
     const int lane = lane_id(), row = threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
 #pragma unroll
     for (int panel = 0; panel < Operand::register_panels; ++panel) {
-      ring_.consumer_wait();
+      pipeline_.consumer_wait();
 #pragma unroll
       for (int step = 0; step < Operand::panel_steps; ++step)
         ldmatrix_x4(own.fragments[panel][step],
-                    Operand::Panel::chunk_address(ring_.tile(), row, 2 * step + lane / 16));
-      ring_.consumer_release();
-      ring_.advance();
+                    Operand::Panel::chunk_address(pipeline_.tile(), row, 2 * step + lane / 16));
+      pipeline_.consumer_release();
+      pipeline_.advance();
     }
     return own;
   }
@@ -106,8 +106,8 @@ class PanelReader {
     wgmma_hold(d);
 #pragma unroll
     for (int panel = 0; panel < Operand::panels; ++panel) {
-      ring_.consumer_wait();  // mutate: NoWaitForAPanelOfAGradient
-      const unsigned b = lower_word(B::along_columns(uniform(ring_.tile()), 0, 0));
+      pipeline_.consumer_wait();  // mutate: NoWaitForAPanelOfAGradient
+      const unsigned b = lower_word(B::along_columns(uniform(pipeline_.tile()), 0, 0));
       wgmma_fence();
       if (panel < Operand::register_panels) {
         const auto& a = own.fragments[minimum(panel, larger(Operand::register_panels, 1) - 1)];
@@ -128,10 +128,10 @@ class PanelReader {
         }
       }
       wgmma_commit_group();
-      ring_.advance();
+      pipeline_.advance();
       if (before + panel >= in_flight) {
         wgmma_wait_group<in_flight>();
-        ring_.consumer_release_before(in_flight + 1);  // mutate: PanelOfAGradientReleasedEarly
+        pipeline_.consumer_release_before(in_flight + 1);  // mutate: PanelOfAGradientReleasedEarly
       }
     }
   }
@@ -141,11 +141,11 @@ class PanelReader {
   JIT_DEVICE void finish() {
     wgmma_wait_group<0>();  // mutate: NoWaitForScoresOfAGradient
 #pragma unroll
-    for (int back = minimum(in_flight, groups); back > 0; --back) ring_.consumer_release_before(back);
+    for (int back = minimum(in_flight, groups); back > 0; --back) pipeline_.consumer_release_before(back);
   }
 
  private:
-  PanelPipeline<Traits> ring_;
+  PanelPipeline<Traits> pipeline_;
 };
 
 }  // namespace jit::backward_wide

@@ -23,7 +23,7 @@ struct ScoreOperand {
   static constexpr int panels = Own::panels, register_panels = own_register_panels;
   static constexpr int panel_steps = Panel::columns / ElementTraits<Element>::mma_k;
   static_assert(register_panels < panels, "the last panel, which may be short, lies in shared memory");
-  /// Of a thread: what stays in registers.
+  /// Registers of a thread with a panel.
   using Fragments = unsigned[panel_steps][4];
 };
 

@@ -12,7 +12,7 @@ std::string noticed(const TemplateMutation* mutation) {
                                  .seqlen_kv = 150,
                                  .seed = 5};
   return noticed_of_gradients(mutation, problem, BackwardDqWideWgmma{.panels = 3, .parts = 2},
-                              BackwardDkvWideWgmma{.panels = 3, .parts = 2});
+                              BackwardDkvWideWgmma{.panels = 3, .parts = 4});
 }
 
 TEST(WideBackward, IsRightUnmutated) { EXPECT_EQ(noticed(nullptr), ""); }

@@ -9,11 +9,11 @@ namespace jit {
 namespace {
 
 constexpr std::array rows = {
-    field<&BackwardDkvWideWgmma::panels>("panels", "buffers for panels of the operands of scores",
+    field<&BackwardDkvWideWgmma::panels>("panels", "buffers for panels of scores' operands",
                                          {range(3, 16), Affects::buffers, 6}),
     // Each warpgroup that sums has places of its own.
     field<&BackwardDkvWideWgmma::parts>(
-        "parts", "buffers for parts of the operand of the sums",
+        "parts", "buffers for parts of the sums' operand",
         {multiples(backward_wide::output_warpgroups, 16), Affects::buffers, 4}),
 };
 static_assert(rows.size() == member_count<BackwardDkvWideWgmma>(), "each member has a row");
@@ -52,7 +52,7 @@ double Family<BackwardDkvWideWgmma>::cycles(const Case& problem, const ProblemSh
                                             const BackwardDkvWideWgmma& config) {
   const double tiles_q = std::ceil(static_cast<double>(shape.seqlen_q) / backward_wide::tile_rows);
   const double tiles_kv = std::ceil(static_cast<double>(shape.seqlen_kv) / backward_wide::tile_rows);
-  // Of a pair of blocks, each has the products of both head dims.
+  // Each block of a pair has the products of both head dims.
   return backward_wide::cycles(
       problem, stages(config),
       2 * tiles_kv * static_cast<double>(shape.batch * shape.heads_q) / problem.spec.gqa_ratio,

@@ -9,11 +9,11 @@ namespace jit {
 namespace {
 
 constexpr std::array rows = {
-    field<&BackwardDqWideWgmma::panels>("panels", "buffers for panels of the operands of scores",
+    field<&BackwardDqWideWgmma::panels>("panels", "buffers for panels of scores' operands",
                                         {range(3, 16), Affects::buffers, 6}),
     // Each warpgroup that sums has places of its own.
     field<&BackwardDqWideWgmma::parts>(
-        "parts", "buffers for parts of the operand of the sums",
+        "parts", "buffers for parts of the sums' operand",
         {multiples(backward_wide::output_warpgroups, 16), Affects::buffers, 2}),
 };
 static_assert(rows.size() == member_count<BackwardDqWideWgmma>(), "each member has a row");
