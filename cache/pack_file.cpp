@@ -7,10 +7,12 @@
 
 #include <fmt/format.h>
 
+#include "cache/lz4.h"
+
 namespace jit {
 namespace {
 
-constexpr std::uint64_t pack_version = 1;
+constexpr std::uint64_t pack_version = 2;
 constexpr std::uint64_t max_pack_bytes = std::uint64_t{4} << 30;
 constexpr std::array<std::byte, 8> pack_start = {std::byte{'J'}, std::byte{'I'}, std::byte{'T'},
                                                  std::byte{'P'}, std::byte{'A'}, std::byte{'C'},
@@ -45,23 +47,23 @@ Object object_at(std::span<const std::byte> bytes, std::uint64_t offset) {
 
 }  // namespace
 
-std::vector<std::byte> encode_pack(std::span<const KeyField> facts, std::span<const Entry> entries) {
-  std::vector<std::pair<Digest, std::vector<std::byte>>> encoded;
-  for (const Entry& entry : entries) encoded.emplace_back(digest(entry.key_text), encode(entry));
-  std::sort(encoded.begin(), encoded.end());
+PackedEntry::PackedEntry(const Entry& entry) : key(digest(entry.key_text)), bytes(compress(encode(entry))) {}
+
+std::vector<std::byte> encode_pack(std::span<const KeyField> facts, std::vector<PackedEntry> entries) {
+  std::sort(entries.begin(), entries.end());
   const std::string text = canonical_text(facts);
   std::vector<std::byte> pack;
-  append_object(pack, Head{pack_start, pack_version, text.size(), encoded.size()});
+  append_object(pack, Head{pack_start, pack_version, text.size(), entries.size()});
   const auto text_bytes = std::as_bytes(std::span(text));
   pack.insert(pack.end(), text_bytes.begin(), text_bytes.end());
-  std::uint64_t offset = pack.size() + encoded.size() * sizeof(StoredRow) + sizeof(Checksum);
-  for (const auto& [key, bytes] : encoded) {
+  std::uint64_t offset = pack.size() + entries.size() * sizeof(StoredRow) + sizeof(Checksum);
+  for (const auto& [key, bytes] : entries) {
     append_object(pack, StoredRow{key.high, key.low, offset, bytes.size()});
     offset += bytes.size();
   }
   const Digest checksum = digest(pack);
   append_object(pack, Checksum{checksum.high, checksum.low});
-  for (const auto& [key, bytes] : encoded) pack.insert(pack.end(), bytes.begin(), bytes.end());
+  for (const auto& [key, bytes] : entries) pack.insert(pack.end(), bytes.begin(), bytes.end());
   return pack;
 }
 
@@ -131,7 +133,8 @@ PackFile::Found PackFile::find(const Key& key) const {
   const auto row = std::lower_bound(index_.begin(), index_.end(), key.digest(),
                                     [](const Row& row, const Digest& wanted) { return row.key < wanted; });
   if (row == index_.end() || row->key != key.digest()) return {};
-  std::optional<Entry> entry = decode(std::span(bytes_).subspan(row->offset, row->size));
+  const auto bytes = decompress(std::span(bytes_).subspan(row->offset, row->size));
+  std::optional<Entry> entry = bytes ? decode(*bytes) : std::nullopt;
   if (!entry)
     return {{}, fmt::format("kernel {} of pack {} is not used: it is damaged", row->key.hex(), path_)};
   if (entry->key_text != key.text()) return {};

@@ -16,9 +16,17 @@
 
 namespace jit {
 
+/// An entry as packs have it, compressed.
+struct PackedEntry {
+  explicit PackedEntry(const Entry& entry);
+  Digest key;
+  std::vector<std::byte> bytes;
+  auto operator<=>(const PackedEntry&) const = default;
+};
+
 /// A pack as bytes: what all its entries have in common, and the entries. Equal entries give equal bytes, in
 /// whatever order they come.
-std::vector<std::byte> encode_pack(std::span<const KeyField> facts, std::span<const Entry> entries);
+std::vector<std::byte> encode_pack(std::span<const KeyField> facts, std::vector<PackedEntry> entries);
 
 /// A pack in memory. Immutable, thread safe, and safe on any bytes.
 class PackFile {

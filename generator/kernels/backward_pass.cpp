@@ -31,11 +31,11 @@ Program backward_pass_program(const BackwardPassText& pass, const AttentionSpec&
       "memory\");\n\n",
       pass.folder, program.smem_bytes);
   source += fmt::format(
-      "extern \"C\" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)\n"
+      "extern \"C\" __global__ void __launch_bounds__({}, Config::blocks_per_sm)\n"
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams "
       "gradients) {{\n"
       "  {}::{}<Config>(params, gradients);\n}}\n",
-      program.name, pass.folder, pass.function);
+      program.threads, program.name, pass.folder, pass.function);
   return program;
 }
 

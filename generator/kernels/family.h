@@ -18,6 +18,7 @@
 #include "generator/problem/problem_shape.h"
 #include "generator/program/program.h"
 #include "templates/backward_sinks/params.cuh"
+#include "templates/base/element.cuh"
 #include "templates/base/gradient_params.cuh"
 #include "templates/base/params.cuh"
 
@@ -76,9 +77,6 @@ struct Family;
 /// further behind the first are worth less than half a percent together.
 inline constexpr double fitted_model_error = 1.15;
 
-/// The largest head dim whose sums of a row one warp, or warpgroup, keeps in registers.
-inline constexpr int most_columns_of_warp = 256;
-
 /// Defaults of a family.
 template <class Config>
 struct FamilyDefaults {
@@ -87,8 +85,8 @@ struct FamilyDefaults {
   /// By so much, as a factor, may its cost model misjudge one config beside another; larger where it was not fitted.
   static constexpr double model_error = fitted_model_error;
   /// The largest head_dim and head_dim_v that it has room for.
-  static constexpr int most_head_dim = most_columns_of_warp;
-  static constexpr int most_head_dim_v = most_columns_of_warp;
+  static constexpr int most_head_dim = most_warp_columns;
+  static constexpr int most_head_dim_v = most_warp_columns;
   /// The config that needs least of those that could serve the spec.
   static Config smallest_for(const AttentionSpec&) { return Family<Config>::smallest; }
   /// Whether this config's kernel can read the tensors of a call that suits the family.

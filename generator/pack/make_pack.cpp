@@ -370,7 +370,7 @@ PackContents write_pack(const std::string& path, std::span<const AttentionSpec> 
   choosing.build(shared);
 
   PackContents contents;
-  std::vector<Entry> entries;
+  std::vector<PackedEntry> entries;
   for (const std::shared_ptr<const KernelImage>& image : state.images.results()) {
     const auto serving = choosing.serving().find(image->key);
     PackedKernel kernel = serving != choosing.serving().end() ? serving->second : PackedKernel{};
@@ -381,8 +381,8 @@ PackContents write_pack(const std::string& path, std::span<const AttentionSpec> 
     kernel.key = image->key;
     kernel.compile_ms = image->compile_ms;
     kernel.cached = image->cached;
-    entries.push_back(entry_of(state, *image));
-    kernel.bytes = encode(entries.back()).size();
+    entries.emplace_back(entry_of(state, *image));
+    kernel.bytes = entries.back().bytes.size();
     contents.kernels.push_back(std::move(kernel));
   }
   std::sort(contents.kernels.begin(), contents.kernels.end(),
@@ -399,7 +399,7 @@ PackContents write_pack(const std::string& path, std::span<const AttentionSpec> 
   const std::vector<KeyField> facts = {{pack_fact::library, JIT_ATTENTION_VERSION},
                                        {pack_fact::compiler, state.compiler_identity()},
                                        {pack_fact::targets, made_for}};
-  const std::vector<std::byte> pack = encode_pack(facts, entries);
+  const std::vector<std::byte> pack = encode_pack(facts, std::move(entries));
   output.write({pack});
   std::error_code unchanged;  // for whoever runs the image; the owner alone may write
   if (output.replaces()) std::filesystem::permissions(path, std::filesystem::perms(0644), unchanged);

@@ -113,7 +113,7 @@ struct ForwardMlaWgmma {
 /// TMA and wgmma for head dims above 256: a warpgroup computes scores, and two have half of the columns of O each. sm_90a,
 /// tensors that TMA can map (templates/forward_wide_wgmma).
 struct ForwardWideWgmma {
-  int stages_k = 9;  ///< buffers for panels of K
+  int stages_k = 8;  ///< buffers for panels of K
   int stages_v = 4;  ///< buffers for parts of V
 
   bool operator==(const ForwardWideWgmma&) const = default;  ///< member by member

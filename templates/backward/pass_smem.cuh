@@ -26,8 +26,9 @@ struct PassSmem {
 /// `statistic_rows` is 0, or the queries of a stage.
 JIT_HOST_DEVICE constexpr PassSmem pass_smem(int head_dim, int head_dim_v, int own_rows, int other_rows,
                                              int statistic_rows, int stages) {
-  const int row = padded_head_dim(head_dim) * element_bytes,
-            row_v = padded_head_dim(head_dim_v) * element_bytes;
+  const int warps = column_warps(head_dim, head_dim_v);
+  const int row = shared_columns(head_dim, warps) * element_bytes,
+            row_v = shared_columns(head_dim_v, warps) * element_bytes;
   // A tile begins at a multiple of 128 bytes.
   const int statistics = (statistic_rows * 4 + 127) / 128 * 128;
   PassSmem smem{};

@@ -21,28 +21,37 @@
 
 namespace jit {
 
-/// Traits of a block of `warps` warps that owns `own_rows` rows, to which `other_rows` come at a time.
+/// Traits of a block of `warps` warps that owns `own_rows` rows, to which `other_rows` come at a time. Where rows are
+/// long, there are as many warps for each part of the columns of gradients.
 template <class Config, int own_rows, int other_rows, int warps = Config::warps,
           int stage_count = Config::stages>
 struct PassTraits {
-  static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8 && Config::head_dim <= 256,
-                "head_dim must be a multiple of 8 from 8 to 256");
-  static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 256,
-                "head_dim_v must be a multiple of 8 from 8 to 256");
+  static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8, "head_dim must be a multiple of 8");
+  static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8, "head_dim_v must be a multiple of 8");
   static_assert(own_rows % (16 * warps) == 0, "a warp owns a multiple of 16 rows");
   static_assert(other_rows % 16 == 0, "other rows come in multiples of mma's k");
 
-  static constexpr int threads = warps * warp_size;
+  static constexpr int parts = column_warps(Config::head_dim, Config::head_dim_v);
+  static constexpr int threads = warps * parts * warp_size;
   static constexpr int warp_rows = own_rows / warps;
-  static constexpr int padded = padded_head_dim(Config::head_dim);
-  static constexpr int padded_v = padded_head_dim(Config::head_dim_v);
+  static constexpr int part_columns = warp_columns(Config::head_dim, parts);
+  static constexpr int part_columns_v = warp_columns(Config::head_dim_v, parts);
+  static constexpr int padded = parts * part_columns;
+  static constexpr int padded_v = parts * part_columns_v;
+  static constexpr int steps = padded_head_dim(Config::head_dim) / 16;  ///< of sums along columns
+  static constexpr int steps_v = padded_head_dim(Config::head_dim_v) / 16;
+
+  /// The warp's first row in the block, and the part of columns that it has.
+  static JIT_DEVICE int first_row() { return (parts == 1 ? warp_id() : warp_id() % warps) * warp_rows; }
+  // mutate: GradientsOfTheFirstPart
+  static JIT_DEVICE int part() { return parts == 1 ? 0 : warp_id() / warps; }
   static constexpr int stages = stage_count;
   static constexpr int ahead = stages - 1;  ///< tiles that the loads are ahead
 
   // Scores of one warp.
   using Scores = Accumulator<MmaLayout, warp_rows, other_rows>;
-  using Gradient = Accumulator<MmaLayout, warp_rows, padded>;  ///< of Q or K
-  using ValueGradient = Accumulator<MmaLayout, warp_rows, padded_v>;
+  using Gradient = Accumulator<MmaLayout, warp_rows, part_columns>;  ///< of Q or K
+  using ValueGradient = Accumulator<MmaLayout, warp_rows, part_columns_v>;
 
   static constexpr int per_chunk = ElementTraits<typename Config::Element>::per_chunk;
   using OwnTile = SmemTile<own_rows, padded / per_chunk>;

@@ -32,18 +32,19 @@ JIT_DEVICE void write_large_rows(const AttentionParams& params, const GradientPa
   }
 }
 
-/// Writes the statistics of the rows of a warp's scores for the kernel of dK and dV, and returns them.
+/// Writes the statistics of the rows of a warp's scores for the kernel of dK and dV, unless another warp `writes` them, and
+/// returns them.
 template <class Config, class Scores>
 JIT_DEVICE auto write_query_statistics(const SequencesOf<Config>& sequences,
                                        const Gradients<Config>& gradients, const DropoutParams& dropout,
-                                       int batch, int head, int first_query) {
+                                       int batch, int head, int first_query, bool writes = true) {
   const long long places = statistic_rows(sequences.q(batch).length);
   float* const lse_log2 = gradients.lse_log2(batch, head);
   float* const delta = gradients.delta(batch, head);
   RowOrigin* const origins = gradients.origins(batch, head);
   return query_statistics<Config, Scores>(sequences, gradients, dropout, batch, head, first_query,
                                           [&](int query, float own_lse, float own_delta, bool is_large) {
-                                            if (query >= places) return;
+                                            if (query >= places || !writes) return;
                                             lse_log2[query] = own_lse;
                                             delta[query] = own_delta;
                                             if (own_lse == -negative_infinity() && !is_large)

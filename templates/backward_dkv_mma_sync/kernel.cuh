@@ -7,8 +7,9 @@
 //     wait for Q(n), dO(n) ─ barrier ─ load Q, dO(n + ahead) ─ Sᵀ = K Qᵀ ─ dPᵀ = V dOᵀ ─ P, dS ─
 //     dV += Pᵀ dO ─ dK += dSᵀ Q
 //
-// Gradients are sums in a fixed order by one warp: equal inputs give
-// bitwise identical results, and nothing needs to be zeroed or converted.
+// Gradients are sums in a fixed order by one warp: equal inputs give bitwise identical results, and nothing needs to be
+// zeroed or converted. Above 256 columns two warps own the same keys, compute the same P and dS, and sum half of the
+// columns of dK and dV each.
 #pragma once
 
 #include "backward/key_block.cuh"
@@ -126,7 +127,7 @@ JIT_DEVICE bool sum_gradients(const AttentionParams& params, const GradientParam
   }
   load_first_tiles<Traits>(tiles, load);
 
-  const int warp_row = warp_id() * Traits::warp_rows;
+  const int warp_row = Traits::first_row(), part_of_columns = Traits::part();
   const typename Traits::OwnRows k(smem_base + layout.own, warp_row);
   const typename Traits::OwnRowsV v(smem_base + layout.own_v, warp_row);
   const int first_key = k_begin + warp_row + MmaLayout::lane_row(lane_id());
@@ -134,6 +135,9 @@ JIT_DEVICE bool sum_gradients(const AttentionParams& params, const GradientParam
   const unsigned lane_statistic = lane_query * static_cast<unsigned>(sizeof(float));
   const float exponent = score_exponent<Score>(params.softmax_scale);
 
+  constexpr int bytes = ElementTraits<Element>::bytes;
+  const unsigned own_columns = part_of_columns * Traits::part_columns * bytes,
+                 own_columns_v = part_of_columns * Traits::part_columns_v * bytes;
   typename Traits::Gradient dk = {};
   typename Traits::ValueGradient dv = {};
   for_each_tile<Traits>(tiles, load, [&](int stage) {
@@ -145,10 +149,10 @@ JIT_DEVICE bool sum_gradients(const AttentionParams& params, const GradientParam
     const unsigned q_tile = at_stage(layout.other, stage), do_tile = at_stage(layout.other_v, stage);
     const ColumnNumbers delta{at_stage(layout.delta, stage) + lane_statistic};
     Scores scores, d_scores;
-    multiply_qk<Element, QTile>(scores, k, q_tile);
+    multiply_qk<Element, QTile, Traits::steps>(scores, k, q_tile);
     if constexpr (has_dk) {
       begin_at_minus(d_scores, delta);
-      add_qk<Element, DoTile>(d_scores, v, do_tile);
+      add_qk<Element, DoTile, Traits::steps_v>(d_scores, v, do_tile);
       drop_to_minus(d_scores, kept, delta);
       differentiate_score<KeysByQueries>(scores, d_scores, first_key, first_query, score,
                                          params.softmax_scale, context);
@@ -161,22 +165,24 @@ JIT_DEVICE bool sum_gradients(const AttentionParams& params, const GradientParam
     }
     exponentiate_scores(scores, exponent, ColumnNumbers{at_stage(layout.lse_log2, stage) + lane_statistic});
     // dS is of all probabilities, dV of those that are kept.
-    if constexpr (has_dv) multiply_pv<Element, DoTile>(dv, scores, do_tile, kept);  // mutate: FactorsOfDv
+    if constexpr (has_dv)
+      multiply_pv<Element, DoTile>(dv, scores, do_tile + own_columns_v, kept);  // mutate: FactorsOfDv
     if constexpr (has_dk) {
       multiply_by_probabilities<Score>(d_scores, scores);
-      multiply_pv<Element, QTile>(dk, d_scores, q_tile);
+      multiply_pv<Element, QTile>(dk, d_scores, q_tile + own_columns);
     }
   });
   const bool has_large = has_large_rows(gradient_params);  // on its way while gradients are stored
   if constexpr (has_dk) {
-    store_product<KTile, Config::head_dim, Config::alignment>(
+    store_product<KTile, Config::head_dim, Config::alignment, Traits::parts>(
         dk, over_keep_probability<Config>(params.softmax_scale, dropout_params),
-        gradients.dk_rows(batch, kv_head), k_begin + warp_row, seqlen_kv, smem_base + layout.own, warp_row);
+        gradients.dk_rows(batch, kv_head), k_begin + warp_row, seqlen_kv, smem_base + layout.own, warp_row,
+        part_of_columns);
   }
   if constexpr (has_dv) {
-    store_product<VTile, Config::head_dim_v, Config::alignment>(
+    store_product<VTile, Config::head_dim_v, Config::alignment, Traits::parts>(
         dv, over_keep_probability<Config>(1.0f, dropout_params), gradients.dv_rows(batch, kv_head),
-        k_begin + warp_row, seqlen_kv, smem_base + layout.own_v, warp_row);
+        k_begin + warp_row, seqlen_kv, smem_base + layout.own_v, warp_row, part_of_columns);
   }
   return has_large;
 }

@@ -5,7 +5,8 @@
 //
 //     wait for K(n), V(n) ─ barrier ─ load K, V(n + ahead) ─ S = Q Kᵀ ─ dP = dO Vᵀ ─ P, dS ─ dQ += dS K
 //
-// In the beginning the block works out delta = do · o − dlse of its queries and leaves it, beside their LSE, to the kernel
+// Above 256 columns two warps own the same queries, compute the same gradients of scores, and sum half of the columns of dQ
+// each. In the beginning the block works out delta = do · o − dlse of its queries and leaves it, beside their LSE, to the kernel
 // of dK and dV.
 #pragma once
 
@@ -84,9 +85,9 @@ JIT_DEVICE void attention_backward_dq(const AttentionParams& params, const Gradi
   do_copy.load(smem_base + layout.own_v, q_begin);
   load_first_tiles<Traits>(tiles, load);
 
-  const int warp_row = warp_id() * Traits::warp_rows;
-  const auto statistics =
-      write_query_statistics<Config, Scores>(sequences, gradients, dropout_params, batch, head, q_begin + warp_row);
+  const int warp_row = Traits::first_row();
+  const auto statistics = write_query_statistics<Config, Scores>(
+      sequences, gradients, dropout_params, batch, head, q_begin + warp_row, Traits::part() == 0);
   const typename Traits::OwnRows q(smem_base + layout.own, warp_row);
   const typename Traits::OwnRowsV d_o(smem_base + layout.own_v, warp_row);
   const int first_query = q_begin + warp_row + MmaLayout::lane_row(lane_id());
@@ -94,11 +95,12 @@ JIT_DEVICE void attention_backward_dq(const AttentionParams& params, const Gradi
   const auto dropout = dropout_head<Config>(dropout_params, params.heads_q, batch, head);
 
   typename Traits::Gradient dq = {};
+  const unsigned own_columns = Traits::part() * Traits::part_columns * ElementTraits<Element>::bytes;
   for_each_tile<Traits>(tiles, load, [&](int stage) {
     Scores scores, d_scores;
-    multiply_qk<Element, KTile>(scores, q, k_tile(stage));
+    multiply_qk<Element, KTile, Traits::steps>(scores, q, k_tile(stage));
     begin_at_minus(d_scores, statistics.delta);
-    add_qk<Element, VTile>(d_scores, d_o, v_tile(stage));
+    add_qk<Element, VTile, Traits::steps_v>(d_scores, d_o, v_tile(stage));
     drop_to_minus(d_scores, kept_scores<QueriesByKeys, Scores>(dropout, q_begin + warp_row, tiles.key(0)),
                   statistics.delta);
 
@@ -109,12 +111,16 @@ JIT_DEVICE void attention_backward_dq(const AttentionParams& params, const Gradi
       drop_masked_scores<QueriesByKeys>(scores, first_query, first_key, tile_mask, context);
     exponentiate_scores(scores, exponent, statistics.lse_log2);
     multiply_by_probabilities<Score>(d_scores, scores);
-    multiply_pv<Element, KTile>(dq, d_scores, k_tile(stage));
+    multiply_pv<Element, KTile>(dq, d_scores, k_tile(stage) + own_columns);
   });
-  store_product<typename Traits::OwnTile, Config::head_dim, Config::alignment>(
+  store_product<typename Traits::OwnTile, Config::head_dim, Config::alignment, Traits::parts>(
       // mutate: DqOfMmaUnscaled
       dq, over_keep_probability<Config>(params.softmax_scale, dropout_params), gradients.dq_rows(batch, head),
-      q_begin + warp_row, seqlen_q, smem_base + layout.own, warp_row);
+      q_begin + warp_row, seqlen_q, smem_base + layout.own, warp_row, Traits::part());
+  if constexpr (Traits::parts > 1) {
+    __syncthreads();  // large rows are overwritten whole  // mutate: PartsOfLargeRowsAreStoredLater
+    if (Traits::part() != 0) return;
+  }
   if (__builtin_expect(statistics.has_large, false))  // mutate: LargeRowsOfTwoPassesAreLeftToLse
     write_large_rows<Config>(params, gradient_params, sequences, batch, head, q_begin + warp_row,
                              minimum(Traits::warp_rows, seqlen_q - q_begin - warp_row));

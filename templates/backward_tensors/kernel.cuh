@@ -35,7 +35,9 @@
 namespace jit::backward_tensors {
 
 template <class Config>
-using KernelTraits = PassTraits<Config, tile_q, tile_kv, warps, 1>;
+inline constexpr int block_queries = tile_q(Config::head_dim, Config::head_dim_v);
+template <class Config>
+using KernelTraits = PassTraits<Config, block_queries<Config>, tile_kv, block_queries<Config> / 16, 1>;
 
 /// Collects gradients of the tensors with a bit in Config::gradient_slots.
 template <class Config>
@@ -53,7 +55,7 @@ JIT_DEVICE void collect_tensor_gradients(const AttentionParams& params, const Gr
   extern __shared__ __align__(128) unsigned char smem[];
   const unsigned smem_base = smem_address(smem);
 
-  const auto [batch, head, q_begin] = query_block<Config, tile_q>(params);
+  const auto [batch, head, q_begin] = query_block<Config, block_queries<Config>>(params);
   const SequencesOf<Config> sequences(params, batch);
   const Gradients<Config> gradients(params, gradient_params, sequences);
   const BlockContext context = sequences.context(batch, head);
@@ -61,7 +63,7 @@ JIT_DEVICE void collect_tensor_gradients(const AttentionParams& params, const Gr
   if (has_entry_lengths<Config> && (q_begin < 0 || q_begin >= seqlen_q)) return;
   const Mask mask(context);
   const Score score(context);
-  const ScoreTile queries{q_begin, minimum(q_begin + tile_q, seqlen_q), 0, 0};
+  const ScoreTile queries{q_begin, minimum(q_begin + block_queries<Config>, seqlen_q), 0, 0};
   KvTiles<Mask, tile_kv, 0> tiles(mask, queries, mask.key_range(queries.q_begin, queries.q_end), seqlen_kv);
   if (!tiles.has(0)) return;  // nothing is read
 
@@ -78,7 +80,7 @@ JIT_DEVICE void collect_tensor_gradients(const AttentionParams& params, const Gr
       .load(smem_base + layout.own_v, q_begin);
   load_first_tiles<Traits>(tiles, load);
 
-  const int warp_row = warp_id() * Traits::warp_rows;
+  const int warp_row = Traits::first_row();
   const auto statistics = query_statistics<Config, Scores>(
       sequences, gradients, dropout_params, batch, head, q_begin + warp_row, [](int, float, float, bool) {});
   const typename Traits::OwnRows q(smem_base + layout.own, warp_row);
@@ -90,9 +92,10 @@ JIT_DEVICE void collect_tensor_gradients(const AttentionParams& params, const Gr
   Collector<Config::gradient_slots> collector(sums);
   for_each_tile<Traits>(tiles, load, [&](int) {
     Scores scores, d_scores;
-    multiply_qk<Element, KTile>(scores, q, smem_base + layout.other);
+    if (Traits::part() != 0) return;
+    multiply_qk<Element, KTile, Traits::steps>(scores, q, smem_base + layout.other);
     begin_at_minus(d_scores, statistics.delta);
-    add_qk<Element, VTile>(d_scores, d_o, smem_base + layout.other_v);
+    add_qk<Element, VTile, Traits::steps_v>(d_scores, d_o, smem_base + layout.other_v);
     drop_to_minus(d_scores, kept_scores<QueriesByKeys, Scores>(dropout, q_begin + warp_row, tiles.key(0)),
                   statistics.delta);
     const int first_key = tiles.key(0) + MmaLayout::lane_column(lane_id());
@@ -110,6 +113,7 @@ JIT_DEVICE void collect_tensor_gradients(const AttentionParams& params, const Gr
                                 [&] { return score.apply(s, query, key, reads); });
         });
   });
+  if (Traits::part() != 0) return;
   if (__builtin_expect(statistics.has_large, false))  // mutate: TensorsOfLargeRowsLeftOut
     collect_large_rows<Config>(params, gradient_params, sums, sequences, batch, head, q_begin + warp_row,
                                statistics.delta, collector);

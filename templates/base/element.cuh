@@ -35,6 +35,26 @@ JIT_HOST_DEVICE constexpr int padded_head_dim(int head_dim, int mma_k = ElementT
   return (head_dim + mma_k - 1) / mma_k * mma_k;
 }
 
+/// Columns of which a warp keeps the sums of 16 rows in registers, at most: so many take half of what a thread may have.
+inline constexpr int most_warp_columns = 256;
+
+/// Warps that share out the columns of what they sum, where rows are longer than that. Each computes all scores of its
+/// rows. Together they have a thread for each chunk of a row.
+JIT_HOST_DEVICE constexpr int column_warps(int head_dim, int head_dim_v) {
+  return ((head_dim > head_dim_v ? head_dim : head_dim_v) + most_warp_columns - 1) / most_warp_columns;
+}
+/// Columns of each of so many warps. Where there are several, each begins at a multiple of 128 bytes, to which the
+/// swizzle of tiles repeats.
+JIT_HOST_DEVICE constexpr int warp_columns(int columns, int warps, int bytes = element_bytes) {
+  constexpr int swizzle_bytes = 128;
+  return warps == 1 ? padded_head_dim(columns)
+                    : padded_head_dim((columns + warps - 1) / warps, swizzle_bytes / bytes);
+}
+/// Columns of a tile that they multiply by.
+JIT_HOST_DEVICE constexpr int shared_columns(int columns, int warps, int bytes = element_bytes) {
+  return warps * warp_columns(columns, warps, bytes);
+}
+
 /// The element of o: that of q, k and v unless the Config names another.
 template <class Config>
 struct OutputElementOf {

@@ -16,8 +16,8 @@
 
 namespace jit::forward_mma_sync {
 
-/// Writes the rows of a warp, of which `row` of the block is the first, by way of shared memory at `o_tile`, so that
-/// whole rows are written at once; O lies over Q, K and V. `inverse` is what the rows have been multiplied by.
+/// Writes the rows of a warp, of which `warp_row` of the block is the first, by way of shared memory at `o_tile`, so
+/// that whole rows, or the warp's columns of them, are written at once; O lies over Q, K and V. `inverse` is what the rows have been multiplied by.
 template <class Config, class Rows>
 JIT_DEVICE void store_output_by_tile(const Rows& target, int q_begin, int seqlen_q, int warp_row,
                                      const typename KernelTraits<Config>::Output& output,
@@ -28,7 +28,8 @@ JIT_DEVICE void store_output_by_tile(const Rows& target, int q_begin, int seqlen
   using OTile = typename Traits::OTile;
   using Layout = typename Traits::Output::Layout;
   __syncthreads();  // other warps may still be multiplying with what lies here  // mutate: NoBarrierBeforeO
-  const int lane = lane_id();
+  const int lane = lane_id(), first_column = Traits::first_column();
+  o_tile += first_column * ElementTraits<Element>::bytes;
   const unsigned o_address = o_tile + OTile::offset(warp_row + Layout::lane_row(lane), 0) +
                              Layout::lane_column(lane) * ElementTraits<Element>::bytes;
 #pragma unroll
@@ -43,8 +44,10 @@ JIT_DEVICE void store_output_by_tile(const Rows& target, int q_begin, int seqlen
     }
   }
   __syncwarp();  // mutate: NoWarpBarrierInO
-  store_tile_rows<OTile, Config::head_dim_v, Traits::warp_rows, Config::alignment>(
-      target, q_begin + warp_row, seqlen_q, o_tile, warp_row);
+  constexpr int columns = Traits::column_warps == 1 ? Config::head_dim_v : Traits::warp_columns;
+  store_tile_rows<OTile, columns, Traits::warp_rows, Config::alignment>(
+      target.from(0, first_column), q_begin + warp_row, seqlen_q, o_tile, warp_row,
+      Traits::column_warps == 1 ? columns : Config::head_dim_v - first_column);
 }
 
 /// Writes this block's rows, from `o_tile` in shared memory or from registers. `scales` knows that of values.
@@ -69,8 +72,8 @@ JIT_DEVICE void store_output(const AttentionParams& params, typename KernelTrait
   scales.take_values(work);
   scales.scale_output(output);  // mutate: NoScaleOfValues
   const int seqlen_q = sequences.q(batch).length;
-  const int warp_row = warp_id() * Traits::warp_rows;
-  if (params.lse != nullptr) {
+  const int warp_row = Traits::first_row();
+  if (params.lse != nullptr && Traits::first_column() == 0) {
     add_lse_shift<Config, typename Traits::Output>(descale, params.softmax_scale,  // mutate: LseUnshifted
                                                    sequences.context(batch, head), q_begin + warp_row, lse);
     const auto find_rows = [&]() -> LseRows { return {sequences.lse_rows(batch, head), seqlen_q}; };

@@ -1,7 +1,8 @@
 // Attention forward with cp.async, ldmatrix and mma.sync: runs on every GPU from sm_80 on.
 //
 // A block owns tile_q queries of one head; each warp owns tile_q / warps of them and never talks to another
-// warp about scores. Keys and values come by in tiles of tile_kv through pipelines of stages_k and stages_v
+// warp about scores. Above 256 columns of O two warps own the same queries, compute the same scores, and have half of the
+// columns each. Keys and values come by in tiles of tile_kv through pipelines of stages_k and stages_v
 // buffers:
 //
 //     wait for K(n) ─ barrier ─ load V(n + ahead) ─ S = Q Kᵀ ─ load K(n + ahead) ─ mask, softmax ─
@@ -55,8 +56,7 @@ struct QueryFragments {
   }
 
   JIT_DEVICE explicit QueryFragments(unsigned tile)
-      : lane_address(tile +
-                     Traits::QTile::offset(warp_id() * Traits::warp_rows + lane_id() % 16, lane_id() / 16)) {}
+      : lane_address(tile + Traits::QTile::offset(Traits::first_row() + lane_id() % 16, lane_id() / 16)) {}
 
   JIT_DEVICE void keep_in_registers() {
     if constexpr (Config::q_in_registers) {
@@ -82,7 +82,7 @@ struct QueryFragments {
 template <class Config>
 JIT_DEVICE ScorePlace score_place(int q_begin, int k_begin) {
   const int thread = reread_thread_index();
-  const int warp_row = thread / warp_size * KernelTraits<Config>::warp_rows;
+  const int warp_row = KernelTraits<Config>::first_row(thread / warp_size);
   return {q_begin + warp_row + MmaLayout::lane_row(thread), k_begin + MmaLayout::lane_column(thread)};
 }
 
@@ -97,9 +97,9 @@ JIT_DEVICE auto tile_copy(const Rows& rows, int row_end) {
 template <class Config>
 JIT_DEVICE void zero_padding_by_grid(const AttentionParams& params) {
   if (blockIdx.x != 0) return;
+  constexpr int warps = KernelTraits<Config>::warps;
   const int block = static_cast<int>(blockIdx.z * gridDim.y + blockIdx.y);
-  zero_padding<Config>(params, block * Config::warps + warp_id(),
-                       static_cast<int>(gridDim.z * gridDim.y) * Config::warps);
+  zero_padding<Config>(params, block * warps + warp_id(), static_cast<int>(gridDim.z * gridDim.y) * warps);
 }
 
 template <class Config>
@@ -181,7 +181,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params) {
   typename Traits::Output output = {};
   SoftmaxState<Traits::Scores::rows> state;
   Dequant<Config, typename Traits::Scores> scales(params, params.descale);
-  scales.take_scores(work, warp_id() * Traits::warp_rows, [&] { return context; });
+  scales.take_scores(work, Traits::first_row(), [&] { return context; });
   const float scale_log2 = exponent_scale<Score>(scales.of_scores());
   // mutate: EntriesAlike
   const auto dropout = dropout_head<Config>(params.dropout, params.heads_q, batch, head);
@@ -221,7 +221,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params) {
     }
     // Sums are those of all keys.
     const auto kept = kept_scores<QueriesByKeys, typename Traits::Scores>(
-        dropout, q_begin + warp_id() * Traits::warp_rows, tiles.key(0));
+        dropout, q_begin + Traits::first_row(), tiles.key(0));
 
     cp_async_wait_group<Traits::pending_v>();  // mutate: NoWaitForV
     __syncthreads();                           // mutate: NoBarrierBeforeV
@@ -229,7 +229,8 @@ JIT_DEVICE void attention_forward(const AttentionParams& params) {
     if constexpr (is_fp8<Element>) {
       multiply_pv_fp8<Element, typename Traits::VTile>(output, scores, v_tile(stage_v));
     } else {
-      multiply_pv<Element, typename Traits::VTile>(output, scores, v_tile(stage_v), kept);
+      const unsigned own_columns = Traits::first_column() * ElementTraits<Element>::bytes;
+      multiply_pv<Element, typename Traits::VTile>(output, scores, v_tile(stage_v) + own_columns, kept);
     }
 
     stage_k = stage_k + 1 == Config::stages_k ? 0 : stage_k + 1;  // mutate: LaterStageThanLoaded

@@ -42,8 +42,9 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   const int bytes = sizes.element_bytes, mma_k = mma_k_of(bytes);
   const int q_bytes = sizes.tile_q * padded_head_dim(sizes.head_dim, mma_k) * bytes;
   const int k_bytes = sizes.tile_kv * padded_head_dim(sizes.head_dim, mma_k) * bytes;
-  const int v_bytes = sizes.tile_kv * padded_head_dim(sizes.head_dim_v) * bytes;
-  const int o_bytes = bytes == 1 ? 0 : sizes.tile_q * padded_head_dim(sizes.head_dim_v) * bytes;
+  const int columns_v = shared_columns(sizes.head_dim_v, column_warps(sizes.head_dim, sizes.head_dim_v));
+  const int v_bytes = sizes.tile_kv * columns_v * bytes;
+  const int o_bytes = bytes == 1 ? 0 : sizes.tile_q * columns_v * bytes;
   SmemAllocator place;
   SmemLayout layout{};
   layout.q = place.rows(sizes.q_in_registers ? 0 : q_bytes);

@@ -17,25 +17,26 @@ template <class KernelConfig>
 struct KernelTraits {
   using Config = KernelConfig;
   static constexpr int mma_k = ElementTraits<typename Config::Element>::mma_k;
-  static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8 && Config::head_dim <= 256,
-                "head_dim must be a multiple of 8 from 8 to 256");
-  static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 256,
-                "head_dim_v must be a multiple of 8 from 8 to 256");
+  static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8, "head_dim must be a multiple of 8");
+  static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8, "head_dim_v must be a multiple of 8");
   static_assert(Config::tile_q % (16 * Config::warps) == 0,
                 "tile_q must be a multiple of 16 rows for each warp");
   static_assert(Config::tile_kv % mma_k == 0, "tile_kv must be a multiple of mma's k");
   static_assert(Config::stages_k >= 1 && Config::stages_v >= 1, "a pipeline has at least one stage");
 
-  static constexpr int threads = Config::warps * warp_size;
+  static constexpr int column_warps = jit::column_warps(Config::head_dim, Config::head_dim_v);
+  static constexpr int warps = Config::warps * column_warps;
+  static constexpr int threads = warps * warp_size;
   static constexpr int warp_rows = Config::tile_q / Config::warps;
   static constexpr int row_blocks = warp_rows / 16;
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
 
   // Tiles of one warp. Columns of V are not summed over, and padded to two blocks of O.
-  static constexpr int columns_v = padded_head_dim(Config::head_dim_v);
+  static constexpr int warp_columns = jit::warp_columns(Config::head_dim_v, column_warps);
+  static constexpr int columns_v = column_warps * warp_columns;
   using OutputLayout = typename ChosenType<is_fp8<typename Config::Element>, EvenOddLayout, MmaLayout>::type;
   using Scores = Accumulator<MmaLayout, warp_rows, Config::tile_kv>;
-  using Output = Accumulator<OutputLayout, warp_rows, columns_v>;
+  using Output = Accumulator<OutputLayout, warp_rows, warp_columns>;
   using Columns = ValueColumns<Config, Output>;
   static constexpr bool may_lack_keys = true;  ///< of rows: whether some see no key is not worked out
 
@@ -43,6 +44,14 @@ struct KernelTraits {
       padded_head_dim(Config::head_dim, mma_k) / ElementTraits<typename Config::Element>::per_chunk;
   static constexpr int chunks_v = columns_v / ElementTraits<typename Config::Element>::per_chunk;
   static constexpr int chunks_o = columns_v / ElementTraits<OutputElement<Config>>::per_chunk;
+  /// The warp's first row in the block, and its first column of O.
+  static JIT_DEVICE int first_row(int warp = warp_id()) {
+    return (column_warps == 1 ? warp : warp % Config::warps) * warp_rows;
+  }
+  static JIT_DEVICE int first_column() {
+    return column_warps == 1 ? 0 : warp_id() / Config::warps * warp_columns;  // mutate: ColumnsOfTheFirstWarp
+  }
+
   using QTile = SmemTile<Config::tile_q, chunks>;
   using KTile = SmemTile<Config::tile_kv, chunks>;
   using VTile = SmemTile<Config::tile_kv, chunks_v>;

@@ -39,7 +39,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const SplitPara
   extern __shared__ __align__(128) unsigned char bytes[];
   const Smem<Config> smem{bytes};
   const bool loads_first = warp_id() < (Traits::warps + 1) / 2;
-  const int row_warp = warp_id() % Config::row_warps, key_warp = warp_id() / Config::row_warps;
+  const int row_warp = warp_id() % Config::row_warps, key_warp = Traits::part_warp() / Config::row_warps;
 
   if (warp_id() == 0) {
     StepList<Config> steps{};
@@ -85,6 +85,8 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const SplitPara
       if (info.flags & step_begins) {
         q.load(smem_address(stage), row_warp);
         scales.begin_split(split, q);
+      } else {
+        q.go_on(smem_address(stage), row_warp);  // mutate: QueriesOfTheStageBefore
       }
       const int first_key = key_warp * Traits::warp_keys;
       typename Traits::Scores scores;
@@ -98,7 +100,8 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const SplitPara
       online_softmax<split_rescale<Config>>(scores, output, state, scale_log2);
       scales.scale_weights(scores, smem_address(stage), first_key);
       Products::multiply_pv(output, scores,
-                            smem_address(stage) + Traits::layout.v + first_key * Traits::VTile::row_bytes);
+                            smem_address(stage) + Traits::layout.v + first_key * Traits::VTile::row_bytes +
+                                Traits::first_column() * ElementTraits<KvElement<Config>>::bytes);
     }
     if (has_pages_ahead) pages.put(smem.pages(step + pages_ahead));
     if (info.flags & step_ends) {

@@ -63,7 +63,7 @@ JIT_DEVICE void load_step(const AttentionParams& params, const Smem<Config>& sme
     const Info<Config>& split = smem.splits()[info.split];
     const unsigned stage = smem_address(smem.stage(step));
     const int* const pages = smem.pages(step);
-    if (info.flags & step_begins) {
+    if (!Traits::holds_queries || (info.flags & step_begins)) {
       copy_rows<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment>(
           stage, QueryRows<Config>(params, split));
     }

@@ -47,7 +47,7 @@ struct StageLayout {
 ///
 ///     | stage 0: Q, K, V [, scales] | stage 1 … | tile infos of splits | of steps | pages of rows | list of steps |
 ///
-/// A stage holds the queries, too, of a step with which a split begins. While a split ends, its last stage holds what
+/// A stage holds the queries, too, of a step with which a split begins, or where rows are long of every step. While a split ends, its last stage holds what
 /// the warps have come to: `stage_bytes` is enough for both.
 struct SmemLayout : StageLayout {
   int splits;
@@ -70,15 +70,17 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, i
                                                  int tile_kv, int stages, bool has_pages, bool has_spans,
                                                  const Storage& stored = {}) {
   const int known_steps = steps_ahead(stages, has_pages) + 1;
+  const int columns_v =
+      shared_columns(head_dim_v, split_column_warps(head_dim, head_dim_v), stored.element_bytes);
   const int scales = stored.has_row_scales ? tile_kv * 4 : 0;
   SmemAllocator stage, place;
   SmemLayout layout{};
   stage.rows(row_warps * rows_per_warp * padded_head_dim(head_dim) * stored.query_bytes);
   layout.k = stage.rows(tile_kv * padded_head_dim(head_dim) * stored.element_bytes);
-  layout.v = stage.rows(tile_kv * padded_head_dim(head_dim_v) * stored.element_bytes);
+  layout.v = stage.rows(tile_kv * columns_v * stored.element_bytes);
   layout.k_scales = stage.rows(scales);
   layout.v_scales = stage.rows(scales);
-  const int results = result_bytes(row_warps * key_warps, head_dim_v);
+  const int results = result_bytes(row_warps * key_warps, columns_v);
   layout.stage_bytes = stage.total() < results ? (results + 127) / 128 * 128 : stage.total();
   place.rows(stages * layout.stage_bytes);
   layout.splits = place.words(known_steps * info_bytes(has_spans));

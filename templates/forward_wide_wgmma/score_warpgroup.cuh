@@ -24,6 +24,7 @@ class ScoreWarpgroup {
   using Score = typename Config::Score;
   using Scores = typename Traits::Scores;
   using RowFactors = float[Scores::rows];
+  static constexpr int p_first = -1;  // no tile of keys before
   using Kept = KeptScoresOf<Config, QueriesByKeys, Scores>;
   // Scores that the functor bounds have no large maxima.
   using State = typename ChosenType<!(largest_score<Score> * log2_e < largest_offset),
@@ -54,11 +55,14 @@ class ScoreWarpgroup {
   }
 
  private:
-  // All tiles of keys of a work tile.
+  // All tiles of keys of a work tile. P of a tile is handed over when S of the next one is there: so products with values
+  // are computed under softmax, and those with keys have the tensor cores for themselves.
   JIT_DEVICE void multiply_keys() {
-    bool is_first = true;
+    int flags = p_first;
+    RowFactors correction;
     while (true) {
       multiply_panels();
+      if (flags != p_first) p_.commit(flags, correction);
       const bool is_last = keys_.is_last();
       if (is_last) queries_.release();  // mutate: QueriesOfTheWideReleasedEarly
       const Kept kept = kept_scores<QueriesByKeys, Scores>(
@@ -66,9 +70,8 @@ class ScoreWarpgroup {
           queries_.work().q_begin + queries_.warp_row(), keys_.first_key());
       apply_functors_of_consumer<Traits>(scores_, queries_, keys_, 0);
       keys_.release();
-      finish_tile(is_first, kept);
-      is_first = false;
-      if (is_last) return;
+      flags = finish_tile(flags == p_first, kept, correction);
+      if (is_last) return p_.commit(flags, correction);
       keys_.take();
     }
   }
@@ -107,9 +110,8 @@ class ScoreWarpgroup {
       panels_.consumer_release_before(back);
   }
 
-  // Softmax, and P for the others.
-  JIT_DEVICE void finish_tile(bool is_first, const Kept& kept) {
-    RowFactors correction = {};
+  // Softmax, and P for the others. Returns what these are told: whether O must be multiplied by `correction`.
+  JIT_DEVICE int finish_tile(bool is_first, const Kept& kept, RowFactors& correction) {
     bool moves = false;
     if (is_first) {
       begin_maximum(scores_, state_, queries_.scale_log2());
@@ -125,7 +127,7 @@ class ScoreWarpgroup {
       drop_step(kept, a, 0, step);
       p_.write_step(a, step);
     }
-    p_.commit(moves ? p_rescales : 0, correction);  // mutate: RescaleNotTold
+    return moves ? p_rescales : 0;  // mutate: RescaleNotTold
   }
 
   // Closes the work tile: writes LSE, and tells the factors of rows that normalize them.

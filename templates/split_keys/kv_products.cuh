@@ -31,8 +31,20 @@ struct KvProducts {
   using Config = typename Traits::Config;
   using Element = typename Config::Element;
 
-  /// Q of one warp as A fragments.
-  struct Queries {
+  /// Q of one warp as A fragments: held, or fetched step by step out of the stage that was loaded, or gone on to, last.
+  struct StagedQueries {
+    unsigned address;
+
+    JIT_DEVICE void load(unsigned tile, int row_warp) {
+      address = tile + Traits::QTile::offset(row_warp * rows_per_warp + lane_id() % 16, lane_id() / 16);
+    }
+    JIT_DEVICE void go_on(unsigned tile, int row_warp) { load(tile, row_warp); }
+
+    JIT_DEVICE void get(unsigned (&a)[1][4], int step) const {
+      ldmatrix_x4(a[0], Traits::QTile::advance(address, 0, 2 * step));
+    }
+  };
+  struct HeldQueries {
     unsigned registers[Traits::head_dim_steps][4];
 
     JIT_DEVICE void load(unsigned tile, int row_warp) {
@@ -42,12 +54,14 @@ struct KvProducts {
       for (int step = 0; step < Traits::head_dim_steps; ++step)
         ldmatrix_x4(registers[step], Traits::QTile::advance(address, 0, 2 * step));
     }
+    JIT_DEVICE void go_on(unsigned, int) {}
 
     JIT_DEVICE void get(unsigned (&a)[1][4], int step) const {
 #pragma unroll
       for (int i = 0; i < 4; ++i) a[0][i] = registers[step][i];
     }
   };
+  using Queries = typename ChosenType<Traits::holds_queries, HeldQueries, StagedQueries>::type;
 
   /// S = Q Kᵀ over the warp's keys, whose rows begin at shared address `k_tile`.
   static JIT_DEVICE void multiply_qk(typename Traits::Scores& scores, const Queries& q, unsigned k_tile) {
@@ -84,8 +98,59 @@ struct KvProducts<KernelTraits, true> {
   /// one instruction; P times scales of values wants the range of bf16.
   using Weight = typename ChosenType<Traits::has_value_scales, bf16, fp16>::type;
 
-  /// The queries of a lane: of 16 columns it has the four from 4 · (lane mod 4) on.
-  struct Queries {
+  /// The queries of a lane, out of a stage: of 16 columns it has the four from 4 · (lane mod 4) on.
+  struct StagedQueries {
+    unsigned tile;
+    int row;
+    Fp16Scale scales[2];
+    float factors[2];  ///< of the scores of the lane's rows
+
+    JIT_DEVICE void load(unsigned stage, int row_warp) {
+      go_on(stage, row_warp);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        factors[half] = 1;
+        if constexpr (!is_same<typename Config::Element, bf16>) continue;
+        int largest = 0;
+#pragma unroll
+        for (int step = 0; step < Traits::head_dim_steps; ++step) {
+          int words[2];
+          load_words(words, step, half);
+          largest = maximum(largest, maximum(largest_bf16(static_cast<unsigned>(words[0])),
+                                             largest_bf16(static_cast<unsigned>(words[1]))));
+        }
+        scales[half] = fp16_scale(largest_of_quad(largest));
+        factors[half] = scales[half].down;
+      }
+    }
+    JIT_DEVICE void go_on(unsigned stage, int row_warp) {
+      tile = stage;
+      row = row_warp * rows_per_warp + lane_id() / 4;
+    }
+
+    JIT_DEVICE void get(unsigned (&a)[1][4], int step) const {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        int words[2];
+        load_words(words, step, half);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const auto word = static_cast<unsigned>(words[i]);
+          a[0][half + 2 * i] =
+              is_same<typename Config::Element, bf16> ? bf16_to_fp16(word, scales[half].up) : word;
+        }
+      }
+    }
+
+   private:
+    JIT_DEVICE void load_words(int (&words)[2], int step, int half) const {
+      const int lane = lane_id();
+      load_shared(words,
+                  tile + Traits::QTile::offset(row + 8 * half, 2 * step + lane % 4 / 2) + lane % 2 * 8);
+    }
+  };
+  /// The same in registers.
+  struct HeldQueries {
     unsigned registers[Traits::head_dim_steps][4];
     float factors[2];  ///< of the scores of the lane's rows
 
@@ -112,7 +177,14 @@ struct KvProducts<KernelTraits, true> {
         if constexpr (is_same<typename Config::Element, bf16>) factors[half] = row_to_fp16(registers, half);
       }
     }
+    JIT_DEVICE void go_on(unsigned, int) {}
+
+    JIT_DEVICE void get(unsigned (&a)[1][4], int step) const {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[0][i] = registers[step][i];
+    }
   };
+  using Queries = typename ChosenType<Traits::holds_queries, HeldQueries, StagedQueries>::type;
 
   static JIT_DEVICE void multiply_qk(typename Traits::Scores& scores, const Queries& q, unsigned k_tile) {
     using Scores = typename Traits::Scores;
@@ -123,29 +195,33 @@ struct KvProducts<KernelTraits, true> {
     scores.clear();
 #pragma unroll
     for (int chunk = 0; chunk < even_chunks; chunk += 2) {
+      unsigned a[2][1][4];
+      q.get(a[0], chunk);
+      q.get(a[1], chunk + 1);
 #pragma unroll
       for (int n = 0; n < Scores::column_blocks; n += 2) {
         unsigned keys[4];
         ldmatrix_x4(keys, KTile::advance(pairs, 8 * n, chunk));
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          multiply(scores.registers[0][n + i / 2], q.registers[chunk + i % 2], keys[i]);
+        for (int i = 0; i < 4; ++i) multiply(scores.registers[0][n + i / 2], a[i % 2][0], keys[i]);
       }
     }
     if constexpr (even_chunks < KTile::chunks) {
+      unsigned a[1][4];
+      q.get(a, even_chunks);
 #pragma unroll
       for (int n = 0; n < Scores::column_blocks; n += 2) {
         unsigned keys[2];
         ldmatrix_x2(keys[0], keys[1], KTile::advance(singles, 8 * n, even_chunks));
 #pragma unroll
-        for (int i = 0; i < 2; ++i) multiply(scores.registers[0][n + i], q.registers[even_chunks], keys[i]);
+        for (int i = 0; i < 2; ++i) multiply(scores.registers[0][n + i], a[0], keys[i]);
       }
     }
   }
 
   static JIT_DEVICE void multiply_pv(typename Traits::Output& output, const typename Traits::Scores& p,
                                      unsigned v_tile) {
-    constexpr int even_chunks = VTile::chunks / 2 * 2;
+    constexpr int chunks = Traits::Output::column_blocks / 2, even_chunks = chunks / 2 * 2;
     const int lane = lane_id();
     const unsigned pairs = v_tile + VTile::offset(lane % 16, lane / 16);
     const unsigned singles = v_tile + VTile::offset(lane % 16, 0);
@@ -160,7 +236,7 @@ struct KvProducts<KernelTraits, true> {
         multiply_columns(output, chunk, a, values[0], values[1]);
         multiply_columns(output, chunk + 1, a, values[2], values[3]);
       }
-      if constexpr (even_chunks < VTile::chunks) {
+      if constexpr (even_chunks < chunks) {
         unsigned values[2];
         ldmatrix_x2_trans(values[0], values[1], VTile::advance(singles, 16 * step, even_chunks));
         multiply_columns(output, even_chunks, a, values[0], values[1]);

@@ -12,6 +12,14 @@ inline constexpr int piece_columns = 4;
 /// Floats between rows of a warp's results beside those of the row, so that stores meet all banks.
 inline constexpr int result_padding = 8;
 
+/// Warps that share out the columns of O where rows are long. Each has few of them: what merges results wants registers,
+/// too.
+JIT_HOST_DEVICE constexpr int split_column_warps(int head_dim, int head_dim_v) {
+  constexpr int few_columns = most_warp_columns / 2;
+  const int columns = head_dim > head_dim_v ? head_dim : head_dim_v;
+  return columns <= most_warp_columns ? 1 : (columns + few_columns - 1) / few_columns;
+}
+
 /// Bytes of the results of all warps: rows of O, and maximum and sum of each row.
 JIT_HOST_DEVICE constexpr int result_bytes(int warps, int head_dim_v) {
   return warps * rows_per_warp * (padded_head_dim(head_dim_v) + result_padding + 2) * 4;

@@ -16,7 +16,8 @@ namespace jit {
 template <class Traits>
 class WarpSplits {
   using Config = typename Traits::Config;
-  static constexpr int row_floats = Traits::Output::column_blocks * 8 + result_padding;
+  static constexpr int row_floats = Traits::column_warps * Traits::warp_columns + result_padding;
+  static constexpr int rows = Traits::warps / Traits::column_warps * rows_per_warp;
 
  public:
   JIT_DEVICE explicit WarpSplits(unsigned char* stage) : o_(reinterpret_cast<float*>(stage)) {}
@@ -25,19 +26,20 @@ class WarpSplits {
   JIT_DEVICE void put(const typename Traits::Output& output, const SoftmaxState<Traits::Output::rows>& state,
                       float scale_log2) const {
     using Layout = typename Traits::Output::Layout;
-    const int lane = lane_id(), first_row = warp_id() * rows_per_warp;
+    const int lane = lane_id(), first_row = Traits::part_warp() * rows_per_warp;
+    const int first_column = Traits::first_column();
     Traits::Output::for_each_row(first_row + Layout::lane_row(lane), [&](int r, int row) {
       KvProducts<Traits>::for_each_pair(output, r, [&](int column, float2 pair) {
-        *reinterpret_cast<float2*>(o_ + row * row_floats + column) = pair;
+        *reinterpret_cast<float2*>(o_ + row * row_floats + first_column + column) = pair;
       });
       const float sum = Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
-      if (Layout::speaks_for_rows(lane)) {
+      if (first_column == 0 && Layout::speaks_for_rows(lane)) {
         states()[row] = row_state(state.row_max[r], scale_log2, sum);
       }
     });
   }
 
-  static constexpr int count = Traits::warps * rows_per_warp / Traits::tile_rows;
+  static constexpr int count = rows / Traits::tile_rows;
   JIT_DEVICE RowState state(int i, int row) const { return states()[place(i, row)]; }
   JIT_DEVICE float4 values(int i, int row, int column) const {
     return *reinterpret_cast<const float4*>(o_ + place(i, row) * row_floats + column);
@@ -46,9 +48,7 @@ class WarpSplits {
  private:
   // Warps that share rows lie Config::row_warps apart.
   static JIT_DEVICE int place(int i, int row) { return i * Traits::tile_rows + row; }
-  JIT_DEVICE RowState* states() const {
-    return reinterpret_cast<RowState*>(o_ + Traits::warps * rows_per_warp * row_floats);
-  }
+  JIT_DEVICE RowState* states() const { return reinterpret_cast<RowState*>(o_ + rows * row_floats); }
 
   float* o_;
 };

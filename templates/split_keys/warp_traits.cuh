@@ -12,8 +12,8 @@
 namespace jit {
 
 /// Traits of such families have this alike: so many warps of a block, so many of which have rows of their own, each so
-/// many keys of a tile.
-template <class KernelConfig, int block_warps, int row_warps, int keys>
+/// many keys of a tile. Where rows are long, there are as many warps for each part of the columns of O.
+template <class KernelConfig, int part_warps, int row_warps, int keys>
 struct WarpTraits {
   using Config = KernelConfig;
   static_assert(Config::stages >= 2, "a tile is loaded while another one is multiplied");
@@ -21,26 +21,38 @@ struct WarpTraits {
   /// The type that q is multiplied as: of 8 bits as fp16, which has all their numbers.
   using Number = typename ChosenType<is_fp8<typename Config::Element>, fp16, typename Config::Element>::type;
   static constexpr int mma_k = ElementTraits<Number>::mma_k;
-  static constexpr int warps = block_warps;
+  static constexpr int column_warps = split_column_warps(Config::head_dim, Config::head_dim_v);
+  static constexpr int warps = part_warps * column_warps;
   static constexpr int threads = warps * warp_size;
   static constexpr int tile_rows = row_warps * rows_per_warp;
   static constexpr int warp_keys = keys;
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
   static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
 
+  /// Whether a warp has its queries in registers, or each stage has them.
+  static constexpr bool holds_queries = Config::head_dim <= most_warp_columns;
+
   // Scores of one warp.
+  static constexpr int warp_columns =
+      jit::warp_columns(Config::head_dim_v, column_warps, ElementTraits<KvElement<Config>>::bytes);
   using Scores = Accumulator<MmaLayout, rows_per_warp, warp_keys>;
-  using Output = Accumulator<MmaLayout, rows_per_warp, padded_head_dim(Config::head_dim_v, mma_k)>;
+  using Output = Accumulator<MmaLayout, rows_per_warp, warp_columns>;
+
+  /// The warp among those of its part of the columns, and the part's first column of O.
+  static JIT_DEVICE int part_warp() { return column_warps == 1 ? warp_id() : warp_id() % part_warps; }
+  static JIT_DEVICE int first_column() {
+    return column_warps == 1 ? 0 : warp_id() / part_warps * warp_columns;
+  }
 
   /// Chunks of a row in shared memory.
   template <class Element>
-  static constexpr int chunks(int head_dim) {
-    return padded_head_dim(head_dim, mma_k) / ElementTraits<Element>::per_chunk;
+  static constexpr int chunks(int columns) {
+    return padded_head_dim(columns, mma_k) / ElementTraits<Element>::per_chunk;
   }
   using QTile = SmemTile<tile_rows, chunks<typename Config::Element>(Config::head_dim)>;
   // Where cp.async copies rows.
   using KRows = SmemTile<Config::tile_kv, chunks<KvElement<Config>>(Config::head_dim)>;
-  using VRows = SmemTile<Config::tile_kv, chunks<KvElement<Config>>(Config::head_dim_v)>;
+  using VRows = SmemTile<Config::tile_kv, chunks<KvElement<Config>>(column_warps* warp_columns)>;
 };
 
 }  // namespace jit

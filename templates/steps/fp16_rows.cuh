@@ -22,33 +22,39 @@ JIT_DEVICE Fp16Scale fp16_scale(int largest) {
   return {__int_as_float((target - exponent + bias) << 23), __int_as_float((exponent - target + bias) << 23)};
 }
 
+/// The bits of the larger magnitude of two numbers of bf16.
+JIT_DEVICE int largest_bf16(unsigned word) {
+  constexpr unsigned magnitudes = 0x7fff;
+  return maximum(static_cast<int>(word & magnitudes), static_cast<int>(word >> 16 & magnitudes));
+}
+/// The largest of the lanes of a quad.
+JIT_DEVICE int largest_of_quad(int largest) {
+#pragma unroll
+  for (int distance = 1; distance < 4; distance *= 2)
+    largest = maximum(largest, __shfl_xor_sync(full_warp, largest, distance));
+  return largest;
+}
+/// Two numbers of bf16 times a factor.
+JIT_DEVICE unsigned bf16_to_fp16(unsigned word, float factor) {
+  return pack<fp16>(__int_as_float(static_cast<int>(word << 16)) * factor,
+                    __int_as_float(static_cast<int>(word & 0xffff0000u)) * factor);
+}
+
 /// Makes fp16 of the lane's part of a row of bf16: words `half` and `half` + 2 of each step, of which the four lanes
 /// of a quad have all. Returns what products with the row are to be multiplied by.
 template <int steps>
 JIT_DEVICE float row_to_fp16(unsigned (&registers)[steps][4], int half) {
-  constexpr unsigned magnitudes = 0x7fff;
   int largest = 0;
 #pragma unroll
   for (int step = 0; step < steps; ++step) {
 #pragma unroll
-    for (int i = half; i < 4; i += 2) {
-      const unsigned word = registers[step][i];
-      largest = maximum(
-          largest, maximum(static_cast<int>(word & magnitudes), static_cast<int>(word >> 16 & magnitudes)));
-    }
+    for (int i = half; i < 4; i += 2) largest = maximum(largest, largest_bf16(registers[step][i]));
   }
-#pragma unroll
-  for (int distance = 1; distance < 4; distance *= 2)
-    largest = maximum(largest, __shfl_xor_sync(full_warp, largest, distance));
-  const Fp16Scale scale = fp16_scale(largest);
+  const Fp16Scale scale = fp16_scale(largest_of_quad(largest));
 #pragma unroll
   for (int step = 0; step < steps; ++step) {
 #pragma unroll
-    for (int i = half; i < 4; i += 2) {
-      const unsigned word = registers[step][i];
-      registers[step][i] = pack<fp16>(__int_as_float(static_cast<int>(word << 16)) * scale.up,
-                                      __int_as_float(static_cast<int>(word & 0xffff0000u)) * scale.up);
-    }
+    for (int i = half; i < 4; i += 2) registers[step][i] = bf16_to_fp16(registers[step][i], scale.up);
   }
   return scale.down;
 }

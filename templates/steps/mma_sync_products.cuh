@@ -13,14 +13,14 @@
 namespace jit {
 
 /// S += Q Kᵀ over the keys of `k_tile`, the shared address of the first key's row. `q.get(a, step)` gives the A
-/// fragments of the 32 bytes of rows from 32 · step on.
-template <class Element, class KTile, class Scores, class Queries>
+/// fragments of the 32 bytes of rows from 32 · step on; behind `steps` of them rows are zeros.
+template <class Element, class KTile, int steps = KTile::chunks / 2, class Scores, class Queries>
 JIT_DEVICE void add_qk(Scores& scores, const Queries& q, unsigned k_tile) {
   const int lane = lane_id();
   // mutate: SwizzleOnTheWritingSideOnly
   const unsigned address = k_tile + KTile::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll
-  for (int step = 0; step < KTile::chunks / 2; ++step) {
+  for (int step = 0; step < steps; ++step) {
     unsigned a[Scores::row_blocks][4];
     q.get(a, step);
 #pragma unroll
@@ -37,10 +37,10 @@ JIT_DEVICE void add_qk(Scores& scores, const Queries& q, unsigned k_tile) {
 }
 
 /// S = Q Kᵀ.
-template <class Element, class KTile, class Scores, class Queries>
+template <class Element, class KTile, int steps = KTile::chunks / 2, class Scores, class Queries>
 JIT_DEVICE void multiply_qk(Scores& scores, const Queries& q, unsigned k_tile) {
   scores.clear();
-  add_qk<Element, KTile>(scores, q, k_tile);
+  add_qk<Element, KTile, steps>(scores, q, k_tile);
 }
 
 /// P of 16 rows and 32 keys as the A operand of products with values of 8 bits, whose keys stand in the order in which

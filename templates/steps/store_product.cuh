@@ -10,12 +10,15 @@ namespace jit {
 
 /// Writes the rows of a warp's product, times `factor` and rounded, to those of `target` from `row` on, but none from
 /// `row_end` on and `columns` columns alone. They go through rows `tile_row` and following of a tile in shared memory,
-/// which are the warp's own, so that whole rows are written at once.
-template <class Tile, int columns, int alignment, class Product, class Element>
+/// which are the warp's own, so that whole rows are written at once. Of several `parts` of the columns the product is
+/// `part`, and the same part of the tile's columns is the warp's own.
+template <class Tile, int columns, int alignment, int parts = 1, class Product, class Element>
 JIT_DEVICE void store_product(const Product& product, float factor, const DenseRows<Element>& target, int row,
-                              int row_end, unsigned tile, int tile_row) {
+                              int row_end, unsigned tile, int tile_row, int part = 0) {
   using Layout = typename Product::Layout;
-  const int lane = lane_id();
+  constexpr int part_columns = parts == 1 ? columns : Product::column_blocks * Layout::block_columns;
+  const int lane = lane_id(), first_column = parts == 1 ? 0 : part * part_columns;
+  tile += first_column * ElementTraits<Element>::bytes;
   const unsigned address = tile + Tile::offset(tile_row + Layout::lane_row(lane), 0) +
                            Layout::lane_column(lane) * ElementTraits<Element>::bytes;
 #pragma unroll
@@ -29,8 +32,9 @@ JIT_DEVICE void store_product(const Product& product, float factor, const DenseR
     }
   }
   __syncwarp();
-  store_tile_rows<Tile, columns, Product::row_blocks * Layout::block_rows, alignment>(target, row, row_end,
-                                                                                      tile, tile_row);
+  store_tile_rows<Tile, part_columns, Product::row_blocks * Layout::block_rows, alignment>(
+      target.from(0, first_column), row, row_end, tile, tile_row,
+      parts == 1 ? part_columns : columns - first_column);
 }
 
 /// Writes a row, of which there are `columns` columns, if it exists. Each quad of lanes has pieces of 8 columns of it

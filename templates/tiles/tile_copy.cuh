@@ -219,15 +219,17 @@ JIT_DEVICE void store_four(float* target, float4 values) {
 }
 
 /// One warp writes `rows` rows of a tile, from `tile_row` on, to those of `target` from `row` on; rows from
-/// `row_end` on are left alone.
+/// `row_end` on, and columns from `column_end` on, are left alone.
 template <class Tile, int columns, int rows, int alignment, class Element>
 JIT_DEVICE void store_tile_rows(const DenseRows<Element>& target, int row, int row_end, unsigned tile,
-                                int tile_row) {
+                                int tile_row, int column_end = columns) {
   constexpr int per_chunk = ElementTraits<Element>::per_chunk;
   constexpr int chunks = columns / per_chunk;
   constexpr int rows_per_pass = warp_size / chunks;
+  static_assert(rows_per_pass > 0, "a warp has a lane for each chunk of a row");
   const int lane_row = lane_id() / chunks, chunk = lane_id() % chunks;
   if (lane_row >= rows_per_pass) return;
+  if (column_end < columns && chunk * per_chunk >= column_end) return;  // mutate: StoresPastTheLastColumn
   const DenseRows<Element> own = target.from(row + lane_row, chunk * per_chunk);
 #pragma unroll
   for (int r = 0; r < rows; r += rows_per_pass) {

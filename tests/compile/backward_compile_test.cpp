@@ -66,6 +66,8 @@ TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
                                     {.dtype = DType::fp16, .gqa_ratio = 4},
                                     {.head_dim = 192, .head_dim_v = 128, .mask = mask::document()},
                                     {.head_dim = 256},
+                                    {.head_dim = 512, .gqa_ratio = 8, .mask = mask::causal()},
+                                    {.head_dim = 320, .head_dim_v = 512, .dropout = true},
                                     {.dropout = true},
                                     {.head_dim = 40, .head_dim_v = 24, .alignment = 2}})
       wishes.push_back({spec, archs[turn++ % archs.size()], pass});

@@ -67,6 +67,8 @@ TEST(CompileSpace, TheDefaultCompilesOnEveryArchWithoutSpills) {
   // from where the seed falls on.
   const std::vector<AttentionSpec> specs = {{.head_dim = 256},
                                             {.head_dim = 192, .head_dim_v = 128, .mask = mask::causal()},
+                                            {.head_dim = 512, .mask = mask::causal()},
+                                            {.head_dim = 264, .head_dim_v = 448, .score = score::softcap(30)},
                                             {.head_dim = 40, .head_dim_v = 24, .alignment = 2}};
   std::uint64_t place = 0;
   for (const Arch& arch : {Arch{8, 0, 0}, Arch{8, 9, 0}, testing::sm_90a}) {

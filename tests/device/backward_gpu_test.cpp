@@ -37,13 +37,13 @@ class BackwardTest : public GpuTest {
 
 TEST_F(BackwardTest, HeadDims) {
   int index = 0;
-  for (const int head_dim : {8, 24, 64, 72, 128, 200, 256}) {
+  for (const int head_dim : {8, 24, 64, 72, 128, 200, 256, 320, 512}) {
     // Two of three in one of the two types on an emulated device.
     if (is_in_this_run(index, 3)) expect_right(problem_of({.head_dim = head_dim}, 1, 1, 35, 41));
     if (is_in_this_run(++index, 5))
       expect_right(problem_of({.dtype = DType::fp16, .head_dim = head_dim}, 1, 1, 35, 41));
   }
-  for (const auto& [d, dv] : {std::pair(192, 128), {64, 256}, {256, 8}, {40, 72}}) {
+  for (const auto& [d, dv] : {std::pair(192, 128), {64, 256}, {256, 8}, {40, 72}, {512, 64}, {24, 392}}) {
     if (is_in_this_run(index++, 5)) expect_right(problem_of({.head_dim = d, .head_dim_v = dv}, 1, 2, 35, 41));
   }
 }

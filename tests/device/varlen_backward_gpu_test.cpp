@@ -51,6 +51,7 @@ TEST_F(VarlenBackwardTest, MasksScoresAndHeads) {
                         .gqa_ratio = 3,
                         .mask = mask::sliding_window(20, 5) || mask::prefix(7)}));
   expect_right(case_of({.head_dim = 256, .head_dim_v = 8, .mask = !mask::causal(Alignment::top_left)}));
+  expect_right(case_of({.head_dim = 264, .head_dim_v = 512, .gqa_ratio = 2, .mask = mask::causal()}));
 }
 
 // Rows of nobody lie before, between and behind the sequences: not read, and not written.

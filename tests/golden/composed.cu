@@ -40,7 +40,7 @@ static_assert(has_row_range<Config::Mask> == false, "host and device disagree on
 static_assert(key_words<Config::Mask> == 1, "host and device disagree on the mask's key words");
 static_assert(forward_mma_sync::smem_layout<Config>().total == 81920, "host and device disagree on shared memory");
 
-extern "C" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)
+extern "C" __global__ void __launch_bounds__(128, Config::blocks_per_sm)
 attention_forward_mma_sync_bf16_d128_causal_prefix_lengths_document_sliding_w_softcap_30_alibi_bias_fp16_q128kv64w4k2v1(const __grid_constant__ AttentionParams params) {
   forward_mma_sync::attention_forward<Config>(params);
 }

@@ -33,7 +33,7 @@ static_assert(has_row_range<Config::Mask> == true, "host and device disagree on 
 static_assert(key_words<Config::Mask> == 0, "host and device disagree on the mask's key words");
 static_assert(forward_mma_sync::smem_layout<Config>().total == 13824, "host and device disagree on shared memory");
 
-extern "C" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)
+extern "C" __global__ void __launch_bounds__(64, Config::blocks_per_sm)
 attention_forward_mma_sync_bf16_d40v24_q32kv48w2k1v3(const __grid_constant__ AttentionParams params) {
   forward_mma_sync::attention_forward<Config>(params);
 }

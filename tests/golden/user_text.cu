@@ -153,7 +153,7 @@ static_assert(has_row_range<Config::Mask> == false, "host and device disagree on
 static_assert(key_words<Config::Mask> == 6, "host and device disagree on the mask's key words");
 static_assert(forward_mma_sync::smem_layout<Config>().total == 81920, "host and device disagree on shared memory");
 
-extern "C" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)
+extern "C" __global__ void __launch_bounds__(128, Config::blocks_per_sm)
 attention_forward_mma_sync_bf16_d128_text_blocks_text_by_head_and_batch_text__text_distance_text_offsets_q128kv64w4k2v1(const __grid_constant__ AttentionParams params) {
   forward_mma_sync::attention_forward<Config>(params);
 }

@@ -3,10 +3,12 @@
 import base64
 import hashlib
 import json
+import os
 import pathlib
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import pytest
@@ -14,7 +16,9 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools/release"))
 
+import checks  # noqa: E402
 import kernel_hub  # noqa: E402
+import packs  # noqa: E402
 import records  # noqa: E402
 import wheels as building  # noqa: E402
 
@@ -75,6 +79,70 @@ def test_the_library_is_compiled_with_equal_flags_for_all_pythons():
              for version in ("3.10", "3.12")}
     assert flags == {"-ffile-prefix-map=/release=. -ffile-prefix-map=/release/once/source=. "
                      "-ffile-prefix-map=/release/once/x86_64=."}
+
+
+def test_files_of_an_sdist_that_are_as_before_keep_their_time(tmp_path):
+    """By their time the build knows what to compile."""
+    def unpack(**files):
+        with tarfile.open(tmp_path / "a-1.tar.gz", "w:gz") as archive:
+            for name, text in files.items():
+                (tmp_path / "file").write_text(text)
+                archive.add(tmp_path / "file", f"a-1/sources/{name}.cpp")
+        building.unpack(tmp_path / "a-1.tar.gz", tmp_path / "source")
+        return {path.stem: path for path in (tmp_path / "source").rglob("*.cpp")}
+
+    first = unpack(same="1", changed="2", removed="3")
+    for path in first.values():
+        os.utime(path, (1, 1))
+    second = unpack(same="1", changed="4", new="5")
+    assert {name: path.read_text() for name, path in second.items()} == {"same": "1", "changed": "4", "new": "5"}
+    assert {name for name, path in second.items() if path.stat().st_mtime > 1} == {"changed", "new"}
+
+
+def test_a_build_that_compiles_the_library_again_is_refused(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("[1/2] Building CXX object python/CMakeFiles/jit_attention_python.dir/Unity/unity_python_src_0_cxx.cxx.o\n")
+    checks.check_compiles_extension_alone(log)
+    for target in ("emulator/CMakeFiles/jit_emulator.dir", "CMakeFiles/jit_attention.dir"):
+        log.write_text(f"[1/2] Building CXX object {target}/Unity/unity_cache_0_cxx.cxx.o\n")
+        with pytest.raises(SystemExit, match="the library is compiled for each Python: .* has 1 of its objects"):
+            checks.check_compiles_extension_alone(log)
+
+
+def test_a_wheel_with_a_path_of_this_machine_is_refused(wheels):
+    checks.check_content(wheels[0], [ROOT, pathlib.Path.home()])
+    with zipfile.ZipFile(wheels[0], "a") as archive:
+        archive.writestr("jit_attention/_core.so", f"at {ROOT}/generator/attention.cpp")
+    with pytest.raises(SystemExit, match="_core.so of jit_attention.* holds the path"):
+        checks.check_content(wheels[0], [ROOT])
+    with pytest.raises(SystemExit, match="wants libstdc"):
+        with zipfile.ZipFile(wheels[1], "a") as archive:
+            archive.writestr("jit_attention/_core.so", "libstdc++.so.6")
+        checks.check_content(wheels[1], [ROOT])
+
+
+STAND_IN = """#!{python}
+import json, pathlib, sys
+given = dict(zip(sys.argv[2::1], sys.argv[3::1]))
+pathlib.Path(given["--out"]).write_bytes(bytes({size}))
+print(json.dumps({{"kernels": [{{"cached": False, "compile_ms": 1500}}, {{"cached": True, "compile_ms": 9}}]}}))
+"""
+
+
+@pytest.mark.parametrize("size", [1_000_000, packs.LARGEST_PACK + 1])
+def test_a_pack_of_each_model_and_architecture_is_made_and_measured(tmp_path, capsys, size):
+    tool = tmp_path / "tool"
+    tool.write_text(STAND_IN.format(python=sys.executable, size=size))
+    tool.chmod(0o755)
+    if size > packs.LARGEST_PACK:
+        with pytest.raises(SystemExit, match="llama-3-8b.sm_90a.pack has 30000001 bytes, 1 more than a pack may have"):
+            packs.write_packs([tool], ["llama-3-8b"], ["sm_90a"], tmp_path / "packs")
+        return
+    made = packs.write_packs([tool], packs.MODELS, ["sm_80", "sm_90a"], tmp_path / "packs")
+    assert len(packs.MODELS) == 5
+    assert [path.name for path in made] == [f"{model}.{arch}.pack" for model in packs.MODELS for arch in ("sm_80", "sm_90a")]
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 10 and all("1.0 MB, 2 kernels, of which 1 were compiled in 2 s of NVRTC" in line for line in lines)
 
 
 def test_files_of_two_versions_are_no_release(wheels):

@@ -13,7 +13,7 @@ pytest.register_assert_rewrite("tiny_transformers")
 
 import jit_attention.torch.transformers as integration  # noqa: E402
 from jit_attention.torch import register_with_transformers  # noqa: E402
-from tiny_transformers import batch, built, check  # noqa: E402
+from tiny_transformers import MODELS, batch, built, check  # noqa: E402
 
 pytest_plugins = ["tiny_transformers"]
 
@@ -37,6 +37,13 @@ def test_models(name, padding, device, calls):
     side = "left" if padding == "right" else padding
     assert {mask for mask, _ in calls} == EXPECTED_MASKS[name, side]
     assert {score for _, score in calls} == {"softcap(2)" if name == "gemma2" else "None"}
+
+
+@pytest.mark.skipif("gemma4" not in MODELS, reason="needs Transformers with Gemma 4")
+def test_layers_with_head_dims_of_256_and_512(device, calls):
+    tokens, kept = batch(device, "none")
+    check("gemma4", device, kept, input_ids=tokens, attention_mask=kept)
+    assert {mask for mask, _ in calls} == {"causal", "sliding_window(5)"}
 
 
 def test_encoder_and_decoder_with_position_bias(device, calls):

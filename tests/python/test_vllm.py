@@ -167,6 +167,13 @@ def test_a_step_of_prefill_decoding_and_padding(rng, device, problem, layout):
     step.check(step.run(impl, layer, cache), causal=True, **exact)
 
 
+def test_heads_of_512(rng, device):
+    step = Step(rng, device, new=(1, 5), context=(20, 13), heads=8, heads_kv=1, head_size=512)
+    impl, layer, cache = impl_of(step), layer_of(device), step.cache()
+    step.store(impl, layer, cache)
+    step.check(step.run(impl, layer, cache), causal=True)
+
+
 @pytest.mark.parametrize("causal", ["no", "by request"])
 @pytest.mark.parametrize("window", [None, 9])
 def test_steps_that_are_not_causal(rng, device, causal, window):
@@ -309,7 +316,7 @@ def configuration(**changed):
 def test_configurations_that_are_served():
     assert configuration() == []
     for changed in (dict(kv_cache_dtype="auto"), dict(kv_cache_dtype="fp8_per_token_head"),
-                    dict(head_size=8, block_size=1024), dict(attn_type="encoder_only"),
+                    dict(head_size=8, block_size=1024), dict(head_size=512), dict(attn_type="encoder_only"),
                     dict(kv_cache_dtype="bfloat16"), dict(device_capability=DeviceCapability(12, 0))):  # fmt: skip
         assert configuration(**changed) == []
 
@@ -317,7 +324,7 @@ def test_configurations_that_are_served():
 @pytest.mark.parametrize(
     "changed, sentence",
     [
-        (dict(head_size=576), "head_size not supported: head sizes are multiples of 8 up to 256"),
+        (dict(head_size=576), "head_size not supported: head sizes are multiples of 8 up to 512"),
         (dict(head_size=100), "multiples of 8"),
         (dict(kv_cache_dtype="int8_per_token_head"), "give --kv-cache-dtype auto, fp8_e4m3"),
         (dict(use_mla=True), "leave --attention-backend out"),
@@ -386,8 +393,8 @@ def test_vllm_selects_it(monkeypatch):
     wanted = AttentionSelectorConfig(head_size=128, dtype=torch.bfloat16, kv_cache_dtype="auto", block_size=None)
     custom = registry.AttentionBackendEnum.CUSTOM
     assert Hopper.get_attn_backend_cls(custom, wanted, 8).endswith("backend.JitAttentionBackend")
-    with pytest.raises(ValueError, match="multiples of 8 up to 256"):
-        Hopper.get_attn_backend_cls(custom, wanted._replace(head_size=512), 8)
+    with pytest.raises(ValueError, match="multiples of 8 up to 512"):
+        Hopper.get_attn_backend_cls(custom, wanted._replace(head_size=520), 8)
 
 
 @pytest.mark.skipif(not hasattr(vllm.envs, "VLLM_PLUGINS"), reason="needs vLLM itself")

@@ -33,6 +33,17 @@ MODELS = {
 }
 
 
+if hasattr(transformers, "Gemma4ForCausalLM"):  # its layers that see all have larger heads than those with windows
+    MODELS["gemma4"] = (
+        transformers.Gemma4ForCausalLM,
+        transformers.Gemma4TextConfig(
+            **GROUPED | dict(num_attention_heads=8, num_key_value_heads=1, initializer_range=0.1), sliding_window=6,
+            head_dim=256, global_head_dim=512, layer_types=["sliding_attention", "full_attention"],
+            hidden_size_per_layer_input=8, vocab_size_per_layer_input=100,
+        ),
+    )  # fmt: skip
+
+
 @pytest.fixture
 def device(emulated):
     torch._dynamo.reset()

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "templates/base/element.cuh"
+
 namespace jit::reference {
 namespace {
 
@@ -10,13 +12,18 @@ T pick(std::initializer_list<T> values, Random& random) {
   return values.begin()[random() % values.size()];
 }
 
+// Whether rows are longer than what one warp sums: then few of them fit into shared memory.
+bool is_wide(const AttentionSpec& spec) { return column_warps(spec.head_dim, spec.value_head_dim()) > 1; }
+
 }  // namespace
 
 AttentionSpec random_spec(Random& random) {
   AttentionSpec spec;
   spec.dtype = pick({DType::bf16, DType::fp16}, random);
   const auto head_dim = [&] {
-    return draw(random, 0, 1) == 0 ? pick({64, 96, 128, 192, 256}, random) : 8 * draw(random, 1, 32);
+    if (draw(random, 0, 1) == 0) return pick({64, 96, 128, 192, 256, 64, 96, 128, 192, 256, 512}, random);
+    const int eighth = draw(random, 1, 36);
+    return eighth <= 32 ? 8 * eighth : 264 + 64 * (eighth - 33) + 8 * draw(random, 0, 7);  // to 512
   };
   spec.head_dim = head_dim();
   if (draw(random, 0, 2) == 0) spec.head_dim_v = head_dim();
@@ -32,7 +39,7 @@ void make_fp8(AttentionSpec& spec, Random& random) {
   if (spec.head_dim % 16 != 0 || spec.value_head_dim() % 16 != 0)
     spec.alignment = std::min(spec.alignment, 8);  // of dense rows
   const DType fp8 = pick({DType::fp8_e4m3, DType::fp8_e4m3, DType::fp8_e5m2}, random);
-  if (spec.split_keys != 0 || draw(random, 0, 1) == 0) {
+  if (is_wide(spec) || spec.split_keys != 0 || draw(random, 0, 1) == 0) {
     spec.kv_dtype = fp8;
     spec.descale_per = pick({ScaleKind::head, ScaleKind::token}, random);
     // Probabilities times scales of tokens are rounded to bf16: as plain attention of bf16 has them.
@@ -61,11 +68,11 @@ void make_sequences(AttentionSpec& spec, Random& random) {
 
 namespace {
 
-ForwardMmaSync random_mma_sync_config(Random& random) {
+ForwardMmaSync random_mma_sync_config(bool is_wide, Random& random) {
   ForwardMmaSync config;
-  config.warps = pick({1, 2, 3, 4, 4, 4, 8, 8}, random);
+  config.warps = is_wide ? draw(random, 1, 3) : pick({1, 2, 3, 4, 4, 4, 8, 8}, random);
   config.tile_q = 16 * config.warps * draw(random, 1, 2);
-  config.tile_kv = 16 * draw(random, 1, 8);
+  config.tile_kv = 16 * draw(random, 1, is_wide ? 3 : 8);
   config.stages_k = draw(random, 1, 4);
   config.stages_v = draw(random, 1, 4);
   config.q_in_registers = pick({false, true}, random);
@@ -95,12 +102,12 @@ ForwardWgmma random_fp8_config(Random& random) {
   return config;
 }
 
-ForwardSplitKv random_split_kv_config(Random& random) {
+ForwardSplitKv random_split_kv_config(bool is_wide, Random& random) {
   ForwardSplitKv config;
-  config.row_warps = pick({1, 1, 2, 4, 8}, random);
-  config.key_warps = pick({1, 2, 4, 4, 8}, random);
-  config.tile_kv = 16 * config.key_warps * draw(random, 1, 4);
-  config.stages = draw(random, 2, 6);
+  config.row_warps = is_wide ? draw(random, 1, 2) : pick({1, 1, 2, 4, 8}, random);
+  config.key_warps = is_wide ? draw(random, 1, 2) : pick({1, 2, 4, 4, 8}, random);
+  config.tile_kv = 16 * config.key_warps * draw(random, 1, is_wide ? 2 : 4);
+  config.stages = draw(random, 2, is_wide ? 3 : 6);
   config.copies = pick({Copies::cp_async, Copies::cp_async, Copies::tma}, random);
   config.blocks_per_sm = draw(random, 1, 4);
   return config;
@@ -116,22 +123,22 @@ ForwardSplitWgmma random_split_wgmma_config(Random& random) {
   return config;
 }
 
-BackwardDqMmaSync random_dq_config(Random& random) {
+BackwardDqMmaSync random_dq_config(bool is_wide, Random& random) {
   BackwardDqMmaSync config;
-  config.warps = pick({1, 2, 3, 4, 4, 8}, random);
+  config.warps = is_wide ? draw(random, 1, 2) : pick({1, 2, 3, 4, 4, 8}, random);
   config.tile_q = 16 * config.warps * draw(random, 1, 2);
-  config.tile_kv = 16 * draw(random, 1, 8);
-  config.stages = draw(random, 1, 4);
+  config.tile_kv = 16 * draw(random, 1, is_wide ? 2 : 8);
+  config.stages = draw(random, 1, is_wide ? 2 : 4);
   config.blocks_per_sm = draw(random, 1, 3);
   return config;
 }
 
-BackwardDkvMmaSync random_dkv_config(Random& random) {
+BackwardDkvMmaSync random_dkv_config(bool is_wide, Random& random) {
   BackwardDkvMmaSync config;
-  config.warps = pick({1, 2, 3, 4, 4, 8}, random);
+  config.warps = is_wide ? draw(random, 1, 2) : pick({1, 2, 3, 4, 4, 8}, random);
   config.tile_kv = 16 * config.warps * draw(random, 1, 2);
-  config.tile_q = 16 * draw(random, 1, 8);
-  config.stages = draw(random, 1, 4);
+  config.tile_q = 16 * draw(random, 1, is_wide ? 2 : 8);
+  config.stages = draw(random, 1, is_wide ? 2 : 4);
   config.separate = pick({false, true}, random);
   config.blocks_per_sm = draw(random, 1, 3);
   return config;
@@ -155,7 +162,7 @@ KernelConfig legal(const AttentionSpec& spec, const DeviceLimits& limits, const 
 
 KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random) {
   // Drawn, not picked from the search grid: what is legal reaches further than what is searched.
-  const bool has_wgmma = limits.arch == Arch{9, 0, 'a'} && spec.alignment == 16;
+  const bool has_wgmma = limits.arch == Arch{9, 0, 'a'} && spec.alignment == 16 && !is_wide(spec);
   const bool wgmma = has_wgmma && draw(random, 0, 3) != 0;
   return legal(spec, limits, [&]() -> KernelConfig {
     if (wgmma && has_fp8_queries(spec)) return random_fp8_config(random);
@@ -164,7 +171,7 @@ KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits
       if (spec.dropout) config.dropout_mask_ahead = pick({false, true}, random);
       return config;
     }
-    return random_mma_sync_config(random);
+    return random_mma_sync_config(is_wide(spec), random);
   });
 }
 
@@ -173,7 +180,7 @@ KernelConfig random_split_config(const AttentionSpec& spec, const DeviceLimits& 
     const KernelConfig config = legal(spec, limits, [&] { return random_split_wgmma_config(random); });
     if (config_rejection(spec, config, limits).empty()) return config;
   }
-  return legal(spec, limits, [&] { return random_split_kv_config(random); });
+  return legal(spec, limits, [&] { return random_split_kv_config(is_wide(spec), random); });
 }
 
 KernelConfig random_cache_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random) {
@@ -198,8 +205,8 @@ PlanConfigs random_backward_configs(const AttentionSpec& spec, const DeviceLimit
     });
     if (config_rejection(spec, config, limits).empty()) return {config};
   }
-  return {legal(spec, limits, [&] { return random_dq_config(random); }),
-          legal(spec, limits, [&] { return random_dkv_config(random); })};
+  return {legal(spec, limits, [&] { return random_dq_config(is_wide(spec), random); }),
+          legal(spec, limits, [&] { return random_dkv_config(is_wide(spec), random); })};
 }
 
 }  // namespace jit::reference

@@ -21,8 +21,26 @@ def output_of(*command):
     return done.stdout
 
 
+def check_compiles_extension_alone(log):
+    """That the build for a further Python took the library as it was."""
+    again = re.findall(r"Building CXX object (\S*jit_(?:attention|emulator)\.dir/\S+)", log.read_text())
+    expect(not again, f"the library is compiled for each Python: {log} has {len(again)} of its objects")
+
+
+def check_content(wheel, forbidden):
+    """That neither a C++ library is needed nor one of the paths is in it."""
+    with zipfile.ZipFile(wheel) as files:
+        for name in files.namelist():
+            content = files.read(name)
+            for path in forbidden:
+                expect(str(path).encode() not in content, f"{name} of {wheel.name} holds the path {path}")
+            if name.endswith(".so"):
+                for library in (b"libstdc++.so", b"libgcc_s.so", b"libc++.so"):
+                    expect(library not in content, f"{name} of {wheel.name} wants {library.decode()}")
+
+
 def check_wheel(wheel, tools, forbidden):
-    """Its size, tag and symbols, and that neither a C++ library is needed nor a path of this machine is in it."""
+    """Its size, tag, symbols and content."""
     expect(wheel.stat().st_size <= LARGEST_WHEEL, f"{wheel.name} has {wheel.stat().st_size} bytes")
     tag = re.compile(r"manylinux_2_(\d+)_(\w+)")
     (promised,) = tag.findall(wheel.stem)
@@ -32,14 +50,7 @@ def check_wheel(wheel, tools, forbidden):
     expect(keeps, f"auditwheel of {wheel.name}:\n{shown}")
     if "-abi3-" in wheel.name:
         output_of(tools / "abi3audit", "--strict", wheel)
-    with zipfile.ZipFile(wheel) as files:
-        for name in files.namelist():
-            content = files.read(name)
-            for path in forbidden:
-                expect(str(path).encode() not in content, f"{name} of {wheel.name} holds the path {path}")
-            if name.endswith(".so"):
-                for library in (b"libstdc++.so", b"libgcc_s.so", b"libc++.so"):
-                    expect(library not in content, f"{name} of {wheel.name} wants {library.decode()}")
+    check_content(wheel, forbidden)
 
 
 def check_sdist(sdist):

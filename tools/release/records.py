@@ -81,14 +81,14 @@ def bill_of_materials(files, version, tools):
     }
 
 
-def write_records(files, version, tools, out):
-    """Writes SHA256SUMS, the bill of materials and the notes to `out`; their paths."""
+def write_records(files, packs, version, tools, out):
+    """Writes SHA256SUMS, the bill of materials of the files and the notes to `out`; their paths."""
     bill = out / f"jit_attention-{version}.cdx.json"
     bill.write_text(json.dumps(bill_of_materials(files, version, tools), indent=2) + "\n")
     said = out / f"jit_attention-{version}.notes.md"
     said.write_text(notes((ROOT / "CHANGELOG.md").read_text(), version))
     sums = out / "SHA256SUMS"
-    sums.write_text(checksums([*files, bill, said]))
+    sums.write_text(checksums([*files, *packs, bill, said]))
     return bill, said, sums
 
 

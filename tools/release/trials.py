@@ -17,7 +17,7 @@ def pythons_for(version):
 
 
 def try_wheels(pythons, arch, out, work):
-    """Installs each wheel of an architecture with NVRTC's and NumPy's wheels alone, and computes."""
+    """Installs each wheel of an architecture with NVRTC's and NumPy's wheels alone, and computes. The tool of the last."""
     for version in pythons:
         (wheel,) = out.glob(f"*-{tags(version, arch)}.whl")
         for name, program in pythons_for(version):
@@ -29,3 +29,4 @@ def try_wheels(pythons, arch, out, work):
             clean = {"PATH": str(folder / "bin"), "HOME": str(folder)}
             trial = [folder / "bin/python", "-I", HERE / "try_installed.py"]
             subprocess.run(trial, check=True, env=clean, cwd=os.sep)
+    return folder / "bin/jit-attention"

@@ -21,12 +21,16 @@ def build_sdist(bin_folder, out, work):
 
 
 def unpack(sdist, folder):
-    """The tree of an sdist, anew, in `folder`."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Makes `folder` the tree of an sdist. Files that have their content already stay, and so does what is built of them."""
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder.parent)
-    (folder.parent / sdist.name.removesuffix(".tar.gz")).rename(folder)
-    return folder
+        contents = {folder / member.name.split("/", 1)[1]: archive.extractfile(member).read()
+                    for member in archive if member.isfile()}
+    for path in [path for path in folder.rglob("*") if path.is_file() and path not in contents]:
+        path.unlink()
+    for path, content in contents.items():
+        if not path.exists() or path.read_bytes() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
 
 
 def tags(version, arch):
@@ -43,7 +47,7 @@ def path_flags(python_bin, source, build):
 
 
 def build_wheel(source, build, python_bin, version, arch, programs, tools, out):
-    """Writes a wheel to `out`."""
+    """Writes a wheel to `out`; the log of its build."""
     is_stable = version == "3.12"
     suffix = ".abi3.so" if is_stable else f".cpython-{version.replace('.', '')}-{arch}-linux-gnu.so"
     # -fsigned-char: plain char has a sign on x86-64, where most tests run, and would have none on aarch64.
@@ -63,7 +67,10 @@ def build_wheel(source, build, python_bin, version, arch, programs, tools, out):
         "PATH": os.pathsep.join([str(tools), os.environ["PATH"]]),
         "SETUPTOOLS_EXT_SUFFIX": suffix,
     }
-    (build / "CMakeCache.txt").unlink(missing_ok=True)  # what was found for another Python; objects stay
+    # What CMake found for another Python, and whose environment that was: scikit-build-core clears all objects for a new one.
+    for name in ("CMakeCache.txt", ".skbuild-info.json"):
+        (build / name).unlink(missing_ok=True)
     options = [f"-C{name}={value}" for name, value in settings.items()]
-    run_quietly([python_bin / "python", *BUILD, "--wheel", "--outdir", out, *options, source],
-                build.parent / f"{tags(version, arch)}.log", env=environment)
+    log = build.parent / f"{tags(version, arch)}.log"
+    run_quietly([python_bin / "python", *BUILD, "--wheel", "--outdir", out, *options, source], log, env=environment)
+    return log

@@ -62,6 +62,35 @@ pub struct ForwardArguments {
     pub v: *const Tensor,
     pub o: *const Tensor,
     pub lse: *const Tensor,
+    pub tensors: *const c_void,
+    pub tensor_count: usize,
+    pub cu_seqlens_q: *const Tensor,
+    pub cu_seqlens_k: *const Tensor,
+    pub seqused_q: *const Tensor,
+    pub seqused_k: *const Tensor,
+    pub cache_leftpad: *const Tensor,
+    pub page_table: *const Tensor,
+}
+
+impl Default for ForwardArguments {
+    fn default() -> ForwardArguments {
+        // SAFETY: zero is the default of every member, and a value of its type.
+        unsafe { std::mem::zeroed() }
+    }
+}
+
+#[repr(C)]
+pub struct BackwardArguments {
+    pub size: usize,
+    pub d_o: *const Tensor,
+    pub q: *const Tensor,
+    pub k: *const Tensor,
+    pub v: *const Tensor,
+    pub o: *const Tensor,
+    pub lse: *const Tensor,
+    pub dq: *const Tensor,
+    pub dk: *const Tensor,
+    pub dv: *const Tensor,
 }
 
 #[link(name = "jit_attention")]
@@ -106,6 +135,12 @@ extern "C" {
     pub fn jit_forward(
         attention: *const Operation,
         arguments: *const ForwardArguments,
+        stream: *mut c_void,
+        error: *mut *mut Error,
+    ) -> c_int;
+    pub fn jit_backward(
+        attention: *const Operation,
+        arguments: *const BackwardArguments,
         stream: *mut c_void,
         error: *mut *mut Error,
     ) -> c_int;

@@ -49,11 +49,12 @@ std::string Family<BackwardDkvMmaSync>::rejection(const Case& problem, const Bac
 
 Footprint Family<BackwardDkvMmaSync>::footprint(const AttentionSpec& spec, const BackwardDkvMmaSync& config) {
   const int row_blocks = config.tile_kv / config.warps / rows_per_mma;
-  const int d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
+  const int parts = column_warps(spec.head_dim, spec.value_head_dim());
+  const int d = warp_columns(spec.head_dim, parts), dv = warp_columns(spec.value_head_dim(), parts);
   const int gradients = row_blocks * (config.separate ? std::max(d, dv) : d + dv) / 8 * 4;
   const int scores = 2 * row_blocks * config.tile_q / 8 * 4;  // of S and of dP
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
-  const int threads = config.warps * 32;
+  const int threads = config.warps * parts * 32;
   const int share = registers_per_sm / (threads * config.blocks_per_sm);
   return {.threads = threads,
           .smem_bytes = pass_smem(spec.head_dim, spec.value_head_dim(), config.tile_kv, config.tile_q,
@@ -67,9 +68,12 @@ Footprint Family<BackwardDkvMmaSync>::footprint(const AttentionSpec& spec, const
           .register_doubt = backward_register_doubt(spec)};
 }
 
-std::vector<BackwardDkvMmaSync> Family<BackwardDkvMmaSync>::space(const Case&) {
+std::vector<BackwardDkvMmaSync> Family<BackwardDkvMmaSync>::space(const Case& problem) {
   std::vector<BackwardDkvMmaSync> configs;
-  for (const int warps : {2, 4, 8}) {
+  // Few rows of more columns than a warp sums fit into shared memory.
+  const bool is_wide = column_warps(problem.spec.head_dim, problem.spec.value_head_dim()) > 1;
+  const std::vector<int> warp_counts = is_wide ? std::vector{1, 2, 4} : std::vector{2, 4, 8};
+  for (const int warps : warp_counts) {
     for (const int warp_rows : {16, 32}) {
       for (const int tile_q : {16, 32, 64, 128}) {
         for (const int stages : {1, 2, 3}) {

@@ -15,6 +15,8 @@ struct Family<BackwardDkvMmaSync> : FamilyDefaults<BackwardDkvMmaSync> {
   static constexpr Pass pass = Pass::backward_dkv;
   static constexpr bool may_spill = true;
   static constexpr double model_error = 1.5;  ///< not fitted
+  static constexpr int most_head_dim = max_head_dim;
+  static constexpr int most_head_dim_v = max_head_dim;
   static constexpr BackwardDkvMmaSync smallest = {
       .tile_q = 16, .tile_kv = 16, .warps = 1, .stages = 1, .separate = true};
 

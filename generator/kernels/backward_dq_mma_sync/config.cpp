@@ -49,10 +49,11 @@ std::string Family<BackwardDqMmaSync>::rejection(const Case& problem, const Back
 
 Footprint Family<BackwardDqMmaSync>::footprint(const AttentionSpec& spec, const BackwardDqMmaSync& config) {
   const int row_blocks = config.tile_q / config.warps / rows_per_mma;
-  const int gradient = row_blocks * padded_head_dim(spec.head_dim) / 8 * 4;
+  const int parts = column_warps(spec.head_dim, spec.value_head_dim());
+  const int gradient = row_blocks * warp_columns(spec.head_dim, parts) / 8 * 4;
   const int scores = 2 * row_blocks * config.tile_kv / 8 * 4;  // of S and of dP
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
-  const int threads = config.warps * 32;
+  const int threads = config.warps * parts * 32;
   const int share = registers_per_sm / (threads * config.blocks_per_sm);
   return {.threads = threads,
           .smem_bytes =
@@ -66,9 +67,12 @@ Footprint Family<BackwardDqMmaSync>::footprint(const AttentionSpec& spec, const 
           .register_doubt = backward_register_doubt(spec)};
 }
 
-std::vector<BackwardDqMmaSync> Family<BackwardDqMmaSync>::space(const Case&) {
+std::vector<BackwardDqMmaSync> Family<BackwardDqMmaSync>::space(const Case& problem) {
   std::vector<BackwardDqMmaSync> configs;
-  for (const int warps : {4, 8}) {
+  // Few rows of more columns than a warp sums fit into shared memory.
+  const bool is_wide = column_warps(problem.spec.head_dim, problem.spec.value_head_dim()) > 1;
+  const std::vector<int> warp_counts = is_wide ? std::vector{1, 2, 4} : std::vector{4, 8};
+  for (const int warps : warp_counts) {
     for (const int warp_rows : {16, 32}) {
       for (const int tile_kv : {16, 32, 64, 128}) {
         for (const int stages : {1, 2, 3}) {

@@ -15,6 +15,8 @@ struct Family<BackwardDqMmaSync> : FamilyDefaults<BackwardDqMmaSync> {
   static constexpr Pass pass = Pass::backward_dq;
   static constexpr bool may_spill = true;
   static constexpr double model_error = 1.5;  ///< not fitted
+  static constexpr int most_head_dim = max_head_dim;
+  static constexpr int most_head_dim_v = max_head_dim;
   static constexpr BackwardDqMmaSync smallest = {.tile_q = 16, .tile_kv = 16, .warps = 1, .stages = 1};
 
   static BackwardDqMmaSync smallest_for(const AttentionSpec& spec) {

@@ -24,11 +24,16 @@ std::size_t elements(const TensorGradient& tensor) {
   return count;
 }
 
+SequenceGrid block_grid(const KernelLaunch& launch) {
+  return query_grid(launch.spec, launch.params, tile_q(launch.spec.head_dim, launch.spec.value_head_dim()));
+}
+
 TensorSums sums_in(const KernelLaunch& launch) {
-  const SequenceGrid blocks = query_grid(launch.spec, launch.params, tile_q);
-  const std::uint64_t threads = static_cast<std::uint64_t>(blocks.entries) *
-                                static_cast<std::uint64_t>(launch.params.heads_q) *
-                                static_cast<std::uint64_t>(blocks.tiles) * 32 * warps;
+  const SequenceGrid blocks = block_grid(launch);
+  const int warps = row_warps(launch.spec.head_dim, launch.spec.value_head_dim());
+  const std::uint64_t threads =
+      static_cast<std::uint64_t>(blocks.entries) * static_cast<std::uint64_t>(launch.params.heads_q) *
+      static_cast<std::uint64_t>(blocks.tiles) * 32 * static_cast<std::uint64_t>(warps);
   TensorSums sums{.bounds = static_cast<unsigned*>(launch.workspace),
                   .sums = {},
                   .log2_threads = static_cast<int>(std::bit_width(threads)),
@@ -57,7 +62,7 @@ void launch_sum(const KernelLaunch& launch) {
   check(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(launch.workspace), 0,
                                  workspace_bytes(*launch.gradients), launch.stream),
         "cuMemsetD8Async");
-  const SequenceGrid blocks = query_grid(launch.spec, params, tile_q);
+  const SequenceGrid blocks = block_grid(launch);
   LaunchConfig grid{.grid = {static_cast<unsigned>(params.heads_q), 1, 1},
                     .block = {launch.kernel.threads, 1, 1},
                     .smem_bytes = launch.kernel.smem_bytes};

@@ -26,7 +26,7 @@ constexpr std::string_view parameters =
 Program sum_program(const AttentionSpec& spec, unsigned slots) {
   const FunctorSource functors = functor_source(spec, ScoreNumbers::duals, slots);
   Program program;
-  program.threads = 32 * warps;
+  program.threads = threads(spec.head_dim, spec.value_head_dim());
   program.smem_bytes = smem_layout(spec.head_dim, spec.value_head_dim()).total;
   program.name = fmt::format("attention_backward_tensors_{}_t{}", problem_name(spec), slots);
   program.facts = {{"spec", to_string(spec)}};

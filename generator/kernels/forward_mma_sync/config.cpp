@@ -97,13 +97,14 @@ std::string Family<ForwardMmaSync>::rejection(const Case& problem, const Forward
 
 Footprint Family<ForwardMmaSync>::footprint(const AttentionSpec& spec, const ForwardMmaSync& config) {
   const int row_blocks = config.tile_q / config.warps / rows_per_mma;
-  const int output = row_blocks * padded_head_dim(spec.value_head_dim()) / 8 * 4;
+  const int parts = column_warps(spec.head_dim, spec.value_head_dim());
+  const int output = row_blocks * warp_columns(spec.value_head_dim(), parts) / 8 * 4;
   const int scores = row_blocks * config.tile_kv / 8 * 4;
   const int mma_k = facts(spec.dtype).mma_k;
   const int q_steps = config.q_in_registers ? padded_head_dim(spec.head_dim, mma_k) / mma_k : 1;
   const int q = row_blocks * q_steps * 4;
   const bool has_functors = spec.mask != Mask() || spec.score != Score();
-  const int threads = config.warps * 32;
+  const int threads = config.warps * parts * 32;
   const int share = registers_per_sm / (threads * config.blocks_per_sm);
   return {.threads = threads,
           .smem_bytes = smem_bytes(spec, config),
@@ -122,10 +123,14 @@ std::vector<ForwardMmaSync> Family<ForwardMmaSync>::space(const Case& problem) {
   };
   std::vector<ForwardMmaSync> configs;
   if (!sequences_rejection(problem.spec).empty()) return configs;
-  for (const int warps : {4, 8}) {
+  // Few rows of more columns than that fit into shared memory.
+  const bool is_wide = column_warps(problem.spec.head_dim, problem.spec.value_head_dim()) > 1;
+  const std::vector<int> warp_counts = is_wide ? std::vector{2, 4} : std::vector{4, 8};
+  const std::vector<int> key_counts = is_wide ? std::vector{16, 32, 64} : std::vector{32, 48, 64, 96, 128};
+  for (const int warps : warp_counts) {
     for (const int warp_rows : {16, 32}) {
       if (warps * warp_rows > 128) continue;  // never within 7 % of the fastest that was timed
-      for (const int tile_kv : {32, 48, 64, 96, 128}) {
+      for (const int tile_kv : key_counts) {
         for (const Stages stages : {Stages{1, 1}, {2, 1}, {2, 2}, {3, 2}, {3, 3}, {4, 4}, {1, 2}}) {
           for (const bool q_in_registers : {false, true}) {
             for (const Rescale rescale : {Rescale::lazy, Rescale::always}) {

@@ -60,29 +60,31 @@ double Family<ForwardMmaSync>::cycles(const Case& problem, const ProblemShape& s
   const double warp_rows = config.tile_q / config.warps;
 
   // One step of one block: what it asks of each unit of the multiprocessor.
-  const double flops = 2.0 * config.tile_q * config.tile_kv * (d + dv);
+  const int parts = column_warps(spec.head_dim, spec.value_head_dim());  // warps with the same scores
+  const double warps = config.warps * parts;
+  const double flops = 2.0 * config.tile_q * config.tile_kv * (parts * d + dv);
   const double flops_per_product = as_bytes ? 8192 : 4096;
   const double tensor = flops / (tensor_flops_per_clock(limits.arch) * (as_bytes ? 2 : 1));
   const double matrix_bytes =
-      config.warps * (config.tile_kv * (d + dv) + (config.q_in_registers ? 0 : warp_rows * d)) * bytes;
+      warps * (config.tile_kv * (d + dv / parts) + (config.q_in_registers ? 0 : warp_rows * d)) * bytes;
   const double copy_bytes = config.tile_kv * (d + dv) * bytes;
   const double smem = (matrix_bytes + copy_bytes) / smem_bytes_per_clock;
   const double rescale =
       config.tile_q * dv / 32 * (config.rescale == Rescale::always ? 1.0 : lazy_rescale_share);
   const double byte_instructions = is_fp8
                                        ? matrix_bytes / 512 * 8 * upcasting_instructions(spec, limits.arch) +
-                                             config.warps * config.tile_kv * dv / 512 * sorting_instructions
+                                             warps * config.tile_kv * dv / 512 * sorting_instructions
                                        : 0;
-  const double issue = (config.tile_q * config.tile_kv * softmax_instructions / 32 + rescale +
+  const double issue = (parts * config.tile_q * config.tile_kv * softmax_instructions / 32 + rescale +
                         flops / flops_per_product + matrix_bytes / 512 * 1.5 + copy_bytes / 512 * 3 +
-                        byte_instructions + config.warps * warp_step_instructions) /
+                        byte_instructions + warps * warp_step_instructions) /
                        schedulers;
 
   // Units overlap between the warps of a scheduler; one warp alone waits for each in turn.
-  const double warps_per_scheduler = config.warps * config.blocks_per_sm / schedulers;
+  const double warps_per_scheduler = warps * config.blocks_per_sm / schedulers;
   const double busiest = std::max({tensor, smem, issue}) * config.blocks_per_sm;
-  const double alone = (tensor + smem * exposed_smem_share + issue) * schedulers / config.warps *
-                       std::max(1.0, config.warps / schedulers);
+  const double alone =
+      (tensor + smem * exposed_smem_share + issue) * schedulers / warps * std::max(1.0, warps / schedulers);
   const double exposed = (config.stages_k == 1 ? single_k_clocks : 0) +
                          (config.stages_v == 1 ? single_v_clocks : 0) + step_latency_clocks;
   const double overlap = 1.0 + lone_warp_penalty / warps_per_scheduler;

@@ -12,6 +12,13 @@ struct Family<ForwardMmaSync> : FamilyDefaults<ForwardMmaSync> {
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = true;
   static constexpr ForwardMmaSync smallest = {.tile_q = 64, .tile_kv = 32, .stages_k = 1, .stages_v = 1};
+  static constexpr int most_head_dim = max_head_dim;
+  static constexpr int most_head_dim_v = max_head_dim;
+
+  static ForwardMmaSync smallest_for(const AttentionSpec& spec) {
+    if (column_warps(spec.head_dim, spec.value_head_dim()) == 1) return smallest;
+    return {.tile_q = 32, .tile_kv = 32, .warps = 2, .stages_k = 1, .stages_v = 1};
+  }
 
   static std::span<const ConfigField<ForwardMmaSync>> fields();
   static bool suits(const ProblemShape& shape) { return !shape.has_device_lengths || !shape.is_plain; }

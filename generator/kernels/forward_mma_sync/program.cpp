@@ -27,10 +27,10 @@ Program Family<ForwardMmaSync>::program(const AttentionSpec& spec, const Forward
       "\"host and device disagree on shared memory\");\n\n",
       program.smem_bytes);
   source += fmt::format(
-      "extern \"C\" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)\n"
+      "extern \"C\" __global__ void __launch_bounds__({}, Config::blocks_per_sm)\n"
       "{}(const __grid_constant__ AttentionParams params) {{\n  "
       "forward_mma_sync::attention_forward<Config>(params);\n}}\n",
-      program.name);
+      program.threads, program.name);
   return program;
 }
 

@@ -52,6 +52,12 @@ std::string box_rejection(const Case& problem, const ForwardSplitKv& config) {
         "copies = tma needs rows aligned to 16 bytes; spec.alignment is {}; copies = cp_async takes any",
         spec.alignment);
   }
+  if (split_column_warps(spec.head_dim, spec.value_head_dim()) > 1) {
+    return fmt::format(
+        "copies = tma brings rows of up to {} columns; head_dim is {}, head_dim_v {}; copies = cp_async "
+        "takes any",
+        most_warp_columns, spec.head_dim, spec.value_head_dim());
+  }
   if (spec.descale_per != ScaleKind::head)
     return "copies = tma brings no scales of tokens or blocks; copies = cp_async does";
   return jit::box_rejection(spec, config.tile_kv, true);
@@ -90,10 +96,11 @@ std::string Family<ForwardSplitKv>::rejection(const Case& problem, const Forward
 
 Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const ForwardSplitKv& config) {
   const bool uses_tma = config.copies == Copies::tma;
-  const int warps = config.row_warps * config.key_warps + (uses_tma ? 1 : 0), threads = warps * 32;
-  const int output = padded_head_dim(spec.value_head_dim()) / 8 * 4;
+  const int parts = split_column_warps(spec.head_dim, spec.value_head_dim());
+  const int warps = config.row_warps * config.key_warps * parts + (uses_tma ? 1 : 0), threads = warps * 32;
+  const int output = warp_columns(spec.value_head_dim(), parts, size_of(spec.key_dtype())) / 8 * 4;
   const int scores = config.tile_kv / config.key_warps / 8 * 4;
-  const int q = padded_head_dim(spec.head_dim) / 16 * 4;
+  const int q = spec.head_dim > most_warp_columns ? 4 : padded_head_dim(spec.head_dim) / 16 * 4;
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
   // A quarter of a multiprocessor has a quarter of its registers, and every fourth warp.
   constexpr int quarters = 4;
@@ -135,8 +142,14 @@ std::vector<ForwardSplitKv> Family<ForwardSplitKv>::space(const Case& problem) {
   // Keys of 16 bits in boxes are forward_split_wgmma's.
   std::vector<Copies> kinds = {Copies::cp_async};
   if (problem.limits.arch == arch_of_tma && has_fp8_keys(problem.spec)) kinds.push_back(Copies::tma);
-  for (const Warps warps : {Warps{1, 4}, {1, 8}, {1, 2}, {2, 2}, {2, 4}, {4, 1}, {4, 2}, {8, 1}}) {
-    for (const int tile_kv : {32, 64, 128}) {
+  // Rows of more columns fill shared memory with few of them.
+  const bool is_wide = split_column_warps(problem.spec.head_dim, problem.spec.value_head_dim()) > 1;
+  const auto warp_counts =
+      is_wide ? std::vector<Warps>{{1, 1}, {1, 2}, {1, 4}, {2, 1}, {2, 2}, {4, 1}}
+              : std::vector<Warps>{{1, 4}, {1, 8}, {1, 2}, {2, 2}, {2, 4}, {4, 1}, {4, 2}, {8, 1}};
+  const std::vector<int> key_counts = is_wide ? std::vector{16, 32, 64} : std::vector{32, 64, 128};
+  for (const Warps warps : warp_counts) {
+    for (const int tile_kv : key_counts) {
       for (const int stages : {2, 3, 4, 6}) {
         for (const int blocks_per_sm : {1, 2, 3, 4}) {
           for (const Copies copies : kinds) {

@@ -62,19 +62,20 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
   const double tile_bytes = config.tile_kv * key_bytes;
   const double blocks = config.blocks_per_sm;
   const double in_flight = tile_bytes * (config.stages - 1) * blocks;
-  const double warps = config.row_warps * config.key_warps;
+  const int parts = split_column_warps(spec.head_dim, spec.value_head_dim());  // warps with the same scores
+  const double warps = config.row_warps * config.key_warps * parts;
   const double share = 1 + scarce_bytes / in_flight + crowd_share * std::max(0.0, warps - 4);
   const double memory =
       tile_bytes / (memory_bytes_per_clock * std::min(row_tiles, 3.0)) * share + step_clocks;
-  const double tensor = 2 * tile_rows * config.tile_kv * (d + dv) / flops_per_clock;
+  const double tensor = 2 * tile_rows * config.tile_kv * (parts * d + dv) / flops_per_clock;
   const bool has_value_scales = kv.has_row_scales && !has_fp8_queries(spec);
-  const double conversion =
-      has_fp8_keys(spec)
-          ? config.row_warps * config.tile_kv *
-                (d * slots_to(DType::fp16) + dv * slots_to(has_value_scales ? DType::bf16 : DType::fp16)) /
-                32 / 4
-          : 0;
-  const double softmax = tile_rows * config.tile_kv * 12 / 32 / 4 + conversion;
+  const double conversion = has_fp8_keys(spec)
+                                ? config.row_warps * config.tile_kv *
+                                      (parts * d * slots_to(DType::fp16) +
+                                       dv * slots_to(has_value_scales ? DType::bf16 : DType::fp16)) /
+                                      32 / 4
+                                : 0;
+  const double softmax = parts * tile_rows * config.tile_kv * 12 / 32 / 4 + conversion;
   double step = std::max({memory * blocks, (tensor + softmax) * blocks,
                           least_step_clocks + tile_bytes / step_bytes_per_clock + tensor + softmax});
   if (config.copies == Copies::tma) {

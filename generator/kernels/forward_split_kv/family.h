@@ -14,6 +14,8 @@ struct Family<ForwardSplitKv> : FamilyDefaults<ForwardSplitKv> {
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = true;
   static constexpr ForwardSplitKv smallest = {.key_warps = 1, .tile_kv = 16, .stages = 2, .blocks_per_sm = 1};
+  static constexpr int most_head_dim = max_head_dim;
+  static constexpr int most_head_dim_v = max_head_dim;
 
   static std::span<const ConfigField<ForwardSplitKv>> fields();
   static bool suits(const ProblemShape& shape);

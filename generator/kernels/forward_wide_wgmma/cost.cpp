@@ -14,10 +14,10 @@ using namespace forward_wide_wgmma;
 namespace {
 
 // Constants of one multiprocessor, in clocks. A wgmma of N columns takes N / 2.
-constexpr double tensor_share = 0.65;  // of their rate, that the tensor cores reach at best
+constexpr double tensor_share = 0.68;  // of their rate, that the tensor cores reach (docs/records/notebook.md)
 constexpr double work_tile_clocks = 4000;
 constexpr double launch_clocks = 6000;
-constexpr double scarce_panels = 0.02;  // by this share a step takes longer for each stage that a tile lacks
+constexpr double scarce_panels = 0.02;  // for each stage that a tile lacks, a step takes so much longer
 
 }  // namespace
 
@@ -31,8 +31,8 @@ double Family<ForwardWideWgmma>::cycles(const Case& problem, const ProblemShape&
   const double scores = tile_kv / 2.0 * padded_head_dim(spec.head_dim) / 16;
   const double outputs = tile_kv / 16.0 * output_columns(spec.value_head_dim()) * output_warpgroups / 2;
   const int panels = panel_count(spec.head_dim);
-  const int parts = 2 * own_parts(spec.value_head_dim()) * output_warpgroups;
-  const double lacking = std::max(0, panels + 2 - config.stages_k) + std::max(0, parts - config.stages_v);
+  const int parts = 2 * output_warpgroups;  // one on its way for each that is multiplied
+  const double lacking = std::max(0, panels - config.stages_k) + std::max(0, parts - config.stages_v);
   const double step = (scores + outputs) / tensor_share * (1 + scarce_panels * lacking);
   const double waves = std::max(1.0, work_tiles / limits.sm_count);
   return launch_clocks + waves * (tiles * step + work_tile_clocks);

@@ -5,7 +5,7 @@ import contextlib
 from ..errors import InvalidArgumentError, InvalidSpecError
 
 _INSTEAD = {
-    "qv": "give q and qv side by side as q, and k and v side by side as k, up to a head dim of 256 together",
+    "qv": "give q and qv side by side as q, and k and v side by side as k, up to a head dim of 512 together",
     "gather_kv_indices": "keys are not picked for each query: say which ones it sees by a mask of your own, "
     "jit_attention.mask.text, and call jit_attention.torch.attention",
     "score_mod": "functions of CuTe are not read: write it as jit_attention.score.text, and call "

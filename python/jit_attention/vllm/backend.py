@@ -18,7 +18,7 @@ check_version("vLLM", vllm.__version__, SERVED_VERSIONS)
 
 #: vLLM's reasons, and what would work.
 _INSTEAD = {
-    "head_size not supported": "head sizes are multiples of 8 up to 256; FLASH_ATTN has larger ones",
+    "head_size not supported": "head sizes are multiples of 8 up to 512",
     "dtype not supported": "give --dtype bfloat16 or float16",
     "kv_cache_dtype not supported": "give --kv-cache-dtype auto, fp8_e4m3, fp8_e5m2 or fp8_per_token_head",
     "block_size not supported": "give --block-size 16 or a multiple of it",
@@ -66,7 +66,7 @@ class JitAttentionBackend(AttentionBackend):
 
     @classmethod
     def supports_head_size(cls, head_size):
-        return head_size % 8 == 0 and 8 <= head_size <= 256
+        return head_size % 8 == 0 and 8 <= head_size <= 512
 
     @classmethod
     def supports_compute_capability(cls, capability):

@@ -62,7 +62,7 @@ TEST(ConfigSpace, ManyFunctorsOverPagesHaveAKernel) {
   }
 }
 
-// Head dims above 256 are one family's, which copies by TMA what can be copied so, and all else row by row.
+// Head dims above 512 are one family's, which copies by TMA what can be copied so, and all else row by row.
 TEST(ConfigSpace, LatentsAreCopiedByWhoCanReadThem) {
   const auto copies_of = [](int page_size, bool tma) {
     const AttentionSpec spec{.head_dim = 576,
@@ -248,6 +248,31 @@ TEST(ConfigRejection, WideGradientsNameWhatTheyNeed) {
   }
   EXPECT_THAT(config_rejection(wide, BackwardDqWideWgmma{.panels = 16}, device_limits(Arch{9, 0, 'a'})),
               HasSubstr("shared memory"));
+}
+
+TEST(ConfigRejection, FamiliesSayWhichHeadDimsTheyServe) {
+  using ::testing::HasSubstr;
+  const DeviceLimits hopper = device_limits(Arch{9, 0, 'a'});
+  EXPECT_THAT(config_rejection({.head_dim = 320}, BackwardWgmma{}, hopper),
+              HasSubstr("backward_wgmma has room for a head_dim of up to 256; spec.head_dim is 320"));
+  EXPECT_THAT(
+      config_rejection({.head_dim_v = 264}, ForwardSplitCluster{}, hopper),
+      HasSubstr("forward_split_cluster has room for a head_dim_v of up to 256; spec.head_dim_v is 264"));
+  EXPECT_THAT(config_rejection({.head_dim = 512, .kv_dtype = DType::fp8_e4m3},
+                               ForwardSplitKv{.copies = Copies::tma}, hopper),
+              HasSubstr("copies = tma brings rows of up to 256 columns; head_dim is 512"));
+  // On GPUs with least shared memory, too, and with as many keys as dropout wants.
+  for (const int head_dim : {264, 320, 384, 448, 512}) {
+    for (const bool dropout : {false, true}) {
+      const DeviceLimits least = device_limits(Arch{8, 9, 0});
+      const AttentionSpec spec{.head_dim = head_dim, .head_dim_v = 512, .dropout = dropout};
+      for (const Pass pass : {Pass::forward, Pass::backward_dq, Pass::backward_dkv}) {
+        ProblemShape shape;
+        shape.pass = pass;
+        EXPECT_FALSE(config_space({spec, least}, shape).empty()) << to_string(spec);
+      }
+    }
+  }
 }
 
 TEST(ConfigRejection, BoxesWantWhatTmaReads) {

@@ -34,8 +34,7 @@ class PacksTest : public ::testing::Test {
                     const std::string& targets, const std::string& entry) {
     const std::vector<KeyField> facts = {
         {pack_fact::library, library}, {pack_fact::compiler, compiler}, {pack_fact::targets, targets}};
-    const std::vector<Entry> entries = {entry_of(key_of(entry))};
-    const std::vector<std::byte> bytes = encode_pack(facts, entries);
+    const std::vector<std::byte> bytes = encode_pack(facts, {PackedEntry(entry_of(key_of(entry)))});
     testing::write_text(folder_ / name,
                         std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
     return folder_ / name;
