@@ -250,6 +250,22 @@ TEST(ConfigRejection, WideGradientsNameWhatTheyNeed) {
               HasSubstr("shared memory"));
 }
 
+TEST(ConfigSpace, WideGradientsAreTheirFamiliesWhereTmaReads) {
+  const DeviceLimits hopper = device_limits(Arch{9, 0, 'a'});
+  for (const int head_dim : {264, 320, 384, 512}) {
+    const AttentionSpec spec{.head_dim = head_dim, .gqa_ratio = 8, .mask = mask::causal()};
+    for (const Pass pass : {Pass::backward_dq, Pass::backward_dkv}) {
+      const ProblemShape shape{.pass = pass, .heads_q = 32, .seqlen_q = 4096, .seqlen_kv = 4096};
+      const std::vector<KernelConfig> configs = config_space({spec, hopper}, shape);
+      ASSERT_FALSE(configs.empty());
+      const KernelConfig best = *std::ranges::min_element(configs, {}, [&](const KernelConfig& config) {
+        return estimated_cycles({spec, hopper}, shape, config);
+      });
+      EXPECT_THAT(std::string(family_name(best)), HasSubstr("wide")) << to_string(best);
+    }
+  }
+}
+
 TEST(ConfigRejection, FamiliesSayWhichHeadDimsTheyServe) {
   using ::testing::HasSubstr;
   const DeviceLimits hopper = device_limits(Arch{9, 0, 'a'});
