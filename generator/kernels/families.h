@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "generator/kernels/backward_dkv_mma_sync/family.h"
+#include "generator/kernels/backward_dkv_wide_wgmma/family.h"
 #include "generator/kernels/backward_dq_mma_sync/family.h"
+#include "generator/kernels/backward_dq_wide_wgmma/family.h"
 #include "generator/kernels/backward_wgmma/family.h"
 #include "generator/kernels/family.h"
 #include "generator/kernels/forward_mla_wgmma/family.h"

@@ -207,14 +207,19 @@ MappedGradients map_bounded_gradients(const AttentionSpec& spec, const MapBoxes&
     return encode_bounded(operand, dtype, head_dim, rows);
   };
   const auto& [d_o, dk, dv] = tma_operands(params, gradients);
-  const TensorMap keys = encode_one(k, spec.head_dim, boxes.rows_kv);
-  const bool has_queries = params.seqlen_q > 0;
-  return {.q = has_queries ? encode_one(q, spec.head_dim, boxes.rows_q) : keys,
-          .k = keys,
-          .v = encode_one(v, spec.value_head_dim(), boxes.rows_kv),
-          .d_o = has_queries ? encode_one(d_o, spec.value_head_dim(), boxes.rows_q) : keys,
-          .dk = encode_one(dk, spec.head_dim, boxes.rows_dkv),
-          .dv = encode_one(dv, spec.value_head_dim(), boxes.rows_dkv)};
+  const bool has_queries = params.seqlen_q > 0, has_keys = k.seqlen > 0 && k.batch > 0;
+  const TensorMap unused =
+      has_keys ? encode_one(k, spec.head_dim, boxes.rows_kv) : encode_one(q, spec.head_dim, boxes.rows_q);
+  const auto encode_if = [&](bool is_there, const Operand& operand, int head_dim, int rows) {
+    return is_there ? encode_one(operand, head_dim, rows) : unused;
+  };
+  const int head_dim_v = spec.value_head_dim();
+  return {.q = encode_if(has_queries, q, spec.head_dim, boxes.rows_q),
+          .k = encode_if(has_keys, k, spec.head_dim, boxes.rows_kv),
+          .v = encode_if(has_keys, v, head_dim_v, boxes.rows_kv),
+          .d_o = encode_if(has_queries, d_o, head_dim_v, boxes.rows_q),
+          .dk = encode_if(has_keys, dk, spec.head_dim, boxes.rows_dkv),
+          .dv = encode_if(has_keys, dv, head_dim_v, boxes.rows_dkv)};
 }
 
 MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionParams& params) {

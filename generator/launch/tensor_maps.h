@@ -37,8 +37,8 @@ struct MappedGradients {
 MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params,
                               const GradientParams& gradients);
 
-/// The maps of a backward kernel for boxes that end with their sequence (templates/tiles/bounded_box.cuh).
-/// Requires: there are keys.
+/// The maps of a backward kernel for boxes that end with their sequence (templates/tiles/bounded_box.cuh); those of what is
+/// not there are others. Requires: there are keys or queries.
 MappedGradients map_bounded_gradients(const AttentionSpec& spec, const MapBoxes& boxes,
                                       const AttentionParams& params, const GradientParams& gradients);
 

@@ -113,7 +113,6 @@ struct ForwardMlaWgmma {
 /// tensors that TMA can map (templates/forward_wide_wgmma).
 struct ForwardWideWgmma {
   int stages_k = 8;  ///< buffers for panels of K
-  int stages_v = 4;  ///< buffers for parts of V
 
   bool operator==(const ForwardWideWgmma&) const = default;  ///< member by member
 };
@@ -153,10 +152,29 @@ struct BackwardWgmma {
   bool operator==(const BackwardWgmma&) const = default;  ///< member by member
 };
 
+/// Gradient of the queries with TMA and wgmma for head dims above 256: sm_90a, tensors that TMA can map
+/// (templates/backward_dq_wide_wgmma).
+struct BackwardDqWideWgmma {
+  int panels = 6;  ///< buffers for panels of the operands of scores
+  int parts = 2;   ///< buffers for parts of the operand of the sums
+
+  bool operator==(const BackwardDqWideWgmma&) const = default;  ///< member by member
+};
+
+/// Gradients of keys and values with TMA and wgmma for head dims above 256, by pairs of blocks: sm_90a, tensors that TMA
+/// can map (templates/backward_dkv_wide_wgmma).
+struct BackwardDkvWideWgmma {
+  int panels = 6;  ///< buffers for panels of the operands of scores
+  int parts = 4;   ///< buffers for parts of the operand of the sums
+
+  bool operator==(const BackwardDkvWideWgmma&) const = default;  ///< member by member
+};
+
 /// The list of kernel families: their order is that in which equal ones are tried.
 using KernelConfig =
     std::variant<ForwardMmaSync, ForwardWgmma, ForwardSplitKv, ForwardSplitWgmma, ForwardSplitCluster,
-                 ForwardMlaWgmma, ForwardWideWgmma, BackwardDqMmaSync, BackwardDkvMmaSync, BackwardWgmma>;
+                 ForwardMlaWgmma, ForwardWideWgmma, BackwardDqMmaSync, BackwardDkvMmaSync, BackwardWgmma,
+                 BackwardDqWideWgmma, BackwardDkvWideWgmma>;
 
 /// "forward_wgmma": the family that a config is of.
 std::string_view family_name(const KernelConfig& config);

@@ -12,6 +12,7 @@
 // columns of dK and dV each.
 #pragma once
 
+#include "backward/key_block.cuh"
 #include "backward/pass_smem.cuh"
 #include "backward/pass_tiles.cuh"
 #include "base/dropout_params.cuh"
@@ -24,9 +25,7 @@
 #include "problem/masks.cuh"
 #include "problem/query_tiles.cuh"
 #include "problem/scores.cuh"
-#include "problem/variable_sequences.cuh"
 #include "ptx/cp_async.cuh"
-#include "scheduling/query_block.cuh"
 #include "steps/dropout.cuh"
 #include "steps/large_row_gradients.cuh"
 #include "steps/mma_sync_products.cuh"
@@ -65,27 +64,10 @@ JIT_HOST_DEVICE constexpr PassSmem smem_layout() {
 /// Which gradients a block sums.
 enum class Part { both, dk, dv };
 
-/// The tile of this block in a grid of (heads, key tiles, batch), the heads of dK in front of those of dV where blocks
-/// sum only one of them. Of varlen keys, in one of (heads, places of tiles), perhaps nobody's.
-struct KeyBlock {
-  int batch;
-  int kv_head;
-  int k_begin;
-};
+/// The tile of this block, in a grid whose heads of dK are in front of those of dV where blocks sum only one of them.
 template <class Config>
-JIT_DEVICE KeyBlock key_block(const AttentionParams& params, const GradientParams& gradients) {
-  const int kv_head = static_cast<int>(blockIdx.x) % params.heads_kv;
-  const int tile = gradients.k_tile_begin + static_cast<int>(blockIdx.y);
-  if constexpr (Config::sequences_kv == SequenceKind::varlen) {
-    const VariableSequences<Config> sequences(params);
-    const auto [batch, first_key] = varlen_place<Config::tile_kv>(
-        tile, params.batch, [&](int entry) { return sequences.kv(entry).begin; });
-    return {.batch = batch, .kv_head = kv_head, .k_begin = first_key};
-  } else {
-    return {.batch = params.batch_begin + static_cast<int>(blockIdx.z),
-            .kv_head = kv_head,
-            .k_begin = tile * Config::tile_kv};
-  }
+JIT_DEVICE KeyBlock own_keys(const AttentionParams& params, const GradientParams& gradients) {
+  return key_block<Config>(params, gradients, static_cast<int>(blockIdx.x) % params.heads_kv);
 }
 
 /// Starts the copy of the numbers of the tile's queries to shared address `tile`, zeros behind the last one.
@@ -114,7 +96,7 @@ JIT_DEVICE bool sum_gradients(const AttentionParams& params, const GradientParam
   extern __shared__ __align__(128) unsigned char smem[];
   const unsigned smem_base = smem_address(smem);
 
-  const auto [batch, kv_head, k_begin] = key_block<Config>(params, gradient_params);
+  const auto [batch, kv_head, k_begin] = own_keys<Config>(params, gradient_params);
   const SequencesOf<Config> sequences(params, batch);
   const Gradients<Config> gradients(params, gradient_params, sequences);
   const int seqlen_q = sequences.q(batch).length, seqlen_kv = sequences.kv(batch).length;
@@ -209,7 +191,7 @@ JIT_DEVICE bool sum_gradients(const AttentionParams& params, const GradientParam
 template <class Config, Part part>
 JIT_DEVICE void sum_all_gradients(const AttentionParams& params, const GradientParams& gradients) {
   if (__builtin_expect(sum_gradients<Config, part>(params, gradients), false)) {
-    const auto [batch, kv_head, k_begin] = key_block<Config>(params, gradients);
+    const auto [batch, kv_head, k_begin] = own_keys<Config>(params, gradients);
     add_large_rows_to_keys<Config, part != Part::dv, part != Part::dk>(params, gradients, batch, kv_head,
                                                                        k_begin);
   }

@@ -12,6 +12,7 @@
 
 #include "backward/pass_smem.cuh"
 #include "backward/pass_tiles.cuh"
+#include "backward/query_block_gradients.cuh"
 #include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
@@ -24,34 +25,12 @@
 #include "problem/scores.cuh"
 #include "scheduling/query_block.cuh"
 #include "steps/dropout.cuh"
-#include "steps/large_row_gradients.cuh"
-#include "steps/large_rows.cuh"
 #include "steps/mma_sync_products.cuh"
-#include "steps/query_statistics.cuh"
 #include "steps/score_gradients.cuh"
 #include "steps/store_product.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::backward_dq_mma_sync {
-
-/// Writes the large rows among the warp's queries.
-template <class Config>
-JIT_DEVICE void write_large_rows(const AttentionParams& params, const GradientParams& gradient_params,
-                                 const SequencesOf<Config>& sequences, int batch, int head, int first_query,
-                                 int count) {
-  const Gradients<Config> gradients(params, gradient_params, sequences);
-  const LargeRows<Config> rows(params, gradient_params, sequences, batch, head);
-  __syncwarp();  // rows are overwritten, and delta is read  // mutate: LargeRowsOfDqAreOverwritten
-#pragma unroll 1
-  for (int query = first_query; query < first_query + count; ++query) {
-    if (!is_large_lse(*sequences.lse_rows(batch, head).at(query))) continue;
-    const RowOrigin origin =
-        find_origin(rows, query, gradients.origins(batch, head) + query, gradient_params.large_rows);
-    if (!is_large_row(origin)) continue;  // its row is 0 as it is
-    write_large_row<Config>(params, rows, query, origin, gradients.delta(batch, head)[query],
-                            gradients.dq_rows(batch, head).at(query));
-  }
-}
 
 /// Traits of a block, which owns queries.
 template <class Config>
@@ -60,25 +39,6 @@ using KernelTraits = PassTraits<Config, Config::tile_q, Config::tile_kv>;
 template <class Config>
 JIT_HOST_DEVICE constexpr PassSmem smem_layout() {
   return pass_smem(Config::head_dim, Config::head_dim_v, Config::tile_q, Config::tile_kv, 0, Config::stages);
-}
-
-/// Writes the statistics of the warp's queries for the kernel of dK and dV, and returns them.
-template <class Config>
-JIT_DEVICE auto write_query_statistics(const SequencesOf<Config>& sequences,
-                                       const Gradients<Config>& gradients, const DropoutParams& dropout,
-                                       int batch, int head, int first_query) {
-  const long long places = statistic_rows(sequences.q(batch).length);
-  float* const lse_log2 = gradients.lse_log2(batch, head);
-  float* const delta = gradients.delta(batch, head);
-  RowOrigin* const origins = gradients.origins(batch, head);
-  return query_statistics<Config, typename KernelTraits<Config>::Scores>(
-      sequences, gradients, dropout, batch, head, first_query,
-      [&](int query, float own_lse, float own_delta, bool is_large) {
-        if (query >= places || KernelTraits<Config>::part() != 0) return;
-        lse_log2[query] = own_lse;
-        delta[query] = own_delta;
-        if (own_lse == -negative_infinity() && !is_large) origins[query] = no_origin();
-      });
 }
 
 template <class Config>
@@ -126,8 +86,8 @@ JIT_DEVICE void attention_backward_dq(const AttentionParams& params, const Gradi
   load_first_tiles<Traits>(tiles, load);
 
   const int warp_row = Traits::first_row();
-  const auto statistics =
-      write_query_statistics<Config>(sequences, gradients, dropout_params, batch, head, q_begin + warp_row);
+  const auto statistics = write_query_statistics<Config, Scores>(
+      sequences, gradients, dropout_params, batch, head, q_begin + warp_row, Traits::part() == 0);
   const typename Traits::OwnRows q(smem_base + layout.own, warp_row);
   const typename Traits::OwnRowsV d_o(smem_base + layout.own_v, warp_row);
   const int first_query = q_begin + warp_row + MmaLayout::lane_row(lane_id());

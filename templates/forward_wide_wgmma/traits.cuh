@@ -69,8 +69,8 @@ struct KernelTraits {
       PanelTile<Element, tile_kv, part_columns(Config::head_dim_v), panel_columns(Config::head_dim_v)>;
   static constexpr int own_parts = jit::own_parts(Config::head_dim_v);  ///< of a warpgroup
   static constexpr int v_parts = own_parts * output_warpgroups;
-  static_assert(Config::stages_v % output_warpgroups == 0 && Config::stages_v >= v_parts,
-                "each warpgroup has places of its own, for all of its parts");
+  static_assert(forward_wide_wgmma::stages_v >= v_parts,
+                "a warpgroup releases a part behind the product with the next");
   static JIT_DEVICE constexpr int first_column(int part) {
     return first_part_column(Config::head_dim_v, part);
   }
@@ -78,7 +78,7 @@ struct KernelTraits {
   using OTile = PanelTile<OutputElement<Config>, rows_per_warpgroup, Config::head_dim_v>;
   using PTile = PanelTile<Element, rows_per_warpgroup, tile_kv>;
 
-  static constexpr int stages_k = Config::stages_k, stages_v = Config::stages_v;
+  static constexpr int stages_k = Config::stages_k, stages_v = forward_wide_wgmma::stages_v;
   static constexpr int stages_p = forward_wide_wgmma::stages_p;
   static constexpr int stages_infos = forward_wide_wgmma::stages_infos;
 
@@ -95,7 +95,6 @@ struct KernelTraits {
   static constexpr SmemSizes sizes = {.head_dim = Config::head_dim,
                                       .head_dim_v = Config::head_dim_v,
                                       .stages_k = Config::stages_k,
-                                      .stages_v = Config::stages_v,
                                       .key_words = has_key_words,
                                       .has_lengths = has_lengths,
                                       .mask_bit_words = mask_bit_words};

@@ -92,14 +92,14 @@ JIT_DEVICE void write_large_row(const AttentionParams& params, const LargeRows<C
   dq.store(dq_row, over_keep_probability<Config>(params.softmax_scale, params.dropout));
 }
 
-/// Adds to the rows of dk and dv of keys, or to one of them, what the large rows of their heads add, a warp for each key. By all threads of a
-/// block. `place(head, query)` says where the numbers of a query lie, of which `delta_factor` makes the delta of
-/// QueryStatistics.
+/// Adds to the rows of dk and dv of keys, or to one of them, what the large rows of their heads add, a warp for each key.
+/// By so many warps, of which this is `warp`. `place(head, query)` says where the numbers of a query lie, of which
+/// `delta_factor` makes the delta of QueryStatistics.
 template <class Config, bool has_dk, bool has_dv, class Place>
 JIT_DEVICE void add_large_rows(const AttentionParams& params, const GradientParams& gradient_params,
-
                                const SequencesOf<Config>& sequences, int batch, int kv_head, int first_key,
-                               int end_key, const Place& place, float delta_factor) {
+                               int end_key, const Place& place, float delta_factor, int warp = warp_id(),
+                               int warps = static_cast<int>(blockDim.x) / warp_size) {
   constexpr int searched = 4 * warp_size;  // queries at once
   const Gradients<Config> gradients(params, gradient_params, sequences);
   const int seqlen_q = sequences.q(batch).length;
@@ -107,7 +107,7 @@ JIT_DEVICE void add_large_rows(const AttentionParams& params, const GradientPara
     return query < seqlen_q && gradient_params.lse_log2[place(head, query)] == -negative_infinity();
   };
 #pragma unroll 1
-  for (int key = first_key + warp_id(); key < end_key; key += static_cast<int>(blockDim.x) / warp_size) {
+  for (int key = first_key + warp; key < end_key; key += warps) {
     RowSum<Config::head_dim> dk;
     RowSum<Config::head_dim_v> dv;
     bool has_some = false;
@@ -158,10 +158,10 @@ JIT_DEVICE void add_large_rows(const AttentionParams& params, const GradientPara
 JIT_DEVICE bool has_large_rows(const GradientParams& gradients) {
   return load_relaxed(gradients.large_rows) != 0;
 }
-/// By each block of the last kernel, once, behind a barrier that its threads have reached with an answer. Behind the last
-/// block the counters are 0 again.
-JIT_DEVICE void have_added_large_rows(const GradientParams& gradients) {
-  if (threadIdx.x != 0) return;
+/// By each block of the last kernel, once, behind a barrier that its threads have reached with an answer: thread `speaker`
+/// speaks for all. Behind the last block the counters are 0 again.
+JIT_DEVICE void have_added_large_rows(const GradientParams& gradients, unsigned speaker = 0) {
+  if (threadIdx.x != speaker) return;
   const unsigned last = gradients.large_row_blocks - 1;
   // mutate: TheNextCallHasLargeRows
   if (atomic_inc_acq_rel(gradients.large_rows + 1, last) == last) store_relaxed(gradients.large_rows, 0u);

@@ -57,8 +57,7 @@ AttentionCase random_case(Random random, const AttentionSpec& spec, bool emulate
 void compute(const BackwardRun& run, const Context& context, const PlanConfigs& configs) {
   if (const auto* one_pass = std::get_if<BackwardWgmma>(&configs.front()))
     return run.compute(context, *one_pass);
-  run.compute(context, std::get<BackwardDqMmaSync>(configs.at(0)),
-              std::get<BackwardDkvMmaSync>(configs.at(1)));
+  run.compute(context, configs.at(0), configs.at(1));
 }
 
 // Compiles on all cores, so that what follows finds its kernels in the cache of `context`. Failures are left to whoever

@@ -94,8 +94,8 @@ TEST_F(DropoutTest, ARateOfZeroKeepsAll) {
   const CurrentDevice scope(0);
   BackwardRun run(case_of(spec, 0, 1, 1, 70, 83));
   EXPECT_EQ(run.check_forward(context(), ForwardMmaSync{.tile_q = 64, .tile_kv = 32, .warps = 4}), "");
-  run.compute(context(), {.tile_q = 32, .tile_kv = 32, .warps = 2},
-              {.tile_q = 32, .tile_kv = 32, .warps = 2});
+  run.compute(context(), BackwardDqMmaSync{.tile_q = 32, .tile_kv = 32, .warps = 2},
+              BackwardDkvMmaSync{.tile_q = 32, .tile_kv = 32, .warps = 2});
   EXPECT_EQ(run.check(), "");
   if (native_arch(device_) != Arch{9, 0, 'a'}) return;
   EXPECT_EQ(run.check_forward(context(), ForwardWgmma{.tile_q = 64, .tile_kv = 64}), "");

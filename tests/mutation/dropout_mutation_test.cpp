@@ -44,7 +44,8 @@ std::string noticed_of_dropout(const TemplateMutation* mutation) {
           run.check_forward(context, ForwardMmaSync{.tile_q = 32, .tile_kv = 64, .warps = 2});
       !trouble.empty())
     return trouble;
-  run.compute(context, {.tile_q = 32, .tile_kv = 32, .warps = 2}, {.tile_q = 32, .tile_kv = 32, .warps = 2});
+  run.compute(context, BackwardDqMmaSync{.tile_q = 32, .tile_kv = 32, .warps = 2},
+              BackwardDkvMmaSync{.tile_q = 32, .tile_kv = 32, .warps = 2});
   return run.check();
 }
 

@@ -26,8 +26,8 @@ std::string noticed_of_varlen(const TemplateMutation* mutation, bool in_one_pass
     if (in_one_pass) {
       run.compute(context, BackwardWgmma{});
     } else {
-      run.compute(context, {.tile_q = 32, .tile_kv = 16, .warps = 2, .stages = 2},
-                  {.tile_q = 16, .tile_kv = 32, .warps = 2, .stages = 2});
+      run.compute(context, BackwardDqMmaSync{.tile_q = 32, .tile_kv = 16, .warps = 2, .stages = 2},
+                  BackwardDkvMmaSync{.tile_q = 16, .tile_kv = 32, .warps = 2, .stages = 2});
     }
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());

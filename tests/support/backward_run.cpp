@@ -216,8 +216,7 @@ void BackwardRun::upload_rng_state(std::span<const std::uint64_t, 2> seed_and_of
   rng_state_.upload(seed_and_offset.data(), seed_and_offset.size_bytes());
 }
 
-void BackwardRun::compute(const Context& context, const BackwardDqMmaSync& dq,
-                          const BackwardDkvMmaSync& dkv) const {
+void BackwardRun::compute(const Context& context, const KernelConfig& dq, const KernelConfig& dkv) const {
   run(context, two_pass_plan(*Access::state(context), case_.spec, {}, dq, dkv, 0));
 }
 

@@ -36,7 +36,7 @@ class BackwardRun {
   std::vector<double> numbers_of(const std::string& name);
   /// Computes the gradients by kernels of these configs, on the current device. Throws Error, for a config that is not
   /// legal, too.
-  void compute(const Context& context, const BackwardDqMmaSync& dq, const BackwardDkvMmaSync& dkv) const;
+  void compute(const Context& context, const KernelConfig& dq, const KernelConfig& dkv) const;
   /// The same in one pass.
   void compute(const Context& context, const BackwardWgmma& config) const;
   /// All bytes of the gradients and of what lies between their rows, from the device.

@@ -205,8 +205,19 @@ PlanConfigs random_backward_configs(const AttentionSpec& spec, const DeviceLimit
     });
     if (config_rejection(spec, config, limits).empty()) return {config};
   }
-  return {legal(spec, limits, [&] { return random_dq_config(is_wide(spec), random); }),
-          legal(spec, limits, [&] { return random_dkv_config(is_wide(spec), random); })};
+  const bool may_be_wide = limits.arch == Arch{9, 0, 'a'} && spec.alignment == 16 && is_wide(spec);
+  const auto config_of_pass = [&](auto wide, const auto& random_config) -> KernelConfig {
+    if (may_be_wide && draw(random, 0, 2) != 0) {
+      wide.panels = draw(random, 3, 6);
+      wide.parts = pick({2, 4}, random);
+      if (config_rejection(spec, wide, limits).empty()) return wide;
+    }
+    return legal(spec, limits, random_config);
+  };
+  const KernelConfig dq =
+      config_of_pass(BackwardDqWideWgmma{}, [&] { return random_dq_config(is_wide(spec), random); });
+  return {dq,
+          config_of_pass(BackwardDkvWideWgmma{}, [&] { return random_dkv_config(is_wide(spec), random); })};
 }
 
 }  // namespace jit::reference

@@ -185,8 +185,8 @@ void VarlenBackwardRun::poison_gradients() {
   }
 }
 
-void VarlenBackwardRun::compute(const Context& context, const BackwardDqMmaSync& dq,
-                                const BackwardDkvMmaSync& dkv) const {
+void VarlenBackwardRun::compute(const Context& context, const KernelConfig& dq,
+                                const KernelConfig& dkv) const {
   run(context, two_pass_plan(*Access::state(context), case_.spec, {}, dq, dkv, 0));
 }
 

@@ -46,7 +46,7 @@ class VarlenBackwardRun {
   void poison_gradients();
   /// Computes the gradients by kernels of these configs, on the current device. Throws Error, for a config that is not
   /// legal, too.
-  void compute(const Context& context, const BackwardDqMmaSync& dq, const BackwardDkvMmaSync& dkv) const;
+  void compute(const Context& context, const KernelConfig& dq, const KernelConfig& dkv) const;
   /// The same in one pass.
   void compute(const Context& context, const BackwardWgmma& config) const;
   /// What is wrong with o and lse as forward computes them, by a kernel of this config if there is one: rows of nobody,

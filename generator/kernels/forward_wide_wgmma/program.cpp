@@ -59,8 +59,7 @@ Program Family<ForwardWideWgmma>::program(const AttentionSpec& spec, const Forwa
   program.headers = {wgmma_products(spec)};
   program.threads = needs.threads;
   program.smem_bytes = needs.smem_bytes;
-  program.name = fmt::format("attention_forward_wide_wgmma_{}_k{}v{}", problem_name(spec), config.stages_k,
-                             config.stages_v);
+  program.name = fmt::format("attention_forward_wide_wgmma_{}_k{}", problem_name(spec), config.stages_k);
   const bool plain = is_plain(spec);
   const auto [maps, maps_bytes] =
       plain ? std::pair("TensorMaps", sizeof(TensorMaps)) : std::pair("SequenceMaps", sizeof(SequenceMaps));

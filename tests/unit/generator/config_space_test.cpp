@@ -229,6 +229,43 @@ TEST(ConfigRejection, ForwardMlaWgmmaNamesWhatItNeeds) {
               HasSubstr("has room for a head_dim of up to 256"));
 }
 
+TEST(ConfigRejection, WideGradientsNameWhatTheyNeed) {
+  const AttentionSpec wide{.head_dim = 320, .head_dim_v = 64};
+  for (const KernelConfig& config : {KernelConfig(BackwardDqWideWgmma{.panels = 4, .parts = 2}),
+                                     KernelConfig(BackwardDkvWideWgmma{.panels = 4, .parts = 2})}) {
+    const auto rejection = [&](const AttentionSpec& spec, const Arch& arch = {9, 0, 'a'}) {
+      return config_rejection(spec, config, device_limits(arch));
+    };
+    EXPECT_EQ(rejection(wide), "");
+    EXPECT_THAT(rejection({.head_dim = 256}), HasSubstr("is for head dims above 256; head_dim is 256"));
+    EXPECT_THAT(rejection(wide, {8, 0, 0}), HasSubstr("needs sm_90a"));
+    AttentionSpec other = wide;
+    other.alignment = 8;
+    EXPECT_THAT(rejection(other), HasSubstr("spec.alignment is 8"));
+    other = wide;
+    other.sinks = true;
+    EXPECT_THAT(rejection(other), HasSubstr("sinks = true"));
+  }
+  EXPECT_THAT(config_rejection(wide, BackwardDqWideWgmma{.panels = 16}, device_limits(Arch{9, 0, 'a'})),
+              HasSubstr("shared memory"));
+}
+
+TEST(ConfigSpace, WideGradientsAreTheirFamiliesWhereTmaReads) {
+  const DeviceLimits hopper = device_limits(Arch{9, 0, 'a'});
+  for (const int head_dim : {264, 320, 384, 512}) {
+    const AttentionSpec spec{.head_dim = head_dim, .gqa_ratio = 8, .mask = mask::causal()};
+    for (const Pass pass : {Pass::backward_dq, Pass::backward_dkv}) {
+      const ProblemShape shape{.pass = pass, .heads_q = 32, .seqlen_q = 4096, .seqlen_kv = 4096};
+      const std::vector<KernelConfig> configs = config_space({spec, hopper}, shape);
+      ASSERT_FALSE(configs.empty());
+      const KernelConfig best = *std::ranges::min_element(configs, {}, [&](const KernelConfig& config) {
+        return estimated_cycles({spec, hopper}, shape, config);
+      });
+      EXPECT_THAT(std::string(family_name(best)), HasSubstr("wide")) << to_string(best);
+    }
+  }
+}
+
 TEST(ConfigRejection, FamiliesSayWhichHeadDimsTheyServe) {
   using ::testing::HasSubstr;
   const DeviceLimits hopper = device_limits(Arch{9, 0, 'a'});

@@ -1,0 +1,34 @@
+#include <algorithm>
+
+#include "generator/kernels/backward_dq_wide_wgmma/family.h"
+#include "generator/kernels/backward_wide.h"
+#include "generator/launch/kernel_launch.h"
+#include "generator/launch/sequence_grid.h"
+#include "runtime/launch.h"
+#include "templates/backward_wide/smem_layout.cuh"
+
+namespace jit {
+// A block for each tile of queries: (heads, tiles, batch), or (heads, places of tiles) of varlen ones; several grids
+// where one does not hold them all.
+void Family<BackwardDqWideWgmma>::launch(const KernelLaunch& launch, const BackwardDqWideWgmma&) {
+  const LoadedKernel& kernel = launch.kernel;
+  AttentionParams& params = launch.params;
+  place_statistics(params, launch.workspace, *launch.gradients);
+  place_large_rows(launch.memory, 0, *launch.gradients);  // the next kernel is the last one
+  const SequenceGrid blocks = query_grid(launch.spec, params, backward_wide::tile_rows);
+  if (blocks.entries == 0 || blocks.tiles == 0) return;
+  SequenceMaps maps = backward_wide::maps(launch);
+  LaunchConfig grid{.grid = {static_cast<unsigned>(params.heads_q), 1, 1},
+                    .block = {kernel.threads, 1, 1},
+                    .smem_bytes = kernel.smem_bytes};
+  void* arguments[] = {&params, launch.gradients, &maps};
+  for (params.batch_begin = 0; params.batch_begin < blocks.entries; params.batch_begin += max_grid_yz) {
+    grid.grid[2] = static_cast<unsigned>(std::min(blocks.entries - params.batch_begin, max_grid_yz));
+    for (params.q_tile_begin = 0; params.q_tile_begin < blocks.tiles; params.q_tile_begin += max_grid_yz) {
+      grid.grid[1] = static_cast<unsigned>(std::min(blocks.tiles - params.q_tile_begin, max_grid_yz));
+      jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
+    }
+  }
+}
+
+}  // namespace jit
