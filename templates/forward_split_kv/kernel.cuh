@@ -39,7 +39,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const SplitPara
   extern __shared__ __align__(128) unsigned char bytes[];
   const Smem<Config> smem{bytes};
   const bool loads_first = warp_id() < (Traits::warps + 1) / 2;
-  const int row_warp = warp_id() % Config::row_warps, key_warp = Traits::part_warp() / Config::row_warps;
+  const int row_warp = warp_id() % Config::row_warps, key_warp = Traits::group_warp() / Config::row_warps;
 
   if (warp_id() == 0) {
     StepList<Config> steps{};

@@ -51,7 +51,7 @@ struct KernelTraits : WarpTraits<Config> {
   static constexpr int consumer_warps = Base::warps, query_warps = 0;  ///< for split_keys/split_pipeline.cuh
   static constexpr int box_rows = jit::box_rows(Config::tile_kv, Base::has_pages ? Config::page_size : 0);
   static constexpr int boxes = Config::tile_kv / box_rows;
-  static_assert(!uses_tma || Base::column_warps == 1, "TMA copies panels of rows of one part");
+  static_assert(!uses_tma || Base::column_warps == 1, "TMA copies panels of rows of one group of columns");
   static_assert(!uses_tma || boxes <= warp_size, "each box of a tile has a lane that copies it");
   static constexpr int consumers_barrier = 1;  ///< named; 0 is __syncthreads'
 };

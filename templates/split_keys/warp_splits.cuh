@@ -26,7 +26,7 @@ class WarpSplits {
   JIT_DEVICE void put(const typename Traits::Output& output, const SoftmaxState<Traits::Output::rows>& state,
                       float scale_log2) const {
     using Layout = typename Traits::Output::Layout;
-    const int lane = lane_id(), first_row = Traits::part_warp() * rows_per_warp;
+    const int lane = lane_id(), first_row = Traits::group_warp() * rows_per_warp;
     const int first_column = Traits::first_column();
     Traits::Output::for_each_row(first_row + Layout::lane_row(lane), [&](int r, int row) {
       KvProducts<Traits>::for_each_pair(output, r, [&](int column, float2 pair) {

@@ -12,8 +12,8 @@
 namespace jit {
 
 /// Traits of such families have this alike: so many warps of a block, so many of which have rows of their own, each so
-/// many keys of a tile. Where rows are long, there are as many warps for each part of the columns of O.
-template <class KernelConfig, int part_warps, int row_warps, int keys>
+/// many keys of a tile. Where rows are long, there are as many warps for each group of columns of O.
+template <class KernelConfig, int group_warps, int row_warps, int keys>
 struct WarpTraits {
   using Config = KernelConfig;
   static_assert(Config::stages >= 2, "a tile is loaded while another one is multiplied");
@@ -22,7 +22,7 @@ struct WarpTraits {
   using Number = typename ChosenType<is_fp8<typename Config::Element>, fp16, typename Config::Element>::type;
   static constexpr int mma_k = ElementTraits<Number>::mma_k;
   static constexpr int column_warps = split_column_warps(Config::head_dim, Config::head_dim_v);
-  static constexpr int warps = part_warps * column_warps;
+  static constexpr int warps = group_warps * column_warps;
   static constexpr int threads = warps * warp_size;
   static constexpr int tile_rows = row_warps * rows_per_warp;
   static constexpr int warp_keys = keys;
@@ -38,10 +38,10 @@ struct WarpTraits {
   using Scores = Accumulator<MmaLayout, rows_per_warp, warp_keys>;
   using Output = Accumulator<MmaLayout, rows_per_warp, warp_columns>;
 
-  /// The warp among those of its part of the columns, and the part's first column of O.
-  static JIT_DEVICE int part_warp() { return column_warps == 1 ? warp_id() : warp_id() % part_warps; }
+  /// The warp among those of its group of columns, and the first column of O of these.
+  static JIT_DEVICE int group_warp() { return column_warps == 1 ? warp_id() : warp_id() % group_warps; }
   static JIT_DEVICE int first_column() {
-    return column_warps == 1 ? 0 : warp_id() / part_warps * warp_columns;
+    return column_warps == 1 ? 0 : warp_id() / group_warps * warp_columns;
   }
 
   /// Chunks of a row in shared memory.

@@ -64,7 +64,7 @@ constexpr RetiredWord retired_words[] = {
     {"unit", "work tile", split_families},
     {"line", "tile space", "templates/(split_keys|scheduling/key_)"},
     {"piece", "work range", "templates/scheduling/key_"},
-    {"part", "split", split_families},
+    {"part", "split", "templates/(split_keys|forward_split_|scheduling/key_)|docs/kernels/forward_split_"},
     {"PartNote", "split"},
     {"strip", "column slice", kernels},
     {"turn", "iteration", row_operations, "in turns"},
