@@ -21,6 +21,7 @@ constexpr std::array rows = {
     RetiredField{split_kv, "rescale", rescaled_now},
     RetiredField{split_wgmma, "rescale", rescaled_now},
     RetiredField{mla, "rescale", rescaled_now},
+    RetiredField{mla, "tile_kv", "a step always has 64 keys"},
     RetiredField{split_wgmma, "order", "consumer warpgroups always take turns"},
     RetiredField{backward, "tile_q", "a step always has 64 queries"},
     RetiredField{wgmma, "q_in_registers", "Q K always reads Q from shared memory"},

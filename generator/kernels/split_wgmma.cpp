@@ -49,6 +49,8 @@ Program split_wgmma_program(const AttentionSpec& spec, const SplitWgmmaProgram& 
   source += number_line("consumer_registers", parts.registers.consumer, "the same for consumers");
   if (parts.registers.converter != 0)
     source += number_line("converter_registers", parts.registers.converter, "the same for converters");
+  if (parts.registers.score != 0)
+    source += number_line("score_registers", parts.registers.score, "the same for the score warpgroup");
   source += "};\n";
   source += params_assertion() + functors.assertions;
   source += fmt::format(

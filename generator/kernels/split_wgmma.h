@@ -23,6 +23,7 @@ struct RegisterShares {
   int producer = 0;
   int consumer = 0;
   int converter = 0;  ///< of keys and values, where there is one
+  int score = 0;      ///< the same where a warpgroup computes nothing but scores
 };
 /// Shares of registers of a block of one warpgroup of producers, which keeps what the list of work needs, so
 /// many of consumers, and with `converter` registers one of converters.

@@ -103,9 +103,8 @@ struct ForwardSplitCluster {
 /// TMA or cp.async, and wgmma, for values that are the first columns of keys, as multi-head latent attention has them:
 /// sm_90a (templates/forward_mla_wgmma).
 struct ForwardMlaWgmma {
-  int tile_kv = 64;             ///< keys per step
-  int stages = 2;               ///< buffers for tiles of keys
-  Copies copies = Copies::tma;  ///< how tiles of keys come to shared memory
+  int stages = 2;               ///< tiles of keys that have room in shared memory; half a tile more where that fits
+  Copies copies = Copies::tma;  ///< how keys come to shared memory
 
   bool operator==(const ForwardMlaWgmma&) const = default;  ///< member by member
 };
@@ -114,7 +113,6 @@ struct ForwardMlaWgmma {
 /// tensors that TMA can map (templates/forward_wide_wgmma).
 struct ForwardWideWgmma {
   int stages_k = 8;  ///< buffers for panels of K
-  int stages_v = 4;  ///< buffers for parts of V
 
   bool operator==(const ForwardWideWgmma&) const = default;  ///< member by member
 };

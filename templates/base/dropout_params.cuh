@@ -7,9 +7,7 @@ namespace jit {
 
 /// Whether kernels of a Config have dropout: only where they have does it say so.
 template <class Config>
-inline constexpr bool has_dropout = requires {
-  requires Config::dropout;
-};
+concept has_dropout = Config::dropout;
 
 /// Where a kernel ahead of the one that reads them leaves which scores are kept, a bit for each: the words of 32 lanes for a
 /// block of queries and keys (steps/precomputed_dropout.cuh), blocks of keys side by side, then those of queries,
@@ -22,9 +20,7 @@ struct DropoutMaskBits {
 
 /// Whether kernels of a Config read such bits, and draw nothing themselves.
 template <class Config>
-inline constexpr bool has_dropout_mask_ahead = requires {
-  requires Config::dropout_mask_ahead;
-};
+concept has_dropout_mask_ahead = Config::dropout_mask_ahead;
 
 struct DropoutParams {
   const unsigned long long* rng_state;  ///< seed and offset of the generator, read on the device alone

@@ -87,9 +87,7 @@ inline constexpr bool keys_are_fp8 = sizeof(KvElement<Config>) == 1;
 
 /// Whether they had, and another kernel has made numbers of q's type of them.
 template <class Config>
-inline constexpr bool keys_were_fp8 = requires {
-  requires Config::upcast_ahead;
-};
+concept keys_were_fp8 = Config::upcast_ahead;
 
 /// Whether scales stand beside k and v.
 template <class Config>
@@ -98,16 +96,12 @@ inline constexpr bool has_scaled_keys = keys_are_fp8<Config> || keys_were_fp8<Co
 
 /// Whether each key has scales of its own.
 template <class Config>
-inline constexpr bool has_token_scales = requires {
-  requires Config::descale_per == ScaleKind::token;
-};
+concept has_token_scales = Config::descale_per == ScaleKind::token;
 
 /// Whether each block of scale_block_rows queries, or keys, has a scale of its own. Blocks are counted as rows lie: from the
 /// first row of a batch entry, of all varlen rows, or of a page.
 template <class Config>
-inline constexpr bool has_block_scales = requires {
-  requires Config::descale_per == ScaleKind::block;
-};
+concept has_block_scales = Config::descale_per == ScaleKind::block;
 
 /// Whether the rows of a head have scales, one for each so many.
 template <class Config>
@@ -126,15 +120,11 @@ inline constexpr bool has_block_factors<Config> = Config::sequences_q == Sequenc
 
 /// Whether each column of values has a scale of its own.
 template <class Config>
-inline constexpr bool has_channel_scales = requires {
-  requires Config::v_descale_per == ScaleKind::channel;
-};
+concept has_channel_scales = Config::v_descale_per == ScaleKind::channel;
 
 /// Whether values have lost a mean of each column.
 template <class Config>
-inline constexpr bool has_value_means = requires {
-  requires Config::v_mean;
-};
+concept has_value_means = Config::v_mean;
 
 /// Whether O is finished column by column, in the end.
 template <class Config>
@@ -142,8 +132,6 @@ inline constexpr bool finishes_columns = has_channel_scales<Config> || has_value
 
 /// Whether the scores of each query have lost what a mean of the keys made of them.
 template <class Config>
-inline constexpr bool has_lse_shifts = requires {
-  requires Config::lse_shift;
-};
+concept has_lse_shifts = Config::lse_shift;
 
 }  // namespace jit

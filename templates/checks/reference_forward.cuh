@@ -44,7 +44,7 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
   const int head = static_cast<int>(flat / params.seqlen_q % params.heads_q);
   const int batch = static_cast<int>(flat / params.seqlen_q / params.heads_q);
 
-  const Sequences<Config> sequences(params);
+  const DenseSequences<Config> sequences(params);
   const BlockContext context = sequences.context(batch, head);
   const typename Config::Mask mask(context);
   const typename Config::Score score(context);

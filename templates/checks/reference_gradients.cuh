@@ -91,7 +91,7 @@ class ReferencePairs {
     return sum;
   }
 
-  const Sequences<Config> sequences_;
+  const DenseSequences<Config> sequences_;
   const Gradients<Config> gradients_;
   const BlockContext context_;
   const typename Config::Mask mask_;

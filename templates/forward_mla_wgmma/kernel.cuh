@@ -2,18 +2,20 @@
 // multi-head latent attention in its absorbed form ("DeepSeek-V2"). Sequences of any lengths, keys split over blocks.
 // TMA and wgmma, for sm_90a.
 //
-// A block is one warpgroup of producers, some of whose warps load keys, the others queries, and two warpgroups of
-// consumers. It computes 64 rows, the queries of all heads one after another. A tile of keys is read once from memory,
-// and multiplied as keys and as values where it lies. O is too wide for the registers of one warpgroup: each has half
-// of its columns (consumer.cuh). The list of work, and how blocks that share keys come together, is that of
-// forward_split_wgmma.
+// A block is a warpgroup of producers, some of whose warps load keys, the others queries, a warpgroup that computes scores
+// and their softmax, and two that multiply P with values, of which each owns half of the columns of O, as O is too wide
+// for the registers of one. P goes from one to the others by shared memory. A block computes 64 rows, the queries of all
+// heads one after another. A tile of keys is read once from memory, and multiplied as keys and as values where it lies.
+// The list of work, and how blocks that share keys come together, is that of forward_split_wgmma.
 #pragma once
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_mla_wgmma/consumer.cuh"
+#include "forward_mla_wgmma/output_warpgroup.cuh"
+#include "forward_mla_wgmma/score_warpgroup.cuh"
 #include "forward_mla_wgmma/traits.cuh"
 #include "mainloop/key_rows_producer.cuh"
+#include "mainloop/panel_producer.cuh"
 #include "mainloop/split_kv_producer.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
@@ -25,14 +27,18 @@
 
 namespace jit::forward_mla_wgmma {
 
-/// By one thread, before any other use; then a __syncthreads. Splits are told by the first key producer to query
-/// producers and consumers; queries come from the query producers, by cp.async, and keys from the key producers.
+/// By one thread, before any other use; then a __syncthreads. Splits are told by the first key producer to all others;
+/// queries come from the query producers, by cp.async, and keys from the key producers.
 template <class Traits>
 JIT_DEVICE void init_pipelines(unsigned smem) {
-  init_pipeline(smem, Traits::layout.q, Traits::query_warps, Traits::consumer_warps);
+  constexpr SmemLayout layout = Traits::layout;
+  init_pipeline(smem, layout.q, Traits::query_warps, Traits::warps);
+  init_pipeline(smem, layout.k, Traits::key_warps, Traits::warps);
   // mutate: FullWhenHalfOfTheRowsAreThere
-  init_pipeline(smem, Traits::layout.k, Traits::key_warps, Traits::consumer_warps);
-  init_split_pipeline<Traits>(smem);
+  init_pipeline(smem, layout.v, Traits::key_warps, Traits::warps);
+  init_pipeline(smem, layout.infos, 1, Traits::warps);
+  init_pipeline(smem, layout.p, Traits::warps, Traits::consumer_warps);
+  init_split_pipeline<Traits>(smem, Traits::split_readers);
   fence_mbarrier_init();
 }
 
@@ -41,7 +47,8 @@ template <class Traits, class Work>
 JIT_DEVICE void load_keys(const AttentionParams& params, const KernelMemory& memory, unsigned char* bytes,
                           unsigned smem, int warp, Work& work) {
   if constexpr (Traits::uses_tma) {
-    SplitKvProducer<Traits>(params, memory, bytes, smem).run(work);
+    SplitKvProducer<Traits, PanelProducer<Traits, KernelMemory, RowPlace>>(params, memory, bytes, smem)
+        .run(work);
   } else {
     KeyRowsProducer<Traits>(params, bytes, smem, warp).run(work);
   }
@@ -60,24 +67,29 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const KernelMem
   } else if (threadIdx.x == Traits::key_warps * warp_size) {
     init_pipelines<Traits>(smem);
     if (Traits::uses_tma) prefetch_tensor_map(memory.k);
-  } else if (threadIdx.x >= warpgroup_size) {
-    clear_queries<Traits>(smem + Traits::layout.q.tiles, static_cast<int>(threadIdx.x) - warpgroup_size);
+  } else if (threadIdx.x >= 2 * warpgroup_size) {
+    clear_queries<Traits>(smem + Traits::layout.q.tiles, static_cast<int>(threadIdx.x) - 2 * warpgroup_size);
   }
   __syncthreads();
-  if (threadIdx.x < warpgroup_size) {
-    setmaxnreg_dec<Config::producer_registers>();
-    if (warp < Traits::key_warps) {
-      load_keys<Traits>(params, memory, bytes, smem, warp, work);
-      griddepcontrol_launch_dependents();
-    } else {
-      load_queries(params, SplitPipeline<Traits>(bytes, smem), QPipeline<Traits>(smem, Traits::layout.q));
-    }
-  } else {
-    setmaxnreg_inc<Config::consumer_registers>();
-    Consumer<Config>(params, memory.split_params, bytes, smem).run();
-    constexpr int warps = Traits::consumer_warps;
-    zero_padding<Config>(params, static_cast<int>(blockIdx.x) * warps + warp - warpgroup_size / warp_size,
-                         static_cast<int>(gridDim.x) * warps);
+  switch (warp / Traits::warps) {
+    case 0:
+      setmaxnreg_dec<Config::producer_registers>();
+      if (warp < Traits::key_warps) {
+        load_keys<Traits>(params, memory, bytes, smem, warp, work);
+        griddepcontrol_launch_dependents();
+      } else {
+        load_queries(params, SplitPipeline<Traits>(bytes, smem), QPipeline<Traits>(smem, Traits::layout.q));
+      }
+      return;
+    case 1:
+      setmaxnreg_of_launched<Config::score_registers, Traits::threads>();
+      return ScoreWarpgroup<Config>(params, bytes, smem).run();
+    default:
+      setmaxnreg_inc<Config::consumer_registers>();
+      OutputWarpgroup<Config>(params, memory.split_params, bytes, smem, warp / Traits::warps - 2).run();
+      constexpr int warps = Traits::consumer_warps;
+      zero_padding<Config>(params, static_cast<int>(blockIdx.x) * warps + warp - 2 * Traits::warps,
+                           static_cast<int>(gridDim.x) * warps);
   }
 }
 

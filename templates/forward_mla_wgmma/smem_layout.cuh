@@ -4,61 +4,83 @@
 
 #include "base/host_device.cuh"
 #include "mainloop/key_tile_info.cuh"
+#include "mainloop/output_columns.cuh"
 #include "pipeline/smem_allocator.cuh"
 #include "split_keys/split_info.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit::forward_mla_wgmma {
 
-/// Warpgroups of a block that compute. Each has all rows, half of the columns of O, and the scores of every second
-/// tile.
-inline constexpr int consumers = 2;
+/// Columns of a panel of values, and of all others.
+inline constexpr int value_panel = 64;
+/// Keys per step.
+inline constexpr int tile_kv = 64;
+/// Tiles of keys whose P may wait to be multiplied, and those that are told of ahead.
+inline constexpr int stages_p = 1, stages_infos = 4;
+/// Tiles of columns that are keys alone, which are multiplied first, and done with then.
+inline constexpr int stages_alone = 2;
+
+/// Columns of Q that the score warpgroup has in registers, those of the first output warpgroup: less of Q is read from
+/// shared memory, whose bandwidth is as scarce as the tensor cores.
+JIT_HOST_DEVICE constexpr int held_columns(int head_dim_v) { return output_columns(head_dim_v); }
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | Q | K stage 0 | … | P | maxima | sums | tile infos of keys | tile infos of splits | barriers |
-///
-/// P is that of one tile of keys, as the threads of a consumer have it: consumers hand it to each other. Barriers: one
-/// for each stage, 8 bytes.
+///     | Q | keys alone, stage 0 | … | part of values, stage 0 | … | P | row factors | flags | infos of keys | of splits | barriers |
 struct SmemLayout {
-  PipelinePlace q;
-  PipelinePlace k;
-  PipelinePlace stored_k;  ///< as TMA writes them: K itself, as are values
-  PipelinePlace stored_v;
+  PipelinePlace q;       ///< without the columns that are held
+  PipelinePlace k;       ///< columns of keys behind those of values
+  PipelinePlace v;       ///< parts of the columns of values, which are keys, too
+  PipelinePlace p;       ///< P of tiles of keys
+  PipelinePlace infos;   ///< of tiles of keys
   PipelinePlace splits;  ///< SplitInfo, or SpanInfo, for each stage
-  int p;
-  int maxima;          ///< of each consumer a float for each row
-  int sums;            ///< the same of each consumer, of two splits
-  int key_tile_infos;  ///< KeyTileInfo for each stage of K
-  int stored_infos;    ///< the same
+  int p_flags;           ///< int of each warp's rows, for each stage of P
+  int row_factors;       ///< float of each row, for each stage of P
+  int key_tile_infos;    ///< KeyTileInfo for each stage
   int total;
 };
 
 struct SmemSizes {
   int head_dim;
-  int tile_kv;
-  int stages;
+  int head_dim_v;
+  int stages;  ///< tiles of keys that have room
   bool has_spans;
 };
 
-JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
-  constexpr int row_floats = rows_per_warpgroup * static_cast<int>(sizeof(float));
+/// Parts of values of so many tiles, and of half a tile more.
+JIT_HOST_DEVICE constexpr int value_stages(const SmemSizes& sizes, bool has_more) {
+  return own_parts(sizes.head_dim_v) * (output_warpgroups * sizes.stages + (has_more ? 1 : 0));
+}
+
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool has_more) {
+  constexpr int word_bytes = 4, warps = 4;
   SmemAllocator place;
   SmemLayout layout{};
-  layout.q.tiles = place.tiles(panel_tile_bytes(rows_per_warpgroup, sizes.head_dim));
-  layout.k.tiles = place.tiles(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim));
-  layout.p = place.tiles(rows_per_warpgroup * sizes.tile_kv * element_bytes);
-  layout.maxima = place.numbers(consumers * row_floats);
-  layout.sums = place.numbers(2 * consumers * row_floats);
-  layout.key_tile_infos = place.numbers(sizes.stages * static_cast<int>(sizeof(KeyTileInfo)));
+  layout.q.tiles =
+      place.tiles(panel_tile_bytes(rows_per_warpgroup, sizes.head_dim - held_columns(sizes.head_dim_v)));
+  const int panels_alone = panel_count(sizes.head_dim) - panel_count(sizes.head_dim_v);
+  layout.k.tiles = place.tiles(stages_alone * panels_alone * tile_kv * value_panel * element_bytes);
+  const int stages_v = value_stages(sizes, has_more);
+  layout.v.tiles = place.tiles(stages_v * tile_kv * part_columns(sizes.head_dim_v) * element_bytes);
+  layout.p.tiles = place.tiles(stages_p * panel_tile_bytes(rows_per_warpgroup, tile_kv));
+  layout.row_factors = place.words(stages_p * rows_per_warpgroup * word_bytes);
+  layout.p_flags = place.words(stages_p * warps * word_bytes);
+  layout.key_tile_infos = place.numbers(stages_infos * static_cast<int>(sizeof(KeyTileInfo)));
   layout.splits.tiles = place.numbers(stages_splits * info_bytes(sizes.has_spans));
   place.barriers(layout.q, 1);
-  place.barriers(layout.k, sizes.stages);
+  place.barriers(layout.k, stages_alone);
+  place.barriers(layout.v, stages_v);
+  place.barriers(layout.p, stages_p);
+  place.barriers(layout.infos, stages_infos);
   place.barriers(layout.splits, stages_splits);
-  layout.stored_k = layout.stored_v = layout.k;
-  layout.stored_infos = layout.key_tile_infos;
   layout.total = place.total();
   return layout;
+}
+/// With half a tile more where that fits: what comes next is on its way while values are multiplied.
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
+  constexpr int most = 232448;  // that a block may have on sm_90
+  const SmemLayout layout = smem_layout(sizes, true);
+  return layout.total <= most ? layout : smem_layout(sizes, false);
 }
 
 }  // namespace jit::forward_mla_wgmma

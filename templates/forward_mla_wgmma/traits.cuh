@@ -1,4 +1,4 @@
-// Traits that follow from the Config: tiles, shared memory, barriers.
+// Traits that follow from the Config: tiles, parts, shared memory, barriers.
 #pragma once
 
 #include "base/element.cuh"
@@ -11,44 +11,68 @@
 
 namespace jit::forward_mla_wgmma {
 
+/// Consumers are the output warpgroups.
 template <class Config>
-struct KernelTraits : BlockTraits<Config, consumers, rows_per_warpgroup> {
-  using Base = BlockTraits<Config, forward_mla_wgmma::consumers, rows_per_warpgroup>;
-  static constexpr int threads = Base::consumer_threads + warpgroup_size;
-  static constexpr int stages_q = 1;
+struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup> {
+  using Base = BlockTraits<Config, output_warpgroups, rows_per_warpgroup>;
+  using typename Base::Element;
+  static_assert(Config::tile_kv == tile_kv, "host and device agree on the tile of keys");
+  static constexpr int warps = warpgroup_size / warp_size;
+  /// Producers, the score warpgroup, and those of outputs.
+  static constexpr int threads = Base::consumer_threads + 2 * warpgroup_size;
+  static constexpr int stages_q = 1, stages_k = stages_alone;
+  static constexpr int stages_p = forward_mla_wgmma::stages_p, stages_infos = forward_mla_wgmma::stages_infos;
 
-  /// Columns of O and of values that a consumer has.
-  static constexpr int consumer_columns = Config::head_dim_v / forward_mla_wgmma::consumers;
-  /// The first columns of a tile of keys are the values.
-  static_assert(consumer_columns % Base::KTile::columns == 0,
-                "a consumer's values are whole panels of the keys");
-
-  // The producer of keys by TMA loads no values, and nobody converts what it loads.
+  /// The first columns of a tile of keys are the values, in whole panels.
   static constexpr bool values_in_keys = true, upcasts = false;
-  static constexpr int stages_stored_k = Config::stages, stages_stored_v = Config::stages;
-  using StoredKTile = typename Base::KTile;
-  using StoredVTile = StoredKTile;
+  static constexpr int own_columns = output_columns(Config::head_dim_v);  ///< of an output warpgroup
+  static_assert(Config::head_dim_v % (output_warpgroups * value_panel) == 0,
+                "a warpgroup's values are whole panels of the keys");
+  using Output = Accumulator<MmaLayout, 16, own_columns>;
+  using VPart = PanelTile<Element, tile_kv, part_columns(Config::head_dim_v), value_panel>;
+  static constexpr int own_parts = jit::own_parts(Config::head_dim_v),
+                       v_parts = own_parts * output_warpgroups;
+  static constexpr int part_blocks = VPart::panels * value_panel / MmaLayout::block_columns;  ///< of Output
+  static constexpr int part_steps = VPart::panels * value_panel / Base::mma_k;
+  static JIT_DEVICE constexpr int first_column(int part) {
+    return first_part_column(Config::head_dim_v, part);
+  }
 
-  using Output = Accumulator<MmaLayout, 16, consumer_columns>;
+  /// The columns behind the values are keys alone.
+  static constexpr bool has_keys_alone = Config::head_dim > Config::head_dim_v;
+  static constexpr int k_panels = has_keys_alone, first_key_column = Config::head_dim_v;
+  using KPanel = PanelTile<Element, tile_kv,
+                           has_keys_alone ? Config::head_dim - Config::head_dim_v : value_panel, value_panel>;
+
+  static constexpr int held_steps = held_columns(Config::head_dim_v) / Base::mma_k;
+  static constexpr int first_query_column = held_columns(Config::head_dim_v);
+  using QTile = PanelTile<Element, rows_per_warpgroup, Config::head_dim - first_query_column, value_panel>;
+
+  using PTile = PanelTile<Element, rows_per_warpgroup, tile_kv>;
   /// Pairs of a row that are read at once where spans are merged: more would spill.
-  static constexpr int pairs_read = 16;
+  static constexpr int pairs_read = 4;
 
   static constexpr bool uses_tma = Config::copies == Copies::tma;
+  /// Whether P of a tile is handed over when S of the next one is there: so products with values are computed under softmax,
+  /// and those with keys have the tensor cores for themselves. Beside warps that copy rows there are no registers for it.
+  static constexpr bool hands_over_late = uses_tma;
   static_assert(!uses_tma || Base::boxes <= warp_size, "each box of a tile has a lane that copies it");
 
   /// Producer warps that load keys: copying them row by row is too much for one.
   static constexpr int key_warps = uses_tma ? 1 : 2;
-  static constexpr int query_warps = warpgroup_size / warp_size - key_warps;
+  static constexpr int query_warps = warps - key_warps;
   static constexpr int query_threads = query_warps * warp_size;
+  /// Warps that are told of splits.
+  static constexpr int split_readers = query_warps + warps + Base::consumer_warps;
 
   static constexpr SmemLayout layout = smem_layout({.head_dim = Config::head_dim,
-                                                    .tile_kv = Config::tile_kv,
+                                                    .head_dim_v = Config::head_dim_v,
                                                     .stages = Config::stages,
                                                     .has_spans = Config::split_keys != 0});
 
-  // Named barriers.
-  static constexpr int p_exchange_barrier = 2;  ///< of what consumer 0 takes; the next one is consumer 1's
-  static constexpr int own_barrier = 4;         ///< of consumer 0 alone; the next one is consumer 1's
+  static constexpr int stages_v = layout.v.stages;
+
+  static constexpr int score_barrier = 2;  ///< named, of the score warpgroup
 };
 
 }  // namespace jit::forward_mla_wgmma

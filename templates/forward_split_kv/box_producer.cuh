@@ -35,7 +35,7 @@ template <class Config>
 JIT_DEVICE void init_box_pipelines(unsigned smem) {
   using Traits = KernelTraits<Config>;
   init_pipeline(smem, Traits::layout.stages, warp_size + 1, Traits::consumer_warps);
-  init_split_pipeline<Traits>(smem);
+  init_split_pipeline<Traits>(smem, Traits::query_warps + Traits::consumer_warps);
   fence_mbarrier_init();
 }
 

@@ -33,7 +33,7 @@ template <class Traits>
 JIT_DEVICE void init_pipelines(unsigned smem) {
   init_pipeline(smem, Traits::layout.q, Traits::query_warps, Traits::consumer_warps);
   init_kv_pipelines<Traits>(smem);
-  init_split_pipeline<Traits>(smem);
+  init_split_pipeline<Traits>(smem, Traits::query_warps + Traits::consumer_warps);
   fence_mbarrier_init();
 }
 

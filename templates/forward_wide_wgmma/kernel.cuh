@@ -61,11 +61,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const TensorMap
           return;
       }
     case 1:
-      if constexpr (Config::score_registers > 128) {
-        setmaxnreg_inc<Config::score_registers>();
-      } else {
-        setmaxnreg_dec<Config::score_registers>();
-      }
+      setmaxnreg_of_launched<Config::score_registers, Traits::threads>();
       return ScoreWarpgroup<Config>(params, smem).run();
     default:
       setmaxnreg_inc<Config::output_registers>();

@@ -3,8 +3,8 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_wide_wgmma/p_pipeline.cuh"
 #include "forward_wide_wgmma/traits.cuh"
+#include "mainloop/p_pipeline.cuh"
 #include "mainloop/pipelines.cuh"
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"

@@ -6,10 +6,11 @@
 #include "base/prelude.cuh"
 #include "epilogue/lse.cuh"
 #include "forward_wide_wgmma/keys.cuh"
-#include "forward_wide_wgmma/p_pipeline.cuh"
 #include "forward_wide_wgmma/traits.cuh"
 #include "mainloop/consumer_functors.cuh"
 #include "mainloop/consumer_queries.cuh"
+#include "mainloop/p_pipeline.cuh"
+#include "ptx/ldmatrix.cuh"
 #include "ptx/wgmma.cuh"
 #include "steps/dropout.cuh"
 #include "steps/softmax.cuh"
@@ -24,7 +25,8 @@ class ScoreWarpgroup {
   using Score = typename Config::Score;
   using Scores = typename Traits::Scores;
   using RowFactors = float[Scores::rows];
-  static constexpr int p_first = -1;  // no tile of keys before
+  // Panels of Q in registers: the last one, which may be short, stays in shared memory.
+  static constexpr int register_panels = minimum(Config::register_panels, Traits::k_panels - 1);
   using Kept = KeptScoresOf<Config, QueriesByKeys, Scores>;
   // Scores that the functor bounds have no large maxima.
   using State = typename ChosenType<!(largest_score<Score> * log2_e < largest_offset),
@@ -41,6 +43,7 @@ class ScoreWarpgroup {
 
   JIT_DEVICE void run() {
     while (queries_.take()) {
+      load_panels();
       state_ = State();
       keys_.take();
       if (keys_.has_any()) {
@@ -55,14 +58,28 @@ class ScoreWarpgroup {
   }
 
  private:
+  // Loads the first panels of Q, which stay in registers: products read them from shared memory once, not in each tile.
+  JIT_DEVICE void load_panels() {
+    using Q = typename Traits::QTile;
+    const int row = reread_thread_index() % warpgroup_size / warp_size * 16 + lane_id() % 16;
+#pragma unroll
+    for (int panel = 0; panel < register_panels; ++panel) {
+#pragma unroll
+      for (int step = 0; step < Traits::panel_steps; ++step) {
+        ldmatrix_x4(q_[panel][step],
+                    Q::chunk_address(queries_.tile(), row,
+                                     2 * (panel * Traits::panel_steps + step) + lane_id() / 16));
+      }
+    }
+  }
+
   // All tiles of keys of a work tile. P of a tile is handed over when S of the next one is there: so products with values
   // are computed under softmax, and those with keys have the tensor cores for themselves.
   JIT_DEVICE void multiply_keys() {
-    int flags = p_first;
-    RowFactors correction;
+    bool is_first = true;
     while (true) {
       multiply_panels();
-      if (flags != p_first) p_.commit(flags, correction);
+      if (!is_first) p_.commit();
       const bool is_last = keys_.is_last();
       if (is_last) queries_.release();  // mutate: QueriesOfTheWideReleasedEarly
       const Kept kept = kept_scores<QueriesByKeys, Scores>(
@@ -70,8 +87,9 @@ class ScoreWarpgroup {
           queries_.work().q_begin + queries_.warp_row(), keys_.first_key());
       apply_functors_of_consumer<Traits>(scores_, queries_, keys_, 0);
       keys_.release();
-      flags = finish_tile(flags == p_first, kept, correction);
-      if (is_last) return p_.commit(flags, correction);
+      finish_tile(is_first, kept);
+      if (is_last) return p_.commit();
+      is_first = false;
       keys_.take();
     }
   }
@@ -89,7 +107,12 @@ class ScoreWarpgroup {
       const unsigned a = lower_word(Q::along_columns(uniform(q) + panel * Q::panel_bytes, 0, 0)),
                      b = lower_word(K::along_columns(uniform(panels_.tile()), 0, 0));
       wgmma_fence();
-      if (panel == 0) {
+      if (panel < register_panels) {
+        if (panel == 0)
+          Config::template wgmma_qk_registers_first<K>(scores_.registers[0], q_[panel], b);
+        else
+          Config::template wgmma_qk_registers<K>(scores_.registers[0], q_[panel], b);
+      } else if (panel == 0) {
         Config::template wgmma_qk_first<Q, K>(scores_.registers[0], a, b);
       } else if (panel == Traits::k_panels - 1) {
         Config::template wgmma_qk_last<Q, K>(scores_.registers[0], a, b);
@@ -110,8 +133,9 @@ class ScoreWarpgroup {
       panels_.consumer_release_before(back);
   }
 
-  // Softmax, and P for the others. Returns what these are told: whether O must be multiplied by `correction`.
-  JIT_DEVICE int finish_tile(bool is_first, const Kept& kept, RowFactors& correction) {
+  // Softmax, and P for the others.
+  JIT_DEVICE void finish_tile(bool is_first, const Kept& kept) {
+    RowFactors correction = {};
     bool moves = false;
     if (is_first) {
       begin_maximum(scores_, state_, queries_.scale_log2());
@@ -120,14 +144,8 @@ class ScoreWarpgroup {
     }
     exponentiate(scores_, state_, queries_.scale_log2());
     p_.acquire();  // mutate: POverPThatIsMultiplied
-#pragma unroll
-    for (int step = 0; step < Traits::key_steps; ++step) {
-      unsigned a[4];
-      scores_.template pack_step<Element>(a, 0, step);
-      drop_step(kept, a, 0, step);
-      p_.write_step(a, step);
-    }
-    return moves ? p_rescales : 0;  // mutate: RescaleNotTold
+    p_.write(scores_, kept);
+    p_.write_flags(moves ? p_rescales : 0, correction);  // mutate: RescaleNotTold
   }
 
   // Closes the work tile: writes LSE, and tells the factors of rows that normalize them.
@@ -148,7 +166,8 @@ class ScoreWarpgroup {
     }
     queries_.release_work();
     p_.acquire();
-    p_.commit(p_ends, inverse);
+    p_.write_flags(p_ends, inverse);
+    p_.commit();
   }
 
   const AttentionParams& params_;
@@ -157,6 +176,7 @@ class ScoreWarpgroup {
   ScoreKeys<Traits> keys_;
   decltype(PanelPipelines<Traits>::k) panels_;
   PPipeline<Traits> p_;
+  unsigned q_[register_panels + 1][Traits::panel_steps][4];
   Scores scores_;
   State state_;
 };

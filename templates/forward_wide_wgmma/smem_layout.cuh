@@ -4,6 +4,7 @@
 
 #include "base/host_device.cuh"
 #include "mainloop/key_tile_info.cuh"
+#include "mainloop/output_columns.cuh"
 #include "pipeline/smem_allocator.cuh"
 #include "scheduling/work_tiles.cuh"
 #include "tiles/panel_tile.cuh"
@@ -12,25 +13,11 @@ namespace jit::forward_wide_wgmma {
 
 /// Keys per step: more would leave no room for panels, and fewer make narrow products slow.
 inline constexpr int tile_kv = 64;
-/// Warpgroups that multiply P with values. Each owns half of the columns of O.
-inline constexpr int output_warpgroups = 2;
 /// Tiles of keys whose P may wait to be multiplied, and those that are told of ahead.
 inline constexpr int stages_p = 2, stages_infos = 4;
+/// Parts of values that there is room for: two of each output warpgroup, which has places of its own.
+inline constexpr int stages_v = 2 * output_warpgroups;
 
-/// Columns of O of a warpgroup: whole panels, of which the last ones may be empty.
-JIT_HOST_DEVICE constexpr int output_columns(int head_dim_v) {
-  return (panel_count(head_dim_v) + output_warpgroups - 1) / output_warpgroups * panel_columns(head_dim_v);
-}
-/// Columns of one product of P and values, which are a stage of the pipeline of values: half of a warpgroup's where
-/// these are whole panels, so that values are released soon.
-JIT_HOST_DEVICE constexpr int part_columns(int head_dim_v) {
-  const int columns = output_columns(head_dim_v);
-  return columns % (2 * panel_columns(head_dim_v)) == 0 ? columns / 2 : columns;
-}
-/// Parts of a tile of keys that a warpgroup multiplies; it releases one behind the product with the next.
-JIT_HOST_DEVICE constexpr int own_parts(int head_dim_v) {
-  return output_columns(head_dim_v) / part_columns(head_dim_v);
-}
 JIT_HOST_DEVICE constexpr int k_panel_bytes(int head_dim) {
   return tile_kv * panel_columns(head_dim) * element_bytes;
 }
@@ -66,7 +53,6 @@ struct SmemSizes {
   int head_dim;
   int head_dim_v;
   int stages_k;
-  int stages_v;
   bool key_words;
   bool has_lengths;    ///< whether sequences may differ in length
   int mask_bit_words;  ///< of a tile; 0: its scores are not known
@@ -83,7 +69,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   SmemLayout layout{};
   layout.q.tiles = place.tiles(panel_tile_bytes(rows_per_warpgroup, sizes.head_dim));
   layout.k.tiles = place.tiles(sizes.stages_k * k_panel_bytes(sizes.head_dim));
-  layout.v.tiles = place.tiles(sizes.stages_v * v_part_bytes(sizes.head_dim_v));
+  layout.v.tiles = place.tiles(stages_v * v_part_bytes(sizes.head_dim_v));
   layout.p.tiles = place.tiles(stages_p * panel_tile_bytes(rows_per_warpgroup, tile_kv));
   layout.p_flags = place.words(stages_p * warps * word_bytes);
   layout.row_factors = place.words(stages_p * rows_per_warpgroup * word_bytes);
@@ -99,7 +85,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
       stages_work * static_cast<int>(sizes.has_lengths ? sizeof(SequenceTile) : sizeof(WorkTile)));
   place.barriers(layout.q, 1);
   place.barriers(layout.k, sizes.stages_k);
-  place.barriers(layout.v, sizes.stages_v);
+  place.barriers(layout.v, stages_v);
   place.barriers(layout.p, stages_p);
   place.barriers(layout.infos, stages_infos);
   place.barriers(layout.work, stages_work);

@@ -26,10 +26,10 @@ struct KernelTraits {
   static_assert(Config::tile_kv == tile_kv, "host and device agree on the tile of keys");
   static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
 
-  // What the producers, which serve other families, are told: elements of 16 bits, and panels as stages.
+  // Producers, which serve other families, are told: elements of 16 bits, and panels as stages.
   static constexpr bool multiplies_fp8 = false, transposes_v = false, upcasts = false;
   static constexpr bool has_converters = false;
-  static constexpr bool loads_panels = true, copies_by_lanes = false;
+  static constexpr bool loads_panels = true, copies_by_lanes = false, values_in_keys = false;
 
   /// Whether sequences may differ in length, which is then read on the device.
   static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
@@ -58,30 +58,28 @@ struct KernelTraits {
   using KTile = PanelTile<Element, tile_kv, Config::head_dim>;
   /// A stage of keys: what one group of products sums up.
   using KPanel = PanelTile<Element, tile_kv, KTile::columns, KTile::columns>;
-  static constexpr int k_panels = KTile::panels;
+  static constexpr int k_panels = KTile::panels, first_key_column = 0;
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim) / mma_k;
   static constexpr int panel_steps = KTile::columns / mma_k;
   /// Steps of the last panel, which may be short.
   static constexpr int last_panel_steps = head_dim_steps - (k_panels - 1) * panel_steps;
 
   /// A stage of values: columns of O that one product makes.
-  static constexpr int columns = output_columns(Config::head_dim_v);
   using VPart =
       PanelTile<Element, tile_kv, part_columns(Config::head_dim_v), panel_columns(Config::head_dim_v)>;
-  static constexpr int own_parts = forward_wide_wgmma::own_parts(Config::head_dim_v);
+  static constexpr int own_parts = jit::own_parts(Config::head_dim_v);  ///< of a warpgroup
   static constexpr int v_parts = own_parts * output_warpgroups;
-  static_assert(Config::stages_v % output_warpgroups == 0 && Config::stages_v >= v_parts,
-                "each warpgroup has places of its own, for all of its parts");
-  /// The first column of a part: warpgroups have parts in turns.
+  static_assert(forward_wide_wgmma::stages_v >= v_parts,
+                "a warpgroup releases a part behind the product with the next");
   static JIT_DEVICE constexpr int first_column(int part) {
-    return part % output_warpgroups * columns +
-           part / output_warpgroups * part_columns(Config::head_dim_v);  // mutate: PartsOfOneWarpgroup
+    return first_part_column(Config::head_dim_v, part);
   }
   using OutputPart = Accumulator<MmaLayout, 16, part_columns(Config::head_dim_v)>;
   using OTile = PanelTile<OutputElement<Config>, rows_per_warpgroup, Config::head_dim_v>;
   using PTile = PanelTile<Element, rows_per_warpgroup, tile_kv>;
 
-  static constexpr int stages_k = Config::stages_k, stages_v = Config::stages_v;
+  static constexpr int stages_k = Config::stages_k, stages_v = forward_wide_wgmma::stages_v;
+  static constexpr int stages_p = forward_wide_wgmma::stages_p;
   static constexpr int stages_infos = forward_wide_wgmma::stages_infos;
 
   /// Whether the key producer leaves a word of each key of a partial tile.
@@ -97,7 +95,6 @@ struct KernelTraits {
   static constexpr SmemSizes sizes = {.head_dim = Config::head_dim,
                                       .head_dim_v = Config::head_dim_v,
                                       .stages_k = Config::stages_k,
-                                      .stages_v = Config::stages_v,
                                       .key_words = has_key_words,
                                       .has_lengths = has_lengths,
                                       .mask_bit_words = mask_bit_words};

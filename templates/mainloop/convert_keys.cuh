@@ -58,7 +58,7 @@ class TileWidener {
  private:
   // Upcasts the 16 elements of a lane in each group of rows that is this warp's.
   static JIT_DEVICE void upcast_rows(unsigned from, unsigned to, int warp_y) {
-    int words[ahead][4];
+    unsigned words[ahead][4];
     const auto has = [warp_y](int group) {
       return group < most_groups - 1 || row_groups % warps_y == 0 || group * warps_y + warp_y < row_groups;
     };
@@ -70,7 +70,7 @@ class TileWidener {
 #pragma unroll
     for (int group = 0; group < most_groups; ++group) {
       if (!has(group)) break;  // mutate: HalfOfTheRows
-      const int(&row)[4] = words[group % ahead];
+      const unsigned(&row)[4] = words[group % ahead];
       store_wide(to + group * to_step, row[0], row[1]);
       store_wide((to ^ chunk_bytes) + group * to_step, row[2], row[3]);  // the chunk beside it
       if (group + ahead < most_groups) load(group + ahead);
@@ -78,13 +78,12 @@ class TileWidener {
   }
 
   // Eight elements become a chunk.
-  static JIT_DEVICE void store_wide(unsigned chunk, int first, int second) {
-    unsigned halves[4];
-    halves_of_fp8_word<Stored>(static_cast<unsigned>(first), halves[0], halves[1]);
-    halves_of_fp8_word<Stored>(static_cast<unsigned>(second), halves[2], halves[3]);
-    int wide[4];
+  static JIT_DEVICE void store_wide(unsigned chunk, unsigned first, unsigned second) {
+    unsigned wide[4];
+    halves_of_fp8_word<Stored>(first, wide[0], wide[1]);
+    halves_of_fp8_word<Stored>(second, wide[2], wide[3]);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) wide[i] = static_cast<int>(from_halves<Number>(halves[i]));
+    for (unsigned& pair : wide) pair = from_halves<Number>(pair);
     store_shared(chunk, wide);
   }
 };

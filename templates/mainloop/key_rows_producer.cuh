@@ -15,21 +15,18 @@
 
 namespace jit {
 
-/// Copies tiles by cp.async, row by row, wherever rows lie: each lane knows where some of them do. While one tile is on
-/// its way the next one is started. Warps have groups of rows in turns.
+/// Copies tiles of keys that are values, too, by cp.async, row by row, wherever rows lie: each lane knows where some of
+/// them do. They go to the pipelines of panels (mainloop/panel_producer.cuh), a group of copies for each stage. While
+/// those of one tile are on their way the next ones are started. Warps have groups of rows in turns.
 template <class Traits>
 class KeyRowCopies {
   using Config = typename Traits::Config;
-  using Tile = typename Traits::KTile;
   using Element = typename Config::Element;
   static constexpr int group_rows = 8;  // whose swizzles differ: known when a group's rows are unrolled
   static constexpr int rows = Config::tile_kv / Traits::key_warps;  // of a warp
   static_assert(rows % group_rows == 0, "warps have the same number of groups of rows");
-  static_assert(warp_size * chunk_bytes % Tile::row_bytes == 0,
-                "a warp's width of chunks is of whole panels");
   static constexpr int rows_per_lane = (rows + warp_size - 1) / warp_size;
-  static constexpr int chunks = Tile::panels * Tile::row_bytes / chunk_bytes;
-  static constexpr int head_dim_chunks = Config::head_dim / ElementTraits<Element>::per_chunk;
+  static constexpr int tile_copies = Traits::k_panels + Traits::v_parts;  // groups
 
  public:
   /// Rows of a lane, a warp's width apart among those of the warp: where they lie in which batch entry, or page, which
@@ -40,7 +37,8 @@ class KeyRowCopies {
     int seq[rows_per_lane];
   };
 
-  JIT_DEVICE KeyRowCopies(const AttentionParams& params, int warp) : params_(params), warp_(warp) {}
+  JIT_DEVICE KeyRowCopies(const AttentionParams& params, unsigned smem, int warp)
+      : params_(params), warp_(warp), panels_(smem) {}
 
   JIT_DEVICE Place place(const SplitWorkTile& work_tile, int k_begin) const {
     Place place{.head = work_tile.kv_head};
@@ -59,51 +57,77 @@ class KeyRowCopies {
     return place;
   }
 
-  /// Starts the copy of a tile to the pipeline's stage; rows that there are not become zeros.
-  template <class Pipeline>
-  JIT_DEVICE void start(const Pipeline& pipeline, const Place& place) const {
+  /// Starts the copies of a tile, each once there is room for it; rows that there are not become zeros. Ends those of the
+  /// tile before, and these, too, where it is the split's last.
+  JIT_DEVICE void copy_tile(const Place& place, bool is_last) {
+#pragma unroll
+    for (int panel = 0; panel < Traits::k_panels; ++panel)
+      start<typename Traits::KPanel>(panels_.k, place, Traits::first_key_column, 0);
+#pragma unroll 1
+    for (int part = 0; part < Traits::v_parts; ++part)
+      start<typename Traits::VPart>(panels_.v, place, Traits::first_column(part), part);
+    if (has_earlier_) end<tile_copies>(Traits::v_parts, true);  // mutate: EarlierTileNotWaitedFor
+    has_earlier_ = !is_last;
+    if (is_last) end<0>(0, false);  // mutate: LastTileNotWaitedFor
+  }
+
+ private:
+  // Starts the copies of the columns from `first` on that a stage has, behind so many parts of values of the same tile.
+  template <class Tile, class Pipeline>
+  JIT_DEVICE void start(Pipeline& pipeline, const Place& place, int first, int parts) {
+    constexpr bool is_behind_keys_alone = is_same<Tile, typename Traits::VPart>;
+    if (has_earlier_ && !pipeline.is_empty()) {
+      end<0>(parts, is_behind_keys_alone);  // mutate: NothingEndedBeforeAWaitForRoom
+      has_earlier_ = false;
+    }
+    pipeline.producer_acquire();
+    copy<Tile>(pipeline.tile(), place, first);
+    cp_async_commit_group();
+    pipeline.advance();
+  }
+
+  // As many lanes have a row as a panel of it has chunks.
+  template <class Tile>
+  JIT_DEVICE void copy(unsigned tile, const Place& place, int first) const {
+    constexpr int chunks = Tile::row_bytes / chunk_bytes, rows_at_once = warp_size / chunks;
     constexpr int per_chunk = ElementTraits<Element>::per_chunk;
+    const int chunk = lane_id() % chunks, lane_row = lane_id() / chunks;
 #pragma unroll
     for (int i = 0; i < rows_per_lane; ++i) {
       const auto* const own_row = row_at(place, i);
 #pragma unroll 1
-      for (int first = 0; first < minimum(warp_size, rows - i * warp_size); first += group_rows) {
-        const unsigned group = pipeline.tile() + tile_row(i * warp_size + first) * Tile::row_bytes;
+      for (int group = 0; group < minimum(warp_size, rows - i * warp_size); group += group_rows) {
+        const unsigned group_tile = tile + tile_row(i * warp_size + group) * Tile::row_bytes;
 #pragma unroll
-        for (int r = 0; r < group_rows; ++r) {
+        for (int r = 0; r < group_rows; r += rows_at_once) {
           const auto* row = reinterpret_cast<const Element*>(
-              __shfl_sync(full_warp, reinterpret_cast<unsigned long long>(own_row), first + r));
+              __shfl_sync(full_warp, reinterpret_cast<unsigned long long>(own_row), group + r + lane_row));
           const bool exists = row != nullptr;
-          if (!exists) row = static_cast<const Element*>(params_.k);      // of which nothing is read
-          const unsigned own = Tile::chunk_address(group, r, lane_id());  // a warp's width is whole panels
+          if (!exists) row = static_cast<const Element*>(params_.k);  // of which nothing is read
+          const unsigned own = Tile::chunk_address(group_tile, r + lane_row, chunk);
 #pragma unroll
-          for (int c = 0; c < chunks; c += warp_size) {
-            const int chunk = c + lane_id();
-            if (chunks % warp_size == 0 || chunk < chunks)
-              cp_async_zfill<chunk_bytes>(own + c * chunk_bytes / Tile::row_bytes * Tile::panel_bytes,
-                                          row + chunk * per_chunk, exists && chunk < head_dim_chunks);
+          for (int panel = 0; panel < Tile::panels; ++panel) {
+            const int column = first + panel * Tile::columns + chunk * per_chunk;
+            cp_async_zfill<chunk_bytes>(own + panel * Tile::panel_bytes, row + column,
+                                        exists && column < Config::head_dim);
           }
         }
       }
     }
-    cp_async_commit_group();
-  }
-  /// Behind `start`: ends the copy that was started before that one, and that one, too, where it is the split's last.
-  template <class Pipeline>
-  JIT_DEVICE void finish_earlier(const Pipeline& pipeline, bool is_last) {
-    if (has_earlier_) end<1>([&] { pipeline.producer_commit_before(1); });  // mutate: EarlierTileNotWaitedFor
-    has_earlier_ = !is_last;
-    if (is_last) end<0>([&] { pipeline.producer_commit(); });  // mutate: LastTileNotWaitedFor
-  }
-  /// Ahead of a wait for the pipeline's stage: consumers may need the tile before to make room.
-  template <class Pipeline>
-  JIT_DEVICE void finish_before_waiting(const Pipeline& pipeline) {
-    if (!has_earlier_ || pipeline.is_empty()) return;
-    end<0>([&] { pipeline.producer_commit_before(1); });
-    has_earlier_ = false;
   }
 
- private:
+  // Waits until so many copies at most are on their way, and tells of the tile behind which so many parts of values
+  // have been started; of keys alone a further stage has been if `has_next`.
+  template <int on_the_way>
+  JIT_DEVICE void end(int parts, bool has_next) const {
+    cp_async_wait_group<on_the_way>();
+    fence_proxy_async_shared();  // mutate: RowsWithoutProxyFence
+#pragma unroll
+    for (int panel = 0; panel < Traits::k_panels; ++panel) panels_.k.producer_commit_before(has_next ? 2 : 1);
+#pragma unroll 1
+    for (int part = Traits::v_parts; part > 0; --part) panels_.v.producer_commit_before(parts + part);
+  }
+
   // First element of a lane's row; null for one that there is not. What a page table says may be any number.
   JIT_DEVICE const Element* row_at(const Place& place, int i) const {
     const TensorStrides& strides = params_.k_strides;
@@ -119,22 +143,15 @@ class KeyRowCopies {
     return (own / group_rows * Traits::key_warps + warp_) * group_rows + own % group_rows;
   }
 
-  // Waits until so many tiles at most are on their way, and tells of the one that has come.
-  template <int on_the_way, class Arrive>
-  JIT_DEVICE void end(Arrive arrive) const {
-    cp_async_wait_group<on_the_way>();
-    fence_proxy_async_shared();  // mutate: RowsWithoutProxyFence
-    arrive();
-  }
-
   const AttentionParams& params_;
   const int warp_;
-  bool has_earlier_ = false;  // a copy that has not been ended
+  PanelPipelines<Traits> panels_;
+  bool has_earlier_ = false;  // a tile whose copies have not been ended
 };
 
 /// A warp that copies keys of splits. All such warps walk through the block's work, and come to the same; the first one
-/// tells the others of the block. A Traits is that of a kernel family: its Config, the KTile and the number of
-/// key_warps, and what split_keys/split_pipeline.cuh wants.
+/// tells the others of the block. A Traits is that of a kernel family: its Config, the number of key_warps, what
+/// mainloop/panel_producer.cuh wants, and split_keys/split_pipeline.cuh.
 template <class Traits>
 class KeyRowsProducer {
   using Config = typename Traits::Config;
@@ -142,10 +159,9 @@ class KeyRowsProducer {
  public:
   JIT_DEVICE KeyRowsProducer(const AttentionParams& params, unsigned char* bytes, unsigned smem, int warp)
       : params_(params),
-        smem_(smem),
-        infos_(Traits::key_warps == 1 || warp == 0),  // mutate: BothWarpsLeaveInfos
-        copies_(params, warp),
-        pipeline_(smem, Traits::layout.k),
+        tells_(Traits::key_warps == 1 || warp == 0),  // mutate: BothWarpsLeaveInfos
+        infos_(smem),
+        copies_(params, smem, warp),
         splits_(bytes, smem) {}
 
   /// Walks through the block's share of the work.
@@ -154,48 +170,34 @@ class KeyRowsProducer {
     for_each_split<Config>(params_, work, [&](const Info<Config>& info, WorkTileKeys<Config>& tiles) {
       load_tiles(work.work_tile, info, tiles);
     });
-    if (infos_) splits_.put_end();
+    if (tells_) splits_.put_end();
   }
 
  private:
   // All of a split.
   JIT_DEVICE void load_tiles(const SplitWorkTile& work_tile, const Info<Config>& info,
                              WorkTileKeys<Config>& tiles) {
-    if (infos_) splits_.put(info);  // queries are longer on their way than keys
-    if (!tiles.has(0)) return tell_no_keys();
+    if (tells_) splits_.put(info);  // queries are longer on their way than keys
+    if (!tiles.has(0)) return tell({0, key_info_none});
     auto place = copies_.place(work_tile, tiles.key(0));
     while (true) {
       const bool has_next = tiles.has(1);
-      copies_.finish_before_waiting(pipeline_);  // mutate: NothingEndedBeforeAWaitForRoom
-      take_stage(info_of(tiles));
-      copies_.start(pipeline_, place);
-      if (has_next)
-        place = copies_.place(work_tile, tiles.key(1));  // pages are looked up while the tile is on its way
-      copies_.finish_earlier(pipeline_, !has_next);
-      pipeline_.advance();
+      tell(info_of(tiles));
+      copies_.copy_tile(place, !has_next);
       if (!has_next) return;
+      place = copies_.place(work_tile, tiles.key(1));
       tiles.advance();
     }
   }
 
-  // Waits for the next stage and writes its tile info.
-  JIT_DEVICE void take_stage(const KeyTileInfo& info) {
-    pipeline_.producer_acquire();
-    if (infos_ && lane_id() == 0) store_key_info(key_tile_info<Traits>(smem_, pipeline_.stage()), info);
-    __syncwarp();
-  }
-
-  JIT_DEVICE void tell_no_keys() {
-    take_stage({0, key_info_none});
-    pipeline_.producer_commit();
-    pipeline_.advance();
+  JIT_DEVICE void tell(const KeyTileInfo& info) {
+    if (tells_) infos_.put(info);
   }
 
   const AttentionParams& params_;
-  const unsigned smem_;
-  const bool infos_;  // whether the warp writes tile infos for the block
+  const bool tells_;  // whether the warp tells the others of the block
+  KeyInfoPipeline<Traits> infos_;
   KeyRowCopies<Traits> copies_;
-  Pipeline<Config::stages, Traits::KTile::bytes> pipeline_;
   SplitPipeline<Traits> splits_;
 };
 

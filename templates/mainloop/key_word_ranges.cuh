@@ -33,7 +33,7 @@ class KeyWordRanges {
 
   /// Pieces of a batch entry, of the longest if they differ.
   JIT_DEVICE int pieces() const {
-    const int seqlen_kv = Sequences<Config>::longest_kv(params_);
+    const int seqlen_kv = DenseSequences<Config>::longest_kv(params_);
     return seqlen_kv == 0 ? 0 : piece_of(seqlen_kv - 1) + 1;
   }
   JIT_DEVICE int keys_of_piece() const { return Config::tile_kv << shift_; }
@@ -47,15 +47,16 @@ class KeyWordRanges {
 
   /// By all warps of a block, before the __syncthreads behind which the table is read.
   JIT_DEVICE void fill(const TileSchedule& schedule) const {
-    const int seqlen_kv = Sequences<Config>::longest_kv(params_);
+    const int seqlen_kv = DenseSequences<Config>::longest_kv(params_);
     const int pieces_of_entry = pieces();
     const int count = schedule.order.slices / params_.heads_q * pieces_of_entry;
 #pragma unroll 1
     for (int i = warp_id(); i < count; i += Traits::threads / warp_size) {
       // mutate: RangesOfTheFirstBatchEntry
       const int batch = params_.batch_begin + i / pieces_of_entry, piece = i % pieces_of_entry;
-      const typename Config::Mask mask(BlockContext{
-          batch, 0, params_.heads_q, Sequences<Config>::longest_q(params_), seqlen_kv, 0, params_.tensors});
+      const typename Config::Mask mask(BlockContext{batch, 0, params_.heads_q,
+                                                    DenseSequences<Config>::longest_q(params_), seqlen_kv, 0,
+                                                    params_.tensors});
       const int begin = piece * keys_of_piece();
       const WordRange range = word_range(begin, minimum(begin + keys_of_piece(), seqlen_kv),
                                          [&](int k) { return mask.key_word(k); });

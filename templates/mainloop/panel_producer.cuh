@@ -10,8 +10,8 @@
 namespace jit {
 
 /// The side of who fills the pipelines of panels, as KvProducer has it: a Traits is that, too, and says what the stages
-/// are of: the panels of keys, KPanel, one after another, and of values VPart, the parts of the output's columns in the
-/// order of Traits::first_column. A tile of keys is told of by a pipeline of its own, whose stages are tile infos. By
+/// are of: the panels of keys, KPanel, from Traits::first_key_column on, and of values VPart, the parts of the output's
+/// columns in the order of Traits::first_column. Where `values_in_keys` these are keys, too, and come behind the panels. A tile of keys is told of by a pipeline of its own, whose stages are tile infos. By
 /// a whole warp.
 template <class Traits, class Maps, class Box>
 class PanelProducer {
@@ -35,7 +35,8 @@ class PanelProducer {
     k.advance();
 #pragma unroll 1
     for (int panel = 0; panel < Traits::k_panels; ++panel)
-      load<KPanel>(panels_.k, k_map<Traits>(maps_), panel * KPanel::columns, box);
+      load<KPanel>(panels_.k, k_map<Traits>(maps_), Traits::first_key_column + panel * KPanel::columns, box);
+    if constexpr (Traits::values_in_keys) load_values(box);
   }
 
   /// Says where the values lie that load_values() is to load, if there are some.
@@ -52,31 +53,25 @@ class PanelProducer {
   JIT_DEVICE void load_values(const Box& box) {
 #pragma unroll 1
     for (int part = 0; part < Traits::v_parts; ++part)
-      load<VPart>(panels_.v, v_map<Traits>(maps_), Traits::first_column(part), box);
+      load<VPart>(panels_.v, values_map(), Traits::first_column(part), box);
   }
 
   /// A tile info without a tile.
-  JIT_DEVICE void tell(int flags) {
-    auto& k = infos_.k;
-    k.producer_acquire();
-    if (lane_id() == 0) store_key_info(key_tile_info<Traits>(smem_, k.stage()), {0, flags});
-    k.producer_commit();
-    k.advance();
-  }
+  JIT_DEVICE void tell(int flags) { infos_.put({0, flags}); }
   /// Nobody transposes values.
   JIT_DEVICE void tell_no_values() const {}
 
   /// Waits for the next tile info of keys that another warp loads, and releases it.
-  JIT_DEVICE KeyTileInfo take_info() {
-    auto& k = infos_.k;
-    k.consumer_wait();
-    const KeyTileInfo info = load_key_info(key_tile_info<Traits>(smem_, k.stage()));
-    k.consumer_release();
-    k.advance();
-    return info;
-  }
+  JIT_DEVICE KeyTileInfo take_info() { return infos_.take(); }
 
  private:
+  JIT_DEVICE decltype(auto) values_map() const {
+    if constexpr (Traits::values_in_keys) {
+      return k_map<Traits>(maps_);
+    } else {
+      return v_map<Traits>(maps_);
+    }
+  }
   // Loads the columns from `first` on that a stage has.
   template <class Tile, class Pipeline, class Map>
   static JIT_DEVICE void load(Pipeline& pipeline, const Map& map, int first, const Box& box) {

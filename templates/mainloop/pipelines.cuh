@@ -65,15 +65,6 @@ struct StoredKvPipelines {
       : k(smem, Traits::layout.stored_k), v(smem, Traits::layout.stored_v) {}
 };
 
-/// One side's place in the pipeline of tile infos, of a family whose panels of keys come by another pipeline
-/// (mainloop/panel_producer.cuh).
-template <class Traits>
-struct KeyInfoPipeline {
-  Pipeline<Traits::stages_infos, 0, Traits::keys_by_lanes> k;
-
-  JIT_DEVICE explicit KeyInfoPipeline(unsigned smem) : k(smem, Traits::layout.infos) {}
-};
-
 /// Places in those of its panels of keys, and of the parts of its values.
 template <class Traits>
 struct PanelPipelines {
@@ -152,5 +143,38 @@ JIT_DEVICE int load_key_info_flags(unsigned info) { return load_shared_by_warp(i
 JIT_DEVICE int load_key_info_flags_if(bool condition, unsigned info, int other) {
   return load_shared_if(condition && lane_id() == 0, info + 4, other);
 }
+
+/// One side's place in the pipeline of tile infos, of a family whose keys come by another pipeline, in panels
+/// (mainloop/panel_producer.cuh).
+template <class Traits>
+struct KeyInfoPipeline {
+  Pipeline<Traits::stages_infos, 0, Traits::keys_by_lanes> k;
+
+  JIT_DEVICE explicit KeyInfoPipeline(unsigned smem) : k(smem, Traits::layout.infos), smem_(smem) {}
+
+  /// Tells of a tile. By a whole warp, as is `take`.
+  JIT_DEVICE void put(const KeyTileInfo& info) {
+    k.producer_acquire();
+    if (lane_id() == 0) store_key_info(key_tile_info<Traits>(smem_, k.stage()), info);
+    k.producer_commit();
+    k.advance();
+  }
+  /// What was told, once it was waited for.
+  JIT_DEVICE KeyTileInfo info() const { return load_key_info(key_tile_info<Traits>(smem_, k.stage())); }
+  JIT_DEVICE void release() {
+    k.consumer_release();
+    k.advance();
+  }
+  /// Waits for what is told next, and is done with it.
+  JIT_DEVICE KeyTileInfo take() {
+    k.consumer_wait();
+    const KeyTileInfo told = info();
+    release();
+    return told;
+  }
+
+ private:
+  const unsigned smem_;
+};
 
 }  // namespace jit

@@ -29,9 +29,9 @@ JIT_DEVICE RowPlace key_box(const AttentionParams& params, const SplitWorkTile& 
                           [&] { return keys_of<typename Traits::Config>(params, work_tile); });
 }
 
-/// A Traits is that of mainloop/kv_producer.cuh and split_keys/split_pipeline.cuh; `values_in_keys` says whether values
-/// are columns of the keys, and not loaded.
-template <class Traits>
+/// A Traits is that of the Producer and of split_keys/split_pipeline.cuh; `values_in_keys` says whether values are columns
+/// of the keys, and not loaded.
+template <class Traits, class Producer = KvProducer<Traits, KernelMemory, RowPlace>>
 class SplitKvProducer {
   using Config = typename Traits::Config;
 
@@ -74,7 +74,7 @@ class SplitKvProducer {
   }
 
   const AttentionParams& params_;
-  KvProducer<Traits, KernelMemory, RowPlace> producer_;
+  Producer producer_;
   SplitPipeline<Traits> splits_;
 };
 

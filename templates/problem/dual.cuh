@@ -58,79 +58,77 @@ JIT_DEVICE Dual chain(Dual x, float value, float slope) { return {value, slope *
 inline constexpr float ln_10 = 2.3025850929940457f;
 inline constexpr float log10_e = 0.4342944819032518f;
 inline constexpr float two_over_sqrt_pi = 1.1283791670955126f;
+inline constexpr float one_over_sqrt_two_pi = 0.3989422804f;
 
-// Functions under the names that they have for floats. Where a derivative has two values, at a kink, it is one of
-// them.
+/// A function of one number under the names that it has for floats and in C++. `slope = …` is of x and of y, its value;
+/// where a derivative has two values, at a kink, it is one of them.
+#define JIT_DUAL(name, of_x, slope_of_it) \
+  JIT_DEVICE Dual name(Dual dual) {       \
+    const float x = dual.value, y = of_x; \
+    const float slope_of_it;              \
+    return {y, slope * dual.derivative};  \
+  }
+#define JIT_DUAL_OF_FLOATS(name, slope_of_it)  \
+  JIT_DUAL(name##f, ::name##f(x), slope_of_it) \
+  JIT_DEVICE Dual name(Dual x) { return name##f(x); }
+
+JIT_DUAL_OF_FLOATS(exp, slope = y)
+JIT_DUAL_OF_FLOATS(exp2, slope = ln_2 * y)
+JIT_DUAL_OF_FLOATS(exp10, slope = ln_10 * y)
+JIT_DUAL_OF_FLOATS(expm1, slope = ::expf(x))
+JIT_DUAL_OF_FLOATS(log, slope = 1 / x)
+JIT_DUAL_OF_FLOATS(log2, slope = log2_e / x)
+JIT_DUAL_OF_FLOATS(log10, slope = log10_e / x)
+JIT_DUAL_OF_FLOATS(log1p, slope = 1 / (1 + x))
+JIT_DUAL_OF_FLOATS(sqrt, slope = 0.5f / y)
+JIT_DUAL_OF_FLOATS(rsqrt, slope = -0.5f * y / x)
+JIT_DUAL_OF_FLOATS(cbrt, slope = 1 / (3 * y * y))
+JIT_DUAL_OF_FLOATS(sin, slope = ::cosf(x))
+JIT_DUAL_OF_FLOATS(cos, slope = -::sinf(x))
+JIT_DUAL_OF_FLOATS(tan, slope = 1 + y * y)
+JIT_DUAL_OF_FLOATS(asin, slope = ::rsqrtf((1 - x) * (1 + x)))
+JIT_DUAL_OF_FLOATS(acos, slope = -::rsqrtf((1 - x) * (1 + x)))
+JIT_DUAL_OF_FLOATS(atan, slope = 1 / (1 + x * x))
+JIT_DUAL_OF_FLOATS(sinh, slope = ::coshf(x))
+JIT_DUAL_OF_FLOATS(cosh, slope = ::sinhf(x))
+JIT_DUAL_OF_FLOATS(tanh, slope = 1 - y * y)
+JIT_DUAL_OF_FLOATS(asinh, slope = ::rsqrtf(x * x + 1))  // mutate: SlopeOfRsqrt
+JIT_DUAL_OF_FLOATS(acosh, slope = ::rsqrtf((x - 1) * (x + 1)))
+JIT_DUAL_OF_FLOATS(atanh, slope = 1 / ((1 - x) * (1 + x)))
+JIT_DUAL_OF_FLOATS(erf, slope = two_over_sqrt_pi * ::expf(-x * x))
+JIT_DUAL_OF_FLOATS(erfc, slope = -two_over_sqrt_pi * ::expf(-x * x))
+JIT_DUAL_OF_FLOATS(normcdf, slope = one_over_sqrt_two_pi * ::expf(-0.5f * x * x))
+
+// CUDA's own ones, less exact than those above.
+JIT_DUAL(__expf, ::__expf(x), slope = y)
+JIT_DUAL(__exp10f, ::__exp10f(x), slope = ln_10 * y)
+JIT_DUAL(__logf, ::__logf(x), slope = rcp(x))
+JIT_DUAL(__log2f, ::__log2f(x), slope = log2_e * rcp(x))
+JIT_DUAL(__log10f, ::__log10f(x), slope = log10_e * rcp(x))
+JIT_DUAL(__sinf, ::__sinf(x), slope = ::__cosf(x))
+JIT_DUAL(__cosf, ::__cosf(x), slope = -::__sinf(x))
+JIT_DUAL(__tanf, ::__tanf(x), slope = 1 + y * y)
+JIT_DUAL(__frcp_rn, ::__frcp_rn(x), slope = -y * y)
+JIT_DUAL(__saturatef, ::__saturatef(x), slope = x >= 0 && x <= 1 ? 1 : 0)
+
+// Functions of templates/ptx/math.cuh.
+JIT_DUAL(ex2, ex2(x), slope = ln_2 * y)
+JIT_DUAL(lg2, lg2(x), slope = log2_e * rcp(x))
+JIT_DUAL(rcp, rcp(x), slope = -y * y)
+JIT_DUAL(tanh_approx, tanh_approx(x), slope = 1 - y * y)  // mutate: WrongDerivativeOfTanh
+
+#undef JIT_DUAL_OF_FLOATS
+#undef JIT_DUAL
+
 JIT_DEVICE Dual fabsf(Dual x) { return x.value < 0 ? -x : x; }
 JIT_DEVICE Dual fmaxf(Dual x, Dual y) { return x.value < y.value ? y : x; }
 JIT_DEVICE Dual fminf(Dual x, Dual y) { return y.value < x.value ? y : x; }
 JIT_DEVICE Dual fmaf(Dual x, Dual y, Dual z) {
   return {::fmaf(x.value, y.value, z.value), (x * y + z).derivative};
 }
-JIT_DEVICE Dual expf(Dual x) {
-  const float y = ::expf(x.value);
-  return chain(x, y, y);
-}
-JIT_DEVICE Dual exp2f(Dual x) {
-  const float y = ::exp2f(x.value);
-  return chain(x, y, ln_2 * y);
-}
-JIT_DEVICE Dual exp10f(Dual x) {
-  const float y = ::exp10f(x.value);
-  return chain(x, y, ln_10 * y);
-}
-JIT_DEVICE Dual expm1f(Dual x) { return chain(x, ::expm1f(x.value), ::expf(x.value)); }
-JIT_DEVICE Dual logf(Dual x) { return chain(x, ::logf(x.value), 1 / x.value); }
-JIT_DEVICE Dual log2f(Dual x) { return chain(x, ::log2f(x.value), log2_e / x.value); }
-JIT_DEVICE Dual log10f(Dual x) { return chain(x, ::log10f(x.value), log10_e / x.value); }
-JIT_DEVICE Dual log1pf(Dual x) { return chain(x, ::log1pf(x.value), 1 / (1 + x.value)); }
-JIT_DEVICE Dual sqrtf(Dual x) {
-  const float y = ::sqrtf(x.value);
-  return chain(x, y, 0.5f / y);
-}
-JIT_DEVICE Dual rsqrtf(Dual x) {
-  const float y = ::rsqrtf(x.value);
-  return chain(x, y, -0.5f * y / x.value);
-}
-JIT_DEVICE Dual cbrtf(Dual x) {
-  const float y = ::cbrtf(x.value);
-  return chain(x, y, 1 / (3 * y * y));
-}
 JIT_DEVICE Dual hypotf(Dual x, Dual y) {
   const float z = ::hypotf(x.value, y.value);
   return {z, z == 0 ? 0 : x.value / z * x.derivative + y.value / z * y.derivative};
-}
-JIT_DEVICE Dual sinf(Dual x) { return chain(x, ::sinf(x.value), ::cosf(x.value)); }
-JIT_DEVICE Dual cosf(Dual x) { return chain(x, ::cosf(x.value), -::sinf(x.value)); }
-JIT_DEVICE Dual tanf(Dual x) {
-  const float y = ::tanf(x.value);
-  return chain(x, y, 1 + y * y);
-}
-JIT_DEVICE Dual asinf(Dual x) { return chain(x, ::asinf(x.value), ::rsqrtf((1 - x.value) * (1 + x.value))); }
-JIT_DEVICE Dual acosf(Dual x) { return chain(x, ::acosf(x.value), -::rsqrtf((1 - x.value) * (1 + x.value))); }
-JIT_DEVICE Dual atanf(Dual x) { return chain(x, ::atanf(x.value), 1 / (1 + x.value * x.value)); }
-JIT_DEVICE Dual sinhf(Dual x) { return chain(x, ::sinhf(x.value), ::coshf(x.value)); }
-JIT_DEVICE Dual coshf(Dual x) { return chain(x, ::coshf(x.value), ::sinhf(x.value)); }
-JIT_DEVICE Dual tanhf(Dual x) {
-  const float y = ::tanhf(x.value);
-  return chain(x, y, 1 - y * y);
-}
-JIT_DEVICE Dual asinhf(Dual x) {
-  return chain(x, ::asinhf(x.value), ::rsqrtf(x.value * x.value + 1));  // mutate: SlopeOfRsqrt
-}
-JIT_DEVICE Dual acoshf(Dual x) {
-  return chain(x, ::acoshf(x.value), ::rsqrtf((x.value - 1) * (x.value + 1)));
-}
-JIT_DEVICE Dual atanhf(Dual x) { return chain(x, ::atanhf(x.value), 1 / ((1 - x.value) * (1 + x.value))); }
-JIT_DEVICE Dual erff(Dual x) {
-  return chain(x, ::erff(x.value), two_over_sqrt_pi * ::expf(-x.value * x.value));
-}
-JIT_DEVICE Dual erfcf(Dual x) {
-  return chain(x, ::erfcf(x.value), -two_over_sqrt_pi * ::expf(-x.value * x.value));
-}
-JIT_DEVICE Dual normcdff(Dual x) {
-  constexpr float one_over_sqrt_two_pi = 0.3989422804f;
-  return chain(x, ::normcdff(x.value), one_over_sqrt_two_pi * ::expf(-0.5f * x.value * x.value));
 }
 /// x to a power that does not depend on the score. Power 0 makes 1 of 0, too.
 JIT_DEVICE Dual powf(Dual x, float power) {
@@ -176,32 +174,6 @@ JIT_DEVICE bool signbit(Dual x) { return ::signbit(x.value); }
 // C++'s own names of the same functions.
 JIT_DEVICE Dual abs(Dual x) { return fabsf(x); }
 JIT_DEVICE Dual fabs(Dual x) { return fabsf(x); }
-JIT_DEVICE Dual exp(Dual x) { return expf(x); }
-JIT_DEVICE Dual exp2(Dual x) { return exp2f(x); }
-JIT_DEVICE Dual exp10(Dual x) { return exp10f(x); }
-JIT_DEVICE Dual expm1(Dual x) { return expm1f(x); }
-JIT_DEVICE Dual log(Dual x) { return logf(x); }
-JIT_DEVICE Dual log2(Dual x) { return log2f(x); }
-JIT_DEVICE Dual log10(Dual x) { return log10f(x); }
-JIT_DEVICE Dual log1p(Dual x) { return log1pf(x); }
-JIT_DEVICE Dual sqrt(Dual x) { return sqrtf(x); }
-JIT_DEVICE Dual rsqrt(Dual x) { return rsqrtf(x); }
-JIT_DEVICE Dual cbrt(Dual x) { return cbrtf(x); }
-JIT_DEVICE Dual sin(Dual x) { return sinf(x); }
-JIT_DEVICE Dual cos(Dual x) { return cosf(x); }
-JIT_DEVICE Dual tan(Dual x) { return tanf(x); }
-JIT_DEVICE Dual asin(Dual x) { return asinf(x); }
-JIT_DEVICE Dual acos(Dual x) { return acosf(x); }
-JIT_DEVICE Dual atan(Dual x) { return atanf(x); }
-JIT_DEVICE Dual sinh(Dual x) { return sinhf(x); }
-JIT_DEVICE Dual cosh(Dual x) { return coshf(x); }
-JIT_DEVICE Dual tanh(Dual x) { return tanhf(x); }
-JIT_DEVICE Dual asinh(Dual x) { return asinhf(x); }
-JIT_DEVICE Dual acosh(Dual x) { return acoshf(x); }
-JIT_DEVICE Dual atanh(Dual x) { return atanhf(x); }
-JIT_DEVICE Dual erf(Dual x) { return erff(x); }
-JIT_DEVICE Dual erfc(Dual x) { return erfcf(x); }
-JIT_DEVICE Dual normcdf(Dual x) { return normcdff(x); }
 JIT_DEVICE Dual floor(Dual x) { return floorf(x); }
 JIT_DEVICE Dual ceil(Dual x) { return ceilf(x); }
 JIT_DEVICE Dual round(Dual x) { return roundf(x); }
@@ -221,24 +193,7 @@ JIT_DEVICE Dual pow(Dual x, float power) { return powf(x, power); }
 JIT_DEVICE Dual pow(float base, Dual x) { return powf(base, x); }
 JIT_DEVICE Dual pow(Dual base, Dual power) { return powf(base, power); }
 
-// CUDA's own ones, less exact than those above.
-JIT_DEVICE Dual __expf(Dual x) {
-  const float y = ::__expf(x.value);
-  return chain(x, y, y);
-}
-JIT_DEVICE Dual __exp10f(Dual x) {
-  const float y = ::__exp10f(x.value);
-  return chain(x, y, ln_10 * y);
-}
-JIT_DEVICE Dual __logf(Dual x) { return chain(x, ::__logf(x.value), rcp(x.value)); }
-JIT_DEVICE Dual __log2f(Dual x) { return chain(x, ::__log2f(x.value), log2_e * rcp(x.value)); }
-JIT_DEVICE Dual __log10f(Dual x) { return chain(x, ::__log10f(x.value), log10_e * rcp(x.value)); }
-JIT_DEVICE Dual __sinf(Dual x) { return chain(x, ::__sinf(x.value), ::__cosf(x.value)); }
-JIT_DEVICE Dual __cosf(Dual x) { return chain(x, ::__cosf(x.value), -::__sinf(x.value)); }
-JIT_DEVICE Dual __tanf(Dual x) {
-  const float y = ::__tanf(x.value);
-  return chain(x, y, 1 + y * y);
-}
+// Others of CUDA.
 JIT_DEVICE Dual __powf(Dual x, float power) {
   return chain(x, ::__powf(x.value, power), power == 0 ? 0 : power * ::__powf(x.value, power - 1));
 }
@@ -251,28 +206,6 @@ JIT_DEVICE Dual __fdividef(Dual x, Dual y) {
 }
 JIT_DEVICE Dual fdividef(Dual x, float y) { return x / y; }
 JIT_DEVICE Dual fdividef(Dual x, Dual y) { return x / y; }
-JIT_DEVICE Dual __frcp_rn(Dual x) {
-  const float y = ::__frcp_rn(x.value);
-  return chain(x, y, -y * y);
-}
 JIT_DEVICE Dual __fsqrt_rn(Dual x) { return sqrtf(x); }
-JIT_DEVICE Dual __saturatef(Dual x) {
-  return chain(x, ::__saturatef(x.value), x.value >= 0 && x.value <= 1 ? 1 : 0);
-}
-
-// Functions of templates/ptx/math.cuh.
-JIT_DEVICE Dual ex2(Dual x) {
-  const float y = ex2(x.value);
-  return chain(x, y, ln_2 * y);
-}
-JIT_DEVICE Dual lg2(Dual x) { return chain(x, lg2(x.value), log2_e * rcp(x.value)); }
-JIT_DEVICE Dual rcp(Dual x) {
-  const float y = rcp(x.value);
-  return chain(x, y, -y * y);
-}
-JIT_DEVICE Dual tanh_approx(Dual x) {
-  const float y = tanh_approx(x.value);
-  return chain(x, y, 1 - y * y);  // mutate: WrongDerivativeOfTanh
-}
 
 }  // namespace jit

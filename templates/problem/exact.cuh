@@ -52,6 +52,21 @@ JIT_HOST_DEVICE constexpr bool moves_within(Exact<int> by) {
 
 }  // namespace exact
 
+/// An operator that does with numbers what it does with those of their types.
+#define JIT_EXACT(operation, Result)                                                   \
+  template <class T>                                                                   \
+  JIT_HOST_DEVICE constexpr Exact<Result> operator operation(Exact<T> x, Exact<T> y) { \
+    return x.value operation y.value;                                                  \
+  }
+JIT_EXACT(&, T)
+JIT_EXACT(|, T)
+JIT_EXACT(^, T)
+JIT_EXACT(<, bool)
+JIT_EXACT(<=, bool)
+JIT_EXACT(==, bool)
+JIT_EXACT(!=, bool)
+#undef JIT_EXACT
+
 // Arithmetic.
 template <class T>
 JIT_HOST_DEVICE constexpr Exact<T> operator+(Exact<T> x, Exact<T> y) {
@@ -62,12 +77,12 @@ JIT_HOST_DEVICE constexpr Exact<T> operator-(Exact<T> x, Exact<T> y) {
   return exact::of_bits<T>(exact::bits(x) - exact::bits(y));
 }
 template <class T>
-JIT_HOST_DEVICE constexpr Exact<T> operator-(Exact<T> x) {
-  return Exact<T>(0) - x;
-}
-template <class T>
 JIT_HOST_DEVICE constexpr Exact<T> operator*(Exact<T> x, Exact<T> y) {
   return exact::of_bits<T>(exact::bits(x) * exact::bits(y));
+}
+template <class T>
+JIT_HOST_DEVICE constexpr Exact<T> operator-(Exact<T> x) {
+  return Exact<T>(0) - x;
 }
 template <class T>
 JIT_HOST_DEVICE constexpr Exact<T> operator/(Exact<T> x, Exact<T> y) {
@@ -92,36 +107,6 @@ JIT_HOST_DEVICE constexpr Exact<T> operator>>(Exact<T> x, Exact<int> by) {
 template <class T>
 JIT_HOST_DEVICE constexpr Exact<T> operator~(Exact<T> x) {
   return ~x.value;
-}
-template <class T>
-JIT_HOST_DEVICE constexpr Exact<T> operator&(Exact<T> x, Exact<T> y) {
-  return x.value & y.value;
-}
-template <class T>
-JIT_HOST_DEVICE constexpr Exact<T> operator|(Exact<T> x, Exact<T> y) {
-  return x.value | y.value;
-}
-template <class T>
-JIT_HOST_DEVICE constexpr Exact<T> operator^(Exact<T> x, Exact<T> y) {
-  return x.value ^ y.value;
-}
-
-// Comparisons: `x > y` of a text is `y < x`.
-template <class T>
-JIT_HOST_DEVICE constexpr Exact<bool> operator<(Exact<T> x, Exact<T> y) {
-  return x.value < y.value;
-}
-template <class T>
-JIT_HOST_DEVICE constexpr Exact<bool> operator<=(Exact<T> x, Exact<T> y) {
-  return x.value <= y.value;
-}
-template <class T>
-JIT_HOST_DEVICE constexpr Exact<bool> operator==(Exact<T> x, Exact<T> y) {
-  return x.value == y.value;
-}
-template <class T>
-JIT_HOST_DEVICE constexpr Exact<bool> operator!=(Exact<T> x, Exact<T> y) {
-  return x.value != y.value;
 }
 
 // Truths. Both operands are computed: neither has an effect.

@@ -305,7 +305,7 @@ JIT_HOST_DEVICE constexpr Interval<T> operator^(Interval<T> x, Interval<T> y) {
   return {0, interval::filled(static_cast<T>(x.high | y.high))};  // mutate: DifferentBitsOfTheFirst
 }
 
-// Comparisons.
+// Comparisons: `x > y` of a text is `y < x`.
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<bool> operator<(Interval<T> x, Interval<T> y) {
   return {x.high < y.low, x.low < y.high};  // mutate: Less
@@ -315,14 +315,6 @@ JIT_HOST_DEVICE constexpr Interval<bool> operator<=(Interval<T> x, Interval<T> y
   // mutate: AtMost
   return {x.high <= y.low && !interval::may_be_no_number(x) && !interval::may_be_no_number(y),
           x.low <= y.high};  // mutate: AtMostOnlyIfLess
-}
-template <class T>
-JIT_HOST_DEVICE constexpr Interval<bool> operator>(Interval<T> x, Interval<T> y) {
-  return y < x;  // mutate: GreaterTurned
-}
-template <class T>
-JIT_HOST_DEVICE constexpr Interval<bool> operator>=(Interval<T> x, Interval<T> y) {
-  return y <= x;  // mutate: AtLeastTurned
 }
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<bool> operator==(Interval<T> x, Interval<T> y) {

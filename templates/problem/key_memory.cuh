@@ -68,41 +68,29 @@ class KeyMemory<CombinedMask<Op, A, B>> {
 };
 
 template <class A>
-class KeyMemory<NotMask<A>> {
+struct KeyMemory<NotMask<A>> : KeyMemory<A> {
   using Mask = NotMask<A>;
 
- public:
-  static constexpr int ranges = KeyMemory<A>::ranges;
-  static constexpr bool needs_warp = KeyMemory<A>::needs_warp;
-  JIT_DEVICE KeyMemory(const Mask& mask, const ScoreTile& keys) : a_(mask.a, keys) {}
+  JIT_DEVICE KeyMemory(const Mask& mask, const ScoreTile& keys) : KeyMemory<A>(mask.a, keys) {}
+
   JIT_DEVICE TileClass classify(const Mask& mask, const ScoreTile& tile, const WordRange& queries) const {
-    return class_of_inverse(a_.classify(mask.a, tile, queries));
+    return class_of_inverse(KeyMemory<A>::classify(mask.a, tile, queries));
   }
+
   static JIT_DEVICE WordRange query_range(const Mask& mask, int q_begin, int q_end) {
     return KeyMemory<A>::query_range(mask.a, q_begin, q_end);
   }
-
- private:
-  KeyMemory<A> a_;
 };
 
 template <class A, class Kept>
-class KeyMemory<ScoredMask<A, Kept>> {
+struct KeyMemory<ScoredMask<A, Kept>> : KeyMemory<A> {
   using Mask = ScoredMask<A, Kept>;
 
- public:
-  static constexpr int ranges = KeyMemory<A>::ranges;
-  static constexpr bool needs_warp = KeyMemory<A>::needs_warp;
-  JIT_DEVICE KeyMemory(const Mask& mask, const ScoreTile& keys) : a_(mask, keys) {}
-  JIT_DEVICE TileClass classify(const Mask& mask, const ScoreTile& tile, const WordRange& queries) const {
-    return mask.class_with_score(a_.classify(mask, tile, queries), tile);
-  }
-  static JIT_DEVICE WordRange query_range(const Mask& mask, int q_begin, int q_end) {
-    return KeyMemory<A>::query_range(mask, q_begin, q_end);
-  }
+  JIT_DEVICE KeyMemory(const Mask& mask, const ScoreTile& keys) : KeyMemory<A>(mask, keys) {}
 
- private:
-  KeyMemory<A> a_;
+  JIT_DEVICE TileClass classify(const Mask& mask, const ScoreTile& tile, const WordRange& queries) const {
+    return mask.class_with_score(KeyMemory<A>::classify(mask, tile, queries), tile);
+  }
 };
 
 /// Whether a table of the words of tiles of queries is of use to a mask.

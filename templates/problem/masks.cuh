@@ -44,9 +44,7 @@ concept has_row_range = requires(const Mask& mask) {
 
 /// Whether a query that sees keys sees the first one, and no gap behind it.
 template <class Mask>
-inline constexpr bool rows_begin_first = requires {
-  requires Mask::rows_begin_first;
-};
+concept rows_begin_first = Mask::rows_begin_first;
 
 /// How many words of a key a mask that is asked by terms must know, 0 or 1; 2: it cannot be asked by terms.
 template <class Mask>
@@ -74,15 +72,11 @@ JIT_DEVICE KeyRange lane_key_range(const Mask& mask, int seqlen_kv, int q_begin,
 
 /// Whether it tells the scores of a tile by parts.
 template <class Mask>
-inline constexpr bool has_parts = requires {
-  requires Mask::has_parts;
-};
+concept has_parts = Mask::has_parts;
 
 /// Whether all tiles have the same class, so that `classify` is no code.
 template <class Mask>
-inline constexpr bool has_one_class = requires {
-  requires Mask::has_one_class;
-};
+concept has_one_class = Mask::has_one_class;
 
 /// Whether it tells the scores of a tile by parts, or by ranges of rows, which are parts that a mask is made of.
 template <class Mask>
@@ -90,9 +84,7 @@ inline constexpr bool is_made_of_parts = has_parts<Mask> || has_row_range<Mask>;
 
 /// Whether `keep` is so long that copies of it take long to compile.
 template <class Mask>
-inline constexpr bool is_long = requires {
-  requires Mask::is_long;
-};
+concept is_long = Mask::is_long;
 
 /// Which of these scores any mask keeps.
 template <class Mask, class Scores>
@@ -119,9 +111,7 @@ inline constexpr bool depends_on_head = [] {
 
 /// Whether the lanes of a warp must ask `classify` about the same tile, which they look at together.
 template <class Mask>
-inline constexpr bool needs_warp = requires {
-  requires Mask::needs_warp;
-};
+concept needs_warp = Mask::needs_warp;
 
 /// Whether query heads of one batch entry do see different keys: not all that may depend on the head do.
 template <class Mask>
@@ -316,36 +306,36 @@ struct SlidingWindowMask {
   __device__ KeyRange row_range(int q) const { return key_range(q, q + 1); }
 };
 
-/// Every query sees the first `length` keys and no others; combine with `||`.
-template <int length>
-struct PrefixMask {
+/// Every query sees the first `limit` keys and no others; combine with `||`.
+struct FirstKeysMask {
   int limit;
-  __device__ explicit PrefixMask(const BlockContext& context) : limit(minimum(length, context.seqlen_kv)) {}
+
   __device__ KeyRange key_range(int, int) const { return {0, limit}; }
+
   __device__ TileClass classify(const ScoreTile& tile) const {
     if (tile.k_end <= limit) return TileClass::full;
     return tile.k_begin >= limit ? TileClass::empty : TileClass::partial;
   }
+
   __device__ bool keep(int, int k) const { return k < limit; }
+
   __device__ KeyRange row_range(int) const { return {0, limit}; }
   static constexpr bool rows_begin_first = true;
+};
+
+template <int length>
+struct PrefixMask : FirstKeysMask {
+  __device__ explicit PrefixMask(const BlockContext& context)
+      : FirstKeysMask{minimum(length, context.seqlen_kv)} {}
 };
 
 /// A prefix with a length for each batch entry: int32 tensor (batch) in slot `slot`. Lengths outside of
 /// [0, seqlen_kv] count as the nearer end.
 template <int slot>
-struct PrefixLengthsMask {
-  int limit;
+struct PrefixLengthsMask : FirstKeysMask {
   __device__ explicit PrefixLengthsMask(const BlockContext& context)
-      : limit(maximum(0, minimum(tensor_data<int>(context, slot)[context.batch], context.seqlen_kv))) {}
-  __device__ KeyRange key_range(int, int) const { return {0, limit}; }
-  __device__ TileClass classify(const ScoreTile& tile) const {
-    if (tile.k_end <= limit) return TileClass::full;
-    return tile.k_begin >= limit ? TileClass::empty : TileClass::partial;
-  }
-  __device__ bool keep(int, int k) const { return k < limit; }
-  __device__ KeyRange row_range(int) const { return {0, limit}; }
-  static constexpr bool rows_begin_first = true;
+      : FirstKeysMask{
+            maximum(0, minimum(tensor_data<int>(context, slot)[context.batch], context.seqlen_kv))} {}
 };
 
 /// How what two masks say of ranges of keys, of tiles and of scores is taken together: both must keep.
@@ -358,6 +348,10 @@ struct Both {
     return x == TileClass::full && y == TileClass::full ? TileClass::full : TileClass::partial;
   }
   static JIT_DEVICE int of_places(int x, int y) { return maximum(x, y); }
+  template <class Bits>
+  static JIT_DEVICE Bits of_bits(const Bits& x, const Bits& y) {
+    return x & y;
+  }
   static constexpr bool one_is_enough = false;
   static constexpr bool ranges_stay_ranges = true;  ///< of_ranges of any two exact ranges is exact
 };
@@ -375,6 +369,10 @@ struct Either {
     return x == TileClass::empty && y == TileClass::empty ? TileClass::empty : TileClass::partial;
   }
   static JIT_DEVICE int of_places(int x, int y) { return minimum(x, y); }
+  template <class Bits>
+  static JIT_DEVICE Bits of_bits(const Bits& x, const Bits& y) {
+    return x | y;
+  }
   static constexpr bool one_is_enough = true;
   static constexpr bool ranges_stay_ranges = false;
 };
@@ -425,22 +423,14 @@ struct CombinedMask {
       jit::has_parts<A> || jit::has_parts<B> || (has_row_range<A> && has_row_range<B>);
   template <class Scores>
   __device__ auto kept_bits(const Scores& scores) const {
-    if constexpr (Op::one_is_enough) {
-      return jit::kept_bits(a, scores) | jit::kept_bits(b, scores);
-    } else {
-      return jit::kept_bits(a, scores) & jit::kept_bits(b, scores);
-    }
+    return Op::of_bits(jit::kept_bits(a, scores), jit::kept_bits(b, scores));
   }
   static constexpr int key_words = jit::key_words<A> + jit::key_words<B>;
   __device__ int key_word(int k) const { return key_word_of(a, b, k); }
   __device__ auto query_term(int q) const { return term_pair(jit::query_term(a, q), jit::query_term(b, q)); }
   template <class QueryTerm>
   __device__ bool keeps(const QueryTerm& query, int k, int key_word) const {
-    if constexpr (Op::one_is_enough) {
-      return jit::keeps(a, query.a, k, key_word) | jit::keeps(b, query.b, k, key_word);
-    } else {
-      return jit::keeps(a, query.a, k, key_word) & jit::keeps(b, query.b, k, key_word);
-    }
+    return Op::of_bits(jit::keeps(a, query.a, k, key_word), jit::keeps(b, query.b, k, key_word));
   }
 };
 

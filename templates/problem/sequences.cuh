@@ -93,8 +93,4 @@ class DenseSeqlens {
 template <class Config>
 using DenseSequences = SequenceRows<Config, DenseSeqlens<Config>>;
 
-/// The kind of sequences that a Config has.
-template <class Config>
-using Sequences = DenseSequences<Config>;
-
 }  // namespace jit

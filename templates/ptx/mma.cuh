@@ -20,21 +20,20 @@
 
 namespace jit {
 
+// The instruction of a shape and types, which are words of it that no template can write.
+#define JIT_MMA(shape_and_types)                                                      \
+  asm volatile("mma.sync.aligned." shape_and_types                                    \
+               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                       \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+
 template <class Element>
 JIT_DEVICE void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   static_assert(is_same<Element, bf16> || is_same<Element, fp16>, "mma_m16n8k16 multiplies bf16 or fp16");
   if constexpr (is_same<Element, bf16>) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    JIT_MMA("m16n8k16.row.col.f32.bf16.bf16");
   } else {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    JIT_MMA("m16n8k16.row.col.f32.f16.f16");
   }
 }
 
@@ -61,25 +60,15 @@ JIT_DEVICE void mma_m16n8k32(float (&d)[4], const unsigned (&a)[4], unsigned b0,
     }
   } else if constexpr (is_same<B, fp8_e4m3>) {
     static_assert(is_same<A, fp8_e4m3>, "e5m2 is not multiplied by e4m3");
-    asm volatile(
-        "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    JIT_MMA("m16n8k32.row.col.f32.e4m3.e4m3");
   } else if constexpr (is_same<A, fp8_e4m3>) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    JIT_MMA("m16n8k32.row.col.f32.e4m3.e5m2");
   } else {
-    asm volatile(
-        "mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    JIT_MMA("m16n8k32.row.col.f32.e5m2.e5m2");
   }
 }
+
+#undef JIT_MMA
 
 /// Over 32 bytes of a row, whatever the elements.
 template <class Element>

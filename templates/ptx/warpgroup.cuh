@@ -20,6 +20,18 @@ JIT_DEVICE void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
 }
 
+/// Gives registers back or waits for some, up or down to `registers` a thread, where a block of so many threads has a
+/// multiprocessor's. By a whole warpgroup.
+template <int registers, int threads>
+JIT_DEVICE void setmaxnreg_of_launched() {
+  constexpr int launched = 65536 / threads;
+  if constexpr (registers > launched) {
+    setmaxnreg_inc<registers>();
+  } else {
+    setmaxnreg_dec<registers>();
+  }
+}
+
 /// Waits at named barrier `id` until `threads` threads have synced or arrived there; 0 is __syncthreads'.
 JIT_DEVICE void bar_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");

@@ -13,7 +13,6 @@ template <class Config, QkvTensor tensor>
 JIT_DEVICE void round_rows(const QuantizeParams& params, const QuantizeWork& work,
                            const QuantizeRows<Config, tensor>& rows, float* shared) {
   using Plan = QuantizePlan<Config, tensor>;
-  constexpr RowLanes share = Plan::share;
   constexpr bool shifts = tensor == QkvTensor::q && Config::center_keys;
   const QuantizeTensor& own = rows.own();
   if constexpr (Plan::statistics > 0) wait_for_results(params, tensor, work.unit, own.items);
@@ -21,25 +20,12 @@ JIT_DEVICE void round_rows(const QuantizeParams& params, const QuantizeWork& wor
   // mutate: ShiftsDoNotWaitForMeans
   if (is_shifted) wait_for_results(params, QkvTensor::k, work.unit, params.k.items);
 
+  const long long first = static_cast<long long>(work.unit) * 2 * Plan::columns;
+  const float* const results = own.results + first;
   ColumnFactors<Config, tensor> factors;
   factors.is_shifted = is_shifted;
-  const float* const results = own.results + static_cast<long long>(work.unit) * 2 * Plan::columns;
-  float given = 1;
-  if constexpr (Plan::scales == QuantizedScales::given) given = given_factor(rows);
-  if constexpr (Plan::scales == QuantizedScales::head) given = results[Plan::columns];
-  rows.for_pieces([&](int iteration, int column) {
-    if constexpr (Plan::is_centered) load_piece<chunk_bytes>(results + column, factors.means[iteration]);
-    if constexpr (Plan::scales == QuantizedScales::channel) {
-      load_piece<chunk_bytes>(results + Plan::columns + column, factors.scales[iteration]);
-    } else {
-#pragma unroll
-      for (int i = 0; i < share.piece; ++i) factors.scales[iteration][i] = given;
-    }
-    if (is_shifted)
-      load_piece<chunk_bytes>(
-          params.k.results + static_cast<long long>(work.unit) * 2 * Plan::columns + column,
-          factors.key_means[iteration]);
-  });
+  load_factors(factors, rows, results, results + Plan::columns, params.k.results + first,
+               results + Plan::columns);
 
   float* const block_scales = shared + Plan::chunk;
   if constexpr (Plan::scales == QuantizedScales::block) {
@@ -57,20 +43,10 @@ JIT_DEVICE void round_rows(const QuantizeParams& params, const QuantizeWork& wor
 template <class Config, class Act>
 JIT_DEVICE void with_rows(const QuantizeParams& params, const QuantizeWork& work, char* buffer,
                           const Act& act) {
-  switch (work.tensor) {
-    case QkvTensor::q: {
-      QuantizeRows<Config, QkvTensor::q> rows(params, work, buffer);
-      return act(rows);
-    }
-    case QkvTensor::k: {
-      QuantizeRows<Config, QkvTensor::k> rows(params, work, buffer);
-      return act(rows);
-    }
-    case QkvTensor::v: {
-      QuantizeRows<Config, QkvTensor::v> rows(params, work, buffer);
-      return act(rows);
-    }
-  }
+  with_tensor(work.tensor, [&](auto tag) {
+    QuantizeRows<Config, decltype(tag)::tensor> rows(params, work, buffer);
+    act(rows);
+  });
 }
 
 template <class Config>

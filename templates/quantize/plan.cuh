@@ -70,4 +70,21 @@ inline constexpr bool has_quantize_phases =
         QuantizePlan<Config, QkvTensor::v>::statistics >
     0;
 
+/// Calls `act` with a tag whose type names the tensor, which the compiler knows then.
+template <QkvTensor which>
+struct TensorTag {
+  static constexpr QkvTensor tensor = which;
+};
+template <class Act>
+JIT_DEVICE void with_tensor(QkvTensor tensor, const Act& act) {
+  switch (tensor) {
+    case QkvTensor::q:
+      return act(TensorTag<QkvTensor::q>());
+    case QkvTensor::k:
+      return act(TensorTag<QkvTensor::k>());
+    case QkvTensor::v:
+      return act(TensorTag<QkvTensor::v>());
+  }
+}
+
 }  // namespace jit

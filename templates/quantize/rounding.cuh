@@ -37,6 +37,27 @@ JIT_DEVICE float given_factor(const QuantizeRows<Config, tensor>& rows) {
       own.descale[rows.batch() * own.descale_strides.batch + rows.kv_head() * own.descale_strides.head]);
 }
 
+/// Loads the factors for all rows of a lane, which has the same columns of each; 1 / the scale of a head lies at `of_head`.
+template <class Config, QkvTensor tensor>
+JIT_DEVICE void load_factors(ColumnFactors<Config, tensor>& factors, const QuantizeRows<Config, tensor>& rows,
+                             const float* means, const float* scales, const float* key_means,
+                             const float* of_head) {
+  using Plan = QuantizePlan<Config, tensor>;
+  float given = 1;
+  if constexpr (Plan::scales == QuantizedScales::given) given = given_factor(rows);
+  if constexpr (Plan::scales == QuantizedScales::head) given = *of_head;
+  rows.for_pieces([&](int iteration, int column) {
+    if constexpr (Plan::is_centered) load_piece<chunk_bytes>(means + column, factors.means[iteration]);
+    if constexpr (Plan::scales == QuantizedScales::channel) {
+      load_piece<chunk_bytes>(scales + column, factors.scales[iteration]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < Plan::share.piece; ++i) factors.scales[iteration][i] = given;
+    }
+    if (factors.is_shifted) load_piece<chunk_bytes>(key_means + column, factors.key_means[iteration]);
+  });
+}
+
 /// Scales of blocks of rows, which a piece of work has whole, in two halves between which all threads must meet: leaves
 /// the rows' magnitudes,
 template <class Config, QkvTensor tensor>

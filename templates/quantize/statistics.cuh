@@ -34,14 +34,6 @@ JIT_DEVICE void write_statistics(const QuantizeRows<Config, tensor>& rows, int w
   using Statistics = ColumnStatistics<Plan>;
   constexpr RowLanes share = Plan::share;
   float found[Statistics::count][share.iterations][share.piece];
-#pragma unroll
-  for (int which = 0; which < Statistics::count; ++which) {
-#pragma unroll
-    for (int iteration = 0; iteration < share.iterations; ++iteration) {
-#pragma unroll
-      for (int i = 0; i < share.piece; ++i) found[which][iteration][i] = Statistics::none(which);
-    }
-  }
   const auto for_all = [&](const auto& act) {
 #pragma unroll
     for (int which = 0; which < Statistics::count; ++which) {
@@ -52,6 +44,7 @@ JIT_DEVICE void write_statistics(const QuantizeRows<Config, tensor>& rows, int w
       }
     }
   };
+  for_all([](int which, int, int, float& x) { x = Statistics::none(which); });
 #pragma unroll Plan::steps_at_once
   for (int step = 0; step < quantize_steps; ++step) {
     typename QuantizeRows<Config, tensor>::Row row;

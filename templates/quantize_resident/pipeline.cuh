@@ -46,6 +46,18 @@ class ResidentPipeline {
   JIT_DEVICE void arrive_ready() const { arrive(barrier(slot_, 1)); }
   JIT_DEVICE void consumer_release() const { arrive(barrier(slot_, 2)); }
 
+  /// Calls act(work) for each piece of work that comes.
+  template <class Act>
+  JIT_DEVICE void for_each_work(const QuantizeParams& params, const Act& act) {
+    while (true) {
+      consumer_wait();
+      const int number = piece();
+      if (number < 0) return;
+      act(resident_work(params, number));
+      advance();
+    }
+  }
+
   JIT_DEVICE void advance() {
     if (++slot_ == layout.depth) {
       slot_ = 0;

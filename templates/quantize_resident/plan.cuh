@@ -58,16 +58,4 @@ JIT_DEVICE QuantizeWork resident_work(const QuantizeParams& params, int piece) {
   return {false, QkvTensor::v, unit, item - params.q.items};
 }
 
-/// Calls `act` with a tag whose type names the tensor, which the compiler knows then.
-template <QkvTensor which>
-struct TensorTag {
-  static constexpr QkvTensor tensor = which;
-};
-template <class Act>
-JIT_DEVICE void with_tensor(QkvTensor tensor, const Act& act) {
-  if (tensor == QkvTensor::q) return act(TensorTag<QkvTensor::q>());
-  if (tensor == QkvTensor::k) return act(TensorTag<QkvTensor::k>());
-  act(TensorTag<QkvTensor::v>());
-}
-
 }  // namespace jit

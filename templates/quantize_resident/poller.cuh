@@ -21,16 +21,11 @@ class ResidentPoller {
 
   /// By a whole warp.
   JIT_DEVICE void run(ResidentPipeline<Config> pipeline) {
-    while (true) {
-      pipeline.consumer_wait();
-      const int piece = pipeline.piece();
-      if (piece < 0) return;
-      const QuantizeWork work = resident_work(params_.all, piece);
+    pipeline.for_each_work(params_.all, [&](const QuantizeWork& work) {
       wait_for_columns_before(work);
       with_tensor(work.tensor, [&](auto tag) { tell<decltype(tag)::tensor>(pipeline, work); });
       pipeline.arrive_ready();
-      pipeline.advance();
-    }
+    });
   }
 
  private:

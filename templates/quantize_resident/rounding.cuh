@@ -20,16 +20,11 @@ class ResidentRounding {
       : params_(params), blocks_(reinterpret_cast<float*>(memory + layout.blocks)), warp_(warp) {}
 
   JIT_DEVICE void run(ResidentPipeline<Config> pipeline) const {
-    while (true) {
-      pipeline.consumer_wait();
-      const int piece = pipeline.piece();
-      if (piece < 0) return;
-      const QuantizeWork work = resident_work(params_.all, piece);
+    pipeline.for_each_work(params_.all, [&](const QuantizeWork& work) {
       pipeline.wait_ready();  // mutate: RoundsBeforeAllIsKnown
       with_tensor(work.tensor, [&](auto tag) { round<decltype(tag)::tensor>(pipeline, work); });
       pipeline.consumer_release();
-      pipeline.advance();
-    }
+    });
   }
 
  private:
@@ -41,37 +36,16 @@ class ResidentRounding {
     with_resident_rows<Config, tensor, resident_rounding_warps>(params_, work, pipeline.rows(), warp_, act);
   }
 
-  /// The factors for all rows of a lane, which has the same columns of each.
-  template <QkvTensor tensor>
-  JIT_DEVICE ColumnFactors<Config, tensor> factors_of(const ResidentPipeline<Config>& pipeline,
-                                                      const QuantizeRows<Config, tensor>& rows) const {
-    using Plan = QuantizePlan<Config, tensor>;
-    ColumnFactors<Config, tensor> factors;
-    factors.is_shifted = tensor == QkvTensor::q && Config::center_keys && params_.all.lse_shift != nullptr;
-    const float* const results = pipeline.results();
-    float of_head = 1;
-    if constexpr (Plan::scales == QuantizedScales::given) of_head = given_factor(rows);
-    if constexpr (Plan::scales == QuantizedScales::head) of_head = pipeline.factor();
-    rows.for_pieces([&](int iteration, int column) {
-      if constexpr (Plan::is_centered) load_piece<chunk_bytes>(results + column, factors.means[iteration]);
-      if constexpr (Plan::scales == QuantizedScales::channel) {
-        load_piece<chunk_bytes>(results + (Plan::is_centered ? Plan::columns : 0) + column,
-                                factors.scales[iteration]);
-      } else {
-#pragma unroll
-        for (int i = 0; i < Plan::share.piece; ++i) factors.scales[iteration][i] = of_head;
-      }
-      if (factors.is_shifted) load_piece<chunk_bytes>(results + column, factors.key_means[iteration]);
-    });
-    return factors;
-  }
-
   template <QkvTensor tensor>
   JIT_DEVICE void round(const ResidentPipeline<Config>& pipeline, const QuantizeWork& work) const {
     using Plan = QuantizePlan<Config, tensor>;
     const QuantizeRows<Config, tensor> first(params_.all, work, pipeline.rows(),
                                              warp_ * warp_size + lane_id());
-    const ColumnFactors<Config, tensor> factors = factors_of<tensor>(pipeline, first);
+    ColumnFactors<Config, tensor> factors;
+    factors.is_shifted = tensor == QkvTensor::q && Config::center_keys && params_.all.lse_shift != nullptr;
+    const float* const results = pipeline.results();
+    load_factors(factors, first, results, results + (Plan::is_centered ? Plan::columns : 0), results,
+                 &pipeline.factor());
     float* const block_scales = blocks_ + Plan::chunk;
     if constexpr (Plan::scales == QuantizedScales::block) {
       meet();  // all have read the scales of the piece before

@@ -37,11 +37,7 @@ class ResidentStatistics {
 
   /// By the warps of the role, which are the first ones of the block.
   JIT_DEVICE void run(ResidentPipeline<Config> pipeline) {
-    while (true) {
-      pipeline.consumer_wait();
-      const int piece = pipeline.piece();
-      if (piece < 0) return;
-      const QuantizeWork work = resident_work(params_.all, piece);
+    pipeline.for_each_work(params_.all, [&](const QuantizeWork& work) {
       with_tensor(work.tensor, [&](auto tag) {
         constexpr QkvTensor tensor = decltype(tag)::tensor;
         if constexpr (ResidentPlan<Config>::template has_columns<tensor>) {
@@ -52,8 +48,7 @@ class ResidentStatistics {
           pipeline.arrive_ready();
         }
       });
-      pipeline.advance();
-    }
+    });
   }
 
  private:

@@ -17,7 +17,7 @@ JIT_DEVICE bool is_work(const WorkTile& tile) { return tile.q_begin >= 0; }
 
 template <class Config>
 JIT_DEVICE SeqlenInfo seqlens_of(const AttentionParams& params, const WorkTile& work) {
-  const Sequences<Config> sequences(params);
+  const DenseSequences<Config> sequences(params);
   return {sequences.q(work.batch), sequences.kv(work.batch)};
 }
 template <class Config>

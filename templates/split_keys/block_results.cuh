@@ -66,6 +66,12 @@ class BlockResults {
   float* first_;
 };
 
+/// A piece as another block has put it, or is about to.
+JIT_DEVICE RowPiece load_piece(const float* values, const float* state) {
+  const float2 pair = load_relaxed(reinterpret_cast<const float2*>(state));
+  return {load_relaxed(reinterpret_cast<const float4*>(values)), {pair.x, pair.y}};
+}
+
 /// Results that a thread reads at once, of one piece, and where there are few of them, of several.
 inline constexpr int most_reads = 16, reads_of_few = 4;
 
@@ -94,7 +100,7 @@ JIT_DEVICE void merge(const BlockResults<Config>& results, int place, int count,
   };
   RowPiece merged[pieces];
 #pragma unroll
-  for (RowPiece& piece : merged) piece = {make_float4(0, 0, 0, 0), {negative_infinity(), 0}};
+  for (RowPiece& piece : merged) piece = piece_without_keys();
 #pragma unroll 1
   for (int first = 0; first < count; first += reads) {
     RowPiece read[pieces][reads];
@@ -111,8 +117,7 @@ JIT_DEVICE void merge(const BlockResults<Config>& results, int place, int count,
         const float* state = results.state(place + first, at.row, 0);
 #pragma unroll
         for (int i = 0; i < reads; ++i) {
-          const float2 pair = load_relaxed(reinterpret_cast<const float2*>(state));
-          read[p][i] = {load_relaxed(reinterpret_cast<const float4*>(values)), {pair.x, pair.y}};
+          read[p][i] = load_piece(values, state);
           const int next = first + i + 1 < count ? distance : 0;  // mutate: WordsOfTheFirstSplitAlone
           values += next;
           state += next;
@@ -134,17 +139,10 @@ JIT_DEVICE void merge(const BlockResults<Config>& results, int place, int count,
           store_relaxed(reinterpret_cast<float4*>(values), make_float4(none, none, none, none));
         values += floats;
       }
-      RowPiece& sum = merged[p];
-      const float earlier = weight_of(sum.state, max);
-      sum = {make_float4(earlier * sum.values.x, earlier * sum.values.y, earlier * sum.values.z,
-                         earlier * sum.values.w),
-             {max, earlier * sum.state.sum}};
+      relate_to(max, merged[p]);
 #pragma unroll
-      for (int i = 0; i < reads; ++i) {
-        const float weight = first + i < count ? weight_of(read[p][i].state, max) : 0;
-        sum.state.sum = __fmaf_rn(weight, read[p][i].state.sum, sum.state.sum);
-        add_weighted(sum.values, weight, read[p][i].values);
-      }
+      for (int i = 0; i < reads; ++i)
+        add_weighted(merged[p], first + i < count ? weight_of(read[p][i].state, max) : 0, read[p][i]);
     }
   }
 #pragma unroll 1

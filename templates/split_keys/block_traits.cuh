@@ -41,6 +41,8 @@ struct BlockTraits {
   using QTile = PanelTile<Element, rows_per_warpgroup, Config::head_dim>;  ///< of one consumer
   using KTile = PanelTile<Element, Config::tile_kv, Config::head_dim>;
 
+  static constexpr int first_query_column = 0;
+
   // A key producer by TMA brings nothing but tiles (mainloop/kv_producer.cuh).
   static constexpr bool transposes_v = false, values_in_keys = false;
   static constexpr bool has_key_words = false, keys_by_lanes = false;

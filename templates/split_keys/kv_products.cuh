@@ -149,7 +149,7 @@ struct KvProducts<KernelTraits, true> {
                   tile + Traits::QTile::offset(row + 8 * half, 2 * step + lane % 4 / 2) + lane % 2 * 8);
     }
   };
-  /// The same in registers.
+  /// The queries of a lane in registers.
   struct HeldQueries {
     unsigned registers[Traits::head_dim_steps][4];
     float factors[2];  ///< of the scores of the lane's rows

@@ -1,6 +1,6 @@
 // The warps of a warpgroup of producers that load queries: rows of several heads, which cp.async gathers. A Traits is
-// that of a kernel family: its Config, the QTile of 64 rows, tile_rows, stages_q, and the threads that load and that
-// compute.
+// that of a kernel family: its Config, the QTile of 64 rows, which has the columns from first_query_column on, tile_rows,
+// stages_q, and the threads that load and that compute.
 #pragma once
 
 #include "base/params.cuh"
@@ -41,14 +41,14 @@ class QueryTiles {
   /// Copies the first `count` rows. By the query producers. As many lanes have a row as it has chunks, up to a warp:
   /// each finds out once where its row lies.
   JIT_DEVICE void copy(const QueryRows<Config>& rows, int count, int thread) const {
-    constexpr int head_dim_chunks = Config::head_dim / per_chunk;
+    constexpr int head_dim_chunks = (Config::head_dim - Traits::first_query_column) / per_chunk;
     constexpr int lanes = head_dim_chunks > 16 ? warp_size : head_dim_chunks > 8 ? 16 : 8;
     constexpr int panel_chunks = Tile::row_bytes / chunk_bytes;
     static_assert(lanes % panel_chunks == 0, "lanes of a row have whole panels");
     const int first = thread % lanes;
 #pragma unroll 1
     for (int row = thread / lanes; row < count; row += Traits::query_threads / lanes) {
-      const auto* const source = rows(row) + first * per_chunk;
+      const auto* const source = rows(row) + Traits::first_query_column + first * per_chunk;
       const unsigned target = chunk_address(row, first);
 #pragma unroll
       for (int c = 0; c < head_dim_chunks; c += lanes)

@@ -91,7 +91,7 @@ JIT_DEVICE void merge_warp_column_slices(const BlockResults<Config>& results,
     };
     RowPiece merged[pieces];
 #pragma unroll
-    for (RowPiece& piece : merged) piece = {make_float4(0, 0, 0, 0), {negative_infinity(), 0}};
+    for (RowPiece& piece : merged) piece = piece_without_keys();
 #pragma unroll 1
     for (int first = 0; first < place.most_splits(); first += reads) {
       RowPiece read[pieces][reads];
@@ -108,11 +108,8 @@ JIT_DEVICE void merge_warp_column_slices(const BlockResults<Config>& results,
           const float* state = results.state(place.first_split() + first, at.row, at.column);
 #pragma unroll
           for (int i = 0; i < reads; ++i) {
-            read[p][i] = {make_float4(0, 0, 0, 0), {negative_infinity(), 0}};
-            if (at.exists && first + i < count) {
-              const float2 pair = load_relaxed(reinterpret_cast<const float2*>(state));
-              read[p][i] = {load_relaxed(reinterpret_cast<const float4*>(values)), {pair.x, pair.y}};
-            }
+            read[p][i] = piece_without_keys();
+            if (at.exists && first + i < count) read[p][i] = load_piece(values, state);
             values += distance;  // mutate: WordsOfTheFirstColumnSliceAlone
             state += distance;
           }
@@ -140,17 +137,9 @@ JIT_DEVICE void merge_warp_column_slices(const BlockResults<Config>& results,
           values += floats;
           state += floats;
         }
-        RowPiece& sum = merged[p];
-        const float earlier = weight_of(sum.state, max);
-        sum = {make_float4(earlier * sum.values.x, earlier * sum.values.y, earlier * sum.values.z,
-                           earlier * sum.values.w),
-               {max, earlier * sum.state.sum}};
+        relate_to(max, merged[p]);
 #pragma unroll
-        for (int i = 0; i < reads; ++i) {
-          const float weight = weight_of(read[p][i].state, max);
-          sum.state.sum = __fmaf_rn(weight, read[p][i].state.sum, sum.state.sum);
-          add_weighted(sum.values, weight, read[p][i].values);
-        }
+        for (int i = 0; i < reads; ++i) add_weighted(merged[p], weight_of(read[p][i].state, max), read[p][i]);
       }
     }
 #pragma unroll 1

@@ -112,6 +112,9 @@ JIT_DEVICE bool is_missing(const RowPiece& piece) {
   return is_empty(most);  // mutate: WaitsForNothing
 }
 
+/// That of no keys.
+JIT_DEVICE RowPiece piece_without_keys() { return {make_float4(0, 0, 0, 0), {negative_infinity(), 0}}; }
+
 /// Adds `weight` times the values, unless it is 0: 0 · v is not 0 where v is not a number.
 JIT_DEVICE void add_weighted(float4& sum, float weight, const float4& values) {
   const bool counts = weight != 0;
@@ -124,6 +127,18 @@ JIT_DEVICE void add_weighted(float4& sum, float weight, const float4& values) {
 /// How much a result counts beside one whose maximum is `max`.
 JIT_DEVICE float weight_of(const RowState& state, float max) {
   return ex2(state.max == negative_infinity() ? state.max : (state.max - max) * log2_e);
+}
+
+/// Relates a sum of results to the maximum `max`, and adds `weight` times a result to it.
+JIT_DEVICE void relate_to(float max, RowPiece& sum) {
+  const float earlier = weight_of(sum.state, max);
+  sum = {make_float4(earlier * sum.values.x, earlier * sum.values.y, earlier * sum.values.z,
+                     earlier * sum.values.w),
+         {max, earlier * sum.state.sum}};
+}
+JIT_DEVICE void add_weighted(RowPiece& sum, float weight, const RowPiece& piece) {
+  sum.state.sum = __fmaf_rn(weight, piece.state.sum, sum.state.sum);
+  add_weighted(sum.values, weight, piece.values);
 }
 
 /// How much two results count, of which one stands behind the other.

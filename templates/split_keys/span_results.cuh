@@ -84,7 +84,8 @@ JIT_DEVICE bool settle_span(const SpanInfo& info, Merge merge, Keep keep) {
 template <class Config>
 JIT_DEVICE RowPiece merged_work_tile(const SplitParams& split_params, const SpanInfo& info, int row,
                                      int column) {
-  constexpr int reads = 8;  // all that is read of some nodes is on the way at once
+  constexpr int reads =
+      has_few_registers<Config> ? 2 : 8;  // all that is read of some nodes is on the way at once
   WorkTileNodes walk(info, span_tiles<Config>);
   RowPiece waiting[most_span_levels];  // of left siblings
   RowPiece merged;

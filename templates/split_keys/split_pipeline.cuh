@@ -54,11 +54,11 @@ class SplitPipeline {
   Pipeline pipeline_;
 };
 
-/// Makes the barriers of the pipeline of splits, which producers of queries and consumers read.
+/// Makes the barriers of the pipeline of splits, which so many warps read.
 template <class Traits>
-JIT_DEVICE void init_split_pipeline(unsigned smem) {
+JIT_DEVICE void init_split_pipeline(unsigned smem, int readers) {
   constexpr int lanes = SplitPipeline<Traits>::warp_arrivals;
-  init_pipeline(smem, Traits::layout.splits, lanes, (Traits::query_warps + Traits::consumer_warps) * lanes);
+  init_pipeline(smem, Traits::layout.splits, lanes, readers * lanes);
 }
 
 }  // namespace jit

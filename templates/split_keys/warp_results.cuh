@@ -38,15 +38,14 @@ struct WarpResult {
 #pragma unroll
     for (int r = 0; r < Output::rows; ++r) {
       const float sum = Layout::reduce(softmax.row_sum[r], [](float x, float y) { return x + y; });
-      set_state(r, softmax.row_max[r], sum, scale_log2);
+      states[r] = row_state(softmax.row_max[r], scale_log2, sum);
     }
   }
-  /// The result where `sums` are those of all keys.
-  JIT_DEVICE WarpResult(Output& own, const SoftmaxState<Output::rows>& softmax,
-                        const float (&sums)[Output::rows], float scale_log2, int row, int column)
+  /// The result where another warp knows the states.
+  JIT_DEVICE WarpResult(Output& own, const RowState (&known)[Output::rows], int row, int column)
       : output(own), first_row(row), first_column(column) {
 #pragma unroll
-    for (int r = 0; r < Output::rows; ++r) set_state(r, softmax.row_max[r], sums[r], scale_log2);
+    for (int r = 0; r < Output::rows; ++r) states[r] = known[r];
   }
 
   /// Calls f(r, row) for the lane's rows: `row` counts in the tile.
@@ -75,11 +74,6 @@ struct WarpResult {
   }
   /// Whether the lane says for its rows what there is once of a row.
   JIT_DEVICE bool speaks_for_rows() const { return first_column == 0 && Layout::speaks_for_rows(lane_id()); }
-
- private:
-  JIT_DEVICE void set_state(int r, float max, float sum, float scale_log2) {
-    states[r] = row_state(max, scale_log2, sum);
-  }
 };
 
 /// Writes the rows of a work tile that is the block's alone.

@@ -56,7 +56,7 @@ class WarpSplits {
 /// One piece of what `results.count` splits have come to, in their order.
 template <class Results>
 JIT_DEVICE RowPiece merge_piece(const Results& results, int row, int column) {
-  RowPiece merged{make_float4(0, 0, 0, 0), {negative_infinity(), 0}};
+  RowPiece merged = piece_without_keys();
 #pragma unroll
   for (int i = 0; i < results.count; ++i)
     merged.state.max = fmaxf(merged.state.max, results.state(i, row).max);

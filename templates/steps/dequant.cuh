@@ -47,32 +47,27 @@ JIT_DEVICE ScoreFactor score_factor(float factor) {
 }
 
 /// Multiplies scores, or their exponentials, by the scales of their keys, of which that of the lane's first column lies at a
-/// shared address; and by those of their queries.
-template <class Scores>
-JIT_DEVICE void scale_by_columns(Scores& scores, unsigned of_keys) {
+/// shared address, and by `of_queries(row)`.
+template <class Scores, class OfQueries>
+JIT_DEVICE void scale_by_columns(Scores& scores, unsigned of_keys, const OfQueries& of_queries) {
 #pragma unroll
   for (int n = 0; n < Scores::column_blocks; ++n) {
     int pair[2];
     load_shared(pair, of_keys + Scores::Layout::column(0, n, 0) * 4);
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) {
-      scores.at(r, n, 0) *= __int_as_float(pair[0]);
-      scores.at(r, n, 1) *= __int_as_float(pair[1]);
+      scores.at(r, n, 0) *= of_queries(r) * __int_as_float(pair[0]);
+      scores.at(r, n, 1) *= of_queries(r) * __int_as_float(pair[1]);
     }
   }
 }
 template <class Scores>
+JIT_DEVICE void scale_by_columns(Scores& scores, unsigned of_keys) {
+  scale_by_columns(scores, of_keys, [](int) { return 1.0f; });
+}
+template <class Scores>
 JIT_DEVICE void scale_by_rows(Scores& scores, const float (&of_queries)[Scores::rows], unsigned of_keys) {
-#pragma unroll
-  for (int n = 0; n < Scores::column_blocks; ++n) {
-    int pair[2];
-    load_shared(pair, of_keys + Scores::Layout::column(0, n, 0) * 4);
-#pragma unroll
-    for (int r = 0; r < Scores::rows; ++r) {
-      scores.at(r, n, 0) *= of_queries[r] * __int_as_float(pair[0]);
-      scores.at(r, n, 1) *= of_queries[r] * __int_as_float(pair[1]);
-    }
-  }
+  scale_by_columns(scores, of_keys, [&](int r) { return of_queries[r]; });
 }
 
 /// Where scales of scores vary, which says how products become scores.

@@ -80,6 +80,11 @@ struct DropoutHead {
     return bits >> 4;
   }
 
+  /// The bits of two groups, of queries from `q` on: those of the second one in the upper halves of bytes.
+  JIT_DEVICE unsigned kept_of_two(int q, int k, int lane) const {
+    return kept(q, k, lane) | kept(q + dropout_group_queries, k, lane) << 4;
+  }
+
   /// Whether one score is kept.
   JIT_DEVICE bool keeps(int q, int k) const {
     return (kept(q, k, q % 8 * 4 + k % 8 / 2) >> (8 * (q % 16 / 8 * 2 + k % 2) + k % 32 / 8) & 1) != 0;
@@ -216,9 +221,8 @@ class KeptScores<KeysByQueries, Product> {
     for (int i = 0; i < own_words; ++i) {
       // mutate: BothDrawTheSameHalf
       const int w = half * own_words + i, query = q + w * 2 * dropout_group_queries;
-      const unsigned bits = head.kept(query, k, lane) | head.kept(query + dropout_group_queries, k, lane)
-                                                            << 4;
-      store_shared(shared.address + w * word_bytes + lane * 4, static_cast<int>(bits));
+      store_shared(shared.address + w * word_bytes + lane * 4,
+                   static_cast<int>(head.kept_of_two(query, k, lane)));
     }
     bar_sync(shared.barrier, 2 * warp_size);  // mutate: TakenBeforeTheyAreThere
     const unsigned others = shared.address + (column * 4 + row / 2) * 4;

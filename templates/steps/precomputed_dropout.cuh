@@ -75,8 +75,7 @@ struct DropoutMaskLayout<KeysByQueries, tile_kv> {
 #pragma unroll
     for (int p = 0; p < 2; ++p) {
       const int query = q + p * 2 * dropout_group_queries;
-      const unsigned bits = head.kept(query, k, lane) | head.kept(query + dropout_group_queries, k, lane)
-                                                            << 4;
+      const unsigned bits = head.kept_of_two(query, k, lane);
       const unsigned first = __shfl_sync(full_warp, bits, column * 4 + row / 2);
       const unsigned second = __shfl_sync(full_warp, bits, column * 4 + 4 + row / 2);
       pairs[p] = pick_bytes(first, second, row % 2 == 0 ? 0x6420 : 0x7531);  // mutate: DrawnBitsOfAnotherKey

@@ -7,13 +7,11 @@ namespace jit {
 
 /// Products whose rows are queries and whose columns are keys.
 struct QueriesByKeys {
-  static constexpr bool rows_are_queries = true;
   static JIT_DEVICE int query(int row, int /*column*/) { return row; }
   static JIT_DEVICE int key(int /*row*/, int column) { return column; }
 };
 /// The other way round.
 struct KeysByQueries {
-  static constexpr bool rows_are_queries = false;
   static JIT_DEVICE int query(int /*row*/, int column) { return column; }
   static JIT_DEVICE int key(int row, int /*column*/) { return row; }
 };

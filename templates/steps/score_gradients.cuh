@@ -71,39 +71,20 @@ template <class Axes, class Product, class Mask>
 JIT_DEVICE void drop_scores_by_terms(Product& scores, int row, int column, const Mask& mask,
                                      const BlockContext& context) {
   using Layout = typename Product::Layout;
-  const auto term_of = [&](int q) { return query_term(mask, minimum(q, context.seqlen_q - 1)); };
-  const auto word_of = [&](int k) { return mask.key_word(minimum(k, context.seqlen_kv - 1)); };
-  const auto drop = [&](float& score, int q, int k, const auto& term, int word) {
-    const bool exists = (q < context.seqlen_q) & (k < context.seqlen_kv);
-    score = exists & keeps(mask, term, k, word) ? score : negative_infinity();
-  };
-  // Numbers of a row, and of a column.
-  const auto of_row = [&](int at) {
-    if constexpr (Axes::rows_are_queries)
-      return term_of(at);
-    else
-      return word_of(at);
-  };
-  const auto of_column = [&](int at) {
-    if constexpr (Axes::rows_are_queries)
-      return word_of(at);
-    else
-      return term_of(at);
-  };
 #pragma unroll
   for (int n = 0; n < Product::column_blocks; ++n) {
 #pragma unroll
     for (int i = 0; i < Product::pair; ++i) {
       const int at_column = Layout::column(column, n, i);
-      const auto known = of_column(at_column);
 #pragma unroll
       for (int r = 0; r < Product::rows; ++r) {
         const int at_row = Layout::row(row, r / 2, r % 2);
-        if constexpr (Axes::rows_are_queries) {
-          drop(scores.at(r, n, i), at_row, at_column, of_row(at_row), known);
-        } else {
-          drop(scores.at(r, n, i), at_column, at_row, known, of_row(at_row));
-        }
+        const int q = Axes::query(at_row, at_column), k = Axes::key(at_row, at_column);
+        const auto term = query_term(mask, minimum(q, context.seqlen_q - 1));
+        const int word = mask.key_word(minimum(k, context.seqlen_kv - 1));
+        const bool exists = (q < context.seqlen_q) & (k < context.seqlen_kv);
+        float& score = scores.at(r, n, i);
+        score = exists & keeps(mask, term, k, word) ? score : negative_infinity();
       }
     }
   }

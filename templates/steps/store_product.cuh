@@ -4,6 +4,7 @@
 #include "base/prelude.cuh"
 #include "base/rows.cuh"
 #include "tiles/accumulator.cuh"
+#include "tiles/shared_words.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit {
@@ -26,9 +27,7 @@ JIT_DEVICE void store_product(const Product& product, float factor, const DenseR
 #pragma unroll
     for (int n = 0; n < Product::column_blocks; ++n) {
       const unsigned packed = pack<Element>(product.at(r, n, 0) * factor, product.at(r, n, 1) * factor);
-      asm volatile("st.shared.b32 [%0], %1;" ::"r"(Tile::advance(address, Layout::row(0, r / 2, r % 2), n)),
-                   "r"(packed)
-                   : "memory");
+      store_shared(Tile::advance(address, Layout::row(0, r / 2, r % 2), n), static_cast<int>(packed));
     }
   }
   __syncwarp();

@@ -68,14 +68,7 @@ struct Accumulator {
   JIT_DEVICE float at(int r, int n, int i) const { return registers[r / 2][n][r % 2 * 2 + i]; }
 
   JIT_DEVICE void clear() {
-#pragma unroll
-    for (int m = 0; m < row_blocks; ++m) {
-#pragma unroll
-      for (int n = 0; n < column_blocks; ++n) {
-#pragma unroll
-        for (int i = 0; i < Layout::block_values; ++i) registers[m][n][i] = 0;
-      }
-    }
+    for_each(0, 0, [](float& value, int, int) { value = 0; });
   }
 
   /// Calls f(value, row, column) for each value; the lane's first one lies at `row` and `column`.

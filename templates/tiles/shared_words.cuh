@@ -39,12 +39,14 @@ JIT_DEVICE void store_shared(unsigned address, unsigned first, unsigned second) 
 }
 
 /// Stores four words; `address` is a multiple of 16.
-JIT_DEVICE void store_shared(unsigned address, const int (&values)[4]) {
+template <class Word>
+JIT_DEVICE void store_shared(unsigned address, const Word (&values)[4]) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(values[0]), "r"(values[1]),
                "r"(values[2]), "r"(values[3])
                : "memory");
 }
-JIT_DEVICE void load_shared(int (&values)[4], unsigned address) {
+template <class Word>
+JIT_DEVICE void load_shared(Word (&values)[4], unsigned address) {
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                : "=r"(values[0]), "=r"(values[1]), "=r"(values[2]), "=r"(values[3])
                : "r"(address)

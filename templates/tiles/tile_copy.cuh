@@ -1,9 +1,10 @@
 // Copies between (seqlen × head_dim) slices in global memory and tiles in shared memory.
 #pragma once
 
-#include "base/prelude.cuh"
+#include "base/row_pieces.cuh"
 #include "base/rows.cuh"
 #include "ptx/cp_async.cuh"
+#include "tiles/shared_words.cuh"
 #include "tiles/swizzled_tile.cuh"
 
 namespace jit {
@@ -161,61 +162,18 @@ JIT_DEVICE void copy_rows(unsigned tile, const Source& source, int thread = stat
   }
 }
 
-/// Writes one chunk in pieces of `alignment` bytes.
-template <int alignment, class Element>
-JIT_DEVICE void store_chunk(Element* target, const unsigned (&word)[4]) {
-  if constexpr (alignment == 16) {
-    *reinterpret_cast<uint4*>(target) = make_uint4(word[0], word[1], word[2], word[3]);
-  } else if constexpr (alignment == 8) {
-    reinterpret_cast<uint2*>(target)[0] = make_uint2(word[0], word[1]);
-    reinterpret_cast<uint2*>(target)[1] = make_uint2(word[2], word[3]);
-  } else if constexpr (alignment == 4) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) reinterpret_cast<unsigned*>(target)[i] = word[i];
-  } else {
-    static_assert(ElementTraits<Element>::bytes == 2, "a word is two elements");
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      target[2 * i].bits = static_cast<unsigned short>(word[i]);
-      target[2 * i + 1].bits = static_cast<unsigned short>(word[i] >> 16);
-    }
-  }
-}
-
-/// Four neighboring elements.
-struct TwoPairs {
-  unsigned first;
-  unsigned second;
-};
-
-/// Writes them in pieces of `alignment` bytes, 8 at most.
-template <int alignment, class Element>
-JIT_DEVICE void store_pairs(Element* target, const TwoPairs& pairs) {
-  if constexpr (alignment >= 8) {
-    *reinterpret_cast<uint2*>(target) = make_uint2(pairs.first, pairs.second);
-  } else if constexpr (alignment == 4) {
-    reinterpret_cast<unsigned*>(target)[0] = pairs.first;
-    reinterpret_cast<unsigned*>(target)[1] = pairs.second;
-  } else {
-    static_assert(ElementTraits<Element>::bytes == 2, "a word is two elements");
-    target[0].bits = static_cast<unsigned short>(pairs.first);
-    target[1].bits = static_cast<unsigned short>(pairs.first >> 16);
-    target[2].bits = static_cast<unsigned short>(pairs.second);
-    target[3].bits = static_cast<unsigned short>(pairs.second >> 16);
-  }
-}
-
 /// Rounds four numbers to four neighboring elements, floats among them, written in pieces of `alignment` bytes.
 template <int alignment, class Element>
 JIT_DEVICE void store_four(Element* target, float4 values) {
-  store_pairs<alignment>(target, {pack<Element>(values.x, values.y), pack<Element>(values.z, values.w)});
+  const unsigned words[2] = {pack<Element>(values.x, values.y), pack<Element>(values.z, values.w)};
+  store_words<8, alignment>(target, words);
 }
 template <int alignment>
 JIT_DEVICE void store_four(float* target, float4 values) {
   const unsigned words[4] = {
       static_cast<unsigned>(__float_as_int(values.x)), static_cast<unsigned>(__float_as_int(values.y)),
       static_cast<unsigned>(__float_as_int(values.z)), static_cast<unsigned>(__float_as_int(values.w))};
-  store_chunk<maximum<int>(alignment, sizeof(float))>(target, words);
+  store_words<16, maximum<int>(alignment, sizeof(float))>(target, words);
 }
 
 /// One warp writes `rows` rows of a tile, from `tile_row` on, to those of `target` from `row` on; rows from
@@ -234,12 +192,9 @@ JIT_DEVICE void store_tile_rows(const DenseRows<Element>& target, int row, int r
 #pragma unroll
   for (int r = 0; r < rows; r += rows_per_pass) {
     if (lane_row + r >= rows || row + lane_row + r >= row_end) break;  // mutate: StoresPastTheLastQuery
-    unsigned word[4];
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
-                 : "r"(tile + Tile::offset(tile_row + lane_row + r, chunk))
-                 : "memory");
-    store_chunk<alignment>(own.at(r), word);
+    unsigned words[4];
+    load_shared(words, tile + Tile::offset(tile_row + lane_row + r, chunk));
+    store_words<chunk_bytes, alignment>(own.at(r), words);
   }
 }
 

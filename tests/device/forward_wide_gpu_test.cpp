@@ -30,8 +30,7 @@ KernelConfig config_of(const char* text) {
 
 /// With room for a tile and a half, for less than a tile, and the least.
 std::vector<KernelConfig> configs() {
-  return {config_of("stages_k=9 stages_v=4"), config_of("stages_k=5 stages_v=4"),
-          config_of("stages_k=3 stages_v=4")};
+  return {config_of("stages_k=9"), config_of("stages_k=5"), config_of("stages_k=3")};
 }
 
 class ForwardWideTest : public GpuTest {

@@ -1,11 +1,11 @@
-// Mutations of the kernels whose values are columns of keys: what consumers hand over must come in time, and whole.
+// Mutations of the kernels whose values are columns of keys: what warpgroups hand over must come in time, and whole.
 #include "tests/mutation/template_mutation.h"
 
 namespace jit::testing::mla_mutations {
 namespace {
 
 // A few more work tiles than blocks, of several tiles.
-const Subject by_tma = {.config = "family=forward_mla_wgmma tile_kv=64 stages=2",
+const Subject by_tma = {.config = "family=forward_mla_wgmma stages=2",
                         .mask = "none",
                         .head_dim = 128,
                         .head_dim_v = 128,
@@ -16,10 +16,23 @@ const Subject by_tma = {.config = "family=forward_mla_wgmma tile_kv=64 stages=2"
                         .seqlen_kv = 300};
 const Subject by_rows = [] {
   Subject subject = by_tma;
-  subject.config = "family=forward_mla_wgmma tile_kv=64 stages=2 copies=cp_async";
+  subject.config = "family=forward_mla_wgmma stages=2 copies=cp_async";
   return subject;
 }();
-// A tile each: consumers meet at nothing but sums between one split and the next.
+// Parts of values that are more than one for each warpgroup, with keys behind them.
+const Subject in_parts = [] {
+  Subject subject = by_tma;
+  subject.head_dim = 320;
+  subject.head_dim_v = 256;
+  return subject;
+}();
+// Whose maxima move with nearly every tile.
+const Subject steep = [] {
+  Subject subject = by_tma;
+  subject.amplitude = 4;
+  return subject;
+}();
+// A tile each: warpgroups meet at nothing but states of rows between one split and the next.
 const Subject one_tile = [] {
   Subject subject = by_tma;
   subject.heads = 600;
@@ -37,31 +50,33 @@ const Subject room_for_more = [] {
 }();
 
 TEST(Mla, IsRightUnmutated) {
-  for (const Subject& subject : reference::some_of<Subject>({by_tma, by_rows, one_tile, room_for_more}, 2))
+  for (const Subject& subject :
+       reference::some_of<Subject>({by_tma, by_rows, in_parts, one_tile, room_for_more}, 2))
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Mla, TemplateMutationTest,
     ::testing::Values(
-        TemplateMutation{"ProbabilitiesOfAllStepsInOnePlace", {"+ ($)", "+ thread"}, {}, by_tma},
-        TemplateMutation{"TakenBeforeItIsGiven",
-                         removed,
-                         {"data race", "barrier", "access in flight", "uninitialized"},
-                         by_tma},
-        TemplateMutation{"MaximaThatAreNotTaken", removed, {}, by_tma},
-        TemplateMutation{"SumsOfOneConsumer", {" + $;", ";"}, {}, by_tma},
-        TemplateMutation{"SumsOfAllSplitsInOnePlace", {"($) + ", ""}, {"data race"}, one_tile},
+        TemplateMutation{"StepsOfPInOnePlace", {"2 * step + ", ""}, {"data race"}, by_tma},
+        TemplateMutation{"NumbersOfOtherRows", {"numbers[r]", "numbers[1 - r]"}, {}, one_tile},
+        TemplateMutation{"LatentRescaleNotTold", {"moves ? p_rescales : 0", "0"}, {}, steep},
+        TemplateMutation{"LatentPOverPThatIsMultiplied", removed, {"data race", "access in flight"}, by_tma},
         TemplateMutation{
-            "KeysReleasedBeforeTheyAreMultiplied", moved_up(3), {"data race", "access in flight"}, by_tma},
-        TemplateMutation{"GivenWhileTheOthersAreMultiplied",
-                         {"$", "keys_.consumer_release_before(2);"},
-                         {"access in flight", "data race"},
-                         by_tma},
-        TemplateMutation{"NotRescaled", removed, {}, by_tma},
+            "LatentPReleasedUnderTheProduct", moved_up(3), {"data race", "access in flight"}, by_tma},
+        TemplateMutation{
+            "LatentPartReleasedUnderItsProduct", moved_up(1), {"data race", "access in flight"}, in_parts},
+        TemplateMutation{
+            "LatentLastPartReleasedUnderItsProduct", moved_up(2), {"data race", "access in flight"}, by_tma},
+        TemplateMutation{
+            "KeysAloneReleasedUnderTheirProduct", moved_up(4), {"data race", "access in flight"}, in_parts},
+        TemplateMutation{
+            "NoWaitForKeys", removed, {"data race", "access in flight", "uninitialized"}, by_tma},
+        TemplateMutation{
+            "NoWaitForKeysAlone", removed, {"data race", "access in flight", "uninitialized"}, in_parts},
+        TemplateMutation{"HeldColumnsOfAnotherPart", {"column / ", "0 * column / "}, {}, in_parts},
         TemplateMutation{
             "LatentRowsBehindTheSequence", removed, {"uninitialized", "not a number"}, room_for_more, true},
-        TemplateMutation{"ValuesOfTheTileBehind", {"(2)", "(1)"}, {}, by_tma},
         TemplateMutation{"RowsWithoutProxyFence", removed, {"proxy"}, by_rows},
         TemplateMutation{"FullWhenHalfOfTheRowsAreThere",
                          {"Traits::key_warps", "1"},
@@ -76,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{
             "BothWarpsLeaveInfos", {"($)", "(true)"}, {"data race", "deadlock", "mbarrier"}, by_rows, true},
         TemplateMutation{"EarlierTileNotWaitedFor",
-                         {"<1>", "<2>"},
+                         {"<tile_copies>", "<2 * tile_copies>"},
                          {"data race", "access in flight", "uninitialized", "proxy"},
                          by_rows},
         TemplateMutation{"NothingEndedBeforeAWaitForRoom", removed, {"deadlock"}, by_rows},

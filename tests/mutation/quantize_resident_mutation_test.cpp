@@ -62,7 +62,8 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"StatisticsWrittenEarly", removed, {"data race"}},
         TemplateMutation{"ResidentMagnitudesOfWarpsReadEarly", removed, {"data race", "uninitialized"}},
         TemplateMutation{"MagnitudesInOnePlace", removed, {"data race"}},
-        TemplateMutation{"PiecesAreReadyBeforeTheyAreRead", {"1 $)", "1)"}, {"data race", "mbarrier"}}),
+        TemplateMutation{
+            "PiecesAreReadyBeforeTheyAreRead", {"1 $)", "1)"}, {"data race", "mbarrier", "uninitialized"}}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

@@ -5,7 +5,7 @@ namespace jit::testing::wide_mutations {
 namespace {
 
 // A few more work tiles than blocks, of several tiles of keys. Rings have room for less than a tile.
-const Subject subject = {.config = "family=forward_wide_wgmma stages_k=3 stages_v=4",
+const Subject subject = {.config = "family=forward_wide_wgmma stages_k=3",
                          .mask = "none",
                          .head_dim = 320,
                          .head_dim_v = 512,

@@ -171,7 +171,7 @@ def test_tiles_of_rows_that_see_the_same_keys(rng, place, fetch, heads, queries)
     k = arrays.pop("k")
     for split_keys in (0, 64):
         attention = ja.prepare(dataclasses.replace(spec, split_keys=split_keys),
-                               config="family=forward_mla_wgmma tile_kv=32 stages=2")
+                               config="family=forward_mla_wgmma")
         o = fetch(attention(place(numpy.concatenate(batch.q)), k, **arrays))
         batch.check(o, keep=causal)
 

@@ -8,8 +8,12 @@
 namespace jit {
 
 namespace forward_mla_wgmma {
-/// Registers that setmaxnreg gives to producers and consumers.
-RegisterShares register_shares(const ForwardMlaWgmma& config);
+/// Registers that setmaxnreg gives to the warpgroups: together 512, those of four that were launched with 128. Warps that
+/// copy rows hold addresses of several.
+constexpr RegisterShares register_shares(Copies copies) {
+  if (copies == Copies::cp_async) return {.producer = 64, .consumer = 160, .score = 128};
+  return {.producer = 56, .consumer = 160, .score = 136};
+}
 }  // namespace forward_mla_wgmma
 
 template <>
@@ -22,7 +26,7 @@ struct Family<ForwardMlaWgmma> : FamilyDefaults<ForwardMlaWgmma> {
   static constexpr bool may_spill = false;
   static constexpr int most_head_dim = max_latent_head_dim;
   static constexpr int most_head_dim_v = max_head_dim;
-  static constexpr ForwardMlaWgmma smallest = {.tile_kv = 16, .stages = 2, .copies = Copies::cp_async};
+  static constexpr ForwardMlaWgmma smallest = {.stages = 2, .copies = Copies::cp_async};
 
   static std::span<const ConfigField<ForwardMlaWgmma>> fields();
   static bool suits(const ProblemShape&) { return true; }

@@ -6,6 +6,7 @@
 #include "generator/launch/kernel_launch.h"
 #include "generator/launch/split_work.h"
 #include "generator/launch/tensor_maps.h"
+#include "templates/forward_mla_wgmma/smem_layout.cuh"
 #include "templates/split_keys/split_params.cuh"
 #include "templates/tiles/panel_tile.cuh"
 
@@ -15,10 +16,9 @@ using namespace forward_mla_wgmma;
 
 namespace {
 
-TensorMap map_of_keys(const AttentionSpec& spec, const ForwardMlaWgmma& config,
-                      const AttentionParams& params) {
+TensorMap map_of_keys(const AttentionSpec& spec, const AttentionParams& params) {
   try {
-    return map_keys(spec, box_rows(spec, config.tile_kv), params).k;
+    return map_keys(spec, box_rows(spec, tile_kv), params).k;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::invalid_argument) throw;
     throw Error(
@@ -33,9 +33,9 @@ TensorMap map_of_keys(const AttentionSpec& spec, const ForwardMlaWgmma& config,
 
 void Family<ForwardMlaWgmma>::launch(const KernelLaunch& launch, const ForwardMlaWgmma& config) {
   KernelMemory memory{};
-  if (config.copies == Copies::tma) memory.k = map_of_keys(launch.spec, config, launch.params);
-  const SplitLaunch split = split_launch(
-      launch, {.tile_rows = rows_per_warpgroup, .tile_kv = config.tile_kv, .blocks_per_sm = 1}, name);
+  if (config.copies == Copies::tma) memory.k = map_of_keys(launch.spec, launch.params);
+  const SplitLaunch split =
+      split_launch(launch, {.tile_rows = rows_per_warpgroup, .tile_kv = tile_kv, .blocks_per_sm = 1}, name);
   memory.split_params = split.params;
   void* arguments[] = {&launch.params, &memory};
   launch_split(launch, split, arguments, true);

@@ -3,38 +3,54 @@
 
 #include "generator/kernels/forward_mla_wgmma/family.h"
 #include "generator/kernels/split_wgmma.h"
+#include "generator/program/emit.h"
 #include "generator/program/wgmma_source.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_mla_wgmma/smem_layout.cuh"
 #include "templates/split_keys/split_params.cuh"
 
 namespace jit {
+
+using namespace forward_mla_wgmma;
+
 namespace {
 
-std::string wgmma_products(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
+std::string wgmma_products(const AttentionSpec& spec) {
   const int mma_k = facts(spec.dtype).mma_k;
-  return wgmma_function(
-             "wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
-             {.dtype = spec.dtype, .n = config.tile_kv, .steps = padded_head_dim(spec.head_dim) / mma_k}) +
-         wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of K.",
+  const int part = part_columns(spec.value_head_dim()),
+            alone = padded_head_dim(spec.head_dim) - spec.value_head_dim();
+  const WgmmaProduct of_part{.dtype = spec.dtype, .n = tile_kv, .steps = part / mma_k, .accumulate = true};
+  WgmmaProduct of_alone = of_part, held = of_part;
+  of_alone.steps = alone / mma_k;
+  of_alone.accumulate = false;
+  held.a_in_registers = true;
+  WgmmaProduct first = held;
+  first.accumulate = false;
+  return (alone > 0
+              ? wgmma_function("wgmma_qk_alone", "D = A B: columns that are keys alone, and of Q.", of_alone)
+              : std::string()) +
+         wgmma_function("wgmma_qk", "D += A B: a part of the columns of values, and of Q.", of_part) +
+         wgmma_function("wgmma_qk_held", "D += A B: the same of Q in registers.", held) +
+         wgmma_function("wgmma_qk_first", "D = A B: the same.", first) +
+         wgmma_function("wgmma_pv", "D += A B: P, and tile_kv rows of a part of the values.",
                         {.dtype = spec.dtype,
-                         .n = spec.value_head_dim() / forward_mla_wgmma::consumers,
-                         .steps = config.tile_kv / mma_k,
+                         .n = part,
+                         .steps = tile_kv / mma_k,
                          .accumulate = true,
-                         .a_in_registers = true,
                          .b_along_rows = true});
 }
 
 }  // namespace
 
 Program Family<ForwardMlaWgmma>::program(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
-  return split_wgmma_program(spec, {.family = name,
-                                    .tiles = fmt::format("kv{}s{}", config.tile_kv, config.stages),
-                                    .products = wgmma_products(spec, config),
-                                    .config = config_lines(fields(), config),
-                                    .registers = forward_mla_wgmma::register_shares(config),
-                                    .needs = footprint(spec, config),
-                                    .memory_bytes = sizeof(KernelMemory)});
+  return split_wgmma_program(
+      spec, {.family = name,
+             .tiles = fmt::format("s{}", config.stages),
+             .products = wgmma_products(spec),
+             .config = config_lines(fields(), config) + number_line("tile_kv", tile_kv, "keys per step"),
+             .registers = register_shares(config.copies),
+             .needs = footprint(spec, config),
+             .memory_bytes = sizeof(KernelMemory)});
 }
 
 }  // namespace jit

@@ -28,10 +28,7 @@ constexpr int output_other_registers = 30;
 
 constexpr std::array rows = {
     field<&ForwardWideWgmma::stages_k>("stages_k", "buffers for panels of K",
-                                       {range(3, 16), Affects::buffers, 8}),
-    // Each output warpgroup has places of its own.
-    field<&ForwardWideWgmma::stages_v>("stages_v", "buffers for parts of V",
-                                       {multiples(output_warpgroups, 16), Affects::buffers, 4}),
+                                       {range(3, 16), Affects::buffers, 6}),
 };
 static_assert(rows.size() == member_count<ForwardWideWgmma>(), "each member has a row");
 
@@ -45,13 +42,7 @@ int mask_bit_words(const AttentionSpec& spec) {
 
 std::span<const ConfigField<ForwardWideWgmma>> Family<ForwardWideWgmma>::fields() { return rows; }
 
-ForwardWideWgmma Family<ForwardWideWgmma>::smallest_for(const AttentionSpec& spec) {
-  ForwardWideWgmma config = smallest;
-  config.stages_v = own_parts(spec.value_head_dim()) * output_warpgroups;
-  return config;
-}
-
-std::string Family<ForwardWideWgmma>::rejection(const Case& problem, const ForwardWideWgmma& config) {
+std::string Family<ForwardWideWgmma>::rejection(const Case& problem, const ForwardWideWgmma&) {
   const auto& [spec, limits] = problem;
   if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
@@ -59,14 +50,11 @@ std::string Family<ForwardWideWgmma>::rejection(const Case& problem, const Forwa
     return fmt::format("{} is for head dims above {}; head_dim is {} and head_dim_v {}", name,
                        narrow_head_dim, spec.head_dim, spec.value_head_dim());
   }
+  if (spec.values_in_keys)
+    return fmt::format("{} reads values that are a tensor of their own; spec.values_in_keys is true", name);
   if (spec.split_keys != 0)
     return fmt::format("{} sums keys without a break, not in spans of split_keys = {}", name,
                        spec.split_keys);
-  if (const int parts = smallest_for(spec).stages_v; config.stages_v < parts) {
-    return fmt::format(
-        "stages_v = {} must be at least {} with head_dim_v = {}: a tile of values has so many parts",
-        config.stages_v, parts, spec.value_head_dim());
-  }
   return box_rejection(spec, tile_kv, false);
 }
 
@@ -74,8 +62,8 @@ forward_wide_wgmma::RegisterShares forward_wide_wgmma::register_shares(const Att
   const ScoreMask* const score = score_mask(spec.score);
   const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty());
   // Together 512: those of four warpgroups that were launched with 128.
-  if (reads || !is_plain(spec)) return {.producer = 56, .score = 120, .output = 168};
-  return {.producer = 40, .score = 136, .output = 168};
+  if (reads || !is_plain(spec)) return {.producer = 56, .score = 120, .output = 168, .q_panels = 2};
+  return {.producer = 40, .score = 136, .output = 168, .q_panels = spec.dropout ? 2 : 4};
 }
 
 Footprint Family<ForwardWideWgmma>::footprint(const AttentionSpec& spec, const ForwardWideWgmma& config) {
@@ -83,7 +71,6 @@ Footprint Family<ForwardWideWgmma>::footprint(const AttentionSpec& spec, const F
           .smem_bytes = smem_layout({.head_dim = spec.head_dim,
                                      .head_dim_v = spec.value_head_dim(),
                                      .stages_k = config.stages_k,
-                                     .stages_v = config.stages_v,
                                      .key_words = key_words(spec.mask) == 1,
                                      .has_lengths = !is_plain(spec),
                                      .mask_bit_words = mask_bit_words(spec)})
@@ -99,10 +86,8 @@ std::vector<ForwardWideWgmma> Family<ForwardWideWgmma>::space(const Case& proble
   std::vector<ForwardWideWgmma> configs;
   const AttentionSpec& spec = problem.spec;
   if (std::max(spec.head_dim, spec.value_head_dim()) <= narrow_head_dim) return configs;
-  // A ring of one tile was faster than larger ones, wherever both were timed.
-  for (int stages_k = 4; stages_k <= 12; ++stages_k) {
-    for (const int stages_v : {4, 6, 2}) configs.push_back({stages_k, stages_v});
-  }
+  // Stages for one tile of K were faster than more, wherever both were timed.
+  for (int stages_k = 3; stages_k <= 8; ++stages_k) configs.push_back({stages_k});
   return configs;
 }
 

@@ -1,6 +1,7 @@
 // The cost model of forward_wide_wgmma.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_wide_wgmma/family.h"
@@ -14,10 +15,12 @@ using namespace forward_wide_wgmma;
 namespace {
 
 // Constants of one multiprocessor, in clocks. A wgmma of N columns takes N / 2.
-constexpr double tensor_share = 0.68;  // of their rate, that the tensor cores reach (docs/records/notebook.md)
+constexpr double tensor_share =
+    0.68;  // of their rate, that the tensor cores reach (docs/records/notebook.md)
 constexpr double work_tile_clocks = 4000;
 constexpr double launch_clocks = 6000;
-constexpr double scarce_panels = 0.02;  // for each stage that a tile lacks, a step takes so much longer
+constexpr double unfit_stages =
+    0.02;  // a step takes so much longer for each stage that a tile of keys lacks, or does not need
 
 }  // namespace
 
@@ -31,9 +34,8 @@ double Family<ForwardWideWgmma>::cycles(const Case& problem, const ProblemShape&
   const double scores = tile_kv / 2.0 * padded_head_dim(spec.head_dim) / 16;
   const double outputs = tile_kv / 16.0 * output_columns(spec.value_head_dim()) * output_warpgroups / 2;
   const int panels = panel_count(spec.head_dim);
-  const int parts = 2 * output_warpgroups;  // one on its way for each that is multiplied
-  const double lacking = std::max(0, panels - config.stages_k) + std::max(0, parts - config.stages_v);
-  const double step = (scores + outputs) / tensor_share * (1 + scarce_panels * lacking);
+  const double off = std::abs(panels - config.stages_k);
+  const double step = (scores + outputs) / tensor_share * (1 + unfit_stages * off);
   const double waves = std::max(1.0, work_tiles / limits.sm_count);
   return launch_clocks + waves * (tiles * step + work_tile_clocks);
 }

@@ -14,11 +14,10 @@ struct Family<ForwardWideWgmma> : FamilyDefaults<ForwardWideWgmma> {
   static constexpr std::optional<Arch> arch = arch_of_tma;
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = false;
-  static constexpr int most_head_dim = max_latent_head_dim;
+  static constexpr int most_head_dim = max_head_dim;
   static constexpr int most_head_dim_v = max_head_dim;
-  static constexpr ForwardWideWgmma smallest = {.stages_k = 3, .stages_v = 2};
+  static constexpr ForwardWideWgmma smallest = {.stages_k = 3};
 
-  static ForwardWideWgmma smallest_for(const AttentionSpec& spec);
   static std::span<const ConfigField<ForwardWideWgmma>> fields();
   static bool suits(const ProblemShape& shape) {
     return shape.tma && (!shape.has_device_lengths || !shape.is_plain);
@@ -42,6 +41,7 @@ struct RegisterShares {
   int producer = 0;
   int score = 0;
   int output = 0;
+  int q_panels = 0;  ///< of Q, that the score warpgroup keeps in its registers
 };
 RegisterShares register_shares(const AttentionSpec& spec);
 

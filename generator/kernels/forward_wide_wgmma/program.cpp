@@ -27,12 +27,19 @@ SourceFile wgmma_products(const AttentionSpec& spec) {
   first.accumulate = false;
   first.steps = std::min(steps, panel_steps);
   last.steps = steps - (panels - 1) * panel_steps;
+  const auto in_registers = [](WgmmaProduct product) {
+    product.a_in_registers = true;
+    return product;
+  };
   const std::string text =
       "// Products of panels by wgmma, for one kernel. Generated: change the spec, not this file.\n"
       "#pragma once\n\nstruct WgmmaProducts {\n" +
       wgmma_function("wgmma_qk_first", "D = A B: the first panel of Q, and of tile_kv rows of K.", first) +
       wgmma_function("wgmma_qk", "D += A B: a further panel of both.", of_panel) +
       wgmma_function("wgmma_qk_last", "D += A B: the last one, which may be narrower.", last) +
+      wgmma_function("wgmma_qk_registers_first", "D = A B: the first panel of Q, in registers.",
+                     in_registers(first)) +
+      wgmma_function("wgmma_qk_registers", "D += A B: a further one.", in_registers(of_panel)) +
       wgmma_function("wgmma_pv", "D += A B: P, and tile_kv rows of some columns of V.",
                      {.dtype = spec.dtype,
                       .n = part_columns(spec.value_head_dim()),
@@ -52,8 +59,7 @@ Program Family<ForwardWideWgmma>::program(const AttentionSpec& spec, const Forwa
   program.headers = {wgmma_products(spec)};
   program.threads = needs.threads;
   program.smem_bytes = needs.smem_bytes;
-  program.name = fmt::format("attention_forward_wide_wgmma_{}_k{}v{}", problem_name(spec), config.stages_k,
-                             config.stages_v);
+  program.name = fmt::format("attention_forward_wide_wgmma_{}_k{}", problem_name(spec), config.stages_k);
   const bool plain = is_plain(spec);
   const auto [maps, maps_bytes] =
       plain ? std::pair("TensorMaps", sizeof(TensorMaps)) : std::pair("SequenceMaps", sizeof(SequenceMaps));
@@ -72,6 +78,7 @@ Program Family<ForwardWideWgmma>::program(const AttentionSpec& spec, const Forwa
       "  static constexpr OutputPlace output = OutputPlace::direct;  // O goes from registers to memory\n";
   source +=
       "  static constexpr bool descending = false;  // tiles of keys go from the first one to the last\n";
+  source += number_line("register_panels", shares.q_panels, "of Q, which stay in registers");
   source += number_line("producer_registers", shares.producer, "per thread, once shared out");
   source += number_line("score_registers", shares.score, "the same for the score warpgroup");
   source += number_line("output_registers", shares.output, "the same for the output warpgroups");

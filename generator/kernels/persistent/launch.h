@@ -6,7 +6,7 @@
 
 namespace jit {
 
-/// What such a family's config says of its blocks.
+/// Tiles of a block, as such a family's config has them.
 struct PersistentTiles {
   int tile_q = 0;
   int tile_kv = 0;

@@ -7,7 +7,7 @@
 #include "generator/functors/score_mask.h"
 #include "generator/launch/ceil_div.h"
 #include "templates/base/element.cuh"
-#include "templates/forward_wgmma/smem_layout.cuh"
+#include "templates/scheduling/work_tiles.cuh"
 
 namespace jit {
 namespace {

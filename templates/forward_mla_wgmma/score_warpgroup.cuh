@@ -1,0 +1,183 @@
+// The score warpgroup: S = Q Kᵀ, mask, softmax, and P for the output warpgroups, tile of keys after tile of keys.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_mla_wgmma/held_queries.cuh"
+#include "forward_mla_wgmma/traits.cuh"
+#include "mainloop/p_pipeline.cuh"
+#include "mainloop/pipelines.cuh"
+#include "ptx/warpgroup.cuh"
+#include "ptx/wgmma.cuh"
+#include "split_keys/load_queries.cuh"
+#include "split_keys/result_pieces.cuh"
+#include "split_keys/row_functors.cuh"
+#include "split_keys/split_pipeline.cuh"
+#include "steps/softmax.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit::forward_mla_wgmma {
+
+template <class Config>
+class ScoreWarpgroup {
+  using Traits = KernelTraits<Config>;
+  using Element = typename Traits::Element;
+  using Scores = typename Traits::Scores;
+  using RowFactors = float[Scores::rows];
+
+ public:
+  JIT_DEVICE ScoreWarpgroup(const AttentionParams& params, unsigned char* bytes, unsigned smem)
+      : params_(params),
+        scale_log2_(exponent_scale<typename Config::Score>(params.softmax_scale)),
+        splits_(bytes, smem),
+        queries_(smem, Traits::layout.q),
+        infos_(smem),
+        panels_(smem),
+        p_(smem) {}
+
+  JIT_DEVICE void run() {
+    while (splits_.take()) {
+      state_ = SoftmaxState<Scores::rows>();
+      if (brings_queries<Config>(splits_.info())) {
+        held_.load({params_, splits_.info()}, warp_row());
+        queries_.consumer_wait();
+      }
+      multiply_keys();
+      if (takes_queries<Config>(splits_.info())) {
+        queries_.consumer_release();
+        queries_.advance();
+      }
+      splits_.release();
+      finish_rows();
+    }
+  }
+
+ private:
+  // All tiles of keys of a split.
+  JIT_DEVICE void multiply_keys() {
+    bool is_first = true;
+    while (true) {
+      infos_.k.consumer_wait();
+      const int flags = infos_.info().flags;
+      if ((flags & key_info_none) != 0) return infos_.release();
+      multiply_columns();
+      if (Traits::hands_over_late && !is_first) p_.commit();
+      const KeyTileInfo info = infos_.info();  // again: it would take registers meanwhile
+      apply_row_functors<Config>(scores_, params_, splits_.info(),
+                                 score_origin(splits_.info(), info, warp_row()));
+      // mutate: LatentRowsBehindTheSequence
+      if (Traits::uses_tma) clear_values(splits_.info().kv.length - info.k_begin);
+      infos_.release();
+      finish_tile(is_first);
+      const bool is_last = (info.flags & key_info_end) != 0;
+      if (!Traits::hands_over_late || is_last) p_.commit();
+      if (is_last) return;
+      is_first = false;
+    }
+  }
+
+  // S of the tile.
+  JIT_DEVICE void multiply_columns() {
+    using Q = typename Traits::QTile;
+    using V = typename Traits::VPart;
+    const unsigned q = uniform(queries_.tile());
+    const auto q_from = [q](int column) {
+      return lower_word(
+          Q::along_columns(q + (column - Traits::first_query_column) / Q::columns * Q::panel_bytes, 0, 0));
+    };
+    wgmma_hold(scores_.registers[0]);
+    held_.hold();
+    if constexpr (Traits::has_keys_alone) {
+      using K = typename Traits::KPanel;
+      panels_.k.consumer_wait();  // mutate: NoWaitForKeysAlone
+      wgmma_fence();
+      Config::template wgmma_qk_alone<Q, K>(scores_.registers[0], q_from(Config::head_dim_v),
+                                            along_columns<K>(panels_.k.tile()));
+    }
+#pragma unroll
+    for (int part = 0; part < Traits::v_parts; ++part) {
+      const int column = Traits::first_column(part);
+      panels_.v.consumer_wait();  // mutate: NoWaitForAPartOfKeys
+      const unsigned b = along_columns<V>(panels_.v.tile());
+      wgmma_fence();
+      if (column >= Traits::first_query_column) {
+        Config::template wgmma_qk<Q, V>(scores_.registers[0], q_from(column), b);
+      } else if (part == 0 && !Traits::has_keys_alone) {
+        Config::template wgmma_qk_first<V>(scores_.registers[0], held_.from(column), b);
+      } else {
+        Config::template wgmma_qk_held<V>(scores_.registers[0], held_.from(column), b);
+      }
+      panels_.v.advance();
+    }
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
+    wgmma_hold(scores_.registers[0]);
+    held_.hold();
+    if constexpr (Traits::has_keys_alone) {
+      panels_.k.consumer_release();  // mutate: KeysAloneReleasedUnderTheirProduct
+      panels_.k.advance();
+    }
+  }
+  template <class K>
+  static JIT_DEVICE unsigned along_columns(unsigned tile) {
+    return lower_word(K::along_columns(uniform(tile), 0, 0));
+  }
+
+  // Rows from `first` on are not the sequence's. Output warpgroups learn of it with P.
+  JIT_DEVICE void clear_values(int first) const {
+    using V = typename Traits::VPart;
+    if (first >= tile_kv) return;
+    bar_sync(Traits::score_barrier, warpgroup_size);  // all have multiplied them
+    for (int part = 1; part <= Traits::v_parts; ++part) {
+      clear_rows<V, V::panels * V::row_bytes / chunk_bytes, warpgroup_size>(
+          panels_.v.tile_before(part), first, reread_thread_index() % warpgroup_size);
+    }
+  }
+
+  // Softmax, and P for the others.
+  JIT_DEVICE void finish_tile(bool is_first) {
+    RowFactors correction = {};
+    bool moves = false;
+    if (is_first) {
+      begin_maximum(scores_, state_, scale_log2_);
+    } else {
+      moves = update_maximum<split_rescale<Config>, Element>(scores_, state_, scale_log2_, correction);
+    }
+    exponentiate(scores_, state_, scale_log2_);
+    p_.acquire();  // mutate: LatentPOverPThatIsMultiplied
+    p_.write(scores_);
+    p_.write_flags(moves ? p_rescales : 0, correction);  // mutate: LatentRescaleNotTold
+  }
+
+  // Closes the split: tells the states of its rows.
+  JIT_DEVICE void finish_rows() {
+    RowFactors maxima, sums;
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) {
+      const float sum = Scores::Layout::reduce(state_.row_sum[r], [](float x, float y) { return x + y; });
+      const RowState state = row_state(state_.row_max[r], scale_log2_, sum);
+      maxima[r] = state.max;
+      sums[r] = state.sum;
+    }
+    p_.acquire();
+    p_.write_rows(maxima);
+    p_.write_flags(p_ends, sums);
+    p_.commit();
+  }
+
+  // The warp's first row in the tile of rows.
+  JIT_DEVICE int warp_row() const { return reread_thread_index() % warpgroup_size / warp_size * 16; }
+
+  const AttentionParams& params_;
+  const float scale_log2_;
+  SplitPipeline<Traits> splits_;
+  QPipeline<Traits> queries_;
+  KeyInfoPipeline<Traits> infos_;
+  PanelPipelines<Traits> panels_;
+  PPipeline<Traits> p_;
+  HeldQueries<Traits> held_;
+  Scores scores_;
+  SoftmaxState<Scores::rows> state_;
+};
+
+}  // namespace jit::forward_mla_wgmma
