@@ -246,8 +246,9 @@ TEST(ConfigRejection, WideGradientsNameWhatTheyNeed) {
     other.sinks = true;
     EXPECT_THAT(rejection(other), HasSubstr("sinks = true"));
   }
-  EXPECT_THAT(config_rejection(wide, BackwardDqWideWgmma{.panels = 16}, device_limits(Arch{9, 0, 'a'})),
-              HasSubstr("shared memory"));
+  EXPECT_THAT(
+      config_rejection(wide, BackwardDqWideWgmma{.panels = 16, .parts = 16}, device_limits(Arch{9, 0, 'a'})),
+      HasSubstr("shared memory"));
 }
 
 TEST(ConfigSpace, WideGradientsAreTheirFamiliesWhereTmaReads) {
