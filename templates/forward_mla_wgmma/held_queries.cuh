@@ -32,7 +32,7 @@ class HeldQueries {
   }
   /// Ties them to a place, before their products and behind these.
   JIT_DEVICE void hold() { wgmma_hold(words_); }
-  /// Those of a part, which begins with a column that is held.
+  /// Queries of a part, which begins with a column that is held.
   JIT_DEVICE const Part& from(int column) const {
     return reinterpret_cast<const Part&>(words_[column / Traits::mma_k]);  // mutate: HeldColumnsOfAnotherPart
   }

@@ -159,7 +159,7 @@ struct KeyInfoPipeline {
     k.producer_commit();
     k.advance();
   }
-  /// What was told, once it was waited for.
+  /// The tile info that was taken, until it is released.
   JIT_DEVICE KeyTileInfo info() const { return load_key_info(key_tile_info<Traits>(smem_, k.stage())); }
   JIT_DEVICE void release() {
     k.consumer_release();
