@@ -114,7 +114,7 @@ Footprint footprint(const AttentionSpec& spec, const Stages& stages, bool of_que
           .register_cap = output_registers,
           .blocks_per_sm = 1,
           .register_slack = 0,
-          .register_doubt = 8};
+          .register_doubt = 4};
 }
 
 Program program(const BackwardPassText& pass, const AttentionSpec& spec, const Stages& stages,
@@ -166,8 +166,10 @@ double cycles(const Case& problem, const Stages& stages, double blocks, double s
   constexpr double tensor_share = 0.6, block_clocks = 6000, launch_clocks = 6000, scarce = 0.02;
   const double step = columns * tile_rows / 16 / 2 / tensor_share;
   const double lacking = std::max(0, 10 - stages.panels) + std::max(0, 4 - stages.parts);
-  return launch_clocks + std::max(1.0, blocks / problem.limits.sm_count) *
-                             (steps * step * (1 + scarce * lacking) + block_clocks);
+  // The models of the passes by mma.sync do not know what wide rows cost these: on an H200 they take four times as long.
+  constexpr double beside_other_families = 0.2;
+  return beside_other_families * (launch_clocks + std::max(1.0, blocks / problem.limits.sm_count) *
+                                                      (steps * step * (1 + scarce * lacking) + block_clocks));
 }
 
 SequenceMaps maps(const KernelLaunch& launch) {
