@@ -10,11 +10,11 @@ namespace {
 
 constexpr std::array rows = {
     field<&BackwardDkvWideWgmma::panels>("panels", "buffers for panels of scores' operands",
-                                         {range(3, 16), Affects::buffers, 6}),
+                                         {range(3, 16), Affects::buffers, 8}),
     // Each warpgroup that sums has places of its own.
     field<&BackwardDkvWideWgmma::parts>(
         "parts", "buffers for parts of the sums' operand",
-        {multiples(backward_wide::output_warpgroups, 16), Affects::buffers, 4}),
+        {multiples(backward_wide::output_warpgroups, 16), Affects::buffers, 2}),
 };
 static_assert(rows.size() == member_count<BackwardDkvWideWgmma>(), "each member has a row");
 

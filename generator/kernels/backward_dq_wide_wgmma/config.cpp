@@ -10,11 +10,11 @@ namespace {
 
 constexpr std::array rows = {
     field<&BackwardDqWideWgmma::panels>("panels", "buffers for panels of scores' operands",
-                                        {range(3, 16), Affects::buffers, 6}),
+                                        {range(3, 16), Affects::buffers, 8}),
     // Each warpgroup that sums has places of its own.
     field<&BackwardDqWideWgmma::parts>(
         "parts", "buffers for parts of the sums' operand",
-        {multiples(backward_wide::output_warpgroups, 16), Affects::buffers, 2}),
+        {multiples(backward_wide::output_warpgroups, 16), Affects::buffers, 4}),
 };
 static_assert(rows.size() == member_count<BackwardDqWideWgmma>(), "each member has a row");
 

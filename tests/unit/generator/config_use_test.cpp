@@ -104,7 +104,7 @@ struct Use {
 // So many of a family's configs are looked at: more than tuning times, and no more than a quarter of a small grid.
 constexpr std::size_t most_ranked = 16;
 std::size_t ranked_of(std::size_t configs) {
-  return std::clamp<std::size_t>((configs + 3) / 4, 2, most_ranked);
+  return std::min(configs, std::clamp<std::size_t>((configs + 3) / 4, 2, most_ranked));
 }
 
 // "family.field" of the fields that vary alone among the configs of one family and problem, but for those that are known
@@ -192,7 +192,10 @@ TEST(ConfigUse, EachFieldVariesAloneButThoseThatOthersDecide) {
                                            "forward_wgmma.requests",        // calls that take two kernels
                                            "forward_split_wgmma.requests",  // the same
                                            "forward_wgmma.upcast_ahead",    // in place of stages_stored
-                                           "forward_wgmma.stages_v"};       // with stages_k, for fewer points
+                                           "forward_wgmma.stages_v",        // with stages_k, for fewer points
+                                           // As many as there is room for.
+                                           "backward_dq_wide_wgmma.panels", "backward_dq_wide_wgmma.parts",
+                                           "backward_dkv_wide_wgmma.panels", "backward_dkv_wide_wgmma.parts"};
   std::set<std::string> unvaried;
   for_each_family([&]<class Config>(const Config&) {
     for (const ConfigField<Config>& field : Family<Config>::fields())
