@@ -193,7 +193,7 @@ def test_prepared(rng, place, fetch):
     q, k = place(numpy.stack(batch.q)), arrays.pop("k")
     spec = ja.AttentionSpec(head_dim=448, head_dim_v=384, gqa_ratio=16, sequences_kv="paged", page_size=64,
                             values_in_keys=True)
-    attention = ja.prepare(spec, q, k, **arrays)
+    attention = ja.prepare(spec, q, k, **arrays, config="family=forward_mla_wgmma")
     assert attention.kernel(q, k, **arrays).config["family"] == "forward_mla_wgmma"
     batch.check(fetch(attention(q, k, **arrays)).reshape(2, 16, 384))
 
