@@ -85,7 +85,7 @@ def attention(
             if the last one is 1.
         k: Keys (batch, seqlen_kv, heads_kv, head_dim), in q's type or FP8. heads_q is a multiple of heads_kv.
         v: Values (batch, seqlen_kv, heads_kv, head_dim_v), in k's type. None with head_dim_v. Head dims are multiples
-            of 8 from 8 to 256.
+            of 8 from 8 to 512.
         mask: The keys that each query sees. None: all keys.
         score: The function of a score that is applied before the softmax. None: none.
         softmax_scale: A positive factor of q · k. None: 1/sqrt(head_dim).

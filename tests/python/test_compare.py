@@ -42,7 +42,7 @@ def test_suites_have_the_expected_cells():
                      "deterministic-varlen": 18,
                      "masks": 8, "fp8": 24, "sparse": 10, "gqa": 8,
                      "odd-shapes": 14, "latency": 10, "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "fp8-cache": 16,
-                     "mla": 10, "engine-shapes": 32, "append": 7, "merge": 9}
+                     "mla": 10, "engine-shapes": 32, "append": 7, "merge": 9, "wide": 12, "backward-wide": 6}
 
 
 def test_names_are_unique_and_begin_with_the_suite():
@@ -58,7 +58,7 @@ OPERATIONS = [*suites.SUITES["append"], *suites.SUITES["merge"]]
                          ids=lambda problem: problem.name)
 def test_every_cell_is_a_problem_that_the_library_serves(problem):
     assert problem.heads_q % problem.heads_kv == 0
-    most = 576 if getattr(problem, "values_in_keys", False) else 256
+    most = 576 if getattr(problem, "values_in_keys", False) else 512
     assert all(dim % 8 == 0 and 8 <= dim <= most for dim in (problem.head_dim, problem.head_dim_v))
     assert problem.mask in (*cells.MASKS, *SPARSE_MASKS) and problem.mode in cells.MODES
     assert problem.panel and problem.tick

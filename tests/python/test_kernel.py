@@ -90,8 +90,8 @@ def test_functions_can_be_sent_to_other_processes():
 @pytest.mark.parametrize(
     "fields, message",
     [
-        ({"head_dim": 100}, "head_dim = 100 must be a multiple of 8 from 8 to 256; nearest supported: 104"),
-        ({"head_dim": 512}, "nearest supported: 256"),
+        ({"head_dim": 100}, "head_dim = 100 must be a multiple of 8 from 8 to 512; nearest supported: 104"),
+        ({"head_dim": 1024}, "nearest supported: 512"),
         ({"head_dim_v": -8}, "head_dim_v"),
         ({"gqa_ratio": 0}, "gqa_ratio"),
         ({"alignment": 3}, "alignment"),
