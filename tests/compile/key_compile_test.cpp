@@ -48,8 +48,13 @@ TEST(Key, IsTheOneThatTheErrorNames) {
 
 /// One that the config's family serves.
 AttentionSpec spec_for(const KernelConfig& config) {
-  if (!std::holds_alternative<ForwardMlaWgmma>(config)) return {};
-  return {.head_dim = 192, .head_dim_v = 128, .values_in_keys = true};
+  if (std::holds_alternative<ForwardMlaWgmma>(config))
+    return {.head_dim = 192, .head_dim_v = 128, .values_in_keys = true};
+  if (std::holds_alternative<ForwardWideWgmma>(config) ||
+      std::holds_alternative<BackwardDqWideWgmma>(config) ||
+      std::holds_alternative<BackwardDkvWideWgmma>(config))
+    return {.head_dim = 264};
+  return {};
 }
 
 TEST(Key, EveryInputChangesIt) {

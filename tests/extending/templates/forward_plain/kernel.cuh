@@ -13,7 +13,7 @@ namespace jit::forward_plain {
 /// `sums` has head_dim_v floats for each query of each head.
 template <class Config>
 __device__ void attention_forward(const AttentionParams& params, float* sums) {
-  const Sequences<Config> sequences(params);
+  const DenseSequences<Config> sequences(params);
   const int query = blockIdx.x * Config::queries + threadIdx.x;
   const int head = blockIdx.y, batch = blockIdx.z;
   const BlockContext context = sequences.context(batch, head);
