@@ -77,7 +77,8 @@ std::optional<Refusal> refuse_head_dim(const SpecField& field, const AttentionSp
 std::optional<Refusal> refuse_head_dim_v(const SpecField& field, const AttentionSpec& spec) {
   const int value = spec.value_head_dim();
   if (!spec.values_in_keys && spec.head_dim_v == 0) return std::nullopt;
-  if (std::optional<Refusal> refusal = refuse_head_dim_up_to(field, spec, value, max_head_dim)) return refusal;
+  if (std::optional<Refusal> refusal = refuse_head_dim_up_to(field, spec, value, max_head_dim))
+    return refusal;
   if (!spec.values_in_keys) return std::nullopt;
   if (value > spec.head_dim) {
     return refuse(field, std::to_string(value),
@@ -227,16 +228,17 @@ constexpr std::array fields = {
               .is_always_shown = true,
               .refusal = refuse_dtype,
               .samples = [] { return Samples{{.dtype = DType::fp16}}; }},
-    SpecField{.name = "head_dim",
-              .member = &AttentionSpec::head_dim,
-              .doc = "of q and k: a multiple of 8 from 8 to 512, with q of fp8 to 256, with values_in_keys to 576",
-              .record_name = "head_dim",
-              .comment = "of q and k, elements",
-              .text_label = " d",
-              .name_label = "_d",
-              .is_always_shown = true,
-              .refusal = refuse_head_dim,
-              .samples = [] { return Samples{{.head_dim = 64}}; }},
+    SpecField{
+        .name = "head_dim",
+        .member = &AttentionSpec::head_dim,
+        .doc = "of q and k: a multiple of 8 from 8 to 512, with q of fp8 to 256, with values_in_keys to 576",
+        .record_name = "head_dim",
+        .comment = "of q and k, elements",
+        .text_label = " d",
+        .name_label = "_d",
+        .is_always_shown = true,
+        .refusal = refuse_head_dim,
+        .samples = [] { return Samples{{.head_dim = 64}}; }},
     SpecField{.name = "head_dim_v",
               .member = &AttentionSpec::head_dim_v,
               .doc = "of v and o, same rule; default: that of q and k",

@@ -103,7 +103,7 @@ struct ForwardSplitCluster {
 /// TMA or cp.async, and wgmma, for values that are the first columns of keys, as multi-head latent attention has them:
 /// sm_90a (templates/forward_mla_wgmma).
 struct ForwardMlaWgmma {
-  int stages = 2;               ///< tiles of keys that have room in shared memory; half a tile more where that fits
+  int stages = 2;  ///< tiles of keys that have room in shared memory; half a tile more where that fits
   Copies copies = Copies::tma;  ///< how keys come to shared memory
 
   bool operator==(const ForwardMlaWgmma&) const = default;  ///< member by member

@@ -48,7 +48,8 @@ struct AttentionSpec {
   /// Element type of q, k, v and o: bf16 or fp16; or fp8_e4m3 or fp8_e5m2 for FP8 q, k and v. Sums are fp32. kv_dtype
   /// and out_dtype may differ from it.
   DType dtype = DType::bf16;
-  int head_dim = 128;  ///< of q and k: a multiple of 8 from 8 to 512 (with FP8 dtype to 256, with values_in_keys to 576)
+  int head_dim =
+      128;  ///< of q and k: a multiple of 8 from 8 to 512 (with FP8 dtype to 256, with values_in_keys to 576)
   int head_dim_v = 0;  ///< of v and o, likewise; 0: head_dim
   int gqa_ratio = 1;   ///< query heads per KV head: 1 is MHA, heads_q is MQA
   int alignment = 16;  ///< bytes that every row of q, k, v and o is aligned to: 16, 8, 4 or 2; 16 is fastest

@@ -101,7 +101,8 @@ class ConsumerOutput {
   }
 
   /// Writes the output of `work`, or hands it over to the storer.
-  JIT_DEVICE void finish(const EpilogueWork& work, const typename ConsumerQueries<KernelTraits<Config>>::Scales& scales) {
+  JIT_DEVICE void finish(const EpilogueWork& work,
+                         const typename ConsumerQueries<KernelTraits<Config>>::Scales& scales) {
     if constexpr (Config::output == OutputPlace::separate) pipeline().producer_acquire();
     sums_.finish(output_);
     if constexpr (Traits::sums_by_products) {

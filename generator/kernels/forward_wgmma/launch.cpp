@@ -1,5 +1,5 @@
-#include "generator/kernels/forward_wgmma/family.h"
 #include "generator/kernels/persistent/launch.h"
+#include "generator/kernels/forward_wgmma/family.h"
 #include "generator/launch/kernel_launch.h"
 
 namespace jit {
