@@ -65,7 +65,7 @@ std::optional<Refusal> refuse_head_dim_up_to(const SpecField& field, const Atten
   const int rounded = value > most ? most : std::max(least, (value + step - 1) / step * step);
   return refuse(field, std::to_string(value),
                 fmt::format("must be a multiple of {} from {} to {}{}", step, least, most,
-                            is_fp8 ? " where q is of fp8" : ""),
+                            is_fp8 ? " with fp8 queries" : ""),
                 std::to_string(rounded));
 }
 
@@ -231,7 +231,8 @@ constexpr std::array fields = {
     SpecField{
         .name = "head_dim",
         .member = &AttentionSpec::head_dim,
-        .doc = "of q and k: a multiple of 8 from 8 to 512, with q of fp8 to 256, with values_in_keys to 576",
+        .doc =
+            "of q and k: a multiple of 8 from 8 to 512, with fp8 queries to 256, with values_in_keys to 576",
         .record_name = "head_dim",
         .comment = "of q and k, elements",
         .text_label = " d",

@@ -31,7 +31,7 @@ inline constexpr float max_softmax_scale = 1e5f;
 
 /// The largest head_dim and head_dim_v.
 inline constexpr int max_head_dim = 512;
-/// The largest of them where q is of fp8.
+/// The largest of both with FP8 queries.
 inline constexpr int max_fp8_head_dim = 256;
 /// The largest head_dim with values_in_keys.
 inline constexpr int max_latent_head_dim = 576;

@@ -26,7 +26,7 @@ struct KernelTraits {
   static_assert(Config::tile_kv == tile_kv, "host and device agree on the tile of keys");
   static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
 
-  // Producers, which serve other families, are told: elements of 16 bits, and panels as stages.
+  // Elements have 16 bits, and stages are panels: the producers serve other families, too, and ask.
   static constexpr bool multiplies_fp8 = false, transposes_v = false, upcasts = false;
   static constexpr bool has_converters = false;
   static constexpr bool loads_panels = true, copies_by_lanes = false, values_in_keys = false;

@@ -41,7 +41,7 @@ class WideHeadsTest : public GpuTest {
   static AttentionSpec spec_of(const WideDims& dims, int ratio = 1) {
     return {.head_dim = dims.keys, .head_dim_v = dims.values, .gqa_ratio = ratio};
   }
-  // What fits into shared memory of this device.
+  // Configs that fit the shared memory of this device.
   bool fits(const AttentionSpec& spec, const KernelConfig& config) const {
     return config_rejection(spec, config, device_limits(device_)).empty();
   }
@@ -154,7 +154,7 @@ TEST_F(WideHeadsTest, Gradients) {
   if (is_in_this_run(index++, 4)) expect_gradients(problem);
 }
 
-// Of what scores read, of sinks, and of a loss of LSE.
+// Gradients of tensors that scores read, of sinks, and of a loss of LSE.
 TEST_F(WideHeadsTest, GradientsOfTensors) {
   AttentionSpec spec = spec_of({512, 264}, 2);
   spec.mask = mask::causal();

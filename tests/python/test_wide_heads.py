@@ -60,7 +60,7 @@ def test_flash_attention_functions(rng, place, fetch):
 def test_larger_ones_and_those_of_eight_bits_are_refused():
     with pytest.raises(ja.InvalidSpecError, match="head_dim = 520 must be a multiple of 8 from 8 to 512; nearest supported: 512"):
         ja.compile(ja.AttentionSpec(head_dim=520), "sm_80")
-    with pytest.raises(ja.InvalidSpecError, match="from 8 to 256 where q is of fp8"):
+    with pytest.raises(ja.InvalidSpecError, match="from 8 to 256 with fp8 queries"):
         ja.compile(ja.AttentionSpec(dtype="fp8_e4m3", head_dim=512), "sm_80")
     assert ja.supports("sm_120", head_dim=512)
     assert ja.supports("sm_89", head_dim=512, kv_dtype="fp8_e4m3")

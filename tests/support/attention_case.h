@@ -25,7 +25,7 @@ enum class Layout {
 inline constexpr int layout_count = 5;
 std::string_view to_string(Layout layout);
 
-/// The case that AttentionRun computes, and BackwardRun the gradients of. Where elements are of 8 bits, every scale is
+/// The case that AttentionRun computes, and BackwardRun the gradients of. With FP8 elements, every scale is
 /// a power of two, so that they stand for numbers of 16 bits.
 struct AttentionCase {
   AttentionSpec spec = {};
