@@ -31,6 +31,59 @@ void add(double* sum, const double* x, double factor, int count) {
   for (int i = 0; i < count; ++i) sum[i] += factor * x[i];
 }
 
+double norm(const double* x, int count) { return std::sqrt(dot(x, x, count)); }
+
+double largest(const double* x, int count) {
+  double most = 0;
+  for (int i = 0; i < count; ++i) most = std::max(most, std::abs(x[i]));
+  return most;
+}
+
+// The errors of dP − delta, as they add up in dq and dk: independent of each other, each at most an ulp of a product of
+// norms.
+class Cancellation {
+ public:
+  explicit Cancellation(const GradientProblem& problem)
+      : problem_(problem),
+        norm_v_(rows(problem.v, problem.head_dim_v, norm)),
+        largest_k_(rows(problem.k, problem.head_dim, largest)),
+        dk_(norm_v_.size(), 0) {}
+
+  // Starts a query.
+  void begin(const double* query, const double* d_o) {
+    end();
+    norm_d_o_ = norm(d_o, problem_.head_dim_v);
+    largest_q_ = largest(query, problem_.head_dim);
+  }
+  // A key of this query: its row among all keys, and what dP − delta is multiplied by.
+  void add(std::size_t key, double factor) {
+    const double error = fp32_ulp * factor * problem_.softmax_scale * norm_d_o_ * norm_v_[key];
+    dq_ += std::pow(error * largest_k_[key], 2);
+    dk_[key] += std::pow(error * largest_q_, 2);
+  }
+  void end() {
+    largest_dq_ = std::max(largest_dq_, dq_);
+    dq_ = 0;
+  }
+  double dq() const { return std::sqrt(largest_dq_); }
+  double dk() const { return dk_.empty() ? 0 : std::sqrt(*std::max_element(dk_.begin(), dk_.end())); }
+
+ private:
+  static constexpr double fp32_ulp = 0x1p-23;
+
+  template <class F>
+  static std::vector<double> rows(const std::vector<double>& all, int columns, const F& f) {
+    std::vector<double> values;
+    for (std::size_t at = 0; at < all.size(); at += static_cast<std::size_t>(columns))
+      values.push_back(f(&all[at], columns));
+    return values;
+  }
+
+  const GradientProblem& problem_;
+  std::vector<double> norm_v_, largest_k_, dk_;
+  double norm_d_o_ = 0, largest_q_ = 0, dq_ = 0, largest_dq_ = 0;
+};
+
 // One query of one head, and what its keys have to do with it.
 template <class Round>
 class GradientRow {
@@ -124,12 +177,14 @@ GradientResult gradients(const GradientProblem& problem, const Round& round, con
                          const ForwardResult& result) {
   GradientResult sums{std::vector<double>(problem.q.size(), 0), std::vector<double>(problem.k.size(), 0),
                       std::vector<double>(problem.v.size(), 0), std::vector<double>(problem.sinks.size(), 0)};
+  Cancellation cancellation(problem);
   std::size_t rows = 0;
   for_each_row(problem, round, [&](const GradientRow<Round>& row) {
     const std::size_t at = row.query_place(problem.head_dim_v);
     double delta = dot(&problem.d_o[at], &result.o[at], problem.head_dim_v);
     if (!problem.d_lse.empty() && row.lse != -infinity) delta -= problem.d_lse[rows];
     ++rows;
+    cancellation.begin(row.query(), &problem.d_o[at]);
     if (!problem.sinks.empty())
       sums.d_sinks[static_cast<std::size_t>(row.h())] -= row.sink_probability() * delta;
     for (int key = 0; key < problem.seqlen_kv; ++key) {
@@ -140,13 +195,18 @@ GradientResult gradients(const GradientProblem& problem, const Round& round, con
       const double weight = row.weight(key);
       const double dp = weight * dot(&problem.d_o[at], &problem.v[at_v], problem.head_dim_v);
       if (see) see(row.b(), row.h(), row.q(), key, row.raw(key), p * (dp - delta));
-      const double ds = round(p * (dp - delta) * row.slope(key));
+      const double slope = row.slope(key);
+      cancellation.add(at_v / static_cast<std::size_t>(problem.head_dim_v), p * slope);
+      const double ds = round(p * (dp - delta) * slope);
       add(&sums.dv[at_v], &problem.d_o[at], round(p * weight), problem.head_dim_v);
       add(&sums.dq[row.query_place(problem.head_dim)], &problem.k[at_k], ds * problem.softmax_scale,
           problem.head_dim);
       add(&sums.dk[at_k], row.query(), ds * problem.softmax_scale, problem.head_dim);
     }
   });
+  cancellation.end();
+  sums.dq_cancellation = cancellation.dq();
+  sums.dk_cancellation = cancellation.dk();
   for (std::vector<double>* all : {&sums.dq, &sums.dk, &sums.dv}) {
     for (double& value : *all) value = round(value);
   }

@@ -43,6 +43,9 @@ ForwardResult attention_forward(const GradientProblem& problem);
 struct GradientResult {
   std::vector<double> dq, dk, dv;    ///< as q, k, v
   std::vector<double> d_sinks = {};  ///< as sinks
+  /// dP − delta is a difference of two sums in fp32. Where it cancels (a query of one key has dP = delta), their rounding
+  /// errors remain: about this much of the largest element of dq and of dk.
+  double dq_cancellation = 0, dk_cancellation = 0;
 };
 
 /// Called for each score that counts: its place, the raw score, and the gradient of what the score function makes of

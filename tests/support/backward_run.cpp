@@ -279,12 +279,11 @@ std::string BackwardRun::check() {
   const bool are_few = problem_.q.size() < 65536;
   const reference::GradientResult by_rounded_o =
       are_few ? reference::attention_gradients_by_rounded_o(problem_, dtype) : exact;
-  // dP − delta, where it is 0, is a difference of sums of fp32, of head_dim_v products each.
-  const double amplitude = case_.amplitude;
-  const double of_zero = 1e-5 * std::max(1.0, std::pow(amplitude, 3) * case_.spec.value_head_dim() / 64);
   const auto compare = [&](const std::string& name, DeviceTensor& tensor, const std::vector<double>& right,
-                           const std::vector<double>& unfused, double least = 0) -> std::string {
-    const double limit = std::max(least, reference::error_limit(dtype, unfused, right)) + of_zero;
+                           const std::vector<double>& unfused, double least = 0,
+                           double cancellation = 0) -> std::string {
+    const double limit =
+        std::max(least, reference::error_limit(dtype, unfused, right)) + std::max(1e-5, cancellation);
     for (std::int64_t flat = 0; flat < tensor.count(); ++flat) {
       const std::vector<std::int64_t> at = tensor.index(flat);
       const double got = tensor.get(at), expected = right[static_cast<std::size_t>(flat)];
@@ -300,10 +299,11 @@ std::string BackwardRun::check() {
     return bytes == tensor.bytes() ? "" : fmt::format("bytes around {} were written", name);
   };
   std::string trouble =
-      compare("dq", dq_, exact.dq, plain.dq, reference::error_limit(dtype, by_rounded_o.dq, exact.dq));
+      compare("dq", dq_, exact.dq, plain.dq, reference::error_limit(dtype, by_rounded_o.dq, exact.dq),
+              exact.dq_cancellation);
   if (trouble.empty()) {
-    trouble =
-        compare("dk", dk_, exact.dk, plain.dk, reference::error_limit(dtype, by_rounded_o.dk, exact.dk));
+    trouble = compare("dk", dk_, exact.dk, plain.dk, reference::error_limit(dtype, by_rounded_o.dk, exact.dk),
+                      exact.dk_cancellation);
   }
   if (trouble.empty()) trouble = compare("dv", dv_, exact.dv, plain.dv);
   if (trouble.empty() && case_.spec.sinks)
