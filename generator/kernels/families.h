@@ -17,6 +17,7 @@
 #include "generator/kernels/forward_split_cluster/family.h"
 #include "generator/kernels/forward_split_kv/family.h"
 #include "generator/kernels/forward_split_wgmma/family.h"
+#include "generator/kernels/forward_tcgen05/family.h"
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/kernels/forward_wide_wgmma/family.h"
 

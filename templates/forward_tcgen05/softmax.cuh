@@ -1,0 +1,144 @@
+// A warpgroup of softmax: S of its query tile from tensor memory, mask, softmax, and P back to tensor memory, tile of keys
+// after tile of keys. A thread has a row, so that nothing is reduced across lanes.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "epilogue/lse.cuh"
+#include "forward_tcgen05/row_factors.cuh"
+#include "forward_tcgen05/traits.cuh"
+#include "mainloop/pipelines.cuh"
+#include "problem/functor.cuh"
+#include "ptx/tcgen05.cuh"
+#include "scheduling/tile_sequences.cuh"
+#include "scheduling/work_pipeline.cuh"
+#include "steps/apply_functors.cuh"
+#include "steps/softmax.cuh"
+
+namespace jit::forward_tcgen05 {
+
+template <class Config>
+class SoftmaxWarpgroup {
+  using Traits = KernelTraits<Config>;
+  using Element = typename Traits::Element;
+  using Score = typename Config::Score;
+  using Mask = TileMask<Config>;
+  using Scores = typename Traits::Scores;
+  // Scores that the functor bounds have no large maxima.
+  using State = typename ChosenType<!(largest_score<Score> * log2_e < largest_offset),
+                                    SoftmaxState<Scores::rows>, BoundedSoftmaxState<Scores::rows>>::type;
+  static constexpr MaskQuery query = has_row_range<Mask> ? MaskQuery::shortest : MaskQuery::each_score;
+
+ public:
+  /// `tile` is that of the queries.
+  JIT_DEVICE SoftmaxWarpgroup(const AttentionParams& params, unsigned smem, unsigned tmem, int tile)
+      : params_(params),
+        scale_log2_(exponent_scale<Score>(params.softmax_scale)),
+        first_row_(tile * query_rows + threadIdx.x % query_rows / warp_size * warp_size),
+        scores_at_(own_lanes(tmem + Traits::scores_column(tile))),
+        p_at_(own_lanes(tmem + Traits::p_column(tile))),
+        work_pipeline_(params, smem),
+        infos_(smem),
+        tile_(smem, tile),
+        factors_(smem, tile) {}
+
+  JIT_DEVICE void run() {
+    while (take_work()) {
+      State state;
+      int flags = 0;
+      for (bool is_first = true; (flags & (key_info_end | key_info_none)) == 0; is_first = false) {
+        infos_.k.consumer_wait();
+        const KeyTileInfo info = infos_.info();
+        infos_.release();
+        flags = info.flags;
+        if ((flags & key_info_none) == 0) finish_tile(state, info, is_first);
+      }
+      finish_rows(state, (flags & key_info_none) != 0);
+    }
+  }
+
+ private:
+  JIT_DEVICE bool take_work() {
+    work_ = work_pipeline_.take();
+    return is_work(work_);
+  }
+
+  // S of a tile of keys becomes P.
+  JIT_DEVICE void finish_tile(State& state, const KeyTileInfo& info, bool is_first) {
+    Scores scores;
+    wait_for(tile_.scores);  // mutate: ScoresReadBeforeTheyAreThere
+    load(scores);
+    const BlockContext context = work_pipeline_.context(work_);
+    apply_functors<query>(scores, {work_.q_begin + first_row_ + lane_id(), info.k_begin}, Score(context),
+                          params_.softmax_scale, Mask(context), context,
+                          (info.flags & key_info_partial) != 0);
+    float correction[1] = {1};
+    bool moves = false;
+    if (is_first) {
+      begin_maximum(scores, state, scale_log2_);
+    } else {
+      moves = update_maximum<Rescale::lazy, Element>(scores, state, scale_log2_, correction);
+    }
+    factors_.put(moves ? factors_rescale : 0, correction[0]);  // mutate: RescaleNotTold
+    exponentiate(scores, state, scale_log2_);
+    store(scores);
+  }
+
+  JIT_DEVICE void load(Scores& scores) const {
+    constexpr int columns = 16, parts = tile_kv / columns;
+    float loaded[parts][columns];
+#pragma unroll
+    for (int part = 0; part < parts; ++part) tcgen05_load(loaded[part], scores_at_ + part * columns);
+    tcgen05_wait_load();
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      tcgen05_hold(loaded[part]);
+#pragma unroll
+      for (int i = 0; i < columns; ++i) scores.at(0, (part * columns + i) / 2, i % 2) = loaded[part][i];
+    }
+  }
+
+  // P, and says that it is there: S was read, too.
+  JIT_DEVICE void store(const Scores& p) const {
+    constexpr int words = 8;
+#pragma unroll
+    for (int part = 0; part < Scores::column_blocks / words; ++part) {
+      unsigned packed[words];
+#pragma unroll
+      for (int i = 0; i < words; ++i) packed[i] = p.template pack_pair<Element>(0, part * words + i);
+      tcgen05_store(p_at_ + part * words, packed);
+    }
+    tcgen05_wait_store();    // mutate: PToldBeforeItIsStored
+    tcgen05_fence_before();  // mutate: NoFenceBehindP
+    tile_.p.producer_commit();
+  }
+
+  // Closes the work tile: writes LSE, and tells the factors of rows that normalize them.
+  JIT_DEVICE void finish_rows(const State& state, bool is_none) {
+    float inverse[1], lse[1];
+    jit::finish_rows<RowLayout>(state, scale_log2_, inverse, lse);
+    const typename Traits::Work work = work_pipeline_.tile();
+    if constexpr (Config::sinks) add_sink(params_.sequences.sinks[work.head], inverse, lse);
+    if (params_.lse != nullptr) {
+      write_lse<Scores>(
+          [&]() -> LseRows {
+            return {lse_rows<Config>(params_, work), seqlens_of<Config>(params_, work).q.length};
+          },
+          work.q_begin + first_row_, lse);
+    }
+    work_pipeline_.release();
+    factors_.put(factors_end | (is_none ? factors_of_none : 0), inverse[0]);
+  }
+
+  const AttentionParams& params_;
+  const float scale_log2_;
+  const int first_row_;  // of the warp, within the work tile
+  const unsigned scores_at_, p_at_;
+  WorkPipeline<Traits> work_pipeline_;
+  KeyInfoPipeline<Traits> infos_;
+  TileBarriers<Traits> tile_;
+  RowFactors<Traits> factors_;
+  typename Traits::Work work_{};
+};
+
+}  // namespace jit::forward_tcgen05
