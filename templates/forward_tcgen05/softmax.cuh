@@ -72,14 +72,10 @@ class SoftmaxWarpgroup {
     apply_functors<query>(scores, {work_.q_begin + first_row_ + lane_id(), info.k_begin}, Score(context),
                           params_.softmax_scale, Mask(context), context,
                           (info.flags & key_info_partial) != 0);
-    float correction[1] = {1};
-    bool moves = false;
-    if (is_first) {
-      begin_maximum(scores, state, scale_log2_);
-    } else {
-      moves = update_maximum<Rescale::lazy, Element>(scores, state, scale_log2_, correction);
-    }
-    factors_.put(moves ? factors_rescale : 0, correction[0]);  // mutate: RescaleNotTold
+    float correction[Scores::rows] = {1};
+    const bool moves = update_maximum<Rescale::lazy, Element>(scores, state, scale_log2_, correction);
+    // Before the first tile maxima are −inf, and there is no O.
+    factors_.put(moves && !is_first ? factors_rescale : 0, correction[0]);  // mutate: RescaleNotTold
     exponentiate(scores, state, scale_log2_);
     store(scores);
   }
@@ -115,7 +111,7 @@ class SoftmaxWarpgroup {
 
   // Closes the work tile: writes LSE, and tells the factors of rows that normalize them.
   JIT_DEVICE void finish_rows(const State& state, bool is_none) {
-    float inverse[1], lse[1];
+    float inverse[Scores::rows], lse[Scores::rows];
     jit::finish_rows<RowLayout>(state, scale_log2_, inverse, lse);
     const typename Traits::Work work = work_pipeline_.tile();
     if constexpr (Config::sinks) add_sink(params_.sequences.sinks[work.head], inverse, lse);

@@ -23,12 +23,14 @@ JIT_DEVICE void load_queries_of(const AttentionParams& params, const TensorMaps&
     own.producer_acquire();
     if (lane_id() == 0) {
       using Tile = typename Traits::QTile;
-      mbarrier_arrive_expect_tx(own.full(), Tile::bytes);
+      load_tile_by_lane<Tile>(
+          own.tile(), q_map<Traits>(maps), own.full(),
+          // mutate: LoadsTheQueriesOfOneConsumer
+          query_box<typename Traits::Config>(params, work, work.q_begin + consumer * Tile::rows));
 #pragma unroll
-      for (int row = 0; row < Tile::rows; row += rows_per_warpgroup) {
+      for (int row = rows_per_warpgroup; row < Tile::rows; row += rows_per_warpgroup) {
         load_tile<Tile>(
             own.tile() + row * Tile::row_bytes, q_map<Traits>(maps), own.full(),
-            // mutate: LoadsTheQueriesOfOneConsumer
             query_box<typename Traits::Config>(params, work, work.q_begin + consumer * Tile::rows + row));
       }
     }
