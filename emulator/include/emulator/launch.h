@@ -26,6 +26,12 @@ struct LaunchShape {
   bool cooperative = false;  ///< all blocks run at the same time
 };
 
+/// What orders accesses to tensor memory (tcgen05) by different threads.
+enum class TensorOrder {
+  strict,  ///< as PTX says: tcgen05.wait, tcgen05.fence::before_thread_sync and ::after_thread_sync around barriers
+  silicon,  ///< as sm_100 does: fences are nothing, and a load has ended where one of its registers is read
+};
+
 struct LaunchOptions {
   std::uint64_t seed = 0;  ///< of the order in which warps run and asynchronous operations complete
   int threads = 0;         ///< of the host; 0: all cores
@@ -34,6 +40,7 @@ struct LaunchOptions {
   std::size_t smem_limit = 232448;    ///< bytes of shared memory that a block may have, static and dynamic
   int registers_per_thread = 0;  ///< what the kernel was compiled for; 0: the most that max_threads allows
   bool check_races = true;       ///< false: faster, and memory is not watched
+  TensorOrder tensor_order = TensorOrder::strict;
   /// Asked some fifty times a second, in the caller's thread; true ends the launch. None: nobody asks.
   std::function<bool()> is_interrupted = {};
 };

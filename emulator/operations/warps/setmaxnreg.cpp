@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "operations/tensor/wgmma_pipeline.h"
+#include "operations/warps/warpgroup.h"
 
 namespace jit::emulator {
 namespace {
@@ -27,7 +27,7 @@ struct SetMaxRegisters final : Operation {
   int wanted = 0;
 
   Flow execute(Warp& warp) const override {
-    Warpgroup& group = WgmmaPipeline::of(warp).group();
+    Warpgroup& group = Warpgroup::of(warp);
     const int current = warp.register_limit != 0 ? warp.register_limit : initial_registers(warp.launch());
     // The four warps of a group take or give their parts one by one.
     const int more = (wanted - current) * warp_lanes;

@@ -1,0 +1,58 @@
+// One tcgen05.mma from issue to completion: where its operands and its sums lie.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "machine/tensor_memory.h"
+#include "operations/copies/bulk.h"
+#include "operations/tcgen05/descriptors.h"
+#include "operations/tcgen05/pipe.h"
+#include "operations/tensor/tensor_core.h"
+
+namespace jit::emulator {
+
+/// What an instruction says, and its registers when it was issued.
+struct ProductOperands {
+  ProductKind kind{};
+  ProductShape shape;
+  int blocks = 1;
+  int k = 0;  ///< elements
+  TensorPlace d;
+  std::optional<TensorPlace> a;  ///< A in tensor memory
+  std::uint64_t a_descriptor = 0, b_descriptor = 0;
+  bool accumulates = false;
+  int scale = 0;                            ///< D · 2^−scale
+  std::array<std::uint32_t, 8> disabled{};  ///< lanes whose rows stay as they are, 4 words for each block
+
+  int rows() const { return shape.m / blocks; }  ///< of one block
+  TensorRegion d_region() const;
+  TensorRegion a_region() const;
+  /// Where a block keeps an element of D.
+  TensorPlace place_of(int row, int column) const;
+  /// The first lane of tensor memory that holds a row of A.
+  int a_lane(int row) const;
+};
+
+class TensorProduct final : public TensorOperation {
+ public:
+  TensorProduct(const Issue& issue, Agent agent, std::uint32_t time, const ProductOperands& operands,
+                std::vector<Block*> blocks, const AccumulationModel& model);
+  void complete() override;
+
+ private:
+  void read_a(Block& block, std::vector<std::uint32_t>& rows) const;
+  void read_b(std::vector<std::byte>& elements) const;
+  void multiply(std::size_t index, const Factors& b) const;
+
+  const Issue issue_;
+  const Agent agent_;
+  const std::uint32_t time_;
+  const ProductOperands operands_;
+  const std::vector<Block*> blocks_;  ///< the leader first
+  const AccumulationModel model_;
+};
+
+}  // namespace jit::emulator
