@@ -39,6 +39,7 @@ class MmaWarp {
       }
       q_.advance();
     }
+    wait_for_releases();
   }
 
  private:
@@ -123,6 +124,13 @@ class MmaWarp {
   JIT_DEVICE void release_queries() {
 #pragma unroll
     for (int tile = 0; tile < query_tiles; ++tile) commit(q_pipeline_of<Traits>(q_, tile).empty());
+  }
+  // The tensor cores arrive at barriers of the block, which must not end before.
+  JIT_DEVICE void wait_for_releases() {
+    panels_.k.producer_tail();
+    panels_.v.producer_tail();
+#pragma unroll
+    for (int tile = 0; tile < query_tiles; ++tile) q_pipeline_of<Traits>(q_, tile).producer_tail();
   }
   // Queries that see no key.
   JIT_DEVICE void skip_queries() {
