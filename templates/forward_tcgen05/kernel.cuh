@@ -31,6 +31,7 @@ JIT_DEVICE void init_pipelines(unsigned smem) {
   init_pipeline(smem, layout.infos, 1, Traits::key_readers);
   init_pipeline(smem, layout.scores, by_commit, 1);
   init_pipeline(smem, layout.p, 2 * warps_per_tile, 1);  // of softmax and of correction
+  init_pipeline(smem, layout.p_end, warps_per_tile, 1);
   init_pipeline(smem, layout.o_sums, by_commit, 1);
   init_pipeline(smem, layout.factors, warps_per_tile, warps_per_tile);
   init_pipeline(smem, layout.work, 1, Traits::work_readers);

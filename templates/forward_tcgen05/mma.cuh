@@ -97,16 +97,24 @@ class MmaWarp {
 
   // O = P V, or O += P V, once P is there and O was rescaled.
   JIT_DEVICE void multiply_values(int tile, bool accumulates) {
+    constexpr int early_steps = Traits::key_steps * early_quarters / p_quarters;
+    wait_for(tiles_[tile].p);  // mutate: ValuesMultipliedBeforePIsThere
+    multiply_steps<0, early_steps>(tile, accumulates);
+    wait_for(tiles_[tile].p_end);  // mutate: LastValuesMultipliedBeforePIsThere
+    multiply_steps<early_steps, Traits::key_steps>(tile, true);
+  }
+  // The same of some k-steps.
+  template <int begin, int end>
+  JIT_DEVICE void multiply_steps(int tile, bool accumulates) {
     using V = typename Traits::VTile;
     constexpr unsigned products = tcgen05_products<Element>(query_rows, Traits::output_columns, true);
-    constexpr int step_columns = Traits::mma_k / 2;  // of P
-    wait_for(tiles_[tile].p);                        // mutate: ValuesMultipliedBeforePIsThere
     const unsigned long long v = tcgen05_descriptor(V::along_rows(panels_.v.tile(), 0));
     if (elect_one()) {
 #pragma unroll
-      for (int step = 0; step < Traits::key_steps; ++step) {
-        tcgen05_mma(tmem_ + Traits::output_column(tile), tmem_ + Traits::p_column(tile) + step * step_columns,
-                    v + V::row_step(step), products, accumulates || step > 0);
+      for (int step = begin; step < end; ++step) {
+        tcgen05_mma(tmem_ + Traits::output_column(tile),
+                    tmem_ + Traits::p_column(tile) + p_words(step * Traits::mma_k), v + V::row_step(step),
+                    products, accumulates || step > begin);
       }
     }
     __syncwarp();

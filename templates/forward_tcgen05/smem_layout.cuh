@@ -15,6 +15,8 @@ inline constexpr int query_tiles = 2, query_rows = 128, tile_q = query_tiles * q
 /// Tiles of keys that are told of ahead, and those whose row factors may wait for the correction warps.
 inline constexpr int stages_infos = 4, stages_factors = 2;
 inline constexpr int warps_per_tile = query_rows / 32;
+/// P is stored in quarters of the keys, of which so many are told of early.
+inline constexpr int p_quarters = 4, early_quarters = 3;
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
@@ -25,7 +27,8 @@ struct SmemLayout {
   PipelinePlace v;        ///< tiles of values
   PipelinePlace infos;    ///< of tiles of keys
   PipelinePlace scores;   ///< in tensor memory: full when the products are done
-  PipelinePlace p;        ///< in tensor memory: full when P is stored and O is rescaled
+  PipelinePlace p;        ///< in tensor memory: full when P of the first keys is stored and O is rescaled
+  PipelinePlace p_end;    ///< in tensor memory: full when P of the last keys is stored
   PipelinePlace o_sums;   ///< in tensor memory: full when the last products with values are done
   PipelinePlace factors;  ///< of rows, for each query tile
   PipelinePlace o;        ///< none: O goes from registers to memory
@@ -70,6 +73,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   place.barriers(layout.infos, stages_infos);
   place.barriers(layout.scores, query_tiles);
   place.barriers(layout.p, query_tiles);
+  place.barriers(layout.p_end, query_tiles);
   place.barriers(layout.o_sums, query_tiles);
   place.barriers(layout.factors, query_tiles * stages_factors);
   place.barriers(layout.work, stages_work);

@@ -9,6 +9,7 @@
 #include "forward_tcgen05/traits.cuh"
 #include "mainloop/pipelines.cuh"
 #include "problem/functor.cuh"
+#include "ptx/float_pair.cuh"
 #include "ptx/tcgen05.cuh"
 #include "scheduling/tile_sequences.cuh"
 #include "scheduling/work_pipeline.cuh"
@@ -76,8 +77,7 @@ class SoftmaxWarpgroup {
     const bool moves = update_maximum<Rescale::lazy, Element>(scores, state, scale_log2_, correction);
     // Before the first tile maxima are −inf, and there is no O.
     factors_.put(moves && !is_first ? factors_rescale : 0, correction[0]);  // mutate: RescaleNotTold
-    exponentiate(scores, state, scale_log2_);
-    store(scores);
+    exponentiate(scores, state);
   }
 
   JIT_DEVICE void load(Scores& scores) const {
@@ -94,19 +94,42 @@ class SoftmaxWarpgroup {
     }
   }
 
-  // P, and says that it is there: S was read, too.
-  JIT_DEVICE void store(const Scores& p) const {
-    constexpr int words = 8;
+  // Exponentials become P, a quarter of the keys at a time, and O += P V begins when three of them are there. Sums are for
+  // later: nobody waits for them.
+  JIT_DEVICE void exponentiate(Scores& scores, State& state) {
+    constexpr int words = p_words(tile_kv) / p_quarters;
+    const FloatPair scale(scale_log2_), offset(-state.offset[0]);
 #pragma unroll
-    for (int part = 0; part < Scores::column_blocks / words; ++part) {
+    for (int quarter = 0; quarter < p_quarters; ++quarter) {
       unsigned packed[words];
 #pragma unroll
-      for (int i = 0; i < words; ++i) packed[i] = p.template pack_pair<Element>(0, part * words + i);
-      tcgen05_store(p_at_ + part * words, packed);
+      for (int i = 0; i < words; ++i) {
+        const int n = quarter * words + i;
+        float &x = scores.at(0, n, 0), &y = scores.at(0, n, 1);
+        multiply_add({x, y}, scale, offset).store(x, y);
+        x = ex2(x);
+        y = ex2(y);
+        packed[i] = scores.template pack_pair<Element>(0, n);
+      }
+      tcgen05_store(p_at_ + quarter * words, packed);
+      if (quarter == early_quarters - 1) tell(tile_.p);
     }
+    tell(tile_.p_end);
+    add_up(scores, state);
+  }
+  // What was stored is there, and S was read, too.
+  static JIT_DEVICE void tell(const Pipeline<1, 0>& pipeline) {
     tcgen05_wait_store();    // mutate: PToldBeforeItIsStored
     tcgen05_fence_before();  // mutate: NoFenceBehindP
-    tile_.p.producer_commit();
+    pipeline.producer_commit();
+  }
+  static JIT_DEVICE void add_up(const Scores& scores, State& state) {
+    constexpr int chains = 4;
+    FloatPair sums[chains] = {FloatPair(0), FloatPair(0), FloatPair(0), FloatPair(0)};
+#pragma unroll
+    for (int n = 0; n < Scores::column_blocks; ++n)
+      sums[n % chains] = add(sums[n % chains], {scores.at(0, n, 0), scores.at(0, n, 1)});
+    state.row_sum[0] += add(add(sums[0], sums[1]), add(sums[2], sums[3])).sum();
   }
 
   // Closes the work tile: writes LSE, and tells the factors of rows that normalize them.

@@ -17,6 +17,9 @@
 
 namespace jit::forward_tcgen05 {
 
+/// Columns of tensor memory that P of so many keys takes: two in each.
+JIT_HOST_DEVICE constexpr int p_words(int keys) { return keys / 2; }
+
 template <class KernelConfig>
 struct KernelTraits {
   using Config = KernelConfig;
@@ -100,11 +103,12 @@ struct KernelTraits {
 /// Pipelines of a query tile whose stages lie in tensor memory.
 template <class Traits>
 struct TileBarriers {
-  Pipeline<1, 0> scores, p, o;
+  Pipeline<1, 0> scores, p, p_end, o;
 
   JIT_DEVICE TileBarriers(unsigned smem, int tile)
       : scores(of_tile(smem, Traits::layout.scores, tile)),
         p(of_tile(smem, Traits::layout.p, tile)),
+        p_end(of_tile(smem, Traits::layout.p_end, tile)),
         o(of_tile(smem, Traits::layout.o_sums, tile)) {}
 
  private:

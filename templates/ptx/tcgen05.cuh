@@ -75,22 +75,22 @@ JIT_DEVICE void tcgen05_hold(float (&loaded)[16]) {
                  "+f"(loaded[15])::"memory");
 }
 
-/// Stores 8, or 16, columns of the thread's lane, which are there behind tcgen05_wait_store().
-JIT_DEVICE void tcgen05_store(unsigned address, const unsigned (&from)[8]) {
-  asm volatile("tcgen05.st.sync.aligned.32x32b.x8.b32 [%0], {%1, %2, %3, %4, %5, %6, %7, %8};" ::"r"(address),
-               "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]), "r"(from[4]), "r"(from[5]),
-               "r"(from[6]), "r"(from[7])
-               : "memory");
-}
-JIT_DEVICE void tcgen05_store(unsigned address, const float (&from)[16]) {
+/// Starts to store 16 columns of the thread's lane, which are there behind tcgen05_wait_store().
+JIT_DEVICE void tcgen05_store(unsigned address, const unsigned (&from)[16]) {
   asm volatile(
       "tcgen05.st.sync.aligned.32x32b.x16.b32 [%0], {%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, "
       "%14, "
       "%15, %16};" ::"r"(address),
-      "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]), "f"(from[4]), "f"(from[5]), "f"(from[6]),
-      "f"(from[7]), "f"(from[8]), "f"(from[9]), "f"(from[10]), "f"(from[11]), "f"(from[12]), "f"(from[13]),
-      "f"(from[14]), "f"(from[15])
+      "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]), "r"(from[4]), "r"(from[5]), "r"(from[6]),
+      "r"(from[7]), "r"(from[8]), "r"(from[9]), "r"(from[10]), "r"(from[11]), "r"(from[12]), "r"(from[13]),
+      "r"(from[14]), "r"(from[15])
       : "memory");
+}
+JIT_DEVICE void tcgen05_store(unsigned address, const float (&from)[16]) {
+  unsigned bits[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) bits[i] = static_cast<unsigned>(__float_as_int(from[i]));
+  tcgen05_store(address, bits);
 }
 
 /// Arrives at a barrier, a shared address, once all products that the thread has started are done. By one thread.
