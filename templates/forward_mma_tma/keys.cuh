@@ -10,7 +10,9 @@ namespace jit::forward_mma_tma {
 template <class Traits>
 class WarpKeys {
  public:
-  JIT_DEVICE explicit WarpKeys(unsigned smem) : smem_(smem), pipelines_(smem) {}
+  /// `consumer` is the warp's group of four, whose queries see nearly the same keys.
+  JIT_DEVICE WarpKeys(unsigned smem, int consumer)
+      : smem_(smem), pipelines_(smem), last_(key_info_last << consumer) {}
 
   /// Waits for the next tile of keys.
   JIT_DEVICE void take() {
@@ -24,7 +26,9 @@ class WarpKeys {
 
   /// Whether there is a tile at all.
   JIT_DEVICE bool has_any() const { return (flags_ & key_info_none) == 0; }
-  JIT_DEVICE bool is_last() const { return (flags_ & key_info_end) != 0; }
+  /// Whether it is the last one that anybody sees, and the last one that this group does.
+  JIT_DEVICE bool is_end() const { return (flags_ & (key_info_end | key_info_none)) != 0; }
+  JIT_DEVICE bool is_last() const { return (flags_ & last_) != 0; }
   /// Whether some score must be dropped.
   JIT_DEVICE bool is_partial() const { return (flags_ & key_info_partial) != 0; }
   /// Shared address of the bits of its scores; 0: they are not there.
@@ -37,6 +41,13 @@ class WarpKeys {
   JIT_DEVICE unsigned k_tile() const { return pipelines_.k.tile(); }
   JIT_DEVICE unsigned words() const { return key_words_of<Traits>(smem_, pipelines_.k.stage()); }
   JIT_DEVICE unsigned scales() const { return key_scales_of<Traits>(smem_, pipelines_.k.stage()); }
+
+  /// Leaves the tile that was taken, keys and values, to others.
+  JIT_DEVICE void skip() {
+    release();
+    take_values();  // before, the stage is still of the round before
+    release_values();
+  }
 
   /// Waits for the values of the tile that was taken.
   JIT_DEVICE unsigned take_values() {
@@ -53,6 +64,7 @@ class WarpKeys {
 
   const unsigned smem_;
   KvPipelines<Traits> pipelines_;
+  const int last_;  // the group's flag
   int flags_ = 0;
 };
 

@@ -80,8 +80,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   if (sizes.mask_bit_words > 0)
     layout.mask_bits = place.place(stages * sizes.mask_bit_words * word_bytes, copy_alignment);
   layout.key_scales = place.numbers(sizes.key_scales ? key_bytes : 0);
-  layout.key_tile_infos = layout.stored_infos =
-      place.numbers(stages * static_cast<int>(sizeof(KeyTileInfo)));
+  layout.key_tile_infos = layout.stored_infos = place.numbers(stages * static_cast<int>(sizeof(KeyTileInfo)));
   layout.work.tiles = place.numbers(
       stages_work * static_cast<int>(sizes.has_lengths ? sizeof(SequenceTile) : sizeof(WorkTile)));
   place.barriers(layout.q, sizes.tile_q / rows_per_warpgroup * stages_q);

@@ -84,9 +84,12 @@ struct KernelTraits {
       jit::mask_bit_words<TileMask<Config>, Config::tile_q, Config::tile_kv>;
   static constexpr bool has_mask_bits = mask_bit_words > 0;
   static constexpr bool keys_by_lanes = has_key_words || has_key_scales;
-  /// Nobody leaves out parts of a tile.
-  static constexpr bool has_lower_tiles = false;
-  static constexpr int lower_keys = Config::tile_kv, most_skipped = 0;
+  /// Whether groups look for tiles that only those behind them see: the last ones under a causal mask.
+  static constexpr bool has_lower_tiles =
+      consumers > 1 && has_row_range<TileMask<Config>> && !keeps_every_score<TileMask<Config>>;
+  static constexpr int most_skipped =
+      has_lower_tiles ? rounded_up_quotient(Config::tile_q, Config::tile_kv) : 0;
+  static constexpr int lower_keys = Config::tile_kv;  ///< nobody multiplies a part of a tile
 
   static constexpr SmemSizes sizes = {.head_dim = Config::head_dim,
                                       .head_dim_v = Config::head_dim_v,
@@ -114,7 +117,8 @@ struct KernelTraits {
   static constexpr int key_readers = has_value_producer + consumer_warps;
   static constexpr bool shares_registers = consumer_warps + producer_warps > 8;
 
-  static constexpr int queries_barrier = 1;  ///< named; nobody meets there: queries are multiplied as they are
+  static constexpr int queries_barrier =
+      1;  ///< named; nobody meets there: queries are multiplied as they are
 };
 
 }  // namespace jit::forward_mma_tma

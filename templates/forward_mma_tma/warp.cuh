@@ -70,24 +70,15 @@ class ComputingWarp {
         seed_(dropout_seed<Config>(params.dropout)),
         consumer_(consumer),
         queries_(params, params.descale, smem, consumer),
-        keys_(smem) {}
+        keys_(smem, consumer) {}
 
   JIT_DEVICE void run() {
     while (queries_.take()) {
       fragments_.begin(queries_.tile());
-      if constexpr (Traits::q_in_registers) queries_.release();  // mutate: TmaQueriesKept
+      if constexpr (Traits::q_in_registers) queries_.release();  // mutate: TmaQueries
       output_.clear();
       state_ = SoftmaxState<Scores::rows>();
-      bool is_last = false;
-      while (!is_last) {
-        keys_.take();
-        is_last = keys_.is_last() || !keys_.has_any();
-        if (keys_.has_any()) {
-          step();
-        } else {
-          keys_.release();
-        }
-      }
+      multiply_keys();
       if constexpr (!Traits::q_in_registers) queries_.release();
       finish();
       queries_.advance();
@@ -95,6 +86,21 @@ class ComputingWarp {
   }
 
  private:
+  // All tiles of keys of a work tile.
+  JIT_DEVICE void multiply_keys() {
+    bool sees = true;
+    do {
+      keys_.take();
+      if (!keys_.has_any()) return keys_.release();
+      if (sees) {
+        step();
+      } else {
+        keys_.skip();
+      }
+      sees = sees && !keys_.is_last();  // mutate: TmaKeysLeftOut
+    } while (!keys_.is_end());
+  }
+
   // A tile of keys.
   JIT_DEVICE void step() {
     Scores scores;
@@ -126,18 +132,24 @@ class ComputingWarp {
     RowFactors inverse, lse;
     finish_rows<MmaLayout>(state_, queries_.scale_log2(), inverse, lse, probability_raise<Element>);
     const typename Traits::Work work = queries_.whole_work();
-    const int first_row = work.q_begin + queries_.warp_row(), row_end = seqlens_of<Config>(params_, work).q.length;
+    const int first_row = work.q_begin + queries_.warp_row(),
+              row_end = seqlens_of<Config>(params_, work).q.length;
     auto& scales = queries_.scales();
     scales.take_values(work);
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r)
       inverse[r] = over_keep_probability<Config>(inverse[r], params_.dropout);
     if constexpr (has_lse_shifts<Config>)
-      add_lse_shift<Config, Output>(params_.descale, params_.softmax_scale, queries_.context(), first_row, lse);
+      add_lse_shift<Config, Output>(params_.descale, params_.softmax_scale, queries_.context(), first_row,
+                                    lse);
     SeenShares<Config, Output::rows> shares;
     if constexpr (Config::sinks) shares.add_sink(params_.sequences.sinks[work.head], inverse, lse);
     if (params_.lse != nullptr) {
-      write_lse<Output>([&]() -> LseRows { return {lse_rows<Config>(params_, work), row_end}; }, first_row, lse);
+      write_lse<Output>(
+          [&]() -> LseRows {
+            return {lse_rows<Config>(params_, work), row_end};
+          },
+          first_row, lse);
     }
     queries_.release_work();
     RowFactors factors;
@@ -145,7 +157,8 @@ class ComputingWarp {
     for (int r = 0; r < Output::rows; ++r) factors[r] = scales.output_factor(inverse[r]);
     output_.scale_rows(factors);
     const typename Traits::Columns columns(params_.descale, scales.value_slice(), params_.heads_kv, shares);
-    store_output_rows<Traits>(output_rows<Config>(params_, work), first_row, row_end, output_, columns, inverse);
+    store_output_rows<Traits>(output_rows<Config>(params_, work), first_row, row_end, output_, columns,
+                              inverse);
   }
 
   const AttentionParams& params_;

@@ -17,10 +17,10 @@ namespace jit {
 
 /// Starts a copy to shared address `target`; its bytes count at `mbarrier`. By one thread.
 JIT_DEVICE void cp_async_bulk_load(unsigned target, const void* source, int bytes, unsigned mbarrier) {
-  asm volatile(
-      "cp.async.bulk." JIT_OWN_SHARED ".global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
-      "l"(source), "r"(bytes), "r"(mbarrier)
-      : "memory");
+  asm volatile("cp.async.bulk." JIT_OWN_SHARED
+               ".global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
+               "l"(source), "r"(bytes), "r"(mbarrier)
+               : "memory");
 }
 
 /// Starts a copy of shared memory to global memory; part of the thread's open bulk group.
@@ -56,11 +56,11 @@ JIT_DEVICE void prefetch_tensor_map(const TensorMap& map) {
 /// at `mbarrier`. By one thread.
 JIT_DEVICE void cp_async_bulk_tensor_load(unsigned tile, const TensorMap& map, unsigned mbarrier,
                                           int head_dim, int seq, int head, int batch) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d." JIT_OWN_SHARED ".global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
-      "%4, %5}], [%6];" ::"r"(tile),
-      "l"(&map), "r"(head_dim), "r"(seq), "r"(head), "r"(batch), "r"(mbarrier)
-      : "memory");
+  asm volatile("cp.async.bulk.tensor.4d." JIT_OWN_SHARED
+               ".global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+               "%4, %5}], [%6];" ::"r"(tile),
+               "l"(&map), "r"(head_dim), "r"(seq), "r"(head), "r"(batch), "r"(mbarrier)
+               : "memory");
 }
 
 /// Starts the copy of a box from shared memory; part of the thread's open bulk group.
@@ -76,11 +76,11 @@ JIT_DEVICE void cp_async_bulk_tensor_store(const TensorMap& map, unsigned tile, 
 /// row, batch).
 JIT_DEVICE void cp_async_bulk_tensor_load(unsigned tile, const TensorMap& map, unsigned mbarrier,
                                           int head_dim, int missing, int head, int row, int batch) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d." JIT_OWN_SHARED ".global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
-      "%4, %5, %6}], [%7];" ::"r"(tile),
-      "l"(&map), "r"(head_dim), "r"(missing), "r"(head), "r"(row), "r"(batch), "r"(mbarrier)
-      : "memory");
+  asm volatile("cp.async.bulk.tensor.5d." JIT_OWN_SHARED
+               ".global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+               "%4, %5, %6}], [%7];" ::"r"(tile),
+               "l"(&map), "r"(head_dim), "r"(missing), "r"(head), "r"(row), "r"(batch), "r"(mbarrier)
+               : "memory");
 }
 JIT_DEVICE void cp_async_bulk_tensor_store(const TensorMap& map, unsigned tile, int head_dim, int missing,
                                            int head, int row, int batch) {

@@ -26,12 +26,13 @@ namespace jit {
                ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                       \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
-// Behind A and B their scales, each with the byte and the lanes of a quad that hold it.
-#define JIT_BLOCK_SCALED_MMA(types)                                                                         \
-  asm volatile("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32." types      \
-               ".f32.ue8m0 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}, %10, {0, 0}, "   \
-               "%10, {0, 0};"                                                                               \
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                             \
+// Behind A and B their scales, each with the byte and the lanes of a quad that hold it: all hold the same.
+#define JIT_ANY_SCALE "{0, 0}"  // mutate: ScaleSelectors
+#define JIT_BLOCK_SCALED_MMA(types)                                                                    \
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32." types \
+               ".f32.ue8m0 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}, "           \
+               "%10, " JIT_ANY_SCALE ", %10, " JIT_ANY_SCALE ";"                                       \
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                        \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(unit_scales))
 
 template <class Element>
@@ -97,6 +98,7 @@ JIT_DEVICE void mma_m16n8k32(float (&d)[4], const unsigned (&a)[4], unsigned b0,
 
 #undef JIT_MMA
 #undef JIT_BLOCK_SCALED_MMA
+#undef JIT_ANY_SCALE
 
 /// Over 32 bytes of a row, whatever the elements.
 template <class Element>

@@ -81,8 +81,9 @@ struct Scales {
     for (int lane = 0; lane < warp_lanes; ++lane) {
       const std::uint32_t value = own[lane] & 0xffff;
       if (value <= static_cast<std::uint32_t>(most) && value == (own[0] & 0xffff)) continue;
-      warp.report(FindingKind::illegal_instruction, lane,
-                  fmt::format("{} is {}, and must be from 0 to {}, the same in all lanes", name, value, most));
+      warp.report(
+          FindingKind::illegal_instruction, lane,
+          fmt::format("{} is {}, and must be from 0 to {}, the same in all lanes", name, value, most));
       return 0;
     }
     return static_cast<int>(own[0] & 0xffff);
@@ -90,13 +91,15 @@ struct Scales {
 
   // Fills `scales` with those of A's 16 rows: two lanes of a quad have those of row g and g + 8.
   void read_a(Warp& warp, std::uint8_t* scales) const {
-    const int byte = selector(warp, byte_id, 3, "byte-id-a"), pair = selector(warp, thread_id, 1, "thread-id-a");
+    const int byte = selector(warp, byte_id, 3, "byte-id-a"),
+              pair = selector(warp, thread_id, 1, "thread-id-a");
     for (int row = 0; row < fragment_rows; ++row)
       scales[row] = read(warp, row % 8 * 4 + 2 * pair + row / 8, byte);
   }
   // Fills it with those of B's 8 columns: one lane of a quad has that of column g.
   void read_b(Warp& warp, std::uint8_t* scales) const {
-    const int byte = selector(warp, byte_id, 3, "byte-id-b"), of_quad = selector(warp, thread_id, 3, "thread-id-b");
+    const int byte = selector(warp, byte_id, 3, "byte-id-b"),
+              of_quad = selector(warp, thread_id, 3, "thread-id-b");
     for (int column = 0; column < columns; ++column) scales[column] = read(warp, column * 4 + of_quad, byte);
   }
 

@@ -105,8 +105,8 @@ std::string mma_kernel(const std::string& instruction, std::size_t a, std::size_
   body += instruction + " " + sums + ", " + vector_of(0, a) + ", " + vector_of(static_cast<int>(a), b) +
           ", " + sums;
   if (selectors) {
-    body += ", %r" + std::to_string(loaded - 2) + ", {" + selectors->a + "}, %r" + std::to_string(loaded - 1) +
-            ", {" + selectors->b + "}";
+    body += ", %r" + std::to_string(loaded - 2) + ", {" + selectors->a + "}, %r" +
+            std::to_string(loaded - 1) + ", {" + selectors->b + "}";
   }
   body += ";\n";
   for (std::size_t i = 0; i < c; ++i) {
@@ -294,7 +294,8 @@ TEST(ScaledMma, ScalesAddToTheExponentsOfProducts) {
     std::vector<ScaledProblem> problems(8);
     for (ScaledProblem& problem : problems) {
       problem.matrices = random_problem(test, random, false);
-      for (std::uint32_t& c : problem.matrices.c) c = std::bit_cast<std::uint32_t>(1.0f + static_cast<float>(random() % 99));
+      for (std::uint32_t& c : problem.matrices.c)
+        c = std::bit_cast<std::uint32_t>(1.0f + static_cast<float>(random() % 99));
       for (int lane = 0; lane < 32; ++lane) {
         problem.a_scales.push_back(word());
         problem.b_scales.push_back(word());
@@ -315,9 +316,10 @@ TEST(ScaledMma, ScalesAddToTheExponentsOfProducts) {
             y.push_back(matrices.b[static_cast<std::size_t>(i * columns + column)]);
           }
           const auto at = static_cast<std::size_t>(row * columns + column);
-          const std::uint32_t sum = reference_sum(test.rule, test.a, test.b, x, y,
-                                                  times_power_of_two(matrices.c[at], -exponent));
-          ASSERT_EQ(results[p][at], times_power_of_two(sum, exponent)) << "row " << row << " column " << column;
+          const std::uint32_t sum =
+              reference_sum(test.rule, test.a, test.b, x, y, times_power_of_two(matrices.c[at], -exponent));
+          ASSERT_EQ(results[p][at], times_power_of_two(sum, exponent))
+              << "row " << row << " column " << column;
         }
       }
     }
@@ -333,7 +335,8 @@ TEST(ScaledMma, SelectorsPickALaneOfEachQuadAndAByte) {
       ScaledProblem problem{{Matrix(rows * 32, one), Matrix(columns * 32, one), Matrix(rows * columns, 0)},
                             std::vector(32, unit),
                             std::vector(32, unit)};
-      (is_a ? problem.a_scales : problem.b_scales)[static_cast<std::size_t>(place / 4)] += 1u << place % 4 * 8;
+      (is_a ? problem.a_scales : problem.b_scales)[static_cast<std::size_t>(place / 4)] += 1u
+                                                                                           << place % 4 * 8;
       problems.push_back(problem);
     }
   }
@@ -345,13 +348,14 @@ TEST(ScaledMma, SelectorsPickALaneOfEachQuadAndAByte) {
       for (std::size_t p = 0; p < problems.size(); ++p) {
         const bool is_a = p < 128;
         const int lane = static_cast<int>(p % 128) / 4;
-        const bool is_seen = static_cast<int>(p) % 4 == byte &&
-                             (is_a ? lane % 4 / 2 == thread % 2 : lane % 4 == thread);
+        const bool is_seen =
+            static_cast<int>(p) % 4 == byte && (is_a ? lane % 4 / 2 == thread % 2 : lane % 4 == thread);
         const int doubled = is_a ? lane / 4 + 8 * (lane % 2) : lane / 4;
         for (int row = 0; row < rows; ++row) {
           for (int column = 0; column < columns; ++column) {
             const float expected = is_seen && (is_a ? row : column) == doubled ? 64 : 32;
-            ASSERT_EQ(std::bit_cast<float>(results[p][static_cast<std::size_t>(row * columns + column)]), expected)
+            ASSERT_EQ(std::bit_cast<float>(results[p][static_cast<std::size_t>(row * columns + column)]),
+                      expected)
                 << "scale " << p << " by {" << b_selectors << "} row " << row << " column " << column;
           }
         }
@@ -376,8 +380,8 @@ TEST(ScaledMma, RefusesSelectorsThatNoLaneHas) {
     const std::uint64_t in = device.upload(std::vector<std::uint32_t>(12 * 32));
     const std::uint64_t out = device.room<std::uint32_t>(128);
     const LaunchResult result = device.run(
-        mma_kernel("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0", 4, 2,
-                   4, "sm_120a", &selectors),
+        mma_kernel("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0", 4,
+                   2, 4, "sm_120a", &selectors),
         {.block = {32, 1, 1}}, {}, in, out);
     return result.findings.empty() ? std::string() : result.findings.front().message;
   };

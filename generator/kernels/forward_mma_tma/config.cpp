@@ -28,7 +28,8 @@ constexpr int fp8_registers = 8;  // bytes of V that are sorted by columns
 
 constexpr std::array rows = {
     field<&ForwardMmaTma::tile_q>(
-        "tile_q", "queries per block", {multiples(rows_per_warpgroup, 2 * rows_per_warpgroup), Affects::tiling, 64}),
+        "tile_q", "queries per block",
+        {multiples(rows_per_warpgroup, 2 * rows_per_warpgroup), Affects::tiling, 64}),
     field<&ForwardMmaTma::tile_kv>("tile_kv", "keys per step", {multiples(16, 128), Affects::tiling, 32}),
     field<&ForwardMmaTma::stages>("stages", "buffers for K tiles, and as many for V tiles",
                                   {range(1, 4), Affects::buffers, 1}),
@@ -62,8 +63,8 @@ int estimated_registers(const AttentionSpec& spec, const ForwardMmaTma& config) 
   const int output = padded_head_dim(spec.value_head_dim()) / 2, scores = config.tile_kv / 2;
   const int q_bytes = padded_head_dim(spec.head_dim, facts(spec.dtype).mma_k) * size_of(spec.dtype);
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
-  return output + scores + (fits_registers(q_bytes, spec.value_head_dim()) ? q_bytes / 8 : 0) + other_registers +
-         functors * functor_registers + (has_fp8_queries(spec) ? fp8_registers : 0) +
+  return output + scores + (fits_registers(q_bytes, spec.value_head_dim()) ? q_bytes / 8 : 0) +
+         other_registers + functors * functor_registers + (has_fp8_queries(spec) ? fp8_registers : 0) +
          dropout_registers(spec, scores);
 }
 
