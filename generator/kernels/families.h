@@ -14,6 +14,7 @@
 #include "generator/kernels/family.h"
 #include "generator/kernels/forward_mla_wgmma/family.h"
 #include "generator/kernels/forward_mma_sync/family.h"
+#include "generator/kernels/forward_mma_tma/family.h"
 #include "generator/kernels/forward_split_cluster/family.h"
 #include "generator/kernels/forward_split_kv/family.h"
 #include "generator/kernels/forward_split_wgmma/family.h"

@@ -84,6 +84,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const TensorMap
   tcgen05_fence_before();
   __syncthreads();
   tcgen05_fence_after();
+  // mutate: ColumnsKept
   if (warp == mma_warp) tcgen05_dealloc<Traits::columns>(tmem);
 }
 

@@ -39,7 +39,7 @@ class MmaWarp {
       }
       q_.advance();
     }
-    wait_for_releases();
+    wait_for_releases();  // mutate: ReleasesOutliveTheBlock
   }
 
  private:
@@ -114,7 +114,7 @@ class MmaWarp {
       for (int step = begin; step < end; ++step) {
         tcgen05_mma(tmem_ + Traits::output_column(tile),
                     tmem_ + Traits::p_column(tile) + p_words(step * Traits::mma_k), v + V::row_step(step),
-                    products, accumulates || step > begin);
+                    products, accumulates || step > begin);  // mutate: OOfTheFirstTileIsRescaled
       }
     }
     __syncwarp();
@@ -149,7 +149,7 @@ class MmaWarp {
     }
   }
   static JIT_DEVICE void commit(unsigned barrier) {
-    if (elect_one()) tcgen05_commit(barrier);
+    if (elect_one()) tcgen05_commit(barrier);  // mutate: KeysReleasedAtOnce
     __syncwarp();
   }
 

@@ -85,7 +85,7 @@ class SoftmaxWarpgroup {
     float loaded[parts][columns];
 #pragma unroll
     for (int part = 0; part < parts; ++part) tcgen05_load(loaded[part], scores_at_ + part * columns);
-    tcgen05_wait_load();
+    tcgen05_wait_load();  // mutate: NoWaitForLoads
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
       tcgen05_hold(loaded[part]);

@@ -121,12 +121,12 @@ struct TileBarriers {
 JIT_DEVICE void wait_for(Pipeline<1, 0>& pipeline) {
   pipeline.consumer_wait();
   pipeline.advance();
-  tcgen05_fence_after();
+  tcgen05_fence_after();  // mutate: NoFenceBehindAWait
 }
 
 /// The address of the lanes of the warp in tensor memory, of which the columns begin at `columns`.
 JIT_DEVICE unsigned own_lanes(unsigned columns) {
-  return columns + (uniform(threadIdx.x / warp_size) % 4 * warp_size << 16);
+  return columns + (uniform(threadIdx.x / warp_size) % 4 * warp_size << 16);  // mutate: LanesOfOneWarp
 }
 
 }  // namespace jit::forward_tcgen05
