@@ -10,6 +10,7 @@
 #include "ptx/tcgen05.cuh"
 #include "scheduling/tile_sequences.cuh"
 #include "scheduling/work_pipeline.cuh"
+#include "steps/dequant.cuh"
 #include "steps/softmax.cuh"
 
 namespace jit::forward_tcgen05 {
@@ -19,6 +20,7 @@ class CorrectionWarpgroup {
   using Traits = KernelTraits<Config>;
   using Output = OutputElement<Config>;
   static constexpr int columns = 16, parts = Traits::output_columns / columns;
+  static constexpr int piece_columns = 16 / static_cast<int>(sizeof(Output));
 
  public:
   JIT_DEVICE CorrectionWarpgroup(const AttentionParams& params, unsigned smem, unsigned tmem)
@@ -74,6 +76,9 @@ class CorrectionWarpgroup {
     const bool has_keys = (flags & factors_of_none) == 0;
     if (has_keys) wait_for(tiles_[tile].o);  // mutate: NoWaitForO
     const float inverse = factors_[tile].factor();
+    Dequant<Config, typename Traits::Scores> scales(params_, params_.descale);
+    scales.take_values(work);
+    const float factor = scales.output_factor(inverse);
     const auto rows = output_rows<Config>(params_, work);
     const int row = work.q_begin + tile * query_rows + static_cast<int>(threadIdx.x) % query_rows;
     const bool exists = row < seqlens_of<Config>(params_, work).q.length;
@@ -83,21 +88,29 @@ class CorrectionWarpgroup {
       float o[columns] = {};
       if (has_keys) load(o, tile, part);
 #pragma unroll
-      for (int piece = 0; piece < columns; piece += 8) {
-        unsigned words[4];
+      for (float& value : o) value = keep_if_has_keys(value * factor, inverse);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          words[i] = keep_if_has_keys(
-              pack<Output>(o[piece + 2 * i] * inverse, o[piece + 2 * i + 1] * inverse), inverse);
-        }
+      for (int piece = 0; piece < columns; piece += piece_columns) {
         const int column = part * columns + piece;
-        if (exists && column < Config::head_dim_v)
-          *reinterpret_cast<uint4*>(target + column) = make_uint4(words[0], words[1], words[2], words[3]);
+        if (exists && column < Config::head_dim_v) store_piece(target + column, &o[piece]);
       }
     }
     tcgen05_fence_before();  // the next products that write O wait for what this thread tells
   }
 
+  // Rounds 16 bytes of the row, and writes them.
+  static JIT_DEVICE void store_piece(Output* to, const float* from) {
+    unsigned words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (sizeof(Output) == 2) {
+        words[i] = pack<Output>(from[2 * i], from[2 * i + 1]);
+      } else {
+        words[i] = static_cast<unsigned>(__float_as_int(from[i]));
+      }
+    }
+    *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+  }
   // Columns of the row of O, behind the wait for them.
   JIT_DEVICE void load(float (&o)[columns], int tile, int part) const {
     tcgen05_load(o, place(tile, part));

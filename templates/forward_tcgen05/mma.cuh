@@ -80,15 +80,15 @@ class MmaWarp {
   JIT_DEVICE void multiply_keys(int tile) {
     using Q = typename Traits::QTile;
     using K = typename Traits::KTile;
-    constexpr unsigned products = tcgen05_products<Element>(query_rows, tile_kv, false);
+    constexpr unsigned products = tcgen05_products<Element, Element>(query_rows, tile_kv, false);
     const unsigned long long q = tcgen05_descriptor(
                                  Q::along_columns(q_pipeline_of<Traits>(q_, tile).tile(), 0, 0)),
                              k = tcgen05_descriptor(K::along_columns(panels_.k.tile(), 0, 0));
     if (elect_one()) {
 #pragma unroll
       for (int step = 0; step < Traits::head_dim_steps; ++step) {
-        tcgen05_mma(tmem_ + Traits::scores_column(tile), q + Q::column_step(step), k + K::column_step(step),
-                    products, step > 0);
+        tcgen05_mma<Element>(tmem_ + Traits::scores_column(tile), q + Q::column_step(step),
+                             k + K::column_step(step), products, step > 0);
       }
       tcgen05_commit(tiles_[tile].scores.full());
     }
@@ -107,14 +107,16 @@ class MmaWarp {
   template <int begin, int end>
   JIT_DEVICE void multiply_steps(int tile, bool accumulates) {
     using V = typename Traits::VTile;
-    constexpr unsigned products = tcgen05_products<Element>(query_rows, Traits::output_columns, true);
+    constexpr unsigned products =
+        tcgen05_products<typename Traits::Weight, Element>(query_rows, Traits::output_columns, true);
     const unsigned long long v = tcgen05_descriptor(V::along_rows(panels_.v.tile(), 0));
     if (elect_one()) {
 #pragma unroll
       for (int step = begin; step < end; ++step) {
-        tcgen05_mma(tmem_ + Traits::output_column(tile),
-                    tmem_ + Traits::p_column(tile) + p_words(step * Traits::mma_k), v + V::row_step(step),
-                    products, accumulates || step > begin);  // mutate: OOfTheFirstTileIsRescaled
+        tcgen05_mma<Element>(tmem_ + Traits::output_column(tile),
+                             tmem_ + Traits::p_column(tile) + Traits::p_words(step * Traits::mma_k),
+                             v + V::row_step(step), products,
+                             accumulates || step > begin);  // mutate: OOfTheFirstTileIsRescaled
       }
     }
     __syncwarp();

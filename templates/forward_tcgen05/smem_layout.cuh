@@ -52,15 +52,18 @@ struct SmemSizes {
   int head_dim_v;
   int stages;        ///< of K, and of V
   bool has_lengths;  ///< whether sequences may differ in length
+  int element_bytes = jit::element_bytes;
 };
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   constexpr int word_bytes = 4;
   SmemAllocator place;
   SmemLayout layout{};
-  layout.q.tiles = place.tiles(query_tiles * panel_tile_bytes(query_rows, sizes.head_dim));
-  layout.k.tiles = place.tiles(sizes.stages * panel_tile_bytes(tile_kv, sizes.head_dim));
-  layout.v.tiles = place.tiles(sizes.stages * panel_tile_bytes(tile_kv, sizes.head_dim_v));
+  layout.q.tiles =
+      place.tiles(query_tiles * panel_tile_bytes(query_rows, sizes.head_dim, sizes.element_bytes));
+  layout.k.tiles = place.tiles(sizes.stages * panel_tile_bytes(tile_kv, sizes.head_dim, sizes.element_bytes));
+  layout.v.tiles =
+      place.tiles(sizes.stages * panel_tile_bytes(tile_kv, sizes.head_dim_v, sizes.element_bytes));
   layout.factor_flags = place.words(query_tiles * stages_factors * warps_per_tile * word_bytes);
   layout.row_factors = place.words(query_tiles * stages_factors * query_rows * word_bytes);
   layout.key_tile_infos = place.numbers(stages_infos * static_cast<int>(sizeof(KeyTileInfo)));

@@ -10,10 +10,12 @@
 #include "mainloop/pipelines.cuh"
 #include "problem/functor.cuh"
 #include "ptx/float_pair.cuh"
+#include "ptx/fp8.cuh"
 #include "ptx/tcgen05.cuh"
 #include "scheduling/tile_sequences.cuh"
 #include "scheduling/work_pipeline.cuh"
 #include "steps/apply_functors.cuh"
+#include "steps/dequant.cuh"
 #include "steps/softmax.cuh"
 
 namespace jit::forward_tcgen05 {
@@ -21,7 +23,7 @@ namespace jit::forward_tcgen05 {
 template <class Config>
 class SoftmaxWarpgroup {
   using Traits = KernelTraits<Config>;
-  using Element = typename Traits::Element;
+  using Weight = typename Traits::Weight;
   using Score = typename Config::Score;
   using Mask = TileMask<Config>;
   using Scores = typename Traits::Scores;
@@ -34,7 +36,7 @@ class SoftmaxWarpgroup {
   /// `tile` is that of the queries.
   JIT_DEVICE SoftmaxWarpgroup(const AttentionParams& params, unsigned smem, unsigned tmem, int tile)
       : params_(params),
-        scale_log2_(exponent_scale<Score>(params.softmax_scale)),
+        scales_(params, params.descale),
         first_row_(tile * query_rows + threadIdx.x % query_rows / warp_size * warp_size),
         scores_at_(own_lanes(tmem + Traits::scores_column(tile))),
         p_at_(own_lanes(tmem + Traits::p_column(tile))),
@@ -61,7 +63,10 @@ class SoftmaxWarpgroup {
  private:
   JIT_DEVICE bool take_work() {
     work_ = work_pipeline_.take();
-    return is_work(work_);
+    if (!is_work(work_)) return false;
+    scales_.take_scores(work_, first_row_, [&] { return context_of<Config>(params_, work_); });
+    scale_log2_ = exponent_scale<Score>(scales_.of_scores());
+    return true;
   }
 
   // S of a tile of keys becomes P.
@@ -71,10 +76,9 @@ class SoftmaxWarpgroup {
     load(scores);
     const BlockContext context = work_pipeline_.context(work_);
     apply_functors<query>(scores, {work_.q_begin + first_row_ + lane_id(), info.k_begin}, Score(context),
-                          params_.softmax_scale, Mask(context), context,
-                          (info.flags & key_info_partial) != 0);
+                          scales_.of_scores(), Mask(context), context, (info.flags & key_info_partial) != 0);
     float correction[Scores::rows] = {1};
-    const bool moves = update_maximum<Rescale::lazy, Element>(scores, state, scale_log2_, correction);
+    const bool moves = update_maximum<Rescale::lazy, Weight>(scores, state, scale_log2_, correction);
     // Before the first tile maxima are −inf, and there is no O.
     factors_.put(moves && !is_first ? factors_rescale : 0, correction[0]);  // mutate: RescaleNotTold
     exponentiate(scores, state);
@@ -97,25 +101,34 @@ class SoftmaxWarpgroup {
   // Exponentials become P, a quarter of the keys at a time, and O += P V begins when three of them are there. Sums are for
   // later: nobody waits for them.
   JIT_DEVICE void exponentiate(Scores& scores, State& state) {
-    constexpr int words = p_words(tile_kv) / p_quarters;
-    const FloatPair scale(scale_log2_), offset(-state.offset[0]);
+    constexpr int pairs = Scores::column_blocks / p_quarters, words = Traits::p_words(tile_kv) / p_quarters;
+    const FloatPair scale(scale_log2_), offset(probability_raise<Weight> - state.offset[0]);
 #pragma unroll
     for (int quarter = 0; quarter < p_quarters; ++quarter) {
       unsigned packed[words];
 #pragma unroll
-      for (int i = 0; i < words; ++i) {
-        const int n = quarter * words + i;
-        float &x = scores.at(0, n, 0), &y = scores.at(0, n, 1);
+      for (int i = 0; i < pairs; ++i) {
+        float &x = scores.at(0, quarter * pairs + i, 0), &y = scores.at(0, quarter * pairs + i, 1);
         multiply_add({x, y}, scale, offset).store(x, y);
         x = ex2(x);
         y = ex2(y);
-        packed[i] = scores.template pack_pair<Element>(0, n);
       }
+#pragma unroll
+      for (int i = 0; i < words; ++i) packed[i] = pack_word(scores, quarter * words + i);
       tcgen05_store(p_at_ + quarter * words, packed);
       if (quarter == early_quarters - 1) tell(tile_.p);
     }
     tell(tile_.p_end);
     add_up(scores, state);
+  }
+  // Of P, what lies in one column.
+  static JIT_DEVICE unsigned pack_word(const Scores& p, int word) {
+    if constexpr (is_fp8<Weight>) {
+      return pack_e4m3(p.at(0, 2 * word, 0), p.at(0, 2 * word, 1), p.at(0, 2 * word + 1, 0),
+                       p.at(0, 2 * word + 1, 1));
+    } else {
+      return p.template pack_pair<Weight>(0, word);
+    }
   }
   // What was stored is there, and S was read, too.
   static JIT_DEVICE void tell(const Pipeline<1, 0>& pipeline) {
@@ -135,7 +148,7 @@ class SoftmaxWarpgroup {
   // Closes the work tile: writes LSE, and tells the factors of rows that normalize them.
   JIT_DEVICE void finish_rows(const State& state, bool is_none) {
     float inverse[Scores::rows], lse[Scores::rows];
-    jit::finish_rows<RowLayout>(state, scale_log2_, inverse, lse);
+    jit::finish_rows<RowLayout>(state, scale_log2_, inverse, lse, probability_raise<Weight>);
     const typename Traits::Work work = work_pipeline_.tile();
     if constexpr (Config::sinks) add_sink(params_.sequences.sinks[work.head], inverse, lse);
     if (params_.lse != nullptr) {
@@ -150,7 +163,8 @@ class SoftmaxWarpgroup {
   }
 
   const AttentionParams& params_;
-  const float scale_log2_;
+  Dequant<Config, Scores> scales_;
+  float scale_log2_ = 0;
   const int first_row_;  // of the warp, within the work tile
   const unsigned scores_at_, p_at_;
   WorkPipeline<Traits> work_pipeline_;

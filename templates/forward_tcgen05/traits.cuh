@@ -8,6 +8,7 @@
 #include "pipeline/pipeline.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
+#include "ptx/fp8.cuh"
 #include "ptx/tcgen05.cuh"
 #include "ptx/warpgroup.cuh"
 #include "scheduling/work_tiles.cuh"
@@ -17,15 +18,15 @@
 
 namespace jit::forward_tcgen05 {
 
-/// Columns of tensor memory that P of so many keys takes: two in each.
-JIT_HOST_DEVICE constexpr int p_words(int keys) { return keys / 2; }
-
 template <class KernelConfig>
 struct KernelTraits {
   using Config = KernelConfig;
   using Element = typename Config::Element;
   static constexpr int mma_k = ElementTraits<Element>::mma_k;
-  static_assert(sizeof(Element) == 2, "elements have 16 bits");
+  /// P of 8 bits needs the third bit of e4m3, and has no use for e5m2's range.
+  using Weight = typename ChosenType<is_fp8<Element>, fp8_e4m3, Element>::type;
+  static_assert(!has_row_scales<Config> && !has_block_scales<Config> && !finishes_columns<Config>,
+                "scales are of heads");
   static_assert(Config::tile_q == tile_q && Config::tile_kv == tile_kv, "host and device agree on tiles");
   static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
 
@@ -52,7 +53,8 @@ struct KernelTraits {
   /// A thread has a row of scores.
   using Scores = Accumulator<RowLayout, warp_size, tile_kv>;
   static constexpr int key_steps = tile_kv / mma_k,
-                       head_dim_steps = padded_head_dim(Config::head_dim) / mma_k;
+
+                       head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
   static constexpr int output_columns = padded_head_dim(Config::head_dim_v);
 
   using QTile = PanelTile<Element, query_rows, Config::head_dim>;
@@ -78,7 +80,8 @@ struct KernelTraits {
   static constexpr SmemLayout layout = smem_layout({.head_dim = Config::head_dim,
                                                     .head_dim_v = Config::head_dim_v,
                                                     .stages = Config::stages,
-                                                    .has_lengths = has_lengths});
+                                                    .has_lengths = has_lengths,
+                                                    .element_bytes = sizeof(Element)});
 
   static constexpr int q_stage_bytes = QTile::bytes, q_bytes = QTile::bytes, o_bytes = 0, stages_o = 0;
   static constexpr bool o_over_q = false, query_producer_stores = false;
@@ -92,6 +95,8 @@ struct KernelTraits {
   /// Warps that read what the key producer tells: those of softmax and products, and the value producer.
   static constexpr int key_readers = query_tiles * warps_per_tile + 1 + (has_value_producer ? 1 : 0);
 
+  /// Columns of tensor memory that P of so many keys takes.
+  static constexpr int p_words(int keys) { return keys * static_cast<int>(sizeof(Weight)) / 4; }
   // Columns of tensor memory. P lies over the upper half of the scores that it was made of.
   static constexpr int scores_column(int tile) { return tile * tile_kv; }
   static constexpr int p_column(int tile) { return scores_column(tile) + tile_kv / 2; }

@@ -7,6 +7,7 @@
 
 #include "base/element.cuh"
 #include "base/prelude.cuh"
+#include "ptx/fp8.cuh"
 
 namespace jit {
 
@@ -75,7 +76,13 @@ JIT_DEVICE void tcgen05_hold(float (&loaded)[16]) {
                  "+f"(loaded[15])::"memory");
 }
 
-/// Starts to store 16 columns of the thread's lane, which are there behind tcgen05_wait_store().
+/// Starts to store 8, or 16, columns of the thread's lane, which are there behind tcgen05_wait_store().
+JIT_DEVICE void tcgen05_store(unsigned address, const unsigned (&from)[8]) {
+  asm volatile("tcgen05.st.sync.aligned.32x32b.x8.b32 [%0], {%1, %2, %3, %4, %5, %6, %7, %8};" ::"r"(address),
+               "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]), "r"(from[4]), "r"(from[5]),
+               "r"(from[6]), "r"(from[7])
+               : "memory");
+}
 JIT_DEVICE void tcgen05_store(unsigned address, const unsigned (&from)[16]) {
   asm volatile(
       "tcgen05.st.sync.aligned.32x32b.x16.b32 [%0], {%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, "
@@ -99,14 +106,19 @@ JIT_DEVICE void tcgen05_commit(unsigned barrier) {
                : "memory");
 }
 
-/// The description of products of 16-bit elements that are summed in fp32, of `m` rows and `n` columns. A lies with the
-/// sum along its columns, and B, too, unless it lies along its rows.
+/// The code of an element's type in a description of products: of 16 bits, or of 8.
 template <class Element>
+inline constexpr unsigned tcgen05_type = is_same<Element, bf16> || is_same<Element, fp8_e5m2> ? 1 : 0;
+
+/// The description of products of A and B that are summed in fp32, of `m` rows and `n` columns. A lies with the sum along
+/// its columns, and B, too, unless it lies along its rows.
+template <class A, class B>
 JIT_HOST_DEVICE constexpr unsigned tcgen05_products(int m, int n, bool b_along_rows) {
-  constexpr unsigned type = is_same<Element, bf16> ? 1 : 0;  // of A and B
+  static_assert(sizeof(A) == sizeof(B));
   constexpr unsigned fp32_sums = 1;
-  return fp32_sums << 4 | type << 7 | type << 10 | static_cast<unsigned>(b_along_rows) << 16 |
-         static_cast<unsigned>(n / 8) << 17 | static_cast<unsigned>(m / 16) << 24;
+  return fp32_sums << 4 | tcgen05_type<A> << 7 | tcgen05_type<B> << 10 |
+         static_cast<unsigned>(b_along_rows) << 16 | static_cast<unsigned>(n / 8) << 17 |
+         static_cast<unsigned>(m / 16) << 24;
 }
 /// The descriptor of a tile in shared memory, of wgmma's: a version, and the swizzle's code, which has the same bits.
 JIT_HOST_DEVICE constexpr unsigned long long tcgen05_descriptor(unsigned long long of_wgmma) {
@@ -115,26 +127,48 @@ JIT_HOST_DEVICE constexpr unsigned long long tcgen05_descriptor(unsigned long lo
 
 /// Starts D = A B, or D += A B where it `accumulates`, of one k-step: D in tensor memory, A and B in shared memory. By one
 /// thread; products of a thread are computed one behind another.
+template <class Element>
 JIT_DEVICE void tcgen05_mma(unsigned d, unsigned long long a, unsigned long long b, unsigned products,
                             bool accumulates) {
-  asm volatile(
-      "{.reg .pred accumulates;\n"
-      "setp.ne.u32 accumulates, %4, 0;\n"
-      "tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, accumulates;\n"
-      "}" ::"r"(d),
-      "l"(a), "l"(b), "r"(products), "r"(static_cast<unsigned>(accumulates))
-      : "memory");
+  if constexpr (sizeof(Element) == 2) {
+    asm volatile(
+        "{.reg .pred accumulates;\n"
+        "setp.ne.u32 accumulates, %4, 0;\n"
+        "tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, accumulates;\n"
+        "}" ::"r"(d),
+        "l"(a), "l"(b), "r"(products), "r"(static_cast<unsigned>(accumulates))
+        : "memory");
+  } else {
+    asm volatile(
+        "{.reg .pred accumulates;\n"
+        "setp.ne.u32 accumulates, %4, 0;\n"
+        "tcgen05.mma.cta_group::1.kind::f8f6f4 [%0], %1, %2, %3, accumulates;\n"
+        "}" ::"r"(d),
+        "l"(a), "l"(b), "r"(products), "r"(static_cast<unsigned>(accumulates))
+        : "memory");
+  }
 }
-/// The same of A in tensor memory, two elements in a column.
+/// The same of A in tensor memory, two elements of 16 bits, or four of 8, in a column.
+template <class Element>
 JIT_DEVICE void tcgen05_mma(unsigned d, unsigned a, unsigned long long b, unsigned products,
                             bool accumulates) {
-  asm volatile(
-      "{.reg .pred accumulates;\n"
-      "setp.ne.u32 accumulates, %4, 0;\n"
-      "tcgen05.mma.cta_group::1.kind::f16 [%0], [%1], %2, %3, accumulates;\n"
-      "}" ::"r"(d),
-      "r"(a), "l"(b), "r"(products), "r"(static_cast<unsigned>(accumulates))
-      : "memory");
+  if constexpr (sizeof(Element) == 2) {
+    asm volatile(
+        "{.reg .pred accumulates;\n"
+        "setp.ne.u32 accumulates, %4, 0;\n"
+        "tcgen05.mma.cta_group::1.kind::f16 [%0], [%1], %2, %3, accumulates;\n"
+        "}" ::"r"(d),
+        "r"(a), "l"(b), "r"(products), "r"(static_cast<unsigned>(accumulates))
+        : "memory");
+  } else {
+    asm volatile(
+        "{.reg .pred accumulates;\n"
+        "setp.ne.u32 accumulates, %4, 0;\n"
+        "tcgen05.mma.cta_group::1.kind::f8f6f4 [%0], [%1], %2, %3, accumulates;\n"
+        "}" ::"r"(d),
+        "r"(a), "l"(b), "r"(products), "r"(static_cast<unsigned>(accumulates))
+        : "memory");
+  }
 }
 
 }  // namespace jit

@@ -128,6 +128,24 @@ TEST_F(ForwardTcgen05Test, RepeatedRunsAreBitIdentical) {
   }
 }
 
+// Values lie as they are, with their sum along rows.
+TEST_F(ForwardTcgen05Test, Fp8) {
+  std::vector<KernelCase> cases;
+  for (const HeadDims dims : {HeadDims{128, 128}, {64, 64}, {192, 128}, {48, 80}, {16, 32}, {128, 16}}) {
+    AttentionCase problem = case_of(dims, 2, 2, 1, 270, 300);
+    problem.spec.dtype = cases.size() % 2 == 0 ? DType::fp8_e4m3 : DType::fp8_e5m2;
+    problem.spec.out_dtype = cases.size() % 3 == 0 ? DType::fp32 : DType::bf16;
+    problem.spec.mask = cases.size() % 2 == 0 ? mask::causal() : mask::none();
+    if (cases.size() == 1) problem.spec.score = score::softcap(20);
+    if (cases.size() == 4) {
+      problem.spec.sinks = true;
+      problem.used_keys = {300, 0};
+    }
+    cases.push_back({problem, configs()[cases.size() % 2]});
+  }
+  expect_some_right(cases, 3);
+}
+
 // Pages of which several fill a tile, and pages that a tile does not fill.
 TEST_F(ForwardTcgen05Test, Pages) {
   std::vector<KernelCase> cases;
@@ -150,6 +168,9 @@ TEST_F(ForwardTcgen05Test, SaysWhatItDoesNotServe) {
   fp8.kv_dtype = DType::fp8_e4m3;
   EXPECT_THAT(error_of([&] { attention(fp8, configs()[0], context()); }).what(),
               ::testing::HasSubstr("spec.kv_dtype is fp8_e4m3"));
+  AttentionSpec tokens{.dtype = DType::fp8_e4m3, .head_dim = 64, .descale_per = ScaleKind::token};
+  EXPECT_THAT(error_of([&] { attention(tokens, configs()[0], context()); }).what(),
+              ::testing::HasSubstr("one scale of q, k and v for each head; descale_per = token"));
 }
 
 }  // namespace

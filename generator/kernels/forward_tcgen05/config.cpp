@@ -29,7 +29,8 @@ int smem_bytes(const AttentionSpec& spec, int stages) {
   return smem_layout({.head_dim = spec.head_dim,
                       .head_dim_v = spec.value_head_dim(),
                       .stages = stages,
-                      .has_lengths = !is_plain(spec)})
+                      .has_lengths = !is_plain(spec),
+                      .element_bytes = size_of(spec.dtype)})
       .total;
 }
 
@@ -39,7 +40,15 @@ std::span<const ConfigField<ForwardTcgen05>> Family<ForwardTcgen05>::fields() { 
 
 std::string Family<ForwardTcgen05>::rejection(const Case& problem, const ForwardTcgen05&) {
   const auto& [spec, limits] = problem;
-  if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
+  if (!has_fp8_queries(spec)) {
+    if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
+  } else if (spec.descale_per != ScaleKind::head || spec.v_descale_per != ScaleKind::head || spec.v_mean ||
+             spec.lse_shift) {
+    return fmt::format(
+        "{} has one scale of q, k and v for each head; descale_per = {}, v_descale_per = {}, v_mean = {}, "
+        "lse_shift = {}",
+        name, to_string(spec.descale_per), to_string(spec.v_descale_per), spec.v_mean, spec.lse_shift);
+  }
   if (std::string reason = dropout_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
   if (spec.values_in_keys)
