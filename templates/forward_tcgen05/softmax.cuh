@@ -80,7 +80,7 @@ class SoftmaxWarpgroup {
     float correction[Scores::rows] = {1};
     const bool moves = update_maximum<Rescale::lazy, Weight>(scores, state, scale_log2_, correction);
     // Before the first tile maxima are −inf, and there is no O.
-    factors_.put(moves && !is_first ? factors_rescale : 0, correction[0]);  // mutate: RescaleNotTold
+    factors_.put(moves && !is_first ? factors_rescale : 0, correction[0]);  // mutate: RescaleOfRowsNotTold
     exponentiate(scores, state);
   }
 
