@@ -26,6 +26,14 @@ JIT_DEVICE FloatPair add(FloatPair a, FloatPair b) {
   asm("add.rn.f32x2 %0, %1, %2;" : "=l"(a.bits) : "l"(a.bits), "l"(b.bits));
   return a;
 }
+JIT_DEVICE FloatPair add_rounding_down(FloatPair a, FloatPair b) {
+  asm("add.rm.f32x2 %0, %1, %2;" : "=l"(a.bits) : "l"(a.bits), "l"(b.bits));
+  return a;
+}
+JIT_DEVICE FloatPair subtract(FloatPair a, FloatPair b) {
+  asm("sub.rn.f32x2 %0, %1, %2;" : "=l"(a.bits) : "l"(a.bits), "l"(b.bits));
+  return a;
+}
 JIT_DEVICE FloatPair multiply(FloatPair a, FloatPair b) {
   asm("mul.rn.f32x2 %0, %1, %2;" : "=l"(a.bits) : "l"(a.bits), "l"(b.bits));
   return a;
