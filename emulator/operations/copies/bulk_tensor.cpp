@@ -1,6 +1,7 @@
 // Bulk copies of boxes of a tensor (PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor",
 // "cp.async.bulk.prefetch.tensor").
 #include <array>
+#include <bit>
 
 #include <fmt/format.h>
 
@@ -96,6 +97,20 @@ void check_global(Warp& warp, int lane, const BulkRegion& region) {
   for (const BulkRun& run : region.runs) check_global(warp, lane, run.address, run.bytes, 1);
 }
 
+// Whether all lanes `exec` give the same: the uniform datapath then starts one copy, and not one for each.
+bool is_uniform(Warp& warp, const TensorOperand& to, const SharedOperand& from) {
+  const int first = std::countr_zero(warp.exec);
+  const SharedPlace place = from.place(warp, first);
+  bool is_same = true;
+  for_each_lane(warp.exec, [&](int lane) {
+    const SharedPlace other = from.place(warp, lane);
+    is_same = is_same && other.block == place.block && other.offset == place.offset &&
+              to.at(warp, lane) == to.at(warp, first) &&
+              wide_address(warp, lane, to.map) == wide_address(warp, first, to.map);
+  });
+  return is_same;
+}
+
 struct LoadTensor final : Operation {
   BulkTarget target;
   TensorOperand from;
@@ -126,7 +141,9 @@ struct StoreTensor final : Operation {
   std::optional<Reduction::Operator> reduction;
 
   Flow execute(Warp& warp) const override {
-    for_each_lane(warp.exec, [&](int lane) {
+    const bool is_once =
+        warp.launch().options.tensor_order == TensorOrder::silicon && is_uniform(warp, to, from);
+    for_each_lane(is_once ? warp.exec & (~warp.exec + 1) : warp.exec, [&](int lane) {
       const SharedPlace place = from.place(warp, lane);
       check_shared(warp, lane, place);
       if (place.block != &warp.block) {
@@ -216,9 +233,13 @@ void take_mode(Decoder& decoder) {
       decoder.fail(fmt::format("mode .{} is not known to the emulator, .tile is", mode));
     }
   }
-  for (const char* group : {"cta_group::1", "cta_group::2"}) {
-    if (decoder.has(group)) decoder.fail(fmt::format(".{} (sm_100) is not known to the emulator", group));
-  }
+}
+
+// .cta_group::2 of loads; the mbarrier is then of either block of a pair.
+bool take_is_of_pair(Decoder& decoder) {
+  const std::string_view group = decoder.take_any_of({"cta_group::1", "cta_group::2"});
+  if (!group.empty()) decoder.require_arch(10, 0);
+  return group == "cta_group::2";
 }
 
 }  // namespace
@@ -255,6 +276,7 @@ std::unique_ptr<const Operation> decode_bulk_tensor(Decoder& decoder, bool is_re
   if (!operation->target.own_block && decoder.take("multicast::cluster")) {
     operation->target.block_mask = decoder.source(operands++, Type::u16);
   }
+  operation->target.is_of_pair = take_is_of_pair(decoder);
   decoder.expect_count(operands + take_cache_hint(decoder, operands));
   return operation;
 }

@@ -41,7 +41,11 @@ Warpgroup& Warpgroup::of(Warp& warp) {
   return *warp.group;
 }
 
-std::uint64_t Warpgroup::execute(Warp& warp, const Operands& operands) {
+std::uint64_t Warpgroup::execute_anywhere(Warp& warp, const Operands& operands) {
+  return execute(warp, operands, warp.launch().options.tensor_order == TensorOrder::silicon);
+}
+
+std::uint64_t Warpgroup::execute(Warp& warp, const Operands& operands, bool anywhere) {
   if (!warp.whole()) {
     warp.report(FindingKind::illegal_instruction, -1,
                 fmt::format("all 32 threads of a warp must execute it, only lanes {:#010x} do", warp.exec));
@@ -63,7 +67,7 @@ std::uint64_t Warpgroup::execute(Warp& warp, const Operands& operands) {
     return executed;
   }
   const Step& step = steps_[index];
-  if (step.pc != warp.pc) {
+  if (step.pc != warp.pc && !(anywhere && step.operands == operands)) {
     differs_ = true;
     const Kernel& kernel = warp.launch().kernel;
     warp.report(
