@@ -142,7 +142,7 @@ struct StoreTensor final : Operation {
 
   Flow execute(Warp& warp) const override {
     const bool is_once =
-        warp.launch().options.tensor_order == TensorOrder::silicon && is_uniform(warp, to, from);
+        warp.launch().options.level == Level::silicon && is_uniform(warp, to, from);
     for_each_lane(is_once ? warp.exec & (~warp.exec + 1) : warp.exec, [&](int lane) {
       const SharedPlace place = from.place(warp, lane);
       check_shared(warp, lane, place);

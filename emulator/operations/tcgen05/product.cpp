@@ -160,7 +160,7 @@ void TensorProduct::multiply(std::size_t index, const Factors& b) const {
   });
 }
 
-void TensorProduct::complete() {
+void TensorProduct::complete(bool) {
   for (const Block* const block : blocks_) {
     if (has_ended(*block) && block != &issue_.warp.block) {
       issue_.report(FindingKind::access_in_flight,

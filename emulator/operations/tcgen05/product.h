@@ -40,7 +40,7 @@ class TensorProduct final : public TensorOperation {
  public:
   TensorProduct(const Issue& issue, Agent agent, std::uint32_t time, const ProductOperands& operands,
                 std::vector<Block*> blocks, const AccumulationModel& model);
-  void complete() override;
+  void complete(bool is_idle) override;
 
  private:
   void read_a(Block& block, std::vector<std::uint32_t>& rows) const;

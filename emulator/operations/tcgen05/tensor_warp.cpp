@@ -31,7 +31,7 @@ TensorWarp& TensorWarp::of(Warp& warp) {
 }
 
 bool TensorWarp::is_strict(const Warp& warp) {
-  return warp.launch().options.tensor_order == TensorOrder::strict;
+  return warp.launch().options.level == Level::strict;
 }
 
 template <class F>

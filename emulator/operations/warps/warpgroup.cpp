@@ -41,11 +41,7 @@ Warpgroup& Warpgroup::of(Warp& warp) {
   return *warp.group;
 }
 
-std::uint64_t Warpgroup::execute_anywhere(Warp& warp, const Operands& operands) {
-  return execute(warp, operands, warp.launch().options.tensor_order == TensorOrder::silicon);
-}
-
-std::uint64_t Warpgroup::execute(Warp& warp, const Operands& operands, bool anywhere) {
+std::uint64_t Warpgroup::execute(Warp& warp, const Operands& operands) {
   if (!warp.whole()) {
     warp.report(FindingKind::illegal_instruction, -1,
                 fmt::format("all 32 threads of a warp must execute it, only lanes {:#010x} do", warp.exec));
@@ -67,7 +63,7 @@ std::uint64_t Warpgroup::execute(Warp& warp, const Operands& operands, bool anyw
     return executed;
   }
   const Step& step = steps_[index];
-  if (step.pc != warp.pc && !(anywhere && step.operands == operands)) {
+  if (step.pc != warp.pc) {
     differs_ = true;
     const Kernel& kernel = warp.launch().kernel;
     warp.report(

@@ -40,9 +40,7 @@ class Warpgroup final : public Waitable {
   };
   /// Notes that `warp` executes its current instruction, and reports when another warp of the group executed
   /// something else as the same one in order. Returns how many `warp` has executed, with this one.
-  std::uint64_t execute(Warp& warp, const Operands& operands) { return execute(warp, operands, false); }
-  /// The same of setmaxnreg, which silicon takes from different places of the code, where it says the same.
-  std::uint64_t execute_anywhere(Warp& warp, const Operands& operands);
+  std::uint64_t execute(Warp& warp, const Operands& operands);
   /// Called when a warp's last lane exits: reports when others have executed more, or fewer and exited.
   void exit(const Warp& warp);
 
@@ -52,7 +50,6 @@ class Warpgroup final : public Waitable {
   const RegisterPool& pool() const { return pool_; }
 
  private:
-  std::uint64_t execute(Warp& warp, const Operands& operands, bool anywhere);
   struct Step {
     std::uint32_t pc;
     int warp;  ///< who came first
