@@ -17,6 +17,7 @@ struct ProductShape {
   Type a{}, b{}, d{};
   bool negates_a = false, negates_b = false;
   Major a_major = Major::k, b_major = Major::k;
+  bool saturates = false;  ///< of integers
   // Of block-scaled kinds.
   int a_scale_id = 0, b_scale_id = 0;
   bool has_power_scales = false;  ///< ue8m0, else ue4m3
@@ -24,6 +25,10 @@ struct ProductShape {
   /// The fault of `bits` for a product of this kind by so many blocks; empty: nothing. Fills the rest.
   std::string parse(std::uint32_t bits, ProductKind kind, int blocks);
 };
+
+bool is_block_scaled(ProductKind kind);
+/// Elements of 4 bits, two in a byte.
+bool is_of_nibbles(ProductKind kind);
 
 /// The fault of a matrix descriptor, for lines of `pieces` pieces of 16 bytes; empty: nothing.
 std::string tensor_descriptor_fault(std::uint64_t bits, Major major, int pieces);

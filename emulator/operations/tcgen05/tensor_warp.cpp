@@ -30,9 +30,7 @@ TensorWarp& TensorWarp::of(Warp& warp) {
   return static_cast<TensorWarp&>(*warp.watch);
 }
 
-bool TensorWarp::is_strict(const Warp& warp) {
-  return warp.launch().options.level == Level::strict;
-}
+bool TensorWarp::is_strict(const Warp& warp) { return warp.launch().options.level == Level::strict; }
 
 template <class F>
 void TensorWarp::change(std::uint32_t lanes, F f) {
