@@ -26,10 +26,10 @@ struct LaunchShape {
   bool cooperative = false;  ///< all blocks run at the same time
 };
 
-/// What is held against a kernel.
+/// The measure of a kernel: how much of what PTX asks for is missed where it is not done.
 enum class Level {
   strict,  ///< all that PTX asks for
-  /// What matters on silicon, for kernels that rely on it: tcgen05.fence is nothing there, and a tcgen05.ld is over where
+  /// As much as matters on silicon, for kernels that rely on it: tcgen05.fence is nothing there, and a tcgen05.ld is over where
   /// one of its registers is read; setmaxnreg is for each warp; lanes that do the same start one bulk store, or mbarrier.
   silicon,
 };

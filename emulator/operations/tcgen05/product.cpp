@@ -127,7 +127,7 @@ bool TensorProduct::is_disabled(std::size_t index, int lane) const {
   return (operands_.disabled[4 * index + static_cast<std::size_t>(lane / 32)] >> lane % 32 & 1) != 0;
 }
 
-// Of elements of 4 bits: 32 bytes of each column.
+// Elements of 4 bits: 32 bytes of each column.
 void TensorProduct::read_b_lines(std::vector<std::uint32_t>& lines) const {
   const auto share = static_cast<std::size_t>(operands_.shape.n) / blocks_.size();
   lines.resize(share * blocks_.size() * line_words);

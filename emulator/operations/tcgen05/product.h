@@ -15,7 +15,7 @@
 
 namespace jit::emulator {
 
-/// What an instruction says, and its registers when it was issued.
+/// An instruction, and its registers when it was issued.
 struct ProductOperands {
   ProductKind kind{};
   ProductShape shape;

@@ -75,7 +75,7 @@ TensorAccess TensorWarp::load_access(Warp& warp) {
 }
 
 TensorAccess TensorWarp::store_access(Warp& warp) {
-  // What the warp has read out of registers it has loaded, fences or not.
+  // A load is over for its own warp where it has read a register of it, fences or not.
   const VectorClock& before = ordered(warp, warp.exec);
   if (is_strict(warp)) {
     VectorClock own = before;

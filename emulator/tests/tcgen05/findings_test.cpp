@@ -46,7 +46,7 @@ TEST_F(Tcgen05Findings, NothingAboutAGoodKernel) {
   expect_none();
 }
 
-// What threads owe each other.
+// Order among threads.
 
 TEST_F(Tcgen05Findings, StoresThatNobodyWaitedFor) {
   replace(stores_over, "");
@@ -115,7 +115,7 @@ TEST_F(Tcgen05Findings, RegistersArriveBeforeTheyAreLoaded) {
   const std::string unread = "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r11];\n";
   replace(bar, unread + bar + again + "add.u32 %r21, %r20, 0;\n");
   expect_at_both(FindingKind::data_race, "read with tcgen05.ld");
-  // What is used in front of the barrier has been loaded, on silicon.
+  // On silicon a register that was used in front of the barrier has been loaded.
   replace(unread, unread + "add.u32 %r21, %r20, 0;\n");
   options.level = Level::silicon;
   expect_none();

@@ -124,7 +124,7 @@ TEST(Tcgen05Pair, Multiplies) {
             }
             sum = reference_sum({.group = 16, .fraction_bits = 25}, bf16_numbers, bf16_numbers, x, y, sum);
           }
-          // Of 128 rows each block has 64, and the second half of the columns in the upper lanes.
+          // Each block has 64 of 128 rows, and the second half of the columns in the upper lanes.
           const int block = row / (m / 2), half = m == 256 ? 0 : column / (problem.n / 2);
           const int lane = row % (m / 2) + 64 * half, at = column - half * problem.n / 2;
           ASSERT_EQ(run.words[static_cast<std::size_t>((block * problem.columns() + at) * 128 + lane)], sum)
