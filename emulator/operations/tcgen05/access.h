@@ -13,7 +13,7 @@ namespace jit::emulator {
 
 enum class TensorShape { s32x32b, s16x64b, s16x128b, s16x256b, s16x32bx2 };
 
-/// What an instruction moves between the registers of a warp and tensor memory.
+/// The words that an instruction moves between the registers of a warp and tensor memory.
 class TensorAccessInstruction {
  public:
   TensorShape shape{};
@@ -51,7 +51,7 @@ class TensorAccessInstruction {
 
  private:
   std::uint8_t rows(TensorPlace place) const;
-  /// Of a register of a lane, relative to the address.
+  /// Place of a register of a lane, relative to the address.
   TensorPlace place_of(int lane, int index) const;
   void reduce(Warp& warp) const;
 };

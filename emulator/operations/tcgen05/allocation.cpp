@@ -25,7 +25,7 @@ bool is_size(std::uint32_t columns) {
             fmt::format("{} columns of tensor memory: powers of 2 from 32 to 512 are handed out", columns));
 }
 
-// What all lanes must say alike.
+// A value that all lanes must give alike.
 std::uint32_t same_in_all(Warp& warp, Slot slot, const char* what) {
   const std::uint32_t* const values = warp.r32(slot);
   const std::uint32_t value = values[std::countr_zero(warp.exec)];

@@ -19,12 +19,12 @@ Type element_of(ProductKind kind, std::uint32_t code) {
     case ProductKind::f8f6f4:
     case ProductKind::mxf8f6f4:
       return code == 0 ? Type::e4m3 : code == 1 ? Type::e5m2 : Type::pred;
-    default:
-      return Type::pred;
+    case ProductKind::mxf4:
+    case ProductKind::mxf4nvf4:
+      return code == 1 ? Type::b8 : Type::pred;
   }
+  return Type::pred;
 }
-
-bool is_block_scaled(ProductKind kind) { return kind >= ProductKind::mxf8f6f4; }
 
 std::string size_fault(ProductKind kind, int blocks, int m, int n, bool b_is_transposed, bool is_byte) {
   const bool is_m = blocks == 2 ? m == 128 || m == 256 : m == 128 || (m == 64 && !is_block_scaled(kind));
@@ -40,6 +40,9 @@ std::string size_fault(ProductKind kind, int blocks, int m, int n, bool b_is_tra
 }
 
 }  // namespace
+
+bool is_block_scaled(ProductKind kind) { return kind >= ProductKind::mxf8f6f4; }
+bool is_of_nibbles(ProductKind kind) { return kind >= ProductKind::mxf4; }
 
 std::string ProductShape::parse(std::uint32_t bits, ProductKind kind, int blocks) {
   const bool is_scaled = is_block_scaled(kind);
@@ -74,10 +77,17 @@ std::string ProductShape::parse(std::uint32_t bits, ProductKind kind, int blocks
     if (code == 3 || is_integer != (code == 2) || (code == 0 && !has_half)) {
       return fmt::format("type {} of D does not go with these of A and B", code);
     }
-    if (field(bits, 3, 1) != 0 && !is_integer) return "saturation (bit 3) is for integers";
+    saturates = field(bits, 3, 1) != 0;
+    if (saturates && !is_integer) return "saturation (bit 3) is for integers";
     if (field(bits, 30, 2) != 0) return "a maximal shift (bits 30 and 31) is for .ws";
   }
-  return size_fault(kind, blocks, m, n, b_major == Major::mn, bits != 0 && jit::emulator::bits(b) == 8);
+  if (is_of_nibbles(kind) && (a_major != Major::k || b_major != Major::k)) {
+    return "elements of 4 bits lie along k, a transpose bit is set";
+  }
+  if (is_scaled && field(bits, 31, 1) != 0) return "K 96 (bit 31) is not known to the emulator";
+  if (is_scaled && blocks == 2 && m == 128)
+    return "scaled products of a pair with M 128 are not known to the emulator";
+  return size_fault(kind, blocks, m, n, b_major == Major::mn, jit::emulator::bits(b) == 8);
 }
 
 MatrixDescriptor parse_tensor_descriptor(std::uint64_t bits) {

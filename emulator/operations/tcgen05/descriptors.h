@@ -17,7 +17,8 @@ struct ProductShape {
   Type a{}, b{}, d{};
   bool negates_a = false, negates_b = false;
   Major a_major = Major::k, b_major = Major::k;
-  // Of block-scaled kinds.
+  bool saturates = false;  ///< of integers
+  // Block-scaled kinds alone:
   int a_scale_id = 0, b_scale_id = 0;
   bool has_power_scales = false;  ///< ue8m0, else ue4m3
 
@@ -25,9 +26,13 @@ struct ProductShape {
   std::string parse(std::uint32_t bits, ProductKind kind, int blocks);
 };
 
+bool is_block_scaled(ProductKind kind);
+/// Elements of 4 bits, two in a byte.
+bool is_of_nibbles(ProductKind kind);
+
 /// The fault of a matrix descriptor, for lines of `pieces` pieces of 16 bytes; empty: nothing.
 std::string tensor_descriptor_fault(std::uint64_t bits, Major major, int pieces);
-/// The same layout as wgmma has it, of a descriptor without fault.
+/// A descriptor without fault, as wgmma's layout.
 MatrixDescriptor parse_tensor_descriptor(std::uint64_t bits);
 
 }  // namespace jit::emulator

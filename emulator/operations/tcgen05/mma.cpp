@@ -20,9 +20,10 @@ struct KindRow {
   ProductKind kind;
 };
 constexpr KindRow kinds[] = {
-    {"kind::f16", ProductKind::f16},
-    {"kind::tf32", ProductKind::tf32},
-    {"kind::f8f6f4", ProductKind::f8f6f4},
+    {"kind::f16", ProductKind::f16},           {"kind::tf32", ProductKind::tf32},
+    {"kind::f8f6f4", ProductKind::f8f6f4},     {"kind::i8", ProductKind::i8},
+    {"kind::mxf8f6f4", ProductKind::mxf8f6f4}, {"kind::mxf4", ProductKind::mxf4},
+    {"kind::mxf4nvf4", ProductKind::mxf4nvf4},
 };
 
 struct Multiply final : Operation {
@@ -30,6 +31,8 @@ struct Multiply final : Operation {
   int blocks = 1;
   Decoder::Address d;
   std::optional<Decoder::Address> a_address;
+  std::optional<Decoder::Address> a_scales, b_scales;
+  int scales = 0;
   Slot a = 0, b = 0, instruction = 0;
   std::vector<Slot> disabled;
   Decoder::PredicateSource accumulates{};
@@ -79,7 +82,13 @@ struct Multiply final : Operation {
                 fmt::format("the instruction descriptor {:#010x}: {}", bits, fault));
     }
     const ProductShape& shape = given.shape;
-    given.k = bytes_along_k / element_bytes(shape.a);
+    given.k = bytes_along_k / element_bytes(shape.a) * (is_of_nibbles(kind) ? 2 : 1);
+    given.scales = scales;
+    if (a_scales) {
+      given.a_scales = place(warp, lane, *a_scales);
+      given.b_scales = place(warp, lane, *b_scales);
+      check_scales(warp, lane, given);
+    }
     given.d = place(warp, lane, d);
     if (a_address) {
       given.a = place(warp, lane, *a_address);
@@ -102,6 +111,28 @@ struct Multiply final : Operation {
     return given;
   }
 
+  void check_scales(Warp& warp, int lane, const ProductOperands& given) const {
+    const ProductShape& shape = given.shape;
+    const int step = scales == 1 ? 1 : scales;
+    for (const int id : {shape.a_scale_id, shape.b_scale_id}) {
+      if (id % step == 0) continue;
+      warp.stop(
+          FindingKind::illegal_instruction, lane,
+          fmt::format("the scales of a row begin at byte {} of a word, with {} of them at a multiple of {}",
+                      id, scales, step));
+    }
+    if (scales == 4 && shape.has_power_scales) {
+      warp.stop(FindingKind::illegal_instruction, lane, "scales of 16 elements are ue4m3 (bit 23 is 0)");
+    }
+    if (scales != 4 && !shape.has_power_scales) {
+      warp.stop(FindingKind::illegal_instruction, lane, "scales of 32 elements are ue8m0 (bit 23 is 1)");
+    }
+    if (given.a_scales->lane != 0 || given.b_scales->lane != 0) {
+      warp.stop(FindingKind::illegal_instruction, lane,
+                "scales lie in all lanes of tensor memory, from lane 0 on");
+    }
+  }
+
   static void check_lanes(Warp& warp, int lane, const ProductOperands& given) {
     const bool is_half = given.blocks == 1 && given.shape.m == 64;
     if (given.d.lane != 0 && (!is_half || given.d.lane != 16)) {
@@ -116,7 +147,8 @@ struct Multiply final : Operation {
     }
   }
 
-  static void check_columns(Warp& warp, int lane, Block& block, char operand, const TensorRegion& region) {
+  static void check_columns(Warp& warp, int lane, Block& block, const char* operand,
+                            const TensorRegion& region) {
     const int foreign = tensor_unit(block).allocation.first_foreign(region.first, region.columns);
     if (foreign < 0) return;
     warp.stop(FindingKind::out_of_bounds, lane,
@@ -141,11 +173,17 @@ struct Multiply final : Operation {
     const TensorAccess access = own.product_access(warp, lane);
     const TensorRegion sums = given.d_region();
     for (Block* const block : both) {
-      check_columns(warp, lane, *block, 'D', sums);
+      check_columns(warp, lane, *block, "D", sums);
       TensorMemory& memory = tensor_unit(*block).memory;
       if (given.a) {
-        check_columns(warp, lane, *block, 'A', given.a_region());
+        check_columns(warp, lane, *block, "A", given.a_region());
         memory.note_read(access, given.a_region());
+      }
+      if (given.a_scales) {
+        check_columns(warp, lane, *block, "the scales of A", given.a_scale_region());
+        check_columns(warp, lane, *block, "the scales of B", given.b_scale_region());
+        memory.note_read(access, given.a_scale_region());
+        memory.note_read(access, given.b_scale_region());
       }
       if (given.accumulates) memory.note_read(access, sums);
       memory.begin_write(access, sums);
@@ -164,6 +202,20 @@ struct Multiply final : Operation {
   }
 };
 
+// .block_scale with how many scales a row has along k, each of so many elements.
+int take_scales(Decoder& decoder, ProductKind kind) {
+  decoder.take_one_of({"block_scale"});
+  const std::string_view named =
+      decoder.take_any_of({"scale_vec::1X", "scale_vec::2X", "scale_vec::4X", "block16", "block32"});
+  const int elements = is_of_nibbles(kind) ? 64 : 32;
+  int scales = elements / 32;
+  if (named == "block16") scales = elements / 16;
+  if (named.starts_with("scale_vec")) scales = named[named.size() - 2] - '0';
+  const bool is_legal = kind == ProductKind::mxf4nvf4 ? scales == 2 || scales == 4 : scales == elements / 32;
+  if (!is_legal) decoder.fail(fmt::format("a row has {} scales along k, which this kind has not", scales));
+  return scales;
+}
+
 // Hints about what the unit keeps of A, without effect on results.
 void take_collector(Decoder& decoder) {
   decoder.take_any_of(
@@ -179,10 +231,16 @@ std::unique_ptr<const Operation> decode_tensor_mma(Decoder& decoder) {
     if (decoder.has(variant)) decoder.fail(fmt::format(".{} is not known to the emulator", variant));
   }
   operation->blocks = take_cta_group(decoder);
-  const std::string_view name = decoder.take_one_of({"kind::f16", "kind::tf32", "kind::f8f6f4"});
+  const std::string_view name = decoder.take_one_of({"kind::f16", "kind::tf32", "kind::f8f6f4", "kind::i8",
+                                                     "kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4"});
   operation->kind = std::find_if(std::begin(kinds), std::end(kinds), [&](const KindRow& row) {
                       return row.name == name;
                     })->kind;
+  if (operation->kind == ProductKind::i8 && (decoder.target().minor != 0 || decoder.target().suffix != 'a')) {
+    decoder.fail(".kind::i8 needs .target sm_100a");
+  }
+  const bool is_scaled = is_block_scaled(operation->kind);
+  if (is_scaled) operation->scales = take_scales(decoder, operation->kind);
   operation->model = {.group = bytes_along_k, .fraction_bits = 25};
   take_collector(decoder);
   operation->d = decoder.address(0);
@@ -194,13 +252,16 @@ std::unique_ptr<const Operation> decode_tensor_mma(Decoder& decoder) {
   operation->b = decoder.source(2, Type::b64);
   operation->instruction = decoder.source(3, Type::b32);
   std::size_t next = 4;
-  if (decoder.operand(next).kind == ptx::Operand::Kind::vector) {
+  if (is_scaled) {
+    operation->a_scales = decoder.address(next++);
+    operation->b_scales = decoder.address(next++);
+  } else if (decoder.operand(next).kind == ptx::Operand::Kind::vector) {
     operation->disabled = source_registers(decoder, next++, static_cast<std::size_t>(4 * operation->blocks));
   }
   operation->accumulates = decoder.predicate_source(decoder.operand(next++));
   if (decoder.count() > next) {
     const std::int64_t scale = decoder.immediate(next++);
-    if (scale < 0 || scale > 15 || operation->kind == ProductKind::f8f6f4) {
+    if (scale < 0 || scale > 15 || operation->kind > ProductKind::tf32) {
       decoder.fail("scale-input-d is 0 to 15, of .kind::f16 and ::tf32");
     }
     operation->scale = static_cast<int>(scale);

@@ -19,7 +19,8 @@ namespace jit::emulator {
 class TensorOperation {
  public:
   virtual ~TensorOperation() = default;
-  virtual void complete() = 0;
+  /// `is_idle`: nothing in front of it had been left to do.
+  virtual void complete(bool is_idle) = 0;
 };
 
 class TensorPipe {

@@ -49,6 +49,9 @@ TensorRegion ProductOperands::a_region() const {
   return region;
 }
 
+TensorRegion ProductOperands::a_scale_region() const { return {0xff, a_scales->column, rows() / 32}; }
+TensorRegion ProductOperands::b_scale_region() const { return {0xff, b_scales->column, (shape.n + 31) / 32}; }
+
 TensorPlace ProductOperands::place_of(int row, int column) const {
   if (rows() == 128) return {row, d.column + column};
   if (blocks == 2) {
@@ -120,6 +123,21 @@ void TensorProduct::read_b(std::vector<std::byte>& elements) const {
   }
 }
 
+bool TensorProduct::is_disabled(std::size_t index, int lane) const {
+  return (operands_.disabled[4 * index + static_cast<std::size_t>(lane / 32)] >> lane % 32 & 1) != 0;
+}
+
+// Elements of 4 bits: 32 bytes of each column.
+void TensorProduct::read_b_lines(std::vector<std::uint32_t>& lines) const {
+  const auto share = static_cast<std::size_t>(operands_.shape.n) / blocks_.size();
+  lines.resize(share * blocks_.size() * line_words);
+  const OperandLayout layout(parse_tensor_descriptor(operands_.b_descriptor), Major::k);
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    layout.read(blocks_[i]->shared, issue_.access(agent_, time_), 0, static_cast<int>(share), 0, line_pieces,
+                reinterpret_cast<std::byte*>(&lines[i * share * line_words]));
+  }
+}
+
 void TensorProduct::multiply(std::size_t index, const Factors& b) const {
   Block& block = *blocks_[index];
   const ProductShape& shape = operands_.shape;
@@ -134,50 +152,53 @@ void TensorProduct::multiply(std::size_t index, const Factors& b) const {
     for (float& value : values) value = -value;
   }
   std::vector<float> sums(rows * n, 0.0f);
-  TensorMemory& memory = block.tensor->memory;
   const bool is_half = shape.d == Type::f16;
-  const auto each = [&](auto f) {
-    for (std::size_t row = 0; row < rows; ++row) {
-      for (std::size_t column = 0; column < n; ++column) {
-        const TensorPlace at = operands_.place_of(static_cast<int>(row), static_cast<int>(column));
-        f(at.lane, memory.row(at.lane)[at.column], sums[row * n + column]);
-      }
-    }
-  };
   if (operands_.accumulates) {
     const float scale = std::ldexp(1.0f, -operands_.scale);
-    each([&](int, std::uint32_t word, float& sum) {
+    for_each_sum(block, [&](int, std::uint32_t word, std::size_t row, std::size_t column) {
+      float& sum = sums[row * n + column];
       sum = is_half ? f32_of_f16(static_cast<std::uint16_t>(word)) : std::bit_cast<float>(word);
       if (operands_.scale != 0) sum *= scale;
     });
   }
-  multiply_add(model_, static_cast<int>(rows), shape.n, operands_.k, {values.data(), exponents.data()}, b,
-               sums.data());
-  const std::uint32_t* const disabled = operands_.disabled.data() + 4 * index;
-  each([&](int lane, std::uint32_t& word, float sum) {
-    if ((disabled[lane / 32] >> lane % 32 & 1) != 0) return;
+  const Factors a{values.data(), exponents.data()};
+  if (operands_.a_scales) {
+    multiply_scaled(block, a, b, sums.data());
+  } else {
+    multiply_add(model_, static_cast<int>(rows), shape.n, operands_.k, a, b, sums.data());
+  }
+  for_each_sum(block, [&](int lane, std::uint32_t& word, std::size_t row, std::size_t column) {
+    if (is_disabled(index, lane)) return;
+    const float sum = sums[row * n + column];
     word = is_half ? std::uint32_t{f16_of_f32(sum)} : std::bit_cast<std::uint32_t>(sum);
   });
 }
 
-void TensorProduct::complete() {
+void TensorProduct::complete(bool) {
   for (const Block* const block : blocks_) {
     if (has_ended(*block) && block != &issue_.warp.block) {
       issue_.report(FindingKind::access_in_flight,
                     fmt::format("block {} of the pair exits before this product is complete", block->rank));
     }
   }
-  std::vector<std::byte> raw;
-  read_b(raw);
-  const std::size_t factors =
-      static_cast<std::size_t>(operands_.shape.n) * static_cast<std::size_t>(operands_.k);
-  std::vector<float> values(factors);
-  std::vector<std::int16_t> exponents(factors);
-  decode_elements(operands_.shape.b, raw.data(), factors, values.data(), exponents.data());
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    multiply(i, {values.data(), exponents.data()});
-    blocks_[i]->tensor->memory.land(operands_.d_region());
+  if (is_of_nibbles(operands_.kind)) {
+    std::vector<std::uint32_t> lines;
+    read_b_lines(lines);
+    for (std::size_t i = 0; i < blocks_.size(); ++i) multiply_nibbles(i, lines);
+  } else {
+    std::vector<std::byte> raw;
+    read_b(raw);
+    const std::size_t factors =
+        static_cast<std::size_t>(operands_.shape.n) * static_cast<std::size_t>(operands_.k);
+    std::vector<float> values(factors);
+    std::vector<std::int16_t> exponents(factors);
+    const bool is_integer = operands_.kind == ProductKind::i8;
+    if (!is_integer) decode_elements(operands_.shape.b, raw.data(), factors, values.data(), exponents.data());
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      is_integer ? multiply_integers(i, raw) : multiply(i, {values.data(), exponents.data()});
+    }
   }
+  for (Block* const block : blocks_) block->tensor->memory.land(operands_.d_region());
 }
 
 }  // namespace jit::emulator

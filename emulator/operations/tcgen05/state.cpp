@@ -68,6 +68,7 @@ std::unique_ptr<const Operation> decode_tcgen05(Decoder& decoder) {
       {"fence::before_thread_sync", decode_tensor_fence},
       {"fence::after_thread_sync", decode_tensor_fence},
       {"mma", decode_tensor_mma},
+      {"cp", decode_tensor_copy},
       {"commit", decode_tensor_commit},
   };
   const std::vector<std::string>& modifiers = decoder.text().modifiers;

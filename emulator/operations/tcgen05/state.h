@@ -39,6 +39,7 @@ std::unique_ptr<const Operation> decode_tensor_store(Decoder& decoder);
 std::unique_ptr<const Operation> decode_tensor_wait(Decoder& decoder);
 std::unique_ptr<const Operation> decode_tensor_fence(Decoder& decoder);
 std::unique_ptr<const Operation> decode_tensor_mma(Decoder& decoder);
+std::unique_ptr<const Operation> decode_tensor_copy(Decoder& decoder);
 std::unique_ptr<const Operation> decode_tensor_commit(Decoder& decoder);
 
 }  // namespace jit::emulator

@@ -30,9 +30,7 @@ TensorWarp& TensorWarp::of(Warp& warp) {
   return static_cast<TensorWarp&>(*warp.watch);
 }
 
-bool TensorWarp::is_strict(const Warp& warp) {
-  return warp.launch().options.tensor_order == TensorOrder::strict;
-}
+bool TensorWarp::is_strict(const Warp& warp) { return warp.launch().options.level == Level::strict; }
 
 template <class F>
 void TensorWarp::change(std::uint32_t lanes, F f) {
@@ -77,7 +75,7 @@ TensorAccess TensorWarp::load_access(Warp& warp) {
 }
 
 TensorAccess TensorWarp::store_access(Warp& warp) {
-  // What the warp has read out of registers it has loaded, fences or not.
+  // A load is over for its own warp where it has read a register of it, fences or not.
   const VectorClock& before = ordered(warp, warp.exec);
   if (is_strict(warp)) {
     VectorClock own = before;

@@ -25,7 +25,7 @@ class TensorWarp final : public RegisterWatch {
   // Accesses by the instruction that is being executed.
   TensorAccess load_access(Warp& warp);
   TensorAccess store_access(Warp& warp);
-  /// Of tcgen05.dealloc, which is behind what barriers put before it: fences are for accesses.
+  /// An access by tcgen05.dealloc, which is behind what barriers put before it: fences are for accesses.
   TensorAccess dealloc_access(Warp& warp);
   /// By an operation that a lane issues, as the next of its thread.
   TensorAccess product_access(Warp& warp, int lane);
@@ -60,7 +60,7 @@ class TensorWarp final : public RegisterWatch {
     TensorPlace place;
     std::vector<std::uint32_t> values;
   };
-  /// What lanes have in their past by wait and fence.
+  /// The past of some lanes, as wait and fence have made it.
   struct View {
     std::uint32_t lanes;
     VectorClock ordered;

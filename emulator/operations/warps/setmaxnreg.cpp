@@ -35,7 +35,7 @@ struct SetMaxRegisters final : Operation {
     if (increase && more > pool) {
       return warp.wait_for(group.pool(), static_cast<std::uint64_t>(more), true);
     }
-    group.execute(warp, {});
+    if (warp.launch().options.level == Level::strict) group.execute(warp, {});
     if (increase ? more < 0 : more > 0) {
       warp.report(FindingKind::register_limit, -1,
                   fmt::format("the warp has {} registers per thread, .{} cannot make that {}", current,

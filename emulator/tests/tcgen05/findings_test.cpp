@@ -32,8 +32,8 @@ class Tcgen05Findings : public ::testing::Test {
     EXPECT_NE(all.find(text), std::string::npos) << text << " is not in\n" << all;
   }
   void expect_at_both(FindingKind kind, const std::string& text) {
-    for (const TensorOrder order : {TensorOrder::strict, TensorOrder::silicon}) {
-      options.tensor_order = order;
+    for (const Level order : {Level::strict, Level::silicon}) {
+      options.level = order;
       expect(kind, text);
     }
   }
@@ -46,7 +46,7 @@ TEST_F(Tcgen05Findings, NothingAboutAGoodKernel) {
   expect_none();
 }
 
-// What threads owe each other.
+// Order among threads.
 
 TEST_F(Tcgen05Findings, StoresThatNobodyWaitedFor) {
   replace(stores_over, "");
@@ -56,7 +56,7 @@ TEST_F(Tcgen05Findings, StoresThatNobodyWaitedFor) {
 TEST_F(Tcgen05Findings, MissingFences) {
   replace(before + "bar.sync 1;\n" + after, "bar.sync 1;\n" + after);
   expect(FindingKind::missing_proxy_fence, "tcgen05.fence::before_thread_sync");
-  options.tensor_order = TensorOrder::silicon;
+  options.level = Level::silicon;
   expect_none();
   use(problem);
   options = {};
@@ -65,7 +65,7 @@ TEST_F(Tcgen05Findings, MissingFences) {
   use(problem);
   replace("wait;\n" + after, "wait;\n");
   expect(FindingKind::missing_proxy_fence, "tcgen05.mma");
-  options.tensor_order = TensorOrder::silicon;
+  options.level = Level::silicon;
   expect_none();
 }
 
@@ -115,11 +115,11 @@ TEST_F(Tcgen05Findings, RegistersArriveBeforeTheyAreLoaded) {
   const std::string unread = "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r11];\n";
   replace(bar, unread + bar + again + "add.u32 %r21, %r20, 0;\n");
   expect_at_both(FindingKind::data_race, "read with tcgen05.ld");
-  // What is used in front of the barrier has been loaded, on silicon.
+  // On silicon a register that was used in front of the barrier has been loaded.
   replace(unread, unread + "add.u32 %r21, %r20, 0;\n");
-  options.tensor_order = TensorOrder::silicon;
+  options.level = Level::silicon;
   expect_none();
-  options.tensor_order = TensorOrder::strict;
+  options.level = Level::strict;
   expect(FindingKind::data_race, "read with tcgen05.ld");
   replace(unread, unread + loads);
   const std::string first = "%r11+8];\n";

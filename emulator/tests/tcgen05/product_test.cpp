@@ -82,11 +82,11 @@ TEST(Tcgen05, NegatesAndScales) {
 TEST(Tcgen05, IsTheSameForAllSeedsAndLevels) {
   const Tcgen05Problem problem{.n = 32, .steps = 4, .a_in_tensor_memory = true};
   const Tcgen05Data data(problem, 3);
-  for (const TensorOrder order : {TensorOrder::strict, TensorOrder::silicon}) {
+  for (const Level order : {Level::strict, Level::silicon}) {
     for (std::uint64_t seed = 0; seed < 5; ++seed) {
       LaunchOptions options;
       options.seed = seed;
-      options.tensor_order = order;
+      options.level = order;
       expect_reference(problem, data, {problem, data, tcgen05_kernel(problem), options});
     }
   }
