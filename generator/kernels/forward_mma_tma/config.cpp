@@ -19,8 +19,6 @@ using namespace forward_mma_tma;
 
 namespace {
 
-// The architectures that have TMA and the block-scaled mma.sync, but no wgmma.
-constexpr std::array archs = {Arch{12, 0, 'a'}, Arch{12, 1, 'a'}};
 // Places in pipelines, addresses, softmax state, fragments: counted on the assembler's reports.
 constexpr int other_registers = 48;
 constexpr int functor_registers = 8;
@@ -35,8 +33,6 @@ constexpr std::array rows = {
                                   {range(1, 4), Affects::buffers, 1}),
 };
 static_assert(rows.size() == member_count<ForwardMmaTma>(), "each member has a row");
-
-bool is_own(const Arch& arch) { return std::find(archs.begin(), archs.end(), arch) != archs.end(); }
 
 // As templates/forward_mma_tma/traits.cuh has it.
 int mask_bit_words(const AttentionSpec& spec, const ForwardMmaTma& config) {
@@ -84,10 +80,7 @@ ForwardMmaTma Family<ForwardMmaTma>::smallest_for(const AttentionSpec& spec) {
 }
 
 std::string Family<ForwardMmaTma>::rejection(const Case& problem, const ForwardMmaTma& config) {
-  const auto& [spec, limits] = problem;
-  if (!is_own(limits.arch))
-    return fmt::format("{} needs {} or {}, this is {}", name, to_string(archs[0]), to_string(archs[1]),
-                       to_string(limits.arch));
+  const AttentionSpec& spec = problem.spec;
   if (!has_fp8_queries(spec)) {
     if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
   }
@@ -117,7 +110,6 @@ Footprint Family<ForwardMmaTma>::footprint(const AttentionSpec& spec, const Forw
 // The largest tile of keys that fits beside each tile of queries: shared memory is what there is least of.
 std::vector<ForwardMmaTma> Family<ForwardMmaTma>::space(const Case& problem) {
   std::vector<ForwardMmaTma> configs;
-  if (!is_own(problem.limits.arch)) return configs;
   for (const int tile_q : {128, 64}) {
     for (const int tile_kv : {128, 96, 64, 48, 32, 16}) {
       const ForwardMmaTma config{.tile_q = tile_q, .tile_kv = tile_kv};

@@ -1,16 +1,26 @@
 // The family of forward kernels with TMA and mma.sync (templates/forward_mma_tma).
 #pragma once
 
+#include <array>
+
 #include "generator/kernels/family.h"
 #include "generator/kernels/tma_rules.h"
 
 namespace jit {
+
+namespace forward_mma_tma {
+
+/// Those that have TMA and the block-scaled mma.sync, but no wgmma.
+inline constexpr std::array archs{Arch{12, 0, 'a'}, Arch{12, 1, 'a'}};
+
+}  // namespace forward_mma_tma
 
 template <>
 struct Family<ForwardMmaTma> : FamilyDefaults<ForwardMmaTma> {
   static constexpr std::string_view name = "forward_mma_tma";
   static constexpr std::string_view doc =
       "TMA, ldmatrix and mma.sync by specialized warps: sm_120a and sm_121a, tensors that TMA can map";
+  static constexpr std::span<const Arch> archs = forward_mma_tma::archs;
   static constexpr Pass pass = Pass::forward;
   static constexpr double model_error = 1.3;  // the model was never held beside timings
   static constexpr bool may_spill = false;
