@@ -56,7 +56,7 @@ struct KernelTraits {
   static constexpr bool q_in_registers =
       fits_registers(Config::head_dim * static_cast<int>(sizeof(Element)), Config::head_dim_v);
 
-  // Of one warp. Columns come in another order where pairs of bytes are transposed.
+  // Accumulators of one warp. Columns come in another order where pairs of bytes are transposed.
   using Scores = Accumulator<MmaLayout, 16, Config::tile_kv>;
   using OutputLayout = typename ChosenType<multiplies_fp8, EvenOddLayout, MmaLayout>::type;
   using Output = Accumulator<OutputLayout, 16, padded_head_dim(Config::head_dim_v)>;

@@ -28,7 +28,7 @@ namespace jit::forward_mma_tma {
 template <class Traits>
 class QueryFragments {
  public:
-  /// Of the queries of four warps at a shared address.
+  /// Takes those at `tile`, the shared address of the queries of four warps.
   JIT_DEVICE void begin(unsigned tile) {
     const int row = reread_thread_index() % warpgroup_size / warp_size * 16 + lane_id() % 16;
     address_ = tile + Traits::QRows::offset(row, lane_id() / 16);

@@ -64,6 +64,11 @@ int estimated_registers(const AttentionSpec& spec, const ForwardMmaTma& config) 
          dropout_registers(spec, scores);
 }
 
+// Registers by which estimates below the cap were seen to spill.
+int register_doubt(const AttentionSpec& spec) {
+  return 8 + (spec.descale_per != ScaleKind::head ? 4 : 0) + (spec.lse_shift ? 8 : 0);
+}
+
 }  // namespace
 
 std::span<const ConfigField<ForwardMmaTma>> Family<ForwardMmaTma>::fields() { return rows; }
@@ -99,16 +104,18 @@ Footprint Family<ForwardMmaTma>::footprint(const AttentionSpec& spec, const Forw
           .register_cap = shares ? shared_registers : max_registers_per_thread,
           .blocks_per_sm = 1,
           .register_slack = 0,
-          .register_doubt = 8};
+          .register_doubt = register_doubt(spec)};
 }
 
 // The largest tile of keys that fits beside each tile of queries: shared memory is what there is least of.
 std::vector<ForwardMmaTma> Family<ForwardMmaTma>::space(const Case& problem) {
   std::vector<ForwardMmaTma> configs;
   for (const int tile_q : {128, 64}) {
-    for (const int tile_kv : {128, 64, 48, 32, 16}) {
+    for (const int tile_kv : {128, 96, 64, 48, 32, 16}) {
       const ForwardMmaTma config{.tile_q = tile_q, .tile_kv = tile_kv};
       if (!rule_rejection(problem, config).empty()) continue;
+      const Footprint needs = footprint(problem.spec, config);
+      if (needs.registers + needs.register_doubt > needs.register_cap) continue;
       configs.push_back(config);
       break;
     }
