@@ -16,7 +16,7 @@ import os
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .errors import InvalidArgumentError
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     NumpyArray = np.ndarray[Any, np.dtype[Any]]
-    Argument = Union["NumpyArray", "Output", "TensorMap", "np.generic", int, float, bytes, None, tuple["Argument", ...]]
-else:
-    NumpyArray = Argument = Any
+    Plain = NumpyArray | np.generic | int | float | bytes | None
 
 __all__ = ["Finding", "Kernel", "Module", "Output", "Parameter", "Report", "TensorMap", "finding_kinds", "load"]
 
@@ -187,7 +185,7 @@ class Kernel:
         self,
         grid: int | Sequence[int],
         block: int | Sequence[int],
-        *args: Argument,
+        *args: Plain | Output | TensorMap | tuple[Any, ...],
         cluster: int | Sequence[int] = 1,
         dynamic_shared: int = 0,
         seed: int = 0,

@@ -62,13 +62,13 @@ def attention(q, k, v, causal):
     return numpy.einsum("bhqk,bkhd->bqhd", weights / weights.sum(-1, keepdims=True), v.astype(float)), lse
 
 
-PROBLEMS = [(64, False, 1, 256, 128, 2), (64, True, 2, 128, 192, 1), (64, False, 1, 200, 300, 2), (128, True, 1, 100, 130, 2),
+PROBLEMS = [(64, False, 1, 256, 128, 2), (64, True, 2, 128, 192, 1), (64, False, 1, 200, 300, 2), (128, False, 1, 100, 130, 2),
             (128, False, 1, 128, 64, 1), (64, True, 1, 300, 300, 1)]  # fmt: skip
 
 
 @pytest.mark.parametrize("head_dim, causal, batch, rows, keys, heads", some(PROBLEMS))
 def test_flash_attention_4(head_dim, causal, batch, rows, keys, heads, rng):
-    (forward,) = emulator.load(flash_attention_4(head_dim, causal)).kernels
+    (forward,) = emulator.load(flash_attention_4()[head_dim, causal]).kernels
     q, k, v = (rng.standard_normal((batch, n, heads, head_dim)).astype(ml_dtypes.bfloat16) for n in (rows, keys, keys))
     o, lse = numpy.zeros_like(q), numpy.zeros((batch, heads, rows), numpy.float32)
     arguments = flash_attention_4_arguments(q, k, v, o, lse, head_dim**-0.5)

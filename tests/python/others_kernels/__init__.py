@@ -37,13 +37,16 @@ def triton_kernels():
 
 
 @functools.cache
-def flash_attention_4(head_dim, causal):
-    """PTX of the forward kernel of sm_120."""
+def flash_attention_4():
+    """PTX of forward kernels of sm_120 by head dim and whether they are causal."""
     folder = pathlib.Path(tempfile.mkdtemp())
-    _run("flash_attention_4.py", str(head_dim), "causal" if causal else "full", folder=folder,
-         packages=["flash_attn", "quack", "cutlass", "torch"], CUTE_DSL_ARCH="sm_120a", CUTE_DSL_KEEP_PTX="1")
-    (path,) = folder.glob("*.ptx")
-    return path.read_text()
+    _run("flash_attention_4.py", folder=folder, packages=["flash_attn", "quack", "cutlass", "torch"],
+         CUTE_DSL_ARCH="sm_120a", CUTE_DSL_KEEP_PTX="1")
+    kernels = {}
+    for path in folder.glob("*.ptx"):
+        mask, head_dim = path.stem.split("_")
+        kernels[int(head_dim), mask == "causal"] = path.read_text()
+    return kernels
 
 
 def flash_attention_4_arguments(q, k, v, o, lse, softmax_scale):

@@ -1,9 +1,10 @@
-"""Writes the PTX of FlashAttention-4's forward kernel of sm_120 to the folder it runs in. Needs no GPU.
+"""Writes the PTX of FlashAttention-4's forward kernels of sm_120 to the folder that it runs in: NAME.ptx. Needs no GPU.
 
-usage: CUTE_DSL_ARCH=sm_120a CUTE_DSL_KEEP_PTX=1 flash_attention_4.py HEAD_DIM CAUSAL
+usage: CUTE_DSL_ARCH=sm_120a CUTE_DSL_KEEP_PTX=1 flash_attention_4.py
 """
 
 import importlib.util
+import pathlib
 import sys
 import types
 
@@ -44,12 +45,20 @@ def tensor(dtype, shape, divisibility):
     return cute.runtime.make_fake_tensor(dtype, shape, stride=strides, assumed_align=divisibility * dtype.width // 8)
 
 
-head_dim, causal = int(sys.argv[1]), sys.argv[2] == "causal"
-batch, seqlen_q, seqlen_k, heads, heads_k = (cute.sym_int() for _ in range(5))
-q, o = (tensor(BFloat16, (batch, seqlen_q, heads, head_dim), 8) for _ in range(2))
-k, v = (tensor(BFloat16, (batch, seqlen_k, heads_k, head_dim), 8) for _ in range(2))
-lse = tensor(Float32, (batch, heads, seqlen_q), 1)
-forward = FlashAttentionForwardSm120(BFloat16, head_dim, head_dim, 1, is_causal=causal, is_local=False, pack_gqa=False,
-                                     tile_m=128, tile_n=64, num_stages=1, num_threads=128, Q_in_regs=False)
-stream = cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True)
-cute.compile(forward, q, k, v, o, lse, 1.0, stream=stream, options="--enable-tvm-ffi")
+def compile_forward(head_dim, is_causal):
+    batch, seqlen_q, seqlen_k, heads, heads_k = (cute.sym_int() for _ in range(5))
+    q, o = (tensor(BFloat16, (batch, seqlen_q, heads, head_dim), 8) for _ in range(2))
+    k, v = (tensor(BFloat16, (batch, seqlen_k, heads_k, head_dim), 8) for _ in range(2))
+    lse = tensor(Float32, (batch, heads, seqlen_q), 1)
+    forward = FlashAttentionForwardSm120(BFloat16, head_dim, head_dim, 1, is_causal=is_causal, is_local=False,
+                                         pack_gqa=False, tile_m=128, tile_n=64, num_stages=1, num_threads=128,
+                                         Q_in_regs=False)
+    stream = cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True)
+    cute.compile(forward, q, k, v, o, lse, 1.0, stream=stream, options="--enable-tvm-ffi")
+
+
+if __name__ == "__main__":
+    for name, options in {"full_64": (64, False), "causal_64": (64, True), "full_128": (128, False)}.items():
+        compile_forward(*options)
+        (written,) = pathlib.Path().glob("*.sm_120a.ptx")
+        written.rename(f"{name}.ptx")
