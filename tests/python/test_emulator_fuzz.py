@@ -53,16 +53,19 @@ def with_mistakes(text, chance):
 
 
 def made_up_arguments(kernel, text):
-    """Arrays where a kernel reads addresses from its parameters, 1 elsewhere."""
+    """Arrays where a kernel reads addresses from its parameters, tensor maps in blocks of these, 1 elsewhere."""
     x = numpy.zeros(1 << 14, numpy.float32)
+    tiles = ja.emulator.TensorMap(x.view(ml_dtypes.bfloat16).reshape(2, 4, 64, 64), box=(1, 1, 64, 64), swizzle=128)
     arguments = []
     for parameter in kernel.parameters:
         name = re.escape(parameter.name)
         offsets = {int(at or 0) for at in re.findall(rf"ld\.param\.[bu]64\s+%\w+, \[{name}(?:\+(\d+))?\]", text)}
         ones = b"\1\0\0\0" * (parameter.bytes // 4 + 1)
-        members, end = [], 0
+        is_of_maps = parameter.bytes >= 128 and parameter.bytes % 64 == 0
+        members = [tiles] * (parameter.bytes // 128) if is_of_maps else []
+        end = 128 * len(members)
         for at in sorted(offsets):
-            if at % 8 == 0 and at + 8 <= parameter.bytes:
+            if at % 8 == 0 and end <= at <= parameter.bytes - 8:
                 members += [ones[end:at], x]
                 end = at + 8
         rest = ones[end : parameter.bytes]
