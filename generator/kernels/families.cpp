@@ -203,8 +203,7 @@ std::string family_names(Pass pass) {
 int most_head_dim(Arch arch) {
   int most = 0;
   for_each_family([&]<class Config>(const Config&) {
-    if (!Family<Config>::arch || *Family<Config>::arch == arch)
-      most = std::max(most, Family<Config>::most_head_dim);
+    if (is_written_for<Config>(arch)) most = std::max(most, Family<Config>::most_head_dim);
   });
   return most;
 }

@@ -1,6 +1,7 @@
 // Kernel families: a config struct each, and one specialization of Family for it.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <functional>
@@ -80,8 +81,8 @@ inline constexpr double fitted_model_error = 1.15;
 /// Defaults of a family.
 template <class Config>
 struct FamilyDefaults {
-  /// The one architecture that its kernels are written for; none: every one that the library serves.
-  static constexpr std::optional<Arch> arch = {};
+  /// The architectures that its kernels are written for; none: every one that the library serves.
+  static constexpr std::span<const Arch> archs = {};
   /// By so much, as a factor, may its cost model misjudge one config beside another; larger where it was not fitted.
   static constexpr double model_error = fitted_model_error;
   /// The largest head_dim and head_dim_v that it has room for.
@@ -140,7 +141,7 @@ concept KernelFamily = std::derived_from<Family<Config>, FamilyDefaults<Config>>
   // Puts the kernel on a stream.
   { Family<Config>::launch(launch, config) } -> std::same_as<void>;
   // FamilyDefaults says what these are.
-  { Family<Config>::arch } -> std::same_as<const std::optional<Arch>&>;
+  { Family<Config>::archs } -> std::same_as<const std::span<const Arch>&>;
   { Family<Config>::model_error } -> std::convertible_to<double>;
   { Family<Config>::most_head_dim } -> std::convertible_to<int>;
   { Family<Config>::most_head_dim_v } -> std::convertible_to<int>;
@@ -211,13 +212,22 @@ inline std::string span_rejection(const AttentionSpec& spec, int tile_kv) {
   return "";
 }
 
+/// Whether the kernels of a config's family are written for an architecture.
+template <class Config>
+bool is_written_for(Arch arch) {
+  constexpr std::span<const Arch> archs = Family<Config>::archs;
+  return archs.empty() || std::find(archs.begin(), archs.end(), arch) != archs.end();
+}
+
 /// Why a config whose fields are in their ranges is not legal for a problem; empty: it is.
 template <class Config>
 std::string rule_rejection(const Case& problem, const Config& config) {
-  constexpr std::optional<Arch> own_arch = Family<Config>::arch;
-  if (own_arch && problem.limits.arch != *own_arch)
-    return fmt::format("{} needs {}, this is {}", Family<Config>::name, to_string(*own_arch),
+  if (!is_written_for<Config>(problem.limits.arch)) {
+    std::vector<std::string> archs;
+    for (const Arch arch : Family<Config>::archs) archs.push_back(to_string(arch));
+    return fmt::format("{} needs {}, this is {}", Family<Config>::name, fmt::join(archs, " or "),
                        to_string(problem.limits.arch));
+  }
   const auto too_wide = [](std::string_view field, int value, int most) {
     return value <= most ? std::string()
                          : fmt::format("{} has room for a {} of up to {}; spec.{} is {}",
@@ -265,7 +275,7 @@ bool serves(const Case& problem) {
 /// The legal configs of its search grid.
 template <class Config>
 std::vector<Config> legal_space(const Case& problem) {
-  if (constexpr std::optional<Arch> own = Family<Config>::arch; own && problem.limits.arch != *own) return {};
+  if (!is_written_for<Config>(problem.limits.arch)) return {};
   std::vector<Config> configs = Family<Config>::space(problem);
   std::erase_if(configs, [&](const Config& config) { return !rule_rejection(problem, config).empty(); });
   return configs;

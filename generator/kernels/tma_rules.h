@@ -1,6 +1,7 @@
 // Rules of families that copy tiles by TMA.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,7 @@ namespace jit {
 
 /// The architecture whose TMA and wgmma they are written for.
 inline constexpr Arch arch_of_tma{9, 0, 'a'};
+inline constexpr std::array archs_of_wgmma{arch_of_tma};
 
 /// Why the family `name` has nothing for the rows' alignment; empty: it has.
 std::string tma_rejection(const Case& problem, std::string_view name);

@@ -12,7 +12,7 @@ struct Family<BackwardDkvWideWgmma> : FamilyDefaults<BackwardDkvWideWgmma> {
   static constexpr std::string_view name = "backward_dkv_wide_wgmma";
   static constexpr std::string_view doc =
       "gradients of keys and values with TMA and wgmma: sm_90a, head dims above 256";
-  static constexpr std::optional<Arch> arch = arch_of_tma;
+  static constexpr std::span<const Arch> archs = archs_of_wgmma;
   static constexpr Pass pass = Pass::backward_dkv;
   static constexpr bool may_spill = false;
   static constexpr int most_head_dim = max_head_dim, most_head_dim_v = max_head_dim;

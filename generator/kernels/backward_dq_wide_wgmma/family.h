@@ -12,7 +12,7 @@ struct Family<BackwardDqWideWgmma> : FamilyDefaults<BackwardDqWideWgmma> {
   static constexpr std::string_view name = "backward_dq_wide_wgmma";
   static constexpr std::string_view doc =
       "gradient of the queries with TMA and wgmma: sm_90a, head dims above 256";
-  static constexpr std::optional<Arch> arch = arch_of_tma;
+  static constexpr std::span<const Arch> archs = archs_of_wgmma;
   static constexpr Pass pass = Pass::backward_dq;
   static constexpr bool may_spill = false;
   static constexpr int most_head_dim = max_head_dim, most_head_dim_v = max_head_dim;

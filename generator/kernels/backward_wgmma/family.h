@@ -20,7 +20,7 @@ struct Family<BackwardWgmma> : FamilyDefaults<BackwardWgmma> {
   static constexpr std::string_view name = "backward_wgmma";
   static constexpr std::string_view doc =
       "all gradients in one pass with TMA and wgmma: sm_90a, rows aligned to 16 bytes";
-  static constexpr std::optional<Arch> arch = arch_of_tma;
+  static constexpr std::span<const Arch> archs = archs_of_wgmma;
   static constexpr Pass pass = Pass::backward;
   static constexpr bool may_spill = false;
   static constexpr double model_error = 2;  ///< not fitted, and there are few configs

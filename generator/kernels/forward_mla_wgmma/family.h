@@ -21,7 +21,7 @@ struct Family<ForwardMlaWgmma> : FamilyDefaults<ForwardMlaWgmma> {
   static constexpr std::string_view name = "forward_mla_wgmma";
   static constexpr std::string_view doc =
       "TMA and wgmma, values that are columns of keys (MLA), keys split over blocks: sm_90a, any sequences";
-  static constexpr std::optional<Arch> arch = arch_of_tma;
+  static constexpr std::span<const Arch> archs = archs_of_wgmma;
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = false;
   static constexpr int most_head_dim = max_latent_head_dim;

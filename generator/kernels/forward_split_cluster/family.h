@@ -11,7 +11,7 @@ struct Family<ForwardSplitCluster> : FamilyDefaults<ForwardSplitCluster> {
   static constexpr std::string_view name = "forward_split_cluster";
   static constexpr std::string_view doc =
       "cp.async and mma.sync, keys split over the blocks of a cluster: sm_90a, few queries";
-  static constexpr std::optional<Arch> arch = arch_of_tma;
+  static constexpr std::span<const Arch> archs = archs_of_wgmma;
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = true;
   static constexpr double model_error = 1.15;

@@ -12,7 +12,7 @@ struct Family<ForwardSplitWgmma> : FamilyDefaults<ForwardSplitWgmma> {
   static constexpr std::string_view name = "forward_split_wgmma";
   static constexpr std::string_view doc =
       "TMA and wgmma, keys split over blocks: sm_90a, any sequences in tensors that TMA can map";
-  static constexpr std::optional<Arch> arch = arch_of_tma;
+  static constexpr std::span<const Arch> archs = archs_of_wgmma;
   static constexpr Pass pass = Pass::forward;
   static constexpr Requests part = Requests::few_queries;  ///< of a call of two kernels
   static constexpr bool may_spill = false;

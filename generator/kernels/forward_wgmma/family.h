@@ -20,7 +20,7 @@ struct Family<ForwardWgmma> : FamilyDefaults<ForwardWgmma> {
   static constexpr std::string_view name = "forward_wgmma";
   static constexpr std::string_view doc =
       "TMA, wgmma and specialized warps: sm_90a, tensors that TMA can map";
-  static constexpr std::optional<Arch> arch = arch_of_tma;
+  static constexpr std::span<const Arch> archs = archs_of_wgmma;
   static constexpr Pass pass = Pass::forward;
   static constexpr Requests part = Requests::many_queries;  ///< of a call of two kernels
   static constexpr bool may_spill =

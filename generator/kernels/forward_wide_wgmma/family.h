@@ -11,7 +11,7 @@ struct Family<ForwardWideWgmma> : FamilyDefaults<ForwardWideWgmma> {
   static constexpr std::string_view name = "forward_wide_wgmma";
   static constexpr std::string_view doc =
       "TMA, wgmma and a warpgroup of scores beside two of outputs: sm_90a, head dims above 256";
-  static constexpr std::optional<Arch> arch = arch_of_tma;
+  static constexpr std::span<const Arch> archs = archs_of_wgmma;
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = false;
   static constexpr int most_head_dim = max_head_dim;
