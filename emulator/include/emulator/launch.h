@@ -43,6 +43,7 @@ struct LaunchOptions {
   int registers_per_thread = 0;  ///< what the kernel was compiled for; 0: the most that max_threads allows
   bool check_races = true;       ///< false: faster, and memory is not watched
   Level level = Level::strict;   ///< of what is reported
+  std::vector<FindingKind> allowed = {};  ///< left out of the findings, unless they end the launch
   /// Asked some fifty times a second, in the caller's thread; true ends the launch. None: nobody asks.
   std::function<bool()> is_interrupted = {};
 };
