@@ -174,7 +174,7 @@ TEST_F(CliGpu, BenchMultipliesMatrices) {
   if (is_emulated_) words.insert(words.end(), {"--listing", tool_.folder / "kernel.txt"});
   const ToolResult result = tool_.run(words);
   ASSERT_EQ(result.status, 0) << result.err;
-  const nlohmann::json report = result.json(), rows = report["rows"];
+  const nlohmann::json report = result.json(), &rows = report["rows"];
   ASSERT_EQ(rows.size(), is_emulated_ ? 6u : 7u);
   EXPECT_EQ(report["splits"], 2);
   for (std::size_t i = 0; i < 6; ++i) {

@@ -95,6 +95,21 @@ void add(Values& values, const KernelConfig& config) {
     values[fmt::format("{}.{}", family_name(config), value.name)].insert(value.text);
 }
 
+// Of the configs of one family some that have each value of each field: texts of all would take most of the time.
+std::vector<KernelConfig> some_of_each_value(const std::vector<KernelConfig>& configs) {
+  return std::visit(
+      [&]<class Config>(const Config&) {
+        std::vector<KernelConfig> some;
+        for (const ConfigField<Config>& field : Family<Config>::fields()) {
+          std::set<int> numbers;
+          for (const KernelConfig& config : configs)
+            if (numbers.insert(field.get(std::get<Config>(config))).second) some.push_back(config);
+        }
+        return some;
+      },
+      configs.front());
+}
+
 struct Use {
   Values searched;
   Values used;
@@ -137,7 +152,7 @@ void add_use(Use& use, const SampledProblem& problem, const DeviceLimits& limits
   for (const auto& [family, configs] : by_family) {
     add_varied(use.varied, configs);
     Values searched;
-    for (const KernelConfig& config : configs) add(searched, config);
+    for (const KernelConfig& config : some_of_each_value(configs)) add(searched, config);
     for (const auto& [field, values] : searched) {
       use.searched[field].insert(values.begin(), values.end());
       if (values.size() == 1) use.used[field].insert(*values.begin());  // the spec needs it
