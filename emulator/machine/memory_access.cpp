@@ -12,23 +12,15 @@
 namespace jit::emulator {
 namespace {
 
-// As Warp::stop, for an instruction that need not be the current one.
-[[noreturn]] void stop_at(std::uint32_t pc, FindingKind kind, Warp& warp, int lane, std::string message) {
-  Launch& launch = warp.launch();
-  launch.report_at(pc, kind, warp, lane, std::move(message));
-  launch.stopped = true;
-  throw LaunchStopped();
-}
-
 [[noreturn]] void stop_misaligned(std::uint32_t pc, Warp& warp, int lane, std::uint64_t address,
                                   std::uint32_t alignment) {
-  stop_at(pc, FindingKind::misaligned, warp, lane,
-          fmt::format("address {:#x} is not a multiple of {}", address, alignment));
+  warp.launch().stop_at(pc, FindingKind::misaligned, warp, lane,
+                        fmt::format("address {:#x} is not a multiple of {}", address, alignment));
 }
 
 [[noreturn]] void stop_unallocated(std::uint32_t pc, Warp& warp, int lane, const char* verb,
                                    std::uint64_t address, std::uint32_t bytes) {
-  stop_at(
+  warp.launch().stop_at(
       pc, FindingKind::out_of_bounds, warp, lane,
       fmt::format("{} {} bytes of global memory: {}", verb, bytes, warp.launch().memory.describe(address)));
 }
@@ -98,15 +90,15 @@ SharedPlace resolve_shared(Warp& warp, int lane, std::uint32_t address) {
   const std::uint32_t rank = address >> shared_rank_shift;
   const std::uint32_t offset = address & shared_offset_mask;
   const auto& blocks = warp.block.cluster.blocks;
-  if (offset < shared_begin || rank > blocks.size()) {
+  if (offset < shared_begin || rank >= blocks.size()) {
     warp.stop(FindingKind::out_of_bounds, lane,
               offset < shared_begin
                   ? fmt::format("{:#x} is no address in shared memory, which begins at {:#x}", address,
                                 shared_begin)
-                  : fmt::format("address {:#x} names block {} of the cluster, which has {}", address,
-                                rank - 1, blocks.size()));
+                  : fmt::format("address {:#x} names block {} of the cluster, which has {}", address, rank,
+                                blocks.size()));
   }
-  return {rank == 0 ? &warp.block : blocks[rank - 1].get(), offset - shared_begin};
+  return {blocks[rank].get(), offset - shared_begin};
 }
 
 std::byte* local_at(Warp& warp, int lane, std::uint64_t offset, std::uint32_t bytes) {
