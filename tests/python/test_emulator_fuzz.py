@@ -33,6 +33,8 @@ def with_mistakes(text, chance):
             lines[line] = lines[line][: place.start()] + chance.choice(others) + lines[line][place.end() :]
 
     for _ in range(chance.choice((1, 1, 1, 2, 3, 6))):
+        if not lines:
+            break
         one, other = (chance.randrange(len(lines)) for _ in range(2))
         kind = chance.randrange(100)
         if kind < 15:

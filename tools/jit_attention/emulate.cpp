@@ -1,7 +1,5 @@
 // jit-attention emulate: a kernel of any PTX, run on the CPU and watched.
 #include <array>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "input_file.h"
 #include "kernel_arguments.h"
 #include "number_options.h"
 #include "output_files.h"
@@ -36,15 +35,9 @@ struct EmulateOptions {
   bool as_json = false;
 };
 
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file.is_open() || file.bad()) throw BadInput(fmt::format("{} cannot be read", path));
-  return text;
-}
-
 emulator::Module load(const EmulateOptions& options) {
-  std::string text = read_text(options.ptx);
+  constexpr std::size_t longest_text = std::size_t{1} << 30;
+  std::string text = read_input(options.ptx, longest_text);
   try {
     if (options.arch.empty()) return emulator::Module(std::move(text));
     const Arch arch = parse_arch(options.arch);

@@ -155,6 +155,7 @@ TEST_F(CliEmulate, BadInputIsOneSentence) {
   EXPECT_THAT(refusal({in() + ":swizzle=32", out(), "f32:1"}), HasSubstr("which have box="));
   EXPECT_THAT(refusal({in() + ":box=8:swizzle=5", out(), "f32:1"}),
               HasSubstr("must be 0, 32, 64 or 128 bytes"));
+  EXPECT_THAT(refusal({in(), out(), "bytes:@/dev/zero"}), HasSubstr("/dev/zero is larger than 1048576 bytes"));
   const std::vector<std::string> right = {in(), out(), "f32:1"};
   EXPECT_THAT(refusal(right, {"--entry", "other"}),
               HasSubstr("there is no kernel other; the module has neighbors"));
