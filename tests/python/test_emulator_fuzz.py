@@ -131,7 +131,9 @@ def test_a_matmul_of_triton(arch):
              dynamic_shared=shared)
 
 
-def test_flash_attention_4():
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_120a"])
+def test_flash_attention_4(arch):
     q, o = numpy.zeros((1, 200, 1, 64), ml_dtypes.bfloat16), numpy.zeros((1, 200, 1, 64), ml_dtypes.bfloat16)
-    arguments = flash_attention_4_arguments(q, q, q, o, numpy.zeros((1, 1, 200), numpy.float32), 0.125)
-    go_wrong(flash_attention_4()[64, True], COUNT, lambda *_: arguments, 128, dynamic_shared=98304)
+    arguments = flash_attention_4_arguments(arch, q, q, q, o, numpy.zeros((1, 1, 200), numpy.float32), 0.125)
+    threads, shared = (384, 232448) if arch == "sm_90a" else (128, 98304)
+    go_wrong(flash_attention_4(arch)[64, False], COUNT, lambda *_: arguments, threads, dynamic_shared=shared)
